@@ -1,0 +1,75 @@
+# A thin front for CMake; `make help` lists the targets. The work is described in CMakePresets.json.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+MAKEFLAGS += --no-print-directory
+.DEFAULT_GOAL := build
+
+JOBS ?= $(shell nproc)
+TEST_JOBS ?= $(JOBS)
+BENCH_ARGS ?=
+
+# tools/install-deps puts a newer CMake there where the system's own is too old.
+export PATH := $(CURDIR)/build/tools/bin:$(PATH)
+
+# ThreadSanitizer needs a predictable address space; some containers forbid asking for one.
+NO_ASLR := $(shell setarch -R true 2>/dev/null && echo setarch -R)
+
+# $(1) preset  $(2) build target
+build_preset = mkdir -p build; \
+	cmake --preset $(1) >build/$(1).configure.log || { cat build/$(1).configure.log; exit 1; }; \
+	cmake --build build/$(1) --parallel $(JOBS) --target $(2)
+
+# $(1) preset  $(2) build target  $(3) which tests, as ctest options; ctest ends with the time by label
+run_tests = echo "== $(1): $(2) $(3)"; $(call build_preset,$(1),$(2)); \
+	$(NO_ASLR) ctest --preset $(1) --parallel $(TEST_JOBS) $(3)
+
+.PHONY: help
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+.PHONY: deps
+deps: ## install what is missing of compilers, libraries and tools (Debian, Ubuntu)
+	@tools/install-deps
+
+.PHONY: build
+build: ## the library and the tools, optimised: build/release/{lib,bin} (default)
+	@$(call build_preset,release,all)
+
+.PHONY: bench
+bench: deps build ## build, then run the default latency and bandwidth sweep (BENCH_ARGS=...)
+	@build/release/bin/hetcomm_bench $(BENCH_ARGS)
+
+# A quick look with memory checks first, then everything that is quick; the last summary is the full one.
+.PHONY: test
+test: deps ## every quick test, some of them with memory checks too (TEST_JOBS=n)
+	@$(call run_tests,asan,tests-asan,--label-regex '^asan$$' --no-tests=ignore)
+	@$(call run_tests,dev,all,--label-exclude '^long$$')
+
+.PHONY: test-all
+test-all: deps ## every test, the long ones too, under the sanitizers and without
+	@$(call run_tests,asan,all,)
+	@$(call run_tests,tsan,all,)
+	@$(call run_tests,dev,all,)
+
+.PHONY: peers
+peers: ## install what the benchmarks compare with, into build/peers
+	@tools/peers install build/peers
+
+sources = $(shell git ls-files --cached --others --exclude-standard '*.h' '*.c' '*.cc')
+
+.PHONY: format
+format: ## format the sources in place
+	@clang-format -i $(sources)
+
+.PHONY: format-check
+format-check: ## fail where `make format` would change something
+	@clang-format --dry-run --Werror $(sources)
+
+.PHONY: tidy
+tidy: ## run clang-tidy over every source
+	@$(call build_preset,clang,all)
+	@run-clang-tidy -quiet -p build/clang -j $(JOBS)
+
+.PHONY: clean
+clean: ## remove what was built; keep installed tools and peers
+	@rm -rf build/release build/dev build/clang build/asan build/tsan build/*.configure.log

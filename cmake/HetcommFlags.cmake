@@ -1,0 +1,104 @@
+# Compiler and linker settings of everything in this tree.
+#
+# hetcomm_flags is linked (PRIVATE) by every target that the functions in HetcommTargets.cmake make.
+# It is never exported: an installed hetcomm puts no flag on its users.
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_C_STANDARD 11)
+set(CMAKE_C_STANDARD_REQUIRED ON)
+set(CMAKE_C_EXTENSIONS OFF)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+# A misspelt target in DEPENDS is an error when CMake runs, not a missing -l when the linker does.
+set(CMAKE_LINK_LIBRARIES_ONLY_TARGETS ON)
+
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "Debug or Release" FORCE)
+endif()
+
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
+set(CMAKE_LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib)
+set(CMAKE_ARCHIVE_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib)
+# A build folder can be moved or copied to another machine as a whole.
+set(CMAKE_BUILD_RPATH_USE_ORIGIN ON)
+
+find_program(HETCOMM_CCACHE ccache)
+mark_as_advanced(HETCOMM_CCACHE)
+if(HETCOMM_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_C_COMPILER_LAUNCHER ${HETCOMM_CCACHE})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${HETCOMM_CCACHE})
+endif()
+
+add_library(hetcomm_flags INTERFACE)
+target_include_directories(hetcomm_flags INTERFACE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/include)
+
+# --- warnings --------------------------------------------------------------------------------
+
+set(warnings
+  -Wall
+  -Wextra
+  -Wpedantic
+  -Wshadow
+  -Wconversion
+  -Wsign-conversion
+  -Wdouble-promotion
+  -Wcast-align
+  -Wcast-qual
+  -Wformat=2
+  -Wundef
+  -Wunused
+  -Wimplicit-fallthrough
+  # Designated initializers leave fields out on purpose.
+  -Wno-missing-field-initializers)
+set(cxx_warnings -Wnon-virtual-dtor -Woverloaded-virtual -Wextra-semi -Wsuggest-override)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  list(APPEND warnings
+    -Wduplicated-cond
+    -Wlogical-op
+    # ThreadSanitizer does not follow fences: worth a warning, but code may have a reason.
+    -Wno-error=tsan)
+  # clang would complain about C headers as well; gcc leaves extern "C" alone.
+  list(APPEND cxx_warnings -Wold-style-cast)
+else()
+  # A lock discipline that the compiler can check is never optional.
+  list(APPEND cxx_warnings -Wthread-safety -Werror=thread-safety)
+endif()
+if(HETCOMM_WARNINGS_AS_ERRORS)
+  list(PREPEND warnings -Werror)
+endif()
+target_compile_options(hetcomm_flags INTERFACE ${warnings} $<$<COMPILE_LANGUAGE:CXX>:${cxx_warnings}>)
+
+# --- code generation -------------------------------------------------------------------------
+
+# Debug is optimised a little: tests move real data and have time limits.
+set(CMAKE_C_FLAGS_DEBUG "-O1 -g" CACHE STRING "" FORCE)
+set(CMAKE_CXX_FLAGS_DEBUG "-O1 -g" CACHE STRING "" FORCE)
+set(CMAKE_C_FLAGS_RELEASE "-O3 -DNDEBUG" CACHE STRING "" FORCE)
+set(CMAKE_CXX_FLAGS_RELEASE "-O3 -DNDEBUG" CACHE STRING "" FORCE)
+
+# No -march: one binary runs on every machine of its architecture.
+target_compile_options(hetcomm_flags INTERFACE
+  -fno-omit-frame-pointer
+  -ffunction-sections
+  -fdata-sections
+  # Some compilers predefine _FORTIFY_SOURCE, hence the -U first.
+  "$<$<CONFIG:Release>:-fno-plt;-U_FORTIFY_SOURCE;-D_FORTIFY_SOURCE=2>")
+target_compile_definitions(hetcomm_flags INTERFACE _GNU_SOURCE $<$<CONFIG:Debug>:_GLIBCXX_ASSERTIONS>)
+target_link_options(hetcomm_flags INTERFACE LINKER:--gc-sections LINKER:-z,relro LINKER:-z,now)
+
+# The path of one message crosses folders, and with them libraries: let the linker inline it.
+option(HETCOMM_LTO "Optimise across modules in release builds" ON)
+if(HETCOMM_LTO AND CMAKE_BUILD_TYPE STREQUAL "Release" AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  include(CheckIPOSupported)
+  check_ipo_supported(RESULT ipo_works LANGUAGES C CXX)
+  set(CMAKE_INTERPROCEDURAL_OPTIMIZATION ${ipo_works})
+endif()
+
+# --- sanitizers ------------------------------------------------------------------------------
+
+if(HETCOMM_SANITIZE)
+  set(sanitizer_flags -fsanitize=${HETCOMM_SANITIZE})
+  target_compile_options(hetcomm_flags INTERFACE ${sanitizer_flags} -fno-sanitize-recover=all)
+  target_link_options(hetcomm_flags INTERFACE ${sanitizer_flags})
+endif()

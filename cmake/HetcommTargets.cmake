@@ -1,0 +1,178 @@
+# The functions by which every folder declares what it builds; README.md has an example of each.
+
+include_guard(GLOBAL)
+
+# Reads ARGN by cmake_parse_arguments and refuses what it does not know.
+macro(_hetcomm_parse function options one_value multi_value)
+  cmake_parse_arguments(arg "${options}" "${one_value}" "${multi_value}" ${ARGN})
+  if(arg_UNPARSED_ARGUMENTS)
+    message(FATAL_ERROR "${function}(${name}): unknown arguments: ${arg_UNPARSED_ARGUMENTS}")
+  endif()
+endmacro()
+
+# Targets of this tree may be written without their prefix: base is hetcomm_base. Imported targets
+# (fmt::fmt) and the library itself (hetcomm) stay as they are.
+function(_hetcomm_targets out_targets)
+  set(targets)
+  foreach(entry IN LISTS ARGN)
+    if(NOT entry MATCHES "::|^hetcomm$|^hetcomm_|^-")
+      string(PREPEND entry "hetcomm_")
+    endif()
+    list(APPEND targets ${entry})
+  endforeach()
+  set(${out_targets} ${targets} PARENT_SCOPE)
+endfunction()
+
+# hetcomm_module(<name> [SOURCES <file>...] [DEPENDS <target>...])
+#
+# The code of one folder, as target hetcomm_<name>. With SOURCES: a static, position independent
+# library with hidden visibility, which becomes part of libhetcomm. Without: a header-only interface.
+# Dependencies are private: who uses a second module's headers names that module itself.
+function(hetcomm_module name)
+  _hetcomm_parse(hetcomm_module "" "" "SOURCES;DEPENDS" ${ARGN})
+  _hetcomm_targets(name ${name})
+  _hetcomm_targets(arg_DEPENDS ${arg_DEPENDS})
+  if(NOT arg_SOURCES)
+    add_library(${name} INTERFACE)
+    target_link_libraries(${name} INTERFACE ${arg_DEPENDS})
+    return()
+  endif()
+  add_library(${name} STATIC ${arg_SOURCES})
+  target_link_libraries(${name} PRIVATE hetcomm_flags ${arg_DEPENDS})
+  set_target_properties(${name} PROPERTIES
+    POSITION_INDEPENDENT_CODE ON
+    C_VISIBILITY_PRESET hidden
+    CXX_VISIBILITY_PRESET hidden
+    VISIBILITY_INLINES_HIDDEN ON)
+  set_property(GLOBAL APPEND PROPERTY HETCOMM_MODULES ${name})
+endfunction()
+
+# hetcomm_shared_library(<name> EXPORT_MAP <file> SOURCES <file>...
+#                        [DEPENDS <target>...] [PUBLIC_DEPENDS <target>...])
+#
+# A library that is installed. It exports what EXPORT_MAP names and nothing else, takes in all of
+# each module in WHOLE, and has no undefined symbol left. PUBLIC_DEPENDS are what its own public
+# headers include.
+function(hetcomm_shared_library name)
+  _hetcomm_parse(hetcomm_shared_library "" "EXPORT_MAP" "SOURCES;DEPENDS;PUBLIC_DEPENDS" ${ARGN})
+  _hetcomm_targets(arg_DEPENDS ${arg_DEPENDS})
+  add_library(${name} SHARED ${arg_SOURCES})
+  target_link_libraries(${name}
+    PUBLIC ${arg_PUBLIC_DEPENDS}
+    PRIVATE hetcomm_flags ${arg_DEPENDS})
+  target_include_directories(${name} PUBLIC
+    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
+    $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+  cmake_path(ABSOLUTE_PATH arg_EXPORT_MAP BASE_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR})
+  target_link_options(${name} PRIVATE LINKER:--version-script=${arg_EXPORT_MAP})
+  # clang leaves the sanitizer's runtime to the executable.
+  if(NOT (HETCOMM_SANITIZE AND CMAKE_CXX_COMPILER_ID MATCHES "Clang"))
+    target_link_options(${name} PRIVATE LINKER:-z,defs)
+  endif()
+  set_target_properties(${name} PROPERTIES
+    LINK_DEPENDS ${arg_EXPORT_MAP}
+    VERSION ${PROJECT_VERSION}
+    SOVERSION ${PROJECT_VERSION_MAJOR}
+    INSTALL_RPATH "\$ORIGIN"
+    C_VISIBILITY_PRESET hidden
+    CXX_VISIBILITY_PRESET hidden
+    VISIBILITY_INLINES_HIDDEN ON)
+endfunction()
+
+# hetcomm_tool(<name> SOURCES <file>... [DEPENDS <target>...] [NO_INSTALL])
+#
+# An executable in bin/ that uses the public library only; installed unless NO_INSTALL.
+function(hetcomm_tool name)
+  _hetcomm_parse(hetcomm_tool "NO_INSTALL" "" "SOURCES;DEPENDS" ${ARGN})
+  _hetcomm_targets(arg_DEPENDS ${arg_DEPENDS})
+  add_executable(${name} ${arg_SOURCES})
+  target_link_libraries(${name} PRIVATE hetcomm_flags hetcomm ${arg_DEPENDS})
+  file(RELATIVE_PATH lib_from_bin /${CMAKE_INSTALL_BINDIR} /${CMAKE_INSTALL_LIBDIR})
+  set_target_properties(${name} PROPERTIES INSTALL_RPATH "\$ORIGIN/${lib_from_bin}")
+  if(NOT arg_NO_INSTALL)
+    install(TARGETS ${name} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  endif()
+endfunction()
+
+# hetcomm_ctest(<name> COMMAND <word>... [TARGET <target>] [LABELS <label>...] [TIMEOUT <seconds>]
+#               [PROCESSORS <n>] [RUN_SERIAL] [ENVIRONMENT <NAME=value>...]
+#               [FIXTURES_SETUP <name>...] [FIXTURES_REQUIRED <name>...])
+#
+# One ctest entry that runs COMMAND. See README.md for the labels.
+function(hetcomm_ctest name)
+  _hetcomm_parse(hetcomm_ctest "RUN_SERIAL" "TARGET;TIMEOUT;PROCESSORS"
+    "COMMAND;LABELS;ENVIRONMENT;FIXTURES_SETUP;FIXTURES_REQUIRED" ${ARGN})
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 60)
+  endif()
+  math(EXPR timeout "${arg_TIMEOUT} * ${HETCOMM_TEST_TIMEOUT_SCALE}")
+  if(NOT arg_PROCESSORS)
+    set(arg_PROCESSORS 1)
+  endif()
+
+  set(labels ${arg_LABELS})
+  if(NOT "long" IN_LIST labels)
+    list(APPEND labels quick)
+  endif()
+  file(RELATIVE_PATH below_tests ${PROJECT_SOURCE_DIR}/tests ${CMAKE_CURRENT_SOURCE_DIR})
+  if(below_tests MATCHES "^([a-z0-9_]+)")
+    list(APPEND labels ${CMAKE_MATCH_1})
+  endif()
+  list(REMOVE_DUPLICATES labels)
+
+  add_test(NAME ${name} COMMAND ${arg_COMMAND})
+  set_tests_properties(${name} PROPERTIES
+    LABELS "${labels}"
+    TIMEOUT ${timeout}
+    PROCESSORS ${arg_PROCESSORS}
+    RUN_SERIAL ${arg_RUN_SERIAL}
+    ENVIRONMENT "${arg_ENVIRONMENT}"
+    FIXTURES_SETUP "${arg_FIXTURES_SETUP}"
+    FIXTURES_REQUIRED "${arg_FIXTURES_REQUIRED}")
+
+  # 'tests-<label>' builds what the tests of a label need.
+  foreach(label IN LISTS labels)
+    if(NOT TARGET tests-${label})
+      add_custom_target(tests-${label})
+    endif()
+    if(arg_TARGET)
+      add_dependencies(tests-${label} ${arg_TARGET})
+    endif()
+  endforeach()
+endfunction()
+
+# hetcomm_test(<name> SOURCES <file>... [DEPENDS <target>...] [LABELS <label>...] [TIMEOUT <seconds>]
+#              [ARGS <word>...] [ENVIRONMENT <NAME=value>...] [PROCESSORS <n>] [RUN_SERIAL]
+#              [OWN_MAIN] [NO_ENTRY])
+#
+# A GoogleTest binary in bin/tests/, and one ctest entry of the same name that runs all of it. With
+# NO_ENTRY, only the binary: hetcomm_ctest then adds as many entries as it takes.
+function(hetcomm_test name)
+  _hetcomm_parse(hetcomm_test "RUN_SERIAL;OWN_MAIN;NO_ENTRY" "TIMEOUT;PROCESSORS"
+    "SOURCES;DEPENDS;LABELS;ARGS;ENVIRONMENT" ${ARGN})
+  _hetcomm_targets(arg_DEPENDS ${arg_DEPENDS})
+  add_executable(${name} ${arg_SOURCES})
+  if(arg_OWN_MAIN)
+    set(googletest GTest::gmock GTest::gtest)
+  else()
+    set(googletest GTest::gmock_main)
+  endif()
+  target_link_libraries(${name} PRIVATE hetcomm_flags ${arg_DEPENDS} ${googletest} Threads::Threads)
+  set_target_properties(${name} PROPERTIES
+    RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin/tests
+    INTERPROCEDURAL_OPTIMIZATION OFF)
+  if(arg_NO_ENTRY)
+    return()
+  endif()
+
+  set(serial)
+  if(arg_RUN_SERIAL)
+    set(serial RUN_SERIAL)
+  endif()
+  hetcomm_ctest(${name} TARGET ${name} ${serial}
+    COMMAND ${name} ${arg_ARGS}
+    LABELS ${arg_LABELS}
+    TIMEOUT ${arg_TIMEOUT}
+    PROCESSORS ${arg_PROCESSORS}
+    ENVIRONMENT ${arg_ENVIRONMENT})
+endfunction()
