@@ -1,0 +1,98 @@
+/* Devices, memory and buffers.
+ *
+ * A device is one memory space with its copy engines. A memory is a region of one device. A buffer
+ * is a piece of a memory, passed by value; it is what every data call takes.                   */
+#ifndef HETCOMM_MEMORY_H_
+#define HETCOMM_MEMORY_H_
+
+#include <hetcomm/context.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct hetcomm_memory hetcomm_memory_t;
+
+/* Device 0 is always the host. The others are numbered from 1 in the order of HETCOMM_DEVICES. */
+#define HETCOMM_DEVICE_HOST 0
+
+typedef struct hetcomm_device_info {
+  int32_t index;           /* number within the context                                        */
+  int32_t host_accessible; /* 1: the CPU may load and store its memory                         */
+  char kind[16];           /* "host", "sim-handle", "sim-address"                              */
+  char name[64];           /* for people                                                       */
+} hetcomm_device_info_t;
+
+/* Number of devices of the context, the host included; at least 1. [any-thread] */
+HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_device_count(hetcomm_context_t* context,
+                                                                    int32_t* out_count)
+    HETCOMM_NOEXCEPT;
+
+/* Describes device |index|. OUT_OF_RANGE when there is no such device. [any-thread] */
+HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_device_get_info(
+    hetcomm_context_t* context, int32_t index, hetcomm_device_info_t* out_info) HETCOMM_NOEXCEPT;
+
+/* Allocates |size_bytes| on device |device|. The contents are undefined. OUT_OF_MEMORY when the
+ * device has no room. Free with hetcomm_memory_free. [any-thread] */
+HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
+hetcomm_memory_allocate(hetcomm_context_t* context, int32_t device, uint64_t size_bytes,
+                        hetcomm_memory_t** out_memory) HETCOMM_NOEXCEPT;
+
+/* Makes a memory of a region that the caller owns and keeps until hetcomm_memory_free: |address| is
+ * a host pointer, or an address or handle of the device's vendor. [any-thread] */
+HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
+hetcomm_memory_wrap(hetcomm_context_t* context, int32_t device, void* address, uint64_t size_bytes,
+                    hetcomm_memory_t** out_memory) HETCOMM_NOEXCEPT;
+
+/* Gives back a memory. BUSY while a pending operation uses it; then nothing has changed. NULL is
+ * accepted. [any-thread] */
+HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_memory_free(hetcomm_memory_t* memory)
+    HETCOMM_NOEXCEPT;
+
+/* Size in bytes. [any-thread] */
+HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
+hetcomm_memory_size(const hetcomm_memory_t* memory, uint64_t* out_size_bytes) HETCOMM_NOEXCEPT;
+
+/* The vendor's address or handle of the region; for the host a plain pointer. [any-thread] */
+HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
+hetcomm_memory_address(const hetcomm_memory_t* memory, void** out_address) HETCOMM_NOEXCEPT;
+
+/* Copies |size_bytes| from host memory into |memory| at |offset|, or back. Blocks until done.
+ * OUT_OF_RANGE when the range ends past the memory. [any-thread] */
+HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
+hetcomm_memory_write(hetcomm_memory_t* memory, uint64_t offset, const void* source,
+                     uint64_t size_bytes) HETCOMM_NOEXCEPT;
+HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
+hetcomm_memory_read(hetcomm_memory_t* memory, uint64_t offset, void* destination,
+                    uint64_t size_bytes) HETCOMM_NOEXCEPT;
+
+/* A piece of memory. |memory| NULL: ordinary host memory, |offset| is the address. Frozen layout. */
+typedef struct hetcomm_buffer {
+  hetcomm_memory_t* memory;
+  uint64_t offset;
+  uint64_t length;
+} hetcomm_buffer_t;
+
+/* Buffer over ordinary host memory; costs nothing and registers nothing. */
+static inline hetcomm_buffer_t hetcomm_buffer_host(const void* pointer, uint64_t length) {
+  hetcomm_buffer_t buffer;
+  buffer.memory = NULL;
+  buffer.offset = (uint64_t)(uintptr_t)pointer;
+  buffer.length = length;
+  return buffer;
+}
+
+/* Buffer over |length| bytes of |memory| from |offset| on; checked by the call that takes it. */
+static inline hetcomm_buffer_t hetcomm_buffer_memory(hetcomm_memory_t* memory, uint64_t offset,
+                                                     uint64_t length) {
+  hetcomm_buffer_t buffer;
+  buffer.memory = memory;
+  buffer.offset = offset;
+  buffer.length = length;
+  return buffer;
+}
+
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
+#endif /* HETCOMM_MEMORY_H_ */
