@@ -1,0 +1,90 @@
+// Encoding of set-up data (descriptors, hellos, store messages): little endian, lengths before
+// strings. The reader treats its input as hostile: it never reads past the end, and after the first
+// failure every further read fails too, so that one check at the end is enough.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include "src/base/span.h"
+
+namespace hetcomm {
+
+class ByteWriter {
+ public:
+  template <typename T>
+    requires std::is_integral_v<T>
+  void write(T value) {
+    for (size_t i = 0; i < sizeof(T); ++i) {
+      bytes_.push_back(static_cast<std::byte>(static_cast<uint64_t>(value) >> (8 * i)));
+    }
+  }
+  void write_raw(ConstByteSpan bytes) { bytes_.insert(bytes_.end(), bytes.begin(), bytes.end()); }
+  void write_bytes(ConstByteSpan bytes) {
+    write(static_cast<uint32_t>(bytes.size()));
+    write_raw(bytes);
+  }
+  void write_string(std::string_view text) { write_bytes(std::as_bytes(std::span(text))); }
+
+  const std::vector<std::byte>& bytes() const { return bytes_; }
+  std::vector<std::byte> take() { return std::move(bytes_); }
+
+ private:
+  std::vector<std::byte> bytes_;
+};
+
+class ByteReader {
+ public:
+  explicit ByteReader(ConstByteSpan bytes) : rest_(bytes) {}
+
+  // Zero after a failure.
+  template <typename T>
+    requires std::is_integral_v<T>
+  T read() {
+    const ConstByteSpan raw = read_raw(sizeof(T));
+    uint64_t value = 0;
+    for (size_t i = 0; i < raw.size(); ++i) value |= std::to_integer<uint64_t>(raw[i]) << (8 * i);
+    return static_cast<T>(value);
+  }
+  // Empty after a failure; fails when the length exceeds |limit|. Borrowed from the input.
+  ConstByteSpan read_bytes(size_t limit) {
+    const uint32_t length = read<uint32_t>();
+    if (length > limit) {
+      fail();
+      return {};
+    }
+    return read_raw(length);
+  }
+  std::string read_string(size_t limit) {
+    const ConstByteSpan bytes = read_bytes(limit);
+    return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  }
+  ConstByteSpan read_raw(size_t length) {
+    if (failed_ || rest_.size() < length) {
+      fail();
+      return {};
+    }
+    const ConstByteSpan result = rest_.first(length);
+    rest_ = rest_.subspan(length);
+    return result;
+  }
+
+  bool failed() const { return failed_; }
+  // True when all reads succeeded and nothing is left over.
+  bool finished() const { return !failed_ && rest_.empty(); }
+  size_t left() const { return rest_.size(); }
+
+ private:
+  void fail() {
+    failed_ = true;
+    rest_ = {};
+  }
+  ConstByteSpan rest_;
+  bool failed_ = false;
+};
+
+}  // namespace hetcomm

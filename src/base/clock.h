@@ -1,0 +1,51 @@
+// Monotonic time in nanoseconds. now_ns() is the kernel's clock (about 20 ns a call); ticks() is the
+// processor's counter (a few ns), to be compared with ticks only.
+#pragma once
+
+#include <ctime>
+#include <cstdint>
+
+#if defined(__x86_64__)
+#include <x86intrin.h>
+#endif
+
+namespace hetcomm {
+
+inline uint64_t now_ns() {
+  timespec time{};
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return static_cast<uint64_t>(time.tv_sec) * 1'000'000'000u + static_cast<uint64_t>(time.tv_nsec);
+}
+
+inline uint64_t ticks() {
+#if defined(__x86_64__)
+  return __rdtsc();
+#elif defined(__aarch64__)
+  uint64_t value;
+  asm volatile("mrs %0, cntvct_el0" : "=r"(value));
+  return value;
+#else
+  return now_ns();
+#endif
+}
+
+// Ticks per microsecond; measured once per call over about 2 ms, so keep the result.
+uint64_t measure_ticks_per_us();
+
+// Tells the processor that this is a spin loop.
+inline void cpu_relax() {
+#if defined(__x86_64__)
+  _mm_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+inline constexpr uint64_t kForever = UINT64_MAX;
+
+// |now| + |timeout| without wrap-around.
+inline uint64_t deadline_after(uint64_t now, uint64_t timeout) {
+  return timeout > kForever - now ? kForever : now + timeout;
+}
+
+}  // namespace hetcomm

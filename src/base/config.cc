@@ -1,0 +1,249 @@
+#include "src/base/config.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <numeric>
+
+#include "src/base/clock.h"
+
+namespace hetcomm {
+namespace {
+
+using enum VariableType;
+
+constexpr VariableInfo kTable[] = {
+    {Variable::kLog, kChoice, "HETCOMM_LOG", "warn", "error|warn|info|debug|trace",
+     "How much is logged; info says which interface and transports were chosen and why."},
+    {Variable::kProgress, kChoice, "HETCOMM_PROGRESS", "caller", "caller|thread",
+     "Who drives communication: only callers that wait or test, or a background thread as well."},
+    {Variable::kTransports, kText, "HETCOMM_TRANSPORTS", "", nullptr,
+     "Transports that may be used, such as 'shm,tcp'; empty means all usable ones."},
+    {Variable::kInterface, kText, "HETCOMM_INTERFACE", "", nullptr,
+     "Network interfaces to use: names, name prefixes with '*', or subnets ('eth0,ib*,10.0.0.0/8'); "
+     "empty means the first that is up, loopback last."},
+    {Variable::kStorePort, kInteger, "HETCOMM_STORE_PORT", "0", nullptr,
+     "Port of rank 0's bootstrap store; 0 means MASTER_PORT or one of the 16 after it."},
+    {Variable::kSecret, kSecretText, "HETCOMM_SECRET", "", nullptr,
+     "Job secret that every connection has to prove."},
+    {Variable::kSecretFile, kText, "HETCOMM_SECRET_FILE", "", nullptr,
+     "File that holds the job secret; read when HETCOMM_SECRET is unset."},
+    {Variable::kBootstrapTimeout, kDuration, "HETCOMM_BOOTSTRAP_TIMEOUT", "300s", nullptr,
+     "How long ranks wait for each other when a communicator is created."},
+    {Variable::kTimeout, kDuration, "HETCOMM_TIMEOUT", "30min", nullptr,
+     "Deadline of an operation that sets none."},
+    {Variable::kDetectionTime, kDuration, "HETCOMM_DETECTION_TIME", "10s", nullptr,
+     "Within this time a peer that the network has cut off is declared lost."},
+    {Variable::kStallTime, kDuration, "HETCOMM_STALL_TIME", "60s", nullptr,
+     "An operation that waits longer is reported once, with all pending ones."},
+    {Variable::kSpinTime, kDuration, "HETCOMM_SPIN_TIME", "100us", nullptr,
+     "How long a waiting thread polls before it sleeps."},
+    {Variable::kYield, kChoice, "HETCOMM_YIELD", "auto", "auto|yes|no",
+     "Whether a polling thread yields its core; auto: when this host has more ranks than cores."},
+    {Variable::kDevices, kText, "HETCOMM_DEVICES", "", nullptr,
+     "Devices beside the host, e.g. 'sim-handle,sim-address:bandwidth=10G:latency=2us'."},
+    {Variable::kCreditBytes, kSize, "HETCOMM_CREDIT_BYTES", "1M", nullptr,
+     "Bytes that one peer may have under way to this process before they are matched."},
+    {Variable::kUnexpectedBytes, kSize, "HETCOMM_UNEXPECTED_BYTES", "256M", nullptr,
+     "The same for all peers together; divided among them."},
+    {Variable::kStagingChunk, kSize, "HETCOMM_STAGING_CHUNK", "512K", nullptr,
+     "Chunk in which device memory that a transport cannot reach is staged through the host."},
+    {Variable::kShmRingBytes, kSize, "HETCOMM_SHM_RING_BYTES", "512K", nullptr,
+     "Bytes of the shared ring that bulk data of one direction of a pair flows through."},
+    {Variable::kShmChunk, kSize, "HETCOMM_SHM_CHUNK", "32K", nullptr,
+     "Piece in which bulk data is copied through the shared ring."},
+    {Variable::kShmBulk, kChoice, "HETCOMM_SHM_BULK", "auto", "auto|copy|read",
+     "How bulk data crosses shared memory: copied through the ring, read by the receiver from the "
+     "sender's memory, or whichever was measured to be faster."},
+    {Variable::kShmEager, kSize, "HETCOMM_SHM_EAGER", "128K", nullptr,
+     "Messages up to this size are sent over shm without waiting for their receive."},
+    {Variable::kTcpEager, kSize, "HETCOMM_TCP_EAGER", "16K", nullptr,
+     "Messages up to this size are sent over tcp without waiting for their receive."},
+    {Variable::kTcpChunk, kSize, "HETCOMM_TCP_CHUNK", "1M", nullptr,
+     "Piece in which bulk data is framed on a tcp stream."},
+    {Variable::kTcpStreams, kInteger, "HETCOMM_TCP_STREAMS", "0", nullptr,
+     "Bulk streams of a tcp pair; 0 means one, and more where one does not fill the link."},
+    {Variable::kTcpSocketBuffer, kSize, "HETCOMM_TCP_SOCKET_BUFFER", "0", nullptr,
+     "Socket buffer size of bulk streams; 0 leaves it to the kernel."},
+    {Variable::kTcpBindFamily, kChoice, "HETCOMM_FAMILY", "any", "any|ipv4|ipv6",
+     "Address family of all connections."},
+};
+static_assert(std::size(kTable) == static_cast<size_t>(Variable::kCount));
+
+struct Unit {
+  std::string_view name;
+  uint64_t factor;
+};
+
+// "<number><unit>" with an optional decimal fraction.
+template <size_t N>
+Result<uint64_t> parse_with_unit(std::string_view text, const std::array<Unit, N>& units) {
+  double number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const std::string_view unit = text.substr(static_cast<size_t>(end - text.data()));
+  if (error == std::errc() && number >= 0) {
+    for (const Unit& candidate : units) {
+      if (unit != candidate.name) continue;
+      const double value = number * static_cast<double>(candidate.factor);
+      if (value < 9e18) return static_cast<uint64_t>(value);
+    }
+  }
+  return Status(Code::kInvalidArgument, fmt::format("'{}' cannot be parsed", text));
+}
+
+bool is_choice(std::string_view choices, std::string_view text) {
+  while (true) {
+    const size_t bar = choices.find('|');
+    if (choices.substr(0, bar) == text) return true;
+    if (bar == std::string_view::npos) return false;
+    choices.remove_prefix(bar + 1);
+  }
+}
+
+size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = row[0];
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t replace = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = row[j];
+      row[j] = std::min({replace, row[j] + 1, row[j - 1] + 1});
+    }
+  }
+  return row.back();
+}
+
+const VariableInfo* find_variable(std::string_view name) {
+  for (const VariableInfo& info : kTable) {
+    if (name == info.name) return &info;
+  }
+  return nullptr;
+}
+
+// Names that belong to other parts of the project or to launch scripts and are not warned about.
+bool is_foreign(std::string_view name) { return name.starts_with("HETCOMM_TEST_"); }
+
+}  // namespace
+
+std::span<const VariableInfo> variable_table() { return kTable; }
+
+Result<uint64_t> parse_duration(std::string_view text) {
+  if (text == "inf") return kForever;
+  static constexpr std::array<Unit, 7> kUnits = {{{"", 1'000'000'000},
+                                                  {"s", 1'000'000'000},
+                                                  {"ms", 1'000'000},
+                                                  {"us", 1'000},
+                                                  {"ns", 1},
+                                                  {"min", 60'000'000'000},
+                                                  {"h", 3'600'000'000'000}}};
+  return parse_with_unit(text, kUnits);
+}
+
+Result<uint64_t> parse_size(std::string_view text) {
+  static constexpr std::array<Unit, 11> kUnits = {{{"", 1},
+                                                   {"B", 1},
+                                                   {"K", 1u << 10},
+                                                   {"KiB", 1u << 10},
+                                                   {"k", 1u << 10},
+                                                   {"M", 1u << 20},
+                                                   {"MiB", 1u << 20},
+                                                   {"m", 1u << 20},
+                                                   {"G", 1u << 30},
+                                                   {"GiB", 1u << 30},
+                                                   {"g", 1u << 30}}};
+  return parse_with_unit(text, kUnits);
+}
+
+std::string_view nearest_variable(std::string_view name) {
+  std::string_view best;
+  size_t best_distance = std::max<size_t>(3, name.size() / 3);
+  for (const VariableInfo& info : kTable) {
+    const size_t distance = edit_distance(name, info.name);
+    if (distance < best_distance) {
+      best_distance = distance;
+      best = info.name;
+    }
+  }
+  return best;
+}
+
+Status Config::assign(const VariableInfo& info, std::string_view text, bool set) {
+  Value& value = values_[static_cast<size_t>(info.variable)];
+  Result<uint64_t> number(uint64_t{0});
+  switch (info.type) {
+    case kDuration:
+      number = parse_duration(text);
+      break;
+    case kSize:
+      number = parse_size(text);
+      break;
+    case kInteger: {
+      uint64_t parsed = 0;
+      const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), parsed);
+      if (error != std::errc() || end != text.data() + text.size()) {
+        number = Status(Code::kInvalidArgument, fmt::format("'{}' is not a number", text));
+      } else {
+        number = parsed;
+      }
+      break;
+    }
+    case kChoice:
+      if (!is_choice(info.choices, text)) {
+        number = Status(Code::kInvalidArgument,
+                        fmt::format("'{}' is not one of {}", text, info.choices));
+      }
+      break;
+    case kText:
+    case kSecretText:
+      break;
+  }
+  if (!number.ok()) return number.status().annotate(info.name);
+  value.text = text;
+  value.shown = info.type == kSecretText && !text.empty() ? "(set)" : text;
+  value.number = number.value();
+  value.set = set;
+  return {};
+}
+
+Result<Config> Config::load(const char* const* environment, std::string_view settings, Log& log) {
+  Config config;
+  config.values_.resize(static_cast<size_t>(Variable::kCount));
+  for (const VariableInfo& info : kTable) {
+    HETCOMM_RETURN_IF_ERROR(config.assign(info, info.default_value, false));
+  }
+  for (; environment != nullptr && *environment != nullptr; ++environment) {
+    const std::string_view entry = *environment;
+    if (!entry.starts_with("HETCOMM_")) continue;
+    const size_t equals = entry.find('=');
+    const std::string_view name = entry.substr(0, equals);
+    if (const VariableInfo* info = find_variable(name); info != nullptr) {
+      const std::string_view text =
+          equals == std::string_view::npos ? std::string_view() : entry.substr(equals + 1);
+      // An empty variable is an unset one, as launch scripts leave them.
+      if (!text.empty()) HETCOMM_RETURN_IF_ERROR(config.assign(*info, text, true));
+    } else if (!is_foreign(name)) {
+      const std::string_view nearest = nearest_variable(name);
+      log.warn("unknown variable {}{}{}", name, nearest.empty() ? "" : "; did you mean ", nearest);
+    }
+  }
+  while (!settings.empty()) {
+    const size_t end = settings.find(';');
+    const std::string_view entry = settings.substr(0, end);
+    settings.remove_prefix(end == std::string_view::npos ? settings.size() : end + 1);
+    if (entry.empty()) continue;
+    const size_t equals = entry.find('=');
+    std::string name(entry.substr(0, equals));
+    if (!name.starts_with("HETCOMM_")) name = "HETCOMM_" + name;
+    const VariableInfo* info = find_variable(name);
+    if (info == nullptr || equals == std::string_view::npos) {
+      return Status(Code::kInvalidArgument,
+                    fmt::format("settings: '{}' is not NAME=value with a known name", entry));
+    }
+    HETCOMM_RETURN_IF_ERROR(config.assign(*info, entry.substr(equals + 1), true));
+  }
+  return config;
+}
+
+}  // namespace hetcomm

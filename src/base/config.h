@@ -1,0 +1,96 @@
+// Configuration: every HETCOMM_* variable stands in one table (config.cc) with type, default and
+// meaning; `hetcomm_info --variables` prints it. A Config is read once, when a context is created,
+// from the environment and from the caller's settings, which win; afterwards it is immutable.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "src/base/log.h"
+#include "src/base/status.h"
+
+namespace hetcomm {
+
+enum class Variable : uint8_t {
+  kLog,
+  kProgress,
+  kTransports,
+  kInterface,
+  kStorePort,
+  kSecret,
+  kSecretFile,
+  kBootstrapTimeout,
+  kTimeout,
+  kDetectionTime,
+  kStallTime,
+  kSpinTime,
+  kYield,
+  kDevices,
+  kCreditBytes,
+  kUnexpectedBytes,
+  kStagingChunk,
+  kShmRingBytes,
+  kShmChunk,
+  kShmBulk,
+  kShmEager,
+  kTcpEager,
+  kTcpChunk,
+  kTcpStreams,
+  kTcpSocketBuffer,
+  kTcpBindFamily,
+  kCount,
+};
+
+enum class VariableType : uint8_t { kText, kSecretText, kDuration, kSize, kInteger, kChoice };
+
+struct VariableInfo {
+  Variable variable;
+  VariableType type;
+  const char* name;           // "HETCOMM_LOG"
+  const char* default_value;  // as it would be written
+  const char* choices;        // kChoice: "a|b|c"
+  const char* meaning;        // one sentence
+};
+
+std::span<const VariableInfo> variable_table();
+
+// "10s", "500ms", "30us", "2min", "inf"; a bare number is seconds. Nanoseconds.
+Result<uint64_t> parse_duration(std::string_view text);
+// "64K", "1MiB", "4096"; K, M, G are powers of 1024. Bytes.
+Result<uint64_t> parse_size(std::string_view text);
+
+class Config {
+ public:
+  // Reads |environment| ("NAME=value" strings, nullptr at the end), then |settings|
+  // ("NAME=value;NAME=value", prefix optional). Warns on |log| about unknown HETCOMM_ names, with
+  // the nearest known one. Fails when a value cannot be parsed, naming the variable.
+  static Result<Config> load(const char* const* environment, std::string_view settings, Log& log);
+
+  std::string_view text(Variable variable) const { return value(variable).text; }
+  bool is_set(Variable variable) const { return value(variable).set; }
+  // Duration in ns, size in bytes, or integer.
+  uint64_t number(Variable variable) const { return value(variable).number; }
+  // As `hetcomm_info` shows it: secrets only as "(set)" or "".
+  const char* shown(Variable variable) const { return value(variable).shown.c_str(); }
+
+ private:
+  struct Value {
+    std::string text;
+    std::string shown;
+    uint64_t number = 0;
+    bool set = false;
+  };
+  Config() = default;
+  Status assign(const VariableInfo& info, std::string_view text, bool set);
+  const Value& value(Variable variable) const { return values_[static_cast<size_t>(variable)]; }
+
+  std::vector<Value> values_;
+};
+
+// The known variable name that is nearest to |name| by edit distance, "" if none is near.
+std::string_view nearest_variable(std::string_view name);
+
+}  // namespace hetcomm

@@ -1,0 +1,50 @@
+#include "src/base/log.h"
+
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+
+namespace hetcomm {
+namespace {
+
+constexpr std::array<std::string_view, 6> kLevelNames = {"",     "error", "warn",
+                                                         "info", "debug", "trace"};
+
+}  // namespace
+
+Result<LogLevel> parse_log_level(std::string_view text) {
+  for (size_t i = 1; i < kLevelNames.size(); ++i) {
+    if (text == kLevelNames[i]) return static_cast<LogLevel>(i);
+  }
+  return Status(Code::kInvalidArgument,
+                fmt::format("'{}' is not a log level (error, warn, info, debug, trace)", text));
+}
+
+Log::Log() {
+  std::array<char, 65> host{};
+  if (gethostname(host.data(), host.size() - 1) == 0) host_ = host.data();
+}
+
+void Log::set_sink(hetcomm_log_function_t function, void* user_data) {
+  std::lock_guard lock(mutex_);
+  function_ = function;
+  user_data_ = user_data;
+}
+
+void Log::write(LogLevel level, std::string_view text) {
+  const int rank = rank_.load(std::memory_order_relaxed);
+  const std::string_view name = kLevelNames[static_cast<size_t>(level)];
+  const std::string line = rank >= 0 ? fmt::format("hetcomm[{}:{}] {}: {}", host_, rank, name, text)
+                                     : fmt::format("hetcomm[{}] {}: {}", host_, name, text);
+  std::lock_guard lock(mutex_);
+  if (function_ != nullptr) {
+    function_(user_data_, static_cast<int32_t>(level), line.c_str());
+  } else {
+    // One write, so that lines of several processes do not mix.
+    const std::string with_end = line + "\n";
+    std::fwrite(with_end.data(), 1, with_end.size(), stderr);
+  }
+}
+
+}  // namespace hetcomm

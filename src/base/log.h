@@ -1,0 +1,77 @@
+// Log lines: "hetcomm[host:rank] level: text". One Log per context; whoever decides an error logs it.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <string_view>
+
+#include <hetcomm/context.h>
+
+#include "src/base/status.h"
+
+namespace hetcomm {
+
+enum class LogLevel : int32_t {
+  kError = HETCOMM_LOG_ERROR,
+  kWarn = HETCOMM_LOG_WARN,
+  kInfo = HETCOMM_LOG_INFO,
+  kDebug = HETCOMM_LOG_DEBUG,
+  kTrace = HETCOMM_LOG_TRACE,
+};
+
+Result<LogLevel> parse_log_level(std::string_view text);
+
+// Thread-safe; lines of one context never interleave.
+class Log {
+ public:
+  Log();
+  void set_level(LogLevel level) { level_.store(level, std::memory_order_relaxed); }
+  void set_sink(hetcomm_log_function_t function, void* user_data);
+  void set_rank(int rank) { rank_.store(rank, std::memory_order_relaxed); }
+
+  bool enabled(LogLevel level) const {
+    return static_cast<int32_t>(level) <=
+           static_cast<int32_t>(level_.load(std::memory_order_relaxed));
+  }
+  void write(LogLevel level, std::string_view text);
+
+  template <typename... Args>
+  void error(fmt::format_string<Args...> format, Args&&... args) {
+    line(LogLevel::kError, format, std::forward<Args>(args)...);
+  }
+  template <typename... Args>
+  void warn(fmt::format_string<Args...> format, Args&&... args) {
+    line(LogLevel::kWarn, format, std::forward<Args>(args)...);
+  }
+  template <typename... Args>
+  void info(fmt::format_string<Args...> format, Args&&... args) {
+    line(LogLevel::kInfo, format, std::forward<Args>(args)...);
+  }
+  template <typename... Args>
+  void debug(fmt::format_string<Args...> format, Args&&... args) {
+    line(LogLevel::kDebug, format, std::forward<Args>(args)...);
+  }
+  template <typename... Args>
+  void trace(fmt::format_string<Args...> format, Args&&... args) {
+    line(LogLevel::kTrace, format, std::forward<Args>(args)...);
+  }
+
+ private:
+  template <typename... Args>
+  void line(LogLevel level, fmt::format_string<Args...> format, Args&&... args) {
+    if (enabled(level)) write(level, fmt::format(format, std::forward<Args>(args)...));
+  }
+
+  std::atomic<LogLevel> level_{LogLevel::kWarn};
+  std::atomic<int> rank_{-1};
+  std::string host_;
+  std::mutex mutex_;
+  hetcomm_log_function_t function_ = nullptr;
+  void* user_data_ = nullptr;
+};
+
+}  // namespace hetcomm

@@ -1,0 +1,12 @@
+// Random bytes from the kernel, for nonces and keys.
+#pragma once
+
+#include "src/base/span.h"
+#include "src/base/status.h"
+
+namespace hetcomm {
+
+// Fills |bytes|. Fails only when the kernel has no randomness to give.
+Status fill_random(ByteSpan bytes);
+
+}  // namespace hetcomm

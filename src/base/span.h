@@ -1,0 +1,59 @@
+// Views of bytes, and of a list of host memory pieces ("segments") read as one run of bytes.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+
+namespace hetcomm {
+
+using ByteSpan = std::span<std::byte>;
+using ConstByteSpan = std::span<const std::byte>;
+using Segments = std::span<const iovec>;
+
+inline uint64_t total_bytes(Segments segments) {
+  uint64_t sum = 0;
+  for (const iovec& segment : segments) sum += segment.iov_len;
+  return sum;
+}
+
+// Calls |use(std::byte* piece, size_t length)| for the pieces that make up [offset, offset + length).
+template <typename Use>
+void for_each_piece(Segments segments, uint64_t offset, uint64_t length, Use&& use) {
+  for (const iovec& segment : segments) {
+    if (length == 0) return;
+    if (offset >= segment.iov_len) {
+      offset -= segment.iov_len;
+      continue;
+    }
+    const size_t piece =
+        static_cast<size_t>(std::min<uint64_t>(segment.iov_len - offset, length));
+    use(static_cast<std::byte*>(segment.iov_base) + offset, piece);
+    length -= piece;
+    offset = 0;
+  }
+}
+
+// Copies |source| into the segments from |offset| on. The caller has checked that it fits.
+inline void scatter(Segments segments, uint64_t offset, ConstByteSpan source) {
+  const std::byte* from = source.data();
+  for_each_piece(segments, offset, source.size(), [&](std::byte* piece, size_t length) {
+    std::memcpy(piece, from, length);
+    from += length;
+  });
+}
+
+// Copies the segments from |offset| on into |target|. The caller has checked that there is enough.
+inline void gather(Segments segments, uint64_t offset, ByteSpan target) {
+  std::byte* to = target.data();
+  for_each_piece(segments, offset, target.size(), [&](const std::byte* piece, size_t length) {
+    std::memcpy(to, piece, length);
+    to += length;
+  });
+}
+
+}  // namespace hetcomm

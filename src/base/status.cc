@@ -1,0 +1,91 @@
+#include "src/base/status.h"
+
+#include <cerrno>
+#include <cstring>
+#include <system_error>
+
+namespace hetcomm {
+
+const char* code_name(Code code) {
+  switch (static_cast<int32_t>(code)) {
+#define HETCOMM_CASE(name, value, text) \
+  case value:                           \
+    return #name;
+    HETCOMM_STATUS_MAP(HETCOMM_CASE)
+#undef HETCOMM_CASE
+    default:
+      return code == Code::kWouldBlock ? "WOULD_BLOCK" : "UNKNOWN";
+  }
+}
+
+const char* code_text(Code code) {
+  switch (static_cast<int32_t>(code)) {
+#define HETCOMM_CASE(name, value, text) \
+  case value:                           \
+    return text;
+    HETCOMM_STATUS_MAP(HETCOMM_CASE)
+#undef HETCOMM_CASE
+    default:
+      return code == Code::kWouldBlock ? "no room right now" : "unknown status";
+  }
+}
+
+Status Status::annotate(std::string_view what) const {
+  if (ok()) return *this;
+  std::string text(what);
+  text += ": ";
+  text += this->text();
+  return Status(code_, std::move(text));
+}
+
+Status status_from_errno(int error, std::string_view what) {
+  Code code = Code::kInternal;
+  switch (error) {
+    case EMFILE:
+    case ENFILE:
+    case ENOBUFS:
+    case ENOSPC:
+    case EAGAIN:
+      code = Code::kOutOfResources;
+      break;
+    case ENOMEM:
+      code = Code::kOutOfMemory;
+      break;
+    case EACCES:
+    case EPERM:
+      code = Code::kPermissionDenied;
+      break;
+    case EINVAL:
+    case EADDRNOTAVAIL:
+    case EADDRINUSE:
+      code = Code::kInvalidArgument;
+      break;
+    case ETIMEDOUT:
+      code = Code::kTimedOut;
+      break;
+    case ECONNREFUSED:
+    case ECONNRESET:
+    case ECONNABORTED:
+    case EPIPE:
+    case EHOSTUNREACH:
+    case ENETUNREACH:
+    case ENETDOWN:
+    case EHOSTDOWN:
+    case ENOENT:
+      code = Code::kPeerLost;
+      break;
+    case EOPNOTSUPP:
+    case ENOSYS:
+    case EAFNOSUPPORT:
+      code = Code::kUnsupported;
+      break;
+    default:
+      break;
+  }
+  std::string text(what);
+  text += ": ";
+  text += std::generic_category().message(error);
+  return Status(code, std::move(text));
+}
+
+}  // namespace hetcomm

@@ -1,0 +1,100 @@
+// Status and Result: how functions report failure inside the library.
+//
+// The first error sticks; who decides an error writes its text; outputs exist only on success.
+// On the data path functions return a bare Code, which never allocates.
+#pragma once
+
+#include <hetcomm/status.h>
+
+#include <cstdint>
+#include <memory>
+#include <new>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace hetcomm {
+
+enum class [[nodiscard]] Code : int32_t {
+  kOk = HETCOMM_OK,
+  kPending = HETCOMM_PENDING,
+  kInvalidArgument = HETCOMM_INVALID_ARGUMENT,
+  kOutOfMemory = HETCOMM_OUT_OF_MEMORY,
+  kTimedOut = HETCOMM_TIMED_OUT,
+  kCancelled = HETCOMM_CANCELLED,
+  kUnsupported = HETCOMM_UNSUPPORTED,
+  kBusy = HETCOMM_BUSY,
+  kStaleHandle = HETCOMM_STALE_HANDLE,
+  kTruncated = HETCOMM_TRUNCATED,
+  kOutOfRange = HETCOMM_OUT_OF_RANGE,
+  kOutOfResources = HETCOMM_OUT_OF_RESOURCES,
+  kPermissionDenied = HETCOMM_PERMISSION_DENIED,
+  kNotFound = HETCOMM_NOT_FOUND,
+  kForked = HETCOMM_FORKED,
+  kInternal = HETCOMM_INTERNAL,
+  kPeerLost = HETCOMM_PEER_LOST,
+  kAborted = HETCOMM_ABORTED,
+  kBootstrapFailed = HETCOMM_BOOTSTRAP_FAILED,
+  kDeviceLost = HETCOMM_DEVICE_LOST,
+  kContextFailed = HETCOMM_CONTEXT_FAILED,
+  // Never crosses the C ABI: no room right now, the caller keeps the work and is told when to retry.
+  kWouldBlock = 1000,
+};
+
+// Name without prefix ("PEER_LOST") and one-line text; static storage.
+const char* code_name(Code code);
+const char* code_text(Code code);
+
+// A code and, for failures, a text that says which operation, peer and transport. Copying is cheap.
+class [[nodiscard]] Status {
+ public:
+  Status() = default;
+  Status(Code code) : code_(code) {}  // NOLINT(google-explicit-constructor)
+  Status(Code code, std::string text)
+      : code_(code), text_(std::make_shared<const std::string>(std::move(text))) {}
+
+  bool ok() const { return code_ == Code::kOk; }
+  Code code() const { return code_; }
+  // The text, or the code's own when none was given.
+  std::string_view text() const { return text_ ? std::string_view(*text_) : code_text(code_); }
+  // The same failure with "what: " before its text. No effect on success.
+  Status annotate(std::string_view what) const;
+
+ private:
+  Code code_ = Code::kOk;
+  std::shared_ptr<const std::string> text_;
+};
+
+// A value, or the status that says why there is none.
+template <typename T>
+class [[nodiscard]] Result {
+ public:
+  Result(T value) : value_(std::move(value)) {}            // NOLINT(google-explicit-constructor)
+  Result(Status status) : status_(std::move(status)) {}    // NOLINT(google-explicit-constructor)
+  Result(Code code) : status_(code) {}                     // NOLINT(google-explicit-constructor)
+
+  bool ok() const { return value_.has_value(); }
+  const Status& status() const { return status_; }
+  T& value() & { return *value_; }
+  const T& value() const& { return *value_; }
+  T&& value() && { return std::move(*value_); }
+  T* operator->() { return &*value_; }
+  T& operator*() & { return *value_; }
+
+ private:
+  std::optional<T> value_;
+  Status status_;
+};
+
+// "what: strerror(error)" with the code that fits the errno (descriptors, memory, permission, ...).
+Status status_from_errno(int error, std::string_view what);
+
+#define HETCOMM_RETURN_IF_ERROR(expression)                        \
+  do {                                                             \
+    if (::hetcomm::Status status_ = (expression); !status_.ok()) { \
+      return status_;                                              \
+    }                                                              \
+  } while (false)
+
+}  // namespace hetcomm
