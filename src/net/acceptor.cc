@@ -1,0 +1,202 @@
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "src/net/socket.h"
+
+namespace hetcomm {
+namespace {
+
+constexpr int kBacklog = 4096;
+constexpr int kAcceptBatch = 64;
+constexpr uint64_t kWarningIntervalNs = 60'000'000'000;
+
+// Errors of accept() that say that this process or host is short of something.
+bool is_exhaustion(int error) {
+  return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
+}
+
+}  // namespace
+
+// One connection that has not proved itself yet.
+class Acceptor::Pending final : public Watcher {
+ public:
+  Pending(Acceptor& owner, UniqueFd socket, uint64_t now)
+      : owner_(owner),
+        socket_(std::move(socket)),
+        handshake_(Handshake::acceptor(socket_.get(), owner.options_.credentials,
+                                       owner.options_.role, owner.options_.rank,
+                                       owner.options_.any_identity)),
+        start_ns_(now) {}
+  ~Pending() {
+    if (socket_.valid()) owner_.poller_.remove(socket_.get(), *this);
+  }
+
+  Status watch(uint32_t events) { return owner_.poller_.add(socket_.get(), events, *this); }
+
+  void on_events(uint32_t /*events*/) override {
+    switch (handshake_.advance()) {
+      case Handshake::Step::kWantRead:
+        set_events(EPOLLIN);
+        return;
+      case Handshake::Step::kWantWrite:
+        set_events(EPOLLOUT);
+        return;
+      case Handshake::Step::kDone:
+        owner_.finish(*this, {});
+        return;
+      case Handshake::Step::kFailed:
+        owner_.finish(*this, handshake_.error());
+        return;
+    }
+  }
+
+  UniqueFd take_socket() {
+    owner_.poller_.remove(socket_.get(), *this);
+    return std::move(socket_);
+  }
+  const Handshake& handshake() const { return handshake_; }
+  uint64_t start_ns() const { return start_ns_; }
+  std::string name() const { return peer_name(socket_.get()); }
+
+ private:
+  void set_events(uint32_t events) {
+    if (events == events_) return;
+    events_ = events;
+    const Status status = owner_.poller_.modify(socket_.get(), events, *this);
+    if (!status.ok()) owner_.finish(*this, status);
+  }
+
+  Acceptor& owner_;
+  UniqueFd socket_;
+  Handshake handshake_;
+  const uint64_t start_ns_;
+  uint32_t events_ = EPOLLIN;
+};
+
+Acceptor::Acceptor(Poller& poller, Log& log, Options options, AcceptHandler& handler)
+    : poller_(poller), log_(log), options_(std::move(options)), handler_(handler) {}
+
+Result<std::unique_ptr<Acceptor>> Acceptor::create(Poller& poller, Log& log, const Address& address,
+                                                   Options options, AcceptHandler& handler) {
+  Result<UniqueFd> listener = listen_on(address, kBacklog);
+  if (!listener.ok()) return listener.status();
+  Result<Address> bound = bound_address(listener->get());
+  if (!bound.ok()) return bound.status();
+  std::unique_ptr<Acceptor> acceptor(new Acceptor(poller, log, std::move(options), handler));
+  HETCOMM_RETURN_IF_ERROR(poller.add(listener->get(), EPOLLIN, *acceptor));
+  acceptor->listener_ = std::move(listener).value();
+  acceptor->address_ = bound.value();
+  return acceptor;
+}
+
+Acceptor::~Acceptor() {
+  pending_.clear();
+  if (listener_.valid()) poller_.remove(listener_.get(), *this);
+}
+
+void Acceptor::on_events(uint32_t /*events*/) { accept_ready(now_ns()); }
+
+void Acceptor::accept_ready(uint64_t now) {
+  for (int i = 0; i < kAcceptBatch; ++i) {
+    if (!make_room(now)) return;
+    UniqueFd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (socket.valid()) {
+      admit(std::move(socket), now);
+    } else if (is_exhaustion(errno)) {
+      // The connection stays in the listen queue, readable: without a pause this would spin.
+      const int error = errno;
+      if (now >= next_warning_ns_) {
+        next_warning_ns_ = now + kWarningIntervalNs;
+        log_.warn("{} cannot accept connections: {}", address_.to_string(),
+                  status_from_errno(error, "accept").text());
+      }
+      pause(now + kExhaustedPauseNs);
+      return;
+    } else if (errno == EAGAIN) {
+      return;
+    }
+    // Anything else is the fate of that one connection (reset in the queue, a network error).
+  }
+}
+
+// False when the pending connections are at their limit and all of them are young.
+bool Acceptor::make_room(uint64_t now) {
+  if (pending_.size() < kMaxPending) return true;
+  Pending& oldest = *pending_.front();
+  if (now < oldest.start_ns() + kMinPendingNs) {
+    pause(oldest.start_ns() + kMinPendingNs);
+    return false;
+  }
+  reject(oldest, Status(Code::kOutOfResources, "too many connections without a proof"));
+  pending_.pop_front();
+  return true;
+}
+
+void Acceptor::admit(UniqueFd socket, uint64_t now) {
+  set_no_delay(socket.get());
+  auto pending = std::make_unique<Pending>(*this, std::move(socket), now);
+  if (Status status = pending->watch(EPOLLIN); !status.ok()) {
+    reject(*pending, status);
+    return;
+  }
+  pending_.push_back(std::move(pending));
+}
+
+void Acceptor::pause(uint64_t until) {
+  if (resume_ns_ == kForever) poller_.remove(listener_.get(), *this);
+  resume_ns_ = until;
+}
+
+void Acceptor::resume() {
+  if (resume_ns_ == kForever) return;
+  if (poller_.add(listener_.get(), EPOLLIN, *this).ok()) {
+    resume_ns_ = kForever;
+  } else {
+    resume_ns_ = now_ns() + kExhaustedPauseNs;
+  }
+}
+
+void Acceptor::finish(Pending& pending, const Status& outcome) {
+  const auto position = std::find_if(pending_.begin(), pending_.end(),
+                                     [&](const auto& entry) { return entry.get() == &pending; });
+  const std::unique_ptr<Pending> owned = std::move(*position);
+  pending_.erase(position);
+  // Room for one more: what a limit had paused goes on.
+  resume();
+  if (!outcome.ok()) {
+    reject(*owned, outcome);
+    return;
+  }
+  handler_.on_accept(owned->take_socket(), owned->handshake().peer());
+}
+
+// Each stranger is told of at debug; one line a minute at warn. Who connects and says nothing (a
+// port scan, a health check, a peer that gave up) is worth no warning.
+void Acceptor::reject(const Pending& pending, const Status& why) {
+  log_.debug("{} dropped connection from {}: {}", address_.to_string(), pending.name(), why.text());
+  if (!pending.handshake().peer_spoke()) return;
+  ++unreported_;
+  const uint64_t now = now_ns();
+  if (now < next_warning_ns_) return;
+  next_warning_ns_ = now + kWarningIntervalNs;
+  log_.warn("{} dropped {} connection(s); the last from {}: {}", address_.to_string(), unreported_,
+            pending.name(), why.text());
+  unreported_ = 0;
+}
+
+void Acceptor::expire(uint64_t now_ns) {
+  while (!pending_.empty() && now_ns >= pending_.front()->start_ns() + kHandshakeTimeoutNs) {
+    reject(*pending_.front(), Status(Code::kTimedOut, "it did not finish the handshake in time"));
+    pending_.pop_front();
+  }
+  if (now_ns >= resume_ns_) resume();
+}
+
+uint64_t Acceptor::next_timer_ns() const {
+  if (pending_.empty()) return resume_ns_;
+  return std::min(resume_ns_, pending_.front()->start_ns() + kHandshakeTimeoutNs);
+}
+
+}  // namespace hetcomm

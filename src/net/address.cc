@@ -1,0 +1,209 @@
+#include "src/net/address.h"
+
+#include <arpa/inet.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/un.h>
+
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <memory>
+
+#include <fmt/format.h>
+
+namespace hetcomm {
+namespace {
+
+constexpr uint8_t kFamilyIpv4 = 4;
+constexpr uint8_t kFamilyIpv6 = 6;
+
+template <typename T>
+T view_as(const sockaddr* address) {
+  T result{};
+  std::memcpy(&result, address, sizeof(result));
+  return result;
+}
+
+Address make_ipv4(const in_addr& host, uint16_t port) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(port);
+  address.sin_addr = host;
+  return Address::from_sockaddr(reinterpret_cast<const sockaddr*>(&address), sizeof(address));
+}
+
+Address make_ipv6(const in6_addr& host, uint16_t port, uint32_t scope) {
+  sockaddr_in6 address{};
+  address.sin6_family = AF_INET6;
+  address.sin6_port = htons(port);
+  address.sin6_addr = host;
+  address.sin6_scope_id = scope;
+  return Address::from_sockaddr(reinterpret_cast<const sockaddr*>(&address), sizeof(address));
+}
+
+std::string ipv6_text(const sockaddr_in6& address) {
+  char text[INET6_ADDRSTRLEN] = {};
+  inet_ntop(AF_INET6, &address.sin6_addr, text, sizeof(text));
+  if (address.sin6_scope_id == 0) return text;
+  char name[IF_NAMESIZE] = {};
+  if (if_indextoname(address.sin6_scope_id, name) == nullptr) {
+    return fmt::format("{}%{}", text, address.sin6_scope_id);
+  }
+  return fmt::format("{}%{}", text, name);
+}
+
+}  // namespace
+
+Address Address::from_sockaddr(const sockaddr* address, socklen_t length) {
+  Address result;
+  result.length_ = std::min(length, static_cast<socklen_t>(sizeof(result.storage_)));
+  std::memcpy(&result.storage_, address, result.length_);
+  return result;
+}
+
+Address Address::local(std::string_view abstract_name) {
+  sockaddr_un address{};
+  if (abstract_name.size() >= sizeof(address.sun_path)) return {};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path + 1, abstract_name.data(), abstract_name.size());
+  return from_sockaddr(
+      reinterpret_cast<const sockaddr*>(&address),
+      static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + abstract_name.size()));
+}
+
+Result<Address> Address::parse_numeric(std::string_view text, uint16_t port) {
+  const size_t percent = text.find('%');
+  const std::string host(text.substr(0, percent));
+  in_addr ipv4{};
+  if (percent == std::string_view::npos && inet_pton(AF_INET, host.c_str(), &ipv4) == 1) {
+    return make_ipv4(ipv4, port);
+  }
+  in6_addr ipv6{};
+  if (inet_pton(AF_INET6, host.c_str(), &ipv6) == 1) {
+    uint32_t scope = 0;
+    if (percent != std::string_view::npos) {
+      scope = if_nametoindex(std::string(text.substr(percent + 1)).c_str());
+      if (scope == 0) {
+        return Status(Code::kInvalidArgument, fmt::format("'{}' names no interface", text));
+      }
+    }
+    return make_ipv6(ipv6, port, scope);
+  }
+  return Status(Code::kInvalidArgument, fmt::format("'{}' is not a numeric address", text));
+}
+
+Result<std::vector<Address>> Address::resolve(const std::string& host, uint16_t port) {
+  if (Result<Address> numeric = parse_numeric(host, port); numeric.ok()) {
+    return std::vector<Address>{numeric.value()};
+  }
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const int error = getaddrinfo(host.c_str(), nullptr, &hints, &found);
+  if (error != 0) {
+    const char* why = error == EAI_SYSTEM ? std::strerror(errno) : gai_strerror(error);
+    return Status(Code::kNotFound, fmt::format("host '{}' cannot be resolved: {}", host, why));
+  }
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(found, freeaddrinfo);
+  std::vector<Address> addresses;
+  for (const addrinfo* entry = found; entry != nullptr; entry = entry->ai_next) {
+    if (entry->ai_family != AF_INET && entry->ai_family != AF_INET6) continue;
+    addresses.push_back(from_sockaddr(entry->ai_addr, entry->ai_addrlen).with_port(port));
+  }
+  if (addresses.empty()) {
+    return Status(Code::kNotFound, fmt::format("host '{}' has no IPv4 or IPv6 address", host));
+  }
+  return addresses;
+}
+
+uint16_t Address::port() const {
+  if (family() == AF_INET) return ntohs(view_as<sockaddr_in>(get()).sin_port);
+  if (family() == AF_INET6) return ntohs(view_as<sockaddr_in6>(get()).sin6_port);
+  return 0;
+}
+
+Address Address::with_port(uint16_t port) const {
+  if (family() == AF_INET) return make_ipv4(view_as<sockaddr_in>(get()).sin_addr, port);
+  if (family() != AF_INET6) return *this;
+  const auto ipv6 = view_as<sockaddr_in6>(get());
+  return make_ipv6(ipv6.sin6_addr, port, ipv6.sin6_scope_id);
+}
+
+bool Address::is_loopback() const {
+  if (family() == AF_UNIX) return true;
+  if (family() == AF_INET) {
+    return ntohl(view_as<sockaddr_in>(get()).sin_addr.s_addr) >> 24 == 127;
+  }
+  if (family() != AF_INET6) return false;
+  const in6_addr host = view_as<sockaddr_in6>(get()).sin6_addr;
+  return IN6_IS_ADDR_LOOPBACK(&host) || (IN6_IS_ADDR_V4MAPPED(&host) && host.s6_addr[12] == 127);
+}
+
+std::string Address::to_string() const {
+  switch (family()) {
+    case AF_INET: {
+      const auto ipv4 = view_as<sockaddr_in>(get());
+      char text[INET_ADDRSTRLEN] = {};
+      inet_ntop(AF_INET, &ipv4.sin_addr, text, sizeof(text));
+      return fmt::format("{}:{}", text, port());
+    }
+    case AF_INET6: {
+      const auto ipv6 = view_as<sockaddr_in6>(get());
+      if (IN6_IS_ADDR_V4MAPPED(&ipv6.sin6_addr)) {
+        const uint8_t* host = ipv6.sin6_addr.s6_addr;
+        return fmt::format("{}.{}.{}.{}:{}", host[12], host[13], host[14], host[15], port());
+      }
+      return fmt::format("[{}]:{}", ipv6_text(ipv6), port());
+    }
+    case AF_UNIX: {
+      constexpr size_t kNameAt = offsetof(sockaddr_un, sun_path) + 1;
+      if (length_ <= kNameAt) return "local:";
+      return "local:" +
+             std::string(reinterpret_cast<const char*>(&storage_) + kNameAt, length_ - kNameAt);
+    }
+    default:
+      return "no address";
+  }
+}
+
+void Address::encode(ByteWriter& writer) const {
+  if (family() == AF_INET) {
+    const in_addr host = view_as<sockaddr_in>(get()).sin_addr;
+    writer.write(kFamilyIpv4);
+    writer.write(port());
+    writer.write_raw(std::as_bytes(std::span(&host, 1)));
+  } else if (family() == AF_INET6) {
+    const in6_addr host = view_as<sockaddr_in6>(get()).sin6_addr;
+    writer.write(kFamilyIpv6);
+    writer.write(port());
+    writer.write_raw(std::as_bytes(std::span(&host, 1)));
+  } else {
+    writer.write(uint8_t{0});
+    writer.write(uint16_t{0});
+  }
+}
+
+Result<Address> Address::decode(ByteReader& reader) {
+  const auto family = reader.read<uint8_t>();
+  const auto port = reader.read<uint16_t>();
+  if (family == kFamilyIpv4) {
+    in_addr host{};
+    const ConstByteSpan raw = reader.read_raw(sizeof(host));
+    if (!reader.failed()) {
+      std::memcpy(&host, raw.data(), sizeof(host));
+      return make_ipv4(host, port);
+    }
+  } else if (family == kFamilyIpv6) {
+    in6_addr host{};
+    const ConstByteSpan raw = reader.read_raw(sizeof(host));
+    if (!reader.failed()) {
+      std::memcpy(&host, raw.data(), sizeof(host));
+      return make_ipv6(host, port, 0);
+    }
+  }
+  return Status(Code::kInvalidArgument, "malformed address");
+}
+
+}  // namespace hetcomm

@@ -1,0 +1,60 @@
+// Socket addresses and the choice of network interfaces.
+#pragma once
+
+#include <sys/socket.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "src/base/bytes.h"
+#include "src/base/config.h"
+#include "src/base/status.h"
+
+namespace hetcomm {
+
+// An IPv4, IPv6 or abstract local (unix) socket address.
+class Address {
+ public:
+  Address() = default;
+  static Address from_sockaddr(const sockaddr* address, socklen_t length);
+  // Abstract local socket: no file; scoped to the network namespace. At most 106 bytes; a longer
+  // name gives an address that nothing can be bound or connected to.
+  static Address local(std::string_view abstract_name);
+  // "10.0.0.1", "::1", numeric only.
+  static Result<Address> parse_numeric(std::string_view text, uint16_t port);
+  // A host name, through the resolver; may block. Best first, at least one.
+  static Result<std::vector<Address>> resolve(const std::string& host, uint16_t port);
+
+  int family() const { return storage_.ss_family; }
+  uint16_t port() const;
+  Address with_port(uint16_t port) const;
+  bool is_loopback() const;
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage_); }
+  socklen_t length() const { return length_; }
+  // "10.0.0.1:4000", "[fe80::1%eth0]:4000", "local:name".
+  std::string to_string() const;
+
+  // IPv4 and IPv6 only (a link-local scope is not sent).
+  void encode(ByteWriter& writer) const;
+  static Result<Address> decode(ByteReader& reader);
+
+ private:
+  sockaddr_storage storage_{};
+  socklen_t length_ = 0;
+};
+
+// One usable address of an interface that is up.
+struct InterfaceAddress {
+  std::string interface;
+  Address address;  // port 0
+};
+
+// Addresses of this host that fit HETCOMM_INTERFACE and HETCOMM_FAMILY, best first: named order,
+// then non-loopback before loopback, IPv4 before IPv6, link-local last. When nothing is named,
+// loopback is kept, so that single-host jobs work without a network. Fails, listing what exists,
+// when nothing fits.
+Result<std::vector<InterfaceAddress>> choose_interfaces(const Config& config);
+
+}  // namespace hetcomm

@@ -1,0 +1,170 @@
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include <fmt/format.h>
+
+#include "src/net/socket.h"
+
+namespace hetcomm {
+namespace {
+
+constexpr uint64_t kRetryNs = 5'000'000;
+
+// Which of two failures says more about why there is no connection.
+int weight(Code code) {
+  switch (code) {
+    case Code::kPermissionDenied:
+      return 3;
+    case Code::kUnsupported:
+      return 2;
+    case Code::kOutOfResources:
+    case Code::kOutOfMemory:
+      return 1;
+    default:
+      return 0;
+  }
+}
+
+}  // namespace
+
+Connector::Connector(Poller& poller, ConnectHandler& handler)
+    : poller_(poller), handler_(handler) {}
+
+std::unique_ptr<Connector> Connector::create(Poller& poller, std::vector<Address> candidates,
+                                             const Secret& secret, Hello hello,
+                                             uint64_t deadline_ns, ConnectHandler& handler) {
+  std::unique_ptr<Connector> connector(new Connector(poller, handler));
+  connector->candidates_ = std::move(candidates);
+  connector->secret_ = secret;
+  connector->hello_ = std::move(hello);
+  connector->deadline_ns_ = deadline_ns;
+  connector->start_next(now_ns());
+  return connector;
+}
+
+Connector::~Connector() { close_socket(); }
+
+void Connector::close_socket() {
+  if (socket_.valid()) poller_.remove(socket_.get(), *this);
+  handshake_.reset();
+  socket_.reset();
+  retry_ns_ = kForever;
+}
+
+// The time that is left, divided by the candidates that are left.
+uint64_t Connector::attempt_share(uint64_t now) const {
+  if (deadline_ns_ == kForever) return kHandshakeTimeoutNs;
+  const uint64_t left = deadline_ns_ > now ? deadline_ns_ - now : 0;
+  return left / (candidates_.size() - next_candidate_);
+}
+
+void Connector::start_next(uint64_t now) {
+  while (next_candidate_ < candidates_.size()) {
+    attempt_deadline_ns_ = deadline_after(now, attempt_share(now));
+    const Status status = start_attempt(candidates_[next_candidate_]);
+    if (status.ok()) return;
+    attempt_failed(status);
+  }
+  exhausted_ = true;
+}
+
+Status Connector::start_attempt(const Address& address) {
+  socket_.reset(::socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!socket_.valid()) return status_from_errno(errno, "socket");
+  set_no_delay(socket_.get());
+  return connect_now(address);
+}
+
+Status Connector::connect_now(const Address& address) {
+  retry_ns_ = kForever;
+  if (::connect(socket_.get(), address.get(), address.length()) != 0 && errno != EINPROGRESS) {
+    if (errno != EAGAIN || address.family() != AF_UNIX) {
+      return status_from_errno(errno, "connect");
+    }
+    retry_ns_ = now_ns() + kRetryNs;
+    return {};
+  }
+  return poller_.add(socket_.get(), EPOLLOUT, *this);
+}
+
+void Connector::attempt_failed(const Status& why) {
+  close_socket();
+  if (weight(why.code()) > weight(code_)) code_ = why.code();
+  failures_ += fmt::format("{}{}: {}", failures_.empty() ? "" : "; ",
+                           candidates_[next_candidate_].to_string(), why.text());
+  ++next_candidate_;
+}
+
+void Connector::on_events(uint32_t /*events*/) {
+  if (!handshake_) {
+    int error = 0;
+    socklen_t length = sizeof(error);
+    if (getsockopt(socket_.get(), SOL_SOCKET, SO_ERROR, &error, &length) != 0) error = errno;
+    if (error != 0) {
+      attempt_failed(status_from_errno(error, "connect"));
+      start_next(now_ns());
+      if (exhausted_) report_failure();
+      return;
+    }
+    handshake_ = Handshake::initiator(socket_.get(), secret_, hello_);
+  }
+  shake_hands();
+}
+
+void Connector::shake_hands() {
+  const Handshake::Step step = handshake_->advance();
+  if (step == Handshake::Step::kDone) {
+    poller_.remove(socket_.get(), *this);
+    report(std::move(socket_));
+    return;
+  }
+  Status status;
+  if (step == Handshake::Step::kFailed) {
+    status = handshake_->error();
+  } else {
+    const bool reads = step == Handshake::Step::kWantRead;
+    status = poller_.modify(socket_.get(), reads ? EPOLLIN : EPOLLOUT, *this);
+  }
+  if (status.ok()) return;
+  attempt_failed(status);
+  start_next(now_ns());
+  if (exhausted_) report_failure();
+}
+
+void Connector::expire(uint64_t now_ns) {
+  if (reported_) return;
+  if (!exhausted_ && now_ns >= attempt_deadline_ns_) {
+    attempt_failed(Status(Code::kTimedOut,
+                          handshake_ ? "no answer to the hello in time" : "no connection in time"));
+    start_next(now_ns);
+  } else if (now_ns >= retry_ns_) {
+    const Status status = connect_now(candidates_[next_candidate_]);
+    if (!status.ok()) {
+      attempt_failed(status);
+      start_next(now_ns);
+    }
+  }
+  if (exhausted_) report_failure();
+}
+
+uint64_t Connector::next_timer_ns() const {
+  if (reported_) return kForever;
+  if (exhausted_) return 0;
+  return std::min(attempt_deadline_ns_, retry_ns_);
+}
+
+void Connector::report(Result<UniqueFd> result) {
+  reported_ = true;
+  handshake_.reset();
+  handler_.on_connect(std::move(result));
+}
+
+void Connector::report_failure() {
+  report(Status(code_, fmt::format("rank {} cannot be reached: {}", hello_.destination,
+                                   failures_.empty() ? "it has no address" : failures_)));
+}
+
+}  // namespace hetcomm

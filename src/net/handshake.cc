@@ -1,0 +1,395 @@
+#include "src/net/handshake.h"
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include "src/base/bytes.h"
+#include "src/base/random.h"
+
+namespace hetcomm {
+namespace {
+
+// The first byte is no printable character, no TLS record and no small number, so that a foreign
+// service that was hit by mistake rejects the connection at its first byte.
+constexpr std::string_view kHelloMagic = "\x89hetcom\x01";
+constexpr std::string_view kChallengeMagic = "\x89hetcom\x02";
+
+// The prefix is the same in every version of the protocol: magic (8), lowest and highest version (2
+// each), features (4), byte order (1), role or refusal (1), length of the extra bytes (2).
+constexpr size_t kPrefixBytes = 20;
+constexpr size_t kNonceBytes = 32;
+constexpr size_t kProofBytes = 32;
+constexpr size_t kClaimBytes = 16 + 4 + 4 + 4 + kNonceBytes;
+
+constexpr uint16_t kLowestVersion = 1;
+// A peer that sets a bit of the upper half insists on it; one of the lower half is an offer.
+constexpr uint32_t kFeatures = 0;
+constexpr uint32_t kInsistedFeatures = 0xffff0000u;
+constexpr uint8_t kByteOrder = std::endian::native == std::endian::little ? 1 : 2;
+
+constexpr std::string_view kAcceptorLabel = "hetcomm acceptor proof 1";
+constexpr std::string_view kInitiatorLabel = "hetcomm initiator proof 1";
+
+struct Prefix {
+  uint16_t lowest = 0;
+  uint16_t highest = 0;
+  uint32_t features = 0;
+  uint8_t byte_order = 0;
+  uint8_t kind = 0;  // role in a hello, refusal in a challenge
+  uint16_t extra_size = 0;
+};
+
+void write_prefix(ByteWriter& writer, std::string_view magic, uint8_t kind, uint16_t extra_size) {
+  writer.write_raw(std::as_bytes(std::span(magic)));
+  writer.write(kLowestVersion);
+  writer.write(kProtocolVersion);
+  writer.write(kFeatures);
+  writer.write(kByteOrder);
+  writer.write(kind);
+  writer.write(extra_size);
+}
+
+// As many bytes as have come so far have to agree with |magic|.
+bool starts_like(ConstByteSpan bytes, std::string_view magic) {
+  return std::memcmp(bytes.data(), magic.data(), std::min(bytes.size(), magic.size())) == 0;
+}
+
+Prefix read_prefix(ConstByteSpan bytes) {
+  ByteReader reader(bytes.subspan(kHelloMagic.size()));
+  Prefix prefix;
+  prefix.lowest = reader.read<uint16_t>();
+  prefix.highest = reader.read<uint16_t>();
+  prefix.features = reader.read<uint32_t>();
+  prefix.byte_order = reader.read<uint8_t>();
+  prefix.kind = reader.read<uint8_t>();
+  prefix.extra_size = reader.read<uint16_t>();
+  return prefix;
+}
+
+// Whether this side and one with |prefix| can talk; the text says why not.
+Status check_protocol(const Prefix& prefix) {
+  if (prefix.lowest > kProtocolVersion || prefix.highest < kLowestVersion) {
+    return Status(Code::kUnsupported,
+                  fmt::format("the peer speaks versions {} to {} of the protocol, this process {} "
+                              "to {}: use the same release of hetcomm everywhere",
+                              prefix.lowest, prefix.highest, kLowestVersion, kProtocolVersion));
+  }
+  const uint32_t missing = prefix.features & kInsistedFeatures & ~kFeatures;
+  if (missing != 0) {
+    return Status(Code::kUnsupported,
+                  fmt::format("the peer requires features that this process lacks (bits {:#x}): "
+                              "use the same release of hetcomm everywhere",
+                              missing));
+  }
+  if (prefix.byte_order != kByteOrder) {
+    return Status(Code::kUnsupported, "the peer's machine has another byte order");
+  }
+  return {};
+}
+
+}  // namespace
+
+Handshake Handshake::initiator(int fd, const Secret& secret, Hello mine) {
+  Handshake result;
+  result.fd_ = fd;
+  result.role_ = mine.role;
+  result.credentials_ = {.identity = mine.identity, .secret = secret};
+  result.hello_ = std::move(mine);
+  const Hello& hello = result.hello_;
+  std::array<std::byte, kNonceBytes> nonce{};
+  result.error_ = fill_random(nonce);
+  if (hello.extra.size() > kMaxHelloExtra) {
+    result.error_ = Status(Code::kInvalidArgument,
+                           fmt::format("{} extra bytes in a hello", hello.extra.size()));
+  }
+  if (!result.error_.ok()) return result;
+  ByteWriter writer;
+  write_prefix(writer, kHelloMagic, static_cast<uint8_t>(hello.role),
+               static_cast<uint16_t>(hello.extra.size()));
+  writer.write_raw(hello.identity.job);
+  writer.write(hello.identity.epoch);
+  writer.write(hello.source);
+  writer.write(hello.destination);
+  writer.write_raw(nonce);
+  writer.write_raw(hello.extra);
+  result.out_ = writer.take();
+  result.transcript_ = result.out_;
+  result.state_ = State::kSendHello;
+  return result;
+}
+
+Handshake Handshake::acceptor(int fd, const Credentials& credentials, Role role, int32_t rank,
+                              bool any_identity) {
+  Handshake result;
+  result.fd_ = fd;
+  result.credentials_ = credentials;
+  result.role_ = role;
+  result.rank_ = rank;
+  result.any_identity_ = any_identity;
+  result.state_ = State::kReadHello;
+  return result;
+}
+
+Handshake::Step Handshake::advance() {
+  while (state_ != State::kDone && state_ != State::kFailed) {
+    if (!step()) return state_ == State::kFailed ? Step::kFailed : blocked_on_;
+  }
+  return state_ == State::kDone ? Step::kDone : Step::kFailed;
+}
+
+// One transition; false when it has to wait or has failed.
+bool Handshake::step() {
+  switch (state_) {
+    case State::kSendHello:
+      if (!send_out()) return false;
+      state_ = State::kReadPrefix;
+      return true;
+    case State::kReadPrefix:
+      return read_challenge_prefix();
+    case State::kReadChallenge:
+      return read_challenge();
+    case State::kReadHello:
+      return read_hello_prefix();
+    case State::kReadClaim:
+      return read_claim();
+    case State::kSendChallenge:
+      if (!send_out()) return false;
+      state_ = State::kReadProof;
+      return true;
+    case State::kSendRefusal:
+      return send_out() && !finish_refusal();
+    case State::kReadProof:
+      return read_proof();
+    case State::kSendProof:
+      if (!send_out()) return false;
+      state_ = State::kDone;
+      return true;
+    case State::kDone:
+    case State::kFailed:
+      break;
+  }
+  return false;
+}
+
+// True when all of out_ has left.
+bool Handshake::send_out() {
+  while (out_done_ < out_.size()) {
+    const ssize_t sent =
+        ::send(fd_, out_.data() + out_done_, out_.size() - out_done_, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent >= 0) {
+      out_done_ += static_cast<size_t>(sent);
+    } else if (errno == EAGAIN) {
+      blocked_on_ = Step::kWantWrite;
+      return false;
+    } else if (errno != EINTR) {
+      return fail(status_from_errno(errno, "handshake: send")) != Step::kFailed;
+    }
+  }
+  out_.clear();
+  out_done_ = 0;
+  return true;
+}
+
+// True when in_ holds |size| bytes; never reads more.
+bool Handshake::fill_in(size_t size) {
+  const size_t have = in_.size();
+  size_t filled = have;
+  in_.resize(size);
+  int error = 0;
+  ssize_t got = 0;
+  while (filled < size) {
+    got = ::recv(fd_, in_.data() + filled, size - filled, MSG_DONTWAIT);
+    if (got > 0) {
+      filled += static_cast<size_t>(got);
+    } else if (got == 0 || errno != EINTR) {
+      error = errno;
+      break;
+    }
+  }
+  in_.resize(filled);
+  if (filled == size) return true;
+  if (got < 0 && error == EAGAIN) {
+    blocked_on_ = Step::kWantRead;
+    return false;
+  }
+  if (state_ == State::kReadProof) {
+    return fail_with(Code::kPermissionDenied,
+                     "the peer left without proving the job secret: it has another one, or none");
+  }
+  if (got == 0) {
+    return fail_with(Code::kPeerLost, filled == 0 ? "the peer closed the connection in silence"
+                                                  : "the peer closed the connection");
+  }
+  return fail(status_from_errno(error, "handshake: receive")) != Step::kFailed;
+}
+
+// A foreign service may say less than a prefix and then wait: each byte is judged as it comes.
+bool Handshake::read_hello_prefix() {
+  const bool complete = fill_in(kPrefixBytes);
+  if (state_ == State::kFailed) return false;
+  if (!starts_like(in_, kHelloMagic)) {
+    return fail_with(Code::kPermissionDenied, "not a hetcomm peer");
+  }
+  if (!complete) return false;
+  const Prefix prefix = read_prefix(in_);
+  if (Status status = check_protocol(prefix); !status.ok()) {
+    transcript_ = in_;
+    error_ = std::move(status);
+    start_challenge(Refusal::kProtocol);
+    return true;
+  }
+  if (prefix.extra_size > kMaxHelloExtra) {
+    return fail_with(Code::kPermissionDenied, "malformed hello");
+  }
+  hello_.role = static_cast<Role>(prefix.kind);
+  extra_size_ = prefix.extra_size;
+  state_ = State::kReadClaim;
+  return true;
+}
+
+bool Handshake::read_claim() {
+  if (!fill_in(kPrefixBytes + kClaimBytes + extra_size_)) return false;
+  ByteReader reader(ConstByteSpan(in_).subspan(kPrefixBytes));
+  const ConstByteSpan job = reader.read_raw(hello_.identity.job.size());
+  std::copy(job.begin(), job.end(), hello_.identity.job.begin());
+  hello_.identity.epoch = reader.read<uint32_t>();
+  hello_.source = reader.read<int32_t>();
+  hello_.destination = reader.read<int32_t>();
+  reader.read_raw(kNonceBytes);
+  const ConstByteSpan extra = reader.read_raw(extra_size_);
+  hello_.extra.assign(extra.begin(), extra.end());
+  transcript_ = std::move(in_);
+  in_.clear();
+
+  const Refusal refusal = judge_claim();
+  if (refusal == Refusal::kRole) {
+    error_ = Status(Code::kPermissionDenied, "the peer wants another kind of connection");
+  } else if (refusal == Refusal::kIdentity) {
+    error_ = Status(Code::kPermissionDenied, "the peer belongs to another job or epoch");
+  } else if (refusal == Refusal::kRank) {
+    error_ = Status(
+        Code::kPermissionDenied,
+        fmt::format("the peer looks for rank {}, this is rank {}", hello_.destination, rank_));
+  }
+  start_challenge(refusal);
+  return true;
+}
+
+Handshake::Refusal Handshake::judge_claim() const {
+  if (hello_.role != role_) return Refusal::kRole;
+  if (!any_identity_ && hello_.identity != credentials_.identity) return Refusal::kIdentity;
+  if (hello_.destination != rank_) return Refusal::kRank;
+  return Refusal::kNone;
+}
+
+// Takes the rest of a hello that it could not understand from the socket first: closing with unread
+// bytes would reset the connection, and the initiator might not see why.
+bool Handshake::finish_refusal() {
+  std::array<std::byte, kClaimBytes + kMaxHelloExtra> unread;
+  [[maybe_unused]] const ssize_t ignored = ::recv(fd_, unread.data(), unread.size(), MSG_DONTWAIT);
+  fail(error_);
+  return true;
+}
+
+void Handshake::start_challenge(Refusal refusal) {
+  std::array<std::byte, kNonceBytes> nonce{};
+  if (Status status = fill_random(nonce); !status.ok()) {
+    fail(std::move(status));
+    return;
+  }
+  ByteWriter writer;
+  write_prefix(writer, kChallengeMagic, static_cast<uint8_t>(refusal), 0);
+  writer.write_raw(nonce);
+  transcript_.insert(transcript_.end(), writer.bytes().begin(), writer.bytes().end());
+  acceptor_proof_ = proof_of(kAcceptorLabel, {});
+  writer.write_raw(acceptor_proof_);
+  out_ = writer.take();
+  state_ = refusal == Refusal::kNone ? State::kSendChallenge : State::kSendRefusal;
+}
+
+bool Handshake::read_challenge_prefix() {
+  const bool complete = fill_in(kPrefixBytes);
+  if (state_ == State::kFailed) return false;
+  if (!starts_like(in_, kChallengeMagic)) {
+    return fail_with(Code::kPermissionDenied, "not a hetcomm peer");
+  }
+  if (!complete) return false;
+  if (Status status = check_protocol(read_prefix(in_)); !status.ok()) {
+    return fail(std::move(status)) != Step::kFailed;
+  }
+  state_ = State::kReadChallenge;
+  return true;
+}
+
+bool Handshake::read_challenge() {
+  if (!fill_in(kPrefixBytes + kNonceBytes + kProofBytes)) return false;
+  const ConstByteSpan all(in_);
+  const ConstByteSpan proof = all.last(kProofBytes);
+  const ConstByteSpan claimed = all.first(kPrefixBytes + kNonceBytes);
+  transcript_.insert(transcript_.end(), claimed.begin(), claimed.end());
+  acceptor_proof_ = proof_of(kAcceptorLabel, {});
+  if (!equal_in_constant_time(acceptor_proof_, proof)) {
+    return fail_with(Code::kPermissionDenied,
+                     "the peer does not prove the job secret: it has another one, or none");
+  }
+  switch (static_cast<Refusal>(read_prefix(in_).kind)) {
+    case Refusal::kNone:
+      break;
+    case Refusal::kRole:
+      return fail_with(Code::kPermissionDenied, "the peer takes another kind of connection");
+    case Refusal::kIdentity:
+      return fail_with(Code::kPermissionDenied, "the peer belongs to another job or epoch");
+    case Refusal::kRank:
+      return fail_with(Code::kPermissionDenied,
+                       fmt::format("the peer is not rank {}", hello_.destination));
+    case Refusal::kProtocol:
+    default:
+      return fail_with(Code::kUnsupported,
+                       "the peer refuses this process's version or features: use the same release "
+                       "of hetcomm everywhere");
+  }
+  const Digest mine = proof_of(kInitiatorLabel, acceptor_proof_);
+  out_.assign(mine.begin(), mine.end());
+  state_ = State::kSendProof;
+  return true;
+}
+
+bool Handshake::read_proof() {
+  if (!fill_in(kProofBytes)) return false;
+  const Digest expected = proof_of(kInitiatorLabel, acceptor_proof_);
+  if (!equal_in_constant_time(expected, in_)) {
+    return fail_with(Code::kPermissionDenied, "the peer does not prove the job secret");
+  }
+  state_ = State::kDone;
+  return true;
+}
+
+Digest Handshake::proof_of(std::string_view label, ConstByteSpan rest) const {
+  ByteWriter writer;
+  writer.write_string(label);
+  writer.write_bytes(transcript_);
+  writer.write_bytes(rest);
+  return hmac_sha256(credentials_.secret, writer.bytes());
+}
+
+Handshake::Step Handshake::fail(Status status) {
+  error_ = std::move(status);
+  state_ = State::kFailed;
+  out_.clear();
+  ::shutdown(fd_, SHUT_RDWR);
+  return Step::kFailed;
+}
+
+bool Handshake::fail_with(Code code, std::string text) {
+  fail(Status(code, std::move(text)));
+  return false;
+}
+
+}  // namespace hetcomm

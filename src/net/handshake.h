@@ -1,0 +1,119 @@
+// The proof that stands before every connection (TCP and local sockets alike).
+//
+// Both sides prove knowledge of the job secret by HMAC-SHA256 over the whole transcript: magic,
+// protocol range, feature bits, byte order, role, job, epoch, both ranks, both nonces and the
+// initiator's extra bytes. A replayed hello fails, because the other nonce is fresh; a reflected
+// proof fails, because each direction has a label of its own. Until the proof holds, nothing of the
+// peer's is believed and no memory beyond a fixed buffer is used.
+//
+//   initiator                         acceptor
+//     hello (nonce, who, extra)  -->
+//                                <--  challenge (nonce, proof)      initiator checks the proof
+//                                first
+//     proof                      -->                                acceptor checks, then believes
+//
+// An initiator that is not convinced sends no proof. An acceptor that does not fit the hello
+// (another version, role, job, epoch or rank) says so inside its challenge. After a failure the
+// socket is shut down, so that the other side fails too instead of waiting.
+//
+// Reads exactly its own bytes, so that what follows on the stream is left for the user.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "src/base/span.h"
+#include "src/base/status.h"
+#include "src/net/credentials.h"
+#include "src/net/hash.h"
+
+namespace hetcomm {
+
+inline constexpr uint16_t kProtocolVersion = 1;
+inline constexpr size_t kMaxHelloExtra = 512;
+
+// What a connection is for; bound into the proof, so that one kind cannot be passed off as another.
+enum class Role : uint8_t { kStore = 1, kControl = 2, kTcp = 3, kShm = 4 };
+
+struct Hello {
+  Role role = Role::kTcp;
+  Identity identity;
+  int32_t source = 0;       // rank of the initiator
+  int32_t destination = 0;  // rank of the acceptor
+  std::vector<std::byte> extra;
+};
+
+// One side of the exchange on a non-blocking stream socket that the caller owns and polls.
+class Handshake {
+ public:
+  enum class Step : uint8_t { kWantRead, kWantWrite, kDone, kFailed };
+
+  // |mine| is what this side claims and asks for.
+  static Handshake initiator(int fd, const Secret& secret, Hello mine);
+  // Accepts hellos of |role|, |identity| and |rank| as destination only (|any_identity|: the
+  // store).
+  static Handshake acceptor(int fd, const Credentials& credentials, Role role, int32_t rank,
+                            bool any_identity = false);
+
+  // Goes as far as it can without blocking. After kDone or kFailed it must not be called again.
+  Step advance();
+  // After kFailed: why ("peer does not prove the job secret", "not a hetcomm peer", ...).
+  const Status& error() const { return error_; }
+  // After kDone on the acceptor: the proved claim of the initiator.
+  const Hello& peer() const { return hello_; }
+  // Whether the peer has sent anything; tells a port scan from a failed proof.
+  bool peer_spoke() const { return !in_.empty() || !transcript_.empty(); }
+
+ private:
+  enum class State : uint8_t {
+    kSendHello,      // initiator
+    kReadPrefix,     // initiator: what every version of the challenge starts with
+    kReadChallenge,  // initiator
+    kSendProof,      // initiator
+    kReadHello,      // acceptor: what every version of the hello starts with
+    kReadClaim,      // acceptor
+    kSendChallenge,  // acceptor
+    kSendRefusal,    // acceptor
+    kReadProof,      // acceptor
+    kDone,
+    kFailed
+  };
+  // Why an acceptor refuses; travels inside the proved part of its challenge.
+  enum class Refusal : uint8_t { kNone, kProtocol, kRole, kIdentity, kRank };
+
+  Handshake() = default;
+  bool send_out();
+  bool fill_in(size_t size);
+  bool step();
+  bool read_hello_prefix();
+  bool read_claim();
+  bool read_challenge_prefix();
+  bool read_challenge();
+  bool read_proof();
+  void start_challenge(Refusal refusal);
+  Refusal judge_claim() const;
+  bool finish_refusal();
+  Digest proof_of(std::string_view label, ConstByteSpan rest) const;
+  Step fail(Status status);
+  bool fail_with(Code code, std::string text);
+
+  int fd_ = -1;
+  State state_ = State::kFailed;
+  Step blocked_on_ = Step::kWantRead;
+  Credentials credentials_;
+  Role role_ = Role::kTcp;
+  int32_t rank_ = 0;
+  bool any_identity_ = false;
+  Hello hello_;
+  size_t extra_size_ = 0;
+  std::vector<std::byte> transcript_;  // all that was sent and received before the proofs
+  std::vector<std::byte> out_;
+  std::vector<std::byte> in_;
+  size_t out_done_ = 0;
+  Digest acceptor_proof_{};
+  Status error_;
+};
+
+}  // namespace hetcomm

@@ -1,0 +1,45 @@
+#include "src/net/hash.h"
+
+#include <cstdlib>
+
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+
+namespace hetcomm {
+namespace {
+
+const unsigned char* raw(ConstByteSpan bytes) {
+  return reinterpret_cast<const unsigned char*>(bytes.data());
+}
+
+// A digest that could not be computed must never pass for one: there is no way to go on.
+void require(bool worked) {
+  if (!worked) std::abort();
+}
+
+}  // namespace
+
+Digest sha256(ConstByteSpan bytes) {
+  Digest digest{};
+  unsigned int length = 0;
+  require(EVP_Digest(raw(bytes), bytes.size(), reinterpret_cast<unsigned char*>(digest.data()),
+                     &length, EVP_sha256(), nullptr) == 1 &&
+          length == digest.size());
+  return digest;
+}
+
+Digest hmac_sha256(ConstByteSpan key, ConstByteSpan bytes) {
+  Digest digest{};
+  unsigned int length = 0;
+  require(HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()), raw(bytes), bytes.size(),
+               reinterpret_cast<unsigned char*>(digest.data()), &length) != nullptr &&
+          length == digest.size());
+  return digest;
+}
+
+bool equal_in_constant_time(ConstByteSpan a, ConstByteSpan b) {
+  return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
+}
+
+}  // namespace hetcomm

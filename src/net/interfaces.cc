@@ -1,0 +1,172 @@
+// Which addresses of this host a context uses: the interfaces that are up, filtered by
+// HETCOMM_INTERFACE and HETCOMM_FAMILY, in an order that does not depend on the kernel's.
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <tuple>
+
+#include <fmt/format.h>
+
+#include "src/net/address.h"
+
+namespace hetcomm {
+namespace {
+
+ConstByteSpan host_bytes(const Address& address) {
+  const auto* raw = reinterpret_cast<const std::byte*>(address.get());
+  if (address.family() == AF_INET) {
+    return {raw + offsetof(sockaddr_in, sin_addr), sizeof(in_addr)};
+  }
+  return {raw + offsetof(sockaddr_in6, sin6_addr), sizeof(in6_addr)};
+}
+
+bool is_link_local(const Address& address) {
+  const ConstByteSpan host = host_bytes(address);
+  if (address.family() == AF_INET) return host[0] == std::byte{169} && host[1] == std::byte{254};
+  return host[0] == std::byte{0xfe} && (host[1] & std::byte{0xc0}) == std::byte{0x80};
+}
+
+// One entry of HETCOMM_INTERFACE: a name, a prefix with '*', or a subnet.
+class Pattern {
+ public:
+  static Result<Pattern> parse(std::string_view text) {
+    Pattern pattern;
+    pattern.name_ = text;
+    const size_t slash = text.find('/');
+    Result<Address> network = Address::parse_numeric(text.substr(0, slash), 0);
+    if (slash == std::string_view::npos && !network.ok()) return pattern;
+    const Status malformed(Code::kInvalidArgument,
+                           fmt::format("HETCOMM_INTERFACE: '{}' is not a subnet", text));
+    if (!network.ok()) return malformed;
+    pattern.network_ = network.value();
+    const size_t all_bits = host_bytes(*pattern.network_).size() * 8;
+    pattern.bits_ = all_bits;
+    if (slash != std::string_view::npos) {
+      const std::string_view digits = text.substr(slash + 1);
+      const auto [end, error] =
+          std::from_chars(digits.data(), digits.data() + digits.size(), pattern.bits_);
+      if (error != std::errc() || end != digits.data() + digits.size() ||
+          pattern.bits_ > all_bits) {
+        return malformed;
+      }
+    }
+    return pattern;
+  }
+
+  bool matches(std::string_view interface, const Address& address) const {
+    if (network_) return in_network(address);
+    if (!name_.ends_with('*')) return interface == name_;
+    return interface.starts_with(std::string_view(name_).substr(0, name_.size() - 1));
+  }
+
+ private:
+  bool in_network(const Address& address) const {
+    if (address.family() != network_->family()) return false;
+    const ConstByteSpan a = host_bytes(address);
+    const ConstByteSpan b = host_bytes(*network_);
+    const size_t whole = bits_ / 8;
+    if (!std::equal(a.begin(), a.begin() + static_cast<ptrdiff_t>(whole), b.begin())) return false;
+    if (bits_ % 8 == 0) return true;
+    const auto mask = static_cast<std::byte>(0xff00u >> (bits_ % 8));
+    return (a[whole] & mask) == (b[whole] & mask);
+  }
+
+  std::string name_;
+  std::optional<Address> network_;
+  size_t bits_ = 0;
+};
+
+Result<std::vector<Pattern>> parse_patterns(std::string_view text) {
+  std::vector<Pattern> patterns;
+  while (!text.empty()) {
+    const size_t comma = text.find(',');
+    std::string_view entry = text.substr(0, comma);
+    text.remove_prefix(comma == std::string_view::npos ? text.size() : comma + 1);
+    while (entry.starts_with(' ')) entry.remove_prefix(1);
+    while (entry.ends_with(' ')) entry.remove_suffix(1);
+    if (entry.empty()) continue;
+    Result<Pattern> pattern = Pattern::parse(entry);
+    if (!pattern.ok()) return pattern.status();
+    patterns.push_back(std::move(pattern).value());
+  }
+  return patterns;
+}
+
+// Everything that is up and has a carrier, in the kernel's order.
+Result<std::vector<InterfaceAddress>> list_addresses() {
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) return status_from_errno(errno, "getifaddrs");
+  const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(list, freeifaddrs);
+  std::vector<InterfaceAddress> result;
+  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
+    constexpr unsigned int kUsable = IFF_UP | IFF_RUNNING;
+    if (entry->ifa_addr == nullptr || (entry->ifa_flags & kUsable) != kUsable) continue;
+    const int family = entry->ifa_addr->sa_family;
+    if (family != AF_INET && family != AF_INET6) continue;
+    const socklen_t length = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+    result.push_back({entry->ifa_name, Address::from_sockaddr(entry->ifa_addr, length)});
+  }
+  return result;
+}
+
+// Position of the first pattern that takes |entry|; 0 when nothing is named.
+std::optional<size_t> choose(const std::vector<Pattern>& patterns, const InterfaceAddress& entry) {
+  if (patterns.empty()) return 0;
+  for (size_t i = 0; i < patterns.size(); ++i) {
+    if (patterns[i].matches(entry.interface, entry.address)) return i;
+  }
+  return std::nullopt;
+}
+
+std::string describe(const std::vector<InterfaceAddress>& entries) {
+  std::string text;
+  for (const InterfaceAddress& entry : entries) {
+    std::string address = entry.address.to_string();
+    address.resize(address.rfind(':'));
+    text += fmt::format("{}{} ({})", text.empty() ? "" : ", ", entry.interface, address);
+  }
+  return text.empty() ? "none" : text;
+}
+
+}  // namespace
+
+Result<std::vector<InterfaceAddress>> choose_interfaces(const Config& config) {
+  Result<std::vector<Pattern>> patterns = parse_patterns(config.text(Variable::kInterface));
+  if (!patterns.ok()) return patterns.status();
+  Result<std::vector<InterfaceAddress>> all = list_addresses();
+  if (!all.ok()) return all.status();
+
+  const std::string_view family = config.text(Variable::kTcpBindFamily);
+  // Pattern, link-local, loopback, IPv6, kernel's order.
+  using Rank = std::tuple<size_t, bool, bool, bool, size_t>;
+  std::vector<Rank> chosen;
+  for (size_t i = 0; i < all->size(); ++i) {
+    const InterfaceAddress& entry = all.value()[i];
+    const bool is_ipv6 = entry.address.family() == AF_INET6;
+    if (family == (is_ipv6 ? "ipv4" : "ipv6")) continue;
+    if (const std::optional<size_t> pattern = choose(patterns.value(), entry)) {
+      chosen.emplace_back(*pattern, is_link_local(entry.address), entry.address.is_loopback(),
+                          is_ipv6, i);
+    }
+  }
+  if (chosen.empty()) {
+    return Status(Code::kNotFound,
+                  fmt::format("no network interface fits HETCOMM_INTERFACE='{}' and "
+                              "HETCOMM_FAMILY='{}'; this host has {}",
+                              config.text(Variable::kInterface), family, describe(all.value())));
+  }
+  std::sort(chosen.begin(), chosen.end());
+  std::vector<InterfaceAddress> result;
+  result.reserve(chosen.size());
+  for (const Rank& rank : chosen) result.push_back(all.value()[std::get<4>(rank)]);
+  return result;
+}
+
+}  // namespace hetcomm

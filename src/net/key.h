@@ -1,0 +1,19 @@
+// From what the user gave (a secret of any length, names) to the fixed-size keys and ids that
+// connections carry. The same input gives the same output on every rank.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "src/base/span.h"
+#include "src/net/credentials.h"
+
+namespace hetcomm {
+
+// The key of a user's secret: SHA-256 under a label of its own.
+Secret secret_from(ConstByteSpan user_secret);
+
+// The id of communicator |communicator_name| of job |job_name| in generation |epoch|.
+Identity identity_of(std::string_view job_name, std::string_view communicator_name, uint32_t epoch);
+
+}  // namespace hetcomm

@@ -1,0 +1,72 @@
+#include "src/net/poller.h"
+
+#include <poll.h>
+
+#include <cerrno>
+#include <ctime>
+
+#include "src/base/clock.h"
+
+namespace hetcomm {
+namespace {
+
+Status control(int epoll, int operation, int fd, uint32_t events, Watcher* watcher) {
+  epoll_event event{};
+  event.events = events;
+  event.data.ptr = watcher;
+  if (epoll_ctl(epoll, operation, fd, &event) != 0) return status_from_errno(errno, "epoll_ctl");
+  return {};
+}
+
+}  // namespace
+
+Result<Poller> Poller::create() {
+  UniqueFd epoll(epoll_create1(EPOLL_CLOEXEC));
+  if (!epoll.valid()) return status_from_errno(errno, "epoll_create1");
+  return Poller(std::move(epoll));
+}
+
+Status Poller::add(int fd, uint32_t events, Watcher& watcher) {
+  return control(epoll_.get(), EPOLL_CTL_ADD, fd, events, &watcher);
+}
+
+Status Poller::modify(int fd, uint32_t events, Watcher& watcher) {
+  return control(epoll_.get(), EPOLL_CTL_MOD, fd, events, &watcher);
+}
+
+void Poller::remove(int fd, Watcher& watcher) {
+  epoll_event unused{};
+  epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, &unused);
+  // What the kernel reported already and poll() has not delivered yet. If the watcher has other
+  // descriptors, their events come again: they are level-triggered.
+  for (int i = batch_next_; i < batch_size_; ++i) {
+    epoll_event& event = batch_[static_cast<size_t>(i)];
+    if (event.data.ptr == &watcher) event.data.ptr = nullptr;
+  }
+}
+
+int Poller::poll() {
+  // The position is a member, so that remove() sees what is left, and a poll() from inside
+  // on_events ends this one early; nothing is lost, because events are level-triggered.
+  batch_next_ = 0;
+  batch_size_ = epoll_wait(epoll_.get(), batch_.data(), kBatch, 0);
+  int delivered = 0;
+  while (batch_next_ < batch_size_) {
+    const epoll_event event = batch_[static_cast<size_t>(batch_next_++)];
+    if (event.data.ptr == nullptr) continue;
+    static_cast<Watcher*>(event.data.ptr)->on_events(event.events);
+    ++delivered;
+  }
+  return delivered;
+}
+
+void Poller::wait(uint64_t timeout_ns) const {
+  pollfd descriptor{.fd = epoll_.get(), .events = POLLIN, .revents = 0};
+  timespec timeout{};
+  timeout.tv_sec = static_cast<time_t>(timeout_ns / 1'000'000'000);
+  timeout.tv_nsec = static_cast<long>(timeout_ns % 1'000'000'000);
+  // An interrupted wait is an early return, as for any other wake-up.
+  ppoll(&descriptor, 1, timeout_ns == kForever ? nullptr : &timeout, nullptr);
+}
+
+}  // namespace hetcomm

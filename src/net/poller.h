@@ -1,0 +1,52 @@
+// epoll behind a small interface. One per context; used under the progress baton, except wait(),
+// which touches only the epoll descriptor.
+#pragma once
+
+#include <sys/epoll.h>
+
+#include <array>
+#include <cstdint>
+
+#include "src/base/status.h"
+#include "src/base/unique_fd.h"
+
+namespace hetcomm {
+
+class Watcher {
+ public:
+  // |events| as from epoll (EPOLLIN, EPOLLOUT, EPOLLHUP, EPOLLERR). May add, change and remove any
+  // descriptors and destroy any watchers, itself included.
+  virtual void on_events(uint32_t events) = 0;
+
+ protected:
+  ~Watcher() = default;
+};
+
+class Poller {
+ public:
+  static Result<Poller> create();
+  Poller(Poller&&) = default;
+
+  // Level-triggered. |watcher| stays until remove(fd).
+  Status add(int fd, uint32_t events, Watcher& watcher);
+  Status modify(int fd, uint32_t events, Watcher& watcher);
+  // Safe inside on_events; no event of |watcher| is delivered afterwards. Call before closing the
+  // descriptor.
+  void remove(int fd, Watcher& watcher);
+
+  // Delivers what is ready without waiting. Returns the number of events delivered.
+  int poll();
+  // Sleeps until something is ready or |timeout_ns| passed (kForever: no limit); delivers nothing.
+  // [any-thread]
+  void wait(uint64_t timeout_ns) const;
+
+ private:
+  explicit Poller(UniqueFd epoll) : epoll_(std::move(epoll)) {}
+  static constexpr int kBatch = 64;
+  UniqueFd epoll_;
+  std::array<epoll_event, kBatch> batch_{};
+  int batch_size_ = 0;
+  int batch_next_ = 0;
+};
+
+}  // namespace hetcomm

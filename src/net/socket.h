@@ -1,0 +1,158 @@
+// Connections with the proof on top: Acceptor listens and hands over proved sockets; Connector
+// makes one. Both are driven by the poller, never block, and bound what strangers can cost: at most
+// kMaxPending unproved connections at a time, each with kHandshakeTimeoutNs and a fixed buffer.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "src/base/clock.h"
+#include "src/base/log.h"
+#include "src/base/status.h"
+#include "src/base/unique_fd.h"
+#include "src/net/address.h"
+#include "src/net/handshake.h"
+#include "src/net/poller.h"
+
+namespace hetcomm {
+
+inline constexpr size_t kMaxPending = 128;
+inline constexpr uint64_t kHandshakeTimeoutNs = 10'000'000'000;
+// Beyond kMaxPending the oldest is dropped, but not before it had this time: a burst of honest
+// peers waits in the listen queue instead of pushing each other out.
+inline constexpr uint64_t kMinPendingNs = 250'000'000;
+// How long an acceptor that found no free descriptor stops listening.
+inline constexpr uint64_t kExhaustedPauseNs = 100'000'000;
+inline constexpr uint64_t kMinDetectionNs = 2'000'000'000;
+
+// Non-blocking, close-on-exec listener. Port 0 picks a free one (see bound_address). The IPv6 "any"
+// address takes IPv4 connections as well.
+Result<UniqueFd> listen_on(const Address& address, int backlog);
+Result<Address> bound_address(int fd);
+// Peer's address for messages; "unknown" if there is none.
+std::string peer_name(int fd);
+// TCP_NODELAY. No effect on local sockets.
+void set_no_delay(int fd);
+// Keepalive, so that a peer that is cut off fails the connection within |detection_ns|. The kernel
+// counts in seconds and needs two, one of silence and one for the probe: less than kMinDetectionNs
+// is taken as that. For connections that carry no bulk data only: it sets TCP_USER_TIMEOUT too,
+// which would kill a connection with data under way to a live peer that does not read. No effect on
+// local sockets, whose other end cannot be cut off.
+Status set_keepalive(int fd, uint64_t detection_ns);
+
+class AcceptHandler {
+ public:
+  // |socket| is non-blocking; |peer| is proved. May destroy the acceptor.
+  virtual void on_accept(UniqueFd socket, const Hello& peer) = 0;
+
+ protected:
+  ~AcceptHandler() = default;
+};
+
+class Acceptor final : public Watcher {
+ public:
+  struct Options {
+    Credentials credentials;
+    Role role = Role::kTcp;
+    int32_t rank = 0;
+    bool any_identity = false;
+  };
+  static Result<std::unique_ptr<Acceptor>> create(Poller& poller, Log& log, const Address& address,
+                                                  Options options, AcceptHandler& handler);
+  ~Acceptor();
+
+  const Address& address() const { return address_; }
+  // Drops handshakes that took too long and resumes listening after a pause; |now_ns| of the
+  // monotonic clock.
+  void expire(uint64_t now_ns);
+  // When expire() has to run, kForever if nothing is pending.
+  uint64_t next_timer_ns() const;
+
+  void on_events(uint32_t events) override;
+
+ private:
+  class Pending;
+  Acceptor(Poller& poller, Log& log, Options options, AcceptHandler& handler);
+  void accept_ready(uint64_t now);
+  bool make_room(uint64_t now);
+  void admit(UniqueFd socket, uint64_t now);
+  void pause(uint64_t until);
+  void resume();
+  // Takes |pending| out and hands its socket over, or closes it. The last thing an upcall does.
+  void finish(Pending& pending, const Status& outcome);
+  void reject(const Pending& pending, const Status& why);
+
+  Poller& poller_;
+  Log& log_;
+  Options options_;
+  AcceptHandler& handler_;
+  UniqueFd listener_;
+  Address address_;
+  std::deque<std::unique_ptr<Pending>> pending_;  // oldest first
+  uint64_t resume_ns_ = kForever;                 // not kForever: paused until then
+  uint64_t next_warning_ns_ = 0;
+  uint64_t unreported_ = 0;  // strangers since the last warning
+};
+
+class ConnectHandler {
+ public:
+  // A proved, non-blocking socket, or why there is none (each address that was tried, with its
+  // error).
+  virtual void on_connect(Result<UniqueFd> socket) = 0;
+
+ protected:
+  ~ConnectHandler() = default;
+};
+
+// Tries |candidates| in order, each with its share of the time that is left. on_connect comes once,
+// from the poller or expire(), never from create(). Destroying it first cancels. It may be
+// destroyed inside on_connect. The failure's code is PERMISSION_DENIED or UNSUPPORTED where a
+// candidate said so, OUT_OF_RESOURCES where this process lacks something, else PEER_LOST.
+class Connector final : public Watcher {
+ public:
+  static std::unique_ptr<Connector> create(Poller& poller, std::vector<Address> candidates,
+                                           const Secret& secret, Hello hello, uint64_t deadline_ns,
+                                           ConnectHandler& handler);
+  ~Connector();
+
+  // Moves to the next candidate, or gives up, when time is over; also delivers failures that
+  // happened at once.
+  void expire(uint64_t now_ns);
+  uint64_t next_timer_ns() const;
+
+  void on_events(uint32_t events) override;
+
+ private:
+  Connector(Poller& poller, ConnectHandler& handler);
+  void start_next(uint64_t now);
+  Status start_attempt(const Address& address);
+  Status connect_now(const Address& address);
+  void shake_hands();
+  void attempt_failed(const Status& why);
+  void close_socket();
+  uint64_t attempt_share(uint64_t now) const;
+  // The last thing an upcall does.
+  void report(Result<UniqueFd> result);
+  void report_failure();
+
+  Poller& poller_;
+  ConnectHandler& handler_;
+  std::vector<Address> candidates_;
+  size_t next_candidate_ = 0;
+  Secret secret_{};
+  Hello hello_;
+  uint64_t deadline_ns_ = 0;
+  uint64_t attempt_deadline_ns_ = 0;
+  uint64_t retry_ns_ = kForever;  // a local listener's queue was full: when to try again
+  UniqueFd socket_;
+  std::optional<Handshake> handshake_;  // once connected
+  std::string failures_;
+  Code code_ = Code::kPeerLost;
+  bool exhausted_ = false;  // no candidate is left; the failure has to be reported
+  bool reported_ = false;
+};
+
+}  // namespace hetcomm
