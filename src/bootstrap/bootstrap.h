@@ -1,0 +1,43 @@
+// How ranks find each other: rank, size, secret, and an exchange of bytes. Used only while a
+// communicator is created, on the calling thread; may block up to the deadline.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <hetcomm/bootstrap.h>
+
+#include "src/base/config.h"
+#include "src/base/log.h"
+#include "src/base/span.h"
+#include "src/base/status.h"
+#include "src/net/credentials.h"
+
+namespace hetcomm {
+
+class Bootstrap {
+ public:
+  virtual ~Bootstrap() = default;
+
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  // Key of the job: a digest of the configured secret, or, without one, the random key that the
+  // job's store (or rank 0, through the exchange) handed out.
+  virtual Result<Secret> secret(uint64_t deadline_ns) = 0;
+  // Gathers each rank's |mine| (at most 64 KiB), in rank order. |scope| names the exchange
+  // ("world/epoch 0"), unique per job. Collective. Fails with kBootstrapFailed naming the ranks
+  // that did not come by |deadline_ns|.
+  virtual Result<std::vector<std::vector<std::byte>>> allgather(const std::string& scope,
+                                                                ConstByteSpan mine,
+                                                                uint64_t deadline_ns) = 0;
+};
+
+// RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT and the TCP store (store.h).
+Result<std::unique_ptr<Bootstrap>> bootstrap_from_environment(const Config& config, Log& log);
+// The caller's put/get and/or allgather.
+Result<std::unique_ptr<Bootstrap>> bootstrap_from_callbacks(
+    const Config& config, Log& log, const hetcomm_bootstrap_options_t& options);
+
+}  // namespace hetcomm

@@ -1,0 +1,224 @@
+// Bootstrap by torchrun's variables: rank 0 hosts the store next to MASTER_PORT, which a launcher's
+// own service may hold; the others find it there by handshake.
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <optional>
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include "src/base/clock.h"
+#include "src/bootstrap/bootstrap.h"
+#include "src/bootstrap/scope.h"
+#include "src/bootstrap/secret.h"
+#include "src/bootstrap/store.h"
+#include "src/net/key.h"
+
+namespace hetcomm {
+namespace {
+
+constexpr int kDefaultMasterPort = 29500;
+constexpr int kExtraPorts = 16;
+
+// What the variables say.
+struct Launch {
+  int rank = 0;
+  int size = 1;
+  std::string master_address;
+  int master_port = kDefaultMasterPort;
+};
+
+std::string_view variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? std::string_view() : std::string_view(value);
+}
+
+Result<int> number(const char* name, int low, int high, std::optional<int> fallback = {}) {
+  const std::string_view text = variable(name);
+  if (text.empty()) {
+    if (fallback) return *fallback;
+    return Status(
+        Code::kBootstrapFailed,
+        fmt::format("environment variable {} is not set; start the program with torchrun, "
+                    "or set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT",
+                    name));
+  }
+  int value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || value < low || value > high) {
+    return Status(Code::kBootstrapFailed,
+                  fmt::format("environment variable {}: '{}' is not a number from {} to {}", name,
+                              text, low, high));
+  }
+  return value;
+}
+
+Result<Launch> read_launch() {
+  const Result<int> size = number("WORLD_SIZE", 1, kMaxStoreRanks);
+  if (!size.ok()) return size.status();
+  const Result<int> rank = number("RANK", 0, size.value() - 1);
+  if (!rank.ok()) return rank.status();
+  Launch launch;
+  launch.rank = rank.value();
+  launch.size = size.value();
+  if (launch.size == 1) return launch;
+  const Result<int> port = number("MASTER_PORT", 1, 65535, kDefaultMasterPort);
+  if (!port.ok()) return port.status();
+  launch.master_port = port.value();
+  launch.master_address = variable("MASTER_ADDR");
+  if (launch.master_address.empty()) {
+    return Status(Code::kBootstrapFailed,
+                  "environment variable MASTER_ADDR is not set: it names the host of rank 0");
+  }
+  return launch;
+}
+
+Result<std::vector<Address>> resolve_master(const Config& config, const Launch& launch) {
+  Result<std::vector<Address>> resolved = Address::resolve(launch.master_address, 0);
+  if (!resolved.ok()) {
+    return Status(Code::kBootstrapFailed, std::string(resolved.status().text()))
+        .annotate("MASTER_ADDR");
+  }
+  const std::string_view family = config.text(Variable::kTcpBindFamily);
+  std::vector<Address> addresses = std::move(resolved).value();
+  std::erase_if(addresses, [&](const Address& address) {
+    return family == (address.family() == AF_INET6 ? "ipv4" : "ipv6");
+  });
+  if (addresses.empty()) {
+    return Status(Code::kBootstrapFailed,
+                  fmt::format("MASTER_ADDR '{}' has no {} address", launch.master_address, family));
+  }
+  return addresses;
+}
+
+// Best first.
+Result<std::vector<uint16_t>> store_ports(const Config& config, const Launch& launch) {
+  const uint64_t fixed = config.number(Variable::kStorePort);
+  if (fixed > 65535) {
+    return Status(Code::kInvalidArgument,
+                  fmt::format("HETCOMM_STORE_PORT: {} is not a port", fixed));
+  }
+  if (fixed != 0) return std::vector<uint16_t>{static_cast<uint16_t>(fixed)};
+  std::vector<uint16_t> ports;
+  for (int port = launch.master_port; port <= launch.master_port + kExtraPorts; ++port) {
+    if (port <= 65535) ports.push_back(static_cast<uint16_t>(port));
+  }
+  return ports;
+}
+
+std::vector<Address> every_port(const std::vector<Address>& hosts,
+                                const std::vector<uint16_t>& ports) {
+  std::vector<Address> addresses;
+  for (const uint16_t port : ports) {
+    for (const Address& host : hosts) addresses.push_back(host.with_port(port));
+  }
+  return addresses;
+}
+
+class EnvironmentBootstrap final : public Bootstrap {
+ public:
+  EnvironmentBootstrap(const Launch& launch, std::optional<Secret> configured)
+      : launch_(launch), secret_(configured) {}
+
+  Status start(const Config& config, Log& log);
+
+  int rank() const override { return launch_.rank; }
+  int size() const override { return launch_.size; }
+
+  Result<Secret> secret(uint64_t deadline_ns) override {
+    if (!secret_) {
+      Result<Secret> key = client_ ? client_->job_key(deadline_ns) : random_secret();
+      if (!key.ok()) return key.status();
+      secret_ = key.value();
+    }
+    return *secret_;
+  }
+
+  Result<std::vector<std::vector<std::byte>>> allgather(const std::string& scope,
+                                                        ConstByteSpan mine,
+                                                        uint64_t deadline_ns) override {
+    if (mine.size() > kMaxStoreValue) {
+      return Status(Code::kInvalidArgument, fmt::format("exchange of {} bytes", mine.size()));
+    }
+    if (!client_) return std::vector<std::vector<std::byte>>{{mine.begin(), mine.end()}};
+    return client_->gather(scopes_.next(scope), launch_.size, mine, deadline_ns);
+  }
+
+ private:
+  Credentials store_credentials() const;
+  Status start_server(Log& log, const Credentials& credentials, int family,
+                      const std::vector<uint16_t>& ports);
+
+  const Launch launch_;
+  std::optional<Secret> secret_;
+  ScopeNames scopes_;
+  std::unique_ptr<StoreServer> server_;  // rank 0 only; outlives the client
+  std::unique_ptr<StoreClient> client_;  // not in a job of one
+};
+
+// Without a secret a key that everybody knows: no protection, but strays fail at once.
+Credentials EnvironmentBootstrap::store_credentials() const {
+  constexpr std::string_view kKnownKey = "hetcomm store of a job without a secret";
+  const std::string job =
+      fmt::format("{}/{}", launch_.master_port, variable("TORCHELASTIC_RUN_ID"));
+  return {.identity = identity_of(job, "store", 0),
+          .secret = secret_ ? *secret_ : secret_from(std::as_bytes(std::span(kKnownKey)))};
+}
+
+Status EnvironmentBootstrap::start_server(Log& log, const Credentials& credentials, int family,
+                                          const std::vector<uint16_t>& ports) {
+  Result<Secret> key = random_secret();
+  if (!key.ok()) return key.status();
+  const Result<Address> any = Address::parse_numeric(family == AF_INET6 ? "::" : "0.0.0.0", 0);
+  if (!any.ok()) return any.status();
+  auto server = StoreServer::start(log, {.credentials = credentials,
+                                         .job_key = key.value(),
+                                         .addresses = every_port({any.value()}, ports)});
+  if (!server.ok()) {
+    return Status(Code::kBootstrapFailed,
+                  fmt::format("no port from {} to {} is free for the store: {}", ports.front(),
+                              ports.back(), server.status().text()));
+  }
+  server_ = std::move(server).value();
+  log.info("store: rank 0 listens on {}", server_->address().to_string());
+  return {};
+}
+
+Status EnvironmentBootstrap::start(const Config& config, Log& log) {
+  if (launch_.size == 1) return {};
+  const uint64_t deadline = deadline_after(now_ns(), config.number(Variable::kBootstrapTimeout));
+  Result<std::vector<Address>> hosts = resolve_master(config, launch_);
+  if (!hosts.ok()) return hosts.status();
+  Result<std::vector<uint16_t>> ports = store_ports(config, launch_);
+  if (!ports.ok()) return ports.status();
+  StoreClient::Options options{.credentials = store_credentials(),
+                               .rank = launch_.rank,
+                               .addresses = every_port(hosts.value(), ports.value())};
+  if (launch_.rank == 0) {
+    const int family = hosts->front().family();
+    HETCOMM_RETURN_IF_ERROR(start_server(log, options.credentials, family, ports.value()));
+    Result<Address> loopback =
+        Address::parse_numeric(family == AF_INET6 ? "::1" : "127.0.0.1", server_->address().port());
+    if (!loopback.ok()) return loopback.status();
+    options.addresses = {loopback.value()};
+  }
+  client_ = std::make_unique<StoreClient>(log, std::move(options));
+  return client_->connect(deadline);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Bootstrap>> bootstrap_from_environment(const Config& config, Log& log) {
+  Result<Launch> launch = read_launch();
+  if (!launch.ok()) return launch.status();
+  Result<std::optional<Secret>> secret = configured_secret(config, log);
+  if (!secret.ok()) return secret.status();
+  auto bootstrap = std::make_unique<EnvironmentBootstrap>(launch.value(), secret.value());
+  HETCOMM_RETURN_IF_ERROR(bootstrap->start(config, log));
+  return std::unique_ptr<Bootstrap>(std::move(bootstrap));
+}
+
+}  // namespace hetcomm

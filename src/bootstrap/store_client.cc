@@ -1,0 +1,188 @@
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include <fmt/format.h>
+
+#include "src/base/bytes.h"
+#include "src/base/clock.h"
+#include "src/bootstrap/store.h"
+#include "src/bootstrap/store_finder.h"
+#include "src/net/socket.h"
+
+namespace hetcomm {
+namespace {
+
+constexpr size_t kReplyOverhead = 64 + kMaxReplyText;
+constexpr size_t kReceiveChunk = 1 << 20;
+
+// What the store is told: a little less than there is, so that its reply, which says what is
+// missing, arrives in time.
+uint64_t time_for_store(uint64_t deadline_ns) {
+  if (deadline_ns == kForever) return kForever;
+  const uint64_t now = now_ns();
+  const uint64_t left = deadline_ns > now ? deadline_ns - now : 0;
+  return left - std::min<uint64_t>(left / 8, 500'000'000);
+}
+
+}  // namespace
+
+StoreClient::StoreClient(Log& log, Options options) : log_(log), options_(std::move(options)) {}
+
+StoreClient::~StoreClient() = default;
+
+Status StoreClient::connect(uint64_t deadline_ns) {
+  if (socket_.valid()) return {};
+  Result<UniqueFd> socket = find_store(log_, options_, deadline_ns);
+  if (!socket.ok()) return socket.status();
+  socket_ = std::move(socket).value();
+  peer_ = peer_name(socket_.get());
+  log_.debug("store: connected to {}", peer_);
+  return {};
+}
+
+Status StoreClient::put(const std::string& key, ConstByteSpan value, uint64_t deadline_ns) {
+  if (key.empty() || key.size() > kMaxStoreKey || value.size() > kMaxStoreValue) {
+    return Status(Code::kInvalidArgument,
+                  fmt::format("store: key of {} or value of {} bytes", key.size(), value.size()));
+  }
+  StoreRequest request;
+  request.operation = StoreOperation::kPut;
+  request.key = key;
+  request.value.assign(value.begin(), value.end());
+  return call(request, 0, deadline_ns).status();
+}
+
+Result<std::vector<std::byte>> StoreClient::get(const std::string& key, uint64_t deadline_ns) {
+  if (key.empty() || key.size() > kMaxStoreKey) {
+    return Status(Code::kInvalidArgument, fmt::format("store: key of {} bytes", key.size()));
+  }
+  StoreRequest request;
+  request.operation = StoreOperation::kGet;
+  request.key = key;
+  request.timeout_ns = time_for_store(deadline_ns);
+  return call(request, kMaxStoreValue, deadline_ns);
+}
+
+Result<std::vector<std::vector<std::byte>>> StoreClient::gather(const std::string& scope, int size,
+                                                                ConstByteSpan mine,
+                                                                uint64_t deadline_ns) {
+  if (scope.empty() || scope.size() > kMaxStoreKey || mine.size() > kMaxStoreValue || size <= 0 ||
+      size > kMaxStoreRanks || options_.rank < 0 || options_.rank >= size) {
+    return Status(Code::kInvalidArgument,
+                  fmt::format("store: gather '{}' of {} bytes, rank {} of {}", scope, mine.size(),
+                              options_.rank, size));
+  }
+  StoreRequest request;
+  request.operation = StoreOperation::kGather;
+  request.rank = options_.rank;
+  request.size = size;
+  request.timeout_ns = time_for_store(deadline_ns);
+  request.key = scope;
+  request.value.assign(mine.begin(), mine.end());
+  const size_t count = static_cast<size_t>(size);
+  Result<std::vector<std::byte>> reply =
+      call(request, count * (kMaxStoreValue + sizeof(uint32_t)), deadline_ns);
+  if (!reply.ok()) return reply.status();
+  ByteReader reader(reply.value());
+  std::vector<std::vector<std::byte>> values(count);
+  for (std::vector<std::byte>& value : values) {
+    const ConstByteSpan bytes = reader.read_bytes(kMaxStoreValue);
+    value.assign(bytes.begin(), bytes.end());
+  }
+  if (!reader.finished()) return Status(Code::kBootstrapFailed, "malformed reply of the store");
+  return values;
+}
+
+Result<Secret> StoreClient::job_key(uint64_t deadline_ns) {
+  StoreRequest request;
+  request.operation = StoreOperation::kJobKey;
+  Secret secret;
+  Result<std::vector<std::byte>> reply = call(request, secret.size(), deadline_ns);
+  if (!reply.ok()) return reply.status();
+  if (reply->size() != secret.size()) {
+    return Status(Code::kBootstrapFailed, "malformed reply of the store");
+  }
+  std::copy(reply->begin(), reply->end(), secret.begin());
+  return secret;
+}
+
+Result<std::vector<std::byte>> StoreClient::call(const StoreRequest& request, size_t reply_limit,
+                                                 uint64_t deadline_ns) {
+  HETCOMM_RETURN_IF_ERROR(connect(deadline_ns));
+  Result<std::vector<std::byte>> body =
+      exchange(encode_request(request), reply_limit + kReplyOverhead, deadline_ns);
+  if (!body.ok()) {
+    // A reply that comes later must not be taken for that of the next request.
+    socket_.reset();
+    return Status(Code::kBootstrapFailed,
+                  fmt::format("store of rank 0 at {}: {}", peer_, body.status().text()));
+  }
+  Result<ConstByteSpan> payload = decode_reply(body.value());
+  if (!payload.ok()) return payload.status();
+  return std::vector<std::byte>(payload->begin(), payload->end());
+}
+
+Result<std::vector<std::byte>> StoreClient::exchange(ConstByteSpan frame, size_t reply_limit,
+                                                     uint64_t deadline_ns) {
+  HETCOMM_RETURN_IF_ERROR(send_all(frame, deadline_ns));
+  std::array<std::byte, kFrameHeaderBytes> header{};
+  HETCOMM_RETURN_IF_ERROR(receive_all(header, deadline_ns));
+  const size_t length = ByteReader(header).read<uint32_t>();
+  if (length > reply_limit) return Status(Code::kBootstrapFailed, "malformed reply");
+  std::vector<std::byte> body;
+  // Grows with what arrives, not with what the length promises.
+  while (body.size() < length) {
+    const size_t piece = std::min(length - body.size(), kReceiveChunk);
+    body.resize(body.size() + piece);
+    HETCOMM_RETURN_IF_ERROR(receive_all(ByteSpan(body).last(piece), deadline_ns));
+  }
+  return body;
+}
+
+Status StoreClient::send_all(ConstByteSpan bytes, uint64_t deadline_ns) {
+  while (!bytes.empty()) {
+    const ssize_t sent =
+        ::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent >= 0) {
+      bytes = bytes.subspan(static_cast<size_t>(sent));
+    } else if (errno == EAGAIN) {
+      HETCOMM_RETURN_IF_ERROR(wait_for(POLLOUT, deadline_ns));
+    } else if (errno != EINTR) {
+      return status_from_errno(errno, "send");
+    }
+  }
+  return {};
+}
+
+Status StoreClient::receive_all(ByteSpan bytes, uint64_t deadline_ns) {
+  while (!bytes.empty()) {
+    const ssize_t got = ::recv(socket_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
+    if (got > 0) {
+      bytes = bytes.subspan(static_cast<size_t>(got));
+    } else if (got == 0) {
+      return Status(Code::kPeerLost, "it has closed the connection; did rank 0 end?");
+    } else if (errno == EAGAIN) {
+      HETCOMM_RETURN_IF_ERROR(wait_for(POLLIN, deadline_ns));
+    } else if (errno != EINTR) {
+      return status_from_errno(errno, "receive");
+    }
+  }
+  return {};
+}
+
+Status StoreClient::wait_for(short events, uint64_t deadline_ns) {
+  const uint64_t now = now_ns();
+  if (now >= deadline_ns) return Status(Code::kTimedOut, "it did not answer in time");
+  const uint64_t left = deadline_ns - now;
+  timespec timeout{};
+  timeout.tv_sec = static_cast<time_t>(left / 1'000'000'000);
+  timeout.tv_nsec = static_cast<long>(left % 1'000'000'000);
+  pollfd descriptor{.fd = socket_.get(), .events = events, .revents = 0};
+  ::ppoll(&descriptor, 1, deadline_ns == kForever ? nullptr : &timeout, nullptr);
+  return {};
+}
+
+}  // namespace hetcomm

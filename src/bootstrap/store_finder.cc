@@ -1,0 +1,150 @@
+#include "src/bootstrap/store_finder.h"
+
+#include <algorithm>
+#include <map>
+
+#include <fmt/format.h>
+
+#include "src/base/clock.h"
+#include "src/net/socket.h"
+
+namespace hetcomm {
+namespace {
+
+constexpr uint64_t kSecond = 1'000'000'000;
+constexpr uint64_t kFirstLimitNs = kSecond;  // of one attempt; doubles when it was too short
+constexpr uint64_t kLastLimitNs = 10 * kSecond;
+constexpr uint64_t kFirstPauseNs = kSecond / 20;  // after a refusal; doubles
+constexpr uint64_t kLastPauseNs = kSecond / 2;
+constexpr uint64_t kForeignPauseNs = 3 * kSecond;
+constexpr uint64_t kReportNs = 10 * kSecond;
+
+// One address: an attempt under way, or a pause until the next.
+class Target final : public ConnectHandler {
+ public:
+  Target(Log& log, const StoreClient::Options& options, const Address& address)
+      : log_(log), options_(options), address_(address) {}
+
+  const Address& address() const { return address_; }
+  const std::string& error() const { return error_; }
+  bool denied() const { return denied_; }
+  bool found() const { return socket_.valid(); }
+  UniqueFd take() { return std::move(socket_); }
+
+  uint64_t next_timer_ns() const {
+    return connector_ ? connector_->next_timer_ns() : next_attempt_ns_;
+  }
+
+  void advance(Poller& poller, uint64_t now, uint64_t deadline) {
+    if (connector_ == nullptr && now >= next_attempt_ns_) start(poller, now, deadline);
+    if (connector_ != nullptr) connector_->expire(now);
+  }
+
+  void on_connect(Result<UniqueFd> socket) override {
+    const std::unique_ptr<Connector> ended = std::move(connector_);
+    if (socket.ok()) {
+      socket_ = std::move(socket).value();
+      return;
+    }
+    const uint64_t now = now_ns();
+    const Code code = socket.status().code();
+    denied_ = code == Code::kPermissionDenied || code == Code::kUnsupported;
+    remember(std::string(socket.status().text()));
+    if (now >= attempt_end_ns_) {
+      limit_ns_ = std::min(2 * limit_ns_, kLastLimitNs);
+      next_attempt_ns_ = now + kFirstPauseNs;
+    } else if (denied_) {
+      next_attempt_ns_ = now + kForeignPauseNs;
+    } else {
+      next_attempt_ns_ = now + pause_ns_;
+      pause_ns_ = std::min(2 * pause_ns_, kLastPauseNs);
+    }
+  }
+
+ private:
+  void start(Poller& poller, uint64_t now, uint64_t deadline) {
+    Hello hello;
+    hello.role = Role::kStore;
+    hello.identity = options_.credentials.identity;
+    hello.source = options_.rank;
+    hello.destination = 0;
+    attempt_end_ns_ = std::min(now + limit_ns_, deadline);
+    connector_ = Connector::create(poller, {address_}, options_.credentials.secret,
+                                   std::move(hello), attempt_end_ns_, *this);
+  }
+
+  // The connector's text names the address, which the report groups by; only the rest is kept.
+  void remember(std::string text) {
+    const std::string name = address_.to_string() + ": ";
+    if (const size_t at = text.find(name); at != std::string::npos) text.erase(0, at + name.size());
+    if (text == error_) return;
+    error_ = std::move(text);
+    log_.debug("store: {}{}", name, error_);
+  }
+
+  Log& log_;
+  const StoreClient::Options& options_;
+  const Address address_;
+  std::unique_ptr<Connector> connector_;
+  UniqueFd socket_;
+  std::string error_;
+  bool denied_ = false;
+  uint64_t limit_ns_ = kFirstLimitNs;
+  uint64_t pause_ns_ = kFirstPauseNs;
+  uint64_t attempt_end_ns_ = 0;
+  uint64_t next_attempt_ns_ = 0;
+};
+
+// "10.0.0.1:29501, 10.0.0.1:29502: Connection refused; 10.0.0.1:29500: not a hetcomm peer"
+std::string describe(const std::vector<std::unique_ptr<Target>>& targets) {
+  std::map<std::string, std::string> addresses_by_error;
+  for (const auto& target : targets) {
+    std::string& addresses =
+        addresses_by_error[target->error().empty() ? "no answer" : target->error()];
+    addresses += (addresses.empty() ? "" : ", ") + target->address().to_string();
+  }
+  std::string text;
+  for (const auto& [error, addresses] : addresses_by_error) {
+    text += fmt::format("{}{}: {}", text.empty() ? "" : "; ", addresses, error);
+  }
+  return text;
+}
+
+}  // namespace
+
+Result<UniqueFd> find_store(Log& log, const StoreClient::Options& options, uint64_t deadline_ns) {
+  Result<Poller> poller = Poller::create();
+  if (!poller.ok()) return poller.status();
+  std::vector<std::unique_ptr<Target>> targets;
+  targets.reserve(options.addresses.size());
+  for (const Address& address : options.addresses) {
+    targets.push_back(std::make_unique<Target>(log, options, address));
+  }
+  uint64_t report_ns = deadline_after(now_ns(), kReportNs);
+  while (true) {
+    const uint64_t now = now_ns();
+    if (now >= deadline_ns) break;
+    if (now >= report_ns) {
+      log.warn("still looking for the store of rank 0: {}", describe(targets));
+      report_ns = kForever;
+    }
+    uint64_t timer = std::min(deadline_ns, report_ns);
+    for (const auto& target : targets) {
+      target->advance(poller.value(), now, deadline_ns);
+      timer = std::min(timer, target->next_timer_ns());
+    }
+    if (timer > now) poller->wait(timer - now);
+    poller->poll();
+    for (const auto& target : targets) {
+      if (target->found()) return target->take();
+    }
+  }
+  // A service of another kind on one port says nothing while the store is merely late; but when
+  // nothing else answered, a failed proof is the likely reason.
+  const bool denied = std::all_of(targets.begin(), targets.end(),
+                                  [](const auto& target) { return target->denied(); });
+  return Status(denied ? Code::kPermissionDenied : Code::kBootstrapFailed,
+                fmt::format("the store of rank 0 was not found in time: {}", describe(targets)));
+}
+
+}  // namespace hetcomm

@@ -1,0 +1,96 @@
+#include "src/bootstrap/store_protocol.h"
+
+#include "src/base/bytes.h"
+
+namespace hetcomm {
+namespace {
+
+std::vector<std::byte> with_length(ConstByteSpan body) {
+  ByteWriter frame;
+  frame.write_bytes(body);
+  return frame.take();
+}
+
+bool is_valid(const StoreRequest& request) {
+  switch (request.operation) {
+    case StoreOperation::kPut:
+    case StoreOperation::kGet:
+      return !request.key.empty();
+    case StoreOperation::kGather:
+      return !request.key.empty() && request.size > 0 && request.size <= kMaxStoreRanks &&
+             request.rank >= 0 && request.rank < request.size;
+    case StoreOperation::kJobKey:
+      return true;
+  }
+  return false;
+}
+
+// Only codes that this table knows leave the decoder.
+Code known_code(int32_t value) {
+  switch (static_cast<Code>(value)) {
+    case Code::kTimedOut:
+    case Code::kOutOfResources:
+    case Code::kPermissionDenied:
+    case Code::kInvalidArgument:
+      return static_cast<Code>(value);
+    default:
+      return Code::kBootstrapFailed;
+  }
+}
+
+}  // namespace
+
+std::vector<std::byte> encode_request(const StoreRequest& request) {
+  ByteWriter body;
+  body.write(static_cast<uint8_t>(request.operation));
+  body.write(request.rank);
+  body.write(request.size);
+  body.write(request.timeout_ns);
+  body.write_string(request.key);
+  body.write_bytes(request.value);
+  return with_length(body.bytes());
+}
+
+Result<StoreRequest> decode_request(ConstByteSpan body) {
+  ByteReader reader(body);
+  StoreRequest request;
+  request.operation = static_cast<StoreOperation>(reader.read<uint8_t>());
+  request.rank = reader.read<int32_t>();
+  request.size = reader.read<int32_t>();
+  request.timeout_ns = reader.read<uint64_t>();
+  request.key = reader.read_string(kMaxStoreKey);
+  const ConstByteSpan value = reader.read_bytes(kMaxStoreValue);
+  if (!reader.finished() || !is_valid(request)) {
+    return Status(Code::kInvalidArgument, "malformed request");
+  }
+  request.value.assign(value.begin(), value.end());
+  return request;
+}
+
+Frame encode_success(ConstByteSpan payload) {
+  ByteWriter frame;
+  frame.write(static_cast<uint32_t>(sizeof(int32_t) + payload.size()));
+  frame.write(static_cast<int32_t>(Code::kOk));
+  frame.write_raw(payload);
+  return std::make_shared<const std::vector<std::byte>>(frame.take());
+}
+
+Frame encode_failure(const Status& status) {
+  ByteWriter body;
+  body.write(static_cast<int32_t>(status.code()));
+  body.write_string(status.text().substr(0, kMaxReplyText));
+  return std::make_shared<const std::vector<std::byte>>(with_length(body.bytes()));
+}
+
+Result<ConstByteSpan> decode_reply(ConstByteSpan body) {
+  const Status malformed(Code::kBootstrapFailed, "malformed reply of the store");
+  ByteReader reader(body);
+  const auto code = reader.read<int32_t>();
+  if (reader.failed()) return malformed;
+  if (code == static_cast<int32_t>(Code::kOk)) return reader.read_raw(reader.left());
+  std::string text = reader.read_string(kMaxReplyText);
+  if (!reader.finished()) return malformed;
+  return Status(known_code(code), std::move(text));
+}
+
+}  // namespace hetcomm

@@ -1,0 +1,48 @@
+// What store and clients say to each other after the handshake: frames of a 32-bit length and a
+// body, little endian. One request at a time; each gets one reply. The decoders treat input as
+// hostile.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "src/base/span.h"
+#include "src/base/status.h"
+#include "src/net/credentials.h"
+
+namespace hetcomm {
+
+inline constexpr size_t kMaxStoreKey = 256;
+inline constexpr size_t kMaxStoreValue = 64 * 1024;
+inline constexpr int32_t kMaxStoreRanks = 1 << 16;
+inline constexpr size_t kFrameHeaderBytes = 4;
+// Largest body of a request: fixed fields, key and value.
+inline constexpr size_t kMaxRequestBytes = 32 + kMaxStoreKey + kMaxStoreValue;
+inline constexpr size_t kMaxReplyText = 4096;
+
+enum class StoreOperation : uint8_t { kPut = 1, kGet = 2, kGather = 3, kJobKey = 4 };
+
+struct StoreRequest {
+  StoreOperation operation = StoreOperation::kGet;
+  int32_t rank = 0;         // kGather
+  int32_t size = 0;         // kGather: number of ranks
+  uint64_t timeout_ns = 0;  // kGet, kGather: how long the reply may take
+  std::string key;          // kGather: the scope
+  std::vector<std::byte> value;
+};
+
+// A whole frame, shared by all who get the same reply.
+using Frame = std::shared_ptr<const std::vector<std::byte>>;
+
+std::vector<std::byte> encode_request(const StoreRequest& request);
+// |body| is a frame without its length.
+Result<StoreRequest> decode_request(ConstByteSpan body);
+
+Frame encode_success(ConstByteSpan payload);
+Frame encode_failure(const Status& status);
+// The payload, borrowed from |body|, or the failure that the store reported.
+Result<ConstByteSpan> decode_reply(ConstByteSpan body);
+
+}  // namespace hetcomm

@@ -1,0 +1,339 @@
+// The server's I/O: one thread, one poller, one session per client. A session is closed only
+// between two rounds of events (reap), so that neither the table nor the poller meets one that is
+// gone.
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <deque>
+#include <exception>
+#include <system_error>
+#include <thread>
+#include <unordered_map>
+
+#include <fmt/format.h>
+
+#include "src/base/bytes.h"
+#include "src/base/clock.h"
+#include "src/bootstrap/store.h"
+#include "src/bootstrap/store_table.h"
+#include "src/net/socket.h"
+
+namespace hetcomm {
+namespace {
+
+constexpr size_t kMaxClients = 1 << 15;
+constexpr size_t kReadBytes = 64 * 1024;
+constexpr uint64_t kDrainNs = 5'000'000'000;
+
+// One client. Reads requests, writes replies; reports bad input and broken connections as closed.
+class Session final : public Watcher {
+ public:
+  class Owner {
+   public:
+    // False: the client has to be dropped.
+    virtual bool on_request(ClientId client, const std::string& name, ConstByteSpan body) = 0;
+    virtual void on_closed(ClientId client, std::string_view why) = 0;
+
+   protected:
+    ~Owner() = default;
+  };
+
+  Session(Owner& owner, Poller& poller, ClientId id, UniqueFd socket)
+      : owner_(owner),
+        poller_(poller),
+        id_(id),
+        socket_(std::move(socket)),
+        name_(peer_name(socket_.get())) {}
+  ~Session() { poller_.remove(socket_.get(), *this); }
+
+  Status watch() { return poller_.add(socket_.get(), EPOLLIN, *this); }
+  const std::string& name() const { return name_; }
+  bool flushed() const { return out_.empty(); }
+
+  void send(const Frame& frame) {
+    out_.push_back(frame);
+    flush();
+  }
+
+  void on_events(uint32_t events) override {
+    if ((events & EPOLLOUT) != 0) flush();
+    if ((events & ~static_cast<uint32_t>(EPOLLOUT)) != 0) read_some();
+  }
+
+ private:
+  void close(std::string_view why) {
+    if (closed_) return;
+    closed_ = true;
+    owner_.on_closed(id_, why);
+  }
+
+  void read_some() {
+    if (closed_) return;
+    std::array<std::byte, kReadBytes> chunk;
+    const ssize_t got = ::recv(socket_.get(), chunk.data(), chunk.size(), MSG_DONTWAIT);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    if (got <= 0) {
+      close("it has closed the connection");
+      return;
+    }
+    in_.insert(in_.end(), chunk.begin(), chunk.begin() + got);
+    size_t used = 0;
+    while (!closed_ && in_.size() - used >= kFrameHeaderBytes) {
+      const ConstByteSpan rest = ConstByteSpan(in_).subspan(used);
+      const auto length = ByteReader(rest).read<uint32_t>();
+      // Strictly one request at a time: who sends more, or does not take replies, is no client.
+      if (length > kMaxRequestBytes || !out_.empty()) {
+        close("it does not keep to the protocol");
+        return;
+      }
+      if (rest.size() - kFrameHeaderBytes < length) break;
+      used += kFrameHeaderBytes + length;
+      if (!owner_.on_request(id_, name_, rest.subspan(kFrameHeaderBytes, length))) {
+        close("it does not keep to the protocol");
+      }
+    }
+    in_.erase(in_.begin(), in_.begin() + static_cast<ptrdiff_t>(used));
+    if (in_.empty()) in_.shrink_to_fit();
+  }
+
+  void flush() {
+    while (!out_.empty() && !closed_) {
+      const std::vector<std::byte>& bytes = *out_.front();
+      const ssize_t sent = ::send(socket_.get(), bytes.data() + out_done_, bytes.size() - out_done_,
+                                  MSG_NOSIGNAL | MSG_DONTWAIT);
+      if (sent < 0 && errno == EINTR) continue;
+      if (sent < 0 && errno == EAGAIN) break;
+      if (sent < 0) {
+        close("it has broken the connection");
+        return;
+      }
+      out_done_ += static_cast<size_t>(sent);
+      if (out_done_ < bytes.size()) continue;
+      out_.pop_front();
+      out_done_ = 0;
+    }
+    const bool writing = !out_.empty();
+    if (writing == writing_ || closed_) return;
+    writing_ = writing;
+    const uint32_t events = EPOLLIN | (writing ? uint32_t{EPOLLOUT} : 0);
+    if (!poller_.modify(socket_.get(), events, *this).ok()) close("epoll has failed");
+  }
+
+  Owner& owner_;
+  Poller& poller_;
+  const ClientId id_;
+  UniqueFd socket_;
+  const std::string name_;
+  std::vector<std::byte> in_;
+  std::deque<Frame> out_;
+  size_t out_done_ = 0;
+  bool writing_ = false;
+  bool closed_ = false;
+};
+
+}  // namespace
+
+class StoreServer::Loop final : public AcceptHandler,
+                                public ReplySink,
+                                public Session::Owner,
+                                public Watcher {
+ public:
+  Loop(Log& log, Poller poller, UniqueFd stop_event, const Secret& job_key)
+      : log_(log),
+        poller_(std::move(poller)),
+        stop_event_(std::move(stop_event)),
+        table_(job_key, *this) {}
+  ~Loop() {
+    sessions_.clear();
+    acceptor_.reset();
+    poller_.remove(stop_event_.get(), *this);
+  }
+
+  Status listen(const Options& options);
+  const Address& address() const { return acceptor_->address(); }
+  Status start_thread();
+  void stop() {
+    const uint64_t one = 1;
+    // Cannot fail: the counter of the eventfd is far from its limit.
+    [[maybe_unused]] const ssize_t written = ::write(stop_event_.get(), &one, sizeof(one));
+    if (thread_.joinable()) thread_.join();
+  }
+  // In a forked child, where the thread does not exist.
+  void abandon() { thread_.detach(); }
+
+  void on_accept(UniqueFd socket, const Hello& peer) override;
+  void send_reply(ClientId client, const Frame& frame) override;
+  bool on_request(ClientId client, const std::string& name, ConstByteSpan body) override;
+  void on_closed(ClientId client, std::string_view why) override;
+  void on_events(uint32_t /*events*/) override { stopping_ = true; }
+
+ private:
+  void run();
+  void serve();
+  void drain();
+  void wait_and_deliver(uint64_t until_ns);
+  void reap();
+
+  Log& log_;
+  Poller poller_;
+  UniqueFd stop_event_;
+  StoreTable table_;
+  std::unique_ptr<Acceptor> acceptor_;
+  std::unordered_map<ClientId, std::unique_ptr<Session>> sessions_;
+  std::vector<ClientId> closed_;
+  ClientId next_client_ = 1;
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+Status StoreServer::Loop::listen(const Options& options) {
+  HETCOMM_RETURN_IF_ERROR(poller_.add(stop_event_.get(), EPOLLIN, *this));
+  Status failure(Code::kBootstrapFailed, "no address to listen on");
+  for (const Address& address : options.addresses) {
+    auto acceptor = Acceptor::create(poller_, log_, address,
+                                     {.credentials = options.credentials,
+                                      .role = Role::kStore,
+                                      .rank = 0,
+                                      .any_identity = false},
+                                     *this);
+    if (acceptor.ok()) {
+      acceptor_ = std::move(acceptor).value();
+      return {};
+    }
+    log_.debug("store: {}", acceptor.status().text());
+    failure = Status(Code::kBootstrapFailed, std::string(acceptor.status().text()));
+  }
+  return failure;
+}
+
+// The thread takes no signals: they are the program's.
+Status StoreServer::Loop::start_thread() {
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  Status status;
+  try {
+    thread_ = std::thread([this] { run(); });
+  } catch (const std::system_error& error) {
+    status = Status(Code::kOutOfResources, fmt::format("store: no thread: {}", error.what()));
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return status;
+}
+
+void StoreServer::Loop::run() {
+  try {
+    serve();
+    drain();
+  } catch (const std::exception& error) {
+    log_.error("store: {}", error.what());
+  }
+  // Also after a failure: whoever waits for this store has to learn that it is gone.
+  sessions_.clear();
+  acceptor_.reset();
+}
+
+void StoreServer::Loop::serve() {
+  while (!stopping_) {
+    const uint64_t now = now_ns();
+    acceptor_->expire(now);
+    table_.expire(now);
+    reap();
+    wait_and_deliver(std::min(acceptor_->next_timer_ns(), table_.next_timer_ns()));
+  }
+}
+
+void StoreServer::Loop::drain() {
+  acceptor_.reset();
+  poller_.remove(stop_event_.get(), *this);
+  table_.close();
+  reap();
+  const uint64_t deadline = now_ns() + kDrainNs;
+  const auto flushed = [](const auto& entry) { return entry.second->flushed(); };
+  while (!std::all_of(sessions_.begin(), sessions_.end(), flushed) && now_ns() < deadline) {
+    wait_and_deliver(deadline);
+  }
+}
+
+void StoreServer::Loop::wait_and_deliver(uint64_t until_ns) {
+  const uint64_t now = now_ns();
+  if (until_ns == kForever) {
+    poller_.wait(kForever);
+  } else if (until_ns > now) {
+    poller_.wait(until_ns - now);
+  }
+  poller_.poll();
+  reap();
+}
+
+// Outside of all upcalls of sessions and of the table.
+void StoreServer::Loop::reap() {
+  while (!closed_.empty()) {
+    const ClientId client = closed_.back();
+    closed_.pop_back();
+    table_.disconnect(client);
+    sessions_.erase(client);
+  }
+}
+
+void StoreServer::Loop::on_accept(UniqueFd socket, const Hello& /*peer*/) {
+  if (sessions_.size() >= kMaxClients) {
+    log_.warn("store: {} clients, no more are taken", sessions_.size());
+    return;
+  }
+  const ClientId client = next_client_++;
+  auto session = std::make_unique<Session>(*this, poller_, client, std::move(socket));
+  if (Status status = session->watch(); !status.ok()) {
+    log_.warn("store: {}: {}", session->name(), status.text());
+    return;
+  }
+  sessions_[client] = std::move(session);
+}
+
+void StoreServer::Loop::send_reply(ClientId client, const Frame& frame) {
+  const auto found = sessions_.find(client);
+  if (found != sessions_.end()) found->second->send(frame);
+}
+
+bool StoreServer::Loop::on_request(ClientId client, const std::string& name, ConstByteSpan body) {
+  Result<StoreRequest> request = decode_request(body);
+  return request.ok() && table_.handle(client, name, std::move(request).value(), now_ns());
+}
+
+void StoreServer::Loop::on_closed(ClientId client, std::string_view why) {
+  log_.debug("store: client {} is gone: {}", sessions_[client]->name(), why);
+  closed_.push_back(client);
+}
+
+StoreServer::StoreServer(std::unique_ptr<Loop> loop)
+    : loop_(std::move(loop)), address_(loop_->address()), owner_pid_(getpid()) {}
+
+Result<std::unique_ptr<StoreServer>> StoreServer::start(Log& log, const Options& options) {
+  Result<Poller> poller = Poller::create();
+  if (!poller.ok()) return poller.status();
+  UniqueFd stop_event(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!stop_event.valid()) return status_from_errno(errno, "eventfd");
+  auto loop = std::make_unique<Loop>(log, std::move(poller).value(), std::move(stop_event),
+                                     options.job_key);
+  HETCOMM_RETURN_IF_ERROR(loop->listen(options));
+  std::unique_ptr<StoreServer> server(new StoreServer(std::move(loop)));
+  // Before the thread runs: from then on the loop is its own.
+  if (Status status = server->loop_->start_thread(); !status.ok()) return status;
+  return server;
+}
+
+StoreServer::~StoreServer() {
+  if (getpid() == owner_pid_) {
+    loop_->stop();
+  } else {
+    // A forked child: the loop's sockets are shared with the parent and the thread is the parent's.
+    loop_->abandon();
+    [[maybe_unused]] Loop* leaked = loop_.release();
+  }
+}
+
+}  // namespace hetcomm

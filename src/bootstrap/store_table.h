@@ -1,0 +1,97 @@
+// What the store knows, without any I/O: values, waiting readers and running gathers. The server
+// feeds it decoded requests; replies leave through a sink.
+//
+// A gather's entries belong to the connections that wait in it: an entry leaves with its
+// connection, so that a process that was restarted can take its place. The first member whose time
+// is over ends the gather for all, with the same text; so does a rank that comes twice. What has
+// ended is remembered, so that a late member learns why instead of waiting.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "src/bootstrap/store_protocol.h"
+
+namespace hetcomm {
+
+using ClientId = uint64_t;
+
+class ReplySink {
+ public:
+  // Must not call back into the table.
+  virtual void send_reply(ClientId client, const Frame& frame) = 0;
+
+ protected:
+  ~ReplySink() = default;
+};
+
+class StoreTable {
+ public:
+  struct Limits {
+    size_t keys = 1 << 16;  // values and running gathers
+    size_t bytes = 256u << 20;
+    size_t ended = 4096;  // gathers that are remembered
+  };
+
+  StoreTable(const Secret& job_key, ReplySink& sink);
+  StoreTable(const Secret& job_key, ReplySink& sink, Limits limits);
+
+  // False: |client| has broken the protocol (a request while another waits) and must be dropped.
+  // |name| tells people who it is.
+  [[nodiscard]] bool handle(ClientId client, const std::string& name, StoreRequest request,
+                            uint64_t now_ns);
+  void disconnect(ClientId client);
+  void expire(uint64_t now_ns);
+  uint64_t next_timer_ns() const;
+  // Fails everything that waits.
+  void close();
+
+ private:
+  struct Entry {
+    ClientId client = 0;
+    std::string name;
+    std::vector<std::byte> value;
+  };
+  struct Gather {
+    int32_t size = 0;
+    std::map<int32_t, Entry> entries;
+  };
+  struct Wait {
+    std::string key;
+    bool in_gather = false;
+    int32_t rank = 0;
+    uint64_t deadline_ns = 0;
+  };
+
+  void put(ClientId client, StoreRequest request);
+  void get(ClientId client, const StoreRequest& request, uint64_t now_ns);
+  void gather(ClientId client, const std::string& name, StoreRequest request, uint64_t now_ns);
+  void complete(const std::string& scope, const Gather& gather);
+  void fail_gather(const std::string& scope, const Status& why);
+  void end_gather(const std::string& scope, std::string why);
+  void start_wait(ClientId client, Wait wait);
+  void stop_wait(ClientId client);
+  void time_out(ClientId client);
+  bool has_room(size_t keys, size_t bytes) const;
+  void refuse(ClientId client, Code code, std::string text);
+
+  const Secret job_key_;
+  ReplySink& sink_;
+  const Limits limits_;
+  std::unordered_map<std::string, std::vector<std::byte>> values_;
+  std::unordered_map<std::string, Gather> gathers_;
+  std::unordered_map<std::string, std::set<ClientId>> readers_;
+  std::unordered_map<ClientId, Wait> waits_;
+  std::set<std::pair<uint64_t, ClientId>> timers_;
+  std::unordered_map<std::string, std::string> ended_;  // scope to reason
+  std::deque<std::string> ended_order_;
+  size_t bytes_ = 0;
+};
+
+}  // namespace hetcomm

@@ -1,0 +1,146 @@
+// libhetcomm_mpi: bootstrap over an MPI communicator, on the public callbacks of libhetcomm.
+//
+// All traffic is on a duplicate of the caller's communicator, so that it never meets the caller's.
+// The duplicate is an attribute of the original: MPI frees it when the caller frees the original.
+// The bootstrap itself therefore owns nothing of MPI, and may be destroyed at any time, also after
+// MPI_Finalize.
+#include <climits>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <initializer_list>
+
+#include <hetcomm/mpi.h>
+
+namespace {
+
+// MPI_Comm is a pointer in one MPI and an int in another; both fit into a callback's user data.
+static_assert(sizeof(MPI_Comm) <= sizeof(void*));
+
+void* to_user_data(MPI_Comm comm) {
+  void* result = nullptr;
+  std::memcpy(&result, &comm, sizeof(comm));
+  return result;
+}
+
+MPI_Comm to_comm(void* user_data) {
+  MPI_Comm comm;
+  std::memcpy(&comm, &user_data, sizeof(comm));
+  return comm;
+}
+
+// The text of a failure goes to standard error: hetcomm_last_error belongs to libhetcomm.
+hetcomm_status_t fail(hetcomm_status_t status, const char* text) {
+  std::fprintf(stderr, "hetcomm: error: hetcomm_bootstrap_create_from_mpi: %s\n", text);
+  return status;
+}
+
+bool is_finalized() {
+  int finalized = 0;
+  return MPI_Finalized(&finalized) != MPI_SUCCESS || finalized != 0;
+}
+
+extern "C" int free_duplicate(MPI_Comm /*comm*/, int /*keyval*/, void* attribute, void* /*extra*/) {
+  // MPI_Finalize drops what is left by itself.
+  if (is_finalized()) return MPI_SUCCESS;
+  MPI_Comm duplicate = to_comm(attribute);
+  return MPI_Comm_free(&duplicate);
+}
+
+extern "C" hetcomm_status_t allgather(void* user_data, const void* value, size_t size,
+                                      void* out_values) {
+  if (is_finalized() || size > INT_MAX) return HETCOMM_INVALID_ARGUMENT;
+  const int count = static_cast<int>(size);
+  const int error =
+      MPI_Allgather(value, count, MPI_BYTE, out_values, count, MPI_BYTE, to_comm(user_data));
+  return error == MPI_SUCCESS ? HETCOMM_OK : HETCOMM_BOOTSTRAP_FAILED;
+}
+
+// A duplicate that lives as long as |comm|; MPI_COMM_NULL on failure.
+MPI_Comm duplicate_of(MPI_Comm comm) {
+  MPI_Comm duplicate = MPI_COMM_NULL;
+  int keyval = MPI_KEYVAL_INVALID;
+  if (MPI_Comm_dup(comm, &duplicate) != MPI_SUCCESS) return MPI_COMM_NULL;
+  // Our calls report failures; whether they end the program is the caller's choice for its own.
+  MPI_Comm_set_errhandler(duplicate, MPI_ERRORS_RETURN);
+  if (MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, free_duplicate, &keyval, nullptr) ==
+      MPI_SUCCESS) {
+    const bool attached = MPI_Comm_set_attr(comm, keyval, to_user_data(duplicate)) == MPI_SUCCESS;
+    // The key stays in use until its attribute is gone; this gives up only our name of it.
+    MPI_Comm_free_keyval(&keyval);
+    if (attached) return duplicate;
+  }
+  MPI_Comm_free(&duplicate);
+  return MPI_COMM_NULL;
+}
+
+// Number of processes that |name| promises, 0 if it is not set.
+long promised(const char* name) {
+  const char* text = std::getenv(name);
+  return text == nullptr ? 0 : std::strtol(text, nullptr, 10);
+}
+
+// Whether the launcher's size is that of MPI_COMM_WORLD. A program that was linked with another MPI
+// than its launcher's starts as so many jobs of one process each.
+hetcomm_status_t check_launcher() {
+  int size = 0;
+  if (MPI_Comm_size(MPI_COMM_WORLD, &size) != MPI_SUCCESS) return HETCOMM_BOOTSTRAP_FAILED;
+  MPI_Comm parent = MPI_COMM_NULL;
+  // Spawned processes inherit variables of a launch that was not theirs.
+  if (MPI_Comm_get_parent(&parent) == MPI_SUCCESS && parent != MPI_COMM_NULL) return HETCOMM_OK;
+  // The first that is set counts: the innermost launcher's. srun sets SLURM_STEP_NUM_TASKS for its
+  // own step; an mpirun inside an allocation runs in a step too, but sets its own variable.
+  for (const char* name :
+       {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_SIZE", "MV2_COMM_WORLD_SIZE"}) {
+    const long expected = promised(name);
+    if (expected <= 0) continue;
+    if (expected == size) return HETCOMM_OK;
+    char text[512];
+    std::snprintf(text, sizeof(text),
+                  "%s is %ld, but MPI_COMM_WORLD has %d process(es): the program was linked with "
+                  "another MPI than the one whose mpirun started it; use the mpirun that belongs "
+                  "to the MPI it was built with",
+                  name, expected, size);
+    return fail(HETCOMM_INVALID_ARGUMENT, text);
+  }
+  const long step_tasks = promised("SLURM_STEP_NUM_TASKS");
+  if (size == 1 && step_tasks > 1 && std::getenv("SLURM_PROCID") != nullptr) {
+    char text[512];
+    std::snprintf(text, sizeof(text),
+                  "srun started %ld processes, but MPI_COMM_WORLD has only this one: srun and the "
+                  "program's MPI do not understand each other; use srun --mpi=pmix (or the one "
+                  "that 'srun --mpi=list' and the MPI share), or mpirun",
+                  step_tasks);
+    return fail(HETCOMM_INVALID_ARGUMENT, text);
+  }
+  return HETCOMM_OK;
+}
+
+}  // namespace
+
+hetcomm_status_t hetcomm_bootstrap_create_from_mpi(hetcomm_context_t* context, MPI_Comm comm,
+                                                   hetcomm_bootstrap_t** out_bootstrap) noexcept {
+  int initialized = 0;
+  if (MPI_Initialized(&initialized) != MPI_SUCCESS || initialized == 0) {
+    return fail(HETCOMM_INVALID_ARGUMENT, "MPI_Init was not called");
+  }
+  if (is_finalized()) return fail(HETCOMM_INVALID_ARGUMENT, "MPI_Finalize was called");
+  if (comm == MPI_COMM_NULL) return fail(HETCOMM_INVALID_ARGUMENT, "the communicator is null");
+  const hetcomm_status_t launcher = check_launcher();
+  if (launcher != HETCOMM_OK) return launcher;
+
+  hetcomm_bootstrap_options_t options{};
+  options.struct_size = sizeof(options);
+  options.allgather = allgather;
+  if (MPI_Comm_rank(comm, &options.rank) != MPI_SUCCESS ||
+      MPI_Comm_size(comm, &options.size) != MPI_SUCCESS) {
+    return fail(HETCOMM_INVALID_ARGUMENT, "the communicator has no rank and size");
+  }
+  const MPI_Comm duplicate = duplicate_of(comm);
+  if (duplicate == MPI_COMM_NULL) {
+    return fail(HETCOMM_BOOTSTRAP_FAILED, "the communicator cannot be duplicated");
+  }
+  options.user_data = to_user_data(duplicate);
+  return hetcomm_bootstrap_create_from_callbacks(context, &options, out_bootstrap);
+}
