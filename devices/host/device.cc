@@ -1,0 +1,119 @@
+// The host as a device: the CPU's own memory behind the same table as every accelerator.
+//
+// A copy has happened when the call that starts it returns. So a stream has no state and an event
+// is complete from the start: both handles are the device itself, and nothing is allocated for
+// them. The table has no `find` (the host cannot tell whose memory an address is) and no pinning
+// (the host has no copy engine that would need it).
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+#include "devices/registry.h"
+
+namespace hetcomm {
+namespace {
+
+// A cache line, and the widest vector register: reductions and copies never straddle one.
+constexpr uint64_t kAlignment = 64;
+// From this size on memory starts on a page, so that registering it takes no neighbour with it.
+constexpr uint64_t kPageAlignedFrom = 1u << 20;
+constexpr uint64_t kPage = 4096;
+// More than any address space here; refused before rounding up could wrap around.
+constexpr uint64_t kLargest = uint64_t{1} << 47;
+
+struct HostDevice {};
+
+void destroy(void* device) { delete static_cast<HostDevice*>(device); }
+
+const char* name(void*) { return "host memory"; }
+
+hetcomm_status_t allocate(void*, uint64_t size_bytes, void** out_address) {
+  if (out_address == nullptr) return HETCOMM_INVALID_ARGUMENT;
+  if (size_bytes > kLargest) return HETCOMM_OUT_OF_MEMORY;
+  const uint64_t alignment = size_bytes >= kPageAlignedFrom ? kPage : kAlignment;
+  // An empty allocation has an address of its own too.
+  const uint64_t wanted = size_bytes == 0 ? 1 : size_bytes;
+  void* const address = std::aligned_alloc(alignment, (wanted + alignment - 1) & ~(alignment - 1));
+  if (address == nullptr) return HETCOMM_OUT_OF_MEMORY;
+  *out_address = address;
+  return HETCOMM_OK;
+}
+
+void free_memory(void*, void* address) { std::free(address); }
+
+hetcomm_status_t stream_create(void* device, void** out_stream) {
+  if (out_stream == nullptr) return HETCOMM_INVALID_ARGUMENT;
+  *out_stream = device;
+  return HETCOMM_OK;
+}
+
+void stream_destroy(void*, void*) {}
+
+// Both sides are host memory and may overlap.
+hetcomm_status_t copy(void* to, const void* from, uint64_t size_bytes) {
+  if (size_bytes == 0) return HETCOMM_OK;
+  if (to == nullptr || from == nullptr) return HETCOMM_INVALID_ARGUMENT;
+  std::memmove(to, from, size_bytes);
+  return HETCOMM_OK;
+}
+
+// False when [address + offset, + size_bytes) wraps around the end of the address space.
+bool range_exists(const void* address, uint64_t offset, uint64_t size_bytes) {
+  uint64_t begin = 0;
+  uint64_t end = 0;
+  return !__builtin_add_overflow(reinterpret_cast<uintptr_t>(address), offset, &begin) &&
+         !__builtin_add_overflow(begin, size_bytes, &end);
+}
+
+hetcomm_status_t copy_to_host(void*, void*, void* host, const void* address, uint64_t offset,
+                              uint64_t size_bytes) {
+  if (!range_exists(address, offset, size_bytes)) return HETCOMM_OUT_OF_RANGE;
+  if (address == nullptr && size_bytes != 0) return HETCOMM_INVALID_ARGUMENT;
+  return copy(host, static_cast<const std::byte*>(address) + offset, size_bytes);
+}
+
+hetcomm_status_t copy_from_host(void*, void*, void* address, uint64_t offset, const void* host,
+                                uint64_t size_bytes) {
+  if (!range_exists(address, offset, size_bytes)) return HETCOMM_OUT_OF_RANGE;
+  if (address == nullptr && size_bytes != 0) return HETCOMM_INVALID_ARGUMENT;
+  return copy(static_cast<std::byte*>(address) + offset, host, size_bytes);
+}
+
+hetcomm_status_t event_record(void* device, void*, void** out_event) {
+  if (out_event == nullptr) return HETCOMM_INVALID_ARGUMENT;
+  *out_event = device;
+  return HETCOMM_OK;
+}
+
+hetcomm_status_t event_done(void*, void* event) {
+  return event == nullptr ? HETCOMM_INVALID_ARGUMENT : HETCOMM_OK;
+}
+
+void event_release(void*, void*) {}
+
+constexpr DeviceTable kTable = {
+    .kind = "host",
+    .host_accessible = true,
+    .destroy = destroy,
+    .name = name,
+    .allocate = allocate,
+    .free = free_memory,
+    .stream_create = stream_create,
+    .stream_destroy = stream_destroy,
+    .copy_to_host = copy_to_host,
+    .copy_from_host = copy_from_host,
+    .event_record = event_record,
+    .event_query = event_done,
+    .event_wait = event_done,
+    .event_release = event_release,
+};
+
+}  // namespace
+
+Result<Device> create_host_device() {
+  auto* const device = new (std::nothrow) HostDevice;
+  if (device == nullptr) return Code::kOutOfMemory;
+  return Device{.table = &kTable, .instance = device};
+}
+
+}  // namespace hetcomm

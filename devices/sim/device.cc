@@ -1,0 +1,243 @@
+#include "devices/sim/device.h"
+
+#include <algorithm>
+#include <new>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "devices/registry.h"
+#include "src/base/clock.h"
+
+namespace hetcomm {
+namespace {
+
+std::string describe(std::string_view kind, const SimOptions& options) {
+  const double gib = 1u << 30;
+  const std::string bandwidth =
+      options.bandwidth_bytes_per_s == 0
+          ? "unlimited"
+          : fmt::format("{:.4g} GiB/s", static_cast<double>(options.bandwidth_bytes_per_s) / gib);
+  return fmt::format("{}: {}, {:.4g} us, {:.4g} GiB", kind, bandwidth,
+                     static_cast<double>(options.latency_ns) / 1e3,
+                     static_cast<double>(options.memory_bytes) / gib);
+}
+
+}  // namespace
+
+SimDevice::SimDevice(std::string_view kind, const SimOptions& options,
+                     std::unique_ptr<SimMemory> memory)
+    : name_(describe(kind, options)),
+      latency_ns_(options.latency_ns),
+      memory_(std::move(memory)),
+      to_device_(options.bandwidth_bytes_per_s),
+      to_host_(options.bandwidth_bytes_per_s) {}
+
+Code SimDevice::stream_create(void** out_stream) {
+  if (out_stream == nullptr) return Code::kInvalidArgument;
+  Result<std::unique_ptr<SimStream>> stream = SimStream::start(latency_ns_);
+  if (!stream.ok()) return stream.status().code();
+  std::lock_guard lock(mutex_);
+  streams_.push_back(std::move(stream).value());
+  *out_stream = streams_.back().get();
+  return Code::kOk;
+}
+
+void SimDevice::stream_destroy(void* stream) {
+  std::unique_ptr<SimStream> leaving;  // destroyed, hence waited for, outside of the lock
+  std::lock_guard lock(mutex_);
+  const auto place = std::find_if(streams_.begin(), streams_.end(),
+                                  [&](const auto& own) { return own.get() == stream; });
+  if (place == streams_.end()) return;
+  leaving = std::move(*place);
+  streams_.erase(place);
+}
+
+Code SimDevice::copy_to_host(void* stream, void* host, const void* address, uint64_t offset,
+                             uint64_t size) {
+  if (stream == nullptr || (host == nullptr && size != 0)) return Code::kInvalidArgument;
+  std::byte* bytes = nullptr;
+  const Code code = memory_->resolve(address, offset, size, &bytes);
+  if (code != Code::kOk) return code;
+  static_cast<SimStream*>(stream)->submit({.to = static_cast<std::byte*>(host),
+                                           .from = bytes,
+                                           .size = size,
+                                           .link = &to_host_,
+                                           .submitted_ns = now_ns()});
+  return Code::kOk;
+}
+
+Code SimDevice::copy_from_host(void* stream, void* address, uint64_t offset, const void* host,
+                               uint64_t size) {
+  if (stream == nullptr || (host == nullptr && size != 0)) return Code::kInvalidArgument;
+  std::byte* bytes = nullptr;
+  const Code code = memory_->resolve(address, offset, size, &bytes);
+  if (code != Code::kOk) return code;
+  static_cast<SimStream*>(stream)->submit({.to = bytes,
+                                           .from = static_cast<const std::byte*>(host),
+                                           .size = size,
+                                           .link = &to_device_,
+                                           .submitted_ns = now_ns()});
+  return Code::kOk;
+}
+
+Code SimDevice::event_record(void* stream, void** out_event) {
+  if (stream == nullptr || out_event == nullptr) return Code::kInvalidArgument;
+  auto* const source = static_cast<SimStream*>(stream);
+  const uint64_t count = source->submitted();
+  std::lock_guard lock(mutex_);
+  if (free_events_.empty()) {
+    SimEvent& fresh = events_.emplace_back();
+    free_events_.reserve(events_.size() * 2);
+    free_events_.push_back(&fresh);
+  }
+  SimEvent* const event = free_events_.back();
+  free_events_.pop_back();
+  event->timeline = source->timeline();
+  event->count = count;
+  *out_event = event;
+  return Code::kOk;
+}
+
+Code SimDevice::event_query(void* event) {
+  if (event == nullptr) return Code::kInvalidArgument;
+  const auto* const own = static_cast<const SimEvent*>(event);
+  if (own->timeline == nullptr) return Code::kStaleHandle;
+  return own->timeline->reached(own->count) ? Code::kOk : Code::kPending;
+}
+
+Code SimDevice::event_wait(void* event) {
+  if (event == nullptr) return Code::kInvalidArgument;
+  const auto* const own = static_cast<const SimEvent*>(event);
+  if (own->timeline == nullptr) return Code::kStaleHandle;
+  own->timeline->wait_for(own->count);
+  return Code::kOk;
+}
+
+void SimDevice::event_release(void* event) {
+  if (event == nullptr) return;
+  auto* const own = static_cast<SimEvent*>(event);
+  std::lock_guard lock(mutex_);
+  if (own->timeline == nullptr) return;
+  own->timeline.reset();
+  free_events_.push_back(own);
+}
+
+Code SimDevice::pin_host(const void* host, uint64_t size) {
+  if (host == nullptr || size == 0) return Code::kInvalidArgument;
+  std::lock_guard lock(mutex_);
+  ++pins_[host];
+  return Code::kOk;
+}
+
+void SimDevice::unpin_host(const void* host) {
+  std::lock_guard lock(mutex_);
+  const auto pin = pins_.find(host);
+  if (pin != pins_.end() && --pin->second == 0) pins_.erase(pin);
+}
+
+size_t SimDevice::pinned_regions() {
+  std::lock_guard lock(mutex_);
+  return pins_.size();
+}
+
+namespace {
+
+SimDevice& of(void* device) { return *static_cast<SimDevice*>(device); }
+
+// The table is called through plain function pointers: a full heap ends here, as a status.
+template <typename Call>
+hetcomm_status_t guarded(Call&& call) {
+  try {
+    return static_cast<hetcomm_status_t>(call());
+  } catch (const std::bad_alloc&) {
+    return HETCOMM_OUT_OF_MEMORY;
+  }
+}
+
+hetcomm_status_t allocate(void* device, uint64_t size_bytes, void** out_address) {
+  if (out_address == nullptr) return HETCOMM_INVALID_ARGUMENT;
+  return guarded([&] { return of(device).memory().allocate(size_bytes, out_address); });
+}
+
+hetcomm_status_t find(void* device, const void* address, void** out_base, uint64_t* out_size) {
+  if (out_base == nullptr || out_size == nullptr) return HETCOMM_INVALID_ARGUMENT;
+  return static_cast<hetcomm_status_t>(of(device).memory().find(address, out_base, out_size));
+}
+
+hetcomm_status_t stream_create(void* device, void** out_stream) {
+  return guarded([&] { return of(device).stream_create(out_stream); });
+}
+
+hetcomm_status_t copy_to_host(void* device, void* stream, void* host, const void* address,
+                              uint64_t offset, uint64_t size_bytes) {
+  return guarded(
+      [&] { return of(device).copy_to_host(stream, host, address, offset, size_bytes); });
+}
+
+hetcomm_status_t copy_from_host(void* device, void* stream, void* address, uint64_t offset,
+                                const void* host, uint64_t size_bytes) {
+  return guarded(
+      [&] { return of(device).copy_from_host(stream, address, offset, host, size_bytes); });
+}
+
+hetcomm_status_t event_record(void* device, void* stream, void** out_event) {
+  return guarded([&] { return of(device).event_record(stream, out_event); });
+}
+
+hetcomm_status_t event_query(void*, void* event) {
+  return static_cast<hetcomm_status_t>(SimDevice::event_query(event));
+}
+
+hetcomm_status_t event_wait(void*, void* event) {
+  return static_cast<hetcomm_status_t>(SimDevice::event_wait(event));
+}
+
+hetcomm_status_t pin_host(void* device, void* host, uint64_t size_bytes) {
+  return guarded([&] { return of(device).pin_host(host, size_bytes); });
+}
+
+constexpr DeviceTable make_table(const char* kind) {
+  return {
+      .kind = kind,
+      .host_accessible = false,
+      .destroy = [](void* device) { delete static_cast<SimDevice*>(device); },
+      .name = [](void* device) { return of(device).name(); },
+      .allocate = allocate,
+      .free = [](void* device, void* address) { of(device).memory().free(address); },
+      .find = find,
+      .stream_create = stream_create,
+      .stream_destroy = [](void* device, void* stream) { of(device).stream_destroy(stream); },
+      .copy_to_host = copy_to_host,
+      .copy_from_host = copy_from_host,
+      .event_record = event_record,
+      .event_query = event_query,
+      .event_wait = event_wait,
+      .event_release = [](void* device, void* event) { of(device).event_release(event); },
+      .pin_host = pin_host,
+      .unpin_host = [](void* device, void* host) { of(device).unpin_host(host); },
+  };
+}
+
+constexpr DeviceTable kHandleTable = make_table("sim-handle");
+constexpr DeviceTable kAddressTable = make_table("sim-address");
+
+}  // namespace
+
+Result<Device> create_sim_device(std::string_view kind, std::string_view options) {
+  const bool by_handle = kind == kHandleTable.kind;
+  if (!by_handle && kind != kAddressTable.kind) {
+    return Status(Code::kInvalidArgument,
+                  fmt::format("'{}' is no simulated device (sim-handle, sim-address)", kind));
+  }
+  const Result<SimOptions> parsed = parse_sim_options(options);
+  if (!parsed.ok()) return parsed.status().annotate(kind);
+  const uint64_t capacity = parsed.value().memory_bytes;
+  Result<std::unique_ptr<SimMemory>> memory =
+      by_handle ? HandleMemory::create(capacity) : AddressMemory::create(capacity);
+  if (!memory.ok()) return memory.status().annotate(kind);
+  auto device = std::make_unique<SimDevice>(kind, parsed.value(), std::move(memory).value());
+  return Device{.table = by_handle ? &kHandleTable : &kAddressTable, .instance = device.release()};
+}
+
+}  // namespace hetcomm

@@ -1,0 +1,73 @@
+// An accelerator stand-in: what a real one does to its users (memory that the CPU cannot touch,
+// copies that take time, streams, events), without hardware. See README.md for what is modelled.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "devices/device.h"
+#include "devices/sim/memory.h"
+#include "devices/sim/options.h"
+#include "devices/sim/stream.h"
+#include "src/base/status.h"
+
+namespace hetcomm {
+
+// What an event handle points to; recycled by its device.
+struct SimEvent {
+  std::shared_ptr<SimTimeline> timeline;  // null while the event is free
+  uint64_t count = 0;                     // copies that must be done
+};
+
+// The instance behind the tables of "sim-handle" and "sim-address". All functions are thread-safe
+// but the destructor.
+class SimDevice final {
+ public:
+  SimDevice(std::string_view kind, const SimOptions& options, std::unique_ptr<SimMemory> memory);
+  // Waits for what the streams still run and ends their threads.
+  ~SimDevice() = default;
+  SimDevice(const SimDevice&) = delete;
+  SimDevice& operator=(const SimDevice&) = delete;
+
+  const char* name() const { return name_.c_str(); }
+  SimMemory& memory() { return *memory_; }
+
+  Code stream_create(void** out_stream);
+  void stream_destroy(void* stream);
+
+  Code copy_to_host(void* stream, void* host, const void* address, uint64_t offset, uint64_t size);
+  Code copy_from_host(void* stream, void* address, uint64_t offset, const void* host,
+                      uint64_t size);
+
+  Code event_record(void* stream, void** out_event);
+  static Code event_query(void* event);
+  static Code event_wait(void* event);
+  void event_release(void* event);
+
+  // Pinning is counted, not modelled: a region pinned twice needs two unpins.
+  Code pin_host(const void* host, uint64_t size);
+  void unpin_host(const void* host);
+  size_t pinned_regions();
+
+ private:
+  const std::string name_;
+  const uint64_t latency_ns_;
+  const std::unique_ptr<SimMemory> memory_;
+  SimLink to_device_;
+  SimLink to_host_;
+
+  std::mutex mutex_;
+  std::deque<SimEvent> events_;  // stable addresses
+  std::vector<SimEvent*> free_events_;
+  std::map<const void*, uint64_t> pins_;  // start -> times pinned
+  // Last, so that their threads end before anything above is gone.
+  std::vector<std::unique_ptr<SimStream>> streams_;
+};
+
+}  // namespace hetcomm

@@ -1,0 +1,134 @@
+// Memory of a simulated device: its real bytes, and the two ways in which vendors name memory.
+//
+// All functions are thread-safe. The real bytes of a device stay mapped as long as it lives, so a
+// copy that outlives its allocation (a caller's mistake) touches garbage, never another object.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "src/base/status.h"
+
+namespace hetcomm {
+
+// Owner of one anonymous mapping.
+class Mapping {
+ public:
+  Mapping() = default;
+  Mapping(Mapping&& other) noexcept;
+  Mapping& operator=(Mapping&& other) noexcept;
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
+  ~Mapping();
+
+  // |protection| as for mmap(2). Takes address space only; pages come with the first touch.
+  static Result<Mapping> create(uint64_t size, int protection);
+  std::byte* base() const { return base_; }
+  uint64_t size() const { return size_; }
+
+ private:
+  Mapping(std::byte* base, uint64_t size) : base_(base), size_(size) {}
+  std::byte* base_ = nullptr;
+  uint64_t size_ = 0;
+};
+
+// The bytes of one device, handed out as ranges. Not thread-safe: its owner locks.
+class Arena {
+ public:
+  static Result<Arena> create(uint64_t capacity);
+
+  // Offset of a free range that holds |size| bytes, on a multiple of kGranule.
+  Code take(uint64_t size, uint64_t* out_offset);
+  // |size| as it was taken. Large ranges go back to the kernel.
+  void give_back(uint64_t offset, uint64_t size);
+  std::byte* at(uint64_t offset) const { return bytes_.base() + offset; }
+  uint64_t capacity() const { return bytes_.size(); }
+
+  static constexpr uint64_t kGranule = 256;
+
+ private:
+  explicit Arena(Mapping bytes);
+
+  Mapping bytes_;
+  std::map<uint64_t, uint64_t> free_;  // offset -> size; neighbours are merged
+};
+
+// How a vendor names its memory.
+class SimMemory {
+ public:
+  virtual ~SimMemory() = default;
+
+  virtual Code allocate(uint64_t size, void** out_name) = 0;
+  // Ignores what is not allocated.
+  virtual void free(void* name) = 0;
+  // kNotFound when |name| lies in no allocation of this device.
+  virtual Code find(const void* name, void** out_base, uint64_t* out_size) = 0;
+  // Where the real bytes of [name + offset, + size) are. kInvalidArgument: no name of this device;
+  // kStaleHandle: freed before; kOutOfRange: not inside one allocation.
+  virtual Code resolve(const void* name, uint64_t offset, uint64_t size, std::byte** out_bytes) = 0;
+};
+
+// "sim-handle": a name is a number that no address can be.
+//
+//   63      56 55        40 39        20 19         0
+//   [ 0xd5    ][ instance  ][ generation ][ slot      ]
+//
+// The first byte makes it non-canonical, so that touching it is a fault wherever it points;
+// the instance tells devices apart; the generation changes each time a slot is freed.
+class HandleMemory final : public SimMemory {
+ public:
+  static Result<std::unique_ptr<SimMemory>> create(uint64_t capacity);
+  explicit HandleMemory(Arena arena);
+
+  Code allocate(uint64_t size, void** out_name) override;
+  void free(void* name) override;
+  Code find(const void* name, void** out_base, uint64_t* out_size) override;
+  Code resolve(const void* name, uint64_t offset, uint64_t size, std::byte** out_bytes) override;
+
+ private:
+  struct Slot {
+    uint64_t offset = 0;
+    uint64_t size = 0;
+    uint32_t generation = 1;
+    bool used = false;
+  };
+  void* name_of(uint32_t slot) const;
+  Code slot_of(const void* name, uint32_t* out_slot) const;  // call with mutex_ held
+
+  std::mutex mutex_;
+  Arena arena_;
+  uint64_t instance_;
+  std::vector<Slot> slots_;
+  std::vector<uint32_t> free_slots_;
+};
+
+// "sim-address": a name is an address in a range that nobody may touch; the bytes lie elsewhere.
+class AddressMemory final : public SimMemory {
+ public:
+  static Result<std::unique_ptr<SimMemory>> create(uint64_t capacity);
+  AddressMemory(Arena arena, Mapping forbidden);
+
+  Code allocate(uint64_t size, void** out_name) override;
+  void free(void* name) override;
+  Code find(const void* name, void** out_base, uint64_t* out_size) override;
+  Code resolve(const void* name, uint64_t offset, uint64_t size, std::byte** out_bytes) override;
+
+ private:
+  struct Place {
+    uint64_t base;    // offset of the allocation in the device
+    uint64_t size;    // of the allocation
+    uint64_t inside;  // offset of the name in the allocation
+  };
+  Code place_of(const void* name, Place* out_place) const;  // call with mutex_ held
+
+  std::mutex mutex_;
+  Arena arena_;
+  Mapping forbidden_;                         // as large as the arena, same offsets
+  std::map<uint64_t, uint64_t> allocations_;  // offset -> size
+};
+
+}  // namespace hetcomm

@@ -1,0 +1,77 @@
+#include "devices/sim/options.h"
+
+#include <array>
+
+#include <fmt/format.h>
+
+#include "src/base/config.h"
+
+namespace hetcomm {
+namespace {
+
+// The limits catch a forgotten unit ("bandwidth=10", "latency=5") before it looks like a hang.
+struct Option {
+  std::string_view name;
+  Result<uint64_t> (*parse)(std::string_view);
+  uint64_t SimOptions::*field;
+  bool zero_allowed;
+  uint64_t least;
+  uint64_t most;
+  std::string_view limits;
+};
+
+constexpr std::array<Option, 3> kOptions = {{
+    {"bandwidth", parse_size, &SimOptions::bandwidth_bytes_per_s, true, uint64_t{1} << 20,
+     uint64_t{1} << 50, "0 (no limit), or 1M to 1048576G bytes per second"},
+    {"latency", parse_duration, &SimOptions::latency_ns, true, 0, 10'000'000'000, "0 to 10s"},
+    {"memory", parse_size, &SimOptions::memory_bytes, false, uint64_t{1} << 12, uint64_t{1} << 42,
+     "4K to 4096G bytes"},
+}};
+
+Status assign(std::string_view entry, SimOptions& options, std::array<bool, 3>& seen) {
+  const size_t equals = entry.find('=');
+  const std::string_view name = entry.substr(0, equals);
+  for (size_t i = 0; i < kOptions.size(); ++i) {
+    const Option& option = kOptions[i];
+    if (name != option.name) continue;
+    if (equals == std::string_view::npos) {
+      return Status(Code::kInvalidArgument, fmt::format("option '{}' has no value", name));
+    }
+    if (seen[i]) {
+      return Status(Code::kInvalidArgument, fmt::format("option '{}' is given twice", name));
+    }
+    seen[i] = true;
+    const Result<uint64_t> value = option.parse(entry.substr(equals + 1));
+    if (!value.ok()) return value.status().annotate(fmt::format("option '{}'", name));
+    const uint64_t number = value.value();
+    const bool in_range = number >= option.least && number <= option.most;
+    if (!in_range && !(number == 0 && option.zero_allowed)) {
+      return Status(Code::kInvalidArgument,
+                    fmt::format("option '{}' must be {}; was a unit meant?", entry, option.limits));
+    }
+    options.*option.field = number;
+    return {};
+  }
+  return Status(
+      Code::kInvalidArgument,
+      fmt::format("'{}' is no option of a simulated device (bandwidth, latency, memory)", name));
+}
+
+}  // namespace
+
+Result<SimOptions> parse_sim_options(std::string_view text) {
+  SimOptions options;
+  std::array<bool, 3> seen{};
+  while (!text.empty()) {
+    const size_t end = text.find(':');
+    HETCOMM_RETURN_IF_ERROR(assign(text.substr(0, end), options, seen));
+    if (end == std::string_view::npos) break;
+    text.remove_prefix(end + 1);
+    if (text.empty()) {
+      return Status(Code::kInvalidArgument, "an option is missing after the last ':'");
+    }
+  }
+  return options;
+}
+
+}  // namespace hetcomm

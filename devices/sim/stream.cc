@@ -1,0 +1,167 @@
+#include "devices/sim/stream.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <time.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <system_error>
+
+#include "src/base/clock.h"
+
+namespace hetcomm {
+namespace {
+
+// The unit in which streams share a link; small enough that two of them look simultaneous.
+constexpr uint64_t kSlice = 128u << 10;
+// A stream books no slice further ahead than this, so that a large copy does not shut out the
+// others.
+constexpr uint64_t kBookAheadNs = 200'000;
+// A sleeping thread may wake up this late; the last stretch of a wait is therefore polled.
+constexpr uint64_t kPollNs = 50'000;
+constexpr size_t kFirstRing = 64;
+
+// Returns at |deadline_ns|, or as much later as the kernel wakes a thread up.
+void sleep_until(uint64_t deadline_ns) {
+  const timespec wake = {.tv_sec = static_cast<time_t>(deadline_ns / 1'000'000'000),
+                         .tv_nsec = static_cast<long>(deadline_ns % 1'000'000'000)};
+  while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &wake, nullptr) == EINTR) {
+  }
+}
+
+// Returns at |deadline_ns| as exactly as a loaded processor allows.
+void wait_until(uint64_t deadline_ns) {
+  uint64_t now = now_ns();
+  if (deadline_ns > now + kPollNs) sleep_until(deadline_ns - kPollNs);
+  // A device takes no processor from anyone: whoever else can run goes first.
+  for (now = now_ns(); now < deadline_ns; now = now_ns()) sched_yield();
+}
+
+// Blocks every signal in this thread while it exists: a thread started meanwhile inherits that, and
+// the application's handlers never run on it.
+class SignalsBlocked {
+ public:
+  SignalsBlocked() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  SignalsBlocked(const SignalsBlocked&) = delete;
+  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+
+ private:
+  sigset_t before_;
+};
+
+}  // namespace
+
+uint64_t SimLink::book(uint64_t earliest_ns, uint64_t size) {
+  if (!limited()) return earliest_ns;
+  const auto duration =
+      static_cast<uint64_t>(static_cast<double>(size) * 1e9 / static_cast<double>(bandwidth_));
+  uint64_t free_at = free_at_ns_.load(std::memory_order_relaxed);
+  uint64_t end = 0;
+  do {
+    end = std::max(free_at, earliest_ns) + duration;
+  } while (!free_at_ns_.compare_exchange_weak(free_at, end, std::memory_order_relaxed));
+  return end;
+}
+
+void SimTimeline::advance() {
+  {
+    std::lock_guard lock(mutex_);
+    done_.store(done_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+  }
+  advanced_.notify_all();
+}
+
+void SimTimeline::wait_for(uint64_t count) {
+  if (reached(count)) return;
+  std::unique_lock lock(mutex_);
+  advanced_.wait(lock, [&] { return reached(count); });
+}
+
+SimStream::SimStream(uint64_t latency_ns)
+    : latency_ns_(latency_ns), timeline_(std::make_shared<SimTimeline>()), ring_(kFirstRing) {}
+
+Result<std::unique_ptr<SimStream>> SimStream::start(uint64_t latency_ns) {
+  std::unique_ptr<SimStream> stream(new SimStream(latency_ns));
+  const SignalsBlocked blocked;
+  // The standard library reports a missing thread by an exception, and in no other way.
+  try {
+    stream->worker_ = std::thread([self = stream.get()] { self->run(); });
+  } catch (const std::system_error& error) {
+    return Status(Code::kOutOfResources, error.what());
+  }
+  return stream;
+}
+
+SimStream::~SimStream() {
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  wakeup_.notify_one();
+  if (worker_.joinable()) worker_.join();
+}
+
+void SimStream::submit(const SimCopy& copy) {
+  {
+    std::lock_guard lock(mutex_);
+    if (submitted_ - taken_ == ring_.size()) grow();
+    ring_[submitted_ & (ring_.size() - 1)] = copy;
+    ++submitted_;
+  }
+  wakeup_.notify_one();
+}
+
+uint64_t SimStream::submitted() {
+  std::lock_guard lock(mutex_);
+  return submitted_;
+}
+
+void SimStream::grow() {
+  std::vector<SimCopy> larger(ring_.size() * 2);
+  for (uint64_t i = taken_; i != submitted_; ++i) {
+    larger[i & (larger.size() - 1)] = ring_[i & (ring_.size() - 1)];
+  }
+  ring_.swap(larger);
+}
+
+void SimStream::run() {
+  pthread_setname_np(pthread_self(), "hetcomm-sim");
+  // Otherwise the kernel adds 50 us to each sleep in order to batch wake-ups.
+  prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);
+  std::unique_lock lock(mutex_);
+  while (true) {
+    wakeup_.wait(lock, [this] { return stopping_ || submitted_ != taken_; });
+    if (submitted_ == taken_) return;
+    const SimCopy copy = ring_[taken_ & (ring_.size() - 1)];
+    ++taken_;
+    lock.unlock();
+    execute(copy);
+    timeline_->advance();
+    lock.lock();
+  }
+}
+
+void SimStream::execute(const SimCopy& copy) {
+  uint64_t due = std::max(due_ns_, copy.submitted_ns) + latency_ns_;
+  // Without a limit there is nothing to share, and one large copy is the fastest.
+  const uint64_t slice = copy.link->limited() ? kSlice : std::max<uint64_t>(copy.size, 1);
+  for (uint64_t done = 0; done < copy.size; done += slice) {
+    const uint64_t length = std::min(slice, copy.size - done);
+    if (due > now_ns() + kBookAheadNs) sleep_until(due - kBookAheadNs);
+    due = copy.link->book(due, length);
+    std::memcpy(copy.to + done, copy.from + done, length);
+  }
+  wait_until(due);
+  due_ns_ = due;
+}
+
+}  // namespace hetcomm

@@ -1,0 +1,96 @@
+// Streams of a simulated device: one worker thread each, which copies in order at the speed of the
+// simulated link and sleeps while there is nothing to do.
+//
+//   submit --> queue --> worker: latency, then slices: book the link, copy --> wait for the link
+//   --> done
+//
+// Time is counted in absolute deadlines: a copy begins when it was submitted or when the one before
+// it was due, whichever is later, however late the worker thread itself got the processor. So
+// lateness never adds up, and a long series of copies takes the time that it should.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "src/base/status.h"
+
+namespace hetcomm {
+
+// One direction between host and device. All streams of a device share its two links.
+class SimLink {
+ public:
+  explicit SimLink(uint64_t bandwidth_bytes_per_s) : bandwidth_(bandwidth_bytes_per_s) {}
+
+  // Books the next free time for |size| bytes, not before |earliest_ns|; returns when they are
+  // over.
+  uint64_t book(uint64_t earliest_ns, uint64_t size);
+  bool limited() const { return bandwidth_ != 0; }
+
+ private:
+  uint64_t bandwidth_;
+  std::atomic<uint64_t> free_at_ns_{0};
+};
+
+// How far a stream has come, as the number of copies done. Events share it and outlive the stream.
+class SimTimeline {
+ public:
+  bool reached(uint64_t count) const { return done_.load(std::memory_order_acquire) >= count; }
+  void wait_for(uint64_t count);
+  // Called by the stream's worker only.
+  void advance();
+
+ private:
+  std::atomic<uint64_t> done_{0};
+  std::mutex mutex_;
+  std::condition_variable advanced_;
+};
+
+struct SimCopy {
+  std::byte* to;
+  const std::byte* from;
+  uint64_t size;
+  SimLink* link;
+  uint64_t submitted_ns;
+};
+
+class SimStream final {
+ public:
+  // kOutOfResources when the process may not have one more thread.
+  static Result<std::unique_ptr<SimStream>> start(uint64_t latency_ns);
+  // Waits until everything submitted is done, then ends the worker.
+  ~SimStream();
+  SimStream(const SimStream&) = delete;
+  SimStream& operator=(const SimStream&) = delete;
+
+  // Both sides stay valid until the copy is done. Thread-safe.
+  void submit(const SimCopy& copy);
+  // Number of copies submitted so far: what an event recorded now waits for.
+  uint64_t submitted();
+  const std::shared_ptr<SimTimeline>& timeline() const { return timeline_; }
+
+ private:
+  explicit SimStream(uint64_t latency_ns);
+  void run();
+  void execute(const SimCopy& copy);
+  void grow();  // call with mutex_ held
+
+  const uint64_t latency_ns_;
+  const std::shared_ptr<SimTimeline> timeline_;
+  uint64_t due_ns_ = 0;  // when the last copy was due; the worker's own
+
+  std::mutex mutex_;
+  std::condition_variable wakeup_;
+  std::vector<SimCopy> ring_;  // size is a power of two; grows, never shrinks
+  uint64_t submitted_ = 0;     // copies ever put in; the next one's place is submitted_ % size
+  uint64_t taken_ = 0;         // copies ever taken out
+  bool stopping_ = false;
+  std::thread worker_;
+};
+
+}  // namespace hetcomm
