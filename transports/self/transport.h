@@ -1,0 +1,39 @@
+// The transport of a rank to itself.
+#pragma once
+
+#include <vector>
+
+#include "src/base/clock.h"
+#include "transports/self/endpoint.h"
+#include "transports/transport.h"
+
+namespace hetcomm::self {
+
+class SelfTransport final : public Transport {
+ public:
+  explicit SelfTransport(const TransportEnvironment& environment);
+
+  const Capabilities& capabilities() const override { return capabilities_; }
+  std::vector<std::byte> descriptor() const override { return {}; }
+  Status reach(ConstByteSpan) const override { return {}; }
+  // |peer| is the own rank; the endpoint is both ends, so on_accepted does not follow.
+  void connect(int peer, ConstByteSpan descriptor) override;
+  void cancel_connect(int peer) override;
+  int progress() override;
+  bool prepare_sleep() override;
+  void finish_sleep() override {}
+  uint64_t next_timer_ns() const override { return connecting_.empty() ? kForever : 0; }
+
+  // For SelfEndpoint.
+  void add(SelfEndpoint& endpoint) { endpoints_.push_back(&endpoint); }
+  void remove(SelfEndpoint& endpoint);
+
+ private:
+  TransportEnvironment environment_;
+  Capabilities capabilities_;
+  std::vector<int> connecting_;
+  std::vector<SelfEndpoint*> endpoints_;  // null: removed since the last progress()
+  bool has_gaps_ = false;
+};
+
+}  // namespace hetcomm::self

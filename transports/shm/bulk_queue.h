@@ -1,0 +1,57 @@
+// Accepted bulk operations of one kind, in the order in which they are worked on: high priority first, then first come.
+//
+// The list runs through Bulk::next and the progress of each lies in Bulk::scratch, so that accepting one allocates nothing.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+#include "transports/shm/segment_cursor.h"
+#include "transports/transport.h"
+
+namespace hetcomm::shm {
+
+// The first three words of Bulk::scratch: how far the local memory has been worked through. The fourth is the user's.
+inline SegmentCursor load_cursor(const Bulk& bulk) {
+  return std::bit_cast<SegmentCursor>(
+      std::array<uint64_t, 3>{bulk.scratch[0], bulk.scratch[1], bulk.scratch[2]});
+}
+inline void store_cursor(Bulk& bulk, const SegmentCursor& cursor) {
+  const auto words = std::bit_cast<std::array<uint64_t, 3>>(cursor);
+  std::copy(words.begin(), words.end(), bulk.scratch.begin());
+}
+
+class BulkQueue {
+ public:
+  bool empty() const { return lists_[0].head == nullptr && lists_[1].head == nullptr; }
+  Bulk& front() const { return *(lists_[0].head != nullptr ? lists_[0].head : lists_[1].head); }
+
+  void push(Bulk& bulk) {
+    List& list = lists_[bulk.high_priority ? 0 : 1];
+    bulk.next = nullptr;
+    (list.head == nullptr ? list.head : list.tail->next) = &bulk;
+    list.tail = &bulk;
+  }
+  // Takes |bulk| out, wherever it stands; false if it is not here.
+  bool remove(Bulk& bulk) {
+    List& list = lists_[bulk.high_priority ? 0 : 1];
+    Bulk* previous = nullptr;
+    for (Bulk* at = list.head; at != nullptr; previous = at, at = at->next) {
+      if (at != &bulk) continue;
+      (previous == nullptr ? list.head : previous->next) = bulk.next;
+      if (list.tail == &bulk) list.tail = previous;
+      return true;
+    }
+    return false;
+  }
+  void clear() { lists_ = {}; }
+
+ private:
+  struct List {
+    Bulk* head = nullptr;
+    Bulk* tail = nullptr;
+  };
+  std::array<List, 2> lists_;
+};
+
+}  // namespace hetcomm::shm

@@ -1,0 +1,27 @@
+// What a peer is told of this process: the name of its local socket, and hints that make a failure to reach it plain.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "src/base/span.h"
+#include "src/base/status.h"
+
+namespace hetcomm::shm {
+
+struct Descriptor {
+  std::string socket;             // abstract name
+  std::string boot;               // id of the kernel's start; "" if unknown
+  uint64_t network_namespace = 0;  // inode; 0 if unknown
+
+  static Descriptor of_this_process(std::string socket);
+  std::vector<std::byte> encode() const;
+  static Result<Descriptor> decode(ConstByteSpan bytes);
+};
+
+// Whether |peer|'s socket can be reached from where |own| is. Where the hints agree it is believed; where they differ,
+// trying decides, and they say why it failed.
+Status try_reach(const Descriptor& own, const Descriptor& peer);
+
+}  // namespace hetcomm::shm

@@ -1,0 +1,101 @@
+// One connection through shared memory.
+//
+// Messages and pieces of puts share one FIFO per direction; gets read the peer's memory. All work that takes time happens in
+// progress(), in bounded steps.
+//
+//   open --(peer gone: socket or process ended)--> draining --(ring empty)--> failed
+//     \---------------(a value from the peer that cannot be)------------------>/
+//
+// Draining still delivers what the peer had published. Failed: sources are withdrawn, targets and bulks forgotten, then
+// on_failed.
+#pragma once
+
+#include <string>
+
+#include "transports/shm/bulk_queue.h"
+#include "transports/shm/exposure.h"
+#include "transports/shm/ring.h"
+#include "transports/shm/setup.h"
+#include "transports/shm/wake.h"
+#include "transports/transport.h"
+
+namespace hetcomm::shm {
+
+class ShmTransport;
+
+// What a connection with |geometry| can do at best.
+Capabilities shm_capabilities(const Config& config, const Geometry& geometry);
+
+class ShmEndpoint final : public Endpoint, private Watcher {
+ public:
+  // |transport| outlives the endpoint.
+  static Result<std::unique_ptr<ShmEndpoint>> create(ShmTransport& transport, int peer, Link link);
+  ~ShmEndpoint() override;
+
+  void set_handler(EndpointHandler* handler) override { handler_ = handler; }
+  const Capabilities& capabilities() const override { return capabilities_; }
+  Code send(const MessageHeader& header, const SegmentView& payload) override;
+  Code put(Bulk& bulk) override;
+  Code get(Bulk& bulk) override;
+  Result<RemoteKey> expose(Segments segments, Access access, uint64_t cookie) override;
+  void revoke(const RemoteKey& key) override;
+  void cancel(Bulk& bulk) override;
+  bool flushed() const override { return puts_.empty(); }
+  std::string describe() const override;
+
+  // For ShmTransport.
+
+  // Nothing to do: one load of a word that the peer writes when it sends.
+  bool idle() const { return !busy_ && !consumer_.ready(); }
+  int progress();
+  // Tells the peer to ring. After the transport's fence, has_work() says whether something came before that.
+  void announce_sleep();
+  bool has_work();
+  void end_sleep();
+  bool peer_fences() const { return bell_.fences(); }
+
+ private:
+  ShmEndpoint(ShmTransport& transport, int peer, Link link);
+  void on_events(uint32_t events) override;
+
+  Code allocate_ring();
+  Code refuse(uint64_t room);
+  Code send_by_ring(const MessageHeader& header, const SegmentView& payload);
+  int receive();
+  bool deliver();
+  bool deliver_message(const Slot& slot, SlotKind kind, uint32_t length);
+  bool deliver_put(const Slot& slot, bool last, uint32_t length);
+  uint64_t next_piece_bytes() const;
+  int pump_puts();
+  bool publish_piece(Bulk& bulk, uint64_t length);
+  int pump_gets();
+  void finish_get(Bulk& bulk, int64_t outcome);
+  bool peer_is_gone() const;
+  void publish_consumed();
+  void stop_watching();
+  void fail(const Status& why);
+
+  // What idle() and a short message touch comes first.
+  Consumer consumer_;
+  bool busy_ = false;  // progress() has something to do without a new slot
+  bool failed_ = false;
+  bool draining_ = false;
+  bool want_room_ = false;  // a send or put was refused
+  bool ring_allocated_ = false;
+  EndpointHandler* handler_ = nullptr;
+  Producer producer_;
+  Bell bell_;
+  uint64_t wanted_room_ = 0;
+  BulkQueue puts_;
+  BulkQueue gets_;
+
+  TargetTable targets_;
+  SourceTable sources_;
+  Side& mine_;
+  Link link_;
+  Capabilities capabilities_;
+  ShmTransport& transport_;
+  int peer_;
+};
+
+}  // namespace hetcomm::shm

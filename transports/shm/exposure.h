@@ -1,0 +1,79 @@
+// Memory that this side exposed on one connection, and the keys that name it.
+//
+// Targets are written by this process alone, from what the peer put into the ring: after remove() nothing is. Sources are read by the
+// peer whenever it likes; remove() withdraws the source's word in shared memory before it returns, and a reader that finds the word
+// changed after its last byte discards what it read.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "src/base/span.h"
+#include "src/base/status.h"
+#include "transports/shm/segment_cursor.h"
+#include "transports/shm/wire.h"
+#include "transports/transport.h"
+
+namespace hetcomm::shm {
+
+// A key in words: {generation << 32 | index, total bytes, kPutKey} for a target, and for a source
+// {the same, address of the memory or of its iovec list, list length << 48 | total bytes}.
+inline constexpr uint64_t kPutKey = 1ull << 63;
+inline constexpr uint64_t kMaxSourceBytes = (1ull << 48) - 1;
+inline constexpr size_t kMaxSourceSegments = (1u << 15) - 1;
+
+struct SourceKey {
+  uint32_t index;
+  uint32_t generation;
+  uint64_t address;
+  uint64_t segments;  // 0: |address| is the memory itself
+  uint64_t length;
+
+  RemoteKey encode() const;
+  // |key| comes from the peer. False: not a source.
+  static bool decode(const RemoteKey& key, SourceKey& out);
+};
+
+struct Target {
+  std::vector<iovec> segments;
+  SegmentCursor cursor;
+  uint64_t total = 0;
+  uint64_t cookie = 0;
+  uint64_t received = 0;  // bytes written and not yet reported
+  uint32_t generation = 0;
+  bool live = false;
+};
+
+class TargetTable {
+ public:
+  RemoteKey add(Segments segments, uint64_t cookie);
+  void remove(const RemoteKey& key);
+  // Null when |token| names nothing that is exposed now.
+  Target* find(uint64_t token);
+  void clear();
+
+ private:
+  std::vector<Target> targets_;
+  std::vector<uint32_t> free_;
+};
+
+class SourceTable {
+ public:
+  explicit SourceTable(Side& mine) : words_(mine.sources.data()) {}
+  // kOutOfResources when all words are in use.
+  Result<RemoteKey> add(Segments segments);
+  void remove(const RemoteKey& key);
+  void clear();
+
+ private:
+  struct Source {
+    std::vector<iovec> segments;
+    uint32_t generation = 0;
+    bool live = false;
+  };
+  std::atomic<uint32_t>* words_;
+  std::vector<Source> sources_;
+  std::vector<uint32_t> free_;
+};
+
+}  // namespace hetcomm::shm

@@ -1,0 +1,34 @@
+#include "transports/shm/factory.h"
+
+#include "transports/shm/segment.h"
+#include "transports/shm/transport.h"
+#include "transports/shm/wake.h"
+
+namespace hetcomm {
+namespace {
+
+class ShmFactory final : public TransportFactory {
+ public:
+  std::string_view name() const override { return "shm"; }
+
+  Status probe(const Config&) const override {
+    const Result<shm::Segment> segment = shm::Segment::create({});
+    if (!segment.ok()) return segment.status();
+    return Status(Code::kOk, shm::register_membarrier() ? "sealed memfd, membarrier"
+                                                        : "sealed memfd, no membarrier");
+  }
+
+  Result<std::unique_ptr<Transport>> create(
+      const TransportEnvironment& environment) const override {
+    Result<std::unique_ptr<shm::ShmTransport>> transport =
+        shm::ShmTransport::create(environment);
+    if (!transport.ok()) return transport.status();
+    return std::unique_ptr<Transport>(std::move(transport).value());
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<TransportFactory> make_shm_factory() { return std::make_unique<ShmFactory>(); }
+
+}  // namespace hetcomm

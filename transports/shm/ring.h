@@ -1,0 +1,136 @@
+// One direction of a connection: a FIFO of slots, and a ring of bytes for what does not fit a slot.
+//
+// Producer and Consumer are the two ends, each in its own process, each used by one thread. A slot is
+// handed over by its sequence word (release, acquire), so that a short message moves one cache line.
+// The consumer says what it has consumed after every quarter; the producer looks only when it believes
+// to be out of room. What is consumed and not yet said (less than a quarter), what is skipped at the
+// ring's end and what is asked for (a chunk each, at most a quarter) fit together, so nobody starves.
+// Neither end trusts the other.
+#pragma once
+
+#include <cstring>
+
+#include "src/base/span.h"
+#include "transports/shm/wire.h"
+
+namespace hetcomm::shm {
+
+class Producer {
+ public:
+  Producer(Side& mine, const Side& peer, std::byte* ring, uint64_t ring_bytes)
+      : slots_(mine.slots.data()), peer_(peer), ring_(ring), ring_bytes_(ring_bytes) {}
+
+  bool has_slot() { return head_ - consumed_slots_ < kSlotCount || (refresh(), has_slot_now()); }
+  // Room for |length| contiguous bytes of the ring and for a slot.
+  bool has_room(uint64_t length) {
+    return has_slot() && (has_bytes_now(length) || (refresh(), has_bytes_now(length)));
+  }
+
+  // The slot that the next publish() hands over.
+  Slot& slot() const { return slots_[head_ % kSlotCount]; }
+  // Where |length| bytes go; has_room(length) was true. publish_bytes() takes them.
+  RingPosition position_for(uint64_t length) const {
+    const uint64_t at = head_bytes_ & (ring_bytes_ - 1);
+    return at + length > ring_bytes_ ? head_bytes_ + ring_bytes_ - at : head_bytes_;
+  }
+  std::byte* at(RingPosition position) const { return ring_ + (position & (ring_bytes_ - 1)); }
+
+  void publish(SlotKind kind, uint64_t length) {
+    Slot& next = slot();
+    next.kind_and_length = static_cast<uint32_t>(kind) << 24 | static_cast<uint32_t>(length);
+    ++head_;
+    next.sequence.store(static_cast<uint32_t>(head_), std::memory_order_release);
+  }
+  void publish_bytes(SlotKind kind, RingPosition position, uint64_t length) {
+    head_bytes_ = position + (length + kRingAlign - 1) / kRingAlign * kRingAlign;
+    publish(kind, length);
+  }
+  // The peer has said what cannot be.
+  bool broken() const { return broken_; }
+
+ private:
+  bool has_slot_now() const { return head_ - consumed_slots_ < kSlotCount; }
+  bool has_bytes_now(uint64_t length) const {
+    const uint64_t end = position_for(length) + (length + kRingAlign - 1) / kRingAlign * kRingAlign;
+    return end - consumed_bytes_ <= ring_bytes_;
+  }
+  void refresh() {
+    const uint64_t slots = peer_.consumed_slots.load(std::memory_order_acquire);
+    const uint64_t bytes = peer_.consumed_bytes.load(std::memory_order_acquire);
+    if (head_ - slots > kSlotCount || head_bytes_ - bytes > ring_bytes_) {
+      broken_ = true;
+      return;
+    }
+    consumed_slots_ = slots;
+    consumed_bytes_ = bytes;
+  }
+
+  Slot* slots_;
+  const Side& peer_;
+  std::byte* ring_;
+  uint64_t ring_bytes_;
+  uint64_t head_ = 0;
+  uint64_t head_bytes_ = 0;
+  uint64_t consumed_slots_ = 0;  // as last read
+  uint64_t consumed_bytes_ = 0;
+  bool broken_ = false;
+};
+
+class Consumer {
+ public:
+  Consumer(const Side& peer, Side& mine, const std::byte* ring, uint64_t ring_bytes)
+      : next_(peer.slots.data()),
+        slots_(peer.slots.data()),
+        mine_(mine),
+        ring_(ring),
+        ring_bytes_(ring_bytes) {}
+
+  bool ready() const {
+    return next_->sequence.load(std::memory_order_acquire) == static_cast<uint32_t>(tail_ + 1);
+  }
+  // The next entry, while ready().
+  const Slot& slot() const { return *next_; }
+
+  // The |length| bytes at |position|; null when the entry cannot be true. They are consumed together
+  // with the slot.
+  const std::byte* take_bytes(RingPosition position, uint64_t length) {
+    const uint64_t ahead = position - tail_bytes_;
+    const uint64_t at = position & (ring_bytes_ - 1);
+    if (ahead > ring_bytes_ || length > ring_bytes_ - ahead || at + length > ring_bytes_ ||
+        position % kRingAlign != 0) {
+      return nullptr;
+    }
+    tail_bytes_ = position + (length + kRingAlign - 1) / kRingAlign * kRingAlign;
+    return ring_ + at;
+  }
+  // Gives the entry back. The producer learns of it with the next publish().
+  void pop() {
+    ++tail_;
+    next_ = slots_ + tail_ % kSlotCount;
+  }
+
+  // True when enough has been consumed that the producer ought to know.
+  bool should_publish() const {
+    return tail_ - published_ >= kSlotCount / 4 ||
+           tail_bytes_ - published_bytes_ >= ring_bytes_ / 4;
+  }
+  void publish() {
+    mine_.consumed_bytes.store(tail_bytes_, std::memory_order_release);
+    mine_.consumed_slots.store(tail_, std::memory_order_release);
+    published_ = tail_;
+    published_bytes_ = tail_bytes_;
+  }
+
+ private:
+  const Slot* next_;
+  const Slot* slots_;
+  Side& mine_;
+  const std::byte* ring_;
+  uint64_t ring_bytes_;
+  uint64_t tail_ = 0;
+  uint64_t tail_bytes_ = 0;
+  uint64_t published_ = 0;
+  uint64_t published_bytes_ = 0;
+};
+
+}  // namespace hetcomm::shm

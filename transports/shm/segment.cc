@@ -1,0 +1,95 @@
+#include "transports/shm/segment.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <utility>
+
+namespace hetcomm::shm {
+namespace {
+
+constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+
+// fallocate, retried when a signal interrupts it. Returns errno, 0 on success.
+int allocate(int file, uint64_t offset, uint64_t length) {
+  while (fallocate(file, 0, static_cast<off_t>(offset), static_cast<off_t>(length)) != 0) {
+    if (errno != EINTR) return errno;
+  }
+  return 0;
+}
+
+}  // namespace
+
+Segment::Segment(UniqueFd file, const Geometry& geometry)
+    : file_(std::move(file)), geometry_(geometry) {}
+
+Segment::Segment(Segment&& other) noexcept
+    : file_(std::move(other.file_)),
+      geometry_(other.geometry_),
+      base_(std::exchange(other.base_, nullptr)) {}
+
+Segment& Segment::operator=(Segment&& other) noexcept {
+  std::swap(file_, other.file_);
+  std::swap(geometry_, other.geometry_);
+  std::swap(base_, other.base_);
+  return *this;
+}
+
+Segment::~Segment() {
+  if (base_ != nullptr) munmap(base_, size_bytes());
+}
+
+Status Segment::map() {
+  void* const base =
+      mmap(nullptr, size_bytes(), PROT_READ | PROT_WRITE, MAP_SHARED, file_.get(), 0);
+  if (base == MAP_FAILED) return status_from_errno(errno, "shm: mmap");
+  base_ = static_cast<std::byte*>(base);
+  // A forked child must not keep the memory alive, nor write to it.
+  if (madvise(base, size_bytes(), MADV_DONTFORK) != 0) {
+    return status_from_errno(errno, "shm: madvise");
+  }
+  return {};
+}
+
+Result<Segment> Segment::create(const Geometry& geometry) {
+  UniqueFd file(memfd_create("hetcomm", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!file.valid()) return status_from_errno(errno, "shm: memfd_create");
+  if (ftruncate(file.get(), static_cast<off_t>(geometry.file_bytes())) != 0) {
+    return status_from_errno(errno, "shm: ftruncate");
+  }
+  if (const int error = allocate(file.get(), 0, kControlBytes); error != 0) {
+    return Status(Code::kOutOfMemory,
+                  std::string(status_from_errno(error, "shm: no shared memory").text()));
+  }
+  if (fcntl(file.get(), F_ADD_SEALS, kSeals) != 0) return status_from_errno(errno, "shm: sealing");
+  Segment segment(std::move(file), geometry);
+  HETCOMM_RETURN_IF_ERROR(segment.map());
+  return segment;
+}
+
+Result<Segment> Segment::adopt(UniqueFd file, const Geometry& geometry) {
+  if (!geometry.valid()) return Status(Code::kInvalidArgument, "shm: peer's ring sizes are invalid");
+  const int seals = fcntl(file.get(), F_GET_SEALS);
+  if (seals < 0 || (seals & kSeals) != kSeals) {
+    return Status(Code::kInvalidArgument, "shm: peer's memory is not sealed");
+  }
+  struct stat info{};
+  if (fstat(file.get(), &info) != 0) return status_from_errno(errno, "shm: fstat");
+  if (static_cast<uint64_t>(info.st_size) != geometry.file_bytes()) {
+    return Status(Code::kInvalidArgument, "shm: peer's memory has another size than announced");
+  }
+  Segment segment(std::move(file), geometry);
+  HETCOMM_RETURN_IF_ERROR(segment.map());
+  return segment;
+}
+
+Code Segment::allocate_ring(int side) {
+  const uint64_t offset = kControlBytes + static_cast<uint64_t>(side) * geometry_.ring_bytes;
+  if (allocate(file_.get(), offset, geometry_.ring_bytes) != 0) return Code::kOutOfMemory;
+  file_.reset();
+  return Code::kOk;
+}
+
+}  // namespace hetcomm::shm

@@ -1,0 +1,50 @@
+// The memory that two processes share: an anonymous sealed file, never a name that could be left
+// behind or guessed.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "src/base/span.h"
+#include "src/base/status.h"
+#include "src/base/unique_fd.h"
+#include "transports/shm/wire.h"
+
+namespace hetcomm::shm {
+
+class Segment {
+ public:
+  // Makes the file; its control part has memory, its rings do not yet.
+  static Result<Segment> create(const Geometry& geometry);
+  // Maps a peer's file after checking that nobody can shrink it under us.
+  static Result<Segment> adopt(UniqueFd file, const Geometry& geometry);
+
+  Segment() = default;
+  Segment(Segment&& other) noexcept;
+  Segment& operator=(Segment&& other) noexcept;
+  ~Segment();
+
+  const Geometry& geometry() const { return geometry_; }
+  int file() const { return file_.get(); }
+  uint64_t size_bytes() const { return geometry_.file_bytes(); }
+  // What side |side| (0 or 1) writes, and the ring that it fills.
+  Side& side(int side) const {
+    return reinterpret_cast<Control*>(base_)->sides[static_cast<size_t>(side)];
+  }
+  std::byte* ring(int side) const {
+    return base_ + kControlBytes + static_cast<uint64_t>(side) * geometry_.ring_bytes;
+  }
+  // Gives ring |side| its memory; kOutOfMemory if there is none. Without it the first touch would be
+  // a SIGBUS. The file is closed then: one descriptor less.
+  Code allocate_ring(int side);
+
+ private:
+  Segment(UniqueFd file, const Geometry& geometry);
+  Status map();
+
+  UniqueFd file_;
+  Geometry geometry_;
+  std::byte* base_ = nullptr;
+};
+
+}  // namespace hetcomm::shm

@@ -1,0 +1,89 @@
+// The exchange that turns a proved local socket into a link:
+//
+//   initiator                                        acceptor
+//     offer (geometry, nonce, memory, doorbell)  -->   maps the memory, tries to read the nonce
+//                                                <--   answer (nonce, doorbell), or why there is no link
+//
+// Both messages have a fixed size. One Setup per connection and side; it never blocks, and holds nothing
+// but the socket until the other side has spoken.
+#pragma once
+
+#include <sys/types.h>
+
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "src/base/status.h"
+#include "src/base/unique_fd.h"
+#include "src/net/poller.h"
+#include "transports/shm/cma.h"
+#include "transports/shm/segment.h"
+
+namespace hetcomm::shm {
+
+// A ready connection, before it is an endpoint.
+struct Link {
+  int side = 0;       // of the mapped memory: 0 initiator, 1 acceptor
+  UniqueFd socket;    // its end tells that the peer has gone
+  UniqueFd process;   // pidfd of the peer, where its process is visible
+  UniqueFd doorbell;  // the peer's
+  pid_t pid = 0;      // as seen from here; 0: not visible
+  Segment segment;
+  bool fence = false;  // see Bell
+  Status reading;      // kOk: proved
+};
+
+// What all setups of a transport have in common; outlives them.
+struct SetupContext {
+  Poller& poller;
+  int doorbell_fd;
+  Geometry geometry;
+  bool membarrier;
+  Nonce nonce;     // at a fixed address while peers read it
+  Status reading;  // kOk: try
+};
+
+class Setup;
+
+class SetupHandler {
+ public:
+  // The outcome, once, from the poller. |setup| may be destroyed here.
+  virtual void on_setup(Setup& setup, Result<Link> link) = 0;
+
+ protected:
+  ~SetupHandler() = default;
+};
+
+class Setup final : public Watcher {
+ public:
+  // Sends the offer over |socket|; fails at once when there are no means for it.
+  static Result<std::unique_ptr<Setup>> offer(UniqueFd socket, const SetupContext& context,
+                                              SetupHandler& handler);
+  // Waits for one.
+  static Result<std::unique_ptr<Setup>> await_offer(UniqueFd socket, const SetupContext& context,
+                                                    SetupHandler& handler);
+  ~Setup();
+
+  void on_events(uint32_t events) override;
+
+ private:
+  struct Message;
+  Setup(UniqueFd socket, int side, const SetupContext& context, SetupHandler& handler);
+  Status start();
+  Status send(const Status& outcome);
+  // kPending: the rest has yet to come.
+  Status receive();
+  Status accept_message();
+  Status accept_offer(const Message& message);
+  Status accept_answer(const Message& message);
+  void report(const Status& outcome);
+
+  const SetupContext& context_;
+  SetupHandler& handler_;
+  Link link_;
+  std::vector<std::byte> received_;
+  std::vector<UniqueFd> descriptors_;
+};
+
+}  // namespace hetcomm::shm

@@ -1,0 +1,289 @@
+#include "transports/shm/transport.h"
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <bit>
+
+#include "src/base/clock.h"
+#include "src/base/random.h"
+#include "transports/shm/descriptor.h"
+#include "transports/shm/wake.h"
+
+namespace hetcomm::shm {
+namespace {
+
+// The nearest geometry to what the configuration asks for.
+Geometry geometry_from(const Config& config) {
+  Geometry geometry;
+  const uint64_t ring = config.number(Variable::kShmRingBytes);
+  geometry.ring_bytes = std::bit_ceil(std::clamp(ring, kMinRingBytes, kMaxRingBytes));
+  const uint64_t most = std::min<uint64_t>(kMaxChunkBytes, geometry.ring_bytes / 4);
+  const uint64_t chunk = std::clamp<uint64_t>(config.number(Variable::kShmChunk), kMinChunkBytes, most);
+  geometry.chunk_bytes = static_cast<uint32_t>(chunk / kRingAlign * kRingAlign);
+  return geometry;
+}
+
+Result<std::string> random_socket_name() {
+  std::array<std::byte, 16> bytes{};
+  HETCOMM_RETURN_IF_ERROR(fill_random(bytes));
+  std::string name = "hetcomm-";
+  for (const std::byte byte : bytes) name += fmt::format("{:02x}", std::to_integer<int>(byte));
+  return name;
+}
+
+}  // namespace
+
+// A connection being made. Initiator: connect and prove (Connector), then set up. Acceptor: set up.
+class ShmTransport::Pending final : public ConnectHandler, public SetupHandler {
+ public:
+  Pending(ShmTransport& transport, int peer, bool initiator)
+      : transport_(transport), peer_(peer), initiator_(initiator) {
+    // A peer that computes answers when it next waits: as long as an operation may take.
+    deadline_ns_ = deadline_after(transport.environment_.now_ns,
+                                  transport.environment_.config.number(Variable::kTimeout));
+  }
+
+  void connect(const Descriptor& target) {
+    Hello hello;
+    hello.role = Role::kShm;
+    hello.identity = transport_.environment_.credentials.identity;
+    hello.source = transport_.environment_.rank;
+    hello.destination = peer_;
+    connector_ = Connector::create(transport_.environment_.poller, {Address::local(target.socket)},
+                                   transport_.environment_.credentials.secret, std::move(hello),
+                                   deadline_ns_, *this);
+  }
+  void fail_later(Status why) { failure_ = std::move(why); }
+  void accept(UniqueFd socket) { begin_setup(std::move(socket)); }
+
+  // Ends what is going on, without an upcall.
+  void cancel() {
+    finished_ = true;
+    connector_.reset();
+    setup_.reset();
+  }
+  bool finished() const { return finished_; }
+  int peer() const { return peer_; }
+  bool initiator() const { return initiator_; }
+
+  int expire(uint64_t now) {
+    if (finished_) return 0;
+    if (!failure_.ok()) {
+      finish(failure_);
+    } else if (connector_ != nullptr) {
+      connector_->expire(now);
+    } else if (now >= deadline_ns_) {
+      finish(Status(Code::kTimedOut, "shm: peer does not answer"));
+    }
+    return finished_ ? 1 : 0;
+  }
+  uint64_t next_timer_ns() const {
+    if (finished_ || !failure_.ok()) return 0;
+    return connector_ != nullptr ? connector_->next_timer_ns() : deadline_ns_;
+  }
+
+  void on_connect(Result<UniqueFd> socket) override {
+    connector_.reset();
+    if (!socket.ok()) {
+      finish(socket.status().annotate("shm"));
+    } else {
+      begin_setup(std::move(socket).value());
+    }
+  }
+  void on_setup(Setup&, Result<Link> link) override { finish(std::move(link)); }
+
+ private:
+  void begin_setup(UniqueFd socket) {
+    const SetupContext& context = transport_.setup_context();
+    Result<std::unique_ptr<Setup>> setup = initiator_
+                                               ? Setup::offer(std::move(socket), context, *this)
+                                               : Setup::await_offer(std::move(socket), context, *this);
+    if (!setup.ok()) {
+      finish(setup.status());
+    } else {
+      setup_ = std::move(setup).value();
+    }
+  }
+
+  void finish(Result<Link> link) {
+    cancel();
+    Result<std::unique_ptr<Endpoint>> endpoint = transport_.make_endpoint(peer_, std::move(link));
+    const TransportEnvironment& environment = transport_.environment_;
+    if (initiator_) {
+      environment.handler.on_connected(peer_, std::move(endpoint));
+    } else if (endpoint.ok()) {
+      environment.handler.on_accepted(peer_, std::move(endpoint).value());
+    } else {
+      environment.log.warn("connection from rank {}: {}", peer_, endpoint.status().text());
+    }
+  }
+
+  ShmTransport& transport_;
+  int peer_;
+  bool initiator_;
+  bool finished_ = false;
+  uint64_t deadline_ns_ = 0;
+  Status failure_;
+  std::unique_ptr<Connector> connector_;
+  std::unique_ptr<Setup> setup_;
+};
+
+ShmTransport::ShmTransport(const TransportEnvironment& environment)
+    : environment_(environment),
+      context_{environment.poller, environment.doorbell_fd, geometry_from(environment.config),
+               register_membarrier(), {}, {}} {
+  capabilities_ = shm_capabilities(environment.config, context_.geometry);
+}
+
+ShmTransport::~ShmTransport() = default;
+
+Result<std::unique_ptr<ShmTransport>> ShmTransport::create(const TransportEnvironment& environment) {
+  const int flags = fcntl(environment.doorbell_fd, F_GETFL);
+  if (flags < 0 || (flags & O_NONBLOCK) == 0) {
+    return Status(Code::kInvalidArgument, "shm: the doorbell must be a non-blocking descriptor");
+  }
+  std::unique_ptr<ShmTransport> transport(new ShmTransport(environment));
+  HETCOMM_RETURN_IF_ERROR(fill_random(transport->context_.nonce));
+  Result<std::string> name = random_socket_name();
+  if (!name.ok()) return name.status();
+  transport->socket_name_ = std::move(name).value();
+  Acceptor::Options options;
+  options.credentials = environment.credentials;
+  options.role = Role::kShm;
+  options.rank = environment.rank;
+  Result<std::unique_ptr<Acceptor>> acceptor =
+      Acceptor::create(environment.poller, environment.log, Address::local(transport->socket_name_),
+                       std::move(options), *transport);
+  if (!acceptor.ok()) return acceptor.status().annotate("shm");
+  transport->acceptor_ = std::move(acceptor).value();
+  return transport;
+}
+
+std::vector<std::byte> ShmTransport::descriptor() const {
+  return Descriptor::of_this_process(socket_name_).encode();
+}
+
+Status ShmTransport::reach(ConstByteSpan descriptor) const {
+  Result<Descriptor> peer = Descriptor::decode(descriptor);
+  if (!peer.ok()) return peer.status();
+  return try_reach(Descriptor::of_this_process(socket_name_), *peer);
+}
+
+// --- connections -----------------------------------------------------------------------------
+
+// Measuring whether reading pays costs a millisecond, which a job without local peers does not spend.
+const SetupContext& ShmTransport::setup_context() {
+  if (!context_complete_) {
+    context_.reading = reading_wanted(environment_.config);
+    context_complete_ = true;
+  }
+  return context_;
+}
+
+void ShmTransport::connect(int peer, ConstByteSpan descriptor) {
+  auto pending = std::make_unique<Pending>(*this, peer, true);
+  Result<Descriptor> target = Descriptor::decode(descriptor);
+  if (target.ok()) {
+    pending->connect(*target);
+  } else {
+    pending->fail_later(target.status());
+  }
+  pending_.push_back(std::move(pending));
+}
+
+void ShmTransport::cancel_connect(int peer) {
+  for (const auto& pending : pending_) {
+    if (pending->initiator() && pending->peer() == peer) pending->cancel();
+  }
+}
+
+void ShmTransport::on_accept(UniqueFd socket, const Hello& hello) {
+  const int peer = hello.source;
+  if (peer < 0 || peer >= environment_.size || peer == environment_.rank) {
+    environment_.log.warn("shm: connection from rank {} refused: no such peer", peer);
+    return;
+  }
+  // A peer that starts anew has given up its earlier attempt.
+  for (const auto& pending : pending_) {
+    if (!pending->initiator() && pending->peer() == peer) pending->cancel();
+  }
+  pending_.push_back(std::make_unique<Pending>(*this, peer, false));
+  Pending& pending = *pending_.back();
+  pending.accept(std::move(socket));
+}
+
+Result<std::unique_ptr<Endpoint>> ShmTransport::make_endpoint(int peer, Result<Link> link) {
+  if (!link.ok()) return link.status();
+  Result<std::unique_ptr<ShmEndpoint>> endpoint =
+      ShmEndpoint::create(*this, peer, std::move(link).value());
+  if (!endpoint.ok()) return endpoint.status();
+  environment_.log.debug("{}", (*endpoint)->describe());
+  return std::unique_ptr<Endpoint>(std::move(endpoint).value());
+}
+
+// By index: upcalls may start further connections.
+int ShmTransport::run_timers() {
+  const uint64_t now = environment_.now_ns;
+  int done = 0;
+  acceptor_->expire(now);
+  for (size_t i = 0; i < pending_.size(); ++i) done += pending_[i]->expire(now);
+  std::erase_if(pending_, [](const auto& pending) { return pending->finished(); });
+  return done;
+}
+
+uint64_t ShmTransport::next_timer_ns() const {
+  uint64_t next = acceptor_->next_timer_ns();
+  for (const auto& pending : pending_) next = std::min(next, pending->next_timer_ns());
+  return next;
+}
+
+// --- progress --------------------------------------------------------------------------------
+
+void ShmTransport::add(ShmEndpoint& endpoint) { endpoints_.push_back(&endpoint); }
+
+void ShmTransport::remove(ShmEndpoint& endpoint) {
+  const auto at = std::find(endpoints_.begin(), endpoints_.end(), &endpoint);
+  if (at == endpoints_.end()) return;
+  *at = nullptr;
+  has_gaps_ = true;
+}
+
+int ShmTransport::progress() {
+  int done = 0;
+  if (!pending_.empty() || environment_.now_ns >= acceptor_->next_timer_ns()) [[unlikely]] {
+    done += run_timers();
+  }
+  if (has_gaps_) {
+    std::erase(endpoints_, nullptr);
+    has_gaps_ = false;
+  }
+  // By index: upcalls may add and remove endpoints.
+  for (size_t i = 0; i < endpoints_.size(); ++i) {
+    if (endpoints_[i] != nullptr && !endpoints_[i]->idle()) done += endpoints_[i]->progress();
+  }
+  return done;
+}
+
+bool ShmTransport::prepare_sleep() {
+  bool fence = false;
+  bool barrier = false;
+  for (ShmEndpoint* const endpoint : endpoints_) {
+    if (endpoint == nullptr) continue;
+    endpoint->announce_sleep();
+    (endpoint->peer_fences() ? fence : barrier) = true;
+  }
+  if (fence) std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (barrier && !membarrier_all()) return false;
+  return std::none_of(endpoints_.begin(), endpoints_.end(), [](ShmEndpoint* endpoint) {
+    return endpoint != nullptr && endpoint->has_work();
+  });
+}
+
+void ShmTransport::finish_sleep() {
+  for (ShmEndpoint* const endpoint : endpoints_) {
+    if (endpoint != nullptr) endpoint->end_sleep();
+  }
+}
+
+}  // namespace hetcomm::shm

@@ -1,0 +1,57 @@
+// All shared-memory connections of one communicator: makes them, and polls them in turn.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "src/net/socket.h"
+#include "transports/shm/endpoint.h"
+#include "transports/shm/setup.h"
+#include "transports/transport.h"
+
+namespace hetcomm::shm {
+
+class ShmTransport final : public Transport, private AcceptHandler {
+ public:
+  static Result<std::unique_ptr<ShmTransport>> create(const TransportEnvironment& environment);
+  ~ShmTransport() override;
+
+  const Capabilities& capabilities() const override { return capabilities_; }
+  std::vector<std::byte> descriptor() const override;
+  Status reach(ConstByteSpan descriptor) const override;
+  void connect(int peer, ConstByteSpan descriptor) override;
+  void cancel_connect(int peer) override;
+  int progress() override;
+  bool prepare_sleep() override;
+  void finish_sleep() override;
+  uint64_t next_timer_ns() const override;
+
+  // For ShmEndpoint.
+  const TransportEnvironment& environment() const { return environment_; }
+  void add(ShmEndpoint& endpoint);
+  void remove(ShmEndpoint& endpoint);
+
+ private:
+  class Pending;
+  explicit ShmTransport(const TransportEnvironment& environment);
+
+  void on_accept(UniqueFd socket, const Hello& peer) override;
+  void start(std::unique_ptr<Pending> pending);
+  Result<std::unique_ptr<Endpoint>> make_endpoint(int peer, Result<Link> link);
+  const SetupContext& setup_context();
+  int run_timers();
+
+  TransportEnvironment environment_;
+  Capabilities capabilities_;
+  SetupContext context_;
+  bool context_complete_ = false;
+  std::string socket_name_;
+  std::unique_ptr<Acceptor> acceptor_;
+  // Connections being made, in both directions; finished ones are dropped by run_timers().
+  std::vector<std::unique_ptr<Pending>> pending_;
+  std::vector<ShmEndpoint*> endpoints_;  // null: removed since the last progress()
+  bool has_gaps_ = false;
+};
+
+}  // namespace hetcomm::shm

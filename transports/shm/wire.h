@@ -1,0 +1,107 @@
+// What two processes share: the layout of the mapped file, and the two messages that set it up.
+//
+//   control    Side of the initiator, Side of the acceptor: allocated at connect
+//   ring 0     bulk bytes from the initiator to the acceptor: allocated by its producer at first use
+//   ring 1     the other way
+//
+// Each word has one writer, except Side::asleep, which the peer takes back by an exchange. Whatever
+// the peer can write is hostile: it is read once into private memory, then checked, then used.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+namespace hetcomm::shm {
+
+inline constexpr uint16_t kLayoutVersion = 1;
+inline constexpr uint64_t kPageBytes = 4096;
+
+// Two lines, so that the adjacent-line prefetcher does not carry one side's line to the other.
+inline constexpr size_t kLineBytes = 128;
+
+inline constexpr uint64_t kSlotCount = 64;
+inline constexpr size_t kSlotHeaderBytes = 32;
+inline constexpr size_t kInlineBytes = 88;
+inline constexpr uint32_t kSourceCount = 1024;
+
+// Payloads in the ring start at multiples of this.
+inline constexpr uint64_t kRingAlign = 64;
+inline constexpr uint64_t kMinRingBytes = 64 << 10;
+inline constexpr uint64_t kMaxRingBytes = 1ull << 30;
+inline constexpr uint32_t kMinChunkBytes = 4 << 10;
+inline constexpr uint32_t kMaxChunkBytes = 1 << 20;
+
+enum class SlotKind : uint8_t {
+  kInline = 1,   // message, payload in the slot
+  kRing = 2,     // message, payload in the ring: body is a RingPosition
+  kPut = 3,      // piece of a put: header is a PutPiece
+  kPutLast = 4,  // the piece that completes it
+};
+
+// One entry of a FIFO. The first cache line carries everything of a message of up to 24 bytes.
+struct alignas(kLineBytes) Slot {
+  std::atomic<uint32_t> sequence;  // number of the entry + 1, written last
+  uint32_t kind_and_length;        // kind << 24 | bytes of payload
+  std::array<std::byte, kSlotHeaderBytes> header;
+  std::array<std::byte, kInlineBytes> body;
+};
+static_assert(sizeof(Slot) == 128 && offsetof(Slot, body) == 40);
+
+// Bytes of a ring are numbered without end; byte n lies at n modulo the ring's size.
+using RingPosition = uint64_t;
+
+struct PutPiece {
+  uint64_t token;         // words[0] of the target's key
+  uint64_t offset;        // in the exposed memory
+  uint64_t total;         // of the whole put, counted when its last piece has come
+  RingPosition position;  // of the piece's bytes
+};
+static_assert(sizeof(PutPiece) == kSlotHeaderBytes);
+
+// Bits of Side::asleep: what the sleeper wants to be woken by.
+inline constexpr uint32_t kWakeOnSlot = 1;
+inline constexpr uint32_t kWakeOnRoom = 2;
+
+// What one side writes.
+struct Side {
+  // As consumer of the other side's slots and ring; the producer reads them only when out of room.
+  alignas(kLineBytes) std::atomic<uint64_t> consumed_slots;
+  std::atomic<uint64_t> consumed_bytes;
+  alignas(kLineBytes) std::atomic<uint32_t> asleep;
+  alignas(kLineBytes) std::array<Slot, kSlotCount> slots;
+  // Generation of each exposed get source; 0: withdrawn.
+  alignas(kLineBytes) std::array<std::atomic<uint32_t>, kSourceCount> sources;
+};
+
+struct Control {
+  std::array<Side, 2> sides;
+};
+inline constexpr uint64_t kControlBytes =
+    (sizeof(Control) + kPageBytes - 1) / kPageBytes * kPageBytes;
+static_assert(kControlBytes <= 32 << 10);
+static_assert(std::atomic<uint64_t>::is_always_lock_free);
+
+// Chosen by the initiator, checked by the acceptor.
+struct Geometry {
+  uint64_t ring_bytes = 512 << 10;  // power of two
+  uint32_t chunk_bytes = 32 << 10;
+
+  uint64_t file_bytes() const { return kControlBytes + 2 * ring_bytes; }
+  bool valid() const {
+    return std::has_single_bit(ring_bytes) && ring_bytes >= kMinRingBytes &&
+           ring_bytes <= kMaxRingBytes && chunk_bytes >= kMinChunkBytes &&
+           chunk_bytes <= kMaxChunkBytes && chunk_bytes % kRingAlign == 0 &&
+           chunk_bytes <= ring_bytes / 4;
+  }
+};
+
+// Reads a value that the peer may be changing, once.
+template <typename T>
+T load_once(const T& shared) {
+  return __atomic_load_n(&shared, __ATOMIC_RELAXED);
+}
+
+}  // namespace hetcomm::shm

@@ -1,0 +1,351 @@
+#include "transports/tcp/endpoint.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <system_error>
+
+#include "src/net/socket.h"
+#include "transports/tcp/transport.h"
+
+namespace hetcomm::tcp {
+namespace {
+
+// How long what the peer sent before its end is waited for, when one of several streams has ended.
+constexpr uint64_t kLingerNs = 1'000'000'000;
+
+using NameOf = int (*)(int, sockaddr*, socklen_t*);
+
+Address address_of(int fd, NameOf name) {
+  sockaddr_storage storage{};
+  socklen_t length = sizeof(storage);
+  auto* address = reinterpret_cast<sockaddr*>(&storage);
+  if (name(fd, address, &length) != 0) return {};
+  return Address::from_sockaddr(address, length);
+}
+
+// A connection from an address to itself stays in the host.
+bool leaves_host(int fd) {
+  const Address local = address_of(fd, getsockname).with_port(0);
+  const Address peer = address_of(fd, getpeername).with_port(0);
+  return !peer.is_loopback() && local.to_string() != peer.to_string();
+}
+
+}  // namespace
+
+TcpEndpoint::TcpEndpoint(TcpTransport& transport, const ConnectionName& name, UniqueFd socket)
+    : transport_(transport),
+      name_(name),
+      crosses_link_(leaves_host(socket.get())),
+      peer_address_(address_of(socket.get(), getpeername)),
+      messages_(transport, *this, std::move(socket), 0) {
+  transport_.add_endpoint(*this);
+}
+
+TcpEndpoint::~TcpEndpoint() {
+  transport_.remove_endpoint(*this);
+  // Messages first: the peer then sees the end of the stream that it watches most.
+  messages_.close();
+}
+
+template <typename Use>
+void TcpEndpoint::for_each_stream(Use&& use) {
+  use(messages_);
+  for (auto& stream : bulk_) {
+    if (stream) use(*stream);
+  }
+}
+
+void TcpEndpoint::set_handler(EndpointHandler* handler) {
+  handler_ = handler;
+  if (state_ != State::kOpen) return;
+  Status status;
+  for_each_stream([&](Stream& stream) {
+    if (handler == nullptr) {
+      stream.unwatch();
+    } else if (status.ok()) {
+      status = stream.watch();
+    }
+  });
+  if (!status.ok()) break_off(status.text());
+  activate();
+}
+
+const Capabilities& TcpEndpoint::capabilities() const { return transport_.capabilities(); }
+
+Code TcpEndpoint::send(const MessageHeader& header, const SegmentView& payload) {
+  if (state_ != State::kOpen) return Code::kPeerLost;
+  if (payload.length > kMaxMessageBytes) return Code::kInvalidArgument;
+  const Code code = messages_.send_message(header, payload);
+  if (code == Code::kOk) {
+    transport_.hot().touch(messages_);
+  } else if (code == Code::kWouldBlock) {
+    want_writable_ = true;
+    activate();
+  }
+  return code;
+}
+
+Code TcpEndpoint::put(Bulk& bulk) {
+  if (state_ != State::kOpen) return Code::kPeerLost;
+  queue_.push(bulk);
+  activate();
+  if (!streams_requested_ && !any_bulk_stream()) {
+    request_streams(transport_.settings().streams);
+  } else if (crosses_link_ && transport_.settings().auto_streams &&
+             stream_count_.due(bulk.local.length)) {
+    review_stream_count();
+  }
+  return Code::kOk;
+}
+
+Code TcpEndpoint::get(Bulk& /*bulk*/) { return Code::kUnsupported; }
+
+Result<RemoteKey> TcpEndpoint::expose(Segments segments, Access access, uint64_t cookie) {
+  if (access != Access::kPutTarget) return Code::kUnsupported;
+  if (state_ != State::kOpen) return Code::kPeerLost;
+  return exposures_.add(segments, cookie, transport_.nonces());
+}
+
+void TcpEndpoint::revoke(const RemoteKey& key) {
+  const uint32_t slot = exposures_.remove(key);
+  if (slot == ExposureTable::kNone) return;
+  for_each_stream([&](Stream& stream) { stream.reader().revoke(slot); });
+}
+
+void TcpEndpoint::cancel(Bulk& bulk) {
+  queue_.remove(bulk);
+  for_each_stream([&](Stream& stream) { stream.detach(bulk); });
+}
+
+bool TcpEndpoint::flushed() const {
+  if (state_ != State::kOpen) return true;
+  return messages_.output_idle() && !note_pending_ && queue_.empty() &&
+         std::all_of(bulk_.begin(), bulk_.end(),
+                     [](const auto& stream) { return !stream || stream->output_idle(); });
+}
+
+std::string TcpEndpoint::describe() const {
+  return fmt::format("tcp to {}, {}", peer_address_.to_string(),
+                     over_messages() ? std::string("puts over the message stream")
+                                     : fmt::format("{} bulk stream(s)", bulk_count_));
+}
+
+void TcpEndpoint::on_message_frame(const MessageHeader& header, ConstByteSpan payload) {
+  handler_->on_message(header, payload);
+}
+
+void TcpEndpoint::on_put_frame(uint64_t cookie, uint64_t length) {
+  handler_->on_put(cookie, length);
+}
+
+const char* TcpEndpoint::on_streams_frame(const StreamsNote& note) {
+  if (note.kind == StreamsNote::Kind::kWanted) {
+    if (!name_.initiator) return "bulk streams wanted by the side that opens them";
+    if (state_ == State::kOpen) request_streams(note.count);
+    return nullptr;
+  }
+  if (name_.initiator) return "bulk streams refused by the side that does not open them";
+  bulk_unavailable_ = true;
+  activate();
+  return nullptr;
+}
+
+// --- bulk streams ----------------------------------------------------------------------------
+
+bool TcpEndpoint::has_stream(size_t index) const {
+  return index == 0 || index > kMaxBulkStreams || bulk_[index - 1] != nullptr;
+}
+
+// On the side that connects: opens what is missing of the first |count|. On the other: asks for them.
+void TcpEndpoint::request_streams(size_t count) {
+  streams_requested_ = true;
+  count = std::min(count, kMaxBulkStreams);
+  if (!name_.initiator) {
+    note_ = {.kind = StreamsNote::Kind::kWanted, .count = static_cast<uint8_t>(count)};
+    note_pending_ = true;
+    activate();
+    return;
+  }
+  if (bulk_unavailable_) {
+    note_ = {.kind = StreamsNote::Kind::kUnavailable};
+    note_pending_ = true;
+    activate();
+    return;
+  }
+  count = std::max(count, transport_.settings().streams);
+  for (size_t index = 1; index <= count; ++index) {
+    if (!has_stream(index)) transport_.open_stream(*this, index);
+  }
+}
+
+void TcpEndpoint::attach(size_t index, UniqueFd socket) {
+  if (state_ != State::kOpen || has_stream(index)) return;
+  transport_.set_socket_buffers(socket.get());
+  auto stream = std::make_unique<Stream>(transport_, *this, std::move(socket), index);
+  if (handler_ != nullptr) {
+    if (const Status status = stream->watch(); !status.ok()) {
+      stream_unavailable(status);
+      return;
+    }
+  }
+  bulk_[index - 1] = std::move(stream);
+  ++bulk_count_;
+  activate();
+}
+
+void TcpEndpoint::stream_unavailable(const Status& why) {
+  transport_.log().warn("tcp to {}: no bulk stream: {}", peer_address_.to_string(), why.text());
+  if (any_bulk_stream() || transport_.is_opening_stream(*this)) return;
+  bulk_unavailable_ = true;
+  if (name_.initiator) {
+    note_ = {.kind = StreamsNote::Kind::kUnavailable};
+    note_pending_ = true;
+  }
+  activate();
+}
+
+void TcpEndpoint::review_stream_count() {
+  if (!any_bulk_stream() || bulk_count_ >= kMaxAutoStreams || !bulk_[0]) return;
+  StreamAccount account;
+  if (read_account(bulk_[0]->fd(), account) && stream_count_.review(account)) {
+    request_streams(bulk_count_ + 1u);
+  }
+}
+
+// --- progress --------------------------------------------------------------------------------
+
+void TcpEndpoint::activate() { transport_.activate(*this); }
+
+int TcpEndpoint::progress() {
+  if (handler_ == nullptr) return 0;
+  if (state_ == State::kClosing) return progress_closing();
+  if (state_ == State::kFailed) return 0;
+  const int done = write_streams();
+  return done + report();
+}
+
+int TcpEndpoint::write_streams() {
+  int done = 0;
+  if (!messages_.output_idle()) done += messages_.write(queue_, false, 0);
+  if (note_pending_ && messages_.output_idle()) {
+    HeadBytes head;
+    encode_streams_head(head, note_);
+    note_pending_ = false;
+    messages_.send_head(head);
+    ++done;
+  }
+  if (any_bulk_stream()) {
+    done += write_bulk();
+  } else if (bulk_unavailable_ && !want_writable_ && !queue_.empty()) {
+    done += messages_.write(queue_, true, std::min(kMaxSliceBytes, transport_.settings().chunk));
+  }
+  return done;
+}
+
+int TcpEndpoint::write_bulk() {
+  int done = 0;
+  next_bulk_ = static_cast<uint8_t>((next_bulk_ + 1) % kMaxBulkStreams);
+  for (size_t i = 0; i < kMaxBulkStreams; ++i) {
+    const auto& stream = bulk_[(next_bulk_ + i) % kMaxBulkStreams];
+    if (stream) done += stream->write(queue_, true, transport_.settings().chunk);
+  }
+  return done;
+}
+
+// Upcalls about what has left.
+int TcpEndpoint::report() {
+  int done = 0;
+  while (Bulk* bulk = queue_.pop_completed()) {
+    ++done;
+    handler_->on_bulk_complete(*bulk, Code::kOk);
+  }
+  if (want_writable_ && state_ == State::kOpen && messages_.output_idle()) {
+    want_writable_ = false;
+    ++done;
+    handler_->on_writable();
+  }
+  return done;
+}
+
+bool TcpEndpoint::bulk_has_work() const {
+  return std::any_of(bulk_.begin(), bulk_.end(), [&](const auto& stream) {
+    return stream && !stream->parked() && (!stream->output_idle() || !queue_.empty());
+  });
+}
+
+bool TcpEndpoint::has_work() const {
+  if (state_ == State::kFailed || handler_ == nullptr) return false;
+  if (state_ == State::kClosing || queue_.has_completed()) return true;
+  const bool messages_work = !messages_.output_idle() || note_pending_ || want_writable_ ||
+                             (over_messages() && !queue_.empty());
+  return (messages_work && !messages_.parked()) || bulk_has_work();
+}
+
+bool TcpEndpoint::prepare_sleep() {
+  if (handler_ == nullptr) return true;
+  if (state_ == State::kClosing) {
+    bool ended = true;
+    for_each_stream([&](Stream& stream) { ended = ended && stream.read_ended(); });
+    return !ended;
+  }
+  for_each_stream([](Stream& stream) {
+    if (stream.full()) stream.park();
+  });
+  return !has_work();
+}
+
+// --- the end ---------------------------------------------------------------------------------
+
+void TcpEndpoint::stream_ended(int error, bool cut) {
+  if (error != 0) {
+    break_off(std::generic_category().message(error));
+  } else {
+    break_off(cut ? "connection closed by peer in the middle of a frame"
+                  : "connection closed by peer");
+  }
+}
+
+// The first reason counts. Nothing more is sent.
+void TcpEndpoint::break_off(std::string_view reason) {
+  if (state_ != State::kOpen) return;
+  state_ = State::kClosing;
+  why_ = Status(Code::kPeerLost, fmt::format("tcp {}: {}", peer_address_.to_string(), reason));
+  deadline_ns_ = deadline_after(transport_.now(), kLingerNs);
+  queue_.drop_unsent();
+  for_each_stream([](Stream& stream) { stream.drop_output(); });
+  activate();
+}
+
+void TcpEndpoint::fail_protocol(const char* error) {
+  if (state_ == State::kFailed) return;
+  why_ = Status(Code::kPeerLost, fmt::format("tcp {}: protocol error: {}",
+                                             peer_address_.to_string(), error));
+  fail();
+}
+
+int TcpEndpoint::progress_closing() {
+  int done = report();
+  bool ended = true;
+  for_each_stream([&](Stream& stream) {
+    done += stream.receive();
+    ended = ended && stream.read_ended();
+  });
+  if (state_ == State::kClosing && (ended || transport_.now() >= deadline_ns_)) {
+    fail();
+    ++done;
+  }
+  return done;
+}
+
+void TcpEndpoint::fail() {
+  state_ = State::kFailed;
+  queue_.drop_unsent();
+  for_each_stream([](Stream& stream) { stream.close(); });
+  transport_.cancel_streams(*this);
+  report();
+  handler_->on_failed(why_);
+}
+
+}  // namespace hetcomm::tcp

@@ -1,0 +1,127 @@
+// One connection to one peer: stream 0 for messages, bulk streams for puts.
+//
+//   open --(a stream ends or breaks)--> closing --(all streams ended, or kLingerNs)--> failed
+//   open or closing --(protocol error)--> failed
+//
+// In closing nothing is sent any more and what the peer sent before its end is still taken; then every socket is closed, and
+// on_failed is the last upcall. Bulks that have not completed by then are dropped without one.
+//
+// Bulk streams are opened at the first put of either side. Only the lower rank connects; the higher one asks it to, on
+// stream 0. Until the first bulk stream is up puts wait; if none can be opened, they go over stream 0 in slices of
+// kMaxSliceBytes, between messages.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "src/base/clock.h"
+#include "src/net/address.h"
+#include "transports/tcp/bulk_queue.h"
+#include "transports/tcp/exposure.h"
+#include "transports/tcp/frame_reader.h"
+#include "transports/tcp/stream.h"
+#include "transports/tcp/stream_count.h"
+#include "transports/transport.h"
+
+namespace hetcomm::tcp {
+
+class TcpTransport;
+
+// What a connection is called, by both sides.
+struct ConnectionName {
+  int peer = 0;
+  ConnectionId id{};
+  bool initiator = false;  // this side connected, and connects further streams
+};
+
+class TcpEndpoint final : public Endpoint, public FrameSink {
+ public:
+  TcpEndpoint(TcpTransport& transport, const ConnectionName& name, UniqueFd socket);
+  ~TcpEndpoint() override;
+
+  void set_handler(EndpointHandler* handler) override;
+  const Capabilities& capabilities() const override;
+  Code send(const MessageHeader& header, const SegmentView& payload) override;
+  Code put(Bulk& bulk) override;
+  Code get(Bulk& bulk) override;
+  Result<RemoteKey> expose(Segments segments, Access access, uint64_t cookie) override;
+  void revoke(const RemoteKey& key) override;
+  void cancel(Bulk& bulk) override;
+  bool flushed() const override;
+  std::string describe() const override;
+
+  void on_message_frame(const MessageHeader& header, ConstByteSpan payload) override;
+  void on_put_frame(uint64_t cookie, uint64_t length) override;
+  const char* on_streams_frame(const StreamsNote& note) override;
+
+  const ConnectionName& name() const { return name_; }
+  const Address& peer_address() const { return peer_address_; }
+  ExposureTable& exposures() { return exposures_; }
+
+  // For TcpTransport: a bulk stream has been connected, or cannot be.
+  void attach(size_t index, UniqueFd socket);
+  void stream_unavailable(const Status& why);
+  bool has_stream(size_t index) const;
+
+  // For Stream. No upcalls.
+  void activate();
+  void stream_ended(int error, bool cut);
+  // From inside progress or the poller only.
+  void fail_protocol(const char* error);
+
+  // Sends and reports what can be. Returns the number of things done.
+  int progress();
+  // Whether progress() has to be called again without an event.
+  bool has_work() const;
+  // Leaves all waiting to the poller; false when there is something to do at once.
+  bool prepare_sleep();
+  // When a closing endpoint gives up, kForever otherwise.
+  uint64_t deadline_ns() const { return state_ == State::kClosing ? deadline_ns_ : kForever; }
+
+  // Place in the transport's list of active endpoints.
+  size_t active_index = kInactive;
+  static constexpr size_t kInactive = SIZE_MAX;
+
+ private:
+  enum class State : uint8_t { kOpen, kClosing, kFailed };
+
+  template <typename Use>
+  void for_each_stream(Use&& use);
+  bool any_bulk_stream() const { return bulk_count_ > 0; }
+  bool over_messages() const { return bulk_count_ == 0 && bulk_unavailable_; }
+  bool bulk_has_work() const;
+  void request_streams(size_t count);
+  int send_note();
+  int write_streams();
+  int write_bulk();
+  int report();
+  void review_stream_count();
+  void break_off(std::string_view reason);
+  int progress_closing();
+  void fail();
+
+  TcpTransport& transport_;
+  const ConnectionName name_;
+  EndpointHandler* handler_ = nullptr;
+  State state_ = State::kOpen;
+  bool want_writable_ = false;
+  bool streams_requested_ = false;
+  bool bulk_unavailable_ = false;
+  bool note_pending_ = false;
+  const bool crosses_link_;  // peer on another host, as far as the addresses tell
+  uint8_t bulk_count_ = 0;
+  uint8_t next_bulk_ = 0;
+  StreamsNote note_;
+  uint64_t deadline_ns_ = 0;
+  Status why_;
+  Address peer_address_;
+  ExposureTable exposures_;
+  BulkQueue queue_;
+  StreamCount stream_count_;
+  Stream messages_;
+  std::array<std::unique_ptr<Stream>, kMaxBulkStreams> bulk_;
+};
+
+}  // namespace hetcomm::tcp

@@ -1,0 +1,74 @@
+#include "transports/tcp/exposure.h"
+
+#include "src/base/random.h"
+
+namespace hetcomm::tcp {
+namespace {
+
+constexpr uint32_t kMaxSlots = 1u << 20;
+// A segment list longer than this is not kept in a free slot.
+constexpr size_t kKeptSegments = 64;
+
+}  // namespace
+
+Result<uint64_t> NonceSource::next() {
+  if (left_ == 0) {
+    HETCOMM_RETURN_IF_ERROR(fill_random(std::as_writable_bytes(std::span(pool_))));
+    left_ = pool_.size();
+  }
+  return pool_[--left_];
+}
+
+Result<RemoteKey> ExposureTable::add(Segments segments, uint64_t cookie, NonceSource& nonces) {
+  const Result<uint64_t> nonce = nonces.next();
+  if (!nonce.ok()) return nonce.status();
+  uint32_t slot = 0;
+  if (!free_.empty()) {
+    slot = free_.back();
+    free_.pop_back();
+  } else {
+    if (slots_.size() == kMaxSlots) return Code::kOutOfResources;
+    slot = static_cast<uint32_t>(slots_.size());
+    slots_.emplace_back();
+  }
+  Exposure& exposure = slots_[slot];
+  exposure.segments.assign(segments.begin(), segments.end());
+  exposure.size_bytes = total_bytes(segments);
+  exposure.cookie = cookie;
+  exposure.nonce = nonce.value();
+  ++exposure.generation;
+  exposure.live = true;
+  exposure.cursor = {};
+  return make_key(slot, exposure.generation, exposure.nonce);
+}
+
+uint32_t ExposureTable::remove(const RemoteKey& key) {
+  const PutTarget token = put_target(key, 0);
+  if (check(token, 0) != Verdict::kLive) return kNone;
+  Exposure& exposure = slots_[token.slot];
+  exposure.live = false;
+  if (exposure.segments.capacity() > kKeptSegments) {
+    std::vector<iovec>().swap(exposure.segments);
+  } else {
+    exposure.segments.clear();
+  }
+  if (exposure.generation != UINT32_MAX) free_.push_back(token.slot);
+  return token.slot;
+}
+
+ExposureTable::Verdict ExposureTable::check(const PutTarget& target, uint32_t length) const {
+  if (target.slot >= slots_.size()) return Verdict::kNeverIssued;
+  const Exposure& exposure = slots_[target.slot];
+  if (target.generation == 0 || target.generation > exposure.generation) {
+    return Verdict::kNeverIssued;
+  }
+  if (target.generation < exposure.generation) return Verdict::kRevoked;
+  if (target.nonce != exposure.nonce) return Verdict::kNeverIssued;
+  if (!exposure.live) return Verdict::kRevoked;
+  if (target.offset > exposure.size_bytes || length > exposure.size_bytes - target.offset) {
+    return Verdict::kOutOfRange;
+  }
+  return Verdict::kLive;
+}
+
+}  // namespace hetcomm::tcp

@@ -1,0 +1,38 @@
+#include "transports/tcp/factory.h"
+
+#include <fmt/format.h>
+
+#include "src/net/address.h"
+#include "transports/tcp/transport.h"
+
+namespace hetcomm {
+namespace {
+
+class TcpFactory final : public TransportFactory {
+ public:
+  std::string_view name() const override { return "tcp"; }
+
+  Status probe(const Config& config) const override {
+    const Result<std::vector<InterfaceAddress>> chosen = choose_interfaces(config);
+    if (!chosen.ok()) return chosen.status();
+    std::string text;
+    for (const InterfaceAddress& entry : chosen.value()) {
+      text += fmt::format("{}{} {}", text.empty() ? "" : ", ", entry.interface,
+                          entry.address.with_port(0).to_string());
+    }
+    return {Code::kOk, std::move(text)};
+  }
+
+  Result<std::unique_ptr<Transport>> create(
+      const TransportEnvironment& environment) const override {
+    Result<std::unique_ptr<tcp::TcpTransport>> transport = tcp::TcpTransport::create(environment);
+    if (!transport.ok()) return transport.status();
+    return std::unique_ptr<Transport>(std::move(transport).value());
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<TransportFactory> make_tcp_factory() { return std::make_unique<TcpFactory>(); }
+
+}  // namespace hetcomm

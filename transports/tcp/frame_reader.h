@@ -1,0 +1,84 @@
+// Turns the bytes of one stream into messages and puts. Knows no socket: the caller asks where the next bytes
+// should go (plan), receives into those places, and says how many came (accept).
+//
+// Bytes of a put go straight into exposed memory, and bytes of a cut message into a borrowed buffer; only what may start a
+// new frame goes through |ahead|, which is shared by all streams of a transport and so is always used up before
+// accept() returns. On a bulk stream no more than one head is read ahead, since what follows it belongs in user memory.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "src/base/span.h"
+#include "transports/tcp/buffer_pool.h"
+#include "transports/tcp/exposure.h"
+#include "transports/tcp/segment_cursor.h"
+#include "transports/tcp/wire.h"
+
+namespace hetcomm::tcp {
+
+// Gets what a stream carries. May call FrameReader::revoke from inside.
+class FrameSink {
+ public:
+  virtual void on_message_frame(const MessageHeader& header, ConstByteSpan payload) = 0;
+  virtual void on_put_frame(uint64_t cookie, uint64_t length) = 0;
+  // Returns nullptr, or why the peer must not say this.
+  virtual const char* on_streams_frame(const StreamsNote& note) = 0;
+
+ protected:
+  ~FrameSink() = default;
+};
+
+class FrameReader {
+ public:
+  FrameReader(FrameSink& sink, ExposureTable& exposures, BufferPool& buffers, bool bulk_stream)
+      : sink_(sink), exposures_(exposures), buffers_(buffers), bulk_stream_(bulk_stream) {}
+  ~FrameReader() { buffers_.give(std::move(message_)); }
+  FrameReader(const FrameReader&) = delete;
+  FrameReader& operator=(const FrameReader&) = delete;
+
+  // Where the next bytes go: at least one piece. |ahead| holds kHeadBytes or more.
+  Pieces plan(ByteSpan ahead, std::span<iovec> out);
+  // |received| bytes (at least 1, at most what the last plan had room for) have arrived. Returns nullptr, or what is wrong with
+  // them; then the reader must not be used again.
+  const char* accept(ConstByteSpan ahead, size_t received);
+  // The slot's memory must not be written any more: the rest of a frame for it is dropped.
+  void revoke(uint32_t slot);
+  // True between frames.
+  bool between_frames() const { return state_ == State::kHead && head_bytes_ == 0; }
+  // True while the rest of a put is on its way.
+  bool in_put() const { return state_ == State::kPut || state_ == State::kDrop; }
+
+ private:
+  enum class State : uint8_t {
+    kHead,     // head_bytes_ of the next head are there
+    kMessage,  // left_ bytes of a message's payload are missing in message_
+    kPut,      // left_ bytes are missing in the exposed memory
+    kDrop,     // left_ bytes of a put for revoked memory are to be ignored
+  };
+
+  void take_direct(size_t bytes);
+  const char* parse(ConstByteSpan bytes);
+  const char* begin(const std::byte* head, ConstByteSpan& bytes);
+  const char* begin_put(const std::byte* head);
+  void begin_message(const std::byte* head, ConstByteSpan& bytes);
+  void finish_message();
+  void finish_put();
+
+  FrameSink& sink_;
+  ExposureTable& exposures_;
+  BufferPool& buffers_;
+  const bool bulk_stream_;
+  State state_ = State::kHead;
+  uint32_t head_bytes_ = 0;
+  uint32_t length_ = 0;  // of the frame under way
+  uint32_t left_ = 0;
+  uint32_t slot_ = 0;    // kPut
+  size_t direct_ = 0;    // bytes of the last plan that go to their place without |ahead|
+  SegmentCursor cursor_;
+  Buffer message_;
+  HeadBytes head_{};
+};
+
+}  // namespace hetcomm::tcp

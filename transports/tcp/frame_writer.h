@@ -1,0 +1,75 @@
+// Turns messages and puts into the bytes of one stream. Knows no socket: the caller asks what comes next (plan), sends
+// it straight from user memory, and says how much was taken (commit).
+//
+// A frame that has begun is always finished. At most one is unfinished, in one of two forms: |rest_|, bytes in a private buffer (the rest of
+// a message, or of a put that was cancelled), or |put_|, the rest of a put that is still read from user memory.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "src/base/span.h"
+#include "transports/tcp/buffer_pool.h"
+#include "transports/tcp/bulk_queue.h"
+#include "transports/tcp/segment_cursor.h"
+#include "transports/tcp/wire.h"
+#include "transports/transport.h"
+
+namespace hetcomm::tcp {
+
+class FrameWriter {
+ public:
+  static constexpr size_t kMaxPieces = 64;
+  static constexpr size_t kMaxFrames = 16;
+
+  // What one sendmsg takes.
+  struct Plan {
+    Pieces pieces;
+    size_t frames = 0;
+    std::array<iovec, kMaxPieces> iov;
+    std::array<PutFrame, kMaxFrames> frame;
+    std::array<HeadBytes, kMaxFrames> head;
+  };
+
+  explicit FrameWriter(BufferPool& buffers) : buffers_(buffers) {}
+  ~FrameWriter() { buffers_.give(std::move(rest_)); }
+  FrameWriter(const FrameWriter&) = delete;
+  FrameWriter& operator=(const FrameWriter&) = delete;
+
+  // Between frames.
+  bool idle() const { return rest_size_ == 0 && put_.bulk == nullptr; }
+
+  // The unfinished frame, then frames of |queue| (null: none) of at most |max_frame| bytes, about |max_bytes| in all.
+  void plan(const BulkQueue* queue, uint32_t max_frame, uint64_t max_bytes, Plan& out) const;
+  // The first |sent| bytes of |plan| are in the kernel. |queue| gets what that completes.
+  void commit(const Plan& plan, size_t sent, BulkQueue& queue);
+
+  // Keeps all but the first |sent| bytes of a message; only between frames.
+  void keep_rest(const HeadBytes& head, const SegmentView& payload, size_t sent);
+  // Memory of |bulk| is not read any more: the rest of a frame of it is copied.
+  void detach(const Bulk& bulk);
+  // Forgets the unfinished frame: the stream has ended.
+  void drop();
+
+ private:
+  struct UnfinishedPut {
+    Bulk* bulk = nullptr;
+    uint32_t head_sent = 0;
+    uint32_t left = 0;  // of the data
+    SegmentCursor cursor;
+    HeadBytes head{};
+  };
+
+  size_t commit_unfinished(size_t sent, BulkQueue& queue);
+  std::byte* start_rest(size_t size);
+  void release_rest();
+
+  BufferPool& buffers_;
+  Buffer rest_;
+  size_t rest_size_ = 0;
+  size_t rest_sent_ = 0;
+  UnfinishedPut put_;
+};
+
+}  // namespace hetcomm::tcp

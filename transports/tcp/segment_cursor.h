@@ -1,0 +1,57 @@
+// A position in a segment list. Kept between calls, so that walking a list in many pieces costs one pass
+// over it, however long it is.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "src/base/span.h"
+
+namespace hetcomm::tcp {
+
+struct SegmentCursor {
+  uint64_t position = 0;  // bytes from the start of the list
+  uint64_t within = 0;    // bytes into segments[index]
+  size_t index = 0;
+
+  void advance(Segments segments, uint64_t bytes) {
+    position += bytes;
+    within += bytes;
+    while (index < segments.size() && within >= segments[index].iov_len) {
+      within -= segments[index].iov_len;
+      ++index;
+    }
+  }
+
+  // Backwards starts again from the front.
+  void seek(Segments segments, uint64_t target) {
+    if (target < position) *this = {};
+    advance(segments, target - position);
+  }
+};
+
+// The pieces of a list from a cursor on, as one system call takes them.
+struct Pieces {
+  size_t count = 0;
+  uint64_t bytes = 0;
+};
+
+// Fills |out| with pieces for at most |length| bytes from |cursor| on.
+inline Pieces collect(Segments segments, const SegmentCursor& cursor, uint64_t length,
+                      std::span<iovec> out) {
+  Pieces pieces;
+  uint64_t within = cursor.within;
+  for (size_t i = cursor.index; i < segments.size() && pieces.bytes < length; ++i) {
+    const uint64_t size = std::min<uint64_t>(segments[i].iov_len - within, length - pieces.bytes);
+    if (size > 0) {
+      if (pieces.count == out.size()) break;
+      out[pieces.count++] = {static_cast<std::byte*>(segments[i].iov_base) + within,
+                             static_cast<size_t>(size)};
+      pieces.bytes += size;
+    }
+    within = 0;
+  }
+  return pieces;
+}
+
+}  // namespace hetcomm::tcp

@@ -1,0 +1,231 @@
+#include "transports/tcp/stream.h"
+
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "transports/tcp/endpoint.h"
+#include "transports/tcp/transport.h"
+
+namespace hetcomm::tcp {
+namespace {
+
+// What one call of progress moves on one stream at most, so that others get their turn.
+constexpr size_t kReadBudget = 2u << 20;
+constexpr uint64_t kWriteBudget = 2u << 20;
+// What one sendmsg is given; more makes the sender's turn longer, not faster.
+constexpr uint64_t kSendBytes = 1u << 20;
+constexpr size_t kReadPieces = 64;
+// A message up to this size is copied beside its head: cheaper than a second piece for the kernel.
+constexpr size_t kSmallBytes = 512;
+// A full socket is asked again this often before the poller is told to watch it.
+constexpr uint8_t kMaxFull = 64;
+
+bool means_full(int error) { return error == EAGAIN || error == ENOBUFS || error == EINTR; }
+
+}  // namespace
+
+Stream::Stream(TcpTransport& transport, TcpEndpoint& endpoint, UniqueFd socket, size_t index)
+    : transport_(transport),
+      endpoint_(endpoint),
+      socket_(std::move(socket)),
+      index_(static_cast<uint8_t>(index)),
+      reader_(endpoint, endpoint.exposures(), transport.buffers(), index > 0),
+      writer_(transport.buffers()) {}
+
+Stream::~Stream() { close(); }
+
+Status Stream::watch() {
+  if (watched_ || !socket_.valid()) return {};
+  HETCOMM_RETURN_IF_ERROR(transport_.poller().add(socket_.get(), EPOLLIN, *this));
+  watched_ = true;
+  return {};
+}
+
+void Stream::unwatch() {
+  transport_.hot().remove(*this);
+  if (!watched_) return;
+  transport_.poller().remove(socket_.get(), *this);
+  watched_ = false;
+  parked_ = false;
+}
+
+void Stream::close() {
+  unwatch();
+  socket_.reset();
+  read_ended_ = true;
+  write_ended_ = true;
+  writer_.drop();
+}
+
+void Stream::on_events(uint32_t events) {
+  if ((events & EPOLLOUT) != 0 && parked_) {
+    unpark();
+    endpoint_.activate();
+  }
+  if ((events & ~static_cast<uint32_t>(EPOLLOUT)) != 0 && receive() > 0 && !read_ended_) {
+    transport_.hot().touch(*this);
+  }
+}
+
+int Stream::receive() {
+  const ByteSpan ahead = transport_.scratch();
+  std::array<iovec, kReadPieces> iov;
+  size_t budget = kReadBudget;
+  int done = 0;
+  while (watched_) {
+    const Pieces pieces = reader_.plan(ahead, iov);
+    const ssize_t received =
+        pieces.count == 1
+            ? ::recv(socket_.get(), iov[0].iov_base, iov[0].iov_len, MSG_DONTWAIT)
+            : ::readv(socket_.get(), iov.data(), static_cast<int>(pieces.count));
+    if (received <= 0) {
+      if (received < 0 && (errno == EAGAIN || errno == EINTR)) return done;
+      end_reading(received < 0 ? errno : 0);
+      return done + 1;
+    }
+    ++done;
+    const size_t size = static_cast<size_t>(received);
+    if (const char* error = reader_.accept(ahead, size); error != nullptr) {
+      endpoint_.fail_protocol(error);
+      return done;
+    }
+    // A short read has emptied the socket; asking again would only tell so.
+    if (size < pieces.bytes || size >= budget) return done;
+    budget -= size;
+  }
+  return done;
+}
+
+Code Stream::send_message(const MessageHeader& header, const SegmentView& payload) {
+  if (!writer_.idle()) return Code::kWouldBlock;
+  if (payload.length <= kSmallBytes) return send_small(header, payload);
+  return send_pieces(header, payload);
+}
+
+Code Stream::send_small(const MessageHeader& header, const SegmentView& payload) {
+  struct {
+    HeadBytes head;
+    std::array<std::byte, kSmallBytes> data;
+  } frame;
+  const size_t length = static_cast<size_t>(payload.length);
+  encode_message_head(frame.head, header, static_cast<uint32_t>(length));
+  gather(payload.segments, payload.offset, std::span(frame.data).first(length));
+  return finish_send(
+      ::send(socket_.get(), &frame, kHeadBytes + length, MSG_DONTWAIT | MSG_NOSIGNAL), frame.head,
+      payload);
+}
+
+Code Stream::send_pieces(const MessageHeader& header, const SegmentView& payload) {
+  HeadBytes head;
+  encode_message_head(head, header, static_cast<uint32_t>(payload.length));
+  std::array<iovec, FrameWriter::kMaxPieces> iov;
+  iov[0] = {head.data(), kHeadBytes};
+  SegmentCursor cursor;
+  cursor.seek(payload.segments, payload.offset);
+  const Pieces data =
+      collect(payload.segments, cursor, payload.length, std::span(iov).subspan(1));
+  msghdr message{};
+  message.msg_iov = iov.data();
+  message.msg_iovlen = 1 + data.count;
+  // Of a message with more pieces than that the rest is kept and follows.
+  return finish_send(::sendmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL), head,
+                     payload);
+}
+
+Code Stream::finish_send(ssize_t sent, const HeadBytes& head, const SegmentView& payload) {
+  if (sent < 0) {
+    if (!means_full(errno)) {
+      end_writing(errno);
+      return Code::kPeerLost;
+    }
+    sent = 0;
+  }
+  const size_t size = static_cast<size_t>(sent);
+  if (size < kHeadBytes + payload.length) {
+    writer_.keep_rest(head, payload, size);
+    endpoint_.activate();
+  }
+  return Code::kOk;
+}
+
+void Stream::send_head(const HeadBytes& head) {
+  const ssize_t sent = ::send(socket_.get(), head.data(), kHeadBytes, MSG_DONTWAIT | MSG_NOSIGNAL);
+  if (finish_send(sent, head, {}) != Code::kOk) return;  // its end is noted
+}
+
+int Stream::write(BulkQueue& queue, bool new_frames, uint32_t max_frame) {
+  if (parked_ || write_ended_) return 0;
+  uint64_t budget = kWriteBudget;
+  int done = 0;
+  FrameWriter::Plan plan;
+  while (!writer_.idle() || (new_frames && !queue.empty())) {
+    writer_.plan(new_frames ? &queue : nullptr, max_frame, kSendBytes, plan);
+    msghdr message{};
+    message.msg_iov = plan.iov.data();
+    message.msg_iovlen = plan.pieces.count;
+    const ssize_t result = ::sendmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (result < 0) {
+      if (means_full(errno)) {
+        note_full();
+        return done;
+      }
+      end_writing(errno);
+      return done + 1;
+    }
+    const size_t sent = static_cast<size_t>(result);
+    writer_.commit(plan, sent, queue);
+    full_count_ = 0;
+    ++done;
+    if (sent < plan.pieces.bytes) {
+      full_ = true;
+      return done;
+    }
+    if (sent >= budget) break;
+    budget -= sent;
+  }
+  full_ = false;
+  return done;
+}
+
+void Stream::note_full() {
+  full_ = true;
+  if (++full_count_ >= kMaxFull) park();
+}
+
+void Stream::park() {
+  if (parked_ || !watched_) return;
+  parked_ = transport_.poller().modify(socket_.get(), EPOLLIN | EPOLLOUT, *this).ok();
+}
+
+void Stream::unpark() {
+  parked_ = false;
+  full_ = false;
+  full_count_ = 0;
+  // Cannot fail: the descriptor is registered. If it did, the poller would only report more often.
+  if (!transport_.poller().modify(socket_.get(), EPOLLIN, *this).ok()) return;
+}
+
+void Stream::drop_output() {
+  writer_.drop();
+  full_ = false;
+  if (parked_) unpark();
+}
+
+void Stream::end_reading(int error) {
+  const bool cut = !reader_.between_frames();
+  read_ended_ = true;
+  unwatch();
+  endpoint_.stream_ended(error, cut);
+}
+
+void Stream::end_writing(int error) {
+  write_ended_ = true;
+  endpoint_.stream_ended(error, false);
+}
+
+}  // namespace hetcomm::tcp

@@ -1,0 +1,87 @@
+// One socket of a connection: reads frames into their places, writes frames from theirs.
+//
+// Always registered for EPOLLIN while it can be read; for EPOLLOUT only while parked, that is, when the socket
+// was full for so long, or the context is about to sleep, that asking it again and again is a waste.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "src/base/status.h"
+#include "src/base/unique_fd.h"
+#include "src/net/poller.h"
+#include "transports/tcp/frame_reader.h"
+#include "transports/tcp/frame_writer.h"
+
+namespace hetcomm::tcp {
+
+class TcpEndpoint;
+class TcpTransport;
+
+class Stream final : public Watcher {
+ public:
+  // |index| 0 carries messages, others puts.
+  Stream(TcpTransport& transport, TcpEndpoint& endpoint, UniqueFd socket, size_t index);
+  ~Stream();
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+
+  Status watch();
+  void unwatch();
+  // Nothing is read or written any more.
+  void close();
+  bool is_bulk() const { return index_ > 0; }
+  void on_events(uint32_t events) override;
+
+  // Takes what has arrived, a bounded amount. Upcalls. Returns the number of things done.
+  int receive();
+  bool read_ended() const { return read_ended_; }
+  // The reader, for revoke.
+  FrameReader& reader() { return reader_; }
+
+  // Sends one message, or keeps it when the socket is full. kWouldBlock between the parts of a frame.
+  Code send_message(const MessageHeader& header, const SegmentView& payload);
+  // A frame without payload; only when output_idle().
+  void send_head(const HeadBytes& head);
+  // Sends the unfinished frame, then frames of |queue| if |new_frames|, as far as the socket takes
+  // them, a bounded amount. Returns the number of things done.
+  int write(BulkQueue& queue, bool new_frames, uint32_t max_frame);
+  bool output_idle() const { return writer_.idle(); }
+  // The socket is full and the poller says when it is not.
+  bool parked() const { return parked_; }
+  // The socket was full when it was asked last.
+  bool full() const { return full_; }
+  // Before sleeping, when the socket is full.
+  void park();
+  void detach(const Bulk& bulk) { writer_.detach(bulk); }
+  void drop_output();
+
+  int fd() const { return socket_.get(); }
+
+  // Consecutive times that a direct receive found nothing; for the hot set.
+  uint32_t misses = 0;
+
+ private:
+  Code send_small(const MessageHeader& header, const SegmentView& payload);
+  Code send_pieces(const MessageHeader& header, const SegmentView& payload);
+  Code finish_send(ssize_t sent, const HeadBytes& head, const SegmentView& payload);
+  void note_full();
+  void unpark();
+  void end_reading(int error);
+  void end_writing(int error);
+
+  TcpTransport& transport_;
+  TcpEndpoint& endpoint_;
+  UniqueFd socket_;
+  const uint8_t index_;
+  bool watched_ = false;
+  bool read_ended_ = false;
+  bool write_ended_ = false;
+  bool full_ = false;
+  bool parked_ = false;
+  uint8_t full_count_ = 0;
+  FrameReader reader_;
+  FrameWriter writer_;
+};
+
+}  // namespace hetcomm::tcp

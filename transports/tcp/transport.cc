@@ -1,0 +1,349 @@
+#include "transports/tcp/transport.h"
+
+#include <fcntl.h>
+#include <sys/socket.h>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <utility>
+
+#include "src/base/clock.h"
+#include "src/base/random.h"
+#include "transports/tcp/attempt.h"
+
+namespace hetcomm::tcp {
+namespace {
+
+constexpr uint32_t kMinChunk = 512;
+constexpr uint64_t kMaxSocketBuffer = 1u << 30;
+// Timers are a matter of seconds; looking at them in every progress() would be a waste.
+constexpr uint64_t kTimerIntervalNs = 10'000'000;
+constexpr uint32_t kLatencyNs = 10'000;
+constexpr uint64_t kBandwidth = 4'000'000'000;
+
+const char* any_address(int family) { return family == AF_INET ? "0.0.0.0" : "::"; }
+
+bool is_link_local(const Address& address) {
+  return address.family() == AF_INET6 && address.to_string().starts_with("[fe80:");
+}
+
+bool is_unknown(const std::array<std::byte, 16>& boot_id) {
+  return boot_id == std::array<std::byte, 16>{};
+}
+
+}  // namespace
+
+Settings read_settings(const Config& config) {
+  Settings settings;
+  const uint64_t streams = config.number(Variable::kTcpStreams);
+  settings.auto_streams = streams == 0;
+  settings.streams = std::clamp<size_t>(streams, 1, kMaxBulkStreams);
+  settings.chunk = static_cast<uint32_t>(
+      std::clamp<uint64_t>(config.number(Variable::kTcpChunk), kMinChunk, kMaxPutBytes));
+  settings.socket_buffer = static_cast<int>(
+      std::min(config.number(Variable::kTcpSocketBuffer), kMaxSocketBuffer));
+  Capabilities& capabilities = settings.capabilities;
+  capabilities.put = true;
+  capabilities.target_sees_put = true;
+  capabilities.max_payload_bytes = kMaxMessageBytes;
+  capabilities.eager_limit_bytes = config.number(Variable::kTcpEager);
+  capabilities.chunk_bytes = settings.chunk;
+  capabilities.latency_ns = kLatencyNs;
+  capabilities.bandwidth_Bps = kBandwidth;
+  return settings;
+}
+
+std::array<std::byte, 16> read_boot_id() {
+  std::array<std::byte, 16> id{};
+  const UniqueFd file(::open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC));
+  std::array<char, 64> text{};
+  const ssize_t size = file.valid() ? ::read(file.get(), text.data(), text.size()) : 0;
+  size_t digits = 0;
+  for (ssize_t i = 0; i < size && digits < 2 * id.size(); ++i) {
+    const char c = text[static_cast<size_t>(i)];
+    if (std::isxdigit(static_cast<unsigned char>(c)) == 0) continue;
+    const int value = c <= '9' ? c - '0' : std::tolower(static_cast<unsigned char>(c)) - 'a' + 10;
+    id[digits / 2] = (id[digits / 2] << 4) | static_cast<std::byte>(value);
+    ++digits;
+  }
+  return id;
+}
+
+// --- set-up ----------------------------------------------------------------------------------
+
+TcpTransport::TcpTransport(const TransportEnvironment& environment)
+    : environment_(environment),
+      settings_(read_settings(environment.config)),
+      scratch_(std::make_unique_for_overwrite<std::byte[]>(kScratchBytes)) {}
+
+TcpTransport::~TcpTransport() = default;
+
+Result<std::unique_ptr<TcpTransport>> TcpTransport::create(
+    const TransportEnvironment& environment) {
+  std::unique_ptr<TcpTransport> transport(new TcpTransport(environment));
+  HETCOMM_RETURN_IF_ERROR(transport->listen());
+  return transport;
+}
+
+// One listener for each family: on the chosen address, or on all of the family when several were chosen.
+Status TcpTransport::listen() {
+  Result<std::vector<InterfaceAddress>> chosen = choose_interfaces(environment_.config);
+  if (!chosen.ok()) return chosen.status();
+  std::erase_if(*chosen, [](const auto& entry) { return is_link_local(entry.address); });
+  descriptor_.boot_id = read_boot_id();
+  Status failure(Code::kUnsupported, "tcp: the chosen interfaces have link-local addresses only");
+  std::array<uint16_t, 2> ports{};
+  for (const int family : {AF_INET, AF_INET6}) {
+    const auto of_family = [&](const auto& entry) { return entry.address.family() == family; };
+    const auto count = std::count_if(chosen->begin(), chosen->end(), of_family);
+    if (count == 0) continue;
+    Address address = std::find_if(chosen->begin(), chosen->end(), of_family)->address;
+    if (count > 1) {
+      Result<Address> any = Address::parse_numeric(any_address(family), 0);
+      if (!any.ok()) return any.status();
+      address = *any;
+    }
+    Result<std::unique_ptr<Acceptor>> acceptor = Acceptor::create(
+        environment_.poller, environment_.log, address,
+        {.credentials = environment_.credentials, .role = Role::kTcp, .rank = environment_.rank},
+        *this);
+    if (!acceptor.ok()) {
+      failure = acceptor.status().annotate("tcp");
+      environment_.log.info("{}", failure.text());
+      continue;
+    }
+    ports[family == AF_INET ? 0 : 1] = (*acceptor)->address().port();
+    acceptors_.push_back(std::move(acceptor).value());
+  }
+  for (const InterfaceAddress& entry : *chosen) {
+    const uint16_t port = ports[entry.address.family() == AF_INET ? 0 : 1];
+    if (port == 0 || descriptor_.addresses.size() == kMaxAddresses) continue;
+    descriptor_.addresses.push_back(entry.address.with_port(port));
+    environment_.log.info("tcp: listening on {} ({})", descriptor_.addresses.back().to_string(),
+                          entry.interface);
+  }
+  return descriptor_.addresses.empty() ? failure : Status();
+}
+
+void TcpTransport::set_socket_buffers(int fd) const {
+  const int size = settings_.socket_buffer;
+  if (size == 0) return;
+  // Best effort: the kernel may cap them.
+  setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
+  setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &size, sizeof(size));
+}
+
+// --- making connections ----------------------------------------------------------------------
+
+std::vector<std::byte> TcpTransport::descriptor() const { return encode_descriptor(descriptor_); }
+
+// |descriptor| with the addresses that make sense from here.
+Result<Descriptor> TcpTransport::reachable(ConstByteSpan bytes) const {
+  Result<Descriptor> decoded = decode_descriptor(bytes);
+  if (!decoded.ok()) return decoded;
+  const bool other_host = decoded->boot_id != descriptor_.boot_id &&
+                          !is_unknown(decoded->boot_id) && !is_unknown(descriptor_.boot_id);
+  std::string refused;
+  std::erase_if(decoded->addresses, [&](const Address& address) {
+    const bool common = std::any_of(
+        descriptor_.addresses.begin(), descriptor_.addresses.end(),
+        [&](const Address& mine) { return mine.family() == address.family(); });
+    const bool foreign = other_host && address.is_loopback();
+    if (common && !foreign) return false;
+    refused += fmt::format("{}{}: {}", refused.empty() ? "" : "; ", address.to_string(),
+                           foreign ? "loopback of another host" : "family not in use here");
+    return true;
+  });
+  if (decoded->addresses.empty()) {
+    return Status(Code::kUnsupported, "tcp: no usable address: " + refused);
+  }
+  return decoded;
+}
+
+Status TcpTransport::reach(ConstByteSpan descriptor) const {
+  return reachable(descriptor).status();
+}
+
+void TcpTransport::connect(int peer, ConstByteSpan descriptor) {
+  StreamName name;
+  Result<Descriptor> target = reachable(descriptor);
+  Status status = target.status();
+  if (status.ok()) status = fill_random(name.connection);
+  std::vector<Address> addresses;
+  if (status.ok()) addresses = std::move(target->addresses);
+  start(std::make_unique<Attempt>(*this, peer, name, std::move(addresses), status));
+}
+
+void TcpTransport::open_stream(TcpEndpoint& endpoint, size_t index) {
+  for (const auto& attempt : attempts_) {
+    if (attempt->endpoint() == &endpoint && attempt->name().index == index) return;
+  }
+  const StreamName name{.connection = endpoint.name().id, .index = static_cast<uint8_t>(index)};
+  auto attempt = std::make_unique<Attempt>(*this, endpoint.name().peer, name,
+                                           std::vector{endpoint.peer_address()}, Status());
+  attempt->set_endpoint(endpoint);
+  start(std::move(attempt));
+}
+
+void TcpTransport::start(std::unique_ptr<Attempt> attempt) {
+  Attempt& started = *attempt;
+  attempts_.push_back(std::move(attempt));
+  started.start(environment_);
+  timers_checked_ns_ = 0;
+}
+
+void TcpTransport::cancel_connect(int peer) {
+  std::erase_if(attempts_, [&](const auto& attempt) {
+    return attempt->endpoint() == nullptr && attempt->peer() == peer;
+  });
+}
+
+void TcpTransport::cancel_streams(const TcpEndpoint& endpoint) {
+  std::erase_if(attempts_,
+                [&](const auto& attempt) { return attempt->endpoint() == &endpoint; });
+}
+
+bool TcpTransport::is_opening_stream(const TcpEndpoint& endpoint) const {
+  return std::any_of(attempts_.begin(), attempts_.end(),
+                     [&](const auto& attempt) { return attempt->endpoint() == &endpoint; });
+}
+
+void TcpTransport::finish(Attempt& attempt, Result<UniqueFd> socket) {
+  const auto position = std::find_if(attempts_.begin(), attempts_.end(),
+                                     [&](const auto& entry) { return entry.get() == &attempt; });
+  const std::unique_ptr<Attempt> owned = std::move(*position);
+  attempts_.erase(position);
+  if (TcpEndpoint* endpoint = owned->endpoint(); endpoint != nullptr) {
+    if (socket.ok()) {
+      endpoint->attach(owned->name().index, std::move(socket).value());
+    } else {
+      endpoint->stream_unavailable(socket.status());
+    }
+    return;
+  }
+  if (!socket.ok()) {
+    environment_.handler.on_connected(owned->peer(), socket.status().annotate("tcp"));
+    return;
+  }
+  const ConnectionName name{
+      .peer = owned->peer(), .id = owned->name().connection, .initiator = true};
+  environment_.handler.on_connected(name.peer, make_endpoint(name, std::move(socket).value()));
+}
+
+std::unique_ptr<Endpoint> TcpTransport::make_endpoint(const ConnectionName& name,
+                                                      UniqueFd socket) {
+  return std::make_unique<TcpEndpoint>(*this, name, std::move(socket));
+}
+
+void TcpTransport::on_accept(UniqueFd socket, const Hello& hello) {
+  const std::optional<StreamName> name = decode_stream_name(hello.extra);
+  const char* refusal = nullptr;
+  if (hello.source < 0 || hello.source >= environment_.rank) {
+    refusal = "only lower ranks connect";
+  } else if (!name) {
+    refusal = "malformed stream name";
+  }
+  TcpEndpoint* endpoint = refusal == nullptr ? find(name->connection, hello.source) : nullptr;
+  if (refusal == nullptr && name->index == 0 && endpoint == nullptr) {
+    const ConnectionName connection{.peer = hello.source, .id = name->connection};
+    environment_.handler.on_accepted(hello.source, make_endpoint(connection, std::move(socket)));
+    return;
+  }
+  if (endpoint != nullptr && !endpoint->name().initiator && !endpoint->has_stream(name->index)) {
+    endpoint->attach(name->index, std::move(socket));
+    return;
+  }
+  if (refusal == nullptr) refusal = "no connection that lacks this stream";
+  environment_.log.debug("tcp: refused a stream of rank {}: {}", hello.source, refusal);
+}
+
+TcpEndpoint* TcpTransport::find(const ConnectionId& id, int peer) {
+  const auto at = std::find_if(endpoints_.begin(), endpoints_.end(), [&](const TcpEndpoint* entry) {
+    return entry->name().peer == peer && entry->name().id == id;
+  });
+  return at == endpoints_.end() ? nullptr : *at;
+}
+
+void TcpTransport::add_endpoint(TcpEndpoint& endpoint) { endpoints_.push_back(&endpoint); }
+
+void TcpTransport::remove_endpoint(TcpEndpoint& endpoint) {
+  cancel_streams(endpoint);
+  std::erase(endpoints_, &endpoint);
+  if (endpoint.active_index != TcpEndpoint::kInactive) active_[endpoint.active_index] = nullptr;
+}
+
+// --- progress --------------------------------------------------------------------------------
+
+void TcpTransport::activate(TcpEndpoint& endpoint) {
+  if (endpoint.active_index != TcpEndpoint::kInactive) return;
+  endpoint.active_index = active_.size();
+  active_.push_back(&endpoint);
+}
+
+int TcpTransport::progress() {
+  int done = hot_.poll();
+  if (!active_.empty()) done += run_active();
+  if (environment_.now_ns >= timers_checked_ns_) done += run_timers();
+  return done;
+}
+
+int TcpTransport::run_active() {
+  int done = 0;
+  const size_t count = active_.size();  // what becomes active meanwhile has its turn next time
+  for (size_t i = 0; i < count; ++i) {
+    TcpEndpoint* endpoint = active_[i];
+    if (endpoint == nullptr) continue;
+    done += endpoint->progress();
+    if (endpoint->has_work()) continue;
+    endpoint->active_index = TcpEndpoint::kInactive;
+    active_[i] = nullptr;
+  }
+  size_t kept = 0;
+  for (TcpEndpoint* endpoint : active_) {
+    if (endpoint == nullptr) continue;
+    endpoint->active_index = kept;
+    active_[kept++] = endpoint;
+  }
+  active_.resize(kept);
+  return done;
+}
+
+int TcpTransport::run_timers() {
+  const uint64_t now = environment_.now_ns;
+  timers_checked_ns_ = now + kTimerIntervalNs;
+  for (const auto& acceptor : acceptors_) acceptor->expire(now);
+  // An upcall may start and cancel attempts: ask for the next due one until there is none.
+  int done = 0;
+  for (size_t left = attempts_.size(); left > 0; --left) {
+    const auto due = std::find_if(attempts_.begin(), attempts_.end(), [&](const auto& attempt) {
+      return attempt->next_timer_ns() <= now;
+    });
+    if (due == attempts_.end()) break;
+    (*due)->expire(environment_);
+    ++done;
+  }
+  return done;
+}
+
+bool TcpTransport::prepare_sleep() {
+  timers_checked_ns_ = 0;
+  bool may_sleep = true;
+  for (TcpEndpoint* endpoint : active_) {
+    if (endpoint != nullptr && !endpoint->prepare_sleep()) may_sleep = false;
+  }
+  return may_sleep;
+}
+
+uint64_t TcpTransport::next_timer_ns() const {
+  uint64_t next = kForever;
+  for (const auto& acceptor : acceptors_) next = std::min(next, acceptor->next_timer_ns());
+  for (const auto& attempt : attempts_) next = std::min(next, attempt->next_timer_ns());
+  for (const TcpEndpoint* endpoint : active_) {
+    if (endpoint != nullptr) next = std::min(next, endpoint->deadline_ns());
+  }
+  return next;
+}
+
+}  // namespace hetcomm::tcp

@@ -1,0 +1,101 @@
+// The tcp transport: listeners, connections being made, and the parts that all connections share.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "src/net/address.h"
+#include "src/net/socket.h"
+#include "transports/tcp/buffer_pool.h"
+#include "transports/tcp/endpoint.h"
+#include "transports/tcp/exposure.h"
+#include "transports/tcp/hot_set.h"
+#include "transports/tcp/wire.h"
+#include "transports/transport.h"
+
+namespace hetcomm::tcp {
+
+// Configuration as this transport uses it: checked and clamped.
+struct Settings {
+  size_t streams = 1;         // bulk streams opened at first
+  bool auto_streams = false;  // and more by measurement
+  uint32_t chunk = 0;
+  int socket_buffer = 0;      // 0: the kernel's choice
+  Capabilities capabilities;
+};
+Settings read_settings(const Config& config);
+
+// All-zero when the kernel does not tell.
+std::array<std::byte, 16> read_boot_id();
+
+class TcpTransport final : public Transport, public AcceptHandler {
+ public:
+  static Result<std::unique_ptr<TcpTransport>> create(const TransportEnvironment& environment);
+  ~TcpTransport() override;
+
+  const Capabilities& capabilities() const override { return settings_.capabilities; }
+  std::vector<std::byte> descriptor() const override;
+  Status reach(ConstByteSpan descriptor) const override;
+  void connect(int peer, ConstByteSpan descriptor) override;
+  void cancel_connect(int peer) override;
+  int progress() override;
+  bool prepare_sleep() override;
+  void finish_sleep() override {}
+  uint64_t next_timer_ns() const override;
+
+  void on_accept(UniqueFd socket, const Hello& hello) override;
+
+  // Shared by the endpoints and streams of this transport.
+  Poller& poller() { return environment_.poller; }
+  Log& log() { return environment_.log; }
+  uint64_t now() const { return environment_.now_ns; }
+  const Settings& settings() const { return settings_; }
+  BufferPool& buffers() { return buffers_; }
+  NonceSource& nonces() { return nonces_; }
+  HotSet& hot() { return hot_; }
+  // Where received bytes go that have no place of their own; used up before a receive returns.
+  ByteSpan scratch() { return {scratch_.get(), kScratchBytes}; }
+  void set_socket_buffers(int fd) const;
+
+  void add_endpoint(TcpEndpoint& endpoint);
+  void remove_endpoint(TcpEndpoint& endpoint);
+  // Its progress() is called until it has no work.
+  void activate(TcpEndpoint& endpoint);
+  // Connects a further stream; attach() or stream_unavailable() follows, never from inside.
+  void open_stream(TcpEndpoint& endpoint, size_t index);
+  bool is_opening_stream(const TcpEndpoint& endpoint) const;
+  void cancel_streams(const TcpEndpoint& endpoint);
+
+ private:
+  class Attempt;
+  static constexpr size_t kScratchBytes = 128u << 10;
+
+  explicit TcpTransport(const TransportEnvironment& environment);
+  Status listen();
+  Result<Descriptor> reachable(ConstByteSpan descriptor) const;
+  void start(std::unique_ptr<Attempt> attempt);
+  std::unique_ptr<Attempt> take(const Attempt& attempt);
+  void finish(Attempt& attempt, Result<UniqueFd> socket);
+  std::unique_ptr<Endpoint> make_endpoint(const ConnectionName& name, UniqueFd socket);
+  TcpEndpoint* find(const ConnectionId& id, int peer);
+  int run_active();
+  int run_timers();
+
+  const TransportEnvironment environment_;
+  const Settings settings_;
+  Descriptor descriptor_;
+  BufferPool buffers_;
+  NonceSource nonces_;
+  HotSet hot_;
+  std::unique_ptr<std::byte[]> scratch_;
+  std::vector<std::unique_ptr<Acceptor>> acceptors_;
+  std::vector<std::unique_ptr<Attempt>> attempts_;
+  std::vector<TcpEndpoint*> endpoints_;
+  std::vector<TcpEndpoint*> active_;  // nullptr: has left; closed up by run_active
+  uint64_t timers_checked_ns_ = 0;
+};
+
+}  // namespace hetcomm::tcp

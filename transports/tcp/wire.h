@@ -1,0 +1,90 @@
+// What tcp puts on the wire: frames on a stream, the descriptor, and the hello's extra bytes.
+//
+// Every frame starts with a head of kHeadBytes. All numbers are little endian; bytes without a meaning are zero and
+// are checked to be. Decoding treats its input as hostile; failures are static texts, as nothing is formatted
+// before a connection is known to be broken.
+//
+//   byte 0      type            4-7   length of what follows the head
+//   bytes 8-39  kMessage: core's header; payload follows
+//               kPut:     slot, generation (u32), nonce, offset (u64), zero (u64); data follows
+//               kStreams: want or unavailable (u8), number of bulk streams (u8), zero; nothing follows
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "src/base/span.h"
+#include "src/base/status.h"
+#include "src/net/address.h"
+#include "transports/transport.h"
+
+namespace hetcomm::tcp {
+
+enum class FrameType : uint8_t { kMessage = 1, kPut = 2, kStreams = 3 };
+
+inline constexpr size_t kHeadPrefix = 8;
+inline constexpr size_t kHeadBytes = kHeadPrefix + kHeaderBytes;
+inline constexpr uint32_t kMaxMessageBytes = 64u << 10;
+// Largest put frame on a bulk stream, and on stream 0, where it would keep messages waiting.
+inline constexpr uint32_t kMaxPutBytes = 64u << 20;
+inline constexpr uint32_t kMaxSliceBytes = 64u << 10;
+// Stream 0 carries messages; 1 to kMaxBulkStreams carry puts.
+inline constexpr size_t kMaxBulkStreams = 8;
+
+using HeadBytes = std::array<std::byte, kHeadBytes>;
+
+// Where a put goes: an exposure's token and the place in it.
+struct PutTarget {
+  uint32_t slot = 0;
+  uint32_t generation = 0;
+  uint64_t nonce = 0;
+  uint64_t offset = 0;
+};
+
+// About the bulk streams of a connection; only the lower rank can open them.
+struct StreamsNote {
+  enum class Kind : uint8_t { kWanted = 1, kUnavailable = 2 };
+  Kind kind = Kind::kWanted;
+  uint8_t count = 0;
+};
+
+RemoteKey make_key(uint32_t slot, uint32_t generation, uint64_t nonce);
+PutTarget put_target(const RemoteKey& key, uint64_t offset);
+
+void encode_message_head(HeadBytes& out, const MessageHeader& header, uint32_t length);
+void encode_put_head(HeadBytes& out, const PutTarget& target, uint32_t length);
+void encode_streams_head(HeadBytes& out, const StreamsNote& note);
+
+// Type and length of a head that may stand on this kind of stream; |error| says what is wrong otherwise.
+struct FrameHead {
+  FrameType type = FrameType::kMessage;
+  uint32_t length = 0;
+  const char* error = nullptr;
+};
+FrameHead decode_head(const std::byte* head, bool bulk_stream);
+// The body of a head of that type; nullopt when it is malformed.
+std::optional<PutTarget> decode_put(const std::byte* head);
+std::optional<StreamsNote> decode_streams(const std::byte* head);
+
+// Where a process listens.
+struct Descriptor {
+  std::array<std::byte, 16> boot_id{};  // all zero: unknown
+  std::vector<Address> addresses;       // best first, 1 to kMaxAddresses
+};
+inline constexpr size_t kMaxAddresses = 8;
+std::vector<std::byte> encode_descriptor(const Descriptor& descriptor);
+Result<Descriptor> decode_descriptor(ConstByteSpan bytes);
+
+// Binds the streams of a connection to each other.
+using ConnectionId = std::array<std::byte, 16>;
+struct StreamName {
+  ConnectionId connection{};
+  uint8_t index = 0;
+};
+std::vector<std::byte> encode_stream_name(const StreamName& name);
+std::optional<StreamName> decode_stream_name(ConstByteSpan extra);
+
+}  // namespace hetcomm::tcp
