@@ -1,0 +1,348 @@
+#include "src/core/communicator.h"
+
+#include <algorithm>
+
+#include "src/core/context.h"
+
+namespace hetcomm {
+
+Communicator::Communicator(Context& context, std::shared_ptr<Mesh> mesh, uint16_t id,
+                           std::vector<int> ranks, Communicator* parent, MeshOptions options)
+    : context_(context),
+      mesh_(std::move(mesh)),
+      engine_(mesh_->engine()),
+      id_(id),
+      parent_(parent),
+      options_(std::move(options)),
+      ranks_(std::move(ranks)),
+      inverse_(static_cast<size_t>(mesh_->size()), -1),
+      default_timeout_ns_(context.config().number(Variable::kTimeout)) {
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    inverse_[static_cast<size_t>(ranks_[i])] = static_cast<int32_t>(i);
+  }
+  rank_ = inverse_[static_cast<size_t>(mesh_->rank())];
+  if (parent_ != nullptr) parent_->children_.fetch_add(1, std::memory_order_relaxed);
+  const Engine::Baton baton(engine_);
+  mesh_->channel(id_);
+  mesh_->add(this);
+}
+
+Communicator::~Communicator() {
+  const Engine::Baton baton(engine_);
+  mesh_->close_channel(id_);
+  mesh_->remove(this);
+  if (parent_ != nullptr) parent_->children_.fetch_sub(1, std::memory_order_release);
+}
+
+Result<std::unique_ptr<Communicator>> Communicator::create(Context& context, Bootstrap& bootstrap,
+                                                           const MeshOptions& options) {
+  context.log().set_rank(bootstrap.rank());
+  const MeshEnvironment environment{context.engine(), context.devices(), context.config(),
+                                    context.log(), context.factories()};
+  Result<std::unique_ptr<Mesh>> mesh = Mesh::create(environment, bootstrap, options);
+  if (!mesh.ok()) return mesh.status();
+  std::vector<int> ranks(static_cast<size_t>(bootstrap.size()));
+  for (size_t i = 0; i < ranks.size(); ++i) ranks[i] = static_cast<int>(i);
+  return std::unique_ptr<Communicator>(new Communicator(
+      context, std::move(mesh.value()), 0, std::move(ranks), nullptr, options));
+}
+
+// --- posting ----------------------------------------------------------------
+
+Code Communicator::fill(const PostArguments& arguments, Operation& operation, std::string* text) {
+  operation.kind = arguments.kind;
+  operation.stage = OperationStage::kSubmitted;
+  operation.communicator = this;
+  operation.channel = id_;
+  operation.collective = arguments.collective;
+  operation.peer = arguments.peer < 0 ? -1 : ranks_[static_cast<size_t>(arguments.peer)];
+  operation.tag = arguments.tag;
+  operation.ignore = arguments.ignore;
+  operation.prepared = false;
+  operation.detached = false;
+  operation.stall_reported = false;
+  operation.submitted_ns = 0;
+  operation.deadline_ns = 0;
+  operation.timeout_ns = default_timeout_ns_;
+  operation.high_priority = false;
+  operation.fail_on_any_loss = false;
+  operation.source = arguments.kind == OperationKind::kSend ? mesh_->rank() : -1;
+  operation.matched_tag = arguments.tag;
+  operation.bytes_sent = 0;
+  operation.bytes_received = 0;
+  operation.pair = nullptr;
+  if (const hetcomm_operation_options_t* options = arguments.options; options != nullptr) {
+    operation.high_priority = options->priority == HETCOMM_PRIORITY_HIGH;
+    operation.fail_on_any_loss = (options->flags & HETCOMM_OPERATION_FAIL_ON_ANY_LOSS) != 0;
+    if (options->timeout_ns != 0) operation.timeout_ns = options->timeout_ns;
+  }
+  if (arguments.count == 1 && arguments.buffers->memory == nullptr) [[likely]] {
+    operation.inline_segment = {reinterpret_cast<void*>(arguments.buffers->offset),
+                                arguments.buffers->length};
+    operation.segments = Segments(&operation.inline_segment, 1);
+    operation.length = arguments.buffers->length;
+    operation.on_host = true;
+    if (!operation.pieces.empty()) operation.pieces.clear();
+    return Code::kOk;
+  }
+  return fill_buffers(arguments, operation, text);
+}
+
+// The general case: several buffers, or memory objects.
+Code Communicator::fill_buffers(const PostArguments& arguments, Operation& operation,
+                                std::string* text) {
+  operation.pieces.clear();
+  operation.segment_list.clear();
+  operation.length = 0;
+  operation.on_host = true;
+  for (size_t i = 0; i < arguments.count; ++i) {
+    const hetcomm_buffer_t& buffer = arguments.buffers[i];
+    auto* memory = reinterpret_cast<Memory*>(buffer.memory);
+    if (memory != nullptr && !memory->contains(buffer.offset, buffer.length)) {
+      *text = fmt::format("buffer {}: offset {} and length {} end past the memory's {} bytes", i,
+                          buffer.offset, buffer.length, memory->size());
+      return Code::kOutOfRange;
+    }
+    if (buffer.length > UINT64_MAX - operation.length) {
+      *text = "the buffers together are longer than 2^64 bytes";
+      return Code::kOutOfRange;
+    }
+    operation.pieces.push_back({memory, buffer.offset, buffer.length});
+    operation.length += buffer.length;
+    const bool on_host = memory == nullptr || memory->host_accessible();
+    operation.on_host = operation.on_host && (on_host || buffer.length == 0);
+    if (on_host) {
+      std::byte* base = memory != nullptr ? static_cast<std::byte*>(memory->address()) : nullptr;
+      operation.segment_list.push_back({base + buffer.offset, buffer.length});
+    }
+  }
+  operation.segments = operation.segment_list;
+  for (const BufferPiece& piece : operation.pieces) {
+    if (piece.memory != nullptr) piece.memory->add_use();
+  }
+  return Code::kOk;
+}
+
+void Communicator::drop_uses(Operation& operation) {
+  for (const BufferPiece& piece : operation.pieces) {
+    if (piece.memory != nullptr) piece.memory->drop_use();
+  }
+  if (!operation.prepared) operation.pieces.clear();
+}
+
+Operation* Communicator::allocate() {
+  Operation* operation = engine_.pool().allocate_shared();
+  if (operation != nullptr) return operation;
+  const Engine::Baton baton(engine_);
+  engine_.pool().add_shared();
+  return engine_.pool().allocate();
+}
+
+Code Communicator::post(const PostArguments& arguments, Operation** out, std::string* text) {
+  const bool locked = engine_.try_lock();
+  Operation* operation = locked ? engine_.pool().allocate() : allocate();
+  Code code = operation != nullptr ? fill(arguments, *operation, text) : Code::kOutOfMemory;
+  if (code != Code::kOk) [[unlikely]] {
+    if (operation != nullptr) engine_.pool().recycle(operation);
+    if (locked) engine_.unlock();
+    return code;
+  }
+  operation->code = Code::kOk;
+  operation->state.store(OperationState::kPending, std::memory_order_relaxed);
+  if (arguments.options != nullptr && arguments.options->timeout_ns != 0) {
+    operation->deadline_ns = deadline_after(now_ns(), operation->timeout_ns);
+  }
+  *out = operation;
+  if (arguments.options != nullptr && arguments.options->group != nullptr) {
+    if (locked) engine_.unlock();
+    return Code::kOk;  // the group starts it
+  }
+  if (locked) {
+    engine_.operation_started();
+    start(*operation);
+    engine_.unlock();
+  } else {
+    engine_.submit_queued(operation);
+  }
+  if (engine_.threaded()) engine_.note_pending();
+  return Code::kOk;
+}
+
+Code Communicator::prepare(const PostArguments& arguments, Operation** out, std::string* text) {
+  Operation* operation = nullptr;
+  {
+    const Engine::Baton baton(engine_);
+    operation = engine_.pool().allocate();
+  }
+  if (operation == nullptr) return Code::kOutOfMemory;
+  const Code code = fill(arguments, *operation, text);
+  if (code != Code::kOk) {
+    engine_.pool().recycle(operation);
+    return code;
+  }
+  operation->prepared = true;
+  // An idle request holds nothing.
+  drop_uses(*operation);
+  *out = operation;
+  return Code::kOk;
+}
+
+// One thread at a time per request: the state is the caller's until it is pending.
+Code Communicator::restart(Operation& operation) {
+  if (operation.state.load(std::memory_order_acquire) == OperationState::kPending) return Code::kBusy;
+  for (const BufferPiece& piece : operation.pieces) {
+    if (piece.memory != nullptr) piece.memory->add_use();
+  }
+  operation.stage = OperationStage::kSubmitted;
+  operation.submitted_ns = 0;
+  operation.stall_reported = false;
+  operation.deadline_ns = operation.timeout_ns == default_timeout_ns_
+                              ? 0
+                              : deadline_after(now_ns(), operation.timeout_ns);
+  operation.source = operation.kind == OperationKind::kSend ? mesh_->rank() : -1;
+  operation.matched_tag = operation.tag;
+  operation.bytes_sent = 0;
+  operation.bytes_received = 0;
+  operation.code = Code::kOk;
+  operation.text.reset();
+  operation.state.store(OperationState::kPending, std::memory_order_relaxed);
+  begin(operation);
+  return Code::kOk;
+}
+
+// Starts a pending operation now, or leaves it to the holder of the baton.
+void Communicator::begin(Operation& operation) {
+  if (engine_.try_lock()) {
+    engine_.operation_started();
+    start(operation);
+    engine_.unlock();
+  } else {
+    engine_.submit_queued(&operation);
+  }
+  if (engine_.threaded()) engine_.note_pending();
+}
+
+void Communicator::start(Operation& operation) {
+  ++pending_;
+  if (operation.kind == OperationKind::kSend) {
+    if (const Channel& own = *mesh_->channel(id_); own.closed) [[unlikely]] {
+      mesh_->complete(operation, Code::kAborted, std::string(own.aborted.text()));
+      return;
+    }
+    mesh_->pair(operation.peer).submit_send(operation);
+  } else {
+    mesh_->start_receive(operation);
+  }
+  if (operation.state.load(std::memory_order_relaxed) != OperationState::kPending) return;
+  if (operation.deadline_ns != 0) {
+    engine_.timer_changed(operation.deadline_ns);
+  } else {
+    engine_.sweep_soon();
+  }
+}
+
+void Communicator::cancel(Operation& operation) {
+  if (operation.stage == OperationStage::kSubmitted) {
+    drop(operation);
+  } else {
+    mesh_->end_operation(operation, Code::kCancelled, "cancelled by the caller");
+  }
+}
+
+void Communicator::drop(Operation& operation) {
+  ++pending_;
+  engine_.operation_started();
+  mesh_->complete(operation, Code::kCancelled, "cancelled before it was started");
+}
+
+void Communicator::release(Operation& operation) {
+  if (operation.state.load(std::memory_order_relaxed) != OperationState::kPending) {
+    engine_.pool().recycle_locked(&operation);
+    return;
+  }
+  operation.detached = true;
+  engine_.pool().expire_handles(operation);
+  if (operation.stage == OperationStage::kSubmitted) drop(operation);
+}
+
+void Communicator::fill_completion(const Operation& operation, hetcomm_completion_t* out) const {
+  out->status = static_cast<hetcomm_status_t>(operation.code);
+  out->source = rank_of(operation.source);
+  out->tag = operation.matched_tag;
+  out->bytes_sent = operation.bytes_sent;
+  out->bytes_received = operation.bytes_received;
+  out->text = "";
+}
+
+bool Communicator::probe(int32_t source, uint64_t tag, uint64_t ignore, hetcomm_completion_t* out) {
+  const Engine::Baton baton(engine_);
+  const int32_t peer = source < 0 ? -1 : ranks_[static_cast<size_t>(source)];
+  if (peer >= 0 && peer_status_locked(peer).ok()) mesh_->pair(peer).ensure_connected();
+  const MatchTable& table = mesh_->channel(id_)->point_to_point;
+  const Incoming* message = table.find_unexpected(peer, tag, ignore);
+  if (message == nullptr) return false;
+  *out = hetcomm_completion_t{HETCOMM_OK,      rank_of(message->source), message->tag,
+                              message->length, 0,                        ""};
+  return true;
+}
+
+// --- queries ----------------------------------------------------------------
+
+Status Communicator::peer_status(int32_t rank) {
+  const Engine::Baton baton(engine_);
+  return peer_status_locked(ranks_[static_cast<size_t>(rank)]);
+}
+
+size_t Communicator::counters(int32_t rank, size_t capacity, hetcomm_counters_t* out) {
+  const Engine::Baton baton(engine_);
+  const Pair* pair = mesh_->find_pair(ranks_[static_cast<size_t>(rank)]);
+  if (pair == nullptr) return 0;
+  size_t index = 0;
+  for (const hetcomm_counters_t& counters : pair->counters()) {
+    if (index < capacity) out[index] = counters;
+    ++index;
+  }
+  return index;
+}
+
+std::string Communicator::explain(int32_t rank) {
+  const Engine::Baton baton(engine_);
+  return mesh_->explain(ranks_[static_cast<size_t>(rank)]);
+}
+
+void Communicator::abort(const std::string& reason) {
+  const Engine::Baton baton(engine_);
+  mesh_->abort_channel(
+      id_, Status(Code::kAborted, fmt::format("rank {} aborted: {}", mesh_->rank(), reason)), true);
+}
+
+Status Communicator::check_idle() {
+  const Engine::Baton baton(engine_);
+  engine_.drain();
+  if (children_.load(std::memory_order_acquire) != 0) {
+    return Status(Code::kBusy, "communicators that were split from it still exist");
+  }
+  if (pending_ != 0) {
+    return Status(Code::kBusy, fmt::format("{} operations are pending on it", pending_));
+  }
+  return {};
+}
+
+void Communicator::flush(uint64_t timeout_ns) {
+  const uint64_t end = deadline_after(now_ns(), timeout_ns);
+  bool asked = false;
+  for (uint32_t round = 0; now_ns() < end; ++round) {
+    {
+      const Engine::Baton baton(engine_);
+      engine_.progress();
+      if (mesh_->flushed()) return;
+      if (!asked || round % 1024 == 0) mesh_->ask_for_acknowledgements();
+      asked = true;
+    }
+    engine_.poke();
+    if (round > 64) engine_.nap(round > 1024 ? 200'000 : 20'000);
+  }
+  context_.log().info("some messages had not left after {:.1f} s", static_cast<double>(timeout_ns) / 1e9);
+}
+
+}  // namespace hetcomm

@@ -1,0 +1,116 @@
+// Communicator: a numbered set of ranks of a mesh, with match tables of its own.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "src/core/engine.h"
+#include "src/core/mesh.h"
+#include "src/core/operation.h"
+
+#include <hetcomm/p2p.h>
+
+namespace hetcomm {
+
+class Context;
+
+// The arguments of a data call, checked for nothing yet.
+struct PostArguments {
+  OperationKind kind;
+  int32_t peer;              // in the communicator; -1: any source
+  uint64_t tag;
+  uint64_t ignore;
+  const hetcomm_buffer_t* buffers;
+  size_t count;
+  const hetcomm_operation_options_t* options;  // null: defaults
+  bool collective = false;
+};
+
+class Communicator {
+ public:
+  static Result<std::unique_ptr<Communicator>> create(Context& context, Bootstrap& bootstrap,
+                                                      const MeshOptions& options);
+  ~Communicator();
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
+  // Any thread.
+  // Starts an operation; |*text| says why it was rejected.
+  Code post(const PostArguments& arguments, Operation** out, std::string* text);
+  // Makes a prepared operation.
+  Code prepare(const PostArguments& arguments, Operation** out, std::string* text);
+  Code restart(Operation& prepared);
+  // Looks for an unexpected message; false when there is none.
+  bool probe(int32_t source, uint64_t tag, uint64_t ignore, hetcomm_completion_t* out);
+  Status barrier(uint64_t timeout_ns);
+  // Null for a rank without a color.
+  Result<std::unique_ptr<Communicator>> split(int32_t color, int32_t key);
+  void abort(const std::string& reason);
+  Status peer_status(int32_t rank);
+  size_t counters(int32_t rank, size_t capacity, hetcomm_counters_t* out);
+  std::string explain(int32_t rank);
+  // kBusy text while it cannot be destroyed.
+  Status check_idle();
+  // Waits until accepted messages have left, at most |timeout_ns|.
+  void flush(uint64_t timeout_ns);
+
+  int32_t rank() const { return rank_; }
+  int32_t size() const { return static_cast<int32_t>(ranks_.size()); }
+  uint16_t id() const { return id_; }
+  uint16_t parent_id() const { return parent_ != nullptr ? parent_->id_ : id_; }
+  Mesh& mesh() { return *mesh_; }
+  Context& context() { return context_; }
+  const MeshOptions& options() const { return options_; }
+  // Rank in this communicator of a rank of the mesh; -1 stays.
+  int32_t rank_of(int32_t mesh_rank) const {
+    return mesh_rank < 0 ? -1 : inverse_[static_cast<size_t>(mesh_rank)];
+  }
+
+  // Under the baton.
+  const std::vector<int>& ranks() const { return ranks_; }
+  bool contains(int mesh_rank) const { return inverse_[static_cast<size_t>(mesh_rank)] >= 0; }
+  void start(Operation& operation);
+  // Ends a pending operation with kCancelled; one that waits for its group is dropped from it.
+  void cancel(Operation& operation);
+  void drop(Operation& operation);
+  // The caller gives the handle back: recycles the operation, or lets it end unseen.
+  void release(Operation& operation);
+  void operation_ended() { --pending_; }
+  static void drop_uses(Operation& operation);
+  void fill_completion(const Operation& operation, hetcomm_completion_t* out) const;
+
+ private:
+  Communicator(Context& context, std::shared_ptr<Mesh> mesh, uint16_t id, std::vector<int> ranks,
+               Communicator* parent, MeshOptions options);
+  Code fill(const PostArguments& arguments, Operation& operation, std::string* text);
+  Code fill_buffers(const PostArguments& arguments, Operation& operation, std::string* text);
+  const Status& peer_status_locked(int mesh_rank) const { return mesh_->peer_status(mesh_rank); }
+  Operation* allocate();
+  void begin(Operation& operation);
+  Status collective_send(int32_t rank, uint64_t tag, ConstByteSpan bytes, uint64_t deadline_ns);
+  Status collective_receive(int32_t rank, uint64_t tag, ByteSpan bytes, uint64_t deadline_ns);
+  Status collective_post(OperationKind kind, int32_t rank, uint64_t tag, ByteSpan bytes,
+                         uint64_t deadline_ns, Operation** out);
+  Status collective_wait(Operation* operation, uint64_t deadline_ns);
+  struct SplitEntry;
+  Status exchange_split(const SplitEntry& mine, std::vector<SplitEntry>* all, uint64_t deadline_ns);
+
+  Context& context_;
+  std::shared_ptr<Mesh> mesh_;
+  Engine& engine_;
+  uint16_t id_;
+  Communicator* parent_;
+  MeshOptions options_;
+  std::vector<int> ranks_;          // to mesh ranks
+  std::vector<int32_t> inverse_;    // from mesh ranks, -1: not in here
+  int32_t rank_ = 0;
+  uint64_t default_timeout_ns_;
+  uint64_t collectives_ = 0;        // begun on the collective channel, the same on all ranks
+  int64_t pending_ = 0;             // under the baton
+  std::atomic<int32_t> children_{0};
+};
+
+}  // namespace hetcomm

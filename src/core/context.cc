@@ -1,0 +1,104 @@
+#include "src/core/context.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "src/core/communicator.h"
+
+namespace hetcomm {
+namespace {
+
+constexpr size_t kMostListed = 32;
+
+}  // namespace
+
+Context::Context(ContextParts parts)
+    : config_(std::move(parts.config)),
+      log_(std::move(parts.log)),
+      factories_(std::move(parts.factories)),
+      stall_ns_(config_.number(Variable::kStallTime)),
+      timeout_ns_(config_.number(Variable::kTimeout)),
+      engine_(*this) {}
+
+Result<std::unique_ptr<Context>> Context::create(ContextParts parts) {
+  const std::vector<Device> devices = std::move(parts.devices);
+  const bool thread = parts.thread;
+  std::unique_ptr<Context> context(new Context(std::move(parts)));
+  HETCOMM_RETURN_IF_ERROR(context->start(devices, thread));
+  return context;
+}
+
+Status Context::start(const std::vector<Device>& devices, bool thread) {
+  for (const Device& device : devices) HETCOMM_RETURN_IF_ERROR(devices_.add(device));
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  void* memory = mmap(nullptr, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) return status_from_errno(errno, "mmap");
+  alive_ = static_cast<uint32_t*>(memory);
+  *alive_ = 1;
+  if (madvise(memory, page, MADV_WIPEONFORK) != 0) {
+    log_->debug("forked children cannot be told from their parent: the kernel lacks MADV_WIPEONFORK");
+  }
+  EngineOptions options;
+  options.thread = thread;
+  options.spin_ns = config_.number(Variable::kSpinTime);
+  options.yield = config_.text(Variable::kYield) == "yes";
+  return engine_.start(options);
+}
+
+Context::~Context() {
+  engine_.stop();
+  if (alive_ != nullptr) munmap(alive_, static_cast<size_t>(sysconf(_SC_PAGESIZE)));
+}
+
+void Context::start(Operation& operation) { operation.communicator->start(operation); }
+
+uint64_t Context::sweep(uint64_t now_ns) {
+  uint64_t next = kForever;
+  bool stalled = false;
+  engine_.pool().for_each([&](Operation& operation) {
+    if (operation.state.load(std::memory_order_relaxed) != OperationState::kPending ||
+        operation.stage == OperationStage::kSubmitted) {
+      return;
+    }
+    if (operation.submitted_ns == 0) operation.submitted_ns = now_ns;
+    if (operation.deadline_ns == 0) {
+      operation.deadline_ns = deadline_after(now_ns, operation.timeout_ns);
+    }
+    if (now_ns >= operation.deadline_ns) {
+      operation.deadline_ns = kForever;  // once: it may have to wait for device copies
+      operation.communicator->mesh().end_operation(operation, Code::kTimedOut, "the deadline passed");
+      return;
+    }
+    next = std::min(next, operation.deadline_ns);
+    if (operation.stall_reported) return;
+    const uint64_t stall_at = deadline_after(operation.submitted_ns, stall_ns_);
+    stalled = stalled || now_ns >= stall_at;
+    if (now_ns < stall_at) next = std::min(next, stall_at);
+  });
+  if (stalled) report_stall(now_ns);
+  return next;
+}
+
+void Context::report_stall(uint64_t now_ns) {
+  std::string text;
+  size_t count = 0;
+  engine_.pool().for_each([&](Operation& operation) {
+    if (operation.state.load(std::memory_order_relaxed) != OperationState::kPending ||
+        operation.stage == OperationStage::kSubmitted) {
+      return;
+    }
+    operation.stall_reported = true;
+    if (++count > kMostListed) return;
+    text += fmt::format("\n  {} {}, tag {:#x}, {} bytes, for {:.1f} s",
+                        operation.kind == OperationKind::kSend ? "send to rank" : "receive from rank",
+                        operation.peer < 0 ? std::string("any") : std::to_string(operation.peer),
+                        operation.tag, operation.length,
+                        static_cast<double>(now_ns - operation.submitted_ns) / 1e9);
+  });
+  if (count > kMostListed) text += fmt::format("\n  and {} more", count - kMostListed);
+  log_->warn("no progress for {:.1f} s; pending:{}", static_cast<double>(stall_ns_) / 1e9, text);
+}
+
+}  // namespace hetcomm

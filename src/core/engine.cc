@@ -1,0 +1,277 @@
+#include "src/core/engine.h"
+
+#include <sched.h>
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+namespace hetcomm {
+namespace {
+
+// How often a polling thread looks at descriptors that are not polled directly, and at timers.
+constexpr uint64_t kSlowIntervalUs = 10;
+// A parked background thread takes over when nobody has waited for this long, while operations are pending or not.
+constexpr uint64_t kParkBusyNs = 40'000;
+constexpr uint64_t kParkIdleNs = 1'000'000;
+constexpr uint64_t kParkBesideSleeperNs = 100'000'000;
+// How long the background thread goes on polling after it has found something.
+constexpr uint64_t kBackgroundSpinUs = 5;
+constexpr uint64_t kLongestSleepNs = 60'000'000'000;
+
+// Asks the scheduler for short time slices, so that a wake-up beside computing threads runs soon. Best effort:
+// older kernels ignore the slice of ordinary threads.
+void ask_for_short_slices() {
+  struct Attributes {
+    uint32_t size = sizeof(Attributes);
+    uint32_t policy = 0;
+    uint64_t flags = 0;
+    int32_t nice = 0;
+    uint32_t priority = 0;
+    uint64_t runtime = 100'000;
+    uint64_t deadline = 0;
+    uint64_t period = 0;
+  } attributes;
+  syscall(SYS_sched_setattr, 0, &attributes, 0);
+  prctl(PR_SET_TIMERSLACK, 1000);
+  prctl(PR_SET_NAME, "hetcomm");
+}
+
+}  // namespace
+
+void Engine::Doorbell::on_events(uint32_t /*events*/) {
+  uint64_t count = 0;
+  const ssize_t got = ::read(fd_, &count, sizeof(count));
+  static_cast<void>(got);  // level-triggered: nothing to read means that somebody else did
+}
+
+Status Engine::start(const EngineOptions& options) {
+  Result<Poller> poller = Poller::create();
+  if (!poller.ok()) return poller.status();
+  poller_ = std::make_unique<Poller>(std::move(poller.value()));
+  doorbell_ = UniqueFd(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  if (!doorbell_.valid()) return status_from_errno(errno, "eventfd");
+  doorbell_number_ = doorbell_.get();
+  HETCOMM_RETURN_IF_ERROR(poller_->add(doorbell_.get(), EPOLLIN, doorbell_watcher_));
+  spin_ns_ = options.spin_ns;
+  yield_ = options.yield;
+  ticks_per_us_ = measure_ticks_per_us();
+  refresh_now();
+  threaded_ = options.thread;
+  if (threaded_) {
+    try {
+      thread_ = std::thread([this] { run_background(); });
+    } catch (const std::system_error& error) {
+      return Status(Code::kOutOfResources, std::string("progress thread: ") + error.what());
+    }
+  }
+  return {};
+}
+
+void Engine::stop() {
+  if (!thread_.joinable()) return;
+  stopping_.store(true, std::memory_order_seq_cst);
+  park_word_.fetch_add(1, std::memory_order_seq_cst);
+  futex_wake_all(park_word_);
+  ring();
+  thread_.join();
+}
+
+void Engine::remove(Driven* driven) { std::erase(driven_, driven); }
+
+void Engine::lock_contended() {
+  contenders_.fetch_add(1, std::memory_order_relaxed);
+  for (uint32_t round = 1; !try_lock(); ++round) {
+    if ((round & 63) == 0) {
+      sched_yield();
+    } else {
+      cpu_relax();
+    }
+  }
+  contenders_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+void Engine::submit_queued(Operation* operation) {
+  Operation* head = submitted_.load(std::memory_order_relaxed);
+  do {
+    operation->next = head;
+  } while (!submitted_.compare_exchange_weak(head, operation, std::memory_order_seq_cst,
+                                             std::memory_order_relaxed));
+  if (try_lock()) unlock();
+}
+
+// The queue is a stack; it is turned round so that operations start in the order in which they came.
+void Engine::drain() {
+  Operation* stack = submitted_.exchange(nullptr, std::memory_order_acquire);
+  Operation* ordered = nullptr;
+  while (stack != nullptr) {
+    Operation* next = stack->next;
+    stack->next = ordered;
+    ordered = stack;
+    stack = next;
+  }
+  while (ordered != nullptr) {
+    Operation* operation = ordered;
+    ordered = ordered->next;
+    operation->next = nullptr;
+    add_pending(1);
+    submitter_.start(*operation);
+  }
+}
+
+void Engine::drain_after_unlock() {
+  // Whoever holds the baton now will find the queue in its unlock.
+  while (submitted_.load(std::memory_order_relaxed) != nullptr && try_lock()) {
+    drain();
+    const bool wake = completed_;
+    completed_ = false;
+    baton_.exchange(0, std::memory_order_seq_cst);
+    if (wake && asleep_.load(std::memory_order_relaxed) != 0) wake_waiters();
+  }
+}
+
+void Engine::poke() {
+  if (!try_lock()) return;
+  for (Driven* driven : driven_) driven->progress();
+  slow_progress(false);
+  unlock();
+}
+
+int Engine::slow_progress(bool now) {
+  const uint64_t at = ticks();
+  if (!now && at < next_slow_ticks_) return 0;
+  next_slow_ticks_ = at + kSlowIntervalUs * ticks_per_us_;
+  refresh_now();
+  const int moved = poller_->poll();
+  for (size_t i = 0; i < driven_.size(); ++i) driven_[i]->tick(now_ns_);
+  if (now_ns_ >= next_sweep_ns_) sweep();
+  return moved;
+}
+
+void Engine::sweep() {
+  last_sweep_ns_ = now_ns_;
+  next_sweep_ns_ = kForever;  // operations that the sweep itself starts may lower it
+  next_sweep_ns_ = std::min(next_sweep_ns_, submitter_.sweep(now_ns_));
+}
+
+void Engine::timer_changed(uint64_t at_ns) {
+  if (at_ns < next_sweep_ns_) next_sweep_ns_ = at_ns;
+  if (armed_ && at_ns < wake_at_ns_) ring();
+}
+
+void Engine::begin_polling() {
+  finish_sleep();
+  const uint32_t sleeper = sleeper_.load(std::memory_order_relaxed);
+  if (sleeper == kBackground) evicted_.store(1, std::memory_order_release);
+  if (sleeper != kNobody) ring();
+}
+
+void Engine::pause_once() const {
+  if (yield_.load(std::memory_order_relaxed)) {
+    sched_yield();
+  } else {
+    cpu_relax();
+  }
+}
+
+uint64_t Engine::prepare_sleep() {
+  slow_progress(true);
+  bool quiet = true;
+  for (Driven* driven : driven_) quiet = driven->prepare_sleep() && quiet;
+  armed_ = true;
+  uint64_t until = next_sweep_ns_;
+  for (const Driven* driven : driven_) until = std::min(until, driven->next_timer_ns());
+  wake_at_ns_ = until;
+  if (quiet && until > now_ns_) return std::min(until, now_ns_ + kLongestSleepNs);
+  finish_sleep();
+  return 0;
+}
+
+void Engine::finish_sleep() {
+  if (!armed_) return;
+  armed_ = false;
+  for (Driven* driven : driven_) driven->finish_sleep();
+}
+
+void Engine::wake_waiters() {
+  wake_word_.fetch_add(1, std::memory_order_seq_cst);
+  futex_wake_all(wake_word_);
+  if (sleeper_.load(std::memory_order_seq_cst) == kWaiter) ring();
+}
+
+void Engine::ring() const {
+  const uint64_t one = 1;
+  const ssize_t put = ::write(doorbell_.get(), &one, sizeof(one));
+  static_cast<void>(put);  // full means that it rings already
+}
+
+void Engine::run_background() {
+  ask_for_short_slices();
+  while (!stopping_.load(std::memory_order_relaxed)) {
+    uint32_t nobody = kNobody;
+    if (sleeper_.compare_exchange_strong(nobody, kBackground, std::memory_order_acq_rel)) {
+      drive_background();
+    } else {
+      park_background();
+    }
+  }
+}
+
+// Holds the sleeper's role until evicted or stopped.
+void Engine::drive_background() {
+  while (!stopping_.load(std::memory_order_relaxed) &&
+         evicted_.load(std::memory_order_acquire) == 0) {
+    lock();
+    uint64_t end = ticks() + kBackgroundSpinUs * ticks_per_us_;
+    while (ticks() < end && contenders_.load(std::memory_order_relaxed) == 0) {
+      if (progress() > 0) end = ticks() + kBackgroundSpinUs * ticks_per_us_;
+      if (submitted_.load(std::memory_order_relaxed) != nullptr) drain();
+      if (completed_) break;
+      pause_once();
+    }
+    const uint64_t until = completed_ ? 0 : prepare_sleep();
+    unlock();
+    if (until == 0) continue;
+    const uint64_t at = hetcomm::now_ns();
+    if (at < until && !stopping_.load(std::memory_order_relaxed)) poller_->wait(until - at);
+    lock();
+    if (evicted_.load(std::memory_order_relaxed) == 0) finish_sleep();
+    slow_progress(true);
+    unlock();
+  }
+  evicted_.store(0, std::memory_order_relaxed);
+  sleeper_.store(kNobody, std::memory_order_seq_cst);
+  // Waiters that rely on a sleeper have to look for another.
+  if (asleep_.load(std::memory_order_seq_cst) != 0) wake_waiters();
+  park_background();
+}
+
+// Until nobody has waited for a moment.
+void Engine::park_background() {
+  parked_.store(1, std::memory_order_seq_cst);
+  while (!stopping_.load(std::memory_order_relaxed)) {
+    const uint64_t uses = uses_.load(std::memory_order_relaxed);
+    const uint32_t word = park_word_.load(std::memory_order_acquire);
+    const bool beside_sleeper = sleeper_.load(std::memory_order_seq_cst) != kNobody;
+    const bool long_nap = pending_.load(std::memory_order_relaxed) == 0;
+    long_nap_.store(long_nap ? 1 : 0, std::memory_order_seq_cst);
+    futex_wait(park_word_, word,
+               beside_sleeper ? kParkBesideSleeperNs : (long_nap ? kParkIdleNs : kParkBusyNs));
+    long_nap_.store(0, std::memory_order_relaxed);
+    if (sleeper_.load(std::memory_order_relaxed) != kNobody) continue;
+    if (uses == uses_.load(std::memory_order_relaxed) &&
+        baton_.load(std::memory_order_relaxed) == 0) {
+      break;
+    }
+  }
+  parked_.store(0, std::memory_order_relaxed);
+}
+
+void Engine::wake_background() {
+  park_word_.fetch_add(1, std::memory_order_release);
+  futex_wake_all(park_word_);
+}
+
+}  // namespace hetcomm

@@ -1,0 +1,333 @@
+// Progress: who may touch the state of a context, and how threads wait.
+//
+// Baton: held by the thread that touches core or transport state. A call that finds it free works in place; a submission that
+// finds it taken goes to a lock-free queue, which the holder drains before it is done. A waiter keeps the baton while it polls
+// and gives it up when another thread asks for it.
+//
+// Sleeper: the one thread that sleeps in the poller, so that arrivals wake it; a waiter, or the background thread of thread mode.
+// Other waiters sleep on a futex word and are woken when an operation completes or when the sleeper (or the polling waiter) leaves. A
+// waiter that begins to poll takes the wake-ups from the sleeper: another waiter moves to the futex word, a background thread
+// parks (so that a blocking wait costs no switch) and comes back when nobody has waited for a moment.
+//
+//   background:  drive + sleep in poller  --evicted-->  parked  --unused for a moment-->  drive ...
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "src/base/clock.h"
+#include "src/base/futex.h"
+#include "src/base/status.h"
+#include "src/base/unique_fd.h"
+#include "src/core/operation.h"
+#include "src/net/poller.h"
+
+namespace hetcomm {
+
+// Something that the engine drives. All calls under the baton.
+class Driven {
+ public:
+  // Moves things; returns how much was done.
+  virtual int progress() = 0;
+  // Timers; called when next_timer_ns() has passed, and now and then.
+  virtual void tick(uint64_t now_ns) = 0;
+  virtual uint64_t next_timer_ns() const = 0;
+  // As Transport's.
+  virtual bool prepare_sleep() = 0;
+  virtual void finish_sleep() = 0;
+
+ protected:
+  ~Driven() = default;
+};
+
+// What the engine asks of core. Under the baton.
+class Submitter {
+ public:
+  // Starts |operation|, which is pending; it may complete at once.
+  virtual void start(Operation& operation) = 0;
+  // Ends what is overdue or cancelled and reports stalls; returns when this is needed again.
+  virtual uint64_t sweep(uint64_t now_ns) = 0;
+
+ protected:
+  ~Submitter() = default;
+};
+
+struct EngineOptions {
+  bool thread = false;
+  uint64_t spin_ns = 0;
+  bool yield = false;
+};
+
+class Engine {
+ public:
+  explicit Engine(Submitter& submitter) : submitter_(submitter), pool_(this) {}
+  ~Engine() { stop(); }
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  Status start(const EngineOptions& options);
+  // Joins the background thread. Nothing is pending any more.
+  void stop();
+
+  // The baton for set-up calls and queries.
+  class Baton {
+   public:
+    explicit Baton(Engine& engine) : engine_(engine) { engine_.lock(); }
+    ~Baton() { engine_.unlock(); }
+    Baton(const Baton&) = delete;
+    Baton& operator=(const Baton&) = delete;
+
+   private:
+    Engine& engine_;
+  };
+
+  bool try_lock() {
+    return baton_.load(std::memory_order_relaxed) == 0 &&
+           baton_.exchange(1, std::memory_order_acquire) == 0;
+  }
+  void lock() {
+    if (!try_lock()) lock_contended();
+  }
+  void unlock() {
+    if (submitted_.load(std::memory_order_relaxed) != nullptr) drain();
+    const bool wake = completed_;
+    completed_ = false;
+    // A full fence: what was completed is visible before the sleepers are counted, and the baton before the queue is
+    // looked at again.
+    baton_.exchange(0, std::memory_order_seq_cst);
+    if (submitted_.load(std::memory_order_relaxed) != nullptr) drain_after_unlock();
+    if (wake && asleep_.load(std::memory_order_relaxed) != 0) wake_waiters();
+  }
+
+  // Leaves |operation| (pending) to the holder of the baton, or starts it if that has gone meanwhile. [any-thread]
+  void submit_queued(Operation* operation);
+  // Sleeps for |timeout_ns|, or less when something arrives. [any-thread]
+  void nap(uint64_t timeout_ns) const { poller_->wait(timeout_ns); }
+  // One pass over everything, unless somebody else is at it. [any-thread]
+  void poke();
+  // Waits until |done()| or |deadline_ns|; returns done(), which this thread alone calls, at any time.
+  template <typename Done>
+  bool wait(uint64_t deadline_ns, Done&& done);
+
+  // Under the baton:
+  void add(Driven* driven) { driven_.push_back(driven); }
+  void remove(Driven* driven);
+  int progress() {
+    int moved = 0;
+    for (size_t i = 0; i < driven_.size(); ++i) moved += driven_[i]->progress();
+    if ((++passes_ & 15) == 0) moved += slow_progress(false);
+    return moved;
+  }
+  void operation_started() { add_pending(1); }
+  // After a submission that left something pending, without the baton: a background thread that naps long looks sooner.
+  void note_pending() {
+    if (long_nap_.load(std::memory_order_relaxed) != 0) wake_background();
+  }
+  void operation_completed(Operation* operation) {
+    operation->state.store(OperationState::kComplete, std::memory_order_release);
+    add_pending(-1);
+    completed_ = true;
+  }
+  // The same for an operation that nobody waits for.
+  void operation_dropped(Operation* operation) {
+    add_pending(-1);
+    pool_.recycle_locked(operation);
+  }
+  // There is something to do at |at_ns|, perhaps earlier than known.
+  void timer_changed(uint64_t at_ns);
+  // An operation with the default deadline became pending: the next sweep notes it. Wakes nobody.
+  void sweep_soon() {
+    const uint64_t at = last_sweep_ns_ + kSweepIntervalNs;
+    if (at < next_sweep_ns_) next_sweep_ns_ = at;
+  }
+  // Starts what is in the submission queue.
+  void drain();
+  uint64_t refresh_now() { return now_ns_ = hetcomm::now_ns(); }
+  const uint64_t& coarse_now() const { return now_ns_; }
+
+  void set_yield(bool yield) { yield_.store(yield, std::memory_order_relaxed); }
+  OperationPool& pool() { return pool_; }
+  Poller& poller() { return *poller_; }
+  int doorbell_fd() const { return doorbell_.get(); }
+  bool threaded() const { return threaded_; }
+
+ private:
+  static constexpr uint64_t kSweepIntervalNs = 20'000'000;
+  enum Sleeper : uint32_t { kNobody, kWaiter, kBackground };
+  class Doorbell final : public Watcher {
+   public:
+    explicit Doorbell(int& fd) : fd_(fd) {}
+    void on_events(uint32_t events) override;
+
+   private:
+    int& fd_;
+  };
+
+  bool somebody_watches() const {
+    return sleeper_.load(std::memory_order_seq_cst) != kNobody ||
+           polling_.load(std::memory_order_seq_cst) != 0;
+  }
+  // After polling: if others sleep and nobody watches for them, wakes them to find a new sleeper.
+  void hand_over() {
+    if (asleep_.load(std::memory_order_relaxed) != 0 && !somebody_watches()) wake_waiters();
+  }
+  void add_pending(int64_t change) {
+    pending_.store(pending_.load(std::memory_order_relaxed) + change, std::memory_order_relaxed);
+  }
+  void lock_contended();
+  void sweep();
+  void drain_after_unlock();
+  int slow_progress(bool now);
+  void begin_polling();
+  template <typename Done>
+  bool poll_locked(uint64_t deadline_ns, uint64_t* spin_end, Done&& done);
+  template <typename Done>
+  void sleep(uint64_t deadline_ns, Done&& done);
+  template <typename Done>
+  void sleep_in_poller(uint64_t deadline_ns, Done&& done);
+  void pause_once() const;
+  // Arms the wake-ups; returns when to wake up at the latest, 0 when there is work already.
+  uint64_t prepare_sleep();
+  void finish_sleep();
+  void wake_waiters();
+  void ring() const;
+  void run_background();
+  void drive_background();
+  void park_background();
+  void wake_background();
+  uint64_t spin_end_ticks() const { return ticks() + spin_ns_ * ticks_per_us_ / 1000; }
+
+  Submitter& submitter_;
+  OperationPool pool_;
+  std::unique_ptr<Poller> poller_;
+  UniqueFd doorbell_;
+  int doorbell_number_ = -1;
+  Doorbell doorbell_watcher_{doorbell_number_};
+  std::vector<Driven*> driven_;
+  uint64_t spin_ns_ = 0;
+  uint64_t ticks_per_us_ = 1;
+  bool threaded_ = false;
+  std::thread thread_;
+
+  // Under the baton.
+  uint64_t now_ns_ = 0;
+  uint64_t next_sweep_ns_ = 0;
+  uint64_t last_sweep_ns_ = 0;
+  uint64_t next_slow_ticks_ = 0;
+  uint64_t passes_ = 0;
+  std::atomic<int64_t> pending_{0};  // written under the baton only
+  bool completed_ = false;       // something completed since wake-ups were last considered
+  bool armed_ = false;           // transports ring the doorbell
+  uint64_t wake_at_ns_ = 0;      // when the sleeper looks again, while armed
+
+  alignas(64) std::atomic<uint32_t> baton_{0};
+  std::atomic<Operation*> submitted_{nullptr};
+  std::atomic<uint32_t> contenders_{0};
+  std::atomic<uint32_t> asleep_{0};      // waiters asleep, in the poller or on wake_word_
+  std::atomic<uint32_t> sleeper_{kNobody};
+  std::atomic<uint32_t> polling_{0};     // a waiter polls
+  std::atomic<uint32_t> wake_word_{0};
+  std::atomic<uint32_t> evicted_{0};     // the background thread shall leave the poller
+  std::atomic<uint32_t> parked_{0};      // the background thread is parked
+  std::atomic<uint32_t> long_nap_{0};    // and thinks that nothing is pending
+  std::atomic<uint32_t> park_word_{0};
+  std::atomic<uint64_t> uses_{0};        // waits begun
+  std::atomic<bool> yield_{false};
+  std::atomic<bool> stopping_{false};
+};
+
+template <typename Done>
+bool Engine::wait(uint64_t deadline_ns, Done&& done) {
+  if (done()) return true;
+  uses_.store(uses_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  uint64_t spin_end = 0;
+  for (uint32_t round = 1;; ++round) {
+    if (try_lock()) {
+      polling_.store(1, std::memory_order_relaxed);
+      const bool stay = poll_locked(deadline_ns, &spin_end, done);
+      polling_.store(0, std::memory_order_relaxed);
+      unlock();
+      const bool is_done = done();
+      if (is_done || !stay) hand_over();
+      if (is_done) return true;
+      if (stay) continue;
+    } else {
+      if (spin_end == 0) spin_end = spin_end_ticks();
+      pause_once();
+      if (done()) return true;
+      if (ticks() < spin_end && ((round & 255) != 0 || hetcomm::now_ns() < deadline_ns)) continue;
+    }
+    if (hetcomm::now_ns() >= deadline_ns) return false;
+    sleep(deadline_ns, done);
+    if (done()) return true;
+    spin_end = 0;
+  }
+}
+
+// Polls with the baton until done, out of time, or asked to give the baton up. True in the last case.
+template <typename Done>
+bool Engine::poll_locked(uint64_t deadline_ns, uint64_t* spin_end, Done&& done) {
+  if (armed_) begin_polling();
+  for (uint32_t round = 1;; ++round) {
+    const int moved = progress();
+    if (submitted_.load(std::memory_order_relaxed) != nullptr) drain();
+    if (done()) return false;
+    if (moved > 0) {
+      *spin_end = 0;
+      if (completed_ && asleep_.load(std::memory_order_relaxed) != 0) return true;
+    }
+    if (contenders_.load(std::memory_order_relaxed) != 0) return true;
+    if ((round & 31) == 0 || yield_.load(std::memory_order_relaxed)) {
+      const uint64_t at = ticks();
+      if (*spin_end == 0) *spin_end = spin_end_ticks();
+      if (at >= *spin_end) return false;
+      if (deadline_ns != kForever && hetcomm::now_ns() >= deadline_ns) return false;
+    }
+    pause_once();
+  }
+}
+
+template <typename Done>
+void Engine::sleep(uint64_t deadline_ns, Done&& done) {
+  uint32_t nobody = kNobody;
+  if (polling_.load(std::memory_order_relaxed) == 0 &&
+      sleeper_.compare_exchange_strong(nobody, kWaiter, std::memory_order_acq_rel)) {
+    sleep_in_poller(deadline_ns, done);
+    return;
+  }
+  const uint32_t word = wake_word_.load(std::memory_order_acquire);
+  asleep_.fetch_add(1, std::memory_order_seq_cst);
+  const uint64_t at = hetcomm::now_ns();
+  // Whoever watches may have left between the two looks; then this thread has to take the place.
+  if (!done() && at < deadline_ns && somebody_watches()) {
+    futex_wait(wake_word_, word, deadline_ns == kForever ? kForever : deadline_ns - at);
+  }
+  asleep_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+template <typename Done>
+void Engine::sleep_in_poller(uint64_t deadline_ns, Done&& done) {
+  lock();
+  const uint64_t timer_ns = done() ? 0 : prepare_sleep();
+  unlock();
+  if (timer_ns != 0) {
+    asleep_.fetch_add(1, std::memory_order_seq_cst);
+    const uint64_t until = timer_ns < deadline_ns ? timer_ns : deadline_ns;
+    const uint64_t at = hetcomm::now_ns();
+    if (!done() && at < until) poller_->wait(until == kForever ? kForever : until - at);
+    asleep_.fetch_sub(1, std::memory_order_relaxed);
+  }
+  lock();
+  finish_sleep();
+  // The events that woke us are still in the poller.
+  slow_progress(true);
+  completed_ = true;  // others may have to take the sleeper's place
+  sleeper_.store(kNobody, std::memory_order_seq_cst);
+  unlock();
+  if (parked_.load(std::memory_order_relaxed) != 0) wake_background();
+}
+
+}  // namespace hetcomm

@@ -1,0 +1,92 @@
+// Matching of receives with messages on one channel of one communicator.
+//
+// Guarantees: messages of one source are matched in the order in which they arrived here (the pair keeps it equal to
+// the order in which they were sent); receives are tried in the order in which they were posted. Exact receives cost O(1)
+// whatever is outstanding; receives with wildcards, and messages while such receives are posted, walk a list.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "src/core/operation.h"
+#include "transports/transport.h"
+
+namespace hetcomm {
+
+// A message that has begun to arrive and is not yet in its receiver's buffer.
+struct Incoming {
+  Incoming* next_in_bucket = nullptr;
+  Incoming* previous_in_bucket = nullptr;
+  Incoming* next_arrived = nullptr;
+  Incoming* previous_arrived = nullptr;
+  bool queued = false;             // in the unexpected queue of a match table
+  class MatchTable* table = nullptr;
+  Pair* pair = nullptr;
+  Operation* operation = nullptr;  // matched
+  bool rendezvous = false;
+  int32_t source = -1;
+  uint64_t tag = 0;
+  uint64_t length = 0;
+  uint64_t received = 0;           // eager bytes that are here
+  uint64_t credit = 0;             // to be given back when the message leaves the queue
+  std::unique_ptr<std::byte[]> bytes;  // eager bytes while unmatched
+  uint64_t sender_id = 0;          // rendezvous
+  uint64_t rail = 0;
+  RemoteKey source_key;
+};
+
+class MatchTable {
+ public:
+  MatchTable();
+
+  // Puts a receive at the end of the queue.
+  void post(Operation* receive);
+  // Takes a posted receive out again.
+  void remove(Operation* receive);
+  // Takes out and returns the first posted receive that matches, null if none does.
+  Operation* match_message(int32_t source, uint64_t tag);
+
+  // Queues a message that found no receive.
+  void add_unexpected(Incoming* message);
+  void remove_unexpected(Incoming* message);
+  // The first queued message that the arguments match (source -1: any), null if none; it stays queued.
+  Incoming* find_unexpected(int32_t source, uint64_t tag, uint64_t ignore) const;
+
+  size_t posted_count() const { return posted_count_; }
+  Incoming* first_unexpected() const { return arrived_.next_arrived; }
+
+ private:
+  struct PostedList {
+    Operation* first = nullptr;
+    Operation* last = nullptr;
+  };
+  struct UnexpectedList {
+    Incoming* first = nullptr;
+    Incoming* last = nullptr;
+  };
+  static bool is_exact(const Operation& receive) {
+    return receive.peer >= 0 && receive.ignore == 0;
+  }
+  size_t bucket(int32_t source, uint64_t tag) const {
+    const uint64_t mixed = (tag ^ static_cast<uint64_t>(source) << 40) * 0x9e3779b97f4a7c15u;
+    return static_cast<size_t>(mixed >> shift_);
+  }
+  PostedList& list_of(const Operation& receive) {
+    return is_exact(receive) ? posted_[bucket(receive.peer, receive.tag)] : wildcards_;
+  }
+  static void append(PostedList& list, Operation* receive);
+  static void unlink(PostedList& list, Operation* receive);
+  void grow_posted();
+  void grow_unexpected();
+
+  unsigned shift_;
+  std::vector<PostedList> posted_;
+  std::vector<UnexpectedList> unexpected_;
+  PostedList wildcards_;
+  Incoming arrived_;               // sentinel of the arrival list: next = oldest, previous = newest
+  uint64_t next_stamp_ = 0;
+  size_t posted_count_ = 0;
+};
+
+}  // namespace hetcomm

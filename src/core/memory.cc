@@ -1,0 +1,93 @@
+#include "src/core/memory.h"
+
+#include <cstring>
+
+namespace hetcomm {
+namespace {
+
+Status device_status(const Device& device, hetcomm_status_t status, std::string_view what) {
+  if (status == HETCOMM_OK) return {};
+  std::string text(device.table->kind);
+  text += ": ";
+  text += what;
+  text += ": ";
+  text += code_text(static_cast<Code>(status));
+  return Status(static_cast<Code>(status), std::move(text));
+}
+
+}  // namespace
+
+DeviceSet::~DeviceSet() {
+  for (Entry& entry : entries_) {
+    for (void* stream : entry.streams) {
+      if (stream != nullptr) entry.device.table->stream_destroy(entry.device.instance, stream);
+    }
+    if (entry.device.table->destroy != nullptr) entry.device.table->destroy(entry.device.instance);
+  }
+}
+
+Status DeviceSet::add(Device device) {
+  if (device.table == nullptr || device.table->version != kDeviceTableVersion ||
+      device.table->struct_size < sizeof(DeviceTable)) {
+    return Status(Code::kUnsupported, "device table of another version");
+  }
+  entries_.push_back({device, {nullptr, nullptr}});
+  return {};
+}
+
+Result<void*> DeviceSet::stream(size_t index, StreamDirection direction) {
+  Entry& entry = entries_[index];
+  void*& stream = entry.streams[static_cast<size_t>(direction)];
+  if (stream == nullptr) {
+    const Status status =
+        device_status(entry.device, entry.device.table->stream_create(entry.device.instance, &stream),
+                      "stream_create");
+    if (!status.ok()) return status;
+  }
+  return stream;
+}
+
+Memory::~Memory() {
+  if (owned_) device().table->free(device().instance, address_);
+}
+
+Status Memory::write(uint64_t offset, const void* source, uint64_t length) {
+  if (!contains(offset, length)) return Status(Code::kOutOfRange, "range ends past the memory");
+  if (host_accessible()) {
+    std::memcpy(static_cast<std::byte*>(address_) + offset, source, length);
+    return {};
+  }
+  return copy_and_wait(StreamDirection::kFromHost, offset, const_cast<void*>(source), length);
+}
+
+Status Memory::read(uint64_t offset, void* destination, uint64_t length) {
+  if (!contains(offset, length)) return Status(Code::kOutOfRange, "range ends past the memory");
+  if (host_accessible()) {
+    std::memcpy(destination, static_cast<std::byte*>(address_) + offset, length);
+    return {};
+  }
+  return copy_and_wait(StreamDirection::kToHost, offset, destination, length);
+}
+
+Status Memory::copy_and_wait(StreamDirection direction, uint64_t offset, void* host,
+                             uint64_t length) {
+  const Device& target = device();
+  const DeviceTable& table = *target.table;
+  void* stream = nullptr;
+  HETCOMM_RETURN_IF_ERROR(
+      device_status(target, table.stream_create(target.instance, &stream), "stream_create"));
+  hetcomm_status_t status =
+      direction == StreamDirection::kToHost
+          ? table.copy_to_host(target.instance, stream, host, address_, offset, length)
+          : table.copy_from_host(target.instance, stream, address_, offset, host, length);
+  void* event = nullptr;
+  if (status == HETCOMM_OK) status = table.event_record(target.instance, stream, &event);
+  if (status == HETCOMM_OK) {
+    status = table.event_wait(target.instance, event);
+    table.event_release(target.instance, event);
+  }
+  table.stream_destroy(target.instance, stream);
+  return device_status(target, status, "copy");
+}
+
+}  // namespace hetcomm

@@ -1,0 +1,78 @@
+// Devices of a context, and memory on them.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "devices/device.h"
+#include "src/base/span.h"
+#include "src/base/status.h"
+
+namespace hetcomm {
+
+enum class StreamDirection : uint8_t { kToHost, kFromHost };
+
+// The devices of one context; number 0 is the host. Streams are made on first use, one per direction.
+class DeviceSet {
+ public:
+  DeviceSet() = default;
+  ~DeviceSet();
+  DeviceSet(const DeviceSet&) = delete;
+  DeviceSet& operator=(const DeviceSet&) = delete;
+
+  // Takes ownership. A device of another table version is refused.
+  Status add(Device device);
+  size_t size() const { return entries_.size(); }
+  const Device& device(size_t index) const { return entries_[index].device; }
+  // Under the baton.
+  Result<void*> stream(size_t index, StreamDirection direction);
+
+ private:
+  struct Entry {
+    Device device;
+    void* streams[2] = {nullptr, nullptr};
+  };
+  std::vector<Entry> entries_;
+};
+
+// A region of one device. |uses| counts pending operations on it.
+class Memory {
+ public:
+  Memory(DeviceSet& devices, size_t device, void* address, uint64_t size, bool owned)
+      : devices_(devices), device_(device), address_(address), size_(size), owned_(owned) {}
+  ~Memory();
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+
+  const Device& device() const { return devices_.device(device_); }
+  size_t device_index() const { return device_; }
+  void* address() const { return address_; }
+  uint64_t size() const { return size_; }
+  bool host_accessible() const { return device().table->host_accessible; }
+  // True when [offset, offset + length) lies inside.
+  bool contains(uint64_t offset, uint64_t length) const {
+    return offset <= size_ && length <= size_ - offset;
+  }
+
+  // Blocking copies for set-up and tests; own stream each.
+  Status write(uint64_t offset, const void* source, uint64_t length);
+  Status read(uint64_t offset, void* destination, uint64_t length);
+
+  void add_use() { uses_.fetch_add(1, std::memory_order_relaxed); }
+  void drop_use() { uses_.fetch_sub(1, std::memory_order_release); }
+  bool in_use() const { return uses_.load(std::memory_order_acquire) != 0; }
+
+ private:
+  Status copy_and_wait(StreamDirection direction, uint64_t offset, void* host, uint64_t length);
+
+  DeviceSet& devices_;
+  size_t device_;
+  void* address_;
+  uint64_t size_;
+  bool owned_;
+  std::atomic<uint32_t> uses_{0};
+};
+
+}  // namespace hetcomm

@@ -1,0 +1,467 @@
+// Mesh: life, connections and peers. Messages and operations are in mesh_operations.cc.
+#include "src/core/mesh.h"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "src/base/bytes.h"
+#include "src/net/key.h"
+
+namespace hetcomm {
+namespace {
+
+constexpr size_t kMaxDescriptor = 1024;
+constexpr size_t kMaxTransports = 16;
+constexpr uint64_t kTypicalMessage = 64 * 1024;
+constexpr uint16_t kDescriptorVersion = 1;
+
+// Says which kernel a process runs on; only used to count ranks that share cores.
+std::array<std::byte, 16> host_id() {
+  std::array<std::byte, 16> id{};
+  if (std::FILE* file = std::fopen("/proc/sys/kernel/random/boot_id", "re"); file != nullptr) {
+    std::array<char, 64> text{};
+    const size_t size = std::fread(text.data(), 1, text.size(), file);
+    std::fclose(file);
+    // 36 characters, folded into 16 bytes.
+    for (size_t i = 0; i < size; ++i) {
+      id[i % id.size()] = id[i % id.size()] << 1 ^ static_cast<std::byte>(text[i]);
+    }
+  }
+  return id;
+}
+
+bool names(std::string_view list, std::string_view name) {
+  while (!list.empty()) {
+    const size_t comma = list.find(',');
+    if (list.substr(0, comma) == name) return true;
+    list.remove_prefix(comma == std::string_view::npos ? list.size() : comma + 1);
+  }
+  return false;
+}
+
+}  // namespace
+
+Mesh::Mesh(const MeshEnvironment& environment, int rank, int size)
+    : environment_(environment),
+      rank_(rank),
+      size_(size),
+      staging_(environment.devices, environment.config.number(Variable::kStagingChunk)) {
+  const auto count = static_cast<size_t>(size);
+  peers_.resize(count);
+  peer_status_.resize(count);
+  pairs_.resize(count);
+  attempts_.resize(count);
+  detection_ns_ = environment.config.number(Variable::kDetectionTime);
+  const uint64_t share =
+      environment.config.number(Variable::kUnexpectedBytes) / std::max<uint64_t>(count - 1, 1);
+  const uint64_t credit = std::min(environment.config.number(Variable::kCreditBytes), share);
+  credit_granted_ = static_cast<uint32_t>(std::clamp<uint64_t>(credit, 4096, 1u << 30));
+}
+
+Result<std::unique_ptr<Mesh>> Mesh::create(const MeshEnvironment& environment,
+                                           Bootstrap& bootstrap, const MeshOptions& options) {
+  std::unique_ptr<Mesh> mesh(new Mesh(environment, bootstrap.rank(), bootstrap.size()));
+  HETCOMM_RETURN_IF_ERROR(mesh->set_up(bootstrap, options));
+  return mesh;
+}
+
+Status Mesh::set_up(Bootstrap& bootstrap, const MeshOptions& options) {
+  Result<Secret> secret = bootstrap.secret(options.deadline_ns);
+  if (!secret.ok()) return secret.status();
+  credentials_.secret = secret.value();
+  credentials_.identity = identity_of("hetcomm", options.name, options.epoch);
+  std::vector<std::byte> mine;
+  {
+    const Engine::Baton baton(engine());
+    engine().refresh_now();
+    const ControlPlane::Setup setup{rank_, size_, credentials_, detection_ns_};
+    Result<std::unique_ptr<ControlPlane>> control = ControlPlane::create(
+        engine().poller(), log(), environment_.config, setup, *this);
+    if (!control.ok()) return control.status();
+    control_ = std::move(control.value());
+    HETCOMM_RETURN_IF_ERROR(make_transports(options.transports));
+    mine = describe_self();
+    engine().add(this);
+  }
+  const std::string scope = fmt::format("{}/epoch {}", options.name, options.epoch);
+  auto all = bootstrap.allgather(scope, mine, options.deadline_ns);
+  if (!all.ok()) return all.status();
+  {
+    const Engine::Baton baton(engine());
+    std::vector<std::vector<Address>> control(static_cast<size_t>(size_));
+    for (int rank = 0; rank < size_; ++rank) {
+      const auto index = static_cast<size_t>(rank);
+      HETCOMM_RETURN_IF_ERROR(parse_peer(rank, all.value()[index], &control[index])
+                                  .annotate(fmt::format("descriptor of rank {}", rank)));
+    }
+    count_ranks_of_host();
+    channel(0);
+    control_->start(std::move(control));
+  }
+  return wait_for_control(options.deadline_ns);
+}
+
+Status Mesh::make_transports(std::string_view wanted) {
+  if (wanted.empty()) wanted = environment_.config.text(Variable::kTransports);
+  for (const auto& factory : environment_.factories) {
+    // A rank talks to itself by "self" whatever is chosen for the others.
+    const bool named = names(wanted, factory->name());
+    if (!wanted.empty() && !named && factory->name() != "self") continue;
+    Status usable = factory->probe(environment_.config);
+    Result<std::unique_ptr<Transport>> transport(Code::kUnsupported);
+    auto entry = std::make_unique<TransportEntry>(*this);
+    if (usable.ok()) {
+      const TransportEnvironment environment{.rank = rank_,
+                                             .size = size_,
+                                             .credentials = credentials_,
+                                             .config = environment_.config,
+                                             .log = log(),
+                                             .poller = engine().poller(),
+                                             .doorbell_fd = engine().doorbell_fd(),
+                                             .now_ns = engine().coarse_now(),
+                                             .handler = *entry};
+      transport = factory->create(environment);
+      usable = transport.status();
+    }
+    if (!usable.ok()) {
+      if (named) return Status(Code::kUnsupported, fmt::format("transport {}: {}", factory->name(), usable.text()));
+      log().info("transport {} is not used: {}", factory->name(), usable.text());
+      continue;
+    }
+    entry->name = factory->name();
+    entry->transport = std::move(transport.value());
+    transports_.push_back(std::move(entry));
+  }
+  std::string_view rest = wanted;
+  while (!rest.empty()) {
+    const size_t comma = rest.find(',');
+    const std::string_view name = rest.substr(0, comma);
+    rest.remove_prefix(comma == std::string_view::npos ? rest.size() : comma + 1);
+    const bool known = std::any_of(environment_.factories.begin(), environment_.factories.end(),
+                                   [&](const auto& factory) { return factory->name() == name; });
+    if (!known) return Status(Code::kUnsupported, fmt::format("there is no transport '{}'", name));
+  }
+  return {};
+}
+
+std::vector<std::byte> Mesh::describe_self() const {
+  ByteWriter writer;
+  writer.write(kDescriptorVersion);
+  const auto host = host_id();
+  writer.write_raw(host);
+  writer.write(credit_granted_);
+  control_->encode_addresses(writer);
+  writer.write(static_cast<uint8_t>(transports_.size()));
+  for (const auto& entry : transports_) {
+    writer.write_string(entry->name);
+    writer.write_bytes(entry->transport->descriptor());
+  }
+  return writer.take();
+}
+
+Status Mesh::parse_peer(int rank, ConstByteSpan bytes, std::vector<Address>* control) {
+  PeerInfo& peer = peers_[static_cast<size_t>(rank)];
+  ByteReader reader(bytes);
+  if (reader.read<uint16_t>() != kDescriptorVersion) {
+    return Status(Code::kBootstrapFailed, "comes from another version of hetcomm");
+  }
+  const ConstByteSpan host = reader.read_raw(peer.host.size());
+  std::copy(host.begin(), host.end(), peer.host.begin());
+  peer.credit = reader.read<uint32_t>();
+  Result<std::vector<Address>> addresses = ControlPlane::decode_addresses(reader);
+  if (!addresses.ok()) return addresses.status();
+  *control = std::move(addresses.value());
+  const auto count = reader.read<uint8_t>();
+  for (size_t i = 0; i < std::min<size_t>(count, kMaxTransports); ++i) {
+    std::string name = reader.read_string(15);
+    const ConstByteSpan descriptor = reader.read_bytes(kMaxDescriptor);
+    peer.descriptors.emplace_back(std::move(name),
+                                  std::vector<std::byte>(descriptor.begin(), descriptor.end()));
+  }
+  if (!reader.finished()) return Status(Code::kBootstrapFailed, "cannot be read");
+  return {};
+}
+
+void Mesh::count_ranks_of_host() {
+  const auto own = peers_[static_cast<size_t>(rank_)].host;
+  const auto ranks = std::count_if(peers_.begin(), peers_.end(),
+                                   [&](const PeerInfo& peer) { return peer.host == own; });
+  const std::string_view yield = environment_.config.text(Variable::kYield);
+  const bool crowded = ranks > sysconf(_SC_NPROCESSORS_ONLN);
+  if (yield == "yes" || (yield == "auto" && crowded)) engine().set_yield(true);
+  if (crowded) log().info("{} ranks share this host: polling yields the core", ranks);
+}
+
+Status Mesh::wait_for_control(uint64_t deadline_ns) {
+  engine().wait(deadline_ns, [this] { return ready_.load(std::memory_order_acquire); });
+  const Engine::Baton baton(engine());
+  if (!failed_.ok()) return Status(Code::kBootstrapFailed, std::string(failed_.text()));
+  const std::vector<int> missing = control_->missing_neighbours();
+  if (missing.empty()) return {};
+  return Status(Code::kBootstrapFailed,
+                fmt::format("no control connection with rank {}", fmt::join(missing, ", ")));
+}
+
+Mesh::~Mesh() {
+  const Engine::Baton baton(engine());
+  engine().remove(this);
+  if (control_ != nullptr) control_->say_goodbye();
+  for (auto& channel : channels_) {
+    if (channel == nullptr) continue;
+    for (MatchTable* table : {&channel->point_to_point, &channel->collective}) {
+      while (Incoming* message = table->first_unexpected()) {
+        table->remove_unexpected(message);
+        if (!message->pair->forget(*message)) free_incoming(message);
+      }
+    }
+  }
+  pairs_.clear();
+  graveyard_.clear();
+  transports_.clear();
+  control_.reset();
+  for (Incoming* message : free_incoming_) delete message;
+}
+
+// --- pairs and connections --------------------------------------------------
+
+Pair& Mesh::pair(int rank) {
+  std::unique_ptr<Pair>& pair = pairs_[static_cast<size_t>(rank)];
+  if (pair == nullptr) {
+    pair = std::make_unique<Pair>(*this, rank);
+    active_pairs_.push_back(pair.get());
+    const Status& status = peer_status_[static_cast<size_t>(rank)];
+    if (!status.ok()) pair->lose(status);
+  }
+  return *pair;
+}
+
+std::vector<Mesh::Candidate> Mesh::candidates(int rank) {
+  std::vector<Candidate> result;
+  for (const auto& owned : transports_) {
+    TransportEntry& entry = *owned;
+    if ((entry.name == "self") != (rank == rank_)) continue;
+    const Capabilities& capabilities = entry.transport->capabilities();
+    Candidate candidate{&entry, nullptr, 0, Status(Code::kUnsupported, "the peer does not offer it")};
+    candidate.score_us = capabilities.latency_ns / 1e3 +
+                         static_cast<double>(kTypicalMessage) * 1e6 /
+                             static_cast<double>(std::max<uint64_t>(capabilities.bandwidth_Bps, 1));
+    for (const auto& [name, descriptor] : peers_[static_cast<size_t>(rank)].descriptors) {
+      if (name != entry.name) continue;
+      candidate.descriptor = &descriptor;
+      candidate.reach = entry.transport->reach(descriptor);
+    }
+    result.push_back(std::move(candidate));
+  }
+  std::stable_sort(result.begin(), result.end(), [](const Candidate& a, const Candidate& b) {
+    return a.reach.ok() != b.reach.ok() ? a.reach.ok() : a.score_us < b.score_us;
+  });
+  return result;
+}
+
+void Mesh::connect(Pair& pair) {
+  auto& attempt = attempts_[static_cast<size_t>(pair.rank())];
+  attempt = std::make_unique<Attempt>();
+  attempt->candidates = candidates(pair.rank());
+  try_next(pair);
+}
+
+void Mesh::try_next(Pair& pair) {
+  auto& attempt = attempts_[static_cast<size_t>(pair.rank())];
+  while (attempt->next < attempt->candidates.size()) {
+    const Candidate& candidate = attempt->candidates[attempt->next];
+    if (candidate.reach.ok()) {
+      log().info("rank {}: trying {} (estimate {:.1f} us for 64 KiB)", pair.rank(),
+                 candidate.entry->name, candidate.score_us);
+      candidate.entry->transport->connect(pair.rank(), *candidate.descriptor);
+      return;
+    }
+    ++attempt->next;
+    attempt->failures += fmt::format("; {}: {}", candidate.entry->name, candidate.reach.text());
+    log().info("rank {}: not over {}: {}", pair.rank(), candidate.entry->name, candidate.reach.text());
+  }
+  const Status why(Code::kPeerLost,
+                   fmt::format("no transport reaches rank {}{}", pair.rank(),
+                               attempt->failures.empty() ? "; none is usable" : attempt->failures));
+  attempt.reset();
+  control_->refuse(pair.rank(), why.text());
+  pair.connect_failed(why);
+}
+
+void Mesh::TransportEntry::on_connected(int peer, Result<std::unique_ptr<Endpoint>> endpoint) {
+  auto& attempt = mesh.attempts_[static_cast<size_t>(peer)];
+  if (attempt == nullptr || attempt->next >= attempt->candidates.size()) return;
+  if (endpoint.ok()) {
+    attempt.reset();
+    mesh.pair(peer).adopt(std::move(endpoint.value()), name);
+    return;
+  }
+  mesh.log().info("rank {}: {} failed: {}", peer, name, endpoint.status().text());
+  attempt->failures += fmt::format("; {}: {}", name, endpoint.status().text());
+  ++attempt->next;
+  mesh.try_next(mesh.pair(peer));
+}
+
+void Mesh::TransportEntry::on_accepted(int peer, std::unique_ptr<Endpoint> endpoint) {
+  // Only the lower rank of a pair connects.
+  if (peer < 0 || peer >= mesh.rank_) return;
+  mesh.pair(peer).adopt(std::move(endpoint), name);
+}
+
+void Mesh::update_due(Pair& pair) {
+  if (std::find(updates_due_.begin(), updates_due_.end(), &pair) == updates_due_.end()) {
+    updates_due_.push_back(&pair);
+  }
+}
+
+std::string Mesh::explain(int rank) {
+  std::string text = fmt::format("path to rank {}:\n", rank);
+  const Pair* found = find_pair(rank);
+  for (const Candidate& candidate : candidates(rank)) {
+    std::string verdict = candidate.reach.ok() ? fmt::format("possible, estimate {:.1f} us for 64 KiB", candidate.score_us)
+                                               : fmt::format("no: {}", candidate.reach.text());
+    if (found != nullptr) {
+      for (const hetcomm_counters_t& counters : found->counters()) {
+        if (candidate.entry->name == counters.transport && counters.connected != 0) verdict += "; in use";
+      }
+    }
+    text += fmt::format("  {:<6} {}\n", candidate.entry->name, verdict);
+  }
+  if (Pair* pair = find_pair(rank); pair != nullptr) {
+    if (Endpoint* endpoint = pair->endpoint(); endpoint != nullptr) {
+      text += fmt::format("  connection: {}\n", endpoint->describe());
+      constexpr uint64_t kSizes[] = {128u << 10, 1u << 20, 8u << 20, 64u << 20};
+      for (const uint64_t size : kSizes) {
+        const double put = pair->chooser().cost(size, false);
+        const double get = pair->chooser().cost(size, true);
+        if (put > 0 && get > 0) {
+          text += fmt::format("  bulk of {} KiB measured: copied {:.1f} GB/s, read {:.1f} GB/s\n",
+                              size >> 10, 1 / put, 1 / get);
+        }
+      }
+    } else if (pair->state() == Pair::State::kLost) {
+      text += fmt::format("  lost: {}\n", pair->lost_because().text());
+    } else {
+      text += "  not connected yet\n";
+    }
+  } else {
+    text += "  not connected yet: a connection is made when the pair first talks\n";
+  }
+  return text;
+}
+
+bool Mesh::flushed() const {
+  return std::all_of(active_pairs_.begin(), active_pairs_.end(),
+                     [](const Pair* pair) { return pair->flushed(); });
+}
+
+void Mesh::ask_for_acknowledgements() {
+  for (Pair* pair : active_pairs_) pair->ask_for_acknowledgement();
+}
+
+// --- what the control plane says --------------------------------------------
+
+void Mesh::pair_lost(Pair& pair, const Status& why) {
+  const int rank = pair.rank();
+  if (auto& attempt = attempts_[static_cast<size_t>(rank)]; attempt != nullptr) {
+    if (attempt->next < attempt->candidates.size()) {
+      attempt->candidates[attempt->next].entry->transport->cancel_connect(rank);
+    }
+    attempt.reset();
+  }
+  peer_status_[static_cast<size_t>(rank)] = why;
+  fail_receives(rank, why);
+}
+
+void Mesh::on_peer_lost(int rank, const Status& why) {
+  if (!ready_.load(std::memory_order_relaxed)) {
+    failed_ = why;
+    ready_.store(true, std::memory_order_release);
+  }
+  if (!peer_status_[static_cast<size_t>(rank)].ok()) return;
+  // Through the pair, so that everything of it is quiet before any operation ends.
+  pair(rank).lose(why);
+}
+
+void Mesh::on_peer_left(int rank) {
+  if (Pair* found = find_pair(rank); found != nullptr && found->state() != Pair::State::kIdle) {
+    found->peer_left();
+    return;
+  }
+  pair(rank).lose(Status(Code::kPeerLost, fmt::format("rank {} left", rank)));
+}
+
+void Mesh::on_declared_lost(const Status& why) {
+  log().error("the other ranks hold this one for lost: {}", why.text());
+  for (int rank = 0; rank < size_; ++rank) {
+    if (rank != rank_) on_peer_lost(rank, why.annotate("this rank was declared lost"));
+  }
+}
+
+void Mesh::on_abort(uint16_t communicator, const std::string& reason) {
+  abort_channel(communicator, Status(Code::kAborted, reason), false);
+}
+
+void Mesh::on_knock(int rank) { pair(rank).knocked(); }
+
+void Mesh::on_refused(int rank, const std::string& why) {
+  if (Pair* found = find_pair(rank); found != nullptr && found->rail() == nullptr) {
+    found->connect_failed(Status(Code::kPeerLost, why));
+  }
+}
+
+// --- progress ---------------------------------------------------------------
+
+int Mesh::progress() {
+  int moved = 0;
+  for (const auto& entry : transports_) moved += entry->transport->progress();
+  if (!staging_.idle()) moved += staging_.progress();
+  while (!updates_due_.empty()) {
+    Pair* pair = updates_due_.back();
+    updates_due_.pop_back();
+    pair->send_update();
+  }
+  if (!graveyard_.empty()) {
+    // Destructors may retire more.
+    std::vector<std::shared_ptr<void>> dead;
+    dead.swap(graveyard_);
+  }
+  return moved;
+}
+
+void Mesh::tick(uint64_t now_ns) {
+  if (control_ == nullptr) return;
+  control_->tick(now_ns);
+  if (!ready_.load(std::memory_order_relaxed) && !peers_.empty() && channels_.size() > 0 &&
+      control_->missing_neighbours().empty()) {
+    ready_.store(true, std::memory_order_release);
+  }
+  if (now_ns < next_pair_timer_ns_) return;
+  next_pair_timer_ns_ = kForever;
+  for (size_t i = 0; i < active_pairs_.size(); ++i) active_pairs_[i]->tick(now_ns);
+  for (const Pair* pair : active_pairs_) note_pair_timer(pair->next_timer_ns());
+}
+
+uint64_t Mesh::next_timer_ns() const {
+  uint64_t next = std::min(next_pair_timer_ns_, control_ ? control_->next_timer_ns() : kForever);
+  for (const auto& entry : transports_) {
+    next = std::min(next, entry->transport->next_timer_ns());
+  }
+  return next;
+}
+
+bool Mesh::prepare_sleep() {
+  bool quiet = staging_.idle() && graveyard_.empty() && updates_due_.empty();
+  for (const auto& entry : transports_) {
+    quiet = entry->transport->prepare_sleep() && quiet;
+  }
+  return quiet;
+}
+
+void Mesh::finish_sleep() {
+  for (const auto& entry : transports_) entry->transport->finish_sleep();
+}
+
+}  // namespace hetcomm

@@ -1,0 +1,206 @@
+// Mesh: what a communicator and those split from it stand on: the ranks of one job and epoch, a transport instance each, a pair per
+// peer that was talked to, the control plane, and the match tables of all communicators.
+//
+// All under the baton of the context's engine, but for create(), which blocks.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "src/base/config.h"
+#include "src/base/log.h"
+#include "src/bootstrap/bootstrap.h"
+#include "src/core/control.h"
+#include "src/core/engine.h"
+#include "src/core/match.h"
+#include "src/core/pair.h"
+#include "src/core/staging.h"
+#include "transports/transport.h"
+
+namespace hetcomm {
+
+// The parts of the context that a mesh works with.
+struct MeshEnvironment {
+  Engine& engine;
+  DeviceSet& devices;
+  const Config& config;
+  Log& log;
+  std::span<const std::unique_ptr<TransportFactory>> factories;
+};
+
+struct MeshOptions {
+  std::string name;
+  uint32_t epoch = 0;
+  std::string transports;  // empty: HETCOMM_TRANSPORTS
+  uint64_t deadline_ns = 0;
+};
+
+// The match tables of one communicator; exist as soon as a peer may send on it.
+struct Channel {
+  MatchTable point_to_point;
+  MatchTable collective;
+  bool closed = false;   // destroyed or aborted: messages are dropped
+  Status aborted;        // why, when it was
+};
+
+class Mesh final : public Driven, private ControlHandler {
+ public:
+  // Exchanges descriptors and makes the control plane. Collective; blocks until |options.deadline_ns|.
+  static Result<std::unique_ptr<Mesh>> create(const MeshEnvironment& environment,
+                                              Bootstrap& bootstrap, const MeshOptions& options);
+  // Says goodbye and closes everything; nothing is pending any more.
+  ~Mesh();
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  uint32_t epoch() const { return credentials_.identity.epoch; }
+  Engine& engine() { return environment_.engine; }
+  Log& log() { return environment_.log; }
+  Staging& staging() { return staging_; }
+  uint64_t now_ns() const { return environment_.engine.coarse_now(); }
+  uint64_t detection_ns() const { return detection_ns_; }
+
+  Pair& pair(int rank);
+  // Null when the pair was never used.
+  Pair* find_pair(int rank) { return pairs_[static_cast<size_t>(rank)].get(); }
+  const Status& peer_status(int rank) const { return peer_status_[static_cast<size_t>(rank)]; }
+  uint32_t credit_granted() const { return credit_granted_; }
+  uint32_t credit_granted_by(int rank) const {
+    return peers_[static_cast<size_t>(rank)].credit;
+  }
+
+  // Channel of communicator |id|; made when it is one that a split under way may create. Null for an id that cannot be.
+  Channel* channel(uint16_t id);
+  // Match table for a message or receive; null when the channel is closed or cannot exist.
+  MatchTable* table(uint16_t id, bool collective) {
+    Channel* found = id < channels_.size() && channels_[id] != nullptr ? channels_[id].get() : channel(id);
+    if (found == nullptr || found->closed) return nullptr;
+    return collective ? &found->collective : &found->point_to_point;
+  }
+  uint16_t next_communicator_id() const { return next_communicator_id_; }
+  void claim_communicator_id(uint16_t id) {
+    if (id >= next_communicator_id_) next_communicator_id_ = static_cast<uint16_t>(id + 1);
+  }
+  // Ends every operation on the channel with |why|, here and (|publish|) on all ranks.
+  void abort_channel(uint16_t id, const Status& why, bool publish);
+  // Drops what is queued; later messages are dropped on arrival.
+  void close_channel(uint16_t id);
+
+  void add(Communicator* communicator) { communicators_.push_back(communicator); }
+  void remove(Communicator* communicator) { std::erase(communicators_, communicator); }
+
+  // Posting.
+  void start_receive(Operation& receive);
+  void end_operation(Operation& operation, Code code, std::string text);
+  // Copies a whole message that has arrived into |receive| and completes it.
+  void deliver(Operation& receive, int source, uint64_t tag, ConstByteSpan bytes, uint64_t length);
+  void complete(Operation& operation, Code code, std::string text = {});
+  void complete_truncated(Operation& receive);
+  // The sender took back a rendezvous that may still be queued here.
+  void drop_withdrawn(int rank, uint64_t sender_id);
+
+  Incoming* allocate_incoming();
+  void free_incoming(Incoming* message);
+
+  // For pairs.
+  void connect(Pair& pair);                   // tries transports in order of estimate
+  ControlPlane& control() { return *control_; }
+  void update_due(Pair& pair);                // send_update() at the end of this pass
+  template <typename T>
+  void retire(std::unique_ptr<T> object) {    // freed when no upcall of it can be on the stack
+    graveyard_.push_back(std::shared_ptr<T>(std::move(object)));
+  }
+  void note_pair_timer(uint64_t at_ns) {
+    if (at_ns < next_pair_timer_ns_) next_pair_timer_ns_ = at_ns;
+  }
+  void pair_lost(Pair& pair, const Status& why);
+  std::string explain(int rank);
+  bool flushed() const;
+  void ask_for_acknowledgements();
+
+  int progress() override;
+  void tick(uint64_t now_ns) override;
+  uint64_t next_timer_ns() const override;
+  bool prepare_sleep() override;
+  void finish_sleep() override;
+
+ private:
+  // One transport, and its way to tell the mesh of connections.
+  struct TransportEntry final : public TransportHandler {
+    explicit TransportEntry(Mesh& owner) : mesh(owner) {}
+    void on_connected(int peer, Result<std::unique_ptr<Endpoint>> endpoint) override;
+    void on_accepted(int peer, std::unique_ptr<Endpoint> endpoint) override;
+    Mesh& mesh;
+    std::string name;
+    std::unique_ptr<Transport> transport;
+  };
+  struct PeerInfo {
+    std::array<std::byte, 16> host{};         // where it runs, for counting ranks beside cores only
+    uint32_t credit = 0;
+    std::vector<std::pair<std::string, std::vector<std::byte>>> descriptors;
+  };
+  struct Candidate {
+    TransportEntry* entry;
+    const std::vector<std::byte>* descriptor;
+    double score_us;                          // estimated time of a 64 KiB message
+    Status reach;
+  };
+  class DeviceDelivery;
+  struct Attempt {                            // of one pair, while it connects
+    std::vector<Candidate> candidates;
+    size_t next = 0;
+    std::string failures;
+  };
+
+  Mesh(const MeshEnvironment& environment, int rank, int size);
+  Status set_up(Bootstrap& bootstrap, const MeshOptions& options);
+  Status make_transports(std::string_view wanted);
+  std::vector<std::byte> describe_self() const;
+  Status parse_peer(int rank, ConstByteSpan bytes, std::vector<Address>* control);
+  Status wait_for_control(uint64_t deadline_ns);
+  void count_ranks_of_host();
+  std::vector<Candidate> candidates(int rank);
+  void try_next(Pair& pair);
+  void fail_receives(int rank, const Status& why);
+  bool any_live_sender(const Operation& receive) const;
+
+  void on_peer_lost(int rank, const Status& why) override;
+  void on_peer_left(int rank) override;
+  void on_declared_lost(const Status& why) override;
+  void on_abort(uint16_t communicator, const std::string& reason) override;
+  void on_knock(int rank) override;
+  void on_refused(int rank, const std::string& why) override;
+
+  MeshEnvironment environment_;
+  int rank_;
+  int size_;
+  Credentials credentials_;
+  uint64_t detection_ns_ = 0;
+  uint32_t credit_granted_ = 0;
+  std::atomic<bool> ready_{false};                  // control graph complete, or failed_ set
+  Status failed_;                                   // creation cannot succeed
+  Staging staging_;
+  std::unique_ptr<ControlPlane> control_;
+  std::vector<PeerInfo> peers_;
+  std::vector<Status> peer_status_;
+  std::vector<std::unique_ptr<Pair>> pairs_;
+  std::vector<std::unique_ptr<Attempt>> attempts_;  // by rank
+  std::vector<std::unique_ptr<Channel>> channels_;
+  uint16_t next_communicator_id_ = 1;
+  std::vector<Pair*> updates_due_;
+  std::vector<Pair*> active_pairs_;                 // all pairs that exist
+  uint64_t next_pair_timer_ns_ = kForever;
+  std::vector<Communicator*> communicators_;
+  std::vector<std::shared_ptr<void>> graveyard_;
+  std::vector<Incoming*> free_incoming_;
+  // Last: endpoints and transports go before what their upcalls touch.
+  std::vector<std::unique_ptr<TransportEntry>> transports_;
+};
+
+}  // namespace hetcomm

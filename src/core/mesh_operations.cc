@@ -1,0 +1,269 @@
+// Mesh: posting, delivering, completing and ending operations.
+#include <algorithm>
+
+#include "src/core/communicator.h"
+#include "src/core/mesh.h"
+#include "src/core/transfer.h"
+
+namespace hetcomm {
+namespace {
+
+// How far ahead of this rank a peer may be in making communicators.
+constexpr uint16_t kIdsAhead = 1024;
+
+std::string describe(const Operation& operation) {
+  if (operation.kind == OperationKind::kSend) {
+    return fmt::format("send to rank {}, tag {:#x}, {} bytes", operation.peer, operation.tag,
+                       operation.length);
+  }
+  if (operation.peer < 0) {
+    return fmt::format("receive from any rank, tag {:#x}, {} bytes", operation.tag, operation.length);
+  }
+  return fmt::format("receive from rank {}, tag {:#x}, {} bytes", operation.peer, operation.tag,
+                     operation.length);
+}
+
+}  // namespace
+
+// An eager message on its way into device memory.
+class Mesh::DeviceDelivery final : public CopyHandler {
+ public:
+  DeviceDelivery(Mesh& mesh, Operation& receive, ConstByteSpan bytes)
+      : mesh_(mesh), receive_(receive), bytes_(bytes.begin(), bytes.end()) {
+    mesh.staging_.start(copy_, StreamDirection::kFromHost, receive.pieces, 0, bytes_.data(),
+                        bytes_.size(), *this);
+  }
+
+ private:
+  void on_copied(const Status& status) override {
+    if (!status.ok()) {
+      mesh_.complete(receive_, status.code(), std::string(status.text()));
+    } else if (receive_.bytes_sent > receive_.length) {
+      mesh_.complete_truncated(receive_);
+    } else {
+      mesh_.complete(receive_, Code::kOk);
+    }
+    mesh_.retire(std::unique_ptr<DeviceDelivery>(this));
+  }
+
+  Mesh& mesh_;
+  Operation& receive_;
+  std::vector<std::byte> bytes_;
+  CopyJob copy_;
+};
+
+Channel* Mesh::channel(uint16_t id) {
+  if (id >= next_communicator_id_ + kIdsAhead) return nullptr;
+  if (id >= channels_.size()) channels_.resize(static_cast<size_t>(id) + 1);
+  if (channels_[id] == nullptr) channels_[id] = std::make_unique<Channel>();
+  return channels_[id].get();
+}
+
+void Mesh::start_receive(Operation& receive) {
+  Channel& own = *channel(receive.channel);
+  if (own.closed) {
+    complete(receive, Code::kAborted, std::string(own.aborted.text()));
+    return;
+  }
+  MatchTable& table = receive.collective ? own.collective : own.point_to_point;
+  Incoming* message = table.find_unexpected(receive.peer, receive.tag, receive.ignore);
+  if (message != nullptr) {
+    message->pair->attach(*message, receive);
+    return;
+  }
+  if (receive.peer >= 0) {
+    if (const Status& status = peer_status(receive.peer); !status.ok()) {
+      complete(receive, status.code(), fmt::format("{}: {}", describe(receive), status.text()));
+      return;
+    }
+    pair(receive.peer).ensure_connected();
+  } else if (!any_live_sender(receive)) {
+    complete(receive, Code::kPeerLost, fmt::format("{}: no live sender is left", describe(receive)));
+    return;
+  }
+  receive.stage = OperationStage::kPosted;
+  table.post(&receive);
+}
+
+void Mesh::deliver(Operation& receive, int source, uint64_t tag, ConstByteSpan bytes,
+                   uint64_t length) {
+  const uint64_t part = std::min<uint64_t>(bytes.size(), receive.length);
+  receive.source = source;
+  receive.matched_tag = tag;
+  receive.bytes_sent = length;
+  receive.bytes_received = std::min(length, receive.length);
+  if (part > 0) {
+    if (!receive.on_host) {
+      receive.stage = OperationStage::kCopying;
+      new DeviceDelivery(*this, receive, bytes.first(part));
+      return;
+    }
+    if (receive.segments.size() == 1) [[likely]] {
+      std::memcpy(receive.segments[0].iov_base, bytes.data(), part);
+    } else {
+      scatter(receive.segments, 0, bytes.first(part));
+    }
+  }
+  if (length > receive.length) [[unlikely]] {
+    complete_truncated(receive);
+    return;
+  }
+  complete(receive, Code::kOk);
+}
+
+void Mesh::complete_truncated(Operation& receive) {
+  complete(receive, Code::kTruncated,
+           fmt::format("{}: the message has {} bytes", describe(receive), receive.bytes_sent));
+}
+
+void Mesh::complete(Operation& operation, Code code, std::string text) {
+  operation.code = code;
+  if (!text.empty()) operation.text = std::make_unique<std::string>(std::move(text));
+  if (!operation.pieces.empty()) operation.communicator->drop_uses(operation);
+  operation.communicator->operation_ended();
+  if (operation.detached) [[unlikely]] {
+    engine().operation_dropped(&operation);
+    return;
+  }
+  engine().operation_completed(&operation);
+}
+
+void Mesh::end_operation(Operation& operation, Code code, std::string text) {
+  text = fmt::format("{}: {}", describe(operation), text);
+  switch (operation.stage) {
+    case OperationStage::kSubmitted:
+      complete(operation, code, std::move(text));
+      break;
+    case OperationStage::kQueued:
+      operation.pair->end_send(operation, code, std::move(text));
+      break;
+    case OperationStage::kPosted: {
+      Channel& own = *channel(operation.channel);
+      (operation.collective ? own.collective : own.point_to_point).remove(&operation);
+      complete(operation, code, std::move(text));
+      break;
+    }
+    case OperationStage::kArriving:
+      operation.pair->detach_arriving(operation);
+      complete(operation, code, std::move(text));
+      break;
+    case OperationStage::kTransfer:
+      if (operation.kind == OperationKind::kSend) {
+        operation.send_transfer->end(code, std::move(text));
+      } else {
+        operation.receive_transfer->end(code, std::move(text));
+      }
+      break;
+    case OperationStage::kCopying:
+      break;  // all of it has arrived; ends with the copy
+  }
+}
+
+bool Mesh::any_live_sender(const Operation& receive) const {
+  const std::vector<int>& ranks = receive.communicator->ranks();
+  return std::any_of(ranks.begin(), ranks.end(), [&](int rank) {
+    return (rank != rank_ || ranks.size() == 1) && peer_status(rank).ok();
+  });
+}
+
+// Ends the receives that wait for |rank|, and those from any rank for which nobody is left.
+void Mesh::fail_receives(int rank, const Status& why) {
+  for (const auto& channel : channels_) {
+    if (channel == nullptr) continue;
+    for (MatchTable* table : {&channel->point_to_point, &channel->collective}) {
+      // A request of a lost sender can never be granted; eager messages that are here stay.
+      Incoming* next = nullptr;
+      for (Incoming* message = table->first_unexpected(); message != nullptr; message = next) {
+        next = message->next_arrived;
+        if (message->source != rank || !message->rendezvous) continue;
+        table->remove_unexpected(message);
+        free_incoming(message);
+      }
+    }
+  }
+  engine().pool().for_each([&](Operation& operation) {
+    if (operation.state.load(std::memory_order_relaxed) != OperationState::kPending ||
+        operation.kind != OperationKind::kReceive || operation.stage != OperationStage::kPosted ||
+        &operation.communicator->mesh() != this) {
+      return;
+    }
+    const bool named = operation.peer == rank;
+    const bool any = operation.peer < 0 && operation.communicator->contains(rank) &&
+                     (operation.fail_on_any_loss || !any_live_sender(operation));
+    if (named || any) end_operation(operation, why.code(), std::string(why.text()));
+  });
+}
+
+void Mesh::drop_withdrawn(int rank, uint64_t sender_id) {
+  for (const auto& channel : channels_) {
+    if (channel == nullptr) continue;
+    for (MatchTable* table : {&channel->point_to_point, &channel->collective}) {
+      for (Incoming* message = table->first_unexpected(); message != nullptr;
+           message = message->next_arrived) {
+        if (message->source != rank || !message->rendezvous || message->sender_id != sender_id) {
+          continue;
+        }
+        table->remove_unexpected(message);
+        message->pair->return_credit(message->credit);
+        free_incoming(message);
+        return;
+      }
+    }
+  }
+}
+
+void Mesh::abort_channel(uint16_t id, const Status& why, bool publish) {
+  Channel* own = channel(id);
+  if (own == nullptr || own->closed) return;
+  own->aborted = why;
+  log().warn("communicator {} was aborted: {}", id, why.text());
+  if (publish) control_->publish_abort(id, why.text());
+  close_channel(id);
+  engine().drain();
+  engine().pool().for_each([&](Operation& operation) {
+    if (operation.state.load(std::memory_order_relaxed) != OperationState::kPending ||
+        operation.channel != id || &operation.communicator->mesh() != this) {
+      return;
+    }
+    end_operation(operation, Code::kAborted, std::string(why.text()));
+  });
+  for (Communicator* child : communicators_) {
+    if (child->parent_id() == id && child->id() != id) {
+      abort_channel(child->id(), why, publish);
+    }
+  }
+}
+
+void Mesh::close_channel(uint16_t id) {
+  Channel* own = channel(id);
+  if (own == nullptr) return;
+  own->closed = true;
+  for (MatchTable* table : {&own->point_to_point, &own->collective}) {
+    Incoming* next = nullptr;
+    for (Incoming* message = table->first_unexpected(); message != nullptr; message = next) {
+      next = message->next_arrived;
+      table->remove_unexpected(message);
+      if (message->pair->forget(*message)) continue;  // its fragments still come, to be dropped
+      if (message->rendezvous) {
+        message->pair->send_control(MessageKind::kStop, message->sender_id,
+                                    static_cast<uint64_t>(Code::kAborted), nullptr, 0);
+      }
+      message->pair->return_credit(message->credit);
+      free_incoming(message);
+    }
+  }
+}
+
+Incoming* Mesh::allocate_incoming() {
+  if (free_incoming_.empty()) return new (std::nothrow) Incoming();
+  Incoming* message = free_incoming_.back();
+  free_incoming_.pop_back();
+  return message;
+}
+
+void Mesh::free_incoming(Incoming* message) {
+  *message = Incoming{};
+  free_incoming_.push_back(message);
+}
+
+}  // namespace hetcomm

@@ -1,0 +1,297 @@
+#include "src/core/pair.h"
+
+#include <algorithm>
+
+#include "src/core/mesh.h"
+#include "src/core/transfer.h"
+
+namespace hetcomm {
+namespace {
+
+SegmentView view(const void* data, size_t size, iovec* storage) {
+  *storage = {const_cast<void*>(data), size};
+  return SegmentView{Segments(storage, 1), 0, size};
+}
+
+}  // namespace
+
+Pair::Pair(Mesh& mesh, int rank)
+    : mesh_(mesh),
+      rank_(rank),
+      credit_limit_(mesh.credit_granted_by(rank)),
+      credit_granted_(mesh.credit_granted()) {}
+
+Pair::~Pair() {
+  if (arriving_ != nullptr && arriving_->operation == nullptr && !arriving_->queued) {
+    mesh_.free_incoming(arriving_);
+  }
+}
+
+// --- queueing ---------------------------------------------------------------
+
+void Pair::enqueue(Operation& send) {
+  send.stage = OperationStage::kQueued;
+  send.next = nullptr;
+  send.previous = outbox_last_;
+  (outbox_last_ != nullptr ? outbox_last_->next : outbox_first_) = &send;
+  outbox_last_ = &send;
+}
+
+void Pair::dequeue(Operation& send) {
+  (send.previous != nullptr ? send.previous->next : outbox_first_) = send.next;
+  (send.next != nullptr ? send.next->previous : outbox_last_) = send.previous;
+  send.next = nullptr;
+  send.previous = nullptr;
+}
+
+void Pair::submit_send(Operation& send) {
+  send.pair = this;
+  send.sent = 0;
+  if (state_ == State::kReady && outbox_first_ == nullptr && control_.empty()) [[likely]] {
+    if (start_send(send)) return;
+    enqueue(send);
+    return;
+  }
+  if (state_ == State::kLost) {
+    mesh_.complete(send, lost_.code(), std::string(lost_.text()));
+    return;
+  }
+  enqueue(send);
+  ensure_connected();
+}
+
+void Pair::pump() {
+  if (state_ != State::kReady || !send_waiting_control()) return;
+  while (outbox_first_ != nullptr) {
+    Operation& send = *outbox_first_;
+    dequeue(send);
+    if (!start_send(send)) {
+      // Back to the front.
+      send.next = outbox_first_;
+      send.previous = nullptr;
+      (outbox_first_ != nullptr ? outbox_first_->previous : outbox_last_) = &send;
+      outbox_first_ = &send;
+      send.stage = OperationStage::kQueued;
+      break;
+    }
+  }
+  submit_waiting_bulks();
+}
+
+// --- messages ---------------------------------------------------------------
+
+Code Pair::send_sequenced(WireHeader& header, const SegmentView& payload) {
+  header.sequence = sent_ + 1;
+  header.acknowledged = received_;
+  header.credit = credit_returned_;
+  const Code code = rail_->endpoint().send(encode_header(header), payload);
+  if (code != Code::kOk) [[unlikely]] return code;
+  sent_ = header.sequence;
+  credit_reported_ = credit_returned_;
+  reported_received_ = received_;
+  if (!rail_->capabilities().lossless) retention_.push(header, payload);
+  return Code::kOk;
+}
+
+// True when |send| has left the outbox for good: complete, or a transfer of its own.
+bool Pair::start_send(Operation& send) {
+  if (send.sent > 0) return send_fragments(send);
+  const uint64_t cost = send.length + kMessageCost;
+  if (send.on_host && send.length <= rail_->capabilities().eager_limit_bytes &&
+      cost <= credit_available()) [[likely]] {
+    if (send.length > rail_->capabilities().max_payload_bytes) return send_fragments(send);
+    return start_eager(send, cost);
+  }
+  return start_rendezvous(send);
+}
+
+bool Pair::start_eager(Operation& send, uint64_t cost) {
+  WireHeader header{.kind = MessageKind::kEager,
+                    .flags = send.collective ? kFlagCollective : uint8_t{0},
+                    .communicator = send.channel,
+                    .tag = send.tag,
+                    .value = send.length};
+  if (send_sequenced(header, SegmentView{send.segments, 0, send.length}) != Code::kOk) return false;
+  credit_used_ += static_cast<uint32_t>(cost);
+  finish_send(send);
+  return true;
+}
+
+// An eager message of several transport messages. The receiver copies one while this side fills the next.
+bool Pair::send_fragments(Operation& send) {
+  const uint64_t limit = rail_->capabilities().max_payload_bytes;
+  while (send.sent < send.length) {
+    const bool first = send.sent == 0;
+    WireHeader header{.kind = first ? MessageKind::kEagerFirst : MessageKind::kEagerMore,
+                      .flags = send.collective ? kFlagCollective : uint8_t{0},
+                      .communicator = send.channel,
+                      .tag = send.tag,
+                      .value = first ? send.length : send.sent};
+    const uint64_t part = std::min(limit, send.length - send.sent);
+    if (send_sequenced(header, SegmentView{send.segments, send.sent, part}) != Code::kOk) {
+      return false;
+    }
+    if (first) credit_used_ += static_cast<uint32_t>(send.length + kMessageCost);
+    send.sent += part;
+  }
+  finish_send(send);
+  return true;
+}
+
+bool Pair::start_rendezvous(Operation& send) {
+  if (kRequestCost > credit_available()) return false;
+  auto transfer = std::make_unique<SendTransfer>(*this, send);
+  const RequestBody body = transfer->make_request();
+  WireHeader header{.kind = MessageKind::kRequest,
+                    .flags = send.collective ? kFlagCollective : uint8_t{0},
+                    .communicator = send.channel,
+                    .tag = send.tag,
+                    .value = send.length};
+  iovec storage;
+  if (send_sequenced(header, view(&body, sizeof(body), &storage)) != Code::kOk) return false;
+  credit_used_ += static_cast<uint32_t>(kRequestCost);
+  send.stage = OperationStage::kTransfer;
+  send.send_transfer = transfer.release();
+  note_sent(send, false);
+  return true;
+}
+
+void Pair::finish_send(Operation& send) {
+  note_sent(send, true);
+  send.bytes_sent = send.length;
+  send.bytes_received = send.length;
+  mesh_.complete(send, Code::kOk);
+}
+
+void Pair::note_sent(Operation& send, bool eager) {
+  hetcomm_counters_t& counters = rail_->counters();
+  ++counters.messages_sent;
+  counters.bytes_sent += send.length;
+  ++(eager ? counters.eager_sent : counters.rendezvous_sent);
+}
+
+// --- ending -----------------------------------------------------------------
+
+void Pair::end_send(Operation& send, Code code, std::string text) {
+  if (send.send_transfer != nullptr) {
+    send.send_transfer->end(code, std::move(text));
+    return;
+  }
+  dequeue(send);
+  const bool begun = send.sent > 0;
+  mesh_.complete(send, code, std::move(text));
+  if (begun) send_control(MessageKind::kWithdraw, 0, 0, nullptr, 0);
+}
+
+// --- protocol messages ------------------------------------------------------
+
+void Pair::send_control(MessageKind kind, uint64_t tag, uint64_t value, const void* body,
+                        size_t size) {
+  if (state_ == State::kLost) return;
+  if (state_ == State::kReady && control_.empty()) {
+    WireHeader header{.kind = kind, .tag = tag, .value = value};
+    iovec storage;
+    if (send_sequenced(header, view(body, size, &storage)) == Code::kOk) return;
+  }
+  ControlMessage message{kind, tag, value, static_cast<uint32_t>(size), {}};
+  if (size > 0) std::memcpy(message.body.data(), body, size);
+  control_.push_back(message);
+}
+
+// True when none is left.
+bool Pair::send_waiting_control() {
+  while (!control_.empty()) {
+    const ControlMessage& message = control_.front();
+    WireHeader header{.kind = message.kind, .tag = message.tag, .value = message.value};
+    iovec storage;
+    if (send_sequenced(header, view(message.body.data(), message.size, &storage)) != Code::kOk) {
+      return false;
+    }
+    control_.pop_front();
+  }
+  return true;
+}
+
+void Pair::return_credit(uint64_t bytes) {
+  credit_returned_ += static_cast<uint32_t>(bytes);
+  if (credit_returned_ - credit_reported_ >= credit_granted_ / 4) mesh_.update_due(*this);
+}
+
+void Pair::send_update() {
+  if (state_ != State::kReady) return;
+  if (credit_returned_ == credit_reported_ && received_ == reported_received_) return;
+  const WireHeader header{
+      .kind = MessageKind::kUpdate, .acknowledged = received_, .credit = credit_returned_};
+  if (rail_->endpoint().send(encode_header(header), SegmentView{}) != Code::kOk) {
+    return;  // on_writable comes back to it
+  }
+  credit_reported_ = credit_returned_;
+  reported_received_ = received_;
+  bytes_unreported_ = 0;
+}
+
+void Pair::ask_for_acknowledgement() {
+  if (state_ != State::kReady || retention_.empty()) return;
+  const WireHeader header{.kind = MessageKind::kUpdate,
+                          .flags = kFlagAnswer,
+                          .acknowledged = received_,
+                          .credit = credit_returned_};
+  // Without room the caller asks again.
+  if (rail_->endpoint().send(encode_header(header), SegmentView{}) != Code::kOk) return;
+}
+
+// --- bulk -------------------------------------------------------------------
+
+void Pair::submit_bulk(OwnedBulk& bulk) {
+  if (state_ == State::kReady) {
+    const Code code =
+        bulk.is_get ? rail_->endpoint().get(bulk) : rail_->endpoint().put(bulk);
+    if (code == Code::kOk) return;
+  }
+  bulk.waiting = true;
+  waiting_bulks_.push_back(&bulk);
+}
+
+void Pair::submit_waiting_bulks() {
+  if (waiting_bulks_.empty()) return;
+  std::vector<OwnedBulk*> waiting;
+  waiting.swap(waiting_bulks_);
+  for (OwnedBulk* bulk : waiting) {
+    bulk->waiting = false;
+    submit_bulk(*bulk);
+  }
+}
+
+void Pair::cancel_bulk(OwnedBulk& bulk) {
+  if (bulk.waiting) {
+    bulk.waiting = false;
+    std::erase(waiting_bulks_, &bulk);
+  } else if (rail_ != nullptr) {
+    rail_->endpoint().cancel(bulk);
+  }
+}
+
+uint64_t Pair::service_time(uint64_t started_ns, uint64_t now_ns) {
+  const uint64_t from = std::max(started_ns, last_transfer_ns_);
+  last_transfer_ns_ = now_ns;
+  return now_ns - from;
+}
+
+bool Pair::flushed() const {
+  if (state_ == State::kLost || state_ == State::kIdle) return true;
+  if (outbox_first_ != nullptr || !control_.empty()) return false;
+  // What may be lost is still here until the peer has said that it has it.
+  return retention_.empty() && (state_ != State::kReady || rail_->endpoint().flushed());
+}
+
+hetcomm_counters_t* Pair::counters_of(std::string_view transport) {
+  for (hetcomm_counters_t& counters : counters_) {
+    if (transport == counters.transport) return &counters;
+  }
+  hetcomm_counters_t& counters = counters_.emplace_back();
+  const size_t length = std::min(transport.size(), sizeof(counters.transport) - 1);
+  std::copy_n(transport.begin(), length, counters.transport);
+  return &counters;
+}
+
+}  // namespace hetcomm

@@ -1,0 +1,243 @@
+// Pair: everything between this rank and one peer. Ordering, credits, acknowledgement, eager and rendezvous messages,
+// and what happens when a connection breaks.
+//
+//   kIdle --first use--> kConnecting --connected, kOpen exchanged--> kReady
+//                             ^                                         |
+//                             +----- connection broke, peer alive ------+         any --peer lost--> kLost
+//
+// Messages of the pair are numbered; the receiver takes them in order and drops what it had before. On a connection that may
+// lose messages while the peer lives they are kept until acknowledged and sent again on the next one. Eager data is bounded by
+// credit that the peer grants; without credit a message asks first (rendezvous) and its data stays with the sender.
+// Only the lower rank of a pair connects; the higher one asks it to (knock).
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "src/core/bulk_chooser.h"
+#include "src/core/match.h"
+#include "src/core/operation.h"
+#include "src/core/retention.h"
+#include "src/core/slot_table.h"
+#include "src/core/wire.h"
+#include "transports/transport.h"
+
+#include <hetcomm/communicator.h>
+
+namespace hetcomm {
+
+class Mesh;
+class Pair;
+
+// One connection of a pair.
+class Rail final : public EndpointHandler {
+ public:
+  Rail(Pair& pair, std::unique_ptr<Endpoint> endpoint, uint64_t id, hetcomm_counters_t* counters);
+
+  void on_message(const MessageHeader& header, ConstByteSpan payload) override;
+  void on_put(uint64_t cookie, uint64_t length) override;
+  void on_bulk_complete(Bulk& bulk, Code code) override;
+  void on_writable() override;
+  void on_failed(const Status& why) override;
+
+  Endpoint& endpoint() { return *endpoint_; }
+  const Capabilities& capabilities() const { return capabilities_; }
+  hetcomm_counters_t& counters() { return *counters_; }
+  uint64_t id = 0;      // agreed number of the connection: the lower rank counts
+  bool open = false;    // the peer's kOpen has arrived
+
+ private:
+  Pair& pair_;
+  std::unique_ptr<Endpoint> endpoint_;
+  Capabilities capabilities_;
+  hetcomm_counters_t* counters_;
+};
+
+// A put or get of core, with whom to tell.
+class BulkOwner {
+ public:
+  // The bulk has ended; its memory is quiet.
+  virtual void on_bulk(Bulk& bulk, Code code) = 0;
+
+ protected:
+  ~BulkOwner() = default;
+};
+struct OwnedBulk : Bulk {
+  BulkOwner* owner = nullptr;
+  bool is_get = false;
+  bool waiting = false;  // refused for now; in the pair's list
+};
+
+// Receives |length| bytes of puts into what was exposed under its cookie.
+class PutTarget {
+ public:
+  virtual void on_arrived(uint64_t length) = 0;
+
+ protected:
+  ~PutTarget() = default;
+};
+
+class Pair {
+ public:
+  enum class State : uint8_t { kIdle, kConnecting, kReady, kLost };
+
+  Pair(Mesh& mesh, int rank);
+  ~Pair();
+
+  int rank() const { return rank_; }
+  State state() const { return state_; }
+  const Status& lost_because() const { return lost_; }
+  Mesh& mesh() { return mesh_; }
+  // The connection to start something on, null while there is none.
+  Rail* rail() { return state_ == State::kReady ? rail_.get() : nullptr; }
+  // The connection on which things may still be under way.
+  Endpoint* endpoint() { return rail_ != nullptr ? &rail_->endpoint() : nullptr; }
+
+  // Starts a send, which is pending.
+  void submit_send(Operation& send);
+  // Ends a send that is queued or under way in |code|; its buffer is quiet when it has completed.
+  void end_send(Operation& send, Code code, std::string text);
+  // Starts connecting if nothing is under way; also lets the peer be watched.
+  void ensure_connected();
+  // A connection was made (by either side) over |transport|.
+  void adopt(std::unique_ptr<Endpoint> endpoint, std::string_view transport);
+  void knocked();
+  // No transport reaches the peer now: everything pending ends in |why|. A later use tries again.
+  void connect_failed(const Status& why);
+  // The peer is gone for good.
+  void lose(const Status& why);
+  // It left cleanly: what it sent before is still delivered, then as lose().
+  void peer_left();
+
+  // Sends what waits. Called when there may be room, credit, or a connection.
+  void pump();
+  // Sends credit and acknowledgements that are due.
+  void send_update();
+  // Asks the peer to acknowledge what it has, before this side leaves.
+  void ask_for_acknowledgement();
+  void tick(uint64_t now_ns);
+  uint64_t next_timer_ns() const { return retry_at_ns_; }
+  // Nothing accepted is waiting to leave.
+  bool flushed() const;
+
+  // For transfers: a small protocol message, sent before queued user messages. Queued if there is no room.
+  void send_control(MessageKind kind, uint64_t tag, uint64_t value, const void* body, size_t size);
+  void submit_bulk(OwnedBulk& bulk);
+  // On return the bulk's memory is quiet.
+  void cancel_bulk(OwnedBulk& bulk);
+  uint64_t add_target(PutTarget& target) { return targets_.insert(&target); }
+  void remove_target(uint64_t cookie) { targets_.erase(cookie); }
+  uint64_t add_send(SendTransfer& transfer) { return sends_.insert(&transfer); }
+  void forget_send(uint64_t id) { sends_.erase(id); }
+  uint64_t add_receive(ReceiveTransfer& transfer) { return receives_.insert(&transfer); }
+  void forget_receive(uint64_t id) { receives_.erase(id); }
+  void return_credit(uint64_t bytes);
+  BulkChooser& chooser() { return chooser_; }
+  // The pair's time that a transfer begun at |started_ns| and finished now took, beside its predecessors.
+  uint64_t service_time(uint64_t started_ns, uint64_t now_ns);
+
+  // For receives: attaches a message that was queued as unexpected to |receive|.
+  void attach(Incoming& message, Operation& receive);
+  // Detaches a receive whose eager fragments are still coming; the rest is dropped.
+  void detach_arriving(Operation& receive);
+
+  // Called for a message taken out of a match table for good. True when its fragments are still coming: then the pair keeps
+  // it and drops them.
+  bool forget(Incoming& message);
+
+  // Counters of |transport|, made on first use; stable address.
+  hetcomm_counters_t* counters_of(std::string_view transport);
+  const std::deque<hetcomm_counters_t>& counters() const { return counters_; }
+
+ private:
+  friend class Rail;
+  struct ControlMessage {
+    MessageKind kind;
+    uint64_t tag;
+    uint64_t value;
+    uint32_t size;
+    std::array<std::byte, 64> body;
+  };
+
+  // pair.cc: sending
+  bool start_send(Operation& send);
+  bool start_eager(Operation& send, uint64_t cost);
+  bool send_fragments(Operation& send);
+  bool start_rendezvous(Operation& send);
+  void finish_send(Operation& send);
+  void note_sent(Operation& send, bool eager);
+  void enqueue(Operation& send);
+  void dequeue(Operation& send);
+  Code send_sequenced(WireHeader& header, const SegmentView& payload);
+  uint32_t credit_available() const {
+    return credit_limit_ - (credit_used_ - credit_returned_by_peer_);
+  }
+  bool send_waiting_control();
+  void submit_waiting_bulks();
+
+  // pair_receive.cc: receiving
+  void receive(Rail& rail, const MessageHeader& raw, ConstByteSpan payload);
+  void dispatch(const WireHeader& header, ConstByteSpan payload);
+  void receive_eager(const WireHeader& header, ConstByteSpan payload);
+  void receive_first(const WireHeader& header, ConstByteSpan payload);
+  void receive_more(const WireHeader& header, ConstByteSpan payload);
+  void receive_request(const WireHeader& header, ConstByteSpan payload);
+  void receive_withdraw(const WireHeader& header);
+  void finish_arriving();
+  Incoming* new_incoming(const WireHeader& header, uint64_t credit);
+  void violated(std::string_view what);
+
+  // pair_connection.cc: connecting, breaking, resuming
+  void opened(const WireHeader& header);
+  void resume();
+  void rail_failed(Rail& rail, const Status& why);
+  void drop_rail();
+  void fail_everything(const Status& why);
+  void send_open();
+
+  Mesh& mesh_;
+  const int rank_;
+  State state_ = State::kIdle;
+  Status lost_;
+  bool left_ = false;
+  std::unique_ptr<Rail> rail_;
+  uint64_t rails_made_ = 0;
+  uint64_t attempts_ = 0;         // since the last connection that opened
+  uint64_t retry_at_ns_ = UINT64_MAX;
+  Status verdict_;                // why a lossless connection broke; the control plane says what that means
+
+  // Sending.
+  Operation* outbox_first_ = nullptr;
+  Operation* outbox_last_ = nullptr;
+  std::deque<ControlMessage> control_;
+  std::vector<OwnedBulk*> waiting_bulks_;
+  uint32_t sent_ = 0;             // sequence of the last message sent
+  uint32_t credit_used_ = 0;      // bytes, modulo 2^32, as all credit counters
+  uint32_t credit_returned_by_peer_ = 0;
+  uint32_t credit_limit_;
+  Retention retention_;
+  size_t replayed_ = SIZE_MAX;    // messages of |retention_| sent again on this rail; SIZE_MAX: all
+
+  // Receiving.
+  uint32_t received_ = 0;         // sequence of the last message received
+  uint32_t reported_received_ = 0;
+  uint32_t credit_returned_ = 0;  // to the peer, so far
+  uint32_t credit_reported_ = 0;
+  uint32_t credit_granted_;
+  uint64_t bytes_unreported_ = 0;
+  Incoming* arriving_ = nullptr;  // eager message of which fragments are missing
+
+  SlotTable<PutTarget> targets_;
+  SlotTable<SendTransfer> sends_;
+  SlotTable<ReceiveTransfer> receives_;
+  std::deque<hetcomm_counters_t> counters_;
+  BulkChooser chooser_;
+  uint64_t last_transfer_ns_ = 0;
+};
+
+}  // namespace hetcomm

@@ -1,0 +1,330 @@
+// The receiving half of a pair: everything here is driven by what the peer sent and trusts none of it.
+#include <algorithm>
+#include <new>
+
+#include "src/core/mesh.h"
+#include "src/core/pair.h"
+#include "src/core/transfer.h"
+
+namespace hetcomm {
+namespace {
+
+// On a connection that may lose messages the peer keeps them until acknowledged; tell it often enough.
+constexpr uint32_t kAcknowledgeEvery = 32;
+constexpr uint64_t kAcknowledgeBytes = 64 * 1024;
+
+}  // namespace
+
+Rail::Rail(Pair& pair, std::unique_ptr<Endpoint> endpoint, uint64_t rail_id,
+           hetcomm_counters_t* counters)
+    : id(rail_id),
+      pair_(pair),
+      endpoint_(std::move(endpoint)),
+      capabilities_(endpoint_->capabilities()),
+      counters_(counters) {}
+
+void Rail::on_message(const MessageHeader& header, ConstByteSpan payload) {
+  pair_.receive(*this, header, payload);
+}
+void Rail::on_put(uint64_t cookie, uint64_t length) {
+  if (PutTarget* target = pair_.targets_.find(cookie); target != nullptr) target->on_arrived(length);
+}
+void Rail::on_bulk_complete(Bulk& bulk, Code code) {
+  auto& owned = static_cast<OwnedBulk&>(bulk);
+  owned.owner->on_bulk(owned, code);
+}
+void Rail::on_writable() {
+  pair_.pump();
+  pair_.send_update();
+}
+void Rail::on_failed(const Status& why) { pair_.rail_failed(*this, why); }
+
+void Pair::violated(std::string_view what) {
+  rail_failed(*rail_, Status(Code::kPeerLost, fmt::format("protocol violated: {}", what)));
+}
+
+void Pair::receive(Rail& rail, const MessageHeader& raw, ConstByteSpan payload) {
+  if (&rail != rail_.get()) return;  // a connection that was replaced
+  const WireHeader header = decode_header(raw);
+  if (header.kind == MessageKind::kOpen) {
+    opened(header);
+    return;
+  }
+  if (!rail.open) [[unlikely]] {
+    violated("message before open");
+    return;
+  }
+  const bool more_credit = header.credit != credit_returned_by_peer_;
+  credit_returned_by_peer_ = header.credit;
+  if (!retention_.empty()) retention_.acknowledge(header.acknowledged);
+  if (header.kind == MessageKind::kUpdate) {
+    if ((header.flags & kFlagAnswer) != 0) mesh_.update_due(*this);
+  } else {
+    if (header.sequence != received_ + 1) [[unlikely]] {
+      // Sent again after a broken connection; we have it already.
+      if (static_cast<int32_t>(header.sequence - received_) <= 0) return;
+      violated("message out of order");
+      return;
+    }
+    received_ = header.sequence;
+    dispatch(header, payload);
+    if (!rail.capabilities().lossless) {
+      bytes_unreported_ += payload.size();
+      if (received_ - reported_received_ >= kAcknowledgeEvery ||
+          bytes_unreported_ >= kAcknowledgeBytes) {
+        mesh_.update_due(*this);
+      }
+    }
+  }
+  if (more_credit && (outbox_first_ != nullptr || !control_.empty())) pump();
+}
+
+void Pair::dispatch(const WireHeader& header, ConstByteSpan payload) {
+  switch (header.kind) {
+    case MessageKind::kEager:
+      receive_eager(header, payload);
+      return;
+    case MessageKind::kEagerFirst:
+      receive_first(header, payload);
+      return;
+    case MessageKind::kEagerMore:
+      receive_more(header, payload);
+      return;
+    case MessageKind::kRequest:
+      receive_request(header, payload);
+      return;
+    case MessageKind::kGrant: {
+      GrantBody grant;
+      if (!decode_body(payload, &grant)) {
+        violated("grant of a wrong size");
+      } else if (SendTransfer* transfer = sends_.find(grant.sender_id); transfer != nullptr) {
+        transfer->granted(grant);
+      }
+      return;
+    }
+    case MessageKind::kDone:
+      if (SendTransfer* transfer = sends_.find(header.tag); transfer != nullptr) transfer->done();
+      return;
+    case MessageKind::kStop:
+      if (SendTransfer* transfer = sends_.find(header.tag); transfer != nullptr) {
+        transfer->stopped(static_cast<Code>(static_cast<int32_t>(header.value)));
+      }
+      return;
+    case MessageKind::kWithdraw:
+      receive_withdraw(header);
+      return;
+    case MessageKind::kOpen:
+    case MessageKind::kUpdate:
+      break;
+  }
+  violated("unknown kind of message");
+}
+
+void Pair::receive_eager(const WireHeader& header, ConstByteSpan payload) {
+  if (header.value != payload.size()) [[unlikely]] {
+    violated("eager message of a wrong length");
+    return;
+  }
+  hetcomm_counters_t& counters = rail_->counters();
+  ++counters.messages_received;
+  counters.bytes_received += payload.size();
+  const uint64_t credit = payload.size() + kMessageCost;
+  MatchTable* table = mesh_.table(header.communicator, (header.flags & kFlagCollective) != 0);
+  if (table == nullptr) {
+    return_credit(credit);
+    return;
+  }
+  if (Operation* receive = table->match_message(rank_, header.tag); receive != nullptr) [[likely]] {
+    mesh_.deliver(*receive, rank_, header.tag, payload, payload.size());
+    return_credit(credit);
+    return;
+  }
+  Incoming* message = new_incoming(header, credit);
+  if (message == nullptr) return;
+  if (!payload.empty()) std::memcpy(message->bytes.get(), payload.data(), payload.size());
+  message->received = payload.size();
+  table->add_unexpected(message);
+}
+
+// A record for a message that is not (wholly) here, with room for eager bytes. Null after having failed the pair.
+Incoming* Pair::new_incoming(const WireHeader& header, uint64_t credit) {
+  Incoming* message = mesh_.allocate_incoming();
+  if (message != nullptr && header.kind != MessageKind::kRequest && header.value > 0) {
+    message->bytes.reset(new (std::nothrow) std::byte[header.value]);
+    if (!message->bytes) {
+      mesh_.free_incoming(message);
+      message = nullptr;
+    }
+  }
+  if (message == nullptr) {
+    rail_failed(*rail_, Status(Code::kOutOfMemory, "no memory for an unexpected message"));
+    return nullptr;
+  }
+  message->pair = this;
+  message->source = rank_;
+  message->tag = header.tag;
+  message->length = header.value;
+  message->credit = credit;
+  message->rendezvous = header.kind == MessageKind::kRequest;
+  return message;
+}
+
+void Pair::receive_first(const WireHeader& header, ConstByteSpan payload) {
+  if (arriving_ != nullptr || payload.size() >= header.value || header.value > credit_granted_) {
+    violated("beginning of a message where none may be");
+    return;
+  }
+  hetcomm_counters_t& counters = rail_->counters();
+  ++counters.messages_received;
+  counters.bytes_received += header.value;
+  MatchTable* table = mesh_.table(header.communicator, (header.flags & kFlagCollective) != 0);
+  Operation* receive = table != nullptr ? table->match_message(rank_, header.tag) : nullptr;
+  // Matched to host memory the fragments go straight there.
+  const bool direct = receive != nullptr && receive->on_host;
+  WireHeader record = header;
+  if (direct) record.kind = MessageKind::kRequest;  // no room for bytes needed
+  Incoming* message = new_incoming(record, header.value + kMessageCost);
+  if (message == nullptr) {
+    if (receive != nullptr) mesh_.complete(*receive, Code::kOutOfMemory);
+    return;
+  }
+  message->rendezvous = false;
+  arriving_ = message;
+  if (receive != nullptr) {
+    attach(*message, *receive);
+  } else if (table != nullptr) {
+    table->add_unexpected(message);
+  }
+  receive_more(WireHeader{.kind = MessageKind::kEagerMore, .value = 0}, payload);
+}
+
+void Pair::receive_more(const WireHeader& header, ConstByteSpan payload) {
+  Incoming* message = arriving_;
+  if (message == nullptr || header.value != message->received ||
+      payload.size() > message->length - message->received) {
+    violated("part of a message where none may be");
+    return;
+  }
+  if (message->bytes) {
+    std::memcpy(message->bytes.get() + message->received, payload.data(), payload.size());
+  } else if (message->operation != nullptr) {
+    const uint64_t room = message->operation->length;
+    if (message->received < room) {
+      const uint64_t part = std::min<uint64_t>(payload.size(), room - message->received);
+      scatter(message->operation->segments, message->received, payload.first(part));
+    }
+  }
+  message->received += payload.size();
+  if (message->received == message->length) finish_arriving();
+}
+
+void Pair::finish_arriving() {
+  Incoming* message = arriving_;
+  arriving_ = nullptr;
+  Operation* receive = message->operation;
+  if (message->queued) return;  // complete now, and still unmatched
+  if (receive != nullptr) {
+    receive->pair = nullptr;
+    if (message->bytes) {
+      mesh_.deliver(*receive, rank_, message->tag, ConstByteSpan(message->bytes.get(), message->length),
+                    message->length);
+    } else {
+      mesh_.deliver(*receive, rank_, message->tag, {}, message->length);
+    }
+  }
+  return_credit(message->credit);
+  mesh_.free_incoming(message);
+}
+
+void Pair::receive_request(const WireHeader& header, ConstByteSpan payload) {
+  RequestBody body;
+  if (!decode_body(payload, &body)) {
+    violated("request of a wrong size");
+    return;
+  }
+  hetcomm_counters_t& counters = rail_->counters();
+  ++counters.messages_received;
+  counters.bytes_received += header.value;
+  MatchTable* table = mesh_.table(header.communicator, (header.flags & kFlagCollective) != 0);
+  if (table == nullptr) {
+    return_credit(kRequestCost);
+    send_control(MessageKind::kStop, body.sender_id, static_cast<uint64_t>(Code::kAborted), nullptr, 0);
+    return;
+  }
+  Incoming* message = new_incoming(header, kRequestCost);
+  if (message == nullptr) return;
+  message->sender_id = body.sender_id;
+  message->rail = body.rail;
+  message->source_key = body.source;
+  if (Operation* receive = table->match_message(rank_, header.tag); receive != nullptr) {
+    attach(*message, *receive);
+  } else {
+    table->add_unexpected(message);
+  }
+}
+
+void Pair::attach(Incoming& message, Operation& receive) {
+  if (message.queued) message.table->remove_unexpected(&message);
+  if (message.rendezvous) {
+    auto transfer = std::make_unique<ReceiveTransfer>(*this, receive, message);
+    receive.pair = this;
+    receive.stage = OperationStage::kTransfer;
+    receive.receive_transfer = transfer.release();
+    return_credit(message.credit);
+    mesh_.free_incoming(&message);
+    receive.receive_transfer->start();
+    return;
+  }
+  if (&message == arriving_) {
+    message.operation = &receive;
+    receive.pair = this;
+    receive.stage = OperationStage::kArriving;
+    if (message.bytes && receive.on_host) {
+      // What is here moves now, the rest goes straight to the receiver.
+      const uint64_t part = std::min(message.received, receive.length);
+      scatter(receive.segments, 0, ConstByteSpan(message.bytes.get(), part));
+      message.bytes.reset();
+    }
+    return;
+  }
+  mesh_.deliver(receive, rank_, message.tag, ConstByteSpan(message.bytes.get(), message.length),
+                message.length);
+  return_credit(message.credit);
+  mesh_.free_incoming(&message);
+}
+
+void Pair::detach_arriving(Operation& receive) {
+  if (arriving_ != nullptr && arriving_->operation == &receive) arriving_->operation = nullptr;
+  receive.pair = nullptr;
+}
+
+bool Pair::forget(Incoming& message) { return &message == arriving_; }
+
+// The sender ended a message early: an eager one (tag 0) of which fragments are missing, or a rendezvous.
+void Pair::receive_withdraw(const WireHeader& header) {
+  if (header.tag == 0) {
+    Incoming* message = arriving_;
+    if (message == nullptr) return;
+    arriving_ = nullptr;
+    if (message->queued) message->table->remove_unexpected(message);
+    if (message->operation != nullptr) {
+      message->operation->pair = nullptr;
+      mesh_.complete(*message->operation, Code::kCancelled,
+                     fmt::format("receive: rank {} withdrew the message while it was sent", rank_));
+    }
+    return_credit(message->credit);
+    mesh_.free_incoming(message);
+    return;
+  }
+  ReceiveTransfer* found = nullptr;
+  receives_.for_each([&](ReceiveTransfer& transfer) {
+    if (transfer.sender_id() == header.tag) found = &transfer;
+  });
+  if (found != nullptr) {
+    found->withdrawn();
+    return;
+  }
+  mesh_.drop_withdrawn(rank_, header.tag);
+}
+
+}  // namespace hetcomm

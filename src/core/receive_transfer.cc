@@ -1,0 +1,276 @@
+#include <algorithm>
+
+#include "src/core/mesh.h"
+#include "src/core/transfer.h"
+
+namespace hetcomm {
+
+// A range of the message on its way: granted to the sender or read by this side, then, for a device, copied in.
+class ReceiveTransfer::Chunk final : public BulkOwner, public CopyHandler, public PutTarget {
+ public:
+  Chunk(ReceiveTransfer& transfer, uint64_t offset, uint64_t length, std::byte* staging_chunk)
+      : transfer_(transfer), offset_(offset), length_(length), staging_chunk_(staging_chunk) {
+    if (staging_chunk_ != nullptr) {
+      segments_.push_back({staging_chunk_, length});
+    } else {
+      for_each_piece(transfer.receive_->segments, offset, length,
+                     [this](std::byte* piece, size_t size) { segments_.push_back({piece, size}); });
+    }
+    bulk_.owner = this;
+    bulk_.is_get = true;
+  }
+  ~Chunk() {
+    if (staging_chunk_ != nullptr) staging().release(Staging::Pool::kReceive, staging_chunk_);
+  }
+
+  uint64_t length() const { return length_; }
+  bool waiting() const { return state_ == State::kWaiting; }
+  bool copying() const { return copy_.running(); }
+
+  // Starts it on the pair's rail. False when the endpoint has no room for another exposure.
+  bool start() {
+    Rail& rail = *pair().rail();
+    if (transfer_.by_get_) {
+      bulk_.local = SegmentView{segments_, 0, length_};
+      bulk_.key = transfer_.source_key_;
+      bulk_.remote_offset = offset_;
+      bulk_.high_priority = transfer_.receive_->high_priority;
+      state_ = State::kReading;
+      pair().submit_bulk(bulk_);
+      return true;
+    }
+    cookie_ = pair().add_target(*this);
+    Result<RemoteKey> key = rail.endpoint().expose(segments_, Access::kPutTarget, cookie_);
+    if (!key.ok()) {
+      pair().remove_target(cookie_);
+      transfer_.chunk_failed(key.status().code(), std::string(key.status().text()));
+      return false;
+    }
+    key_ = key.value();
+    arrived_ = 0;
+    state_ = State::kGranted;
+    if (!rail.capabilities().lossless) transfer_.sender_knows_ = false;
+    const GrantBody grant{transfer_.sender_id_, rail.id,          offset_,
+                          length_,              transfer_.accepted_, key_};
+    pair().send_control(MessageKind::kGrant, 0, 0, &grant, sizeof(grant));
+    return true;
+  }
+
+  // On return the connection does not touch the memory any more; a device copy may still run.
+  void stop() {
+    if (state_ == State::kGranted) {
+      if (pair().endpoint() != nullptr) pair().endpoint()->revoke(key_);
+      pair().remove_target(cookie_);
+    } else if (state_ == State::kReading) {
+      pair().cancel_bulk(bulk_);
+    }
+    if (state_ != State::kCopying) state_ = State::kWaiting;
+  }
+
+ private:
+  enum class State : uint8_t { kWaiting, kGranted, kReading, kCopying };
+
+  void on_arrived(uint64_t length) override {
+    arrived_ += length;
+    if (arrived_ < length_) return;
+    pair().endpoint()->revoke(key_);
+    pair().remove_target(cookie_);
+    landed();
+  }
+  void on_bulk(Bulk& /*bulk*/, Code code) override {
+    state_ = State::kWaiting;
+    if (code == Code::kOk) {
+      landed();
+    } else if (code == Code::kCancelled) {
+      transfer_.withdrawn();
+    } else {
+      // Reading does not work after all; the sender can still write.
+      transfer_.by_get_ = false;
+      transfer_.start_chunks();
+    }
+  }
+  void landed() {
+    if (staging_chunk_ == nullptr) {
+      state_ = State::kWaiting;
+      transfer_.chunk_finished(*this);
+      return;
+    }
+    state_ = State::kCopying;
+    staging().start(copy_, StreamDirection::kFromHost, transfer_.receive_->pieces, offset_,
+                    staging_chunk_, length_, *this);
+  }
+  void on_copied(const Status& status) override {
+    state_ = State::kWaiting;
+    if (status.ok()) {
+      transfer_.chunk_finished(*this);
+    } else {
+      transfer_.chunk_failed(status.code(), std::string(status.text()));
+      transfer_.maybe_finish();
+    }
+  }
+  Pair& pair() { return transfer_.pair_; }
+  Staging& staging() { return transfer_.pair_.mesh().staging(); }
+
+  ReceiveTransfer& transfer_;
+  uint64_t offset_;
+  uint64_t length_;
+  std::byte* staging_chunk_;
+  State state_ = State::kWaiting;
+  std::vector<iovec> segments_;
+  OwnedBulk bulk_;
+  CopyJob copy_;
+  RemoteKey key_;
+  uint64_t cookie_ = 0;
+  uint64_t arrived_ = 0;
+};
+
+ReceiveTransfer::ReceiveTransfer(Pair& pair, Operation& receive, const Incoming& message)
+    : pair_(pair),
+      receive_(&receive),
+      id_(pair.add_receive(*this)),
+      sender_id_(message.sender_id),
+      source_rail_(message.rail),
+      source_key_(message.source_key),
+      tag_(message.tag),
+      length_(message.length),
+      accepted_(std::min(message.length, receive.length)),
+      started_ns_(now_ns()) {}
+
+ReceiveTransfer::~ReceiveTransfer() { pair_.forget_receive(id_); }
+
+void ReceiveTransfer::start() {
+  by_get_ = want_get();
+  start_chunks();
+  maybe_finish();
+}
+
+bool ReceiveTransfer::want_get() const {
+  const Rail* rail = pair_.rail();
+  if (rail == nullptr || source_key_ == RemoteKey{} || rail->id != source_rail_ ||
+      !rail->capabilities().get) {
+    return false;
+  }
+  return !rail->capabilities().put || pair_.chooser().prefer_get(accepted_);
+}
+
+// Length of the next chunk.
+uint64_t ReceiveTransfer::next_length() const {
+  const uint64_t rest = accepted_ - cut_;
+  if (!receive_->on_host) return std::min(rest, pair_.mesh().staging().chunk_bytes());
+  const bool lossless = pair_.rail()->capabilities().lossless;
+  return lossless ? rest : std::min(rest, kRegrantBytes);
+}
+
+void ReceiveTransfer::start_chunks() {
+  if (ending_ || pair_.rail() == nullptr) return;
+  for (size_t i = 0; i < chunks_.size() && !ending_; ++i) {
+    if (chunks_[i]->waiting() && !chunks_[i]->start()) return;
+  }
+  while (!ending_ && cut_ < accepted_ && add_chunk()) {
+  }
+}
+
+bool ReceiveTransfer::add_chunk() {
+  std::byte* staging_chunk = nullptr;
+  if (receive_->on_host) {
+    if (chunks_.size() >= kMaxGranted) return false;
+  } else {
+    if (chunks_.size() >= kDepth) return false;
+    bool exhausted = false;
+    staging_chunk =
+        pair_.mesh().staging().acquire(Staging::Pool::kReceive, !chunks_.empty(), &exhausted);
+    if (staging_chunk == nullptr) {
+      if (exhausted && chunks_.empty()) chunk_failed(Code::kOutOfMemory, "no memory to stage through");
+      return false;
+    }
+  }
+  const uint64_t length = next_length();
+  chunks_.push_back(std::make_unique<Chunk>(*this, cut_, length, staging_chunk));
+  cut_ += length;
+  return chunks_.back()->start();
+}
+
+void ReceiveTransfer::chunk_finished(Chunk& chunk) {
+  finished_ += chunk.length();
+  const auto entry = std::find_if(chunks_.begin(), chunks_.end(),
+                                  [&](const auto& owned) { return owned.get() == &chunk; });
+  pair_.mesh().retire(std::move(*entry));
+  chunks_.erase(entry);
+  start_chunks();
+  maybe_finish();
+}
+
+void ReceiveTransfer::chunk_failed(Code code, std::string text) {
+  end(code, fmt::format("receive from rank {}: {}", pair_.rank(), text));
+}
+
+void ReceiveTransfer::withdrawn() {
+  finish_as(Code::kCancelled,
+            fmt::format("receive: rank {} withdrew the message while it was sent", pair_.rank()));
+}
+
+void ReceiveTransfer::end(Code code, std::string text) {
+  if (ending_) return;
+  pair_.send_control(MessageKind::kStop, sender_id_, static_cast<uint64_t>(code), nullptr, 0);
+  finish_as(code, std::move(text));
+}
+
+void ReceiveTransfer::finish_as(Code code, std::string text) {
+  if (ending_) return;
+  ending_ = true;
+  code_ = code;
+  text_ = std::move(text);
+  for (size_t i = 0; i < chunks_.size();) {
+    chunks_[i]->stop();
+    if (chunks_[i]->copying()) {
+      ++i;
+      continue;
+    }
+    pair_.mesh().retire(std::move(chunks_[i]));
+    chunks_.erase(chunks_.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+  maybe_finish();
+}
+
+void ReceiveTransfer::rail_failed() {
+  for (const auto& chunk : chunks_) chunk->stop();
+  by_get_ = false;
+  source_key_ = {};
+}
+
+void ReceiveTransfer::maybe_finish() {
+  if (receive_ == nullptr) return;
+  if (ending_) {
+    // Chunks whose device copy has run out meanwhile.
+    std::erase_if(chunks_, [this](std::unique_ptr<Chunk>& chunk) {
+      if (chunk->copying()) return false;
+      pair_.mesh().retire(std::move(chunk));
+      return true;
+    });
+    if (!chunks_.empty()) return;
+  } else {
+    if (!message_is_complete()) return;
+    ending_ = true;
+    pair_.chooser().measured(accepted_, by_get_, pair_.service_time(started_ns_, now_ns()));
+    hetcomm_counters_t* counters = pair_.rail() != nullptr ? &pair_.rail()->counters() : nullptr;
+    if (counters != nullptr) ++(by_get_ ? counters->bulk_by_get : counters->bulk_by_put);
+    if (by_get_ || !sender_knows_ || accepted_ == 0) {
+      pair_.send_control(MessageKind::kDone, sender_id_, 0, nullptr, 0);
+    }
+  }
+  Operation& receive = *std::exchange(receive_, nullptr);
+  receive.receive_transfer = nullptr;
+  pair_.forget_receive(id_);
+  receive.source = pair_.rank();
+  receive.matched_tag = tag_;
+  receive.bytes_sent = length_;
+  receive.bytes_received = finished_;
+  if (code_ == Code::kOk && length_ > receive.length) {
+    pair_.mesh().complete_truncated(receive);
+  } else {
+    pair_.mesh().complete(receive, code_, std::move(text_));
+  }
+  pair_.mesh().retire(std::unique_ptr<ReceiveTransfer>(this));
+}
+
+}  // namespace hetcomm

@@ -1,0 +1,102 @@
+// Messages that were sent on a connection which may lose them while the peer lives, kept until the peer acknowledged them, so
+// that they can be sent again on the next connection. One growing ring of bytes; pushing copies, nothing else.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include "src/base/span.h"
+#include "src/core/wire.h"
+
+namespace hetcomm {
+
+class Retention {
+ public:
+  void push(const WireHeader& header, const SegmentView& payload) {
+    const Record record{header, payload.length};
+    reserve(sizeof(record) + payload.length);
+    append(&record, sizeof(record));
+    for_each_piece(payload.segments, payload.offset, payload.length,
+                   [this](const std::byte* piece, size_t length) { append(piece, length); });
+    ++count_;
+  }
+
+  // Drops everything up to and including |sequence|.
+  void acknowledge(uint32_t sequence) {
+    while (count_ > 0) {
+      const Record record = read_record(begin_);
+      if (static_cast<int32_t>(record.header.sequence - sequence) > 0) break;
+      begin_ += sizeof(Record) + record.length;
+      --count_;
+    }
+    if (count_ == 0) begin_ = end_ = 0;
+  }
+
+  // Calls |use(const WireHeader&, ConstByteSpan payload)| oldest first, from the |skip|-th on, until it returns false.
+  // Returns how many were used up.
+  template <typename Use>
+  size_t replay(size_t skip, Use&& use) const {
+    uint64_t at = begin_;
+    std::vector<std::byte> payload;
+    for (size_t i = 0; i < count_; ++i) {
+      const Record record = read_record(at);
+      if (i >= skip) {
+        payload.resize(record.length);
+        copy_out(at + sizeof(Record), payload.data(), record.length);
+        if (!use(record.header, ConstByteSpan(payload))) return i - skip;
+      }
+      at += sizeof(Record) + record.length;
+    }
+    return count_ - skip;
+  }
+
+  bool empty() const { return count_ == 0; }
+  size_t count() const { return count_; }
+
+ private:
+  struct Record {
+    WireHeader header;
+    uint64_t length;
+  };
+
+  void reserve(uint64_t more) {
+    const uint64_t used = end_ - begin_;
+    if (used + more <= ring_.size()) return;
+    size_t size = ring_.empty() ? 4096 : ring_.size();
+    while (size < used + more) size *= 2;
+    std::vector<std::byte> bigger(size);
+    copy_out(begin_, bigger.data(), used);
+    ring_.swap(bigger);
+    begin_ = 0;
+    end_ = used;
+  }
+  void append(const void* source, uint64_t length) {
+    const uint64_t mask = ring_.size() - 1;
+    const uint64_t at = end_ & mask;
+    const uint64_t first = std::min<uint64_t>(length, ring_.size() - at);
+    std::memcpy(ring_.data() + at, source, first);
+    std::memcpy(ring_.data(), static_cast<const std::byte*>(source) + first, length - first);
+    end_ += length;
+  }
+  void copy_out(uint64_t from, void* target, uint64_t length) const {
+    if (length == 0) return;
+    const uint64_t mask = ring_.size() - 1;
+    const uint64_t at = from & mask;
+    const uint64_t first = std::min<uint64_t>(length, ring_.size() - at);
+    std::memcpy(target, ring_.data() + at, first);
+    std::memcpy(static_cast<std::byte*>(target) + first, ring_.data(), length - first);
+  }
+  Record read_record(uint64_t at) const {
+    Record record;
+    copy_out(at, &record, sizeof(record));
+    return record;
+  }
+
+  std::vector<std::byte> ring_;  // size is a power of two
+  uint64_t begin_ = 0;
+  uint64_t end_ = 0;
+  size_t count_ = 0;
+};
+
+}  // namespace hetcomm

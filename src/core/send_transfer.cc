@@ -1,0 +1,223 @@
+#include <algorithm>
+
+#include "src/core/mesh.h"
+#include "src/core/transfer.h"
+
+namespace hetcomm {
+
+// One put. From user memory it starts at once; from a device the bytes come through a staging chunk first.
+class SendTransfer::Piece final : public BulkOwner, public CopyHandler {
+ public:
+  Piece(SendTransfer& transfer, uint64_t offset, uint64_t length, const RemoteKey& key,
+        uint64_t remote_offset)
+      : transfer_(transfer), offset_(offset) {
+    bulk_.owner = this;
+    bulk_.key = key;
+    bulk_.remote_offset = remote_offset;
+    bulk_.high_priority = transfer.send_->high_priority;
+    bulk_.local.length = length;
+  }
+  ~Piece() {
+    if (chunk_ != nullptr) staging().release(Staging::Pool::kSend, chunk_);
+  }
+
+  uint64_t length() const { return bulk_.local.length; }
+  bool copying() const { return copy_.running(); }
+
+  void put_from(Segments segments, uint64_t offset) {
+    bulk_.local.segments = segments;
+    bulk_.local.offset = offset;
+    putting_ = true;
+    transfer_.pair_.submit_bulk(bulk_);
+  }
+  void stage_through(std::byte* chunk) {
+    chunk_ = chunk;
+    segment_ = {chunk, length()};
+    staging().start(copy_, StreamDirection::kToHost, transfer_.send_->pieces, offset_, chunk,
+                    length(), *this);
+  }
+  // Ends the put. On return the connection does not touch the memory; a device copy may still run.
+  void stop() {
+    stopped_ = true;
+    if (putting_) transfer_.pair_.cancel_bulk(bulk_);
+    putting_ = false;
+  }
+
+ private:
+  void on_copied(const Status& status) override {
+    if (stopped_ || !status.ok()) {
+      transfer_.piece_finished(*this, status.ok() ? Code::kCancelled : status.code());
+      return;
+    }
+    put_from(Segments(&segment_, 1), 0);
+  }
+  void on_bulk(Bulk& /*bulk*/, Code code) override {
+    putting_ = false;
+    transfer_.piece_finished(*this, code);
+  }
+  Staging& staging() { return transfer_.pair_.mesh().staging(); }
+
+  SendTransfer& transfer_;
+  uint64_t offset_;
+  OwnedBulk bulk_;
+  CopyJob copy_;
+  iovec segment_{};
+  std::byte* chunk_ = nullptr;
+  bool putting_ = false;
+  bool stopped_ = false;
+};
+
+SendTransfer::SendTransfer(Pair& pair, Operation& send)
+    : pair_(pair), send_(&send), id_(pair.add_send(*this)) {}
+
+SendTransfer::~SendTransfer() {
+  pair_.forget_send(id_);
+  if (source_key_ != RemoteKey{} && pair_.endpoint() != nullptr) pair_.endpoint()->revoke(source_key_);
+}
+
+RequestBody SendTransfer::make_request() {
+  RequestBody body{id_, 0, {}};
+  Rail* rail = pair_.rail();
+  if (rail == nullptr || !rail->capabilities().get || !send_->on_host) return body;
+  Result<RemoteKey> key = rail->endpoint().expose(send_->segments, Access::kGetSource, id_);
+  // Without a key the receiver asks for puts.
+  if (key.ok()) {
+    source_key_ = key.value();
+    body.rail = rail->id;
+    body.source = source_key_;
+  }
+  return body;
+}
+
+void SendTransfer::granted(const GrantBody& grant) {
+  const Rail* rail = pair_.rail();
+  if (ending_ || rail == nullptr || grant.rail != rail->id) return;  // of a connection that broke
+  const uint64_t length = send_->length;
+  if (grant.accepted > length || grant.offset > length || grant.length > length - grant.offset) {
+    finish_as(Code::kPeerLost, fmt::format("send to rank {}: granted a range outside of the message",
+                                           pair_.rank()));
+    return;
+  }
+  accepted_ = grant.accepted;
+  grants_.push_back({grant, 0});
+  start_pieces();
+}
+
+void SendTransfer::start_pieces() {
+  while (!ending_ && !grants_.empty()) {
+    Grant& grant = grants_.front();
+    if (send_->on_host) {
+      start_direct(grant);
+    } else if (!start_staged(grant)) {
+      return;
+    }
+    if (ending_) return;
+    grants_.pop_front();
+  }
+}
+
+void SendTransfer::start_direct(const Grant& grant) {
+  pieces_.push_back(
+      std::make_unique<Piece>(*this, grant.body.offset, grant.body.length, grant.body.target, 0));
+  pieces_.back()->put_from(send_->segments, grant.body.offset);
+}
+
+// True when the whole grant is under way.
+bool SendTransfer::start_staged(Grant& grant) {
+  Staging& staging = pair_.mesh().staging();
+  while (grant.started < grant.body.length) {
+    if (pieces_.size() >= kDepth) return false;
+    bool exhausted = false;
+    std::byte* chunk = staging.acquire(Staging::Pool::kSend, !pieces_.empty(), &exhausted);
+    if (chunk == nullptr) {
+      if (exhausted && pieces_.empty()) {
+        end(Code::kOutOfMemory, fmt::format("send to rank {}: no memory to stage through", pair_.rank()));
+      }
+      return false;
+    }
+    const uint64_t part = std::min(staging.chunk_bytes(), grant.body.length - grant.started);
+    auto piece = std::make_unique<Piece>(*this, grant.body.offset + grant.started, part,
+                                         grant.body.target, grant.started);
+    grant.started += part;
+    pieces_.push_back(std::move(piece));
+    pieces_.back()->stage_through(chunk);
+  }
+  return true;
+}
+
+void SendTransfer::piece_finished(Piece& piece, Code code) {
+  if (code == Code::kOk) put_bytes_ += piece.length();
+  const auto entry = std::find_if(pieces_.begin(), pieces_.end(),
+                                  [&](const auto& owned) { return owned.get() == &piece; });
+  pair_.mesh().retire(std::move(*entry));
+  pieces_.erase(entry);
+  if (code != Code::kOk && code != Code::kCancelled && !ending_) {
+    end(code, fmt::format("send to rank {}: {}", pair_.rank(), code_text(code)));
+    return;
+  }
+  start_pieces();
+  maybe_finish();
+}
+
+void SendTransfer::done() { finish_as(Code::kOk, {}); }
+
+void SendTransfer::stopped(Code code) {
+  finish_as(code == Code::kAborted ? Code::kAborted : Code::kCancelled,
+            fmt::format("send to rank {}: the receiver ended the transfer ({})", pair_.rank(),
+                        code_name(code)));
+}
+
+void SendTransfer::end(Code code, std::string text) {
+  if (ending_) return;
+  pair_.send_control(MessageKind::kWithdraw, id_, 0, nullptr, 0);
+  finish_as(code, std::move(text));
+}
+
+void SendTransfer::finish_as(Code code, std::string text) {
+  if (ending_) return;
+  ending_ = true;
+  code_ = code;
+  text_ = std::move(text);
+  quiesce();
+  maybe_finish();
+}
+
+// Ends what is under way on the connection; device copies run out by themselves.
+void SendTransfer::quiesce() {
+  grants_.clear();
+  if (source_key_ != RemoteKey{} && pair_.endpoint() != nullptr) pair_.endpoint()->revoke(source_key_);
+  source_key_ = {};
+  for (size_t i = 0; i < pieces_.size();) {
+    pieces_[i]->stop();
+    if (pieces_[i]->copying()) {
+      ++i;
+      continue;
+    }
+    pair_.mesh().retire(std::move(pieces_[i]));
+    pieces_.erase(pieces_.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+}
+
+void SendTransfer::rail_failed() { quiesce(); }
+
+void SendTransfer::maybe_finish() {
+  if (!pieces_.empty() || send_ == nullptr) return;
+  if (!ending_) {
+    // Over a rail that loses nothing the send is over as soon as its source was read.
+    const Rail* rail = pair_.rail();
+    if (put_bytes_ != accepted_ || !grants_.empty() || rail == nullptr ||
+        !rail->capabilities().lossless) {
+      return;
+    }
+    ending_ = true;
+    quiesce();
+  }
+  Operation& send = *std::exchange(send_, nullptr);
+  send.send_transfer = nullptr;
+  pair_.forget_send(id_);
+  if (code_ == Code::kOk) send.bytes_sent = send.bytes_received = send.length;
+  pair_.mesh().complete(send, code_, std::move(text_));
+  pair_.mesh().retire(std::unique_ptr<SendTransfer>(this));
+}
+
+}  // namespace hetcomm

@@ -1,0 +1,60 @@
+// Objects that the wire refers to: an id is a slot number and a generation, so that an id of something that has ended, or one that
+// was made up, finds nothing.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace hetcomm {
+
+template <typename T>
+class SlotTable {
+ public:
+  uint64_t insert(T* object) {
+    uint32_t index;
+    if (free_.empty()) {
+      index = static_cast<uint32_t>(slots_.size());
+      slots_.push_back({});
+    } else {
+      index = free_.back();
+      free_.pop_back();
+    }
+    Slot& slot = slots_[index];
+    slot.object = object;
+    return static_cast<uint64_t>(slot.generation) << 32 | index;
+  }
+
+  // Null when there is no such object.
+  T* find(uint64_t id) const {
+    const auto index = static_cast<uint32_t>(id);
+    if (index >= slots_.size() || slots_[index].generation != id >> 32) return nullptr;
+    return slots_[index].object;
+  }
+
+  void erase(uint64_t id) {
+    if (find(id) == nullptr) return;
+    const auto index = static_cast<uint32_t>(id);
+    slots_[index].object = nullptr;
+    ++slots_[index].generation;
+    free_.push_back(index);
+  }
+
+  // Calls |use| for every object; it may erase the one it is given.
+  template <typename Use>
+  void for_each(Use&& use) {
+    for (size_t i = 0; i < slots_.size(); ++i) {
+      if (slots_[i].object != nullptr) use(*slots_[i].object);
+    }
+  }
+  bool empty() const { return free_.size() == slots_.size(); }
+
+ private:
+  struct Slot {
+    T* object = nullptr;
+    uint32_t generation = 1;
+  };
+  std::vector<Slot> slots_;
+  std::vector<uint32_t> free_;
+};
+
+}  // namespace hetcomm

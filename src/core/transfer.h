@@ -1,0 +1,121 @@
+// Rendezvous: a message whose data waits for its receive.
+//
+//   sender                                 receiver
+//     kRequest (length, readable key) -->    matched with a receive
+//       either                        <--  kGrant (chunk, key)      one per chunk, several under way
+//     put into the chunk              -->    counts what arrives
+//       or                                   get by itself, chunk by chunk
+//                                     <--  kDone
+//
+// The receiver drives: it cuts the message into chunks, chooses per chunk where the data lands (the user's memory, or a
+// staging chunk of a device message) and on which connection; chunks whose connection broke are granted again on the
+// next one. The sender stages device memory piece by piece. Both ends can end early (kStop, kWithdraw); an operation
+// completes only when no connection and no device copy touches its memory any more.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "src/core/pair.h"
+#include "src/core/staging.h"
+
+namespace hetcomm {
+
+// Owned by itself from the request on; retires itself into the mesh when its operation has completed.
+class SendTransfer final {
+ public:
+  SendTransfer(Pair& pair, Operation& send);
+  ~SendTransfer();
+
+  // The body of the request; exposes the source if the rail can be read from.
+  RequestBody make_request();
+
+  void granted(const GrantBody& grant);
+  void done();                             // the receiver has everything
+  void stopped(Code code);                 // the receiver ended it
+  void end(Code code, std::string text);   // this side ends it; tells the receiver
+  // The connection broke: nothing is under way on it any more, other grants will come.
+  void rail_failed();
+
+ private:
+  class Piece;                             // one put, from user memory or through a staging chunk
+  struct Grant {
+    GrantBody body;
+    uint64_t started = 0;
+  };
+  static constexpr size_t kDepth = 4;      // staged pieces under way
+
+  void start_pieces();
+  bool start_staged(Grant& grant);
+  void start_direct(const Grant& grant);
+  void piece_finished(Piece& piece, Code code);
+  void finish_as(Code code, std::string text);
+  void quiesce();
+  void maybe_finish();
+
+  Pair& pair_;
+  Operation* send_;
+  uint64_t id_;
+  RemoteKey source_key_;
+  std::deque<Grant> grants_;               // not yet wholly turned into pieces
+  std::vector<std::unique_ptr<Piece>> pieces_;
+  uint64_t accepted_ = UINT64_MAX;         // known from the first grant on
+  uint64_t put_bytes_ = 0;
+  bool ending_ = false;
+  Code code_ = Code::kOk;
+  std::string text_;
+};
+
+class ReceiveTransfer final {
+ public:
+  // Takes over |receive| for the message that |message| announces.
+  ReceiveTransfer(Pair& pair, Operation& receive, const Incoming& message);
+  ~ReceiveTransfer();
+
+  void start();
+  uint64_t sender_id() const { return sender_id_; }
+  void withdrawn();                        // the sender ended it
+  void end(Code code, std::string text);   // this side ends it; tells the sender
+  void rail_failed();
+  void rail_ready() { start_chunks(); }
+
+ private:
+  class Chunk;
+  static constexpr size_t kDepth = 4;                      // staged chunks under way
+  static constexpr size_t kMaxGranted = 16;                // chunks under way into host memory
+  static constexpr uint64_t kRegrantBytes = 8u << 20;      // what a broken connection costs at most, per chunk
+
+  void start_chunks();
+  bool add_chunk();
+  bool want_get() const;
+  uint64_t next_length() const;
+  void chunk_finished(Chunk& chunk);
+  void chunk_failed(Code code, std::string text);
+  void finish_as(Code code, std::string text);
+  void maybe_finish();
+  bool message_is_complete() const { return finished_ == accepted_; }
+
+  Pair& pair_;
+  Operation* receive_;
+  uint64_t id_;
+  uint64_t sender_id_;
+  uint64_t source_rail_;
+  RemoteKey source_key_;
+  uint64_t tag_;
+  uint64_t length_;
+  uint64_t accepted_;
+  uint64_t cut_ = 0;                       // bytes turned into chunks so far
+  uint64_t finished_ = 0;                  // bytes that are in place
+  bool by_get_ = false;
+  bool sender_knows_ = true;               // every grant went over a rail on which the sender sees the end by itself
+  bool ending_ = false;
+  Code code_ = Code::kOk;
+  std::string text_;
+  uint64_t started_ns_;
+  std::vector<std::unique_ptr<Chunk>> chunks_;
+};
+
+}  // namespace hetcomm
