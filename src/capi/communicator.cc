@@ -1,0 +1,258 @@
+// Bootstraps and communicators.
+#include <algorithm>
+
+#include "src/capi/guard.h"
+
+namespace {
+
+using hetcomm::Bootstrap;
+using hetcomm::Code;
+using hetcomm::Communicator;
+using hetcomm::MeshOptions;
+using hetcomm::Result;
+using hetcomm::Status;
+using hetcomm::Variable;
+namespace capi = hetcomm::capi;
+
+constexpr uint64_t kFlushTimeoutNs = 5'000'000'000;
+
+Status wrap_bootstrap(hetcomm_context_t* context, Result<std::unique_ptr<Bootstrap>> made,
+                      hetcomm_bootstrap_t** out) {
+  if (!made.ok()) return made.status();
+  *out = new hetcomm_bootstrap{std::move(made.value()), context->impl.get()};
+  context->impl->add_object();
+  return {};
+}
+
+Status check(const hetcomm_communicator_t* communicator) {
+  if (communicator == nullptr) return capi::null_argument("communicator");
+  return capi::check_alive(communicator->impl->context());
+}
+
+Status check_rank(const hetcomm_communicator_t* communicator, int32_t rank) {
+  if (rank >= 0 && rank < communicator->impl->size()) return {};
+  return Status(Code::kOutOfRange, fmt::format("there is no rank {} among {}", rank,
+                                               communicator->impl->size()));
+}
+
+Status make(hetcomm::Context& context, Bootstrap& bootstrap,
+            const hetcomm_communicator_options_t& options, uint32_t epoch,
+            hetcomm_communicator_t** out) {
+  const uint64_t timeout = options.timeout_ns != 0
+                               ? options.timeout_ns
+                               : context.config().number(Variable::kBootstrapTimeout);
+  MeshOptions mesh;
+  mesh.name = options.name != nullptr ? options.name : "world";
+  mesh.epoch = epoch;
+  mesh.transports = options.transports != nullptr ? options.transports : "";
+  mesh.deadline_ns = hetcomm::deadline_after(hetcomm::now_ns(), timeout);
+  auto made = Communicator::create(context, bootstrap, mesh);
+  if (!made.ok()) return made.status();
+  *out = new hetcomm_communicator{std::move(made.value())};
+  context.add_object();
+  return {};
+}
+
+}  // namespace
+
+extern "C" {
+
+hetcomm_status_t hetcomm_bootstrap_create_from_environment(
+    hetcomm_context_t* context, hetcomm_bootstrap_t** out_bootstrap) noexcept {
+  return capi::guard([&]() -> Status {
+    HETCOMM_REQUIRE(context);
+    HETCOMM_REQUIRE(out_bootstrap);
+    HETCOMM_RETURN_IF_ERROR(capi::check_alive(*context->impl));
+    return wrap_bootstrap(
+        context, hetcomm::bootstrap_from_environment(context->impl->config(), context->impl->log()),
+        out_bootstrap);
+  });
+}
+
+hetcomm_status_t hetcomm_bootstrap_create_from_callbacks(
+    hetcomm_context_t* context, const hetcomm_bootstrap_options_t* options,
+    hetcomm_bootstrap_t** out_bootstrap) noexcept {
+  return capi::guard([&]() -> Status {
+    HETCOMM_REQUIRE(context);
+    HETCOMM_REQUIRE(options);
+    HETCOMM_REQUIRE(out_bootstrap);
+    HETCOMM_RETURN_IF_ERROR(capi::check_alive(*context->impl));
+    hetcomm_bootstrap_options_t known;
+    HETCOMM_RETURN_IF_ERROR(capi::read_options(options, &known));
+    return wrap_bootstrap(context,
+                          hetcomm::bootstrap_from_callbacks(context->impl->config(),
+                                                            context->impl->log(), known),
+                          out_bootstrap);
+  });
+}
+
+hetcomm_status_t hetcomm_bootstrap_rank(const hetcomm_bootstrap_t* bootstrap, int32_t* out_rank,
+                                        int32_t* out_size) noexcept {
+  return capi::guard([&]() -> Status {
+    HETCOMM_REQUIRE(bootstrap);
+    HETCOMM_REQUIRE(out_rank);
+    HETCOMM_REQUIRE(out_size);
+    *out_rank = bootstrap->impl->rank();
+    *out_size = bootstrap->impl->size();
+    return {};
+  });
+}
+
+void hetcomm_bootstrap_destroy(hetcomm_bootstrap_t* bootstrap) noexcept {
+  if (bootstrap == nullptr || !bootstrap->context->alive()) return;
+  hetcomm::Context* context = bootstrap->context;
+  delete bootstrap;
+  context->drop_object();
+}
+
+hetcomm_status_t hetcomm_communicator_create(hetcomm_context_t* context,
+                                             hetcomm_bootstrap_t* bootstrap,
+                                             const hetcomm_communicator_options_t* options,
+                                             hetcomm_communicator_t** out_communicator) noexcept {
+  return capi::guard([&]() -> Status {
+    HETCOMM_REQUIRE(context);
+    HETCOMM_REQUIRE(bootstrap);
+    HETCOMM_REQUIRE(out_communicator);
+    HETCOMM_RETURN_IF_ERROR(capi::check_alive(*context->impl));
+    hetcomm_communicator_options_t known;
+    HETCOMM_RETURN_IF_ERROR(capi::read_options(options, &known));
+    return make(*context->impl, *bootstrap->impl, known, known.epoch, out_communicator);
+  });
+}
+
+hetcomm_status_t hetcomm_communicator_destroy(hetcomm_communicator_t* communicator) noexcept {
+  return capi::guard([&]() -> Status {
+    if (communicator == nullptr) return {};
+    HETCOMM_RETURN_IF_ERROR(check(communicator));
+    HETCOMM_RETURN_IF_ERROR(communicator->impl->check_idle());
+    communicator->impl->flush(kFlushTimeoutNs);
+    hetcomm::Context& context = communicator->impl->context();
+    delete communicator;
+    context.drop_object();
+    return {};
+  });
+}
+
+hetcomm_status_t hetcomm_communicator_rank(const hetcomm_communicator_t* communicator,
+                                           int32_t* out_rank, int32_t* out_size) noexcept {
+  return capi::guard([&]() -> Status {
+    HETCOMM_RETURN_IF_ERROR(check(communicator));
+    HETCOMM_REQUIRE(out_rank);
+    HETCOMM_REQUIRE(out_size);
+    *out_rank = communicator->impl->rank();
+    *out_size = communicator->impl->size();
+    return {};
+  });
+}
+
+hetcomm_status_t hetcomm_communicator_barrier(hetcomm_communicator_t* communicator,
+                                              uint64_t timeout_ns) noexcept {
+  return capi::guard([&]() -> Status {
+    HETCOMM_RETURN_IF_ERROR(check(communicator));
+    return communicator->impl->barrier(timeout_ns);
+  });
+}
+
+hetcomm_status_t hetcomm_communicator_split(hetcomm_communicator_t* communicator, int32_t color,
+                                            int32_t key,
+                                            hetcomm_communicator_t** out_communicator) noexcept {
+  return capi::guard([&]() -> Status {
+    HETCOMM_RETURN_IF_ERROR(check(communicator));
+    HETCOMM_REQUIRE(out_communicator);
+    if (color < 0 && color != HETCOMM_NO_COLOR) {
+      return Status(Code::kInvalidArgument, "color is neither >= 0 nor HETCOMM_NO_COLOR");
+    }
+    auto made = communicator->impl->split(color, key);
+    if (!made.ok()) return made.status();
+    if (made.value() == nullptr) {
+      *out_communicator = nullptr;
+      return {};
+    }
+    hetcomm::Context& context = communicator->impl->context();
+    *out_communicator = new hetcomm_communicator{std::move(made.value())};
+    context.add_object();
+    return {};
+  });
+}
+
+hetcomm_status_t hetcomm_communicator_abort(hetcomm_communicator_t* communicator,
+                                            const char* reason) noexcept {
+  return capi::guard([&]() -> Status {
+    HETCOMM_RETURN_IF_ERROR(check(communicator));
+    communicator->impl->abort(reason != nullptr ? reason : "no reason given");
+    return {};
+  });
+}
+
+hetcomm_status_t hetcomm_communicator_rebuild(hetcomm_communicator_t* communicator,
+                                              hetcomm_bootstrap_t* bootstrap,
+                                              const hetcomm_communicator_options_t* options,
+                                              hetcomm_communicator_t** out_communicator) noexcept {
+  return capi::guard([&]() -> Status {
+    HETCOMM_RETURN_IF_ERROR(check(communicator));
+    HETCOMM_REQUIRE(bootstrap);
+    HETCOMM_REQUIRE(out_communicator);
+    hetcomm_communicator_options_t known;
+    HETCOMM_RETURN_IF_ERROR(capi::read_options(options, &known));
+    Communicator& old = *communicator->impl;
+    old.abort("rebuilt");
+    const MeshOptions before = old.options();
+    if (known.name == nullptr) known.name = before.name.c_str();
+    if (known.transports == nullptr) known.transports = before.transports.c_str();
+    const uint32_t epoch = std::max(known.epoch, old.mesh().epoch()) + 1;
+    return make(old.context(), *bootstrap->impl, known, epoch, out_communicator);
+  });
+}
+
+hetcomm_status_t hetcomm_communicator_epoch(const hetcomm_communicator_t* communicator,
+                                            uint32_t* out_epoch) noexcept {
+  return capi::guard([&]() -> Status {
+    HETCOMM_RETURN_IF_ERROR(check(communicator));
+    HETCOMM_REQUIRE(out_epoch);
+    *out_epoch = communicator->impl->mesh().epoch();
+    return {};
+  });
+}
+
+hetcomm_status_t hetcomm_communicator_peer_status(hetcomm_communicator_t* communicator,
+                                                  int32_t rank) noexcept {
+  return capi::guard([&]() -> Status {
+    HETCOMM_RETURN_IF_ERROR(check(communicator));
+    HETCOMM_RETURN_IF_ERROR(check_rank(communicator, rank));
+    return communicator->impl->peer_status(rank);
+  });
+}
+
+hetcomm_status_t hetcomm_communicator_counters(hetcomm_communicator_t* communicator, int32_t rank,
+                                               size_t capacity, hetcomm_counters_t* out_counters,
+                                               size_t* out_count) noexcept {
+  return capi::guard([&]() -> Status {
+    HETCOMM_RETURN_IF_ERROR(check(communicator));
+    HETCOMM_RETURN_IF_ERROR(check_rank(communicator, rank));
+    if (capacity > 0) HETCOMM_REQUIRE(out_counters);
+    HETCOMM_REQUIRE(out_count);
+    *out_count = communicator->impl->counters(rank, capacity, out_counters);
+    return {};
+  });
+}
+
+hetcomm_status_t hetcomm_communicator_explain(hetcomm_communicator_t* communicator, int32_t rank,
+                                              size_t capacity, char* out_text,
+                                              size_t* out_size) noexcept {
+  return capi::guard([&]() -> Status {
+    HETCOMM_RETURN_IF_ERROR(check(communicator));
+    HETCOMM_RETURN_IF_ERROR(check_rank(communicator, rank));
+    if (capacity > 0) HETCOMM_REQUIRE(out_text);
+    HETCOMM_REQUIRE(out_size);
+    const std::string text = communicator->impl->explain(rank);
+    if (capacity > 0) {
+      const size_t size = std::min(text.size(), capacity - 1);
+      std::memcpy(out_text, text.data(), size);
+      out_text[size] = '\0';
+    }
+    *out_size = text.size() + 1;
+    return {};
+  });
+}
+
+}  // extern "C"

@@ -1,0 +1,244 @@
+// Contexts, devices and memory.
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "devices/registry.h"
+#include "src/capi/guard.h"
+#include "transports/registry.h"
+
+namespace {
+
+using hetcomm::Code;
+using hetcomm::Config;
+using hetcomm::ContextParts;
+using hetcomm::Device;
+using hetcomm::Log;
+using hetcomm::LogLevel;
+using hetcomm::Result;
+using hetcomm::Status;
+using hetcomm::Variable;
+namespace capi = hetcomm::capi;
+
+// "sim-handle,sim-address:bandwidth=10G:latency=2us"
+Status add_devices(std::string_view list, std::vector<Device>* devices) {
+  while (!list.empty()) {
+    const size_t comma = list.find(',');
+    const std::string_view item = list.substr(0, comma);
+    list.remove_prefix(comma == std::string_view::npos ? list.size() : comma + 1);
+    const size_t colon = item.find(':');
+    const std::string_view kind = item.substr(0, colon);
+    const std::string_view options =
+        colon == std::string_view::npos ? std::string_view() : item.substr(colon + 1);
+    Result<Device> device = hetcomm::create_sim_device(kind, options);
+    if (!device.ok()) return device.status().annotate("HETCOMM_DEVICES");
+    devices->push_back(device.value());
+  }
+  return {};
+}
+
+// Destroys devices that no context has taken over.
+class DeviceList {
+ public:
+  DeviceList() = default;
+  DeviceList(const DeviceList&) = delete;
+  DeviceList& operator=(const DeviceList&) = delete;
+  ~DeviceList() {
+    for (const Device& device : devices) device.table->destroy(device.instance);
+  }
+  std::vector<Device> devices;
+};
+
+Status create_context(const hetcomm_context_options_t& options, hetcomm_context_t** out_context) {
+  auto log = std::make_unique<Log>();
+  log->set_sink(options.log_function, options.log_user_data);
+  Result<Config> config = Config::load(environ, options.settings != nullptr ? options.settings : "", *log);
+  if (!config.ok()) return config.status();
+  LogLevel level = LogLevel::kWarn;
+  if (options.log_level != 0) {
+    if (options.log_level < HETCOMM_LOG_ERROR || options.log_level > HETCOMM_LOG_TRACE) {
+      return Status(Code::kInvalidArgument, "log_level is not one of HETCOMM_LOG_*");
+    }
+    level = static_cast<LogLevel>(options.log_level);
+  } else {
+    level = hetcomm::parse_log_level(config->text(Variable::kLog)).value();
+  }
+  log->set_level(level);
+  if (options.progress < HETCOMM_PROGRESS_DEFAULT || options.progress > HETCOMM_PROGRESS_THREAD) {
+    return Status(Code::kInvalidArgument, "progress is not one of HETCOMM_PROGRESS_*");
+  }
+  const bool thread = options.progress == HETCOMM_PROGRESS_THREAD ||
+                      (options.progress == HETCOMM_PROGRESS_DEFAULT &&
+                       config->text(Variable::kProgress) == "thread");
+  DeviceList list;
+  Result<Device> host = hetcomm::create_host_device();
+  if (!host.ok()) return host.status();
+  list.devices.push_back(host.value());
+  HETCOMM_RETURN_IF_ERROR(add_devices(config->text(Variable::kDevices), &list.devices));
+  ContextParts parts{std::move(config.value()), std::move(log), hetcomm::all_transports(),
+                     std::move(list.devices), thread};
+  list.devices.clear();
+  Result<std::unique_ptr<hetcomm::Context>> context = hetcomm::Context::create(std::move(parts));
+  if (!context.ok()) return context.status();
+  *out_context = new hetcomm_context{std::move(context.value())};
+  return {};
+}
+
+Status check_device(hetcomm_context_t* context, int32_t device) {
+  if (device < 0 || static_cast<size_t>(device) >= context->impl->devices().size()) {
+    return Status(Code::kOutOfRange, "there is no device " + std::to_string(device));
+  }
+  return {};
+}
+
+}  // namespace
+
+extern "C" {
+
+hetcomm_status_t hetcomm_context_create(const hetcomm_context_options_t* options,
+                                        hetcomm_context_t** out_context) noexcept {
+  return capi::guard([&]() -> Status {
+    HETCOMM_REQUIRE(out_context);
+    hetcomm_context_options_t known;
+    HETCOMM_RETURN_IF_ERROR(capi::read_options(options, &known));
+    return create_context(known, out_context);
+  });
+}
+
+hetcomm_status_t hetcomm_context_destroy(hetcomm_context_t* context) noexcept {
+  return capi::guard([&]() -> Status {
+    if (context == nullptr) return {};
+    HETCOMM_RETURN_IF_ERROR(capi::check_alive(*context->impl));
+    if (context->impl->in_use()) {
+      return Status(Code::kBusy, "communicators, memories or bootstraps of the context still exist");
+    }
+    delete context;
+    return {};
+  });
+}
+
+hetcomm_status_t hetcomm_context_progress(hetcomm_context_t* context) noexcept {
+  return capi::guard([&]() -> Status {
+    HETCOMM_REQUIRE(context);
+    HETCOMM_RETURN_IF_ERROR(capi::check_alive(*context->impl));
+    context->impl->engine().poke();
+    return {};
+  });
+}
+
+hetcomm_status_t hetcomm_device_count(hetcomm_context_t* context, int32_t* out_count) noexcept {
+  return capi::guard([&]() -> Status {
+    HETCOMM_REQUIRE(context);
+    HETCOMM_REQUIRE(out_count);
+    HETCOMM_RETURN_IF_ERROR(capi::check_alive(*context->impl));
+    *out_count = static_cast<int32_t>(context->impl->devices().size());
+    return {};
+  });
+}
+
+hetcomm_status_t hetcomm_device_get_info(hetcomm_context_t* context, int32_t index,
+                                         hetcomm_device_info_t* out_info) noexcept {
+  return capi::guard([&]() -> Status {
+    HETCOMM_REQUIRE(context);
+    HETCOMM_REQUIRE(out_info);
+    HETCOMM_RETURN_IF_ERROR(capi::check_alive(*context->impl));
+    HETCOMM_RETURN_IF_ERROR(check_device(context, index));
+    const Device& device = context->impl->devices().device(static_cast<size_t>(index));
+    hetcomm_device_info_t info{};
+    info.index = index;
+    info.host_accessible = device.table->host_accessible ? 1 : 0;
+    std::strncpy(info.kind, device.table->kind, sizeof(info.kind) - 1);
+    std::strncpy(info.name, device.table->name(device.instance), sizeof(info.name) - 1);
+    *out_info = info;
+    return {};
+  });
+}
+
+hetcomm_status_t hetcomm_memory_allocate(hetcomm_context_t* context, int32_t device,
+                                         uint64_t size_bytes,
+                                         hetcomm_memory_t** out_memory) noexcept {
+  return capi::guard([&]() -> Status {
+    HETCOMM_REQUIRE(context);
+    HETCOMM_REQUIRE(out_memory);
+    HETCOMM_RETURN_IF_ERROR(capi::check_alive(*context->impl));
+    HETCOMM_RETURN_IF_ERROR(check_device(context, device));
+    if (size_bytes == 0) return Status(Code::kInvalidArgument, "size_bytes is 0");
+    const auto index = static_cast<size_t>(device);
+    const Device& target = context->impl->devices().device(index);
+    void* address = nullptr;
+    const hetcomm_status_t status = target.table->allocate(target.instance, size_bytes, &address);
+    if (status != HETCOMM_OK) {
+      return Status(static_cast<Code>(status), std::string(target.table->kind) + ": cannot allocate " +
+                                                   std::to_string(size_bytes) + " bytes");
+    }
+    *out_memory = new hetcomm_memory(*context->impl, index, address, size_bytes, true);
+    return {};
+  });
+}
+
+hetcomm_status_t hetcomm_memory_wrap(hetcomm_context_t* context, int32_t device, void* address,
+                                     uint64_t size_bytes, hetcomm_memory_t** out_memory) noexcept {
+  return capi::guard([&]() -> Status {
+    HETCOMM_REQUIRE(context);
+    HETCOMM_REQUIRE(address);
+    HETCOMM_REQUIRE(out_memory);
+    HETCOMM_RETURN_IF_ERROR(capi::check_alive(*context->impl));
+    HETCOMM_RETURN_IF_ERROR(check_device(context, device));
+    if (size_bytes == 0) return Status(Code::kInvalidArgument, "size_bytes is 0");
+    *out_memory = new hetcomm_memory(*context->impl, static_cast<size_t>(device), address, size_bytes, false);
+    return {};
+  });
+}
+
+hetcomm_status_t hetcomm_memory_free(hetcomm_memory_t* memory) noexcept {
+  return capi::guard([&]() -> Status {
+    if (memory == nullptr) return {};
+    hetcomm::Context& context = memory->context;
+    HETCOMM_RETURN_IF_ERROR(capi::check_alive(context));
+    if (memory->in_use()) return Status(Code::kBusy, "a pending operation uses the memory");
+    delete memory;
+    context.drop_object();
+    return {};
+  });
+}
+
+hetcomm_status_t hetcomm_memory_size(const hetcomm_memory_t* memory, uint64_t* out_size) noexcept {
+  return capi::guard([&]() -> Status {
+    HETCOMM_REQUIRE(memory);
+    const auto out_size_bytes = out_size;
+    HETCOMM_REQUIRE(out_size_bytes);
+    *out_size_bytes = memory->size();
+    return {};
+  });
+}
+
+hetcomm_status_t hetcomm_memory_address(const hetcomm_memory_t* memory, void** out_address) noexcept {
+  return capi::guard([&]() -> Status {
+    HETCOMM_REQUIRE(memory);
+    HETCOMM_REQUIRE(out_address);
+    *out_address = memory->address();
+    return {};
+  });
+}
+
+hetcomm_status_t hetcomm_memory_write(hetcomm_memory_t* memory, uint64_t offset, const void* source,
+                                      uint64_t size_bytes) noexcept {
+  return capi::guard([&]() -> Status {
+    HETCOMM_REQUIRE(memory);
+    HETCOMM_RETURN_IF_ERROR(capi::check_alive(memory->context));
+    if (size_bytes > 0) HETCOMM_REQUIRE(source);
+    return memory->write(offset, source, size_bytes);
+  });
+}
+
+hetcomm_status_t hetcomm_memory_read(hetcomm_memory_t* memory, uint64_t offset, void* destination,
+                                     uint64_t size_bytes) noexcept {
+  return capi::guard([&]() -> Status {
+    HETCOMM_REQUIRE(memory);
+    HETCOMM_RETURN_IF_ERROR(capi::check_alive(memory->context));
+    if (size_bytes > 0) HETCOMM_REQUIRE(destination);
+    return memory->read(offset, destination, size_bytes);
+  });
+}
+
+}  // extern "C"

@@ -1,0 +1,105 @@
+// What every entry point of the C ABI shares: the wall that no exception passes, the calling thread's error text, the reading of
+// option structs, and the handle types.
+#pragma once
+
+#include <cstring>
+#include <memory>
+#include <new>
+#include <string>
+#include <string_view>
+
+#include "src/base/status.h"
+#include "src/bootstrap/bootstrap.h"
+#include "src/core/communicator.h"
+#include "src/core/context.h"
+
+#include <hetcomm/hetcomm.h>
+
+// The types behind the opaque handles.
+struct hetcomm_context {
+  std::unique_ptr<hetcomm::Context> impl;
+};
+struct hetcomm_memory : hetcomm::Memory {
+  hetcomm_memory(hetcomm::Context& owner, size_t device_index, void* base, uint64_t bytes, bool owned)
+      : hetcomm::Memory(owner.devices(), device_index, base, bytes, owned), context(owner) {
+    context.add_object();
+  }
+  hetcomm::Context& context;
+};
+struct hetcomm_bootstrap {
+  std::unique_ptr<hetcomm::Bootstrap> impl;
+  hetcomm::Context* context;
+};
+struct hetcomm_communicator {
+  std::unique_ptr<hetcomm::Communicator> impl;
+};
+struct hetcomm_group {
+  hetcomm::Communicator* communicator;
+  struct Entry {
+    hetcomm::Operation* operation;
+    uint32_t generation;
+  };
+  std::vector<Entry> entries;
+};
+
+namespace hetcomm::capi {
+
+// Sets the thread's error text and returns the code.
+hetcomm_status_t fail(Code code, std::string_view text) noexcept;
+inline hetcomm_status_t fail(const Status& status) noexcept {
+  return fail(status.code(), status.text());
+}
+const char* last_error_text() noexcept;
+// Text of a completion, kept until this thread's next one.
+const char* keep_text(const std::string& text) noexcept;
+hetcomm_status_t report_exception(const std::exception* exception) noexcept;
+
+// Runs |body|, which returns a Status, behind the wall.
+template <typename Body>
+hetcomm_status_t guard(Body&& body) noexcept {
+  try {
+    const Status status = body();
+    return status.ok() ? HETCOMM_OK : fail(status);
+  } catch (const std::exception& exception) {
+    return report_exception(&exception);
+  } catch (...) {
+    return report_exception(nullptr);
+  }
+}
+
+inline Status null_argument(const char* name) {
+  return Status(Code::kInvalidArgument, std::string(name) + " is null");
+}
+inline Status check_alive(const Context& context) {
+  if (context.alive()) [[likely]] return {};
+  return Status(Code::kForked);
+}
+
+#define HETCOMM_REQUIRE(argument)                                         \
+  do {                                                                    \
+    if ((argument) == nullptr) return ::hetcomm::capi::null_argument(#argument); \
+  } while (false)
+
+// Copies an option struct of any version: missing fields are zero; fields of the future must be.
+template <typename Options>
+Status read_options(const Options* given, Options* options) {
+  std::memset(options, 0, sizeof(*options));
+  options->struct_size = sizeof(*options);
+  if (given == nullptr) return {};
+  constexpr size_t kMost = 4096;
+  const size_t size = given->struct_size;
+  if (size < sizeof(size_t) || size > kMost) {
+    return Status(Code::kInvalidArgument, "options: struct_size is not set");
+  }
+  const auto* bytes = reinterpret_cast<const unsigned char*>(given);
+  for (size_t i = sizeof(*options); i < size; ++i) {
+    if (bytes[i] != 0) {
+      return Status(Code::kUnsupported, "options: a field that this library does not know is set");
+    }
+  }
+  std::memcpy(options, given, size < sizeof(*options) ? size : sizeof(*options));
+  options->struct_size = sizeof(*options);
+  return {};
+}
+
+}  // namespace hetcomm::capi

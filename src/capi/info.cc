@@ -1,0 +1,94 @@
+// Status names, version, variables and transports.
+#include "src/base/config.h"
+#include "src/capi/guard.h"
+
+#define HETCOMM_TEXT_(x) #x
+#define HETCOMM_TEXT(x) HETCOMM_TEXT_(x)
+
+namespace {
+
+void copy_text(std::string_view from, char* to, size_t capacity) {
+  const size_t size = std::min(from.size(), capacity - 1);
+  std::memcpy(to, from.data(), size);
+  to[size] = '\0';
+}
+
+}  // namespace
+
+extern "C" {
+
+using hetcomm::Code;
+using hetcomm::Status;
+namespace capi = hetcomm::capi;
+
+const char* hetcomm_status_name(hetcomm_status_t status) noexcept {
+  return hetcomm::code_name(static_cast<Code>(status));
+}
+const char* hetcomm_status_text(hetcomm_status_t status) noexcept {
+  return hetcomm::code_text(static_cast<Code>(status));
+}
+
+const char* hetcomm_version_string(void) noexcept {
+  return HETCOMM_TEXT(HETCOMM_VERSION_MAJOR) "." HETCOMM_TEXT(HETCOMM_VERSION_MINOR) "." HETCOMM_TEXT(
+      HETCOMM_VERSION_PATCH);
+}
+uint32_t hetcomm_abi_version(void) noexcept { return HETCOMM_ABI_VERSION; }
+const char* hetcomm_build_string(void) noexcept {
+  return "compiler " __VERSION__
+#ifdef NDEBUG
+         ", optimised"
+#else
+         ", debug checks"
+#endif
+#if defined(__SANITIZE_ADDRESS__)
+         ", address sanitizer"
+#endif
+#if defined(__SANITIZE_THREAD__)
+         ", thread sanitizer"
+#endif
+      ;
+}
+
+hetcomm_status_t hetcomm_variable_describe(size_t index, hetcomm_variable_info_t* out_info) noexcept {
+  return capi::guard([&]() -> Status {
+    HETCOMM_REQUIRE(out_info);
+    const auto table = hetcomm::variable_table();
+    if (index >= table.size()) return Status(Code::kOutOfRange, "there is no such variable");
+    *out_info = {table[index].name, table[index].default_value, table[index].meaning};
+    return {};
+  });
+}
+
+hetcomm_status_t hetcomm_context_variable(hetcomm_context_t* context, const char* name,
+                                          const char** out_value) noexcept {
+  return capi::guard([&]() -> Status {
+    HETCOMM_REQUIRE(context);
+    HETCOMM_REQUIRE(name);
+    HETCOMM_REQUIRE(out_value);
+    for (const hetcomm::VariableInfo& info : hetcomm::variable_table()) {
+      if (std::string_view(name) != info.name) continue;
+      *out_value = context->impl->config().shown(info.variable);
+      return {};
+    }
+    return Status(Code::kNotFound, std::string("there is no variable ") + name);
+  });
+}
+
+hetcomm_status_t hetcomm_context_transport(hetcomm_context_t* context, size_t index,
+                                           hetcomm_transport_info_t* out_info) noexcept {
+  return capi::guard([&]() -> Status {
+    HETCOMM_REQUIRE(context);
+    HETCOMM_REQUIRE(out_info);
+    const auto& factories = context->impl->factories();
+    if (index >= factories.size()) return Status(Code::kOutOfRange, "there is no such transport");
+    const Status usable = factories[index]->probe(context->impl->config());
+    hetcomm_transport_info_t info{};
+    copy_text(factories[index]->name(), info.name, sizeof(info.name));
+    info.usable = usable.ok() ? 1 : 0;
+    copy_text(usable.text(), info.reason, sizeof(info.reason));
+    *out_info = info;
+    return {};
+  });
+}
+
+}  // extern "C"

@@ -1,0 +1,398 @@
+// Point-to-point operations, groups and requests: the data path of the C ABI.
+#include <vector>
+
+#include "src/capi/guard.h"
+
+namespace {
+
+using hetcomm::Code;
+using hetcomm::Communicator;
+using hetcomm::Engine;
+using hetcomm::Operation;
+using hetcomm::OperationKind;
+using hetcomm::OperationStage;
+using hetcomm::OperationState;
+using hetcomm::PostArguments;
+using hetcomm::Status;
+namespace capi = hetcomm::capi;
+
+constexpr size_t kMaxBuffers = 1u << 20;
+
+Code reject(Code code, std::string_view text) {
+  const hetcomm_status_t status = capi::fail(code, text);
+  return static_cast<Code>(status);
+}
+
+// Checks what can be checked before anything is touched.
+Code check_post(const hetcomm_communicator_t* communicator, const PostArguments& arguments,
+                hetcomm_request_t** out_request) {
+  if (communicator == nullptr) return reject(Code::kInvalidArgument, "communicator is null");
+  if (out_request == nullptr) return reject(Code::kInvalidArgument, "out_request is null");
+  if (!communicator->impl->context().alive()) [[unlikely]] {
+    return reject(Code::kForked, hetcomm::code_text(Code::kForked));
+  }
+  const bool any = arguments.kind == OperationKind::kReceive && arguments.peer == HETCOMM_ANY_SOURCE;
+  if (!any && static_cast<uint32_t>(arguments.peer) >= static_cast<uint32_t>(communicator->impl->size())) {
+    return reject(Code::kOutOfRange, fmt::format("there is no rank {} among {}", arguments.peer,
+                                                 communicator->impl->size()));
+  }
+  if (arguments.count > kMaxBuffers) return reject(Code::kInvalidArgument, "more than 2^20 buffers");
+  if (arguments.count > 0 && arguments.buffers == nullptr) {
+    return reject(Code::kInvalidArgument, "buffers is null");
+  }
+  for (size_t i = 0; i < arguments.count; ++i) {
+    const hetcomm_buffer_t& buffer = arguments.buffers[i];
+    if (buffer.memory != nullptr || buffer.length == 0) continue;
+    if (buffer.offset == 0) return reject(Code::kInvalidArgument, "a host buffer's pointer is null");
+    if (buffer.length > UINT64_MAX - buffer.offset) {
+      return reject(Code::kOutOfRange, "a host buffer ends past the address space");
+    }
+  }
+  return Code::kOk;
+}
+
+Code check_options(const hetcomm_operation_options_t& options, const Communicator* communicator) {
+  if (options.priority != HETCOMM_PRIORITY_NORMAL && options.priority != HETCOMM_PRIORITY_HIGH) {
+    return reject(Code::kInvalidArgument, "priority is not one of HETCOMM_PRIORITY_*");
+  }
+  if ((options.flags & ~uint32_t{HETCOMM_OPERATION_FAIL_ON_ANY_LOSS}) != 0) {
+    return reject(Code::kInvalidArgument, "flags has bits that are not known");
+  }
+  if (options.group != nullptr && options.group->communicator != communicator) {
+    return reject(Code::kInvalidArgument, "the group belongs to another communicator");
+  }
+  return Code::kOk;
+}
+
+hetcomm_status_t post(hetcomm_communicator_t* communicator, PostArguments arguments, bool prepared,
+                      hetcomm_request_t** out_request) noexcept {
+  try {
+    Code code = check_post(communicator, arguments, out_request);
+    if (code != Code::kOk) [[unlikely]] return static_cast<hetcomm_status_t>(code);
+    hetcomm_operation_options_t known;
+    if (arguments.options != nullptr) {
+      const Status status = capi::read_options(arguments.options, &known);
+      if (!status.ok()) return capi::fail(status);
+      code = check_options(known, communicator->impl.get());
+      if (code != Code::kOk) return static_cast<hetcomm_status_t>(code);
+      if (prepared && known.group != nullptr) {
+        return capi::fail(Code::kInvalidArgument, "a prepared operation cannot be in a group");
+      }
+      arguments.options = &known;
+      if (known.group != nullptr) known.group->entries.reserve(known.group->entries.size() + 1);
+    }
+    Operation* operation = nullptr;
+    std::string text;
+    code = prepared ? communicator->impl->prepare(arguments, &operation, &text)
+                    : communicator->impl->post(arguments, &operation, &text);
+    if (code != Code::kOk) [[unlikely]] return capi::fail(code, text.empty() ? hetcomm::code_text(code) : text);
+    if (arguments.options != nullptr && known.group != nullptr) {
+      known.group->entries.push_back({operation, operation->generation.load(std::memory_order_relaxed)});
+    }
+    *out_request = hetcomm::encode_handle(operation);
+    return HETCOMM_OK;
+  } catch (const std::exception& exception) {
+    return capi::report_exception(&exception);
+  } catch (...) {
+    return capi::report_exception(nullptr);
+  }
+}
+
+// Calls |use| for the entries that are still waiting for their group.
+template <typename Use>
+void for_each_waiting(hetcomm_group_t& group, Use&& use) {
+  for (const hetcomm_group::Entry& entry : group.entries) {
+    Operation& operation = *entry.operation;
+    if (operation.generation.load(std::memory_order_relaxed) == entry.generation &&
+        operation.state.load(std::memory_order_relaxed) == OperationState::kPending &&
+        operation.stage == OperationStage::kSubmitted) {
+      use(operation);
+    }
+  }
+  group.entries.clear();
+}
+
+// Null, with the status to return, when the handle cannot be used.
+Operation* find(hetcomm_request_t* request, hetcomm_status_t* status) {
+  if (request == nullptr) [[unlikely]] {
+    *status = capi::fail(Code::kInvalidArgument, "request is null");
+    return nullptr;
+  }
+  Operation* operation = hetcomm::decode_handle(request);
+  if (operation == nullptr) [[unlikely]] {
+    *status = capi::fail(Code::kStaleHandle, hetcomm::code_text(Code::kStaleHandle));
+    return nullptr;
+  }
+  if (!operation->communicator->context().alive()) [[unlikely]] {
+    *status = capi::fail(Code::kForked, hetcomm::code_text(Code::kForked));
+    return nullptr;
+  }
+  return operation;
+}
+
+bool is_complete(const Operation& operation) {
+  return operation.state.load(std::memory_order_acquire) == OperationState::kComplete;
+}
+
+// Reports a complete operation and gives the slot back. False when another thread was first.
+bool consume(Operation& operation, hetcomm_completion_t* out) {
+  OperationState expected = OperationState::kComplete;
+  if (!operation.state.compare_exchange_strong(expected, OperationState::kIdle,
+                                               std::memory_order_acquire)) {
+    return false;
+  }
+  if (out != nullptr) {
+    operation.communicator->fill_completion(operation, out);
+    if (operation.text) [[unlikely]] out->text = capi::keep_text(*operation.text);
+  }
+  if (!operation.prepared) operation.engine->pool().recycle(&operation);
+  return true;
+}
+
+hetcomm_status_t stale() {
+  return capi::fail(Code::kStaleHandle, hetcomm::code_text(Code::kStaleHandle));
+}
+
+// Absolute time at which a wait gives up.
+uint64_t wait_deadline(uint64_t timeout_ns) {
+  if (timeout_ns == HETCOMM_TIMEOUT_DEFAULT || timeout_ns == HETCOMM_TIMEOUT_INFINITE) {
+    return hetcomm::kForever;
+  }
+  return hetcomm::deadline_after(hetcomm::now_ns(), timeout_ns);
+}
+
+}  // namespace
+
+extern "C" {
+
+hetcomm_status_t hetcomm_send(hetcomm_communicator_t* communicator, int32_t destination, uint64_t tag,
+                              hetcomm_buffer_t buffer, const hetcomm_operation_options_t* options,
+                              hetcomm_request_t** out_request) noexcept {
+  return post(communicator, {OperationKind::kSend, destination, tag, 0, &buffer, 1, options}, false,
+              out_request);
+}
+
+hetcomm_status_t hetcomm_recv(hetcomm_communicator_t* communicator, int32_t source, uint64_t tag,
+                              uint64_t ignore, hetcomm_buffer_t buffer,
+                              const hetcomm_operation_options_t* options,
+                              hetcomm_request_t** out_request) noexcept {
+  return post(communicator, {OperationKind::kReceive, source, tag, ignore, &buffer, 1, options}, false,
+              out_request);
+}
+
+hetcomm_status_t hetcomm_sendv(hetcomm_communicator_t* communicator, int32_t destination,
+                               uint64_t tag, const hetcomm_buffer_t* buffers, size_t count,
+                               const hetcomm_operation_options_t* options,
+                               hetcomm_request_t** out_request) noexcept {
+  return post(communicator, {OperationKind::kSend, destination, tag, 0, buffers, count, options},
+              false, out_request);
+}
+
+hetcomm_status_t hetcomm_recvv(hetcomm_communicator_t* communicator, int32_t source, uint64_t tag,
+                               uint64_t ignore, const hetcomm_buffer_t* buffers, size_t count,
+                               const hetcomm_operation_options_t* options,
+                               hetcomm_request_t** out_request) noexcept {
+  return post(communicator, {OperationKind::kReceive, source, tag, ignore, buffers, count, options},
+              false, out_request);
+}
+
+hetcomm_status_t hetcomm_send_prepare(hetcomm_communicator_t* communicator, int32_t destination,
+                                      uint64_t tag, const hetcomm_buffer_t* buffers, size_t count,
+                                      const hetcomm_operation_options_t* options,
+                                      hetcomm_request_t** out_request) noexcept {
+  return post(communicator, {OperationKind::kSend, destination, tag, 0, buffers, count, options}, true,
+              out_request);
+}
+
+hetcomm_status_t hetcomm_recv_prepare(hetcomm_communicator_t* communicator, int32_t source,
+                                      uint64_t tag, uint64_t ignore, const hetcomm_buffer_t* buffers,
+                                      size_t count, const hetcomm_operation_options_t* options,
+                                      hetcomm_request_t** out_request) noexcept {
+  return post(communicator, {OperationKind::kReceive, source, tag, ignore, buffers, count, options},
+              true, out_request);
+}
+
+hetcomm_status_t hetcomm_probe(hetcomm_communicator_t* communicator, int32_t source, uint64_t tag,
+                               uint64_t ignore, uint64_t timeout_ns,
+                               hetcomm_completion_t* out_message) noexcept {
+  return capi::guard([&]() -> Status {
+    HETCOMM_REQUIRE(communicator);
+    HETCOMM_REQUIRE(out_message);
+    Communicator& own = *communicator->impl;
+    HETCOMM_RETURN_IF_ERROR(capi::check_alive(own.context()));
+    if (source != HETCOMM_ANY_SOURCE && (source < 0 || source >= own.size())) {
+      return Status(Code::kOutOfRange, fmt::format("there is no rank {} among {}", source, own.size()));
+    }
+    const uint64_t timeout = timeout_ns == 0 ? own.context().config().number(hetcomm::Variable::kTimeout)
+                                             : timeout_ns;
+    const uint64_t deadline = hetcomm::deadline_after(hetcomm::now_ns(), timeout);
+    Engine& engine = own.context().engine();
+    for (uint32_t round = 0;; ++round) {
+      engine.poke();
+      if (own.probe(source, tag, ignore, out_message)) return {};
+      if (source >= 0) HETCOMM_RETURN_IF_ERROR(own.peer_status(source));
+      if (hetcomm::now_ns() >= deadline) return Status(Code::kTimedOut, "no such message");
+      // Polls at first, then naps until something arrives.
+      if (round > 1000) engine.nap(100'000);
+    }
+  });
+}
+
+hetcomm_status_t hetcomm_group_create(hetcomm_communicator_t* communicator,
+                                      hetcomm_group_t** out_group) noexcept {
+  return capi::guard([&]() -> Status {
+    HETCOMM_REQUIRE(communicator);
+    HETCOMM_REQUIRE(out_group);
+    HETCOMM_RETURN_IF_ERROR(capi::check_alive(communicator->impl->context()));
+    *out_group = new hetcomm_group{communicator->impl.get(), {}};
+    return {};
+  });
+}
+
+hetcomm_status_t hetcomm_group_start(hetcomm_group_t* group) noexcept {
+  return capi::guard([&]() -> Status {
+    HETCOMM_REQUIRE(group);
+    HETCOMM_RETURN_IF_ERROR(capi::check_alive(group->communicator->context()));
+    Engine& engine = group->communicator->context().engine();
+    {
+      const Engine::Baton baton(engine);
+      for_each_waiting(*group, [&](Operation& operation) {
+        engine.operation_started();
+        group->communicator->start(operation);
+      });
+    }
+    if (engine.threaded()) engine.note_pending();
+    return {};
+  });
+}
+
+void hetcomm_group_destroy(hetcomm_group_t* group) noexcept {
+  if (group == nullptr || !group->communicator->context().alive()) return;
+  const hetcomm_status_t status = capi::guard([&]() -> Status {
+    const Engine::Baton baton(group->communicator->context().engine());
+    for_each_waiting(*group, [&](Operation& operation) { group->communicator->drop(operation); });
+    return {};
+  });
+  static_cast<void>(status);
+  delete group;
+}
+
+hetcomm_status_t hetcomm_request_test(hetcomm_request_t* request,
+                                      hetcomm_completion_t* out_completion) noexcept {
+  hetcomm_status_t status = HETCOMM_OK;
+  Operation* operation = find(request, &status);
+  if (operation == nullptr) return status;
+  if (!is_complete(*operation)) {
+    if (operation->state.load(std::memory_order_relaxed) == OperationState::kIdle) {
+      return capi::fail(Code::kInvalidArgument, "the prepared request was not started");
+    }
+    const hetcomm_status_t poked = capi::guard([&]() -> Status {
+      operation->engine->poke();
+      return {};
+    });
+    if (poked != HETCOMM_OK) return poked;
+    if (!is_complete(*operation)) return HETCOMM_PENDING;
+  }
+  return consume(*operation, out_completion) ? HETCOMM_OK : stale();
+}
+
+hetcomm_status_t hetcomm_request_wait(hetcomm_request_t* request, uint64_t timeout_ns,
+                                      hetcomm_completion_t* out_completion) noexcept {
+  hetcomm_status_t status = HETCOMM_OK;
+  Operation* operation = find(request, &status);
+  if (operation == nullptr) return status;
+  if (!is_complete(*operation)) {
+    if (operation->state.load(std::memory_order_relaxed) == OperationState::kIdle) {
+      return capi::fail(Code::kInvalidArgument, "the prepared request was not started");
+    }
+    bool done = false;
+    status = capi::guard([&]() -> Status {
+      done = operation->engine->wait(wait_deadline(timeout_ns), [operation] {
+        return operation->state.load(std::memory_order_acquire) != OperationState::kPending;
+      });
+      return {};
+    });
+    if (status != HETCOMM_OK) return status;
+    if (!done) return capi::fail(Code::kTimedOut, "the operation is still pending");
+  }
+  return consume(*operation, out_completion) ? HETCOMM_OK : stale();
+}
+
+hetcomm_status_t hetcomm_request_wait_any(size_t count, hetcomm_request_t* const* requests,
+                                          uint64_t timeout_ns, size_t* out_index,
+                                          hetcomm_completion_t* out_completion) noexcept {
+  return capi::guard([&]() -> Status {
+    if (count > 0) HETCOMM_REQUIRE(requests);
+    HETCOMM_REQUIRE(out_index);
+    std::vector<Operation*> operations(count, nullptr);
+    Engine* engine = nullptr;
+    for (size_t i = 0; i < count; ++i) {
+      if (requests[i] == nullptr) continue;
+      hetcomm_status_t status = HETCOMM_OK;
+      operations[i] = find(requests[i], &status);
+      if (operations[i] == nullptr) {
+        return Status(static_cast<Code>(status), fmt::format("request {}: {}", i, hetcomm_status_text(status)));
+      }
+      if (operations[i]->state.load(std::memory_order_relaxed) == OperationState::kIdle) {
+        return Status(Code::kInvalidArgument, fmt::format("request {} was not started", i));
+      }
+      if (engine != nullptr && engine != operations[i]->engine) {
+        return Status(Code::kInvalidArgument, "the requests belong to several contexts");
+      }
+      engine = operations[i]->engine;
+    }
+    if (engine == nullptr) return Status(Code::kInvalidArgument, "there is no request to wait for");
+    size_t index = 0;
+    const bool done = engine->wait(wait_deadline(timeout_ns), [&] {
+      for (index = 0; index < count; ++index) {
+        if (operations[index] != nullptr && is_complete(*operations[index])) return true;
+      }
+      return false;
+    });
+    if (!done) return Status(Code::kTimedOut, "the operations are still pending");
+    if (!consume(*operations[index], out_completion)) return Status(Code::kStaleHandle);
+    *out_index = index;
+    return {};
+  });
+}
+
+hetcomm_status_t hetcomm_request_cancel(hetcomm_request_t* request) noexcept {
+  hetcomm_status_t status = HETCOMM_OK;
+  Operation* operation = find(request, &status);
+  if (operation == nullptr) return status;
+  return capi::guard([&]() -> Status {
+    const Engine::Baton baton(*operation->engine);
+    operation->engine->drain();
+    if (operation->state.load(std::memory_order_relaxed) != OperationState::kPending) return {};
+    operation->communicator->cancel(*operation);
+    return {};
+  });
+}
+
+hetcomm_status_t hetcomm_request_start(hetcomm_request_t* request) noexcept {
+  hetcomm_status_t status = HETCOMM_OK;
+  Operation* operation = find(request, &status);
+  if (operation == nullptr) return status;
+  return capi::guard([&]() -> Status {
+    if (!operation->prepared) {
+      return Status(Code::kInvalidArgument, "the request is not a prepared one");
+    }
+    const Code code = operation->communicator->restart(*operation);
+    return code == Code::kOk ? Status() : Status(code, "the request is running");
+  });
+}
+
+hetcomm_status_t hetcomm_request_release(hetcomm_request_t* request) noexcept {
+  if (request == nullptr) return HETCOMM_OK;
+  hetcomm_status_t status = HETCOMM_OK;
+  Operation* operation = find(request, &status);
+  if (operation == nullptr) return status;
+  return capi::guard([&]() -> Status {
+    const Engine::Baton baton(*operation->engine);
+    operation->engine->drain();
+    operation->communicator->release(*operation);
+    return {};
+  });
+}
+
+}  // extern "C"
