@@ -1,0 +1,194 @@
+// One rank of a failure test, played by the line: actor SCENARIO. failure_test.py starts the ranks, kills, stops or cuts them
+// off, and judges what they print: one line "RESULT name seconds status text" per finished operation.
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include <hetcomm/hetcomm.h>
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+void check(hetcomm_status_t status, const char* what) {
+  if (status == HETCOMM_OK) return;
+  std::printf("FAILED %s: %s: %s\n", what, hetcomm_status_name(status), hetcomm_last_error());
+  std::fflush(stdout);
+  _exit(1);
+}
+#define CHECK(call) check((call), #call)
+
+int g_rank = 0;
+int g_size = 0;
+hetcomm_communicator_t* g_world = nullptr;
+
+void say(const char* text) {
+  std::printf("%s\n", text);
+  std::fflush(stdout);
+}
+
+hetcomm_request_t* receive(int source, uint64_t tag, void* data, size_t size, uint64_t timeout_ns) {
+  hetcomm_operation_options_t options{};
+  options.struct_size = sizeof(options);
+  options.timeout_ns = timeout_ns;
+  hetcomm_request_t* request = nullptr;
+  CHECK(hetcomm_recv(g_world, source, tag, 0, hetcomm_buffer_host(data, size), &options, &request));
+  return request;
+}
+
+hetcomm_request_t* send(int destination, uint64_t tag, const void* data, size_t size) {
+  hetcomm_request_t* request = nullptr;
+  CHECK(hetcomm_send(g_world, destination, tag, hetcomm_buffer_host(data, size), nullptr, &request));
+  return request;
+}
+
+hetcomm_status_t finish(const char* name, hetcomm_request_t* request, Clock::time_point start) {
+  hetcomm_completion_t completion;
+  CHECK(hetcomm_request_wait(request, 0, &completion));
+  const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  std::printf("RESULT %s %.3f %s %s\n", name, seconds, hetcomm_status_name(completion.status),
+              completion.text);
+  std::fflush(stdout);
+  return completion.status;
+}
+
+// Everybody waits for the last rank, which is made to fail; then the others show that they go on among each other.
+void play_lost() {
+  char byte = 0;
+  const int victim = g_size - 1;
+  if (g_rank == victim) {
+    say("READY");
+    pause();
+  }
+  const auto start = Clock::now();
+  hetcomm_request_t* waiting = receive(victim, 1, &byte, 1, 60'000'000'000);
+  say("READY");
+  finish("victim", waiting, start);
+  // Sizes up to a rendezvous between those that are left.
+  std::vector<char> out(300'000, 'a');
+  std::vector<char> in(300'000);
+  const int others = g_size - 1;
+  const int next = (g_rank + 1) % others;
+  const int previous = (g_rank + others - 1) % others;
+  hetcomm_request_t* r = receive(previous, 2, in.data(), in.size(), 20'000'000'000);
+  hetcomm_request_t* s = send(next, 2, out.data(), out.size());
+  finish("others_receive", r, start);
+  finish("others_send", s, start);
+}
+
+// Like play_lost, but the ranks never post to the victim: they learn of its death from its neighbours.
+void play_strangers() {
+  if (g_rank == g_size - 1) {
+    say("READY");
+    pause();
+  }
+  say("READY");
+  const auto start = Clock::now();
+  while (hetcomm_communicator_peer_status(g_world, g_size - 1) == HETCOMM_OK) {
+    if (std::chrono::duration<double>(Clock::now() - start).count() > 60) break;
+    char byte = 0;
+    finish("tick", receive(g_rank, 9, &byte, 1, 50'000'000), start);
+  }
+  const hetcomm_status_t status = hetcomm_communicator_peer_status(g_world, g_size - 1);
+  std::printf("RESULT stranger %.3f %s %s\n", std::chrono::duration<double>(Clock::now() - start).count(),
+              hetcomm_status_name(status), hetcomm_last_error());
+  std::fflush(stdout);
+}
+
+// Rank 0 sends a big message that rank 1, stopped meanwhile, receives after it goes on.
+void play_silent() {
+  const size_t size = 256u << 20;
+  std::vector<char> data(size, static_cast<char>(g_rank == 0 ? 7 : 0));
+  if (g_rank == 1) {
+    hetcomm_request_t* request = receive(0, 1, data.data(), size, 120'000'000'000);
+    const auto start = Clock::now();
+    say("READY");
+    finish("silent_receive", request, start);
+    for (size_t i = 0; i < size; i += 4096) {
+      if (data[i] != 7) {
+        say("FAILED wrong data");
+        _exit(1);
+      }
+    }
+  } else {
+    hetcomm_request_t* request = send(1, 1, data.data(), size);
+    const auto start = Clock::now();
+    say("READY");
+    finish("silent_send", request, start);
+  }
+}
+
+// Rank 1 receives again and again with a short deadline; after each failed receive it fills the buffer and looks whether
+// anything writes it later. Rank 0 is stopped and resumed at random moments by the test.
+void play_late_writer() {
+  const size_t size = 4u << 20;
+  std::vector<unsigned char> data(size, 1);
+  const auto start = Clock::now();
+  say("READY");
+  uint64_t tag = 0;
+  int late = 0;
+  while (std::chrono::duration<double>(Clock::now() - start).count() < 12) {
+    ++tag;
+    hetcomm_completion_t completion;
+    if (g_rank == 0) {
+      hetcomm_operation_options_t options{};
+      options.struct_size = sizeof(options);
+      options.timeout_ns = 400'000'000;
+      hetcomm_request_t* request = nullptr;
+      CHECK(hetcomm_send(g_world, 1, tag, hetcomm_buffer_host(data.data(), size), &options, &request));
+      CHECK(hetcomm_request_wait(request, 0, &completion));
+      continue;
+    }
+    std::vector<unsigned char> in(size, 2);
+    hetcomm_request_t* request = nullptr;
+    hetcomm_operation_options_t options{};
+    options.struct_size = sizeof(options);
+    options.timeout_ns = 15'000'000;
+    CHECK(hetcomm_recv(g_world, 0, 0, HETCOMM_ANY_TAG, hetcomm_buffer_host(in.data(), size), &options, &request));
+    CHECK(hetcomm_request_wait(request, 0, &completion));
+    if (completion.status == HETCOMM_OK) continue;
+    ++late;
+    std::memset(in.data(), 3, size);
+    const auto filled = Clock::now();
+    while (std::chrono::duration<double>(Clock::now() - filled).count() < 0.03) {
+      char byte = 0;
+      CHECK(hetcomm_request_wait(receive(1, 7, &byte, 1, 5'000'000), 0, &completion));
+    }
+    for (size_t i = 0; i < size; ++i) {
+      if (in[i] != 3) {
+        say("FAILED a buffer was written after it was given back");
+        _exit(1);
+      }
+    }
+  }
+  std::printf("RESULT late %d OK\n", late);
+  std::fflush(stdout);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  alarm(150);
+  const std::string scenario = argc > 1 ? argv[1] : "";
+  hetcomm_context_t* context = nullptr;
+  hetcomm_bootstrap_t* bootstrap = nullptr;
+  CHECK(hetcomm_context_create(nullptr, &context));
+  CHECK(hetcomm_bootstrap_create_from_environment(context, &bootstrap));
+  CHECK(hetcomm_communicator_create(context, bootstrap, nullptr, &g_world));
+  CHECK(hetcomm_communicator_rank(g_world, &g_rank, &g_size));
+  CHECK(hetcomm_communicator_barrier(g_world, 0));
+  if (scenario == "lost") play_lost();
+  if (scenario == "strangers") play_strangers();
+  if (scenario == "silent") play_silent();
+  if (scenario == "late_writer") play_late_writer();
+  CHECK(hetcomm_communicator_destroy(g_world));
+  hetcomm_bootstrap_destroy(bootstrap);
+  CHECK(hetcomm_context_destroy(context));
+  say("DONE");
+  return 0;
+}

@@ -1,0 +1,191 @@
+#!/usr/bin/env python3
+"""Kills, stops and cuts off ranks of small jobs and judges what the others see.
+
+Proves, over shm and tcp, in both progress modes:
+  - a killed rank fails what waits for it at once, also on ranks that never talked to it, rank 0's death included;
+  - a rank whose network is cut is declared lost within the detection time;
+  - a stopped rank is not declared lost: after it goes on the transfer completes;
+  - a buffer that was given back is never written again;
+  - the others go on, and nothing is left behind: no process, no file, no segment.
+"""
+import os
+import queue
+import random
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import unittest
+
+ACTOR = sys.argv.pop(1)
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Rank:
+    """One running rank and the lines that it printed."""
+
+    def __init__(self, command, environment):
+        self.process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE,
+                                        stderr=subprocess.PIPE, text=True)
+        self.lines = queue.Queue()
+        self.errors = []
+        self.readers = [threading.Thread(target=self._read), threading.Thread(target=self._read_errors)]
+        for reader in self.readers:
+            reader.start()
+
+    def _read(self):
+        for line in self.process.stdout:
+            self.lines.put(line.strip())
+        self.lines.put(None)
+
+    def _read_errors(self):
+        for line in self.process.stderr:
+            self.errors.append(line.strip())
+
+    def expect(self, start, timeout):
+        """The next line that begins with |start|."""
+        end = time.monotonic() + timeout
+        while True:
+            try:
+                line = self.lines.get(timeout=max(0.01, end - time.monotonic()))
+            except queue.Empty:
+                raise AssertionError(f"no '{start}' within {timeout} s; stderr: {self.errors}")
+            if line is None:
+                raise AssertionError(f"ended before '{start}'; stderr: {self.errors}")
+            if line.startswith("FAILED"):
+                raise AssertionError(f"{line}; stderr: {self.errors}")
+            if line.startswith(start):
+                return line
+
+    def end(self):
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGCONT)
+            self.process.kill()
+        self.process.wait()
+        for reader in self.readers:
+            reader.join()
+        self.process.stdout.close()
+        self.process.stderr.close()
+
+
+class FailureTest(unittest.TestCase):
+    def job(self, scenario, size, prefix=None, address="127.0.0.1", **settings):
+        port = free_port()
+        ranks = []
+        for rank in range(size):
+            environment = dict(os.environ, RANK=str(rank), WORLD_SIZE=str(size), MASTER_ADDR=address,
+                               MASTER_PORT=str(port), HETCOMM_LOG="warn")
+            environment.update({"HETCOMM_" + name: value for name, value in settings.items()})
+            command = (prefix(rank) if prefix else []) + [ACTOR, scenario]
+            ranks.append(Rank(command, environment))
+        self.addCleanup(lambda: [rank.end() for rank in ranks])
+        for rank in ranks:
+            rank.expect("READY", 40)
+        return ranks
+
+    def judge_lost(self, ranks, victim, within):
+        for number, rank in enumerate(ranks):
+            if number == victim:
+                continue
+            line = rank.expect("RESULT victim", within + 15)
+            self.assertIn("PEER_LOST", line)
+            self.assertIn("OK", rank.expect("RESULT others_receive", 30))
+            self.assertIn("OK", rank.expect("RESULT others_send", 30))
+            rank.expect("DONE", 30)
+
+    def test_killed(self):
+        for transport in ("shm", "tcp"):
+            for progress in ("caller", "thread"):
+                with self.subTest(transport=transport, progress=progress):
+                    ranks = self.job("lost", 3, TRANSPORTS=transport, PROGRESS=progress)
+                    time.sleep(0.3)
+                    killed = time.monotonic()
+                    ranks[2].process.kill()
+                    line = ranks[0].expect("RESULT victim", 5)
+                    self.assertLess(time.monotonic() - killed, 4, line)
+                    self.assertIn("PEER_LOST", line)
+                    self.judge_lost([ranks[1]], None, 5)
+
+    def test_strangers_learn(self):
+        ranks = self.job("strangers", 6)
+        ranks[5].process.kill()
+        for rank in ranks[:5]:
+            self.assertIn("PEER_LOST", rank.expect("RESULT stranger", 10))
+
+    def test_stopped_is_alive(self):
+        for transport in ("shm", "tcp"):
+            with self.subTest(transport=transport):
+                ranks = self.job("silent", 2, TRANSPORTS=transport, DETECTION_TIME="2s")
+                ranks[1].process.send_signal(signal.SIGSTOP)
+                time.sleep(4.5)
+                ranks[1].process.send_signal(signal.SIGCONT)
+                self.assertIn("OK", ranks[1].expect("RESULT silent_receive", 60))
+                self.assertIn("OK", ranks[0].expect("RESULT silent_send", 60))
+
+    def test_no_late_writer(self):
+        chooser = random.Random(4)
+        for transport, bulk in (("shm", "copy"), ("shm", "read"), ("tcp", "copy")):
+            with self.subTest(transport=transport, bulk=bulk):
+                ranks = self.job("late_writer", 2, TRANSPORTS=transport, SHM_BULK=bulk)
+                end = time.monotonic() + 9
+                while time.monotonic() < end:
+                    time.sleep(chooser.random() * 0.03)
+                    ranks[0].process.send_signal(signal.SIGSTOP)
+                    time.sleep(0.03 + chooser.random() * 0.05)
+                    ranks[0].process.send_signal(signal.SIGCONT)
+                ranks[1].expect("RESULT late", 40)
+
+    def test_cut_off(self):
+        if os.geteuid() != 0 or subprocess.run(["ip", "netns", "list"], capture_output=True).returncode:
+            self.skipTest("network namespaces need root and iproute2")
+        names = [f"hetcomm-{os.getpid()}-{i}" for i in range(3)]
+
+        def ip(*arguments):
+            subprocess.run(["ip", *arguments], check=True, capture_output=True)
+
+        # Three hosts on one bridge, which stands in the first namespace.
+        for name in names:
+            ip("netns", "add", name)
+            self.addCleanup(subprocess.run, ["ip", "netns", "del", name], capture_output=True)
+            ip("-n", name, "link", "set", "lo", "up")
+        ip("-n", names[0], "link", "add", "br0", "type", "bridge")
+        ip("-n", names[0], "addr", "add", "10.77.0.1/24", "dev", "br0")
+        ip("-n", names[0], "link", "set", "br0", "up")
+        for i in (1, 2):
+            ip("-n", names[0], "link", "add", f"port{i}", "type", "veth", "peer", "name", "eth0", "netns",
+               names[i])
+            ip("-n", names[0], "link", "set", f"port{i}", "master", "br0", "up")
+            ip("-n", names[i], "addr", "add", f"10.77.0.{i + 1}/24", "dev", "eth0")
+            ip("-n", names[i], "link", "set", "eth0", "up")
+        ranks = self.job("lost", 3, prefix=lambda rank: ["ip", "netns", "exec", names[rank]],
+                         address="10.77.0.1", DETECTION_TIME="3s", INTERFACE="br0,eth0")
+        cut = time.monotonic()
+        ip("-n", names[2], "link", "set", "eth0", "down")
+        for rank in ranks[:2]:
+            self.assertIn("PEER_LOST", rank.expect("RESULT victim", 10))
+        self.assertLess(time.monotonic() - cut, 6)
+        for rank in ranks[:2]:
+            self.assertIn("OK", rank.expect("RESULT others_receive", 20))
+
+    def test_nothing_left_behind(self):
+        def left():
+            return set(os.listdir("/dev/shm")) | {n for n in os.listdir("/tmp") if "hetcomm" in n}
+
+        before = left()
+        ranks = self.job("lost", 3)
+        for rank in ranks:
+            rank.process.kill()
+        for rank in ranks:
+            rank.process.wait()
+        self.assertEqual(left() - before, set())
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
