@@ -1,14 +1,23 @@
 #include "src/base/clock.h"
 
 namespace hetcomm {
+namespace {
 
-uint64_t measure_ticks_per_us() {
+uint64_t measure() {
   const uint64_t start_ns = now_ns();
   const uint64_t start = ticks();
   uint64_t end_ns = start_ns;
   while (end_ns - start_ns < 2'000'000) end_ns = now_ns();
   const uint64_t rate = (ticks() - start) * 1000 / (end_ns - start_ns);
   return rate == 0 ? 1 : rate;
+}
+
+}  // namespace
+
+uint64_t ticks_per_us() {
+  // A constant of the machine, not state: measured once for all contexts.
+  static const uint64_t rate = measure();
+  return rate;
 }
 
 }  // namespace hetcomm

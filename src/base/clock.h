@@ -29,8 +29,8 @@ inline uint64_t ticks() {
 #endif
 }
 
-// Ticks per microsecond; measured once per call over about 2 ms, so keep the result.
-uint64_t measure_ticks_per_us();
+// Ticks per microsecond; the first call measures for about 2 ms.
+uint64_t ticks_per_us();
 
 // Tells the processor that this is a spin loop.
 inline void cpu_relax() {

@@ -227,13 +227,13 @@ hetcomm_status_t hetcomm_probe(hetcomm_communicator_t* communicator, int32_t sou
                                              : timeout_ns;
     const uint64_t deadline = hetcomm::deadline_after(hetcomm::now_ns(), timeout);
     Engine& engine = own.context().engine();
-    for (uint32_t round = 0;; ++round) {
-      engine.poke();
+    engine.poke();
+    while (true) {
+      const uint64_t seen = engine.arrivals();
       if (own.probe(source, tag, ignore, out_message)) return {};
       if (source >= 0) HETCOMM_RETURN_IF_ERROR(own.peer_status(source));
       if (hetcomm::now_ns() >= deadline) return Status(Code::kTimedOut, "no such message");
-      // Polls at first, then naps until something arrives.
-      if (round > 1000) engine.nap(100'000);
+      engine.wait(deadline, [&] { return engine.arrivals() != seen; });
     }
   });
 }

@@ -239,6 +239,7 @@ void Communicator::start(Operation& operation) {
   } else {
     engine_.sweep_soon();
   }
+  engine_.work_added();
 }
 
 void Communicator::cancel(Operation& operation) {
@@ -336,11 +337,11 @@ void Communicator::flush(uint64_t timeout_ns) {
       const Engine::Baton baton(engine_);
       engine_.progress();
       if (mesh_->flushed()) return;
-      if (!asked || round % 1024 == 0) mesh_->ask_for_acknowledgements();
+      if (!asked || round % 128 == 0) mesh_->ask_for_acknowledgements();
       asked = true;
     }
-    engine_.poke();
-    if (round > 64) engine_.nap(round > 1024 ? 200'000 : 20'000);
+    // Polls, then sleeps until something arrives or it is time to look again.
+    engine_.wait(now_ns() + (round > 64 ? 1'000'000 : 20'000), [] { return false; });
   }
   context_.log().info("some messages had not left after {:.1f} s", static_cast<double>(timeout_ns) / 1e9);
 }

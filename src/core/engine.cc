@@ -41,23 +41,16 @@ void ask_for_short_slices() {
 
 }  // namespace
 
-void Engine::Doorbell::on_events(uint32_t /*events*/) {
-  uint64_t count = 0;
-  const ssize_t got = ::read(fd_, &count, sizeof(count));
-  static_cast<void>(got);  // level-triggered: nothing to read means that somebody else did
-}
-
 Status Engine::start(const EngineOptions& options) {
   Result<Poller> poller = Poller::create();
   if (!poller.ok()) return poller.status();
   poller_ = std::make_unique<Poller>(std::move(poller.value()));
   doorbell_ = UniqueFd(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   if (!doorbell_.valid()) return status_from_errno(errno, "eventfd");
-  doorbell_number_ = doorbell_.get();
   HETCOMM_RETURN_IF_ERROR(poller_->add(doorbell_.get(), EPOLLIN, doorbell_watcher_));
   spin_ns_ = options.spin_ns;
   yield_ = options.yield;
-  ticks_per_us_ = measure_ticks_per_us();
+  ticks_per_us_ = ticks_per_us();
   refresh_now();
   threaded_ = options.thread;
   if (threaded_) {
@@ -207,6 +200,12 @@ void Engine::ring() const {
   static_cast<void>(put);  // full means that it rings already
 }
 
+void Engine::silence() const {
+  uint64_t count = 0;
+  const ssize_t got = ::read(doorbell_.get(), &count, sizeof(count));
+  static_cast<void>(got);  // nothing to read means that it did not ring
+}
+
 void Engine::run_background() {
   ask_for_short_slices();
   while (!stopping_.load(std::memory_order_relaxed)) {
@@ -236,6 +235,7 @@ void Engine::drive_background() {
     if (until == 0) continue;
     const uint64_t at = hetcomm::now_ns();
     if (at < until && !stopping_.load(std::memory_order_relaxed)) poller_->wait(until - at);
+    silence();
     lock();
     if (evicted_.load(std::memory_order_relaxed) == 0) finish_sleep();
     slow_progress(true);

@@ -104,8 +104,8 @@ class Engine {
 
   // Leaves |operation| (pending) to the holder of the baton, or starts it if that has gone meanwhile. [any-thread]
   void submit_queued(Operation* operation);
-  // Sleeps for |timeout_ns|, or less when something arrives. [any-thread]
-  void nap(uint64_t timeout_ns) const { poller_->wait(timeout_ns); }
+  // Messages that were queued as unexpected so far; waiters look again when it changes. [any-thread]
+  uint64_t arrivals() const { return arrivals_.load(std::memory_order_acquire); }
   // One pass over everything, unless somebody else is at it. [any-thread]
   void poke();
   // Waits until |done()| or |deadline_ns|; returns done(), which this thread alone calls, at any time.
@@ -131,10 +131,19 @@ class Engine {
     add_pending(-1);
     completed_ = true;
   }
+  void note_arrival() {
+    arrivals_.store(arrivals_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+    completed_ = true;
+  }
   // The same for an operation that nobody waits for.
   void operation_dropped(Operation* operation) {
     add_pending(-1);
     pool_.recycle_locked(operation);
+  }
+  // An operation became pending: whoever sleeps in the poller looks at everything again, since there may be work that no
+  // descriptor announces (a full ring, a device copy, a new timer).
+  void work_added() {
+    if (armed_) ring();
   }
   // There is something to do at |at_ns|, perhaps earlier than known.
   void timer_changed(uint64_t at_ns);
@@ -157,13 +166,10 @@ class Engine {
  private:
   static constexpr uint64_t kSweepIntervalNs = 20'000'000;
   enum Sleeper : uint32_t { kNobody, kWaiter, kBackground };
+  // Only the sleeper, once awake, silences the doorbell: a thread that polls beside it would take its wake-up away.
   class Doorbell final : public Watcher {
    public:
-    explicit Doorbell(int& fd) : fd_(fd) {}
-    void on_events(uint32_t events) override;
-
-   private:
-    int& fd_;
+    void on_events(uint32_t /*events*/) override {}
   };
 
   bool somebody_watches() const {
@@ -194,6 +200,7 @@ class Engine {
   void finish_sleep();
   void wake_waiters();
   void ring() const;
+  void silence() const;
   void run_background();
   void drive_background();
   void park_background();
@@ -204,8 +211,7 @@ class Engine {
   OperationPool pool_;
   std::unique_ptr<Poller> poller_;
   UniqueFd doorbell_;
-  int doorbell_number_ = -1;
-  Doorbell doorbell_watcher_{doorbell_number_};
+  Doorbell doorbell_watcher_;
   std::vector<Driven*> driven_;
   uint64_t spin_ns_ = 0;
   uint64_t ticks_per_us_ = 1;
@@ -235,6 +241,7 @@ class Engine {
   std::atomic<uint32_t> long_nap_{0};    // and thinks that nothing is pending
   std::atomic<uint32_t> park_word_{0};
   std::atomic<uint64_t> uses_{0};        // waits begun
+  std::atomic<uint64_t> arrivals_{0};    // written under the baton only
   std::atomic<bool> yield_{false};
   std::atomic<bool> stopping_{false};
 };
@@ -320,6 +327,7 @@ void Engine::sleep_in_poller(uint64_t deadline_ns, Done&& done) {
     if (!done() && at < until) poller_->wait(until == kForever ? kForever : until - at);
     asleep_.fetch_sub(1, std::memory_order_relaxed);
   }
+  silence();
   lock();
   finish_sleep();
   // The events that woke us are still in the poller.

@@ -372,6 +372,7 @@ void Mesh::pair_lost(Pair& pair, const Status& why) {
     attempt.reset();
   }
   peer_status_[static_cast<size_t>(rank)] = why;
+  engine().note_arrival();  // who probes for a message of it has to look again
   fail_receives(rank, why);
 }
 

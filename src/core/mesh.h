@@ -105,6 +105,10 @@ class Mesh final : public Driven, private ControlHandler {
   // The sender took back a rendezvous that may still be queued here.
   void drop_withdrawn(int rank, uint64_t sender_id);
 
+  void queue_unexpected(MatchTable& table, Incoming& message) {
+    table.add_unexpected(&message);
+    engine().note_arrival();
+  }
   Incoming* allocate_incoming();
   void free_incoming(Incoming* message);
 

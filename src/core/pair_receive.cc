@@ -143,7 +143,7 @@ void Pair::receive_eager(const WireHeader& header, ConstByteSpan payload) {
   if (message == nullptr) return;
   if (!payload.empty()) std::memcpy(message->bytes.get(), payload.data(), payload.size());
   message->received = payload.size();
-  table->add_unexpected(message);
+  mesh_.queue_unexpected(*table, *message);
 }
 
 // A record for a message that is not (wholly) here, with room for eager bytes. Null after having failed the pair.
@@ -193,7 +193,7 @@ void Pair::receive_first(const WireHeader& header, ConstByteSpan payload) {
   if (receive != nullptr) {
     attach(*message, *receive);
   } else if (table != nullptr) {
-    table->add_unexpected(message);
+    mesh_.queue_unexpected(*table, *message);
   }
   receive_more(WireHeader{.kind = MessageKind::kEagerMore, .value = 0}, payload);
 }
@@ -259,7 +259,7 @@ void Pair::receive_request(const WireHeader& header, ConstByteSpan payload) {
   if (Operation* receive = table->match_message(rank_, header.tag); receive != nullptr) {
     attach(*message, *receive);
   } else {
-    table->add_unexpected(message);
+    mesh_.queue_unexpected(*table, *message);
   }
 }
 
