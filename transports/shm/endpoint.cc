@@ -268,8 +268,9 @@ bool ShmEndpoint::deliver_put(const Slot& slot, bool last, uint32_t length) {
   if (from == nullptr) return false;
   Target* const target = targets_.find(piece.token);
   if (target == nullptr) return true;  // revoked meanwhile
+  consumer_.prefetch_following();
   if (piece.offset > target->total || length > target->total - piece.offset) return false;
-  const bool streaming = target->total >= kStreamingBytes;
+  const bool streaming = target->total >= kStreamingTarget && piece.total >= kStreamingPut;
   target->cursor.seek(target->segments, piece.offset);
   target->cursor.take(target->segments, length, [&](std::byte* to, size_t size) {
     if (streaming) {
@@ -386,8 +387,10 @@ int ShmEndpoint::progress() {
     want_room_ = false;
     handler_->on_writable();
     ++done;
+  } else {
+    // Not after on_writable: whoever tries again a little later must not find the room taken.
+    done += pump_puts();
   }
-  done += pump_puts();
   done += pump_gets();
   if (producer_.broken()) {
     fail(Status(Code::kPeerLost, fmt::format("shm: rank {} wrote invalid counts", peer_)));

@@ -28,8 +28,7 @@ void TcpTransport::Attempt::start(const TransportEnvironment& environment) {
   connect(environment, patient_ ? deadline_ns_ : short_deadline_ns_);
 }
 
-void TcpTransport::Attempt::connect(const TransportEnvironment& environment,
-                                    uint64_t deadline_ns) {
+void TcpTransport::Attempt::connect(const TransportEnvironment& environment, uint64_t deadline_ns) {
   Hello hello;
   hello.role = Role::kTcp;
   hello.identity = environment.credentials.identity;

@@ -1,8 +1,9 @@
-// One stream that this side is connecting: the first of a new connection, or a further one of an endpoint.
+// One stream that this side is connecting: the first of a new connection, or a further one of an
+// endpoint.
 //
-// All addresses are tried twice: at first with a short limit each, so that one that swallows packets does not keep the others
-// waiting; then, if a time limit was what ended it (a refusal is final), with the whole of the bootstrap time,
-// because a peer that computes answers late.
+// All addresses are tried twice: at first with a short limit each, so that one that swallows
+// packets does not keep the others waiting; then, if a time limit was what ended it (a refusal is
+// final), with the whole of the bootstrap time, because a peer that computes answers late.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Private buffers for frames that were cut: received in part, or accepted by the kernel in part. Connections
-// borrow them only while a frame is incomplete, so an idle connection owns none.
+// Private buffers for frames that were cut: received in part, or accepted by the kernel in part.
+// Connections borrow them only while a frame is incomplete, so an idle connection owns none.
 #pragma once
 
 #include <cstddef>

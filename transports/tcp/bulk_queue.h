@@ -1,9 +1,10 @@
-// The puts of one endpoint: which waits, in what order frames are cut from them, and which have ended.
+// The puts of one endpoint: which waits, in what order frames are cut from them, and which have
+// ended.
 //
-//   push --> queued --(last frame committed)--> framed --(last frame_sent)--> completed --> pop_completed
+//   push -> queued -(last frame committed)-> framed -(last frame_sent)-> completed -> pop_completed
 //
-// Lists are linked through Bulk::next and the state lives in Bulk::scratch, so that nothing is allocated. A bulk that is
-// framed is in no list; the streams that still send its frames know it.
+// Lists are linked through Bulk::next and the state lives in Bulk::scratch, so that nothing is
+// allocated. A bulk that is framed is in no list; the streams that still send its frames know it.
 #pragma once
 
 #include <cstdint>

@@ -1,10 +1,10 @@
 #include "transports/tcp/endpoint.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <system_error>
+
+#include <fmt/format.h>
 
 #include "src/net/socket.h"
 #include "transports/tcp/transport.h"
@@ -158,7 +158,8 @@ bool TcpEndpoint::has_stream(size_t index) const {
   return index == 0 || index > kMaxBulkStreams || bulk_[index - 1] != nullptr;
 }
 
-// On the side that connects: opens what is missing of the first |count|. On the other: asks for them.
+// On the side that connects: opens what is missing of the first |count|. On the other: asks for
+// them.
 void TcpEndpoint::request_streams(size_t count) {
   streams_requested_ = true;
   count = std::min(count, kMaxBulkStreams);
@@ -197,6 +198,7 @@ void TcpEndpoint::attach(size_t index, UniqueFd socket) {
 
 void TcpEndpoint::stream_unavailable(const Status& why) {
   transport_.log().warn("tcp to {}: no bulk stream: {}", peer_address_.to_string(), why.text());
+  enough_streams_ = true;
   if (any_bulk_stream() || transport_.is_opening_stream(*this)) return;
   bulk_unavailable_ = true;
   if (name_.initiator) {
@@ -207,7 +209,7 @@ void TcpEndpoint::stream_unavailable(const Status& why) {
 }
 
 void TcpEndpoint::review_stream_count() {
-  if (!any_bulk_stream() || bulk_count_ >= kMaxAutoStreams || !bulk_[0]) return;
+  if (enough_streams_ || bulk_count_ >= kMaxAutoStreams || !bulk_[0]) return;
   StreamAccount account;
   if (read_account(bulk_[0]->fd(), account) && stream_count_.review(account)) {
     request_streams(bulk_count_ + 1u);
@@ -320,8 +322,8 @@ void TcpEndpoint::break_off(std::string_view reason) {
 
 void TcpEndpoint::fail_protocol(const char* error) {
   if (state_ == State::kFailed) return;
-  why_ = Status(Code::kPeerLost, fmt::format("tcp {}: protocol error: {}",
-                                             peer_address_.to_string(), error));
+  why_ = Status(Code::kPeerLost,
+                fmt::format("tcp {}: protocol error: {}", peer_address_.to_string(), error));
   fail();
 }
 

@@ -3,12 +3,13 @@
 //   open --(a stream ends or breaks)--> closing --(all streams ended, or kLingerNs)--> failed
 //   open or closing --(protocol error)--> failed
 //
-// In closing nothing is sent any more and what the peer sent before its end is still taken; then every socket is closed, and
-// on_failed is the last upcall. Bulks that have not completed by then are dropped without one.
+// In closing nothing is sent any more and what the peer sent before its end is still taken; then
+// every socket is closed, and on_failed is the last upcall. Bulks that have not completed by then
+// are dropped without one.
 //
-// Bulk streams are opened at the first put of either side. Only the lower rank connects; the higher one asks it to, on
-// stream 0. Until the first bulk stream is up puts wait; if none can be opened, they go over stream 0 in slices of
-// kMaxSliceBytes, between messages.
+// Bulk streams are opened at the first put of either side. Only the lower rank connects; the higher
+// one asks it to, on stream 0. Until the first bulk stream is up puts wait; if none can be opened,
+// they go over stream 0 in slices of kMaxSliceBytes, between messages.
 #pragma once
 
 #include <array>
@@ -110,7 +111,8 @@ class TcpEndpoint final : public Endpoint, public FrameSink {
   bool streams_requested_ = false;
   bool bulk_unavailable_ = false;
   bool note_pending_ = false;
-  const bool crosses_link_;  // peer on another host, as far as the addresses tell
+  bool enough_streams_ = false;  // a further one could not be opened
+  const bool crosses_link_;      // peer on another host, as far as the addresses tell
   uint8_t bulk_count_ = 0;
   uint8_t next_bulk_ = 0;
   StreamsNote note_;

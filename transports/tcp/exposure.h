@@ -1,7 +1,8 @@
 // The memory that one endpoint has exposed to its peer, and the tokens that name it.
 //
-// A token is a slot, the slot's generation and a random nonce. Generations of a slot only grow and a slot whose
-// generations are used up is retired, so a token never names anything but the memory it was made for.
+// A token is a slot, the slot's generation and a random nonce. Generations of a slot only grow and
+// a slot whose generations are used up is retired, so a token never names anything but the memory
+// it was made for.
 #pragma once
 
 #include <array>

@@ -1,8 +1,9 @@
-// Turns messages and puts into the bytes of one stream. Knows no socket: the caller asks what comes next (plan), sends
-// it straight from user memory, and says how much was taken (commit).
+// Turns messages and puts into the bytes of one stream. Knows no socket: the caller asks what comes
+// next (plan), sends it straight from user memory, and says how much was taken (commit).
 //
-// A frame that has begun is always finished. At most one is unfinished, in one of two forms: |rest_|, bytes in a private buffer (the rest of
-// a message, or of a put that was cancelled), or |put_|, the rest of a put that is still read from user memory.
+// A frame that has begun is always finished. At most one is unfinished, in one of two forms:
+// |rest_|, bytes in a private buffer (the rest of a message, or of a put that was cancelled), or
+// |put_|, the rest of a put that is still read from user memory.
 #pragma once
 
 #include <array>
@@ -40,7 +41,8 @@ class FrameWriter {
   // Between frames.
   bool idle() const { return rest_size_ == 0 && put_.bulk == nullptr; }
 
-  // The unfinished frame, then frames of |queue| (null: none) of at most |max_frame| bytes, about |max_bytes| in all.
+  // The unfinished frame, then frames of |queue| (null: none) of at most |max_frame| bytes, about
+  // |max_bytes| in all.
   void plan(const BulkQueue* queue, uint32_t max_frame, uint64_t max_bytes, Plan& out) const;
   // The first |sent| bytes of |plan| are in the kernel. |queue| gets what that completes.
   void commit(const Plan& plan, size_t sent, BulkQueue& queue);

@@ -1,9 +1,11 @@
-// The few streams that are asked directly in every progress(), because something is likely to arrive on them: a
-// direct receive finds a message a microsecond or more before epoll does. All others are left to the poller.
+// The few streams that are asked directly in every progress(), because something is likely to
+// arrive on them: a direct receive finds a message a microsecond or more before epoll does. All
+// others are left to the poller.
 //
-// A stream enters when it received, or sent a message (an answer is likely), and leaves when it was asked in
-// vain kMaxMisses times or others were active more recently. Of the message streams only the most recent one is asked each
-// time, and one of the others in turn, so that the set's size does not add to the latency of one busy peer.
+// A stream enters when it received, or sent a message (an answer is likely), and leaves when it was
+// asked in vain kMaxMisses times or others were active more recently. Of the message streams only
+// the most recent one is asked each time, and one of the others in turn, so that the set's size
+// does not add to the latency of one busy peer.
 #pragma once
 
 #include <array>

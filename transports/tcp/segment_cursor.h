@@ -1,5 +1,5 @@
-// A position in a segment list. Kept between calls, so that walking a list in many pieces costs one pass
-// over it, however long it is.
+// A position in a segment list. Kept between calls, so that walking a list in many pieces costs one
+// pass over it, however long it is.
 #pragma once
 
 #include <cstddef>

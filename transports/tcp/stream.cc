@@ -56,6 +56,8 @@ void Stream::unwatch() {
 
 void Stream::close() {
   unwatch();
+  // A forked child may hold the descriptor too; the peer shall see the end all the same.
+  if (socket_.valid()) ::shutdown(socket_.get(), SHUT_RDWR);
   socket_.reset();
   read_ended_ = true;
   write_ended_ = true;
@@ -80,9 +82,8 @@ int Stream::receive() {
   while (watched_) {
     const Pieces pieces = reader_.plan(ahead, iov);
     const ssize_t received =
-        pieces.count == 1
-            ? ::recv(socket_.get(), iov[0].iov_base, iov[0].iov_len, MSG_DONTWAIT)
-            : ::readv(socket_.get(), iov.data(), static_cast<int>(pieces.count));
+        pieces.count == 1 ? ::recv(socket_.get(), iov[0].iov_base, iov[0].iov_len, MSG_DONTWAIT)
+                          : ::readv(socket_.get(), iov.data(), static_cast<int>(pieces.count));
     if (received <= 0) {
       if (received < 0 && (errno == EAGAIN || errno == EINTR)) return done;
       end_reading(received < 0 ? errno : 0);
@@ -127,8 +128,7 @@ Code Stream::send_pieces(const MessageHeader& header, const SegmentView& payload
   iov[0] = {head.data(), kHeadBytes};
   SegmentCursor cursor;
   cursor.seek(payload.segments, payload.offset);
-  const Pieces data =
-      collect(payload.segments, cursor, payload.length, std::span(iov).subspan(1));
+  const Pieces data = collect(payload.segments, cursor, payload.length, std::span(iov).subspan(1));
   msghdr message{};
   message.msg_iov = iov.data();
   message.msg_iovlen = 1 + data.count;

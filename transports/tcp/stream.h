@@ -1,7 +1,8 @@
 // One socket of a connection: reads frames into their places, writes frames from theirs.
 //
-// Always registered for EPOLLIN while it can be read; for EPOLLOUT only while parked, that is, when the socket
-// was full for so long, or the context is about to sleep, that asking it again and again is a waste.
+// Always registered for EPOLLIN while it can be read; for EPOLLOUT only while parked, that is, when
+// the socket was full for so long, or the context is about to sleep, that asking it again and again
+// is a waste.
 #pragma once
 
 #include <cstddef>
@@ -39,7 +40,8 @@ class Stream final : public Watcher {
   // The reader, for revoke.
   FrameReader& reader() { return reader_; }
 
-  // Sends one message, or keeps it when the socket is full. kWouldBlock between the parts of a frame.
+  // Sends one message, or keeps it when the socket is full. kWouldBlock between the parts of a
+  // frame.
   Code send_message(const MessageHeader& header, const SegmentView& payload);
   // A frame without payload; only when output_idle().
   void send_head(const HeadBytes& head);

@@ -1,9 +1,10 @@
 // How many bulk streams a connection should have when HETCOMM_TCP_STREAMS leaves it open.
 //
-// One, until the kernel's own account of the first stream says that neither the sender's memory copy nor the link was what it
-// waited for, but the windows of a single connection: over kReviewBytes of traffic, at least a quarter of the time in
-// which there was something to send was lost to the receive window or the send buffer, or packets were lost on a path
-// whose round trip (1 ms or more) makes recovery slow. Then one more, up to kMaxAutoStreams. Never on loopback, where
+// One, until the kernel's own account of the first stream says that neither the sender's memory
+// copy nor the link was what it waited for, but the windows of a single connection: over
+// kReviewBytes of traffic, at least a quarter of the time in which there was something to send was
+// lost to the receive window or the send buffer, or packets were lost on a path whose round trip (1
+// ms or more) makes recovery slow. Then one more, up to kMaxAutoStreams. Never on loopback, where
 // the copy is the limit and more streams only cost cache.
 #pragma once
 

@@ -3,11 +3,11 @@
 #include <fcntl.h>
 #include <sys/socket.h>
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cctype>
 #include <utility>
+
+#include <fmt/format.h>
 
 #include "src/base/clock.h"
 #include "src/base/random.h"
@@ -42,8 +42,8 @@ Settings read_settings(const Config& config) {
   settings.streams = std::clamp<size_t>(streams, 1, kMaxBulkStreams);
   settings.chunk = static_cast<uint32_t>(
       std::clamp<uint64_t>(config.number(Variable::kTcpChunk), kMinChunk, kMaxPutBytes));
-  settings.socket_buffer = static_cast<int>(
-      std::min(config.number(Variable::kTcpSocketBuffer), kMaxSocketBuffer));
+  settings.socket_buffer =
+      static_cast<int>(std::min(config.number(Variable::kTcpSocketBuffer), kMaxSocketBuffer));
   Capabilities& capabilities = settings.capabilities;
   capabilities.put = true;
   capabilities.target_sees_put = true;
@@ -87,7 +87,8 @@ Result<std::unique_ptr<TcpTransport>> TcpTransport::create(
   return transport;
 }
 
-// One listener for each family: on the chosen address, or on all of the family when several were chosen.
+// One listener for each family: on the chosen address, or on all of the family when several were
+// chosen.
 Status TcpTransport::listen() {
   Result<std::vector<InterfaceAddress>> chosen = choose_interfaces(environment_.config);
   if (!chosen.ok()) return chosen.status();
@@ -147,9 +148,9 @@ Result<Descriptor> TcpTransport::reachable(ConstByteSpan bytes) const {
                           !is_unknown(decoded->boot_id) && !is_unknown(descriptor_.boot_id);
   std::string refused;
   std::erase_if(decoded->addresses, [&](const Address& address) {
-    const bool common = std::any_of(
-        descriptor_.addresses.begin(), descriptor_.addresses.end(),
-        [&](const Address& mine) { return mine.family() == address.family(); });
+    const bool common =
+        std::any_of(descriptor_.addresses.begin(), descriptor_.addresses.end(),
+                    [&](const Address& mine) { return mine.family() == address.family(); });
     const bool foreign = other_host && address.is_loopback();
     if (common && !foreign) return false;
     refused += fmt::format("{}{}: {}", refused.empty() ? "" : "; ", address.to_string(),
@@ -201,8 +202,7 @@ void TcpTransport::cancel_connect(int peer) {
 }
 
 void TcpTransport::cancel_streams(const TcpEndpoint& endpoint) {
-  std::erase_if(attempts_,
-                [&](const auto& attempt) { return attempt->endpoint() == &endpoint; });
+  std::erase_if(attempts_, [&](const auto& attempt) { return attempt->endpoint() == &endpoint; });
 }
 
 bool TcpTransport::is_opening_stream(const TcpEndpoint& endpoint) const {
@@ -229,34 +229,46 @@ void TcpTransport::finish(Attempt& attempt, Result<UniqueFd> socket) {
   }
   const ConnectionName name{
       .peer = owned->peer(), .id = owned->name().connection, .initiator = true};
-  environment_.handler.on_connected(name.peer, make_endpoint(name, std::move(socket).value()));
-}
-
-std::unique_ptr<Endpoint> TcpTransport::make_endpoint(const ConnectionName& name,
-                                                      UniqueFd socket) {
-  return std::make_unique<TcpEndpoint>(*this, name, std::move(socket));
+  std::unique_ptr<Endpoint> endpoint =
+      std::make_unique<TcpEndpoint>(*this, name, std::move(socket).value());
+  environment_.handler.on_connected(name.peer, std::move(endpoint));
 }
 
 void TcpTransport::on_accept(UniqueFd socket, const Hello& hello) {
   const std::optional<StreamName> name = decode_stream_name(hello.extra);
-  const char* refusal = nullptr;
-  if (hello.source < 0 || hello.source >= environment_.rank) {
-    refusal = "only lower ranks connect";
-  } else if (!name) {
-    refusal = "malformed stream name";
+  if (hello.source < 0 || hello.source >= environment_.rank || !name) {
+    environment_.log.debug("tcp: refused a stream of rank {}: {}", hello.source,
+                           name ? "only lower ranks connect" : "malformed stream name");
+  } else if (name->index == 0) {
+    accept_messages(hello.source, name->connection, std::move(socket));
+  } else {
+    accept_bulk(hello.source, *name, std::move(socket));
   }
-  TcpEndpoint* endpoint = refusal == nullptr ? find(name->connection, hello.source) : nullptr;
-  if (refusal == nullptr && name->index == 0 && endpoint == nullptr) {
-    const ConnectionName connection{.peer = hello.source, .id = name->connection};
-    environment_.handler.on_accepted(hello.source, make_endpoint(connection, std::move(socket)));
+}
+
+void TcpTransport::accept_messages(int peer, const ConnectionId& id, UniqueFd socket) {
+  if (find(id, peer) != nullptr) {
+    environment_.log.debug("tcp: refused a second message stream of rank {}", peer);
     return;
   }
-  if (endpoint != nullptr && !endpoint->name().initiator && !endpoint->has_stream(name->index)) {
-    endpoint->attach(name->index, std::move(socket));
-    return;
+  const ConnectionName name{.peer = peer, .id = id};
+  auto endpoint = std::make_unique<TcpEndpoint>(*this, name, std::move(socket));
+  for (EarlyStream& early : early_) {
+    if (early.peer != peer || early.name.connection != id) continue;
+    endpoint->attach(early.name.index, std::move(early.socket));
   }
-  if (refusal == nullptr) refusal = "no connection that lacks this stream";
-  environment_.log.debug("tcp: refused a stream of rank {}: {}", hello.source, refusal);
+  std::erase_if(early_, [](const EarlyStream& early) { return !early.socket.valid(); });
+  environment_.handler.on_accepted(peer, std::move(endpoint));
+}
+
+void TcpTransport::accept_bulk(int peer, const StreamName& name, UniqueFd socket) {
+  TcpEndpoint* endpoint = find(name.connection, peer);
+  if (endpoint == nullptr) {
+    if (early_.size() == kMaxEarly) early_.erase(early_.begin());
+    early_.push_back({name, peer, std::move(socket), now_ns() + kHandshakeTimeoutNs});
+  } else if (!endpoint->name().initiator) {
+    endpoint->attach(name.index, std::move(socket));
+  }
 }
 
 TcpEndpoint* TcpTransport::find(const ConnectionId& id, int peer) {
@@ -314,6 +326,7 @@ int TcpTransport::run_timers() {
   const uint64_t now = environment_.now_ns;
   timers_checked_ns_ = now + kTimerIntervalNs;
   for (const auto& acceptor : acceptors_) acceptor->expire(now);
+  std::erase_if(early_, [now](const EarlyStream& early) { return now >= early.expires_ns; });
   // An upcall may start and cancel attempts: ask for the next due one until there is none.
   int done = 0;
   for (size_t left = attempts_.size(); left > 0; --left) {

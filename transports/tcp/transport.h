@@ -23,7 +23,7 @@ struct Settings {
   size_t streams = 1;         // bulk streams opened at first
   bool auto_streams = false;  // and more by measurement
   uint32_t chunk = 0;
-  int socket_buffer = 0;      // 0: the kernel's choice
+  int socket_buffer = 0;  // 0: the kernel's choice
   Capabilities capabilities;
 };
 Settings read_settings(const Config& config);
@@ -71,6 +71,14 @@ class TcpTransport final : public Transport, public AcceptHandler {
 
  private:
   class Attempt;
+  // A bulk stream whose connection is not there yet: the last packet of a proof may be late.
+  struct EarlyStream {
+    StreamName name;
+    int peer = 0;
+    UniqueFd socket;
+    uint64_t expires_ns = 0;
+  };
+  static constexpr size_t kMaxEarly = 16;
   static constexpr size_t kScratchBytes = 128u << 10;
 
   explicit TcpTransport(const TransportEnvironment& environment);
@@ -79,8 +87,9 @@ class TcpTransport final : public Transport, public AcceptHandler {
   void start(std::unique_ptr<Attempt> attempt);
   std::unique_ptr<Attempt> take(const Attempt& attempt);
   void finish(Attempt& attempt, Result<UniqueFd> socket);
-  std::unique_ptr<Endpoint> make_endpoint(const ConnectionName& name, UniqueFd socket);
   TcpEndpoint* find(const ConnectionId& id, int peer);
+  void accept_messages(int peer, const ConnectionId& id, UniqueFd socket);
+  void accept_bulk(int peer, const StreamName& name, UniqueFd socket);
   int run_active();
   int run_timers();
 
@@ -93,6 +102,7 @@ class TcpTransport final : public Transport, public AcceptHandler {
   std::unique_ptr<std::byte[]> scratch_;
   std::vector<std::unique_ptr<Acceptor>> acceptors_;
   std::vector<std::unique_ptr<Attempt>> attempts_;
+  std::vector<EarlyStream> early_;  // oldest first
   std::vector<TcpEndpoint*> endpoints_;
   std::vector<TcpEndpoint*> active_;  // nullptr: has left; closed up by run_active
   uint64_t timers_checked_ns_ = 0;

@@ -1,13 +1,13 @@
 // What tcp puts on the wire: frames on a stream, the descriptor, and the hello's extra bytes.
 //
-// Every frame starts with a head of kHeadBytes. All numbers are little endian; bytes without a meaning are zero and
-// are checked to be. Decoding treats its input as hostile; failures are static texts, as nothing is formatted
-// before a connection is known to be broken.
+// Every frame starts with a head of kHeadBytes. All numbers are little endian; bytes without a
+// meaning are zero and are checked to be. Decoding treats its input as hostile; failures are static
+// texts, as nothing is formatted before a connection is known to be broken.
 //
 //   byte 0      type            4-7   length of what follows the head
 //   bytes 8-39  kMessage: core's header; payload follows
 //               kPut:     slot, generation (u32), nonce, offset (u64), zero (u64); data follows
-//               kStreams: want or unavailable (u8), number of bulk streams (u8), zero; nothing follows
+//               kStreams: want or unavailable, number of bulk streams (u8), zero; nothing follows
 #pragma once
 
 #include <array>
@@ -58,7 +58,8 @@ void encode_message_head(HeadBytes& out, const MessageHeader& header, uint32_t l
 void encode_put_head(HeadBytes& out, const PutTarget& target, uint32_t length);
 void encode_streams_head(HeadBytes& out, const StreamsNote& note);
 
-// Type and length of a head that may stand on this kind of stream; |error| says what is wrong otherwise.
+// Type and length of a head that may stand on this kind of stream; |error| says what is wrong
+// otherwise.
 struct FrameHead {
   FrameType type = FrameType::kMessage;
   uint32_t length = 0;
