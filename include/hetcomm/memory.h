@@ -77,7 +77,11 @@ typedef struct hetcomm_buffer {
 static inline hetcomm_buffer_t hetcomm_buffer_host(const void* pointer, uint64_t length) {
   hetcomm_buffer_t buffer;
   buffer.memory = NULL;
+#ifdef __cplusplus
+  buffer.offset = reinterpret_cast<uintptr_t>(pointer);
+#else
   buffer.offset = (uint64_t)(uintptr_t)pointer;
+#endif
   buffer.length = length;
   return buffer;
 }

@@ -239,7 +239,7 @@ Result<Config> Config::load(const char* const* environment, std::string_view set
     const VariableInfo* info = find_variable(name);
     if (info == nullptr || equals == std::string_view::npos) {
       return Status(Code::kInvalidArgument,
-                    fmt::format("settings: '{}' is not NAME=value with a known name", entry));
+                    fmt::format("settings: '{}' is no known name, or has no value", name));
     }
     HETCOMM_RETURN_IF_ERROR(config.assign(*info, entry.substr(equals + 1), true));
   }

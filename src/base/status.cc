@@ -14,7 +14,7 @@ const char* code_name(Code code) {
     HETCOMM_STATUS_MAP(HETCOMM_CASE)
 #undef HETCOMM_CASE
     default:
-      return code == Code::kWouldBlock ? "WOULD_BLOCK" : "UNKNOWN";
+      return "UNKNOWN";
   }
 }
 
@@ -26,7 +26,7 @@ const char* code_text(Code code) {
     HETCOMM_STATUS_MAP(HETCOMM_CASE)
 #undef HETCOMM_CASE
     default:
-      return code == Code::kWouldBlock ? "no room right now" : "unknown status";
+      return "unknown status";
   }
 }
 

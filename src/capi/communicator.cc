@@ -19,13 +19,13 @@ constexpr uint64_t kFlushTimeoutNs = 5'000'000'000;
 Status wrap_bootstrap(hetcomm_context_t* context, Result<std::unique_ptr<Bootstrap>> made,
                       hetcomm_bootstrap_t** out) {
   if (!made.ok()) return made.status();
-  *out = new hetcomm_bootstrap{std::move(made.value()), context->impl.get()};
+  *out = new hetcomm_bootstrap{.impl = std::move(made.value()), .context = context->impl.get()};
   context->impl->add_object();
   return {};
 }
 
 Status check(const hetcomm_communicator_t* communicator) {
-  if (communicator == nullptr) return capi::null_argument("communicator");
+  HETCOMM_REQUIRE_HANDLE(communicator);
   return capi::check_alive(communicator->impl->context());
 }
 
@@ -48,7 +48,7 @@ Status make(hetcomm::Context& context, Bootstrap& bootstrap,
   mesh.deadline_ns = hetcomm::deadline_after(hetcomm::now_ns(), timeout);
   auto made = Communicator::create(context, bootstrap, mesh);
   if (!made.ok()) return made.status();
-  *out = new hetcomm_communicator{std::move(made.value())};
+  *out = new hetcomm_communicator{.impl = std::move(made.value())};
   context.add_object();
   return {};
 }
@@ -60,7 +60,7 @@ extern "C" {
 hetcomm_status_t hetcomm_bootstrap_create_from_environment(
     hetcomm_context_t* context, hetcomm_bootstrap_t** out_bootstrap) noexcept {
   return capi::guard([&]() -> Status {
-    HETCOMM_REQUIRE(context);
+    HETCOMM_REQUIRE_HANDLE(context);
     HETCOMM_REQUIRE(out_bootstrap);
     HETCOMM_RETURN_IF_ERROR(capi::check_alive(*context->impl));
     return wrap_bootstrap(
@@ -73,12 +73,13 @@ hetcomm_status_t hetcomm_bootstrap_create_from_callbacks(
     hetcomm_context_t* context, const hetcomm_bootstrap_options_t* options,
     hetcomm_bootstrap_t** out_bootstrap) noexcept {
   return capi::guard([&]() -> Status {
-    HETCOMM_REQUIRE(context);
+    HETCOMM_REQUIRE_HANDLE(context);
     HETCOMM_REQUIRE(options);
     HETCOMM_REQUIRE(out_bootstrap);
     HETCOMM_RETURN_IF_ERROR(capi::check_alive(*context->impl));
     hetcomm_bootstrap_options_t known;
     HETCOMM_RETURN_IF_ERROR(capi::read_options(options, &known));
+    if (known.secret == nullptr && known.secret_size > 0) return capi::null_argument("secret");
     return wrap_bootstrap(context,
                           hetcomm::bootstrap_from_callbacks(context->impl->config(),
                                                             context->impl->log(), known),
@@ -89,7 +90,7 @@ hetcomm_status_t hetcomm_bootstrap_create_from_callbacks(
 hetcomm_status_t hetcomm_bootstrap_rank(const hetcomm_bootstrap_t* bootstrap, int32_t* out_rank,
                                         int32_t* out_size) noexcept {
   return capi::guard([&]() -> Status {
-    HETCOMM_REQUIRE(bootstrap);
+    HETCOMM_REQUIRE_HANDLE(bootstrap);
     HETCOMM_REQUIRE(out_rank);
     HETCOMM_REQUIRE(out_size);
     *out_rank = bootstrap->impl->rank();
@@ -99,9 +100,9 @@ hetcomm_status_t hetcomm_bootstrap_rank(const hetcomm_bootstrap_t* bootstrap, in
 }
 
 void hetcomm_bootstrap_destroy(hetcomm_bootstrap_t* bootstrap) noexcept {
-  if (bootstrap == nullptr || !bootstrap->context->alive()) return;
+  if (bootstrap == nullptr || !capi::is_good(bootstrap) || !bootstrap->context->alive()) return;
   hetcomm::Context* context = bootstrap->context;
-  delete bootstrap;
+  capi::destroy(bootstrap);
   context->drop_object();
 }
 
@@ -110,8 +111,8 @@ hetcomm_status_t hetcomm_communicator_create(hetcomm_context_t* context,
                                              const hetcomm_communicator_options_t* options,
                                              hetcomm_communicator_t** out_communicator) noexcept {
   return capi::guard([&]() -> Status {
-    HETCOMM_REQUIRE(context);
-    HETCOMM_REQUIRE(bootstrap);
+    HETCOMM_REQUIRE_HANDLE(context);
+    HETCOMM_REQUIRE_HANDLE(bootstrap);
     HETCOMM_REQUIRE(out_communicator);
     HETCOMM_RETURN_IF_ERROR(capi::check_alive(*context->impl));
     hetcomm_communicator_options_t known;
@@ -127,7 +128,7 @@ hetcomm_status_t hetcomm_communicator_destroy(hetcomm_communicator_t* communicat
     HETCOMM_RETURN_IF_ERROR(communicator->impl->check_idle());
     communicator->impl->flush(kFlushTimeoutNs);
     hetcomm::Context& context = communicator->impl->context();
-    delete communicator;
+    capi::destroy(communicator);
     context.drop_object();
     return {};
   });
@@ -169,7 +170,7 @@ hetcomm_status_t hetcomm_communicator_split(hetcomm_communicator_t* communicator
       return {};
     }
     hetcomm::Context& context = communicator->impl->context();
-    *out_communicator = new hetcomm_communicator{std::move(made.value())};
+    *out_communicator = new hetcomm_communicator{.impl = std::move(made.value())};
     context.add_object();
     return {};
   });
@@ -190,7 +191,7 @@ hetcomm_status_t hetcomm_communicator_rebuild(hetcomm_communicator_t* communicat
                                               hetcomm_communicator_t** out_communicator) noexcept {
   return capi::guard([&]() -> Status {
     HETCOMM_RETURN_IF_ERROR(check(communicator));
-    HETCOMM_REQUIRE(bootstrap);
+    HETCOMM_REQUIRE_HANDLE(bootstrap);
     HETCOMM_REQUIRE(out_communicator);
     hetcomm_communicator_options_t known;
     HETCOMM_RETURN_IF_ERROR(capi::read_options(options, &known));

@@ -5,7 +5,9 @@
 
 #include "devices/registry.h"
 #include "src/capi/guard.h"
-#include "transports/registry.h"
+#include "transports/self/factory.h"
+#include "transports/shm/factory.h"
+#include "transports/tcp/factory.h"
 
 namespace {
 
@@ -35,6 +37,15 @@ Status add_devices(std::string_view list, std::vector<Device>* devices) {
     devices->push_back(device.value());
   }
   return {};
+}
+
+// The transports of this build: registration is explicit.
+std::vector<std::unique_ptr<hetcomm::TransportFactory>> all_transports() {
+  std::vector<std::unique_ptr<hetcomm::TransportFactory>> factories;
+  factories.push_back(hetcomm::make_self_factory());
+  factories.push_back(hetcomm::make_shm_factory());
+  factories.push_back(hetcomm::make_tcp_factory());
+  return factories;
 }
 
 // Destroys devices that no context has taken over.
@@ -75,12 +86,34 @@ Status create_context(const hetcomm_context_options_t& options, hetcomm_context_
   if (!host.ok()) return host.status();
   list.devices.push_back(host.value());
   HETCOMM_RETURN_IF_ERROR(add_devices(config->text(Variable::kDevices), &list.devices));
-  ContextParts parts{std::move(config.value()), std::move(log), hetcomm::all_transports(),
+  ContextParts parts{std::move(config.value()), std::move(log), all_transports(),
                      std::move(list.devices), thread};
   list.devices.clear();
   Result<std::unique_ptr<hetcomm::Context>> context = hetcomm::Context::create(std::move(parts));
   if (!context.ok()) return context.status();
-  *out_context = new hetcomm_context{std::move(context.value())};
+  *out_context = new hetcomm_context{.impl = std::move(context.value())};
+  return {};
+}
+
+// Whether |size| bytes from |address| on can be memory of |device|, as far as it can tell.
+Status check_wrapped(const Device& device, const void* address, uint64_t size) {
+  if (device.table->host_accessible) {
+    if (size > UINT64_MAX - reinterpret_cast<uintptr_t>(address)) {
+      return Status(Code::kOutOfRange, "the range ends past the address space");
+    }
+    return {};
+  }
+  if (device.table->find == nullptr) return {};
+  void* base = nullptr;
+  uint64_t known = 0;
+  const hetcomm_status_t status = device.table->find(device.instance, address, &base, &known);
+  if (status != HETCOMM_OK) {
+    return Status(Code::kInvalidArgument, std::string("the address is no memory of device ") + device.table->kind);
+  }
+  const auto before = static_cast<uint64_t>(reinterpret_cast<uintptr_t>(address) - reinterpret_cast<uintptr_t>(base));
+  if (before > known || size > known - before) {
+    return Status(Code::kOutOfRange, "the range ends past the allocation's " + std::to_string(known) + " bytes");
+  }
   return {};
 }
 
@@ -108,18 +141,19 @@ hetcomm_status_t hetcomm_context_create(const hetcomm_context_options_t* options
 hetcomm_status_t hetcomm_context_destroy(hetcomm_context_t* context) noexcept {
   return capi::guard([&]() -> Status {
     if (context == nullptr) return {};
+    HETCOMM_REQUIRE_HANDLE(context);
     HETCOMM_RETURN_IF_ERROR(capi::check_alive(*context->impl));
     if (context->impl->in_use()) {
       return Status(Code::kBusy, "communicators, memories or bootstraps of the context still exist");
     }
-    delete context;
+    capi::destroy(context);
     return {};
   });
 }
 
 hetcomm_status_t hetcomm_context_progress(hetcomm_context_t* context) noexcept {
   return capi::guard([&]() -> Status {
-    HETCOMM_REQUIRE(context);
+    HETCOMM_REQUIRE_HANDLE(context);
     HETCOMM_RETURN_IF_ERROR(capi::check_alive(*context->impl));
     context->impl->engine().poke();
     return {};
@@ -128,7 +162,7 @@ hetcomm_status_t hetcomm_context_progress(hetcomm_context_t* context) noexcept {
 
 hetcomm_status_t hetcomm_device_count(hetcomm_context_t* context, int32_t* out_count) noexcept {
   return capi::guard([&]() -> Status {
-    HETCOMM_REQUIRE(context);
+    HETCOMM_REQUIRE_HANDLE(context);
     HETCOMM_REQUIRE(out_count);
     HETCOMM_RETURN_IF_ERROR(capi::check_alive(*context->impl));
     *out_count = static_cast<int32_t>(context->impl->devices().size());
@@ -139,7 +173,7 @@ hetcomm_status_t hetcomm_device_count(hetcomm_context_t* context, int32_t* out_c
 hetcomm_status_t hetcomm_device_get_info(hetcomm_context_t* context, int32_t index,
                                          hetcomm_device_info_t* out_info) noexcept {
   return capi::guard([&]() -> Status {
-    HETCOMM_REQUIRE(context);
+    HETCOMM_REQUIRE_HANDLE(context);
     HETCOMM_REQUIRE(out_info);
     HETCOMM_RETURN_IF_ERROR(capi::check_alive(*context->impl));
     HETCOMM_RETURN_IF_ERROR(check_device(context, index));
@@ -158,7 +192,7 @@ hetcomm_status_t hetcomm_memory_allocate(hetcomm_context_t* context, int32_t dev
                                          uint64_t size_bytes,
                                          hetcomm_memory_t** out_memory) noexcept {
   return capi::guard([&]() -> Status {
-    HETCOMM_REQUIRE(context);
+    HETCOMM_REQUIRE_HANDLE(context);
     HETCOMM_REQUIRE(out_memory);
     HETCOMM_RETURN_IF_ERROR(capi::check_alive(*context->impl));
     HETCOMM_RETURN_IF_ERROR(check_device(context, device));
@@ -179,13 +213,15 @@ hetcomm_status_t hetcomm_memory_allocate(hetcomm_context_t* context, int32_t dev
 hetcomm_status_t hetcomm_memory_wrap(hetcomm_context_t* context, int32_t device, void* address,
                                      uint64_t size_bytes, hetcomm_memory_t** out_memory) noexcept {
   return capi::guard([&]() -> Status {
-    HETCOMM_REQUIRE(context);
+    HETCOMM_REQUIRE_HANDLE(context);
     HETCOMM_REQUIRE(address);
     HETCOMM_REQUIRE(out_memory);
     HETCOMM_RETURN_IF_ERROR(capi::check_alive(*context->impl));
     HETCOMM_RETURN_IF_ERROR(check_device(context, device));
     if (size_bytes == 0) return Status(Code::kInvalidArgument, "size_bytes is 0");
-    *out_memory = new hetcomm_memory(*context->impl, static_cast<size_t>(device), address, size_bytes, false);
+    const auto index = static_cast<size_t>(device);
+    HETCOMM_RETURN_IF_ERROR(check_wrapped(context->impl->devices().device(index), address, size_bytes));
+    *out_memory = new hetcomm_memory(*context->impl, index, address, size_bytes, false);
     return {};
   });
 }
@@ -193,10 +229,11 @@ hetcomm_status_t hetcomm_memory_wrap(hetcomm_context_t* context, int32_t device,
 hetcomm_status_t hetcomm_memory_free(hetcomm_memory_t* memory) noexcept {
   return capi::guard([&]() -> Status {
     if (memory == nullptr) return {};
+    HETCOMM_REQUIRE_HANDLE(memory);
     hetcomm::Context& context = memory->context;
     HETCOMM_RETURN_IF_ERROR(capi::check_alive(context));
     if (memory->in_use()) return Status(Code::kBusy, "a pending operation uses the memory");
-    delete memory;
+    capi::destroy(memory);
     context.drop_object();
     return {};
   });
@@ -204,7 +241,7 @@ hetcomm_status_t hetcomm_memory_free(hetcomm_memory_t* memory) noexcept {
 
 hetcomm_status_t hetcomm_memory_size(const hetcomm_memory_t* memory, uint64_t* out_size) noexcept {
   return capi::guard([&]() -> Status {
-    HETCOMM_REQUIRE(memory);
+    HETCOMM_REQUIRE_HANDLE(memory);
     const auto out_size_bytes = out_size;
     HETCOMM_REQUIRE(out_size_bytes);
     *out_size_bytes = memory->size();
@@ -214,7 +251,7 @@ hetcomm_status_t hetcomm_memory_size(const hetcomm_memory_t* memory, uint64_t* o
 
 hetcomm_status_t hetcomm_memory_address(const hetcomm_memory_t* memory, void** out_address) noexcept {
   return capi::guard([&]() -> Status {
-    HETCOMM_REQUIRE(memory);
+    HETCOMM_REQUIRE_HANDLE(memory);
     HETCOMM_REQUIRE(out_address);
     *out_address = memory->address();
     return {};
@@ -224,7 +261,7 @@ hetcomm_status_t hetcomm_memory_address(const hetcomm_memory_t* memory, void** o
 hetcomm_status_t hetcomm_memory_write(hetcomm_memory_t* memory, uint64_t offset, const void* source,
                                       uint64_t size_bytes) noexcept {
   return capi::guard([&]() -> Status {
-    HETCOMM_REQUIRE(memory);
+    HETCOMM_REQUIRE_HANDLE(memory);
     HETCOMM_RETURN_IF_ERROR(capi::check_alive(memory->context));
     if (size_bytes > 0) HETCOMM_REQUIRE(source);
     return memory->write(offset, source, size_bytes);
@@ -234,7 +271,7 @@ hetcomm_status_t hetcomm_memory_write(hetcomm_memory_t* memory, uint64_t offset,
 hetcomm_status_t hetcomm_memory_read(hetcomm_memory_t* memory, uint64_t offset, void* destination,
                                      uint64_t size_bytes) noexcept {
   return capi::guard([&]() -> Status {
-    HETCOMM_REQUIRE(memory);
+    HETCOMM_REQUIRE_HANDLE(memory);
     HETCOMM_RETURN_IF_ERROR(capi::check_alive(memory->context));
     if (size_bytes > 0) HETCOMM_REQUIRE(destination);
     return memory->read(offset, destination, size_bytes);

@@ -15,8 +15,23 @@
 
 #include <hetcomm/hetcomm.h>
 
+namespace hetcomm::capi {
+
+// First word of every handle's object: a handle that was destroyed, or never was one, is told from a good one. In debug
+// builds destroyed objects stay readable for this; in release builds the check finds most mistakes.
+enum class Tag : uint64_t {
+  kContext = 0x6865746361637478,
+  kMemory = 0x686574636d656d6f,
+  kBootstrap = 0x68657463626f6f74,
+  kCommunicator = 0x68657463636f6d6d,
+  kGroup = 0x6865746367727570,
+};
+
+}  // namespace hetcomm::capi
+
 // The types behind the opaque handles.
 struct hetcomm_context {
+  hetcomm::capi::Tag tag = hetcomm::capi::Tag::kContext;
   std::unique_ptr<hetcomm::Context> impl;
 };
 struct hetcomm_memory : hetcomm::Memory {
@@ -24,16 +39,20 @@ struct hetcomm_memory : hetcomm::Memory {
       : hetcomm::Memory(owner.devices(), device_index, base, bytes, owned), context(owner) {
     context.add_object();
   }
+  hetcomm::capi::Tag tag = hetcomm::capi::Tag::kMemory;
   hetcomm::Context& context;
 };
 struct hetcomm_bootstrap {
+  hetcomm::capi::Tag tag = hetcomm::capi::Tag::kBootstrap;
   std::unique_ptr<hetcomm::Bootstrap> impl;
   hetcomm::Context* context;
 };
 struct hetcomm_communicator {
+  hetcomm::capi::Tag tag = hetcomm::capi::Tag::kCommunicator;
   std::unique_ptr<hetcomm::Communicator> impl;
 };
 struct hetcomm_group {
+  hetcomm::capi::Tag tag = hetcomm::capi::Tag::kGroup;
   hetcomm::Communicator* communicator;
   struct Entry {
     hetcomm::Operation* operation;
@@ -74,6 +93,39 @@ inline Status check_alive(const Context& context) {
   if (context.alive()) [[likely]] return {};
   return Status(Code::kForked);
 }
+
+inline Tag tag_of(const hetcomm_context*) { return Tag::kContext; }
+inline Tag tag_of(const hetcomm_memory*) { return Tag::kMemory; }
+inline Tag tag_of(const hetcomm_bootstrap*) { return Tag::kBootstrap; }
+inline Tag tag_of(const hetcomm_communicator*) { return Tag::kCommunicator; }
+inline Tag tag_of(const hetcomm_group*) { return Tag::kGroup; }
+
+template <typename Handle>
+bool is_good(const Handle* handle) {
+  return handle->tag == tag_of(handle);
+}
+inline Status bad_handle(const char* name) {
+  return Status(Code::kInvalidArgument, std::string(name) + " was destroyed, or is no such handle");
+}
+
+// Keeps the memory of a destroyed handle readable, in debug builds.
+void quarantine(void* memory, size_t size) noexcept;
+
+template <typename Handle>
+void destroy(Handle* handle) {
+#ifdef NDEBUG
+  delete handle;
+#else
+  handle->~Handle();
+  quarantine(handle, sizeof(Handle));
+#endif
+}
+
+#define HETCOMM_REQUIRE_HANDLE(handle)                                                 \
+  do {                                                                                 \
+    if ((handle) == nullptr) return ::hetcomm::capi::null_argument(#handle);           \
+    if (!::hetcomm::capi::is_good(handle)) return ::hetcomm::capi::bad_handle(#handle); \
+  } while (false)
 
 #define HETCOMM_REQUIRE(argument)                                         \
   do {                                                                    \

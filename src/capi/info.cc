@@ -62,7 +62,7 @@ hetcomm_status_t hetcomm_variable_describe(size_t index, hetcomm_variable_info_t
 hetcomm_status_t hetcomm_context_variable(hetcomm_context_t* context, const char* name,
                                           const char** out_value) noexcept {
   return capi::guard([&]() -> Status {
-    HETCOMM_REQUIRE(context);
+    HETCOMM_REQUIRE_HANDLE(context);
     HETCOMM_REQUIRE(name);
     HETCOMM_REQUIRE(out_value);
     for (const hetcomm::VariableInfo& info : hetcomm::variable_table()) {
@@ -77,7 +77,7 @@ hetcomm_status_t hetcomm_context_variable(hetcomm_context_t* context, const char
 hetcomm_status_t hetcomm_context_transport(hetcomm_context_t* context, size_t index,
                                            hetcomm_transport_info_t* out_info) noexcept {
   return capi::guard([&]() -> Status {
-    HETCOMM_REQUIRE(context);
+    HETCOMM_REQUIRE_HANDLE(context);
     HETCOMM_REQUIRE(out_info);
     const auto& factories = context->impl->factories();
     if (index >= factories.size()) return Status(Code::kOutOfRange, "there is no such transport");

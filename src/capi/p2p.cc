@@ -27,6 +27,9 @@ Code reject(Code code, std::string_view text) {
 Code check_post(const hetcomm_communicator_t* communicator, const PostArguments& arguments,
                 hetcomm_request_t** out_request) {
   if (communicator == nullptr) return reject(Code::kInvalidArgument, "communicator is null");
+  if (!capi::is_good(communicator)) [[unlikely]] {
+    return reject(Code::kInvalidArgument, "communicator was destroyed, or is no such handle");
+  }
   if (out_request == nullptr) return reject(Code::kInvalidArgument, "out_request is null");
   if (!communicator->impl->context().alive()) [[unlikely]] {
     return reject(Code::kForked, hetcomm::code_text(Code::kForked));
@@ -42,6 +45,9 @@ Code check_post(const hetcomm_communicator_t* communicator, const PostArguments&
   }
   for (size_t i = 0; i < arguments.count; ++i) {
     const hetcomm_buffer_t& buffer = arguments.buffers[i];
+    if (buffer.memory != nullptr && !capi::is_good(buffer.memory)) {
+      return reject(Code::kInvalidArgument, "a buffer's memory was freed, or is no such handle");
+    }
     if (buffer.memory != nullptr || buffer.length == 0) continue;
     if (buffer.offset == 0) return reject(Code::kInvalidArgument, "a host buffer's pointer is null");
     if (buffer.length > UINT64_MAX - buffer.offset) {
@@ -57,6 +63,9 @@ Code check_options(const hetcomm_operation_options_t& options, const Communicato
   }
   if ((options.flags & ~uint32_t{HETCOMM_OPERATION_FAIL_ON_ANY_LOSS}) != 0) {
     return reject(Code::kInvalidArgument, "flags has bits that are not known");
+  }
+  if (options.group != nullptr && !capi::is_good(options.group)) {
+    return reject(Code::kInvalidArgument, "the group was destroyed, or is no such handle");
   }
   if (options.group != nullptr && options.group->communicator != communicator) {
     return reject(Code::kInvalidArgument, "the group belongs to another communicator");
@@ -216,7 +225,7 @@ hetcomm_status_t hetcomm_probe(hetcomm_communicator_t* communicator, int32_t sou
                                uint64_t ignore, uint64_t timeout_ns,
                                hetcomm_completion_t* out_message) noexcept {
   return capi::guard([&]() -> Status {
-    HETCOMM_REQUIRE(communicator);
+    HETCOMM_REQUIRE_HANDLE(communicator);
     HETCOMM_REQUIRE(out_message);
     Communicator& own = *communicator->impl;
     HETCOMM_RETURN_IF_ERROR(capi::check_alive(own.context()));
@@ -241,17 +250,17 @@ hetcomm_status_t hetcomm_probe(hetcomm_communicator_t* communicator, int32_t sou
 hetcomm_status_t hetcomm_group_create(hetcomm_communicator_t* communicator,
                                       hetcomm_group_t** out_group) noexcept {
   return capi::guard([&]() -> Status {
-    HETCOMM_REQUIRE(communicator);
+    HETCOMM_REQUIRE_HANDLE(communicator);
     HETCOMM_REQUIRE(out_group);
     HETCOMM_RETURN_IF_ERROR(capi::check_alive(communicator->impl->context()));
-    *out_group = new hetcomm_group{communicator->impl.get(), {}};
+    *out_group = new hetcomm_group{.communicator = communicator->impl.get(), .entries = {}};
     return {};
   });
 }
 
 hetcomm_status_t hetcomm_group_start(hetcomm_group_t* group) noexcept {
   return capi::guard([&]() -> Status {
-    HETCOMM_REQUIRE(group);
+    HETCOMM_REQUIRE_HANDLE(group);
     HETCOMM_RETURN_IF_ERROR(capi::check_alive(group->communicator->context()));
     Engine& engine = group->communicator->context().engine();
     {
@@ -267,14 +276,14 @@ hetcomm_status_t hetcomm_group_start(hetcomm_group_t* group) noexcept {
 }
 
 void hetcomm_group_destroy(hetcomm_group_t* group) noexcept {
-  if (group == nullptr || !group->communicator->context().alive()) return;
+  if (group == nullptr || !capi::is_good(group) || !group->communicator->context().alive()) return;
   const hetcomm_status_t status = capi::guard([&]() -> Status {
     const Engine::Baton baton(group->communicator->context().engine());
     for_each_waiting(*group, [&](Operation& operation) { group->communicator->drop(operation); });
     return {};
   });
   static_cast<void>(status);
-  delete group;
+  capi::destroy(group);
 }
 
 hetcomm_status_t hetcomm_request_test(hetcomm_request_t* request,

@@ -28,7 +28,7 @@ class ControlPlane::Link final : public Watcher, private ConnectHandler {
   ~Link() {
     std::erase(plane_.connecting_, this);
     std::erase(plane_.broken_, this);
-    if (socket_.valid()) plane_.poller_.remove(socket_.get(), *this);
+    close();
   }
 
   int peer() const { return peer_; }
@@ -146,10 +146,17 @@ class ControlPlane::Link final : public Watcher, private ConnectHandler {
     in_.erase(in_.begin(), in_.begin() + static_cast<std::ptrdiff_t>(used));
   }
 
+  // Shuts down first: a forked child may hold the descriptor too, and the peer shall see the end all the same.
+  void close() {
+    if (!socket_.valid()) return;
+    plane_.poller_.remove(socket_.get(), *this);
+    ::shutdown(socket_.get(), SHUT_RDWR);
+    socket_.reset();
+  }
+
   void end(const Status& why) {
     dead_ = true;
-    if (socket_.valid()) plane_.poller_.remove(socket_.get(), *this);
-    socket_.reset();
+    close();
     plane_.link_down(*this, why);
   }
 

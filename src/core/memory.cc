@@ -53,6 +53,7 @@ Memory::~Memory() {
 
 Status Memory::write(uint64_t offset, const void* source, uint64_t length) {
   if (!contains(offset, length)) return Status(Code::kOutOfRange, "range ends past the memory");
+  if (length == 0) return {};
   if (host_accessible()) {
     std::memcpy(static_cast<std::byte*>(address_) + offset, source, length);
     return {};
@@ -62,6 +63,7 @@ Status Memory::write(uint64_t offset, const void* source, uint64_t length) {
 
 Status Memory::read(uint64_t offset, void* destination, uint64_t length) {
   if (!contains(offset, length)) return Status(Code::kOutOfRange, "range ends past the memory");
+  if (length == 0) return {};
   if (host_accessible()) {
     std::memcpy(destination, static_cast<std::byte*>(address_) + offset, length);
     return {};

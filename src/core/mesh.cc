@@ -104,35 +104,37 @@ Status Mesh::set_up(Bootstrap& bootstrap, const MeshOptions& options) {
   return wait_for_control(options.deadline_ns);
 }
 
+Status Mesh::make_transport(const TransportFactory& factory, TransportEntry& entry) {
+  HETCOMM_RETURN_IF_ERROR(factory.probe(environment_.config));
+  const TransportEnvironment environment{.rank = rank_,
+                                         .size = size_,
+                                         .credentials = credentials_,
+                                         .config = environment_.config,
+                                         .log = log(),
+                                         .poller = engine().poller(),
+                                         .doorbell_fd = engine().doorbell_fd(),
+                                         .now_ns = engine().coarse_now(),
+                                         .handler = entry};
+  Result<std::unique_ptr<Transport>> made = factory.create(environment);
+  if (!made.ok()) return made.status();
+  entry.name = factory.name();
+  entry.transport = std::move(made.value());
+  return {};
+}
+
 Status Mesh::make_transports(std::string_view wanted) {
   if (wanted.empty()) wanted = environment_.config.text(Variable::kTransports);
   for (const auto& factory : environment_.factories) {
     // A rank talks to itself by "self" whatever is chosen for the others.
     const bool named = names(wanted, factory->name());
     if (!wanted.empty() && !named && factory->name() != "self") continue;
-    Status usable = factory->probe(environment_.config);
-    Result<std::unique_ptr<Transport>> transport(Code::kUnsupported);
     auto entry = std::make_unique<TransportEntry>(*this);
-    if (usable.ok()) {
-      const TransportEnvironment environment{.rank = rank_,
-                                             .size = size_,
-                                             .credentials = credentials_,
-                                             .config = environment_.config,
-                                             .log = log(),
-                                             .poller = engine().poller(),
-                                             .doorbell_fd = engine().doorbell_fd(),
-                                             .now_ns = engine().coarse_now(),
-                                             .handler = *entry};
-      transport = factory->create(environment);
-      usable = transport.status();
-    }
+    const Status usable = make_transport(*factory, *entry);
     if (!usable.ok()) {
       if (named) return Status(Code::kUnsupported, fmt::format("transport {}: {}", factory->name(), usable.text()));
       log().info("transport {} is not used: {}", factory->name(), usable.text());
       continue;
     }
-    entry->name = factory->name();
-    entry->transport = std::move(transport.value());
     transports_.push_back(std::move(entry));
   }
   std::string_view rest = wanted;
@@ -218,6 +220,7 @@ Mesh::~Mesh() {
       }
     }
   }
+  graveyard_.clear();  // transfers and connections refer to their pairs
   pairs_.clear();
   graveyard_.clear();
   transports_.clear();
@@ -382,6 +385,10 @@ void Mesh::on_peer_lost(int rank, const Status& why) {
     ready_.store(true, std::memory_order_release);
   }
   if (!peer_status_[static_cast<size_t>(rank)].ok()) return;
+  // What it sent before is taken as far as it is here.
+  constexpr int kMostPasses = 256;
+  for (int pass = 0; pass < kMostPasses && progress() > 0; ++pass) {
+  }
   // Through the pair, so that everything of it is quiet before any operation ends.
   pair(rank).lose(why);
 }

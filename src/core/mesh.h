@@ -165,6 +165,7 @@ class Mesh final : public Driven, private ControlHandler {
   Mesh(const MeshEnvironment& environment, int rank, int size);
   Status set_up(Bootstrap& bootstrap, const MeshOptions& options);
   Status make_transports(std::string_view wanted);
+  Status make_transport(const TransportFactory& factory, TransportEntry& entry);
   std::vector<std::byte> describe_self() const;
   Status parse_peer(int rank, ConstByteSpan bytes, std::vector<Address>* control);
   Status wait_for_control(uint64_t deadline_ns);

@@ -107,7 +107,7 @@ class Pair {
   // A connection was made (by either side) over |transport|.
   void adopt(std::unique_ptr<Endpoint> endpoint, std::string_view transport);
   void knocked();
-  // No transport reaches the peer now: everything pending ends in |why|. A later use tries again.
+  // No transport reaches the peer: it is lost, unless it was connected before and may come back.
   void connect_failed(const Status& why);
   // The peer is gone for good.
   void lose(const Status& why);
