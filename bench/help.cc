@@ -1,0 +1,133 @@
+#include "bench/options.h"
+
+namespace bench {
+
+std::string help_text() {
+  return R"(NAME
+  hetcomm_bench - latency and bandwidth of hetcomm by message size and path
+
+SYNOPSIS
+  hetcomm_bench [TEST[,TEST...]] [OPTION...]            two processes on this host
+  hetcomm_bench TEST --compare PEER[,...] [OPTION...]   against other libraries
+  hetcomm_bench --listen [OPTION...]                    on one host, and
+  hetcomm_bench TEST HOST [OPTION...]                   on another
+  mpirun -np N hetcomm_bench TEST [OPTION...]           under an MPI launcher
+  torchrun --no-python ... hetcomm_bench TEST [OPTION...]
+                                                        with torchrun's variables
+
+DESCRIPTION
+  Measures how long messages between two ranks take. Without TEST: latency and
+  bandwidth over shared memory and over TCP. Started alone, it starts its ranks
+  itself, each bound to a core of its own.
+
+  Every average, and every bandwidth, is the total time of a pass over its
+  iterations, with no clock inside the loop. Minimum, typical (median), maximum
+  and percentiles come from a second pass, with a clock around each message.
+  Latency is one way: half of a round trip.
+
+TESTS
+  latency      one message to and fro.
+  bandwidth    --window messages at a time in one direction, then an
+               acknowledgement. --window 1: blocking sends back to back.
+  bibandwidth  the same in both directions at once.
+  msgrate      all pairs of --ranks: every rank sends --window small messages to
+               every other and receives as many from each.
+  overlap      time of a transfer whose receiver computes after it has posted the
+               receive: against an idle receiver, and how much of the transfer
+               the computing hid. In both progress modes, caller and thread.
+  all          every one of these.
+  In windowed tests every message in flight has buffers of its own on both sides;
+  where these would take more than 128 MiB, fewer messages are in flight.
+
+OPTIONS
+  Sizes and repetitions
+  -b, --begin SIZE       first size, such as 8, 64K or 1M (8; overlap: 4K)
+  -e, --end SIZE         last size (64M; msgrate: 4K; with --compare at most 16M)
+  -f, --factor F         each size is F times the one before (2; overlap: 4; with
+                         --compare 8, overlap: 16)
+  -n, --iterations N     messages for each size (as many as fill --seconds)
+  -w, --warmup N         messages before them (with -n a tenth of N, else what
+                         finding the number takes)
+      --seconds S        time of one pass over one size (0.05; with --compare 0.02)
+      --window N         messages in flight (64; msgrate: 16)
+  What is measured
+      --ranks N          processes (2; msgrate: 4)
+      --transport T,...  one run for each: shm, tcp, or auto, which leaves the
+                         choice to hetcomm (shm,tcp; between hosts: auto)
+      --memory M[:M]     memory of rank 0 and of the others: host, sim-handle,
+                         sim-address (host); sim is sim-address
+      --progress MODE    caller or thread (what HETCOMM_PROGRESS says; overlap:
+                         both)
+      --bind core|none   bind each rank to a core where there are as many (core;
+                         overlap: always none)
+      --check            compare every byte, also of further messages with
+                         patterns of their own
+  Two hosts
+      --listen           wait for a hetcomm_bench on another host, which brings
+                         tests and options along; both print the results
+  -p, --port PORT        port of the listening side (29555)
+  Comparison
+      --compare PEER,... any of ucx, mpi, gloo, iperf3, memcpy. Peers come from
+                         build/peers (`make peers` installs current releases),
+                         else from the system.
+      --rounds N         rounds (15). Each measures every implementation once.
+      --peers DIR        folder of installed peers (build/peers)
+      --peer NAME=PATH   use this one instead: mpi=PREFIX or mpi=MPICC, several
+                         times if wanted; ucx=PREFIX; iperf3=PROGRAM
+  Output
+      --format FORMAT    table, osu, csv or json (table)
+  -o, --output FILE      write there, not to standard output
+      --plot FILE.svg    draw latency and bandwidth by size
+      --timeout S        give up when nothing was measured for S seconds (300)
+  -h, --help             this text
+  -V, --version          version and build
+
+OUTPUT
+  #bytes, #iterations    size of a message, and messages sent by one rank
+  t_min ... 99.9%[usec]  times of one message; t_typical is the median
+  BW peak[MB/s]          by the fastest window; MB are 10^6 bytes
+  BW average[MB/s]       all messages over the total time
+  MsgRate[Mpps]          million messages per second, of all ranks together
+  transport, path        how the messages went: eager (at once), put (written by
+                         the sender once a receive was there), get (read by the
+                         receiver); - where the library does not say
+  #wrong                 with --check: bytes that differ
+  idle peer, computing   overlap: time until the data was there, with a waiting
+  peer[usec]             and with a computing receiver (medians)
+  JSON is one object: "meta" (version, host, command, peers, comparison) and
+  "rows"; CSV has the fields of a row as columns. What was not measured is null.
+
+COMPARISON
+  All implementations run the same loops over their own calls. A round measures
+  each of them once, in processes of their own and in an order that rotates, so
+  that noise hits all alike. Before and after each of these launches a probe times
+  the way of a cache line between the two cores. Virtual machines are moved
+  between near and far cores while they run, which changes the latency of every
+  library by several times; a ratio is therefore taken of two measurements of one
+  round and one placement (near, far, remote), and others are not compared.
+  Printed are the median ratio with the smallest and the largest, its geometric
+  mean over the sizes, and the worst size. Above 1, hetcomm is better. "/no-cma"
+  is a library without single copy by process_vm_readv. iperf3 is one TCP stream
+  and memcpy one core's copy; they stand beside every size of the bandwidth test.
+
+ENVIRONMENT
+  RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT
+                         make this process one rank of a job, as torchrun does
+  HETCOMM_*              settings of the library; hetcomm_info --variables
+  CXX                    compiler for the runners of the peers
+
+EXIT STATUS
+  0  measured   1  it failed, a peer is missing, or bytes were wrong   2  bad usage
+
+EXAMPLES
+  hetcomm_bench                               a look at this host
+  hetcomm_bench latency -b 1 -e 4K --transport shm
+  hetcomm_bench bandwidth --window 1 --check --format json -o result.json
+  hetcomm_bench overlap --transport tcp
+  hetcomm_bench latency,bandwidth --compare ucx,mpi --plot compare.svg
+  hetcomm_bench --listen                      here, and there:
+  hetcomm_bench bandwidth here.example.org
+)";
+}
+
+}  // namespace bench

@@ -1,0 +1,82 @@
+#include "bench/implementation.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include <hetcomm/info.h>
+
+namespace bench {
+namespace {
+
+Launch launch_ranks(const Work& work) {
+  Launch launch;
+  launch.echo_errors = true;
+  const std::string port = std::to_string(free_port());
+  for (int rank = 0; rank < work.ranks; ++rank) {
+    Process process;
+    process.command = {own_path(), "--runner"};
+    for (std::string& word : encode_words(work)) process.command.push_back(std::move(word));
+    process.environment = {{"RANK", std::to_string(rank)},
+                           {"WORLD_SIZE", std::to_string(work.ranks)},
+                           {"MASTER_ADDR", "127.0.0.1"},
+                           {"MASTER_PORT", port}};
+    process.cpu = cpu_of_rank(work, rank);
+    launch.processes.push_back(std::move(process));
+  }
+  return launch;
+}
+
+// The bytes of a stream, counted in messages of |point|'s size.
+Measurement as_messages(Measurement stream, const Point& point) {
+  const double bytes = static_cast<double>(std::max<uint64_t>(point.bytes, 1));
+  const double messages = static_cast<double>(stream.point.bytes) / bytes;
+  stream.iterations = stream.messages = std::max<int64_t>(static_cast<int64_t>(messages), 1);
+  stream.total_us *= static_cast<double>(stream.messages) / messages;
+  stream.point = point;
+  return stream;
+}
+
+}  // namespace
+
+std::string measure(const Implementation& implementation, const Work& work, double silence_seconds,
+                    const RowFunction& on_row) {
+  if (implementation.refusal) {
+    const std::string refusal = implementation.refusal(work);
+    if (!refusal.empty()) return refusal;
+  }
+  const LineParser parser =
+      implementation.parser ? implementation.parser(work) : LineParser(decode);
+  size_t count = 0;
+  const auto report = [&](const Measurement& measurement) {
+    Row row = make_row(work, implementation.info.name, measurement);
+    if (!implementation.only_transport.empty()) row.transport = implementation.only_transport;
+    ++count;
+    on_row(row);
+  };
+  const std::string failure =
+      run(implementation.launch(work), silence_seconds, [&](std::string_view line) {
+        Measurement measurement;
+        if (!parser(line, &measurement)) return;
+        if (!implementation.is_stream) return report(measurement);
+        for (const Point& point : work.plan.points) report(as_messages(measurement, point));
+      });
+  if (!failure.empty()) return failure;
+  if (count < work.plan.points.size()) return "ended before all sizes were measured";
+  return "";
+}
+
+Implementation make_hetcomm() {
+  Implementation hetcomm;
+  hetcomm.info = {"hetcomm", hetcomm_version_string(), own_path()};
+  hetcomm.launch = launch_ranks;
+  return hetcomm;
+}
+
+int cpu_of_rank(const Work& work, int rank) {
+  static const std::vector<int> cpus = usable_cpus();
+  if (!work.bind || static_cast<size_t>(work.ranks) > cpus.size()) return -1;
+  return cpus[static_cast<size_t>(rank)];
+}
+
+}  // namespace bench

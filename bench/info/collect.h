@@ -1,0 +1,55 @@
+// What the library says about itself and this machine, as plain data.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <hetcomm/hetcomm.h>
+
+namespace hetcomm_info {
+
+struct Sections {
+  bool variables = false;
+  bool devices = false;
+  bool transports = false;
+  bool library() const { return !variables && !devices && !transports; }
+};
+
+struct VariableRow {
+  std::string name;
+  std::string default_value;
+  std::string value;  // in force; secrets only as "(set)"
+  std::string meaning;
+};
+
+struct DeviceRow {
+  int32_t index = 0;
+  std::string kind;
+  std::string name;
+  bool host_accessible = false;
+};
+
+struct TransportRow {
+  std::string name;
+  bool usable = false;
+  std::string reason;
+};
+
+struct Report {
+  std::string version;
+  uint32_t abi_version = 0;
+  std::string build;
+  std::vector<VariableRow> variables;
+  std::vector<DeviceRow> devices;
+  std::vector<TransportRow> transports;
+};
+
+// Version and build; needs no context and cannot fail.
+void collect_library(Report& report);
+// Variables without the values in force; needs no context either.
+std::vector<VariableRow> describe_variables();
+// Everything else. False, with the reason on standard error, when a call fails.
+bool collect_machine(hetcomm_context_t* context, Report& report);
+
+}  // namespace hetcomm_info

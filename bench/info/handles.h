@@ -1,0 +1,47 @@
+// Owners of the library's handles, and the one way in which this tool reports a failed call.
+#pragma once
+
+#include <cstdio>
+#include <memory>
+
+#include <hetcomm/hetcomm.h>
+
+namespace hetcomm_info {
+
+// Exit statuses of the tool.
+constexpr int kSuccess = 0;
+constexpr int kFailure = 1;
+constexpr int kUsage = 2;
+
+// "hetcomm_info: what: STATUS: detail" on standard error.
+inline void report_failure(const char* what, hetcomm_status_t status) {
+  std::fprintf(stderr, "hetcomm_info: %s: %s: %s\n", what, hetcomm_status_name(status),
+               hetcomm_last_error());
+}
+
+// A goodbye that fails has been said all the same: it is reported, and changes nothing else.
+struct Destroy {
+  void operator()(hetcomm_context_t* context) const {
+    const hetcomm_status_t status = hetcomm_context_destroy(context);
+    if (status != HETCOMM_OK) report_failure("hetcomm_context_destroy", status);
+  }
+  void operator()(hetcomm_bootstrap_t* bootstrap) const { hetcomm_bootstrap_destroy(bootstrap); }
+  void operator()(hetcomm_communicator_t* communicator) const {
+    const hetcomm_status_t status = hetcomm_communicator_destroy(communicator);
+    if (status != HETCOMM_OK) report_failure("hetcomm_communicator_destroy", status);
+  }
+};
+
+using Context = std::unique_ptr<hetcomm_context_t, Destroy>;
+using Bootstrap = std::unique_ptr<hetcomm_bootstrap_t, Destroy>;
+using Communicator = std::unique_ptr<hetcomm_communicator_t, Destroy>;
+
+// Null, and a line on standard error, when the environment is not accepted.
+inline Context create_context() {
+  hetcomm_context_t* context = nullptr;
+  const hetcomm_status_t status = hetcomm_context_create(nullptr, &context);
+  if (status != HETCOMM_OK) report_failure("hetcomm_context_create", status);
+  return Context(context);
+}
+
+}  // namespace hetcomm_info

@@ -1,0 +1,79 @@
+#include "bench/info/help.h"
+
+#include "bench/info/collect.h"
+#include "bench/info/print.h"
+
+namespace hetcomm_info {
+namespace {
+
+constexpr const char* kBeforeEnvironment = R"(NAME
+  hetcomm_info - what this hetcomm, this machine and this environment offer
+
+SYNOPSIS
+  hetcomm_info [--variables] [--devices] [--transports] [--format text|json]
+  hetcomm_info explain [--rank R] [--format text|json]
+  hetcomm_info --help | --version
+
+DESCRIPTION
+  Without a command, prints the library's version and build, every variable with its default and the
+  value in force, the devices, and the transports. A transport that cannot be used here is listed
+  with the reason. Nothing is connected and no data is sent.
+
+  explain shows which path a message would take between two ranks, and why: a line for each
+  candidate with its score or the reason why it lost. Under a launcher that sets RANK and WORLD_SIZE
+  (torchrun, or a script of your own; MASTER_ADDR and MASTER_PORT as well) it joins as that rank,
+  and each rank prints its own view. Otherwise it starts two ranks on this host and shows the choice
+  between them, which tells how processes of one host would talk.
+
+OPTIONS
+  --variables      The variables only.
+  --devices        The devices only.
+  --transports     The transports only. Several of these three add up.
+  --format FORMAT  text (the default), or json: one object with version, abi_version, build and the
+                   sections asked for, each an array of objects. explain prints an array with one
+                   object per rank (under a launcher: one object per process).
+  --rank R         explain: the path to rank R only; otherwise to every other rank.
+  -h, --help       This text.
+  --version        The version only.
+
+ENVIRONMENT
+  RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT
+                   explain: this process's rank, the number of ranks, and where rank 0 is.
+
+)";
+
+constexpr const char* kAfterEnvironment = R"(
+EXIT STATUS
+  0  Success.
+  1  The library refused something; standard error names the variable, the rank or the call.
+  2  The command line is wrong.
+
+EXAMPLES
+  hetcomm_info
+      Everything; the first thing to attach to a bug report. Secrets are never shown.
+
+  HETCOMM_DEVICES=sim-handle:bandwidth=10G:latency=2us hetcomm_info --devices
+      Whether a device list is understood as it was meant.
+
+  hetcomm_info --transports --format json | jq '.transports[] | select(.usable | not)'
+      The transports that cannot be used, for a script.
+
+  hetcomm_info explain
+      How two processes of this host would talk.
+
+  torchrun --no-python --nnodes 2 --nproc-per-node 1 --node-rank 0 --master-addr node1 \
+      hetcomm_info explain
+      How this host and another one would talk; run the same with --node-rank 1 there.
+)";
+
+}  // namespace
+
+std::string help_text(size_t width) {
+  std::string text = kBeforeEnvironment;
+  std::vector<std::vector<std::string>> rows;
+  for (const VariableRow& row : describe_variables()) rows.push_back({row.name, row.meaning});
+  if (!rows.empty()) text += table(rows, width);
+  return text + kAfterEnvironment;
+}
+
+}  // namespace hetcomm_info

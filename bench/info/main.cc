@@ -1,0 +1,102 @@
+// hetcomm_info: prints what the library, the machine and the environment offer. It uses the public
+// API only, so that it shows what a program would get.
+#include <climits>
+#include <cstdio>
+#include <optional>
+#include <string>
+
+#include <CLI/CLI.hpp>
+
+#include "bench/info/collect.h"
+#include "bench/info/explain.h"
+#include "bench/info/handles.h"
+#include "bench/info/help.h"
+#include "bench/info/print.h"
+
+namespace hetcomm_info {
+namespace {
+
+struct Options {
+  Sections sections;
+  std::string format = "text";
+  bool help = false;
+  bool version = false;
+  bool explain = false;
+  std::optional<int32_t> rank;
+  bool json() const { return format == "json"; }
+};
+
+void print(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); }
+
+// Exit status when the command line is wrong, nothing otherwise.
+std::optional<int> parse(int argc, char** argv, Options& options) {
+  CLI::App app;
+  app.set_help_flag();  // the manual page is help.cc's
+  const CLI::IsMember formats({"text", "json"});
+  const auto add_common = [&](CLI::App& command) {
+    command.add_flag("-h,--help", options.help);
+    command.add_option("--format", options.format)->check(formats);
+  };
+  add_common(app);
+  app.add_flag("--version", options.version);
+  app.add_flag("--variables", options.sections.variables);
+  app.add_flag("--devices", options.sections.devices);
+  app.add_flag("--transports", options.sections.transports);
+  CLI::App* const explain_command = app.add_subcommand("explain");
+  explain_command->set_help_flag();
+  add_common(*explain_command);
+  explain_command->add_option("--rank", options.rank)->check(CLI::Range(0, INT_MAX));
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    std::fprintf(stderr, "hetcomm_info: %s\nTry 'hetcomm_info --help'.\n", error.what());
+    return kUsage;
+  }
+  options.explain = explain_command->parsed();
+  return std::nullopt;
+}
+
+int report(const Options& options) {
+  Report report;
+  collect_library(report);
+  const Context context = create_context();
+  if (context == nullptr || !collect_machine(context.get(), report)) {
+    // What a bug report needs most is known even so.
+    if (!options.json() && options.sections.library()) {
+      std::printf("hetcomm %s, ABI %u\n%s\n", report.version.c_str(), report.abi_version,
+                  report.build.c_str());
+    }
+    return kFailure;
+  }
+  print(options.json() ? as_json(report, options.sections)
+                       : as_text(report, options.sections, output_width()));
+  return kSuccess;
+}
+
+int run(int argc, char** argv) {
+  Options options;
+  if (const std::optional<int> status = parse(argc, argv, options); status.has_value()) {
+    return *status;
+  }
+  int status = kSuccess;
+  if (options.help) {
+    print(help_text(output_width()));
+  } else if (options.version) {
+    std::printf("hetcomm %s\n", hetcomm_version_string());
+  } else if (options.explain) {
+    status = explain(options.rank, options.json());
+  } else {
+    status = report(options);
+  }
+  // A full disk or a closed pipe is a failure too.
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+    std::fputs("hetcomm_info: standard output cannot be written\n", stderr);
+    if (status == kSuccess) status = kFailure;
+  }
+  return status;
+}
+
+}  // namespace
+}  // namespace hetcomm_info
+
+int main(int argc, char** argv) { return hetcomm_info::run(argc, argv); }

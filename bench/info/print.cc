@@ -1,0 +1,175 @@
+#include "bench/info/print.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+namespace hetcomm_info {
+namespace {
+
+constexpr size_t kCellWidth = 24;
+constexpr size_t kGap = 2;
+// The last column is never narrower, however small the terminal.
+constexpr size_t kLeastLastColumn = 20;
+
+using Rows = std::vector<std::vector<std::string>>;
+using Json = nlohmann::ordered_json;
+
+// An empty value is shown as such, or a column would look shifted.
+std::string shown(const std::string& value) { return value.empty() ? "-" : value; }
+
+Rows variable_rows(const Report& report) {
+  Rows rows = {{"NAME", "DEFAULT", "VALUE", "MEANING"}};
+  for (const VariableRow& row : report.variables) {
+    rows.push_back({row.name, shown(row.default_value), shown(row.value), row.meaning});
+  }
+  return rows;
+}
+
+Rows device_rows(const Report& report) {
+  Rows rows = {{"INDEX", "KIND", "CPU ACCESS", "NAME"}};
+  for (const DeviceRow& row : report.devices) {
+    rows.push_back(
+        {std::to_string(row.index), row.kind, row.host_accessible ? "yes" : "no", row.name});
+  }
+  return rows;
+}
+
+Rows transport_rows(const Report& report) {
+  Rows rows = {{"NAME", "USABLE", "REASON"}};
+  for (const TransportRow& row : report.transports) {
+    rows.push_back({row.name, row.usable ? "yes" : "no", row.reason});
+  }
+  return rows;
+}
+
+std::vector<size_t> column_widths(const Rows& rows, size_t width) {
+  std::vector<size_t> widths(rows.front().size(), 0);
+  for (const auto& row : rows) {
+    for (size_t i = 0; i + 1 < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  size_t used = kGap;
+  for (size_t i = 0; i + 1 < widths.size(); ++i) {
+    // The first column names the row and stays in one piece.
+    if (i > 0) widths[i] = std::min(widths[i], kCellWidth);
+    used += widths[i] + kGap;
+  }
+  widths.back() = width > used + kLeastLastColumn ? width - used : kLeastLastColumn;
+  return widths;
+}
+
+std::string table_row(const std::vector<std::string>& row, const std::vector<size_t>& widths) {
+  std::vector<std::vector<std::string>> cells;
+  size_t height = 1;
+  for (size_t i = 0; i < row.size(); ++i) {
+    cells.push_back(wrap(row[i], widths[i]));
+    height = std::max(height, cells.back().size());
+  }
+  std::string text;
+  for (size_t line = 0; line < height; ++line) {
+    std::string columns(kGap, ' ');
+    for (size_t i = 0; i < cells.size(); ++i) {
+      const std::string_view cell = line < cells[i].size() ? cells[i][line] : std::string_view();
+      columns += fmt::format("{:<{}}", cell, widths[i] + kGap);
+    }
+    columns.erase(columns.find_last_not_of(' ') + 1);
+    text += columns + "\n";
+  }
+  return text;
+}
+
+Json variables_json(const Report& report) {
+  auto list = Json::array();
+  for (const VariableRow& row : report.variables) {
+    list.push_back({{"name", row.name},
+                    {"default", row.default_value},
+                    {"value", row.value},
+                    {"meaning", row.meaning}});
+  }
+  return list;
+}
+
+Json devices_json(const Report& report) {
+  auto list = Json::array();
+  for (const DeviceRow& row : report.devices) {
+    list.push_back({{"index", row.index},
+                    {"kind", row.kind},
+                    {"name", row.name},
+                    {"host_accessible", row.host_accessible}});
+  }
+  return list;
+}
+
+Json transports_json(const Report& report) {
+  auto list = Json::array();
+  for (const TransportRow& row : report.transports) {
+    list.push_back({{"name", row.name}, {"usable", row.usable}, {"reason", row.reason}});
+  }
+  return list;
+}
+
+}  // namespace
+
+size_t output_width() {
+  winsize size{};
+  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col >= 60) return size.ws_col;
+  return 100;
+}
+
+std::vector<std::string> wrap(std::string_view text, size_t width) {
+  std::vector<std::string> lines;
+  while (text.size() > width) {
+    size_t end = text.rfind(' ', width);
+    if (end == std::string_view::npos || end == 0) end = width;
+    lines.emplace_back(text.substr(0, end));
+    text.remove_prefix(end);
+    text.remove_prefix(std::min(text.find_first_not_of(' '), text.size()));
+  }
+  lines.emplace_back(text);
+  return lines;
+}
+
+std::string table(const Rows& rows, size_t width) {
+  const std::vector<size_t> widths = column_widths(rows, width);
+  std::string text;
+  for (const auto& row : rows) text += table_row(row, widths);
+  return text;
+}
+
+std::string as_text(const Report& report, const Sections& sections, size_t width) {
+  std::string text;
+  const bool all = sections.library();
+  if (all) {
+    text +=
+        fmt::format("version\n  hetcomm {}, ABI {}\n\nbuild\n", report.version, report.abi_version);
+    for (const std::string& line : wrap(report.build, width - kGap)) text += "  " + line + "\n";
+  }
+  const auto section = [&](bool wanted, std::string_view title, const Rows& rows) {
+    if (!wanted) return;
+    text += fmt::format("{}{}\n", text.empty() ? "" : "\n", title);
+    text += table(rows, width);
+  };
+  section(all || sections.variables, "variables", variable_rows(report));
+  section(all || sections.devices, "devices", device_rows(report));
+  section(all || sections.transports, "transports", transport_rows(report));
+  return text;
+}
+
+std::string as_json(const Report& report, const Sections& sections) {
+  Json json;
+  const bool all = sections.library();
+  json["version"] = report.version;
+  json["abi_version"] = report.abi_version;
+  json["build"] = report.build;
+  if (all || sections.variables) json["variables"] = variables_json(report);
+  if (all || sections.devices) json["devices"] = devices_json(report);
+  if (all || sections.transports) json["transports"] = transports_json(report);
+  // The environment may hold any bytes; JSON may not.
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace hetcomm_info

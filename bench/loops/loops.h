@@ -1,0 +1,365 @@
+// The measured loops, written once. hetcomm and every library that it is compared with run this
+// text over a back end of their own, so that all do the same work in the same order.
+//
+// A back end has
+//   int rank(), int ranks()
+//   prepare(bytes, slots)                       buffers of both directions
+//   send(peer, slot), receive(peer, slot)       blocking
+//   start_send(peer, slot), start_receive(...)  then wait_all()
+//   send_word(peer, double), receive_word(peer) blocking; a small message beside the data
+//   fill, clear, wrong, watch                   as HostBuffers
+//   std::string path()                          how the last point's bytes went; may be ""
+// and ends the process, with a text, when anything fails: no loop looks at a result.
+//
+//   latency      0 sends, 1 sends back
+//   bandwidth    0 sends |window| messages, 1 acknowledges them with a word; window 1: blocking
+//                sends back to back, one word at the end
+//   bibandwidth  the same in both directions at once
+//   msgrate      every rank sends |window| messages to every other and receives as many from each
+//   overlap      1 posts a receive, tells 0 to send, and computes meanwhile
+//
+// Ranks beyond the first two wait where a test has two. Rank 0 holds the results.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <string>
+
+#include "bench/loops/buffers.h"
+#include "bench/loops/overlap.h"
+#include "bench/loops/plan.h"
+#include "bench/loops/samples.h"
+
+namespace bench {
+
+template <class Backend>
+class Loops {
+ public:
+  Loops(Backend& backend, const Plan& plan) : backend_(backend), plan_(plan) {
+    test_ = plan.test == "latency"       ? Test::kLatency
+            : plan.test == "bandwidth"   ? Test::kBandwidth
+            : plan.test == "bibandwidth" ? Test::kBibandwidth
+            : plan.test == "msgrate"     ? Test::kMessageRate
+                                         : Test::kOverlap;
+  }
+
+  // Called by every rank for the same points in the same order. The result is rank 0's.
+  Measurement measure(const Point& point) {
+    point_ = point;
+    if (test_ == Test::kOverlap) point_.window = 1;
+    backend_.prepare(point_.bytes, slots());
+    Measurement measurement;
+    measurement.point = point_;
+    if (plan_.check) write_patterns(0);
+    barrier();
+    if (test_ == Test::kOverlap) {
+      measure_overlap(&measurement);
+    } else {
+      measure_pass(&measurement);
+    }
+    measurement.path = backend_.path();
+    if (plan_.check) measurement.wrong = verify();
+    return measurement;
+  }
+
+ private:
+  enum class Test { kLatency, kBandwidth, kBibandwidth, kMessageRate, kOverlap };
+  static constexpr int64_t kMostIterations = 50000000;
+  static constexpr int64_t kMostSamples = 100000;
+
+  // --- agreement between ranks --------------------------------------------------------------
+
+  void barrier() { sum(0); }
+
+  // Rank |root|'s value, on every rank.
+  double share(double value, int root = 0) {
+    if (backend_.rank() != root) return backend_.receive_word(root);
+    for (int peer = 0; peer < backend_.ranks(); ++peer) {
+      if (peer != root) backend_.send_word(peer, value);
+    }
+    return value;
+  }
+
+  // Sum and maximum over all ranks, on every rank; nobody leaves before all have come.
+  double sum(double value) {
+    return combine(value, [](double a, double b) { return a + b; });
+  }
+  double longest(double value) {
+    return combine(value, [](double a, double b) { return std::max(a, b); });
+  }
+  template <class Function>
+  double combine(double value, Function function) {
+    if (backend_.rank() == 0) {
+      for (int peer = 1; peer < backend_.ranks(); ++peer) {
+        value = function(value, backend_.receive_word(peer));
+      }
+    } else {
+      backend_.send_word(0, value);
+    }
+    return share(value);
+  }
+
+  // --- one pass over |iterations| messages ----------------------------------------------------
+
+  template <class Clock>
+  void pass(int64_t iterations, Clock& clock) {
+    if (test_ == Test::kMessageRate) {
+      message_rate_pass(iterations, clock);
+    } else if (backend_.rank() > 1) {
+      return;
+    } else if (test_ == Test::kLatency) {
+      latency_pass(iterations, clock);
+    } else if (test_ == Test::kBibandwidth) {
+      bibandwidth_pass(iterations, clock);
+    } else if (point_.window == 1) {
+      blocking_pass(iterations, clock);
+    } else {
+      window_pass(iterations, clock);
+    }
+  }
+
+  template <class Clock>
+  void latency_pass(int64_t iterations, Clock& clock) {
+    if (backend_.rank() == 0) {
+      for (int64_t i = 0; i < iterations; ++i) {
+        clock.start();
+        backend_.send(1, 0);
+        backend_.receive(1, 0);
+        clock.stop();
+      }
+      return;
+    }
+    for (int64_t i = 0; i < iterations; ++i) {
+      backend_.receive(0, 0);
+      backend_.send(0, 0);
+    }
+  }
+
+  template <class Clock>
+  void blocking_pass(int64_t iterations, Clock& clock) {
+    if (backend_.rank() == 0) {
+      for (int64_t i = 0; i < iterations; ++i) {
+        clock.start();
+        backend_.send(1, 0);
+        clock.stop();
+      }
+      backend_.receive_word(1);
+      return;
+    }
+    for (int64_t i = 0; i < iterations; ++i) backend_.receive(0, 0);
+    backend_.send_word(0, 0);
+  }
+
+  template <class Clock>
+  void window_pass(int64_t iterations, Clock& clock) {
+    for (int64_t i = 0; i < iterations; i += point_.window) {
+      clock.start();
+      if (backend_.rank() == 0) {
+        for (int slot = 0; slot < point_.window; ++slot) backend_.start_send(1, slot);
+        backend_.wait_all();
+        backend_.receive_word(1);
+      } else {
+        for (int slot = 0; slot < point_.window; ++slot) backend_.start_receive(0, slot);
+        backend_.wait_all();
+        backend_.send_word(0, 0);
+      }
+      clock.stop();
+    }
+  }
+
+  template <class Clock>
+  void bibandwidth_pass(int64_t iterations, Clock& clock) {
+    const int peer = 1 - backend_.rank();
+    for (int64_t i = 0; i < iterations; i += point_.window) {
+      clock.start();
+      for (int slot = 0; slot < point_.window; ++slot) backend_.start_receive(peer, slot);
+      for (int slot = 0; slot < point_.window; ++slot) backend_.start_send(peer, slot);
+      backend_.wait_all();
+      acknowledge(peer);
+      clock.stop();
+    }
+  }
+
+  // One word each way. One after the other: a library may hold a send until it is received.
+  void acknowledge(int peer) {
+    if (backend_.rank() == 0) backend_.send_word(peer, 0);
+    backend_.receive_word(peer);
+    if (backend_.rank() != 0) backend_.send_word(peer, 0);
+  }
+
+  // |iterations| are the messages that one rank sends to all others together.
+  template <class Clock>
+  void message_rate_pass(int64_t iterations, Clock& clock) {
+    const int others = backend_.ranks() - 1;
+    for (int64_t i = 0; i < iterations; i += step()) {
+      clock.start();
+      for (int turn = 0; turn < others; ++turn) {
+        const int peer = (backend_.rank() + 1 + turn) % backend_.ranks();
+        for (int w = 0; w < point_.window; ++w) backend_.start_receive(peer, slot_of(peer, w));
+      }
+      for (int turn = 0; turn < others; ++turn) {
+        const int peer = (backend_.rank() + 1 + turn) % backend_.ranks();
+        for (int w = 0; w < point_.window; ++w) backend_.start_send(peer, slot_of(peer, w));
+      }
+      backend_.wait_all();
+      clock.stop();
+    }
+  }
+
+  // --- measuring ------------------------------------------------------------------------------
+
+  int slots() const {
+    if (test_ == Test::kLatency || test_ == Test::kOverlap) return 1;
+    return test_ == Test::kMessageRate ? step() : point_.window;
+  }
+  // Messages that a pass sends at the least.
+  int step() const {
+    if (test_ == Test::kLatency) return 1;
+    return test_ == Test::kMessageRate ? point_.window * (backend_.ranks() - 1) : point_.window;
+  }
+  int slot_of(int peer, int message) const {
+    return (peer < backend_.rank() ? peer : peer - 1) * point_.window + message;
+  }
+  int64_t whole_steps(double iterations) const {
+    const double steps = std::clamp(iterations / step(), 1.0, double{kMostIterations} / step());
+    return static_cast<int64_t>(steps) * step();
+  }
+
+  // Seconds that |iterations| took, the same value on every rank.
+  double timed(int64_t iterations) {
+    barrier();
+    NoSamples clock;
+    const int64_t started = now_ns();
+    pass(iterations, clock);
+    const double seconds = static_cast<double>(now_ns() - started) * 1e-9;
+    return test_ == Test::kMessageRate ? longest(seconds) : share(seconds);
+  }
+
+  // Warms up, and finds how many iterations fill |plan_.seconds|.
+  int64_t choose_iterations() {
+    if (plan_.warmup > 0) timed(whole_steps(static_cast<double>(plan_.warmup) + step() - 1));
+    if (plan_.iterations > 0) {
+      if (plan_.warmup < 0) timed(whole_steps(static_cast<double>(plan_.iterations) / 10));
+      return whole_steps(static_cast<double>(plan_.iterations) + step() - 1);
+    }
+    for (int64_t iterations = step();;
+         iterations = whole_steps(static_cast<double>(iterations) * 4)) {
+      double seconds = timed(iterations);
+      // Once more: a pass that was interrupted looks like one that was long enough.
+      if (seconds >= plan_.seconds / 8) seconds = std::min(seconds, timed(iterations));
+      if (seconds >= plan_.seconds / 8 || iterations * 4 > kMostIterations) {
+        return whole_steps(plan_.seconds / std::max(seconds, 1e-9) *
+                           static_cast<double>(iterations));
+      }
+    }
+  }
+
+  void measure_pass(Measurement* measurement) {
+    const int64_t iterations = choose_iterations();
+    const int64_t senders = test_ == Test::kMessageRate ? backend_.ranks()
+                            : test_ == Test::kBandwidth ? 1
+                                                        : 2;
+    const double directions = test_ == Test::kLatency ? 2 : 1;
+    measurement->iterations = iterations;
+    measurement->messages = test_ == Test::kLatency ? iterations : iterations * senders;
+    measurement->total_us = timed(iterations) * 1e6 / directions;
+    if (!plan_.samples) return;
+    const int parts = test_ == Test::kLatency ? 2 : step();
+    const int64_t sampled = std::min(iterations, whole_steps(double{kMostSamples} * step()));
+    Samples samples(sampled / step(), parts);
+    barrier();
+    pass(sampled, samples);
+    samples.summarize(measurement);
+  }
+
+  // --- overlap ----------------------------------------------------------------------------------
+
+  void measure_overlap(Measurement* measurement) {
+    if (backend_.rank() == 1) {
+      Overlap<Backend>(backend_, plan_, point_.bytes).receive(measurement);
+    } else if (backend_.rank() == 0) {
+      // The bytes that the receiver watches for.
+      backend_.fill(0, kWatchedSeed);
+      while (backend_.receive_word(1) > 0) backend_.send(1, 0);
+    }
+    measurement->iterations =
+        static_cast<int64_t>(share(static_cast<double>(measurement->iterations), 1));
+    measurement->messages = measurement->iterations;
+    measurement->total_us = share(measurement->total_us, 1);
+    for (const MeasurementField& field : kMeasurementFields) {
+      measurement->*field.member = share(measurement->*field.member, 1);
+    }
+  }
+
+  // --- verification
+  // -------------------------------------------------------------------------------
+
+  static constexpr uint64_t kExtraPatterns = 3;
+
+  // The pattern of what |sender| sends in |slot|, different for each; kWatchedSeed for the first.
+  static uint64_t seed_of(uint64_t round, int sender, int slot) {
+    return (round * 1024 + static_cast<uint64_t>(sender)) * 65536 + static_cast<uint64_t>(slot);
+  }
+
+  void write_patterns(uint64_t round) {
+    for (int slot = 0; slot < slots(); ++slot) {
+      backend_.fill(slot, seed_of(round, backend_.rank(), slot));
+      backend_.clear(slot);
+    }
+  }
+
+  int64_t count_received(uint64_t round) {
+    const int rank = backend_.rank();
+    const bool receives = test_ == Test::kMessageRate || rank == 1 ||
+                          (rank == 0 && (test_ == Test::kLatency || test_ == Test::kBibandwidth));
+    int64_t wrong = 0;
+    for (int slot = 0; receives && slot < slots(); ++slot) {
+      if (test_ != Test::kMessageRate) {
+        wrong += backend_.wrong(slot, seed_of(round, 1 - rank, slot));
+        continue;
+      }
+      const int other = slot / point_.window;
+      const int peer = other < rank ? other : other + 1;
+      // The slot in which the sender keeps its messages for this rank.
+      const int at_peer = (rank < peer ? rank : rank - 1) * point_.window + slot % point_.window;
+      wrong += backend_.wrong(slot, seed_of(round, peer, at_peer));
+    }
+    return wrong;
+  }
+
+  // What the measured pass left behind, then further rounds with patterns of their own, so that
+  // nothing old can pass for new. Bytes that differ, on all ranks together.
+  int64_t verify() {
+    double wrong = static_cast<double>(count_received(0));
+    for (uint64_t round = 1; round <= kExtraPatterns; ++round) {
+      write_patterns(round);
+      barrier();
+      NoSamples clock;
+      if (test_ == Test::kOverlap) {
+        if (backend_.rank() < 2) blocking_pass(1, clock);
+      } else {
+        pass(step(), clock);
+      }
+      wrong += static_cast<double>(count_received(round));
+    }
+    return static_cast<int64_t>(sum(wrong));
+  }
+
+  Backend& backend_;
+  const Plan& plan_;
+  Test test_;
+  Point point_;
+};
+
+// What every process does: all points of |plan|, the results of rank 0 given to |report|.
+template <class Backend, class Report>
+void run_plan(Backend& backend, const Plan& plan, Report report) {
+  Loops<Backend> loops(backend, plan);
+  for (const Point& point : plan.points) {
+    const Measurement measurement = loops.measure(point);
+    if (backend.rank() == 0) report(measurement);
+  }
+}
+
+}  // namespace bench

@@ -1,0 +1,193 @@
+// What a benchmark process is asked to do and what it answers, as text: the words of a plan stand
+// on its command line, and every measured point is one line of its standard output. hetcomm's own
+// ranks and the runners of the other libraries speak it alike, so that one driver can interleave
+// them. Standard library only: the runners are compiled where the other library is found.
+//
+//   plan   test=latency iterations=0 warmup=-1 seconds=0.05 check=1 samples=1 points=8:1,64:1
+//   line   R bytes=8 window=1 iterations=200000 messages=400000 total_us=13600.5 wrong=0 ...
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace bench {
+
+inline constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+
+struct Point {
+  uint64_t bytes = 0;
+  int window = 1;  // messages in flight
+};
+
+struct Plan {
+  std::string test;        // latency, bandwidth, bibandwidth, msgrate, overlap
+  int64_t iterations = 0;  // 0: as many as fill |seconds|
+  int64_t warmup = -1;     // -1: what choosing the number of iterations takes, no more
+  double seconds = 0.05;   // time for one pass over one point
+  bool check = false;      // compare every byte
+  bool samples = true;     // a second pass with a clock around every message, for percentiles
+  std::vector<Point> points;
+};
+
+// One point. Times are of one message, one way, in microseconds, save total_us; kUnknown where not
+// measured. |iterations| are the messages of one sender, |messages| those of all: total_us is the
+// time in which all of them were delivered (latency: halved, so that it counts one direction).
+struct Measurement {
+  Point point;
+  int64_t iterations = 0;
+  int64_t messages = 0;
+  double total_us = 0;
+  int64_t wrong = -1;  // bytes that differ; -1: not checked
+  double min_us = kUnknown;
+  double max_us = kUnknown;
+  double p50_us = kUnknown;
+  double p99_us = kUnknown;
+  double p999_us = kUnknown;
+  double stdev_us = kUnknown;
+  // overlap: transfer with a waiting receiver, computing alone, both together
+  double idle_us = kUnknown;
+  double compute_us = kUnknown;
+  double overall_us = kUnknown;
+  std::string path;  // how the bytes went, where the implementation tells
+};
+
+// --- words of the form key=value --------------------------------------------------------------
+
+inline bool take_word(std::string_view word, std::string_view key, std::string_view* value) {
+  if (word.size() <= key.size() || word.substr(0, key.size()) != key || word[key.size()] != '=') {
+    return false;
+  }
+  *value = word.substr(key.size() + 1);
+  return true;
+}
+
+inline std::vector<std::string_view> split(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  while (!text.empty()) {
+    const size_t end = text.find(separator);
+    if (end != 0) parts.push_back(text.substr(0, end));
+    if (end == std::string_view::npos) break;
+    text.remove_prefix(end + 1);
+  }
+  return parts;
+}
+
+inline bool take_number(std::string_view word, std::string_view key, double* number) {
+  std::string_view text;
+  if (!take_word(word, key, &text)) return false;
+  *number = std::strtod(std::string(text).c_str(), nullptr);
+  return true;
+}
+
+template <class Integer>
+bool take_integer(std::string_view word, std::string_view key, Integer* number) {
+  std::string_view text;
+  if (!take_word(word, key, &text)) return false;
+  *number = static_cast<Integer>(std::strtoll(std::string(text).c_str(), nullptr, 10));
+  return true;
+}
+
+// --- plan ---------------------------------------------------------------------------------------
+
+inline std::string encode(const Plan& plan) {
+  char numbers[160];
+  std::snprintf(numbers, sizeof numbers,
+                " iterations=%lld warmup=%lld seconds=%g check=%d samples=%d",
+                static_cast<long long>(plan.iterations), static_cast<long long>(plan.warmup),
+                plan.seconds, plan.check ? 1 : 0, plan.samples ? 1 : 0);
+  std::string text = "test=" + plan.test + numbers + " points=";
+  for (const Point& point : plan.points) {
+    if (&point != plan.points.data()) text += ',';
+    text += std::to_string(point.bytes) + ":" + std::to_string(point.window);
+  }
+  return text;
+}
+
+// False when the word does not belong to a plan.
+inline bool decode_plan_word(std::string_view word, Plan* plan) {
+  std::string_view text;
+  int flag = 0;
+  if (take_word(word, "test", &text)) {
+    plan->test = text;
+  } else if (take_integer(word, "iterations", &plan->iterations) ||
+             take_integer(word, "warmup", &plan->warmup) ||
+             take_number(word, "seconds", &plan->seconds)) {
+    return true;
+  } else if (take_integer(word, "check", &flag)) {
+    plan->check = flag != 0;
+  } else if (take_integer(word, "samples", &flag)) {
+    plan->samples = flag != 0;
+  } else if (take_word(word, "points", &text)) {
+    for (std::string_view entry : split(text, ',')) {
+      const std::string point(entry);
+      char* end = nullptr;
+      const uint64_t bytes = std::strtoull(point.c_str(), &end, 10);
+      plan->points.push_back({bytes, *end == ':' ? std::atoi(end + 1) : 1});
+    }
+  } else {
+    return false;
+  }
+  return true;
+}
+
+// --- measurement --------------------------------------------------------------------------------
+
+// Names and members of the fields that are plain numbers, for both directions.
+struct MeasurementField {
+  const char* name;
+  double Measurement::*member;
+};
+inline constexpr MeasurementField kMeasurementFields[] = {
+    {"total_us", &Measurement::total_us},     {"min_us", &Measurement::min_us},
+    {"max_us", &Measurement::max_us},         {"p50_us", &Measurement::p50_us},
+    {"p99_us", &Measurement::p99_us},         {"p999_us", &Measurement::p999_us},
+    {"stdev_us", &Measurement::stdev_us},     {"idle_us", &Measurement::idle_us},
+    {"compute_us", &Measurement::compute_us}, {"overall_us", &Measurement::overall_us},
+};
+
+inline std::string encode(const Measurement& measurement) {
+  std::string line = "R bytes=" + std::to_string(measurement.point.bytes) +
+                     " window=" + std::to_string(measurement.point.window) +
+                     " iterations=" + std::to_string(measurement.iterations) +
+                     " messages=" + std::to_string(measurement.messages) +
+                     " wrong=" + std::to_string(measurement.wrong);
+  for (const MeasurementField& field : kMeasurementFields) {
+    const double value = measurement.*field.member;
+    if (std::isnan(value)) continue;
+    char text[64];
+    std::snprintf(text, sizeof text, " %s=%.6g", field.name, value);
+    line += text;
+  }
+  if (!measurement.path.empty()) line += " path=" + measurement.path;
+  return line;
+}
+
+// False when |line| is something else that the process printed.
+inline bool decode(std::string_view line, Measurement* out_measurement) {
+  if (line.substr(0, 2) != "R ") return false;
+  Measurement measurement;
+  for (std::string_view word : split(line.substr(2), ' ')) {
+    std::string_view text;
+    if (take_integer(word, "bytes", &measurement.point.bytes) ||
+        take_integer(word, "window", &measurement.point.window) ||
+        take_integer(word, "iterations", &measurement.iterations) ||
+        take_integer(word, "messages", &measurement.messages) ||
+        take_integer(word, "wrong", &measurement.wrong)) {
+      continue;
+    }
+    if (take_word(word, "path", &text)) measurement.path = text;
+    for (const MeasurementField& field : kMeasurementFields) {
+      if (take_number(word, field.name, &(measurement.*field.member))) break;
+    }
+  }
+  *out_measurement = measurement;
+  return measurement.iterations > 0;
+}
+
+}  // namespace bench

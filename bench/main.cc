@@ -1,0 +1,238 @@
+// hetcomm_bench: latency and bandwidth by size and path. This process is one of four things: the
+// driver on one host, which starts ranks and peers and reports; a rank or runner that the driver
+// started; one rank of a job that mpirun or torchrun started; or one of two hosts that were started
+// by hand.
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+
+#include <fmt/format.h>
+
+#include <hetcomm/info.h>
+
+#include "bench/compare.h"
+#include "bench/implementation.h"
+#include "bench/options.h"
+#include "bench/peers/peers.h"
+#include "bench/probe.h"
+#include "bench/rank.h"
+#include "bench/report.h"
+#include "bench/session.h"
+
+namespace bench {
+namespace {
+
+constexpr int kOk = 0;
+constexpr int kFailed = 1;
+constexpr int kUsage = 2;
+
+// --- progress on standard error
+// ------------------------------------------------------------------------
+
+// One line that is overwritten on a terminal; nothing elsewhere, so that logs stay short.
+class ProgressLine {
+ public:
+  ~ProgressLine() { clear(); }
+  void show(const std::string& text) {
+    if (!terminal_) return;
+    std::fprintf(stderr, "\r\033[K%s", text.c_str());
+    std::fflush(stderr);
+    shown_ = true;
+  }
+  void clear() {
+    if (shown_) std::fputs("\r\033[K", stderr);
+    shown_ = false;
+  }
+
+ private:
+  bool terminal_ = isatty(STDERR_FILENO) == 1;
+  bool shown_ = false;
+};
+
+// --- output
+// ----------------------------------------------------------------------------------------------
+
+bool write_file(const std::string& path, const std::string& text) {
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file << text;
+  file.flush();
+  if (file) return true;
+  std::fprintf(stderr, "hetcomm_bench: cannot write %s: %s\n", path.c_str(), std::strerror(errno));
+  return false;
+}
+
+std::string render(const Report& report, const std::string& format) {
+  if (format == "json") return render_json(report);
+  if (format == "csv") return render_csv(report);
+  return format == "osu" ? render_osu(report) : render_table(report);
+}
+
+// The report, and the status that the process ends with.
+int finish(const Options& options, const Report& report) {
+  bool written = true;
+  const std::string text = render(report, options.format);
+  if (options.output.empty()) {
+    std::fputs(text.c_str(), stdout);
+    written = std::fflush(stdout) == 0;
+  } else {
+    written = write_file(options.output, text);
+  }
+  if (!options.plot.empty()) written &= write_file(options.plot, render_svg(report));
+  int64_t wrong = 0;
+  for (const Row& row : report.rows) wrong += std::max<int64_t>(row.measured.wrong, 0);
+  if (wrong > 0) {
+    std::fprintf(stderr, "hetcomm_bench: %lld bytes were wrong\n", static_cast<long long>(wrong));
+  }
+  return written && wrong == 0 ? kOk : kFailed;
+}
+
+std::string host_text() {
+  char name[256] = "";
+  gethostname(name, sizeof name - 1);
+  return fmt::format("{}, {} usable cores", name, usable_cpus().size());
+}
+
+// Whoever else computes here is measured too.
+void note_load(Report* report) {
+  constexpr double kQuiet = 0.5;
+  double load = 0;
+  if (getloadavg(&load, 1) != 1 || load < kQuiet) return;
+  report->notes.push_back(fmt::format("this host was busy before: load average {:.1f}", load));
+}
+
+Report start_report(int argc, char** argv) {
+  Report report;
+  report.version = hetcomm_version_string();
+  report.build = hetcomm_build_string();
+  report.host = host_text();
+  for (int i = 0; i < argc; ++i) report.command += (i == 0 ? "" : " ") + std::string(argv[i]);
+  note_load(&report);
+  return report;
+}
+
+// --- the driver
+// ------------------------------------------------------------------------------------------
+
+std::string placement_note(double before, double after) {
+  if (std::isnan(before) || std::isnan(after)) return "cores: fewer than two, not probed";
+  return fmt::format(
+      "cores: {} (a cache line takes {} usec from one to the other before, {} after)",
+      placement_between(before, after), number_text(before), number_text(after));
+}
+
+int drive_alone(const Options& options, const std::vector<Work>& works, Report report) {
+  ProgressLine progress;
+  const Implementation hetcomm = make_hetcomm();
+  const double before = probe_hand_over_us();
+  for (const Work& work : works) {
+    size_t done = 0;
+    progress.show(fmt::format("{} over {}", work.plan.test, work.transport));
+    const std::string failure =
+        measure(hetcomm, work, options.silence_seconds, [&](const Row& row) {
+          report.rows.push_back(row);
+          progress.show(fmt::format("{} over {}: {} of {} sizes ({} bytes: {})", work.plan.test,
+                                    work.transport, ++done, work.plan.points.size(),
+                                    size_text(row.measured.point.bytes), number_text(figure(row))));
+        });
+    if (failure.empty()) continue;
+    progress.clear();
+    std::fprintf(stderr, "hetcomm_bench: %s over %s: %s\n", work.plan.test.c_str(),
+                 work.transport.c_str(), failure.c_str());
+    return kFailed;
+  }
+  report.notes.push_back(placement_note(before, probe_hand_over_us()));
+  progress.clear();
+  return finish(options, report);
+}
+
+// hetcomm first, then every peer that was asked for and is there; the others are named on standard
+// error and in the report.
+std::vector<Implementation> collect(const Options& options, Builder& builder, Report* report) {
+  std::vector<Implementation> implementations = {make_hetcomm()};
+  for (const std::string& name : options.compare) {
+    std::string complaint;
+    std::vector<Implementation> found = find_peers(name, options.peers, builder, &complaint);
+    if (!complaint.empty()) {
+      std::fprintf(stderr, "hetcomm_bench: --compare %s: %s\n", name.c_str(), complaint.c_str());
+      report->notes.push_back(fmt::format("{}: {}", name, complaint));
+    }
+    for (Implementation& entry : found) implementations.push_back(std::move(entry));
+  }
+  return implementations;
+}
+
+int drive_comparison(const Options& options, const std::vector<Work>& works, Report report) {
+  Builder builder(peers_folder(options.peers));
+  ProgressLine progress;
+  progress.show("looking for the peers");
+  const std::vector<Implementation> implementations = collect(options, builder, &report);
+  progress.clear();
+  if (implementations.size() == 1) {
+    std::fputs("hetcomm_bench: there is nothing to compare with\n", stderr);
+    return kFailed;
+  }
+  const std::string failure = compare(
+      implementations, works, options.rounds, options.silence_seconds,
+      [&](const std::string& text) { progress.show(text); }, &report);
+  progress.clear();
+  if (failure.empty()) return finish(options, report);
+  std::fprintf(stderr, "hetcomm_bench: %s\n", failure.c_str());
+  return kFailed;
+}
+
+// --- ranks
+// -------------------------------------------------------------------------------------------------
+
+// hetcomm_bench --runner WORD...: only the driver says that.
+int run_words(int argc, char** argv) {
+  Work work;
+  int copies = 0;
+  for (int i = 2; i < argc; ++i) {
+    if (take_integer(argv[i], "copy", &copies) || decode_work_word(argv[i], &work)) continue;
+    std::fprintf(stderr, "hetcomm_bench: unknown word '%s'\n", argv[i]);
+    return kUsage;
+  }
+  return copies > 0 ? run_memcpy(work.plan) : run_as_runner(work);
+}
+
+int run_between_hosts(const Options& options, Report report) {
+  report.rows = options.listen
+                    ? run_as_listener(options.port)
+                    : run_as_client(options.host, options.port, make_works(options, true));
+  return finish(options, report);
+}
+
+int run_launched(Launcher launcher, const Options& options, Report report) {
+  if (!options.compare.empty()) {
+    std::fprintf(stderr,
+                 "hetcomm_bench: --compare starts its own processes: run it without a launcher\n");
+    return kUsage;
+  }
+  report.rows = run_in_job(launcher, make_works(options, true));
+  return report.rows.empty() ? kOk : finish(options, report);
+}
+
+int run_program(int argc, char** argv) {
+  if (argc > 1 && std::strcmp(argv[1], "--runner") == 0) return run_words(argc, argv);
+  Options options;
+  const Parsed parsed = parse_options(argc, argv, &options);
+  if (parsed != Parsed::kRun) return parsed == Parsed::kDone ? kOk : kUsage;
+  Report report = start_report(argc, argv);
+  if (options.listen || !options.host.empty()) return run_between_hosts(options, std::move(report));
+  const Launcher launcher = detect_launcher();
+  if (launcher != Launcher::kNone) return run_launched(launcher, options, std::move(report));
+  const std::vector<Work> works = make_works(options, false);
+  return options.compare.empty() ? drive_alone(options, works, std::move(report))
+                                 : drive_comparison(options, works, std::move(report));
+}
+
+}  // namespace
+}  // namespace bench
+
+int main(int argc, char** argv) { return bench::run_program(argc, argv); }

@@ -1,0 +1,59 @@
+#include "bench/mpi/bridge.h"
+
+#include <dlfcn.h>
+
+#include <fmt/format.h>
+
+#include <hetcomm/status.h>
+
+#include "bench/launch.h"
+
+namespace bench {
+namespace {
+
+constexpr const char* kModule = "libhetcomm_bench_mpi.so";
+
+void* module = nullptr;
+
+// Beside the program's own library, where the build and the installation put it; else where the
+// loader looks.
+void* load_module() {
+  const std::string program = own_path();
+  const std::string bin = program.substr(0, program.rfind('/'));
+  const std::string beside = bin + "/../lib/" + kModule;
+  void* loaded = dlopen(beside.c_str(), RTLD_NOW | RTLD_GLOBAL);
+  return loaded != nullptr ? loaded : dlopen(kModule, RTLD_NOW | RTLD_GLOBAL);
+}
+
+template <class Function>
+Function symbol(const char* name) {
+  return reinterpret_cast<Function>(dlsym(module, name));
+}
+
+}  // namespace
+
+std::string mpi_bootstrap(hetcomm_context_t* context, hetcomm_bootstrap_t** out_bootstrap) {
+  if (module == nullptr) module = load_module();
+  if (module == nullptr) {
+    const char* reason = dlerror();
+    return fmt::format(
+        "started by an MPI launcher, but the MPI module cannot be loaded ({}); with the MPI that "
+        "hetcomm was built with installed it can, or set RANK, WORLD_SIZE, MASTER_ADDR and "
+        "MASTER_PORT",
+        reason != nullptr ? reason : "unknown");
+  }
+  const auto start = symbol<decltype(&hetcomm_bench_mpi_start)>("hetcomm_bench_mpi_start");
+  if (start == nullptr) return fmt::format("{} is not of this version", kModule);
+  const int status = start(context, out_bootstrap);
+  if (status == HETCOMM_OK) return "";
+  return fmt::format("bootstrap over MPI: {}: {}", hetcomm_status_name(status),
+                     hetcomm_last_error());
+}
+
+void mpi_finish() {
+  if (module == nullptr) return;
+  const auto finish = symbol<decltype(&hetcomm_bench_mpi_finish)>("hetcomm_bench_mpi_finish");
+  if (finish != nullptr) finish();
+}
+
+}  // namespace bench

@@ -1,0 +1,332 @@
+#include "bench/options.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cstdio>
+#include <cstdlib>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include <hetcomm/info.h>
+
+namespace bench {
+namespace {
+
+constexpr const char* kTests[] = {"latency", "bandwidth", "bibandwidth", "msgrate", "overlap"};
+constexpr const char* kMemories[] = {"host", "sim-handle", "sim-address"};
+constexpr const char* kPeers[] = {"ucx", "mpi", "gloo", "iperf3", "memcpy"};
+constexpr const char* kFormats[] = {"table", "osu", "csv", "json"};
+// Buffers of one direction of one rank: more and fewer messages are in flight.
+constexpr uint64_t kMostWindowBytes = uint64_t{128} << 20;
+constexpr double kSecondsAlone = 0.05;
+constexpr double kSecondsInRound = 0.02;
+
+// --- defaults of the tests
+// -------------------------------------------------------------------------
+
+struct TestDefaults {
+  const char* test;
+  uint64_t first_bytes;
+  uint64_t last_bytes;
+  double factor;
+  double factor_compared;
+  uint64_t last_bytes_compared;
+  int window;
+  int ranks;
+};
+constexpr uint64_t kKi = 1024;
+constexpr uint64_t kMi = 1024 * kKi;
+constexpr TestDefaults kDefaults[] = {
+    {"latency", 8, 64 * kMi, 2, 8, 16 * kMi, 1, 2},
+    {"bandwidth", 8, 64 * kMi, 2, 8, 16 * kMi, 64, 2},
+    {"bibandwidth", 8, 64 * kMi, 2, 8, 16 * kMi, 64, 2},
+    {"msgrate", 8, 4 * kKi, 2, 8, 4 * kKi, 16, 4},
+    {"overlap", 4 * kKi, 64 * kMi, 4, 16, 16 * kMi, 1, 2},
+};
+
+const TestDefaults& defaults_of(const std::string& test) {
+  for (const TestDefaults& defaults : kDefaults) {
+    if (test == defaults.test) return defaults;
+  }
+  return kDefaults[0];
+}
+
+// --- words
+// -------------------------------------------------------------------------------------------
+
+template <size_t kCount>
+bool is_one_of(const std::string& word, const char* const (&words)[kCount]) {
+  return std::any_of(words, words + kCount, [&](const char* known) { return word == known; });
+}
+
+template <size_t kCount>
+std::string list_of(const char* const (&words)[kCount]) {
+  return fmt::format("{}", fmt::join(words, words + kCount, ", "));
+}
+
+std::vector<std::string> comma_separated(const std::string& text) {
+  std::vector<std::string> parts;
+  for (const std::string_view part : split(text, ',')) parts.emplace_back(part);
+  return parts;
+}
+
+std::string memory_kind(const std::string& name) { return name == "sim" ? "sim-address" : name; }
+
+// --- what CLI11 does not check: each returns "" or what is wrong
+// -------------------------------------
+
+std::string check_tests(const std::string& text, Options* options) {
+  if (text.empty()) {
+    options->tests = {"latency", "bandwidth"};
+    return "";
+  }
+  options->tests = text == "all" ? std::vector<std::string>(std::begin(kTests), std::end(kTests))
+                                 : comma_separated(text);
+  for (const std::string& test : options->tests) {
+    if (is_one_of(test, kTests)) continue;
+    return fmt::format("unknown test '{}'; tests are {}, all (a host comes after the test)", test,
+                       list_of(kTests));
+  }
+  return "";
+}
+
+std::string check_memory(const std::string& text, Options* options) {
+  if (text.empty()) return "";
+  const size_t colon = text.find(':');
+  options->first_memory = memory_kind(text.substr(0, colon));
+  options->second_memory =
+      colon == std::string::npos ? options->first_memory : memory_kind(text.substr(colon + 1));
+  for (const std::string& kind : {options->first_memory, options->second_memory}) {
+    if (!is_one_of(kind, kMemories)) {
+      return fmt::format("unknown memory '{}'; it is {} or sim, for both sides or SIDE0:SIDE1",
+                         kind, list_of(kMemories));
+    }
+  }
+  const bool overlap = std::count(options->tests.begin(), options->tests.end(), "overlap") > 0;
+  if (overlap && options->second_memory != "host") {
+    return "the overlap test watches the receive buffer: the second side's memory must be host";
+  }
+  return "";
+}
+
+std::string check_compare(const std::string& text, const std::vector<std::string>& paths,
+                          Options* options) {
+  options->compare = comma_separated(text);
+  for (const std::string& peer : options->compare) {
+    if (!is_one_of(peer, kPeers)) {
+      return fmt::format("unknown peer '{}'; peers are {}", peer, list_of(kPeers));
+    }
+  }
+  for (const std::string& entry : paths) {
+    const size_t equals = entry.find('=');
+    const std::string peer = entry.substr(0, equals);
+    if (equals == std::string::npos || (peer != "mpi" && peer != "ucx" && peer != "iperf3")) {
+      return fmt::format("--peer takes mpi=PATH, ucx=PATH or iperf3=PATH, not '{}'", entry);
+    }
+    options->peers.paths.emplace_back(peer, entry.substr(equals + 1));
+  }
+  return "";
+}
+
+std::string check_sizes(const std::string& first, const std::string& last, Options* options) {
+  if (!first.empty() && !parse_bytes(first, &options->first_bytes)) {
+    return fmt::format("-b takes a size such as 8, 64K or 1M, not '{}'", first);
+  }
+  if (!last.empty() && !parse_bytes(last, &options->last_bytes)) {
+    return fmt::format("-e takes a size such as 8, 64K or 1M, not '{}'", last);
+  }
+  options->first_given = !first.empty();
+  options->last_given = !last.empty();
+  if (options->first_given && options->last_given && options->first_bytes > options->last_bytes) {
+    return fmt::format("the first size (-b {}) is larger than the last (-e {})", first, last);
+  }
+  // MPI counts a message's bytes in an int.
+  constexpr uint64_t kMostBytes = (uint64_t{1} << 31) - 1;
+  if (std::max(options->first_bytes, options->last_bytes) > kMostBytes) {
+    return "sizes of 2G and more are not measured";
+  }
+  if (options->factor != 0 && options->factor <= 1) return "-f must be above 1";
+  return "";
+}
+
+std::string check_places(Options* options) {
+  if (options->listen && !options->host.empty()) return "--listen waits for a host; it takes none";
+  const bool two_hosts = options->listen || !options->host.empty();
+  if (two_hosts && !options->compare.empty()) {
+    return "--compare measures on one host: it takes neither --listen nor a host";
+  }
+  if (two_hosts && options->ranks > 2) return "--listen and a host are two ranks";
+  if (!is_one_of(options->format, kFormats)) {
+    return fmt::format("unknown format '{}'; formats are {}", options->format, list_of(kFormats));
+  }
+  if (!options->progress.empty() && options->progress != "caller" &&
+      options->progress != "thread") {
+    return fmt::format("--progress is caller or thread, not '{}'", options->progress);
+  }
+  return "";
+}
+
+struct Texts {
+  std::string tests;
+  std::string first;
+  std::string last;
+  std::string memory;
+  std::string transports;
+  std::string compare;
+  std::vector<std::string> peers;
+  std::string bind = "core";
+  bool help = false;
+  bool version = false;
+};
+
+void declare(CLI::App* app, Options* options, Texts* texts) {
+  app->set_help_flag();
+  app->add_flag("-h,--help", texts->help);
+  app->add_flag("-V,--version", texts->version);
+  app->add_option("test", texts->tests);
+  app->add_option("host", options->host);
+  app->add_flag("--listen", options->listen);
+  app->add_option("-p,--port", options->port)->check(CLI::Range(1, 65535));
+  app->add_option("-b,--begin", texts->first);
+  app->add_option("-e,--end", texts->last);
+  app->add_option("-f,--factor", options->factor);
+  app->add_option("-n,--iterations", options->iterations)
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
+  app->add_option("-w,--warmup", options->warmup)->check(CLI::Range(int64_t{0}, int64_t{1} << 40));
+  app->add_option("--seconds", options->seconds)->check(CLI::Range(0.0001, 3600.0));
+  app->add_option("--window", options->window)->check(CLI::Range(1, 16384));
+  app->add_option("--ranks", options->ranks)->check(CLI::Range(2, 128));
+  app->add_option("--transport", texts->transports);
+  app->add_option("--memory", texts->memory);
+  app->add_option("--progress", options->progress);
+  app->add_option("--bind", texts->bind);
+  app->add_flag("--check", options->check);
+  app->add_option("--compare", texts->compare);
+  app->add_option("--peer", texts->peers);
+  app->add_option("--peers", options->peers.folder);
+  app->add_option("--rounds", options->rounds)->check(CLI::Range(1, 1000));
+  app->add_option("--format", options->format);
+  app->add_option("-o,--output", options->output);
+  app->add_option("--plot", options->plot);
+  app->add_option("--timeout", options->silence_seconds)->check(CLI::Range(1.0, 86400.0));
+}
+
+std::string check_all(const Texts& texts, Options* options) {
+  std::string wrong = check_tests(texts.tests, options);
+  if (wrong.empty()) wrong = check_memory(texts.memory, options);
+  if (wrong.empty()) wrong = check_compare(texts.compare, texts.peers, options);
+  if (wrong.empty()) wrong = check_sizes(texts.first, texts.last, options);
+  if (wrong.empty()) wrong = check_places(options);
+  if (wrong.empty() && texts.bind != "core" && texts.bind != "none") {
+    wrong = fmt::format("--bind is core or none, not '{}'", texts.bind);
+  }
+  options->bind = texts.bind == "core";
+  options->transports = comma_separated(texts.transports);
+  return wrong;
+}
+
+Parsed complain(const std::string& wrong) {
+  std::fprintf(stderr, "hetcomm_bench: %s\nTry 'hetcomm_bench --help'.\n", wrong.c_str());
+  return Parsed::kWrong;
+}
+
+// --- works
+// ---------------------------------------------------------------------------------------------
+
+Work make_work(const Options& options, const TestDefaults& defaults) {
+  const bool compared = !options.compare.empty();
+  Work work;
+  work.plan.test = defaults.test;
+  work.plan.iterations = options.iterations;
+  work.plan.warmup = options.warmup;
+  work.plan.seconds = options.seconds > 0 ? options.seconds
+                      : compared          ? kSecondsInRound
+                                          : kSecondsAlone;
+  work.plan.check = options.check;
+  uint64_t first = options.first_given ? options.first_bytes : defaults.first_bytes;
+  uint64_t last = options.last_given ? options.last_bytes
+                  : compared         ? defaults.last_bytes_compared
+                                     : defaults.last_bytes;
+  // One end was given: the other default may lie on the wrong side of it.
+  if (first > last) (options.first_given ? last : first) = options.first_given ? first : last;
+  const double factor = options.factor > 0 ? options.factor
+                        : compared         ? defaults.factor_compared
+                                           : defaults.factor;
+  const int window = options.window > 0 ? options.window : defaults.window;
+  const bool windowed = work.plan.test != "latency" && work.plan.test != "overlap";
+  work.plan.points = make_points(first, last, factor, windowed ? window : 1, kMostWindowBytes);
+  work.first_memory = options.first_memory;
+  work.second_memory = options.second_memory;
+  work.progress = options.progress;
+  work.ranks = options.ranks > 0 ? options.ranks : defaults.ranks;
+  // Two threads of the receiver are busy at once: they must not share a core by order.
+  work.bind = options.bind && work.plan.test != "overlap";
+  return work;
+}
+
+}  // namespace
+
+bool parse_bytes(const std::string& text, uint64_t* bytes) {
+  if (text.empty() || std::isdigit(static_cast<unsigned char>(text[0])) == 0) return false;
+  char* end = nullptr;
+  const uint64_t number = std::strtoull(text.c_str(), &end, 10);
+  std::string unit = end;
+  for (char& letter : unit)
+    letter = static_cast<char>(std::toupper(static_cast<unsigned char>(letter)));
+  uint64_t scale = 0;
+  if (unit.empty() || unit == "B") scale = 1;
+  if (unit == "K" || unit == "KB" || unit == "KIB") scale = 1024;
+  if (unit == "M" || unit == "MB" || unit == "MIB") scale = kMi;
+  if (unit == "G" || unit == "GB" || unit == "GIB") scale = 1024 * kMi;
+  if (scale == 0 || number > UINT64_MAX / scale) return false;
+  *bytes = number * scale;
+  return true;
+}
+
+Parsed parse_options(int argc, char** argv, Options* options) {
+  CLI::App app;
+  Texts texts;
+  declare(&app, options, &texts);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return complain(error.what());
+  }
+  if (texts.help) {
+    std::fputs(help_text().c_str(), stdout);
+    return Parsed::kDone;
+  }
+  if (texts.version) {
+    std::printf("hetcomm_bench %s (%s)\n", hetcomm_version_string(), hetcomm_build_string());
+    return Parsed::kDone;
+  }
+  const std::string wrong = check_all(texts, options);
+  return wrong.empty() ? Parsed::kRun : complain(wrong);
+}
+
+std::vector<Work> make_works(const Options& options, bool elsewhere) {
+  std::vector<std::string> transports = options.transports;
+  if (transports.empty()) {
+    transports =
+        elsewhere ? std::vector<std::string>{"auto"} : std::vector<std::string>{"shm", "tcp"};
+  }
+  std::vector<Work> works;
+  for (const std::string& test : options.tests) {
+    for (const std::string& transport : transports) {
+      Work work = make_work(options, defaults_of(test));
+      work.transport = transport;
+      if (test != "overlap" || !options.progress.empty()) {
+        works.push_back(work);
+        continue;
+      }
+      for (const char* progress : {"caller", "thread"}) {
+        work.progress = progress;
+        works.push_back(work);
+      }
+    }
+  }
+  return works;
+}
+
+}  // namespace bench

@@ -1,0 +1,63 @@
+// The command line.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "bench/peers/peers.h"
+#include "bench/work.h"
+
+namespace bench {
+
+struct Options {
+  std::vector<std::string> tests;
+  std::string host;     // connect to a waiting hetcomm_bench; "": no
+  bool listen = false;  // wait for one
+  int port = 29555;
+
+  // 0 or empty: not given, the test's own default
+  uint64_t first_bytes = 0;
+  uint64_t last_bytes = 0;
+  bool first_given = false;
+  bool last_given = false;
+  double factor = 0;
+  int64_t iterations = 0;
+  int64_t warmup = -1;
+  double seconds = 0;
+  int window = 0;
+  int ranks = 0;
+  std::vector<std::string> transports;
+  std::string first_memory = "host";
+  std::string second_memory = "host";
+  std::string progress;
+  bool bind = true;
+  bool check = false;
+
+  std::vector<std::string> compare;
+  PeerOptions peers;
+  int rounds = 15;
+
+  std::string format = "table";
+  std::string output;
+  std::string plot;
+  double silence_seconds = 300;
+};
+
+enum class Parsed { kRun, kDone, kWrong };
+
+// kDone: --help or --version was answered. kWrong: said why on standard error.
+Parsed parse_options(int argc, char** argv, Options* options);
+
+// The works that |options| ask for. |elsewhere|: the ranks are on other hosts or somebody else's,
+// so that the choice of transport is left to hetcomm unless it was given.
+std::vector<Work> make_works(const Options& options, bool elsewhere);
+
+// "64K", "1M", "4096" to bytes.
+bool parse_bytes(const std::string& text, uint64_t* bytes);
+
+std::string help_text();
+
+}  // namespace bench

@@ -1,0 +1,35 @@
+// Compiles runners: programs that need the headers of a library that hetcomm does not depend on.
+// Their sources are part of this program. What was compiled is kept in the folder of the peers,
+// under a name that changes with source and command; without such a folder, in one of its own that
+// goes with this object.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace bench {
+
+class Builder {
+ public:
+  explicit Builder(std::string peers_folder) : peers_folder_(std::move(peers_folder)) {}
+  ~Builder();
+  Builder(const Builder&) = delete;
+  Builder& operator=(const Builder&) = delete;
+
+  // Compiles bench/peers/|runner|.cc by |command|, to which the source, an include path and "-o"
+  // are added, then |libraries|. The path of the program, or "" with the compiler's words in
+  // |error|.
+  std::string build(const std::string& runner, const std::vector<std::string>& command,
+                    const std::vector<std::string>& libraries, std::string* error);
+
+  // Plain C++ compiler: $CXX, c++, g++ or clang++; "" when there is none.
+  static std::string compiler();
+
+ private:
+  std::string folder();
+
+  std::string peers_folder_;
+  std::string temporary_;
+};
+
+}  // namespace bench

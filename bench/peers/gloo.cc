@@ -1,0 +1,61 @@
+// Gloo: point-to-point messages over TCP, the only transport that it has here.
+#include <unistd.h>
+
+#include <fmt/format.h>
+
+#include "bench/peers/peers.h"
+
+namespace bench {
+namespace {
+
+Launch launch_gloo(const std::string& runner, const Work& work) {
+  static int count = 0;
+  const std::string meeting = fmt::format("hetcomm_bench-gloo-{}-{}", getpid(), ++count);
+  Launch launch;
+  for (int rank = 0; rank < 2; ++rank) {
+    Process process;
+    process.command = {runner, "rank=" + std::to_string(rank), "meeting=" + meeting};
+    const std::string plan = encode(work.plan);
+    for (std::string_view word : split(plan, ' ')) process.command.emplace_back(word);
+    // Not bound: each rank has a thread of its own for the network.
+    launch.processes.push_back(std::move(process));
+  }
+  return launch;
+}
+
+std::string version_of_package() {
+  Process ask;
+  ask.command = {"dpkg-query", "-W", "-f", "${Version}\n", "libgloo-dev"};
+  const std::string answer = capture(ask);
+  return answer.empty() ? "unknown" : answer.substr(0, answer.find('\n'));
+}
+
+// The day of the source that the distribution packaged, where its version has one.
+std::string short_version(const std::string& version) {
+  const size_t git = version.find("git");
+  return git == std::string::npos ? version : version.substr(git + 3, 8);
+}
+
+}  // namespace
+
+std::vector<Implementation> find_gloo(Builder& builder, std::string* complaint) {
+  std::string error;
+  const std::string runner =
+      builder.build("runner_gloo", {Builder::compiler()}, {"-lgloo"}, &error);
+  if (runner.empty()) {
+    *complaint =
+        error.find("gloo/") != std::string::npos || error.find("-lgloo") != std::string::npos
+            ? "no Gloo found: its headers and library (libgloo-dev) are not installed"
+            : error;
+    return {};
+  }
+  Implementation gloo;
+  const std::string version = version_of_package();
+  gloo.info = {fmt::format("gloo-{}", short_version(version)), version, "libgloo-dev"};
+  gloo.only_transport = "tcp";
+  gloo.refusal = refuse_beyond_pairs;
+  gloo.launch = [runner](const Work& work) { return launch_gloo(runner, work); };
+  return {gloo};
+}
+
+}  // namespace bench

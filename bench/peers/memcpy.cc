@@ -1,0 +1,92 @@
+// memcpy: one core copies each message once, from buffers to buffers of its own. The bound for a
+// library that copies with one core; two cores that copy at once may exceed it.
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+
+#include "bench/loops/buffers.h"
+#include "bench/loops/samples.h"
+#include "bench/peers/peers.h"
+
+namespace bench {
+namespace {
+
+std::string refuse(const Work& work) {
+  return work.plan.test == "bandwidth" ? "" : "memcpy measures bandwidth only";
+}
+
+Launch launch_memcpy(const Work& work) {
+  Process process;
+  process.command = {own_path(), "--runner", "copy=1"};
+  for (std::string& word : encode_words(work)) process.command.push_back(std::move(word));
+  process.cpu = cpu_of_rank(work, 0);
+  Launch launch;
+  launch.processes.push_back(std::move(process));
+  return launch;
+}
+
+void copy_windows(const HostBuffers& buffers, int window, int64_t iterations) {
+  for (int64_t i = 0; i < iterations; i += window) {
+    for (int slot = 0; slot < window; ++slot) {
+      std::memcpy(buffers.receive_slot(slot), buffers.send_slot(slot),
+                  static_cast<size_t>(buffers.bytes()));
+      // The copies are not looked at; the compiler must not know.
+      __asm__ volatile("" ::: "memory");
+    }
+  }
+}
+
+double timed(const HostBuffers& buffers, int window, int64_t iterations) {
+  const int64_t started = now_ns();
+  copy_windows(buffers, window, iterations);
+  return static_cast<double>(now_ns() - started) * 1e-9;
+}
+
+int64_t choose_iterations(const HostBuffers& buffers, const Plan& plan, int window) {
+  if (plan.iterations > 0) return (plan.iterations + window - 1) / window * window;
+  for (int64_t iterations = window;; iterations *= 4) {
+    double seconds = timed(buffers, window, iterations);
+    // Once more: a pass that was interrupted looks like one that was long enough.
+    if (seconds >= plan.seconds / 8)
+      seconds = std::min(seconds, timed(buffers, window, iterations));
+    if (seconds < plan.seconds / 8) continue;
+    const double windows = plan.seconds / seconds * static_cast<double>(iterations) / window;
+    return (static_cast<int64_t>(windows) + 1) * window;
+  }
+}
+
+Measurement measure_point(const Plan& plan, const Point& point) {
+  HostBuffers buffers;
+  buffers.prepare(point.bytes, point.window);
+  Measurement measurement;
+  measurement.point = point;
+  measurement.iterations = choose_iterations(buffers, plan, point.window);
+  measurement.messages = measurement.iterations;
+  measurement.total_us = timed(buffers, point.window, measurement.iterations) * 1e6;
+  return measurement;
+}
+
+}  // namespace
+
+std::vector<Implementation> find_memcpy() {
+  char version[64] = "unknown";
+  confstr(_CS_GNU_LIBC_VERSION, version, sizeof version);
+  Implementation copy;
+  copy.info = {"memcpy", version, "the C library"};
+  copy.only_transport = "memory";
+  copy.refusal = refuse;
+  copy.launch = launch_memcpy;
+  return {copy};
+}
+
+int run_memcpy(const Plan& plan) {
+  for (const Point& point : plan.points) {
+    std::puts(encode(measure_point(plan, point)).c_str());
+    std::fflush(stdout);
+  }
+  return 0;
+}
+
+}  // namespace bench

@@ -1,0 +1,52 @@
+#include "bench/peers/peers.h"
+
+#include <sys/stat.h>
+
+#include <filesystem>
+
+#include <fmt/format.h>
+
+namespace bench {
+namespace {
+
+namespace fs = std::filesystem;
+
+}  // namespace
+
+std::string peers_folder(const PeerOptions& options) {
+  if (!options.folder.empty()) return options.folder;
+  std::error_code error;
+  std::vector<fs::path> candidates = {"build/peers"};
+  // build/<preset>/bin/hetcomm_bench
+  candidates.push_back(fs::path(own_path()).parent_path().parent_path().parent_path() / "peers");
+  for (const fs::path& candidate : candidates) {
+    if (fs::is_directory(candidate, error)) return fs::absolute(candidate, error);
+  }
+  return "";
+}
+
+std::string given_path(const PeerOptions& options, const std::string& name) {
+  for (const auto& [peer, path] : options.paths) {
+    if (peer == name) return path;
+  }
+  return "";
+}
+
+std::string refuse_beyond_pairs(const Work& work) {
+  if (work.plan.test == "msgrate") return "its runner has two ranks; msgrate is compared with mpi";
+  if (work.plan.test == "overlap") return "overlap is compared with mpi";
+  return "";
+}
+
+std::vector<Implementation> find_peers(const std::string& name, const PeerOptions& options,
+                                       Builder& builder, std::string* complaint) {
+  if (name == "mpi") return find_mpi(options, builder, complaint);
+  if (name == "ucx") return find_ucx(options, builder, complaint);
+  if (name == "gloo") return find_gloo(builder, complaint);
+  if (name == "iperf3") return find_iperf3(options, complaint);
+  if (name == "memcpy") return find_memcpy();
+  *complaint = fmt::format("unknown; known are {}", kPeerNames);
+  return {};
+}
+
+}  // namespace bench

@@ -1,0 +1,44 @@
+// main() of the runners: small programs, one per library, that run the loops over that library and
+// print their measurements. hetcomm_bench carries their sources and compiles them where it finds
+// the library, with whatever compiler driver that library needs; nothing of it is linked into
+// hetcomm.
+#pragma once
+
+#include <cstdarg>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#include "bench/loops/loops.h"
+
+namespace bench {
+
+[[noreturn]] __attribute__((format(printf, 1, 2))) inline void die(const char* format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  std::fputs("runner: ", stderr);
+  std::vfprintf(stderr, format, arguments);
+  std::fputc('\n', stderr);
+  va_end(arguments);
+  std::_Exit(1);
+}
+
+// Words that belong to no plan are the back end's: Backend::take_word.
+template <class Backend>
+int run_backend(Backend& backend, int count, char** words) {
+  Plan plan;
+  for (int i = 1; i < count; ++i) {
+    if (!decode_plan_word(words[i], &plan) && !backend.take_word(words[i])) {
+      die("unknown word '%s'", words[i]);
+    }
+  }
+  backend.start();
+  run_plan(backend, plan, [](const Measurement& measurement) {
+    std::puts(encode(measurement).c_str());
+    std::fflush(stdout);
+  });
+  backend.stop();
+  return 0;
+}
+
+}  // namespace bench

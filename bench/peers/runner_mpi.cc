@@ -1,0 +1,81 @@
+// The loops over MPI. Started by the MPI's own launcher, which sets rank and placement.
+// The C++ bindings that some releases still have want a library of their own.
+#define OMPI_SKIP_MPICXX 1
+#define MPICH_SKIP_MPICXX 1
+#include <mpi.h>
+
+#include <vector>
+
+#include "bench/peers/runner.h"
+
+namespace bench {
+namespace {
+
+class MpiBackend : public HostBuffers {
+ public:
+  bool take_word(const char*) { return false; }
+
+  void start() {
+    MPI_Init(nullptr, nullptr);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks_);
+  }
+  void stop() { MPI_Finalize(); }
+
+  int rank() const { return rank_; }
+  int ranks() const { return ranks_; }
+  std::string path() const { return ""; }
+
+  void prepare(uint64_t bytes, int slots) {
+    HostBuffers::prepare(bytes, slots);
+    length_ = static_cast<int>(bytes);
+    requests_.clear();
+    requests_.reserve(static_cast<size_t>(slots) * 2);
+  }
+
+  // The default error handler ends the job, so no result is looked at.
+  void send(int peer, int slot) {
+    MPI_Send(send_slot(slot), length_, MPI_BYTE, peer, kData, MPI_COMM_WORLD);
+  }
+  void receive(int peer, int slot) {
+    MPI_Recv(receive_slot(slot), length_, MPI_BYTE, peer, kData, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+  }
+  void start_send(int peer, int slot) {
+    MPI_Isend(send_slot(slot), length_, MPI_BYTE, peer, kData, MPI_COMM_WORLD, next_request());
+  }
+  void start_receive(int peer, int slot) {
+    MPI_Irecv(receive_slot(slot), length_, MPI_BYTE, peer, kData, MPI_COMM_WORLD, next_request());
+  }
+  void wait_all() {
+    MPI_Waitall(static_cast<int>(requests_.size()), requests_.data(), MPI_STATUSES_IGNORE);
+    requests_.clear();
+  }
+  void send_word(int peer, double value) {
+    MPI_Send(&value, 1, MPI_DOUBLE, peer, kWord, MPI_COMM_WORLD);
+  }
+  double receive_word(int peer) {
+    double value = 0;
+    MPI_Recv(&value, 1, MPI_DOUBLE, peer, kWord, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    return value;
+  }
+
+ private:
+  static constexpr int kData = 1;
+  static constexpr int kWord = 2;
+
+  // Room was reserved for all, so that the array does not move.
+  MPI_Request* next_request() { return &requests_.emplace_back(); }
+
+  int rank_ = 0;
+  int ranks_ = 1;
+  int length_ = 0;
+  std::vector<MPI_Request> requests_;
+};
+
+}  // namespace
+}  // namespace bench
+
+int main(int argc, char** argv) {
+  bench::MpiBackend backend;
+  return bench::run_backend(backend, argc, argv);
+}

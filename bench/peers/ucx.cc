@@ -1,0 +1,130 @@
+// UCX: tagged messages over its shared memory transports, copying through them and with single copy
+// (cma), and over TCP.
+#include <unistd.h>
+
+#include <filesystem>
+
+#include <fmt/format.h>
+
+#include "bench/peers/peers.h"
+
+namespace bench {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Ucx {
+  std::string version;
+  std::string prefix;  // with include/, lib/ and bin/
+  std::string runner;
+  std::vector<std::pair<std::string, std::string>> environment;
+};
+
+struct Variant {
+  const char* suffix;
+  const char* transports;
+  bool over_tcp;
+};
+constexpr Variant kVariants[] = {
+    {"/posix", "posix,self", false},
+    {"/posix,cma", "posix,cma,self", false},
+    {"/tcp", "tcp", true},
+};
+
+// Where the Python package puts it, below a virtual environment.
+std::string in_environment(const fs::path& environment) {
+  std::error_code error;
+  for (const fs::directory_entry& python : fs::directory_iterator(environment / "lib", error)) {
+    const fs::path prefix = python.path() / "site-packages/libucx";
+    if (fs::exists(prefix / "include/ucp/api/ucp.h", error)) return prefix;
+  }
+  return "";
+}
+
+std::string find_prefix(const PeerOptions& options, std::string* complaint) {
+  std::error_code error;
+  const std::string given = given_path(options, "ucx");
+  if (!given.empty()) {
+    if (fs::exists(fs::path(given) / "include/ucp/api/ucp.h", error)) return given;
+    *complaint = fmt::format("{} has no include/ucp/api/ucp.h", given);
+    return "";
+  }
+  const std::string folder = peers_folder(options);
+  const std::string installed = folder.empty() ? "" : in_environment(fs::path(folder) / "ucx");
+  if (!installed.empty()) return installed;
+  if (fs::exists("/usr/include/ucp/api/ucp.h", error)) return "/usr";
+  *complaint =
+      "no UCX found: no headers in /usr/include (libucx-dev), nothing in build/peers "
+      "(`make peers` installs it)";
+  return "";
+}
+
+Launch launch_ucx(const Ucx& ucx, const Variant& variant, const Work& work) {
+  static int count = 0;
+  const std::string meeting = fmt::format("hetcomm_bench-ucx-{}-{}", getpid(), ++count);
+  Launch launch;
+  for (int rank = 0; rank < 2; ++rank) {
+    Process process;
+    process.command = {ucx.runner, "rank=" + std::to_string(rank), "meeting=" + meeting};
+    const std::string plan = encode(work.plan);
+    for (std::string_view word : split(plan, ' ')) process.command.emplace_back(word);
+    process.environment = ucx.environment;
+    process.environment.emplace_back("UCX_TLS", variant.transports);
+    if (variant.over_tcp) process.environment.emplace_back("UCX_NET_DEVICES", "lo");
+    process.environment.emplace_back("UCX_WARN_UNUSED_ENV_VARS", "n");
+    process.cpu = cpu_of_rank(work, rank);
+    launch.processes.push_back(std::move(process));
+  }
+  return launch;
+}
+
+std::string version_of(const Ucx& ucx) {
+  Process ask;
+  ask.command = {ucx.prefix + "/bin/ucx_info", "-v"};
+  ask.environment = ucx.environment;
+  const std::string answer = capture(ask);
+  const std::string mark = "Library version: ";
+  const size_t at = answer.find(mark);
+  if (at == std::string::npos) return "unknown";
+  const size_t start = at + mark.size();
+  return answer.substr(start, answer.find_first_of(" \n", start) - start);
+}
+
+}  // namespace
+
+std::vector<Implementation> find_ucx(const PeerOptions& options, Builder& builder,
+                                     std::string* complaint) {
+  Ucx ucx;
+  ucx.prefix = find_prefix(options, complaint);
+  if (ucx.prefix.empty()) return {};
+  std::vector<std::string> compile = {Builder::compiler()};
+  std::vector<std::string> libraries;
+  if (ucx.prefix != "/usr") {
+    const std::string lib = ucx.prefix + "/lib";
+    compile.push_back("-I" + ucx.prefix + "/include");
+    libraries = {"-L" + lib, "-Wl,-rpath," + lib + ",--disable-new-dtags"};
+    // Its modules lie beside it, and its own tools would take another UCX of the system.
+    ucx.environment = {{"UCX_MODULE_DIR", lib + "/ucx"}, {"LD_LIBRARY_PATH", lib}};
+  }
+  libraries.insert(libraries.end(), {"-lucp", "-lucs"});
+  ucx.version = version_of(ucx);
+  ucx.runner = builder.build("runner_ucx", compile, libraries, complaint);
+  if (ucx.runner.empty()) return {};
+  std::vector<Implementation> implementations;
+  for (const Variant& variant : kVariants) {
+    Implementation implementation;
+    implementation.info = {fmt::format("ucx-{}{}", ucx.version, variant.suffix), ucx.version,
+                           ucx.prefix};
+    implementation.refusal = [over_tcp = variant.over_tcp](const Work& work) -> std::string {
+      if (over_tcp != (work.transport == "tcp")) return "not over this transport";
+      return refuse_beyond_pairs(work);
+    };
+    implementation.launch = [ucx, variant](const Work& work) {
+      return launch_ucx(ucx, variant, work);
+    };
+    implementations.push_back(std::move(implementation));
+  }
+  return implementations;
+}
+
+}  // namespace bench

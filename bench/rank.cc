@@ -1,0 +1,196 @@
+#include "bench/rank.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+
+#include <fmt/format.h>
+
+#include "bench/hetcomm_backend.h"
+#include "bench/loops/loops.h"
+#include "bench/mpi/bridge.h"
+
+namespace bench {
+namespace {
+
+void run_work(Session& session, const Work& work, int number,
+              const std::function<void(const Measurement&)>& report) {
+  if (session.ranks() < 2) fail("at least two ranks are needed");
+  hetcomm_communicator_t* communicator =
+      session.create_communicator(fmt::format("bench-{}", number), work.transport);
+  {
+    HetcommBackend backend(session, communicator, work);
+    run_plan(backend, work.plan, report);
+    // Nobody leaves while another still measures.
+    require(hetcomm_communicator_barrier(communicator, HETCOMM_TIMEOUT_INFINITE),
+            "leaving together");
+  }
+  session.destroy_communicator(communicator);
+}
+
+std::vector<std::string> kinds_of(const std::vector<Work>& works) {
+  std::vector<std::string> kinds;
+  for (const Work& work : works) {
+    kinds.push_back(work.first_memory);
+    kinds.push_back(work.second_memory);
+  }
+  return kinds;
+}
+
+// The progress mode belongs to the context: works of one mode share a session.
+std::vector<Row> run_works(Launcher launcher, const std::vector<Work>& works) {
+  std::vector<Row> rows;
+  size_t next = 0;
+  // Session 0 is the control session, where there is one.
+  for (int number = launcher == Launcher::kTwoHosts ? 1 : 0; next < works.size(); ++number) {
+    Session session(launcher, number, works[next].progress, kinds_of(works));
+    const std::string progress = works[next].progress;
+    for (; next < works.size() && works[next].progress == progress; ++next) {
+      Work work = works[next];
+      work.ranks = session.ranks();
+      run_work(session, work, static_cast<int>(next), [&](const Measurement& measured) {
+        rows.push_back(make_row(work, "hetcomm", measured));
+      });
+    }
+  }
+  return rows;
+}
+
+// --- text between two hosts
+// ------------------------------------------------------------------------
+
+// Lines over the "control" communicator of a session of its own.
+class Control {
+ public:
+  // |timeout_ns| for the other host to come.
+  explicit Control(uint64_t timeout_ns) : session_(Launcher::kTwoHosts, 0, "", {}) {
+    communicator_ = session_.create_communicator("bench-control", "auto", timeout_ns);
+  }
+  ~Control() { session_.destroy_communicator(communicator_); }
+  Control(const Control&) = delete;
+  Control& operator=(const Control&) = delete;
+
+  void send(const std::string& text) {
+    hetcomm_request_t* request = nullptr;
+    require(hetcomm_send(communicator_, 1 - session_.rank(), 0,
+                         hetcomm_buffer_host(text.data(), text.size()), nullptr, &request),
+            "sending to the other host");
+    wait(request);
+  }
+  std::string receive() {
+    hetcomm_completion_t message{};
+    require(hetcomm_probe(communicator_, 1 - session_.rank(), 0, HETCOMM_EXACT_TAG,
+                          HETCOMM_TIMEOUT_INFINITE, &message),
+            "waiting for the other host");
+    std::string text(static_cast<size_t>(message.bytes_sent), '\0');
+    hetcomm_request_t* request = nullptr;
+    require(hetcomm_recv(communicator_, 1 - session_.rank(), 0, HETCOMM_EXACT_TAG,
+                         hetcomm_buffer_host(text.data(), text.size()), nullptr, &request),
+            "receiving from the other host");
+    wait(request);
+    return text;
+  }
+
+ private:
+  static void wait(hetcomm_request_t* request) {
+    hetcomm_completion_t completion;
+    require(hetcomm_request_wait(request, HETCOMM_TIMEOUT_INFINITE, &completion), "waiting");
+    if (completion.status != HETCOMM_OK) fail(completion.text);
+  }
+
+  Session session_;
+  hetcomm_communicator_t* communicator_ = nullptr;
+};
+
+std::string encode_works(const std::vector<Work>& works) {
+  std::string text;
+  for (const Work& work : works) {
+    for (const std::string& word : encode_words(work)) text += word + " ";
+    text += '\n';
+  }
+  return text;
+}
+
+std::vector<Work> decode_works(const std::string& text) {
+  std::vector<Work> works;
+  for (const std::string_view line : split(text, '\n')) {
+    Work& work = works.emplace_back();
+    for (const std::string_view word : split(line, ' ')) {
+      if (!decode_work_word(word, &work))
+        fail("the other host has another version of hetcomm_bench");
+    }
+  }
+  return works;
+}
+
+// Rows travel as the number of their work and a measurement line.
+std::string encode_rows(const std::vector<Row>& rows) {
+  std::string text;
+  for (const Row& row : rows) text += encode(row.measured) + '\n';
+  return text;
+}
+
+std::vector<Row> decode_rows(const std::string& text, const std::vector<Work>& works) {
+  std::vector<Row> rows;
+  size_t work = 0;
+  size_t point = 0;
+  for (const std::string_view line : split(text, '\n')) {
+    Measurement measured;
+    while (work < works.size() && point == works[work].plan.points.size()) {
+      ++work;
+      point = 0;
+    }
+    if (work == works.size() || !decode(line, &measured))
+      fail("the other host sent no valid results");
+    rows.push_back(make_row(works[work], "hetcomm", measured));
+    ++point;
+  }
+  return rows;
+}
+
+void set_variables(int rank, const std::string& host, int port) {
+  setenv("RANK", std::to_string(rank).c_str(), 1);
+  setenv("WORLD_SIZE", "2", 1);
+  setenv("MASTER_ADDR", host.c_str(), 1);
+  setenv("MASTER_PORT", std::to_string(port).c_str(), 1);
+}
+
+}  // namespace
+
+int run_as_runner(const Work& work) {
+  Session session(Launcher::kEnvironment, 0, work.progress, kinds_of({work}));
+  run_work(session, work, 0, [](const Measurement& measured) {
+    std::puts(encode(measured).c_str());
+    std::fflush(stdout);
+  });
+  return 0;
+}
+
+std::vector<Row> run_in_job(Launcher launcher, const std::vector<Work>& works) {
+  std::vector<Row> rows = run_works(launcher, works);
+  mpi_finish();
+  return rows;
+}
+
+std::vector<Row> run_as_listener(int port) {
+  // Rank 0's own way to its store; the port is open on every address of that family.
+  const char* family = std::getenv("HETCOMM_FAMILY");
+  set_variables(0, family != nullptr && std::strcmp(family, "ipv6") == 0 ? "::1" : "127.0.0.1",
+                port);
+  // Whoever listens has time.
+  Control control(HETCOMM_TIMEOUT_INFINITE);
+  std::vector<Row> rows = run_works(Launcher::kTwoHosts, decode_works(control.receive()));
+  control.send(encode_rows(rows));
+  return rows;
+}
+
+std::vector<Row> run_as_client(const std::string& host, int port, const std::vector<Work>& works) {
+  set_variables(1, host, port);
+  Control control(0);
+  control.send(encode_works(works));
+  run_works(Launcher::kTwoHosts, works);
+  return decode_rows(control.receive(), works);
+}
+
+}  // namespace bench

@@ -1,0 +1,24 @@
+// What a process does that is one rank of a job.
+#pragma once
+
+#include <vector>
+
+#include "bench/row.h"
+#include "bench/session.h"
+#include "bench/work.h"
+
+namespace bench {
+
+// Carries out |work| and prints a measurement line for each point (rank 0).
+int run_as_runner(const Work& work);
+
+// The ranks of a job that somebody else launched carry out |works| together; all must have been
+// given the same. Rows are rank 0's; empty on the others.
+std::vector<Row> run_in_job(Launcher launcher, const std::vector<Work>& works);
+
+// Two hosts: one waits, the other connects to it with the works, which it may have read from its
+// own command line or (the waiting one) gets from there. Both receive all rows.
+std::vector<Row> run_as_listener(int port);
+std::vector<Row> run_as_client(const std::string& host, int port, const std::vector<Work>& works);
+
+}  // namespace bench

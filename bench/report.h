@@ -1,0 +1,40 @@
+// Turns a report into text. All functions are pure.
+#pragma once
+
+#include <string>
+
+#include "bench/row.h"
+
+namespace bench {
+
+// perftest's columns, and those of this library; ratios after them.
+std::string render_table(const Report& report);
+// The tables of the OSU micro-benchmarks, one for each test, transport and implementation.
+std::string render_osu(const Report& report);
+// One line for each row, the names of the JSON fields in the first.
+std::string render_csv(const Report& report);
+// One object: "meta" and "rows".
+std::string render_json(const Report& report);
+
+// Latency and bandwidth by size, one line for each implementation, as an SVG document.
+std::string render_svg(const Report& report);
+
+// Ratios as tables, with geometric mean and worst size; "" when nothing was compared.
+std::string render_ratios(const Report& report);
+
+// --- shared by the renderers ---------------------------------------------------------------------
+
+// Rows of one table: same test, transport, memory, window rule, progress and implementation.
+std::vector<std::vector<Row>> group_rows(const std::vector<Row>& rows);
+
+// "8", "64K", "1M".
+std::string size_text(uint64_t bytes);
+// Enough digits to tell two values apart, "-" for kUnknown.
+std::string number_text(double value);
+// Lines that open a report, without the comment sign.
+std::vector<std::string> header_lines(const Report& report);
+
+double geometric_mean(const std::vector<double>& values);
+double median(std::vector<double> values);
+
+}  // namespace bench

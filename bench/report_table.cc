@@ -1,0 +1,212 @@
+#include <algorithm>
+#include <functional>
+
+#include <fmt/format.h>
+
+#include "bench/report.h"
+
+namespace bench {
+namespace {
+
+struct Column {
+  const char* title;
+  std::function<std::string(const Row&)> text;
+};
+
+std::string count_text(int64_t value) { return value < 0 ? "-" : fmt::format("{}", value); }
+
+Column time_column(const char* title, double Measurement::*member) {
+  return {title, [member](const Row& row) { return number_text(row.measured.*member); }};
+}
+
+std::vector<Column> latency_columns() {
+  return {time_column("t_min[usec]", &Measurement::min_us),
+          time_column("t_max[usec]", &Measurement::max_us),
+          time_column("t_typical[usec]", &Measurement::p50_us),
+          {"t_avg[usec]", [](const Row& row) { return number_text(row.avg_us); }},
+          time_column("t_stdev[usec]", &Measurement::stdev_us),
+          time_column("99%[usec]", &Measurement::p99_us),
+          time_column("99.9%[usec]", &Measurement::p999_us)};
+}
+
+std::vector<Column> rate_columns() {
+  return {{"window", [](const Row& row) { return fmt::format("{}", row.measured.point.window); }},
+          {"BW peak[MB/s]",
+           [](const Row& row) {
+             // The fastest window; a message's share of it in min_us, all senders at once.
+             const double senders = static_cast<double>(row.measured.messages) /
+                                    static_cast<double>(row.measured.iterations);
+             return number_text(senders * static_cast<double>(row.measured.point.bytes) /
+                                row.measured.min_us);
+           }},
+          {"BW average[MB/s]", [](const Row& row) { return number_text(row.bandwidth_mbps); }},
+          {"MsgRate[Mpps]", [](const Row& row) { return number_text(row.messages_per_s * 1e-6); }},
+          {"t_avg[usec]", [](const Row& row) { return number_text(row.avg_us); }},
+          time_column("99%[usec]", &Measurement::p99_us)};
+}
+
+std::vector<Column> overlap_columns() {
+  return {
+      {"progress", [](const Row& row) { return row.progress.empty() ? "-" : row.progress; }},
+      time_column("idle peer[usec]", &Measurement::idle_us),
+      time_column("computing peer[usec]", &Measurement::p50_us),
+      {"ratio",
+       [](const Row& row) { return number_text(row.measured.p50_us / row.measured.idle_us); }},
+      time_column("compute[usec]", &Measurement::compute_us),
+      time_column("overall[usec]", &Measurement::overall_us),
+      {"overlap(%)", [](const Row& row) { return number_text(overlap_percent(row.measured)); }}};
+}
+
+std::vector<Column> columns_for(const std::vector<Row>& rows) {
+  const std::string& test = rows.front().test;
+  std::vector<Column> columns = {
+      {"#bytes", [](const Row& row) { return fmt::format("{}", row.measured.point.bytes); }},
+      {"#iterations", [](const Row& row) { return fmt::format("{}", row.measured.iterations); }}};
+  const std::vector<Column> own = test == "latency"   ? latency_columns()
+                                  : test == "overlap" ? overlap_columns()
+                                                      : rate_columns();
+  columns.insert(columns.end(), own.begin(), own.end());
+  columns.push_back({"transport", [](const Row& row) { return row.transport; }});
+  columns.push_back({"path", [](const Row& row) { return row.path.empty() ? "-" : row.path; }});
+  if (std::any_of(rows.begin(), rows.end(), [](const Row& r) { return r.measured.wrong >= 0; })) {
+    columns.push_back({"#wrong", [](const Row& row) { return count_text(row.measured.wrong); }});
+  }
+  return columns;
+}
+
+std::string align(const std::vector<std::vector<std::string>>& lines) {
+  std::vector<size_t> widths(lines.front().size());
+  for (const std::vector<std::string>& line : lines) {
+    for (size_t i = 0; i < line.size(); ++i) widths[i] = std::max(widths[i], line[i].size());
+  }
+  std::string text;
+  for (const std::vector<std::string>& line : lines) {
+    for (size_t i = 0; i < line.size(); ++i) {
+      text += i == 0 ? fmt::format("{:<{}}", line[i], widths[i])
+                     : fmt::format("  {:>{}}", line[i], widths[i]);
+    }
+    text += '\n';
+  }
+  return text;
+}
+
+std::string render_group(const std::vector<Row>& rows) {
+  const Row& first = rows.front();
+  std::string text = fmt::format("\n# {} {}: {}, {} memory, {} ranks\n", first.impl, first.test,
+                                 first.transport, first.memory, first.ranks);
+  const std::vector<Column> columns = columns_for(rows);
+  std::vector<std::vector<std::string>> lines(1);
+  for (const Column& column : columns) lines[0].emplace_back(column.title);
+  for (const Row& row : rows) {
+    std::vector<std::string>& line = lines.emplace_back();
+    for (const Column& column : columns) line.push_back(column.text(row));
+  }
+  return text + align(lines);
+}
+
+// --- ratios
+// -----------------------------------------------------------------------------------------
+
+bool same_table(const Ratio& a, const Ratio& b) {
+  return a.peer == b.peer && a.test == b.test && a.transport == b.transport &&
+         a.progress == b.progress && a.placement == b.placement;
+}
+
+// What a table of ratios comes down to.
+struct Summary {
+  double mean = kUnknown;
+  const Ratio* worst = nullptr;
+  int fewest_rounds = 0;
+};
+
+Summary summarize(const std::vector<Ratio>& ratios) {
+  Summary summary{kUnknown, &ratios.front(), ratios.front().rounds};
+  std::vector<double> medians;
+  for (const Ratio& ratio : ratios) {
+    medians.push_back(ratio.median);
+    if (ratio.median < summary.worst->median) summary.worst = &ratio;
+    summary.fewest_rounds = std::min(summary.fewest_rounds, ratio.rounds);
+  }
+  summary.mean = geometric_mean(medians);
+  return summary;
+}
+
+std::string with_progress(const Ratio& ratio) {
+  return ratio.progress.empty() ? ratio.transport
+                                : ratio.transport + ", progress " + ratio.progress;
+}
+
+std::string render_ratio_table(const std::vector<Ratio>& ratios) {
+  const Ratio& first = ratios.front();
+  const char* unit = smaller_is_better(first.test) ? "usec" : "MB/s";
+  std::string text = fmt::format("\n# {} over {}: hetcomm against {}; cores {}\n", first.test,
+                                 with_progress(first), first.peer, first.placement);
+  std::vector<std::vector<std::string>> lines = {
+      {"#bytes", "window", fmt::format("hetcomm[{}]", unit),
+       fmt::format("{}[{}]", first.peer, unit), "ratio", "smallest", "largest", "rounds"}};
+  for (const Ratio& ratio : ratios) {
+    lines.push_back({fmt::format("{}", ratio.point.bytes), fmt::format("{}", ratio.point.window),
+                     number_text(ratio.ours), number_text(ratio.theirs), number_text(ratio.median),
+                     number_text(ratio.smallest), number_text(ratio.largest),
+                     fmt::format("{}", ratio.rounds)});
+  }
+  const Summary summary = summarize(ratios);
+  return text + align(lines) +
+         fmt::format("# geometric mean {}; worst {} at {}\n", number_text(summary.mean),
+                     number_text(summary.worst->median), size_text(summary.worst->point.bytes));
+}
+
+std::string render_summary(const std::vector<std::vector<Ratio>>& tables) {
+  std::vector<std::vector<std::string>> lines = {
+      {"#test", "transport", "peer", "cores", "geometric mean", "worst", "at", "rounds"}};
+  for (const std::vector<Ratio>& ratios : tables) {
+    const Ratio& first = ratios.front();
+    const Summary summary = summarize(ratios);
+    lines.push_back({first.test, with_progress(first), first.peer, first.placement,
+                     number_text(summary.mean), number_text(summary.worst->median),
+                     size_text(summary.worst->point.bytes),
+                     fmt::format("{}", summary.fewest_rounds)});
+  }
+  return "\n# summary; a ratio above 1: hetcomm is better\n" + align(lines);
+}
+
+}  // namespace
+
+std::string render_ratios(const Report& report) {
+  if (report.rounds == 0) return "";
+  std::string text = fmt::format(
+      "\n# comparison over {} rounds, interleaved; a ratio above 1: hetcomm is better\n",
+      report.rounds);
+  text += "# launches by placement of the cores:";
+  for (const PlacementCount& count : report.placements) {
+    text += fmt::format(" {} {} ({} usec)", count.launches, count.placement,
+                        number_text(count.hand_over_us));
+  }
+  text += "; ratios are of one round and one placement\n";
+  std::vector<std::vector<Ratio>> tables;
+  for (const Ratio& ratio : report.ratios) {
+    const auto table = std::find_if(tables.begin(), tables.end(), [&](const auto& candidate) {
+      return same_table(candidate.front(), ratio);
+    });
+    if (table == tables.end()) {
+      tables.push_back({ratio});
+    } else {
+      table->push_back(ratio);
+    }
+  }
+  for (const std::vector<Ratio>& table : tables) text += render_ratio_table(table);
+  return tables.empty() ? text + "# no round had both sides in one placement: use more rounds\n"
+                        : text + render_summary(tables);
+}
+
+std::string render_table(const Report& report) {
+  std::string text;
+  for (const std::string& line : header_lines(report)) text += "# " + line + "\n";
+  for (const std::vector<Row>& rows : group_rows(report.rows)) {
+    // The tables of ratios have the peers' figures.
+    if (report.rounds == 0 || rows.front().impl == "hetcomm") text += render_group(rows);
+  }
+  return text + render_ratios(report);
+}
+
+}  // namespace bench

@@ -1,0 +1,86 @@
+// What is reported: one row for each implementation and point, and what it was measured with.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "bench/loops/plan.h"
+#include "bench/work.h"
+
+namespace bench {
+
+struct Row {
+  std::string test;
+  std::string impl;
+  std::string transport;
+  std::string path;  // "eager", "put", "get"; "" where unknown
+  std::string memory;
+  std::string progress;
+  int ranks = 2;
+  double avg_us = kUnknown;          // total time over iterations
+  double bandwidth_mbps = kUnknown;  // 10^6 bytes per second, all messages together
+  double messages_per_s = kUnknown;
+  Measurement measured;
+};
+
+Row make_row(const Work& work, const std::string& impl, const Measurement& measured);
+
+// The share of the transfer that the computing hid, in percent: 100 when both together took as
+// long as computing alone.
+double overlap_percent(const Measurement& measured);
+
+// Better when smaller (a time) or when larger (a rate)?
+inline bool smaller_is_better(const std::string& test) {
+  return test == "latency" || test == "overlap";
+}
+// The figure that a row is judged by: an average, a bandwidth, or the median (overlap).
+inline double figure(const Row& row) {
+  if (row.test == "overlap") return row.measured.p50_us;
+  return smaller_is_better(row.test) ? row.avg_us : row.bandwidth_mbps;
+}
+
+struct PeerInfo {
+  std::string name;     // "openmpi-5.0.11/no-cma"
+  std::string version;  // as the peer states it
+  std::string origin;   // where it was found
+};
+
+// hetcomm against one peer at one point, over the rounds in which both saw one placement. Above 1
+// hetcomm is better.
+struct Ratio {
+  std::string peer;
+  std::string test;
+  std::string transport;
+  std::string progress;
+  std::string placement;
+  Point point;
+  int rounds = 0;
+  double ours = kUnknown;  // medians
+  double theirs = kUnknown;
+  double median = kUnknown;
+  double smallest = kUnknown;
+  double largest = kUnknown;
+};
+
+// How often the cores were found in each placement.
+struct PlacementCount {
+  std::string placement;
+  int launches = 0;
+  double hand_over_us = kUnknown;  // median
+};
+
+struct Report {
+  std::string version;
+  std::string build;
+  std::string host;
+  std::string command;
+  std::vector<std::string> notes;  // lines for people
+  std::vector<PeerInfo> peers;
+  std::vector<Row> rows;
+  int rounds = 0;  // 0: nothing was compared
+  std::vector<PlacementCount> placements;
+  std::vector<Ratio> ratios;
+};
+
+}  // namespace bench

@@ -1,0 +1,114 @@
+#include "bench/session.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+
+#include <fmt/format.h>
+
+#include "bench/mpi/bridge.h"
+
+namespace bench {
+namespace {
+
+bool is_set(const char* name) {
+  const char* value = std::getenv(name);
+  return value != nullptr && *value != '\0';
+}
+
+// The kinds that are no host, as HETCOMM_DEVICES, in addition to what stands there.
+std::string device_settings(const std::vector<std::string>& kinds) {
+  std::string devices = is_set("HETCOMM_DEVICES") ? std::getenv("HETCOMM_DEVICES") : "";
+  for (const std::string& kind : kinds) {
+    if (kind == "host" || devices.find(kind) != std::string::npos) continue;
+    devices += (devices.empty() ? "" : ",") + kind;
+  }
+  return devices.empty() ? "" : "HETCOMM_DEVICES=" + devices;
+}
+
+// The store takes one of 16 ports from MASTER_PORT on; the next session's begins after them.
+void move_master_port(int number) {
+  constexpr int kPortsOfOneStore = 17;
+  static const int first = is_set("MASTER_PORT") ? std::atoi(std::getenv("MASTER_PORT")) : 0;
+  if (first == 0 || number == 0) return;
+  setenv("MASTER_PORT", std::to_string(first + number * kPortsOfOneStore).c_str(), 1);
+}
+
+int32_t progress_option(const std::string& progress) {
+  if (progress == "caller") return HETCOMM_PROGRESS_CALLER;
+  return progress == "thread" ? HETCOMM_PROGRESS_THREAD : HETCOMM_PROGRESS_DEFAULT;
+}
+
+}  // namespace
+
+void fail(const std::string& text) {
+  std::fprintf(stderr, "hetcomm_bench: %s\n", text.c_str());
+  std::fflush(nullptr);
+  // No destructors: they would wait for peers that may be gone.
+  _exit(1);
+}
+
+void require(hetcomm_status_t status, const char* what) {
+  if (status == HETCOMM_OK) return;
+  const char* detail = hetcomm_last_error();
+  fail(fmt::format("{}: {}: {}", what, hetcomm_status_name(status),
+                   *detail != '\0' ? detail : hetcomm_status_text(status)));
+}
+
+Launcher detect_launcher() {
+  if (is_set("RANK") && is_set("WORLD_SIZE")) return Launcher::kEnvironment;
+  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK", "MPI_LOCALNRANKS"}) {
+    if (is_set(name)) return Launcher::kMpi;
+  }
+  return Launcher::kNone;
+}
+
+Session::Session(Launcher launcher, int number, const std::string& progress,
+                 const std::vector<std::string>& kinds) {
+  const std::string settings = device_settings(kinds);
+  hetcomm_context_options_t options{};
+  options.struct_size = sizeof options;
+  options.progress = progress_option(progress);
+  options.settings = settings.empty() ? nullptr : settings.c_str();
+  require(hetcomm_context_create(&options, &context_), "creating the context");
+  start_bootstrap(launcher, number);
+}
+
+Session::~Session() {
+  hetcomm_bootstrap_destroy(bootstrap_);
+  require(hetcomm_context_destroy(context_), "destroying the context");
+}
+
+void Session::start_bootstrap(Launcher launcher, int number) {
+  if (launcher == Launcher::kMpi) {
+    const std::string failure = mpi_bootstrap(context_, &bootstrap_);
+    if (!failure.empty()) fail(failure);
+  } else {
+    move_master_port(number);
+    require(hetcomm_bootstrap_create_from_environment(context_, &bootstrap_),
+            "finding the other ranks");
+  }
+  require(hetcomm_bootstrap_rank(bootstrap_, &rank_, &ranks_), "asking for the rank");
+}
+
+hetcomm_communicator_t* Session::create_communicator(const std::string& name,
+                                                     const std::string& transport,
+                                                     uint64_t timeout_ns) {
+  hetcomm_communicator_options_t options{};
+  options.struct_size = sizeof options;
+  options.name = name.c_str();
+  options.transports = transport == "auto" ? nullptr : transport.c_str();
+  options.timeout_ns = timeout_ns;
+  hetcomm_communicator_t* communicator = nullptr;
+  require(hetcomm_communicator_create(context_, bootstrap_, &options, &communicator),
+          "creating the communicator");
+  return communicator;
+}
+
+void Session::destroy_communicator(hetcomm_communicator_t* communicator) {
+  require(hetcomm_communicator_destroy(communicator), "destroying the communicator");
+}
+
+}  // namespace bench

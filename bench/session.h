@@ -1,0 +1,54 @@
+// One rank's side of hetcomm: context, bootstrap and communicator, from the environment or from
+// MPI. Any failure ends the process with a text: a benchmark has nothing to fall back on.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <hetcomm/hetcomm.h>
+
+#include "bench/work.h"
+
+namespace bench {
+
+// Prints "hetcomm_bench: ..." to standard error and ends the process with status 1.
+[[noreturn]] void fail(const std::string& text);
+
+// Ends the process unless |status| is OK; |what| was tried.
+void require(hetcomm_status_t status, const char* what);
+
+// Who started this process as one rank of several.
+enum class Launcher { kNone, kEnvironment, kMpi, kTwoHosts };
+// From the environment; kTwoHosts is nobody's but the command line's.
+Launcher detect_launcher();
+
+class Session {
+ public:
+  // |progress| as in Work; devices for memory of the given kinds. Several sessions of one job have
+  // numbers of their own, the same on all ranks, so that their stores do not meet.
+  Session(Launcher launcher, int number, const std::string& progress,
+          const std::vector<std::string>& kinds);
+  ~Session();
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  int rank() const { return rank_; }
+  int ranks() const { return ranks_; }
+  hetcomm_context_t* context() const { return context_; }
+
+  // Collective. |transport| "auto": every usable one. The communicator is the caller's.
+  // |timeout_ns| for the others to come, 0 for the library's own.
+  hetcomm_communicator_t* create_communicator(const std::string& name, const std::string& transport,
+                                              uint64_t timeout_ns = 0);
+  void destroy_communicator(hetcomm_communicator_t* communicator);
+
+ private:
+  void start_bootstrap(Launcher launcher, int number);
+
+  hetcomm_context_t* context_ = nullptr;
+  hetcomm_bootstrap_t* bootstrap_ = nullptr;
+  int rank_ = 0;
+  int ranks_ = 1;
+};
+
+}  // namespace bench

@@ -1,0 +1,54 @@
+#include "bench/work.h"
+
+#include <algorithm>
+
+namespace bench {
+
+std::string memory_text(const Work& work) {
+  if (work.first_memory == work.second_memory) return work.first_memory;
+  return work.first_memory + ":" + work.second_memory;
+}
+
+std::vector<std::string> encode_words(const Work& work) {
+  std::vector<std::string> words;
+  const std::string plan = encode(work.plan);
+  for (std::string_view word : split(plan, ' ')) words.emplace_back(word);
+  words.push_back("transport=" + work.transport);
+  words.push_back("first_memory=" + work.first_memory);
+  words.push_back("second_memory=" + work.second_memory);
+  if (!work.progress.empty()) words.push_back("progress=" + work.progress);
+  words.push_back("ranks=" + std::to_string(work.ranks));
+  return words;
+}
+
+bool decode_work_word(std::string_view word, Work* work) {
+  std::string_view text;
+  if (take_word(word, "transport", &text)) {
+    work->transport = text;
+  } else if (take_word(word, "first_memory", &text)) {
+    work->first_memory = text;
+  } else if (take_word(word, "second_memory", &text)) {
+    work->second_memory = text;
+  } else if (take_word(word, "progress", &text)) {
+    work->progress = text;
+  } else {
+    return take_integer(word, "ranks", &work->ranks) || decode_plan_word(word, &work->plan);
+  }
+  return true;
+}
+
+std::vector<Point> make_points(uint64_t first, uint64_t last, double factor, int window,
+                               uint64_t most_bytes) {
+  std::vector<Point> points;
+  for (uint64_t bytes = first;;) {
+    const uint64_t fitting = most_bytes / std::max<uint64_t>(bytes, 1);
+    const uint64_t in_flight = std::min(static_cast<uint64_t>(window), fitting);
+    points.push_back({bytes, static_cast<int>(std::max<uint64_t>(in_flight, 1))});
+    const double next =
+        std::max(static_cast<double>(bytes) * factor, static_cast<double>(bytes) + 1);
+    if (next > static_cast<double>(last)) return points;
+    bytes = static_cast<uint64_t>(next);
+  }
+}
+
+}  // namespace bench

@@ -1,0 +1,34 @@
+// One piece of work: a plan, and the circumstances in which hetcomm or a peer carries it out. It
+// crosses process boundaries as words of the form key=value.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "bench/loops/plan.h"
+
+namespace bench {
+
+struct Work {
+  Plan plan;
+  std::string transport = "auto";      // "shm", "tcp", ...; "auto": what hetcomm chooses
+  std::string first_memory = "host";   // rank 0: "host" or the kind of a device
+  std::string second_memory = "host";  // all other ranks
+  std::string progress;                // "caller", "thread"; "": HETCOMM_PROGRESS
+  int ranks = 2;
+  bool bind = true;  // one core for each rank, where there are as many
+};
+
+// "host", or "host:sim-handle" where the sides differ.
+std::string memory_text(const Work& work);
+
+std::vector<std::string> encode_words(const Work& work);
+bool decode_work_word(std::string_view word, Work* work);
+
+// Sizes from |first| to |last|, each |factor| times the one before, with as many messages in flight
+// as |window| says and |most_bytes| of buffers allow; always one at the least.
+std::vector<Point> make_points(uint64_t first, uint64_t last, double factor, int window,
+                               uint64_t most_bytes);
+
+}  // namespace bench
