@@ -1,0 +1,191 @@
+// Bad input to communicators.
+#include <string>
+
+#include "tests/capi/bad_input.h"
+
+namespace hetcomm_test {
+namespace {
+
+using Options = hetcomm_communicator_options_t;
+
+constexpr int32_t kWrongRanks[] = {-2, -1, 1, 2, INT_MAX, INT_MIN};
+
+Options good_options() {
+  Options options{};
+  options.struct_size = sizeof(options);
+  options.name = "second";
+  options.timeout_ns = 1'000'000'000;
+  return options;
+}
+
+TEST_F(BadInput, CommunicatorCreateIsRefused) {
+  const Options good = good_options();
+  const auto with = [&](const std::function<void(Options&)>& change) {
+    return [&, change](Outputs& out) {
+      Options options = good_options();
+      change(options);
+      return hetcomm_communicator_create(context(), bootstrap(), &options,
+                                         out.first<hetcomm_communicator_t*>());
+    };
+  };
+  expect_refused({
+      {"no context", HETCOMM_INVALID_ARGUMENT,
+       [&](Outputs& out) {
+         return hetcomm_communicator_create(nullptr, bootstrap(), &good,
+                                            out.first<hetcomm_communicator_t*>());
+       }},
+      {"no bootstrap", HETCOMM_INVALID_ARGUMENT,
+       [&](Outputs& out) {
+         return hetcomm_communicator_create(context(), nullptr, &good,
+                                            out.first<hetcomm_communicator_t*>());
+       }},
+      {"no output", HETCOMM_INVALID_ARGUMENT,
+       [&](Outputs&) {
+         return hetcomm_communicator_create(context(), bootstrap(), &good, nullptr);
+       }},
+      {"struct_size 0", HETCOMM_INVALID_ARGUMENT, with([](Options& o) { o.struct_size = 0; })},
+      {"struct_size 1", HETCOMM_INVALID_ARGUMENT, with([](Options& o) { o.struct_size = 1; })},
+      {"unknown transport", kAnyFailure, with([](Options& o) { o.transports = "pigeon"; })},
+      {"one unknown transport", kAnyFailure, with([](Options& o) { o.transports = "tcp,pigeon"; })},
+  });
+}
+
+TEST_F(BadInput, CommunicatorRebuildIsRefused) {
+  const Options good = good_options();
+  expect_refused({
+      {"no communicator", HETCOMM_INVALID_ARGUMENT,
+       [&](Outputs& out) {
+         return hetcomm_communicator_rebuild(nullptr, bootstrap(), &good,
+                                             out.first<hetcomm_communicator_t*>());
+       }},
+      {"no bootstrap", HETCOMM_INVALID_ARGUMENT,
+       [&](Outputs& out) {
+         return hetcomm_communicator_rebuild(communicator(), nullptr, &good,
+                                             out.first<hetcomm_communicator_t*>());
+       }},
+      {"no output", HETCOMM_INVALID_ARGUMENT,
+       [&](Outputs&) {
+         return hetcomm_communicator_rebuild(communicator(), bootstrap(), &good, nullptr);
+       }},
+      {"struct_size", HETCOMM_INVALID_ARGUMENT,
+       [&](Outputs& out) {
+         Options options = good;
+         options.struct_size = 1;
+         return hetcomm_communicator_rebuild(communicator(), bootstrap(), &options,
+                                             out.first<hetcomm_communicator_t*>());
+       }},
+  });
+}
+
+TEST_F(BadInput, NullCommunicatorsAreRefused) {
+  EXPECT_EQ(hetcomm_communicator_destroy(nullptr), HETCOMM_OK);
+  expect_refused({
+      {"rank", HETCOMM_INVALID_ARGUMENT,
+       [](Outputs& out) {
+         return hetcomm_communicator_rank(nullptr, out.first<int32_t>(), out.second<int32_t>());
+       }},
+      {"barrier", HETCOMM_INVALID_ARGUMENT,
+       [](Outputs&) { return hetcomm_communicator_barrier(nullptr, HETCOMM_TIMEOUT_POLL); }},
+      {"split", HETCOMM_INVALID_ARGUMENT,
+       [](Outputs& out) {
+         return hetcomm_communicator_split(nullptr, 0, 0, out.first<hetcomm_communicator_t*>());
+       }},
+      {"abort", HETCOMM_INVALID_ARGUMENT,
+       [](Outputs&) { return hetcomm_communicator_abort(nullptr, "none"); }},
+      {"epoch", HETCOMM_INVALID_ARGUMENT,
+       [](Outputs& out) { return hetcomm_communicator_epoch(nullptr, out.first<uint32_t>()); }},
+      {"peer status", HETCOMM_INVALID_ARGUMENT,
+       [](Outputs&) { return hetcomm_communicator_peer_status(nullptr, 0); }},
+      {"counters", HETCOMM_INVALID_ARGUMENT,
+       [](Outputs& out) {
+         return hetcomm_communicator_counters(nullptr, 0, 1, out.first<hetcomm_counters_t>(),
+                                              out.second<size_t>());
+       }},
+      {"explain", HETCOMM_INVALID_ARGUMENT,
+       [](Outputs& out) {
+         return hetcomm_communicator_explain(nullptr, 0, 8, out.first<char>(),
+                                             out.second<size_t>());
+       }},
+  });
+}
+
+TEST_F(BadInput, MissingOutputsAreRefused) {
+  expect_refused({
+      {"rank", HETCOMM_INVALID_ARGUMENT,
+       [&](Outputs& out) {
+         return hetcomm_communicator_rank(communicator(), nullptr, out.second<int32_t>());
+       }},
+      {"size", HETCOMM_INVALID_ARGUMENT,
+       [&](Outputs& out) {
+         return hetcomm_communicator_rank(communicator(), out.first<int32_t>(), nullptr);
+       }},
+      {"split", HETCOMM_INVALID_ARGUMENT,
+       [&](Outputs&) { return hetcomm_communicator_split(communicator(), 0, 0, nullptr); }},
+      {"epoch", HETCOMM_INVALID_ARGUMENT,
+       [&](Outputs&) { return hetcomm_communicator_epoch(communicator(), nullptr); }},
+      {"counters", HETCOMM_INVALID_ARGUMENT,
+       [&](Outputs& out) {
+         return hetcomm_communicator_counters(communicator(), 0, 1, nullptr, out.second<size_t>());
+       }},
+      {"count of counters", HETCOMM_INVALID_ARGUMENT,
+       [&](Outputs& out) {
+         return hetcomm_communicator_counters(communicator(), 0, 1, out.first<hetcomm_counters_t>(),
+                                              nullptr);
+       }},
+      {"explanation", HETCOMM_INVALID_ARGUMENT,
+       [&](Outputs& out) {
+         return hetcomm_communicator_explain(communicator(), 0, 8, nullptr, out.second<size_t>());
+       }},
+      {"size of the explanation", HETCOMM_INVALID_ARGUMENT,
+       [&](Outputs& out) {
+         return hetcomm_communicator_explain(communicator(), 0, 8, out.first<char>(), nullptr);
+       }},
+  });
+}
+
+TEST_F(BadInput, RanksOutsideAreRefused) {
+  for (const int32_t rank : kWrongRanks) {
+    SCOPED_TRACE(rank);
+    expect_refused({
+        {"peer status", HETCOMM_OUT_OF_RANGE,
+         [&](Outputs&) { return hetcomm_communicator_peer_status(communicator(), rank); }},
+        {"counters", HETCOMM_OUT_OF_RANGE,
+         [&](Outputs& out) {
+           return hetcomm_communicator_counters(
+               communicator(), rank, 1, out.first<hetcomm_counters_t>(), out.second<size_t>());
+         }},
+        {"explain", HETCOMM_OUT_OF_RANGE,
+         [&](Outputs& out) {
+           return hetcomm_communicator_explain(communicator(), rank, 8, out.first<char>(),
+                                               out.second<size_t>());
+         }},
+    });
+  }
+}
+
+// A small room is no error: what fits is written, closed by NUL, and the size needed is told.
+TEST_F(BadInput, ExplanationIsCutToTheRoom) {
+  size_t size = 0;
+  ASSERT_EQ(hetcomm_communicator_explain(communicator(), 0, 0, nullptr, &size), HETCOMM_OK)
+      << hetcomm_last_error();
+  ASSERT_GT(size, 1u);
+  char text[8];
+  std::memset(text, 'x', sizeof(text));
+  ASSERT_EQ(hetcomm_communicator_explain(communicator(), 0, 4, text, &size), HETCOMM_OK);
+  EXPECT_EQ(text[3], '\0');
+  EXPECT_EQ(text[4], 'x');
+  size_t count = 0;
+  EXPECT_EQ(hetcomm_communicator_counters(communicator(), 0, 0, nullptr, &count), HETCOMM_OK);
+}
+
+TEST_F(BadInput, DestroyingAParentOfASplitIsRefused) {
+  hetcomm_communicator_t* part = nullptr;
+  ASSERT_EQ(hetcomm_communicator_split(communicator(), 0, 0, &part), HETCOMM_OK)
+      << hetcomm_last_error();
+  expect_refused({{"parent", HETCOMM_BUSY,
+                   [&](Outputs&) { return hetcomm_communicator_destroy(communicator()); }}});
+  EXPECT_EQ(hetcomm_communicator_destroy(part), HETCOMM_OK) << hetcomm_last_error();
+}
+
+}  // namespace
+}  // namespace hetcomm_test

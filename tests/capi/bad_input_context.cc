@@ -1,0 +1,148 @@
+// Bad input to contexts, and to the calls that describe the build and the machine.
+#include <string>
+
+#include "tests/capi/bad_input.h"
+
+namespace hetcomm_test {
+namespace {
+
+hetcomm_status_t create_with(const hetcomm_context_options_t& options, Outputs& out) {
+  return hetcomm_context_create(&options, out.first<hetcomm_context_t*>());
+}
+
+TEST(BadContext, CreateIsRefused) {
+  hetcomm_context_options_t good{};
+  good.struct_size = sizeof(good);
+  expect_refused({
+      {"no output", HETCOMM_INVALID_ARGUMENT,
+       [&](Outputs&) { return hetcomm_context_create(&good, nullptr); }},
+      {"neither options nor output", HETCOMM_INVALID_ARGUMENT,
+       [](Outputs&) { return hetcomm_context_create(nullptr, nullptr); }},
+  });
+  for (const size_t size : kWrongSizes) {
+    expect_refused({{"struct_size", HETCOMM_INVALID_ARGUMENT, [&](Outputs& out) {
+                       hetcomm_context_options_t options = good;
+                       options.struct_size = size;
+                       return create_with(options, out);
+                     }}});
+  }
+  for (const int32_t value : {-1, 99, INT_MAX, INT_MIN}) {
+    expect_refused({
+        {"progress", HETCOMM_INVALID_ARGUMENT,
+         [&](Outputs& out) {
+           hetcomm_context_options_t options = good;
+           options.progress = value;
+           return create_with(options, out);
+         }},
+        {"log level", HETCOMM_INVALID_ARGUMENT,
+         [&](Outputs& out) {
+           hetcomm_context_options_t options = good;
+           options.log_level = value;
+           return create_with(options, out);
+         }},
+    });
+  }
+}
+
+// The text names what is wrong.
+TEST(BadContext, SettingsAreRefusedByName) {
+  const struct {
+    const char* settings;
+    const char* named;
+  } cases[] = {
+      {"NOISE=1", "NOISE"},
+      {"LOG", "LOG"},
+      {"LOG=loud", "HETCOMM_LOG"},
+      {"TIMEOUT=soon", "HETCOMM_TIMEOUT"},
+      {"CREDIT_BYTES=4Q", "HETCOMM_CREDIT_BYTES"},
+      {"DEVICES=abacus", "abacus"},
+      {"DEVICES=sim-handle:speed=1G", "speed"},
+      {"DEVICES=sim-address:bandwidth=10", "bandwidth"},
+  };
+  for (const auto& tested : cases) {
+    expect_refused({{tested.settings, HETCOMM_INVALID_ARGUMENT, [&](Outputs& out) {
+                       hetcomm_context_options_t options{};
+                       options.struct_size = sizeof(options);
+                       options.settings = tested.settings;
+                       return create_with(options, out);
+                     }}});
+    EXPECT_NE(std::string(hetcomm_last_error()).find(tested.named), std::string::npos)
+        << hetcomm_last_error();
+  }
+}
+
+TEST_F(BadInput, ContextCallsAreRefused) {
+  expect_refused({
+      {"progress", HETCOMM_INVALID_ARGUMENT,
+       [](Outputs&) { return hetcomm_context_progress(nullptr); }},
+      {"destroy in use", HETCOMM_BUSY,
+       [&](Outputs&) { return hetcomm_context_destroy(context()); }},
+  });
+  EXPECT_EQ(hetcomm_context_destroy(nullptr), HETCOMM_OK);
+  EXPECT_EQ(hetcomm_context_progress(context()), HETCOMM_OK);
+}
+
+TEST_F(BadInput, DescriptionsAreRefused) {
+  expect_refused({
+      {"variable: no output", HETCOMM_INVALID_ARGUMENT,
+       [](Outputs&) { return hetcomm_variable_describe(0, nullptr); }},
+      {"variable: past the last", HETCOMM_OUT_OF_RANGE,
+       [](Outputs& out) {
+         return hetcomm_variable_describe(10'000, out.first<hetcomm_variable_info_t>());
+       }},
+      {"variable: far past the last", HETCOMM_OUT_OF_RANGE,
+       [](Outputs& out) {
+         return hetcomm_variable_describe(SIZE_MAX, out.first<hetcomm_variable_info_t>());
+       }},
+      {"value: no context", HETCOMM_INVALID_ARGUMENT,
+       [](Outputs& out) {
+         return hetcomm_context_variable(nullptr, "HETCOMM_LOG", out.first<const char*>());
+       }},
+      {"value: no name", HETCOMM_INVALID_ARGUMENT,
+       [&](Outputs& out) {
+         return hetcomm_context_variable(context(), nullptr, out.first<const char*>());
+       }},
+      {"value: no output", HETCOMM_INVALID_ARGUMENT,
+       [&](Outputs&) { return hetcomm_context_variable(context(), "HETCOMM_LOG", nullptr); }},
+      {"value: unknown name", HETCOMM_NOT_FOUND,
+       [&](Outputs& out) {
+         return hetcomm_context_variable(context(), "HETCOMM_NOISE", out.first<const char*>());
+       }},
+      {"value: empty name", HETCOMM_NOT_FOUND,
+       [&](Outputs& out) {
+         return hetcomm_context_variable(context(), "", out.first<const char*>());
+       }},
+      {"transport: no context", HETCOMM_INVALID_ARGUMENT,
+       [](Outputs& out) {
+         return hetcomm_context_transport(nullptr, 0, out.first<hetcomm_transport_info_t>());
+       }},
+      {"transport: no output", HETCOMM_INVALID_ARGUMENT,
+       [&](Outputs&) { return hetcomm_context_transport(context(), 0, nullptr); }},
+      {"transport: past the last", HETCOMM_OUT_OF_RANGE,
+       [&](Outputs& out) {
+         return hetcomm_context_transport(context(), 1000, out.first<hetcomm_transport_info_t>());
+       }},
+      {"transport: far past the last", HETCOMM_OUT_OF_RANGE,
+       [&](Outputs& out) {
+         return hetcomm_context_transport(context(), SIZE_MAX,
+                                          out.first<hetcomm_transport_info_t>());
+       }},
+  });
+}
+
+TEST(BadStatus, UnknownValuesHaveAName) {
+  for (const hetcomm_status_t status : {2, 1000, -15, -1000, INT_MAX, INT_MIN}) {
+    EXPECT_STREQ(hetcomm_status_name(status), "UNKNOWN") << status;
+    EXPECT_STRNE(hetcomm_status_text(status), "") << status;
+  }
+}
+
+TEST(BadStatus, NothingToBeRefused) {
+  EXPECT_STRNE(hetcomm_version_string(), "");
+  EXPECT_STRNE(hetcomm_build_string(), "");
+  EXPECT_EQ(hetcomm_abi_version(), static_cast<uint32_t>(HETCOMM_ABI_VERSION));
+  EXPECT_NE(hetcomm_last_error(), nullptr);
+}
+
+}  // namespace
+}  // namespace hetcomm_test

@@ -1,0 +1,167 @@
+// Bad input to devices and memories, over the host and both kinds of simulated device.
+#include "tests/capi/bad_input.h"
+
+namespace hetcomm_test {
+namespace {
+
+constexpr int32_t kDevices = 3;  // host, sim-handle, sim-address
+constexpr int32_t kWrongDevices[] = {-1, -2, kDevices, INT_MAX, INT_MIN};
+
+TEST_F(BadInput, DeviceCallsAreRefused) {
+  int32_t count = 0;
+  ASSERT_EQ(hetcomm_device_count(context(), &count), HETCOMM_OK);
+  ASSERT_EQ(count, kDevices);
+  expect_refused({
+      {"count: no context", HETCOMM_INVALID_ARGUMENT,
+       [](Outputs& out) { return hetcomm_device_count(nullptr, out.first<int32_t>()); }},
+      {"count: no output", HETCOMM_INVALID_ARGUMENT,
+       [&](Outputs&) { return hetcomm_device_count(context(), nullptr); }},
+      {"info: no context", HETCOMM_INVALID_ARGUMENT,
+       [](Outputs& out) {
+         return hetcomm_device_get_info(nullptr, 0, out.first<hetcomm_device_info_t>());
+       }},
+      {"info: no output", HETCOMM_INVALID_ARGUMENT,
+       [&](Outputs&) { return hetcomm_device_get_info(context(), 0, nullptr); }},
+  });
+  for (const int32_t device : kWrongDevices) {
+    SCOPED_TRACE(device);
+    char host[8];
+    expect_refused({
+        {"info", HETCOMM_OUT_OF_RANGE,
+         [&](Outputs& out) {
+           return hetcomm_device_get_info(context(), device, out.first<hetcomm_device_info_t>());
+         }},
+        {"allocate", HETCOMM_OUT_OF_RANGE,
+         [&](Outputs& out) {
+           return hetcomm_memory_allocate(context(), device, 8, out.first<hetcomm_memory_t*>());
+         }},
+        {"wrap", HETCOMM_OUT_OF_RANGE,
+         [&](Outputs& out) {
+           return hetcomm_memory_wrap(context(), device, host, 8, out.first<hetcomm_memory_t*>());
+         }},
+    });
+  }
+}
+
+TEST_F(BadInput, MemoryCannotBeMade) {
+  char host[8];
+  expect_refused({
+      {"allocate: no context", HETCOMM_INVALID_ARGUMENT,
+       [](Outputs& out) {
+         return hetcomm_memory_allocate(nullptr, 0, 8, out.first<hetcomm_memory_t*>());
+       }},
+      {"allocate: no output", HETCOMM_INVALID_ARGUMENT,
+       [&](Outputs&) { return hetcomm_memory_allocate(context(), 0, 8, nullptr); }},
+      {"wrap: no context", HETCOMM_INVALID_ARGUMENT,
+       [&](Outputs& out) {
+         return hetcomm_memory_wrap(nullptr, 0, host, 8, out.first<hetcomm_memory_t*>());
+       }},
+      {"wrap: no output", HETCOMM_INVALID_ARGUMENT,
+       [&](Outputs&) { return hetcomm_memory_wrap(context(), 0, host, 8, nullptr); }},
+      {"wrap: no address", HETCOMM_INVALID_ARGUMENT,
+       [&](Outputs& out) {
+         return hetcomm_memory_wrap(context(), 0, nullptr, 8, out.first<hetcomm_memory_t*>());
+       }},
+      {"wrap: past the end of the address space", kAnyFailure,
+       [&](Outputs& out) {
+         return hetcomm_memory_wrap(context(), 0, host, UINT64_MAX, out.first<hetcomm_memory_t*>());
+       }},
+      {"wrap: no handle of this device", kAnyFailure,
+       [&](Outputs& out) {
+         return hetcomm_memory_wrap(context(), 1, host, 8, out.first<hetcomm_memory_t*>());
+       }},
+      {"wrap: no address of this device", kAnyFailure,
+       [&](Outputs& out) {
+         return hetcomm_memory_wrap(context(), 2, host, 8, out.first<hetcomm_memory_t*>());
+       }},
+  });
+  for (int32_t device = 0; device < kDevices; ++device) {
+    SCOPED_TRACE(device);
+    for (const uint64_t size : {UINT64_MAX, UINT64_MAX / 2, UINT64_C(1) << 60}) {
+      expect_refused({{"allocate", HETCOMM_OUT_OF_MEMORY, [&](Outputs& out) {
+                         return hetcomm_memory_allocate(context(), device, size,
+                                                        out.first<hetcomm_memory_t*>());
+                       }}});
+    }
+  }
+}
+
+TEST_F(BadInput, WrappedRangesMustLieInsideTheirAllocation) {
+  for (int32_t device = 1; device < kDevices; ++device) {
+    SCOPED_TRACE(device);
+    hetcomm_memory_t* memory = nullptr;
+    void* address = nullptr;
+    ASSERT_EQ(hetcomm_memory_allocate(context(), device, 100, &memory), HETCOMM_OK);
+    ASSERT_EQ(hetcomm_memory_address(memory, &address), HETCOMM_OK);
+    for (const uint64_t size : {UINT64_C(101), UINT64_MAX}) {
+      expect_refused({{"wrap", HETCOMM_OUT_OF_RANGE, [&](Outputs& out) {
+                         return hetcomm_memory_wrap(context(), device, address, size,
+                                                    out.first<hetcomm_memory_t*>());
+                       }}});
+    }
+    EXPECT_EQ(hetcomm_memory_free(memory), HETCOMM_OK);
+    expect_refused({{"wrap what was freed", kAnyFailure, [&](Outputs& out) {
+                       return hetcomm_memory_wrap(context(), device, address, 100,
+                                                  out.first<hetcomm_memory_t*>());
+                     }}});
+  }
+}
+
+TEST_F(BadInput, NullMemoriesAreRefused) {
+  EXPECT_EQ(hetcomm_memory_free(nullptr), HETCOMM_OK);
+  char host[8] = {};
+  expect_refused({
+      {"size", HETCOMM_INVALID_ARGUMENT,
+       [](Outputs& out) { return hetcomm_memory_size(nullptr, out.first<uint64_t>()); }},
+      {"address", HETCOMM_INVALID_ARGUMENT,
+       [](Outputs& out) { return hetcomm_memory_address(nullptr, out.first<void*>()); }},
+      {"write", HETCOMM_INVALID_ARGUMENT,
+       [&](Outputs&) { return hetcomm_memory_write(nullptr, 0, host, 8); }},
+      {"read", HETCOMM_INVALID_ARGUMENT,
+       [](Outputs& out) { return hetcomm_memory_read(nullptr, 0, out.first<char>(), 8); }},
+  });
+}
+
+TEST_F(BadInput, MemoryRangesAreChecked) {
+  constexpr struct {
+    uint64_t offset;
+    uint64_t size;
+  } kOutside[] = {{0, 101},        {100, 1},          {101, 0},
+                  {1, 100},        {UINT64_MAX, 1},   {UINT64_MAX, 2},
+                  {1, UINT64_MAX}, {100, UINT64_MAX}, {UINT64_MAX, UINT64_MAX}};
+  for (int32_t device = 0; device < kDevices; ++device) {
+    SCOPED_TRACE(device);
+    hetcomm_memory_t* memory = nullptr;
+    ASSERT_EQ(hetcomm_memory_allocate(context(), device, 100, &memory), HETCOMM_OK);
+    char host[128] = {};
+    for (const auto& range : kOutside) {
+      expect_refused({
+          {"write", HETCOMM_OUT_OF_RANGE,
+           [&](Outputs&) { return hetcomm_memory_write(memory, range.offset, host, range.size); }},
+          {"read", HETCOMM_OUT_OF_RANGE,
+           [&](Outputs& out) {
+             return hetcomm_memory_read(memory, range.offset, out.first<char>(), range.size);
+           }},
+      });
+    }
+    expect_refused({
+        {"size: no output", HETCOMM_INVALID_ARGUMENT,
+         [&](Outputs&) { return hetcomm_memory_size(memory, nullptr); }},
+        {"address: no output", HETCOMM_INVALID_ARGUMENT,
+         [&](Outputs&) { return hetcomm_memory_address(memory, nullptr); }},
+        {"write: no source", HETCOMM_INVALID_ARGUMENT,
+         [&](Outputs&) { return hetcomm_memory_write(memory, 0, nullptr, 1); }},
+        {"read: no destination", HETCOMM_INVALID_ARGUMENT,
+         [&](Outputs&) { return hetcomm_memory_read(memory, 0, nullptr, 1); }},
+        {"context in use", HETCOMM_BUSY,
+         [&](Outputs&) { return hetcomm_context_destroy(context()); }},
+    });
+    EXPECT_EQ(hetcomm_memory_write(memory, 100, nullptr, 0), HETCOMM_OK) << hetcomm_last_error();
+    EXPECT_EQ(hetcomm_memory_write(memory, 0, host, 100), HETCOMM_OK) << hetcomm_last_error();
+    EXPECT_EQ(hetcomm_memory_read(memory, 0, host, 100), HETCOMM_OK) << hetcomm_last_error();
+    EXPECT_EQ(hetcomm_memory_free(memory), HETCOMM_OK);
+  }
+}
+
+}  // namespace
+}  // namespace hetcomm_test

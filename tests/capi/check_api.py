@@ -1,0 +1,84 @@
+#!/usr/bin/env python3
+"""Compares the functions that the public headers declare with what else must name them.
+
+  exports  the library exports each of them, and nothing else;
+  covered  each of them is called by the tests of bad input (bad_input_*.cc).
+
+<hetcomm/mpi.h> belongs to a library of its own and is left out.
+"""
+
+import argparse
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
+DECLARATION = re.compile(r"\bHETCOMM_API\b[^;{}()]*?\b(hetcomm_\w+)\s*\(")
+CALL = re.compile(r"\b(hetcomm_\w+)\s*\(")
+# One API declaration each; a declaration that DECLARATION cannot read must not go unnoticed.
+MARK = re.compile(r"^(?!\s*#).*\bHETCOMM_API\b", re.MULTILINE)
+
+
+def declared(include):
+    """Names of all functions in the headers below |include|."""
+    names = set()
+    for header in sorted(include.glob("*.h")):
+        if header.name == "mpi.h":
+            continue
+        text = COMMENT.sub(" ", header.read_text(encoding="utf-8"))
+        found = DECLARATION.findall(text)
+        marks = len(MARK.findall(text))
+        if len(found) != marks:
+            sys.exit(f"{header}: {marks} times HETCOMM_API, but {len(found)} functions")
+        names.update(found)
+    if not names:
+        sys.exit(f"no functions below {include}")
+    return names
+
+
+def exported(nm, library):
+    """Names of all symbols that |library| offers to the dynamic linker."""
+    run = subprocess.run([nm, "-D", "--defined-only", library], capture_output=True, text=True,
+                         check=True)
+    return {line.split()[-1].partition("@")[0] for line in run.stdout.splitlines() if line.strip()}
+
+
+def called(tests):
+    """Names of all hetcomm functions that the bad-input tests call."""
+    names = set()
+    for source in tests.glob("bad_input_*"):
+        names.update(CALL.findall(COMMENT.sub(" ", source.read_text(encoding="utf-8"))))
+    return names
+
+
+def report(what, names):
+    for name in sorted(names):
+        print(f"{what}: {name}")
+    return bool(names)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--include", required=True, type=Path)
+    commands = parser.add_subparsers(dest="command", required=True)
+    exports = commands.add_parser("exports")
+    exports.add_argument("--nm", default="nm")
+    exports.add_argument("--library", required=True)
+    covered = commands.add_parser("covered")
+    covered.add_argument("--tests", required=True, type=Path)
+    options = parser.parse_args()
+
+    names = declared(options.include)
+    if options.command == "exports":
+        symbols = exported(options.nm, options.library)
+        bad = report("declared but not exported", names - symbols)
+        bad = report("exported but not declared", symbols - names) or bad
+    else:
+        bad = report("no test of bad input calls", names - called(options.tests))
+    print(f"check_api {options.command}: {len(names)} functions, {'failed' if bad else 'good'}")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

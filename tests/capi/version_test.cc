@@ -1,0 +1,88 @@
+// Version, build and status texts: header and library agree; texts are there; the last error
+// belongs to its thread.
+#include <string>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+#include <hetcomm/hetcomm.h>
+
+namespace {
+
+TEST(Version, HeaderAndLibraryAgree) {
+  EXPECT_EQ(hetcomm_version_string(), std::to_string(HETCOMM_VERSION_MAJOR) + "." +
+                                          std::to_string(HETCOMM_VERSION_MINOR) + "." +
+                                          std::to_string(HETCOMM_VERSION_PATCH));
+  EXPECT_EQ(hetcomm_abi_version(), static_cast<uint32_t>(HETCOMM_ABI_VERSION));
+}
+
+TEST(Version, BuildIsOneLine) {
+  const std::string build = hetcomm_build_string();
+  EXPECT_FALSE(build.empty());
+  EXPECT_EQ(build.find('\n'), std::string::npos);
+}
+
+TEST(Status, NamesAndTextsOfTheTable) {
+#define HETCOMM_TEST_CHECK(name, value, text)               \
+  EXPECT_STREQ(hetcomm_status_name(HETCOMM_##name), #name); \
+  EXPECT_STREQ(hetcomm_status_text(HETCOMM_##name), text);  \
+  EXPECT_EQ(static_cast<hetcomm_status_t>(HETCOMM_##name), (value));
+  HETCOMM_STATUS_MAP(HETCOMM_TEST_CHECK)
+#undef HETCOMM_TEST_CHECK
+}
+
+TEST(LastError, BelongsToItsThread) {
+  ASSERT_EQ(hetcomm_variable_describe(0, nullptr), HETCOMM_INVALID_ARGUMENT);
+  EXPECT_STRNE(hetcomm_last_error(), "");
+  std::thread([] { EXPECT_STREQ(hetcomm_last_error(), ""); }).join();
+  EXPECT_STRNE(hetcomm_last_error(), "");
+}
+
+TEST(Variables, AreDescribedAndHaveValues) {
+  hetcomm_context_t* context = nullptr;
+  ASSERT_EQ(hetcomm_context_create(nullptr, &context), HETCOMM_OK) << hetcomm_last_error();
+  size_t count = 0;
+  hetcomm_variable_info_t info{};
+  while (hetcomm_variable_describe(count, &info) == HETCOMM_OK) {
+    EXPECT_EQ(std::string(info.name).rfind("HETCOMM_", 0), 0u) << info.name;
+    EXPECT_STRNE(info.meaning, "") << info.name;
+    const char* value = nullptr;
+    EXPECT_EQ(hetcomm_context_variable(context, info.name, &value), HETCOMM_OK) << info.name;
+    EXPECT_NE(value, nullptr);
+    ++count;
+  }
+  EXPECT_GT(count, 0u);
+  EXPECT_EQ(hetcomm_context_destroy(context), HETCOMM_OK);
+}
+
+TEST(Variables, SecretsAreNotShown) {
+  hetcomm_context_options_t options{};
+  options.struct_size = sizeof(options);
+  options.settings = "SECRET=hunter2";
+  hetcomm_context_t* context = nullptr;
+  ASSERT_EQ(hetcomm_context_create(&options, &context), HETCOMM_OK) << hetcomm_last_error();
+  const char* value = nullptr;
+  ASSERT_EQ(hetcomm_context_variable(context, "HETCOMM_SECRET", &value), HETCOMM_OK);
+  EXPECT_EQ(std::string(value).find("hunter2"), std::string::npos);
+  EXPECT_EQ(hetcomm_context_destroy(context), HETCOMM_OK);
+}
+
+TEST(Transports, AreListedWithAReason) {
+  hetcomm_context_t* context = nullptr;
+  ASSERT_EQ(hetcomm_context_create(nullptr, &context), HETCOMM_OK) << hetcomm_last_error();
+  hetcomm_transport_info_t info{};
+  size_t count = 0;
+  size_t usable = 0;
+  for (; hetcomm_context_transport(context, count, &info) == HETCOMM_OK; ++count) {
+    EXPECT_STRNE(info.name, "");
+    if (info.usable == 0) {
+      EXPECT_STRNE(info.reason, "") << info.name;
+    }
+    usable += info.usable != 0;
+  }
+  EXPECT_GT(count, 0u);
+  EXPECT_GT(usable, 0u);
+  EXPECT_EQ(hetcomm_context_destroy(context), HETCOMM_OK);
+}
+
+}  // namespace

@@ -1,0 +1,422 @@
+// Communicators:
+//
+//   * a barrier lets nobody through before all have entered; its limit is kept;
+//   * split makes disjoint communicators in the order of the keys, takes NO_COLOR, can be nested, and keeps traffic apart;
+//   * several communicators of one context, and several of one name in successive epochs, do not mix;
+//   * abort, from any thread, ends every operation on every rank with ABORTED and the reason; later calls fail at once;
+//   * rebuild gives a communicator of a higher epoch, with fewer ranks if so, that nothing old reaches;
+//   * destroy is BUSY while operations are pending or children exist; a context likewise;
+//   * counters count user messages and bytes.
+#include <atomic>
+#include <thread>
+
+#include "tests/conformance/capi_job.h"
+
+namespace hetcomm_test {
+namespace {
+
+class Communicators : public CapiTest {};
+
+hetcomm_communicator_options_t named(const Member& me, const char* name, uint32_t epoch = 0) {
+  hetcomm_communicator_options_t options{};
+  options.struct_size = sizeof(options);
+  options.name = name;
+  options.epoch = epoch;
+  options.transports = me.test_case().transports.empty() ? nullptr : me.test_case().transports.c_str();
+  options.timeout_ns = kPatienceNs;
+  return options;
+}
+
+// Sends |value| around the ring of |communicator| and checks who the neighbours are.
+void ring(hetcomm_communicator_t* communicator, uint64_t value) {
+  int32_t rank = -1;
+  int32_t size = 0;
+  ASSERT_EQ(hetcomm_communicator_rank(communicator, &rank, &size), HETCOMM_OK);
+  const uint64_t out[2] = {value, static_cast<uint64_t>(rank)};
+  uint64_t in[2] = {};
+  hetcomm_request_t* send = nullptr;
+  hetcomm_request_t* receive = nullptr;
+  ASSERT_EQ(hetcomm_recv(communicator, HETCOMM_ANY_SOURCE, 3, 0, hetcomm_buffer_host(in, 16),
+                         nullptr, &receive),
+            HETCOMM_OK)
+      << hetcomm_last_error();
+  EXPECT_EQ(hetcomm_send(communicator, (rank + 1) % size, 3, hetcomm_buffer_host(out, 16), nullptr,
+                         &send),
+            HETCOMM_OK)
+      << hetcomm_last_error();
+  const Outcome outcome = finish(receive);
+  EXPECT_EQ(outcome.status, HETCOMM_OK) << outcome.text;
+  EXPECT_EQ(outcome.source, (rank + size - 1) % size);
+  EXPECT_EQ(in[0], value);
+  EXPECT_EQ(in[1], static_cast<uint64_t>((rank + size - 1) % size));
+  EXPECT_EQ(finish(send).status, HETCOMM_OK);
+}
+
+TEST_P(Communicators, ABarrierWaitsForAll) {
+  const int32_t ranks = GetParam().alone() ? 1 : 4;
+  run(ranks, [](Member& me) {
+    std::atomic<uint64_t>& entered = me.store().word(0);
+    for (uint64_t round = 1; round <= 100; ++round) {
+      if (round % 20 == static_cast<uint64_t>(me.rank())) usleep(2000);
+      entered.fetch_add(1);
+      ASSERT_EQ(hetcomm_communicator_barrier(me.communicator(), kPatienceNs), HETCOMM_OK)
+          << hetcomm_last_error();
+      EXPECT_GE(entered.load(), round * static_cast<uint64_t>(me.size()));
+    }
+    me.meet();
+  });
+}
+
+TEST_P(Communicators, ABarrierKeepsItsLimit) {
+  HETCOMM_NEEDS_RANKS();
+  run(2, [](Member& me) {
+    if (me.rank() == 0) {
+      const uint64_t start = clock_ns();
+      EXPECT_EQ(hetcomm_communicator_barrier(me.communicator(), 50 * kMs), HETCOMM_TIMED_OUT);
+      EXPECT_GE(clock_ns() - start, 49 * kMs);
+      EXPECT_LT(clock_ns() - start, 2 * kSec);
+    }
+    me.meet();
+    // Point-to-point goes on.
+    ring(me.communicator(), 5);
+    me.meet();
+  });
+}
+
+TEST_P(Communicators, SplitByColorInTheOrderOfKeys) {
+  HETCOMM_NEEDS_RANKS();
+  run(5, [](Member& me) {
+    // Ranks 0, 2, 4 in reverse order; 1 and 3 by old rank.
+    const int32_t color = me.rank() % 2;
+    const int32_t key = color == 0 ? -me.rank() : 7;
+    hetcomm_communicator_t* part = nullptr;
+    ASSERT_EQ(hetcomm_communicator_split(me.communicator(), color, key, &part), HETCOMM_OK)
+        << hetcomm_last_error();
+    int32_t rank = -1;
+    int32_t size = 0;
+    ASSERT_EQ(hetcomm_communicator_rank(part, &rank, &size), HETCOMM_OK);
+    EXPECT_EQ(size, color == 0 ? 3 : 2);
+    EXPECT_EQ(rank, color == 0 ? 2 - me.rank() / 2 : me.rank() / 2);
+    ring(part, static_cast<uint64_t>(color) + 50);
+    EXPECT_EQ(hetcomm_communicator_barrier(part, kPatienceNs), HETCOMM_OK);
+    // Same tag, both communicators at once.
+    ring(me.communicator(), 99);
+    EXPECT_EQ(hetcomm_communicator_destroy(me.communicator()), HETCOMM_BUSY) << "a child exists";
+    EXPECT_EQ(hetcomm_communicator_destroy(part), HETCOMM_OK) << hetcomm_last_error();
+    me.meet();
+  });
+}
+
+TEST_P(Communicators, SplitTakesNoColorAndNests) {
+  HETCOMM_NEEDS_RANKS();
+  run(4, [](Member& me) {
+    hetcomm_communicator_t* part = nullptr;
+    ASSERT_EQ(hetcomm_communicator_split(me.communicator(),
+                                         me.rank() == 3 ? HETCOMM_NO_COLOR : 1, 0, &part),
+              HETCOMM_OK)
+        << hetcomm_last_error();
+    EXPECT_EQ(part == nullptr, me.rank() == 3);
+    if (part != nullptr) {
+      ring(part, 7);
+      hetcomm_communicator_t* inner = nullptr;
+      EXPECT_EQ(hetcomm_communicator_split(part, me.rank() == 0 ? 0 : 1, -me.rank(), &inner),
+                HETCOMM_OK)
+          << hetcomm_last_error();
+      int32_t rank = -1;
+      int32_t size = 0;
+      EXPECT_EQ(hetcomm_communicator_rank(inner, &rank, &size), HETCOMM_OK);
+      EXPECT_EQ(size, me.rank() == 0 ? 1 : 2);
+      EXPECT_EQ(rank, me.rank() == 0 ? 0 : 2 - me.rank());
+      ring(inner, 8);
+      EXPECT_EQ(hetcomm_communicator_destroy(part), HETCOMM_BUSY);
+      EXPECT_EQ(hetcomm_communicator_destroy(inner), HETCOMM_OK) << hetcomm_last_error();
+      EXPECT_EQ(hetcomm_communicator_destroy(part), HETCOMM_OK) << hetcomm_last_error();
+    }
+    ring(me.communicator(), 9);
+    me.meet();
+  });
+}
+
+TEST_P(Communicators, SeveralDoNotMix) {
+  run_two([](Member& me) {
+    hetcomm_bootstrap_t* bootstrap = me.make_bootstrap("more", me.rank(), me.size());
+    std::vector<hetcomm_communicator_t*> communicators;
+    for (const auto& [name, epoch] : {std::pair{"a", 0u}, std::pair{"b", 0u}, std::pair{"a", 5u}}) {
+      const hetcomm_communicator_options_t options = named(me, name, epoch);
+      hetcomm_communicator_t* communicator = nullptr;
+      ASSERT_EQ(hetcomm_communicator_create(me.context(), bootstrap, &options, &communicator),
+                HETCOMM_OK)
+          << hetcomm_last_error();
+      uint32_t got = 99;
+      EXPECT_EQ(hetcomm_communicator_epoch(communicator, &got), HETCOMM_OK);
+      EXPECT_EQ(got, epoch);
+      communicators.push_back(communicator);
+    }
+    hetcomm_bootstrap_destroy(bootstrap);
+    // The same tag on all; received in another order than sent.
+    std::vector<hetcomm_request_t*> sends;
+    uint64_t values[3] = {10, 11, 12};
+    for (size_t i = 0; i < 3; ++i) {
+      hetcomm_request_t* send = nullptr;
+      EXPECT_EQ(hetcomm_send(communicators[i], me.partner(), 1, hetcomm_buffer_host(&values[i], 8),
+                             nullptr, &send),
+                HETCOMM_OK);
+      sends.push_back(send);
+    }
+    for (const size_t i : {size_t{2}, size_t{0}, size_t{1}}) {
+      uint64_t got = 0;
+      hetcomm_request_t* receive = nullptr;
+      EXPECT_EQ(hetcomm_recv(communicators[i], me.partner(), 1, 0, hetcomm_buffer_host(&got, 8),
+                             nullptr, &receive),
+                HETCOMM_OK);
+      EXPECT_EQ(finish(receive).status, HETCOMM_OK);
+      EXPECT_EQ(got, values[i]);
+    }
+    finish_all(sends);
+    me.meet();
+    for (hetcomm_communicator_t* each : communicators) {
+      EXPECT_EQ(hetcomm_communicator_destroy(each), HETCOMM_OK) << hetcomm_last_error();
+    }
+    me.meet();
+  });
+}
+
+TEST_P(Communicators, DestroyIsBusyWhileOperationsArePending) {
+  run_two([](Member& me) {
+    uint64_t value = 0;
+    hetcomm_request_t* receive = me.recv(me.partner(), 1, &value, 8);
+    EXPECT_EQ(hetcomm_communicator_destroy(me.communicator()), HETCOMM_BUSY);
+    EXPECT_EQ(hetcomm_context_destroy(me.context()), HETCOMM_BUSY);
+    EXPECT_EQ(hetcomm_request_cancel(receive), HETCOMM_OK);
+    EXPECT_EQ(finish(receive).status, HETCOMM_CANCELLED);
+    me.meet();
+  });
+}
+
+TEST_P(Communicators, AbortEndsEverythingEverywhere) {
+  const int32_t ranks = GetParam().alone() ? 1 : 3;
+  run(ranks, [](Member& me) {
+    uint64_t value = 0;
+    const std::vector<std::byte> large(3'000'000);
+    std::vector<std::byte> room(1000);
+    std::vector<hetcomm_request_t*> requests = {
+        me.recv(HETCOMM_ANY_SOURCE, 1, &value, 8),
+        me.recv((me.rank() + 1) % me.size(), 2, room.data(), room.size()),
+        me.send((me.rank() + 1) % me.size(), 3, large.data(), large.size()),
+    };
+    me.meet();
+    std::thread aborter;
+    if (me.rank() == 0) {
+      aborter = std::thread([&] {
+        usleep(20'000);
+        EXPECT_EQ(hetcomm_communicator_abort(me.communicator(), "the test says so"), HETCOMM_OK);
+      });
+    }
+    for (hetcomm_request_t* request : requests) {
+      const Outcome outcome = finish(request);
+      EXPECT_EQ(outcome.status, HETCOMM_ABORTED) << "rank " << me.rank() << ": " << outcome.text;
+      EXPECT_NE(outcome.text.find("the test says so"), std::string::npos) << outcome.text;
+    }
+    if (aborter.joinable()) aborter.join();
+    EXPECT_EQ(hetcomm_communicator_abort(me.communicator(), "again"), HETCOMM_OK);
+    hetcomm_request_t* request = nullptr;
+    EXPECT_EQ(hetcomm_recv(me.communicator(), HETCOMM_ANY_SOURCE, 1, 0,
+                           hetcomm_buffer_host(&value, 8), nullptr, &request),
+              HETCOMM_ABORTED);
+    EXPECT_EQ(hetcomm_communicator_barrier(me.communicator(), kSec), HETCOMM_ABORTED);
+    me.meet();
+  });
+}
+
+TEST_P(Communicators, AbortBreaksABarrier) {
+  HETCOMM_NEEDS_RANKS();
+  run(3, [](Member& me) {
+    if (me.rank() == 2) {
+      usleep(20'000);
+      EXPECT_EQ(hetcomm_communicator_abort(me.communicator(), "no barrier today"), HETCOMM_OK);
+    } else {
+      const uint64_t start = clock_ns();
+      EXPECT_EQ(hetcomm_communicator_barrier(me.communicator(), kPatienceNs), HETCOMM_ABORTED);
+      EXPECT_LT(clock_ns() - start, 5 * kSec);
+    }
+    me.meet();
+  });
+}
+
+TEST_P(Communicators, AbortWhileOthersSubmit) {
+  run_two([](Member& me) {
+    std::atomic<bool> stop{false};
+    std::vector<std::thread> threads;
+    for (uint64_t t = 0; t < 3; ++t) {
+      threads.emplace_back([&, t] {
+        std::vector<std::byte> out(20'000);
+        std::vector<std::byte> in(20'000);
+        while (!stop.load()) {
+          hetcomm_request_t* receive = nullptr;
+          hetcomm_request_t* send = nullptr;
+          const hetcomm_status_t received =
+              hetcomm_recv(me.communicator(), me.partner(), t, 0,
+                           hetcomm_buffer_host(in.data(), in.size()), nullptr, &receive);
+          const hetcomm_status_t sent =
+              hetcomm_send(me.communicator(), me.partner(), t,
+                           hetcomm_buffer_host(out.data(), out.size()), nullptr, &send);
+          for (const auto& [status, request] :
+               {std::pair{received, receive}, std::pair{sent, send}}) {
+            if (status != HETCOMM_OK) {
+              EXPECT_EQ(status, HETCOMM_ABORTED);
+              stop = true;
+            } else {
+              const Outcome outcome = finish(request);
+              EXPECT_TRUE(outcome.status == HETCOMM_OK || outcome.status == HETCOMM_ABORTED)
+                  << outcome.text;
+              if (outcome.status == HETCOMM_ABORTED) stop = true;
+            }
+          }
+        }
+      });
+    }
+    usleep(30'000);
+    if (me.rank() == 0) {
+      EXPECT_EQ(hetcomm_communicator_abort(me.communicator(), "now"), HETCOMM_OK);
+    }
+    for (std::thread& thread : threads) thread.join();
+    me.meet();
+  });
+}
+
+TEST_P(Communicators, RebuildWithFewerRanks) {
+  HETCOMM_NEEDS_RANKS();
+  run(3, [](Member& me) {
+    uint64_t value = 0;
+    hetcomm_request_t* old = me.recv(HETCOMM_ANY_SOURCE, 3, &value, 8);
+    // A message of the old epoch that nobody took.
+    const uint64_t stray = 666;
+    hetcomm_request_t* send = me.send((me.rank() + 1) % 3, 3, &stray, 8);
+    EXPECT_EQ(finish(send).status, HETCOMM_OK);
+    EXPECT_EQ(finish(old).status, HETCOMM_OK);
+    hetcomm_request_t* second = me.send((me.rank() + 1) % 3, 3, &stray, 8);
+    EXPECT_EQ(finish(second).status, HETCOMM_OK);
+    me.meet();
+    if (me.rank() == 2) return;  // leaves
+    hetcomm_bootstrap_t* bootstrap = me.make_bootstrap("rebuilt", me.rank(), 2);
+    const hetcomm_communicator_options_t options = named(me, nullptr);
+    hetcomm_communicator_t* fresh = nullptr;
+    ASSERT_EQ(hetcomm_communicator_rebuild(me.communicator(), bootstrap, &options, &fresh),
+              HETCOMM_OK)
+        << hetcomm_last_error();
+    hetcomm_bootstrap_destroy(bootstrap);
+    uint32_t epoch = 0;
+    EXPECT_EQ(hetcomm_communicator_epoch(fresh, &epoch), HETCOMM_OK);
+    EXPECT_EQ(epoch, 1u);
+    int32_t rank = -1;
+    int32_t size = 0;
+    EXPECT_EQ(hetcomm_communicator_rank(fresh, &rank, &size), HETCOMM_OK);
+    EXPECT_EQ(size, 2);
+    EXPECT_EQ(rank, me.rank());
+    ring(fresh, 4);
+    EXPECT_EQ(hetcomm_communicator_barrier(fresh, kPatienceNs), HETCOMM_OK);
+    hetcomm_request_t* request = nullptr;
+    EXPECT_EQ(hetcomm_recv(me.communicator(), 0, 1, 0, hetcomm_buffer_host(&value, 8), nullptr,
+                           &request),
+              HETCOMM_ABORTED)
+        << "the old one is over";
+    EXPECT_EQ(hetcomm_communicator_destroy(fresh), HETCOMM_OK) << hetcomm_last_error();
+  });
+}
+
+TEST_P(Communicators, CountersCountUserMessages) {
+  HETCOMM_NEEDS_RANKS();
+  run(2, [](Member& me) {
+    constexpr uint64_t kSmall = 20;
+    constexpr uint64_t kLarge = 5;
+    const std::vector<std::byte> out(2'000'000);
+    std::vector<std::byte> in(2'000'000);
+    for (uint64_t i = 0; i < kSmall + kLarge; ++i) {
+      const uint64_t size = i < kSmall ? 10 : out.size();
+      hetcomm_request_t* receive = me.recv(me.partner(), 1, in.data(), in.size());
+      hetcomm_request_t* send = me.send(me.partner(), 1, out.data(), size);
+      EXPECT_EQ(finish(receive).status, HETCOMM_OK);
+      EXPECT_EQ(finish(send).status, HETCOMM_OK);
+    }
+    me.meet();
+    size_t count = 0;
+    EXPECT_EQ(hetcomm_communicator_counters(me.communicator(), me.partner(), 0, nullptr, &count),
+              HETCOMM_OK);
+    ASSERT_GE(count, 1u);
+    std::vector<hetcomm_counters_t> counters(count);
+    EXPECT_EQ(hetcomm_communicator_counters(me.communicator(), me.partner(), count, counters.data(),
+                                            &count),
+              HETCOMM_OK);
+    hetcomm_counters_t sum{};
+    for (const hetcomm_counters_t& each : counters) {
+      EXPECT_STRNE(each.transport, "");
+      sum.messages_sent += each.messages_sent;
+      sum.messages_received += each.messages_received;
+      sum.bytes_sent += each.bytes_sent;
+      sum.bytes_received += each.bytes_received;
+      sum.eager_sent += each.eager_sent;
+      sum.rendezvous_sent += each.rendezvous_sent;
+      sum.failures += each.failures;
+    }
+    const uint64_t bytes = kSmall * 10 + kLarge * out.size();
+    EXPECT_EQ(sum.messages_sent, kSmall + kLarge);
+    EXPECT_EQ(sum.messages_received, kSmall + kLarge);
+    EXPECT_EQ(sum.bytes_sent, bytes);
+    EXPECT_EQ(sum.bytes_received, bytes);
+    EXPECT_EQ(sum.eager_sent + sum.rendezvous_sent, kSmall + kLarge);
+    EXPECT_GE(sum.rendezvous_sent, kLarge);
+    EXPECT_EQ(sum.failures, 0u);
+    char text[4096];
+    size_t needed = 0;
+    EXPECT_EQ(hetcomm_communicator_explain(me.communicator(), me.partner(), sizeof(text), text,
+                                           &needed),
+              HETCOMM_OK);
+    EXPECT_GT(needed, 1u);
+    EXPECT_LE(needed, sizeof(text));
+    EXPECT_EQ(std::char_traits<char>::length(text) + 1, needed);
+    me.meet();
+  });
+}
+
+TEST_P(Communicators, CreateAgainAndAgain) {
+  run_two([](Member& me) {
+    hetcomm_bootstrap_t* bootstrap = me.make_bootstrap("more", me.rank(), me.size());
+    for (uint32_t epoch = 1; epoch <= 10; ++epoch) {
+      const hetcomm_communicator_options_t options = named(me, "again", epoch);
+      hetcomm_communicator_t* communicator = nullptr;
+      ASSERT_EQ(hetcomm_communicator_create(me.context(), bootstrap, &options, &communicator),
+                HETCOMM_OK)
+          << hetcomm_last_error();
+      ring(communicator, epoch);
+      EXPECT_EQ(hetcomm_communicator_destroy(communicator), HETCOMM_OK) << hetcomm_last_error();
+    }
+    hetcomm_bootstrap_destroy(bootstrap);
+    me.meet();
+  });
+}
+
+TEST_P(Communicators, AMissingRankIsNamed) {
+  HETCOMM_NEEDS_RANKS();
+  run(2, [](Member& me) {
+    if (me.rank() == 0) {
+      hetcomm_bootstrap_t* bootstrap = me.make_bootstrap("missing", 0, 2);
+      hetcomm_communicator_options_t options = named(me, "alone");
+      options.timeout_ns = 200 * kMs;
+      hetcomm_communicator_t* communicator = nullptr;
+      const uint64_t start = clock_ns();
+      EXPECT_EQ(hetcomm_communicator_create(me.context(), bootstrap, &options, &communicator),
+                HETCOMM_BOOTSTRAP_FAILED);
+      EXPECT_LT(clock_ns() - start, 5 * kSec);
+      EXPECT_NE(std::string(hetcomm_last_error()).find('1'), std::string::npos)
+          << hetcomm_last_error();
+      EXPECT_EQ(communicator, nullptr);
+      hetcomm_bootstrap_destroy(bootstrap);
+    }
+    me.meet();
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Over, Communicators, ::testing::ValuesIn(plain_cases()), capi_case_name);
+
+}  // namespace
+}  // namespace hetcomm_test

@@ -1,0 +1,161 @@
+// What the C API suites share: the cases they run over, and a job, which is some ranks that all run one function, as threads of
+// this process (a context each) or as processes.
+//
+//   run_job(4, [](Member& me) { ... hetcomm_send(me.communicator(), ...) ... });
+//
+// Only <hetcomm/...> is used. Every wait here has a limit, and every operation a deadline by HETCOMM_TIMEOUT, so that a
+// defect shows as a failure.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <hetcomm/hetcomm.h>
+
+#include "tests/support/pattern.h"
+#include "tests/support/shared_store.h"
+
+namespace hetcomm_test {
+
+using hetcomm::test::fill_pattern;
+using hetcomm::test::find_mismatch;
+using hetcomm::test::Random;
+
+inline constexpr uint64_t kMs = 1'000'000;
+inline constexpr uint64_t kSec = 1'000'000'000;
+// How long a test waits for something that should happen at once.
+inline constexpr uint64_t kPatienceNs = 20 * kSec;
+inline constexpr const char* kOperationTimeout = "TIMEOUT=25s;BOOTSTRAP_TIMEOUT=25s;";
+
+struct CapiCase {
+  std::string name;
+  std::string transports;
+  std::string settings;
+  bool thread_progress = false;
+  bool processes = false;
+
+  // "self" has one rank only.
+  bool alone() const { return transports == "self"; }
+};
+inline void PrintTo(const CapiCase& test_case, std::ostream* out) { *out << test_case.name; }
+
+std::vector<CapiCase> all_cases();
+// One plain case per transport and mode, for suites about what does not depend on protocols.
+std::vector<CapiCase> plain_cases();
+std::vector<CapiCase> process_cases();
+std::string capi_case_name(const ::testing::TestParamInfo<CapiCase>& info);
+
+// The end of an operation, with its own copy of the text.
+struct Outcome {
+  hetcomm_status_t call = HETCOMM_INTERNAL;  // of wait
+  hetcomm_status_t status = HETCOMM_INTERNAL;
+  int32_t source = -2;
+  uint64_t tag = 0;
+  uint64_t bytes_sent = 0;
+  uint64_t bytes_received = 0;
+  std::string text;
+};
+
+// One rank: context, bootstrap, communicator.
+class Member {
+ public:
+  Member(SharedStore& store, const CapiCase& test_case, int32_t rank, int32_t size);
+  Member(const Member&) = delete;
+  Member& operator=(const Member&) = delete;
+  ~Member();
+
+  int32_t rank() const { return rank_; }
+  int32_t size() const { return size_; }
+  bool ok() const { return communicator_ != nullptr; }
+  hetcomm_context_t* context() const { return context_; }
+  hetcomm_communicator_t* communicator() const { return communicator_; }
+  SharedStore& store() { return store_; }
+  const CapiCase& test_case() const { return case_; }
+  // The rank to talk to: the other of two, itself if alone.
+  int32_t partner() const { return size_ == 1 ? 0 : rank_ ^ 1; }
+
+  // All ranks have come here; says nothing over hetcomm, but drives it. False when some rank never comes.
+  bool meet();
+  // Waits for a condition that another rank brings about outside of hetcomm.
+  bool until(const std::function<bool()>& done, uint64_t limit_ns = kPatienceNs);
+  // A bootstrap over a part of the store that |name| stands for: one name for one set of ranks.
+  hetcomm_bootstrap_t* make_bootstrap(const std::string& name, int32_t rank, int32_t size);
+  // Ends this process at once. Process jobs only.
+  [[noreturn]] void die();
+  // The destructor does not expect that the communicator can be destroyed cleanly.
+  void expect_ruin() { ruined_ = true; }
+  // Gives up the communicator; the caller destroys it.
+  hetcomm_communicator_t* release() {
+    hetcomm_communicator_t* released = communicator_;
+    communicator_ = nullptr;
+    return released;
+  }
+
+  // Submits; null and a failure of the test if rejected.
+  hetcomm_request_t* send(int32_t to, uint64_t tag, const void* data, uint64_t size,
+                          const hetcomm_operation_options_t* options = nullptr);
+  hetcomm_request_t* recv(int32_t from, uint64_t tag, void* data, uint64_t size,
+                          uint64_t ignore = HETCOMM_EXACT_TAG,
+                          const hetcomm_operation_options_t* options = nullptr);
+
+ private:
+  SharedStore& store_;
+  const CapiCase& case_;
+  int32_t rank_;
+  int32_t size_;
+  uint64_t meetings_ = 0;
+  bool ruined_ = false;
+  std::list<StoreView> views_;
+  hetcomm_context_t* context_ = nullptr;
+  hetcomm_bootstrap_t* bootstrap_ = nullptr;
+  hetcomm_communicator_t* communicator_ = nullptr;
+};
+
+// Waits for the end; a failure of the test, and an attempt to cancel, when it does not come.
+Outcome finish(hetcomm_request_t* request, uint64_t limit_ns = 2 * kPatienceNs);
+// The same for a whole list, each of which has to end with OK.
+void finish_all(std::vector<hetcomm_request_t*>& requests);
+
+hetcomm_operation_options_t with_timeout(uint64_t timeout_ns);
+
+// Runs |body| on every rank of a job of |size|. A rank that fails fails the test.
+void run_job(const CapiCase& test_case, int32_t size, const std::function<void(Member&)>& body);
+
+class CapiTest : public ::testing::TestWithParam<CapiCase> {
+ protected:
+  void SetUp() override;
+  void run(int32_t size, const std::function<void(Member&)>& body) {
+    run_job(GetParam(), size, body);
+  }
+  // Two ranks that talk to each other, or one that talks to itself.
+  void run_two(const std::function<void(Member&)>& body) {
+    run_job(GetParam(), GetParam().alone() ? 1 : 2, body);
+  }
+};
+
+// Skips a test that needs several ranks.
+#define HETCOMM_NEEDS_RANKS()                                         \
+  if (GetParam().alone()) {                                           \
+    GTEST_SKIP() << "self: one rank only";                            \
+  }                                                                   \
+  static_assert(true)
+
+// --- bytes -----------------------------------------------------------------------------------
+
+inline std::vector<std::byte> pattern(uint64_t size, uint64_t seed) {
+  std::vector<std::byte> bytes(size);
+  fill_pattern(bytes, seed);
+  return bytes;
+}
+
+// |bytes| start with |length| bytes of pattern |seed|, and hold |background| behind.
+::testing::AssertionResult holds(const std::vector<std::byte>& bytes, uint64_t seed,
+                                 uint64_t length, std::byte background = std::byte{0});
+
+}  // namespace hetcomm_test

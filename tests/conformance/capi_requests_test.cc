@@ -1,0 +1,548 @@
+// Requests:
+//
+//   * every accepted operation ends exactly once; the call that reports it releases it, and later use is STALE_HANDLE;
+//   * test never waits; wait has its own limit, which leaves the operation as it is; wait_any passes over null entries and reports
+//     each request once;
+//   * a cancelled send or receive, at any stage, ends with CANCELLED or with its normal outcome, its memory is quiet then, and what
+//     follows is received as if it had not been; a receive that missed its message leaves it to the next;
+//   * a deadline ends an operation with TIMED_OUT not before it, and not much later;
+//   * priority changes no contents and no order; groups start together and may be filled again; dropped ones end with CANCELLED;
+//   * prepared operations run many times;
+//   * a released running operation goes on and delivers;
+//   * thousands may be outstanding, from many threads on one communicator.
+#include <atomic>
+#include <thread>
+
+#include "tests/conformance/capi_job.h"
+
+namespace hetcomm_test {
+namespace {
+
+class Requests : public CapiTest {};
+
+TEST_P(Requests, TestReportsPendingThenTheEndThenStale) {
+  run_two([](Member& me) {
+    uint64_t value = 0;
+    hetcomm_request_t* receive = me.recv(me.partner(), 1, &value, 8);
+    hetcomm_completion_t completion{};
+    EXPECT_EQ(hetcomm_request_test(receive, &completion), HETCOMM_PENDING);
+    EXPECT_EQ(hetcomm_request_wait(receive, 3 * kMs, &completion), HETCOMM_TIMED_OUT);
+    EXPECT_EQ(hetcomm_request_wait(receive, HETCOMM_TIMEOUT_POLL, nullptr), HETCOMM_TIMED_OUT);
+    me.meet();
+    const uint64_t sent = 5;
+    hetcomm_request_t* send = me.send(me.partner(), 1, &sent, 8);
+    hetcomm_status_t status = HETCOMM_PENDING;
+    EXPECT_TRUE(me.until([&] {
+      return (status = hetcomm_request_test(receive, &completion)) != HETCOMM_PENDING;
+    }));
+    EXPECT_EQ(status, HETCOMM_OK);
+    EXPECT_EQ(completion.status, HETCOMM_OK);
+    EXPECT_EQ(completion.bytes_received, 8u);
+    EXPECT_EQ(value, 5u);
+    EXPECT_EQ(hetcomm_request_test(receive, &completion), HETCOMM_STALE_HANDLE);
+    EXPECT_EQ(hetcomm_request_wait(receive, kSec, nullptr), HETCOMM_STALE_HANDLE);
+    EXPECT_EQ(hetcomm_request_cancel(receive), HETCOMM_STALE_HANDLE);
+    EXPECT_EQ(hetcomm_request_release(receive), HETCOMM_STALE_HANDLE);
+    EXPECT_EQ(hetcomm_request_start(receive), HETCOMM_STALE_HANDLE);
+    EXPECT_EQ(finish(send).status, HETCOMM_OK);
+    EXPECT_EQ(hetcomm_request_release(nullptr), HETCOMM_OK);
+    EXPECT_LT(hetcomm_request_test(nullptr, nullptr), 0);
+    me.meet();
+  });
+}
+
+TEST_P(Requests, StaleHandlesStayStaleWhenSlotsAreUsedAgain) {
+  run_two([](Member& me) {
+    std::vector<hetcomm_request_t*> old;
+    uint64_t value = 0;
+    for (int i = 0; i < 300; ++i) {
+      hetcomm_request_t* receive = me.recv(me.partner(), 1, &value, 8);
+      EXPECT_EQ(hetcomm_request_cancel(receive), HETCOMM_OK);
+      EXPECT_EQ(finish(receive).status, HETCOMM_CANCELLED);
+      for (hetcomm_request_t* each : old) {
+        ASSERT_EQ(hetcomm_request_test(each, nullptr), HETCOMM_STALE_HANDLE);
+      }
+      if (old.size() < 20) old.push_back(receive);
+    }
+    me.meet();
+  });
+}
+
+TEST_P(Requests, WaitAnyReportsEachOnce) {
+  run_two([](Member& me) {
+    constexpr size_t kCount = 50;
+    std::vector<std::vector<std::byte>> memory(kCount, std::vector<std::byte>(100'000));
+    std::vector<hetcomm_request_t*> receives;
+    for (size_t i = 0; i < kCount; ++i) {
+      receives.push_back(me.recv(me.partner(), i, memory[i].data(), memory[i].size()));
+    }
+    size_t index = kCount;
+    hetcomm_completion_t completion{};
+    EXPECT_EQ(hetcomm_request_wait_any(kCount, receives.data(), 2 * kMs, &index, &completion),
+              HETCOMM_TIMED_OUT);
+    EXPECT_EQ(index, kCount) << "outputs are written on success only";
+    me.meet();
+    std::vector<std::vector<std::byte>> out;
+    std::vector<hetcomm_request_t*> sends;
+    for (size_t i = 0; i < kCount; ++i) {
+      const size_t tag = i * 7 % kCount;
+      out.push_back(pattern(tag * 1900 % 100'000, tag));
+      sends.push_back(me.send(me.partner(), tag, out.back().data(), out.back().size()));
+    }
+    for (size_t i = 0; i < kCount; ++i) {
+      const hetcomm_status_t status =
+          hetcomm_request_wait_any(kCount, receives.data(), kPatienceNs, &index, &completion);
+      ASSERT_EQ(status, HETCOMM_OK) << hetcomm_last_error();
+      ASSERT_LT(index, kCount);
+      ASSERT_NE(receives[index], nullptr);
+      EXPECT_EQ(completion.status, HETCOMM_OK);
+      EXPECT_EQ(completion.tag, index);
+      EXPECT_TRUE(holds(memory[index], index, index * 1900 % 100'000));
+      receives[index] = nullptr;
+    }
+    EXPECT_EQ(hetcomm_request_wait_any(kCount, receives.data(), kSec, &index, nullptr),
+              HETCOMM_INVALID_ARGUMENT);
+    EXPECT_EQ(hetcomm_request_wait_any(0, nullptr, kSec, &index, nullptr),
+              HETCOMM_INVALID_ARGUMENT);
+    finish_all(sends);
+    me.meet();
+  });
+}
+
+// --- cancel ----------------------------------------------------------------------------------
+
+TEST_P(Requests, ACancelledReceiveLeavesItsMessageToTheNext) {
+  run_two([](Member& me) {
+    for (const uint64_t size : {uint64_t{0}, uint64_t{100}, uint64_t{300'000}}) {
+      std::vector<std::byte> first(size);
+      std::vector<std::byte> second(size);
+      hetcomm_request_t* cancelled = me.recv(me.partner(), 1, first.data(), size);
+      EXPECT_EQ(hetcomm_request_cancel(cancelled), HETCOMM_OK);
+      const Outcome outcome = finish(cancelled);
+      EXPECT_EQ(outcome.status, HETCOMM_CANCELLED);
+      EXPECT_EQ(outcome.source, -1);
+      me.meet();
+      const std::vector<std::byte> out = pattern(size, 9);
+      hetcomm_request_t* send = me.send(me.partner(), 1, out.data(), size);
+      EXPECT_EQ(finish(me.recv(me.partner(), 1, second.data(), size)).status, HETCOMM_OK);
+      EXPECT_TRUE(holds(second, 9, size));
+      EXPECT_EQ(first, std::vector<std::byte>(size));
+      EXPECT_EQ(finish(send).status, HETCOMM_OK);
+      me.meet();
+    }
+  });
+}
+
+// Ends |receive| if it is still waiting, and takes what else has come from the partner on |tag|; all of it is
+// pattern |seed|.
+void drain(Member& me, hetcomm_request_t* receive, const std::vector<std::byte>& memory,
+           uint64_t tag, uint64_t seed) {
+  hetcomm_completion_t completion{};
+  hetcomm_status_t status = hetcomm_request_wait(receive, 5 * kMs, &completion);
+  if (status == HETCOMM_TIMED_OUT) {
+    EXPECT_EQ(hetcomm_request_cancel(receive), HETCOMM_OK);
+    status = hetcomm_request_wait(receive, kPatienceNs, &completion);
+  }
+  ASSERT_EQ(status, HETCOMM_OK) << "a receive does not end";
+  if (completion.status == HETCOMM_OK) {
+    EXPECT_EQ(completion.bytes_received, completion.bytes_sent);
+    EXPECT_EQ(find_mismatch(hetcomm::ConstByteSpan(memory).first(completion.bytes_received), seed),
+              std::nullopt);
+  } else {
+    EXPECT_EQ(completion.status, HETCOMM_CANCELLED) << completion.text;
+  }
+  hetcomm_completion_t seen{};
+  while (hetcomm_probe(me.communicator(), me.partner(), tag, 0, 2 * kMs, &seen) == HETCOMM_OK) {
+    std::vector<std::byte> rest(seen.bytes_sent);
+    const Outcome outcome = finish(me.recv(me.partner(), tag, rest.data(), rest.size()));
+    EXPECT_TRUE(outcome.status == HETCOMM_OK || outcome.status == HETCOMM_CANCELLED)
+        << outcome.text;
+    if (outcome.status == HETCOMM_OK) {
+      EXPECT_TRUE(holds(rest, seed, rest.size()));
+    }
+  }
+}
+
+TEST_P(Requests, ACancelledSendIsWithdrawnOrWhole) {
+  run_two([](Member& me) {
+    Random random(static_cast<uint64_t>(me.rank()) + 3);
+    for (uint64_t i = 0; i < 40; ++i) {
+      // Nobody has posted a receive: small ones may have left, large ones wait.
+      const uint64_t size = i % 2 == 0 ? random.between(1, 5000) : random.between(200'000, 900'000);
+      std::vector<std::byte> out = pattern(size, i);
+      hetcomm_request_t* send = me.send(me.partner(), i, out.data(), size);
+      for (uint64_t steps = random.below(20); steps > 0; --steps) {
+        (void)hetcomm_context_progress(me.context());
+      }
+      EXPECT_EQ(hetcomm_request_cancel(send), HETCOMM_OK);
+      const Outcome outcome = finish(send);
+      EXPECT_TRUE(outcome.status == HETCOMM_CANCELLED || outcome.status == HETCOMM_OK)
+          << outcome.status << outcome.text;
+      std::fill(out.begin(), out.end(), std::byte{0xcc});
+      me.store().word(static_cast<size_t>(me.rank())).store(
+          outcome.status == HETCOMM_OK ? size : 0);
+      me.meet();
+      const uint64_t expected = me.store().word(static_cast<size_t>(me.partner())).load();
+      std::vector<std::byte> in(1'000'000);
+      hetcomm_request_t* receive = me.recv(me.partner(), i, in.data(), in.size());
+      if (expected > 0) {
+        const Outcome received = finish(receive);
+        EXPECT_EQ(received.status, HETCOMM_OK) << received.text;
+        EXPECT_TRUE(holds(in, i, expected));
+      } else {
+        // The receive may have met the message before it was withdrawn; never may it get bytes.
+        hetcomm_completion_t completion{};
+        if (hetcomm_request_wait(receive, 2 * kMs, &completion) == HETCOMM_TIMED_OUT) {
+          EXPECT_EQ(hetcomm_request_cancel(receive), HETCOMM_OK);
+          completion.status = finish(receive).status;
+        }
+        EXPECT_EQ(completion.status, HETCOMM_CANCELLED);
+      }
+      me.meet();
+    }
+  });
+}
+
+// Cancels at random points of running transfers, on either side or both; then the stream still works. Whoever
+// cancels a matched receive ends the send as well, and the other way round.
+TEST_P(Requests, CancelAtAnyPointOfATransfer) {
+  run_two([](Member& me) {
+    Random mine(static_cast<uint64_t>(me.rank()) + 31);
+    for (uint64_t i = 0; i < 40; ++i) {
+      const uint64_t size = mine.chance(0.3) ? 3000 : 3'000'000;
+      const uint64_t room = 3'000'000;
+      std::vector<std::byte> out = pattern(size, i);
+      std::vector<std::byte> in(room);
+      hetcomm_request_t* receive = me.recv(me.partner(), 1, in.data(), room);
+      hetcomm_request_t* send = me.send(me.partner(), 1, out.data(), size);
+      for (uint64_t steps = mine.below(mine.chance(0.5) ? 10 : 100); steps > 0; --steps) {
+        (void)hetcomm_context_progress(me.context());
+      }
+      if (mine.chance(0.5)) {
+        EXPECT_EQ(hetcomm_request_cancel(receive), HETCOMM_OK);
+      }
+      if (mine.chance(0.5)) {
+        EXPECT_EQ(hetcomm_request_cancel(send), HETCOMM_OK);
+      }
+      // A send whose receive was cancelled before they met waits until the other side drains.
+      hetcomm_completion_t completion{};
+      bool ended = false;
+      const auto send_ended = [&] {
+        if (ended) return true;
+        const hetcomm_status_t status = hetcomm_request_test(send, &completion);
+        EXPECT_GE(status, HETCOMM_OK);
+        return ended = status != HETCOMM_PENDING;
+      };
+      (void)me.until(send_ended, 5 * kMs);
+      drain(me, receive, in, 1, i);
+      std::fill(in.begin(), in.end(), std::byte{0xdd});
+      EXPECT_TRUE(me.until(send_ended));
+      EXPECT_TRUE(completion.status == HETCOMM_OK || completion.status == HETCOMM_CANCELLED);
+      std::fill(out.begin(), out.end(), std::byte{0xcc});
+      me.meet();
+      EXPECT_EQ(std::count(in.begin(), in.end(), std::byte{0xdd}), static_cast<ptrdiff_t>(room))
+          << "memory of an ended receive was written";
+      me.meet();
+    }
+  });
+}
+
+// --- deadlines -------------------------------------------------------------------------------
+
+TEST_P(Requests, DeadlinesEndWhatNobodyAnswers) {
+  run_two([](Member& me) {
+    uint64_t value = 0;
+    const std::vector<std::byte> large(2'000'000);
+    const hetcomm_operation_options_t options = with_timeout(60 * kMs);
+    const uint64_t start = clock_ns();
+    std::vector<hetcomm_request_t*> requests = {
+        me.recv(me.partner(), 1, &value, 8, HETCOMM_EXACT_TAG, &options),
+        me.recv(HETCOMM_ANY_SOURCE, 1, &value, 8, HETCOMM_EXACT_TAG, &options),
+        me.send(me.partner(), 2, large.data(), large.size(), &options),
+    };
+    for (size_t i = 0; i < requests.size(); ++i) {
+      const Outcome outcome = finish(requests[i]);
+      EXPECT_EQ(outcome.status, HETCOMM_TIMED_OUT) << "request " << i << ": " << outcome.text;
+      const uint64_t took = clock_ns() - start;
+      EXPECT_GE(took, 59 * kMs);
+      EXPECT_LT(took, 2 * kSec);
+    }
+    me.meet();
+    // The message whose deadline passed is gone, and the stream works.
+    hetcomm_completion_t seen{};
+    EXPECT_EQ(hetcomm_probe(me.communicator(), me.partner(), 2, 0, 2 * kMs, &seen),
+              HETCOMM_TIMED_OUT);
+    hetcomm_request_t* send = me.send(me.partner(), 3, &value, 8);
+    EXPECT_EQ(finish(me.recv(me.partner(), 3, &value, 8)).status, HETCOMM_OK);
+    EXPECT_EQ(finish(send).status, HETCOMM_OK);
+    me.meet();
+  });
+}
+
+// By its own, or by the other side's, which cancels what they share.
+bool ended_by_deadline(const Outcome& outcome) {
+  return outcome.status == HETCOMM_OK || outcome.status == HETCOMM_TIMED_OUT ||
+         outcome.status == HETCOMM_CANCELLED;
+}
+
+TEST_P(Requests, ADeadlineOnceMatchedLeavesMemoryQuiet) {
+  run_two([](Member& me) {
+    for (uint64_t i = 0; i < 10; ++i) {
+      const uint64_t size = 16 << 20;
+      const std::vector<std::byte> out = pattern(size, i);
+      std::vector<std::byte> in(size);
+      const hetcomm_operation_options_t options = with_timeout((1 + i) * kMs / 2);
+      hetcomm_request_t* receive =
+          me.recv(me.partner(), 1, in.data(), size, HETCOMM_EXACT_TAG, &options);
+      hetcomm_request_t* send = me.send(me.partner(), 1, out.data(), size, &options);
+      const Outcome received = finish(receive);
+      EXPECT_TRUE(ended_by_deadline(received)) << received.text;
+      if (received.status == HETCOMM_OK) {
+        EXPECT_TRUE(holds(in, i, size));
+      }
+      std::fill(in.begin(), in.end(), std::byte{0xdd});
+      const Outcome sent = finish(send);
+      EXPECT_TRUE(ended_by_deadline(sent)) << sent.text;
+      me.meet();
+      (void)me.until([] { return false; }, 2 * kMs);
+      EXPECT_EQ(std::count(in.begin(), in.end(), std::byte{0xdd}), static_cast<ptrdiff_t>(size));
+      hetcomm_completion_t seen{};
+      while (hetcomm_probe(me.communicator(), me.partner(), 1, 0, 2 * kMs, &seen) == HETCOMM_OK) {
+        const Outcome rest = finish(me.recv(me.partner(), 1, in.data(), size));
+        EXPECT_TRUE(ended_by_deadline(rest)) << rest.text;
+        std::fill(in.begin(), in.end(), std::byte{0xdd});
+      }
+      me.meet();
+    }
+  });
+}
+
+// --- priority, groups, prepared, released ----------------------------------------------------
+
+TEST_P(Requests, PriorityChangesNeitherOrderNorContents) {
+  run_two([](Member& me) {
+    hetcomm_operation_options_t high = with_timeout(0);
+    high.priority = HETCOMM_PRIORITY_HIGH;
+    std::vector<std::vector<std::byte>> out;
+    std::vector<std::vector<std::byte>> in(20, std::vector<std::byte>(400'000));
+    std::vector<hetcomm_request_t*> requests;
+    for (uint64_t i = 0; i < 20; ++i) {
+      requests.push_back(me.recv(me.partner(), 1, in[i].data(), in[i].size(), HETCOMM_EXACT_TAG,
+                                 i % 3 == 0 ? &high : nullptr));
+    }
+    for (uint64_t i = 0; i < 20; ++i) {
+      out.push_back(pattern(i * 20'000, i));
+      requests.push_back(me.send(me.partner(), 1, out[i].data(), out[i].size(),
+                                 i % 2 == 0 ? &high : nullptr));
+    }
+    finish_all(requests);
+    for (uint64_t i = 0; i < 20; ++i) EXPECT_TRUE(holds(in[i], i, i * 20'000)) << i;
+    me.meet();
+  });
+}
+
+TEST_P(Requests, GroupsStartTogetherAndMayBeFilledAgain) {
+  run_two([](Member& me) {
+    hetcomm_group_t* group = nullptr;
+    ASSERT_EQ(hetcomm_group_create(me.communicator(), &group), HETCOMM_OK);
+    hetcomm_operation_options_t options = with_timeout(0);
+    options.group = group;
+    for (uint64_t round = 0; round < 5; ++round) {
+      std::vector<std::vector<std::byte>> out;
+      std::vector<std::vector<std::byte>> in(10, std::vector<std::byte>(50'000));
+      std::vector<hetcomm_request_t*> requests;
+      for (uint64_t i = 0; i < 10; ++i) {
+        out.push_back(pattern(i * 5000, i + round));
+        requests.push_back(me.recv(me.partner(), 1, in[i].data(), in[i].size(), 0, &options));
+        requests.push_back(me.send(me.partner(), 1, out[i].data(), out[i].size(), &options));
+      }
+      me.meet();
+      (void)me.until([] { return false; }, 2 * kMs);
+      for (hetcomm_request_t* request : requests) {
+        EXPECT_EQ(hetcomm_request_test(request, nullptr), HETCOMM_PENDING)
+            << "started before its group";
+      }
+      me.meet();
+      EXPECT_EQ(hetcomm_group_start(group), HETCOMM_OK);
+      finish_all(requests);
+      for (uint64_t i = 0; i < 10; ++i) EXPECT_TRUE(holds(in[i], i + round, i * 5000));
+    }
+    EXPECT_EQ(hetcomm_group_start(group), HETCOMM_OK) << "an empty group starts nothing";
+    uint64_t value = 0;
+    hetcomm_request_t* dropped = me.recv(me.partner(), 1, &value, 8, 0, &options);
+    hetcomm_group_destroy(group);
+    EXPECT_EQ(finish(dropped).status, HETCOMM_CANCELLED);
+    hetcomm_group_destroy(nullptr);
+    me.meet();
+  });
+}
+
+TEST_P(Requests, PreparedOperationsRunManyTimes) {
+  run_two([](Member& me) {
+    for (const uint64_t size : {uint64_t{8}, uint64_t{150'000}}) {
+      std::vector<std::byte> out(size);
+      std::vector<std::byte> in(size);
+      const hetcomm_buffer_t from = hetcomm_buffer_host(out.data(), size);
+      const hetcomm_buffer_t to = hetcomm_buffer_host(in.data(), size);
+      hetcomm_request_t* send = nullptr;
+      hetcomm_request_t* receive = nullptr;
+      ASSERT_EQ(hetcomm_send_prepare(me.communicator(), me.partner(), 4, &from, 1, nullptr, &send),
+                HETCOMM_OK);
+      ASSERT_EQ(
+          hetcomm_recv_prepare(me.communicator(), me.partner(), 4, 0, &to, 1, nullptr, &receive),
+          HETCOMM_OK);
+      const uint64_t times = size < 100 ? 500 : 50;
+      for (uint64_t i = 0; i < times; ++i) {
+        fill_pattern(out, i);
+        EXPECT_EQ(hetcomm_request_start(receive), HETCOMM_OK);
+        if (i == 0) {
+          EXPECT_EQ(hetcomm_request_start(receive), HETCOMM_BUSY);
+        }
+        EXPECT_EQ(hetcomm_request_start(send), HETCOMM_OK);
+        EXPECT_EQ(finish(receive).status, HETCOMM_OK);
+        EXPECT_TRUE(holds(in, i, size));
+        EXPECT_EQ(finish(send).status, HETCOMM_OK);
+      }
+      // Cancelled once, it runs again.
+      EXPECT_EQ(hetcomm_request_start(receive), HETCOMM_OK);
+      EXPECT_EQ(hetcomm_request_cancel(receive), HETCOMM_OK);
+      EXPECT_EQ(finish(receive).status, HETCOMM_CANCELLED);
+      me.meet();
+      EXPECT_EQ(hetcomm_request_start(receive), HETCOMM_OK);
+      EXPECT_EQ(hetcomm_request_start(send), HETCOMM_OK);
+      EXPECT_EQ(finish(receive).status, HETCOMM_OK);
+      EXPECT_EQ(finish(send).status, HETCOMM_OK);
+      EXPECT_EQ(hetcomm_request_release(send), HETCOMM_OK);
+      EXPECT_EQ(hetcomm_request_release(receive), HETCOMM_OK);
+      EXPECT_EQ(hetcomm_request_start(send), HETCOMM_STALE_HANDLE);
+      me.meet();
+    }
+  });
+}
+
+TEST_P(Requests, AReleasedRunningOperationGoesOn) {
+  run_two([](Member& me) {
+    std::vector<std::vector<std::byte>> out;
+    for (uint64_t i = 0; i < 10; ++i) {
+      out.push_back(pattern(i * 30'000, i));
+      hetcomm_request_t* send = me.send(me.partner(), i, out[i].data(), out[i].size());
+      EXPECT_EQ(hetcomm_request_release(send), HETCOMM_OK);
+      EXPECT_EQ(hetcomm_request_test(send, nullptr), HETCOMM_STALE_HANDLE);
+    }
+    for (uint64_t i = 0; i < 10; ++i) {
+      std::vector<std::byte> in(300'000);
+      EXPECT_EQ(finish(me.recv(me.partner(), i, in.data(), in.size())).status, HETCOMM_OK);
+      EXPECT_TRUE(holds(in, i, i * 30'000));
+    }
+    me.meet();
+    me.meet();
+  });
+}
+
+// --- many ------------------------------------------------------------------------------------
+
+TEST_P(Requests, ThousandsOutstanding) {
+  run_two([](Member& me) {
+    constexpr uint64_t kCount = 5000;
+    std::vector<uint64_t> out(kCount);
+    std::vector<uint64_t> in(kCount);
+    std::vector<hetcomm_request_t*> receives;
+    std::vector<hetcomm_request_t*> sends;
+    for (uint64_t i = 0; i < kCount; ++i) {
+      receives.push_back(me.recv(me.partner(), i % 100, &in[i], 8));
+    }
+    for (uint64_t i = 0; i < kCount; ++i) {
+      out[i] = i;
+      sends.push_back(me.send(me.partner(), i % 100, &out[i], 8));
+    }
+    finish_all(sends);
+    finish_all(receives);
+    for (uint64_t i = 0; i < kCount; ++i) ASSERT_EQ(in[i], i);
+    me.meet();
+  });
+}
+
+TEST_P(Requests, ThousandsUnexpected) {
+  run_two([](Member& me) {
+    constexpr uint64_t kCount = 3000;
+    std::vector<std::vector<std::byte>> out;
+    std::vector<hetcomm_request_t*> sends;
+    for (uint64_t i = 0; i < kCount; ++i) {
+      out.push_back(pattern(i % 64, i));
+      sends.push_back(me.send(me.partner(), i, out[i].data(), out[i].size()));
+    }
+    (void)me.until([] { return false; }, 20 * kMs);
+    std::vector<std::byte> in(64);
+    for (uint64_t i = kCount; i-- > 0;) {
+      ASSERT_EQ(finish(me.recv(me.partner(), i, in.data(), in.size())).status, HETCOMM_OK);
+      ASSERT_EQ(find_mismatch(hetcomm::ConstByteSpan(in).first(i % 64), i), std::nullopt);
+    }
+    finish_all(sends);
+    me.meet();
+  });
+}
+
+TEST_P(Requests, ManyThreadsOnOneCommunicator) {
+  run_two([](Member& me) {
+    constexpr int kThreads = 6;
+    const uint64_t count = me.size() == 1 ? 300 : 150;
+    std::atomic<int> wrong{0};
+    std::vector<std::thread> threads;
+    for (int t = 0; t < kThreads; ++t) {
+      threads.emplace_back([&, t] {
+        const uint64_t tag = static_cast<uint64_t>(t);
+        Random random(tag);
+        for (uint64_t i = 0; i < count; ++i) {
+          const uint64_t size = random.size_up_to(60'000);
+          const std::vector<std::byte> out = pattern(size, tag * 1000 + i);
+          std::vector<std::byte> in(size);
+          hetcomm_request_t* receive = me.recv(me.partner(), tag, in.data(), size);
+          hetcomm_request_t* send = me.send(me.partner(), tag, out.data(), size);
+          if (finish(receive).status != HETCOMM_OK) ++wrong;
+          if (find_mismatch(in, tag * 1000 + i)) ++wrong;
+          if (finish(send).status != HETCOMM_OK) ++wrong;
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(wrong.load(), 0);
+    me.meet();
+  });
+}
+
+TEST_P(Requests, RejectedCallsSayWhyAndLeaveNothing) {
+  run_two([](Member& me) {
+    uint64_t value = 0;
+    auto* const untouched = reinterpret_cast<hetcomm_request_t*>(&value);
+    hetcomm_request_t* request = untouched;
+    const hetcomm_buffer_t buffer = hetcomm_buffer_host(&value, 8);
+    EXPECT_EQ(hetcomm_send(me.communicator(), me.size(), 1, buffer, nullptr, &request),
+              HETCOMM_OUT_OF_RANGE);
+    EXPECT_STRNE(hetcomm_last_error(), "");
+    EXPECT_EQ(hetcomm_send(me.communicator(), -1, 1, buffer, nullptr, &request),
+              HETCOMM_OUT_OF_RANGE);
+    EXPECT_EQ(hetcomm_recv(me.communicator(), me.size(), 1, 0, buffer, nullptr, &request),
+              HETCOMM_OUT_OF_RANGE);
+    EXPECT_EQ(hetcomm_recv(me.communicator(), -2, 1, 0, buffer, nullptr, &request),
+              HETCOMM_OUT_OF_RANGE);
+    EXPECT_EQ(hetcomm_send(nullptr, 0, 1, buffer, nullptr, &request), HETCOMM_INVALID_ARGUMENT);
+    EXPECT_EQ(hetcomm_send(me.communicator(), me.partner(), 1, buffer, nullptr, nullptr),
+              HETCOMM_INVALID_ARGUMENT);
+    EXPECT_EQ(hetcomm_send(me.communicator(), me.partner(), 1, hetcomm_buffer_host(nullptr, 8),
+                           nullptr, &request),
+              HETCOMM_INVALID_ARGUMENT);
+    EXPECT_EQ(hetcomm_sendv(me.communicator(), me.partner(), 1, nullptr, 2, nullptr, &request),
+              HETCOMM_INVALID_ARGUMENT);
+    hetcomm_operation_options_t options = with_timeout(kSec);
+    options.priority = 77;
+    EXPECT_EQ(hetcomm_send(me.communicator(), me.partner(), 1, buffer, &options, &request),
+              HETCOMM_INVALID_ARGUMENT);
+    EXPECT_EQ(request, untouched) << "outputs are written on success only";
+    me.meet();
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Over, Requests, ::testing::ValuesIn(all_cases()), capi_case_name);
+
+}  // namespace
+}  // namespace hetcomm_test

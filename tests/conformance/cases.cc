@@ -1,0 +1,87 @@
+#include <cstdlib>
+
+#include "tests/conformance/transport_test.h"
+#include "transports/shm/factory.h"
+#include "transports/tcp/factory.h"
+
+namespace hetcomm::test {
+namespace {
+
+FaultPlan refusing() {
+  FaultPlan plan;
+  plan.refuse = 0.3;
+  plan.max_delay = 8;
+  return plan;
+}
+
+FaultPlan small_pieces() {
+  FaultPlan plan;
+  plan.max_payload_bytes = 64;
+  plan.chunk_bytes = 1000;
+  plan.max_delay = 3;
+  return plan;
+}
+
+std::vector<TransportCase> base_cases() {
+  std::vector<TransportCase> cases = {
+      {.name = "shm", .transport = "shm", .settings = ""},
+      {.name = "shm_tiny_ring",
+       .transport = "shm",
+       .settings = "SHM_RING_BYTES=64K;SHM_CHUNK=4K;SHM_BULK=copy"},
+      {.name = "shm_read", .transport = "shm", .settings = "SHM_BULK=read"},
+      {.name = "shm_copy", .transport = "shm", .settings = "SHM_BULK=copy"},
+      {.name = "shm_faulty", .transport = "shm", .faulty = true, .faults = refusing()},
+      {.name = "tcp", .transport = "tcp", .settings = ""},
+      {.name = "tcp_tiny_chunks", .transport = "tcp", .settings = "TCP_CHUNK=4K"},
+      {.name = "tcp_three_streams", .transport = "tcp", .settings = "TCP_STREAMS=3;TCP_CHUNK=64K"},
+      {.name = "tcp_small_sockets",
+       .transport = "tcp",
+       .settings = "TCP_SOCKET_BUFFER=128K;TCP_STREAMS=2;TCP_CHUNK=16K"},
+      {.name = "tcp_faulty", .transport = "tcp", .faulty = true, .faults = refusing()},
+      {.name = "tcp_small_pieces", .transport = "tcp", .faulty = true, .faults = small_pieces()},
+  };
+  for (TransportCase& each : cases) each.accepted_survives = each.transport == "shm" && !each.faulty;
+  return cases;
+}
+
+}  // namespace
+
+std::vector<TransportCase> transport_cases() {
+  std::vector<TransportCase> cases;
+  for (const Mode mode : {Mode::kThreads, Mode::kProcesses}) {
+    for (TransportCase each : base_cases()) {
+      each.mode = mode;
+      cases.push_back(each);
+    }
+  }
+  return cases;
+}
+
+std::vector<TransportCase> process_cases() {
+  std::vector<TransportCase> cases = transport_cases();
+  std::erase_if(cases, [](const TransportCase& each) { return each.mode != Mode::kProcesses; });
+  return cases;
+}
+
+std::vector<TransportCase> plain_cases() {
+  std::vector<TransportCase> cases = transport_cases();
+  std::erase_if(cases, [](const TransportCase& each) { return each.name != each.transport; });
+  return cases;
+}
+
+std::unique_ptr<TransportFactory> make_factory(const TransportCase& test_case) {
+  auto factory = test_case.transport == "shm" ? make_shm_factory() : make_tcp_factory();
+  if (!test_case.faulty) return factory;
+  return std::make_unique<FaultyFactory>(std::move(factory), test_case.faults);
+}
+
+std::string case_name(const ::testing::TestParamInfo<TransportCase>& info) {
+  return info.param.name + (info.param.mode == Mode::kThreads ? "_threads" : "_processes");
+}
+
+bool long_run() {
+  const char* value = std::getenv("HETCOMM_TEST_LONG");
+  return value != nullptr && std::string_view(value) == "1";
+}
+
+}  // namespace hetcomm::test

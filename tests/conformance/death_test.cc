@@ -1,0 +1,214 @@
+// A peer that is killed (SIGKILL) at any moment:
+//
+//   * is reported by on_failed exactly once and in bounded time, with a text, and nothing is reported afterwards;
+//   * loses no message in the middle: what arrived is a prefix of what it sent, whole; where the transport promises it
+//     (TransportCase::accepted_survives), every message that its send() had accepted arrives first;
+//   * leaves memory quiet: after on_failed neither exposed nor local memory changes;
+//   * leaves calls that answer kPeerLost;
+//   * leaves nothing behind: descriptors and mappings are given back.
+//
+// A peer that only stands still is not dead.
+#include <dirent.h>
+
+#include <atomic>
+#include <fstream>
+
+#include "tests/conformance/transport_test.h"
+
+namespace hetcomm::test {
+namespace {
+
+class PeerDeath : public TransportTest {};
+
+int open_descriptors() {
+  DIR* folder = opendir("/proc/self/fd");
+  int count = 0;
+  while (readdir(folder) != nullptr) ++count;
+  closedir(folder);
+  return count;
+}
+
+int mappings() {
+  std::ifstream maps("/proc/self/maps");
+  int count = 0;
+  for (std::string line; std::getline(maps, line);) {
+    // Heap and stacks grow as they like.
+    if (line.find('/') != std::string::npos) ++count;
+  }
+  return count;
+}
+
+void expect_dead(Side& side, Rail& rail) {
+  Bulk bulk;
+  EXPECT_EQ(rail.failed, 1);
+  EXPECT_EQ(rail.failure.code(), Code::kPeerLost) << rail.failure.text();
+  EXPECT_EQ(rail.send(encode({}), {}), Code::kPeerLost);
+  EXPECT_EQ(rail.put(bulk), Code::kPeerLost);
+  side.node().linger(2 * kMillisecond);
+  EXPECT_EQ(rail.failed, 1);
+}
+
+struct Progress {
+  std::atomic<uint64_t> accepted;
+};
+
+TEST_P(PeerDeath, AtAnyPointOfAMessageStream) {
+  const int times = GetParam().slow() ? 6 : rounds(12, 300);
+  Random random(seed());
+  for (int i = 0; i < times; ++i) {
+    Shared<Progress> progress;
+    const auto near = [&](Side& side) {
+      Rail& rail = side.connect();
+      uint64_t received = 0;
+      rail.listen([&](const MessageHeader& header, ConstByteSpan payload) {
+        EXPECT_EQ(decode(header).sequence, received++);
+        expect_whole(header, payload);
+      });
+      if (i % 2 == 0) {
+        side.node().linger(random.below(10 * kMillisecond));
+      } else {
+        usleep(static_cast<useconds_t>(random.below(10'000)));  // much is waiting
+      }
+      side.kill_far();
+      side.node().until("on_failed", [&] { return rail.failed > 0; });
+      if (GetParam().accepted_survives) {
+        EXPECT_GE(received, progress->accepted.load());
+      }
+      EXPECT_LE(received, progress->accepted.load() + 1);
+      expect_dead(side, rail);
+    };
+    const auto far = [&](Side& side) {
+      Rail& rail = side.connect();
+      for (uint64_t k = 0;; ++k) {
+        send_pattern(rail, k, k * 7 % std::min<uint64_t>(rail.capabilities().max_payload_bytes, 3000),
+                     k);
+        progress->accepted.store(k + 1);
+        if (k % 16 == 0) side.node().step();
+      }
+    };
+    run_pair(options(), near, far);
+  }
+}
+
+TEST_P(PeerDeath, AtAnyPointOfATransfer) {
+  const int times = GetParam().slow() ? 6 : rounds(12, 300);
+  const uint64_t size = GetParam().slow() ? 300'000 : 8 << 20;
+  Random random(seed());
+  for (int i = 0; i < times; ++i) {
+    const auto near = [&](Side& side) {
+      Rail& rail = side.connect();
+      GuardedMemory source(size, 3, random);
+      GuardedMemory target(size, 3, random);
+      GuardedMemory got(size, 3, random);
+      source.fill(1);
+      target.fill(2);
+      side.post(expose_or_abandon(rail, target, Access::kPutTarget, 1));
+      Bulk put = make_bulk(source, 0, size, side.take<RemoteKey>(), 0);
+      Bulk get = make_bulk(got, 0, size, side.take<RemoteKey>(), 0);
+      until_accepted(rail, [&] { return rail.put(put); });
+      if (rail.capabilities().get) until_accepted(rail, [&] { return rail.get(get); });
+      usleep(static_cast<useconds_t>(random.below(2000)));
+      random_steps(side.node(), random);
+      side.kill_far();
+      side.node().until("on_failed", [&] { return rail.failed > 0; });
+      EXPECT_EQ(target.neither(2, 3), std::nullopt);
+      for (const Rail::Completion& done : rail.completions) {
+        if (done.bulk == &get && done.code == Code::kOk) {
+          EXPECT_EQ(got.mismatch(4), std::nullopt);
+        }
+      }
+      for (GuardedMemory* memory : {&source, &target, &got}) memory->fill(9);
+      expect_dead(side, rail);
+      for (const GuardedMemory* memory : {&source, &target, &got}) {
+        EXPECT_EQ(memory->mismatch(9), std::nullopt);
+        EXPECT_TRUE(memory->guards_intact());
+      }
+    };
+    const auto far = [&](Side& side) {
+      Rail& rail = side.connect();
+      Random mine(random.next());
+      GuardedMemory source(size, 3, mine);
+      GuardedMemory target(size, 3, mine);
+      GuardedMemory sent(size, 3, mine);
+      source.fill(4);
+      sent.fill(3);
+      const auto key = side.take<RemoteKey>();
+      side.post(expose_or_abandon(rail, target, Access::kPutTarget, 1));
+      side.post(expose_or_abandon(rail, source, Access::kGetSource, 2));
+      while (true) {
+        Bulk put = make_bulk(sent, 0, size, key, 0);
+        until_accepted(rail, [&] { return rail.put(put); });
+        (void)await_bulk(rail, put);
+      }
+    };
+    run_pair(options(), near, far);
+  }
+}
+
+TEST_P(PeerDeath, GivesEverythingBack) {
+  const auto once = [&] {
+    const auto near = [&](Side& side) {
+      Rail& rail = side.connect();
+      side.kill_far();
+      side.node().until("on_failed", [&] { return rail.failed > 0; });
+      rail.close();
+    };
+    const auto far = [&](Side& side) {
+      (void)side.connect();
+      side.node().linger(kPatience);
+    };
+    run_pair(options(), near, far);
+  };
+  once();
+  const int descriptors = open_descriptors();
+  const int maps = mappings();
+  for (int i = 0; i < 10; ++i) once();
+  EXPECT_EQ(open_descriptors(), descriptors);
+  EXPECT_LE(mappings(), maps + 2);
+}
+
+TEST_P(PeerDeath, IsNoticedWhileSleeping) {
+  const auto near = [&](Side& side) {
+    Rail& rail = side.connect();
+    side.node().linger(20 * kMillisecond);
+    side.kill_far();
+    const uint64_t start = now_ns();
+    while (rail.failed == 0 && now_ns() < start + kPatience) {
+      side.node().step();
+      if (rail.failed == 0) side.node().sleep(kPatience);
+    }
+    EXPECT_EQ(rail.failed, 1);
+    EXPECT_LT(now_ns() - start, 2 * kSecond) << "nothing woke the context";
+  };
+  const auto far = [&](Side& side) {
+    (void)side.connect();
+    side.node().linger(kPatience);
+  };
+  run_pair(options(), near, far);
+}
+
+TEST_P(PeerDeath, AStoppedPeerIsAlive) {
+  const auto near = [&](Side& side) {
+    Rail& rail = side.connect();
+    side.meet();
+    kill(side.process(), SIGSTOP);
+    for (uint64_t k = 0; k < 20; ++k) send_pattern(rail, k, 20, k);
+    side.node().linger(200 * kMillisecond);
+    EXPECT_EQ(rail.failed, 0) << rail.failure.text();
+    kill(side.process(), SIGCONT);
+    (void)side.take<char>();
+    EXPECT_EQ(rail.failed, 0) << rail.failure.text();
+  };
+  const auto far = [&](Side& side) {
+    Rail& rail = side.connect();
+    side.meet();
+    side.node().until("the messages", [&] { return rail.messages.size() == 20; });
+    side.post('d');
+  };
+  run_pair(options(), near, far);
+}
+
+INSTANTIATE_OVER(PeerDeath, process_cases);
+
+}  // namespace
+}  // namespace hetcomm::test

@@ -1,0 +1,371 @@
+// Quiet memory: after cancel(), revoke() or the end of an endpoint has returned, at any point of a transfer,
+//
+//   * the local memory of a cancelled put or get, and the memory of a revoked key, never changes any more;
+//   * a put never carries bytes that were written into its source after it was cancelled;
+//   * a get whose source was revoked reports an error, or the bytes from before;
+//   * no completion of a cancelled operation comes;
+//   * the connection goes on working;
+//   * the same holds when the other process stood still in the middle and wakes up later (a late writer), and the calls
+//     do not wait for it.
+#include "tests/conformance/transport_test.h"
+
+namespace hetcomm::test {
+namespace {
+
+constexpr uint64_t kBefore = 11;      // contents of sources
+constexpr uint64_t kUntouched = 12;   // contents of targets before the transfer
+constexpr uint64_t kAfter = 13;       // written by the owner after the event
+
+class Quiet : public TransportTest {
+ protected:
+  // Long enough that an event lands inside of the transfer.
+  uint64_t size() const { return GetParam().slow() ? 300'000 : 4 << 20; }
+  int count() const { return GetParam().slow() ? 12 : rounds(20, 500); }
+};
+
+void expect_unchanged(Node& node, GuardedMemory& memory, const char* what) {
+  memory.fill(kAfter);
+  node.linger(3 * kMillisecond);
+  EXPECT_EQ(memory.mismatch(kAfter), std::nullopt) << what;
+  EXPECT_TRUE(memory.guards_intact()) << what;
+}
+
+TEST_P(Quiet, CancelledPutReadsItsSourceNoMore) {
+  const auto near = [&](Side& side) {
+    Rail& rail = side.connect();
+    Random random(seed());
+    for (int i = 0; i < count(); ++i) {
+      GuardedMemory source(size(), random.between(1, 4), random);
+      source.fill(kBefore);
+      Bulk put = make_bulk(source, 0, size(), side.take<RemoteKey>(), 0);
+      until_accepted(rail, [&] { return rail.put(put); });
+      random_steps(side.node(), random);
+      if (rail.running() > 0) rail.cancel(put);
+      rail.completions.clear();
+      expect_unchanged(side.node(), source, "source of a cancelled put");
+      EXPECT_TRUE(rail.completions.empty());
+      expect_usable(side, rail);
+    }
+  };
+  const auto far = [&](Side& side) {
+    Rail& rail = side.connect();
+    Random random(seed() + 1);
+    for (int i = 0; i < count(); ++i) {
+      GuardedMemory target(size(), random.between(1, 4), random);
+      target.fill(kUntouched);
+      const RemoteKey key = expose_or_abandon(rail, target, Access::kPutTarget, 1);
+      side.post(key);
+      expect_usable(side, rail);
+      EXPECT_LE(rail.put_bytes[1], size());
+      rail.revoke(key);
+      rail.put_bytes.clear();
+      EXPECT_EQ(target.neither(kBefore, kUntouched), std::nullopt);
+      EXPECT_TRUE(target.guards_intact());
+    }
+  };
+  run_pair(options(), near, far);
+}
+
+TEST_P(Quiet, CancelledGetWritesNoMore) {
+  const auto near = [&](Side& side) {
+    Rail& rail = side.connect();
+    side.post(rail.capabilities().get);
+    if (!rail.capabilities().get) return;
+    Random random(seed());
+    for (int i = 0; i < count(); ++i) {
+      GuardedMemory target(size(), random.between(1, 4), random);
+      Bulk get = make_bulk(target, 0, size(), side.take<RemoteKey>(), 0);
+      until_accepted(rail, [&] { return rail.get(get); });
+      random_steps(side.node(), random);
+      if (rail.running() > 0) rail.cancel(get);
+      rail.completions.clear();
+      expect_unchanged(side.node(), target, "target of a cancelled get");
+      EXPECT_TRUE(rail.completions.empty());
+      expect_usable(side, rail);
+    }
+  };
+  const auto far = [&](Side& side) {
+    Rail& rail = side.connect();
+    if (!side.take<bool>()) return;
+    Random random(seed() + 1);
+    for (int i = 0; i < count(); ++i) {
+      GuardedMemory source(size(), random.between(1, 4), random);
+      source.fill(kBefore);
+      const RemoteKey key = expose_or_abandon(rail, source, Access::kGetSource, 1);
+      side.post(key);
+      expect_usable(side, rail);
+      rail.revoke(key);
+    }
+  };
+  run_pair(options(), near, far);
+}
+
+TEST_P(Quiet, RevokedTargetIsWrittenNoMore) {
+  const auto near = [&](Side& side) {
+    Rail& rail = side.connect();
+    Random random(seed());
+    for (int i = 0; i < count(); ++i) {
+      GuardedMemory source(size(), random.between(1, 4), random);
+      source.fill(kBefore);
+      Bulk put = make_bulk(source, 0, size(), side.take<RemoteKey>(), 0);
+      until_accepted(rail, [&] { return rail.put(put); });
+      side.post('s');
+      // What still travels is dropped; the operation ends all the same.
+      (void)await_bulk(rail, put);
+      EXPECT_EQ(rail.failed, 0) << rail.failure.text();
+      expect_usable(side, rail);
+    }
+  };
+  const auto far = [&](Side& side) {
+    Rail& rail = side.connect();
+    Random random(seed() + 1);
+    for (int i = 0; i < count(); ++i) {
+      GuardedMemory target(size(), random.between(1, 4), random);
+      const RemoteKey key = expose_or_abandon(rail, target, Access::kPutTarget, 1);
+      side.post(key);
+      (void)side.take<char>();
+      random_steps(side.node(), random);
+      rail.revoke(key);
+      const uint64_t seen = rail.put_bytes[1];
+      expect_unchanged(side.node(), target, "revoked target");
+      EXPECT_EQ(rail.put_bytes[1], seen) << "on_put after revoke";
+      rail.put_bytes.clear();
+      expect_usable(side, rail);
+      EXPECT_EQ(target.mismatch(kAfter), std::nullopt);
+    }
+  };
+  run_pair(options(), near, far);
+}
+
+TEST_P(Quiet, GetFromARevokedSourceFailsOrIsOld) {
+  const auto near = [&](Side& side) {
+    Rail& rail = side.connect();
+    side.post(rail.capabilities().get);
+    if (!rail.capabilities().get) return;
+    Random random(seed());
+    int whole = 0;
+    for (int i = 0; i < count(); ++i) {
+      GuardedMemory target(size(), random.between(1, 4), random);
+      Bulk get = make_bulk(target, 0, size(), side.take<RemoteKey>(), 0);
+      until_accepted(rail, [&] { return rail.get(get); });
+      side.post('s');
+      if (await_bulk(rail, get) == Code::kOk) {
+        ++whole;
+        EXPECT_EQ(target.mismatch(kBefore), std::nullopt) << "bytes from after the revoke";
+      }
+      EXPECT_EQ(rail.failed, 0) << rail.failure.text();
+      EXPECT_TRUE(target.guards_intact());
+      expect_usable(side, rail);
+    }
+    RecordProperty("whole", whole);
+  };
+  const auto far = [&](Side& side) {
+    Rail& rail = side.connect();
+    if (!side.take<bool>()) return;
+    Random random(seed() + 1);
+    for (int i = 0; i < count(); ++i) {
+      GuardedMemory source(size(), random.between(1, 4), random);
+      source.fill(kBefore);
+      const RemoteKey key = expose_or_abandon(rail, source, Access::kGetSource, 1);
+      side.post(key);
+      (void)side.take<char>();
+      random_steps(side.node(), random);
+      rail.revoke(key);
+      source.fill(kAfter);
+      expect_usable(side, rail);
+    }
+  };
+  run_pair(options(), near, far);
+}
+
+TEST_P(Quiet, EndpointsMayEndAtAnyPoint) {
+  const auto near = [&](Side& side) {
+    Random random(seed());
+    for (int i = 0; i < count(); ++i) {
+      Rail& rail = side.connect();
+      GuardedMemory source(size(), 2, random);
+      GuardedMemory target(size(), 2, random);
+      source.fill(kBefore);
+      Bulk put = make_bulk(source, 0, size(), side.take<RemoteKey>(), 0);
+      Bulk get = make_bulk(target, 0, size(), side.take<RemoteKey>(), 0);
+      until_accepted(rail, [&] { return rail.put(put); });
+      if (rail.capabilities().get) until_accepted(rail, [&] { return rail.get(get); });
+      for (uint64_t k = 0; k < 5; ++k) send_pattern(rail, k, k, k);
+      side.post('s');
+      const bool first = i % 2 == 0;
+      if (first) {
+        random_steps(side.node(), random);
+        rail.close();
+        expect_unchanged(side.node(), source, "source after the end");
+        expect_unchanged(side.node(), target, "target after the end");
+      } else {
+        side.node().until("on_failed", [&] { return rail.failed > 0; });
+        expect_unchanged(side.node(), source, "source after on_failed");
+        expect_unchanged(side.node(), target, "target after on_failed");
+        EXPECT_EQ(rail.put(put), Code::kPeerLost);
+        EXPECT_EQ(rail.send(encode({}), {}), Code::kPeerLost);
+      }
+      side.meet();
+      side.node().connected.clear();
+    }
+  };
+  const auto far = [&](Side& side) {
+    Random random(seed() + 1);
+    for (int i = 0; i < count(); ++i) {
+      Rail& rail = side.connect();
+      GuardedMemory source(size(), 2, random);
+      GuardedMemory target(size(), 2, random);
+      source.fill(kBefore);
+      target.fill(kUntouched);
+      side.post(expose_or_abandon(rail, target, Access::kPutTarget, 1));
+      side.post(expose_or_abandon(rail, source, Access::kGetSource, 2));
+      (void)side.take<char>();
+      const bool first = i % 2 == 1;
+      if (first) {
+        random_steps(side.node(), random);
+        rail.close();
+      } else {
+        side.node().until("on_failed", [&] { return rail.failed > 0; });
+      }
+      EXPECT_EQ(target.neither(kBefore, kUntouched), std::nullopt);
+      expect_unchanged(side.node(), target, "target after the end");
+      side.meet();
+      side.node().accepted.clear();
+    }
+  };
+  run_pair(options(), near, far);
+}
+
+// With a peer that can be stopped.
+class QuietThoughStopped : public Quiet {};
+
+// Stops the far process at a random point, runs |event| and checks that it did not wait, lets the owner write, and
+// wakes the far process.
+template <typename Event>
+void while_stopped(Side& side, Random& random, Event&& event) {
+  usleep(static_cast<useconds_t>(random.below(600)));
+  random_steps(side.node(), random);
+  kill(side.process(), SIGSTOP);
+  const uint64_t start = now_ns();
+  event();
+  EXPECT_LT(now_ns() - start, kSecond) << "waited for a stopped peer";
+}
+
+TEST_P(QuietThoughStopped, ALateWriterCannotReachARevokedTarget) {
+  const int times = GetParam().slow() ? 10 : rounds(25, 1000);
+  // The near side owns the target; the far side puts, is stopped, and wakes up later.
+  const auto near = [&](Side& side) {
+    Rail& rail = side.connect();
+    Random random(seed());
+    for (int i = 0; i < times; ++i) {
+      GuardedMemory target(size(), random.between(1, 4), random);
+      const RemoteKey key = expose_or_abandon(rail, target, Access::kPutTarget, 1);
+      side.post(key);
+      while_stopped(side, random, [&] { rail.revoke(key); });
+      target.fill(kAfter);
+      random_steps(side.node(), random);
+      kill(side.process(), SIGCONT);
+      side.node().linger(2 * kMillisecond);
+      (void)side.take<char>();
+      side.node().linger(kMillisecond);
+      EXPECT_EQ(target.mismatch(kAfter), std::nullopt) << "round " << i;
+      EXPECT_TRUE(target.guards_intact());
+      expect_usable(side, rail);
+    }
+  };
+  const auto far = [&](Side& side) {
+    Rail& rail = side.connect();
+    Random random(seed() + 1);
+    for (int i = 0; i < times; ++i) {
+      GuardedMemory source(size(), random.between(1, 4), random);
+      source.fill(kBefore);
+      Bulk put = make_bulk(source, 0, size(), side.take<RemoteKey>(), 0);
+      until_accepted(rail, [&] { return rail.put(put); });
+      (void)await_bulk(rail, put);
+      side.post('d');
+      expect_usable(side, rail);
+    }
+  };
+  run_pair(options(), near, far);
+}
+
+TEST_P(QuietThoughStopped, ALateReaderReportsNoNewBytes) {
+  const int times = GetParam().slow() ? 10 : rounds(25, 1000);
+  // The near side owns the source; the far side gets.
+  const auto near = [&](Side& side) {
+    Rail& rail = side.connect();
+    if (!side.take<bool>()) return;
+    Random random(seed());
+    for (int i = 0; i < times; ++i) {
+      GuardedMemory source(size(), random.between(1, 4), random);
+      source.fill(kBefore);
+      const RemoteKey key = expose_or_abandon(rail, source, Access::kGetSource, 1);
+      side.post(key);
+      while_stopped(side, random, [&] { rail.revoke(key); });
+      source.fill(kAfter);
+      kill(side.process(), SIGCONT);
+      (void)side.take<char>();
+      EXPECT_EQ(source.mismatch(kAfter), std::nullopt);
+      expect_usable(side, rail);
+    }
+  };
+  const auto far = [&](Side& side) {
+    Rail& rail = side.connect();
+    side.post(rail.capabilities().get);
+    if (!rail.capabilities().get) return;
+    Random random(seed() + 1);
+    for (int i = 0; i < times; ++i) {
+      GuardedMemory target(size(), random.between(1, 4), random);
+      Bulk get = make_bulk(target, 0, size(), side.take<RemoteKey>(), 0);
+      until_accepted(rail, [&] { return rail.get(get); });
+      if (await_bulk(rail, get) == Code::kOk) {
+        EXPECT_EQ(target.mismatch(kBefore), std::nullopt) << "new bytes in round " << i;
+      }
+      side.post('d');
+      expect_usable(side, rail);
+    }
+  };
+  run_pair(options(), near, far);
+}
+
+TEST_P(QuietThoughStopped, CancelDoesNotWaitForAStoppedPeer) {
+  const int times = GetParam().slow() ? 10 : rounds(15, 500);
+  const auto near = [&](Side& side) {
+    Rail& rail = side.connect();
+    Random random(seed());
+    for (int i = 0; i < times; ++i) {
+      GuardedMemory source(size(), 2, random);
+      source.fill(kBefore);
+      Bulk put = make_bulk(source, 0, size(), side.take<RemoteKey>(), 0);
+      until_accepted(rail, [&] { return rail.put(put); });
+      while_stopped(side, random, [&] {
+        if (rail.running() > 0) rail.cancel(put);
+      });
+      rail.completions.clear();
+      source.fill(kAfter);
+      kill(side.process(), SIGCONT);
+      expect_usable(side, rail);
+      EXPECT_EQ(source.mismatch(kAfter), std::nullopt);
+    }
+  };
+  const auto far = [&](Side& side) {
+    Rail& rail = side.connect();
+    Random random(seed() + 1);
+    for (int i = 0; i < times; ++i) {
+      GuardedMemory target(size(), 2, random);
+      target.fill(kUntouched);
+      const RemoteKey key = expose_or_abandon(rail, target, Access::kPutTarget, 1);
+      side.post(key);
+      expect_usable(side, rail);
+      rail.revoke(key);
+      EXPECT_EQ(target.neither(kBefore, kUntouched), std::nullopt);
+    }
+  };
+  run_pair(options(), near, far);
+}
+
+INSTANTIATE_OVER(Quiet, transport_cases);
+INSTANTIATE_OVER(QuietThoughStopped, process_cases);
+
+}  // namespace
+}  // namespace hetcomm::test

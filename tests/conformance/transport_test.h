@@ -1,0 +1,188 @@
+// What the transport-level suites share: the cases they run over, and the steps that most tests take.
+//
+// A case is a transport, settings that may cripple it, perhaps injected faults, and whether the ranks are threads or
+// processes. cases.cc lists them; a suite says INSTANTIATE_OVER(Suite, transport_cases).
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/support/faulty_transport.h"
+#include "tests/support/pattern.h"
+#include "tests/support/transport_pair.h"
+
+namespace hetcomm::test {
+
+struct TransportCase {
+  std::string name;       // "shm_tiny_ring"
+  std::string transport;  // "shm"
+  std::string settings{};
+  bool faulty = false;
+  FaultPlan faults{};
+  Mode mode = Mode::kThreads;
+  // A message whose send was accepted arrives even when the sender is killed at once.
+  bool accepted_survives = false;
+
+  // Crippled cases move less data, so that the suites stay quick.
+  bool slow() const { return faulty || name != transport; }
+};
+inline void PrintTo(const TransportCase& test_case, std::ostream* out) { *out << test_case.name; }
+
+// All cases that two ranks can run, in both modes; those with processes; plain transports, in both modes.
+std::vector<TransportCase> transport_cases();
+std::vector<TransportCase> process_cases();
+std::vector<TransportCase> plain_cases();
+std::unique_ptr<TransportFactory> make_factory(const TransportCase& test_case);
+std::string case_name(const ::testing::TestParamInfo<TransportCase>& info);
+
+#define INSTANTIATE_OVER(suite, cases)                                   \
+  INSTANTIATE_TEST_SUITE_P(Over, suite, ::testing::ValuesIn((cases)()), \
+                           ::hetcomm::test::case_name)
+
+// HETCOMM_TEST_LONG=1: more rounds of everything random.
+bool long_run();
+inline int rounds(int quick, int when_long) { return long_run() ? when_long : quick; }
+
+class TransportTest : public ::testing::TestWithParam<TransportCase> {
+ protected:
+  void SetUp() override {
+    factory_ = make_factory(GetParam());
+    Log log;
+    auto config = Config::load(nullptr, GetParam().settings, log);
+    ASSERT_TRUE(config.ok()) << config.status().text();
+    if (const Status usable = factory_->probe(config.value()); !usable.ok()) {
+      GTEST_SKIP() << GetParam().transport << ": " << usable.text();
+    }
+  }
+  PairOptions options() const {
+    return {.factory = *factory_, .settings = GetParam().settings, .mode = GetParam().mode};
+  }
+  bool processes() const { return GetParam().mode == Mode::kProcesses; }
+  // Seed of the test's randomness, alike on both sides; the same in every run.
+  static uint64_t seed() { return std::hash<std::string>{}(GetParam().name); }
+
+  std::unique_ptr<TransportFactory> factory_;
+};
+
+// --- messages: the header says what the payload is -------------------------------------------
+
+struct MessageInfo {
+  uint64_t sequence;
+  uint64_t size;
+  uint64_t seed;
+  uint64_t kind;
+};
+static_assert(sizeof(MessageInfo) == kHeaderBytes);
+
+inline MessageHeader encode(const MessageInfo& info) {
+  MessageHeader header;
+  std::memcpy(header.data(), &info, sizeof(info));
+  return header;
+}
+inline MessageInfo decode(const MessageHeader& header) {
+  MessageInfo info;
+  std::memcpy(&info, header.data(), sizeof(info));
+  return info;
+}
+
+// Tries until accepted; on_writable has to end each refusal.
+template <typename Attempt>
+void until_accepted(Rail& rail, Attempt&& attempt) {
+  while (true) {
+    const int writable = rail.writable;
+    const Code code = attempt();
+    if (code == Code::kOk) return;
+    if (code != Code::kWouldBlock) throw Abandoned(std::string("refused: ") + code_name(code));
+    rail.node().until("on_writable", [&] { return rail.writable > writable || rail.failed > 0; });
+    if (rail.failed > 0) throw Abandoned("failed: " + std::string(rail.failure.text()));
+  }
+}
+
+// Sends pattern |seed| as one message in up to three pieces.
+inline void send_pattern(Rail& rail, uint64_t sequence, uint64_t size, uint64_t seed,
+                         uint64_t kind = 0) {
+  std::vector<std::byte> bytes(size);
+  fill_pattern(bytes, seed);
+  const uint64_t a = size / 3;
+  const uint64_t b = size / 2;
+  const std::array<iovec, 3> pieces = {
+      {{bytes.data(), a}, {bytes.data() + a, b - a}, {bytes.data() + b, size - b}}};
+  const SegmentView view{pieces, 0, size};
+  until_accepted(rail, [&] { return rail.send(encode({sequence, size, seed, kind}), view); });
+}
+inline void send_empty(Rail& rail, uint64_t sequence = 0, uint64_t kind = 0) {
+  send_pattern(rail, sequence, 0, 0, kind);
+}
+
+inline void expect_whole(const MessageHeader& header, ConstByteSpan payload) {
+  const MessageInfo info = decode(header);
+  ASSERT_EQ(payload.size(), info.size);
+  const auto bad = find_mismatch(payload, info.seed);
+  EXPECT_FALSE(bad) << "message " << info.sequence << " differs at byte " << *bad;
+}
+
+// One message each way: the connection is alive, and in order.
+inline void expect_usable(Side& side, Rail& rail) {
+  constexpr uint64_t kKind = 0x75736162;
+  rail.messages.clear();
+  side.meet();
+  send_pattern(rail, 1, 100, 4711, kKind);
+  side.node().until("a message after the event", [&] {
+    return !rail.messages.empty() && decode(rail.messages.back().header).kind == kKind;
+  });
+  expect_whole(rail.messages.back().header, rail.messages.back().payload);
+  EXPECT_EQ(rail.failed, 0) << rail.failure.text();
+  side.meet();
+}
+
+// --- bulk ------------------------------------------------------------------------------------
+
+inline Bulk make_bulk(const GuardedMemory& memory, uint64_t offset, uint64_t length,
+                      const RemoteKey& key, uint64_t remote_offset) {
+  Bulk bulk;
+  bulk.local = {memory.segments(), offset, length};
+  bulk.key = key;
+  bulk.remote_offset = remote_offset;
+  return bulk;
+}
+
+// A source is offered where the peer can get only; else the key says none.
+inline RemoteKey expose_or_abandon(Rail& rail, const GuardedMemory& memory, Access access,
+                                   uint64_t cookie) {
+  if (access == Access::kGetSource && !rail.capabilities().get) return {};
+  auto key = rail.expose(memory.segments(), access, cookie);
+  if (!key.ok()) throw Abandoned("expose: " + std::string(key.status().text()));
+  EXPECT_NE(key.value(), RemoteKey{}) << "all-zero means none";
+  return key.value();
+}
+
+// Waits until |bulk| has completed; its code.
+inline Code await_bulk(Rail& rail, const Bulk& bulk) {
+  Code result = Code::kPending;
+  rail.node().until("on_bulk_complete", [&] {
+    for (const Rail::Completion& done : rail.completions) {
+      if (done.bulk == &bulk) result = done.code;
+    }
+    return result != Code::kPending || rail.failed > 0;
+  });
+  std::erase_if(rail.completions, [&](const Rail::Completion& done) { return done.bulk == &bulk; });
+  return result == Code::kPending ? Code::kPeerLost : result;
+}
+
+// Steps a random number of times, sometimes with pauses, so that events land anywhere in a transfer.
+inline void random_steps(Node& node, Random& random) {
+  const uint64_t steps = random.below(random.chance(0.5) ? 6 : 60);
+  for (uint64_t i = 0; i < steps; ++i) {
+    node.step();
+    if (random.chance(0.05)) usleep(static_cast<useconds_t>(random.below(100)));
+  }
+}
+
+}  // namespace hetcomm::test

@@ -1,0 +1,391 @@
+// A transport around another one that misbehaves in every way that transport.h allows, by a seeded plan:
+//
+//   refusals          send, put and get return kWouldBlock at random; on_writable follows from a later progress()
+//   delays            upcalls wait for some calls of progress(); order stays within one endpoint's messages, and is
+//                     mixed between endpoints, and between messages, puts and completions of one endpoint
+//   failing rails     at a random put, send or get the connection breaks on both sides while the peer lives; a put
+//                     that was reported complete just before may be lost (so such an endpoint is not |lossless|)
+//   failing connects  the first connects end in an error
+//   masks             no put, no get, small messages, small chunks
+//
+// It keeps the contract: what it reports, and when, is what some real transport could. The state belongs to one transport,
+// which like every other runs under the progress baton; a factory may be shared by threads.
+#pragma once
+
+#include <algorithm>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "tests/support/pattern.h"
+#include "transports/transport.h"
+
+namespace hetcomm::test {
+
+struct FaultPlan {
+  uint64_t seed = 1;
+  double refuse = 0;                 // probability per send, put or get
+  uint32_t max_delay = 0;            // upcalls wait for up to so many calls of progress()
+  double fail_rail = 0;              // probability per put, get or send that the connection breaks there
+  bool lose_reported_put = false;    // the put at which the rail breaks is reported complete, and lost
+  uint32_t max_rail_failures = UINT32_MAX;  // per transport
+  uint32_t connect_failures = 0;     // so many connects fail at first, per transport
+  bool no_put = false;
+  bool no_get = false;
+  std::optional<uint32_t> max_payload_bytes;
+  std::optional<uint64_t> eager_limit_bytes;
+  std::optional<uint64_t> chunk_bytes;
+};
+
+namespace internal {
+
+inline Capabilities masked(Capabilities capabilities, const FaultPlan& plan) {
+  if (plan.no_put) capabilities.put = capabilities.target_sees_put = false;
+  if (plan.no_get) capabilities.get = false;
+  if (plan.fail_rail > 0) capabilities.lossless = false;
+  const auto shrink = [](auto& value, const auto& limit) {
+    if (limit) value = std::min(value, *limit);
+  };
+  shrink(capabilities.max_payload_bytes, plan.max_payload_bytes);
+  shrink(capabilities.eager_limit_bytes, plan.eager_limit_bytes);
+  shrink(capabilities.chunk_bytes, plan.chunk_bytes);
+  return capabilities;
+}
+
+struct KeyHash {
+  size_t operator()(const RemoteKey& key) const {
+    return static_cast<size_t>(mix(key.words[0] ^ mix(key.words[1] ^ mix(key.words[2]))));
+  }
+};
+
+// What the endpoints of one faulty transport share.
+struct FaultState {
+  FaultPlan plan;
+  Random random{1};
+  uint64_t tick = 0;  // counts progress()
+  uint32_t rail_failures = 0;
+  uint32_t connects = 0;
+
+  bool refuses() { return random.chance(plan.refuse); }
+  uint64_t due() { return tick + random.between(0, plan.max_delay); }
+  bool breaks_now() {
+    if (plan.fail_rail <= 0 || rail_failures >= plan.max_rail_failures) return false;
+    if (!random.chance(plan.fail_rail)) return false;
+    ++rail_failures;
+    return true;
+  }
+};
+
+class FaultyEndpoint final : public Endpoint, private EndpointHandler {
+ public:
+  FaultyEndpoint(FaultState& state, std::unordered_set<FaultyEndpoint*>& all,
+                 std::unique_ptr<Endpoint> inner)
+      : state_(state),
+        all_(all),
+        inner_(std::move(inner)),
+        capabilities_(masked(inner_->capabilities(), state.plan)) {
+    all_.insert(this);
+    inner_->set_handler(this);
+  }
+  ~FaultyEndpoint() override { all_.erase(this); }
+
+  // Closes the connection of a broken rail, where break_rail() could not. Never inside an upcall.
+  void bury() {
+    if (doomed_) inner_.reset();
+  }
+
+  void set_handler(EndpointHandler* handler) override { handler_ = handler; }
+  const Capabilities& capabilities() const override { return capabilities_; }
+  Code send(const MessageHeader& header, const SegmentView& payload) override {
+    if (broken()) return Code::kPeerLost;
+    if (state_.refuses()) return refuse();
+    if (state_.breaks_now()) {
+      // Accepted, and lost with the connection.
+      break_rail();
+      return Code::kOk;
+    }
+    return inner_->send(header, payload);
+  }
+  Code put(Bulk& bulk) override {
+    return capabilities_.put ? start(bulk, &Endpoint::put, state_.plan.lose_reported_put)
+                             : Code::kUnsupported;
+  }
+  Code get(Bulk& bulk) override {
+    return capabilities_.get ? start(bulk, &Endpoint::get, false) : Code::kUnsupported;
+  }
+  Result<RemoteKey> expose(Segments segments, Access access, uint64_t cookie) override {
+    if (broken()) return Status(Code::kPeerLost, "faulty: injected failure");
+    auto key = inner_->expose(segments, access, cookie);
+    if (key.ok()) cookies_[key.value()] = cookie;
+    return key;
+  }
+  void revoke(const RemoteKey& key) override {
+    if (inner_ != nullptr) inner_->revoke(key);
+    const auto found = cookies_.find(key);
+    if (found == cookies_.end()) return;
+    const uint64_t cookie = found->second;
+    cookies_.erase(found);
+    std::erase_if(puts_, [&](const HeldPut& held) { return held.cookie == cookie; });
+  }
+  void cancel(Bulk& bulk) override {
+    const size_t held =
+        std::erase_if(completions_, [&](const HeldCompletion& done) { return done.bulk == &bulk; });
+    if (held == 0 && &bulk != lost_ && inner_ != nullptr && !inner_failed_) inner_->cancel(bulk);
+  }
+  bool flushed() const override {
+    return broken() || inner_->flushed();
+  }
+  std::string describe() const override {
+    return inner_ == nullptr ? "faulty, broken" : "faulty " + inner_->describe();
+  }
+
+  // Reports what is due. Returns the number of upcalls; the endpoint may be gone afterwards only if core
+  // broke its rule not to destroy it from inside of its upcalls.
+  int deliver() {
+    int done = 0;
+    if (writable_due_ && *writable_due_ <= state_.tick && !broken()) {
+      writable_due_.reset();
+      handler_->on_writable();
+      ++done;
+    }
+    done += deliver_from(puts_, [&](const HeldPut& put) { handler_->on_put(put.cookie, put.length); });
+    done += deliver_from(messages_, [&](const HeldMessage& message) {
+      handler_->on_message(message.header, message.payload);
+    });
+    done += deliver_from(completions_, [&](const HeldCompletion& completion) {
+      handler_->on_bulk_complete(*completion.bulk, completion.code);
+    });
+    if (failure_due_ && *failure_due_ <= state_.tick && nothing_held()) {
+      failure_due_.reset();
+      reported_ = true;
+      handler_->on_failed(failure_);
+      ++done;
+    }
+    return done;
+  }
+  bool holds_something() const {
+    return !nothing_held() || failure_due_ || (writable_due_ && !broken());
+  }
+
+ private:
+  struct HeldMessage {
+    uint64_t due;
+    MessageHeader header;
+    std::vector<std::byte> payload;
+  };
+  struct HeldPut {
+    uint64_t due;
+    uint64_t cookie;
+    uint64_t length;
+  };
+  struct HeldCompletion {
+    uint64_t due;
+    Bulk* bulk;
+    Code code;
+  };
+
+  // Calls refuse from the moment of the failure on, though core hears of it later.
+  bool broken() const { return inner_ == nullptr || doomed_ || inner_failed_ || reported_; }
+  bool nothing_held() const { return puts_.empty() && messages_.empty() && completions_.empty(); }
+  Code refuse() {
+    if (!writable_due_) writable_due_ = state_.due() + 1;
+    return Code::kWouldBlock;
+  }
+
+  Code start(Bulk& bulk, Code (Endpoint::*call)(Bulk&), bool lose) {
+    if (broken()) return Code::kPeerLost;
+    if (state_.refuses()) return refuse();
+    if (state_.breaks_now()) {
+      break_rail();
+      lost_ = &bulk;
+      if (lose) completions_.push_back({state_.due() + 1, &bulk, Code::kOk});
+      return Code::kOk;
+    }
+    return (inner_.get()->*call)(bulk);
+  }
+
+  // Quiet first: on_failed comes after the connection was closed. The peer sees it close.
+  void break_rail() {
+    doomed_ = true;
+    if (upcalls_ == 0) inner_.reset();
+    failure_ = Status(Code::kPeerLost, "faulty: injected failure");
+    failure_due_ = state_.due() + 1;
+  }
+
+  template <typename Held, typename Report>
+  int deliver_from(std::deque<Held>& held, Report&& report) {
+    int done = 0;
+    while (!held.empty() && held.front().due <= state_.tick) {
+      const Held next = std::move(held.front());
+      held.pop_front();
+      report(next);
+      ++done;
+    }
+    return done;
+  }
+
+  // Marks an upcall that comes straight from the inner endpoint, which must not be destroyed meanwhile.
+  class Upcall {
+   public:
+    explicit Upcall(int& count) : count_(count) { ++count_; }
+    ~Upcall() { --count_; }
+
+   private:
+    int& count_;
+  };
+  bool delays() const { return state_.plan.max_delay > 0; }
+  void on_message(const MessageHeader& header, ConstByteSpan payload) override {
+    if (doomed_) return;
+    const Upcall upcall(upcalls_);
+    if (!delays()) return handler_->on_message(header, payload);
+    messages_.push_back({state_.due(), header, {payload.begin(), payload.end()}});
+  }
+  void on_put(uint64_t cookie, uint64_t length) override {
+    if (doomed_) return;
+    const Upcall upcall(upcalls_);
+    if (!delays()) return handler_->on_put(cookie, length);
+    puts_.push_back({state_.due(), cookie, length});
+  }
+  void on_bulk_complete(Bulk& bulk, Code code) override {
+    if (doomed_) return;
+    const Upcall upcall(upcalls_);
+    if (!delays()) return handler_->on_bulk_complete(bulk, code);
+    completions_.push_back({state_.due(), &bulk, code});
+  }
+  void on_writable() override {
+    if (doomed_) return;
+    const Upcall upcall(upcalls_);
+    handler_->on_writable();
+  }
+  void on_failed(const Status& why) override {
+    if (doomed_) return;
+    inner_failed_ = true;
+    failure_ = why;
+    failure_due_ = state_.due();
+  }
+
+  FaultState& state_;
+  std::unordered_set<FaultyEndpoint*>& all_;
+  std::unique_ptr<Endpoint> inner_;
+  Capabilities capabilities_;
+  EndpointHandler* handler_ = nullptr;
+  Bulk* lost_ = nullptr;  // the operation at which the rail broke; the inner endpoint never saw it
+  int upcalls_ = 0;
+  bool doomed_ = false;
+  bool inner_failed_ = false;
+  bool reported_ = false;
+  Status failure_;
+  std::optional<uint64_t> failure_due_;
+  std::optional<uint64_t> writable_due_;
+  std::deque<HeldMessage> messages_;
+  std::deque<HeldPut> puts_;
+  std::deque<HeldCompletion> completions_;
+  std::unordered_map<RemoteKey, uint64_t, KeyHash> cookies_;
+};
+
+class FaultyTransport final : public Transport, private TransportHandler {
+ public:
+  FaultyTransport(const FaultPlan& plan, int rank, TransportHandler& handler) : handler_(handler) {
+    state_.plan = plan;
+    state_.random = Random(mix(plan.seed) + static_cast<uint64_t>(rank));
+  }
+  // |inner| was created with inner_handler().
+  void adopt(std::unique_ptr<Transport> inner) {
+    inner_ = std::move(inner);
+    capabilities_ = masked(inner_->capabilities(), state_.plan);
+  }
+  TransportHandler& inner_handler() { return *this; }
+
+  const Capabilities& capabilities() const override { return capabilities_; }
+  std::vector<std::byte> descriptor() const override { return inner_->descriptor(); }
+  Status reach(ConstByteSpan descriptor) const override { return inner_->reach(descriptor); }
+  void connect(int peer, ConstByteSpan descriptor) override {
+    if (state_.connects++ < state_.plan.connect_failures) {
+      failing_connects_.push_back(peer);
+    } else {
+      inner_->connect(peer, descriptor);
+    }
+  }
+  void cancel_connect(int peer) override {
+    if (std::erase(failing_connects_, peer) == 0) inner_->cancel_connect(peer);
+  }
+  int progress() override {
+    ++state_.tick;
+    for (FaultyEndpoint* endpoint : endpoints_) endpoint->bury();
+    int done = inner_->progress();
+    while (!failing_connects_.empty()) {
+      const int peer = failing_connects_.front();
+      failing_connects_.erase(failing_connects_.begin());
+      handler_.on_connected(peer, Status(Code::kPeerLost, "faulty: injected connect failure"));
+      ++done;
+    }
+    // Upcalls may destroy other endpoints, and make new ones.
+    const std::vector<FaultyEndpoint*> now(endpoints_.begin(), endpoints_.end());
+    for (FaultyEndpoint* endpoint : now) {
+      if (endpoints_.contains(endpoint)) done += endpoint->deliver();
+    }
+    return done;
+  }
+  bool prepare_sleep() override {
+    const bool may_sleep = inner_->prepare_sleep();
+    return may_sleep && failing_connects_.empty() &&
+           std::none_of(endpoints_.begin(), endpoints_.end(),
+                        [](const FaultyEndpoint* each) { return each->holds_something(); });
+  }
+  void finish_sleep() override { inner_->finish_sleep(); }
+  uint64_t next_timer_ns() const override { return inner_->next_timer_ns(); }
+
+ private:
+  void on_connected(int peer, Result<std::unique_ptr<Endpoint>> endpoint) override {
+    if (!endpoint.ok()) return handler_.on_connected(peer, std::move(endpoint));
+    handler_.on_connected(peer, wrap(std::move(endpoint).value()));
+  }
+  void on_accepted(int peer, std::unique_ptr<Endpoint> endpoint) override {
+    handler_.on_accepted(peer, wrap(std::move(endpoint)));
+  }
+  std::unique_ptr<Endpoint> wrap(std::unique_ptr<Endpoint> inner) {
+    return std::make_unique<FaultyEndpoint>(state_, endpoints_, std::move(inner));
+  }
+
+  FaultState state_;
+  TransportHandler& handler_;
+  std::unordered_set<FaultyEndpoint*> endpoints_;
+  std::vector<int> failing_connects_;
+  Capabilities capabilities_;
+  std::unique_ptr<Transport> inner_;
+};
+
+}  // namespace internal
+
+class FaultyFactory final : public TransportFactory {
+ public:
+  FaultyFactory(std::unique_ptr<TransportFactory> inner, FaultPlan plan)
+      : inner_(std::move(inner)), plan_(plan) {}
+
+  std::string_view name() const override { return inner_->name(); }
+  Status probe(const Config& config) const override { return inner_->probe(config); }
+  Result<std::unique_ptr<Transport>> create(const TransportEnvironment& environment) const override {
+    auto faulty =
+        std::make_unique<internal::FaultyTransport>(plan_, environment.rank, environment.handler);
+    TransportEnvironment inner_environment{environment.rank,        environment.size,
+                                           environment.credentials, environment.config,
+                                           environment.log,         environment.poller,
+                                           environment.doorbell_fd, environment.now_ns,
+                                           faulty->inner_handler()};
+    auto inner = inner_->create(inner_environment);
+    if (!inner.ok()) return inner.status();
+    faulty->adopt(std::move(inner).value());
+    return std::unique_ptr<Transport>(std::move(faulty));
+  }
+
+ private:
+  std::unique_ptr<TransportFactory> inner_;
+  FaultPlan plan_;
+};
+
+}  // namespace hetcomm::test

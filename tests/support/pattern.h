@@ -1,0 +1,174 @@
+// Bytes that can be recognised: patterns by seed and position, a small random generator, and memory cut
+// into random pieces with guard bytes between them.
+//
+// A pattern depends on seed and position only, so that any part of a transfer can be checked without
+// the other side's memory. Everything here is the same on every run for the same seed.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "src/base/span.h"
+
+namespace hetcomm::test {
+
+inline uint64_t mix(uint64_t value) {
+  value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9u;
+  value = (value ^ (value >> 27)) * 0x94d049bb133111ebu;
+  return value ^ (value >> 31);
+}
+
+// Uniform enough for tests; cheap to seed, never zero-locked.
+class Random {
+ public:
+  explicit Random(uint64_t seed) : state_(seed) {}
+  uint64_t next() { return mix(state_ += 0x9e3779b97f4a7c15u); }
+  // In [0, bound); 0 for a bound of 0.
+  uint64_t below(uint64_t bound) { return bound == 0 ? 0 : next() % bound; }
+  // In [low, high].
+  uint64_t between(uint64_t low, uint64_t high) { return low + below(high - low + 1); }
+  bool chance(double probability) {
+    return static_cast<double>(next() >> 11) * 0x1.0p-53 < probability;
+  }
+  // In [1, bound], small values as likely as large ones: every order of magnitude gets its share.
+  uint64_t size_up_to(uint64_t bound) {
+    uint64_t bits = 1;
+    while (bits < 63 && (uint64_t{1} << bits) <= bound) ++bits;
+    return 1 + below(uint64_t{1} << between(0, bits)) % bound;
+  }
+
+ private:
+  uint64_t state_;
+};
+
+// The eight bytes of pattern |seed| at position 8 * |index|.
+inline uint64_t pattern_word(uint64_t seed, uint64_t index) {
+  uint64_t value = (index + seed) * 0x9e3779b97f4a7c15u;
+  return value ^ (value >> 29) ^ seed;
+}
+
+// Writes pattern |seed| from |position| on.
+inline void fill_pattern(ByteSpan bytes, uint64_t seed, uint64_t position = 0) {
+  size_t done = 0;
+  while (done < bytes.size()) {
+    const uint64_t at = position + done;
+    const uint64_t word = pattern_word(seed, at / 8);
+    const size_t skip = at % 8;
+    const size_t piece = std::min<size_t>(8 - skip, bytes.size() - done);
+    std::memcpy(bytes.data() + done, reinterpret_cast<const std::byte*>(&word) + skip, piece);
+    done += piece;
+  }
+}
+
+// First byte that is not pattern |seed| from |position| on; nullopt when all are.
+inline std::optional<size_t> find_mismatch(ConstByteSpan bytes, uint64_t seed,
+                                           uint64_t position = 0) {
+  size_t done = 0;
+  while (done < bytes.size()) {
+    const uint64_t at = position + done;
+    const uint64_t word = pattern_word(seed, at / 8);
+    const size_t skip = at % 8;
+    const size_t piece = std::min<size_t>(8 - skip, bytes.size() - done);
+    const auto* expected = reinterpret_cast<const std::byte*>(&word) + skip;
+    if (std::memcmp(bytes.data() + done, expected, piece) != 0) {
+      while (bytes[done] == *expected) ++done, ++expected;
+      return done;
+    }
+    done += piece;
+  }
+  return std::nullopt;
+}
+
+// Memory of |size| bytes in random pieces (some empty), with guards around each.
+class GuardedMemory {
+ public:
+  GuardedMemory(uint64_t size, size_t pieces, Random& random) : size_(size) {
+    std::vector<uint64_t> cuts = {0, size};
+    for (size_t i = 1; i < pieces; ++i) cuts.push_back(random.between(0, size));
+    std::sort(cuts.begin(), cuts.end());
+    storage_.resize(size + cuts.size() * (kGuard + 7));
+    std::byte* next = storage_.data();
+    for (size_t i = 0; i + 1 < cuts.size(); ++i) {
+      next += kGuard + random.below(8);
+      const size_t length = cuts[i + 1] - cuts[i];
+      segments_.push_back({next, length});
+      next += length;
+    }
+    std::memset(storage_.data(), kGuardByte, storage_.size());
+  }
+  GuardedMemory(const GuardedMemory&) = delete;
+  GuardedMemory& operator=(const GuardedMemory&) = delete;
+
+  Segments segments() const { return segments_; }
+  uint64_t size() const { return size_; }
+
+  // Pattern |seed| over the part from |offset| on, its first byte being the pattern's |position|.
+  void fill(uint64_t seed, uint64_t offset, uint64_t length, uint64_t position) {
+    for_each_piece(segments_, offset, length, [&](std::byte* piece, size_t bytes) {
+      fill_pattern({piece, bytes}, seed, position);
+      position += bytes;
+    });
+  }
+  void fill(uint64_t seed) { fill(seed, 0, size_, 0); }
+
+  // Offset of the first byte of the part that is not the pattern.
+  std::optional<uint64_t> mismatch(uint64_t seed, uint64_t offset, uint64_t length,
+                                   uint64_t position) const {
+    std::optional<uint64_t> found;
+    uint64_t at = offset;
+    for_each_piece(segments_, offset, length, [&](const std::byte* piece, size_t bytes) {
+      if (found) return;
+      if (const auto bad = find_mismatch({piece, bytes}, seed, position)) found = at + *bad;
+      at += bytes;
+      position += bytes;
+    });
+    return found;
+  }
+  std::optional<uint64_t> mismatch(uint64_t seed) const { return mismatch(seed, 0, size_, 0); }
+
+  // Offset of the first byte that is neither pattern |a| nor pattern |b|, both from position 0 on.
+  std::optional<uint64_t> neither(uint64_t a, uint64_t b) const {
+    std::vector<std::byte> flat(size_);
+    gather(segments_, 0, flat);
+    for (uint64_t i = 0; i < size_; ++i) {
+      const uint64_t word_a = pattern_word(a, i / 8);
+      const uint64_t word_b = pattern_word(b, i / 8);
+      const auto byte_a = static_cast<std::byte>(word_a >> (8 * (i % 8)));
+      const auto byte_b = static_cast<std::byte>(word_b >> (8 * (i % 8)));
+      if (flat[i] != byte_a && flat[i] != byte_b) return i;
+    }
+    return std::nullopt;
+  }
+
+  // All bytes between, before and after the pieces are as they were made.
+  bool guards_intact() const {
+    const std::byte* next = storage_.data();
+    for (const iovec& segment : segments_) {
+      const auto* start = static_cast<const std::byte*>(segment.iov_base);
+      if (!all_guard(next, start)) return false;
+      next = start + segment.iov_len;
+    }
+    return all_guard(next, storage_.data() + storage_.size());
+  }
+
+ private:
+  static constexpr size_t kGuard = 64;
+  static constexpr unsigned char kGuardByte = 0xa5;
+  static bool all_guard(const std::byte* from, const std::byte* to) {
+    for (; from != to; ++from) {
+      if (*from != std::byte{kGuardByte}) return false;
+    }
+    return true;
+  }
+
+  uint64_t size_;
+  std::vector<std::byte> storage_;
+  std::vector<iovec> segments_;
+};
+
+}  // namespace hetcomm::test

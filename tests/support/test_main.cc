@@ -1,0 +1,68 @@
+// main() of test binaries that start processes, kill them, or wait for others:
+//
+//   * a watchdog ends the binary, naming the test, when one test runs for longer than HETCOMM_TEST_WATCHDOG seconds (90);
+//   * skipped tests are counted, each reason printed once, so that nobody takes a skip for a success;
+//   * SIGPIPE is as in any program that uses the library: untouched.
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <string>
+
+#include <gtest/gtest.h>
+
+namespace {
+
+char running_test[256];
+
+extern "C" void watchdog_bites(int) {
+  static const char kText[] = "\nwatchdog: this test takes too long: ";
+  (void)!write(STDERR_FILENO, kText, sizeof(kText) - 1);
+  (void)!write(STDERR_FILENO, running_test, strnlen(running_test, sizeof(running_test)));
+  (void)!write(STDERR_FILENO, "\n", 1);
+  // A core, or a debugger, shows where it hangs; forked children die with their parent.
+  std::abort();
+}
+
+unsigned watchdog_seconds() {
+  const char* value = std::getenv("HETCOMM_TEST_WATCHDOG");
+  const long seconds = value == nullptr ? 90 : std::strtol(value, nullptr, 10);
+  return static_cast<unsigned>(std::max(0L, seconds));
+}
+
+class Watchdog final : public testing::EmptyTestEventListener {
+  void OnTestStart(const testing::TestInfo& info) override {
+    std::snprintf(running_test, sizeof(running_test), "%s.%s", info.test_suite_name(), info.name());
+    alarm(watchdog_seconds());
+  }
+  void OnTestEnd(const testing::TestInfo& info) override {
+    alarm(0);
+    if (!info.result()->Skipped()) return;
+    for (int i = 0; i < info.result()->total_part_count(); ++i) {
+      const testing::TestPartResult& part = info.result()->GetTestPartResult(i);
+      if (part.skipped()) ++skips_[part.message()];
+    }
+  }
+  void OnTestProgramEnd(const testing::UnitTest&) override {
+    for (const auto& [reason, count] : skips_) {
+      std::printf("skipped %d: %s\n", count, reason.c_str());
+    }
+  }
+
+  std::map<std::string, int> skips_;
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  testing::InitGoogleTest(&argc, argv);
+  struct sigaction action {};
+  action.sa_handler = watchdog_bites;
+  sigaction(SIGALRM, &action, nullptr);
+  testing::UnitTest::GetInstance()->listeners().Append(new Watchdog);
+  return RUN_ALL_TESTS();
+}

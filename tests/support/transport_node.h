@@ -1,0 +1,334 @@
+// One rank at the transport level, without core: a Transport with its environment (poller, doorbell, coarse
+// clock, configuration, credentials), and rails whose handlers record every upcall.
+//
+// The rules of transport.h that hold everywhere are checked at every step, whatever the test is about:
+//
+//   * upcalls come from progress() or the poller only, never from inside a call on the endpoint;
+//   * each accepted bulk operation completes at most once, and a cancelled one never;
+//   * on_failed comes at most once per endpoint, and nothing after it.
+//
+// Whoever waits too long is given up by throwing Abandoned, which run_pair() (transport_pair.h) turns into a failed
+// test: a defect shows as a failure, not as a hang.
+#pragma once
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "src/base/clock.h"
+#include "src/base/config.h"
+#include "src/base/log.h"
+#include "src/base/unique_fd.h"
+#include "src/net/poller.h"
+#include "tests/support/pattern.h"
+#include "transports/transport.h"
+
+namespace hetcomm::test {
+
+inline constexpr uint64_t kMillisecond = 1'000'000;
+inline constexpr uint64_t kSecond = 1'000'000'000;
+// Longer than anything takes on a busy machine, shorter than a test's watchdog.
+inline constexpr uint64_t kPatience = 15 * kSecond;
+
+struct Abandoned : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+class Node;
+
+// An endpoint and the record of what it reported.
+class Rail final : public EndpointHandler {
+ public:
+  struct Message {
+    MessageHeader header;
+    std::vector<std::byte> payload;
+  };
+  struct Completion {
+    Bulk* bulk;
+    Code code;
+  };
+
+  Rail(Node& node, std::unique_ptr<Endpoint> endpoint) : node_(node) { adopt(std::move(endpoint)); }
+  Rail(const Rail&) = delete;
+  Rail& operator=(const Rail&) = delete;
+  ~Rail() { close(); }
+
+  // The calls of the endpoint, watched.
+  Code send(const MessageHeader& header, const SegmentView& payload) {
+    const Inside inside(*this);
+    return endpoint_->send(header, payload);
+  }
+  Code put(Bulk& bulk) { return start(bulk, &Endpoint::put); }
+  Code get(Bulk& bulk) { return start(bulk, &Endpoint::get); }
+  Result<RemoteKey> expose(Segments segments, Access access, uint64_t cookie) {
+    const Inside inside(*this);
+    return endpoint_->expose(segments, access, cookie);
+  }
+  void revoke(const RemoteKey& key) {
+    const Inside inside(*this);
+    endpoint_->revoke(key);
+  }
+  void cancel(Bulk& bulk) {
+    const Inside inside(*this);
+    endpoint_->cancel(bulk);
+    running_.erase(&bulk);
+  }
+  // Destroys the endpoint.
+  void close() {
+    const Inside inside(*this);
+    endpoint_.reset();
+    running_.clear();
+  }
+  Endpoint& endpoint() { return *endpoint_; }
+  bool open() const { return endpoint_ != nullptr; }
+  const Capabilities& capabilities() const { return endpoint_->capabilities(); }
+  Node& node() { return node_; }
+  size_t running() const { return running_.size(); }
+
+  // Hands every message to |hook| from now on, beginning with those that were recorded.
+  void listen(std::function<void(const MessageHeader&, ConstByteSpan)> hook) {
+    message_hook_ = std::move(hook);
+    for (; !messages.empty(); messages.pop_front()) {
+      message_hook_(messages.front().header, messages.front().payload);
+    }
+  }
+
+  // What was reported so far.
+  std::deque<Message> messages;
+  std::map<uint64_t, uint64_t> put_bytes;  // by cookie
+  std::vector<Completion> completions;
+  int writable = 0;
+  int failed = 0;
+  Status failure;
+
+  void on_message(const MessageHeader& header, ConstByteSpan payload) override;
+  void on_put(uint64_t cookie, uint64_t length) override;
+  void on_bulk_complete(Bulk& bulk, Code code) override;
+  void on_writable() override;
+  void on_failed(const Status& why) override;
+
+ private:
+  // Marks a call on the endpoint; an upcall meanwhile is a violation.
+  class Inside {
+   public:
+    explicit Inside(Rail& rail) : rail_(rail) { ++rail_.inside_; }
+    ~Inside() { --rail_.inside_; }
+
+   private:
+    Rail& rail_;
+  };
+  void adopt(std::unique_ptr<Endpoint> endpoint);
+  Code start(Bulk& bulk, Code (Endpoint::*call)(Bulk&)) {
+    const Inside inside(*this);
+    const Code code = (endpoint_.get()->*call)(bulk);
+    if (code == Code::kOk) running_.insert(&bulk);
+    return code;
+  }
+  void check_upcall(const char* name);
+
+  Node& node_;
+  std::unique_ptr<Endpoint> endpoint_;
+  std::function<void(const MessageHeader&, ConstByteSpan)> message_hook_;
+  int inside_ = 0;
+  std::set<const Bulk*> running_;
+};
+
+class Node final : public TransportHandler, public Watcher {
+ public:
+  struct Options {
+    const TransportFactory& factory;
+    std::string settings;
+    Credentials credentials;
+    int rank = 0;
+    int size = 2;
+  };
+
+  explicit Node(const Options& options)
+      : credentials_(options.credentials),
+        config_(load(options.settings)),
+        poller_(make_poller()),
+        doorbell_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+    log_.set_rank(options.rank);
+    if (!poller_.add(doorbell_.get(), EPOLLIN, *this).ok()) throw Abandoned("no doorbell");
+    now_ = now_ns();
+    auto transport = options.factory.create(TransportEnvironment{
+        options.rank, options.size, credentials_, config_, log_, poller_, doorbell_.get(), now_, *this});
+    if (!transport.ok()) throw Abandoned("create: " + std::string(transport.status().text()));
+    transport_ = std::move(transport).value();
+  }
+  Node(const Node&) = delete;
+  Node& operator=(const Node&) = delete;
+  ~Node() {
+    accepted.clear();
+    connected.clear();
+    transport_.reset();
+    poller_.remove(doorbell_.get(), *this);
+  }
+
+  Transport& transport() { return *transport_; }
+  // As a process that ends without taking its connections down one by one.
+  void destroy_transport() {
+    accepted.clear();
+    connected.clear();
+    transport_.reset();
+  }
+
+  // Starts connecting to |peer|; no upcall may come from inside.
+  void connect(int peer, ConstByteSpan descriptor) { transport_->connect(peer, descriptor); }
+
+  // Drives everything once. Returns the number of things done.
+  int step() {
+    now_ = now_ns();
+    progressing_ = true;
+    int done = poller_.poll();
+    done += transport_->progress();
+    progressing_ = false;
+    return done;
+  }
+
+  // Sleeps as a context does, for |limit_ns| at most. False when the transport refused to.
+  bool sleep(uint64_t limit_ns) {
+    const bool may_sleep = transport_->prepare_sleep();
+    if (may_sleep) {
+      const uint64_t now = now_ns();
+      const uint64_t timer = transport_->next_timer_ns();
+      poller_.wait(std::min(limit_ns, timer > now ? timer - now : 0));
+    }
+    transport_->finish_sleep();
+    return may_sleep;
+  }
+
+  // Steps until |done|; false when |limit_ns| passed first.
+  template <typename Done>
+  [[nodiscard]] bool try_until(Done&& done, uint64_t limit_ns) {
+    const uint64_t deadline = now_ns() + limit_ns;
+    int idle = 0;
+    while (!done()) {
+      idle = step() > 0 ? 0 : idle + 1;
+      if (now_ns() > deadline) return done();
+      if (idle > 20) sleep(kMillisecond);
+    }
+    return true;
+  }
+  template <typename Done>
+  void until(const char* what, Done&& done, uint64_t limit_ns = kPatience) {
+    if (!try_until(done, limit_ns)) throw Abandoned(std::string("waited too long for ") + what);
+  }
+  // Steps for a time, whatever happens.
+  void linger(uint64_t duration_ns) {
+    (void)try_until([] { return false; }, duration_ns);
+  }
+
+  bool progressing() const { return progressing_; }
+  void on_events(uint32_t) override {
+    uint64_t count = 0;
+    (void)!read(doorbell_.get(), &count, sizeof(count));
+  }
+
+  // Outcomes of connect() and arrivals, by peer. Accepted endpoints are dropped when |refuse| is set.
+  std::map<int, std::unique_ptr<Rail>> connected;
+  std::map<int, std::unique_ptr<Rail>> accepted;
+  std::map<int, Status> connect_failed;
+  int connect_outcomes = 0;
+  int accepts = 0;
+  bool refuse = false;
+
+  void on_connected(int peer, Result<std::unique_ptr<Endpoint>> endpoint) override {
+    EXPECT_TRUE(progressing_) << "on_connected from outside of progress";
+    ++connect_outcomes;
+    if (endpoint.ok()) {
+      connected[peer] = std::make_unique<Rail>(*this, std::move(endpoint).value());
+    } else {
+      EXPECT_FALSE(endpoint.status().ok());
+      connect_failed[peer] = endpoint.status();
+    }
+  }
+  void on_accepted(int peer, std::unique_ptr<Endpoint> endpoint) override {
+    EXPECT_TRUE(progressing_) << "on_accepted from outside of progress";
+    ++accepts;
+    if (!refuse) accepted[peer] = std::make_unique<Rail>(*this, std::move(endpoint));
+  }
+
+ private:
+  Config load(const std::string& settings) {
+    log_.set_level(LogLevel::kError);
+    auto config = Config::load(nullptr, settings, log_);
+    if (!config.ok()) throw Abandoned("settings: " + std::string(config.status().text()));
+    return std::move(config).value();
+  }
+  static Poller make_poller() {
+    auto poller = Poller::create();
+    if (!poller.ok()) throw Abandoned("poller: " + std::string(poller.status().text()));
+    return std::move(poller).value();
+  }
+
+  Credentials credentials_;
+  Log log_;
+  Config config_;
+  Poller poller_;
+  UniqueFd doorbell_;
+  uint64_t now_ = 0;
+  bool progressing_ = false;
+  std::unique_ptr<Transport> transport_;
+};
+
+inline void Rail::adopt(std::unique_ptr<Endpoint> endpoint) {
+  endpoint_ = std::move(endpoint);
+  endpoint_->set_handler(this);
+}
+
+inline void Rail::check_upcall(const char* name) {
+  EXPECT_TRUE(node_.progressing()) << name << " from outside of progress";
+  EXPECT_EQ(inside_, 0) << name << " from inside a call on the endpoint";
+  EXPECT_EQ(failed, 0) << name << " after on_failed";
+  EXPECT_NE(endpoint_, nullptr) << name << " after the endpoint's destruction";
+}
+
+inline void Rail::on_message(const MessageHeader& header, ConstByteSpan payload) {
+  check_upcall("on_message");
+  if (message_hook_) {
+    message_hook_(header, payload);
+  } else {
+    messages.push_back({header, {payload.begin(), payload.end()}});
+  }
+}
+
+inline void Rail::on_put(uint64_t cookie, uint64_t length) {
+  check_upcall("on_put");
+  put_bytes[cookie] += length;
+}
+
+inline void Rail::on_bulk_complete(Bulk& bulk, Code code) {
+  check_upcall("on_bulk_complete");
+  EXPECT_EQ(running_.erase(&bulk), 1u) << "completion of an operation that is not running";
+  EXPECT_NE(code, Code::kWouldBlock);
+  EXPECT_NE(code, Code::kPending);
+  completions.push_back({&bulk, code});
+}
+
+inline void Rail::on_writable() {
+  check_upcall("on_writable");
+  ++writable;
+}
+
+inline void Rail::on_failed(const Status& why) {
+  check_upcall("on_failed");
+  EXPECT_FALSE(why.ok());
+  EXPECT_FALSE(why.text().empty());
+  ++failed;
+  failure = why;
+  running_.clear();
+}
+
+}  // namespace hetcomm::test

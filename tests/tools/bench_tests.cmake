@@ -1,0 +1,28 @@
+# Tests of hetcomm_bench, for CMakeLists.txt beside this file.
+if(TARGET hetcomm_bench)
+  set(bench_dir ${PROJECT_SOURCE_DIR}/bench)
+  hetcomm_test(bench_report_test
+    SOURCES
+      bench_report_test.cc
+      ${bench_dir}/compare.cc
+      ${bench_dir}/launch.cc
+      ${bench_dir}/implementation.cc
+      ${bench_dir}/plot_svg.cc
+      ${bench_dir}/probe.cc
+      ${bench_dir}/report.cc
+      ${bench_dir}/report_fields.cc
+      ${bench_dir}/report_osu.cc
+      ${bench_dir}/report_table.cc
+      ${bench_dir}/row.cc
+      ${bench_dir}/work.cc
+    DEPENDS hetcomm fmt::fmt nlohmann_json::nlohmann_json
+    LABELS asan)
+  foreach(part Formats Usage Comparison Lifetime Places)
+    string(TOLOWER ${part} name)
+    hetcomm_ctest(bench_${name} TARGET hetcomm_bench
+      COMMAND Python3::Interpreter ${CMAKE_CURRENT_LIST_DIR}/bench_tool_test.py
+        $<TARGET_FILE:hetcomm_bench> ${part}
+      PROCESSORS 2
+      TIMEOUT 180)
+  endforeach()
+endif()

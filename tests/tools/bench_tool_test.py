@@ -1,0 +1,307 @@
+#!/usr/bin/env python3
+"""Runs hetcomm_bench shortly, as its users do.
+
+Properties: every format holds what it promises and --check finds every byte right; bad options end
+with status 2 and a text that names them; a missing peer is named and costs only itself; no run
+leaves a process behind, not even one that is interrupted; a rank that dies ends the run.
+
+Usage: bench_tool_test.py PATH_OF_HETCOMM_BENCH [unittest options]
+"""
+
+import csv
+import io
+import json
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+import xml.etree.ElementTree
+
+BENCH = ""
+SHORT = ["-b", "8", "-e", "64K", "-f", "16", "--seconds", "0.002"]
+LAUNCHER_VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "PMI_SIZE", "PMIX_RANK",
+                      "OMPI_COMM_WORLD_SIZE", "MPI_LOCALNRANKS", "HETCOMM_TRANSPORTS")
+FIELDS = ("test impl transport memory window bytes iterations min_us p50_us avg_us p99_us p999_us "
+          "bandwidth_MBps wrong").split()
+
+
+def environment(**added):
+    clean = {k: v for k, v in os.environ.items() if k not in LAUNCHER_VARIABLES}
+    return {**clean, **added}
+
+
+def bench(*words, env=None, timeout=120):
+    return subprocess.run([BENCH, *words], capture_output=True, text=True, timeout=timeout,
+                          env=env or environment())
+
+
+def descendants_named(marker):
+    """Processes whose environment has |marker|: those of one run."""
+    found = []
+    for entry in pathlib.Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and marker.encode() in (entry / "environ").read_bytes():
+                found.append(int(entry.name))
+        except OSError:
+            continue
+    return found
+
+
+def wait_until(condition, seconds=20):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if condition():
+            return True
+        time.sleep(0.05)
+    return False
+
+
+class Formats(unittest.TestCase):
+    def run_ok(self, *words, **options):
+        result = bench(*words, **options)
+        self.assertEqual(result.returncode, 0, result.stderr + result.stdout)
+        return result.stdout
+
+    def test_json_has_every_field_and_no_wrong_byte(self):
+        for test in ("latency", "bandwidth", "bibandwidth", "msgrate"):
+            with self.subTest(test):
+                document = json.loads(self.run_ok(test, *SHORT, "--check", "--format", "json"))
+                self.assertLessEqual({"version", "host", "command", "peers"}, set(document["meta"]))
+                self.assertTrue(document["rows"])
+                for row in document["rows"]:
+                    self.assertLessEqual(set(FIELDS), set(row))
+                    self.assertEqual(row["wrong"], 0, row)
+                    self.assertEqual(row["test"], test)
+                    self.assertGreater(row["avg_us"], 0)
+                    self.assertLessEqual(row["min_us"], row["p50_us"])
+                    self.assertLessEqual(row["p50_us"], row["p99_us"])
+                    self.assertLessEqual(row["p99_us"], row["p999_us"])
+                transports = {row["transport"] for row in document["rows"]}
+                self.assertEqual(transports, {"shm", "tcp"})
+
+    def test_bandwidth_is_bytes_over_time(self):
+        rows = json.loads(self.run_ok("bandwidth", *SHORT, "--window", "4", "--transport", "shm",
+                                      "--format", "json"))["rows"]
+        self.assertEqual([row["bytes"] for row in rows], [8, 128, 2048, 32768])
+        for row in rows:
+            self.assertEqual(row["window"], 4)
+            self.assertEqual(row["iterations"] % 4, 0)
+            self.assertAlmostEqual(row["bandwidth_MBps"], row["bytes"] / row["avg_us"],
+                                   delta=row["bandwidth_MBps"] * 1e-3)
+
+    def test_iterations_are_those_asked_for(self):
+        rows = json.loads(self.run_ok("latency", "-b", "8", "-e", "8", "-n", "123", "-w", "0",
+                                      "--transport", "shm", "--format", "json"))["rows"]
+        self.assertEqual(rows[0]["iterations"], 123)
+
+    def test_csv_has_the_same_fields(self):
+        lines = list(csv.DictReader(io.StringIO(self.run_ok("latency", *SHORT, "--format", "csv"))))
+        self.assertEqual(len(lines), 8)
+        for line in lines:
+            self.assertLessEqual(set(FIELDS), set(line))
+            self.assertGreater(float(line["avg_us"]), 0)
+
+    def test_table_says_how_it_was_measured(self):
+        text = self.run_ok("latency", *SHORT, "--check")
+        for words in ("one way", "t_typical[usec]", "99.9%[usec]", "transport", "path", "#wrong"):
+            self.assertIn(words, text)
+
+    def test_osu_tables_are_two_columns(self):
+        text = self.run_ok("latency", *SHORT, "--transport", "shm", "--format", "osu")
+        self.assertIn("# Size", text)
+        figures = [line.split() for line in text.splitlines() if line and not line.startswith("#")]
+        self.assertEqual([int(line[0]) for line in figures], [8, 128, 2048, 32768])
+        self.assertTrue(all(float(line[1]) > 0 for line in figures))
+
+    def test_output_and_plot_are_files(self):
+        with tempfile.TemporaryDirectory() as folder:
+            output, plot = f"{folder}/r.json", f"{folder}/r.svg"
+            text = self.run_ok("latency,bandwidth", *SHORT, "--format", "json", "-o", output,
+                               "--plot", plot)
+            self.assertEqual(text, "")
+            self.assertEqual(len(json.loads(pathlib.Path(output).read_text())["rows"]), 16)
+            root = xml.etree.ElementTree.parse(plot).getroot()
+            lines = root.findall(".//{http://www.w3.org/2000/svg}polyline")
+            self.assertEqual(len(lines), 4, "two transports in two panels")
+
+    def test_overlap_runs_in_both_modes(self):
+        rows = json.loads(self.run_ok("overlap", "-b", "64K", "-e", "256K", "--transport", "shm",
+                                      "--seconds", "0.01", "--check", "--format", "json"))["rows"]
+        self.assertEqual({row["progress"] for row in rows}, {"caller", "thread"})
+        for row in rows:
+            self.assertEqual(row["wrong"], 0)
+            self.assertGreater(row["idle_us"], 0)
+            self.assertGreater(row["compute_us"], 0)
+
+    def test_memory_of_devices(self):
+        for memory in ("sim-handle", "sim-address", "host:sim-handle", "sim-address:host"):
+            with self.subTest(memory):
+                rows = json.loads(self.run_ok("bandwidth", *SHORT, "--memory", memory, "--check",
+                                              "--format", "json"))["rows"]
+                self.assertTrue(all(row["wrong"] == 0 and row["memory"] == memory for row in rows))
+
+    def test_more_ranks_than_cores(self):
+        rows = json.loads(self.run_ok("msgrate", "--ranks", "5", "-b", "8", "-e", "1K", "-f", "128",
+                                      "--seconds", "0.005", "--check", "--format", "json"))["rows"]
+        self.assertTrue(all(row["ranks"] == 5 and row["wrong"] == 0 for row in rows))
+
+    def test_empty_messages(self):
+        rows = json.loads(self.run_ok("latency,bandwidth", "-b", "0", "-e", "1", "--check",
+                                      "--seconds", "0.002", "--format", "json"))["rows"]
+        self.assertEqual({row["bytes"] for row in rows}, {0, 1})
+
+
+class Usage(unittest.TestCase):
+    def test_bad_options_are_named(self):
+        cases = {
+            ("latnecy",): "latnecy",
+            ("latency", "--no-such-option"): "--no-such-option",
+            ("latency", "-b", "many"): "many",
+            ("latency", "-b", "2K", "-e", "1K"): "2K",
+            ("latency", "-e", "8G"): "2G",
+            ("latency", "-f", "1"): "-f",
+            ("latency", "-n", "0"): "--iterations",
+            ("latency", "--memory", "disk"): "disk",
+            ("latency", "--format", "xml"): "xml",
+            ("latency", "--bind", "socket"): "socket",
+            ("latency", "--progress", "magic"): "magic",
+            ("latency", "--compare", "nccl"): "nccl",
+            ("latency", "--compare", "mpi", "--peer", "gloo=/x"): "gloo=/x",
+            ("overlap", "--memory", "host:sim-handle"): "overlap",
+            ("latency", "somewhere", "--listen"): "--listen",
+            ("latency", "somewhere", "--compare", "mpi"): "--compare",
+            ("latency", "--ranks", "1"): "--ranks",
+        }
+        for words, named in cases.items():
+            with self.subTest(words):
+                result = bench(*words)
+                self.assertEqual(result.returncode, 2, result.stdout)
+                self.assertIn(named, result.stderr)
+                self.assertEqual(result.stdout, "")
+
+    def test_help_and_version(self):
+        text = bench("--help").stdout
+        for section in ("SYNOPSIS", "TESTS", "OPTIONS", "OUTPUT", "ENVIRONMENT", "EXIT STATUS",
+                        "EXAMPLES"):
+            self.assertIn(section, text)
+        self.assertTrue(all(len(line) <= 84 for line in text.splitlines()))
+        self.assertIn("hetcomm_bench", bench("--version").stdout)
+
+    def test_output_that_cannot_be_written(self):
+        result = bench("latency", *SHORT, "--transport", "shm", "-o", "/no/such/folder/file")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("/no/such/folder/file", result.stderr)
+
+    def test_unknown_transport(self):
+        result = bench("latency", *SHORT, "--transport", "pigeon")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("pigeon", result.stderr)
+
+
+class Comparison(unittest.TestCase):
+    def test_missing_peer_is_named(self):
+        with tempfile.TemporaryDirectory() as folder:
+            env = environment(PATH=folder, CXX="/no/such/compiler")
+            for peer in ("mpi", "iperf3", "gloo"):
+                with self.subTest(peer):
+                    result = bench("bandwidth", *SHORT, "--compare", peer, "--peers", folder,
+                                   env=env)
+                    self.assertEqual(result.returncode, 1, result.stdout)
+                    self.assertIn(f"--compare {peer}:", result.stderr)
+                    self.assertIn("nothing to compare with", result.stderr)
+
+    def test_missing_peer_costs_only_itself(self):
+        with tempfile.TemporaryDirectory() as folder:
+            result = bench("bandwidth", *SHORT, "--transport", "shm", "--compare", "memcpy,mpi",
+                           "--peers", folder, "--rounds", "2", "--format", "json",
+                           env=environment(PATH=folder))
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertIn("--compare mpi:", result.stderr)
+            document = json.loads(result.stdout)
+            self.assertEqual({row["impl"] for row in document["rows"]}, {"hetcomm", "memcpy"})
+            self.assertEqual(document["meta"]["comparison"]["rounds"], 2)
+            self.assertTrue(any("mpi" in note for note in document["meta"]["notes"]))
+
+    @unittest.skipUnless(shutil.which("mpicc"), "no mpicc in PATH")
+    def test_mpi_does_the_same_work(self):
+        with tempfile.TemporaryDirectory() as folder:
+            result = bench("latency", *SHORT, "--transport", "shm", "--check", "--compare", "mpi",
+                           "--peers", folder, "--rounds", "2", "--format", "json")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        document = json.loads(result.stdout)
+        peers = {row["impl"] for row in document["rows"]} - {"hetcomm"}
+        self.assertGreaterEqual(len(peers), 2, "as it comes and without single copy")
+        self.assertTrue(all(row["wrong"] == 0 for row in document["rows"]))
+        sizes = {(row["impl"], row["bytes"]) for row in document["rows"]}
+        self.assertEqual(len(sizes), 4 * (len(peers) + 1))
+        self.assertEqual({peer["name"] for peer in document["meta"]["peers"]}, peers)
+
+
+class Lifetime(unittest.TestCase):
+    def test_interrupted_run_leaves_nothing(self):
+        mark = f"BENCH_TEST_MARK={os.getpid()}-{time.monotonic_ns()}"
+        name, value = mark.split("=")
+        run = subprocess.Popen([BENCH, "latency", "-n", "1000000000", "--transport", "tcp"],
+                               env=environment(**{name: value}), stdout=subprocess.DEVNULL,
+                               stderr=subprocess.DEVNULL)
+        self.assertTrue(wait_until(lambda: len(descendants_named(mark)) >= 3))
+        run.send_signal(signal.SIGINT)
+        run.wait(20)
+        self.assertTrue(wait_until(lambda: not descendants_named(mark)), descendants_named(mark))
+
+    def test_rank_that_dies_ends_the_run(self):
+        mark = f"BENCH_TEST_MARK={os.getpid()}-{time.monotonic_ns()}"
+        name, value = mark.split("=")
+        run = subprocess.Popen([BENCH, "latency", "-n", "1000000000", "--transport", "tcp"],
+                               env=environment(**{name: value}), stdout=subprocess.DEVNULL,
+                               stderr=subprocess.PIPE, text=True)
+        self.assertTrue(wait_until(lambda: len(descendants_named(mark)) >= 3))
+        victim = max(pid for pid in descendants_named(mark) if pid != run.pid)
+        os.kill(victim, signal.SIGKILL)
+        _, errors = run.communicate(timeout=60)
+        self.assertEqual(run.returncode, 1)
+        self.assertIn("signal 9", errors)
+        self.assertTrue(wait_until(lambda: not descendants_named(mark)), descendants_named(mark))
+
+
+class Places(unittest.TestCase):
+    def test_variables_make_a_rank(self):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        ranks = [subprocess.Popen([BENCH, "latency", *SHORT, "--check", "--format", "json"],
+                                  env=environment(RANK=str(rank), WORLD_SIZE="2",
+                                                  MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port)),
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                 for rank in range(2)]
+        outputs = [rank.communicate(timeout=120) for rank in ranks]
+        self.assertEqual([rank.returncode for rank in ranks], [0, 0], outputs)
+        self.assertEqual(outputs[1][0], "", "rank 0 reports")
+        self.assertTrue(all(row["wrong"] == 0 for row in json.loads(outputs[0][0])["rows"]))
+
+    def test_listener_and_host_both_report(self):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = str(probe.getsockname()[1])
+        sides = [["--listen"], ["latency,overlap", "localhost", "-b", "8", "-e", "4K", "-f", "8",
+                                "--seconds", "0.002"]]
+        runs = [subprocess.Popen([BENCH, *words, "-p", port, "--format", "json"], env=environment(),
+                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                for words in sides]
+        outputs = [run.communicate(timeout=120) for run in runs]
+        self.assertEqual([run.returncode for run in runs], [0, 0], outputs)
+        listener, client = (json.loads(output)["rows"] for output, _ in outputs)
+        self.assertEqual([(r["test"], r["bytes"], r["avg_us"]) for r in listener],
+                         [(r["test"], r["bytes"], r["avg_us"]) for r in client])
+        self.assertTrue(listener)
+
+
+if __name__ == "__main__":
+    BENCH = os.path.abspath(sys.argv.pop(1))
+    unittest.main(verbosity=2)

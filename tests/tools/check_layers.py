@@ -1,0 +1,243 @@
+#!/usr/bin/env python3
+"""Checks that the arrows between the folders of this tree point down.
+
+Every source file belongs to the layer with the longest matching path below. It may include what
+that layer lists, files of its own layer, and the system's headers. The rules:
+
+  * a file includes only what its layer lists; a file outside of all layers is an error;
+  * includes of this tree are written from the repository's root (or <hetcomm/...>), and exist;
+  * a library's headers are included only where THIRD_PARTY says, so that a vendor is named in one
+    folder;
+  * extern "C" stands only where a C ABI is made.
+
+Usage: check_layers.py [root]. Prints one line for each violation; exits with 1 if there is any.
+"""
+
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+PUBLIC = "include/hetcomm/"
+BASE = "src/base/"
+NET = "src/net/"
+BOOTSTRAP_API = "src/bootstrap/bootstrap.h"
+DEVICE_API = "devices/device.h"
+TRANSPORT_API = "transports/transport.h"
+# The constructors of the named devices and transports: for src/capi, and for those who define them.
+DEVICE_REGISTRY = "devices/registry.h"
+# Types and constants of the public API are shared words, usable in every layer. Its functions are
+# not: nothing below src/capi could link with them.
+PUBLIC_TYPES = "include/hetcomm/"
+EVERYTHING = ""
+
+# Path prefix -> what may be included, as path prefixes from the root. A trailing "<x>" stands for
+# each subfolder as a layer of its own: transports/tcp does not see transports/shm.
+LAYERS = {
+    "include/hetcomm/": [PUBLIC],
+    "src/base/": [PUBLIC_TYPES],
+    "src/net/": [PUBLIC_TYPES, BASE],
+    "src/bootstrap/": [PUBLIC_TYPES, BASE, NET],
+    "devices/device.h": [PUBLIC_TYPES, BASE],
+    "devices/registry.h": [PUBLIC_TYPES, BASE, DEVICE_API],
+    "devices/<x>/": [PUBLIC_TYPES, BASE, DEVICE_API, DEVICE_REGISTRY],
+    "transports/transport.h": [PUBLIC_TYPES, BASE, NET, DEVICE_API],
+    "transports/<x>/": [PUBLIC_TYPES, BASE, NET, DEVICE_API, TRANSPORT_API],
+    "topology/": [PUBLIC_TYPES, BASE],
+    "src/core/": [PUBLIC_TYPES, BASE, NET, BOOTSTRAP_API, DEVICE_API, TRANSPORT_API],
+    "reshard/": [PUBLIC_TYPES, BASE],
+    "reshard/execute": [PUBLIC_TYPES, BASE, "reshard/", "src/core/", DEVICE_API],
+    "pipeline/": [PUBLIC_TYPES, BASE],
+    "pipeline/execut": [PUBLIC_TYPES, BASE, "pipeline/", "reshard/", "src/core/", DEVICE_API],
+    "planner/": [PUBLIC_TYPES, BASE, "topology/", "reshard/", "pipeline/"],
+    "src/capi/": [EVERYTHING],
+    "src/mpi/": [PUBLIC],
+    "bench/": [PUBLIC],
+    "examples/": [PUBLIC],
+    "python/": [PUBLIC],
+    "tests/capi/": [PUBLIC, "tests/support/"],
+    "tests/install/": [PUBLIC],
+    "tests/": [EVERYTHING],
+}
+
+# Another library's headers -> the layers that may include them.
+THIRD_PARTY = {
+    "fmt/": ["src/", "devices/", "transports/", "topology/", "reshard/", "pipeline/", "planner/",
+             "bench/", "tests/"],
+    "nlohmann/": ["bench/", "topology/", "planner/", "tests/"],
+    "CLI/": ["bench/", "tests/"],
+    "openssl/": ["src/net/", "transports/tcp/", "tests/unit/"],
+    "hwloc": ["topology/"],
+    "mpi.h": ["src/mpi/", "include/hetcomm/mpi.h", "tests/e2e/", "examples/", "bench/mpi/",
+              "bench/peers/runner_mpi"],
+    "gtest/": ["tests/"],
+    "gmock/": ["tests/"],
+    "benchmark/": ["tests/", "bench/"],
+    "hwy/": ["src/core/", "devices/host/"],
+    "infiniband/": ["transports/rdma/"],
+    "rdma/": ["transports/rdma/"],
+    "ucp/": ["transports/ucx/", "bench/peers/runner_ucx"],
+    "gloo/": ["bench/peers/runner_gloo"],
+    "ucs/": ["transports/ucx/"],
+    "uct/": ["transports/ucx/"],
+    "cuda": ["devices/cuda/"],
+    "nccl": ["devices/cuda/"],
+    "cufile": ["devices/cuda/"],
+    "nvml": ["devices/cuda/"],
+    "hip/": ["devices/hip/"],
+    "rccl/": ["devices/hip/"],
+    "hsa/": ["devices/hip/"],
+    "CL/": ["devices/opencl/"],
+    "level_zero/": ["devices/level_zero/"],
+    "sycl/": ["devices/sycl/"],
+    "acl/": ["devices/ascend/"],
+    "Python.h": ["python/"],
+    "pybind11/": ["python/"],
+    "nanobind/": ["python/"],
+    "torch/": ["python/"],
+}
+
+# C and POSIX headers; C++ ones have no dot. Anything else that ends in .h belongs in THIRD_PARTY.
+SYSTEM_FOLDERS = ("sys/", "linux/", "net/", "netinet/", "arpa/", "asm/", "bits/")
+SYSTEM_HEADERS = set("""
+    assert.h complex.h ctype.h errno.h fenv.h float.h inttypes.h iso646.h limits.h locale.h math.h
+    setjmp.h signal.h stdalign.h stdarg.h stdatomic.h stdbool.h stddef.h stdint.h stdio.h stdlib.h
+    stdnoreturn.h string.h tgmath.h threads.h time.h uchar.h wchar.h wctype.h
+    cpuid.h cxxabi.h dirent.h dlfcn.h elf.h endian.h byteswap.h execinfo.h fcntl.h features.h
+    fnmatch.h ftw.h getopt.h glob.h grp.h ifaddrs.h immintrin.h x86intrin.h arm_neon.h libgen.h
+    link.h malloc.h mqueue.h netdb.h numa.h numaif.h poll.h pthread.h pwd.h regex.h resolv.h
+    sched.h semaphore.h spawn.h stdio_ext.h strings.h syscall.h sysexits.h syslog.h termios.h
+    ucontext.h unistd.h utime.h wait.h
+    """.split())
+
+C_ABI_FOLDERS = ("include/hetcomm/", "src/capi/", "src/mpi/", "examples/", "python/", "bench/",
+                 "tests/")
+SOURCE_SUFFIXES = {".h", ".hpp", ".c", ".cc", ".cpp", ".inc"}
+SKIPPED_FOLDERS = {"build", ".git", ".cache", ".venv", "third_party"}
+
+TOKEN = re.compile(
+    r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.DOTALL)
+INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"\n]+)[>"]', re.MULTILINE)
+EXTERN_C = re.compile(r'\bextern\s+"C"')
+
+
+@dataclass(frozen=True)
+class Violation:
+    path: str
+    line: int
+    text: str
+
+    def __str__(self):
+        return f"{self.path}:{self.line}: {self.text}"
+
+
+def without_comments(text):
+    """The same text, and the same lines, with comments blanked."""
+
+    def blank(match):
+        token = match.group()
+        return re.sub(r"[^\n]", " ", token) if token.startswith(("//", "/*")) else token
+
+    return TOKEN.sub(blank, text)
+
+
+def layer_of(path):
+    """(prefix of the layer that holds |path|, what it may include); None outside of all layers."""
+    best = None
+    for pattern, allowed in LAYERS.items():
+        parent, is_family, rest = pattern.partition("<x>")
+        if is_family:
+            match = re.match(re.escape(parent) + "[^/]+" + re.escape(rest), path)
+            prefix = match.group() if match else None
+        else:
+            prefix = pattern if path.startswith(pattern) else None
+        if prefix is not None and (best is None or len(prefix) > len(best[0])):
+            best = (prefix, allowed)
+    return best
+
+
+def starts_with_any(path, prefixes):
+    return any(path.startswith(prefix) for prefix in prefixes)
+
+
+def check_library_include(path, name):
+    """What is wrong with |path| including <name>, a header from outside of this tree."""
+    for prefix, where in THIRD_PARTY.items():
+        if name.startswith(prefix):
+            if starts_with_any(path, where):
+                return None
+            return f"<{name}> may be included in {', '.join(where)} only"
+    if "." not in name.rsplit("/", 1)[-1]:
+        return None
+    if name.startswith(SYSTEM_FOLDERS) or name in SYSTEM_HEADERS:
+        return None
+    return f"<{name}> is no known header: say in THIRD_PARTY or SYSTEM_HEADERS who may include it"
+
+
+def check_tree_include(root, path, layer, target):
+    """What is wrong with |path| including |target|, a path from the root of this tree."""
+    prefix, allowed = layer
+    if not (root / target).is_file():
+        return f'"{target}" is no file: write the path from the repository\'s root'
+    target_layer = layer_of(target)
+    if target_layer is not None and target_layer[0] == prefix:
+        return None
+    if starts_with_any(target, allowed):
+        return None
+    return f"{prefix} must not include {target}"
+
+
+def check_file(root, path):
+    layer = layer_of(path)
+    if layer is None:
+        return [Violation(path, 1, "belongs to no layer: add its folder to LAYERS")]
+    text = without_comments((root / path).read_text(encoding="utf-8", errors="replace"))
+    found = []
+
+    def report(offset, problem):
+        found.append(Violation(path, text.count("\n", 0, offset) + 1, problem))
+
+    for match in INCLUDE.finditer(text):
+        bracket, name = match.groups()
+        if bracket == '"':
+            problem = check_tree_include(root, path, layer, name)
+        elif name.startswith("hetcomm/"):
+            problem = (check_library_include(path, "mpi.h") if name == "hetcomm/mpi.h"
+                       else check_tree_include(root, path, layer, "include/" + name))
+        else:
+            problem = check_library_include(path, name)
+        if problem:
+            report(match.start(), problem)
+    if not path.startswith(C_ABI_FOLDERS):
+        for match in EXTERN_C.finditer(text):
+            report(match.start(), 'extern "C" stands only in ' + ", ".join(C_ABI_FOLDERS[:3]))
+    return found
+
+
+def sources(root):
+    for path in sorted(root.rglob("*")):
+        relative = path.relative_to(root)
+        if path.suffix in SOURCE_SUFFIXES and SKIPPED_FOLDERS.isdisjoint(relative.parts):
+            yield relative.as_posix()
+
+
+def check_tree(root):
+    root = Path(root)
+    paths = list(sources(root))
+    return len(paths), [violation for path in paths for violation in check_file(root, path)]
+
+
+def main(arguments):
+    root = Path(arguments[1]) if len(arguments) > 1 else Path(__file__).resolve().parents[2]
+    count, violations = check_tree(root)
+    for violation in violations:
+        print(violation)
+    print(f"check_layers: {count} files, {len(violations)} violations")
+    if count == 0:
+        print("check_layers: no source files below " + str(root))
+        return 1
+    return 1 if violations else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))

@@ -1,0 +1,10 @@
+hetcomm_test(base_test
+  SOURCES
+    base_bytes_test.cc
+    base_clock_test.cc
+    base_config_test.cc
+    base_log_test.cc
+    base_span_test.cc
+    base_status_test.cc
+  DEPENDS base fmt::fmt
+  LABELS asan tsan)

@@ -1,0 +1,212 @@
+// Config: the table is complete and parses by its own rules; settings win over the environment,
+// which wins over defaults; what cannot be parsed names the variable; a misspelt name is told its
+// nearest; secrets are never shown.
+#include <cctype>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "src/base/clock.h"
+#include "src/base/config.h"
+
+namespace hetcomm {
+namespace {
+
+class ConfigTest : public testing::Test {
+ protected:
+  ConfigTest() {
+    log_.set_sink(
+        [](void* lines, int32_t, const char* line) {
+          static_cast<std::vector<std::string>*>(lines)->emplace_back(line);
+        },
+        &lines_);
+  }
+
+  Result<Config> load(std::vector<const char*> environment, std::string_view settings = "") {
+    environment.push_back(nullptr);
+    return Config::load(environment.data(), settings, log_);
+  }
+  Config loaded(std::vector<const char*> environment, std::string_view settings = "") {
+    Result<Config> config = load(std::move(environment), settings);
+    if (!config.ok()) {
+      ADD_FAILURE() << config.status().text();
+      return load({}).value();
+    }
+    return std::move(config).value();
+  }
+  std::string error(std::vector<const char*> environment, std::string_view settings = "") {
+    const Result<Config> config = load(std::move(environment), settings);
+    EXPECT_EQ(config.status().code(), Code::kInvalidArgument);
+    return std::string(config.status().text());
+  }
+
+  std::vector<std::string> lines_;
+  Log log_;
+};
+
+TEST_F(ConfigTest, TableIsCompleteAndInOrder) {
+  const auto table = variable_table();
+  ASSERT_EQ(table.size(), static_cast<size_t>(Variable::kCount));
+  std::set<std::string> names;
+  for (size_t i = 0; i < table.size(); ++i) {
+    const VariableInfo& info = table[i];
+    EXPECT_EQ(static_cast<size_t>(info.variable), i) << info.name;
+    EXPECT_TRUE(std::string_view(info.name).starts_with("HETCOMM_"));
+    EXPECT_TRUE(names.insert(info.name).second) << info.name;
+    EXPECT_EQ(info.type == VariableType::kChoice, info.choices != nullptr) << info.name;
+    const std::string_view meaning = info.meaning;
+    ASSERT_FALSE(meaning.empty()) << info.name;
+    EXPECT_TRUE(std::isupper(static_cast<unsigned char>(meaning.front()))) << meaning;
+    EXPECT_EQ(meaning.back(), '.') << meaning;
+  }
+}
+
+TEST_F(ConfigTest, DefaultsParseAndAreShown) {
+  const Config config = loaded({});
+  for (const VariableInfo& info : variable_table()) {
+    EXPECT_EQ(config.text(info.variable), info.default_value);
+    EXPECT_STREQ(config.shown(info.variable), info.default_value);
+    EXPECT_FALSE(config.is_set(info.variable));
+  }
+  EXPECT_EQ(config.number(Variable::kTimeout), 1'800'000'000'000u);
+  EXPECT_EQ(config.number(Variable::kCreditBytes), 1u << 20);
+}
+
+TEST_F(ConfigTest, SettingsWinOverTheEnvironment) {
+  const Config config = loaded({"PATH=/bin", "HETCOMM_LOG=info", "HETCOMM_TCP_CHUNK=2M"},
+                               "LOG=debug;HETCOMM_TIMEOUT=5s;");
+  EXPECT_EQ(config.text(Variable::kLog), "debug");
+  EXPECT_TRUE(config.is_set(Variable::kLog));
+  EXPECT_EQ(config.number(Variable::kTcpChunk), 2u << 20);
+  EXPECT_EQ(config.number(Variable::kTimeout), 5'000'000'000u);
+  EXPECT_TRUE(lines_.empty());
+}
+
+TEST_F(ConfigTest, EmptyVariableIsUnset) {
+  const Config config = loaded({"HETCOMM_TIMEOUT=", "HETCOMM_LOG"});
+  EXPECT_FALSE(config.is_set(Variable::kTimeout));
+  EXPECT_EQ(config.text(Variable::kLog), "warn");
+}
+
+TEST_F(ConfigTest, ParseErrorsNameTheVariable) {
+  const struct {
+    const char* entry;
+    const char* name;
+    const char* value;
+  } cases[] = {
+      {"HETCOMM_TIMEOUT=soon", "HETCOMM_TIMEOUT", "soon"},
+      {"HETCOMM_CREDIT_BYTES=4Q", "HETCOMM_CREDIT_BYTES", "4Q"},
+      {"HETCOMM_STORE_PORT=http", "HETCOMM_STORE_PORT", "http"},
+      {"HETCOMM_STORE_PORT=-1", "HETCOMM_STORE_PORT", "-1"},
+      {"HETCOMM_LOG=loud", "HETCOMM_LOG", "loud"},
+      {"HETCOMM_YIELD=auto|yes", "HETCOMM_YIELD", "auto|yes"},
+  };
+  for (const auto& [entry, name, value] : cases) {
+    for (const bool by_settings : {false, true}) {
+      const std::string text = by_settings ? error({}, entry) : error({entry});
+      EXPECT_NE(text.find(name), std::string::npos) << text;
+      EXPECT_NE(text.find(value), std::string::npos) << text;
+    }
+  }
+}
+
+TEST_F(ConfigTest, ChoicesAreNamedInTheError) {
+  EXPECT_NE(error({"HETCOMM_PROGRESS=magic"}).find("caller|thread"), std::string::npos);
+}
+
+TEST_F(ConfigTest, UnknownVariableIsWarnedAboutWithTheNearest) {
+  static_cast<void>(loaded({"HETCOMM_TIMEOTU=5s"}));
+  ASSERT_EQ(lines_.size(), 1u);
+  EXPECT_NE(lines_[0].find("HETCOMM_TIMEOTU"), std::string::npos) << lines_[0];
+  EXPECT_NE(lines_[0].find("did you mean HETCOMM_TIMEOUT"), std::string::npos) << lines_[0];
+}
+
+TEST_F(ConfigTest, UnlikeAnythingIsWarnedAboutWithoutAGuess) {
+  static_cast<void>(loaded({"HETCOMM_QQQQQQQQQQQQQQQQQQQQQQ=1"}));
+  ASSERT_EQ(lines_.size(), 1u);
+  EXPECT_EQ(lines_[0].find("did you mean"), std::string::npos) << lines_[0];
+}
+
+TEST_F(ConfigTest, OthersVariablesAreLeftAlone) {
+  static_cast<void>(loaded({"HETCOM_LOG=x", "XHETCOMM_LOG=x", "HETCOMM_TEST_SEED=1", "A"}));
+  EXPECT_TRUE(lines_.empty());
+}
+
+TEST_F(ConfigTest, SettingsMustBeKnown) {
+  EXPECT_NE(error({}, "NOISE=1").find("NOISE"), std::string::npos);
+  EXPECT_NE(error({}, "LOG").find("LOG"), std::string::npos);
+  EXPECT_NE(error({}, "=5").find("NAME=value"), std::string::npos);
+}
+
+TEST_F(ConfigTest, ValueMayHoldAnEqualsSign) {
+  const Config config = loaded({"HETCOMM_DEVICES=sim-handle:bandwidth=1G:latency=2us"});
+  EXPECT_EQ(config.text(Variable::kDevices), "sim-handle:bandwidth=1G:latency=2us");
+}
+
+TEST_F(ConfigTest, SecretsAreNeverShown) {
+  const Config config = loaded({"HETCOMM_SECRET=hunter2"});
+  EXPECT_EQ(config.text(Variable::kSecret), "hunter2");
+  EXPECT_STREQ(config.shown(Variable::kSecret), "(set)");
+  EXPECT_STREQ(loaded({}).shown(Variable::kSecret), "");
+}
+
+TEST(ConfigParse, Durations) {
+  const struct {
+    const char* text;
+    uint64_t ns;
+  } good[] = {
+      {"10s", 10'000'000'000},   {"500ms", 500'000'000},
+      {"30us", 30'000},          {"7ns", 7},
+      {"2min", 120'000'000'000}, {"1h", 3'600'000'000'000},
+      {"3", 3'000'000'000},      {"0", 0},
+      {"1.5s", 1'500'000'000},   {"0.5us", 500},
+      {"inf", kForever},
+  };
+  for (const auto& [text, ns] : good) {
+    const Result<uint64_t> parsed = parse_duration(text);
+    ASSERT_TRUE(parsed.ok()) << text;
+    EXPECT_EQ(parsed.value(), ns) << text;
+  }
+}
+
+TEST(ConfigParse, Sizes) {
+  const struct {
+    const char* text;
+    uint64_t bytes;
+  } good[] = {
+      {"4096", 4096},     {"0", 0},         {"64K", 64u << 10},    {"64KiB", 64u << 10},
+      {"64k", 64u << 10}, {"1M", 1u << 20}, {"1MiB", 1u << 20},    {"2G", 2ull << 30},
+      {"1.5K", 1536},     {"12B", 12},      {"1024G", 1ull << 40},
+  };
+  for (const auto& [text, bytes] : good) {
+    const Result<uint64_t> parsed = parse_size(text);
+    ASSERT_TRUE(parsed.ok()) << text;
+    EXPECT_EQ(parsed.value(), bytes) << text;
+  }
+}
+
+TEST(ConfigParse, Refused) {
+  for (const char* const text : {"", " ", "-1", "-5s", "1 s", " 1s", "s", "ten", "nan", "1e30s",
+                                 "infinity", "5x", "1s ", "0x10", "1,5s", "--1"}) {
+    const Result<uint64_t> parsed = parse_duration(text);
+    EXPECT_EQ(parsed.status().code(), Code::kInvalidArgument) << text;
+    EXPECT_NE(parsed.status().text().find(text), std::string_view::npos);
+  }
+  for (const char* const text : {"", "-1", "1KB", "1T", "K", "1e30", "inf", "nan", "1K ", "1 K"}) {
+    EXPECT_EQ(parse_size(text).status().code(), Code::kInvalidArgument) << text;
+  }
+}
+
+TEST(ConfigParse, NearestName) {
+  EXPECT_EQ(nearest_variable("HETCOMM_TRANSPORT"), "HETCOMM_TRANSPORTS");
+  EXPECT_EQ(nearest_variable("HETCOMM_INTERFACES"), "HETCOMM_INTERFACE");
+  EXPECT_EQ(nearest_variable("HETCOMM_LGO"), "HETCOMM_LOG");
+  EXPECT_EQ(nearest_variable("HETCOMM_SECRET"), "HETCOMM_SECRET");
+  EXPECT_EQ(nearest_variable(""), "");
+  EXPECT_EQ(nearest_variable("SOMETHING_ELSE_ENTIRELY"), "");
+}
+
+}  // namespace
+}  // namespace hetcomm

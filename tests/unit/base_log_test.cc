@@ -1,0 +1,130 @@
+// Log: a line is "hetcomm[host:rank] level: text"; levels filter; the caller's function gets one
+// line at a time, from any thread.
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "src/base/log.h"
+
+namespace hetcomm {
+namespace {
+
+struct Sink {
+  std::vector<std::string> lines;
+  std::vector<int32_t> levels;
+  std::atomic<int> inside{0};
+  std::atomic<bool> overlapped{false};
+
+  static void write(void* self, int32_t level, const char* line) {
+    auto* const sink = static_cast<Sink*>(self);
+    if (sink->inside.fetch_add(1) != 0) sink->overlapped = true;
+    sink->lines.emplace_back(line);
+    sink->levels.push_back(level);
+    sink->inside.fetch_sub(1);
+  }
+};
+
+std::string host_name() {
+  std::array<char, 65> name{};
+  EXPECT_EQ(gethostname(name.data(), name.size() - 1), 0);
+  return name.data();
+}
+
+TEST(Log, FormatWithAndWithoutRank) {
+  Sink sink;
+  Log log;
+  log.set_sink(Sink::write, &sink);
+  log.warn("{} of {}", 1, 2);
+  log.set_rank(3);
+  log.error("late");
+  ASSERT_EQ(sink.lines.size(), 2u);
+  EXPECT_EQ(sink.lines[0], "hetcomm[" + host_name() + "] warn: 1 of 2");
+  EXPECT_EQ(sink.lines[1], "hetcomm[" + host_name() + ":3] error: late");
+  EXPECT_EQ(sink.levels, (std::vector<int32_t>{HETCOMM_LOG_WARN, HETCOMM_LOG_ERROR}));
+}
+
+TEST(Log, LevelsFilter) {
+  const LogLevel levels[] = {LogLevel::kError, LogLevel::kWarn, LogLevel::kInfo, LogLevel::kDebug,
+                             LogLevel::kTrace};
+  for (size_t i = 0; i < std::size(levels); ++i) {
+    Sink sink;
+    Log log;
+    log.set_sink(Sink::write, &sink);
+    log.set_level(levels[i]);
+    log.error("e");
+    log.warn("w");
+    log.info("i");
+    log.debug("d");
+    log.trace("t");
+    EXPECT_EQ(sink.lines.size(), i + 1);
+    for (size_t j = 0; j < std::size(levels); ++j) EXPECT_EQ(log.enabled(levels[j]), j <= i);
+  }
+}
+
+TEST(Log, WarnUnlessSaidOtherwise) {
+  const Log log;
+  EXPECT_TRUE(log.enabled(LogLevel::kWarn));
+  EXPECT_FALSE(log.enabled(LogLevel::kInfo));
+}
+
+TEST(Log, StandardErrorWithoutAFunction) {
+  Log log;
+  testing::internal::CaptureStderr();
+  log.warn("to people");
+  EXPECT_EQ(testing::internal::GetCapturedStderr(),
+            "hetcomm[" + host_name() + "] warn: to people\n");
+}
+
+TEST(Log, BracesInArgumentsAreText) {
+  Sink sink;
+  Log log;
+  log.set_sink(Sink::write, &sink);
+  log.warn("{}", "{}%s%n");
+  ASSERT_EQ(sink.lines.size(), 1u);
+  EXPECT_TRUE(sink.lines[0].ends_with("warn: {}%s%n"));
+}
+
+TEST(Log, LevelNames) {
+  const struct {
+    const char* text;
+    LogLevel level;
+  } cases[] = {{"error", LogLevel::kError},
+               {"warn", LogLevel::kWarn},
+               {"info", LogLevel::kInfo},
+               {"debug", LogLevel::kDebug},
+               {"trace", LogLevel::kTrace}};
+  for (const auto& [text, level] : cases) {
+    const Result<LogLevel> parsed = parse_log_level(text);
+    ASSERT_TRUE(parsed.ok()) << text;
+    EXPECT_EQ(parsed.value(), level);
+  }
+  for (const char* const text : {"", "WARN", "warning", "1", "warn "}) {
+    const Result<LogLevel> parsed = parse_log_level(text);
+    EXPECT_EQ(parsed.status().code(), Code::kInvalidArgument) << text;
+    EXPECT_NE(parsed.status().text().find("trace"), std::string_view::npos);
+  }
+}
+
+TEST(Log, LinesOfManyThreadsNeverOverlap) {
+  Sink sink;
+  Log log;
+  log.set_sink(Sink::write, &sink);
+  std::vector<std::thread> threads;
+  for (int id = 0; id < 4; ++id) {
+    threads.emplace_back([&log, id] {
+      for (int i = 0; i < 50; ++i) log.warn("thread {} line {}", id, i);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(sink.lines.size(), 200u);
+  EXPECT_FALSE(sink.overlapped);
+}
+
+}  // namespace
+}  // namespace hetcomm

@@ -1,0 +1,98 @@
+// Segments: a list of pieces behaves as one run of bytes, whatever the pieces and the range are.
+#include <numeric>
+#include <random>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "src/base/span.h"
+
+namespace hetcomm {
+namespace {
+
+// Segments over memory of their own; empty ones included.
+class Pieces {
+ public:
+  explicit Pieces(std::vector<size_t> lengths) {
+    for (const size_t length : lengths) storage_.emplace_back(length);
+    for (auto& piece : storage_) segments_.push_back({piece.data(), piece.size()});
+  }
+  Segments segments() const { return segments_; }
+  std::vector<std::byte> joined() const {
+    std::vector<std::byte> all;
+    for (const auto& piece : storage_) all.insert(all.end(), piece.begin(), piece.end());
+    return all;
+  }
+
+ private:
+  std::vector<std::vector<std::byte>> storage_;
+  std::vector<iovec> segments_;
+};
+
+std::vector<std::byte> counting(size_t size, int first) {
+  std::vector<std::byte> bytes(size);
+  for (size_t i = 0; i < size; ++i) {
+    bytes[i] = static_cast<std::byte>((i + static_cast<size_t>(first)) & 0xff);
+  }
+  return bytes;
+}
+
+TEST(Span, TotalOfSegments) {
+  EXPECT_EQ(total_bytes({}), 0u);
+  EXPECT_EQ(total_bytes(Pieces({0, 3, 0, 5}).segments()), 8u);
+}
+
+TEST(Span, ScatterThenGatherEveryRange) {
+  const Pieces pieces({0, 3, 1, 0, 5, 2, 0});
+  const size_t total = total_bytes(pieces.segments());
+  for (size_t offset = 0; offset <= total; ++offset) {
+    for (size_t length = 0; offset + length <= total; ++length) {
+      const std::vector<std::byte> blank(total, std::byte{0xee});
+      scatter(pieces.segments(), 0, blank);
+      const std::vector<std::byte> source = counting(length, 1);
+      scatter(pieces.segments(), offset, source);
+      // Bytes outside of the range are untouched.
+      std::vector<std::byte> expected = blank;
+      std::copy(source.begin(), source.end(), expected.begin() + static_cast<ptrdiff_t>(offset));
+      ASSERT_EQ(pieces.joined(), expected) << offset << "+" << length;
+      std::vector<std::byte> back(length);
+      gather(pieces.segments(), offset, back);
+      ASSERT_EQ(back, source);
+    }
+  }
+}
+
+TEST(Span, PiecesCoverTheRangeInOrder) {
+  const Pieces pieces({4, 0, 4, 4});
+  std::vector<size_t> lengths;
+  for_each_piece(pieces.segments(), 2, 8,
+                 [&](std::byte*, size_t length) { lengths.push_back(length); });
+  EXPECT_EQ(lengths, (std::vector<size_t>{2, 4, 2}));
+}
+
+TEST(Span, NoPieceForNothing) {
+  const Pieces pieces({4});
+  int calls = 0;
+  for_each_piece(pieces.segments(), 4, 0, [&](std::byte*, size_t) { ++calls; });
+  for_each_piece({}, 0, 0, [&](std::byte*, size_t) { ++calls; });
+  EXPECT_EQ(calls, 0);
+}
+
+TEST(Span, RandomSegments) {
+  std::mt19937 random(11);
+  for (int round = 0; round < 300; ++round) {
+    std::vector<size_t> lengths(random() % 8);
+    for (size_t& length : lengths) length = random() % 50;
+    const Pieces pieces(lengths);
+    const size_t total = total_bytes(pieces.segments());
+    const size_t offset = random() % (total + 1);
+    const std::vector<std::byte> source = counting(random() % (total - offset + 1), round);
+    scatter(pieces.segments(), offset, source);
+    std::vector<std::byte> back(source.size());
+    gather(pieces.segments(), offset, back);
+    ASSERT_EQ(back, source);
+  }
+}
+
+}  // namespace
+}  // namespace hetcomm

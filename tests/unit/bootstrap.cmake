@@ -1,0 +1,15 @@
+hetcomm_test(bootstrap_store_test
+  SOURCES bootstrap_store_test.cc
+  DEPENDS base net bootstrap fmt::fmt
+  LABELS asan tsan
+  TIMEOUT 60)
+hetcomm_test(bootstrap_environment_test
+  SOURCES bootstrap_environment_test.cc
+  DEPENDS base net bootstrap fmt::fmt
+  LABELS asan
+  TIMEOUT 60)
+hetcomm_test(bootstrap_callbacks_test
+  SOURCES bootstrap_callbacks_test.cc
+  DEPENDS base net bootstrap fmt::fmt
+  LABELS asan tsan
+  TIMEOUT 60)

@@ -1,0 +1,324 @@
+// Bootstrap from callbacks, by put and get and by allgather: every rank gets all values; a small
+// room in get is probed and asked again; failures of callbacks surface with their text; the ranks
+// agree on a secret or are told who differs; two processes with one rank are found; hostile values
+// are refused.
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "src/base/clock.h"
+#include "src/bootstrap/bootstrap.h"
+
+namespace hetcomm {
+namespace {
+
+using testing::HasSubstr;
+constexpr uint64_t kSecond = 1'000'000'000;
+
+// A store and an allgather among threads, with faults on demand.
+class World {
+ public:
+  explicit World(int size) : size_(static_cast<size_t>(size)) {}
+
+  hetcomm_status_t put(const std::string& key, const void* value, size_t size) {
+    if (fail_put) return HETCOMM_OUT_OF_RESOURCES;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto* bytes = static_cast<const char*>(value);
+    values_[key].assign(bytes, size);
+    if (corrupt && key.ends_with("/all")) values_[key].resize(size / 2);
+    changed_.notify_all();
+    return HETCOMM_OK;
+  }
+
+  hetcomm_status_t get(const std::string& key, void* value, size_t* size, uint64_t timeout_ns) {
+    if (fail_get) return HETCOMM_INTERNAL;
+    std::unique_lock<std::mutex> lock(mutex_);
+    if (!changed_.wait_for(lock, std::chrono::nanoseconds(std::min(timeout_ns, 60 * kSecond)),
+                           [&] { return values_.contains(key); })) {
+      return HETCOMM_TIMED_OUT;
+    }
+    const std::string& found = values_[key];
+    if (found.size() <= *size) {
+      std::copy(found.begin(), found.end(), static_cast<char*>(value));
+    } else {
+      ++probes;
+    }
+    *size = found.size();
+    return HETCOMM_OK;
+  }
+
+  hetcomm_status_t allgather(size_t rank, const void* value, size_t size, void* out) {
+    if (fail_allgather) return HETCOMM_PEER_LOST;
+    std::unique_lock<std::mutex> lock(mutex_);
+    const size_t round = rounds_[rank]++;
+    Round& entry = rounds_data_[round];
+    entry.bytes.resize(size * size_);
+    const auto* bytes = static_cast<const char*>(value);
+    std::copy(bytes, bytes + size, entry.bytes.begin() + static_cast<ptrdiff_t>(rank * size));
+    ++entry.arrived;
+    changed_.notify_all();
+    changed_.wait(lock, [&] { return entry.arrived == size_; });
+    std::copy(entry.bytes.begin(), entry.bytes.end(), static_cast<char*>(out));
+    return HETCOMM_OK;
+  }
+
+  std::atomic<bool> fail_put = false, fail_get = false, fail_allgather = false, corrupt = false;
+  std::atomic<int> probes = 0;
+
+ private:
+  struct Round {
+    std::string bytes;
+    size_t arrived = 0;
+  };
+  const size_t size_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<std::string, std::string> values_;
+  std::map<size_t, size_t> rounds_;
+  std::map<size_t, Round> rounds_data_;
+};
+
+struct Caller {
+  World* world;
+  size_t rank;
+};
+
+hetcomm_status_t put(void* user, const char* key, const void* value, size_t size) {
+  return static_cast<Caller*>(user)->world->put(key, value, size);
+}
+hetcomm_status_t get(void* user, const char* key, void* value, size_t* size, uint64_t timeout) {
+  return static_cast<Caller*>(user)->world->get(key, value, size, timeout);
+}
+hetcomm_status_t allgather(void* user, const void* value, size_t size, void* out) {
+  const auto* caller = static_cast<Caller*>(user);
+  return caller->world->allgather(caller->rank, value, size, out);
+}
+
+class CallbacksTest : public testing::TestWithParam<bool> {
+ protected:
+  CallbacksTest() { log_.set_level(LogLevel::kError); }
+
+  hetcomm_bootstrap_options_t options(int rank, int size, Caller& caller) const {
+    hetcomm_bootstrap_options_t options{};
+    options.struct_size = sizeof(options);
+    options.rank = rank;
+    options.size = size;
+    options.user_data = &caller;
+    if (GetParam()) {
+      options.allgather = allgather;
+    } else {
+      options.put = put;
+      options.get = get;
+    }
+    return options;
+  }
+
+  Result<std::unique_ptr<Bootstrap>> create(const hetcomm_bootstrap_options_t& options,
+                                            const std::string& settings = "") {
+    return bootstrap_from_callbacks(Config::load(nullptr, settings, log_).value(), log_, options);
+  }
+
+  void run(
+      World& world, const std::vector<int>& ranks, int size,
+      const std::function<void(int, Bootstrap&)>& body,
+      const std::function<std::string(int)>& settings = [](int) { return std::string(); }) {
+    std::vector<std::thread> threads;
+    for (const int rank : ranks) {
+      threads.emplace_back([&, rank] {
+        Caller caller{.world = &world, .rank = static_cast<size_t>(rank)};
+        auto bootstrap = create(options(rank, size, caller), settings(rank));
+        ASSERT_TRUE(bootstrap.ok()) << bootstrap.status().text();
+        body(rank, *bootstrap.value());
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+
+  Log log_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Ways, CallbacksTest, testing::Bool(),
+                         [](const auto& way) { return way.param ? "allgather" : "put_get"; });
+
+TEST_P(CallbacksTest, EveryRankGetsAllValuesAgainAndAgain) {
+  World world(5);
+  run(world, {0, 1, 2, 3, 4}, 5, [](int rank, Bootstrap& bootstrap) {
+    for (const size_t factor : {size_t{0}, size_t{1}, size_t{16'000}}) {
+      const std::vector<std::byte> mine(static_cast<size_t>(rank) * factor,
+                                        static_cast<std::byte>(rank));
+      const auto all = bootstrap.allgather("world", mine, now_ns() + 20 * kSecond);
+      ASSERT_TRUE(all.ok()) << all.status().text();
+      ASSERT_EQ(all.value().size(), 5u);
+      for (size_t other = 0; other < 5; ++other) {
+        EXPECT_EQ(all.value()[other],
+                  std::vector<std::byte>(other * factor, static_cast<std::byte>(other)));
+      }
+    }
+  });
+  EXPECT_EQ(world.probes > 0, !GetParam());
+}
+
+TEST_P(CallbacksTest, SecretIsSharedOrComparedOrGiven) {
+  World world(3);
+  std::array<Secret, 3> secrets;
+  run(world, {0, 1, 2}, 3, [&](int rank, Bootstrap& bootstrap) {
+    const Result<Secret> secret = bootstrap.secret(now_ns() + 20 * kSecond);
+    ASSERT_TRUE(secret.ok()) << secret.status().text();
+    secrets[static_cast<size_t>(rank)] = secret.value();
+    EXPECT_EQ(bootstrap.secret(0).value(), secret.value());
+  });
+  EXPECT_EQ(secrets[0], secrets[1]);
+  EXPECT_EQ(secrets[0], secrets[2]);
+  EXPECT_NE(secrets[0], Secret{});
+
+  World configured(2);
+  run(
+      configured, {0, 1}, 2,
+      [&](int rank, Bootstrap& bootstrap) {
+        secrets[static_cast<size_t>(rank)] = bootstrap.secret(now_ns() + 20 * kSecond).value();
+      },
+      [](int) { return std::string("SECRET=abc"); });
+  EXPECT_EQ(secrets[0], secrets[1]);
+  EXPECT_NE(secrets[0], secrets[2]);
+}
+
+TEST_P(CallbacksTest, DifferentSecretsAreNamed) {
+  for (const char* other : {"SECRET=b", ""}) {
+    World world(3);
+    run(
+        world, {0, 1, 2}, 3,
+        [&](int rank, Bootstrap& bootstrap) {
+          const Result<Secret> secret = bootstrap.secret(now_ns() + 20 * kSecond);
+          ASSERT_FALSE(secret.ok());
+          EXPECT_EQ(secret.status().code(), Code::kPermissionDenied);
+          EXPECT_THAT(std::string(secret.status().text()),
+                      HasSubstr(rank == 1 ? "ranks 0, 2 of 3 do not" : "rank 1 of 3 does not"));
+        },
+        [&](int rank) { return std::string(rank == 1 ? other : "SECRET=a"); });
+  }
+}
+
+TEST_P(CallbacksTest, SecretOfTheOptionsWins) {
+  World world(1);
+  Caller caller{.world = &world, .rank = 0};
+  hetcomm_bootstrap_options_t options = this->options(0, 1, caller);
+  options.secret = "abc";
+  options.secret_size = 3;
+  auto a = create(options, "SECRET=other");
+  options.secret = nullptr;
+  auto b = create(options, "SECRET=abc");
+  EXPECT_EQ(a.value()->secret(kForever).value(), b.value()->secret(kForever).value());
+}
+
+TEST_P(CallbacksTest, FailingCallbacksSurface) {
+  World world(2);
+  world.fail_put = world.fail_allgather = true;
+  run(world, {0, 1}, 2, [&](int /*rank*/, Bootstrap& bootstrap) {
+    const auto all = bootstrap.allgather("world", {}, now_ns() + kSecond);
+    ASSERT_FALSE(all.ok());
+    EXPECT_EQ(all.status().code(), Code::kBootstrapFailed);
+    EXPECT_THAT(std::string(all.status().text()),
+                HasSubstr(GetParam() ? "allgather callback returned PEER_LOST"
+                                     : "put callback for 'hetcomm/world/"));
+  });
+}
+
+TEST_P(CallbacksTest, OptionsAreChecked) {
+  World world(1);
+  Caller caller{.world = &world, .rank = 0};
+  const auto refused = [&](const std::function<void(hetcomm_bootstrap_options_t&)>& change) {
+    hetcomm_bootstrap_options_t options = this->options(0, 2, caller);
+    change(options);
+    return create(options).status().code() == Code::kInvalidArgument;
+  };
+  EXPECT_FALSE(refused([](auto&) {}));
+  EXPECT_TRUE(refused([](auto& options) { options.rank = 2; }));
+  EXPECT_TRUE(refused([](auto& options) { options.rank = -1; }));
+  EXPECT_TRUE(refused([](auto& options) { options.size = 0; }));
+  EXPECT_TRUE(refused([](auto& options) { options.secret = ""; }));
+  EXPECT_TRUE(refused([](auto& options) {
+    options.put = put;
+    options.get = nullptr;
+  }));
+  EXPECT_TRUE(refused([](auto& options) {
+    options.put = nullptr;
+    options.get = nullptr;
+    options.allgather = nullptr;
+  }));
+}
+
+TEST_P(CallbacksTest, TooLargeValueIsRefusedBeforeTheExchange) {
+  World world(2);
+  Caller caller{.world = &world, .rank = 0};
+  auto bootstrap = create(options(0, 2, caller));
+  const std::vector<std::byte> large(64 * 1024 + 1);
+  EXPECT_EQ(bootstrap.value()->allgather("world", large, now_ns() + kSecond).status().code(),
+            Code::kInvalidArgument);
+}
+
+class PutGetTest : public CallbacksTest {};
+INSTANTIATE_TEST_SUITE_P(Way, PutGetTest, testing::Values(false));
+
+TEST_P(PutGetTest, MissingRanksAreNamedToAll) {
+  World world(4);
+  run(world, {0, 2}, 4, [&](int /*rank*/, Bootstrap& bootstrap) {
+    const auto all = bootstrap.allgather("world", {}, now_ns() + kSecond);
+    ASSERT_FALSE(all.ok());
+    EXPECT_EQ(all.status().code(), Code::kBootstrapFailed);
+    EXPECT_THAT(std::string(all.status().text()), HasSubstr("ranks 1, 3 of 4 did not come"));
+  });
+}
+
+TEST_P(PutGetTest, WithoutRankZeroTheOthersSaySo) {
+  World world(2);
+  run(world, {1}, 2, [&](int /*rank*/, Bootstrap& bootstrap) {
+    const auto all = bootstrap.allgather("world", {}, now_ns() + kSecond / 5);
+    ASSERT_FALSE(all.ok());
+    EXPECT_THAT(std::string(all.status().text()), HasSubstr("waiting for rank 0"));
+  });
+}
+
+TEST_P(PutGetTest, TwoProcessesWithOneRankAreFound) {
+  World world(2);
+  std::atomic<int> failures = 0;
+  run(world, {1, 1, 0}, 2, [&](int /*rank*/, Bootstrap& bootstrap) {
+    const auto all = bootstrap.allgather("world", {}, now_ns() + 5 * kSecond);
+    if (all.ok()) return;
+    ++failures;
+    EXPECT_THAT(std::string(all.status().text()), HasSubstr("rank 1"));
+  });
+  EXPECT_EQ(failures, 1);
+}
+
+TEST_P(PutGetTest, BrokenValuesAreRefused) {
+  World world(2);
+  world.corrupt = true;
+  run(world, {0, 1}, 2, [&](int rank, Bootstrap& bootstrap) {
+    const std::byte mine[] = {std::byte{1}, std::byte{2}};
+    const auto all = bootstrap.allgather("world", mine, now_ns() + 5 * kSecond);
+    EXPECT_EQ(all.ok(), rank == 0) << all.status().text();
+  });
+}
+
+class AllgatherTest : public CallbacksTest {};
+INSTANTIATE_TEST_SUITE_P(Way, AllgatherTest, testing::Values(true));
+
+TEST_P(AllgatherTest, DifferentExchangesAreNotMixedUp) {
+  World world(2);
+  run(world, {0, 1}, 2, [&](int rank, Bootstrap& bootstrap) {
+    const auto all = bootstrap.allgather(rank == 0 ? "a" : "b", {}, now_ns() + 5 * kSecond);
+    ASSERT_FALSE(all.ok());
+    EXPECT_THAT(std::string(all.status().text()), HasSubstr("calls differ"));
+  });
+}
+
+}  // namespace
+}  // namespace hetcomm

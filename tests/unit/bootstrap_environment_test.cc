@@ -1,0 +1,253 @@
+// Bootstrap from the environment, with a process for each rank: it finds the store on MASTER_PORT
+// or behind a foreign service that holds it, in any order of starting; agrees on a secret; names
+// missing and malformed variables; and treats the secret file with care.
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "src/base/clock.h"
+#include "src/base/unique_fd.h"
+#include "src/bootstrap/bootstrap.h"
+#include "src/bootstrap/secret.h"
+#include "src/net/socket.h"
+
+namespace hetcomm {
+namespace {
+
+using testing::Each;
+using testing::HasSubstr;
+constexpr uint64_t kSecond = 1'000'000'000;
+
+struct Process {
+  pid_t pid = -1;
+  UniqueFd output;
+};
+
+// Runs |body| in a child; what it returns comes back through a pipe.
+Process spawn(const std::function<std::string()>& body) {
+  int fds[2] = {-1, -1};
+  EXPECT_EQ(pipe2(fds, O_CLOEXEC), 0);
+  Process process{.pid = fork(), .output = UniqueFd(fds[0])};
+  const UniqueFd input(fds[1]);
+  if (process.pid != 0) return process;
+  alarm(50);
+  const std::string text = body();
+  const bool written = write(input.get(), text.data(), text.size()) >= 0;
+  _exit(written ? 0 : 1);
+}
+
+std::string collect(Process process) {
+  std::string text;
+  char buffer[4096];
+  for (ssize_t got; (got = read(process.output.get(), buffer, sizeof(buffer))) > 0;) {
+    text.append(buffer, static_cast<size_t>(got));
+  }
+  int status = 0;
+  waitpid(process.pid, &status, 0);
+  if (!WIFEXITED(status)) text += fmt::format(" (killed by signal {})", WTERMSIG(status));
+  return text;
+}
+
+class EnvironmentTest : public testing::Test {
+ protected:
+  EnvironmentTest() {
+    for (const char* name :
+         {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID"}) {
+      unsetenv(name);
+    }
+    setenv("MASTER_ADDR", "127.0.0.1", 1);
+    // A port that is free with the ones behind it, as far as one can tell.
+    UniqueFd probe = listen_on(Address::parse_numeric("0.0.0.0", 0).value(), 1).value();
+    port_ = bound_address(probe.get())->port();
+    if (port_ > 65000) port_ = 20000;
+    setenv("MASTER_PORT", std::to_string(port_).c_str(), 1);
+  }
+
+  static Result<std::unique_ptr<Bootstrap>> create(Log& log, const std::string& settings) {
+    return bootstrap_from_environment(Config::load(nullptr, settings, log).value(), log);
+  }
+
+  // One gather of ranks, and the key they agree on.
+  static std::string join(int rank, int size, const std::string& settings, uint64_t timeout) {
+    setenv("RANK", std::to_string(rank).c_str(), 1);
+    setenv("WORLD_SIZE", std::to_string(size).c_str(), 1);
+    Log log;
+    log.set_level(LogLevel::kError);
+    auto bootstrap = create(log, settings);
+    if (!bootstrap.ok()) return "create: " + std::string(bootstrap.status().text());
+    const uint64_t deadline = now_ns() + timeout;
+    Bootstrap& job = *bootstrap.value();
+    Result<Secret> secret = job.secret(deadline);
+    if (!secret.ok()) return "secret: " + std::string(secret.status().text());
+    std::string text = "ok";
+    for (int round = 0; round < 2; ++round) {
+      const auto mine = static_cast<std::byte>(rank);
+      auto values = job.allgather("world", {&mine, 1}, deadline);
+      if (!values.ok()) return "gather: " + std::string(values.status().text());
+      for (const auto& value : values.value())
+        text += fmt::format(" {}", static_cast<int>(value[0]));
+    }
+    return text + fmt::format(" key {}", static_cast<int>(secret.value()[0]));
+  }
+
+  std::vector<std::string> run(int size, const std::vector<int>& ranks,
+                               const std::function<std::string(int)>& settings,
+                               uint64_t timeout = 20 * kSecond) {
+    std::vector<Process> processes;
+    for (const int rank : ranks) {
+      processes.push_back(spawn([&] { return join(rank, size, settings(rank), timeout); }));
+      usleep(20'000);
+    }
+    std::vector<std::string> texts;
+    for (Process& process : processes) texts.push_back(collect(std::move(process)));
+    return texts;
+  }
+  std::vector<std::string> run(int size, const std::vector<int>& ranks,
+                               const std::string& settings = "", uint64_t timeout = 20 * kSecond) {
+    return run(
+        size, ranks, [&](int /*rank*/) { return settings; }, timeout);
+  }
+
+  uint16_t port_ = 0;
+};
+
+TEST_F(EnvironmentTest, RanksMeetInAnyOrderAndShareAKey) {
+  for (const std::vector<int>& order : {std::vector<int>{0, 1, 2}, {2, 1, 0}}) {
+    const std::vector<std::string> texts = run(3, order);
+    EXPECT_THAT(texts[0], HasSubstr("ok 0 1 2 0 1 2 key"));
+    EXPECT_THAT(texts, Each(texts[0]));
+  }
+}
+
+TEST_F(EnvironmentTest, ConfiguredSecretIsUsedAndMustAgree) {
+  const std::vector<std::string> same = run(2, {0, 1}, "SECRET=a");
+  EXPECT_THAT(same[0], HasSubstr("ok 0 1"));
+  EXPECT_EQ(same[0], same[1]);
+  const auto different = run(
+      2, {0, 1}, [](int rank) { return fmt::format("SECRET={};BOOTSTRAP_TIMEOUT=2s", rank); },
+      3 * kSecond);
+  EXPECT_THAT(different[0], HasSubstr("rank 1 of 2 did not come"));
+  EXPECT_THAT(different[1], HasSubstr("job secret"));
+}
+
+TEST_F(EnvironmentTest, ForeignServiceOnMasterPortIsLeftAlone) {
+  const UniqueFd foreign = listen_on(Address::parse_numeric("0.0.0.0", port_).value(), 64).value();
+  EXPECT_THAT(run(3, {1, 0, 2}), Each(HasSubstr("ok 0 1 2")));
+}
+
+TEST_F(EnvironmentTest, StorePortIsTheOnlyOne) {
+  const std::string settings = fmt::format("STORE_PORT={};BOOTSTRAP_TIMEOUT=2s", port_ + 20);
+  EXPECT_THAT(run(2, {0, 1}, settings), Each(HasSubstr("ok 0 1")));
+  const UniqueFd taken =
+      listen_on(Address::parse_numeric("0.0.0.0", static_cast<uint16_t>(port_ + 20)).value(), 64)
+          .value();
+  EXPECT_THAT(run(2, {0}, settings)[0],
+              HasSubstr(fmt::format("no port from {0} to {0} is free", port_ + 20)));
+}
+
+TEST_F(EnvironmentTest, Ipv6) {
+  setenv("MASTER_ADDR", "::1", 1);
+  EXPECT_THAT(run(2, {0, 1}), Each(HasSubstr("ok 0 1")));
+}
+
+TEST_F(EnvironmentTest, MissingRanksAreNamed) {
+  const std::vector<std::string> texts = run(4, {0, 2}, "", kSecond);
+  EXPECT_THAT(texts, Each(HasSubstr("ranks 1, 3 of 4 did not come")));
+}
+
+TEST_F(EnvironmentTest, OneRankNeedsNothing) {
+  unsetenv("MASTER_ADDR");
+  EXPECT_THAT(run(1, {0})[0], HasSubstr("ok 0 0 key"));
+}
+
+TEST_F(EnvironmentTest, VariablesThatAreMissingOrWrongAreNamed) {
+  Log log;
+  const auto fails_with = [&](const char* what) {
+    auto bootstrap = create(log, "BOOTSTRAP_TIMEOUT=1s");
+    ASSERT_FALSE(bootstrap.ok());
+    EXPECT_EQ(bootstrap.status().code(), Code::kBootstrapFailed);
+    EXPECT_THAT(std::string(bootstrap.status().text()), HasSubstr(what));
+  };
+  fails_with("WORLD_SIZE is not set");
+  setenv("WORLD_SIZE", "2", 1);
+  fails_with("RANK is not set");
+  setenv("RANK", "2", 1);
+  fails_with("RANK: '2' is not a number from 0 to 1");
+  setenv("RANK", "x", 1);
+  fails_with("RANK: 'x'");
+  setenv("RANK", "1", 1);
+  setenv("MASTER_PORT", "70000", 1);
+  fails_with("MASTER_PORT: '70000'");
+  setenv("MASTER_PORT", std::to_string(port_).c_str(), 1);
+  unsetenv("MASTER_ADDR");
+  fails_with("MASTER_ADDR is not set");
+  setenv("MASTER_ADDR", "no-such-host.invalid", 1);
+  fails_with("no-such-host.invalid");
+  setenv("MASTER_ADDR", "127.0.0.1", 1);
+  fails_with("the store of rank 0 was not found");
+}
+
+class SecretFileTest : public testing::Test {
+ protected:
+  ~SecretFileTest() override { unlink(path_.c_str()); }
+
+  Result<std::optional<Secret>> load(const std::string& contents, mode_t mode,
+                                     const std::string& more = "") {
+    unlink(path_.c_str());
+    const UniqueFd file(open(path_.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+    EXPECT_EQ(write(file.get(), contents.data(), contents.size()),
+              static_cast<ssize_t>(contents.size()));
+    EXPECT_EQ(fchmod(file.get(), mode), 0);
+    return load_setting("SECRET_FILE=" + path_ + more);
+  }
+  Result<std::optional<Secret>> load_setting(const std::string& settings) {
+    return configured_secret(Config::load(nullptr, settings, log_).value(), log_);
+  }
+  static void collect(void* self, int32_t /*level*/, const char* line) {
+    static_cast<SecretFileTest*>(self)->lines_.emplace_back(line);
+  }
+
+  const std::string path_ = testing::TempDir() + "hetcomm-secret-" + std::to_string(getpid());
+  Log log_;
+  std::vector<std::string> lines_;
+};
+
+TEST_F(SecretFileTest, EqualsTheVariableWithoutLineEnds) {
+  log_.set_sink(collect, this);
+  const Secret direct = *load_setting("SECRET=abc").value();
+  EXPECT_EQ(*load("abc\n", 0600).value(), direct);
+  EXPECT_EQ(*load("abc\r\n", 0600).value(), direct);
+  EXPECT_NE(*load("abd", 0600).value(), direct);
+  EXPECT_EQ(*load("other", 0600, ";SECRET=abc").value(), direct);
+  EXPECT_TRUE(lines_.empty());
+  EXPECT_EQ(*load("abc", 0644).value(), direct);
+  ASSERT_EQ(lines_.size(), 1u);
+  EXPECT_THAT(lines_[0], HasSubstr("everybody on this host can read it"));
+  EXPECT_FALSE(load_setting("").value().has_value());
+}
+
+TEST_F(SecretFileTest, BadFilesAreRefused) {
+  EXPECT_EQ(load("abc", 0602).status().code(), Code::kPermissionDenied);
+  EXPECT_FALSE(load("", 0600).ok());
+  EXPECT_FALSE(load("\n\n", 0600).ok());
+  EXPECT_FALSE(load(std::string(5000, 'x'), 0600).ok());
+  EXPECT_FALSE(load_setting("SECRET_FILE=/nonexistent").ok());
+  EXPECT_FALSE(load_setting("SECRET_FILE=/tmp").ok());
+  const std::string pipe = path_ + ".pipe";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_FALSE(load_setting("SECRET_FILE=" + pipe).ok());
+  unlink(pipe.c_str());
+}
+
+}  // namespace
+}  // namespace hetcomm

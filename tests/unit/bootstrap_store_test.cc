@@ -1,0 +1,438 @@
+// The store:
+//  * a gather gives every rank all values, or tells every rank the same reason: who is missing, who
+//  came
+//    twice, who counts the ranks differently;
+//  * it is found among foreign services, silent or talking, and when it starts late; never by
+//  another
+//    secret or from another job;
+//  * garbage, oversized frames and broken protocol cost only the connection that sent them;
+//  * nobody hangs when it closes, and replies that were under way arrive.
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <functional>
+#include <random>
+#include <string>
+#include <thread>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "src/base/bytes.h"
+#include "src/base/clock.h"
+#include "src/bootstrap/scope.h"
+#include "src/bootstrap/store.h"
+#include "src/bootstrap/store_finder.h"
+#include "src/bootstrap/store_table.h"
+#include "src/net/key.h"
+#include "src/net/socket.h"
+
+namespace hetcomm {
+namespace {
+
+using testing::HasSubstr;
+using Values = std::vector<std::vector<std::byte>>;
+constexpr uint64_t kSecond = 1'000'000'000;
+
+uint64_t in(uint64_t seconds) { return now_ns() + seconds * kSecond; }
+
+Credentials credentials_of(std::string_view secret, std::string_view job = "job") {
+  return {.identity = identity_of(job, "store", 0),
+          .secret = secret_from(std::as_bytes(std::span(secret)))};
+}
+
+std::vector<std::byte> bytes_of(std::string_view text) {
+  const auto bytes = std::as_bytes(std::span(text));
+  return {bytes.begin(), bytes.end()};
+}
+
+Address loopback(uint16_t port = 0) { return Address::parse_numeric("127.0.0.1", port).value(); }
+
+class StoreTest : public testing::Test {
+ protected:
+  StoreTest() { log_.set_level(LogLevel::kError); }
+
+  void start(const Address& address = loopback()) {
+    Secret key;
+    key.fill(std::byte{7});
+    auto server = StoreServer::start(
+        log_, {.credentials = credentials_of("s"), .job_key = key, .addresses = {address}});
+    ASSERT_TRUE(server.ok()) << server.status().text();
+    server_ = std::move(server).value();
+    addresses_ = {server_->address()};
+  }
+
+  StoreClient::Options options(int rank, std::string_view secret = "s",
+                               std::string_view job = "job") {
+    return {.credentials = credentials_of(secret, job), .rank = rank, .addresses = addresses_};
+  }
+
+  // Runs |body| for each rank on a thread of its own.
+  void run_ranks(int count, const std::function<void(int)>& body) {
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < count; ++rank) threads.emplace_back(body, rank);
+    for (std::thread& thread : threads) thread.join();
+  }
+
+  Log log_;
+  std::unique_ptr<StoreServer> server_;
+  std::vector<Address> addresses_;
+};
+
+TEST_F(StoreTest, SixtyFourRanksGather) {
+  start();
+  run_ranks(64, [&](int rank) {
+    StoreClient client(log_, options(rank));
+    for (const size_t length : {size_t{0}, size_t{100}, kMaxStoreValue}) {
+      const std::vector<std::byte> mine(length, static_cast<std::byte>(rank));
+      auto values = client.gather(fmt::format("scope {}", length), 64, mine, in(30));
+      ASSERT_TRUE(values.ok()) << values.status().text();
+      for (size_t other = 0; other < 64; ++other) {
+        EXPECT_EQ(values.value()[other],
+                  std::vector<std::byte>(length, static_cast<std::byte>(other)));
+      }
+    }
+  });
+}
+
+TEST_F(StoreTest, MissingRanksAreNamedToAll) {
+  start();
+  run_ranks(7, [&](int rank) {
+    if (rank == 3) return;
+    StoreClient client(log_, options(rank));
+    const auto values = client.gather("world", 12, {}, now_ns() + kSecond);
+    ASSERT_FALSE(values.ok());
+    EXPECT_EQ(values.status().code(), Code::kBootstrapFailed);
+    EXPECT_THAT(std::string(values.status().text()), HasSubstr("ranks 3, 7-11 of 12 did not come"));
+  });
+  // Who comes later learns the same at once.
+  StoreClient late(log_, options(3));
+  const uint64_t before = now_ns();
+  const auto values = late.gather("world", 12, {}, in(30));
+  ASSERT_FALSE(values.ok());
+  EXPECT_THAT(std::string(values.status().text()), HasSubstr("ranks 3, 7-11 of 12 did not come"));
+  EXPECT_LT(now_ns() - before, 5 * kSecond);
+}
+
+TEST_F(StoreTest, TwoProcessesWithOneRankFailBoth) {
+  start();
+  run_ranks(3, [&](int thread) {
+    StoreClient client(log_, options(thread == 0 ? 0 : 1));
+    const auto values = client.gather("world", 3, {}, in(30));
+    ASSERT_FALSE(values.ok());
+    EXPECT_THAT(std::string(values.status().text()),
+                HasSubstr("two processes say that they are rank 1"));
+  });
+}
+
+TEST_F(StoreTest, AThirdThatComesAfterwardsIsRefused) {
+  start();
+  run_ranks(2, [&](int rank) {
+    StoreClient client(log_, options(rank));
+    EXPECT_TRUE(client.gather("world", 2, {}, in(30)).ok());
+  });
+  StoreClient twin(log_, options(1));
+  const auto values = twin.gather("world", 2, {}, in(30));
+  ASSERT_FALSE(values.ok());
+  EXPECT_THAT(std::string(values.status().text()), HasSubstr("complete already"));
+}
+
+TEST_F(StoreTest, DifferentNumbersOfRanksFail) {
+  start();
+  run_ranks(2, [&](int rank) {
+    StoreClient client(log_, options(rank));
+    const auto values = client.gather("world", 3 + rank, {}, in(30));
+    ASSERT_FALSE(values.ok());
+    EXPECT_THAT(std::string(values.status().text()), HasSubstr("ranks, others say"));
+  });
+}
+
+TEST_F(StoreTest, ARestartedProcessTakesItsPlaceAgain) {
+  start();
+  std::thread dying([&] {
+    Result<UniqueFd> socket = find_store(log_, options(1), in(10));
+    ASSERT_TRUE(socket.ok());
+    const std::vector<std::byte> frame = encode_request({.operation = StoreOperation::kGather,
+                                                         .rank = 1,
+                                                         .size = 2,
+                                                         .timeout_ns = 10 * kSecond,
+                                                         .key = "world",
+                                                         .value = bytes_of("old")});
+    ASSERT_EQ(::send(socket->get(), frame.data(), frame.size(), 0),
+              static_cast<ssize_t>(frame.size()));
+    usleep(100'000);
+  });
+  dying.join();
+  usleep(100'000);
+  run_ranks(2, [&](int rank) {
+    StoreClient client(log_, options(rank));
+    const auto values = client.gather("world", 2, bytes_of("new"), in(30));
+    ASSERT_TRUE(values.ok()) << values.status().text();
+    EXPECT_EQ(values.value()[1], bytes_of("new"));
+  });
+}
+
+TEST_F(StoreTest, PutGetAndJobKey) {
+  start();
+  StoreClient writer(log_, options(0));
+  StoreClient reader(log_, options(1));
+  std::thread waiting([&] {
+    const auto value = reader.get("key", in(30));
+    ASSERT_TRUE(value.ok()) << value.status().text();
+    EXPECT_EQ(value.value(), bytes_of("value"));
+  });
+  usleep(50'000);
+  EXPECT_TRUE(writer.put("key", bytes_of("value"), in(5)).ok());
+  waiting.join();
+  EXPECT_TRUE(writer.put("key", bytes_of("newer"), in(5)).ok());
+  EXPECT_EQ(reader.get("key", in(5)).value(), bytes_of("newer"));
+  const auto missing = reader.get("nothing", now_ns() + kSecond / 5);
+  EXPECT_EQ(missing.status().code(), Code::kTimedOut);
+  EXPECT_THAT(std::string(missing.status().text()), HasSubstr("'nothing'"));
+  EXPECT_EQ(writer.job_key(in(5)).value(), reader.job_key(in(5)).value());
+  EXPECT_EQ(writer.job_key(in(5)).value()[0], std::byte{7});
+}
+
+TEST_F(StoreTest, ClientRefusesOversizedArguments) {
+  start();
+  StoreClient client(log_, options(0));
+  const std::vector<std::byte> large(kMaxStoreValue + 1);
+  EXPECT_EQ(client.put("key", large, in(5)).code(), Code::kInvalidArgument);
+  EXPECT_EQ(client.put(std::string(kMaxStoreKey + 1, 'x'), {}, in(5)).code(),
+            Code::kInvalidArgument);
+  EXPECT_EQ(client.gather("s", 1, large, in(5)).status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(client.gather("s", 0, {}, in(5)).status().code(), Code::kInvalidArgument);
+  EXPECT_TRUE(
+      client.put(std::string(kMaxStoreKey, 'x'), ConstByteSpan(large).first(kMaxStoreValue), in(5))
+          .ok());
+}
+
+TEST_F(StoreTest, GarbageCostsOnlyItsOwnConnection) {
+  start();
+  StoreClient good(log_, options(0));
+  std::mt19937 random(3);
+  for (int round = 0; round < 50; ++round) {
+    Result<UniqueFd> socket = find_store(log_, options(1), in(10));
+    ASSERT_TRUE(socket.ok()) << socket.status().text();
+    std::vector<std::byte> bytes(1 + random() % 5000);
+    for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
+    if (round % 3 == 0) {  // a valid length before the garbage
+      bytes[1 % bytes.size()] = bytes[2 % bytes.size()] = bytes[3 % bytes.size()] = {};
+    }
+    ASSERT_GT(::send(socket->get(), bytes.data(), bytes.size(), MSG_NOSIGNAL), 0);
+  }
+  EXPECT_TRUE(good.put("key", bytes_of("x"), in(5)).ok());
+}
+
+TEST_F(StoreTest, OversizedFrameAndPipeliningAreCut) {
+  start();
+  const std::vector<std::byte> waiting = encode_request({.operation = StoreOperation::kGet,
+                                                         .timeout_ns = 60 * kSecond,
+                                                         .key = "nothing",
+                                                         .value = {}});
+  std::vector<std::byte> twice = waiting;
+  twice.insert(twice.end(), waiting.begin(), waiting.end());
+  ByteWriter oversized;
+  oversized.write(static_cast<uint32_t>(kMaxRequestBytes + 1));
+  for (const std::vector<std::byte>& bytes : {twice, oversized.take()}) {
+    Result<UniqueFd> socket = find_store(log_, options(1), in(10));
+    ASSERT_TRUE(socket.ok());
+    ASSERT_GT(::send(socket->get(), bytes.data(), bytes.size(), MSG_NOSIGNAL), 0);
+    Poller poller = Poller::create().value();
+    class Nothing final : public Watcher {
+      void on_events(uint32_t /*events*/) override {}
+    } watcher;
+    ASSERT_TRUE(poller.add(socket->get(), EPOLLIN, watcher).ok());
+    poller.wait(5 * kSecond);
+    char byte = 0;
+    const ssize_t got = ::recv(socket->get(), &byte, 1, MSG_DONTWAIT);
+    EXPECT_TRUE(got == 0 || (got < 0 && errno == ECONNRESET)) << got;
+  }
+}
+
+TEST_F(StoreTest, LateServerIsFound) {
+  UniqueFd reserved = listen_on(loopback(), 1).value();
+  const Address address = bound_address(reserved.get()).value();
+  reserved.reset();
+  addresses_ = {address};
+  StoreClient client(log_, options(0));
+  std::thread late([&] {
+    usleep(700'000);
+    start(address);
+  });
+  const Status status = client.put("key", {}, in(20));
+  EXPECT_TRUE(status.ok()) << status.text();
+  late.join();
+}
+
+// Accepts and says |greeting| to everybody.
+class ForeignService {
+ public:
+  explicit ForeignService(std::string greeting)
+      : listener_(listen_on(loopback(), 64).value()), thread_([this, greeting] {
+          while (!stop_) {
+            UniqueFd fd(::accept(listener_.get(), nullptr, nullptr));
+            if (!fd.valid()) {
+              usleep(1000);
+              continue;
+            }
+            if (!greeting.empty()) ::send(fd.get(), greeting.data(), greeting.size(), MSG_NOSIGNAL);
+            clients_.push_back(std::move(fd));
+          }
+        }) {}
+  ~ForeignService() {
+    stop_ = true;
+    thread_.join();
+  }
+  Address address() const { return bound_address(listener_.get()).value(); }
+
+ private:
+  UniqueFd listener_;
+  std::atomic<bool> stop_ = false;
+  std::vector<UniqueFd> clients_;
+  std::thread thread_;
+};
+
+TEST_F(StoreTest, ForeignServicesAreSkipped) {
+  ForeignService silent("");
+  ForeignService talking("SSH-2.0-nothing\r\n");
+  start();
+  addresses_.insert(addresses_.begin(), {silent.address(), talking.address()});
+  const uint64_t before = now_ns();
+  StoreClient client(log_, options(0));
+  EXPECT_TRUE(client.put("key", {}, in(20)).ok());
+  EXPECT_LT(now_ns() - before, kSecond);
+  addresses_.pop_back();
+  StoreClient lost(log_, options(0));
+  const Status status = lost.put("key", {}, now_ns() + 2 * kSecond);
+  EXPECT_FALSE(status.ok());
+  EXPECT_THAT(std::string(status.text()),
+              HasSubstr(talking.address().to_string() + ": not a hetcomm peer"));
+  EXPECT_THAT(std::string(status.text()),
+              HasSubstr(silent.address().to_string() + ": no answer to the hello in time"));
+}
+
+TEST_F(StoreTest, AnotherSecretOrJobIsNotLetIn) {
+  start();
+  StoreClient other_secret(log_, options(0, "other"));
+  const Status denied = other_secret.put("key", {}, now_ns() + kSecond / 2);
+  EXPECT_EQ(denied.code(), Code::kPermissionDenied);
+  EXPECT_THAT(std::string(denied.text()), HasSubstr("job secret"));
+  StoreClient other_job(log_, options(0, "s", "another"));
+  const Status foreign = other_job.put("key", {}, now_ns() + kSecond / 2);
+  EXPECT_EQ(foreign.code(), Code::kPermissionDenied);
+  EXPECT_THAT(std::string(foreign.text()), HasSubstr("another job"));
+}
+
+TEST_F(StoreTest, ClosingTellsThoseWhoWait) {
+  start();
+  std::thread closing([&] {
+    usleep(300'000);
+    server_.reset();
+  });
+  run_ranks(4, [&](int rank) {
+    StoreClient client(log_, options(rank));
+    const auto values = client.gather("world", 5, {}, in(30));
+    ASSERT_FALSE(values.ok());
+    EXPECT_THAT(std::string(values.status().text()), HasSubstr("closed the store"));
+  });
+  closing.join();
+}
+
+TEST_F(StoreTest, RepliesUnderWayArriveAfterClosing) {
+  start();
+  run_ranks(32, [&](int rank) {
+    StoreClient client(log_, options(rank));
+    const std::vector<std::byte> mine(kMaxStoreValue, static_cast<std::byte>(rank));
+    const auto values = client.gather("world", 32, mine, in(30));
+    EXPECT_TRUE(values.ok()) << values.status().text();
+    if (rank == 0) server_.reset();
+  });
+}
+
+TEST_F(StoreTest, ReconnectsAfterTheConnectionBroke) {
+  start();
+  StoreClient client(log_, options(0));
+  EXPECT_TRUE(client.put("key", {}, in(5)).ok());
+  const Address address = server_->address();
+  server_.reset();
+  EXPECT_FALSE(client.put("key", {}, in(1)).ok());
+  start(address);
+  EXPECT_TRUE(client.put("key", {}, in(5)).ok());
+}
+
+TEST_F(StoreTest, Ipv6) {
+  start(Address::parse_numeric("::1", 0).value());
+  StoreClient client(log_, options(0));
+  EXPECT_TRUE(client.put("key", {}, in(5)).ok());
+}
+
+class CountingSink final : public ReplySink {
+ public:
+  void send_reply(ClientId client, const Frame& frame) override {
+    ++count;
+    last_client = client;
+    last = decode_reply(ConstByteSpan(*frame).subspan(kFrameHeaderBytes)).status();
+  }
+  int count = 0;
+  ClientId last_client = 0;
+  Status last;
+};
+
+TEST(StoreTableTest, RefusesWhatDoesNotFit) {
+  CountingSink sink;
+  StoreTable table({}, sink, {.keys = 2, .bytes = 100, .ended = 2});
+  const auto put = [&](std::string key, size_t size) {
+    EXPECT_TRUE(table.handle(1, "a",
+                             {.operation = StoreOperation::kPut,
+                              .key = std::move(key),
+                              .value = std::vector<std::byte>(size)},
+                             0));
+    return sink.last.code();
+  };
+  EXPECT_EQ(put("a", 50), Code::kOk);
+  EXPECT_EQ(put("b", 60), Code::kOutOfResources);
+  EXPECT_EQ(put("a", 90), Code::kOk);
+  EXPECT_EQ(put("a", 10), Code::kOk);
+  EXPECT_EQ(put("b", 60), Code::kOk);
+  EXPECT_EQ(put("c", 1), Code::kOutOfResources);
+  EXPECT_TRUE(table.handle(
+      2, "b", {.operation = StoreOperation::kGather, .rank = 0, .size = 2, .key = "s", .value = {}},
+      0));
+  EXPECT_EQ(sink.last.code(), Code::kOutOfResources);
+}
+
+TEST(StoreTableTest, TimersRunAndARequestWhileWaitingIsRefused) {
+  CountingSink sink;
+  StoreTable table({}, sink);
+  const StoreRequest get{
+      .operation = StoreOperation::kGet, .timeout_ns = 10, .key = "k", .value = {}};
+  EXPECT_TRUE(table.handle(1, "a", get, 100));
+  EXPECT_FALSE(table.handle(1, "a", get, 100));
+  EXPECT_EQ(table.next_timer_ns(), 110u);
+  table.expire(109);
+  EXPECT_EQ(sink.count, 0);
+  table.expire(110);
+  EXPECT_EQ(sink.count, 1);
+  EXPECT_EQ(table.next_timer_ns(), kForever);
+  table.disconnect(1);
+}
+
+TEST(ScopeTest, RanksAndNames) {
+  EXPECT_EQ(format_ranks({3}, 12), "rank 3 of 12");
+  EXPECT_EQ(format_ranks({3, 7, 8, 9}, 12), "ranks 3, 7-9 of 12");
+  std::vector<int> even;
+  for (int rank = 0; rank < 100; rank += 2) even.push_back(rank);
+  EXPECT_THAT(format_ranks(even, 100), HasSubstr("28, 30 and 34 more of 100"));
+  ScopeNames names;
+  EXPECT_EQ(names.next("world"), "world");
+  EXPECT_EQ(names.next("world"), "world#1");
+  const std::string a = names.next(std::string(1000, 'a'));
+  EXPECT_LT(a.size(), 200u);
+  EXPECT_NE(a, names.next(std::string(999, 'a')));
+}
+
+}  // namespace
+}  // namespace hetcomm

@@ -1,0 +1,97 @@
+// What the tests of devices share: owners of devices and of what they give out.
+#pragma once
+
+#include <cstdint>
+#include <random>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "devices/registry.h"
+
+namespace hetcomm {
+
+// A device, destroyed at the end of the test. Its functions are the table's, with the instance in.
+class TestDevice {
+ public:
+  // |kind| is "host", "sim-handle" or "sim-address".
+  explicit TestDevice(std::string_view kind, std::string_view options = "") {
+    Result<Device> device =
+        kind == "host" ? create_host_device() : create_sim_device(kind, options);
+    EXPECT_TRUE(device.ok()) << device.status().text();
+    if (device.ok()) device_ = device.value();
+  }
+  ~TestDevice() { destroy(); }
+  TestDevice(const TestDevice&) = delete;
+  TestDevice& operator=(const TestDevice&) = delete;
+
+  void destroy() {
+    const Device device = std::exchange(device_, {});
+    if (device.table != nullptr) device.table->destroy(device.instance);
+  }
+  const DeviceTable& table() const { return *device_.table; }
+  void* instance() const { return device_.instance; }
+
+  void* allocate(uint64_t size) {
+    void* address = nullptr;
+    EXPECT_EQ(table().allocate(instance(), size, &address), HETCOMM_OK);
+    return address;
+  }
+  hetcomm_status_t try_allocate(uint64_t size) {
+    void* address = nullptr;
+    const hetcomm_status_t status = table().allocate(instance(), size, &address);
+    if (status == HETCOMM_OK) free(address);
+    return status;
+  }
+  void free(void* address) { table().free(instance(), address); }
+
+  void* stream() {
+    void* stream = nullptr;
+    EXPECT_EQ(table().stream_create(instance(), &stream), HETCOMM_OK);
+    return stream;
+  }
+  void destroy_stream(void* stream) { table().stream_destroy(instance(), stream); }
+  hetcomm_status_t write(void* stream, void* address, uint64_t offset, const void* host,
+                         uint64_t size) {
+    return table().copy_from_host(instance(), stream, address, offset, host, size);
+  }
+  hetcomm_status_t read(void* stream, void* host, const void* address, uint64_t offset,
+                        uint64_t size) {
+    return table().copy_to_host(instance(), stream, host, address, offset, size);
+  }
+  void* record(void* stream) {
+    void* event = nullptr;
+    EXPECT_EQ(table().event_record(instance(), stream, &event), HETCOMM_OK);
+    return event;
+  }
+  hetcomm_status_t query(void* event) { return table().event_query(instance(), event); }
+  // Waits for everything in |stream|.
+  void finish(void* stream) {
+    void* const event = record(stream);
+    EXPECT_EQ(table().event_wait(instance(), event), HETCOMM_OK);
+    EXPECT_EQ(query(event), HETCOMM_OK);
+    table().event_release(instance(), event);
+  }
+
+ private:
+  Device device_;
+};
+
+// Name of a test that runs over kinds of devices.
+inline std::string kind_name(const testing::TestParamInfo<const char*>& kind) {
+  std::string name = kind.param;
+  std::erase(name, '-');
+  return name;
+}
+
+inline std::vector<std::byte> random_bytes(size_t size, unsigned seed) {
+  std::mt19937 random(seed);
+  std::vector<std::byte> bytes(size);
+  for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
+  return bytes;
+}
+
+}  // namespace hetcomm

@@ -1,0 +1,186 @@
+// What every device promises through the table, whatever its kind: data arrives where it was sent,
+// in order; wrong arguments are refused and leave outputs alone; empty things are allowed; all of
+// it from several threads.
+#include <cstdint>
+#include <limits>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/unit/device_fixture.h"
+
+namespace hetcomm {
+namespace {
+
+class EveryDevice : public testing::TestWithParam<const char*> {
+ protected:
+  TestDevice device_{GetParam()};
+};
+
+TEST_P(EveryDevice, TableIsFilled) {
+  const DeviceTable& table = device_.table();
+  EXPECT_EQ(table.version, kDeviceTableVersion);
+  EXPECT_EQ(table.struct_size, sizeof(DeviceTable));
+  EXPECT_STREQ(table.kind, GetParam());
+  EXPECT_EQ(table.host_accessible, std::string(GetParam()) == "host");
+  EXPECT_NE(table.destroy, nullptr);
+  EXPECT_NE(table.allocate, nullptr);
+  EXPECT_NE(table.free, nullptr);
+  EXPECT_NE(table.stream_create, nullptr);
+  EXPECT_NE(table.stream_destroy, nullptr);
+  EXPECT_NE(table.copy_to_host, nullptr);
+  EXPECT_NE(table.copy_from_host, nullptr);
+  EXPECT_NE(table.event_record, nullptr);
+  EXPECT_NE(table.event_query, nullptr);
+  EXPECT_NE(table.event_wait, nullptr);
+  EXPECT_NE(table.event_release, nullptr);
+  EXPECT_EQ(table.pin_host == nullptr, table.unpin_host == nullptr);
+  EXPECT_STRNE(table.name(device_.instance()), "");
+}
+
+TEST_P(EveryDevice, RoundTripOfManySizes) {
+  void* const stream = device_.stream();
+  for (const size_t size : {1u, 7u, 64u, 4096u, 65537u, 3u << 20}) {
+    void* const memory = device_.allocate(size);
+    const std::vector<std::byte> sent = random_bytes(size, static_cast<unsigned>(size));
+    std::vector<std::byte> received(size);
+    ASSERT_EQ(device_.write(stream, memory, 0, sent.data(), size), HETCOMM_OK);
+    // In order behind the write, so no wait between.
+    ASSERT_EQ(device_.read(stream, received.data(), memory, 0, size), HETCOMM_OK);
+    device_.finish(stream);
+    EXPECT_EQ(received, sent) << size;
+    device_.free(memory);
+  }
+  device_.destroy_stream(stream);
+}
+
+TEST_P(EveryDevice, OffsetsReachTheRightBytes) {
+  constexpr size_t kSize = 1000;
+  void* const stream = device_.stream();
+  void* const memory = device_.allocate(kSize);
+  std::vector<std::byte> model(kSize, std::byte{0});
+  ASSERT_EQ(device_.write(stream, memory, 0, model.data(), kSize), HETCOMM_OK);
+  device_.finish(stream);
+  std::mt19937 random(3);
+  std::vector<std::vector<std::byte>> pieces;  // stay valid until the event
+  for (unsigned i = 0; i < 200; ++i) {
+    const size_t offset = random() % kSize;
+    pieces.push_back(random_bytes(random() % (kSize - offset + 1), i));
+    const std::vector<std::byte>& piece = pieces.back();
+    ASSERT_EQ(device_.write(stream, memory, offset, piece.data(), piece.size()), HETCOMM_OK);
+    std::copy(piece.begin(), piece.end(), model.begin() + static_cast<ptrdiff_t>(offset));
+  }
+  std::vector<std::byte> whole(kSize);
+  std::vector<std::byte> part(10);
+  ASSERT_EQ(device_.read(stream, whole.data(), memory, 0, kSize), HETCOMM_OK);
+  ASSERT_EQ(device_.read(stream, part.data(), memory, 500, part.size()), HETCOMM_OK);
+  device_.finish(stream);
+  EXPECT_EQ(whole, model);
+  EXPECT_TRUE(std::equal(part.begin(), part.end(), model.begin() + 500));
+  device_.destroy_stream(stream);
+  device_.free(memory);
+}
+
+TEST_P(EveryDevice, AllocationsDoNotOverlap) {
+  constexpr size_t kCount = 50;
+  void* const stream = device_.stream();
+  std::vector<void*> memories;
+  for (size_t i = 0; i < kCount; ++i) memories.push_back(device_.allocate(100 + i));
+  EXPECT_EQ(std::set<void*>(memories.begin(), memories.end()).size(), kCount);
+  std::vector<std::vector<std::byte>> contents;
+  for (size_t i = 0; i < kCount; ++i) {
+    contents.push_back(random_bytes(100 + i, static_cast<unsigned>(i)));
+    ASSERT_EQ(device_.write(stream, memories[i], 0, contents[i].data(), 100 + i), HETCOMM_OK);
+  }
+  for (size_t i = 0; i < kCount; ++i) {
+    std::vector<std::byte> back(100 + i);
+    ASSERT_EQ(device_.read(stream, back.data(), memories[i], 0, back.size()), HETCOMM_OK);
+    device_.finish(stream);
+    EXPECT_EQ(back, contents[i]);
+  }
+  for (void* const memory : memories) device_.free(memory);
+  device_.destroy_stream(stream);
+}
+
+TEST_P(EveryDevice, EmptyThings) {
+  void* const stream = device_.stream();
+  void* const first = device_.allocate(0);
+  void* const second = device_.allocate(0);
+  EXPECT_NE(first, nullptr);
+  EXPECT_NE(first, second);
+  EXPECT_EQ(device_.write(stream, first, 0, nullptr, 0), HETCOMM_OK);
+  EXPECT_EQ(device_.read(stream, nullptr, first, 0, 0), HETCOMM_OK);
+  device_.finish(stream);
+  device_.free(first);
+  device_.free(second);
+  device_.destroy_stream(stream);
+}
+
+TEST_P(EveryDevice, WrongArgumentsAreRefused) {
+  const DeviceTable& table = device_.table();
+  void* const instance = device_.instance();
+  void* const stream = device_.stream();
+  void* const memory = device_.allocate(16);
+  char host[16] = {};
+  EXPECT_EQ(table.allocate(instance, 1, nullptr), HETCOMM_INVALID_ARGUMENT);
+  EXPECT_EQ(table.stream_create(instance, nullptr), HETCOMM_INVALID_ARGUMENT);
+  EXPECT_EQ(table.event_record(instance, stream, nullptr), HETCOMM_INVALID_ARGUMENT);
+  EXPECT_EQ(table.event_query(instance, nullptr), HETCOMM_INVALID_ARGUMENT);
+  EXPECT_EQ(table.event_wait(instance, nullptr), HETCOMM_INVALID_ARGUMENT);
+  EXPECT_EQ(device_.write(stream, memory, 0, nullptr, 1), HETCOMM_INVALID_ARGUMENT);
+  EXPECT_EQ(device_.read(stream, nullptr, memory, 0, 1), HETCOMM_INVALID_ARGUMENT);
+  EXPECT_EQ(device_.write(stream, nullptr, 0, host, 1), HETCOMM_INVALID_ARGUMENT);
+  EXPECT_EQ(device_.read(stream, host, nullptr, 0, 1), HETCOMM_INVALID_ARGUMENT);
+  constexpr uint64_t kMost = std::numeric_limits<uint64_t>::max();
+  EXPECT_EQ(device_.write(stream, memory, kMost, host, 16), HETCOMM_OUT_OF_RANGE);
+  EXPECT_EQ(device_.read(stream, host, memory, 16, kMost), HETCOMM_OUT_OF_RANGE);
+  device_.finish(stream);
+  device_.free(memory);
+  device_.destroy_stream(stream);
+}
+
+TEST_P(EveryDevice, MoreThanThereIs) {
+  for (const uint64_t size : {std::numeric_limits<uint64_t>::max(), uint64_t{1} << 60}) {
+    void* const before = &device_;
+    void* address = before;
+    EXPECT_EQ(device_.table().allocate(device_.instance(), size, &address), HETCOMM_OUT_OF_MEMORY);
+    EXPECT_EQ(address, before);
+  }
+}
+
+TEST_P(EveryDevice, ReleasingNothingIsAllowed) {
+  device_.table().event_release(device_.instance(), nullptr);
+  device_.table().stream_destroy(device_.instance(), nullptr);
+  device_.free(nullptr);
+}
+
+TEST_P(EveryDevice, ManyThreads) {
+  std::vector<std::thread> threads;
+  for (unsigned id = 0; id < 4; ++id) {
+    threads.emplace_back([this, id] {
+      void* const stream = device_.stream();
+      for (unsigned round = 0; round < 30; ++round) {
+        const size_t size = 1 + (id * 977 + round * 131) % 9000;
+        void* const memory = device_.allocate(size);
+        const std::vector<std::byte> sent = random_bytes(size, id * 100 + round);
+        std::vector<std::byte> received(size);
+        EXPECT_EQ(device_.write(stream, memory, 0, sent.data(), size), HETCOMM_OK);
+        EXPECT_EQ(device_.read(stream, received.data(), memory, 0, size), HETCOMM_OK);
+        device_.finish(stream);
+        EXPECT_EQ(received, sent);
+        device_.free(memory);
+      }
+      device_.destroy_stream(stream);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, EveryDevice, testing::Values("host", "sim-handle", "sim-address"),
+                         kind_name);
+
+}  // namespace
+}  // namespace hetcomm

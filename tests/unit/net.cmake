@@ -1,0 +1,15 @@
+hetcomm_test(net_handshake_test
+  SOURCES net_handshake_test.cc
+  DEPENDS base net fmt::fmt
+  LABELS asan tsan
+  TIMEOUT 30)
+hetcomm_test(net_socket_test
+  SOURCES net_socket_test.cc
+  DEPENDS base net fmt::fmt
+  LABELS asan tsan
+  TIMEOUT 60)
+hetcomm_test(net_address_test
+  SOURCES net_address_test.cc
+  DEPENDS base net fmt::fmt
+  LABELS asan
+  TIMEOUT 30)

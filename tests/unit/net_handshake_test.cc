@@ -1,0 +1,421 @@
+// The handshake proves, over any stream socket and however its bytes are cut:
+//  * both sides reach kDone exactly when they agree on secret, role, job, epoch and rank, and the
+//    acceptor then knows what the initiator claimed;
+//  * otherwise both fail, with a code and text that say why, and neither waits for ever;
+//  * an initiator that is not convinced sends no proof;
+//  * a replayed hello, a reflected message or random bytes prove nothing;
+//  * not a byte beyond the handshake is read.
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <random>
+#include <string>
+#include <tuple>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "src/base/unique_fd.h"
+#include "src/net/handshake.h"
+#include "src/net/key.h"
+#include "src/net/socket.h"
+
+namespace hetcomm {
+namespace {
+
+using Step = Handshake::Step;
+using testing::HasSubstr;
+
+Secret secret_of(std::string_view text) { return secret_from(std::as_bytes(std::span(text))); }
+
+struct Pair {
+  UniqueFd left, right;
+};
+
+Pair unix_pair() {
+  int fds[2] = {-1, -1};
+  EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds), 0);
+  return {UniqueFd(fds[0]), UniqueFd(fds[1])};
+}
+
+Pair tcp_pair() {
+  UniqueFd listener = listen_on(Address::parse_numeric("127.0.0.1", 0).value(), 1).value();
+  const Address address = bound_address(listener.get()).value();
+  Pair pair;
+  pair.left.reset(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  EXPECT_EQ(::connect(pair.left.get(), address.get(), address.length()), 0);
+  fcntl(pair.left.get(), F_SETFL, O_NONBLOCK);
+  set_no_delay(pair.left.get());
+  pollfd ready{.fd = listener.get(), .events = POLLIN, .revents = 0};
+  EXPECT_EQ(::poll(&ready, 1, 5000), 1);
+  pair.right.reset(::accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  return pair;
+}
+
+Hello example_hello() {
+  Hello hello;
+  hello.role = Role::kTcp;
+  hello.identity = identity_of("job", "world", 7);
+  hello.source = 3;
+  hello.destination = 5;
+  hello.extra = {std::byte{1}, std::byte{2}};
+  return hello;
+}
+
+Credentials example_credentials() {
+  return {.identity = identity_of("job", "world", 7), .secret = secret_of("s3cret")};
+}
+
+bool over(Step step) { return step == Step::kDone || step == Step::kFailed; }
+
+struct Outcome {
+  Step initiator = Step::kWantRead;
+  Step acceptor = Step::kWantRead;
+};
+
+// Drives both sides until both are over; gives up after some seconds.
+Outcome drive(Handshake& initiator, Handshake& acceptor) {
+  Outcome outcome;
+  for (int i = 0; i < 5000; ++i) {
+    if (!over(outcome.initiator)) outcome.initiator = initiator.advance();
+    if (!over(outcome.acceptor)) outcome.acceptor = acceptor.advance();
+    if (over(outcome.initiator) && over(outcome.acceptor)) break;
+    if (i > 100) usleep(1000);
+  }
+  return outcome;
+}
+
+class HandshakeTest : public testing::TestWithParam<bool> {
+ protected:
+  HandshakeTest() : sockets_(GetParam() ? tcp_pair() : unix_pair()) {}
+  Handshake initiator(Hello hello, const Secret& secret = secret_of("s3cret")) {
+    return Handshake::initiator(sockets_.left.get(), secret, std::move(hello));
+  }
+  Handshake acceptor(Role role = Role::kTcp, int rank = 5) {
+    return Handshake::acceptor(sockets_.right.get(), example_credentials(), role, rank);
+  }
+  Pair sockets_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Sockets, HandshakeTest, testing::Bool(),
+                         [](const auto& suite) { return suite.param ? "tcp" : "local"; });
+
+TEST_P(HandshakeTest, BothSidesSucceed) {
+  Handshake a = initiator(example_hello());
+  Handshake b = acceptor();
+  const Outcome outcome = drive(a, b);
+  EXPECT_EQ(outcome.initiator, Step::kDone) << a.error().text();
+  EXPECT_EQ(outcome.acceptor, Step::kDone) << b.error().text();
+  EXPECT_EQ(b.peer().source, 3);
+  EXPECT_EQ(b.peer().destination, 5);
+  EXPECT_EQ(b.peer().extra, example_hello().extra);
+  EXPECT_EQ(b.peer().identity, example_hello().identity);
+}
+
+TEST_P(HandshakeTest, LargestExtraFitsAndMoreIsRefused) {
+  Hello hello = example_hello();
+  hello.extra.resize(kMaxHelloExtra, std::byte{9});
+  Handshake a = initiator(hello);
+  Handshake b = acceptor();
+  EXPECT_EQ(drive(a, b).acceptor, Step::kDone);
+  EXPECT_EQ(b.peer().extra.size(), kMaxHelloExtra);
+  hello.extra.resize(kMaxHelloExtra + 1);
+  Handshake c = initiator(hello);
+  EXPECT_EQ(c.advance(), Step::kFailed);
+  EXPECT_EQ(c.error().code(), Code::kInvalidArgument);
+}
+
+TEST_P(HandshakeTest, WhatFollowsIsLeftOnTheStream) {
+  Handshake a = initiator(example_hello());
+  Handshake b = acceptor();
+  EXPECT_EQ(a.advance(), Step::kWantRead);
+  while (b.advance() == Step::kWantRead && a.advance() != Step::kDone) {
+  }
+  ASSERT_EQ(::send(sockets_.left.get(), "payload", 7, 0), 7);
+  Step step = Step::kWantRead;
+  for (int i = 0; i < 1000 && !over(step); ++i) step = b.advance();
+  ASSERT_EQ(step, Step::kDone);
+  char buffer[16] = {};
+  pollfd ready{.fd = sockets_.right.get(), .events = POLLIN, .revents = 0};
+  ASSERT_EQ(::poll(&ready, 1, 5000), 1);
+  EXPECT_EQ(::recv(sockets_.right.get(), buffer, sizeof(buffer), 0), 7);
+  EXPECT_STREQ(buffer, "payload");
+}
+
+TEST_P(HandshakeTest, WrongSecretFailsOnBothSidesWithoutRevealingAProof) {
+  Handshake a = initiator(example_hello(), secret_of("other"));
+  Handshake b = acceptor();
+  const Outcome outcome = drive(a, b);
+  EXPECT_EQ(outcome.initiator, Step::kFailed);
+  EXPECT_EQ(outcome.acceptor, Step::kFailed);
+  EXPECT_EQ(a.error().code(), Code::kPermissionDenied);
+  EXPECT_EQ(b.error().code(), Code::kPermissionDenied);
+  EXPECT_THAT(std::string(a.error().text()), HasSubstr("does not prove the job secret"));
+  EXPECT_THAT(std::string(b.error().text()), HasSubstr("without proving the job secret"));
+}
+
+TEST_P(HandshakeTest, AnotherRoleEpochJobOrRankIsRefusedWithTheReason) {
+  struct Case {
+    const char* initiator_text;
+    const char* acceptor_text;
+    void (*change)(Hello&);
+  };
+  const Case cases[] = {
+      {"another kind", "another kind", [](Hello& hello) { hello.role = Role::kShm; }},
+      {"job or epoch", "job or epoch", [](Hello& hello) { hello.identity.epoch = 8; }},
+      {"job or epoch", "job or epoch",
+       [](Hello& hello) { hello.identity = identity_of("job 2", "world", 7); }},
+      {"not rank 6", "looks for rank 6", [](Hello& hello) { hello.destination = 6; }},
+  };
+  for (const Case& test : cases) {
+    sockets_ = GetParam() ? tcp_pair() : unix_pair();
+    Hello hello = example_hello();
+    test.change(hello);
+    Handshake a = initiator(hello);
+    Handshake b = acceptor();
+    const Outcome outcome = drive(a, b);
+    EXPECT_EQ(outcome.initiator, Step::kFailed);
+    EXPECT_EQ(outcome.acceptor, Step::kFailed);
+    EXPECT_EQ(a.error().code(), Code::kPermissionDenied);
+    EXPECT_EQ(b.error().code(), Code::kPermissionDenied);
+    EXPECT_THAT(std::string(a.error().text()), HasSubstr(test.initiator_text));
+    EXPECT_THAT(std::string(b.error().text()), HasSubstr(test.acceptor_text));
+  }
+}
+
+TEST_P(HandshakeTest, AnyIdentityTakesEveryJobButNoOtherSecret) {
+  Hello hello = example_hello();
+  hello.identity = identity_of("another", "world", 1);
+  Handshake a = initiator(hello);
+  Handshake b =
+      Handshake::acceptor(sockets_.right.get(), example_credentials(), Role::kTcp, 5, true);
+  EXPECT_EQ(drive(a, b).acceptor, Step::kDone);
+  sockets_ = GetParam() ? tcp_pair() : unix_pair();
+  Handshake c = initiator(hello, secret_of("x"));
+  Handshake d =
+      Handshake::acceptor(sockets_.right.get(), example_credentials(), Role::kTcp, 5, true);
+  EXPECT_EQ(drive(c, d).acceptor, Step::kFailed);
+}
+
+// Reads what is there, waiting a little for the first byte.
+std::string take(int fd) {
+  pollfd ready{.fd = fd, .events = POLLIN, .revents = 0};
+  ::poll(&ready, 1, 200);
+  char buffer[4096];
+  const ssize_t got = ::recv(fd, buffer, sizeof(buffer), MSG_DONTWAIT);
+  return got > 0 ? std::string(buffer, static_cast<size_t>(got)) : std::string();
+}
+
+void give(int fd, std::string_view bytes) {
+  ASSERT_EQ(::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL),
+            static_cast<ssize_t>(bytes.size()));
+}
+
+Step advance_until_over(Handshake& side) {
+  Step step = side.advance();
+  for (int i = 0; i < 2000 && !over(step); ++i) {
+    usleep(1000);
+    step = side.advance();
+  }
+  return step;
+}
+
+// Records both directions of a successful handshake by carrying the bytes over by hand.
+struct Recording {
+  std::string hello, challenge, proof;
+};
+
+Recording record() {
+  Pair client = unix_pair();
+  Pair server = unix_pair();
+  Handshake a = Handshake::initiator(client.left.get(), secret_of("s3cret"), example_hello());
+  Handshake b = Handshake::acceptor(server.right.get(), example_credentials(), Role::kTcp, 5);
+  Recording recording;
+  EXPECT_EQ(a.advance(), Step::kWantRead);
+  recording.hello = take(client.right.get());
+  give(server.left.get(), recording.hello);
+  EXPECT_EQ(b.advance(), Step::kWantRead);
+  recording.challenge = take(server.left.get());
+  give(client.right.get(), recording.challenge);
+  EXPECT_EQ(a.advance(), Step::kDone);
+  recording.proof = take(client.right.get());
+  give(server.left.get(), recording.proof);
+  EXPECT_EQ(b.advance(), Step::kDone);
+  return recording;
+}
+
+TEST_P(HandshakeTest, ReplayedHelloAndProofFail) {
+  const Recording recording = record();
+  Handshake b = acceptor();
+  give(sockets_.left.get(), recording.hello + recording.proof);
+  EXPECT_EQ(advance_until_over(b), Step::kFailed);
+  EXPECT_EQ(b.error().code(), Code::kPermissionDenied);
+}
+
+TEST_P(HandshakeTest, ReplayedChallengeFailsAndGetsNoProof) {
+  const Recording recording = record();
+  Handshake a = initiator(example_hello());
+  EXPECT_EQ(a.advance(), Step::kWantRead);
+  EXPECT_EQ(take(sockets_.right.get()).size(), recording.hello.size());
+  give(sockets_.right.get(), recording.challenge);
+  EXPECT_EQ(advance_until_over(a), Step::kFailed);
+  EXPECT_EQ(a.error().code(), Code::kPermissionDenied);
+  EXPECT_EQ(take(sockets_.right.get()), "");
+}
+
+TEST_P(HandshakeTest, ReflectedMessagesProveNothing) {
+  Handshake a = initiator(example_hello());
+  EXPECT_EQ(a.advance(), Step::kWantRead);
+  give(sockets_.right.get(), take(sockets_.right.get()));
+  EXPECT_EQ(advance_until_over(a), Step::kFailed);
+
+  // The acceptor's own proof handed back to it as the initiator's.
+  sockets_ = GetParam() ? tcp_pair() : unix_pair();
+  Handshake b = acceptor();
+  give(sockets_.left.get(), record().hello);
+  while (b.advance() != Step::kWantRead) {
+  }
+  std::string challenge;
+  for (int i = 0; i < 100 && challenge.size() < 84; ++i) {
+    b.advance();
+    challenge += take(sockets_.left.get());
+  }
+  ASSERT_EQ(challenge.size(), 84u);
+  give(sockets_.left.get(), challenge.substr(challenge.size() - 32));
+  EXPECT_EQ(advance_until_over(b), Step::kFailed);
+  EXPECT_EQ(b.error().code(), Code::kPermissionDenied);
+}
+
+TEST_P(HandshakeTest, EveryFlippedBitOfEveryMessageFails) {
+  const Recording clean = record();
+  for (size_t at = 0; at < clean.hello.size(); ++at) {
+    sockets_ = unix_pair();
+    Pair client = unix_pair();
+    Handshake a = Handshake::initiator(client.left.get(), secret_of("s3cret"), example_hello());
+    Handshake b = acceptor();
+    EXPECT_EQ(a.advance(), Step::kWantRead);
+    std::string hello = take(client.right.get());
+    hello[at] = static_cast<char>(hello[at] ^ 0x10);
+    give(sockets_.left.get(), hello);
+    Step acceptor_step = b.advance();
+    std::string challenge(4096, '\0');
+    const ssize_t got = ::recv(sockets_.left.get(), challenge.data(), challenge.size(), 0);
+    if (got <= 0) {
+      // Not a hetcomm peer, or a length that makes the acceptor wait for more than there is.
+      if (acceptor_step == Step::kWantRead) sockets_.left.reset();
+      EXPECT_EQ(advance_until_over(b), Step::kFailed) << at;
+      continue;
+    }
+    challenge.resize(static_cast<size_t>(got));
+    give(client.right.get(), challenge);
+    client.right.reset();
+    EXPECT_EQ(advance_until_over(a), Step::kFailed) << "byte " << at << " of the hello";
+    if (!over(acceptor_step)) {
+      sockets_.left.reset();
+      acceptor_step = advance_until_over(b);
+    }
+    EXPECT_EQ(acceptor_step, Step::kFailed) << at;
+  }
+}
+
+TEST_P(HandshakeTest, OneByteAtATimeSucceeds) {
+  Pair client = unix_pair();
+  Handshake a = Handshake::initiator(client.left.get(), secret_of("s3cret"), example_hello());
+  Handshake b = acceptor();
+  Outcome outcome;
+  for (int i = 0; i < 5000 && !(over(outcome.initiator) && over(outcome.acceptor)); ++i) {
+    if (!over(outcome.initiator)) outcome.initiator = a.advance();
+    if (!over(outcome.acceptor)) outcome.acceptor = b.advance();
+    if (i > 500) usleep(1000);
+    char byte = 0;
+    if (::recv(client.right.get(), &byte, 1, MSG_DONTWAIT) == 1) {
+      give(sockets_.left.get(), {&byte, 1});
+    }
+    if (::recv(sockets_.left.get(), &byte, 1, MSG_DONTWAIT) == 1) {
+      give(client.right.get(), {&byte, 1});
+    }
+  }
+  EXPECT_EQ(outcome.initiator, Step::kDone);
+  EXPECT_EQ(outcome.acceptor, Step::kDone);
+}
+
+TEST_P(HandshakeTest, ForeignServiceIsRecognisedAtItsFirstByte) {
+  Handshake a = initiator(example_hello());
+  EXPECT_EQ(a.advance(), Step::kWantRead);
+  give(sockets_.right.get(), "S");
+  EXPECT_EQ(advance_until_over(a), Step::kFailed);
+  EXPECT_THAT(std::string(a.error().text()), HasSubstr("not a hetcomm peer"));
+  Handshake b = acceptor();
+  sockets_ = GetParam() ? tcp_pair() : unix_pair();
+  Handshake c = acceptor();
+  give(sockets_.left.get(), "GET / HTTP/1.1\r\n\r\n");
+  EXPECT_EQ(advance_until_over(c), Step::kFailed);
+  EXPECT_THAT(std::string(c.error().text()), HasSubstr("not a hetcomm peer"));
+}
+
+TEST_P(HandshakeTest, RandomBytesFailAndNeverSucceed) {
+  std::mt19937 random(42);
+  for (int round = 0; round < 200; ++round) {
+    sockets_ = unix_pair();
+    std::string bytes(random() % 2000, '\0');
+    std::generate(bytes.begin(), bytes.end(), [&] { return static_cast<char>(random()); });
+    // Half of them start as a hello does, to get further.
+    if (round % 2 == 0) bytes = record().hello.substr(0, random() % 80) + bytes;
+    Handshake b = acceptor();
+    give(sockets_.left.get(), bytes);
+    ::shutdown(sockets_.left.get(), SHUT_WR);
+    EXPECT_EQ(advance_until_over(b), Step::kFailed);
+  }
+}
+
+std::string with_prefix_change(std::string message, size_t offset, std::string_view bytes) {
+  return message.replace(offset, bytes.size(), bytes);
+}
+
+TEST_P(HandshakeTest, AnotherVersionFeatureOrByteOrderIsSaidOnBothSides) {
+  const Recording recording = record();
+  struct Case {
+    size_t offset;
+    std::string_view bytes;
+    const char* text;
+  };
+  const Case cases[] = {
+      {8, std::string_view("\x02\x00\x09\x00", 4), "versions 2 to 9"},
+      {15, std::string_view("\x80", 1), "requires features"},
+      {16, std::string_view("\x02", 1), "byte order"},
+  };
+  for (const Case& test : cases) {
+    sockets_ = GetParam() ? tcp_pair() : unix_pair();
+    Handshake b = acceptor();
+    give(sockets_.left.get(), with_prefix_change(recording.hello, test.offset, test.bytes));
+    EXPECT_EQ(advance_until_over(b), Step::kFailed);
+    EXPECT_EQ(b.error().code(), Code::kUnsupported);
+    EXPECT_THAT(std::string(b.error().text()), HasSubstr(test.text));
+    // The other release gets this side's versions in the reply.
+    EXPECT_EQ(take(sockets_.left.get()).size(), 84u);
+
+    sockets_ = GetParam() ? tcp_pair() : unix_pair();
+    Handshake a = initiator(example_hello());
+    EXPECT_EQ(a.advance(), Step::kWantRead);
+    give(sockets_.right.get(), with_prefix_change(recording.challenge, test.offset, test.bytes));
+    EXPECT_EQ(advance_until_over(a), Step::kFailed);
+    EXPECT_EQ(a.error().code(), Code::kUnsupported);
+    EXPECT_THAT(std::string(a.error().text()), HasSubstr(test.text));
+  }
+}
+
+TEST(KeyTest, SecretsAndIdentitiesDiffer) {
+  EXPECT_EQ(secret_of("a"), secret_of("a"));
+  EXPECT_NE(secret_of("a"), secret_of("b"));
+  EXPECT_NE(secret_of(""), secret_of("a"));
+  EXPECT_EQ(identity_of("j", "c", 1), identity_of("j", "c", 1));
+  EXPECT_NE(identity_of("j", "c", 1), identity_of("j", "c", 2));
+  EXPECT_NE(identity_of("jc", "", 1), identity_of("j", "c", 1));
+}
+
+}  // namespace
+}  // namespace hetcomm

@@ -1,0 +1,370 @@
+// Poller, Acceptor and Connector:
+//  * no event reaches a watcher that was removed, even inside the same dispatch;
+//  * proved connections come through over TCP (IPv4, IPv6) and local sockets, whatever strangers
+//  do:
+//    port scans, garbage, silence, more of them than kMaxPending;
+//  * without descriptors the acceptor neither spins nor dies, and goes on afterwards;
+//  * a connector reports exactly once, tries every candidate, and names each with its error;
+//  * both may be destroyed inside their own upcalls.
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <functional>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "src/base/clock.h"
+#include "src/net/key.h"
+#include "src/net/socket.h"
+
+namespace hetcomm {
+namespace {
+
+using testing::HasSubstr;
+constexpr uint64_t kSecond = 1'000'000'000;
+
+Secret secret_of(std::string_view text) { return secret_from(std::as_bytes(std::span(text))); }
+
+class FunctionWatcher final : public Watcher {
+ public:
+  explicit FunctionWatcher(std::function<void()> function) : function_(std::move(function)) {}
+  void on_events(uint32_t /*events*/) override { function_(); }
+
+ private:
+  std::function<void()> function_;
+};
+
+TEST(PollerTest, RemoveInsideDispatchDropsPendingEvents) {
+  Poller poller = Poller::create().value();
+  int a[2], b[2];
+  ASSERT_EQ(pipe2(a, O_CLOEXEC | O_NONBLOCK), 0);
+  ASSERT_EQ(pipe2(b, O_CLOEXEC | O_NONBLOCK), 0);
+  const UniqueFd owners[] = {UniqueFd(a[0]), UniqueFd(a[1]), UniqueFd(b[0]), UniqueFd(b[1])};
+  int calls = 0;
+  std::unique_ptr<FunctionWatcher> first, second;
+  // Whichever comes first destroys both.
+  const auto destroy_both = [&] {
+    ++calls;
+    poller.remove(a[0], *first);
+    poller.remove(b[0], *second);
+  };
+  first = std::make_unique<FunctionWatcher>(destroy_both);
+  second = std::make_unique<FunctionWatcher>(destroy_both);
+  ASSERT_TRUE(poller.add(a[0], EPOLLIN, *first).ok());
+  ASSERT_TRUE(poller.add(b[0], EPOLLIN, *second).ok());
+  ASSERT_EQ(write(a[1], "x", 1), 1);
+  ASSERT_EQ(write(b[1], "x", 1), 1);
+  EXPECT_EQ(poller.poll(), 1);
+  EXPECT_EQ(calls, 1);
+  EXPECT_EQ(poller.poll(), 0);
+}
+
+TEST(PollerTest, WaitEndsWithTimeOrEvent) {
+  Poller poller = Poller::create().value();
+  const uint64_t start = now_ns();
+  poller.wait(20'000'000);
+  EXPECT_GE(now_ns() - start, 15'000'000u);
+  int fds[2];
+  ASSERT_EQ(pipe2(fds, O_CLOEXEC), 0);
+  const UniqueFd owners[] = {UniqueFd(fds[0]), UniqueFd(fds[1])};
+  FunctionWatcher watcher([] {});
+  ASSERT_TRUE(poller.add(fds[0], EPOLLIN, watcher).ok());
+  ASSERT_EQ(write(fds[1], "x", 1), 1);
+  poller.wait(kForever);
+  EXPECT_EQ(poller.poll(), 1);
+}
+
+class SocketTest : public testing::Test, public AcceptHandler, public ConnectHandler {
+ protected:
+  SocketTest() { log_.set_sink(collect, this); }
+
+  void listen(const Address& address, std::string_view secret = "s") {
+    Acceptor::Options options;
+    options.credentials = {.identity = identity_of("job", "world", 0), .secret = secret_of(secret)};
+    options.rank = 1;
+    auto acceptor = Acceptor::create(poller_, log_, address, options, *this);
+    ASSERT_TRUE(acceptor.ok()) << acceptor.status().text();
+    acceptor_ = std::move(acceptor).value();
+  }
+  void listen_on_loopback() { listen(Address::parse_numeric("127.0.0.1", 0).value()); }
+
+  void connect(std::vector<Address> candidates, uint64_t timeout = 5 * kSecond,
+               std::string_view secret = "s") {
+    Hello hello;
+    hello.identity = identity_of("job", "world", 0);
+    hello.source = 4;
+    hello.destination = 1;
+    connectors_.push_back(Connector::create(poller_, std::move(candidates), secret_of(secret),
+                                            hello, now_ns() + timeout, *this));
+  }
+
+  bool run_until(const std::function<bool()>& condition, uint64_t timeout = 10 * kSecond) {
+    const uint64_t deadline = now_ns() + timeout;
+    while (!condition()) {
+      const uint64_t now = now_ns();
+      if (now > deadline) return false;
+      uint64_t timer = now + 20'000'000;
+      if (acceptor_) {
+        acceptor_->expire(now);
+        if (acceptor_) timer = std::min(timer, acceptor_->next_timer_ns());
+      }
+      for (auto& connector : connectors_) {
+        if (connector) connector->expire(now);
+        if (connector) timer = std::min(timer, connector->next_timer_ns());
+      }
+      if (timer > now && !condition()) poller_.wait(timer - now);
+      poller_.poll();
+      ++turns_;
+    }
+    return true;
+  }
+
+  void on_accept(UniqueFd socket, const Hello& peer) override {
+    EXPECT_EQ(peer.source, 4);
+    accepted_.push_back(std::move(socket));
+    if (destroy_in_upcall_) acceptor_.reset();
+  }
+  void on_connect(Result<UniqueFd> socket) override {
+    ++reports_;
+    if (socket.ok()) {
+      connected_.push_back(std::move(socket).value());
+    } else {
+      failure_ = socket.status();
+    }
+    if (destroy_in_upcall_) connectors_.back().reset();
+  }
+
+  static void collect(void* self, int32_t /*level*/, const char* line) {
+    static_cast<SocketTest*>(self)->lines_.emplace_back(line);
+  }
+
+  UniqueFd raw_connection() {
+    UniqueFd fd(::socket(acceptor_->address().family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
+    EXPECT_EQ(::connect(fd.get(), acceptor_->address().get(), acceptor_->address().length()), 0);
+    return fd;
+  }
+
+  Poller poller_ = Poller::create().value();
+  Log log_;
+  std::vector<std::string> lines_;
+  std::unique_ptr<Acceptor> acceptor_;
+  std::vector<std::unique_ptr<Connector>> connectors_;
+  std::vector<UniqueFd> accepted_;
+  std::vector<UniqueFd> connected_;
+  Status failure_;
+  int reports_ = 0;
+  int turns_ = 0;
+  bool destroy_in_upcall_ = false;
+};
+
+TEST_F(SocketTest, ConnectsOverEveryFamily) {
+  const Address addresses[] = {Address::parse_numeric("127.0.0.1", 0).value(),
+                               Address::parse_numeric("::1", 0).value(),
+                               Address::local("hetcomm-test-" + std::to_string(getpid()))};
+  size_t expected = 0;
+  for (const Address& address : addresses) {
+    listen(address);
+    connect({acceptor_->address()});
+    ++expected;
+    ASSERT_TRUE(run_until([&] { return accepted_.size() == expected && reports_ >= 1; }))
+        << address.to_string() << ": " << failure_.text();
+    ASSERT_TRUE(run_until([&] { return connected_.size() == expected; })) << failure_.text();
+    ASSERT_EQ(::send(connected_.back().get(), "hi", 2, 0), 2);
+    pollfd ready{.fd = accepted_.back().get(), .events = POLLIN, .revents = 0};
+    ASSERT_EQ(::poll(&ready, 1, 5000), 1);
+    EXPECT_TRUE(set_keepalive(accepted_.back().get(), 10 * kSecond).ok());
+    EXPECT_TRUE(set_keepalive(accepted_.back().get(), 1).ok());
+    EXPECT_TRUE(set_keepalive(accepted_.back().get(), kForever).ok());
+  }
+  EXPECT_EQ(reports_, 3);
+}
+
+TEST_F(SocketTest, AnyIpv6AddressTakesIpv4Too) {
+  listen(Address::parse_numeric("::", 0).value());
+  const uint16_t port = acceptor_->address().port();
+  connect({Address::parse_numeric("127.0.0.1", port).value()});
+  connect({Address::parse_numeric("::1", port).value()});
+  EXPECT_TRUE(run_until([&] { return accepted_.size() == 2 && connected_.size() == 2; }));
+}
+
+TEST_F(SocketTest, KeepaliveEndsWithinTheTime) {
+  listen_on_loopback();
+  const UniqueFd fd = raw_connection();
+  for (const uint64_t seconds : {2u, 3u, 5u, 10u, 60u}) {
+    ASSERT_TRUE(set_keepalive(fd.get(), seconds * kSecond).ok());
+    int idle = 0, interval = 0, count = 0, user = 0;
+    socklen_t length = sizeof(int);
+    getsockopt(fd.get(), IPPROTO_TCP, TCP_KEEPIDLE, &idle, &length);
+    getsockopt(fd.get(), IPPROTO_TCP, TCP_KEEPINTVL, &interval, &length);
+    getsockopt(fd.get(), IPPROTO_TCP, TCP_KEEPCNT, &count, &length);
+    getsockopt(fd.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, &user, &length);
+    EXPECT_GE(count, 1);
+    EXPECT_LE(static_cast<uint64_t>(idle + interval * count), seconds);
+    EXPECT_LE(user, (idle + interval * count) * 1000);
+    EXPECT_GT(user, (idle + interval * (count - 1)) * 1000);
+  }
+}
+
+TEST_F(SocketTest, WrongSecretFailsBothSides) {
+  listen_on_loopback();
+  connect({acceptor_->address()}, 5 * kSecond, "other");
+  ASSERT_TRUE(run_until([&] { return reports_ == 1 && !lines_.empty(); }));
+  EXPECT_EQ(failure_.code(), Code::kPermissionDenied);
+  EXPECT_THAT(std::string(failure_.text()), HasSubstr("job secret"));
+  EXPECT_THAT(lines_.back(), HasSubstr("without proving the job secret"));
+  EXPECT_TRUE(accepted_.empty());
+}
+
+TEST_F(SocketTest, EveryCandidateIsTriedAndNamed) {
+  listen_on_loopback();
+  UniqueFd closed = listen_on(Address::parse_numeric("127.0.0.1", 0).value(), 1).value();
+  const Address refused = bound_address(closed.get()).value();
+  closed.reset();
+  const Address nobody = Address::local("hetcomm-test-nobody");
+  connect({refused, nobody, acceptor_->address()});
+  ASSERT_TRUE(run_until([&] { return connected_.size() == 1; }));
+  connect({refused, nobody});
+  ASSERT_TRUE(run_until([&] { return reports_ == 2; }));
+  EXPECT_EQ(failure_.code(), Code::kPeerLost);
+  EXPECT_THAT(std::string(failure_.text()), HasSubstr(refused.to_string() + ": connect: "));
+  EXPECT_THAT(std::string(failure_.text()), HasSubstr("local:hetcomm-test-nobody: "));
+  EXPECT_THAT(std::string(failure_.text()), HasSubstr("rank 1 cannot be reached"));
+}
+
+TEST_F(SocketTest, SilentCandidateCostsItsShareOnly) {
+  const UniqueFd silent = listen_on(Address::parse_numeric("127.0.0.1", 0).value(), 8).value();
+  listen_on_loopback();
+  connect({bound_address(silent.get()).value(), acceptor_->address()}, 2 * kSecond);
+  ASSERT_TRUE(run_until([&] { return connected_.size() == 1; }, 3 * kSecond));
+  connect({bound_address(silent.get()).value()}, kSecond / 5);
+  ASSERT_TRUE(run_until([&] { return reports_ == 2; }));
+  EXPECT_THAT(std::string(failure_.text()), HasSubstr("no answer to the hello in time"));
+}
+
+TEST_F(SocketTest, NoCandidatesFailLater) {
+  connect({});
+  EXPECT_EQ(reports_, 0);
+  EXPECT_TRUE(run_until([&] { return reports_ == 1; }));
+  EXPECT_THAT(std::string(failure_.text()), HasSubstr("no address"));
+  EXPECT_FALSE(run_until([&] { return reports_ > 1; }, kSecond / 10));
+}
+
+TEST_F(SocketTest, MayBeDestroyedInsideTheirUpcalls) {
+  destroy_in_upcall_ = true;
+  listen_on_loopback();
+  connect({acceptor_->address()});
+  ASSERT_TRUE(run_until([&] { return reports_ == 1 && accepted_.size() == 1; }));
+  EXPECT_EQ(acceptor_, nullptr);
+  connect({Address::local("hetcomm-test-nobody")});
+  ASSERT_TRUE(run_until([&] { return reports_ == 2; }));
+}
+
+TEST_F(SocketTest, DestroyingCancels) {
+  listen_on_loopback();
+  connect({acceptor_->address()});
+  connectors_.clear();
+  EXPECT_FALSE(run_until([&] { return reports_ > 0 || !accepted_.empty(); }, kSecond / 5));
+}
+
+TEST_F(SocketTest, PortScansAndGarbageDoNoHarm) {
+  listen_on_loopback();
+  log_.set_level(LogLevel::kDebug);
+  std::vector<UniqueFd> strangers;
+  for (int i = 0; i < 50; ++i) {
+    UniqueFd fd = raw_connection();
+    if (i % 2 == 0) {
+      ASSERT_EQ(::send(fd.get(), "\x16\x03\x01 garbage", 11, 0), 11);
+      strangers.push_back(std::move(fd));
+    }
+  }
+  connect({acceptor_->address()});
+  ASSERT_TRUE(run_until([&] { return connected_.size() == 1 && lines_.size() >= 51; }));
+  const auto count = [&](const char* what) {
+    return std::count_if(lines_.begin(), lines_.end(), [&](const std::string& line) {
+      return line.find(what) != std::string::npos;
+    });
+  };
+  EXPECT_EQ(count("not a hetcomm peer"), 26);  // 25 at debug, 1 at warn
+  EXPECT_EQ(count("in silence"), 25);
+  EXPECT_EQ(count("connection(s)"), 1);
+}
+
+TEST_F(SocketTest, HalfOpenConnectionsExpire) {
+  listen_on_loopback();
+  const UniqueFd stranger = raw_connection();
+  ASSERT_TRUE(run_until([&] { return acceptor_->next_timer_ns() != kForever; }));
+  acceptor_->expire(now_ns() + kHandshakeTimeoutNs);
+  EXPECT_EQ(acceptor_->next_timer_ns(), kForever);
+  pollfd ready{.fd = stranger.get(), .events = POLLIN, .revents = 0};
+  EXPECT_EQ(::poll(&ready, 1, 5000), 1);
+}
+
+TEST_F(SocketTest, MoreStrangersThanPlacesDoNotShutOutAPeer) {
+  listen_on_loopback();
+  std::vector<UniqueFd> strangers;
+  for (size_t i = 0; i < kMaxPending + 50; ++i) strangers.push_back(raw_connection());
+  connect({acceptor_->address()});
+  EXPECT_TRUE(run_until([&] { return connected_.size() == 1 && accepted_.size() == 1; }))
+      << failure_.text();
+}
+
+TEST_F(SocketTest, BurstOfHonestPeersIsServedWhole) {
+  listen_on_loopback();
+  constexpr size_t kPeers = 3 * kMaxPending;
+  for (size_t i = 0; i < kPeers; ++i) connect({acceptor_->address()}, 20 * kSecond);
+  EXPECT_TRUE(run_until([&] { return connected_.size() == kPeers && accepted_.size() == kPeers; },
+                        20 * kSecond))
+      << failure_.text();
+}
+
+TEST_F(SocketTest, WithoutDescriptorsItWaitsAndGoesOn) {
+  listen_on_loopback();
+  rlimit old_limit{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &old_limit), 0);
+  connect({acceptor_->address()}, 20 * kSecond);
+  // No further descriptor can be had.
+  const UniqueFd next(::dup(0));
+  rlimit limit = old_limit;
+  limit.rlim_cur = static_cast<rlim_t>(next.get());
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+  turns_ = 0;
+  EXPECT_FALSE(run_until([&] { return !accepted_.empty(); }, kSecond / 2));
+  EXPECT_LT(turns_, 200) << "it spins";
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &old_limit), 0);
+  EXPECT_TRUE(run_until([&] { return accepted_.size() == 1 && connected_.size() == 1; }));
+  EXPECT_EQ(lines_.size(), 1u);
+  EXPECT_THAT(lines_.front(), HasSubstr("cannot accept connections"));
+}
+
+TEST_F(SocketTest, FullLocalListenQueueIsRetried) {
+  const Address address = Address::local("hetcomm-test-full-" + std::to_string(getpid()));
+  UniqueFd full = listen_on(address, 0).value();
+  std::vector<UniqueFd> fillers;
+  while (true) {
+    UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    if (::connect(fd.get(), address.get(), address.length()) != 0) break;
+    fillers.push_back(std::move(fd));
+  }
+  connect({address}, kSecond / 5);
+  ASSERT_TRUE(run_until([&] { return reports_ == 1; }));
+  EXPECT_THAT(std::string(failure_.text()), HasSubstr("no connection in time"));
+}
+
+TEST(ListenTest, TakenPortIsAnError) {
+  const UniqueFd taken = listen_on(Address::parse_numeric("127.0.0.1", 0).value(), 1).value();
+  const Address address = bound_address(taken.get()).value();
+  const Result<UniqueFd> second = listen_on(address, 1);
+  ASSERT_FALSE(second.ok());
+  EXPECT_THAT(std::string(second.status().text()), HasSubstr(address.to_string()));
+  EXPECT_FALSE(listen_on(Address::local(std::string(200, 'x')), 1).ok());
+}
+
+}  // namespace
+}  // namespace hetcomm

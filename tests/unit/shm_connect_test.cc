@@ -1,0 +1,227 @@
+// Making and losing shm connections:
+//
+//   * a peer that dies is noticed although a forked child of it holds its socket, and what it had published
+//     is delivered first;
+//   * connecting without descriptors to spare fails with a reason on both ends, and works afterwards;
+//   * a cancelled attempt reports nothing, one to nowhere or with a malformed descriptor reports once;
+//   * an endpoint may be destroyed inside an upcall of another; many idle ones cost little.
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+#include "tests/support/transport_pair.h"
+#include "tests/unit/shm_raw_peer.h"
+
+namespace hetcomm::test {
+namespace {
+
+TEST(ShmConnect, DeathIsSeenAlthoughAChildHoldsTheSocket) {
+  const auto factory = make_shm_factory();
+  const auto near = [](Side& side) {
+    Rail& rail = side.connect();
+    const auto child = side.take<pid_t>();
+    side.kill_far();
+    side.node().until("on_failed", [&] { return rail.failed > 0; });
+    EXPECT_EQ(rail.failure.code(), Code::kPeerLost);
+    EXPECT_EQ(rail.messages.size(), 10u);
+    ::kill(child, SIGKILL);
+  };
+  const auto far = [](Side& side) {
+    Rail& rail = side.connect();
+    const pid_t child = fork();
+    if (child == 0) {
+      // Holds every descriptor of its parent, and outlives it.
+      alarm(60);
+      while (true) pause();
+    }
+    for (int i = 0; i < 10; ++i) {
+      if (rail.send({}, {}) != Code::kOk) throw Abandoned("send");
+    }
+    side.post(child);
+    side.node().linger(60 * kSecond);
+  };
+  run_pair({.factory = *factory, .settings = "", .mode = Mode::kProcesses}, near, far);
+}
+
+TEST(ShmConnect, DeathInTheMiddleOfATransferEndsIt) {
+  const auto factory = make_shm_factory();
+  for (const char* settings : {"SHM_BULK=copy", "SHM_BULK=read"}) {
+    const auto near = [](Side& side) {
+      Rail& rail = side.connect();
+      std::vector<std::byte> memory(64 << 20);
+      const iovec piece{memory.data(), memory.size()};
+      side.post(rail.expose(Segments(&piece, 1), Access::kPutTarget, 1).value());
+      const auto source = side.take<RemoteKey>();
+      Bulk bulk;
+      bulk.local = {Segments(&piece, 1), 0, memory.size()};
+      bulk.key = source;
+      if (rail.capabilities().get) {
+        ASSERT_EQ(rail.get(bulk), Code::kOk);
+      }
+      for (int i = 0; i < 10; ++i) side.node().step();
+      side.kill_far();
+      side.node().until("on_failed", [&] { return rail.failed > 0; });
+      // Everything is quiet now: the memory may go.
+    };
+    const auto far = [](Side& side) {
+      Rail& rail = side.connect();
+      std::vector<std::byte> memory(64 << 20);
+      const iovec piece{memory.data(), memory.size()};
+      side.post(rail.expose(Segments(&piece, 1), Access::kGetSource, 1).value());
+      Bulk bulk;
+      bulk.local = {Segments(&piece, 1), 0, memory.size()};
+      bulk.key = side.take<RemoteKey>();
+      ASSERT_EQ(rail.put(bulk), Code::kOk);
+      side.node().linger(60 * kSecond);
+    };
+    run_pair({.factory = *factory, .settings = settings, .mode = Mode::kProcesses}, near, far);
+  }
+}
+
+// Leaves |spare| descriptors to this process while it lives.
+class FewDescriptors {
+ public:
+  explicit FewDescriptors(unsigned spare) {
+    getrlimit(RLIMIT_NOFILE, &before_);
+    std::vector<UniqueFd> probes;
+    for (unsigned i = 0; i <= spare; ++i) probes.emplace_back(open("/dev/null", O_RDONLY | O_CLOEXEC));
+    rlimit limit = before_;
+    limit.rlim_cur = static_cast<rlim_t>(probes.back().get());
+    setrlimit(RLIMIT_NOFILE, &limit);
+  }
+  FewDescriptors(const FewDescriptors&) = delete;
+  FewDescriptors& operator=(const FewDescriptors&) = delete;
+  ~FewDescriptors() { setrlimit(RLIMIT_NOFILE, &before_); }
+
+ private:
+  rlimit before_{};
+};
+
+TEST(ShmConnect, WithoutDescriptorsItFailsWithAReason) {
+  ShmNode near("TIMEOUT=1s", 0);
+  ShmNode far(near.credentials, "TIMEOUT=1s", 1);
+  const std::vector<std::byte> descriptor = far.node.transport().descriptor();
+  const auto connect_for_good = [&] {
+    near.node.connect(1, descriptor);
+    near.node.until("a connection", [&] {
+      far.node.step();
+      return near.node.connected.contains(1) && far.node.accepted.contains(0);
+    });
+    near.node.connected.clear();
+    far.node.accepted.clear();
+  };
+  // Once before as well: the undefined behaviour sanitizer needs descriptors for types it meets first.
+  connect_for_good();
+  int failures = 0;
+  for (unsigned spare = 0; spare < 14; ++spare) {
+    {
+      const FewDescriptors few(spare);
+      const int before = near.node.connect_outcomes;
+      near.node.connect(1, descriptor);
+      near.node.until("an outcome", [&] {
+        far.node.step();
+        return near.node.connect_outcomes > before;
+      });
+      if (near.node.connected.empty()) {
+        ++failures;
+        EXPECT_FALSE(near.node.connect_failed[1].text().empty());
+      }
+    }
+    near.node.connected.clear();
+    far.node.linger(5 * kMillisecond);
+    far.node.accepted.clear();
+  }
+  EXPECT_GE(failures, 3);
+  connect_for_good();
+}
+
+TEST(ShmConnect, ToNowhereReportsOnceAndCancelledNever) {
+  ShmNode near("", 0);
+  std::vector<std::byte> gone;
+  {
+    ShmNode far(near.credentials, "", 1);
+    gone = far.node.transport().descriptor();
+  }
+  near.node.connect(1, gone);
+  near.node.until("the failure", [&] { return near.node.connect_outcomes > 0; });
+  EXPECT_FALSE(near.node.connect_failed[1].ok());
+  near.node.connect(1, {});
+  EXPECT_EQ(near.node.connect_outcomes, 1) << "from inside connect()";
+  near.node.until("the failure", [&] { return near.node.connect_outcomes > 1; });
+  near.node.connect(1, gone);
+  near.node.transport().cancel_connect(1);
+  ShmNode far(near.credentials, "", 1);
+  near.node.connect(1, far.node.transport().descriptor());
+  far.node.step();
+  near.node.transport().cancel_connect(1);
+  for (int i = 0; i < 50; ++i) {
+    near.node.step();
+    far.node.step();
+  }
+  EXPECT_EQ(near.node.connect_outcomes, 2);
+  EXPECT_EQ(near.node.transport().next_timer_ns(), kForever);
+}
+
+TEST(ShmConnect, APeerElsewhereIsNamedAsSuch) {
+  ShmNode near("", 0);
+  auto descriptor = shm::Descriptor::decode(near.node.transport().descriptor()).value();
+  descriptor.socket = "hetcomm-nobody";
+  ++descriptor.network_namespace;
+  Status status = near.node.transport().reach(descriptor.encode());
+  EXPECT_NE(status.text().find("network namespace"), std::string_view::npos) << status.text();
+  descriptor.boot = "another";
+  status = near.node.transport().reach(descriptor.encode());
+  EXPECT_NE(status.text().find("another host"), std::string_view::npos) << status.text();
+  // Hints that differ are no proof: the socket is.
+  ShmNode far(near.credentials, "", 1);
+  descriptor.socket = shm::Descriptor::decode(far.node.transport().descriptor()).value().socket;
+  EXPECT_TRUE(near.node.transport().reach(descriptor.encode()).ok());
+}
+
+TEST(ShmConnect, EndpointsMayGoInsideAnUpcallOfAnother) {
+  ShmNode hub("", 1);
+  std::vector<std::unique_ptr<RawPeer>> peers;
+  std::vector<std::unique_ptr<Rail>> rails;
+  for (size_t i = 0; i < 8; ++i) {
+    peers.push_back(std::make_unique<RawPeer>(hub.node, hub.credentials));
+    peers.back()->rail();
+    rails.push_back(std::move(hub.node.accepted[0]));
+    hub.node.accepted.clear();
+  }
+  for (size_t i = 0; i < rails.size(); ++i) {
+    shm::Slot& slot = peers[i]->mine().slots[0];
+    slot.kind_and_length = static_cast<uint32_t>(shm::SlotKind::kInline) << 24;
+    slot.sequence.store(1, std::memory_order_release);
+    rails[i]->listen([&, i](const MessageHeader&, ConstByteSpan) {
+      rails[(i + 1) % 8].reset();
+      rails[(i + 7) % 8].reset();
+    });
+  }
+  for (int i = 0; i < 5; ++i) hub.node.step();
+  size_t left = 0;
+  for (const auto& rail : rails) left += rail != nullptr ? 1 : 0;
+  EXPECT_EQ(left, 4u);
+}
+
+TEST(ShmConnect, ManyIdleEndpointsArePolledQuickly) {
+  ShmNode hub("", 1);
+  std::vector<std::unique_ptr<RawPeer>> peers;
+  std::vector<std::unique_ptr<Rail>> rails;
+  for (int i = 0; i < 100; ++i) {
+    peers.push_back(std::make_unique<RawPeer>(hub.node, hub.credentials));
+    peers.back()->rail();
+    rails.push_back(std::move(hub.node.accepted[0]));
+    hub.node.accepted.clear();
+  }
+  uint64_t best = kForever;
+  for (int round = 0; round < 50; ++round) {
+    const uint64_t start = now_ns();
+    for (int i = 0; i < 100; ++i) hub.node.transport().progress();
+    best = std::min(best, (now_ns() - start) / 100);
+  }
+  RecordProperty("ns_per_progress_of_100_idle", static_cast<int>(best));
+  EXPECT_LT(best, 20'000u);
+}
+
+}  // namespace
+}  // namespace hetcomm::test

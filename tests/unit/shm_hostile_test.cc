@@ -1,0 +1,260 @@
+// A peer that has proved the secret and then writes what it likes:
+//
+//   * impossible entries and counts fail the connection with a text; random ones never crash, hang or
+//     write outside of what is exposed;
+//   * an offer that is cut short, oversized, unsealed or without its descriptors is refused with a reason;
+//   * pieces for what is not exposed any more are dropped, pieces beyond what is exposed fail.
+#include <fcntl.h>
+#include <sys/mman.h>
+
+#include "tests/unit/shm_raw_peer.h"
+
+namespace hetcomm::test {
+namespace {
+
+using shm::PutPiece;
+using shm::Slot;
+using shm::SlotKind;
+
+void publish(Slot& slot, uint64_t number, uint32_t kind_and_length) {
+  slot.kind_and_length = kind_and_length;
+  slot.sequence.store(static_cast<uint32_t>(number + 1), std::memory_order_release);
+}
+uint32_t entry(SlotKind kind, uint32_t length) { return static_cast<uint32_t>(kind) << 24 | length; }
+
+class ShmHostile : public ::testing::Test {
+ protected:
+  // Lets the node look until its end has failed.
+  void expect_failure(RawPeer& peer) {
+    Rail& rail = peer.rail();
+    node_.node.until("on_failed", [&] { return rail.failed > 0; });
+    EXPECT_EQ(rail.failure.code(), Code::kPeerLost);
+    EXPECT_NE(rail.failure.text().find("rank 0"), std::string_view::npos) << rail.failure.text();
+    EXPECT_EQ(rail.send({}, {}), Code::kPeerLost);
+  }
+  ShmNode node_;
+};
+
+TEST_F(ShmHostile, ImpossibleEntriesFailTheConnection) {
+  const shm::Geometry geometry;
+  const uint32_t chunk = geometry.chunk_bytes;
+  struct Case {
+    uint32_t kind_and_length;
+    uint64_t position;
+  };
+  const Case cases[] = {
+      {0, 0},
+      {9u << 24, 0},
+      {0xffffffff, 0},
+      {entry(SlotKind::kInline, shm::kInlineBytes + 1), 0},
+      {entry(SlotKind::kRing, chunk + 1), 0},
+      {entry(SlotKind::kRing, 100), 1},
+      {entry(SlotKind::kRing, 100), geometry.ring_bytes},
+      {entry(SlotKind::kRing, 100), geometry.ring_bytes - 64},
+      {entry(SlotKind::kRing, 100), ~uint64_t{0} - 63},
+      {entry(SlotKind::kPut, 0xffffff), 0},
+      {entry(SlotKind::kPutLast, 64), uint64_t{1} << 63},
+  };
+  for (const Case& each : cases) {
+    RawPeer peer(node_.node, node_.credentials);
+    Slot& slot = peer.mine().slots[0];
+    const PutPiece piece{1, 0, 0, each.position};
+    std::memcpy(slot.header.data(), &piece, sizeof(piece));
+    std::memcpy(slot.body.data(), &each.position, sizeof(each.position));
+    publish(slot, 0, each.kind_and_length);
+    expect_failure(peer);
+    node_.node.accepted.clear();
+  }
+}
+
+TEST_F(ShmHostile, ImpossibleCountsFailTheConnection) {
+  RawPeer peer(node_.node, node_.credentials);
+  Rail& rail = peer.rail();
+  peer.mine().consumed_slots = 1000;
+  while (rail.send({}, {}) == Code::kOk) {
+  }
+  expect_failure(peer);
+}
+
+TEST_F(ShmHostile, PiecesBeyondTheTargetFailAndPiecesForNothingAreDropped) {
+  std::vector<std::byte> memory(3000, std::byte{0x5a});
+  const iovec exposed{memory.data() + 1000, 1000};
+  for (const uint64_t offset : {uint64_t{0}, uint64_t{950}, uint64_t{1001}, ~uint64_t{0} - 50}) {
+    for (const bool revoked : {false, true}) {
+      RawPeer peer(node_.node, node_.credentials);
+      Rail& rail = peer.rail();
+      const RemoteKey key = rail.expose(Segments(&exposed, 1), Access::kPutTarget, 7).value();
+      if (revoked) rail.revoke(key);
+      ASSERT_EQ(peer.link.segment.allocate_ring(0), Code::kOk);
+      std::memset(peer.link.segment.ring(0), 0x11, 100);
+      const PutPiece piece{key.words[0], offset, 100, 0};
+      Slot& slot = peer.mine().slots[0];
+      std::memcpy(slot.header.data(), &piece, sizeof(piece));
+      publish(slot, 0, entry(SlotKind::kPutLast, 100));
+      if (revoked || offset == 0) {
+        node_.node.linger(5 * kMillisecond);
+        EXPECT_EQ(rail.failed, 0);
+        EXPECT_EQ(rail.put_bytes[7], revoked ? 0u : 100u);
+      } else {
+        expect_failure(peer);
+      }
+      const bool written = !revoked && offset == 0;
+      for (size_t i = 0; i < memory.size(); ++i) {
+        const bool inside = written && i >= 1000 && i < 1100;
+        ASSERT_EQ(memory[i], inside ? std::byte{0x11} : std::byte{0x5a}) << i;
+      }
+      memory.assign(memory.size(), std::byte{0x5a});
+      node_.node.accepted.clear();
+    }
+  }
+}
+
+TEST_F(ShmHostile, ALastPieceCannotReportMoreThanCame) {
+  std::vector<std::byte> memory(1000);
+  const iovec exposed{memory.data(), memory.size()};
+  RawPeer peer(node_.node, node_.credentials);
+  const RemoteKey key = peer.rail().expose(Segments(&exposed, 1), Access::kPutTarget, 7).value();
+  const PutPiece piece{key.words[0], 0, 1000, 0};
+  Slot& slot = peer.mine().slots[0];
+  std::memcpy(slot.header.data(), &piece, sizeof(piece));
+  publish(slot, 0, entry(SlotKind::kPutLast, 64));
+  expect_failure(peer);
+  EXPECT_EQ(peer.rail().put_bytes[7], 0u);
+}
+
+TEST_F(ShmHostile, RandomMemoryNeverDoesHarm) {
+  Random random(4);
+  std::vector<std::byte> memory(64 << 10);
+  const iovec exposed{memory.data(), memory.size()};
+  for (int round = 0; round < 150; ++round) {
+    RawPeer peer(node_.node, node_.credentials);
+    Rail& rail = peer.rail();
+    const RemoteKey key = rail.expose(Segments(&exposed, 1), Access::kPutTarget, 1).value();
+    for (uint64_t number = 0; number < 40 && rail.failed == 0; ++number) {
+      Slot& slot = peer.mine().slots[number % shm::kSlotCount];
+      for (std::byte& byte : slot.header) byte = static_cast<std::byte>(random.next());
+      for (std::byte& byte : slot.body) byte = static_cast<std::byte>(random.next());
+      PutPiece piece{key.words[0], random.below(70 << 10), random.below(200), 64 * random.below(10000)};
+      if (random.chance(0.8)) std::memcpy(slot.header.data(), &piece, sizeof(piece));
+      const auto kind = static_cast<uint32_t>(random.between(0, 5));
+      publish(slot, number, kind << 24 | static_cast<uint32_t>(random.size_up_to(1 << 24) - 1));
+      peer.theirs().asleep = static_cast<uint32_t>(random.next());
+      if (random.chance(0.1)) peer.mine().consumed_bytes = random.next();
+      node_.node.step();
+      if (rail.failed == 0) (void)rail.send({}, {});
+    }
+    node_.node.accepted.clear();
+  }
+}
+
+// --- the exchange ----------------------------------------------------------------------------
+
+// Sends |bytes| with |descriptors| in place of an offer; the refusal's text, "" if there was none.
+std::string offer(ShmNode& node, ConstByteSpan bytes, std::vector<int> descriptors) {
+  ProvedSocket proved(node.node, node.credentials);
+  const UniqueFd socket = proved.take();
+  iovec data{const_cast<std::byte*>(bytes.data()), bytes.size()};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * 8)> control{};
+  msghdr message{};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  if (!descriptors.empty()) {
+    message.msg_control = control.data();
+    message.msg_controllen = CMSG_SPACE(sizeof(int) * descriptors.size());
+    cmsghdr* const header = CMSG_FIRSTHDR(&message);
+    *header = {CMSG_LEN(sizeof(int) * descriptors.size()), SOL_SOCKET, SCM_RIGHTS};
+    std::memcpy(CMSG_DATA(header), descriptors.data(), sizeof(int) * descriptors.size());
+  }
+  EXPECT_EQ(sendmsg(socket.get(), &message, MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
+  if (bytes.size() < 256) shutdown(socket.get(), SHUT_WR);
+  std::string answer(256, '\0');
+  ssize_t got = 0;
+  node.node.until("the refusal", [&] {
+    got = recv(socket.get(), answer.data(), answer.size(), MSG_DONTWAIT);
+    return got >= 0;
+  });
+  EXPECT_EQ(node.node.accepts, 0);
+  answer.resize(static_cast<size_t>(std::max<ssize_t>(got, 0)));
+  return answer;
+}
+
+std::vector<std::byte> valid_offer() {
+  ByteWriter writer;
+  writer.write(uint32_t{0x68637368});
+  writer.write(shm::kLayoutVersion);
+  writer.write(int32_t{0});
+  writer.write(uint8_t{1});
+  writer.write(uint64_t{64 << 10});
+  writer.write(uint32_t{16 << 10});
+  writer.write(uint64_t{0});
+  writer.write_raw(std::vector<std::byte>(16));
+  writer.write_string("");
+  std::vector<std::byte> bytes = writer.take();
+  bytes.resize(256);
+  return bytes;
+}
+
+UniqueFd memory_file(uint64_t size, int seals) {
+  UniqueFd file(memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (ftruncate(file.get(), static_cast<off_t>(size)) != 0) throw Abandoned("ftruncate");
+  if (fcntl(file.get(), F_ADD_SEALS, seals) != 0) throw Abandoned("seals");
+  return file;
+}
+
+TEST_F(ShmHostile, OffersThatCannotBeAreRefusedWithAReason) {
+  const shm::Geometry geometry{64 << 10, 16 << 10};
+  constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+  const UniqueFd good = memory_file(geometry.file_bytes(), kSeals);
+  const UniqueFd small = memory_file(geometry.file_bytes() - 4096, kSeals);
+  const UniqueFd open = memory_file(geometry.file_bytes(), F_SEAL_GROW);
+  const UniqueFd bell(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  const auto expect = [](const std::string& answer, const char* text) {
+    EXPECT_NE(answer.find(text), std::string::npos) << answer;
+  };
+  expect(offer(node_, valid_offer(), {bell.get()}), "no memory");
+  expect(offer(node_, valid_offer(), {}), "no memory");
+  expect(offer(node_, valid_offer(), {bell.get(), small.get()}), "another size");
+  expect(offer(node_, valid_offer(), {bell.get(), open.get()}), "not sealed");
+  expect(offer(node_, valid_offer(), {bell.get(), bell.get()}), "not sealed");
+  expect(offer(node_, valid_offer(), {good.get(), good.get()}), "doorbell");
+  expect(offer(node_, valid_offer(), {bell.get(), good.get(), good.get(), good.get()}), "open files");
+  std::vector<std::byte> bytes = valid_offer();
+  bytes[4] = std::byte{99};
+  expect(offer(node_, bytes, {bell.get(), good.get()}), "version");
+  for (size_t at = 11; at < 23; ++at) {
+    bytes = valid_offer();
+    bytes[at] ^= std::byte{1};
+    EXPECT_NE(offer(node_, bytes, {bell.get(), good.get()}), "") << at;
+  }
+  bytes = valid_offer();
+  bytes.resize(100);
+  EXPECT_EQ(offer(node_, bytes, {bell.get(), good.get()}), "");
+}
+
+TEST_F(ShmHostile, RandomOffersAreRefused) {
+  Random random(9);
+  const UniqueFd bell(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  for (int i = 0; i < 50; ++i) {
+    std::vector<std::byte> bytes(256);
+    for (std::byte& byte : bytes) byte = static_cast<std::byte>(random.next());
+    EXPECT_NE(offer(node_, bytes, {bell.get(), bell.get()}), "");
+  }
+}
+
+TEST_F(ShmHostile, RandomDescriptorsAreRejected) {
+  Random random(5);
+  const std::vector<std::byte> good = node_.node.transport().descriptor();
+  ASSERT_LE(good.size(), 1024u);
+  EXPECT_TRUE(node_.node.transport().reach(good).ok());
+  for (size_t length = 0; length < good.size(); ++length) {
+    EXPECT_FALSE(node_.node.transport().reach(ConstByteSpan(good).first(length)).ok());
+  }
+  for (int i = 0; i < 500; ++i) {
+    std::vector<std::byte> bytes(random.below(200));
+    for (std::byte& byte : bytes) byte = static_cast<std::byte>(random.next());
+    EXPECT_FALSE(node_.node.transport().reach(bytes).ok());
+  }
+}
+
+}  // namespace
+}  // namespace hetcomm::test

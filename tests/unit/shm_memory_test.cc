@@ -1,0 +1,221 @@
+// The parts below an endpoint:
+//
+//   * a segment takes no more than 32 KiB until a ring is used, is sealed, and leaves nothing behind;
+//   * entries and bytes cross the ring whole and in order at every size, between two threads, and the
+//     producer never waits for what the consumer has not said although it has room;
+//   * cursors, queues and tables do what their headers say, stale keys included;
+//   * streaming copies write exactly what they should at every alignment.
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <atomic>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+#include "src/base/clock.h"
+#include "tests/support/pattern.h"
+#include "transports/shm/bulk_queue.h"
+#include "transports/shm/copy.h"
+#include "transports/shm/exposure.h"
+#include "transports/shm/ring.h"
+#include "transports/shm/segment.h"
+
+namespace hetcomm::test {
+namespace {
+
+using shm::Geometry;
+using shm::Segment;
+
+uint64_t allocated_bytes(int file) {
+  struct stat info{};
+  EXPECT_EQ(fstat(file, &info), 0);
+  return static_cast<uint64_t>(info.st_blocks) * 512;
+}
+
+TEST(ShmSegment, TakesMemoryForARingWhenItIsUsed) {
+  const Geometry geometry;
+  auto segment = Segment::create(geometry);
+  ASSERT_TRUE(segment.ok()) << segment.status().text();
+  EXPECT_LE(allocated_bytes(segment->file()), 32u << 10);
+  const UniqueFd file(dup(segment->file()));
+  EXPECT_EQ(segment->allocate_ring(1), Code::kOk);
+  EXPECT_EQ(allocated_bytes(file.get()), shm::kControlBytes + geometry.ring_bytes);
+  std::memset(segment->ring(1), 1, geometry.ring_bytes);
+  EXPECT_EQ(allocated_bytes(file.get()), shm::kControlBytes + geometry.ring_bytes);
+  EXPECT_NE(ftruncate(file.get(), 4096), 0) << "sealed against shrinking";
+}
+
+struct RingEnds {
+  explicit RingEnds(const Geometry& geometry) : segment(Segment::create(geometry).value()) {
+    if (segment.allocate_ring(0) != Code::kOk) std::abort();
+  }
+  shm::Producer producer() {
+    return {segment.side(0), segment.side(1), segment.ring(0), segment.geometry().ring_bytes};
+  }
+  shm::Consumer consumer() {
+    return {segment.side(0), segment.side(1), segment.ring(0), segment.geometry().ring_bytes};
+  }
+  Segment segment;
+};
+
+TEST(ShmRing, BytesOfAllSizesCrossInOrder) {
+  const Geometry geometry{64 << 10, 16 << 10};
+  RingEnds ends(geometry);
+  constexpr uint64_t kEntries = 30'000;
+  std::thread far([&] {
+    Random random(1);
+    shm::Consumer consumer = ends.consumer();
+    for (uint64_t i = 0; i < kEntries; ++i) {
+      while (!consumer.ready()) std::this_thread::yield();
+      const uint64_t length = random.size_up_to(geometry.chunk_bytes);
+      ASSERT_EQ(consumer.slot().kind_and_length & 0xffffff, length);
+      uint64_t position = 0;
+      std::memcpy(&position, consumer.slot().body.data(), sizeof(position));
+      const std::byte* const bytes = consumer.take_bytes(position, length);
+      ASSERT_NE(bytes, nullptr);
+      ASSERT_FALSE(find_mismatch({bytes, length}, i)) << i;
+      consumer.pop();
+      if (consumer.should_publish()) consumer.publish();
+    }
+  });
+  Random random(1);
+  shm::Producer producer = ends.producer();
+  for (uint64_t i = 0; i < kEntries; ++i) {
+    const uint64_t length = random.size_up_to(geometry.chunk_bytes);
+    while (!producer.has_room(length)) std::this_thread::yield();
+    const uint64_t position = producer.position_for(length);
+    fill_pattern({producer.at(position), length}, i);
+    std::memcpy(producer.slot().body.data(), &position, sizeof(position));
+    producer.publish_bytes(shm::SlotKind::kRing, position, length);
+  }
+  far.join();
+  EXPECT_FALSE(producer.broken());
+}
+
+// Consumption is said in quarters only: whoever asks for a chunk must get it all the same.
+TEST(ShmRing, AnIdleConsumerNeverStarvesTheProducer) {
+  const Geometry geometry{64 << 10, 16 << 10};
+  Random random(2);
+  for (int round = 0; round < 100; ++round) {
+    RingEnds ends(geometry);
+    shm::Producer producer = ends.producer();
+    shm::Consumer consumer = ends.consumer();
+    for (int i = 0; i < 40; ++i) {
+      const uint64_t length = random.chance(0.5) ? geometry.chunk_bytes
+                                                 : random.size_up_to(geometry.chunk_bytes);
+      if (!producer.has_room(length)) {
+        while (consumer.ready()) {
+          uint64_t position = 0;
+          std::memcpy(&position, consumer.slot().body.data(), sizeof(position));
+          ASSERT_NE(consumer.take_bytes(position, consumer.slot().kind_and_length & 0xffffff), nullptr);
+          consumer.pop();
+          if (consumer.should_publish()) consumer.publish();
+        }
+        ASSERT_TRUE(producer.has_room(length));
+      }
+      const uint64_t position = producer.position_for(length);
+      std::memcpy(producer.slot().body.data(), &position, sizeof(position));
+      producer.publish_bytes(shm::SlotKind::kRing, position, length);
+    }
+  }
+}
+
+TEST(ShmCursor, VisitsEveryByteOnceFromAnyPlace) {
+  Random random(3);
+  for (int round = 0; round < 300; ++round) {
+    GuardedMemory memory(random.between(1, 3000), random.between(1, 20), random);
+    memory.fill(5);
+    shm::SegmentCursor cursor;
+    uint64_t position = random.below(memory.size());
+    cursor.seek(memory.segments(), position);
+    while (position < memory.size()) {
+      if (random.chance(0.1)) {
+        position = random.below(memory.size());
+        cursor.seek(memory.segments(), position);
+      }
+      ASSERT_EQ(cursor.position(), position);
+      const uint64_t length = random.between(1, std::min<uint64_t>(500, memory.size() - position));
+      cursor.take(memory.segments(), length, [&](const std::byte* piece, size_t bytes) {
+        ASSERT_FALSE(find_mismatch({piece, bytes}, 5, position));
+        position += bytes;
+      });
+    }
+  }
+}
+
+TEST(ShmBulkQueue, HighPriorityFirstThenFirstCome) {
+  std::array<Bulk, 6> bulks;
+  bulks[3].high_priority = bulks[5].high_priority = true;
+  shm::BulkQueue queue;
+  for (Bulk& bulk : bulks) queue.push(bulk);
+  EXPECT_TRUE(queue.remove(bulks[1]));
+  EXPECT_FALSE(queue.remove(bulks[1]));
+  for (const size_t expected : {3u, 5u, 0u, 2u, 4u}) {
+    ASSERT_EQ(&queue.front(), &bulks[expected]);
+    EXPECT_TRUE(queue.remove(bulks[expected]));
+  }
+  EXPECT_TRUE(queue.empty());
+  queue.push(bulks[0]);
+  queue.push(bulks[1]);
+  EXPECT_TRUE(queue.remove(bulks[1]));
+  queue.push(bulks[2]);
+  EXPECT_TRUE(queue.remove(bulks[0]));
+  EXPECT_EQ(&queue.front(), &bulks[2]);
+}
+
+TEST(ShmExposure, StaleKeysNameNothing) {
+  std::array<std::byte, 64> memory{};
+  const iovec piece{memory.data(), memory.size()};
+  shm::TargetTable targets;
+  const RemoteKey first = targets.add(Segments(&piece, 1), 1);
+  EXPECT_NE(targets.find(first.words[0]), nullptr);
+  targets.remove(first);
+  const RemoteKey second = targets.add(Segments(&piece, 1), 2);
+  EXPECT_EQ(targets.find(first.words[0]), nullptr);
+  targets.remove(first);
+  ASSERT_NE(targets.find(second.words[0]), nullptr);
+  EXPECT_EQ(targets.find(second.words[0])->cookie, 2u);
+
+  auto segment = Segment::create({}).value();
+  shm::SourceTable sources(segment.side(0));
+  std::vector<RemoteKey> keys;
+  for (uint32_t i = 0; i < shm::kSourceCount; ++i) {
+    auto key = sources.add(Segments(&piece, 1));
+    ASSERT_TRUE(key.ok());
+    keys.push_back(key.value());
+  }
+  EXPECT_EQ(sources.add(Segments(&piece, 1)).status().code(), Code::kOutOfResources);
+  shm::SourceKey decoded{};
+  ASSERT_TRUE(shm::SourceKey::decode(keys[7], decoded));
+  const auto& word = segment.side(0).sources[decoded.index];
+  EXPECT_EQ(word.load(), decoded.generation);
+  sources.remove(keys[7]);
+  EXPECT_EQ(word.load(), 0u);
+  ASSERT_TRUE(sources.add(Segments(&piece, 1)).ok());
+  sources.remove(keys[7]);
+  EXPECT_NE(word.load(), 0u) << "a stale key must not withdraw its successor";
+  sources.clear();
+  for (const auto& each : segment.side(0).sources) EXPECT_EQ(each.load(), 0u);
+}
+
+TEST(ShmCopy, StreamingWritesExactlyItsRange) {
+  Random random(6);
+  std::vector<std::byte> source(20'000);
+  fill_pattern(source, 8);
+  for (int round = 0; round < 2000; ++round) {
+    std::vector<std::byte> target(20'300, std::byte{0xa5});
+    const size_t from = random.below(100);
+    const size_t to = random.below(200);
+    const size_t length = random.size_up_to(19'900) - 1;
+    shm::copy_streaming(target.data() + to, source.data() + from, length);
+    ASSERT_FALSE(find_mismatch({target.data() + to, length}, 8, from));
+    for (size_t i = 0; i < target.size(); ++i) {
+      const bool outside = i < to || i >= to + length;
+      ASSERT_TRUE(!outside || target[i] == std::byte{0xa5}) << i;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace hetcomm::test

@@ -1,0 +1,160 @@
+// The initiator's end of a shm connection without an endpoint on top: a test writes into the shared memory as it likes.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include <gtest/gtest.h>
+
+#include "src/base/random.h"
+#include "src/net/socket.h"
+#include "tests/support/transport_node.h"
+#include "transports/shm/descriptor.h"
+#include "transports/shm/factory.h"
+#include "transports/shm/setup.h"
+#include "transports/shm/wake.h"
+
+namespace hetcomm::test {
+
+inline Credentials fresh_credentials() {
+  Credentials credentials;
+  if (!fill_random(credentials.identity.job).ok() || !fill_random(credentials.secret).ok()) {
+    throw Abandoned("no randomness");
+  }
+  return credentials;
+}
+
+// A socket to |node| over which rank 0 has proved itself.
+class ProvedSocket final : public ConnectHandler {
+ public:
+  ProvedSocket(Node& node, const Credentials& credentials) : poller_(make_poller()) {
+    auto target = shm::Descriptor::decode(node.transport().descriptor());
+    if (!target.ok()) throw Abandoned("descriptor");
+    Hello hello;
+    hello.role = Role::kShm;
+    hello.identity = credentials.identity;
+    hello.source = 0;
+    hello.destination = 1;
+    connector_ = Connector::create(poller_, {Address::local(target->socket)}, credentials.secret,
+                                   std::move(hello), now_ns() + kPatience, *this);
+    node.until("the proof", [&] {
+      poller_.poll();
+      if (connector_ != nullptr) connector_->expire(now_ns());
+      return connector_ == nullptr;
+    });
+    if (!socket_.valid()) throw Abandoned("no proof");
+  }
+  void on_connect(Result<UniqueFd> socket) override {
+    connector_.reset();
+    if (socket.ok()) socket_ = std::move(socket).value();
+  }
+  UniqueFd take() { return std::move(socket_); }
+  Poller& poller() { return poller_; }
+
+ private:
+  static Poller make_poller() {
+    auto poller = Poller::create();
+    if (!poller.ok()) throw Abandoned("poller");
+    return std::move(poller).value();
+  }
+  Poller poller_;
+  std::unique_ptr<Connector> connector_;
+  UniqueFd socket_;
+};
+
+// A finished exchange with |node|, whose endpoint is then node.accepted[0].
+class RawPeer final : public shm::SetupHandler {
+ public:
+  struct Options {
+    shm::Geometry geometry;
+    bool membarrier = true;
+  };
+  RawPeer(Node& node, const Credentials& credentials) : RawPeer(node, credentials, Options()) {}
+  RawPeer(Node& node, const Credentials& credentials, Options options)
+      : node_(node),
+        proved_(node, credentials),
+        doorbell_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
+        context_{proved_.poller(), doorbell_.get(), options.geometry, options.membarrier, {}, {}} {
+    auto setup = shm::Setup::offer(proved_.take(), context_, *this);
+    if (!setup.ok()) throw Abandoned(std::string(setup.status().text()));
+    setup_ = std::move(setup).value();
+    node.until("the answer", [&] {
+      proved_.poller().poll();
+      return !setup_;
+    });
+  }
+  void on_setup(shm::Setup&, Result<shm::Link> result) override {
+    outcome = result.status();
+    if (result.ok()) link = std::move(result).value();
+    setup_.reset();
+  }
+
+  // The node's end.
+  Rail& rail() {
+    node_.until("on_accepted", [&] { return node_.accepted.contains(0); });
+    return *node_.accepted.at(0);
+  }
+  shm::Side& mine() { return link.segment.side(0); }
+  shm::Side& theirs() { return link.segment.side(1); }
+  int doorbell() const { return doorbell_.get(); }
+
+  Status outcome;
+  shm::Link link;
+
+ private:
+  Node& node_;
+  ProvedSocket proved_;
+  UniqueFd doorbell_;
+  shm::SetupContext context_;
+  std::unique_ptr<shm::Setup> setup_;
+};
+
+// Rank 1 of two over shm.
+class ShmNode {
+ public:
+  explicit ShmNode(const std::string& settings = "", int rank = 1)
+      : ShmNode(fresh_credentials(), settings, rank) {}
+  ShmNode(const Credentials& shared, const std::string& settings, int rank)
+      : credentials(shared),
+        factory_(make_shm_factory()),
+        node({*factory_, settings, credentials, rank, 2}) {}
+
+  Credentials credentials;
+
+ private:
+  std::unique_ptr<TransportFactory> factory_;
+
+ public:
+  Node node;
+};
+
+// Both ends of a connection in one thread: near is rank 0.
+class ShmPair {
+ public:
+  explicit ShmPair(const std::string& settings = "")
+      : near_node_(settings, 0), far_node_(near_node_.credentials, settings, 1) {
+    near_node_.node.connect(1, far_node_.node.transport().descriptor());
+    until("the connection", [&] {
+      return near_node_.node.connect_outcomes > 0 && far_node_.node.accepts > 0;
+    });
+  }
+  Node& near_node() { return near_node_.node; }
+  Node& far_node() { return far_node_.node; }
+  Rail& near() { return *near_node_.node.connected.at(1); }
+  Rail& far() { return *far_node_.node.accepted.at(0); }
+  int step() { return near_node_.node.step() + far_node_.node.step(); }
+  template <typename Done>
+  void until(const char* what, Done&& done) {
+    near_node_.node.until(what, [&] {
+      far_node_.node.step();
+      return done();
+    });
+  }
+
+ private:
+  ShmNode near_node_;
+  ShmNode far_node_;
+};
+
+}  // namespace hetcomm::test

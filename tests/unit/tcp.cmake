@@ -1,0 +1,13 @@
+foreach(name transport break)
+  hetcomm_test(tcp_${name}_test
+    SOURCES tcp_${name}_test.cc
+    DEPENDS transport_tcp net base fmt::fmt
+    LABELS asan tsan
+    PROCESSORS 2
+    TIMEOUT 120)
+endforeach()
+
+# Not a test: prints latency and bandwidth beside those of plain sockets.
+hetcomm_test(tcp_speed NO_ENTRY OWN_MAIN
+  SOURCES tcp_speed.cc
+  DEPENDS transport_tcp net base fmt::fmt)
