@@ -170,6 +170,55 @@ void play_late_writer() {
   std::fflush(stdout);
 }
 
+// All ranks send to all, sizes up to a rendezvous, data checked, for some seconds.
+void play_traffic() {
+  const size_t sizes[] = {0, 8, 4000, 60'000, 400'000};
+  const auto start = Clock::now();
+  say("READY");
+  uint64_t tag = 0;
+  while (true) {
+    const size_t size = sizes[++tag % 5];
+    std::vector<std::vector<unsigned char>> data;
+    std::vector<hetcomm_request_t*> requests;
+    data.reserve(static_cast<size_t>(g_size) * 2);
+    for (int peer = 0; peer < g_size; ++peer) {
+      auto& in = data.emplace_back(size + 1);
+      requests.push_back(receive(peer, tag, in.data(), size, 30'000'000'000));
+      auto& out = data.emplace_back(size + 1, static_cast<unsigned char>(tag + static_cast<uint64_t>(g_rank)));
+      requests.push_back(send(peer, tag, out.data(), size));
+    }
+    for (hetcomm_request_t* request : requests) {
+      hetcomm_completion_t completion;
+      CHECK(hetcomm_request_wait(request, 0, &completion));
+      check(completion.status, completion.text);
+    }
+    for (int peer = 0; peer < g_size; ++peer) {
+      const auto& in = data[static_cast<size_t>(peer) * 2];
+      for (size_t i = 0; i < size; ++i) {
+        if (in[i] != static_cast<unsigned char>(tag + static_cast<uint64_t>(peer))) {
+          say("FAILED wrong data");
+          _exit(1);
+        }
+      }
+    }
+    // The number of rounds is rank 0's to decide.
+    unsigned char more = std::chrono::duration<double>(Clock::now() - start).count() < 4 || tag < 20 ? 1 : 0;
+    for (int peer = 1; peer < g_size; ++peer) {
+      if (g_rank == 0) finish("round", send(peer, 1'000'000, &more, 1), start);
+    }
+    if (g_rank != 0) finish("round", receive(0, 1'000'000, &more, 1, 30'000'000'000), start);
+    if (more == 0) break;
+  }
+  say("RESULT traffic OK");
+  char text[4096];
+  size_t size = 0;
+  for (int peer = 0; peer < g_size; ++peer) {
+    CHECK(hetcomm_communicator_explain(g_world, peer, sizeof(text), text, &size));
+    std::printf("EXPLAIN %d %s", peer, text);
+  }
+  say("END");
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -185,6 +234,7 @@ int main(int argc, char** argv) {
   if (scenario == "lost") play_lost();
   if (scenario == "strangers") play_strangers();
   if (scenario == "silent") play_silent();
+  if (scenario == "traffic") play_traffic();
   if (scenario == "late_writer") play_late_writer();
   CHECK(hetcomm_communicator_destroy(g_world));
   hetcomm_bootstrap_destroy(bootstrap);

@@ -142,6 +142,16 @@ class FailureTest(unittest.TestCase):
                     ranks[0].process.send_signal(signal.SIGCONT)
                 ranks[1].expect("RESULT late", 40)
 
+    def wait_until_up(self, names):
+        """The kernel takes a moment to find that both ends of a new cable are there."""
+        for name in names:
+            for _ in range(100):
+                state = subprocess.run(["ip", "-n", name, "-o", "link", "show", "eth0"], capture_output=True,
+                                       text=True).stdout
+                if "LOWER_UP" in state and "state UP" in state:
+                    break
+                time.sleep(0.05)
+
     def test_cut_off(self):
         if os.geteuid() != 0 or subprocess.run(["ip", "netns", "list"], capture_output=True).returncode:
             self.skipTest("network namespaces need root and iproute2")
@@ -173,6 +183,106 @@ class FailureTest(unittest.TestCase):
         self.assertLess(time.monotonic() - cut, 6)
         for rank in ranks[:2]:
             self.assertIn("OK", rank.expect("RESULT others_receive", 20))
+
+    def listening_ports(self, ranks):
+        """(address, port) of every TCP listener of the ranks."""
+        inodes = set()
+        for rank in ranks:
+            folder = f"/proc/{rank.process.pid}/fd"
+            for name in os.listdir(folder):
+                target = os.readlink(os.path.join(folder, name))
+                if target.startswith("socket:["):
+                    inodes.add(target[8:-1])
+        with open("/proc/net/tcp") as table:
+            rows = [line.split() for line in list(table)[1:]]
+        found = []
+        for row in rows:
+            if row[3] == "0A" and row[9] in inodes:
+                address, port = row[1].split(":")
+                found.append((socket.inet_ntoa(bytes.fromhex(address)[::-1]), int(port, 16)))
+        return found
+
+    def test_strangers_on_the_ports(self):
+        """Port scan, random bytes and half-open connections leave a job undisturbed."""
+        chooser = random.Random(7)
+        ranks = self.job("traffic", 3, TRANSPORTS="tcp")
+        ports = self.listening_ports(ranks)
+        self.assertGreaterEqual(len(ports), 3)
+        held = []
+        for round_number in range(40):
+            for port in ports:
+                stranger = socket.create_connection(port, timeout=5)
+                if round_number % 4 == 0:
+                    stranger.close()
+                elif round_number % 4 == 1:
+                    held.append(stranger)
+                else:
+                    stranger.sendall(bytes(chooser.randrange(256) for _ in range(chooser.randrange(1, 900))))
+                    held.append(stranger)
+        for rank in ranks:
+            rank.expect("RESULT traffic OK", 60)
+            rank.expect("DONE", 30)
+        for stranger in held:
+            stranger.close()
+
+    def test_wrong_secret(self):
+        port = free_port()
+        ranks = []
+        for rank in range(2):
+            environment = dict(os.environ, RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1",
+                               MASTER_PORT=str(port), HETCOMM_SECRET=f"secret {rank}",
+                               HETCOMM_BOOTSTRAP_TIMEOUT="3s")
+            ranks.append(Rank([ACTOR, "traffic"], environment))
+        self.addCleanup(lambda: [rank.end() for rank in ranks])
+        for rank in ranks:
+            self.assertEqual(rank.process.wait(timeout=20), 1)
+            text = " ".join(list(rank.lines.queue)[:1] or [""])
+            self.assertNotIn("secret 0", text)
+            self.assertNotIn("secret 1", text)
+
+    def namespaces(self, arguments):
+        """Two ranks, the second in other namespaces; the text that rank 0 prints about the path."""
+        ranks = self.job("traffic", 2, prefix=lambda rank: ["unshare", *arguments] if rank else [])
+        ranks[0].expect("RESULT traffic OK", 60)
+        text = ""
+        while True:
+            line = ranks[0].lines.get(timeout=20)
+            if line is None or line == "END":
+                return text
+            text += line + "\n"
+
+    def test_other_pid_and_ipc_namespace(self):
+        if os.geteuid() != 0:
+            self.skipTest("namespaces need root")
+        text = self.namespaces(["--pid", "--ipc", "--fork", "--kill-child"])
+        self.assertRegex(text, r"shm\s.*in use", text)
+
+    def test_other_network_namespace(self):
+        """Local sockets end at the network namespace: tcp is taken, and explain says why."""
+        if os.geteuid() != 0 or subprocess.run(["ip", "netns", "list"], capture_output=True).returncode:
+            self.skipTest("network namespaces need root and iproute2")
+        names = [f"hetcomm-{os.getpid()}-n{i}" for i in range(2)]
+        for i, name in enumerate(names):
+            subprocess.run(["ip", "netns", "add", name], check=True)
+            self.addCleanup(subprocess.run, ["ip", "netns", "del", name], capture_output=True)
+        subprocess.run(["ip", "-n", names[0], "link", "add", "eth0", "type", "veth", "peer", "name", "eth0",
+                        "netns", names[1]], check=True)
+        for i, name in enumerate(names):
+            subprocess.run(["ip", "-n", name, "addr", "add", f"10.78.0.{i + 1}/24", "dev", "eth0"], check=True)
+            for device in ("eth0", "lo"):
+                subprocess.run(["ip", "-n", name, "link", "set", device, "up"], check=True)
+        self.wait_until_up(names)
+        ranks = self.job("traffic", 2, prefix=lambda rank: ["ip", "netns", "exec", names[rank]],
+                         address="10.78.0.1")
+        ranks[0].expect("RESULT traffic OK", 60)
+        text = ""
+        while True:
+            line = ranks[0].lines.get(timeout=20)
+            if line is None or line == "END":
+                break
+            text += line + "\n"
+        self.assertRegex(text, r"tcp\s.*in use", text)
+        self.assertRegex(text, r"shm\s+no: .*namespace", text)
 
     def test_nothing_left_behind(self):
         def left():
