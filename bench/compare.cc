@@ -1,7 +1,7 @@
 #include "bench/compare.h"
 
 #include <algorithm>
-#include <cmath>
+#include <iterator>
 #include <map>
 
 #include <fmt/format.h>
@@ -19,6 +19,13 @@ std::string one_line(std::string text) {
   while (!text.empty() && text.back() == '\n') text.pop_back();
   std::replace(text.begin(), text.end(), '\n', ' ');
   return text;
+}
+
+// Once, however many transports it is said of.
+void add_note(const std::string& note, Report* report) {
+  if (std::count(report->notes.begin(), report->notes.end(), note) == 0) {
+    report->notes.push_back(note);
+  }
 }
 
 // One work: which implementations take part, and their trials.
@@ -39,8 +46,9 @@ Contest make_contest(const Work& work, const std::vector<Implementation>& implem
     if (refusal.empty()) {
       contest.entrants.push_back(i);
     } else if (refusal != "not over this transport") {
-      report->notes.push_back(fmt::format("{} is left out of {}: {}", implementation.info.name,
-                                          work.plan.test, refusal));
+      add_note(fmt::format("{} is left out of {}: {}", implementation.info.name, work.plan.test,
+                           refusal),
+               report);
     }
   }
   return contest;
@@ -115,6 +123,20 @@ Pairs pairs_of(const std::vector<Trial>& ours, const std::vector<Trial>& theirs,
     }
   }
   return pairs;
+}
+
+// What has one transport only is measured beside each of hetcomm's; its rows stand once.
+void add_rows(const Implementation& implementation, std::vector<Row> rows, Report* report) {
+  if (rows.empty()) return;
+  const auto is_same = [&](const Row& row) {
+    return row.impl == implementation.info.name && row.test == rows.front().test &&
+           row.progress == rows.front().progress;
+  };
+  if (!implementation.only_transport.empty() &&
+      std::any_of(report->rows.begin(), report->rows.end(), is_same)) {
+    return;
+  }
+  std::move(rows.begin(), rows.end(), std::back_inserter(report->rows));
 }
 
 std::string run_rounds(const std::vector<Implementation>& implementations, int rounds,
@@ -226,8 +248,7 @@ std::string compare(const std::vector<Implementation>& implementations,
   const std::string placement = count_placements(contests, report);
   for (const Contest& contest : contests) {
     for (size_t i = 0; i < implementations.size(); ++i) {
-      for (Row& row : median_rows(contest.trials[i], placement))
-        report->rows.push_back(std::move(row));
+      add_rows(implementations[i], median_rows(contest.trials[i], placement), report);
       if (i == 0) continue;
       for (Ratio& ratio : ratios_of(contest.trials[0], contest.trials[i])) {
         report->ratios.push_back(std::move(ratio));

@@ -161,7 +161,7 @@ inline std::string encode(const Measurement& measurement) {
     const double value = measurement.*field.member;
     if (std::isnan(value)) continue;
     char text[64];
-    std::snprintf(text, sizeof text, " %s=%.6g", field.name, value);
+    std::snprintf(text, sizeof text, " %s=%.17g", field.name, value);
     line += text;
   }
   if (!measurement.path.empty()) line += " path=" + measurement.path;

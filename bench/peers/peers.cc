@@ -15,12 +15,13 @@ namespace fs = std::filesystem;
 
 std::string peers_folder(const PeerOptions& options) {
   if (!options.folder.empty()) return options.folder;
+  // From here and from the program upwards.
   std::error_code error;
-  std::vector<fs::path> candidates = {"build/peers"};
-  // build/<preset>/bin/hetcomm_bench
-  candidates.push_back(fs::path(own_path()).parent_path().parent_path().parent_path() / "peers");
-  for (const fs::path& candidate : candidates) {
-    if (fs::is_directory(candidate, error)) return fs::absolute(candidate, error);
+  for (fs::path start : {fs::current_path(error), fs::path(own_path()).parent_path()}) {
+    for (; start.has_relative_path(); start = start.parent_path()) {
+      const fs::path candidate = start / "build" / "peers";
+      if (fs::is_directory(candidate, error)) return candidate;
+    }
   }
   return "";
 }

@@ -24,8 +24,8 @@ inline constexpr const char* kPeerNames = "ucx, mpi, gloo, iperf3, memcpy";
 std::vector<Implementation> find_peers(const std::string& name, const PeerOptions& options,
                                        Builder& builder, std::string* complaint);
 
-// Folder of installed peers: |options.folder|, else build/peers of the tree that this program or
-// the current folder belongs to; "" when there is none.
+// Folder of installed peers: |options.folder|, else build/peers of the tree that the current folder
+// or this program belongs to; "" when there is none.
 std::string peers_folder(const PeerOptions& options);
 
 // Each finds what its name says.

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <string_view>
 
 #include <fmt/format.h>
 
@@ -83,11 +84,14 @@ std::string version_of(const Ucx& ucx) {
   ask.command = {ucx.prefix + "/bin/ucx_info", "-v"};
   ask.environment = ucx.environment;
   const std::string answer = capture(ask);
-  const std::string mark = "Library version: ";
-  const size_t at = answer.find(mark);
-  if (at == std::string::npos) return "unknown";
-  const size_t start = at + mark.size();
-  return answer.substr(start, answer.find_first_of(" \n", start) - start);
+  // Newer and older releases.
+  for (const std::string_view mark : {"Library version: ", "# Version "}) {
+    const size_t at = answer.find(mark);
+    if (at == std::string::npos) continue;
+    const size_t start = at + mark.size();
+    return answer.substr(start, answer.find_first_of(" \n", start) - start);
+  }
+  return "unknown";
 }
 
 }  // namespace

@@ -48,7 +48,7 @@ constexpr VariableInfo kTable[] = {
      "The same for all peers together; divided among them."},
     {Variable::kStagingChunk, kSize, "HETCOMM_STAGING_CHUNK", "512K", nullptr,
      "Chunk in which device memory that a transport cannot reach is staged through the host."},
-    {Variable::kShmRingBytes, kSize, "HETCOMM_SHM_RING_BYTES", "512K", nullptr,
+    {Variable::kShmRingBytes, kSize, "HETCOMM_SHM_RING_BYTES", "256K", nullptr,
      "Bytes of the shared ring that bulk data of one direction of a pair flows through."},
     {Variable::kShmChunk, kSize, "HETCOMM_SHM_CHUNK", "32K", nullptr,
      "Piece in which bulk data is copied through the shared ring."},

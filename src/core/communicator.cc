@@ -189,7 +189,8 @@ Code Communicator::prepare(const PostArguments& arguments, Operation** out, std:
 
 // One thread at a time per request: the state is the caller's until it is pending.
 Code Communicator::restart(Operation& operation) {
-  if (operation.state.load(std::memory_order_acquire) == OperationState::kPending) return Code::kBusy;
+  // Running, or ended and not reported yet.
+  if (operation.state.load(std::memory_order_acquire) != OperationState::kIdle) return Code::kBusy;
   for (const BufferPiece& piece : operation.pieces) {
     if (piece.memory != nullptr) piece.memory->add_use();
   }
@@ -223,6 +224,7 @@ void Communicator::begin(Operation& operation) {
 }
 
 void Communicator::start(Operation& operation) {
+  engine_.begin_work();
   ++pending_;
   if (operation.kind == OperationKind::kSend) {
     if (const Channel& own = *mesh_->channel(id_); own.closed) [[unlikely]] {
@@ -239,7 +241,6 @@ void Communicator::start(Operation& operation) {
   } else {
     engine_.sweep_soon();
   }
-  engine_.work_added();
 }
 
 void Communicator::cancel(Operation& operation) {

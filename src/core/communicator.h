@@ -88,6 +88,8 @@ class Communicator {
   Code fill(const PostArguments& arguments, Operation& operation, std::string* text);
   Code fill_buffers(const PostArguments& arguments, Operation& operation, std::string* text);
   const Status& peer_status_locked(int mesh_rank) const { return mesh_->peer_status(mesh_rank); }
+  // Why the communicator cannot be used any more.
+  Status check_open();
   Operation* allocate();
   void begin(Operation& operation);
   Status collective_send(int32_t rank, uint64_t tag, ConstByteSpan bytes, uint64_t deadline_ns);

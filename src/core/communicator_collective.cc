@@ -69,10 +69,17 @@ Status Communicator::collective_receive(int32_t rank, uint64_t tag, ByteSpan byt
   return collective_wait(operation, deadline_ns);
 }
 
+Status Communicator::check_open() {
+  const Engine::Baton baton(engine_);
+  const Channel& own = *mesh_->channel(id_);
+  return own.closed ? own.aborted : Status();
+}
+
 // Dissemination: in round k every rank tells the one 2^k after it that all 2^k before it have entered.
 Status Communicator::barrier(uint64_t timeout_ns) {
   const uint64_t timeout = timeout_ns == 0 ? default_timeout_ns_ : timeout_ns;
   const uint64_t deadline = deadline_after(now_ns(), timeout);
+  if (Status status = check_open(); !status.ok()) return status.annotate("barrier");
   const uint64_t tag = ++collectives_ << kRoundBits;
   uint64_t round = 0;
   for (int32_t distance = 1; distance < size(); distance *= 2, ++round) {
@@ -114,6 +121,7 @@ Status Communicator::exchange_split(const SplitEntry& mine, std::vector<SplitEnt
 
 Result<std::unique_ptr<Communicator>> Communicator::split(int32_t color, int32_t key) {
   SplitEntry mine{color, key, 0};
+  if (Status status = check_open(); !status.ok()) return status.annotate("split");
   {
     const Engine::Baton baton(engine_);
     mine.next_id = mesh_->next_communicator_id();

@@ -249,6 +249,8 @@ void ControlPlane::start(std::vector<std::vector<Address>> addresses) {
   for (const int neighbour : neighbours()) {
     if (neighbour > setup_.rank) connect(neighbour);
   }
+  for (const int rank : early_watches_) watch(rank);
+  early_watches_.clear();
 }
 
 std::vector<int> ControlPlane::missing_neighbours() const {
@@ -275,6 +277,11 @@ void ControlPlane::connect(int rank) {
 void ControlPlane::watch(int rank) {
   Peer& peer = peers_[static_cast<size_t>(rank)];
   if (rank == setup_.rank || peer.lost || peer.left || !peer.links.empty()) return;
+  if (addresses_.empty()) {
+    // A faster peer has connected already; its address is still to come.
+    early_watches_.push_back(rank);
+    return;
+  }
   connect(rank);
 }
 

@@ -108,6 +108,7 @@ class ControlPlane final : private AcceptHandler {
   std::vector<Peer> peers_;
   std::vector<uint16_t> aborted_;
   std::vector<std::unique_ptr<Link>> garbage_;  // ended inside their own upcall
+  std::vector<int> early_watches_;              // asked for before start()
   std::vector<Link*> connecting_;
   std::vector<Link*> broken_;                   // found while writing, to be ended by tick()
   bool closing_ = false;

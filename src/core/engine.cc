@@ -97,6 +97,7 @@ void Engine::submit_queued(Operation* operation) {
 
 // The queue is a stack; it is turned round so that operations start in the order in which they came.
 void Engine::drain() {
+  begin_work();
   Operation* stack = submitted_.exchange(nullptr, std::memory_order_acquire);
   Operation* ordered = nullptr;
   while (stack != nullptr) {
@@ -127,6 +128,7 @@ void Engine::drain_after_unlock() {
 
 void Engine::poke() {
   if (!try_lock()) return;
+  begin_work();
   for (Driven* driven : driven_) driven->progress();
   slow_progress(false);
   unlock();
@@ -186,6 +188,11 @@ void Engine::finish_sleep() {
   if (!armed_) return;
   armed_ = false;
   for (Driven* driven : driven_) driven->finish_sleep();
+}
+
+void Engine::interrupt_sleeper() {
+  finish_sleep();
+  ring();
 }
 
 void Engine::wake_waiters() {

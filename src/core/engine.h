@@ -75,7 +75,10 @@ class Engine {
   // The baton for set-up calls and queries.
   class Baton {
    public:
-    explicit Baton(Engine& engine) : engine_(engine) { engine_.lock(); }
+    explicit Baton(Engine& engine) : engine_(engine) {
+      engine_.lock();
+      engine_.begin_work();
+    }
     ~Baton() { engine_.unlock(); }
     Baton(const Baton&) = delete;
     Baton& operator=(const Baton&) = delete;
@@ -140,10 +143,10 @@ class Engine {
     add_pending(-1);
     pool_.recycle_locked(operation);
   }
-  // An operation became pending: whoever sleeps in the poller looks at everything again, since there may be work that no
-  // descriptor announces (a full ring, a device copy, a new timer).
-  void work_added() {
-    if (armed_) ring();
+  // Before anything is started beside a thread that sleeps in the poller: takes back the wake-ups that were arranged for it and
+  // wakes it, so that it looks at everything again. There may be work then that no descriptor announces.
+  void begin_work() {
+    if (armed_) [[unlikely]] interrupt_sleeper();
   }
   // There is something to do at |at_ns|, perhaps earlier than known.
   void timer_changed(uint64_t at_ns);
@@ -198,6 +201,7 @@ class Engine {
   // Arms the wake-ups; returns when to wake up at the latest, 0 when there is work already.
   uint64_t prepare_sleep();
   void finish_sleep();
+  void interrupt_sleeper();
   void wake_waiters();
   void ring() const;
   void silence() const;

@@ -97,6 +97,8 @@ Status Mesh::set_up(Bootstrap& bootstrap, const MeshOptions& options) {
       HETCOMM_RETURN_IF_ERROR(parse_peer(rank, all.value()[index], &control[index])
                                   .annotate(fmt::format("descriptor of rank {}", rank)));
     }
+    // Faster peers may have connected before this rank knew their descriptors.
+    for (Pair* pair : active_pairs_) pair->credit_known();
     count_ranks_of_host();
     channel(0);
     control_->start(std::move(control));
@@ -382,7 +384,7 @@ void Mesh::pair_lost(Pair& pair, const Status& why) {
 void Mesh::on_peer_lost(int rank, const Status& why) {
   if (!ready_.load(std::memory_order_relaxed)) {
     failed_ = why;
-    ready_.store(true, std::memory_order_release);
+    set_ready();
   }
   if (!peer_status_[static_cast<size_t>(rank)].ok()) return;
   // What it sent before is taken as far as it is here.
@@ -439,12 +441,17 @@ int Mesh::progress() {
   return moved;
 }
 
+void Mesh::set_ready() {
+  ready_.store(true, std::memory_order_release);
+  engine().note_arrival();  // wakes the thread that creates the mesh
+}
+
 void Mesh::tick(uint64_t now_ns) {
   if (control_ == nullptr) return;
   control_->tick(now_ns);
   if (!ready_.load(std::memory_order_relaxed) && !peers_.empty() && channels_.size() > 0 &&
       control_->missing_neighbours().empty()) {
-    ready_.store(true, std::memory_order_release);
+    set_ready();
   }
   if (now_ns < next_pair_timer_ns_) return;
   next_pair_timer_ns_ = kForever;

@@ -170,6 +170,7 @@ class Mesh final : public Driven, private ControlHandler {
   Status parse_peer(int rank, ConstByteSpan bytes, std::vector<Address>* control);
   Status wait_for_control(uint64_t deadline_ns);
   void count_ranks_of_host();
+  void set_ready();
   std::vector<Candidate> candidates(int rank);
   void try_next(Pair& pair);
   void fail_receives(int rank, const Status& why);

@@ -27,6 +27,11 @@ Pair::~Pair() {
   }
 }
 
+void Pair::credit_known() {
+  credit_limit_ = mesh_.credit_granted_by(rank_);
+  pump();
+}
+
 // --- queueing ---------------------------------------------------------------
 
 void Pair::enqueue(Operation& send) {
@@ -139,7 +144,7 @@ bool Pair::send_fragments(Operation& send) {
 }
 
 bool Pair::start_rendezvous(Operation& send) {
-  if (kRequestCost > credit_available()) return false;
+  if (unanswered_ >= kMaxRequests) return false;
   auto transfer = std::make_unique<SendTransfer>(*this, send);
   const RequestBody body = transfer->make_request();
   WireHeader header{.kind = MessageKind::kRequest,
@@ -149,8 +154,9 @@ bool Pair::start_rendezvous(Operation& send) {
                     .value = send.length};
   iovec storage;
   if (send_sequenced(header, view(&body, sizeof(body), &storage)) != Code::kOk) return false;
-  credit_used_ += static_cast<uint32_t>(kRequestCost);
+  ++unanswered_;
   send.stage = OperationStage::kTransfer;
+  transfer->request_sent();
   send.send_transfer = transfer.release();
   note_sent(send, false);
   return true;

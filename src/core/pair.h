@@ -107,6 +107,8 @@ class Pair {
   // A connection was made (by either side) over |transport|.
   void adopt(std::unique_ptr<Endpoint> endpoint, std::string_view transport);
   void knocked();
+  // The peer's descriptor has come, and with it its credit.
+  void credit_known();
   // No transport reaches the peer: it is lost, unless it was connected before and may come back.
   void connect_failed(const Status& why);
   // The peer is gone for good.
@@ -134,6 +136,7 @@ class Pair {
   void remove_target(uint64_t cookie) { targets_.erase(cookie); }
   uint64_t add_send(SendTransfer& transfer) { return sends_.insert(&transfer); }
   void forget_send(uint64_t id) { sends_.erase(id); }
+  void request_answered() { --unanswered_; }
   uint64_t add_receive(ReceiveTransfer& transfer) { return receives_.insert(&transfer); }
   void forget_receive(uint64_t id) { receives_.erase(id); }
   void return_credit(uint64_t bytes);
@@ -216,6 +219,7 @@ class Pair {
   Operation* outbox_last_ = nullptr;
   std::deque<ControlMessage> control_;
   std::vector<OwnedBulk*> waiting_bulks_;
+  uint64_t unanswered_ = 0;       // requests that the peer has not matched yet
   uint32_t sent_ = 0;             // sequence of the last message sent
   uint32_t credit_used_ = 0;      // bytes, modulo 2^32, as all credit counters
   uint32_t credit_returned_by_peer_ = 0;

@@ -247,11 +247,10 @@ void Pair::receive_request(const WireHeader& header, ConstByteSpan payload) {
   counters.bytes_received += header.value;
   MatchTable* table = mesh_.table(header.communicator, (header.flags & kFlagCollective) != 0);
   if (table == nullptr) {
-    return_credit(kRequestCost);
     send_control(MessageKind::kStop, body.sender_id, static_cast<uint64_t>(Code::kAborted), nullptr, 0);
     return;
   }
-  Incoming* message = new_incoming(header, kRequestCost);
+  Incoming* message = new_incoming(header, 0);
   if (message == nullptr) return;
   message->sender_id = body.sender_id;
   message->rail = body.rail;

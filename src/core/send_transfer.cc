@@ -89,6 +89,11 @@ RequestBody SendTransfer::make_request() {
   return body;
 }
 
+void SendTransfer::note_answer() {
+  if (requested_ && !answered_) pair_.request_answered();
+  answered_ = true;
+}
+
 void SendTransfer::granted(const GrantBody& grant) {
   const Rail* rail = pair_.rail();
   if (ending_ || rail == nullptr || grant.rail != rail->id) return;  // of a connection that broke
@@ -98,6 +103,7 @@ void SendTransfer::granted(const GrantBody& grant) {
                                            pair_.rank()));
     return;
   }
+  note_answer();
   accepted_ = grant.accepted;
   grants_.push_back({grant, 0});
   start_pieces();
@@ -175,6 +181,7 @@ void SendTransfer::end(Code code, std::string text) {
 
 void SendTransfer::finish_as(Code code, std::string text) {
   if (ending_) return;
+  note_answer();
   ending_ = true;
   code_ = code;
   text_ = std::move(text);

@@ -32,6 +32,7 @@ class SendTransfer final {
 
   // The body of the request; exposes the source if the rail can be read from.
   RequestBody make_request();
+  void request_sent() { requested_ = true; }
 
   void granted(const GrantBody& grant);
   void done();                             // the receiver has everything
@@ -48,6 +49,7 @@ class SendTransfer final {
   };
   static constexpr size_t kDepth = 4;      // staged pieces under way
 
+  void note_answer();
   void start_pieces();
   bool start_staged(Grant& grant);
   void start_direct(const Grant& grant);
@@ -64,6 +66,8 @@ class SendTransfer final {
   std::vector<std::unique_ptr<Piece>> pieces_;
   uint64_t accepted_ = UINT64_MAX;         // known from the first grant on
   uint64_t put_bytes_ = 0;
+  bool requested_ = false;                 // the request has left
+  bool answered_ = false;
   bool ending_ = false;
   Code code_ = Code::kOk;
   std::string text_;

@@ -25,7 +25,9 @@ enum class MessageKind : uint8_t {
 
 // What a message costs its receiver beside its bytes while it is unmatched; both sides count alike.
 inline constexpr uint64_t kMessageCost = 192;
-inline constexpr uint64_t kRequestCost = 256;
+// Requests that a pair may have unanswered; they cost the receiver a record each and no credit, so that messages which are
+// received out of order cannot wait for each other.
+inline constexpr uint64_t kMaxRequests = 65536;
 
 // flags
 inline constexpr uint8_t kFlagCollective = 1;

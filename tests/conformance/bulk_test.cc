@@ -1,6 +1,7 @@
 // Puts and gets:
 //
-//   * land exactly, whatever the pieces, offsets and sizes on both sides, and touch no neighbouring byte;
+//   * land exactly, whatever the pieces, offsets and sizes on both sides, and touch no neighbouring
+//   byte;
 //   * complete once each; a Bulk may be used again after its completion;
 //   * a target that sees puts is told of every byte once, per exposed memory;
 //   * leave room for messages, which are delivered while a long transfer runs;
@@ -15,7 +16,9 @@ namespace {
 
 class BulkTransfers : public TransportTest {
  protected:
-  uint64_t largest() const { return GetParam().slow() ? 600'000 : uint64_t{1 << 20} * static_cast<uint64_t>(rounds(6, 16)); }
+  uint64_t largest() const {
+    return GetParam().slow() ? 600'000 : uint64_t{1 << 20} * static_cast<uint64_t>(rounds(6, 16));
+  }
 };
 
 // What the far side tells about one exposed memory.
@@ -41,8 +44,8 @@ Transfer cut(const GuardedMemory& local, const Offer& offer, Random& random) {
   for (uint64_t done = 0; done < transfer.size;) {
     const uint64_t left = transfer.size - done;
     const uint64_t length = std::min(left, std::max(left / 20, random.size_up_to(left)));
-    Bulk chunk =
-        make_bulk(local, transfer.local_base + done, length, offer.key, transfer.remote_base + done);
+    Bulk chunk = make_bulk(local, transfer.local_base + done, length, offer.key,
+                           transfer.remote_base + done);
     chunk.high_priority = random.chance(0.2);
     if (random.chance(0.5)) {
       transfer.chunks.push_back(chunk);
@@ -112,10 +115,14 @@ TEST_P(BulkTransfers, PutsLandExactly) {
     }
     EXPECT_EQ(rail.put_bytes.size(), rail.capabilities().target_sees_put ? size_t(count) : 0);
   };
-  run_pair(options(), [&](Side& side) {
-    if (!side.node().transport().capabilities().put) throw Abandoned("every transport here puts");
-    near(side);
-  }, far);
+  run_pair(
+      options(),
+      [&](Side& side) {
+        if (!side.node().transport().capabilities().put)
+          throw Abandoned("every transport here puts");
+        near(side);
+      },
+      far);
 }
 
 TEST_P(BulkTransfers, GetsLandExactly) {
@@ -270,14 +277,14 @@ uint64_t foreign_bytes(const GuardedMemory& memory, uint64_t seed) {
   uint64_t at = 0;
   for_each_piece(memory.segments(), 0, memory.size(), [&](const std::byte* piece, size_t length) {
     for (size_t i = 0; i < length; ++i, ++at) {
-      foreign += piece[i] != expected[at] && piece[i] != std::byte{kPutByte} ? 1 : 0;
+      foreign += piece[i] != expected[at] && piece[i] != std::byte{kPutByte} ? 1u : 0u;
     }
   });
   return foreign;
 }
 
-// Keys and ranges that nobody offered: the connection may break, and of a put that ends past the memory the part that is
-// inside may land; nothing else may be touched.
+// Keys and ranges that nobody offered: the connection may break, and of a put that ends past the
+// memory the part that is inside may land; nothing else may be touched.
 TEST_P(BulkTransfers, HostileKeysAndRangesTouchNothing) {
   const int count = GetParam().slow() ? 6 : rounds(20, 200);
   constexpr uint64_t kSize = 20'000;

@@ -1,10 +1,12 @@
 // Contents:
 //
-//   * arrive unchanged at sizes around every border of the protocols (eager limits, chunks, rings, credit), and up to 64 MiB, and
+//   * arrive unchanged at sizes around every border of the protocols (eager limits, chunks, rings,
+//   credit), and up to 64 MiB, and
 //     beyond 4 GiB (long run);
 //   * bytes behind a shorter message are not touched;
 //   * a longer message is cut: TRUNCATED with both lengths, and what follows is intact;
-//   * gathered and scattered buffers are one message, cut differently on both sides, empty pieces included;
+//   * gathered and scattered buffers are one message, cut differently on both sides, empty pieces
+//   included;
 //   * host memory and memory of devices that the CPU cannot reach mix freely on both sides.
 #include <cstdlib>
 #include <memory>
@@ -71,9 +73,10 @@ TEST_P(Data, ALongerMessageIsCutAndTheNextIsIntact) {
       uint64_t sent;
       uint64_t room;
     };
-    const Cut cuts[] = {{1, 0},           {100, 99},         {5000, 1},      {5000, 4096},
-                        {40'000, 39'999}, {200'000, 10},     {200'000, 0},   {3'000'000, 1'000'000},
-                        {70'000, 65'536}, {3'000'000, 5000}, {600'000, 599'999}};
+    const Cut cuts[] = {
+        {1, 0},           {100, 99},         {5000, 1},         {5000, 4096},
+        {40'000, 39'999}, {200'000, 10},     {200'000, 0},      {3'000'000, 1'000'000},
+        {70'000, 65'536}, {3'000'000, 5000}, {600'000, 599'999}};
     for (const bool late : {false, true}) {
       for (const Cut& cut : cuts) {
         const std::vector<std::byte> out = pattern(cut.sent, cut.sent);
@@ -176,7 +179,8 @@ TEST_P(Data, NoBuffersIsAnEmptyMessage) {
   });
 }
 
-// More than 4 GiB in one message, with little memory: the same small buffer again and again on both sides.
+// More than 4 GiB in one message, with little memory: the same small buffer again and again on both
+// sides.
 TEST_P(Data, MoreThan4GiBInOneMessage) {
   if (!long_run()) GTEST_SKIP() << "long run only (HETCOMM_TEST_LONG=1)";
   if (GetParam().name != GetParam().transports) GTEST_SKIP() << "plain transports only";
@@ -224,9 +228,7 @@ class DeviceMemory {
   }
   DeviceMemory(const DeviceMemory&) = delete;
   DeviceMemory& operator=(const DeviceMemory&) = delete;
-  ~DeviceMemory() {
-    EXPECT_EQ(hetcomm_memory_free(memory_), HETCOMM_OK) << hetcomm_last_error();
-  }
+  ~DeviceMemory() { EXPECT_EQ(hetcomm_memory_free(memory_), HETCOMM_OK) << hetcomm_last_error(); }
 
   void fill(const std::vector<std::byte>& bytes) {
     EXPECT_EQ(hetcomm_memory_write(memory_, 0, bytes.data(), bytes.size()), HETCOMM_OK)
@@ -269,8 +271,8 @@ TEST_P(Data, DevicesMixFreely) {
           target.fill(std::vector<std::byte>(size + 64, std::byte{0x11}));
           hetcomm_request_t* send = nullptr;
           hetcomm_request_t* receive = nullptr;
-          EXPECT_EQ(hetcomm_send(me.communicator(), me.partner(), tag, source.part(0, size), nullptr,
-                                 &send),
+          EXPECT_EQ(hetcomm_send(me.communicator(), me.partner(), tag, source.part(0, size),
+                                 nullptr, &send),
                     HETCOMM_OK)
               << hetcomm_last_error();
           EXPECT_EQ(hetcomm_recv(me.communicator(), me.partner(), tag, 0, target.part(0, size + 32),
@@ -302,9 +304,9 @@ TEST_P(Data, OneMessageOfSeveralDevices) {
       std::copy_n(all.begin() + static_cast<ptrdiff_t>(part), part, second.begin() + 8);
       handle.fill(second);
       address.fill({all.begin() + static_cast<ptrdiff_t>(2 * part), all.end()});
-      const hetcomm_buffer_t from[] = {hetcomm_buffer_host(host.data(), part),
-                                       handle.part(8, part), address.part(0, 0),
-                                       address.part(0, part), address.part(part, part)};
+      const hetcomm_buffer_t from[] = {hetcomm_buffer_host(host.data(), part), handle.part(8, part),
+                                       address.part(0, 0), address.part(0, part),
+                                       address.part(part, part)};
       DeviceMemory whole(me, 2, part);
       DeviceMemory rest(me, 1, 2 * part);
       std::vector<std::byte> tail(part + 7);

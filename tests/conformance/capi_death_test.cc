@@ -1,7 +1,9 @@
 // Loss of peers, as processes:
 //
-//   * a rank that is killed, at any point, ends every operation that names it with PEER_LOST and a text, in bounded time;
-//   * operations among the others are not touched, and an any-source receive goes on while a live sender is left, or fails at once
+//   * a rank that is killed, at any point, ends every operation that names it with PEER_LOST and a
+//   text, in bounded time;
+//   * operations among the others are not touched, and an any-source receive goes on while a live
+//   sender is left, or fails at once
 //     with FAIL_ON_ANY_LOSS;
 //   * messages that had arrived before are still received, whole;
 //   * a rank that leaves cleanly delivers what it had sent, and is then reported as gone;
@@ -59,9 +61,7 @@ TEST_P(PeerLoss, EndsEveryOperationThatNamesTheDead) {
     EXPECT_EQ(hetcomm_communicator_peer_status(me.communicator(), 2), HETCOMM_PEER_LOST);
     EXPECT_STRNE(hetcomm_last_error(), "");
     EXPECT_EQ(hetcomm_communicator_peer_status(me.communicator(), me.partner()), HETCOMM_OK);
-    hetcomm_request_t* request = nullptr;
-    EXPECT_EQ(hetcomm_send(me.communicator(), 2, 1, hetcomm_buffer_host(&value, 8), nullptr, &request),
-              HETCOMM_PEER_LOST);
+    expect_rejected(me.communicator(), 2, HETCOMM_PEER_LOST);
     // The living go on.
     const uint64_t word = 42;
     hetcomm_request_t* send = me.send(me.partner(), 5, &word, 8);
@@ -138,16 +138,10 @@ TEST_P(PeerLoss, ACleanLeaveDeliversFirst) {
       EXPECT_EQ(outcome.status, HETCOMM_OK) << "message " << i << ": " << outcome.text;
       EXPECT_EQ(outcome.bytes_received, i * 7);
     }
-    uint64_t value = 0;
-    hetcomm_request_t* request = nullptr;
-    const hetcomm_status_t posted =
-        hetcomm_recv(me.communicator(), 1, 1, 0, hetcomm_buffer_host(&value, 8), nullptr, &request);
-    if (posted == HETCOMM_OK) {
-      EXPECT_EQ(finish(request).status, HETCOMM_PEER_LOST);
-    } else {
-      EXPECT_EQ(posted, HETCOMM_PEER_LOST);
-    }
-    EXPECT_EQ(hetcomm_communicator_peer_status(me.communicator(), 1), HETCOMM_PEER_LOST);
+    EXPECT_TRUE(me.until([&] {
+      return hetcomm_communicator_peer_status(me.communicator(), 1) == HETCOMM_PEER_LOST;
+    }));
+    expect_rejected(me.communicator(), 1, HETCOMM_PEER_LOST);
   });
 }
 
@@ -205,7 +199,8 @@ TEST_P(PeerLoss, TheSurvivorsRebuildAndGoOn) {
     const int32_t other = 2 - me.rank();
     hetcomm_request_t* send = nullptr;
     hetcomm_request_t* receive = nullptr;
-    EXPECT_EQ(hetcomm_send(fresh, other, 1, hetcomm_buffer_host(&out, 8), nullptr, &send), HETCOMM_OK);
+    EXPECT_EQ(hetcomm_send(fresh, other, 1, hetcomm_buffer_host(&out, 8), nullptr, &send),
+              HETCOMM_OK);
     EXPECT_EQ(hetcomm_recv(fresh, other, 1, 0, hetcomm_buffer_host(&value, 8), nullptr, &receive),
               HETCOMM_OK);
     EXPECT_EQ(finish(receive).status, HETCOMM_OK);

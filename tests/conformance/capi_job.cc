@@ -25,7 +25,7 @@ std::vector<CapiCase> base_cases() {
       {.name = "tcp", .transports = "tcp", .settings = ""},
       {.name = "tcp_tiny",
        .transports = "tcp",
-       .settings = "TCP_CHUNK=4K;TCP_EAGER=256;TCP_SOCKET_BUFFER=8K;"},
+       .settings = "TCP_CHUNK=4K;TCP_EAGER=256;TCP_SOCKET_BUFFER=128K;"},
       {.name = "tcp_three_streams",
        .transports = "tcp",
        .settings = "TCP_STREAMS=3;TCP_CHUNK=64K;CREDIT_BYTES=8K;"},
@@ -68,7 +68,7 @@ hetcomm_communicator_options_t communicator_options(const CapiCase& test_case) {
   _exit(::testing::Test::HasFailure() ? 1 : 0);
 }
 
-void reap(pid_t child, int rank, bool expects_death, uint64_t deadline) {
+void reap(pid_t child, int rank, const SharedStore& store, uint64_t deadline) {
   int status = 0;
   pid_t done = 0;
   while ((done = waitpid(child, &status, WNOHANG)) == 0 && clock_ns() < deadline) usleep(500);
@@ -76,7 +76,7 @@ void reap(pid_t child, int rank, bool expects_death, uint64_t deadline) {
     ADD_FAILURE() << "rank " << rank << " does not end";
     kill(child, SIGKILL);
     waitpid(child, &status, 0);
-  } else if (!expects_death) {
+  } else if (!store.expects_death(rank)) {
     EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0)
         << "rank " << rank << " failed (status " << status << ")";
   }
@@ -97,8 +97,8 @@ std::vector<CapiCase> plain_cases() {
 }
 
 std::vector<CapiCase> process_cases() {
-  return named({"shm", "shm_tiny", "shm_read", "shm_thread", "tcp", "tcp_tiny", "tcp_thread", "any"},
-               true);
+  return named(
+      {"shm", "shm_tiny", "shm_read", "shm_thread", "tcp", "tcp_tiny", "tcp_thread", "any"}, true);
 }
 
 std::string capi_case_name(const ::testing::TestParamInfo<CapiCase>& info) {
@@ -111,8 +111,7 @@ Member::Member(SharedStore& store, const CapiCase& test_case, int32_t rank, int3
   hetcomm_context_options_t options{};
   options.struct_size = sizeof(options);
   options.settings = settings.c_str();
-  options.progress =
-      test_case.thread_progress ? HETCOMM_PROGRESS_THREAD : HETCOMM_PROGRESS_CALLER;
+  options.progress = test_case.thread_progress ? HETCOMM_PROGRESS_THREAD : HETCOMM_PROGRESS_CALLER;
   EXPECT_EQ(hetcomm_context_create(&options, &context_), HETCOMM_OK) << hetcomm_last_error();
   if (context_ == nullptr) return;
   bootstrap_ = make_bootstrap("job", rank, size);
@@ -175,8 +174,9 @@ void Member::die() {
 hetcomm_request_t* Member::send(int32_t to, uint64_t tag, const void* data, uint64_t size,
                                 const hetcomm_operation_options_t* options) {
   hetcomm_request_t* request = nullptr;
-  EXPECT_EQ(hetcomm_send(communicator_, to, tag, hetcomm_buffer_host(data, size), options, &request),
-            HETCOMM_OK)
+  EXPECT_EQ(
+      hetcomm_send(communicator_, to, tag, hetcomm_buffer_host(data, size), options, &request),
+      HETCOMM_OK)
       << hetcomm_last_error();
   return request;
 }
@@ -228,6 +228,24 @@ void finish_all(std::vector<hetcomm_request_t*>& requests) {
   requests.clear();
 }
 
+void expect_rejected(hetcomm_communicator_t* communicator, int32_t peer, hetcomm_status_t status) {
+  static uint64_t memory[2];
+  for (const bool send : {true, false}) {
+    const hetcomm_buffer_t buffer = hetcomm_buffer_host(&memory[send ? 0 : 1], 8);
+    hetcomm_request_t* request = nullptr;
+    const hetcomm_status_t got =
+        send ? hetcomm_send(communicator, peer, 77, buffer, nullptr, &request)
+             : hetcomm_recv(communicator, peer, 77, 0, buffer, nullptr, &request);
+    if (got == HETCOMM_OK) {
+      EXPECT_EQ(finish(request).status, status);
+    } else {
+      EXPECT_EQ(got, status);
+      EXPECT_STRNE(hetcomm_last_error(), "");
+      EXPECT_EQ(request, nullptr) << "outputs are written on success only";
+    }
+  }
+}
+
 hetcomm_operation_options_t with_timeout(uint64_t timeout_ns) {
   hetcomm_operation_options_t options{};
   options.struct_size = sizeof(options);
@@ -258,7 +276,7 @@ void run_job(const CapiCase& test_case, int32_t size, const std::function<void(M
   }
   const uint64_t deadline = clock_ns() + 80 * kSec;
   for (int32_t rank = 0; rank < size; ++rank) {
-    reap(children[static_cast<size_t>(rank)], rank, store.expects_death(rank), deadline);
+    reap(children[static_cast<size_t>(rank)], rank, store, deadline);
   }
 }
 
@@ -288,7 +306,8 @@ void CapiTest::SetUp() {
   }
   for (uint64_t i = length; i < bytes.size(); ++i) {
     if (bytes[i] != background) {
-      return ::testing::AssertionFailure() << "byte " << i << " behind " << length << " was written";
+      return ::testing::AssertionFailure()
+             << "byte " << i << " behind " << length << " was written";
     }
   }
   return ::testing::AssertionSuccess();

@@ -1,10 +1,10 @@
-// What the C API suites share: the cases they run over, and a job, which is some ranks that all run one function, as threads of
-// this process (a context each) or as processes.
+// What the C API suites share: the cases they run over, and a job, which is some ranks that all run
+// one function, as threads of this process (a context each) or as processes.
 //
 //   run_job(4, [](Member& me) { ... hetcomm_send(me.communicator(), ...) ... });
 //
-// Only <hetcomm/...> is used. Every wait here has a limit, and every operation a deadline by HETCOMM_TIMEOUT, so that a
-// defect shows as a failure.
+// Only <hetcomm/...> is used. Every wait here has a limit, and every operation a deadline by
+// HETCOMM_TIMEOUT, so that a defect shows as a failure.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ inline constexpr uint64_t kMs = 1'000'000;
 inline constexpr uint64_t kSec = 1'000'000'000;
 // How long a test waits for something that should happen at once.
 inline constexpr uint64_t kPatienceNs = 20 * kSec;
-inline constexpr const char* kOperationTimeout = "TIMEOUT=25s;BOOTSTRAP_TIMEOUT=25s;";
+inline constexpr const char* kOperationTimeout = "TIMEOUT=10s;BOOTSTRAP_TIMEOUT=25s;";
 
 struct CapiCase {
   std::string name;
@@ -80,7 +80,8 @@ class Member {
   // The rank to talk to: the other of two, itself if alone.
   int32_t partner() const { return size_ == 1 ? 0 : rank_ ^ 1; }
 
-  // All ranks have come here; says nothing over hetcomm, but drives it. False when some rank never comes.
+  // All ranks have come here; says nothing over hetcomm, but drives it. False when some rank never
+  // comes.
   bool meet();
   // Waits for a condition that another rank brings about outside of hetcomm.
   bool until(const std::function<bool()>& done, uint64_t limit_ns = kPatienceNs);
@@ -122,6 +123,9 @@ Outcome finish(hetcomm_request_t* request, uint64_t limit_ns = 2 * kPatienceNs);
 // The same for a whole list, each of which has to end with OK.
 void finish_all(std::vector<hetcomm_request_t*>& requests);
 
+// Receives and sends on |communicator| to and from |peer| are rejected with |status|.
+void expect_rejected(hetcomm_communicator_t* communicator, int32_t peer, hetcomm_status_t status);
+
 hetcomm_operation_options_t with_timeout(uint64_t timeout_ns);
 
 // Runs |body| on every rank of a job of |size|. A rank that fails fails the test.
@@ -140,10 +144,10 @@ class CapiTest : public ::testing::TestWithParam<CapiCase> {
 };
 
 // Skips a test that needs several ranks.
-#define HETCOMM_NEEDS_RANKS()                                         \
-  if (GetParam().alone()) {                                           \
-    GTEST_SKIP() << "self: one rank only";                            \
-  }                                                                   \
+#define HETCOMM_NEEDS_RANKS()              \
+  if (GetParam().alone()) {                \
+    GTEST_SKIP() << "self: one rank only"; \
+  }                                        \
   static_assert(true)
 
 // --- bytes -----------------------------------------------------------------------------------

@@ -40,7 +40,8 @@ std::vector<TransportCase> base_cases() {
       {.name = "tcp_faulty", .transport = "tcp", .faulty = true, .faults = refusing()},
       {.name = "tcp_small_pieces", .transport = "tcp", .faulty = true, .faults = small_pieces()},
   };
-  for (TransportCase& each : cases) each.accepted_survives = each.transport == "shm" && !each.faulty;
+  for (TransportCase& each : cases)
+    each.accepted_survives = each.transport == "shm" && !each.faulty;
   return cases;
 }
 

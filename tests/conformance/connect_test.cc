@@ -1,10 +1,13 @@
 // Making connections:
 //
 //   * a descriptor is at most 1 KiB, and reaches;
-//   * hostile descriptor bytes are refused by reach(), or end in on_connected with an error, in bounded time;
-//   * connecting to somebody who is gone, or who cannot prove the secret or the epoch, ends in an error with a text;
+//   * hostile descriptor bytes are refused by reach(), or end in on_connected with an error, in
+//   bounded time;
+//   * connecting to somebody who is gone, or who cannot prove the secret or the epoch, ends in an
+//   error with a text;
 //   * on_connected comes exactly once, or not at all after cancel_connect();
-//   * connections can be made and closed again and again without leaking descriptors, and many stand side by side;
+//   * connections can be made and closed again and again without leaking descriptors, and many
+//   stand side by side;
 //   * an accepted endpoint that nobody keeps fails the other side;
 //   * when the process runs out of descriptors, connects fail with an error, and work again later.
 #include <dirent.h>
@@ -18,6 +21,12 @@ namespace hetcomm::test {
 namespace {
 
 constexpr uint64_t kConnectLimit = 40 * kSecond;
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kSanitized = true;
+#else
+constexpr bool kSanitized = false;
+#endif
 
 class Connecting : public TransportTest {};
 // What threads cannot do: die, and have a limit of descriptors of their own.
@@ -43,7 +52,8 @@ Status connect_once(Node& node, ConstByteSpan descriptor) {
   node.connected.erase(1);
   node.connect(1, descriptor);
   EXPECT_EQ(node.connect_outcomes, before) << "on_connected from inside connect()";
-  node.until("on_connected", [&] { return node.connect_outcomes > before; }, kConnectLimit);
+  node.until(
+      "on_connected", [&] { return node.connect_outcomes > before; }, kConnectLimit);
   node.linger(kMillisecond);
   EXPECT_EQ(node.connect_outcomes, before + 1);
   return node.connected.contains(1) ? Status() : node.connect_failed.at(1);
@@ -103,7 +113,8 @@ TEST_P(Connecting, ReachSurvivesHostileDescriptors) {
 }
 
 TEST_P(Connecting, ToCutAndRandomDescriptorsFails) {
-  // Flipped bits may name foreign hosts, which answer when they like; here only what cannot be meant well.
+  // Flipped bits may name foreign hosts, which answer when they like; here only what cannot be
+  // meant well.
   const auto near = [&](Side& side) {
     const std::vector<std::byte> good = side.take_bytes();
     Random random(seed());
@@ -359,6 +370,7 @@ class FewDescriptors {
 };
 
 TEST_P(ConnectingProcesses, WithoutDescriptorsFailsAndWorksLater) {
+  if (kSanitized) GTEST_SKIP() << "the sanitizer itself needs descriptors";
   const auto near = [&](Side& side) {
     const std::vector<std::byte> descriptor = side.take_bytes();
     for (unsigned spare = 0; spare < 10; ++spare) {
@@ -376,16 +388,20 @@ TEST_P(ConnectingProcesses, WithoutDescriptorsFailsAndWorksLater) {
   };
   const auto far = [&](Side& side) {
     side.post_bytes(side.node().transport().descriptor());
-    side.node().until("a message on the last connection", [&] {
-      const auto found = side.node().accepted.find(0);
-      return found != side.node().accepted.end() && !found->second->messages.empty();
-    }, 10 * kConnectLimit);
+    side.node().until(
+        "a message on the last connection",
+        [&] {
+          const auto found = side.node().accepted.find(0);
+          return found != side.node().accepted.end() && !found->second->messages.empty();
+        },
+        10 * kConnectLimit);
     side.post('d');
   };
   run_pair(options(), near, far);
 }
 
 TEST_P(ConnectingProcesses, ToAPeerWithoutDescriptorsEnds) {
+  if (kSanitized) GTEST_SKIP() << "the sanitizer itself needs descriptors";
   PairOptions impatient = options();
   impatient.settings += ";TIMEOUT=2s;BOOTSTRAP_TIMEOUT=2s";
   const auto near = [&](Side& side) {

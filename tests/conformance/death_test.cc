@@ -1,7 +1,9 @@
 // A peer that is killed (SIGKILL) at any moment:
 //
-//   * is reported by on_failed exactly once and in bounded time, with a text, and nothing is reported afterwards;
-//   * loses no message in the middle: what arrived is a prefix of what it sent, whole; where the transport promises it
+//   * is reported by on_failed exactly once and in bounded time, with a text, and nothing is
+//   reported afterwards;
+//   * loses no message in the middle: what arrived is a prefix of what it sent, whole; where the
+//   transport promises it
 //     (TransportCase::accepted_survives), every message that its send() had accepted arrives first;
 //   * leaves memory quiet: after on_failed neither exposed nor local memory changes;
 //   * leaves calls that answer kPeerLost;
@@ -80,8 +82,8 @@ TEST_P(PeerDeath, AtAnyPointOfAMessageStream) {
     const auto far = [&](Side& side) {
       Rail& rail = side.connect();
       for (uint64_t k = 0;; ++k) {
-        send_pattern(rail, k, k * 7 % std::min<uint64_t>(rail.capabilities().max_payload_bytes, 3000),
-                     k);
+        send_pattern(rail, k,
+                     k * 7 % std::min<uint64_t>(rail.capabilities().max_payload_bytes, 3000), k);
         progress->accepted.store(k + 1);
         if (k % 16 == 0) side.node().step();
       }

@@ -1,10 +1,13 @@
 // Messages of one connection:
 //
-//   * arrive whole, once each, in the order of their sends, at every size from 0 to max_payload_bytes, both ways at once;
+//   * arrive whole, once each, in the order of their sends, at every size from 0 to
+//   max_payload_bytes, both ways at once;
 //   * are copied before send() returns;
-//   * a refused send has sent nothing, and on_writable ends each refusal, also for a peer that was busy for long;
+//   * a refused send has sent nothing, and on_writable ends each refusal, also for a peer that was
+//   busy for long;
 //   * may be sent from inside an upcall;
-//   * what was accepted before the endpoint was flushed and destroyed arrives before the peer's on_failed.
+//   * what was accepted before the endpoint was flushed and destroyed arrives before the peer's
+//   on_failed.
 #include "tests/conformance/transport_test.h"
 
 namespace hetcomm::test {

@@ -1,20 +1,23 @@
-// Quiet memory: after cancel(), revoke() or the end of an endpoint has returned, at any point of a transfer,
+// Quiet memory: after cancel(), revoke() or the end of an endpoint has returned, at any point of a
+// transfer,
 //
-//   * the local memory of a cancelled put or get, and the memory of a revoked key, never changes any more;
+//   * the local memory of a cancelled put or get, and the memory of a revoked key, never changes
+//   any more;
 //   * a put never carries bytes that were written into its source after it was cancelled;
 //   * a get whose source was revoked reports an error, or the bytes from before;
 //   * no completion of a cancelled operation comes;
 //   * the connection goes on working;
-//   * the same holds when the other process stood still in the middle and wakes up later (a late writer), and the calls
+//   * the same holds when the other process stood still in the middle and wakes up later (a late
+//   writer), and the calls
 //     do not wait for it.
 #include "tests/conformance/transport_test.h"
 
 namespace hetcomm::test {
 namespace {
 
-constexpr uint64_t kBefore = 11;      // contents of sources
-constexpr uint64_t kUntouched = 12;   // contents of targets before the transfer
-constexpr uint64_t kAfter = 13;       // written by the owner after the event
+constexpr uint64_t kBefore = 11;     // contents of sources
+constexpr uint64_t kUntouched = 12;  // contents of targets before the transfer
+constexpr uint64_t kAfter = 13;      // written by the owner after the event
 
 class Quiet : public TransportTest {
  protected:
@@ -239,8 +242,8 @@ TEST_P(Quiet, EndpointsMayEndAtAnyPoint) {
 // With a peer that can be stopped.
 class QuietThoughStopped : public Quiet {};
 
-// Stops the far process at a random point, runs |event| and checks that it did not wait, lets the owner write, and
-// wakes the far process.
+// Stops the far process at a random point, runs |event| and checks that it did not wait, lets the
+// owner write, and wakes the far process.
 template <typename Event>
 void while_stopped(Side& side, Random& random, Event&& event) {
   usleep(static_cast<useconds_t>(random.below(600)));

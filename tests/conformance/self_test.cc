@@ -1,6 +1,8 @@
-// The transport of a rank to itself: one endpoint that is both ends. What the other suites prove with two ranks, for one:
+// The transport of a rank to itself: one endpoint that is both ends. What the other suites prove
+// with two ranks, for one:
 //
-//   * messages arrive whole and in order; a refusal ends with on_writable; on_message never comes from inside send();
+//   * messages arrive whole and in order; a refusal ends with on_writable; on_message never comes
+//   from inside send();
 //   * puts and gets land exactly, and complete once each;
 //   * after cancel() and revoke(), at any point, memory is quiet and no completion comes;
 //   * the endpoint may end at any point.
@@ -94,9 +96,9 @@ TEST_F(Self, PutsAndGetsLandExactly) {
     EXPECT_EQ(rail().put_bytes[i], put ? length : 0);
     EXPECT_EQ(target.mismatch(1000, 0, offset, 0), std::nullopt);
     EXPECT_EQ(target.mismatch(i, offset, length, offset), std::nullopt);
-    EXPECT_EQ(target.mismatch(1000, offset + length, target.size() - offset - length,
-                              offset + length),
-              std::nullopt);
+    EXPECT_EQ(
+        target.mismatch(1000, offset + length, target.size() - offset - length, offset + length),
+        std::nullopt);
     EXPECT_TRUE(source.guards_intact() && target.guards_intact());
   }
 }

@@ -1,4 +1,5 @@
-// Sleeping: a context that has asked prepare_sleep() and then waits on its poller is woken by every arrival:
+// Sleeping: a context that has asked prepare_sleep() and then waits on its poller is woken by every
+// arrival:
 //
 //   * a message, however the sends are timed against the falling asleep;
 //   * bytes of a put, the completion of a put or get, room after a refusal;
@@ -16,7 +17,8 @@ constexpr uint64_t kLongSleep = 3 * kSecond;
 
 class Sleeping : public TransportTest {};
 
-// Sleeps whenever nothing is to be done, until |done|; the number of sleeps that lasted to their limit.
+// Sleeps whenever nothing is to be done, until |done|; the number of sleeps that lasted to their
+// limit.
 template <typename Done>
 int sleep_until(Node& node, Done&& done) {
   int missed = 0;

@@ -1,7 +1,9 @@
-// What the transport-level suites share: the cases they run over, and the steps that most tests take.
+// What the transport-level suites share: the cases they run over, and the steps that most tests
+// take.
 //
-// A case is a transport, settings that may cripple it, perhaps injected faults, and whether the ranks are threads or
-// processes. cases.cc lists them; a suite says INSTANTIATE_OVER(Suite, transport_cases).
+// A case is a transport, settings that may cripple it, perhaps injected faults, and whether the
+// ranks are threads or processes. cases.cc lists them; a suite says INSTANTIATE_OVER(Suite,
+// transport_cases).
 #pragma once
 
 #include <array>
@@ -35,16 +37,16 @@ struct TransportCase {
 };
 inline void PrintTo(const TransportCase& test_case, std::ostream* out) { *out << test_case.name; }
 
-// All cases that two ranks can run, in both modes; those with processes; plain transports, in both modes.
+// All cases that two ranks can run, in both modes; those with processes; plain transports, in both
+// modes.
 std::vector<TransportCase> transport_cases();
 std::vector<TransportCase> process_cases();
 std::vector<TransportCase> plain_cases();
 std::unique_ptr<TransportFactory> make_factory(const TransportCase& test_case);
 std::string case_name(const ::testing::TestParamInfo<TransportCase>& info);
 
-#define INSTANTIATE_OVER(suite, cases)                                   \
-  INSTANTIATE_TEST_SUITE_P(Over, suite, ::testing::ValuesIn((cases)()), \
-                           ::hetcomm::test::case_name)
+#define INSTANTIATE_OVER(suite, cases) \
+  INSTANTIATE_TEST_SUITE_P(Over, suite, ::testing::ValuesIn((cases)()), ::hetcomm::test::case_name)
 
 // HETCOMM_TEST_LONG=1: more rounds of everything random.
 bool long_run();
@@ -176,7 +178,8 @@ inline Code await_bulk(Rail& rail, const Bulk& bulk) {
   return result == Code::kPending ? Code::kPeerLost : result;
 }
 
-// Steps a random number of times, sometimes with pauses, so that events land anywhere in a transfer.
+// Steps a random number of times, sometimes with pauses, so that events land anywhere in a
+// transfer.
 inline void random_steps(Node& node, Random& random) {
   const uint64_t steps = random.below(random.chance(0.5) ? 6 : 60);
   for (uint64_t i = 0; i < steps; ++i) {

@@ -1,15 +1,21 @@
-// A transport around another one that misbehaves in every way that transport.h allows, by a seeded plan:
+// A transport around another one that misbehaves in every way that transport.h allows, by a seeded
+// plan:
 //
-//   refusals          send, put and get return kWouldBlock at random; on_writable follows from a later progress()
-//   delays            upcalls wait for some calls of progress(); order stays within one endpoint's messages, and is
-//                     mixed between endpoints, and between messages, puts and completions of one endpoint
-//   failing rails     at a random put, send or get the connection breaks on both sides while the peer lives; a put
-//                     that was reported complete just before may be lost (so such an endpoint is not |lossless|)
+//   refusals          send, put and get return kWouldBlock at random; on_writable follows from a
+//   later progress() delays            upcalls wait for some calls of progress(); order stays
+//   within one endpoint's messages, and is
+//                     mixed between endpoints, and between messages, puts and completions of one
+//                     endpoint
+//   failing rails     at a random put, send or get the connection breaks on both sides while the
+//   peer lives; a put
+//                     that was reported complete just before may be lost (so such an endpoint is
+//                     not |lossless|)
 //   failing connects  the first connects end in an error
 //   masks             no put, no get, small messages, small chunks
 //
-// It keeps the contract: what it reports, and when, is what some real transport could. The state belongs to one transport,
-// which like every other runs under the progress baton; a factory may be shared by threads.
+// It keeps the contract: what it reports, and when, is what some real transport could. The state
+// belongs to one transport, which like every other runs under the progress baton; a factory may be
+// shared by threads.
 #pragma once
 
 #include <algorithm>
@@ -29,12 +35,13 @@ namespace hetcomm::test {
 
 struct FaultPlan {
   uint64_t seed = 1;
-  double refuse = 0;                 // probability per send, put or get
-  uint32_t max_delay = 0;            // upcalls wait for up to so many calls of progress()
-  double fail_rail = 0;              // probability per put, get or send that the connection breaks there
-  bool lose_reported_put = false;    // the put at which the rail breaks is reported complete, and lost
+  double refuse = 0;       // probability per send, put or get
+  uint32_t max_delay = 0;  // upcalls wait for up to so many calls of progress()
+  double fail_rail = 0;    // probability per put, get or send that the connection breaks there
+  bool lose_reported_put =
+      false;  // the put at which the rail breaks is reported complete, and lost
   uint32_t max_rail_failures = UINT32_MAX;  // per transport
-  uint32_t connect_failures = 0;     // so many connects fail at first, per transport
+  uint32_t connect_failures = 0;            // so many connects fail at first, per transport
   bool no_put = false;
   bool no_get = false;
   std::optional<uint32_t> max_payload_bytes;
@@ -137,15 +144,13 @@ class FaultyEndpoint final : public Endpoint, private EndpointHandler {
         std::erase_if(completions_, [&](const HeldCompletion& done) { return done.bulk == &bulk; });
     if (held == 0 && &bulk != lost_ && inner_ != nullptr && !inner_failed_) inner_->cancel(bulk);
   }
-  bool flushed() const override {
-    return broken() || inner_->flushed();
-  }
+  bool flushed() const override { return broken() || inner_->flushed(); }
   std::string describe() const override {
     return inner_ == nullptr ? "faulty, broken" : "faulty " + inner_->describe();
   }
 
-  // Reports what is due. Returns the number of upcalls; the endpoint may be gone afterwards only if core
-  // broke its rule not to destroy it from inside of its upcalls.
+  // Reports what is due. Returns the number of upcalls; the endpoint may be gone afterwards only if
+  // core broke its rule not to destroy it from inside of its upcalls.
   int deliver() {
     int done = 0;
     if (writable_due_ && *writable_due_ <= state_.tick && !broken()) {
@@ -153,7 +158,8 @@ class FaultyEndpoint final : public Endpoint, private EndpointHandler {
       handler_->on_writable();
       ++done;
     }
-    done += deliver_from(puts_, [&](const HeldPut& put) { handler_->on_put(put.cookie, put.length); });
+    done +=
+        deliver_from(puts_, [&](const HeldPut& put) { handler_->on_put(put.cookie, put.length); });
     done += deliver_from(messages_, [&](const HeldMessage& message) {
       handler_->on_message(message.header, message.payload);
     });
@@ -229,7 +235,8 @@ class FaultyEndpoint final : public Endpoint, private EndpointHandler {
     return done;
   }
 
-  // Marks an upcall that comes straight from the inner endpoint, which must not be destroyed meanwhile.
+  // Marks an upcall that comes straight from the inner endpoint, which must not be destroyed
+  // meanwhile.
   class Upcall {
    public:
     explicit Upcall(int& count) : count_(count) { ++count_; }
@@ -369,14 +376,14 @@ class FaultyFactory final : public TransportFactory {
 
   std::string_view name() const override { return inner_->name(); }
   Status probe(const Config& config) const override { return inner_->probe(config); }
-  Result<std::unique_ptr<Transport>> create(const TransportEnvironment& environment) const override {
+  Result<std::unique_ptr<Transport>> create(
+      const TransportEnvironment& environment) const override {
     auto faulty =
         std::make_unique<internal::FaultyTransport>(plan_, environment.rank, environment.handler);
-    TransportEnvironment inner_environment{environment.rank,        environment.size,
-                                           environment.credentials, environment.config,
-                                           environment.log,         environment.poller,
-                                           environment.doorbell_fd, environment.now_ns,
-                                           faulty->inner_handler()};
+    TransportEnvironment inner_environment{
+        environment.rank,        environment.size,   environment.credentials,
+        environment.config,      environment.log,    environment.poller,
+        environment.doorbell_fd, environment.now_ns, faulty->inner_handler()};
     auto inner = inner_->create(inner_environment);
     if (!inner.ok()) return inner.status();
     faulty->adopt(std::move(inner).value());

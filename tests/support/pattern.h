@@ -1,8 +1,8 @@
-// Bytes that can be recognised: patterns by seed and position, a small random generator, and memory cut
-// into random pieces with guard bytes between them.
+// Bytes that can be recognised: patterns by seed and position, a small random generator, and memory
+// cut into random pieces with guard bytes between them.
 //
-// A pattern depends on seed and position only, so that any part of a transfer can be checked without
-// the other side's memory. Everything here is the same on every run for the same seed.
+// A pattern depends on seed and position only, so that any part of a transfer can be checked
+// without the other side's memory. Everything here is the same on every run for the same seed.
 #pragma once
 
 #include <sys/uio.h>

@@ -1,6 +1,6 @@
-// A bootstrap store in shared anonymous memory: the same for ranks that are threads and for ranks that are forked
-// processes. Beside keys and values it has what tests of several ranks need: a meeting point, words that all see, and a note of
-// who is going to die on purpose.
+// A bootstrap store in shared anonymous memory: the same for ranks that are threads and for ranks
+// that are forked processes. Beside keys and values it has what tests of several ranks need: a
+// meeting point, words that all see, and a note of who is going to die on purpose.
 //
 // Made before the ranks are started; outlives them.
 #pragma once
@@ -80,7 +80,8 @@ class SharedStore {
     }
   }
 
-  // Counts an arrival at the meeting point; meeting number n is over when arrivals() is n times the number of ranks.
+  // Counts an arrival at the meeting point; meeting number n is over when arrivals() is n times the
+  // number of ranks.
   void arrive() { contents_->arrivals.fetch_add(1); }
   uint64_t arrivals() const { return contents_->arrivals.load(); }
   std::atomic<uint64_t>& word(size_t index) { return contents_->words[index]; }
@@ -126,7 +127,8 @@ class SharedStore {
   Contents* contents_;
 };
 
-// A store of its own for one set of ranks: the keys of |store| with a name in front. Outlives the bootstraps made of it.
+// A store of its own for one set of ranks: the keys of |store| with a name in front. Outlives the
+// bootstraps made of it.
 class StoreView {
  public:
   StoreView(SharedStore& store, std::string name) : store_(store), name_(std::move(name)) {}

@@ -1,7 +1,9 @@
 // main() of test binaries that start processes, kill them, or wait for others:
 //
-//   * a watchdog ends the binary, naming the test, when one test runs for longer than HETCOMM_TEST_WATCHDOG seconds (90);
-//   * skipped tests are counted, each reason printed once, so that nobody takes a skip for a success;
+//   * a watchdog ends the binary, naming the test, when one test runs for longer than
+//   HETCOMM_TEST_WATCHDOG seconds (90);
+//   * skipped tests are counted, each reason printed once, so that nobody takes a skip for a
+//   success;
 //   * SIGPIPE is as in any program that uses the library: untouched.
 #include <unistd.h>
 

@@ -1,14 +1,16 @@
-// One rank at the transport level, without core: a Transport with its environment (poller, doorbell, coarse
-// clock, configuration, credentials), and rails whose handlers record every upcall.
+// One rank at the transport level, without core: a Transport with its environment (poller,
+// doorbell, coarse clock, configuration, credentials), and rails whose handlers record every
+// upcall.
 //
-// The rules of transport.h that hold everywhere are checked at every step, whatever the test is about:
+// The rules of transport.h that hold everywhere are checked at every step, whatever the test is
+// about:
 //
 //   * upcalls come from progress() or the poller only, never from inside a call on the endpoint;
 //   * each accepted bulk operation completes at most once, and a cancelled one never;
 //   * on_failed comes at most once per endpoint, and nothing after it.
 //
-// Whoever waits too long is given up by throwing Abandoned, which run_pair() (transport_pair.h) turns into a failed
-// test: a defect shows as a failure, not as a hang.
+// Whoever waits too long is given up by throwing Abandoned, which run_pair() (transport_pair.h)
+// turns into a failed test: a defect shows as a failure, not as a hang.
 #pragma once
 
 #include <sys/eventfd.h>
@@ -162,8 +164,9 @@ class Node final : public TransportHandler, public Watcher {
     log_.set_rank(options.rank);
     if (!poller_.add(doorbell_.get(), EPOLLIN, *this).ok()) throw Abandoned("no doorbell");
     now_ = now_ns();
-    auto transport = options.factory.create(TransportEnvironment{
-        options.rank, options.size, credentials_, config_, log_, poller_, doorbell_.get(), now_, *this});
+    auto transport = options.factory.create(
+        TransportEnvironment{options.rank, options.size, credentials_, config_, log_, poller_,
+                             doorbell_.get(), now_, *this});
     if (!transport.ok()) throw Abandoned("create: " + std::string(transport.status().text()));
     transport_ = std::move(transport).value();
   }
@@ -236,7 +239,8 @@ class Node final : public TransportHandler, public Watcher {
     (void)!read(doorbell_.get(), &count, sizeof(count));
   }
 
-  // Outcomes of connect() and arrivals, by peer. Accepted endpoints are dropped when |refuse| is set.
+  // Outcomes of connect() and arrivals, by peer. Accepted endpoints are dropped when |refuse| is
+  // set.
   std::map<int, std::unique_ptr<Rail>> connected;
   std::map<int, std::unique_ptr<Rail>> accepted;
   std::map<int, Status> connect_failed;

@@ -1,10 +1,13 @@
-// Two ranks of one transport, each driven by a function of the test: rank 0 ("near") on the test's own thread, rank 1
-// ("far") in a thread of its own or in a forked process. The two talk about the test itself over a channel that has nothing
-// to do with the transport; whoever waits on it keeps its node going.
+// Two ranks of one transport, each driven by a function of the test: rank 0 ("near") on the test's
+// own thread, rank 1
+// ("far") in a thread of its own or in a forked process. The two talk about the test itself over a
+// channel that has nothing to do with the transport; whoever waits on it keeps its node going.
 //
-//   run_pair(options, [](Side& near) { near.connect(); ... }, [](Side& far) { far.connect(); ... });
+//   run_pair(options, [](Side& near) { near.connect(); ... }, [](Side& far) { far.connect(); ...
+//   });
 //
-// Failed expectations of either side fail the test. A side that ends, throws or dies breaks the other's waits.
+// Failed expectations of either side fail the test. A side that ends, throws or dies breaks the
+// other's waits.
 #pragma once
 
 #include <sys/mman.h>
@@ -44,10 +47,8 @@ class Channel {
   explicit Channel(int fd) : fd_(fd) {}
 
   template <typename T>
-    requires std::is_trivially_copyable_v<T>
-  void post(const T& value) {
-    post_bytes(std::as_bytes(std::span(&value, 1)));
-  }
+  requires std::is_trivially_copyable_v<T>
+  void post(const T& value) { post_bytes(std::as_bytes(std::span(&value, 1))); }
   void post_bytes(ConstByteSpan bytes) {
     if (::send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) < 0) {
       throw Abandoned("the other side is gone");
@@ -107,12 +108,12 @@ class Side {
   void post_bytes(ConstByteSpan bytes) { channel_.post_bytes(bytes); }
   std::vector<std::byte> take_bytes(uint64_t limit_ns = kPatience) {
     std::vector<std::byte> bytes;
-    node_->until("the other side", [&] { return channel_.try_take(bytes); }, limit_ns);
+    node_->until(
+        "the other side", [&] { return channel_.try_take(bytes); }, limit_ns);
     return bytes;
   }
   template <typename T>
-    requires std::is_trivially_copyable_v<T>
-  T take(uint64_t limit_ns = kPatience) {
+  requires std::is_trivially_copyable_v<T> T take(uint64_t limit_ns = kPatience) {
     const std::vector<std::byte> bytes = take_bytes(limit_ns);
     if (bytes.size() != sizeof(T)) throw Abandoned("the sides do not understand each other");
     T value;
@@ -225,7 +226,8 @@ inline void reap(pid_t child, bool killed) {
 }  // namespace internal
 
 // Runs both sides to their ends.
-inline void run_pair(const PairOptions& options, const SideFunction& near, const SideFunction& far) {
+inline void run_pair(const PairOptions& options, const SideFunction& near,
+                     const SideFunction& far) {
   int ends[2];
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
   Channel near_end(ends[0]);
@@ -254,7 +256,8 @@ template <typename T>
 class Shared {
  public:
   Shared()
-      : memory_(mmap(nullptr, sizeof(T), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) {
+      : memory_(
+            mmap(nullptr, sizeof(T), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) {
     if (memory_ == MAP_FAILED) throw Abandoned("no shared memory");
   }
   Shared(const Shared&) = delete;

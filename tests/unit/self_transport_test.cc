@@ -1,6 +1,6 @@
-// A rank's connection to itself: messages arrive whole, in order and never inside send(); refusals end with
-// on_writable; puts, gets, revoke, cancel and priorities keep the rules of transport.h; the transport never
-// sleeps on work; connecting to anybody else fails with a text.
+// A rank's connection to itself: messages arrive whole, in order and never inside send(); refusals
+// end with on_writable; puts, gets, revoke, cancel and priorities keep the rules of transport.h;
+// the transport never sleeps on work; connecting to anybody else fails with a text.
 #include <gtest/gtest.h>
 
 #include "src/base/random.h"
@@ -93,7 +93,8 @@ TEST_F(SelfTransport, PutsAndGetsMoveListsOfAnyShape) {
     const uint64_t from = random.below(size);
     const uint64_t length = random.below(size - from + 1);
     const uint64_t to = random.below(size - length + 1);
-    Bulk bulk = put ? make_bulk(here, from, length, key, to) : make_bulk(here, to, length, key, from);
+    Bulk bulk =
+        put ? make_bulk(here, from, length, key, to) : make_bulk(here, to, length, key, from);
     ASSERT_EQ(put ? rail().put(bulk) : rail().get(bulk), Code::kOk);
     EXPECT_EQ(finish(bulk), Code::kOk);
     EXPECT_FALSE((put ? there : here).mismatch(9, to, length, from));

@@ -1,9 +1,10 @@
 // Puts and gets, as far as shm has rules of its own (the common ones are in tests/conformance):
 //
-//   * a put reports once, whole; of one that is cancelled or whose target is revoked nothing is written later;
+//   * a put reports once, whole; of one that is cancelled or whose target is revoked nothing is
+//     written later;
 //   * high priority overtakes, and messages pass between the pieces of a put;
-//   * a get ends with kCancelled when its source is withdrawn at any time before its last byte was checked,
-//     and reads lists of any shape otherwise;
+//   * a get ends with kCancelled when its source is withdrawn at any time before its last byte was
+//     checked, and reads lists of any shape otherwise;
 //   * HETCOMM_SHM_BULK decides whether there are gets, and describe() says why not.
 #include <sys/mman.h>
 
@@ -98,9 +99,8 @@ TEST(ShmBulk, HighPriorityOvertakesAndMessagesPassBetweenPieces) {
   ASSERT_EQ(pair.near().put(urgent), Code::kOk);
   int steps = 0;
   while (pair.near().send({}, {}) == Code::kWouldBlock && ++steps < 10) pair.step();
-  pair.until("both", [&] {
-    return !pair.far().messages.empty() && pair.far().put_bytes.contains(2);
-  });
+  pair.until("both",
+             [&] { return !pair.far().messages.empty() && pair.far().put_bytes.contains(2); });
   EXPECT_FALSE(pair.far().put_bytes.contains(1));
   EXPECT_LT(steps, 5);
   pair.until("the rest", [&] { return pair.far().put_bytes.contains(1); });
@@ -181,7 +181,8 @@ TEST_F(ShmGet, OfAWithdrawnSourceIsCancelled) {
     EXPECT_EQ(finish(), Code::kCancelled) << steps;
   }
   // Unmapped after it was withdrawn: the reader meets a hole, and still says cancelled.
-  void* const page = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* const page =
+      mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   const iovec piece{page, size};
   const auto key = pair_.far().expose(Segments(&piece, 1), Access::kGetSource, 0).value();
   Bulk bulk = make_bulk(target, 0, size, key, 0);

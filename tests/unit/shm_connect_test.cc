@@ -1,9 +1,11 @@
 // Making and losing shm connections:
 //
-//   * a peer that dies is noticed although a forked child of it holds its socket, and what it had published
-//     is delivered first;
-//   * connecting without descriptors to spare fails with a reason on both ends, and works afterwards;
-//   * a cancelled attempt reports nothing, one to nowhere or with a malformed descriptor reports once;
+//   * a peer that dies is noticed although a forked child of it holds its socket, and what it had
+//     published is delivered first;
+//   * connecting without descriptors to spare fails with a reason on both ends, and works
+//     afterwards;
+//   * a cancelled attempt reports nothing, one to nowhere or with a malformed descriptor reports
+//     once;
 //   * an endpoint may be destroyed inside an upcall of another; many idle ones cost little.
 #include <fcntl.h>
 #include <sys/resource.h>
@@ -41,6 +43,21 @@ TEST(ShmConnect, DeathIsSeenAlthoughAChildHoldsTheSocket) {
     side.node().linger(60 * kSecond);
   };
   run_pair({.factory = *factory, .settings = "", .mode = Mode::kProcesses}, near, far);
+}
+
+TEST(ShmConnect, ClosingIsSeenAlthoughAChildHoldsTheSocket) {
+  ShmPair pair;
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(60);
+    while (true) pause();
+  }
+  ASSERT_EQ(pair.near().send({}, {}), Code::kOk);
+  pair.near().close();
+  pair.far_node().until("on_failed", [&] { return pair.far().failed > 0; });
+  EXPECT_EQ(pair.far().messages.size(), 1u);
+  ::kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
 }
 
 TEST(ShmConnect, DeathInTheMiddleOfATransferEndsIt) {
@@ -84,7 +101,8 @@ class FewDescriptors {
   explicit FewDescriptors(unsigned spare) {
     getrlimit(RLIMIT_NOFILE, &before_);
     std::vector<UniqueFd> probes;
-    for (unsigned i = 0; i <= spare; ++i) probes.emplace_back(open("/dev/null", O_RDONLY | O_CLOEXEC));
+    for (unsigned i = 0; i <= spare; ++i)
+      probes.emplace_back(open("/dev/null", O_RDONLY | O_CLOEXEC));
     rlimit limit = before_;
     limit.rlim_cur = static_cast<rlim_t>(probes.back().get());
     setrlimit(RLIMIT_NOFILE, &limit);
@@ -110,7 +128,8 @@ TEST(ShmConnect, WithoutDescriptorsItFailsWithAReason) {
     near.node.connected.clear();
     far.node.accepted.clear();
   };
-  // Once before as well: the undefined behaviour sanitizer needs descriptors for types it meets first.
+  // Once before as well: the undefined behaviour sanitizer needs descriptors for types it meets
+  // first.
   connect_for_good();
   int failures = 0;
   for (unsigned spare = 0; spare < 14; ++spare) {
@@ -199,7 +218,7 @@ TEST(ShmConnect, EndpointsMayGoInsideAnUpcallOfAnother) {
   }
   for (int i = 0; i < 5; ++i) hub.node.step();
   size_t left = 0;
-  for (const auto& rail : rails) left += rail != nullptr ? 1 : 0;
+  for (const auto& rail : rails) left += static_cast<size_t>(rail != nullptr);
   EXPECT_EQ(left, 4u);
 }
 

@@ -1,8 +1,9 @@
 // A peer that has proved the secret and then writes what it likes:
 //
-//   * impossible entries and counts fail the connection with a text; random ones never crash, hang or
-//     write outside of what is exposed;
-//   * an offer that is cut short, oversized, unsealed or without its descriptors is refused with a reason;
+//   * impossible entries and counts fail the connection with a text; random ones never crash, hang
+//     or write outside of what is exposed;
+//   * an offer that is cut short, oversized, unsealed or without its descriptors is refused with a
+//     reason;
 //   * pieces for what is not exposed any more are dropped, pieces beyond what is exposed fail.
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -20,7 +21,9 @@ void publish(Slot& slot, uint64_t number, uint32_t kind_and_length) {
   slot.kind_and_length = kind_and_length;
   slot.sequence.store(static_cast<uint32_t>(number + 1), std::memory_order_release);
 }
-uint32_t entry(SlotKind kind, uint32_t length) { return static_cast<uint32_t>(kind) << 24 | length; }
+uint32_t entry(SlotKind kind, uint32_t length) {
+  return static_cast<uint32_t>(kind) << 24 | length;
+}
 
 class ShmHostile : public ::testing::Test {
  protected:
@@ -134,7 +137,8 @@ TEST_F(ShmHostile, RandomMemoryNeverDoesHarm) {
       Slot& slot = peer.mine().slots[number % shm::kSlotCount];
       for (std::byte& byte : slot.header) byte = static_cast<std::byte>(random.next());
       for (std::byte& byte : slot.body) byte = static_cast<std::byte>(random.next());
-      PutPiece piece{key.words[0], random.below(70 << 10), random.below(200), 64 * random.below(10000)};
+      PutPiece piece{key.words[0], random.below(70 << 10), random.below(200),
+                     64 * random.below(10000)};
       if (random.chance(0.8)) std::memcpy(slot.header.data(), &piece, sizeof(piece));
       const auto kind = static_cast<uint32_t>(random.between(0, 5));
       publish(slot, number, kind << 24 | static_cast<uint32_t>(random.size_up_to(1 << 24) - 1));
@@ -217,7 +221,8 @@ TEST_F(ShmHostile, OffersThatCannotBeAreRefusedWithAReason) {
   expect(offer(node_, valid_offer(), {bell.get(), open.get()}), "not sealed");
   expect(offer(node_, valid_offer(), {bell.get(), bell.get()}), "not sealed");
   expect(offer(node_, valid_offer(), {good.get(), good.get()}), "doorbell");
-  expect(offer(node_, valid_offer(), {bell.get(), good.get(), good.get(), good.get()}), "open files");
+  expect(offer(node_, valid_offer(), {bell.get(), good.get(), good.get(), good.get()}),
+         "open files");
   std::vector<std::byte> bytes = valid_offer();
   bytes[4] = std::byte{99};
   expect(offer(node_, bytes, {bell.get(), good.get()}), "version");

@@ -1,19 +1,19 @@
 // The parts below an endpoint:
 //
-//   * a segment takes no more than 32 KiB until a ring is used, is sealed, and leaves nothing behind;
-//   * entries and bytes cross the ring whole and in order at every size, between two threads, and the
-//     producer never waits for what the consumer has not said although it has room;
+//   * a segment takes no more than 32 KiB until a ring is used, is sealed, and leaves nothing
+//     behind;
+//   * entries and bytes cross the ring whole and in order at every size, between two threads, and
+//     the producer never waits for what the consumer has not said although it has room;
 //   * cursors, queues and tables do what their headers say, stale keys included;
 //   * streaming copies write exactly what they should at every alignment.
-#include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
-#include <atomic>
+#include <csignal>
 #include <thread>
 
 #include <gtest/gtest.h>
 
-#include "src/base/clock.h"
 #include "tests/support/pattern.h"
 #include "transports/shm/bulk_queue.h"
 #include "transports/shm/copy.h"
@@ -28,7 +28,7 @@ using shm::Geometry;
 using shm::Segment;
 
 uint64_t allocated_bytes(int file) {
-  struct stat info{};
+  struct stat info {};
   EXPECT_EQ(fstat(file, &info), 0);
   return static_cast<uint64_t>(info.st_blocks) * 512;
 }
@@ -44,6 +44,20 @@ TEST(ShmSegment, TakesMemoryForARingWhenItIsUsed) {
   std::memset(segment->ring(1), 1, geometry.ring_bytes);
   EXPECT_EQ(allocated_bytes(file.get()), shm::kControlBytes + geometry.ring_bytes);
   EXPECT_NE(ftruncate(file.get(), 4096), 0) << "sealed against shrinking";
+}
+
+TEST(ShmSegment, ThatCannotBeMadeSaysWhy) {
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  rlimit little = before;
+  little.rlim_cur = 64 << 10;
+  auto* const handler = std::signal(SIGXFSZ, SIG_IGN);
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &little), 0);
+  const auto segment = Segment::create({});
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  std::signal(SIGXFSZ, handler);
+  ASSERT_FALSE(segment.ok());
+  EXPECT_NE(segment.status().text().find("shm"), std::string_view::npos) << segment.status().text();
 }
 
 struct RingEnds {
@@ -102,13 +116,14 @@ TEST(ShmRing, AnIdleConsumerNeverStarvesTheProducer) {
     shm::Producer producer = ends.producer();
     shm::Consumer consumer = ends.consumer();
     for (int i = 0; i < 40; ++i) {
-      const uint64_t length = random.chance(0.5) ? geometry.chunk_bytes
-                                                 : random.size_up_to(geometry.chunk_bytes);
+      const uint64_t length =
+          random.chance(0.5) ? geometry.chunk_bytes : random.size_up_to(geometry.chunk_bytes);
       if (!producer.has_room(length)) {
         while (consumer.ready()) {
           uint64_t position = 0;
           std::memcpy(&position, consumer.slot().body.data(), sizeof(position));
-          ASSERT_NE(consumer.take_bytes(position, consumer.slot().kind_and_length & 0xffffff), nullptr);
+          ASSERT_NE(consumer.take_bytes(position, consumer.slot().kind_and_length & 0xffffff),
+                    nullptr);
           consumer.pop();
           if (consumer.should_publish()) consumer.publish();
         }

@@ -1,4 +1,5 @@
-// The initiator's end of a shm connection without an endpoint on top: a test writes into the shared memory as it likes.
+// The initiator's end of a shm connection without an endpoint on top: a test writes into the
+// shared memory as it likes.
 #pragma once
 
 #include <memory>
@@ -135,9 +136,8 @@ class ShmPair {
   explicit ShmPair(const std::string& settings = "")
       : near_node_(settings, 0), far_node_(near_node_.credentials, settings, 1) {
     near_node_.node.connect(1, far_node_.node.transport().descriptor());
-    until("the connection", [&] {
-      return near_node_.node.connect_outcomes > 0 && far_node_.node.accepts > 0;
-    });
+    until("the connection",
+          [&] { return near_node_.node.connect_outcomes > 0 && far_node_.node.accepts > 0; });
   }
   Node& near_node() { return near_node_.node; }
   Node& far_node() { return far_node_.node; }

@@ -1,8 +1,10 @@
-// Latency and bandwidth of the shm transport between two pinned processes, beside the floors of the machine in the same
-// run: a bare flag handed over through shared memory, memcpy, and a bare copy in by one process and out by the other.
-// Not a test: floors and transport take turns in many short rounds, and best and median are printed.
+// Latency and bandwidth of the shm transport between two pinned processes, beside the floors of
+// the machine in the same run: a bare flag handed over through shared memory, memcpy, and a bare
+// copy in by one process and out by the other. Not a test: floors and transport take turns in many
+// short rounds, and best and median are printed.
 //
-//   shm_speed [rounds] [settings]        settings as for hetcomm, e.g. "SHM_RING_BYTES=256K;SHM_CHUNK=16K"
+//   shm_speed [rounds] [settings]        settings as for hetcomm, e.g.
+//   "SHM_RING_BYTES=256K;SHM_CHUNK=16K"
 #include <sched.h>
 
 #include <algorithm>
@@ -84,7 +86,8 @@ class Bench {
         bandwidth_.add("GB/s shm put       " + tail, puts(size));
       }
       const size_t largest = rail_.capabilities().max_payload_bytes;
-      bandwidth_.add("GB/s shm message   " + std::to_string(largest >> 10) + " KiB", messages(largest));
+      bandwidth_.add("GB/s shm message   " + std::to_string(largest >> 10) + " KiB",
+                     messages(largest));
     }
     if (side_.rank() != 0) return;
     std::printf("%s\n", rail_.endpoint().describe().c_str());
@@ -98,7 +101,9 @@ class Bench {
     const uint64_t mine = floor_.meeting[side_.rank()].fetch_add(1) + 1;
     while (floor_.meeting[1 - side_.rank()].load() < mine) side_.node().transport().progress();
   }
-  static double seconds_since(uint64_t start) { return static_cast<double>(now_ns() - start) * 1e-9; }
+  static double seconds_since(uint64_t start) {
+    return static_cast<double>(now_ns() - start) * 1e-9;
+  }
 
   void exchange_keys() {
     for (const size_t size : kSizes) {
@@ -298,6 +303,7 @@ int main(int argc, char** argv) {
     std::fflush(nullptr);
     std::_Exit(0);
   };
-  run_pair({.factory = *factory, .settings = argc > 2 ? argv[2] : "", .mode = Mode::kProcesses}, both, both);
+  run_pair({.factory = *factory, .settings = argc > 2 ? argv[2] : "", .mode = Mode::kProcesses},
+           both, both);
   return 0;
 }

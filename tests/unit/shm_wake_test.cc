@@ -1,9 +1,10 @@
-// Nobody sleeps on work: with both sides going to sleep whenever they are idle, every message and every byte arrives without any
-// time limit having to pass, with membarrier and with fences. A lost wake-up shows as a sleep that lasted to its limit.
+// Nobody sleeps on work: with both sides going to sleep whenever they are idle, every message and
+// every byte arrives without any time limit having to pass, with membarrier and with fences. A
+// lost wake-up shows as a sleep that lasted to its limit.
+#include <poll.h>
+
 #include <atomic>
 #include <thread>
-
-#include <poll.h>
 
 #include "tests/support/transport_pair.h"
 #include "tests/unit/shm_raw_peer.h"
@@ -26,7 +27,8 @@ class End {
         fence_(fence) {}
 
   void send() {
-    while (!producer_.has_slot()) sleep_unless([&] { return producer_.has_slot(); }, shm::kWakeOnRoom);
+    while (!producer_.has_slot())
+      sleep_unless([&] { return producer_.has_slot(); }, shm::kWakeOnRoom);
     producer_.publish(shm::SlotKind::kInline, 0);
     bell_.ring_if_asleep(shm::kWakeOnSlot);
   }
@@ -140,7 +142,8 @@ TEST_P(ShmSleep, MessagesAndPutsWakeWhoeverSleeps) {
     for (uint64_t round = 0; round < kRounds && !late; ++round) {
       // Ping-pong of bursts, sometimes with a put that does not fit the ring.
       if (side.rank() == 0 || round > 0) {
-        late |= sleep_until(node, [&] { return received >= 4 * (round + (side.rank() == 1 ? 1 : 0)); });
+        late |=
+            sleep_until(node, [&] { return received >= 4 * (round + (side.rank() == 1 ? 1 : 0)); });
       }
       for (int i = 0; i < 4 && !late; ++i) {
         const SegmentView payload{Segments(&piece, 1), 0, random.below(4) == 0 ? 4000u : 8u};

@@ -20,9 +20,7 @@ constexpr size_t kIsPut = 1;
 class Walker {
  public:
   Walker(Segments segments, uint64_t offset) : segments_(segments), within_(offset) { skip(); }
-  std::byte* place() const {
-    return static_cast<std::byte*>(segments_[index_].iov_base) + within_;
-  }
+  std::byte* place() const { return static_cast<std::byte*>(segments_[index_].iov_base) + within_; }
   uint64_t left_here() const { return segments_[index_].iov_len - within_; }
   void advance(uint64_t length) {
     within_ += length;

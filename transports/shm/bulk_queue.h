@@ -1,6 +1,8 @@
-// Accepted bulk operations of one kind, in the order in which they are worked on: high priority first, then first come.
+// Accepted bulk operations of one kind, in the order in which they are worked on: high priority
+// first, then first come.
 //
-// The list runs through Bulk::next and the progress of each lies in Bulk::scratch, so that accepting one allocates nothing.
+// The list runs through Bulk::next and the progress of each lies in Bulk::scratch, so that
+// accepting one allocates nothing.
 #pragma once
 
 #include <bit>
@@ -11,7 +13,8 @@
 
 namespace hetcomm::shm {
 
-// The first three words of Bulk::scratch: how far the local memory has been worked through. The fourth is the user's.
+// The first three words of Bulk::scratch: how far the local memory has been worked through. The
+// fourth is the user's.
 inline SegmentCursor load_cursor(const Bulk& bulk) {
   return std::bit_cast<SegmentCursor>(
       std::array<uint64_t, 3>{bulk.scratch[0], bulk.scratch[1], bulk.scratch[2]});

@@ -17,11 +17,14 @@ namespace {
 // Pieces per system call, on either side.
 constexpr size_t kWindow = 64;
 
+// An address in the peer, as the kernel wants it; never followed here.
 void* remote_pointer(uint64_t address) {
-  return reinterpret_cast<void*>(static_cast<uintptr_t>(address));
+  return reinterpret_cast<void*>(
+      static_cast<uintptr_t>(address));  // NOLINT(performance-no-int-to-ptr)
 }
 
-// Where a get stands in the peer's memory: bytes to skip from the start of piece |index| of its list on.
+// Where a get stands in the peer's memory: bytes to skip from the start of piece |index| of its
+// list on.
 struct RemotePlace {
   uint64_t index;
   uint64_t skip;
@@ -33,8 +36,9 @@ void store_place(Bulk& bulk, const RemotePlace& place) {
   bulk.scratch[3] = place.index << 48 | place.skip;
 }
 
-// Fetches a window of the peer's list into |pieces|, and moves |place| past what lies wholly before it. Returns the
-// number of pieces, cut to begin at |place|; 0 when the list has ended; or a negative errno.
+// Fetches a window of the peer's list into |pieces|, and moves |place| past what lies wholly before
+// it. Returns the number of pieces, cut to begin at |place|; 0 when the list has ended; or a
+// negative errno.
 int64_t fetch_pieces(pid_t pid, const SourceKey& source, RemotePlace& place,
                      std::array<iovec, kWindow>& pieces) {
   while (place.index < source.segments) {
@@ -92,9 +96,10 @@ Status compare_with_copying() {
   if (failed) return Status(Code::kUnsupported, "process_vm_readv does not work here");
   const uint64_t copy_ns = two_copies_ns / 2;
   if (read_ns < copy_ns) return {};
-  return Status(Code::kUnsupported,
-                fmt::format("measured slower than copying ({:.0f} against {:.0f} us per MiB)",
-                            static_cast<double>(read_ns) / 1e3, static_cast<double>(copy_ns) / 1e3));
+  return Status(
+      Code::kUnsupported,
+      fmt::format("measured slower than copying ({:.0f} against {:.0f} us per MiB)",
+                  static_cast<double>(read_ns) / 1e3, static_cast<double>(copy_ns) / 1e3));
 }
 
 }  // namespace

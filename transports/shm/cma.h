@@ -1,7 +1,8 @@
 // Reading a peer's memory by process_vm_readv: the single-copy way of a get.
 //
-// Only the reader acts, so a process never writes another's memory. Whether it works depends on PID namespaces, ptrace rules and
-// seccomp filters, so it is proved for each connection by reading back a nonce.
+// Only the reader acts, so a process never writes another's memory. Whether it works depends on
+// PID namespaces, ptrace rules and seccomp filters, so it is proved for each connection by reading
+// back a nonce.
 #pragma once
 
 #include <sys/types.h>
@@ -22,13 +23,14 @@ using Nonce = std::array<std::byte, 16>;
 // Whether |expected| can be read at |address| of process |pid|; the text says why not.
 Status prove_reading(pid_t pid, uint64_t address, const Nonce& expected);
 
-// Whether this configuration wants gets: kOk, or a text that says why not. For "auto" measures, once per call and in about a
-// millisecond, whether reading beats two copies that overlap.
+// Whether this configuration wants gets: kOk, or a text that says why not. For "auto" measures,
+// once per call and in about a millisecond, whether reading beats two copies that overlap.
 Status reading_wanted(const Config& config);
 
 // State of a get; lives in Bulk::scratch. begin_read sets it up.
 void begin_read(Bulk& bulk);
-// Reads at most |most| bytes more. Returns the bytes read, or a negative errno. Call while bytes are left.
+// Reads at most |most| bytes more. Returns the bytes read, or a negative errno. Call while bytes
+// are left.
 int64_t read_slice(pid_t pid, const SourceKey& source, Bulk& bulk, uint64_t most);
 // Bytes of |bulk| not read yet.
 uint64_t left_to_read(const Bulk& bulk);

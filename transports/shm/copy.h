@@ -6,9 +6,9 @@
 
 namespace hetcomm::shm {
 
-// From this size of the exposed memory on, a transfer will not stay in the caches, and fetching its target
-// only to overwrite it would cost a third of the memory's bandwidth: copy_streaming() then. A small put
-// into large memory may well be read soon.
+// From this size of the exposed memory on, a transfer will not stay in the caches, and fetching
+// its target only to overwrite it would cost a third of the memory's bandwidth: copy_streaming()
+// then. A small put into large memory may well be read soon.
 inline constexpr uint64_t kStreamingTarget = 8 << 20;
 inline constexpr uint64_t kStreamingPut = 1 << 20;
 

@@ -35,7 +35,7 @@ Descriptor Descriptor::of_this_process(std::string socket) {
   Descriptor descriptor;
   descriptor.socket = std::move(socket);
   descriptor.boot = read_line("/proc/sys/kernel/random/boot_id");
-  struct stat info{};
+  struct stat info {};
   if (stat("/proc/self/ns/net", &info) == 0) descriptor.network_namespace = info.st_ino;
   return descriptor;
 }
@@ -73,8 +73,9 @@ Status try_reach(const Descriptor& own, const Descriptor& peer) {
   // A full backlog (EAGAIN) is somebody who listens.
   if (::connect(probe.get(), address.get(), address.length()) == 0 || errno == EAGAIN) return {};
   if (!same_boot) return Status(Code::kNotFound, "shm: peer is on another host");
-  return Status(Code::kNotFound,
-                "shm: peer is in another network namespace, where its local socket is not reachable");
+  return Status(
+      Code::kNotFound,
+      "shm: peer is in another network namespace, where its local socket is not reachable");
 }
 
 }  // namespace hetcomm::shm

@@ -1,4 +1,5 @@
-// What a peer is told of this process: the name of its local socket, and hints that make a failure to reach it plain.
+// What a peer is told of this process: the name of its local socket, and hints that make a failure
+// to reach it plain.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +12,8 @@
 namespace hetcomm::shm {
 
 struct Descriptor {
-  std::string socket;             // abstract name
-  std::string boot;               // id of the kernel's start; "" if unknown
+  std::string socket;              // abstract name
+  std::string boot;                // id of the kernel's start; "" if unknown
   uint64_t network_namespace = 0;  // inode; 0 if unknown
 
   static Descriptor of_this_process(std::string socket);
@@ -20,8 +21,8 @@ struct Descriptor {
   static Result<Descriptor> decode(ConstByteSpan bytes);
 };
 
-// Whether |peer|'s socket can be reached from where |own| is. Where the hints agree it is believed; where they differ,
-// trying decides, and they say why it failed.
+// Whether |peer|'s socket can be reached from where |own| is. Where the hints agree it is believed;
+// where they differ, trying decides, and they say why it failed.
 Status try_reach(const Descriptor& own, const Descriptor& peer);
 
 }  // namespace hetcomm::shm

@@ -1,13 +1,13 @@
 // One connection through shared memory.
 //
-// Messages and pieces of puts share one FIFO per direction; gets read the peer's memory. All work that takes time happens in
-// progress(), in bounded steps.
+// Messages and pieces of puts share one FIFO per direction; gets read the peer's memory. All work
+// that takes time happens in progress(), in bounded steps.
 //
 //   open --(peer gone: socket or process ended)--> draining --(ring empty)--> failed
 //     \---------------(a value from the peer that cannot be)------------------>/
 //
-// Draining still delivers what the peer had published. Failed: sources are withdrawn, targets and bulks forgotten, then
-// on_failed.
+// Draining still delivers what the peer had published. Failed: sources are withdrawn, targets and
+// bulks forgotten, then on_failed.
 #pragma once
 
 #include <string>
@@ -48,13 +48,19 @@ class ShmEndpoint final : public Endpoint, private Watcher {
   // Nothing to do: one load of a word that the peer writes when it sends.
   bool idle() const { return !busy_ && !consumer_.ready(); }
   int progress();
-  // Tells the peer to ring. After the transport's fence, has_work() says whether something came before that.
+  // Tells the peer to ring. After the transport's fence, has_work() says whether something came
+  // before that.
   void announce_sleep();
   bool has_work();
   void end_sleep();
   bool peer_fences() const { return bell_.fences(); }
 
  private:
+  // What one progress() copies at most in each direction, so that others get their turn. A message
+  // or piece counts as a few bytes more.
+  static constexpr int64_t kCopyBudget = 256 << 10;
+  static constexpr int64_t kEntryCost = 4 << 10;
+
   ShmEndpoint(ShmTransport& transport, int peer, Link link);
   void on_events(uint32_t events) override;
 
@@ -73,6 +79,7 @@ class ShmEndpoint final : public Endpoint, private Watcher {
   bool peer_is_gone() const;
   void publish_consumed();
   void stop_watching();
+  void hang_up();
   void fail(const Status& why);
 
   // What idle() and a short message touch comes first.

@@ -34,8 +34,8 @@ RemoteKey SourceKey::encode() const {
 }
 
 bool SourceKey::decode(const RemoteKey& key, SourceKey& out) {
-  out = {index_of(key.words[0]), generation_of(key.words[0]), key.words[1],
-         key.words[2] >> 48, key.words[2] & kMaxSourceBytes};
+  out = {index_of(key.words[0]), generation_of(key.words[0]), key.words[1], key.words[2] >> 48,
+         key.words[2] & kMaxSourceBytes};
   return (key.words[2] & kPutKey) == 0 && out.index < kSourceCount && out.generation != 0;
 }
 
@@ -97,7 +97,8 @@ void SourceTable::remove(const RemoteKey& key) {
   Source& source = sources_[wanted.index];
   if (!source.live || source.generation != wanted.generation) return;
   words_[wanted.index].store(0, std::memory_order_relaxed);
-  // Nothing that the owner writes into the memory from now on may be seen before the word's change.
+  // Nothing that the owner writes into the memory from now on may be seen before the word's
+  // change.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   source.live = false;
   free_.push_back(wanted.index);

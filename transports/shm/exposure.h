@@ -1,8 +1,9 @@
 // Memory that this side exposed on one connection, and the keys that name it.
 //
-// Targets are written by this process alone, from what the peer put into the ring: after remove() nothing is. Sources are read by the
-// peer whenever it likes; remove() withdraws the source's word in shared memory before it returns, and a reader that finds the word
-// changed after its last byte discards what it read.
+// Targets are written by this process alone, from what the peer put into the ring: after remove()
+// nothing is. Sources are read by the peer whenever it likes; remove() withdraws the source's word
+// in shared memory before it returns, and a reader that finds the word changed after its last byte
+// discards what it read.
 #pragma once
 
 #include <cstdint>

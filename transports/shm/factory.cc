@@ -20,8 +20,7 @@ class ShmFactory final : public TransportFactory {
 
   Result<std::unique_ptr<Transport>> create(
       const TransportEnvironment& environment) const override {
-    Result<std::unique_ptr<shm::ShmTransport>> transport =
-        shm::ShmTransport::create(environment);
+    Result<std::unique_ptr<shm::ShmTransport>> transport = shm::ShmTransport::create(environment);
     if (!transport.ok()) return transport.status();
     return std::unique_ptr<Transport>(std::move(transport).value());
   }

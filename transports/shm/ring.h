@@ -1,11 +1,12 @@
-// One direction of a connection: a FIFO of slots, and a ring of bytes for what does not fit a slot.
+// One direction of a connection: a FIFO of slots, and a ring of bytes for what does not fit a
+// slot.
 //
-// Producer and Consumer are the two ends, each in its own process, each used by one thread. A slot is
-// handed over by its sequence word (release, acquire), so that a short message moves one cache line.
-// The consumer says what it has consumed after every quarter; the producer looks only when it believes
-// to be out of room. What is consumed and not yet said (less than a quarter), what is skipped at the
-// ring's end and what is asked for (a chunk each, at most a quarter) fit together, so nobody starves.
-// Neither end trusts the other.
+// Producer and Consumer are the two ends, each in its own process, each used by one thread. A slot
+// is handed over by its sequence word (release, acquire), so that a short message moves one cache
+// line. The consumer says what it has consumed after every quarter; the producer looks only when
+// it believes to be out of room. What is consumed and not yet said (less than a quarter), what is
+// skipped at the ring's end and what is asked for (a chunk each, at most a quarter) fit together,
+// so nobody starves. Neither end trusts the other.
 #pragma once
 
 #include <cstring>
@@ -96,8 +97,8 @@ class Consumer {
     __builtin_prefetch(line);
   }
 
-  // The |length| bytes at |position|; null when the entry cannot be true. They are consumed together
-  // with the slot.
+  // The |length| bytes at |position|; null when the entry cannot be true. They are consumed
+  // together with the slot.
   const std::byte* take_bytes(RingPosition position, uint64_t length) {
     const uint64_t ahead = position - tail_bytes_;
     const uint64_t at = position & (ring_bytes_ - 1);

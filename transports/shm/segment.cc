@@ -70,12 +70,13 @@ Result<Segment> Segment::create(const Geometry& geometry) {
 }
 
 Result<Segment> Segment::adopt(UniqueFd file, const Geometry& geometry) {
-  if (!geometry.valid()) return Status(Code::kInvalidArgument, "shm: peer's ring sizes are invalid");
+  if (!geometry.valid())
+    return Status(Code::kInvalidArgument, "shm: peer's ring sizes are invalid");
   const int seals = fcntl(file.get(), F_GET_SEALS);
   if (seals < 0 || (seals & kSeals) != kSeals) {
     return Status(Code::kInvalidArgument, "shm: peer's memory is not sealed");
   }
-  struct stat info{};
+  struct stat info {};
   if (fstat(file.get(), &info) != 0) return status_from_errno(errno, "shm: fstat");
   if (static_cast<uint64_t>(info.st_size) != geometry.file_bytes()) {
     return Status(Code::kInvalidArgument, "shm: peer's memory has another size than announced");

@@ -34,8 +34,8 @@ class Segment {
   std::byte* ring(int side) const {
     return base_ + kControlBytes + static_cast<uint64_t>(side) * geometry_.ring_bytes;
   }
-  // Gives ring |side| its memory; kOutOfMemory if there is none. Without it the first touch would be
-  // a SIGBUS. The file is closed then: one descriptor less.
+  // Gives ring |side| its memory; kOutOfMemory if there is none. Without it the first touch would
+  // be a SIGBUS. The file is closed then: one descriptor less.
   Code allocate_ring(int side);
 
  private:

@@ -1,5 +1,5 @@
-// A place in a segment list that mostly moves forward, so that a transfer in pieces does not walk the
-// list from its start for each of them.
+// A place in a segment list that mostly moves forward, so that a transfer in pieces does not walk
+// the list from its start for each of them.
 #pragma once
 
 #include <algorithm>
@@ -33,8 +33,8 @@ class SegmentCursor {
     step(segments, length);
     return piece;
   }
-  // Calls |use(std::byte* piece, size_t length)| for the next |length| bytes, which exist, and moves
-  // past them.
+  // Calls |use(std::byte* piece, size_t length)| for the next |length| bytes, which exist, and
+  // moves past them.
   template <typename Use>
   void take(Segments segments, uint64_t length, Use&& use) {
     while (length > 0) {

@@ -29,7 +29,8 @@ bool is_eventfd(int fd) {
   std::array<char, 32> target{};
   const std::string link = fmt::format("/proc/self/fd/{}", fd);
   const ssize_t length = readlink(link.c_str(), target.data(), target.size());
-  // Without /proc the descriptor is taken as it is: the peer has proved that it belongs to the job.
+  // Without /proc the descriptor is taken as it is: the peer has proved that it belongs to the
+  // job.
   if (length < 0) return true;
   return std::string_view(target.data(), static_cast<size_t>(length)) == "anon_inode:[eventfd]";
 }
@@ -150,12 +151,13 @@ Result<std::unique_ptr<Setup>> Setup::await_offer(UniqueFd socket, const SetupCo
   return setup;
 }
 
-// The process is named before the peer's message comes, which proves that it was alive meanwhile: the number cannot have been
-// given to another.
+// The process is named before the peer's message comes, which proves that it was alive meanwhile:
+// the number cannot have been given to another.
 Status Setup::start() {
   ucred peer{};
   socklen_t length = sizeof(peer);
-  if (getsockopt(link_.socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.pid > 0) {
+  if (getsockopt(link_.socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 &&
+      peer.pid > 0) {
     link_.pid = peer.pid;
     link_.process.reset(static_cast<int>(syscall(SYS_pidfd_open, peer.pid, 0)));
   }

@@ -2,10 +2,10 @@
 //
 //   initiator                                        acceptor
 //     offer (geometry, nonce, memory, doorbell)  -->   maps the memory, tries to read the nonce
-//                                                <--   answer (nonce, doorbell), or why there is no link
+//                                                <--   answer (nonce, doorbell), or why not
 //
-// Both messages have a fixed size. One Setup per connection and side; it never blocks, and holds nothing
-// but the socket until the other side has spoken.
+// Both messages have a fixed size. One Setup per connection and side; it never blocks, and holds
+// nothing but the socket until the other side has spoken.
 #pragma once
 
 #include <sys/types.h>

@@ -19,7 +19,8 @@ Geometry geometry_from(const Config& config) {
   const uint64_t ring = config.number(Variable::kShmRingBytes);
   geometry.ring_bytes = std::bit_ceil(std::clamp(ring, kMinRingBytes, kMaxRingBytes));
   const uint64_t most = std::min<uint64_t>(kMaxChunkBytes, geometry.ring_bytes / 4);
-  const uint64_t chunk = std::clamp<uint64_t>(config.number(Variable::kShmChunk), kMinChunkBytes, most);
+  const uint64_t chunk =
+      std::clamp<uint64_t>(config.number(Variable::kShmChunk), kMinChunkBytes, most);
   geometry.chunk_bytes = static_cast<uint32_t>(chunk / kRingAlign * kRingAlign);
   return geometry;
 }
@@ -34,7 +35,8 @@ Result<std::string> random_socket_name() {
 
 }  // namespace
 
-// A connection being made. Initiator: connect and prove (Connector), then set up. Acceptor: set up.
+// A connection being made. Initiator: connect and prove (Connector), then set up. Acceptor: set
+// up.
 class ShmTransport::Pending final : public ConnectHandler, public SetupHandler {
  public:
   Pending(ShmTransport& transport, int peer, bool initiator)
@@ -96,9 +98,9 @@ class ShmTransport::Pending final : public ConnectHandler, public SetupHandler {
  private:
   void begin_setup(UniqueFd socket) {
     const SetupContext& context = transport_.setup_context();
-    Result<std::unique_ptr<Setup>> setup = initiator_
-                                               ? Setup::offer(std::move(socket), context, *this)
-                                               : Setup::await_offer(std::move(socket), context, *this);
+    Result<std::unique_ptr<Setup>> setup =
+        initiator_ ? Setup::offer(std::move(socket), context, *this)
+                   : Setup::await_offer(std::move(socket), context, *this);
     if (!setup.ok()) {
       finish(setup.status());
     } else {
@@ -131,14 +133,19 @@ class ShmTransport::Pending final : public ConnectHandler, public SetupHandler {
 
 ShmTransport::ShmTransport(const TransportEnvironment& environment)
     : environment_(environment),
-      context_{environment.poller, environment.doorbell_fd, geometry_from(environment.config),
-               register_membarrier(), {}, {}} {
+      context_{environment.poller,
+               environment.doorbell_fd,
+               geometry_from(environment.config),
+               register_membarrier(),
+               {},
+               {}} {
   capabilities_ = shm_capabilities(environment.config, context_.geometry);
 }
 
 ShmTransport::~ShmTransport() = default;
 
-Result<std::unique_ptr<ShmTransport>> ShmTransport::create(const TransportEnvironment& environment) {
+Result<std::unique_ptr<ShmTransport>> ShmTransport::create(
+    const TransportEnvironment& environment) {
   const int flags = fcntl(environment.doorbell_fd, F_GETFL);
   if (flags < 0 || (flags & O_NONBLOCK) == 0) {
     return Status(Code::kInvalidArgument, "shm: the doorbell must be a non-blocking descriptor");
@@ -154,7 +161,7 @@ Result<std::unique_ptr<ShmTransport>> ShmTransport::create(const TransportEnviro
   options.rank = environment.rank;
   Result<std::unique_ptr<Acceptor>> acceptor =
       Acceptor::create(environment.poller, environment.log, Address::local(transport->socket_name_),
-                       std::move(options), *transport);
+                       options, *transport);
   if (!acceptor.ok()) return acceptor.status().annotate("shm");
   transport->acceptor_ = std::move(acceptor).value();
   return transport;
@@ -172,7 +179,8 @@ Status ShmTransport::reach(ConstByteSpan descriptor) const {
 
 // --- connections -----------------------------------------------------------------------------
 
-// Measuring whether reading pays costs a millisecond, which a job without local peers does not spend.
+// Measuring whether reading pays costs a millisecond, which a job without local peers does not
+// spend.
 const SetupContext& ShmTransport::setup_context() {
   if (!context_complete_) {
     context_.reading = reading_wanted(environment_.config);
@@ -222,11 +230,11 @@ Result<std::unique_ptr<Endpoint>> ShmTransport::make_endpoint(int peer, Result<L
   return std::unique_ptr<Endpoint>(std::move(endpoint).value());
 }
 
-// By index: upcalls may start further connections.
 int ShmTransport::run_timers() {
   const uint64_t now = environment_.now_ns;
   int done = 0;
   acceptor_->expire(now);
+  // By index: upcalls may start further connections. NOLINTNEXTLINE(modernize-loop-convert)
   for (size_t i = 0; i < pending_.size(); ++i) done += pending_[i]->expire(now);
   std::erase_if(pending_, [](const auto& pending) { return pending->finished(); });
   return done;
@@ -258,7 +266,7 @@ int ShmTransport::progress() {
     std::erase(endpoints_, nullptr);
     has_gaps_ = false;
   }
-  // By index: upcalls may add and remove endpoints.
+  // By index: upcalls may add and remove endpoints. NOLINTNEXTLINE(modernize-loop-convert)
   for (size_t i = 0; i < endpoints_.size(); ++i) {
     if (endpoints_[i] != nullptr && !endpoints_[i]->idle()) done += endpoints_[i]->progress();
   }

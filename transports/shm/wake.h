@@ -1,9 +1,10 @@
 // Waking a peer that sleeps, at no cost for one that does not.
 //
-// The sleeper sets its asleep word, then looks once more; the producer publishes, then looks at the word. Each must see the other's
-// store, which takes a full fence between store and load on both sides. The producer runs once per message, the sleeper rarely, so
-// the sleeper pays for both: membarrier() runs a fence on every processor that executes a process which registered. Where the kernel lacks it for
-// either process, the producer fences (Bell::fence).
+// The sleeper sets its asleep word, then looks once more; the producer publishes, then looks at
+// the word. Each must see the other's store, which takes a full fence between store and load on
+// both sides. The producer runs once per message, the sleeper rarely, so the sleeper pays for
+// both: membarrier() runs a fence on every processor that executes a process which registered.
+// Where the kernel lacks it for either process, the producer fences (Bell::fence).
 #pragma once
 
 #include <unistd.h>
@@ -16,9 +17,11 @@
 
 namespace hetcomm::shm {
 
-// Registers this process, so that a sleeping peer's membarrier reaches it, and tries one. False: not available here.
+// Registers this process, so that a sleeping peer's membarrier reaches it, and tries one. False:
+// not available here.
 bool register_membarrier();
-// A full fence on all processors that run a registered process, this one included. False: refused by the kernel.
+// A full fence on all processors that run a registered process, this one included. False: refused
+// by the kernel.
 [[nodiscard]] bool membarrier_all();
 
 // Rings the peer.
@@ -34,7 +37,8 @@ class Bell {
     } else {
       std::atomic_signal_fence(std::memory_order_seq_cst);
     }
-    if ((asleep_.load(std::memory_order_relaxed) & reasons) != 0) [[unlikely]] ring();
+    if ((asleep_.load(std::memory_order_relaxed) & reasons) != 0) [[unlikely]]
+      ring();
   }
   bool fences() const { return fence_; }
 

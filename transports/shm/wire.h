@@ -1,11 +1,12 @@
 // What two processes share: the layout of the mapped file, and the two messages that set it up.
 //
 //   control    Side of the initiator, Side of the acceptor: allocated at connect
-//   ring 0     bulk bytes from the initiator to the acceptor: allocated by its producer at first use
-//   ring 1     the other way
+//   ring 0     bulk bytes from the initiator to the acceptor: allocated by its producer at first
+//   use ring 1     the other way
 //
-// Each word has one writer, except Side::asleep, which the peer takes back by an exchange. Whatever
-// the peer can write is hostile: it is read once into private memory, then checked, then used.
+// Each word has one writer, except Side::asleep, which the peer takes back by an exchange.
+// Whatever the peer can write is hostile: it is read once into private memory, then checked, then
+// used.
 #pragma once
 
 #include <array>
@@ -13,6 +14,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 namespace hetcomm::shm {
 
@@ -102,6 +104,12 @@ struct Geometry {
 template <typename T>
 T load_once(const T& shared) {
   return __atomic_load_n(&shared, __ATOMIC_RELAXED);
+}
+
+// The same for more bytes: the copy is what counts from here on.
+inline void copy_once(void* target, const void* shared, size_t length) {
+  std::memcpy(target, shared, length);
+  std::atomic_signal_fence(std::memory_order_seq_cst);
 }
 
 }  // namespace hetcomm::shm
