@@ -86,6 +86,13 @@ void Engine::lock_contended() {
   contenders_.fetch_sub(1, std::memory_order_relaxed);
 }
 
+void Engine::give_way() const {
+  constexpr int kMostYields = 64;
+  for (int i = 0; i < kMostYields && contenders_.load(std::memory_order_relaxed) != 0; ++i) {
+    sched_yield();
+  }
+}
+
 void Engine::submit_queued(Operation* operation) {
   Operation* head = submitted_.load(std::memory_order_relaxed);
   do {
@@ -231,14 +238,16 @@ void Engine::drive_background() {
          evicted_.load(std::memory_order_acquire) == 0) {
     lock();
     uint64_t end = ticks() + kBackgroundSpinUs * ticks_per_us_;
-    while (ticks() < end && contenders_.load(std::memory_order_relaxed) == 0) {
+    do {
       if (progress() > 0) end = ticks() + kBackgroundSpinUs * ticks_per_us_;
       if (submitted_.load(std::memory_order_relaxed) != nullptr) drain();
       if (completed_) break;
       pause_once();
-    }
-    const uint64_t until = completed_ ? 0 : prepare_sleep();
+    } while (ticks() < end && contenders_.load(std::memory_order_relaxed) == 0);
+    const bool wanted = contenders_.load(std::memory_order_relaxed) != 0;
+    const uint64_t until = completed_ || wanted ? 0 : prepare_sleep();
     unlock();
+    if (wanted) give_way();
     if (until == 0) continue;
     const uint64_t at = hetcomm::now_ns();
     if (at < until && !stopping_.load(std::memory_order_relaxed)) poller_->wait(until - at);

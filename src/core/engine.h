@@ -187,6 +187,8 @@ class Engine {
     pending_.store(pending_.load(std::memory_order_relaxed) + change, std::memory_order_relaxed);
   }
   void lock_contended();
+  // After giving up the baton for those who asked for it: lets them take it.
+  void give_way() const;
   void sweep();
   void drain_after_unlock();
   int slow_progress(bool now);
@@ -264,7 +266,10 @@ bool Engine::wait(uint64_t deadline_ns, Done&& done) {
       const bool is_done = done();
       if (is_done || !stay) hand_over();
       if (is_done) return true;
-      if (stay) continue;
+      if (stay) {
+        give_way();
+        continue;
+      }
     } else {
       if (spin_end == 0) spin_end = spin_end_ticks();
       pause_once();

@@ -83,6 +83,9 @@ class Mesh final : public Driven, private ControlHandler {
     if (found == nullptr || found->closed) return nullptr;
     return collective ? &found->collective : &found->point_to_point;
   }
+  bool is_aborted(uint16_t id) const {
+    return id < channels_.size() && channels_[id] != nullptr && !channels_[id]->aborted.ok();
+  }
   uint16_t next_communicator_id() const { return next_communicator_id_; }
   void claim_communicator_id(uint16_t id) {
     if (id >= next_communicator_id_) next_communicator_id_ = static_cast<uint16_t>(id + 1);

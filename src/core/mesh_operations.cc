@@ -244,7 +244,7 @@ void Mesh::close_channel(uint16_t id) {
       next = message->next_arrived;
       table->remove_unexpected(message);
       if (message->pair->forget(*message)) continue;  // its fragments still come, to be dropped
-      if (message->rendezvous) {
+      if (message->rendezvous && own->aborted.ok()) {
         message->pair->send_control(MessageKind::kStop, message->sender_id,
                                     static_cast<uint64_t>(Code::kAborted), nullptr, 0);
       }

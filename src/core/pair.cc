@@ -186,7 +186,7 @@ void Pair::end_send(Operation& send, Code code, std::string text) {
   dequeue(send);
   const bool begun = send.sent > 0;
   mesh_.complete(send, code, std::move(text));
-  if (begun) send_control(MessageKind::kWithdraw, 0, 0, nullptr, 0);
+  if (begun) send_control(MessageKind::kWithdraw, 0, static_cast<uint64_t>(code), nullptr, 0);
 }
 
 // --- protocol messages ------------------------------------------------------

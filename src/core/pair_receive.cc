@@ -247,6 +247,8 @@ void Pair::receive_request(const WireHeader& header, ConstByteSpan payload) {
   counters.bytes_received += header.value;
   MatchTable* table = mesh_.table(header.communicator, (header.flags & kFlagCollective) != 0);
   if (table == nullptr) {
+    // An abort reaches the sender by itself.
+    if (mesh_.is_aborted(header.communicator)) return;
     send_control(MessageKind::kStop, body.sender_id, static_cast<uint64_t>(Code::kAborted), nullptr, 0);
     return;
   }
@@ -306,7 +308,9 @@ void Pair::receive_withdraw(const WireHeader& header) {
     if (message == nullptr) return;
     arriving_ = nullptr;
     if (message->queued) message->table->remove_unexpected(message);
-    if (message->operation != nullptr) {
+    // After an abort the receive waits for the abort itself, which is its reason.
+    const bool aborted = header.value == static_cast<uint64_t>(Code::kAborted);
+    if (message->operation != nullptr && !aborted) {
       message->operation->pair = nullptr;
       mesh_.complete(*message->operation, Code::kCancelled,
                      fmt::format("receive: rank {} withdrew the message while it was sent", rank_));

@@ -211,7 +211,10 @@ void ReceiveTransfer::withdrawn() {
 
 void ReceiveTransfer::end(Code code, std::string text) {
   if (ending_) return;
-  pair_.send_control(MessageKind::kStop, sender_id_, static_cast<uint64_t>(code), nullptr, 0);
+  // An abort reaches the sender by itself, and shall be its reason.
+  if (code != Code::kAborted) {
+    pair_.send_control(MessageKind::kStop, sender_id_, static_cast<uint64_t>(code), nullptr, 0);
+  }
   finish_as(code, std::move(text));
 }
 

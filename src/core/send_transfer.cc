@@ -175,7 +175,8 @@ void SendTransfer::stopped(Code code) {
 
 void SendTransfer::end(Code code, std::string text) {
   if (ending_) return;
-  pair_.send_control(MessageKind::kWithdraw, id_, 0, nullptr, 0);
+  // An abort reaches the receiver by itself, and shall be its reason.
+  if (code != Code::kAborted) pair_.send_control(MessageKind::kWithdraw, id_, 0, nullptr, 0);
   finish_as(code, std::move(text));
 }
 

@@ -19,7 +19,7 @@ enum class MessageKind : uint8_t {
   kGrant,         // receiver lets the sender put a chunk; payload GrantBody
   kDone,          // receiver has all of a transfer; tag = sender's transfer id
   kStop,          // receiver ends a transfer early; tag = sender's transfer id, value = code
-  kWithdraw,      // sender ends a message early; tag = sender's transfer id, or 0 for the eager one
+  kWithdraw,      // sender ends a message early; tag = sender's transfer id, or 0 for the eager one; value = code
   kUpdate,        // only acknowledged and credit; not sequenced
 };
 
