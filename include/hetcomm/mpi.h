@@ -14,7 +14,8 @@ extern "C" {
  * the calling thread. Collective over |comm|. MPI must be initialized and stay so while the bootstrap exists.
  * Fails with INVALID_ARGUMENT when the launcher's size (OMPI_COMM_WORLD_SIZE, PMI_SIZE, ...) differs from
  * that of MPI_COMM_WORLD: then the program was linked with another MPI than the one that launched it.
- * [serial] */
+ * |comm| must stay valid while communicators are made from the bootstrap. The text of a failure goes to
+ * standard error: hetcomm_last_error() belongs to the other library. [serial] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_bootstrap_create_from_mpi(
     hetcomm_context_t* context, MPI_Comm comm, hetcomm_bootstrap_t** out_bootstrap) HETCOMM_NOEXCEPT;
 
