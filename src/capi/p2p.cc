@@ -132,7 +132,7 @@ Operation* find(hetcomm_request_t* request, hetcomm_status_t* status) {
     *status = capi::fail(Code::kStaleHandle, hetcomm::code_text(Code::kStaleHandle));
     return nullptr;
   }
-  if (!operation->communicator->context().alive()) [[unlikely]] {
+  if (!operation->engine->alive()) [[unlikely]] {
     *status = capi::fail(Code::kForked, hetcomm::code_text(Code::kForked));
     return nullptr;
   }
@@ -143,15 +143,20 @@ bool is_complete(const Operation& operation) {
   return operation.state.load(std::memory_order_acquire) == OperationState::kComplete;
 }
 
-// Reports a complete operation and gives the slot back. False when another thread was first.
-bool consume(Operation& operation, hetcomm_completion_t* out) {
+// Reports a complete operation and gives the slot back. False when another thread was first; the slot may even be in use
+// again by then, and is left as it was.
+bool consume(hetcomm_request_t* request, Operation& operation, hetcomm_completion_t* out) {
   OperationState expected = OperationState::kComplete;
   if (!operation.state.compare_exchange_strong(expected, OperationState::kIdle,
                                                std::memory_order_acquire)) {
     return false;
   }
+  if (hetcomm::decode_handle(request) != &operation) [[unlikely]] {
+    operation.state.store(OperationState::kComplete, std::memory_order_release);
+    return false;
+  }
   if (out != nullptr) {
-    operation.communicator->fill_completion(operation, out);
+    Communicator::fill_completion(operation, out);
     if (operation.text) [[unlikely]] out->text = capi::keep_text(*operation.text);
   }
   if (!operation.prepared) operation.engine->pool().recycle(&operation);
@@ -265,6 +270,7 @@ hetcomm_status_t hetcomm_group_start(hetcomm_group_t* group) noexcept {
     Engine& engine = group->communicator->context().engine();
     {
       const Engine::Baton baton(engine);
+      engine.drain();
       for_each_waiting(*group, [&](Operation& operation) {
         engine.operation_started();
         group->communicator->start(operation);
@@ -302,7 +308,7 @@ hetcomm_status_t hetcomm_request_test(hetcomm_request_t* request,
     if (poked != HETCOMM_OK) return poked;
     if (!is_complete(*operation)) return HETCOMM_PENDING;
   }
-  return consume(*operation, out_completion) ? HETCOMM_OK : stale();
+  return consume(request, *operation, out_completion) ? HETCOMM_OK : stale();
 }
 
 hetcomm_status_t hetcomm_request_wait(hetcomm_request_t* request, uint64_t timeout_ns,
@@ -324,7 +330,7 @@ hetcomm_status_t hetcomm_request_wait(hetcomm_request_t* request, uint64_t timeo
     if (status != HETCOMM_OK) return status;
     if (!done) return capi::fail(Code::kTimedOut, "the operation is still pending");
   }
-  return consume(*operation, out_completion) ? HETCOMM_OK : stale();
+  return consume(request, *operation, out_completion) ? HETCOMM_OK : stale();
 }
 
 hetcomm_status_t hetcomm_request_wait_any(size_t count, hetcomm_request_t* const* requests,
@@ -359,7 +365,7 @@ hetcomm_status_t hetcomm_request_wait_any(size_t count, hetcomm_request_t* const
       return false;
     });
     if (!done) return Status(Code::kTimedOut, "the operations are still pending");
-    if (!consume(*operations[index], out_completion)) return Status(Code::kStaleHandle);
+    if (!consume(requests[index], *operations[index], out_completion)) return Status(Code::kStaleHandle);
     *out_index = index;
     return {};
   });
@@ -372,7 +378,8 @@ hetcomm_status_t hetcomm_request_cancel(hetcomm_request_t* request) noexcept {
   return capi::guard([&]() -> Status {
     const Engine::Baton baton(*operation->engine);
     operation->engine->drain();
-    if (operation->state.load(std::memory_order_relaxed) != OperationState::kPending) return {};
+    if (hetcomm::decode_handle(request) != operation) return Status(Code::kStaleHandle);
+    if (operation->state.load(std::memory_order_acquire) != OperationState::kPending) return {};
     operation->communicator->cancel(*operation);
     return {};
   });
@@ -385,6 +392,9 @@ hetcomm_status_t hetcomm_request_start(hetcomm_request_t* request) noexcept {
   return capi::guard([&]() -> Status {
     if (!operation->prepared) {
       return Status(Code::kInvalidArgument, "the request is not a prepared one");
+    }
+    if (operation->communicator == nullptr) {
+      return Status(Code::kInvalidArgument, "the request's communicator was destroyed");
     }
     const Code code = operation->communicator->restart(*operation);
     return code == Code::kOk ? Status() : Status(code, "the request is running");
@@ -399,7 +409,18 @@ hetcomm_status_t hetcomm_request_release(hetcomm_request_t* request) noexcept {
   return capi::guard([&]() -> Status {
     const Engine::Baton baton(*operation->engine);
     operation->engine->drain();
-    operation->communicator->release(*operation);
+    if (hetcomm::decode_handle(request) != operation) return Status(Code::kStaleHandle);
+    OperationState state = operation->state.load(std::memory_order_acquire);
+    if (state == OperationState::kPending) {
+      operation->communicator->release(*operation);
+      return {};
+    }
+    // Complete, or a prepared one that is idle; otherwise another thread is just reporting it.
+    const bool ours = state == OperationState::kComplete
+                          ? operation->state.compare_exchange_strong(state, OperationState::kIdle)
+                          : operation->prepared;
+    if (!ours) return Status(Code::kStaleHandle);
+    operation->engine->pool().recycle_locked(operation);
     return {};
   });
 }

@@ -31,6 +31,10 @@ Communicator::~Communicator() {
   const Engine::Baton baton(engine_);
   mesh_->close_channel(id_);
   mesh_->remove(this);
+  // Requests that nobody has asked about yet outlive it.
+  engine_.pool().for_each([this](Operation& operation) {
+    if (operation.communicator == this) operation.communicator = nullptr;
+  });
   if (parent_ != nullptr) parent_->children_.fetch_sub(1, std::memory_order_release);
 }
 
@@ -148,7 +152,7 @@ Code Communicator::post(const PostArguments& arguments, Operation** out, std::st
     return code;
   }
   operation->code = Code::kOk;
-  operation->state.store(OperationState::kPending, std::memory_order_relaxed);
+  operation->state.store(OperationState::kPending, std::memory_order_release);
   if (arguments.options != nullptr && arguments.options->timeout_ns != 0) {
     operation->deadline_ns = deadline_after(now_ns(), operation->timeout_ns);
   }
@@ -158,6 +162,7 @@ Code Communicator::post(const PostArguments& arguments, Operation** out, std::st
     return Code::kOk;  // the group starts it
   }
   if (locked) {
+    engine_.drain_queued();  // what was submitted before comes first
     engine_.operation_started();
     start(*operation);
     engine_.unlock();
@@ -206,7 +211,7 @@ Code Communicator::restart(Operation& operation) {
   operation.bytes_received = 0;
   operation.code = Code::kOk;
   operation.text.reset();
-  operation.state.store(OperationState::kPending, std::memory_order_relaxed);
+  operation.state.store(OperationState::kPending, std::memory_order_release);
   begin(operation);
   return Code::kOk;
 }
@@ -214,6 +219,7 @@ Code Communicator::restart(Operation& operation) {
 // Starts a pending operation now, or leaves it to the holder of the baton.
 void Communicator::begin(Operation& operation) {
   if (engine_.try_lock()) {
+    engine_.drain_queued();  // what was submitted before comes first
     engine_.operation_started();
     start(operation);
     engine_.unlock();
@@ -258,18 +264,14 @@ void Communicator::drop(Operation& operation) {
 }
 
 void Communicator::release(Operation& operation) {
-  if (operation.state.load(std::memory_order_relaxed) != OperationState::kPending) {
-    engine_.pool().recycle_locked(&operation);
-    return;
-  }
   operation.detached = true;
   engine_.pool().expire_handles(operation);
   if (operation.stage == OperationStage::kSubmitted) drop(operation);
 }
 
-void Communicator::fill_completion(const Operation& operation, hetcomm_completion_t* out) const {
+void Communicator::fill_completion(const Operation& operation, hetcomm_completion_t* out) {
   out->status = static_cast<hetcomm_status_t>(operation.code);
-  out->source = rank_of(operation.source);
+  out->source = operation.source;
   out->tag = operation.matched_tag;
   out->bytes_sent = operation.bytes_sent;
   out->bytes_received = operation.bytes_received;

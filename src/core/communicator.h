@@ -76,11 +76,11 @@ class Communicator {
   // Ends a pending operation with kCancelled; one that waits for its group is dropped from it.
   void cancel(Operation& operation);
   void drop(Operation& operation);
-  // The caller gives the handle back: recycles the operation, or lets it end unseen.
+  // The caller gives the handle of a pending operation back: it ends unseen.
   void release(Operation& operation);
   void operation_ended() { --pending_; }
   static void drop_uses(Operation& operation);
-  void fill_completion(const Operation& operation, hetcomm_completion_t* out) const;
+  static void fill_completion(const Operation& operation, hetcomm_completion_t* out);
 
  private:
   Communicator(Context& context, std::shared_ptr<Mesh> mesh, uint16_t id, std::vector<int> ranks,

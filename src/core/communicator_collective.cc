@@ -1,5 +1,7 @@
 // Communicator: barrier and split, made of messages on the collective channel.
 #include <algorithm>
+#include <iterator>
+#include <set>
 
 #include "src/core/communicator.h"
 #include "src/core/context.h"
@@ -131,14 +133,20 @@ Result<std::unique_ptr<Communicator>> Communicator::split(int32_t color, int32_t
   if (Status status = exchange_split(mine, &all, deadline); !status.ok()) {
     return status.annotate("split");
   }
-  // One id for all colors: their members never meet on it.
+  // An id for each color: an abort names one of them only.
   uint32_t id = 0;
-  for (const SplitEntry& entry : all) id = std::max(id, entry.next_id);
-  if (id >= UINT16_MAX) return Status(Code::kOutOfResources, "split: too many communicators were made");
+  std::set<int32_t> colors;
+  for (const SplitEntry& entry : all) {
+    id = std::max(id, entry.next_id);
+    if (entry.color != HETCOMM_NO_COLOR) colors.insert(entry.color);
+  }
+  const auto last = static_cast<uint32_t>(id + colors.size());
+  if (last >= UINT16_MAX) return Status(Code::kOutOfResources, "split: too many communicators were made");
   {
     const Engine::Baton baton(engine_);
-    mesh_->claim_communicator_id(static_cast<uint16_t>(id));
+    mesh_->claim_communicator_id(static_cast<uint16_t>(last));
   }
+  id += static_cast<uint32_t>(std::distance(colors.begin(), colors.find(color)));
   if (color == HETCOMM_NO_COLOR) return std::unique_ptr<Communicator>();
   std::vector<int32_t> members;
   for (int32_t rank = 0; rank < size(); ++rank) {

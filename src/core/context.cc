@@ -37,6 +37,7 @@ Status Context::start(const std::vector<Device>& devices, bool thread) {
   if (memory == MAP_FAILED) return status_from_errno(errno, "mmap");
   alive_ = static_cast<uint32_t*>(memory);
   *alive_ = 1;
+  engine_.set_alive_word(alive_);
   if (madvise(memory, page, MADV_WIPEONFORK) != 0) {
     log_->debug("forked children cannot be told from their parent: the kernel lacks MADV_WIPEONFORK");
   }
@@ -58,7 +59,7 @@ uint64_t Context::sweep(uint64_t now_ns) {
   uint64_t next = kForever;
   bool stalled = false;
   engine_.pool().for_each([&](Operation& operation) {
-    if (operation.state.load(std::memory_order_relaxed) != OperationState::kPending ||
+    if (operation.state.load(std::memory_order_acquire) != OperationState::kPending ||
         operation.stage == OperationStage::kSubmitted) {
       return;
     }
@@ -85,7 +86,7 @@ void Context::report_stall(uint64_t now_ns) {
   std::string text;
   size_t count = 0;
   engine_.pool().for_each([&](Operation& operation) {
-    if (operation.state.load(std::memory_order_relaxed) != OperationState::kPending ||
+    if (operation.state.load(std::memory_order_acquire) != OperationState::kPending ||
         operation.stage == OperationStage::kSubmitted) {
       return;
     }

@@ -157,6 +157,12 @@ class Engine {
   }
   // Starts what is in the submission queue.
   void drain();
+  void drain_queued() {
+    if (submitted_.load(std::memory_order_relaxed) != nullptr) [[unlikely]] drain();
+  }
+  // A word that is zero in forked children.
+  void set_alive_word(const uint32_t* word) { alive_ = word; }
+  bool alive() const { return *static_cast<volatile const uint32_t*>(alive_) != 0; }
   uint64_t refresh_now() { return now_ns_ = hetcomm::now_ns(); }
   const uint64_t& coarse_now() const { return now_ns_; }
 
@@ -222,6 +228,7 @@ class Engine {
   uint64_t spin_ns_ = 0;
   uint64_t ticks_per_us_ = 1;
   bool threaded_ = false;
+  const uint32_t* alive_ = nullptr;
   std::thread thread_;
 
   // Under the baton.
@@ -273,10 +280,16 @@ bool Engine::wait(uint64_t deadline_ns, Done&& done) {
     } else {
       if (spin_end == 0) spin_end = spin_end_ticks();
       pause_once();
-      if (done()) return true;
+      if (done()) {
+        hand_over();
+        return true;
+      }
       if (ticks() < spin_end && ((round & 255) != 0 || hetcomm::now_ns() < deadline_ns)) continue;
     }
-    if (hetcomm::now_ns() >= deadline_ns) return false;
+    if (hetcomm::now_ns() >= deadline_ns) {
+      hand_over();
+      return false;
+    }
     sleep(deadline_ns, done);
     if (done()) return true;
     spin_end = 0;

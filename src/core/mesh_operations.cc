@@ -118,6 +118,7 @@ void Mesh::complete_truncated(Operation& receive) {
 
 void Mesh::complete(Operation& operation, Code code, std::string text) {
   operation.code = code;
+  operation.source = operation.communicator->rank_of(operation.source);
   if (!text.empty()) operation.text = std::make_unique<std::string>(std::move(text));
   if (!operation.pieces.empty()) operation.communicator->drop_uses(operation);
   operation.communicator->operation_ended();
@@ -182,7 +183,7 @@ void Mesh::fail_receives(int rank, const Status& why) {
     }
   }
   engine().pool().for_each([&](Operation& operation) {
-    if (operation.state.load(std::memory_order_relaxed) != OperationState::kPending ||
+    if (operation.state.load(std::memory_order_acquire) != OperationState::kPending ||
         operation.kind != OperationKind::kReceive || operation.stage != OperationStage::kPosted ||
         &operation.communicator->mesh() != this) {
       return;
@@ -221,8 +222,9 @@ void Mesh::abort_channel(uint16_t id, const Status& why, bool publish) {
   close_channel(id);
   engine().drain();
   engine().pool().for_each([&](Operation& operation) {
-    if (operation.state.load(std::memory_order_relaxed) != OperationState::kPending ||
-        operation.channel != id || &operation.communicator->mesh() != this) {
+    // What was not started yet ends when it is.
+    if (operation.state.load(std::memory_order_acquire) != OperationState::kPending ||
+        operation.stage == OperationStage::kSubmitted || operation.channel != id || &operation.communicator->mesh() != this) {
       return;
     }
     end_operation(operation, Code::kAborted, std::string(why.text()));

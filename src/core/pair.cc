@@ -224,7 +224,9 @@ void Pair::return_credit(uint64_t bytes) {
 }
 
 void Pair::send_update() {
+  report_refused_bulks();
   if (state_ != State::kReady) return;
+  if (outbox_first_ != nullptr) pump();
   if (credit_returned_ == credit_reported_ && received_ == reported_received_) return;
   const WireHeader header{
       .kind = MessageKind::kUpdate, .acknowledged = received_, .credit = credit_returned_};
@@ -253,6 +255,12 @@ void Pair::submit_bulk(OwnedBulk& bulk) {
     const Code code =
         bulk.is_get ? rail_->endpoint().get(bulk) : rail_->endpoint().put(bulk);
     if (code == Code::kOk) return;
+    if (code != Code::kWouldBlock && code != Code::kPeerLost) {
+      // Not for want of room: it would be refused again.
+      refused_bulks_.emplace_back(&bulk, code);
+      mesh_.update_due(*this);
+      return;
+    }
   }
   bulk.waiting = true;
   waiting_bulks_.push_back(&bulk);
@@ -268,7 +276,23 @@ void Pair::submit_waiting_bulks() {
   }
 }
 
+void Pair::report_refused_bulks() {
+  while (!refused_bulks_.empty()) {
+    const auto [bulk, code] = refused_bulks_.back();
+    refused_bulks_.pop_back();
+    bulk->owner->on_bulk(*bulk, code);
+  }
+}
+
+void Pair::request_answered() {
+  // Whoever waits for the bound starts at the end of the pass.
+  if (unanswered_-- == kMaxRequests) mesh_.update_due(*this);
+}
+
 void Pair::cancel_bulk(OwnedBulk& bulk) {
+  if (std::erase_if(refused_bulks_, [&](const auto& entry) { return entry.first == &bulk; }) > 0) {
+    return;
+  }
   if (bulk.waiting) {
     bulk.waiting = false;
     std::erase(waiting_bulks_, &bulk);

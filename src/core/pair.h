@@ -17,6 +17,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "src/core/bulk_chooser.h"
@@ -95,6 +96,8 @@ class Pair {
   Mesh& mesh() { return mesh_; }
   // The connection to start something on, null while there is none.
   Rail* rail() { return state_ == State::kReady ? rail_.get() : nullptr; }
+  // The connection that is being opened or open.
+  Rail* current_rail() { return rail_.get(); }
   // The connection on which things may still be under way.
   Endpoint* endpoint() { return rail_ != nullptr ? &rail_->endpoint() : nullptr; }
 
@@ -116,6 +119,8 @@ class Pair {
   // It left cleanly: what it sent before is still delivered, then as lose().
   void peer_left();
 
+  // The connection has room again.
+  void writable();
   // Sends what waits. Called when there may be room, credit, or a connection.
   void pump();
   // Sends credit and acknowledgements that are due.
@@ -136,7 +141,7 @@ class Pair {
   void remove_target(uint64_t cookie) { targets_.erase(cookie); }
   uint64_t add_send(SendTransfer& transfer) { return sends_.insert(&transfer); }
   void forget_send(uint64_t id) { sends_.erase(id); }
-  void request_answered() { --unanswered_; }
+  void request_answered();
   uint64_t add_receive(ReceiveTransfer& transfer) { return receives_.insert(&transfer); }
   void forget_receive(uint64_t id) { receives_.erase(id); }
   void return_credit(uint64_t bytes);
@@ -182,6 +187,7 @@ class Pair {
   }
   bool send_waiting_control();
   void submit_waiting_bulks();
+  void report_refused_bulks();
 
   // pair_receive.cc: receiving
   void receive(Rail& rail, const MessageHeader& raw, ConstByteSpan payload);
@@ -219,6 +225,7 @@ class Pair {
   Operation* outbox_last_ = nullptr;
   std::deque<ControlMessage> control_;
   std::vector<OwnedBulk*> waiting_bulks_;
+  std::vector<std::pair<OwnedBulk*, Code>> refused_bulks_;  // to be reported at the end of the pass
   uint64_t unanswered_ = 0;       // requests that the peer has not matched yet
   uint32_t sent_ = 0;             // sequence of the last message sent
   uint32_t credit_used_ = 0;      // bytes, modulo 2^32, as all credit counters

@@ -100,6 +100,15 @@ void Pair::resume() {
   pump();
 }
 
+void Pair::writable() {
+  if (state_ == State::kConnecting && rail_ != nullptr && rail_->open) {
+    resume();
+  } else {
+    pump();
+  }
+  send_update();
+}
+
 // Makes everything quiet on the connection (which may be quiet already), then lets it go.
 void Pair::rail_failed(Rail& rail, const Status& why) {
   if (&rail != rail_.get()) return;
@@ -134,6 +143,7 @@ void Pair::drop_rail() {
   sends_.for_each([](SendTransfer& transfer) { transfer.rail_failed(); });
   receives_.for_each([](ReceiveTransfer& transfer) { transfer.rail_failed(); });
   waiting_bulks_.clear();
+  refused_bulks_.clear();
   replayed_ = SIZE_MAX;
   rail_->counters().connected = 0;
   mesh_.retire(std::move(rail_));

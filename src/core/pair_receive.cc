@@ -33,10 +33,7 @@ void Rail::on_bulk_complete(Bulk& bulk, Code code) {
   auto& owned = static_cast<OwnedBulk&>(bulk);
   owned.owner->on_bulk(owned, code);
 }
-void Rail::on_writable() {
-  pair_.pump();
-  pair_.send_update();
-}
+void Rail::on_writable() { pair_.writable(); }
 void Rail::on_failed(const Status& why) { pair_.rail_failed(*this, why); }
 
 void Pair::violated(std::string_view what) {

@@ -43,6 +43,8 @@ class ReceiveTransfer::Chunk final : public BulkOwner, public CopyHandler, publi
     Result<RemoteKey> key = rail.endpoint().expose(segments_, Access::kPutTarget, cookie_);
     if (!key.ok()) {
       pair().remove_target(cookie_);
+      // A connection that is breaking: the chunk starts again on the next one.
+      if (key.status().code() == Code::kPeerLost) return false;
       transfer_.chunk_failed(key.status().code(), std::string(key.status().text()));
       return false;
     }
@@ -86,6 +88,7 @@ class ReceiveTransfer::Chunk final : public BulkOwner, public CopyHandler, publi
     } else {
       // Reading does not work after all; the sender can still write.
       transfer_.by_get_ = false;
+      transfer_.sender_knows_ = false;
       transfer_.start_chunks();
     }
   }

@@ -95,7 +95,8 @@ void SendTransfer::note_answer() {
 }
 
 void SendTransfer::granted(const GrantBody& grant) {
-  const Rail* rail = pair_.rail();
+  // The peer may be ready on a new connection before this side is; what starts here waits until then.
+  const Rail* rail = pair_.current_rail();
   if (ending_ || rail == nullptr || grant.rail != rail->id) return;  // of a connection that broke
   const uint64_t length = send_->length;
   if (grant.accepted > length || grant.offset > length || grant.length > length - grant.offset) {
