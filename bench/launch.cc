@@ -191,6 +191,9 @@ class Running {
   }
 
   void reap() {
+    // A rank that was killed makes others fail: of those that ended meanwhile it is the cause.
+    size_t cause = 0;
+    int cause_status = 0;
     for (size_t i = 0; i < children_.size(); ++i) {
       int status = 0;
       if (!children_[i].alive || waitpid(children_[i].pid, &status, WNOHANG) <= 0) continue;
@@ -198,8 +201,11 @@ class Running {
       // Whatever the child itself started goes with it.
       kill(-children_[i].pid, SIGKILL);
       forget_group(children_[i].pid);
-      if (status != 0 && failure_.empty()) note_failure(i, status);
+      if (status == 0 || (cause_status != 0 && !WIFSIGNALED(status))) continue;
+      cause = i;
+      cause_status = status;
     }
+    if (cause_status != 0 && failure_.empty()) note_failure(cause, cause_status);
   }
 
   void note_failure(size_t index, int status) {
