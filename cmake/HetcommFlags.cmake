@@ -79,7 +79,7 @@ set(CMAKE_CXX_FLAGS_RELEASE "-O3 -DNDEBUG" CACHE STRING "" FORCE)
 
 # No -march: one binary runs on every machine of its architecture.
 target_compile_options(hetcomm_flags INTERFACE
-  -fno-omit-frame-pointer
+  $<$<NOT:$<CONFIG:Release>>:-fno-omit-frame-pointer>
   -ffunction-sections
   -fdata-sections
   # Some compilers predefine _FORTIFY_SOURCE, hence the -U first.

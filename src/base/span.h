@@ -15,6 +15,31 @@ using ByteSpan = std::span<std::byte>;
 using ConstByteSpan = std::span<const std::byte>;
 using Segments = std::span<const iovec>;
 
+// memcpy, without the call where there is little to copy.
+inline void copy_bytes(void* target, const void* source, size_t length) {
+  auto* to = static_cast<std::byte*>(target);
+  const auto* from = static_cast<const std::byte*>(source);
+  if (length > 16) {
+    std::memcpy(to, from, length);
+  } else if (length >= 8) {
+    uint64_t first = 0;
+    uint64_t last = 0;
+    std::memcpy(&first, from, 8);
+    std::memcpy(&last, from + length - 8, 8);
+    std::memcpy(to, &first, 8);
+    std::memcpy(to + length - 8, &last, 8);
+  } else if (length >= 4) {
+    uint32_t first = 0;
+    uint32_t last = 0;
+    std::memcpy(&first, from, 4);
+    std::memcpy(&last, from + length - 4, 4);
+    std::memcpy(to, &first, 4);
+    std::memcpy(to + length - 4, &last, 4);
+  } else {
+    for (size_t i = 0; i < length; ++i) to[i] = from[i];
+  }
+}
+
 inline uint64_t total_bytes(Segments segments) {
   uint64_t sum = 0;
   for (const iovec& segment : segments) sum += segment.iov_len;

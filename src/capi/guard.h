@@ -54,11 +54,7 @@ struct hetcomm_communicator {
 struct hetcomm_group {
   hetcomm::capi::Tag tag = hetcomm::capi::Tag::kGroup;
   hetcomm::Communicator* communicator;
-  struct Entry {
-    hetcomm::Operation* operation;
-    uint32_t generation;
-  };
-  std::vector<Entry> entries;
+  std::vector<hetcomm::OperationRef> entries;
 };
 
 namespace hetcomm::capi {

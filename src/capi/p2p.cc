@@ -9,6 +9,7 @@ using hetcomm::Code;
 using hetcomm::Communicator;
 using hetcomm::Engine;
 using hetcomm::Operation;
+using hetcomm::OperationRef;
 using hetcomm::OperationKind;
 using hetcomm::OperationStage;
 using hetcomm::OperationState;
@@ -96,7 +97,7 @@ hetcomm_status_t post(hetcomm_communicator_t* communicator, PostArguments argume
                     : communicator->impl->post(arguments, &operation, &text);
     if (code != Code::kOk) [[unlikely]] return capi::fail(code, text.empty() ? hetcomm::code_text(code) : text);
     if (arguments.options != nullptr && known.group != nullptr) {
-      known.group->entries.push_back({operation, operation->generation.load(std::memory_order_relaxed)});
+      known.group->entries.push_back({operation, operation->generation()});
     }
     *out_request = hetcomm::encode_handle(operation);
     return HETCOMM_OK;
@@ -107,64 +108,75 @@ hetcomm_status_t post(hetcomm_communicator_t* communicator, PostArguments argume
   }
 }
 
+// The common call: one buffer in host memory, no options, and all is well. Null for everything else, which post() looks at.
+Operation* post_plain(hetcomm_communicator_t* communicator, OperationKind kind, int32_t peer,
+                      uint64_t tag, uint64_t ignore, const hetcomm_buffer_t& buffer,
+                      const hetcomm_operation_options_t* options, hetcomm_request_t** out_request) {
+  if (communicator == nullptr || !capi::is_good(communicator) || out_request == nullptr ||
+      options != nullptr || buffer.memory != nullptr || buffer.offset == 0 ||
+      buffer.length > UINT64_MAX - buffer.offset) [[unlikely]] {
+    return nullptr;
+  }
+  Communicator& own = *communicator->impl;
+  if (static_cast<uint32_t>(peer) >= static_cast<uint32_t>(own.size()) || !own.context().alive())
+      [[unlikely]] {
+    return nullptr;
+  }
+  return own.post_plain(kind, peer, tag, ignore, buffer);
+}
+
 // Calls |use| for the entries that are still waiting for their group.
 template <typename Use>
 void for_each_waiting(hetcomm_group_t& group, Use&& use) {
-  for (const hetcomm_group::Entry& entry : group.entries) {
-    Operation& operation = *entry.operation;
-    if (operation.generation.load(std::memory_order_relaxed) == entry.generation &&
-        operation.state.load(std::memory_order_relaxed) == OperationState::kPending &&
-        operation.stage == OperationStage::kSubmitted) {
-      use(operation);
+  for (const OperationRef& entry : group.entries) {
+    if (entry.is(OperationState::kPending) &&
+        entry.operation->stage == OperationStage::kSubmitted) {
+      use(*entry.operation);
     }
   }
   group.entries.clear();
 }
 
-// Null, with the status to return, when the handle cannot be used.
-Operation* find(hetcomm_request_t* request, hetcomm_status_t* status) {
-  if (request == nullptr) [[unlikely]] {
+// A null operation, with the status to return, when the handle cannot be used.
+OperationRef find(hetcomm_request_t* request, hetcomm_status_t* status) {
+  OperationRef found = hetcomm::decode_handle(request);
+  if (found.operation == nullptr) [[unlikely]] {
     *status = capi::fail(Code::kInvalidArgument, "request is null");
-    return nullptr;
+    return {};
   }
-  Operation* operation = hetcomm::decode_handle(request);
-  if (operation == nullptr) [[unlikely]] {
+  if (found.stale()) [[unlikely]] {
     *status = capi::fail(Code::kStaleHandle, hetcomm::code_text(Code::kStaleHandle));
-    return nullptr;
+    return {};
   }
-  if (!operation->engine->alive()) [[unlikely]] {
+  if (!found.operation->engine->alive()) [[unlikely]] {
     *status = capi::fail(Code::kForked, hetcomm::code_text(Code::kForked));
-    return nullptr;
+    return {};
   }
-  return operation;
+  return found;
 }
 
-bool is_complete(const Operation& operation) {
-  return operation.state.load(std::memory_order_acquire) == OperationState::kComplete;
-}
-
-// Reports a complete operation and gives the slot back. False when another thread was first; the slot may even be in use
-// again by then, and is left as it was.
-bool consume(hetcomm_request_t* request, Operation& operation, hetcomm_completion_t* out) {
-  OperationState expected = OperationState::kComplete;
-  if (!operation.state.compare_exchange_strong(expected, OperationState::kIdle,
-                                               std::memory_order_acquire)) {
-    return false;
-  }
-  if (hetcomm::decode_handle(request) != &operation) [[unlikely]] {
-    operation.state.store(OperationState::kComplete, std::memory_order_release);
-    return false;
-  }
+// Reports a complete operation and gives the slot back. False when another thread was first.
+bool consume(const OperationRef& ref, hetcomm_completion_t* out) {
+  Operation& operation = *ref.operation;
+  if (!operation.claim(ref.generation)) return false;
   if (out != nullptr) {
     Communicator::fill_completion(operation, out);
     if (operation.text) [[unlikely]] out->text = capi::keep_text(*operation.text);
   }
-  if (!operation.prepared) operation.engine->pool().recycle(&operation);
+  if (operation.prepared) {
+    operation.set_state(OperationState::kIdle);
+  } else {
+    operation.engine->pool().recycle(&operation);
+  }
   return true;
 }
 
 hetcomm_status_t stale() {
   return capi::fail(Code::kStaleHandle, hetcomm::code_text(Code::kStaleHandle));
+}
+
+hetcomm_status_t not_started() {
+  return capi::fail(Code::kInvalidArgument, "the prepared request was not started");
 }
 
 // Absolute time at which a wait gives up.
@@ -182,6 +194,12 @@ extern "C" {
 hetcomm_status_t hetcomm_send(hetcomm_communicator_t* communicator, int32_t destination, uint64_t tag,
                               hetcomm_buffer_t buffer, const hetcomm_operation_options_t* options,
                               hetcomm_request_t** out_request) noexcept {
+  Operation* operation = post_plain(communicator, OperationKind::kSend, destination, tag, 0, buffer,
+                                    options, out_request);
+  if (operation != nullptr) [[likely]] {
+    *out_request = hetcomm::encode_handle(operation);
+    return HETCOMM_OK;
+  }
   return post(communicator, {OperationKind::kSend, destination, tag, 0, &buffer, 1, options}, false,
               out_request);
 }
@@ -190,6 +208,12 @@ hetcomm_status_t hetcomm_recv(hetcomm_communicator_t* communicator, int32_t sour
                               uint64_t ignore, hetcomm_buffer_t buffer,
                               const hetcomm_operation_options_t* options,
                               hetcomm_request_t** out_request) noexcept {
+  Operation* operation = post_plain(communicator, OperationKind::kReceive, source, tag, ignore,
+                                    buffer, options, out_request);
+  if (operation != nullptr) [[likely]] {
+    *out_request = hetcomm::encode_handle(operation);
+    return HETCOMM_OK;
+  }
   return post(communicator, {OperationKind::kReceive, source, tag, ignore, &buffer, 1, options}, false,
               out_request);
 }
@@ -295,42 +319,37 @@ void hetcomm_group_destroy(hetcomm_group_t* group) noexcept {
 hetcomm_status_t hetcomm_request_test(hetcomm_request_t* request,
                                       hetcomm_completion_t* out_completion) noexcept {
   hetcomm_status_t status = HETCOMM_OK;
-  Operation* operation = find(request, &status);
-  if (operation == nullptr) return status;
-  if (!is_complete(*operation)) {
-    if (operation->state.load(std::memory_order_relaxed) == OperationState::kIdle) {
-      return capi::fail(Code::kInvalidArgument, "the prepared request was not started");
-    }
-    const hetcomm_status_t poked = capi::guard([&]() -> Status {
-      operation->engine->poke();
+  const OperationRef ref = find(request, &status);
+  if (ref.operation == nullptr) return status;
+  if (!ref.is(OperationState::kComplete)) {
+    if (ref.is(OperationState::kIdle)) return not_started();
+    status = capi::guard([&]() -> Status {
+      ref.operation->engine->poke();
       return {};
     });
-    if (poked != HETCOMM_OK) return poked;
-    if (!is_complete(*operation)) return HETCOMM_PENDING;
+    if (status != HETCOMM_OK) return status;
+    if (ref.is(OperationState::kPending)) return HETCOMM_PENDING;
   }
-  return consume(request, *operation, out_completion) ? HETCOMM_OK : stale();
+  return consume(ref, out_completion) ? HETCOMM_OK : stale();
 }
 
 hetcomm_status_t hetcomm_request_wait(hetcomm_request_t* request, uint64_t timeout_ns,
                                       hetcomm_completion_t* out_completion) noexcept {
   hetcomm_status_t status = HETCOMM_OK;
-  Operation* operation = find(request, &status);
-  if (operation == nullptr) return status;
-  if (!is_complete(*operation)) {
-    if (operation->state.load(std::memory_order_relaxed) == OperationState::kIdle) {
-      return capi::fail(Code::kInvalidArgument, "the prepared request was not started");
-    }
+  const OperationRef ref = find(request, &status);
+  if (ref.operation == nullptr) return status;
+  if (!ref.is(OperationState::kComplete)) {
+    if (ref.is(OperationState::kIdle)) return not_started();
     bool done = false;
     status = capi::guard([&]() -> Status {
-      done = operation->engine->wait(wait_deadline(timeout_ns), [operation] {
-        return operation->state.load(std::memory_order_acquire) != OperationState::kPending;
-      });
+      done = ref.operation->engine->wait(wait_deadline(timeout_ns),
+                                         [&ref] { return !ref.is(OperationState::kPending); });
       return {};
     });
     if (status != HETCOMM_OK) return status;
     if (!done) return capi::fail(Code::kTimedOut, "the operation is still pending");
   }
-  return consume(request, *operation, out_completion) ? HETCOMM_OK : stale();
+  return consume(ref, out_completion) ? HETCOMM_OK : stale();
 }
 
 hetcomm_status_t hetcomm_request_wait_any(size_t count, hetcomm_request_t* const* requests,
@@ -339,33 +358,35 @@ hetcomm_status_t hetcomm_request_wait_any(size_t count, hetcomm_request_t* const
   return capi::guard([&]() -> Status {
     if (count > 0) HETCOMM_REQUIRE(requests);
     HETCOMM_REQUIRE(out_index);
-    std::vector<Operation*> operations(count, nullptr);
+    std::vector<OperationRef> operations(count);
     Engine* engine = nullptr;
     for (size_t i = 0; i < count; ++i) {
       if (requests[i] == nullptr) continue;
       hetcomm_status_t status = HETCOMM_OK;
       operations[i] = find(requests[i], &status);
-      if (operations[i] == nullptr) {
+      if (operations[i].operation == nullptr) {
         return Status(static_cast<Code>(status), fmt::format("request {}: {}", i, hetcomm_status_text(status)));
       }
-      if (operations[i]->state.load(std::memory_order_relaxed) == OperationState::kIdle) {
+      if (operations[i].is(OperationState::kIdle)) {
         return Status(Code::kInvalidArgument, fmt::format("request {} was not started", i));
       }
-      if (engine != nullptr && engine != operations[i]->engine) {
+      if (engine != nullptr && engine != operations[i].operation->engine) {
         return Status(Code::kInvalidArgument, "the requests belong to several contexts");
       }
-      engine = operations[i]->engine;
+      engine = operations[i].operation->engine;
     }
     if (engine == nullptr) return Status(Code::kInvalidArgument, "there is no request to wait for");
     size_t index = 0;
     const bool done = engine->wait(wait_deadline(timeout_ns), [&] {
       for (index = 0; index < count; ++index) {
-        if (operations[index] != nullptr && is_complete(*operations[index])) return true;
+        if (operations[index].operation != nullptr && !operations[index].is(OperationState::kPending)) {
+          return true;
+        }
       }
       return false;
     });
     if (!done) return Status(Code::kTimedOut, "the operations are still pending");
-    if (!consume(requests[index], *operations[index], out_completion)) return Status(Code::kStaleHandle);
+    if (!consume(operations[index], out_completion)) return Status(Code::kStaleHandle);
     *out_index = index;
     return {};
   });
@@ -373,30 +394,30 @@ hetcomm_status_t hetcomm_request_wait_any(size_t count, hetcomm_request_t* const
 
 hetcomm_status_t hetcomm_request_cancel(hetcomm_request_t* request) noexcept {
   hetcomm_status_t status = HETCOMM_OK;
-  Operation* operation = find(request, &status);
-  if (operation == nullptr) return status;
+  const OperationRef ref = find(request, &status);
+  if (ref.operation == nullptr) return status;
   return capi::guard([&]() -> Status {
-    const Engine::Baton baton(*operation->engine);
-    operation->engine->drain();
-    if (hetcomm::decode_handle(request) != operation) return Status(Code::kStaleHandle);
-    if (operation->state.load(std::memory_order_acquire) != OperationState::kPending) return {};
-    operation->communicator->cancel(*operation);
+    const Engine::Baton baton(*ref.operation->engine);
+    ref.operation->engine->drain();
+    if (ref.stale()) return Status(Code::kStaleHandle);
+    if (ref.is(OperationState::kPending)) ref.operation->communicator->cancel(*ref.operation);
     return {};
   });
 }
 
 hetcomm_status_t hetcomm_request_start(hetcomm_request_t* request) noexcept {
   hetcomm_status_t status = HETCOMM_OK;
-  Operation* operation = find(request, &status);
-  if (operation == nullptr) return status;
+  const OperationRef ref = find(request, &status);
+  if (ref.operation == nullptr) return status;
   return capi::guard([&]() -> Status {
-    if (!operation->prepared) {
+    Operation& operation = *ref.operation;
+    if (!operation.prepared) {
       return Status(Code::kInvalidArgument, "the request is not a prepared one");
     }
-    if (operation->communicator == nullptr) {
+    if (operation.communicator == nullptr) {
       return Status(Code::kInvalidArgument, "the request's communicator was destroyed");
     }
-    const Code code = operation->communicator->restart(*operation);
+    const Code code = operation.communicator->restart(operation);
     return code == Code::kOk ? Status() : Status(code, "the request is running");
   });
 }
@@ -404,23 +425,21 @@ hetcomm_status_t hetcomm_request_start(hetcomm_request_t* request) noexcept {
 hetcomm_status_t hetcomm_request_release(hetcomm_request_t* request) noexcept {
   if (request == nullptr) return HETCOMM_OK;
   hetcomm_status_t status = HETCOMM_OK;
-  Operation* operation = find(request, &status);
-  if (operation == nullptr) return status;
+  const OperationRef ref = find(request, &status);
+  if (ref.operation == nullptr) return status;
   return capi::guard([&]() -> Status {
-    const Engine::Baton baton(*operation->engine);
-    operation->engine->drain();
-    if (hetcomm::decode_handle(request) != operation) return Status(Code::kStaleHandle);
-    OperationState state = operation->state.load(std::memory_order_acquire);
-    if (state == OperationState::kPending) {
-      operation->communicator->release(*operation);
+    Operation& operation = *ref.operation;
+    const Engine::Baton baton(*operation.engine);
+    operation.engine->drain();
+    if (ref.is(OperationState::kPending)) {
+      operation.communicator->release(operation);
       return {};
     }
     // Complete, or a prepared one that is idle; otherwise another thread is just reporting it.
-    const bool ours = state == OperationState::kComplete
-                          ? operation->state.compare_exchange_strong(state, OperationState::kIdle)
-                          : operation->prepared;
+    const bool ours = operation.claim(ref.generation) ||
+                      (ref.is(OperationState::kIdle) && operation.prepared);
     if (!ours) return Status(Code::kStaleHandle);
-    operation->engine->pool().recycle_locked(operation);
+    operation.engine->pool().recycle_locked(&operation);
     return {};
   });
 }

@@ -23,7 +23,7 @@ Communicator::Communicator(Context& context, std::shared_ptr<Mesh> mesh, uint16_
   rank_ = inverse_[static_cast<size_t>(mesh_->rank())];
   if (parent_ != nullptr) parent_->children_.fetch_add(1, std::memory_order_relaxed);
   const Engine::Baton baton(engine_);
-  mesh_->channel(id_);
+  channel_ = mesh_->channel(id_);
   mesh_->add(this);
 }
 
@@ -54,39 +54,18 @@ Result<std::unique_ptr<Communicator>> Communicator::create(Context& context, Boo
 // --- posting ----------------------------------------------------------------
 
 Code Communicator::fill(const PostArguments& arguments, Operation& operation, std::string* text) {
-  operation.kind = arguments.kind;
-  operation.stage = OperationStage::kSubmitted;
-  operation.communicator = this;
-  operation.channel = id_;
+  fill_common(arguments.kind, arguments.peer, arguments.tag, arguments.ignore, operation);
   operation.collective = arguments.collective;
-  operation.peer = arguments.peer < 0 ? -1 : ranks_[static_cast<size_t>(arguments.peer)];
-  operation.tag = arguments.tag;
-  operation.ignore = arguments.ignore;
-  operation.prepared = false;
-  operation.detached = false;
-  operation.stall_reported = false;
-  operation.submitted_ns = 0;
-  operation.deadline_ns = 0;
-  operation.timeout_ns = default_timeout_ns_;
-  operation.high_priority = false;
-  operation.fail_on_any_loss = false;
-  operation.source = arguments.kind == OperationKind::kSend ? mesh_->rank() : -1;
-  operation.matched_tag = arguments.tag;
-  operation.bytes_sent = 0;
-  operation.bytes_received = 0;
-  operation.pair = nullptr;
   if (const hetcomm_operation_options_t* options = arguments.options; options != nullptr) {
     operation.high_priority = options->priority == HETCOMM_PRIORITY_HIGH;
     operation.fail_on_any_loss = (options->flags & HETCOMM_OPERATION_FAIL_ON_ANY_LOSS) != 0;
-    if (options->timeout_ns != 0) operation.timeout_ns = options->timeout_ns;
+    if (options->timeout_ns != 0) {
+      operation.timeout_ns = options->timeout_ns;
+      operation.run.deadline_ns = deadline_after(now_ns(), operation.timeout_ns);
+    }
   }
-  if (arguments.count == 1 && arguments.buffers->memory == nullptr) [[likely]] {
-    operation.inline_segment = {reinterpret_cast<void*>(arguments.buffers->offset),
-                                arguments.buffers->length};
-    operation.segments = Segments(&operation.inline_segment, 1);
-    operation.length = arguments.buffers->length;
-    operation.on_host = true;
-    if (!operation.pieces.empty()) operation.pieces.clear();
+  if (arguments.count == 1 && arguments.buffers->memory == nullptr) {
+    fill_host(*arguments.buffers, operation);
     return Code::kOk;
   }
   return fill_buffers(arguments, operation, text);
@@ -134,6 +113,10 @@ void Communicator::drop_uses(Operation& operation) {
   if (!operation.prepared) operation.pieces.clear();
 }
 
+bool Communicator::in_group(const PostArguments& arguments) {
+  return arguments.options != nullptr && arguments.options->group != nullptr;
+}
+
 Operation* Communicator::allocate() {
   Operation* operation = engine_.pool().allocate_shared();
   if (operation != nullptr) return operation;
@@ -143,32 +126,36 @@ Operation* Communicator::allocate() {
 }
 
 Code Communicator::post(const PostArguments& arguments, Operation** out, std::string* text) {
-  const bool locked = engine_.try_lock();
-  Operation* operation = locked ? engine_.pool().allocate() : allocate();
-  Code code = operation != nullptr ? fill(arguments, *operation, text) : Code::kOutOfMemory;
-  if (code != Code::kOk) [[unlikely]] {
-    if (operation != nullptr) engine_.pool().recycle(operation);
-    if (locked) engine_.unlock();
+  if (!engine_.try_lock()) [[unlikely]] return post_beside(arguments, out, text);
+  {
+    const Engine::Held held(engine_);
+    Operation* operation = engine_.pool().allocate();
+    if (operation == nullptr) [[unlikely]] return Code::kOutOfMemory;
+    if (const Code code = fill(arguments, *operation, text); code != Code::kOk) [[unlikely]] {
+      engine_.pool().recycle_locked(operation);
+      return code;
+    }
+    operation->set_state(OperationState::kPending);
+    *out = operation;
+    if (in_group(arguments)) [[unlikely]] return Code::kOk;  // the group starts it
+    start_now(*operation);
+  }
+  if (engine_.threaded()) engine_.note_pending();
+  return Code::kOk;
+}
+
+// While another thread holds the baton, which starts the operation then.
+Code Communicator::post_beside(const PostArguments& arguments, Operation** out, std::string* text) {
+  Operation* operation = allocate();
+  if (operation == nullptr) return Code::kOutOfMemory;
+  if (const Code code = fill(arguments, *operation, text); code != Code::kOk) {
+    engine_.pool().recycle(operation);
     return code;
   }
-  operation->code = Code::kOk;
-  operation->state.store(OperationState::kPending, std::memory_order_release);
-  if (arguments.options != nullptr && arguments.options->timeout_ns != 0) {
-    operation->deadline_ns = deadline_after(now_ns(), operation->timeout_ns);
-  }
+  operation->set_state(OperationState::kPending);
   *out = operation;
-  if (arguments.options != nullptr && arguments.options->group != nullptr) {
-    if (locked) engine_.unlock();
-    return Code::kOk;  // the group starts it
-  }
-  if (locked) {
-    engine_.drain_queued();  // what was submitted before comes first
-    engine_.operation_started();
-    start(*operation);
-    engine_.unlock();
-  } else {
-    engine_.submit_queued(operation);
-  }
+  if (in_group(arguments)) return Code::kOk;
+  engine_.submit_queued(operation);
   if (engine_.threaded()) engine_.note_pending();
   return Code::kOk;
 }
@@ -195,23 +182,20 @@ Code Communicator::prepare(const PostArguments& arguments, Operation** out, std:
 // One thread at a time per request: the state is the caller's until it is pending.
 Code Communicator::restart(Operation& operation) {
   // Running, or ended and not reported yet.
-  if (operation.state.load(std::memory_order_acquire) != OperationState::kIdle) return Code::kBusy;
+  if (operation.state() != OperationState::kIdle) return Code::kBusy;
   for (const BufferPiece& piece : operation.pieces) {
     if (piece.memory != nullptr) piece.memory->add_use();
   }
   operation.stage = OperationStage::kSubmitted;
-  operation.submitted_ns = 0;
-  operation.stall_reported = false;
-  operation.deadline_ns = operation.timeout_ns == default_timeout_ns_
-                              ? 0
-                              : deadline_after(now_ns(), operation.timeout_ns);
+  operation.run = {};
+  if (operation.timeout_ns != default_timeout_ns_) {
+    operation.run.deadline_ns = deadline_after(now_ns(), operation.timeout_ns);
+  }
   operation.source = operation.kind == OperationKind::kSend ? mesh_->rank() : -1;
   operation.matched_tag = operation.tag;
-  operation.bytes_sent = 0;
-  operation.bytes_received = 0;
   operation.code = Code::kOk;
   operation.text.reset();
-  operation.state.store(OperationState::kPending, std::memory_order_release);
+  operation.set_state(OperationState::kPending);
   begin(operation);
   return Code::kOk;
 }
@@ -219,10 +203,8 @@ Code Communicator::restart(Operation& operation) {
 // Starts a pending operation now, or leaves it to the holder of the baton.
 void Communicator::begin(Operation& operation) {
   if (engine_.try_lock()) {
-    engine_.drain_queued();  // what was submitted before comes first
-    engine_.operation_started();
-    start(operation);
-    engine_.unlock();
+    const Engine::Held held(engine_);
+    start_now(operation);
   } else {
     engine_.submit_queued(&operation);
   }
@@ -232,18 +214,22 @@ void Communicator::begin(Operation& operation) {
 void Communicator::start(Operation& operation) {
   engine_.begin_work();
   ++pending_;
-  if (operation.kind == OperationKind::kSend) {
-    if (const Channel& own = *mesh_->channel(id_); own.closed) [[unlikely]] {
-      mesh_->complete(operation, Code::kAborted, std::string(own.aborted.text()));
-      return;
-    }
-    mesh_->pair(operation.peer).submit_send(operation);
-  } else {
-    mesh_->start_receive(operation);
+  if (channel_->closed) [[unlikely]] {
+    mesh_->complete(operation, Code::kAborted, std::string(channel_->aborted.text()));
+    return;
   }
-  if (operation.state.load(std::memory_order_relaxed) != OperationState::kPending) return;
-  if (operation.deadline_ns != 0) {
-    engine_.timer_changed(operation.deadline_ns);
+  try {
+    if (operation.kind == OperationKind::kSend) {
+      mesh_->pair(operation.peer).submit_send(operation);
+    } else {
+      mesh_->start_receive(*channel_, operation);
+    }
+  } catch (const std::bad_alloc&) {
+    mesh_->end_operation(operation, Code::kOutOfMemory, {});
+  }
+  if (operation.state() != OperationState::kPending) return;
+  if (operation.run.deadline_ns != 0) {
+    engine_.timer_changed(operation.run.deadline_ns);
   } else {
     engine_.sweep_soon();
   }
@@ -265,7 +251,7 @@ void Communicator::drop(Operation& operation) {
 
 void Communicator::release(Operation& operation) {
   operation.detached = true;
-  engine_.pool().expire_handles(operation);
+  operation.expire(OperationState::kPending);
   if (operation.stage == OperationStage::kSubmitted) drop(operation);
 }
 
@@ -273,8 +259,8 @@ void Communicator::fill_completion(const Operation& operation, hetcomm_completio
   out->status = static_cast<hetcomm_status_t>(operation.code);
   out->source = operation.source;
   out->tag = operation.matched_tag;
-  out->bytes_sent = operation.bytes_sent;
-  out->bytes_received = operation.bytes_received;
+  out->bytes_sent = operation.run.bytes_sent;
+  out->bytes_received = operation.run.bytes_received;
   out->text = "";
 }
 
@@ -282,7 +268,7 @@ bool Communicator::probe(int32_t source, uint64_t tag, uint64_t ignore, hetcomm_
   const Engine::Baton baton(engine_);
   const int32_t peer = source < 0 ? -1 : ranks_[static_cast<size_t>(source)];
   if (peer >= 0 && peer_status_locked(peer).ok()) mesh_->pair(peer).ensure_connected();
-  const MatchTable& table = mesh_->channel(id_)->point_to_point;
+  const MatchTable& table = channel_->point_to_point;
   const Incoming* message = table.find_unexpected(peer, tag, ignore);
   if (message == nullptr) return false;
   *out = hetcomm_completion_t{HETCOMM_OK,      rank_of(message->source), message->tag,

@@ -40,6 +40,24 @@ class Communicator {
   // Any thread.
   // Starts an operation; |*text| says why it was rejected.
   Code post(const PostArguments& arguments, Operation** out, std::string* text);
+  // The same for the common operation: one buffer, in host memory, and no options. Null when it cannot be started at once;
+  // then post() does it or says why not.
+  Operation* post_plain(OperationKind kind, int32_t peer, uint64_t tag, uint64_t ignore,
+                        const hetcomm_buffer_t& buffer) {
+    if (!engine_.try_lock()) [[unlikely]] return nullptr;
+    Operation* operation = nullptr;
+    {
+      const Engine::Held held(engine_);
+      operation = engine_.pool().allocate();
+      if (operation == nullptr) [[unlikely]] return nullptr;
+      fill_common(kind, peer, tag, ignore, *operation);
+      fill_host(buffer, *operation);
+      operation->set_state(OperationState::kPending);
+      start_now(*operation);
+    }
+    if (engine_.threaded()) engine_.note_pending();
+    return operation;
+  }
   // Makes a prepared operation.
   Code prepare(const PostArguments& arguments, Operation** out, std::string* text);
   Code restart(Operation& prepared);
@@ -85,11 +103,47 @@ class Communicator {
  private:
   Communicator(Context& context, std::shared_ptr<Mesh> mesh, uint16_t id, std::vector<int> ranks,
                Communicator* parent, MeshOptions options);
+  void fill_common(OperationKind kind, int32_t peer, uint64_t tag, uint64_t ignore,
+                   Operation& operation) {
+    operation.kind = kind;
+    operation.stage = OperationStage::kSubmitted;
+    operation.prepared = false;
+    operation.detached = false;
+    operation.collective = false;
+    operation.high_priority = false;
+    operation.fail_on_any_loss = false;
+    operation.channel = id_;
+    operation.peer = peer < 0 ? -1 : ranks_[static_cast<size_t>(peer)];
+    operation.code = Code::kOk;
+    operation.tag = tag;
+    operation.ignore = ignore;
+    operation.communicator = this;
+    operation.pair = nullptr;
+    operation.run = {};
+    operation.source = kind == OperationKind::kSend ? mesh_->rank() : -1;
+    operation.matched_tag = tag;
+    operation.timeout_ns = default_timeout_ns_;
+  }
+  static void fill_host(const hetcomm_buffer_t& buffer, Operation& operation) {
+    operation.inline_segment = {reinterpret_cast<void*>(buffer.offset), buffer.length};
+    operation.segments = Segments(&operation.inline_segment, 1);
+    operation.length = buffer.length;
+    operation.on_host = true;
+    if (!operation.pieces.empty()) [[unlikely]] operation.pieces.clear();
+  }
+  // Under the baton, just taken: what was submitted before comes first.
+  void start_now(Operation& operation) {
+    engine_.drain_queued();
+    engine_.operation_started();
+    start(operation);
+  }
   Code fill(const PostArguments& arguments, Operation& operation, std::string* text);
   Code fill_buffers(const PostArguments& arguments, Operation& operation, std::string* text);
   const Status& peer_status_locked(int mesh_rank) const { return mesh_->peer_status(mesh_rank); }
   // Why the communicator cannot be used any more.
   Status check_open();
+  Code post_beside(const PostArguments& arguments, Operation** out, std::string* text);
+  static bool in_group(const PostArguments& arguments);
   Operation* allocate();
   void begin(Operation& operation);
   Status collective_send(int32_t rank, uint64_t tag, ConstByteSpan bytes, uint64_t deadline_ns);
@@ -104,6 +158,7 @@ class Communicator {
   std::shared_ptr<Mesh> mesh_;
   Engine& engine_;
   uint16_t id_;
+  Channel* channel_ = nullptr;
   Communicator* parent_;
   MeshOptions options_;
   std::vector<int> ranks_;          // to mesh ranks
@@ -114,5 +169,31 @@ class Communicator {
   int64_t pending_ = 0;             // under the baton
   std::atomic<int32_t> children_{0};
 };
+
+inline void Mesh::complete(Operation& operation) {
+  Communicator& communicator = *operation.communicator;
+  operation.source = communicator.rank_of(operation.source);
+  if (!operation.pieces.empty()) [[unlikely]] Communicator::drop_uses(operation);
+  communicator.operation_ended();
+  if (operation.detached) [[unlikely]] {
+    engine().operation_dropped(&operation);
+    return;
+  }
+  engine().operation_completed(&operation);
+}
+
+inline void Mesh::deliver(Operation& receive, int source, uint64_t tag, ConstByteSpan bytes,
+                          uint64_t length) {
+  receive.source = source;
+  receive.matched_tag = tag;
+  receive.run.bytes_sent = length;
+  receive.run.bytes_received = std::min(length, receive.length);
+  if (!receive.on_host || receive.segments.size() != 1 || length > receive.length) [[unlikely]] {
+    deliver_rest(receive, bytes);
+    return;
+  }
+  if (!bytes.empty()) copy_bytes(receive.segments[0].iov_base, bytes.data(), bytes.size());
+  complete(receive);
+}
 
 }  // namespace hetcomm

@@ -44,7 +44,7 @@ Status Communicator::collective_wait(Operation* operation, uint64_t deadline_ns)
   // The operation ends by itself at the deadline; its memory is quiet only then.
   static_cast<void>(deadline_ns);
   engine_.wait(kForever, [operation] {
-    return operation->state.load(std::memory_order_acquire) == OperationState::kComplete;
+    return operation->state() == OperationState::kComplete;
   });
   Status status;
   if (operation->code != Code::kOk) {

@@ -59,22 +59,22 @@ uint64_t Context::sweep(uint64_t now_ns) {
   uint64_t next = kForever;
   bool stalled = false;
   engine_.pool().for_each([&](Operation& operation) {
-    if (operation.state.load(std::memory_order_acquire) != OperationState::kPending ||
+    if (operation.state() != OperationState::kPending ||
         operation.stage == OperationStage::kSubmitted) {
       return;
     }
-    if (operation.submitted_ns == 0) operation.submitted_ns = now_ns;
-    if (operation.deadline_ns == 0) {
-      operation.deadline_ns = deadline_after(now_ns, operation.timeout_ns);
+    if (operation.run.submitted_ns == 0) operation.run.submitted_ns = now_ns;
+    if (operation.run.deadline_ns == 0) {
+      operation.run.deadline_ns = deadline_after(now_ns, operation.timeout_ns);
     }
-    if (now_ns >= operation.deadline_ns) {
-      operation.deadline_ns = kForever;  // once: it may have to wait for device copies
+    if (now_ns >= operation.run.deadline_ns) {
+      operation.run.deadline_ns = kForever;  // once: it may have to wait for device copies
       operation.communicator->mesh().end_operation(operation, Code::kTimedOut, "the deadline passed");
       return;
     }
-    next = std::min(next, operation.deadline_ns);
-    if (operation.stall_reported) return;
-    const uint64_t stall_at = deadline_after(operation.submitted_ns, stall_ns_);
+    next = std::min(next, operation.run.deadline_ns);
+    if (operation.run.stall_reported) return;
+    const uint64_t stall_at = deadline_after(operation.run.submitted_ns, stall_ns_);
     stalled = stalled || now_ns >= stall_at;
     if (now_ns < stall_at) next = std::min(next, stall_at);
   });
@@ -86,17 +86,17 @@ void Context::report_stall(uint64_t now_ns) {
   std::string text;
   size_t count = 0;
   engine_.pool().for_each([&](Operation& operation) {
-    if (operation.state.load(std::memory_order_acquire) != OperationState::kPending ||
+    if (operation.state() != OperationState::kPending ||
         operation.stage == OperationStage::kSubmitted) {
       return;
     }
-    operation.stall_reported = true;
+    operation.run.stall_reported = true;
     if (++count > kMostListed) return;
     text += fmt::format("\n  {} {}, tag {:#x}, {} bytes, for {:.1f} s",
                         operation.kind == OperationKind::kSend ? "send to rank" : "receive from rank",
                         operation.peer < 0 ? std::string("any") : std::to_string(operation.peer),
                         operation.tag, operation.length,
-                        static_cast<double>(now_ns - operation.submitted_ns) / 1e9);
+                        static_cast<double>(now_ns - operation.run.submitted_ns) / 1e9);
   });
   if (count > kMostListed) text += fmt::format("\n  and {} more", count - kMostListed);
   log_->warn("no progress for {:.1f} s; pending:{}", static_cast<double>(stall_ns_) / 1e9, text);

@@ -19,6 +19,8 @@ constexpr uint64_t kParkIdleNs = 1'000'000;
 constexpr uint64_t kParkBesideSleeperNs = 100'000'000;
 // How long the background thread goes on polling after it has found something.
 constexpr uint64_t kBackgroundSpinUs = 5;
+// How long, in pauses, a submission beside a busy baton waits to be seen.
+constexpr int kPatience = 64;
 constexpr uint64_t kLongestSleepNs = 60'000'000'000;
 
 // Asks the scheduler for short time slices, so that a wake-up beside computing threads runs soon. Best effort:
@@ -48,6 +50,7 @@ Status Engine::start(const EngineOptions& options) {
   doorbell_ = UniqueFd(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   if (!doorbell_.valid()) return status_from_errno(errno, "eventfd");
   HETCOMM_RETURN_IF_ERROR(poller_->add(doorbell_.get(), EPOLLIN, doorbell_watcher_));
+  fence_.set_up();
   spin_ns_ = options.spin_ns;
   yield_ = options.yield;
   ticks_per_us_ = ticks_per_us();
@@ -99,6 +102,16 @@ void Engine::submit_queued(Operation* operation) {
     operation->next = head;
   } while (!submitted_.compare_exchange_weak(head, operation, std::memory_order_seq_cst,
                                              std::memory_order_relaxed));
+  // The holder looks at the queue often; wait a moment for that, since to make sure of it costs a system call.
+  for (int round = 0; round < kPatience; ++round) {
+    if (try_lock()) {
+      unlock();
+      return;
+    }
+    cpu_relax();
+    if (submitted_.load(std::memory_order_relaxed) == nullptr) return;
+  }
+  fence_.heavy();
   if (try_lock()) unlock();
 }
 
@@ -126,10 +139,7 @@ void Engine::drain_after_unlock() {
   // Whoever holds the baton now will find the queue in its unlock.
   while (submitted_.load(std::memory_order_relaxed) != nullptr && try_lock()) {
     drain();
-    const bool wake = completed_;
-    completed_ = false;
-    baton_.exchange(0, std::memory_order_seq_cst);
-    if (wake && asleep_.load(std::memory_order_relaxed) != 0) wake_waiters();
+    give_up_baton();
   }
 }
 

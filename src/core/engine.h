@@ -20,6 +20,7 @@
 
 #include "src/base/clock.h"
 #include "src/base/futex.h"
+#include "src/base/membarrier.h"
 #include "src/base/status.h"
 #include "src/base/unique_fd.h"
 #include "src/core/operation.h"
@@ -87,6 +88,18 @@ class Engine {
     Engine& engine_;
   };
 
+  // The same for a thread that has taken it by try_lock().
+  class Held {
+   public:
+    explicit Held(Engine& engine) : engine_(engine) {}
+    ~Held() { engine_.unlock(); }
+    Held(const Held&) = delete;
+    Held& operator=(const Held&) = delete;
+
+   private:
+    Engine& engine_;
+  };
+
   bool try_lock() {
     return baton_.load(std::memory_order_relaxed) == 0 &&
            baton_.exchange(1, std::memory_order_acquire) == 0;
@@ -96,13 +109,8 @@ class Engine {
   }
   void unlock() {
     if (submitted_.load(std::memory_order_relaxed) != nullptr) drain();
-    const bool wake = completed_;
-    completed_ = false;
-    // A full fence: what was completed is visible before the sleepers are counted, and the baton before the queue is
-    // looked at again.
-    baton_.exchange(0, std::memory_order_seq_cst);
+    give_up_baton();
     if (submitted_.load(std::memory_order_relaxed) != nullptr) drain_after_unlock();
-    if (wake && asleep_.load(std::memory_order_relaxed) != 0) wake_waiters();
   }
 
   // Leaves |operation| (pending) to the holder of the baton, or starts it if that has gone meanwhile. [any-thread]
@@ -130,7 +138,7 @@ class Engine {
     if (long_nap_.load(std::memory_order_relaxed) != 0) wake_background();
   }
   void operation_completed(Operation* operation) {
-    operation->state.store(OperationState::kComplete, std::memory_order_release);
+    operation->set_state(OperationState::kComplete);
     add_pending(-1);
     completed_ = true;
   }
@@ -173,14 +181,37 @@ class Engine {
   bool threaded() const { return threaded_; }
 
  private:
+  static constexpr uint32_t kEagerRounds = 256;
   static constexpr uint64_t kSweepIntervalNs = 20'000'000;
   enum Sleeper : uint32_t { kNobody, kWaiter, kBackground };
+  // Says that a waiter polls.
+  class Polling {
+   public:
+    explicit Polling(std::atomic<uint32_t>& word) : word_(word) {
+      word_.store(1, std::memory_order_relaxed);
+    }
+    ~Polling() { word_.store(0, std::memory_order_relaxed); }
+    Polling(const Polling&) = delete;
+    Polling& operator=(const Polling&) = delete;
+
+   private:
+    std::atomic<uint32_t>& word_;
+  };
   // Only the sleeper, once awake, silences the doorbell: a thread that polls beside it would take its wake-up away.
   class Doorbell final : public Watcher {
    public:
     void on_events(uint32_t /*events*/) override {}
   };
 
+  // What was completed is visible before the sleepers are counted, and the baton before the queue is looked at again; those who
+  // go to sleep, and those who leave something in the queue, pay for the fence.
+  void give_up_baton() {
+    const bool wake = completed_;
+    completed_ = false;
+    baton_.store(0, std::memory_order_release);
+    fence_.light();
+    if (wake && asleep_.load(std::memory_order_relaxed) != 0) wake_waiters();
+  }
   bool somebody_watches() const {
     return sleeper_.load(std::memory_order_seq_cst) != kNobody ||
            polling_.load(std::memory_order_seq_cst) != 0;
@@ -220,6 +251,7 @@ class Engine {
   uint64_t spin_end_ticks() const { return ticks() + spin_ns_ * ticks_per_us_ / 1000; }
 
   Submitter& submitter_;
+  AsymmetricFence fence_;
   OperationPool pool_;
   std::unique_ptr<Poller> poller_;
   UniqueFd doorbell_;
@@ -266,10 +298,11 @@ bool Engine::wait(uint64_t deadline_ns, Done&& done) {
   uint64_t spin_end = 0;
   for (uint32_t round = 1;; ++round) {
     if (try_lock()) {
-      polling_.store(1, std::memory_order_relaxed);
-      const bool stay = poll_locked(deadline_ns, &spin_end, done);
-      polling_.store(0, std::memory_order_relaxed);
-      unlock();
+      bool stay = false;
+      {
+        const Held held(*this);
+        stay = poll_locked(deadline_ns, &spin_end, done);
+      }
       const bool is_done = done();
       if (is_done || !stay) hand_over();
       if (is_done) return true;
@@ -299,6 +332,7 @@ bool Engine::wait(uint64_t deadline_ns, Done&& done) {
 // Polls with the baton until done, out of time, or asked to give the baton up. True in the last case.
 template <typename Done>
 bool Engine::poll_locked(uint64_t deadline_ns, uint64_t* spin_end, Done&& done) {
+  const Polling polling(polling_);
   if (armed_) begin_polling();
   for (uint32_t round = 1;; ++round) {
     const int moved = progress();
@@ -309,13 +343,15 @@ bool Engine::poll_locked(uint64_t deadline_ns, uint64_t* spin_end, Done&& done) 
       if (completed_ && asleep_.load(std::memory_order_relaxed) != 0) return true;
     }
     if (contenders_.load(std::memory_order_relaxed) != 0) return true;
-    if ((round & 31) == 0 || yield_.load(std::memory_order_relaxed)) {
+    const bool yields = yield_.load(std::memory_order_relaxed);
+    if ((round & 31) == 0 || yields) {
       const uint64_t at = ticks();
       if (*spin_end == 0) *spin_end = spin_end_ticks();
       if (at >= *spin_end) return false;
       if (deadline_ns != kForever && hetcomm::now_ns() >= deadline_ns) return false;
     }
-    pause_once();
+    // What comes soon is found sooner without a pause.
+    if (round > kEagerRounds || yields) pause_once();
   }
 }
 
@@ -329,6 +365,7 @@ void Engine::sleep(uint64_t deadline_ns, Done&& done) {
   }
   const uint32_t word = wake_word_.load(std::memory_order_acquire);
   asleep_.fetch_add(1, std::memory_order_seq_cst);
+  fence_.heavy();
   const uint64_t at = hetcomm::now_ns();
   // Whoever watches may have left between the two looks; then this thread has to take the place.
   if (!done() && at < deadline_ns && somebody_watches()) {
@@ -344,6 +381,7 @@ void Engine::sleep_in_poller(uint64_t deadline_ns, Done&& done) {
   unlock();
   if (timer_ns != 0) {
     asleep_.fetch_add(1, std::memory_order_seq_cst);
+    fence_.heavy();
     const uint64_t until = timer_ns < deadline_ns ? timer_ns : deadline_ns;
     const uint64_t at = hetcomm::now_ns();
     if (!done() && at < until) poller_->wait(until == kForever ? kForever : until - at);

@@ -22,36 +22,13 @@ MatchTable::MatchTable()
   arrived_.previous_arrived = &arrived_;
 }
 
-void MatchTable::append(PostedList& list, Operation* receive) {
-  receive->next = nullptr;
-  receive->previous = list.last;
-  (list.last != nullptr ? list.last->next : list.first) = receive;
-  list.last = receive;
-}
-
-void MatchTable::unlink(PostedList& list, Operation* receive) {
-  (receive->previous != nullptr ? receive->previous->next : list.first) = receive->next;
-  (receive->next != nullptr ? receive->next->previous : list.last) = receive->previous;
-  receive->next = nullptr;
-  receive->previous = nullptr;
-}
-
-void MatchTable::post(Operation* receive) {
-  if (posted_count_ > 4 * posted_.size()) grow_posted();
-  receive->stamp = ++next_stamp_;
-  append(list_of(*receive), receive);
-  ++posted_count_;
-}
-
 void MatchTable::remove(Operation* receive) {
   unlink(list_of(*receive), receive);
   --posted_count_;
 }
 
-Operation* MatchTable::match_message(int32_t source, uint64_t tag) {
-  if (posted_count_ == 0) return nullptr;
-  Operation* exact = posted_[bucket(source, tag)].first;
-  while (exact != nullptr && (exact->peer != source || exact->tag != tag)) exact = exact->next;
+// |exact| is the first exact receive that matches.
+Operation* MatchTable::match_wildcards(Operation* exact, int32_t source, uint64_t tag) {
   Operation* wild = wildcards_.first;
   while (wild != nullptr && !accepts(*wild, source, tag)) wild = wild->next;
   Operation* found = exact;
@@ -116,7 +93,7 @@ void MatchTable::remove_unexpected(Incoming* message) {
   message->queued = false;
 }
 
-Incoming* MatchTable::find_unexpected(int32_t source, uint64_t tag, uint64_t ignore) const {
+Incoming* MatchTable::search_unexpected(int32_t source, uint64_t tag, uint64_t ignore) const {
   if (source >= 0 && ignore == 0) {
     Incoming* message = unexpected_[bucket(source, tag)].first;
     while (message != nullptr && (message->source != source || message->tag != tag)) {

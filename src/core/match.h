@@ -41,17 +41,34 @@ class MatchTable {
   MatchTable();
 
   // Puts a receive at the end of the queue.
-  void post(Operation* receive);
+  void post(Operation* receive) {
+    if (posted_count_ > 4 * posted_.size()) [[unlikely]] grow_posted();
+    receive->stamp = ++next_stamp_;
+    append(list_of(*receive), receive);
+    ++posted_count_;
+  }
   // Takes a posted receive out again.
   void remove(Operation* receive);
   // Takes out and returns the first posted receive that matches, null if none does.
-  Operation* match_message(int32_t source, uint64_t tag);
+  Operation* match_message(int32_t source, uint64_t tag) {
+    if (posted_count_ == 0) return nullptr;
+    PostedList& list = posted_[bucket(source, tag)];
+    Operation* exact = list.first;
+    while (exact != nullptr && (exact->peer != source || exact->tag != tag)) exact = exact->next;
+    if (wildcards_.first != nullptr) [[unlikely]] return match_wildcards(exact, source, tag);
+    if (exact == nullptr) [[unlikely]] return nullptr;
+    unlink(list, exact);
+    --posted_count_;
+    return exact;
+  }
 
   // Queues a message that found no receive.
   void add_unexpected(Incoming* message);
   void remove_unexpected(Incoming* message);
   // The first queued message that the arguments match (source -1: any), null if none; it stays queued.
-  Incoming* find_unexpected(int32_t source, uint64_t tag, uint64_t ignore) const;
+  Incoming* find_unexpected(int32_t source, uint64_t tag, uint64_t ignore) const {
+    return arrived_.next_arrived == nullptr ? nullptr : search_unexpected(source, tag, ignore);
+  }
 
   size_t posted_count() const { return posted_count_; }
   Incoming* first_unexpected() const { return arrived_.next_arrived; }
@@ -75,8 +92,20 @@ class MatchTable {
   PostedList& list_of(const Operation& receive) {
     return is_exact(receive) ? posted_[bucket(receive.peer, receive.tag)] : wildcards_;
   }
-  static void append(PostedList& list, Operation* receive);
-  static void unlink(PostedList& list, Operation* receive);
+  static void append(PostedList& list, Operation* receive) {
+    receive->next = nullptr;
+    receive->previous = list.last;
+    (list.last != nullptr ? list.last->next : list.first) = receive;
+    list.last = receive;
+  }
+  static void unlink(PostedList& list, Operation* receive) {
+    (receive->previous != nullptr ? receive->previous->next : list.first) = receive->next;
+    (receive->next != nullptr ? receive->next->previous : list.last) = receive->previous;
+    receive->next = nullptr;
+    receive->previous = nullptr;
+  }
+  Operation* match_wildcards(Operation* exact, int32_t source, uint64_t tag);
+  Incoming* search_unexpected(int32_t source, uint64_t tag, uint64_t ignore) const;
   void grow_posted();
   void grow_unexpected();
 

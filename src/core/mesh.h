@@ -66,7 +66,10 @@ class Mesh final : public Driven, private ControlHandler {
   uint64_t now_ns() const { return environment_.engine.coarse_now(); }
   uint64_t detection_ns() const { return detection_ns_; }
 
-  Pair& pair(int rank);
+  Pair& pair(int rank) {
+    Pair* found = pairs_[static_cast<size_t>(rank)].get();
+    return found != nullptr ? *found : make_pair(rank);
+  }
   // Null when the pair was never used.
   Pair* find_pair(int rank) { return pairs_[static_cast<size_t>(rank)].get(); }
   const Status& peer_status(int rank) const { return peer_status_[static_cast<size_t>(rank)]; }
@@ -99,11 +102,13 @@ class Mesh final : public Driven, private ControlHandler {
   void remove(Communicator* communicator) { std::erase(communicators_, communicator); }
 
   // Posting.
-  void start_receive(Operation& receive);
+  void start_receive(Channel& own, Operation& receive);
   void end_operation(Operation& operation, Code code, std::string text);
   // Copies a whole message that has arrived into |receive| and completes it.
   void deliver(Operation& receive, int source, uint64_t tag, ConstByteSpan bytes, uint64_t length);
+  void complete(Operation& operation);  // with its code, kOk if none was set
   void complete(Operation& operation, Code code, std::string text = {});
+  void deliver_rest(Operation& receive, ConstByteSpan bytes);
   void complete_truncated(Operation& receive);
   // The sender took back a rendezvous that may still be queued here.
   void drop_withdrawn(int rank, uint64_t sender_id);
@@ -176,9 +181,11 @@ class Mesh final : public Driven, private ControlHandler {
   void set_ready();
   std::vector<Candidate> candidates(int rank);
   void try_next(Pair& pair);
+  void note_connected(Transport& transport);
   void fail_receives(int rank, const Status& why);
   bool any_live_sender(const Operation& receive) const;
 
+  Pair& make_pair(int rank);
   void on_peer_lost(int rank, const Status& why) override;
   void on_peer_left(int rank) override;
   void on_declared_lost(const Status& why) override;
@@ -205,6 +212,8 @@ class Mesh final : public Driven, private ControlHandler {
   std::vector<Pair*> updates_due_;
   std::vector<Pair*> active_pairs_;                 // all pairs that exist
   uint64_t next_pair_timer_ns_ = kForever;
+  uint64_t passes_ = 0;
+  std::vector<Transport*> connected_;               // with connections: polled in every pass, the others now and then
   std::vector<Communicator*> communicators_;
   std::vector<std::shared_ptr<void>> graveyard_;
   std::vector<Incoming*> free_incoming_;

@@ -38,10 +38,10 @@ class Mesh::DeviceDelivery final : public CopyHandler {
   void on_copied(const Status& status) override {
     if (!status.ok()) {
       mesh_.complete(receive_, status.code(), std::string(status.text()));
-    } else if (receive_.bytes_sent > receive_.length) {
+    } else if (receive_.run.bytes_sent > receive_.length) {
       mesh_.complete_truncated(receive_);
     } else {
-      mesh_.complete(receive_, Code::kOk);
+      mesh_.complete(receive_);
     }
     mesh_.retire(std::unique_ptr<DeviceDelivery>(this));
   }
@@ -59,12 +59,7 @@ Channel* Mesh::channel(uint16_t id) {
   return channels_[id].get();
 }
 
-void Mesh::start_receive(Operation& receive) {
-  Channel& own = *channel(receive.channel);
-  if (own.closed) {
-    complete(receive, Code::kAborted, std::string(own.aborted.text()));
-    return;
-  }
+void Mesh::start_receive(Channel& own, Operation& receive) {
   MatchTable& table = receive.collective ? own.collective : own.point_to_point;
   Incoming* message = table.find_unexpected(receive.peer, receive.tag, receive.ignore);
   if (message != nullptr) {
@@ -76,7 +71,8 @@ void Mesh::start_receive(Operation& receive) {
       complete(receive, status.code(), fmt::format("{}: {}", describe(receive), status.text()));
       return;
     }
-    pair(receive.peer).ensure_connected();
+    Pair& sender = pair(receive.peer);
+    if (sender.state() != Pair::State::kReady) [[unlikely]] sender.ensure_connected();
   } else if (!any_live_sender(receive)) {
     complete(receive, Code::kPeerLost, fmt::format("{}: no live sender is left", describe(receive)));
     return;
@@ -85,48 +81,33 @@ void Mesh::start_receive(Operation& receive) {
   table.post(&receive);
 }
 
-void Mesh::deliver(Operation& receive, int source, uint64_t tag, ConstByteSpan bytes,
-                   uint64_t length) {
+// A message that does not go into one piece of host memory as a whole.
+void Mesh::deliver_rest(Operation& receive, ConstByteSpan bytes) {
   const uint64_t part = std::min<uint64_t>(bytes.size(), receive.length);
-  receive.source = source;
-  receive.matched_tag = tag;
-  receive.bytes_sent = length;
-  receive.bytes_received = std::min(length, receive.length);
   if (part > 0) {
     if (!receive.on_host) {
       receive.stage = OperationStage::kCopying;
       new DeviceDelivery(*this, receive, bytes.first(part));
       return;
     }
-    if (receive.segments.size() == 1) [[likely]] {
-      std::memcpy(receive.segments[0].iov_base, bytes.data(), part);
-    } else {
-      scatter(receive.segments, 0, bytes.first(part));
-    }
+    scatter(receive.segments, 0, bytes.first(part));
   }
-  if (length > receive.length) [[unlikely]] {
+  if (receive.run.bytes_sent > receive.length) {
     complete_truncated(receive);
     return;
   }
-  complete(receive, Code::kOk);
+  complete(receive);
 }
 
 void Mesh::complete_truncated(Operation& receive) {
   complete(receive, Code::kTruncated,
-           fmt::format("{}: the message has {} bytes", describe(receive), receive.bytes_sent));
+           fmt::format("{}: the message has {} bytes", describe(receive), receive.run.bytes_sent));
 }
 
 void Mesh::complete(Operation& operation, Code code, std::string text) {
   operation.code = code;
-  operation.source = operation.communicator->rank_of(operation.source);
   if (!text.empty()) operation.text = std::make_unique<std::string>(std::move(text));
-  if (!operation.pieces.empty()) operation.communicator->drop_uses(operation);
-  operation.communicator->operation_ended();
-  if (operation.detached) [[unlikely]] {
-    engine().operation_dropped(&operation);
-    return;
-  }
-  engine().operation_completed(&operation);
+  complete(operation);
 }
 
 void Mesh::end_operation(Operation& operation, Code code, std::string text) {
@@ -183,7 +164,7 @@ void Mesh::fail_receives(int rank, const Status& why) {
     }
   }
   engine().pool().for_each([&](Operation& operation) {
-    if (operation.state.load(std::memory_order_acquire) != OperationState::kPending ||
+    if (operation.state() != OperationState::kPending ||
         operation.kind != OperationKind::kReceive || operation.stage != OperationStage::kPosted ||
         &operation.communicator->mesh() != this) {
       return;
@@ -223,7 +204,7 @@ void Mesh::abort_channel(uint16_t id, const Status& why, bool publish) {
   engine().drain();
   engine().pool().for_each([&](Operation& operation) {
     // What was not started yet ends when it is.
-    if (operation.state.load(std::memory_order_acquire) != OperationState::kPending ||
+    if (operation.state() != OperationState::kPending ||
         operation.stage == OperationStage::kSubmitted || operation.channel != id || &operation.communicator->mesh() != this) {
       return;
     }

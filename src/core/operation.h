@@ -1,17 +1,20 @@
 // One asynchronous operation and the pool that holds them.
 //
-//   kFree --allocate--> kIdle --submit--> kPending --complete--> kComplete --consume--> kFree
-//                         ^                                          |
-//                         +--------------- prepared -----------------+
+//   kFree --allocate--> kIdle --submit--> kPending --complete--> kComplete --claim--> kReporting --> kFree
+//                         ^                                                               |
+//                         +------------------------- prepared ----------------------------+
 //
-// An Operation belongs to whoever holds the baton while it is pending, and to the thread that consumes it once
+// An Operation belongs to whoever holds the baton while it is pending, and to the thread that claims it once
 // it is complete. Slots never move and their memory is never given back before the context ends, so that a stale handle
-// can be recognised by its generation.
+// can be recognised by its generation. State and generation are one word: a thread with an old handle can never take
+// the slot's next operation for its own.
 #pragma once
 
 #include <sys/uio.h>
 
+#include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -32,7 +35,8 @@ struct Incoming;
 class SendTransfer;
 class ReceiveTransfer;
 
-enum class OperationState : uint32_t { kFree, kIdle, kPending, kComplete };
+// kFree: given back by its last user, to be collected by the pool. kIdle: in the pool's hands, or prepared and not running.
+enum class OperationState : uint8_t { kFree, kIdle, kPending, kComplete, kReporting };
 enum class OperationKind : uint8_t { kSend, kReceive };
 
 // Where a pending operation stands, so that it can be ended from anywhere.
@@ -55,106 +59,205 @@ struct BufferPiece {
 inline constexpr size_t kOperationAlign = 256;
 
 struct alignas(kOperationAlign) Operation {
-  std::atomic<OperationState> state{OperationState::kFree};
-  std::atomic<uint32_t> generation{1};  // 24 bits used
+  // [any-thread]
+  OperationState state() const { return state_in(word.load(std::memory_order_acquire)); }
+  uint32_t generation() const { return generation_in(word.load(std::memory_order_relaxed)); }
+  bool is(uint32_t generation, OperationState state) const {
+    return word.load(std::memory_order_acquire) == make_word(generation, state);
+  }
+  // Takes a complete operation for reporting; false when it is not the one that |generation| names, or another was first.
+  bool claim(uint32_t generation) {
+    uint64_t expected = make_word(generation, OperationState::kComplete);
+    return word.compare_exchange_strong(expected, make_word(generation, OperationState::kReporting),
+                                        std::memory_order_acquire, std::memory_order_relaxed);
+  }
+  // For the owner.
+  void set_state(OperationState state) {
+    word.store(make_word(generation(), state), std::memory_order_release);
+  }
+  // The same, and all handles become stale.
+  void expire(OperationState state) {
+    const uint32_t following = (generation() + 1) & kGenerationMask;
+    word.store(make_word(following == 0 ? 1 : following, state), std::memory_order_release);
+  }
+
+  static constexpr uint32_t kGenerationMask = 0xffffff;
+  static constexpr uint64_t make_word(uint32_t generation, OperationState state) {
+    return uint64_t{generation} << 8 | static_cast<uint8_t>(state);
+  }
+  static constexpr OperationState state_in(uint64_t word) {
+    return static_cast<OperationState>(word & 0xff);
+  }
+  static constexpr uint32_t generation_in(uint64_t word) { return static_cast<uint32_t>(word >> 8); }
+
+  // First line: what every post writes and every match reads.
+  std::atomic<uint64_t> word{make_word(1, OperationState::kIdle)};
   OperationKind kind = OperationKind::kSend;
   OperationStage stage = OperationStage::kSubmitted;
   bool prepared = false;
-  bool detached = false;         // released while running: nobody consumes it
+  bool detached = false;         // released while running: nobody claims it
   bool on_host = true;           // all pieces can be touched by the CPU: |segments| is filled
+  bool collective = false;       // on the collective channel
   bool high_priority = false;
   bool fail_on_any_loss = false;
-  bool collective = false;       // on the collective channel
-
   uint16_t channel = 0;          // wire id of the communicator
-  Communicator* communicator = nullptr;
   int32_t peer = -1;             // rank in the mesh, -1: any
+  Code code = Code::kOk;         // outcome; written before the state becomes kComplete, as all of it
   uint64_t tag = 0;
   uint64_t ignore = 0;
   uint64_t length = 0;           // bytes in the pieces
+  Communicator* communicator = nullptr;
+
+  // Second line: the memory of the common message, the links, and what is cleared for every operation.
   iovec inline_segment{};        // the segments when there is one
   Segments segments;             // host view of the pieces
-  uint64_t sent = 0;             // send: bytes of an eager message that have left
-
-  // Links: match table or outbox, submission queue, free list. One at a time.
-  Operation* next = nullptr;
+  Operation* next = nullptr;     // match table or outbox, submission queue, free list; one at a time
   Operation* previous = nullptr;
   uint64_t stamp = 0;            // posting order
   Pair* pair = nullptr;          // send, or matched receive
+  Engine* engine = nullptr;
+
+  // Belongs to one run of the operation.
+  struct Run {
+    uint64_t sent = 0;           // send: bytes of an eager message that have left
+    uint64_t deadline_ns = 0;    // 0: not counted from yet
+    uint64_t submitted_ns = 0;   // 0: not noted yet
+    uint64_t bytes_sent = 0;     // outcome
+    uint64_t bytes_received = 0; // outcome
+    bool stall_reported = false;
+  };
+  Run run;
+  int32_t source = -1;           // outcome: mesh rank
+  uint64_t matched_tag = 0;      // outcome
+  uint64_t timeout_ns = 0;
   SendTransfer* send_transfer = nullptr;
   ReceiveTransfer* receive_transfer = nullptr;
+  std::unique_ptr<std::string> text;  // outcome
 
-  uint64_t timeout_ns = 0;
-  uint64_t deadline_ns = 0;      // 0: not counted from yet
-  uint64_t submitted_ns = 0;     // 0: not noted yet
-  bool stall_reported = false;
-
-  // The outcome; written before state becomes kComplete.
-  Code code = Code::kOk;
-  int32_t source = -1;           // mesh rank
-  uint64_t matched_tag = 0;
-  uint64_t bytes_sent = 0;
-  uint64_t bytes_received = 0;
-  std::unique_ptr<std::string> text;
-
-  Engine* engine = nullptr;
+  // Seldom used.
   std::vector<BufferPiece> pieces;   // empty when the one host segment says all
   std::vector<iovec> segment_list;   // storage of |segments| when there are several
 };
+static_assert(sizeof(Operation) == kOperationAlign * 2 && offsetof(Operation, inline_segment) == 64);
 
-// Slab of operations. allocate() under the baton; recycle() from any thread.
+// Slab of operations. Most calls need the baton; recycle() and allocate_shared() do not.
+//
+// A slot that is given back without the baton is only marked kFree, which costs no locked instruction; a small ring of hints
+// says where to look. Two threads that give back at once may lose a hint: before it grows the pool looks at every slot.
 class OperationPool {
  public:
   explicit OperationPool(Engine* engine) : engine_(engine) {}
 
   // Null when memory is exhausted.
   Operation* allocate() {
+    Operation* operation = take_hint();
+    if (operation != nullptr) [[likely]] return operation;
     if (free_ == nullptr) refill();
-    Operation* operation = free_;
+    operation = free_;
     if (operation == nullptr) return nullptr;
     free_ = operation->next;
     operation->next = nullptr;
-    operation->state.store(OperationState::kIdle, std::memory_order_relaxed);
     return operation;
   }
-  // The same without the baton, null when this pool has none left: then add_shared() under the baton.
+  // The same without the baton, null when this pool has none left: then add_shared() under the baton. [any-thread]
   Operation* allocate_shared();
   void add_shared();
-  // Makes all handles of |operation| stale and gives the slot back.
-  void recycle(Operation* operation);
+  // Makes all handles of |operation| stale and gives the slot back. [any-thread]
+  void recycle(Operation* operation) {
+    if (operation->text) [[unlikely]] operation->text.reset();
+    const uint32_t out = hints_out_.load(std::memory_order_relaxed);
+    uint32_t at = hints_in_.load(std::memory_order_relaxed);
+    if (static_cast<int32_t>(at - out) < 0) [[unlikely]] at = out;  // a lost race
+    if (at - out >= kHints) [[unlikely]] {
+      push_returned(operation);
+      return;
+    }
+    operation->expire(OperationState::kFree);
+    hints_[at % kHints].store(operation, std::memory_order_relaxed);
+    hints_in_.store(at + 1, std::memory_order_release);
+  }
   // The same for whoever holds the baton.
   void recycle_locked(Operation* operation) {
-    retire(operation);
+    if (operation->text) operation->text.reset();
+    operation->expire(OperationState::kIdle);
     operation->next = free_;
     free_ = operation;
   }
 
-  // Makes all handles of a slot that stays in use stale.
-  static void expire_handles(Operation& operation);
-
   // Every slot, for rare walks over what is pending. Under the baton.
   template <typename Use>
   void for_each(Use&& use) {
-    for (const auto& block : blocks_) {
-      for (size_t i = 0; i < kBlock; ++i) use(block[i]);
+    for (size_t block = 0; block < block_count_; ++block) {
+      for (size_t i = 0; i < blocks_[block].count; ++i) use(blocks_[block].slots[i]);
     }
   }
 
  private:
-  static constexpr size_t kBlock = 64;
-  static void retire(Operation* operation);
+  static constexpr size_t kFirstBlock = 64;
+  static constexpr size_t kShared = 64;   // slots moved to |shared_| at a time
+  static constexpr uint32_t kHints = 256;
+  struct Block {
+    std::unique_ptr<Operation[]> slots;
+    size_t count;
+  };
+
+  Operation* take_hint() {
+    uint32_t at = hints_out_.load(std::memory_order_relaxed);
+    while (static_cast<int32_t>(hints_in_.load(std::memory_order_acquire) - at) > 0) {
+      Operation* operation = hints_[at % kHints].load(std::memory_order_relaxed);
+      hints_out_.store(++at, std::memory_order_relaxed);
+      if (operation != nullptr && operation->state() == OperationState::kFree) {
+        operation->set_state(OperationState::kIdle);
+        return operation;
+      }
+    }
+    return nullptr;
+  }
+  void push_returned(Operation* operation);
+  void collect_free();
+  void grow();
   void refill();
 
   Engine* engine_;
   Operation* free_ = nullptr;
+  std::array<Block, 48> blocks_{};        // each as large as all before it
+  size_t block_count_ = 0;
+  std::atomic<uint32_t> hints_out_{0};    // written under the baton
+  std::atomic<uint32_t> hints_in_{0};     // written by all, and races are lost
+  std::array<std::atomic<Operation*>, kHints> hints_{};
   std::atomic<Operation*> returned_{nullptr};
   std::atomic<uint64_t> shared_{0};  // address of the first, and a tag against reuse between look and swap
-  std::vector<std::unique_ptr<Operation[]>> blocks_;
 };
 
-// Handle: address of the slot with 24 bits of generation in the bits that an aligned user-space address leaves free.
-hetcomm_request_t* encode_handle(const Operation* operation);
-// Null for a null handle, or when the generation is not the slot's (stale).
-Operation* decode_handle(hetcomm_request_t* handle);
+// What a request handle says: the address of a slot, with 24 bits of generation in the bits that an aligned user-space
+// address leaves free.
+struct OperationRef {
+  Operation* operation = nullptr;
+  uint32_t generation = 0;
+
+  bool is(OperationState state) const { return operation->is(generation, state); }
+  // The handle has been given back, or its operation was reported.
+  bool stale() const { return operation->generation() != generation; }
+};
+inline constexpr uint64_t kHandleLowBits = 8;
+inline constexpr uint64_t kHandleLowMask = (1u << kHandleLowBits) - 1;
+inline constexpr uint64_t kHandleAddressBits = 48;
+inline constexpr uint64_t kHandleAddressMask =
+    ((uint64_t{1} << kHandleAddressBits) - 1) & ~kHandleLowMask;
+static_assert(kOperationAlign == kHandleLowMask + 1);
+
+inline hetcomm_request_t* encode_handle(const Operation* operation) {
+  const uint64_t generation = operation->generation();
+  return reinterpret_cast<hetcomm_request_t*>(reinterpret_cast<uint64_t>(operation) |
+                                              (generation & kHandleLowMask) |
+                                              (generation >> kHandleLowBits) << kHandleAddressBits);
+}
+// The operation is null for a null handle; nothing else is checked.
+inline OperationRef decode_handle(hetcomm_request_t* handle) {
+  const uint64_t bits = reinterpret_cast<uint64_t>(handle);
+  return {reinterpret_cast<Operation*>(bits & kHandleAddressMask),
+          static_cast<uint32_t>((bits >> kHandleAddressBits) << kHandleLowBits |
+                                (bits & kHandleLowMask))};
+}
 
 }  // namespace hetcomm

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "src/core/communicator.h"
 #include "src/core/mesh.h"
 #include "src/core/transfer.h"
 
@@ -51,7 +52,7 @@ void Pair::dequeue(Operation& send) {
 
 void Pair::submit_send(Operation& send) {
   send.pair = this;
-  send.sent = 0;
+  send.run.sent = 0;
   if (state_ == State::kReady && outbox_first_ == nullptr && control_.empty()) [[likely]] {
     if (start_send(send)) return;
     enqueue(send);
@@ -100,7 +101,7 @@ Code Pair::send_sequenced(WireHeader& header, const SegmentView& payload) {
 
 // True when |send| has left the outbox for good: complete, or a transfer of its own.
 bool Pair::start_send(Operation& send) {
-  if (send.sent > 0) return send_fragments(send);
+  if (send.run.sent > 0) return send_fragments(send);
   const uint64_t cost = send.length + kMessageCost;
   if (send.on_host && send.length <= rail_->capabilities().eager_limit_bytes &&
       cost <= credit_available()) [[likely]] {
@@ -125,19 +126,19 @@ bool Pair::start_eager(Operation& send, uint64_t cost) {
 // An eager message of several transport messages. The receiver copies one while this side fills the next.
 bool Pair::send_fragments(Operation& send) {
   const uint64_t limit = rail_->capabilities().max_payload_bytes;
-  while (send.sent < send.length) {
-    const bool first = send.sent == 0;
+  while (send.run.sent < send.length) {
+    const bool first = send.run.sent == 0;
     WireHeader header{.kind = first ? MessageKind::kEagerFirst : MessageKind::kEagerMore,
                       .flags = send.collective ? kFlagCollective : uint8_t{0},
                       .communicator = send.channel,
                       .tag = send.tag,
-                      .value = first ? send.length : send.sent};
-    const uint64_t part = std::min(limit, send.length - send.sent);
-    if (send_sequenced(header, SegmentView{send.segments, send.sent, part}) != Code::kOk) {
+                      .value = first ? send.length : send.run.sent};
+    const uint64_t part = std::min(limit, send.length - send.run.sent);
+    if (send_sequenced(header, SegmentView{send.segments, send.run.sent, part}) != Code::kOk) {
       return false;
     }
     if (first) credit_used_ += static_cast<uint32_t>(send.length + kMessageCost);
-    send.sent += part;
+    send.run.sent += part;
   }
   finish_send(send);
   return true;
@@ -164,9 +165,9 @@ bool Pair::start_rendezvous(Operation& send) {
 
 void Pair::finish_send(Operation& send) {
   note_sent(send, true);
-  send.bytes_sent = send.length;
-  send.bytes_received = send.length;
-  mesh_.complete(send, Code::kOk);
+  send.run.bytes_sent = send.length;
+  send.run.bytes_received = send.length;
+  mesh_.complete(send);
 }
 
 void Pair::note_sent(Operation& send, bool eager) {
@@ -184,7 +185,7 @@ void Pair::end_send(Operation& send, Code code, std::string text) {
     return;
   }
   dequeue(send);
-  const bool begun = send.sent > 0;
+  const bool begun = send.run.sent > 0;
   mesh_.complete(send, code, std::move(text));
   if (begun) send_control(MessageKind::kWithdraw, 0, static_cast<uint64_t>(code), nullptr, 0);
 }

@@ -191,6 +191,7 @@ class Pair {
 
   // pair_receive.cc: receiving
   void receive(Rail& rail, const MessageHeader& raw, ConstByteSpan payload);
+  void receive_unopened(Rail& rail, const WireHeader& header);
   void dispatch(const WireHeader& header, ConstByteSpan payload);
   void receive_eager(const WireHeader& header, ConstByteSpan payload);
   void receive_first(const WireHeader& header, ConstByteSpan payload);

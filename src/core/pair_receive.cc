@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <new>
 
+#include "src/core/communicator.h"
 #include "src/core/mesh.h"
 #include "src/core/pair.h"
 #include "src/core/transfer.h"
@@ -41,14 +42,9 @@ void Pair::violated(std::string_view what) {
 }
 
 void Pair::receive(Rail& rail, const MessageHeader& raw, ConstByteSpan payload) {
-  if (&rail != rail_.get()) return;  // a connection that was replaced
   const WireHeader header = decode_header(raw);
-  if (header.kind == MessageKind::kOpen) {
-    opened(header);
-    return;
-  }
-  if (!rail.open) [[unlikely]] {
-    violated("message before open");
+  if (&rail != rail_.get() || !rail.open) [[unlikely]] {
+    receive_unopened(rail, header);
     return;
   }
   const bool more_credit = header.credit != credit_returned_by_peer_;
@@ -64,7 +60,11 @@ void Pair::receive(Rail& rail, const MessageHeader& raw, ConstByteSpan payload) 
       return;
     }
     received_ = header.sequence;
-    dispatch(header, payload);
+    if (header.kind == MessageKind::kEager) [[likely]] {
+      receive_eager(header, payload);
+    } else {
+      dispatch(header, payload);
+    }
     if (!rail.capabilities().lossless) {
       bytes_unreported_ += payload.size();
       if (received_ - reported_received_ >= kAcknowledgeEvery ||
@@ -76,11 +76,17 @@ void Pair::receive(Rail& rail, const MessageHeader& raw, ConstByteSpan payload) 
   if (more_credit && (outbox_first_ != nullptr || !control_.empty())) pump();
 }
 
+void Pair::receive_unopened(Rail& rail, const WireHeader& header) {
+  if (&rail != rail_.get()) return;  // a connection that was replaced
+  if (header.kind == MessageKind::kOpen) {
+    opened(header);
+  } else {
+    violated("message before open");
+  }
+}
+
 void Pair::dispatch(const WireHeader& header, ConstByteSpan payload) {
   switch (header.kind) {
-    case MessageKind::kEager:
-      receive_eager(header, payload);
-      return;
     case MessageKind::kEagerFirst:
       receive_first(header, payload);
       return;
@@ -111,6 +117,9 @@ void Pair::dispatch(const WireHeader& header, ConstByteSpan payload) {
       receive_withdraw(header);
       return;
     case MessageKind::kOpen:
+      violated("second open");
+      return;
+    case MessageKind::kEager:
     case MessageKind::kUpdate:
       break;
   }

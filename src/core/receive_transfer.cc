@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "src/core/communicator.h"
 #include "src/core/mesh.h"
 #include "src/core/transfer.h"
 
@@ -269,8 +270,8 @@ void ReceiveTransfer::maybe_finish() {
   pair_.forget_receive(id_);
   receive.source = pair_.rank();
   receive.matched_tag = tag_;
-  receive.bytes_sent = length_;
-  receive.bytes_received = finished_;
+  receive.run.bytes_sent = length_;
+  receive.run.bytes_received = finished_;
   if (code_ == Code::kOk && length_ > receive.length) {
     pair_.mesh().complete_truncated(receive);
   } else {

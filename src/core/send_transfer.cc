@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "src/core/communicator.h"
 #include "src/core/mesh.h"
 #include "src/core/transfer.h"
 
@@ -224,7 +225,7 @@ void SendTransfer::maybe_finish() {
   Operation& send = *std::exchange(send_, nullptr);
   send.send_transfer = nullptr;
   pair_.forget_send(id_);
-  if (code_ == Code::kOk) send.bytes_sent = send.bytes_received = send.length;
+  if (code_ == Code::kOk) send.run.bytes_sent = send.run.bytes_received = send.length;
   pair_.mesh().complete(send, code_, std::move(text_));
   pair_.mesh().retire(std::unique_ptr<SendTransfer>(this));
 }

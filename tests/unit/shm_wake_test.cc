@@ -8,6 +8,7 @@
 
 #include "tests/support/transport_pair.h"
 #include "tests/unit/shm_raw_peer.h"
+#include "src/base/membarrier.h"
 #include "transports/shm/ring.h"
 
 namespace hetcomm::test {
@@ -50,7 +51,7 @@ class End {
     if (fence_) {
       std::atomic_thread_fence(std::memory_order_seq_cst);
     } else {
-      ASSERT_TRUE(shm::membarrier_all());
+      ASSERT_TRUE(global_membarrier());
     }
     if (!ready()) {
       ++sleeps_;
@@ -76,7 +77,7 @@ class ShmBell : public ::testing::TestWithParam<bool> {};
 
 TEST_P(ShmBell, NoWakeUpIsLost) {
   const bool fence = GetParam();
-  if (!shm::register_membarrier() && !fence) GTEST_SKIP() << "no membarrier";
+  if (!register_global_membarrier() && !fence) GTEST_SKIP() << "no membarrier";
   auto segment = shm::Segment::create({64 << 10, 16 << 10}).value();
   const UniqueFd near_bell(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   const UniqueFd far_bell(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));

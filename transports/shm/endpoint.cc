@@ -94,9 +94,9 @@ Code ShmEndpoint::send(const MessageHeader& header, const SegmentView& payload) 
   slot.header = header;
   const Segments segments = payload.segments;
   if (segments.size() == 1 && payload.length > 0) {
-    std::memcpy(slot.body.data(),
-                static_cast<const std::byte*>(segments[0].iov_base) + payload.offset,
-                payload.length);
+    copy_bytes(slot.body.data(),
+               static_cast<const std::byte*>(segments[0].iov_base) + payload.offset,
+               payload.length);
   } else {
     gather(segments, payload.offset, ByteSpan(slot.body).first(payload.length));
   }

@@ -2,7 +2,7 @@
 
 #include "transports/shm/segment.h"
 #include "transports/shm/transport.h"
-#include "transports/shm/wake.h"
+#include "src/base/membarrier.h"
 
 namespace hetcomm {
 namespace {
@@ -14,7 +14,7 @@ class ShmFactory final : public TransportFactory {
   Status probe(const Config&) const override {
     const Result<shm::Segment> segment = shm::Segment::create({});
     if (!segment.ok()) return segment.status();
-    return Status(Code::kOk, shm::register_membarrier() ? "sealed memfd, membarrier"
+    return Status(Code::kOk, register_global_membarrier() ? "sealed memfd, membarrier"
                                                         : "sealed memfd, no membarrier");
   }
 

@@ -8,6 +8,7 @@
 #include "src/base/clock.h"
 #include "src/base/random.h"
 #include "transports/shm/descriptor.h"
+#include "src/base/membarrier.h"
 #include "transports/shm/wake.h"
 
 namespace hetcomm::shm {
@@ -136,7 +137,7 @@ ShmTransport::ShmTransport(const TransportEnvironment& environment)
       context_{environment.poller,
                environment.doorbell_fd,
                geometry_from(environment.config),
-               register_membarrier(),
+               register_global_membarrier(),
                {},
                {}} {
   capabilities_ = shm_capabilities(environment.config, context_.geometry);
@@ -282,7 +283,7 @@ bool ShmTransport::prepare_sleep() {
     (endpoint->peer_fences() ? fence : barrier) = true;
   }
   if (fence) std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (barrier && !membarrier_all()) return false;
+  if (barrier && !global_membarrier()) return false;
   return std::none_of(endpoints_.begin(), endpoints_.end(), [](ShmEndpoint* endpoint) {
     return endpoint != nullptr && endpoint->has_work();
   });

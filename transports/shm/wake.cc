@@ -1,20 +1,6 @@
 #include "transports/shm/wake.h"
 
-#include <linux/membarrier.h>
-#include <sys/syscall.h>
-
 namespace hetcomm::shm {
-namespace {
-
-bool membarrier(int command) { return syscall(SYS_membarrier, command, 0, 0) == 0; }
-
-}  // namespace
-
-bool register_membarrier() {
-  return membarrier(MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED) && membarrier_all();
-}
-
-bool membarrier_all() { return membarrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED); }
 
 void Bell::ring() {
   // Whoever takes the word rings, so that a burst costs one system call. A later sleep that it

@@ -17,13 +17,6 @@
 
 namespace hetcomm::shm {
 
-// Registers this process, so that a sleeping peer's membarrier reaches it, and tries one. False:
-// not available here.
-bool register_membarrier();
-// A full fence on all processors that run a registered process, this one included. False: refused
-// by the kernel.
-[[nodiscard]] bool membarrier_all();
-
 // Rings the peer.
 class Bell {
  public:
