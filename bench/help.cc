@@ -58,8 +58,7 @@ OPTIONS
                          sim-address (host); sim is sim-address
       --progress MODE    caller or thread (what HETCOMM_PROGRESS says; overlap:
                          both)
-      --bind core|none   bind each rank to a core where there are as many (core;
-                         overlap: always none)
+      --bind core|none   bind each rank to a core where there are as many (core)
       --check            compare every byte, also of further messages with
                          patterns of their own
   Two hosts

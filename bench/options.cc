@@ -261,7 +261,7 @@ Work make_work(const Options& options, const TestDefaults& defaults) {
   work.progress = options.progress;
   work.ranks = options.ranks > 0 ? options.ranks : defaults.ranks;
   // Two threads of the receiver are busy at once: they must not share a core by order.
-  work.bind = options.bind && work.plan.test != "overlap";
+  work.bind = options.bind;
   return work;
 }
 

@@ -153,6 +153,10 @@ struct TransportEnvironment {
   TransportHandler& handler;
 };
 
+// kShort: for a small fraction of a millisecond at most. A transport may then leave out a costly fence: a wake-up that is lost to
+// the race with a peer's message costs no more than that.
+enum class Sleep : uint8_t { kShort, kLong };
+
 class Transport {
  public:
   virtual ~Transport() = default;
@@ -171,7 +175,7 @@ class Transport {
   virtual int progress() = 0;
   // Before the context sleeps on the poller: arranges that every arrival wakes it. False: there is work already, do
   // not sleep. finish_sleep() is called after waking (and after a false).
-  virtual bool prepare_sleep() = 0;
+  virtual bool prepare_sleep(Sleep sleep) = 0;
   virtual void finish_sleep() = 0;
   // When progress() has to run at the latest, absolute; kForever if never.
   virtual uint64_t next_timer_ns() const = 0;

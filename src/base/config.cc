@@ -36,7 +36,7 @@ constexpr VariableInfo kTable[] = {
      "Within this time a peer that the network has cut off is declared lost."},
     {Variable::kStallTime, kDuration, "HETCOMM_STALL_TIME", "60s", nullptr,
      "An operation that waits longer is reported once, with all pending ones."},
-    {Variable::kSpinTime, kDuration, "HETCOMM_SPIN_TIME", "100us", nullptr,
+    {Variable::kSpinTime, kDuration, "HETCOMM_SPIN_TIME", "1ms", nullptr,
      "How long a waiting thread polls before it sleeps."},
     {Variable::kYield, kChoice, "HETCOMM_YIELD", "auto", "auto|yes|no",
      "Whether a polling thread yields its core; auto: when this host has more ranks than cores."},

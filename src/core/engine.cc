@@ -14,14 +14,21 @@ namespace {
 // How often a polling thread looks at descriptors that are not polled directly, and at timers.
 constexpr uint64_t kSlowIntervalUs = 10;
 // A parked background thread takes over when nobody has waited for this long, while operations are pending or not.
-constexpr uint64_t kParkBusyNs = 40'000;
-constexpr uint64_t kParkIdleNs = 1'000'000;
-constexpr uint64_t kParkBesideSleeperNs = 100'000'000;
+constexpr uint64_t kShortNapNs = 15'000;
+constexpr uint64_t kLongNapNs = 1'000'000;
+// How many times it is woken for nothing before it is left alone.
+constexpr uint32_t kMostPatience = 3;
+constexpr uint64_t kNapBesideSleeperNs = 100'000'000;
 // How long the background thread goes on polling after it has found something.
 constexpr uint64_t kBackgroundSpinUs = 5;
 // How long, in pauses, a submission beside a busy baton waits to be seen.
-constexpr int kPatience = 64;
+constexpr int kSubmitPauses = 64;
+// And how long the background thread waits for the baton before it sleeps.
+constexpr int kLockPauses = 32;
+// What it asks for where that is allowed: it works in short bursts, and computing threads shall not make a peer wait.
+constexpr int32_t kBackgroundNice = -10;
 constexpr uint64_t kLongestSleepNs = 60'000'000'000;
+constexpr uint64_t kShortSleepNs = 100'000;
 
 // Asks the scheduler for short time slices, so that a wake-up beside computing threads runs soon. Best effort:
 // older kernels ignore the slice of ordinary threads.
@@ -36,7 +43,11 @@ void ask_for_short_slices() {
     uint64_t deadline = 0;
     uint64_t period = 0;
   } attributes;
-  syscall(SYS_sched_setattr, 0, &attributes, 0);
+  attributes.nice = kBackgroundNice;
+  if (syscall(SYS_sched_setattr, 0, &attributes, 0) != 0) {
+    attributes.nice = 0;
+    syscall(SYS_sched_setattr, 0, &attributes, 0);
+  }
   prctl(PR_SET_TIMERSLACK, 1000);
   prctl(PR_SET_NAME, "hetcomm");
 }
@@ -103,7 +114,7 @@ void Engine::submit_queued(Operation* operation) {
   } while (!submitted_.compare_exchange_weak(head, operation, std::memory_order_seq_cst,
                                              std::memory_order_relaxed));
   // The holder looks at the queue often; wait a moment for that, since to make sure of it costs a system call.
-  for (int round = 0; round < kPatience; ++round) {
+  for (int round = 0; round < kSubmitPauses; ++round) {
     if (try_lock()) {
       unlock();
       return;
@@ -188,15 +199,16 @@ void Engine::pause_once() const {
   }
 }
 
-uint64_t Engine::prepare_sleep() {
+uint64_t Engine::prepare_sleep(Sleep sleep) {
   slow_progress(true);
   bool quiet = true;
-  for (Driven* driven : driven_) quiet = driven->prepare_sleep() && quiet;
+  for (Driven* driven : driven_) quiet = driven->prepare_sleep(sleep) && quiet;
   armed_ = true;
   uint64_t until = next_sweep_ns_;
   for (const Driven* driven : driven_) until = std::min(until, driven->next_timer_ns());
   wake_at_ns_ = until;
-  if (quiet && until > now_ns_) return std::min(until, now_ns_ + kLongestSleepNs);
+  const uint64_t longest_ns = sleep == Sleep::kShort ? kShortSleepNs : kLongestSleepNs;
+  if (quiet && until > now_ns_) return std::min(until, now_ns_ + longest_ns);
   finish_sleep();
   return 0;
 }
@@ -242,28 +254,60 @@ void Engine::run_background() {
   }
 }
 
+void Engine::pass_to_background() {
+  background_waits_.store(0, std::memory_order_relaxed);
+  futex_wake_all(baton_);
+}
+
+// For the background thread. False when a waiter polls, which then does all that there is to do. It sleeps for the baton and does
+// not spin: it may have displaced the very thread that holds it.
+bool Engine::lock_beside_waiters() {
+  for (int round = 0; !try_lock(); ++round) {
+    if (evicted_.load(std::memory_order_relaxed) != 0 ||
+        polling_.load(std::memory_order_relaxed) != 0 ||
+        stopping_.load(std::memory_order_relaxed)) {
+      background_waits_.store(0, std::memory_order_relaxed);
+      return false;
+    }
+    if (round < kLockPauses) {
+      cpu_relax();
+      continue;
+    }
+    // A wake-up lost to a race costs no more than the time limit.
+    background_waits_.store(1, std::memory_order_seq_cst);
+    futex_wait(baton_, 1, kShortSleepNs);
+  }
+  background_waits_.store(0, std::memory_order_relaxed);
+  return true;
+}
+
 // Holds the sleeper's role until evicted or stopped.
 void Engine::drive_background() {
+  Sleep next = Sleep::kShort;  // until nothing has happened for the time of a short one
   while (!stopping_.load(std::memory_order_relaxed) &&
          evicted_.load(std::memory_order_acquire) == 0) {
-    lock();
+    if (!lock_beside_waiters()) break;
     uint64_t end = ticks() + kBackgroundSpinUs * ticks_per_us_;
     do {
-      if (progress() > 0) end = ticks() + kBackgroundSpinUs * ticks_per_us_;
+      if (progress() > 0) {
+        end = ticks() + kBackgroundSpinUs * ticks_per_us_;
+        next = Sleep::kShort;
+      }
       if (submitted_.load(std::memory_order_relaxed) != nullptr) drain();
       if (completed_) break;
       pause_once();
     } while (ticks() < end && contenders_.load(std::memory_order_relaxed) == 0);
     const bool wanted = contenders_.load(std::memory_order_relaxed) != 0;
-    const uint64_t until = completed_ || wanted ? 0 : prepare_sleep();
+    const uint64_t until = completed_ || wanted ? 0 : prepare_sleep(next);
     unlock();
     if (wanted) give_way();
     if (until == 0) continue;
     const uint64_t at = hetcomm::now_ns();
     if (at < until && !stopping_.load(std::memory_order_relaxed)) poller_->wait(until - at);
+    next = hetcomm::now_ns() < until ? Sleep::kShort : Sleep::kLong;
     silence();
-    lock();
-    if (evicted_.load(std::memory_order_relaxed) == 0) finish_sleep();
+    if (!lock_beside_waiters()) break;
+    finish_sleep();
     slow_progress(true);
     unlock();
   }
@@ -274,25 +318,44 @@ void Engine::drive_background() {
   park_background();
 }
 
-// Until nobody has waited for a moment.
+// Until work is left behind and nobody comes back to it for a moment, or nothing happens for long.
 void Engine::park_background() {
   parked_.store(1, std::memory_order_seq_cst);
   while (!stopping_.load(std::memory_order_relaxed)) {
     const uint64_t uses = uses_.load(std::memory_order_relaxed);
-    const uint32_t word = park_word_.load(std::memory_order_acquire);
-    const bool beside_sleeper = sleeper_.load(std::memory_order_seq_cst) != kNobody;
-    const bool long_nap = pending_.load(std::memory_order_relaxed) == 0;
-    long_nap_.store(long_nap ? 1 : 0, std::memory_order_seq_cst);
-    futex_wait(park_word_, word,
-               beside_sleeper ? kParkBesideSleeperNs : (long_nap ? kParkIdleNs : kParkBusyNs));
-    long_nap_.store(0, std::memory_order_relaxed);
-    if (sleeper_.load(std::memory_order_relaxed) != kNobody) continue;
-    if (uses == uses_.load(std::memory_order_relaxed) &&
-        baton_.load(std::memory_order_relaxed) == 0) {
+    nap_long();
+    const bool idle = uses == uses_.load(std::memory_order_relaxed);
+    if (work_is_left()) {
+      if (nap_short()) break;
+    } else if (idle && nobody_there()) {
       break;
     }
   }
   parked_.store(0, std::memory_order_relaxed);
+}
+
+// Whoever leaves work behind ends it, unless that was for nothing the last times.
+void Engine::nap_long() {
+  const uint32_t word = park_word_.load(std::memory_order_acquire);
+  long_nap_.store(1, std::memory_order_seq_cst);
+  if (!work_is_left() || patience_ == 0) {
+    const bool beside_sleeper = sleeper_.load(std::memory_order_seq_cst) != kNobody;
+    futex_wait(park_word_, word, beside_sleeper ? kNapBesideSleeperNs : kLongNapNs);
+  }
+  long_nap_.store(0, std::memory_order_relaxed);
+}
+
+// True when whoever left the work has not come back: then it computes, and will do so the next times.
+bool Engine::nap_short() {
+  const uint64_t uses = uses_.load(std::memory_order_relaxed);
+  futex_wait(park_word_, park_word_.load(std::memory_order_acquire), kShortNapNs);
+  if (uses == uses_.load(std::memory_order_relaxed) && nobody_there()) {
+    patience_.store(kMostPatience, std::memory_order_relaxed);
+    return true;
+  }
+  const uint32_t patience = patience_.load(std::memory_order_relaxed);
+  if (patience > 0) patience_.store(patience - 1, std::memory_order_relaxed);
+  return false;
 }
 
 void Engine::wake_background() {

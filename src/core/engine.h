@@ -12,6 +12,8 @@
 //   background:  drive + sleep in poller  --evicted-->  parked  --unused for a moment-->  drive ...
 #pragma once
 
+#include <sched.h>
+
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -25,6 +27,7 @@
 #include "src/base/unique_fd.h"
 #include "src/core/operation.h"
 #include "src/net/poller.h"
+#include "transports/transport.h"
 
 namespace hetcomm {
 
@@ -37,7 +40,7 @@ class Driven {
   virtual void tick(uint64_t now_ns) = 0;
   virtual uint64_t next_timer_ns() const = 0;
   // As Transport's.
-  virtual bool prepare_sleep() = 0;
+  virtual bool prepare_sleep(Sleep sleep) = 0;
   virtual void finish_sleep() = 0;
 
  protected:
@@ -133,9 +136,12 @@ class Engine {
     return moved;
   }
   void operation_started() { add_pending(1); }
-  // After a submission that left something pending, without the baton: a background thread that naps long looks sooner.
+  // Without the baton, after something was left pending: a background thread that naps long looks sooner.
   void note_pending() {
-    if (long_nap_.load(std::memory_order_relaxed) != 0) wake_background();
+    if (long_nap_.load(std::memory_order_relaxed) != 0 &&
+        patience_.load(std::memory_order_relaxed) != 0) {
+      wake_background();
+    }
   }
   void operation_completed(Operation* operation) {
     operation->set_state(OperationState::kComplete);
@@ -181,7 +187,7 @@ class Engine {
   bool threaded() const { return threaded_; }
 
  private:
-  static constexpr uint32_t kEagerRounds = 256;
+  static constexpr uint64_t kEagerUs = 5;  // of fruitless polling before a waiter lets others run
   static constexpr uint64_t kSweepIntervalNs = 20'000'000;
   enum Sleeper : uint32_t { kNobody, kWaiter, kBackground };
   // Says that a waiter polls.
@@ -210,6 +216,7 @@ class Engine {
     completed_ = false;
     baton_.store(0, std::memory_order_release);
     fence_.light();
+    if (background_waits_.load(std::memory_order_relaxed) != 0) [[unlikely]] pass_to_background();
     if (wake && asleep_.load(std::memory_order_relaxed) != 0) wake_waiters();
   }
   bool somebody_watches() const {
@@ -218,7 +225,18 @@ class Engine {
   }
   // After polling: if others sleep and nobody watches for them, wakes them to find a new sleeper.
   void hand_over() {
+    if (threaded_ && pending_.load(std::memory_order_relaxed) != 0) note_pending();
     if (asleep_.load(std::memory_order_relaxed) != 0 && !somebody_watches()) wake_waiters();
+  }
+  // For the parked background thread.
+  bool nobody_there() const {
+    return sleeper_.load(std::memory_order_relaxed) == kNobody &&
+           polling_.load(std::memory_order_relaxed) == 0 &&
+           baton_.load(std::memory_order_relaxed) == 0;
+  }
+  // Operations are pending and nobody drives them.
+  bool work_is_left() const {
+    return pending_.load(std::memory_order_relaxed) != 0 && !somebody_watches();
   }
   void add_pending(int64_t change) {
     pending_.store(pending_.load(std::memory_order_relaxed) + change, std::memory_order_relaxed);
@@ -238,17 +256,22 @@ class Engine {
   void sleep_in_poller(uint64_t deadline_ns, Done&& done);
   void pause_once() const;
   // Arms the wake-ups; returns when to wake up at the latest, 0 when there is work already.
-  uint64_t prepare_sleep();
+  uint64_t prepare_sleep(Sleep sleep);
   void finish_sleep();
   void interrupt_sleeper();
   void wake_waiters();
   void ring() const;
   void silence() const;
   void run_background();
+  void pass_to_background();
+  bool lock_beside_waiters();
   void drive_background();
   void park_background();
+  void nap_long();
+  bool nap_short();
   void wake_background();
-  uint64_t spin_end_ticks() const { return ticks() + spin_ns_ * ticks_per_us_ / 1000; }
+  uint64_t spin_ticks() const { return spin_ns_ * ticks_per_us_ / 1000; }
+  uint64_t spin_end_ticks() const { return ticks() + spin_ticks(); }
 
   Submitter& submitter_;
   AsymmetricFence fence_;
@@ -281,9 +304,11 @@ class Engine {
   std::atomic<uint32_t> sleeper_{kNobody};
   std::atomic<uint32_t> polling_{0};     // a waiter polls
   std::atomic<uint32_t> wake_word_{0};
+  std::atomic<uint32_t> background_waits_{0};  // the background thread sleeps until the baton is free
   std::atomic<uint32_t> evicted_{0};     // the background thread shall leave the poller
   std::atomic<uint32_t> parked_{0};      // the background thread is parked
-  std::atomic<uint32_t> long_nap_{0};    // and thinks that nothing is pending
+  std::atomic<uint32_t> long_nap_{0};    // and sleeps until it is woken, or for long
+  std::atomic<uint32_t> patience_{1};    // times that it may still be woken for nothing
   std::atomic<uint32_t> park_word_{0};
   std::atomic<uint64_t> uses_{0};        // waits begun
   std::atomic<uint64_t> arrivals_{0};    // written under the baton only
@@ -334,24 +359,26 @@ template <typename Done>
 bool Engine::poll_locked(uint64_t deadline_ns, uint64_t* spin_end, Done&& done) {
   const Polling polling(polling_);
   if (armed_) begin_polling();
+  bool yields = yield_.load(std::memory_order_relaxed);
   for (uint32_t round = 1;; ++round) {
     const int moved = progress();
     if (submitted_.load(std::memory_order_relaxed) != nullptr) drain();
     if (done()) return false;
     if (moved > 0) {
       *spin_end = 0;
+      yields = yield_.load(std::memory_order_relaxed);
       if (completed_ && asleep_.load(std::memory_order_relaxed) != 0) return true;
     }
     if (contenders_.load(std::memory_order_relaxed) != 0) return true;
-    const bool yields = yield_.load(std::memory_order_relaxed);
     if ((round & 31) == 0 || yields) {
       const uint64_t at = ticks();
       if (*spin_end == 0) *spin_end = spin_end_ticks();
       if (at >= *spin_end) return false;
+      // What comes soon is found sooner without a pause. What takes longer may wait for a thread that needs this processor.
+      yields = yields || at + spin_ticks() - kEagerUs * ticks_per_us_ >= *spin_end;
       if (deadline_ns != kForever && hetcomm::now_ns() >= deadline_ns) return false;
     }
-    // What comes soon is found sooner without a pause.
-    if (round > kEagerRounds || yields) pause_once();
+    if (yields) sched_yield();
   }
 }
 
@@ -377,7 +404,7 @@ void Engine::sleep(uint64_t deadline_ns, Done&& done) {
 template <typename Done>
 void Engine::sleep_in_poller(uint64_t deadline_ns, Done&& done) {
   lock();
-  const uint64_t timer_ns = done() ? 0 : prepare_sleep();
+  const uint64_t timer_ns = done() ? 0 : prepare_sleep(Sleep::kLong);
   unlock();
   if (timer_ns != 0) {
     asleep_.fetch_add(1, std::memory_order_seq_cst);

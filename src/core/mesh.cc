@@ -479,10 +479,10 @@ uint64_t Mesh::next_timer_ns() const {
   return next;
 }
 
-bool Mesh::prepare_sleep() {
+bool Mesh::prepare_sleep(Sleep sleep) {
   bool quiet = staging_.idle() && graveyard_.empty() && updates_due_.empty();
   for (const auto& entry : transports_) {
-    quiet = entry->transport->prepare_sleep() && quiet;
+    quiet = entry->transport->prepare_sleep(sleep) && quiet;
   }
   return quiet;
 }

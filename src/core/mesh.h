@@ -139,7 +139,7 @@ class Mesh final : public Driven, private ControlHandler {
   int progress() override;
   void tick(uint64_t now_ns) override;
   uint64_t next_timer_ns() const override;
-  bool prepare_sleep() override;
+  bool prepare_sleep(Sleep sleep) override;
   void finish_sleep() override;
 
  private:

@@ -338,8 +338,8 @@ class FaultyTransport final : public Transport, private TransportHandler {
     }
     return done;
   }
-  bool prepare_sleep() override {
-    const bool may_sleep = inner_->prepare_sleep();
+  bool prepare_sleep(Sleep sleep) override {
+    const bool may_sleep = inner_->prepare_sleep(sleep);
     return may_sleep && failing_connects_.empty() &&
            std::none_of(endpoints_.begin(), endpoints_.end(),
                         [](const FaultyEndpoint* each) { return each->holds_something(); });

@@ -202,7 +202,7 @@ class Node final : public TransportHandler, public Watcher {
 
   // Sleeps as a context does, for |limit_ns| at most. False when the transport refused to.
   bool sleep(uint64_t limit_ns) {
-    const bool may_sleep = transport_->prepare_sleep();
+    const bool may_sleep = transport_->prepare_sleep(Sleep::kLong);
     if (may_sleep) {
       const uint64_t now = now_ns();
       const uint64_t timer = transport_->next_timer_ns();

@@ -59,11 +59,11 @@ TEST_F(SelfTransport, MessagesArriveInOrderAndRefusalsEnd) {
       const int writable = rail().writable;
       node_.until("on_writable", [&] { return rail().writable > writable; });
     }
-    EXPECT_FALSE(node_.transport().prepare_sleep());
+    EXPECT_FALSE(node_.transport().prepare_sleep(Sleep::kLong));
   }
   node_.until("the rest", [&] { return received == 2000; });
   EXPECT_TRUE(rail().endpoint().flushed());
-  EXPECT_TRUE(node_.transport().prepare_sleep());
+  EXPECT_TRUE(node_.transport().prepare_sleep(Sleep::kLong));
   node_.transport().finish_sleep();
 }
 

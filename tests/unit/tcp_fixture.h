@@ -173,7 +173,7 @@ class Node final : public TransportHandler {
   // As step(), and waits for an event where core would.
   void step_or_sleep(uint64_t limit_ns = 10'000'000) {
     if (step() > 0) return;
-    if (transport->prepare_sleep()) {
+    if (transport->prepare_sleep(Sleep::kLong)) {
       const uint64_t timer = transport->next_timer_ns();
       now = now_ns();
       poller.wait(timer <= now ? 0 : std::min(timer - now, limit_ns));

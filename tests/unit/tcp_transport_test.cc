@@ -215,7 +215,7 @@ TEST(TcpMessages, PeerThatDoesNotRead) {
   EXPECT_EQ(send_bytes(pair.ea(), sent, bytes), Code::kWouldBlock);
   // The sender polls, then sleeps: nothing is to be done, and nothing is to be said.
   for (int i = 0; i < 200; ++i) pair.a.step();
-  EXPECT_TRUE(pair.a.transport->prepare_sleep());
+  EXPECT_TRUE(pair.a.transport->prepare_sleep(Sleep::kLong));
   pair.a.transport->finish_sleep();
   EXPECT_EQ(pair.ra().writable, 0);
   ASSERT_TRUE(pair.run([&] { return pair.rb().messages.size() == sent; }));

@@ -45,7 +45,7 @@ int SelfTransport::progress() {
   return done;
 }
 
-bool SelfTransport::prepare_sleep() {
+bool SelfTransport::prepare_sleep(Sleep) {
   return connecting_.empty() &&
          std::none_of(endpoints_.begin(), endpoints_.end(), [](const SelfEndpoint* endpoint) {
            return endpoint != nullptr && endpoint->has_work();

@@ -20,7 +20,7 @@ class SelfTransport final : public Transport {
   void connect(int peer, ConstByteSpan descriptor) override;
   void cancel_connect(int peer) override;
   int progress() override;
-  bool prepare_sleep() override;
+  bool prepare_sleep(Sleep sleep) override;
   void finish_sleep() override {}
   uint64_t next_timer_ns() const override { return connecting_.empty() ? kForever : 0; }
 

@@ -71,6 +71,8 @@ int ShmEndpoint::pump_puts() {
       handler_->on_bulk_complete(bulk, Code::kOk);
     }
   }
+  // Once for all pieces: a peer that wakes on this processor would take over after each of them.
+  if (done > 0) bell_.ring_if_asleep(kWakeOnSlot);
   return done;
 }
 
@@ -89,7 +91,6 @@ bool ShmEndpoint::publish_piece(Bulk& bulk, uint64_t length) {
   const PutPiece header{bulk.key.words[0], bulk.remote_offset + at, bulk.local.length, position};
   std::memcpy(producer_.slot().header.data(), &header, sizeof(header));
   producer_.publish_bytes(last ? SlotKind::kPutLast : SlotKind::kPut, position, length);
-  bell_.ring_if_asleep(kWakeOnSlot);
   return last;
 }
 

@@ -274,7 +274,7 @@ int ShmTransport::progress() {
   return done;
 }
 
-bool ShmTransport::prepare_sleep() {
+bool ShmTransport::prepare_sleep(Sleep sleep) {
   bool fence = false;
   bool barrier = false;
   for (ShmEndpoint* const endpoint : endpoints_) {
@@ -282,8 +282,8 @@ bool ShmTransport::prepare_sleep() {
     endpoint->announce_sleep();
     (endpoint->peer_fences() ? fence : barrier) = true;
   }
-  if (fence) std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (barrier && !global_membarrier()) return false;
+  if (fence || sleep == Sleep::kShort) std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (barrier && sleep == Sleep::kLong && !global_membarrier()) return false;
   return std::none_of(endpoints_.begin(), endpoints_.end(), [](ShmEndpoint* endpoint) {
     return endpoint != nullptr && endpoint->has_work();
   });

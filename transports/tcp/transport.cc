@@ -340,7 +340,7 @@ int TcpTransport::run_timers() {
   return done;
 }
 
-bool TcpTransport::prepare_sleep() {
+bool TcpTransport::prepare_sleep(Sleep) {
   timers_checked_ns_ = 0;
   bool may_sleep = true;
   for (TcpEndpoint* endpoint : active_) {

@@ -42,7 +42,7 @@ class TcpTransport final : public Transport, public AcceptHandler {
   void connect(int peer, ConstByteSpan descriptor) override;
   void cancel_connect(int peer) override;
   int progress() override;
-  bool prepare_sleep() override;
+  bool prepare_sleep(Sleep sleep) override;
   void finish_sleep() override {}
   uint64_t next_timer_ns() const override;
 
