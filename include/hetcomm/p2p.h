@@ -52,7 +52,8 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_send(
 
 /* Receives a message into |buffer| from rank |source| or HETCOMM_ANY_SOURCE, whose tag equals
  * |tag| in all bits that are not set in |ignore|. A longer message is cut, ends with TRUNCATED and reports
- * both lengths. Otherwise as hetcomm_send. [any-thread] */
+ * both lengths. Buffers of pending receives do not overlap; debug builds of the library reject those that do with
+ * INVALID_ARGUMENT. Otherwise as hetcomm_send. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_recv(
     hetcomm_communicator_t* communicator, int32_t source, uint64_t tag, uint64_t ignore,
     hetcomm_buffer_t buffer, const hetcomm_operation_options_t* options,

@@ -417,8 +417,9 @@ hetcomm_status_t hetcomm_request_start(hetcomm_request_t* request) noexcept {
     if (operation.communicator == nullptr) {
       return Status(Code::kInvalidArgument, "the request's communicator was destroyed");
     }
-    const Code code = operation.communicator->restart(operation);
-    return code == Code::kOk ? Status() : Status(code, "the request is running");
+    std::string text;
+    const Code code = operation.communicator->restart(operation, &text);
+    return code == Code::kOk ? Status() : Status(code, std::move(text));
   });
 }
 

@@ -5,6 +5,11 @@
 #include "src/core/context.h"
 
 namespace hetcomm {
+namespace {
+
+constexpr const char* kOverlapText = "the buffer overlaps that of another pending receive";
+
+}  // namespace
 
 Communicator::Communicator(Context& context, std::shared_ptr<Mesh> mesh, uint16_t id,
                            std::vector<int> ranks, Communicator* parent, MeshOptions options)
@@ -71,6 +76,25 @@ Code Communicator::fill(const PostArguments& arguments, Operation& operation, st
   return fill_buffers(arguments, operation, text);
 }
 
+bool Communicator::note_receive(const Operation& operation) {
+  return !OverlapGuard::kActive || operation.kind == OperationKind::kSend ||
+         context_.overlaps().add(operation);
+}
+
+void Communicator::forget_receive(const Operation& operation) {
+  if (operation.kind == OperationKind::kReceive) context_.overlaps().remove(operation);
+}
+
+// fill() for an operation that starts at once.
+Code Communicator::fill_to_start(const PostArguments& arguments, Operation& operation,
+                                 std::string* text) {
+  const Code code = fill(arguments, operation, text);
+  if (code != Code::kOk || note_receive(operation)) return code;
+  drop_uses(operation);
+  *text = kOverlapText;
+  return Code::kInvalidArgument;
+}
+
 // The general case: several buffers, or memory objects.
 Code Communicator::fill_buffers(const PostArguments& arguments, Operation& operation,
                                 std::string* text) {
@@ -131,7 +155,7 @@ Code Communicator::post(const PostArguments& arguments, Operation** out, std::st
     const Engine::Held held(engine_);
     Operation* operation = engine_.pool().allocate();
     if (operation == nullptr) [[unlikely]] return Code::kOutOfMemory;
-    if (const Code code = fill(arguments, *operation, text); code != Code::kOk) [[unlikely]] {
+    if (const Code code = fill_to_start(arguments, *operation, text); code != Code::kOk) [[unlikely]] {
       engine_.pool().recycle_locked(operation);
       return code;
     }
@@ -148,7 +172,7 @@ Code Communicator::post(const PostArguments& arguments, Operation** out, std::st
 Code Communicator::post_beside(const PostArguments& arguments, Operation** out, std::string* text) {
   Operation* operation = allocate();
   if (operation == nullptr) return Code::kOutOfMemory;
-  if (const Code code = fill(arguments, *operation, text); code != Code::kOk) {
+  if (const Code code = fill_to_start(arguments, *operation, text); code != Code::kOk) {
     engine_.pool().recycle(operation);
     return code;
   }
@@ -180,9 +204,16 @@ Code Communicator::prepare(const PostArguments& arguments, Operation** out, std:
 }
 
 // One thread at a time per request: the state is the caller's until it is pending.
-Code Communicator::restart(Operation& operation) {
+Code Communicator::restart(Operation& operation, std::string* text) {
   // Running, or ended and not reported yet.
-  if (operation.state() != OperationState::kIdle) return Code::kBusy;
+  if (operation.state() != OperationState::kIdle) {
+    *text = "the request is running";
+    return Code::kBusy;
+  }
+  if (!note_receive(operation)) {
+    *text = kOverlapText;
+    return Code::kInvalidArgument;
+  }
   for (const BufferPiece& piece : operation.pieces) {
     if (piece.memory != nullptr) piece.memory->add_use();
   }

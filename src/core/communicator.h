@@ -10,6 +10,7 @@
 #include "src/core/engine.h"
 #include "src/core/mesh.h"
 #include "src/core/operation.h"
+#include "src/core/overlap_guard.h"
 
 #include <hetcomm/p2p.h>
 
@@ -52,6 +53,10 @@ class Communicator {
       if (operation == nullptr) [[unlikely]] return nullptr;
       fill_common(kind, peer, tag, ignore, *operation);
       fill_host(buffer, *operation);
+      if (OverlapGuard::kActive && !note_receive(*operation)) {
+        engine_.pool().recycle_locked(operation);
+        return nullptr;
+      }
       operation->set_state(OperationState::kPending);
       start_now(*operation);
     }
@@ -60,7 +65,7 @@ class Communicator {
   }
   // Makes a prepared operation.
   Code prepare(const PostArguments& arguments, Operation** out, std::string* text);
-  Code restart(Operation& prepared);
+  Code restart(Operation& prepared, std::string* text);
   // Looks for an unexpected message; false when there is none.
   bool probe(int32_t source, uint64_t tag, uint64_t ignore, hetcomm_completion_t* out);
   Status barrier(uint64_t timeout_ns);
@@ -98,6 +103,7 @@ class Communicator {
   void release(Operation& operation);
   void operation_ended() { --pending_; }
   static void drop_uses(Operation& operation);
+  void forget_receive(const Operation& operation);
   static void fill_completion(const Operation& operation, hetcomm_completion_t* out);
 
  private:
@@ -138,6 +144,8 @@ class Communicator {
     start(operation);
   }
   Code fill(const PostArguments& arguments, Operation& operation, std::string* text);
+  Code fill_to_start(const PostArguments& arguments, Operation& operation, std::string* text);
+  bool note_receive(const Operation& operation);
   Code fill_buffers(const PostArguments& arguments, Operation& operation, std::string* text);
   const Status& peer_status_locked(int mesh_rank) const { return mesh_->peer_status(mesh_rank); }
   // Why the communicator cannot be used any more.
@@ -173,6 +181,7 @@ class Communicator {
 inline void Mesh::complete(Operation& operation) {
   Communicator& communicator = *operation.communicator;
   operation.source = communicator.rank_of(operation.source);
+  if (OverlapGuard::kActive) communicator.forget_receive(operation);
   if (!operation.pieces.empty()) [[unlikely]] Communicator::drop_uses(operation);
   communicator.operation_ended();
   if (operation.detached) [[unlikely]] {

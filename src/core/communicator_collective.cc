@@ -37,7 +37,7 @@ Status Communicator::collective_post(OperationKind kind, int32_t rank, uint64_t 
                           .options = &options,
                           .collective = true},
                          out, &text);
-  return Status(code, std::move(text));
+  return code == Code::kOk ? Status() : Status(code, std::move(text));
 }
 
 Status Communicator::collective_wait(Operation* operation, uint64_t deadline_ns) {

@@ -9,6 +9,7 @@
 #include "src/base/config.h"
 #include "src/base/log.h"
 #include "src/core/engine.h"
+#include "src/core/overlap_guard.h"
 #include "src/core/memory.h"
 #include "transports/transport.h"
 
@@ -36,6 +37,7 @@ class Context final : private Submitter {
   DeviceSet& devices() { return devices_; }
   const std::vector<std::unique_ptr<TransportFactory>>& factories() const { return factories_; }
 
+  OverlapGuard& overlaps() { return overlaps_; }
   // Objects of this context that still exist.
   void add_object() { objects_.fetch_add(1, std::memory_order_relaxed); }
   void drop_object() { objects_.fetch_sub(1, std::memory_order_release); }
@@ -56,6 +58,7 @@ class Context final : private Submitter {
   uint64_t stall_ns_;
   uint64_t timeout_ns_;
   std::atomic<int64_t> objects_{0};
+  OverlapGuard overlaps_;
   Engine engine_;
 };
 

@@ -132,7 +132,7 @@ class ControlPlane::Link final : public Watcher, private ConnectHandler {
       reader.read<uint8_t>();
       const auto length = reader.read<uint16_t>();
       Frame frame{static_cast<FrameType>(type), reader.read<int32_t>(), reader.read<uint32_t>(), {}};
-      if (length > kMaxText || type < 1 || type > static_cast<uint8_t>(FrameType::kRefused) ||
+      if (length > kMaxText || type < 1 || type > static_cast<uint8_t>(FrameType::kGivenUp) ||
           frame.rank < 0 || frame.rank >= plane_.setup_.size) {
         end(Status(Code::kPeerLost, "control connection carries garbage"));
         return;
@@ -336,6 +336,10 @@ void ControlPlane::refuse(int rank, std::string_view why) {
   send(rank, Frame{FrameType::kRefused, setup_.rank, 0, std::string(why.substr(0, kMaxText))});
 }
 
+void ControlPlane::give_up(int rank, std::string_view why) {
+  send(rank, Frame{FrameType::kGivenUp, setup_.rank, 0, std::string(why.substr(0, kMaxText))});
+}
+
 void ControlPlane::flood(const Frame& frame, const Link* except) {
   const std::vector<std::byte> bytes = encode(frame);
   for (Peer& peer : peers_) {
@@ -349,8 +353,9 @@ void ControlPlane::flood(const Frame& frame, const Link* except) {
 }
 
 void ControlPlane::publish_abort(uint16_t communicator, std::string_view reason) {
-  if (std::find(aborted_.begin(), aborted_.end(), communicator) != aborted_.end()) return;
-  aborted_.push_back(communicator);
+  const std::pair known(setup_.rank, communicator);
+  if (std::find(aborted_.begin(), aborted_.end(), known) != aborted_.end()) return;
+  aborted_.push_back(known);
   flood(Frame{FrameType::kAbort, setup_.rank, communicator, std::string(reason.substr(0, kMaxText))},
         nullptr);
 }
@@ -375,10 +380,11 @@ void ControlPlane::handle(Link& from, const Frame& frame) {
       break;
     case FrameType::kAbort: {
       const auto communicator = static_cast<uint16_t>(frame.argument);
-      if (std::find(aborted_.begin(), aborted_.end(), communicator) != aborted_.end()) break;
-      aborted_.push_back(communicator);
+      const std::pair known(frame.rank, communicator);
+      if (std::find(aborted_.begin(), aborted_.end(), known) != aborted_.end()) break;
+      aborted_.push_back(known);
       flood(frame, &from);
-      handler_.on_abort(communicator, frame.text);
+      handler_.on_abort(frame.rank, communicator, frame.text);
       break;
     }
     case FrameType::kKnock:
@@ -386,6 +392,9 @@ void ControlPlane::handle(Link& from, const Frame& frame) {
       break;
     case FrameType::kRefused:
       handler_.on_refused(from.peer(), frame.text);
+      break;
+    case FrameType::kGivenUp:
+      handler_.on_given_up(from.peer(), frame.text);
       break;
   }
 }

@@ -32,11 +32,15 @@ class ControlHandler {
   virtual void on_peer_left(int rank) = 0;
   // The others hold this rank for lost, |why|: it cannot go on.
   virtual void on_declared_lost(const Status& why) = 0;
-  virtual void on_abort(uint16_t communicator, const std::string& reason) = 0;
+  // |origin|, a member, has aborted |communicator|. Ids name a communicator only together with a member: groups of ranks that have
+  // nothing in common may have chosen the same.
+  virtual void on_abort(int origin, uint16_t communicator, const std::string& reason) = 0;
   // |rank| has something to send and asks this rank, the lower one, to connect.
   virtual void on_knock(int rank) = 0;
   // |rank|, the lower one, cannot connect to this rank.
   virtual void on_refused(int rank, const std::string& why) = 0;
+  // |rank| will not exchange messages with this rank any more.
+  virtual void on_given_up(int rank, const std::string& why) = 0;
 
  protected:
   ~ControlHandler() = default;
@@ -67,6 +71,7 @@ class ControlPlane final : private AcceptHandler {
   void watch(int rank);
   void knock(int rank) { send(rank, Frame{FrameType::kKnock, rank, 0, {}}); }
   void refuse(int rank, std::string_view why);
+  void give_up(int rank, std::string_view why);
   void publish_abort(uint16_t communicator, std::string_view reason);
   // Tells everybody that this rank leaves. Afterwards upcalls are no longer made.
   void say_goodbye();
@@ -75,10 +80,10 @@ class ControlPlane final : private AcceptHandler {
   uint64_t next_timer_ns() const;
 
  private:
-  enum class FrameType : uint8_t { kLost = 1, kLeft, kAbort, kKnock, kRefused };
+  enum class FrameType : uint8_t { kLost = 1, kLeft, kAbort, kKnock, kRefused, kGivenUp };
   struct Frame {
     FrameType type;
-    int32_t rank;       // about whom
+    int32_t rank;       // about whom, or from whom
     uint32_t argument;  // kAbort: communicator
     std::string text;
   };
@@ -106,7 +111,7 @@ class ControlPlane final : private AcceptHandler {
   std::vector<std::unique_ptr<Acceptor>> acceptors_;
   std::vector<std::vector<Address>> addresses_;
   std::vector<Peer> peers_;
-  std::vector<uint16_t> aborted_;
+  std::vector<std::pair<int32_t, uint16_t>> aborted_;  // origin, communicator
   std::vector<std::unique_ptr<Link>> garbage_;  // ended inside their own upcall
   std::vector<int> early_watches_;              // asked for before start()
   std::vector<Link*> connecting_;

@@ -9,6 +9,7 @@
 #include <memory>
 #include <vector>
 
+#include "src/core/block_pool.h"
 #include "src/core/operation.h"
 #include "transports/transport.h"
 
@@ -30,7 +31,7 @@ struct Incoming {
   uint64_t length = 0;
   uint64_t received = 0;           // eager bytes that are here
   uint64_t credit = 0;             // to be given back when the message leaves the queue
-  std::unique_ptr<std::byte[]> bytes;  // eager bytes while unmatched
+  PoolBytes bytes;                 // eager bytes while unmatched
   uint64_t sender_id = 0;          // rendezvous
   uint64_t rail = 0;
   RemoteKey source_key;

@@ -17,6 +17,7 @@ constexpr size_t kMaxDescriptor = 1024;
 constexpr size_t kMaxTransports = 16;
 constexpr uint64_t kTypicalMessage = 64 * 1024;
 constexpr uint16_t kDescriptorVersion = 1;
+constexpr size_t kFirstGraves = 64;
 
 // Says which kernel a process runs on; only used to count ranks that share cores.
 std::array<std::byte, 16> host_id() {
@@ -54,6 +55,8 @@ Mesh::Mesh(const MeshEnvironment& environment, int rank, int size)
   peer_status_.resize(count);
   pairs_.resize(count);
   attempts_.resize(count);
+  graveyard_.reserve(kFirstGraves);
+  burying_.reserve(kFirstGraves);
   detection_ns_ = environment.config.number(Variable::kDetectionTime);
   const uint64_t share =
       environment.config.number(Variable::kUnexpectedBytes) / std::max<uint64_t>(count - 1, 1);
@@ -222,9 +225,9 @@ Mesh::~Mesh() {
       }
     }
   }
-  graveyard_.clear();  // transfers and connections refer to their pairs
+  while (!graveyard_.empty()) bury();  // transfers and connections refer to their pairs
   pairs_.clear();
-  graveyard_.clear();
+  while (!graveyard_.empty()) bury();
   connected_.clear();
   transports_.clear();
   control_.reset();
@@ -418,16 +421,16 @@ void Mesh::on_declared_lost(const Status& why) {
   }
 }
 
-void Mesh::on_abort(uint16_t communicator, const std::string& reason) {
-  abort_channel(communicator, Status(Code::kAborted, reason), false);
-}
-
 void Mesh::on_knock(int rank) { pair(rank).knocked(); }
 
 void Mesh::on_refused(int rank, const std::string& why) {
   if (Pair* found = find_pair(rank); found != nullptr && found->rail() == nullptr) {
     found->connect_failed(Status(Code::kPeerLost, why));
   }
+}
+
+void Mesh::on_given_up(int rank, const std::string& why) {
+  if (Pair* found = find_pair(rank); found != nullptr) found->lose(Status(Code::kPeerLost, why));
 }
 
 // --- progress ---------------------------------------------------------------
@@ -445,12 +448,15 @@ int Mesh::progress() {
     updates_due_.pop_back();
     pair->send_update();
   }
-  if (!graveyard_.empty()) {
-    // Destructors may retire more.
-    std::vector<std::shared_ptr<void>> dead;
-    dead.swap(graveyard_);
-  }
+  if (!graveyard_.empty()) bury();
   return moved;
+}
+
+// Once: destructors may retire more, which has its turn next time.
+void Mesh::bury() {
+  burying_.swap(graveyard_);
+  for (const Dead& dead : burying_) dead.destroy(dead.object, blocks_);
+  burying_.clear();
 }
 
 void Mesh::set_ready() {

@@ -16,6 +16,7 @@
 #include "src/base/config.h"
 #include "src/base/log.h"
 #include "src/bootstrap/bootstrap.h"
+#include "src/core/block_pool.h"
 #include "src/core/control.h"
 #include "src/core/engine.h"
 #include "src/core/match.h"
@@ -98,7 +99,7 @@ class Mesh final : public Driven, private ControlHandler {
   // Drops what is queued; later messages are dropped on arrival.
   void close_channel(uint16_t id);
 
-  void add(Communicator* communicator) { communicators_.push_back(communicator); }
+  void add(Communicator* communicator);
   void remove(Communicator* communicator) { std::erase(communicators_, communicator); }
 
   // Posting.
@@ -126,8 +127,18 @@ class Mesh final : public Driven, private ControlHandler {
   void update_due(Pair& pair);                // send_update() at the end of this pass
   template <typename T>
   void retire(std::unique_ptr<T> object) {    // freed when no upcall of it can be on the stack
-    graveyard_.push_back(std::shared_ptr<T>(std::move(object)));
+    graveyard_.push_back({object.get(), [](void* dead, BlockPool&) { delete static_cast<T*>(dead); }});
+    static_cast<void>(object.release());
   }
+  template <typename T>
+  void retire(PoolPtr<T> object) {
+    graveyard_.push_back({object.get(), [](void* dead, BlockPool& pool) {
+                            PoolDelete<T>{&pool}(static_cast<T*>(dead));
+                          }});
+    static_cast<void>(object.release());
+  }
+  // For what lives as long as an operation.
+  BlockPool& blocks() { return blocks_; }
   void note_pair_timer(uint64_t at_ns) {
     if (at_ns < next_pair_timer_ns_) next_pair_timer_ns_ = at_ns;
   }
@@ -189,9 +200,10 @@ class Mesh final : public Driven, private ControlHandler {
   void on_peer_lost(int rank, const Status& why) override;
   void on_peer_left(int rank) override;
   void on_declared_lost(const Status& why) override;
-  void on_abort(uint16_t communicator, const std::string& reason) override;
+  void on_abort(int origin, uint16_t communicator, const std::string& reason) override;
   void on_knock(int rank) override;
   void on_refused(int rank, const std::string& why) override;
+  void on_given_up(int rank, const std::string& why) override;
 
   MeshEnvironment environment_;
   int rank_;
@@ -201,6 +213,7 @@ class Mesh final : public Driven, private ControlHandler {
   uint32_t credit_granted_ = 0;
   std::atomic<bool> ready_{false};                  // control graph complete, or failed_ set
   Status failed_;                                   // creation cannot succeed
+  BlockPool blocks_;
   Staging staging_;
   std::unique_ptr<ControlPlane> control_;
   std::vector<PeerInfo> peers_;
@@ -215,7 +228,19 @@ class Mesh final : public Driven, private ControlHandler {
   uint64_t passes_ = 0;
   std::vector<Transport*> connected_;               // with connections: polled in every pass, the others now and then
   std::vector<Communicator*> communicators_;
-  std::vector<std::shared_ptr<void>> graveyard_;
+  struct EarlyAbort {
+    int origin;
+    uint16_t communicator;
+    std::string reason;
+  };
+  std::vector<EarlyAbort> early_aborts_;            // of communicators that this rank has not made (yet)
+  struct Dead {
+    void* object;
+    void (*destroy)(void*, BlockPool&);
+  };
+  void bury();
+  std::vector<Dead> graveyard_;
+  std::vector<Dead> burying_;
   std::vector<Incoming*> free_incoming_;
   // Last: endpoints and transports go before what their upcalls touch.
   std::vector<std::unique_ptr<TransportEntry>> transports_;

@@ -29,9 +29,13 @@ std::string describe(const Operation& operation) {
 class Mesh::DeviceDelivery final : public CopyHandler {
  public:
   DeviceDelivery(Mesh& mesh, Operation& receive, ConstByteSpan bytes)
-      : mesh_(mesh), receive_(receive), bytes_(bytes.begin(), bytes.end()) {
-    mesh.staging_.start(copy_, StreamDirection::kFromHost, receive.pieces, 0, bytes_.data(),
-                        bytes_.size(), *this);
+      : mesh_(mesh), receive_(receive), bytes_(mesh.blocks_, bytes.size()), length_(bytes.size()) {
+    if (!bytes_) throw std::bad_alloc();
+    std::memcpy(bytes_.get(), bytes.data(), bytes.size());
+  }
+  void start() {
+    mesh_.staging_.start(copy_, StreamDirection::kFromHost, receive_.pieces, 0, bytes_.get(),
+                         length_, *this);
   }
 
  private:
@@ -43,12 +47,13 @@ class Mesh::DeviceDelivery final : public CopyHandler {
     } else {
       mesh_.complete(receive_);
     }
-    mesh_.retire(std::unique_ptr<DeviceDelivery>(this));
+    mesh_.retire(PoolPtr<DeviceDelivery>(this, {&mesh_.blocks_}));
   }
 
   Mesh& mesh_;
   Operation& receive_;
-  std::vector<std::byte> bytes_;
+  PoolBytes bytes_;
+  uint64_t length_;
   CopyJob copy_;
 };
 
@@ -87,7 +92,7 @@ void Mesh::deliver_rest(Operation& receive, ConstByteSpan bytes) {
   if (part > 0) {
     if (!receive.on_host) {
       receive.stage = OperationStage::kCopying;
-      new DeviceDelivery(*this, receive, bytes.first(part));
+      make_pooled<DeviceDelivery>(blocks_, *this, receive, bytes.first(part)).release()->start();
       return;
     }
     scatter(receive.segments, 0, bytes.first(part));
@@ -215,6 +220,25 @@ void Mesh::abort_channel(uint16_t id, const Status& why, bool publish) {
       abort_channel(child->id(), why, publish);
     }
   }
+}
+
+void Mesh::on_abort(int origin, uint16_t communicator, const std::string& reason) {
+  for (const Communicator* own : communicators_) {
+    if (own->id() != communicator) continue;
+    if (own->contains(origin)) abort_channel(communicator, Status(Code::kAborted, reason), false);
+    return;
+  }
+  early_aborts_.push_back({origin, communicator, reason});
+}
+
+void Mesh::add(Communicator* communicator) {
+  communicators_.push_back(communicator);
+  const auto early = std::find_if(early_aborts_.begin(), early_aborts_.end(), [&](const EarlyAbort& abort) {
+    return abort.communicator == communicator->id() && communicator->contains(abort.origin);
+  });
+  if (early == early_aborts_.end()) return;
+  abort_channel(communicator->id(), Status(Code::kAborted, early->reason), false);
+  early_aborts_.erase(early);
 }
 
 void Mesh::close_channel(uint16_t id) {

@@ -146,7 +146,7 @@ bool Pair::send_fragments(Operation& send) {
 
 bool Pair::start_rendezvous(Operation& send) {
   if (unanswered_ >= kMaxRequests) return false;
-  auto transfer = std::make_unique<SendTransfer>(*this, send);
+  auto transfer = make_pooled<SendTransfer>(mesh_.blocks(), *this, send);
   const RequestBody body = transfer->make_request();
   WireHeader header{.kind = MessageKind::kRequest,
                     .flags = send.collective ? kFlagCollective : uint8_t{0},
@@ -207,15 +207,16 @@ void Pair::send_control(MessageKind kind, uint64_t tag, uint64_t value, const vo
 
 // True when none is left.
 bool Pair::send_waiting_control() {
-  while (!control_.empty()) {
-    const ControlMessage& message = control_.front();
+  for (; control_sent_ < control_.size(); ++control_sent_) {
+    const ControlMessage& message = control_[control_sent_];
     WireHeader header{.kind = message.kind, .tag = message.tag, .value = message.value};
     iovec storage;
     if (send_sequenced(header, view(message.body.data(), message.size, &storage)) != Code::kOk) {
       return false;
     }
-    control_.pop_front();
   }
+  control_.clear();
+  control_sent_ = 0;
   return true;
 }
 

@@ -53,6 +53,9 @@ class Rail final : public EndpointHandler {
   bool open = false;    // the peer's kOpen has arrived
 
  private:
+  template <typename Upcall>
+  void guarded(Upcall&& upcall);
+
   Pair& pair_;
   std::unique_ptr<Endpoint> endpoint_;
   Capabilities capabilities_;
@@ -201,6 +204,7 @@ class Pair {
   void finish_arriving();
   Incoming* new_incoming(const WireHeader& header, uint64_t credit);
   void violated(std::string_view what);
+  void out_of_memory();
 
   // pair_connection.cc: connecting, breaking, resuming
   void opened(const WireHeader& header);
@@ -224,7 +228,8 @@ class Pair {
   // Sending.
   Operation* outbox_first_ = nullptr;
   Operation* outbox_last_ = nullptr;
-  std::deque<ControlMessage> control_;
+  std::vector<ControlMessage> control_;
+  size_t control_sent_ = 0;       // messages of |control_| that have left
   std::vector<OwnedBulk*> waiting_bulks_;
   std::vector<std::pair<OwnedBulk*, Code>> refused_bulks_;  // to be reported at the end of the pass
   uint64_t unanswered_ = 0;       // requests that the peer has not matched yet

@@ -191,6 +191,7 @@ void Pair::lose(const Status& why) {
 // Ends every operation of this pair that is queued or under way. Posted receives are the mesh's.
 void Pair::fail_everything(const Status& why) {
   control_.clear();
+  control_sent_ = 0;
   sends_.for_each([&](SendTransfer& transfer) {
     transfer.end(why.code(), std::string(why.text()));
   });

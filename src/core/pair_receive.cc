@@ -24,18 +24,41 @@ Rail::Rail(Pair& pair, std::unique_ptr<Endpoint> endpoint, uint64_t rail_id,
       capabilities_(endpoint_->capabilities()),
       counters_(counters) {}
 
+// An upcall that runs out of memory half way has lost what it was about: nothing can be promised to the peer any more.
+template <typename Upcall>
+void Rail::guarded(Upcall&& upcall) {
+  try {
+    upcall();
+  } catch (const std::bad_alloc&) {
+    pair_.out_of_memory();
+  }
+}
+
 void Rail::on_message(const MessageHeader& header, ConstByteSpan payload) {
-  pair_.receive(*this, header, payload);
+  guarded([&] { pair_.receive(*this, header, payload); });
 }
 void Rail::on_put(uint64_t cookie, uint64_t length) {
-  if (PutTarget* target = pair_.targets_.find(cookie); target != nullptr) target->on_arrived(length);
+  guarded([&] {
+    if (PutTarget* target = pair_.targets_.find(cookie)) target->on_arrived(length);
+  });
 }
 void Rail::on_bulk_complete(Bulk& bulk, Code code) {
   auto& owned = static_cast<OwnedBulk&>(bulk);
-  owned.owner->on_bulk(owned, code);
+  guarded([&] { owned.owner->on_bulk(owned, code); });
 }
-void Rail::on_writable() { pair_.writable(); }
-void Rail::on_failed(const Status& why) { pair_.rail_failed(*this, why); }
+void Rail::on_writable() {
+  guarded([&] { pair_.writable(); });
+}
+void Rail::on_failed(const Status& why) {
+  guarded([&] { pair_.rail_failed(*this, why); });
+}
+
+void Pair::out_of_memory() {
+  const Status why(Code::kOutOfMemory,
+                   fmt::format("rank {} ran out of memory for messages of rank {}", mesh_.rank(), rank_));
+  mesh_.control().give_up(rank_, why.text());
+  lose(why);
+}
 
 void Pair::violated(std::string_view what) {
   rail_failed(*rail_, Status(Code::kPeerLost, fmt::format("protocol violated: {}", what)));
@@ -156,14 +179,14 @@ void Pair::receive_eager(const WireHeader& header, ConstByteSpan payload) {
 Incoming* Pair::new_incoming(const WireHeader& header, uint64_t credit) {
   Incoming* message = mesh_.allocate_incoming();
   if (message != nullptr && header.kind != MessageKind::kRequest && header.value > 0) {
-    message->bytes.reset(new (std::nothrow) std::byte[header.value]);
+    message->bytes = PoolBytes(mesh_.blocks(), header.value);
     if (!message->bytes) {
       mesh_.free_incoming(message);
       message = nullptr;
     }
   }
   if (message == nullptr) {
-    rail_failed(*rail_, Status(Code::kOutOfMemory, "no memory for an unexpected message"));
+    out_of_memory();
     return nullptr;
   }
   message->pair = this;
@@ -273,7 +296,7 @@ void Pair::receive_request(const WireHeader& header, ConstByteSpan payload) {
 void Pair::attach(Incoming& message, Operation& receive) {
   if (message.queued) message.table->remove_unexpected(&message);
   if (message.rendezvous) {
-    auto transfer = std::make_unique<ReceiveTransfer>(*this, receive, message);
+    auto transfer = make_pooled<ReceiveTransfer>(mesh_.blocks(), *this, receive, message);
     receive.pair = this;
     receive.stage = OperationStage::kTransfer;
     receive.receive_transfer = transfer.release();

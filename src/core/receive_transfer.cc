@@ -11,14 +11,21 @@ class ReceiveTransfer::Chunk final : public BulkOwner, public CopyHandler, publi
  public:
   Chunk(ReceiveTransfer& transfer, uint64_t offset, uint64_t length, std::byte* staging_chunk)
       : transfer_(transfer), offset_(offset), length_(length), staging_chunk_(staging_chunk) {
-    if (staging_chunk_ != nullptr) {
-      segments_.push_back({staging_chunk_, length});
-    } else {
-      for_each_piece(transfer.receive_->segments, offset, length,
-                     [this](std::byte* piece, size_t size) { segments_.push_back({piece, size}); });
-    }
     bulk_.owner = this;
     bulk_.is_get = true;
+    if (staging_chunk_ != nullptr) {
+      one_segment_ = {staging_chunk_, length};
+      return;
+    }
+    for_each_piece(transfer.receive_->segments, offset, length,
+                   [this](std::byte* piece, size_t size) {
+                     if (one_segment_.iov_len == 0) {
+                       one_segment_ = {piece, size};
+                       return;
+                     }
+                     if (segments_.empty()) segments_.push_back(one_segment_);
+                     segments_.push_back({piece, size});
+                   });
   }
   ~Chunk() {
     if (staging_chunk_ != nullptr) staging().release(Staging::Pool::kReceive, staging_chunk_);
@@ -32,7 +39,7 @@ class ReceiveTransfer::Chunk final : public BulkOwner, public CopyHandler, publi
   bool start() {
     Rail& rail = *pair().rail();
     if (transfer_.by_get_) {
-      bulk_.local = SegmentView{segments_, 0, length_};
+      bulk_.local = SegmentView{segments(), 0, length_};
       bulk_.key = transfer_.source_key_;
       bulk_.remote_offset = offset_;
       bulk_.high_priority = transfer_.receive_->high_priority;
@@ -41,7 +48,7 @@ class ReceiveTransfer::Chunk final : public BulkOwner, public CopyHandler, publi
       return true;
     }
     cookie_ = pair().add_target(*this);
-    Result<RemoteKey> key = rail.endpoint().expose(segments_, Access::kPutTarget, cookie_);
+    Result<RemoteKey> key = rail.endpoint().expose(segments(), Access::kPutTarget, cookie_);
     if (!key.ok()) {
       pair().remove_target(cookie_);
       // A connection that is breaking: the chunk starts again on the next one.
@@ -72,6 +79,10 @@ class ReceiveTransfer::Chunk final : public BulkOwner, public CopyHandler, publi
 
  private:
   enum class State : uint8_t { kWaiting, kGranted, kReading, kCopying };
+
+  Segments segments() const {
+    return segments_.empty() ? Segments(&one_segment_, 1) : Segments(segments_);
+  }
 
   void on_arrived(uint64_t length) override {
     arrived_ += length;
@@ -120,7 +131,8 @@ class ReceiveTransfer::Chunk final : public BulkOwner, public CopyHandler, publi
   uint64_t length_;
   std::byte* staging_chunk_;
   State state_ = State::kWaiting;
-  std::vector<iovec> segments_;
+  iovec one_segment_{};
+  std::vector<iovec> segments_;  // when there are several
   OwnedBulk bulk_;
   CopyJob copy_;
   RemoteKey key_;
@@ -168,7 +180,7 @@ uint64_t ReceiveTransfer::next_length() const {
 void ReceiveTransfer::start_chunks() {
   if (ending_ || pair_.rail() == nullptr) return;
   for (size_t i = 0; i < chunks_.size() && !ending_; ++i) {
-    if (chunks_[i]->waiting() && !chunks_[i]->start()) return;
+    if (chunks_[i].waiting() && !chunks_[i].start()) return;
   }
   while (!ending_ && cut_ < accepted_ && add_chunk()) {
   }
@@ -189,17 +201,14 @@ bool ReceiveTransfer::add_chunk() {
     }
   }
   const uint64_t length = next_length();
-  chunks_.push_back(std::make_unique<Chunk>(*this, cut_, length, staging_chunk));
+  chunks_.push(make_pooled<Chunk>(pair_.mesh().blocks(), *this, cut_, length, staging_chunk));
   cut_ += length;
-  return chunks_.back()->start();
+  return chunks_.back().start();
 }
 
 void ReceiveTransfer::chunk_finished(Chunk& chunk) {
   finished_ += chunk.length();
-  const auto entry = std::find_if(chunks_.begin(), chunks_.end(),
-                                  [&](const auto& owned) { return owned.get() == &chunk; });
-  pair_.mesh().retire(std::move(*entry));
-  chunks_.erase(entry);
+  pair_.mesh().retire(chunks_.take(chunk));
   start_chunks();
   maybe_finish();
 }
@@ -228,19 +237,18 @@ void ReceiveTransfer::finish_as(Code code, std::string text) {
   code_ = code;
   text_ = std::move(text);
   for (size_t i = 0; i < chunks_.size();) {
-    chunks_[i]->stop();
-    if (chunks_[i]->copying()) {
+    chunks_[i].stop();
+    if (chunks_[i].copying()) {
       ++i;
-      continue;
+    } else {
+      pair_.mesh().retire(chunks_.take(i));
     }
-    pair_.mesh().retire(std::move(chunks_[i]));
-    chunks_.erase(chunks_.begin() + static_cast<std::ptrdiff_t>(i));
   }
   maybe_finish();
 }
 
 void ReceiveTransfer::rail_failed() {
-  for (const auto& chunk : chunks_) chunk->stop();
+  for (size_t i = 0; i < chunks_.size(); ++i) chunks_[i].stop();
   by_get_ = false;
   source_key_ = {};
 }
@@ -249,11 +257,13 @@ void ReceiveTransfer::maybe_finish() {
   if (receive_ == nullptr) return;
   if (ending_) {
     // Chunks whose device copy has run out meanwhile.
-    std::erase_if(chunks_, [this](std::unique_ptr<Chunk>& chunk) {
-      if (chunk->copying()) return false;
-      pair_.mesh().retire(std::move(chunk));
-      return true;
-    });
+    for (size_t i = 0; i < chunks_.size();) {
+      if (chunks_[i].copying()) {
+        ++i;
+      } else {
+        pair_.mesh().retire(chunks_.take(i));
+      }
+    }
     if (!chunks_.empty()) return;
   } else {
     if (!message_is_complete()) return;
@@ -277,7 +287,8 @@ void ReceiveTransfer::maybe_finish() {
   } else {
     pair_.mesh().complete(receive, code_, std::move(text_));
   }
-  pair_.mesh().retire(std::unique_ptr<ReceiveTransfer>(this));
+  BlockPool& blocks = pair_.mesh().blocks();
+  pair_.mesh().retire(PoolPtr<ReceiveTransfer>(this, {&blocks}));
 }
 
 }  // namespace hetcomm

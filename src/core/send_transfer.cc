@@ -107,30 +107,36 @@ void SendTransfer::granted(const GrantBody& grant) {
   }
   note_answer();
   accepted_ = grant.accepted;
-  grants_.push_back({grant, 0});
-  start_pieces();
+  Grant started{grant, 0};
+  if (grants_.empty() && start_grant(started)) return;
+  if (ending_) return;
+  if (grants_.size() >= kMaxGrants) {
+    finish_as(Code::kPeerLost, fmt::format("send to rank {}: too many grants", pair_.rank()));
+    return;
+  }
+  grants_.push_back(started);
+}
+
+// True when the whole grant is under way.
+bool SendTransfer::start_grant(Grant& grant) {
+  return send_->on_host ? start_direct(grant) : start_staged(grant);
 }
 
 void SendTransfer::start_pieces() {
   while (!ending_ && !grants_.empty()) {
-    Grant& grant = grants_.front();
-    if (send_->on_host) {
-      start_direct(grant);
-    } else if (!start_staged(grant)) {
-      return;
-    }
-    if (ending_) return;
-    grants_.pop_front();
+    if (!start_grant(grants_.front()) || ending_) return;
+    grants_.erase(grants_.begin());
   }
 }
 
-void SendTransfer::start_direct(const Grant& grant) {
-  pieces_.push_back(
-      std::make_unique<Piece>(*this, grant.body.offset, grant.body.length, grant.body.target, 0));
-  pieces_.back()->put_from(send_->segments, grant.body.offset);
+bool SendTransfer::start_direct(const Grant& grant) {
+  if (pieces_.full()) return false;
+  pieces_.push(make_pooled<Piece>(pair_.mesh().blocks(), *this, grant.body.offset,
+                                  grant.body.length, grant.body.target, uint64_t{0}));
+  pieces_.back().put_from(send_->segments, grant.body.offset);
+  return true;
 }
 
-// True when the whole grant is under way.
 bool SendTransfer::start_staged(Grant& grant) {
   Staging& staging = pair_.mesh().staging();
   while (grant.started < grant.body.length) {
@@ -144,21 +150,17 @@ bool SendTransfer::start_staged(Grant& grant) {
       return false;
     }
     const uint64_t part = std::min(staging.chunk_bytes(), grant.body.length - grant.started);
-    auto piece = std::make_unique<Piece>(*this, grant.body.offset + grant.started, part,
-                                         grant.body.target, grant.started);
+    pieces_.push(make_pooled<Piece>(pair_.mesh().blocks(), *this, grant.body.offset + grant.started,
+                                    part, grant.body.target, grant.started));
     grant.started += part;
-    pieces_.push_back(std::move(piece));
-    pieces_.back()->stage_through(chunk);
+    pieces_.back().stage_through(chunk);
   }
   return true;
 }
 
 void SendTransfer::piece_finished(Piece& piece, Code code) {
   if (code == Code::kOk) put_bytes_ += piece.length();
-  const auto entry = std::find_if(pieces_.begin(), pieces_.end(),
-                                  [&](const auto& owned) { return owned.get() == &piece; });
-  pair_.mesh().retire(std::move(*entry));
-  pieces_.erase(entry);
+  pair_.mesh().retire(pieces_.take(piece));
   if (code != Code::kOk && code != Code::kCancelled && !ending_) {
     end(code, fmt::format("send to rank {}: {}", pair_.rank(), code_text(code)));
     return;
@@ -198,13 +200,12 @@ void SendTransfer::quiesce() {
   if (source_key_ != RemoteKey{} && pair_.endpoint() != nullptr) pair_.endpoint()->revoke(source_key_);
   source_key_ = {};
   for (size_t i = 0; i < pieces_.size();) {
-    pieces_[i]->stop();
-    if (pieces_[i]->copying()) {
+    pieces_[i].stop();
+    if (pieces_[i].copying()) {
       ++i;
-      continue;
+    } else {
+      pair_.mesh().retire(pieces_.take(i));
     }
-    pair_.mesh().retire(std::move(pieces_[i]));
-    pieces_.erase(pieces_.begin() + static_cast<std::ptrdiff_t>(i));
   }
 }
 
@@ -227,7 +228,8 @@ void SendTransfer::maybe_finish() {
   pair_.forget_send(id_);
   if (code_ == Code::kOk) send.run.bytes_sent = send.run.bytes_received = send.length;
   pair_.mesh().complete(send, code_, std::move(text_));
-  pair_.mesh().retire(std::unique_ptr<SendTransfer>(this));
+  BlockPool& blocks = pair_.mesh().blocks();
+  pair_.mesh().retire(PoolPtr<SendTransfer>(this, {&blocks}));
 }
 
 }  // namespace hetcomm

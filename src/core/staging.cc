@@ -80,7 +80,7 @@ Status Staging::start_piece(CopyJob& job, StreamDirection direction, const Buffe
   if (status != HETCOMM_OK) {
     return Status(static_cast<Code>(status), std::string(device.table->kind) + ": copy failed");
   }
-  job.events_.push_back({&device, event});
+  job.push({&device, event});
   return {};
 }
 
@@ -89,7 +89,6 @@ void Staging::start(CopyJob& job, StreamDirection direction, const std::vector<B
   job.handler_ = &handler;
   job.status_ = {};
   job.running_ = true;
-  job.events_.clear();
   for (const BufferPiece& piece : pieces) {
     if (length == 0) break;
     if (offset >= piece.length) {
@@ -110,8 +109,8 @@ int Staging::progress() {
   int done = 0;
   for (size_t i = 0; i < running_.size();) {
     CopyJob& job = *running_[i];
-    while (!job.events_.empty()) {
-      const CopyJob::Event& last = job.events_.back();
+    while (job.has_events()) {
+      const CopyJob::Event& last = job.last();
       const hetcomm_status_t status =
           last.device->table->event_query(last.device->instance, last.event);
       if (status == HETCOMM_PENDING) break;
@@ -120,9 +119,9 @@ int Staging::progress() {
                              std::string(last.device->table->kind) + ": device copy failed");
       }
       last.device->table->event_release(last.device->instance, last.event);
-      job.events_.pop_back();
+      job.pop();
     }
-    if (!job.events_.empty()) {
+    if (job.has_events()) {
       ++i;
       continue;
     }

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <array>
 #include <vector>
 
 #include "src/base/span.h"
@@ -36,7 +37,30 @@ class CopyJob {
     const Device* device;
     void* event;
   };
-  std::vector<Event> events_;
+  static constexpr size_t kFewEvents = 2;
+
+  bool has_events() const { return few_ != 0; }
+  void push(const Event& event) {
+    if (few_ < kFewEvents) {
+      first_events_[few_++] = event;
+    } else {
+      more_events_.push_back(event);
+    }
+  }
+  const Event& last() const {
+    return more_events_.empty() ? first_events_[few_ - 1] : more_events_.back();
+  }
+  void pop() {
+    if (more_events_.empty()) {
+      --few_;
+    } else {
+      more_events_.pop_back();
+    }
+  }
+
+  std::array<Event, kFewEvents> first_events_{};
+  size_t few_ = 0;
+  std::vector<Event> more_events_;
   CopyHandler* handler_ = nullptr;
   Status status_;
   bool running_ = false;

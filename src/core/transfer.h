@@ -14,11 +14,10 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
-#include <memory>
 #include <string>
 #include <vector>
 
+#include "src/core/block_pool.h"
 #include "src/core/pair.h"
 #include "src/core/staging.h"
 
@@ -48,11 +47,14 @@ class SendTransfer final {
     uint64_t started = 0;
   };
   static constexpr size_t kDepth = 4;      // staged pieces under way
+  static constexpr size_t kMaxPieces = 16; // pieces under way
+  static constexpr size_t kMaxGrants = 4096;
 
   void note_answer();
   void start_pieces();
+  bool start_grant(Grant& grant);
   bool start_staged(Grant& grant);
-  void start_direct(const Grant& grant);
+  bool start_direct(const Grant& grant);
   void piece_finished(Piece& piece, Code code);
   void finish_as(Code code, std::string text);
   void quiesce();
@@ -62,8 +64,8 @@ class SendTransfer final {
   Operation* send_;
   uint64_t id_;
   RemoteKey source_key_;
-  std::deque<Grant> grants_;               // not yet wholly turned into pieces
-  std::vector<std::unique_ptr<Piece>> pieces_;
+  std::vector<Grant> grants_;              // not yet wholly turned into pieces
+  FewPooled<Piece, kMaxPieces> pieces_;
   uint64_t accepted_ = UINT64_MAX;         // known from the first grant on
   uint64_t put_bytes_ = 0;
   bool requested_ = false;                 // the request has left
@@ -119,7 +121,7 @@ class ReceiveTransfer final {
   Code code_ = Code::kOk;
   std::string text_;
   uint64_t started_ns_;
-  std::vector<std::unique_ptr<Chunk>> chunks_;
+  FewPooled<Chunk, kMaxGranted> chunks_;
 };
 
 }  // namespace hetcomm

@@ -219,6 +219,42 @@ TEST_F(BadMessage, Groups) {
 }
 
 // Every tag and every mask is allowed; the extremes match as any other.
+// Only debug builds look for this.
+TEST_F(BadMessage, OverlappingReceivesAreRejected) {
+#ifdef NDEBUG
+  GTEST_SKIP() << "debug builds only";
+#endif
+  char memory[64];
+  hetcomm_request_t* first = nullptr;
+  ASSERT_EQ(hetcomm_recv(communicator(), 0, 1, HETCOMM_EXACT_TAG, hetcomm_buffer_host(memory + 16, 16),
+                         nullptr, &first),
+            HETCOMM_OK);
+  hetcomm_request_t* request = nullptr;
+  const auto receive = [&](char* at, uint64_t length) {
+    return hetcomm_recv(communicator(), 0, 2, HETCOMM_EXACT_TAG, hetcomm_buffer_host(at, length),
+                        nullptr, &request);
+  };
+  for (const auto& [at, length] : {std::pair{16, 16}, {0, 17}, {31, 1}, {0, 64}, {20, 2}}) {
+    EXPECT_EQ(receive(memory + at, static_cast<uint64_t>(length)), HETCOMM_INVALID_ARGUMENT)
+        << at << ", " << length;
+    EXPECT_NE(std::string(hetcomm_last_error()).find("overlap"), std::string::npos);
+  }
+  const hetcomm_buffer_t pieces[] = {hetcomm_buffer_host(memory, 8), hetcomm_buffer_host(memory + 4, 8)};
+  EXPECT_EQ(hetcomm_recvv(communicator(), 0, 2, HETCOMM_EXACT_TAG, pieces, 2, nullptr, &request),
+            HETCOMM_INVALID_ARGUMENT);
+  // Beside it, and in it once it has ended, there is room.
+  for (const int at : {0, 32}) {
+    ASSERT_EQ(receive(memory + at, 16), HETCOMM_OK) << hetcomm_last_error();
+    ASSERT_EQ(hetcomm_request_cancel(request), HETCOMM_OK);
+    ASSERT_EQ(hetcomm_request_wait(request, UINT64_C(10'000'000'000), nullptr), HETCOMM_OK);
+  }
+  ASSERT_EQ(hetcomm_request_cancel(first), HETCOMM_OK);
+  ASSERT_EQ(receive(memory, 64), HETCOMM_OK) << hetcomm_last_error();
+  ASSERT_EQ(hetcomm_request_cancel(request), HETCOMM_OK);
+  ASSERT_EQ(hetcomm_request_wait(request, UINT64_C(10'000'000'000), nullptr), HETCOMM_OK);
+  ASSERT_EQ(hetcomm_request_wait(first, UINT64_C(10'000'000'000), nullptr), HETCOMM_OK);
+}
+
 TEST_F(BadMessage, ExtremeTagsMatch) {
   const struct {
     uint64_t sent;

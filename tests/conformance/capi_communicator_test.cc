@@ -230,6 +230,49 @@ TEST_P(Communicators, AbortEndsEverythingEverywhere) {
   });
 }
 
+// Groups that have nothing in common number their communicators alike.
+TEST_P(Communicators, AbortLeavesStrangersAlone) {
+  HETCOMM_NEEDS_RANKS();
+  run(4, [](Member& me) {
+    const bool aborts = me.rank() < 2;
+    hetcomm_communicator_t* half = nullptr;
+    ASSERT_EQ(hetcomm_communicator_split(me.communicator(), aborts ? 0 : 1, 0, &half), HETCOMM_OK);
+    hetcomm_communicator_t* early = nullptr;
+    ASSERT_EQ(hetcomm_communicator_split(half, 0, 0, &early), HETCOMM_OK);
+    if (me.rank() == 0) {
+      EXPECT_EQ(hetcomm_communicator_abort(early, "only mine"), HETCOMM_OK);
+    }
+    if (aborts) {
+      EXPECT_EQ(hetcomm_communicator_barrier(early, kPatienceNs), HETCOMM_ABORTED);
+    }
+    me.meet();
+    if (!aborts) {
+      EXPECT_EQ(hetcomm_communicator_barrier(early, kPatienceNs), HETCOMM_OK)
+          << hetcomm_last_error();
+    }
+    // A communicator that is made after an abort with its number has gone round.
+    hetcomm_communicator_t* late = nullptr;
+    if (aborts) {
+      ASSERT_EQ(hetcomm_communicator_split(half, 0, 0, &late), HETCOMM_OK);
+      if (me.rank() == 1) {
+        EXPECT_EQ(hetcomm_communicator_abort(late, "again"), HETCOMM_OK);
+      }
+      EXPECT_EQ(hetcomm_communicator_barrier(late, kPatienceNs), HETCOMM_ABORTED);
+    }
+    me.meet();
+    if (!aborts) {
+      ASSERT_EQ(hetcomm_communicator_split(half, 0, 0, &late), HETCOMM_OK);
+      EXPECT_EQ(hetcomm_communicator_barrier(late, kPatienceNs), HETCOMM_OK)
+          << hetcomm_last_error();
+    }
+    EXPECT_EQ(hetcomm_communicator_barrier(me.communicator(), kPatienceNs), HETCOMM_OK);
+    for (hetcomm_communicator_t* made : {late, early, half}) {
+      EXPECT_EQ(hetcomm_communicator_destroy(made), HETCOMM_OK) << hetcomm_last_error();
+    }
+    me.meet();
+  });
+}
+
 TEST_P(Communicators, AbortBreaksABarrier) {
   HETCOMM_NEEDS_RANKS();
   run(3, [](Member& me) {

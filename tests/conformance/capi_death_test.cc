@@ -26,6 +26,7 @@ class PeerLoss : public CapiTest {};
 TEST_P(PeerLoss, EndsEveryOperationThatNamesTheDead) {
   run(3, [](Member& me) {
     uint64_t value = 0;
+    uint64_t never = 0;
     const std::vector<std::byte> large(4'000'000);
     std::vector<std::byte> room(4'000'000);
     if (me.rank() == 2) {
@@ -41,7 +42,7 @@ TEST_P(PeerLoss, EndsEveryOperationThatNamesTheDead) {
       EXPECT_EQ(finish(me.recv(2, 9, &value, 8)).status, HETCOMM_OK);
     }
     std::vector<hetcomm_request_t*> doomed = {
-        me.recv(2, 1, &value, 8),
+        me.recv(2, 1, &never, 8),
         me.recv(2, 7, room.data(), room.size()),
         me.send(2, 3, large.data(), large.size()),
     };

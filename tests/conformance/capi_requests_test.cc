@@ -265,12 +265,13 @@ TEST_P(Requests, CancelAtAnyPointOfATransfer) {
 TEST_P(Requests, DeadlinesEndWhatNobodyAnswers) {
   run_two([](Member& me) {
     uint64_t value = 0;
+    uint64_t other = 0;
     const std::vector<std::byte> large(2'000'000);
     const hetcomm_operation_options_t options = with_timeout(60 * kMs);
     const uint64_t start = clock_ns();
     std::vector<hetcomm_request_t*> requests = {
         me.recv(me.partner(), 1, &value, 8, HETCOMM_EXACT_TAG, &options),
-        me.recv(HETCOMM_ANY_SOURCE, 1, &value, 8, HETCOMM_EXACT_TAG, &options),
+        me.recv(HETCOMM_ANY_SOURCE, 1, &other, 8, HETCOMM_EXACT_TAG, &options),
         me.send(me.partner(), 2, large.data(), large.size(), &options),
     };
     for (size_t i = 0; i < requests.size(); ++i) {

@@ -1,0 +1,153 @@
+// Memory for what lives as long as an operation: blocks by power-of-two size, kept for reuse, so that the data path does not
+// allocate once it has warmed up.
+//
+//   PoolPtr<Piece> piece = make_pooled<Piece>(pool, arguments...);   // as make_unique
+//
+// Under the baton.
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <new>
+#include <utility>
+
+namespace hetcomm {
+
+class BlockPool {
+ public:
+  BlockPool() = default;
+  ~BlockPool() {
+    for (Class& c : classes_) {
+      while (c.first != nullptr) std::free(std::exchange(c.first, c.first->next));
+    }
+  }
+  BlockPool(const BlockPool&) = delete;
+  BlockPool& operator=(const BlockPool&) = delete;
+
+  // |size| bytes aligned for everything but over-aligned types; null when memory is exhausted.
+  void* take(size_t size) noexcept {
+    const size_t index = class_of(size);
+    if (index >= kClasses) return std::malloc(size);
+    Class& c = classes_[index];
+    if (c.first == nullptr) return std::malloc(kSmallest << index);
+    --c.count;
+    return std::exchange(c.first, c.first->next);
+  }
+  // |size| as it was taken.
+  void give(void* block, size_t size) noexcept {
+    if (block == nullptr) return;
+    const size_t index = class_of(size);
+    if (index >= kClasses || classes_[index].count >= most(index)) {
+      std::free(block);
+      return;
+    }
+    Class& c = classes_[index];
+    c.first = new (block) Free{c.first};
+    ++c.count;
+  }
+
+ private:
+  static constexpr size_t kSmallest = 64;
+  static constexpr size_t kClasses = 15;             // up to 1 MiB
+  static constexpr size_t kKeptBytes = 4u << 20;     // of each size
+  struct Free {
+    Free* next;
+  };
+  struct Class {
+    Free* first = nullptr;
+    size_t count = 0;
+  };
+  static size_t class_of(size_t size) {
+    return static_cast<size_t>(std::bit_width((size > 0 ? size - 1 : 0) / kSmallest));
+  }
+  static size_t most(size_t index) { return kKeptBytes / (kSmallest << index); }
+
+  std::array<Class, kClasses> classes_;
+};
+
+// A run of bytes from a pool.
+class PoolBytes {
+ public:
+  PoolBytes() = default;
+  // Empty when memory is exhausted.
+  PoolBytes(BlockPool& pool, size_t size)
+      : pool_(&pool), data_(static_cast<std::byte*>(pool.take(size))), size_(size) {}
+  ~PoolBytes() { reset(); }
+  PoolBytes(PoolBytes&& other) noexcept
+      : pool_(other.pool_), data_(std::exchange(other.data_, nullptr)), size_(other.size_) {}
+  PoolBytes& operator=(PoolBytes&& other) noexcept {
+    reset();
+    pool_ = other.pool_;
+    data_ = std::exchange(other.data_, nullptr);
+    size_ = other.size_;
+    return *this;
+  }
+
+  explicit operator bool() const { return data_ != nullptr; }
+  std::byte* get() const { return data_; }
+  void reset() {
+    if (data_ != nullptr) pool_->give(std::exchange(data_, nullptr), size_);
+  }
+
+ private:
+  BlockPool* pool_ = nullptr;
+  std::byte* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+template <typename T>
+struct PoolDelete {
+  BlockPool* pool = nullptr;
+  void operator()(T* object) const {
+    object->~T();
+    pool->give(object, sizeof(T));
+  }
+};
+template <typename T>
+using PoolPtr = std::unique_ptr<T, PoolDelete<T>>;
+
+template <typename T, typename... Arguments>
+PoolPtr<T> make_pooled(BlockPool& pool, Arguments&&... arguments) {
+  static_assert(alignof(T) <= alignof(std::max_align_t));
+  void* block = pool.take(sizeof(T));
+  if (block == nullptr) throw std::bad_alloc();
+  try {
+    return PoolPtr<T>(new (block) T(std::forward<Arguments>(arguments)...), PoolDelete<T>{&pool});
+  } catch (...) {
+    pool.give(block, sizeof(T));
+    throw;
+  }
+}
+
+// Up to N pooled objects, in order, without memory of its own.
+template <typename T, size_t N>
+class FewPooled {
+ public:
+  size_t size() const { return count_; }
+  bool empty() const { return count_ == 0; }
+  bool full() const { return count_ == N; }
+  T& operator[](size_t index) const { return *objects_[index]; }
+  T& back() const { return *objects_[count_ - 1]; }
+  void push(PoolPtr<T> object) { objects_[count_++] = std::move(object); }
+  PoolPtr<T> take(size_t index) {
+    PoolPtr<T> taken = std::move(objects_[index]);
+    for (; index + 1 < count_; ++index) objects_[index] = std::move(objects_[index + 1]);
+    --count_;
+    return taken;
+  }
+  PoolPtr<T> take(const T& object) {
+    size_t index = 0;
+    while (objects_[index].get() != &object) ++index;
+    return take(index);
+  }
+
+ private:
+  std::array<PoolPtr<T>, N> objects_;
+  size_t count_ = 0;
+};
+
+}  // namespace hetcomm

@@ -1,0 +1,59 @@
+#include "tests/support/counting_allocator.h"
+
+#include <atomic>
+#include <cstddef>
+#include <cstdlib>
+#include <new>
+
+
+namespace {
+
+std::atomic<bool> counting{false};
+std::atomic<int64_t> allocations{0};
+
+void* counted(std::size_t size, std::size_t alignment) {
+  if (counting.load(std::memory_order_relaxed)) {
+    allocations.fetch_add(1, std::memory_order_relaxed);
+    if (std::getenv("HETCOMM_TEST_TRAP") != nullptr) __builtin_trap();
+  }
+  return alignment <= alignof(std::max_align_t)
+             ? std::malloc(size)
+             : std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
+}
+void* counted_or_throw(std::size_t size, std::size_t alignment) {
+  void* memory = counted(size, alignment);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+
+}  // namespace
+
+void* operator new(std::size_t size) { return counted_or_throw(size, 1); }
+void* operator new[](std::size_t size) { return counted_or_throw(size, 1); }
+void* operator new(std::size_t size, const std::nothrow_t&) noexcept { return counted(size, 1); }
+void* operator new[](std::size_t size, const std::nothrow_t&) noexcept { return counted(size, 1); }
+void* operator new(std::size_t size, std::align_val_t alignment) {
+  return counted_or_throw(size, static_cast<std::size_t>(alignment));
+}
+void* operator new[](std::size_t size, std::align_val_t alignment) {
+  return counted_or_throw(size, static_cast<std::size_t>(alignment));
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete[](void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::align_val_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+
+namespace hetcomm::test {
+
+void start_counting_allocations() {
+  allocations = 0;
+  counting = true;
+}
+void stop_counting_allocations() { counting = false; }
+int64_t allocations_counted() { return allocations; }
+
+}  // namespace hetcomm::test
