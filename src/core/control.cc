@@ -213,7 +213,11 @@ Result<std::unique_ptr<ControlPlane>> ControlPlane::create(Poller& poller, Log& 
   return plane;
 }
 
-ControlPlane::~ControlPlane() = default;
+// Links first: they take themselves out of the lists of this object.
+ControlPlane::~ControlPlane() {
+  peers_.clear();
+  garbage_.clear();
+}
 
 void ControlPlane::encode_addresses(ByteWriter& writer) const {
   writer.write(static_cast<uint8_t>(acceptors_.size()));

@@ -17,13 +17,11 @@ Operation* OperationPool::allocate_shared() {
   while (true) {
     auto* operation = reinterpret_cast<Operation*>(head & kHandleAddressMask);
     if (operation == nullptr) return nullptr;
-    // |next| may be stale when another thread took the slot meanwhile; the tag makes the swap fail then.
-    const auto next = reinterpret_cast<uint64_t>(
-        __atomic_load_n(&operation->next, __ATOMIC_RELAXED));
+    // Stale when another thread took the slot meanwhile; the tag makes the swap fail then.
+    const auto next = reinterpret_cast<uint64_t>(operation->shared_next.load(std::memory_order_relaxed));
     const uint64_t tagged = next | ((head >> kHandleAddressBits) + 1) << kHandleAddressBits;
     if (shared_.compare_exchange_weak(head, tagged, std::memory_order_acq_rel,
                                       std::memory_order_acquire)) {
-      operation->next = nullptr;
       return operation;
     }
   }
@@ -36,9 +34,10 @@ void OperationPool::add_shared() {
     uint64_t head = shared_.load(std::memory_order_relaxed);
     uint64_t tagged = 0;
     do {
-      __atomic_store_n(&operation->next, reinterpret_cast<Operation*>(head & kHandleAddressMask),
-                       __ATOMIC_RELAXED);
-      tagged = reinterpret_cast<uint64_t>(operation) | ((head >> kHandleAddressBits) + 1) << kHandleAddressBits;
+      operation->shared_next.store(reinterpret_cast<Operation*>(head & kHandleAddressMask),
+                                   std::memory_order_relaxed);
+      tagged = reinterpret_cast<uint64_t>(operation) |
+               ((head >> kHandleAddressBits) + 1) << kHandleAddressBits;
     } while (!shared_.compare_exchange_weak(head, tagged, std::memory_order_acq_rel,
                                             std::memory_order_relaxed));
   }

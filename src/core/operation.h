@@ -113,6 +113,7 @@ struct alignas(kOperationAlign) Operation {
   Segments segments;             // host view of the pieces
   Operation* next = nullptr;     // match table or outbox, submission queue, free list; one at a time
   Operation* previous = nullptr;
+  std::atomic<Operation*> shared_next{nullptr};  // list of slots for threads without the baton
   uint64_t stamp = 0;            // posting order
   Pair* pair = nullptr;          // send, or matched receive
   Engine* engine = nullptr;
