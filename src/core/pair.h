@@ -50,7 +50,8 @@ class Rail final : public EndpointHandler {
   const Capabilities& capabilities() const { return capabilities_; }
   hetcomm_counters_t& counters() { return *counters_; }
   uint64_t id = 0;      // agreed number of the connection: the lower rank counts
-  bool open = false;    // the peer's kOpen has arrived
+  bool open = false;       // the peer's kOpen has arrived
+  bool open_sent = false;  // ours has left
 
  private:
   template <typename Upcall>

@@ -53,10 +53,13 @@ void Pair::adopt(std::unique_ptr<Endpoint> endpoint, std::string_view transport)
   send_open();
 }
 
-// Never refused for want of room: it is the first message of the connection.
+// The first message of the connection. Without room on_writable comes back to it.
 void Pair::send_open() {
   const WireHeader header{.kind = MessageKind::kOpen, .tag = rail_->id, .value = received_};
-  if (rail_->endpoint().send(encode_header(header), SegmentView{}) != Code::kOk) {
+  const Code code = rail_->endpoint().send(encode_header(header), SegmentView{});
+  if (code == Code::kOk) {
+    rail_->open_sent = true;
+  } else if (code != Code::kWouldBlock) {
     rail_failed(*rail_, Status(Code::kPeerLost, "connection broke while it was opened"));
   }
 }
@@ -78,7 +81,7 @@ void Pair::opened(const WireHeader& header) {
   }
   attempts_ = 0;
   replayed_ = 0;
-  resume();
+  if (rail_->open_sent) resume();
 }
 
 // Sends again what the last connection may have lost, then goes on.
@@ -101,8 +104,9 @@ void Pair::resume() {
 }
 
 void Pair::writable() {
-  if (state_ == State::kConnecting && rail_ != nullptr && rail_->open) {
-    resume();
+  if (state_ == State::kConnecting && rail_ != nullptr) {
+    if (!rail_->open_sent) send_open();
+    if (rail_ != nullptr && rail_->open && rail_->open_sent) resume();
   } else {
     pump();
   }

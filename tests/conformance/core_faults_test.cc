@@ -1,0 +1,186 @@
+// Core over transports that misbehave in every way the interface allows: connections that break while
+// the peer lives (messages and puts are lost with them), refusals, delays, connects that fail. Whatever
+// happens below, every message arrives once, in order, whole.
+#include <atomic>
+#include <cstdlib>
+#include <deque>
+#include <vector>
+
+#include "tests/support/core_job.h"
+#include "tests/support/faulty_transport.h"
+#include "tests/support/pattern.h"
+#include "transports/shm/factory.h"
+#include "transports/tcp/factory.h"
+
+namespace hetcomm::test {
+namespace {
+
+struct FaultCase {
+  std::string name;
+  bool shm = false;
+  FaultPlan plan;
+  std::string settings = {};
+  bool unreachable_first = false;
+};
+void PrintTo(const FaultCase& test_case, std::ostream* out) { *out << test_case.name; }
+
+std::vector<FaultCase> fault_cases() {
+  FaultPlan breaking;
+  breaking.fail_rail = 0.02;
+  FaultPlan losing = breaking;
+  losing.lose_reported_put = true;
+  FaultPlan all = losing;
+  all.refuse = 0.1;
+  all.max_delay = 5;
+  FaultPlan tiny = all;
+  tiny.max_payload_bytes = 2048;
+  tiny.eager_limit_bytes = 5000;
+  FaultPlan slow;
+  slow.refuse = 0.3;
+  slow.max_delay = 8;
+  FaultPlan no_get = all;
+  no_get.no_get = true;
+  return {
+      {"tcp_breaking", false, breaking},
+      {"tcp_losing", false, losing},
+      {"tcp_all", false, all},
+      {"tcp_all_thread", false, all, "PROGRESS=thread;"},
+      {"tcp_tiny", false, tiny},
+      {"tcp_slow", false, slow},
+      {"tcp_second", false, all, "", true},
+      {"tcp_little_credit", false, all, "CREDIT_BYTES=16K;"},
+      {"shm_breaking", true, breaking},
+      {"shm_read_all", true, all, "SHM_BULK=read;"},
+      {"shm_no_get", true, no_get, "SHM_BULK=read;"},
+      {"shm_tiny", true, tiny},
+      {"shm_slow", true, slow},
+  };
+}
+
+class CoreFaults : public ::testing::TestWithParam<FaultCase> {
+ protected:
+  static Factories factories(uint64_t seed) {
+    FaultPlan plan = GetParam().plan;
+    plan.seed = seed;
+    // A pair gives up after connections that broke before anything came over them.
+    plan.max_rail_failures = 40;
+    Factories result;
+    if (GetParam().unreachable_first) {
+      FaultPlan unreachable;
+      unreachable.connect_failures = 100;
+      result.push_back(std::make_unique<FaultyFactory>(make_shm_factory(), unreachable));
+    }
+    result.push_back(std::make_unique<FaultyFactory>(
+        GetParam().shm ? make_shm_factory() : make_tcp_factory(), plan));
+    return result;
+  }
+};
+
+uint64_t any_size(Random& random) {
+  switch (random.below(5)) {
+    case 0:
+      return random.below(64);
+    case 1:
+      return random.below(5000);
+    case 2:
+      return random.below(140'000);
+    case 3:
+      return random.below(600'000);
+    default:
+      return (uint64_t{1} << random.below(19)) + random.below(3) - 1;
+  }
+}
+
+// What a rank sends to another, known to both.
+struct Message {
+  uint64_t tag;
+  uint64_t size;
+  uint64_t seed;
+};
+std::vector<Message> script(uint64_t seed, int from, int to, int count) {
+  Random random(mix(seed) + static_cast<uint64_t>(from * 64 + to));
+  std::vector<Message> messages;
+  for (int i = 0; i < count; ++i) {
+    messages.push_back({random.below(3), any_size(random), random.next()});
+  }
+  return messages;
+}
+
+// Posts everything, in random order among peers and directions, then waits.
+void exchange(CoreMember& me, uint64_t seed, int count) {
+  struct Pending {
+    Operation* operation;
+    std::vector<std::byte> bytes;
+    const Message* received;  // null for a send
+  };
+  Random random(mix(seed) + 1000 + static_cast<uint64_t>(me.rank()));
+  const auto peers = static_cast<size_t>(me.size());
+  std::vector<std::vector<Message>> out(peers);
+  std::vector<std::vector<Message>> in(peers);
+  std::vector<size_t> sent(peers, 0);
+  std::vector<size_t> received(peers, 0);
+  for (int peer = 0; peer < me.size(); ++peer) {
+    if (peer == me.rank()) continue;
+    out[static_cast<size_t>(peer)] = script(seed, me.rank(), peer, count);
+    in[static_cast<size_t>(peer)] = script(seed, peer, me.rank(), count);
+  }
+  std::deque<Pending> pending;
+  const auto post = [&](OperationKind kind, size_t peer, const Message& message) {
+    std::vector<std::byte> bytes(message.size);
+    if (kind == OperationKind::kSend) fill_pattern(bytes, message.seed);
+    Operation* operation =
+        me.post(kind, static_cast<int>(peer), message.tag, bytes.data(), bytes.size());
+    pending.push_back({operation, std::move(bytes), kind == OperationKind::kSend ? nullptr : &message});
+  };
+  bool more = true;
+  while (more) {
+    more = false;
+    for (size_t peer = 0; peer < peers; ++peer) {
+      if (sent[peer] < out[peer].size() && random.chance(0.5)) {
+        post(OperationKind::kSend, peer, out[peer][sent[peer]++]);
+      }
+      if (received[peer] < in[peer].size() && random.chance(0.5)) {
+        post(OperationKind::kReceive, peer, in[peer][received[peer]++]);
+      }
+      more = more || sent[peer] < out[peer].size() || received[peer] < in[peer].size();
+    }
+  }
+  for (const Pending& each : pending) {
+    const Status status = me.finish(each.operation);
+    ASSERT_TRUE(status.ok()) << "rank " << me.rank() << ": " << status.text();
+    if (each.received == nullptr) continue;
+    EXPECT_FALSE(find_mismatch(each.bytes, each.received->seed).has_value())
+        << "a message of " << each.received->size << " bytes";
+  }
+}
+
+TEST_P(CoreFaults, EveryMessageArrivesOnceInOrderWhole) {
+  std::atomic<uint64_t> broken{0};
+  const uint64_t seeds = std::getenv("HETCOMM_TEST_LONG") != nullptr ? 20 : 2;
+  for (uint64_t seed = 1; seed <= seeds; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    const int size = seed % 2 == 0 ? 3 : 2;
+    run_core_job(
+        size, "TIMEOUT=30s;LOG=error;" + GetParam().settings,
+        [&](int rank) { return factories(seed * 100 + static_cast<uint64_t>(rank)); },
+        [&](CoreMember& me) {
+          exchange(me, seed, 60);
+          for (int peer = 0; peer < me.size(); ++peer) {
+            hetcomm_counters_t counters[4];
+            const size_t count = me.communicator().counters(peer, 4, counters);
+            for (size_t i = 0; i < count; ++i) broken += counters[i].failures;
+          }
+        });
+    if (HasFailure()) return;
+  }
+  // The test tests something.
+  if (GetParam().plan.fail_rail > 0) {
+    EXPECT_GT(broken.load(), 4u);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Over, CoreFaults, ::testing::ValuesIn(fault_cases()),
+                         [](const auto& test) { return test.param.name; });
+
+}  // namespace
+}  // namespace hetcomm::test

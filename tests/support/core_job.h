@@ -1,0 +1,110 @@
+// Ranks of core, without the C ABI, so that a test can choose the transport factories: each rank is a
+// thread with a context of its own.
+//
+//   run_core_job(2, settings, [](int rank) { return factories; }, [](CoreMember& me) { ... });
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "devices/registry.h"
+#include "src/bootstrap/bootstrap.h"
+#include "src/core/communicator.h"
+#include "src/core/context.h"
+#include "tests/support/local_bootstrap.h"
+
+namespace hetcomm::test {
+
+using Factories = std::vector<std::unique_ptr<TransportFactory>>;
+
+class CoreMember {
+ public:
+  CoreMember(hetcomm_test::LocalStore& store, int rank, int size, const std::string& settings,
+             Factories factories) {
+    auto log = std::make_unique<Log>();
+    const char* const environment[] = {nullptr};
+    Result<Config> config = Config::load(environment, settings, *log);
+    if (!config.ok()) throw std::runtime_error(std::string(config.status().text()));
+    Result<Device> host = create_host_device();
+    if (!host.ok()) throw std::runtime_error(std::string(host.status().text()));
+    log->set_level(parse_log_level(config->text(Variable::kLog)).value());
+    const bool thread = config->text(Variable::kProgress) == "thread";
+    ContextParts parts{std::move(config.value()), std::move(log), std::move(factories),
+                       {host.value()}, thread};
+    Result<std::unique_ptr<Context>> context = Context::create(std::move(parts));
+    if (!context.ok()) throw std::runtime_error(std::string(context.status().text()));
+    context_ = std::move(context).value();
+    Result<std::unique_ptr<Bootstrap>> bootstrap =
+        bootstrap_from_callbacks(context_->config(), context_->log(),
+                                 hetcomm_test::local_bootstrap_options(store, rank, size));
+    if (!bootstrap.ok()) throw std::runtime_error(std::string(bootstrap.status().text()));
+    MeshOptions options;
+    options.name = "test";
+    options.deadline_ns = now_ns() + 30'000'000'000;
+    Result<std::unique_ptr<Communicator>> communicator =
+        Communicator::create(*context_, **bootstrap, options);
+    if (!communicator.ok()) throw std::runtime_error(std::string(communicator.status().text()));
+    communicator_ = std::move(communicator).value();
+  }
+
+  Communicator& communicator() { return *communicator_; }
+  int rank() const { return communicator_->rank(); }
+  int size() const { return communicator_->size(); }
+
+  Operation* post(OperationKind kind, int peer, uint64_t tag, void* data, uint64_t size) {
+    const hetcomm_buffer_t buffer = hetcomm_buffer_host(data, size);
+    std::string text;
+    Operation* operation = nullptr;
+    const Code code = communicator_->post({kind, peer, tag, 0, &buffer, 1, nullptr}, &operation, &text);
+    if (code != Code::kOk) throw std::runtime_error(text);
+    return operation;
+  }
+  // The outcome; the operation is gone then.
+  Status finish(Operation* operation) {
+    const uint32_t generation = operation->generation();
+    const bool done = context_->engine().wait(now_ns() + 60'000'000'000, [&] {
+      return operation->is(generation, OperationState::kComplete);
+    });
+    if (!done) return Status(Code::kInternal, "the operation never ended");
+    if (!operation->claim(generation)) return Status(Code::kInternal, "somebody else has it");
+    Status status = operation->code == Code::kOk
+                        ? Status()
+                        : Status(operation->code, operation->text ? *operation->text : "");
+    context_->engine().pool().recycle(operation);
+    return status;
+  }
+
+ private:
+  std::unique_ptr<Context> context_;
+  std::unique_ptr<Communicator> communicator_;
+};
+
+inline void run_core_job(int size, const std::string& settings,
+                         const std::function<Factories(int rank)>& factories,
+                         const std::function<void(CoreMember&)>& body) {
+  hetcomm_test::LocalStore store;
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < size; ++rank) {
+    threads.emplace_back([&, rank] {
+      try {
+        CoreMember member(store, rank, size, settings, factories(rank));
+        body(member);
+    const Status met = member.communicator().barrier(20'000'000'000);
+        EXPECT_TRUE(met.ok()) << "rank " << rank << ": " << met.text();
+        member.communicator().flush(5'000'000'000);
+      } catch (const std::exception& exception) {
+        ADD_FAILURE() << "rank " << rank << ": " << exception.what();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace hetcomm::test
