@@ -229,7 +229,7 @@ void Pair::receive_first(const WireHeader& header, ConstByteSpan payload) {
 
 void Pair::receive_more(const WireHeader& header, ConstByteSpan payload) {
   Incoming* message = arriving_;
-  if (message == nullptr || header.value != message->received ||
+  if (message == nullptr || payload.empty() || header.value != message->received ||
       payload.size() > message->length - message->received) {
     violated("part of a message where none may be");
     return;

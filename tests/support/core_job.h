@@ -58,11 +58,16 @@ class CoreMember {
   int rank() const { return communicator_->rank(); }
   int size() const { return communicator_->size(); }
 
-  Operation* post(OperationKind kind, int peer, uint64_t tag, void* data, uint64_t size) {
+  // |timeout_ns| 0: the default.
+  Operation* post(OperationKind kind, int peer, uint64_t tag, void* data, uint64_t size,
+                  uint64_t timeout_ns = 0) {
     const hetcomm_buffer_t buffer = hetcomm_buffer_host(data, size);
+    hetcomm_operation_options_t options{};
+    options.struct_size = sizeof(options);
+    options.timeout_ns = timeout_ns;
     std::string text;
     Operation* operation = nullptr;
-    const Code code = communicator_->post({kind, peer, tag, 0, &buffer, 1, nullptr}, &operation, &text);
+    const Code code = communicator_->post({kind, peer, tag, 0, &buffer, 1, &options}, &operation, &text);
     if (code != Code::kOk) throw std::runtime_error(text);
     return operation;
   }
