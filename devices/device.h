@@ -1,8 +1,10 @@
-// The one interface to devices: a versioned table of functions over an opaque device, so that a plug-in can fill it.
+// The one interface to devices: a versioned table of functions over an opaque device, so that a
+// plug-in can fill it.
 //
-// Entries marked optional may be null; core has a fallback for each. Unless said otherwise functions are
-// thread-safe, do not block, and return a hetcomm_status_t. An address is whatever the vendor names memory by: a pointer that the CPU
-// may touch (host), one that it may not, or a handle; core never does arithmetic on it, it passes address and offset.
+// Entries marked optional may be null; core has a fallback for each. Unless said otherwise
+// functions are thread-safe, do not block, and return a hetcomm_status_t. An address is whatever
+// the vendor names memory by: a pointer that the CPU may touch (host), one that it may not, or a
+// handle; core never does arithmetic on it, it passes address and offset.
 #pragma once
 
 #include <cstddef>
@@ -17,8 +19,8 @@ inline constexpr uint32_t kDeviceTableVersion = 1;
 struct DeviceTable {
   uint32_t version = kDeviceTableVersion;
   size_t struct_size = sizeof(DeviceTable);
-  const char* kind = "";          // "host", "sim-handle", ...
-  bool host_accessible = false;   // the CPU may load and store through address + offset
+  const char* kind = "";         // "host", "sim-handle", ...
+  bool host_accessible = false;  // the CPU may load and store through address + offset
 
   // Frees the device; nothing of it is in use any more.
   void (*destroy)(void* device) = nullptr;
@@ -27,7 +29,8 @@ struct DeviceTable {
   // Device memory. free never fails on what allocate gave.
   hetcomm_status_t (*allocate)(void* device, uint64_t size_bytes, void** out_address) = nullptr;
   void (*free)(void* device, void* address) = nullptr;
-  // Optional: base and size of the allocation that contains |address|; NOT_FOUND when it is not this device's.
+  // Optional: base and size of the allocation that contains |address|; NOT_FOUND when it is not
+  // this device's.
   hetcomm_status_t (*find)(void* device, const void* address, void** out_base,
                            uint64_t* out_size) = nullptr;
 
@@ -35,13 +38,15 @@ struct DeviceTable {
   hetcomm_status_t (*stream_create)(void* device, void** out_stream) = nullptr;
   void (*stream_destroy)(void* device, void* stream) = nullptr;  // waits for what it still runs
 
-  // Start a copy between host memory and |address| + |offset|; both stay valid until an event recorded after it has completed.
+  // Start a copy between host memory and |address| + |offset|; both stay valid until an event
+  // recorded after it has completed.
   hetcomm_status_t (*copy_to_host)(void* device, void* stream, void* host, const void* address,
                                    uint64_t offset, uint64_t size_bytes) = nullptr;
   hetcomm_status_t (*copy_from_host)(void* device, void* stream, void* address, uint64_t offset,
                                      const void* host, uint64_t size_bytes) = nullptr;
 
-  // An event completes when everything put into the stream before it has. query: OK, PENDING or an error.
+  // An event completes when everything put into the stream before it has. query: OK, PENDING or an
+  // error.
   hetcomm_status_t (*event_record)(void* device, void* stream, void** out_event) = nullptr;
   hetcomm_status_t (*event_query)(void* device, void* event) = nullptr;
   hetcomm_status_t (*event_wait)(void* device, void* event) = nullptr;  // blocks

@@ -1,5 +1,5 @@
-// What devices/<x> offers to capi: each folder has create_<x>(options, out_device). Options are the text after the name in
-// HETCOMM_DEVICES ("bandwidth=10G:latency=2us").
+// What devices/<x> offers to capi: each folder has create_<x>(options, out_device). Options are the
+// text after the name in HETCOMM_DEVICES ("bandwidth=10G:latency=2us").
 #pragma once
 
 #include <string_view>
@@ -12,9 +12,10 @@ namespace hetcomm {
 // devices/host: the CPU's own memory; streams run copies at once.
 Result<Device> create_host_device();
 
-// devices/sim: an accelerator stand-in. |kind| is "sim-handle" (memory known by handle and offset only) or "sim-address"
-// (addresses that the CPU cannot touch). Options: bandwidth (bytes/s, 0: as fast as it goes), latency (per copy), memory
-// (size of the device, default 4G), pageable_factor is not modelled.
+// devices/sim: an accelerator stand-in. |kind| is "sim-handle" (memory known by handle and offset
+// only) or "sim-address" (addresses that the CPU cannot touch). Options: bandwidth (bytes/s, 0: as
+// fast as it goes), latency (per copy), memory (size of the device, default 4G), pageable_factor is
+// not modelled.
 Result<Device> create_sim_device(std::string_view kind, std::string_view options);
 
 }  // namespace hetcomm

@@ -41,7 +41,8 @@ int main(void) {
   hetcomm_request_t* receive;
   hetcomm_request_t* send;
   check(hetcomm_recv(world, (rank + size - 1) % size, kTag, HETCOMM_EXACT_TAG,
-                     hetcomm_buffer_host(in, kBytes), NULL, &receive), "recv");
+                     hetcomm_buffer_host(in, kBytes), NULL, &receive),
+        "recv");
   check(hetcomm_send(world, (rank + 1) % size, kTag, hetcomm_buffer_host(out, kBytes), NULL, &send),
         "send");
   wait_for(receive);

@@ -2,16 +2,18 @@
 //
 // A transport moves bytes between this process and one peer. It knows nothing of tags, matching,
 // ordering across connections, retries or devices: those are core's. Every call and every upcall
-// happens under the context's progress baton, so no transport needs a lock of its own; none may block.
+// happens under the context's progress baton, so no transport needs a lock of its own; none may
+// block.
 //
-//   TransportFactory  probe: usable on this machine, or why not. create: one Transport per communicator mesh.
-//   Transport         descriptor, reach, connect, progress, sleep.
-//   Endpoint          one connection to one peer (a "rail"): message, put, get, expose, revoke.
+//   TransportFactory  probe: usable here, or why not; create: one Transport per communicator mesh
+//   Transport         descriptor, reach, connect, progress, sleep
+//   Endpoint          one connection to one peer (a "rail"): message, put, get, expose, revoke
 //
-// Life of a connection: only the lower rank of a pair connects. on_connected (initiator) and on_accepted (other
-// side) hand the endpoint to core, which sets its handler before anything is delivered. When a connection
-// breaks, the endpoint first makes itself quiet (no memory of anybody is touched any more), then reports on_failed once;
-// after that every call on it returns kPeerLost. Core destroys endpoints, never inside an upcall of that endpoint.
+// Life of a connection: only the lower rank of a pair connects. on_connected (initiator) and
+// on_accepted (other side) hand the endpoint to core, which sets its handler before anything is
+// delivered. When a connection breaks, the endpoint first makes itself quiet (no memory of anybody
+// is touched any more), then reports on_failed once; after that every call on it returns kPeerLost.
+// Core destroys endpoints, never inside an upcall of that endpoint.
 #pragma once
 
 #include <array>
@@ -43,7 +45,8 @@ struct SegmentView {
 };
 
 // Names memory that the other side exposed; made by its expose(), travels inside core's messages.
-// All-zero means none. Its meaning is the transport's; a receiver treats a key from the wire as hostile.
+// All-zero means none. Its meaning is the transport's; a receiver treats a key from the wire as
+// hostile.
 struct RemoteKey {
   std::array<uint64_t, 3> words{};
   bool operator==(const RemoteKey&) const = default;
@@ -55,20 +58,22 @@ enum class Access : uint8_t { kPutTarget, kGetSource };
 struct Capabilities {
   bool put = false;
   bool get = false;
-  // The target's endpoint reports each put with on_put; otherwise the initiator has to say when all is there.
+  // The target's endpoint reports each put with on_put; otherwise the initiator has to say when all
+  // is there.
   bool target_sees_put = false;
-  // A put completes at the initiator as soon as the source was read; the data will arrive unless the peer dies.
-  // False: it may still be lost with the connection while the peer lives.
+  // A put completes at the initiator as soon as the source was read; the data will arrive unless
+  // the peer dies. False: it may still be lost with the connection while the peer lives.
   bool lossless = false;
-  uint32_t max_payload_bytes = 0;    // of one message
-  uint64_t eager_limit_bytes = 0;    // messages up to this size are better sent at once
-  uint64_t chunk_bytes = 0;          // good size of one put or get
-  uint32_t latency_ns = 0;           // estimates, for the choice of path
+  uint32_t max_payload_bytes = 0;  // of one message
+  uint64_t eager_limit_bytes = 0;  // messages up to this size are better sent at once
+  uint64_t chunk_bytes = 0;        // good size of one put or get
+  uint32_t latency_ns = 0;         // estimates, for the choice of path
   uint64_t bandwidth_Bps = 0;
 };
 
 // One put or get. Owned by core; it and the memory it names stay until on_bulk_complete or until
-// cancel() or the endpoint's destruction has returned. |next| and |scratch| belong to the transport meanwhile.
+// cancel() or the endpoint's destruction has returned. |next| and |scratch| belong to the transport
+// meanwhile.
 struct Bulk {
   SegmentView local;
   RemoteKey key;
@@ -80,8 +85,8 @@ struct Bulk {
 
 class Endpoint;
 
-// Core's side of one endpoint. Upcalls come from Transport::progress or the poller only, never from inside a
-// call of core on that endpoint. No memory passed in lives beyond the call.
+// Core's side of one endpoint. Upcalls come from Transport::progress or the poller only, never from
+// inside a call of core on that endpoint. No memory passed in lives beyond the call.
 class EndpointHandler {
  public:
   // A message arrived. |payload| is contiguous.
@@ -92,7 +97,8 @@ class EndpointHandler {
   virtual void on_bulk_complete(Bulk& bulk, Code code) = 0;
   // A send or put that was refused with kWouldBlock may be tried again.
   virtual void on_writable() = 0;
-  // The connection broke; nothing will be delivered or touched any more. |why| names transport and reason.
+  // The connection broke; nothing will be delivered or touched any more. |why| names transport and
+  // reason.
   virtual void on_failed(const Status& why) = 0;
 
  protected:
@@ -105,22 +111,25 @@ class Endpoint {
   virtual ~Endpoint() = default;
 
   virtual void set_handler(EndpointHandler* handler) = 0;
-  // What this connection can do; may be less than the transport's (no get where the kernel forbids it).
+  // What this connection can do; may be less than the transport's (no get where the kernel forbids
+  // it).
   virtual const Capabilities& capabilities() const = 0;
-  // Sends header and payload (at most max_payload_bytes) as one message, in order with the others. Both
-  // are copied before it returns. kWouldBlock: no room; nothing was sent, on_writable will follow.
+  // Sends header and payload (at most max_payload_bytes) as one message, in order with the others.
+  // Both are copied before it returns. kWouldBlock: no room; nothing was sent, on_writable will
+  // follow.
   virtual Code send(const MessageHeader& header, const SegmentView& payload) = 0;
-  // Starts writing to, or reading from, exposed memory of the peer. kOk: accepted, on_bulk_complete follows.
-  // kWouldBlock as for send. Puts and messages are not ordered with each other.
+  // Starts writing to, or reading from, exposed memory of the peer. kOk: accepted, on_bulk_complete
+  // follows. kWouldBlock as for send. Puts and messages are not ordered with each other.
   virtual Code put(Bulk& bulk) = 0;
   virtual Code get(Bulk& bulk) = 0;
-  // Lets the peer write (kPutTarget) or read (kGetSource) |segments|, which stay valid until revoke. The segment list
-  // itself is copied if needed. |cookie| comes back in on_put.
+  // Lets the peer write (kPutTarget) or read (kGetSource) |segments|, which stay valid until
+  // revoke. The segment list itself is copied if needed. |cookie| comes back in on_put.
   virtual Result<RemoteKey> expose(Segments segments, Access access, uint64_t cookie) = 0;
-  // On return the peer's access has ended: what it still sends is dropped, what it still reads it discards.
+  // On return the peer's access has ended: what it still sends is dropped, what it still reads it
+  // discards.
   virtual void revoke(const RemoteKey& key) = 0;
-  // Takes back an accepted put or get. On return its local memory is quiet; on_bulk_complete will not come.
-  // The peer may or may not have received (part of) it.
+  // Takes back an accepted put or get. On return its local memory is quiet; on_bulk_complete will
+  // not come. The peer may or may not have received (part of) it.
   virtual void cancel(Bulk& bulk) = 0;
   // True when nothing accepted is waiting to leave.
   virtual bool flushed() const = 0;
@@ -144,17 +153,17 @@ class TransportHandler {
 struct TransportEnvironment {
   int rank = 0;
   int size = 1;
-  const Credentials& credentials;   // job, epoch, secret
+  const Credentials& credentials;  // job, epoch, secret
   const Config& config;
   Log& log;
-  Poller& poller;                   // for descriptors that wake the context
-  int doorbell_fd = -1;             // eventfd that wakes this context when written; may be passed to peers
-  const uint64_t& now_ns;           // coarse clock, refreshed before every progress()
+  Poller& poller;          // for descriptors that wake the context
+  int doorbell_fd = -1;    // eventfd that wakes this context when written; may be passed to peers
+  const uint64_t& now_ns;  // coarse clock, refreshed before every progress()
   TransportHandler& handler;
 };
 
-// kShort: for a small fraction of a millisecond at most. A transport may then leave out a costly fence: a wake-up that is lost to
-// the race with a peer's message costs no more than that.
+// kShort: for a small fraction of a millisecond at most. A transport may then leave out a costly
+// fence: a wake-up that is lost to the race with a peer's message costs no more than that.
 enum class Sleep : uint8_t { kShort, kLong };
 
 class Transport {
@@ -163,18 +172,21 @@ class Transport {
 
   // What connections of this transport can do at best, for the choice of path before there is one.
   virtual const Capabilities& capabilities() const = 0;
-  // What a peer needs to connect to this process; at most 1 KiB. Exchanged when the communicator is created.
+  // What a peer needs to connect to this process; at most 1 KiB. Exchanged when the communicator is
+  // created.
   virtual std::vector<std::byte> descriptor() const = 0;
-  // Whether the owner of |descriptor| (untrusted bytes) could be reached at all; the text says why not. Does not block.
+  // Whether the owner of |descriptor| (untrusted bytes) could be reached at all; the text says why
+  // not. Does not block.
   virtual Status reach(ConstByteSpan descriptor) const = 0;
-  // Starts connecting; on_connected follows exactly once, later, unless cancel_connect came first. Has its
-  // own time limit.
+  // Starts connecting; on_connected follows exactly once, later, unless cancel_connect came first.
+  // Has its own time limit.
   virtual void connect(int peer, ConstByteSpan descriptor) = 0;
   virtual void cancel_connect(int peer) = 0;
-  // Moves data without blocking and handles expired timers. Returns the number of things done (0: idle).
+  // Moves data without blocking and handles expired timers. Returns the number of things done (0:
+  // idle).
   virtual int progress() = 0;
-  // Before the context sleeps on the poller: arranges that every arrival wakes it. False: there is work already, do
-  // not sleep. finish_sleep() is called after waking (and after a false).
+  // Before the context sleeps on the poller: arranges that every arrival wakes it. False: there is
+  // work already, do not sleep. finish_sleep() is called after waking (and after a false).
   virtual bool prepare_sleep(Sleep sleep) = 0;
   virtual void finish_sleep() = 0;
   // When progress() has to run at the latest, absolute; kForever if never.
@@ -188,7 +200,8 @@ class TransportFactory {
   virtual std::string_view name() const = 0;
   // Usable on this machine? The text says why not, or, with kOk, what was found.
   virtual Status probe(const Config& config) const = 0;
-  virtual Result<std::unique_ptr<Transport>> create(const TransportEnvironment& environment) const = 0;
+  virtual Result<std::unique_ptr<Transport>> create(
+      const TransportEnvironment& environment) const = 0;
 };
 
 }  // namespace hetcomm

@@ -14,9 +14,10 @@ typedef struct hetcomm_bootstrap hetcomm_bootstrap_t;
 /* From the environment, with torchrun's names: RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT. Rank 0
  * hosts a small TCP store on HETCOMM_STORE_PORT, else on MASTER_PORT when that is free, else on the
  * first free of the next 16 ports; the others find it by handshake. The store lives until rank 0
- * destroys its bootstrap. The job secret is HETCOMM_SECRET or the contents of HETCOMM_SECRET_FILE; without one the
- * store hands out a random key, which keeps strays out and no more. BOOTSTRAP_FAILED when a
- * variable is missing or the store is not reached within HETCOMM_BOOTSTRAP_TIMEOUT. [any-thread] */
+ * destroys its bootstrap. The job secret is HETCOMM_SECRET or the contents of HETCOMM_SECRET_FILE;
+ * without one the store hands out a random key, which keeps strays out and no more.
+ * BOOTSTRAP_FAILED when a variable is missing or the store is not reached within
+ * HETCOMM_BOOTSTRAP_TIMEOUT. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_bootstrap_create_from_environment(
     hetcomm_context_t* context, hetcomm_bootstrap_t** out_bootstrap) HETCOMM_NOEXCEPT;
 
@@ -54,9 +55,8 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_bootstrap_create_from_cal
     hetcomm_bootstrap_t** out_bootstrap) HETCOMM_NOEXCEPT;
 
 /* This process's rank and the number of ranks. [any-thread] */
-HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
-hetcomm_bootstrap_rank(const hetcomm_bootstrap_t* bootstrap, int32_t* out_rank,
-                       int32_t* out_size) HETCOMM_NOEXCEPT;
+HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_bootstrap_rank(
+    const hetcomm_bootstrap_t* bootstrap, int32_t* out_rank, int32_t* out_size) HETCOMM_NOEXCEPT;
 
 /* Frees the bootstrap; communicators made from it live on. NULL is accepted. [serial] */
 HETCOMM_API void hetcomm_bootstrap_destroy(hetcomm_bootstrap_t* bootstrap) HETCOMM_NOEXCEPT;

@@ -13,24 +13,24 @@ typedef struct hetcomm_communicator hetcomm_communicator_t;
 
 typedef struct hetcomm_communicator_options {
   size_t struct_size;
-  const char* name;    /* tells jobs on one store apart and appears in logs; NULL: "world"         */
-  uint32_t epoch;      /* generation of this communicator; nothing of another epoch is ever matched */
+  const char* name; /* tells jobs on one store apart and appears in logs; NULL: "world"         */
+  uint32_t epoch;   /* generation of this communicator; nothing of another epoch is ever matched */
   const char* transports; /* "shm,tcp"; NULL: HETCOMM_TRANSPORTS, else every usable one        */
-  uint64_t timeout_ns; /* for the creation; 0: HETCOMM_BOOTSTRAP_TIMEOUT                       */
+  uint64_t timeout_ns;    /* for the creation; 0: HETCOMM_BOOTSTRAP_TIMEOUT                       */
 } hetcomm_communicator_options_t;
 
 /* Creates a communicator over all ranks of |bootstrap|. Collective: every rank calls it with the
  * same name and epoch. All descriptors are exchanged here; a connection of a pair is made when the
  * pair first talks. Fails with BOOTSTRAP_FAILED (the text names the missing ranks) or UNSUPPORTED
  * (a named transport cannot run here; the text says why). [serial on the context] */
-HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_communicator_create(
-    hetcomm_context_t* context, hetcomm_bootstrap_t* bootstrap,
-    const hetcomm_communicator_options_t* options,
-    hetcomm_communicator_t** out_communicator) HETCOMM_NOEXCEPT;
+HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
+hetcomm_communicator_create(hetcomm_context_t* context, hetcomm_bootstrap_t* bootstrap,
+                            const hetcomm_communicator_options_t* options,
+                            hetcomm_communicator_t** out_communicator) HETCOMM_NOEXCEPT;
 
 /* Says goodbye and frees the communicator. BUSY while operations are pending on it (cancel, wait or
- * abort first) or while communicators split from it exist. Waits up to five seconds until accepted messages have
- * left. NULL is accepted. [serial] */
+ * abort first) or while communicators split from it exist. Waits up to five seconds until accepted
+ * messages have left. NULL is accepted. [serial] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_communicator_destroy(hetcomm_communicator_t* communicator) HETCOMM_NOEXCEPT;
 
@@ -47,11 +47,11 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_communicator_barrier(
 #define HETCOMM_NO_COLOR (-1)
 
 /* Splits into disjoint communicators, one per |color|, ranks ordered by |key|, then by old rank.
- * Collective. A rank that passes HETCOMM_NO_COLOR takes part and gets NULL. The new communicator uses the
- * connections of the old one, which must outlive it. [serial on the communicator] */
-HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_communicator_split(
-    hetcomm_communicator_t* communicator, int32_t color, int32_t key,
-    hetcomm_communicator_t** out_communicator) HETCOMM_NOEXCEPT;
+ * Collective. A rank that passes HETCOMM_NO_COLOR takes part and gets NULL. The new communicator
+ * uses the connections of the old one, which must outlive it. [serial on the communicator] */
+HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
+hetcomm_communicator_split(hetcomm_communicator_t* communicator, int32_t color, int32_t key,
+                           hetcomm_communicator_t** out_communicator) HETCOMM_NOEXCEPT;
 
 /* Ends every operation on the communicator, on all ranks, with ABORTED and |reason|. Later calls
  * on it fail at once. Not collective; a second abort changes nothing. [any-thread] */
@@ -63,10 +63,10 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_communicator_abort(
  * |communicator| first if nobody has; it must still be destroyed. Collective over the new ranks; a
  * rank that was not in the old one calls hetcomm_communicator_create with that epoch.
  * [serial] */
-HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_communicator_rebuild(
-    hetcomm_communicator_t* communicator, hetcomm_bootstrap_t* bootstrap,
-    const hetcomm_communicator_options_t* options,
-    hetcomm_communicator_t** out_communicator) HETCOMM_NOEXCEPT;
+HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
+hetcomm_communicator_rebuild(hetcomm_communicator_t* communicator, hetcomm_bootstrap_t* bootstrap,
+                             const hetcomm_communicator_options_t* options,
+                             hetcomm_communicator_t** out_communicator) HETCOMM_NOEXCEPT;
 
 /* Generation of this communicator. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_communicator_epoch(
@@ -80,30 +80,30 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_communicator_peer_status(
 /* What went between this rank and one peer over one transport. */
 typedef struct hetcomm_counters {
   char transport[16];
-  int32_t connected;          /* 1 while there is a connection                                 */
+  int32_t connected; /* 1 while there is a connection                                 */
   int32_t reserved;
-  uint64_t messages_sent;     /* user messages, all protocols                                  */
+  uint64_t messages_sent; /* user messages, all protocols                                  */
   uint64_t messages_received;
-  uint64_t bytes_sent;        /* user bytes                                                    */
+  uint64_t bytes_sent; /* user bytes                                                    */
   uint64_t bytes_received;
-  uint64_t eager_sent;        /* messages that went at once                                    */
-  uint64_t rendezvous_sent;   /* messages that waited for their receive                        */
-  uint64_t bulk_by_put;       /* rendezvous written by the sender (tcp stream, shm ring)       */
-  uint64_t bulk_by_get;       /* rendezvous read by the receiver (single copy)                 */
-  uint64_t failures;          /* connections lost                                              */
+  uint64_t eager_sent;      /* messages that went at once                                    */
+  uint64_t rendezvous_sent; /* messages that waited for their receive                        */
+  uint64_t bulk_by_put;     /* rendezvous written by the sender (tcp stream, shm ring)       */
+  uint64_t bulk_by_get;     /* rendezvous read by the receiver (single copy)                 */
+  uint64_t failures;        /* connections lost                                              */
 } hetcomm_counters_t;
 
 /* Counters of the pair with |rank|: writes up to |capacity| entries, one per transport used so
  * far, and their number. |out_counters| may be NULL when |capacity| is 0. [any-thread] */
-HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_communicator_counters(
-    hetcomm_communicator_t* communicator, int32_t rank, size_t capacity,
-    hetcomm_counters_t* out_counters, size_t* out_count) HETCOMM_NOEXCEPT;
+HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
+hetcomm_communicator_counters(hetcomm_communicator_t* communicator, int32_t rank, size_t capacity,
+                              hetcomm_counters_t* out_counters, size_t* out_count) HETCOMM_NOEXCEPT;
 
 /* Explains the choice of path to |rank|: a line per candidate with its score or why it lost.
  * Writes at most |capacity| bytes with the closing NUL and the size needed. [any-thread] */
-HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_communicator_explain(
-    hetcomm_communicator_t* communicator, int32_t rank, size_t capacity, char* out_text,
-    size_t* out_size) HETCOMM_NOEXCEPT;
+HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
+hetcomm_communicator_explain(hetcomm_communicator_t* communicator, int32_t rank, size_t capacity,
+                             char* out_text, size_t* out_size) HETCOMM_NOEXCEPT;
 
 #ifdef __cplusplus
 } /* extern "C" */

@@ -32,9 +32,9 @@ enum {
 typedef void (*hetcomm_log_function_t)(void* user_data, int32_t level, const char* line);
 
 typedef struct hetcomm_context_options {
-  size_t struct_size;                /* sizeof at the caller's compile time                    */
-  int32_t progress;                  /* HETCOMM_PROGRESS_*                                     */
-  int32_t log_level;                 /* HETCOMM_LOG_*; 0: HETCOMM_LOG, else warn               */
+  size_t struct_size;                  /* sizeof at the caller's compile time                    */
+  int32_t progress;                    /* HETCOMM_PROGRESS_*                                     */
+  int32_t log_level;                   /* HETCOMM_LOG_*; 0: HETCOMM_LOG, else warn               */
   hetcomm_log_function_t log_function; /* NULL: standard error                                 */
   void* log_user_data;
   /* Settings that win over the environment: "NAME=value;NAME=value" with the names that

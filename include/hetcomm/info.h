@@ -31,8 +31,8 @@ typedef struct hetcomm_variable_info {
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_variable_describe(size_t index, hetcomm_variable_info_t* out_info) HETCOMM_NOEXCEPT;
 
-/* Value in force for the variable |name| in |context|. Secrets are never shown. Borrowed from the context.
- * NOT_FOUND when there is no such variable. [any-thread] */
+/* Value in force for the variable |name| in |context|. Secrets are never shown. Borrowed from the
+ * context. NOT_FOUND when there is no such variable. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_context_variable(
     hetcomm_context_t* context, const char* name, const char** out_value) HETCOMM_NOEXCEPT;
 

@@ -24,9 +24,8 @@ typedef struct hetcomm_device_info {
 } hetcomm_device_info_t;
 
 /* Number of devices of the context, the host included; at least 1. [any-thread] */
-HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_device_count(hetcomm_context_t* context,
-                                                                    int32_t* out_count)
-    HETCOMM_NOEXCEPT;
+HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
+hetcomm_device_count(hetcomm_context_t* context, int32_t* out_count) HETCOMM_NOEXCEPT;
 
 /* Describes device |index|. OUT_OF_RANGE when there is no such device. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_device_get_info(
@@ -66,7 +65,8 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_memory_read(hetcomm_memory_t* memory, uint64_t offset, void* destination,
                     uint64_t size_bytes) HETCOMM_NOEXCEPT;
 
-/* A piece of memory. |memory| NULL: ordinary host memory, |offset| is the address. Frozen layout. */
+/* A piece of memory. |memory| NULL: ordinary host memory, |offset| is the address. Frozen layout.
+ */
 typedef struct hetcomm_buffer {
   hetcomm_memory_t* memory;
   uint64_t offset;

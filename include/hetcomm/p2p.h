@@ -1,10 +1,10 @@
 /* Point-to-point messages.
  *
  * Messages from one rank to another on one communicator are matched in the order in which they were
- * sent, receives in the order in which they were posted. Lengths are bytes; a message has any length
- * from 0 up. Buffers belong to the operation until it has completed. Posting to a named peer connects
- * to it. Every operation ends: with its outcome, at its deadline, when it is cancelled, when the
- * peer is lost, or when the communicator is aborted.                                           */
+ * sent, receives in the order in which they were posted. Lengths are bytes; a message has any
+ * length from 0 up. Buffers belong to the operation until it has completed. Posting to a named peer
+ * connects to it. Every operation ends: with its outcome, at its deadline, when it is cancelled,
+ * when the peer is lost, or when the communicator is aborted. */
 #ifndef HETCOMM_P2P_H_
 #define HETCOMM_P2P_H_
 
@@ -23,7 +23,8 @@ extern "C" {
 
 enum {
   HETCOMM_PRIORITY_NORMAL = 0,
-  HETCOMM_PRIORITY_HIGH = 1 /* its bulk data goes before that of normal operations to the same peer */
+  HETCOMM_PRIORITY_HIGH =
+      1 /* its bulk data goes before that of normal operations to the same peer */
 };
 
 enum {
@@ -35,32 +36,32 @@ typedef struct hetcomm_group hetcomm_group_t;
 
 typedef struct hetcomm_operation_options {
   size_t struct_size;
-  uint64_t timeout_ns;    /* deadline from the submission; 0: HETCOMM_TIMEOUT, 30 minutes unless set */
-  int32_t priority;       /* HETCOMM_PRIORITY_*                                                */
-  uint32_t flags;         /* HETCOMM_OPERATION_*                                               */
+  uint64_t timeout_ns; /* deadline from the submission; 0: HETCOMM_TIMEOUT, 30 minutes unless set */
+  int32_t priority;    /* HETCOMM_PRIORITY_*                                                */
+  uint32_t flags;      /* HETCOMM_OPERATION_*                                               */
   hetcomm_group_t* group; /* the operation starts with this group; NULL: at once               */
 } hetcomm_operation_options_t;
 
-/* Sends |buffer| to rank |destination|. Completes when the buffer may be reused, which does not mean that
- * it was received. |options| may be NULL. INVALID_ARGUMENT, OUT_OF_RANGE (rank, or a buffer that
- * ends past its memory), OUT_OF_MEMORY: rejected, no completion will follow. A lost peer or an aborted
- * communicator is the operation's outcome, not the call's. [any-thread] */
-HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_send(
-    hetcomm_communicator_t* communicator, int32_t destination, uint64_t tag,
-    hetcomm_buffer_t buffer, const hetcomm_operation_options_t* options,
-    hetcomm_request_t** out_request) HETCOMM_NOEXCEPT;
+/* Sends |buffer| to rank |destination|. Completes when the buffer may be reused, which does not
+ * mean that it was received. |options| may be NULL. INVALID_ARGUMENT, OUT_OF_RANGE (rank, or a
+ * buffer that ends past its memory), OUT_OF_MEMORY: rejected, no completion will follow. A lost
+ * peer or an aborted communicator is the operation's outcome, not the call's. [any-thread] */
+HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
+hetcomm_send(hetcomm_communicator_t* communicator, int32_t destination, uint64_t tag,
+             hetcomm_buffer_t buffer, const hetcomm_operation_options_t* options,
+             hetcomm_request_t** out_request) HETCOMM_NOEXCEPT;
 
 /* Receives a message into |buffer| from rank |source| or HETCOMM_ANY_SOURCE, whose tag equals
- * |tag| in all bits that are not set in |ignore|. A longer message is cut, ends with TRUNCATED and reports
- * both lengths. Buffers of pending receives do not overlap; debug builds of the library reject those that do with
- * INVALID_ARGUMENT. Otherwise as hetcomm_send. [any-thread] */
-HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_recv(
-    hetcomm_communicator_t* communicator, int32_t source, uint64_t tag, uint64_t ignore,
-    hetcomm_buffer_t buffer, const hetcomm_operation_options_t* options,
-    hetcomm_request_t** out_request) HETCOMM_NOEXCEPT;
+ * |tag| in all bits that are not set in |ignore|. A longer message is cut, ends with TRUNCATED and
+ * reports both lengths. Buffers of pending receives do not overlap; debug builds of the library
+ * reject those that do with INVALID_ARGUMENT. Otherwise as hetcomm_send. [any-thread] */
+HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
+hetcomm_recv(hetcomm_communicator_t* communicator, int32_t source, uint64_t tag, uint64_t ignore,
+             hetcomm_buffer_t buffer, const hetcomm_operation_options_t* options,
+             hetcomm_request_t** out_request) HETCOMM_NOEXCEPT;
 
-/* The same with one message gathered from, or scattered into, |count| buffers, which may lie on different
- * devices. The array is copied. Either side may use either form. [any-thread] */
+/* The same with one message gathered from, or scattered into, |count| buffers, which may lie on
+ * different devices. The array is copied. Either side may use either form. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_sendv(
     hetcomm_communicator_t* communicator, int32_t destination, uint64_t tag,
     const hetcomm_buffer_t* buffers, size_t count, const hetcomm_operation_options_t* options,
@@ -70,8 +71,8 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_recvv(
     const hetcomm_buffer_t* buffers, size_t count, const hetcomm_operation_options_t* options,
     hetcomm_request_t** out_request) HETCOMM_NOEXCEPT;
 
-/* Prepares an operation that can be started many times with hetcomm_request_start; nothing happens before.
- * The deadline counts from each start. [any-thread] */
+/* Prepares an operation that can be started many times with hetcomm_request_start; nothing happens
+ * before. The deadline counts from each start. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_send_prepare(
     hetcomm_communicator_t* communicator, int32_t destination, uint64_t tag,
     const hetcomm_buffer_t* buffers, size_t count, const hetcomm_operation_options_t* options,
@@ -82,17 +83,16 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_recv_prepare(
     hetcomm_request_t** out_request) HETCOMM_NOEXCEPT;
 
 /* Looks for a message that a receive with these arguments would match, without taking it, for up to
- * |timeout_ns| (POLL: drives communication once). OK with its source, tag and bytes_sent; TIMED_OUT when there
- * is none. [any-thread] */
-HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_probe(
-    hetcomm_communicator_t* communicator, int32_t source, uint64_t tag, uint64_t ignore,
-    uint64_t timeout_ns, hetcomm_completion_t* out_message) HETCOMM_NOEXCEPT;
-
-/* A group collects operations and starts them together: they are submitted in one step, in order, and no
- * progress runs between them. [serial per group] */
+ * |timeout_ns| (POLL: drives communication once). OK with its source, tag and bytes_sent; TIMED_OUT
+ * when there is none. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
-hetcomm_group_create(hetcomm_communicator_t* communicator, hetcomm_group_t** out_group)
-    HETCOMM_NOEXCEPT;
+hetcomm_probe(hetcomm_communicator_t* communicator, int32_t source, uint64_t tag, uint64_t ignore,
+              uint64_t timeout_ns, hetcomm_completion_t* out_message) HETCOMM_NOEXCEPT;
+
+/* A group collects operations and starts them together: they are submitted in one step, in order,
+ * and no progress runs between them. [serial per group] */
+HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_group_create(
+    hetcomm_communicator_t* communicator, hetcomm_group_t** out_group) HETCOMM_NOEXCEPT;
 
 /* Starts the collected operations and empties the group, which can be filled again. */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_group_start(hetcomm_group_t* group)

@@ -21,7 +21,7 @@ typedef struct hetcomm_request hetcomm_request_t;
 
 /* Time limits, nanoseconds from the call. 0 means the default everywhere. */
 #define HETCOMM_TIMEOUT_DEFAULT UINT64_C(0)
-#define HETCOMM_TIMEOUT_POLL UINT64_C(1)               /* do not wait at all                   */
+#define HETCOMM_TIMEOUT_POLL UINT64_C(1) /* do not wait at all                   */
 #define HETCOMM_TIMEOUT_INFINITE UINT64_C(0xffffffffffffffff)
 
 /* How an operation ended. Frozen layout. */
@@ -50,9 +50,9 @@ hetcomm_request_wait(hetcomm_request_t* request, uint64_t timeout_ns,
 
 /* Waits until one of |count| requests has ended and reports it; NULL entries are passed over.
  * INVALID_ARGUMENT when all are NULL. All must belong to one context. [any-thread] */
-HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_request_wait_any(
-    size_t count, hetcomm_request_t* const* requests, uint64_t timeout_ns, size_t* out_index,
-    hetcomm_completion_t* out_completion) HETCOMM_NOEXCEPT;
+HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
+hetcomm_request_wait_any(size_t count, hetcomm_request_t* const* requests, uint64_t timeout_ns,
+                         size_t* out_index, hetcomm_completion_t* out_completion) HETCOMM_NOEXCEPT;
 
 /* Asks to end the operation with CANCELLED. It still completes exactly once, perhaps with its
  * normal outcome; its memory is quiet when it has. [any-thread] */

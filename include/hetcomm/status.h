@@ -36,27 +36,27 @@
 extern "C" {
 #endif
 
-#define HETCOMM_STATUS_MAP(X)                                                         \
-  X(OK, 0, "success")                                                                 \
-  X(PENDING, 1, "not finished yet (not an error)")                                    \
-  X(INVALID_ARGUMENT, -1, "an argument or a handle is invalid")                       \
-  X(OUT_OF_MEMORY, -2, "host or device memory is exhausted")                          \
-  X(TIMED_OUT, -3, "the deadline passed")                                             \
-  X(CANCELLED, -4, "cancelled by the caller")                                         \
-  X(UNSUPPORTED, -5, "nothing here offers this operation on these arguments")         \
-  X(BUSY, -6, "in use by a pending operation")                                        \
-  X(STALE_HANDLE, -7, "the handle was released before")                               \
-  X(TRUNCATED, -8, "the message was longer than the receive buffer")                  \
-  X(OUT_OF_RANGE, -9, "a rank, offset or length lies outside of its object")          \
-  X(OUT_OF_RESOURCES, -10, "descriptors or another limited resource are exhausted")   \
-  X(PERMISSION_DENIED, -11, "the proof of the job secret or an access right failed")  \
-  X(NOT_FOUND, -12, "no such object")                                                 \
+#define HETCOMM_STATUS_MAP(X)                                                               \
+  X(OK, 0, "success")                                                                       \
+  X(PENDING, 1, "not finished yet (not an error)")                                          \
+  X(INVALID_ARGUMENT, -1, "an argument or a handle is invalid")                             \
+  X(OUT_OF_MEMORY, -2, "host or device memory is exhausted")                                \
+  X(TIMED_OUT, -3, "the deadline passed")                                                   \
+  X(CANCELLED, -4, "cancelled by the caller")                                               \
+  X(UNSUPPORTED, -5, "nothing here offers this operation on these arguments")               \
+  X(BUSY, -6, "in use by a pending operation")                                              \
+  X(STALE_HANDLE, -7, "the handle was released before")                                     \
+  X(TRUNCATED, -8, "the message was longer than the receive buffer")                        \
+  X(OUT_OF_RANGE, -9, "a rank, offset or length lies outside of its object")                \
+  X(OUT_OF_RESOURCES, -10, "descriptors or another limited resource are exhausted")         \
+  X(PERMISSION_DENIED, -11, "the proof of the job secret or an access right failed")        \
+  X(NOT_FOUND, -12, "no such object")                                                       \
   X(FORKED, -13, "the handle belongs to the parent process; forked children cannot use it") \
-  X(INTERNAL, -14, "a bug in hetcomm; please report it")                              \
-  X(PEER_LOST, -40, "the peer died, left or cannot be reached")                       \
-  X(ABORTED, -41, "the communicator was aborted")                                     \
-  X(BOOTSTRAP_FAILED, -42, "the ranks could not find each other")                     \
-  X(DEVICE_LOST, -60, "an accelerator or a network interface failed")                 \
+  X(INTERNAL, -14, "a bug in hetcomm; please report it")                                    \
+  X(PEER_LOST, -40, "the peer died, left or cannot be reached")                             \
+  X(ABORTED, -41, "the communicator was aborted")                                           \
+  X(BOOTSTRAP_FAILED, -42, "the ranks could not find each other")                           \
+  X(DEVICE_LOST, -60, "an accelerator or a network interface failed")                       \
   X(CONTEXT_FAILED, -80, "the context is unusable")
 
 /* Fixed width: an enum has no size in an ABI. */

@@ -17,7 +17,7 @@ namespace hetcomm {
 class ByteWriter {
  public:
   template <typename T>
-    requires std::is_integral_v<T>
+  requires std::is_integral_v<T>
   void write(T value) {
     for (size_t i = 0; i < sizeof(T); ++i) {
       bytes_.push_back(static_cast<std::byte>(static_cast<uint64_t>(value) >> (8 * i)));
@@ -43,8 +43,7 @@ class ByteReader {
 
   // Zero after a failure.
   template <typename T>
-    requires std::is_integral_v<T>
-  T read() {
+  requires std::is_integral_v<T> T read() {
     const ConstByteSpan raw = read_raw(sizeof(T));
     uint64_t value = 0;
     for (size_t i = 0; i < raw.size(); ++i) value |= std::to_integer<uint64_t>(raw[i]) << (8 * i);

@@ -1,9 +1,9 @@
-// Monotonic time in nanoseconds. now_ns() is the kernel's clock (about 20 ns a call); ticks() is the
-// processor's counter (a few ns), to be compared with ticks only.
+// Monotonic time in nanoseconds. now_ns() is the kernel's clock (about 20 ns a call); ticks() is
+// the processor's counter (a few ns), to be compared with ticks only.
 #pragma once
 
-#include <ctime>
 #include <cstdint>
+#include <ctime>
 
 #if defined(__x86_64__)
 #include <x86intrin.h>

@@ -20,7 +20,8 @@ constexpr VariableInfo kTable[] = {
     {Variable::kTransports, kText, "HETCOMM_TRANSPORTS", "", nullptr,
      "Transports that may be used, such as 'shm,tcp'; empty means all usable ones."},
     {Variable::kInterface, kText, "HETCOMM_INTERFACE", "", nullptr,
-     "Network interfaces to use: names, name prefixes with '*', or subnets ('eth0,ib*,10.0.0.0/8'); "
+     "Network interfaces to use: names, name prefixes with '*', or subnets "
+     "('eth0,ib*,10.0.0.0/8'); "
      "empty means the first that is up, loopback last."},
     {Variable::kStorePort, kInteger, "HETCOMM_STORE_PORT", "0", nullptr,
      "Port of rank 0's bootstrap store; 0 means MASTER_PORT or one of the 16 after it."},

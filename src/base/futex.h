@@ -19,8 +19,8 @@ inline void futex_wait(std::atomic<uint32_t>& word, uint32_t expected, uint64_t 
   timespec time{};
   time.tv_sec = static_cast<time_t>(timeout_ns / 1'000'000'000);
   time.tv_nsec = static_cast<long>(timeout_ns % 1'000'000'000);
-  syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, expected,
-          timeout_ns == kForever ? nullptr : &time, nullptr, 0);
+  syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, expected, timeout_ns == kForever ? nullptr : &time,
+          nullptr, 0);
 }
 
 inline void futex_wake_all(std::atomic<uint32_t>& word) {

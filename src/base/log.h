@@ -1,13 +1,14 @@
-// Log lines: "hetcomm[host:rank] level: text". One Log per context; whoever decides an error logs it.
+// Log lines: "hetcomm[host:rank] level: text". One Log per context; whoever decides an error logs
+// it.
 #pragma once
-
-#include <fmt/format.h>
 
 #include <atomic>
 #include <cstdint>
 #include <mutex>
 #include <string>
 #include <string_view>
+
+#include <fmt/format.h>
 
 #include <hetcomm/context.h>
 

@@ -1,6 +1,6 @@
-// Flag protocols of the kind "store mine, then look at yours", where both sides need a full fence between store and load and
-// one side runs far more often than the other: membarrier() lets the rare side pay for both. The frequent side then needs
-// a compiler fence only.
+// Flag protocols of the kind "store mine, then look at yours", where both sides need a full fence
+// between store and load and one side runs far more often than the other: membarrier() lets the
+// rare side pay for both. The frequent side then needs a compiler fence only.
 #pragma once
 
 #include <atomic>
@@ -27,10 +27,11 @@ class AsymmetricFence {
   bool asymmetric_ = false;
 };
 
-// The same between processes. Registers this process, so that others' barriers reach it, and tries one. False: not available
-// here.
+// The same between processes. Registers this process, so that others' barriers reach it, and tries
+// one. False: not available here.
 bool register_global_membarrier();
-// A full fence on all processors that run a registered process, this one included. False: refused by the kernel.
+// A full fence on all processors that run a registered process, this one included. False: refused
+// by the kernel.
 [[nodiscard]] bool global_membarrier();
 
 }  // namespace hetcomm

@@ -46,7 +46,8 @@ inline uint64_t total_bytes(Segments segments) {
   return sum;
 }
 
-// Calls |use(std::byte* piece, size_t length)| for the pieces that make up [offset, offset + length).
+// Calls |use(std::byte* piece, size_t length)| for the pieces that make up [offset, offset +
+// length).
 template <typename Use>
 void for_each_piece(Segments segments, uint64_t offset, uint64_t length, Use&& use) {
   for (const iovec& segment : segments) {
@@ -55,8 +56,7 @@ void for_each_piece(Segments segments, uint64_t offset, uint64_t length, Use&& u
       offset -= segment.iov_len;
       continue;
     }
-    const size_t piece =
-        static_cast<size_t>(std::min<uint64_t>(segment.iov_len - offset, length));
+    const size_t piece = static_cast<size_t>(std::min<uint64_t>(segment.iov_len - offset, length));
     use(static_cast<std::byte*>(segment.iov_base) + offset, piece);
     length -= piece;
     offset = 0;

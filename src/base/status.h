@@ -4,8 +4,6 @@
 // On the data path functions return a bare Code, which never allocates.
 #pragma once
 
-#include <hetcomm/status.h>
-
 #include <cstdint>
 #include <memory>
 #include <new>
@@ -14,32 +12,35 @@
 #include <string_view>
 #include <utility>
 
+#include <hetcomm/status.h>
+
 namespace hetcomm {
 
-enum class [[nodiscard]] Code : int32_t {
-  kOk = HETCOMM_OK,
-  kPending = HETCOMM_PENDING,
-  kInvalidArgument = HETCOMM_INVALID_ARGUMENT,
-  kOutOfMemory = HETCOMM_OUT_OF_MEMORY,
-  kTimedOut = HETCOMM_TIMED_OUT,
-  kCancelled = HETCOMM_CANCELLED,
-  kUnsupported = HETCOMM_UNSUPPORTED,
-  kBusy = HETCOMM_BUSY,
-  kStaleHandle = HETCOMM_STALE_HANDLE,
-  kTruncated = HETCOMM_TRUNCATED,
-  kOutOfRange = HETCOMM_OUT_OF_RANGE,
-  kOutOfResources = HETCOMM_OUT_OF_RESOURCES,
-  kPermissionDenied = HETCOMM_PERMISSION_DENIED,
-  kNotFound = HETCOMM_NOT_FOUND,
-  kForked = HETCOMM_FORKED,
-  kInternal = HETCOMM_INTERNAL,
-  kPeerLost = HETCOMM_PEER_LOST,
-  kAborted = HETCOMM_ABORTED,
-  kBootstrapFailed = HETCOMM_BOOTSTRAP_FAILED,
-  kDeviceLost = HETCOMM_DEVICE_LOST,
-  kContextFailed = HETCOMM_CONTEXT_FAILED,
-  // Never crosses the C ABI: no room right now, the caller keeps the work and is told when to retry.
-  kWouldBlock = 1000,
+enum class [[nodiscard]] Code : int32_t{
+    kOk = HETCOMM_OK,
+    kPending = HETCOMM_PENDING,
+    kInvalidArgument = HETCOMM_INVALID_ARGUMENT,
+    kOutOfMemory = HETCOMM_OUT_OF_MEMORY,
+    kTimedOut = HETCOMM_TIMED_OUT,
+    kCancelled = HETCOMM_CANCELLED,
+    kUnsupported = HETCOMM_UNSUPPORTED,
+    kBusy = HETCOMM_BUSY,
+    kStaleHandle = HETCOMM_STALE_HANDLE,
+    kTruncated = HETCOMM_TRUNCATED,
+    kOutOfRange = HETCOMM_OUT_OF_RANGE,
+    kOutOfResources = HETCOMM_OUT_OF_RESOURCES,
+    kPermissionDenied = HETCOMM_PERMISSION_DENIED,
+    kNotFound = HETCOMM_NOT_FOUND,
+    kForked = HETCOMM_FORKED,
+    kInternal = HETCOMM_INTERNAL,
+    kPeerLost = HETCOMM_PEER_LOST,
+    kAborted = HETCOMM_ABORTED,
+    kBootstrapFailed = HETCOMM_BOOTSTRAP_FAILED,
+    kDeviceLost = HETCOMM_DEVICE_LOST,
+    kContextFailed = HETCOMM_CONTEXT_FAILED,
+    // Never crosses the C ABI: no room right now, the caller keeps the work and is told when to
+    // retry.
+    kWouldBlock = 1000,
 };
 
 // Name without prefix ("PEER_LOST") and one-line text; static storage.
@@ -70,9 +71,9 @@ class [[nodiscard]] Status {
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : value_(std::move(value)) {}            // NOLINT(google-explicit-constructor)
-  Result(Status status) : status_(std::move(status)) {}    // NOLINT(google-explicit-constructor)
-  Result(Code code) : status_(code) {}                     // NOLINT(google-explicit-constructor)
+  Result(T value) : value_(std::move(value)) {}          // NOLINT(google-explicit-constructor)
+  Result(Status status) : status_(std::move(status)) {}  // NOLINT(google-explicit-constructor)
+  Result(Code code) : status_(code) {}                   // NOLINT(google-explicit-constructor)
 
   bool ok() const { return value_.has_value(); }
   const Status& status() const { return status_; }

@@ -31,8 +31,8 @@ Status check(const hetcomm_communicator_t* communicator) {
 
 Status check_rank(const hetcomm_communicator_t* communicator, int32_t rank) {
   if (rank >= 0 && rank < communicator->impl->size()) return {};
-  return Status(Code::kOutOfRange, fmt::format("there is no rank {} among {}", rank,
-                                               communicator->impl->size()));
+  return Status(Code::kOutOfRange,
+                fmt::format("there is no rank {} among {}", rank, communicator->impl->size()));
 }
 
 Status make(hetcomm::Context& context, Bootstrap& bootstrap,
@@ -80,10 +80,10 @@ hetcomm_status_t hetcomm_bootstrap_create_from_callbacks(
     hetcomm_bootstrap_options_t known;
     HETCOMM_RETURN_IF_ERROR(capi::read_options(options, &known));
     if (known.secret == nullptr && known.secret_size > 0) return capi::null_argument("secret");
-    return wrap_bootstrap(context,
-                          hetcomm::bootstrap_from_callbacks(context->impl->config(),
-                                                            context->impl->log(), known),
-                          out_bootstrap);
+    return wrap_bootstrap(
+        context,
+        hetcomm::bootstrap_from_callbacks(context->impl->config(), context->impl->log(), known),
+        out_bootstrap);
   });
 }
 

@@ -63,7 +63,8 @@ class DeviceList {
 Status create_context(const hetcomm_context_options_t& options, hetcomm_context_t** out_context) {
   auto log = std::make_unique<Log>();
   log->set_sink(options.log_function, options.log_user_data);
-  Result<Config> config = Config::load(environ, options.settings != nullptr ? options.settings : "", *log);
+  Result<Config> config =
+      Config::load(environ, options.settings != nullptr ? options.settings : "", *log);
   if (!config.ok()) return config.status();
   LogLevel level = LogLevel::kWarn;
   if (options.log_level != 0) {
@@ -108,11 +109,14 @@ Status check_wrapped(const Device& device, const void* address, uint64_t size) {
   uint64_t known = 0;
   const hetcomm_status_t status = device.table->find(device.instance, address, &base, &known);
   if (status != HETCOMM_OK) {
-    return Status(Code::kInvalidArgument, std::string("the address is no memory of device ") + device.table->kind);
+    return Status(Code::kInvalidArgument,
+                  std::string("the address is no memory of device ") + device.table->kind);
   }
-  const auto before = static_cast<uint64_t>(reinterpret_cast<uintptr_t>(address) - reinterpret_cast<uintptr_t>(base));
+  const auto before = static_cast<uint64_t>(reinterpret_cast<uintptr_t>(address) -
+                                            reinterpret_cast<uintptr_t>(base));
   if (before > known || size > known - before) {
-    return Status(Code::kOutOfRange, "the range ends past the allocation's " + std::to_string(known) + " bytes");
+    return Status(Code::kOutOfRange,
+                  "the range ends past the allocation's " + std::to_string(known) + " bytes");
   }
   return {};
 }
@@ -144,7 +148,8 @@ hetcomm_status_t hetcomm_context_destroy(hetcomm_context_t* context) noexcept {
     HETCOMM_REQUIRE_HANDLE(context);
     HETCOMM_RETURN_IF_ERROR(capi::check_alive(*context->impl));
     if (context->impl->in_use()) {
-      return Status(Code::kBusy, "communicators, memories or bootstraps of the context still exist");
+      return Status(Code::kBusy,
+                    "communicators, memories or bootstraps of the context still exist");
     }
     capi::destroy(context);
     return {};
@@ -202,7 +207,8 @@ hetcomm_status_t hetcomm_memory_allocate(hetcomm_context_t* context, int32_t dev
     void* address = nullptr;
     const hetcomm_status_t status = target.table->allocate(target.instance, size_bytes, &address);
     if (status != HETCOMM_OK) {
-      return Status(static_cast<Code>(status), std::string(target.table->kind) + ": cannot allocate " +
+      return Status(static_cast<Code>(status), std::string(target.table->kind) +
+                                                   ": cannot allocate " +
                                                    std::to_string(size_bytes) + " bytes");
     }
     *out_memory = new hetcomm_memory(*context->impl, index, address, size_bytes, true);
@@ -220,7 +226,8 @@ hetcomm_status_t hetcomm_memory_wrap(hetcomm_context_t* context, int32_t device,
     HETCOMM_RETURN_IF_ERROR(check_device(context, device));
     if (size_bytes == 0) return Status(Code::kInvalidArgument, "size_bytes is 0");
     const auto index = static_cast<size_t>(device);
-    HETCOMM_RETURN_IF_ERROR(check_wrapped(context->impl->devices().device(index), address, size_bytes));
+    HETCOMM_RETURN_IF_ERROR(
+        check_wrapped(context->impl->devices().device(index), address, size_bytes));
     *out_memory = new hetcomm_memory(*context->impl, index, address, size_bytes, false);
     return {};
   });
@@ -249,7 +256,8 @@ hetcomm_status_t hetcomm_memory_size(const hetcomm_memory_t* memory, uint64_t* o
   });
 }
 
-hetcomm_status_t hetcomm_memory_address(const hetcomm_memory_t* memory, void** out_address) noexcept {
+hetcomm_status_t hetcomm_memory_address(const hetcomm_memory_t* memory,
+                                        void** out_address) noexcept {
   return capi::guard([&]() -> Status {
     HETCOMM_REQUIRE_HANDLE(memory);
     HETCOMM_REQUIRE(out_address);

@@ -1,5 +1,5 @@
-// What every entry point of the C ABI shares: the wall that no exception passes, the calling thread's error text, the reading of
-// option structs, and the handle types.
+// What every entry point of the C ABI shares: the wall that no exception passes, the calling
+// thread's error text, the reading of option structs, and the handle types.
 #pragma once
 
 #include <cstring>
@@ -8,17 +8,18 @@
 #include <string>
 #include <string_view>
 
+#include <hetcomm/hetcomm.h>
+
 #include "src/base/status.h"
 #include "src/bootstrap/bootstrap.h"
 #include "src/core/communicator.h"
 #include "src/core/context.h"
 
-#include <hetcomm/hetcomm.h>
-
 namespace hetcomm::capi {
 
-// First word of every handle's object: a handle that was destroyed, or never was one, is told from a good one. In debug
-// builds destroyed objects stay readable for this; in release builds the check finds most mistakes.
+// First word of every handle's object: a handle that was destroyed, or never was one, is told from
+// a good one. In debug builds destroyed objects stay readable for this; in release builds the check
+// finds most mistakes.
 enum class Tag : uint64_t {
   kContext = 0x6865746361637478,
   kMemory = 0x686574636d656d6f,
@@ -35,7 +36,8 @@ struct hetcomm_context {
   std::unique_ptr<hetcomm::Context> impl;
 };
 struct hetcomm_memory : hetcomm::Memory {
-  hetcomm_memory(hetcomm::Context& owner, size_t device_index, void* base, uint64_t bytes, bool owned)
+  hetcomm_memory(hetcomm::Context& owner, size_t device_index, void* base, uint64_t bytes,
+                 bool owned)
       : hetcomm::Memory(owner.devices(), device_index, base, bytes, owned), context(owner) {
     context.add_object();
   }
@@ -86,7 +88,8 @@ inline Status null_argument(const char* name) {
   return Status(Code::kInvalidArgument, std::string(name) + " is null");
 }
 inline Status check_alive(const Context& context) {
-  if (context.alive()) [[likely]] return {};
+  if (context.alive()) [[likely]]
+    return {};
   return Status(Code::kForked);
 }
 
@@ -117,14 +120,14 @@ void destroy(Handle* handle) {
 #endif
 }
 
-#define HETCOMM_REQUIRE_HANDLE(handle)                                                 \
-  do {                                                                                 \
-    if ((handle) == nullptr) return ::hetcomm::capi::null_argument(#handle);           \
+#define HETCOMM_REQUIRE_HANDLE(handle)                                                  \
+  do {                                                                                  \
+    if ((handle) == nullptr) return ::hetcomm::capi::null_argument(#handle);            \
     if (!::hetcomm::capi::is_good(handle)) return ::hetcomm::capi::bad_handle(#handle); \
   } while (false)
 
-#define HETCOMM_REQUIRE(argument)                                         \
-  do {                                                                    \
+#define HETCOMM_REQUIRE(argument)                                                \
+  do {                                                                           \
     if ((argument) == nullptr) return ::hetcomm::capi::null_argument(#argument); \
   } while (false)
 

@@ -29,8 +29,8 @@ const char* hetcomm_status_text(hetcomm_status_t status) noexcept {
 }
 
 const char* hetcomm_version_string(void) noexcept {
-  return HETCOMM_TEXT(HETCOMM_VERSION_MAJOR) "." HETCOMM_TEXT(HETCOMM_VERSION_MINOR) "." HETCOMM_TEXT(
-      HETCOMM_VERSION_PATCH);
+  return HETCOMM_TEXT(HETCOMM_VERSION_MAJOR) "." HETCOMM_TEXT(
+      HETCOMM_VERSION_MINOR) "." HETCOMM_TEXT(HETCOMM_VERSION_PATCH);
 }
 uint32_t hetcomm_abi_version(void) noexcept { return HETCOMM_ABI_VERSION; }
 const char* hetcomm_build_string(void) noexcept {
@@ -49,7 +49,8 @@ const char* hetcomm_build_string(void) noexcept {
       ;
 }
 
-hetcomm_status_t hetcomm_variable_describe(size_t index, hetcomm_variable_info_t* out_info) noexcept {
+hetcomm_status_t hetcomm_variable_describe(size_t index,
+                                           hetcomm_variable_info_t* out_info) noexcept {
   return capi::guard([&]() -> Status {
     HETCOMM_REQUIRE(out_info);
     const auto table = hetcomm::variable_table();

@@ -9,8 +9,8 @@ using hetcomm::Code;
 using hetcomm::Communicator;
 using hetcomm::Engine;
 using hetcomm::Operation;
-using hetcomm::OperationRef;
 using hetcomm::OperationKind;
+using hetcomm::OperationRef;
 using hetcomm::OperationStage;
 using hetcomm::OperationState;
 using hetcomm::PostArguments;
@@ -35,12 +35,15 @@ Code check_post(const hetcomm_communicator_t* communicator, const PostArguments&
   if (!communicator->impl->context().alive()) [[unlikely]] {
     return reject(Code::kForked, hetcomm::code_text(Code::kForked));
   }
-  const bool any = arguments.kind == OperationKind::kReceive && arguments.peer == HETCOMM_ANY_SOURCE;
-  if (!any && static_cast<uint32_t>(arguments.peer) >= static_cast<uint32_t>(communicator->impl->size())) {
+  const bool any =
+      arguments.kind == OperationKind::kReceive && arguments.peer == HETCOMM_ANY_SOURCE;
+  if (!any &&
+      static_cast<uint32_t>(arguments.peer) >= static_cast<uint32_t>(communicator->impl->size())) {
     return reject(Code::kOutOfRange, fmt::format("there is no rank {} among {}", arguments.peer,
                                                  communicator->impl->size()));
   }
-  if (arguments.count > kMaxBuffers) return reject(Code::kInvalidArgument, "more than 2^20 buffers");
+  if (arguments.count > kMaxBuffers)
+    return reject(Code::kInvalidArgument, "more than 2^20 buffers");
   if (arguments.count > 0 && arguments.buffers == nullptr) {
     return reject(Code::kInvalidArgument, "buffers is null");
   }
@@ -50,7 +53,8 @@ Code check_post(const hetcomm_communicator_t* communicator, const PostArguments&
       return reject(Code::kInvalidArgument, "a buffer's memory was freed, or is no such handle");
     }
     if (buffer.memory != nullptr || buffer.length == 0) continue;
-    if (buffer.offset == 0) return reject(Code::kInvalidArgument, "a host buffer's pointer is null");
+    if (buffer.offset == 0)
+      return reject(Code::kInvalidArgument, "a host buffer's pointer is null");
     if (buffer.length > UINT64_MAX - buffer.offset) {
       return reject(Code::kOutOfRange, "a host buffer ends past the address space");
     }
@@ -78,7 +82,8 @@ hetcomm_status_t post(hetcomm_communicator_t* communicator, PostArguments argume
                       hetcomm_request_t** out_request) noexcept {
   try {
     Code code = check_post(communicator, arguments, out_request);
-    if (code != Code::kOk) [[unlikely]] return static_cast<hetcomm_status_t>(code);
+    if (code != Code::kOk) [[unlikely]]
+      return static_cast<hetcomm_status_t>(code);
     hetcomm_operation_options_t known;
     if (arguments.options != nullptr) {
       const Status status = capi::read_options(arguments.options, &known);
@@ -95,7 +100,8 @@ hetcomm_status_t post(hetcomm_communicator_t* communicator, PostArguments argume
     std::string text;
     code = prepared ? communicator->impl->prepare(arguments, &operation, &text)
                     : communicator->impl->post(arguments, &operation, &text);
-    if (code != Code::kOk) [[unlikely]] return capi::fail(code, text.empty() ? hetcomm::code_text(code) : text);
+    if (code != Code::kOk) [[unlikely]]
+      return capi::fail(code, text.empty() ? hetcomm::code_text(code) : text);
     if (arguments.options != nullptr && known.group != nullptr) {
       known.group->entries.push_back({operation, operation->generation()});
     }
@@ -108,7 +114,8 @@ hetcomm_status_t post(hetcomm_communicator_t* communicator, PostArguments argume
   }
 }
 
-// The common call: one buffer in host memory, no options, and all is well. Null for everything else, which post() looks at.
+// The common call: one buffer in host memory, no options, and all is well. Null for everything
+// else, which post() looks at.
 Operation* post_plain(hetcomm_communicator_t* communicator, OperationKind kind, int32_t peer,
                       uint64_t tag, uint64_t ignore, const hetcomm_buffer_t& buffer,
                       const hetcomm_operation_options_t* options, hetcomm_request_t** out_request) {
@@ -161,7 +168,8 @@ bool consume(const OperationRef& ref, hetcomm_completion_t* out) {
   if (!operation.claim(ref.generation)) return false;
   if (out != nullptr) {
     Communicator::fill_completion(operation, out);
-    if (operation.text) [[unlikely]] out->text = capi::keep_text(*operation.text);
+    if (operation.text) [[unlikely]]
+      out->text = capi::keep_text(*operation.text);
   }
   if (operation.prepared) {
     operation.set_state(OperationState::kIdle);
@@ -191,8 +199,9 @@ uint64_t wait_deadline(uint64_t timeout_ns) {
 
 extern "C" {
 
-hetcomm_status_t hetcomm_send(hetcomm_communicator_t* communicator, int32_t destination, uint64_t tag,
-                              hetcomm_buffer_t buffer, const hetcomm_operation_options_t* options,
+hetcomm_status_t hetcomm_send(hetcomm_communicator_t* communicator, int32_t destination,
+                              uint64_t tag, hetcomm_buffer_t buffer,
+                              const hetcomm_operation_options_t* options,
                               hetcomm_request_t** out_request) noexcept {
   Operation* operation = post_plain(communicator, OperationKind::kSend, destination, tag, 0, buffer,
                                     options, out_request);
@@ -214,8 +223,8 @@ hetcomm_status_t hetcomm_recv(hetcomm_communicator_t* communicator, int32_t sour
     *out_request = hetcomm::encode_handle(operation);
     return HETCOMM_OK;
   }
-  return post(communicator, {OperationKind::kReceive, source, tag, ignore, &buffer, 1, options}, false,
-              out_request);
+  return post(communicator, {OperationKind::kReceive, source, tag, ignore, &buffer, 1, options},
+              false, out_request);
 }
 
 hetcomm_status_t hetcomm_sendv(hetcomm_communicator_t* communicator, int32_t destination,
@@ -238,13 +247,14 @@ hetcomm_status_t hetcomm_send_prepare(hetcomm_communicator_t* communicator, int3
                                       uint64_t tag, const hetcomm_buffer_t* buffers, size_t count,
                                       const hetcomm_operation_options_t* options,
                                       hetcomm_request_t** out_request) noexcept {
-  return post(communicator, {OperationKind::kSend, destination, tag, 0, buffers, count, options}, true,
-              out_request);
+  return post(communicator, {OperationKind::kSend, destination, tag, 0, buffers, count, options},
+              true, out_request);
 }
 
 hetcomm_status_t hetcomm_recv_prepare(hetcomm_communicator_t* communicator, int32_t source,
-                                      uint64_t tag, uint64_t ignore, const hetcomm_buffer_t* buffers,
-                                      size_t count, const hetcomm_operation_options_t* options,
+                                      uint64_t tag, uint64_t ignore,
+                                      const hetcomm_buffer_t* buffers, size_t count,
+                                      const hetcomm_operation_options_t* options,
                                       hetcomm_request_t** out_request) noexcept {
   return post(communicator, {OperationKind::kReceive, source, tag, ignore, buffers, count, options},
               true, out_request);
@@ -259,10 +269,11 @@ hetcomm_status_t hetcomm_probe(hetcomm_communicator_t* communicator, int32_t sou
     Communicator& own = *communicator->impl;
     HETCOMM_RETURN_IF_ERROR(capi::check_alive(own.context()));
     if (source != HETCOMM_ANY_SOURCE && (source < 0 || source >= own.size())) {
-      return Status(Code::kOutOfRange, fmt::format("there is no rank {} among {}", source, own.size()));
+      return Status(Code::kOutOfRange,
+                    fmt::format("there is no rank {} among {}", source, own.size()));
     }
-    const uint64_t timeout = timeout_ns == 0 ? own.context().config().number(hetcomm::Variable::kTimeout)
-                                             : timeout_ns;
+    const uint64_t timeout =
+        timeout_ns == 0 ? own.context().config().number(hetcomm::Variable::kTimeout) : timeout_ns;
     const uint64_t deadline = hetcomm::deadline_after(hetcomm::now_ns(), timeout);
     Engine& engine = own.context().engine();
     engine.poke();
@@ -365,7 +376,8 @@ hetcomm_status_t hetcomm_request_wait_any(size_t count, hetcomm_request_t* const
       hetcomm_status_t status = HETCOMM_OK;
       operations[i] = find(requests[i], &status);
       if (operations[i].operation == nullptr) {
-        return Status(static_cast<Code>(status), fmt::format("request {}: {}", i, hetcomm_status_text(status)));
+        return Status(static_cast<Code>(status),
+                      fmt::format("request {}: {}", i, hetcomm_status_text(status)));
       }
       if (operations[i].is(OperationState::kIdle)) {
         return Status(Code::kInvalidArgument, fmt::format("request {} was not started", i));
@@ -379,7 +391,8 @@ hetcomm_status_t hetcomm_request_wait_any(size_t count, hetcomm_request_t* const
     size_t index = 0;
     const bool done = engine->wait(wait_deadline(timeout_ns), [&] {
       for (index = 0; index < count; ++index) {
-        if (operations[index].operation != nullptr && !operations[index].is(OperationState::kPending)) {
+        if (operations[index].operation != nullptr &&
+            !operations[index].is(OperationState::kPending)) {
           return true;
         }
       }
@@ -437,8 +450,8 @@ hetcomm_status_t hetcomm_request_release(hetcomm_request_t* request) noexcept {
       return {};
     }
     // Complete, or a prepared one that is idle; otherwise another thread is just reporting it.
-    const bool ours = operation.claim(ref.generation) ||
-                      (ref.is(OperationState::kIdle) && operation.prepared);
+    const bool ours =
+        operation.claim(ref.generation) || (ref.is(OperationState::kIdle) && operation.prepared);
     if (!ours) return Status(Code::kStaleHandle);
     operation.engine->pool().recycle_locked(&operation);
     return {};

@@ -1,5 +1,5 @@
-// Memory for what lives as long as an operation: blocks by power-of-two size, kept for reuse, so that the data path does not
-// allocate once it has warmed up.
+// Memory for what lives as long as an operation: blocks by power-of-two size, kept for reuse, so
+// that the data path does not allocate once it has warmed up.
 //
 //   PoolPtr<Piece> piece = make_pooled<Piece>(pool, arguments...);   // as make_unique
 //
@@ -52,8 +52,8 @@ class BlockPool {
 
  private:
   static constexpr size_t kSmallest = 64;
-  static constexpr size_t kClasses = 15;             // up to 1 MiB
-  static constexpr size_t kKeptBytes = 4u << 20;     // of each size
+  static constexpr size_t kClasses = 15;          // up to 1 MiB
+  static constexpr size_t kKeptBytes = 4u << 20;  // of each size
   struct Free {
     Free* next;
   };

@@ -1,5 +1,6 @@
-// Which of put and get moves bulk data faster to this rank from one peer. What is faster depends on the machine, the size and the
-// load, so both are tried on the first transfers of a size class and the loser is tried again from time to time.
+// Which of put and get moves bulk data faster to this rank from one peer. What is faster depends on
+// the machine, the size and the load, so both are tried on the first transfers of a size class and
+// the loser is tried again from time to time.
 #pragma once
 
 #include <array>
@@ -28,7 +29,7 @@ class BulkChooser {
     uint32_t started = 0;
   };
   struct Class {
-    std::array<Mode, 2> modes;           // put, get
+    std::array<Mode, 2> modes;  // put, get
     uint32_t since_retry = 0;
     uint32_t retry_interval = kFirstRetry;
   };

@@ -52,8 +52,8 @@ Result<std::unique_ptr<Communicator>> Communicator::create(Context& context, Boo
   if (!mesh.ok()) return mesh.status();
   std::vector<int> ranks(static_cast<size_t>(bootstrap.size()));
   for (size_t i = 0; i < ranks.size(); ++i) ranks[i] = static_cast<int>(i);
-  return std::unique_ptr<Communicator>(new Communicator(
-      context, std::move(mesh.value()), 0, std::move(ranks), nullptr, options));
+  return std::unique_ptr<Communicator>(
+      new Communicator(context, std::move(mesh.value()), 0, std::move(ranks), nullptr, options));
 }
 
 // --- posting ----------------------------------------------------------------
@@ -150,18 +150,22 @@ Operation* Communicator::allocate() {
 }
 
 Code Communicator::post(const PostArguments& arguments, Operation** out, std::string* text) {
-  if (!engine_.try_lock()) [[unlikely]] return post_beside(arguments, out, text);
+  if (!engine_.try_lock()) [[unlikely]]
+    return post_beside(arguments, out, text);
   {
     const Engine::Held held(engine_);
     Operation* operation = engine_.pool().allocate();
-    if (operation == nullptr) [[unlikely]] return Code::kOutOfMemory;
-    if (const Code code = fill_to_start(arguments, *operation, text); code != Code::kOk) [[unlikely]] {
+    if (operation == nullptr) [[unlikely]]
+      return Code::kOutOfMemory;
+    if (const Code code = fill_to_start(arguments, *operation, text); code != Code::kOk)
+        [[unlikely]] {
       engine_.pool().recycle_locked(operation);
       return code;
     }
     operation->set_state(OperationState::kPending);
     *out = operation;
-    if (in_group(arguments)) [[unlikely]] return Code::kOk;  // the group starts it
+    if (in_group(arguments)) [[unlikely]]
+      return Code::kOk;  // the group starts it
     start_now(*operation);
   }
   if (engine_.threaded()) engine_.note_pending();
@@ -302,8 +306,8 @@ bool Communicator::probe(int32_t source, uint64_t tag, uint64_t ignore, hetcomm_
   const MatchTable& table = channel_->point_to_point;
   const Incoming* message = table.find_unexpected(peer, tag, ignore);
   if (message == nullptr) return false;
-  *out = hetcomm_completion_t{HETCOMM_OK,      rank_of(message->source), message->tag,
-                              message->length, 0,                        ""};
+  *out = hetcomm_completion_t{
+      HETCOMM_OK, rank_of(message->source), message->tag, message->length, 0, ""};
   return true;
 }
 
@@ -363,7 +367,8 @@ void Communicator::flush(uint64_t timeout_ns) {
     // Polls, then sleeps until something arrives or it is time to look again.
     engine_.wait(now_ns() + (round > 64 ? 1'000'000 : 20'000), [] { return false; });
   }
-  context_.log().info("some messages had not left after {:.1f} s", static_cast<double>(timeout_ns) / 1e9);
+  context_.log().info("some messages had not left after {:.1f} s",
+                      static_cast<double>(timeout_ns) / 1e9);
 }
 
 }  // namespace hetcomm

@@ -7,12 +7,12 @@
 #include <string>
 #include <vector>
 
+#include <hetcomm/p2p.h>
+
 #include "src/core/engine.h"
 #include "src/core/mesh.h"
 #include "src/core/operation.h"
 #include "src/core/overlap_guard.h"
-
-#include <hetcomm/p2p.h>
 
 namespace hetcomm {
 
@@ -21,7 +21,7 @@ class Context;
 // The arguments of a data call, checked for nothing yet.
 struct PostArguments {
   OperationKind kind;
-  int32_t peer;              // in the communicator; -1: any source
+  int32_t peer;  // in the communicator; -1: any source
   uint64_t tag;
   uint64_t ignore;
   const hetcomm_buffer_t* buffers;
@@ -41,16 +41,18 @@ class Communicator {
   // Any thread.
   // Starts an operation; |*text| says why it was rejected.
   Code post(const PostArguments& arguments, Operation** out, std::string* text);
-  // The same for the common operation: one buffer, in host memory, and no options. Null when it cannot be started at once;
-  // then post() does it or says why not.
+  // The same for the common operation: one buffer, in host memory, and no options. Null when it
+  // cannot be started at once; then post() does it or says why not.
   Operation* post_plain(OperationKind kind, int32_t peer, uint64_t tag, uint64_t ignore,
                         const hetcomm_buffer_t& buffer) {
-    if (!engine_.try_lock()) [[unlikely]] return nullptr;
+    if (!engine_.try_lock()) [[unlikely]]
+      return nullptr;
     Operation* operation = nullptr;
     {
       const Engine::Held held(engine_);
       operation = engine_.pool().allocate();
-      if (operation == nullptr) [[unlikely]] return nullptr;
+      if (operation == nullptr) [[unlikely]]
+        return nullptr;
       fill_common(kind, peer, tag, ignore, *operation);
       fill_host(buffer, *operation);
       if (OverlapGuard::kActive && !note_receive(*operation)) {
@@ -135,7 +137,8 @@ class Communicator {
     operation.segments = Segments(&operation.inline_segment, 1);
     operation.length = buffer.length;
     operation.on_host = true;
-    if (!operation.pieces.empty()) [[unlikely]] operation.pieces.clear();
+    if (!operation.pieces.empty()) [[unlikely]]
+      operation.pieces.clear();
   }
   // Under the baton, just taken: what was submitted before comes first.
   void start_now(Operation& operation) {
@@ -169,12 +172,12 @@ class Communicator {
   Channel* channel_ = nullptr;
   Communicator* parent_;
   MeshOptions options_;
-  std::vector<int> ranks_;          // to mesh ranks
-  std::vector<int32_t> inverse_;    // from mesh ranks, -1: not in here
+  std::vector<int> ranks_;        // to mesh ranks
+  std::vector<int32_t> inverse_;  // from mesh ranks, -1: not in here
   int32_t rank_ = 0;
   uint64_t default_timeout_ns_;
-  uint64_t collectives_ = 0;        // begun on the collective channel, the same on all ranks
-  int64_t pending_ = 0;             // under the baton
+  uint64_t collectives_ = 0;  // begun on the collective channel, the same on all ranks
+  int64_t pending_ = 0;       // under the baton
   std::atomic<int32_t> children_{0};
 };
 
@@ -182,7 +185,8 @@ inline void Mesh::complete(Operation& operation) {
   Communicator& communicator = *operation.communicator;
   operation.source = communicator.rank_of(operation.source);
   if (OverlapGuard::kActive) communicator.forget_receive(operation);
-  if (!operation.pieces.empty()) [[unlikely]] Communicator::drop_uses(operation);
+  if (!operation.pieces.empty()) [[unlikely]]
+    Communicator::drop_uses(operation);
   communicator.operation_ended();
   if (operation.detached) [[unlikely]] {
     engine().operation_dropped(&operation);

@@ -43,9 +43,7 @@ Status Communicator::collective_post(OperationKind kind, int32_t rank, uint64_t 
 Status Communicator::collective_wait(Operation* operation, uint64_t deadline_ns) {
   // The operation ends by itself at the deadline; its memory is quiet only then.
   static_cast<void>(deadline_ns);
-  engine_.wait(kForever, [operation] {
-    return operation->state() == OperationState::kComplete;
-  });
+  engine_.wait(kForever, [operation] { return operation->state() == OperationState::kComplete; });
   Status status;
   if (operation->code != Code::kOk) {
     status = Status(operation->code, operation->text ? *operation->text : "");
@@ -77,7 +75,8 @@ Status Communicator::check_open() {
   return own.closed ? own.aborted : Status();
 }
 
-// Dissemination: in round k every rank tells the one 2^k after it that all 2^k before it have entered.
+// Dissemination: in round k every rank tells the one 2^k after it that all 2^k before it have
+// entered.
 Status Communicator::barrier(uint64_t timeout_ns) {
   const uint64_t timeout = timeout_ns == 0 ? default_timeout_ns_ : timeout_ns;
   const uint64_t deadline = deadline_after(now_ns(), timeout);
@@ -112,7 +111,8 @@ Status Communicator::exchange_split(const SplitEntry& mine, std::vector<SplitEnt
   }
   (*all)[0] = mine;
   for (int32_t rank = 1; rank < size(); ++rank) {
-    const ByteSpan entry = table.subspan(static_cast<size_t>(rank) * sizeof(SplitEntry), sizeof(SplitEntry));
+    const ByteSpan entry =
+        table.subspan(static_cast<size_t>(rank) * sizeof(SplitEntry), sizeof(SplitEntry));
     HETCOMM_RETURN_IF_ERROR(collective_receive(rank, tag, entry, deadline_ns));
   }
   for (int32_t rank = 1; rank < size(); ++rank) {
@@ -141,7 +141,8 @@ Result<std::unique_ptr<Communicator>> Communicator::split(int32_t color, int32_t
     if (entry.color != HETCOMM_NO_COLOR) colors.insert(entry.color);
   }
   const auto last = static_cast<uint32_t>(id + colors.size());
-  if (last >= UINT16_MAX) return Status(Code::kOutOfResources, "split: too many communicators were made");
+  if (last >= UINT16_MAX)
+    return Status(Code::kOutOfResources, "split: too many communicators were made");
   {
     const Engine::Baton baton(engine_);
     mesh_->claim_communicator_id(static_cast<uint16_t>(last));

@@ -39,7 +39,8 @@ Status Context::start(const std::vector<Device>& devices, bool thread) {
   *alive_ = 1;
   engine_.set_alive_word(alive_);
   if (madvise(memory, page, MADV_WIPEONFORK) != 0) {
-    log_->debug("forked children cannot be told from their parent: the kernel lacks MADV_WIPEONFORK");
+    log_->debug(
+        "forked children cannot be told from their parent: the kernel lacks MADV_WIPEONFORK");
   }
   EngineOptions options;
   options.thread = thread;
@@ -69,7 +70,8 @@ uint64_t Context::sweep(uint64_t now_ns) {
     }
     if (now_ns >= operation.run.deadline_ns) {
       operation.run.deadline_ns = kForever;  // once: it may have to wait for device copies
-      operation.communicator->mesh().end_operation(operation, Code::kTimedOut, "the deadline passed");
+      operation.communicator->mesh().end_operation(operation, Code::kTimedOut,
+                                                   "the deadline passed");
       return;
     }
     next = std::min(next, operation.run.deadline_ns);
@@ -92,11 +94,11 @@ void Context::report_stall(uint64_t now_ns) {
     }
     operation.run.stall_reported = true;
     if (++count > kMostListed) return;
-    text += fmt::format("\n  {} {}, tag {:#x}, {} bytes, for {:.1f} s",
-                        operation.kind == OperationKind::kSend ? "send to rank" : "receive from rank",
-                        operation.peer < 0 ? std::string("any") : std::to_string(operation.peer),
-                        operation.tag, operation.length,
-                        static_cast<double>(now_ns - operation.run.submitted_ns) / 1e9);
+    text += fmt::format(
+        "\n  {} {}, tag {:#x}, {} bytes, for {:.1f} s",
+        operation.kind == OperationKind::kSend ? "send to rank" : "receive from rank",
+        operation.peer < 0 ? std::string("any") : std::to_string(operation.peer), operation.tag,
+        operation.length, static_cast<double>(now_ns - operation.run.submitted_ns) / 1e9);
   });
   if (count > kMostListed) text += fmt::format("\n  and {} more", count - kMostListed);
   log_->warn("no progress for {:.1f} s; pending:{}", static_cast<double>(stall_ns_) / 1e9, text);

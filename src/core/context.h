@@ -1,4 +1,5 @@
-// Context: configuration, log, devices, transports' factories and the engine of one user of the library.
+// Context: configuration, log, devices, transports' factories and the engine of one user of the
+// library.
 #pragma once
 
 #include <atomic>
@@ -9,8 +10,8 @@
 #include "src/base/config.h"
 #include "src/base/log.h"
 #include "src/core/engine.h"
-#include "src/core/overlap_guard.h"
 #include "src/core/memory.h"
+#include "src/core/overlap_guard.h"
 #include "transports/transport.h"
 
 namespace hetcomm {
@@ -54,7 +55,7 @@ class Context final : private Submitter {
   std::unique_ptr<Log> log_;
   std::vector<std::unique_ptr<TransportFactory>> factories_;
   DeviceSet devices_;
-  uint32_t* alive_ = nullptr;   // a page that the kernel wipes in forked children
+  uint32_t* alive_ = nullptr;  // a page that the kernel wipes in forked children
   uint64_t stall_ns_;
   uint64_t timeout_ns_;
   std::atomic<int64_t> objects_{0};

@@ -131,7 +131,8 @@ class ControlPlane::Link final : public Watcher, private ConnectHandler {
       const auto type = reader.read<uint8_t>();
       reader.read<uint8_t>();
       const auto length = reader.read<uint16_t>();
-      Frame frame{static_cast<FrameType>(type), reader.read<int32_t>(), reader.read<uint32_t>(), {}};
+      Frame frame{
+          static_cast<FrameType>(type), reader.read<int32_t>(), reader.read<uint32_t>(), {}};
       if (length > kMaxText || type < 1 || type > static_cast<uint8_t>(FrameType::kGivenUp) ||
           frame.rank < 0 || frame.rank >= plane_.setup_.size) {
         end(Status(Code::kPeerLost, "control connection carries garbage"));
@@ -146,7 +147,8 @@ class ControlPlane::Link final : public Watcher, private ConnectHandler {
     in_.erase(in_.begin(), in_.begin() + static_cast<std::ptrdiff_t>(used));
   }
 
-  // Shuts down first: a forked child may hold the descriptor too, and the peer shall see the end all the same.
+  // Shuts down first: a forked child may hold the descriptor too, and the peer shall see the end
+  // all the same.
   void close() {
     if (!socket_.valid()) return;
     plane_.poller_.remove(socket_.get(), *this);
@@ -318,7 +320,8 @@ void ControlPlane::link_down(Link& link, const Status& why) {
     peer.links.erase(entry);
   }
   if (closing_ || peer.left || peer.lost) return;
-  // Two ranks may watch each other by a connection each; one that was never up is no loss beside one that is.
+  // Two ranks may watch each other by a connection each; one that was never up is no loss beside
+  // one that is.
   if (!link.was_up() && has_link(peer)) return;
   declare_lost(link.peer(), why, nullptr);
 }
@@ -360,8 +363,9 @@ void ControlPlane::publish_abort(uint16_t communicator, std::string_view reason)
   const std::pair known(setup_.rank, communicator);
   if (std::find(aborted_.begin(), aborted_.end(), known) != aborted_.end()) return;
   aborted_.push_back(known);
-  flood(Frame{FrameType::kAbort, setup_.rank, communicator, std::string(reason.substr(0, kMaxText))},
-        nullptr);
+  flood(
+      Frame{FrameType::kAbort, setup_.rank, communicator, std::string(reason.substr(0, kMaxText))},
+      nullptr);
 }
 
 void ControlPlane::say_goodbye() {
@@ -408,9 +412,9 @@ void ControlPlane::declare_lost(int rank, const Status& why, const Link* from) {
   if (peer.lost || peer.left) return;
   peer.lost = true;
   peer.waiting.clear();
-  const std::string text =
-      from != nullptr ? std::string(why.text())
-                      : fmt::format("rank {} lost, noticed by rank {}: {}", rank, setup_.rank, why.text());
+  const std::string text = from != nullptr ? std::string(why.text())
+                                           : fmt::format("rank {} lost, noticed by rank {}: {}",
+                                                         rank, setup_.rank, why.text());
   log_.warn("{}", text);
   flood(Frame{FrameType::kLost, rank, 0, text.substr(0, kMaxText)}, from);
   handler_.on_peer_lost(rank, Status(Code::kPeerLost, text));

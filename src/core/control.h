@@ -1,12 +1,14 @@
 // The control plane of a mesh: who is alive, who left, what was aborted. It carries no user data.
 //
-// Every rank keeps control connections to its neighbours in a sparse graph (ranks at distance 1 and about sqrt(n),
-// both ways), made with the communicator; it stays connected when any single rank dies. To a peer that this rank
-// exchanges messages with, one more is made on first use, so that a silent pair is watched too. The kernel's keepalive
-// acknowledges them, so a stopped or computing process is alive; because nothing else travels on them they never fill up.
+// Every rank keeps control connections to its neighbours in a sparse graph (ranks at distance 1 and
+// about sqrt(n), both ways), made with the communicator; it stays connected when any single rank
+// dies. To a peer that this rank exchanges messages with, one more is made on first use, so that a
+// silent pair is watched too. The kernel's keepalive acknowledges them, so a stopped or computing
+// process is alive; because nothing else travels on them they never fill up.
 //
-//   end of stream, error, keepalive failure without a goodbye  ->  the peer is lost; published to all by flooding
-//   goodbye                                                    ->  the peer left; published the same way
+//   end of stream, error, keepalive failure without a goodbye  ->  the peer is lost; published to
+//   all by flooding goodbye                                                    ->  the peer left;
+//   published the same way
 //
 // Each fact is forwarded once by each rank, so a flood ends. All calls under the baton.
 #pragma once
@@ -32,8 +34,8 @@ class ControlHandler {
   virtual void on_peer_left(int rank) = 0;
   // The others hold this rank for lost, |why|: it cannot go on.
   virtual void on_declared_lost(const Status& why) = 0;
-  // |origin|, a member, has aborted |communicator|. Ids name a communicator only together with a member: groups of ranks that have
-  // nothing in common may have chosen the same.
+  // |origin|, a member, has aborted |communicator|. Ids name a communicator only together with a
+  // member: groups of ranks that have nothing in common may have chosen the same.
   virtual void on_abort(int origin, uint16_t communicator, const std::string& reason) = 0;
   // |rank| has something to send and asks this rank, the lower one, to connect.
   virtual void on_knock(int rank) = 0;
@@ -112,10 +114,10 @@ class ControlPlane final : private AcceptHandler {
   std::vector<std::vector<Address>> addresses_;
   std::vector<Peer> peers_;
   std::vector<std::pair<int32_t, uint16_t>> aborted_;  // origin, communicator
-  std::vector<std::unique_ptr<Link>> garbage_;  // ended inside their own upcall
-  std::vector<int> early_watches_;              // asked for before start()
+  std::vector<std::unique_ptr<Link>> garbage_;         // ended inside their own upcall
+  std::vector<int> early_watches_;                     // asked for before start()
   std::vector<Link*> connecting_;
-  std::vector<Link*> broken_;                   // found while writing, to be ended by tick()
+  std::vector<Link*> broken_;  // found while writing, to be ended by tick()
   bool closing_ = false;
 };
 

@@ -13,7 +13,8 @@ namespace {
 
 // How often a polling thread looks at descriptors that are not polled directly, and at timers.
 constexpr uint64_t kSlowIntervalUs = 10;
-// A parked background thread takes over when nobody has waited for this long, while operations are pending or not.
+// A parked background thread takes over when nobody has waited for this long, while operations are
+// pending or not.
 constexpr uint64_t kShortNapNs = 15'000;
 constexpr uint64_t kLongNapNs = 1'000'000;
 // How many times it is woken for nothing before it is left alone.
@@ -25,13 +26,14 @@ constexpr uint64_t kBackgroundSpinUs = 5;
 constexpr int kSubmitPauses = 64;
 // And how long the background thread waits for the baton before it sleeps.
 constexpr int kLockPauses = 32;
-// What it asks for where that is allowed: it works in short bursts, and computing threads shall not make a peer wait.
+// What it asks for where that is allowed: it works in short bursts, and computing threads shall not
+// make a peer wait.
 constexpr int32_t kBackgroundNice = -10;
 constexpr uint64_t kLongestSleepNs = 60'000'000'000;
 constexpr uint64_t kShortSleepNs = 100'000;
 
-// Asks the scheduler for short time slices, so that a wake-up beside computing threads runs soon. Best effort:
-// older kernels ignore the slice of ordinary threads.
+// Asks the scheduler for short time slices, so that a wake-up beside computing threads runs soon.
+// Best effort: older kernels ignore the slice of ordinary threads.
 void ask_for_short_slices() {
   struct Attributes {
     uint32_t size = sizeof(Attributes);
@@ -113,7 +115,8 @@ void Engine::submit_queued(Operation* operation) {
     operation->next = head;
   } while (!submitted_.compare_exchange_weak(head, operation, std::memory_order_seq_cst,
                                              std::memory_order_relaxed));
-  // The holder looks at the queue often; wait a moment for that, since to make sure of it costs a system call.
+  // The holder looks at the queue often; wait a moment for that, since to make sure of it costs a
+  // system call.
   for (int round = 0; round < kSubmitPauses; ++round) {
     if (try_lock()) {
       unlock();
@@ -126,7 +129,8 @@ void Engine::submit_queued(Operation* operation) {
   if (try_lock()) unlock();
 }
 
-// The queue is a stack; it is turned round so that operations start in the order in which they came.
+// The queue is a stack; it is turned round so that operations start in the order in which they
+// came.
 void Engine::drain() {
   begin_work();
   Operation* stack = submitted_.exchange(nullptr, std::memory_order_acquire);
@@ -259,8 +263,8 @@ void Engine::pass_to_background() {
   futex_wake_all(baton_);
 }
 
-// For the background thread. False when a waiter polls, which then does all that there is to do. It sleeps for the baton and does
-// not spin: it may have displaced the very thread that holds it.
+// For the background thread. False when a waiter polls, which then does all that there is to do. It
+// sleeps for the baton and does not spin: it may have displaced the very thread that holds it.
 bool Engine::lock_beside_waiters() {
   for (int round = 0; !try_lock(); ++round) {
     if (evicted_.load(std::memory_order_relaxed) != 0 ||
@@ -345,7 +349,8 @@ void Engine::nap_long() {
   long_nap_.store(0, std::memory_order_relaxed);
 }
 
-// True when whoever left the work has not come back: then it computes, and will do so the next times.
+// True when whoever left the work has not come back: then it computes, and will do so the next
+// times.
 bool Engine::nap_short() {
   const uint64_t uses = uses_.load(std::memory_order_relaxed);
   futex_wait(park_word_, park_word_.load(std::memory_order_acquire), kShortNapNs);

@@ -1,13 +1,16 @@
 // Progress: who may touch the state of a context, and how threads wait.
 //
-// Baton: held by the thread that touches core or transport state. A call that finds it free works in place; a submission that
-// finds it taken goes to a lock-free queue, which the holder drains before it is done. A waiter keeps the baton while it polls
-// and gives it up when another thread asks for it.
+// Baton: held by the thread that touches core or transport state. A call that finds it free works
+// in place; a submission that finds it taken goes to a lock-free queue, which the holder drains
+// before it is done. A waiter keeps the baton while it polls and gives it up when another thread
+// asks for it.
 //
-// Sleeper: the one thread that sleeps in the poller, so that arrivals wake it; a waiter, or the background thread of thread mode.
-// Other waiters sleep on a futex word and are woken when an operation completes or when the sleeper (or the polling waiter) leaves. A
-// waiter that begins to poll takes the wake-ups from the sleeper: another waiter moves to the futex word, a background thread
-// parks (so that a blocking wait costs no switch) and comes back when nobody has waited for a moment.
+// Sleeper: the one thread that sleeps in the poller, so that arrivals wake it; a waiter, or the
+// background thread of thread mode. Other waiters sleep on a futex word and are woken when an
+// operation completes or when the sleeper (or the polling waiter) leaves. A waiter that begins to
+// poll takes the wake-ups from the sleeper: another waiter moves to the futex word, a background
+// thread parks (so that a blocking wait costs no switch) and comes back when nobody has waited for
+// a moment.
 //
 //   background:  drive + sleep in poller  --evicted-->  parked  --unused for a moment-->  drive ...
 #pragma once
@@ -116,13 +119,16 @@ class Engine {
     if (submitted_.load(std::memory_order_relaxed) != nullptr) drain_after_unlock();
   }
 
-  // Leaves |operation| (pending) to the holder of the baton, or starts it if that has gone meanwhile. [any-thread]
+  // Leaves |operation| (pending) to the holder of the baton, or starts it if that has gone
+  // meanwhile. [any-thread]
   void submit_queued(Operation* operation);
-  // Messages that were queued as unexpected so far; waiters look again when it changes. [any-thread]
+  // Messages that were queued as unexpected so far; waiters look again when it changes.
+  // [any-thread]
   uint64_t arrivals() const { return arrivals_.load(std::memory_order_acquire); }
   // One pass over everything, unless somebody else is at it. [any-thread]
   void poke();
-  // Waits until |done()| or |deadline_ns|; returns done(), which this thread alone calls, at any time.
+  // Waits until |done()| or |deadline_ns|; returns done(), which this thread alone calls, at any
+  // time.
   template <typename Done>
   bool wait(uint64_t deadline_ns, Done&& done);
 
@@ -136,7 +142,8 @@ class Engine {
     return moved;
   }
   void operation_started() { add_pending(1); }
-  // Without the baton, after something was left pending: a background thread that naps long looks sooner.
+  // Without the baton, after something was left pending: a background thread that naps long looks
+  // sooner.
   void note_pending() {
     if (long_nap_.load(std::memory_order_relaxed) != 0 &&
         patience_.load(std::memory_order_relaxed) != 0) {
@@ -157,10 +164,12 @@ class Engine {
     add_pending(-1);
     pool_.recycle_locked(operation);
   }
-  // Before anything is started beside a thread that sleeps in the poller: takes back the wake-ups that were arranged for it and
-  // wakes it, so that it looks at everything again. There may be work then that no descriptor announces.
+  // Before anything is started beside a thread that sleeps in the poller: takes back the wake-ups
+  // that were arranged for it and wakes it, so that it looks at everything again. There may be work
+  // then that no descriptor announces.
   void begin_work() {
-    if (armed_) [[unlikely]] interrupt_sleeper();
+    if (armed_) [[unlikely]]
+      interrupt_sleeper();
   }
   // There is something to do at |at_ns|, perhaps earlier than known.
   void timer_changed(uint64_t at_ns);
@@ -172,7 +181,8 @@ class Engine {
   // Starts what is in the submission queue.
   void drain();
   void drain_queued() {
-    if (submitted_.load(std::memory_order_relaxed) != nullptr) [[unlikely]] drain();
+    if (submitted_.load(std::memory_order_relaxed) != nullptr) [[unlikely]]
+      drain();
   }
   // A word that is zero in forked children.
   void set_alive_word(const uint32_t* word) { alive_ = word; }
@@ -203,20 +213,23 @@ class Engine {
    private:
     std::atomic<uint32_t>& word_;
   };
-  // Only the sleeper, once awake, silences the doorbell: a thread that polls beside it would take its wake-up away.
+  // Only the sleeper, once awake, silences the doorbell: a thread that polls beside it would take
+  // its wake-up away.
   class Doorbell final : public Watcher {
    public:
     void on_events(uint32_t /*events*/) override {}
   };
 
-  // What was completed is visible before the sleepers are counted, and the baton before the queue is looked at again; those who
-  // go to sleep, and those who leave something in the queue, pay for the fence.
+  // What was completed is visible before the sleepers are counted, and the baton before the queue
+  // is looked at again; those who go to sleep, and those who leave something in the queue, pay for
+  // the fence.
   void give_up_baton() {
     const bool wake = completed_;
     completed_ = false;
     baton_.store(0, std::memory_order_release);
     fence_.light();
-    if (background_waits_.load(std::memory_order_relaxed) != 0) [[unlikely]] pass_to_background();
+    if (background_waits_.load(std::memory_order_relaxed) != 0) [[unlikely]]
+      pass_to_background();
     if (wake && asleep_.load(std::memory_order_relaxed) != 0) wake_waiters();
   }
   bool somebody_watches() const {
@@ -293,25 +306,26 @@ class Engine {
   uint64_t next_slow_ticks_ = 0;
   uint64_t passes_ = 0;
   std::atomic<int64_t> pending_{0};  // written under the baton only
-  bool completed_ = false;       // something completed since wake-ups were last considered
-  bool armed_ = false;           // transports ring the doorbell
-  uint64_t wake_at_ns_ = 0;      // when the sleeper looks again, while armed
+  bool completed_ = false;           // something completed since wake-ups were last considered
+  bool armed_ = false;               // transports ring the doorbell
+  uint64_t wake_at_ns_ = 0;          // when the sleeper looks again, while armed
 
   alignas(64) std::atomic<uint32_t> baton_{0};
   std::atomic<Operation*> submitted_{nullptr};
   std::atomic<uint32_t> contenders_{0};
-  std::atomic<uint32_t> asleep_{0};      // waiters asleep, in the poller or on wake_word_
+  std::atomic<uint32_t> asleep_{0};  // waiters asleep, in the poller or on wake_word_
   std::atomic<uint32_t> sleeper_{kNobody};
-  std::atomic<uint32_t> polling_{0};     // a waiter polls
+  std::atomic<uint32_t> polling_{0};  // a waiter polls
   std::atomic<uint32_t> wake_word_{0};
-  std::atomic<uint32_t> background_waits_{0};  // the background thread sleeps until the baton is free
-  std::atomic<uint32_t> evicted_{0};     // the background thread shall leave the poller
-  std::atomic<uint32_t> parked_{0};      // the background thread is parked
-  std::atomic<uint32_t> long_nap_{0};    // and sleeps until it is woken, or for long
-  std::atomic<uint32_t> patience_{1};    // times that it may still be woken for nothing
+  std::atomic<uint32_t> background_waits_{
+      0};                              // the background thread sleeps until the baton is free
+  std::atomic<uint32_t> evicted_{0};   // the background thread shall leave the poller
+  std::atomic<uint32_t> parked_{0};    // the background thread is parked
+  std::atomic<uint32_t> long_nap_{0};  // and sleeps until it is woken, or for long
+  std::atomic<uint32_t> patience_{1};  // times that it may still be woken for nothing
   std::atomic<uint32_t> park_word_{0};
-  std::atomic<uint64_t> uses_{0};        // waits begun
-  std::atomic<uint64_t> arrivals_{0};    // written under the baton only
+  std::atomic<uint64_t> uses_{0};      // waits begun
+  std::atomic<uint64_t> arrivals_{0};  // written under the baton only
   std::atomic<bool> yield_{false};
   std::atomic<bool> stopping_{false};
 };
@@ -354,7 +368,8 @@ bool Engine::wait(uint64_t deadline_ns, Done&& done) {
   }
 }
 
-// Polls with the baton until done, out of time, or asked to give the baton up. True in the last case.
+// Polls with the baton until done, out of time, or asked to give the baton up. True in the last
+// case.
 template <typename Done>
 bool Engine::poll_locked(uint64_t deadline_ns, uint64_t* spin_end, Done&& done) {
   const Polling polling(polling_);
@@ -374,7 +389,8 @@ bool Engine::poll_locked(uint64_t deadline_ns, uint64_t* spin_end, Done&& done) 
       const uint64_t at = ticks();
       if (*spin_end == 0) *spin_end = spin_end_ticks();
       if (at >= *spin_end) return false;
-      // What comes soon is found sooner without a pause. What takes longer may wait for a thread that needs this processor.
+      // What comes soon is found sooner without a pause. What takes longer may wait for a thread
+      // that needs this processor.
       yields = yields || at + spin_ticks() - kEagerUs * ticks_per_us_ >= *spin_end;
       if (deadline_ns != kForever && hetcomm::now_ns() >= deadline_ns) return false;
     }

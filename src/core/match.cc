@@ -37,8 +37,8 @@ Operation* MatchTable::match_wildcards(Operation* exact, int32_t source, uint64_
   return found;
 }
 
-// Both tables share one bucket function, so they grow together; lists keep their order because entries are moved
-// oldest first.
+// Both tables share one bucket function, so they grow together; lists keep their order because
+// entries are moved oldest first.
 void MatchTable::grow_posted() {
   const size_t size = posted_.size() * 8;
   std::vector<PostedList> old(size);

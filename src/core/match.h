@@ -1,8 +1,9 @@
 // Matching of receives with messages on one channel of one communicator.
 //
-// Guarantees: messages of one source are matched in the order in which they arrived here (the pair keeps it equal to
-// the order in which they were sent); receives are tried in the order in which they were posted. Exact receives cost O(1)
-// whatever is outstanding; receives with wildcards, and messages while such receives are posted, walk a list.
+// Guarantees: messages of one source are matched in the order in which they arrived here (the pair
+// keeps it equal to the order in which they were sent); receives are tried in the order in which
+// they were posted. Exact receives cost O(1) whatever is outstanding; receives with wildcards, and
+// messages while such receives are posted, walk a list.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +22,7 @@ struct Incoming {
   Incoming* previous_in_bucket = nullptr;
   Incoming* next_arrived = nullptr;
   Incoming* previous_arrived = nullptr;
-  bool queued = false;             // in the unexpected queue of a match table
+  bool queued = false;  // in the unexpected queue of a match table
   class MatchTable* table = nullptr;
   Pair* pair = nullptr;
   Operation* operation = nullptr;  // matched
@@ -29,10 +30,10 @@ struct Incoming {
   int32_t source = -1;
   uint64_t tag = 0;
   uint64_t length = 0;
-  uint64_t received = 0;           // eager bytes that are here
-  uint64_t credit = 0;             // to be given back when the message leaves the queue
-  PoolBytes bytes;                 // eager bytes while unmatched
-  uint64_t sender_id = 0;          // rendezvous
+  uint64_t received = 0;   // eager bytes that are here
+  uint64_t credit = 0;     // to be given back when the message leaves the queue
+  PoolBytes bytes;         // eager bytes while unmatched
+  uint64_t sender_id = 0;  // rendezvous
   uint64_t rail = 0;
   RemoteKey source_key;
 };
@@ -43,7 +44,8 @@ class MatchTable {
 
   // Puts a receive at the end of the queue.
   void post(Operation* receive) {
-    if (posted_count_ > 4 * posted_.size()) [[unlikely]] grow_posted();
+    if (posted_count_ > 4 * posted_.size()) [[unlikely]]
+      grow_posted();
     receive->stamp = ++next_stamp_;
     append(list_of(*receive), receive);
     ++posted_count_;
@@ -56,8 +58,10 @@ class MatchTable {
     PostedList& list = posted_[bucket(source, tag)];
     Operation* exact = list.first;
     while (exact != nullptr && (exact->peer != source || exact->tag != tag)) exact = exact->next;
-    if (wildcards_.first != nullptr) [[unlikely]] return match_wildcards(exact, source, tag);
-    if (exact == nullptr) [[unlikely]] return nullptr;
+    if (wildcards_.first != nullptr) [[unlikely]]
+      return match_wildcards(exact, source, tag);
+    if (exact == nullptr) [[unlikely]]
+      return nullptr;
     unlink(list, exact);
     --posted_count_;
     return exact;
@@ -66,7 +70,8 @@ class MatchTable {
   // Queues a message that found no receive.
   void add_unexpected(Incoming* message);
   void remove_unexpected(Incoming* message);
-  // The first queued message that the arguments match (source -1: any), null if none; it stays queued.
+  // The first queued message that the arguments match (source -1: any), null if none; it stays
+  // queued.
   Incoming* find_unexpected(int32_t source, uint64_t tag, uint64_t ignore) const {
     return arrived_.next_arrived == nullptr ? nullptr : search_unexpected(source, tag, ignore);
   }
@@ -114,7 +119,7 @@ class MatchTable {
   std::vector<PostedList> posted_;
   std::vector<UnexpectedList> unexpected_;
   PostedList wildcards_;
-  Incoming arrived_;               // sentinel of the arrival list: next = oldest, previous = newest
+  Incoming arrived_;  // sentinel of the arrival list: next = oldest, previous = newest
   uint64_t next_stamp_ = 0;
   size_t posted_count_ = 0;
 };

@@ -39,9 +39,9 @@ Result<void*> DeviceSet::stream(size_t index, StreamDirection direction) {
   Entry& entry = entries_[index];
   void*& stream = entry.streams[static_cast<size_t>(direction)];
   if (stream == nullptr) {
-    const Status status =
-        device_status(entry.device, entry.device.table->stream_create(entry.device.instance, &stream),
-                      "stream_create");
+    const Status status = device_status(
+        entry.device, entry.device.table->stream_create(entry.device.instance, &stream),
+        "stream_create");
     if (!status.ok()) return status;
   }
   return stream;

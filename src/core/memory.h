@@ -14,7 +14,8 @@ namespace hetcomm {
 
 enum class StreamDirection : uint8_t { kToHost, kFromHost };
 
-// The devices of one context; number 0 is the host. Streams are made on first use, one per direction.
+// The devices of one context; number 0 is the host. Streams are made on first use, one per
+// direction.
 class DeviceSet {
  public:
   DeviceSet() = default;

@@ -64,8 +64,8 @@ Mesh::Mesh(const MeshEnvironment& environment, int rank, int size)
   credit_granted_ = static_cast<uint32_t>(std::clamp<uint64_t>(credit, 4096, 1u << 30));
 }
 
-Result<std::unique_ptr<Mesh>> Mesh::create(const MeshEnvironment& environment,
-                                           Bootstrap& bootstrap, const MeshOptions& options) {
+Result<std::unique_ptr<Mesh>> Mesh::create(const MeshEnvironment& environment, Bootstrap& bootstrap,
+                                           const MeshOptions& options) {
   std::unique_ptr<Mesh> mesh(new Mesh(environment, bootstrap.rank(), bootstrap.size()));
   HETCOMM_RETURN_IF_ERROR(mesh->set_up(bootstrap, options));
   return mesh;
@@ -81,8 +81,8 @@ Status Mesh::set_up(Bootstrap& bootstrap, const MeshOptions& options) {
     const Engine::Baton baton(engine());
     engine().refresh_now();
     const ControlPlane::Setup setup{rank_, size_, credentials_, detection_ns_};
-    Result<std::unique_ptr<ControlPlane>> control = ControlPlane::create(
-        engine().poller(), log(), environment_.config, setup, *this);
+    Result<std::unique_ptr<ControlPlane>> control =
+        ControlPlane::create(engine().poller(), log(), environment_.config, setup, *this);
     if (!control.ok()) return control.status();
     control_ = std::move(control.value());
     HETCOMM_RETURN_IF_ERROR(make_transports(options.transports));
@@ -136,7 +136,9 @@ Status Mesh::make_transports(std::string_view wanted) {
     auto entry = std::make_unique<TransportEntry>(*this);
     const Status usable = make_transport(*factory, *entry);
     if (!usable.ok()) {
-      if (named) return Status(Code::kUnsupported, fmt::format("transport {}: {}", factory->name(), usable.text()));
+      if (named)
+        return Status(Code::kUnsupported,
+                      fmt::format("transport {}: {}", factory->name(), usable.text()));
       log().info("transport {} is not used: {}", factory->name(), usable.text());
       continue;
     }
@@ -252,7 +254,8 @@ std::vector<Mesh::Candidate> Mesh::candidates(int rank) {
     TransportEntry& entry = *owned;
     if ((entry.name == "self") != (rank == rank_)) continue;
     const Capabilities& capabilities = entry.transport->capabilities();
-    Candidate candidate{&entry, nullptr, 0, Status(Code::kUnsupported, "the peer does not offer it")};
+    Candidate candidate{&entry, nullptr, 0,
+                        Status(Code::kUnsupported, "the peer does not offer it")};
     candidate.score_us = capabilities.latency_ns / 1e3 +
                          static_cast<double>(kTypicalMessage) * 1e6 /
                              static_cast<double>(std::max<uint64_t>(capabilities.bandwidth_Bps, 1));
@@ -288,7 +291,8 @@ void Mesh::try_next(Pair& pair) {
     }
     ++attempt->next;
     attempt->failures += fmt::format("; {}: {}", candidate.entry->name, candidate.reach.text());
-    log().info("rank {}: not over {}: {}", pair.rank(), candidate.entry->name, candidate.reach.text());
+    log().info("rank {}: not over {}: {}", pair.rank(), candidate.entry->name,
+               candidate.reach.text());
   }
   const Status why(Code::kPeerLost,
                    fmt::format("no transport reaches rank {}{}", pair.rank(),
@@ -336,11 +340,14 @@ std::string Mesh::explain(int rank) {
   std::string text = fmt::format("path to rank {}:\n", rank);
   const Pair* found = find_pair(rank);
   for (const Candidate& candidate : candidates(rank)) {
-    std::string verdict = candidate.reach.ok() ? fmt::format("possible, estimate {:.1f} us for 64 KiB", candidate.score_us)
-                                               : fmt::format("no: {}", candidate.reach.text());
+    std::string verdict =
+        candidate.reach.ok()
+            ? fmt::format("possible, estimate {:.1f} us for 64 KiB", candidate.score_us)
+            : fmt::format("no: {}", candidate.reach.text());
     if (found != nullptr) {
       for (const hetcomm_counters_t& counters : found->counters()) {
-        if (candidate.entry->name == counters.transport && counters.connected != 0) verdict += "; in use";
+        if (candidate.entry->name == counters.transport && counters.connected != 0)
+          verdict += "; in use";
       }
     }
     text += fmt::format("  {:<6} {}\n", candidate.entry->name, verdict);

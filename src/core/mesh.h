@@ -1,5 +1,6 @@
-// Mesh: what a communicator and those split from it stand on: the ranks of one job and epoch, a transport instance each, a pair per
-// peer that was talked to, the control plane, and the match tables of all communicators.
+// Mesh: what a communicator and those split from it stand on: the ranks of one job and epoch, a
+// transport instance each, a pair per peer that was talked to, the control plane, and the match
+// tables of all communicators.
 //
 // All under the baton of the context's engine, but for create(), which blocks.
 #pragma once
@@ -46,13 +47,14 @@ struct MeshOptions {
 struct Channel {
   MatchTable point_to_point;
   MatchTable collective;
-  bool closed = false;   // destroyed or aborted: messages are dropped
-  Status aborted;        // why, when it was
+  bool closed = false;  // destroyed or aborted: messages are dropped
+  Status aborted;       // why, when it was
 };
 
 class Mesh final : public Driven, private ControlHandler {
  public:
-  // Exchanges descriptors and makes the control plane. Collective; blocks until |options.deadline_ns|.
+  // Exchanges descriptors and makes the control plane. Collective; blocks until
+  // |options.deadline_ns|.
   static Result<std::unique_ptr<Mesh>> create(const MeshEnvironment& environment,
                                               Bootstrap& bootstrap, const MeshOptions& options);
   // Says goodbye and closes everything; nothing is pending any more.
@@ -75,15 +77,15 @@ class Mesh final : public Driven, private ControlHandler {
   Pair* find_pair(int rank) { return pairs_[static_cast<size_t>(rank)].get(); }
   const Status& peer_status(int rank) const { return peer_status_[static_cast<size_t>(rank)]; }
   uint32_t credit_granted() const { return credit_granted_; }
-  uint32_t credit_granted_by(int rank) const {
-    return peers_[static_cast<size_t>(rank)].credit;
-  }
+  uint32_t credit_granted_by(int rank) const { return peers_[static_cast<size_t>(rank)].credit; }
 
-  // Channel of communicator |id|; made when it is one that a split under way may create. Null for an id that cannot be.
+  // Channel of communicator |id|; made when it is one that a split under way may create. Null for
+  // an id that cannot be.
   Channel* channel(uint16_t id);
   // Match table for a message or receive; null when the channel is closed or cannot exist.
   MatchTable* table(uint16_t id, bool collective) {
-    Channel* found = id < channels_.size() && channels_[id] != nullptr ? channels_[id].get() : channel(id);
+    Channel* found =
+        id < channels_.size() && channels_[id] != nullptr ? channels_[id].get() : channel(id);
     if (found == nullptr || found->closed) return nullptr;
     return collective ? &found->collective : &found->point_to_point;
   }
@@ -122,12 +124,13 @@ class Mesh final : public Driven, private ControlHandler {
   void free_incoming(Incoming* message);
 
   // For pairs.
-  void connect(Pair& pair);                   // tries transports in order of estimate
+  void connect(Pair& pair);  // tries transports in order of estimate
   ControlPlane& control() { return *control_; }
-  void update_due(Pair& pair);                // send_update() at the end of this pass
+  void update_due(Pair& pair);  // send_update() at the end of this pass
   template <typename T>
-  void retire(std::unique_ptr<T> object) {    // freed when no upcall of it can be on the stack
-    graveyard_.push_back({object.get(), [](void* dead, BlockPool&) { delete static_cast<T*>(dead); }});
+  void retire(std::unique_ptr<T> object) {  // freed when no upcall of it can be on the stack
+    graveyard_.push_back(
+        {object.get(), [](void* dead, BlockPool&) { delete static_cast<T*>(dead); }});
     static_cast<void>(object.release());
   }
   template <typename T>
@@ -164,18 +167,18 @@ class Mesh final : public Driven, private ControlHandler {
     std::unique_ptr<Transport> transport;
   };
   struct PeerInfo {
-    std::array<std::byte, 16> host{};         // where it runs, for counting ranks beside cores only
+    std::array<std::byte, 16> host{};  // where it runs, for counting ranks beside cores only
     uint32_t credit = 0;
     std::vector<std::pair<std::string, std::vector<std::byte>>> descriptors;
   };
   struct Candidate {
     TransportEntry* entry;
     const std::vector<std::byte>* descriptor;
-    double score_us;                          // estimated time of a 64 KiB message
+    double score_us;  // estimated time of a 64 KiB message
     Status reach;
   };
   class DeviceDelivery;
-  struct Attempt {                            // of one pair, while it connects
+  struct Attempt {  // of one pair, while it connects
     std::vector<Candidate> candidates;
     size_t next = 0;
     std::string failures;
@@ -211,8 +214,8 @@ class Mesh final : public Driven, private ControlHandler {
   Credentials credentials_;
   uint64_t detection_ns_ = 0;
   uint32_t credit_granted_ = 0;
-  std::atomic<bool> ready_{false};                  // control graph complete, or failed_ set
-  Status failed_;                                   // creation cannot succeed
+  std::atomic<bool> ready_{false};  // control graph complete, or failed_ set
+  Status failed_;                   // creation cannot succeed
   BlockPool blocks_;
   Staging staging_;
   std::unique_ptr<ControlPlane> control_;
@@ -223,17 +226,18 @@ class Mesh final : public Driven, private ControlHandler {
   std::vector<std::unique_ptr<Channel>> channels_;
   uint16_t next_communicator_id_ = 1;
   std::vector<Pair*> updates_due_;
-  std::vector<Pair*> active_pairs_;                 // all pairs that exist
+  std::vector<Pair*> active_pairs_;  // all pairs that exist
   uint64_t next_pair_timer_ns_ = kForever;
   uint64_t passes_ = 0;
-  std::vector<Transport*> connected_;               // with connections: polled in every pass, the others now and then
+  std::vector<Transport*>
+      connected_;  // with connections: polled in every pass, the others now and then
   std::vector<Communicator*> communicators_;
   struct EarlyAbort {
     int origin;
     uint16_t communicator;
     std::string reason;
   };
-  std::vector<EarlyAbort> early_aborts_;            // of communicators that this rank has not made (yet)
+  std::vector<EarlyAbort> early_aborts_;  // of communicators that this rank has not made (yet)
   struct Dead {
     void* object;
     void (*destroy)(void*, BlockPool&);

@@ -17,7 +17,8 @@ std::string describe(const Operation& operation) {
                        operation.length);
   }
   if (operation.peer < 0) {
-    return fmt::format("receive from any rank, tag {:#x}, {} bytes", operation.tag, operation.length);
+    return fmt::format("receive from any rank, tag {:#x}, {} bytes", operation.tag,
+                       operation.length);
   }
   return fmt::format("receive from rank {}, tag {:#x}, {} bytes", operation.peer, operation.tag,
                      operation.length);
@@ -77,9 +78,11 @@ void Mesh::start_receive(Channel& own, Operation& receive) {
       return;
     }
     Pair& sender = pair(receive.peer);
-    if (sender.state() != Pair::State::kReady) [[unlikely]] sender.ensure_connected();
+    if (sender.state() != Pair::State::kReady) [[unlikely]]
+      sender.ensure_connected();
   } else if (!any_live_sender(receive)) {
-    complete(receive, Code::kPeerLost, fmt::format("{}: no live sender is left", describe(receive)));
+    complete(receive, Code::kPeerLost,
+             fmt::format("{}: no live sender is left", describe(receive)));
     return;
   }
   receive.stage = OperationStage::kPosted;
@@ -210,7 +213,8 @@ void Mesh::abort_channel(uint16_t id, const Status& why, bool publish) {
   engine().pool().for_each([&](Operation& operation) {
     // What was not started yet ends when it is.
     if (operation.state() != OperationState::kPending ||
-        operation.stage == OperationStage::kSubmitted || operation.channel != id || &operation.communicator->mesh() != this) {
+        operation.stage == OperationStage::kSubmitted || operation.channel != id ||
+        &operation.communicator->mesh() != this) {
       return;
     }
     end_operation(operation, Code::kAborted, std::string(why.text()));
@@ -233,9 +237,10 @@ void Mesh::on_abort(int origin, uint16_t communicator, const std::string& reason
 
 void Mesh::add(Communicator* communicator) {
   communicators_.push_back(communicator);
-  const auto early = std::find_if(early_aborts_.begin(), early_aborts_.end(), [&](const EarlyAbort& abort) {
-    return abort.communicator == communicator->id() && communicator->contains(abort.origin);
-  });
+  const auto early =
+      std::find_if(early_aborts_.begin(), early_aborts_.end(), [&](const EarlyAbort& abort) {
+        return abort.communicator == communicator->id() && communicator->contains(abort.origin);
+      });
   if (early == early_aborts_.end()) return;
   abort_channel(communicator->id(), Status(Code::kAborted, early->reason), false);
   early_aborts_.erase(early);

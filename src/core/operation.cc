@@ -18,7 +18,8 @@ Operation* OperationPool::allocate_shared() {
     auto* operation = reinterpret_cast<Operation*>(head & kHandleAddressMask);
     if (operation == nullptr) return nullptr;
     // Stale when another thread took the slot meanwhile; the tag makes the swap fail then.
-    const auto next = reinterpret_cast<uint64_t>(operation->shared_next.load(std::memory_order_relaxed));
+    const auto next =
+        reinterpret_cast<uint64_t>(operation->shared_next.load(std::memory_order_relaxed));
     const uint64_t tagged = next | ((head >> kHandleAddressBits) + 1) << kHandleAddressBits;
     if (shared_.compare_exchange_weak(head, tagged, std::memory_order_acq_rel,
                                       std::memory_order_acquire)) {
@@ -36,8 +37,8 @@ void OperationPool::add_shared() {
     do {
       operation->shared_next.store(reinterpret_cast<Operation*>(head & kHandleAddressMask),
                                    std::memory_order_relaxed);
-      tagged = reinterpret_cast<uint64_t>(operation) |
-               ((head >> kHandleAddressBits) + 1) << kHandleAddressBits;
+      tagged = reinterpret_cast<uint64_t>(operation) | ((head >> kHandleAddressBits) + 1)
+                                                           << kHandleAddressBits;
     } while (!shared_.compare_exchange_weak(head, tagged, std::memory_order_acq_rel,
                                             std::memory_order_relaxed));
   }

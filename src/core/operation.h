@@ -1,13 +1,14 @@
 // One asynchronous operation and the pool that holds them.
 //
-//   kFree --allocate--> kIdle --submit--> kPending --complete--> kComplete --claim--> kReporting --> kFree
-//                         ^                                                               |
-//                         +------------------------- prepared ----------------------------+
+//   kFree --allocate--> kIdle --submit--> kPending --complete--> kComplete --claim--> kReporting
+//     ^                   ^                                                               |
+//     |                   +------------------------- prepared ----------------------------+
+//     +------------------------------------ all others -----------------------------------+
 //
-// An Operation belongs to whoever holds the baton while it is pending, and to the thread that claims it once
-// it is complete. Slots never move and their memory is never given back before the context ends, so that a stale handle
-// can be recognised by its generation. State and generation are one word: a thread with an old handle can never take
-// the slot's next operation for its own.
+// An Operation belongs to whoever holds the baton while it is pending, and to the thread that
+// claims it once it is complete. Slots never move and their memory is never given back before the
+// context ends, so that a stale handle can be recognised by its generation. State and generation
+// are one word: a thread with an old handle can never take the slot's next operation for its own.
 #pragma once
 
 #include <sys/uio.h>
@@ -20,10 +21,10 @@
 #include <string>
 #include <vector>
 
+#include <hetcomm/request.h>
+
 #include "src/base/span.h"
 #include "src/base/status.h"
-
-#include <hetcomm/request.h>
 
 namespace hetcomm {
 
@@ -35,18 +36,19 @@ struct Incoming;
 class SendTransfer;
 class ReceiveTransfer;
 
-// kFree: given back by its last user, to be collected by the pool. kIdle: in the pool's hands, or prepared and not running.
+// kFree: given back by its last user, to be collected by the pool. kIdle: in the pool's hands, or
+// prepared and not running.
 enum class OperationState : uint8_t { kFree, kIdle, kPending, kComplete, kReporting };
 enum class OperationKind : uint8_t { kSend, kReceive };
 
 // Where a pending operation stands, so that it can be ended from anywhere.
 enum class OperationStage : uint8_t {
-  kSubmitted,    // in the submission queue, or collected in a group
-  kQueued,       // send: in its pair's outbox
-  kPosted,       // receive: in the match table
-  kArriving,     // receive: matched, eager fragments still coming
-  kTransfer,     // rendezvous under way
-  kCopying,      // waits for device copies only
+  kSubmitted,  // in the submission queue, or collected in a group
+  kQueued,     // send: in its pair's outbox
+  kPosted,     // receive: in the match table
+  kArriving,   // receive: matched, eager fragments still coming
+  kTransfer,   // rendezvous under way
+  kCopying,    // waits for device copies only
 };
 
 // A piece of a message: host memory, or device memory that has to be staged.
@@ -65,7 +67,8 @@ struct alignas(kOperationAlign) Operation {
   bool is(uint32_t generation, OperationState state) const {
     return word.load(std::memory_order_acquire) == make_word(generation, state);
   }
-  // Takes a complete operation for reporting; false when it is not the one that |generation| names, or another was first.
+  // Takes a complete operation for reporting; false when it is not the one that |generation| names,
+  // or another was first.
   bool claim(uint32_t generation) {
     uint64_t expected = make_word(generation, OperationState::kComplete);
     return word.compare_exchange_strong(expected, make_word(generation, OperationState::kReporting),
@@ -88,63 +91,68 @@ struct alignas(kOperationAlign) Operation {
   static constexpr OperationState state_in(uint64_t word) {
     return static_cast<OperationState>(word & 0xff);
   }
-  static constexpr uint32_t generation_in(uint64_t word) { return static_cast<uint32_t>(word >> 8); }
+  static constexpr uint32_t generation_in(uint64_t word) {
+    return static_cast<uint32_t>(word >> 8);
+  }
 
   // First line: what every post writes and every match reads.
   std::atomic<uint64_t> word{make_word(1, OperationState::kIdle)};
   OperationKind kind = OperationKind::kSend;
   OperationStage stage = OperationStage::kSubmitted;
   bool prepared = false;
-  bool detached = false;         // released while running: nobody claims it
-  bool on_host = true;           // all pieces can be touched by the CPU: |segments| is filled
-  bool collective = false;       // on the collective channel
+  bool detached = false;    // released while running: nobody claims it
+  bool on_host = true;      // all pieces can be touched by the CPU: |segments| is filled
+  bool collective = false;  // on the collective channel
   bool high_priority = false;
   bool fail_on_any_loss = false;
-  uint16_t channel = 0;          // wire id of the communicator
-  int32_t peer = -1;             // rank in the mesh, -1: any
-  Code code = Code::kOk;         // outcome; written before the state becomes kComplete, as all of it
+  uint16_t channel = 0;   // wire id of the communicator
+  int32_t peer = -1;      // rank in the mesh, -1: any
+  Code code = Code::kOk;  // outcome; written before the state becomes kComplete, as all of it
   uint64_t tag = 0;
   uint64_t ignore = 0;
-  uint64_t length = 0;           // bytes in the pieces
+  uint64_t length = 0;  // bytes in the pieces
   Communicator* communicator = nullptr;
 
-  // Second line: the memory of the common message, the links, and what is cleared for every operation.
-  iovec inline_segment{};        // the segments when there is one
-  Segments segments;             // host view of the pieces
-  Operation* next = nullptr;     // match table or outbox, submission queue, free list; one at a time
+  // Second line: the memory of the common message, the links, and what is cleared for every
+  // operation.
+  iovec inline_segment{};     // the segments when there is one
+  Segments segments;          // host view of the pieces
+  Operation* next = nullptr;  // match table or outbox, submission queue, free list; one at a time
   Operation* previous = nullptr;
   std::atomic<Operation*> shared_next{nullptr};  // list of slots for threads without the baton
-  uint64_t stamp = 0;            // posting order
-  Pair* pair = nullptr;          // send, or matched receive
+  uint64_t stamp = 0;                            // posting order
+  Pair* pair = nullptr;                          // send, or matched receive
   Engine* engine = nullptr;
 
   // Belongs to one run of the operation.
   struct Run {
-    uint64_t sent = 0;           // send: bytes of an eager message that have left
-    uint64_t deadline_ns = 0;    // 0: not counted from yet
-    uint64_t submitted_ns = 0;   // 0: not noted yet
-    uint64_t bytes_sent = 0;     // outcome
-    uint64_t bytes_received = 0; // outcome
+    uint64_t sent = 0;            // send: bytes of an eager message that have left
+    uint64_t deadline_ns = 0;     // 0: not counted from yet
+    uint64_t submitted_ns = 0;    // 0: not noted yet
+    uint64_t bytes_sent = 0;      // outcome
+    uint64_t bytes_received = 0;  // outcome
     bool stall_reported = false;
   };
   Run run;
-  int32_t source = -1;           // outcome: mesh rank
-  uint64_t matched_tag = 0;      // outcome
+  int32_t source = -1;       // outcome: mesh rank
+  uint64_t matched_tag = 0;  // outcome
   uint64_t timeout_ns = 0;
   SendTransfer* send_transfer = nullptr;
   ReceiveTransfer* receive_transfer = nullptr;
   std::unique_ptr<std::string> text;  // outcome
 
   // Seldom used.
-  std::vector<BufferPiece> pieces;   // empty when the one host segment says all
-  std::vector<iovec> segment_list;   // storage of |segments| when there are several
+  std::vector<BufferPiece> pieces;  // empty when the one host segment says all
+  std::vector<iovec> segment_list;  // storage of |segments| when there are several
 };
-static_assert(sizeof(Operation) == kOperationAlign * 2 && offsetof(Operation, inline_segment) == 64);
+static_assert(sizeof(Operation) == kOperationAlign * 2 &&
+              offsetof(Operation, inline_segment) == 64);
 
 // Slab of operations. Most calls need the baton; recycle() and allocate_shared() do not.
 //
-// A slot that is given back without the baton is only marked kFree, which costs no locked instruction; a small ring of hints
-// says where to look. Two threads that give back at once may lose a hint: before it grows the pool looks at every slot.
+// A slot that is given back without the baton is only marked kFree, which costs no locked
+// instruction; a small ring of hints says where to look. Two threads that give back at once may
+// lose a hint: before it grows the pool looks at every slot.
 class OperationPool {
  public:
   explicit OperationPool(Engine* engine) : engine_(engine) {}
@@ -152,7 +160,8 @@ class OperationPool {
   // Null when memory is exhausted.
   Operation* allocate() {
     Operation* operation = take_hint();
-    if (operation != nullptr) [[likely]] return operation;
+    if (operation != nullptr) [[likely]]
+      return operation;
     if (free_ == nullptr) refill();
     operation = free_;
     if (operation == nullptr) return nullptr;
@@ -160,15 +169,18 @@ class OperationPool {
     operation->next = nullptr;
     return operation;
   }
-  // The same without the baton, null when this pool has none left: then add_shared() under the baton. [any-thread]
+  // The same without the baton, null when this pool has none left: then add_shared() under the
+  // baton. [any-thread]
   Operation* allocate_shared();
   void add_shared();
   // Makes all handles of |operation| stale and gives the slot back. [any-thread]
   void recycle(Operation* operation) {
-    if (operation->text) [[unlikely]] operation->text.reset();
+    if (operation->text) [[unlikely]]
+      operation->text.reset();
     const uint32_t out = hints_out_.load(std::memory_order_relaxed);
     uint32_t at = hints_in_.load(std::memory_order_relaxed);
-    if (static_cast<int32_t>(at - out) < 0) [[unlikely]] at = out;  // a lost race
+    if (static_cast<int32_t>(at - out) < 0) [[unlikely]]
+      at = out;  // a lost race
     if (at - out >= kHints) [[unlikely]] {
       push_returned(operation);
       return;
@@ -195,7 +207,7 @@ class OperationPool {
 
  private:
   static constexpr size_t kFirstBlock = 64;
-  static constexpr size_t kShared = 64;   // slots moved to |shared_| at a time
+  static constexpr size_t kShared = 64;  // slots moved to |shared_| at a time
   static constexpr uint32_t kHints = 256;
   struct Block {
     std::unique_ptr<Operation[]> slots;
@@ -221,17 +233,18 @@ class OperationPool {
 
   Engine* engine_;
   Operation* free_ = nullptr;
-  std::array<Block, 48> blocks_{};        // each as large as all before it
+  std::array<Block, 48> blocks_{};  // each as large as all before it
   size_t block_count_ = 0;
-  std::atomic<uint32_t> hints_out_{0};    // written under the baton
-  std::atomic<uint32_t> hints_in_{0};     // written by all, and races are lost
+  std::atomic<uint32_t> hints_out_{0};  // written under the baton
+  std::atomic<uint32_t> hints_in_{0};   // written by all, and races are lost
   std::array<std::atomic<Operation*>, kHints> hints_{};
   std::atomic<Operation*> returned_{nullptr};
-  std::atomic<uint64_t> shared_{0};  // address of the first, and a tag against reuse between look and swap
+  std::atomic<uint64_t> shared_{
+      0};  // address of the first, and a tag against reuse between look and swap
 };
 
-// What a request handle says: the address of a slot, with 24 bits of generation in the bits that an aligned user-space
-// address leaves free.
+// What a request handle says: the address of a slot, with 24 bits of generation in the bits that an
+// aligned user-space address leaves free.
 struct OperationRef {
   Operation* operation = nullptr;
   uint32_t generation = 0;

@@ -1,5 +1,5 @@
-// Debug builds: finds receives whose buffers overlap those of other pending receives of the context. What would end up in such
-// memory is anybody's guess.
+// Debug builds: finds receives whose buffers overlap those of other pending receives of the
+// context. What would end up in such memory is anybody's guess.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,8 @@ class OverlapGuard {
   static constexpr bool kActive = true;
 #endif
 
-  // False, with nothing noted, when a piece of |receive| overlaps another or one of a pending receive.
+  // False, with nothing noted, when a piece of |receive| overlaps another or one of a pending
+  // receive.
   bool add(const Operation& receive) {
     const std::lock_guard lock(mutex_);
     size_t added = 0;
@@ -65,7 +66,8 @@ class OverlapGuard {
       const bool on_host = piece.memory != nullptr && piece.memory->host_accessible();
       const uint64_t base = on_host ? reinterpret_cast<uint64_t>(piece.memory->address()) : 0;
       const uint64_t begin = base + piece.offset;
-      if (!use(Range{{on_host ? nullptr : piece.memory, begin}, begin + piece.length})) return false;
+      if (!use(Range{{on_host ? nullptr : piece.memory, begin}, begin + piece.length}))
+        return false;
     }
     return true;
   }

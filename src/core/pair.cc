@@ -91,7 +91,8 @@ Code Pair::send_sequenced(WireHeader& header, const SegmentView& payload) {
   header.acknowledged = received_;
   header.credit = credit_returned_;
   const Code code = rail_->endpoint().send(encode_header(header), payload);
-  if (code != Code::kOk) [[unlikely]] return code;
+  if (code != Code::kOk) [[unlikely]]
+    return code;
   sent_ = header.sequence;
   credit_reported_ = credit_returned_;
   reported_received_ = received_;
@@ -123,7 +124,8 @@ bool Pair::start_eager(Operation& send, uint64_t cost) {
   return true;
 }
 
-// An eager message of several transport messages. The receiver copies one while this side fills the next.
+// An eager message of several transport messages. The receiver copies one while this side fills the
+// next.
 bool Pair::send_fragments(Operation& send) {
   const uint64_t limit = rail_->capabilities().max_payload_bytes;
   while (send.run.sent < send.length) {
@@ -254,8 +256,7 @@ void Pair::ask_for_acknowledgement() {
 
 void Pair::submit_bulk(OwnedBulk& bulk) {
   if (state_ == State::kReady) {
-    const Code code =
-        bulk.is_get ? rail_->endpoint().get(bulk) : rail_->endpoint().put(bulk);
+    const Code code = bulk.is_get ? rail_->endpoint().get(bulk) : rail_->endpoint().put(bulk);
     if (code == Code::kOk) return;
     if (code != Code::kWouldBlock && code != Code::kPeerLost) {
       // Not for want of room: it would be refused again.

@@ -1,14 +1,16 @@
-// Pair: everything between this rank and one peer. Ordering, credits, acknowledgement, eager and rendezvous messages,
-// and what happens when a connection breaks.
+// Pair: everything between this rank and one peer. Ordering, credits, acknowledgement, eager and
+// rendezvous messages, and what happens when a connection breaks.
 //
 //   kIdle --first use--> kConnecting --connected, kOpen exchanged--> kReady
 //                             ^                                         |
-//                             +----- connection broke, peer alive ------+         any --peer lost--> kLost
+//                             +----- connection broke, peer alive ------+
+//   any --peer lost--> kLost
 //
-// Messages of the pair are numbered; the receiver takes them in order and drops what it had before. On a connection that may
-// lose messages while the peer lives they are kept until acknowledged and sent again on the next one. Eager data is bounded by
-// credit that the peer grants; without credit a message asks first (rendezvous) and its data stays with the sender.
-// Only the lower rank of a pair connects; the higher one asks it to (knock).
+// Messages of the pair are numbered; the receiver takes them in order and drops what it had before.
+// On a connection that may lose messages while the peer lives they are kept until acknowledged and
+// sent again on the next one. Eager data is bounded by credit that the peer grants; without credit
+// a message asks first (rendezvous) and its data stays with the sender. Only the lower rank of a
+// pair connects; the higher one asks it to (knock).
 #pragma once
 
 #include <array>
@@ -20,6 +22,8 @@
 #include <utility>
 #include <vector>
 
+#include <hetcomm/communicator.h>
+
 #include "src/core/bulk_chooser.h"
 #include "src/core/match.h"
 #include "src/core/operation.h"
@@ -27,8 +31,6 @@
 #include "src/core/slot_table.h"
 #include "src/core/wire.h"
 #include "transports/transport.h"
-
-#include <hetcomm/communicator.h>
 
 namespace hetcomm {
 
@@ -49,7 +51,7 @@ class Rail final : public EndpointHandler {
   Endpoint& endpoint() { return *endpoint_; }
   const Capabilities& capabilities() const { return capabilities_; }
   hetcomm_counters_t& counters() { return *counters_; }
-  uint64_t id = 0;      // agreed number of the connection: the lower rank counts
+  uint64_t id = 0;         // agreed number of the connection: the lower rank counts
   bool open = false;       // the peer's kOpen has arrived
   bool open_sent = false;  // ours has left
 
@@ -136,7 +138,8 @@ class Pair {
   // Nothing accepted is waiting to leave.
   bool flushed() const;
 
-  // For transfers: a small protocol message, sent before queued user messages. Queued if there is no room.
+  // For transfers: a small protocol message, sent before queued user messages. Queued if there is
+  // no room.
   void send_control(MessageKind kind, uint64_t tag, uint64_t value, const void* body, size_t size);
   void submit_bulk(OwnedBulk& bulk);
   // On return the bulk's memory is quiet.
@@ -150,7 +153,8 @@ class Pair {
   void forget_receive(uint64_t id) { receives_.erase(id); }
   void return_credit(uint64_t bytes);
   BulkChooser& chooser() { return chooser_; }
-  // The pair's time that a transfer begun at |started_ns| and finished now took, beside its predecessors.
+  // The pair's time that a transfer begun at |started_ns| and finished now took, beside its
+  // predecessors.
   uint64_t service_time(uint64_t started_ns, uint64_t now_ns);
 
   // For receives: attaches a message that was queued as unexpected to |receive|.
@@ -158,8 +162,8 @@ class Pair {
   // Detaches a receive whose eager fragments are still coming; the rest is dropped.
   void detach_arriving(Operation& receive);
 
-  // Called for a message taken out of a match table for good. True when its fragments are still coming: then the pair keeps
-  // it and drops them.
+  // Called for a message taken out of a match table for good. True when its fragments are still
+  // coming: then the pair keeps it and drops them.
   bool forget(Incoming& message);
 
   // Counters of |transport|, made on first use; stable address.
@@ -222,27 +226,27 @@ class Pair {
   bool left_ = false;
   std::unique_ptr<Rail> rail_;
   uint64_t rails_made_ = 0;
-  uint64_t attempts_ = 0;         // since the last connection that opened
+  uint64_t attempts_ = 0;  // since the last connection that opened
   uint64_t retry_at_ns_ = UINT64_MAX;
-  Status verdict_;                // why a lossless connection broke; the control plane says what that means
+  Status verdict_;  // why a lossless connection broke; the control plane says what that means
 
   // Sending.
   Operation* outbox_first_ = nullptr;
   Operation* outbox_last_ = nullptr;
   std::vector<ControlMessage> control_;
-  size_t control_sent_ = 0;       // messages of |control_| that have left
+  size_t control_sent_ = 0;  // messages of |control_| that have left
   std::vector<OwnedBulk*> waiting_bulks_;
   std::vector<std::pair<OwnedBulk*, Code>> refused_bulks_;  // to be reported at the end of the pass
-  uint64_t unanswered_ = 0;       // requests that the peer has not matched yet
-  uint32_t sent_ = 0;             // sequence of the last message sent
-  uint32_t credit_used_ = 0;      // bytes, modulo 2^32, as all credit counters
+  uint64_t unanswered_ = 0;   // requests that the peer has not matched yet
+  uint32_t sent_ = 0;         // sequence of the last message sent
+  uint32_t credit_used_ = 0;  // bytes, modulo 2^32, as all credit counters
   uint32_t credit_returned_by_peer_ = 0;
   uint32_t credit_limit_;
   Retention retention_;
-  size_t replayed_ = SIZE_MAX;    // messages of |retention_| sent again on this rail; SIZE_MAX: all
+  size_t replayed_ = SIZE_MAX;  // messages of |retention_| sent again on this rail; SIZE_MAX: all
 
   // Receiving.
-  uint32_t received_ = 0;         // sequence of the last message received
+  uint32_t received_ = 0;  // sequence of the last message received
   uint32_t reported_received_ = 0;
   uint32_t credit_returned_ = 0;  // to the peer, so far
   uint32_t credit_reported_ = 0;

@@ -9,7 +9,8 @@
 namespace hetcomm {
 namespace {
 
-// Pause before the n-th attempt to connect again; the attempts end with the detection time at the latest.
+// Pause before the n-th attempt to connect again; the attempts end with the detection time at the
+// latest.
 uint64_t backoff_ns(uint64_t attempts) {
   constexpr uint64_t kFirst = 10'000'000;
   constexpr uint64_t kMost = 1'000'000'000;
@@ -127,8 +128,8 @@ void Pair::rail_failed(Rail& rail, const Status& why) {
   }
   const uint64_t now = mesh_.engine().refresh_now();
   if (lossless) {
-    // Such a connection ends only with the peer. Whether it died or left, the control plane says at once; if it says
-    // nothing the peer lives but will not talk.
+    // Such a connection ends only with the peer. Whether it died or left, the control plane says at
+    // once; if it says nothing the peer lives but will not talk.
     verdict_ = why;
     retry_at_ns_ = now + kVerdictNs;
     mesh_.note_pair_timer(retry_at_ns_);
@@ -196,12 +197,10 @@ void Pair::lose(const Status& why) {
 void Pair::fail_everything(const Status& why) {
   control_.clear();
   control_sent_ = 0;
-  sends_.for_each([&](SendTransfer& transfer) {
-    transfer.end(why.code(), std::string(why.text()));
-  });
-  receives_.for_each([&](ReceiveTransfer& transfer) {
-    transfer.end(why.code(), std::string(why.text()));
-  });
+  sends_.for_each(
+      [&](SendTransfer& transfer) { transfer.end(why.code(), std::string(why.text())); });
+  receives_.for_each(
+      [&](ReceiveTransfer& transfer) { transfer.end(why.code(), std::string(why.text())); });
   while (outbox_first_ != nullptr) {
     Operation& send = *outbox_first_;
     dequeue(send);

@@ -1,4 +1,5 @@
-// The receiving half of a pair: everything here is driven by what the peer sent and trusts none of it.
+// The receiving half of a pair: everything here is driven by what the peer sent and trusts none of
+// it.
 #include <algorithm>
 #include <new>
 
@@ -10,7 +11,8 @@
 namespace hetcomm {
 namespace {
 
-// On a connection that may lose messages the peer keeps them until acknowledged; tell it often enough.
+// On a connection that may lose messages the peer keeps them until acknowledged; tell it often
+// enough.
 constexpr uint32_t kAcknowledgeEvery = 32;
 constexpr uint64_t kAcknowledgeBytes = 64 * 1024;
 
@@ -24,7 +26,8 @@ Rail::Rail(Pair& pair, std::unique_ptr<Endpoint> endpoint, uint64_t rail_id,
       capabilities_(endpoint_->capabilities()),
       counters_(counters) {}
 
-// An upcall that runs out of memory half way has lost what it was about: nothing can be promised to the peer any more.
+// An upcall that runs out of memory half way has lost what it was about: nothing can be promised to
+// the peer any more.
 template <typename Upcall>
 void Rail::guarded(Upcall&& upcall) {
   try {
@@ -54,8 +57,9 @@ void Rail::on_failed(const Status& why) {
 }
 
 void Pair::out_of_memory() {
-  const Status why(Code::kOutOfMemory,
-                   fmt::format("rank {} ran out of memory for messages of rank {}", mesh_.rank(), rank_));
+  const Status why(
+      Code::kOutOfMemory,
+      fmt::format("rank {} ran out of memory for messages of rank {}", mesh_.rank(), rank_));
   mesh_.control().give_up(rank_, why.text());
   lose(why);
 }
@@ -175,7 +179,8 @@ void Pair::receive_eager(const WireHeader& header, ConstByteSpan payload) {
   mesh_.queue_unexpected(*table, *message);
 }
 
-// A record for a message that is not (wholly) here, with room for eager bytes. Null after having failed the pair.
+// A record for a message that is not (wholly) here, with room for eager bytes. Null after having
+// failed the pair.
 Incoming* Pair::new_incoming(const WireHeader& header, uint64_t credit) {
   Incoming* message = mesh_.allocate_incoming();
   if (message != nullptr && header.kind != MessageKind::kRequest && header.value > 0) {
@@ -255,8 +260,8 @@ void Pair::finish_arriving() {
   if (receive != nullptr) {
     receive->pair = nullptr;
     if (message->bytes) {
-      mesh_.deliver(*receive, rank_, message->tag, ConstByteSpan(message->bytes.get(), message->length),
-                    message->length);
+      mesh_.deliver(*receive, rank_, message->tag,
+                    ConstByteSpan(message->bytes.get(), message->length), message->length);
     } else {
       mesh_.deliver(*receive, rank_, message->tag, {}, message->length);
     }
@@ -278,7 +283,8 @@ void Pair::receive_request(const WireHeader& header, ConstByteSpan payload) {
   if (table == nullptr) {
     // An abort reaches the sender by itself.
     if (mesh_.is_aborted(header.communicator)) return;
-    send_control(MessageKind::kStop, body.sender_id, static_cast<uint64_t>(Code::kAborted), nullptr, 0);
+    send_control(MessageKind::kStop, body.sender_id, static_cast<uint64_t>(Code::kAborted), nullptr,
+                 0);
     return;
   }
   Incoming* message = new_incoming(header, 0);
@@ -330,7 +336,8 @@ void Pair::detach_arriving(Operation& receive) {
 
 bool Pair::forget(Incoming& message) { return &message == arriving_; }
 
-// The sender ended a message early: an eager one (tag 0) of which fragments are missing, or a rendezvous.
+// The sender ended a message early: an eager one (tag 0) of which fragments are missing, or a
+// rendezvous.
 void Pair::receive_withdraw(const WireHeader& header) {
   if (header.tag == 0) {
     Incoming* message = arriving_;

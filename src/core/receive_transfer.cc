@@ -6,7 +6,8 @@
 
 namespace hetcomm {
 
-// A range of the message on its way: granted to the sender or read by this side, then, for a device, copied in.
+// A range of the message on its way: granted to the sender or read by this side, then, for a
+// device, copied in.
 class ReceiveTransfer::Chunk final : public BulkOwner, public CopyHandler, public PutTarget {
  public:
   Chunk(ReceiveTransfer& transfer, uint64_t offset, uint64_t length, std::byte* staging_chunk)
@@ -60,8 +61,8 @@ class ReceiveTransfer::Chunk final : public BulkOwner, public CopyHandler, publi
     arrived_ = 0;
     state_ = State::kGranted;
     if (!rail.capabilities().lossless) transfer_.sender_knows_ = false;
-    const GrantBody grant{transfer_.sender_id_, rail.id,          offset_,
-                          length_,              transfer_.accepted_, key_};
+    const GrantBody grant{transfer_.sender_id_, rail.id, offset_, length_,
+                          transfer_.accepted_,  key_};
     pair().send_control(MessageKind::kGrant, 0, 0, &grant, sizeof(grant));
     return true;
   }
@@ -196,7 +197,8 @@ bool ReceiveTransfer::add_chunk() {
     staging_chunk =
         pair_.mesh().staging().acquire(Staging::Pool::kReceive, !chunks_.empty(), &exhausted);
     if (staging_chunk == nullptr) {
-      if (exhausted && chunks_.empty()) chunk_failed(Code::kOutOfMemory, "no memory to stage through");
+      if (exhausted && chunks_.empty())
+        chunk_failed(Code::kOutOfMemory, "no memory to stage through");
       return false;
     }
   }

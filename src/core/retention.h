@@ -1,5 +1,6 @@
-// Messages that were sent on a connection which may lose them while the peer lives, kept until the peer acknowledged them, so
-// that they can be sent again on the next connection. One growing ring of bytes; pushing copies, nothing else.
+// Messages that were sent on a connection which may lose them while the peer lives, kept until the
+// peer acknowledged them, so that they can be sent again on the next connection. One growing ring
+// of bytes; pushing copies, nothing else.
 #pragma once
 
 #include <cstdint>
@@ -33,8 +34,8 @@ class Retention {
     if (count_ == 0) begin_ = end_ = 0;
   }
 
-  // Calls |use(const WireHeader&, ConstByteSpan payload)| oldest first, from the |skip|-th on, until it returns false.
-  // Returns how many were used up.
+  // Calls |use(const WireHeader&, ConstByteSpan payload)| oldest first, from the |skip|-th on,
+  // until it returns false. Returns how many were used up.
   template <typename Use>
   size_t replay(size_t skip, Use&& use) const {
     uint64_t at = begin_;

@@ -6,7 +6,8 @@
 
 namespace hetcomm {
 
-// One put. From user memory it starts at once; from a device the bytes come through a staging chunk first.
+// One put. From user memory it starts at once; from a device the bytes come through a staging chunk
+// first.
 class SendTransfer::Piece final : public BulkOwner, public CopyHandler {
  public:
   Piece(SendTransfer& transfer, uint64_t offset, uint64_t length, const RemoteKey& key,
@@ -73,7 +74,8 @@ SendTransfer::SendTransfer(Pair& pair, Operation& send)
 
 SendTransfer::~SendTransfer() {
   pair_.forget_send(id_);
-  if (source_key_ != RemoteKey{} && pair_.endpoint() != nullptr) pair_.endpoint()->revoke(source_key_);
+  if (source_key_ != RemoteKey{} && pair_.endpoint() != nullptr)
+    pair_.endpoint()->revoke(source_key_);
 }
 
 RequestBody SendTransfer::make_request() {
@@ -96,13 +98,14 @@ void SendTransfer::note_answer() {
 }
 
 void SendTransfer::granted(const GrantBody& grant) {
-  // The peer may be ready on a new connection before this side is; what starts here waits until then.
+  // The peer may be ready on a new connection before this side is; what starts here waits until
+  // then.
   const Rail* rail = pair_.current_rail();
   if (ending_ || rail == nullptr || grant.rail != rail->id) return;  // of a connection that broke
   const uint64_t length = send_->length;
   if (grant.accepted > length || grant.offset > length || grant.length > length - grant.offset) {
-    finish_as(Code::kPeerLost, fmt::format("send to rank {}: granted a range outside of the message",
-                                           pair_.rank()));
+    finish_as(Code::kPeerLost,
+              fmt::format("send to rank {}: granted a range outside of the message", pair_.rank()));
     return;
   }
   note_answer();
@@ -145,7 +148,8 @@ bool SendTransfer::start_staged(Grant& grant) {
     std::byte* chunk = staging.acquire(Staging::Pool::kSend, !pieces_.empty(), &exhausted);
     if (chunk == nullptr) {
       if (exhausted && pieces_.empty()) {
-        end(Code::kOutOfMemory, fmt::format("send to rank {}: no memory to stage through", pair_.rank()));
+        end(Code::kOutOfMemory,
+            fmt::format("send to rank {}: no memory to stage through", pair_.rank()));
       }
       return false;
     }
@@ -197,7 +201,8 @@ void SendTransfer::finish_as(Code code, std::string text) {
 // Ends what is under way on the connection; device copies run out by themselves.
 void SendTransfer::quiesce() {
   grants_.clear();
-  if (source_key_ != RemoteKey{} && pair_.endpoint() != nullptr) pair_.endpoint()->revoke(source_key_);
+  if (source_key_ != RemoteKey{} && pair_.endpoint() != nullptr)
+    pair_.endpoint()->revoke(source_key_);
   source_key_ = {};
   for (size_t i = 0; i < pieces_.size();) {
     pieces_[i].stop();

@@ -1,5 +1,5 @@
-// Objects that the wire refers to: an id is a slot number and a generation, so that an id of something that has ended, or one that
-// was made up, finds nothing.
+// Objects that the wire refers to: an id is a slot number and a generation, so that an id of
+// something that has ended, or one that was made up, finds nothing.
 #pragma once
 
 #include <cstdint>

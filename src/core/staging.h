@@ -1,13 +1,15 @@
-// Staging: copies between device memory and pinned chunks of host memory, for transports that cannot reach the device.
+// Staging: copies between device memory and pinned chunks of host memory, for transports that
+// cannot reach the device.
 //
-// Two pools of chunks, one for sending and one for receiving, so that one direction cannot starve the other. Each pool is bounded,
-// but whoever holds no chunk always gets one: a transfer can always go on, so staging cannot deadlock.
-// Copies run on the devices' streams; progress() asks their events. All calls under the baton.
+// Two pools of chunks, one for sending and one for receiving, so that one direction cannot starve
+// the other. Each pool is bounded, but whoever holds no chunk always gets one: a transfer can
+// always go on, so staging cannot deadlock. Copies run on the devices' streams; progress() asks
+// their events. All calls under the baton.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
-#include <array>
 #include <vector>
 
 #include "src/base/span.h"
@@ -70,16 +72,18 @@ class Staging {
  public:
   enum class Pool : uint8_t { kSend, kReceive };
 
-  Staging(DeviceSet& devices, uint64_t chunk_bytes) : devices_(devices), chunk_bytes_(chunk_bytes) {}
+  Staging(DeviceSet& devices, uint64_t chunk_bytes)
+      : devices_(devices), chunk_bytes_(chunk_bytes) {}
   ~Staging();
 
   uint64_t chunk_bytes() const { return chunk_bytes_; }
-  // A pinned chunk, null when the pool is used up and |holds_one|, or when memory is exhausted (|*exhausted|).
+  // A pinned chunk, null when the pool is used up and |holds_one|, or when memory is exhausted
+  // (|*exhausted|).
   std::byte* acquire(Pool pool, bool holds_one, bool* exhausted);
   void release(Pool pool, std::byte* chunk);
 
-  // Starts copying [offset, offset + length) of |pieces| to or from |host|. on_copied follows from progress(), always; a
-  // failure to start is reported the same way. |job| stays until then.
+  // Starts copying [offset, offset + length) of |pieces| to or from |host|. on_copied follows from
+  // progress(), always; a failure to start is reported the same way. |job| stays until then.
   void start(CopyJob& job, StreamDirection direction, const std::vector<BufferPiece>& pieces,
              uint64_t offset, std::byte* host, uint64_t length, CopyHandler& handler);
   int progress();

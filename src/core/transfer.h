@@ -2,15 +2,16 @@
 //
 //   sender                                 receiver
 //     kRequest (length, readable key) -->    matched with a receive
-//       either                        <--  kGrant (chunk, key)      one per chunk, several under way
+//       either                        <--  kGrant (chunk, key), one for each of several chunks
 //     put into the chunk              -->    counts what arrives
 //       or                                   get by itself, chunk by chunk
 //                                     <--  kDone
 //
-// The receiver drives: it cuts the message into chunks, chooses per chunk where the data lands (the user's memory, or a
-// staging chunk of a device message) and on which connection; chunks whose connection broke are granted again on the
-// next one. The sender stages device memory piece by piece. Both ends can end early (kStop, kWithdraw); an operation
-// completes only when no connection and no device copy touches its memory any more.
+// The receiver drives: it cuts the message into chunks, chooses per chunk where the data lands (the
+// user's memory, or a staging chunk of a device message) and on which connection; chunks whose
+// connection broke are granted again on the next one. The sender stages device memory piece by
+// piece. Both ends can end early (kStop, kWithdraw); an operation completes only when no connection
+// and no device copy touches its memory any more.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +24,8 @@
 
 namespace hetcomm {
 
-// Owned by itself from the request on; retires itself into the mesh when its operation has completed.
+// Owned by itself from the request on; retires itself into the mesh when its operation has
+// completed.
 class SendTransfer final {
  public:
   SendTransfer(Pair& pair, Operation& send);
@@ -34,20 +36,20 @@ class SendTransfer final {
   void request_sent() { requested_ = true; }
 
   void granted(const GrantBody& grant);
-  void done();                             // the receiver has everything
-  void stopped(Code code);                 // the receiver ended it
-  void end(Code code, std::string text);   // this side ends it; tells the receiver
+  void done();                            // the receiver has everything
+  void stopped(Code code);                // the receiver ended it
+  void end(Code code, std::string text);  // this side ends it; tells the receiver
   // The connection broke: nothing is under way on it any more, other grants will come.
   void rail_failed();
 
  private:
-  class Piece;                             // one put, from user memory or through a staging chunk
+  class Piece;  // one put, from user memory or through a staging chunk
   struct Grant {
     GrantBody body;
     uint64_t started = 0;
   };
-  static constexpr size_t kDepth = 4;      // staged pieces under way
-  static constexpr size_t kMaxPieces = 16; // pieces under way
+  static constexpr size_t kDepth = 4;       // staged pieces under way
+  static constexpr size_t kMaxPieces = 16;  // pieces under way
   static constexpr size_t kMaxGrants = 4096;
 
   void note_answer();
@@ -64,11 +66,11 @@ class SendTransfer final {
   Operation* send_;
   uint64_t id_;
   RemoteKey source_key_;
-  std::vector<Grant> grants_;              // not yet wholly turned into pieces
+  std::vector<Grant> grants_;  // not yet wholly turned into pieces
   FewPooled<Piece, kMaxPieces> pieces_;
-  uint64_t accepted_ = UINT64_MAX;         // known from the first grant on
+  uint64_t accepted_ = UINT64_MAX;  // known from the first grant on
   uint64_t put_bytes_ = 0;
-  bool requested_ = false;                 // the request has left
+  bool requested_ = false;  // the request has left
   bool answered_ = false;
   bool ending_ = false;
   Code code_ = Code::kOk;
@@ -83,16 +85,17 @@ class ReceiveTransfer final {
 
   void start();
   uint64_t sender_id() const { return sender_id_; }
-  void withdrawn();                        // the sender ended it
-  void end(Code code, std::string text);   // this side ends it; tells the sender
+  void withdrawn();                       // the sender ended it
+  void end(Code code, std::string text);  // this side ends it; tells the sender
   void rail_failed();
   void rail_ready() { start_chunks(); }
 
  private:
   class Chunk;
-  static constexpr size_t kDepth = 4;                      // staged chunks under way
-  static constexpr size_t kMaxGranted = 16;                // chunks under way into host memory
-  static constexpr uint64_t kRegrantBytes = 8u << 20;      // what a broken connection costs at most, per chunk
+  static constexpr size_t kDepth = 4;        // staged chunks under way
+  static constexpr size_t kMaxGranted = 16;  // chunks under way into host memory
+  static constexpr uint64_t kRegrantBytes =
+      8u << 20;  // what a broken connection costs at most, per chunk
 
   void start_chunks();
   bool add_chunk();
@@ -113,10 +116,11 @@ class ReceiveTransfer final {
   uint64_t tag_;
   uint64_t length_;
   uint64_t accepted_;
-  uint64_t cut_ = 0;                       // bytes turned into chunks so far
-  uint64_t finished_ = 0;                  // bytes that are in place
+  uint64_t cut_ = 0;       // bytes turned into chunks so far
+  uint64_t finished_ = 0;  // bytes that are in place
   bool by_get_ = false;
-  bool sender_knows_ = true;               // every grant went over a rail on which the sender sees the end by itself
+  bool sender_knows_ =
+      true;  // every grant went over a rail on which the sender sees the end by itself
   bool ending_ = false;
   Code code_ = Code::kOk;
   std::string text_;

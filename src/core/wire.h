@@ -1,6 +1,7 @@
-// What core puts on the wire: the 32-byte header in front of every message, and the fixed payloads of the rendezvous
-// protocol. Little endian (the handshake refuses peers of another byte order). Everything read here is checked by its user
-// against local tables; nothing is believed because it arrived.
+// What core puts on the wire: the 32-byte header in front of every message, and the fixed payloads
+// of the rendezvous protocol. Little endian (the handshake refuses peers of another byte order).
+// Everything read here is checked by its user against local tables; nothing is believed because it
+// arrived.
 #pragma once
 
 #include <cstdint>
@@ -11,22 +12,23 @@
 namespace hetcomm {
 
 enum class MessageKind : uint8_t {
-  kOpen = 1,      // first on every connection, both ways: tag = rail id, value = last sequence received
-  kEager,         // a whole message; value = its length
-  kEagerFirst,    // the beginning of one; value = total length
-  kEagerMore,     // goes on with the last kEagerFirst; value = offset
-  kRequest,       // rendezvous asked for; value = length, payload RequestBody
-  kGrant,         // receiver lets the sender put a chunk; payload GrantBody
-  kDone,          // receiver has all of a transfer; tag = sender's transfer id
-  kStop,          // receiver ends a transfer early; tag = sender's transfer id, value = code
-  kWithdraw,      // sender ends a message early; tag = sender's transfer id, or 0 for the eager one; value = code
-  kUpdate,        // only acknowledged and credit; not sequenced
+  kOpen = 1,  // first on every connection, both ways: tag = rail id, value = last sequence received
+  kEager,     // a whole message; value = its length
+  kEagerFirst,  // the beginning of one; value = total length
+  kEagerMore,   // goes on with the last kEagerFirst; value = offset
+  kRequest,     // rendezvous asked for; value = length, payload RequestBody
+  kGrant,       // receiver lets the sender put a chunk; payload GrantBody
+  kDone,        // receiver has all of a transfer; tag = sender's transfer id
+  kStop,        // receiver ends a transfer early; tag = sender's transfer id, value = code
+  kWithdraw,    // sender ends a message early; tag = sender's transfer id, or 0 for the eager one;
+                // value = code
+  kUpdate,      // only acknowledged and credit; not sequenced
 };
 
 // What a message costs its receiver beside its bytes while it is unmatched; both sides count alike.
 inline constexpr uint64_t kMessageCost = 192;
-// Requests that a pair may have unanswered; they cost the receiver a record each and no credit, so that messages which are
-// received out of order cannot wait for each other.
+// Requests that a pair may have unanswered; they cost the receiver a record each and no credit, so
+// that messages which are received out of order cannot wait for each other.
 inline constexpr uint64_t kMaxRequests = 65536;
 
 // flags
@@ -37,7 +39,7 @@ struct WireHeader {
   MessageKind kind;
   uint8_t flags = 0;
   uint16_t communicator = 0;
-  uint32_t sequence = 0;      // per direction of a pair; kOpen and kUpdate have none
+  uint32_t sequence = 0;  // per direction of a pair; kOpen and kUpdate have none
   uint64_t tag = 0;
   uint32_t acknowledged = 0;  // last sequence received from the peer
   uint32_t credit = 0;        // bytes of credit given back so far, modulo 2^32
@@ -57,17 +59,17 @@ inline MessageHeader encode_header(const WireHeader& header) {
 }
 
 struct RequestBody {
-  uint64_t sender_id;      // the sender's transfer
-  uint64_t rail;           // rail on which |source| was exposed; meaningless without it
-  RemoteKey source;        // all-zero: the receiver cannot read by itself
+  uint64_t sender_id;  // the sender's transfer
+  uint64_t rail;       // rail on which |source| was exposed; meaningless without it
+  RemoteKey source;    // all-zero: the receiver cannot read by itself
 };
 
 struct GrantBody {
   uint64_t sender_id;
   uint64_t rail;
-  uint64_t offset;         // of the chunk in the message
+  uint64_t offset;  // of the chunk in the message
   uint64_t length;
-  uint64_t accepted;       // bytes of the whole message that the receiver takes
+  uint64_t accepted;  // bytes of the whole message that the receiver takes
   RemoteKey target;
 };
 

@@ -226,8 +226,8 @@ TEST_F(BadMessage, OverlappingReceivesAreRejected) {
 #endif
   char memory[64];
   hetcomm_request_t* first = nullptr;
-  ASSERT_EQ(hetcomm_recv(communicator(), 0, 1, HETCOMM_EXACT_TAG, hetcomm_buffer_host(memory + 16, 16),
-                         nullptr, &first),
+  ASSERT_EQ(hetcomm_recv(communicator(), 0, 1, HETCOMM_EXACT_TAG,
+                         hetcomm_buffer_host(memory + 16, 16), nullptr, &first),
             HETCOMM_OK);
   hetcomm_request_t* request = nullptr;
   const auto receive = [&](char* at, uint64_t length) {
@@ -239,7 +239,8 @@ TEST_F(BadMessage, OverlappingReceivesAreRejected) {
         << at << ", " << length;
     EXPECT_NE(std::string(hetcomm_last_error()).find("overlap"), std::string::npos);
   }
-  const hetcomm_buffer_t pieces[] = {hetcomm_buffer_host(memory, 8), hetcomm_buffer_host(memory + 4, 8)};
+  const hetcomm_buffer_t pieces[] = {hetcomm_buffer_host(memory, 8),
+                                     hetcomm_buffer_host(memory + 4, 8)};
   EXPECT_EQ(hetcomm_recvv(communicator(), 0, 2, HETCOMM_EXACT_TAG, pieces, 2, nullptr, &request),
             HETCOMM_INVALID_ARGUMENT);
   // Beside it, and in it once it has ended, there is room.

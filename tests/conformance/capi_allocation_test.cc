@@ -85,7 +85,8 @@ TEST_P(Allocation, NoneForMessagesOfHostMemory) {
     constexpr uint64_t kMost = 2 << 20;
     std::vector<std::byte> out(kMost * kWindow);
     std::vector<std::byte> in(kMost * kWindow);
-    for (const uint64_t bytes : {uint64_t{8}, uint64_t{4096}, uint64_t{65536}, uint64_t{300000}, kMost}) {
+    for (const uint64_t bytes :
+         {uint64_t{8}, uint64_t{4096}, uint64_t{65536}, uint64_t{300000}, kMost}) {
       count(me, hetcomm_buffer_host(out.data(), out.size()),
             hetcomm_buffer_host(in.data(), in.size()), bytes);
     }

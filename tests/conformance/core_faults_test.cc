@@ -1,6 +1,6 @@
-// Core over transports that misbehave in every way the interface allows: connections that break while
-// the peer lives (messages and puts are lost with them), refusals, delays, connects that fail. Whatever
-// happens below, every message arrives once, in order, whole.
+// Core over transports that misbehave in every way the interface allows: connections that break
+// while the peer lives (messages and puts are lost with them), refusals, delays, connects that
+// fail. Whatever happens below, every message arrives once, in order, whole.
 #include <atomic>
 #include <cstdlib>
 #include <deque>
@@ -130,7 +130,8 @@ void exchange(CoreMember& me, uint64_t seed, int count) {
     if (kind == OperationKind::kSend) fill_pattern(bytes, message.seed);
     Operation* operation =
         me.post(kind, static_cast<int>(peer), message.tag, bytes.data(), bytes.size());
-    pending.push_back({operation, std::move(bytes), kind == OperationKind::kSend ? nullptr : &message});
+    pending.push_back(
+        {operation, std::move(bytes), kind == OperationKind::kSend ? nullptr : &message});
   };
   bool more = true;
   while (more) {

@@ -1,6 +1,7 @@
-// A buffer that was given back is never written again: the sender stops at every step of a transfer, the
-// receive ends at its deadline, its buffer is filled anew, the sender goes on, and nothing in the
-// buffer may change. Both ranks are driven by one thread, so that every step is reached.
+// A buffer that was given back is never written again: the sender stops at every step of a
+// transfer, the receive ends at its deadline, its buffer is filled anew, the sender goes on, and
+// nothing in the buffer may change. Both ranks are driven by one thread, so that every step is
+// reached.
 #include <algorithm>
 #include <vector>
 
@@ -52,7 +53,8 @@ TEST_P(LateWriter, NeverTouchesWhatWasGivenBack) {
   const std::string settings = "LOG=error;PROGRESS=caller;" + test_case.settings;
   std::unique_ptr<CoreMember> sender;
   std::unique_ptr<CoreMember> receiver;
-  std::thread other([&] { sender = std::make_unique<CoreMember>(store, 0, 2, settings, factories(0)); });
+  std::thread other(
+      [&] { sender = std::make_unique<CoreMember>(store, 0, 2, settings, factories(0)); });
   receiver = std::make_unique<CoreMember>(store, 1, 2, settings, factories(1));
   other.join();
 

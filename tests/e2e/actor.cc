@@ -1,5 +1,6 @@
-// One rank of a failure test, played by the line: actor SCENARIO. failure_test.py starts the ranks, kills, stops or cuts them
-// off, and judges what they print: one line "RESULT name seconds status text" per finished operation.
+// One rank of a failure test, played by the line: actor SCENARIO. failure_test.py starts the ranks,
+// kills, stops or cuts them off, and judges what they print: one line "RESULT name seconds status
+// text" per finished operation.
 #include <unistd.h>
 
 #include <chrono>
@@ -43,7 +44,8 @@ hetcomm_request_t* receive(int source, uint64_t tag, void* data, size_t size, ui
 
 hetcomm_request_t* send(int destination, uint64_t tag, const void* data, size_t size) {
   hetcomm_request_t* request = nullptr;
-  CHECK(hetcomm_send(g_world, destination, tag, hetcomm_buffer_host(data, size), nullptr, &request));
+  CHECK(
+      hetcomm_send(g_world, destination, tag, hetcomm_buffer_host(data, size), nullptr, &request));
   return request;
 }
 
@@ -57,7 +59,8 @@ hetcomm_status_t finish(const char* name, hetcomm_request_t* request, Clock::tim
   return completion.status;
 }
 
-// Everybody waits for the last rank, which is made to fail; then the others show that they go on among each other.
+// Everybody waits for the last rank, which is made to fail; then the others show that they go on
+// among each other.
 void play_lost() {
   char byte = 0;
   const int victim = g_size - 1;
@@ -81,7 +84,8 @@ void play_lost() {
   finish("others_send", s, start);
 }
 
-// Like play_lost, but the ranks never post to the victim: they learn of its death from its neighbours.
+// Like play_lost, but the ranks never post to the victim: they learn of its death from its
+// neighbours.
 void play_strangers() {
   if (g_rank == g_size - 1) {
     say("READY");
@@ -95,7 +99,8 @@ void play_strangers() {
     finish("tick", receive(g_rank, 9, &byte, 1, 50'000'000), start);
   }
   const hetcomm_status_t status = hetcomm_communicator_peer_status(g_world, g_size - 1);
-  std::printf("RESULT stranger %.3f %s %s\n", std::chrono::duration<double>(Clock::now() - start).count(),
+  std::printf("RESULT stranger %.3f %s %s\n",
+              std::chrono::duration<double>(Clock::now() - start).count(),
               hetcomm_status_name(status), hetcomm_last_error());
   std::fflush(stdout);
 }
@@ -123,8 +128,9 @@ void play_silent() {
   }
 }
 
-// Rank 1 receives again and again with a short deadline; after each failed receive it fills the buffer and looks whether
-// anything writes it later. Rank 0 is stopped and resumed at random moments by the test.
+// Rank 1 receives again and again with a short deadline; after each failed receive it fills the
+// buffer and looks whether anything writes it later. Rank 0 is stopped and resumed at random
+// moments by the test.
 void play_late_writer() {
   const size_t size = 4u << 20;
   std::vector<unsigned char> data(size, 1);
@@ -140,7 +146,8 @@ void play_late_writer() {
       options.struct_size = sizeof(options);
       options.timeout_ns = 400'000'000;
       hetcomm_request_t* request = nullptr;
-      CHECK(hetcomm_send(g_world, 1, tag, hetcomm_buffer_host(data.data(), size), &options, &request));
+      CHECK(hetcomm_send(g_world, 1, tag, hetcomm_buffer_host(data.data(), size), &options,
+                         &request));
       CHECK(hetcomm_request_wait(request, 0, &completion));
       continue;
     }
@@ -149,7 +156,8 @@ void play_late_writer() {
     hetcomm_operation_options_t options{};
     options.struct_size = sizeof(options);
     options.timeout_ns = 15'000'000;
-    CHECK(hetcomm_recv(g_world, 0, 0, HETCOMM_ANY_TAG, hetcomm_buffer_host(in.data(), size), &options, &request));
+    CHECK(hetcomm_recv(g_world, 0, 0, HETCOMM_ANY_TAG, hetcomm_buffer_host(in.data(), size),
+                       &options, &request));
     CHECK(hetcomm_request_wait(request, 0, &completion));
     if (completion.status == HETCOMM_OK) continue;
     ++late;
@@ -184,7 +192,8 @@ void play_traffic() {
     for (int peer = 0; peer < g_size; ++peer) {
       auto& in = data.emplace_back(size + 1);
       requests.push_back(receive(peer, tag, in.data(), size, 30'000'000'000));
-      auto& out = data.emplace_back(size + 1, static_cast<unsigned char>(tag + static_cast<uint64_t>(g_rank)));
+      auto& out = data.emplace_back(
+          size + 1, static_cast<unsigned char>(tag + static_cast<uint64_t>(g_rank)));
       requests.push_back(send(peer, tag, out.data(), size));
     }
     for (hetcomm_request_t* request : requests) {
@@ -202,7 +211,8 @@ void play_traffic() {
       }
     }
     // The number of rounds is rank 0's to decide.
-    unsigned char more = std::chrono::duration<double>(Clock::now() - start).count() < 4 || tag < 20 ? 1 : 0;
+    unsigned char more =
+        std::chrono::duration<double>(Clock::now() - start).count() < 4 || tag < 20 ? 1 : 0;
     for (int peer = 1; peer < g_size; ++peer) {
       if (g_rank == 0) finish("round", send(peer, 1'000'000, &more, 1), start);
     }

@@ -1,5 +1,6 @@
-// 1,000 contexts in one process, in groups of ten ranks, each rank connected to two others. Proves, over one transport
-// (argument 1): connected within the limit, little memory a connection while idle, no measurable CPU while idle.
+// 1,000 contexts in one process, in groups of ten ranks, each rank connected to two others. Proves,
+// over one transport (argument 1): connected within the limit, little memory a connection while
+// idle, no measurable CPU while idle.
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -57,7 +58,8 @@ hetcomm_status_t put(void* store, const char* key, const void* value, size_t siz
   return HETCOMM_OK;
 }
 
-hetcomm_status_t get(void* store, const char* key, void* value, size_t* inout_size, uint64_t timeout_ns) {
+hetcomm_status_t get(void* store, const char* key, void* value, size_t* inout_size,
+                     uint64_t timeout_ns) {
   std::string found;
   if (!static_cast<Store*>(store)->get(key, timeout_ns, &found)) return HETCOMM_TIMED_OUT;
   if (found.size() <= *inout_size && !found.empty()) std::memcpy(value, found.data(), found.size());
@@ -90,7 +92,8 @@ void join_group(Member& member, Store& store, int rank, const std::string& setti
   bootstrap.get = get;
   bootstrap.user_data = &store;
   CHECK(hetcomm_bootstrap_create_from_callbacks(member.context, &bootstrap, &member.bootstrap));
-  CHECK(hetcomm_communicator_create(member.context, member.bootstrap, nullptr, &member.communicator));
+  CHECK(
+      hetcomm_communicator_create(member.context, member.bootstrap, nullptr, &member.communicator));
   // A byte to and from the neighbours on both sides: two connections a rank.
   char out = 'x';
   char in[2];
@@ -142,7 +145,8 @@ int main(int argc, char** argv) {
     std::vector<std::thread> threads;
     for (int rank = 0; rank < kGroupSize; ++rank) {
       threads.emplace_back([&, rank] {
-        join_group(members[static_cast<size_t>(first + rank)], store, rank, "TRANSPORTS=" + transport);
+        join_group(members[static_cast<size_t>(first + rank)], store, rank,
+                   "TRANSPORTS=" + transport);
       });
     }
     for (std::thread& thread : threads) thread.join();

@@ -1,5 +1,6 @@
 // A job as users launch it: mpirun, the MPI bootstrap, every pair of ranks. Proves:
-//  - every size around the protocols' borders arrives whole, from and into host, handle and address devices in any mix;
+//  - every size around the protocols' borders arrives whole, from and into host, handle and address
+//  devices in any mix;
 //  - messages posted in an order that fits no receive all find theirs;
 //  - thousands of outstanding requests complete;
 //  - the job ends cleanly on all ranks.
@@ -35,7 +36,8 @@ unsigned char pattern(int source, int destination, uint64_t tag, size_t i) {
                                     static_cast<size_t>(destination) * 17 + tag * 3);
 }
 
-// One buffer of a kind (0 host, 1 and 2 the simulated devices), with its bytes reachable for filling and checking.
+// One buffer of a kind (0 host, 1 and 2 the simulated devices), with its bytes reachable for
+// filling and checking.
 class Buffer {
  public:
   Buffer(hetcomm_context_t* context, int kind, size_t size) : bytes_(size + 1) {
@@ -53,8 +55,8 @@ class Buffer {
     if (memory_ != nullptr) CHECK(hetcomm_memory_read(memory_, 0, bytes_.data(), size()));
     for (size_t i = 0; i < size(); ++i) {
       if (bytes_[i] == pattern(source, destination, tag, i)) continue;
-      std::fprintf(stderr, "rank %d: wrong byte %zu of %zu from rank %d, tag %lu\n", g_rank, i, size(),
-                   source, static_cast<unsigned long>(tag));
+      std::fprintf(stderr, "rank %d: wrong byte %zu of %zu from rank %d, tag %lu\n", g_rank, i,
+                   size(), source, static_cast<unsigned long>(tag));
       _exit(1);
     }
   }
@@ -91,7 +93,8 @@ void exchange_sizes(hetcomm_context_t* context, hetcomm_communicator_t* world, i
       const int kind = static_cast<int>((tag + static_cast<uint64_t>(peer + g_rank * 2)) % 3);
       buffers.push_back(std::make_unique<Buffer>(context, kind, bytes));
       hetcomm_request_t* request = nullptr;
-      CHECK(hetcomm_recv(world, peer, tag, HETCOMM_EXACT_TAG, buffers.back()->view(), nullptr, &request));
+      CHECK(hetcomm_recv(world, peer, tag, HETCOMM_EXACT_TAG, buffers.back()->view(), nullptr,
+                         &request));
       requests.push_back(request);
     }
     for (int step = 0; step < size; ++step) {
@@ -128,7 +131,8 @@ void exchange_backwards(hetcomm_communicator_t* world, int size, int count) {
     for (int peer = 0; peer < size; ++peer) {
       std::vector<unsigned char>& in = data.emplace_back(bytes_of(i) + 1);
       CHECK(hetcomm_recv(world, peer, 1000 + static_cast<uint64_t>(i), HETCOMM_EXACT_TAG,
-                         hetcomm_buffer_host(in.data(), bytes_of(i)), nullptr, &requests.emplace_back()));
+                         hetcomm_buffer_host(in.data(), bytes_of(i)), nullptr,
+                         &requests.emplace_back()));
     }
   }
   for (hetcomm_request_t* request : requests) wait_ok(request);

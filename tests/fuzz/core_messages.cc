@@ -1,11 +1,11 @@
 // Fuzz target: what core makes of the messages of a proved but hostile peer.
 //
-// One rank of core runs over a transport of this file, whose connections say what the input tells them
-// to: messages of every kind with sequence numbers, ids, keys and lengths that are sometimes right, puts
-// into whatever is exposed, completions, breaks. Beside that the input posts and cancels sends and
-// receives. Checked: no access outside of the buffers, no exposure or transfer that outlives its
-// operation (the buffers are freed then, and the sanitizers look), and that every operation that is
-// cancelled ends.
+// One rank of core runs over a transport of this file, whose connections say what the input tells
+// them to: messages of every kind with sequence numbers, ids, keys and lengths that are sometimes
+// right, puts into whatever is exposed, completions, breaks. Beside that the input posts and
+// cancels sends and receives. Checked: no access outside of the buffers, no exposure or transfer
+// that outlives its operation (the buffers are freed then, and the sanitizers look), and that every
+// operation that is cancelled ends.
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
@@ -38,9 +38,25 @@ class Script {
     return *data_++;
   }
   uint64_t number() {
-    static constexpr uint64_t kInteresting[] = {
-        0, 1, 2, 3, 8, 63, 64, 255, 2048, 4096, 5000, 16384, 70000, 131072, 300000,
-        UINT32_MAX, uint64_t{1} << 32, uint64_t{1} << 63, UINT64_MAX};
+    static constexpr uint64_t kInteresting[] = {0,
+                                                1,
+                                                2,
+                                                3,
+                                                8,
+                                                63,
+                                                64,
+                                                255,
+                                                2048,
+                                                4096,
+                                                5000,
+                                                16384,
+                                                70000,
+                                                131072,
+                                                300000,
+                                                UINT32_MAX,
+                                                uint64_t{1} << 32,
+                                                uint64_t{1} << 63,
+                                                UINT64_MAX};
     const uint8_t chosen = byte();
     if (chosen < 128) return kInteresting[chosen % std::size(kInteresting)];
     return uint64_t{byte()} << (chosen % 40);
@@ -96,7 +112,8 @@ class FuzzEndpoint final : public Endpoint {
     uint64_t sum = 0;
     for_each_piece(bulk.local.segments, bulk.local.offset, bulk.local.length,
                    [&](const std::byte* piece, size_t length) {
-                     sum += static_cast<uint64_t>(piece[0]) + static_cast<uint64_t>(piece[length - 1]);
+                     sum +=
+                         static_cast<uint64_t>(piece[0]) + static_cast<uint64_t>(piece[length - 1]);
                    });
     sum_ = sum;
     bulks_.push_back(&bulk);
@@ -159,9 +176,9 @@ class FuzzTransport final : public Transport {
   uint64_t next_timer_ns() const override { return kForever; }
 
   FuzzEndpoint* endpoint = nullptr;
-  Script* script = nullptr;      // one action of it at the next progress()
-  uint32_t last_sent = 0;        // sequence of core's last message
-  std::deque<uint64_t> seen;     // ids that core has named
+  Script* script = nullptr;   // one action of it at the next progress()
+  uint32_t last_sent = 0;     // sequence of core's last message
+  std::deque<uint64_t> seen;  // ids that core has named
 
  private:
   TransportHandler& handler_;
@@ -214,14 +231,16 @@ void FuzzEndpoint::deliver(Script& script) {
   header.flags = static_cast<uint8_t>(script.byte() % 4);
   header.communicator = script.byte() < 200 ? 0 : static_cast<uint16_t>(script.number());
   header.sequence = script.byte() < 240 ? next_sequence_ : script.byte();
-  header.acknowledged = script.byte() < 250 ? transport_.last_sent : static_cast<uint32_t>(script.number());
+  header.acknowledged =
+      script.byte() < 250 ? transport_.last_sent : static_cast<uint32_t>(script.number());
   header.credit = static_cast<uint32_t>(script.number());
   header.tag = script.byte() < 128 ? script.byte() % 4 : some_id();
   std::vector<std::byte> payload;
   const uint8_t shape = script.byte();
   if (header.kind == MessageKind::kGrant && shape < 240) {
-    GrantBody grant{some_id(), script.byte() < 240 ? rail_ : script.number(), script.number(),
-                    script.number(), script.number(), {{script.number(), 0, 0}}};
+    GrantBody grant{some_id(),       script.byte() < 240 ? rail_ : script.number(),
+                    script.number(), script.number(),
+                    script.number(), {{script.number(), 0, 0}}};
     if (shape < 120) {
       grant.offset = 0;
       grant.accepted = grant.length;
@@ -261,7 +280,8 @@ void FuzzEndpoint::complete(Script& script) {
   const size_t index = script.byte() % bulks_.size();
   Bulk* bulk = bulks_[index];
   bulks_.erase(bulks_.begin() + static_cast<std::ptrdiff_t>(index));
-  static constexpr Code kOutcomes[] = {Code::kOk, Code::kOk, Code::kOk, Code::kCancelled, Code::kUnsupported};
+  static constexpr Code kOutcomes[] = {Code::kOk, Code::kOk, Code::kOk, Code::kCancelled,
+                                       Code::kUnsupported};
   handler_->on_bulk_complete(*bulk, kOutcomes[script.byte() % std::size(kOutcomes)]);
 }
 
@@ -277,7 +297,8 @@ class FuzzFactory final : public TransportFactory {
   explicit FuzzFactory(FuzzTransport** made) : made_(made) {}
   std::string_view name() const override { return "fuzz"; }
   Status probe(const Config&) const override { return {}; }
-  Result<std::unique_ptr<Transport>> create(const TransportEnvironment& environment) const override {
+  Result<std::unique_ptr<Transport>> create(
+      const TransportEnvironment& environment) const override {
     auto transport = std::make_unique<FuzzTransport>(environment.handler);
     *made_ = transport.get();
     return std::unique_ptr<Transport>(std::move(transport));
@@ -302,7 +323,8 @@ class Job {
           CoreMember member(store_, 1, 2, "PROGRESS=thread;LOG=error;", fuzz_factories(&unused));
           while (!stop_.load()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
         }),
-        me_(std::make_unique<CoreMember>(store_, 0, 2, "PROGRESS=caller;LOG=error;CREDIT_BYTES=64K;",
+        me_(std::make_unique<CoreMember>(store_, 0, 2,
+                                         "PROGRESS=caller;LOG=error;CREDIT_BYTES=64K;",
                                          fuzz_factories(&transport_))) {}
   ~Job() {
     me_->communicator().abort("the end");

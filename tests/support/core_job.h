@@ -1,10 +1,8 @@
-// Ranks of core, without the C ABI, so that a test can choose the transport factories: each rank is a
-// thread with a context of its own.
+// Ranks of core, without the C ABI, so that a test can choose the transport factories: each rank is
+// a thread with a context of its own.
 //
 //   run_core_job(2, settings, [](int rank) { return factories; }, [](CoreMember& me) { ... });
 #pragma once
-
-#include <gtest/gtest.h>
 
 #include <functional>
 #include <memory>
@@ -13,6 +11,8 @@
 #include <thread>
 #include <utility>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include "devices/registry.h"
 #include "src/bootstrap/bootstrap.h"
@@ -36,8 +36,8 @@ class CoreMember {
     if (!host.ok()) throw std::runtime_error(std::string(host.status().text()));
     log->set_level(parse_log_level(config->text(Variable::kLog)).value());
     const bool thread = config->text(Variable::kProgress) == "thread";
-    ContextParts parts{std::move(config.value()), std::move(log), std::move(factories),
-                       {host.value()}, thread};
+    ContextParts parts{
+        std::move(config.value()), std::move(log), std::move(factories), {host.value()}, thread};
     Result<std::unique_ptr<Context>> context = Context::create(std::move(parts));
     if (!context.ok()) throw std::runtime_error(std::string(context.status().text()));
     context_ = std::move(context).value();
@@ -67,7 +67,8 @@ class CoreMember {
     options.timeout_ns = timeout_ns;
     std::string text;
     Operation* operation = nullptr;
-    const Code code = communicator_->post({kind, peer, tag, 0, &buffer, 1, &options}, &operation, &text);
+    const Code code =
+        communicator_->post({kind, peer, tag, 0, &buffer, 1, &options}, &operation, &text);
     if (code != Code::kOk) throw std::runtime_error(text);
     return operation;
   }
@@ -101,7 +102,7 @@ inline void run_core_job(int size, const std::string& settings,
       try {
         CoreMember member(store, rank, size, settings, factories(rank));
         body(member);
-    const Status met = member.communicator().barrier(20'000'000'000);
+        const Status met = member.communicator().barrier(20'000'000'000);
         EXPECT_TRUE(met.ok()) << "rank " << rank << ": " << met.text();
         member.communicator().flush(5'000'000'000);
       } catch (const std::exception& exception) {

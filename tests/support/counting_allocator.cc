@@ -5,7 +5,6 @@
 #include <cstdlib>
 #include <new>
 
-
 namespace {
 
 std::atomic<bool> counting{false};

@@ -1,5 +1,6 @@
-// Counts what the whole program, libraries included, takes from operator new: linking the .cc replaces those operators.
-// With HETCOMM_TEST_TRAP set the first one that is counted traps, for a debugger to look at.
+// Counts what the whole program, libraries included, takes from operator new: linking the .cc
+// replaces those operators. With HETCOMM_TEST_TRAP set the first one that is counted traps, for a
+// debugger to look at.
 #pragma once
 
 #include <cstdint>

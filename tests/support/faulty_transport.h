@@ -2,14 +2,13 @@
 // plan:
 //
 //   refusals          send, put and get return kWouldBlock at random; on_writable follows from a
-//   later progress() delays            upcalls wait for some calls of progress(); order stays
-//   within one endpoint's messages, and is
-//                     mixed between endpoints, and between messages, puts and completions of one
-//                     endpoint
+//                     later progress()
+//   delays            upcalls wait for some calls of progress(); order stays within one endpoint's
+//                     messages, and is mixed between endpoints, and between messages, puts and
+//                     completions of one endpoint
 //   failing rails     at a random put, send or get the connection breaks on both sides while the
-//   peer lives; a put
-//                     that was reported complete just before may be lost (so such an endpoint is
-//                     not |lossless|)
+//                     peer lives; a put that was reported complete just before may be lost (so such
+//                     an endpoint is not |lossless|)
 //   failing connects  the first connects end in an error
 //   masks             no put, no get, small messages, small chunks
 //

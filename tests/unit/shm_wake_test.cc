@@ -6,9 +6,9 @@
 #include <atomic>
 #include <thread>
 
+#include "src/base/membarrier.h"
 #include "tests/support/transport_pair.h"
 #include "tests/unit/shm_raw_peer.h"
-#include "src/base/membarrier.h"
 #include "transports/shm/ring.h"
 
 namespace hetcomm::test {

@@ -1,8 +1,8 @@
 #include "transports/shm/factory.h"
 
+#include "src/base/membarrier.h"
 #include "transports/shm/segment.h"
 #include "transports/shm/transport.h"
-#include "src/base/membarrier.h"
 
 namespace hetcomm {
 namespace {
@@ -15,7 +15,7 @@ class ShmFactory final : public TransportFactory {
     const Result<shm::Segment> segment = shm::Segment::create({});
     if (!segment.ok()) return segment.status();
     return Status(Code::kOk, register_global_membarrier() ? "sealed memfd, membarrier"
-                                                        : "sealed memfd, no membarrier");
+                                                          : "sealed memfd, no membarrier");
   }
 
   Result<std::unique_ptr<Transport>> create(

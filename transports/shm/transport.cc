@@ -6,9 +6,9 @@
 #include <bit>
 
 #include "src/base/clock.h"
+#include "src/base/membarrier.h"
 #include "src/base/random.h"
 #include "transports/shm/descriptor.h"
-#include "src/base/membarrier.h"
 #include "transports/shm/wake.h"
 
 namespace hetcomm::shm {

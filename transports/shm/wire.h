@@ -1,8 +1,8 @@
 // What two processes share: the layout of the mapped file, and the two messages that set it up.
 //
 //   control    Side of the initiator, Side of the acceptor: allocated at connect
-//   ring 0     bulk bytes from the initiator to the acceptor: allocated by its producer at first
-//   use ring 1     the other way
+//   ring 0     bulk bytes from the initiator to the acceptor: allocated at first use
+//   ring 1     the other way
 //
 // Each word has one writer, except Side::asleep, which the peer takes back by an exchange.
 // Whatever the peer can write is hostile: it is read once into private memory, then checked, then

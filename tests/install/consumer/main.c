@@ -1,4 +1,5 @@
-/* A user's program: prints the version of the library that it runs with, and the name of status 0. */
+/* A user's program: prints the version of the library that it runs with, and the name of status 0.
+ */
 #include <stdio.h>
 #include <string.h>
 
