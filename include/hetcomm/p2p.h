@@ -90,7 +90,8 @@ hetcomm_probe(hetcomm_communicator_t* communicator, int32_t source, uint64_t tag
               uint64_t timeout_ns, hetcomm_completion_t* out_message) HETCOMM_NOEXCEPT;
 
 /* A group collects operations and starts them together: they are submitted in one step, in order,
- * and no progress runs between them. [serial per group] */
+ * and no progress runs between them. Its communicator cannot be destroyed before it (BUSY).
+ * [serial per group] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_group_create(
     hetcomm_communicator_t* communicator, hetcomm_group_t** out_group) HETCOMM_NOEXCEPT;
 

@@ -172,7 +172,7 @@ bool consume(const OperationRef& ref, hetcomm_completion_t* out) {
       out->text = capi::keep_text(*operation.text);
   }
   if (operation.prepared) {
-    operation.set_state(OperationState::kIdle);
+    operation.set_state(OperationState::kPrepared);
   } else {
     operation.engine->pool().recycle(&operation);
   }
@@ -280,7 +280,7 @@ hetcomm_status_t hetcomm_probe(hetcomm_communicator_t* communicator, int32_t sou
     while (true) {
       const uint64_t seen = engine.arrivals();
       if (own.probe(source, tag, ignore, out_message)) return {};
-      if (source >= 0) HETCOMM_RETURN_IF_ERROR(own.peer_status(source));
+      HETCOMM_RETURN_IF_ERROR(own.check_source(source));
       if (hetcomm::now_ns() >= deadline) return Status(Code::kTimedOut, "no such message");
       engine.wait(deadline, [&] { return engine.arrivals() != seen; });
     }
@@ -294,6 +294,7 @@ hetcomm_status_t hetcomm_group_create(hetcomm_communicator_t* communicator,
     HETCOMM_REQUIRE(out_group);
     HETCOMM_RETURN_IF_ERROR(capi::check_alive(communicator->impl->context()));
     *out_group = new hetcomm_group{.communicator = communicator->impl.get(), .entries = {}};
+    communicator->impl->add_group();
     return {};
   });
 }
@@ -324,6 +325,7 @@ void hetcomm_group_destroy(hetcomm_group_t* group) noexcept {
     return {};
   });
   static_cast<void>(status);
+  group->communicator->drop_group();
   capi::destroy(group);
 }
 
@@ -333,7 +335,7 @@ hetcomm_status_t hetcomm_request_test(hetcomm_request_t* request,
   const OperationRef ref = find(request, &status);
   if (ref.operation == nullptr) return status;
   if (!ref.is(OperationState::kComplete)) {
-    if (ref.is(OperationState::kIdle)) return not_started();
+    if (ref.is(OperationState::kPrepared)) return not_started();
     status = capi::guard([&]() -> Status {
       ref.operation->engine->poke();
       return {};
@@ -350,7 +352,7 @@ hetcomm_status_t hetcomm_request_wait(hetcomm_request_t* request, uint64_t timeo
   const OperationRef ref = find(request, &status);
   if (ref.operation == nullptr) return status;
   if (!ref.is(OperationState::kComplete)) {
-    if (ref.is(OperationState::kIdle)) return not_started();
+    if (ref.is(OperationState::kPrepared)) return not_started();
     bool done = false;
     status = capi::guard([&]() -> Status {
       done = ref.operation->engine->wait(wait_deadline(timeout_ns),
@@ -379,7 +381,7 @@ hetcomm_status_t hetcomm_request_wait_any(size_t count, hetcomm_request_t* const
         return Status(static_cast<Code>(status),
                       fmt::format("request {}: {}", i, hetcomm_status_text(status)));
       }
-      if (operations[i].is(OperationState::kIdle)) {
+      if (operations[i].is(OperationState::kPrepared)) {
         return Status(Code::kInvalidArgument, fmt::format("request {} was not started", i));
       }
       if (engine != nullptr && engine != operations[i].operation->engine) {
@@ -431,7 +433,7 @@ hetcomm_status_t hetcomm_request_start(hetcomm_request_t* request) noexcept {
       return Status(Code::kInvalidArgument, "the request's communicator was destroyed");
     }
     std::string text;
-    const Code code = operation.communicator->restart(operation, &text);
+    const Code code = operation.communicator->restart(ref, &text);
     return code == Code::kOk ? Status() : Status(code, std::move(text));
   });
 }
@@ -451,7 +453,7 @@ hetcomm_status_t hetcomm_request_release(hetcomm_request_t* request) noexcept {
     }
     // Complete, or a prepared one that is idle; otherwise another thread is just reporting it.
     const bool ours =
-        operation.claim(ref.generation) || (ref.is(OperationState::kIdle) && operation.prepared);
+        operation.claim(ref.generation) || (ref.is(OperationState::kPrepared) && operation.prepared);
     if (!ours) return Status(Code::kStaleHandle);
     operation.engine->pool().recycle_locked(&operation);
     return {};

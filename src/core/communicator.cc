@@ -38,6 +38,8 @@ Communicator::~Communicator() {
   mesh_->remove(this);
   // Requests that nobody has asked about yet outlive it.
   engine_.pool().for_each([this](Operation& operation) {
+    const OperationState state = operation.state();
+    if (state != OperationState::kComplete && state != OperationState::kPrepared) return;
     if (operation.communicator == this) operation.communicator = nullptr;
   });
   if (parent_ != nullptr) parent_->children_.fetch_sub(1, std::memory_order_release);
@@ -201,20 +203,22 @@ Code Communicator::prepare(const PostArguments& arguments, Operation** out, std:
     return code;
   }
   operation->prepared = true;
+  operation->set_state(OperationState::kPrepared);
   // An idle request holds nothing.
   drop_uses(*operation);
   *out = operation;
   return Code::kOk;
 }
 
-// One thread at a time per request: the state is the caller's until it is pending.
-Code Communicator::restart(Operation& operation, std::string* text) {
-  // Running, or ended and not reported yet.
-  if (operation.state() != OperationState::kIdle) {
+Code Communicator::restart(const OperationRef& prepared, std::string* text) {
+  Operation& operation = *prepared.operation;
+  if (!operation.claim_prepared(prepared.generation)) {
+    // Running, or ended and not reported yet.
     *text = "the request is running";
     return Code::kBusy;
   }
   if (!note_receive(operation)) {
+    operation.set_state(OperationState::kPrepared);
     *text = kOverlapText;
     return Code::kInvalidArgument;
   }
@@ -230,20 +234,14 @@ Code Communicator::restart(Operation& operation, std::string* text) {
   operation.matched_tag = operation.tag;
   operation.code = Code::kOk;
   operation.text.reset();
-  operation.set_state(OperationState::kPending);
-  begin(operation);
-  return Code::kOk;
-}
-
-// Starts a pending operation now, or leaves it to the holder of the baton.
-void Communicator::begin(Operation& operation) {
-  if (engine_.try_lock()) {
-    const Engine::Held held(engine_);
+  {
+    // Pending only under the baton: until then nobody may cancel it.
+    const Engine::Baton baton(engine_);
+    operation.set_state(OperationState::kPending);
     start_now(operation);
-  } else {
-    engine_.submit_queued(&operation);
   }
   if (engine_.threaded()) engine_.note_pending();
+  return Code::kOk;
 }
 
 void Communicator::start(Operation& operation) {
@@ -260,7 +258,7 @@ void Communicator::start(Operation& operation) {
       mesh_->start_receive(*channel_, operation);
     }
   } catch (const std::bad_alloc&) {
-    mesh_->end_operation(operation, Code::kOutOfMemory, {});
+    mesh_->end_out_of_memory(operation);
   }
   if (operation.state() != OperationState::kPending) return;
   if (operation.run.deadline_ns != 0) {
@@ -347,10 +345,27 @@ Status Communicator::check_idle() {
   if (children_.load(std::memory_order_acquire) != 0) {
     return Status(Code::kBusy, "communicators that were split from it still exist");
   }
+  if (groups_.load(std::memory_order_acquire) != 0) {
+    return Status(Code::kBusy, "groups of it still exist");
+  }
   if (pending_ != 0) {
     return Status(Code::kBusy, fmt::format("{} operations are pending on it", pending_));
   }
   return {};
+}
+
+Status Communicator::check_source(int32_t source) {
+  const Engine::Baton baton(engine_);
+  if (channel_->closed) return channel_->aborted;
+  if (source >= 0) return peer_status_locked(ranks_[static_cast<size_t>(source)]);
+  if (ranks_.size() == 1) return {};
+  Status last;
+  for (const int rank : ranks_) {
+    if (rank == mesh_->rank()) continue;
+    last = peer_status_locked(rank);
+    if (last.ok()) return last;
+  }
+  return last;
 }
 
 void Communicator::flush(uint64_t timeout_ns) {

@@ -67,7 +67,7 @@ class Communicator {
   }
   // Makes a prepared operation.
   Code prepare(const PostArguments& arguments, Operation** out, std::string* text);
-  Code restart(Operation& prepared, std::string* text);
+  Code restart(const OperationRef& prepared, std::string* text);
   // Looks for an unexpected message; false when there is none.
   bool probe(int32_t source, uint64_t tag, uint64_t ignore, hetcomm_completion_t* out);
   Status barrier(uint64_t timeout_ns);
@@ -77,8 +77,13 @@ class Communicator {
   Status peer_status(int32_t rank);
   size_t counters(int32_t rank, size_t capacity, hetcomm_counters_t* out);
   std::string explain(int32_t rank);
+  // Groups of it that exist; what they collected refers to it.
+  void add_group() { groups_.fetch_add(1, std::memory_order_relaxed); }
+  void drop_group() { groups_.fetch_sub(1, std::memory_order_release); }
   // kBusy text while it cannot be destroyed.
   Status check_idle();
+  // Why no message of |source| (-1: of anybody) can come any more; ok as long as one can.
+  Status check_source(int32_t source);
   // Waits until accepted messages have left, at most |timeout_ns|.
   void flush(uint64_t timeout_ns);
 
@@ -156,7 +161,6 @@ class Communicator {
   Code post_beside(const PostArguments& arguments, Operation** out, std::string* text);
   static bool in_group(const PostArguments& arguments);
   Operation* allocate();
-  void begin(Operation& operation);
   Status collective_send(int32_t rank, uint64_t tag, ConstByteSpan bytes, uint64_t deadline_ns);
   Status collective_receive(int32_t rank, uint64_t tag, ByteSpan bytes, uint64_t deadline_ns);
   Status collective_post(OperationKind kind, int32_t rank, uint64_t tag, ByteSpan bytes,
@@ -179,6 +183,7 @@ class Communicator {
   uint64_t collectives_ = 0;  // begun on the collective channel, the same on all ranks
   int64_t pending_ = 0;       // under the baton
   std::atomic<int32_t> children_{0};
+  std::atomic<int32_t> groups_{0};
 };
 
 inline void Mesh::complete(Operation& operation) {

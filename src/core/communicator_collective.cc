@@ -140,12 +140,12 @@ Result<std::unique_ptr<Communicator>> Communicator::split(int32_t color, int32_t
     id = std::max(id, entry.next_id);
     if (entry.color != HETCOMM_NO_COLOR) colors.insert(entry.color);
   }
-  const auto last = static_cast<uint32_t>(id + colors.size());
-  if (last >= UINT16_MAX)
+  const auto next = static_cast<uint32_t>(id + colors.size());
+  if (next >= UINT16_MAX)
     return Status(Code::kOutOfResources, "split: too many communicators were made");
   {
     const Engine::Baton baton(engine_);
-    mesh_->claim_communicator_id(static_cast<uint16_t>(last));
+    mesh_->claim_communicator_ids(static_cast<uint16_t>(next));
   }
   id += static_cast<uint32_t>(std::distance(colors.begin(), colors.find(color)));
   if (color == HETCOMM_NO_COLOR) return std::unique_ptr<Communicator>();

@@ -44,6 +44,7 @@ class ControlPlane::Link final : public Watcher, private ConnectHandler {
     hello.destination = peer_;
     connector_ = Connector::create(plane_.poller_, addresses, plane_.setup_.credentials.secret,
                                    std::move(hello), now_ns() + plane_.setup_.detection_ns, *this);
+    connector_->let_answer_wait(plane_.setup_.answer_ns, plane_.setup_.detection_ns);
   }
 
   Status adopt(UniqueFd socket) {

@@ -55,6 +55,7 @@ class ControlPlane final : private AcceptHandler {
     int size;
     Credentials credentials;
     uint64_t detection_ns;
+    uint64_t answer_ns;  // how long a peer that was reached may compute before it answers
   };
   static Result<std::unique_ptr<ControlPlane>> create(Poller& poller, Log& log,
                                                       const Config& config, Setup setup,

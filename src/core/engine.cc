@@ -160,10 +160,10 @@ void Engine::drain_after_unlock() {
 
 void Engine::poke() {
   if (!try_lock()) return;
+  const Held held(*this);
   begin_work();
   for (Driven* driven : driven_) driven->progress();
   slow_progress(false);
-  unlock();
 }
 
 int Engine::slow_progress(bool now) {
@@ -171,7 +171,12 @@ int Engine::slow_progress(bool now) {
   if (!now && at < next_slow_ticks_) return 0;
   next_slow_ticks_ = at + kSlowIntervalUs * ticks_per_us_;
   refresh_now();
-  const int moved = poller_->poll();
+  // The doorbell is no work, and may ring for somebody else. Where nobody sleeps it rang too late.
+  int moved = poller_->poll();
+  if (doorbell_watcher_.take_rung()) {
+    --moved;
+    if (sleeper_.load(std::memory_order_relaxed) == kNobody) silence();
+  }
   for (size_t i = 0; i < driven_.size(); ++i) driven_[i]->tick(now_ns_);
   if (now_ns_ >= next_sweep_ns_) sweep();
   return moved;
@@ -342,6 +347,7 @@ void Engine::park_background() {
 void Engine::nap_long() {
   const uint32_t word = park_word_.load(std::memory_order_acquire);
   long_nap_.store(1, std::memory_order_seq_cst);
+  // A wake-up that is lost to a race costs no more than the long nap.
   if (!work_is_left() || patience_ == 0) {
     const bool beside_sleeper = sleeper_.load(std::memory_order_seq_cst) != kNobody;
     futex_wait(park_word_, word, beside_sleeper ? kNapBesideSleeperNs : kLongNapNs);

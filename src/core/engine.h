@@ -21,6 +21,7 @@
 #include <cstdint>
 #include <memory>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "src/base/clock.h"
@@ -217,7 +218,11 @@ class Engine {
   // its wake-up away.
   class Doorbell final : public Watcher {
    public:
-    void on_events(uint32_t /*events*/) override {}
+    void on_events(uint32_t /*events*/) override { rung_ = true; }
+    bool take_rung() { return std::exchange(rung_, false); }
+
+   private:
+    bool rung_ = false;
   };
 
   // What was completed is visible before the sleepers are counted, and the baton before the queue
@@ -419,9 +424,12 @@ void Engine::sleep(uint64_t deadline_ns, Done&& done) {
 
 template <typename Done>
 void Engine::sleep_in_poller(uint64_t deadline_ns, Done&& done) {
-  lock();
-  const uint64_t timer_ns = done() ? 0 : prepare_sleep(Sleep::kLong);
-  unlock();
+  uint64_t timer_ns = 0;
+  {
+    lock();
+    const Held held(*this);
+    if (!done()) timer_ns = prepare_sleep(Sleep::kLong);
+  }
   if (timer_ns != 0) {
     asleep_.fetch_add(1, std::memory_order_seq_cst);
     fence_.heavy();
@@ -431,13 +439,15 @@ void Engine::sleep_in_poller(uint64_t deadline_ns, Done&& done) {
     asleep_.fetch_sub(1, std::memory_order_relaxed);
   }
   silence();
-  lock();
-  finish_sleep();
-  // The events that woke us are still in the poller.
-  slow_progress(true);
-  completed_ = true;  // others may have to take the sleeper's place
-  sleeper_.store(kNobody, std::memory_order_seq_cst);
-  unlock();
+  {
+    lock();
+    const Held held(*this);
+    finish_sleep();
+    completed_ = true;  // others may have to take the sleeper's place
+    sleeper_.store(kNobody, std::memory_order_seq_cst);
+    // The events that woke us are still in the poller.
+    slow_progress(true);
+  }
   if (parked_.load(std::memory_order_relaxed) != 0) wake_background();
 }
 

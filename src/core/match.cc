@@ -16,8 +16,7 @@ unsigned shift_for(size_t buckets) { return 64 - static_cast<unsigned>(std::coun
 
 }  // namespace
 
-MatchTable::MatchTable()
-    : shift_(shift_for(kFirstBuckets)), posted_(kFirstBuckets), unexpected_(kFirstBuckets) {
+MatchTable::MatchTable() : shift_(shift_for(kFirstBuckets)) {
   arrived_.next_arrived = nullptr;
   arrived_.previous_arrived = &arrived_;
 }
@@ -40,7 +39,7 @@ Operation* MatchTable::match_wildcards(Operation* exact, int32_t source, uint64_
 // Both tables share one bucket function, so they grow together; lists keep their order because
 // entries are moved oldest first.
 void MatchTable::grow_posted() {
-  const size_t size = posted_.size() * 8;
+  const size_t size = posted_.empty() ? kFirstBuckets : posted_.size() * 8;
   std::vector<PostedList> old(size);
   old.swap(posted_);
   shift_ = shift_for(size);
@@ -67,6 +66,7 @@ void MatchTable::grow_unexpected() {
 }
 
 void MatchTable::add_unexpected(Incoming* message) {
+  if (unexpected_.empty()) grow_posted();
   UnexpectedList& list = unexpected_[bucket(message->source, message->tag)];
   message->next_in_bucket = nullptr;
   message->previous_in_bucket = list.last;

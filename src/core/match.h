@@ -44,7 +44,7 @@ class MatchTable {
 
   // Puts a receive at the end of the queue.
   void post(Operation* receive) {
-    if (posted_count_ > 4 * posted_.size()) [[unlikely]]
+    if (posted_count_ >= 4 * posted_.size()) [[unlikely]]
       grow_posted();
     receive->stamp = ++next_stamp_;
     append(list_of(*receive), receive);

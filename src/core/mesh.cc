@@ -80,7 +80,8 @@ Status Mesh::set_up(Bootstrap& bootstrap, const MeshOptions& options) {
   {
     const Engine::Baton baton(engine());
     engine().refresh_now();
-    const ControlPlane::Setup setup{rank_, size_, credentials_, detection_ns_};
+    const ControlPlane::Setup setup{rank_, size_, credentials_, detection_ns_,
+                                    environment_.config.number(Variable::kTimeout)};
     Result<std::unique_ptr<ControlPlane>> control =
         ControlPlane::create(engine().poller(), log(), environment_.config, setup, *this);
     if (!control.ok()) return control.status();
@@ -432,7 +433,7 @@ void Mesh::on_knock(int rank) { pair(rank).knocked(); }
 
 void Mesh::on_refused(int rank, const std::string& why) {
   if (Pair* found = find_pair(rank); found != nullptr && found->rail() == nullptr) {
-    found->connect_failed(Status(Code::kPeerLost, why));
+    found->refused_by_peer(Status(Code::kPeerLost, why));
   }
 }
 
@@ -453,7 +454,11 @@ int Mesh::progress() {
   while (!updates_due_.empty()) {
     Pair* pair = updates_due_.back();
     updates_due_.pop_back();
-    pair->send_update();
+    try {
+      pair->send_update();
+    } catch (const std::bad_alloc&) {
+      pair->out_of_memory();
+    }
   }
   if (!graveyard_.empty()) bury();
   return moved;

@@ -93,8 +93,9 @@ class Mesh final : public Driven, private ControlHandler {
     return id < channels_.size() && channels_[id] != nullptr && !channels_[id]->aborted.ok();
   }
   uint16_t next_communicator_id() const { return next_communicator_id_; }
-  void claim_communicator_id(uint16_t id) {
-    if (id >= next_communicator_id_) next_communicator_id_ = static_cast<uint16_t>(id + 1);
+  // All ids below |next| are taken.
+  void claim_communicator_ids(uint16_t next) {
+    next_communicator_id_ = std::max(next_communicator_id_, next);
   }
   // Ends every operation on the channel with |why|, here and (|publish|) on all ranks.
   void abort_channel(uint16_t id, const Status& why, bool publish);
@@ -107,6 +108,7 @@ class Mesh final : public Driven, private ControlHandler {
   // Posting.
   void start_receive(Channel& own, Operation& receive);
   void end_operation(Operation& operation, Code code, std::string text);
+  void end_out_of_memory(Operation& operation);
   // Copies a whole message that has arrived into |receive| and completes it.
   void deliver(Operation& receive, int source, uint64_t tag, ConstByteSpan bytes, uint64_t length);
   void complete(Operation& operation);  // with its code, kOk if none was set
@@ -198,6 +200,7 @@ class Mesh final : public Driven, private ControlHandler {
   void note_connected(Transport& transport);
   void fail_receives(int rank, const Status& why);
   bool any_live_sender(const Operation& receive) const;
+  bool all_senders_live(const Operation& receive) const;
 
   Pair& make_pair(int rank);
   void on_peer_lost(int rank, const Status& why) override;

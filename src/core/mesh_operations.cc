@@ -8,9 +8,6 @@
 namespace hetcomm {
 namespace {
 
-// How far ahead of this rank a peer may be in making communicators.
-constexpr uint16_t kIdsAhead = 1024;
-
 std::string describe(const Operation& operation) {
   if (operation.kind == OperationKind::kSend) {
     return fmt::format("send to rank {}, tag {:#x}, {} bytes", operation.peer, operation.tag,
@@ -59,7 +56,7 @@ class Mesh::DeviceDelivery final : public CopyHandler {
 };
 
 Channel* Mesh::channel(uint16_t id) {
-  if (id >= next_communicator_id_ + kIdsAhead) return nullptr;
+  // A peer may be far ahead of this rank in making communicators.
   if (id >= channels_.size()) channels_.resize(static_cast<size_t>(id) + 1);
   if (channels_[id] == nullptr) channels_[id] = std::make_unique<Channel>();
   return channels_[id].get();
@@ -80,9 +77,11 @@ void Mesh::start_receive(Channel& own, Operation& receive) {
     Pair& sender = pair(receive.peer);
     if (sender.state() != Pair::State::kReady) [[unlikely]]
       sender.ensure_connected();
-  } else if (!any_live_sender(receive)) {
+  } else if (!any_live_sender(receive) ||
+             (receive.fail_on_any_loss && !all_senders_live(receive))) {
     complete(receive, Code::kPeerLost,
-             fmt::format("{}: no live sender is left", describe(receive)));
+             fmt::format("{}: {}", describe(receive),
+                         receive.fail_on_any_loss ? "a sender was lost" : "no live sender is left"));
     return;
   }
   receive.stage = OperationStage::kPosted;
@@ -94,8 +93,10 @@ void Mesh::deliver_rest(Operation& receive, ConstByteSpan bytes) {
   const uint64_t part = std::min<uint64_t>(bytes.size(), receive.length);
   if (part > 0) {
     if (!receive.on_host) {
+      PoolPtr<DeviceDelivery> delivery =
+          make_pooled<DeviceDelivery>(blocks_, *this, receive, bytes.first(part));
       receive.stage = OperationStage::kCopying;
-      make_pooled<DeviceDelivery>(blocks_, *this, receive, bytes.first(part)).release()->start();
+      delivery.release()->start();
       return;
     }
     scatter(receive.segments, 0, bytes.first(part));
@@ -114,8 +115,22 @@ void Mesh::complete_truncated(Operation& receive) {
 
 void Mesh::complete(Operation& operation, Code code, std::string text) {
   operation.code = code;
-  if (!text.empty()) operation.text = std::make_unique<std::string>(std::move(text));
+  try {
+    if (!text.empty()) operation.text = std::make_unique<std::string>(std::move(text));
+  } catch (const std::bad_alloc&) {
+    operation.text.reset();  // the code has to do
+  }
   complete(operation);
+}
+
+// Where an operation could not be started for want of memory.
+void Mesh::end_out_of_memory(Operation& operation) {
+  if (operation.state() != OperationState::kPending) return;
+  try {
+    end_operation(operation, Code::kOutOfMemory, "out of memory");
+  } catch (const std::bad_alloc&) {
+    if (operation.stage == OperationStage::kSubmitted) complete(operation, Code::kOutOfMemory);
+  }
 }
 
 void Mesh::end_operation(Operation& operation, Code code, std::string text) {
@@ -154,6 +169,12 @@ bool Mesh::any_live_sender(const Operation& receive) const {
   return std::any_of(ranks.begin(), ranks.end(), [&](int rank) {
     return (rank != rank_ || ranks.size() == 1) && peer_status(rank).ok();
   });
+}
+
+bool Mesh::all_senders_live(const Operation& receive) const {
+  const std::vector<int>& ranks = receive.communicator->ranks();
+  return std::all_of(ranks.begin(), ranks.end(),
+                     [&](int rank) { return peer_status(rank).ok(); });
 }
 
 // Ends the receives that wait for |rank|, and those from any rank for which nobody is left.
@@ -208,6 +229,7 @@ void Mesh::abort_channel(uint16_t id, const Status& why, bool publish) {
   own->aborted = why;
   log().warn("communicator {} was aborted: {}", id, why.text());
   if (publish) control_->publish_abort(id, why.text());
+  engine().note_arrival();  // who probes has to look again
   close_channel(id);
   engine().drain();
   engine().pool().for_each([&](Operation& operation) {
@@ -274,6 +296,7 @@ Incoming* Mesh::allocate_incoming() {
 }
 
 void Mesh::free_incoming(Incoming* message) {
+  if (message->rendezvous) message->pair->request_dropped();
   *message = Incoming{};
   free_incoming_.push_back(message);
 }

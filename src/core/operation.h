@@ -38,7 +38,8 @@ class ReceiveTransfer;
 
 // kFree: given back by its last user, to be collected by the pool. kIdle: in the pool's hands, or
 // prepared and not running.
-enum class OperationState : uint8_t { kFree, kIdle, kPending, kComplete, kReporting };
+// kReporting: held by the one thread that reports, or starts, it. kPrepared: prepared and not running.
+enum class OperationState : uint8_t { kFree, kIdle, kPrepared, kPending, kComplete, kReporting };
 enum class OperationKind : uint8_t { kSend, kReceive };
 
 // Where a pending operation stands, so that it can be ended from anywhere.
@@ -67,13 +68,13 @@ struct alignas(kOperationAlign) Operation {
   bool is(uint32_t generation, OperationState state) const {
     return word.load(std::memory_order_acquire) == make_word(generation, state);
   }
+  // Takes a prepared operation for starting; false when it is not there to be started.
+  bool claim_prepared(uint32_t generation) {
+    return exchange(generation, OperationState::kPrepared);
+  }
   // Takes a complete operation for reporting; false when it is not the one that |generation| names,
   // or another was first.
-  bool claim(uint32_t generation) {
-    uint64_t expected = make_word(generation, OperationState::kComplete);
-    return word.compare_exchange_strong(expected, make_word(generation, OperationState::kReporting),
-                                        std::memory_order_acquire, std::memory_order_relaxed);
-  }
+  bool claim(uint32_t generation) { return exchange(generation, OperationState::kComplete); }
   // For the owner.
   void set_state(OperationState state) {
     word.store(make_word(generation(), state), std::memory_order_release);
@@ -93,6 +94,12 @@ struct alignas(kOperationAlign) Operation {
   }
   static constexpr uint32_t generation_in(uint64_t word) {
     return static_cast<uint32_t>(word >> 8);
+  }
+
+  bool exchange(uint32_t generation, OperationState from) {
+    uint64_t expected = make_word(generation, from);
+    return word.compare_exchange_strong(expected, make_word(generation, OperationState::kReporting),
+                                        std::memory_order_acquire, std::memory_order_relaxed);
   }
 
   // First line: what every post writes and every match reads.

@@ -71,7 +71,13 @@ void Pair::pump() {
   while (outbox_first_ != nullptr) {
     Operation& send = *outbox_first_;
     dequeue(send);
-    if (!start_send(send)) {
+    bool started = true;
+    try {
+      started = start_send(send);
+    } catch (const std::bad_alloc&) {
+      mesh_.complete(send, Code::kOutOfMemory);
+    }
+    if (!started) {
       // Back to the front.
       send.next = outbox_first_;
       send.previous = nullptr;
@@ -112,13 +118,27 @@ bool Pair::start_send(Operation& send) {
   return start_rendezvous(send);
 }
 
+// False when |send| shall be tried again. Refused for another reason than room it would be refused
+// again, and ends.
+bool Pair::refused(Operation& send, Code code) {
+  if (code == Code::kWouldBlock || code == Code::kPeerLost) return false;
+  const bool begun = send.run.sent > 0;
+  mesh_.complete(send, code, fmt::format("send to rank {}: {}", rank_, code_text(code)));
+  if (begun) {
+    send_control(MessageKind::kWithdraw, 0, static_cast<uint64_t>(code), nullptr, 0);
+  }
+  return true;
+}
+
 bool Pair::start_eager(Operation& send, uint64_t cost) {
   WireHeader header{.kind = MessageKind::kEager,
                     .flags = send.collective ? kFlagCollective : uint8_t{0},
                     .communicator = send.channel,
                     .tag = send.tag,
                     .value = send.length};
-  if (send_sequenced(header, SegmentView{send.segments, 0, send.length}) != Code::kOk) return false;
+  const Code code = send_sequenced(header, SegmentView{send.segments, 0, send.length});
+  if (code != Code::kOk) [[unlikely]]
+    return refused(send, code);
   credit_used_ += static_cast<uint32_t>(cost);
   finish_send(send);
   return true;
@@ -136,9 +156,8 @@ bool Pair::send_fragments(Operation& send) {
                       .tag = send.tag,
                       .value = first ? send.length : send.run.sent};
     const uint64_t part = std::min(limit, send.length - send.run.sent);
-    if (send_sequenced(header, SegmentView{send.segments, send.run.sent, part}) != Code::kOk) {
-      return false;
-    }
+    const Code code = send_sequenced(header, SegmentView{send.segments, send.run.sent, part});
+    if (code != Code::kOk) return refused(send, code);
     if (first) credit_used_ += static_cast<uint32_t>(send.length + kMessageCost);
     send.run.sent += part;
   }
@@ -156,7 +175,8 @@ bool Pair::start_rendezvous(Operation& send) {
                     .tag = send.tag,
                     .value = send.length};
   iovec storage;
-  if (send_sequenced(header, view(&body, sizeof(body), &storage)) != Code::kOk) return false;
+  const Code code = send_sequenced(header, view(&body, sizeof(body), &storage));
+  if (code != Code::kOk) return refused(send, code);
   ++unanswered_;
   send.stage = OperationStage::kTransfer;
   transfer->request_sent();

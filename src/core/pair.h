@@ -118,6 +118,8 @@ class Pair {
   void knocked();
   // The peer's descriptor has come, and with it its credit.
   void credit_known();
+  // The peer, the lower rank, cannot connect to this one.
+  void refused_by_peer(const Status& why);
   // No transport reaches the peer: it is lost, unless it was connected before and may come back.
   void connect_failed(const Status& why);
   // The peer is gone for good.
@@ -152,6 +154,9 @@ class Pair {
   uint64_t add_receive(ReceiveTransfer& transfer) { return receives_.insert(&transfer); }
   void forget_receive(uint64_t id) { receives_.erase(id); }
   void return_credit(uint64_t bytes);
+  void request_dropped() { --requests_held_; }
+  // Memory ran out in the middle of something: nothing can be promised to the peer any more.
+  void out_of_memory();
   BulkChooser& chooser() { return chooser_; }
   // The pair's time that a transfer begun at |started_ns| and finished now took, beside its
   // predecessors.
@@ -183,6 +188,7 @@ class Pair {
   // pair.cc: sending
   bool start_send(Operation& send);
   bool start_eager(Operation& send, uint64_t cost);
+  bool refused(Operation& send, Code code);
   bool send_fragments(Operation& send);
   bool start_rendezvous(Operation& send);
   void finish_send(Operation& send);
@@ -199,6 +205,7 @@ class Pair {
 
   // pair_receive.cc: receiving
   void receive(Rail& rail, const MessageHeader& raw, ConstByteSpan payload);
+  bool use_credit(uint64_t bytes);
   void receive_unopened(Rail& rail, const WireHeader& header);
   void dispatch(const WireHeader& header, ConstByteSpan payload);
   void receive_eager(const WireHeader& header, ConstByteSpan payload);
@@ -209,11 +216,11 @@ class Pair {
   void finish_arriving();
   Incoming* new_incoming(const WireHeader& header, uint64_t credit);
   void violated(std::string_view what);
-  void out_of_memory();
 
   // pair_connection.cc: connecting, breaking, resuming
   void opened(const WireHeader& header);
   void resume();
+  void give_up(const Status& why);
   void rail_failed(Rail& rail, const Status& why);
   void drop_rail();
   void fail_everything(const Status& why);
@@ -248,6 +255,8 @@ class Pair {
   // Receiving.
   uint32_t received_ = 0;  // sequence of the last message received
   uint32_t reported_received_ = 0;
+  uint32_t credit_taken_ = 0;     // by the peer, so far
+  uint32_t requests_held_ = 0;    // announced by the peer and not matched
   uint32_t credit_returned_ = 0;  // to the peer, so far
   uint32_t credit_reported_ = 0;
   uint32_t credit_granted_;

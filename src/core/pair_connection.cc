@@ -76,8 +76,8 @@ void Pair::opened(const WireHeader& header) {
   const auto peer_received = static_cast<uint32_t>(header.value);
   retention_.acknowledge(peer_received);
   if (sent_ - peer_received != retention_.count()) {
-    lose(Status(Code::kPeerLost,
-                fmt::format("rank {}: messages were lost with the last connection", rank_)));
+    give_up(Status(Code::kPeerLost,
+                   fmt::format("rank {}: messages were lost with the last connection", rank_)));
     return;
   }
   attempts_ = 0;
@@ -88,14 +88,21 @@ void Pair::opened(const WireHeader& header) {
 // Sends again what the last connection may have lost, then goes on.
 void Pair::resume() {
   if (replayed_ != SIZE_MAX) {
-    replayed_ += retention_.replay(replayed_, [this](WireHeader header, ConstByteSpan payload) {
+    Code code = Code::kOk;
+    replayed_ += retention_.replay(replayed_, [&](WireHeader header, ConstByteSpan payload) {
       header.acknowledged = received_;
       header.credit = credit_returned_;
       iovec storage{const_cast<std::byte*>(payload.data()), payload.size()};
-      return rail_->endpoint().send(encode_header(header),
-                                    SegmentView{Segments(&storage, 1), 0, payload.size()}) ==
-             Code::kOk;
+      code = rail_->endpoint().send(encode_header(header),
+                                    SegmentView{Segments(&storage, 1), 0, payload.size()});
+      return code == Code::kOk;
     });
+    if (code != Code::kOk && code != Code::kWouldBlock && code != Code::kPeerLost) {
+      give_up(Status(Code::kPeerLost,
+                     fmt::format("rank {}: the new connection cannot carry what the last one lost: {}",
+                                 rank_, code_text(code))));
+      return;
+    }
     if (replayed_ < retention_.count()) return;  // on_writable comes back
     replayed_ = SIZE_MAX;
   }
@@ -136,9 +143,11 @@ void Pair::rail_failed(Rail& rail, const Status& why) {
     return;
   }
   mesh_.log().info("rank {}: connection failed: {}", rank_, why.text());
+  // The lower rank connects, counts and decides; the other waits for that.
+  if (mesh_.rank() > rank_) return;
   if (++attempts_ > kMaxAttempts) {
-    lose(why.annotate(fmt::format("rank {}: connections keep breaking", rank_)));
-  } else if (mesh_.rank() < rank_) {
+    give_up(why.annotate(fmt::format("rank {}: connections keep breaking", rank_)));
+  } else {
     retry_at_ns_ = now + backoff_ns(attempts_);
     mesh_.note_pair_timer(retry_at_ns_);
   }
@@ -165,6 +174,17 @@ void Pair::tick(uint64_t now_ns) {
   mesh_.connect(*this);
 }
 
+// A loss that this side alone has decided.
+void Pair::give_up(const Status& why) {
+  mesh_.control().give_up(rank_, why.text());
+  lose(why);
+}
+
+void Pair::refused_by_peer(const Status& why) {
+  // Once they were connected the lower rank tries again, or says that it has given up.
+  if (rails_made_ == 0) connect_failed(why);
+}
+
 void Pair::connect_failed(const Status& why) {
   if (state_ == State::kLost) return;
   if (attempts_ > 0 && attempts_ <= kMaxAttempts) {
@@ -174,7 +194,11 @@ void Pair::connect_failed(const Status& why) {
     mesh_.note_pair_timer(retry_at_ns_);
     return;
   }
-  lose(why);
+  if (rails_made_ > 0) {
+    give_up(why);
+  } else {
+    lose(why);
+  }
 }
 
 void Pair::peer_left() {

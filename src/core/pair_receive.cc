@@ -60,8 +60,7 @@ void Pair::out_of_memory() {
   const Status why(
       Code::kOutOfMemory,
       fmt::format("rank {} ran out of memory for messages of rank {}", mesh_.rank(), rank_));
-  mesh_.control().give_up(rank_, why.text());
-  lose(why);
+  give_up(why);
 }
 
 void Pair::violated(std::string_view what) {
@@ -153,6 +152,15 @@ void Pair::dispatch(const WireHeader& header, ConstByteSpan payload) {
   violated("unknown kind of message");
 }
 
+// Eager messages are bounded by what was granted. False after a violation.
+bool Pair::use_credit(uint64_t bytes) {
+  credit_taken_ += static_cast<uint32_t>(bytes);
+  if (credit_taken_ - credit_returned_ <= credit_granted_) [[likely]]
+    return true;
+  violated("more eager data than was granted");
+  return false;
+}
+
 void Pair::receive_eager(const WireHeader& header, ConstByteSpan payload) {
   if (header.value != payload.size()) [[unlikely]] {
     violated("eager message of a wrong length");
@@ -162,6 +170,7 @@ void Pair::receive_eager(const WireHeader& header, ConstByteSpan payload) {
   ++counters.messages_received;
   counters.bytes_received += payload.size();
   const uint64_t credit = payload.size() + kMessageCost;
+  if (!use_credit(credit)) return;
   MatchTable* table = mesh_.table(header.communicator, (header.flags & kFlagCollective) != 0);
   if (table == nullptr) {
     return_credit(credit);
@@ -208,6 +217,7 @@ void Pair::receive_first(const WireHeader& header, ConstByteSpan payload) {
     violated("beginning of a message where none may be");
     return;
   }
+  if (!use_credit(header.value + kMessageCost)) return;
   hetcomm_counters_t& counters = rail_->counters();
   ++counters.messages_received;
   counters.bytes_received += header.value;
@@ -287,15 +297,27 @@ void Pair::receive_request(const WireHeader& header, ConstByteSpan payload) {
                  0);
     return;
   }
+  if (requests_held_ >= kMaxRequests) {
+    violated("too many requests");
+    return;
+  }
   Incoming* message = new_incoming(header, 0);
   if (message == nullptr) return;
+  ++requests_held_;
   message->sender_id = body.sender_id;
   message->rail = body.rail;
   message->source_key = body.source;
-  if (Operation* receive = table->match_message(rank_, header.tag); receive != nullptr) {
-    attach(*message, *receive);
-  } else {
+  Operation* receive = table->match_message(rank_, header.tag);
+  if (receive == nullptr) {
     mesh_.queue_unexpected(*table, *message);
+    return;
+  }
+  receive->stage = OperationStage::kSubmitted;  // in no list
+  try {
+    attach(*message, *receive);
+  } catch (const std::bad_alloc&) {
+    if (receive->stage == OperationStage::kSubmitted) mesh_.complete(*receive, Code::kOutOfMemory);
+    throw;
   }
 }
 

@@ -97,7 +97,8 @@ class ReceiveTransfer::Chunk final : public BulkOwner, public CopyHandler, publi
     if (code == Code::kOk) {
       landed();
     } else if (code == Code::kCancelled) {
-      transfer_.withdrawn();
+      // The sender has ended the message; why, its withdrawal or an abort is about to say.
+      transfer_.source_gone_ = true;
     } else {
       // Reading does not work after all; the sender can still write.
       transfer_.by_get_ = false;
@@ -179,7 +180,7 @@ uint64_t ReceiveTransfer::next_length() const {
 }
 
 void ReceiveTransfer::start_chunks() {
-  if (ending_ || pair_.rail() == nullptr) return;
+  if (ending_ || source_gone_ || pair_.rail() == nullptr) return;
   for (size_t i = 0; i < chunks_.size() && !ending_; ++i) {
     if (chunks_[i].waiting() && !chunks_[i].start()) return;
   }

@@ -119,6 +119,7 @@ class ReceiveTransfer final {
   uint64_t cut_ = 0;       // bytes turned into chunks so far
   uint64_t finished_ = 0;  // bytes that are in place
   bool by_get_ = false;
+  bool source_gone_ = false;
   bool sender_knows_ =
       true;  // every grant went over a rail on which the sender sees the end by itself
   bool ending_ = false;

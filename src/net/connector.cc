@@ -110,6 +110,9 @@ void Connector::on_events(uint32_t /*events*/) {
       return;
     }
     handshake_ = Handshake::initiator(socket_.get(), secret_, hello_);
+    if (answer_timeout_ns_ != 0 && set_keepalive(socket_.get(), keepalive_ns_).ok()) {
+      attempt_deadline_ns_ = deadline_after(now_ns(), answer_timeout_ns_);
+    }
   }
   shake_hands();
 }

@@ -118,6 +118,13 @@ class Connector final : public Watcher {
                                            ConnectHandler& handler);
   ~Connector();
 
+  // A peer that was reached may compute, and answer only after |timeout_ns|; meanwhile |keepalive_ns|
+  // tells whether its host is there. Without this its answer has to come by the deadline, too.
+  void let_answer_wait(uint64_t timeout_ns, uint64_t keepalive_ns) {
+    answer_timeout_ns_ = timeout_ns;
+    keepalive_ns_ = keepalive_ns;
+  }
+
   // Moves to the next candidate, or gives up, when time is over; also delivers failures that
   // happened at once.
   void expire(uint64_t now_ns);
@@ -146,6 +153,8 @@ class Connector final : public Watcher {
   Hello hello_;
   uint64_t deadline_ns_ = 0;
   uint64_t attempt_deadline_ns_ = 0;
+  uint64_t answer_timeout_ns_ = 0;
+  uint64_t keepalive_ns_ = 0;
   uint64_t retry_ns_ = kForever;  // a local listener's queue was full: when to try again
   UniqueFd socket_;
   std::optional<Handshake> handshake_;  // once connected
