@@ -411,6 +411,7 @@ hetcomm_status_t hetcomm_request_cancel(hetcomm_request_t* request) noexcept {
   hetcomm_status_t status = HETCOMM_OK;
   const OperationRef ref = find(request, &status);
   if (ref.operation == nullptr) return status;
+  if (!ref.is(OperationState::kPending)) return HETCOMM_OK;  // nothing is left to be cancelled
   return capi::guard([&]() -> Status {
     const Engine::Baton baton(*ref.operation->engine);
     ref.operation->engine->drain();
@@ -452,8 +453,8 @@ hetcomm_status_t hetcomm_request_release(hetcomm_request_t* request) noexcept {
       return {};
     }
     // Complete, or a prepared one that is idle; otherwise another thread is just reporting it.
-    const bool ours =
-        operation.claim(ref.generation) || (ref.is(OperationState::kPrepared) && operation.prepared);
+    const bool ours = operation.claim(ref.generation) ||
+                      (ref.is(OperationState::kPrepared) && operation.prepared);
     if (!ours) return Status(Code::kStaleHandle);
     operation.engine->pool().recycle_locked(&operation);
     return {};

@@ -230,6 +230,73 @@ TEST_P(Communicators, AbortEndsEverythingEverywhere) {
   });
 }
 
+TEST_P(Communicators, ProbeEndsWithTheCommunicator) {
+  run_two([](Member& me) {
+    std::thread aborter;
+    if (me.rank() == 0) {
+      aborter = std::thread([&] {
+        usleep(20'000);
+        EXPECT_EQ(hetcomm_communicator_abort(me.communicator(), "nothing will come"), HETCOMM_OK);
+      });
+    }
+    const uint64_t start = clock_ns();
+    hetcomm_completion_t seen{};
+    for (const int32_t source : {HETCOMM_ANY_SOURCE, me.partner()}) {
+      EXPECT_EQ(hetcomm_probe(me.communicator(), source, 1, HETCOMM_EXACT_TAG, kPatienceNs, &seen),
+                HETCOMM_ABORTED);
+    }
+    EXPECT_LT(clock_ns() - start, 5 * kSec);
+    if (aborter.joinable()) aborter.join();
+    me.meet();
+  });
+}
+
+TEST_P(Communicators, AGroupKeepsItsCommunicator) {
+  run_two([](Member& me) {
+    hetcomm_communicator_t* own = nullptr;
+    ASSERT_EQ(hetcomm_communicator_split(me.communicator(), 0, 0, &own), HETCOMM_OK);
+    hetcomm_group_t* group = nullptr;
+    ASSERT_EQ(hetcomm_group_create(own, &group), HETCOMM_OK);
+    hetcomm_operation_options_t options = with_timeout(0);
+    options.group = group;
+    uint64_t word = 0;
+    hetcomm_request_t* request = nullptr;
+    ASSERT_EQ(hetcomm_recv(own, me.partner(), 1, HETCOMM_EXACT_TAG, hetcomm_buffer_host(&word, 8),
+                           &options, &request),
+              HETCOMM_OK);
+    EXPECT_EQ(hetcomm_communicator_destroy(own), HETCOMM_BUSY);
+    hetcomm_group_destroy(group);
+    EXPECT_EQ(finish(request).status, HETCOMM_CANCELLED);
+    me.meet();
+    EXPECT_EQ(hetcomm_communicator_destroy(own), HETCOMM_OK) << hetcomm_last_error();
+    me.meet();
+  });
+}
+
+// Six ranks: some are no neighbours in the control graph, and prove themselves to each other when
+// they first talk. Whoever computes meanwhile, for longer than the detection time, is not lost.
+TEST_P(Communicators, FirstTalkToARankThatComputes) {
+  HETCOMM_NEEDS_RANKS();
+  if (GetParam().thread_progress) GTEST_SKIP() << "a thread of its own answers";
+  CapiCase impatient = GetParam();
+  impatient.settings += "DETECTION_TIME=1s;";
+  run_job(impatient, 6, [](Member& me) {
+    uint64_t word = 7;
+    uint64_t got = 0;
+    if (me.rank() == 3) {
+      usleep(2'500'000);
+      EXPECT_EQ(finish(me.recv(0, 1, &got, 8)).status, HETCOMM_OK);
+      EXPECT_EQ(got, 7u);
+    } else if (me.rank() == 0) {
+      EXPECT_EQ(finish(me.send(3, 1, &word, 8)).status, HETCOMM_OK);
+    }
+    me.meet();
+    EXPECT_EQ(hetcomm_communicator_barrier(me.communicator(), kPatienceNs), HETCOMM_OK)
+        << hetcomm_last_error();
+    me.meet();
+  });
+}
+
 // Groups that have nothing in common number their communicators alike.
 TEST_P(Communicators, AbortLeavesStrangersAlone) {
   HETCOMM_NEEDS_RANKS();

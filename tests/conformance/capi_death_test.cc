@@ -59,6 +59,9 @@ TEST_P(PeerLoss, EndsEveryOperationThatNamesTheDead) {
           << "rank " << me.rank() << ", operation " << i << ": " << outcome.text;
     }
     EXPECT_LT(clock_ns() - start, 10 * kSec);
+    // A strict receive that comes after the loss fails like the one that came before.
+    EXPECT_EQ(finish(me.recv(HETCOMM_ANY_SOURCE, 8, &unused, 8, HETCOMM_EXACT_TAG, &strict)).status,
+              HETCOMM_PEER_LOST);
     EXPECT_EQ(hetcomm_communicator_peer_status(me.communicator(), 2), HETCOMM_PEER_LOST);
     EXPECT_STRNE(hetcomm_last_error(), "");
     EXPECT_EQ(hetcomm_communicator_peer_status(me.communicator(), me.partner()), HETCOMM_OK);

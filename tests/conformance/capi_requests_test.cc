@@ -260,6 +260,35 @@ TEST_P(Requests, CancelAtAnyPointOfATransfer) {
   });
 }
 
+// One thread starts a prepared receive again and again, another cancels it whenever it likes: every
+// run ends once, and nothing is written into the buffer of one that has ended.
+TEST_P(Requests, StartBesideCancel) {
+  run_two([](Member& me) {
+    uint64_t room = 0;
+    const hetcomm_buffer_t buffer = hetcomm_buffer_host(&room, 8);
+    hetcomm_request_t* request = nullptr;
+    ASSERT_EQ(hetcomm_recv_prepare(me.communicator(), me.partner(), 77, HETCOMM_EXACT_TAG, &buffer,
+                                   1, nullptr, &request),
+              HETCOMM_OK);
+    std::atomic<bool> stop{false};
+    std::thread canceller([&] {
+      while (!stop.load()) (void)hetcomm_request_cancel(request);
+    });
+    for (int i = 0; i < 300; ++i) {
+      ASSERT_EQ(hetcomm_request_start(request), HETCOMM_OK) << hetcomm_last_error();
+      EXPECT_NE(hetcomm_request_start(request), HETCOMM_INTERNAL);
+      hetcomm_completion_t completion{};
+      ASSERT_EQ(hetcomm_request_wait(request, kPatienceNs, &completion), HETCOMM_OK);
+      EXPECT_EQ(completion.status, HETCOMM_CANCELLED);
+    }
+    stop = true;
+    canceller.join();
+    EXPECT_EQ(hetcomm_request_release(request), HETCOMM_OK);
+    EXPECT_EQ(room, 0u);
+    me.meet();
+  });
+}
+
 // --- deadlines -------------------------------------------------------------------------------
 
 TEST_P(Requests, DeadlinesEndWhatNobodyAnswers) {
