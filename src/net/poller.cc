@@ -6,6 +6,7 @@
 #include <ctime>
 
 #include "src/base/clock.h"
+#include "src/net/fork_guard.h"
 
 namespace hetcomm {
 namespace {
@@ -27,7 +28,9 @@ Result<Poller> Poller::create() {
 }
 
 Status Poller::add(int fd, uint32_t events, Watcher& watcher) {
-  return control(epoll_.get(), EPOLL_CTL_ADD, fd, events, &watcher);
+  const Status status = control(epoll_.get(), EPOLL_CTL_ADD, fd, events, &watcher);
+  if (status.ok()) close_in_forked_children(fd);
+  return status;
 }
 
 Status Poller::modify(int fd, uint32_t events, Watcher& watcher) {
@@ -35,6 +38,7 @@ Status Poller::modify(int fd, uint32_t events, Watcher& watcher) {
 }
 
 void Poller::remove(int fd, Watcher& watcher) {
+  forget_in_forked_children(fd);
   epoll_event unused{};
   epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, &unused);
   // What the kernel reported already and poll() has not delivered yet. If the watcher has other

@@ -80,6 +80,29 @@ TEST_P(PeerLoss, EndsEveryOperationThatNamesTheDead) {
   });
 }
 
+// A data loader that was forked from a trainer outlives it for a while, with all its descriptors.
+TEST_P(PeerLoss, IsNotHiddenByAForkedChild) {
+  run(2, [](Member& me) {
+    uint64_t word = 1;
+    uint64_t got = 0;
+    if (me.rank() == 1) {
+      EXPECT_EQ(finish(me.recv(0, 1, &got, 8)).status, HETCOMM_OK);
+      me.meet();
+      if (fork() == 0) {
+        usleep(6'000'000);
+        _exit(0);
+      }
+      me.die();
+    }
+    EXPECT_EQ(finish(me.send(1, 1, &word, 8)).status, HETCOMM_OK);
+    me.meet();
+    const uint64_t start = clock_ns();
+    const Outcome outcome = finish(me.recv(1, 2, &got, 8));
+    EXPECT_EQ(outcome.status, HETCOMM_PEER_LOST) << outcome.text;
+    EXPECT_LT(clock_ns() - start, 3 * kSec);
+  });
+}
+
 TEST_P(PeerLoss, AtAnyPointOfHeavyTraffic) {
   Random random(17);
   for (int round = 0; round < 6; ++round) {

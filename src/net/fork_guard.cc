@@ -1,0 +1,67 @@
+#include "src/net/fork_guard.h"
+
+#include <pthread.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <mutex>
+#include <vector>
+
+namespace hetcomm {
+namespace {
+
+struct Entry {
+  int fd;
+  ino_t inode;  // numbers of descriptors are used again, those of sockets are not
+};
+struct Guarded {
+  std::mutex mutex;
+  std::vector<Entry> entries;
+};
+
+// Never destroyed: a child may be forked while the process ends.
+Guarded& guarded() {
+  static auto* const instance = new Guarded();
+  return *instance;
+}
+
+// Held over a fork, so that the child finds the list whole.
+void before_fork() { guarded().mutex.lock(); }
+void after_fork_in_parent() { guarded().mutex.unlock(); }
+void after_fork_in_child() {
+  for (const Entry& entry : guarded().entries) {
+    struct stat now {};
+    if (fstat(entry.fd, &now) == 0 && S_ISSOCK(now.st_mode) && now.st_ino == entry.inode) {
+      ::close(entry.fd);
+    }
+  }
+  guarded().entries.clear();
+  guarded().mutex.unlock();
+}
+
+}  // namespace
+
+void close_in_forked_children(int fd) {
+  static const int registered =
+      pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+  static_cast<void>(registered);  // without memory for it a child keeps what it inherits
+  struct stat now {};
+  if (fstat(fd, &now) != 0 || !S_ISSOCK(now.st_mode)) return;
+  const std::lock_guard lock(guarded().mutex);
+  std::vector<Entry>& entries = guarded().entries;
+  const auto found = std::find_if(entries.begin(), entries.end(),
+                                  [fd](const Entry& entry) { return entry.fd == fd; });
+  if (found != entries.end()) {
+    found->inode = now.st_ino;
+  } else {
+    entries.push_back({fd, now.st_ino});
+  }
+}
+
+void forget_in_forked_children(int fd) {
+  const std::lock_guard lock(guarded().mutex);
+  std::erase_if(guarded().entries, [fd](const Entry& entry) { return entry.fd == fd; });
+}
+
+}  // namespace hetcomm
