@@ -44,15 +44,13 @@ function(hetcomm_module name)
     C_VISIBILITY_PRESET hidden
     CXX_VISIBILITY_PRESET hidden
     VISIBILITY_INLINES_HIDDEN ON)
-  set_property(GLOBAL APPEND PROPERTY HETCOMM_MODULES ${name})
 endfunction()
 
 # hetcomm_shared_library(<name> EXPORT_MAP <file> SOURCES <file>...
 #                        [DEPENDS <target>...] [PUBLIC_DEPENDS <target>...])
 #
-# A library that is installed. It exports what EXPORT_MAP names and nothing else, takes in all of
-# each module in WHOLE, and has no undefined symbol left. PUBLIC_DEPENDS are what its own public
-# headers include.
+# A library that is installed. It exports what EXPORT_MAP names and nothing else, and has no undefined
+# symbol left. PUBLIC_DEPENDS are what its own public headers include.
 function(hetcomm_shared_library name)
   _hetcomm_parse(hetcomm_shared_library "" "EXPORT_MAP" "SOURCES;DEPENDS;PUBLIC_DEPENDS" ${ARGN})
   _hetcomm_targets(arg_DEPENDS ${arg_DEPENDS})
