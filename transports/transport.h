@@ -68,7 +68,7 @@ struct Capabilities {
   uint64_t eager_limit_bytes = 0;  // messages up to this size are better sent at once
   uint64_t chunk_bytes = 0;        // good size of one put or get
   uint32_t latency_ns = 0;         // estimates, for the choice of path
-  uint64_t bandwidth_Bps = 0;
+  uint64_t bandwidth_bytes_per_s = 0;
 };
 
 // One put or get. Owned by core; it and the memory it names stay until on_bulk_complete or until

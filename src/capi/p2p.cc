@@ -162,16 +162,22 @@ OperationRef find(hetcomm_request_t* request, hetcomm_status_t* status) {
   return found;
 }
 
+[[gnu::noinline, gnu::cold]] void keep_text_of(const Operation& operation,
+                                               hetcomm_completion_t* out) {
+  out->text = capi::keep_text(*operation.text);
+}
+
 // Reports a complete operation and gives the slot back. False when another thread was first.
-bool consume(const OperationRef& ref, hetcomm_completion_t* out) {
+inline bool consume(const OperationRef& ref, hetcomm_completion_t* out) {
   Operation& operation = *ref.operation;
-  if (!operation.claim(ref.generation)) return false;
+  if (!operation.claim(ref.generation)) [[unlikely]]
+    return false;
   if (out != nullptr) {
     Communicator::fill_completion(operation, out);
     if (operation.text) [[unlikely]]
-      out->text = capi::keep_text(*operation.text);
+      keep_text_of(operation, out);
   }
-  if (operation.prepared) {
+  if (operation.prepared) [[unlikely]] {
     operation.set_state(OperationState::kPrepared);
   } else {
     operation.engine->pool().recycle(&operation);
@@ -193,6 +199,26 @@ uint64_t wait_deadline(uint64_t timeout_ns) {
     return hetcomm::kForever;
   }
   return hetcomm::deadline_after(hetcomm::now_ns(), timeout_ns);
+}
+
+// For a request that is not complete yet, or cannot be used.
+[[gnu::noinline]] hetcomm_status_t wait_slowly(hetcomm_request_t* request, uint64_t timeout_ns,
+                                               hetcomm_completion_t* out_completion) noexcept {
+  hetcomm_status_t status = HETCOMM_OK;
+  const OperationRef ref = find(request, &status);
+  if (ref.operation == nullptr) return status;
+  if (!ref.is(OperationState::kComplete)) {
+    if (ref.is(OperationState::kPrepared)) return not_started();
+    bool done = false;
+    status = capi::guard([&]() -> Status {
+      done = ref.operation->engine->wait(wait_deadline(timeout_ns),
+                                         [&ref] { return !ref.is(OperationState::kPending); });
+      return {};
+    });
+    if (status != HETCOMM_OK) return status;
+    if (!done) return capi::fail(Code::kTimedOut, "the operation is still pending");
+  }
+  return consume(ref, out_completion) ? HETCOMM_OK : stale();
 }
 
 }  // namespace
@@ -348,21 +374,12 @@ hetcomm_status_t hetcomm_request_test(hetcomm_request_t* request,
 
 hetcomm_status_t hetcomm_request_wait(hetcomm_request_t* request, uint64_t timeout_ns,
                                       hetcomm_completion_t* out_completion) noexcept {
-  hetcomm_status_t status = HETCOMM_OK;
-  const OperationRef ref = find(request, &status);
-  if (ref.operation == nullptr) return status;
-  if (!ref.is(OperationState::kComplete)) {
-    if (ref.is(OperationState::kPrepared)) return not_started();
-    bool done = false;
-    status = capi::guard([&]() -> Status {
-      done = ref.operation->engine->wait(wait_deadline(timeout_ns),
-                                         [&ref] { return !ref.is(OperationState::kPending); });
-      return {};
-    });
-    if (status != HETCOMM_OK) return status;
-    if (!done) return capi::fail(Code::kTimedOut, "the operation is still pending");
+  const OperationRef ref = hetcomm::decode_handle(request);
+  if (ref.operation != nullptr && ref.is(OperationState::kComplete) &&
+      ref.operation->engine->alive()) [[likely]] {
+    return consume(ref, out_completion) ? HETCOMM_OK : stale();
   }
-  return consume(ref, out_completion) ? HETCOMM_OK : stale();
+  return wait_slowly(request, timeout_ns, out_completion);
 }
 
 hetcomm_status_t hetcomm_request_wait_any(size_t count, hetcomm_request_t* const* requests,

@@ -288,15 +288,6 @@ void Communicator::release(Operation& operation) {
   if (operation.stage == OperationStage::kSubmitted) drop(operation);
 }
 
-void Communicator::fill_completion(const Operation& operation, hetcomm_completion_t* out) {
-  out->status = static_cast<hetcomm_status_t>(operation.code);
-  out->source = operation.source;
-  out->tag = operation.matched_tag;
-  out->bytes_sent = operation.run.bytes_sent;
-  out->bytes_received = operation.run.bytes_received;
-  out->text = "";
-}
-
 bool Communicator::probe(int32_t source, uint64_t tag, uint64_t ignore, hetcomm_completion_t* out) {
   const Engine::Baton baton(engine_);
   const int32_t peer = source < 0 ? -1 : ranks_[static_cast<size_t>(source)];

@@ -111,7 +111,14 @@ class Communicator {
   void operation_ended() { --pending_; }
   static void drop_uses(Operation& operation);
   void forget_receive(const Operation& operation);
-  static void fill_completion(const Operation& operation, hetcomm_completion_t* out);
+  static void fill_completion(const Operation& operation, hetcomm_completion_t* out) {
+    out->status = static_cast<hetcomm_status_t>(operation.code);
+    out->source = operation.source;
+    out->tag = operation.matched_tag;
+    out->bytes_sent = operation.run.bytes_sent;
+    out->bytes_received = operation.run.bytes_received;
+    out->text = "";
+  }
 
  private:
   Communicator(Context& context, std::shared_ptr<Mesh> mesh, uint16_t id, std::vector<int> ranks,

@@ -257,9 +257,10 @@ std::vector<Mesh::Candidate> Mesh::candidates(int rank) {
     const Capabilities& capabilities = entry.transport->capabilities();
     Candidate candidate{&entry, nullptr, 0,
                         Status(Code::kUnsupported, "the peer does not offer it")};
-    candidate.score_us = capabilities.latency_ns / 1e3 +
-                         static_cast<double>(kTypicalMessage) * 1e6 /
-                             static_cast<double>(std::max<uint64_t>(capabilities.bandwidth_Bps, 1));
+    candidate.score_us =
+        capabilities.latency_ns / 1e3 +
+        static_cast<double>(kTypicalMessage) * 1e6 /
+            static_cast<double>(std::max<uint64_t>(capabilities.bandwidth_bytes_per_s, 1));
     for (const auto& [name, descriptor] : peers_[static_cast<size_t>(rank)].descriptors) {
       if (name != entry.name) continue;
       candidate.descriptor = &descriptor;

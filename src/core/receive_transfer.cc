@@ -254,6 +254,7 @@ void ReceiveTransfer::rail_failed() {
   for (size_t i = 0; i < chunks_.size(); ++i) chunks_[i].stop();
   by_get_ = false;
   source_key_ = {};
+  source_gone_ = false;  // with the connection, perhaps, and not with the message
 }
 
 void ReceiveTransfer::maybe_finish() {

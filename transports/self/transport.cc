@@ -13,7 +13,7 @@ SelfTransport::SelfTransport(const TransportEnvironment& environment) : environm
   capabilities_.eager_limit_bytes = 4 << 10;
   capabilities_.chunk_bytes = 4 << 20;
   capabilities_.latency_ns = 50;
-  capabilities_.bandwidth_Bps = 30'000'000'000;
+  capabilities_.bandwidth_bytes_per_s = 30'000'000'000;
 }
 
 void SelfTransport::connect(int peer, ConstByteSpan) { connecting_.push_back(peer); }

@@ -25,7 +25,7 @@ Capabilities shm_capabilities(const Config& config, const Geometry& geometry) {
   can.eager_limit_bytes = config.number(Variable::kShmEager);
   can.chunk_bytes = kBulkChunk;
   can.latency_ns = kLatencyNs;
-  can.bandwidth_Bps = kBandwidth;
+  can.bandwidth_bytes_per_s = kBandwidth;
   return can;
 }
 

@@ -51,7 +51,7 @@ Settings read_settings(const Config& config) {
   capabilities.eager_limit_bytes = config.number(Variable::kTcpEager);
   capabilities.chunk_bytes = settings.chunk;
   capabilities.latency_ns = kLatencyNs;
-  capabilities.bandwidth_Bps = kBandwidth;
+  capabilities.bandwidth_bytes_per_s = kBandwidth;
   return settings;
 }
 
