@@ -127,7 +127,8 @@ class FaultyEndpoint final : public Endpoint, private EndpointHandler {
   Result<RemoteKey> expose(Segments segments, Access access, uint64_t cookie) override {
     if (broken()) return Status(Code::kPeerLost, "faulty: injected failure");
     auto key = inner_->expose(segments, access, cookie);
-    if (key.ok()) cookies_[key.value()] = cookie;
+    // Cookies of sources are numbered on their own.
+    if (key.ok() && access == Access::kPutTarget) cookies_[key.value()] = cookie;
     return key;
   }
   void revoke(const RemoteKey& key) override {
