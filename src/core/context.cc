@@ -19,7 +19,6 @@ Context::Context(ContextParts parts)
       log_(std::move(parts.log)),
       factories_(std::move(parts.factories)),
       stall_ns_(config_.number(Variable::kStallTime)),
-      timeout_ns_(config_.number(Variable::kTimeout)),
       engine_(*this) {}
 
 Result<std::unique_ptr<Context>> Context::create(ContextParts parts) {

@@ -57,7 +57,6 @@ class Context final : private Submitter {
   DeviceSet devices_;
   uint32_t* alive_ = nullptr;  // a page that the kernel wipes in forked children
   uint64_t stall_ns_;
-  uint64_t timeout_ns_;
   std::atomic<int64_t> objects_{0};
   OverlapGuard overlaps_;
   Engine engine_;
