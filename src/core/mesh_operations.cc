@@ -79,9 +79,10 @@ void Mesh::start_receive(Channel& own, Operation& receive) {
       sender.ensure_connected();
   } else if (!any_live_sender(receive) ||
              (receive.fail_on_any_loss && !all_senders_live(receive))) {
-    complete(receive, Code::kPeerLost,
-             fmt::format("{}: {}", describe(receive),
-                         receive.fail_on_any_loss ? "a sender was lost" : "no live sender is left"));
+    complete(
+        receive, Code::kPeerLost,
+        fmt::format("{}: {}", describe(receive),
+                    receive.fail_on_any_loss ? "a sender was lost" : "no live sender is left"));
     return;
   }
   receive.stage = OperationStage::kPosted;
@@ -173,8 +174,7 @@ bool Mesh::any_live_sender(const Operation& receive) const {
 
 bool Mesh::all_senders_live(const Operation& receive) const {
   const std::vector<int>& ranks = receive.communicator->ranks();
-  return std::all_of(ranks.begin(), ranks.end(),
-                     [&](int rank) { return peer_status(rank).ok(); });
+  return std::all_of(ranks.begin(), ranks.end(), [&](int rank) { return peer_status(rank).ok(); });
 }
 
 // Ends the receives that wait for |rank|, and those from any rank for which nobody is left.

@@ -38,7 +38,8 @@ class ReceiveTransfer;
 
 // kFree: given back by its last user, to be collected by the pool. kIdle: in the pool's hands, or
 // prepared and not running.
-// kReporting: held by the one thread that reports, or starts, it. kPrepared: prepared and not running.
+// kReporting: held by the one thread that reports, or starts, it. kPrepared: prepared and not
+// running.
 enum class OperationState : uint8_t { kFree, kIdle, kPrepared, kPending, kComplete, kReporting };
 enum class OperationKind : uint8_t { kSend, kReceive };
 

@@ -98,9 +98,10 @@ void Pair::resume() {
       return code == Code::kOk;
     });
     if (code != Code::kOk && code != Code::kWouldBlock && code != Code::kPeerLost) {
-      give_up(Status(Code::kPeerLost,
-                     fmt::format("rank {}: the new connection cannot carry what the last one lost: {}",
-                                 rank_, code_text(code))));
+      give_up(
+          Status(Code::kPeerLost,
+                 fmt::format("rank {}: the new connection cannot carry what the last one lost: {}",
+                             rank_, code_text(code))));
       return;
     }
     if (replayed_ < retention_.count()) return;  // on_writable comes back

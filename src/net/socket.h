@@ -118,8 +118,9 @@ class Connector final : public Watcher {
                                            ConnectHandler& handler);
   ~Connector();
 
-  // A peer that was reached may compute, and answer only after |timeout_ns|; meanwhile |keepalive_ns|
-  // tells whether its host is there. Without this its answer has to come by the deadline, too.
+  // A peer that was reached may compute, and answer only after |timeout_ns|; meanwhile
+  // |keepalive_ns| tells whether its host is there. Without this its answer has to come by the
+  // deadline, too.
   void let_answer_wait(uint64_t timeout_ns, uint64_t keepalive_ns) {
     answer_timeout_ns_ = timeout_ns;
     keepalive_ns_ = keepalive_ns;
