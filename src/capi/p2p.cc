@@ -189,8 +189,12 @@ hetcomm_status_t stale() {
   return capi::fail(Code::kStaleHandle, hetcomm::code_text(Code::kStaleHandle));
 }
 
-hetcomm_status_t not_started() {
-  return capi::fail(Code::kInvalidArgument, "the prepared request was not started");
+// The same as find() for a request whose end is asked for.
+OperationRef find_started(hetcomm_request_t* request, hetcomm_status_t* status) {
+  const OperationRef found = find(request, status);
+  if (found.operation == nullptr || !found.is(OperationState::kPrepared)) return found;
+  *status = capi::fail(Code::kInvalidArgument, "the prepared request was not started");
+  return {};
 }
 
 // Absolute time at which a wait gives up.
@@ -205,10 +209,9 @@ uint64_t wait_deadline(uint64_t timeout_ns) {
 [[gnu::noinline]] hetcomm_status_t wait_slowly(hetcomm_request_t* request, uint64_t timeout_ns,
                                                hetcomm_completion_t* out_completion) noexcept {
   hetcomm_status_t status = HETCOMM_OK;
-  const OperationRef ref = find(request, &status);
+  const OperationRef ref = find_started(request, &status);
   if (ref.operation == nullptr) return status;
   if (!ref.is(OperationState::kComplete)) {
-    if (ref.is(OperationState::kPrepared)) return not_started();
     bool done = false;
     status = capi::guard([&]() -> Status {
       done = ref.operation->engine->wait(wait_deadline(timeout_ns),
@@ -358,10 +361,9 @@ void hetcomm_group_destroy(hetcomm_group_t* group) noexcept {
 hetcomm_status_t hetcomm_request_test(hetcomm_request_t* request,
                                       hetcomm_completion_t* out_completion) noexcept {
   hetcomm_status_t status = HETCOMM_OK;
-  const OperationRef ref = find(request, &status);
+  const OperationRef ref = find_started(request, &status);
   if (ref.operation == nullptr) return status;
   if (!ref.is(OperationState::kComplete)) {
-    if (ref.is(OperationState::kPrepared)) return not_started();
     status = capi::guard([&]() -> Status {
       ref.operation->engine->poke();
       return {};

@@ -321,7 +321,7 @@ class Job {
       : other_([this] {
           FuzzTransport* unused = nullptr;
           CoreMember member(store_, 1, 2, "PROGRESS=thread;LOG=error;", fuzz_factories(&unused));
-          while (!stop_.load()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+          stop_.wait(false);
         }),
         me_(std::make_unique<CoreMember>(store_, 0, 2,
                                          "PROGRESS=caller;LOG=error;CREDIT_BYTES=64K;",
@@ -330,6 +330,7 @@ class Job {
     me_->communicator().abort("the end");
     me_.reset();
     stop_ = true;
+    stop_.notify_one();
     other_.join();
   }
 
