@@ -360,10 +360,16 @@ void ControlPlane::flood(const Frame& frame, const Link* except) {
   }
 }
 
+// False when it is known already.
+bool ControlPlane::note_abort(int32_t origin, uint16_t communicator) {
+  const std::pair abort(origin, communicator);
+  if (std::find(aborted_.begin(), aborted_.end(), abort) != aborted_.end()) return false;
+  aborted_.push_back(abort);
+  return true;
+}
+
 void ControlPlane::publish_abort(uint16_t communicator, std::string_view reason) {
-  const std::pair known(setup_.rank, communicator);
-  if (std::find(aborted_.begin(), aborted_.end(), known) != aborted_.end()) return;
-  aborted_.push_back(known);
+  if (!note_abort(setup_.rank, communicator)) return;
   flood(
       Frame{FrameType::kAbort, setup_.rank, communicator, std::string(reason.substr(0, kMaxText))},
       nullptr);
@@ -389,9 +395,7 @@ void ControlPlane::handle(Link& from, const Frame& frame) {
       break;
     case FrameType::kAbort: {
       const auto communicator = static_cast<uint16_t>(frame.argument);
-      const std::pair known(frame.rank, communicator);
-      if (std::find(aborted_.begin(), aborted_.end(), known) != aborted_.end()) break;
-      aborted_.push_back(known);
+      if (!note_abort(frame.rank, communicator)) break;
       flood(frame, &from);
       handler_.on_abort(frame.rank, communicator, frame.text);
       break;

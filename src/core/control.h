@@ -104,6 +104,7 @@ class ControlPlane final : private AcceptHandler {
   void link_down(Link& link, const Status& why);
   void declare_lost(int rank, const Status& why, const Link* from);
   void note_left(int rank, const Link* from);
+  bool note_abort(int32_t origin, uint16_t communicator);
   static std::vector<std::byte> encode(const Frame& frame);
   std::vector<int> neighbours() const;
 
