@@ -59,15 +59,11 @@ bool exchange(Member& me, hetcomm_buffer_t out, hetcomm_buffer_t in, uint64_t by
   return well;
 }
 
-void count(Member& me, hetcomm_buffer_t out, hetcomm_buffer_t in, uint64_t bytes) {
-  const int rounds = bytes > (1 << 20) ? 4 : 24;
-  // As many outstanding as there can be, in every state, so that no pool has to grow later.
-  ASSERT_TRUE(exchange(me, out, in, bytes, rounds, true));
-  ASSERT_TRUE(exchange(me, out, in, bytes, rounds, false));
-  ASSERT_TRUE(me.meet());
-  if (me.rank() == 0) {
-    start_counting_allocations();
-  }
+// What one exchange on all ranks allocates, as rank 0 counts it; -1 on the others.
+int64_t allocations_of_exchange(Member& me, hetcomm_buffer_t out, hetcomm_buffer_t in,
+                                uint64_t bytes, int rounds) {
+  EXPECT_TRUE(me.meet());
+  if (me.rank() == 0) start_counting_allocations();
   // Nothing but the library's calls from here on.
   const bool begun = hetcomm_communicator_barrier(me.communicator(), kPatienceNs) == HETCOMM_OK;
   const bool well = exchange(me, out, in, bytes, rounds, false);
@@ -75,9 +71,24 @@ void count(Member& me, hetcomm_buffer_t out, hetcomm_buffer_t in, uint64_t bytes
   const int64_t found = allocations_counted();
   if (me.rank() == 0) stop_counting_allocations();
   EXPECT_TRUE(begun && well && ended);
-  // Two may coincide that never did before, and make a list grow.
-  EXPECT_LE(found, 16) << bytes << " bytes: " << rounds * kWindow << " messages a side";
-  ASSERT_TRUE(me.meet());
+  EXPECT_TRUE(me.meet());
+  return me.rank() == 0 ? found : -1;
+}
+
+// A pool grows when more coincide than ever did before, which on a busy machine may come late; but
+// it comes to an end. An allocation per message does not.
+void count(Member& me, hetcomm_buffer_t out, hetcomm_buffer_t in, uint64_t bytes) {
+  constexpr int kExchanges = 20;
+  const int rounds = bytes > (1 << 20) ? 4 : 24;
+  ASSERT_TRUE(exchange(me, out, in, bytes, rounds, true));
+  int64_t fewest = INT64_MAX;
+  for (int i = 0; i < kExchanges; ++i) {
+    const int64_t found = allocations_of_exchange(me, out, in, bytes, rounds);
+    fewest = std::min(fewest, found);
+  }
+  if (me.rank() == 0) {
+    EXPECT_EQ(fewest, 0) << bytes << " bytes: " << rounds * kWindow << " messages a side";
+  }
 }
 
 TEST_P(Allocation, NoneForMessagesOfHostMemory) {
