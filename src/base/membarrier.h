@@ -22,6 +22,8 @@ class AsymmetricFence {
   }
   // The rare side: a full fence on every processor that runs a thread of this process.
   void heavy() const;
+  // The kernel supports it: light() costs nothing.
+  bool asymmetric() const { return asymmetric_; }
 
  private:
   bool asymmetric_ = false;

@@ -40,6 +40,14 @@ inline void copy_bytes(void* target, const void* source, size_t length) {
   }
 }
 
+// Stores two words so that a 16-byte load right after them need not wait until they have left the
+// processor, with all stores before them.
+inline void store_two_words(void* target, uint64_t first, uint64_t second) {
+  using TwoWords [[gnu::vector_size(16)]] = uint64_t;
+  const TwoWords words = {first, second};
+  std::memcpy(target, &words, sizeof(words));
+}
+
 inline uint64_t total_bytes(Segments segments) {
   uint64_t sum = 0;
   for (const iovec& segment : segments) sum += segment.iov_len;

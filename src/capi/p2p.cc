@@ -116,9 +116,12 @@ hetcomm_status_t post(hetcomm_communicator_t* communicator, PostArguments argume
 
 // The common call: one buffer in host memory, no options, and all is well. Null for everything
 // else, which post() looks at.
-Operation* post_plain(hetcomm_communicator_t* communicator, OperationKind kind, int32_t peer,
-                      uint64_t tag, uint64_t ignore, const hetcomm_buffer_t& buffer,
-                      const hetcomm_operation_options_t* options, hetcomm_request_t** out_request) {
+template <OperationKind kKind>
+[[gnu::always_inline]] inline Operation* post_plain(hetcomm_communicator_t* communicator,
+                                                    int32_t peer, uint64_t tag, uint64_t ignore,
+                                                    const hetcomm_buffer_t& buffer,
+                                                    const hetcomm_operation_options_t* options,
+                                                    hetcomm_request_t** out_request) {
   if (communicator == nullptr || !capi::is_good(communicator) || out_request == nullptr ||
       options != nullptr || buffer.memory != nullptr || buffer.offset == 0 ||
       buffer.length > UINT64_MAX - buffer.offset) [[unlikely]] {
@@ -129,7 +132,7 @@ Operation* post_plain(hetcomm_communicator_t* communicator, OperationKind kind, 
       [[unlikely]] {
     return nullptr;
   }
-  return own.post_plain(kind, peer, tag, ignore, buffer);
+  return own.post_plain<kKind>(peer, tag, ignore, buffer);
 }
 
 // Calls |use| for the entries that are still waiting for their group.
@@ -167,20 +170,37 @@ OperationRef find(hetcomm_request_t* request, hetcomm_status_t* status) {
   out->text = capi::keep_text(*operation.text);
 }
 
-// Reports a complete operation and gives the slot back. False when another thread was first.
-inline bool consume(const OperationRef& ref, hetcomm_completion_t* out) {
-  Operation& operation = *ref.operation;
-  if (!operation.claim(ref.generation)) [[unlikely]]
-    return false;
+void report(const Operation& operation, hetcomm_completion_t* out) {
   if (out != nullptr) {
     Communicator::fill_completion(operation, out);
     if (operation.text) [[unlikely]]
       keep_text_of(operation, out);
   }
+}
+
+// Reports a complete operation and gives the slot back. False when another thread was first.
+[[gnu::always_inline]] inline bool consume(const OperationRef& ref, hetcomm_completion_t* out) {
+  Operation& operation = *ref.operation;
+  Engine& engine = *operation.engine;
+  if (engine.try_enter_as_user()) [[likely]] {
+    const Engine::Visit visit(engine);
+    if (!ref.is(OperationState::kComplete)) [[unlikely]]
+      return false;
+    report(operation, out);
+    if (operation.prepared) [[unlikely]] {
+      operation.set_state(OperationState::kPrepared);
+    } else {
+      engine.pool().recycle_locked(&operation);
+    }
+    return true;
+  }
+  if (!operation.claim(ref.generation)) [[unlikely]]
+    return false;
+  report(operation, out);
   if (operation.prepared) [[unlikely]] {
     operation.set_state(OperationState::kPrepared);
   } else {
-    operation.engine->pool().recycle(&operation);
+    engine.pool().recycle(&operation);
   }
   return true;
 }
@@ -232,8 +252,8 @@ hetcomm_status_t hetcomm_send(hetcomm_communicator_t* communicator, int32_t dest
                               uint64_t tag, hetcomm_buffer_t buffer,
                               const hetcomm_operation_options_t* options,
                               hetcomm_request_t** out_request) noexcept {
-  Operation* operation = post_plain(communicator, OperationKind::kSend, destination, tag, 0, buffer,
-                                    options, out_request);
+  Operation* operation = post_plain<OperationKind::kSend>(communicator, destination, tag, 0, buffer,
+                                                          options, out_request);
   if (operation != nullptr) [[likely]] {
     *out_request = hetcomm::encode_handle(operation);
     return HETCOMM_OK;
@@ -246,8 +266,8 @@ hetcomm_status_t hetcomm_recv(hetcomm_communicator_t* communicator, int32_t sour
                               uint64_t ignore, hetcomm_buffer_t buffer,
                               const hetcomm_operation_options_t* options,
                               hetcomm_request_t** out_request) noexcept {
-  Operation* operation = post_plain(communicator, OperationKind::kReceive, source, tag, ignore,
-                                    buffer, options, out_request);
+  Operation* operation = post_plain<OperationKind::kReceive>(communicator, source, tag, ignore,
+                                                             buffer, options, out_request);
   if (operation != nullptr) [[likely]] {
     *out_request = hetcomm::encode_handle(operation);
     return HETCOMM_OK;

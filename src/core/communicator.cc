@@ -100,8 +100,8 @@ Code Communicator::fill_to_start(const PostArguments& arguments, Operation& oper
 // The general case: several buffers, or memory objects.
 Code Communicator::fill_buffers(const PostArguments& arguments, Operation& operation,
                                 std::string* text) {
-  operation.pieces.clear();
-  operation.segment_list.clear();
+  operation.clear_pieces();
+  operation.segment = {};
   operation.length = 0;
   operation.on_host = true;
   for (size_t i = 0; i < arguments.count; ++i) {
@@ -125,7 +125,6 @@ Code Communicator::fill_buffers(const PostArguments& arguments, Operation& opera
       operation.segment_list.push_back({base + buffer.offset, buffer.length});
     }
   }
-  operation.segments = operation.segment_list;
   for (const BufferPiece& piece : operation.pieces) {
     if (piece.memory != nullptr) piece.memory->add_use();
   }
@@ -136,7 +135,7 @@ void Communicator::drop_uses(Operation& operation) {
   for (const BufferPiece& piece : operation.pieces) {
     if (piece.memory != nullptr) piece.memory->drop_use();
   }
-  if (!operation.prepared) operation.pieces.clear();
+  if (!operation.prepared) operation.clear_pieces();
 }
 
 bool Communicator::in_group(const PostArguments& arguments) {
@@ -152,7 +151,7 @@ Operation* Communicator::allocate() {
 }
 
 Code Communicator::post(const PostArguments& arguments, Operation** out, std::string* text) {
-  if (!engine_.try_lock()) [[unlikely]]
+  if (!engine_.try_lock_as_user()) [[unlikely]]
     return post_beside(arguments, out, text);
   {
     const Engine::Held held(engine_);

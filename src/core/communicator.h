@@ -43,9 +43,10 @@ class Communicator {
   Code post(const PostArguments& arguments, Operation** out, std::string* text);
   // The same for the common operation: one buffer, in host memory, and no options. Null when it
   // cannot be started at once; then post() does it or says why not.
-  Operation* post_plain(OperationKind kind, int32_t peer, uint64_t tag, uint64_t ignore,
-                        const hetcomm_buffer_t& buffer) {
-    if (!engine_.try_lock()) [[unlikely]]
+  template <OperationKind kKind>
+  [[gnu::always_inline]] Operation* post_plain(int32_t peer, uint64_t tag, uint64_t ignore,
+                                               const hetcomm_buffer_t& buffer) {
+    if (!engine_.try_lock_as_user()) [[unlikely]]
       return nullptr;
     Operation* operation = nullptr;
     {
@@ -53,7 +54,7 @@ class Communicator {
       operation = engine_.pool().allocate();
       if (operation == nullptr) [[unlikely]]
         return nullptr;
-      fill_common(kind, peer, tag, ignore, *operation);
+      fill_common(kKind, peer, tag, ignore, *operation);
       fill_host(buffer, *operation);
       if (OverlapGuard::kActive && !note_receive(*operation)) {
         engine_.pool().recycle_locked(operation);
@@ -129,6 +130,7 @@ class Communicator {
     operation.stage = OperationStage::kSubmitted;
     operation.prepared = false;
     operation.detached = false;
+    operation.on_host = true;
     operation.collective = false;
     operation.high_priority = false;
     operation.fail_on_any_loss = false;
@@ -145,12 +147,10 @@ class Communicator {
     operation.timeout_ns = default_timeout_ns_;
   }
   static void fill_host(const hetcomm_buffer_t& buffer, Operation& operation) {
-    operation.inline_segment = {reinterpret_cast<void*>(buffer.offset), buffer.length};
-    operation.segments = Segments(&operation.inline_segment, 1);
+    operation.segment = {reinterpret_cast<void*>(buffer.offset), buffer.length};
     operation.length = buffer.length;
-    operation.on_host = true;
     if (!operation.pieces.empty()) [[unlikely]]
-      operation.pieces.clear();
+      operation.clear_pieces();
   }
   // Under the baton, just taken: what was submitted before comes first.
   void start_now(Operation& operation) {
@@ -213,11 +213,11 @@ inline void Mesh::deliver(Operation& receive, int source, uint64_t tag, ConstByt
   receive.matched_tag = tag;
   receive.run.bytes_sent = length;
   receive.run.bytes_received = std::min(length, receive.length);
-  if (!receive.on_host || receive.segments.size() != 1 || length > receive.length) [[unlikely]] {
+  if (!receive.on_host || !receive.segment_list.empty() || length > receive.length) [[unlikely]] {
     deliver_rest(receive, bytes);
     return;
   }
-  if (!bytes.empty()) copy_bytes(receive.segments[0].iov_base, bytes.data(), bytes.size());
+  if (!bytes.empty()) copy_bytes(receive.segment.iov_base, bytes.data(), bytes.size());
   complete(receive);
 }
 

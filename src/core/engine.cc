@@ -64,6 +64,8 @@ Status Engine::start(const EngineOptions& options) {
   if (!doorbell_.valid()) return status_from_errno(errno, "eventfd");
   HETCOMM_RETURN_IF_ERROR(poller_->add(doorbell_.get(), EPOLLIN, doorbell_watcher_));
   fence_.set_up();
+  // A background thread is a second user.
+  baton_.set_up(options.thread ? BiasedLock::Bias::kNever : BiasedLock::Bias::kSoleUser);
   spin_ns_ = options.spin_ns;
   yield_ = options.yield;
   ticks_per_us_ = ticks_per_us();
@@ -265,7 +267,7 @@ void Engine::run_background() {
 
 void Engine::pass_to_background() {
   background_waits_.store(0, std::memory_order_relaxed);
-  futex_wake_all(baton_);
+  futex_wake_all(baton_.word());
 }
 
 // For the background thread. False when a waiter polls, which then does all that there is to do. It
@@ -284,7 +286,7 @@ bool Engine::lock_beside_waiters() {
     }
     // A wake-up lost to a race costs no more than the time limit.
     background_waits_.store(1, std::memory_order_seq_cst);
-    futex_wait(baton_, 1, kShortSleepNs);
+    futex_wait(baton_.word(), 1, kShortSleepNs);
   }
   background_waits_.store(0, std::memory_order_relaxed);
   return true;

@@ -24,6 +24,7 @@
 #include <utility>
 #include <vector>
 
+#include "src/base/biased_lock.h"
 #include "src/base/clock.h"
 #include "src/base/futex.h"
 #include "src/base/membarrier.h"
@@ -80,22 +81,7 @@ class Engine {
   // Joins the background thread. Nothing is pending any more.
   void stop();
 
-  // The baton for set-up calls and queries.
-  class Baton {
-   public:
-    explicit Baton(Engine& engine) : engine_(engine) {
-      engine_.lock();
-      engine_.begin_work();
-    }
-    ~Baton() { engine_.unlock(); }
-    Baton(const Baton&) = delete;
-    Baton& operator=(const Baton&) = delete;
-
-   private:
-    Engine& engine_;
-  };
-
-  // The same for a thread that has taken it by try_lock().
+  // Gives up a baton that was taken.
   class Held {
    public:
     explicit Held(Engine& engine) : engine_(engine) {}
@@ -106,18 +92,52 @@ class Engine {
    private:
     Engine& engine_;
   };
+  // The same after try_enter_as_user(), by a thread that started and completed nothing.
+  class Visit {
+   public:
+    explicit Visit(Engine& engine) : engine_(engine) {}
+    ~Visit() { engine_.leave_as_user(); }
+    Visit(const Visit&) = delete;
+    Visit& operator=(const Visit&) = delete;
 
-  bool try_lock() {
-    return baton_.load(std::memory_order_relaxed) == 0 &&
-           baton_.exchange(1, std::memory_order_acquire) == 0;
+   private:
+    Engine& engine_;
+  };
+  // The baton for set-up calls and queries.
+  class Baton {
+   public:
+    explicit Baton(Engine& engine) : held_((engine.lock(), engine)) { engine.begin_work(); }
+
+   private:
+    Held held_;
+  };
+
+  bool try_lock() { return baton_.try_lock(); }
+  // The same for calls of the data path: a thread that alone makes them pays least.
+  bool try_lock_as_user() { return baton_.try_lock_as_user(); }
+  // Takes the baton, to report a completion under it, if that costs nothing. Otherwise another
+  // thread may report at the same time. [any-thread]
+  bool try_enter_as_user() {
+    if (baton_.try_enter_as_user()) [[likely]]
+      return true;
+    drain_if_queued();
+    return false;
   }
   void lock() {
     if (!try_lock()) lock_contended();
   }
-  void unlock() {
+  // Inlined by force: most calls of the data path end with it.
+  [[gnu::always_inline]] void unlock() {
     if (submitted_.load(std::memory_order_relaxed) != nullptr) drain();
     give_up_baton();
-    if (submitted_.load(std::memory_order_relaxed) != nullptr) drain_after_unlock();
+    drain_if_queued();
+  }
+
+  // After try_enter_as_user(), when nothing was started and nothing completed.
+  void leave_as_user() {
+    baton_.unlock();
+    fence_.light();
+    drain_if_queued();
   }
 
   // Leaves |operation| (pending) to the holder of the baton, or starts it if that has gone
@@ -231,7 +251,7 @@ class Engine {
   void give_up_baton() {
     const bool wake = completed_;
     completed_ = false;
-    baton_.store(0, std::memory_order_release);
+    baton_.unlock();
     fence_.light();
     if (background_waits_.load(std::memory_order_relaxed) != 0) [[unlikely]]
       pass_to_background();
@@ -249,8 +269,7 @@ class Engine {
   // For the parked background thread.
   bool nobody_there() const {
     return sleeper_.load(std::memory_order_relaxed) == kNobody &&
-           polling_.load(std::memory_order_relaxed) == 0 &&
-           baton_.load(std::memory_order_relaxed) == 0;
+           polling_.load(std::memory_order_relaxed) == 0 && baton_.looks_free();
   }
   // Operations are pending and nobody drives them.
   bool work_is_left() const {
@@ -263,6 +282,11 @@ class Engine {
   // After giving up the baton for those who asked for it: lets them take it.
   void give_way() const;
   void sweep();
+  // Without the baton.
+  void drain_if_queued() {
+    if (submitted_.load(std::memory_order_relaxed) != nullptr) [[unlikely]]
+      drain_after_unlock();
+  }
   void drain_after_unlock();
   int slow_progress(bool now);
   void begin_polling();
@@ -315,8 +339,8 @@ class Engine {
   bool armed_ = false;               // transports ring the doorbell
   uint64_t wake_at_ns_ = 0;          // when the sleeper looks again, while armed
 
-  alignas(64) std::atomic<uint32_t> baton_{0};
-  std::atomic<Operation*> submitted_{nullptr};
+  BiasedLock baton_;
+  alignas(64) std::atomic<Operation*> submitted_{nullptr};
   std::atomic<uint32_t> contenders_{0};
   std::atomic<uint32_t> asleep_{0};  // waiters asleep, in the poller or on wake_word_
   std::atomic<uint32_t> sleeper_{kNobody};

@@ -18,24 +18,37 @@ namespace hetcomm {
 
 // A message that has begun to arrive and is not yet in its receiver's buffer.
 struct Incoming {
-  Incoming* next_in_bucket = nullptr;
-  Incoming* previous_in_bucket = nullptr;
+  // Room for the |length| eager bytes of a message that waits unmatched; false when memory is
+  // exhausted.
+  bool make_room(BlockPool& pool) {
+    bytes = length <= few.size() ? few.data() : static_cast<std::byte*>(pool.take(length));
+    return bytes != nullptr;
+  }
+  void drop_bytes(BlockPool& pool) {
+    if (bytes != nullptr && bytes != few.data()) pool.give(bytes, length);
+    bytes = nullptr;
+  }
+  ConstByteSpan payload() const { return {bytes, bytes != nullptr ? length : 0}; }
+
+  Incoming* next_in_bucket;  // set by the match table
+  Incoming* previous_in_bucket;
   Incoming* next_arrived = nullptr;
   Incoming* previous_arrived = nullptr;
-  bool queued = false;  // in the unexpected queue of a match table
-  class MatchTable* table = nullptr;
-  Pair* pair = nullptr;
-  Operation* operation = nullptr;  // matched
+  class MatchTable* table;
+  bool queued = false;  // in the unexpected queue of |table|
   bool rendezvous = false;
   int32_t source = -1;
+  Pair* pair = nullptr;
+  Operation* operation = nullptr;  // matched
   uint64_t tag = 0;
   uint64_t length = 0;
-  uint64_t received = 0;   // eager bytes that are here
-  uint64_t credit = 0;     // to be given back when the message leaves the queue
-  PoolBytes bytes;         // eager bytes while unmatched
-  uint64_t sender_id = 0;  // rendezvous
-  uint64_t rail = 0;
+  uint64_t received = 0;       // eager bytes that are here
+  uint64_t credit = 0;         // to be given back when the message leaves the queue
+  std::byte* bytes = nullptr;  // null: matched, or none are kept here
+  uint64_t sender_id;          // of a rendezvous, as the next two
+  uint64_t rail;
   RemoteKey source_key;
+  std::array<std::byte, 64> few;  // bytes of a short message
 };
 
 class MatchTable {

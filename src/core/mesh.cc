@@ -234,7 +234,6 @@ Mesh::~Mesh() {
   connected_.clear();
   transports_.clear();
   control_.reset();
-  for (Incoming* message : free_incoming_) delete message;
 }
 
 // --- pairs and connections --------------------------------------------------

@@ -122,7 +122,6 @@ class Mesh final : public Driven, private ControlHandler {
     table.add_unexpected(&message);
     engine().note_arrival();
   }
-  Incoming* allocate_incoming();
   void free_incoming(Incoming* message);
 
   // For pairs.
@@ -248,7 +247,6 @@ class Mesh final : public Driven, private ControlHandler {
   void bury();
   std::vector<Dead> graveyard_;
   std::vector<Dead> burying_;
-  std::vector<Incoming*> free_incoming_;
   // Last: endpoints and transports go before what their upcalls touch.
   std::vector<std::unique_ptr<TransportEntry>> transports_;
 };

@@ -100,7 +100,7 @@ void Mesh::deliver_rest(Operation& receive, ConstByteSpan bytes) {
       delivery.release()->start();
       return;
     }
-    scatter(receive.segments, 0, bytes.first(part));
+    scatter(receive.segments(), 0, bytes.first(part));
   }
   if (receive.run.bytes_sent > receive.length) {
     complete_truncated(receive);
@@ -288,17 +288,10 @@ void Mesh::close_channel(uint16_t id) {
   }
 }
 
-Incoming* Mesh::allocate_incoming() {
-  if (free_incoming_.empty()) return new (std::nothrow) Incoming();
-  Incoming* message = free_incoming_.back();
-  free_incoming_.pop_back();
-  return message;
-}
-
 void Mesh::free_incoming(Incoming* message) {
   if (message->rendezvous) message->pair->request_dropped();
-  *message = Incoming{};
-  free_incoming_.push_back(message);
+  message->drop_bytes(blocks_);
+  blocks_.give(message, sizeof(*message));
 }
 
 }  // namespace hetcomm

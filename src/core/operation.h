@@ -109,7 +109,7 @@ struct alignas(kOperationAlign) Operation {
   OperationStage stage = OperationStage::kSubmitted;
   bool prepared = false;
   bool detached = false;    // released while running: nobody claims it
-  bool on_host = true;      // all pieces can be touched by the CPU: |segments| is filled
+  bool on_host = true;      // all pieces can be touched by the CPU: segments() is all of them
   bool collective = false;  // on the collective channel
   bool high_priority = false;
   bool fail_on_any_loss = false;
@@ -123,8 +123,7 @@ struct alignas(kOperationAlign) Operation {
 
   // Second line: the memory of the common message, the links, and what is cleared for every
   // operation.
-  iovec inline_segment{};     // the segments when there is one
-  Segments segments;          // host view of the pieces
+  iovec segment{};            // host view of the pieces when there is one, or none
   Operation* next = nullptr;  // match table or outbox, submission queue, free list; one at a time
   Operation* previous = nullptr;
   std::atomic<Operation*> shared_next{nullptr};  // list of slots for threads without the baton
@@ -151,10 +150,17 @@ struct alignas(kOperationAlign) Operation {
 
   // Seldom used.
   std::vector<BufferPiece> pieces;  // empty when the one host segment says all
-  std::vector<iovec> segment_list;  // storage of |segments| when there are several
+  std::vector<iovec> segment_list;  // host view of |pieces|; empty when they are
+
+  Segments segments() const {
+    return segment_list.empty() ? Segments(&segment, 1) : Segments(segment_list);
+  }
+  void clear_pieces() {
+    pieces.clear();
+    segment_list.clear();
+  }
 };
-static_assert(sizeof(Operation) == kOperationAlign * 2 &&
-              offsetof(Operation, inline_segment) == 64);
+static_assert(sizeof(Operation) == kOperationAlign * 2 && offsetof(Operation, segment) == 64);
 
 // Slab of operations. Most calls need the baton; recycle() and allocate_shared() do not.
 //
@@ -167,11 +173,14 @@ class OperationPool {
 
   // Null when memory is exhausted.
   Operation* allocate() {
-    Operation* operation = take_hint();
-    if (operation != nullptr) [[likely]]
-      return operation;
-    if (free_ == nullptr) refill();
-    operation = free_;
+    Operation* operation = free_;
+    if (operation == nullptr) {
+      operation = take_hint();
+      if (operation != nullptr) [[likely]]
+        return operation;
+      refill();
+      operation = free_;
+    }
     if (operation == nullptr) return nullptr;
     free_ = operation->next;
     operation->next = nullptr;

@@ -58,7 +58,7 @@ class OverlapGuard {
   template <typename Use>
   static bool for_each_range(const Operation& receive, Use&& use) {
     if (receive.pieces.empty()) {
-      const auto address = reinterpret_cast<uint64_t>(receive.inline_segment.iov_base);
+      const auto address = reinterpret_cast<uint64_t>(receive.segment.iov_base);
       return receive.length == 0 || use(Range{{nullptr, address}, address + receive.length});
     }
     for (const BufferPiece& piece : receive.pieces) {

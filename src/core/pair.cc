@@ -136,7 +136,7 @@ bool Pair::start_eager(Operation& send, uint64_t cost) {
                     .communicator = send.channel,
                     .tag = send.tag,
                     .value = send.length};
-  const Code code = send_sequenced(header, SegmentView{send.segments, 0, send.length});
+  const Code code = send_sequenced(header, SegmentView{send.segments(), 0, send.length});
   if (code != Code::kOk) [[unlikely]]
     return refused(send, code);
   credit_used_ += static_cast<uint32_t>(cost);
@@ -156,7 +156,7 @@ bool Pair::send_fragments(Operation& send) {
                       .tag = send.tag,
                       .value = first ? send.length : send.run.sent};
     const uint64_t part = std::min(limit, send.length - send.run.sent);
-    const Code code = send_sequenced(header, SegmentView{send.segments, send.run.sent, part});
+    const Code code = send_sequenced(header, SegmentView{send.segments(), send.run.sent, part});
     if (code != Code::kOk) return refused(send, code);
     if (first) credit_used_ += static_cast<uint32_t>(send.length + kMessageCost);
     send.run.sent += part;

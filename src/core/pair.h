@@ -214,7 +214,8 @@ class Pair {
   void receive_request(const WireHeader& header, ConstByteSpan payload);
   void receive_withdraw(const WireHeader& header);
   void finish_arriving();
-  Incoming* new_incoming(const WireHeader& header, uint64_t credit);
+  enum class Keeps : uint8_t { kNothing, kBytes };
+  Incoming* new_incoming(const WireHeader& header, uint64_t credit, Keeps keeps);
   void violated(std::string_view what);
 
   // pair_connection.cc: connecting, breaking, resuming

@@ -2,6 +2,7 @@
 // it.
 #include <algorithm>
 #include <new>
+#include <type_traits>
 
 #include "src/core/communicator.h"
 #include "src/core/mesh.h"
@@ -181,34 +182,33 @@ void Pair::receive_eager(const WireHeader& header, ConstByteSpan payload) {
     return_credit(credit);
     return;
   }
-  Incoming* message = new_incoming(header, credit);
+  Incoming* message = new_incoming(header, credit, Keeps::kBytes);
   if (message == nullptr) return;
-  if (!payload.empty()) std::memcpy(message->bytes.get(), payload.data(), payload.size());
+  if (!payload.empty()) copy_bytes(message->bytes, payload.data(), payload.size());
   message->received = payload.size();
   mesh_.queue_unexpected(*table, *message);
 }
 
 // A record for a message that is not (wholly) here, with room for eager bytes. Null after having
 // failed the pair.
-Incoming* Pair::new_incoming(const WireHeader& header, uint64_t credit) {
-  Incoming* message = mesh_.allocate_incoming();
-  if (message != nullptr && header.kind != MessageKind::kRequest && header.value > 0) {
-    message->bytes = PoolBytes(mesh_.blocks(), header.value);
-    if (!message->bytes) {
-      mesh_.free_incoming(message);
-      message = nullptr;
-    }
-  }
-  if (message == nullptr) {
+Incoming* Pair::new_incoming(const WireHeader& header, uint64_t credit, Keeps keeps) {
+  void* memory = mesh_.blocks().take(sizeof(Incoming));
+  if (memory == nullptr) [[unlikely]] {
     out_of_memory();
     return nullptr;
   }
+  static_assert(std::is_trivially_destructible_v<Incoming>);
+  auto* message = new (memory) Incoming;
   message->pair = this;
   message->source = rank_;
   message->tag = header.tag;
   message->length = header.value;
   message->credit = credit;
-  message->rendezvous = header.kind == MessageKind::kRequest;
+  if (keeps == Keeps::kBytes && !message->make_room(mesh_.blocks())) [[unlikely]] {
+    mesh_.free_incoming(message);
+    out_of_memory();
+    return nullptr;
+  }
   return message;
 }
 
@@ -225,14 +225,12 @@ void Pair::receive_first(const WireHeader& header, ConstByteSpan payload) {
   Operation* receive = table != nullptr ? table->match_message(rank_, header.tag) : nullptr;
   // Matched to host memory the fragments go straight there.
   const bool direct = receive != nullptr && receive->on_host;
-  WireHeader record = header;
-  if (direct) record.kind = MessageKind::kRequest;  // no room for bytes needed
-  Incoming* message = new_incoming(record, header.value + kMessageCost);
+  Incoming* message =
+      new_incoming(header, header.value + kMessageCost, direct ? Keeps::kNothing : Keeps::kBytes);
   if (message == nullptr) {
     if (receive != nullptr) mesh_.complete(*receive, Code::kOutOfMemory);
     return;
   }
-  message->rendezvous = false;
   arriving_ = message;
   if (receive != nullptr) {
     attach(*message, *receive);
@@ -249,13 +247,13 @@ void Pair::receive_more(const WireHeader& header, ConstByteSpan payload) {
     violated("part of a message where none may be");
     return;
   }
-  if (message->bytes) {
-    std::memcpy(message->bytes.get() + message->received, payload.data(), payload.size());
+  if (message->bytes != nullptr) {
+    std::memcpy(message->bytes + message->received, payload.data(), payload.size());
   } else if (message->operation != nullptr) {
     const uint64_t room = message->operation->length;
     if (message->received < room) {
       const uint64_t part = std::min<uint64_t>(payload.size(), room - message->received);
-      scatter(message->operation->segments, message->received, payload.first(part));
+      scatter(message->operation->segments(), message->received, payload.first(part));
     }
   }
   message->received += payload.size();
@@ -269,12 +267,7 @@ void Pair::finish_arriving() {
   if (message->queued) return;  // complete now, and still unmatched
   if (receive != nullptr) {
     receive->pair = nullptr;
-    if (message->bytes) {
-      mesh_.deliver(*receive, rank_, message->tag,
-                    ConstByteSpan(message->bytes.get(), message->length), message->length);
-    } else {
-      mesh_.deliver(*receive, rank_, message->tag, {}, message->length);
-    }
+    mesh_.deliver(*receive, rank_, message->tag, message->payload(), message->length);
   }
   return_credit(message->credit);
   mesh_.free_incoming(message);
@@ -301,9 +294,10 @@ void Pair::receive_request(const WireHeader& header, ConstByteSpan payload) {
     violated("too many requests");
     return;
   }
-  Incoming* message = new_incoming(header, 0);
+  Incoming* message = new_incoming(header, 0, Keeps::kNothing);
   if (message == nullptr) return;
   ++requests_held_;
+  message->rendezvous = true;
   message->sender_id = body.sender_id;
   message->rail = body.rail;
   message->source_key = body.source;
@@ -337,16 +331,15 @@ void Pair::attach(Incoming& message, Operation& receive) {
     message.operation = &receive;
     receive.pair = this;
     receive.stage = OperationStage::kArriving;
-    if (message.bytes && receive.on_host) {
+    if (message.bytes != nullptr && receive.on_host) {
       // What is here moves now, the rest goes straight to the receiver.
       const uint64_t part = std::min(message.received, receive.length);
-      scatter(receive.segments, 0, ConstByteSpan(message.bytes.get(), part));
-      message.bytes.reset();
+      scatter(receive.segments(), 0, message.payload().first(part));
+      message.drop_bytes(mesh_.blocks());
     }
     return;
   }
-  mesh_.deliver(receive, rank_, message.tag, ConstByteSpan(message.bytes.get(), message.length),
-                message.length);
+  mesh_.deliver(receive, rank_, message.tag, message.payload(), message.length);
   return_credit(message.credit);
   mesh_.free_incoming(&message);
 }

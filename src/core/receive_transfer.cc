@@ -18,7 +18,7 @@ class ReceiveTransfer::Chunk final : public BulkOwner, public CopyHandler, publi
       one_segment_ = {staging_chunk_, length};
       return;
     }
-    for_each_piece(transfer.receive_->segments, offset, length,
+    for_each_piece(transfer.receive_->segments(), offset, length,
                    [this](std::byte* piece, size_t size) {
                      if (one_segment_.iov_len == 0) {
                        one_segment_ = {piece, size};

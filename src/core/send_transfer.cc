@@ -82,7 +82,7 @@ RequestBody SendTransfer::make_request() {
   RequestBody body{id_, 0, {}};
   Rail* rail = pair_.rail();
   if (rail == nullptr || !rail->capabilities().get || !send_->on_host) return body;
-  Result<RemoteKey> key = rail->endpoint().expose(send_->segments, Access::kGetSource, id_);
+  Result<RemoteKey> key = rail->endpoint().expose(send_->segments(), Access::kGetSource, id_);
   // Without a key the receiver asks for puts.
   if (key.ok()) {
     source_key_ = key.value();
@@ -136,7 +136,7 @@ bool SendTransfer::start_direct(const Grant& grant) {
   if (pieces_.full()) return false;
   pieces_.push(make_pooled<Piece>(pair_.mesh().blocks(), *this, grant.body.offset,
                                   grant.body.length, grant.body.target, uint64_t{0}));
-  pieces_.back().put_from(send_->segments, grant.body.offset);
+  pieces_.back().put_from(send_->segments(), grant.body.offset);
   return true;
 }
 

@@ -4,9 +4,11 @@
 // arrived.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 #include <cstring>
 
+#include "src/base/span.h"
 #include "transports/transport.h"
 
 namespace hetcomm {
@@ -53,8 +55,14 @@ inline WireHeader decode_header(const MessageHeader& bytes) {
   return header;
 }
 inline MessageHeader encode_header(const WireHeader& header) {
+  static_assert(std::endian::native == std::endian::little);
   MessageHeader bytes;
-  std::memcpy(bytes.data(), &header, sizeof(header));
+  store_two_words(bytes.data(),
+                  uint64_t{static_cast<uint8_t>(header.kind)} | uint64_t{header.flags} << 8 |
+                      uint64_t{header.communicator} << 16 | uint64_t{header.sequence} << 32,
+                  header.tag);
+  store_two_words(bytes.data() + 16, uint64_t{header.acknowledged} | uint64_t{header.credit} << 32,
+                  header.value);
   return bytes;
 }
 

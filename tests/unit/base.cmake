@@ -1,5 +1,6 @@
 hetcomm_test(base_test
   SOURCES
+    base_biased_lock_test.cc
     base_bytes_test.cc
     base_clock_test.cc
     base_config_test.cc

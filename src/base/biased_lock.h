@@ -1,0 +1,99 @@
+// A lock that costs its sole user no locked instruction.
+//
+// As long as one thread alone makes calls "as a user" it takes the lock by two plain stores and a
+// few loads. The first call of any other thread ends that for good, at the price of one
+// membarrier(), and from then on it is an ordinary try-lock.
+//
+//   nobody yet --first call as a user--> sole user --call of another thread--> ending --> shared
+//
+// Why it excludes: the sole user says that it is inside and then looks whether it still is the sole
+// user and the word is free; the other thread takes that role away, fences on all processors, and
+// then looks whether it is inside. One of the two sees the other.
+//
+// try_lock() may fail although nobody holds the lock for longer than a moment; whoever holds it, or
+// failed to enter, looks afterwards for what was left to it (see Engine).
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "src/base/membarrier.h"
+
+namespace hetcomm {
+
+class BiasedLock {
+ public:
+  enum class Bias : uint8_t { kNever, kSoleUser };
+
+  // Before the first use. There is no sole user where the kernel lacks membarrier().
+  void set_up(Bias bias);
+
+  // [any-thread]
+  bool try_lock() {
+    return (sole_.load(std::memory_order_relaxed) == self() && enter()) || try_lock_shared();
+  }
+  // The same; the first thread that calls it becomes the sole user, if none called anything else
+  // beside it. [any-thread]
+  bool try_lock_as_user() {
+    return (sole_.load(std::memory_order_relaxed) == self() && enter()) || try_lock_new_user();
+  }
+  // Takes the lock if that costs nothing: for the sole user. When it fails, somebody may have left
+  // work to this thread, and this thread is not the sole user any more or another call holds the
+  // lock. Nobody else is the sole user afterwards. [any-thread]
+  bool try_enter_as_user() {
+    if (sole_.load(std::memory_order_relaxed) == self()) [[likely]]
+      return enter();
+    return enter_new_user();
+  }
+  void unlock() {
+    if (entered_) {
+      entered_ = false;
+      inside_.store(0, std::memory_order_release);
+    } else {
+      word_.store(0, std::memory_order_release);
+    }
+  }
+
+  // 1 while it is held, except by the sole user; to sleep on.
+  std::atomic<uint32_t>& word() { return word_; }
+  bool looks_free() const {
+    return word_.load(std::memory_order_relaxed) == 0 &&
+           inside_.load(std::memory_order_relaxed) == 0;
+  }
+
+ private:
+  // Values of |sole_| that are no thread.
+  static constexpr uintptr_t kNobodyYet = 0;
+  static constexpr uintptr_t kEnding = 1;
+  static constexpr uintptr_t kShared = 2;
+
+  // Not the number of a thread that lives.
+  static uintptr_t self() {
+    [[gnu::tls_model("initial-exec")]] static thread_local uint64_t anchor = 0;
+    return reinterpret_cast<uintptr_t>(&anchor);
+  }
+  bool enter() {
+    inside_.store(1, std::memory_order_relaxed);
+    fence_.light();
+    if (sole_.load(std::memory_order_relaxed) == self() &&
+        word_.load(std::memory_order_acquire) == 0) [[likely]] {
+      entered_ = true;
+      return true;
+    }
+    inside_.store(0, std::memory_order_release);
+    fence_.light();
+    return false;
+  }
+  bool enter_new_user();
+  bool try_lock_new_user() { return enter_new_user() || try_lock_shared(); }
+  bool try_lock_shared();
+  void end_sole_use();
+
+  AsymmetricFence fence_;
+  alignas(64) std::atomic<uintptr_t> sole_{kShared};
+  std::atomic<uint32_t> word_{0};
+  std::atomic<uint32_t> inside_{0};  // the sole user is inside, or looks whether it may be
+  bool entered_ = false;             // the holder is the sole user; under the lock
+};
+
+}  // namespace hetcomm
