@@ -92,18 +92,26 @@ void Pair::pump() {
 
 // --- messages ---------------------------------------------------------------
 
-Code Pair::send_sequenced(WireHeader& header, const SegmentView& payload) {
+// Inlined by force, so that |header| stays in registers: read back from memory it would wait for
+// the bytes of the message before it.
+[[gnu::always_inline]] inline Code Pair::send_sequenced(WireHeader header,
+                                                        const SegmentView& payload) {
   header.sequence = sent_ + 1;
   header.acknowledged = received_;
   header.credit = credit_returned_;
-  const Code code = rail_->endpoint().send(encode_header(header), payload);
+  const MessageHeader encoded = encode_header(header);
+  const Code code = rail_->endpoint().send(encoded, payload);
   if (code != Code::kOk) [[unlikely]]
     return code;
-  sent_ = header.sequence;
+  ++sent_;
   credit_reported_ = credit_returned_;
   reported_received_ = received_;
-  if (!rail_->capabilities().lossless) retention_.push(header, payload);
+  if (!rail_->capabilities().lossless) retain(encoded, payload);
   return Code::kOk;
+}
+
+[[gnu::noinline]] void Pair::retain(const MessageHeader& header, const SegmentView& payload) {
+  retention_.push(decode_header(header), payload);
 }
 
 // True when |send| has left the outbox for good: complete, or a transfer of its own.
@@ -131,11 +139,11 @@ bool Pair::refused(Operation& send, Code code) {
 }
 
 bool Pair::start_eager(Operation& send, uint64_t cost) {
-  WireHeader header{.kind = MessageKind::kEager,
-                    .flags = send.collective ? kFlagCollective : uint8_t{0},
-                    .communicator = send.channel,
-                    .tag = send.tag,
-                    .value = send.length};
+  const WireHeader header{.kind = MessageKind::kEager,
+                          .flags = send.collective ? kFlagCollective : uint8_t{0},
+                          .communicator = send.channel,
+                          .tag = send.tag,
+                          .value = send.length};
   const Code code = send_sequenced(header, SegmentView{send.segments(), 0, send.length});
   if (code != Code::kOk) [[unlikely]]
     return refused(send, code);
@@ -150,11 +158,11 @@ bool Pair::send_fragments(Operation& send) {
   const uint64_t limit = rail_->capabilities().max_payload_bytes;
   while (send.run.sent < send.length) {
     const bool first = send.run.sent == 0;
-    WireHeader header{.kind = first ? MessageKind::kEagerFirst : MessageKind::kEagerMore,
-                      .flags = send.collective ? kFlagCollective : uint8_t{0},
-                      .communicator = send.channel,
-                      .tag = send.tag,
-                      .value = first ? send.length : send.run.sent};
+    const WireHeader header{.kind = first ? MessageKind::kEagerFirst : MessageKind::kEagerMore,
+                            .flags = send.collective ? kFlagCollective : uint8_t{0},
+                            .communicator = send.channel,
+                            .tag = send.tag,
+                            .value = first ? send.length : send.run.sent};
     const uint64_t part = std::min(limit, send.length - send.run.sent);
     const Code code = send_sequenced(header, SegmentView{send.segments(), send.run.sent, part});
     if (code != Code::kOk) return refused(send, code);
@@ -169,11 +177,11 @@ bool Pair::start_rendezvous(Operation& send) {
   if (unanswered_ >= kMaxRequests) return false;
   auto transfer = make_pooled<SendTransfer>(mesh_.blocks(), *this, send);
   const RequestBody body = transfer->make_request();
-  WireHeader header{.kind = MessageKind::kRequest,
-                    .flags = send.collective ? kFlagCollective : uint8_t{0},
-                    .communicator = send.channel,
-                    .tag = send.tag,
-                    .value = send.length};
+  const WireHeader header{.kind = MessageKind::kRequest,
+                          .flags = send.collective ? kFlagCollective : uint8_t{0},
+                          .communicator = send.channel,
+                          .tag = send.tag,
+                          .value = send.length};
   iovec storage;
   const Code code = send_sequenced(header, view(&body, sizeof(body), &storage));
   if (code != Code::kOk) return refused(send, code);
@@ -218,7 +226,7 @@ void Pair::send_control(MessageKind kind, uint64_t tag, uint64_t value, const vo
                         size_t size) {
   if (state_ == State::kLost) return;
   if (state_ == State::kReady && control_.empty()) {
-    WireHeader header{.kind = kind, .tag = tag, .value = value};
+    const WireHeader header{.kind = kind, .tag = tag, .value = value};
     iovec storage;
     if (send_sequenced(header, view(body, size, &storage)) == Code::kOk) return;
   }
@@ -231,7 +239,7 @@ void Pair::send_control(MessageKind kind, uint64_t tag, uint64_t value, const vo
 bool Pair::send_waiting_control() {
   for (; control_sent_ < control_.size(); ++control_sent_) {
     const ControlMessage& message = control_[control_sent_];
-    WireHeader header{.kind = message.kind, .tag = message.tag, .value = message.value};
+    const WireHeader header{.kind = message.kind, .tag = message.tag, .value = message.value};
     iovec storage;
     if (send_sequenced(header, view(message.body.data(), message.size, &storage)) != Code::kOk) {
       return false;

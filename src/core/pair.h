@@ -195,7 +195,8 @@ class Pair {
   void note_sent(Operation& send, bool eager);
   void enqueue(Operation& send);
   void dequeue(Operation& send);
-  Code send_sequenced(WireHeader& header, const SegmentView& payload);
+  Code send_sequenced(WireHeader header, const SegmentView& payload);
+  void retain(const MessageHeader& header, const SegmentView& payload);
   uint32_t credit_available() const {
     return credit_limit_ - (credit_used_ - credit_returned_by_peer_);
   }

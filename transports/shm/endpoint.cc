@@ -127,7 +127,8 @@ int ShmEndpoint::receive() {
   int64_t budget = kCopyBudget;
   int done = 0;
   while (budget > 0 && consumer_.ready()) {
-    const uint32_t length = load_once(consumer_.slot().kind_and_length) & 0xffffff;
+    const uint32_t kind_and_length = load_once(consumer_.slot().kind_and_length);
+    const uint32_t length = kind_and_length & 0xffffff;
     budget -= static_cast<int64_t>(length) + kEntryCost;
     if (!deliver()) {
       fail(Status(Code::kPeerLost,
@@ -137,6 +138,9 @@ int ShmEndpoint::receive() {
     consumer_.pop();
     if (consumer_.should_publish()) publish_consumed();
     ++done;
+    if (length >= kLongMessage && static_cast<SlotKind>(kind_and_length >> 24) == SlotKind::kRing) {
+      break;
+    }
   }
   return done;
 }
