@@ -62,7 +62,7 @@ class ShmEndpoint final : public Endpoint, private Watcher {
   static constexpr int64_t kEntryCost = 4 << 10;
   // A message from this size on is the last of its progress(): its receiver can then post the next
   // receive, before what follows is copied aside.
-  static constexpr uint32_t kLongMessage = 8 << 10;
+  static constexpr uint32_t kLongMessage = 16 << 10;
 
   ShmEndpoint(ShmTransport& transport, int peer, Link link);
   void on_events(uint32_t events) override;
