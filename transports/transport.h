@@ -188,6 +188,10 @@ class Transport {
   // Before the context sleeps on the poller: arranges that every arrival wakes it. False: there is
   // work already, do not sleep. finish_sleep() is called after waking (and after a false).
   virtual bool prepare_sleep(Sleep sleep) = 0;
+  // Between a prepare_sleep() that returned true and finish_sleep(), after calls of endpoints:
+  // whether what they began is announced too. False: somebody has to finish the sleep and
+  // progress().
+  virtual bool may_sleep_on() const = 0;
   virtual void finish_sleep() = 0;
   // When progress() has to run at the latest, absolute; kForever if never.
   virtual uint64_t next_timer_ns() const = 0;

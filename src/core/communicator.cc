@@ -244,7 +244,6 @@ Code Communicator::restart(const OperationRef& prepared, std::string* text) {
 }
 
 void Communicator::start(Operation& operation) {
-  engine_.begin_work();
   ++pending_;
   if (channel_->closed) [[unlikely]] {
     mesh_->complete(operation, Code::kAborted, std::string(channel_->aborted.text()));

@@ -157,6 +157,7 @@ class Communicator {
     engine_.drain_queued();
     engine_.operation_started();
     start(operation);
+    engine_.operation_was_started();
   }
   Code fill(const PostArguments& arguments, Operation& operation, std::string* text);
   Code fill_to_start(const PostArguments& arguments, Operation& operation, std::string* text);

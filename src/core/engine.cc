@@ -19,9 +19,16 @@ constexpr uint64_t kShortNapNs = 15'000;
 constexpr uint64_t kLongNapNs = 1'000'000;
 // How many times it is woken for nothing before it is left alone.
 constexpr uint32_t kMostPatience = 3;
-constexpr uint64_t kNapBesideSleeperNs = 100'000'000;
+// While a waiter sleeps in the poller there is nothing to do: naps are longer, and after a few of
+// them long enough that the waiter has to end them when it leaves.
+constexpr uint64_t kNapBesideSleeperNs = 2'000'000;
+constexpr uint64_t kDeepNapNs = 100'000'000;
+constexpr uint32_t kNapsBeforeDeep = 16;
 // How long the background thread goes on polling after it has found something.
 constexpr uint64_t kBackgroundSpinUs = 5;
+// The same while a peer is about to send what it was asked for: a wake-up beside computing threads
+// costs more.
+constexpr uint64_t kBackgroundExpectUs = 40;
 // How long, in pauses, a submission beside a busy baton waits to be seen.
 constexpr int kSubmitPauses = 64;
 // And how long the background thread waits for the baton before it sleeps.
@@ -235,6 +242,14 @@ void Engine::interrupt_sleeper() {
   ring();
 }
 
+void Engine::check_sleeper() {
+  for (const Driven* driven : driven_) {
+    if (driven->may_sleep_on() && driven->next_timer_ns() >= wake_at_ns_) continue;
+    interrupt_sleeper();
+    return;
+  }
+}
+
 void Engine::wake_waiters() {
   wake_word_.fetch_add(1, std::memory_order_seq_cst);
   futex_wake_all(wake_word_);
@@ -292,16 +307,20 @@ bool Engine::lock_beside_waiters() {
   return true;
 }
 
+uint64_t Engine::background_spin_end() const {
+  return ticks() + (expected_ > 0 ? kBackgroundExpectUs : kBackgroundSpinUs) * ticks_per_us_;
+}
+
 // Holds the sleeper's role until evicted or stopped.
 void Engine::drive_background() {
   Sleep next = Sleep::kShort;  // until nothing has happened for the time of a short one
   while (!stopping_.load(std::memory_order_relaxed) &&
          evicted_.load(std::memory_order_acquire) == 0) {
     if (!lock_beside_waiters()) break;
-    uint64_t end = ticks() + kBackgroundSpinUs * ticks_per_us_;
+    uint64_t end = background_spin_end();
     do {
       if (progress() > 0) {
-        end = ticks() + kBackgroundSpinUs * ticks_per_us_;
+        end = background_spin_end();
         next = Sleep::kShort;
       }
       if (submitted_.load(std::memory_order_relaxed) != nullptr) drain();
@@ -331,7 +350,6 @@ void Engine::drive_background() {
 
 // Until work is left behind and nobody comes back to it for a moment, or nothing happens for long.
 void Engine::park_background() {
-  parked_.store(1, std::memory_order_seq_cst);
   while (!stopping_.load(std::memory_order_relaxed)) {
     const uint64_t uses = uses_.load(std::memory_order_relaxed);
     nap_long();
@@ -342,7 +360,6 @@ void Engine::park_background() {
       break;
     }
   }
-  parked_.store(0, std::memory_order_relaxed);
 }
 
 // Whoever leaves work behind ends it, unless that was for nothing the last times.
@@ -351,8 +368,18 @@ void Engine::nap_long() {
   long_nap_.store(1, std::memory_order_seq_cst);
   // A wake-up that is lost to a race costs no more than the long nap.
   if (!work_is_left() || patience_ == 0) {
-    const bool beside_sleeper = sleeper_.load(std::memory_order_seq_cst) != kNobody;
-    futex_wait(park_word_, word, beside_sleeper ? kNapBesideSleeperNs : kLongNapNs);
+    if (sleeper_.load(std::memory_order_seq_cst) == kNobody) {
+      naps_beside_sleeper_ = 0;
+      futex_wait(park_word_, word, kLongNapNs);
+    } else if (++naps_beside_sleeper_ <= kNapsBeforeDeep) {
+      futex_wait(park_word_, word, kNapBesideSleeperNs);
+    } else {
+      deep_nap_.store(1, std::memory_order_seq_cst);
+      if (sleeper_.load(std::memory_order_seq_cst) != kNobody) {
+        futex_wait(park_word_, word, kDeepNapNs);
+      }
+      deep_nap_.store(0, std::memory_order_relaxed);
+    }
   }
   long_nap_.store(0, std::memory_order_relaxed);
 }

@@ -46,6 +46,7 @@ class Driven {
   virtual uint64_t next_timer_ns() const = 0;
   // As Transport's.
   virtual bool prepare_sleep(Sleep sleep) = 0;
+  virtual bool may_sleep_on() const = 0;
   virtual void finish_sleep() = 0;
 
  protected:
@@ -185,12 +186,17 @@ class Engine {
     add_pending(-1);
     pool_.recycle_locked(operation);
   }
-  // Before anything is started beside a thread that sleeps in the poller: takes back the wake-ups
-  // that were arranged for it and wakes it, so that it looks at everything again. There may be work
-  // then that no descriptor announces.
+  // Before anything that may leave work which no descriptor announces, beside a thread that sleeps
+  // in the poller: takes back the wake-ups that were arranged for it and wakes it, so that it looks
+  // at everything again.
   void begin_work() {
     if (armed_) [[unlikely]]
       interrupt_sleeper();
+  }
+  // The same after an operation was started, if it has left such work.
+  void operation_was_started() {
+    if (armed_) [[unlikely]]
+      check_sleeper();
   }
   // There is something to do at |at_ns|, perhaps earlier than known.
   void timer_changed(uint64_t at_ns);
@@ -205,6 +211,10 @@ class Engine {
     if (submitted_.load(std::memory_order_relaxed) != nullptr) [[unlikely]]
       drain();
   }
+  // A peer was asked for data, and has sent it: meanwhile the background thread polls longer before
+  // it sleeps.
+  void expect_more() { ++expected_; }
+  void expect_less() { --expected_; }
   // A word that is zero in forked children.
   void set_alive_word(const uint32_t* word) { alive_ = word; }
   bool alive() const { return *static_cast<volatile const uint32_t*>(alive_) != 0; }
@@ -301,6 +311,7 @@ class Engine {
   uint64_t prepare_sleep(Sleep sleep);
   void finish_sleep();
   void interrupt_sleeper();
+  void check_sleeper();
   void wake_waiters();
   void ring() const;
   void silence() const;
@@ -312,6 +323,7 @@ class Engine {
   void nap_long();
   bool nap_short();
   void wake_background();
+  uint64_t background_spin_end() const;
   uint64_t spin_ticks() const { return spin_ns_ * ticks_per_us_ / 1000; }
   uint64_t spin_end_ticks() const { return ticks() + spin_ticks(); }
 
@@ -334,6 +346,7 @@ class Engine {
   uint64_t last_sweep_ns_ = 0;
   uint64_t next_slow_ticks_ = 0;
   uint64_t passes_ = 0;
+  int64_t expected_ = 0;
   std::atomic<int64_t> pending_{0};  // written under the baton only
   bool completed_ = false;           // something completed since wake-ups were last considered
   bool armed_ = false;               // transports ring the doorbell
@@ -349,8 +362,9 @@ class Engine {
   std::atomic<uint32_t> background_waits_{
       0};                              // the background thread sleeps until the baton is free
   std::atomic<uint32_t> evicted_{0};   // the background thread shall leave the poller
-  std::atomic<uint32_t> parked_{0};    // the background thread is parked
-  std::atomic<uint32_t> long_nap_{0};  // and sleeps until it is woken, or for long
+  std::atomic<uint32_t> long_nap_{0};  // parked, it sleeps until it is woken, or for long
+  std::atomic<uint32_t> deep_nap_{0};  // beside a waiter that sleeps long
+  uint32_t naps_beside_sleeper_ = 0;   // of the background thread
   std::atomic<uint32_t> patience_{1};  // times that it may still be woken for nothing
   std::atomic<uint32_t> park_word_{0};
   std::atomic<uint64_t> uses_{0};      // waits begun
@@ -472,7 +486,11 @@ void Engine::sleep_in_poller(uint64_t deadline_ns, Done&& done) {
     // The events that woke us are still in the poller.
     slow_progress(true);
   }
-  if (parked_.load(std::memory_order_relaxed) != 0) wake_background();
+  if (deep_nap_.load(std::memory_order_seq_cst) != 0) {
+    // The background thread shall watch again, but not at once: this thread was here just now.
+    uses_.store(uses_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    wake_background();
+  }
 }
 
 }  // namespace hetcomm

@@ -498,11 +498,17 @@ uint64_t Mesh::next_timer_ns() const {
 }
 
 bool Mesh::prepare_sleep(Sleep sleep) {
-  bool quiet = staging_.idle() && graveyard_.empty() && updates_due_.empty();
+  bool quiet = !has_work();
   for (const auto& entry : transports_) {
     quiet = entry->transport->prepare_sleep(sleep) && quiet;
   }
   return quiet;
+}
+
+bool Mesh::may_sleep_on() const {
+  return !has_work() && std::all_of(transports_.begin(), transports_.end(), [](const auto& entry) {
+    return entry->transport->may_sleep_on();
+  });
 }
 
 void Mesh::finish_sleep() {

@@ -155,6 +155,7 @@ class Mesh final : public Driven, private ControlHandler {
   void tick(uint64_t now_ns) override;
   uint64_t next_timer_ns() const override;
   bool prepare_sleep(Sleep sleep) override;
+  bool may_sleep_on() const override;
   void finish_sleep() override;
 
  private:
@@ -244,6 +245,7 @@ class Mesh final : public Driven, private ControlHandler {
     void* object;
     void (*destroy)(void*, BlockPool&);
   };
+  bool has_work() const { return !staging_.idle() || !graveyard_.empty() || !updates_due_.empty(); }
   void bury();
   std::vector<Dead> graveyard_;
   std::vector<Dead> burying_;

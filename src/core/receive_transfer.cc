@@ -29,6 +29,7 @@ class ReceiveTransfer::Chunk final : public BulkOwner, public CopyHandler, publi
                    });
   }
   ~Chunk() {
+    set_state(State::kWaiting);
     if (staging_chunk_ != nullptr) staging().release(Staging::Pool::kReceive, staging_chunk_);
   }
 
@@ -44,7 +45,7 @@ class ReceiveTransfer::Chunk final : public BulkOwner, public CopyHandler, publi
       bulk_.key = transfer_.source_key_;
       bulk_.remote_offset = offset_;
       bulk_.high_priority = transfer_.receive_->high_priority;
-      state_ = State::kReading;
+      set_state(State::kReading);
       pair().submit_bulk(bulk_);
       return true;
     }
@@ -59,7 +60,7 @@ class ReceiveTransfer::Chunk final : public BulkOwner, public CopyHandler, publi
     }
     key_ = key.value();
     arrived_ = 0;
-    state_ = State::kGranted;
+    set_state(State::kGranted);
     if (!rail.capabilities().lossless) transfer_.sender_knows_ = false;
     const GrantBody grant{transfer_.sender_id_, rail.id, offset_, length_,
                           transfer_.accepted_,  key_};
@@ -75,11 +76,17 @@ class ReceiveTransfer::Chunk final : public BulkOwner, public CopyHandler, publi
     } else if (state_ == State::kReading) {
       pair().cancel_bulk(bulk_);
     }
-    if (state_ != State::kCopying) state_ = State::kWaiting;
+    if (state_ != State::kCopying) set_state(State::kWaiting);
   }
 
  private:
   enum class State : uint8_t { kWaiting, kGranted, kReading, kCopying };
+
+  void set_state(State state) {
+    if (state_ == State::kGranted) pair().mesh().engine().expect_less();
+    state_ = state;
+    if (state_ == State::kGranted) pair().mesh().engine().expect_more();
+  }
 
   Segments segments() const {
     return segments_.empty() ? Segments(&one_segment_, 1) : Segments(segments_);
@@ -93,7 +100,7 @@ class ReceiveTransfer::Chunk final : public BulkOwner, public CopyHandler, publi
     landed();
   }
   void on_bulk(Bulk& /*bulk*/, Code code) override {
-    state_ = State::kWaiting;
+    set_state(State::kWaiting);
     if (code == Code::kOk) {
       landed();
     } else if (code == Code::kCancelled) {
@@ -108,16 +115,16 @@ class ReceiveTransfer::Chunk final : public BulkOwner, public CopyHandler, publi
   }
   void landed() {
     if (staging_chunk_ == nullptr) {
-      state_ = State::kWaiting;
+      set_state(State::kWaiting);
       transfer_.chunk_finished(*this);
       return;
     }
-    state_ = State::kCopying;
+    set_state(State::kCopying);
     staging().start(copy_, StreamDirection::kFromHost, transfer_.receive_->pieces, offset_,
                     staging_chunk_, length_, *this);
   }
   void on_copied(const Status& status) override {
-    state_ = State::kWaiting;
+    set_state(State::kWaiting);
     if (status.ok()) {
       transfer_.chunk_finished(*this);
     } else {

@@ -172,6 +172,7 @@ class FuzzTransport final : public Transport {
     return 1;
   }
   bool prepare_sleep(Sleep) override { return true; }
+  bool may_sleep_on() const override { return true; }
   void finish_sleep() override {}
   uint64_t next_timer_ns() const override { return kForever; }
 

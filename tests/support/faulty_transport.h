@@ -339,15 +339,18 @@ class FaultyTransport final : public Transport, private TransportHandler {
     return done;
   }
   bool prepare_sleep(Sleep sleep) override {
-    const bool may_sleep = inner_->prepare_sleep(sleep);
-    return may_sleep && failing_connects_.empty() &&
-           std::none_of(endpoints_.begin(), endpoints_.end(),
-                        [](const FaultyEndpoint* each) { return each->holds_something(); });
+    return inner_->prepare_sleep(sleep) && !holds_something();
   }
+  bool may_sleep_on() const override { return inner_->may_sleep_on() && !holds_something(); }
   void finish_sleep() override { inner_->finish_sleep(); }
   uint64_t next_timer_ns() const override { return inner_->next_timer_ns(); }
 
  private:
+  bool holds_something() const {
+    return !failing_connects_.empty() ||
+           std::any_of(endpoints_.begin(), endpoints_.end(),
+                       [](const FaultyEndpoint* each) { return each->holds_something(); });
+  }
   void on_connected(int peer, Result<std::unique_ptr<Endpoint>> endpoint) override {
     if (!endpoint.ok()) return handler_.on_connected(peer, std::move(endpoint));
     handler_.on_connected(peer, wrap(std::move(endpoint).value()));

@@ -45,7 +45,9 @@ int SelfTransport::progress() {
   return done;
 }
 
-bool SelfTransport::prepare_sleep(Sleep) {
+bool SelfTransport::prepare_sleep(Sleep) { return may_sleep_on(); }
+
+bool SelfTransport::may_sleep_on() const {
   return connecting_.empty() &&
          std::none_of(endpoints_.begin(), endpoints_.end(), [](const SelfEndpoint* endpoint) {
            return endpoint != nullptr && endpoint->has_work();

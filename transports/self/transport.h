@@ -21,6 +21,7 @@ class SelfTransport final : public Transport {
   void cancel_connect(int peer) override;
   int progress() override;
   bool prepare_sleep(Sleep sleep) override;
+  bool may_sleep_on() const override;
   void finish_sleep() override {}
   uint64_t next_timer_ns() const override { return connecting_.empty() ? kForever : 0; }
 

@@ -213,8 +213,7 @@ int ShmEndpoint::progress() {
 
 void ShmEndpoint::announce_sleep() {
   if (failed_) return;
-  const bool waits_for_room = want_room_ || !puts_.empty();
-  mine_.asleep.store(waits_for_room ? kWakeOnSlot | kWakeOnRoom : kWakeOnSlot,
+  mine_.asleep.store(waits_for_room() ? kWakeOnSlot | kWakeOnRoom : kWakeOnSlot,
                      std::memory_order_relaxed);
 }
 
@@ -223,6 +222,13 @@ bool ShmEndpoint::has_work() {
   if (consumer_.ready() || draining_ || !gets_.empty()) return true;
   if (want_room_) return producer_.has_room(wanted_room_) || producer_.broken();
   return !puts_.empty() && (producer_.has_room(next_piece_bytes()) || producer_.broken());
+}
+
+// A word that the peer took means that it has rung.
+bool ShmEndpoint::may_sleep_on() {
+  const uint32_t asleep = mine_.asleep.load(std::memory_order_relaxed);
+  const bool room_is_announced = asleep == 0 || (asleep & kWakeOnRoom) != 0;
+  return !has_work() && (!waits_for_room() || room_is_announced);
 }
 
 void ShmEndpoint::end_sleep() { mine_.asleep.store(0, std::memory_order_relaxed); }

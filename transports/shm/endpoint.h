@@ -52,6 +52,7 @@ class ShmEndpoint final : public Endpoint, private Watcher {
   // before that.
   void announce_sleep();
   bool has_work();
+  bool may_sleep_on();
   void end_sleep();
   bool peer_fences() const { return bell_.fences(); }
 
@@ -69,6 +70,7 @@ class ShmEndpoint final : public Endpoint, private Watcher {
 
   Code allocate_ring();
   Code refuse(uint64_t room);
+  bool waits_for_room() const { return want_room_ || !puts_.empty(); }
   Code send_by_ring(const MessageHeader& header, const SegmentView& payload);
   int receive();
   bool deliver();

@@ -289,6 +289,12 @@ bool ShmTransport::prepare_sleep(Sleep sleep) {
   });
 }
 
+bool ShmTransport::may_sleep_on() const {
+  return std::all_of(endpoints_.begin(), endpoints_.end(), [](ShmEndpoint* endpoint) {
+    return endpoint == nullptr || endpoint->may_sleep_on();
+  });
+}
+
 void ShmTransport::finish_sleep() {
   for (ShmEndpoint* const endpoint : endpoints_) {
     if (endpoint != nullptr) endpoint->end_sleep();

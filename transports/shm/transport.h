@@ -24,6 +24,7 @@ class ShmTransport final : public Transport, private AcceptHandler {
   void cancel_connect(int peer) override;
   int progress() override;
   bool prepare_sleep(Sleep sleep) override;
+  bool may_sleep_on() const override;
   void finish_sleep() override;
   uint64_t next_timer_ns() const override;
 

@@ -349,6 +349,12 @@ bool TcpTransport::prepare_sleep(Sleep) {
   return may_sleep;
 }
 
+bool TcpTransport::may_sleep_on() const {
+  return std::none_of(active_.begin(), active_.end(), [](const TcpEndpoint* endpoint) {
+    return endpoint != nullptr && endpoint->has_work();
+  });
+}
+
 uint64_t TcpTransport::next_timer_ns() const {
   uint64_t next = kForever;
   for (const auto& acceptor : acceptors_) next = std::min(next, acceptor->next_timer_ns());

@@ -43,6 +43,7 @@ class TcpTransport final : public Transport, public AcceptHandler {
   void cancel_connect(int peer) override;
   int progress() override;
   bool prepare_sleep(Sleep sleep) override;
+  bool may_sleep_on() const override;
   void finish_sleep() override {}
   uint64_t next_timer_ns() const override;
 
