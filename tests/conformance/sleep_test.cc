@@ -173,6 +173,72 @@ TEST_P(Sleeping, RoomAfterARefusalWakes) {
   run_pair(options(), near, far);
 }
 
+// Calls beside a sleeping thread: what they begin is announced, or the transport says that it is
+// not.
+TEST_P(Sleeping, WorkBegunMeanwhileIsAnnouncedOrReported) {
+  const int count = GetParam().slow() ? 40 : rounds(150, 3000);
+  constexpr uint64_t kSize = 300'000;
+  constexpr uint64_t kUnanswered = 1;
+  const auto near = [&](Side& side) {
+    Rail& rail = side.connect();
+    int answers = 0;
+    rail.listen([&](const MessageHeader&, ConstByteSpan) { ++answers; });
+    const auto key = side.take<RemoteKey>();
+    Random random(seed());
+    GuardedMemory source(kSize, 2, random);
+    const uint64_t size = std::min<uint64_t>(rail.capabilities().max_payload_bytes, 30'000);
+    std::vector<std::byte> bytes(size);
+    const iovec piece{bytes.data(), size};
+    const SegmentView view{Segments(&piece, 1), 0, size};
+    int missed = 0;
+    int asleep = 0;
+    int asked = 0;
+    for (int i = 0; i < count && missed == 0; ++i) {
+      Bulk put = make_bulk(source, 0, kSize, key, 0);
+      const int writable = rail.writable;
+      bool refused = false;
+      const uint64_t start = now_ns();
+      side.node().sleep(kLongSleep, [&] {
+        ++asleep;
+        busy_wait(random.below(20'000));
+        if (i % 3 == 0) {
+          refused = rail.put(put) == Code::kWouldBlock;
+          return;
+        }
+        // Either there is no room left, or an answer will come.
+        for (int k = 0; i % 3 == 1 && k < 400 && !refused; ++k) {
+          refused = rail.send(encode({0, size, 0, kUnanswered}), view) == Code::kWouldBlock;
+        }
+        if (!refused && rail.send(encode({}), SegmentView{}) == Code::kOk) ++asked;
+      });
+      if (now_ns() - start >= kLongSleep) ++missed;
+      missed += sleep_until(side.node(), [&] {
+        return rail.running() == 0 && answers == asked && (!refused || rail.writable > writable);
+      });
+    }
+    EXPECT_EQ(missed, 0);
+    EXPECT_GT(asleep, 0);
+    side.post('d');
+  };
+  const auto far = [&](Side& side) {
+    Rail& rail = side.connect();
+    Random random(seed());
+    GuardedMemory target(kSize, 2, random);
+    int received = 0;
+    int answered = 0;
+    rail.listen([&](const MessageHeader& header, ConstByteSpan) {
+      if (decode(header).kind != kUnanswered) ++received;
+    });
+    side.post(expose_or_abandon(rail, target, Access::kPutTarget, 5));
+    std::vector<std::byte> end;
+    side.node().until("the end", [&] {
+      for (; answered < received; ++answered) send_empty(rail, static_cast<uint64_t>(answered));
+      return side.try_take(end);
+    });
+  };
+  run_pair(options(), near, far);
+}
+
 TEST_P(Sleeping, ConnectionsAndTheirEndsWake) {
   const auto near = [&](Side& side) {
     for (int i = 0; i < 20; ++i) {

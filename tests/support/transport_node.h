@@ -202,7 +202,16 @@ class Node final : public TransportHandler, public Watcher {
 
   // Sleeps as a context does, for |limit_ns| at most. False when the transport refused to.
   bool sleep(uint64_t limit_ns) {
-    const bool may_sleep = transport_->prepare_sleep(Sleep::kLong);
+    return sleep(limit_ns, [] {});
+  }
+  // The same, while another thread of the context begins something: |work()|.
+  template <typename Work>
+  bool sleep(uint64_t limit_ns, Work&& work) {
+    bool may_sleep = transport_->prepare_sleep(Sleep::kLong);
+    if (may_sleep) {
+      work();
+      may_sleep = transport_->may_sleep_on();
+    }
     if (may_sleep) {
       const uint64_t now = now_ns();
       const uint64_t timer = transport_->next_timer_ns();
