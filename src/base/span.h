@@ -15,6 +15,17 @@ using ByteSpan = std::span<std::byte>;
 using ConstByteSpan = std::span<const std::byte>;
 using Segments = std::span<const iovec>;
 
+// Copies |length| bytes, one to two words, as the first word and the last.
+template <typename Word>
+void copy_ends(std::byte* to, const std::byte* from, size_t length) {
+  Word first = 0;
+  Word last = 0;
+  std::memcpy(&first, from, sizeof(Word));
+  std::memcpy(&last, from + length - sizeof(Word), sizeof(Word));
+  std::memcpy(to, &first, sizeof(Word));
+  std::memcpy(to + length - sizeof(Word), &last, sizeof(Word));
+}
+
 // memcpy, without the call where there is little to copy.
 inline void copy_bytes(void* target, const void* source, size_t length) {
   auto* to = static_cast<std::byte*>(target);
@@ -22,19 +33,9 @@ inline void copy_bytes(void* target, const void* source, size_t length) {
   if (length > 16) {
     std::memcpy(to, from, length);
   } else if (length >= 8) {
-    uint64_t first = 0;
-    uint64_t last = 0;
-    std::memcpy(&first, from, 8);
-    std::memcpy(&last, from + length - 8, 8);
-    std::memcpy(to, &first, 8);
-    std::memcpy(to + length - 8, &last, 8);
+    copy_ends<uint64_t>(to, from, length);
   } else if (length >= 4) {
-    uint32_t first = 0;
-    uint32_t last = 0;
-    std::memcpy(&first, from, 4);
-    std::memcpy(&last, from + length - 4, 4);
-    std::memcpy(to, &first, 4);
-    std::memcpy(to + length - 4, &last, 4);
+    copy_ends<uint32_t>(to, from, length);
   } else {
     for (size_t i = 0; i < length; ++i) to[i] = from[i];
   }

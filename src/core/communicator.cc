@@ -347,14 +347,8 @@ Status Communicator::check_source(int32_t source) {
   const Engine::Baton baton(engine_);
   if (channel_->closed) return channel_->aborted;
   if (source >= 0) return peer_status_locked(ranks_[static_cast<size_t>(source)]);
-  if (ranks_.size() == 1) return {};
-  Status last;
-  for (const int rank : ranks_) {
-    if (rank == mesh_->rank()) continue;
-    last = peer_status_locked(rank);
-    if (last.ok()) return last;
-  }
-  return last;
+  if (mesh_->any_live_sender(*this)) return {};
+  return peer_status_locked(ranks_.back() == mesh_->rank() ? ranks_.front() : ranks_.back());
 }
 
 void Communicator::flush(uint64_t timeout_ns) {

@@ -173,7 +173,7 @@ class Communicator {
   Status collective_receive(int32_t rank, uint64_t tag, ByteSpan bytes, uint64_t deadline_ns);
   Status collective_post(OperationKind kind, int32_t rank, uint64_t tag, ByteSpan bytes,
                          uint64_t deadline_ns, Operation** out);
-  Status collective_wait(Operation* operation, uint64_t deadline_ns);
+  Status collective_wait(Operation* operation);
   struct SplitEntry;
   Status exchange_split(const SplitEntry& mine, std::vector<SplitEntry>* all, uint64_t deadline_ns);
 

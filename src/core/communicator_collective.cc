@@ -40,9 +40,8 @@ Status Communicator::collective_post(OperationKind kind, int32_t rank, uint64_t 
   return code == Code::kOk ? Status() : Status(code, std::move(text));
 }
 
-Status Communicator::collective_wait(Operation* operation, uint64_t deadline_ns) {
-  // The operation ends by itself at the deadline; its memory is quiet only then.
-  static_cast<void>(deadline_ns);
+Status Communicator::collective_wait(Operation* operation) {
+  // It ends by itself at its deadline; its memory is quiet only then.
   engine_.wait(kForever, [operation] { return operation->state() == OperationState::kComplete; });
   Status status;
   if (operation->code != Code::kOk) {
@@ -58,7 +57,7 @@ Status Communicator::collective_send(int32_t rank, uint64_t tag, ConstByteSpan b
   const ByteSpan writable(const_cast<std::byte*>(bytes.data()), bytes.size());
   HETCOMM_RETURN_IF_ERROR(
       collective_post(OperationKind::kSend, rank, tag, writable, deadline_ns, &operation));
-  return collective_wait(operation, deadline_ns);
+  return collective_wait(operation);
 }
 
 Status Communicator::collective_receive(int32_t rank, uint64_t tag, ByteSpan bytes,
@@ -66,7 +65,7 @@ Status Communicator::collective_receive(int32_t rank, uint64_t tag, ByteSpan byt
   Operation* operation = nullptr;
   HETCOMM_RETURN_IF_ERROR(
       collective_post(OperationKind::kReceive, rank, tag, bytes, deadline_ns, &operation));
-  return collective_wait(operation, deadline_ns);
+  return collective_wait(operation);
 }
 
 Status Communicator::check_open() {
@@ -91,7 +90,7 @@ Status Communicator::barrier(uint64_t timeout_ns) {
         collective_post(OperationKind::kReceive, from, tag + round, {}, deadline, &receive);
     if (!status.ok()) return status.annotate("barrier");
     status = collective_send(to, tag + round, {}, deadline);
-    const Status received = collective_wait(receive, deadline);
+    const Status received = collective_wait(receive);
     if (!status.ok()) return status.annotate("barrier");
     if (!received.ok()) return received.annotate("barrier");
   }

@@ -75,6 +75,8 @@ class Mesh final : public Driven, private ControlHandler {
   }
   // Null when the pair was never used.
   Pair* find_pair(int rank) { return pairs_[static_cast<size_t>(rank)].get(); }
+  // Somebody else in |communicator| can still send, or it has one rank only.
+  bool any_live_sender(const Communicator& communicator) const;
   const Status& peer_status(int rank) const { return peer_status_[static_cast<size_t>(rank)]; }
   uint32_t credit_granted() const { return credit_granted_; }
   uint32_t credit_granted_by(int rank) const { return peers_[static_cast<size_t>(rank)].credit; }
@@ -199,7 +201,6 @@ class Mesh final : public Driven, private ControlHandler {
   void try_next(Pair& pair);
   void note_connected(Transport& transport);
   void fail_receives(int rank, const Status& why);
-  bool any_live_sender(const Operation& receive) const;
   bool all_senders_live(const Operation& receive) const;
 
   Pair& make_pair(int rank);

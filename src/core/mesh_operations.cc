@@ -77,7 +77,7 @@ void Mesh::start_receive(Channel& own, Operation& receive) {
     Pair& sender = pair(receive.peer);
     if (sender.state() != Pair::State::kReady) [[unlikely]]
       sender.ensure_connected();
-  } else if (!any_live_sender(receive) ||
+  } else if (!any_live_sender(*receive.communicator) ||
              (receive.fail_on_any_loss && !all_senders_live(receive))) {
     complete(
         receive, Code::kPeerLost,
@@ -165,8 +165,8 @@ void Mesh::end_operation(Operation& operation, Code code, std::string text) {
   }
 }
 
-bool Mesh::any_live_sender(const Operation& receive) const {
-  const std::vector<int>& ranks = receive.communicator->ranks();
+bool Mesh::any_live_sender(const Communicator& communicator) const {
+  const std::vector<int>& ranks = communicator.ranks();
   return std::any_of(ranks.begin(), ranks.end(), [&](int rank) {
     return (rank != rank_ || ranks.size() == 1) && peer_status(rank).ok();
   });
@@ -200,7 +200,7 @@ void Mesh::fail_receives(int rank, const Status& why) {
     }
     const bool named = operation.peer == rank;
     const bool any = operation.peer < 0 && operation.communicator->contains(rank) &&
-                     (operation.fail_on_any_loss || !any_live_sender(operation));
+                     (operation.fail_on_any_loss || !any_live_sender(*operation.communicator));
     if (named || any) end_operation(operation, why.code(), std::string(why.text()));
   });
 }

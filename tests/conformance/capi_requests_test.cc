@@ -15,6 +15,7 @@
 //   * prepared operations run many times;
 //   * a released running operation goes on and delivers;
 //   * thousands may be outstanding, from many threads on one communicator.
+#include <array>
 #include <atomic>
 #include <thread>
 
@@ -590,6 +591,35 @@ TEST_P(Requests, RejectedCallsSayWhyAndLeaveNothing) {
   });
 }
 
+// Once per operation, in one line of the log each, until something new is stuck.
+class Stall : public CapiTest {};
+
+TEST_P(Stall, IsReportedOnceWithWhatIsPending) {
+  ::testing::internal::CaptureStderr();
+  run(1, [](Member& me) {
+    std::array<std::byte, 24> memory{};
+    hetcomm_request_t* first = me.recv(0, 0x51, memory.data(), 8);
+    hetcomm_request_t* second = me.recv(HETCOMM_ANY_SOURCE, 0x52, memory.data() + 8, 16);
+    EXPECT_EQ(hetcomm_request_wait(first, 600 * kMs, nullptr), HETCOMM_TIMED_OUT);
+    std::array<std::byte, 24> data{};
+    EXPECT_EQ(finish(me.send(0, 0x51, data.data(), 8)).status, HETCOMM_OK);
+    EXPECT_EQ(finish(me.send(0, 0x52, data.data(), 16)).status, HETCOMM_OK);
+    EXPECT_EQ(finish(first).status, HETCOMM_OK);
+    EXPECT_EQ(finish(second).status, HETCOMM_OK);
+  });
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  const size_t report = log.find("no progress for");
+  ASSERT_NE(report, std::string::npos) << log;
+  EXPECT_EQ(log.find("no progress for", report + 1), std::string::npos) << log;
+  EXPECT_NE(log.find("receive from rank 0, tag 0x51, 8 bytes"), std::string::npos) << log;
+  EXPECT_NE(log.find("receive from rank any, tag 0x52, 16 bytes"), std::string::npos) << log;
+}
+
+INSTANTIATE_TEST_SUITE_P(Over, Stall,
+                         ::testing::Values(CapiCase{.name = "self_impatient",
+                                                    .transports = "self",
+                                                    .settings = "STALL_TIME=150ms;LOG=warn"}),
+                         capi_case_name);
 INSTANTIATE_TEST_SUITE_P(Over, Requests, ::testing::ValuesIn(all_cases()), capi_case_name);
 
 }  // namespace

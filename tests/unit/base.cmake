@@ -5,6 +5,7 @@ hetcomm_test(base_test
     base_clock_test.cc
     base_config_test.cc
     base_log_test.cc
+    base_segment_cursor_test.cc
     base_span_test.cc
     base_status_test.cc
   DEPENDS base fmt::fmt

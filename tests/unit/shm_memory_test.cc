@@ -136,29 +136,6 @@ TEST(ShmRing, AnIdleConsumerNeverStarvesTheProducer) {
   }
 }
 
-TEST(ShmCursor, VisitsEveryByteOnceFromAnyPlace) {
-  Random random(3);
-  for (int round = 0; round < 300; ++round) {
-    GuardedMemory memory(random.between(1, 3000), random.between(1, 20), random);
-    memory.fill(5);
-    shm::SegmentCursor cursor;
-    uint64_t position = random.below(memory.size());
-    cursor.seek(memory.segments(), position);
-    while (position < memory.size()) {
-      if (random.chance(0.1)) {
-        position = random.below(memory.size());
-        cursor.seek(memory.segments(), position);
-      }
-      ASSERT_EQ(cursor.position(), position);
-      const uint64_t length = random.between(1, std::min<uint64_t>(500, memory.size() - position));
-      cursor.take(memory.segments(), length, [&](const std::byte* piece, size_t bytes) {
-        ASSERT_FALSE(find_mismatch({piece, bytes}, 5, position));
-        position += bytes;
-      });
-    }
-  }
-}
-
 TEST(ShmBulkQueue, HighPriorityFirstThenFirstCome) {
   std::array<Bulk, 6> bulks;
   bulks[3].high_priority = bulks[5].high_priority = true;

@@ -8,7 +8,7 @@
 #include <bit>
 #include <cstdint>
 
-#include "transports/shm/segment_cursor.h"
+#include "src/base/segment_cursor.h"
 #include "transports/transport.h"
 
 namespace hetcomm::shm {

@@ -132,7 +132,7 @@ void begin_read(Bulk& bulk) {
 }
 
 uint64_t left_to_read(const Bulk& bulk) {
-  return bulk.local.offset + bulk.local.length - load_cursor(bulk).position();
+  return bulk.local.offset + bulk.local.length - load_cursor(bulk).position;
 }
 
 int64_t read_slice(pid_t pid, const SourceKey& source, Bulk& bulk, uint64_t most) {
@@ -159,7 +159,7 @@ int64_t read_slice(pid_t pid, const SourceKey& source, Bulk& bulk, uint64_t most
                                        static_cast<unsigned long>(remote_count), 0);
   if (got < 0) return -errno;
   if (got == 0) return -EFAULT;
-  cursor.seek(bulk.local.segments, cursor.position() + static_cast<uint64_t>(got));
+  cursor.seek(bulk.local.segments, cursor.position + static_cast<uint64_t>(got));
   store_cursor(bulk, cursor);
   place.skip += static_cast<uint64_t>(got);
   store_place(bulk, place);

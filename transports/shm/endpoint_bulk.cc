@@ -51,7 +51,7 @@ Code ShmEndpoint::put(Bulk& bulk) {
 
 uint64_t ShmEndpoint::next_piece_bytes() const {
   const Bulk& bulk = puts_.front();
-  const uint64_t left = bulk.local.offset + bulk.local.length - load_cursor(bulk).position();
+  const uint64_t left = bulk.local.offset + bulk.local.length - load_cursor(bulk).position;
   return std::min<uint64_t>(left, link_.segment.geometry().chunk_bytes);
 }
 
@@ -79,7 +79,7 @@ int ShmEndpoint::pump_puts() {
 // True when it was the last.
 bool ShmEndpoint::publish_piece(Bulk& bulk, uint64_t length) {
   SegmentCursor cursor = load_cursor(bulk);
-  const uint64_t at = cursor.position() - bulk.local.offset;
+  const uint64_t at = cursor.position - bulk.local.offset;
   const bool last = at + length == bulk.local.length;
   const RingPosition position = producer_.position_for(length);
   std::byte* to = producer_.at(position);

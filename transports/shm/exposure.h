@@ -9,9 +9,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "src/base/segment_cursor.h"
 #include "src/base/span.h"
 #include "src/base/status.h"
-#include "transports/shm/segment_cursor.h"
 #include "transports/shm/wire.h"
 #include "transports/transport.h"
 

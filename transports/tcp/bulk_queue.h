@@ -9,7 +9,7 @@
 
 #include <cstdint>
 
-#include "transports/tcp/segment_cursor.h"
+#include "src/base/segment_cursor.h"
 #include "transports/transport.h"
 
 namespace hetcomm::tcp {

@@ -9,9 +9,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "src/base/segment_cursor.h"
 #include "src/base/span.h"
 #include "src/base/status.h"
-#include "transports/tcp/segment_cursor.h"
 #include "transports/tcp/wire.h"
 
 namespace hetcomm::tcp {

@@ -11,10 +11,10 @@
 #include <cstdint>
 #include <span>
 
+#include "src/base/segment_cursor.h"
 #include "src/base/span.h"
 #include "transports/tcp/buffer_pool.h"
 #include "transports/tcp/exposure.h"
-#include "transports/tcp/segment_cursor.h"
 #include "transports/tcp/wire.h"
 
 namespace hetcomm::tcp {

@@ -10,10 +10,10 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "src/base/segment_cursor.h"
 #include "src/base/span.h"
 #include "transports/tcp/buffer_pool.h"
 #include "transports/tcp/bulk_queue.h"
-#include "transports/tcp/segment_cursor.h"
 #include "transports/tcp/wire.h"
 #include "transports/transport.h"
 

@@ -2,12 +2,14 @@
 // pass over it, however long it is.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "src/base/span.h"
 
-namespace hetcomm::tcp {
+namespace hetcomm {
 
 struct SegmentCursor {
   uint64_t position = 0;  // bytes from the start of the list
@@ -22,11 +24,29 @@ struct SegmentCursor {
       ++index;
     }
   }
-
   // Backwards starts again from the front.
   void seek(Segments segments, uint64_t target) {
     if (target < position) *this = {};
     advance(segments, target - position);
+  }
+  // The next piece, of 1 to |most| bytes, and moves past it. There are bytes left.
+  iovec next(Segments segments, uint64_t most) {
+    advance(segments, 0);  // past empty segments
+    const iovec& segment = segments[index];
+    const size_t length = static_cast<size_t>(std::min<uint64_t>(segment.iov_len - within, most));
+    const iovec piece{static_cast<std::byte*>(segment.iov_base) + within, length};
+    advance(segments, length);
+    return piece;
+  }
+  // Calls |use(std::byte* piece, size_t length)| for the next |length| bytes, which exist, and
+  // moves past them.
+  template <typename Use>
+  void take(Segments segments, uint64_t length, Use&& use) {
+    while (length > 0) {
+      const iovec piece = next(segments, length);
+      use(static_cast<std::byte*>(piece.iov_base), piece.iov_len);
+      length -= piece.iov_len;
+    }
   }
 };
 
@@ -54,4 +74,4 @@ inline Pieces collect(Segments segments, const SegmentCursor& cursor, uint64_t l
   return pieces;
 }
 
-}  // namespace hetcomm::tcp
+}  // namespace hetcomm

@@ -1,0 +1,62 @@
+#include <algorithm>
+#include <array>
+
+#include <gtest/gtest.h>
+
+#include "src/base/segment_cursor.h"
+#include "tests/support/pattern.h"
+
+namespace hetcomm::test {
+namespace {
+
+TEST(SegmentCursor, VisitsEveryByteOnceFromAnyPlace) {
+  Random random(3);
+  for (int round = 0; round < 300; ++round) {
+    GuardedMemory memory(random.between(1, 3000), random.between(1, 20), random);
+    memory.fill(5);
+    SegmentCursor cursor;
+    uint64_t position = random.below(memory.size());
+    cursor.seek(memory.segments(), position);
+    while (position < memory.size()) {
+      if (random.chance(0.1)) {
+        position = random.below(memory.size());
+        cursor.seek(memory.segments(), position);
+      }
+      ASSERT_EQ(cursor.position, position);
+      const uint64_t length = random.between(1, std::min<uint64_t>(500, memory.size() - position));
+      cursor.take(memory.segments(), length, [&](const std::byte* piece, size_t bytes) {
+        ASSERT_FALSE(find_mismatch({piece, bytes}, 5, position));
+        position += bytes;
+      });
+    }
+  }
+}
+
+// What collect() lists is what take() visits.
+TEST(SegmentCursor, CollectsWhatFollows) {
+  Random random(4);
+  for (int round = 0; round < 300; ++round) {
+    GuardedMemory memory(random.between(1, 3000), random.between(1, 20), random);
+    memory.fill(5);
+    SegmentCursor cursor;
+    uint64_t position = random.below(memory.size());
+    cursor.seek(memory.segments(), position);
+    std::array<iovec, 4> out;
+    const uint64_t most = random.between(1, memory.size() - position);
+    const Pieces pieces = collect(memory.segments(), cursor, most, out);
+    ASSERT_GE(pieces.count, 1u);
+    ASSERT_LE(pieces.bytes, most);
+    ASSERT_TRUE(pieces.count == out.size() || pieces.bytes == most);
+    for (size_t i = 0; i < pieces.count; ++i) {
+      const auto* piece = static_cast<const std::byte*>(out[i].iov_base);
+      ASSERT_GT(out[i].iov_len, 0u);
+      ASSERT_FALSE(find_mismatch({piece, out[i].iov_len}, 5, position));
+      position += out[i].iov_len;
+    }
+    cursor.advance(memory.segments(), pieces.bytes);
+    ASSERT_EQ(cursor.position, position);
+  }
+}
+
+}  // namespace
+}  // namespace hetcomm::test
