@@ -37,14 +37,16 @@ class BiasedLock {
   bool try_lock_as_user() {
     return (sole_.load(std::memory_order_relaxed) == self() && enter()) || try_lock_new_user();
   }
-  // Takes the lock if that costs nothing: for the sole user. When it fails, somebody may have left
-  // work to this thread, and this thread is not the sole user any more or another call holds the
-  // lock. Nobody else is the sole user afterwards. [any-thread]
+  // Takes the lock if that costs nothing: for the sole user. When it fails nobody else can take it
+  // that way any more, but the sole user may still be inside, and somebody may have left work to
+  // this thread. [any-thread]
   bool try_enter_as_user() {
     if (sole_.load(std::memory_order_relaxed) == self()) [[likely]]
       return enter();
     return enter_new_user();
   }
+  // After try_enter_as_user() has failed: somebody who entered that way has not left yet.
+  bool sole_user_inside() const { return inside_.load(std::memory_order_acquire) != 0; }
   void unlock() {
     if (entered_) {
       entered_ = false;

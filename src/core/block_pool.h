@@ -10,7 +10,6 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <memory>
 #include <new>
 #include <utility>
@@ -22,7 +21,7 @@ class BlockPool {
   BlockPool() = default;
   ~BlockPool() {
     for (Class& c : classes_) {
-      while (c.first != nullptr) std::free(std::exchange(c.first, c.first->next));
+      while (c.first != nullptr) ::operator delete(std::exchange(c.first, c.first->next));
     }
   }
   BlockPool(const BlockPool&) = delete;
@@ -31,9 +30,9 @@ class BlockPool {
   // |size| bytes aligned for everything but over-aligned types; null when memory is exhausted.
   void* take(size_t size) noexcept {
     const size_t index = class_of(size);
-    if (index >= kClasses) return std::malloc(size);
+    if (index >= kClasses) return ::operator new(size, std::nothrow);
     Class& c = classes_[index];
-    if (c.first == nullptr) return std::malloc(kSmallest << index);
+    if (c.first == nullptr) return ::operator new(kSmallest << index, std::nothrow);
     --c.count;
     return std::exchange(c.first, c.first->next);
   }
@@ -42,7 +41,7 @@ class BlockPool {
     if (block == nullptr) return;
     const size_t index = class_of(size);
     if (index >= kClasses || classes_[index].count >= most(index)) {
-      std::free(block);
+      ::operator delete(block);
       return;
     }
     Class& c = classes_[index];

@@ -261,6 +261,10 @@ void Communicator::start(Operation& operation) {
   if (operation.state() != OperationState::kPending) return;
   if (operation.run.deadline_ns != 0) {
     engine_.timer_changed(operation.run.deadline_ns);
+  } else if (engine_.sleeper_is_armed()) {
+    // Nobody may sweep soon: the times are noted here, and the sleeper is woken if it sleeps
+    // longer.
+    engine_.timer_changed(context_.note_times(operation, now_ns()));
   } else {
     engine_.sweep_soon();
   }

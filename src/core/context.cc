@@ -63,10 +63,7 @@ uint64_t Context::sweep(uint64_t now_ns) {
         operation.stage == OperationStage::kSubmitted) {
       return;
     }
-    if (operation.run.submitted_ns == 0) operation.run.submitted_ns = now_ns;
-    if (operation.run.deadline_ns == 0) {
-      operation.run.deadline_ns = deadline_after(now_ns, operation.timeout_ns);
-    }
+    note_times(operation, now_ns);
     if (now_ns >= operation.run.deadline_ns) {
       operation.run.deadline_ns = kForever;  // once: it may have to wait for device copies
       operation.communicator->mesh().end_operation(operation, Code::kTimedOut,
@@ -81,6 +78,14 @@ uint64_t Context::sweep(uint64_t now_ns) {
   });
   if (stalled) report_stall(now_ns);
   return next;
+}
+
+uint64_t Context::note_times(Operation& operation, uint64_t now_ns) const {
+  if (operation.run.submitted_ns == 0) operation.run.submitted_ns = now_ns;
+  if (operation.run.deadline_ns == 0) {
+    operation.run.deadline_ns = deadline_after(now_ns, operation.timeout_ns);
+  }
+  return std::min(operation.run.deadline_ns, deadline_after(operation.run.submitted_ns, stall_ns_));
 }
 
 void Context::report_stall(uint64_t now_ns) {

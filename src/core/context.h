@@ -42,6 +42,9 @@ class Context final : private Submitter {
   // Objects of this context that still exist.
   void add_object() { objects_.fetch_add(1, std::memory_order_relaxed); }
   void drop_object() { objects_.fetch_sub(1, std::memory_order_release); }
+  // Counts the times of a pending operation from |now_ns|, unless that was done before. Returns
+  // when it has to be looked at first.
+  uint64_t note_times(Operation& operation, uint64_t now_ns) const;
   bool in_use() const { return objects_.load(std::memory_order_acquire) != 0; }
 
  private:

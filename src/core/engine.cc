@@ -111,6 +111,11 @@ void Engine::lock_contended() {
   contenders_.fetch_sub(1, std::memory_order_relaxed);
 }
 
+void Engine::await_sole_user() {
+  lock();
+  unlock();
+}
+
 void Engine::give_way() const {
   constexpr int kMostYields = 64;
   for (int i = 0; i < kMostYields && contenders_.load(std::memory_order_relaxed) != 0; ++i) {
@@ -224,9 +229,9 @@ uint64_t Engine::prepare_sleep(Sleep sleep) {
   armed_ = true;
   uint64_t until = next_sweep_ns_;
   for (const Driven* driven : driven_) until = std::min(until, driven->next_timer_ns());
-  wake_at_ns_ = until;
   const uint64_t longest_ns = sleep == Sleep::kShort ? kShortSleepNs : kLongestSleepNs;
-  if (quiet && until > now_ns_) return std::min(until, now_ns_ + longest_ns);
+  wake_at_ns_ = std::min(until, now_ns_ + longest_ns);
+  if (quiet && until > now_ns_) return wake_at_ns_;
   finish_sleep();
   return 0;
 }

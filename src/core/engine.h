@@ -116,11 +116,13 @@ class Engine {
   bool try_lock() { return baton_.try_lock(); }
   // The same for calls of the data path: a thread that alone makes them pays least.
   bool try_lock_as_user() { return baton_.try_lock_as_user(); }
-  // Takes the baton, to report a completion under it, if that costs nothing. Otherwise another
-  // thread may report at the same time. [any-thread]
+  // Takes the baton, to report a completion under it, if that costs nothing. Otherwise nobody
+  // reports under it any more, and whoever wants to report has to claim the operation. [any-thread]
   bool try_enter_as_user() {
     if (baton_.try_enter_as_user()) [[likely]]
       return true;
+    if (baton_.sole_user_inside()) [[unlikely]]
+      await_sole_user();
     drain_if_queued();
     return false;
   }
@@ -198,6 +200,8 @@ class Engine {
     if (armed_) [[unlikely]]
       check_sleeper();
   }
+  // Somebody sleeps in the poller, until a time that was chosen without what is started now.
+  bool sleeper_is_armed() const { return armed_; }
   // There is something to do at |at_ns|, perhaps earlier than known.
   void timer_changed(uint64_t at_ns);
   // An operation with the default deadline became pending: the next sweep notes it. Wakes nobody.
@@ -289,6 +293,7 @@ class Engine {
     pending_.store(pending_.load(std::memory_order_relaxed) + change, std::memory_order_relaxed);
   }
   void lock_contended();
+  void await_sole_user();
   // After giving up the baton for those who asked for it: lets them take it.
   void give_way() const;
   void sweep();
@@ -406,7 +411,10 @@ bool Engine::wait(uint64_t deadline_ns, Done&& done) {
       return false;
     }
     sleep(deadline_ns, done);
-    if (done()) return true;
+    if (done()) {
+      hand_over();
+      return true;
+    }
     spin_end = 0;
   }
 }

@@ -6,9 +6,11 @@
 //     +------------------------------------ all others -----------------------------------+
 //
 // An Operation belongs to whoever holds the baton while it is pending, and to the thread that
-// claims it once it is complete. Slots never move and their memory is never given back before the
-// context ends, so that a stale handle can be recognised by its generation. State and generation
-// are one word: a thread with an old handle can never take the slot's next operation for its own.
+// claims it once it is complete. A context's sole user reports under the baton instead and claims
+// nothing; nobody claims while it may be at that (Engine::try_enter_as_user). Slots never move and
+// their memory is never given back before the context ends, so that a stale handle can be
+// recognised by its generation. State and generation are one word: a thread with an old handle can
+// never take the slot's next operation for its own.
 #pragma once
 
 #include <sys/uio.h>
@@ -173,14 +175,11 @@ class OperationPool {
 
   // Null when memory is exhausted.
   Operation* allocate() {
-    Operation* operation = free_;
-    if (operation == nullptr) {
-      operation = take_hint();
-      if (operation != nullptr) [[likely]]
-        return operation;
-      refill();
-      operation = free_;
-    }
+    // What was given back last is still in the cache.
+    Operation* operation = has_hints() ? take_hint() : nullptr;
+    if (operation != nullptr) return operation;
+    if (free_ == nullptr) refill();
+    operation = free_;
     if (operation == nullptr) return nullptr;
     free_ = operation->next;
     operation->next = nullptr;
@@ -231,6 +230,9 @@ class OperationPool {
     size_t count;
   };
 
+  bool has_hints() const {
+    return hints_in_.load(std::memory_order_relaxed) != hints_out_.load(std::memory_order_relaxed);
+  }
   Operation* take_hint() {
     uint32_t at = hints_out_.load(std::memory_order_relaxed);
     while (static_cast<int32_t>(hints_in_.load(std::memory_order_acquire) - at) > 0) {

@@ -28,7 +28,7 @@ enum class MessageKind : uint8_t {
 };
 
 // What a message costs its receiver beside its bytes while it is unmatched; both sides count alike.
-inline constexpr uint64_t kMessageCost = 192;
+inline constexpr uint64_t kMessageCost = 272;
 // Requests that a pair may have unanswered; they cost the receiver a record each and no credit, so
 // that messages which are received out of order cannot wait for each other.
 inline constexpr uint64_t kMaxRequests = 65536;
@@ -55,14 +55,17 @@ inline WireHeader decode_header(const MessageHeader& bytes) {
   return header;
 }
 inline MessageHeader encode_header(const WireHeader& header) {
-  static_assert(std::endian::native == std::endian::little);
   MessageHeader bytes;
-  store_two_words(bytes.data(),
-                  uint64_t{static_cast<uint8_t>(header.kind)} | uint64_t{header.flags} << 8 |
-                      uint64_t{header.communicator} << 16 | uint64_t{header.sequence} << 32,
-                  header.tag);
-  store_two_words(bytes.data() + 16, uint64_t{header.acknowledged} | uint64_t{header.credit} << 32,
-                  header.value);
+  if constexpr (std::endian::native == std::endian::little) {
+    store_two_words(bytes.data(),
+                    uint64_t{static_cast<uint8_t>(header.kind)} | uint64_t{header.flags} << 8 |
+                        uint64_t{header.communicator} << 16 | uint64_t{header.sequence} << 32,
+                    header.tag);
+    store_two_words(bytes.data() + 16,
+                    uint64_t{header.acknowledged} | uint64_t{header.credit} << 32, header.value);
+  } else {
+    std::memcpy(bytes.data(), &header, sizeof(header));
+  }
   return bytes;
 }
 

@@ -15,8 +15,13 @@
 //   * prepared operations run many times;
 //   * a released running operation goes on and delivers;
 //   * thousands may be outstanding, from many threads on one communicator.
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <array>
 #include <atomic>
+#include <new>
 #include <thread>
 
 #include "tests/conformance/capi_job.h"
@@ -590,6 +595,102 @@ TEST_P(Requests, RejectedCallsSayWhyAndLeaveNothing) {
     me.meet();
   });
 }
+
+// A second thread asks for the end of a request just as the first, which alone used the context
+// until then, does: one of them gets it. That moment comes once in the life of a context.
+class TwoWaiters : public CapiTest {};
+
+// Completions that nobody has touched yet, each in a huge page of its own: the first to write one
+// waits until the page is cleared, and is met in the middle of reporting.
+class SlowCompletions {
+ public:
+  explicit SlowCompletions(size_t count) : bytes_((count + 1) * kPage) {
+    memory_ = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory_ == MAP_FAILED) throw std::bad_alloc();
+    madvise(memory_, bytes_, MADV_HUGEPAGE);
+  }
+  ~SlowCompletions() { munmap(memory_, bytes_); }
+  SlowCompletions(const SlowCompletions&) = delete;
+  SlowCompletions& operator=(const SlowCompletions&) = delete;
+  hetcomm_completion_t* at(size_t index) const {
+    const auto first = (reinterpret_cast<uintptr_t>(memory_) + kPage - 1) / kPage * kPage;
+    return reinterpret_cast<hetcomm_completion_t*>(first + index * kPage);
+  }
+
+ private:
+  static constexpr size_t kPage = 2 << 20;
+  size_t bytes_;
+  void* memory_ = nullptr;
+};
+
+TEST_P(TwoWaiters, OneOfThemGetsTheEnd) {
+  constexpr int kLives = 50;
+  constexpr size_t kRequests = 6;
+  for (int life = 0; life < kLives && !HasFailure(); ++life) {
+    run(1, [](Member& me) {
+      std::vector<std::byte> memory(kRequests * 8);
+      std::array<std::byte, 8> data{};
+      std::vector<hetcomm_request_t*> requests;
+      for (size_t i = 0; i < kRequests; ++i) {
+        requests.push_back(me.recv(0, i, memory.data() + i * 8, 8));
+        EXPECT_EQ(finish(me.send(0, i, data.data(), 8)).status, HETCOMM_OK);
+      }
+      finish(requests.back());  // so all have ended
+      requests.pop_back();
+      std::atomic<int> ready{0};
+      const auto wait_for_all = [&](std::vector<hetcomm_status_t>& found) {
+        const SlowCompletions completions(requests.size());
+        ready.fetch_add(1);
+        while (ready.load() < 2) {
+        }
+        for (size_t i = 0; i < requests.size(); ++i) {
+          found.push_back(hetcomm_request_wait(requests[i], kPatienceNs, completions.at(i)));
+        }
+      };
+      std::vector<hetcomm_status_t> mine;
+      std::vector<hetcomm_status_t> others;
+      std::thread other([&] { wait_for_all(others); });
+      wait_for_all(mine);
+      other.join();
+      for (size_t i = 0; i < requests.size(); ++i) {
+        EXPECT_EQ(std::min(mine[i], others[i]), HETCOMM_STALE_HANDLE) << "request " << i;
+        EXPECT_EQ(std::max(mine[i], others[i]), HETCOMM_OK) << "request " << i;
+      }
+      hetcomm_request_t* receive = me.recv(0, 1, memory.data(), 8);
+      EXPECT_EQ(finish(me.send(0, 1, data.data(), 8)).status, HETCOMM_OK);
+      EXPECT_EQ(finish(receive).status, HETCOMM_OK);
+    });
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Over, TwoWaiters,
+                         ::testing::Values(CapiCase{
+                             .name = "self_shared", .transports = "self", .settings = ""}),
+                         capi_case_name);
+
+// In thread mode deadlines need no call of the user.
+class Deadline : public CapiTest {};
+
+TEST_P(Deadline, OfTheDefaultIsKeptWithoutACall) {
+  run(1, [](Member& me) {
+    std::array<std::byte, 8> memory{};
+    hetcomm_request_t* request = me.recv(0, 2, memory.data(), memory.size());
+    EXPECT_EQ(finish(me.send(0, 2, memory.data(), 0)).status, HETCOMM_OK);
+    EXPECT_EQ(finish(request).status, HETCOMM_OK);
+    usleep(300'000);  // the background thread has gone to sleep
+    request = me.recv(0, 1, memory.data(), memory.size());
+    usleep(900'000);
+    EXPECT_EQ(finish(request, 50 * kMs).status, HETCOMM_TIMED_OUT);
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Over, Deadline,
+                         ::testing::Values(CapiCase{.name = "self_deadline",
+                                                    .transports = "self",
+                                                    .settings = "TIMEOUT=400ms",
+                                                    .thread_progress = true}),
+                         capi_case_name);
 
 // Once per operation, in one line of the log each, until something new is stuck.
 class Stall : public CapiTest {};

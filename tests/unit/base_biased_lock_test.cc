@@ -119,7 +119,7 @@ TEST(BiasedLock, CallsBeforeThereIsAUserDoNotEndIt) {
 // The interesting moment, another thread's first call beside the sole user's, comes once in the
 // life of a lock: many lives, and in each the sole user is at it when the other comes.
 TEST(BiasedLock, ExcludesWhileSoleUseEnds) {
-  constexpr int kLives = 10'000;
+  constexpr int kLives = 1000;
   constexpr int64_t kSteps = 30;
   std::vector<std::unique_ptr<Guarded>> lives;
   lives.reserve(kLives);
