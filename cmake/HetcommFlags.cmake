@@ -57,7 +57,7 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     -Wduplicated-cond
     -Wlogical-op
     # ThreadSanitizer does not follow fences: worth a warning, but code may have a reason.
-    -Wno-error=tsan)
+    -Wno-tsan)
   # clang would complain about C headers as well; gcc leaves extern "C" alone.
   list(APPEND cxx_warnings -Wold-style-cast)
 else()
