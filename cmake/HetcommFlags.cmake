@@ -56,7 +56,7 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   list(APPEND warnings
     -Wduplicated-cond
     -Wlogical-op
-    # ThreadSanitizer does not follow fences: worth a warning, but code may have a reason.
+    # ThreadSanitizer does not follow fences; where one stands beside atomics it is meant.
     -Wno-tsan)
   # clang would complain about C headers as well; gcc leaves extern "C" alone.
   list(APPEND cxx_warnings -Wold-style-cast)
