@@ -69,7 +69,7 @@ class BiasedLock {
   static constexpr uintptr_t kEnding = 1;
   static constexpr uintptr_t kShared = 2;
 
-  // Not the number of a thread that lives.
+  // A value that no other living thread has.
   static uintptr_t self() {
     [[gnu::tls_model("initial-exec")]] static thread_local uint64_t anchor = 0;
     return reinterpret_cast<uintptr_t>(&anchor);

@@ -170,12 +170,17 @@ OperationRef find(hetcomm_request_t* request, hetcomm_status_t* status) {
   out->text = capi::keep_text(*operation.text);
 }
 
-void report(const Operation& operation, hetcomm_completion_t* out) {
+// True when the caller has to give the slot back: it is not that of a prepared operation.
+[[gnu::always_inline]] inline bool report(Operation& operation, hetcomm_completion_t* out) {
   if (out != nullptr) {
     Communicator::fill_completion(operation, out);
     if (operation.text) [[unlikely]]
       keep_text_of(operation, out);
   }
+  if (!operation.prepared) [[likely]]
+    return true;
+  operation.set_state(OperationState::kPrepared);
+  return false;
 }
 
 // Reports a complete operation and gives the slot back. False when another thread was first.
@@ -186,22 +191,12 @@ void report(const Operation& operation, hetcomm_completion_t* out) {
     const Engine::Visit visit(engine);
     if (!ref.is(OperationState::kComplete)) [[unlikely]]
       return false;
-    report(operation, out);
-    if (operation.prepared) [[unlikely]] {
-      operation.set_state(OperationState::kPrepared);
-    } else {
-      engine.pool().recycle_locked(&operation);
-    }
+    if (report(operation, out)) engine.pool().recycle_locked(&operation);
     return true;
   }
   if (!operation.claim(ref.generation)) [[unlikely]]
     return false;
-  report(operation, out);
-  if (operation.prepared) [[unlikely]] {
-    operation.set_state(OperationState::kPrepared);
-  } else {
-    engine.pool().recycle(&operation);
-  }
+  if (report(operation, out)) engine.pool().recycle(&operation);
   return true;
 }
 

@@ -215,8 +215,8 @@ class Engine {
     if (submitted_.load(std::memory_order_relaxed) != nullptr) [[unlikely]]
       drain();
   }
-  // A peer was asked for data, and has sent it: meanwhile the background thread polls longer before
-  // it sleeps.
+  // Data was asked of a peer; it has come, or was given up. In between the background thread polls
+  // longer before it sleeps.
   void expect_more() { ++expected_; }
   void expect_less() { --expected_; }
   // A word that is zero in forked children.

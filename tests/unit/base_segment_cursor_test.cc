@@ -9,14 +9,24 @@
 namespace hetcomm::test {
 namespace {
 
+// Pieces with a pattern, and a place in them.
+struct Place {
+  explicit Place(Random& random)
+      : memory(random.between(1, 3000), random.between(1, 20), random),
+        position(random.below(memory.size())) {
+    memory.fill(5);
+    cursor.seek(memory.segments(), position);
+  }
+  GuardedMemory memory;
+  uint64_t position;
+  SegmentCursor cursor;
+};
+
 TEST(SegmentCursor, VisitsEveryByteOnceFromAnyPlace) {
   Random random(3);
   for (int round = 0; round < 300; ++round) {
-    GuardedMemory memory(random.between(1, 3000), random.between(1, 20), random);
-    memory.fill(5);
-    SegmentCursor cursor;
-    uint64_t position = random.below(memory.size());
-    cursor.seek(memory.segments(), position);
+    Place place(random);
+    auto& [memory, position, cursor] = place;
     while (position < memory.size()) {
       if (random.chance(0.1)) {
         position = random.below(memory.size());
@@ -24,10 +34,11 @@ TEST(SegmentCursor, VisitsEveryByteOnceFromAnyPlace) {
       }
       ASSERT_EQ(cursor.position, position);
       const uint64_t length = random.between(1, std::min<uint64_t>(500, memory.size() - position));
-      cursor.take(memory.segments(), length, [&](const std::byte* piece, size_t bytes) {
-        ASSERT_FALSE(find_mismatch({piece, bytes}, 5, position));
-        position += bytes;
-      });
+      cursor.take(memory.segments(), length,
+                  [&, &at = position](const std::byte* piece, size_t bytes) {
+                    ASSERT_FALSE(find_mismatch({piece, bytes}, 5, at));
+                    at += bytes;
+                  });
     }
   }
 }
@@ -36,11 +47,8 @@ TEST(SegmentCursor, VisitsEveryByteOnceFromAnyPlace) {
 TEST(SegmentCursor, CollectsWhatFollows) {
   Random random(4);
   for (int round = 0; round < 300; ++round) {
-    GuardedMemory memory(random.between(1, 3000), random.between(1, 20), random);
-    memory.fill(5);
-    SegmentCursor cursor;
-    uint64_t position = random.below(memory.size());
-    cursor.seek(memory.segments(), position);
+    Place place(random);
+    auto& [memory, position, cursor] = place;
     std::array<iovec, 4> out;
     const uint64_t most = random.between(1, memory.size() - position);
     const Pieces pieces = collect(memory.segments(), cursor, most, out);
