@@ -54,6 +54,14 @@ struct RemoteKey {
 
 enum class Access : uint8_t { kPutTarget, kGetSource };
 
+// Memory of this process that peers may reach at any time, until it is withdrawn.
+struct Region {
+  std::byte* address = nullptr;
+  uint64_t length = 0;
+  bool writable = false;  // by put
+  bool readable = false;  // by get
+};
+
 // What an endpoint's transport can do. Data, asked before use.
 struct Capabilities {
   bool put = false;
@@ -64,6 +72,10 @@ struct Capabilities {
   // A put completes at the initiator as soon as the source was read; the data will arrive unless
   // the peer dies. False: it may still be lost with the connection while the peer lives.
   bool lossless = false;
+  // Put and get reach regions (Transport::publish) as well, without the target's help. Such a put
+  // completes when its bytes are in place, and is not reported to the target.
+  bool regions = false;
+  uint32_t max_exposed_segments = UINT32_MAX;  // of one expose()
   uint32_t max_payload_bytes = 0;  // of one message
   uint64_t eager_limit_bytes = 0;  // messages up to this size are better sent at once
   uint64_t chunk_bytes = 0;        // good size of one put or get
@@ -126,8 +138,12 @@ class Endpoint {
   // revoke. The segment list itself is copied if needed. |cookie| comes back in on_put.
   virtual Result<RemoteKey> expose(Segments segments, Access access, uint64_t cookie) = 0;
   // On return the peer's access has ended: what it still sends is dropped, what it still reads it
-  // discards.
+  // discards. A transport that can end it only together with the connection does that; on_failed
+  // follows.
   virtual void revoke(const RemoteKey& key) = 0;
+  // The same, after the peer has made its last use of the key: all puts were reported, or its core
+  // has said that it has read all.
+  virtual void release(const RemoteKey& key) { revoke(key); }
   // Takes back an accepted put or get. On return its local memory is quiet; on_bulk_complete will
   // not come. The peer may or may not have received (part of) it.
   virtual void cancel(Bulk& bulk) = 0;
@@ -182,6 +198,11 @@ class Transport {
   // Has its own time limit.
   virtual void connect(int peer, ConstByteSpan descriptor) = 0;
   virtual void cancel_connect(int peer) = 0;
+  // Lets every peer that is, or gets, connected over this transport put to and get from |region|
+  // with the key. kUnsupported: this transport cannot.
+  virtual Result<RemoteKey> publish(const Region& /*region*/) { return Status(Code::kUnsupported); }
+  // On return no peer reaches the region any more; what they have under way there fails.
+  virtual void withdraw(const RemoteKey& /*key*/) {}
   // Moves data without blocking and handles expired timers. Returns the number of things done (0:
   // idle).
   virtual int progress() = 0;

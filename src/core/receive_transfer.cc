@@ -5,6 +5,19 @@
 #include "src/core/transfer.h"
 
 namespace hetcomm {
+namespace {
+
+// How much of |length| bytes from |offset| on lies in the first |most| segments there.
+uint64_t length_of_segments(Segments segments, uint64_t offset, uint64_t length, uint32_t most) {
+  uint64_t covered = 0;
+  uint32_t count = 0;
+  for_each_piece(segments, offset, length, [&](const std::byte*, size_t size) {
+    if (count++ < most) covered += size;
+  });
+  return covered;
+}
+
+}  // namespace
 
 // A range of the message on its way: granted to the sender or read by this side, then, for a
 // device, copied in.
@@ -95,7 +108,7 @@ class ReceiveTransfer::Chunk final : public BulkOwner, public CopyHandler, publi
   void on_arrived(uint64_t length) override {
     arrived_ += length;
     if (arrived_ < length_) return;
-    pair().endpoint()->revoke(key_);
+    pair().endpoint()->release(key_);
     pair().remove_target(cookie_);
     landed();
   }
@@ -182,8 +195,12 @@ bool ReceiveTransfer::want_get() const {
 uint64_t ReceiveTransfer::next_length() const {
   const uint64_t rest = accepted_ - cut_;
   if (!receive_->on_host) return std::min(rest, pair_.mesh().staging().chunk_bytes());
-  const bool lossless = pair_.rail()->capabilities().lossless;
-  return lossless ? rest : std::min(rest, kRegrantBytes);
+  const Capabilities& capabilities = pair_.rail()->capabilities();
+  const uint64_t length = capabilities.lossless ? rest : std::min(rest, kRegrantBytes);
+  return capabilities.max_exposed_segments == UINT32_MAX
+             ? length
+             : length_of_segments(receive_->segments(), cut_, length,
+                                  capabilities.max_exposed_segments);
 }
 
 void ReceiveTransfer::start_chunks() {

@@ -81,7 +81,10 @@ SendTransfer::~SendTransfer() {
 RequestBody SendTransfer::make_request() {
   RequestBody body{id_, 0, {}};
   Rail* rail = pair_.rail();
-  if (rail == nullptr || !rail->capabilities().get || !send_->on_host) return body;
+  if (rail == nullptr || !rail->capabilities().get || !send_->on_host ||
+      send_->segments().size() > rail->capabilities().max_exposed_segments) {
+    return body;
+  }
   Result<RemoteKey> key = rail->endpoint().expose(send_->segments(), Access::kGetSource, id_);
   // Without a key the receiver asks for puts.
   if (key.ok()) {
@@ -173,7 +176,13 @@ void SendTransfer::piece_finished(Piece& piece, Code code) {
   maybe_finish();
 }
 
-void SendTransfer::done() { finish_as(Code::kOk, {}); }
+void SendTransfer::done() {
+  if (source_key_ != RemoteKey{} && pair_.endpoint() != nullptr) {
+    pair_.endpoint()->release(source_key_);
+  }
+  source_key_ = {};
+  finish_as(Code::kOk, {});
+}
 
 void SendTransfer::stopped(Code code) {
   finish_as(code == Code::kAborted ? Code::kAborted : Code::kCancelled,
