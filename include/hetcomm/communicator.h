@@ -91,6 +91,10 @@ typedef struct hetcomm_counters {
   uint64_t bulk_by_put;     /* rendezvous written by the sender (tcp stream, shm ring)       */
   uint64_t bulk_by_get;     /* rendezvous read by the receiver (single copy)                 */
   uint64_t failures;        /* connections lost                                              */
+  uint64_t puts;            /* one-sided operations that this rank started                   */
+  uint64_t gets;
+  uint64_t atomics;
+  uint64_t direct; /* those of them that needed no help of the owner's process              */
 } hetcomm_counters_t;
 
 /* Counters of the pair with |rank|: writes up to |capacity| entries, one per transport used so

@@ -23,6 +23,7 @@
 #include <hetcomm/context.h>
 #include <hetcomm/info.h>
 #include <hetcomm/memory.h>
+#include <hetcomm/onesided.h>
 #include <hetcomm/p2p.h>
 #include <hetcomm/request.h>
 #include <hetcomm/status.h>

@@ -29,7 +29,9 @@ enum {
 
 enum {
   /* An any-source receive fails as soon as one peer is lost, not when the last one is. */
-  HETCOMM_OPERATION_FAIL_ON_ANY_LOSS = 1
+  HETCOMM_OPERATION_FAIL_ON_ANY_LOSS = 1,
+  /* A put tells the owner of the memory, with |notify_value|. */
+  HETCOMM_OPERATION_NOTIFY = 2
 };
 
 typedef struct hetcomm_group hetcomm_group_t;
@@ -40,6 +42,7 @@ typedef struct hetcomm_operation_options {
   int32_t priority;    /* HETCOMM_PRIORITY_*                                                */
   uint32_t flags;      /* HETCOMM_OPERATION_*                                               */
   hetcomm_group_t* group; /* the operation starts with this group; NULL: at once               */
+  uint64_t notify_value;  /* of a put with HETCOMM_OPERATION_NOTIFY                            */
 } hetcomm_operation_options_t;
 
 /* Sends |buffer| to rank |destination|. Completes when the buffer may be reused, which does not

@@ -53,6 +53,7 @@ extern "C" {
   X(NOT_FOUND, -12, "no such object")                                                       \
   X(FORKED, -13, "the handle belongs to the parent process; forked children cannot use it") \
   X(INTERNAL, -14, "a bug in hetcomm; please report it")                                    \
+  X(OUTCOME_UNKNOWN, -15, "it cannot be learned whether the operation happened")            \
   X(PEER_LOST, -40, "the peer died, left or cannot be reached")                             \
   X(ABORTED, -41, "the communicator was aborted")                                           \
   X(BOOTSTRAP_FAILED, -42, "the ranks could not find each other")                           \

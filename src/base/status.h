@@ -33,6 +33,7 @@ enum class [[nodiscard]] Code : int32_t{
     kNotFound = HETCOMM_NOT_FOUND,
     kForked = HETCOMM_FORKED,
     kInternal = HETCOMM_INTERNAL,
+    kOutcomeUnknown = HETCOMM_OUTCOME_UNKNOWN,
     kPeerLost = HETCOMM_PEER_LOST,
     kAborted = HETCOMM_ABORTED,
     kBootstrapFailed = HETCOMM_BOOTSTRAP_FAILED,

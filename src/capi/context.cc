@@ -239,6 +239,7 @@ hetcomm_status_t hetcomm_memory_free(hetcomm_memory_t* memory) noexcept {
     HETCOMM_REQUIRE_HANDLE(memory);
     hetcomm::Context& context = memory->context;
     HETCOMM_RETURN_IF_ERROR(capi::check_alive(context));
+    if (memory->registration != nullptr) return Status(Code::kBusy, "the memory is registered");
     if (memory->in_use()) return Status(Code::kBusy, "a pending operation uses the memory");
     capi::destroy(memory);
     context.drop_object();

@@ -26,6 +26,7 @@ enum class Tag : uint64_t {
   kBootstrap = 0x68657463626f6f74,
   kCommunicator = 0x68657463636f6d6d,
   kGroup = 0x6865746367727570,
+  kRemoteMemory = 0x686574636d656d72,
 };
 
 }  // namespace hetcomm::capi
@@ -52,6 +53,14 @@ struct hetcomm_bootstrap {
 struct hetcomm_communicator {
   hetcomm::capi::Tag tag = hetcomm::capi::Tag::kCommunicator;
   std::unique_ptr<hetcomm::Communicator> impl;
+};
+struct hetcomm_remote_memory : hetcomm::RemoteMemory {
+  hetcomm_remote_memory(hetcomm::Communicator& owner, const hetcomm::ExportedMemory& exported,
+                        std::vector<hetcomm::RemoteKey> keys)
+      : hetcomm::RemoteMemory(owner, exported, std::move(keys)) {
+    owner.add_remote();
+  }
+  hetcomm::capi::Tag tag = hetcomm::capi::Tag::kRemoteMemory;
 };
 struct hetcomm_group {
   hetcomm::capi::Tag tag = hetcomm::capi::Tag::kGroup;
@@ -98,6 +107,7 @@ inline Tag tag_of(const hetcomm_memory*) { return Tag::kMemory; }
 inline Tag tag_of(const hetcomm_bootstrap*) { return Tag::kBootstrap; }
 inline Tag tag_of(const hetcomm_communicator*) { return Tag::kCommunicator; }
 inline Tag tag_of(const hetcomm_group*) { return Tag::kGroup; }
+inline Tag tag_of(const hetcomm_remote_memory*) { return Tag::kRemoteMemory; }
 
 template <typename Handle>
 bool is_good(const Handle* handle) {

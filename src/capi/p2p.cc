@@ -2,6 +2,7 @@
 #include <vector>
 
 #include "src/capi/guard.h"
+#include "src/capi/post.h"
 
 namespace {
 
@@ -16,103 +17,7 @@ using hetcomm::OperationState;
 using hetcomm::PostArguments;
 using hetcomm::Status;
 namespace capi = hetcomm::capi;
-
-constexpr size_t kMaxBuffers = 1u << 20;
-
-Code reject(Code code, std::string_view text) {
-  const hetcomm_status_t status = capi::fail(code, text);
-  return static_cast<Code>(status);
-}
-
-// Checks what can be checked before anything is touched.
-Code check_post(const hetcomm_communicator_t* communicator, const PostArguments& arguments,
-                hetcomm_request_t** out_request) {
-  if (communicator == nullptr) return reject(Code::kInvalidArgument, "communicator is null");
-  if (!capi::is_good(communicator)) [[unlikely]] {
-    return reject(Code::kInvalidArgument, "communicator was destroyed, or is no such handle");
-  }
-  if (out_request == nullptr) return reject(Code::kInvalidArgument, "out_request is null");
-  if (!communicator->impl->context().alive()) [[unlikely]] {
-    return reject(Code::kForked, hetcomm::code_text(Code::kForked));
-  }
-  const bool any =
-      arguments.kind == OperationKind::kReceive && arguments.peer == HETCOMM_ANY_SOURCE;
-  if (!any &&
-      static_cast<uint32_t>(arguments.peer) >= static_cast<uint32_t>(communicator->impl->size())) {
-    return reject(Code::kOutOfRange, fmt::format("there is no rank {} among {}", arguments.peer,
-                                                 communicator->impl->size()));
-  }
-  if (arguments.count > kMaxBuffers)
-    return reject(Code::kInvalidArgument, "more than 2^20 buffers");
-  if (arguments.count > 0 && arguments.buffers == nullptr) {
-    return reject(Code::kInvalidArgument, "buffers is null");
-  }
-  for (size_t i = 0; i < arguments.count; ++i) {
-    const hetcomm_buffer_t& buffer = arguments.buffers[i];
-    if (buffer.memory != nullptr && !capi::is_good(buffer.memory)) {
-      return reject(Code::kInvalidArgument, "a buffer's memory was freed, or is no such handle");
-    }
-    if (buffer.memory != nullptr || buffer.length == 0) continue;
-    if (buffer.offset == 0)
-      return reject(Code::kInvalidArgument, "a host buffer's pointer is null");
-    if (buffer.length > UINT64_MAX - buffer.offset) {
-      return reject(Code::kOutOfRange, "a host buffer ends past the address space");
-    }
-  }
-  return Code::kOk;
-}
-
-Code check_options(const hetcomm_operation_options_t& options, const Communicator* communicator) {
-  if (options.priority != HETCOMM_PRIORITY_NORMAL && options.priority != HETCOMM_PRIORITY_HIGH) {
-    return reject(Code::kInvalidArgument, "priority is not one of HETCOMM_PRIORITY_*");
-  }
-  if ((options.flags & ~uint32_t{HETCOMM_OPERATION_FAIL_ON_ANY_LOSS}) != 0) {
-    return reject(Code::kInvalidArgument, "flags has bits that are not known");
-  }
-  if (options.group != nullptr && !capi::is_good(options.group)) {
-    return reject(Code::kInvalidArgument, "the group was destroyed, or is no such handle");
-  }
-  if (options.group != nullptr && options.group->communicator != communicator) {
-    return reject(Code::kInvalidArgument, "the group belongs to another communicator");
-  }
-  return Code::kOk;
-}
-
-hetcomm_status_t post(hetcomm_communicator_t* communicator, PostArguments arguments, bool prepared,
-                      hetcomm_request_t** out_request) noexcept {
-  try {
-    Code code = check_post(communicator, arguments, out_request);
-    if (code != Code::kOk) [[unlikely]]
-      return static_cast<hetcomm_status_t>(code);
-    hetcomm_operation_options_t known;
-    if (arguments.options != nullptr) {
-      const Status status = capi::read_options(arguments.options, &known);
-      if (!status.ok()) return capi::fail(status);
-      code = check_options(known, communicator->impl.get());
-      if (code != Code::kOk) return static_cast<hetcomm_status_t>(code);
-      if (prepared && known.group != nullptr) {
-        return capi::fail(Code::kInvalidArgument, "a prepared operation cannot be in a group");
-      }
-      arguments.options = &known;
-      if (known.group != nullptr) known.group->entries.reserve(known.group->entries.size() + 1);
-    }
-    Operation* operation = nullptr;
-    std::string text;
-    code = prepared ? communicator->impl->prepare(arguments, &operation, &text)
-                    : communicator->impl->post(arguments, &operation, &text);
-    if (code != Code::kOk) [[unlikely]]
-      return capi::fail(code, text.empty() ? hetcomm::code_text(code) : text);
-    if (arguments.options != nullptr && known.group != nullptr) {
-      known.group->entries.push_back({operation, operation->generation()});
-    }
-    *out_request = hetcomm::encode_handle(operation);
-    return HETCOMM_OK;
-  } catch (const std::exception& exception) {
-    return capi::report_exception(&exception);
-  } catch (...) {
-    return capi::report_exception(nullptr);
-  }
-}
+using capi::post;
 
 // The common call: one buffer in host memory, no options, and all is well. Null for everything
 // else, which post() looks at.

@@ -73,13 +73,14 @@ Code Communicator::fill(const PostArguments& arguments, Operation& operation, st
   }
   if (arguments.count == 1 && arguments.buffers->memory == nullptr) {
     fill_host(*arguments.buffers, operation);
-    return Code::kOk;
+  } else if (const Code code = fill_buffers(arguments, operation, text); code != Code::kOk) {
+    return code;
   }
-  return fill_buffers(arguments, operation, text);
+  return arguments.access == nullptr ? Code::kOk : fill_access(arguments, operation, text);
 }
 
 bool Communicator::note_receive(const Operation& operation) {
-  return !OverlapGuard::kActive || operation.kind == OperationKind::kSend ||
+  return !OverlapGuard::kActive || operation.kind != OperationKind::kReceive ||
          context_.overlaps().add(operation);
 }
 
@@ -229,7 +230,7 @@ Code Communicator::restart(const OperationRef& prepared, std::string* text) {
   if (operation.timeout_ns != default_timeout_ns_) {
     operation.run.deadline_ns = deadline_after(now_ns(), operation.timeout_ns);
   }
-  operation.source = operation.kind == OperationKind::kSend ? mesh_->rank() : -1;
+  operation.source = operation.kind != OperationKind::kReceive ? mesh_->rank() : -1;
   operation.matched_tag = operation.tag;
   operation.code = Code::kOk;
   operation.text.reset();
@@ -252,8 +253,10 @@ void Communicator::start(Operation& operation) {
   try {
     if (operation.kind == OperationKind::kSend) {
       mesh_->pair(operation.peer).submit_send(operation);
-    } else {
+    } else if (operation.kind == OperationKind::kReceive) {
       mesh_->start_receive(*channel_, operation);
+    } else {
+      mesh_->pair(operation.peer).access().submit(operation);
     }
   } catch (const std::bad_alloc&) {
     mesh_->end_out_of_memory(operation);
@@ -340,6 +343,12 @@ Status Communicator::check_idle() {
   }
   if (groups_.load(std::memory_order_acquire) != 0) {
     return Status(Code::kBusy, "groups of it still exist");
+  }
+  if (registrations_ != 0) {
+    return Status(Code::kBusy, fmt::format("{} memories are registered on it", registrations_));
+  }
+  if (remotes_.load(std::memory_order_acquire) != 0) {
+    return Status(Code::kBusy, "remote memories of it still exist");
   }
   if (pending_ != 0) {
     return Status(Code::kBusy, fmt::format("{} operations are pending on it", pending_));

@@ -18,6 +18,15 @@ namespace hetcomm {
 
 class Context;
 
+// What one-sided operations have beside them.
+struct AccessArguments {
+  RemoteMemory* remote = nullptr;  // null: a flush
+  uint64_t offset = 0;
+  uint64_t operand = 0;
+  uint64_t compare = 0;
+  uint64_t* result = nullptr;
+};
+
 // The arguments of a data call, checked for nothing yet.
 struct PostArguments {
   OperationKind kind;
@@ -28,6 +37,7 @@ struct PostArguments {
   size_t count;
   const hetcomm_operation_options_t* options;  // null: defaults
   bool collective = false;
+  const AccessArguments* access = nullptr;
 };
 
 class Communicator {
@@ -72,6 +82,15 @@ class Communicator {
   // Looks for an unexpected message; false when there is none.
   bool probe(int32_t source, uint64_t tag, uint64_t ignore, hetcomm_completion_t* out);
   Status barrier(uint64_t timeout_ns);
+  // communicator_memory.cc: registered memory.
+  Status register_memory(Memory& memory, uint32_t rights, bool caller_progress);
+  static Status unregister_memory(Memory& memory, uint64_t timeout_ns);
+  static Result<std::vector<std::byte>> export_memory(const Memory& memory);
+  Status import_memory(ConstByteSpan bytes, ExportedMemory* exported, std::vector<RemoteKey>* keys);
+  static Status wait_notification(Memory& memory, uint64_t timeout_ns, hetcomm_notification_t* out);
+  // Remote memories made for it.
+  void add_remote() { remotes_.fetch_add(1, std::memory_order_relaxed); }
+  void drop_remote() { remotes_.fetch_sub(1, std::memory_order_release); }
   // Null for a rank without a color.
   Result<std::unique_ptr<Communicator>> split(int32_t color, int32_t key);
   void abort(const std::string& reason);
@@ -110,6 +129,10 @@ class Communicator {
   // The caller gives the handle of a pending operation back: it ends unseen.
   void release(Operation& operation);
   void operation_ended() { --pending_; }
+  // A pending operation of this rank on behalf of |peer| (of the mesh), which nobody waits for.
+  // Null when memory is exhausted.
+  Operation* begin_for_peer(OperationKind kind, int peer, Registration& registration,
+                            uint64_t offset, uint64_t length);
   static void drop_uses(Operation& operation);
   void forget_receive(const Operation& operation);
   static void fill_completion(const Operation& operation, hetcomm_completion_t* out) {
@@ -142,7 +165,7 @@ class Communicator {
     operation.communicator = this;
     operation.pair = nullptr;
     operation.run = {};
-    operation.source = kind == OperationKind::kSend ? mesh_->rank() : -1;
+    operation.source = kind != OperationKind::kReceive ? mesh_->rank() : -1;
     operation.matched_tag = tag;
     operation.timeout_ns = default_timeout_ns_;
   }
@@ -161,6 +184,7 @@ class Communicator {
   }
   Code fill(const PostArguments& arguments, Operation& operation, std::string* text);
   Code fill_to_start(const PostArguments& arguments, Operation& operation, std::string* text);
+  Code fill_access(const PostArguments& arguments, Operation& operation, std::string* text) const;
   bool note_receive(const Operation& operation);
   Code fill_buffers(const PostArguments& arguments, Operation& operation, std::string* text);
   const Status& peer_status_locked(int mesh_rank) const { return mesh_->peer_status(mesh_rank); }
@@ -192,9 +216,19 @@ class Communicator {
   int64_t pending_ = 0;       // under the baton
   std::atomic<int32_t> children_{0};
   std::atomic<int32_t> groups_{0};
+  std::atomic<int32_t> remotes_{0};
+  int32_t registrations_ = 0;  // under the baton
 };
 
 inline void Mesh::complete(Operation& operation) {
+  if (operation.kind > OperationKind::kReceive) [[unlikely]] {
+    complete_access(operation);
+    return;
+  }
+  complete_any(operation);
+}
+
+inline void Mesh::complete_any(Operation& operation) {
   Communicator& communicator = *operation.communicator;
   operation.source = communicator.rank_of(operation.source);
   if (OverlapGuard::kActive) communicator.forget_receive(operation);

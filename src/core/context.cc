@@ -98,11 +98,8 @@ void Context::report_stall(uint64_t now_ns) {
     }
     operation.run.stall_reported = true;
     if (++count > kMostListed) return;
-    text += fmt::format(
-        "\n  {} {}, tag {:#x}, {} bytes, for {:.1f} s",
-        operation.kind == OperationKind::kSend ? "send to rank" : "receive from rank",
-        operation.peer < 0 ? std::string("any") : std::to_string(operation.peer), operation.tag,
-        operation.length, static_cast<double>(now_ns - operation.run.submitted_ns) / 1e9);
+    text += fmt::format("\n  {}, for {:.1f} s", describe(operation),
+                        static_cast<double>(now_ns - operation.run.submitted_ns) / 1e9);
   });
   if (count > kMostListed) text += fmt::format("\n  and {} more", count - kMostListed);
   log_->warn("no progress for {:.1f} s; pending:{}", static_cast<double>(stall_ns_) / 1e9, text);

@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "src/core/registration.h"
+
 namespace hetcomm {
 namespace {
 
@@ -46,6 +48,9 @@ Result<void*> DeviceSet::stream(size_t index, StreamDirection direction) {
   }
   return stream;
 }
+
+Memory::Memory(DeviceSet& devices, size_t device, void* address, uint64_t size, bool owned)
+    : devices_(devices), device_(device), address_(address), size_(size), owned_(owned) {}
 
 Memory::~Memory() {
   if (owned_) device().table->free(device().instance, address_);

@@ -12,6 +12,8 @@
 
 namespace hetcomm {
 
+class Registration;
+
 enum class StreamDirection : uint8_t { kToHost, kFromHost };
 
 // The devices of one context; number 0 is the host. Streams are made on first use, one per
@@ -41,8 +43,7 @@ class DeviceSet {
 // A region of one device. |uses| counts pending operations on it.
 class Memory {
  public:
-  Memory(DeviceSet& devices, size_t device, void* address, uint64_t size, bool owned)
-      : devices_(devices), device_(device), address_(address), size_(size), owned_(owned) {}
+  Memory(DeviceSet& devices, size_t device, void* address, uint64_t size, bool owned);
   ~Memory();
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
@@ -64,6 +65,9 @@ class Memory {
   void add_use() { uses_.fetch_add(1, std::memory_order_relaxed); }
   void drop_use() { uses_.fetch_sub(1, std::memory_order_release); }
   bool in_use() const { return uses_.load(std::memory_order_acquire) != 0; }
+
+  // Null while it is not registered.
+  std::unique_ptr<Registration> registration;
 
  private:
   Status copy_and_wait(StreamDirection direction, uint64_t offset, void* host, uint64_t length);

@@ -143,6 +143,7 @@ Status Mesh::make_transports(std::string_view wanted) {
       log().info("transport {} is not used: {}", factory->name(), usable.text());
       continue;
     }
+    entry->index = transports_.size();
     transports_.push_back(std::move(entry));
   }
   std::string_view rest = wanted;
@@ -309,7 +310,7 @@ void Mesh::TransportEntry::on_connected(int peer, Result<std::unique_ptr<Endpoin
   if (endpoint.ok()) {
     attempt.reset();
     mesh.note_connected(*transport);
-    mesh.pair(peer).adopt(std::move(endpoint.value()), name);
+    mesh.pair(peer).adopt(std::move(endpoint.value()), name, index);
     return;
   }
   mesh.log().info("rank {}: {} failed: {}", peer, name, endpoint.status().text());
@@ -322,7 +323,7 @@ void Mesh::TransportEntry::on_accepted(int peer, std::unique_ptr<Endpoint> endpo
   // Only the lower rank of a pair connects.
   if (peer < 0 || peer >= mesh.rank_) return;
   mesh.note_connected(*transport);
-  mesh.pair(peer).adopt(std::move(endpoint), name);
+  mesh.pair(peer).adopt(std::move(endpoint), name, index);
 }
 
 void Mesh::note_connected(Transport& transport) {
@@ -335,6 +336,64 @@ void Mesh::update_due(Pair& pair) {
   if (std::find(updates_due_.begin(), updates_due_.end(), &pair) == updates_due_.end()) {
     updates_due_.push_back(&pair);
   }
+}
+
+// --- registered memory ------------------------------------------------------
+
+void Mesh::publish(Registration& registration) {
+  registration.id = registrations_.insert(&registration);
+  const Memory& memory = registration.memory();
+  if (!memory.host_accessible()) return;
+  for (const auto& entry : transports_) {
+    if (!entry->transport->capabilities().regions) continue;
+    const uint32_t rights = registration.rights();
+    const Region region{.address = static_cast<std::byte*>(memory.address()),
+                        .length = memory.size(),
+                        .writable = (rights & HETCOMM_ACCESS_PUT) != 0,
+                        .readable = (rights & HETCOMM_ACCESS_GET) != 0};
+    Result<RemoteKey> key = entry->transport->publish(region);
+    if (key.ok()) {
+      registration.keys.emplace_back(entry->name, key.value());
+    } else {
+      log().info("memory of {} bytes is not reached by {} directly: {}", memory.size(), entry->name,
+                 key.status().text());
+    }
+  }
+}
+
+void Mesh::withdraw(Registration& registration) {
+  for (const auto& [name, key] : registration.keys) {
+    for (const auto& entry : transports_) {
+      if (entry->name == name) entry->transport->withdraw(key);
+    }
+  }
+  registration.keys.clear();
+}
+
+ExportedMemory Mesh::export_memory(const Registration& registration) const {
+  return {.job = credentials_.identity,
+          .rank = rank_,
+          .id = registration.id,
+          .length = registration.memory().size(),
+          .rights = registration.rights(),
+          .host_accessible = registration.memory().host_accessible(),
+          .keys = registration.keys};
+}
+
+Status Mesh::find_keys(const ExportedMemory& exported, std::vector<RemoteKey>* keys) const {
+  if (exported.job != credentials_.identity) {
+    return Status(Code::kPermissionDenied, "the memory belongs to another job or epoch");
+  }
+  if (exported.rank < 0 || exported.rank >= size_) {
+    return Status(Code::kOutOfRange, fmt::format("the job has no rank {}", exported.rank));
+  }
+  keys->assign(transports_.size(), {});
+  for (const auto& [name, key] : exported.keys) {
+    for (size_t i = 0; i < transports_.size(); ++i) {
+      if (transports_[i]->name == name) (*keys)[i] = key;
+    }
+  }
+  return {};
 }
 
 std::string Mesh::explain(int rank) {

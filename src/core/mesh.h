@@ -22,6 +22,7 @@
 #include "src/core/engine.h"
 #include "src/core/match.h"
 #include "src/core/pair.h"
+#include "src/core/registration.h"
 #include "src/core/staging.h"
 #include "transports/transport.h"
 
@@ -114,6 +115,8 @@ class Mesh final : public Driven, private ControlHandler {
   // Copies a whole message that has arrived into |receive| and completes it.
   void deliver(Operation& receive, int source, uint64_t tag, ConstByteSpan bytes, uint64_t length);
   void complete(Operation& operation);  // with its code, kOk if none was set
+  void complete_any(Operation& operation);
+  void complete_access(Operation& operation);
   void complete(Operation& operation, Code code, std::string text = {});
   void deliver_rest(Operation& receive, ConstByteSpan bytes);
   void complete_truncated(Operation& receive);
@@ -125,6 +128,14 @@ class Mesh final : public Driven, private ControlHandler {
     engine().note_arrival();
   }
   void free_incoming(Incoming* message);
+
+  // Registered memories. publish() lets transports reach it that can; withdraw() is its contrary.
+  SlotTable<Registration>& registrations() { return registrations_; }
+  void publish(Registration& registration);
+  void withdraw(Registration& registration);
+  ExportedMemory export_memory(const Registration& registration) const;
+  // Checks that |exported| is of this job, and finds the keys for this rank's transports.
+  Status find_keys(const ExportedMemory& exported, std::vector<RemoteKey>* keys) const;
 
   // For pairs.
   void connect(Pair& pair);  // tries transports in order of estimate
@@ -167,6 +178,7 @@ class Mesh final : public Driven, private ControlHandler {
     void on_connected(int peer, Result<std::unique_ptr<Endpoint>> endpoint) override;
     void on_accepted(int peer, std::unique_ptr<Endpoint> endpoint) override;
     Mesh& mesh;
+    size_t index = 0;  // in |transports_|
     std::string name;
     std::unique_ptr<Transport> transport;
   };
@@ -227,6 +239,7 @@ class Mesh final : public Driven, private ControlHandler {
   std::vector<Status> peer_status_;
   std::vector<std::unique_ptr<Pair>> pairs_;
   std::vector<std::unique_ptr<Attempt>> attempts_;  // by rank
+  SlotTable<Registration> registrations_;
   std::vector<std::unique_ptr<Channel>> channels_;
   uint16_t next_communicator_id_ = 1;
   std::vector<Pair*> updates_due_;

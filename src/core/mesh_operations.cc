@@ -6,23 +6,6 @@
 #include "src/core/transfer.h"
 
 namespace hetcomm {
-namespace {
-
-std::string describe(const Operation& operation) {
-  if (operation.kind == OperationKind::kSend) {
-    return fmt::format("send to rank {}, tag {:#x}, {} bytes", operation.peer, operation.tag,
-                       operation.length);
-  }
-  if (operation.peer < 0) {
-    return fmt::format("receive from any rank, tag {:#x}, {} bytes", operation.tag,
-                       operation.length);
-  }
-  return fmt::format("receive from rank {}, tag {:#x}, {} bytes", operation.peer, operation.tag,
-                     operation.length);
-}
-
-}  // namespace
-
 // An eager message on its way into device memory.
 class Mesh::DeviceDelivery final : public CopyHandler {
  public:
@@ -124,6 +107,25 @@ void Mesh::complete(Operation& operation, Code code, std::string text) {
   complete(operation);
 }
 
+// One-sided operations: what is counted for them, here and for the peer, is settled.
+void Mesh::complete_access(Operation& operation) {
+  const OperationKind kind = operation.kind;
+  const Operation::Access access = operation.access;
+  const Code code = operation.code;
+  Pair* pair = operation.pair;
+  if (kind == OperationKind::kAccept) pair->access().accepted(operation);
+  if (kind == OperationKind::kAnswer && code != Code::kOk && !access.asked) {
+    pair->access().answer(access.id, code);
+  }
+  complete_any(operation);
+  if (access.registration != nullptr && access.registration->drop_running()) {
+    engine().note_arrival();  // somebody may wait for it to unregister
+  }
+  if (access.remote == nullptr) return;
+  access.remote->drop_use();
+  if (access.started) pair->access().completed(access.epoch, code);
+}
+
 // Where an operation could not be started for want of memory.
 void Mesh::end_out_of_memory(Operation& operation) {
   if (operation.state() != OperationState::kPending) return;
@@ -154,11 +156,15 @@ void Mesh::end_operation(Operation& operation, Code code, std::string text) {
       complete(operation, code, std::move(text));
       break;
     case OperationStage::kTransfer:
-      if (operation.kind == OperationKind::kSend) {
+      if (operation.send_transfer != nullptr) {
         operation.send_transfer->end(code, std::move(text));
       } else {
         operation.receive_transfer->end(code, std::move(text));
       }
+      break;
+    case OperationStage::kAwaiting:
+    case OperationStage::kDirect:
+      operation.pair->access().end(operation, code, std::move(text));
       break;
     case OperationStage::kCopying:
       break;  // all of it has arrived; ends with the copy

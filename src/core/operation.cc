@@ -2,7 +2,50 @@
 
 #include <new>
 
+#include <fmt/format.h>
+
 namespace hetcomm {
+namespace {
+
+const char* name_of(OperationKind kind) {
+  switch (kind) {
+    case OperationKind::kSend:
+      return "send to";
+    case OperationKind::kReceive:
+      return "receive from";
+    case OperationKind::kPut:
+      return "put to";
+    case OperationKind::kGet:
+      return "get from";
+    case OperationKind::kFetchAdd:
+      return "fetch_add at";
+    case OperationKind::kCompareSwap:
+      return "compare_swap at";
+    case OperationKind::kFlush:
+      return "flush to";
+    case OperationKind::kAccept:
+      return "put here by";
+    case OperationKind::kAnswer:
+      return "get here by";
+  }
+  return "operation with";
+}
+
+}  // namespace
+
+std::string describe(const Operation& operation) {
+  const std::string rank = operation.peer < 0 ? "any rank" : fmt::format("rank {}", operation.peer);
+  if (operation.kind == OperationKind::kFlush) {
+    return fmt::format("{} {}", name_of(operation.kind), rank);
+  }
+  if (operation.kind > OperationKind::kReceive) {
+    return fmt::format("{} {}, offset {}, {} bytes", name_of(operation.kind), rank,
+                       operation.access.offset, operation.length);
+  }
+  return fmt::format("{} {}, tag {:#x}, {} bytes", name_of(operation.kind), rank, operation.tag,
+                     operation.length);
+}
+
 void OperationPool::push_returned(Operation* operation) {
   operation->expire(OperationState::kIdle);
   Operation* head = returned_.load(std::memory_order_relaxed);

@@ -35,6 +35,9 @@ class Engine;
 class Memory;
 class Pair;
 struct Incoming;
+class DirectAccess;
+class Registration;
+class RemoteMemory;
 class SendTransfer;
 class ReceiveTransfer;
 
@@ -43,16 +46,29 @@ class ReceiveTransfer;
 // kReporting: held by the one thread that reports, or starts, it. kPrepared: prepared and not
 // running.
 enum class OperationState : uint8_t { kFree, kIdle, kPrepared, kPending, kComplete, kReporting };
-enum class OperationKind : uint8_t { kSend, kReceive };
+// Above kReceive: one-sided. kAccept and kAnswer are the owner's side of a peer's put and get.
+enum class OperationKind : uint8_t {
+  kSend,
+  kReceive,
+  kPut,
+  kGet,
+  kFetchAdd,
+  kCompareSwap,
+  kFlush,
+  kAccept,
+  kAnswer
+};
 
 // Where a pending operation stands, so that it can be ended from anywhere.
 enum class OperationStage : uint8_t {
   kSubmitted,  // in the submission queue, or collected in a group
-  kQueued,     // send: in its pair's outbox
+  kQueued,     // send, or one-sided: in its pair's outbox
   kPosted,     // receive: in the match table
   kArriving,   // receive: matched, eager fragments still coming
   kTransfer,   // rendezvous under way
   kCopying,    // waits for device copies only
+  kAwaiting,   // one-sided: waits for the owner's answer, credit, or (flush) others
+  kDirect,     // one-sided: the connection does it by itself
 };
 
 // A piece of a message: host memory, or device memory that has to be staged.
@@ -150,6 +166,26 @@ struct alignas(kOperationAlign) Operation {
   ReceiveTransfer* receive_transfer = nullptr;
   std::unique_ptr<std::string> text;  // outcome
 
+  // Of one-sided operations; not looked at in others.
+  struct Access {
+    RemoteMemory* remote = nullptr;
+    Registration* registration = nullptr;  // owner's side
+    uint64_t offset = 0;
+    uint64_t operand = 0;  // addend or new value; put: what to notify with
+    uint64_t compare = 0;
+    uint64_t* result = nullptr;
+    uint64_t id = 0;     // initiator's, once asked for
+    uint64_t epoch = 0;  // between two flushes
+    DirectAccess* direct = nullptr;
+    bool started = false;  // counted in its epoch
+    bool asked = false;    // the owner may have done it
+    bool notify = false;
+    bool placed = false;   // all bytes are, the owner does not know yet
+    bool counted = false;
+    bool direct_failed = false;  // the owner shall look at it
+  };
+  Access access;
+
   // Seldom used.
   std::vector<BufferPiece> pieces;  // empty when the one host segment says all
   std::vector<iovec> segment_list;  // host view of |pieces|; empty when they are
@@ -163,6 +199,9 @@ struct alignas(kOperationAlign) Operation {
   }
 };
 static_assert(sizeof(Operation) == kOperationAlign * 2 && offsetof(Operation, segment) == 64);
+
+// One line for people: what it is, with whom, how long.
+std::string describe(const Operation& operation);
 
 // Slab of operations. Most calls need the baton; recycle() and allocate_shared() do not.
 //

@@ -110,12 +110,18 @@ void Pair::pump() {
   return Code::kOk;
 }
 
+Code Pair::send_message(const WireHeader& header, const SegmentView& payload) {
+  return send_sequenced(header, payload);
+}
+
 [[gnu::noinline]] void Pair::retain(const MessageHeader& header, const SegmentView& payload) {
   retention_.push(decode_header(header), payload);
 }
 
 // True when |send| has left the outbox for good: complete, or a transfer of its own.
 bool Pair::start_send(Operation& send) {
+  if (send.kind != OperationKind::kSend) [[unlikely]]
+    return access_.start(send);
   if (send.run.sent > 0) return send_fragments(send);
   const uint64_t cost = send.length + kMessageCost;
   if (send.on_host && send.length <= rail_->capabilities().eager_limit_bytes &&
@@ -259,6 +265,7 @@ void Pair::send_update() {
   report_refused_bulks();
   if (state_ != State::kReady) return;
   if (outbox_first_ != nullptr) pump();
+  if (state_ != State::kReady || !access_.send_answers()) return;
   if (credit_returned_ == credit_reported_ && received_ == reported_received_) return;
   const WireHeader header{
       .kind = MessageKind::kUpdate, .acknowledged = received_, .credit = credit_returned_};
@@ -340,7 +347,7 @@ uint64_t Pair::service_time(uint64_t started_ns, uint64_t now_ns) {
 
 bool Pair::flushed() const {
   if (state_ == State::kLost || state_ == State::kIdle) return true;
-  if (outbox_first_ != nullptr || !control_.empty()) return false;
+  if (outbox_first_ != nullptr || !control_.empty() || !access_.flushed()) return false;
   // What may be lost is still here until the peer has said that it has it.
   return retention_.empty() && (state_ != State::kReady || rail_->endpoint().flushed());
 }

@@ -27,6 +27,7 @@
 #include "src/core/bulk_chooser.h"
 #include "src/core/match.h"
 #include "src/core/operation.h"
+#include "src/core/remote_access.h"
 #include "src/core/retention.h"
 #include "src/core/slot_table.h"
 #include "src/core/wire.h"
@@ -40,7 +41,8 @@ class Pair;
 // One connection of a pair.
 class Rail final : public EndpointHandler {
  public:
-  Rail(Pair& pair, std::unique_ptr<Endpoint> endpoint, uint64_t id, hetcomm_counters_t* counters);
+  Rail(Pair& pair, std::unique_ptr<Endpoint> endpoint, uint64_t id, size_t transport,
+       hetcomm_counters_t* counters);
 
   void on_message(const MessageHeader& header, ConstByteSpan payload) override;
   void on_put(uint64_t cookie, uint64_t length) override;
@@ -52,6 +54,7 @@ class Rail final : public EndpointHandler {
   const Capabilities& capabilities() const { return capabilities_; }
   hetcomm_counters_t& counters() { return *counters_; }
   uint64_t id = 0;         // agreed number of the connection: the lower rank counts
+  size_t transport;        // its number in the mesh
   bool open = false;       // the peer's kOpen has arrived
   bool open_sent = false;  // ours has left
 
@@ -114,7 +117,7 @@ class Pair {
   // Starts connecting if nothing is under way; also lets the peer be watched.
   void ensure_connected();
   // A connection was made (by either side) over |transport|.
-  void adopt(std::unique_ptr<Endpoint> endpoint, std::string_view transport);
+  void adopt(std::unique_ptr<Endpoint> endpoint, std::string_view transport, size_t index);
   void knocked();
   // The peer's descriptor has come, and with it its credit.
   void credit_known();
@@ -127,6 +130,7 @@ class Pair {
   // It left cleanly: what it sent before is still delivered, then as lose().
   void peer_left();
 
+  RemoteAccess& access() { return access_; }
   // The connection has room again.
   void writable();
   // Sends what waits. Called when there may be room, credit, or a connection.
@@ -164,6 +168,8 @@ class Pair {
 
   // For receives: attaches a message that was queued as unexpected to |receive|.
   void attach(Incoming& message, Operation& receive);
+  // The same for one that a request names.
+  void attach_request(Operation& receive, const RequestBody& body, uint64_t length);
   // Detaches a receive whose eager fragments are still coming; the rest is dropped.
   void detach_arriving(Operation& receive);
 
@@ -177,6 +183,7 @@ class Pair {
 
  private:
   friend class Rail;
+  friend class RemoteAccess;
   struct ControlMessage {
     MessageKind kind;
     uint64_t tag;
@@ -196,6 +203,7 @@ class Pair {
   void enqueue(Operation& send);
   void dequeue(Operation& send);
   Code send_sequenced(WireHeader header, const SegmentView& payload);
+  Code send_message(const WireHeader& header, const SegmentView& payload);  // the same, elsewhere
   void retain(const MessageHeader& header, const SegmentView& payload);
   uint32_t credit_available() const {
     return credit_limit_ - (credit_used_ - credit_returned_by_peer_);
@@ -265,6 +273,7 @@ class Pair {
   uint64_t bytes_unreported_ = 0;
   Incoming* arriving_ = nullptr;  // eager message of which fragments are missing
 
+  RemoteAccess access_{*this};
   SlotTable<PutTarget> targets_;
   SlotTable<SendTransfer> sends_;
   SlotTable<ReceiveTransfer> receives_;

@@ -36,7 +36,7 @@ void Pair::knocked() {
   if (mesh_.rank() < rank_) ensure_connected();
 }
 
-void Pair::adopt(std::unique_ptr<Endpoint> endpoint, std::string_view transport) {
+void Pair::adopt(std::unique_ptr<Endpoint> endpoint, std::string_view transport, size_t index) {
   if (state_ == State::kLost) return;
   if (rail_ != nullptr) {
     // The peer noticed a break before we did.
@@ -49,7 +49,7 @@ void Pair::adopt(std::unique_ptr<Endpoint> endpoint, std::string_view transport)
   hetcomm_counters_t* counters = counters_of(transport);
   counters->connected = 1;
   mesh_.log().info("rank {}: connected over {}: {}", rank_, transport, endpoint->describe());
-  rail_ = std::make_unique<Rail>(*this, std::move(endpoint), ++rails_made_, counters);
+  rail_ = std::make_unique<Rail>(*this, std::move(endpoint), ++rails_made_, index, counters);
   rail_->endpoint().set_handler(rail_.get());
   send_open();
 }
@@ -110,6 +110,8 @@ void Pair::resume() {
   state_ = State::kReady;
   receives_.for_each([](ReceiveTransfer& transfer) { transfer.rail_ready(); });
   pump();
+  access_.credit_came();
+  if (state_ == State::kReady) mesh_.update_due(*this);
 }
 
 void Pair::writable() {
@@ -157,6 +159,7 @@ void Pair::rail_failed(Rail& rail, const Status& why) {
 void Pair::drop_rail() {
   sends_.for_each([](SendTransfer& transfer) { transfer.rail_failed(); });
   receives_.for_each([](ReceiveTransfer& transfer) { transfer.rail_failed(); });
+  access_.rail_failed();
   waiting_bulks_.clear();
   refused_bulks_.clear();
   replayed_ = SIZE_MAX;
@@ -226,10 +229,11 @@ void Pair::fail_everything(const Status& why) {
       [&](SendTransfer& transfer) { transfer.end(why.code(), std::string(why.text())); });
   receives_.for_each(
       [&](ReceiveTransfer& transfer) { transfer.end(why.code(), std::string(why.text())); });
+  access_.fail_everything(why);
   while (outbox_first_ != nullptr) {
     Operation& send = *outbox_first_;
     dequeue(send);
-    mesh_.complete(send, why.code(), fmt::format("send to rank {}: {}", rank_, why.text()));
+    mesh_.complete(send, why.code(), fmt::format("{}: {}", describe(send), why.text()));
   }
   if (arriving_ == nullptr) return;
   Incoming* message = arriving_;

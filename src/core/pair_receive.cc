@@ -20,8 +20,9 @@ constexpr uint64_t kAcknowledgeBytes = 64 * 1024;
 }  // namespace
 
 Rail::Rail(Pair& pair, std::unique_ptr<Endpoint> endpoint, uint64_t rail_id,
-           hetcomm_counters_t* counters)
+           size_t transport_index, hetcomm_counters_t* counters)
     : id(rail_id),
+      transport(transport_index),
       pair_(pair),
       endpoint_(std::move(endpoint)),
       capabilities_(endpoint_->capabilities()),
@@ -101,6 +102,8 @@ void Pair::receive(Rail& rail, const MessageHeader& raw, ConstByteSpan payload) 
     }
   }
   if (more_credit && (outbox_first_ != nullptr || !control_.empty())) pump();
+  if (more_credit && access_.waits_for_credit()) [[unlikely]]
+    access_.credit_came();
 }
 
 void Pair::receive_unopened(Rail& rail, const WireHeader& header) {
@@ -146,11 +149,10 @@ void Pair::dispatch(const WireHeader& header, ConstByteSpan payload) {
     case MessageKind::kOpen:
       violated("second open");
       return;
-    case MessageKind::kEager:
-    case MessageKind::kUpdate:
-      break;
+    default:
+      access_.receive(header, payload);
+      return;
   }
-  violated("unknown kind of message");
 }
 
 // Eager messages are bounded by what was granted. False after a violation.
@@ -344,6 +346,27 @@ void Pair::attach(Incoming& message, Operation& receive) {
   mesh_.free_incoming(&message);
 }
 
+void Pair::attach_request(Operation& receive, const RequestBody& body, uint64_t length) {
+  receive.stage = OperationStage::kSubmitted;  // in no list
+  try {
+    Incoming* message =
+        new_incoming(WireHeader{.kind = MessageKind::kRequest, .value = length}, 0, Keeps::kNothing);
+    if (message == nullptr) {
+      mesh_.complete(receive, Code::kOutOfMemory);
+      return;
+    }
+    ++requests_held_;
+    message->rendezvous = true;
+    message->sender_id = body.sender_id;
+    message->rail = body.rail;
+    message->source_key = body.source;
+    attach(*message, receive);
+  } catch (const std::bad_alloc&) {
+    if (receive.stage == OperationStage::kSubmitted) mesh_.complete(receive, Code::kOutOfMemory);
+    throw;
+  }
+}
+
 void Pair::detach_arriving(Operation& receive) {
   if (arriving_ != nullptr && arriving_->operation == &receive) arriving_->operation = nullptr;
   receive.pair = nullptr;
@@ -375,7 +398,7 @@ void Pair::receive_withdraw(const WireHeader& header) {
     if (transfer.sender_id() == header.tag) found = &transfer;
   });
   if (found != nullptr) {
-    found->withdrawn();
+    found->withdrawn(static_cast<Code>(static_cast<int32_t>(header.value)));
     return;
   }
   mesh_.drop_withdrawn(rank_, header.tag);

@@ -172,6 +172,7 @@ ReceiveTransfer::ReceiveTransfer(Pair& pair, Operation& receive, const Incoming&
       tag_(message.tag),
       length_(message.length),
       accepted_(std::min(message.length, receive.length)),
+      sender_knows_(receive.kind != OperationKind::kAccept),
       started_ns_(now_ns()) {}
 
 ReceiveTransfer::~ReceiveTransfer() { pair_.forget_receive(id_); }
@@ -244,7 +245,13 @@ void ReceiveTransfer::chunk_failed(Code code, std::string text) {
   end(code, fmt::format("receive from rank {}: {}", pair_.rank(), text));
 }
 
-void ReceiveTransfer::withdrawn() {
+void ReceiveTransfer::withdrawn(Code code) {
+  // The owner of what a get reads says why.
+  if (receive_ != nullptr && receive_->kind == OperationKind::kGet &&
+      static_cast<int32_t>(code) < 0) {
+    finish_as(code, RemoteAccess::failure_text(*receive_, code));
+    return;
+  }
   finish_as(Code::kCancelled,
             fmt::format("receive: rank {} withdrew the message while it was sent", pair_.rank()));
 }

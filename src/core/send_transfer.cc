@@ -185,6 +185,11 @@ void SendTransfer::done() {
 }
 
 void SendTransfer::stopped(Code code) {
+  // The owner of what a put writes says why it did.
+  if (send_ != nullptr && send_->kind == OperationKind::kPut && static_cast<int32_t>(code) < 0) {
+    finish_as(code, RemoteAccess::failure_text(*send_, code));
+    return;
+  }
   finish_as(code == Code::kAborted ? Code::kAborted : Code::kCancelled,
             fmt::format("send to rank {}: the receiver ended the transfer ({})", pair_.rank(),
                         code_name(code)));
@@ -193,7 +198,9 @@ void SendTransfer::stopped(Code code) {
 void SendTransfer::end(Code code, std::string text) {
   if (ending_) return;
   // An abort reaches the receiver by itself, and shall be its reason.
-  if (code != Code::kAborted) pair_.send_control(MessageKind::kWithdraw, id_, 0, nullptr, 0);
+  if (code != Code::kAborted) {
+    pair_.send_control(MessageKind::kWithdraw, id_, static_cast<uint64_t>(code), nullptr, 0);
+  }
   finish_as(code, std::move(text));
 }
 
@@ -228,9 +235,9 @@ void SendTransfer::rail_failed() { quiesce(); }
 void SendTransfer::maybe_finish() {
   if (!pieces_.empty() || send_ == nullptr) return;
   if (!ending_) {
-    // Over a rail that loses nothing the send is over as soon as its source was read.
+    // Over a rail that loses nothing a send is over as soon as its source was read.
     const Rail* rail = pair_.rail();
-    if (put_bytes_ != accepted_ || !grants_.empty() || rail == nullptr ||
+    if (send_->kind == OperationKind::kPut || put_bytes_ != accepted_ || !grants_.empty() || rail == nullptr ||
         !rail->capabilities().lossless) {
       return;
     }

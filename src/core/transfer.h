@@ -85,7 +85,7 @@ class ReceiveTransfer final {
 
   void start();
   uint64_t sender_id() const { return sender_id_; }
-  void withdrawn();                       // the sender ended it
+  void withdrawn(Code code);              // the sender ended it
   void end(Code code, std::string text);  // this side ends it; tells the sender
   void rail_failed();
   void rail_ready() { start_chunks(); }
@@ -120,8 +120,7 @@ class ReceiveTransfer final {
   uint64_t finished_ = 0;  // bytes that are in place
   bool by_get_ = false;
   bool source_gone_ = false;
-  bool sender_knows_ =
-      true;  // every grant went over a rail on which the sender sees the end by itself
+  bool sender_knows_;  // every grant went over a rail on which the sender sees the end by itself
   bool ending_ = false;
   Code code_ = Code::kOk;
   std::string text_;

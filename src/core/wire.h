@@ -25,6 +25,15 @@ enum class MessageKind : uint8_t {
   kWithdraw,    // sender ends a message early; tag = sender's transfer id, or 0 for the eager one;
                 // value = code
   kUpdate,      // only acknowledged and credit; not sequenced
+  // One-sided; tag = the initiator's id.
+  kPut,         // payload AccessBody and the bytes; value = what to notify with
+  kPutRequest,  // payload PutRequestBody; value as kPut
+  kGet,         // payload AccessBody
+  kGetData,     // all of a get; value = its length
+  kGetRequest,  // as kRequest, for a get
+  kAtomic,      // payload AtomicBody
+  kAtomicDone,  // value = the word before
+  kAnswers,     // payload: ids of operations that have ended, with codes
 };
 
 // What a message costs its receiver beside its bytes while it is unmatched; both sides count alike.
@@ -36,6 +45,8 @@ inline constexpr uint64_t kMaxRequests = 65536;
 // flags
 inline constexpr uint8_t kFlagCollective = 1;
 inline constexpr uint8_t kFlagAnswer = 2;  // kUpdate: answer with an update
+inline constexpr uint8_t kFlagNotify = 4;  // puts: tell the owner's user
+inline constexpr uint8_t kFlagPlaced = 8;  // kPut: the bytes are in place already
 
 struct WireHeader {
   MessageKind kind;
@@ -82,6 +93,26 @@ struct GrantBody {
   uint64_t length;
   uint64_t accepted;  // bytes of the whole message that the receiver takes
   RemoteKey target;
+};
+
+// A range of a registered memory.
+struct AccessBody {
+  uint64_t region;  // id of the registration
+  uint64_t offset;
+  uint64_t length;
+};
+
+struct PutRequestBody {
+  AccessBody range;
+  RequestBody request;
+};
+
+enum class AtomicAction : uint64_t { kAdd = 1, kCompareSwap };
+struct AtomicBody {
+  AccessBody range;
+  AtomicAction action;
+  uint64_t operand;
+  uint64_t compare;
 };
 
 // Copies a body out of an untrusted payload. False when the size is wrong.

@@ -1,0 +1,204 @@
+// One-sided operations and registered memory.
+#include "src/capi/guard.h"
+#include "src/capi/post.h"
+
+namespace {
+
+using hetcomm::AccessArguments;
+using hetcomm::Code;
+using hetcomm::Communicator;
+using hetcomm::ConstByteSpan;
+using hetcomm::OperationKind;
+using hetcomm::PostArguments;
+using hetcomm::Result;
+using hetcomm::Status;
+namespace capi = hetcomm::capi;
+
+hetcomm_status_t check_remote(const hetcomm_remote_memory_t* remote) {
+  if (remote == nullptr) return capi::fail(Code::kInvalidArgument, "remote is null");
+  if (!capi::is_good(remote)) {
+    return capi::fail(Code::kInvalidArgument, "remote was released, or is no such handle");
+  }
+  return HETCOMM_OK;
+}
+
+hetcomm_status_t post_access(hetcomm_remote_memory_t* remote, OperationKind kind,
+                             const AccessArguments& access, const hetcomm_buffer_t* buffer,
+                             const hetcomm_operation_options_t* options,
+                             hetcomm_request_t** out_request) {
+  if (const hetcomm_status_t status = check_remote(remote); status != HETCOMM_OK) return status;
+  Communicator& own = remote->communicator();
+  AccessArguments all = access;
+  all.remote = remote;
+  const PostArguments arguments{.kind = kind,
+                                .peer = own.rank_of(remote->rank()),
+                                .tag = 0,
+                                .ignore = 0,
+                                .buffers = buffer,
+                                .count = buffer != nullptr ? size_t{1} : 0,
+                                .options = options,
+                                .access = &all};
+  return capi::post(&own, arguments, false, out_request);
+}
+
+}  // namespace
+
+extern "C" {
+
+hetcomm_status_t hetcomm_memory_register(hetcomm_memory_t* memory,
+                                         hetcomm_communicator_t* communicator, uint32_t access,
+                                         uint32_t flags) noexcept {
+  return capi::guard([&]() -> Status {
+    HETCOMM_REQUIRE_HANDLE(memory);
+    HETCOMM_REQUIRE_HANDLE(communicator);
+    HETCOMM_RETURN_IF_ERROR(capi::check_alive(memory->context));
+    if (&communicator->impl->context() != &memory->context) {
+      return Status(Code::kInvalidArgument, "memory and communicator are of different contexts");
+    }
+    if (access == 0 || (access & ~uint32_t{HETCOMM_ACCESS_ALL}) != 0) {
+      return Status(Code::kInvalidArgument, "access is not made of HETCOMM_ACCESS_*");
+    }
+    if ((flags & ~uint32_t{HETCOMM_REGISTER_CALLER_PROGRESS}) != 0) {
+      return Status(Code::kInvalidArgument, "flags has bits that are not known");
+    }
+    return communicator->impl->register_memory(*memory, access,
+                                               (flags & HETCOMM_REGISTER_CALLER_PROGRESS) != 0);
+  });
+}
+
+hetcomm_status_t hetcomm_memory_unregister(hetcomm_memory_t* memory, uint64_t timeout_ns) noexcept {
+  return capi::guard([&]() -> Status {
+    HETCOMM_REQUIRE_HANDLE(memory);
+    HETCOMM_RETURN_IF_ERROR(capi::check_alive(memory->context));
+    return Communicator::unregister_memory(*memory, timeout_ns);
+  });
+}
+
+hetcomm_status_t hetcomm_memory_export(const hetcomm_memory_t* memory, size_t capacity,
+                                       void* out_bytes, size_t* out_size) noexcept {
+  return capi::guard([&]() -> Status {
+    HETCOMM_REQUIRE_HANDLE(memory);
+    HETCOMM_REQUIRE(out_size);
+    if (capacity > 0) HETCOMM_REQUIRE(out_bytes);
+    HETCOMM_RETURN_IF_ERROR(capi::check_alive(memory->context));
+    const auto bytes = Communicator::export_memory(*memory);
+    if (!bytes.ok()) return bytes.status();
+    *out_size = bytes.value().size();
+    if (bytes.value().size() > capacity) {
+      return Status(Code::kOutOfRange,
+                    fmt::format("{} bytes are needed", bytes.value().size()));
+    }
+    std::memcpy(out_bytes, bytes.value().data(), bytes.value().size());
+    return {};
+  });
+}
+
+hetcomm_status_t hetcomm_memory_import(hetcomm_communicator_t* communicator, const void* bytes,
+                                       size_t size, hetcomm_remote_memory_t** out_remote) noexcept {
+  return capi::guard([&]() -> Status {
+    HETCOMM_REQUIRE_HANDLE(communicator);
+    HETCOMM_REQUIRE(bytes);
+    HETCOMM_REQUIRE(out_remote);
+    Communicator& own = *communicator->impl;
+    HETCOMM_RETURN_IF_ERROR(capi::check_alive(own.context()));
+    hetcomm::ExportedMemory exported;
+    std::vector<hetcomm::RemoteKey> keys;
+    HETCOMM_RETURN_IF_ERROR(own.import_memory(
+        ConstByteSpan(static_cast<const std::byte*>(bytes), size), &exported, &keys));
+    *out_remote = new hetcomm_remote_memory(own, exported, std::move(keys));
+    return {};
+  });
+}
+
+hetcomm_status_t hetcomm_remote_memory_get_info(const hetcomm_remote_memory_t* remote,
+                                                hetcomm_remote_memory_info_t* out_info) noexcept {
+  return capi::guard([&]() -> Status {
+    HETCOMM_REQUIRE_HANDLE(remote);
+    HETCOMM_REQUIRE(out_info);
+    *out_info = {.rank = remote->communicator().rank_of(remote->rank()),
+                 .access = remote->rights(),
+                 .size_bytes = remote->length()};
+    return {};
+  });
+}
+
+hetcomm_status_t hetcomm_remote_memory_release(hetcomm_remote_memory_t* remote) noexcept {
+  return capi::guard([&]() -> Status {
+    if (remote == nullptr) return {};
+    HETCOMM_REQUIRE_HANDLE(remote);
+    Communicator& own = remote->communicator();
+    HETCOMM_RETURN_IF_ERROR(capi::check_alive(own.context()));
+    if (remote->in_use()) return Status(Code::kBusy, "operations on it are pending");
+    capi::destroy(remote);
+    own.drop_remote();
+    return {};
+  });
+}
+
+hetcomm_status_t hetcomm_put(hetcomm_remote_memory_t* remote, uint64_t offset,
+                             hetcomm_buffer_t buffer, const hetcomm_operation_options_t* options,
+                             hetcomm_request_t** out_request) noexcept {
+  AccessArguments access{.offset = offset};
+  // Read here because it travels with the operation's other operands.
+  if (options != nullptr &&
+      options->struct_size >= offsetof(hetcomm_operation_options_t, notify_value) +
+                                  sizeof(options->notify_value)) {
+    access.operand = options->notify_value;
+  }
+  return post_access(remote, OperationKind::kPut, access, &buffer, options, out_request);
+}
+
+hetcomm_status_t hetcomm_get(hetcomm_remote_memory_t* remote, uint64_t offset,
+                             hetcomm_buffer_t buffer, const hetcomm_operation_options_t* options,
+                             hetcomm_request_t** out_request) noexcept {
+  return post_access(remote, OperationKind::kGet, {.offset = offset}, &buffer, options,
+                     out_request);
+}
+
+hetcomm_status_t hetcomm_fetch_add(hetcomm_remote_memory_t* remote, uint64_t offset,
+                                   uint64_t addend, uint64_t* out_previous,
+                                   const hetcomm_operation_options_t* options,
+                                   hetcomm_request_t** out_request) noexcept {
+  return post_access(remote, OperationKind::kFetchAdd,
+                     {.offset = offset, .operand = addend, .result = out_previous}, nullptr,
+                     options, out_request);
+}
+
+hetcomm_status_t hetcomm_compare_swap(hetcomm_remote_memory_t* remote, uint64_t offset,
+                                      uint64_t expected, uint64_t desired, uint64_t* out_previous,
+                                      const hetcomm_operation_options_t* options,
+                                      hetcomm_request_t** out_request) noexcept {
+  return post_access(
+      remote, OperationKind::kCompareSwap,
+      {.offset = offset, .operand = desired, .compare = expected, .result = out_previous}, nullptr,
+      options, out_request);
+}
+
+hetcomm_status_t hetcomm_flush(hetcomm_communicator_t* communicator, int32_t rank,
+                               const hetcomm_operation_options_t* options,
+                               hetcomm_request_t** out_request) noexcept {
+  const AccessArguments access{};
+  return capi::post(communicator,
+                    {.kind = OperationKind::kFlush,
+                     .peer = rank,
+                     .tag = 0,
+                     .ignore = 0,
+                     .buffers = nullptr,
+                     .count = 0,
+                     .options = options,
+                     .access = &access},
+                    false, out_request);
+}
+
+hetcomm_status_t hetcomm_memory_wait_notification(
+    hetcomm_memory_t* memory, uint64_t timeout_ns,
+    hetcomm_notification_t* out_notification) noexcept {
+  return capi::guard([&]() -> Status {
+    HETCOMM_REQUIRE_HANDLE(memory);
+    HETCOMM_REQUIRE(out_notification);
+    HETCOMM_RETURN_IF_ERROR(capi::check_alive(memory->context));
+    return Communicator::wait_notification(*memory, timeout_ns, out_notification);
+  });
+}
+
+}  // extern "C"

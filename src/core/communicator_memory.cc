@@ -1,0 +1,179 @@
+// Registered memory and one-sided operations of a communicator.
+#include "src/core/communicator.h"
+#include "src/core/context.h"
+
+namespace hetcomm {
+
+Status Communicator::register_memory(Memory& memory, uint32_t rights, bool caller_progress) {
+  if ((rights & HETCOMM_ACCESS_ATOMIC) != 0 && !memory.host_accessible()) {
+    return Status(Code::kUnsupported, "atomics need memory that the CPU can touch");
+  }
+  if (!engine_.threaded() && !caller_progress) {
+    return Status(Code::kUnsupported,
+                  "without a progress thread (HETCOMM_PROGRESS=thread) peers are served in calls of "
+                  "this process only; HETCOMM_REGISTER_CALLER_PROGRESS says that it will call");
+  }
+  const Engine::Baton baton(engine_);
+  if (memory.registration != nullptr) return Status(Code::kBusy, "the memory is registered");
+  if (channel_->closed) return channel_->aborted;
+  memory.registration = std::make_unique<Registration>(*this, memory, rights);
+  mesh_->publish(*memory.registration);
+  memory.add_use();
+  ++registrations_;
+  return {};
+}
+
+Status Communicator::unregister_memory(Memory& memory, uint64_t timeout_ns) {
+  Registration* registration = memory.registration.get();
+  if (registration == nullptr) {
+    return Status(Code::kInvalidArgument, "the memory is not registered");
+  }
+  Communicator& own = registration->communicator();
+  const uint64_t timeout = timeout_ns == 0 ? own.default_timeout_ns_ : timeout_ns;
+  {
+    const Engine::Baton baton(own.engine_);
+    registration->closing = true;
+    own.mesh_->withdraw(*registration);
+    own.engine_.pool().for_each([&](Operation& operation) {
+      if (operation.state() != OperationState::kPending ||
+          operation.kind < OperationKind::kAccept ||
+          operation.access.registration != registration) {
+        return;
+      }
+      own.mesh_->end_operation(operation, Code::kStaleHandle, "the memory was unregistered");
+    });
+  }
+  const bool quiet = own.engine_.wait(deadline_after(now_ns(), timeout),
+                                      [&] { return registration->running() == 0; });
+  if (!quiet) {
+    return Status(Code::kTimedOut, fmt::format("{} copies of it are still running",
+                                               registration->running()));
+  }
+  const Engine::Baton baton(own.engine_);
+  own.mesh_->registrations().erase(registration->id);
+  hetcomm_notification_t dropped;
+  Pair* source = nullptr;
+  while (registration->take(&dropped, &source)) source->return_credit(kMessageCost);
+  memory.registration.reset();
+  memory.drop_use();
+  --own.registrations_;
+  return {};
+}
+
+Result<std::vector<std::byte>> Communicator::export_memory(const Memory& memory) {
+  const Registration* registration = memory.registration.get();
+  if (registration == nullptr) {
+    return Status(Code::kInvalidArgument, "the memory is not registered");
+  }
+  const Engine::Baton baton(registration->communicator().engine_);
+  return registration->communicator().mesh_->export_memory(*registration).encode();
+}
+
+Status Communicator::import_memory(ConstByteSpan bytes, ExportedMemory* exported,
+                                   std::vector<RemoteKey>* keys) {
+  Result<ExportedMemory> decoded = ExportedMemory::decode(bytes);
+  if (!decoded.ok()) return decoded.status();
+  const Engine::Baton baton(engine_);
+  HETCOMM_RETURN_IF_ERROR(mesh_->find_keys(decoded.value(), keys));
+  if (!contains(decoded.value().rank)) {
+    return Status(Code::kOutOfRange, "the memory's owner is not in the communicator");
+  }
+  *exported = std::move(decoded.value());
+  return {};
+}
+
+Status Communicator::wait_notification(Memory& memory, uint64_t timeout_ns,
+                                       hetcomm_notification_t* out) {
+  Registration* registration = memory.registration.get();
+  if (registration == nullptr) {
+    return Status(Code::kInvalidArgument, "the memory is not registered");
+  }
+  Communicator& own = registration->communicator();
+  const uint64_t timeout = timeout_ns == 0 ? own.default_timeout_ns_ : timeout_ns;
+  const uint64_t deadline = deadline_after(now_ns(), timeout);
+  if (!registration->has_notification()) own.engine_.poke();
+  while (true) {
+    {
+      const Engine::Baton baton(own.engine_);
+      Pair* source = nullptr;
+      if (registration->take(out, &source)) {
+        source->return_credit(kMessageCost);
+        return {};
+      }
+    }
+    const bool came =
+        own.engine_.wait(deadline, [&] { return registration->has_notification(); });
+    if (!came) return Status(Code::kTimedOut, "no notification");
+  }
+}
+
+Code Communicator::fill_access(const PostArguments& arguments, Operation& operation,
+                               std::string* text) const {
+  const AccessArguments& given = *arguments.access;
+  operation.access = {.remote = given.remote,
+                      .offset = given.offset,
+                      .operand = given.operand,
+                      .compare = given.compare,
+                      .result = given.result};
+  if (given.remote == nullptr) return Code::kOk;
+  operation.access.notify = arguments.options != nullptr &&
+                            (arguments.options->flags & HETCOMM_OPERATION_NOTIFY) != 0;
+  const RemoteMemory& remote = *given.remote;
+  uint32_t right = HETCOMM_ACCESS_ATOMIC;
+  if (arguments.kind == OperationKind::kPut) {
+    right = HETCOMM_ACCESS_PUT;
+  } else if (arguments.kind == OperationKind::kGet) {
+    right = HETCOMM_ACCESS_GET;
+  } else {
+    operation.length = sizeof(uint64_t);
+  }
+  Code code = Code::kOk;
+  if (!remote.contains(given.offset, operation.length)) {
+    *text = fmt::format("offset {} and length {} end past the remote memory's {} bytes",
+                        given.offset, operation.length, remote.length());
+    code = Code::kOutOfRange;
+  } else if ((remote.rights() & right) == 0) {
+    *text = "the owner of the memory did not grant this right";
+    code = Code::kPermissionDenied;
+  } else if (right == HETCOMM_ACCESS_ATOMIC && given.offset % sizeof(uint64_t) != 0) {
+    *text = "the offset of an atomic is not a multiple of 8";
+    code = Code::kInvalidArgument;
+  }
+  if (code != Code::kOk) {
+    drop_uses(operation);
+    return code;
+  }
+  given.remote->add_use();
+  return Code::kOk;
+}
+
+Operation* Communicator::begin_for_peer(OperationKind kind, int peer, Registration& registration,
+                                        uint64_t offset, uint64_t length) {
+  Operation* operation = engine_.pool().allocate();
+  if (operation == nullptr) return nullptr;
+  fill_common(kind, -1, 0, 0, *operation);
+  operation->peer = peer;
+  operation->detached = true;
+  operation->timeout_ns = kForever;
+  operation->run.deadline_ns = kForever;
+  Memory& memory = registration.memory();
+  const hetcomm_buffer_t buffer{reinterpret_cast<hetcomm_memory_t*>(&memory), offset, length};
+  try {
+    std::string text;  // the range has been checked
+    if (fill_buffers({kind, -1, 0, 0, &buffer, 1, nullptr}, *operation, &text) != Code::kOk) {
+      engine_.pool().recycle_locked(operation);
+      return nullptr;
+    }
+  } catch (const std::bad_alloc&) {
+    engine_.pool().recycle_locked(operation);
+    return nullptr;
+  }
+  operation->access = {.registration = &registration, .offset = offset};
+  operation->set_state(OperationState::kPending);
+  registration.add_running();
+  ++pending_;
+  engine_.operation_started();
+  return operation;
+}
+
+}  // namespace hetcomm

@@ -1,0 +1,59 @@
+#include "src/core/registration.h"
+
+#include <algorithm>
+
+#include "src/base/bytes.h"
+
+namespace hetcomm {
+namespace {
+
+constexpr uint32_t kMagic = 0x316d6368;  // "hcm1"
+constexpr size_t kMaxKeys = 16;
+constexpr size_t kMaxName = 15;
+
+}  // namespace
+
+std::vector<std::byte> ExportedMemory::encode() const {
+  ByteWriter writer;
+  writer.write(kMagic);
+  writer.write_raw(job.job);
+  writer.write(job.epoch);
+  writer.write(rank);
+  writer.write(id);
+  writer.write(length);
+  writer.write(static_cast<uint8_t>(rights));
+  writer.write(static_cast<uint8_t>(host_accessible ? 1 : 0));
+  writer.write(static_cast<uint8_t>(keys.size()));
+  for (const auto& [name, key] : keys) {
+    writer.write_string(name);
+    for (const uint64_t word : key.words) writer.write(word);
+  }
+  return writer.take();
+}
+
+Result<ExportedMemory> ExportedMemory::decode(ConstByteSpan bytes) {
+  const Status unreadable(Code::kInvalidArgument,
+                          "these bytes were not made by hetcomm_memory_export of this version");
+  ByteReader reader(bytes);
+  if (reader.read<uint32_t>() != kMagic) return unreadable;
+  ExportedMemory result;
+  const ConstByteSpan job = reader.read_raw(result.job.job.size());
+  std::copy(job.begin(), job.end(), result.job.job.begin());
+  result.job.epoch = reader.read<uint32_t>();
+  result.rank = reader.read<int32_t>();
+  result.id = reader.read<uint64_t>();
+  result.length = reader.read<uint64_t>();
+  result.rights = reader.read<uint8_t>();
+  result.host_accessible = reader.read<uint8_t>() != 0;
+  const auto count = reader.read<uint8_t>();
+  for (size_t i = 0; i < std::min<size_t>(count, kMaxKeys); ++i) {
+    std::string name = reader.read_string(kMaxName);
+    RemoteKey key;
+    for (uint64_t& word : key.words) word = reader.read<uint64_t>();
+    result.keys.emplace_back(std::move(name), key);
+  }
+  if (!reader.finished()) return unreadable;
+  return result;
+}
+
+}  // namespace hetcomm

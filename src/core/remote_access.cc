@@ -1,0 +1,617 @@
+#include "src/core/remote_access.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+
+#include "src/core/communicator.h"
+#include "src/core/mesh.h"
+#include "src/core/pair.h"
+#include "src/core/transfer.h"
+
+namespace hetcomm {
+namespace {
+
+constexpr size_t kMostSegments = 8;  // of a put that goes as one message
+constexpr size_t kMostAnswers = 32;  // in one message
+
+bool is_atomic(const Operation& operation) {
+  return operation.kind == OperationKind::kFetchAdd ||
+         operation.kind == OperationKind::kCompareSwap;
+}
+
+AccessBody body_of(const Operation& operation) {
+  return {operation.access.remote->id(), operation.access.offset, operation.length};
+}
+
+uint64_t do_atomic(std::atomic_ref<uint64_t> word, const AtomicBody& body) {
+  if (body.action == AtomicAction::kAdd) return word.fetch_add(body.operand);
+  uint64_t seen = body.compare;
+  word.compare_exchange_strong(seen, body.operand);
+  return seen;
+}
+
+}  // namespace
+
+// --- initiator --------------------------------------------------------------
+
+// A put or get that the connection does by itself.
+class DirectAccess final : public BulkOwner {
+ public:
+  DirectAccess(RemoteAccess& access, Operation& operation, const RemoteKey& key)
+      : access_(access), operation_(operation) {
+    bulk_.owner = this;
+    bulk_.is_get = operation.kind == OperationKind::kGet;
+    bulk_.local = SegmentView{operation.segments(), 0, operation.length};
+    bulk_.key = key;
+    bulk_.remote_offset = operation.access.offset;
+    bulk_.high_priority = operation.high_priority;
+  }
+  void start() { access_.pair_.submit_bulk(bulk_); }
+  void cancel() { access_.pair_.cancel_bulk(bulk_); }
+  Operation& operation() const { return operation_; }
+  // Frees itself.
+  void retire() {
+    std::erase(access_.direct_, &operation_);
+    operation_.access.direct = nullptr;
+    Mesh& mesh = access_.pair_.mesh();
+    mesh.retire(PoolPtr<DirectAccess>(this, {&mesh.blocks()}));
+  }
+
+ private:
+  void on_bulk(Bulk& /*bulk*/, Code code) override {
+    retire();
+    if (code == Code::kOk && operation_.access.notify) {
+      operation_.access.placed = true;
+      access_.pair_.submit_send(operation_);
+      return;
+    }
+    access_.complete(operation_, code);
+  }
+
+  RemoteAccess& access_;
+  Operation& operation_;
+  OwnedBulk bulk_;
+};
+
+void RemoteAccess::submit(Operation& operation) {
+  operation.pair = &pair_;
+  if (operation.kind == OperationKind::kFlush) {
+    submit_flush(operation);
+    return;
+  }
+  if (epochs_.empty() || epochs_.back().closed) epochs_.emplace_back();
+  ++epochs_.back().running;
+  operation.access.epoch = first_epoch_ + epochs_.size() - 1;
+  operation.access.started = true;
+  pair_.submit_send(operation);
+}
+
+void RemoteAccess::submit_flush(Operation& flush) {
+  flush.stage = OperationStage::kAwaiting;
+  if (epochs_.empty() || epochs_.back().closed) epochs_.emplace_back();
+  epochs_.back().closed = true;
+  epochs_.back().flush = &flush;
+  finish_epochs();
+}
+
+void RemoteAccess::completed(uint64_t epoch, Code code) {
+  Epoch& own = epochs_[epoch - first_epoch_];
+  --own.running;
+  if (code != Code::kOk && own.first_failure == Code::kOk) own.first_failure = code;
+  if (own.running == 0) finish_epochs();
+}
+
+void RemoteAccess::finish_epochs() {
+  while (!epochs_.empty() && epochs_.front().running == 0 && epochs_.front().closed) {
+    const Epoch done = epochs_.front();
+    epochs_.pop_front();
+    ++first_epoch_;
+    if (done.flush == nullptr) {
+      // The flush ended early: the next one says what failed.
+      if (done.first_failure == Code::kOk) continue;
+      if (epochs_.empty()) epochs_.emplace_back();
+      if (epochs_.front().first_failure == Code::kOk) {
+        epochs_.front().first_failure = done.first_failure;
+      }
+      continue;
+    }
+    std::string text;
+    if (done.first_failure != Code::kOk) {
+      text = fmt::format("flush to rank {}: an operation before it failed: {}", pair_.rank(),
+                         code_text(done.first_failure));
+    }
+    pair_.mesh().complete(*done.flush, done.first_failure, std::move(text));
+  }
+}
+
+std::string RemoteAccess::failure_text(const Operation& operation, Code code) {
+  const char* why = code == Code::kStaleHandle ? "the memory is not registered any more"
+                                               : code_text(code);
+  return fmt::format("{}: {}", describe(operation), why);
+}
+
+void RemoteAccess::complete(Operation& operation, Code code) {
+  if (code == Code::kOk) {
+    operation.run.bytes_sent = operation.run.bytes_received = operation.length;
+    pair_.mesh().complete(operation);
+    return;
+  }
+  pair_.mesh().complete(operation, code, failure_text(operation, code));
+}
+
+bool RemoteAccess::start(Operation& operation) {
+  Rail& rail = *pair_.rail();
+  switch (operation.kind) {
+    case OperationKind::kPut:
+      return start_put(operation, rail);
+    case OperationKind::kGet:
+      return start_get(operation, rail);
+    case OperationKind::kAnswer:
+      return start_answer(operation, rail);
+    default:
+      return start_atomic(operation);
+  }
+}
+
+// Once, when it leaves for the first time.
+void RemoteAccess::count(Operation& operation) {
+  if (operation.access.remote == nullptr || std::exchange(operation.access.counted, true)) return;
+  hetcomm_counters_t& counters = pair_.rail()->counters();
+  if (operation.kind == OperationKind::kPut) {
+    ++counters.puts;
+  } else if (operation.kind == OperationKind::kGet) {
+    ++counters.gets;
+  } else {
+    ++counters.atomics;
+  }
+}
+
+bool RemoteAccess::may_go_direct(const Operation& operation, const Rail& rail) const {
+  return rail.capabilities().regions && operation.on_host && operation.length > 0 &&
+         !operation.access.direct_failed &&
+         operation.access.remote->key(rail.transport) != RemoteKey{};
+}
+
+void RemoteAccess::start_direct(Operation& operation) {
+  Rail& rail = *pair_.rail();
+  direct_.reserve(direct_.size() + 1);
+  auto direct = make_pooled<DirectAccess>(pair_.mesh().blocks(), *this, operation,
+                                    operation.access.remote->key(rail.transport));
+  count(operation);
+  ++rail.counters().direct;
+  operation.stage = OperationStage::kDirect;
+  operation.access.direct = direct.get();
+  direct_.push_back(&operation);
+  direct.release()->start();
+}
+
+bool RemoteAccess::start_put(Operation& put, Rail& rail) {
+  if (!put.access.placed && may_go_direct(put, rail)) {
+    start_direct(put);
+    return true;
+  }
+  if (put.access.notify && !pay_for_notification(put)) return true;
+  const Capabilities& capabilities = rail.capabilities();
+  const bool small = put.on_host && put.access.remote->host_accessible() &&
+                     put.length <= capabilities.eager_limit_bytes &&
+                     put.length + sizeof(AccessBody) <= capabilities.max_payload_bytes &&
+                     put.segments().size() <= kMostSegments;
+  if (small || put.access.placed) return start_put_message(put);
+  return start_put_request(put);
+}
+
+// Without credit it waits, and nothing waits for it.
+bool RemoteAccess::pay_for_notification(Operation& put) {
+  if (pair_.credit_available() >= kMessageCost) return true;
+  put.stage = OperationStage::kAwaiting;
+  awaiting_credit_.push_back(&put);
+  return false;
+}
+
+void RemoteAccess::credit_came() {
+  if (awaiting_credit_.empty()) return;
+  std::vector<Operation*> waiting;
+  waiting.swap(awaiting_credit_);
+  for (Operation* put : waiting) pair_.submit_send(*put);
+}
+
+bool RemoteAccess::start_put_message(Operation& put) {
+  const AccessBody body = body_of(put);
+  std::array<iovec, 1 + kMostSegments> pieces;
+  pieces[0] = {const_cast<AccessBody*>(&body), sizeof(body)};
+  size_t count = 1;
+  uint64_t length = sizeof(body);
+  uint8_t flags = put.access.notify ? kFlagNotify : uint8_t{0};
+  if (put.access.placed) {
+    flags |= kFlagPlaced;
+  } else {
+    for (const iovec& segment : put.segments()) pieces[count++] = segment;
+    length += put.length;
+  }
+  const WireHeader header{.kind = MessageKind::kPut,
+                          .flags = flags,
+                          .communicator = put.channel,
+                          .value = put.access.operand};
+  return ask(put, header, Segments(pieces.data(), count), length);
+}
+
+bool RemoteAccess::ask(Operation& operation, WireHeader header, Segments payload, uint64_t length) {
+  header.tag = asked_.insert(&operation);
+  const Code code = pair_.send_message(header, SegmentView{payload, 0, length});
+  if (code != Code::kOk) {
+    asked_.erase(header.tag);
+    return pair_.refused(operation, code);
+  }
+  if ((header.flags & kFlagNotify) != 0) {
+    pair_.credit_used_ += static_cast<uint32_t>(kMessageCost);
+  }
+  count(operation);
+  operation.access.id = header.tag;
+  operation.access.asked = true;
+  operation.stage = OperationStage::kAwaiting;
+  return true;
+}
+
+// A transfer whose request, with |value| in its header, the other side knows how to place.
+bool RemoteAccess::start_transfer(Operation& send, MessageKind kind, uint64_t value) {
+  if (pair_.unanswered_ >= kMaxRequests) return false;
+  auto transfer = make_pooled<SendTransfer>(pair_.mesh().blocks(), pair_, send);
+  PutRequestBody body{};
+  body.request = transfer->make_request();
+  iovec piece{&body.request, sizeof(body.request)};
+  if (kind == MessageKind::kPutRequest) {
+    body.range = body_of(send);
+    piece = {&body, sizeof(body)};
+  }
+  const WireHeader header{.kind = kind,
+                          .flags = send.access.notify ? kFlagNotify : uint8_t{0},
+                          .communicator = send.channel,
+                          .tag = send.access.id,
+                          .value = value};
+  const Code code =
+      pair_.send_message(header, SegmentView{Segments(&piece, 1), 0, piece.iov_len});
+  if (code != Code::kOk) return pair_.refused(send, code);
+  ++pair_.unanswered_;
+  if (send.access.notify) pair_.credit_used_ += static_cast<uint32_t>(kMessageCost);
+  count(send);
+  send.access.asked = true;
+  send.stage = OperationStage::kTransfer;
+  transfer->request_sent();
+  send.send_transfer = transfer.release();
+  return true;
+}
+
+bool RemoteAccess::start_put_request(Operation& put) {
+  return start_transfer(put, MessageKind::kPutRequest, put.access.operand);
+}
+
+bool RemoteAccess::start_get(Operation& get, Rail& rail) {
+  if (may_go_direct(get, rail)) {
+    start_direct(get);
+    return true;
+  }
+  const AccessBody body = body_of(get);
+  iovec piece{const_cast<AccessBody*>(&body), sizeof(body)};
+  const WireHeader header{.kind = MessageKind::kGet, .communicator = get.channel};
+  return ask(get, header, Segments(&piece, 1), sizeof(body));
+}
+
+bool RemoteAccess::start_atomic(Operation& atomic) {
+  AtomicBody body{body_of(atomic),
+                  atomic.kind == OperationKind::kFetchAdd ? AtomicAction::kAdd
+                                                          : AtomicAction::kCompareSwap,
+                  atomic.access.operand, atomic.access.compare};
+  iovec piece{&body, sizeof(body)};
+  const WireHeader header{.kind = MessageKind::kAtomic, .communicator = atomic.channel};
+  return ask(atomic, header, Segments(&piece, 1), sizeof(body));
+}
+
+void RemoteAccess::end(Operation& operation, Code code, std::string text) {
+  if (operation.kind == OperationKind::kFlush) {
+    for (Epoch& epoch : epochs_) {
+      if (epoch.flush == &operation) epoch.flush = nullptr;
+    }
+  } else if (operation.access.direct != nullptr) {
+    operation.access.direct->cancel();
+    operation.access.direct->retire();
+  } else {
+    std::erase(awaiting_credit_, &operation);
+    asked_.erase(operation.access.id);
+    if (is_atomic(operation) && operation.access.asked) {
+      text += "; whether it happened cannot be learned";
+      code = Code::kOutcomeUnknown;
+    }
+  }
+  pair_.mesh().complete(operation, code, std::move(text));
+}
+
+void RemoteAccess::rail_failed() {
+  std::vector<Operation*> again;
+  again.swap(direct_);
+  for (Operation* operation : again) {
+    operation->access.direct->retire();
+    // The cause may be the operation itself, which the owner then says.
+    operation->access.direct_failed = true;
+    pair_.enqueue(*operation);
+  }
+}
+
+void RemoteAccess::fail_everything(const Status& why) {
+  answers_.clear();
+  const auto fail = [&](Operation& operation) {
+    end(operation, why.code(), fmt::format("{}: {}", describe(operation), why.text()));
+  };
+  asked_.for_each(fail);
+  while (!awaiting_credit_.empty()) fail(*awaiting_credit_.back());
+  while (!direct_.empty()) fail(*direct_.back());
+}
+
+Operation* RemoteAccess::take(uint64_t id) {
+  Operation* operation = asked_.find(id);
+  asked_.erase(id);
+  return operation;
+}
+
+void RemoteAccess::receive_answers(ConstByteSpan payload) {
+  if (payload.size() % sizeof(Answer) != 0) {
+    pair_.violated("answers of a wrong size");
+    return;
+  }
+  for (size_t at = 0; at < payload.size(); at += sizeof(Answer)) {
+    Answer answer;
+    std::memcpy(&answer, payload.data() + at, sizeof(answer));
+    Operation* operation = take(answer.id);
+    if (operation == nullptr) continue;  // it ended before
+    const auto code = static_cast<Code>(static_cast<int32_t>(answer.code));
+    // A get or an atomic succeeds with its data only.
+    const bool success = code == Code::kOk && operation->kind == OperationKind::kPut;
+    const bool failure = static_cast<int32_t>(code) < 0;
+    complete(*operation, success || failure ? code : Code::kInternal);
+  }
+}
+
+void RemoteAccess::receive_atomic_done(const WireHeader& header) {
+  Operation* operation = asked_.find(header.tag);
+  if (operation == nullptr || !is_atomic(*operation)) return;
+  asked_.erase(header.tag);
+  if (operation->access.result != nullptr) *operation->access.result = header.value;
+  complete(*operation, Code::kOk);
+}
+
+void RemoteAccess::receive_get_data(const WireHeader& header, ConstByteSpan payload) {
+  Operation* get = asked_.find(header.tag);
+  if (get == nullptr) return;
+  if (get->kind != OperationKind::kGet || payload.size() != get->length) {
+    pair_.violated("data of a get of a wrong length");
+    return;
+  }
+  asked_.erase(header.tag);
+  pair_.mesh().deliver(*get, pair_.rank(), get->tag, payload, payload.size());
+}
+
+void RemoteAccess::receive_get_request(const WireHeader& header, ConstByteSpan payload) {
+  RequestBody body;
+  if (!decode_body(payload, &body)) {
+    pair_.violated("request of a wrong size");
+    return;
+  }
+  Operation* get = asked_.find(header.tag);
+  if (get == nullptr) {
+    // It ended meanwhile.
+    pair_.send_control(MessageKind::kStop, body.sender_id, static_cast<uint64_t>(Code::kCancelled),
+                       nullptr, 0);
+    return;
+  }
+  if (get->kind != OperationKind::kGet || header.value != get->length) {
+    pair_.violated("data of a get of a wrong length");
+    return;
+  }
+  asked_.erase(header.tag);
+  pair_.attach_request(*get, body, header.value);
+}
+
+// --- owner ------------------------------------------------------------------
+
+void RemoteAccess::answer(uint64_t id, Code code) {
+  answers_.push_back({id, static_cast<uint64_t>(code)});
+  pair_.mesh().update_due(pair_);
+}
+
+bool RemoteAccess::send_answers() {
+  size_t sent = 0;
+  while (sent < answers_.size()) {
+    const size_t count = std::min(kMostAnswers, answers_.size() - sent);
+    iovec piece{&answers_[sent], count * sizeof(Answer)};
+    const WireHeader header{.kind = MessageKind::kAnswers};
+    if (pair_.send_message(header, SegmentView{Segments(&piece, 1), 0, piece.iov_len}) !=
+        Code::kOk) {
+      break;
+    }
+    sent += count;
+  }
+  answers_.erase(answers_.begin(), answers_.begin() + static_cast<ptrdiff_t>(sent));
+  return answers_.empty();
+}
+
+Registration* RemoteAccess::find(const AccessBody& body, uint32_t right, Code* code) const {
+  Mesh& mesh = pair_.mesh();
+  Registration* registration = mesh.registrations().find(body.region);
+  if (registration == nullptr || registration->closing) {
+    *code = Code::kStaleHandle;
+  } else if (mesh.is_aborted(registration->communicator().id())) {
+    *code = Code::kAborted;
+  } else if ((registration->rights() & right) == 0 ||
+             !registration->communicator().contains(pair_.rank())) {
+    *code = Code::kPermissionDenied;
+  } else if (!registration->memory().contains(body.offset, body.length)) {
+    *code = Code::kOutOfRange;
+  } else {
+    return registration;
+  }
+  return nullptr;
+}
+
+void RemoteAccess::receive(const WireHeader& header, ConstByteSpan payload) {
+  switch (header.kind) {
+    case MessageKind::kPut:
+      return receive_put(header, payload);
+    case MessageKind::kPutRequest:
+      return receive_put_request(header, payload);
+    case MessageKind::kGet:
+      return receive_get(header, payload);
+    case MessageKind::kGetData:
+      return receive_get_data(header, payload);
+    case MessageKind::kGetRequest:
+      return receive_get_request(header, payload);
+    case MessageKind::kAtomic:
+      return receive_atomic(header, payload);
+    case MessageKind::kAtomicDone:
+      return receive_atomic_done(header);
+    case MessageKind::kAnswers:
+      return receive_answers(payload);
+    default:
+      pair_.violated("unknown kind of message");
+  }
+}
+
+void RemoteAccess::accepted(const Operation& accept) {
+  if (accept.code != Code::kOk) {
+    if (accept.access.notify) pair_.return_credit(kMessageCost);
+    return;
+  }
+  const AccessBody body{accept.access.registration->id, accept.access.offset, accept.length};
+  finish_put(*accept.access.registration, body,
+             {.kind = MessageKind::kPutRequest,
+              .flags = accept.access.notify ? kFlagNotify : uint8_t{0},
+              .value = accept.access.operand});
+}
+
+// All bytes are in place.
+void RemoteAccess::finish_put(Registration& registration, const AccessBody& body,
+                              const WireHeader& header) {
+  if ((header.flags & kFlagNotify) == 0) return;
+  const int32_t source = registration.communicator().rank_of(pair_.rank());
+  registration.notify(pair_, {header.value, source, 0, body.offset, body.length});
+  pair_.mesh().engine().note_arrival();
+}
+
+void RemoteAccess::receive_put(const WireHeader& header, ConstByteSpan payload) {
+  const bool notify = (header.flags & kFlagNotify) != 0;
+  const bool placed = (header.flags & kFlagPlaced) != 0;
+  AccessBody body;
+  const size_t bytes = payload.size() - std::min(payload.size(), sizeof(body));
+  if (payload.size() < sizeof(body) || !decode_body(payload.first(sizeof(body)), &body) ||
+      bytes != (placed ? 0 : body.length)) {
+    pair_.violated("put of a wrong size");
+    return;
+  }
+  if (notify && !pair_.use_credit(kMessageCost)) return;
+  Code code = Code::kOk;
+  Registration* registration = find(body, HETCOMM_ACCESS_PUT, &code);
+  if (registration != nullptr && bytes > 0 && !registration->memory().host_accessible()) {
+    code = Code::kUnsupported;
+  }
+  if (code == Code::kOk) {
+    if (bytes > 0) {
+      copy_bytes(static_cast<std::byte*>(registration->memory().address()) + body.offset,
+                 payload.data() + sizeof(body), bytes);
+    }
+    finish_put(*registration, body, header);
+  } else if (notify) {
+    pair_.return_credit(kMessageCost);
+  }
+  answer(header.tag, code);
+}
+
+void RemoteAccess::receive_put_request(const WireHeader& header, ConstByteSpan payload) {
+  PutRequestBody body;
+  if (!decode_body(payload, &body)) {
+    pair_.violated("put request of a wrong size");
+    return;
+  }
+  const bool notify = (header.flags & kFlagNotify) != 0;
+  if (notify && !pair_.use_credit(kMessageCost)) return;
+  Code code = Code::kOk;
+  Registration* registration = find(body.range, HETCOMM_ACCESS_PUT, &code);
+  Operation* accept = nullptr;
+  if (registration != nullptr) {
+    accept = registration->communicator().begin_for_peer(OperationKind::kAccept, pair_.rank(),
+                                                         *registration, body.range.offset,
+                                                         body.range.length);
+    if (accept == nullptr) code = Code::kOutOfMemory;
+  }
+  if (accept == nullptr) {
+    if (notify) pair_.return_credit(kMessageCost);
+    pair_.send_control(MessageKind::kStop, body.request.sender_id, static_cast<uint64_t>(code),
+                       nullptr, 0);
+    return;
+  }
+  accept->access.notify = notify;
+  accept->access.operand = header.value;
+  pair_.attach_request(*accept, body.request, body.range.length);
+}
+
+void RemoteAccess::receive_get(const WireHeader& header, ConstByteSpan payload) {
+  AccessBody body;
+  if (!decode_body(payload, &body)) {
+    pair_.violated("get of a wrong size");
+    return;
+  }
+  Code code = Code::kOk;
+  Registration* registration = find(body, HETCOMM_ACCESS_GET, &code);
+  Operation* send = nullptr;
+  if (registration != nullptr) {
+    send = registration->communicator().begin_for_peer(OperationKind::kAnswer, pair_.rank(),
+                                                       *registration, body.offset, body.length);
+    if (send == nullptr) code = Code::kOutOfMemory;
+  }
+  if (send == nullptr) {
+    answer(header.tag, code);
+    return;
+  }
+  send->access.id = header.tag;
+  pair_.submit_send(*send);
+}
+
+bool RemoteAccess::start_answer(Operation& send, const Rail& rail) {
+  const Capabilities& capabilities = rail.capabilities();
+  if (!send.on_host || send.length > capabilities.eager_limit_bytes ||
+      send.length > capabilities.max_payload_bytes) {
+    return start_transfer(send, MessageKind::kGetRequest, send.length);
+  }
+  const WireHeader header{.kind = MessageKind::kGetData,
+                          .communicator = send.channel,
+                          .tag = send.access.id,
+                          .value = send.length};
+  const Code code = pair_.send_message(header, SegmentView{send.segments(), 0, send.length});
+  if (code != Code::kOk) return pair_.refused(send, code);
+  send.access.asked = true;
+  pair_.mesh().complete(send);
+  return true;
+}
+
+void RemoteAccess::receive_atomic(const WireHeader& header, ConstByteSpan payload) {
+  AtomicBody body;
+  if (!decode_body(payload, &body) || body.range.length != sizeof(uint64_t)) {
+    pair_.violated("atomic of a wrong size");
+    return;
+  }
+  Code code = Code::kOk;
+  Registration* registration = find(body.range, HETCOMM_ACCESS_ATOMIC, &code);
+  if (registration == nullptr) {
+    answer(header.tag, code);
+    return;
+  }
+  std::byte* at = static_cast<std::byte*>(registration->memory().address()) + body.range.offset;
+  if (reinterpret_cast<uintptr_t>(at) % sizeof(uint64_t) != 0 ||
+      (body.action != AtomicAction::kAdd && body.action != AtomicAction::kCompareSwap)) {
+    answer(header.tag, Code::kInvalidArgument);
+    return;
+  }
+  const uint64_t before =
+      do_atomic(std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(at)), body);
+  pair_.send_control(MessageKind::kAtomicDone, header.tag, before, nullptr, 0);
+}
+
+}  // namespace hetcomm

@@ -1,0 +1,118 @@
+// RemoteAccess: one-sided operations between this rank and one peer, both halves.
+//
+//   initiator                                owner
+//     kPut (range, bytes)               -->    writes them
+//     kPutRequest (range, source)       -->    a receive of its own, with chunks as any rendezvous
+//     kGet (range)                      -->    a send of its own:
+//                                       <--      kGetData (bytes) or kGetRequest (source)
+//     kAtomic                           -->    does it
+//                                       <--      kAtomicDone (value before)
+//                                       <--    kAnswers (who has completed, and how)
+//
+// On a connection that reaches published regions puts and gets go there by themselves; the
+// notification then follows as a kPut without bytes. All messages are numbered and come once, as
+// all of the pair, which is what makes notifications and atomics happen once. Everything that the
+// owner reads here is checked against its table of registrations. Under the baton.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "src/core/operation.h"
+#include "src/core/registration.h"
+#include "src/core/slot_table.h"
+#include "src/core/wire.h"
+
+namespace hetcomm {
+
+class Mesh;
+class Pair;
+class Rail;
+
+class RemoteAccess {
+ public:
+  explicit RemoteAccess(Pair& pair) : pair_(pair) {}
+  RemoteAccess(const RemoteAccess&) = delete;
+  RemoteAccess& operator=(const RemoteAccess&) = delete;
+
+  // Takes a one-sided operation of this rank's user, which is pending.
+  void submit(Operation& operation);
+  // Starts one that was in the pair's outbox. False: to be tried again.
+  bool start(Operation& operation);
+  // Ends one that is under way (OperationStage::kAwaiting or kDirect). Its buffer is quiet when it
+  // has completed.
+  void end(Operation& operation, Code code, std::string text);
+  // One has just completed: |epoch| and |code| are its own. Flushes may follow.
+  void completed(uint64_t epoch, Code code);
+  // The owner's side of a get has ended before it could begin, or that of a put (kAccept) at all.
+  void answer(uint64_t id, Code code);
+  void accepted(const Operation& accept);
+
+  // For people: |operation| ended in |code| because the owner said so.
+  static std::string failure_text(const Operation& operation, Code code);
+
+  void receive(const WireHeader& header, ConstByteSpan payload);
+  // Sends answers that are due. False: no room.
+  bool send_answers();
+  void credit_came();
+  bool waits_for_credit() const { return !awaiting_credit_.empty(); }
+  // What was under way on the connection itself starts again on the next one.
+  void rail_failed();
+  void fail_everything(const Status& why);
+  bool flushed() const { return answers_.empty() && awaiting_credit_.empty(); }
+
+ private:
+  friend class DirectAccess;
+  // The operations between two flushes.
+  struct Epoch {
+    uint64_t running = 0;
+    Code first_failure = Code::kOk;
+    bool closed = false;
+    Operation* flush = nullptr;  // null in a closed one: it ended before
+  };
+  struct Answer {
+    uint64_t id;
+    uint64_t code;
+  };
+
+  void submit_flush(Operation& flush);
+  void count(Operation& operation);
+  void finish_epochs();
+  bool start_put(Operation& put, Rail& rail);
+  bool start_put_message(Operation& put);
+  bool start_put_request(Operation& put);
+  bool start_get(Operation& get, Rail& rail);
+  bool start_atomic(Operation& atomic);
+  bool start_answer(Operation& answer, const Rail& rail);
+  bool start_transfer(Operation& send, MessageKind kind, uint64_t value);
+  bool may_go_direct(const Operation& operation, const Rail& rail) const;
+  void start_direct(Operation& operation);
+  bool pay_for_notification(Operation& put);
+  // Sends a message that the owner answers; |operation| waits for that. False: to be tried again.
+  bool ask(Operation& operation, WireHeader header, Segments payload, uint64_t length);
+
+  Registration* find(const AccessBody& body, uint32_t right, Code* code) const;
+  void finish_put(Registration& registration, const AccessBody& body, const WireHeader& header);
+  void receive_put(const WireHeader& header, ConstByteSpan payload);
+  void receive_put_request(const WireHeader& header, ConstByteSpan payload);
+  void receive_get(const WireHeader& header, ConstByteSpan payload);
+  void receive_get_data(const WireHeader& header, ConstByteSpan payload);
+  void receive_get_request(const WireHeader& header, ConstByteSpan payload);
+  void receive_atomic(const WireHeader& header, ConstByteSpan payload);
+  void receive_atomic_done(const WireHeader& header);
+  void receive_answers(ConstByteSpan payload);
+  Operation* take(uint64_t id);
+  void complete(Operation& operation, Code code);
+
+  Pair& pair_;
+  SlotTable<Operation> asked_;                // operations that wait for the owner's answer
+  std::vector<Operation*> awaiting_credit_;   // notified puts
+  std::vector<Operation*> direct_;
+  std::vector<Answer> answers_;               // not sent yet
+  std::deque<Epoch> epochs_;                  // the last one is open
+  uint64_t first_epoch_ = 0;
+};
+
+}  // namespace hetcomm

@@ -1,0 +1,760 @@
+// One-sided operations:
+//
+//   * puts and gets move the right bytes at sizes around every border of the protocols, between
+//     all kinds of memory, and touch no others;
+//   * a notification comes once, after all bytes, with its value and range; those that nobody takes
+//     hold up the putter and nothing else;
+//   * atomics of many ranks at once lose nothing;
+//   * flush covers operations whose requests were released, and reports their failure;
+//   * a right that was not granted, a range past the end, foreign and outdated bytes are refused,
+//     and memory in use stays;
+//   * after an unregister nothing is written, and what was under way has failed;
+//   * an owner that computes is served by its background thread;
+//   * every operation ends: at its deadline, when the owner dies; an atomic of which nobody knows
+//     says so.
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <memory>
+#include <thread>
+
+#include "tests/conformance/capi_job.h"
+
+namespace hetcomm_test {
+namespace {
+
+constexpr uint64_t kExportTag = 0x6578706f7274;
+
+hetcomm_status_t register_memory(Member& me, hetcomm_memory_t* memory, uint32_t access) {
+  const uint32_t flags = me.test_case().thread_progress ? 0 : HETCOMM_REGISTER_CALLER_PROGRESS;
+  return hetcomm_memory_register(memory, me.communicator(), access, flags);
+}
+
+// Memory of this rank that others may use, host memory unless |device| says otherwise.
+class Shared {
+ public:
+  Shared(Member& me, uint64_t size, uint32_t access = HETCOMM_ACCESS_ALL, int32_t device = 0)
+      : me_(me), size_(size) {
+    EXPECT_EQ(hetcomm_memory_allocate(me.context(), device, size, &memory_), HETCOMM_OK);
+    fill(std::vector<std::byte>(size, std::byte{0x5a}));
+    publish(access);
+  }
+  Shared(const Shared&) = delete;
+  Shared& operator=(const Shared&) = delete;
+  ~Shared() {
+    if (registered_) unpublish();
+    EXPECT_EQ(hetcomm_memory_free(memory_), HETCOMM_OK) << hetcomm_last_error();
+  }
+
+  void publish(uint32_t access) {
+    EXPECT_EQ(register_memory(me_, memory_, access), HETCOMM_OK) << hetcomm_last_error();
+    registered_ = true;
+  }
+  void unpublish() {
+    EXPECT_EQ(hetcomm_memory_unregister(memory_, kPatienceNs), HETCOMM_OK) << hetcomm_last_error();
+    registered_ = false;
+  }
+  std::vector<std::byte> exported() const {
+    std::vector<std::byte> bytes(HETCOMM_EXPORT_MAX_BYTES);
+    size_t size = 0;
+    EXPECT_EQ(hetcomm_memory_export(memory_, bytes.size(), bytes.data(), &size), HETCOMM_OK)
+        << hetcomm_last_error();
+    bytes.resize(size);
+    return bytes;
+  }
+  void fill(const std::vector<std::byte>& bytes) {
+    EXPECT_EQ(hetcomm_memory_write(memory_, 0, bytes.data(), bytes.size()), HETCOMM_OK);
+  }
+  std::vector<std::byte> contents(uint64_t offset, uint64_t length) const {
+    std::vector<std::byte> bytes(length);
+    EXPECT_EQ(hetcomm_memory_read(memory_, offset, bytes.data(), length), HETCOMM_OK);
+    return bytes;
+  }
+  std::vector<std::byte> contents() const { return contents(0, size_); }
+  hetcomm_memory_t* get() const { return memory_; }
+  uint64_t size() const { return size_; }
+  // Host memory only.
+  void* address() const {
+    void* result = nullptr;
+    EXPECT_EQ(hetcomm_memory_address(memory_, &result), HETCOMM_OK);
+    return result;
+  }
+
+ private:
+  Member& me_;
+  uint64_t size_;
+  hetcomm_memory_t* memory_ = nullptr;
+  bool registered_ = false;
+};
+
+// Memory of another rank.
+class Remote {
+ public:
+  Remote(Member& me, const std::vector<std::byte>& bytes) {
+    EXPECT_EQ(hetcomm_memory_import(me.communicator(), bytes.data(), bytes.size(), &remote_),
+              HETCOMM_OK)
+        << hetcomm_last_error();
+  }
+  Remote(const Remote&) = delete;
+  Remote& operator=(const Remote&) = delete;
+  ~Remote() { EXPECT_EQ(hetcomm_remote_memory_release(remote_), HETCOMM_OK) << hetcomm_last_error(); }
+  hetcomm_remote_memory_t* get() const { return remote_; }
+
+  hetcomm_request_t* put(uint64_t offset, const void* data, uint64_t size,
+                         const hetcomm_operation_options_t* options = nullptr) const {
+    return put(offset, hetcomm_buffer_host(data, size), options);
+  }
+  hetcomm_request_t* put(uint64_t offset, hetcomm_buffer_t buffer,
+                         const hetcomm_operation_options_t* options = nullptr) const {
+    hetcomm_request_t* request = nullptr;
+    EXPECT_EQ(hetcomm_put(remote_, offset, buffer, options, &request), HETCOMM_OK)
+        << hetcomm_last_error();
+    return request;
+  }
+  hetcomm_request_t* get(uint64_t offset, hetcomm_buffer_t buffer,
+                         const hetcomm_operation_options_t* options = nullptr) const {
+    hetcomm_request_t* request = nullptr;
+    EXPECT_EQ(hetcomm_get(remote_, offset, buffer, options, &request), HETCOMM_OK)
+        << hetcomm_last_error();
+    return request;
+  }
+  hetcomm_request_t* fetch_add(uint64_t offset, uint64_t addend, uint64_t* previous,
+                               const hetcomm_operation_options_t* options = nullptr) const {
+    hetcomm_request_t* request = nullptr;
+    EXPECT_EQ(hetcomm_fetch_add(remote_, offset, addend, previous, options, &request), HETCOMM_OK)
+        << hetcomm_last_error();
+    return request;
+  }
+  uint64_t add(uint64_t offset, uint64_t addend) const {
+    uint64_t previous = 0;
+    const Outcome outcome = finish(fetch_add(offset, addend, &previous));
+    EXPECT_EQ(outcome.status, HETCOMM_OK) << outcome.text;
+    return previous;
+  }
+  uint64_t swap(uint64_t offset, uint64_t expected, uint64_t desired) const {
+    uint64_t previous = 0;
+    hetcomm_request_t* request = nullptr;
+    EXPECT_EQ(
+        hetcomm_compare_swap(remote_, offset, expected, desired, &previous, nullptr, &request),
+        HETCOMM_OK)
+        << hetcomm_last_error();
+    const Outcome outcome = finish(request);
+    EXPECT_EQ(outcome.status, HETCOMM_OK) << outcome.text;
+    return previous;
+  }
+
+ private:
+  hetcomm_remote_memory_t* remote_ = nullptr;
+};
+
+void expect_ok(hetcomm_request_t* request) {
+  const Outcome outcome = finish(request);
+  EXPECT_EQ(outcome.status, HETCOMM_OK) << outcome.text;
+}
+
+std::vector<std::byte> exchange(Member& me, int32_t peer, const std::vector<std::byte>& mine) {
+  std::vector<std::byte> theirs(HETCOMM_EXPORT_MAX_BYTES);
+  hetcomm_request_t* receive = me.recv(peer, kExportTag, theirs.data(), theirs.size());
+  expect_ok(me.send(peer, kExportTag, mine.data(), mine.size()));
+  const Outcome outcome = finish(receive);
+  EXPECT_EQ(outcome.status, HETCOMM_OK) << outcome.text;
+  theirs.resize(outcome.bytes_received);
+  return theirs;
+}
+
+hetcomm_operation_options_t notifying(uint64_t value) {
+  hetcomm_operation_options_t options{};
+  options.struct_size = sizeof(options);
+  options.flags = HETCOMM_OPERATION_NOTIFY;
+  options.notify_value = value;
+  return options;
+}
+
+hetcomm_status_t flush(Member& me, int32_t rank) {
+  hetcomm_request_t* request = nullptr;
+  EXPECT_EQ(hetcomm_flush(me.communicator(), rank, nullptr, &request), HETCOMM_OK);
+  return finish(request).status;
+}
+
+std::vector<uint64_t> border_sizes() {
+  std::vector<uint64_t> sizes = {0, 1, 7, 8, 9, 100};
+  for (uint64_t power = 1024; power <= (1 << 20); power *= 4) {
+    for (const uint64_t size : {power - 40, power - 24, power - 1, power, power + 1}) {
+      sizes.push_back(size);
+    }
+  }
+  sizes.push_back((12 << 20) + 5);
+  return sizes;
+}
+
+class OneSided : public CapiTest {};
+
+TEST_P(OneSided, PutsAndGetsMoveTheRightBytes) {
+  run_two([](Member& me) {
+    constexpr uint64_t kSize = 13 << 20;
+    Shared mine(me, kSize);
+    const Remote theirs(me, exchange(me, me.partner(), mine.exported()));
+    me.meet();
+    uint64_t round = 0;
+    for (const uint64_t size : border_sizes()) {
+      const uint64_t offset = round++ % 2 == 0 ? 3 : kSize - size;
+      const std::vector<std::byte> out = pattern(size, size + static_cast<uint64_t>(me.rank()));
+      const Outcome put = finish(theirs.put(offset, out.data(), size));
+      EXPECT_EQ(put.status, HETCOMM_OK) << put.text;
+      EXPECT_EQ(put.bytes_sent, size);
+      me.meet();
+      const std::vector<std::byte> here = mine.contents(offset, size);
+      EXPECT_TRUE(holds(here, size + static_cast<uint64_t>(me.partner()), size)) << size;
+      std::vector<std::byte> back(size + 8, std::byte{0x11});
+      const Outcome get = finish(theirs.get(offset, hetcomm_buffer_host(back.data(), size)));
+      EXPECT_EQ(get.status, HETCOMM_OK) << get.text;
+      EXPECT_EQ(get.bytes_received, size);
+      EXPECT_TRUE(
+          holds(back, size + static_cast<uint64_t>(me.rank()), size, std::byte{0x11}))
+          << size;
+      me.meet();
+      mine.fill(std::vector<std::byte>(kSize, std::byte{0x5a}));
+      me.meet();
+      const std::vector<std::byte> clean = mine.contents(0, 3);
+      EXPECT_EQ(clean, std::vector<std::byte>(3, std::byte{0x5a}));
+    }
+    me.meet();
+  });
+}
+
+TEST_P(OneSided, ManyAtOnceLandWhereTheyShould) {
+  run_two([](Member& me) {
+    constexpr uint64_t kSlots = 200;
+    constexpr uint64_t kSlot = 70'000;
+    Shared mine(me, kSlots * kSlot);
+    const Remote theirs(me, exchange(me, me.partner(), mine.exported()));
+    me.meet();
+    Random random(static_cast<uint64_t>(me.rank()) + 5);
+    std::vector<std::vector<std::byte>> out;
+    std::vector<hetcomm_request_t*> requests;
+    std::vector<uint64_t> lengths;
+    for (uint64_t i = 0; i < kSlots; ++i) {
+      const uint64_t length = random.chance(0.5) ? random.below(200) : random.below(kSlot);
+      out.push_back(pattern(length, i + static_cast<uint64_t>(me.rank())));
+      requests.push_back(theirs.put(i * kSlot, out.back().data(), length));
+    }
+    EXPECT_EQ(flush(me, me.partner()), HETCOMM_OK);
+    finish_all(requests);
+    me.meet();
+    Random same(static_cast<uint64_t>(me.partner()) + 5);
+    for (uint64_t i = 0; i < kSlots; ++i) {
+      const uint64_t length = same.chance(0.5) ? same.below(200) : same.below(kSlot);
+      EXPECT_TRUE(holds(mine.contents(i * kSlot, kSlot), i + static_cast<uint64_t>(me.partner()),
+                        length, std::byte{0x5a}))
+          << "slot " << i;
+    }
+    me.meet();
+  });
+}
+
+TEST_P(OneSided, AllKindsOfMemoryMix) {
+  CapiCase test_case = GetParam();
+  test_case.settings += "DEVICES=sim-handle,sim-address:latency=20us;STAGING_CHUNK=16K;";
+  run_job(test_case, test_case.alone() ? 1 : 2, [](Member& me) {
+    for (int32_t there = 0; there < 3; ++there) {
+      const uint32_t access = HETCOMM_ACCESS_PUT | HETCOMM_ACCESS_GET;
+      Shared mine(me, 400'000, access, there);
+      const Remote theirs(me, exchange(me, me.partner(), mine.exported()));
+      me.meet();
+      for (int32_t here = 0; here < 3; ++here) {
+        for (const uint64_t size : {uint64_t{100}, uint64_t{30'000}, uint64_t{300'001}}) {
+          hetcomm_memory_t* local = nullptr;
+          ASSERT_EQ(hetcomm_memory_allocate(me.context(), here, size, &local), HETCOMM_OK);
+          const std::vector<std::byte> out = pattern(size, size + static_cast<uint64_t>(me.rank()));
+          EXPECT_EQ(hetcomm_memory_write(local, 0, out.data(), size), HETCOMM_OK);
+          expect_ok(theirs.put(1000, hetcomm_buffer_memory(local, 0, size)));
+          me.meet();
+          EXPECT_TRUE(holds(mine.contents(1000, size),
+                            size + static_cast<uint64_t>(me.partner()), size))
+              << here << " -> " << there << ", " << size;
+          const std::vector<std::byte> blank(size);
+          EXPECT_EQ(hetcomm_memory_write(local, 0, blank.data(), size), HETCOMM_OK);
+          expect_ok(theirs.get(1000, hetcomm_buffer_memory(local, 0, size)));
+          std::vector<std::byte> back(size);
+          EXPECT_EQ(hetcomm_memory_read(local, 0, back.data(), size), HETCOMM_OK);
+          EXPECT_TRUE(holds(back, size + static_cast<uint64_t>(me.rank()), size))
+              << there << " -> " << here << ", " << size;
+          EXPECT_EQ(hetcomm_memory_free(local), HETCOMM_OK);
+          me.meet();
+        }
+      }
+    }
+    me.meet();
+  });
+}
+
+TEST_P(OneSided, ANotificationComesOnceAfterItsBytes) {
+  run_two([](Member& me) {
+    constexpr uint64_t kSlots = 64;
+    constexpr uint64_t kSlot = 150'000;
+    constexpr uint64_t kRounds = 6;
+    Shared mine(me, kSlots * kSlot);
+    const Remote theirs(me, exchange(me, me.partner(), mine.exported()));
+    me.meet();
+    const auto length_of = [](uint64_t round, uint64_t slot) {
+      Random random(round * 1000 + slot);
+      return random.chance(0.6) ? random.below(300) : random.below(kSlot);
+    };
+    for (uint64_t round = 0; round < kRounds; ++round) {
+      std::vector<std::vector<std::byte>> out;
+      std::vector<hetcomm_request_t*> requests;
+      for (uint64_t slot = 0; slot < kSlots; ++slot) {
+        const uint64_t length = length_of(round, slot);
+        const auto options = notifying(round << 32 | slot);
+        out.push_back(pattern(length, round * kSlots + slot));
+        requests.push_back(theirs.put(slot * kSlot, out.back().data(), length, &options));
+      }
+      std::vector<bool> seen(kSlots);
+      for (uint64_t i = 0; i < kSlots; ++i) {
+        hetcomm_notification_t notification{};
+        ASSERT_EQ(hetcomm_memory_wait_notification(mine.get(), kPatienceNs, &notification),
+                  HETCOMM_OK)
+            << i << ": " << hetcomm_last_error();
+        EXPECT_EQ(notification.value >> 32, round);
+        const uint64_t slot = notification.value & 0xffffffff;
+        ASSERT_LT(slot, kSlots);
+        EXPECT_FALSE(seen[slot]) << "twice";
+        seen[slot] = true;
+        EXPECT_EQ(notification.source, me.partner());
+        EXPECT_EQ(notification.offset, slot * kSlot);
+        EXPECT_EQ(notification.length, length_of(round, slot));
+        EXPECT_TRUE(holds(mine.contents(notification.offset, notification.length),
+                          round * kSlots + slot, notification.length))
+            << "slot " << slot << " of " << notification.length;
+      }
+      hetcomm_notification_t none{};
+      finish_all(requests);
+      EXPECT_EQ(hetcomm_memory_wait_notification(mine.get(), HETCOMM_TIMEOUT_POLL, &none),
+                HETCOMM_TIMED_OUT);
+      me.meet();
+    }
+  });
+}
+
+TEST_P(OneSided, NotificationsThatNobodyTakesHoldUpNothingElse) {
+  CapiCase test_case = GetParam();
+  test_case.settings += "CREDIT_BYTES=16K;";
+  run_job(test_case, test_case.alone() ? 1 : 2, [](Member& me) {
+    constexpr uint64_t kCount = 500;  // credit is for about 60
+    Shared mine(me, kCount * 8);
+    const Remote theirs(me, exchange(me, me.partner(), mine.exported()));
+    me.meet();
+    std::vector<uint64_t> values(kCount);
+    std::vector<hetcomm_request_t*> requests;
+    for (uint64_t i = 0; i < kCount; ++i) {
+      values[i] = i;
+      const auto options = notifying(i);
+      requests.push_back(theirs.put(i * 8, &values[i], 8, &options));
+    }
+    // Messages, puts and gets go on.
+    for (uint64_t i = 0; i < 20; ++i) {
+      std::vector<std::byte> out = pattern(5000, i);
+      std::vector<std::byte> in(5000);
+      hetcomm_request_t* receive = me.recv(me.partner(), i, in.data(), in.size());
+      expect_ok(me.send(me.partner(), i, out.data(), out.size()));
+      expect_ok(receive);
+      uint64_t word = 0;
+      expect_ok(theirs.get(8 * (i % 8), hetcomm_buffer_host(&word, 8)));
+    }
+    me.meet();
+    hetcomm_notification_t notification{};
+    std::vector<bool> seen(kCount);
+    for (uint64_t i = 0; i < kCount; ++i) {
+      ASSERT_EQ(hetcomm_memory_wait_notification(mine.get(), kPatienceNs, &notification),
+                HETCOMM_OK)
+          << i << ": " << hetcomm_last_error();
+      ASSERT_LT(notification.value, kCount);
+      EXPECT_FALSE(seen[notification.value]);
+      seen[notification.value] = true;
+    }
+    finish_all(requests);
+    me.meet();
+  });
+}
+
+TEST_P(OneSided, AtomicsOfManyRanksLoseNothing) {
+  const int32_t size = GetParam().alone() ? 1 : 4;
+  run(size, [](Member& me) {
+    constexpr uint64_t kRounds = 50;
+    const auto ranks = static_cast<uint64_t>(me.size());
+    Shared mine(me, 64 + 8 * kRounds * ranks);
+    mine.fill(std::vector<std::byte>(mine.size()));
+    me.meet();
+    std::vector<std::unique_ptr<Remote>> all;
+    for (int32_t rank = 0; rank < me.size(); ++rank) {
+      if (rank == me.rank()) {
+        all.push_back(std::make_unique<Remote>(me, mine.exported()));
+        for (int32_t other = 0; other < me.size(); ++other) {
+          const std::vector<std::byte> bytes = mine.exported();
+          if (other != rank) expect_ok(me.send(other, kExportTag, bytes.data(), bytes.size()));
+        }
+      } else {
+        std::vector<std::byte> bytes(HETCOMM_EXPORT_MAX_BYTES);
+        const Outcome outcome = finish(me.recv(rank, kExportTag, bytes.data(), bytes.size()));
+        bytes.resize(outcome.bytes_received);
+        all.push_back(std::make_unique<Remote>(me, bytes));
+      }
+    }
+    me.meet();
+    // Word 0: a counter; its values before are tickets, each given once, that are marked behind.
+    // Word 1: swapped from k to k + 1.
+    for (uint64_t round = 0; round < kRounds; ++round) {
+      for (const auto& remote : all) {
+        const uint64_t ticket = remote->add(0, 1);
+        ASSERT_LT(ticket, kRounds * ranks);
+        EXPECT_EQ(remote->add(64 + 8 * ticket, 1), 0u) << "ticket " << ticket << " given twice";
+        uint64_t seen = 0;
+        while (true) {
+          const uint64_t before = remote->swap(8, seen, seen + 1);
+          if (before == seen) break;
+          seen = before;
+        }
+      }
+    }
+    me.meet();
+    uint64_t words[2];
+    std::memcpy(words, mine.contents(0, 16).data(), 16);
+    EXPECT_EQ(words[0], kRounds * ranks);
+    EXPECT_EQ(words[1], kRounds * ranks);
+    me.meet();
+    all.clear();
+    me.meet();
+  });
+}
+
+TEST_P(OneSided, FlushCoversWhatWasReleasedAndReportsItsFailure) {
+  run_two([](Member& me) {
+    Shared mine(me, 1 << 20);
+    const Remote theirs(me, exchange(me, me.partner(), mine.exported()));
+    EXPECT_EQ(flush(me, me.partner()), HETCOMM_OK) << "of nothing";
+    me.meet();
+    const std::vector<std::byte> out = pattern(1 << 20, 9);
+    EXPECT_EQ(hetcomm_request_release(theirs.put(0, out.data(), out.size())), HETCOMM_OK);
+    EXPECT_EQ(hetcomm_request_release(theirs.put(0, out.data(), 100)), HETCOMM_OK);
+    EXPECT_EQ(flush(me, me.partner()), HETCOMM_OK);
+    me.meet();
+    EXPECT_TRUE(holds(mine.contents(), 9, out.size()));
+    me.meet();
+    mine.unpublish();
+    me.meet();
+    EXPECT_EQ(hetcomm_request_release(theirs.put(0, out.data(), 100)), HETCOMM_OK);
+    EXPECT_EQ(flush(me, me.partner()), HETCOMM_STALE_HANDLE);
+    EXPECT_EQ(flush(me, me.partner()), HETCOMM_OK) << "reported once";
+    me.meet();
+  });
+}
+
+TEST_P(OneSided, WhatWasNotGrantedIsRefused) {
+  run_two([](Member& me) {
+    Shared readable(me, 1000, HETCOMM_ACCESS_GET);
+    Shared writable(me, 1000, HETCOMM_ACCESS_PUT);
+    const Remote read(me, exchange(me, me.partner(), readable.exported()));
+    const Remote write(me, exchange(me, me.partner(), writable.exported()));
+    uint64_t word = 0;
+    uint64_t previous = 0;
+    hetcomm_request_t* request = nullptr;
+    const hetcomm_buffer_t buffer = hetcomm_buffer_host(&word, 8);
+    EXPECT_EQ(hetcomm_put(read.get(), 0, buffer, nullptr, &request), HETCOMM_PERMISSION_DENIED);
+    EXPECT_EQ(hetcomm_get(write.get(), 0, buffer, nullptr, &request), HETCOMM_PERMISSION_DENIED);
+    EXPECT_EQ(hetcomm_fetch_add(write.get(), 0, 1, &previous, nullptr, &request),
+              HETCOMM_PERMISSION_DENIED);
+    EXPECT_EQ(hetcomm_put(write.get(), 993, buffer, nullptr, &request), HETCOMM_OUT_OF_RANGE);
+    EXPECT_EQ(hetcomm_put(write.get(), UINT64_MAX, buffer, nullptr, &request),
+              HETCOMM_OUT_OF_RANGE);
+    EXPECT_EQ(hetcomm_get(read.get(), 1001, hetcomm_buffer_host(&word, 0), nullptr, &request),
+              HETCOMM_OUT_OF_RANGE);
+    EXPECT_STRNE(hetcomm_last_error(), "");
+    EXPECT_EQ(request, nullptr);
+    // Bytes that claim more than the owner granted get past this side, and not past the owner.
+    std::vector<std::byte> forged = exchange(me, me.partner(), readable.exported());
+    // The byte of rights stands behind magic, job, epoch, rank, id and length.
+    const size_t rights = 4 + 16 + 4 + 4 + 8 + 8;
+    forged[rights] = std::byte{HETCOMM_ACCESS_ALL};
+    const size_t keys = rights + 2;
+    forged.resize(keys + 1);
+    forged[keys] = std::byte{0};
+    const Remote liar(me, forged);
+    EXPECT_EQ(finish(liar.put(0, &word, 8)).status, HETCOMM_PERMISSION_DENIED);
+    EXPECT_EQ(finish(liar.fetch_add(0, 1, &previous)).status, HETCOMM_PERMISSION_DENIED);
+    std::vector<std::byte> longer = forged;
+    longer[rights - 7] = std::byte{0xff};
+    const Remote past(me, longer);
+    EXPECT_EQ(finish(past.get(2000, buffer)).status, HETCOMM_OUT_OF_RANGE);
+    std::vector<std::byte> large(500'000);
+    EXPECT_EQ(finish(past.get(2000, hetcomm_buffer_host(large.data(), 60'000))).status,
+              HETCOMM_OUT_OF_RANGE);
+    me.meet();
+    EXPECT_EQ(readable.contents(), std::vector<std::byte>(1000, std::byte{0x5a}));
+    me.meet();
+  });
+}
+
+TEST_P(OneSided, OutdatedAndForeignBytesAreRefused) {
+  run_two([](Member& me) {
+    Shared mine(me, 1000);
+    const std::vector<std::byte> old = exchange(me, me.partner(), mine.exported());
+    mine.unpublish();
+    mine.publish(HETCOMM_ACCESS_ALL);
+    me.meet();
+    {
+      const Remote outdated(me, old);
+      uint64_t word = 7;
+      uint64_t previous = 0;
+      EXPECT_EQ(finish(outdated.put(0, &word, 8)).status, HETCOMM_STALE_HANDLE);
+      EXPECT_EQ(finish(outdated.get(0, hetcomm_buffer_host(&word, 8))).status,
+                HETCOMM_STALE_HANDLE);
+      EXPECT_EQ(finish(outdated.fetch_add(0, 1, &previous)).status, HETCOMM_STALE_HANDLE);
+      std::vector<std::byte> large(900);
+      const auto options = notifying(1);
+      EXPECT_EQ(finish(outdated.put(0, large.data(), large.size(), &options)).status,
+                HETCOMM_STALE_HANDLE);
+    }
+    me.meet();
+    EXPECT_EQ(mine.contents(), std::vector<std::byte>(1000, std::byte{0x5a}));
+    hetcomm_remote_memory_t* remote = nullptr;
+    std::vector<std::byte> foreign = old;
+    foreign[5] ^= std::byte{1};
+    EXPECT_EQ(hetcomm_memory_import(me.communicator(), foreign.data(), foreign.size(), &remote),
+              HETCOMM_PERMISSION_DENIED);
+    // Random bytes, and cut ones.
+    Random random(3);
+    for (int i = 0; i < 300; ++i) {
+      std::vector<std::byte> bytes = old;
+      if (i % 2 == 0) {
+        bytes.resize(random.below(bytes.size()));
+      } else {
+        for (std::byte& byte : bytes) {
+          if (random.chance(0.3)) byte = static_cast<std::byte>(random.below(256));
+        }
+        bytes[0] ^= std::byte{1};
+      }
+      EXPECT_NE(hetcomm_memory_import(me.communicator(), bytes.data(), bytes.size(), &remote),
+                HETCOMM_OK);
+    }
+    EXPECT_EQ(remote, nullptr);
+    me.meet();
+  });
+}
+
+TEST_P(OneSided, WhatIsInUseStays) {
+  run_two([](Member& me) {
+    Shared mine(me, 1000);
+    EXPECT_EQ(hetcomm_memory_free(mine.get()), HETCOMM_BUSY);
+    EXPECT_EQ(register_memory(me, mine.get(), HETCOMM_ACCESS_GET), HETCOMM_BUSY);
+    EXPECT_EQ(hetcomm_communicator_destroy(me.communicator()), HETCOMM_BUSY);
+    {
+      const Remote theirs(me, exchange(me, me.partner(), mine.exported()));
+      hetcomm_remote_memory_info_t info{};
+      EXPECT_EQ(hetcomm_remote_memory_get_info(theirs.get(), &info), HETCOMM_OK);
+      EXPECT_EQ(info.rank, me.partner());
+      EXPECT_EQ(info.access, uint32_t{HETCOMM_ACCESS_ALL});
+      EXPECT_EQ(info.size_bytes, 1000u);
+      EXPECT_EQ(hetcomm_communicator_destroy(me.communicator()), HETCOMM_BUSY);
+      me.meet();
+    }
+    size_t needed = 0;
+    EXPECT_EQ(hetcomm_memory_export(mine.get(), 0, nullptr, &needed), HETCOMM_OUT_OF_RANGE);
+    EXPECT_GT(needed, 0u);
+    me.meet();
+  });
+}
+
+TEST_P(OneSided, AGroupStartsItsPutsTogether) {
+  run_two([](Member& me) {
+    Shared mine(me, 64);
+    const Remote theirs(me, exchange(me, me.partner(), mine.exported()));
+    me.meet();
+    hetcomm_group_t* group = nullptr;
+    ASSERT_EQ(hetcomm_group_create(me.communicator(), &group), HETCOMM_OK);
+    hetcomm_operation_options_t options = notifying(4);
+    options.group = group;
+    const uint64_t words[2] = {11, 12};
+    std::vector<hetcomm_request_t*> requests = {theirs.put(0, &words[0], 8, &options),
+                                                theirs.put(8, &words[1], 8, &options)};
+    hetcomm_notification_t notification{};
+    EXPECT_EQ(hetcomm_memory_wait_notification(mine.get(), 5 * kMs, &notification),
+              HETCOMM_TIMED_OUT);
+    me.meet();
+    EXPECT_EQ(hetcomm_group_start(group), HETCOMM_OK);
+    for (int i = 0; i < 2; ++i) {
+      EXPECT_EQ(hetcomm_memory_wait_notification(mine.get(), kPatienceNs, &notification),
+                HETCOMM_OK);
+    }
+    finish_all(requests);
+    hetcomm_request_t* dropped = theirs.put(0, &words[0], 8, &options);
+    hetcomm_group_destroy(group);
+    EXPECT_EQ(finish(dropped).status, HETCOMM_CANCELLED);
+    me.meet();
+  });
+}
+
+// The owner unregisters in the middle of puts, fills the memory, and looks whether it stays so.
+TEST_P(OneSided, AfterUnregisterNothingIsWritten) {
+  run_two([](Member& me) {
+    constexpr uint64_t kSize = 3 << 20;
+    for (int round = 0; round < 6; ++round) {
+      Shared mine(me, kSize);
+      const Remote theirs(me, exchange(me, me.partner(), mine.exported()));
+      me.meet();
+      const std::vector<std::byte> out(kSize, std::byte{0xee});
+      std::vector<std::byte> in(kSize);
+      std::vector<hetcomm_request_t*> requests;
+      uint64_t previous = 0;
+      for (int i = 0; i < 4; ++i) {
+        const auto options = notifying(1);
+        requests.push_back(theirs.put(0, out.data(), kSize));
+        requests.push_back(theirs.put(0, out.data(), 3000, &options));
+        requests.push_back(theirs.get(0, hetcomm_buffer_host(in.data(), kSize)));
+        requests.push_back(theirs.fetch_add(8, 1, &previous));
+      }
+      Random random(static_cast<uint64_t>(round * 2 + me.rank()));
+      (void)me.until([] { return false; }, random.below(3) * random.below(kMs));
+      mine.unpublish();
+      mine.fill(std::vector<std::byte>(kSize, std::byte{0x33}));
+      for (hetcomm_request_t* request : requests) {
+        const Outcome outcome = finish(request);
+        EXPECT_TRUE(outcome.status == HETCOMM_OK || outcome.status == HETCOMM_STALE_HANDLE)
+            << hetcomm_status_name(outcome.status) << ": " << outcome.text;
+      }
+      me.meet();
+      EXPECT_EQ(mine.contents(), std::vector<std::byte>(kSize, std::byte{0x33})) << round;
+    }
+  });
+}
+
+TEST_P(OneSided, AnOwnerThatComputesIsServed) {
+  if (!GetParam().thread_progress) GTEST_SKIP() << "caller progress: served in calls only";
+  HETCOMM_NEEDS_RANKS();
+  run_two([](Member& me) {
+    constexpr uint64_t kSize = 5 << 20;
+    Shared mine(me, kSize);
+    const Remote theirs(me, exchange(me, me.partner(), mine.exported()));
+    me.meet();
+    std::atomic<bool> stop{false};
+    if (me.rank() == 0) {
+      // No call of the library until the other has said so, by a plain store into the memory.
+      auto* word = static_cast<uint64_t*>(mine.address());
+      const std::atomic_ref<uint64_t> told(word[1]);
+      const auto start = std::chrono::steady_clock::now();
+      told.store(0);
+      me.meet();
+      while (told.load() != 1) {
+        ASSERT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(15));
+      }
+    } else {
+      me.meet();
+      const std::vector<std::byte> out = pattern(kSize - 64, 3);
+      std::vector<std::byte> in(kSize - 64);
+      expect_ok(theirs.put(64, out.data(), out.size()));
+      expect_ok(theirs.get(64, hetcomm_buffer_host(in.data(), in.size())));
+      EXPECT_TRUE(holds(in, 3, in.size()));
+      expect_ok(theirs.put(64, out.data(), 100));
+      EXPECT_EQ(theirs.add(8, 1), 0u);
+    }
+    me.meet();
+  });
+}
+
+TEST_P(OneSided, EachEndsAtItsDeadline) {
+  if (GetParam().thread_progress) GTEST_SKIP() << "thread progress: nobody is silent";
+  HETCOMM_NEEDS_RANKS();
+  run_two([](Member& me) {
+    Shared mine(me, 200'000);
+    const Remote theirs(me, exchange(me, me.partner(), mine.exported()));
+    me.meet();
+    if (me.rank() == 0) {
+      // Silent for as long as the other needs.
+      std::this_thread::sleep_for(std::chrono::milliseconds(400));
+    } else {
+      const auto options = with_timeout(60 * kMs);
+      std::vector<std::byte> bytes(150'000);
+      uint64_t previous = 0;
+      const Outcome get =
+          finish(theirs.get(0, hetcomm_buffer_host(bytes.data(), bytes.size()), &options));
+      EXPECT_EQ(get.status, HETCOMM_TIMED_OUT) << get.text;
+      const Outcome put = finish(theirs.put(0, bytes.data(), bytes.size(), &options));
+      EXPECT_EQ(put.status, HETCOMM_TIMED_OUT) << put.text;
+      const Outcome add = finish(theirs.fetch_add(0, 1, &previous, &options));
+      EXPECT_EQ(add.status, HETCOMM_OUTCOME_UNKNOWN) << add.text;
+      hetcomm_request_t* request = theirs.fetch_add(0, 1, &previous);
+      EXPECT_EQ(hetcomm_request_cancel(request), HETCOMM_OK);
+      EXPECT_EQ(finish(request).status, HETCOMM_OUTCOME_UNKNOWN);
+    }
+    me.meet();
+    uint64_t word = 0;
+    expect_ok(theirs.get(0, hetcomm_buffer_host(&word, 8)));
+    me.meet();
+  });
+}
+
+TEST_P(OneSided, AnAbortEndsThem) {
+  HETCOMM_NEEDS_RANKS();
+  run_two([](Member& me) {
+    Shared mine(me, 1 << 20);
+    const Remote theirs(me, exchange(me, me.partner(), mine.exported()));
+    me.meet();
+    me.expect_ruin();
+    std::vector<std::byte> bytes(1 << 20);
+    uint64_t previous = 0;
+    std::vector<hetcomm_request_t*> requests = {theirs.put(0, bytes.data(), bytes.size()),
+                                                theirs.fetch_add(0, 1, &previous)};
+    if (me.rank() == 1) {
+      EXPECT_EQ(hetcomm_communicator_abort(me.communicator(), "enough"), HETCOMM_OK);
+    }
+    for (hetcomm_request_t* request : requests) {
+      const Outcome outcome = finish(request);
+      // The other may have unregistered its memory already.
+      EXPECT_TRUE(outcome.status == HETCOMM_OK || outcome.status == HETCOMM_ABORTED ||
+                  outcome.status == HETCOMM_OUTCOME_UNKNOWN ||
+                  outcome.status == HETCOMM_STALE_HANDLE)
+          << outcome.text;
+    }
+    EXPECT_TRUE(me.until([&] {
+      uint64_t word = 0;
+      return finish(theirs.put(0, &word, 8)).status == HETCOMM_ABORTED;
+    }));
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Over, OneSided, ::testing::ValuesIn(all_cases()), capi_case_name);
+
+class OneSidedDeath : public CapiTest {};
+
+TEST_P(OneSidedDeath, OfTheOwnerEndsThem) {
+  run(2, [](Member& me) {
+    Shared mine(me, 64 << 20);
+    const Remote theirs(me, exchange(me, me.partner(), mine.exported()));
+    me.meet();
+    if (me.rank() == 1) me.die();
+    me.expect_ruin();
+    std::vector<std::byte> bytes(64 << 20);
+    uint64_t previous = 0;
+    std::vector<hetcomm_request_t*> requests;
+    for (int i = 0; i < 3; ++i) {
+      const auto options = notifying(1);
+      requests.push_back(theirs.put(0, bytes.data(), bytes.size()));
+      requests.push_back(theirs.put(0, bytes.data(), 8, &options));
+      requests.push_back(theirs.get(0, hetcomm_buffer_host(bytes.data(), bytes.size())));
+    }
+    for (hetcomm_request_t* request : requests) {
+      const Outcome outcome = finish(request);
+      EXPECT_TRUE(outcome.status == HETCOMM_PEER_LOST || outcome.status == HETCOMM_OK)
+          << hetcomm_status_name(outcome.status) << ": " << outcome.text;
+    }
+    const Outcome atomic = finish(theirs.fetch_add(0, 1, &previous));
+    EXPECT_TRUE(atomic.status == HETCOMM_PEER_LOST || atomic.status == HETCOMM_OUTCOME_UNKNOWN)
+        << atomic.text;
+    EXPECT_EQ(flush(me, 1), HETCOMM_PEER_LOST);
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Over, OneSidedDeath, ::testing::ValuesIn(process_cases()),
+                         capi_case_name);
+
+}  // namespace
+}  // namespace hetcomm_test
