@@ -56,9 +56,8 @@ hetcomm_memory_register(hetcomm_memory_t* memory, hetcomm_communicator_t* commun
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_memory_unregister(hetcomm_memory_t* memory, uint64_t timeout_ns) HETCOMM_NOEXCEPT;
 
-/* Writes what a peer needs to use the registered memory: at most |capacity| bytes to |out_bytes|,
- * and the size needed to |*out_size|, which is at most HETCOMM_EXPORT_MAX_BYTES; OUT_OF_RANGE when
- * that is more than |capacity|. The bytes are plain data, to be sent in any way; they are of no use
+/* Writes what a peer needs to use the registered memory to |out_bytes|, and its size, which is at
+ * most HETCOMM_EXPORT_MAX_BYTES, to |*out_size|. OUT_OF_RANGE when it is more than |capacity|. The bytes are plain data, to be sent in any way; they are of no use
  * once the memory is unregistered, even if it is registered again. [any-thread] */
 #define HETCOMM_EXPORT_MAX_BYTES 1024
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t

@@ -83,11 +83,10 @@ hetcomm_status_t hetcomm_memory_export(const hetcomm_memory_t* memory, size_t ca
     HETCOMM_RETURN_IF_ERROR(capi::check_alive(memory->context));
     const auto bytes = Communicator::export_memory(*memory);
     if (!bytes.ok()) return bytes.status();
-    *out_size = bytes.value().size();
     if (bytes.value().size() > capacity) {
-      return Status(Code::kOutOfRange,
-                    fmt::format("{} bytes are needed", bytes.value().size()));
+      return Status(Code::kOutOfRange, fmt::format("{} bytes are needed", bytes.value().size()));
     }
+    *out_size = bytes.value().size();
     std::memcpy(out_bytes, bytes.value().data(), bytes.value().size());
     return {};
   });

@@ -54,6 +54,24 @@ class CoreMember {
     communicator_ = std::move(communicator).value();
   }
 
+  // One-sided, with a notification if |notify|.
+  Operation* access(OperationKind kind, const AccessArguments& access, void* data, uint64_t size,
+                    bool notify = false) {
+    const hetcomm_buffer_t buffer = hetcomm_buffer_host(data, size);
+    hetcomm_operation_options_t options{};
+    options.struct_size = sizeof(options);
+    options.flags = notify ? HETCOMM_OPERATION_NOTIFY : 0;
+    std::string text;
+    Operation* operation = nullptr;
+    const int peer = access.remote->rank();
+    const Code code = communicator_->post(
+        {kind, peer, 0, 0, &buffer, data != nullptr ? size_t{1} : 0, &options, false, &access},
+        &operation, &text);
+    if (code != Code::kOk) throw std::runtime_error(text);
+    return operation;
+  }
+
+  Context& context() { return *context_; }
   Communicator& communicator() { return *communicator_; }
   int rank() const { return communicator_->rank(); }
   int size() const { return communicator_->size(); }

@@ -11,6 +11,10 @@
 //                     an endpoint is not |lossless|)
 //   failing connects  the first connects end in an error
 //   masks             no put, no get, small messages, small chunks
+//   regions           put and get reach published memory, as hardware would: without the target, by
+//                     a copy from some progress() of the initiator; for ranks that are threads. When
+//                     the rail breaks half of a put may have been written; access to what was
+//                     withdrawn breaks the rail
 //
 // It keeps the contract: what it reports, and when, is what some real transport could. The state
 // belongs to one transport, which like every other runs under the progress baton; a factory may be
@@ -20,6 +24,7 @@
 #include <algorithm>
 #include <deque>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <unordered_map>
@@ -43,6 +48,7 @@ struct FaultPlan {
   uint32_t connect_failures = 0;            // so many connects fail at first, per transport
   bool no_put = false;
   bool no_get = false;
+  bool regions = false;
   std::optional<uint32_t> max_payload_bytes;
   std::optional<uint64_t> eager_limit_bytes;
   std::optional<uint64_t> chunk_bytes;
@@ -54,6 +60,7 @@ inline Capabilities masked(Capabilities capabilities, const FaultPlan& plan) {
   if (plan.no_put) capabilities.put = capabilities.target_sees_put = false;
   if (plan.no_get) capabilities.get = false;
   if (plan.fail_rail > 0) capabilities.lossless = false;
+  capabilities.regions = capabilities.regions || plan.regions;
   const auto shrink = [](auto& value, const auto& limit) {
     if (limit) value = std::min(value, *limit);
   };
@@ -67,6 +74,49 @@ struct KeyHash {
   size_t operator()(const RemoteKey& key) const {
     return static_cast<size_t>(mix(key.words[0] ^ mix(key.words[1] ^ mix(key.words[2]))));
   }
+};
+
+// The published memory of all ranks of this process.
+class FaultyRegions {
+ public:
+  static FaultyRegions& all() {
+    static FaultyRegions regions;
+    return regions;
+  }
+  RemoteKey publish(const Region& region) {
+    const std::lock_guard lock(mutex_);
+    regions_[++last_] = region;
+    return RemoteKey{{last_, 0, kMark}};
+  }
+  void withdraw(const RemoteKey& key) {
+    const std::lock_guard lock(mutex_);
+    regions_.erase(key.words[0]);
+  }
+  static bool names(const RemoteKey& key) { return key.words[2] == kMark; }
+  // Moves the first |length| bytes of |bulk|. False when that is not allowed.
+  bool move(const Bulk& bulk, bool is_get, uint64_t length) {
+    const std::lock_guard lock(mutex_);
+    const auto found = regions_.find(bulk.key.words[0]);
+    if (found == regions_.end()) return false;
+    const Region& region = found->second;
+    if (!(is_get ? region.readable : region.writable) || bulk.remote_offset > region.length ||
+        bulk.local.length > region.length - bulk.remote_offset) {
+      return false;
+    }
+    std::byte* at = region.address + bulk.remote_offset;
+    for_each_piece(bulk.local.segments, bulk.local.offset, length,
+                   [&](std::byte* piece, size_t size) {
+                     is_get ? std::memcpy(piece, at, size) : std::memcpy(at, piece, size);
+                     at += size;
+                   });
+    return true;
+  }
+
+ private:
+  static constexpr uint64_t kMark = 0x726567696f6e;
+  std::mutex mutex_;
+  uint64_t last_ = 0;
+  std::unordered_map<uint64_t, Region> regions_;
 };
 
 // What the endpoints of one faulty transport share.
@@ -118,10 +168,12 @@ class FaultyEndpoint final : public Endpoint, private EndpointHandler {
     return inner_->send(header, payload);
   }
   Code put(Bulk& bulk) override {
+    if (FaultyRegions::names(bulk.key)) return start_direct(bulk, false);
     return capabilities_.put ? start(bulk, &Endpoint::put, state_.plan.lose_reported_put)
                              : Code::kUnsupported;
   }
   Code get(Bulk& bulk) override {
+    if (FaultyRegions::names(bulk.key)) return start_direct(bulk, true);
     return capabilities_.get ? start(bulk, &Endpoint::get, false) : Code::kUnsupported;
   }
   Result<RemoteKey> expose(Segments segments, Access access, uint64_t cookie) override {
@@ -140,6 +192,10 @@ class FaultyEndpoint final : public Endpoint, private EndpointHandler {
     std::erase_if(puts_, [&](const HeldPut& held) { return held.cookie == cookie; });
   }
   void cancel(Bulk& bulk) override {
+    if (FaultyRegions::names(bulk.key)) {
+      std::erase_if(direct_, [&](const HeldDirect& held) { return held.bulk == &bulk; });
+      return;
+    }
     const size_t held =
         std::erase_if(completions_, [&](const HeldCompletion& done) { return done.bulk == &bulk; });
     if (held == 0 && &bulk != lost_ && inner_ != nullptr && !inner_failed_) inner_->cancel(bulk);
@@ -166,6 +222,7 @@ class FaultyEndpoint final : public Endpoint, private EndpointHandler {
     done += deliver_from(completions_, [&](const HeldCompletion& completion) {
       handler_->on_bulk_complete(*completion.bulk, completion.code);
     });
+    done += deliver_direct();
     if (failure_due_ && *failure_due_ <= state_.tick && nothing_held()) {
       failure_due_.reset();
       reported_ = true;
@@ -175,7 +232,7 @@ class FaultyEndpoint final : public Endpoint, private EndpointHandler {
     return done;
   }
   bool holds_something() const {
-    return !nothing_held() || failure_due_ || (writable_due_ && !broken());
+    return !nothing_held() || !direct_.empty() || failure_due_ || (writable_due_ && !broken());
   }
 
  private:
@@ -194,6 +251,44 @@ class FaultyEndpoint final : public Endpoint, private EndpointHandler {
     Bulk* bulk;
     Code code;
   };
+
+  struct HeldDirect {
+    uint64_t due;
+    Bulk* bulk;
+    bool is_get;
+  };
+
+  Code start_direct(Bulk& bulk, bool is_get) {
+    if (broken()) return Code::kPeerLost;
+    if (state_.refuses()) return refuse();
+    if (state_.breaks_now()) {
+      FaultyRegions::all().move(bulk, is_get, bulk.local.length / 2);
+      break_rail();
+      direct_.clear();
+      return Code::kOk;
+    }
+    direct_.push_back({state_.due() + 1, &bulk, is_get});
+    return Code::kOk;
+  }
+  int deliver_direct() {
+    int done = 0;
+    while (!direct_.empty() && direct_.front().due <= state_.tick) {
+      if (broken()) {
+        direct_.clear();
+        break;
+      }
+      const HeldDirect next = direct_.front();
+      direct_.pop_front();
+      ++done;
+      if (FaultyRegions::all().move(*next.bulk, next.is_get, next.bulk->local.length)) {
+        handler_->on_bulk_complete(*next.bulk, Code::kOk);
+      } else {
+        direct_.clear();
+        break_rail();
+      }
+    }
+    return done;
+  }
 
   // Calls refuse from the moment of the failure on, though core hears of it later.
   bool broken() const { return inner_ == nullptr || doomed_ || inner_failed_ || reported_; }
@@ -292,6 +387,7 @@ class FaultyEndpoint final : public Endpoint, private EndpointHandler {
   std::deque<HeldMessage> messages_;
   std::deque<HeldPut> puts_;
   std::deque<HeldCompletion> completions_;
+  std::deque<HeldDirect> direct_;
   std::unordered_map<RemoteKey, uint64_t, KeyHash> cookies_;
 };
 
@@ -320,6 +416,14 @@ class FaultyTransport final : public Transport, private TransportHandler {
   }
   void cancel_connect(int peer) override {
     if (std::erase(failing_connects_, peer) == 0) inner_->cancel_connect(peer);
+  }
+  Result<RemoteKey> publish(const Region& region) override {
+    if (!state_.plan.regions) return inner_->publish(region);
+    return FaultyRegions::all().publish(region);
+  }
+  void withdraw(const RemoteKey& key) override {
+    if (!state_.plan.regions) return inner_->withdraw(key);
+    FaultyRegions::all().withdraw(key);
   }
   int progress() override {
     ++state_.tick;

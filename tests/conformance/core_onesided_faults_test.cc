@@ -1,0 +1,286 @@
+// One-sided operations over connections that break, lose what was under way, refuse and delay:
+//
+//   * a notification comes exactly once, and its bytes are right when it comes;
+//   * atomics happen exactly once;
+//   * a get reads what is there;
+//   * with regions, that is memory reached without the owner's help, all the same.
+#include <atomic>
+#include <cstdlib>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "tests/support/core_job.h"
+#include "tests/support/faulty_transport.h"
+#include "tests/support/pattern.h"
+#include "transports/shm/factory.h"
+#include "transports/tcp/factory.h"
+
+namespace hetcomm::test {
+namespace {
+
+struct AccessCase {
+  std::string name;
+  bool shm = false;
+  FaultPlan plan;
+  std::string settings = {};
+};
+void PrintTo(const AccessCase& test_case, std::ostream* out) { *out << test_case.name; }
+
+std::vector<AccessCase> access_cases() {
+  FaultPlan all;
+  all.fail_rail = 0.01;
+  all.lose_reported_put = true;
+  all.refuse = 0.1;
+  all.max_delay = 5;
+  FaultPlan tiny = all;
+  tiny.max_payload_bytes = 2048;
+  tiny.eager_limit_bytes = 1000;
+  FaultPlan regions = all;
+  regions.regions = true;
+  FaultPlan gentle;
+  gentle.regions = true;
+  gentle.max_delay = 3;
+  return {
+      {"tcp", false, all},
+      {"tcp_tiny", false, tiny},
+      {"tcp_thread", false, all, "PROGRESS=thread;"},
+      {"tcp_little_credit", false, all, "CREDIT_BYTES=8K;"},
+      {"tcp_regions", false, regions},
+      {"tcp_regions_thread", false, regions, "PROGRESS=thread;"},
+      {"shm", true, all},
+      {"shm_read", true, all, "SHM_BULK=read;"},
+      {"shm_regions", true, regions},
+      {"shm_regions_gentle", true, gentle},
+  };
+}
+
+class AccessFaults : public ::testing::TestWithParam<AccessCase> {};
+
+constexpr uint64_t kSlots = 32;
+constexpr uint64_t kSlot = 100'000;
+constexpr uint64_t kCounters = 64;  // bytes in front of the slots
+
+// Memory of this rank, and that of the other.
+class Window {
+ public:
+  explicit Window(CoreMember& me)
+      : me_(me),
+        bytes_(kCounters + kSlots * kSlot),
+        memory_(me.context().devices(), 0, bytes_.data(), bytes_.size(), false) {
+    const Status status = me.communicator().register_memory(memory_, HETCOMM_ACCESS_ALL, true);
+    if (!status.ok()) throw std::runtime_error(std::string(status.text()));
+    std::vector<std::byte> mine = Communicator::export_memory(memory_).value();
+    std::vector<std::byte> theirs(mine.size());
+    Operation* receive =
+        me.post(OperationKind::kReceive, 1 - me.rank(), 7, theirs.data(), theirs.size());
+    Operation* send = me.post(OperationKind::kSend, 1 - me.rank(), 7, mine.data(), mine.size());
+    expect_ok(me.finish(receive));
+    expect_ok(me.finish(send));
+    ExportedMemory exported;
+    std::vector<RemoteKey> keys;
+    expect_ok(me.communicator().import_memory(theirs, &exported, &keys));
+    remote_ = std::make_unique<RemoteMemory>(me.communicator(), exported, std::move(keys));
+  }
+  ~Window() { expect_ok(Communicator::unregister_memory(memory_, 20'000'000'000)); }
+  Window(const Window&) = delete;
+  Window& operator=(const Window&) = delete;
+
+  static void expect_ok(const Status& status) { EXPECT_TRUE(status.ok()) << status.text(); }
+  RemoteMemory& remote() { return *remote_; }
+  Memory& memory() { return memory_; }
+  ConstByteSpan at(uint64_t offset, uint64_t length) const {
+    return ConstByteSpan(bytes_).subspan(offset, length);
+  }
+  uint64_t word(size_t index) const {
+    uint64_t value = 0;
+    std::memcpy(&value, bytes_.data() + 8 * index, 8);
+    return value;
+  }
+
+ private:
+  CoreMember& me_;
+  std::vector<std::byte> bytes_;
+  Memory memory_;
+  std::unique_ptr<RemoteMemory> remote_;
+};
+
+struct Put {
+  uint64_t length;
+  uint64_t seed;
+};
+Put put_of(uint64_t seed, int from, uint64_t index) {
+  Random random(mix(seed * 1'000'003 + index) + static_cast<uint64_t>(from));
+  const uint64_t length = random.chance(0.7) ? random.below(600) : random.below(kSlot);
+  return {length, random.next()};
+}
+
+// Both ranks put at once, each slot again only after its notification was answered with an atomic
+// on the putter's word: the notification of put i is number i, exactly once.
+void exchange(CoreMember& me, uint64_t seed, uint64_t count) {
+  Window window(me);
+  Random random(mix(seed) + static_cast<uint64_t>(me.rank()));
+  struct Pending {
+    Operation* operation;
+    std::vector<std::byte> bytes;
+  };
+  std::deque<Pending> puts;
+  std::deque<Pending> others;
+  std::vector<uint64_t> results(count + 1);
+  uint64_t begun = 0;
+  uint64_t taken = 0;
+  std::vector<bool> seen(count);
+  const uint64_t deadline = now_ns() + 60'000'000'000;
+  while (taken < count || begun < count) {
+    ASSERT_LT(now_ns(), deadline) << "rank " << me.rank() << ": " << begun << " begun, " << taken
+                                  << " taken, " << window.word(0) << " answered";
+    // The other counts in our word what it has taken: it takes in any order, but of those begun.
+    if (begun < count && begun < window.word(0) + kSlots &&
+        (begun < kSlots || window.word(0) > begun - kSlots)) {
+      const Put put = put_of(seed, me.rank(), begun);
+      std::vector<std::byte> bytes(put.length);
+      fill_pattern(bytes, put.seed);
+      const AccessArguments to{.remote = &window.remote(),
+                               .offset = kCounters + begun % kSlots * kSlot,
+                               .operand = begun};
+      // A slot is put to again only when the put before it has been taken.
+      const bool free = begun < kSlots || window.word(0) >= begun;
+      if (free) {
+        Operation* operation =
+            me.access(OperationKind::kPut, to, bytes.data(), bytes.size(), true);
+        puts.push_back({operation, std::move(bytes)});
+        ++begun;
+      }
+    }
+    hetcomm_notification_t notification{};
+    const Status status =
+        Communicator::wait_notification(window.memory(), HETCOMM_TIMEOUT_POLL, &notification);
+    if (!status.ok()) {
+      ASSERT_EQ(status.code(), Code::kTimedOut) << status.text();
+      continue;
+    }
+    const uint64_t index = notification.value;
+    ASSERT_LT(index, count);
+    EXPECT_FALSE(seen[index]) << "notification " << index << " came twice";
+    seen[index] = true;
+    const Put put = put_of(seed, 1 - me.rank(), index);
+    EXPECT_EQ(notification.length, put.length);
+    EXPECT_EQ(notification.offset, kCounters + index % kSlots * kSlot);
+    EXPECT_FALSE(find_mismatch(window.at(notification.offset, put.length), put.seed).has_value())
+        << "put " << index << " of " << put.length << " bytes";
+    ++taken;
+    const AccessArguments answer{
+        .remote = &window.remote(), .operand = 1, .result = &results[taken]};
+    others.push_back({me.access(OperationKind::kFetchAdd, answer, nullptr, 0), {}});
+    if (random.chance(0.2)) {
+      // Reads back the head of a slot that nobody writes: one of this rank's that is done.
+      std::vector<std::byte> bytes(8);
+      const AccessArguments from{.remote = &window.remote(), .offset = 8};
+      Operation* operation = me.access(OperationKind::kGet, from, bytes.data(), bytes.size());
+      others.push_back({operation, std::move(bytes)});
+    }
+  }
+  for (const Pending& each : puts) Window::expect_ok(me.finish(each.operation));
+  for (const Pending& each : others) Window::expect_ok(me.finish(each.operation));
+  for (uint64_t i = 1; i <= count; ++i) EXPECT_LT(results[i], count);
+  std::sort(results.begin() + 1, results.end());
+  for (uint64_t i = 1; i <= count; ++i) EXPECT_EQ(results[i], i - 1) << "an atomic happened twice";
+  Window::expect_ok(me.communicator().barrier(20'000'000'000));
+  EXPECT_EQ(window.word(0), count);
+  Window::expect_ok(me.communicator().barrier(20'000'000'000));
+}
+
+TEST_P(AccessFaults, NotificationsAndAtomicsHappenOnce) {
+  const bool long_run = std::getenv("HETCOMM_TEST_LONG") != nullptr;
+  std::atomic<uint64_t> broken{0};
+  std::atomic<uint64_t> direct{0};
+  const uint64_t seeds = long_run ? 10 : 1;
+  for (uint64_t seed = 1; seed <= seeds; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    run_core_job(
+        2, "TIMEOUT=30s;LOG=error;" + GetParam().settings,
+        [&](int rank) {
+          FaultPlan plan = GetParam().plan;
+          plan.seed = seed * 100 + static_cast<uint64_t>(rank);
+          plan.max_rail_failures = 40;
+          Factories result;
+          result.push_back(std::make_unique<FaultyFactory>(
+              GetParam().shm ? make_shm_factory() : make_tcp_factory(), plan));
+          return result;
+        },
+        [&](CoreMember& me) {
+          exchange(me, seed, 400);
+          hetcomm_counters_t counters[4];
+          const size_t count = me.communicator().counters(1 - me.rank(), 4, counters);
+          for (size_t i = 0; i < count; ++i) {
+            broken += counters[i].failures;
+            direct += counters[i].direct;
+          }
+        });
+    if (HasFailure()) return;
+  }
+  // The test tests something.
+  if (GetParam().plan.fail_rail > 0) {
+    EXPECT_GT(broken.load(), 4u);
+  }
+  if (GetParam().plan.regions) {
+    EXPECT_GT(direct.load(), 400u);
+  }
+}
+
+// The owner withdraws memory that is being written by the connection itself.
+TEST(AccessRegions, WithdrawnRegionsAreNotWritten) {
+  FaultPlan plan;
+  plan.regions = true;
+  plan.max_delay = 40;
+  for (uint64_t seed = 1; seed <= 5; ++seed) {
+    run_core_job(
+        2, "TIMEOUT=30s;LOG=error;",
+        [&](int rank) {
+          plan.seed = seed * 100 + static_cast<uint64_t>(rank);
+          plan.fail_rail = 1e-9;  // breaks only where a region was withdrawn
+          Factories result;
+          result.push_back(std::make_unique<FaultyFactory>(make_tcp_factory(), plan));
+          return result;
+        },
+        [&](CoreMember& me) {
+          std::vector<std::byte> out(kSlot, std::byte{0xee});
+          std::vector<Operation*> operations;
+          {
+            std::unique_ptr<Window> window = std::make_unique<Window>(me);
+            Window::expect_ok(me.communicator().barrier(20'000'000'000));
+            if (me.rank() == 0) {
+              for (uint64_t i = 0; i < kSlots; ++i) {
+                const AccessArguments to{.remote = &window->remote(),
+                                         .offset = kCounters + i * kSlot};
+                operations.push_back(
+                    me.access(OperationKind::kPut, to, out.data(), out.size(), i % 2 == 0));
+              }
+              for (Operation* operation : operations) {
+                const Code code = me.finish(operation).code();
+                EXPECT_TRUE(code == Code::kOk || code == Code::kStaleHandle) << code_name(code);
+              }
+            } else {
+              for (uint64_t i = 0; i < seed * 10; ++i) me.context().engine().poke();
+              Window::expect_ok(Communicator::unregister_memory(window->memory(), 20'000'000'000));
+              const std::vector<std::byte> before(window->at(0, kSlots * kSlot).begin(),
+                                                  window->at(0, kSlots * kSlot).end());
+              Window::expect_ok(me.communicator().barrier(20'000'000'000));
+              EXPECT_TRUE(std::equal(before.begin(), before.end(),
+                                     window->at(0, kSlots * kSlot).begin()));
+              Window::expect_ok(
+                  me.communicator().register_memory(window->memory(), HETCOMM_ACCESS_GET, true));
+              return;
+            }
+            Window::expect_ok(me.communicator().barrier(20'000'000'000));
+          }
+        });
+    if (HasFailure()) return;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Over, AccessFaults, ::testing::ValuesIn(access_cases()),
+                         [](const auto& test) { return test.param.name; });
+
+}  // namespace
+}  // namespace hetcomm::test
