@@ -14,7 +14,7 @@
 
 namespace hetcomm {
 
-inline constexpr uint32_t kDeviceTableVersion = 1;
+inline constexpr uint32_t kDeviceTableVersion = 2;
 
 struct DeviceTable {
   uint32_t version = kDeviceTableVersion;
@@ -33,6 +33,11 @@ struct DeviceTable {
   // this device's.
   hetcomm_status_t (*find)(void* device, const void* address, void** out_base,
                            uint64_t* out_size) = nullptr;
+
+  // Optional: the file that the allocation |address| is a mapping of, so that other processes can
+  // map it too; open until the allocation is freed. NOT_FOUND when it is none.
+  hetcomm_status_t (*shared_file)(void* device, const void* address, int* out_file,
+                                  uint64_t* out_offset) = nullptr;
 
   // A stream runs its copies in order; different streams overlap.
   hetcomm_status_t (*stream_create)(void* device, void** out_stream) = nullptr;

@@ -60,6 +60,10 @@ struct Region {
   uint64_t length = 0;
   bool writable = false;  // by put
   bool readable = false;  // by get
+  // The file that |address| is a mapping of, from |file_offset| on, where there is one: other
+  // processes may map it too. Stays open until withdraw().
+  int file = -1;
+  uint64_t file_offset = 0;
 };
 
 // What an endpoint's transport can do. Data, asked before use.
@@ -75,11 +79,13 @@ struct Capabilities {
   // Put and get reach regions (Transport::publish) as well, without the target's help. Such a put
   // completes when its bytes are in place, and is not reported to the target.
   bool regions = false;
+  // Regions with a file can be mapped (Endpoint::map).
+  bool map = false;
   uint32_t max_exposed_segments = UINT32_MAX;  // of one expose()
-  uint32_t max_payload_bytes = 0;  // of one message
-  uint64_t eager_limit_bytes = 0;  // messages up to this size are better sent at once
-  uint64_t chunk_bytes = 0;        // good size of one put or get
-  uint32_t latency_ns = 0;         // estimates, for the choice of path
+  uint32_t max_payload_bytes = 0;              // of one message
+  uint64_t eager_limit_bytes = 0;              // messages up to this size are better sent at once
+  uint64_t chunk_bytes = 0;                    // good size of one put or get
+  uint32_t latency_ns = 0;                     // estimates, for the choice of path
   uint64_t bandwidth_bytes_per_s = 0;
 };
 
@@ -107,6 +113,11 @@ class EndpointHandler {
   virtual void on_put(uint64_t cookie, uint64_t length) = 0;
   // |bulk| has ended and its local memory is quiet. For a put see Capabilities::lossless.
   virtual void on_bulk_complete(Bulk& bulk, Code code) = 0;
+  // Region |key| can be loaded from, and if it is writable stored to, at |address|, until on_unmap
+  // or on_failed; or why not.
+  virtual void on_mapped(const RemoteKey& /*key*/, Result<std::byte*> /*address*/) {}
+  // The peer takes it back: on return it is not touched any more.
+  virtual void on_unmap(const RemoteKey& /*key*/) {}
   // A send or put that was refused with kWouldBlock may be tried again.
   virtual void on_writable() = 0;
   // The connection broke; nothing will be delivered or touched any more. |why| names transport and
@@ -144,6 +155,9 @@ class Endpoint {
   // The same, after the peer has made its last use of the key: all puts were reported, or its core
   // has said that it has read all.
   virtual void release(const RemoteKey& key) { revoke(key); }
+  // Asks for region |key| of the peer to be mapped into this process; on_mapped follows, unless the
+  // connection breaks first. Once per key.
+  virtual void map(const RemoteKey& /*key*/) {}
   // Takes back an accepted put or get. On return its local memory is quiet; on_bulk_complete will
   // not come. The peer may or may not have received (part of) it.
   virtual void cancel(Bulk& bulk) = 0;
@@ -201,8 +215,9 @@ class Transport {
   // Lets every peer that is, or gets, connected over this transport put to and get from |region|
   // with the key. kUnsupported: this transport cannot.
   virtual Result<RemoteKey> publish(const Region& /*region*/) { return Status(Code::kUnsupported); }
-  // On return no peer reaches the region any more; what they have under way there fails.
-  virtual void withdraw(const RemoteKey& /*key*/) {}
+  // True when no peer reaches the region any more, and what they had under way there fails. False:
+  // they have been told to let go; to be asked again.
+  virtual bool withdraw(const RemoteKey& /*key*/) { return true; }
   // Moves data without blocking and handles expired timers. Returns the number of things done (0:
   // idle).
   virtual int progress() = 0;

@@ -1,12 +1,24 @@
 // The host as a device: the CPU's own memory behind the same table as every accelerator.
 //
+// Allocations are mappings of a file each, as long as that costs no more than a part of the
+// descriptors that the process may have, so that other processes of the host can map them; the
+// rest comes from the heap.
+//
 // A copy has happened when the call that starts it returns. So a stream has no state and an event
 // is complete from the start: both handles are the device itself, and nothing is allocated for
 // them. The table has no `find` (the host cannot tell whose memory an address is) and no pinning
 // (the host has no copy engine that would need it).
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
 #include <new>
+#include <unordered_map>
 
 #include "devices/registry.h"
 
@@ -21,15 +33,81 @@ constexpr uint64_t kPage = 4096;
 // More than any address space here; refused before rounding up could wrap around.
 constexpr uint64_t kLargest = uint64_t{1} << 47;
 
-struct HostDevice {};
+struct HostDevice {
+  struct Shared {
+    int file;
+    uint64_t size_bytes;
+  };
+  size_t most_files = 0;
+  uint64_t most_bytes = 0;  // of one: a file is not refused for want of memory
+  std::mutex mutex;
+  std::unordered_map<void*, Shared> shared;  // by address
+};
+
+// Null when the memory is better taken from the heap.
+void* allocate_shared(HostDevice& device, uint64_t size_bytes) {
+  const std::lock_guard lock(device.mutex);
+  if (size_bytes == 0 || size_bytes > device.most_bytes ||
+      device.shared.size() >= device.most_files) {
+    return nullptr;
+  }
+  const uint64_t size = (size_bytes + kPage - 1) & ~(kPage - 1);
+  const int file = memfd_create("hetcomm-memory", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  if (file < 0) return nullptr;
+  void* address = MAP_FAILED;
+  // A peer that maps it must never find less than it was told.
+  if (ftruncate(file, static_cast<off_t>(size)) == 0 &&
+      fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0) {
+    address = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  }
+  if (address == MAP_FAILED) {
+    close(file);
+    return nullptr;
+  }
+  try {
+    device.shared.emplace(address, HostDevice::Shared{file, size});
+  } catch (const std::bad_alloc&) {
+    munmap(address, size);
+    close(file);
+    return nullptr;
+  }
+  return address;
+}
+
+// False when |address| is from the heap.
+bool free_shared(HostDevice& device, void* address) {
+  const std::lock_guard lock(device.mutex);
+  const auto found = device.shared.find(address);
+  if (found == device.shared.end()) return false;
+  munmap(address, found->second.size_bytes);
+  close(found->second.file);
+  device.shared.erase(found);
+  return true;
+}
+
+hetcomm_status_t shared_file(void* device, const void* address, int* out_file,
+                             uint64_t* out_offset) {
+  auto& own = *static_cast<HostDevice*>(device);
+  const std::lock_guard lock(own.mutex);
+  const auto found = own.shared.find(const_cast<void*>(address));
+  if (found == own.shared.end()) return HETCOMM_NOT_FOUND;
+  *out_file = found->second.file;
+  *out_offset = 0;
+  return HETCOMM_OK;
+}
 
 void destroy(void* device) { delete static_cast<HostDevice*>(device); }
 
 const char* name(void*) { return "host memory"; }
 
-hetcomm_status_t allocate(void*, uint64_t size_bytes, void** out_address) {
+hetcomm_status_t allocate(void* device, uint64_t size_bytes, void** out_address) {
   if (out_address == nullptr) return HETCOMM_INVALID_ARGUMENT;
   if (size_bytes > kLargest) return HETCOMM_OUT_OF_MEMORY;
+  void* const shared = allocate_shared(*static_cast<HostDevice*>(device), size_bytes);
+  if (shared != nullptr) {
+    *out_address = shared;
+    return HETCOMM_OK;
+  }
   const uint64_t alignment = size_bytes >= kPageAlignedFrom ? kPage : kAlignment;
   // An empty allocation has an address of its own too.
   const uint64_t wanted = size_bytes == 0 ? 1 : size_bytes;
@@ -39,7 +117,9 @@ hetcomm_status_t allocate(void*, uint64_t size_bytes, void** out_address) {
   return HETCOMM_OK;
 }
 
-void free_memory(void*, void* address) { std::free(address); }
+void free_memory(void* device, void* address) {
+  if (!free_shared(*static_cast<HostDevice*>(device), address)) std::free(address);
+}
 
 hetcomm_status_t stream_create(void* device, void** out_stream) {
   if (out_stream == nullptr) return HETCOMM_INVALID_ARGUMENT;
@@ -98,6 +178,7 @@ constexpr DeviceTable kTable = {
     .name = name,
     .allocate = allocate,
     .free = free_memory,
+    .shared_file = shared_file,
     .stream_create = stream_create,
     .stream_destroy = stream_destroy,
     .copy_to_host = copy_to_host,
@@ -113,6 +194,12 @@ constexpr DeviceTable kTable = {
 Result<Device> create_host_device() {
   auto* const device = new (std::nothrow) HostDevice;
   if (device == nullptr) return Code::kOutOfMemory;
+  rlimit files{};
+  if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
+    device->most_files = static_cast<size_t>(std::min<rlim_t>(files.rlim_cur / 4, 4096));
+  }
+  const long pages = sysconf(_SC_PHYS_PAGES);
+  if (pages > 0) device->most_bytes = static_cast<uint64_t>(pages) * kPage;
   return Device{.table = &kTable, .instance = device};
 }
 

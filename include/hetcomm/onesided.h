@@ -9,9 +9,9 @@
  *
  * An operation has completed when it has happened at the owner: the bytes of a put are then in
  * place, and visible to the owner and to later operations of everybody. Operations are not ordered
- * with each other, nor with messages; wait for one, or flush, before starting one that builds on it.
- * Until a put has completed, or its notification has come, the bytes that it writes are undefined
- * and the owner must not touch them: after a broken connection they may be written again.
+ * with each other, nor with messages; wait for one, or flush, before starting one that builds on
+ * it. Until a put has completed, or its notification has come, the bytes that it writes are
+ * undefined and the owner must not touch them: after a broken connection they may be written again.
  *
  * What the network cannot do by itself the owner's process does while it drives communication. A
  * context that makes progress only in its calls (HETCOMM_PROGRESS_CALLER) therefore has to say that
@@ -57,8 +57,9 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_memory_unregister(hetcomm_memory_t* memory, uint64_t timeout_ns) HETCOMM_NOEXCEPT;
 
 /* Writes what a peer needs to use the registered memory to |out_bytes|, and its size, which is at
- * most HETCOMM_EXPORT_MAX_BYTES, to |*out_size|. OUT_OF_RANGE when it is more than |capacity|. The bytes are plain data, to be sent in any way; they are of no use
- * once the memory is unregistered, even if it is registered again. [any-thread] */
+ * most HETCOMM_EXPORT_MAX_BYTES, to |*out_size|. OUT_OF_RANGE when it is more than |capacity|. The
+ * bytes are plain data, to be sent in any way; they are of no use once the memory is unregistered,
+ * even if it is registered again. [any-thread] */
 #define HETCOMM_EXPORT_MAX_BYTES 1024
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_memory_export(const hetcomm_memory_t* memory, size_t capacity, void* out_bytes,
@@ -82,9 +83,8 @@ hetcomm_memory_import(hetcomm_communicator_t* communicator, const void* bytes, s
                       hetcomm_remote_memory_t** out_remote) HETCOMM_NOEXCEPT;
 
 /* [any-thread] */
-HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
-hetcomm_remote_memory_get_info(const hetcomm_remote_memory_t* remote,
-                               hetcomm_remote_memory_info_t* out_info) HETCOMM_NOEXCEPT;
+HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_remote_memory_get_info(
+    const hetcomm_remote_memory_t* remote, hetcomm_remote_memory_info_t* out_info) HETCOMM_NOEXCEPT;
 
 /* BUSY while operations on it are pending. NULL is accepted. [serial per remote memory] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
@@ -92,26 +92,24 @@ hetcomm_remote_memory_release(hetcomm_remote_memory_t* remote) HETCOMM_NOEXCEPT;
 
 /* Writes |buffer| to |remote| from |offset| on. With HETCOMM_OPERATION_NOTIFY in the options the
  * owner is notified with options->notify_value once all bytes are in place. The buffer belongs to
- * the operation until it has completed. The outcome is STALE_HANDLE when the memory was unregistered,
- * PEER_LOST when the owner died. OUT_OF_RANGE (past the memory) and PERMISSION_DENIED (a right that
- * was not granted): rejected, no completion will follow. [any-thread] */
-HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
-hetcomm_put(hetcomm_remote_memory_t* remote, uint64_t offset, hetcomm_buffer_t buffer,
-            const hetcomm_operation_options_t* options,
-            hetcomm_request_t** out_request) HETCOMM_NOEXCEPT;
+ * the operation until it has completed. The outcome is STALE_HANDLE when the memory was
+ * unregistered, PEER_LOST when the owner died. OUT_OF_RANGE (past the memory) and PERMISSION_DENIED
+ * (a right that was not granted): rejected, no completion will follow. [any-thread] */
+HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_put(
+    hetcomm_remote_memory_t* remote, uint64_t offset, hetcomm_buffer_t buffer,
+    const hetcomm_operation_options_t* options, hetcomm_request_t** out_request) HETCOMM_NOEXCEPT;
 
 /* Reads |remote| from |offset| on into |buffer|. Otherwise as hetcomm_put. [any-thread] */
-HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
-hetcomm_get(hetcomm_remote_memory_t* remote, uint64_t offset, hetcomm_buffer_t buffer,
-            const hetcomm_operation_options_t* options,
-            hetcomm_request_t** out_request) HETCOMM_NOEXCEPT;
+HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_get(
+    hetcomm_remote_memory_t* remote, uint64_t offset, hetcomm_buffer_t buffer,
+    const hetcomm_operation_options_t* options, hetcomm_request_t** out_request) HETCOMM_NOEXCEPT;
 
 /* Adds |addend| to the 64-bit word (of the owner's byte order, at an address that 8 divides) at
  * |offset| and gives its value before in |*out_previous|, which belongs to the operation until it
  * has completed and may be NULL. Atomic with all other hetcomm atomics on the word, by whatever way
  * they come, and with the owner's own lock-free atomic instructions. Happens at most once; the
- * outcome is OUTCOME_UNKNOWN when it was asked for and its answer did not come, be it that the owner
- * was lost, that the deadline passed, or that it was cancelled. [any-thread] */
+ * outcome is OUTCOME_UNKNOWN when it was asked for and its answer did not come, be it that the
+ * owner was lost, that the deadline passed, or that it was cancelled. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_fetch_add(
     hetcomm_remote_memory_t* remote, uint64_t offset, uint64_t addend, uint64_t* out_previous,
     const hetcomm_operation_options_t* options, hetcomm_request_t** out_request) HETCOMM_NOEXCEPT;
@@ -126,17 +124,16 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_compare_swap(
 /* Completes when all one-sided operations that were started before on |communicator| towards |rank|
  * have, also those whose requests were released; its outcome is that of the first of them that
  * failed. [any-thread] */
-HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
-hetcomm_flush(hetcomm_communicator_t* communicator, int32_t rank,
-              const hetcomm_operation_options_t* options,
-              hetcomm_request_t** out_request) HETCOMM_NOEXCEPT;
+HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_flush(
+    hetcomm_communicator_t* communicator, int32_t rank, const hetcomm_operation_options_t* options,
+    hetcomm_request_t** out_request) HETCOMM_NOEXCEPT;
 
 /* A notified put that has arrived. Frozen layout. */
 typedef struct hetcomm_notification {
-  uint64_t value;   /* of the user's                                                             */
-  int32_t source;   /* rank that put, in the communicator of the registration                    */
+  uint64_t value; /* of the user's                                                             */
+  int32_t source; /* rank that put, in the communicator of the registration                    */
   uint32_t reserved;
-  uint64_t offset;  /* of what was put, in the memory                                            */
+  uint64_t offset; /* of what was put, in the memory                                            */
   uint64_t length;
 } hetcomm_notification_t;
 

@@ -57,9 +57,7 @@ struct hetcomm_communicator {
 struct hetcomm_remote_memory : hetcomm::RemoteMemory {
   hetcomm_remote_memory(hetcomm::Communicator& owner, const hetcomm::ExportedMemory& exported,
                         std::vector<hetcomm::RemoteKey> keys)
-      : hetcomm::RemoteMemory(owner, exported, std::move(keys)) {
-    owner.add_remote();
-  }
+      : hetcomm::RemoteMemory(owner, exported, std::move(keys)) {}
   hetcomm::capi::Tag tag = hetcomm::capi::Tag::kRemoteMemory;
 };
 struct hetcomm_group {

@@ -22,6 +22,26 @@ hetcomm_status_t check_remote(const hetcomm_remote_memory_t* remote) {
   return HETCOMM_OK;
 }
 
+// The common call over mapped memory: one host buffer, no options. False for everything else, which
+// post_access() looks at.
+template <OperationKind kKind>
+[[gnu::always_inline]] inline bool finish_mapped(hetcomm_remote_memory_t* remote, uint64_t offset,
+                                                 const hetcomm_buffer_t& buffer,
+                                                 const hetcomm_operation_options_t* options,
+                                                 hetcomm_request_t** out_request) {
+  if (remote == nullptr || !capi::is_good(remote) || out_request == nullptr || options != nullptr ||
+      buffer.memory != nullptr || buffer.offset == 0) [[unlikely]] {
+    return false;
+  }
+  Communicator& own = remote->communicator();
+  if (!own.context().alive()) [[unlikely]]
+    return false;
+  hetcomm::Operation* operation = own.access_mapped<kKind>(*remote, offset, buffer);
+  if (operation == nullptr) return false;
+  *out_request = hetcomm::encode_handle(operation);
+  return true;
+}
+
 hetcomm_status_t post_access(hetcomm_remote_memory_t* remote, OperationKind kind,
                              const AccessArguments& access, const hetcomm_buffer_t* buffer,
                              const hetcomm_operation_options_t* options,
@@ -125,11 +145,9 @@ hetcomm_status_t hetcomm_remote_memory_release(hetcomm_remote_memory_t* remote) 
   return capi::guard([&]() -> Status {
     if (remote == nullptr) return {};
     HETCOMM_REQUIRE_HANDLE(remote);
-    Communicator& own = remote->communicator();
-    HETCOMM_RETURN_IF_ERROR(capi::check_alive(own.context()));
+    HETCOMM_RETURN_IF_ERROR(capi::check_alive(remote->communicator().context()));
     if (remote->in_use()) return Status(Code::kBusy, "operations on it are pending");
     capi::destroy(remote);
-    own.drop_remote();
     return {};
   });
 }
@@ -137,11 +155,13 @@ hetcomm_status_t hetcomm_remote_memory_release(hetcomm_remote_memory_t* remote) 
 hetcomm_status_t hetcomm_put(hetcomm_remote_memory_t* remote, uint64_t offset,
                              hetcomm_buffer_t buffer, const hetcomm_operation_options_t* options,
                              hetcomm_request_t** out_request) noexcept {
+  if (finish_mapped<OperationKind::kPut>(remote, offset, buffer, options, out_request)) [[likely]]
+    return HETCOMM_OK;
   AccessArguments access{.offset = offset};
   // Read here because it travels with the operation's other operands.
   if (options != nullptr &&
-      options->struct_size >= offsetof(hetcomm_operation_options_t, notify_value) +
-                                  sizeof(options->notify_value)) {
+      options->struct_size >=
+          offsetof(hetcomm_operation_options_t, notify_value) + sizeof(options->notify_value)) {
     access.operand = options->notify_value;
   }
   return post_access(remote, OperationKind::kPut, access, &buffer, options, out_request);
@@ -150,6 +170,8 @@ hetcomm_status_t hetcomm_put(hetcomm_remote_memory_t* remote, uint64_t offset,
 hetcomm_status_t hetcomm_get(hetcomm_remote_memory_t* remote, uint64_t offset,
                              hetcomm_buffer_t buffer, const hetcomm_operation_options_t* options,
                              hetcomm_request_t** out_request) noexcept {
+  if (finish_mapped<OperationKind::kGet>(remote, offset, buffer, options, out_request)) [[likely]]
+    return HETCOMM_OK;
   return post_access(remote, OperationKind::kGet, {.offset = offset}, &buffer, options,
                      out_request);
 }

@@ -347,7 +347,7 @@ Status Communicator::check_idle() {
   if (registrations_ != 0) {
     return Status(Code::kBusy, fmt::format("{} memories are registered on it", registrations_));
   }
-  if (remotes_.load(std::memory_order_acquire) != 0) {
+  if (remotes_ != 0) {
     return Status(Code::kBusy, "remote memories of it still exist");
   }
   if (pending_ != 0) {

@@ -76,6 +76,47 @@ class Communicator {
     if (engine_.threaded()) engine_.note_pending();
     return operation;
   }
+  // A put or get of one host buffer without options, where the peer's memory is mapped: it is over
+  // when this returns. Null when it is not that simple; then post() does it or says why not.
+  template <OperationKind kKind>
+  [[gnu::always_inline]] Operation* access_mapped(RemoteMemory& remote, uint64_t offset,
+                                                  const hetcomm_buffer_t& buffer) {
+    if (!engine_.try_lock_as_user()) [[unlikely]]
+      return nullptr;
+    const Engine::Held held(engine_);
+    constexpr uint32_t kRight =
+        kKind == OperationKind::kPut ? HETCOMM_ACCESS_PUT : HETCOMM_ACCESS_GET;
+    if (remote.mapped == nullptr || (remote.rights() & kRight) == 0 || channel_->closed ||
+        !remote.contains(offset, buffer.length) || buffer.length > kMostCopiedAtOnce) [[unlikely]] {
+      return nullptr;
+    }
+    Operation* operation = engine_.pool().allocate();
+    if (operation == nullptr) [[unlikely]]
+      return nullptr;
+    auto* const local = reinterpret_cast<std::byte*>(buffer.offset);
+    std::byte* const there = remote.mapped + offset;
+    if constexpr (kKind == OperationKind::kPut) {
+      copy_bytes(there, local, buffer.length);
+      ++remote.counters->puts;
+    } else {
+      copy_bytes(local, there, buffer.length);
+      ++remote.counters->gets;
+    }
+    ++remote.counters->direct;
+    // What a completion shows.
+    operation->kind = kKind;
+    operation->prepared = false;
+    operation->detached = false;
+    operation->code = Code::kOk;
+    operation->communicator = this;
+    operation->source = kKind == OperationKind::kPut ? rank_ : rank_of(remote.rank());
+    operation->matched_tag = 0;
+    operation->run.bytes_sent = operation->run.bytes_received = buffer.length;
+    if (!operation->pieces.empty()) [[unlikely]]
+      operation->clear_pieces();
+    operation->set_state(OperationState::kComplete);
+    return operation;
+  }
   // Makes a prepared operation.
   Code prepare(const PostArguments& arguments, Operation** out, std::string* text);
   Code restart(const OperationRef& prepared, std::string* text);
@@ -88,9 +129,8 @@ class Communicator {
   static Result<std::vector<std::byte>> export_memory(const Memory& memory);
   Status import_memory(ConstByteSpan bytes, ExportedMemory* exported, std::vector<RemoteKey>* keys);
   static Status wait_notification(Memory& memory, uint64_t timeout_ns, hetcomm_notification_t* out);
-  // Remote memories made for it.
-  void add_remote() { remotes_.fetch_add(1, std::memory_order_relaxed); }
-  void drop_remote() { remotes_.fetch_sub(1, std::memory_order_release); }
+  void add_remote(RemoteMemory& remote);
+  void drop_remote(RemoteMemory& remote);
   // Null for a rank without a color.
   Result<std::unique_ptr<Communicator>> split(int32_t color, int32_t key);
   void abort(const std::string& reason);
@@ -216,8 +256,9 @@ class Communicator {
   int64_t pending_ = 0;       // under the baton
   std::atomic<int32_t> children_{0};
   std::atomic<int32_t> groups_{0};
-  std::atomic<int32_t> remotes_{0};
-  int32_t registrations_ = 0;  // under the baton
+  // Under the baton: remote memories made for it, and memories registered on it.
+  int32_t remotes_ = 0;
+  int32_t registrations_ = 0;
 };
 
 inline void Mesh::complete(Operation& operation) {

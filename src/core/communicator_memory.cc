@@ -3,15 +3,48 @@
 #include "src/core/context.h"
 
 namespace hetcomm {
+namespace {
+
+// How often it is looked whether peers have let go of mapped memory.
+constexpr uint64_t kLetGoInterval = 200'000;
+
+}  // namespace
+
+RemoteMemory::RemoteMemory(Communicator& communicator, const ExportedMemory& exported,
+                           std::vector<RemoteKey> keys)
+    : communicator_(communicator),
+      rank_(exported.rank),
+      id_(exported.id),
+      length_(exported.length),
+      rights_(exported.rights),
+      host_accessible_(exported.host_accessible),
+      keys_(std::move(keys)) {
+  communicator_.add_remote(*this);
+}
+
+RemoteMemory::~RemoteMemory() { communicator_.drop_remote(*this); }
+
+void Communicator::add_remote(RemoteMemory& remote) {
+  const Engine::Baton baton(engine_);
+  mesh_->pair(remote.rank()).access().add(remote);
+  ++remotes_;
+}
+
+void Communicator::drop_remote(RemoteMemory& remote) {
+  const Engine::Baton baton(engine_);
+  mesh_->pair(remote.rank()).access().remove(remote);
+  --remotes_;
+}
 
 Status Communicator::register_memory(Memory& memory, uint32_t rights, bool caller_progress) {
   if ((rights & HETCOMM_ACCESS_ATOMIC) != 0 && !memory.host_accessible()) {
     return Status(Code::kUnsupported, "atomics need memory that the CPU can touch");
   }
   if (!engine_.threaded() && !caller_progress) {
-    return Status(Code::kUnsupported,
-                  "without a progress thread (HETCOMM_PROGRESS=thread) peers are served in calls of "
-                  "this process only; HETCOMM_REGISTER_CALLER_PROGRESS says that it will call");
+    return Status(
+        Code::kUnsupported,
+        "without a progress thread (HETCOMM_PROGRESS=thread) peers are served in calls of "
+        "this process only; HETCOMM_REGISTER_CALLER_PROGRESS says that it will call");
   }
   const Engine::Baton baton(engine_);
   if (memory.registration != nullptr) return Status(Code::kBusy, "the memory is registered");
@@ -33,7 +66,6 @@ Status Communicator::unregister_memory(Memory& memory, uint64_t timeout_ns) {
   {
     const Engine::Baton baton(own.engine_);
     registration->closing = true;
-    own.mesh_->withdraw(*registration);
     own.engine_.pool().for_each([&](Operation& operation) {
       if (operation.state() != OperationState::kPending ||
           operation.kind < OperationKind::kAccept ||
@@ -43,11 +75,22 @@ Status Communicator::unregister_memory(Memory& memory, uint64_t timeout_ns) {
       own.mesh_->end_operation(operation, Code::kStaleHandle, "the memory was unregistered");
     });
   }
-  const bool quiet = own.engine_.wait(deadline_after(now_ns(), timeout),
-                                      [&] { return registration->running() == 0; });
-  if (!quiet) {
-    return Status(Code::kTimedOut, fmt::format("{} copies of it are still running",
-                                               registration->running()));
+  const uint64_t deadline = deadline_after(now_ns(), timeout);
+  bool withdrawn = false;
+  while (true) {
+    {
+      const Engine::Baton baton(own.engine_);
+      withdrawn = own.mesh_->withdraw(*registration);
+    }
+    const bool quiet = registration->running() == 0;
+    if (withdrawn && quiet) break;
+    if (now_ns() >= deadline) {
+      return Status(Code::kTimedOut,
+                    withdrawn ? "copies of it are still running" : "a peer has not let go of it");
+    }
+    const uint64_t next = now_ns() + kLetGoInterval;
+    own.engine_.wait(std::min(next, deadline),
+                     [&] { return !quiet && registration->running() == 0; });
   }
   const Engine::Baton baton(own.engine_);
   own.mesh_->registrations().erase(registration->id);
@@ -101,8 +144,7 @@ Status Communicator::wait_notification(Memory& memory, uint64_t timeout_ns,
         return {};
       }
     }
-    const bool came =
-        own.engine_.wait(deadline, [&] { return registration->has_notification(); });
+    const bool came = own.engine_.wait(deadline, [&] { return registration->has_notification(); });
     if (!came) return Status(Code::kTimedOut, "no notification");
   }
 }
@@ -116,8 +158,8 @@ Code Communicator::fill_access(const PostArguments& arguments, Operation& operat
                       .compare = given.compare,
                       .result = given.result};
   if (given.remote == nullptr) return Code::kOk;
-  operation.access.notify = arguments.options != nullptr &&
-                            (arguments.options->flags & HETCOMM_OPERATION_NOTIFY) != 0;
+  operation.access.notify =
+      arguments.options != nullptr && (arguments.options->flags & HETCOMM_OPERATION_NOTIFY) != 0;
   const RemoteMemory& remote = *given.remote;
   uint32_t right = HETCOMM_ACCESS_ATOMIC;
   if (arguments.kind == OperationKind::kPut) {

@@ -52,6 +52,7 @@ class Memory {
   size_t device_index() const { return device_; }
   void* address() const { return address_; }
   uint64_t size() const { return size_; }
+  bool owned() const { return owned_; }  // came from the device's allocator
   bool host_accessible() const { return device().table->host_accessible; }
   // True when [offset, offset + length) lies inside.
   bool contains(uint64_t offset, uint64_t length) const {

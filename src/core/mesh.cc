@@ -344,13 +344,24 @@ void Mesh::publish(Registration& registration) {
   registration.id = registrations_.insert(&registration);
   const Memory& memory = registration.memory();
   if (!memory.host_accessible()) return;
+  int file = -1;
+  uint64_t file_offset = 0;
+  const DeviceTable& table = *memory.device().table;
+  if (table.shared_file != nullptr && memory.owned() &&
+      table.shared_file(memory.device().instance, memory.address(), &file, &file_offset) !=
+          HETCOMM_OK) {
+    file = -1;
+  }
   for (const auto& entry : transports_) {
-    if (!entry->transport->capabilities().regions) continue;
+    const Capabilities& capabilities = entry->transport->capabilities();
+    if (!capabilities.regions && !(capabilities.map && file >= 0)) continue;
     const uint32_t rights = registration.rights();
     const Region region{.address = static_cast<std::byte*>(memory.address()),
                         .length = memory.size(),
                         .writable = (rights & HETCOMM_ACCESS_PUT) != 0,
-                        .readable = (rights & HETCOMM_ACCESS_GET) != 0};
+                        .readable = (rights & HETCOMM_ACCESS_GET) != 0,
+                        .file = file,
+                        .file_offset = file_offset};
     Result<RemoteKey> key = entry->transport->publish(region);
     if (key.ok()) {
       registration.keys.emplace_back(entry->name, key.value());
@@ -361,13 +372,13 @@ void Mesh::publish(Registration& registration) {
   }
 }
 
-void Mesh::withdraw(Registration& registration) {
-  for (const auto& [name, key] : registration.keys) {
-    for (const auto& entry : transports_) {
-      if (entry->name == name) entry->transport->withdraw(key);
-    }
-  }
-  registration.keys.clear();
+bool Mesh::withdraw(Registration& registration) {
+  std::erase_if(registration.keys, [&](const auto& named) {
+    return std::all_of(transports_.begin(), transports_.end(), [&](const auto& entry) {
+      return entry->name != named.first || entry->transport->withdraw(named.second);
+    });
+  });
+  return registration.keys.empty();
 }
 
 ExportedMemory Mesh::export_memory(const Registration& registration) const {
@@ -394,6 +405,12 @@ Status Mesh::find_keys(const ExportedMemory& exported, std::vector<RemoteKey>* k
     }
   }
   return {};
+}
+
+void Mesh::copies_due(Pair& pair) {
+  if (std::find(copying_.begin(), copying_.end(), &pair) == copying_.end()) {
+    copying_.push_back(&pair);
+  }
 }
 
 std::string Mesh::explain(int rank) {
@@ -510,6 +527,10 @@ int Mesh::progress() {
     for (Transport* transport : connected_) moved += transport->progress();
   }
   if (!staging_.idle()) moved += staging_.progress();
+  if (!copying_.empty()) {
+    std::erase_if(copying_, [](Pair* pair) { return !pair->access().copy_some(); });
+    ++moved;
+  }
   while (!updates_due_.empty()) {
     Pair* pair = updates_due_.back();
     updates_due_.pop_back();

@@ -132,7 +132,8 @@ class Mesh final : public Driven, private ControlHandler {
   // Registered memories. publish() lets transports reach it that can; withdraw() is its contrary.
   SlotTable<Registration>& registrations() { return registrations_; }
   void publish(Registration& registration);
-  void withdraw(Registration& registration);
+  // True when no peer reaches it by a transport any more.
+  bool withdraw(Registration& registration);
   ExportedMemory export_memory(const Registration& registration) const;
   // Checks that |exported| is of this job, and finds the keys for this rank's transports.
   Status find_keys(const ExportedMemory& exported, std::vector<RemoteKey>* keys) const;
@@ -141,6 +142,7 @@ class Mesh final : public Driven, private ControlHandler {
   void connect(Pair& pair);  // tries transports in order of estimate
   ControlPlane& control() { return *control_; }
   void update_due(Pair& pair);  // send_update() at the end of this pass
+  void copies_due(Pair& pair);  // RemoteAccess::copy_some() in every pass, while it has any
   template <typename T>
   void retire(std::unique_ptr<T> object) {  // freed when no upcall of it can be on the stack
     graveyard_.push_back(
@@ -243,6 +245,7 @@ class Mesh final : public Driven, private ControlHandler {
   std::vector<std::unique_ptr<Channel>> channels_;
   uint16_t next_communicator_id_ = 1;
   std::vector<Pair*> updates_due_;
+  std::vector<Pair*> copying_;
   std::vector<Pair*> active_pairs_;  // all pairs that exist
   uint64_t next_pair_timer_ns_ = kForever;
   uint64_t passes_ = 0;
@@ -259,7 +262,9 @@ class Mesh final : public Driven, private ControlHandler {
     void* object;
     void (*destroy)(void*, BlockPool&);
   };
-  bool has_work() const { return !staging_.idle() || !graveyard_.empty() || !updates_due_.empty(); }
+  bool has_work() const {
+    return !staging_.idle() || !graveyard_.empty() || !updates_due_.empty() || !copying_.empty();
+  }
   void bury();
   std::vector<Dead> graveyard_;
   std::vector<Dead> burying_;

@@ -47,6 +47,8 @@ class Rail final : public EndpointHandler {
   void on_message(const MessageHeader& header, ConstByteSpan payload) override;
   void on_put(uint64_t cookie, uint64_t length) override;
   void on_bulk_complete(Bulk& bulk, Code code) override;
+  void on_mapped(const RemoteKey& key, Result<std::byte*> address) override;
+  void on_unmap(const RemoteKey& key) override;
   void on_writable() override;
   void on_failed(const Status& why) override;
 

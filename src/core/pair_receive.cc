@@ -19,8 +19,8 @@ constexpr uint64_t kAcknowledgeBytes = 64 * 1024;
 
 }  // namespace
 
-Rail::Rail(Pair& pair, std::unique_ptr<Endpoint> endpoint, uint64_t rail_id,
-           size_t transport_index, hetcomm_counters_t* counters)
+Rail::Rail(Pair& pair, std::unique_ptr<Endpoint> endpoint, uint64_t rail_id, size_t transport_index,
+           hetcomm_counters_t* counters)
     : id(rail_id),
       transport(transport_index),
       pair_(pair),
@@ -50,6 +50,12 @@ void Rail::on_put(uint64_t cookie, uint64_t length) {
 void Rail::on_bulk_complete(Bulk& bulk, Code code) {
   auto& owned = static_cast<OwnedBulk&>(bulk);
   guarded([&] { owned.owner->on_bulk(owned, code); });
+}
+void Rail::on_mapped(const RemoteKey& key, Result<std::byte*> address) {
+  guarded([&] { pair_.access_.mapped(*this, key, address); });
+}
+void Rail::on_unmap(const RemoteKey& key) {
+  guarded([&] { pair_.access_.unmap(*this, key); });
 }
 void Rail::on_writable() {
   guarded([&] { pair_.writable(); });
@@ -349,8 +355,8 @@ void Pair::attach(Incoming& message, Operation& receive) {
 void Pair::attach_request(Operation& receive, const RequestBody& body, uint64_t length) {
   receive.stage = OperationStage::kSubmitted;  // in no list
   try {
-    Incoming* message =
-        new_incoming(WireHeader{.kind = MessageKind::kRequest, .value = length}, 0, Keeps::kNothing);
+    Incoming* message = new_incoming(WireHeader{.kind = MessageKind::kRequest, .value = length}, 0,
+                                     Keeps::kNothing);
     if (message == nullptr) {
       mesh_.complete(receive, Code::kOutOfMemory);
       return;

@@ -105,14 +105,10 @@ struct ExportedMemory {
 class RemoteMemory {
  public:
   RemoteMemory(Communicator& communicator, const ExportedMemory& exported,
-               std::vector<RemoteKey> keys)
-      : communicator_(communicator),
-        rank_(exported.rank),
-        id_(exported.id),
-        length_(exported.length),
-        rights_(exported.rights),
-        host_accessible_(exported.host_accessible),
-        keys_(std::move(keys)) {}
+               std::vector<RemoteKey> keys);
+  ~RemoteMemory();
+  RemoteMemory(const RemoteMemory&) = delete;
+  RemoteMemory& operator=(const RemoteMemory&) = delete;
 
   Communicator& communicator() const { return communicator_; }
   int32_t rank() const { return rank_; }  // of the mesh
@@ -125,6 +121,10 @@ class RemoteMemory {
   bool contains(uint64_t offset, uint64_t length) const {
     return offset <= length_ && length <= length_ - offset;
   }
+
+  // Under the baton: where the connection maps it, null while it does not, and what counts its use.
+  std::byte* mapped = nullptr;
+  hetcomm_counters_t* counters = nullptr;
 
   // Pending operations on it.
   void add_use() { uses_.fetch_add(1, std::memory_order_relaxed); }

@@ -24,6 +24,13 @@ AccessBody body_of(const Operation& operation) {
   return {operation.access.remote->id(), operation.access.offset, operation.length};
 }
 
+AtomicBody atomic_body_of(const Operation& operation) {
+  return {
+      body_of(operation),
+      operation.kind == OperationKind::kFetchAdd ? AtomicAction::kAdd : AtomicAction::kCompareSwap,
+      operation.access.operand, operation.access.compare};
+}
+
 uint64_t do_atomic(std::atomic_ref<uint64_t> word, const AtomicBody& body) {
   if (body.action == AtomicAction::kAdd) return word.fetch_add(body.operand);
   uint64_t seen = body.compare;
@@ -126,8 +133,8 @@ void RemoteAccess::finish_epochs() {
 }
 
 std::string RemoteAccess::failure_text(const Operation& operation, Code code) {
-  const char* why = code == Code::kStaleHandle ? "the memory is not registered any more"
-                                               : code_text(code);
+  const char* why =
+      code == Code::kStaleHandle ? "the memory is not registered any more" : code_text(code);
   return fmt::format("{}: {}", describe(operation), why);
 }
 
@@ -142,6 +149,11 @@ void RemoteAccess::complete(Operation& operation, Code code) {
 
 bool RemoteAccess::start(Operation& operation) {
   Rail& rail = *pair_.rail();
+  if (operation.access.remote != nullptr && !operation.access.placed && operation.on_host &&
+      !operation.access.direct_failed && is_mapped(*operation.access.remote, rail) &&
+      start_mapped(operation)) {
+    return true;
+  }
   switch (operation.kind) {
     case OperationKind::kPut:
       return start_put(operation, rail);
@@ -167,6 +179,129 @@ void RemoteAccess::count(Operation& operation) {
   }
 }
 
+// --- mapped memory ----------------------------------------------------------
+
+void RemoteAccess::add(RemoteMemory& remote) { remotes_.push_back(&remote); }
+
+// Asks for the mapping on first use; until it is there the owner helps.
+bool RemoteAccess::is_mapped(RemoteMemory& remote, Rail& rail) {
+  if (remote.mapped != nullptr) return true;
+  const RemoteKey& key = remote.key(rail.transport);
+  if (!rail.capabilities().map || key == RemoteKey{}) return false;
+  const auto found = std::find_if(regions_.begin(), regions_.end(),
+                                  [&](const MappedRegion& each) { return each.key == key; });
+  if (found == regions_.end()) {
+    regions_.push_back({key, nullptr});
+    rail.endpoint().map(key);
+    return false;
+  }
+  remote.mapped = found->address;
+  remote.counters = &rail.counters();
+  return remote.mapped != nullptr;
+}
+
+void RemoteAccess::mapped(const Rail& rail, const RemoteKey& key,
+                          const Result<std::byte*>& address) {
+  if (!address.ok()) {
+    pair_.mesh().log().info("memory of rank {} is not mapped: {}", pair_.rank(),
+                            address.status().text());
+    return;
+  }
+  for (MappedRegion& each : regions_) {
+    if (each.key == key) each.address = address.value();
+  }
+  for (RemoteMemory* remote : remotes_) {
+    if (remote->key(rail.transport) == key) is_mapped(*remote, *pair_.current_rail());
+  }
+}
+
+void RemoteAccess::unmap(const Rail& rail, const RemoteKey& key) {
+  for (RemoteMemory* remote : remotes_) {
+    if (remote->key(rail.transport) == key) remote->mapped = nullptr;
+  }
+  // Not asked for again: the owner is about to forget it.
+  for (MappedRegion& each : regions_) {
+    if (each.key == key) each.address = nullptr;
+  }
+  for (size_t i = 0; i < copies_.size();) {
+    Operation& operation = *copies_[i].operation;
+    if (operation.access.remote->key(rail.transport) != key) {
+      ++i;
+      continue;
+    }
+    copies_.erase(copies_.begin() + static_cast<ptrdiff_t>(i));
+    go_by_message(operation);
+  }
+}
+
+// Where the owner says what became of the memory.
+void RemoteAccess::go_by_message(Operation& operation) {
+  operation.access.direct_failed = true;
+  pair_.enqueue(operation);
+  pair_.mesh().update_due(pair_);
+}
+
+void RemoteAccess::copy_part(const Operation& operation, uint64_t from, uint64_t length) const {
+  std::byte* at = operation.access.remote->mapped + operation.access.offset + from;
+  const bool put = operation.kind == OperationKind::kPut;
+  for_each_piece(operation.segments(), from, length, [&](std::byte* piece, size_t size) {
+    put ? copy_bytes(at, piece, size) : copy_bytes(piece, at, size);
+    at += size;
+  });
+}
+
+// True when the operation has left the outbox: done, or copying.
+bool RemoteAccess::start_mapped(Operation& operation) {
+  if (is_atomic(operation)) {
+    std::byte* at = operation.access.remote->mapped + operation.access.offset;
+    if (reinterpret_cast<uintptr_t>(at) % sizeof(uint64_t) != 0) return false;
+    const uint64_t before = do_atomic(std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(at)),
+                                      atomic_body_of(operation));
+    if (operation.access.result != nullptr) *operation.access.result = before;
+  } else if (operation.length > kMostCopiedAtOnce) {
+    count(operation);
+    ++pair_.rail()->counters().direct;
+    operation.stage = OperationStage::kDirect;
+    copies_.push_back({&operation, 0});
+    pair_.mesh().copies_due(pair_);
+    return true;
+  } else {
+    copy_part(operation, 0, operation.length);
+  }
+  count(operation);
+  ++pair_.rail()->counters().direct;
+  if (operation.access.notify) {
+    operation.access.placed = true;
+    return start(operation);
+  }
+  complete(operation, Code::kOk);
+  return true;
+}
+
+bool RemoteAccess::copy_some() {
+  if (copies_.empty()) return false;
+  Copy& copy = copies_.front();
+  Operation& operation = *copy.operation;
+  const uint64_t length = std::min(kMostCopiedAtOnce, operation.length - copy.done);
+  copy_part(operation, copy.done, length);
+  copy.done += length;
+  if (copy.done < operation.length) return true;
+  copies_.erase(copies_.begin());
+  if (operation.access.notify) {
+    operation.access.placed = true;
+    pair_.submit_send(operation);
+  } else {
+    complete(operation, Code::kOk);
+  }
+  return !copies_.empty();
+}
+
+bool RemoteAccess::stop_copying(const Operation& operation) {
+  return std::erase_if(copies_, [&](const Copy& each) { return each.operation == &operation; }) > 0;
+}
+
+// --- starting ---------------------------------------------------------------
+
 bool RemoteAccess::may_go_direct(const Operation& operation, const Rail& rail) const {
   return rail.capabilities().regions && operation.on_host && operation.length > 0 &&
          !operation.access.direct_failed &&
@@ -177,7 +312,7 @@ void RemoteAccess::start_direct(Operation& operation) {
   Rail& rail = *pair_.rail();
   direct_.reserve(direct_.size() + 1);
   auto direct = make_pooled<DirectAccess>(pair_.mesh().blocks(), *this, operation,
-                                    operation.access.remote->key(rail.transport));
+                                          operation.access.remote->key(rail.transport));
   count(operation);
   ++rail.counters().direct;
   operation.stage = OperationStage::kDirect;
@@ -269,8 +404,7 @@ bool RemoteAccess::start_transfer(Operation& send, MessageKind kind, uint64_t va
                           .communicator = send.channel,
                           .tag = send.access.id,
                           .value = value};
-  const Code code =
-      pair_.send_message(header, SegmentView{Segments(&piece, 1), 0, piece.iov_len});
+  const Code code = pair_.send_message(header, SegmentView{Segments(&piece, 1), 0, piece.iov_len});
   if (code != Code::kOk) return pair_.refused(send, code);
   ++pair_.unanswered_;
   if (send.access.notify) pair_.credit_used_ += static_cast<uint32_t>(kMessageCost);
@@ -298,10 +432,7 @@ bool RemoteAccess::start_get(Operation& get, Rail& rail) {
 }
 
 bool RemoteAccess::start_atomic(Operation& atomic) {
-  AtomicBody body{body_of(atomic),
-                  atomic.kind == OperationKind::kFetchAdd ? AtomicAction::kAdd
-                                                          : AtomicAction::kCompareSwap,
-                  atomic.access.operand, atomic.access.compare};
+  AtomicBody body = atomic_body_of(atomic);
   iovec piece{&body, sizeof(body)};
   const WireHeader header{.kind = MessageKind::kAtomic, .communicator = atomic.channel};
   return ask(atomic, header, Segments(&piece, 1), sizeof(body));
@@ -315,7 +446,7 @@ void RemoteAccess::end(Operation& operation, Code code, std::string text) {
   } else if (operation.access.direct != nullptr) {
     operation.access.direct->cancel();
     operation.access.direct->retire();
-  } else {
+  } else if (!stop_copying(operation)) {
     std::erase(awaiting_credit_, &operation);
     asked_.erase(operation.access.id);
     if (is_atomic(operation) && operation.access.asked) {
@@ -327,6 +458,13 @@ void RemoteAccess::end(Operation& operation, Code code, std::string text) {
 }
 
 void RemoteAccess::rail_failed() {
+  for (RemoteMemory* remote : remotes_) remote->mapped = nullptr;
+  regions_.clear();
+  while (!copies_.empty()) {
+    Operation& operation = *copies_.back().operation;
+    copies_.pop_back();
+    go_by_message(operation);
+  }
   std::vector<Operation*> again;
   again.swap(direct_);
   for (Operation* operation : again) {
@@ -345,6 +483,7 @@ void RemoteAccess::fail_everything(const Status& why) {
   asked_.for_each(fail);
   while (!awaiting_credit_.empty()) fail(*awaiting_credit_.back());
   while (!direct_.empty()) fail(*direct_.back());
+  while (!copies_.empty()) fail(*copies_.back().operation);
 }
 
 Operation* RemoteAccess::take(uint64_t id) {
@@ -536,9 +675,8 @@ void RemoteAccess::receive_put_request(const WireHeader& header, ConstByteSpan p
   Registration* registration = find(body.range, HETCOMM_ACCESS_PUT, &code);
   Operation* accept = nullptr;
   if (registration != nullptr) {
-    accept = registration->communicator().begin_for_peer(OperationKind::kAccept, pair_.rank(),
-                                                         *registration, body.range.offset,
-                                                         body.range.length);
+    accept = registration->communicator().begin_for_peer(
+        OperationKind::kAccept, pair_.rank(), *registration, body.range.offset, body.range.length);
     if (accept == nullptr) code = Code::kOutOfMemory;
   }
   if (accept == nullptr) {

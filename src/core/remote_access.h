@@ -20,6 +20,7 @@
 #include <string>
 #include <vector>
 
+#include "src/base/status.h"
 #include "src/core/operation.h"
 #include "src/core/registration.h"
 #include "src/core/slot_table.h"
@@ -30,6 +31,9 @@ namespace hetcomm {
 class Mesh;
 class Pair;
 class Rail;
+
+// What one call copies to or from mapped memory; the rest is for progress.
+inline constexpr uint64_t kMostCopiedAtOnce = 4 << 20;
 
 class RemoteAccess {
  public:
@@ -61,6 +65,14 @@ class RemoteAccess {
   // What was under way on the connection itself starts again on the next one.
   void rail_failed();
   void fail_everything(const Status& why);
+  // Remote memories of the peer, for as long as they exist.
+  void add(RemoteMemory& remote);
+  void remove(RemoteMemory& remote) { std::erase(remotes_, &remote); }
+  // The connection maps, or stops mapping, a region.
+  void mapped(const Rail& rail, const RemoteKey& key, const Result<std::byte*>& address);
+  void unmap(const Rail& rail, const RemoteKey& key);
+  // Copies to and from mapped memory that are too long for one call go on. False: none is left.
+  bool copy_some();
   bool flushed() const { return answers_.empty() && awaiting_credit_.empty(); }
 
  private:
@@ -77,7 +89,22 @@ class RemoteAccess {
     uint64_t code;
   };
 
+  struct Copy {
+    Operation* operation;
+    uint64_t done;
+  };
+  struct MappedRegion {
+    RemoteKey key;
+    std::byte* address;  // null: asked for
+  };
+
   void submit_flush(Operation& flush);
+  bool is_mapped(RemoteMemory& remote, Rail& rail);
+  bool start_mapped(Operation& operation);
+  void copy_part(const Operation& operation, uint64_t from, uint64_t length) const;
+  // Takes |operation| out of what copies; false when it was not there.
+  bool stop_copying(const Operation& operation);
+  void go_by_message(Operation& operation);
   void count(Operation& operation);
   void finish_epochs();
   bool start_put(Operation& put, Rail& rail);
@@ -107,11 +134,14 @@ class RemoteAccess {
   void complete(Operation& operation, Code code);
 
   Pair& pair_;
-  SlotTable<Operation> asked_;                // operations that wait for the owner's answer
-  std::vector<Operation*> awaiting_credit_;   // notified puts
+  SlotTable<Operation> asked_;               // operations that wait for the owner's answer
+  std::vector<Operation*> awaiting_credit_;  // notified puts
   std::vector<Operation*> direct_;
-  std::vector<Answer> answers_;               // not sent yet
-  std::deque<Epoch> epochs_;                  // the last one is open
+  std::vector<Answer> answers_;  // not sent yet
+  std::vector<RemoteMemory*> remotes_;
+  std::vector<MappedRegion> regions_;  // of the connection
+  std::vector<Copy> copies_;
+  std::deque<Epoch> epochs_;  // the last one is open
   uint64_t first_epoch_ = 0;
 };
 

@@ -97,7 +97,9 @@ class Remote {
   }
   Remote(const Remote&) = delete;
   Remote& operator=(const Remote&) = delete;
-  ~Remote() { EXPECT_EQ(hetcomm_remote_memory_release(remote_), HETCOMM_OK) << hetcomm_last_error(); }
+  ~Remote() {
+    EXPECT_EQ(hetcomm_remote_memory_release(remote_), HETCOMM_OK) << hetcomm_last_error();
+  }
   hetcomm_remote_memory_t* get() const { return remote_; }
 
   hetcomm_request_t* put(uint64_t offset, const void* data, uint64_t size,
@@ -209,8 +211,7 @@ TEST_P(OneSided, PutsAndGetsMoveTheRightBytes) {
       const Outcome get = finish(theirs.get(offset, hetcomm_buffer_host(back.data(), size)));
       EXPECT_EQ(get.status, HETCOMM_OK) << get.text;
       EXPECT_EQ(get.bytes_received, size);
-      EXPECT_TRUE(
-          holds(back, size + static_cast<uint64_t>(me.rank()), size, std::byte{0x11}))
+      EXPECT_TRUE(holds(back, size + static_cast<uint64_t>(me.rank()), size, std::byte{0x11}))
           << size;
       me.meet();
       mine.fill(std::vector<std::byte>(kSize, std::byte{0x5a}));
@@ -269,8 +270,8 @@ TEST_P(OneSided, AllKindsOfMemoryMix) {
           EXPECT_EQ(hetcomm_memory_write(local, 0, out.data(), size), HETCOMM_OK);
           expect_ok(theirs.put(1000, hetcomm_buffer_memory(local, 0, size)));
           me.meet();
-          EXPECT_TRUE(holds(mine.contents(1000, size),
-                            size + static_cast<uint64_t>(me.partner()), size))
+          EXPECT_TRUE(
+              holds(mine.contents(1000, size), size + static_cast<uint64_t>(me.partner()), size))
               << here << " -> " << there << ", " << size;
           const std::vector<std::byte> blank(size);
           EXPECT_EQ(hetcomm_memory_write(local, 0, blank.data(), size), HETCOMM_OK);
@@ -657,6 +658,110 @@ TEST_P(OneSided, AnOwnerThatComputesIsServed) {
   });
 }
 
+// Sleeps without a call of the library until the other rank has set the word.
+void await_word(Member& me) {
+  for (int i = 0; i < 15'000 && me.store().word(1) == 0; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  EXPECT_EQ(me.store().word(1), 1u);
+}
+
+bool maps(const CapiCase& test_case) {
+  return test_case.transports == "shm" || test_case.name == "any";
+}
+
+hetcomm_counters_t counters_with(Member& me, int32_t rank) {
+  hetcomm_counters_t counters[4] = {};
+  size_t count = 0;
+  EXPECT_EQ(hetcomm_communicator_counters(me.communicator(), rank, 4, counters, &count),
+            HETCOMM_OK);
+  EXPECT_EQ(count, 1u);
+  return counters[0];
+}
+
+// Uses |theirs| until it is mapped.
+void map(Member& me, const Remote& theirs) {
+  EXPECT_TRUE(me.until([&] {
+    uint64_t word = 0;
+    expect_ok(theirs.get(0, hetcomm_buffer_host(&word, 8)));
+    return counters_with(me, me.partner()).direct > 0;
+  }));
+}
+
+TEST_P(OneSided, MappedMemoryNeedsNoOwner) {
+  if (!maps(GetParam())) GTEST_SKIP() << "no shared memory";
+  run_two([](Member& me) {
+    constexpr uint64_t kSize = 9 << 20;
+    Shared mine(me, kSize);
+    const Remote theirs(me, exchange(me, me.partner(), mine.exported()));
+    const Remote again(me, exchange(me, me.partner(), mine.exported()));
+    map(me, theirs);
+    me.meet();
+    if (me.rank() == 0) {
+      // No call of the library for as long as the other works.
+      await_word(me);
+    } else {
+      for (const Remote* remote : {&theirs, &again}) {
+        for (const uint64_t size : {uint64_t{8}, uint64_t{3000}, kSize - 64}) {
+          const std::vector<std::byte> out = pattern(size, size);
+          expect_ok(remote->put(64, out.data(), size));
+          std::vector<std::byte> back(size);
+          expect_ok(remote->get(64, hetcomm_buffer_host(back.data(), size)));
+          EXPECT_TRUE(holds(back, size, size));
+        }
+        const uint64_t before = remote->add(0, 5);
+        EXPECT_EQ(remote->swap(0, before + 5, before), before + 5);
+        EXPECT_EQ(flush(me, me.partner()), HETCOMM_OK);
+      }
+      me.store().word(1) = 1;
+    }
+    me.meet();
+    if (me.rank() == 0) {
+      EXPECT_TRUE(holds(mine.contents(64, kSize - 64), kSize - 64, kSize - 64));
+    }
+    me.meet();
+  });
+}
+
+TEST_P(OneSided, WhatMayNotBeWrittenIsMappedSo) {
+  if (!maps(GetParam())) GTEST_SKIP() << "no shared memory";
+  run_two([](Member& me) {
+    Shared mine(me, 5000, HETCOMM_ACCESS_GET);
+    const Remote theirs(me, exchange(me, me.partner(), mine.exported()));
+    map(me, theirs);
+    std::vector<std::byte> back(5000);
+    expect_ok(theirs.get(0, hetcomm_buffer_host(back.data(), back.size())));
+    EXPECT_EQ(back, std::vector<std::byte>(5000, std::byte{0x5a}));
+    me.meet();
+  });
+}
+
+TEST_P(OneSided, UnregisterWaitsUntilTheMapperHasLetGo) {
+  if (!maps(GetParam()) || GetParam().thread_progress) GTEST_SKIP() << "nobody holds a mapping";
+  run_two([](Member& me) {
+    Shared mine(me, 5000);
+    const Remote theirs(me, exchange(me, me.partner(), mine.exported()));
+    map(me, theirs);
+    me.meet();
+    if (me.rank() == 1) {
+      await_word(me);
+    } else {
+      EXPECT_EQ(hetcomm_memory_unregister(mine.get(), 30 * kMs), HETCOMM_TIMED_OUT);
+      EXPECT_STRNE(hetcomm_last_error(), "");
+      EXPECT_EQ(hetcomm_memory_free(mine.get()), HETCOMM_BUSY);
+      me.store().word(1) = 1;
+      mine.unpublish();
+    }
+    me.meet();
+    if (me.rank() == 1) {
+      uint64_t word = 0;
+      EXPECT_EQ(finish(theirs.put(0, &word, 8)).status, HETCOMM_STALE_HANDLE);
+      EXPECT_EQ(finish(theirs.get(0, hetcomm_buffer_host(&word, 8))).status, HETCOMM_STALE_HANDLE);
+    }
+    me.meet();
+  });
+}
+
 TEST_P(OneSided, EachEndsAtItsDeadline) {
   if (GetParam().thread_progress) GTEST_SKIP() << "thread progress: nobody is silent";
   HETCOMM_NEEDS_RANKS();
@@ -750,8 +855,22 @@ TEST_P(OneSidedDeath, OfTheOwnerEndsThem) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Over, OneSidedDeath, ::testing::ValuesIn(process_cases()),
-                         capi_case_name);
+TEST_P(OneSidedDeath, OfAMapperLetsGo) {
+  run(2, [](Member& me) {
+    Shared mine(me, 1 << 20);
+    {
+      const Remote theirs(me, exchange(me, me.partner(), mine.exported()));
+      uint64_t word = 0;
+      for (int i = 0; i < 100; ++i) expect_ok(theirs.put(0, &word, 8));
+      me.meet();
+      if (me.rank() == 1) me.die();
+      me.expect_ruin();
+    }
+    mine.unpublish();
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Over, OneSidedDeath, ::testing::ValuesIn(process_cases()), capi_case_name);
 
 }  // namespace
 }  // namespace hetcomm_test

@@ -12,8 +12,8 @@
 //   failing connects  the first connects end in an error
 //   masks             no put, no get, small messages, small chunks
 //   regions           put and get reach published memory, as hardware would: without the target, by
-//                     a copy from some progress() of the initiator; for ranks that are threads. When
-//                     the rail breaks half of a put may have been written; access to what was
+//                     a copy from some progress() of the initiator; for ranks that are threads.
+//                     When the rail breaks half of a put may have been written; access to what was
 //                     withdrawn breaks the rail
 //
 // It keeps the contract: what it reports, and when, is what some real transport could. The state
@@ -421,9 +421,10 @@ class FaultyTransport final : public Transport, private TransportHandler {
     if (!state_.plan.regions) return inner_->publish(region);
     return FaultyRegions::all().publish(region);
   }
-  void withdraw(const RemoteKey& key) override {
+  bool withdraw(const RemoteKey& key) override {
     if (!state_.plan.regions) return inner_->withdraw(key);
     FaultyRegions::all().withdraw(key);
+    return true;
   }
   int progress() override {
     ++state_.tick;

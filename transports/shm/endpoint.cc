@@ -21,6 +21,7 @@ Capabilities shm_capabilities(const Config& config, const Geometry& geometry) {
   can.get = true;
   can.target_sees_put = true;
   can.lossless = true;
+  can.map = true;
   can.max_payload_bytes = geometry.chunk_bytes;
   can.eager_limit_bytes = config.number(Variable::kShmEager);
   can.chunk_bytes = kBulkChunk;
@@ -38,6 +39,7 @@ ShmEndpoint::ShmEndpoint(ShmTransport& transport, int peer, Link link)
       sources_(link.segment.side(link.side)),
       mine_(link.segment.side(link.side)),
       link_(std::move(link)),
+      port_(link_.socket.get()),
       capabilities_(shm_capabilities(transport.environment().config, link_.segment.geometry())),
       transport_(transport),
       peer_(peer) {
@@ -48,9 +50,11 @@ Result<std::unique_ptr<ShmEndpoint>> ShmEndpoint::create(ShmTransport& transport
                                                          Link link) {
   std::unique_ptr<ShmEndpoint> endpoint(new ShmEndpoint(transport, peer, std::move(link)));
   Poller& poller = transport.environment().poller;
-  HETCOMM_RETURN_IF_ERROR(poller.add(endpoint->link_.socket.get(), EPOLLRDHUP, *endpoint));
+  HETCOMM_RETURN_IF_ERROR(
+      poller.add(endpoint->link_.socket.get(), EPOLLIN | EPOLLRDHUP, *endpoint));
   if (endpoint->link_.process.valid()) {
-    HETCOMM_RETURN_IF_ERROR(poller.add(endpoint->link_.process.get(), EPOLLIN, *endpoint));
+    HETCOMM_RETURN_IF_ERROR(
+        poller.add(endpoint->link_.process.get(), EPOLLIN, endpoint->process_watch_));
   }
   transport.add(*endpoint);
   return endpoint;
@@ -59,6 +63,7 @@ Result<std::unique_ptr<ShmEndpoint>> ShmEndpoint::create(ShmTransport& transport
 ShmEndpoint::~ShmEndpoint() {
   transport_.remove(*this);
   sources_.clear();
+  mappings_.clear();
   hang_up();
 }
 
@@ -207,7 +212,10 @@ int ShmEndpoint::progress() {
     fail(Status(Code::kPeerLost, fmt::format("shm: rank {} wrote invalid counts", peer_)));
     return done;
   }
-  busy_ = draining_ || want_room_ || !puts_.empty() || !gets_.empty();
+  if (port_.waiting()) {
+    if (const Status sent = port_.flush(); !sent.ok()) peer_went();
+  }
+  busy_ = draining_ || want_room_ || !puts_.empty() || !gets_.empty() || port_.waiting();
   return done;
 }
 
@@ -219,7 +227,7 @@ void ShmEndpoint::announce_sleep() {
 
 bool ShmEndpoint::has_work() {
   if (failed_) return false;
-  if (consumer_.ready() || draining_ || !gets_.empty()) return true;
+  if (consumer_.ready() || draining_ || !gets_.empty() || port_.waiting()) return true;
   if (want_room_) return producer_.has_room(wanted_room_) || producer_.broken();
   return !puts_.empty() && (producer_.has_room(next_piece_bytes()) || producer_.broken());
 }
@@ -233,7 +241,17 @@ bool ShmEndpoint::may_sleep_on() {
 
 void ShmEndpoint::end_sleep() { mine_.asleep.store(0, std::memory_order_relaxed); }
 
-void ShmEndpoint::on_events(uint32_t) {
+void ShmEndpoint::on_events(uint32_t events) {
+  if ((events & ~uint32_t{EPOLLIN}) != 0) {
+    peer_went();
+  } else if (handler_ != nullptr) {
+    receive_parcels();
+  }
+}
+
+void ShmEndpoint::peer_went() {
+  // It unmaps before it closes the socket.
+  shared_.clear();
   stop_watching();
   draining_ = true;
   busy_ = true;
@@ -242,16 +260,118 @@ void ShmEndpoint::on_events(uint32_t) {
 void ShmEndpoint::stop_watching() {
   Poller& poller = transport_.environment().poller;
   if (link_.socket.valid()) poller.remove(link_.socket.get(), *this);
-  if (link_.process.valid()) poller.remove(link_.process.get(), *this);
+  if (link_.process.valid()) poller.remove(link_.process.get(), process_watch_);
 }
 
 // The peer is told by the end of the socket, although a forked child of this process may hold it
 // too.
 void ShmEndpoint::hang_up() {
   stop_watching();
+  if (link_.socket.valid() && !shared_.empty()) {
+    // The peer still maps memory of this side: its own end of the socket will tell when it does
+    // not.
+    shutdown(link_.socket.get(), SHUT_WR);
+    std::vector<uint64_t> regions;
+    for (const auto& [id, told] : shared_) regions.push_back(id);
+    shared_.clear();
+    transport_.add_orphans(std::move(link_.socket), std::move(regions));
+  }
   if (link_.socket.valid()) shutdown(link_.socket.get(), SHUT_RDWR);
   link_.socket.reset();
   link_.process.reset();
+}
+
+// --- regions ---------------------------------------------------------------------------------
+
+void ShmEndpoint::map(const RemoteKey& key) {
+  if (failed_ || draining_) return;
+  const uint64_t id = PublishedRegions::id_of(key);
+  wanted_.insert(id);
+  send_parcel({ParcelKind::kWant, 0, id, 0, 0});
+}
+
+void ShmEndpoint::send_parcel(const Parcel& parcel) {
+  // A socket that fails tells it by its end.
+  if (const Status sent = port_.send(parcel); !sent.ok()) draining_ = true;
+  busy_ = busy_ || draining_ || port_.waiting();
+}
+
+void ShmEndpoint::receive_parcels() {
+  while (!failed_ && !draining_) {
+    Parcel parcel{};
+    UniqueFd file;
+    Status status = port_.receive(&parcel, &file);
+    if (status.code() == Code::kPending) return;
+    if (status.code() == Code::kPeerLost) return peer_went();
+    if (status.ok()) status = take(parcel, file);
+    if (!status.ok()) {
+      fail(Status(Code::kPeerLost,
+                  std::string(status.annotate(fmt::format("rank {}", peer_)).text())));
+    }
+  }
+}
+
+Status ShmEndpoint::take(const Parcel& parcel, const UniqueFd& file) {
+  const uint64_t id = parcel.region;
+  const RemoteKey key = PublishedRegions::key_of(id);
+  switch (parcel.kind) {
+    case ParcelKind::kWant:
+      return answer_want(id);
+    case ParcelKind::kHere: {
+      if (wanted_.erase(id) == 0 || !file.valid()) break;
+      Result<Mapping> mapping = Mapping::create(file, parcel);
+      if (!mapping.ok()) {
+        send_parcel({ParcelKind::kGone, 0, id, 0, 0});
+        handler_->on_mapped(key, mapping.status());
+        return {};
+      }
+      std::byte* const address = mapping->address();
+      mappings_[id] = std::move(mapping).value();
+      handler_->on_mapped(key, address);
+      return {};
+    }
+    case ParcelKind::kNone:
+      if (wanted_.erase(id) == 0) break;
+      handler_->on_mapped(key, Status(Code::kUnsupported, "shm: the owner does not share it"));
+      return {};
+    case ParcelKind::kLetGo:
+      if (mappings_.contains(id)) handler_->on_unmap(key);
+      mappings_.erase(id);
+      send_parcel({ParcelKind::kGone, 0, id, 0, 0});
+      return {};
+    case ParcelKind::kGone:
+      shared_.erase(id);
+      return {};
+  }
+  return Status(Code::kInvalidArgument, "shm: peer sent a parcel that cannot be");
+}
+
+Status ShmEndpoint::answer_want(uint64_t id) {
+  const Region* const region = transport_.regions().find(id);
+  if (region != nullptr && !shared_.contains(id)) {
+    const Parcel here{ParcelKind::kHere, region->writable ? 1u : 0u, id, region->length,
+                      region->file_offset};
+    if (const Status sent = port_.send(here, region->file); sent.ok()) {
+      shared_.emplace(id, false);
+      busy_ = busy_ || port_.waiting();
+      return {};
+    }
+  }
+  send_parcel({ParcelKind::kNone, 0, id, 0, 0});
+  return {};
+}
+
+bool ShmEndpoint::ask_to_let_go(uint64_t id) {
+  const auto found = shared_.find(id);
+  if (found == shared_.end()) return false;
+  if (!std::exchange(found->second, true)) send_parcel({ParcelKind::kLetGo, 0, id, 0, 0});
+  return true;
+}
+
+// The socket may close only when nothing of the peer's is mapped any more.
+void ShmEndpoint::unmap_all() {
+  for (const auto& [id, mapping] : mappings_) handler_->on_unmap(PublishedRegions::key_of(id));
+  mappings_.clear();
 }
 
 void ShmEndpoint::fail(const Status& why) {
@@ -261,6 +381,7 @@ void ShmEndpoint::fail(const Status& why) {
   targets_.clear();
   puts_.clear();
   gets_.clear();
+  unmap_all();
   hang_up();
   transport_.environment().log.debug("{}", why.text());
   handler_->on_failed(why);

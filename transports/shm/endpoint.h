@@ -11,9 +11,12 @@
 #pragma once
 
 #include <string>
+#include <unordered_map>
+#include <unordered_set>
 
 #include "transports/shm/bulk_queue.h"
 #include "transports/shm/exposure.h"
+#include "transports/shm/mapping.h"
 #include "transports/shm/ring.h"
 #include "transports/shm/setup.h"
 #include "transports/shm/wake.h"
@@ -39,6 +42,7 @@ class ShmEndpoint final : public Endpoint, private Watcher {
   Code get(Bulk& bulk) override;
   Result<RemoteKey> expose(Segments segments, Access access, uint64_t cookie) override;
   void revoke(const RemoteKey& key) override;
+  void map(const RemoteKey& key) override;
   void cancel(Bulk& bulk) override;
   bool flushed() const override { return puts_.empty(); }
   std::string describe() const override;
@@ -55,6 +59,8 @@ class ShmEndpoint final : public Endpoint, private Watcher {
   bool may_sleep_on();
   void end_sleep();
   bool peer_fences() const { return bell_.fences(); }
+  // The peer has, or is about to have, a mapping of region |id|; it is told to let go.
+  bool ask_to_let_go(uint64_t id);
 
  private:
   // What one progress() copies at most in each direction, so that others get their turn. A message
@@ -66,7 +72,19 @@ class ShmEndpoint final : public Endpoint, private Watcher {
   static constexpr uint32_t kLongMessage = 16 << 10;
 
   ShmEndpoint(ShmTransport& transport, int peer, Link link);
+  // The process of the peer.
+  struct ProcessWatch final : public Watcher {
+    explicit ProcessWatch(ShmEndpoint& owner) : endpoint(owner) {}
+    void on_events(uint32_t) override { endpoint.peer_went(); }
+    ShmEndpoint& endpoint;
+  };
   void on_events(uint32_t events) override;
+  void peer_went();
+  void receive_parcels();
+  Status take(const Parcel& parcel, const UniqueFd& file);
+  Status answer_want(uint64_t id);
+  void send_parcel(const Parcel& parcel);
+  void unmap_all();
 
   Code allocate_ring();
   Code refuse(uint64_t room);
@@ -105,6 +123,11 @@ class ShmEndpoint final : public Endpoint, private Watcher {
   SourceTable sources_;
   Side& mine_;
   Link link_;
+  ProcessWatch process_watch_{*this};
+  ParcelPort port_;
+  std::unordered_map<uint64_t, Mapping> mappings_;  // of the peer's regions
+  std::unordered_set<uint64_t> wanted_;             // asked for, not here yet
+  std::unordered_map<uint64_t, bool> shared_;  // own regions that the peer maps; asked to let go?
   Capabilities capabilities_;
   ShmTransport& transport_;
   int peer_;

@@ -7,10 +7,9 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
-#include <cstring>
 
 #include "src/base/bytes.h"
+#include "transports/shm/passing.h"
 
 namespace hetcomm::shm {
 namespace {
@@ -18,7 +17,7 @@ namespace {
 constexpr uint32_t kMagic = 0x68637368;
 constexpr size_t kMessageBytes = 256;
 constexpr size_t kMaxText = 180;
-constexpr size_t kMaxDescriptors = 2;
+constexpr size_t kMaxDescriptors = kMaxPassed;
 
 // Errors of the set-up are the peer's, named by what was expected of it.
 Status invalid(const char* what) {
@@ -33,49 +32,6 @@ bool is_eventfd(int fd) {
   // job.
   if (length < 0) return true;
   return std::string_view(target.data(), static_cast<size_t>(length)) == "anon_inode:[eventfd]";
-}
-
-// One sendmsg of |bytes| with |descriptors|. The socket is fresh, so its buffer takes all.
-Status send_with(int socket, ConstByteSpan bytes, std::span<const int> descriptors) {
-  iovec data{const_cast<std::byte*>(bytes.data()), bytes.size()};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * kMaxDescriptors)> control{};
-  msghdr message{};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  if (!descriptors.empty()) {
-    message.msg_control = control.data();
-    message.msg_controllen = CMSG_SPACE(descriptors.size_bytes());
-    cmsghdr* const header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(descriptors.size_bytes());
-    std::memcpy(CMSG_DATA(header), descriptors.data(), descriptors.size_bytes());
-  }
-  ssize_t sent = 0;
-  do {
-    sent = sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-  } while (sent < 0 && errno == EINTR);
-  if (sent < 0) {
-    if (errno == EPIPE || errno == ECONNRESET) return Status(Code::kPeerLost, "shm: peer has gone");
-    return status_from_errno(errno, "shm: passing the memory");
-  }
-  if (static_cast<size_t>(sent) != bytes.size()) {
-    return Status(Code::kOutOfResources, "shm: the local socket's buffer is too small");
-  }
-  return {};
-}
-
-// Takes over the descriptors in |message|.
-void collect(msghdr& message, std::vector<UniqueFd>& descriptors) {
-  for (cmsghdr* at = CMSG_FIRSTHDR(&message); at != nullptr; at = CMSG_NXTHDR(&message, at)) {
-    if (at->cmsg_level != SOL_SOCKET || at->cmsg_type != SCM_RIGHTS) continue;
-    const size_t count = (at->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    for (size_t i = 0; i < count; ++i) {
-      int fd = -1;
-      std::memcpy(&fd, CMSG_DATA(at) + i * sizeof(int), sizeof(int));
-      descriptors.emplace_back(fd);
-    }
-  }
 }
 
 }  // namespace
@@ -173,31 +129,16 @@ Status Setup::send(const Status& outcome) {
   message.nonce = context_.nonce;
   const std::array<int, kMaxDescriptors> descriptors{context_.doorbell_fd, link_.segment.file()};
   const size_t count = !outcome.ok() ? 0 : link_.side == 0 ? 2 : 1;
-  return send_with(link_.socket.get(), message.encode(), std::span(descriptors).first(count));
+  const Status sent =
+      send_with(link_.socket.get(), message.encode(), std::span(descriptors).first(count));
+  // The socket is fresh: its buffer takes all.
+  if (sent.code() != Code::kWouldBlock) return sent;
+  return Status(Code::kOutOfResources, "shm: the local socket's buffer is too small");
 }
 
 Status Setup::receive() {
-  while (received_.size() < kMessageBytes) {
-    std::array<std::byte, kMessageBytes> buffer;
-    iovec data{buffer.data(), kMessageBytes - received_.size()};
-    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * kMaxDescriptors)> control{};
-    msghdr message{};
-    message.msg_iov = &data;
-    message.msg_iovlen = 1;
-    message.msg_control = control.data();
-    message.msg_controllen = control.size();
-    const ssize_t got = recvmsg(link_.socket.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0 && errno == EAGAIN) return Code::kPending;
-    if (got <= 0) return Status(Code::kPeerLost, "shm: peer has gone while connecting");
-    collect(message, descriptors_);
-    if ((message.msg_flags & MSG_CTRUNC) != 0) {
-      return Status(Code::kOutOfResources, "shm: too many open files to take the peer's memory");
-    }
-    if (descriptors_.size() > kMaxDescriptors) return invalid("sent too many descriptors");
-    received_.insert(received_.end(), buffer.begin(), buffer.begin() + got);
-  }
-  return {};
+  HETCOMM_RETURN_IF_ERROR(receive_with(link_.socket.get(), kMessageBytes, received_, descriptors_));
+  return descriptors_.size() > kMaxDescriptors ? invalid("sent too many descriptors") : Status();
 }
 
 Status Setup::accept_message() {

@@ -1,9 +1,12 @@
 #include "transports/shm/transport.h"
 
 #include <fcntl.h>
+#include <sys/socket.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
+#include <cerrno>
 
 #include "src/base/clock.h"
 #include "src/base/membarrier.h"
@@ -256,6 +259,28 @@ void ShmTransport::remove(ShmEndpoint& endpoint) {
   if (at == endpoints_.end()) return;
   *at = nullptr;
   has_gaps_ = true;
+}
+
+bool ShmTransport::withdraw(const RemoteKey& key) {
+  const uint64_t id = PublishedRegions::id_of(key);
+  regions_.close(id);
+  bool reached = false;
+  for (ShmEndpoint* const endpoint : endpoints_) {
+    reached = (endpoint != nullptr && endpoint->ask_to_let_go(id)) || reached;
+  }
+  std::erase_if(orphans_, [](const Orphans& each) {
+    std::array<char, 64> dropped;
+    ssize_t got = 0;
+    while ((got = recv(each.socket.get(), dropped.data(), dropped.size(), MSG_DONTWAIT)) > 0) {
+    }
+    return got == 0 || errno != EAGAIN;
+  });
+  for (const Orphans& each : orphans_) {
+    reached =
+        std::find(each.regions.begin(), each.regions.end(), id) != each.regions.end() || reached;
+  }
+  if (!reached) regions_.erase(id);
+  return !reached;
 }
 
 int ShmTransport::progress() {

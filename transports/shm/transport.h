@@ -28,7 +28,16 @@ class ShmTransport final : public Transport, private AcceptHandler {
   void finish_sleep() override;
   uint64_t next_timer_ns() const override;
 
+  Result<RemoteKey> publish(const Region& region) override { return regions_.add(region); }
+  bool withdraw(const RemoteKey& key) override;
+
   // For ShmEndpoint.
+  PublishedRegions& regions() { return regions_; }
+  // Regions that are mapped by a peer whose connection this side has ended; the other end of
+  // |socket| closes when they are not any more.
+  void add_orphans(UniqueFd socket, std::vector<uint64_t> regions) {
+    orphans_.push_back({std::move(socket), std::move(regions)});
+  }
   const TransportEnvironment& environment() const { return environment_; }
   void add(ShmEndpoint& endpoint);
   void remove(ShmEndpoint& endpoint);
@@ -43,7 +52,14 @@ class ShmTransport final : public Transport, private AcceptHandler {
   const SetupContext& setup_context();
   int run_timers();
 
+  struct Orphans {
+    UniqueFd socket;
+    std::vector<uint64_t> regions;
+  };
+
   TransportEnvironment environment_;
+  PublishedRegions regions_;
+  std::vector<Orphans> orphans_;
   Capabilities capabilities_;
   SetupContext context_;
   bool context_complete_ = false;

@@ -1,0 +1,98 @@
+// Regions: memory of one side that the other maps.
+//
+//   mapper                              owner
+//     kWant (region)              -->     has it such a region?
+//                                 <--     kHere (length, the file) or kNone
+//     ... loads and stores ...
+//                                 <--     kLetGo (region)
+//     kGone (region)              -->     now nobody reaches it
+//
+// Parcels of a fixed size over the connection's local socket, which is otherwise silent. A region
+// that may not be written is handed over as a file that cannot be.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <unordered_map>
+#include <vector>
+
+#include "src/base/status.h"
+#include "src/base/unique_fd.h"
+#include "transports/transport.h"
+
+namespace hetcomm::shm {
+
+enum class ParcelKind : uint32_t { kWant = 1, kHere, kNone, kLetGo, kGone };
+
+struct Parcel {
+  ParcelKind kind;
+  uint32_t writable;  // kHere
+  uint64_t region;
+  uint64_t length;  // kHere
+  uint64_t offset;  // kHere: in the file
+};
+
+// Regions that this process has published on one transport.
+class PublishedRegions {
+ public:
+  Result<RemoteKey> add(const Region& region);
+  // Null when there is none, or it is being withdrawn.
+  const Region* find(uint64_t id) const;
+  // No new mappers.
+  void close(uint64_t id);
+  void erase(uint64_t id);
+
+  static uint64_t id_of(const RemoteKey& key) { return key.words[0]; }
+  static RemoteKey key_of(uint64_t id) { return RemoteKey{{id, 0, 0}}; }
+
+ private:
+  struct Entry {
+    Region region;
+    bool closed = false;
+  };
+  uint64_t last_ = 0;
+  std::unordered_map<uint64_t, Entry> regions_;
+};
+
+// A mapping of a peer's region.
+class Mapping {
+ public:
+  static Result<Mapping> create(const UniqueFd& file, const Parcel& here);
+  Mapping() = default;
+  Mapping(Mapping&& other) noexcept;
+  Mapping& operator=(Mapping&& other) noexcept;
+  ~Mapping();
+  std::byte* address() const { return base_ == nullptr ? nullptr : base_ + skip_; }
+
+ private:
+  std::byte* base_ = nullptr;
+  uint64_t size_ = 0;
+  uint64_t skip_ = 0;
+};
+
+// The parcels of one connection, both ways.
+class ParcelPort {
+ public:
+  explicit ParcelPort(int socket) : socket_(socket) {}
+
+  // Sends it, or keeps it until flush(). |file| is borrowed.
+  Status send(const Parcel& parcel, int file = -1);
+  Status flush();
+  bool waiting() const { return !waiting_.empty(); }
+  // The next parcel that has come; kPending when there is none. |*file| is what came with it.
+  Status receive(Parcel* out, UniqueFd* file);
+
+ private:
+  struct Waiting {
+    Parcel parcel;
+    UniqueFd file;
+  };
+  Status send_now(const Parcel& parcel, int file) const;
+
+  int socket_;
+  std::deque<Waiting> waiting_;
+  std::vector<std::byte> received_;
+  std::vector<UniqueFd> files_;
+};
+
+}  // namespace hetcomm::shm
