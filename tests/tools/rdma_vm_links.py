@@ -8,6 +8,11 @@ up, and a cable that is pulled stops what crosses it and nothing else, until it 
 import subprocess
 import sys
 import time
+from pathlib import Path
+
+if not Path("/run/hetcomm-vm/shape").exists():
+    print("not in a guest: the links here are not this test's to cut")
+    sys.exit(77)
 
 RATE = float(sys.argv[1])
 DEVICES = sys.argv[2:4]
@@ -78,8 +83,8 @@ if both < 1.4 * max(one):
     sys.exit(f"two links carry {both:.1f} Mbit/s, one {max(one):.1f}")
 
 # perftest asks for 7 retries, which Soft-RoCE takes for no end of them: the transfer waits.
-cut = Transfer(1, ENOUGH)
-time.sleep(1)
+cut = Transfer(1, ENOUGH * 3)
+time.sleep(0.5)
 if cut.client.poll() is not None:
     sys.exit("the transfer to be cut has ended already")
 subprocess.run(["set-link", "1", "1", "down"], check=True, timeout=60)
