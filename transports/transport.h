@@ -190,6 +190,7 @@ struct TransportEnvironment {
   int doorbell_fd = -1;    // eventfd that wakes this context when written; may be passed to peers
   const uint64_t& now_ns;  // coarse clock, refreshed before every progress()
   TransportHandler& handler;
+  size_t instance = 0;  // which of the factory's instances this is
 };
 
 // kShort: for a small fraction of a millisecond at most. A transport may then leave out a costly
@@ -240,6 +241,9 @@ class TransportFactory {
   virtual std::string_view name() const = 0;
   // Usable on this machine? The text says why not, or, with kOk, what was found.
   virtual Status probe(const Config& config) const = 0;
+  // How many transports it makes for one communicator, one for each network interface that shall
+  // share the load. Instance i connects to instance i of the peer.
+  virtual size_t instances(const Config& /*config*/) const { return 1; }
   virtual Result<std::unique_ptr<Transport>> create(
       const TransportEnvironment& environment) const = 0;
 };

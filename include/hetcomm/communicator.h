@@ -94,7 +94,8 @@ typedef struct hetcomm_counters {
   uint64_t puts;            /* one-sided operations that this rank started                   */
   uint64_t gets;
   uint64_t atomics;
-  uint64_t direct; /* those of them that needed no help of the owner's process              */
+  uint64_t bulk_bytes; /* that this rank wrote or read as bulk data, all protocols               */
+  uint64_t direct;     /* one-sided operations that needed no help of the owner's process     */
 } hetcomm_counters_t;
 
 /* Counters of the pair with |rank|: writes up to |capacity| entries, one per transport used so

@@ -43,6 +43,11 @@ constexpr VariableInfo kTable[] = {
      "Whether a polling thread yields its core; auto: when this host has more ranks than cores."},
     {Variable::kDevices, kText, "HETCOMM_DEVICES", "", nullptr,
      "Devices beside the host, e.g. 'sim-handle,sim-address:bandwidth=10G:latency=2us'."},
+    {Variable::kRails, kInteger, "HETCOMM_RAILS", "4", nullptr,
+     "Connections of one kind, over a network interface each, that a pair may share its bulk data "
+     "among."},
+    {Variable::kCoolDown, kDuration, "HETCOMM_COOL_DOWN", "1s", nullptr,
+     "How long a transport whose connection failed is left alone; doubles with each failure."},
     {Variable::kCreditBytes, kSize, "HETCOMM_CREDIT_BYTES", "1M", nullptr,
      "Bytes that one peer may have under way to this process before they are matched."},
     {Variable::kUnexpectedBytes, kSize, "HETCOMM_UNEXPECTED_BYTES", "256M", nullptr,

@@ -29,6 +29,8 @@ enum class Variable : uint8_t {
   kSpinTime,
   kYield,
   kDevices,
+  kRails,
+  kCoolDown,
   kCreditBytes,
   kUnexpectedBytes,
   kStagingChunk,

@@ -15,7 +15,6 @@ namespace {
 
 constexpr size_t kMaxDescriptor = 1024;
 constexpr size_t kMaxTransports = 16;
-constexpr uint64_t kTypicalMessage = 64 * 1024;
 constexpr uint16_t kDescriptorVersion = 1;
 constexpr size_t kFirstGraves = 64;
 
@@ -58,6 +57,7 @@ Mesh::Mesh(const MeshEnvironment& environment, int rank, int size)
   graveyard_.reserve(kFirstGraves);
   burying_.reserve(kFirstGraves);
   detection_ns_ = environment.config.number(Variable::kDetectionTime);
+  cool_down_ns_ = environment.config.number(Variable::kCoolDown);
   const uint64_t share =
       environment.config.number(Variable::kUnexpectedBytes) / std::max<uint64_t>(count - 1, 1);
   const uint64_t credit = std::min(environment.config.number(Variable::kCreditBytes), share);
@@ -110,8 +110,8 @@ Status Mesh::set_up(Bootstrap& bootstrap, const MeshOptions& options) {
   return wait_for_control(options.deadline_ns);
 }
 
-Status Mesh::make_transport(const TransportFactory& factory, TransportEntry& entry) {
-  HETCOMM_RETURN_IF_ERROR(factory.probe(environment_.config));
+Status Mesh::make_transport(const TransportFactory& factory, size_t instance,
+                            TransportEntry& entry) {
   const TransportEnvironment environment{.rank = rank_,
                                          .size = size_,
                                          .credentials = credentials_,
@@ -120,10 +120,13 @@ Status Mesh::make_transport(const TransportFactory& factory, TransportEntry& ent
                                          .poller = engine().poller(),
                                          .doorbell_fd = engine().doorbell_fd(),
                                          .now_ns = engine().coarse_now(),
-                                         .handler = entry};
+                                         .handler = entry,
+                                         .instance = instance};
   Result<std::unique_ptr<Transport>> made = factory.create(environment);
   if (!made.ok()) return made.status();
-  entry.name = factory.name();
+  entry.kind = factory.name();
+  entry.name =
+      instance == 0 ? std::string(factory.name()) : fmt::format("{}#{}", factory.name(), instance);
   entry.transport = std::move(made.value());
   return {};
 }
@@ -134,17 +137,25 @@ Status Mesh::make_transports(std::string_view wanted) {
     // A rank talks to itself by "self" whatever is chosen for the others.
     const bool named = names(wanted, factory->name());
     if (!wanted.empty() && !named && factory->name() != "self") continue;
-    auto entry = std::make_unique<TransportEntry>(*this);
-    const Status usable = make_transport(*factory, *entry);
-    if (!usable.ok()) {
-      if (named)
-        return Status(Code::kUnsupported,
-                      fmt::format("transport {}: {}", factory->name(), usable.text()));
-      log().info("transport {} is not used: {}", factory->name(), usable.text());
-      continue;
+    Status usable = factory->probe(environment_.config);
+    const size_t most = static_cast<size_t>(environment_.config.number(Variable::kRails));
+    const size_t instances =
+        usable.ok() ? std::clamp<size_t>(factory->instances(environment_.config), 1, most) : 0;
+    for (size_t instance = 0; instance < instances && usable.ok(); ++instance) {
+      auto entry = std::make_unique<TransportEntry>(*this);
+      usable = make_transport(*factory, instance, *entry);
+      if (!usable.ok()) break;
+      entry->index = transports_.size();
+      transports_.push_back(std::move(entry));
     }
-    entry->index = transports_.size();
-    transports_.push_back(std::move(entry));
+    if (usable.ok()) continue;
+    const bool some = !transports_.empty() && transports_.back()->kind == factory->name();
+    if (named && !some) {
+      return Status(Code::kUnsupported,
+                    fmt::format("transport {}: {}", factory->name(), usable.text()));
+    }
+    log().info("transport {} is not {}used: {}", factory->name(), some ? "wholly " : "",
+               usable.text());
   }
   std::string_view rest = wanted;
   while (!rest.empty()) {
@@ -255,12 +266,13 @@ std::vector<Mesh::Candidate> Mesh::candidates(int rank) {
     TransportEntry& entry = *owned;
     if ((entry.name == "self") != (rank == rank_)) continue;
     const Capabilities& capabilities = entry.transport->capabilities();
-    Candidate candidate{&entry, nullptr, 0,
-                        Status(Code::kUnsupported, "the peer does not offer it")};
-    candidate.score_us =
-        capabilities.latency_ns / 1e3 +
-        static_cast<double>(kTypicalMessage) * 1e6 /
-            static_cast<double>(std::max<uint64_t>(capabilities.bandwidth_bytes_per_s, 1));
+    Candidate candidate{.entry = &entry,
+                        .descriptor = nullptr,
+                        .reach = Status(Code::kUnsupported, "the peer does not offer it")};
+    candidate.score_us = score_of(capabilities);
+    if (Pair* found = find_pair(rank); found != nullptr) {
+      candidate.cooling = found->is_cooling(entry.index);
+    }
     for (const auto& [name, descriptor] : peers_[static_cast<size_t>(rank)].descriptors) {
       if (name != entry.name) continue;
       candidate.descriptor = &descriptor;
@@ -269,8 +281,36 @@ std::vector<Mesh::Candidate> Mesh::candidates(int rank) {
     result.push_back(std::move(candidate));
   }
   std::stable_sort(result.begin(), result.end(), [](const Candidate& a, const Candidate& b) {
-    return a.reach.ok() != b.reach.ok() ? a.reach.ok() : a.score_us < b.score_us;
+    if (a.reach.ok() != b.reach.ok()) return a.reach.ok();
+    return a.cooling != b.cooling ? b.cooling : a.score_us < b.score_us;
   });
+  return result;
+}
+
+void Mesh::connect_over(Pair& pair, size_t index) {
+  TransportEntry& entry = *transports_[index];
+  for (const auto& [name, descriptor] : peers_[static_cast<size_t>(pair.rank())].descriptors) {
+    if (name != entry.name) continue;
+    log().info("rank {}: trying {} beside", pair.rank(), name);
+    entry.transport->connect(pair.rank(), descriptor);
+    return;
+  }
+}
+
+std::vector<size_t> Mesh::useful_beside(int rank, size_t index) {
+  std::vector<size_t> result;
+  if (transports_.size() < 2 || transports_[index]->transport->capabilities().lossless) {
+    return result;
+  }
+  const double own = score_of(transports_[index]->transport->capabilities());
+  for (const Candidate& candidate : candidates(rank)) {
+    if (!candidate.reach.ok() || candidate.entry->index == index) continue;
+    const Capabilities& capabilities = candidate.entry->transport->capabilities();
+    const bool shares = candidate.entry->kind == transports_[index]->kind;
+    if (shares || (candidate.score_us < own && !capabilities.lossless)) {
+      result.push_back(candidate.entry->index);
+    }
+  }
   return result;
 }
 
@@ -306,7 +346,16 @@ void Mesh::try_next(Pair& pair) {
 
 void Mesh::TransportEntry::on_connected(int peer, Result<std::unique_ptr<Endpoint>> endpoint) {
   auto& attempt = mesh.attempts_[static_cast<size_t>(peer)];
-  if (attempt == nullptr || attempt->next >= attempt->candidates.size()) return;
+  if (attempt == nullptr || attempt->next >= attempt->candidates.size() ||
+      attempt->candidates[attempt->next].entry != this) {
+    if (endpoint.ok()) {
+      mesh.note_connected(*transport);
+      mesh.pair(peer).adopt(std::move(endpoint.value()), name, index);
+    } else {
+      mesh.pair(peer).connect_failed(index, endpoint.status());
+    }
+    return;
+  }
   if (endpoint.ok()) {
     attempt.reset();
     mesh.note_connected(*transport);
@@ -430,8 +479,10 @@ std::string Mesh::explain(int rank) {
     text += fmt::format("  {:<6} {}\n", candidate.entry->name, verdict);
   }
   if (Pair* pair = find_pair(rank); pair != nullptr) {
-    if (Endpoint* endpoint = pair->endpoint(); endpoint != nullptr) {
-      text += fmt::format("  connection: {}\n", endpoint->describe());
+    if (pair->rails() > 0) {
+      pair->for_each_rail([&](Rail& rail) {
+        text += fmt::format("  connection: {}\n", rail.endpoint().describe());
+      });
       constexpr uint64_t kSizes[] = {128u << 10, 1u << 20, 8u << 20, 64u << 20};
       for (const uint64_t size : kSizes) {
         const double put = pair->chooser().cost(size, false);

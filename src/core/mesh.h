@@ -140,6 +140,13 @@ class Mesh final : public Driven, private ControlHandler {
 
   // For pairs.
   void connect(Pair& pair);  // tries transports in order of estimate
+  // A further connection, over transport |index|.
+  void connect_over(Pair& pair, size_t index);
+  // Transports that reach |rank| and would share the load of transport |index|, or are better.
+  std::vector<size_t> useful_beside(int rank, size_t index);
+  std::string_view kind_of_transport(size_t index) const { return transports_[index]->kind; }
+  const std::string& transport_name(size_t index) const { return transports_[index]->name; }
+  uint64_t cool_down_ns() const { return cool_down_ns_; }
   ControlPlane& control() { return *control_; }
   void update_due(Pair& pair);  // send_update() at the end of this pass
   void copies_due(Pair& pair);  // RemoteAccess::copy_some() in every pass, while it has any
@@ -180,7 +187,8 @@ class Mesh final : public Driven, private ControlHandler {
     void on_connected(int peer, Result<std::unique_ptr<Endpoint>> endpoint) override;
     void on_accepted(int peer, std::unique_ptr<Endpoint> endpoint) override;
     Mesh& mesh;
-    size_t index = 0;  // in |transports_|
+    size_t index = 0;       // in |transports_|
+    std::string_view kind;  // of the factory, which may make several
     std::string name;
     std::unique_ptr<Transport> transport;
   };
@@ -192,7 +200,8 @@ class Mesh final : public Driven, private ControlHandler {
   struct Candidate {
     TransportEntry* entry;
     const std::vector<std::byte>* descriptor;
-    double score_us;  // estimated time of a 64 KiB message
+    double score_us = 0;   // estimated time of a 64 KiB message
+    bool cooling = false;  // it failed lately
     Status reach;
   };
   class DeviceDelivery;
@@ -205,7 +214,7 @@ class Mesh final : public Driven, private ControlHandler {
   Mesh(const MeshEnvironment& environment, int rank, int size);
   Status set_up(Bootstrap& bootstrap, const MeshOptions& options);
   Status make_transports(std::string_view wanted);
-  Status make_transport(const TransportFactory& factory, TransportEntry& entry);
+  Status make_transport(const TransportFactory& factory, size_t instance, TransportEntry& entry);
   std::vector<std::byte> describe_self() const;
   Status parse_peer(int rank, ConstByteSpan bytes, std::vector<Address>* control);
   Status wait_for_control(uint64_t deadline_ns);
@@ -231,6 +240,7 @@ class Mesh final : public Driven, private ControlHandler {
   int size_;
   Credentials credentials_;
   uint64_t detection_ns_ = 0;
+  uint64_t cool_down_ns_ = 0;
   uint32_t credit_granted_ = 0;
   std::atomic<bool> ready_{false};  // control graph complete, or failed_ set
   Status failed_;                   // creation cannot succeed

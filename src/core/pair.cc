@@ -291,8 +291,13 @@ void Pair::ask_for_acknowledgement() {
 
 void Pair::submit_bulk(OwnedBulk& bulk) {
   if (state_ == State::kReady) {
-    const Code code = bulk.is_get ? rail_->endpoint().get(bulk) : rail_->endpoint().put(bulk);
-    if (code == Code::kOk) return;
+    Endpoint& endpoint = bulk.rail->endpoint();
+    const Code code = bulk.is_get ? endpoint.get(bulk) : endpoint.put(bulk);
+    if (code == Code::kOk) {
+      bulk.rail->sending.start(bulk.local.length, mesh_.now_ns());
+      bulk.started = true;
+      return;
+    }
     if (code != Code::kWouldBlock && code != Code::kPeerLost) {
       // Not for want of room: it would be refused again.
       refused_bulks_.emplace_back(&bulk, code);
@@ -314,11 +319,19 @@ void Pair::submit_waiting_bulks() {
   }
 }
 
+void Pair::bulk_ended(OwnedBulk& bulk, Code code) {
+  if (bulk.started) bulk.rail->sending.finish(bulk.local.length, mesh_.now_ns());
+  if (code == Code::kOk) bulk.rail->counters().bulk_bytes += bulk.local.length;
+  bulk.started = false;
+  bulk.rail = nullptr;
+  bulk.owner->on_bulk(bulk, code);
+}
+
 void Pair::report_refused_bulks() {
   while (!refused_bulks_.empty()) {
     const auto [bulk, code] = refused_bulks_.back();
     refused_bulks_.pop_back();
-    bulk->owner->on_bulk(*bulk, code);
+    bulk_ended(*bulk, code);
   }
 }
 
@@ -334,9 +347,12 @@ void Pair::cancel_bulk(OwnedBulk& bulk) {
   if (bulk.waiting) {
     bulk.waiting = false;
     std::erase(waiting_bulks_, &bulk);
-  } else if (rail_ != nullptr) {
-    rail_->endpoint().cancel(bulk);
+  } else if (bulk.rail != nullptr) {
+    bulk.rail->endpoint().cancel(bulk);
+    if (bulk.started) bulk.rail->sending.drop(bulk.local.length);
   }
+  bulk.started = false;
+  bulk.rail = nullptr;
 }
 
 uint64_t Pair::service_time(uint64_t started_ns, uint64_t now_ns) {
@@ -349,7 +365,9 @@ bool Pair::flushed() const {
   if (state_ == State::kLost || state_ == State::kIdle) return true;
   if (outbox_first_ != nullptr || !control_.empty() || !access_.flushed()) return false;
   // What may be lost is still here until the peer has said that it has it.
-  return retention_.empty() && (state_ != State::kReady || rail_->endpoint().flushed());
+  return retention_.empty() && std::all_of(rails_.begin(), rails_.end(), [](const auto& rail) {
+           return rail->endpoint().flushed();
+         });
 }
 
 hetcomm_counters_t* Pair::counters_of(std::string_view transport) {

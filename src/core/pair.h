@@ -3,8 +3,14 @@
 //
 //   kIdle --first use--> kConnecting --connected, kOpen exchanged--> kReady
 //                             ^                                         |
-//                             +----- connection broke, peer alive ------+
+//                             +--- last connection broke, peer alive ---+
 //   any --peer lost--> kLost
+//
+// A pair may have several connections (rails). Messages of this side go over one of them, which
+// each side chooses for itself; bulk data goes over all that are worth it. A rail that fails is
+// fenced, the peer is told before anything is done again (kRailDown), and what was under way on it
+// goes over the others, or over the next connection. The lower rank connects; a transport whose
+// rail failed cools down, for longer each time, before it is tried again.
 //
 // Messages of the pair are numbered; the receiver takes them in order and drops what it had before.
 // On a connection that may lose messages while the peer lives they are kept until acknowledged and
@@ -13,6 +19,7 @@
 // pair connects; the higher one asks it to (knock).
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <deque>
@@ -38,6 +45,33 @@ namespace hetcomm {
 class Mesh;
 class Pair;
 
+// What is under way on a rail in one direction, and how fast it was lately.
+class Load {
+ public:
+  void start(uint64_t bytes, uint64_t now_ns) {
+    if (outstanding_ == 0) since_ns_ = now_ns;
+    outstanding_ += bytes;
+  }
+  void finish(uint64_t bytes, uint64_t now_ns);
+  void drop(uint64_t bytes) { outstanding_ -= bytes; }
+  uint64_t outstanding() const { return outstanding_; }
+  // Bytes per second; 0 while it is not known.
+  double rate() const { return rate_; }
+
+ private:
+  uint64_t outstanding_ = 0;
+  uint64_t since_ns_ = 0;
+  uint64_t done_ = 0;  // since then
+  double rate_ = 0;
+};
+
+inline double score_of(const Capabilities& capabilities) {
+  constexpr double kTypicalMessage = 64 * 1024;
+  return capabilities.latency_ns / 1e3 +
+         kTypicalMessage * 1e6 /
+             static_cast<double>(std::max<uint64_t>(capabilities.bandwidth_bytes_per_s, 1));
+}
+
 // One connection of a pair.
 class Rail final : public EndpointHandler {
  public:
@@ -57,8 +91,14 @@ class Rail final : public EndpointHandler {
   hetcomm_counters_t& counters() { return *counters_; }
   uint64_t id = 0;         // agreed number of the connection: the lower rank counts
   size_t transport;        // its number in the mesh
+  std::string_view kind;   // of the transport: rails of one kind share bulk data
+  bool known = false;      // both sides know it by |id|
   bool open = false;       // the peer's kOpen has arrived
   bool open_sent = false;  // ours has left
+  Load sending;
+  Load receiving;
+  // Estimated time of a message, to compare rails by.
+  double score_us() const;
 
  private:
   template <typename Upcall>
@@ -81,8 +121,10 @@ class BulkOwner {
 };
 struct OwnedBulk : Bulk {
   BulkOwner* owner = nullptr;
+  Rail* rail = nullptr;  // where it goes; null when it has ended
   bool is_get = false;
   bool waiting = false;  // refused for now; in the pair's list
+  bool started = false;  // counted in the rail's load
 };
 
 // Receives |length| bytes of puts into what was exposed under its cookie.
@@ -106,11 +148,24 @@ class Pair {
   const Status& lost_because() const { return lost_; }
   Mesh& mesh() { return mesh_; }
   // The connection to start something on, null while there is none.
-  Rail* rail() { return state_ == State::kReady ? rail_.get() : nullptr; }
-  // The connection that is being opened or open.
-  Rail* current_rail() { return rail_.get(); }
-  // The connection on which things may still be under way.
-  Endpoint* endpoint() { return rail_ != nullptr ? &rail_->endpoint() : nullptr; }
+  Rail* rail() { return state_ == State::kReady ? rail_ : nullptr; }
+  // The connection of that number, open or not; null when there is none (any more).
+  Rail* find_rail(uint64_t id);
+  // Calls |use(Rail&)| for the connections that share bulk data: all of the one's kind that
+  // messages go over.
+  template <typename Use>
+  void for_each_bulk_rail(Use&& use) {
+    if (state_ != State::kReady) return;
+    for (const auto& rail : rails_) {
+      if (rail->open && rail->open_sent && same_kind(*rail, *rail_)) use(*rail);
+    }
+  }
+  size_t bulk_rails();
+  size_t rails() const { return rails_.size(); }
+  template <typename Use>
+  void for_each_rail(Use&& use) {
+    for (const auto& rail : rails_) use(*rail);
+  }
 
   // Starts a send, which is pending.
   void submit_send(Operation& send);
@@ -133,8 +188,12 @@ class Pair {
   void peer_left();
 
   RemoteAccess& access() { return access_; }
+  // A further connection over transport |index| could not be made.
+  void connect_failed(size_t index, const Status& why);
+  // How long transport |index| is not to be tried; 0: at once.
+  bool is_cooling(size_t index) const;
   // The connection has room again.
-  void writable();
+  void writable(Rail& rail);
   // Sends what waits. Called when there may be room, credit, or a connection.
   void pump();
   // Sends credit and acknowledgements that are due.
@@ -142,13 +201,14 @@ class Pair {
   // Asks the peer to acknowledge what it has, before this side leaves.
   void ask_for_acknowledgement();
   void tick(uint64_t now_ns);
-  uint64_t next_timer_ns() const { return retry_at_ns_; }
+  uint64_t next_timer_ns() const;
   // Nothing accepted is waiting to leave.
   bool flushed() const;
 
   // For transfers: a small protocol message, sent before queued user messages. Queued if there is
   // no room.
   void send_control(MessageKind kind, uint64_t tag, uint64_t value, const void* body, size_t size);
+  // On |bulk.rail|.
   void submit_bulk(OwnedBulk& bulk);
   // On return the bulk's memory is quiet.
   void cancel_bulk(OwnedBulk& bulk);
@@ -194,6 +254,15 @@ class Pair {
     std::array<std::byte, 64> body;
   };
 
+  // Attempts to have a rail over a transport; the lower rank's.
+  struct Attempts {
+    bool connecting = false;
+    uint32_t failures = 0;       // in a row
+    uint64_t not_before_ns = 0;  // cools down until then
+    uint64_t up_since_ns = 0;
+  };
+  Attempts& path(size_t index);
+
   // pair.cc: sending
   bool start_send(Operation& send);
   bool start_eager(Operation& send, uint64_t cost);
@@ -212,6 +281,7 @@ class Pair {
   }
   bool send_waiting_control();
   void submit_waiting_bulks();
+  void bulk_ended(OwnedBulk& bulk, Code code);
   void report_refused_bulks();
 
   // pair_receive.cc: receiving
@@ -227,23 +297,36 @@ class Pair {
   void finish_arriving();
   enum class Keeps : uint8_t { kNothing, kBytes };
   Incoming* new_incoming(const WireHeader& header, uint64_t credit, Keeps keeps);
-  void violated(std::string_view what);
+  void violated(std::string_view what) { violated(*receiving_on_, what); }
+  void violated(Rail& rail, std::string_view what);
 
   // pair_connection.cc: connecting, breaking, resuming
-  void opened(const WireHeader& header);
+  void opened(Rail& rail, const WireHeader& header);
   void resume();
   void give_up(const Status& why);
-  void rail_failed(Rail& rail, const Status& why);
-  void drop_rail();
+  void rail_failed(Rail& rail, const Status& why, bool tell = true);
+  void drop_rail(Rail& rail);
+  void drop_all_rails();
   void fail_everything(const Status& why);
-  void send_open();
+  void send_open(Rail& rail);
+  void use(Rail& rail);
+  void replay_on(Rail& rail);
+  Rail* best_open_rail();
+  static bool same_kind(const Rail& a, const Rail& b);
+  void restart_transfers();
+  void want_more_rails();
+  void cool_down(size_t index);
 
   Mesh& mesh_;
   const int rank_;
   State state_ = State::kIdle;
   Status lost_;
   bool left_ = false;
-  std::unique_ptr<Rail> rail_;
+  std::vector<std::unique_ptr<Rail>> rails_;
+  Rail* rail_ = nullptr;                    // messages go over it
+  Rail* receiving_on_ = nullptr;            // whose message is being handled
+  std::vector<Attempts> paths_;             // by transport
+  uint64_t more_rails_at_ns_ = UINT64_MAX;  // when a transport has cooled down
   uint64_t rails_made_ = 0;
   uint64_t attempts_ = 0;  // since the last connection that opened
   uint64_t retry_at_ns_ = UINT64_MAX;
@@ -262,7 +345,8 @@ class Pair {
   uint32_t credit_returned_by_peer_ = 0;
   uint32_t credit_limit_;
   Retention retention_;
-  size_t replayed_ = SIZE_MAX;  // messages of |retention_| sent again on this rail; SIZE_MAX: all
+  bool replaying_ = false;  // |retention_| is being sent again, on |rail_|
+  uint32_t replayed_ = 0;   // the last message that was
 
   // Receiving.
   uint32_t received_ = 0;  // sequence of the last message received

@@ -18,6 +18,7 @@ uint64_t backoff_ns(uint64_t attempts) {
 }
 constexpr uint64_t kMaxAttempts = 8;
 constexpr uint64_t kVerdictNs = 1'000'000'000;
+constexpr uint32_t kMostDoublings = 6;  // of the time that a transport cools down
 
 }  // namespace
 
@@ -36,65 +37,137 @@ void Pair::knocked() {
   if (mesh_.rank() < rank_) ensure_connected();
 }
 
+void Load::finish(uint64_t bytes, uint64_t now_ns) {
+  constexpr uint64_t kShortestNs = 1'000'000;
+  outstanding_ -= bytes;
+  done_ += bytes;
+  const uint64_t elapsed = now_ns - since_ns_;
+  if (elapsed >= kShortestNs) {
+    const double measured = static_cast<double>(done_) * 1e9 / static_cast<double>(elapsed);
+    rate_ = rate_ == 0 ? measured : rate_ * 0.7 + measured * 0.3;
+    since_ns_ = now_ns;
+    done_ = 0;
+  } else if (outstanding_ == 0) {
+    done_ = 0;
+  }
+}
+
+double Rail::score_us() const { return score_of(capabilities_); }
+
+Rail* Pair::find_rail(uint64_t id) {
+  for (const auto& rail : rails_) {
+    if (rail->id == id && rail->known) return rail.get();
+  }
+  return nullptr;
+}
+
+bool Pair::same_kind(const Rail& a, const Rail& b) {
+  return &a == &b || (a.kind == b.kind && !a.capabilities().lossless);
+}
+
+size_t Pair::bulk_rails() {
+  size_t count = 0;
+  for_each_bulk_rail([&](Rail&) { ++count; });
+  return count;
+}
+
 void Pair::adopt(std::unique_ptr<Endpoint> endpoint, std::string_view transport, size_t index) {
   if (state_ == State::kLost) return;
-  if (rail_ != nullptr) {
+  for (const auto& rail : rails_) {
+    if (rail->transport != index) continue;
     // The peer noticed a break before we did.
-    rail_failed(*rail_, Status(Code::kPeerLost, "replaced by a new connection"));
+    rail_failed(*rail, Status(Code::kPeerLost, "replaced by a new connection"));
     if (state_ == State::kLost) return;
+    break;
   }
   mesh_.control().watch(rank_);
-  state_ = State::kConnecting;
+  if (rail_ == nullptr) state_ = State::kConnecting;
   retry_at_ns_ = kForever;
   hetcomm_counters_t* counters = counters_of(transport);
   counters->connected = 1;
   mesh_.log().info("rank {}: connected over {}: {}", rank_, transport, endpoint->describe());
-  rail_ = std::make_unique<Rail>(*this, std::move(endpoint), ++rails_made_, index, counters);
-  rail_->endpoint().set_handler(rail_.get());
-  send_open();
+  rails_.reserve(rails_.size() + 1);
+  auto made = std::make_unique<Rail>(*this, std::move(endpoint), ++rails_made_, index, counters);
+  Rail& rail = *made;
+  // The lower rank counts connections, and names them to the other in kOpen.
+  rail.known = mesh_.rank() <= rank_;
+  rail.kind = mesh_.kind_of_transport(index);
+  rails_.push_back(std::move(made));
+  path(index).connecting = false;
+  rail.endpoint().set_handler(&rail);
+  send_open(rail);
 }
 
 // The first message of the connection. Without room on_writable comes back to it.
-void Pair::send_open() {
-  const WireHeader header{.kind = MessageKind::kOpen, .tag = rail_->id, .value = received_};
-  const Code code = rail_->endpoint().send(encode_header(header), SegmentView{});
+void Pair::send_open(Rail& rail) {
+  const WireHeader header{.kind = MessageKind::kOpen, .tag = rail.id, .value = received_};
+  const Code code = rail.endpoint().send(encode_header(header), SegmentView{});
   if (code == Code::kOk) {
-    rail_->open_sent = true;
+    rail.open_sent = true;
   } else if (code != Code::kWouldBlock) {
-    rail_failed(*rail_, Status(Code::kPeerLost, "connection broke while it was opened"));
+    rail_failed(rail, Status(Code::kPeerLost, "connection broke while it was opened"));
   }
 }
 
-void Pair::opened(const WireHeader& header) {
-  if (rail_->open) {
-    violated("second open");
+void Pair::opened(Rail& rail, const WireHeader& header) {
+  if (rail.open) {
+    violated(rail, "second open");
     return;
   }
-  rail_->open = true;
-  // The lower rank counts connections; both name the rail by its number.
-  if (mesh_.rank() > rank_) rail_->id = rails_made_ = header.tag;
+  rail.open = true;
+  if (!rail.known) {
+    rail.id = header.tag;
+    rails_made_ = std::max(rails_made_, header.tag);
+    rail.known = true;
+  }
   const auto peer_received = static_cast<uint32_t>(header.value);
   retention_.acknowledge(peer_received);
-  if (sent_ - peer_received != retention_.count()) {
+  // Said before this side sent more over another rail, it may be old; but nothing may be missing.
+  if (static_cast<int32_t>(sent_ - peer_received) > static_cast<int32_t>(retention_.count()) &&
+      rail_ == nullptr) {
     give_up(Status(Code::kPeerLost,
                    fmt::format("rank {}: messages were lost with the last connection", rank_)));
     return;
   }
   attempts_ = 0;
-  replayed_ = 0;
-  if (rail_->open_sent) resume();
+  path(rail.transport).up_since_ns = mesh_.engine().refresh_now();
+  if (rail.open_sent) use(rail);
+}
+
+// |rail| is open both ways: it takes over the messages, or shares the bulk data.
+void Pair::use(Rail& rail) {
+  constexpr double kClearly = 1.5;
+  const bool better = rail_ != nullptr && rail.score_us() * kClearly < rail_->score_us() &&
+                      !rail_->capabilities().lossless;
+  if (rail_ == nullptr || better) {
+    rail_ = &rail;
+    replay_on(rail);
+    return;
+  }
+  restart_transfers();
+}
+
+// Everything that the peer may not have goes over |rail| first.
+void Pair::replay_on(Rail& rail) {
+  state_ = State::kConnecting;
+  rail_ = &rail;
+  replaying_ = true;
+  replayed_ = sent_ - static_cast<uint32_t>(retention_.count());
+  resume();
 }
 
 // Sends again what the last connection may have lost, then goes on.
 void Pair::resume() {
-  if (replayed_ != SIZE_MAX) {
+  if (replaying_) {
     Code code = Code::kOk;
-    replayed_ += retention_.replay(replayed_, [&](WireHeader header, ConstByteSpan payload) {
+    const bool all = retention_.replay(replayed_, [&](WireHeader header, ConstByteSpan payload) {
+      const uint32_t sequence = header.sequence;
       header.acknowledged = received_;
       header.credit = credit_returned_;
       iovec storage{const_cast<std::byte*>(payload.data()), payload.size()};
       code = rail_->endpoint().send(encode_header(header),
                                     SegmentView{Segments(&storage, 1), 0, payload.size()});
+      if (code == Code::kOk) replayed_ = sequence;
       return code == Code::kOk;
     });
     if (code != Code::kOk && code != Code::kWouldBlock && code != Code::kPeerLost) {
@@ -104,20 +177,28 @@ void Pair::resume() {
                              rank_, code_text(code))));
       return;
     }
-    if (replayed_ < retention_.count()) return;  // on_writable comes back
-    replayed_ = SIZE_MAX;
+    if (!all) return;  // on_writable comes back, or on_failed
+    replaying_ = false;
   }
   state_ = State::kReady;
-  receives_.for_each([](ReceiveTransfer& transfer) { transfer.rail_ready(); });
   pump();
+  restart_transfers();
   access_.credit_came();
   if (state_ == State::kReady) mesh_.update_due(*this);
+  want_more_rails();
 }
 
-void Pair::writable() {
-  if (state_ == State::kConnecting && rail_ != nullptr) {
-    if (!rail_->open_sent) send_open();
-    if (rail_ != nullptr && rail_->open && rail_->open_sent) resume();
+void Pair::restart_transfers() {
+  receives_.for_each([](ReceiveTransfer& transfer) { transfer.rail_ready(); });
+}
+
+void Pair::writable(Rail& rail) {
+  if (!rail.open_sent) {
+    send_open(rail);
+    if (state_ == State::kLost || !rail.open_sent) return;
+    if (rail.open) use(rail);
+  } else if (&rail == rail_ && replaying_) {
+    resume();
   } else {
     pump();
   }
@@ -125,18 +206,38 @@ void Pair::writable() {
 }
 
 // Makes everything quiet on the connection (which may be quiet already), then lets it go.
-void Pair::rail_failed(Rail& rail, const Status& why) {
-  if (&rail != rail_.get()) return;
+void Pair::rail_failed(Rail& rail, const Status& why, bool tell) {
   const bool lossless = rail.capabilities().lossless;
-  drop_rail();
+  const uint64_t id = rail.id;
+  const bool known = rail.known;
+  const size_t transport = rail.transport;
   ++rail.counters().failures;
+  drop_rail(rail);
   if (state_ == State::kLost) return;
-  state_ = State::kConnecting;
-  if (left_) {
+  if (left_ && rails_.empty()) {
     lose(Status(Code::kPeerLost, fmt::format("rank {} left", rank_)));
     return;
   }
+  if (!lossless) {
+    mesh_.log().info("rank {}: connection over {} failed, {} left: {}", rank_,
+                     mesh_.transport_name(transport), rails_.size(), why.text());
+  }
   const uint64_t now = mesh_.engine().refresh_now();
+  if (!lossless) cool_down(transport);
+  // Before anything of it is done again.
+  if (known && tell && !lossless) send_control(MessageKind::kRailDown, id, 0, nullptr, 0);
+  access_.start_again();
+  if (rail_ != nullptr) {
+    restart_transfers();
+    pump();
+    want_more_rails();
+    return;
+  }
+  if (Rail* next = best_open_rail(); next != nullptr) {
+    replay_on(*next);
+    return;
+  }
+  if (!rails_.empty()) return;  // one is being opened
   if (lossless) {
     // Such a connection ends only with the peer. Whether it died or left, the control plane says at
     // once; if it says nothing the peer lives but will not talk.
@@ -145,7 +246,6 @@ void Pair::rail_failed(Rail& rail, const Status& why) {
     mesh_.note_pair_timer(retry_at_ns_);
     return;
   }
-  mesh_.log().info("rank {}: connection failed: {}", rank_, why.text());
   // The lower rank connects, counts and decides; the other waits for that.
   if (mesh_.rank() > rank_) return;
   if (++attempts_ > kMaxAttempts) {
@@ -156,21 +256,102 @@ void Pair::rail_failed(Rail& rail, const Status& why) {
   }
 }
 
-void Pair::drop_rail() {
-  sends_.for_each([](SendTransfer& transfer) { transfer.rail_failed(); });
-  receives_.for_each([](ReceiveTransfer& transfer) { transfer.rail_failed(); });
-  access_.rail_failed();
-  waiting_bulks_.clear();
-  refused_bulks_.clear();
-  replayed_ = SIZE_MAX;
-  rail_->counters().connected = 0;
-  mesh_.retire(std::move(rail_));
+Rail* Pair::best_open_rail() {
+  Rail* best = nullptr;
+  for (const auto& rail : rails_) {
+    if (!rail->open || !rail->open_sent) continue;
+    if (best == nullptr || rail->score_us() < best->score_us()) best = rail.get();
+  }
+  return best;
 }
 
+void Pair::drop_rail(Rail& rail) {
+  if (&rail == rail_) {
+    rail_ = nullptr;
+    replaying_ = false;
+    if (state_ == State::kReady) state_ = State::kConnecting;
+  }
+  sends_.for_each([&](SendTransfer& transfer) { transfer.rail_failed(rail); });
+  receives_.for_each([&](ReceiveTransfer& transfer) { transfer.rail_failed(rail); });
+  access_.rail_failed(rail);
+  std::erase_if(waiting_bulks_, [&](const OwnedBulk* bulk) { return bulk->rail == &rail; });
+  std::erase_if(refused_bulks_, [&](const auto& entry) { return entry.first->rail == &rail; });
+  const auto found = std::find_if(rails_.begin(), rails_.end(),
+                                  [&](const auto& each) { return each.get() == &rail; });
+  hetcomm_counters_t& counters = rail.counters();
+  mesh_.retire(std::move(*found));
+  rails_.erase(found);
+  counters.connected = std::any_of(rails_.begin(), rails_.end(),
+                                   [&](const auto& each) { return &each->counters() == &counters; })
+                           ? 1
+                           : 0;
+}
+
+void Pair::drop_all_rails() {
+  while (!rails_.empty()) drop_rail(*rails_.back());
+}
+
+// --- further rails ------------------------------------------------------------
+
+Pair::Attempts& Pair::path(size_t index) {
+  if (index >= paths_.size()) paths_.resize(index + 1);
+  return paths_[index];
+}
+
+bool Pair::is_cooling(size_t index) const {
+  return index < paths_.size() && paths_[index].not_before_ns > mesh_.engine().coarse_now();
+}
+
+void Pair::cool_down(size_t index) {
+  Attempts& own = path(index);
+  const uint64_t now = mesh_.engine().refresh_now();
+  const uint64_t first = mesh_.cool_down_ns();
+  // Up for long since, it starts anew.
+  if (own.up_since_ns != 0 && now - own.up_since_ns > (first << own.failures) * 10) {
+    own.failures = 0;
+  }
+  own.up_since_ns = 0;
+  own.not_before_ns = now + (first << std::min<uint32_t>(own.failures, kMostDoublings));
+  ++own.failures;
+}
+
+// Connects over transports that would share the load, or would be better, once they have cooled
+// down.
+void Pair::want_more_rails() {
+  more_rails_at_ns_ = kForever;
+  if (state_ != State::kReady || mesh_.rank() > rank_ || left_) return;
+  const uint64_t now = mesh_.engine().refresh_now();
+  for (const size_t index : mesh_.useful_beside(rank_, rail_->transport)) {
+    Attempts& own = path(index);
+    const bool there = std::any_of(rails_.begin(), rails_.end(),
+                                   [&](const auto& rail) { return rail->transport == index; });
+    if (there || own.connecting) continue;
+    if (own.not_before_ns > now) {
+      more_rails_at_ns_ = std::min(more_rails_at_ns_, own.not_before_ns);
+      continue;
+    }
+    own.connecting = true;
+    mesh_.connect_over(*this, index);
+  }
+  if (more_rails_at_ns_ != kForever) mesh_.note_pair_timer(more_rails_at_ns_);
+}
+
+void Pair::connect_failed(size_t index, const Status& why) {
+  path(index).connecting = false;
+  if (state_ == State::kLost) return;
+  mesh_.log().info("rank {}: no further connection over {}: {}", rank_, mesh_.transport_name(index),
+                   why.text());
+  cool_down(index);
+  want_more_rails();
+}
+
+uint64_t Pair::next_timer_ns() const { return std::min(retry_at_ns_, more_rails_at_ns_); }
+
 void Pair::tick(uint64_t now_ns) {
+  if (now_ns >= more_rails_at_ns_) want_more_rails();
   if (now_ns < retry_at_ns_) return;
   retry_at_ns_ = kForever;
-  if (state_ != State::kConnecting || rail_ != nullptr) return;
+  if (state_ != State::kConnecting || !rails_.empty()) return;
   if (!verdict_.ok()) {
     lose(verdict_.annotate(fmt::format("rank {}", rank_)));
     return;
@@ -207,7 +388,7 @@ void Pair::connect_failed(const Status& why) {
 
 void Pair::peer_left() {
   left_ = true;
-  if (state_ == State::kLost || rail_ != nullptr) return;  // the end of the connection follows
+  if (state_ == State::kLost || !rails_.empty()) return;  // the end of the connection follows
   lose(Status(Code::kPeerLost, fmt::format("rank {} left", rank_)));
 }
 
@@ -217,7 +398,8 @@ void Pair::lose(const Status& why) {
   lost_ = why;
   retry_at_ns_ = kForever;
   fail_everything(why);
-  if (rail_ != nullptr) drop_rail();
+  drop_all_rails();
+  more_rails_at_ns_ = kForever;
   mesh_.pair_lost(*this, why);
 }
 

@@ -49,7 +49,7 @@ void Rail::on_put(uint64_t cookie, uint64_t length) {
 }
 void Rail::on_bulk_complete(Bulk& bulk, Code code) {
   auto& owned = static_cast<OwnedBulk&>(bulk);
-  guarded([&] { owned.owner->on_bulk(owned, code); });
+  guarded([&] { pair_.bulk_ended(owned, code); });
 }
 void Rail::on_mapped(const RemoteKey& key, Result<std::byte*> address) {
   guarded([&] { pair_.access_.mapped(*this, key, address); });
@@ -58,7 +58,7 @@ void Rail::on_unmap(const RemoteKey& key) {
   guarded([&] { pair_.access_.unmap(*this, key); });
 }
 void Rail::on_writable() {
-  guarded([&] { pair_.writable(); });
+  guarded([&] { pair_.writable(*this); });
 }
 void Rail::on_failed(const Status& why) {
   guarded([&] { pair_.rail_failed(*this, why); });
@@ -71,18 +71,20 @@ void Pair::out_of_memory() {
   give_up(why);
 }
 
-void Pair::violated(std::string_view what) {
-  rail_failed(*rail_, Status(Code::kPeerLost, fmt::format("protocol violated: {}", what)));
+void Pair::violated(Rail& rail, std::string_view what) {
+  rail_failed(rail, Status(Code::kPeerLost, fmt::format("protocol violated: {}", what)));
 }
 
 void Pair::receive(Rail& rail, const MessageHeader& raw, ConstByteSpan payload) {
   const WireHeader header = decode_header(raw);
-  if (&rail != rail_.get() || !rail.open) [[unlikely]] {
+  receiving_on_ = &rail;
+  if (!rail.open) [[unlikely]] {
     receive_unopened(rail, header);
     return;
   }
-  const bool more_credit = header.credit != credit_returned_by_peer_;
-  credit_returned_by_peer_ = header.credit;
+  // What comes late, over a rail that is slower, knows less.
+  const bool more_credit = static_cast<int32_t>(header.credit - credit_returned_by_peer_) > 0;
+  if (more_credit) credit_returned_by_peer_ = header.credit;
   if (!retention_.empty()) retention_.acknowledge(header.acknowledged);
   if (header.kind == MessageKind::kUpdate) {
     if ((header.flags & kFlagAnswer) != 0) mesh_.update_due(*this);
@@ -94,12 +96,13 @@ void Pair::receive(Rail& rail, const MessageHeader& raw, ConstByteSpan payload) 
       return;
     }
     received_ = header.sequence;
+    const bool lossless = rail.capabilities().lossless;  // it may be gone afterwards
     if (header.kind == MessageKind::kEager) [[likely]] {
       receive_eager(header, payload);
     } else {
       dispatch(header, payload);
     }
-    if (!rail.capabilities().lossless) {
+    if (!lossless) {
       bytes_unreported_ += payload.size();
       if (received_ - reported_received_ >= kAcknowledgeEvery ||
           bytes_unreported_ >= kAcknowledgeBytes) {
@@ -113,11 +116,10 @@ void Pair::receive(Rail& rail, const MessageHeader& raw, ConstByteSpan payload) 
 }
 
 void Pair::receive_unopened(Rail& rail, const WireHeader& header) {
-  if (&rail != rail_.get()) return;  // a connection that was replaced
   if (header.kind == MessageKind::kOpen) {
-    opened(header);
+    opened(rail, header);
   } else {
-    violated("message before open");
+    violated(rail, "message before open");
   }
 }
 
@@ -152,6 +154,11 @@ void Pair::dispatch(const WireHeader& header, ConstByteSpan payload) {
     case MessageKind::kWithdraw:
       receive_withdraw(header);
       return;
+    case MessageKind::kRailDown:
+      if (Rail* rail = find_rail(header.tag); rail != nullptr) {
+        rail_failed(*rail, Status(Code::kPeerLost, "the peer has given it up"), false);
+      }
+      return;
     case MessageKind::kOpen:
       violated("second open");
       return;
@@ -175,7 +182,7 @@ void Pair::receive_eager(const WireHeader& header, ConstByteSpan payload) {
     violated("eager message of a wrong length");
     return;
   }
-  hetcomm_counters_t& counters = rail_->counters();
+  hetcomm_counters_t& counters = receiving_on_->counters();
   ++counters.messages_received;
   counters.bytes_received += payload.size();
   const uint64_t credit = payload.size() + kMessageCost;
@@ -226,7 +233,7 @@ void Pair::receive_first(const WireHeader& header, ConstByteSpan payload) {
     return;
   }
   if (!use_credit(header.value + kMessageCost)) return;
-  hetcomm_counters_t& counters = rail_->counters();
+  hetcomm_counters_t& counters = receiving_on_->counters();
   ++counters.messages_received;
   counters.bytes_received += header.value;
   MatchTable* table = mesh_.table(header.communicator, (header.flags & kFlagCollective) != 0);
@@ -287,7 +294,7 @@ void Pair::receive_request(const WireHeader& header, ConstByteSpan payload) {
     violated("request of a wrong size");
     return;
   }
-  hetcomm_counters_t& counters = rail_->counters();
+  hetcomm_counters_t& counters = receiving_on_->counters();
   ++counters.messages_received;
   counters.bytes_received += header.value;
   MatchTable* table = mesh_.table(header.communicator, (header.flags & kFlagCollective) != 0);

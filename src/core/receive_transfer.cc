@@ -48,12 +48,16 @@ class ReceiveTransfer::Chunk final : public BulkOwner, public CopyHandler, publi
 
   uint64_t length() const { return length_; }
   bool waiting() const { return state_ == State::kWaiting; }
+  bool is_on(const Rail& rail) const {
+    return state_ == State::kGranted ? rail_ == &rail
+                                     : state_ == State::kReading && bulk_.rail == &rail;
+  }
   bool copying() const { return copy_.running(); }
 
-  // Starts it on the pair's rail. False when the endpoint has no room for another exposure.
-  bool start() {
-    Rail& rail = *pair().rail();
+  // Starts it on |rail|. False when the endpoint has no room for another exposure.
+  bool start(Rail& rail) {
     if (transfer_.by_get_) {
+      bulk_.rail = &rail;
       bulk_.local = SegmentView{segments(), 0, length_};
       bulk_.key = transfer_.source_key_;
       bulk_.remote_offset = offset_;
@@ -72,6 +76,8 @@ class ReceiveTransfer::Chunk final : public BulkOwner, public CopyHandler, publi
       return false;
     }
     key_ = key.value();
+    rail_ = &rail;
+    rail_->receiving.start(length_, pair().mesh().now_ns());
     arrived_ = 0;
     set_state(State::kGranted);
     if (!rail.capabilities().lossless) transfer_.sender_knows_ = false;
@@ -84,7 +90,8 @@ class ReceiveTransfer::Chunk final : public BulkOwner, public CopyHandler, publi
   // On return the connection does not touch the memory any more; a device copy may still run.
   void stop() {
     if (state_ == State::kGranted) {
-      if (pair().endpoint() != nullptr) pair().endpoint()->revoke(key_);
+      rail_->endpoint().revoke(key_);
+      rail_->receiving.drop(length_);
       pair().remove_target(cookie_);
     } else if (state_ == State::kReading) {
       pair().cancel_bulk(bulk_);
@@ -108,7 +115,8 @@ class ReceiveTransfer::Chunk final : public BulkOwner, public CopyHandler, publi
   void on_arrived(uint64_t length) override {
     arrived_ += length;
     if (arrived_ < length_) return;
-    pair().endpoint()->release(key_);
+    rail_->endpoint().release(key_);
+    rail_->receiving.finish(length_, pair().mesh().now_ns());
     pair().remove_target(cookie_);
     landed();
   }
@@ -158,6 +166,7 @@ class ReceiveTransfer::Chunk final : public BulkOwner, public CopyHandler, publi
   OwnedBulk bulk_;
   CopyJob copy_;
   RemoteKey key_;
+  Rail* rail_ = nullptr;  // while it is granted
   uint64_t cookie_ = 0;
   uint64_t arrived_ = 0;
 };
@@ -185,7 +194,7 @@ void ReceiveTransfer::start() {
 
 bool ReceiveTransfer::want_get() const {
   const Rail* rail = pair_.rail();
-  if (rail == nullptr || source_key_ == RemoteKey{} || rail->id != source_rail_ ||
+  if (rail == nullptr || source_key_ == RemoteKey{} || rail->id != source_rail_ || !rail->known ||
       !rail->capabilities().get) {
     return false;
   }
@@ -197,7 +206,10 @@ uint64_t ReceiveTransfer::next_length() const {
   const uint64_t rest = accepted_ - cut_;
   if (!receive_->on_host) return std::min(rest, pair_.mesh().staging().chunk_bytes());
   const Capabilities& capabilities = pair_.rail()->capabilities();
-  const uint64_t length = capabilities.lossless ? rest : std::min(rest, kRegrantBytes);
+  uint64_t length = capabilities.lossless ? rest : std::min(rest, kRegrantBytes);
+  if (const size_t rails = pair_.bulk_rails(); rails > 1) {
+    length = std::min(length, std::max(kLeastShare, accepted_ / (2 * kChunksPerRail * rails)));
+  }
   return capabilities.max_exposed_segments == UINT32_MAX
              ? length
              : length_of_segments(receive_->segments(), cut_, length,
@@ -207,13 +219,41 @@ uint64_t ReceiveTransfer::next_length() const {
 void ReceiveTransfer::start_chunks() {
   if (ending_ || source_gone_ || pair_.rail() == nullptr) return;
   for (size_t i = 0; i < chunks_.size() && !ending_; ++i) {
-    if (chunks_[i].waiting() && !chunks_[i].start()) return;
+    if (!chunks_[i].waiting()) continue;
+    Rail* rail = pick_rail();
+    if (rail == nullptr || !chunks_[i].start(*rail)) return;
   }
   while (!ending_ && cut_ < accepted_ && add_chunk()) {
   }
 }
 
+// The connection that would be done first; null while all have enough to do.
+Rail* ReceiveTransfer::pick_rail() const {
+  const size_t count = pair_.bulk_rails();
+  if (by_get_ || count <= 1) return pair_.rail();
+  Rail* best = nullptr;
+  double soonest = 0;
+  pair_.for_each_bulk_rail([&](Rail& rail) {
+    size_t under_way = 0;
+    for (size_t i = 0; i < chunks_.size(); ++i) {
+      if (chunks_[i].is_on(rail)) ++under_way;
+    }
+    if (under_way >= kChunksPerRail) return;
+    const double rate = rail.receiving.rate() > 0
+                            ? rail.receiving.rate()
+                            : static_cast<double>(rail.capabilities().bandwidth_bytes_per_s);
+    const double done =
+        static_cast<double>(rail.receiving.outstanding() + kLeastShare) / std::max(rate, 1.0);
+    if (best != nullptr && done >= soonest) return;
+    best = &rail;
+    soonest = done;
+  });
+  return best;
+}
+
 bool ReceiveTransfer::add_chunk() {
+  Rail* rail = pick_rail();
+  if (rail == nullptr) return false;
   std::byte* staging_chunk = nullptr;
   if (receive_->on_host) {
     if (chunks_.size() >= kMaxGranted) return false;
@@ -231,7 +271,7 @@ bool ReceiveTransfer::add_chunk() {
   const uint64_t length = next_length();
   chunks_.push(make_pooled<Chunk>(pair_.mesh().blocks(), *this, cut_, length, staging_chunk));
   cut_ += length;
-  return chunks_.back().start();
+  return chunks_.back().start(*rail);
 }
 
 void ReceiveTransfer::chunk_finished(Chunk& chunk) {
@@ -281,8 +321,13 @@ void ReceiveTransfer::finish_as(Code code, std::string text) {
   maybe_finish();
 }
 
-void ReceiveTransfer::rail_failed() {
-  for (size_t i = 0; i < chunks_.size(); ++i) chunks_[i].stop();
+void ReceiveTransfer::rail_failed(const Rail& rail) {
+  for (size_t i = 0; i < chunks_.size(); ++i) {
+    if (chunks_[i].is_on(rail)) chunks_[i].stop();
+  }
+  // The sender sees the end only of what it put itself, on rails that are there.
+  sender_knows_ = false;
+  if (source_rail_ != rail.id) return;
   by_get_ = false;
   source_key_ = {};
   source_gone_ = false;  // with the connection, perhaps, and not with the message

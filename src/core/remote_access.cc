@@ -14,6 +14,10 @@ namespace {
 
 constexpr size_t kMostSegments = 8;  // of a put that goes as one message
 constexpr size_t kMostAnswers = 32;  // in one message
+constexpr size_t kMostBulkRails = 8;
+// What a connection gets at least of a put or get that several share, and in which units.
+constexpr uint64_t kLeastPart = 64 << 10;
+constexpr uint64_t kPartUnit = 4 << 10;
 
 bool is_atomic(const Operation& operation) {
   return operation.kind == OperationKind::kFetchAdd ||
@@ -42,21 +46,43 @@ uint64_t do_atomic(std::atomic_ref<uint64_t> word, const AtomicBody& body) {
 
 // --- initiator --------------------------------------------------------------
 
-// A put or get that the connection does by itself.
+// A put or get that connections do by themselves, each its part.
 class DirectAccess final : public BulkOwner {
  public:
-  DirectAccess(RemoteAccess& access, Operation& operation, const RemoteKey& key)
-      : access_(access), operation_(operation) {
-    bulk_.owner = this;
-    bulk_.is_get = operation.kind == OperationKind::kGet;
-    bulk_.local = SegmentView{operation.segments(), 0, operation.length};
-    bulk_.key = key;
-    bulk_.remote_offset = operation.access.offset;
-    bulk_.high_priority = operation.high_priority;
+  DirectAccess(RemoteAccess& access, Operation& operation)
+      : access_(access), operation_(operation) {}
+
+  // All |length| bytes are given to parts before start().
+  void add(Rail& rail, uint64_t offset, uint64_t length) {
+    OwnedBulk& part = parts_[count_++];
+    part.owner = this;
+    part.rail = &rail;
+    part.is_get = operation_.kind == OperationKind::kGet;
+    part.local = SegmentView{operation_.segments(), offset, length};
+    part.key = operation_.access.remote->key(rail.transport);
+    part.remote_offset = operation_.access.offset + offset;
+    part.high_priority = operation_.high_priority;
   }
-  void start() { access_.pair_.submit_bulk(bulk_); }
-  void cancel() { access_.pair_.cancel_bulk(bulk_); }
-  Operation& operation() const { return operation_; }
+  void start() {
+    running_ = count_;
+    const size_t count = count_;
+    for (size_t i = 0; i < count; ++i) access_.pair_.submit_bulk(parts_[i]);
+  }
+  void cancel() {
+    for (size_t i = 0; i < count_; ++i) {
+      if (parts_[i].rail != nullptr) access_.pair_.cancel_bulk(parts_[i]);
+    }
+  }
+  // Parts on |rail| have gone with it. True when nothing is under way any more.
+  bool rail_failed(const Rail& rail) {
+    for (size_t i = 0; i < count_; ++i) {
+      if (parts_[i].rail != &rail) continue;
+      access_.pair_.cancel_bulk(parts_[i]);
+      --running_;
+      broken_ = true;
+    }
+    return broken_ && running_ == 0;
+  }
   // Frees itself.
   void retire() {
     std::erase(access_.direct_, &operation_);
@@ -67,18 +93,26 @@ class DirectAccess final : public BulkOwner {
 
  private:
   void on_bulk(Bulk& /*bulk*/, Code code) override {
+    if (code != Code::kOk && code_ == Code::kOk) code_ = code;
+    if (--running_ > 0) return;
     retire();
-    if (code == Code::kOk && operation_.access.notify) {
+    if (broken_) {
+      access_.go_by_message(operation_);
+    } else if (code_ == Code::kOk && operation_.access.notify) {
       operation_.access.placed = true;
       access_.pair_.submit_send(operation_);
-      return;
+    } else {
+      access_.complete(operation_, code_);
     }
-    access_.complete(operation_, code);
   }
 
   RemoteAccess& access_;
   Operation& operation_;
-  OwnedBulk bulk_;
+  std::array<OwnedBulk, kMostBulkRails> parts_;
+  size_t count_ = 0;
+  size_t running_ = 0;
+  bool broken_ = false;  // a rail has failed
+  Code code_ = Code::kOk;
 };
 
 void RemoteAccess::submit(Operation& operation) {
@@ -167,7 +201,7 @@ bool RemoteAccess::start(Operation& operation) {
 }
 
 // Once, when it leaves for the first time.
-void RemoteAccess::count(Operation& operation) {
+void RemoteAccess::count_once(Operation& operation) {
   if (operation.access.remote == nullptr || std::exchange(operation.access.counted, true)) return;
   hetcomm_counters_t& counters = pair_.rail()->counters();
   if (operation.kind == OperationKind::kPut) {
@@ -200,8 +234,7 @@ bool RemoteAccess::is_mapped(RemoteMemory& remote, Rail& rail) {
   return remote.mapped != nullptr;
 }
 
-void RemoteAccess::mapped(const Rail& rail, const RemoteKey& key,
-                          const Result<std::byte*>& address) {
+void RemoteAccess::mapped(Rail& rail, const RemoteKey& key, const Result<std::byte*>& address) {
   if (!address.ok()) {
     pair_.mesh().log().info("memory of rank {} is not mapped: {}", pair_.rank(),
                             address.status().text());
@@ -211,7 +244,7 @@ void RemoteAccess::mapped(const Rail& rail, const RemoteKey& key,
     if (each.key == key) each.address = address.value();
   }
   for (RemoteMemory* remote : remotes_) {
-    if (remote->key(rail.transport) == key) is_mapped(*remote, *pair_.current_rail());
+    if (remote->key(rail.transport) == key) is_mapped(*remote, rail);
   }
 }
 
@@ -259,7 +292,7 @@ bool RemoteAccess::start_mapped(Operation& operation) {
                                       atomic_body_of(operation));
     if (operation.access.result != nullptr) *operation.access.result = before;
   } else if (operation.length > kMostCopiedAtOnce) {
-    count(operation);
+    count_once(operation);
     ++pair_.rail()->counters().direct;
     operation.stage = OperationStage::kDirect;
     copies_.push_back({&operation, 0});
@@ -268,7 +301,7 @@ bool RemoteAccess::start_mapped(Operation& operation) {
   } else {
     copy_part(operation, 0, operation.length);
   }
-  count(operation);
+  count_once(operation);
   ++pair_.rail()->counters().direct;
   if (operation.access.notify) {
     operation.access.placed = true;
@@ -309,12 +342,39 @@ bool RemoteAccess::may_go_direct(const Operation& operation, const Rail& rail) c
 }
 
 void RemoteAccess::start_direct(Operation& operation) {
-  Rail& rail = *pair_.rail();
+  Rail& first = *pair_.rail();
   direct_.reserve(direct_.size() + 1);
-  auto direct = make_pooled<DirectAccess>(pair_.mesh().blocks(), *this, operation,
-                                          operation.access.remote->key(rail.transport));
-  count(operation);
-  ++rail.counters().direct;
+  auto direct = make_pooled<DirectAccess>(pair_.mesh().blocks(), *this, operation);
+  std::array<Rail*, kMostBulkRails> rails{};
+  size_t count = 0;
+  double total = 0;
+  const auto rate_of = [](const Rail& rail) {
+    return std::max(rail.sending.rate() > 0
+                        ? rail.sending.rate()
+                        : static_cast<double>(rail.capabilities().bandwidth_bytes_per_s),
+                    1.0);
+  };
+  if (operation.length >= 2 * kLeastPart) {
+    pair_.for_each_bulk_rail([&](Rail& rail) {
+      if (count == rails.size() || !may_go_direct(operation, rail)) return;
+      rails[count++] = &rail;
+      total += rate_of(rail);
+    });
+  }
+  // Each connection gets its share by its rate; what would be too little goes to the next.
+  uint64_t given = 0;
+  for (size_t i = 0; i < count && operation.length - given >= kLeastPart; ++i) {
+    const uint64_t rest = operation.length - given;
+    const double share = static_cast<double>(operation.length) * rate_of(*rails[i]) / total;
+    uint64_t part = (static_cast<uint64_t>(share) + kPartUnit - 1) / kPartUnit * kPartUnit;
+    if (i + 1 == count || rest < part + kLeastPart) part = rest;
+    if (part < kLeastPart) continue;
+    direct->add(*rails[i], given, part);
+    given += part;
+  }
+  if (given < operation.length) direct->add(first, given, operation.length - given);
+  count_once(operation);
+  ++first.counters().direct;
   operation.stage = OperationStage::kDirect;
   operation.access.direct = direct.get();
   direct_.push_back(&operation);
@@ -381,7 +441,7 @@ bool RemoteAccess::ask(Operation& operation, WireHeader header, Segments payload
   if ((header.flags & kFlagNotify) != 0) {
     pair_.credit_used_ += static_cast<uint32_t>(kMessageCost);
   }
-  count(operation);
+  count_once(operation);
   operation.access.id = header.tag;
   operation.access.asked = true;
   operation.stage = OperationStage::kAwaiting;
@@ -408,7 +468,7 @@ bool RemoteAccess::start_transfer(Operation& send, MessageKind kind, uint64_t va
   if (code != Code::kOk) return pair_.refused(send, code);
   ++pair_.unanswered_;
   if (send.access.notify) pair_.credit_used_ += static_cast<uint32_t>(kMessageCost);
-  count(send);
+  count_once(send);
   send.access.asked = true;
   send.stage = OperationStage::kTransfer;
   transfer->request_sent();
@@ -457,22 +517,28 @@ void RemoteAccess::end(Operation& operation, Code code, std::string text) {
   pair_.mesh().complete(operation, code, std::move(text));
 }
 
-void RemoteAccess::rail_failed() {
-  for (RemoteMemory* remote : remotes_) remote->mapped = nullptr;
-  regions_.clear();
-  while (!copies_.empty()) {
-    Operation& operation = *copies_.back().operation;
-    copies_.pop_back();
-    go_by_message(operation);
+void RemoteAccess::rail_failed(const Rail& rail) {
+  if (rail.capabilities().map) {
+    for (RemoteMemory* remote : remotes_) remote->mapped = nullptr;
+    regions_.clear();
+    for (const Copy& copy : copies_) again_.push_back(copy.operation);
+    copies_.clear();
   }
+  for (size_t i = 0; i < direct_.size();) {
+    Operation& operation = *direct_[i];
+    if (!operation.access.direct->rail_failed(rail)) {
+      ++i;
+      continue;
+    }
+    operation.access.direct->retire();
+    again_.push_back(&operation);
+  }
+}
+
+void RemoteAccess::start_again() {
   std::vector<Operation*> again;
-  again.swap(direct_);
-  for (Operation* operation : again) {
-    operation->access.direct->retire();
-    // The cause may be the operation itself, which the owner then says.
-    operation->access.direct_failed = true;
-    pair_.enqueue(*operation);
-  }
+  again.swap(again_);
+  for (Operation* operation : again) go_by_message(*operation);
 }
 
 void RemoteAccess::fail_everything(const Status& why) {
@@ -484,6 +550,7 @@ void RemoteAccess::fail_everything(const Status& why) {
   while (!awaiting_credit_.empty()) fail(*awaiting_credit_.back());
   while (!direct_.empty()) fail(*direct_.back());
   while (!copies_.empty()) fail(*copies_.back().operation);
+  start_again();  // into the outbox, which is failed next
 }
 
 Operation* RemoteAccess::take(uint64_t id) {

@@ -62,14 +62,16 @@ class RemoteAccess {
   bool send_answers();
   void credit_came();
   bool waits_for_credit() const { return !awaiting_credit_.empty(); }
-  // What was under way on the connection itself starts again on the next one.
-  void rail_failed();
+  // What was under way on |rail| itself is quiet, and starts again with start_again(), which comes
+  // after the peer was told: the cause may be the operation itself, which the owner then says.
+  void rail_failed(const Rail& rail);
+  void start_again();
   void fail_everything(const Status& why);
   // Remote memories of the peer, for as long as they exist.
   void add(RemoteMemory& remote);
   void remove(RemoteMemory& remote) { std::erase(remotes_, &remote); }
   // The connection maps, or stops mapping, a region.
-  void mapped(const Rail& rail, const RemoteKey& key, const Result<std::byte*>& address);
+  void mapped(Rail& rail, const RemoteKey& key, const Result<std::byte*>& address);
   void unmap(const Rail& rail, const RemoteKey& key);
   // Copies to and from mapped memory that are too long for one call go on. False: none is left.
   bool copy_some();
@@ -105,7 +107,7 @@ class RemoteAccess {
   // Takes |operation| out of what copies; false when it was not there.
   bool stop_copying(const Operation& operation);
   void go_by_message(Operation& operation);
-  void count(Operation& operation);
+  void count_once(Operation& operation);
   void finish_epochs();
   bool start_put(Operation& put, Rail& rail);
   bool start_put_message(Operation& put);
@@ -141,6 +143,7 @@ class RemoteAccess {
   std::vector<RemoteMemory*> remotes_;
   std::vector<MappedRegion> regions_;  // of the connection
   std::vector<Copy> copies_;
+  std::vector<Operation*> again_;
   std::deque<Epoch> epochs_;  // the last one is open
   uint64_t first_epoch_ = 0;
 };

@@ -34,22 +34,22 @@ class Retention {
     if (count_ == 0) begin_ = end_ = 0;
   }
 
-  // Calls |use(const WireHeader&, ConstByteSpan payload)| oldest first, from the |skip|-th on,
-  // until it returns false. Returns how many were used up.
+  // Calls |use(const WireHeader&, ConstByteSpan payload)| in order for those after |sequence|,
+  // until it returns false. Returns whether it never did.
   template <typename Use>
-  size_t replay(size_t skip, Use&& use) const {
+  bool replay(uint32_t sequence, Use&& use) const {
     uint64_t at = begin_;
     std::vector<std::byte> payload;
     for (size_t i = 0; i < count_; ++i) {
       const Record record = read_record(at);
-      if (i >= skip) {
+      if (static_cast<int32_t>(record.header.sequence - sequence) > 0) {
         payload.resize(record.length);
         copy_out(at + sizeof(Record), payload.data(), record.length);
-        if (!use(record.header, ConstByteSpan(payload))) return i - skip;
+        if (!use(record.header, ConstByteSpan(payload))) return false;
       }
       at += sizeof(Record) + record.length;
     }
-    return count_ - skip;
+    return true;
   }
 
   bool empty() const { return count_ == 0; }

@@ -10,9 +10,9 @@ namespace hetcomm {
 // first.
 class SendTransfer::Piece final : public BulkOwner, public CopyHandler {
  public:
-  Piece(SendTransfer& transfer, uint64_t offset, uint64_t length, const RemoteKey& key,
+  Piece(SendTransfer& transfer, Rail& rail, uint64_t offset, uint64_t length, const RemoteKey& key,
         uint64_t remote_offset)
-      : transfer_(transfer), offset_(offset) {
+      : transfer_(transfer), rail_(&rail), offset_(offset) {
     bulk_.owner = this;
     bulk_.key = key;
     bulk_.remote_offset = remote_offset;
@@ -25,11 +25,13 @@ class SendTransfer::Piece final : public BulkOwner, public CopyHandler {
 
   uint64_t length() const { return bulk_.local.length; }
   bool copying() const { return copy_.running(); }
+  bool is_on(const Rail& rail) const { return rail_ == &rail; }
 
   void put_from(Segments segments, uint64_t offset) {
     bulk_.local.segments = segments;
     bulk_.local.offset = offset;
     putting_ = true;
+    bulk_.rail = rail_;
     transfer_.pair_.submit_bulk(bulk_);
   }
   void stage_through(std::byte* chunk) {
@@ -60,6 +62,7 @@ class SendTransfer::Piece final : public BulkOwner, public CopyHandler {
   Staging& staging() { return transfer_.pair_.mesh().staging(); }
 
   SendTransfer& transfer_;
+  Rail* rail_;  // as long as it is not stopped
   uint64_t offset_;
   OwnedBulk bulk_;
   CopyJob copy_;
@@ -74,8 +77,13 @@ SendTransfer::SendTransfer(Pair& pair, Operation& send)
 
 SendTransfer::~SendTransfer() {
   pair_.forget_send(id_);
-  if (source_key_ != RemoteKey{} && pair_.endpoint() != nullptr)
-    pair_.endpoint()->revoke(source_key_);
+  revoke_source();
+}
+
+void SendTransfer::revoke_source() {
+  if (source_rail_ != nullptr) source_rail_->endpoint().revoke(source_key_);
+  source_rail_ = nullptr;
+  source_key_ = {};
 }
 
 RequestBody SendTransfer::make_request() {
@@ -89,6 +97,7 @@ RequestBody SendTransfer::make_request() {
   // Without a key the receiver asks for puts.
   if (key.ok()) {
     source_key_ = key.value();
+    source_rail_ = rail;
     body.rail = rail->id;
     body.source = source_key_;
   }
@@ -103,8 +112,7 @@ void SendTransfer::note_answer() {
 void SendTransfer::granted(const GrantBody& grant) {
   // The peer may be ready on a new connection before this side is; what starts here waits until
   // then.
-  const Rail* rail = pair_.current_rail();
-  if (ending_ || rail == nullptr || grant.rail != rail->id) return;  // of a connection that broke
+  if (ending_ || pair_.find_rail(grant.rail) == nullptr) return;  // of a connection that broke
   const uint64_t length = send_->length;
   if (grant.accepted > length || grant.offset > length || grant.length > length - grant.offset) {
     finish_as(Code::kPeerLost,
@@ -137,7 +145,8 @@ void SendTransfer::start_pieces() {
 
 bool SendTransfer::start_direct(const Grant& grant) {
   if (pieces_.full()) return false;
-  pieces_.push(make_pooled<Piece>(pair_.mesh().blocks(), *this, grant.body.offset,
+  Rail& rail = *pair_.find_rail(grant.body.rail);
+  pieces_.push(make_pooled<Piece>(pair_.mesh().blocks(), *this, rail, grant.body.offset,
                                   grant.body.length, grant.body.target, uint64_t{0}));
   pieces_.back().put_from(send_->segments(), grant.body.offset);
   return true;
@@ -145,6 +154,7 @@ bool SendTransfer::start_direct(const Grant& grant) {
 
 bool SendTransfer::start_staged(Grant& grant) {
   Staging& staging = pair_.mesh().staging();
+  Rail& rail = *pair_.find_rail(grant.body.rail);
   while (grant.started < grant.body.length) {
     if (pieces_.size() >= kDepth) return false;
     bool exhausted = false;
@@ -157,8 +167,9 @@ bool SendTransfer::start_staged(Grant& grant) {
       return false;
     }
     const uint64_t part = std::min(staging.chunk_bytes(), grant.body.length - grant.started);
-    pieces_.push(make_pooled<Piece>(pair_.mesh().blocks(), *this, grant.body.offset + grant.started,
-                                    part, grant.body.target, grant.started));
+    pieces_.push(make_pooled<Piece>(pair_.mesh().blocks(), *this, rail,
+                                    grant.body.offset + grant.started, part, grant.body.target,
+                                    grant.started));
     grant.started += part;
     pieces_.back().stage_through(chunk);
   }
@@ -177,9 +188,8 @@ void SendTransfer::piece_finished(Piece& piece, Code code) {
 }
 
 void SendTransfer::done() {
-  if (source_key_ != RemoteKey{} && pair_.endpoint() != nullptr) {
-    pair_.endpoint()->release(source_key_);
-  }
+  if (source_rail_ != nullptr) source_rail_->endpoint().release(source_key_);
+  source_rail_ = nullptr;
   source_key_ = {};
   finish_as(Code::kOk, {});
 }
@@ -217,9 +227,7 @@ void SendTransfer::finish_as(Code code, std::string text) {
 // Ends what is under way on the connection; device copies run out by themselves.
 void SendTransfer::quiesce() {
   grants_.clear();
-  if (source_key_ != RemoteKey{} && pair_.endpoint() != nullptr)
-    pair_.endpoint()->revoke(source_key_);
-  source_key_ = {};
+  revoke_source();
   for (size_t i = 0; i < pieces_.size();) {
     pieces_[i].stop();
     if (pieces_[i].copying()) {
@@ -230,15 +238,30 @@ void SendTransfer::quiesce() {
   }
 }
 
-void SendTransfer::rail_failed() { quiesce(); }
+void SendTransfer::rail_failed(const Rail& rail) {
+  if (source_rail_ == &rail) revoke_source();
+  std::erase_if(grants_, [&](const Grant& grant) { return grant.body.rail == rail.id; });
+  for (size_t i = 0; i < pieces_.size();) {
+    if (!pieces_[i].is_on(rail)) {
+      ++i;
+      continue;
+    }
+    pieces_[i].stop();
+    if (pieces_[i].copying()) {
+      ++i;
+    } else {
+      pair_.mesh().retire(pieces_.take(i));
+    }
+  }
+}
 
 void SendTransfer::maybe_finish() {
   if (!pieces_.empty() || send_ == nullptr) return;
   if (!ending_) {
     // Over a rail that loses nothing a send is over as soon as its source was read.
     const Rail* rail = pair_.rail();
-    if (send_->kind == OperationKind::kPut || put_bytes_ != accepted_ || !grants_.empty() || rail == nullptr ||
-        !rail->capabilities().lossless) {
+    if (send_->kind == OperationKind::kPut || put_bytes_ != accepted_ || !grants_.empty() ||
+        rail == nullptr || !rail->capabilities().lossless) {
       return;
     }
     ending_ = true;

@@ -40,7 +40,7 @@ class SendTransfer final {
   void stopped(Code code);                // the receiver ended it
   void end(Code code, std::string text);  // this side ends it; tells the receiver
   // The connection broke: nothing is under way on it any more, other grants will come.
-  void rail_failed();
+  void rail_failed(const Rail& rail);
 
  private:
   class Piece;  // one put, from user memory or through a staging chunk
@@ -65,8 +65,11 @@ class SendTransfer final {
   Pair& pair_;
   Operation* send_;
   uint64_t id_;
+  void revoke_source();
+
   RemoteKey source_key_;
-  std::vector<Grant> grants_;  // not yet wholly turned into pieces
+  Rail* source_rail_ = nullptr;  // where it was exposed
+  std::vector<Grant> grants_;    // not yet wholly turned into pieces
   FewPooled<Piece, kMaxPieces> pieces_;
   uint64_t accepted_ = UINT64_MAX;  // known from the first grant on
   uint64_t put_bytes_ = 0;
@@ -87,7 +90,7 @@ class ReceiveTransfer final {
   uint64_t sender_id() const { return sender_id_; }
   void withdrawn(Code code);              // the sender ended it
   void end(Code code, std::string text);  // this side ends it; tells the sender
-  void rail_failed();
+  void rail_failed(const Rail& rail);
   void rail_ready() { start_chunks(); }
 
  private:
@@ -96,10 +99,14 @@ class ReceiveTransfer final {
   static constexpr size_t kMaxGranted = 16;  // chunks under way into host memory
   static constexpr uint64_t kRegrantBytes =
       8u << 20;  // what a broken connection costs at most, per chunk
+  // Where several connections share the load.
+  static constexpr uint64_t kLeastShare = 256u << 10;
+  static constexpr size_t kChunksPerRail = 2;
 
   void start_chunks();
   bool add_chunk();
   bool want_get() const;
+  Rail* pick_rail() const;
   uint64_t next_length() const;
   void chunk_finished(Chunk& chunk);
   void chunk_failed(Code code, std::string text);

@@ -25,6 +25,7 @@ enum class MessageKind : uint8_t {
   kWithdraw,    // sender ends a message early; tag = sender's transfer id, or 0 for the eager one;
                 // value = code
   kUpdate,      // only acknowledged and credit; not sequenced
+  kRailDown,    // tag = rail that the sender has given up: it is fenced before what follows
   // One-sided; tag = the initiator's id.
   kPut,         // payload AccessBody and the bytes; value = what to notify with
   kPutRequest,  // payload PutRequestBody; value as kPut

@@ -35,6 +35,10 @@ std::vector<FaultCase> fault_cases() {
   FaultPlan tiny = all;
   tiny.max_payload_bytes = 2048;
   tiny.eager_limit_bytes = 5000;
+  FaultPlan two = all;
+  two.instances = 2;
+  FaultPlan three_tiny = tiny;
+  three_tiny.instances = 3;
   FaultPlan slow;
   slow.refuse = 0.3;
   slow.max_delay = 8;
@@ -46,6 +50,9 @@ std::vector<FaultCase> fault_cases() {
       {"tcp_all", false, all},
       {"tcp_all_thread", false, all, "PROGRESS=thread;"},
       {"tcp_tiny", false, tiny},
+      {"tcp_two_rails", false, two, "COOL_DOWN=5ms;"},
+      {"tcp_two_rails_thread", false, two, "COOL_DOWN=5ms;PROGRESS=thread;"},
+      {"tcp_three_rails_tiny", false, three_tiny, "COOL_DOWN=5ms;CREDIT_BYTES=16K;"},
       {"tcp_slow", false, slow},
       {"tcp_second", false, all, "", true},
       {"tcp_little_credit", false, all, "CREDIT_BYTES=16K;"},
@@ -178,6 +185,37 @@ TEST_P(CoreFaults, EveryMessageArrivesOnceInOrderWhole) {
   if (GetParam().plan.fail_rail > 0) {
     EXPECT_GT(broken.load(), 4u);
   }
+}
+
+// Several connections share one message; when one breaks for good the others take its part.
+TEST(CoreRails, ShareOneMessage) {
+  FaultPlan plan;
+  plan.instances = 3;
+  plan.fail_rail = 1e-12;  // not lossless, as rails are that may fail
+  run_core_job(
+      2, "TIMEOUT=30s;LOG=error;",
+      [&](int) {
+        Factories result;
+        result.push_back(std::make_unique<FaultyFactory>(make_tcp_factory(), plan));
+        return result;
+      },
+      [&](CoreMember& me) {
+        std::vector<std::byte> bytes(48 << 20);
+        for (uint64_t round = 0; round < 20; ++round) {
+          if (me.rank() == 0) fill_pattern(bytes, round);
+          const Status status =
+              me.finish(me.post(me.rank() == 0 ? OperationKind::kSend : OperationKind::kReceive,
+                                1 - me.rank(), 1, bytes.data(), bytes.size()));
+          ASSERT_TRUE(status.ok()) << status.text();
+          EXPECT_FALSE(find_mismatch(bytes, round).has_value());
+        }
+        if (me.rank() == 1) return;
+        hetcomm_counters_t counters[4];
+        ASSERT_EQ(me.communicator().counters(1, 4, counters), 3u);
+        for (size_t i = 0; i < 3; ++i) {
+          EXPECT_GT(counters[i].bulk_bytes, uint64_t{48} << 20) << counters[i].transport;
+        }
+      });
 }
 
 INSTANTIATE_TEST_SUITE_P(Over, CoreFaults, ::testing::ValuesIn(fault_cases()),

@@ -38,6 +38,10 @@ std::vector<AccessCase> access_cases() {
   tiny.eager_limit_bytes = 1000;
   FaultPlan regions = all;
   regions.regions = true;
+  FaultPlan two = all;
+  two.instances = 2;
+  FaultPlan two_regions = regions;
+  two_regions.instances = 3;
   FaultPlan gentle;
   gentle.regions = true;
   gentle.max_delay = 3;
@@ -48,6 +52,9 @@ std::vector<AccessCase> access_cases() {
       {"tcp_little_credit", false, all, "CREDIT_BYTES=8K;"},
       {"tcp_regions", false, regions},
       {"tcp_regions_thread", false, regions, "PROGRESS=thread;"},
+      {"tcp_two_rails", false, two, "COOL_DOWN=5ms;"},
+      {"tcp_two_rails_thread", false, two, "COOL_DOWN=5ms;PROGRESS=thread;"},
+      {"tcp_three_rails_regions", false, two_regions, "COOL_DOWN=5ms;"},
       {"shm", true, all},
       {"shm_read", true, all, "SHM_BULK=read;"},
       {"shm_regions", true, regions},
@@ -146,8 +153,7 @@ void exchange(CoreMember& me, uint64_t seed, uint64_t count) {
       // A slot is put to again only when the put before it has been taken.
       const bool free = begun < kSlots || window.word(0) >= begun;
       if (free) {
-        Operation* operation =
-            me.access(OperationKind::kPut, to, bytes.data(), bytes.size(), true);
+        Operation* operation = me.access(OperationKind::kPut, to, bytes.data(), bytes.size(), true);
         puts.push_back({operation, std::move(bytes)});
         ++begun;
       }
@@ -266,8 +272,8 @@ TEST(AccessRegions, WithdrawnRegionsAreNotWritten) {
               const std::vector<std::byte> before(window->at(0, kSlots * kSlot).begin(),
                                                   window->at(0, kSlots * kSlot).end());
               Window::expect_ok(me.communicator().barrier(20'000'000'000));
-              EXPECT_TRUE(std::equal(before.begin(), before.end(),
-                                     window->at(0, kSlots * kSlot).begin()));
+              EXPECT_TRUE(
+                  std::equal(before.begin(), before.end(), window->at(0, kSlots * kSlot).begin()));
               Window::expect_ok(
                   me.communicator().register_memory(window->memory(), HETCOMM_ACCESS_GET, true));
               return;

@@ -49,6 +49,7 @@ struct FaultPlan {
   bool no_put = false;
   bool no_get = false;
   bool regions = false;
+  size_t instances = 1;  // so many transports that share the load
   std::optional<uint32_t> max_payload_bytes;
   std::optional<uint64_t> eager_limit_bytes;
   std::optional<uint64_t> chunk_bytes;
@@ -484,14 +485,15 @@ class FaultyFactory final : public TransportFactory {
 
   std::string_view name() const override { return inner_->name(); }
   Status probe(const Config& config) const override { return inner_->probe(config); }
+  size_t instances(const Config&) const override { return plan_.instances; }
   Result<std::unique_ptr<Transport>> create(
       const TransportEnvironment& environment) const override {
     auto faulty =
         std::make_unique<internal::FaultyTransport>(plan_, environment.rank, environment.handler);
     TransportEnvironment inner_environment{
-        environment.rank,        environment.size,   environment.credentials,
-        environment.config,      environment.log,    environment.poller,
-        environment.doorbell_fd, environment.now_ns, faulty->inner_handler()};
+        environment.rank,        environment.size,    environment.credentials, environment.config,
+        environment.log,         environment.poller,  environment.doorbell_fd, environment.now_ns,
+        faulty->inner_handler(), environment.instance};
     auto inner = inner_->create(inner_environment);
     if (!inner.ok()) return inner.status();
     faulty->adopt(std::move(inner).value());
