@@ -75,6 +75,9 @@ struct Capabilities {
   // Put and get reach regions (Transport::publish) as well, without the target's help. Such a put
   // completes when its bytes are in place, and is not reported to the target.
   bool regions = false;
+  // Nobody on the way can read or change what it sends: it does not leave the host, or it is
+  // encrypted and both ends have proved who they are. HETCOMM_REQUIRE_TLS refuses others.
+  bool protected_in_transit = false;
   uint32_t max_exposed_segments = UINT32_MAX;  // of one expose()
   uint32_t max_payload_bytes = 0;  // of one message
   uint64_t eager_limit_bytes = 0;  // messages up to this size are better sent at once

@@ -10,7 +10,7 @@
 //                     peer lives; a put that was reported complete just before may be lost (so such
 //                     an endpoint is not |lossless|)
 //   failing connects  the first connects end in an error
-//   masks             no put, no get, small messages, small chunks
+//   masks             no put, no get, small messages, small chunks, no protection in transit
 //
 // It keeps the contract: what it reports, and when, is what some real transport could. The state
 // belongs to one transport, which like every other runs under the progress baton; a factory may be
@@ -43,6 +43,7 @@ struct FaultPlan {
   uint32_t connect_failures = 0;            // so many connects fail at first, per transport
   bool no_put = false;
   bool no_get = false;
+  bool unprotected = false;
   std::optional<uint32_t> max_payload_bytes;
   std::optional<uint64_t> eager_limit_bytes;
   std::optional<uint64_t> chunk_bytes;
@@ -53,6 +54,7 @@ namespace internal {
 inline Capabilities masked(Capabilities capabilities, const FaultPlan& plan) {
   if (plan.no_put) capabilities.put = capabilities.target_sees_put = false;
   if (plan.no_get) capabilities.get = false;
+  if (plan.unprotected) capabilities.protected_in_transit = false;
   if (plan.fail_rail > 0) capabilities.lossless = false;
   const auto shrink = [](auto& value, const auto& limit) {
     if (limit) value = std::min(value, *limit);

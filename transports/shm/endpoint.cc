@@ -21,6 +21,7 @@ Capabilities shm_capabilities(const Config& config, const Geometry& geometry) {
   can.get = true;
   can.target_sees_put = true;
   can.lossless = true;
+  can.protected_in_transit = true;
   can.max_payload_bytes = geometry.chunk_bytes;
   can.eager_limit_bytes = config.number(Variable::kShmEager);
   can.chunk_bytes = kBulkChunk;
