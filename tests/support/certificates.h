@@ -6,6 +6,7 @@
 //   files.settings(files.issue({.name = "old", .valid_to_s = -60}))
 #pragma once
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdio>
