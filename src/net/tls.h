@@ -115,6 +115,7 @@ class TlsSession {
   TlsSession(std::shared_ptr<const TlsContext> context, int fd, bool accepts)
       : context_(std::move(context)), fd_(fd), accepts_(accepts) {}
 
+  ssize_t write_pieces(const iovec* pieces, size_t count);
   bool write_record(const void* data, size_t size);
   bool note_failure(int result);
   void fail(int error, Code code, std::string text);
@@ -134,6 +135,7 @@ class TlsSession {
   bool took_all_ = false;  // the kernel filled the last request: there may be more
   bool kernel_end_ = false;
   bool goodbye_said_ = false;
+  bool gathers_ = false;  // put() sends nothing
   End end_ = End::kNone;
   int kernel_error_ = 0;  // of a receive
   int write_error_ = 0;

@@ -19,6 +19,8 @@ namespace hetcomm {
 namespace {
 
 constexpr size_t kRecordBytes = SSL3_RT_MAX_PLAIN_LENGTH;
+// Records of one send() that go to the kernel together.
+constexpr size_t kBatchBytes = 128u << 10;
 // Far more than what one call can leave: the records of a handshake, or one of data.
 constexpr size_t kMostKept = 1u << 20;
 // What every message of the plain protocol starts with (handshake.cc); no TLS record does.
@@ -63,7 +65,7 @@ int TlsSession::put(const char* data, int size) {
   const size_t length = static_cast<size_t>(size);
   size_t sent = 0;
   if (write_error_ != 0) return size;
-  if (flushed()) {
+  if (flushed() && !gathers_) {
     const ssize_t result = ::send(fd_, data, length, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (result >= 0) {
       sent = static_cast<size_t>(result);
@@ -198,7 +200,7 @@ bool TlsSession::buffered() const {
   return end_ != End::kNone || (!drained_ && SSL_has_pending(ssl_) != 0);
 }
 
-// Small pieces share a record; a long one goes from where it is.
+// Several records leave by one system call, which saves more than their copy costs.
 ssize_t TlsSession::send(const iovec* pieces, size_t count) {
   if (end_ == End::kFailed) {
     errno = errno_;
@@ -210,37 +212,50 @@ ssize_t TlsSession::send(const iovec* pieces, size_t count) {
     return -1;
   }
   ERR_clear_error();
+  size_t offered = 0;
+  for (const iovec& piece : std::span(pieces, count)) offered += piece.iov_len;
+  if (offered == 0) return 0;
+  gathers_ = offered > kRecordBytes;
+  const ssize_t result = write_pieces(pieces, count);
+  gathers_ = false;
+  const int error = errno;
+  (void)flush();  // what stays is not flushed()
+  errno = error;
+  return result;
+}
+
+// Small pieces share a record; a long one goes from where it is.
+ssize_t TlsSession::write_pieces(const iovec* pieces, size_t count) {
   std::array<char, kRecordBytes> record;
   size_t gathered = 0;
   size_t total = 0;
+  // False: nothing more now.
   const auto write = [&](const void* data, size_t size) {
     if (!write_record(data, size)) return false;
     total += size;
-    return flushed();
+    return out_.size() - out_done_ < (gathers_ ? kBatchBytes : 1) || flush();
   };
+  const auto result = [&] { return total > 0 ? static_cast<ssize_t>(total) : ssize_t{-1}; };
   for (const iovec& piece : std::span(pieces, count)) {
     const auto* at = static_cast<const char*>(piece.iov_base);
-    size_t left = piece.iov_len;
-    while (left > 0) {
+    for (size_t left = piece.iov_len; left > 0;) {
       const size_t size = std::min(left, kRecordBytes - gathered);
       if (size == kRecordBytes) {
-        if (!write(at, size)) return total > 0 ? static_cast<ssize_t>(total) : -1;
+        if (!write(at, size)) return result();
       } else {
         std::memcpy(record.data() + gathered, at, size);
         gathered += size;
         if (gathered == kRecordBytes) {
           gathered = 0;
-          if (!write(record.data(), kRecordBytes)) {
-            return total > 0 ? static_cast<ssize_t>(total) : -1;
-          }
+          if (!write(record.data(), kRecordBytes)) return result();
         }
       }
       at += size;
       left -= size;
     }
   }
-  if (gathered > 0 && !write(record.data(), gathered) && total == 0) return -1;
-  return static_cast<ssize_t>(total);
+  if (gathered > 0) (void)write(record.data(), gathered);
+  return result();
 }
 
 // All or nothing, as put() takes everything. False: errno.
