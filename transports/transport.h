@@ -81,6 +81,9 @@ struct Capabilities {
   bool regions = false;
   // Regions with a file can be mapped (Endpoint::map).
   bool map = false;
+  // Nobody on the way can read or change what it sends: it does not leave the host, or it is
+  // encrypted and both ends have proved who they are. HETCOMM_REQUIRE_TLS refuses others.
+  bool protected_in_transit = false;
   uint32_t max_exposed_segments = UINT32_MAX;  // of one expose()
   uint32_t max_payload_bytes = 0;              // of one message
   uint64_t eager_limit_bytes = 0;              // messages up to this size are better sent at once

@@ -154,6 +154,7 @@ class EnvironmentBootstrap final : public Bootstrap {
 
   const Launch launch_;
   std::optional<Secret> secret_;
+  std::shared_ptr<const TlsContext> tls_;  // null: off
   ScopeNames scopes_;
   std::unique_ptr<StoreServer> server_;  // rank 0 only; outlives the client
   std::unique_ptr<StoreClient> client_;  // not in a job of one
@@ -176,7 +177,8 @@ Status EnvironmentBootstrap::start_server(Log& log, const Credentials& credentia
   if (!any.ok()) return any.status();
   auto server = StoreServer::start(log, {.credentials = credentials,
                                          .job_key = key.value(),
-                                         .addresses = every_port({any.value()}, ports)});
+                                         .addresses = every_port({any.value()}, ports),
+                                         .tls = tls_});
   if (!server.ok()) {
     return Status(Code::kBootstrapFailed,
                   fmt::format("no port from {} to {} is free for the store: {}", ports.front(),
@@ -189,6 +191,9 @@ Status EnvironmentBootstrap::start_server(Log& log, const Credentials& credentia
 
 Status EnvironmentBootstrap::start(const Config& config, Log& log) {
   if (launch_.size == 1) return {};
+  Result<std::shared_ptr<const TlsContext>> tls = TlsContext::create(config, log);
+  if (!tls.ok()) return tls.status().annotate("store");
+  tls_ = std::move(tls).value();
   const uint64_t deadline = deadline_after(now_ns(), config.number(Variable::kBootstrapTimeout));
   Result<std::vector<Address>> hosts = resolve_master(config, launch_);
   if (!hosts.ok()) return hosts.status();
@@ -196,7 +201,8 @@ Status EnvironmentBootstrap::start(const Config& config, Log& log) {
   if (!ports.ok()) return ports.status();
   StoreClient::Options options{.credentials = store_credentials(),
                                .rank = launch_.rank,
-                               .addresses = every_port(hosts.value(), ports.value())};
+                               .addresses = every_port(hosts.value(), ports.value()),
+                               .tls = tls_};
   if (launch_.rank == 0) {
     const int family = hosts->front().family();
     HETCOMM_RETURN_IF_ERROR(start_server(log, options.credentials, family, ports.value()));

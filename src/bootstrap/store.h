@@ -3,7 +3,8 @@
 //
 // Every connection proves a key first: that of the configured secret, or else one that everybody
 // knows, which keeps accidental strays out. The identity is that of the job's MASTER_PORT, so that
-// two jobs whose port ranges overlap do not take each other's store for their own. An allgather
+// two jobs whose port ranges overlap do not take each other's store for their own. With TLS it goes
+// around all of this, and the certificates say who may connect. An allgather
 // over n ranks is n requests and n replies that share one buffer.
 #pragma once
 
@@ -14,10 +15,11 @@
 
 #include "src/base/log.h"
 #include "src/base/status.h"
-#include "src/base/unique_fd.h"
 #include "src/bootstrap/store_protocol.h"
 #include "src/net/address.h"
 #include "src/net/credentials.h"
+#include "src/net/stream_socket.h"
+#include "src/net/tls.h"
 
 namespace hetcomm {
 
@@ -29,6 +31,7 @@ class StoreServer {
     Credentials credentials;
     Secret job_key{};                // what kJobKey hands out
     std::vector<Address> addresses;  // the first that can be bound is used
+    std::shared_ptr<const TlsContext> tls{};
   };
   static Result<std::unique_ptr<StoreServer>> start(Log& log, const Options& options);
   ~StoreServer();
@@ -51,6 +54,7 @@ class StoreClient {
     int rank = 0;
     std::vector<Address>
         addresses;  // where the store may be; foreign services among them are skipped
+    std::shared_ptr<const TlsContext> tls{};
   };
   StoreClient(Log& log, Options options);
   ~StoreClient();
@@ -72,11 +76,12 @@ class StoreClient {
                                           uint64_t deadline_ns);
   Status send_all(ConstByteSpan bytes, uint64_t deadline_ns);
   Status receive_all(ByteSpan bytes, uint64_t deadline_ns);
+  Status failure(int error, std::string_view what) const;
   Status wait_for(short events, uint64_t deadline_ns);
 
   Log& log_;
   const Options options_;
-  UniqueFd socket_;
+  StreamSocket socket_;
   std::string peer_;
 };
 

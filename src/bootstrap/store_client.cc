@@ -1,5 +1,4 @@
 #include <poll.h>
-#include <sys/socket.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -35,7 +34,7 @@ StoreClient::~StoreClient() = default;
 
 Status StoreClient::connect(uint64_t deadline_ns) {
   if (socket_.valid()) return {};
-  Result<UniqueFd> socket = find_store(log_, options_, deadline_ns);
+  Result<StreamSocket> socket = find_store(log_, options_, deadline_ns);
   if (!socket.ok()) return socket.status();
   socket_ = std::move(socket).value();
   peer_ = peer_name(socket_.get());
@@ -143,15 +142,19 @@ Result<std::vector<std::byte>> StoreClient::exchange(ConstByteSpan frame, size_t
 }
 
 Status StoreClient::send_all(ConstByteSpan bytes, uint64_t deadline_ns) {
-  while (!bytes.empty()) {
-    const ssize_t sent =
-        ::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  while (!bytes.empty() || !socket_.flushed()) {
+    ssize_t sent = 0;
+    if (!bytes.empty()) {
+      sent = socket_.send(bytes.data(), bytes.size());
+    } else if (!socket_.flush()) {
+      sent = -1;
+    }
     if (sent >= 0) {
       bytes = bytes.subspan(static_cast<size_t>(sent));
     } else if (errno == EAGAIN) {
       HETCOMM_RETURN_IF_ERROR(wait_for(POLLOUT, deadline_ns));
     } else if (errno != EINTR) {
-      return status_from_errno(errno, "send");
+      return failure(errno, "send");
     }
   }
   return {};
@@ -159,7 +162,7 @@ Status StoreClient::send_all(ConstByteSpan bytes, uint64_t deadline_ns) {
 
 Status StoreClient::receive_all(ByteSpan bytes, uint64_t deadline_ns) {
   while (!bytes.empty()) {
-    const ssize_t got = ::recv(socket_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
+    const ssize_t got = socket_.receive(bytes.data(), bytes.size());
     if (got > 0) {
       bytes = bytes.subspan(static_cast<size_t>(got));
     } else if (got == 0) {
@@ -167,10 +170,15 @@ Status StoreClient::receive_all(ByteSpan bytes, uint64_t deadline_ns) {
     } else if (errno == EAGAIN) {
       HETCOMM_RETURN_IF_ERROR(wait_for(POLLIN, deadline_ns));
     } else if (errno != EINTR) {
-      return status_from_errno(errno, "receive");
+      return failure(errno, "receive");
     }
   }
   return {};
+}
+
+Status StoreClient::failure(int error, std::string_view what) const {
+  const Code code = status_from_errno(error, {}).code();
+  return Status(code, fmt::format("{}: {}", what, socket_.describe(error)));
 }
 
 Status StoreClient::wait_for(short events, uint64_t deadline_ns) {

@@ -29,7 +29,7 @@ class Target final : public ConnectHandler {
   const std::string& error() const { return error_; }
   bool denied() const { return denied_; }
   bool found() const { return socket_.valid(); }
-  UniqueFd take() { return std::move(socket_); }
+  StreamSocket take() { return std::move(socket_); }
 
   uint64_t next_timer_ns() const {
     return connector_ ? connector_->next_timer_ns() : next_attempt_ns_;
@@ -40,7 +40,7 @@ class Target final : public ConnectHandler {
     if (connector_ != nullptr) connector_->expire(now);
   }
 
-  void on_connect(Result<UniqueFd> socket) override {
+  void on_connect(Result<StreamSocket> socket) override {
     const std::unique_ptr<Connector> ended = std::move(connector_);
     if (socket.ok()) {
       socket_ = std::move(socket).value();
@@ -70,7 +70,7 @@ class Target final : public ConnectHandler {
     hello.destination = 0;
     attempt_end_ns_ = std::min(now + limit_ns_, deadline);
     connector_ = Connector::create(poller, {address_}, options_.credentials.secret,
-                                   std::move(hello), attempt_end_ns_, *this);
+                                   std::move(hello), attempt_end_ns_, *this, options_.tls);
   }
 
   // The connector's text names the address, which the report groups by; only the rest is kept.
@@ -86,7 +86,7 @@ class Target final : public ConnectHandler {
   const StoreClient::Options& options_;
   const Address address_;
   std::unique_ptr<Connector> connector_;
-  UniqueFd socket_;
+  StreamSocket socket_;
   std::string error_;
   bool denied_ = false;
   uint64_t limit_ns_ = kFirstLimitNs;
@@ -112,7 +112,8 @@ std::string describe(const std::vector<std::unique_ptr<Target>>& targets) {
 
 }  // namespace
 
-Result<UniqueFd> find_store(Log& log, const StoreClient::Options& options, uint64_t deadline_ns) {
+Result<StreamSocket> find_store(Log& log, const StoreClient::Options& options,
+                                uint64_t deadline_ns) {
   Result<Poller> poller = Poller::create();
   if (!poller.ok()) return poller.status();
   std::vector<std::unique_ptr<Target>> targets;

@@ -2,7 +2,6 @@
 #pragma once
 
 #include "src/base/log.h"
-#include "src/base/unique_fd.h"
 #include "src/bootstrap/store.h"
 
 namespace hetcomm {
@@ -11,6 +10,7 @@ namespace hetcomm {
 // again until |deadline_ns|: rank 0 may start later. Refused ports are retried soon; services that
 // turned out to be foreign seldom, so that they are not disturbed. The failure lists every address
 // with its last error.
-Result<UniqueFd> find_store(Log& log, const StoreClient::Options& options, uint64_t deadline_ns);
+Result<StreamSocket> find_store(Log& log, const StoreClient::Options& options,
+                                uint64_t deadline_ns);
 
 }  // namespace hetcomm

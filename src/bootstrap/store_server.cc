@@ -42,7 +42,7 @@ class Session final : public Watcher {
     ~Owner() = default;
   };
 
-  Session(Owner& owner, Poller& poller, ClientId id, UniqueFd socket)
+  Session(Owner& owner, Poller& poller, ClientId id, StreamSocket socket)
       : owner_(owner),
         poller_(poller),
         id_(id),
@@ -50,9 +50,13 @@ class Session final : public Watcher {
         name_(peer_name(socket_.get())) {}
   ~Session() { poller_.remove(socket_.get(), *this); }
 
-  Status watch() { return poller_.add(socket_.get(), EPOLLIN, *this); }
+  Status watch() {
+    // What came with the end of a TLS handshake is announced by nothing: writable it is at once.
+    writing_ = !socket_.flushed() || socket_.buffered();
+    return poller_.add(socket_.get(), wanted_events(), *this);
+  }
   const std::string& name() const { return name_; }
-  bool flushed() const { return out_.empty(); }
+  bool flushed() const { return out_.empty() && socket_.flushed(); }
 
   void send(const Frame& frame) {
     out_.push_back(frame);
@@ -62,6 +66,7 @@ class Session final : public Watcher {
   void on_events(uint32_t events) override {
     if ((events & EPOLLOUT) != 0) flush();
     if ((events & ~static_cast<uint32_t>(EPOLLOUT)) != 0) read_some();
+    while (!closed_ && socket_.buffered()) read_some();
   }
 
  private:
@@ -71,10 +76,12 @@ class Session final : public Watcher {
     owner_.on_closed(id_, why);
   }
 
+  uint32_t wanted_events() const { return EPOLLIN | (writing_ ? uint32_t{EPOLLOUT} : 0); }
+
   void read_some() {
     if (closed_) return;
     std::array<std::byte, kReadBytes> chunk;
-    const ssize_t got = ::recv(socket_.get(), chunk.data(), chunk.size(), MSG_DONTWAIT);
+    const ssize_t got = socket_.receive(chunk.data(), chunk.size());
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (got <= 0) {
       close("it has closed the connection");
@@ -103,8 +110,7 @@ class Session final : public Watcher {
   void flush() {
     while (!out_.empty() && !closed_) {
       const std::vector<std::byte>& bytes = *out_.front();
-      const ssize_t sent = ::send(socket_.get(), bytes.data() + out_done_, bytes.size() - out_done_,
-                                  MSG_NOSIGNAL | MSG_DONTWAIT);
+      const ssize_t sent = socket_.send(bytes.data() + out_done_, bytes.size() - out_done_);
       if (sent < 0 && errno == EINTR) continue;
       if (sent < 0 && errno == EAGAIN) break;
       if (sent < 0) {
@@ -116,17 +122,17 @@ class Session final : public Watcher {
       out_.pop_front();
       out_done_ = 0;
     }
-    const bool writing = !out_.empty();
+    (void)socket_.flush();
+    const bool writing = !flushed();
     if (writing == writing_ || closed_) return;
     writing_ = writing;
-    const uint32_t events = EPOLLIN | (writing ? uint32_t{EPOLLOUT} : 0);
-    if (!poller_.modify(socket_.get(), events, *this).ok()) close("epoll has failed");
+    if (!poller_.modify(socket_.get(), wanted_events(), *this).ok()) close("epoll has failed");
   }
 
   Owner& owner_;
   Poller& poller_;
   const ClientId id_;
-  UniqueFd socket_;
+  StreamSocket socket_;
   const std::string name_;
   std::vector<std::byte> in_;
   std::deque<Frame> out_;
@@ -165,7 +171,7 @@ class StoreServer::Loop final : public AcceptHandler,
   // In a forked child, where the thread does not exist.
   void abandon() { thread_.detach(); }
 
-  void on_accept(UniqueFd socket, const Hello& peer) override;
+  void on_accept(StreamSocket socket, const Hello& peer) override;
   void send_reply(ClientId client, const Frame& frame) override;
   bool on_request(ClientId client, const std::string& name, ConstByteSpan body) override;
   void on_closed(ClientId client, std::string_view why) override;
@@ -198,7 +204,8 @@ Status StoreServer::Loop::listen(const Options& options) {
                                      {.credentials = options.credentials,
                                       .role = Role::kStore,
                                       .rank = 0,
-                                      .any_identity = false},
+                                      .any_identity = false,
+                                      .tls = options.tls},
                                      *this);
     if (acceptor.ok()) {
       acceptor_ = std::move(acceptor).value();
@@ -280,7 +287,7 @@ void StoreServer::Loop::reap() {
   }
 }
 
-void StoreServer::Loop::on_accept(UniqueFd socket, const Hello& /*peer*/) {
+void StoreServer::Loop::on_accept(StreamSocket socket, const Hello& /*peer*/) {
   if (sessions_.size() >= kMaxClients) {
     log_.warn("store: {} clients, no more are taken", sessions_.size());
     return;

@@ -43,16 +43,19 @@ class ControlPlane::Link final : public Watcher, private ConnectHandler {
     hello.source = plane_.setup_.rank;
     hello.destination = peer_;
     connector_ = Connector::create(plane_.poller_, addresses, plane_.setup_.credentials.secret,
-                                   std::move(hello), now_ns() + plane_.setup_.detection_ns, *this);
+                                   std::move(hello), now_ns() + plane_.setup_.detection_ns, *this,
+                                   plane_.tls_);
     connector_->let_answer_wait(plane_.setup_.answer_ns, plane_.setup_.detection_ns);
   }
 
-  Status adopt(UniqueFd socket) {
+  Status adopt(StreamSocket socket) {
     socket_ = std::move(socket);
     was_up_ = true;
     set_no_delay(socket_.get());
     HETCOMM_RETURN_IF_ERROR(set_keepalive(socket_.get(), plane_.setup_.detection_ns));
-    return plane_.poller_.add(socket_.get(), EPOLLIN, *this);
+    // What came with the end of a TLS handshake is announced by nothing: writable it is at once.
+    wants_write_ = !socket_.flushed() || socket_.buffered();
+    return plane_.poller_.add(socket_.get(), wants_write_ ? EPOLLIN | EPOLLOUT : EPOLLIN, *this);
   }
 
   void queue(const std::vector<std::byte>& frame) {
@@ -62,17 +65,21 @@ class ControlPlane::Link final : public Watcher, private ConnectHandler {
 
   void on_events(uint32_t events) override {
     if ((events & EPOLLOUT) != 0) write_out();
-    if (!dead_ && (events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0) read_in();
+    if (!dead_ && ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0 || socket_.buffered())) {
+      read_in();
+    }
     if (broken_.code() != Code::kOk && !dead_) end(broken_);
   }
 
   // Reports what write_out() found outside of an upcall.
   void report_broken() {
-    if (broken_.code() != Code::kOk && !dead_) end(broken_);
+    if (broken_.ok() || dead_) return;
+    read_in();  // a goodbye that came before counts
+    if (!dead_) end(broken_);
   }
 
  private:
-  void on_connect(Result<UniqueFd> socket) override {
+  void on_connect(Result<StreamSocket> socket) override {
     std::unique_ptr<Connector> done = std::move(connector_);
     std::erase(plane_.connecting_, this);
     if (!socket.ok()) {
@@ -89,16 +96,17 @@ class ControlPlane::Link final : public Watcher, private ConnectHandler {
 
   void write_out() {
     while (!out_.empty()) {
-      const ssize_t put = ::send(socket_.get(), out_.data(), out_.size(), MSG_NOSIGNAL);
+      const ssize_t put = socket_.send(out_.data(), out_.size());
       if (put < 0) {
         if (errno == EINTR) continue;
-        if (errno != EAGAIN) broken_ = status_from_errno(errno, "control connection");
+        if (errno != EAGAIN) broken_ = failure(errno);
         break;
       }
       out_.erase(out_.begin(), out_.begin() + put);
     }
+    (void)socket_.flush();
     if (out_.size() > kMaxBacklog) broken_ = Status(Code::kPeerLost, "control connection is stuck");
-    const bool want = !out_.empty() && broken_.ok();
+    const bool want = (!out_.empty() || !socket_.flushed()) && broken_.ok();
     if (want != wants_write_) {
       wants_write_ = want;
       const uint32_t events = want ? EPOLLIN | EPOLLOUT : EPOLLIN;
@@ -112,12 +120,12 @@ class ControlPlane::Link final : public Watcher, private ConnectHandler {
   void read_in() {
     std::array<std::byte, 4096> buffer;
     while (!dead_) {
-      const ssize_t got = ::recv(socket_.get(), buffer.data(), buffer.size(), 0);
+      const ssize_t got = socket_.receive(buffer.data(), buffer.size());
       if (got < 0 && errno == EINTR) continue;
       if (got < 0 && errno == EAGAIN) return;
       if (got <= 0) {
         end(got == 0 ? Status(Code::kPeerLost, "control connection closed without goodbye")
-                     : status_from_errno(errno, "control connection"));
+                     : failure(errno));
         return;
       }
       in_.insert(in_.end(), buffer.begin(), buffer.begin() + got);
@@ -153,8 +161,14 @@ class ControlPlane::Link final : public Watcher, private ConnectHandler {
   void close() {
     if (!socket_.valid()) return;
     plane_.poller_.remove(socket_.get(), *this);
+    if (out_.empty()) socket_.say_goodbye();
     ::shutdown(socket_.get(), SHUT_RDWR);
     socket_.reset();
+  }
+
+  Status failure(int error) const {
+    const Code code = status_from_errno(error, {}).code();
+    return Status(code, "control connection: " + socket_.describe(error));
   }
 
   void end(const Status& why) {
@@ -165,7 +179,7 @@ class ControlPlane::Link final : public Watcher, private ConnectHandler {
 
   ControlPlane& plane_;
   int peer_;
-  UniqueFd socket_;
+  StreamSocket socket_;
   std::unique_ptr<Connector> connector_;
   std::vector<std::byte> out_;
   std::vector<std::byte> in_;
@@ -191,12 +205,16 @@ Result<std::unique_ptr<ControlPlane>> ControlPlane::create(Poller& poller, Log& 
   std::unique_ptr<ControlPlane> plane(new ControlPlane(poller, log, std::move(setup), handler));
   plane->peers_.resize(static_cast<size_t>(plane->setup_.size));
   if (plane->setup_.size == 1) return plane;
+  Result<std::shared_ptr<const TlsContext>> tls = TlsContext::create(config, log);
+  if (!tls.ok()) return tls.status().annotate("control plane");
+  plane->tls_ = std::move(tls).value();
   Result<std::vector<InterfaceAddress>> interfaces = choose_interfaces(config);
   if (!interfaces.ok()) return interfaces.status();
   Acceptor::Options options;
   options.credentials = plane->setup_.credentials;
   options.role = Role::kControl;
   options.rank = plane->setup_.rank;
+  options.tls = plane->tls_;
   // One address for traffic between hosts and, where there is one, loopback.
   for (const InterfaceAddress& candidate : interfaces.value()) {
     const bool wanted = plane->acceptors_.empty() ||
@@ -268,6 +286,13 @@ std::vector<int> ControlPlane::missing_neighbours() const {
   return missing;
 }
 
+Status ControlPlane::last_rejection() const {
+  for (const auto& acceptor : acceptors_) {
+    if (!acceptor->last_rejection().ok()) return acceptor->last_rejection();
+  }
+  return {};
+}
+
 bool ControlPlane::has_link(const Peer& peer) const {
   return std::any_of(peer.links.begin(), peer.links.end(),
                      [](const auto& link) { return link->up(); });
@@ -292,7 +317,7 @@ void ControlPlane::watch(int rank) {
   connect(rank);
 }
 
-void ControlPlane::on_accept(UniqueFd socket, const Hello& hello) {
+void ControlPlane::on_accept(StreamSocket socket, const Hello& hello) {
   if (hello.source < 0 || hello.source >= setup_.size || hello.source == setup_.rank) return;
   Peer& peer = peers_[static_cast<size_t>(hello.source)];
   if (peer.lost || peer.left || closing_) return;

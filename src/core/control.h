@@ -69,6 +69,8 @@ class ControlPlane final : private AcceptHandler {
   static Result<std::vector<Address>> decode_addresses(ByteReader& reader);
   // Ranks whose graph connection is still missing.
   std::vector<int> missing_neighbours() const;
+  // Why a connection to this rank was dropped last, for a rank that waits in vain; ok if none was.
+  Status last_rejection() const;
 
   // Makes sure that |rank| is watched.
   void watch(int rank);
@@ -94,7 +96,7 @@ class ControlPlane final : private AcceptHandler {
   struct Peer;
   ControlPlane(Poller& poller, Log& log, Setup setup, ControlHandler& handler);
 
-  void on_accept(UniqueFd socket, const Hello& peer) override;
+  void on_accept(StreamSocket socket, const Hello& peer) override;
   void connect(int rank);
   bool has_link(const Peer& peer) const;
   void send(int rank, Frame frame);
@@ -112,6 +114,7 @@ class ControlPlane final : private AcceptHandler {
   Log& log_;
   Setup setup_;
   ControlHandler& handler_;
+  std::shared_ptr<const TlsContext> tls_;  // null: off
   std::vector<std::unique_ptr<Acceptor>> acceptors_;
   std::vector<std::vector<Address>> addresses_;
   std::vector<Peer> peers_;

@@ -9,13 +9,14 @@
 
 #include "src/base/bytes.h"
 #include "src/net/key.h"
+#include "src/net/tls.h"
 
 namespace hetcomm {
 namespace {
 
 constexpr size_t kMaxDescriptor = 1024;
 constexpr size_t kMaxTransports = 16;
-constexpr uint16_t kDescriptorVersion = 1;
+constexpr uint16_t kDescriptorVersion = 2;
 constexpr size_t kFirstGraves = 64;
 
 // Says which kernel a process runs on; only used to count ranks that share cores.
@@ -124,6 +125,11 @@ Status Mesh::make_transport(const TransportFactory& factory, size_t instance,
                                          .instance = instance};
   Result<std::unique_ptr<Transport>> made = factory.create(environment);
   if (!made.ok()) return made.status();
+  if (tls_required(environment_.config) && !(*made)->capabilities().protected_in_transit) {
+    return Status(Code::kPermissionDenied,
+                  "HETCOMM_REQUIRE_TLS refuses it, as nothing protects what it sends: use shm, or "
+                  "tcp with HETCOMM_TLS=on, or unset HETCOMM_REQUIRE_TLS");
+  }
   entry.kind = factory.name();
   entry.name =
       instance == 0 ? std::string(factory.name()) : fmt::format("{}#{}", factory.name(), instance);
@@ -151,8 +157,9 @@ Status Mesh::make_transports(std::string_view wanted) {
     if (usable.ok()) continue;
     const bool some = !transports_.empty() && transports_.back()->kind == factory->name();
     if (named && !some) {
-      return Status(Code::kUnsupported,
-                    fmt::format("transport {}: {}", factory->name(), usable.text()));
+      const Code code =
+          usable.code() == Code::kPermissionDenied ? Code::kPermissionDenied : Code::kUnsupported;
+      return Status(code, fmt::format("transport {}: {}", factory->name(), usable.text()));
     }
     log().info("transport {} is not {}used: {}", factory->name(), some ? "wholly " : "",
                usable.text());
@@ -172,6 +179,7 @@ Status Mesh::make_transports(std::string_view wanted) {
 std::vector<std::byte> Mesh::describe_self() const {
   ByteWriter writer;
   writer.write(kDescriptorVersion);
+  writer.write(static_cast<uint8_t>(tls_wanted(environment_.config) ? 1 : 0));
   const auto host = host_id();
   writer.write_raw(host);
   writer.write(credit_granted_);
@@ -189,6 +197,14 @@ Status Mesh::parse_peer(int rank, ConstByteSpan bytes, std::vector<Address>* con
   ByteReader reader(bytes);
   if (reader.read<uint16_t>() != kDescriptorVersion) {
     return Status(Code::kBootstrapFailed, "comes from another version of hetcomm");
+  }
+  // Told apart here, where both sides learn of it at once.
+  const bool tls = tls_wanted(environment_.config);
+  if ((reader.read<uint8_t>() != 0) != tls) {
+    return Status(Code::kBootstrapFailed,
+                  fmt::format("it has HETCOMM_TLS={}, rank {} has HETCOMM_TLS={}: set it alike on "
+                              "all ranks",
+                              tls ? "off" : "on", rank_, tls ? "on" : "off"));
   }
   const ConstByteSpan host = reader.read_raw(peer.host.size());
   std::copy(host.begin(), host.end(), peer.host.begin());
@@ -223,8 +239,11 @@ Status Mesh::wait_for_control(uint64_t deadline_ns) {
   if (!failed_.ok()) return Status(Code::kBootstrapFailed, std::string(failed_.text()));
   const std::vector<int> missing = control_->missing_neighbours();
   if (missing.empty()) return {};
+  const Status dropped = control_->last_rejection();
   return Status(Code::kBootstrapFailed,
-                fmt::format("no control connection with rank {}", fmt::join(missing, ", ")));
+                fmt::format("no control connection with rank {}{}{}", fmt::join(missing, ", "),
+                            dropped.ok() ? "" : "; the last that was dropped: ",
+                            dropped.ok() ? std::string_view() : dropped.text()));
 }
 
 Mesh::~Mesh() {

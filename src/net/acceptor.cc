@@ -22,12 +22,12 @@ bool is_exhaustion(int error) {
 // One connection that has not proved itself yet.
 class Acceptor::Pending final : public Watcher {
  public:
-  Pending(Acceptor& owner, UniqueFd socket, uint64_t now)
+  Pending(Acceptor& owner, StreamSocket socket, uint64_t now)
       : owner_(owner),
         socket_(std::move(socket)),
         handshake_(Handshake::acceptor(socket_.get(), owner.options_.credentials,
                                        owner.options_.role, owner.options_.rank,
-                                       owner.options_.any_identity)),
+                                       owner.options_.any_identity, socket_.tls())),
         start_ns_(now) {}
   ~Pending() {
     if (socket_.valid()) owner_.poller_.remove(socket_.get(), *this);
@@ -52,7 +52,7 @@ class Acceptor::Pending final : public Watcher {
     }
   }
 
-  UniqueFd take_socket() {
+  StreamSocket take_socket() {
     owner_.poller_.remove(socket_.get(), *this);
     return std::move(socket_);
   }
@@ -69,7 +69,7 @@ class Acceptor::Pending final : public Watcher {
   }
 
   Acceptor& owner_;
-  UniqueFd socket_;
+  StreamSocket socket_;
   Handshake handshake_;
   const uint64_t start_ns_;
   uint32_t events_ = EPOLLIN;
@@ -136,7 +136,16 @@ bool Acceptor::make_room(uint64_t now) {
 
 void Acceptor::admit(UniqueFd socket, uint64_t now) {
   set_no_delay(socket.get());
-  auto pending = std::make_unique<Pending>(*this, std::move(socket), now);
+  std::unique_ptr<TlsSession> tls;
+  if (options_.tls != nullptr) {
+    tls = options_.tls->accept(socket.get());
+    if (tls == nullptr) {
+      log_.warn("{} dropped a connection: no memory for TLS", address_.to_string());
+      return;
+    }
+  }
+  auto pending =
+      std::make_unique<Pending>(*this, StreamSocket(std::move(socket), std::move(tls)), now);
   if (Status status = pending->watch(EPOLLIN); !status.ok()) {
     reject(*pending, status);
     return;
@@ -176,6 +185,7 @@ void Acceptor::finish(Pending& pending, const Status& outcome) {
 // port scan, a health check, a peer that gave up) is worth no warning.
 void Acceptor::reject(const Pending& pending, const Status& why) {
   log_.debug("{} dropped connection from {}: {}", address_.to_string(), pending.name(), why.text());
+  last_rejection_ = why;
   if (!pending.handshake().peer_spoke()) return;
   ++unreported_;
   const uint64_t now = now_ns();

@@ -35,12 +35,14 @@ Connector::Connector(Poller& poller, ConnectHandler& handler)
 
 std::unique_ptr<Connector> Connector::create(Poller& poller, std::vector<Address> candidates,
                                              const Secret& secret, Hello hello,
-                                             uint64_t deadline_ns, ConnectHandler& handler) {
+                                             uint64_t deadline_ns, ConnectHandler& handler,
+                                             std::shared_ptr<const TlsContext> tls) {
   std::unique_ptr<Connector> connector(new Connector(poller, handler));
   connector->candidates_ = std::move(candidates);
   connector->secret_ = secret;
   connector->hello_ = std::move(hello);
   connector->deadline_ns_ = deadline_ns;
+  connector->tls_ = std::move(tls);
   connector->start_next(now_ns());
   return connector;
 }
@@ -72,8 +74,14 @@ void Connector::start_next(uint64_t now) {
 }
 
 Status Connector::start_attempt(const Address& address) {
-  socket_.reset(::socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (!socket_.valid()) return status_from_errno(errno, "socket");
+  UniqueFd fd(::socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!fd.valid()) return status_from_errno(errno, "socket");
+  std::unique_ptr<TlsSession> tls;
+  if (tls_ != nullptr) {
+    tls = tls_->connect(fd.get());
+    if (tls == nullptr) return Status(Code::kOutOfMemory, "no memory for TLS");
+  }
+  socket_ = StreamSocket(std::move(fd), std::move(tls));
   set_no_delay(socket_.get());
   return connect_now(address);
 }
@@ -109,7 +117,7 @@ void Connector::on_events(uint32_t /*events*/) {
       if (exhausted_) report_failure();
       return;
     }
-    handshake_ = Handshake::initiator(socket_.get(), secret_, hello_);
+    handshake_ = Handshake::initiator(socket_.get(), secret_, hello_, socket_.tls());
     if (answer_timeout_ns_ != 0 && set_keepalive(socket_.get(), keepalive_ns_).ok()) {
       attempt_deadline_ns_ = deadline_after(now_ns(), answer_timeout_ns_);
     }
@@ -159,7 +167,7 @@ uint64_t Connector::next_timer_ns() const {
   return std::min(attempt_deadline_ns_, retry_ns_);
 }
 
-void Connector::report(Result<UniqueFd> result) {
+void Connector::report(Result<StreamSocket> result) {
   reported_ = true;
   handshake_.reset();
   handler_.on_connect(std::move(result));

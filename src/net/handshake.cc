@@ -12,6 +12,7 @@
 
 #include "src/base/bytes.h"
 #include "src/base/random.h"
+#include "src/net/tls.h"
 
 namespace hetcomm {
 namespace {
@@ -61,6 +62,12 @@ bool starts_like(ConstByteSpan bytes, std::string_view magic) {
   return std::memcmp(bytes.data(), magic.data(), std::min(bytes.size(), magic.size())) == 0;
 }
 
+// The start of a TLS record: an alert, or a handshake message.
+bool is_tls_record(ConstByteSpan bytes) {
+  return !bytes.empty() && (bytes[0] == std::byte{21} || bytes[0] == std::byte{22}) &&
+         (bytes.size() < 2 || bytes[1] == std::byte{3});
+}
+
 Prefix read_prefix(ConstByteSpan bytes) {
   ByteReader reader(bytes.subspan(kHelloMagic.size()));
   Prefix prefix;
@@ -96,9 +103,10 @@ Status check_protocol(const Prefix& prefix) {
 
 }  // namespace
 
-Handshake Handshake::initiator(int fd, const Secret& secret, Hello mine) {
+Handshake Handshake::initiator(int fd, const Secret& secret, Hello mine, TlsSession* tls) {
   Handshake result;
   result.fd_ = fd;
+  result.tls_ = tls;
   result.role_ = mine.role;
   result.credentials_ = {.identity = mine.identity, .secret = secret};
   result.hello_ = std::move(mine);
@@ -126,9 +134,10 @@ Handshake Handshake::initiator(int fd, const Secret& secret, Hello mine) {
 }
 
 Handshake Handshake::acceptor(int fd, const Credentials& credentials, Role role, int32_t rank,
-                              bool any_identity) {
+                              bool any_identity, TlsSession* tls) {
   Handshake result;
   result.fd_ = fd;
+  result.tls_ = tls;
   result.credentials_ = credentials;
   result.role_ = role;
   result.rank_ = rank;
@@ -137,7 +146,15 @@ Handshake Handshake::acceptor(int fd, const Credentials& credentials, Role role,
   return result;
 }
 
+bool Handshake::peer_spoke() const {
+  return !in_.empty() || !transcript_.empty() || (tls_ != nullptr && tls_->peer_spoke());
+}
+
 Handshake::Step Handshake::advance() {
+  if (tls_ != nullptr && !tls_->established() && state_ != State::kFailed &&
+      !shake_hands_of_tls()) {
+    return state_ == State::kFailed ? Step::kFailed : blocked_on_;
+  }
   while (state_ != State::kDone && state_ != State::kFailed) {
     if (!step()) return state_ == State::kFailed ? Step::kFailed : blocked_on_;
   }
@@ -178,19 +195,51 @@ bool Handshake::step() {
   return false;
 }
 
+// True when it is done.
+bool Handshake::shake_hands_of_tls() {
+  switch (tls_->shake_hands()) {
+    case TlsSession::Step::kDone:
+      return true;
+    case TlsSession::Step::kWantRead:
+      blocked_on_ = Step::kWantRead;
+      return false;
+    case TlsSession::Step::kWantWrite:
+      blocked_on_ = Step::kWantWrite;
+      return false;
+    case TlsSession::Step::kFailed:
+      break;
+  }
+  return fail(tls_->error()) != Step::kFailed;
+}
+
+ssize_t Handshake::send_some(const void* data, size_t size) {
+  if (tls_ == nullptr) return ::send(fd_, data, size, MSG_NOSIGNAL | MSG_DONTWAIT);
+  const iovec piece{const_cast<void*>(data), size};
+  return tls_->send(&piece, 1);
+}
+
+ssize_t Handshake::receive_some(void* data, size_t size) {
+  if (tls_ == nullptr) return ::recv(fd_, data, size, MSG_DONTWAIT);
+  const iovec piece{data, size};
+  return tls_->receive(&piece, 1);
+}
+
 // True when all of out_ has left.
 bool Handshake::send_out() {
   while (out_done_ < out_.size()) {
-    const ssize_t sent =
-        ::send(fd_, out_.data() + out_done_, out_.size() - out_done_, MSG_NOSIGNAL | MSG_DONTWAIT);
+    const ssize_t sent = send_some(out_.data() + out_done_, out_.size() - out_done_);
     if (sent >= 0) {
       out_done_ += static_cast<size_t>(sent);
     } else if (errno == EAGAIN) {
       blocked_on_ = Step::kWantWrite;
       return false;
     } else if (errno != EINTR) {
-      return fail(status_from_errno(errno, "handshake: send")) != Step::kFailed;
+      return fail(failure(errno, "handshake: send")) != Step::kFailed;
     }
+  }
+  if (tls_ != nullptr && !tls_->flush()) {
+    blocked_on_ = Step::kWantWrite;
+    return false;
   }
   out_.clear();
   out_done_ = 0;
@@ -205,7 +254,7 @@ bool Handshake::fill_in(size_t size) {
   int error = 0;
   ssize_t got = 0;
   while (filled < size) {
-    got = ::recv(fd_, in_.data() + filled, size - filled, MSG_DONTWAIT);
+    got = receive_some(in_.data() + filled, size - filled);
     if (got > 0) {
       filled += static_cast<size_t>(got);
     } else if (got == 0 || errno != EINTR) {
@@ -219,24 +268,45 @@ bool Handshake::fill_in(size_t size) {
     blocked_on_ = Step::kWantRead;
     return false;
   }
-  if (state_ == State::kReadProof) {
+  if (state_ == State::kReadProof && (tls_ == nullptr || tls_->error().ok())) {
     return fail_with(Code::kPermissionDenied,
                      "the peer left without proving the job secret: it has another one, or none");
   }
+  const bool first = state_ == State::kReadPrefix || state_ == State::kReadHello;
+  if (tls_ == nullptr && first && is_tls_record(in_)) return refuse_foreign_peer();
   if (got == 0) {
     return fail_with(Code::kPeerLost, filled == 0 ? "the peer closed the connection in silence"
                                                   : "the peer closed the connection");
   }
-  return fail(status_from_errno(error, "handshake: receive")) != Step::kFailed;
+  return fail(failure(error, "handshake: receive")) != Step::kFailed;
+}
+
+// TLS says more than the number.
+Status Handshake::failure(int error, std::string_view what) const {
+  return tls_ != nullptr && !tls_->error().ok() ? tls_->error() : status_from_errno(error, what);
+}
+
+// Something else is at the other end; perhaps a process of the job that has TLS switched on. Such a
+// one is told in the plain protocol's words, which it knows; what it has sent is taken first, as
+// for a refusal.
+bool Handshake::refuse_foreign_peer() {
+  if (tls_ != nullptr || !is_tls_record(in_)) {
+    return fail_with(Code::kPermissionDenied, "not a hetcomm peer");
+  }
+  std::array<std::byte, 2048> unread;
+  [[maybe_unused]] ssize_t ignored = ::recv(fd_, unread.data(), unread.size(), MSG_DONTWAIT);
+  ignored =
+      ::send(fd_, kChallengeMagic.data(), kChallengeMagic.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+  return fail_with(Code::kPermissionDenied,
+                   "not a hetcomm peer, or one that takes TLS only, which this process does not "
+                   "have: set HETCOMM_TLS alike on all ranks");
 }
 
 // A foreign service may say less than a prefix and then wait: each byte is judged as it comes.
 bool Handshake::read_hello_prefix() {
   const bool complete = fill_in(kPrefixBytes);
   if (state_ == State::kFailed) return false;
-  if (!starts_like(in_, kHelloMagic)) {
-    return fail_with(Code::kPermissionDenied, "not a hetcomm peer");
-  }
+  if (!starts_like(in_, kHelloMagic)) return refuse_foreign_peer();
   if (!complete) return false;
   const Prefix prefix = read_prefix(in_);
   if (Status status = check_protocol(prefix); !status.ok()) {
@@ -317,9 +387,7 @@ void Handshake::start_challenge(Refusal refusal) {
 bool Handshake::read_challenge_prefix() {
   const bool complete = fill_in(kPrefixBytes);
   if (state_ == State::kFailed) return false;
-  if (!starts_like(in_, kChallengeMagic)) {
-    return fail_with(Code::kPermissionDenied, "not a hetcomm peer");
-  }
+  if (!starts_like(in_, kChallengeMagic)) return refuse_foreign_peer();
   if (!complete) return false;
   if (Status status = check_protocol(read_prefix(in_)); !status.ok()) {
     return fail(std::move(status)) != Step::kFailed;

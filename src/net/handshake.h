@@ -17,7 +17,11 @@
 // socket is shut down, so that the other side fails too instead of waiting.
 //
 // Reads exactly its own bytes, so that what follows on the stream is left for the user.
+//
+// With a TLS session the handshake of TLS comes first, and all of this goes through it.
 #pragma once
+
+#include <sys/types.h>
 
 #include <cstdint>
 #include <string>
@@ -46,16 +50,18 @@ struct Hello {
 };
 
 // One side of the exchange on a non-blocking stream socket that the caller owns and polls.
+class TlsSession;
+
 class Handshake {
  public:
   enum class Step : uint8_t { kWantRead, kWantWrite, kDone, kFailed };
 
-  // |mine| is what this side claims and asks for.
-  static Handshake initiator(int fd, const Secret& secret, Hello mine);
+  // |mine| is what this side claims and asks for. |tls|, if any, is one on |fd| and outlives this.
+  static Handshake initiator(int fd, const Secret& secret, Hello mine, TlsSession* tls = nullptr);
   // Accepts hellos of |role|, |identity| and |rank| as destination only (|any_identity|: the
   // store).
   static Handshake acceptor(int fd, const Credentials& credentials, Role role, int32_t rank,
-                            bool any_identity = false);
+                            bool any_identity = false, TlsSession* tls = nullptr);
 
   // Goes as far as it can without blocking. After kDone or kFailed it must not be called again.
   Step advance();
@@ -64,7 +70,7 @@ class Handshake {
   // After kDone on the acceptor: the proved claim of the initiator.
   const Hello& peer() const { return hello_; }
   // Whether the peer has sent anything; tells a port scan from a failed proof.
-  bool peer_spoke() const { return !in_.empty() || !transcript_.empty(); }
+  bool peer_spoke() const;
 
  private:
   enum class State : uint8_t {
@@ -84,8 +90,12 @@ class Handshake {
   enum class Refusal : uint8_t { kNone, kProtocol, kRole, kIdentity, kRank };
 
   Handshake() = default;
+  bool shake_hands_of_tls();
+  ssize_t send_some(const void* data, size_t size);
+  ssize_t receive_some(void* data, size_t size);
   bool send_out();
   bool fill_in(size_t size);
+  bool refuse_foreign_peer();
   bool step();
   bool read_hello_prefix();
   bool read_claim();
@@ -96,10 +106,12 @@ class Handshake {
   Refusal judge_claim() const;
   bool finish_refusal();
   Digest proof_of(std::string_view label, ConstByteSpan rest) const;
+  Status failure(int error, std::string_view what) const;
   Step fail(Status status);
   bool fail_with(Code code, std::string text);
 
   int fd_ = -1;
+  TlsSession* tls_ = nullptr;
   State state_ = State::kFailed;
   Step blocked_on_ = Step::kWantRead;
   Credentials credentials_;

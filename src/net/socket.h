@@ -16,6 +16,8 @@
 #include "src/net/address.h"
 #include "src/net/handshake.h"
 #include "src/net/poller.h"
+#include "src/net/stream_socket.h"
+#include "src/net/tls.h"
 
 namespace hetcomm {
 
@@ -46,7 +48,7 @@ Status set_keepalive(int fd, uint64_t detection_ns);
 class AcceptHandler {
  public:
   // |socket| is non-blocking; |peer| is proved. May destroy the acceptor.
-  virtual void on_accept(UniqueFd socket, const Hello& peer) = 0;
+  virtual void on_accept(StreamSocket socket, const Hello& peer) = 0;
 
  protected:
   ~AcceptHandler() = default;
@@ -59,6 +61,7 @@ class Acceptor final : public Watcher {
     Role role = Role::kTcp;
     int32_t rank = 0;
     bool any_identity = false;
+    std::shared_ptr<const TlsContext> tls{};  // null: without; else nothing but TLS is accepted
   };
   static Result<std::unique_ptr<Acceptor>> create(Poller& poller, Log& log, const Address& address,
                                                   Options options, AcceptHandler& handler);
@@ -70,6 +73,8 @@ class Acceptor final : public Watcher {
   void expire(uint64_t now_ns);
   // When expire() has to run, kForever if nothing is pending.
   uint64_t next_timer_ns() const;
+  // Why a connection was dropped last; ok if none was.
+  const Status& last_rejection() const { return last_rejection_; }
 
   void on_events(uint32_t events) override;
 
@@ -94,6 +99,7 @@ class Acceptor final : public Watcher {
   std::deque<std::unique_ptr<Pending>> pending_;  // oldest first
   uint64_t resume_ns_ = kForever;                 // not kForever: paused until then
   uint64_t next_warning_ns_ = 0;
+  Status last_rejection_;
   uint64_t unreported_ = 0;  // strangers since the last warning
 };
 
@@ -101,12 +107,14 @@ class ConnectHandler {
  public:
   // A proved, non-blocking socket, or why there is none (each address that was tried, with its
   // error).
-  virtual void on_connect(Result<UniqueFd> socket) = 0;
+  virtual void on_connect(Result<StreamSocket> socket) = 0;
 
  protected:
   ~ConnectHandler() = default;
 };
 
+// With |tls| a connection is made by TLS or not at all.
+//
 // Tries |candidates| in order, each with its share of the time that is left. on_connect comes once,
 // from the poller or expire(), never from create(). Destroying it first cancels. It may be
 // destroyed inside on_connect. The failure's code is PERMISSION_DENIED or UNSUPPORTED where a
@@ -115,7 +123,8 @@ class Connector final : public Watcher {
  public:
   static std::unique_ptr<Connector> create(Poller& poller, std::vector<Address> candidates,
                                            const Secret& secret, Hello hello, uint64_t deadline_ns,
-                                           ConnectHandler& handler);
+                                           ConnectHandler& handler,
+                                           std::shared_ptr<const TlsContext> tls = nullptr);
   ~Connector();
 
   // A peer that was reached may compute, and answer only after |timeout_ns|; meanwhile
@@ -143,7 +152,7 @@ class Connector final : public Watcher {
   void close_socket();
   uint64_t attempt_share(uint64_t now) const;
   // The last thing an upcall does.
-  void report(Result<UniqueFd> result);
+  void report(Result<StreamSocket> result);
   void report_failure();
 
   Poller& poller_;
@@ -157,7 +166,8 @@ class Connector final : public Watcher {
   uint64_t answer_timeout_ns_ = 0;
   uint64_t keepalive_ns_ = 0;
   uint64_t retry_ns_ = kForever;  // a local listener's queue was full: when to try again
-  UniqueFd socket_;
+  std::shared_ptr<const TlsContext> tls_;
+  StreamSocket socket_;
   std::optional<Handshake> handshake_;  // once connected
   std::string failures_;
   Code code_ = Code::kPeerLost;

@@ -9,8 +9,16 @@
 #include <cstdlib>
 #include <thread>
 
+#include "tests/support/certificates.h"
+
 namespace hetcomm_test {
 namespace {
+
+// Of this process; forked ranks read the same files.
+std::string tls() {
+  static const hetcomm::test::Certificates files;
+  return files.settings();
+}
 
 std::vector<CapiCase> base_cases() {
   return {
@@ -30,6 +38,7 @@ std::vector<CapiCase> base_cases() {
        .transports = "tcp",
        .settings = "TCP_STREAMS=3;TCP_CHUNK=64K;CREDIT_BYTES=8K;"},
       {.name = "tcp_thread", .transports = "tcp", .settings = "", .thread_progress = true},
+      {.name = "tcp_tls", .transports = "tcp", .settings = tls() + "REQUIRE_TLS=1;"},
       {.name = "any", .transports = "", .settings = ""},
   };
 }
@@ -86,19 +95,22 @@ void reap(pid_t child, int rank, const SharedStore& store, uint64_t deadline) {
 
 std::vector<CapiCase> all_cases() {
   std::vector<CapiCase> cases = base_cases();
-  append(cases, named({"shm", "shm_tiny", "shm_read", "tcp", "tcp_tiny", "tcp_thread"}, true));
+  append(cases,
+         named({"shm", "shm_tiny", "shm_read", "tcp", "tcp_tiny", "tcp_thread", "tcp_tls"}, true));
   return cases;
 }
 
 std::vector<CapiCase> plain_cases() {
-  std::vector<CapiCase> cases = named({"self", "shm", "tcp", "tcp_thread", "any"}, false);
+  std::vector<CapiCase> cases =
+      named({"self", "shm", "tcp", "tcp_thread", "tcp_tls", "any"}, false);
   append(cases, named({"shm", "tcp"}, true));
   return cases;
 }
 
 std::vector<CapiCase> process_cases() {
-  return named(
-      {"shm", "shm_tiny", "shm_read", "shm_thread", "tcp", "tcp_tiny", "tcp_thread", "any"}, true);
+  return named({"shm", "shm_tiny", "shm_read", "shm_thread", "tcp", "tcp_tiny", "tcp_thread",
+                "tcp_tls", "any"},
+               true);
 }
 
 std::string capi_case_name(const ::testing::TestParamInfo<CapiCase>& info) {

@@ -1,6 +1,7 @@
 #include <cstdlib>
 
 #include "tests/conformance/transport_test.h"
+#include "tests/support/certificates.h"
 #include "transports/shm/factory.h"
 #include "transports/tcp/factory.h"
 
@@ -22,6 +23,12 @@ FaultPlan small_pieces() {
   return plan;
 }
 
+// Of this process; forked ranks read the same files.
+std::string tls() {
+  static const Certificates files;
+  return files.settings();
+}
+
 std::vector<TransportCase> base_cases() {
   std::vector<TransportCase> cases = {
       {.name = "shm", .transport = "shm", .settings = ""},
@@ -38,6 +45,10 @@ std::vector<TransportCase> base_cases() {
        .transport = "tcp",
        .settings = "TCP_SOCKET_BUFFER=128K;TCP_STREAMS=2;TCP_CHUNK=16K"},
       {.name = "tcp_faulty", .transport = "tcp", .faulty = true, .faults = refusing()},
+      {.name = "tcp_tls", .transport = "tcp", .settings = tls()},
+      {.name = "tcp_tls_small_sockets",
+       .transport = "tcp",
+       .settings = tls() + "TCP_SOCKET_BUFFER=128K;TCP_STREAMS=2;TCP_CHUNK=16K"},
       {.name = "tcp_small_pieces", .transport = "tcp", .faulty = true, .faults = small_pieces()},
   };
   for (TransportCase& each : cases)

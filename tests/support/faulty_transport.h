@@ -10,7 +10,7 @@
 //                     peer lives; a put that was reported complete just before may be lost (so such
 //                     an endpoint is not |lossless|)
 //   failing connects  the first connects end in an error
-//   masks             no put, no get, small messages, small chunks
+//   masks             no put, no get, small messages, small chunks, no protection in transit
 //   regions           put and get reach published memory, as hardware would: without the target, by
 //                     a copy from some progress() of the initiator; for ranks that are threads.
 //                     When the rail breaks half of a put may have been written; access to what was
@@ -50,6 +50,7 @@ struct FaultPlan {
   bool no_get = false;
   bool regions = false;
   size_t instances = 1;  // so many transports that share the load
+  bool unprotected = false;
   std::optional<uint32_t> max_payload_bytes;
   std::optional<uint64_t> eager_limit_bytes;
   std::optional<uint64_t> chunk_bytes;
@@ -60,6 +61,7 @@ namespace internal {
 inline Capabilities masked(Capabilities capabilities, const FaultPlan& plan) {
   if (plan.no_put) capabilities.put = capabilities.target_sees_put = false;
   if (plan.no_get) capabilities.get = false;
+  if (plan.unprotected) capabilities.protected_in_transit = false;
   if (plan.fail_rail > 0) capabilities.lossless = false;
   capabilities.regions = capabilities.regions || plan.regions;
   const auto shrink = [](auto& value, const auto& limit) {

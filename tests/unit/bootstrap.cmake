@@ -1,6 +1,6 @@
 hetcomm_test(bootstrap_store_test
   SOURCES bootstrap_store_test.cc
-  DEPENDS base net bootstrap fmt::fmt
+  DEPENDS base net bootstrap fmt::fmt OpenSSL::Crypto
   LABELS asan tsan
   TIMEOUT 60)
 hetcomm_test(bootstrap_environment_test

@@ -6,7 +6,8 @@
 //  another
 //    secret or from another job;
 //  * garbage, oversized frames and broken protocol cost only the connection that sent them;
-//  * nobody hangs when it closes, and replies that were under way arrive.
+//  * nobody hangs when it closes, and replies that were under way arrive;
+//  * all of that by TLS too, and then by nothing else.
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -28,6 +29,7 @@
 #include "src/bootstrap/store_table.h"
 #include "src/net/key.h"
 #include "src/net/socket.h"
+#include "tests/support/certificates.h"
 
 namespace hetcomm {
 namespace {
@@ -58,7 +60,8 @@ class StoreTest : public testing::Test {
     Secret key;
     key.fill(std::byte{7});
     auto server = StoreServer::start(
-        log_, {.credentials = credentials_of("s"), .job_key = key, .addresses = {address}});
+        log_,
+        {.credentials = credentials_of("s"), .job_key = key, .addresses = {address}, .tls = tls_});
     ASSERT_TRUE(server.ok()) << server.status().text();
     server_ = std::move(server).value();
     addresses_ = {server_->address()};
@@ -66,7 +69,10 @@ class StoreTest : public testing::Test {
 
   StoreClient::Options options(int rank, std::string_view secret = "s",
                                std::string_view job = "job") {
-    return {.credentials = credentials_of(secret, job), .rank = rank, .addresses = addresses_};
+    return {.credentials = credentials_of(secret, job),
+            .rank = rank,
+            .addresses = addresses_,
+            .tls = tls_};
   }
 
   // Runs |body| for each rank on a thread of its own.
@@ -79,7 +85,79 @@ class StoreTest : public testing::Test {
   Log log_;
   std::unique_ptr<StoreServer> server_;
   std::vector<Address> addresses_;
+  std::shared_ptr<const TlsContext> tls_;
 };
+
+class TlsStoreTest : public StoreTest {
+ protected:
+  TlsStoreTest() {
+    auto config = Config::load(nullptr, files_.settings(), log_);
+    EXPECT_TRUE(config.ok());
+    auto tls = TlsContext::create(config.value(), log_);
+    EXPECT_TRUE(tls.ok()) << tls.status().text();
+    tls_ = tls.value();
+  }
+  test::Certificates files_;
+};
+
+// Values of several records each, and replies of many more than a socket takes at once.
+TEST_F(TlsStoreTest, RanksGather) {
+  start();
+  run_ranks(24, [&](int rank) {
+    StoreClient client(log_, options(rank));
+    for (const size_t length : {size_t{0}, size_t{100}, kMaxStoreValue}) {
+      const std::vector<std::byte> mine(length, static_cast<std::byte>(rank));
+      auto values = client.gather(fmt::format("scope {}", length), 24, mine, in(30));
+      ASSERT_TRUE(values.ok()) << values.status().text();
+      for (size_t from = 0; from < 24; ++from) {
+        EXPECT_EQ((*values)[from], std::vector<std::byte>(length, static_cast<std::byte>(from)));
+      }
+    }
+    auto key = client.job_key(in(10));
+    ASSERT_TRUE(key.ok()) << key.status().text();
+  });
+}
+
+TEST_F(TlsStoreTest, NobodyComesInWithoutTls) {
+  start();
+  StoreClient::Options plain = options(1);
+  plain.tls = nullptr;
+  StoreClient client(log_, plain);
+  const Status status = client.connect(in(1));
+  EXPECT_EQ(status.code(), Code::kPermissionDenied);
+  EXPECT_THAT(std::string(status.text()), HasSubstr("TLS"));
+  StoreClient good(log_, options(1));
+  EXPECT_TRUE(good.connect(in(10)).ok());
+}
+
+TEST_F(TlsStoreTest, AStoreWithoutTlsIsNotUsed) {
+  const auto tls = std::exchange(tls_, nullptr);
+  start();
+  tls_ = tls;
+  StoreClient client(log_, options(1));
+  const Status status = client.connect(in(1));
+  EXPECT_EQ(status.code(), Code::kPermissionDenied);
+  EXPECT_THAT(std::string(status.text()), HasSubstr("has no TLS"));
+}
+
+TEST_F(TlsStoreTest, WhoWaitsLearnsThatItCloses) {
+  start();
+  std::atomic<bool> connected = false;
+  std::thread waiter([&] {
+    StoreClient client(log_, options(1));
+    EXPECT_TRUE(client.connect(in(20)).ok());
+    connected = true;
+    const auto value = client.get("nothing", in(30));
+    EXPECT_FALSE(value.ok());
+    EXPECT_THAT(std::string(value.status().text()), HasSubstr("clos"));
+  });
+  while (!connected) usleep(1000);
+  usleep(100'000);
+  const uint64_t before = now_ns();
+  server_.reset();
+  waiter.join();
+  EXPECT_LT(now_ns() - before, 4 * kSecond);
+}
 
 TEST_F(StoreTest, SixtyFourRanksGather) {
   start();
@@ -152,7 +230,7 @@ TEST_F(StoreTest, DifferentNumbersOfRanksFail) {
 TEST_F(StoreTest, ARestartedProcessTakesItsPlaceAgain) {
   start();
   std::thread dying([&] {
-    Result<UniqueFd> socket = find_store(log_, options(1), in(10));
+    Result<StreamSocket> socket = find_store(log_, options(1), in(10));
     ASSERT_TRUE(socket.ok());
     const std::vector<std::byte> frame = encode_request({.operation = StoreOperation::kGather,
                                                          .rank = 1,
@@ -214,7 +292,7 @@ TEST_F(StoreTest, GarbageCostsOnlyItsOwnConnection) {
   StoreClient good(log_, options(0));
   std::mt19937 random(3);
   for (int round = 0; round < 50; ++round) {
-    Result<UniqueFd> socket = find_store(log_, options(1), in(10));
+    Result<StreamSocket> socket = find_store(log_, options(1), in(10));
     ASSERT_TRUE(socket.ok()) << socket.status().text();
     std::vector<std::byte> bytes(1 + random() % 5000);
     for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
@@ -237,7 +315,7 @@ TEST_F(StoreTest, OversizedFrameAndPipeliningAreCut) {
   ByteWriter oversized;
   oversized.write(static_cast<uint32_t>(kMaxRequestBytes + 1));
   for (const std::vector<std::byte>& bytes : {twice, oversized.take()}) {
-    Result<UniqueFd> socket = find_store(log_, options(1), in(10));
+    Result<StreamSocket> socket = find_store(log_, options(1), in(10));
     ASSERT_TRUE(socket.ok());
     ASSERT_GT(::send(socket->get(), bytes.data(), bytes.size(), MSG_NOSIGNAL), 0);
     Poller poller = Poller::create().value();

@@ -13,3 +13,8 @@ hetcomm_test(net_address_test
   DEPENDS base net fmt::fmt
   LABELS asan
   TIMEOUT 30)
+hetcomm_test(net_tls_test
+  SOURCES net_tls_test.cc
+  DEPENDS base net fmt::fmt OpenSSL::SSL OpenSSL::Crypto
+  LABELS asan tsan
+  TIMEOUT 60)

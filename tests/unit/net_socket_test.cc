@@ -126,12 +126,12 @@ class SocketTest : public testing::Test, public AcceptHandler, public ConnectHan
     return true;
   }
 
-  void on_accept(UniqueFd socket, const Hello& peer) override {
+  void on_accept(StreamSocket socket, const Hello& peer) override {
     EXPECT_EQ(peer.source, 4);
     accepted_.push_back(std::move(socket));
     if (destroy_in_upcall_) acceptor_.reset();
   }
-  void on_connect(Result<UniqueFd> socket) override {
+  void on_connect(Result<StreamSocket> socket) override {
     ++reports_;
     if (socket.ok()) {
       connected_.push_back(std::move(socket).value());
@@ -156,8 +156,8 @@ class SocketTest : public testing::Test, public AcceptHandler, public ConnectHan
   std::vector<std::string> lines_;
   std::unique_ptr<Acceptor> acceptor_;
   std::vector<std::unique_ptr<Connector>> connectors_;
-  std::vector<UniqueFd> accepted_;
-  std::vector<UniqueFd> connected_;
+  std::vector<StreamSocket> accepted_;
+  std::vector<StreamSocket> connected_;
   Status failure_;
   int reports_ = 0;
   int turns_ = 0;

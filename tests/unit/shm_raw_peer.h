@@ -46,9 +46,9 @@ class ProvedSocket final : public ConnectHandler {
     });
     if (!socket_.valid()) throw Abandoned("no proof");
   }
-  void on_connect(Result<UniqueFd> socket) override {
+  void on_connect(Result<StreamSocket> socket) override {
     connector_.reset();
-    if (socket.ok()) socket_ = std::move(socket).value();
+    if (socket.ok()) socket_ = std::move(socket).value().take_fd();
   }
   UniqueFd take() { return std::move(socket_); }
   Poller& poller() { return poller_; }

@@ -11,3 +11,9 @@ endforeach()
 hetcomm_test(tcp_speed NO_ENTRY OWN_MAIN
   SOURCES tcp_speed.cc
   DEPENDS transport_tcp net base fmt::fmt)
+hetcomm_test(tcp_tls_test
+  SOURCES tcp_tls_test.cc
+  DEPENDS transport_tcp net base fmt::fmt OpenSSL::Crypto
+  LABELS asan tsan
+  PROCESSORS 2
+  TIMEOUT 120)

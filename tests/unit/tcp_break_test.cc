@@ -272,8 +272,8 @@ class RawPeer final : public ConnectHandler {
     }
     if (!socket.valid()) std::abort();
   }
-  void on_connect(Result<UniqueFd> connected) override {
-    if (connected.ok()) socket = std::move(connected).value();
+  void on_connect(Result<StreamSocket> connected) override {
+    if (connected.ok()) socket = std::move(connected).value().take_fd();
   }
   void write(const void* data, size_t size) {
     for (const char* at = static_cast<const char*>(data); size > 0;) {

@@ -9,6 +9,7 @@ SelfTransport::SelfTransport(const TransportEnvironment& environment) : environm
   capabilities_.get = true;
   capabilities_.target_sees_put = true;
   capabilities_.lossless = true;
+  capabilities_.protected_in_transit = true;
   capabilities_.max_payload_bytes = 32 << 10;
   capabilities_.eager_limit_bytes = 4 << 10;
   capabilities_.chunk_bytes = 4 << 20;

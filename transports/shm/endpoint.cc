@@ -22,6 +22,7 @@ Capabilities shm_capabilities(const Config& config, const Geometry& geometry) {
   can.target_sees_put = true;
   can.lossless = true;
   can.map = true;
+  can.protected_in_transit = true;
   can.max_payload_bytes = geometry.chunk_bytes;
   can.eager_limit_bytes = config.number(Variable::kShmEager);
   can.chunk_bytes = kBulkChunk;

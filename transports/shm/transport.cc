@@ -89,12 +89,12 @@ class ShmTransport::Pending final : public ConnectHandler, public SetupHandler {
     return connector_ != nullptr ? connector_->next_timer_ns() : deadline_ns_;
   }
 
-  void on_connect(Result<UniqueFd> socket) override {
+  void on_connect(Result<StreamSocket> socket) override {
     connector_.reset();
     if (!socket.ok()) {
       finish(socket.status().annotate("shm"));
     } else {
-      begin_setup(std::move(socket).value());
+      begin_setup(std::move(socket).value().take_fd());
     }
   }
   void on_setup(Setup&, Result<Link> link) override { finish(std::move(link)); }
@@ -210,7 +210,7 @@ void ShmTransport::cancel_connect(int peer) {
   }
 }
 
-void ShmTransport::on_accept(UniqueFd socket, const Hello& hello) {
+void ShmTransport::on_accept(StreamSocket socket, const Hello& hello) {
   const int peer = hello.source;
   if (peer < 0 || peer >= environment_.size || peer == environment_.rank) {
     environment_.log.warn("shm: connection from rank {} refused: no such peer", peer);
@@ -222,7 +222,7 @@ void ShmTransport::on_accept(UniqueFd socket, const Hello& hello) {
   }
   pending_.push_back(std::make_unique<Pending>(*this, peer, false));
   Pending& pending = *pending_.back();
-  pending.accept(std::move(socket));
+  pending.accept(std::move(socket).take_fd());
 }
 
 Result<std::unique_ptr<Endpoint>> ShmTransport::make_endpoint(int peer, Result<Link> link) {

@@ -46,7 +46,7 @@ class ShmTransport final : public Transport, private AcceptHandler {
   class Pending;
   explicit ShmTransport(const TransportEnvironment& environment);
 
-  void on_accept(UniqueFd socket, const Hello& peer) override;
+  void on_accept(StreamSocket socket, const Hello& peer) override;
   void start(std::unique_ptr<Pending> pending);
   Result<std::unique_ptr<Endpoint>> make_endpoint(int peer, Result<Link> link);
   const SetupContext& setup_context();

@@ -36,10 +36,10 @@ void TcpTransport::Attempt::connect(const TransportEnvironment& environment, uin
   hello.destination = peer_;
   hello.extra = encode_stream_name(name_);
   connector_ = Connector::create(environment.poller, addresses_, environment.credentials.secret,
-                                 std::move(hello), deadline_ns, *this);
+                                 std::move(hello), deadline_ns, *this, transport_.tls_);
 }
 
-void TcpTransport::Attempt::on_connect(Result<UniqueFd> socket) {
+void TcpTransport::Attempt::on_connect(Result<StreamSocket> socket) {
   if (!socket.ok() && !patient_ && now_ns() >= short_deadline_ns_) {
     patient_ = true;
     connect(transport_.environment_, deadline_ns_);

@@ -30,7 +30,7 @@ class TcpTransport::Attempt final : public ConnectHandler {
   void start(const TransportEnvironment& environment);
   // These two may destroy it.
   void expire(const TransportEnvironment& environment);
-  void on_connect(Result<UniqueFd> socket) override;
+  void on_connect(Result<StreamSocket> socket) override;
   uint64_t next_timer_ns() const;
 
  private:

@@ -1,8 +1,6 @@
 #include "transports/tcp/endpoint.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <system_error>
 
 #include <fmt/format.h>
 
@@ -34,7 +32,7 @@ bool leaves_host(int fd) {
 
 }  // namespace
 
-TcpEndpoint::TcpEndpoint(TcpTransport& transport, const ConnectionName& name, UniqueFd socket)
+TcpEndpoint::TcpEndpoint(TcpTransport& transport, const ConnectionName& name, StreamSocket socket)
     : transport_(transport),
       name_(name),
       crosses_link_(leaves_host(socket.get())),
@@ -127,7 +125,8 @@ bool TcpEndpoint::flushed() const {
 }
 
 std::string TcpEndpoint::describe() const {
-  return fmt::format("tcp to {}, {}", peer_address_.to_string(),
+  return fmt::format("tcp{} to {}, {}", transport_.has_tls() ? " (TLS)" : "",
+                     peer_address_.to_string(),
                      over_messages() ? std::string("puts over the message stream")
                                      : fmt::format("{} bulk stream(s)", bulk_count_));
 }
@@ -181,7 +180,7 @@ void TcpEndpoint::request_streams(size_t count) {
   }
 }
 
-void TcpEndpoint::attach(size_t index, UniqueFd socket) {
+void TcpEndpoint::attach(size_t index, StreamSocket socket) {
   if (state_ != State::kOpen || has_stream(index)) return;
   transport_.set_socket_buffers(socket.get());
   auto stream = std::make_unique<Stream>(transport_, *this, std::move(socket), index);
@@ -224,8 +223,26 @@ int TcpEndpoint::progress() {
   if (handler_ == nullptr) return 0;
   if (state_ == State::kClosing) return progress_closing();
   if (state_ == State::kFailed) return 0;
-  const int done = write_streams();
+  int done = receive_buffered();
+  if (state_ == State::kOpen) done += write_streams();
   return done + report();
+}
+
+// What TLS has taken from the kernel and no event announces.
+int TcpEndpoint::receive_buffered() {
+  if (!transport_.has_tls()) return 0;
+  int done = 0;
+  for_each_stream([&](Stream& stream) {
+    if (stream.buffered()) done += stream.receive();
+  });
+  return done;
+}
+
+bool TcpEndpoint::has_buffered() const {
+  return transport_.has_tls() &&
+         (messages_.buffered() || std::any_of(bulk_.begin(), bulk_.end(), [](const auto& stream) {
+            return stream && stream->buffered();
+          }));
 }
 
 int TcpEndpoint::write_streams() {
@@ -279,7 +296,7 @@ bool TcpEndpoint::bulk_has_work() const {
 
 bool TcpEndpoint::has_work() const {
   if (state_ == State::kFailed || handler_ == nullptr) return false;
-  if (state_ == State::kClosing || queue_.has_completed()) return true;
+  if (state_ == State::kClosing || queue_.has_completed() || has_buffered()) return true;
   const bool messages_work = !messages_.output_idle() || note_pending_ || want_writable_ ||
                              (over_messages() && !queue_.empty());
   return (messages_work && !messages_.parked()) || bulk_has_work();
@@ -290,7 +307,7 @@ bool TcpEndpoint::prepare_sleep() {
   if (state_ == State::kClosing) {
     bool ended = true;
     for_each_stream([&](Stream& stream) { ended = ended && stream.read_ended(); });
-    return !ended;
+    return !ended && !has_buffered();
   }
   for_each_stream([](Stream& stream) {
     if (stream.full()) stream.park();
@@ -300,9 +317,9 @@ bool TcpEndpoint::prepare_sleep() {
 
 // --- the end ---------------------------------------------------------------------------------
 
-void TcpEndpoint::stream_ended(int error, bool cut) {
-  if (error != 0) {
-    break_off(std::generic_category().message(error));
+void TcpEndpoint::stream_ended(std::string_view why, bool cut) {
+  if (!why.empty()) {
+    break_off(why);
   } else {
     break_off(cut ? "connection closed by peer in the middle of a frame"
                   : "connection closed by peer");

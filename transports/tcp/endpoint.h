@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "src/base/clock.h"
 #include "src/net/address.h"
@@ -39,7 +40,7 @@ struct ConnectionName {
 
 class TcpEndpoint final : public Endpoint, public FrameSink {
  public:
-  TcpEndpoint(TcpTransport& transport, const ConnectionName& name, UniqueFd socket);
+  TcpEndpoint(TcpTransport& transport, const ConnectionName& name, StreamSocket socket);
   ~TcpEndpoint() override;
 
   void set_handler(EndpointHandler* handler) override;
@@ -62,13 +63,14 @@ class TcpEndpoint final : public Endpoint, public FrameSink {
   ExposureTable& exposures() { return exposures_; }
 
   // For TcpTransport: a bulk stream has been connected, or cannot be.
-  void attach(size_t index, UniqueFd socket);
+  void attach(size_t index, StreamSocket socket);
   void stream_unavailable(const Status& why);
   bool has_stream(size_t index) const;
 
   // For Stream. No upcalls.
   void activate();
-  void stream_ended(int error, bool cut);
+  // |why|: what broke; empty when the peer has closed it.
+  void stream_ended(std::string_view why, bool cut);
   // From inside progress or the poller only.
   void fail_protocol(const char* error);
 
@@ -94,6 +96,8 @@ class TcpEndpoint final : public Endpoint, public FrameSink {
   bool over_messages() const { return bulk_count_ == 0 && bulk_unavailable_; }
   bool bulk_has_work() const;
   void request_streams(size_t count);
+  int receive_buffered();
+  bool has_buffered() const;
   int send_note();
   int write_streams();
   int write_bulk();

@@ -15,11 +15,15 @@ class TcpFactory final : public TransportFactory {
   Status probe(const Config& config) const override {
     const Result<std::vector<InterfaceAddress>> chosen = choose_interfaces(config);
     if (!chosen.ok()) return chosen.status();
+    Log quiet;
+    const auto tls = TlsContext::create(config, quiet);
+    if (!tls.ok()) return tls.status();
     std::string text;
     for (const InterfaceAddress& entry : chosen.value()) {
       text += fmt::format("{}{} {}", text.empty() ? "" : ", ", entry.interface,
                           entry.address.with_port(0).to_string());
     }
+    if (tls.value() != nullptr) text += ", TLS";
     return {Code::kOk, std::move(text)};
   }
 

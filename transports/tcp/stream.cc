@@ -29,13 +29,15 @@ bool means_full(int error) { return error == EAGAIN || error == ENOBUFS || error
 
 }  // namespace
 
-Stream::Stream(TcpTransport& transport, TcpEndpoint& endpoint, UniqueFd socket, size_t index)
+Stream::Stream(TcpTransport& transport, TcpEndpoint& endpoint, StreamSocket socket, size_t index)
     : transport_(transport),
       endpoint_(endpoint),
       socket_(std::move(socket)),
       index_(static_cast<uint8_t>(index)),
       reader_(endpoint, endpoint.exposures(), transport.buffers(), index > 0),
-      writer_(transport.buffers()) {}
+      writer_(transport.buffers()) {
+  if (socket_.tls() != nullptr) socket_.tls()->read_ahead();
+}
 
 Stream::~Stream() { close(); }
 
@@ -57,7 +59,10 @@ void Stream::unwatch() {
 void Stream::close() {
   unwatch();
   // A forked child may hold the descriptor too; the peer shall see the end all the same.
-  if (socket_.valid()) ::shutdown(socket_.get(), SHUT_RDWR);
+  if (socket_.valid()) {
+    if (writer_.idle()) socket_.say_goodbye();
+    ::shutdown(socket_.get(), SHUT_RDWR);
+  }
   socket_.reset();
   read_ended_ = true;
   write_ended_ = true;
@@ -81,9 +86,7 @@ int Stream::receive() {
   int done = 0;
   while (watched_) {
     const Pieces pieces = reader_.plan(ahead, iov);
-    const ssize_t received =
-        pieces.count == 1 ? ::recv(socket_.get(), iov[0].iov_base, iov[0].iov_len, MSG_DONTWAIT)
-                          : ::readv(socket_.get(), iov.data(), static_cast<int>(pieces.count));
+    const ssize_t received = socket_.receive(iov.data(), pieces.count);
     if (received <= 0) {
       if (received < 0 && (errno == EAGAIN || errno == EINTR)) return done;
       end_reading(received < 0 ? errno : 0);
@@ -96,14 +99,15 @@ int Stream::receive() {
       return done;
     }
     // A short read has emptied the socket; asking again would only tell so.
-    if (size < pieces.bytes || size >= budget) return done;
+    if (size >= budget || (size < pieces.bytes && !socket_.buffered())) break;
     budget -= size;
   }
+  if (socket_.buffered()) endpoint_.activate();
   return done;
 }
 
 Code Stream::send_message(const MessageHeader& header, const SegmentView& payload) {
-  if (!writer_.idle()) return Code::kWouldBlock;
+  if (!output_idle()) return Code::kWouldBlock;
   if (payload.length <= kSmallBytes) return send_small(header, payload);
   return send_pieces(header, payload);
 }
@@ -116,9 +120,7 @@ Code Stream::send_small(const MessageHeader& header, const SegmentView& payload)
   const size_t length = static_cast<size_t>(payload.length);
   encode_message_head(frame.head, header, static_cast<uint32_t>(length));
   gather(payload.segments, payload.offset, std::span(frame.data).first(length));
-  return finish_send(
-      ::send(socket_.get(), &frame, kHeadBytes + length, MSG_DONTWAIT | MSG_NOSIGNAL), frame.head,
-      payload);
+  return finish_send(socket_.send(&frame, kHeadBytes + length), frame.head, payload);
 }
 
 Code Stream::send_pieces(const MessageHeader& header, const SegmentView& payload) {
@@ -129,12 +131,8 @@ Code Stream::send_pieces(const MessageHeader& header, const SegmentView& payload
   SegmentCursor cursor;
   cursor.seek(payload.segments, payload.offset);
   const Pieces data = collect(payload.segments, cursor, payload.length, std::span(iov).subspan(1));
-  msghdr message{};
-  message.msg_iov = iov.data();
-  message.msg_iovlen = 1 + data.count;
   // Of a message with more pieces than that the rest is kept and follows.
-  return finish_send(::sendmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL), head,
-                     payload);
+  return finish_send(socket_.send(iov.data(), 1 + data.count), head, payload);
 }
 
 Code Stream::finish_send(ssize_t sent, const HeadBytes& head, const SegmentView& payload) {
@@ -149,26 +147,30 @@ Code Stream::finish_send(ssize_t sent, const HeadBytes& head, const SegmentView&
   if (size < kHeadBytes + payload.length) {
     writer_.keep_rest(head, payload, size);
     endpoint_.activate();
+  } else if (!socket_.flushed()) {
+    endpoint_.activate();
   }
   return Code::kOk;
 }
 
 void Stream::send_head(const HeadBytes& head) {
-  const ssize_t sent = ::send(socket_.get(), head.data(), kHeadBytes, MSG_DONTWAIT | MSG_NOSIGNAL);
-  if (finish_send(sent, head, {}) != Code::kOk) return;  // its end is noted
+  if (finish_send(socket_.send(head.data(), kHeadBytes), head, {}) != Code::kOk) {
+    return;  // its end is noted
+  }
 }
 
 int Stream::write(BulkQueue& queue, bool new_frames, uint32_t max_frame) {
   if (parked_ || write_ended_) return 0;
   uint64_t budget = kWriteBudget;
   int done = 0;
+  if (!socket_.flushed()) {
+    done = flush();
+    if (!socket_.flushed()) return done;
+  }
   FrameWriter::Plan plan;
   while (!writer_.idle() || (new_frames && !queue.empty())) {
     writer_.plan(new_frames ? &queue : nullptr, max_frame, kSendBytes, plan);
-    msghdr message{};
-    message.msg_iov = plan.iov.data();
-    message.msg_iovlen = plan.pieces.count;
-    const ssize_t result = ::sendmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+    const ssize_t result = socket_.send(plan.iov.data(), plan.pieces.count);
     if (result < 0) {
       if (means_full(errno)) {
         note_full();
@@ -181,7 +183,7 @@ int Stream::write(BulkQueue& queue, bool new_frames, uint32_t max_frame) {
     writer_.commit(plan, sent, queue);
     full_count_ = 0;
     ++done;
-    if (sent < plan.pieces.bytes) {
+    if (sent < plan.pieces.bytes || !socket_.flushed()) {
       full_ = true;
       return done;
     }
@@ -190,6 +192,17 @@ int Stream::write(BulkQueue& queue, bool new_frames, uint32_t max_frame) {
   }
   full_ = false;
   return done;
+}
+
+// Sends what TLS has kept. Returns the number of things done.
+int Stream::flush() {
+  if (socket_.flush()) {
+    full_ = false;
+    full_count_ = 0;
+    return 1;
+  }
+  note_full();
+  return 0;
 }
 
 void Stream::note_full() {
@@ -220,12 +233,12 @@ void Stream::end_reading(int error) {
   const bool cut = !reader_.between_frames();
   read_ended_ = true;
   unwatch();
-  endpoint_.stream_ended(error, cut);
+  endpoint_.stream_ended(error == 0 ? std::string() : socket_.describe(error), cut);
 }
 
 void Stream::end_writing(int error) {
   write_ended_ = true;
-  endpoint_.stream_ended(error, false);
+  endpoint_.stream_ended(socket_.describe(error), false);
 }
 
 }  // namespace hetcomm::tcp

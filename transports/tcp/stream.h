@@ -9,8 +9,8 @@
 #include <cstdint>
 
 #include "src/base/status.h"
-#include "src/base/unique_fd.h"
 #include "src/net/poller.h"
+#include "src/net/stream_socket.h"
 #include "transports/tcp/frame_reader.h"
 #include "transports/tcp/frame_writer.h"
 
@@ -22,7 +22,7 @@ class TcpTransport;
 class Stream final : public Watcher {
  public:
   // |index| 0 carries messages, others puts.
-  Stream(TcpTransport& transport, TcpEndpoint& endpoint, UniqueFd socket, size_t index);
+  Stream(TcpTransport& transport, TcpEndpoint& endpoint, StreamSocket socket, size_t index);
   ~Stream();
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
@@ -37,6 +37,8 @@ class Stream final : public Watcher {
   // Takes what has arrived, a bounded amount. Upcalls. Returns the number of things done.
   int receive();
   bool read_ended() const { return read_ended_; }
+  // receive() has something to take that no event announces.
+  bool buffered() const { return watched_ && socket_.buffered(); }
   // The reader, for revoke.
   FrameReader& reader() { return reader_; }
 
@@ -48,7 +50,7 @@ class Stream final : public Watcher {
   // Sends the unfinished frame, then frames of |queue| if |new_frames|, as far as the socket takes
   // them, a bounded amount. Returns the number of things done.
   int write(BulkQueue& queue, bool new_frames, uint32_t max_frame);
-  bool output_idle() const { return writer_.idle(); }
+  bool output_idle() const { return writer_.idle() && socket_.flushed(); }
   // The socket is full and the poller says when it is not.
   bool parked() const { return parked_; }
   // The socket was full when it was asked last.
@@ -70,11 +72,12 @@ class Stream final : public Watcher {
   void note_full();
   void unpark();
   void end_reading(int error);
+  int flush();
   void end_writing(int error);
 
   TcpTransport& transport_;
   TcpEndpoint& endpoint_;
-  UniqueFd socket_;
+  StreamSocket socket_;
   const uint8_t index_;
   bool watched_ = false;
   bool read_ended_ = false;

@@ -35,7 +35,7 @@ bool is_unknown(const std::array<std::byte, 16>& boot_id) {
 
 }  // namespace
 
-Settings read_settings(const Config& config) {
+Settings read_settings(const Config& config, bool tls) {
   Settings settings;
   const uint64_t streams = config.number(Variable::kTcpStreams);
   settings.auto_streams = streams == 0;
@@ -47,6 +47,7 @@ Settings read_settings(const Config& config) {
   Capabilities& capabilities = settings.capabilities;
   capabilities.put = true;
   capabilities.target_sees_put = true;
+  capabilities.protected_in_transit = tls;
   capabilities.max_payload_bytes = kMaxMessageBytes;
   capabilities.eager_limit_bytes = config.number(Variable::kTcpEager);
   capabilities.chunk_bytes = settings.chunk;
@@ -73,16 +74,21 @@ std::array<std::byte, 16> read_boot_id() {
 
 // --- set-up ----------------------------------------------------------------------------------
 
-TcpTransport::TcpTransport(const TransportEnvironment& environment)
+TcpTransport::TcpTransport(const TransportEnvironment& environment,
+                           std::shared_ptr<const TlsContext> tls)
     : environment_(environment),
-      settings_(read_settings(environment.config)),
+      tls_(std::move(tls)),
+      settings_(read_settings(environment.config, tls_ != nullptr)),
       scratch_(std::make_unique_for_overwrite<std::byte[]>(kScratchBytes)) {}
 
 TcpTransport::~TcpTransport() = default;
 
 Result<std::unique_ptr<TcpTransport>> TcpTransport::create(
     const TransportEnvironment& environment) {
-  std::unique_ptr<TcpTransport> transport(new TcpTransport(environment));
+  Result<std::shared_ptr<const TlsContext>> tls =
+      TlsContext::create(environment.config, environment.log);
+  if (!tls.ok()) return tls.status();
+  std::unique_ptr<TcpTransport> transport(new TcpTransport(environment, std::move(tls).value()));
   HETCOMM_RETURN_IF_ERROR(transport->listen());
   return transport;
 }
@@ -106,10 +112,13 @@ Status TcpTransport::listen() {
       if (!any.ok()) return any.status();
       address = *any;
     }
-    Result<std::unique_ptr<Acceptor>> acceptor = Acceptor::create(
-        environment_.poller, environment_.log, address,
-        {.credentials = environment_.credentials, .role = Role::kTcp, .rank = environment_.rank},
-        *this);
+    Result<std::unique_ptr<Acceptor>> acceptor =
+        Acceptor::create(environment_.poller, environment_.log, address,
+                         {.credentials = environment_.credentials,
+                          .role = Role::kTcp,
+                          .rank = environment_.rank,
+                          .tls = tls_},
+                         *this);
     if (!acceptor.ok()) {
       failure = acceptor.status().annotate("tcp");
       environment_.log.info("{}", failure.text());
@@ -210,7 +219,7 @@ bool TcpTransport::is_opening_stream(const TcpEndpoint& endpoint) const {
                      [&](const auto& attempt) { return attempt->endpoint() == &endpoint; });
 }
 
-void TcpTransport::finish(Attempt& attempt, Result<UniqueFd> socket) {
+void TcpTransport::finish(Attempt& attempt, Result<StreamSocket> socket) {
   const auto position = std::find_if(attempts_.begin(), attempts_.end(),
                                      [&](const auto& entry) { return entry.get() == &attempt; });
   const std::unique_ptr<Attempt> owned = std::move(*position);
@@ -234,7 +243,7 @@ void TcpTransport::finish(Attempt& attempt, Result<UniqueFd> socket) {
   environment_.handler.on_connected(name.peer, std::move(endpoint));
 }
 
-void TcpTransport::on_accept(UniqueFd socket, const Hello& hello) {
+void TcpTransport::on_accept(StreamSocket socket, const Hello& hello) {
   const std::optional<StreamName> name = decode_stream_name(hello.extra);
   if (hello.source < 0 || hello.source >= environment_.rank || !name) {
     environment_.log.debug("tcp: refused a stream of rank {}: {}", hello.source,
@@ -246,7 +255,7 @@ void TcpTransport::on_accept(UniqueFd socket, const Hello& hello) {
   }
 }
 
-void TcpTransport::accept_messages(int peer, const ConnectionId& id, UniqueFd socket) {
+void TcpTransport::accept_messages(int peer, const ConnectionId& id, StreamSocket socket) {
   if (find(id, peer) != nullptr) {
     environment_.log.debug("tcp: refused a second message stream of rank {}", peer);
     return;
@@ -261,7 +270,7 @@ void TcpTransport::accept_messages(int peer, const ConnectionId& id, UniqueFd so
   environment_.handler.on_accepted(peer, std::move(endpoint));
 }
 
-void TcpTransport::accept_bulk(int peer, const StreamName& name, UniqueFd socket) {
+void TcpTransport::accept_bulk(int peer, const StreamName& name, StreamSocket socket) {
   TcpEndpoint* endpoint = find(name.connection, peer);
   if (endpoint == nullptr) {
     if (early_.size() == kMaxEarly) early_.erase(early_.begin());

@@ -9,6 +9,7 @@
 
 #include "src/net/address.h"
 #include "src/net/socket.h"
+#include "src/net/tls.h"
 #include "transports/tcp/buffer_pool.h"
 #include "transports/tcp/endpoint.h"
 #include "transports/tcp/exposure.h"
@@ -26,7 +27,7 @@ struct Settings {
   int socket_buffer = 0;  // 0: the kernel's choice
   Capabilities capabilities;
 };
-Settings read_settings(const Config& config);
+Settings read_settings(const Config& config, bool tls);
 
 // All-zero when the kernel does not tell.
 std::array<std::byte, 16> read_boot_id();
@@ -47,7 +48,7 @@ class TcpTransport final : public Transport, public AcceptHandler {
   void finish_sleep() override {}
   uint64_t next_timer_ns() const override;
 
-  void on_accept(UniqueFd socket, const Hello& hello) override;
+  void on_accept(StreamSocket socket, const Hello& hello) override;
 
   // Shared by the endpoints and streams of this transport.
   Poller& poller() { return environment_.poller; }
@@ -57,6 +58,7 @@ class TcpTransport final : public Transport, public AcceptHandler {
   BufferPool& buffers() { return buffers_; }
   NonceSource& nonces() { return nonces_; }
   HotSet& hot() { return hot_; }
+  bool has_tls() const { return tls_ != nullptr; }
   // Where received bytes go that have no place of their own; used up before a receive returns.
   ByteSpan scratch() { return {scratch_.get(), kScratchBytes}; }
   void set_socket_buffers(int fd) const;
@@ -76,25 +78,26 @@ class TcpTransport final : public Transport, public AcceptHandler {
   struct EarlyStream {
     StreamName name;
     int peer = 0;
-    UniqueFd socket;
+    StreamSocket socket;
     uint64_t expires_ns = 0;
   };
   static constexpr size_t kMaxEarly = 16;
   static constexpr size_t kScratchBytes = 128u << 10;
 
-  explicit TcpTransport(const TransportEnvironment& environment);
+  TcpTransport(const TransportEnvironment& environment, std::shared_ptr<const TlsContext> tls);
   Status listen();
   Result<Descriptor> reachable(ConstByteSpan descriptor) const;
   void start(std::unique_ptr<Attempt> attempt);
   std::unique_ptr<Attempt> take(const Attempt& attempt);
-  void finish(Attempt& attempt, Result<UniqueFd> socket);
+  void finish(Attempt& attempt, Result<StreamSocket> socket);
   TcpEndpoint* find(const ConnectionId& id, int peer);
-  void accept_messages(int peer, const ConnectionId& id, UniqueFd socket);
-  void accept_bulk(int peer, const StreamName& name, UniqueFd socket);
+  void accept_messages(int peer, const ConnectionId& id, StreamSocket socket);
+  void accept_bulk(int peer, const StreamName& name, StreamSocket socket);
   int run_active();
   int run_timers();
 
   const TransportEnvironment environment_;
+  const std::shared_ptr<const TlsContext> tls_;  // null: off
   const Settings settings_;
   Descriptor descriptor_;
   BufferPool buffers_;

@@ -1,0 +1,46 @@
+#include "src/base/small_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include <fmt/format.h>
+
+#include "src/base/unique_fd.h"
+
+namespace hetcomm {
+
+Result<SmallFile> read_small_file(const std::string& path, size_t max_bytes,
+                                  std::string_view what) {
+  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  struct stat info {};
+  if (!file.valid() || ::fstat(file.get(), &info) != 0) return status_from_errno(errno, what);
+  if (!S_ISREG(info.st_mode)) {
+    return Status(Code::kInvalidArgument, fmt::format("{}: not a file", what));
+  }
+  if ((info.st_mode & S_IWOTH) != 0) {
+    return Status(Code::kPermissionDenied,
+                  fmt::format("{}: everybody can write it; use chmod 600", what));
+  }
+  SmallFile result;
+  result.everybody_reads = (info.st_mode & S_IROTH) != 0;
+  std::string& text = result.contents;
+  text.resize(max_bytes + 1);
+  size_t size = 0;
+  while (size < text.size()) {
+    const ssize_t got = ::read(file.get(), text.data() + size, text.size() - size);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return status_from_errno(errno, what);
+    if (got == 0) break;
+    size += static_cast<size_t>(got);
+  }
+  if (size > max_bytes) {
+    return Status(Code::kInvalidArgument, fmt::format("{}: more than {} bytes", what, max_bytes));
+  }
+  text.resize(size);
+  return result;
+}
+
+}  // namespace hetcomm

@@ -1,0 +1,21 @@
+// Files that a user names in a variable: secrets, keys, certificates.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+#include "src/base/status.h"
+
+namespace hetcomm {
+
+struct SmallFile {
+  std::string contents;
+  bool everybody_reads = false;
+};
+
+// A regular file of at most |max_bytes|, read without blocking (a pipe that nobody writes is an
+// error). Refuses one that everybody can write. |what| starts every text.
+Result<SmallFile> read_small_file(const std::string& path, size_t max_bytes, std::string_view what);
+
+}  // namespace hetcomm

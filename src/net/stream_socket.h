@@ -1,0 +1,85 @@
+// A connected stream socket, with TLS on it or without: what an Acceptor and a Connector hand over.
+//
+// receive() and send() have the meaning of recv() and send() in both cases (count, 0 at the end, -1
+// with errno, EAGAIN when it would block), and never raise SIGPIPE. Without TLS they are those
+// calls behind one branch. With TLS two things differ, and their questions are always "no" without:
+//
+//   buffered()   bytes (or the end) were taken from the kernel and not yet received: no event
+//                announces them, so receive() has to be called again before anybody sleeps
+//   !flushed()   bytes that send() has accepted have not all left: flush() has to be called when
+//   the
+//                socket is writable
+#pragma once
+
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "src/base/unique_fd.h"
+#include "src/net/tls.h"
+
+namespace hetcomm {
+
+class StreamSocket {
+ public:
+  StreamSocket() = default;
+  explicit StreamSocket(UniqueFd fd, std::unique_ptr<TlsSession> tls = nullptr)
+      : fd_(std::move(fd)), tls_(std::move(tls)) {}
+
+  int get() const { return fd_.get(); }
+  bool valid() const { return fd_.valid(); }
+  TlsSession* tls() const { return tls_.get(); }
+  void reset() {
+    tls_.reset();
+    fd_.reset();
+  }
+  // The descriptor alone, of a socket without TLS.
+  UniqueFd take_fd() && { return std::move(fd_); }
+
+  ssize_t receive(const iovec* pieces, size_t count) {
+    if (tls_ != nullptr) [[unlikely]]
+      return tls_->receive(pieces, count);
+    return count == 1 ? ::recv(fd_.get(), pieces->iov_base, pieces->iov_len, MSG_DONTWAIT)
+                      : ::readv(fd_.get(), pieces, static_cast<int>(count));
+  }
+  ssize_t receive(void* data, size_t size) {
+    const iovec piece{data, size};
+    return receive(&piece, 1);
+  }
+  ssize_t send(const void* data, size_t size) {
+    if (tls_ != nullptr) [[unlikely]] {
+      const iovec piece{const_cast<void*>(data), size};
+      return tls_->send(&piece, 1);
+    }
+    return ::send(fd_.get(), data, size, MSG_DONTWAIT | MSG_NOSIGNAL);
+  }
+  ssize_t send(iovec* pieces, size_t count) {
+    if (tls_ != nullptr) [[unlikely]]
+      return tls_->send(pieces, count);
+    msghdr message{};
+    message.msg_iov = pieces;
+    message.msg_iovlen = count;
+    return ::sendmsg(fd_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+  }
+
+  bool buffered() const { return tls_ != nullptr && tls_->buffered(); }
+  bool flushed() const { return tls_ == nullptr || tls_->flushed(); }
+  // False: there is no room yet. A broken connection has nothing left; receive() tells of it.
+  bool flush() { return tls_ == nullptr || tls_->flush(); }
+  // Tells the peer that the end which follows is meant. Best effort; nothing is sent afterwards.
+  void say_goodbye() {
+    if (tls_ != nullptr) tls_->say_goodbye();
+  }
+  // What |error| of receive() or send() was about; the text of TLS says more than the number.
+  std::string describe(int error) const;
+
+ private:
+  UniqueFd fd_;
+  std::unique_ptr<TlsSession> tls_;
+};
+
+}  // namespace hetcomm

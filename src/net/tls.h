@@ -1,0 +1,148 @@
+// TLS 1.3 with certificates of both sides, on sockets that do not block.
+//
+// A TlsContext holds this process's key and certificate and the authority that signs everybody's.
+// A TlsSession is the state of one connection: first shake_hands() until it is done, then receive()
+// and send() with the meaning of the system calls. The socket's owner polls and closes it.
+//
+//   * Records are written to the socket at once; what the kernel does not take is kept (one record
+//     at most, as nothing more is accepted until it has left). So bytes that send() has accepted
+//     are encrypted and gone from the caller's memory, and what is sent next is the caller's free
+//     choice.
+//   * A socket that cannot be written any more can still be read: what the peer said before its end
+//     counts.
+//   * Bytes that were taken from the kernel and not yet received are known (buffered()); so is an
+//     end that was found behind bytes.
+//   * The peer's end counts as one only when it was announced inside TLS. A connection that just
+//     stops is an error: anybody on the path can cut it.
+//   * No renegotiation (TLS 1.3 has none), no tickets, no resumption, no early data.
+//
+// A first byte that belongs to the plain protocol is recognized on both sides, so that a process
+// with TLS and one without tell each other apart instead of waiting.
+#pragma once
+
+#include <sys/types.h>
+#include <sys/uio.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "src/base/config.h"
+#include "src/base/log.h"
+#include "src/base/status.h"
+
+// OpenSSL's, so that its headers stay in tls.cc and tls_session.cc.
+struct bio_method_st;
+struct bio_st;
+struct ssl_ctx_st;
+struct ssl_st;
+
+namespace hetcomm {
+
+class TlsSession;
+
+// Whether HETCOMM_TLS and HETCOMM_REQUIRE_TLS are on.
+bool tls_wanted(const Config& config);
+bool tls_required(const Config& config);
+
+class TlsContext : public std::enable_shared_from_this<TlsContext> {
+ public:
+  // By HETCOMM_TLS and the variables beside it; null when it is off. Fails when it is on and cannot
+  // be had, or off and HETCOMM_REQUIRE_TLS is on; the text names the variable.
+  static Result<std::shared_ptr<const TlsContext>> create(const Config& config, Log& log);
+  ~TlsContext();
+  TlsContext(const TlsContext&) = delete;
+  TlsContext& operator=(const TlsContext&) = delete;
+
+  // Null when there is no memory. [any-thread]
+  std::unique_ptr<TlsSession> connect(int fd) const { return open(fd, false); }
+  std::unique_ptr<TlsSession> accept(int fd) const { return open(fd, true); }
+  // The name that the peer's certificate has to carry; empty: any.
+  const std::string& expected_name() const { return expected_name_; }
+
+ private:
+  TlsContext() = default;
+  Status load(const Config& config, Log& log);
+  Status load_certificate(const std::string& path, Log& log);
+  Status load_key(const std::string& path, Log& log);
+  Status load_authority(const std::string& path, Log& log);
+  std::unique_ptr<TlsSession> open(int fd, bool accepts) const;
+
+  ssl_ctx_st* context_ = nullptr;
+  bio_method_st* method_ = nullptr;
+  std::string expected_name_;
+};
+
+class TlsSession {
+ public:
+  enum class Step : uint8_t { kWantRead, kWantWrite, kDone, kFailed };
+
+  ~TlsSession();
+  TlsSession(const TlsSession&) = delete;
+  TlsSession& operator=(const TlsSession&) = delete;
+
+  // Goes as far as it can without blocking. kDone: the peer's certificate is good. (The peer may
+  // still refuse this side's, which then shows at the first receive().)
+  Step shake_hands();
+  bool established() const { return established_; }
+  // What has failed; ok as long as nothing has.
+  const Status& error() const { return error_; }
+  bool peer_spoke() const { return peer_spoke_; }
+
+  // See StreamSocket. An errno other than EAGAIN is final, and error() says more.
+  ssize_t receive(const iovec* pieces, size_t count);
+  ssize_t send(const iovec* pieces, size_t count);
+  bool buffered() const;
+  bool flushed() const { return out_.size() == out_done_; }
+  // False with EAGAIN, else true.
+  bool flush();
+  void say_goodbye();
+  // Takes from the kernel what is there, beyond the record at hand: fewer system calls.
+  void read_ahead();
+  // "TLSv1.3, TLS_AES_128_GCM_SHA256"
+  std::string describe() const;
+
+  // For the callbacks of OpenSSL: the socket's side.
+  int put(const char* data, int size);
+  int take(char* data, int size);
+
+ private:
+  friend class TlsContext;
+  enum class End : uint8_t { kNone, kClosed, kFailed };
+  TlsSession(std::shared_ptr<const TlsContext> context, int fd, bool accepts)
+      : context_(std::move(context)), fd_(fd), accepts_(accepts) {}
+
+  ssize_t write_pieces(const iovec* pieces, size_t count);
+  bool write_record(const void* data, size_t size);
+  bool note_failure(int result);
+  void fail(int error, Code code, std::string text);
+  bool is_broken() const;
+  void refuse_plain_peer();
+  Status failure_of_library() const;
+
+  const std::shared_ptr<const TlsContext> context_;  // its method is in use
+  const int fd_;
+  const bool accepts_;
+  ssl_st* ssl_ = nullptr;
+  bool established_ = false;
+  bool received_ = false;  // data
+  bool peer_spoke_ = false;
+  bool plain_peer_ = false;
+  bool drained_ = true;    // the last attempt to read found nothing, or nothing was left
+  bool took_all_ = false;  // the kernel filled the last request: there may be more
+  bool kernel_end_ = false;
+  bool goodbye_said_ = false;
+  bool gathers_ = false;  // put() sends nothing
+  End end_ = End::kNone;
+  int kernel_error_ = 0;  // of a receive
+  int write_error_ = 0;
+  int errno_ = 0;  // of the failure
+  Status error_;
+  std::vector<char> out_;  // of a record that the kernel did not take whole
+  size_t out_done_ = 0;
+};
+
+}  // namespace hetcomm
