@@ -42,7 +42,7 @@ TEST_P(Quiet, CancelledPutReadsItsSourceNoMore) {
       GuardedMemory source(size(), random.between(1, 4), random);
       source.fill(kBefore);
       Bulk put = make_bulk(source, 0, size(), side.take<RemoteKey>(), 0);
-      until_accepted(rail, [&] { return rail.put(put); });
+      until_begun(rail, GetParam(), [&] { return rail.put(put); });
       random_steps(side.node(), random);
       if (rail.running() > 0) rail.cancel(put);
       rail.completions.clear();
@@ -81,7 +81,7 @@ TEST_P(Quiet, CancelledGetWritesNoMore) {
       Rail& rail = side.rail();
       GuardedMemory target(size(), random.between(1, 4), random);
       Bulk get = make_bulk(target, 0, size(), side.take<RemoteKey>(), 0);
-      until_accepted(rail, [&] { return rail.get(get); });
+      until_begun(rail, GetParam(), [&] { return rail.get(get); });
       random_steps(side.node(), random);
       if (rail.running() > 0) rail.cancel(get);
       rail.completions.clear();
@@ -116,7 +116,7 @@ TEST_P(Quiet, RevokedTargetIsWrittenNoMore) {
       GuardedMemory source(size(), random.between(1, 4), random);
       source.fill(kBefore);
       Bulk put = make_bulk(source, 0, size(), side.take<RemoteKey>(), 0);
-      until_accepted(rail, [&] { return rail.put(put); });
+      until_begun(rail, GetParam(), [&] { return rail.put(put); });
       side.post('s');
       // What still travels is dropped; the operation ends all the same.
       (void)await_bulk(rail, put);
@@ -156,7 +156,7 @@ TEST_P(Quiet, GetFromARevokedSourceFailsOrIsOld) {
       Rail& rail = side.rail();
       GuardedMemory target(size(), random.between(1, 4), random);
       Bulk get = make_bulk(target, 0, size(), side.take<RemoteKey>(), 0);
-      until_accepted(rail, [&] { return rail.get(get); });
+      until_begun(rail, GetParam(), [&] { return rail.get(get); });
       side.post('s');
       if (await_bulk(rail, get) == Code::kOk) {
         ++whole;
@@ -291,7 +291,7 @@ TEST_P(QuietThoughStopped, ALateWriterCannotReachARevokedTarget) {
       GuardedMemory source(size(), random.between(1, 4), random);
       source.fill(kBefore);
       Bulk put = make_bulk(source, 0, size(), side.take<RemoteKey>(), 0);
-      until_accepted(rail, [&] { return rail.put(put); });
+      until_begun(rail, GetParam(), [&] { return rail.put(put); });
       (void)await_bulk(rail, put);
       side.post('d');
       settle(side, GetParam());
@@ -330,7 +330,7 @@ TEST_P(QuietThoughStopped, ALateReaderReportsNoNewBytes) {
       Rail& rail = side.rail();
       GuardedMemory target(size(), random.between(1, 4), random);
       Bulk get = make_bulk(target, 0, size(), side.take<RemoteKey>(), 0);
-      until_accepted(rail, [&] { return rail.get(get); });
+      until_begun(rail, GetParam(), [&] { return rail.get(get); });
       if (await_bulk(rail, get) == Code::kOk) {
         EXPECT_EQ(target.mismatch(kBefore), std::nullopt) << "new bytes in round " << i;
       }
@@ -351,7 +351,7 @@ TEST_P(QuietThoughStopped, CancelDoesNotWaitForAStoppedPeer) {
       GuardedMemory source(size(), 2, random);
       source.fill(kBefore);
       Bulk put = make_bulk(source, 0, size(), side.take<RemoteKey>(), 0);
-      until_accepted(rail, [&] { return rail.put(put); });
+      until_begun(rail, GetParam(), [&] { return rail.put(put); });
       while_stopped(side, random, [&] {
         if (rail.running() > 0) rail.cancel(put);
       });

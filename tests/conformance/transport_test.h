@@ -110,6 +110,16 @@ void until_accepted(Rail& rail, Attempt&& attempt) {
   }
 }
 
+// The same for a put or get to a peer that may have ended it, with the connection, before it began;
+// await_bulk() then sees the end.
+template <typename Attempt>
+void until_begun(Rail& rail, const TransportCase& test_case, Attempt&& attempt) {
+  until_accepted(rail, [&] {
+    const Code code = rail.failed > 0 ? Code::kPeerLost : attempt();
+    return code == Code::kPeerLost && test_case.fences_by_failing() ? Code::kOk : code;
+  });
+}
+
 // Sends pattern |seed| as one message in up to three pieces.
 inline void send_pattern(Rail& rail, uint64_t sequence, uint64_t size, uint64_t seed,
                          uint64_t kind = 0) {

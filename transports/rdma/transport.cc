@@ -472,6 +472,8 @@ void RdmaTransport::handle_send(const ibv_wc& completion) {
     endpoint->on_sent(completion.wr_id);
     return;
   }
+  // It and what came before it are over; the rest is flushed.
+  endpoint->pair()->retire(completion.wr_id, [](const SendRecord&) {});
   endpoint->break_off(fmt::format("sending failed: {} (vendor error {:#x})",
                                   device_->verbs().wc_status_str(completion.status),
                                   completion.vendor_err));
