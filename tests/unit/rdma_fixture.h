@@ -36,6 +36,7 @@ class FakePair {
   bool connect() {
     const int before = a.connect_outcomes;
     const int accepted = b.accepts;
+    a.connected.erase(1);
     a.connect(1, b.transport().descriptor());
     return run([&] { return a.connect_outcomes > before; }) && a.connected.contains(1) &&
            run([&] { return b.accepts > accepted; });

@@ -132,14 +132,16 @@ Result<RemoteKey> RdmaEndpoint::expose(Segments segments, Access access, uint64_
 void RdmaEndpoint::revoke(const RemoteKey& key) {
   Exposure* exposure = exposures_.find(key);
   if (exposure == nullptr) return;
-  // The peer may be about to use what it has not used up; only the end of the queue pair ends that.
-  const bool used_up =
-      exposure->access == Access::kPutTarget && exposure->arrived >= exposure->length;
-  if (used_up || exposure->length == 0) {
+  if (exposure->access == Access::kGetSource) {
+    // Without its registration the memory cannot be read; a peer that reads loses the connection.
+    if (exposures_.revoke(*exposure)) return;
+  } else if (exposure->arrived >= exposure->length) {
     exposures_.remove(*exposure);
-  } else {
-    break_off("memory that the peer could still reach was revoked");
+    return;
   }
+  // A write may be under way: the end of the queue pair ends it on any device. (Soft-RoCE keeps
+  // hold of a registration from a write's first packet to its last.)
+  break_off("memory that the peer could still reach was revoked");
 }
 
 void RdmaEndpoint::release(const RemoteKey& key) {

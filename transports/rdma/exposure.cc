@@ -56,6 +56,16 @@ Exposure* ExposureTable::find(uint32_t immediate) {
 
 void ExposureTable::remove(Exposure& exposure) {
   if (exposure.registration != nullptr) cache_.release(exposure.registration);
+  free(exposure);
+}
+
+bool ExposureTable::revoke(Exposure& exposure) {
+  if (exposure.registration != nullptr && !cache_.revoke(exposure.registration)) return false;
+  free(exposure);
+  return true;
+}
+
+void ExposureTable::free(Exposure& exposure) {
   exposure.registration = nullptr;
   exposure.live = false;
   free_.push_back(static_cast<uint32_t>(&exposure - slots_.data()));

@@ -35,9 +35,13 @@ class ExposureTable {
   Exposure* find(const RemoteKey& key);
   Exposure* find(uint32_t immediate);
   void remove(Exposure& exposure);
+  // The same, and on return the peer has no access. False: that takes more than this table can do.
+  bool revoke(Exposure& exposure);
   void clear();
 
  private:
+  void free(Exposure& exposure);
+
   RegistrationCache& cache_;
   std::vector<Exposure> slots_;
   std::deque<uint32_t> free_;  // the longest unused is taken first

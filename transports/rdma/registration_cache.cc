@@ -117,6 +117,20 @@ void RegistrationCache::release(Registration* registration) {
   all_.erase(registration->self_);
 }
 
+bool RegistrationCache::revoke(Registration* registration) {
+  if (registration->users_ > 1) return false;
+  const bool watched = registration->cached_;
+  const MemoryRange pages = pages_of(registration->id_);
+  if (watched) {
+    known_.erase(registration->id_);
+    cached_bytes_ -= registration->id_.length;
+  }
+  (void)verbs_.dereg_mr(registration->mr_);
+  all_.erase(registration->self_);
+  if (watched) unwatch_alone(pages);
+  return true;
+}
+
 // The next acquire() of the same range makes a new one; this one lives as long as it is used.
 void RegistrationCache::forget(Registration& registration) {
   known_.erase(registration.id_);
@@ -154,6 +168,10 @@ void RegistrationCache::trim(uint64_t room_bytes) {
 void RegistrationCache::drop(Registration& registration) {
   const MemoryRange pages = pages_of(registration.id_);
   forget(registration);
+  unwatch_alone(pages);
+}
+
+void RegistrationCache::unwatch_alone(const MemoryRange& pages) {
   const bool shared = std::any_of(known_.begin(), known_.end(), [&](const auto& entry) {
     const MemoryRange other = pages_of(entry.first);
     return other.begin < pages.end && pages.begin < other.end;

@@ -66,6 +66,9 @@ class RegistrationCache {
   // Valid until release(), which comes as often as acquire() succeeded.
   Result<Registration*> acquire(const void* address, uint64_t length, int access);
   void release(Registration* registration);
+  // As release(), and on return no peer reaches the memory by it. False: others use it too; nothing
+  // was done.
+  bool revoke(Registration* registration);
 
   size_t kept() const { return known_.size(); }
   bool watching() const { return monitor_ != nullptr; }
@@ -77,6 +80,7 @@ class RegistrationCache {
   void forget(Registration& registration);
   void trim(uint64_t room_bytes);
   void drop(Registration& registration);
+  void unwatch_alone(const MemoryRange& pages);
 
   const Verbs& verbs_;
   ibv_pd* pd_;

@@ -482,6 +482,12 @@ void RdmaTransport::handle_send(const ibv_wc& completion) {
 void RdmaTransport::quiesce(RdmaEndpoint& endpoint) {
   QueuePair& pair = *endpoint.pair();
   pair.stop();
+  // What was done without asking for a completion gives none: a last request tells when all is
+  // over.
+  if (!pair.idle()) {
+    pair.nudge();
+    (void)pair.flush();
+  }
   const uint64_t deadline = now_ns() + kDrainNs;
   size_t at = next_;
   while (true) {
