@@ -77,7 +77,7 @@ constexpr VariableInfo kTable[] = {
      "Path MTU of RDMA connections; auto is the active MTU of the ports."},
     {Variable::kRdmaTrafficClass, kInteger, "HETCOMM_RDMA_TRAFFIC_CLASS", "0", nullptr,
      "Traffic class (0 to 255) of RDMA packets."},
-    {Variable::kRdmaTimeout, kDuration, "HETCOMM_RDMA_TIMEOUT", "67ms", nullptr,
+    {Variable::kRdmaTimeout, kDuration, "HETCOMM_RDMA_TIMEOUT", "500ms", nullptr,
      "How long the device waits for an acknowledgement before it sends again; rounded up to 4.096 "
      "us "
      "times a power of two."},
