@@ -33,7 +33,7 @@ std::vector<CapiCase> base_cases() {
       {.name = "rdma", .transports = "rdma", .settings = ""},
       {.name = "rdma_tiny",
        .transports = "rdma",
-       .settings = "RDMA_SLICE=4K;RDMA_EAGER=256;RDMA_CACHE_BYTES=0;"},
+       .settings = "RDMA_SLICE=64K;RDMA_EAGER=256;RDMA_CACHE_BYTES=0;"},
       {.name = "rdma_thread", .transports = "rdma", .settings = "", .thread_progress = true},
       {.name = "any", .transports = "", .settings = ""},
   };

@@ -476,6 +476,12 @@ int modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask) {
   }
   return 0;
 }
+int query_qp(ibv_qp* qp, ibv_qp_attr* out, int, ibv_qp_init_attr*) {
+  const Lock lock(fabric().mutex);
+  std::memset(out, 0, sizeof(*out));
+  out->qp_state = qp->state;
+  return 0;
+}
 int destroy_qp(ibv_qp* qp) {
   const Lock lock(fabric().mutex);
   fabric().pairs.erase(qp->qp_num);
@@ -576,6 +582,7 @@ const rdma::Verbs& FakeFabric::verbs() {
       .post_srq_recv = post_srq_recv,
       .create_qp = create_qp,
       .modify_qp = modify_qp,
+      .query_qp = query_qp,
       .destroy_qp = destroy_qp,
       .post_send = post_send,
       .get_async_event = get_async_event,
@@ -620,6 +627,10 @@ void FakeFabric::fail_registrations(int error, int count) {
 void FakeFabric::fail_queue_pairs(int error) {
   const Lock lock(fabric().mutex);
   fabric().pair_error = error;
+}
+void FakeFabric::silence(uint32_t queue_pair) {
+  const Lock lock(fabric().mutex);
+  fabric().pairs.at(queue_pair)->state = IBV_QPS_ERR;
 }
 void FakeFabric::raise(ibv_event_type type) {
   const Lock lock(fabric().mutex);

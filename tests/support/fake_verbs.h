@@ -47,6 +47,8 @@ class FakeFabric {
   // Registrations beyond |count| more fail with |error|; 0 ends that.
   static void fail_registrations(int error, int count = 0);
   static void fail_queue_pairs(int error);
+  // Into the error state, without a completion or an event.
+  static void silence(uint32_t queue_pair);
   static void raise(ibv_event_type type);  // on every open device
   static void raise_queue_pair(ibv_event_type type, uint32_t number);
   static void set_gid(size_t device, size_t port, size_t index, const FakeGid& gid);

@@ -299,6 +299,33 @@ TEST_F(RdmaFaults, RevokeAndCancelFenceByTheEnd) {
   }
 }
 
+// The source of a get is revoked by its registration: a peer that does not read keeps the
+// connection; where the device puts the queue pair into the error state silently, it is noticed.
+TEST_F(RdmaFaults, ARevokedSourceCostsNothingUnlessItIsRead) {
+  FakePair pair;
+  ASSERT_TRUE(pair.connect());
+  std::vector<std::byte> memory(100'000);
+  std::vector<std::byte> local(100'000);
+  const iovec piece{memory.data(), memory.size()};
+  const iovec local_piece{local.data(), local.size()};
+  const auto key = pair.to_a().expose({&piece, 1}, Access::kGetSource, 3);
+  ASSERT_TRUE(key.ok());
+  const size_t before = FakeFabric::registrations();
+  pair.to_a().revoke(key.value());
+  EXPECT_EQ(FakeFabric::registrations(), before - 1) << "not kept for later";
+  EXPECT_TRUE(send_and_see(pair, pair.to_b(), pair.to_a()));
+  Bulk bulk{.local = {{&local_piece, 1}, 0, local.size()}, .key = key.value()};
+  ASSERT_EQ(pair.to_b().get(bulk), Code::kOk);
+  EXPECT_TRUE(pair.run([&] { return pair.to_b().failed > 0 && pair.to_a().failed > 0; }));
+  ASSERT_TRUE(pair.connect());
+  const auto first = pair.to_a().expose({&piece, 1}, Access::kGetSource, 3);
+  ASSERT_TRUE(first.ok());
+  pair.to_a().revoke(first.value());
+  FakeFabric::silence(FakePair::pair_of_b());
+  EXPECT_TRUE(pair.run([&] { return pair.to_a().failed > 0; }));
+  EXPECT_THAT(std::string(pair.to_a().failure.text()), HasSubstr("read memory that was revoked"));
+}
+
 TEST_F(RdmaFaults, MemoryThatCannotBeLocked) {
   FakePair pair;
   ASSERT_TRUE(pair.connect());

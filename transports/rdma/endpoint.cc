@@ -24,6 +24,10 @@ constexpr uint32_t kReservedSlots = 8;
 // copying is cheaper than registering.
 constexpr uint64_t kCopiedBytes = 4096;
 constexpr uint64_t kSmallPiece = 512;
+// How long after the revocation of a source its connection is looked at.
+constexpr uint64_t kSuspectNs = 2'000'000'000;
+// After this many passes without a new work request what is unsignalled is asked about.
+constexpr uint32_t kQuietPasses = 64;
 
 }  // namespace
 
@@ -94,6 +98,7 @@ Code RdmaEndpoint::send(const MessageHeader& header, const SegmentView& payload)
   --credits_;
   pair_->add(request, {&piece, 1}, {.slot = !is_inline}, false);
   flush_posts();
+  transport_.activate(*this);
   return Code::kOk;
 }
 
@@ -134,7 +139,12 @@ void RdmaEndpoint::revoke(const RemoteKey& key) {
   if (exposure == nullptr) return;
   if (exposure->access == Access::kGetSource) {
     // Without its registration the memory cannot be read; a peer that reads loses the connection.
-    if (exposures_.revoke(*exposure)) return;
+    // Soft-RoCE then puts this side's queue pair into the error state and tells neither side.
+    if (exposures_.revoke(*exposure)) {
+      suspect_until_ns_ = deadline_after(now_ns(), kSuspectNs);
+      transport_.suspect();
+      return;
+    }
   } else if (exposure->arrived >= exposure->length) {
     exposures_.remove(*exposure);
     return;
@@ -371,12 +381,15 @@ int RdmaEndpoint::progress() {
     send_credits();
     ++done;
   }
-  if (state_ == State::kOpen && pair_->has_silent_tail() && pair_->posted() == posted_before_) {
-    pair_->nudge();
-    flush_posts();
-    ++done;
+  if (state_ == State::kOpen && pair_->has_silent_tail()) {
+    quiet_passes_ = pair_->posted() == posted_before_ ? quiet_passes_ + 1 : 0;
+    posted_before_ = pair_->posted();
+    if (quiet_passes_ >= kQuietPasses) {
+      pair_->nudge();
+      flush_posts();
+      ++done;
+    }
   }
-  if (state_ == State::kOpen) posted_before_ = pair_->posted();
   return done;
 }
 
@@ -398,10 +411,15 @@ int RdmaEndpoint::report() {
 }
 
 bool RdmaEndpoint::has_work() const {
+  if (has_urgent_work()) return true;
+  return handler_ != nullptr && state_ == State::kOpen && pair_->has_silent_tail();
+}
+
+bool RdmaEndpoint::has_urgent_work() const {
   if (handler_ == nullptr) return false;
   if (state_ == State::kFailed) return !reported_;
   if (state_ == State::kClosing || queue_.has_completed() || consumed_ > 0) return true;
-  if (pair_->has_silent_tail() || is_credit_due()) return true;
+  if (is_credit_due()) return true;
   const Transfer* transfer = queue_.front();
   if (transfer != nullptr && can_slice(*transfer)) return true;
   return want_writable_ && can_send(capabilities().max_payload_bytes);

@@ -68,8 +68,12 @@ class RdmaEndpoint final : public Endpoint, public Watcher {
   int progress();
   // Whether progress() has to be called again without an event.
   bool has_work() const;
+  // The same, but for what nobody waits for.
+  bool has_urgent_work() const;
   // Before sleeping: every change will be announced. False when there is something to do at once.
   bool prepare_sleep();
+  // Until then its queue pair may be in the error state without a word; see revoke().
+  uint64_t suspect_until_ns() const { return pair_ == nullptr ? 0 : suspect_until_ns_; }
   uint64_t deadline_ns() const { return state_ == State::kClosing ? deadline_ns_ : kForever; }
 
   // Place in the transport's list of active endpoints.
@@ -112,7 +116,9 @@ class RdmaEndpoint final : public Endpoint, public Watcher {
   uint32_t owed_ = 0;        // posted again, and not told to the peer
   uint64_t bulk_bytes_ = 0;  // under way
   uint64_t posted_before_ = 0;
+  uint32_t quiet_passes_ = 0;  // without a new work request
   uint64_t deadline_ns_ = 0;
+  uint64_t suspect_until_ns_ = 0;
   Status why_;
   ExposureTable exposures_;
   BulkQueue queue_;

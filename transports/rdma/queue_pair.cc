@@ -138,10 +138,17 @@ void QueuePair::stop() {
   (void)device_.verbs().modify_qp(qp_, &attributes, IBV_QP_STATE);
 }
 
+bool QueuePair::is_in_error() const {
+  ibv_qp_attr attributes{};
+  ibv_qp_init_attr initial{};
+  return device_.verbs().query_qp(qp_, &attributes, IBV_QP_STATE, &initial) != 0 ||
+         attributes.qp_state == IBV_QPS_ERR;
+}
+
 void QueuePair::add(ibv_send_wr& request, std::span<const ibv_sge> pieces, const SendRecord& record,
                     bool signal) {
   if (chained_ == kChain) (void)post_chain();
-  signal = signal || signalled_ == 0 || since_signal_ + 1 >= kSignalEvery;
+  signal = signal || since_signal_ + 1 >= kSignalEvery;
   since_signal_ = signal ? 0 : since_signal_ + 1;
   const size_t place = posted_ % kSendDepth;
   records_[place] = record;

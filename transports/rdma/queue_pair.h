@@ -1,10 +1,10 @@
 // One RC queue pair with its send queue: the ring of records of what was posted, the send slots,
 // and which work requests ask for a completion.
 //
-// Signalled are: what the caller asks for (the end of a bulk), the first after everything signalled
-// has completed, and every kSignalEvery-th. So there is always something outstanding that will
-// complete while the queue is busy, and a lone message costs one completion. What is left
-// unsignalled at the end of a burst is confirmed by nudge(), an empty write.
+// Signalled are what the caller asks for (the end of a bulk), and every kSignalEvery-th. There are
+// more send slots and work requests than that, so whoever waits for either waits for something that
+// will complete. What is left unsignalled when nothing more is sent is confirmed by nudge(), an
+// empty write.
 #pragma once
 
 #include <array>
@@ -61,6 +61,8 @@ class QueuePair {
   Status connect(const Parameters& peer, const Gid& mine, const ConnectionSettings& settings);
   // To the error state: nothing new begins, all that was posted is flushed.
   void stop();
+  // Whether the device has put it there.
+  bool is_in_error() const;
 
   // --- posting
   uint32_t room() const { return kSendDepth - static_cast<uint32_t>(posted_ - done_); }

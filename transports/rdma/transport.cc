@@ -544,7 +544,20 @@ int RdmaTransport::run_timers() {
   };
   run(attempts_);
   run(arrivals_);
+  if (suspects_) check_suspects(now);
   return done;
+}
+
+void RdmaTransport::check_suspects(uint64_t now) {
+  suspects_ = false;
+  for (RdmaEndpoint* endpoint : endpoints_) {
+    if (endpoint->suspect_until_ns() <= now) continue;
+    if (endpoint->pair()->is_in_error()) {
+      endpoint->break_off("the peer read memory that was revoked");
+    } else {
+      suspects_ = true;
+    }
+  }
 }
 
 // --- sleep and events ------------------------------------------------------------------------
@@ -570,12 +583,12 @@ bool RdmaTransport::prepare_sleep(Sleep) {
 bool RdmaTransport::may_sleep_on() const {
   return next_ == inbox_.size() &&
          std::none_of(active_.begin(), active_.end(), [](const RdmaEndpoint* endpoint) {
-           return endpoint != nullptr && endpoint->has_work();
+           return endpoint != nullptr && endpoint->has_urgent_work();
          });
 }
 
 uint64_t RdmaTransport::next_timer_ns() const {
-  uint64_t next = kForever;
+  uint64_t next = suspects_ ? environment_.now_ns + kTimerIntervalNs : kForever;
   for (const auto& acceptor : acceptors_) next = std::min(next, acceptor->next_timer_ns());
   for (const auto& attempt : attempts_) next = std::min(next, attempt->next_timer_ns());
   for (const auto& arrival : arrivals_) next = std::min(next, arrival->next_timer_ns());

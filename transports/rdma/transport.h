@@ -67,6 +67,8 @@ class RdmaTransport final : public Transport, public AcceptHandler {
   void remove_endpoint(RdmaEndpoint& endpoint);
   // Its progress() is called until it has no work.
   void activate(RdmaEndpoint& endpoint);
+  // One of the endpoints is suspect from now on.
+  void suspect() { suspects_ = true; }
   // Stops the endpoint's queue pair and takes all its completions. Bounded in time; no upcalls.
   void quiesce(RdmaEndpoint& endpoint);
 
@@ -119,6 +121,7 @@ class RdmaTransport final : public Transport, public AcceptHandler {
   void on_async_events();
   void on_async_event(ibv_event_type type, uint32_t number);
   void check_gids();
+  void check_suspects(uint64_t now);
   void break_all(const std::string& reason);
 
   const TransportEnvironment environment_;
@@ -137,6 +140,7 @@ class RdmaTransport final : public Transport, public AcceptHandler {
   size_t next_ = 0;
   std::vector<ibv_wc> early_;  // of queue pairs whose connection is not complete
   uint64_t timers_checked_ns_ = 0;
+  bool suspects_ = false;
 
   std::vector<Published> published_;
   std::vector<RdmaEndpoint*> endpoints_;

@@ -86,6 +86,7 @@ class Loader {
     find("ibv_destroy_srq", table_.destroy_srq);
     find("ibv_create_qp", table_.create_qp);
     find("ibv_modify_qp", table_.modify_qp);
+    find("ibv_query_qp", table_.query_qp);
     find("ibv_destroy_qp", table_.destroy_qp);
     find("ibv_get_async_event", table_.get_async_event);
     find("ibv_ack_async_event", table_.ack_async_event);

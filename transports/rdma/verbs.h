@@ -45,6 +45,7 @@ struct Verbs {
 
   ibv_qp* (*create_qp)(ibv_pd* pd, ibv_qp_init_attr* attributes);
   int (*modify_qp)(ibv_qp* qp, ibv_qp_attr* attributes, int mask);
+  int (*query_qp)(ibv_qp* qp, ibv_qp_attr* out, int mask, ibv_qp_init_attr* initial);
   int (*destroy_qp)(ibv_qp* qp);
   int (*post_send)(ibv_qp* qp, ibv_send_wr* list, ibv_send_wr** bad);
 
