@@ -267,7 +267,9 @@ void RdmaEndpoint::post(Transfer& transfer, uint64_t length, ibv_send_wr& reques
   ++transfer.under_way;
   bulk_bytes_ += length;
   const bool last = transfer.begun == transfer.bulk->local.length || transfer.code != Code::kOk;
-  pair_->add(request, pieces, record, last);
+  // Before the window is full something must have been asked for.
+  const bool fills = length * QueuePair::kSignalEvery > transport_.settings().window_bytes;
+  pair_->add(request, pieces, record, last || fills);
   if (last) queue_.all_posted(transfer);
 }
 

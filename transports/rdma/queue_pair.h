@@ -1,10 +1,10 @@
 // One RC queue pair with its send queue: the ring of records of what was posted, the send slots,
 // and which work requests ask for a completion.
 //
-// Signalled are what the caller asks for (the end of a bulk), and every kSignalEvery-th. There are
-// more send slots and work requests than that, so whoever waits for either waits for something that
-// will complete. What is left unsignalled when nothing more is sent is confirmed by nudge(), an
-// empty write.
+// Signalled are what the caller asks for (large slices, the end of a bulk), and every
+// kSignalEvery-th. There are more send slots and work requests than that, so whoever waits for
+// either waits for something that will complete. What is left unsignalled when nothing more is sent
+// is confirmed by nudge(), an empty write.
 #pragma once
 
 #include <array>
