@@ -86,6 +86,29 @@ constexpr VariableInfo kTable[] = {
      "Socket buffer size of bulk streams; 0 leaves it to the kernel."},
     {Variable::kTcpBindFamily, kChoice, "HETCOMM_FAMILY", "any", "any|ipv4|ipv6",
      "Address family of all connections."},
+    {Variable::kRdmaNic, kText, "HETCOMM_RDMA_NIC", "", nullptr,
+     "RDMA devices to use, best first: 'mlx5_0', 'mlx5_1:1' (with port), 'rxe0,rxe1'; empty means "
+     "all active ports, the fastest first. At most HETCOMM_RAILS of them share the load."},
+    {Variable::kRdmaGidIndex, kText, "HETCOMM_RDMA_GID_INDEX", "auto", nullptr,
+     "Index of the port's address (GID); auto prefers RoCE v2 over IPv4, then IPv6, then RoCE v1."},
+    {Variable::kRdmaMtu, kChoice, "HETCOMM_RDMA_MTU", "auto", "auto|256|512|1024|2048|4096",
+     "Path MTU of RDMA connections; auto is the active MTU of the ports."},
+    {Variable::kRdmaTrafficClass, kInteger, "HETCOMM_RDMA_TRAFFIC_CLASS", "0", nullptr,
+     "Traffic class (0 to 255) of RDMA packets."},
+    {Variable::kRdmaTimeout, kDuration, "HETCOMM_RDMA_TIMEOUT", "500ms", nullptr,
+     "How long the device waits for an acknowledgement before it sends again; rounded up to 4.096 "
+     "us "
+     "times a power of two."},
+    {Variable::kRdmaRetries, kInteger, "HETCOMM_RDMA_RETRIES", "6", nullptr,
+     "How often the device sends again before it gives a connection up; at most 7."},
+    {Variable::kRdmaQueuePairs, kInteger, "HETCOMM_RDMA_QUEUE_PAIRS", "4096", nullptr,
+     "Most RDMA connections of a communicator at a time."},
+    {Variable::kRdmaEager, kSize, "HETCOMM_RDMA_EAGER", "16K", nullptr,
+     "Messages up to this size are sent over rdma without waiting for their receive."},
+    {Variable::kRdmaSlice, kSize, "HETCOMM_RDMA_SLICE", "256K", nullptr,
+     "Largest single RDMA write or read; four of them may be under way on a connection."},
+    {Variable::kRdmaCacheBytes, kSize, "HETCOMM_RDMA_CACHE_BYTES", "1G", nullptr,
+     "User memory that stays registered for the next operation; 0 keeps none."},
 };
 static_assert(std::size(kTable) == static_cast<size_t>(Variable::kCount));
 

@@ -49,6 +49,16 @@ enum class Variable : uint8_t {
   kTcpStreams,
   kTcpSocketBuffer,
   kTcpBindFamily,
+  kRdmaNic,
+  kRdmaGidIndex,
+  kRdmaMtu,
+  kRdmaTrafficClass,
+  kRdmaTimeout,
+  kRdmaRetries,
+  kRdmaQueuePairs,
+  kRdmaEager,
+  kRdmaSlice,
+  kRdmaCacheBytes,
   kCount,
 };
 

@@ -5,6 +5,7 @@
 
 #include "devices/registry.h"
 #include "src/capi/guard.h"
+#include "transports/rdma/factory.h"
 #include "transports/self/factory.h"
 #include "transports/shm/factory.h"
 #include "transports/tcp/factory.h"
@@ -44,6 +45,7 @@ std::vector<std::unique_ptr<hetcomm::TransportFactory>> all_transports() {
   std::vector<std::unique_ptr<hetcomm::TransportFactory>> factories;
   factories.push_back(hetcomm::make_self_factory());
   factories.push_back(hetcomm::make_shm_factory());
+  factories.push_back(hetcomm::make_rdma_factory());
   factories.push_back(hetcomm::make_tcp_factory());
   return factories;
 }

@@ -39,7 +39,7 @@ inline constexpr uint16_t kProtocolVersion = 1;
 inline constexpr size_t kMaxHelloExtra = 512;
 
 // What a connection is for; bound into the proof, so that one kind cannot be passed off as another.
-enum class Role : uint8_t { kStore = 1, kControl = 2, kTcp = 3, kShm = 4 };
+enum class Role : uint8_t { kStore = 1, kControl = 2, kTcp = 3, kShm = 4, kRdma = 5 };
 
 struct Hello {
   Role role = Role::kTcp;

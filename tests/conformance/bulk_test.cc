@@ -94,7 +94,7 @@ TEST_P(BulkTransfers, PutsLandExactly) {
     for (int i = 0; i < count; ++i) {
       const uint64_t cookie = 100 + static_cast<uint64_t>(i);
       constexpr uint64_t kBackground = 99;
-      GuardedMemory target(random.size_up_to(largest()), random.between(1, 12), random);
+      GuardedMemory target(random.size_up_to(largest()), some_pieces(rail, 12, random), random);
       target.fill(kBackground);
       const RemoteKey key = expose_or_abandon(rail, target, Access::kPutTarget, cookie);
       side.post(Offer{key, target.size(), cookie});
@@ -105,7 +105,7 @@ TEST_P(BulkTransfers, PutsLandExactly) {
         side.node().step();
         EXPECT_EQ(rail.put_bytes[cookie], report.size);
       }
-      rail.revoke(key);
+      rail.release(key);
       const uint64_t end = report.base + report.size;
       EXPECT_EQ(target.mismatch(kBackground, 0, report.base, 0), std::nullopt);
       EXPECT_EQ(target.mismatch(cookie, report.base, report.size, 0), std::nullopt);
@@ -156,12 +156,12 @@ TEST_P(BulkTransfers, GetsLandExactly) {
     Random random(seed() + 1);
     for (int i = 0; i < count; ++i) {
       const uint64_t cookie = 100 + static_cast<uint64_t>(i);
-      GuardedMemory source(random.size_up_to(largest()), random.between(1, 12), random);
+      GuardedMemory source(random.size_up_to(largest()), some_pieces(rail, 12, random), random);
       source.fill(cookie);
       const RemoteKey key = expose_or_abandon(rail, source, Access::kGetSource, cookie);
       side.post(Offer{key, source.size(), cookie});
       (void)side.take<char>();
-      rail.revoke(key);
+      rail.release(key);
       EXPECT_EQ(source.mismatch(cookie), std::nullopt);
       EXPECT_TRUE(source.guards_intact());
     }
@@ -187,7 +187,7 @@ TEST_P(BulkTransfers, ManyAtOnceBothWaysAmongMessages) {
     std::vector<RemoteKey> mine;
     std::vector<RemoteKey> theirs;
     for (size_t i = 0; i < kTransfers; ++i) {
-      targets.emplace_back(size, random.between(1, 5), random);
+      targets.emplace_back(size, some_pieces(rail, 5, random), random);
       mine.push_back(expose_or_abandon(rail, targets.back(), Access::kPutTarget, i));
       side.post(mine.back());
       theirs.push_back(side.take<RemoteKey>());
@@ -215,7 +215,7 @@ TEST_P(BulkTransfers, ManyAtOnceBothWaysAmongMessages) {
       EXPECT_EQ(target.mismatch(7), std::nullopt);
       EXPECT_TRUE(target.guards_intact());
     }
-    for (const RemoteKey& key : mine) rail.revoke(key);
+    for (const RemoteKey& key : mine) rail.release(key);
     side.meet();
   };
   run_pair(options(), both, both);
@@ -336,8 +336,8 @@ TEST_P(BulkTransfers, HostileKeysAndRangesTouchNothing) {
     Random random(seed() + 1);
     for (int i = 0; i < count; ++i) {
       Rail& rail = side.connect();
-      GuardedMemory target(kSize, 3, random);
-      GuardedMemory source(kSize, 3, random);
+      GuardedMemory target(kSize, some_pieces(rail, 3, random), random);
+      GuardedMemory source(kSize, some_pieces(rail, 3, random), random);
       target.fill(4);
       source.fill(6);
       side.post(expose_or_abandon(rail, target, Access::kPutTarget, 1));

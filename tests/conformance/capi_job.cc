@@ -39,6 +39,11 @@ std::vector<CapiCase> base_cases() {
        .settings = "TCP_STREAMS=3;TCP_CHUNK=64K;CREDIT_BYTES=8K;"},
       {.name = "tcp_thread", .transports = "tcp", .settings = "", .thread_progress = true},
       {.name = "tcp_tls", .transports = "tcp", .settings = tls() + "REQUIRE_TLS=1;"},
+      {.name = "rdma", .transports = "rdma", .settings = ""},
+      {.name = "rdma_tiny",
+       .transports = "rdma",
+       .settings = "RDMA_SLICE=64K;RDMA_EAGER=256;RDMA_CACHE_BYTES=0;"},
+      {.name = "rdma_thread", .transports = "rdma", .settings = "", .thread_progress = true},
       {.name = "any", .transports = "", .settings = ""},
   };
 }
@@ -95,21 +100,22 @@ void reap(pid_t child, int rank, const SharedStore& store, uint64_t deadline) {
 
 std::vector<CapiCase> all_cases() {
   std::vector<CapiCase> cases = base_cases();
-  append(cases,
-         named({"shm", "shm_tiny", "shm_read", "tcp", "tcp_tiny", "tcp_thread", "tcp_tls"}, true));
+  append(cases, named({"shm", "shm_tiny", "shm_read", "tcp", "tcp_tiny", "tcp_thread", "tcp_tls",
+                       "rdma", "rdma_thread"},
+                      true));
   return cases;
 }
 
 std::vector<CapiCase> plain_cases() {
   std::vector<CapiCase> cases =
-      named({"self", "shm", "tcp", "tcp_thread", "tcp_tls", "any"}, false);
-  append(cases, named({"shm", "tcp"}, true));
+      named({"self", "shm", "tcp", "tcp_thread", "tcp_tls", "rdma", "any"}, false);
+  append(cases, named({"shm", "tcp", "rdma"}, true));
   return cases;
 }
 
 std::vector<CapiCase> process_cases() {
   return named({"shm", "shm_tiny", "shm_read", "shm_thread", "tcp", "tcp_tiny", "tcp_thread",
-                "tcp_tls", "any"},
+                "tcp_tls", "rdma", "rdma_thread", "any"},
                true);
 }
 

@@ -2,6 +2,10 @@
 
 #include "tests/conformance/transport_test.h"
 #include "tests/support/certificates.h"
+#ifdef HETCOMM_TEST_FAKE_VERBS
+#include "tests/support/fake_verbs.h"
+#endif
+#include "transports/rdma/factory.h"
 #include "transports/shm/factory.h"
 #include "transports/tcp/factory.h"
 
@@ -50,6 +54,15 @@ std::vector<TransportCase> base_cases() {
        .transport = "tcp",
        .settings = tls() + "TCP_SOCKET_BUFFER=128K;TCP_STREAMS=2;TCP_CHUNK=16K"},
       {.name = "tcp_small_pieces", .transport = "tcp", .faulty = true, .faults = small_pieces()},
+      {.name = "rdma", .transport = "rdma", .settings = ""},
+#ifdef HETCOMM_TEST_FAKE_VERBS
+      // Threads only: the fabric is in this process.
+      {.name = "rdma_fake", .transport = "rdma", .settings = "RDMA_SLICE=16K"},
+#endif
+      {.name = "rdma_small_slices",
+       .transport = "rdma",
+       .settings = "RDMA_SLICE=16K;RDMA_CACHE_BYTES=0;RDMA_MTU=256"},
+      {.name = "rdma_faulty", .transport = "rdma", .faulty = true, .faults = refusing()},
   };
   for (TransportCase& each : cases)
     each.accepted_survives = each.transport == "shm" && !each.faulty;
@@ -62,6 +75,7 @@ std::vector<TransportCase> transport_cases() {
   std::vector<TransportCase> cases;
   for (const Mode mode : {Mode::kThreads, Mode::kProcesses}) {
     for (TransportCase each : base_cases()) {
+      if (each.name == "rdma_fake" && mode == Mode::kProcesses) continue;
       each.mode = mode;
       cases.push_back(each);
     }
@@ -82,7 +96,16 @@ std::vector<TransportCase> plain_cases() {
 }
 
 std::unique_ptr<TransportFactory> make_factory(const TransportCase& test_case) {
-  auto factory = test_case.transport == "shm" ? make_shm_factory() : make_tcp_factory();
+#ifdef HETCOMM_TEST_FAKE_VERBS
+  if (test_case.name == "rdma_fake") {
+    static const bool made = (FakeFabric::reset(), true);
+    static_cast<void>(made);
+    return rdma::make_factory(FakeFabric::verbs());
+  }
+#endif
+  auto factory = test_case.transport == "shm"    ? make_shm_factory()
+                 : test_case.transport == "rdma" ? make_rdma_factory()
+                                                 : make_tcp_factory();
   if (!test_case.faulty) return factory;
   return std::make_unique<FaultyFactory>(std::move(factory), test_case.faults);
 }

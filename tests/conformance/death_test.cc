@@ -100,7 +100,7 @@ TEST_P(PeerDeath, AtAnyPointOfATransfer) {
     const auto near = [&](Side& side) {
       Rail& rail = side.connect();
       GuardedMemory source(size, 3, random);
-      GuardedMemory target(size, 3, random);
+      GuardedMemory target(size, some_pieces(rail, 3, random), random);
       GuardedMemory got(size, 3, random);
       source.fill(1);
       target.fill(2);
@@ -129,8 +129,8 @@ TEST_P(PeerDeath, AtAnyPointOfATransfer) {
     const auto far = [&](Side& side) {
       Rail& rail = side.connect();
       Random mine(random.next());
-      GuardedMemory source(size, 3, mine);
-      GuardedMemory target(size, 3, mine);
+      GuardedMemory source(size, some_pieces(rail, 3, mine), mine);
+      GuardedMemory target(size, some_pieces(rail, 3, mine), mine);
       GuardedMemory sent(size, 3, mine);
       source.fill(4);
       sent.fill(3);

@@ -65,7 +65,7 @@ TEST_P(Faults, BrokenRailsAreReportedOnBothSides) {
     Random random(seed() + 1);
     for (int i = 0; i < kRounds; ++i) {
       Rail& rail = side.connect();
-      GuardedMemory target(kSize, 2, random);
+      GuardedMemory target(kSize, some_pieces(rail, 2, random), random);
       target.fill(3);
       side.post(expose_or_abandon(rail, target, Access::kPutTarget, 1));
       side.node().until("on_failed", [&] { return rail.failed > 0; });

@@ -35,33 +35,35 @@ void expect_unchanged(Node& node, GuardedMemory& memory, const char* what) {
 
 TEST_P(Quiet, CancelledPutReadsItsSourceNoMore) {
   const auto near = [&](Side& side) {
-    Rail& rail = side.connect();
+    side.connect();
     Random random(seed());
     for (int i = 0; i < count(); ++i) {
+      Rail& rail = side.rail();
       GuardedMemory source(size(), random.between(1, 4), random);
       source.fill(kBefore);
       Bulk put = make_bulk(source, 0, size(), side.take<RemoteKey>(), 0);
-      until_accepted(rail, [&] { return rail.put(put); });
+      until_begun(rail, GetParam(), [&] { return rail.put(put); });
       random_steps(side.node(), random);
       if (rail.running() > 0) rail.cancel(put);
       rail.completions.clear();
       expect_unchanged(side.node(), source, "source of a cancelled put");
       EXPECT_TRUE(rail.completions.empty());
-      expect_usable(side, rail);
+      settle(side, GetParam());
     }
   };
   const auto far = [&](Side& side) {
-    Rail& rail = side.connect();
+    side.connect();
     Random random(seed() + 1);
     for (int i = 0; i < count(); ++i) {
-      GuardedMemory target(size(), random.between(1, 4), random);
+      Rail& rail = side.rail();
+      GuardedMemory target(size(), some_pieces(rail, 4, random), random);
       target.fill(kUntouched);
       const RemoteKey key = expose_or_abandon(rail, target, Access::kPutTarget, 1);
       side.post(key);
-      expect_usable(side, rail);
-      EXPECT_LE(rail.put_bytes[1], size());
-      rail.revoke(key);
-      rail.put_bytes.clear();
+      settle(side, GetParam());
+      EXPECT_LE(side.rail().put_bytes[1], size());
+      side.rail().release(key);
+      side.rail().put_bytes.clear();
       EXPECT_EQ(target.neither(kBefore, kUntouched), std::nullopt);
       EXPECT_TRUE(target.guards_intact());
     }
@@ -71,33 +73,35 @@ TEST_P(Quiet, CancelledPutReadsItsSourceNoMore) {
 
 TEST_P(Quiet, CancelledGetWritesNoMore) {
   const auto near = [&](Side& side) {
-    Rail& rail = side.connect();
-    side.post(rail.capabilities().get);
-    if (!rail.capabilities().get) return;
+    side.connect();
+    side.post(side.rail().capabilities().get);
+    if (!side.rail().capabilities().get) return;
     Random random(seed());
     for (int i = 0; i < count(); ++i) {
+      Rail& rail = side.rail();
       GuardedMemory target(size(), random.between(1, 4), random);
       Bulk get = make_bulk(target, 0, size(), side.take<RemoteKey>(), 0);
-      until_accepted(rail, [&] { return rail.get(get); });
+      until_begun(rail, GetParam(), [&] { return rail.get(get); });
       random_steps(side.node(), random);
       if (rail.running() > 0) rail.cancel(get);
       rail.completions.clear();
       expect_unchanged(side.node(), target, "target of a cancelled get");
       EXPECT_TRUE(rail.completions.empty());
-      expect_usable(side, rail);
+      settle(side, GetParam());
     }
   };
   const auto far = [&](Side& side) {
-    Rail& rail = side.connect();
+    side.connect();
     if (!side.take<bool>()) return;
     Random random(seed() + 1);
     for (int i = 0; i < count(); ++i) {
-      GuardedMemory source(size(), random.between(1, 4), random);
+      Rail& rail = side.rail();
+      GuardedMemory source(size(), some_pieces(rail, 4, random), random);
       source.fill(kBefore);
       const RemoteKey key = expose_or_abandon(rail, source, Access::kGetSource, 1);
       side.post(key);
-      expect_usable(side, rail);
-      rail.revoke(key);
+      settle(side, GetParam());
+      side.rail().release(key);
     }
   };
   run_pair(options(), near, far);
@@ -105,25 +109,26 @@ TEST_P(Quiet, CancelledGetWritesNoMore) {
 
 TEST_P(Quiet, RevokedTargetIsWrittenNoMore) {
   const auto near = [&](Side& side) {
-    Rail& rail = side.connect();
+    side.connect();
     Random random(seed());
     for (int i = 0; i < count(); ++i) {
+      Rail& rail = side.rail();
       GuardedMemory source(size(), random.between(1, 4), random);
       source.fill(kBefore);
       Bulk put = make_bulk(source, 0, size(), side.take<RemoteKey>(), 0);
-      until_accepted(rail, [&] { return rail.put(put); });
+      until_begun(rail, GetParam(), [&] { return rail.put(put); });
       side.post('s');
       // What still travels is dropped; the operation ends all the same.
       (void)await_bulk(rail, put);
-      EXPECT_EQ(rail.failed, 0) << rail.failure.text();
-      expect_usable(side, rail);
+      settle(side, GetParam());
     }
   };
   const auto far = [&](Side& side) {
-    Rail& rail = side.connect();
+    side.connect();
     Random random(seed() + 1);
     for (int i = 0; i < count(); ++i) {
-      GuardedMemory target(size(), random.between(1, 4), random);
+      Rail& rail = side.rail();
+      GuardedMemory target(size(), some_pieces(rail, 4, random), random);
       const RemoteKey key = expose_or_abandon(rail, target, Access::kPutTarget, 1);
       side.post(key);
       (void)side.take<char>();
@@ -133,7 +138,7 @@ TEST_P(Quiet, RevokedTargetIsWrittenNoMore) {
       expect_unchanged(side.node(), target, "revoked target");
       EXPECT_EQ(rail.put_bytes[1], seen) << "on_put after revoke";
       rail.put_bytes.clear();
-      expect_usable(side, rail);
+      settle(side, GetParam());
       EXPECT_EQ(target.mismatch(kAfter), std::nullopt);
     }
   };
@@ -142,32 +147,33 @@ TEST_P(Quiet, RevokedTargetIsWrittenNoMore) {
 
 TEST_P(Quiet, GetFromARevokedSourceFailsOrIsOld) {
   const auto near = [&](Side& side) {
-    Rail& rail = side.connect();
-    side.post(rail.capabilities().get);
-    if (!rail.capabilities().get) return;
+    side.connect();
+    side.post(side.rail().capabilities().get);
+    if (!side.rail().capabilities().get) return;
     Random random(seed());
     int whole = 0;
     for (int i = 0; i < count(); ++i) {
+      Rail& rail = side.rail();
       GuardedMemory target(size(), random.between(1, 4), random);
       Bulk get = make_bulk(target, 0, size(), side.take<RemoteKey>(), 0);
-      until_accepted(rail, [&] { return rail.get(get); });
+      until_begun(rail, GetParam(), [&] { return rail.get(get); });
       side.post('s');
       if (await_bulk(rail, get) == Code::kOk) {
         ++whole;
         EXPECT_EQ(target.mismatch(kBefore), std::nullopt) << "bytes from after the revoke";
       }
-      EXPECT_EQ(rail.failed, 0) << rail.failure.text();
       EXPECT_TRUE(target.guards_intact());
-      expect_usable(side, rail);
+      settle(side, GetParam());
     }
     RecordProperty("whole", whole);
   };
   const auto far = [&](Side& side) {
-    Rail& rail = side.connect();
+    side.connect();
     if (!side.take<bool>()) return;
     Random random(seed() + 1);
     for (int i = 0; i < count(); ++i) {
-      GuardedMemory source(size(), random.between(1, 4), random);
+      Rail& rail = side.rail();
+      GuardedMemory source(size(), some_pieces(rail, 4, random), random);
       source.fill(kBefore);
       const RemoteKey key = expose_or_abandon(rail, source, Access::kGetSource, 1);
       side.post(key);
@@ -175,7 +181,7 @@ TEST_P(Quiet, GetFromARevokedSourceFailsOrIsOld) {
       random_steps(side.node(), random);
       rail.revoke(key);
       source.fill(kAfter);
-      expect_usable(side, rail);
+      settle(side, GetParam());
     }
   };
   run_pair(options(), near, far);
@@ -216,8 +222,8 @@ TEST_P(Quiet, EndpointsMayEndAtAnyPoint) {
     Random random(seed() + 1);
     for (int i = 0; i < count(); ++i) {
       Rail& rail = side.connect();
-      GuardedMemory source(size(), 2, random);
-      GuardedMemory target(size(), 2, random);
+      GuardedMemory source(size(), some_pieces(rail, 2, random), random);
+      GuardedMemory target(size(), some_pieces(rail, 2, random), random);
       source.fill(kBefore);
       target.fill(kUntouched);
       side.post(expose_or_abandon(rail, target, Access::kPutTarget, 1));
@@ -258,10 +264,11 @@ TEST_P(QuietThoughStopped, ALateWriterCannotReachARevokedTarget) {
   const int times = GetParam().slow() ? 10 : rounds(25, 1000);
   // The near side owns the target; the far side puts, is stopped, and wakes up later.
   const auto near = [&](Side& side) {
-    Rail& rail = side.connect();
+    side.connect();
     Random random(seed());
     for (int i = 0; i < times; ++i) {
-      GuardedMemory target(size(), random.between(1, 4), random);
+      Rail& rail = side.rail();
+      GuardedMemory target(size(), some_pieces(rail, 4, random), random);
       const RemoteKey key = expose_or_abandon(rail, target, Access::kPutTarget, 1);
       side.post(key);
       while_stopped(side, random, [&] { rail.revoke(key); });
@@ -273,20 +280,21 @@ TEST_P(QuietThoughStopped, ALateWriterCannotReachARevokedTarget) {
       side.node().linger(kMillisecond);
       EXPECT_EQ(target.mismatch(kAfter), std::nullopt) << "round " << i;
       EXPECT_TRUE(target.guards_intact());
-      expect_usable(side, rail);
+      settle(side, GetParam());
     }
   };
   const auto far = [&](Side& side) {
-    Rail& rail = side.connect();
+    side.connect();
     Random random(seed() + 1);
     for (int i = 0; i < times; ++i) {
+      Rail& rail = side.rail();
       GuardedMemory source(size(), random.between(1, 4), random);
       source.fill(kBefore);
       Bulk put = make_bulk(source, 0, size(), side.take<RemoteKey>(), 0);
-      until_accepted(rail, [&] { return rail.put(put); });
+      until_begun(rail, GetParam(), [&] { return rail.put(put); });
       (void)await_bulk(rail, put);
       side.post('d');
-      expect_usable(side, rail);
+      settle(side, GetParam());
     }
   };
   run_pair(options(), near, far);
@@ -296,11 +304,12 @@ TEST_P(QuietThoughStopped, ALateReaderReportsNoNewBytes) {
   const int times = GetParam().slow() ? 10 : rounds(25, 1000);
   // The near side owns the source; the far side gets.
   const auto near = [&](Side& side) {
-    Rail& rail = side.connect();
+    side.connect();
     if (!side.take<bool>()) return;
     Random random(seed());
     for (int i = 0; i < times; ++i) {
-      GuardedMemory source(size(), random.between(1, 4), random);
+      Rail& rail = side.rail();
+      GuardedMemory source(size(), some_pieces(rail, 4, random), random);
       source.fill(kBefore);
       const RemoteKey key = expose_or_abandon(rail, source, Access::kGetSource, 1);
       side.post(key);
@@ -309,23 +318,24 @@ TEST_P(QuietThoughStopped, ALateReaderReportsNoNewBytes) {
       kill(side.process(), SIGCONT);
       (void)side.take<char>();
       EXPECT_EQ(source.mismatch(kAfter), std::nullopt);
-      expect_usable(side, rail);
+      settle(side, GetParam());
     }
   };
   const auto far = [&](Side& side) {
-    Rail& rail = side.connect();
-    side.post(rail.capabilities().get);
-    if (!rail.capabilities().get) return;
+    side.connect();
+    side.post(side.rail().capabilities().get);
+    if (!side.rail().capabilities().get) return;
     Random random(seed() + 1);
     for (int i = 0; i < times; ++i) {
+      Rail& rail = side.rail();
       GuardedMemory target(size(), random.between(1, 4), random);
       Bulk get = make_bulk(target, 0, size(), side.take<RemoteKey>(), 0);
-      until_accepted(rail, [&] { return rail.get(get); });
+      until_begun(rail, GetParam(), [&] { return rail.get(get); });
       if (await_bulk(rail, get) == Code::kOk) {
         EXPECT_EQ(target.mismatch(kBefore), std::nullopt) << "new bytes in round " << i;
       }
       side.post('d');
-      expect_usable(side, rail);
+      settle(side, GetParam());
     }
   };
   run_pair(options(), near, far);
@@ -334,33 +344,35 @@ TEST_P(QuietThoughStopped, ALateReaderReportsNoNewBytes) {
 TEST_P(QuietThoughStopped, CancelDoesNotWaitForAStoppedPeer) {
   const int times = GetParam().slow() ? 10 : rounds(15, 500);
   const auto near = [&](Side& side) {
-    Rail& rail = side.connect();
+    side.connect();
     Random random(seed());
     for (int i = 0; i < times; ++i) {
+      Rail& rail = side.rail();
       GuardedMemory source(size(), 2, random);
       source.fill(kBefore);
       Bulk put = make_bulk(source, 0, size(), side.take<RemoteKey>(), 0);
-      until_accepted(rail, [&] { return rail.put(put); });
+      until_begun(rail, GetParam(), [&] { return rail.put(put); });
       while_stopped(side, random, [&] {
         if (rail.running() > 0) rail.cancel(put);
       });
       rail.completions.clear();
       source.fill(kAfter);
       kill(side.process(), SIGCONT);
-      expect_usable(side, rail);
+      settle(side, GetParam());
       EXPECT_EQ(source.mismatch(kAfter), std::nullopt);
     }
   };
   const auto far = [&](Side& side) {
-    Rail& rail = side.connect();
+    side.connect();
     Random random(seed() + 1);
     for (int i = 0; i < times; ++i) {
-      GuardedMemory target(size(), 2, random);
+      Rail& rail = side.rail();
+      GuardedMemory target(size(), some_pieces(rail, 2, random), random);
       target.fill(kUntouched);
       const RemoteKey key = expose_or_abandon(rail, target, Access::kPutTarget, 1);
       side.post(key);
-      expect_usable(side, rail);
-      rail.revoke(key);
+      settle(side, GetParam());
+      side.rail().release(key);
       EXPECT_EQ(target.neither(kBefore, kUntouched), std::nullopt);
     }
   };

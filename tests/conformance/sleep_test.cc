@@ -83,7 +83,7 @@ TEST_P(Sleeping, PutsAndTheirCompletionsWake) {
   const auto far = [&](Side& side) {
     Rail& rail = side.connect();
     Random random(seed());
-    GuardedMemory target(kSize, 2, random);
+    GuardedMemory target(kSize, some_pieces(rail, 2, random), random);
     side.post(expose_or_abandon(rail, target, Access::kPutTarget, 5));
     int missed = 0;
     for (int i = 0; i < count; ++i) {
@@ -122,7 +122,7 @@ TEST_P(Sleeping, CompletionsOfGetsWake) {
     Rail& rail = side.connect();
     if (!side.take<bool>()) return;
     Random random(seed());
-    GuardedMemory source(kSize, 2, random);
+    GuardedMemory source(kSize, some_pieces(rail, 2, random), random);
     side.post(expose_or_abandon(rail, source, Access::kGetSource, 5));
     (void)side.take<char>();
   };
@@ -226,7 +226,7 @@ TEST_P(Sleeping, WorkBegunMeanwhileIsAnnouncedOrReported) {
   const auto far = [&](Side& side) {
     Rail& rail = side.connect();
     Random random(seed());
-    GuardedMemory target(kSize, 2, random);
+    GuardedMemory target(kSize, some_pieces(rail, 2, random), random);
     int received = 0;
     int answered = 0;
     rail.listen([&](const MessageHeader& header, ConstByteSpan) {

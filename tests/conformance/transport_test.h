@@ -32,8 +32,11 @@ struct TransportCase {
   // A message whose send was accepted arrives even when the sender is killed at once.
   bool accepted_survives = false;
 
-  // Crippled cases move less data, so that the suites stay quick.
-  bool slow() const { return faulty || name != transport; }
+  // Crippled cases move less data, so that the suites stay quick; so does rdma, which mostly runs
+  // on emulated hardware.
+  bool slow() const { return faulty || name != transport || transport == "rdma"; }
+  // A transport that can end a peer's access, or a transfer under way, only with the connection.
+  bool fences_by_failing() const { return transport == "rdma"; }
 };
 inline void PrintTo(const TransportCase& test_case, std::ostream* out) { *out << test_case.name; }
 
@@ -107,6 +110,16 @@ void until_accepted(Rail& rail, Attempt&& attempt) {
   }
 }
 
+// The same for a put or get to a peer that may have ended it, with the connection, before it began;
+// await_bulk() then sees the end.
+template <typename Attempt>
+void until_begun(Rail& rail, const TransportCase& test_case, Attempt&& attempt) {
+  until_accepted(rail, [&] {
+    const Code code = rail.failed > 0 ? Code::kPeerLost : attempt();
+    return code == Code::kPeerLost && test_case.fences_by_failing() ? Code::kOk : code;
+  });
+}
+
 // Sends pattern |seed| as one message in up to three pieces.
 inline void send_pattern(Rail& rail, uint64_t sequence, uint64_t size, uint64_t seed,
                          uint64_t kind = 0) {
@@ -144,6 +157,29 @@ inline void expect_usable(Side& side, Rail& rail) {
   side.meet();
 }
 
+// After an event that a transport may have had to end the connection for: the connection is usable,
+// or, where that is allowed, has failed on both sides, and another one is. Both sides call it.
+inline void settle(Side& side, const TransportCase& test_case) {
+  Rail& rail = side.rail();
+  if (!test_case.fences_by_failing()) {
+    EXPECT_EQ(rail.failed, 0) << rail.failure.text();
+    expect_usable(side, rail);
+    return;
+  }
+  for (int i = 0; i < 30; ++i) side.node().step();
+  const bool failed = rail.failed > 0;
+  side.post(failed);
+  const bool failed_there = side.take<bool>();
+  if (!failed && !failed_there) {
+    expect_usable(side, rail);
+    return;
+  }
+  side.node().until("on_failed on both sides", [&] { return rail.failed > 0; });
+  EXPECT_EQ(rail.failure.code(), Code::kPeerLost);
+  side.meet();
+  side.connect();
+}
+
 // --- bulk ------------------------------------------------------------------------------------
 
 inline Bulk make_bulk(const GuardedMemory& memory, uint64_t offset, uint64_t length,
@@ -153,6 +189,11 @@ inline Bulk make_bulk(const GuardedMemory& memory, uint64_t offset, uint64_t len
   bulk.key = key;
   bulk.remote_offset = remote_offset;
   return bulk;
+}
+
+// Pieces of memory that is to be exposed: up to |most|, as far as the transport takes them.
+inline size_t some_pieces(const Rail& rail, uint64_t most, Random& random) {
+  return std::min<size_t>(random.between(1, most), rail.capabilities().max_exposed_segments);
 }
 
 // A source is offered where the peer can get only; else the key says none.

@@ -188,6 +188,13 @@ class FaultyEndpoint final : public Endpoint, private EndpointHandler {
   }
   void revoke(const RemoteKey& key) override {
     if (inner_ != nullptr) inner_->revoke(key);
+    forget(key);
+  }
+  void release(const RemoteKey& key) override {
+    if (inner_ != nullptr) inner_->release(key);
+    forget(key);
+  }
+  void forget(const RemoteKey& key) {
     const auto found = cookies_.find(key);
     if (found == cookies_.end()) return;
     const uint64_t cookie = found->second;

@@ -81,6 +81,10 @@ class Rail final : public EndpointHandler {
     const Inside inside(*this);
     endpoint_->revoke(key);
   }
+  void release(const RemoteKey& key) {
+    const Inside inside(*this);
+    endpoint_->release(key);
+  }
   void cancel(Bulk& bulk) {
     const Inside inside(*this);
     endpoint_->cancel(bulk);

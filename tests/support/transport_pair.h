@@ -149,6 +149,9 @@ class Side {
     return *node_->accepted.at(0);
   }
 
+  // The rail that connect() made last.
+  Rail& rail() { return rank_ == 0 ? *node_->connected.at(1) : *node_->accepted.at(0); }
+
   // The far process, on the near side.
   pid_t process() const { return process_; }
   void set_process(pid_t process) { process_ = process; }

@@ -1,0 +1,701 @@
+#include "tests/support/fake_verbs.h"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <deque>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+namespace hetcomm::test {
+namespace {
+
+struct Device : ibv_device {
+  FakeDeviceSpec spec;
+};
+struct Context : ibv_context {
+  Device* owner = nullptr;
+  std::deque<ibv_async_event> events;
+};
+struct Channel : ibv_comp_channel {
+  std::deque<ibv_cq*> events;
+};
+struct Queue : ibv_cq {
+  std::deque<ibv_wc> entries;
+  size_t capacity = 0;
+  bool armed = false;
+  Channel* owner = nullptr;
+};
+struct Receive {
+  uint64_t id;
+  ibv_sge piece;
+};
+struct Shared : ibv_srq {
+  std::deque<Receive> receives;
+};
+struct Request {
+  ibv_send_wr request;
+  std::vector<ibv_sge> pieces;
+  std::vector<std::byte> inlined;
+};
+struct Pair : ibv_qp {
+  uint32_t destination = 0;
+  Queue* completions = nullptr;
+  Shared* receives = nullptr;
+  std::deque<Request> waiting;
+  uint32_t max_inline = 0;
+};
+struct Region : ibv_mr {
+  int access = 0;
+};
+
+struct Fabric {
+  std::mutex mutex;
+  std::vector<std::unique_ptr<Device>> devices;
+  std::list<std::unique_ptr<Context>> contexts;
+  std::map<uint32_t, Pair*> pairs;
+  std::map<uint32_t, Region*> regions;
+  size_t objects = 0;
+  uint32_t next_pair = 100;
+  uint32_t next_key = 1000;
+  ibv_wc_status fail_status = IBV_WC_SUCCESS;
+  int fail_opcode = -1;
+  uint32_t fail_pair = 0;
+  int registration_error = 0;
+  int registrations_left = 0;
+  int pair_error = 0;
+  uint64_t posts = 0;
+  uint64_t requests = 0;
+  uint64_t signalled = 0;
+  uint64_t not_ready = 0;
+};
+
+Fabric& fabric() {
+  static auto* const instance = new Fabric();
+  return *instance;
+}
+
+using Lock = std::lock_guard<std::mutex>;
+
+void ring(int fd) {
+  const uint64_t one = 1;
+  (void)!write(fd, &one, sizeof(one));
+}
+bool silence(int fd) {
+  uint64_t count = 0;
+  return read(fd, &count, sizeof(count)) == sizeof(count);
+}
+
+// --- the work; the lock is held --------------------------------------------------------------
+
+void complete(Queue& queue, const ibv_wc& completion) {
+  queue.entries.push_back(completion);
+  if (!std::exchange(queue.armed, false) || queue.owner == nullptr) return;
+  queue.owner->events.push_back(&queue);
+  ring(queue.owner->fd);
+}
+
+const Region* find_region(uint32_t key, uint64_t address, uint64_t length, int access) {
+  const auto at = fabric().regions.find(key);
+  if (at == fabric().regions.end()) return nullptr;
+  const Region& region = *at->second;
+  const auto begin = reinterpret_cast<uint64_t>(region.addr);
+  if (address < begin || length > region.length || address - begin > region.length - length) {
+    return nullptr;
+  }
+  return (region.access & access) == access ? &region : nullptr;
+}
+
+std::byte* at_address(uint64_t address) { return reinterpret_cast<std::byte*>(address); }
+
+uint64_t length_of(const Request& request) {
+  uint64_t sum = 0;
+  for (const ibv_sge& piece : request.pieces) sum += piece.length;
+  return sum;
+}
+
+ibv_wc_status copy_local(const Request& request, std::byte* remote, bool read) {
+  const bool inlined = (request.request.send_flags & IBV_SEND_INLINE) != 0;
+  if (inlined) {
+    std::memcpy(remote, request.inlined.data(), request.inlined.size());
+    return IBV_WC_SUCCESS;
+  }
+  for (const ibv_sge& piece : request.pieces) {
+    if (find_region(piece.lkey, piece.addr, piece.length, read ? IBV_ACCESS_LOCAL_WRITE : 0) ==
+        nullptr) {
+      return IBV_WC_LOC_PROT_ERR;
+    }
+    if (read) {
+      std::memcpy(at_address(piece.addr), remote, piece.length);
+    } else {
+      std::memcpy(remote, at_address(piece.addr), piece.length);
+    }
+    remote += piece.length;
+  }
+  return IBV_WC_SUCCESS;
+}
+
+void to_error(Pair& pair);
+
+void receive_completion(Pair& target, uint64_t id, ibv_wc_status status, ibv_wc_opcode opcode,
+                        uint32_t length, uint32_t immediate, bool with_immediate) {
+  ibv_wc completion{};
+  completion.wr_id = id;
+  completion.status = status;
+  completion.opcode = opcode;
+  completion.byte_len = length;
+  completion.qp_num = target.qp_num;
+  completion.imm_data = immediate;
+  completion.wc_flags = with_immediate ? IBV_WC_WITH_IMM : 0;
+  complete(*target.completions, completion);
+}
+
+// One work request; false: it has to wait for a receive.
+bool execute(Pair& pair, const Request& request, ibv_wc_status& status) {
+  Fabric& all = fabric();
+  const ibv_send_wr& wr = request.request;
+  status = IBV_WC_SUCCESS;
+  if (all.fail_status != IBV_WC_SUCCESS &&
+      (all.fail_opcode < 0 || all.fail_opcode == static_cast<int>(wr.opcode)) &&
+      (all.fail_pair == 0 || all.fail_pair == pair.qp_num)) {
+    status = std::exchange(all.fail_status, IBV_WC_SUCCESS);
+    return true;
+  }
+  const auto found = all.pairs.find(pair.destination);
+  Pair* target = found == all.pairs.end() ? nullptr : found->second;
+  if (target == nullptr || target->destination != pair.qp_num ||
+      (target->state != IBV_QPS_RTR && target->state != IBV_QPS_RTS)) {
+    status = IBV_WC_RETRY_EXC_ERR;
+    return true;
+  }
+  const uint64_t length = length_of(request);
+  const bool write = wr.opcode == IBV_WR_RDMA_WRITE || wr.opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+  const bool read = wr.opcode == IBV_WR_RDMA_READ;
+  if ((write || read) && length > 0) {
+    const int access = write ? IBV_ACCESS_REMOTE_WRITE : IBV_ACCESS_REMOTE_READ;
+    if (find_region(wr.wr.rdma.rkey, wr.wr.rdma.remote_addr, length, access) == nullptr) {
+      status = IBV_WC_REM_ACCESS_ERR;
+      to_error(*target);
+      return true;
+    }
+  }
+  if (wr.opcode == IBV_WR_SEND || wr.opcode == IBV_WR_RDMA_WRITE_WITH_IMM) {
+    if (target->receives->receives.empty()) return false;
+  }
+  if (write || read) {
+    if (length > 0) status = copy_local(request, at_address(wr.wr.rdma.remote_addr), read);
+    if (status != IBV_WC_SUCCESS || wr.opcode != IBV_WR_RDMA_WRITE_WITH_IMM) return true;
+    const Receive slot = target->receives->receives.front();
+    target->receives->receives.pop_front();
+    receive_completion(*target, slot.id, IBV_WC_SUCCESS, IBV_WC_RECV_RDMA_WITH_IMM,
+                       static_cast<uint32_t>(length), wr.imm_data, true);
+    return true;
+  }
+  const Receive slot = target->receives->receives.front();
+  target->receives->receives.pop_front();
+  if (length > slot.piece.length) {
+    receive_completion(*target, slot.id, IBV_WC_LOC_LEN_ERR, IBV_WC_RECV, 0, 0, false);
+    status = IBV_WC_REM_INV_REQ_ERR;
+    to_error(*target);
+    return true;
+  }
+  status = copy_local(request, at_address(slot.piece.addr), false);
+  if (status == IBV_WC_SUCCESS) {
+    receive_completion(*target, slot.id, IBV_WC_SUCCESS, IBV_WC_RECV, static_cast<uint32_t>(length),
+                       0, false);
+  }
+  return true;
+}
+
+void send_completion(Pair& pair, const ibv_send_wr& wr, ibv_wc_status status) {
+  if (status == IBV_WC_SUCCESS && (wr.send_flags & IBV_SEND_SIGNALED) == 0) return;
+  ibv_wc completion{};
+  completion.wr_id = wr.wr_id;
+  completion.status = status;
+  completion.opcode = wr.opcode == IBV_WR_SEND        ? IBV_WC_SEND
+                      : wr.opcode == IBV_WR_RDMA_READ ? IBV_WC_RDMA_READ
+                                                      : IBV_WC_RDMA_WRITE;
+  completion.qp_num = pair.qp_num;
+  complete(*pair.completions, completion);
+}
+
+void to_error(Pair& pair) {
+  pair.state = IBV_QPS_ERR;
+  while (!pair.waiting.empty()) {
+    send_completion(pair, pair.waiting.front().request, IBV_WC_WR_FLUSH_ERR);
+    pair.waiting.pop_front();
+  }
+}
+
+void run(Pair& pair) {
+  while (!pair.waiting.empty() && pair.state == IBV_QPS_RTS) {
+    ibv_wc_status status = IBV_WC_SUCCESS;
+    if (!execute(pair, pair.waiting.front(), status)) {
+      ++fabric().not_ready;
+      return;
+    }
+    send_completion(pair, pair.waiting.front().request, status);
+    pair.waiting.pop_front();
+    if (status != IBV_WC_SUCCESS) to_error(pair);
+  }
+  if (pair.state == IBV_QPS_ERR) to_error(pair);
+}
+
+// --- the table -------------------------------------------------------------------------------
+
+ibv_device** get_device_list(int* count) {
+  const Lock lock(fabric().mutex);
+  const size_t size = fabric().devices.size();
+  auto** list = new ibv_device*[size + 1];
+  for (size_t i = 0; i < size; ++i) list[i] = fabric().devices[i].get();
+  list[size] = nullptr;
+  *count = static_cast<int>(size);
+  return list;
+}
+void free_device_list(ibv_device** list) { delete[] list; }
+const char* get_device_name(ibv_device* device) {
+  return static_cast<Device*>(device)->spec.name.c_str();
+}
+
+ibv_context* open_device(ibv_device* device) {
+  const Lock lock(fabric().mutex);
+  auto context = std::make_unique<Context>();
+  context->device = device;
+  context->owner = static_cast<Device*>(device);
+  context->async_fd = eventfd(0, EFD_SEMAPHORE | EFD_CLOEXEC);
+  ++fabric().objects;
+  fabric().contexts.push_back(std::move(context));
+  return fabric().contexts.back().get();
+}
+int close_device(ibv_context* context) {
+  const Lock lock(fabric().mutex);
+  close(context->async_fd);
+  fabric().contexts.remove_if([&](const auto& each) { return each.get() == context; });
+  --fabric().objects;
+  return 0;
+}
+int query_device(ibv_context* context, ibv_device_attr* out) {
+  std::memset(out, 0, sizeof(*out));
+  out->phys_port_cnt =
+      static_cast<uint8_t>(static_cast<Context*>(context)->owner->spec.ports.size());
+  out->max_qp = 1000;
+  out->max_cqe = 32767;
+  out->max_srq = 100;
+  out->max_srq_wr = 16384;
+  out->max_sge = 8;
+  out->max_qp_rd_atom = 16;
+  out->max_qp_init_rd_atom = 16;
+  return 0;
+}
+int query_port(ibv_context* context, uint8_t port, ibv_port_attr* out) {
+  const Lock lock(fabric().mutex);
+  const auto& ports = static_cast<Context*>(context)->owner->spec.ports;
+  if (port == 0 || port > ports.size()) return EINVAL;
+  const FakePort& spec = ports[port - 1u];
+  std::memset(out, 0, sizeof(*out));
+  out->state = spec.state;
+  out->max_mtu = IBV_MTU_4096;
+  out->active_mtu = spec.active_mtu;
+  out->gid_tbl_len = static_cast<int>(spec.gids.size());
+  out->max_msg_sz = 1u << 30;
+  out->lid = spec.lid;
+  out->active_width = 2;
+  out->active_speed = 32;
+  out->link_layer = spec.link_layer;
+  return 0;
+}
+int query_gid(ibv_context* context, uint32_t port, uint32_t index, ibv_gid_entry* out) {
+  const Lock lock(fabric().mutex);
+  const auto& ports = static_cast<Context*>(context)->owner->spec.ports;
+  if (port == 0 || port > ports.size() || index >= ports[port - 1].gids.size()) return ENODATA;
+  const FakeGid& gid = ports[port - 1].gids[index];
+  if (gid.bytes.size() != 16) return ENODATA;
+  std::memset(out, 0, sizeof(*out));
+  std::memcpy(out->gid.raw, gid.bytes.data(), gid.bytes.size());
+  out->gid_index = index;
+  out->port_num = port;
+  out->gid_type = gid.type;
+  return 0;
+}
+
+ibv_pd* alloc_pd(ibv_context* context) {
+  const Lock lock(fabric().mutex);
+  ++fabric().objects;
+  return new ibv_pd{context, 0};
+}
+int dealloc_pd(ibv_pd* pd) {
+  const Lock lock(fabric().mutex);
+  --fabric().objects;
+  delete pd;
+  return 0;
+}
+ibv_mr* reg_mr(ibv_pd* pd, void* address, size_t length, int access) {
+  const Lock lock(fabric().mutex);
+  Fabric& all = fabric();
+  if (all.registration_error != 0 && all.registrations_left-- <= 0) {
+    errno = all.registration_error;
+    return nullptr;
+  }
+  auto* region = new Region();
+  region->context = pd->context;
+  region->pd = pd;
+  region->addr = address;
+  region->length = length;
+  region->lkey = region->rkey = all.next_key += 7;
+  region->access = access;
+  all.regions[region->lkey] = region;
+  return region;
+}
+int dereg_mr(ibv_mr* mr) {
+  const Lock lock(fabric().mutex);
+  fabric().regions.erase(mr->lkey);
+  delete static_cast<Region*>(mr);
+  return 0;
+}
+
+ibv_comp_channel* create_comp_channel(ibv_context* context) {
+  const Lock lock(fabric().mutex);
+  ++fabric().objects;
+  auto* channel = new Channel();
+  channel->context = context;
+  channel->fd = eventfd(0, EFD_SEMAPHORE | EFD_CLOEXEC);
+  return channel;
+}
+int destroy_comp_channel(ibv_comp_channel* channel) {
+  const Lock lock(fabric().mutex);
+  --fabric().objects;
+  close(channel->fd);
+  delete static_cast<Channel*>(channel);
+  return 0;
+}
+ibv_cq* create_cq(ibv_context* context, int entries, void*, ibv_comp_channel* channel, int) {
+  const Lock lock(fabric().mutex);
+  ++fabric().objects;
+  auto* queue = new Queue();
+  queue->context = context;
+  queue->channel = channel;
+  queue->capacity = static_cast<size_t>(entries);
+  queue->owner = static_cast<Channel*>(channel);
+  return queue;
+}
+int destroy_cq(ibv_cq* cq) {
+  const Lock lock(fabric().mutex);
+  --fabric().objects;
+  delete static_cast<Queue*>(cq);
+  return 0;
+}
+int moderate_cq(ibv_cq*, uint16_t, uint16_t) { return EOPNOTSUPP; }
+int poll_cq(ibv_cq* cq, int count, ibv_wc* out) {
+  const Lock lock(fabric().mutex);
+  auto& entries = static_cast<Queue*>(cq)->entries;
+  int done = 0;
+  for (; done < count && !entries.empty(); ++done) {
+    out[done] = entries.front();
+    entries.pop_front();
+  }
+  return done;
+}
+int req_notify_cq(ibv_cq* cq, int) {
+  const Lock lock(fabric().mutex);
+  static_cast<Queue*>(cq)->armed = true;
+  return 0;
+}
+int get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** user) {
+  const Lock lock(fabric().mutex);
+  auto& events = static_cast<Channel*>(channel)->events;
+  if (events.empty() || !silence(channel->fd)) {
+    errno = EAGAIN;
+    return -1;
+  }
+  *cq = events.front();
+  *user = nullptr;
+  events.pop_front();
+  return 0;
+}
+void ack_cq_events(ibv_cq*, unsigned) {}
+
+ibv_srq* create_srq(ibv_pd* pd, ibv_srq_init_attr*) {
+  const Lock lock(fabric().mutex);
+  ++fabric().objects;
+  auto* shared = new Shared();
+  shared->context = pd->context;
+  return shared;
+}
+int modify_srq(ibv_srq*, ibv_srq_attr*, int) { return 0; }
+int destroy_srq(ibv_srq* srq) {
+  const Lock lock(fabric().mutex);
+  --fabric().objects;
+  delete static_cast<Shared*>(srq);
+  return 0;
+}
+int post_srq_recv(ibv_srq* srq, ibv_recv_wr* list, ibv_recv_wr**) {
+  const Lock lock(fabric().mutex);
+  auto* shared = static_cast<Shared*>(srq);
+  for (; list != nullptr; list = list->next) {
+    shared->receives.push_back({list->wr_id, list->sg_list[0]});
+  }
+  for (const auto& [number, pair] : fabric().pairs) run(*pair);
+  return 0;
+}
+
+ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes) {
+  const Lock lock(fabric().mutex);
+  Fabric& all = fabric();
+  if (all.pair_error != 0 || attributes->cap.max_inline_data > 128) {
+    errno = all.pair_error != 0 ? all.pair_error : EINVAL;
+    return nullptr;
+  }
+  ++all.objects;
+  auto* pair = new Pair();
+  pair->context = pd->context;
+  pair->pd = pd;
+  pair->qp_num = all.next_pair++;
+  pair->state = IBV_QPS_RESET;
+  pair->completions = static_cast<Queue*>(attributes->send_cq);
+  pair->receives = static_cast<Shared*>(attributes->srq);
+  pair->max_inline = attributes->cap.max_inline_data;
+  all.pairs[pair->qp_num] = pair;
+  return pair;
+}
+int modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask) {
+  const Lock lock(fabric().mutex);
+  auto* pair = static_cast<Pair*>(qp);
+  if ((mask & IBV_QP_DEST_QPN) != 0) pair->destination = attributes->dest_qp_num;
+  if ((mask & IBV_QP_STATE) == 0) return 0;
+  if (attributes->qp_state == IBV_QPS_ERR) {
+    to_error(*pair);
+  } else {
+    pair->state = attributes->qp_state;
+  }
+  return 0;
+}
+int query_qp(ibv_qp* qp, ibv_qp_attr* out, int, ibv_qp_init_attr*) {
+  const Lock lock(fabric().mutex);
+  std::memset(out, 0, sizeof(*out));
+  out->qp_state = qp->state;
+  return 0;
+}
+int destroy_qp(ibv_qp* qp) {
+  const Lock lock(fabric().mutex);
+  fabric().pairs.erase(qp->qp_num);
+  --fabric().objects;
+  delete static_cast<Pair*>(qp);
+  return 0;
+}
+int post_send(ibv_qp* qp, ibv_send_wr* list, ibv_send_wr** bad) {
+  const Lock lock(fabric().mutex);
+  Fabric& all = fabric();
+  auto* pair = static_cast<Pair*>(qp);
+  ++all.posts;
+  for (; list != nullptr; list = list->next) {
+    ++all.requests;
+    if ((list->send_flags & IBV_SEND_SIGNALED) != 0) ++all.signalled;
+    Request request{.request = *list};
+    for (int i = 0; i < list->num_sge; ++i) {
+      const ibv_sge& piece = list->sg_list[i];
+      request.pieces.push_back(piece);
+      if ((list->send_flags & IBV_SEND_INLINE) == 0) continue;
+      const auto* data = at_address(piece.addr);
+      request.inlined.insert(request.inlined.end(), data, data + piece.length);
+    }
+    if (request.inlined.size() > pair->max_inline ||
+        (pair->state != IBV_QPS_RTS && pair->state != IBV_QPS_ERR)) {
+      *bad = list;
+      return EINVAL;
+    }
+    pair->waiting.push_back(std::move(request));
+  }
+  run(*pair);
+  return 0;
+}
+
+int get_async_event(ibv_context* context, ibv_async_event* out) {
+  const Lock lock(fabric().mutex);
+  auto& events = static_cast<Context*>(context)->events;
+  if (events.empty() || !silence(context->async_fd)) {
+    errno = EAGAIN;
+    return -1;
+  }
+  *out = events.front();
+  events.pop_front();
+  return 0;
+}
+void ack_async_event(ibv_async_event*) {}
+
+const char* wc_status_str(ibv_wc_status status) {
+  static thread_local std::string text;
+  text = "status " + std::to_string(static_cast<int>(status));
+  return text.c_str();
+}
+const char* event_type_str(ibv_event_type event) {
+  static thread_local std::string text;
+  text = "event " + std::to_string(static_cast<int>(event));
+  return text.c_str();
+}
+int fork_init() { return 0; }
+
+void raise_locked(Context& context, const ibv_async_event& event) {
+  context.events.push_back(event);
+  ring(context.async_fd);
+}
+
+}  // namespace
+
+FakeGid ipv4_gid(uint8_t last) {
+  return {.bytes = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, last}};
+}
+
+const rdma::Verbs& FakeFabric::verbs() {
+  static const rdma::Verbs table = {
+      .get_device_list = get_device_list,
+      .free_device_list = free_device_list,
+      .get_device_name = get_device_name,
+      .open_device = open_device,
+      .close_device = close_device,
+      .query_device = query_device,
+      .query_port = query_port,
+      .query_gid = query_gid,
+      .alloc_pd = alloc_pd,
+      .dealloc_pd = dealloc_pd,
+      .reg_mr = reg_mr,
+      .reg_dmabuf_mr = nullptr,
+      .dereg_mr = dereg_mr,
+      .create_comp_channel = create_comp_channel,
+      .destroy_comp_channel = destroy_comp_channel,
+      .create_cq = create_cq,
+      .destroy_cq = destroy_cq,
+      .moderate_cq = moderate_cq,
+      .poll_cq = poll_cq,
+      .req_notify_cq = req_notify_cq,
+      .get_cq_event = get_cq_event,
+      .ack_cq_events = ack_cq_events,
+      .create_srq = create_srq,
+      .modify_srq = modify_srq,
+      .destroy_srq = destroy_srq,
+      .post_srq_recv = post_srq_recv,
+      .create_qp = create_qp,
+      .modify_qp = modify_qp,
+      .query_qp = query_qp,
+      .destroy_qp = destroy_qp,
+      .post_send = post_send,
+      .get_async_event = get_async_event,
+      .ack_async_event = ack_async_event,
+      .wc_status_str = wc_status_str,
+      .event_type_str = event_type_str,
+      .fork_init = fork_init,
+  };
+  return table;
+}
+
+void FakeFabric::reset() {
+  FakeDeviceSpec device;
+  device.ports.push_back({.gids = {ipv4_gid(1)}});
+  reset({device});
+}
+
+void FakeFabric::reset(std::vector<FakeDeviceSpec> devices) {
+  const Lock lock(fabric().mutex);
+  Fabric& all = fabric();
+  all.devices.clear();
+  for (FakeDeviceSpec& spec : devices) {
+    all.devices.push_back(std::make_unique<Device>());
+    all.devices.back()->spec = std::move(spec);
+  }
+  all.fail_status = IBV_WC_SUCCESS;
+  all.registration_error = all.pair_error = 0;
+  all.posts = all.requests = all.signalled = all.not_ready = 0;
+}
+
+void FakeFabric::fail_next(ibv_wc_status status, int opcode, uint32_t queue_pair) {
+  const Lock lock(fabric().mutex);
+  fabric().fail_status = status;
+  fabric().fail_opcode = opcode;
+  fabric().fail_pair = queue_pair;
+}
+void FakeFabric::fail_registrations(int error, int count) {
+  const Lock lock(fabric().mutex);
+  fabric().registration_error = error;
+  fabric().registrations_left = count;
+}
+void FakeFabric::fail_queue_pairs(int error) {
+  const Lock lock(fabric().mutex);
+  fabric().pair_error = error;
+}
+void FakeFabric::silence(uint32_t queue_pair) {
+  const Lock lock(fabric().mutex);
+  fabric().pairs.at(queue_pair)->state = IBV_QPS_ERR;
+}
+void FakeFabric::raise(ibv_event_type type) {
+  const Lock lock(fabric().mutex);
+  for (const auto& context : fabric().contexts) {
+    ibv_async_event event{};
+    event.event_type = type;
+    event.element.port_num = 1;
+    raise_locked(*context, event);
+  }
+}
+void FakeFabric::raise_queue_pair(ibv_event_type type, uint32_t number) {
+  const Lock lock(fabric().mutex);
+  Pair* pair = fabric().pairs.at(number);
+  ibv_async_event event{};
+  event.event_type = type;
+  event.element.qp = pair;
+  raise_locked(*static_cast<Context*>(pair->context), event);
+}
+void FakeFabric::set_gid(size_t device, size_t port, size_t index, const FakeGid& gid) {
+  const Lock lock(fabric().mutex);
+  fabric().devices[device]->spec.ports[port].gids[index] = gid;
+}
+void FakeFabric::inject_message(uint32_t queue_pair, ConstByteSpan bytes) {
+  const Lock lock(fabric().mutex);
+  Pair& pair = *fabric().pairs.at(queue_pair);
+  const Receive slot = pair.receives->receives.front();
+  pair.receives->receives.pop_front();
+  std::memcpy(at_address(slot.piece.addr), bytes.data(), bytes.size());
+  receive_completion(pair, slot.id, IBV_WC_SUCCESS, IBV_WC_RECV,
+                     static_cast<uint32_t>(bytes.size()), 0, false);
+}
+void FakeFabric::inject_immediate(uint32_t queue_pair, uint32_t immediate, uint32_t length,
+                                  bool with_flag) {
+  const Lock lock(fabric().mutex);
+  Pair& pair = *fabric().pairs.at(queue_pair);
+  const Receive slot = pair.receives->receives.front();
+  pair.receives->receives.pop_front();
+  receive_completion(pair, slot.id, IBV_WC_SUCCESS, IBV_WC_RECV_RDMA_WITH_IMM, length, immediate,
+                     with_flag);
+}
+void FakeFabric::inject_receive_error(uint32_t queue_pair, ibv_wc_status status) {
+  const Lock lock(fabric().mutex);
+  Pair& pair = *fabric().pairs.at(queue_pair);
+  const Receive slot = pair.receives->receives.front();
+  pair.receives->receives.pop_front();
+  receive_completion(pair, slot.id, status, IBV_WC_RECV, 0, 0, false);
+}
+
+std::vector<uint32_t> FakeFabric::queue_pairs() {
+  const Lock lock(fabric().mutex);
+  std::vector<uint32_t> numbers;
+  for (const auto& [number, pair] : fabric().pairs) numbers.push_back(number);
+  return numbers;
+}
+size_t FakeFabric::registrations() {
+  const Lock lock(fabric().mutex);
+  return fabric().regions.size();
+}
+size_t FakeFabric::open_objects() {
+  const Lock lock(fabric().mutex);
+  return fabric().objects;
+}
+uint64_t FakeFabric::posts() { return fabric().posts; }
+uint64_t FakeFabric::requests() { return fabric().requests; }
+uint64_t FakeFabric::signalled() { return fabric().signalled; }
+uint64_t FakeFabric::not_ready() { return fabric().not_ready; }
+
+}  // namespace hetcomm::test

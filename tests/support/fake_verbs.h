@@ -1,0 +1,71 @@
+// A table of verbs over no hardware at all: devices, queue pairs and memory of this process, with
+// the checks that a device makes (rights, ranges, states) and failures on demand. What a work
+// request does, it does while it is posted; so nothing here says anything about timing.
+//
+// Tests over it are over a fake: not run on hardware.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "src/base/span.h"
+#include "transports/rdma/verbs.h"
+
+namespace hetcomm::test {
+
+struct FakeGid {
+  std::vector<uint8_t> bytes;  // 16
+  uint32_t type = IBV_GID_TYPE_ROCE_V2;
+};
+FakeGid ipv4_gid(uint8_t last);
+
+struct FakePort {
+  ibv_port_state state = IBV_PORT_ACTIVE;
+  uint8_t link_layer = IBV_LINK_LAYER_ETHERNET;
+  uint16_t lid = 0;
+  ibv_mtu active_mtu = IBV_MTU_1024;
+  std::vector<FakeGid> gids;
+};
+struct FakeDeviceSpec {
+  std::string name = "fake0";
+  std::vector<FakePort> ports;
+};
+
+// The one fabric of the process; threads may use it at the same time.
+class FakeFabric {
+ public:
+  // Forgets everything; the devices are |devices|, or one with one port.
+  static void reset();
+  static void reset(std::vector<FakeDeviceSpec> devices);
+  static const rdma::Verbs& verbs();
+
+  // --- failures on demand
+  // The next work request of that opcode, or any (-1), that is posted by |queue_pair| (0: by any)
+  // ends so.
+  static void fail_next(ibv_wc_status status, int opcode = -1, uint32_t queue_pair = 0);
+  // Registrations beyond |count| more fail with |error|; 0 ends that.
+  static void fail_registrations(int error, int count = 0);
+  static void fail_queue_pairs(int error);
+  // Into the error state, without a completion or an event.
+  static void silence(uint32_t queue_pair);
+  static void raise(ibv_event_type type);  // on every open device
+  static void raise_queue_pair(ibv_event_type type, uint32_t number);
+  static void set_gid(size_t device, size_t port, size_t index, const FakeGid& gid);
+  // As if the peer of |queue_pair| had sent this, or written |length| bytes with this immediate.
+  static void inject_message(uint32_t queue_pair, ConstByteSpan bytes);
+  static void inject_immediate(uint32_t queue_pair, uint32_t immediate, uint32_t length,
+                               bool with_flag = true);
+  static void inject_receive_error(uint32_t queue_pair, ibv_wc_status status);
+
+  // --- what happened
+  static std::vector<uint32_t> queue_pairs();  // numbers of those that exist
+  static size_t registrations();
+  static size_t open_objects();  // of all kinds
+  static uint64_t posts();       // calls of post_send
+  static uint64_t requests();    // work requests in them
+  static uint64_t signalled();   // of them
+  static uint64_t not_ready();   // messages that found no receive posted
+};
+
+}  // namespace hetcomm::test

@@ -1,0 +1,14 @@
+if(HETCOMM_HAVE_VERBS_H)
+  foreach(name faults nic)
+    hetcomm_test(rdma_${name}_test
+      SOURCES rdma_${name}_test.cc ../support/fake_verbs.cc
+      DEPENDS transport_rdma net base fmt::fmt
+      LABELS asan tsan
+      TIMEOUT 120)
+  endforeach()
+  # What needs events of memory skips where the kernel does not allow them.
+  hetcomm_test(rdma_registration_test
+    SOURCES rdma_registration_test.cc ../support/fake_verbs.cc
+    DEPENDS transport_rdma net base fmt::fmt
+    LABELS asan)
+endif()

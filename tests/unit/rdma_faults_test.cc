@@ -1,0 +1,407 @@
+// The rdma transport when devices and peers misbehave; over a fake: not run on hardware.
+//  - a completion with an error, of every kind, sent or received, fails its connection once, with a
+//  text that names the status; others go on;
+//  - every asynchronous event ends what it concerns, and nothing else;
+//  - messages and immediates that no honest peer sends fail the connection and touch nothing;
+//  - credits: however many messages, no receive is ever missing, and one side that does nothing but
+//  receive does not stop the other;
+//  - most work requests ask for no completion, and flushed() becomes true all the same;
+//  - revoke of memory that is still to be written, and cancel of what is under way, end the
+//  connection; release, and revoke of what has arrived, do not;
+//  - without memory to lock, the text names the limit;
+//  - everything is given back.
+#include <arpa/inet.h>
+
+#include <cerrno>
+
+#include "tests/unit/rdma_fixture.h"
+#include "transports/rdma/wire.h"
+
+namespace hetcomm::test {
+namespace {
+
+using ::testing::HasSubstr;
+
+class RdmaFaults : public ::testing::Test {
+ protected:
+  void SetUp() override { FakeFabric::reset(); }
+  void TearDown() override {
+    EXPECT_EQ(FakeFabric::open_objects(), 0u);
+    EXPECT_EQ(FakeFabric::registrations(), 0u);
+  }
+};
+
+void expect_failed(FakePair& pair, Rail& rail, const std::string& text) {
+  EXPECT_TRUE(pair.run([&] { return rail.failed > 0; }));
+  EXPECT_EQ(rail.failed, 1);
+  EXPECT_EQ(rail.failure.code(), Code::kPeerLost);
+  EXPECT_THAT(std::string(rail.failure.text()), HasSubstr(text));
+  EXPECT_EQ(rail.send(numbered(1), {}), Code::kPeerLost);
+}
+
+bool send_and_see(FakePair& pair, Rail& from, Rail& to) {
+  const size_t before = to.messages.size();
+  if (from.send(numbered(7), {}) != Code::kOk) return false;
+  return pair.run([&] { return to.messages.size() == before + 1; });
+}
+
+TEST_F(RdmaFaults, EveryErrorOfASendFailsTheConnection) {
+  for (int status = IBV_WC_LOC_LEN_ERR; status <= IBV_WC_TM_RNDV_INCOMPLETE; ++status) {
+    FakePair pair;
+    ASSERT_TRUE(pair.connect());
+    FakeFabric::fail_next(static_cast<ibv_wc_status>(status), IBV_WR_SEND);
+    EXPECT_EQ(pair.to_b().send(numbered(1), {}), Code::kOk);
+    expect_failed(pair, pair.to_b(), "status " + std::to_string(status));
+    EXPECT_TRUE(pair.run([&] { return pair.to_a().failed == 1; }));
+  }
+}
+
+TEST_F(RdmaFaults, EveryErrorOfABulkFailsTheConnection) {
+  for (const bool get : {false, true}) {
+    for (int status = IBV_WC_LOC_LEN_ERR; status <= IBV_WC_TM_RNDV_INCOMPLETE; ++status) {
+      FakePair pair;
+      ASSERT_TRUE(pair.connect());
+      std::vector<std::byte> far(100'000);
+      std::vector<std::byte> near(100'000);
+      const iovec far_piece{far.data(), far.size()};
+      const iovec near_piece{near.data(), near.size()};
+      auto key =
+          pair.to_a().expose({&far_piece, 1}, get ? Access::kGetSource : Access::kPutTarget, 1);
+      ASSERT_TRUE(key.ok());
+      FakeFabric::fail_next(static_cast<ibv_wc_status>(status),
+                            get ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE_WITH_IMM);
+      Bulk bulk{.local = {{&near_piece, 1}, 0, near.size()}, .key = key.value()};
+      EXPECT_EQ(get ? pair.to_b().get(bulk) : pair.to_b().put(bulk), Code::kOk);
+      expect_failed(pair, pair.to_b(), "status " + std::to_string(status));
+      EXPECT_TRUE(pair.to_b().completions.empty());
+    }
+  }
+}
+
+TEST_F(RdmaFaults, EveryErrorOfAReceiveFailsTheConnection) {
+  for (int status = IBV_WC_LOC_LEN_ERR; status <= IBV_WC_TM_RNDV_INCOMPLETE; ++status) {
+    FakePair pair;
+    ASSERT_TRUE(pair.connect());
+    FakeFabric::inject_receive_error(FakePair::pair_of_b(), static_cast<ibv_wc_status>(status));
+    expect_failed(
+        pair, pair.to_a(),
+        status == IBV_WC_WR_FLUSH_ERR ? "error state" : "status " + std::to_string(status));
+  }
+}
+
+TEST_F(RdmaFaults, EventsOfAQueuePairFailIt) {
+  for (const ibv_event_type type : {IBV_EVENT_QP_FATAL, IBV_EVENT_QP_REQ_ERR,
+                                    IBV_EVENT_QP_ACCESS_ERR, IBV_EVENT_PATH_MIG_ERR}) {
+    FakePair pair;
+    ASSERT_TRUE(pair.connect());
+    FakeFabric::raise_queue_pair(type, FakePair::pair_of_a());
+    expect_failed(pair, pair.to_b(), "event " + std::to_string(type));
+    ASSERT_TRUE(pair.connect()) << "a new connection can be made";
+    EXPECT_TRUE(send_and_see(pair, pair.to_b(), pair.to_a()));
+  }
+}
+
+TEST_F(RdmaFaults, EventsThatEndNothing) {
+  FakePair pair;
+  ASSERT_TRUE(pair.connect());
+  for (const ibv_event_type type : {IBV_EVENT_COMM_EST, IBV_EVENT_SQ_DRAINED, IBV_EVENT_PATH_MIG,
+                                    IBV_EVENT_QP_LAST_WQE_REACHED}) {
+    FakeFabric::raise_queue_pair(type, FakePair::pair_of_a());
+  }
+  for (const ibv_event_type type :
+       {IBV_EVENT_PORT_ACTIVE, IBV_EVENT_LID_CHANGE, IBV_EVENT_PKEY_CHANGE, IBV_EVENT_SM_CHANGE,
+        IBV_EVENT_CLIENT_REREGISTER, IBV_EVENT_GID_CHANGE, IBV_EVENT_SRQ_LIMIT_REACHED}) {
+    FakeFabric::raise(type);
+  }
+  EXPECT_TRUE(send_and_see(pair, pair.to_b(), pair.to_a()));
+  EXPECT_TRUE(send_and_see(pair, pair.to_a(), pair.to_b()));
+}
+
+TEST_F(RdmaFaults, ThePortGoesDown) {
+  FakePair pair;
+  ASSERT_TRUE(pair.connect());
+  FakeFabric::raise(IBV_EVENT_PORT_ERR);
+  EXPECT_TRUE(pair.run([&] { return pair.to_b().failed > 0; }));
+  EXPECT_THAT(std::string(pair.to_b().failure.text()), HasSubstr("port went down"));
+  // It is asked for again when it is up.
+  FakeFabric::raise(IBV_EVENT_PORT_ACTIVE);
+  ASSERT_TRUE(pair.connect());
+}
+
+TEST_F(RdmaFaults, EventsOfTheDeviceEndTheTransport) {
+  for (const ibv_event_type type :
+       {IBV_EVENT_DEVICE_FATAL, IBV_EVENT_CQ_ERR, IBV_EVENT_SRQ_ERR, IBV_EVENT_WQ_FATAL}) {
+    FakePair pair;
+    ASSERT_TRUE(pair.connect());
+    FakeFabric::raise(type);
+    EXPECT_TRUE(pair.run([&] { return pair.to_b().failed > 0; }));
+    const Status reach = pair.a.transport().reach(pair.b.transport().descriptor());
+    EXPECT_EQ(reach.code(), Code::kDeviceLost);
+    EXPECT_FALSE(pair.connect());
+    EXPECT_FALSE(pair.a.connect_failed[1].ok());
+  }
+}
+
+TEST_F(RdmaFaults, TheAddressOfThePortChanges) {
+  FakePair pair;
+  ASSERT_TRUE(pair.connect());
+  FakeFabric::set_gid(0, 0, 0, ipv4_gid(9));
+  FakeFabric::raise(IBV_EVENT_GID_CHANGE);
+  EXPECT_TRUE(pair.run([&] { return pair.to_b().failed > 0; }));
+  EXPECT_THAT(std::string(pair.to_b().failure.text()), HasSubstr("address"));
+}
+
+TEST_F(RdmaFaults, MalformedMessagesFailTheConnection) {
+  std::vector<std::vector<std::byte>> bad;
+  bad.push_back({});
+  bad.emplace_back(3);
+  bad.emplace_back(8);   // type 0
+  bad.emplace_back(40);  // type 0
+  std::vector<std::byte> cut(39);
+  rdma::encode_head(cut.data(), rdma::HeadType::kMessage, 0);
+  bad.push_back(cut);
+  std::vector<std::byte> long_credits(9);
+  rdma::encode_head(long_credits.data(), rdma::HeadType::kCredits, 1);
+  bad.push_back(long_credits);
+  std::vector<std::byte> generous(8);
+  rdma::encode_head(generous.data(), rdma::HeadType::kCredits, 1);  // none was used up
+  bad.push_back(generous);
+  for (uint32_t type : {3u, 0x101u, 0xffffffffu}) {
+    std::vector<std::byte> unknown(40);
+    std::memcpy(unknown.data(), &type, sizeof(type));
+    bad.push_back(unknown);
+  }
+  for (const std::vector<std::byte>& bytes : bad) {
+    FakePair pair;
+    ASSERT_TRUE(pair.connect());
+    FakeFabric::inject_message(FakePair::pair_of_b(), bytes);
+    expect_failed(pair, pair.to_a(), "protocol error");
+    EXPECT_TRUE(pair.to_a().messages.empty());
+  }
+}
+
+TEST_F(RdmaFaults, HostileImmediatesFailTheConnection) {
+  std::vector<std::byte> memory(1000);
+  const iovec piece{memory.data(), memory.size()};
+  enum class Case : uint8_t { kUnknown, kGeneration, kSource, kTooLong, kReleased, kNoFlag };
+  for (const Case each : {Case::kUnknown, Case::kGeneration, Case::kSource, Case::kTooLong,
+                          Case::kReleased, Case::kNoFlag}) {
+    FakePair pair;
+    ASSERT_TRUE(pair.connect());
+    Rail& rail = pair.to_a();
+    const auto target = rail.expose({&piece, 1}, Access::kPutTarget, 5);
+    const auto source = rail.expose({&piece, 1}, Access::kGetSource, 6);
+    ASSERT_TRUE(target.ok() && source.ok());
+    uint32_t immediate = rdma::decode_key(target.value())->immediate;
+    uint32_t length = 10;
+    if (each == Case::kUnknown) immediate += 77;
+    if (each == Case::kGeneration) immediate ^= 1u << 31;
+    if (each == Case::kSource) immediate = rdma::decode_key(source.value())->immediate;
+    if (each == Case::kTooLong) length = 1001;
+    if (each == Case::kReleased) rail.release(target.value());
+    FakeFabric::inject_immediate(FakePair::pair_of_b(), htonl(immediate), length,
+                                 each != Case::kNoFlag);
+    expect_failed(pair, rail, "not exposed");
+    EXPECT_TRUE(rail.put_bytes.empty());
+  }
+}
+
+TEST_F(RdmaFaults, CreditsNeverRunOutOfReceives) {
+  FakePair pair;
+  ASSERT_TRUE(pair.connect());
+  std::vector<std::byte> payload(3000);
+  const iovec piece{payload.data(), payload.size()};
+  const SegmentView view{{&piece, 1}, 0, payload.size()};
+  uint64_t sent = 0;
+  int writable = 0;
+  for (int round = 0; round < 200; ++round) {
+    // One side only: its peer gives credits back in messages of their own.
+    Code code = Code::kOk;
+    while ((code = pair.to_b().send(numbered(sent), view)) == Code::kOk) ++sent;
+    ASSERT_EQ(code, Code::kWouldBlock);
+    writable = pair.to_b().writable;
+    ASSERT_TRUE(pair.run([&] { return pair.to_b().writable > writable; }));
+  }
+  ASSERT_TRUE(pair.run([&] { return pair.to_a().messages.size() == sent; }));
+  EXPECT_EQ(FakeFabric::not_ready(), 0u);
+  EXPECT_GT(sent, 1000u);
+  EXPECT_LT(FakeFabric::signalled(), FakeFabric::requests());
+  EXPECT_TRUE(pair.run([&] { return pair.to_b().endpoint().flushed(); }));
+}
+
+TEST_F(RdmaFaults, BothSidesFullAtOnce) {
+  FakePair pair;
+  ASSERT_TRUE(pair.connect());
+  uint64_t sent_a = 0;
+  uint64_t sent_b = 0;
+  for (int round = 0; round < 100; ++round) {
+    while (pair.to_b().send(numbered(sent_a), {}) == Code::kOk) ++sent_a;
+    while (pair.to_a().send(numbered(sent_b), {}) == Code::kOk) ++sent_b;
+    const int before_a = pair.to_b().writable;
+    const int before_b = pair.to_a().writable;
+    ASSERT_TRUE(pair.run(
+        [&] { return pair.to_b().writable > before_a && pair.to_a().writable > before_b; }));
+  }
+  ASSERT_TRUE(pair.run([&] {
+    return pair.to_a().messages.size() == sent_a && pair.to_b().messages.size() == sent_b;
+  }));
+  EXPECT_EQ(FakeFabric::not_ready(), 0u);
+}
+
+TEST_F(RdmaFaults, ManyPutsAtAnIdlePeerStopAndGoOn) {
+  FakePair pair("RDMA_SLICE=4K");
+  ASSERT_TRUE(pair.connect());
+  std::vector<std::byte> far(1u << 20);
+  std::vector<std::byte> near(1u << 20, std::byte{5});
+  const iovec far_piece{far.data(), far.size()};
+  const iovec near_piece{near.data(), near.size()};
+  const auto key = pair.to_a().expose({&far_piece, 1}, Access::kPutTarget, 3);
+  ASSERT_TRUE(key.ok());
+  Bulk bulk{.local = {{&near_piece, 1}, 0, near.size()}, .key = key.value()};
+  ASSERT_EQ(pair.to_b().put(bulk), Code::kOk);
+  for (int i = 0; i < 1000; ++i) pair.a.step();
+  EXPECT_EQ(pair.to_b().running(), 1u) << "no credits are left for it";
+  EXPECT_EQ(pair.to_b().send(numbered(1), {}), Code::kOk) << "but for messages";
+  ASSERT_TRUE(pair.run([&] { return pair.to_b().running() == 0; }));
+  ASSERT_TRUE(pair.run([&] { return pair.to_a().put_bytes[3] == near.size(); }));
+  EXPECT_EQ(far, near);
+  EXPECT_EQ(FakeFabric::not_ready(), 0u);
+  pair.to_a().revoke(key.value());
+  EXPECT_TRUE(send_and_see(pair, pair.to_b(), pair.to_a())) << "all had arrived: nothing to fence";
+}
+
+TEST_F(RdmaFaults, RevokeAndCancelFenceByTheEnd) {
+  std::vector<std::byte> far(1u << 20);
+  std::vector<std::byte> near(1u << 20);
+  const iovec far_piece{far.data(), far.size()};
+  const iovec near_piece{near.data(), near.size()};
+  {
+    FakePair pair;
+    ASSERT_TRUE(pair.connect());
+    const auto key = pair.to_a().expose({&far_piece, 1}, Access::kPutTarget, 3);
+    ASSERT_TRUE(key.ok());
+    const size_t pairs = FakeFabric::queue_pairs().size();
+    pair.to_a().revoke(key.value());
+    EXPECT_EQ(FakeFabric::queue_pairs().size(), pairs - 1) << "ended when revoke returns";
+    EXPECT_EQ(pair.to_a().failed, 0) << "reported from progress only";
+    expect_failed(pair, pair.to_a(), "revoked");
+    expect_failed(pair, pair.to_b(), "closed by peer");
+  }
+  {
+    FakePair pair("RDMA_SLICE=4K");
+    ASSERT_TRUE(pair.connect());
+    const auto key = pair.to_a().expose({&far_piece, 1}, Access::kPutTarget, 3);
+    ASSERT_TRUE(key.ok());
+    Bulk bulk{.local = {{&near_piece, 1}, 0, near.size()}, .key = key.value()};
+    ASSERT_EQ(pair.to_b().put(bulk), Code::kOk);
+    pair.to_b().cancel(bulk);
+    expect_failed(pair, pair.to_b(), "cancelled");
+  }
+}
+
+// The source of a get is revoked by its registration: a peer that does not read keeps the
+// connection; where the device puts the queue pair into the error state silently, it is noticed.
+TEST_F(RdmaFaults, ARevokedSourceCostsNothingUnlessItIsRead) {
+  FakePair pair;
+  ASSERT_TRUE(pair.connect());
+  std::vector<std::byte> memory(100'000);
+  std::vector<std::byte> local(100'000);
+  const iovec piece{memory.data(), memory.size()};
+  const iovec local_piece{local.data(), local.size()};
+  const auto key = pair.to_a().expose({&piece, 1}, Access::kGetSource, 3);
+  ASSERT_TRUE(key.ok());
+  const size_t before = FakeFabric::registrations();
+  pair.to_a().revoke(key.value());
+  EXPECT_EQ(FakeFabric::registrations(), before - 1) << "not kept for later";
+  EXPECT_TRUE(send_and_see(pair, pair.to_b(), pair.to_a()));
+  Bulk bulk{.local = {{&local_piece, 1}, 0, local.size()}, .key = key.value()};
+  ASSERT_EQ(pair.to_b().get(bulk), Code::kOk);
+  EXPECT_TRUE(pair.run([&] { return pair.to_b().failed > 0 && pair.to_a().failed > 0; }));
+  ASSERT_TRUE(pair.connect());
+  const auto first = pair.to_a().expose({&piece, 1}, Access::kGetSource, 3);
+  ASSERT_TRUE(first.ok());
+  pair.to_a().revoke(first.value());
+  FakeFabric::silence(FakePair::pair_of_b());
+  EXPECT_TRUE(pair.run([&] { return pair.to_a().failed > 0; }));
+  EXPECT_THAT(std::string(pair.to_a().failure.text()), HasSubstr("read memory that was revoked"));
+}
+
+TEST_F(RdmaFaults, MemoryThatCannotBeLocked) {
+  FakePair pair;
+  ASSERT_TRUE(pair.connect());
+  std::vector<std::byte> memory(1u << 20);
+  const iovec piece{memory.data(), memory.size()};
+  FakeFabric::fail_registrations(ENOMEM);
+  const auto key = pair.to_a().expose({&piece, 1}, Access::kPutTarget, 3);
+  ASSERT_FALSE(key.ok());
+  EXPECT_EQ(key.status().code(), Code::kOutOfResources);
+  EXPECT_THAT(std::string(key.status().text()), HasSubstr("RLIMIT_MEMLOCK"));
+  EXPECT_THAT(std::string(key.status().text()), HasSubstr("ulimit -l"));
+  const auto region = pair.a.transport().publish({memory.data(), memory.size(), true, true});
+  EXPECT_THAT(std::string(region.status().text()), HasSubstr("RLIMIT_MEMLOCK"));
+  FakeFabric::fail_registrations(0);
+  // A put whose source cannot be registered ends with a code; the connection goes on.
+  const auto target = pair.to_a().expose({&piece, 1}, Access::kPutTarget, 3);
+  ASSERT_TRUE(target.ok());
+  std::vector<std::byte> source(1u << 20);
+  const iovec source_piece{source.data(), source.size()};
+  Bulk bulk{.local = {{&source_piece, 1}, 0, source.size()}, .key = target.value()};
+  FakeFabric::fail_registrations(ENOMEM);
+  ASSERT_EQ(pair.to_b().put(bulk), Code::kOk);
+  ASSERT_TRUE(pair.run([&] { return pair.to_b().completions.size() == 1; }));
+  EXPECT_EQ(pair.to_b().completions[0].code, Code::kOutOfResources);
+  FakeFabric::fail_registrations(0);
+  EXPECT_TRUE(send_and_see(pair, pair.to_b(), pair.to_a()));
+  // Connecting needs memory, too.
+  FakeFabric::fail_registrations(ENOMEM);
+  pair.a.connect_failed.clear();
+  EXPECT_FALSE(pair.connect());
+  EXPECT_THAT(std::string(pair.a.connect_failed[1].text()), HasSubstr("RLIMIT_MEMLOCK"));
+  FakeFabric::fail_registrations(0);
+}
+
+TEST_F(RdmaFaults, QueuePairsAreBounded) {
+  FakePair pair;
+  FakeFabric::fail_queue_pairs(ENOMEM);
+  EXPECT_FALSE(pair.connect());
+  EXPECT_THAT(std::string(pair.a.connect_failed[1].text()), HasSubstr("queue pair"));
+  FakeFabric::fail_queue_pairs(0);
+  ASSERT_TRUE(pair.connect());
+  EXPECT_TRUE(send_and_see(pair, pair.to_b(), pair.to_a()));
+}
+
+TEST_F(RdmaFaults, RegionsAreReachedWithoutTheirOwner) {
+  FakePair pair;
+  ASSERT_TRUE(pair.connect());
+  std::vector<std::byte> memory(100'000, std::byte{1});
+  std::vector<std::byte> local(100'000, std::byte{2});
+  const iovec piece{local.data(), local.size()};
+  const auto both = pair.b.transport().publish({memory.data(), memory.size(), true, true});
+  const auto read = pair.b.transport().publish({memory.data(), memory.size(), false, true});
+  ASSERT_TRUE(both.ok() && read.ok());
+  Bulk bulk{.local = {{&piece, 1}, 0, 50'000}, .key = both.value(), .remote_offset = 7};
+  ASSERT_EQ(pair.to_b().put(bulk), Code::kOk);
+  for (int i = 0; i < 100 && pair.to_b().running() > 0; ++i) pair.a.step();
+  EXPECT_EQ(pair.to_b().running(), 0u) << "the target does nothing for it";
+  EXPECT_EQ(memory[6], std::byte{1});
+  EXPECT_EQ(memory[7], std::byte{2});
+  EXPECT_EQ(memory[50'006], std::byte{2});
+  EXPECT_EQ(memory[50'007], std::byte{1});
+  bulk.key = read.value();
+  EXPECT_EQ(pair.to_b().put(bulk), Code::kPermissionDenied);
+  bulk.remote_offset = 60'000;
+  EXPECT_EQ(pair.to_b().get(bulk), Code::kOutOfRange);
+  bulk.remote_offset = 0;
+  EXPECT_EQ(pair.to_b().get(bulk), Code::kOk);
+  for (int i = 0; i < 100 && pair.to_b().running() > 0; ++i) pair.a.step();
+  EXPECT_EQ(local[6], std::byte{1});
+  pair.b.transport().withdraw(both.value());
+  bulk.key = both.value();
+  ASSERT_EQ(pair.to_b().put(bulk), Code::kOk);
+  expect_failed(pair, pair.to_b(), "status " + std::to_string(IBV_WC_REM_ACCESS_ERR));
+  EXPECT_TRUE(pair.to_a().put_bytes.empty());
+  pair.b.transport().withdraw(read.value());
+}
+
+}  // namespace
+}  // namespace hetcomm::test

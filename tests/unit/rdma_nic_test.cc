@@ -1,0 +1,179 @@
+// Which NIC and which of its addresses the rdma transport takes, and what it says otherwise; over a
+// fake: not run on hardware.
+//  - the fastest active port, or the first usable one that was named;
+//  - RoCE v2 over IPv4, then IPv6, link-local last, then RoCE v1; LIDs on InfiniBand;
+//  - a wrong name, port, GID index or MTU, and a port that is not active: a text that says what was
+//  tried and what to set;
+//  - peers without a common kind of address do not reach each other;
+//  - descriptors, parameters, answers and keys survive the way there and back, and nothing else
+//  does.
+#include "src/base/log.h"
+#include "tests/unit/rdma_fixture.h"
+#include "transports/rdma/nic.h"
+#include "transports/rdma/wire.h"
+
+namespace hetcomm::test {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+FakeGid gid(std::initializer_list<uint8_t> first, uint32_t type = IBV_GID_TYPE_ROCE_V2) {
+  FakeGid result{.bytes = first, .type = type};
+  result.bytes.resize(16, 1);
+  return result;
+}
+
+class RdmaNic : public ::testing::Test {
+ protected:
+  void SetUp() override { FakeFabric::reset(); }
+
+  Status probe(const std::string& settings = "") {
+    Log log;
+    const auto config = Config::load(nullptr, settings, log);
+    if (!config.ok()) return config.status();
+    return rdma::make_factory(FakeFabric::verbs())->probe(config.value());
+  }
+  static std::string text(const Status& status) { return std::string(status.text()); }
+};
+
+TEST_F(RdmaNic, NoDevice) {
+  FakeFabric::reset({});
+  EXPECT_EQ(probe().code(), Code::kUnsupported);
+  EXPECT_THAT(text(probe()), HasSubstr("no RDMA device"));
+}
+
+TEST_F(RdmaNic, NoActivePort) {
+  FakeFabric::reset({{.name = "nic0", .ports = {{.state = IBV_PORT_DOWN, .gids = {ipv4_gid(1)}}}}});
+  EXPECT_EQ(probe().code(), Code::kUnsupported);
+  EXPECT_THAT(text(probe()), HasSubstr("nic0:1"));
+  EXPECT_THAT(text(probe()), HasSubstr("down"));
+}
+
+TEST_F(RdmaNic, NamesAndPorts) {
+  FakeFabric::reset(
+      {{.name = "nic0", .ports = {{.gids = {ipv4_gid(1)}}}},
+       {.name = "nic1",
+        .ports = {{.state = IBV_PORT_DOWN, .gids = {ipv4_gid(2)}}, {.gids = {ipv4_gid(3)}}}}});
+  EXPECT_THAT(text(probe()), HasSubstr("nic0:1"));
+  EXPECT_THAT(text(probe("RDMA_NIC=nic1")), HasSubstr("nic1:2"));
+  EXPECT_THAT(text(probe("RDMA_NIC=nic1:2")), HasSubstr("nic1:2"));
+  EXPECT_THAT(text(probe("RDMA_NIC=nic9,nic1:1,nic1:2")), HasSubstr("192.0.2.3"));
+  const Status down = probe("RDMA_NIC=nic1:1");
+  EXPECT_EQ(down.code(), Code::kUnsupported);
+  EXPECT_THAT(text(down), HasSubstr("down"));
+  const Status wrong = probe("RDMA_NIC=nic7");
+  EXPECT_FALSE(wrong.ok());
+  EXPECT_THAT(text(wrong), HasSubstr("HETCOMM_RDMA_NIC=nic7"));
+  EXPECT_THAT(text(wrong), HasSubstr("nic0, nic1"));
+  EXPECT_THAT(text(probe("RDMA_NIC=nic0:4")), HasSubstr("1 port"));
+  EXPECT_THAT(text(probe("RDMA_NIC=nic0:x")), HasSubstr("no port number"));
+}
+
+TEST_F(RdmaNic, AddressesByPreference) {
+  const FakeGid link_local = gid({0xfe, 0x80});
+  const FakeGid global = gid({0x20, 0x01});
+  const FakeGid old = {.bytes = ipv4_gid(7).bytes, .type = IBV_GID_TYPE_ROCE_V1};
+  const auto with = [](std::vector<FakeGid> gids) {
+    FakeFabric::reset({{.name = "nic0", .ports = {{.gids = std::move(gids)}}}});
+  };
+  with({link_local, old, global, ipv4_gid(1)});
+  EXPECT_THAT(text(probe()), HasSubstr("RoCE v2 IPv4 192.0.2.1"));
+  EXPECT_THAT(text(probe()), HasSubstr("GID index 3"));
+  with({link_local, old, global});
+  EXPECT_THAT(text(probe()), HasSubstr("GID index 2"));
+  with({old, link_local});
+  EXPECT_THAT(text(probe()), HasSubstr("GID index 1"));
+  with({old});
+  EXPECT_THAT(text(probe()), HasSubstr("RoCE v1"));
+  with({{}, {}});
+  EXPECT_THAT(text(probe()), HasSubstr("no GID"));
+  with({old, {}, ipv4_gid(1)});
+  EXPECT_THAT(text(probe("RDMA_GID_INDEX=0")), HasSubstr("RoCE v1"));
+  const Status missing = probe("RDMA_GID_INDEX=1");
+  EXPECT_FALSE(missing.ok());
+  EXPECT_THAT(text(missing), HasSubstr("HETCOMM_RDMA_GID_INDEX=1"));
+  EXPECT_THAT(text(missing), HasSubstr("2 (RoCE v2"));
+  EXPECT_THAT(text(probe("RDMA_GID_INDEX=two")), HasSubstr("neither a number"));
+}
+
+TEST_F(RdmaNic, Mtu) {
+  EXPECT_THAT(text(probe("RDMA_MTU=512")), HasSubstr("MTU 512"));
+  EXPECT_THAT(text(probe("RDMA_MTU=4096")), HasSubstr("active MTU"));
+  EXPECT_FALSE(probe("RDMA_MTU=1000").ok());
+}
+
+TEST_F(RdmaNic, InfiniBandUsesLids) {
+  FakeFabric::reset({{.name = "ib0",
+                      .ports = {{.link_layer = IBV_LINK_LAYER_INFINIBAND,
+                                 .lid = 12,
+                                 .gids = {gid({0xfe, 0x80}), gid({0xfe, 0x80, 1})}}}}});
+  EXPECT_THAT(text(probe()), HasSubstr("InfiniBand"));
+  FakePair pair;
+  EXPECT_TRUE(pair.connect());
+}
+
+TEST_F(RdmaNic, PeersWithoutACommonAddress) {
+  FakeFabric::reset(
+      {{.name = "new", .ports = {{.gids = {ipv4_gid(1)}}}},
+       {.name = "old",
+        .ports = {{.gids = {{.bytes = ipv4_gid(2).bytes, .type = IBV_GID_TYPE_ROCE_V1}}}}},
+       {.name = "ib",
+        .ports = {
+            {.link_layer = IBV_LINK_LAYER_INFINIBAND, .lid = 1, .gids = {gid({0xfe, 0x80})}}}}});
+  const auto factory = rdma::make_factory(FakeFabric::verbs());
+  const Credentials credentials = make_credentials();
+  Node modern({*factory, "RDMA_NIC=new", credentials, 0, 3});
+  Node old({*factory, "RDMA_NIC=old", credentials, 1, 3});
+  Node infiniband({*factory, "RDMA_NIC=ib", credentials, 2, 3});
+  const Status kinds = modern.transport().reach(old.transport().descriptor());
+  EXPECT_EQ(kinds.code(), Code::kUnsupported);
+  EXPECT_THAT(text(kinds), HasSubstr("RoCE v1"));
+  const Status links = modern.transport().reach(infiniband.transport().descriptor());
+  EXPECT_THAT(text(links), HasSubstr("InfiniBand"));
+  EXPECT_TRUE(modern.transport().reach(modern.transport().descriptor()).ok());
+}
+
+TEST_F(RdmaNic, WireSurvivesAndRefuses) {
+  const rdma::Parameters good{.queue_pair = 0x123456,
+                              .packet_sequence = 0xabcdef,
+                              .lid = 7,
+                              .mtu = IBV_MTU_2048,
+                              .read_depth = 16,
+                              .credits = 32,
+                              .slot_bytes = 8256,
+                              .kind = rdma::GidKind::kRoceV2Ipv6};
+  const auto bytes = rdma::encode_parameters(good);
+  const auto back = rdma::decode_parameters(bytes);
+  ASSERT_TRUE(back.has_value());
+  EXPECT_EQ(back->queue_pair, good.queue_pair);
+  EXPECT_EQ(back->packet_sequence, good.packet_sequence);
+  EXPECT_EQ(back->mtu, good.mtu);
+  EXPECT_EQ(back->kind, good.kind);
+  for (size_t size = 0; size < bytes.size(); ++size) {
+    EXPECT_FALSE(rdma::decode_parameters(ConstByteSpan(bytes).first(size)).has_value());
+  }
+  rdma::Parameters poor = good;
+  poor.credits = 1;
+  EXPECT_FALSE(rdma::decode_parameters(rdma::encode_parameters(poor)).has_value());
+  const auto refusal = rdma::decode_answer(rdma::encode_refusal("no room\n"));
+  EXPECT_THAT(text(refusal.status()), HasSubstr("no room?"));
+  EXPECT_TRUE(rdma::decode_answer(rdma::encode_answer(good)).ok());
+  EXPECT_FALSE(rdma::decode_answer(rdma::AnswerBytes{}).ok());
+  const rdma::Key key{.address = 0x7fff12345678,
+                      .length = 1u << 30,
+                      .rkey = 0xdeadbeef,
+                      .immediate = rdma::make_immediate(5, 9),
+                      .kind = rdma::KeyKind::kGetSource};
+  const auto decoded = rdma::decode_key(rdma::encode_key(key));
+  ASSERT_TRUE(decoded.has_value());
+  EXPECT_EQ(decoded->address, key.address);
+  EXPECT_EQ(decoded->length, key.length);
+  EXPECT_EQ(decoded->rkey, key.rkey);
+  EXPECT_EQ(rdma::slot_of(decoded->immediate), 5u);
+  EXPECT_EQ(rdma::generation_of(decoded->immediate), 9u);
+  EXPECT_FALSE(rdma::decode_key(RemoteKey{}).has_value()) << "all-zero means none";
+}
+
+}  // namespace
+}  // namespace hetcomm::test

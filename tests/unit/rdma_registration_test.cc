@@ -1,0 +1,257 @@
+// The registration cache, over a fake device and the real kernel's memory events:
+//  - the same range is registered once, another range or right anew;
+//  - after free, munmap, mremap, mapping over it, madvise or a shrinking heap, the old registration
+//  is not used again, whoever did it and from whichever thread, as soon as the call has returned;
+//  - one in use when its memory goes stays until it is released, then goes, too;
+//  - after fork() the parent's registrations are still right, and the child's memory is its own;
+//  - bytes and number of idle ones are bounded, and full limits of the kernel empty the cache;
+//  - without events nothing is kept.
+// Whether the kernel allows events depends on the machine; what needs them skips with a reason.
+#include <malloc.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <functional>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "src/base/log.h"
+#include "tests/support/fake_verbs.h"
+#include "transports/rdma/registration_cache.h"
+
+namespace hetcomm::test {
+namespace {
+
+using rdma::Registration;
+using rdma::RegistrationCache;
+
+constexpr int kRights = IBV_ACCESS_LOCAL_WRITE;
+constexpr size_t kSize = 1u << 20;
+
+std::byte* map(size_t size, void* where = nullptr) {
+  void* memory = mmap(where, size, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | (where == nullptr ? 0 : MAP_FIXED), -1, 0);
+  return memory == MAP_FAILED ? nullptr : static_cast<std::byte*>(memory);
+}
+
+class RdmaRegistration : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    FakeFabric::reset();
+    log_.set_level(LogLevel::kError);
+    make(uint64_t{64} << 20);
+  }
+  void TearDown() override {
+    cache_.reset();
+    EXPECT_EQ(FakeFabric::registrations(), 0u);
+  }
+  void make(uint64_t limit) {
+    cache_.reset();
+    cache_ = std::make_unique<RegistrationCache>(FakeFabric::verbs(), &pd_, limit, log_);
+  }
+  // Registers and lets go; the key tells whether it was the one of before.
+  uint32_t use(const void* address, size_t length = kSize, int rights = kRights) {
+    auto made = cache_->acquire(address, length, rights);
+    if (!made.ok()) return 0;
+    const uint32_t key = made.value()->lkey();
+    cache_->release(made.value());
+    return key;
+  }
+
+  Log log_;
+  ibv_pd pd_{};
+  std::unique_ptr<RegistrationCache> cache_;
+};
+
+#define NEEDS_EVENTS() \
+  if (!cache_->watching()) GTEST_SKIP() << "no memory events here: userfaultfd is not allowed"
+
+TEST_F(RdmaRegistration, WithoutACacheNothingIsKept) {
+  make(0);
+  std::vector<std::byte> memory(kSize);
+  const uint32_t first = use(memory.data());
+  EXPECT_NE(use(memory.data()), first);
+  EXPECT_EQ(FakeFabric::registrations(), 0u);
+}
+
+TEST_F(RdmaRegistration, OneForEachRangeAndRight) {
+  NEEDS_EVENTS();
+  std::byte* memory = map(kSize);
+  const uint32_t first = use(memory);
+  EXPECT_EQ(use(memory), first);
+  EXPECT_NE(use(memory, kSize - 1), first);
+  EXPECT_NE(use(memory, kSize, 0), first);
+  EXPECT_EQ(use(memory), first);
+  EXPECT_EQ(FakeFabric::registrations(), 3u);
+  munmap(memory, kSize);
+}
+
+TEST_F(RdmaRegistration, UnmappedMemoryIsForgotten) {
+  NEEDS_EVENTS();
+  for (int i = 0; i < 200; ++i) {
+    std::byte* memory = map(kSize);
+    const uint32_t first = use(memory);
+    munmap(memory, kSize);
+    ASSERT_EQ(map(kSize, memory), memory);
+    ASSERT_NE(use(memory), first) << "the same address, other pages, round " << i;
+    munmap(memory, kSize);
+  }
+}
+
+TEST_F(RdmaRegistration, APartIsEnough) {
+  NEEDS_EVENTS();
+  std::byte* memory = map(kSize);
+  const uint32_t first = use(memory);
+  munmap(memory + kSize / 2, 4096);
+  ASSERT_NE(map(4096, memory + kSize / 2), nullptr);
+  EXPECT_NE(use(memory), first);
+  munmap(memory, kSize);
+}
+
+TEST_F(RdmaRegistration, MappedOver) {
+  NEEDS_EVENTS();
+  std::byte* memory = map(kSize);
+  const uint32_t first = use(memory);
+  ASSERT_EQ(map(kSize, memory), memory);
+  EXPECT_NE(use(memory), first);
+  munmap(memory, kSize);
+}
+
+TEST_F(RdmaRegistration, Moved) {
+  NEEDS_EVENTS();
+  std::byte* memory = map(kSize);
+  std::byte* other = map(2 * kSize);
+  const uint32_t first = use(memory);
+  void* moved = mremap(memory, kSize, kSize, MREMAP_MAYMOVE | MREMAP_FIXED, other);
+  ASSERT_EQ(moved, other);
+  ASSERT_EQ(map(kSize, memory), memory);
+  EXPECT_NE(use(memory), first);
+  munmap(memory, kSize);
+  munmap(other, 2 * kSize);
+}
+
+TEST_F(RdmaRegistration, ThrownAway) {
+  NEEDS_EVENTS();
+  std::byte* memory = map(kSize);
+  const uint32_t first = use(memory);
+  ASSERT_EQ(madvise(memory, kSize, MADV_DONTNEED), 0);
+  EXPECT_NE(use(memory), first);
+  munmap(memory, kSize);
+}
+
+TEST_F(RdmaRegistration, FreedAndReallocated) {
+  NEEDS_EVENTS();
+  constexpr size_t kLarge = 4u << 20;
+  mallopt(M_MMAP_THRESHOLD, 1 << 20);  // by mmap, and back to the kernel at once
+  for (int i = 0; i < 50; ++i) {
+    void* memory = std::malloc(kLarge);
+    const uint32_t first = use(memory, kLarge);
+    std::free(memory);
+    void* again = std::malloc(kLarge);
+    const uint32_t second = use(again, kLarge);
+    ASSERT_NE(second, first) << "round " << i;
+    void* grown = std::realloc(again, 2 * kLarge);
+    ASSERT_NE(use(grown, kLarge), second) << "round " << i;
+    std::free(grown);
+  }
+}
+
+TEST_F(RdmaRegistration, TheHeapShrinks) {
+  NEEDS_EVENTS();
+  constexpr size_t kLarge = 8u << 20;
+  mallopt(M_MMAP_THRESHOLD, 32 << 20);  // from the heap
+  mallopt(M_TRIM_THRESHOLD, 64 << 20);
+  int shrunk = 0;
+  for (int i = 0; i < 20; ++i) {
+    void* memory = std::malloc(kLarge);
+    const uint32_t first = use(memory, kLarge);
+    std::free(memory);
+    const void* before = sbrk(0);
+    malloc_trim(0);
+    const bool gone = std::less<const void*>()(sbrk(0), before);
+    memory = std::malloc(kLarge);
+    if (gone) {
+      ++shrunk;
+      ASSERT_NE(use(memory, kLarge), first);
+    }
+    std::free(memory);
+  }
+  if (shrunk == 0) GTEST_SKIP() << "the heap of this allocator does not shrink";
+}
+
+TEST_F(RdmaRegistration, FromAnotherThread) {
+  NEEDS_EVENTS();
+  for (int i = 0; i < 100; ++i) {
+    std::byte* memory = map(kSize);
+    const uint32_t first = use(memory);
+    std::thread other([&] {
+      munmap(memory, kSize);
+      (void)map(kSize, memory);
+    });
+    other.join();
+    ASSERT_NE(use(memory), first);
+    munmap(memory, kSize);
+  }
+}
+
+TEST_F(RdmaRegistration, InUseWhenItGoes) {
+  NEEDS_EVENTS();
+  std::byte* memory = map(kSize);
+  auto held = cache_->acquire(memory, kSize, kRights);
+  ASSERT_TRUE(held.ok());
+  munmap(memory, kSize);
+  ASSERT_EQ(map(kSize, memory), memory);
+  EXPECT_NE(use(memory), held.value()->lkey());
+  EXPECT_EQ(FakeFabric::registrations(), 2u);
+  cache_->release(held.value());
+  EXPECT_EQ(FakeFabric::registrations(), 1u);
+  munmap(memory, kSize);
+}
+
+TEST_F(RdmaRegistration, Fork) {
+  NEEDS_EVENTS();
+  std::byte* memory = map(kSize);
+  memory[0] = std::byte{1};
+  const uint32_t first = use(memory);
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    alarm(10);
+    // Nobody reads events here; nothing may wait for that.
+    const bool same = memory[0] == std::byte{1};
+    memory[0] = std::byte{2};
+    munmap(memory, kSize);
+    std::free(std::malloc(8u << 20));
+    _exit(same ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  EXPECT_EQ(memory[0], std::byte{1});
+  EXPECT_EQ(use(memory), first) << "the parent's pages are the same";
+  munmap(memory, kSize);
+}
+
+TEST_F(RdmaRegistration, IdleOnesAreBounded) {
+  NEEDS_EVENTS();
+  make(10 * kSize);
+  std::byte* memory = map(40 * kSize);
+  for (size_t i = 0; i < 40; ++i) (void)use(memory + i * kSize);
+  EXPECT_LE(FakeFabric::registrations(), 10u);
+  const uint32_t last = use(memory + 39 * kSize);
+  EXPECT_EQ(use(memory + 39 * kSize), last);
+  // The kernel's limit: what is kept for nobody goes first.
+  FakeFabric::fail_registrations(ENOMEM, 0);
+  EXPECT_EQ(use(memory, 2 * kSize), 0u);
+  EXPECT_EQ(FakeFabric::registrations(), 0u);
+  FakeFabric::fail_registrations(0);
+  munmap(memory, 40 * kSize);
+}
+
+}  // namespace
+}  // namespace hetcomm::test

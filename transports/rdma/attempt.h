@@ -1,0 +1,89 @@
+// A connection being made.
+//
+//   lower rank (Attempt)                      higher rank (Arrival)
+//     makes a queue pair
+//     TCP, proof of the secret; its
+//     parameters stand in the hello    -->    makes a queue pair, connects it
+//     connects its own                 <--    answer: parameters, or why not
+//     ready                            -->    hands the endpoint to core
+//
+// The ready byte keeps the higher rank from sending to a queue pair that cannot receive yet.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "src/net/socket.h"
+#include "transports/rdma/queue_pair.h"
+#include "transports/rdma/wire.h"
+
+namespace hetcomm::rdma {
+
+class RdmaTransport;
+
+class Attempt final : public ConnectHandler, public Watcher {
+ public:
+  // |refused|: a failure that is known already and is to be reported later.
+  Attempt(RdmaTransport& transport, int peer, Status refused);
+  ~Attempt();
+
+  int peer() const { return peer_; }
+  bool has_queue_pair() const { return pair_ != nullptr; }
+
+  void start(std::vector<Address> addresses, const Gid& mine, const GidBytes& peer);
+  // These may destroy it.
+  void expire(uint64_t now);
+  void on_connect(Result<UniqueFd> socket) override;
+  void on_events(uint32_t events) override;
+  uint64_t next_timer_ns() const;
+
+ private:
+  void connect(uint64_t deadline_ns);
+  void answered();
+  void fail(Status why);
+
+  RdmaTransport& transport_;
+  const int peer_;
+  Status refused_;
+  std::vector<Address> addresses_;
+  Gid mine_;
+  GidBytes peer_gid_{};
+  std::unique_ptr<QueuePair> pair_;
+  // As in tcp: a short round over all addresses, then one with the rest of the time.
+  uint64_t short_deadline_ns_ = 0;
+  uint64_t deadline_ns_ = 0;
+  bool patient_ = false;
+  std::unique_ptr<Connector> connector_;
+  UniqueFd socket_;  // once it is proved
+  AnswerBytes answer_{};
+  size_t received_ = 0;
+};
+
+class Arrival final : public Watcher {
+ public:
+  Arrival(RdmaTransport& transport, int peer, UniqueFd socket);
+  ~Arrival();
+
+  // False: refused, and the peer was told why.
+  bool start(ConstByteSpan hello);
+  bool owns(uint32_t number) const { return pair_ != nullptr && pair_->number() == number; }
+  int peer() const { return peer_; }
+
+  // These may destroy it.
+  void on_events(uint32_t events) override;
+  void expire(uint64_t now);
+  uint64_t next_timer_ns() const { return deadline_ns_; }
+
+ private:
+  Status prepare(ConstByteSpan hello, AnswerBytes& answer);
+
+  RdmaTransport& transport_;
+  const int peer_;
+  UniqueFd socket_;
+  Parameters peer_parameters_;
+  std::unique_ptr<QueuePair> pair_;
+  uint64_t deadline_ns_ = 0;
+};
+
+}  // namespace hetcomm::rdma

@@ -1,0 +1,136 @@
+#include "transports/rdma/bulk_queue.h"
+
+namespace hetcomm::rdma {
+
+void BulkQueue::List::push(Transfer& transfer) {
+  transfer.next = nullptr;
+  (first == nullptr ? first : last->next) = &transfer;
+  last = &transfer;
+}
+
+void BulkQueue::List::remove(Transfer& transfer) {
+  Transfer* before = nullptr;
+  for (Transfer* at = first; at != nullptr; before = at, at = at->next) {
+    if (at != &transfer) continue;
+    (before == nullptr ? first : before->next) = transfer.next;
+    if (last == &transfer) last = before;
+    transfer.next = nullptr;
+    return;
+  }
+}
+
+Transfer& BulkQueue::push(Bulk& bulk, const Key& key, bool get, bool copied) {
+  if (spare_.empty()) {
+    all_.push_back(std::make_unique<Transfer>());
+    spare_.push_back(all_.back().get());
+  }
+  Transfer& transfer = *spare_.back();
+  spare_.pop_back();
+  ++in_use_;
+  transfer.bulk = &bulk;
+  transfer.key = key;
+  transfer.cursor = {};
+  transfer.cursor.seek(bulk.local.segments, bulk.local.offset);
+  transfer.begun = 0;
+  transfer.under_way = 0;
+  transfer.code = Code::kOk;
+  transfer.get = get;
+  transfer.copied = copied;
+  transfer.high_priority = bulk.high_priority;
+  bulk.scratch = {};
+  bulk.scratch[0] = reinterpret_cast<uintptr_t>(&transfer);
+  if (bulk.local.length == 0) {
+    complete(transfer);
+  } else {
+    transfer.place = Transfer::Place::kQueued;
+    list_of(transfer).push(transfer);
+  }
+  return transfer;
+}
+
+Result<Registration*> BulkQueue::registration(Transfer& transfer, size_t index) {
+  if (!transfer.registrations.empty() && transfer.registrations.back().first == index) {
+    return transfer.registrations.back().second;
+  }
+  const iovec& piece = transfer.bulk->local.segments[index];
+  Result<Registration*> made =
+      cache_.acquire(piece.iov_base, piece.iov_len, transfer.get ? IBV_ACCESS_LOCAL_WRITE : 0);
+  if (made.ok()) transfer.registrations.emplace_back(index, made.value());
+  return made;
+}
+
+void BulkQueue::complete(Transfer& transfer) {
+  release(transfer);
+  if (transfer.bulk == nullptr) {
+    free(transfer);
+    return;
+  }
+  transfer.place = Transfer::Place::kCompleted;
+  completed_.push(transfer);
+}
+
+void BulkQueue::all_posted(Transfer& transfer) {
+  list_of(transfer).remove(transfer);
+  transfer.place = Transfer::Place::kPosted;
+  if (transfer.under_way == 0) complete(transfer);
+}
+
+void BulkQueue::slice_completed(Transfer& transfer) {
+  --transfer.under_way;
+  if (transfer.under_way == 0 && transfer.place == Transfer::Place::kPosted) complete(transfer);
+}
+
+std::pair<Bulk*, Code> BulkQueue::pop_completed() {
+  Transfer* transfer = completed_.first;
+  if (transfer == nullptr) return {nullptr, Code::kOk};
+  completed_.remove(*transfer);
+  const std::pair<Bulk*, Code> result(transfer->bulk, transfer->code);
+  free(*transfer);
+  return result;
+}
+
+bool BulkQueue::cancel(Bulk& bulk) {
+  Transfer* transfer = of(bulk);
+  if (transfer == nullptr || transfer->bulk != &bulk) return true;
+  // A copied put has left the memory; a copied get writes it only in slice_completed's caller.
+  if (transfer->under_way > 0 && !transfer->copied) return false;
+  bulk.scratch = {};
+  transfer->bulk = nullptr;
+  switch (transfer->place) {
+    case Transfer::Place::kQueued:
+      list_of(*transfer).remove(*transfer);
+      transfer->place = Transfer::Place::kPosted;
+      if (transfer->under_way == 0) complete(*transfer);
+      break;
+    case Transfer::Place::kCompleted:
+      completed_.remove(*transfer);
+      free(*transfer);
+      break;
+    default:
+      break;
+  }
+  return true;
+}
+
+void BulkQueue::release(Transfer& transfer) {
+  for (const auto& [index, registration] : transfer.registrations) cache_.release(registration);
+  transfer.registrations.clear();
+}
+
+void BulkQueue::free(Transfer& transfer) {
+  release(transfer);
+  if (transfer.bulk != nullptr) transfer.bulk->scratch = {};
+  transfer.bulk = nullptr;
+  transfer.place = Transfer::Place::kFree;
+  spare_.push_back(&transfer);
+  --in_use_;
+}
+
+void BulkQueue::drop_all() {
+  high_ = normal_ = completed_ = {};
+  for (const auto& transfer : all_) {
+    if (transfer->place != Transfer::Place::kFree) free(*transfer);
+  }
+}
+
+}  // namespace hetcomm::rdma

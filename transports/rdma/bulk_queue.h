@@ -1,0 +1,88 @@
+// The puts and gets of one endpoint, and what is known of each:
+//
+//   push -> queued -(last slice posted)-> posted -(last slice completed)-> completed -> pop
+//
+// High priority comes first. A slice is a work request; the endpoint cuts them.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "src/base/segment_cursor.h"
+#include "transports/rdma/registration_cache.h"
+#include "transports/rdma/wire.h"
+#include "transports/transport.h"
+
+namespace hetcomm::rdma {
+
+struct Transfer {
+  enum class Place : uint8_t { kFree, kQueued, kPosted, kCompleted };
+
+  Bulk* bulk = nullptr;  // nullptr: cancelled; what is under way uses send slots only
+  Key key;
+  SegmentCursor cursor;    // the next byte to be posted
+  uint64_t begun = 0;      // bytes posted
+  uint32_t under_way = 0;  // slices posted and not completed
+  Code code = Code::kOk;
+  bool get = false;
+  bool copied = false;  // through send slots
+  bool high_priority = false;
+  Place place = Place::kFree;
+  Transfer* next = nullptr;
+  // Of the pieces that were posted, by index in the segment list.
+  std::vector<std::pair<size_t, Registration*>> registrations;
+};
+
+class BulkQueue {
+ public:
+  explicit BulkQueue(RegistrationCache& cache) : cache_(cache) {}
+  ~BulkQueue() { drop_all(); }
+  BulkQueue(const BulkQueue&) = delete;
+  BulkQueue& operator=(const BulkQueue&) = delete;
+
+  Transfer& push(Bulk& bulk, const Key& key, bool get, bool copied);
+  // What slices are to be cut from; nullptr if there is nothing.
+  Transfer* front() const { return high_.first != nullptr ? high_.first : normal_.first; }
+  // The registration of the piece that |transfer| has come to; its text is the caller's to report.
+  Result<Registration*> registration(Transfer& transfer, size_t index);
+  // Nothing of it is left to be posted; completes it when nothing is under way.
+  void all_posted(Transfer& transfer);
+  // One slice of it has completed.
+  void slice_completed(Transfer& transfer);
+  bool has_completed() const { return completed_.first != nullptr; }
+  // Nullptr if there is none.
+  std::pair<Bulk*, Code> pop_completed();
+
+  static Transfer* of(const Bulk& bulk) {
+    return reinterpret_cast<Transfer*>(static_cast<uintptr_t>(bulk.scratch[0]));
+  }
+  // Takes the bulk out. False: its memory is still in use by slices under way.
+  bool cancel(Bulk& bulk);
+  // After the queue pair is gone.
+  void drop_all();
+  bool idle() const { return in_use_ == 0; }
+
+ private:
+  struct List {
+    Transfer* first = nullptr;
+    Transfer* last = nullptr;
+    void push(Transfer& transfer);
+    void remove(Transfer& transfer);
+  };
+  List& list_of(const Transfer& transfer) { return transfer.high_priority ? high_ : normal_; }
+  void complete(Transfer& transfer);
+  void release(Transfer& transfer);
+  void free(Transfer& transfer);
+
+  RegistrationCache& cache_;
+  List high_;
+  List normal_;
+  List completed_;
+  size_t in_use_ = 0;
+  std::vector<std::unique_ptr<Transfer>> all_;
+  std::vector<Transfer*> spare_;
+};
+
+}  // namespace hetcomm::rdma

@@ -1,0 +1,477 @@
+#include "transports/rdma/endpoint.h"
+
+#include <arpa/inet.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include "src/base/clock.h"
+#include "transports/rdma/transport.h"
+
+namespace hetcomm::rdma {
+namespace {
+
+// After the TCP connection has ended: how long what arrived before is looked for.
+constexpr uint64_t kLingerNs = 2'000'000;
+// Work requests and slots that bulks leave to messages.
+constexpr uint32_t kReservedRequests = QueuePair::kSendSlots + 4;
+constexpr uint32_t kReservedSlots = 8;
+// A put or get up to this size, or of pieces smaller than kSmallPiece, goes through send slots:
+// copying is cheaper than registering.
+constexpr uint64_t kCopiedBytes = 4096;
+constexpr uint64_t kSmallPiece = 512;
+// How long after the revocation of a source its connection is looked at.
+constexpr uint64_t kSuspectNs = 2'000'000'000;
+// After this many passes without a new work request what is unsignalled is asked about.
+constexpr uint32_t kQuietPasses = 64;
+
+}  // namespace
+
+RdmaEndpoint::RdmaEndpoint(RdmaTransport& transport, int peer, std::unique_ptr<QueuePair> pair,
+                           const Parameters& peer_parameters, UniqueFd socket)
+    : transport_(transport),
+      peer_(peer),
+      number_(pair->number()),
+      peer_number_(peer_parameters.queue_pair),
+      peer_slot_bytes_(peer_parameters.slot_bytes),
+      peer_credits_(peer_parameters.credits),
+      path_(fmt::format("{} to {}", transport.nic().name(), gid_text(peer_parameters.gid))),
+      credits_(peer_parameters.credits),
+      exposures_(transport.registrations()),
+      queue_(transport.registrations()),
+      socket_(std::move(socket)),
+      pair_(std::move(pair)) {
+  transport_.add_endpoint(*this);
+}
+
+RdmaEndpoint::~RdmaEndpoint() {
+  handler_ = nullptr;
+  break_off("closed");
+  transport_.remove_endpoint(*this);
+}
+
+void RdmaEndpoint::set_handler(EndpointHandler* handler) {
+  handler_ = handler;
+  if (handler != nullptr && !watched_ && socket_.valid()) {
+    const Status status = transport_.poller().add(socket_.get(), EPOLLIN, *this);
+    watched_ = status.ok();
+    if (!status.ok()) break_off(status.text());
+  }
+  transport_.activate(*this);
+}
+
+const Capabilities& RdmaEndpoint::capabilities() const { return transport_.capabilities(); }
+
+bool RdmaEndpoint::can_send(uint64_t payload_bytes) const {
+  if (credits_ < 2 || pair_->room() < 4) return false;
+  return payload_bytes + kMessageHeadBytes <= pair_->max_inline() || pair_->free_slots() > 0;
+}
+
+Code RdmaEndpoint::send(const MessageHeader& header, const SegmentView& payload) {
+  if (state_ != State::kOpen) return Code::kPeerLost;
+  const uint64_t size = payload.length + kMessageHeadBytes;
+  if (payload.length > capabilities().max_payload_bytes || size > peer_slot_bytes_) {
+    return Code::kInvalidArgument;
+  }
+  if (!can_send(payload.length)) {
+    want_writable_ = true;
+    transport_.activate(*this);
+    return Code::kWouldBlock;
+  }
+  std::array<std::byte, QueuePair::kMaxInline> small;
+  const bool is_inline = size <= pair_->max_inline();
+  std::byte* const place = is_inline ? small.data() : pair_->slot();
+  encode_head(place, HeadType::kMessage, owed_);
+  owed_ = 0;
+  std::memcpy(place + kHeadBytes, header.data(), kHeaderBytes);
+  gather(payload.segments, payload.offset, {place + kMessageHeadBytes, payload.length});
+  ibv_send_wr request{};
+  request.opcode = IBV_WR_SEND;
+  if (is_inline) request.send_flags = IBV_SEND_INLINE;
+  const ibv_sge piece{.addr = reinterpret_cast<uint64_t>(place),
+                      .length = static_cast<uint32_t>(size),
+                      .lkey = pair_->slot_key()};
+  --credits_;
+  pair_->add(request, {&piece, 1}, {.slot = !is_inline}, false);
+  flush_posts();
+  transport_.activate(*this);
+  return Code::kOk;
+}
+
+Code RdmaEndpoint::put(Bulk& bulk) { return start(bulk, false); }
+Code RdmaEndpoint::get(Bulk& bulk) { return start(bulk, true); }
+
+Code RdmaEndpoint::start(Bulk& bulk, bool get) {
+  if (state_ != State::kOpen) return Code::kPeerLost;
+  const std::optional<Key> key = decode_key(bulk.key);
+  if (!key) return Code::kInvalidArgument;
+  const uint64_t length = bulk.local.length;
+  if (bulk.remote_offset > key->length || length > key->length - bulk.remote_offset) {
+    return Code::kOutOfRange;
+  }
+  const bool allowed = key->kind == KeyKind::kRegion
+                           ? (key->immediate & (get ? kRegionReadable : kRegionWritable)) != 0
+                           : (key->kind == KeyKind::kGetSource) == get;
+  if (!allowed) return Code::kPermissionDenied;
+  const bool copied = length <= kCopiedBytes ||
+                      length / std::max<size_t>(bulk.local.segments.size(), 1) < kSmallPiece;
+  queue_.push(bulk, *key, get, copied);
+  pump();
+  transport_.activate(*this);
+  return Code::kOk;
+}
+
+Result<RemoteKey> RdmaEndpoint::expose(Segments segments, Access access, uint64_t cookie) {
+  if (state_ != State::kOpen) return Code::kPeerLost;
+  if (segments.size() > 1) {
+    return Status(Code::kUnsupported, "rdma: memory in several pieces cannot be exposed at once");
+  }
+  const iovec piece = segments.empty() ? iovec{} : segments[0];
+  return exposures_.add(piece, access, cookie);
+}
+
+void RdmaEndpoint::revoke(const RemoteKey& key) {
+  Exposure* exposure = exposures_.find(key);
+  if (exposure == nullptr) return;
+  if (exposure->access == Access::kGetSource) {
+    // Without its registration the memory cannot be read; a peer that reads loses the connection.
+    // Soft-RoCE then puts this side's queue pair into the error state and tells neither side.
+    if (exposures_.revoke(*exposure)) {
+      suspect_until_ns_ = deadline_after(now_ns(), kSuspectNs);
+      transport_.suspect();
+      return;
+    }
+  } else if (exposure->arrived >= exposure->length) {
+    exposures_.remove(*exposure);
+    return;
+  }
+  // A write may be under way: the end of the queue pair ends it on any device. (Soft-RoCE keeps
+  // hold of a registration from a write's first packet to its last.)
+  break_off("memory that the peer could still reach was revoked");
+}
+
+void RdmaEndpoint::release(const RemoteKey& key) {
+  if (Exposure* exposure = exposures_.find(key); exposure != nullptr) exposures_.remove(*exposure);
+}
+
+void RdmaEndpoint::cancel(Bulk& bulk) {
+  if (!queue_.cancel(bulk)) break_off("a transfer under way was cancelled");
+}
+
+bool RdmaEndpoint::flushed() const {
+  if (state_ != State::kOpen) return true;
+  return pair_->idle() && queue_.idle();
+}
+
+std::string RdmaEndpoint::describe() const {
+  return fmt::format("rdma {}, queue pair {} to {}, MTU {}", path_, number_, peer_number_,
+                     mtu_bytes(transport_.nic().mtu));
+}
+
+// --- bulk ------------------------------------------------------------------------------------
+
+bool RdmaEndpoint::can_slice(const Transfer& transfer) const {
+  if (pair_->room() <= kReservedRequests || bulk_bytes_ >= transport_.settings().window_bytes) {
+    return false;
+  }
+  if (transfer.key.kind == KeyKind::kPutTarget && credits_ <= peer_credits_ / 4) return false;
+  return !transfer.copied || pair_->free_slots() > kReservedSlots;
+}
+
+// Posts slices of what is queued, as far as there is room.
+void RdmaEndpoint::pump() {
+  if (state_ != State::kOpen || queue_.front() == nullptr) return;
+  while (Transfer* transfer = queue_.front()) {
+    if (!can_slice(*transfer)) break;
+    if (!post_slice(*transfer)) break;
+  }
+  flush_posts();
+}
+
+bool RdmaEndpoint::post_slice(Transfer& transfer) {
+  const Settings& settings = transport_.settings();
+  const uint64_t left = transfer.bulk->local.length - transfer.begun;
+  const uint64_t most = transfer.copied ? settings.slot_bytes : settings.slice_bytes;
+  const uint64_t length = std::min(left, most);
+  return transfer.copied ? post_copied(transfer, length) : post_direct(transfer, length);
+}
+
+bool RdmaEndpoint::post_copied(Transfer& transfer, uint64_t length) {
+  std::byte* const place = pair_->slot();
+  const SegmentView& local = transfer.bulk->local;
+  ibv_send_wr request{};
+  if (!transfer.get) {
+    gather(local.segments, local.offset + transfer.begun, {place, length});
+    if (length <= pair_->max_inline()) request.send_flags = IBV_SEND_INLINE;
+  }
+  transfer.cursor.advance(local.segments, length);
+  const ibv_sge piece{.addr = reinterpret_cast<uint64_t>(place),
+                      .length = static_cast<uint32_t>(length),
+                      .lkey = pair_->slot_key()};
+  post(transfer, length, request, {&piece, 1}, true);
+  return true;
+}
+
+bool RdmaEndpoint::post_direct(Transfer& transfer, uint64_t length) {
+  std::array<ibv_sge, QueuePair::kMaxPieces> pieces;
+  size_t count = 0;
+  uint64_t taken = 0;
+  const Segments segments = transfer.bulk->local.segments;
+  while (taken < length && count < pair_->max_pieces()) {
+    transfer.cursor.advance(segments, 0);  // past empty segments
+    Result<Registration*> registration = queue_.registration(transfer, transfer.cursor.index);
+    if (!registration.ok()) {
+      // What is under way ends first. The rest is not sent.
+      transport_.log().warn("{}", registration.status().text());
+      transfer.code = registration.status().code();
+      if (taken == 0) {
+        queue_.all_posted(transfer);
+        return true;
+      }
+      break;
+    }
+    const iovec piece = transfer.cursor.next(segments, length - taken);
+    pieces[count++] = {.addr = reinterpret_cast<uint64_t>(piece.iov_base),
+                       .length = static_cast<uint32_t>(piece.iov_len),
+                       .lkey = registration.value()->lkey()};
+    taken += piece.iov_len;
+  }
+  ibv_send_wr request{};
+  post(transfer, taken, request, std::span(pieces).first(count), false);
+  return true;
+}
+
+void RdmaEndpoint::post(Transfer& transfer, uint64_t length, ibv_send_wr& request,
+                        std::span<const ibv_sge> pieces, bool slot) {
+  const Key& key = transfer.key;
+  request.wr.rdma.remote_addr = key.address + transfer.bulk->remote_offset + transfer.begun;
+  request.wr.rdma.rkey = key.rkey;
+  if (transfer.get) {
+    request.opcode = IBV_WR_RDMA_READ;
+  } else if (key.kind == KeyKind::kPutTarget) {
+    request.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+    request.imm_data = htonl(key.immediate);
+    --credits_;
+  } else {
+    request.opcode = IBV_WR_RDMA_WRITE;
+  }
+  const SendRecord record{.transfer = &transfer,
+                          .offset = transfer.begun,
+                          .length = static_cast<uint32_t>(length),
+                          .slot = slot};
+  transfer.begun += length;
+  ++transfer.under_way;
+  bulk_bytes_ += length;
+  const bool last = transfer.begun == transfer.bulk->local.length || transfer.code != Code::kOk;
+  // Before the window is full something must have been asked for.
+  const bool fills = length * QueuePair::kSignalEvery > transport_.settings().window_bytes;
+  pair_->add(request, pieces, record, last || fills);
+  if (last) queue_.all_posted(transfer);
+}
+
+void RdmaEndpoint::flush_posts() {
+  if (state_ != State::kFailed && !pair_->flush()) break_off("the device refuses work requests");
+}
+
+void RdmaEndpoint::copy_out(const SendRecord& record) {
+  const Transfer& transfer = *record.transfer;
+  if (!transfer.get || !transfer.copied || transfer.bulk == nullptr) return;
+  const SegmentView& local = transfer.bulk->local;
+  scatter(local.segments, local.offset + record.offset,
+          {pair_->slot_at(record.slot_index), record.length});
+}
+
+void RdmaEndpoint::on_sent(uint64_t id) {
+  pair_->retire(id, [this](const SendRecord& record) {
+    if (record.transfer == nullptr) return;
+    bulk_bytes_ -= record.length;
+    copy_out(record);
+    queue_.slice_completed(*record.transfer);
+  });
+  transport_.activate(*this);
+}
+
+// --- arriving --------------------------------------------------------------------------------
+
+void RdmaEndpoint::on_received(const ibv_wc& completion, const std::byte* slot) {
+  ++consumed_;
+  transport_.activate(*this);
+  if (state_ == State::kFailed || handler_ == nullptr) return;
+  if (completion.opcode == IBV_WC_RECV_RDMA_WITH_IMM) {
+    on_slice(completion);
+  } else if (completion.opcode == IBV_WC_RECV) {
+    on_message(completion, slot);
+  } else {
+    break_off(fmt::format("protocol error: completion of kind {}",
+                          static_cast<unsigned>(completion.opcode)));
+  }
+}
+
+void RdmaEndpoint::on_message(const ibv_wc& completion, const std::byte* slot) {
+  const std::optional<Head> head = decode_head(slot, completion.byte_len);
+  if (!head || completion.byte_len > transport_.settings().slot_bytes) {
+    break_off("protocol error: malformed message");
+    return;
+  }
+  if (head->credits > peer_credits_ - std::min(peer_credits_, credits_)) {
+    break_off("protocol error: more credits than there are");
+    return;
+  }
+  credits_ += head->credits;
+  if (head->type != HeadType::kMessage) return;
+  MessageHeader header;
+  std::memcpy(header.data(), slot + kHeadBytes, kHeaderBytes);
+  handler_->on_message(header, {slot + kMessageHeadBytes, completion.byte_len - kMessageHeadBytes});
+}
+
+void RdmaEndpoint::on_slice(const ibv_wc& completion) {
+  const bool has_immediate = (completion.wc_flags & IBV_WC_WITH_IMM) != 0;
+  Exposure* exposure = has_immediate ? exposures_.find(ntohl(completion.imm_data)) : nullptr;
+  if (exposure == nullptr || exposure->access != Access::kPutTarget ||
+      completion.byte_len > exposure->length) {
+    break_off("protocol error: a put to memory that is not exposed");
+    return;
+  }
+  exposure->arrived += completion.byte_len;
+  handler_->on_put(exposure->cookie, completion.byte_len);
+}
+
+// --- progress --------------------------------------------------------------------------------
+
+bool RdmaEndpoint::is_credit_due() const {
+  return owed_ >= transport_.settings().credits / 2 && credits_ >= 1 && pair_->room() >= 2;
+}
+
+void RdmaEndpoint::send_credits() {
+  std::array<std::byte, kHeadBytes> head;
+  const bool is_inline = pair_->max_inline() >= head.size();
+  std::byte* const place = is_inline ? head.data() : pair_->slot();
+  encode_head(place, HeadType::kCredits, owed_);
+  owed_ = 0;
+  --credits_;
+  ibv_send_wr request{};
+  request.opcode = IBV_WR_SEND;
+  if (is_inline) request.send_flags = IBV_SEND_INLINE;
+  const ibv_sge piece{.addr = reinterpret_cast<uint64_t>(place),
+                      .length = static_cast<uint32_t>(head.size()),
+                      .lkey = pair_->slot_key()};
+  pair_->add(request, {&piece, 1}, {.slot = !is_inline}, false);
+  flush_posts();
+}
+
+int RdmaEndpoint::progress() {
+  if (handler_ == nullptr) return 0;
+  int done = 0;
+  if (state_ == State::kClosing && now_ns() >= deadline_ns_) {
+    break_off(why_.text());
+  }
+  if (state_ == State::kFailed) {
+    if (std::exchange(reported_, true)) return 0;
+    handler_->on_failed(why_);
+    return 1;
+  }
+  owed_ += std::exchange(consumed_, 0);
+  done += report();
+  if (state_ != State::kOpen) return done + 1;
+  pump();
+  if (state_ == State::kOpen && is_credit_due() &&
+      (pair_->max_inline() > 0 || pair_->free_slots() > 0)) {
+    send_credits();
+    ++done;
+  }
+  if (state_ == State::kOpen && pair_->has_silent_tail()) {
+    quiet_passes_ = pair_->posted() == posted_before_ ? quiet_passes_ + 1 : 0;
+    posted_before_ = pair_->posted();
+    if (quiet_passes_ >= kQuietPasses) {
+      pair_->nudge();
+      flush_posts();
+      ++done;
+    }
+  }
+  return done;
+}
+
+// Upcalls about what has left.
+int RdmaEndpoint::report() {
+  int done = 0;
+  while (queue_.has_completed()) {
+    const auto [bulk, code] = queue_.pop_completed();
+    ++done;
+    handler_->on_bulk_complete(*bulk, code);
+    if (state_ == State::kFailed) return done;
+  }
+  if (want_writable_ && state_ == State::kOpen && can_send(capabilities().max_payload_bytes)) {
+    want_writable_ = false;
+    ++done;
+    handler_->on_writable();
+  }
+  return done;
+}
+
+bool RdmaEndpoint::has_work() const {
+  if (has_urgent_work()) return true;
+  return handler_ != nullptr && state_ == State::kOpen && pair_->has_silent_tail();
+}
+
+bool RdmaEndpoint::has_urgent_work() const {
+  if (handler_ == nullptr) return false;
+  if (state_ == State::kFailed) return !reported_;
+  if (state_ == State::kClosing || queue_.has_completed() || consumed_ > 0) return true;
+  if (is_credit_due()) return true;
+  const Transfer* transfer = queue_.front();
+  if (transfer != nullptr && can_slice(*transfer)) return true;
+  return want_writable_ && can_send(capabilities().max_payload_bytes);
+}
+
+bool RdmaEndpoint::prepare_sleep() {
+  if (handler_ == nullptr) return true;
+  if (state_ == State::kOpen && pair_->has_silent_tail()) {
+    pair_->nudge();
+    flush_posts();
+  }
+  // One that closes has a timer.
+  if (state_ == State::kClosing) return !queue_.has_completed();
+  return !has_work();
+}
+
+// --- the end ---------------------------------------------------------------------------------
+
+void RdmaEndpoint::on_events(uint32_t /*events*/) {
+  std::byte byte{};
+  const ssize_t got = recv(socket_.get(), &byte, 1, MSG_DONTWAIT);
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  const int error = errno;
+  transport_.poller().remove(socket_.get(), *this);
+  watched_ = false;
+  if (state_ != State::kOpen) return;
+  if (got > 0) {
+    break_off("protocol error: data on the connection that has none");
+    return;
+  }
+  state_ = State::kClosing;
+  why_ = Status(Code::kPeerLost,
+                got == 0 ? std::string("connection closed by peer") : std::strerror(error));
+  // The real clock: the coarse one may be old.
+  deadline_ns_ = deadline_after(now_ns(), kLingerNs);
+  transport_.activate(*this);
+}
+
+void RdmaEndpoint::break_off(std::string_view reason) {
+  if (state_ == State::kFailed) return;
+  why_ = Status(Code::kPeerLost, fmt::format("rdma {}: {}", path_, reason));
+  state_ = State::kFailed;
+  transport_.quiesce(*this);
+  pair_.reset();
+  queue_.drop_all();
+  exposures_.clear();
+  if (watched_) transport_.poller().remove(socket_.get(), *this);
+  watched_ = false;
+  socket_.reset();
+  transport_.activate(*this);
+}
+
+}  // namespace hetcomm::rdma

@@ -1,0 +1,130 @@
+// One connection: a queue pair, and the TCP connection over which it was made, whose end says that
+// the peer has closed or died.
+//
+//   kOpen --(TCP ends)--> kClosing --(what had arrived was taken)--> kFailed --> on_failed
+//     \------(completion with an error, revoke, cancel, protocol error)----^
+//
+// On the way into kFailed the queue pair is stopped, drained and destroyed: the device then touches
+// no memory for this connection any more.
+//
+// Credits. Each side has as many receives posted for this peer as it has told, and a message, or a
+// put's slice, uses one up. They are given back in the head of each message; when half of them are
+// due and there is nothing to say, in a message of their own. The last credit is kept for that one,
+// which brings the peer at least half of its credits: so two sides cannot run dry against each
+// other. Puts leave a quarter to messages.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "src/base/clock.h"
+#include "src/base/unique_fd.h"
+#include "src/net/poller.h"
+#include "transports/rdma/bulk_queue.h"
+#include "transports/rdma/exposure.h"
+#include "transports/rdma/queue_pair.h"
+#include "transports/rdma/wire.h"
+#include "transports/transport.h"
+
+namespace hetcomm::rdma {
+
+class RdmaTransport;
+
+class RdmaEndpoint final : public Endpoint, public Watcher {
+ public:
+  // |pair| is connected to |peer_parameters|.
+  RdmaEndpoint(RdmaTransport& transport, int peer, std::unique_ptr<QueuePair> pair,
+               const Parameters& peer_parameters, UniqueFd socket);
+  ~RdmaEndpoint() override;
+
+  void set_handler(EndpointHandler* handler) override;
+  const Capabilities& capabilities() const override;
+  Code send(const MessageHeader& header, const SegmentView& payload) override;
+  Code put(Bulk& bulk) override;
+  Code get(Bulk& bulk) override;
+  Result<RemoteKey> expose(Segments segments, Access access, uint64_t cookie) override;
+  void revoke(const RemoteKey& key) override;
+  void release(const RemoteKey& key) override;
+  void cancel(Bulk& bulk) override;
+  bool flushed() const override;
+  std::string describe() const override;
+
+  void on_events(uint32_t events) override;
+
+  int peer() const { return peer_; }
+  uint32_t number() const { return number_; }
+  // Nullptr once it has failed.
+  QueuePair* pair() { return pair_.get(); }
+
+  // --- for RdmaTransport
+  // A message, or a slice of a put, has arrived. Upcalls.
+  void on_received(const ibv_wc& completion, const std::byte* slot);
+  // What was posted up to here has completed. No upcalls.
+  void on_sent(uint64_t id);
+  // The connection is of no more use; on_failed comes with the next progress(). No upcalls.
+  void break_off(std::string_view reason);
+  // Sends and reports what can be. Returns the number of things done.
+  int progress();
+  // Whether progress() has to be called again without an event.
+  bool has_work() const;
+  // The same, but for what nobody waits for.
+  bool has_urgent_work() const;
+  // Before sleeping: every change will be announced. False when there is something to do at once.
+  bool prepare_sleep();
+  // Until then its queue pair may be in the error state without a word; see revoke().
+  uint64_t suspect_until_ns() const { return pair_ == nullptr ? 0 : suspect_until_ns_; }
+  uint64_t deadline_ns() const { return state_ == State::kClosing ? deadline_ns_ : kForever; }
+
+  // Place in the transport's list of active endpoints.
+  size_t active_index = kInactive;
+  static constexpr size_t kInactive = SIZE_MAX;
+
+ private:
+  enum class State : uint8_t { kOpen, kClosing, kFailed };
+
+  bool can_send(uint64_t payload_bytes) const;
+  bool can_slice(const Transfer& transfer) const;
+  bool is_credit_due() const;
+  Code start(Bulk& bulk, bool get);
+  void pump();
+  bool post_slice(Transfer& transfer);
+  bool post_copied(Transfer& transfer, uint64_t length);
+  bool post_direct(Transfer& transfer, uint64_t length);
+  void post(Transfer& transfer, uint64_t length, ibv_send_wr& request,
+            std::span<const ibv_sge> pieces, bool slot);
+  void send_credits();
+  void flush_posts();
+  void on_message(const ibv_wc& completion, const std::byte* slot);
+  void on_slice(const ibv_wc& completion);
+  void copy_out(const SendRecord& record);
+  int report();
+
+  RdmaTransport& transport_;
+  const int peer_;
+  const uint32_t number_;
+  const uint32_t peer_number_;
+  const uint32_t peer_slot_bytes_;
+  const uint32_t peer_credits_;  // all that it grants
+  std::string path_;             // for texts
+  EndpointHandler* handler_ = nullptr;
+  State state_ = State::kOpen;
+  bool want_writable_ = false;
+  bool reported_ = false;
+  uint32_t credits_;         // what may be sent
+  uint32_t consumed_ = 0;    // receives used up and not posted again yet
+  uint32_t owed_ = 0;        // posted again, and not told to the peer
+  uint64_t bulk_bytes_ = 0;  // under way
+  uint64_t posted_before_ = 0;
+  uint32_t quiet_passes_ = 0;  // without a new work request
+  uint64_t deadline_ns_ = 0;
+  uint64_t suspect_until_ns_ = 0;
+  Status why_;
+  ExposureTable exposures_;
+  BulkQueue queue_;
+  UniqueFd socket_;
+  bool watched_ = false;
+  std::unique_ptr<QueuePair> pair_;
+};
+
+}  // namespace hetcomm::rdma

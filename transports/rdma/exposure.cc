@@ -1,0 +1,80 @@
+#include "transports/rdma/exposure.h"
+
+namespace hetcomm::rdma {
+
+Result<RemoteKey> ExposureTable::add(const iovec& piece, Access access, uint64_t cookie) {
+  if (piece.iov_len >= kMaxKeyBytes) return Code::kInvalidArgument;
+  if (free_.empty() && slots_.size() == kMaxExposures) {
+    return Status(Code::kOutOfResources, "rdma: too much memory is exposed to one peer");
+  }
+  const bool put = access == Access::kPutTarget;
+  Registration* registration = nullptr;
+  if (piece.iov_len > 0) {
+    // A target is written by the device: that needs the local right, too.
+    const int rights =
+        put ? IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE : IBV_ACCESS_REMOTE_READ;
+    Result<Registration*> made = cache_.acquire(piece.iov_base, piece.iov_len, rights);
+    if (!made.ok()) return made.status();
+    registration = made.value();
+  }
+  uint32_t slot = static_cast<uint32_t>(slots_.size());
+  if (slots_.size() < 64 || free_.empty()) {
+    slots_.emplace_back();
+  } else {
+    slot = free_.front();
+    free_.pop_front();
+  }
+  Exposure& exposure = slots_[slot];
+  exposure = {.registration = registration,
+              .cookie = cookie,
+              .length = piece.iov_len,
+              .generation = exposure.generation + 1,
+              .access = access,
+              .live = true};
+  return encode_key({.address = reinterpret_cast<uint64_t>(piece.iov_base),
+                     .length = piece.iov_len,
+                     .rkey = registration == nullptr ? 0 : registration->rkey(),
+                     .immediate = make_immediate(slot, exposure.generation),
+                     .kind = put ? KeyKind::kPutTarget : KeyKind::kGetSource});
+}
+
+Exposure* ExposureTable::find(const RemoteKey& key) {
+  const std::optional<Key> decoded = decode_key(key);
+  if (!decoded || decoded->kind == KeyKind::kRegion) return nullptr;
+  return find(decoded->immediate);
+}
+
+Exposure* ExposureTable::find(uint32_t immediate) {
+  const uint32_t slot = slot_of(immediate);
+  if (slot >= slots_.size()) return nullptr;
+  Exposure& exposure = slots_[slot];
+  if (!exposure.live || (exposure.generation & kGenerationMask) != generation_of(immediate)) {
+    return nullptr;
+  }
+  return &exposure;
+}
+
+void ExposureTable::remove(Exposure& exposure) {
+  if (exposure.registration != nullptr) cache_.release(exposure.registration);
+  free(exposure);
+}
+
+bool ExposureTable::revoke(Exposure& exposure) {
+  if (exposure.registration != nullptr && !cache_.revoke(exposure.registration)) return false;
+  free(exposure);
+  return true;
+}
+
+void ExposureTable::free(Exposure& exposure) {
+  exposure.registration = nullptr;
+  exposure.live = false;
+  free_.push_back(static_cast<uint32_t>(&exposure - slots_.data()));
+}
+
+void ExposureTable::clear() {
+  for (Exposure& exposure : slots_) {
+    if (exposure.live) remove(exposure);
+  }
+}
+
+}  // namespace hetcomm::rdma

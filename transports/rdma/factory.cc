@@ -1,0 +1,68 @@
+#include "transports/rdma/factory.h"
+
+#include <fmt/format.h>
+
+#include "transports/rdma/nic.h"
+#include "transports/rdma/transport.h"
+#include "transports/rdma/verbs.h"
+
+namespace hetcomm {
+namespace rdma {
+namespace {
+
+class RdmaFactory final : public TransportFactory {
+ public:
+  // Nullptr: the installed library, loaded when it is asked for.
+  explicit RdmaFactory(const Verbs* verbs) : verbs_(verbs) {}
+
+  std::string_view name() const override { return "rdma"; }
+
+  Status probe(const Config& config) const override {
+    const Result<const Verbs*> verbs = table();
+    if (!verbs.ok()) return verbs.status();
+    Result<OpenNic> nic = open_nic(*verbs.value(), config);
+    if (!nic.ok()) return nic.status();
+    (void)verbs.value()->close_device(nic->context);
+    return {Code::kOk, nic->others.empty()
+                           ? nic->nic.describe()
+                           : fmt::format("{} (not used: {})", nic->nic.describe(), nic->others)};
+  }
+
+  size_t instances(const Config& config) const override {
+    const Result<const Verbs*> verbs = table();
+    const auto most = static_cast<size_t>(config.number(Variable::kRails));
+    return verbs.ok() ? count_nics(*verbs.value(), config, most) : 0;
+  }
+
+  Result<std::unique_ptr<Transport>> create(
+      const TransportEnvironment& environment) const override {
+    const Result<const Verbs*> verbs = table();
+    if (!verbs.ok()) return verbs.status();
+    Result<std::unique_ptr<RdmaTransport>> transport =
+        RdmaTransport::create(*verbs.value(), environment);
+    if (!transport.ok()) return transport.status();
+    return std::unique_ptr<Transport>(std::move(transport).value());
+  }
+
+ private:
+  Result<const Verbs*> table() const {
+    if (verbs_ != nullptr) return verbs_;
+    return load_verbs();
+  }
+
+  const Verbs* verbs_;
+};
+
+}  // namespace
+
+std::unique_ptr<TransportFactory> make_factory(const Verbs& verbs) {
+  return std::make_unique<RdmaFactory>(&verbs);
+}
+
+}  // namespace rdma
+
+std::unique_ptr<TransportFactory> make_rdma_factory() {
+  return std::make_unique<rdma::RdmaFactory>(nullptr);
+}
+
+}  // namespace hetcomm

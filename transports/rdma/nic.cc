@@ -1,0 +1,388 @@
+#include "transports/rdma/nic.h"
+
+#include <arpa/inet.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <optional>
+
+#include <fmt/format.h>
+
+namespace hetcomm::rdma {
+namespace {
+
+// Indices beyond are not looked at when the choice is free; tables are long and mostly empty.
+constexpr uint32_t kMaxGidIndex = 256;
+
+struct Wanted {
+  std::string device;
+  uint8_t port = 0;  // 0: any
+};
+
+Result<std::vector<Wanted>> parse_names(std::string_view list) {
+  std::vector<Wanted> wanted;
+  while (!list.empty()) {
+    const size_t comma = list.find(',');
+    const std::string_view item = list.substr(0, comma);
+    list.remove_prefix(comma == std::string_view::npos ? list.size() : comma + 1);
+    if (item.empty()) continue;
+    const size_t colon = item.find(':');
+    Wanted entry{.device = std::string(item.substr(0, colon))};
+    if (colon != std::string_view::npos) {
+      const std::string_view port = item.substr(colon + 1);
+      const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), entry.port);
+      if (error != std::errc() || end != port.data() + port.size() || entry.port == 0) {
+        return Status(Code::kInvalidArgument,
+                      fmt::format("HETCOMM_RDMA_NIC: '{}' is no port number; write 'device' or "
+                                  "'device:port', as in 'mlx5_0:1'",
+                                  port));
+      }
+    }
+    wanted.push_back(std::move(entry));
+  }
+  return wanted;
+}
+
+const char* state_name(ibv_port_state state) {
+  switch (state) {
+    case IBV_PORT_DOWN:
+      return "down";
+    case IBV_PORT_INIT:
+      return "initializing (on InfiniBand: no subnet manager)";
+    case IBV_PORT_ARMED:
+      return "armed";
+    case IBV_PORT_ACTIVE_DEFER:
+      return "deferred";
+    default:
+      return "in no known state";
+  }
+}
+
+uint64_t rate_of(const ibv_port_attr& port) {
+  const uint64_t lanes = port.active_width == 1   ? 1
+                         : port.active_width == 2 ? 4
+                         : port.active_width == 4 ? 8
+                         : port.active_width == 8 ? 12
+                                                  : 2;
+  switch (port.active_speed) {
+    case 1:
+      return lanes * 2'500;
+    case 2:
+      return lanes * 5'000;
+    case 4:
+    case 8:
+      return lanes * 10'000;
+    case 16:
+      return lanes * 14'000;
+    case 32:
+      return lanes * 25'000;
+    case 64:
+      return lanes * 50'000;
+    default:
+      return lanes * 100'000;
+  }
+}
+
+GidKind kind_of(const ibv_gid_entry& entry, bool ethernet) {
+  if (!ethernet) return GidKind::kInfiniBand;
+  if (entry.gid_type != IBV_GID_TYPE_ROCE_V2) return GidKind::kRoceV1;
+  const uint8_t* raw = entry.gid.raw;
+  static constexpr std::array<uint8_t, 12> kMapped = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+  if (std::memcmp(raw, kMapped.data(), kMapped.size()) == 0) return GidKind::kRoceV2Ipv4;
+  if (raw[0] == 0xfe && (raw[1] & 0xc0) == 0x80) return GidKind::kRoceV2LinkLocal;
+  return GidKind::kRoceV2Ipv6;
+}
+
+std::optional<Gid> read_gid(const Verbs& verbs, ibv_context* context, const Nic& nic,
+                            uint32_t index) {
+  ibv_gid_entry entry{};
+  if (verbs.query_gid(context, nic.port, index, &entry) != 0) return std::nullopt;
+  Gid gid{.kind = kind_of(entry, nic.ethernet), .index = index};
+  std::memcpy(gid.bytes.data(), entry.gid.raw, gid.bytes.size());
+  if (gid.bytes == GidBytes{}) return std::nullopt;
+  return gid;
+}
+
+Status read_gids(const Verbs& verbs, ibv_context* context, const Config& config, int table_length,
+                 Nic& nic) {
+  const std::string_view wanted = config.text(Variable::kRdmaGidIndex);
+  const auto length = static_cast<uint32_t>(std::max(table_length, 0));
+  if (wanted != "auto" && !wanted.empty()) {
+    uint32_t index = 0;
+    const auto [end, error] = std::from_chars(wanted.data(), wanted.data() + wanted.size(), index);
+    if (error != std::errc() || end != wanted.data() + wanted.size()) {
+      return {Code::kInvalidArgument,
+              fmt::format("HETCOMM_RDMA_GID_INDEX: '{}' is neither a number nor 'auto'", wanted)};
+    }
+    const std::optional<Gid> gid = read_gid(verbs, context, nic, index);
+    if (gid) {
+      nic.gids.push_back(*gid);
+      return {};
+    }
+    std::string there;
+    for (uint32_t i = 0; i < std::min(length, kMaxGidIndex); ++i) {
+      if (const auto other = read_gid(verbs, context, nic, i)) {
+        there += fmt::format("{}{} ({} {})", there.empty() ? "" : ", ", i,
+                             gid_kind_name(other->kind), gid_text(other->bytes));
+      }
+    }
+    return {Code::kInvalidArgument,
+            fmt::format("HETCOMM_RDMA_GID_INDEX={}: {} has no GID there; it has {}; set one of "
+                        "these or 'auto'",
+                        index, nic.name(), there.empty() ? "none" : there)};
+  }
+  const uint32_t most = nic.ethernet ? std::min(length, kMaxGidIndex) : std::min(length, 1u);
+  for (uint32_t i = 0; i < most; ++i) {
+    if (const auto gid = read_gid(verbs, context, nic, i)) nic.gids.push_back(*gid);
+  }
+  std::stable_sort(nic.gids.begin(), nic.gids.end(),
+                   [](const Gid& a, const Gid& b) { return a.kind < b.kind; });
+  if (nic.gids.empty()) {
+    return {Code::kUnsupported,
+            fmt::format("no GID (tried indices 0 to {}); give its network interface an address",
+                        most == 0 ? 0 : most - 1)};
+  }
+  return {};
+}
+
+Status read_mtu(const Config& config, ibv_mtu active, Nic& nic) {
+  nic.mtu = active;
+  const std::string_view wanted = config.text(Variable::kRdmaMtu);
+  if (wanted == "auto" || wanted.empty()) return {};
+  for (const ibv_mtu mtu : {IBV_MTU_256, IBV_MTU_512, IBV_MTU_1024, IBV_MTU_2048, IBV_MTU_4096}) {
+    if (wanted != std::to_string(mtu_bytes(mtu))) continue;
+    if (mtu > active) {
+      return {Code::kInvalidArgument,
+              fmt::format("HETCOMM_RDMA_MTU={}: the active MTU of {} is {}; set that or less, or "
+                          "'auto'",
+                          wanted, nic.name(), mtu_bytes(active))};
+    }
+    nic.mtu = mtu;
+  }
+  return {};
+}
+
+// Fills |nic| when the port can be used.
+Status examine(const Verbs& verbs, ibv_context* context, const Config& config, Nic& nic) {
+  ibv_port_attr port{};
+  if (const int error = verbs.query_port(context, nic.port, &port); error != 0) {
+    return {Code::kUnsupported, fmt::format("port cannot be queried: {}", std::strerror(error))};
+  }
+  if (port.state != IBV_PORT_ACTIVE) {
+    return {Code::kUnsupported, fmt::format("port is {}, not active", state_name(port.state))};
+  }
+  nic.ethernet = port.link_layer == IBV_LINK_LAYER_ETHERNET;
+  nic.lid = port.lid;
+  nic.rate_mbit = rate_of(port);
+  nic.max_message_bytes = port.max_msg_sz;
+  if (!nic.ethernet && nic.lid == 0) return {Code::kUnsupported, "port has no LID"};
+  if (nic.limits.max_srq == 0) return {Code::kUnsupported, "device has no shared receive queues"};
+  HETCOMM_RETURN_IF_ERROR(read_mtu(config, port.active_mtu, nic));
+  return read_gids(verbs, context, config, port.gid_tbl_len, nic);
+}
+
+class DeviceList {
+ public:
+  explicit DeviceList(const Verbs& verbs)
+      : verbs_(verbs), list_(verbs.get_device_list(&count_)), error_(errno) {}
+  DeviceList(const DeviceList&) = delete;
+  DeviceList& operator=(const DeviceList&) = delete;
+  ~DeviceList() {
+    if (list_ != nullptr) verbs_.free_device_list(list_);
+  }
+  int count() const { return list_ == nullptr ? 0 : count_; }
+  ibv_device* at(int i) const { return list_[i]; }
+  // Why there is no list; 0 if there is one.
+  int error() const { return list_ == nullptr ? error_ : 0; }
+
+ private:
+  const Verbs& verbs_;
+  int count_ = 0;
+  ibv_device** list_;
+  int error_;
+};
+
+class Search {
+ public:
+  // Leaves out the ports named in |taken|.
+  Search(const Verbs& verbs, const Config& config, const std::vector<std::string>& taken)
+      : verbs_(verbs), config_(config), taken_(taken) {}
+
+  Result<OpenNic> run() {
+    const std::string_view names = config_.text(Variable::kRdmaNic);
+    Result<std::vector<Wanted>> wanted = parse_names(names);
+    if (!wanted.ok()) return wanted.status();
+    const DeviceList devices(verbs_);
+    if (devices.count() == 0) {
+      const bool missing = devices.error() == 0 || devices.error() == ENOSYS;
+      return Status(Code::kUnsupported, missing ? "rdma: this host has no RDMA device"
+                                                : fmt::format("rdma: devices cannot be listed: {}",
+                                                              std::strerror(devices.error())));
+    }
+    for (const Wanted& entry : *wanted) {
+      const std::string before = refused_;
+      try_device(devices, &entry);
+      if (best_.context != nullptr) break;
+      if (refused_ == before) {
+        add_refusal(fmt::format("{}: no such device (there is {})", entry.device, list(devices)));
+      }
+    }
+    if (wanted->empty()) try_device(devices, nullptr);
+    if (best_.context == nullptr) {
+      return Status(Code::kUnsupported,
+                    names.empty()
+                        ? fmt::format("rdma: no usable port: {}", refused_)
+                        : fmt::format("rdma: HETCOMM_RDMA_NIC={}: no usable port: {}; name another "
+                                      "one, or none",
+                                      names, refused_));
+    }
+    best_.others = refused_;
+    return std::move(best_);
+  }
+
+ private:
+  static std::string list_of(const Verbs& verbs, const DeviceList& devices) {
+    std::string text;
+    for (int i = 0; i < devices.count(); ++i) {
+      text += fmt::format("{}{}", text.empty() ? "" : ", ", verbs.get_device_name(devices.at(i)));
+    }
+    return text;
+  }
+  std::string list(const DeviceList& devices) const { return list_of(verbs_, devices); }
+
+  void add_refusal(const std::string& text) { refused_ += (refused_.empty() ? "" : "; ") + text; }
+
+  // Tries the ports of the device that |wanted| names, or of all.
+  void try_device(const DeviceList& devices, const Wanted* wanted) {
+    for (int i = 0; i < devices.count(); ++i) {
+      const std::string name = verbs_.get_device_name(devices.at(i));
+      if (wanted != nullptr && wanted->device != name) continue;
+      ibv_context* context = verbs_.open_device(devices.at(i));
+      if (context == nullptr) {
+        add_refusal(fmt::format("{}: cannot be opened: {}; see the rights of /dev/infiniband", name,
+                                std::strerror(errno)));
+        continue;
+      }
+      if (!try_ports(context, name, wanted == nullptr ? uint8_t{0} : wanted->port)) {
+        verbs_.close_device(context);
+      }
+    }
+  }
+
+  // True when |context| was taken over.
+  bool try_ports(ibv_context* context, const std::string& name, uint8_t only) {
+    ibv_device_attr limits{};
+    if (const int error = verbs_.query_device(context, &limits); error != 0) {
+      add_refusal(fmt::format("{}: cannot be queried: {}", name, std::strerror(error)));
+      return false;
+    }
+    if (only > limits.phys_port_cnt) {
+      add_refusal(
+          fmt::format("{}:{}: the device has {} port(s)", name, only, limits.phys_port_cnt));
+      return false;
+    }
+    bool taken = false;
+    for (uint8_t port = 1; port <= limits.phys_port_cnt; ++port) {
+      if (only != 0 && port != only) continue;
+      Nic nic;
+      nic.device = name;
+      nic.port = port;
+      nic.limits = limits;
+      if (std::find(taken_.begin(), taken_.end(), nic.name()) != taken_.end()) continue;
+      if (const Status status = examine(verbs_, context, config_, nic); !status.ok()) {
+        add_refusal(fmt::format("{}: {}", nic.name(), status.text()));
+        continue;
+      }
+      if (best_.context != nullptr && nic.rate_mbit <= best_.nic.rate_mbit) {
+        add_refusal(fmt::format("{}: not faster than {}", nic.name(), best_.nic.name()));
+        continue;
+      }
+      if (best_.context != nullptr) {
+        add_refusal(fmt::format("{}: slower than {}", best_.nic.name(), nic.name()));
+        if (best_.context != context) verbs_.close_device(best_.context);
+      }
+      best_.context = context;
+      best_.nic = std::move(nic);
+      taken = true;
+    }
+    return taken;
+  }
+
+  const Verbs& verbs_;
+  const Config& config_;
+  const std::vector<std::string>& taken_;
+  OpenNic best_;
+  std::string refused_;
+};
+
+}  // namespace
+
+const char* gid_kind_name(GidKind kind) {
+  switch (kind) {
+    case GidKind::kRoceV2Ipv4:
+      return "RoCE v2 IPv4";
+    case GidKind::kRoceV2Ipv6:
+      return "RoCE v2 IPv6";
+    case GidKind::kRoceV2LinkLocal:
+      return "RoCE v2 IPv6 link-local";
+    case GidKind::kRoceV1:
+      return "RoCE v1";
+    case GidKind::kInfiniBand:
+      return "InfiniBand";
+  }
+  return "unknown";
+}
+
+std::string gid_text(const GidBytes& gid) {
+  std::array<char, INET6_ADDRSTRLEN> text{};
+  static constexpr std::array<uint8_t, 12> kMapped = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+  if (std::memcmp(gid.data(), kMapped.data(), kMapped.size()) == 0) {
+    inet_ntop(AF_INET, gid.data() + kMapped.size(), text.data(), text.size());
+  } else {
+    inet_ntop(AF_INET6, gid.data(), text.data(), text.size());
+  }
+  return text.data();
+}
+
+uint32_t mtu_bytes(ibv_mtu mtu) { return 128u << static_cast<unsigned>(mtu); }
+
+std::string Nic::name() const { return fmt::format("{}:{}", device, port); }
+
+std::string Nic::describe() const {
+  const Gid& gid = gids.front();
+  return fmt::format("{}, {} {} (GID index {}), MTU {}", name(), gid_kind_name(gid.kind),
+                     gid_text(gid.bytes), gid.index, mtu_bytes(mtu));
+}
+
+Result<OpenNic> open_nic(const Verbs& verbs, const Config& config, size_t instance) {
+  constexpr uint64_t kMuchSlower = 4;
+  std::vector<std::string> taken;
+  Result<OpenNic> first = Search(verbs, config, taken).run();
+  if (!first.ok() || instance == 0) return first;
+  const uint64_t best = first->nic.rate_mbit;
+  taken.push_back(first->nic.name());
+  (void)verbs.close_device(first->context);
+  while (true) {
+    Result<OpenNic> next = Search(verbs, config, taken).run();
+    if (!next.ok()) return next;
+    taken.push_back(next->nic.name());
+    const bool worth_it = next->nic.rate_mbit * kMuchSlower >= best;
+    if (worth_it && --instance == 0) return next;
+    (void)verbs.close_device(next->context);
+  }
+}
+
+size_t count_nics(const Verbs& verbs, const Config& config, size_t most) {
+  size_t count = 0;
+  while (count < most) {
+    Result<OpenNic> nic = open_nic(verbs, config, count);
+    if (!nic.ok()) break;
+    (void)verbs.close_device(nic->context);
+    ++count;
+  }
+  return count;
+}
+
+}  // namespace hetcomm::rdma

@@ -1,0 +1,66 @@
+// Which port of which device is used, and the addresses (GIDs) that it has.
+//
+// The first that is usable is taken: in the order of HETCOMM_RDMA_NIC, or, where that is empty, the
+// fastest active port. What was not taken is named with its reason.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "src/base/config.h"
+#include "src/base/status.h"
+#include "transports/rdma/verbs.h"
+
+namespace hetcomm::rdma {
+
+using GidBytes = std::array<std::byte, 16>;
+
+// Best first. Two ports reach each other by GIDs of one kind.
+enum class GidKind : uint8_t {
+  kRoceV2Ipv4 = 1,
+  kRoceV2Ipv6 = 2,
+  kRoceV2LinkLocal = 3,
+  kRoceV1 = 4,
+  kInfiniBand = 5,
+};
+const char* gid_kind_name(GidKind kind);
+std::string gid_text(const GidBytes& gid);
+
+struct Gid {
+  GidBytes bytes{};
+  GidKind kind = GidKind::kRoceV2Ipv4;
+  uint32_t index = 0;  // in this port's table; no business of the peer's
+};
+
+struct Nic {
+  std::string device;
+  uint8_t port = 1;
+  bool ethernet = true;
+  uint16_t lid = 0;
+  ibv_mtu mtu = IBV_MTU_1024;  // as it is used
+  uint64_t rate_mbit = 0;
+  uint32_t max_message_bytes = 0;
+  ibv_device_attr limits{};
+  std::vector<Gid> gids;  // best first, at least one
+
+  std::string name() const;      // "rxe0:1"
+  std::string describe() const;  // "rxe0:1, RoCE v2 192.0.2.1 (GID index 1), MTU 1024"
+};
+
+uint32_t mtu_bytes(ibv_mtu mtu);
+
+// An open device and the port chosen on it.
+struct OpenNic {
+  ibv_context* context = nullptr;  // to be closed by the caller
+  Nic nic;
+  std::string others;  // what was not taken, and why
+};
+// The best one, or with |instance| the one that comes so many after it, as long as it is worth
+// sharing load with the best.
+Result<OpenNic> open_nic(const Verbs& verbs, const Config& config, size_t instance = 0);
+// How many there are.
+size_t count_nics(const Verbs& verbs, const Config& config, size_t most);
+
+}  // namespace hetcomm::rdma

@@ -1,0 +1,133 @@
+// One RC queue pair with its send queue: the ring of records of what was posted, the send slots,
+// and which work requests ask for a completion.
+//
+// Signalled are what the caller asks for (large slices, the end of a bulk), and every
+// kSignalEvery-th. There are more send slots and work requests than that, so whoever waits for
+// either waits for something that will complete. What is left unsignalled when nothing more is sent
+// is confirmed by nudge(), an empty write.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+
+#include "transports/rdma/device.h"
+#include "transports/rdma/receive_pool.h"
+#include "transports/rdma/wire.h"
+#include "transports/transport.h"
+
+namespace hetcomm::rdma {
+
+struct Transfer;
+
+// What one work request was for.
+struct SendRecord {
+  Transfer* transfer = nullptr;
+  uint64_t offset = 0;  // of the slice in its bulk
+  uint32_t length = 0;
+  bool slot = false;  // the oldest send slot is given back with it
+  uint32_t slot_index = 0;
+};
+
+// How connections are made; from the configuration.
+struct ConnectionSettings {
+  uint8_t traffic_class = 0;
+  uint8_t timeout = 14;  // 4.096 us * 2^timeout
+  uint8_t retries = 7;
+};
+
+class QueuePair {
+ public:
+  static constexpr uint32_t kSendSlots = 32;
+  static constexpr uint32_t kSignalEvery = 16;
+  static constexpr size_t kMaxInline = 256;
+  static constexpr size_t kMaxPieces = 8;
+  static constexpr uint8_t kMaxReads = 16;
+
+  // In the state INIT. |slot_bytes| of each send slot.
+  static Result<std::unique_ptr<QueuePair>> create(Device& device, uint32_t slot_bytes);
+  // The device touches no memory on its behalf any more.
+  ~QueuePair();
+  QueuePair(const QueuePair&) = delete;
+  QueuePair& operator=(const QueuePair&) = delete;
+
+  uint32_t number() const { return qp_->qp_num; }
+  uint32_t packet_sequence() const { return packet_sequence_; }
+  uint8_t read_depth() const;
+  size_t max_inline() const { return max_inline_; }
+  size_t max_pieces() const { return max_pieces_; }
+
+  // Ready to send and receive.
+  Status connect(const Parameters& peer, const Gid& mine, const ConnectionSettings& settings);
+  // To the error state: nothing new begins, all that was posted is flushed.
+  void stop();
+  // Whether the device has put it there.
+  bool is_in_error() const;
+
+  // --- posting
+  uint32_t room() const { return kSendDepth - static_cast<uint32_t>(posted_ - done_); }
+  uint32_t free_slots() const {
+    return kSendSlots - static_cast<uint32_t>(slots_taken_ - slots_given_);
+  }
+  // The next free send slot; taken by a record with |slot|.
+  std::byte* slot() const { return slot_at(next_slot()); }
+  uint32_t next_slot() const { return static_cast<uint32_t>(slots_taken_ % kSendSlots); }
+  std::byte* slot_at(uint32_t index) const { return slots_.data() + size_t{index} * slot_bytes_; }
+  uint32_t slot_key() const { return slots_.lkey(); }
+  // Adds to the chain that flush() posts. |pieces| are copied; there is room.
+  void add(ibv_send_wr& request, std::span<const ibv_sge> pieces, const SendRecord& record,
+           bool signal);
+  // False: the device refuses; the connection is of no more use.
+  bool flush() {
+    if (chained_ > 0 && !refused_) (void)post_chain();
+    return !refused_;
+  }
+  // True when something unsignalled has nothing signalled behind it or under way.
+  bool has_silent_tail() const { return signalled_ == 0 && posted_ != done_; }
+  void nudge();
+  bool idle() const { return posted_ == done_; }
+  uint64_t posted() const { return posted_; }
+
+  // The completion with |id|: calls use(record) for it and for all before it.
+  template <typename Use>
+  void retire(uint64_t id, Use&& use) {
+    if (id - done_ >= posted_ - done_) return;  // not one of ours
+    while (done_ <= id) {
+      const SendRecord record = records_[done_ % kSendDepth];
+      if (signals_[done_ % kSendDepth]) --signalled_;
+      ++done_;
+      if (record.slot) ++slots_given_;
+      use(record);
+    }
+  }
+
+ private:
+  static constexpr size_t kChain = 8;
+
+  QueuePair(Device& device, uint32_t slot_bytes) : device_(device), slot_bytes_(slot_bytes) {}
+  Status create_qp();
+  Status initialize();
+  bool post_chain();
+
+  Device& device_;
+  const uint32_t slot_bytes_;
+  ibv_qp* qp_ = nullptr;
+  uint32_t packet_sequence_ = 0;
+  size_t max_inline_ = 0;
+  size_t max_pieces_ = 1;
+  Slab slots_;
+  uint64_t posted_ = 0;
+  uint64_t done_ = 0;
+  uint64_t slots_taken_ = 0;
+  uint64_t slots_given_ = 0;
+  uint32_t signalled_ = 0;  // outstanding
+  uint32_t since_signal_ = 0;
+  bool refused_ = false;  // by the device, once and for all
+  size_t chained_ = 0;
+  std::array<SendRecord, kSendDepth> records_;
+  std::array<bool, kSendDepth> signals_{};
+  std::array<ibv_send_wr, kChain> chain_;
+  std::array<std::array<ibv_sge, kMaxPieces>, kChain> pieces_;
+};
+
+}  // namespace hetcomm::rdma

@@ -1,0 +1,71 @@
+// The receive slots of a transport: slabs of registered memory, posted to the shared receive queue.
+// Slabs are added as connections need them and stay.
+#pragma once
+
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <vector>
+
+#include "src/base/span.h"
+#include "src/base/status.h"
+#include "transports/rdma/device.h"
+
+namespace hetcomm::rdma {
+
+// Memory for slots, page aligned and registered for as long as it lives.
+class Slab {
+ public:
+  static Result<Slab> create(Device& device, size_t bytes);
+  Slab() = default;
+  Slab(Slab&& other) noexcept;
+  Slab& operator=(Slab&& other) noexcept;
+  ~Slab();
+
+  std::byte* data() const { return memory_.get(); }
+  uint32_t lkey() const { return mr_->lkey; }
+
+ private:
+  struct Free {
+    void operator()(std::byte* memory) const { std::free(memory); }
+  };
+  const Verbs* verbs_ = nullptr;
+  std::unique_ptr<std::byte, Free> memory_;
+  ibv_mr* mr_ = nullptr;
+};
+
+class ReceivePool {
+ public:
+  ReceivePool(Device& device, uint32_t slot_bytes) : device_(device), slot_bytes_(slot_bytes) {}
+
+  // At least |count| slots exist and are posted, or were and are about to be again.
+  Status ensure(uint32_t count);
+  // The device ran low although enough were posted: some were lost with queue pairs that broke.
+  void replace_lost();
+  uint32_t total() const { return total_; }
+
+  const std::byte* slot(uint32_t index) const {
+    return slabs_[index / kSlabSlots].data() + size_t{index % kSlabSlots} * slot_bytes_;
+  }
+  bool valid(uint64_t index) const { return index < total_; }
+  // The slot's message has been used; posted by the next flush().
+  void recycle(uint32_t index) { recycled_.push_back(index); }
+  // Posts what was recycled. False: the device refuses, and the transport is of no more use.
+  bool flush() { return recycled_.empty() || post(); }
+
+ private:
+  static constexpr uint32_t kSlabSlots = 32;
+  bool post();
+  Status add_slab();
+
+  Device& device_;
+  const uint32_t slot_bytes_;
+  uint32_t total_ = 0;
+  std::vector<Slab> slabs_;
+  std::vector<uint32_t> recycled_;
+};
+
+// Marks the ids of receives, beside the slot.
+inline constexpr uint64_t kReceiveBit = uint64_t{1} << 63;
+
+}  // namespace hetcomm::rdma

@@ -1,0 +1,95 @@
+// Registrations of user memory, kept for the next time where that is safe.
+//
+// Safe means: it is noticed when the memory goes away, since a registration pins pages, and memory
+// that is unmapped and mapped again has others: the device would write to pages that nobody sees.
+// The mechanism is MemoryMonitor (userfaultfd events). Memory that it cannot watch, or all where
+// the kernel does not allow it, is registered for each operation and let go with it: slower, never
+// wrong. Hooks on malloc and munmap are not used: they miss what does not go through them.
+//
+// A registration covers exactly the range that was asked for, so a peer that has its key reaches
+// nothing beside it. Idle ones are dropped, the least recently used first, beyond |limit_bytes|.
+// After fork() the child must not use the context; the parent's registrations stay right, since the
+// kernel copies pinned pages for the child at once (before Linux 5.12: ibv_fork_init).
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <unordered_map>
+
+#include "src/base/log.h"
+#include "src/base/status.h"
+#include "transports/rdma/memory_monitor.h"
+#include "transports/rdma/verbs.h"
+
+namespace hetcomm::rdma {
+
+class Registration {
+ public:
+  uint32_t lkey() const { return mr_->lkey; }
+  uint32_t rkey() const { return mr_->rkey; }
+
+ private:
+  friend class RegistrationCache;
+  struct Id {
+    uint64_t address = 0;
+    uint64_t length = 0;
+    int access = 0;
+    bool operator==(const Id&) const = default;
+  };
+  struct Hash {
+    size_t operator()(const Id& id) const {
+      uint64_t value = id.address * 0x9e3779b97f4a7c15u ^ id.length;
+      value = (value ^ (value >> 32)) * 0xbf58476d1ce4e5b9u;
+      return value ^ static_cast<uint64_t>(id.access);
+    }
+  };
+  Id id_;
+  ibv_mr* mr_ = nullptr;
+  uint32_t users_ = 0;
+  bool cached_ = false;
+  std::list<Registration>::iterator self_;
+};
+
+// ibv_reg_mr with a text that helps: RLIMIT_MEMLOCK and so on.
+Result<ibv_mr*> register_memory(const Verbs& verbs, ibv_pd* pd, void* address, uint64_t length,
+                                int access);
+
+class RegistrationCache {
+ public:
+  // |limit_bytes| 0: nothing is kept.
+  RegistrationCache(const Verbs& verbs, ibv_pd* pd, uint64_t limit_bytes, Log& log);
+  ~RegistrationCache();
+  RegistrationCache(const RegistrationCache&) = delete;
+  RegistrationCache& operator=(const RegistrationCache&) = delete;
+
+  // Valid until release(), which comes as often as acquire() succeeded.
+  Result<Registration*> acquire(const void* address, uint64_t length, int access);
+  void release(Registration* registration);
+  // As release(), and on return no peer reaches the memory by it. False: others use it too; nothing
+  // was done.
+  bool revoke(Registration* registration);
+
+  size_t kept() const { return known_.size(); }
+  bool watching() const { return monitor_ != nullptr; }
+
+ private:
+  using List = std::list<Registration>;
+  static MemoryRange pages_of(const Registration::Id& id);
+  void forget_lost();
+  void forget(Registration& registration);
+  void trim(uint64_t room_bytes);
+  void drop(Registration& registration);
+  void unwatch_alone(const MemoryRange& pages);
+
+  const Verbs& verbs_;
+  ibv_pd* pd_;
+  const uint64_t limit_bytes_;
+  uint64_t cached_bytes_ = 0;
+  List all_;   // in use, or not kept
+  List idle_;  // cached and unused; most recently used first
+  std::unordered_map<Registration::Id, Registration*, Registration::Hash> known_;
+  std::unique_ptr<MemoryMonitor> monitor_;
+};
+
+}  // namespace hetcomm::rdma

@@ -1,0 +1,719 @@
+#include "transports/rdma/transport.h"
+
+#include <fcntl.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cstring>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "src/base/clock.h"
+#include "transports/rdma/attempt.h"
+
+namespace hetcomm::rdma {
+namespace {
+
+constexpr uint32_t kMinConnections = 16;
+constexpr uint32_t kCredits = 32;
+constexpr uint32_t kPayloadBytes = 8192;
+constexpr uint64_t kMinSlice = 4096;
+constexpr uint64_t kMaxSlice = 16u << 20;
+constexpr uint64_t kChunkBytes = 1u << 20;
+constexpr uint32_t kLatencyNs = 3'000;
+constexpr uint64_t kBandwidth = 8'000'000'000;
+// Timers are a matter of seconds; looking at them in every progress() would be a waste.
+constexpr uint64_t kTimerIntervalNs = 10'000'000;
+// How long a stopped queue pair's flushed work is waited for; destroying it is the end in any case.
+constexpr uint64_t kDrainNs = 200'000'000;
+constexpr size_t kBatch = 32;
+constexpr int kMaxRounds = 4;
+// In place of an id: the completion has been taken already.
+constexpr uint64_t kTaken = uint64_t{1} << 62;
+
+const char* any_address(int family) { return family == AF_INET ? "0.0.0.0" : "::"; }
+
+bool is_link_local(const Address& address) {
+  return address.family() == AF_INET6 && address.to_string().starts_with("[fe80:");
+}
+
+// All-zero when the kernel does not tell.
+std::array<std::byte, 16> read_boot_id() {
+  std::array<std::byte, 16> id{};
+  const UniqueFd file(::open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC));
+  std::array<char, 64> text{};
+  const ssize_t size = file.valid() ? ::read(file.get(), text.data(), text.size()) : 0;
+  size_t digits = 0;
+  for (ssize_t i = 0; i < size && digits < 2 * id.size(); ++i) {
+    const char c = text[static_cast<size_t>(i)];
+    if (std::isxdigit(static_cast<unsigned char>(c)) == 0) continue;
+    const int value = c <= '9' ? c - '0' : std::tolower(static_cast<unsigned char>(c)) - 'a' + 10;
+    id[digits / 2] = (id[digits / 2] << 4) | static_cast<std::byte>(value);
+    ++digits;
+  }
+  return id;
+}
+
+// The exponent of the hardware's time-out: 4.096 us * 2^n.
+uint8_t timeout_exponent(uint64_t duration_ns) {
+  uint8_t exponent = 1;
+  while (exponent < 31 && (uint64_t{4096} << exponent) < duration_ns) ++exponent;
+  return exponent;
+}
+
+}  // namespace
+
+Settings read_settings(const Config& config) {
+  Settings settings;
+  settings.connection.traffic_class =
+      static_cast<uint8_t>(std::min<uint64_t>(config.number(Variable::kRdmaTrafficClass), 255));
+  settings.connection.timeout = timeout_exponent(config.number(Variable::kRdmaTimeout));
+  settings.connection.retries =
+      static_cast<uint8_t>(std::min<uint64_t>(config.number(Variable::kRdmaRetries), 7));
+  settings.credits = kCredits;
+  settings.slot_bytes = kPayloadBytes + 64;
+  settings.slice_bytes = std::clamp(config.number(Variable::kRdmaSlice), kMinSlice, kMaxSlice);
+  settings.window_bytes = 4 * settings.slice_bytes;
+  settings.cache_bytes = config.number(Variable::kRdmaCacheBytes);
+  settings.connections = static_cast<uint32_t>(
+      std::clamp<uint64_t>(config.number(Variable::kRdmaQueuePairs), 1, 1u << 20));
+  Capabilities& capabilities = settings.capabilities;
+  capabilities.put = true;
+  capabilities.get = true;
+  capabilities.target_sees_put = true;
+  capabilities.regions = true;
+  capabilities.max_exposed_segments = 1;
+  capabilities.max_payload_bytes = kPayloadBytes;
+  capabilities.eager_limit_bytes = config.number(Variable::kRdmaEager);
+  capabilities.chunk_bytes = kChunkBytes;
+  capabilities.latency_ns = kLatencyNs;
+  capabilities.bandwidth_bytes_per_s = kBandwidth;
+  return settings;
+}
+
+// --- set-up ----------------------------------------------------------------------------------
+
+RdmaTransport::RdmaTransport(const TransportEnvironment& environment)
+    : environment_(environment), settings_(read_settings(environment.config)) {}
+
+RdmaTransport::~RdmaTransport() {
+  arrivals_.clear();
+  attempts_.clear();
+  acceptors_.clear();
+  if (device_) {
+    poller().remove(device_->channel()->fd, completion_watcher_);
+    poller().remove(device_->context()->async_fd, async_watcher_);
+    for (const Published& each : published_) (void)device_->verbs().dereg_mr(each.mr);
+  }
+  registrations_.reset();
+  receives_.reset();
+}
+
+Result<std::unique_ptr<RdmaTransport>> RdmaTransport::create(
+    const Verbs& verbs, const TransportEnvironment& environment) {
+  std::unique_ptr<RdmaTransport> transport(new RdmaTransport(environment));
+  HETCOMM_RETURN_IF_ERROR(transport->set_up(verbs));
+  return transport;
+}
+
+Status RdmaTransport::set_up(const Verbs& verbs) {
+  const auto peers = static_cast<uint32_t>(std::max(environment_.size - 1, 1));
+  const uint32_t connections = std::min(settings_.connections, std::max(peers, kMinConnections));
+  Result<std::unique_ptr<Device>> device =
+      Device::create(verbs, environment_.config, environment_.log, environment_.instance,
+                     connections, settings_.credits);
+  if (!device.ok()) return device.status();
+  device_ = std::move(device).value();
+  receives_ = std::make_unique<ReceivePool>(*device_, settings_.slot_bytes);
+  registrations_ = std::make_unique<RegistrationCache>(verbs, device_->pd(), settings_.cache_bytes,
+                                                       environment_.log);
+  HETCOMM_RETURN_IF_ERROR(watch_events());
+  environment_.log.info("rdma: using {}", nic().describe());
+  descriptor_.ethernet = nic().ethernet;
+  descriptor_.gids = nic().gids;
+  descriptor_.nic = nic().name();
+  return listen();
+}
+
+Status RdmaTransport::watch_events() {
+  HETCOMM_RETURN_IF_ERROR(poller().add(device_->channel()->fd, EPOLLIN, completion_watcher_));
+  return poller().add(device_->context()->async_fd, EPOLLIN, async_watcher_);
+}
+
+// As tcp does: one listener for each family, on the chosen address, or on all of the family when
+// several were chosen.
+Status RdmaTransport::listen() {
+  Result<std::vector<InterfaceAddress>> chosen = choose_interfaces(environment_.config);
+  if (!chosen.ok()) return chosen.status();
+  std::erase_if(*chosen, [](const auto& entry) { return is_link_local(entry.address); });
+  descriptor_.boot_id = read_boot_id();
+  Status failure(Code::kUnsupported, "rdma: the chosen interfaces have link-local addresses only");
+  std::array<uint16_t, 2> ports{};
+  for (const int family : {AF_INET, AF_INET6}) {
+    const auto of_family = [&](const auto& entry) { return entry.address.family() == family; };
+    const auto count = std::count_if(chosen->begin(), chosen->end(), of_family);
+    if (count == 0) continue;
+    Address address = std::find_if(chosen->begin(), chosen->end(), of_family)->address;
+    if (count > 1) {
+      Result<Address> any = Address::parse_numeric(any_address(family), 0);
+      if (!any.ok()) return any.status();
+      address = *any;
+    }
+    Result<std::unique_ptr<Acceptor>> acceptor = Acceptor::create(
+        environment_.poller, environment_.log, address,
+        {.credentials = environment_.credentials, .role = Role::kRdma, .rank = environment_.rank},
+        *this);
+    if (!acceptor.ok()) {
+      failure = acceptor.status().annotate("rdma");
+      environment_.log.info("{}", failure.text());
+      continue;
+    }
+    ports[family == AF_INET ? 0 : 1] = (*acceptor)->address().port();
+    acceptors_.push_back(std::move(acceptor).value());
+  }
+  for (const InterfaceAddress& entry : *chosen) {
+    const uint16_t port = ports[entry.address.family() == AF_INET ? 0 : 1];
+    if (port == 0 || descriptor_.addresses.size() == kMaxAddresses) continue;
+    descriptor_.addresses.push_back(entry.address.with_port(port));
+  }
+  return descriptor_.addresses.empty() ? failure : Status();
+}
+
+// --- making connections ----------------------------------------------------------------------
+
+std::vector<std::byte> RdmaTransport::descriptor() const { return encode_descriptor(descriptor_); }
+
+// How the owner of |bytes| is reached from here.
+Result<RdmaTransport::Target> RdmaTransport::target_of(ConstByteSpan bytes) const {
+  if (!broken_.ok()) return broken_;
+  Result<Descriptor> decoded = decode_descriptor(bytes);
+  if (!decoded.ok()) return decoded.status();
+  if (decoded->ethernet != nic().ethernet) {
+    return Status(Code::kUnsupported,
+                  fmt::format("rdma: {} is {} here, the peer's {} is {}", nic().name(),
+                              nic().ethernet ? "Ethernet" : "InfiniBand", decoded->nic,
+                              decoded->ethernet ? "Ethernet" : "InfiniBand"));
+  }
+  Target target;
+  bool found = false;
+  for (const Gid& mine : nic().gids) {
+    const auto theirs = std::find_if(decoded->gids.begin(), decoded->gids.end(),
+                                     [&](const Gid& gid) { return gid.kind == mine.kind; });
+    if (theirs == decoded->gids.end()) continue;
+    target.mine = mine;
+    target.peer = theirs->bytes;
+    found = true;
+    break;
+  }
+  if (!found) {
+    return Status(Code::kUnsupported,
+                  fmt::format("rdma: no kind of address in common: {} here ({}), {} at the peer's "
+                              "{}; see HETCOMM_RDMA_GID_INDEX",
+                              gid_kind_name(nic().gids.front().kind), nic().name(),
+                              gid_kind_name(decoded->gids.front().kind), decoded->nic));
+  }
+  static constexpr std::array<std::byte, 16> kUnknown{};
+  const bool other_host = decoded->boot_id != descriptor_.boot_id && decoded->boot_id != kUnknown &&
+                          descriptor_.boot_id != kUnknown;
+  std::string refused;
+  for (const Address& address : decoded->addresses) {
+    const bool common =
+        std::any_of(descriptor_.addresses.begin(), descriptor_.addresses.end(),
+                    [&](const Address& mine) { return mine.family() == address.family(); });
+    const bool foreign = other_host && address.is_loopback();
+    if (common && !foreign) {
+      target.addresses.push_back(address);
+    } else {
+      refused += fmt::format("{}{}: {}", refused.empty() ? "" : "; ", address.to_string(),
+                             foreign ? "loopback of another host" : "family not in use here");
+    }
+  }
+  if (target.addresses.empty()) {
+    return Status(Code::kUnsupported, "rdma: no usable address to connect by: " + refused);
+  }
+  return target;
+}
+
+Status RdmaTransport::reach(ConstByteSpan descriptor) const {
+  return target_of(descriptor).status();
+}
+
+void RdmaTransport::connect(int peer, ConstByteSpan descriptor) {
+  Result<Target> target = target_of(descriptor);
+  attempts_.push_back(std::make_unique<Attempt>(*this, peer, target.status()));
+  timers_checked_ns_ = 0;
+  if (target.ok()) {
+    attempts_.back()->start(std::move(target->addresses), target->mine, target->peer);
+  }
+}
+
+void RdmaTransport::cancel_connect(int peer) {
+  std::erase_if(attempts_, [&](const auto& attempt) { return attempt->peer() == peer; });
+}
+
+size_t RdmaTransport::queue_pairs() const {
+  const auto alive = std::count_if(endpoints_.begin(), endpoints_.end(),
+                                   [](RdmaEndpoint* each) { return each->pair() != nullptr; });
+  return static_cast<size_t>(alive) + attempts_.size() + arrivals_.size();
+}
+
+Result<std::unique_ptr<QueuePair>> RdmaTransport::make_queue_pair() {
+  if (!broken_.ok()) return broken_;
+  // Whoever asks is counted already.
+  const size_t count = queue_pairs();
+  if (count > device_->max_connections()) {
+    return Status(Code::kOutOfResources,
+                  fmt::format("rdma: {}: all {} queue pairs are in use (HETCOMM_RDMA_QUEUE_PAIRS, "
+                              "and what the device allows)",
+                              nic().name(), device_->max_connections()));
+  }
+  HETCOMM_RETURN_IF_ERROR(receives_->ensure(static_cast<uint32_t>(count) * settings_.credits));
+  return QueuePair::create(*device_, settings_.slot_bytes);
+}
+
+Parameters RdmaTransport::parameters_of(const QueuePair& pair, const Gid& mine,
+                                        const GidBytes& peer) const {
+  return {.queue_pair = pair.number(),
+          .packet_sequence = pair.packet_sequence(),
+          .lid = nic().lid,
+          .mtu = nic().mtu,
+          .read_depth = pair.read_depth(),
+          .credits = static_cast<uint16_t>(settings_.credits),
+          .slot_bytes = settings_.slot_bytes,
+          .kind = mine.kind,
+          .gid = mine.bytes,
+          .peer_gid = peer};
+}
+
+void RdmaTransport::finish(Attempt& attempt, Result<std::unique_ptr<Endpoint>> endpoint) {
+  const auto at = std::find_if(attempts_.begin(), attempts_.end(),
+                               [&](const auto& each) { return each.get() == &attempt; });
+  const std::unique_ptr<Attempt> owned = std::move(*at);
+  attempts_.erase(at);
+  environment_.handler.on_connected(owned->peer(), std::move(endpoint));
+}
+
+void RdmaTransport::on_accept(UniqueFd socket, const Hello& hello) {
+  if (hello.source < 0 || hello.source >= environment_.rank) {
+    environment_.log.debug("rdma: refused rank {}: only lower ranks connect", hello.source);
+    return;
+  }
+  arrivals_.push_back(std::make_unique<Arrival>(*this, hello.source, std::move(socket)));
+  timers_checked_ns_ = 0;
+  if (!arrivals_.back()->start(hello.extra)) arrivals_.pop_back();
+}
+
+void RdmaTransport::finish(Arrival& arrival, std::unique_ptr<Endpoint> endpoint) {
+  const auto at = std::find_if(arrivals_.begin(), arrivals_.end(),
+                               [&](const auto& each) { return each.get() == &arrival; });
+  const std::unique_ptr<Arrival> owned = std::move(*at);
+  arrivals_.erase(at);
+  if (endpoint) {
+    environment_.handler.on_accepted(owned->peer(), std::move(endpoint));
+    return;
+  }
+  std::erase_if(early_, [&](const ibv_wc& completion) {
+    if (!owned->owns(completion.qp_num)) return false;
+    receives_->recycle(static_cast<uint32_t>(completion.wr_id & ~kReceiveBit));
+    return true;
+  });
+}
+
+void RdmaTransport::add_endpoint(RdmaEndpoint& endpoint) {
+  endpoints_.push_back(&endpoint);
+  by_number_[endpoint.number()] = &endpoint;
+  // What its peer has sent meanwhile comes before all that is still to be handled.
+  std::vector<ibv_wc> mine;
+  std::erase_if(early_, [&](const ibv_wc& completion) {
+    if (completion.qp_num != endpoint.number()) return false;
+    mine.push_back(completion);
+    return true;
+  });
+  inbox_.insert(inbox_.begin() + static_cast<ptrdiff_t>(next_), mine.begin(), mine.end());
+}
+
+void RdmaTransport::remove_endpoint(RdmaEndpoint& endpoint) {
+  std::erase(endpoints_, &endpoint);
+  if (const auto at = by_number_.find(endpoint.number());
+      at != by_number_.end() && at->second == &endpoint) {
+    by_number_.erase(at);
+  }
+  if (last_ == &endpoint) last_ = nullptr;
+  if (endpoint.active_index != RdmaEndpoint::kInactive) active_[endpoint.active_index] = nullptr;
+}
+
+// --- regions ---------------------------------------------------------------------------------
+
+Result<RemoteKey> RdmaTransport::publish(const Region& region) {
+  if (!broken_.ok()) return broken_;
+  if (region.length == 0 || region.length >= kMaxKeyBytes) return Code::kInvalidArgument;
+  const int access = (region.writable ? IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE : 0) |
+                     (region.readable ? IBV_ACCESS_REMOTE_READ : 0);
+  Result<ibv_mr*> mr =
+      register_memory(device_->verbs(), device_->pd(), region.address, region.length, access);
+  if (!mr.ok()) return mr.status();
+  const RemoteKey key = encode_key({.address = reinterpret_cast<uint64_t>(region.address),
+                                    .length = region.length,
+                                    .rkey = mr.value()->rkey,
+                                    .immediate = (region.writable ? kRegionWritable : 0) |
+                                                 (region.readable ? kRegionReadable : 0),
+                                    .kind = KeyKind::kRegion});
+  published_.push_back({key, mr.value()});
+  return key;
+}
+
+bool RdmaTransport::withdraw(const RemoteKey& key) {
+  const auto at = std::find_if(published_.begin(), published_.end(),
+                               [&](const Published& each) { return each.key == key; });
+  if (at == published_.end()) return true;
+  if (const int error = device_->verbs().dereg_mr(at->mr); error != 0) {
+    environment_.log.error("rdma: a region cannot be withdrawn: {}", std::strerror(error));
+    break_all("a region cannot be withdrawn");
+  }
+  published_.erase(at);
+  return true;
+}
+
+// --- progress --------------------------------------------------------------------------------
+
+void RdmaTransport::activate(RdmaEndpoint& endpoint) {
+  if (endpoint.active_index != RdmaEndpoint::kInactive) return;
+  endpoint.active_index = active_.size();
+  active_.push_back(&endpoint);
+}
+
+int RdmaTransport::progress() {
+  int done = poll();
+  if (!active_.empty()) done += run_active();
+  if (environment_.now_ns >= timers_checked_ns_) done += run_timers();
+  return done;
+}
+
+// Asks the device once. Returns how many completions came.
+size_t RdmaTransport::fetch() {
+  const size_t before = inbox_.size();
+  inbox_.resize(before + kBatch);
+  const int got = device_->verbs().poll_cq(device_->cq(), kBatch, inbox_.data() + before);
+  inbox_.resize(before + static_cast<size_t>(std::max(got, 0)));
+  if (got < 0 && broken_.ok()) break_all("the completion queue cannot be read");
+  return inbox_.size() - before;
+}
+
+int RdmaTransport::poll() {
+  int done = 0;
+  for (int round = 0; round < kMaxRounds; ++round) {
+    if (next_ == inbox_.size()) {
+      inbox_.clear();
+      next_ = 0;
+      if (fetch() == 0) break;
+    }
+    const size_t count = inbox_.size() - next_;
+    while (next_ < inbox_.size()) {
+      // An upcall may add to the inbox.
+      const ibv_wc completion = inbox_[next_++];
+      handle(completion);
+      ++done;
+    }
+    if (!receives_->flush()) break_all("receives cannot be posted");
+    if (count < kBatch) break;
+  }
+  return done;
+}
+
+RdmaEndpoint* RdmaTransport::find(uint32_t number) {
+  if (last_ != nullptr && last_->number() == number) return last_;
+  const auto at = by_number_.find(number);
+  if (at == by_number_.end()) return nullptr;
+  last_ = at->second;
+  return last_;
+}
+
+void RdmaTransport::handle(const ibv_wc& completion) {
+  if (completion.wr_id == kTaken) return;
+  if ((completion.wr_id & kReceiveBit) != 0) {
+    handle_receive(completion);
+  } else {
+    handle_send(completion);
+  }
+}
+
+void RdmaTransport::handle_receive(const ibv_wc& completion) {
+  const uint64_t index = completion.wr_id & ~kReceiveBit;
+  if (!receives_->valid(index)) return;
+  const auto slot = static_cast<uint32_t>(index);
+  RdmaEndpoint* endpoint = find(completion.qp_num);
+  if (endpoint == nullptr || endpoint->pair() == nullptr) {
+    const bool early = std::any_of(arrivals_.begin(), arrivals_.end(), [&](const auto& arrival) {
+      return arrival->owns(completion.qp_num);
+    });
+    if (early && completion.status == IBV_WC_SUCCESS) {
+      early_.push_back(completion);
+    } else {
+      receives_->recycle(slot);
+    }
+    return;
+  }
+  if (completion.status == IBV_WC_SUCCESS) {
+    endpoint->on_received(completion, receives_->slot(slot));
+  } else if (completion.status != IBV_WC_WR_FLUSH_ERR) {
+    endpoint->break_off(fmt::format("receiving failed: {} (vendor error {:#x})",
+                                    device_->verbs().wc_status_str(completion.status),
+                                    completion.vendor_err));
+  } else {
+    endpoint->break_off("the queue pair is in the error state");
+  }
+  receives_->recycle(slot);
+}
+
+void RdmaTransport::handle_send(const ibv_wc& completion) {
+  RdmaEndpoint* endpoint = find(completion.qp_num);
+  if (endpoint == nullptr || endpoint->pair() == nullptr) return;
+  if (completion.status == IBV_WC_SUCCESS) {
+    endpoint->on_sent(completion.wr_id);
+    return;
+  }
+  // It and what came before it are over; the rest is flushed.
+  endpoint->pair()->retire(completion.wr_id, [](const SendRecord&) {});
+  endpoint->break_off(fmt::format("sending failed: {} (vendor error {:#x})",
+                                  device_->verbs().wc_status_str(completion.status),
+                                  completion.vendor_err));
+}
+
+void RdmaTransport::quiesce(RdmaEndpoint& endpoint) {
+  QueuePair& pair = *endpoint.pair();
+  pair.stop();
+  // What was done without asking for a completion gives none: a last request tells when all is
+  // over.
+  if (!pair.idle()) {
+    pair.nudge();
+    (void)pair.flush();
+  }
+  const uint64_t deadline = now_ns() + kDrainNs;
+  size_t at = next_;
+  while (true) {
+    for (; at < inbox_.size(); ++at) {
+      ibv_wc& completion = inbox_[at];
+      if (completion.qp_num != endpoint.number() || completion.wr_id == kTaken) continue;
+      if ((completion.wr_id & kReceiveBit) != 0) {
+        receives_->recycle(static_cast<uint32_t>(completion.wr_id & ~kReceiveBit));
+      } else {
+        pair.retire(completion.wr_id, [](const SendRecord&) {});
+      }
+      completion.wr_id = kTaken;
+    }
+    if (pair.idle() || !broken_.ok() || now_ns() >= deadline) break;
+    if (fetch() == 0) sched_yield();
+  }
+}
+
+int RdmaTransport::run_active() {
+  int done = 0;
+  const size_t count = active_.size();  // what becomes active meanwhile has its turn next time
+  for (size_t i = 0; i < count; ++i) {
+    RdmaEndpoint* endpoint = active_[i];
+    if (endpoint == nullptr) continue;
+    done += endpoint->progress();
+    if (active_[i] != endpoint || endpoint->has_work()) continue;
+    endpoint->active_index = RdmaEndpoint::kInactive;
+    active_[i] = nullptr;
+  }
+  size_t kept = 0;
+  for (RdmaEndpoint* endpoint : active_) {
+    if (endpoint == nullptr) continue;
+    endpoint->active_index = kept;
+    active_[kept++] = endpoint;
+  }
+  active_.resize(kept);
+  return done;
+}
+
+int RdmaTransport::run_timers() {
+  const uint64_t now = environment_.now_ns;
+  timers_checked_ns_ = now + kTimerIntervalNs;
+  for (const auto& acceptor : acceptors_) acceptor->expire(now);
+  int done = 0;
+  // An upcall may start and cancel attempts: ask for the next due one until there is none.
+  const auto run = [&](auto& list) {
+    for (size_t left = list.size(); left > 0; --left) {
+      const auto due = std::find_if(list.begin(), list.end(),
+                                    [&](const auto& each) { return each->next_timer_ns() <= now; });
+      if (due == list.end()) break;
+      (*due)->expire(now);
+      ++done;
+    }
+  };
+  run(attempts_);
+  run(arrivals_);
+  if (suspects_) check_suspects(now);
+  return done;
+}
+
+void RdmaTransport::check_suspects(uint64_t now) {
+  suspects_ = false;
+  for (RdmaEndpoint* endpoint : endpoints_) {
+    if (endpoint->suspect_until_ns() <= now) continue;
+    if (endpoint->pair()->is_in_error()) {
+      endpoint->break_off("the peer read memory that was revoked");
+    } else {
+      suspects_ = true;
+    }
+  }
+}
+
+// --- sleep and events ------------------------------------------------------------------------
+
+bool RdmaTransport::prepare_sleep(Sleep) {
+  timers_checked_ns_ = 0;
+  bool may_sleep = next_ == inbox_.size();
+  for (RdmaEndpoint* endpoint : active_) {
+    if (endpoint != nullptr && !endpoint->prepare_sleep()) may_sleep = false;
+  }
+  if (!may_sleep) return false;
+  if (!armed_ && broken_.ok()) {
+    if (device_->verbs().req_notify_cq(device_->cq(), 0) != 0) {
+      break_all("completions cannot be waited for");
+      return false;
+    }
+    armed_ = true;
+  }
+  // What came before it was armed makes no event.
+  return fetch() == 0;
+}
+
+bool RdmaTransport::may_sleep_on() const {
+  return next_ == inbox_.size() &&
+         std::none_of(active_.begin(), active_.end(), [](const RdmaEndpoint* endpoint) {
+           return endpoint != nullptr && endpoint->has_urgent_work();
+         });
+}
+
+uint64_t RdmaTransport::next_timer_ns() const {
+  uint64_t next = suspects_ ? environment_.now_ns + kTimerIntervalNs : kForever;
+  for (const auto& acceptor : acceptors_) next = std::min(next, acceptor->next_timer_ns());
+  for (const auto& attempt : attempts_) next = std::min(next, attempt->next_timer_ns());
+  for (const auto& arrival : arrivals_) next = std::min(next, arrival->next_timer_ns());
+  for (const RdmaEndpoint* endpoint : active_) {
+    if (endpoint != nullptr) next = std::min(next, endpoint->deadline_ns());
+  }
+  return next;
+}
+
+void RdmaTransport::EventWatcher::on_events(uint32_t /*events*/) {
+  if (kind_ == Events::kCompletions) {
+    transport_.on_completion_event();
+  } else {
+    transport_.on_async_events();
+  }
+}
+
+void RdmaTransport::on_completion_event() {
+  ibv_cq* cq = nullptr;
+  void* user = nullptr;
+  while (device_->verbs().get_cq_event(device_->channel(), &cq, &user) == 0) {
+    device_->count_event();
+    armed_ = false;
+  }
+}
+
+void RdmaTransport::on_async_events() {
+  ibv_async_event event{};
+  while (device_->verbs().get_async_event(device_->context(), &event) == 0) {
+    const ibv_event_type type = event.event_type;
+    uint32_t number = 0;
+    switch (type) {
+      case IBV_EVENT_QP_FATAL:
+      case IBV_EVENT_QP_REQ_ERR:
+      case IBV_EVENT_QP_ACCESS_ERR:
+      case IBV_EVENT_COMM_EST:
+      case IBV_EVENT_SQ_DRAINED:
+      case IBV_EVENT_PATH_MIG:
+      case IBV_EVENT_PATH_MIG_ERR:
+      case IBV_EVENT_QP_LAST_WQE_REACHED:
+        number = event.element.qp->qp_num;
+        break;
+      case IBV_EVENT_PORT_ACTIVE:
+      case IBV_EVENT_PORT_ERR:
+      case IBV_EVENT_LID_CHANGE:
+      case IBV_EVENT_PKEY_CHANGE:
+      case IBV_EVENT_GID_CHANGE:
+      case IBV_EVENT_SM_CHANGE:
+      case IBV_EVENT_CLIENT_REREGISTER:
+        number = static_cast<uint32_t>(event.element.port_num);
+        break;
+      default:
+        break;
+    }
+    // A queue pair cannot be destroyed while an event of it is not acknowledged.
+    device_->verbs().ack_async_event(&event);
+    on_async_event(type, number);
+  }
+}
+
+void RdmaTransport::on_async_event(ibv_event_type type, uint32_t number) {
+  const char* name = device_->verbs().event_type_str(type);
+  environment_.log.info("rdma: {}: event: {}", nic().name(), name);
+  const bool my_port = number == nic().port;
+  switch (type) {
+    case IBV_EVENT_QP_FATAL:
+    case IBV_EVENT_QP_REQ_ERR:
+    case IBV_EVENT_QP_ACCESS_ERR:
+    case IBV_EVENT_PATH_MIG_ERR:
+      if (RdmaEndpoint* endpoint = find(number); endpoint != nullptr) {
+        endpoint->break_off(fmt::format("the device reports: {}", name));
+      }
+      break;
+    case IBV_EVENT_PORT_ERR:
+      if (my_port) {
+        for (RdmaEndpoint* endpoint : endpoints_) endpoint->break_off("the port went down");
+      }
+      break;
+    case IBV_EVENT_LID_CHANGE:
+    case IBV_EVENT_GID_CHANGE:
+    case IBV_EVENT_CLIENT_REREGISTER:
+      if (my_port) check_gids();
+      break;
+    case IBV_EVENT_CQ_ERR:
+    case IBV_EVENT_SRQ_ERR:
+    case IBV_EVENT_DEVICE_FATAL:
+    case IBV_EVENT_WQ_FATAL:
+      break_all(fmt::format("the device reports: {}", name));
+      break;
+    case IBV_EVENT_SRQ_LIMIT_REACHED:
+      receives_->replace_lost();
+      break;
+    case IBV_EVENT_COMM_EST:
+    case IBV_EVENT_SQ_DRAINED:
+    case IBV_EVENT_PATH_MIG:
+    case IBV_EVENT_PORT_ACTIVE:
+    case IBV_EVENT_PKEY_CHANGE:
+    case IBV_EVENT_SM_CHANGE:
+    case IBV_EVENT_QP_LAST_WQE_REACHED:
+      break;
+  }
+}
+
+// Connections stand on addresses; those whose address has gone are over.
+void RdmaTransport::check_gids() {
+  ibv_port_attr port{};
+  const bool lid_changed =
+      device_->verbs().query_port(device_->context(), nic().port, &port) != 0 ||
+      (!nic().ethernet && port.lid != nic().lid);
+  const bool gid_changed = std::any_of(nic().gids.begin(), nic().gids.end(), [&](const Gid& gid) {
+    ibv_gid_entry entry{};
+    return device_->verbs().query_gid(device_->context(), nic().port, gid.index, &entry) != 0 ||
+           std::memcmp(entry.gid.raw, gid.bytes.data(), gid.bytes.size()) != 0;
+  });
+  if (lid_changed || gid_changed) break_all("the addresses of the port have changed");
+}
+
+void RdmaTransport::break_all(const std::string& reason) {
+  if (broken_.ok()) {
+    broken_ = Status(Code::kDeviceLost, fmt::format("rdma: {}: {}", nic().name(), reason));
+    environment_.log.error("{}", broken_.text());
+  }
+  for (RdmaEndpoint* endpoint : endpoints_) endpoint->break_off(reason);
+}
+
+}  // namespace hetcomm::rdma

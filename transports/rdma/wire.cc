@@ -1,0 +1,213 @@
+#include "transports/rdma/wire.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "src/base/bytes.h"
+
+namespace hetcomm::rdma {
+namespace {
+
+constexpr uint8_t kDescriptorVersion = 1;
+constexpr uint8_t kParametersVersion = 1;
+constexpr uint8_t kAccepted = 1;
+constexpr uint8_t kRefused = 2;
+constexpr size_t kMaxNameBytes = 40;
+
+void write_le32(std::byte* out, uint32_t value) {
+  for (int i = 0; i < 4; ++i) out[i] = static_cast<std::byte>(value >> (8 * i));
+}
+uint32_t read_le32(const std::byte* in) {
+  uint32_t value = 0;
+  for (int i = 0; i < 4; ++i) value |= std::to_integer<uint32_t>(in[i]) << (8 * i);
+  return value;
+}
+
+bool is_kind(uint8_t value) {
+  return value >= static_cast<uint8_t>(GidKind::kRoceV2Ipv4) &&
+         value <= static_cast<uint8_t>(GidKind::kInfiniBand);
+}
+
+GidBytes read_gid(ByteReader& reader) {
+  GidBytes gid{};
+  const ConstByteSpan raw = reader.read_raw(gid.size());
+  std::copy(raw.begin(), raw.end(), gid.begin());
+  return gid;
+}
+
+}  // namespace
+
+std::vector<std::byte> encode_descriptor(const Descriptor& descriptor) {
+  ByteWriter writer;
+  writer.write(kDescriptorVersion);
+  writer.write_raw(descriptor.boot_id);
+  const size_t addresses = std::min(descriptor.addresses.size(), kMaxAddresses);
+  writer.write(static_cast<uint8_t>(addresses));
+  for (size_t i = 0; i < addresses; ++i) descriptor.addresses[i].encode(writer);
+  writer.write(static_cast<uint8_t>(descriptor.ethernet ? 1 : 2));
+  const size_t gids = std::min(descriptor.gids.size(), kMaxGids);
+  writer.write(static_cast<uint8_t>(gids));
+  for (size_t i = 0; i < gids; ++i) {
+    writer.write(static_cast<uint8_t>(descriptor.gids[i].kind));
+    writer.write_raw(descriptor.gids[i].bytes);
+  }
+  writer.write_string(std::string_view(descriptor.nic).substr(0, kMaxNameBytes));
+  return writer.take();
+}
+
+Result<Descriptor> decode_descriptor(ConstByteSpan bytes) {
+  const Status malformed(Code::kInvalidArgument, "malformed rdma descriptor");
+  ByteReader reader(bytes);
+  if (reader.read<uint8_t>() != kDescriptorVersion) return malformed;
+  Descriptor descriptor;
+  const ConstByteSpan boot_id = reader.read_raw(descriptor.boot_id.size());
+  std::copy(boot_id.begin(), boot_id.end(), descriptor.boot_id.begin());
+  const uint8_t addresses = reader.read<uint8_t>();
+  if (reader.failed() || addresses == 0 || addresses > kMaxAddresses) return malformed;
+  for (uint8_t i = 0; i < addresses; ++i) {
+    Result<Address> address = Address::decode(reader);
+    if (!address.ok()) return malformed;
+    const int family = address->family();
+    if ((family != AF_INET && family != AF_INET6) || address->port() == 0) return malformed;
+    descriptor.addresses.push_back(*address);
+  }
+  const uint8_t link = reader.read<uint8_t>();
+  const uint8_t gids = reader.read<uint8_t>();
+  if (reader.failed() || link < 1 || link > 2 || gids == 0 || gids > kMaxGids) return malformed;
+  descriptor.ethernet = link == 1;
+  for (uint8_t i = 0; i < gids; ++i) {
+    const uint8_t kind = reader.read<uint8_t>();
+    Gid gid{.bytes = read_gid(reader)};
+    if (!is_kind(kind)) return malformed;
+    gid.kind = static_cast<GidKind>(kind);
+    if ((gid.kind == GidKind::kInfiniBand) == descriptor.ethernet) return malformed;
+    descriptor.gids.push_back(gid);
+  }
+  descriptor.nic = reader.read_string(kMaxNameBytes);
+  if (!reader.finished()) return malformed;
+  const bool printable = std::all_of(descriptor.nic.begin(), descriptor.nic.end(),
+                                     [](char c) { return c > 0x20 && c < 0x7f; });
+  if (!printable) return malformed;
+  return descriptor;
+}
+
+std::vector<std::byte> encode_parameters(const Parameters& parameters) {
+  ByteWriter writer;
+  writer.write(kParametersVersion);
+  writer.write(parameters.queue_pair);
+  writer.write(parameters.packet_sequence);
+  writer.write(parameters.lid);
+  writer.write(static_cast<uint8_t>(parameters.mtu));
+  writer.write(parameters.read_depth);
+  writer.write(parameters.credits);
+  writer.write(parameters.slot_bytes);
+  writer.write(static_cast<uint8_t>(parameters.kind));
+  writer.write_raw(parameters.gid);
+  writer.write_raw(parameters.peer_gid);
+  return writer.take();
+}
+
+std::optional<Parameters> decode_parameters(ConstByteSpan bytes) {
+  ByteReader reader(bytes);
+  if (reader.read<uint8_t>() != kParametersVersion) return std::nullopt;
+  Parameters parameters;
+  parameters.queue_pair = reader.read<uint32_t>();
+  parameters.packet_sequence = reader.read<uint32_t>();
+  parameters.lid = reader.read<uint16_t>();
+  const uint8_t mtu = reader.read<uint8_t>();
+  parameters.read_depth = reader.read<uint8_t>();
+  parameters.credits = reader.read<uint16_t>();
+  parameters.slot_bytes = reader.read<uint32_t>();
+  const uint8_t kind = reader.read<uint8_t>();
+  parameters.gid = read_gid(reader);
+  parameters.peer_gid = read_gid(reader);
+  if (!reader.finished()) return std::nullopt;
+  if (mtu < IBV_MTU_256 || mtu > IBV_MTU_4096 || !is_kind(kind)) return std::nullopt;
+  // Fewer than these cannot keep two sides going; see Endpoint about credits.
+  if (parameters.credits < 8 || parameters.slot_bytes < 1024 ||
+      parameters.slot_bytes > (1u << 20)) {
+    return std::nullopt;
+  }
+  if (parameters.queue_pair >= (1u << 24) || parameters.packet_sequence >= (1u << 24)) {
+    return std::nullopt;
+  }
+  parameters.mtu = static_cast<ibv_mtu>(mtu);
+  parameters.kind = static_cast<GidKind>(kind);
+  return parameters;
+}
+
+AnswerBytes encode_answer(const Parameters& parameters) {
+  AnswerBytes bytes{};
+  bytes[0] = std::byte{kAccepted};
+  const std::vector<std::byte> encoded = encode_parameters(parameters);
+  bytes[1] = static_cast<std::byte>(encoded.size());
+  std::copy(encoded.begin(), encoded.end(), bytes.begin() + 2);
+  return bytes;
+}
+
+AnswerBytes encode_refusal(std::string_view why) {
+  AnswerBytes bytes{};
+  why = why.substr(0, kAnswerBytes - 2);
+  bytes[0] = std::byte{kRefused};
+  bytes[1] = static_cast<std::byte>(why.size());
+  std::memcpy(bytes.data() + 2, why.data(), why.size());
+  return bytes;
+}
+
+Result<Parameters> decode_answer(const AnswerBytes& bytes) {
+  const size_t length = std::to_integer<size_t>(bytes[1]);
+  if (length > kAnswerBytes - 2) return Status(Code::kPeerLost, "malformed answer");
+  const ConstByteSpan body(bytes.data() + 2, length);
+  if (bytes[0] == std::byte{kRefused}) {
+    std::string why(reinterpret_cast<const char*>(body.data()), body.size());
+    for (char& c : why) {
+      if (c < 0x20 || c > 0x7e) c = '?';
+    }
+    return Status(Code::kPeerLost, "refused by the peer: " + why);
+  }
+  if (bytes[0] != std::byte{kAccepted}) return Status(Code::kPeerLost, "malformed answer");
+  const std::optional<Parameters> parameters = decode_parameters(body);
+  if (!parameters) return Status(Code::kPeerLost, "malformed answer");
+  return *parameters;
+}
+
+void encode_head(std::byte* out, HeadType type, uint32_t credits) {
+  write_le32(out, static_cast<uint32_t>(type));
+  write_le32(out + 4, credits);
+}
+
+std::optional<Head> decode_head(const std::byte* bytes, size_t size) {
+  if (size < kHeadBytes) return std::nullopt;
+  const uint32_t type = read_le32(bytes);
+  const Head head{.type = static_cast<HeadType>(type), .credits = read_le32(bytes + 4)};
+  if (type == static_cast<uint32_t>(HeadType::kMessage)) {
+    if (size < kMessageHeadBytes) return std::nullopt;
+  } else if (type != static_cast<uint32_t>(HeadType::kCredits) || size != kHeadBytes) {
+    return std::nullopt;
+  }
+  return head;
+}
+
+RemoteKey encode_key(const Key& key) {
+  RemoteKey out;
+  out.words[0] = key.address;
+  out.words[1] = key.rkey | static_cast<uint64_t>(key.immediate) << 32;
+  out.words[2] = key.length | static_cast<uint64_t>(key.kind) << 56;
+  return out;
+}
+
+std::optional<Key> decode_key(const RemoteKey& key) {
+  const uint64_t kind = key.words[2] >> 56;
+  const uint64_t length = key.words[2] & ((uint64_t{1} << 56) - 1);
+  if (kind < static_cast<uint64_t>(KeyKind::kPutTarget) ||
+      kind > static_cast<uint64_t>(KeyKind::kRegion) || length >= kMaxKeyBytes) {
+    return std::nullopt;
+  }
+  return Key{.address = key.words[0],
+             .length = length,
+             .rkey = static_cast<uint32_t>(key.words[1]),
+             .immediate = static_cast<uint32_t>(key.words[1] >> 32),
+             .kind = static_cast<KeyKind>(kind)};
+}
+
+}  // namespace hetcomm::rdma

@@ -1,0 +1,104 @@
+// What rdma puts on the wire: the descriptor, what two queue pairs tell each other before they are
+// connected, the head of a message, keys, and the immediate of a put. All numbers are little endian
+// unless the hardware says otherwise. Decoding treats its input as hostile.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "src/base/span.h"
+#include "src/base/status.h"
+#include "src/net/address.h"
+#include "transports/rdma/nic.h"
+#include "transports/transport.h"
+
+namespace hetcomm::rdma {
+
+// --- before there is a connection ------------------------------------------------------------
+
+inline constexpr size_t kMaxAddresses = 8;
+inline constexpr size_t kMaxGids = 8;
+
+// Where a process can be reached.
+struct Descriptor {
+  std::array<std::byte, 16> boot_id{};  // all zero: unknown
+  std::vector<Address> addresses;       // of the TCP listener, best first
+  bool ethernet = true;
+  std::vector<Gid> gids;  // best first; without indices
+  std::string nic;        // for texts
+};
+std::vector<std::byte> encode_descriptor(const Descriptor& descriptor);
+Result<Descriptor> decode_descriptor(ConstByteSpan bytes);
+
+// A queue pair as its peer has to know it.
+struct Parameters {
+  uint32_t queue_pair = 0;
+  uint32_t packet_sequence = 0;
+  uint16_t lid = 0;
+  ibv_mtu mtu = IBV_MTU_1024;
+  uint8_t read_depth = 0;   // reads that it serves at a time
+  uint16_t credits = 0;     // receives that are posted for the peer
+  uint32_t slot_bytes = 0;  // of each
+  GidKind kind = GidKind::kRoceV2Ipv4;
+  GidBytes gid{};       // its own
+  GidBytes peer_gid{};  // what it takes for the peer's
+};
+inline constexpr size_t kParametersBytes = 52;
+std::vector<std::byte> encode_parameters(const Parameters& parameters);
+std::optional<Parameters> decode_parameters(ConstByteSpan bytes);
+
+// The accepting side's answer, and the connecting side's last word, on the TCP connection.
+inline constexpr size_t kAnswerBytes = 256;
+using AnswerBytes = std::array<std::byte, kAnswerBytes>;
+AnswerBytes encode_answer(const Parameters& parameters);
+AnswerBytes encode_refusal(std::string_view why);
+// The parameters; the refusal as a status.
+Result<Parameters> decode_answer(const AnswerBytes& bytes);
+inline constexpr std::byte kReadyByte{0x52};
+
+// --- messages --------------------------------------------------------------------------------
+
+//   byte 0 type   1-3 zero   4-7 credits   [8-39 core's header, payload]
+enum class HeadType : uint8_t { kMessage = 1, kCredits = 2 };
+inline constexpr size_t kHeadBytes = 8;
+inline constexpr size_t kMessageHeadBytes = kHeadBytes + kHeaderBytes;
+void encode_head(std::byte* out, HeadType type, uint32_t credits);
+struct Head {
+  HeadType type = HeadType::kMessage;
+  uint32_t credits = 0;
+};
+// Of a message of |size| bytes; nullopt when it is malformed.
+std::optional<Head> decode_head(const std::byte* bytes, size_t size);
+
+// --- one-sided -------------------------------------------------------------------------------
+
+enum class KeyKind : uint8_t { kPutTarget = 1, kGetSource = 2, kRegion = 3 };
+
+// What a RemoteKey of this transport says.
+struct Key {
+  uint64_t address = 0;
+  uint64_t length = 0;  // below 2^48
+  uint32_t rkey = 0;
+  uint32_t immediate = 0;  // kPutTarget; kRegion: kRegionReadable and kRegionWritable
+  KeyKind kind = KeyKind::kPutTarget;
+};
+inline constexpr uint32_t kRegionReadable = 1;
+inline constexpr uint32_t kRegionWritable = 2;
+inline constexpr uint64_t kMaxKeyBytes = uint64_t{1} << 48;
+RemoteKey encode_key(const Key& key);
+std::optional<Key> decode_key(const RemoteKey& key);
+
+// Exposure slot and generation in the 32 bits that travel with a write.
+inline constexpr uint32_t kSlotBits = 14;
+inline constexpr uint32_t kMaxExposures = 1u << kSlotBits;
+inline constexpr uint32_t kGenerationMask = (1u << (32 - kSlotBits)) - 1;
+inline uint32_t make_immediate(uint32_t slot, uint32_t generation) {
+  return slot | (generation & kGenerationMask) << kSlotBits;
+}
+inline uint32_t slot_of(uint32_t immediate) { return immediate & (kMaxExposures - 1); }
+inline uint32_t generation_of(uint32_t immediate) { return immediate >> kSlotBits; }
+
+}  // namespace hetcomm::rdma
