@@ -67,7 +67,7 @@ void Attempt::connect(uint64_t deadline_ns) {
                                  std::move(hello), deadline_ns, *this);
 }
 
-void Attempt::on_connect(Result<UniqueFd> socket) {
+void Attempt::on_connect(Result<StreamSocket> socket) {
   if (!socket.ok()) {
     if (!patient_ && now_ns() >= short_deadline_ns_) {
       patient_ = true;
@@ -77,7 +77,7 @@ void Attempt::on_connect(Result<UniqueFd> socket) {
     }
     return;
   }
-  socket_ = std::move(socket).value();
+  socket_ = std::move(socket).value().take_fd();
   const Status status = transport_.poller().add(socket_.get(), EPOLLIN, *this);
   if (!status.ok()) fail(status);
 }

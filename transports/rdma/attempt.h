@@ -34,7 +34,7 @@ class Attempt final : public ConnectHandler, public Watcher {
   void start(std::vector<Address> addresses, const Gid& mine, const GidBytes& peer);
   // These may destroy it.
   void expire(uint64_t now);
-  void on_connect(Result<UniqueFd> socket) override;
+  void on_connect(Result<StreamSocket> socket) override;
   void on_events(uint32_t events) override;
   uint64_t next_timer_ns() const;
 

@@ -295,12 +295,12 @@ void RdmaTransport::finish(Attempt& attempt, Result<std::unique_ptr<Endpoint>> e
   environment_.handler.on_connected(owned->peer(), std::move(endpoint));
 }
 
-void RdmaTransport::on_accept(UniqueFd socket, const Hello& hello) {
+void RdmaTransport::on_accept(StreamSocket socket, const Hello& hello) {
   if (hello.source < 0 || hello.source >= environment_.rank) {
     environment_.log.debug("rdma: refused rank {}: only lower ranks connect", hello.source);
     return;
   }
-  arrivals_.push_back(std::make_unique<Arrival>(*this, hello.source, std::move(socket)));
+  arrivals_.push_back(std::make_unique<Arrival>(*this, hello.source, std::move(socket).take_fd()));
   timers_checked_ns_ = 0;
   if (!arrivals_.back()->start(hello.extra)) arrivals_.pop_back();
 }

@@ -54,7 +54,7 @@ class RdmaTransport final : public Transport, public AcceptHandler {
   void finish_sleep() override {}
   uint64_t next_timer_ns() const override;
 
-  void on_accept(UniqueFd socket, const Hello& hello) override;
+  void on_accept(StreamSocket socket, const Hello& hello) override;
 
   // --- for endpoints, attempts and arrivals
   const TransportEnvironment& environment() const { return environment_; }
