@@ -778,9 +778,12 @@ TEST_P(OneSided, EachEndsAtItsDeadline) {
       uint64_t previous = 0;
       const Outcome get =
           finish(theirs.get(0, hetcomm_buffer_host(bytes.data(), bytes.size()), &options));
-      EXPECT_EQ(get.status, HETCOMM_TIMED_OUT) << get.text;
+      // The network may need nobody's help.
+      const hetcomm_status_t silent =
+          me.test_case().transports == "rdma" ? HETCOMM_OK : HETCOMM_TIMED_OUT;
+      EXPECT_EQ(get.status, silent) << get.text;
       const Outcome put = finish(theirs.put(0, bytes.data(), bytes.size(), &options));
-      EXPECT_EQ(put.status, HETCOMM_TIMED_OUT) << put.text;
+      EXPECT_EQ(put.status, silent) << put.text;
       const Outcome add = finish(theirs.fetch_add(0, 1, &previous, &options));
       EXPECT_EQ(add.status, HETCOMM_OUTCOME_UNKNOWN) << add.text;
       hetcomm_request_t* request = theirs.fetch_add(0, 1, &previous);
