@@ -127,6 +127,43 @@ TEST(TcpTls, ManySmallMessagesReachASleeper) {
   }
 }
 
+// One turn takes a bounded amount. What it leaves inside TLS, with nothing behind it in the kernel,
+// is announced by no event: the rank must know of it.
+TEST(TcpTls, WhatATurnLeavesBehindIsNotSleptUpon) {
+  constexpr uint64_t kTurnBytes = 2u << 20;
+  std::vector<std::byte> message = pattern(300, 1);
+  const iovec part = piece(message);
+  for (const uint64_t behind : {2u, 5u, 10u, 15u, 20u, 30u}) {
+    Pair pair(settings());
+    const uint64_t total = kTurnBytes / (300 + tcp::kHeadBytes) + behind;
+    uint64_t sent = 0;
+    uint64_t received = 0;
+    const auto fill = [&] {
+      pair.a.step();
+      while (sent < total && pair.ea().send(make_header(sent), whole(part)) == Code::kOk) ++sent;
+    };
+    // As fast as the other side takes it, so that its turn lasts.
+    pair.rb().message_hook = [&] {
+      if (++received % 32 == 0) fill();
+    };
+    fill();
+    const uint64_t start = now_ns();
+    while (received < total) {
+      pair.b.now = now_ns();
+      pair.b.poller.poll();
+      const bool may_sleep = pair.b.transport->prepare_sleep(Sleep::kLong);
+      pair.b.transport->finish_sleep();
+      if (may_sleep) {
+        pair.b.poller.wait(1'000'000);
+      } else {
+        pair.b.transport->progress();
+      }
+      fill();
+      ASSERT_LT(now_ns() - start, 5'000'000'000u) << received << " of " << total;
+    }
+  }
+}
+
 TEST(TcpTls, CancelAndRevokeAreQuietAtAnyPoint) {
   std::mt19937_64 random(9);
   Pair pair(settings() + "TCP_SOCKET_BUFFER=64K;TCP_CHUNK=200K;TCP_STREAMS=2");
