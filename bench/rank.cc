@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 
 #include "bench/hetcomm_backend.h"
-#include "bench/loops/loops.h"
+#include "bench/loops/run.h"
 #include "bench/mpi/bridge.h"
 
 namespace bench {
@@ -22,10 +22,9 @@ void run_work(Session& session, const Work& work, int number,
   {
     HetcommBackend backend(session, communicator, work);
     run_plan(backend, work.plan, report);
-    // Nobody leaves while another still measures.
-    require(hetcomm_communicator_barrier(communicator, HETCOMM_TIMEOUT_INFINITE),
-            "leaving together");
   }
+  // Nobody leaves while another still measures, or has memory that this one must let go.
+  require(hetcomm_communicator_barrier(communicator, HETCOMM_TIMEOUT_INFINITE), "leaving together");
   session.destroy_communicator(communicator);
 }
 

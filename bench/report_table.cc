@@ -62,7 +62,7 @@ std::vector<Column> columns_for(const std::vector<Row>& rows) {
   std::vector<Column> columns = {
       {"#bytes", [](const Row& row) { return fmt::format("{}", row.measured.point.bytes); }},
       {"#iterations", [](const Row& row) { return fmt::format("{}", row.measured.iterations); }}};
-  const std::vector<Column> own = test == "latency"   ? latency_columns()
+  const std::vector<Column> own = is_latency(test)    ? latency_columns()
                                   : test == "overlap" ? overlap_columns()
                                                       : rate_columns();
   columns.insert(columns.end(), own.begin(), own.end());

@@ -32,7 +32,11 @@ double overlap_percent(const Measurement& measured);
 
 // Better when smaller (a time) or when larger (a rate)?
 inline bool smaller_is_better(const std::string& test) {
-  return test == "latency" || test == "overlap";
+  return is_latency(test) || test == "overlap";
+}
+// Messages or operations rather than bytes are what counts.
+inline bool is_rate(const std::string& test) {
+  return test == "msgrate" || test == "fetch_add_rate";
 }
 // The figure that a row is judged by: an average, a bandwidth, or the median (overlap).
 inline double figure(const Row& row) {

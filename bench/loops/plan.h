@@ -26,7 +26,7 @@ struct Point {
 };
 
 struct Plan {
-  std::string test;        // latency, bandwidth, bibandwidth, msgrate, overlap
+  std::string test;        // latency, bandwidth, put_latency, ...
   int64_t iterations = 0;  // 0: as many as fill |seconds|
   int64_t warmup = -1;     // -1: what choosing the number of iterations takes, no more
   double seconds = 0.05;   // time for one pass over one point
@@ -56,6 +56,18 @@ struct Measurement {
   double overall_us = kUnknown;
   std::string path;  // how the bytes went, where the implementation tells
 };
+
+// --- kinds of tests, by their names --------------------------------------------------------------
+
+// One message or operation at a time, judged by how long it takes.
+inline bool is_latency(std::string_view test) {
+  constexpr std::string_view kEnd = "latency";
+  return test.size() >= kEnd.size() && test.substr(test.size() - kEnd.size()) == kEnd;
+}
+inline bool is_one_sided(std::string_view test) {
+  return test.substr(0, 4) == "put_" || test.substr(0, 4) == "get_" ||
+         test.substr(0, 10) == "fetch_add_";
+}
 
 // --- words of the form key=value --------------------------------------------------------------
 

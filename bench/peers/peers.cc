@@ -33,6 +33,10 @@ std::string given_path(const PeerOptions& options, const std::string& name) {
   return "";
 }
 
+std::string refuse_one_sided(const Work& work) {
+  return is_one_sided(work.plan.test) ? "its runner has no one-sided operations" : "";
+}
+
 std::string refuse_beyond_pairs(const Work& work) {
   if (work.plan.test == "msgrate") return "its runner has two ranks; msgrate is compared with mpi";
   if (work.plan.test == "overlap") return "overlap is compared with mpi";

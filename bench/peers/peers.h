@@ -43,6 +43,7 @@ int run_memcpy(const Plan& plan);
 // The path that was given for |name|, "" if none.
 std::string given_path(const PeerOptions& options, const std::string& name);
 
+std::string refuse_one_sided(const Work& work);
 // Refuses what only two ranks in host memory can do.
 std::string refuse_beyond_pairs(const Work& work);
 

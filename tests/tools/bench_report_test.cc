@@ -207,6 +207,8 @@ TEST(Ratios, AboveOneIsBetterForHetcomm) {
         .median;
   };
   EXPECT_THAT(ratio("latency"), DoubleNear(0.5, 1e-9));
+  EXPECT_THAT(ratio("get_latency"), DoubleNear(0.5, 1e-9));
+  EXPECT_THAT(ratio("put_bandwidth"), DoubleNear(2, 1e-9));
   EXPECT_THAT(ratio("bandwidth"), DoubleNear(2, 1e-9));
 }
 
@@ -256,7 +258,8 @@ Report sample_report() {
   report.command = "hetcomm_bench latency, bandwidth";
   report.peers = {{"openmpi-5/no-cma", "5", "/opt"}};
   for (const char* impl : {"hetcomm", "openmpi-5/no-cma"}) {
-    for (const char* test : {"latency", "bandwidth", "msgrate", "overlap"}) {
+    for (const char* test :
+         {"latency", "bandwidth", "msgrate", "overlap", "put_latency", "fetch_add_rate"}) {
       report.rows.push_back(row_of(test, impl, 8, 3));
       report.rows.push_back(row_of(test, impl, 0, 3));
       report.rows.push_back(row_of(test, impl, 65536, 30));
@@ -278,7 +281,7 @@ TEST(Render, JsonHasTheAgreedFields) {
   for (const char* field : {"version", "host", "command", "peers"}) {
     EXPECT_TRUE(document["meta"].contains(field)) << field;
   }
-  ASSERT_EQ(document["rows"].size(), 24U);
+  ASSERT_EQ(document["rows"].size(), 36U);
   for (const char* field :
        {"test", "impl", "transport", "memory", "window", "bytes", "iterations", "min_us", "p50_us",
         "avg_us", "p99_us", "p999_us", "bandwidth_MBps", "wrong"}) {
@@ -291,7 +294,7 @@ TEST(Render, JsonHasTheAgreedFields) {
 TEST(Render, CsvLinesHaveAsManyFieldsAsTheFirst) {
   const std::string text = render_csv(sample_report());
   const std::vector<std::string_view> lines = split(text, '\n');
-  ASSERT_EQ(lines.size(), 25U);
+  ASSERT_EQ(lines.size(), 37U);
   for (const std::string_view line : lines) {
     EXPECT_EQ(std::count(line.begin(), line.end(), ','),
               std::count(lines[0].begin(), lines[0].end(), ','))
@@ -307,7 +310,9 @@ TEST(Render, TablesNameWhatTheyShow) {
     EXPECT_THAT(table, HasSubstr(text));
   }
   EXPECT_THAT(table, Not(HasSubstr("#wrong"))) << "nothing was checked";
-  EXPECT_THAT(render_osu(sample_report()), HasSubstr("# Size          Latency (us)"));
+  const std::string osu = render_osu(sample_report());
+  EXPECT_THAT(osu, HasSubstr("# Size          Latency (us)"));
+  EXPECT_THAT(osu, HasSubstr("One Sided Fetch and Add Rate Test"));
 }
 
 TEST(Render, SvgEscapesAndSurvivesEmptyReports) {
