@@ -19,7 +19,7 @@ constexpr const char* kTests[] = {
     "get_latency",   "get_bandwidth", "put_notify_bandwidth", "fetch_add_latency",
     "fetch_add_rate"};
 constexpr const char* kMemories[] = {"host", "sim-handle", "sim-address"};
-constexpr const char* kPeers[] = {"ucx", "mpi", "gloo", "iperf3", "memcpy"};
+constexpr const char* kPeers[] = {"ucx", "mpi", "gloo", "iperf3", "memcpy", "perftest"};
 constexpr const char* kFormats[] = {"table", "osu", "csv", "json"};
 // Buffers of one direction of one rank: more and fewer messages are in flight.
 constexpr uint64_t kMostWindowBytes = uint64_t{128} << 20;
@@ -208,6 +208,7 @@ struct Texts {
   std::string last;
   std::string memory;
   std::string transports;
+  std::string nic;
   std::string compare;
   std::vector<std::string> peers;
   std::string bind = "core";
@@ -233,6 +234,7 @@ void declare(CLI::App* app, Options* options, Texts* texts) {
   app->add_option("--window", options->window)->check(CLI::Range(1, 16384));
   app->add_option("--ranks", options->ranks)->check(CLI::Range(2, 128));
   app->add_option("--transport", texts->transports);
+  app->add_option("--nic", texts->nic);
   app->add_option("--memory", texts->memory);
   app->add_option("--progress", options->progress);
   app->add_option("--bind", texts->bind);
@@ -256,6 +258,8 @@ std::string check_all(const Texts& texts, Options* options) {
   if (wrong.empty() && texts.bind != "core" && texts.bind != "none") {
     wrong = fmt::format("--bind is core or none, not '{}'", texts.bind);
   }
+  // For the ranks and the peers alike, wherever they are started.
+  if (!texts.nic.empty()) setenv("HETCOMM_RDMA_NIC", texts.nic.c_str(), 1);
   options->bind = texts.bind == "core";
   options->transports = comma_separated(texts.transports);
   return wrong;

@@ -53,6 +53,8 @@ class OneSidedLoops : private Measuring<OneSidedLoops<Backend>, Backend> {
     this->measure_passes(ping_pong_ ? 2 : step(), ping_pong_ ? 2 : 1, &measurement);
     measurement.path = backend_.path();
     if (plan_.check) measurement.wrong = verify();
+    // The owner keeps its memory until the other one has used it.
+    this->barrier();
     return measurement;
   }
 

@@ -14,6 +14,7 @@
 #include "bench/compare.h"
 #include "bench/loops/buffers.h"
 #include "bench/loops/samples.h"
+#include "bench/peers/perftest.h"
 #include "bench/report.h"
 #include "bench/work.h"
 
@@ -94,6 +95,45 @@ TEST(Measurement, IgnoresWhatElseIsPrinted) {
        {"", "R", "R ", "Rank 0 is here", "R bytes=8", "R iterations=0", "warning: R "}) {
     EXPECT_FALSE(decode(line, &measured)) << line;
   }
+}
+
+TEST(Perftest, TableBecomesAMeasurement) {
+  Plan plan;
+  plan.test = "put_latency";
+  plan.points = {{8, 1}};
+  Measurement measured;
+  ASSERT_TRUE(parse_perftest(
+      plan,
+      " 8       1000   8.23   8213.71   8.43     \t       9.50      \t1609.67\t\t26.48 \t\t13.71 ",
+      &measured));
+  EXPECT_EQ(measured.iterations, 1000);
+  EXPECT_EQ(measured.min_us, 8.23);
+  EXPECT_EQ(measured.p50_us, 8.43);
+  EXPECT_EQ(measured.p999_us, 13.71);
+  Work work;
+  work.plan = plan;
+  EXPECT_THAT(make_row(work, "perftest", measured).avg_us, DoubleNear(9.5, 1e-9));
+  for (const char* other :
+       {"", "-----", " #bytes #iterations    t_min[usec]", " 16 1000 1 2 3 4 5 6 7", " 8 1000 1 2",
+        " GID: 00:00:00:00:00:00:00:00:00:00:255:255:192:00:02:01"}) {
+    EXPECT_FALSE(parse_perftest(plan, other, &measured)) << other;
+  }
+}
+
+TEST(Perftest, RatesComeFromTheColumnWithMoreDigits) {
+  Work work;
+  work.plan.test = "put_bandwidth";
+  work.plan.points = {{65536, 64}};
+  Measurement measured;
+  ASSERT_TRUE(parse_perftest(work.plan, " 65536  1248  0.00  75.12   \t\t   0.001", &measured));
+  EXPECT_THAT(make_row(work, "perftest", measured).bandwidth_mbps, DoubleNear(78.769, 0.001));
+  work.plan.points = {{8, 1}};
+  ASSERT_TRUE(parse_perftest(work.plan, " 8  500  0.00  0.01  0.001234", &measured));
+  EXPECT_THAT(make_row(work, "perftest", measured).messages_per_s, DoubleNear(1234, 1e-6));
+  work.plan.test = "bibandwidth";
+  work.plan.points = {{1000, 4}};
+  ASSERT_TRUE(parse_perftest(work.plan, " 1000  500  0.00  1907.35  2.0", &measured));
+  EXPECT_THAT(make_row(work, "perftest", measured).bandwidth_mbps, DoubleNear(2000, 1e-6));
 }
 
 TEST(Points, GrowByTheFactorAndFitTheBuffers) {

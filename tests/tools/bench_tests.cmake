@@ -7,6 +7,7 @@ if(TARGET hetcomm_bench)
       ${bench_dir}/compare.cc
       ${bench_dir}/launch.cc
       ${bench_dir}/implementation.cc
+      ${bench_dir}/peers/perftest.cc
       ${bench_dir}/plot_svg.cc
       ${bench_dir}/probe.cc
       ${bench_dir}/report.cc

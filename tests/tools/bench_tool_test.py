@@ -248,7 +248,7 @@ class Comparison(unittest.TestCase):
     def test_missing_peer_is_named(self):
         with tempfile.TemporaryDirectory() as folder:
             env = environment(PATH=folder, CXX="/no/such/compiler")
-            for peer in ("mpi", "iperf3", "gloo"):
+            for peer in ("mpi", "iperf3", "gloo", "perftest"):
                 with self.subTest(peer):
                     result = bench("bandwidth", *SHORT, "--compare", peer, "--peers", folder,
                                    env=env)
@@ -270,9 +270,8 @@ class Comparison(unittest.TestCase):
 
     def test_memcpy_stands_beside_puts_and_gets(self):
         with tempfile.TemporaryDirectory() as folder:
-            result = bench("put,get", "-b", "64K", "-e", "64K", "--seconds", "0.002", "--transport",
-                           "shm", "--compare", "memcpy", "--peers", folder, "--rounds", "2",
-                           "--format", "json")
+            result = bench("put,get", "-b", "8", "-e", "64K", "--seconds", "0.002", "--compare",
+                           "memcpy", "--peers", folder, "--rounds", "2", "--format", "json")
         self.assertEqual(result.returncode, 0, result.stderr)
         rows = json.loads(result.stdout)["rows"]
         self.assertEqual({row["test"] for row in rows if row["impl"] == "memcpy"},
