@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "bench/loops/samples.h"
+
 namespace bench {
 namespace {
 
@@ -170,6 +172,26 @@ int64_t HetcommBackend::wrong(int slot, uint64_t seed) {
   require(hetcomm_memory_read(buffer.memory, buffer.offset, scratch_.data(), bytes_),
           "reading memory");
   return count_wrong(scratch_.data(), bytes_, seed);
+}
+
+double HetcommBackend::copy_us(double seconds) {
+  if (device_ == HETCOMM_DEVICE_HOST) return 0;
+  hetcomm_device_info_t info{};
+  require(hetcomm_device_get_info(session_.context(), device_, &info), "asking for a device");
+  if (info.host_accessible != 0) {
+    fail(fmt::format("{}: nothing is staged for memory that the CPU can touch", info.kind));
+  }
+  const hetcomm_buffer_t& out = send_[0];
+  const hetcomm_buffer_t& in = receive_[0];
+  const int64_t started = now_ns();
+  int64_t ended = started;
+  int64_t copies = 0;
+  for (; static_cast<double>(ended - started) < seconds * 1e9; ended = now_ns(), ++copies) {
+    require(rank() == 0 ? hetcomm_memory_read(out.memory, out.offset, scratch_.data(), bytes_)
+                        : hetcomm_memory_write(in.memory, in.offset, scratch_.data(), bytes_),
+            "copying");
+  }
+  return static_cast<double>(ended - started) * 1e-3 / static_cast<double>(copies);
 }
 
 std::vector<hetcomm_counters_t> HetcommBackend::counters() const {

@@ -43,6 +43,10 @@ class HetcommBackend {
     requests_.clear();
   }
 
+  // Time of one copy of a message out of device memory (rank 0) or into it (the others), repeated
+  // for about |seconds|; 0 where the memory is the host's.
+  double copy_us(double seconds);
+
   // --- one-sided: with the other one of the first two ranks
 
   static constexpr bool kOneSided = true;

@@ -18,6 +18,8 @@ constexpr const char* kTests[] = {
     "overlap",       "put_latency",   "put_bandwidth",        "put_notify_latency",
     "get_latency",   "get_bandwidth", "put_notify_bandwidth", "fetch_add_latency",
     "fetch_add_rate"};
+// Not one of all: it is of devices only.
+constexpr const char* kStaging = "staging";
 constexpr const char* kMemories[] = {"host", "sim-handle", "sim-address"};
 constexpr const char* kPeers[] = {"ucx", "mpi", "gloo", "iperf3", "memcpy", "perftest"};
 constexpr const char* kFormats[] = {"table", "osu", "csv", "json"};
@@ -48,6 +50,7 @@ constexpr TestDefaults kDefaults[] = {
     {"bibandwidth", 8, 64 * kMi, 2, 8, 16 * kMi, 64, 2},
     {"msgrate", 8, 4 * kKi, 2, 8, 4 * kKi, 16, 4},
     {"overlap", 4 * kKi, 64 * kMi, 4, 16, 16 * kMi, 1, 2},
+    {"staging", 4 * kMi, 64 * kMi, 4, 4, 64 * kMi, 4, 2},
     {"put_latency", 8, 4 * kKi, 2, 8, 4 * kKi, 1, 2},
     {"put_bandwidth", 64 * kKi, 64 * kMi, 4, 16, 64 * kMi, 64, 2},
     {"put_notify_latency", 8, 4 * kKi, 2, 8, 4 * kKi, 1, 2},
@@ -91,7 +94,7 @@ std::string memory_kind(const std::string& name) { return name == "sim" ? "sim-a
 
 // The tests that |word| stands for; none when it is unknown.
 std::vector<std::string> tests_of(const std::string& word) {
-  if (is_one_of(word, kTests)) return {word};
+  if (is_one_of(word, kTests) || word == kStaging) return {word};
   if (word == "all") return {std::begin(kTests), std::end(kTests)};
   if (word == "fetch_add") return {"fetch_add_latency", "fetch_add_rate"};
   if (word == "put" || word == "get" || word == "put_notify") {
@@ -105,9 +108,9 @@ std::string check_tests(const std::string& text, Options* options) {
     const std::vector<std::string> tests = tests_of(word);
     if (tests.empty()) {
       return fmt::format(
-          "unknown test '{}'; tests are {}, put, put_notify, get, fetch_add, all (a host comes "
-          "after the test)",
-          word, list_of(kTests));
+          "unknown test '{}'; tests are {}, put, put_notify, get, fetch_add, all, {} (a host "
+          "comes after the test)",
+          word, list_of(kTests), kStaging);
     }
     options->tests.insert(options->tests.end(), tests.begin(), tests.end());
   }
@@ -129,6 +132,9 @@ std::string check_memory(const std::string& text, Options* options) {
       return fmt::format("unknown memory '{}'; it is {} or sim, for both sides or SIDE0:SIDE1",
                          kind, list_of(kMemories));
     }
+  }
+  if (is_asked_for(*options, kStaging) && text.find("sim-handle") == std::string::npos) {
+    return "staging is of memory that the CPU cannot touch: sim-handle on one side at the least";
   }
   if (is_asked_for(*options, "overlap") && options->second_memory != "host") {
     return "the overlap test watches the receive buffer: the second side's memory must be host";
@@ -209,6 +215,7 @@ struct Texts {
   std::string memory;
   std::string transports;
   std::string nic;
+  std::string chunks = "128K,256K,512K,1M";
   std::string compare;
   std::vector<std::string> peers;
   std::string bind = "core";
@@ -235,6 +242,7 @@ void declare(CLI::App* app, Options* options, Texts* texts) {
   app->add_option("--ranks", options->ranks)->check(CLI::Range(2, 128));
   app->add_option("--transport", texts->transports);
   app->add_option("--nic", texts->nic);
+  app->add_option("--chunk", texts->chunks);
   app->add_option("--memory", texts->memory);
   app->add_option("--progress", options->progress);
   app->add_option("--bind", texts->bind);
@@ -260,6 +268,14 @@ std::string check_all(const Texts& texts, Options* options) {
   }
   // For the ranks and the peers alike, wherever they are started.
   if (!texts.nic.empty()) setenv("HETCOMM_RDMA_NIC", texts.nic.c_str(), 1);
+  for (const std::string& chunk : comma_separated(texts.chunks)) {
+    if (!wrong.empty()) break;
+    uint64_t bytes = 0;
+    if (!parse_bytes(chunk, &bytes) || bytes == 0) {
+      wrong = fmt::format("--chunk takes sizes such as 64K or 1M, not '{}'", chunk);
+    }
+    options->chunks.push_back(bytes);
+  }
   options->bind = texts.bind == "core";
   options->transports = comma_separated(texts.transports);
   return wrong;
@@ -298,6 +314,9 @@ Work make_work(const Options& options, const TestDefaults& defaults) {
   work.plan.points = make_points(first, last, factor, windowed ? window : 1, kMostWindowBytes);
   work.first_memory = options.first_memory;
   work.second_memory = options.second_memory;
+  if (work.plan.test == kStaging && work.first_memory == work.second_memory) {
+    work.first_memory = work.second_memory = "sim-handle";
+  }
   work.progress = options.progress;
   work.ranks = options.ranks > 0 ? options.ranks : defaults.ranks;
   // Two threads of the receiver are busy at once: they must not share a core by order.
@@ -356,6 +375,13 @@ std::vector<Work> make_works(const Options& options, bool elsewhere) {
     for (const std::string& transport : transports) {
       Work work = make_work(options, defaults_of(test));
       work.transport = transport;
+      if (test == "staging") {
+        for (const uint64_t chunk : options.chunks) {
+          work.staging_chunk = chunk;
+          works.push_back(work);
+        }
+        continue;
+      }
       if (test != "overlap" || !options.progress.empty()) {
         works.push_back(work);
         continue;

@@ -20,6 +20,7 @@ constexpr Titles kTitles[] = {
     {"bibandwidth", "Bi-Directional Bandwidth", "Bandwidth, both directions"},
     {"msgrate", "Multiple Pair Message Rate", "Message rate, all pairs"},
     {"overlap", "Overlap Latency", "Transfer to a computing receiver"},
+    {"staging", "Staged Bandwidth", "Device memory, staged"},
     {"put_latency", "One Sided Put Latency", "Put, polled in memory, one way"},
     {"put_bandwidth", "One Sided Put Bandwidth", "Put"},
     {"put_notify_latency", "One Sided Notified Put Latency", "Notified put, one way"},

@@ -17,6 +17,7 @@ struct Row {
   std::string path;  // "eager", "put", "get"; "" where unknown
   std::string memory;
   std::string progress;
+  uint64_t staging_chunk = 0;
   int ranks = 2;
   double avg_us = kUnknown;          // total time over iterations
   double bandwidth_mbps = kUnknown;  // 10^6 bytes per second, all messages together
@@ -29,6 +30,12 @@ Row make_row(const Work& work, const std::string& impl, const Measurement& measu
 // The share of the transfer that the computing hid, in percent: 100 when both together took as
 // long as computing alone.
 double overlap_percent(const Measurement& measured);
+
+// What staging makes of chunks that are copied, sent and copied again at the same time, from
+// copying and sending alone: the slower one's rate, but for the first chunk and the last.
+double staging_forecast_mbps(const Row& row);
+// Of the slower one's rate, in percent.
+double staging_percent(const Row& row);
 
 // Better when smaller (a time) or when larger (a rate)?
 inline bool smaller_is_better(const std::string& test) {

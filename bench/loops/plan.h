@@ -54,6 +54,9 @@ struct Measurement {
   double idle_us = kUnknown;
   double compute_us = kUnknown;
   double overall_us = kUnknown;
+  // staging: copying alone on the slower side, and the same message from host to host
+  double copy_us = kUnknown;
+  double wire_us = kUnknown;
   std::string path;  // how the bytes went, where the implementation tells
 };
 
@@ -161,6 +164,7 @@ inline constexpr MeasurementField kMeasurementFields[] = {
     {"p99_us", &Measurement::p99_us},         {"p999_us", &Measurement::p999_us},
     {"stdev_us", &Measurement::stdev_us},     {"idle_us", &Measurement::idle_us},
     {"compute_us", &Measurement::compute_us}, {"overall_us", &Measurement::overall_us},
+    {"copy_us", &Measurement::copy_us},       {"wire_us", &Measurement::wire_us},
 };
 
 inline std::string encode(const Measurement& measurement) {

@@ -34,13 +34,18 @@ std::string given_path(const PeerOptions& options, const std::string& name) {
 }
 
 std::string refuse_one_sided(const Work& work) {
-  return is_one_sided(work.plan.test) ? "its runner has no one-sided operations" : "";
+  if (is_one_sided(work.plan.test)) return "its runner has no one-sided operations";
+  return refuse_devices(work);
+}
+
+std::string refuse_devices(const Work& work) {
+  return work.plan.test == "staging" ? "its runner has host memory only" : "";
 }
 
 std::string refuse_beyond_pairs(const Work& work) {
   if (work.plan.test == "msgrate") return "its runner has two ranks; msgrate is compared with mpi";
   if (work.plan.test == "overlap") return "overlap is compared with mpi";
-  return "";
+  return refuse_devices(work);
 }
 
 std::vector<Implementation> find_peers(const std::string& name, const PeerOptions& options,

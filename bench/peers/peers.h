@@ -44,7 +44,9 @@ int run_memcpy(const Plan& plan);
 // The path that was given for |name|, "" if none.
 std::string given_path(const PeerOptions& options, const std::string& name);
 
+// Refuse what a runner has not: one-sided operations or memory of devices.
 std::string refuse_one_sided(const Work& work);
+std::string refuse_devices(const Work& work);
 // Refuses what only two ranks in host memory can do.
 std::string refuse_beyond_pairs(const Work& work);
 

@@ -215,6 +215,32 @@ TEST(Row, OverlapIsTheHiddenShare) {
   EXPECT_EQ(overlap_percent(measured), 0);
 }
 
+TEST(Row, StagingIsForecastByItsSlowestStage) {
+  Work work;
+  work.plan.test = "staging";
+  work.first_memory = work.second_memory = "sim-handle";
+  work.staging_chunk = 250;
+  Measurement measured;
+  measured.point = {1000, 2};
+  measured.iterations = measured.messages = 10;
+  measured.total_us = 1250;
+  measured.copy_us = 100;
+  measured.wire_us = 40;
+  Row row = make_row(work, "hetcomm", measured);
+  // Eight chunks of 25 us: 25 + 10 + 25 us for the first, and seven more.
+  EXPECT_THAT(staging_forecast_mbps(row), DoubleNear(2000.0 / 235, 1e-9));
+  EXPECT_THAT(staging_percent(row), DoubleNear(80, 1e-9));
+  work.second_memory = "host";
+  row = make_row(work, "hetcomm", measured);
+  EXPECT_THAT(staging_forecast_mbps(row), DoubleNear(2000.0 / 210, 1e-9));
+  Report report;
+  report.rows = {row};
+  EXPECT_THAT(render_table(report), HasSubstr("of slower(%)"));
+  Work decoded;
+  for (const std::string& word : encode_words(work)) decode_work_word(word, &decoded);
+  EXPECT_EQ(decoded.staging_chunk, 250U);
+}
+
 TEST(Ratios, PairRoundsOfOnePlacement) {
   const auto trials = [](const char* impl, std::vector<std::pair<const char*, double>> values) {
     std::vector<Trial> result;

@@ -122,6 +122,20 @@ class Formats(unittest.TestCase):
                                               "--format", "json"))["rows"]
                 self.assertTrue(all(row["wrong"] == 0 and row["memory"] == memory for row in rows))
 
+    def test_staging_is_measured_by_chunk(self):
+        env = environment(HETCOMM_DEVICES="sim-handle:bandwidth=200M")
+        rows = json.loads(self.run_ok("staging", "-b", "1M", "-e", "1M", "--chunk", "64K,256K",
+                                      "--window", "2", "--transport", "shm", "--check", "--format",
+                                      "json", env=env))["rows"]
+        self.assertEqual([row["chunk"] for row in rows], [65536, 262144])
+        for row in rows:
+            self.assertEqual((row["wrong"], row["memory"]), (0, "sim-handle"))
+            # 2^20 bytes at 200 * 2^20 a second: neither can be faster than the device.
+            self.assertGreaterEqual(row["copy_us"], 4900)
+            self.assertGreaterEqual(row["avg_us"], 4900)
+            self.assertGreater(row["wire_us"], 0)
+            self.assertLess(row["forecast_MBps"], 2**20 / row["copy_us"])
+
     def test_bandwidth_is_bytes_over_time(self):
         rows = json.loads(self.run_ok("bandwidth", *SHORT, "--window", "4", "--transport", "shm",
                                       "--format", "json"))["rows"]
@@ -214,6 +228,8 @@ class Usage(unittest.TestCase):
             ("put", "--memory", "sim-handle"): "put_latency",
             ("fetch_add", "--memory", "host:sim-address"): "fetch_add",
             ("put", "-b", "0"): "put_latency",
+            ("staging", "--memory", "sim-address"): "sim-handle",
+            ("staging", "--chunk", "64K,some"): "some",
             ("latency", "somewhere", "--listen"): "--listen",
             ("latency", "somewhere", "--compare", "mpi"): "--compare",
             ("latency", "--ranks", "1"): "--ranks",
