@@ -18,6 +18,9 @@ if(TARGET hetcomm_bench)
       ${bench_dir}/work.cc
     DEPENDS hetcomm fmt::fmt nlohmann_json::nlohmann_json
     LABELS asan)
+  hetcomm_test(bench_loops_test
+    SOURCES bench_loops_test.cc
+    LABELS asan)
   foreach(part Formats Usage Comparison Lifetime Places)
     string(TOLOWER ${part} name)
     hetcomm_ctest(bench_${name} TARGET hetcomm_bench
