@@ -16,14 +16,16 @@ SYNOPSIS
                                                         with torchrun's variables
 
 DESCRIPTION
-  Measures how long messages between two ranks take. Without TEST: latency and
-  bandwidth over shared memory and over TCP. Started alone, it starts its ranks
+  Measures how long messages between two ranks take, and one-sided operations on
+  the other's memory. Without TEST: latency and bandwidth over shared memory and
+  over TCP. Started alone, it starts its ranks
   itself, each bound to a core of its own.
 
   Every average, and every bandwidth, is the total time of a pass over its
   iterations, with no clock inside the loop. Minimum, typical (median), maximum
   and percentiles come from a second pass, with a clock around each message.
-  Latency is one way: half of a round trip.
+  Latency is one way, half of a round trip; that of get and fetch_add is the whole
+  operation.
 
 TESTS
   latency      one message to and fro.
@@ -35,27 +37,47 @@ TESTS
   overlap      time of a transfer whose receiver computes after it has posted the
                receive: against an idle receiver, and how much of the transfer
                the computing hid. In both progress modes, caller and thread.
+  put          put_latency: a put to and fro, seen by its target in the last byte of
+               its memory. put_bandwidth: --window puts at a time, until all have
+               happened at the owner.
+  put_notify   put_notify_latency: notified puts to and fro; the target waits for
+               the notification. put_notify_bandwidth: --window at a time.
+  get          get_latency, get_bandwidth: of the other's memory.
+  fetch_add    fetch_add_latency; fetch_add_rate: --window at a time, a word of its
+               own for each. Always 8 bytes.
   all          every one of these.
+  staging      bandwidth of device memory that goes through chunks of host memory,
+               beside copying alone and the same messages from host to host (wire),
+               for each --chunk. Rates of simulated devices are set by
+               HETCOMM_DEVICES=sim-handle:bandwidth=1G:latency=5us
+  One-sided memory is registered memory of the library's allocator. put, get,
+  put_notify and fetch_add stand for both tests of the name.
   In windowed tests every message in flight has buffers of its own on both sides;
   where these would take more than 128 MiB, fewer messages are in flight.
 
 OPTIONS
   Sizes and repetitions
-  -b, --begin SIZE       first size, such as 8, 64K or 1M (8; overlap: 4K)
-  -e, --end SIZE         last size (64M; msgrate: 4K; with --compare at most 16M)
-  -f, --factor F         each size is F times the one before (2; overlap: 4; with
-                         --compare 8, overlap: 16)
+  -b, --begin SIZE       first size, such as 8, 64K or 1M (8; overlap: 4K; bandwidth
+                         of put and get: 64K; staging: 4M)
+  -e, --end SIZE         last size (64M; msgrate and latency of one-sided: 4K; with
+                         --compare at most 16M, put and get: 64M)
+  -f, --factor F         each size is F times the one before (2; overlap, staging,
+                         bandwidth of put and get: 4; with --compare 8 and 16)
   -n, --iterations N     messages for each size (as many as fill --seconds)
   -w, --warmup N         messages before them (with -n a tenth of N, else what
                          finding the number takes)
       --seconds S        time of one pass over one size (0.05; with --compare 0.02)
-      --window N         messages in flight (64; msgrate: 16)
+      --window N         messages in flight (64; msgrate, fetch_add_rate: 16;
+                         staging: 4)
   What is measured
       --ranks N          processes (2; msgrate: 4)
-      --transport T,...  one run for each: shm, tcp, or auto, which leaves the
+      --transport T,...  one run for each: shm, tcp, rdma, or auto, which leaves the
                          choice to hetcomm (shm,tcp; between hosts: auto)
+      --nic NAME,...     RDMA devices, for the ranks and for perftest: the same as
+                         HETCOMM_RDMA_NIC
       --memory M[:M]     memory of rank 0 and of the others: host, sim-handle,
                          sim-address (host); sim is sim-address
+      --chunk SIZE,...   of staging (128K,256K,512K,1M)
       --progress MODE    caller or thread (what HETCOMM_PROGRESS says; overlap:
                          both)
       --bind core|none   bind each rank to a core where there are as many (core)
@@ -66,9 +88,9 @@ OPTIONS
                          tests and options along; both print the results
   -p, --port PORT        port of the listening side (29555)
   Comparison
-      --compare PEER,... any of ucx, mpi, gloo, iperf3, memcpy. Peers come from
-                         build/peers (`make peers` installs current releases),
-                         else from the system.
+      --compare PEER,... any of ucx, mpi, gloo, iperf3, memcpy, perftest. Peers
+                         come from build/peers (`make peers` installs current
+                         releases), else from the system.
       --rounds N         rounds (15). Each measures every implementation once.
       --peers DIR        folder of installed peers (build/peers)
       --peer NAME=PATH   use this one instead: mpi=PREFIX or mpi=MPICC, several
@@ -90,9 +112,14 @@ OUTPUT
   transport, path        how the messages went: eager (at once), put (written by
                          the sender once a receive was there), get (read by the
                          receiver); - where the library does not say
+                         One-sided: direct, or message (the owner's process helped)
   #wrong                 with --check: bytes that differ
   idle peer, computing   overlap: time until the data was there, with a waiting
   peer[usec]             and with a computing receiver (medians)
+  copy, wire, both       staging: the slower side's copies alone, messages from host
+  [MB/s]                 to host, and staged ones
+  forecast, of slower(%) staging: what chunks in all stages at once would give; both
+                         in percent of the slower one of copy and wire
   JSON is one object: "meta" (version, host, command, peers, comparison) and
   "rows"; CSV has the fields of a row as columns. What was not measured is null.
 
@@ -107,7 +134,12 @@ COMPARISON
   Printed are the median ratio with the smallest and the largest, its geometric
   mean over the sizes, and the worst size. Above 1, hetcomm is better. "/no-cma"
   is a library without single copy by process_vm_readv. iperf3 is one TCP stream
-  and memcpy one core's copy; they stand beside every size of the bandwidth test.
+  and memcpy one core's copy; they stand beside every size of the bandwidth test,
+  memcpy also beside puts and gets: to and from memory that another process mapped.
+  UCX runs all one-sided tests but put_notify. perftest is the verbs themselves,
+  server and client on this host, whatever hetcomm's transport is: ib_write_*
+  beside put, ib_send_* beside messages and put_notify, ib_read_* beside get,
+  ib_atomic_* beside fetch_add.
 
 ENVIRONMENT
   RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT
@@ -124,6 +156,8 @@ EXAMPLES
   hetcomm_bench bandwidth --window 1 --check --format json -o result.json
   hetcomm_bench overlap --transport tcp
   hetcomm_bench latency,bandwidth --compare ucx,mpi --plot compare.svg
+  hetcomm_bench put --transport shm --compare ucx,memcpy
+  hetcomm_bench put_latency --transport rdma --nic mlx5_0 --compare perftest
   hetcomm_bench --listen                      here, and there:
   hetcomm_bench bandwidth here.example.org
 )";

@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "bench/loops/samples.h"
+
 namespace bench {
 namespace {
 
@@ -20,11 +22,6 @@ int32_t find_device(hetcomm_context_t* context, const std::string& kind) {
   fail(fmt::format("no device of kind '{}' here", kind));
 }
 
-// Slots start on pages of their own, as in host memory.
-uint64_t stride_of(uint64_t bytes) {
-  return std::max<uint64_t>((bytes + 4095) / 4096 * 4096, 4096);
-}
-
 }  // namespace
 
 HetcommBackend::HetcommBackend(const Session& session, hetcomm_communicator_t* communicator,
@@ -37,42 +34,124 @@ HetcommBackend::HetcommBackend(const Session& session, hetcomm_communicator_t* c
 HetcommBackend::~HetcommBackend() { free_memory(); }
 
 void HetcommBackend::free_memory() {
+  wait_all();
+  require(hetcomm_remote_memory_release(remote_), "releasing the peer's memory");
+  remote_ = nullptr;
+  if (exposed_ != nullptr) {
+    require(hetcomm_memory_unregister(exposed_, HETCOMM_TIMEOUT_INFINITE), "unregistering memory");
+  }
+  exposed_ = nullptr;
+  host_.give_back();
   for (hetcomm_memory_t* memory : memories_) require(hetcomm_memory_free(memory), "freeing memory");
   memories_.clear();
 }
 
-void HetcommBackend::prepare(uint64_t bytes, int slots) {
+hetcomm_memory_t* HetcommBackend::allocate(uint64_t size) {
+  hetcomm_memory_t* memory = nullptr;
+  require(hetcomm_memory_allocate(session_.context(), device_, size, &memory),
+          "allocating device memory");
+  memories_.push_back(memory);
+  return memory;
+}
+
+// Those of the |exposed| side, if any, in memory that can be registered.
+void HetcommBackend::make_buffers(uint64_t bytes, int slots, const Exposed* exposed) {
   bytes_ = bytes;
   send_.clear();
   receive_.clear();
   free_memory();
   requests_.reserve(static_cast<size_t>(slots) * 2);
+  const uint64_t size = SlotMemory::size(bytes, slots);
   if (device_ == HETCOMM_DEVICE_HOST) {
-    host_.prepare(bytes, slots);
+    if (exposed == nullptr) {
+      host_.prepare(bytes, slots);
+    } else {
+      exposed_ = allocate(size);
+      void* address = nullptr;
+      require(hetcomm_memory_address(exposed_, &address), "asking for an address");
+      host_.prepare(bytes, slots, *exposed, address);
+    }
     for (int slot = 0; slot < slots; ++slot) {
       send_.push_back(hetcomm_buffer_host(host_.send_slot(slot), bytes));
       receive_.push_back(hetcomm_buffer_host(host_.receive_slot(slot), bytes));
     }
   } else {
     for (std::vector<hetcomm_buffer_t>* buffers : {&send_, &receive_}) {
-      hetcomm_memory_t* memory = nullptr;
-      const uint64_t stride = stride_of(bytes);
-      require(hetcomm_memory_allocate(session_.context(), device_,
-                                      stride * static_cast<uint64_t>(slots), &memory),
-              "allocating device memory");
-      memories_.push_back(memory);
+      hetcomm_memory_t* memory = allocate(size);
       for (int slot = 0; slot < slots; ++slot) {
-        buffers->push_back(
-            hetcomm_buffer_memory(memory, stride * static_cast<uint64_t>(slot), bytes));
+        const uint64_t offset = SlotMemory::stride(bytes) * static_cast<uint64_t>(slot);
+        buffers->push_back(hetcomm_buffer_memory(memory, offset, bytes));
       }
     }
+    if (exposed != nullptr) exposed_ = memories_[*exposed == Exposed::kSend ? 0 : 1];
     scratch_.resize(static_cast<size_t>(bytes));
   }
   counted_ = counters();
 }
 
+void HetcommBackend::expose(uint64_t bytes, int slots, Exposed exposed) {
+  make_buffers(bytes, slots, &exposed);
+  previous_.assign(static_cast<size_t>(slots), 0);
+  notifying_.struct_size = sizeof notifying_;
+  notifying_.flags = HETCOMM_OPERATION_NOTIFY;
+  uint32_t access = HETCOMM_ACCESS_PUT | HETCOMM_ACCESS_GET;
+  if (device_ == HETCOMM_DEVICE_HOST) access |= HETCOMM_ACCESS_ATOMIC;
+  require(
+      hetcomm_memory_register(exposed_, communicator_, access, HETCOMM_REGISTER_CALLER_PROGRESS),
+      "registering memory");
+  remote_ = exchange(exposed_);
+  // One after the other: whoever waits for a word serves its peer.
+  if (rank() == 0) warm_up(exposed);
+  if (rank() == 0) send_word(1, 0);
+  receive_word(1 - rank());
+  if (rank() == 1) warm_up(exposed);
+  if (rank() == 1) send_word(0, 0);
+  counted_ = counters();
+}
+
+// The peer's memory, for one's own.
+hetcomm_remote_memory_t* HetcommBackend::exchange(hetcomm_memory_t* memory) {
+  std::vector<uint8_t> mine(HETCOMM_EXPORT_MAX_BYTES);
+  std::vector<uint8_t> theirs(HETCOMM_EXPORT_MAX_BYTES);
+  size_t size = 0;
+  require(hetcomm_memory_export(memory, mine.size(), mine.data(), &size), "exporting memory");
+  const int peer = 1 - rank();
+  hetcomm_request_t* send = nullptr;
+  hetcomm_request_t* receive = nullptr;
+  require(hetcomm_recv(communicator_, peer, kExport, HETCOMM_EXACT_TAG,
+                       hetcomm_buffer_host(theirs.data(), theirs.size()), nullptr, &receive),
+          "receiving");
+  require(hetcomm_send(communicator_, peer, kExport, hetcomm_buffer_host(mine.data(), size),
+                       nullptr, &send),
+          "sending");
+  hetcomm_completion_t received{};
+  require(hetcomm_request_wait(receive, HETCOMM_TIMEOUT_INFINITE, &received), "waiting");
+  if (received.status != HETCOMM_OK) report_failure(HETCOMM_OK, received);
+  wait(send);
+  hetcomm_remote_memory_t* remote = nullptr;
+  require(hetcomm_memory_import(communicator_, theirs.data(),
+                                static_cast<size_t>(received.bytes_received), &remote),
+          "importing memory");
+  return remote;
+}
+
+// The first operations may have gone with the owner's help: until a mapping was there.
+void HetcommBackend::warm_up(Exposed exposed) {
+  const uint64_t direct = direct_operations();
+  for (int i = 0; i < kMostFirstOperations && direct_operations() == direct; ++i) {
+    exposed == Exposed::kSend ? start_get(0) : start_put(0);
+    wait_all();
+  }
+}
+
+uint64_t HetcommBackend::direct_operations() const {
+  uint64_t count = 0;
+  for (const hetcomm_counters_t& entry : counters()) count += entry.direct;
+  return count;
+}
+
 void HetcommBackend::fill(int slot, uint64_t seed) {
-  if (memories_.empty()) return host_.fill(slot, seed);
+  if (device_ == HETCOMM_DEVICE_HOST) return host_.fill(slot, seed);
   const hetcomm_buffer_t& buffer = send_[static_cast<size_t>(slot)];
   fill_pattern(scratch_.data(), bytes_, seed);
   require(hetcomm_memory_write(buffer.memory, buffer.offset, scratch_.data(), bytes_),
@@ -80,7 +159,7 @@ void HetcommBackend::fill(int slot, uint64_t seed) {
 }
 
 void HetcommBackend::clear(int slot) {
-  if (memories_.empty()) return host_.clear(slot);
+  if (device_ == HETCOMM_DEVICE_HOST) return host_.clear(slot);
   const hetcomm_buffer_t& buffer = receive_[static_cast<size_t>(slot)];
   std::fill(scratch_.begin(), scratch_.end(), uint8_t{0});
   require(hetcomm_memory_write(buffer.memory, buffer.offset, scratch_.data(), bytes_),
@@ -88,11 +167,31 @@ void HetcommBackend::clear(int slot) {
 }
 
 int64_t HetcommBackend::wrong(int slot, uint64_t seed) {
-  if (memories_.empty()) return host_.wrong(slot, seed);
+  if (device_ == HETCOMM_DEVICE_HOST) return host_.wrong(slot, seed);
   const hetcomm_buffer_t& buffer = receive_[static_cast<size_t>(slot)];
   require(hetcomm_memory_read(buffer.memory, buffer.offset, scratch_.data(), bytes_),
           "reading memory");
   return count_wrong(scratch_.data(), bytes_, seed);
+}
+
+double HetcommBackend::copy_us(double seconds) {
+  if (device_ == HETCOMM_DEVICE_HOST) return 0;
+  hetcomm_device_info_t info{};
+  require(hetcomm_device_get_info(session_.context(), device_, &info), "asking for a device");
+  if (info.host_accessible != 0) {
+    fail(fmt::format("{}: nothing is staged for memory that the CPU can touch", info.kind));
+  }
+  const hetcomm_buffer_t& out = send_[0];
+  const hetcomm_buffer_t& in = receive_[0];
+  const int64_t started = now_ns();
+  int64_t ended = started;
+  int64_t copies = 0;
+  for (; static_cast<double>(ended - started) < seconds * 1e9; ended = now_ns(), ++copies) {
+    require(rank() == 0 ? hetcomm_memory_read(out.memory, out.offset, scratch_.data(), bytes_)
+                        : hetcomm_memory_write(in.memory, in.offset, scratch_.data(), bytes_),
+            "copying");
+  }
+  return static_cast<double>(ended - started) * 1e-3 / static_cast<double>(copies);
 }
 
 std::vector<hetcomm_counters_t> HetcommBackend::counters() const {
@@ -106,24 +205,42 @@ std::vector<hetcomm_counters_t> HetcommBackend::counters() const {
   return entries;
 }
 
+hetcomm_counters_t HetcommBackend::since_counted(const hetcomm_counters_t& now) const {
+  hetcomm_counters_t since = now;
+  for (const hetcomm_counters_t& before : counted_) {
+    if (std::strcmp(before.transport, now.transport) != 0) continue;
+    since.bytes_sent -= before.bytes_sent;
+    since.eager_sent -= before.eager_sent;
+    since.rendezvous_sent -= before.rendezvous_sent;
+    since.bulk_by_get -= before.bulk_by_get;
+    since.puts -= before.puts;
+    since.gets -= before.gets;
+    since.atomics -= before.atomics;
+    since.direct -= before.direct;
+  }
+  return since;
+}
+
 std::string HetcommBackend::path() {
   std::string text;
   uint64_t most = 0;
   for (const hetcomm_counters_t& now : counters()) {
-    hetcomm_counters_t before{};
-    for (const hetcomm_counters_t& entry : counted_) {
-      if (std::strcmp(entry.transport, now.transport) == 0) before = entry;
+    const hetcomm_counters_t since = since_counted(now);
+    const uint64_t operations = since.puts + since.gets + since.atomics;
+    const uint64_t work = remote_ != nullptr ? operations : since.bytes_sent + 1;
+    if (work <= most) continue;
+    most = work;
+    const char* mixed = "";
+    const char* how = "eager";
+    if (remote_ != nullptr) {
+      how = since.direct > 0 ? "direct" : "message";
+      if (since.direct > 0 && since.direct < operations) mixed = "message+";
+    } else if (since.rendezvous_sent > 0) {
+      how = since.bulk_by_get > 0 ? "get" : "put";
+      // Words are eager whatever the data is: up to one for each message.
+      if (since.rendezvous_sent * 8 < since.eager_sent) mixed = "eager+";
     }
-    const uint64_t bytes = now.bytes_sent - before.bytes_sent + 1;
-    if (bytes <= most) continue;
-    most = bytes;
-    const uint64_t eager = now.eager_sent - before.eager_sent;
-    const uint64_t rendezvous = now.rendezvous_sent - before.rendezvous_sent;
-    const char* bulk = now.bulk_by_get > before.bulk_by_get ? "get" : "put";
-    // Words are eager whatever the data is: up to one for each message.
-    const char* how = rendezvous == 0 ? "eager" : bulk;
-    text = fmt::format("{}/{}{}", now.transport,
-                       rendezvous > 0 && rendezvous * 8 < eager ? "eager+" : "", how);
+    text = fmt::format("{}/{}{}", now.transport, mixed, how);
   }
   return text;
 }

@@ -24,12 +24,14 @@ class HetcommBackend {
   int rank() const { return session_.rank(); }
   int ranks() const { return session_.ranks(); }
 
-  void prepare(uint64_t bytes, int slots);
+  void prepare(uint64_t bytes, int slots) { make_buffers(bytes, slots, nullptr); }
   void fill(int slot, uint64_t seed);
   void clear(int slot);
   int64_t wrong(int slot, uint64_t seed);
   volatile uint8_t* watch(int slot) const { return host_.watch(slot); }
-  // "shm/eager": how this rank's messages to the nearest rank went since prepare.
+  uint8_t* send_slot(int slot) const { return host_.send_slot(slot); }
+  // "shm/eager", "shm/direct": how this rank's messages to the nearest rank, or its operations on
+  // the memory of its peer, went since prepare or expose.
   std::string path();
 
   void send(int peer, int slot) { wait(post_send(peer, slot)); }
@@ -39,6 +41,53 @@ class HetcommBackend {
   void wait_all() {
     for (hetcomm_request_t* request : requests_) wait(request);
     requests_.clear();
+  }
+
+  // Time of one copy of a message out of device memory (rank 0) or into it (the others), repeated
+  // for about |seconds|; 0 where the memory is the host's.
+  double copy_us(double seconds);
+
+  // --- one-sided: with the other one of the first two ranks
+
+  static constexpr bool kOneSided = true;
+  static constexpr bool kNotifies = true;
+
+  void expose(uint64_t bytes, int slots, Exposed exposed);
+  void put(int slot) {
+    hetcomm_request_t* request = post_put(slot, nullptr);
+    hetcomm_completion_t completion;
+    const hetcomm_status_t status = hetcomm_request_test(request, &completion);
+    if (status == HETCOMM_PENDING) {
+      requests_.push_back(request);
+    } else if (status != HETCOMM_OK || completion.status != HETCOMM_OK) [[unlikely]] {
+      report_failure(status, completion);
+    }
+  }
+  void start_put(int slot) { requests_.push_back(post_put(slot, nullptr)); }
+  void start_notified_put(int slot) { requests_.push_back(post_put(slot, &notifying_)); }
+  void start_get(int slot) {
+    hetcomm_request_t* request = nullptr;
+    require(hetcomm_get(remote_, offset_of(slot), receive_[static_cast<size_t>(slot)], nullptr,
+                        &request),
+            "getting");
+    requests_.push_back(request);
+  }
+  void start_add(int slot) {
+    hetcomm_request_t* request = nullptr;
+    require(hetcomm_fetch_add(remote_, offset_of(slot), 1, &previous_[static_cast<size_t>(slot)],
+                              nullptr, &request),
+            "adding");
+    requests_.push_back(request);
+  }
+  uint64_t previous(int slot) const { return previous_[static_cast<size_t>(slot)]; }
+  // An operation that has completed has happened at the owner.
+  void reap() { wait_all(); }
+  void finish() { wait_all(); }
+  void progress() { require(hetcomm_context_progress(session_.context()), "driving"); }
+  void take_notification() {
+    hetcomm_notification_t notification;
+    require(hetcomm_memory_wait_notification(exposed_, HETCOMM_TIMEOUT_INFINITE, &notification),
+            "waiting for a notification");
   }
 
   void send_word(int peer, double value) {
@@ -61,7 +110,10 @@ class HetcommBackend {
  private:
   static constexpr uint64_t kData = 1;
   static constexpr uint64_t kWord = 2;
+  static constexpr uint64_t kExport = 3;
   static constexpr size_t kMostTransports = 8;
+  // Until the peer's memory is mapped, where it can be.
+  static constexpr int kMostFirstOperations = 100;
 
   hetcomm_request_t* post_send(int peer, int slot) {
     hetcomm_request_t* request = nullptr;
@@ -77,6 +129,16 @@ class HetcommBackend {
             "receiving");
     return request;
   }
+  hetcomm_request_t* post_put(int slot, const hetcomm_operation_options_t* options) {
+    hetcomm_request_t* request = nullptr;
+    require(
+        hetcomm_put(remote_, offset_of(slot), send_[static_cast<size_t>(slot)], options, &request),
+        "putting");
+    return request;
+  }
+  uint64_t offset_of(int slot) const {
+    return SlotMemory::stride(bytes_) * static_cast<uint64_t>(slot);
+  }
   static void wait(hetcomm_request_t* request) {
     hetcomm_completion_t completion;
     const hetcomm_status_t status =
@@ -88,20 +150,30 @@ class HetcommBackend {
   [[noreturn]] static void report_failure(hetcomm_status_t status,
                                           const hetcomm_completion_t& completion);
 
+  void make_buffers(uint64_t bytes, int slots, const Exposed* exposed);
+  hetcomm_memory_t* allocate(uint64_t size);
   void free_memory();
+  hetcomm_remote_memory_t* exchange(hetcomm_memory_t* memory);
+  void warm_up(Exposed exposed);
   std::vector<hetcomm_counters_t> counters() const;
+  uint64_t direct_operations() const;
+  hetcomm_counters_t since_counted(const hetcomm_counters_t& now) const;
 
   const Session& session_;
   hetcomm_communicator_t* communicator_;
   int32_t device_ = HETCOMM_DEVICE_HOST;
   uint64_t bytes_ = 0;
-  HostBuffers host_;  // unused where the device is not the host
-  std::vector<hetcomm_memory_t*> memories_;
+  HostBuffers host_;                         // unused where the device is not the host
+  std::vector<hetcomm_memory_t*> memories_;  // of the device, and what is exposed
   std::vector<hetcomm_buffer_t> send_;
   std::vector<hetcomm_buffer_t> receive_;
   std::vector<hetcomm_request_t*> requests_;
   std::vector<hetcomm_counters_t> counted_;
   std::vector<uint8_t> scratch_;
+  hetcomm_memory_t* exposed_ = nullptr;  // one of memories_
+  hetcomm_remote_memory_t* remote_ = nullptr;
+  hetcomm_operation_options_t notifying_{};
+  std::vector<uint64_t> previous_;
 };
 
 }  // namespace bench

@@ -37,14 +37,8 @@ Measurement as_messages(Measurement stream, const Point& point) {
   return stream;
 }
 
-}  // namespace
-
-std::string measure(const Implementation& implementation, const Work& work, double silence_seconds,
-                    const RowFunction& on_row) {
-  if (implementation.refusal) {
-    const std::string refusal = implementation.refusal(work);
-    if (!refusal.empty()) return refusal;
-  }
+std::string measure_launch(const Implementation& implementation, const Work& work,
+                           double silence_seconds, const RowFunction& on_row) {
   const LineParser parser =
       implementation.parser ? implementation.parser(work) : LineParser(decode);
   size_t count = 0;
@@ -63,6 +57,26 @@ std::string measure(const Implementation& implementation, const Work& work, doub
       });
   if (!failure.empty()) return failure;
   if (count < work.plan.points.size()) return "ended before all sizes were measured";
+  return "";
+}
+
+}  // namespace
+
+std::string measure(const Implementation& implementation, const Work& work, double silence_seconds,
+                    const RowFunction& on_row) {
+  if (implementation.refusal) {
+    const std::string refusal = implementation.refusal(work);
+    if (!refusal.empty()) return refusal;
+  }
+  if (!implementation.point_by_point) {
+    return measure_launch(implementation, work, silence_seconds, on_row);
+  }
+  Work part = work;
+  for (const Point& point : work.plan.points) {
+    part.plan.points = {point};
+    std::string failure = measure_launch(implementation, part, silence_seconds, on_row);
+    if (!failure.empty()) return failure;
+  }
   return "";
 }
 

@@ -24,6 +24,8 @@ struct Implementation {
   std::string only_transport;
   // It knows no messages: what it measures once stands for every point.
   bool is_stream = false;
+  // Each point is a launch of its own.
+  bool point_by_point = false;
   // Why it cannot do |work|; "" when it can.
   std::function<std::string(const Work& work)> refusal;
   std::function<Launch(const Work& work)> launch;

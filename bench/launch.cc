@@ -17,6 +17,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 
 #include <fmt/format.h>
 
@@ -128,6 +129,36 @@ pid_t start(const Process& process, int out_fd, int error_fd) {
   return child;
 }
 
+// --- ports
+// ----------------------------------------------------------------------------------------
+
+// A connection made to find out would be taken for the client.
+bool is_listening(int port) {
+  const std::string wanted = fmt::format(":{:04X}", port);
+  for (const char* table : {"/proc/net/tcp", "/proc/net/tcp6"}) {
+    std::ifstream lines(table);
+    std::string number;
+    std::string local;
+    std::string remote;
+    std::string state;
+    std::string rest;
+    while (lines >> number >> local >> remote >> state && std::getline(lines, rest)) {
+      if (state == "0A" && local.substr(local.rfind(':')) == wanted) return true;
+    }
+  }
+  return false;
+}
+
+// A server that does not come is seen by the client, or has failed itself.
+void wait_for_listener(int port) {
+  constexpr double kPatienceSeconds = 10;
+  constexpr useconds_t kPauseUs = 10000;
+  for (const double end = now_seconds() + kPatienceSeconds; now_seconds() < end;) {
+    if (is_listening(port)) return;
+    usleep(kPauseUs);
+  }
+}
+
 // --- all children of a launch
 // ---------------------------------------------------------------------
 
@@ -148,7 +179,7 @@ class Running {
       return fmt::format("pipe: {}", std::strerror(errno));
     }
     for (const Process& process : launch_.processes) {
-      usleep(static_cast<useconds_t>(process.delay_ms) * 1000);
+      if (process.after_port != 0) wait_for_listener(process.after_port);
       const pid_t child = start(process, out_[1], error_[1]);
       if (child < 0) return fmt::format("fork: {}", std::strerror(errno));
       children_.push_back({child, true});

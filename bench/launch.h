@@ -15,7 +15,7 @@ struct Process {
   std::vector<std::pair<std::string, std::string>> environment;  // added to this process's own
   int cpu = -1;        // core it is bound to; -1: any that this process may use
   bool quiet = false;  // its standard output is of no interest
-  int delay_ms = 0;    // started this much later than the one before, a server
+  int after_port = 0;  // started once somebody listens on this TCP port: a client
 };
 
 struct Launch {

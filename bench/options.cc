@@ -13,9 +13,15 @@
 namespace bench {
 namespace {
 
-constexpr const char* kTests[] = {"latency", "bandwidth", "bibandwidth", "msgrate", "overlap"};
+constexpr const char* kTests[] = {
+    "latency",       "bandwidth",     "bibandwidth",          "msgrate",
+    "overlap",       "put_latency",   "put_bandwidth",        "put_notify_latency",
+    "get_latency",   "get_bandwidth", "put_notify_bandwidth", "fetch_add_latency",
+    "fetch_add_rate"};
+// Not one of all: it is of devices only.
+constexpr const char* kStaging = "staging";
 constexpr const char* kMemories[] = {"host", "sim-handle", "sim-address"};
-constexpr const char* kPeers[] = {"ucx", "mpi", "gloo", "iperf3", "memcpy"};
+constexpr const char* kPeers[] = {"ucx", "mpi", "gloo", "iperf3", "memcpy", "perftest"};
 constexpr const char* kFormats[] = {"table", "osu", "csv", "json"};
 // Buffers of one direction of one rank: more and fewer messages are in flight.
 constexpr uint64_t kMostWindowBytes = uint64_t{128} << 20;
@@ -37,12 +43,22 @@ struct TestDefaults {
 };
 constexpr uint64_t kKi = 1024;
 constexpr uint64_t kMi = 1024 * kKi;
+constexpr uint64_t kWordBytes = 8;  // all that atomics have
 constexpr TestDefaults kDefaults[] = {
     {"latency", 8, 64 * kMi, 2, 8, 16 * kMi, 1, 2},
     {"bandwidth", 8, 64 * kMi, 2, 8, 16 * kMi, 64, 2},
     {"bibandwidth", 8, 64 * kMi, 2, 8, 16 * kMi, 64, 2},
     {"msgrate", 8, 4 * kKi, 2, 8, 4 * kKi, 16, 4},
     {"overlap", 4 * kKi, 64 * kMi, 4, 16, 16 * kMi, 1, 2},
+    {"staging", 4 * kMi, 64 * kMi, 4, 4, 64 * kMi, 4, 2},
+    {"put_latency", 8, 4 * kKi, 2, 8, 4 * kKi, 1, 2},
+    {"put_bandwidth", 64 * kKi, 64 * kMi, 4, 16, 64 * kMi, 64, 2},
+    {"put_notify_latency", 8, 4 * kKi, 2, 8, 4 * kKi, 1, 2},
+    {"put_notify_bandwidth", 8, 64 * kMi, 2, 8, 16 * kMi, 64, 2},
+    {"get_latency", 8, 4 * kKi, 2, 8, 4 * kKi, 1, 2},
+    {"get_bandwidth", 64 * kKi, 64 * kMi, 4, 16, 64 * kMi, 64, 2},
+    {"fetch_add_latency", kWordBytes, kWordBytes, 2, 2, kWordBytes, 1, 2},
+    {"fetch_add_rate", kWordBytes, kWordBytes, 2, 2, kWordBytes, 16, 2},
 };
 
 const TestDefaults& defaults_of(const std::string& test) {
@@ -76,19 +92,33 @@ std::string memory_kind(const std::string& name) { return name == "sim" ? "sim-a
 // --- what CLI11 does not check: each returns "" or what is wrong
 // -------------------------------------
 
-std::string check_tests(const std::string& text, Options* options) {
-  if (text.empty()) {
-    options->tests = {"latency", "bandwidth"};
-    return "";
+// The tests that |word| stands for; none when it is unknown.
+std::vector<std::string> tests_of(const std::string& word) {
+  if (is_one_of(word, kTests) || word == kStaging) return {word};
+  if (word == "all") return {std::begin(kTests), std::end(kTests)};
+  if (word == "fetch_add") return {"fetch_add_latency", "fetch_add_rate"};
+  if (word == "put" || word == "get" || word == "put_notify") {
+    return {word + "_latency", word + "_bandwidth"};
   }
-  options->tests = text == "all" ? std::vector<std::string>(std::begin(kTests), std::end(kTests))
-                                 : comma_separated(text);
-  for (const std::string& test : options->tests) {
-    if (is_one_of(test, kTests)) continue;
-    return fmt::format("unknown test '{}'; tests are {}, all (a host comes after the test)", test,
-                       list_of(kTests));
+  return {};
+}
+
+std::string check_tests(const std::string& text, Options* options) {
+  for (const std::string& word : comma_separated(text.empty() ? "latency,bandwidth" : text)) {
+    const std::vector<std::string> tests = tests_of(word);
+    if (tests.empty()) {
+      return fmt::format(
+          "unknown test '{}'; tests are {}, put, put_notify, get, fetch_add, all, {} (a host "
+          "comes after the test)",
+          word, list_of(kTests), kStaging);
+    }
+    options->tests.insert(options->tests.end(), tests.begin(), tests.end());
   }
   return "";
+}
+
+bool is_asked_for(const Options& options, const char* test) {
+  return std::count(options.tests.begin(), options.tests.end(), test) > 0;
 }
 
 std::string check_memory(const std::string& text, Options* options) {
@@ -103,9 +133,17 @@ std::string check_memory(const std::string& text, Options* options) {
                          kind, list_of(kMemories));
     }
   }
-  const bool overlap = std::count(options->tests.begin(), options->tests.end(), "overlap") > 0;
-  if (overlap && options->second_memory != "host") {
+  if (is_asked_for(*options, kStaging) && text.find("sim-handle") == std::string::npos) {
+    return "staging is of memory that the CPU cannot touch: sim-handle on one side at the least";
+  }
+  if (is_asked_for(*options, "overlap") && options->second_memory != "host") {
     return "the overlap test watches the receive buffer: the second side's memory must be host";
+  }
+  const bool host = options->first_memory == "host" && options->second_memory == "host";
+  for (const char* test : {"put_latency", "fetch_add_latency", "fetch_add_rate"}) {
+    if (!host && is_asked_for(*options, test)) {
+      return fmt::format("{} looks at memory and changes words in it: memory must be host", test);
+    }
   }
   return "";
 }
@@ -147,6 +185,9 @@ std::string check_sizes(const std::string& first, const std::string& last, Optio
     return "sizes of 2G and more are not measured";
   }
   if (options->factor != 0 && options->factor <= 1) return "-f must be above 1";
+  if (options->first_given && options->first_bytes == 0 && is_asked_for(*options, "put_latency")) {
+    return "put_latency waits for the last byte of a message: -b must be above 0";
+  }
   return "";
 }
 
@@ -173,6 +214,8 @@ struct Texts {
   std::string last;
   std::string memory;
   std::string transports;
+  std::string nic;
+  std::string chunks = "128K,256K,512K,1M";
   std::string compare;
   std::vector<std::string> peers;
   std::string bind = "core";
@@ -198,6 +241,8 @@ void declare(CLI::App* app, Options* options, Texts* texts) {
   app->add_option("--window", options->window)->check(CLI::Range(1, 16384));
   app->add_option("--ranks", options->ranks)->check(CLI::Range(2, 128));
   app->add_option("--transport", texts->transports);
+  app->add_option("--nic", texts->nic);
+  app->add_option("--chunk", texts->chunks);
   app->add_option("--memory", texts->memory);
   app->add_option("--progress", options->progress);
   app->add_option("--bind", texts->bind);
@@ -220,6 +265,16 @@ std::string check_all(const Texts& texts, Options* options) {
   if (wrong.empty()) wrong = check_places(options);
   if (wrong.empty() && texts.bind != "core" && texts.bind != "none") {
     wrong = fmt::format("--bind is core or none, not '{}'", texts.bind);
+  }
+  // For the ranks and the peers alike, wherever they are started.
+  if (!texts.nic.empty()) setenv("HETCOMM_RDMA_NIC", texts.nic.c_str(), 1);
+  for (const std::string& chunk : comma_separated(texts.chunks)) {
+    if (!wrong.empty()) break;
+    uint64_t bytes = 0;
+    if (!parse_bytes(chunk, &bytes) || bytes == 0) {
+      wrong = fmt::format("--chunk takes sizes such as 64K or 1M, not '{}'", chunk);
+    }
+    options->chunks.push_back(bytes);
   }
   options->bind = texts.bind == "core";
   options->transports = comma_separated(texts.transports);
@@ -254,10 +309,14 @@ Work make_work(const Options& options, const TestDefaults& defaults) {
                         : compared         ? defaults.factor_compared
                                            : defaults.factor;
   const int window = options.window > 0 ? options.window : defaults.window;
-  const bool windowed = work.plan.test != "latency" && work.plan.test != "overlap";
+  const bool windowed = !is_latency(work.plan.test) && work.plan.test != "overlap";
+  if (defaults.first_bytes == defaults.last_bytes) first = last = defaults.first_bytes;
   work.plan.points = make_points(first, last, factor, windowed ? window : 1, kMostWindowBytes);
   work.first_memory = options.first_memory;
   work.second_memory = options.second_memory;
+  if (work.plan.test == kStaging && work.first_memory == work.second_memory) {
+    work.first_memory = work.second_memory = "sim-handle";
+  }
   work.progress = options.progress;
   work.ranks = options.ranks > 0 ? options.ranks : defaults.ranks;
   // Two threads of the receiver are busy at once: they must not share a core by order.
@@ -316,6 +375,13 @@ std::vector<Work> make_works(const Options& options, bool elsewhere) {
     for (const std::string& transport : transports) {
       Work work = make_work(options, defaults_of(test));
       work.transport = transport;
+      if (test == "staging") {
+        for (const uint64_t chunk : options.chunks) {
+          work.staging_chunk = chunk;
+          works.push_back(work);
+        }
+        continue;
+      }
       if (test != "overlap" || !options.progress.empty()) {
         works.push_back(work);
         continue;

@@ -30,6 +30,7 @@ struct Options {
   int window = 0;
   int ranks = 0;
   std::vector<std::string> transports;
+  std::vector<uint64_t> chunks;  // of staging
   std::string first_memory = "host";
   std::string second_memory = "host";
   std::string progress;

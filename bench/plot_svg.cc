@@ -68,19 +68,12 @@ struct Panel {
 };
 
 double plotted(const Row& row) {
-  return row.test == "msgrate" ? row.messages_per_s * 1e-6 : figure(row);
-}
-
-std::string title_of(const std::string& test) {
-  if (test == "latency") return "Latency, one way";
-  if (test == "bandwidth") return "Bandwidth";
-  if (test == "bibandwidth") return "Bandwidth, both directions";
-  return test == "msgrate" ? "Message rate, all pairs" : "Transfer to a computing receiver";
+  return is_rate(row.test) ? row.messages_per_s * 1e-6 : figure(row);
 }
 
 std::string unit_of(const std::string& test) {
   if (smaller_is_better(test)) return "microseconds";
-  return test == "msgrate" ? "million messages per second" : "MB/s (10^6 bytes)";
+  return is_rate(test) ? "millions per second" : "MB/s (10^6 bytes)";
 }
 
 std::vector<Panel> panels_of(const Report& report) {
@@ -91,7 +84,7 @@ std::vector<Panel> panels_of(const Report& report) {
     auto test = std::find(tests.begin(), tests.end(), first.test);
     if (test == tests.end()) {
       tests.push_back(first.test);
-      panels.push_back({title_of(first.test), unit_of(first.test), {}});
+      panels.push_back({titles_of(first.test).plot, unit_of(first.test), {}});
       test = tests.end() - 1;
     }
     Series series;

@@ -8,8 +8,9 @@
 #include <fmt/format.h>
 
 #include "bench/hetcomm_backend.h"
-#include "bench/loops/loops.h"
+#include "bench/loops/run.h"
 #include "bench/mpi/bridge.h"
+#include "bench/staging.h"
 
 namespace bench {
 namespace {
@@ -19,13 +20,14 @@ void run_work(Session& session, const Work& work, int number,
   if (session.ranks() < 2) fail("at least two ranks are needed");
   hetcomm_communicator_t* communicator =
       session.create_communicator(fmt::format("bench-{}", number), work.transport);
-  {
+  if (work.plan.test == "staging") {
+    run_staging(session, communicator, work, report);
+  } else {
     HetcommBackend backend(session, communicator, work);
     run_plan(backend, work.plan, report);
-    // Nobody leaves while another still measures.
-    require(hetcomm_communicator_barrier(communicator, HETCOMM_TIMEOUT_INFINITE),
-            "leaving together");
   }
+  // Nobody leaves while another still measures, or has memory that this one must let go.
+  require(hetcomm_communicator_barrier(communicator, HETCOMM_TIMEOUT_INFINITE), "leaving together");
   session.destroy_communicator(communicator);
 }
 
@@ -38,15 +40,19 @@ std::vector<std::string> kinds_of(const std::vector<Work>& works) {
   return kinds;
 }
 
-// The progress mode belongs to the context: works of one mode share a session.
+// What belongs to the context: works that have it in common share a session.
+bool share_a_session(const Work& a, const Work& b) {
+  return a.progress == b.progress && a.staging_chunk == b.staging_chunk;
+}
+
 std::vector<Row> run_works(Launcher launcher, const std::vector<Work>& works) {
   std::vector<Row> rows;
   size_t next = 0;
   // Session 0 is the control session, where there is one.
   for (int number = launcher == Launcher::kTwoHosts ? 1 : 0; next < works.size(); ++number) {
-    Session session(launcher, number, works[next].progress, kinds_of(works));
-    const std::string progress = works[next].progress;
-    for (; next < works.size() && works[next].progress == progress; ++next) {
+    const Work& first = works[next];
+    Session session(launcher, number, first, kinds_of(works));
+    for (; next < works.size() && share_a_session(works[next], first); ++next) {
       Work work = works[next];
       work.ranks = session.ranks();
       run_work(session, work, static_cast<int>(next), [&](const Measurement& measured) {
@@ -64,7 +70,7 @@ std::vector<Row> run_works(Launcher launcher, const std::vector<Work>& works) {
 class Control {
  public:
   // |timeout_ns| for the other host to come.
-  explicit Control(uint64_t timeout_ns) : session_(Launcher::kTwoHosts, 0, "", {}) {
+  explicit Control(uint64_t timeout_ns) : session_(Launcher::kTwoHosts, 0, Work(), {}) {
     communicator_ = session_.create_communicator("bench-control", "auto", timeout_ns);
   }
   ~Control() { session_.destroy_communicator(communicator_); }
@@ -159,7 +165,7 @@ void set_variables(int rank, const std::string& host, int port) {
 }  // namespace
 
 int run_as_runner(const Work& work) {
-  Session session(Launcher::kEnvironment, 0, work.progress, kinds_of({work}));
+  Session session(Launcher::kEnvironment, 0, work, kinds_of({work}));
   run_work(session, work, 0, [](const Measurement& measured) {
     std::puts(encode(measured).c_str());
     std::fflush(stdout);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <tuple>
 
 #include <fmt/format.h>
@@ -13,7 +14,29 @@ auto key_of(const Row& row) {
   return std::tie(row.test, row.transport, row.memory, row.progress, row.impl);
 }
 
+constexpr Titles kTitles[] = {
+    {"latency", "Latency", "Latency, one way"},
+    {"bandwidth", "Bandwidth", "Bandwidth"},
+    {"bibandwidth", "Bi-Directional Bandwidth", "Bandwidth, both directions"},
+    {"msgrate", "Multiple Pair Message Rate", "Message rate, all pairs"},
+    {"overlap", "Overlap Latency", "Transfer to a computing receiver"},
+    {"staging", "Staged Bandwidth", "Device memory, staged"},
+    {"put_latency", "One Sided Put Latency", "Put, polled in memory, one way"},
+    {"put_bandwidth", "One Sided Put Bandwidth", "Put"},
+    {"put_notify_latency", "One Sided Notified Put Latency", "Notified put, one way"},
+    {"put_notify_bandwidth", "One Sided Notified Put Bandwidth", "Notified put"},
+    {"get_latency", "One Sided Get Latency", "Get, whole operation"},
+    {"get_bandwidth", "One Sided Get Bandwidth", "Get"},
+    {"fetch_add_latency", "One Sided Fetch and Add Latency", "Fetch and add, whole operation"},
+    {"fetch_add_rate", "One Sided Fetch and Add Rate", "Fetch and add, several at once"},
+};
+
 }  // namespace
+
+const Titles& titles_of(const std::string& test) {
+  return *std::find_if(std::begin(kTitles), std::end(kTitles) - 1,
+                       [&](const Titles& titles) { return test == titles.test; });
+}
 
 std::vector<std::vector<Row>> group_rows(const std::vector<Row>& rows) {
   std::vector<std::vector<Row>> groups;
@@ -59,7 +82,10 @@ std::vector<std::string> header_lines(const Report& report) {
         fmt::format("peer: {}: version {}, from {}", peer.name, peer.version, peer.origin));
   }
   lines.insert(lines.end(), report.notes.begin(), report.notes.end());
-  lines.emplace_back("latency is one way (round trip / 2); MB/s are 10^6 bytes per second");
+  lines.emplace_back(
+      "latency is one way (round trip / 2), that of get and fetch_add the whole operation; MB/s "
+      "are "
+      "10^6 bytes per second");
   lines.emplace_back(
       "averages and bandwidth: total time over iterations, no clock inside the loop; other times: "
       "a pass of their own");

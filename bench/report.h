@@ -27,6 +27,14 @@ std::string render_ratios(const Report& report);
 // Rows of one table: same test, transport, memory, window rule, progress and implementation.
 std::vector<std::vector<Row>> group_rows(const std::vector<Row>& rows);
 
+// A test, for people: in the tables of the OSU benchmarks and over a drawing.
+struct Titles {
+  const char* test;
+  const char* osu;
+  const char* plot;
+};
+const Titles& titles_of(const std::string& test);
+
 // "8", "64K", "1M".
 std::string size_text(uint64_t bytes);
 // Enough digits to tell two values apart, "-" for kUnknown.

@@ -39,6 +39,10 @@ Json row_object(const Row& row) {
   object["idle_us"] = number(measured.idle_us);
   object["compute_us"] = number(measured.compute_us);
   object["overall_us"] = number(measured.overall_us);
+  object["chunk"] = row.staging_chunk == 0 ? Json(nullptr) : Json(row.staging_chunk);
+  object["copy_us"] = number(measured.copy_us);
+  object["wire_us"] = number(measured.wire_us);
+  object["forecast_MBps"] = number(staging_forecast_mbps(row));
   object["wrong"] = measured.wrong < 0 ? Json(nullptr) : Json(measured.wrong);
   return object;
 }

@@ -12,33 +12,25 @@ bool was_checked(const std::vector<Row>& rows) {
                      [](const Row& row) { return row.measured.wrong >= 0; });
 }
 
-std::string title_of(const std::string& test) {
-  if (test == "latency") return "Latency";
-  if (test == "bandwidth") return "Bandwidth";
-  if (test == "bibandwidth") return "Bi-Directional Bandwidth";
-  return test == "msgrate" ? "Multiple Pair Message Rate" : "Overlap Latency";
-}
-
 std::string columns_of(const std::string& test) {
-  if (test == "latency") return fmt::format("{:<10}{:>18}", "# Size", "Latency (us)");
+  if (is_latency(test)) return fmt::format("{:<10}{:>18}", "# Size", "Latency (us)");
   if (test == "overlap") {
     return fmt::format("{:<10}{:>15}{:>15}{:>17}{:>13}", "# Size", "Overall(us)", "Compute(us)",
                        "Pure Comm.(us)", "Overlap(%)");
   }
-  if (test == "msgrate") return fmt::format("{:<10}{:>18}{:>18}", "# Size", "MB/s", "Messages/s");
+  if (is_rate(test)) return fmt::format("{:<10}{:>18}{:>18}", "# Size", "MB/s", "Messages/s");
   return fmt::format("{:<10}{:>18}", "# Size", "Bandwidth (MB/s)");
 }
 
 std::string figures_of(const Row& row) {
   const Measurement& measured = row.measured;
-  if (row.test == "latency")
-    return fmt::format("{:<10}{:>18.2f}", measured.point.bytes, row.avg_us);
+  if (is_latency(row.test)) return fmt::format("{:<10}{:>18.2f}", measured.point.bytes, row.avg_us);
   if (row.test == "overlap") {
     return fmt::format("{:<10}{:>15.2f}{:>15.2f}{:>17.2f}{:>13.2f}", measured.point.bytes,
                        measured.overall_us, measured.compute_us, measured.idle_us,
                        overlap_percent(measured));
   }
-  if (row.test == "msgrate") {
+  if (is_rate(row.test)) {
     return fmt::format("{:<10}{:>18.2f}{:>18.2f}", measured.point.bytes, row.bandwidth_mbps,
                        row.messages_per_s);
   }
@@ -53,7 +45,7 @@ std::string render_osu(const Report& report) {
   for (const std::vector<Row>& rows : group_rows(report.rows)) {
     const Row& first = rows.front();
     const bool checked = was_checked(rows);
-    text += fmt::format("\n# {} {} Test: {}, {} memory{}\n", first.impl, title_of(first.test),
+    text += fmt::format("\n# {} {} Test: {}, {} memory{}\n", first.impl, titles_of(first.test).osu,
                         first.transport, first.memory,
                         first.progress.empty() ? "" : ", progress " + first.progress);
     text += columns_of(first.test) + (checked ? "     Validation" : "") + "\n";

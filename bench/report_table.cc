@@ -57,13 +57,31 @@ std::vector<Column> overlap_columns() {
       {"overlap(%)", [](const Row& row) { return number_text(overlap_percent(row.measured)); }}};
 }
 
+Column rate_column(const char* title, double Measurement::*time) {
+  return {title, [time](const Row& row) {
+            return number_text(static_cast<double>(row.measured.point.bytes) / row.measured.*time);
+          }};
+}
+
+std::vector<Column> staging_columns() {
+  return {
+      {"window", [](const Row& row) { return fmt::format("{}", row.measured.point.window); }},
+      {"chunk", [](const Row& row) { return size_text(row.staging_chunk); }},
+      rate_column("copy[MB/s]", &Measurement::copy_us),
+      rate_column("wire[MB/s]", &Measurement::wire_us),
+      {"both[MB/s]", [](const Row& row) { return number_text(row.bandwidth_mbps); }},
+      {"forecast[MB/s]", [](const Row& row) { return number_text(staging_forecast_mbps(row)); }},
+      {"of slower(%)", [](const Row& row) { return number_text(staging_percent(row)); }}};
+}
+
 std::vector<Column> columns_for(const std::vector<Row>& rows) {
   const std::string& test = rows.front().test;
   std::vector<Column> columns = {
       {"#bytes", [](const Row& row) { return fmt::format("{}", row.measured.point.bytes); }},
       {"#iterations", [](const Row& row) { return fmt::format("{}", row.measured.iterations); }}};
-  const std::vector<Column> own = test == "latency"   ? latency_columns()
+  const std::vector<Column> own = is_latency(test)    ? latency_columns()
                                   : test == "overlap" ? overlap_columns()
+                                  : test == "staging" ? staging_columns()
                                                       : rate_columns();
   columns.insert(columns.end(), own.begin(), own.end());
   columns.push_back({"transport", [](const Row& row) { return row.transport; }});

@@ -1,6 +1,7 @@
 #include "bench/row.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace bench {
 
@@ -11,6 +12,7 @@ Row make_row(const Work& work, const std::string& impl, const Measurement& measu
   row.transport = work.transport;
   row.memory = memory_text(work);
   row.progress = work.progress;
+  row.staging_chunk = work.staging_chunk;
   row.ranks = work.ranks;
   row.measured = measured;
   // "shm/eager": the transport that was used in the end, and how.
@@ -27,6 +29,23 @@ Row make_row(const Work& work, const std::string& impl, const Measurement& measu
 double overlap_percent(const Measurement& measured) {
   const double exposed = measured.overall_us - measured.compute_us;
   return std::clamp(100 * (1 - exposed / measured.idle_us), 0.0, 100.0);
+}
+
+double staging_forecast_mbps(const Row& row) {
+  const Measurement& measured = row.measured;
+  const double bytes = static_cast<double>(measured.point.bytes);
+  if (row.staging_chunk == 0 || bytes == 0) return kUnknown;
+  const double chunks = std::ceil(bytes / static_cast<double>(row.staging_chunk));
+  const double slower_us = std::max(measured.copy_us, measured.wire_us);
+  const int copies = row.memory.find("host") == std::string::npos ? 2 : 1;
+  // Of one chunk through all stages, then one more chunk for each turn of the slowest.
+  const double first_us = (copies * measured.copy_us + measured.wire_us) / chunks;
+  const double all = chunks * measured.point.window;
+  return bytes * measured.point.window / (first_us + (all - 1) * slower_us / chunks);
+}
+
+double staging_percent(const Row& row) {
+  return 100 * std::max(row.measured.copy_us, row.measured.wire_us) / row.avg_us;
 }
 
 }  // namespace bench

@@ -17,6 +17,7 @@ struct Row {
   std::string path;  // "eager", "put", "get"; "" where unknown
   std::string memory;
   std::string progress;
+  uint64_t staging_chunk = 0;
   int ranks = 2;
   double avg_us = kUnknown;          // total time over iterations
   double bandwidth_mbps = kUnknown;  // 10^6 bytes per second, all messages together
@@ -30,9 +31,19 @@ Row make_row(const Work& work, const std::string& impl, const Measurement& measu
 // long as computing alone.
 double overlap_percent(const Measurement& measured);
 
+// What staging makes of chunks that are copied, sent and copied again at the same time, from
+// copying and sending alone: the slower one's rate, but for the first chunk and the last.
+double staging_forecast_mbps(const Row& row);
+// Of the slower one's rate, in percent.
+double staging_percent(const Row& row);
+
 // Better when smaller (a time) or when larger (a rate)?
 inline bool smaller_is_better(const std::string& test) {
-  return test == "latency" || test == "overlap";
+  return is_latency(test) || test == "overlap";
+}
+// Messages or operations rather than bytes are what counts.
+inline bool is_rate(const std::string& test) {
+  return test == "msgrate" || test == "fetch_add_rate";
 }
 // The figure that a row is judged by: an average, a bandwidth, or the median (overlap).
 inline double figure(const Row& row) {

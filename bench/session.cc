@@ -65,12 +65,16 @@ Launcher detect_launcher() {
   return Launcher::kNone;
 }
 
-Session::Session(Launcher launcher, int number, const std::string& progress,
+Session::Session(Launcher launcher, int number, const Work& work,
                  const std::vector<std::string>& kinds) {
-  const std::string settings = device_settings(kinds);
+  std::string settings = device_settings(kinds);
+  if (work.staging_chunk > 0) {
+    settings +=
+        fmt::format("{}HETCOMM_STAGING_CHUNK={}", settings.empty() ? "" : ";", work.staging_chunk);
+  }
   hetcomm_context_options_t options{};
   options.struct_size = sizeof options;
-  options.progress = progress_option(progress);
+  options.progress = progress_option(work.progress);
   options.settings = settings.empty() ? nullptr : settings.c_str();
   require(hetcomm_context_create(&options, &context_), "creating the context");
   start_bootstrap(launcher, number);

@@ -24,10 +24,9 @@ Launcher detect_launcher();
 
 class Session {
  public:
-  // |progress| as in Work; devices for memory of the given kinds. Several sessions of one job have
-  // numbers of their own, the same on all ranks, so that their stores do not meet.
-  Session(Launcher launcher, int number, const std::string& progress,
-          const std::vector<std::string>& kinds);
+  // A context as |work| asks for; devices for memory of the given kinds. Several sessions of one
+  // job have numbers of their own, the same on all ranks, so that their stores do not meet.
+  Session(Launcher launcher, int number, const Work& work, const std::vector<std::string>& kinds);
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;

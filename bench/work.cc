@@ -17,6 +17,7 @@ std::vector<std::string> encode_words(const Work& work) {
   words.push_back("first_memory=" + work.first_memory);
   words.push_back("second_memory=" + work.second_memory);
   if (!work.progress.empty()) words.push_back("progress=" + work.progress);
+  if (work.staging_chunk > 0) words.push_back("chunk=" + std::to_string(work.staging_chunk));
   words.push_back("ranks=" + std::to_string(work.ranks));
   return words;
 }
@@ -32,7 +33,8 @@ bool decode_work_word(std::string_view word, Work* work) {
   } else if (take_word(word, "progress", &text)) {
     work->progress = text;
   } else {
-    return take_integer(word, "ranks", &work->ranks) || decode_plan_word(word, &work->plan);
+    return take_integer(word, "ranks", &work->ranks) ||
+           take_integer(word, "chunk", &work->staging_chunk) || decode_plan_word(word, &work->plan);
   }
   return true;
 }

@@ -16,6 +16,7 @@ struct Work {
   std::string first_memory = "host";   // rank 0: "host" or the kind of a device
   std::string second_memory = "host";  // all other ranks
   std::string progress;                // "caller", "thread"; "": HETCOMM_PROGRESS
+  uint64_t staging_chunk = 0;          // HETCOMM_STAGING_CHUNK; 0: what it says
   int ranks = 2;
   bool bind = true;  // one core for each rank, where there are as many
 };

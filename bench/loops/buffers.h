@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -37,49 +38,81 @@ inline int64_t count_wrong(const uint8_t* bytes, uint64_t size, uint64_t seed) {
   return wrong;
 }
 
-// |slots| buffers of |bytes| each in one allocation, every one on pages (from 4 KiB up) or cache
-// lines of its own.
+// |slots| buffers of |bytes| each in one piece of memory, every one on pages (from 4 KiB up) or
+// cache lines of its own.
 class SlotMemory {
  public:
   SlotMemory() = default;
-  SlotMemory(uint64_t bytes, int slots) : stride_(round_up(bytes)) {
-    const uint64_t size = std::max<uint64_t>(stride_ * static_cast<uint64_t>(slots), kPage);
-    memory_.reset(
-        static_cast<uint8_t*>(std::aligned_alloc(kPage, (size + kPage - 1) / kPage * kPage)));
-    if (memory_ == nullptr) {
-      std::fprintf(stderr, "hetcomm_bench: no memory for %d buffers of %llu bytes\n", slots,
-                   static_cast<unsigned long long>(bytes));
-      std::exit(1);
-    }
-    std::memset(memory_.get(), 1, static_cast<size_t>(size));
+  // In memory of its own.
+  SlotMemory(uint64_t bytes, int slots) : SlotMemory(bytes, slots, allocate(size(bytes, slots))) {
+    own_.reset(memory_);
+  }
+  // In |memory| of size() bytes, which somebody else keeps and frees.
+  SlotMemory(uint64_t bytes, int slots, uint8_t* memory) : stride_(stride(bytes)), memory_(memory) {
+    std::memset(memory_, 1, static_cast<size_t>(size(bytes, slots)));
   }
 
-  uint8_t* slot(int index) const { return memory_.get() + static_cast<uint64_t>(index) * stride_; }
+  uint8_t* slot(int index) const { return memory_ + static_cast<uint64_t>(index) * stride_; }
+
+  // From one slot to the next, and all of them together.
+  static uint64_t stride(uint64_t bytes) {
+    const uint64_t unit = bytes < kPage ? 64 : kPage;
+    return std::max<uint64_t>((bytes + unit - 1) / unit * unit, unit);
+  }
+  static uint64_t size(uint64_t bytes, int slots) {
+    const uint64_t used = stride(bytes) * static_cast<uint64_t>(slots);
+    return (used + kPage - 1) / kPage * kPage;
+  }
 
  private:
   static constexpr uint64_t kPage = 4096;
-  static uint64_t round_up(uint64_t bytes) {
-    const uint64_t unit = bytes < kPage ? 64 : kPage;
-    return std::max<uint64_t>((bytes + unit - 1) / unit * unit, unit);
+  static uint8_t* allocate(uint64_t size) {
+    void* memory = std::aligned_alloc(kPage, static_cast<size_t>(size));
+    if (memory == nullptr) {
+      std::fprintf(stderr, "hetcomm_bench: no memory for buffers of %llu bytes\n",
+                   static_cast<unsigned long long>(size));
+      std::exit(1);
+    }
+    return static_cast<uint8_t*>(memory);
   }
   struct Free {
     void operator()(uint8_t* memory) const { std::free(memory); }
   };
 
   uint64_t stride_ = 0;
-  std::unique_ptr<uint8_t, Free> memory_;
+  uint8_t* memory_ = nullptr;
+  std::unique_ptr<uint8_t, Free> own_;
 };
+
+// Which buffers of a rank its peer reaches by one-sided operations: those that it puts into, or
+// those that it gets from.
+enum class Exposed { kReceive, kSend };
 
 // Both directions of a rank: what every back end whose messages live in host memory uses.
 class HostBuffers {
  public:
+  // For back ends that have them: see loops/one_sided.h.
+  static constexpr bool kOneSided = false;
+
   void prepare(uint64_t bytes, int slots) {
+    give_back();
     bytes_ = bytes;
-    // Give back first: both sets at once may not fit.
-    send_ = SlotMemory();
-    receive_ = SlotMemory();
     send_ = SlotMemory(bytes, slots);
     receive_ = SlotMemory(bytes, slots);
+  }
+  // The |exposed| ones in |memory| of SlotMemory::size() bytes.
+  void prepare(uint64_t bytes, int slots, Exposed exposed, void* memory) {
+    give_back();
+    bytes_ = bytes;
+    SlotMemory& theirs = exposed == Exposed::kSend ? send_ : receive_;
+    SlotMemory& own = exposed == Exposed::kSend ? receive_ : send_;
+    theirs = SlotMemory(bytes, slots, static_cast<uint8_t*>(memory));
+    own = SlotMemory(bytes, slots);
+  }
+  // Both sets at once may not fit.
+  void give_back() {
+    send_ = SlotMemory();
+    receive_ = SlotMemory();
   }
 
   uint64_t bytes() const { return bytes_; }

@@ -27,6 +27,7 @@
 #include <string>
 
 #include "bench/loops/buffers.h"
+#include "bench/loops/measuring.h"
 #include "bench/loops/overlap.h"
 #include "bench/loops/plan.h"
 #include "bench/loops/samples.h"
@@ -34,9 +35,9 @@
 namespace bench {
 
 template <class Backend>
-class Loops {
+class Loops : private Measuring<Loops<Backend>, Backend> {
  public:
-  Loops(Backend& backend, const Plan& plan) : backend_(backend), plan_(plan) {
+  Loops(Backend& backend, const Plan& plan) : Shared(backend, plan) {
     test_ = plan.test == "latency"       ? Test::kLatency
             : plan.test == "bandwidth"   ? Test::kBandwidth
             : plan.test == "bibandwidth" ? Test::kBibandwidth
@@ -52,7 +53,7 @@ class Loops {
     Measurement measurement;
     measurement.point = point_;
     if (plan_.check) write_patterns(0);
-    barrier();
+    this->barrier();
     if (test_ == Test::kOverlap) {
       measure_overlap(&measurement);
     } else {
@@ -64,41 +65,13 @@ class Loops {
   }
 
  private:
+  using Shared = Measuring<Loops<Backend>, Backend>;
+  friend Shared;
+  using Shared::backend_;
+  using Shared::plan_;
+  using Shared::point_;
+
   enum class Test { kLatency, kBandwidth, kBibandwidth, kMessageRate, kOverlap };
-  static constexpr int64_t kMostIterations = 50000000;
-  static constexpr int64_t kMostSamples = 100000;
-
-  // --- agreement between ranks --------------------------------------------------------------
-
-  void barrier() { sum(0); }
-
-  // Rank |root|'s value, on every rank.
-  double share(double value, int root = 0) {
-    if (backend_.rank() != root) return backend_.receive_word(root);
-    for (int peer = 0; peer < backend_.ranks(); ++peer) {
-      if (peer != root) backend_.send_word(peer, value);
-    }
-    return value;
-  }
-
-  // Sum and maximum over all ranks, on every rank; nobody leaves before all have come.
-  double sum(double value) {
-    return combine(value, [](double a, double b) { return a + b; });
-  }
-  double longest(double value) {
-    return combine(value, [](double a, double b) { return std::max(a, b); });
-  }
-  template <class Function>
-  double combine(double value, Function function) {
-    if (backend_.rank() == 0) {
-      for (int peer = 1; peer < backend_.ranks(); ++peer) {
-        value = function(value, backend_.receive_word(peer));
-      }
-    } else {
-      backend_.send_word(0, value);
-    }
-    return share(value);
-  }
 
   // --- one pass over |iterations| messages ----------------------------------------------------
 
@@ -221,56 +194,15 @@ class Loops {
   int slot_of(int peer, int message) const {
     return (peer < backend_.rank() ? peer : peer - 1) * point_.window + message;
   }
-  int64_t whole_steps(double iterations) const {
-    const double steps = std::clamp(iterations / step(), 1.0, double{kMostIterations} / step());
-    return static_cast<int64_t>(steps) * step();
-  }
-
-  // Seconds that |iterations| took, the same value on every rank.
-  double timed(int64_t iterations) {
-    barrier();
-    NoSamples clock;
-    const int64_t started = now_ns();
-    pass(iterations, clock);
-    const double seconds = static_cast<double>(now_ns() - started) * 1e-9;
-    return test_ == Test::kMessageRate ? longest(seconds) : share(seconds);
-  }
-
-  // Warms up, and finds how many iterations fill |plan_.seconds|.
-  int64_t choose_iterations() {
-    if (plan_.warmup > 0) timed(whole_steps(static_cast<double>(plan_.warmup) + step() - 1));
-    if (plan_.iterations > 0) {
-      if (plan_.warmup < 0) timed(whole_steps(static_cast<double>(plan_.iterations) / 10));
-      return whole_steps(static_cast<double>(plan_.iterations) + step() - 1);
-    }
-    for (int64_t iterations = step();;
-         iterations = whole_steps(static_cast<double>(iterations) * 4)) {
-      double seconds = timed(iterations);
-      // Once more: a pass that was interrupted looks like one that was long enough.
-      if (seconds >= plan_.seconds / 8) seconds = std::min(seconds, timed(iterations));
-      if (seconds >= plan_.seconds / 8 || iterations * 4 > kMostIterations) {
-        return whole_steps(plan_.seconds / std::max(seconds, 1e-9) *
-                           static_cast<double>(iterations));
-      }
-    }
+  double agreed(double seconds) {
+    return test_ == Test::kMessageRate ? this->longest(seconds) : this->share(seconds);
   }
 
   void measure_pass(Measurement* measurement) {
-    const int64_t iterations = choose_iterations();
-    const int64_t senders = test_ == Test::kMessageRate ? backend_.ranks()
-                            : test_ == Test::kBandwidth ? 1
-                                                        : 2;
-    const double directions = test_ == Test::kLatency ? 2 : 1;
-    measurement->iterations = iterations;
-    measurement->messages = test_ == Test::kLatency ? iterations : iterations * senders;
-    measurement->total_us = timed(iterations) * 1e6 / directions;
-    if (!plan_.samples) return;
-    const int parts = test_ == Test::kLatency ? 2 : step();
-    const int64_t sampled = std::min(iterations, whole_steps(double{kMostSamples} * step()));
-    Samples samples(sampled / step(), parts);
-    barrier();
-    pass(sampled, samples);
-    samples.summarize(measurement);
+    const bool latency = test_ == Test::kLatency;
+    this->measure_passes(latency ? 2 : step(), latency ? 2 : 1, measurement);
+    if (test_ == Test::kMessageRate) measurement->messages *= backend_.ranks();
+    if (test_ == Test::kBibandwidth) measurement->messages *= 2;
   }
 
   // --- overlap ----------------------------------------------------------------------------------
@@ -284,11 +216,11 @@ class Loops {
       while (backend_.receive_word(1) > 0) backend_.send(1, 0);
     }
     measurement->iterations =
-        static_cast<int64_t>(share(static_cast<double>(measurement->iterations), 1));
+        static_cast<int64_t>(this->share(static_cast<double>(measurement->iterations), 1));
     measurement->messages = measurement->iterations;
-    measurement->total_us = share(measurement->total_us, 1);
+    measurement->total_us = this->share(measurement->total_us, 1);
     for (const MeasurementField& field : kMeasurementFields) {
-      measurement->*field.member = share(measurement->*field.member, 1);
+      measurement->*field.member = this->share(measurement->*field.member, 1);
     }
   }
 
@@ -334,7 +266,7 @@ class Loops {
     double wrong = static_cast<double>(count_received(0));
     for (uint64_t round = 1; round <= kExtraPatterns; ++round) {
       write_patterns(round);
-      barrier();
+      this->barrier();
       NoSamples clock;
       if (test_ == Test::kOverlap) {
         if (backend_.rank() < 2) blocking_pass(1, clock);
@@ -343,23 +275,10 @@ class Loops {
       }
       wrong += static_cast<double>(count_received(round));
     }
-    return static_cast<int64_t>(sum(wrong));
+    return static_cast<int64_t>(this->sum(wrong));
   }
 
-  Backend& backend_;
-  const Plan& plan_;
   Test test_;
-  Point point_;
 };
-
-// What every process does: all points of |plan|, the results of rank 0 given to |report|.
-template <class Backend, class Report>
-void run_plan(Backend& backend, const Plan& plan, Report report) {
-  Loops<Backend> loops(backend, plan);
-  for (const Point& point : plan.points) {
-    const Measurement measurement = loops.measure(point);
-    if (backend.rank() == 0) report(measurement);
-  }
-}
 
 }  // namespace bench

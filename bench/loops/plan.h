@@ -26,7 +26,7 @@ struct Point {
 };
 
 struct Plan {
-  std::string test;        // latency, bandwidth, bibandwidth, msgrate, overlap
+  std::string test;        // latency, bandwidth, put_latency, ...
   int64_t iterations = 0;  // 0: as many as fill |seconds|
   int64_t warmup = -1;     // -1: what choosing the number of iterations takes, no more
   double seconds = 0.05;   // time for one pass over one point
@@ -54,8 +54,23 @@ struct Measurement {
   double idle_us = kUnknown;
   double compute_us = kUnknown;
   double overall_us = kUnknown;
+  // staging: copying alone on the slower side, and the same message from host to host
+  double copy_us = kUnknown;
+  double wire_us = kUnknown;
   std::string path;  // how the bytes went, where the implementation tells
 };
+
+// --- kinds of tests, by their names --------------------------------------------------------------
+
+// One message or operation at a time, judged by how long it takes.
+inline bool is_latency(std::string_view test) {
+  constexpr std::string_view kEnd = "latency";
+  return test.size() >= kEnd.size() && test.substr(test.size() - kEnd.size()) == kEnd;
+}
+inline bool is_one_sided(std::string_view test) {
+  return test.substr(0, 4) == "put_" || test.substr(0, 4) == "get_" ||
+         test.substr(0, 10) == "fetch_add_";
+}
 
 // --- words of the form key=value --------------------------------------------------------------
 
@@ -149,6 +164,7 @@ inline constexpr MeasurementField kMeasurementFields[] = {
     {"p99_us", &Measurement::p99_us},         {"p999_us", &Measurement::p999_us},
     {"stdev_us", &Measurement::stdev_us},     {"idle_us", &Measurement::idle_us},
     {"compute_us", &Measurement::compute_us}, {"overall_us", &Measurement::overall_us},
+    {"copy_us", &Measurement::copy_us},       {"wire_us", &Measurement::wire_us},
 };
 
 inline std::string encode(const Measurement& measurement) {

@@ -53,7 +53,10 @@ std::vector<Implementation> find_gloo(Builder& builder, std::string* complaint) 
   const std::string version = version_of_package();
   gloo.info = {fmt::format("gloo-{}", short_version(version)), version, "libgloo-dev"};
   gloo.only_transport = "tcp";
-  gloo.refusal = refuse_beyond_pairs;
+  gloo.refusal = [](const Work& work) {
+    const std::string refusal = refuse_one_sided(work);
+    return refusal.empty() ? refuse_beyond_pairs(work) : refusal;
+  };
   gloo.launch = [runner](const Work& work) { return launch_gloo(runner, work); };
   return {gloo};
 }

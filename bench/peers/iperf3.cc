@@ -9,7 +9,8 @@ namespace bench {
 namespace {
 
 Launch launch_iperf3(const std::string& program, const Work& work) {
-  const std::string port = std::to_string(free_port());
+  const int port_number = free_port();
+  const std::string port = std::to_string(port_number);
   Process server;
   server.command = {program, "--server", "--one-off", "--bind", "127.0.0.1", "--port", port};
   server.quiet = true;
@@ -17,7 +18,7 @@ Launch launch_iperf3(const std::string& program, const Work& work) {
   Process client;
   client.command = {program, "--client", "127.0.0.1", "--port", port, "--time", "1", "--json"};
   client.cpu = cpu_of_rank(work, 0);
-  client.delay_ms = 300;
+  client.after_port = port_number;
   Launch launch;
   launch.processes = {server, client};
   return launch;

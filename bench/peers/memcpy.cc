@@ -1,10 +1,15 @@
-// memcpy: one core copies each message once, from buffers to buffers of its own. The bound for a
-// library that copies with one core; two cores that copy at once may exceed it.
+// memcpy: one core copies each message once, from buffers to buffers of its own; for puts and gets,
+// to or from a file in memory that another process has mapped and filled. The bound for a library
+// that copies with one core; two cores that copy at once may exceed it.
+#include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <memory>
 
 #include "bench/loops/buffers.h"
 #include "bench/loops/samples.h"
@@ -14,8 +19,47 @@ namespace bench {
 namespace {
 
 std::string refuse(const Work& work) {
-  return work.plan.test == "bandwidth" ? "" : "memcpy measures bandwidth only";
+  for (const char* test : {"bandwidth", "put_bandwidth", "get_bandwidth"}) {
+    if (work.plan.test == test) return "";
+  }
+  return "memcpy measures bandwidth only";
 }
+
+// A file in memory, first touched by a process of its own, as its owner would.
+class SharedMemory {
+ public:
+  explicit SharedMemory(uint64_t size) : size_(static_cast<size_t>(size)) {
+    const int file = memfd_create("hetcomm_bench", MFD_CLOEXEC);
+    if (file < 0 || ftruncate(file, static_cast<off_t>(size)) != 0) give_up();
+    const pid_t owner = fork();
+    if (owner < 0) give_up();
+    if (owner == 0) {
+      std::memset(map(file), 1, size_);
+      _exit(0);
+    }
+    waitpid(owner, nullptr, 0);
+    address_ = map(file);
+    close(file);
+  }
+  ~SharedMemory() { munmap(address_, size_); }
+  SharedMemory(const SharedMemory&) = delete;
+  SharedMemory& operator=(const SharedMemory&) = delete;
+  void* address() const { return address_; }
+
+ private:
+  [[noreturn]] static void give_up() {
+    std::perror("hetcomm_bench: no shared memory");
+    std::exit(1);
+  }
+  void* map(int file) const {
+    void* address = mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (address == MAP_FAILED) give_up();
+    return address;
+  }
+
+  size_t size_;
+  void* address_ = nullptr;
+};
 
 Launch launch_memcpy(const Work& work) {
   Process process;
@@ -58,8 +102,15 @@ int64_t choose_iterations(const HostBuffers& buffers, const Plan& plan, int wind
 }
 
 Measurement measure_point(const Plan& plan, const Point& point) {
+  std::unique_ptr<SharedMemory> shared;
   HostBuffers buffers;
-  buffers.prepare(point.bytes, point.window);
+  if (is_one_sided(plan.test)) {
+    const Exposed exposed = plan.test == "get_bandwidth" ? Exposed::kSend : Exposed::kReceive;
+    shared = std::make_unique<SharedMemory>(SlotMemory::size(point.bytes, point.window));
+    buffers.prepare(point.bytes, point.window, exposed, shared->address());
+  } else {
+    buffers.prepare(point.bytes, point.window);
+  }
   Measurement measurement;
   measurement.point = point;
   measurement.iterations = choose_iterations(buffers, plan, point.window);

@@ -163,7 +163,7 @@ void add_variants(const Mpi& mpi, std::vector<Implementation>* implementations) 
                            mpi.version, mpi.launcher};
     implementation.refusal = [over_tcp = variant.over_tcp](const Work& work) -> std::string {
       if (over_tcp != (work.transport == "tcp")) return "not over this transport";
-      return "";
+      return refuse_one_sided(work);
     };
     implementation.launch = [mpi, variant](const Work& work) {
       return launch_mpi(mpi, variant, work);

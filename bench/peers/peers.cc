@@ -33,10 +33,19 @@ std::string given_path(const PeerOptions& options, const std::string& name) {
   return "";
 }
 
+std::string refuse_one_sided(const Work& work) {
+  if (is_one_sided(work.plan.test)) return "its runner has no one-sided operations";
+  return refuse_devices(work);
+}
+
+std::string refuse_devices(const Work& work) {
+  return work.plan.test == "staging" ? "its runner has host memory only" : "";
+}
+
 std::string refuse_beyond_pairs(const Work& work) {
   if (work.plan.test == "msgrate") return "its runner has two ranks; msgrate is compared with mpi";
   if (work.plan.test == "overlap") return "overlap is compared with mpi";
-  return "";
+  return refuse_devices(work);
 }
 
 std::vector<Implementation> find_peers(const std::string& name, const PeerOptions& options,
@@ -46,6 +55,7 @@ std::vector<Implementation> find_peers(const std::string& name, const PeerOption
   if (name == "gloo") return find_gloo(builder, complaint);
   if (name == "iperf3") return find_iperf3(options, complaint);
   if (name == "memcpy") return find_memcpy();
+  if (name == "perftest") return find_perftest(complaint);
   *complaint = fmt::format("unknown; known are {}", kPeerNames);
   return {};
 }

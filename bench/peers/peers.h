@@ -17,7 +17,7 @@ struct PeerOptions {
 };
 
 // Names that --compare knows, for messages.
-inline constexpr const char* kPeerNames = "ucx, mpi, gloo, iperf3, memcpy";
+inline constexpr const char* kPeerNames = "ucx, mpi, gloo, iperf3, memcpy, perftest";
 
 // All implementations of the peer |name| that are there, which share |builder|. |complaint| says
 // why there is none, or what is missing of it.
@@ -36,6 +36,7 @@ std::vector<Implementation> find_ucx(const PeerOptions& options, Builder& builde
 std::vector<Implementation> find_gloo(Builder& builder, std::string* complaint);
 std::vector<Implementation> find_iperf3(const PeerOptions& options, std::string* complaint);
 std::vector<Implementation> find_memcpy();
+std::vector<Implementation> find_perftest(std::string* complaint);
 
 // What the memcpy peer's process does: copies, and prints measurement lines.
 int run_memcpy(const Plan& plan);
@@ -43,6 +44,9 @@ int run_memcpy(const Plan& plan);
 // The path that was given for |name|, "" if none.
 std::string given_path(const PeerOptions& options, const std::string& name);
 
+// Refuse what a runner has not: one-sided operations or memory of devices.
+std::string refuse_one_sided(const Work& work);
+std::string refuse_devices(const Work& work);
 // Refuses what only two ranks in host memory can do.
 std::string refuse_beyond_pairs(const Work& work);
 

@@ -9,7 +9,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "bench/loops/loops.h"
+#include "bench/loops/run.h"
 
 namespace bench {
 
@@ -32,7 +32,7 @@ int run_backend(Backend& backend, int count, char** words) {
       die("unknown word '%s'", words[i]);
     }
   }
-  backend.start();
+  backend.start(plan);
   run_plan(backend, plan, [](const Measurement& measurement) {
     std::puts(encode(measurement).c_str());
     std::fflush(stdout);

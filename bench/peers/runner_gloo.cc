@@ -49,7 +49,7 @@ class GlooBackend : public HostBuffers {
     return !text.empty() || take_integer(word, "rank", &rank_);
   }
 
-  void start() {
+  void start(const Plan&) {
     gloo::transport::tcp::attr attributes;
     attributes.iface = "lo";
     std::shared_ptr<gloo::transport::Device> device =

@@ -1,4 +1,6 @@
-// The loops over UCX's tagged messages. Two processes, which meet to exchange worker addresses.
+// The loops over UCX's tagged messages and its remote memory access. Two processes, which meet to
+// exchange worker addresses and keys.
+#include <cstring>
 #include <ucp/api/ucp.h>
 #include <vector>
 
@@ -20,10 +22,11 @@ class UcxBackend : public HostBuffers {
     return !name.empty() || take_integer(word, "rank", &rank_);
   }
 
-  void start() {
+  void start(const Plan& plan) {
     ucp_params_t parameters{};
     parameters.field_mask = UCP_PARAM_FIELD_FEATURES;
     parameters.features = UCP_FEATURE_TAG;
+    if (is_one_sided(plan.test)) parameters.features |= UCP_FEATURE_RMA | UCP_FEATURE_AMO64;
     ucp_config_t* config = nullptr;
     check(ucp_config_read(nullptr, nullptr, &config), "ucp_config_read");
     check(ucp_init(&parameters, config, &context_), "ucp_init");
@@ -36,6 +39,7 @@ class UcxBackend : public HostBuffers {
   }
 
   void stop() {
+    hide();
     ucp_request_param_t flush{};
     finish(ucp_ep_close_nbx(endpoint_, &flush));
     // The peer may need this worker's progress until it has closed its end.
@@ -70,6 +74,53 @@ class UcxBackend : public HostBuffers {
     return value;
   }
 
+  // --- one-sided
+
+  static constexpr bool kOneSided = true;
+  static constexpr bool kNotifies = false;
+
+  // In memory of UCX's own, so that peers on this host map it.
+  void expose(uint64_t bytes, int slots, Exposed exposed) {
+    hide();
+    ucp_mem_map_params_t parameters{};
+    parameters.field_mask = UCP_MEM_MAP_PARAM_FIELD_LENGTH | UCP_MEM_MAP_PARAM_FIELD_FLAGS;
+    parameters.length = static_cast<size_t>(SlotMemory::size(bytes, slots));
+    parameters.flags = UCP_MEM_MAP_ALLOCATE;
+    check(ucp_mem_map(context_, &parameters, &memory_), "ucp_mem_map");
+    ucp_mem_attr_t attributes{};
+    attributes.field_mask = UCP_MEM_ATTR_FIELD_ADDRESS;
+    check(ucp_mem_query(memory_, &attributes), "ucp_mem_query");
+    HostBuffers::prepare(bytes, slots, exposed, attributes.address);
+    requests_.reserve(static_cast<size_t>(slots));
+    previous_.assign(static_cast<size_t>(slots), 0);
+    exchange_keys(attributes.address);
+  }
+  void put(int slot) { start_put(slot); }
+  void start_put(int slot) {
+    ucp_request_param_t plain{};
+    keep(ucp_put_nbx(endpoint_, send_slot(slot), bytes(), remote(slot), key_, &plain));
+  }
+  void start_get(int slot) {
+    ucp_request_param_t plain{};
+    keep(ucp_get_nbx(endpoint_, receive_slot(slot), bytes(), remote(slot), key_, &plain));
+  }
+  void start_add(int slot) {
+    ucp_request_param_t fetching{};
+    fetching.op_attr_mask = UCP_OP_ATTR_FIELD_DATATYPE | UCP_OP_ATTR_FIELD_REPLY_BUFFER;
+    fetching.datatype = ucp_dt_make_contig(sizeof(uint64_t));
+    fetching.reply_buffer = &previous_[static_cast<size_t>(slot)];
+    static const uint64_t kOne = 1;
+    keep(ucp_atomic_op_nbx(endpoint_, UCP_ATOMIC_OP_ADD, &kOne, 1, remote(slot), key_, &fetching));
+  }
+  uint64_t previous(int slot) const { return previous_[static_cast<size_t>(slot)]; }
+  void reap() { wait_all(); }
+  void finish() {
+    wait_all();
+    ucp_request_param_t plain{};
+    finish(ucp_ep_flush_nbx(endpoint_, &plain));
+  }
+  void progress() { ucp_worker_progress(worker_); }
+
  private:
   static constexpr ucp_tag_t kData = 1;
   static constexpr ucp_tag_t kWord = 2;
@@ -89,6 +140,36 @@ class UcxBackend : public HostBuffers {
     check(ucp_ep_create(worker_, &parameters, &endpoint_), "ucp_ep_create");
   }
 
+  uint64_t remote(int slot) const {
+    return remote_ + SlotMemory::stride(bytes()) * static_cast<uint64_t>(slot);
+  }
+
+  // Key and address of the exposed memory, for those of the peer.
+  void exchange_keys(void* address) {
+    void* packed = nullptr;
+    size_t size = 0;
+    check(ucp_rkey_pack(context_, memory_, &packed, &size), "ucp_rkey_pack");
+    meeting_.send(packed, size);
+    meeting_.send(&address, sizeof address);
+    ucp_rkey_buffer_release(packed);
+    const std::vector<char> peer_key = meeting_.receive();
+    const std::vector<char> peer_address = meeting_.receive();
+    std::memcpy(&remote_, peer_address.data(), sizeof remote_);
+    check(ucp_ep_rkey_unpack(endpoint_, peer_key.data(), &key_), "ucp_ep_rkey_unpack");
+  }
+
+  // Both sides at once: neither frees what the other may still write.
+  void hide() {
+    if (memory_ == nullptr) return;
+    finish();
+    send_word(1 - rank_, 0);
+    receive_word(1 - rank_);
+    HostBuffers::give_back();
+    ucp_rkey_destroy(key_);
+    check(ucp_mem_unmap(context_, memory_), "ucp_mem_unmap");
+    memory_ = nullptr;
+  }
+
   void* post_send(const void* data, uint64_t length, ucp_tag_t tag) {
     ucp_request_param_t plain{};
     return ucp_tag_send_nbx(endpoint_, data, static_cast<size_t>(length), tag, &plain);
@@ -100,18 +181,18 @@ class UcxBackend : public HostBuffers {
 
   // nullptr: done at once, with no request.
   void keep(void* request) {
-    if (UCS_PTR_IS_ERR(request)) check(UCS_PTR_STATUS(request), "tagged message");
+    if (UCS_PTR_IS_ERR(request)) check(UCS_PTR_STATUS(request), "operation");
     if (request != nullptr) requests_.push_back(request);
   }
   void finish(void* request) {
-    if (UCS_PTR_IS_ERR(request)) check(UCS_PTR_STATUS(request), "tagged message");
+    if (UCS_PTR_IS_ERR(request)) check(UCS_PTR_STATUS(request), "operation");
     if (request == nullptr) return;
     ucs_status_t status = ucp_request_check_status(request);
     while (status == UCS_INPROGRESS) {
       ucp_worker_progress(worker_);
       status = ucp_request_check_status(request);
     }
-    check(status, "tagged message");
+    check(status, "operation");
     ucp_request_free(request);
   }
 
@@ -122,6 +203,10 @@ class UcxBackend : public HostBuffers {
   ucp_worker_h worker_ = nullptr;
   ucp_ep_h endpoint_ = nullptr;
   std::vector<void*> requests_;
+  ucp_mem_h memory_ = nullptr;
+  ucp_rkey_h key_ = nullptr;
+  uint64_t remote_ = 0;
+  std::vector<uint64_t> previous_;
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
-// UCX: tagged messages over its shared memory transports, copying through them and with single copy
-// (cma), and over TCP.
+// UCX: tagged messages and remote memory access over its shared memory transports, copying through
+// them and with single copy (cma), and over TCP.
 #include <unistd.h>
 
 #include <filesystem>
@@ -121,6 +121,7 @@ std::vector<Implementation> find_ucx(const PeerOptions& options, Builder& builde
                            ucx.prefix};
     implementation.refusal = [over_tcp = variant.over_tcp](const Work& work) -> std::string {
       if (over_tcp != (work.transport == "tcp")) return "not over this transport";
+      if (work.plan.test.compare(0, 11, "put_notify_") == 0) return "it has no put that notifies";
       return refuse_beyond_pairs(work);
     };
     implementation.launch = [ucx, variant](const Work& work) {

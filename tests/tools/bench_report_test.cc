@@ -14,6 +14,7 @@
 #include "bench/compare.h"
 #include "bench/loops/buffers.h"
 #include "bench/loops/samples.h"
+#include "bench/peers/perftest.h"
 #include "bench/report.h"
 #include "bench/work.h"
 
@@ -96,6 +97,45 @@ TEST(Measurement, IgnoresWhatElseIsPrinted) {
   }
 }
 
+TEST(Perftest, TableBecomesAMeasurement) {
+  Plan plan;
+  plan.test = "put_latency";
+  plan.points = {{8, 1}};
+  Measurement measured;
+  ASSERT_TRUE(parse_perftest(
+      plan,
+      " 8       1000   8.23   8213.71   8.43     \t       9.50      \t1609.67\t\t26.48 \t\t13.71 ",
+      &measured));
+  EXPECT_EQ(measured.iterations, 1000);
+  EXPECT_EQ(measured.min_us, 8.23);
+  EXPECT_EQ(measured.p50_us, 8.43);
+  EXPECT_EQ(measured.p999_us, 13.71);
+  Work work;
+  work.plan = plan;
+  EXPECT_THAT(make_row(work, "perftest", measured).avg_us, DoubleNear(9.5, 1e-9));
+  for (const char* other :
+       {"", "-----", " #bytes #iterations    t_min[usec]", " 16 1000 1 2 3 4 5 6 7", " 8 1000 1 2",
+        " GID: 00:00:00:00:00:00:00:00:00:00:255:255:192:00:02:01"}) {
+    EXPECT_FALSE(parse_perftest(plan, other, &measured)) << other;
+  }
+}
+
+TEST(Perftest, RatesComeFromTheColumnWithMoreDigits) {
+  Work work;
+  work.plan.test = "put_bandwidth";
+  work.plan.points = {{65536, 64}};
+  Measurement measured;
+  ASSERT_TRUE(parse_perftest(work.plan, " 65536  1248  0.00  75.12   \t\t   0.001", &measured));
+  EXPECT_THAT(make_row(work, "perftest", measured).bandwidth_mbps, DoubleNear(78.769, 0.001));
+  work.plan.points = {{8, 1}};
+  ASSERT_TRUE(parse_perftest(work.plan, " 8  500  0.00  0.01  0.001234", &measured));
+  EXPECT_THAT(make_row(work, "perftest", measured).messages_per_s, DoubleNear(1234, 1e-6));
+  work.plan.test = "bibandwidth";
+  work.plan.points = {{1000, 4}};
+  ASSERT_TRUE(parse_perftest(work.plan, " 1000  500  0.00  1907.35  2.0", &measured));
+  EXPECT_THAT(make_row(work, "perftest", measured).bandwidth_mbps, DoubleNear(2000, 1e-6));
+}
+
 TEST(Points, GrowByTheFactorAndFitTheBuffers) {
   const std::vector<Point> points = make_points(8, 1 << 20, 8, 64, 8 << 20);
   ASSERT_EQ(points.size(), 6U);
@@ -175,6 +215,32 @@ TEST(Row, OverlapIsTheHiddenShare) {
   EXPECT_EQ(overlap_percent(measured), 0);
 }
 
+TEST(Row, StagingIsForecastByItsSlowestStage) {
+  Work work;
+  work.plan.test = "staging";
+  work.first_memory = work.second_memory = "sim-handle";
+  work.staging_chunk = 250;
+  Measurement measured;
+  measured.point = {1000, 2};
+  measured.iterations = measured.messages = 10;
+  measured.total_us = 1250;
+  measured.copy_us = 100;
+  measured.wire_us = 40;
+  Row row = make_row(work, "hetcomm", measured);
+  // Eight chunks of 25 us: 25 + 10 + 25 us for the first, and seven more.
+  EXPECT_THAT(staging_forecast_mbps(row), DoubleNear(2000.0 / 235, 1e-9));
+  EXPECT_THAT(staging_percent(row), DoubleNear(80, 1e-9));
+  work.second_memory = "host";
+  row = make_row(work, "hetcomm", measured);
+  EXPECT_THAT(staging_forecast_mbps(row), DoubleNear(2000.0 / 210, 1e-9));
+  Report report;
+  report.rows = {row};
+  EXPECT_THAT(render_table(report), HasSubstr("of slower(%)"));
+  Work decoded;
+  for (const std::string& word : encode_words(work)) decode_work_word(word, &decoded);
+  EXPECT_EQ(decoded.staging_chunk, 250U);
+}
+
 TEST(Ratios, PairRoundsOfOnePlacement) {
   const auto trials = [](const char* impl, std::vector<std::pair<const char*, double>> values) {
     std::vector<Trial> result;
@@ -207,6 +273,8 @@ TEST(Ratios, AboveOneIsBetterForHetcomm) {
         .median;
   };
   EXPECT_THAT(ratio("latency"), DoubleNear(0.5, 1e-9));
+  EXPECT_THAT(ratio("get_latency"), DoubleNear(0.5, 1e-9));
+  EXPECT_THAT(ratio("put_bandwidth"), DoubleNear(2, 1e-9));
   EXPECT_THAT(ratio("bandwidth"), DoubleNear(2, 1e-9));
 }
 
@@ -256,7 +324,8 @@ Report sample_report() {
   report.command = "hetcomm_bench latency, bandwidth";
   report.peers = {{"openmpi-5/no-cma", "5", "/opt"}};
   for (const char* impl : {"hetcomm", "openmpi-5/no-cma"}) {
-    for (const char* test : {"latency", "bandwidth", "msgrate", "overlap"}) {
+    for (const char* test :
+         {"latency", "bandwidth", "msgrate", "overlap", "put_latency", "fetch_add_rate"}) {
       report.rows.push_back(row_of(test, impl, 8, 3));
       report.rows.push_back(row_of(test, impl, 0, 3));
       report.rows.push_back(row_of(test, impl, 65536, 30));
@@ -278,7 +347,7 @@ TEST(Render, JsonHasTheAgreedFields) {
   for (const char* field : {"version", "host", "command", "peers"}) {
     EXPECT_TRUE(document["meta"].contains(field)) << field;
   }
-  ASSERT_EQ(document["rows"].size(), 24U);
+  ASSERT_EQ(document["rows"].size(), 36U);
   for (const char* field :
        {"test", "impl", "transport", "memory", "window", "bytes", "iterations", "min_us", "p50_us",
         "avg_us", "p99_us", "p999_us", "bandwidth_MBps", "wrong"}) {
@@ -291,7 +360,7 @@ TEST(Render, JsonHasTheAgreedFields) {
 TEST(Render, CsvLinesHaveAsManyFieldsAsTheFirst) {
   const std::string text = render_csv(sample_report());
   const std::vector<std::string_view> lines = split(text, '\n');
-  ASSERT_EQ(lines.size(), 25U);
+  ASSERT_EQ(lines.size(), 37U);
   for (const std::string_view line : lines) {
     EXPECT_EQ(std::count(line.begin(), line.end(), ','),
               std::count(lines[0].begin(), lines[0].end(), ','))
@@ -307,7 +376,9 @@ TEST(Render, TablesNameWhatTheyShow) {
     EXPECT_THAT(table, HasSubstr(text));
   }
   EXPECT_THAT(table, Not(HasSubstr("#wrong"))) << "nothing was checked";
-  EXPECT_THAT(render_osu(sample_report()), HasSubstr("# Size          Latency (us)"));
+  const std::string osu = render_osu(sample_report());
+  EXPECT_THAT(osu, HasSubstr("# Size          Latency (us)"));
+  EXPECT_THAT(osu, HasSubstr("One Sided Fetch and Add Rate Test"));
 }
 
 TEST(Render, SvgEscapesAndSurvivesEmptyReports) {

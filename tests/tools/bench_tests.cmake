@@ -7,6 +7,7 @@ if(TARGET hetcomm_bench)
       ${bench_dir}/compare.cc
       ${bench_dir}/launch.cc
       ${bench_dir}/implementation.cc
+      ${bench_dir}/peers/perftest.cc
       ${bench_dir}/plot_svg.cc
       ${bench_dir}/probe.cc
       ${bench_dir}/report.cc
@@ -16,6 +17,9 @@ if(TARGET hetcomm_bench)
       ${bench_dir}/row.cc
       ${bench_dir}/work.cc
     DEPENDS hetcomm fmt::fmt nlohmann_json::nlohmann_json
+    LABELS asan)
+  hetcomm_test(bench_loops_test
+    SOURCES bench_loops_test.cc
     LABELS asan)
   foreach(part Formats Usage Comparison Lifetime Places)
     string(TOLOWER ${part} name)

@@ -85,6 +85,57 @@ class Formats(unittest.TestCase):
                 transports = {row["transport"] for row in document["rows"]}
                 self.assertEqual(transports, {"shm", "tcp"})
 
+    def test_one_sided_operations_move_the_right_bytes(self):
+        tests = {"put_latency", "put_bandwidth", "put_notify_latency", "put_notify_bandwidth",
+                 "get_latency", "get_bandwidth", "fetch_add_latency", "fetch_add_rate"}
+        for transport, path in (("shm", "direct"), ("tcp", "message")):
+            with self.subTest(transport):
+                rows = json.loads(self.run_ok("put,put_notify,get,fetch_add", *SHORT, "--check",
+                                              "--window", "4", "--transport", transport,
+                                              "--format", "json"))["rows"]
+                self.assertEqual({row["test"] for row in rows}, tests)
+                for row in rows:
+                    self.assertEqual(row["wrong"], 0, row)
+                    self.assertEqual((row["transport"], row["path"]), (transport, path), row)
+                    self.assertEqual(row["window"], 1 if row["test"].endswith("latency") else 4)
+                    self.assertGreater(row["avg_us"], 0)
+                    if row["test"].startswith("fetch_add"):
+                        self.assertEqual(row["bytes"], 8)
+
+    def test_one_sided_sizes_around_the_word_that_is_watched(self):
+        rows = json.loads(self.run_ok("put_latency", "-b", "1", "-e", "70001", "-f", "2.3",
+                                      "--seconds", "0.001", "--check", "--format", "json"))["rows"]
+        self.assertGreater(len(rows), 20)
+        self.assertTrue(all(row["wrong"] == 0 for row in rows), rows)
+
+    def test_one_sided_operations_with_a_progress_thread(self):
+        rows = json.loads(self.run_ok("put,get,put_notify_latency", *SHORT, "--check", "--progress",
+                                      "thread", "--format", "json"))["rows"]
+        self.assertTrue(all(row["wrong"] == 0 for row in rows), rows)
+
+    def test_one_sided_operations_on_device_memory(self):
+        for memory in ("sim-handle", "host:sim-address"):
+            with self.subTest(memory):
+                rows = json.loads(self.run_ok("put_bandwidth,get_latency,put_notify", "-b", "8",
+                                              "-e", "1M", "-f", "64", "--seconds", "0.002",
+                                              "--window", "4", "--memory", memory, "--check",
+                                              "--format", "json"))["rows"]
+                self.assertTrue(all(row["wrong"] == 0 and row["memory"] == memory for row in rows))
+
+    def test_staging_is_measured_by_chunk(self):
+        env = environment(HETCOMM_DEVICES="sim-handle:bandwidth=200M")
+        rows = json.loads(self.run_ok("staging", "-b", "1M", "-e", "1M", "--chunk", "64K,256K",
+                                      "--window", "2", "--transport", "shm", "--check", "--format",
+                                      "json", env=env))["rows"]
+        self.assertEqual([row["chunk"] for row in rows], [65536, 262144])
+        for row in rows:
+            self.assertEqual((row["wrong"], row["memory"]), (0, "sim-handle"))
+            # 2^20 bytes at 200 * 2^20 a second: neither can be faster than the device.
+            self.assertGreaterEqual(row["copy_us"], 4900)
+            self.assertGreaterEqual(row["avg_us"], 4900)
+            self.assertGreater(row["wire_us"], 0)
+            self.assertLess(row["forecast_MBps"], 2**20 / row["copy_us"])
+
     def test_bandwidth_is_bytes_over_time(self):
         rows = json.loads(self.run_ok("bandwidth", *SHORT, "--window", "4", "--transport", "shm",
                                       "--format", "json"))["rows"]
@@ -174,6 +225,11 @@ class Usage(unittest.TestCase):
             ("latency", "--compare", "nccl"): "nccl",
             ("latency", "--compare", "mpi", "--peer", "gloo=/x"): "gloo=/x",
             ("overlap", "--memory", "host:sim-handle"): "overlap",
+            ("put", "--memory", "sim-handle"): "put_latency",
+            ("fetch_add", "--memory", "host:sim-address"): "fetch_add",
+            ("put", "-b", "0"): "put_latency",
+            ("staging", "--memory", "sim-address"): "sim-handle",
+            ("staging", "--chunk", "64K,some"): "some",
             ("latency", "somewhere", "--listen"): "--listen",
             ("latency", "somewhere", "--compare", "mpi"): "--compare",
             ("latency", "--ranks", "1"): "--ranks",
@@ -208,7 +264,7 @@ class Comparison(unittest.TestCase):
     def test_missing_peer_is_named(self):
         with tempfile.TemporaryDirectory() as folder:
             env = environment(PATH=folder, CXX="/no/such/compiler")
-            for peer in ("mpi", "iperf3", "gloo"):
+            for peer in ("mpi", "iperf3", "gloo", "perftest"):
                 with self.subTest(peer):
                     result = bench("bandwidth", *SHORT, "--compare", peer, "--peers", folder,
                                    env=env)
@@ -227,6 +283,30 @@ class Comparison(unittest.TestCase):
             self.assertEqual({row["impl"] for row in document["rows"]}, {"hetcomm", "memcpy"})
             self.assertEqual(document["meta"]["comparison"]["rounds"], 2)
             self.assertTrue(any("mpi" in note for note in document["meta"]["notes"]))
+
+    def test_memcpy_stands_beside_puts_and_gets(self):
+        with tempfile.TemporaryDirectory() as folder:
+            result = bench("put,get", "-b", "8", "-e", "64K", "--seconds", "0.002", "--compare",
+                           "memcpy", "--peers", folder, "--rounds", "2", "--format", "json")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        rows = json.loads(result.stdout)["rows"]
+        self.assertEqual({row["test"] for row in rows if row["impl"] == "memcpy"},
+                         {"put_bandwidth", "get_bandwidth"})
+        self.assertTrue(all(row["bandwidth_MBps"] > 0 for row in rows))
+
+    @unittest.skipUnless(os.path.exists("/usr/include/ucp/api/ucp.h"), "no libucx-dev")
+    def test_ucx_does_the_same_one_sided_work(self):
+        with tempfile.TemporaryDirectory() as folder:
+            result = bench("put,get,fetch_add,put_notify_latency", *SHORT, "--transport", "shm",
+                           "--check", "--compare", "ucx", "--peers", folder, "--peer", "ucx=/usr",
+                           "--rounds", "1", "--format", "json")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        document = json.loads(result.stdout)
+        self.assertTrue(all(row["wrong"] == 0 for row in document["rows"]), result.stdout)
+        self.assertEqual({row["test"] for row in document["rows"] if "posix" in row["impl"]},
+                         {"put_latency", "put_bandwidth", "get_latency", "get_bandwidth",
+                          "fetch_add_latency", "fetch_add_rate"})
+        self.assertTrue(any("notifies" in note for note in document["meta"]["notes"]))
 
     @unittest.skipUnless(shutil.which("mpicc"), "no mpicc in PATH")
     def test_mpi_does_the_same_work(self):

@@ -1,0 +1,121 @@
+// What all loops share: ranks that agree, and passes that are long enough to be timed.
+//
+// A |Derived| has
+//   pass(iterations, clock)      one pass; clock.start() and stop() around each step
+//   int step()                   iterations that belong together: the least that a pass does
+//   double agreed(seconds)       the time of a pass, the same on every rank
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "bench/loops/plan.h"
+#include "bench/loops/samples.h"
+
+namespace bench {
+
+template <class Derived, class Backend>
+class Measuring {
+ protected:
+  Measuring(Backend& backend, const Plan& plan) : backend_(backend), plan_(plan) {}
+  ~Measuring() = default;
+
+  // --- agreement between ranks --------------------------------------------------------------
+
+  void barrier() { sum(0); }
+
+  // Rank |root|'s value, on every rank.
+  double share(double value, int root = 0) {
+    if (backend_.rank() != root) return backend_.receive_word(root);
+    for (int peer = 0; peer < backend_.ranks(); ++peer) {
+      if (peer != root) backend_.send_word(peer, value);
+    }
+    return value;
+  }
+
+  // Sum and maximum over all ranks, on every rank; nobody leaves before all have come.
+  double sum(double value) {
+    return combine(value, [](double a, double b) { return a + b; });
+  }
+  double longest(double value) {
+    return combine(value, [](double a, double b) { return std::max(a, b); });
+  }
+
+  // --- passes -----------------------------------------------------------------------------------
+
+  int64_t whole_steps(double iterations) const {
+    const int step = self().step();
+    const double steps = std::clamp(iterations / step, 1.0, double{kMostIterations} / step);
+    return static_cast<int64_t>(steps) * step;
+  }
+
+  // Seconds that |iterations| took, the same value on every rank.
+  double timed(int64_t iterations) {
+    barrier();
+    NoSamples clock;
+    const int64_t started = now_ns();
+    self().pass(iterations, clock);
+    return self().agreed(static_cast<double>(now_ns() - started) * 1e-9);
+  }
+
+  // Iterations, total time, and with plan.samples the times of single messages: a step is |parts|
+  // of them, or of directions. |directions|: of an iteration, one after the other.
+  void measure_passes(int parts, int directions, Measurement* measurement) {
+    const int64_t iterations = choose_iterations();
+    measurement->iterations = measurement->messages = iterations;
+    measurement->total_us = timed(iterations) * 1e6 / directions;
+    if (!plan_.samples) return;
+    const int64_t step = self().step();
+    const int64_t sampled =
+        std::min(iterations, whole_steps(double{kMostSamples} * static_cast<double>(step)));
+    Samples samples(sampled / step, parts);
+    barrier();
+    self().pass(sampled, samples);
+    samples.summarize(measurement);
+  }
+
+  Backend& backend_;
+  const Plan& plan_;
+  Point point_;
+
+ private:
+  static constexpr int64_t kMostIterations = 50000000;
+  static constexpr int64_t kMostSamples = 100000;
+
+  Derived& self() { return static_cast<Derived&>(*this); }
+  const Derived& self() const { return static_cast<const Derived&>(*this); }
+
+  template <class Function>
+  double combine(double value, Function function) {
+    if (backend_.rank() == 0) {
+      for (int peer = 1; peer < backend_.ranks(); ++peer) {
+        value = function(value, backend_.receive_word(peer));
+      }
+    } else {
+      backend_.send_word(0, value);
+    }
+    return share(value);
+  }
+
+  // Warms up, and finds how many iterations fill |plan_.seconds|.
+  int64_t choose_iterations() {
+    const int step = self().step();
+    if (plan_.warmup > 0) timed(whole_steps(static_cast<double>(plan_.warmup) + step - 1));
+    if (plan_.iterations > 0) {
+      if (plan_.warmup < 0) timed(whole_steps(static_cast<double>(plan_.iterations) / 10));
+      return whole_steps(static_cast<double>(plan_.iterations) + step - 1);
+    }
+    for (int64_t iterations = step;;
+         iterations = whole_steps(static_cast<double>(iterations) * 4)) {
+      double seconds = timed(iterations);
+      // Once more: a pass that was interrupted looks like one that was long enough.
+      if (seconds >= plan_.seconds / 8) seconds = std::min(seconds, timed(iterations));
+      if (seconds >= plan_.seconds / 8 || iterations * 4 > kMostIterations) {
+        return whole_steps(plan_.seconds / std::max(seconds, 1e-9) *
+                           static_cast<double>(iterations));
+      }
+    }
+  }
+};
+
+}  // namespace bench

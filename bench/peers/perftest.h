@@ -1,0 +1,17 @@
+// Of the perftest peer, what can be tested without a network adapter.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "bench/loops/plan.h"
+
+namespace bench {
+
+// A line of a perftest tool's table, of |plan|'s only point. False for all other lines.
+bool parse_perftest(const Plan& plan, std::string_view line, Measurement* out_measurement);
+
+// The tool that does what |test| does, with its own options; "" when there is none.
+std::string perftest_tool(const std::string& test);
+
+}  // namespace bench
