@@ -19,6 +19,7 @@ SegmentView view(const void* data, size_t size, iovec* storage) {
 Pair::Pair(Mesh& mesh, int rank)
     : mesh_(mesh),
       rank_(rank),
+      mesh_is_higher_(mesh.rank() > rank),
       credit_limit_(mesh.credit_granted_by(rank)),
       credit_granted_(mesh.credit_granted()) {}
 

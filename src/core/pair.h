@@ -93,6 +93,7 @@ class Rail final : public EndpointHandler {
   size_t transport;        // its number in the mesh
   std::string_view kind;   // of the transport: rails of one kind share bulk data
   bool known = false;      // both sides know it by |id|
+  bool dropped = false;    // given up: it only waits to be destroyed
   bool open = false;       // the peer's kOpen has arrived
   bool open_sent = false;  // ours has left
   Load sending;
@@ -314,6 +315,10 @@ class Pair {
   Rail* best_open_rail();
   static bool same_kind(const Rail& a, const Rail& b);
   void restart_transfers();
+  // Of a rail that the lower rank has numbered, while its number is still on the way.
+  bool is_early(uint64_t id);
+  void fail_unknown_rails();
+  void take_early_grants();
   void want_more_rails();
   void cool_down(size_t index);
 
@@ -324,6 +329,8 @@ class Pair {
   bool left_ = false;
   std::vector<std::unique_ptr<Rail>> rails_;
   Rail* rail_ = nullptr;                    // messages go over it
+  const bool mesh_is_higher_;         // the lower rank numbers the rails
+  std::vector<GrantBody> early_grants_;
   Rail* receiving_on_ = nullptr;            // whose message is being handled
   std::vector<Attempts> paths_;             // by transport
   uint64_t more_rails_at_ns_ = UINT64_MAX;  // when a transport has cooled down
@@ -345,6 +352,8 @@ class Pair {
   uint32_t credit_returned_by_peer_ = 0;
   uint32_t credit_limit_;
   Retention retention_;
+  bool check_kept_ = false;  // the peer has to have everything up to |not_kept_|
+  uint32_t not_kept_ = 0;
   bool replaying_ = false;  // |retention_| is being sent again, on |rail_|
   uint32_t replayed_ = 0;   // the last message that was
 

@@ -87,10 +87,11 @@ void Pair::adopt(std::unique_ptr<Endpoint> endpoint, std::string_view transport,
   counters->connected = 1;
   mesh_.log().info("rank {}: connected over {}: {}", rank_, transport, endpoint->describe());
   rails_.reserve(rails_.size() + 1);
-  auto made = std::make_unique<Rail>(*this, std::move(endpoint), ++rails_made_, index, counters);
-  Rail& rail = *made;
   // The lower rank counts connections, and names them to the other in kOpen.
-  rail.known = mesh_.rank() <= rank_;
+  const uint64_t id = mesh_is_higher_ ? 0 : ++rails_made_;
+  auto made = std::make_unique<Rail>(*this, std::move(endpoint), id, index, counters);
+  Rail& rail = *made;
+  rail.known = !mesh_is_higher_;
   rail.kind = mesh_.kind_of_transport(index);
   rails_.push_back(std::move(made));
   path(index).connecting = false;
@@ -122,9 +123,8 @@ void Pair::opened(Rail& rail, const WireHeader& header) {
   }
   const auto peer_received = static_cast<uint32_t>(header.value);
   retention_.acknowledge(peer_received);
-  // Said before this side sent more over another rail, it may be old; but nothing may be missing.
-  if (static_cast<int32_t>(sent_ - peer_received) > static_cast<int32_t>(retention_.count()) &&
-      rail_ == nullptr) {
+  // What went over a rail that loses nothing was not kept.
+  if (std::exchange(check_kept_, false) && static_cast<int32_t>(not_kept_ - peer_received) > 0) {
     give_up(Status(Code::kPeerLost,
                    fmt::format("rank {}: messages were lost with the last connection", rank_)));
     return;
@@ -132,6 +132,37 @@ void Pair::opened(Rail& rail, const WireHeader& header) {
   attempts_ = 0;
   path(rail.transport).up_since_ns = mesh_.engine().refresh_now();
   if (rail.open_sent) use(rail);
+  if (!early_grants_.empty()) take_early_grants();
+}
+
+bool Pair::is_early(uint64_t id) {
+  if (!mesh_is_higher_ || find_rail(id) != nullptr) return false;
+  return id > rails_made_ || std::any_of(rails_.begin(), rails_.end(),
+                                         [](const auto& rail) { return !rail->known; });
+}
+
+void Pair::take_early_grants() {
+  std::vector<GrantBody> grants;
+  grants.swap(early_grants_);
+  for (const GrantBody& grant : grants) {
+    if (is_early(grant.rail)) {
+      early_grants_.push_back(grant);
+    } else if (SendTransfer* transfer = sends_.find(grant.sender_id); transfer != nullptr) {
+      transfer->granted(grant);
+    }
+  }
+}
+
+void Pair::fail_unknown_rails() {
+  for (bool again = true; again && state_ != State::kLost;) {
+    again = false;
+    for (const auto& rail : rails_) {
+      if (rail->known) continue;
+      rail_failed(*rail, Status(Code::kPeerLost, "the peer has given it up"), false);
+      again = true;
+      break;
+    }
+  }
 }
 
 // |rail| is open both ways: it takes over the messages, or shares the bulk data.
@@ -271,6 +302,10 @@ void Pair::drop_rail(Rail& rail) {
     replaying_ = false;
     if (state_ == State::kReady) state_ = State::kConnecting;
   }
+  if (rail.capabilities().lossless) {
+    check_kept_ = true;
+    not_kept_ = sent_;
+  }
   sends_.for_each([&](SendTransfer& transfer) { transfer.rail_failed(rail); });
   receives_.for_each([&](ReceiveTransfer& transfer) { transfer.rail_failed(rail); });
   access_.rail_failed(rail);
@@ -279,6 +314,7 @@ void Pair::drop_rail(Rail& rail) {
   const auto found = std::find_if(rails_.begin(), rails_.end(),
                                   [&](const auto& each) { return each.get() == &rail; });
   hetcomm_counters_t& counters = rail.counters();
+  rail.dropped = true;
   mesh_.retire(std::move(*found));
   rails_.erase(found);
   counters.connected = std::any_of(rails_.begin(), rails_.end(),

@@ -16,6 +16,7 @@ namespace {
 // enough.
 constexpr uint32_t kAcknowledgeEvery = 32;
 constexpr uint64_t kAcknowledgeBytes = 64 * 1024;
+constexpr size_t kMostEarlyGrants = 4096;
 
 }  // namespace
 
@@ -32,6 +33,8 @@ Rail::Rail(Pair& pair, std::unique_ptr<Endpoint> endpoint, uint64_t rail_id, siz
 // the peer any more.
 template <typename Upcall>
 void Rail::guarded(Upcall&& upcall) {
+  if (dropped) [[unlikely]]
+    return;
   try {
     upcall();
   } catch (const std::bad_alloc&) {
@@ -138,6 +141,12 @@ void Pair::dispatch(const WireHeader& header, ConstByteSpan payload) {
       GrantBody grant;
       if (!decode_body(payload, &grant)) {
         violated("grant of a wrong size");
+      } else if (is_early(grant.rail)) {
+        if (early_grants_.size() >= kMostEarlyGrants) {
+          violated("too many grants for a connection that is not open");
+          return;
+        }
+        early_grants_.push_back(grant);
       } else if (SendTransfer* transfer = sends_.find(grant.sender_id); transfer != nullptr) {
         transfer->granted(grant);
       }
@@ -157,6 +166,9 @@ void Pair::dispatch(const WireHeader& header, ConstByteSpan payload) {
     case MessageKind::kRailDown:
       if (Rail* rail = find_rail(header.tag); rail != nullptr) {
         rail_failed(*rail, Status(Code::kPeerLost, "the peer has given it up"), false);
+      } else if (is_early(header.tag)) {
+        // It is one of those whose number has not come yet.
+        fail_unknown_rails();
       }
       return;
     case MessageKind::kOpen:
