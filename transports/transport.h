@@ -60,10 +60,18 @@ struct Region {
   uint64_t length = 0;
   bool writable = false;  // by put
   bool readable = false;  // by get
+  bool atomic = false;    // where it is mapped: by the processor's atomic instructions
   // The file that |address| is a mapping of, from |file_offset| on, where there is one: other
   // processes may map it too. Stays open until withdraw().
   int file = -1;
   uint64_t file_offset = 0;
+};
+
+// Where a region of the peer lies in this process.
+struct MappedRegion {
+  std::byte* address = nullptr;
+  uint64_t length = 0;
+  bool writable = false;
 };
 
 // What an endpoint's transport can do. Data, asked before use.
@@ -116,9 +124,8 @@ class EndpointHandler {
   virtual void on_put(uint64_t cookie, uint64_t length) = 0;
   // |bulk| has ended and its local memory is quiet. For a put see Capabilities::lossless.
   virtual void on_bulk_complete(Bulk& bulk, Code code) = 0;
-  // Region |key| can be loaded from, and if it is writable stored to, at |address|, until on_unmap
-  // or on_failed; or why not.
-  virtual void on_mapped(const RemoteKey& /*key*/, Result<std::byte*> /*address*/) {}
+  // Region |key| can be used as it says until on_unmap or on_failed; or why not.
+  virtual void on_mapped(const RemoteKey& /*key*/, const Result<MappedRegion>& /*mapped*/) {}
   // The peer takes it back: on return it is not touched any more.
   virtual void on_unmap(const RemoteKey& /*key*/) {}
   // A send or put that was refused with kWouldBlock may be tried again.

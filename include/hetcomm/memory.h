@@ -31,7 +31,8 @@ hetcomm_device_count(hetcomm_context_t* context, int32_t* out_count) HETCOMM_NOE
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_device_get_info(
     hetcomm_context_t* context, int32_t index, hetcomm_device_info_t* out_info) HETCOMM_NOEXCEPT;
 
-/* Allocates |size_bytes| on device |device|. The contents are undefined. OUT_OF_MEMORY when the
+/* Allocates |size_bytes| on device |device|. The contents are undefined. Host memory of this kind
+ * is shared: a forked child sees what its parent writes, and the contrary. OUT_OF_MEMORY when the
  * device has no room. Free with hetcomm_memory_free. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_memory_allocate(hetcomm_context_t* context, int32_t device, uint64_t size_bytes,

@@ -218,7 +218,11 @@ hetcomm_status_t hetcomm_memory_wait_notification(
     HETCOMM_REQUIRE_HANDLE(memory);
     HETCOMM_REQUIRE(out_notification);
     HETCOMM_RETURN_IF_ERROR(capi::check_alive(memory->context));
-    return Communicator::wait_notification(*memory, timeout_ns, out_notification);
+    hetcomm::Context& context = memory->context;
+    const uint64_t timeout = timeout_ns == HETCOMM_TIMEOUT_DEFAULT
+                                 ? context.config().number(hetcomm::Variable::kTimeout)
+                                 : timeout_ns;
+    return Communicator::wait_notification(*memory, context.engine(), timeout, out_notification);
   });
 }
 

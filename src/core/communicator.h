@@ -128,7 +128,9 @@ class Communicator {
   static Status unregister_memory(Memory& memory, uint64_t timeout_ns);
   static Result<std::vector<std::byte>> export_memory(const Memory& memory);
   Status import_memory(ConstByteSpan bytes, ExportedMemory* exported, std::vector<RemoteKey>* keys);
-  static Status wait_notification(Memory& memory, uint64_t timeout_ns, hetcomm_notification_t* out);
+  // |engine| is that of the memory's context.
+  static Status wait_notification(Memory& memory, Engine& engine, uint64_t timeout_ns,
+                                  hetcomm_notification_t* out);
   void add_remote(RemoteMemory& remote);
   void drop_remote(RemoteMemory& remote);
   // Null for a rank without a color.

@@ -66,6 +66,7 @@ Status Communicator::unregister_memory(Memory& memory, uint64_t timeout_ns) {
   {
     const Engine::Baton baton(own.engine_);
     registration->closing = true;
+    own.engine_.note_arrival();  // who waits for a notification has to look again
     own.engine_.pool().for_each([&](Operation& operation) {
       if (operation.state() != OperationState::kPending ||
           operation.kind < OperationKind::kAccept ||
@@ -82,7 +83,7 @@ Status Communicator::unregister_memory(Memory& memory, uint64_t timeout_ns) {
       const Engine::Baton baton(own.engine_);
       withdrawn = own.mesh_->withdraw(*registration);
     }
-    const bool quiet = registration->running() == 0;
+    const bool quiet = registration->running() == 0 && registration->waiters == 0;
     if (withdrawn && quiet) break;
     if (now_ns() >= deadline) {
       return Status(Code::kTimedOut,
@@ -125,26 +126,31 @@ Status Communicator::import_memory(ConstByteSpan bytes, ExportedMemory* exported
   return {};
 }
 
-Status Communicator::wait_notification(Memory& memory, uint64_t timeout_ns,
+Status Communicator::wait_notification(Memory& memory, Engine& engine, uint64_t timeout_ns,
                                        hetcomm_notification_t* out) {
-  Registration* registration = memory.registration.get();
-  if (registration == nullptr) {
-    return Status(Code::kInvalidArgument, "the memory is not registered");
-  }
-  Communicator& own = registration->communicator();
-  const uint64_t timeout = timeout_ns == 0 ? own.default_timeout_ns_ : timeout_ns;
-  const uint64_t deadline = deadline_after(now_ns(), timeout);
-  if (!registration->has_notification()) own.engine_.poke();
+  const uint64_t deadline = deadline_after(now_ns(), timeout_ns);
+  bool polled = false;
   while (true) {
+    Registration* registration = nullptr;
     {
-      const Engine::Baton baton(own.engine_);
+      const Engine::Baton baton(engine);
+      registration = memory.registration.get();
+      if (registration == nullptr) {
+        return Status(Code::kInvalidArgument, "the memory is not registered");
+      }
       Pair* source = nullptr;
       if (registration->take(out, &source)) {
         source->return_credit(kMessageCost);
         return {};
       }
+      if (registration->closing) return Status(Code::kStaleHandle, "the memory is unregistered");
+      registration->waiters.fetch_add(1);
     }
-    const bool came = own.engine_.wait(deadline, [&] { return registration->has_notification(); });
+    if (!polled) engine.poke();
+    polled = true;
+    const bool came = engine.wait(
+        deadline, [&] { return registration->has_notification() || registration->closing; });
+    registration->waiters.fetch_sub(1);  // it may be gone from here on
     if (!came) return Status(Code::kTimedOut, "no notification");
   }
 }
@@ -211,6 +217,7 @@ Operation* Communicator::begin_for_peer(OperationKind kind, int peer, Registrati
     return nullptr;
   }
   operation->access = {.registration = &registration, .offset = offset};
+  operation->pair = &mesh_->pair(peer);
   operation->set_state(OperationState::kPending);
   registration.add_running();
   ++pending_;

@@ -428,6 +428,7 @@ void Mesh::publish(Registration& registration) {
                         .length = memory.size(),
                         .writable = (rights & HETCOMM_ACCESS_PUT) != 0,
                         .readable = (rights & HETCOMM_ACCESS_GET) != 0,
+                        .atomic = (rights & HETCOMM_ACCESS_ATOMIC) != 0,
                         .file = file,
                         .file_offset = file_offset};
     Result<RemoteKey> key = entry->transport->publish(region);

@@ -117,12 +117,12 @@ void Mesh::complete_access(Operation& operation) {
   if (kind == OperationKind::kAnswer && code != Code::kOk && !access.asked) {
     pair->access().answer(access.id, code);
   }
+  // Whoever sees the end may let go of the remote memory at once.
+  if (access.remote != nullptr) access.remote->drop_use();
   complete_any(operation);
   if (access.registration != nullptr && access.registration->drop_running()) {
     engine().note_arrival();  // somebody may wait for it to unregister
   }
-  if (access.remote == nullptr) return;
-  access.remote->drop_use();
   if (access.started) pair->access().completed(access.epoch, code);
 }
 

@@ -343,6 +343,7 @@ void Pair::request_answered() {
 
 void Pair::cancel_bulk(OwnedBulk& bulk) {
   if (std::erase_if(refused_bulks_, [&](const auto& entry) { return entry.first == &bulk; }) > 0) {
+    bulk.rail = nullptr;
     return;
   }
   if (bulk.waiting) {

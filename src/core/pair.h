@@ -81,7 +81,7 @@ class Rail final : public EndpointHandler {
   void on_message(const MessageHeader& header, ConstByteSpan payload) override;
   void on_put(uint64_t cookie, uint64_t length) override;
   void on_bulk_complete(Bulk& bulk, Code code) override;
-  void on_mapped(const RemoteKey& key, Result<std::byte*> address) override;
+  void on_mapped(const RemoteKey& key, const Result<MappedRegion>& mapped) override;
   void on_unmap(const RemoteKey& key) override;
   void on_writable() override;
   void on_failed(const Status& why) override;
@@ -328,8 +328,8 @@ class Pair {
   Status lost_;
   bool left_ = false;
   std::vector<std::unique_ptr<Rail>> rails_;
-  Rail* rail_ = nullptr;                    // messages go over it
-  const bool mesh_is_higher_;         // the lower rank numbers the rails
+  Rail* rail_ = nullptr;       // messages go over it
+  const bool mesh_is_higher_;  // the lower rank numbers the rails
   std::vector<GrantBody> early_grants_;
   Rail* receiving_on_ = nullptr;            // whose message is being handled
   std::vector<Attempts> paths_;             // by transport

@@ -54,8 +54,8 @@ void Rail::on_bulk_complete(Bulk& bulk, Code code) {
   auto& owned = static_cast<OwnedBulk&>(bulk);
   guarded([&] { pair_.bulk_ended(owned, code); });
 }
-void Rail::on_mapped(const RemoteKey& key, Result<std::byte*> address) {
-  guarded([&] { pair_.access_.mapped(*this, key, address); });
+void Rail::on_mapped(const RemoteKey& key, const Result<MappedRegion>& mapped) {
+  guarded([&] { pair_.access_.mapped(*this, key, mapped); });
 }
 void Rail::on_unmap(const RemoteKey& key) {
   guarded([&] { pair_.access_.unmap(*this, key); });

@@ -298,8 +298,10 @@ void ReceiveTransfer::withdrawn(Code code) {
 
 void ReceiveTransfer::end(Code code, std::string text) {
   if (ending_) return;
-  // An abort reaches the sender by itself, and shall be its reason.
-  if (code != Code::kAborted) {
+  // An abort reaches the sender of a message by itself, and shall be its reason. The other side of
+  // a one-sided operation may be of another communicator.
+  const bool message = receive_ == nullptr || receive_->kind == OperationKind::kReceive;
+  if (code != Code::kAborted || !message) {
     pair_.send_control(MessageKind::kStop, sender_id_, static_cast<uint64_t>(code), nullptr, 0);
   }
   finish_as(code, std::move(text));

@@ -39,7 +39,6 @@ class Registration {
 
   // Under the baton:
   uint64_t id = 0;
-  bool closing = false;
   // What transports made of it, by their number in the mesh; all-zero: nothing.
   std::vector<std::pair<std::string, RemoteKey>> keys;
 
@@ -65,7 +64,11 @@ class Registration {
     return left == 0;
   }
 
-  // [any-thread]
+  // [any-thread], once it was found under the baton:
+  // Nothing new begins; set under the baton.
+  std::atomic<bool> closing{false};
+  // Threads that wait for a notification; begun under the baton.
+  std::atomic<uint32_t> waiters{0};
   uint32_t running() const { return running_.load(std::memory_order_acquire); }
   bool has_notification() const {
     return arrived_.load(std::memory_order_acquire) != taken_.load(std::memory_order_acquire);

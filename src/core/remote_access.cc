@@ -223,25 +223,30 @@ bool RemoteAccess::is_mapped(RemoteMemory& remote, Rail& rail) {
   const RemoteKey& key = remote.key(rail.transport);
   if (!rail.capabilities().map || key == RemoteKey{}) return false;
   const auto found = std::find_if(regions_.begin(), regions_.end(),
-                                  [&](const MappedRegion& each) { return each.key == key; });
+                                  [&](const KnownRegion& each) { return each.key == key; });
   if (found == regions_.end()) {
-    regions_.push_back({key, nullptr});
+    regions_.push_back({key, {}});
     rail.endpoint().map(key);
     return false;
   }
-  remote.mapped = found->address;
+  // The exported bytes may say anything; what counts is what is mapped.
+  constexpr uint32_t kWrites = HETCOMM_ACCESS_PUT | HETCOMM_ACCESS_ATOMIC;
+  const MappedRegion& region = found->mapped;
+  if (region.length == remote.length() && (region.writable || (remote.rights() & kWrites) == 0)) {
+    remote.mapped = region.address;
+  }
   remote.counters = &rail.counters();
   return remote.mapped != nullptr;
 }
 
-void RemoteAccess::mapped(Rail& rail, const RemoteKey& key, const Result<std::byte*>& address) {
-  if (!address.ok()) {
+void RemoteAccess::mapped(Rail& rail, const RemoteKey& key, const Result<MappedRegion>& mapped) {
+  if (!mapped.ok()) {
     pair_.mesh().log().info("memory of rank {} is not mapped: {}", pair_.rank(),
-                            address.status().text());
+                            mapped.status().text());
     return;
   }
-  for (MappedRegion& each : regions_) {
-    if (each.key == key) each.address = address.value();
+  for (KnownRegion& each : regions_) {
+    if (each.key == key) each.mapped = mapped.value();
   }
   for (RemoteMemory* remote : remotes_) {
     if (remote->key(rail.transport) == key) is_mapped(*remote, rail);
@@ -253,8 +258,8 @@ void RemoteAccess::unmap(const Rail& rail, const RemoteKey& key) {
     if (remote->key(rail.transport) == key) remote->mapped = nullptr;
   }
   // Not asked for again: the owner is about to forget it.
-  for (MappedRegion& each : regions_) {
-    if (each.key == key) each.address = nullptr;
+  for (KnownRegion& each : regions_) {
+    if (each.key == key) each.mapped = {};
   }
   for (size_t i = 0; i < copies_.size();) {
     Operation& operation = *copies_[i].operation;

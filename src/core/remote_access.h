@@ -71,7 +71,7 @@ class RemoteAccess {
   void add(RemoteMemory& remote);
   void remove(RemoteMemory& remote) { std::erase(remotes_, &remote); }
   // The connection maps, or stops mapping, a region.
-  void mapped(Rail& rail, const RemoteKey& key, const Result<std::byte*>& address);
+  void mapped(Rail& rail, const RemoteKey& key, const Result<MappedRegion>& mapped);
   void unmap(const Rail& rail, const RemoteKey& key);
   // Copies to and from mapped memory that are too long for one call go on. False: none is left.
   bool copy_some();
@@ -95,9 +95,9 @@ class RemoteAccess {
     Operation* operation;
     uint64_t done;
   };
-  struct MappedRegion {
+  struct KnownRegion {
     RemoteKey key;
-    std::byte* address;  // null: asked for
+    MappedRegion mapped;  // without an address: asked for
   };
 
   void submit_flush(Operation& flush);
@@ -141,7 +141,7 @@ class RemoteAccess {
   std::vector<Operation*> direct_;
   std::vector<Answer> answers_;  // not sent yet
   std::vector<RemoteMemory*> remotes_;
-  std::vector<MappedRegion> regions_;  // of the connection
+  std::vector<KnownRegion> regions_;  // of the connection
   std::vector<Copy> copies_;
   std::vector<Operation*> again_;
   std::deque<Epoch> epochs_;  // the last one is open

@@ -207,8 +207,10 @@ void SendTransfer::stopped(Code code) {
 
 void SendTransfer::end(Code code, std::string text) {
   if (ending_) return;
-  // An abort reaches the receiver by itself, and shall be its reason.
-  if (code != Code::kAborted) {
+  // An abort reaches the receiver of a message by itself, and shall be its reason. The other side
+  // of a one-sided operation may be of another communicator.
+  const bool message = send_ == nullptr || send_->kind == OperationKind::kSend;
+  if (code != Code::kAborted || !message) {
     pair_.send_control(MessageKind::kWithdraw, id_, static_cast<uint64_t>(code), nullptr, 0);
   }
   finish_as(code, std::move(text));

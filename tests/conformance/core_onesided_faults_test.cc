@@ -159,8 +159,8 @@ void exchange(CoreMember& me, uint64_t seed, uint64_t count) {
       }
     }
     hetcomm_notification_t notification{};
-    const Status status =
-        Communicator::wait_notification(window.memory(), HETCOMM_TIMEOUT_POLL, &notification);
+    const Status status = Communicator::wait_notification(window.memory(), me.context().engine(),
+                                                          HETCOMM_TIMEOUT_POLL, &notification);
     if (!status.ok()) {
       ASSERT_EQ(status.code(), Code::kTimedOut) << status.text();
       continue;

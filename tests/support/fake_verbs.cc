@@ -124,7 +124,8 @@ uint64_t length_of(const Request& request) {
 ibv_wc_status copy_local(const Request& request, std::byte* remote, bool read) {
   const bool inlined = (request.request.send_flags & IBV_SEND_INLINE) != 0;
   if (inlined) {
-    std::memcpy(remote, request.inlined.data(), request.inlined.size());
+    if (!request.inlined.empty())
+      std::memcpy(remote, request.inlined.data(), request.inlined.size());
     return IBV_WC_SUCCESS;
   }
   for (const ibv_sge& piece : request.pieces) {
@@ -658,7 +659,7 @@ void FakeFabric::inject_message(uint32_t queue_pair, ConstByteSpan bytes) {
   Pair& pair = *fabric().pairs.at(queue_pair);
   const Receive slot = pair.receives->receives.front();
   pair.receives->receives.pop_front();
-  std::memcpy(at_address(slot.piece.addr), bytes.data(), bytes.size());
+  if (!bytes.empty()) std::memcpy(at_address(slot.piece.addr), bytes.data(), bytes.size());
   receive_completion(pair, slot.id, IBV_WC_SUCCESS, IBV_WC_RECV,
                      static_cast<uint32_t>(bytes.size()), 0, false);
 }

@@ -214,7 +214,9 @@ int ShmEndpoint::progress() {
     return done;
   }
   if (port_.waiting()) {
-    if (const Status sent = port_.flush(); !sent.ok()) peer_went();
+    // A socket that fails tells it by its end; until then the peer may still map memory of this
+    // side.
+    if (const Status sent = port_.flush(); !sent.ok()) draining_ = true;
   }
   busy_ = draining_ || want_room_ || !puts_.empty() || !gets_.empty() || port_.waiting();
   return done;
@@ -253,6 +255,7 @@ void ShmEndpoint::on_events(uint32_t events) {
 void ShmEndpoint::peer_went() {
   // It unmaps before it closes the socket.
   shared_.clear();
+  if (handler_ != nullptr) unmap_all();
   stop_watching();
   draining_ = true;
   busy_ = true;
@@ -326,9 +329,9 @@ Status ShmEndpoint::take(const Parcel& parcel, const UniqueFd& file) {
         handler_->on_mapped(key, mapping.status());
         return {};
       }
-      std::byte* const address = mapping->address();
+      const MappedRegion mapped{mapping->address(), parcel.length, parcel.writable != 0};
       mappings_[id] = std::move(mapping).value();
-      handler_->on_mapped(key, address);
+      handler_->on_mapped(key, mapped);
       return {};
     }
     case ParcelKind::kNone:
@@ -350,8 +353,8 @@ Status ShmEndpoint::take(const Parcel& parcel, const UniqueFd& file) {
 Status ShmEndpoint::answer_want(uint64_t id) {
   const Region* const region = transport_.regions().find(id);
   if (region != nullptr && !shared_.contains(id)) {
-    const Parcel here{ParcelKind::kHere, region->writable ? 1u : 0u, id, region->length,
-                      region->file_offset};
+    const Parcel here{ParcelKind::kHere, region->writable || region->atomic ? 1u : 0u, id,
+                      region->length, region->file_offset};
     if (const Status sent = port_.send(here, region->file); sent.ok()) {
       shared_.emplace(id, false);
       busy_ = busy_ || port_.waiting();
