@@ -98,6 +98,8 @@ class Rail final : public EndpointHandler {
   bool open_sent = false;  // ours has left
   Load sending;
   Load receiving;
+  // Bytes per second in the direction of |load|: measured, or else estimated.
+  double rate_of(const Load& load) const;
   // Estimated time of a message, to compare rails by.
   double score_us() const;
 
@@ -191,7 +193,7 @@ class Pair {
   RemoteAccess& access() { return access_; }
   // A further connection over transport |index| could not be made.
   void connect_failed(size_t index, const Status& why);
-  // How long transport |index| is not to be tried; 0: at once.
+  // Transport |index| failed lately and is left alone for now.
   bool is_cooling(size_t index) const;
   // The connection has room again.
   void writable(Rail& rail);

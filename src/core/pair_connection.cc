@@ -52,6 +52,11 @@ void Load::finish(uint64_t bytes, uint64_t now_ns) {
   }
 }
 
+double Rail::rate_of(const Load& load) const {
+  const auto estimate = static_cast<double>(capabilities_.bandwidth_bytes_per_s);
+  return std::max(load.rate() > 0 ? load.rate() : estimate, 1.0);
+}
+
 double Rail::score_us() const { return score_of(capabilities_); }
 
 Rail* Pair::find_rail(uint64_t id) {
@@ -137,8 +142,8 @@ void Pair::opened(Rail& rail, const WireHeader& header) {
 
 bool Pair::is_early(uint64_t id) {
   if (!mesh_is_higher_ || find_rail(id) != nullptr) return false;
-  return id > rails_made_ || std::any_of(rails_.begin(), rails_.end(),
-                                         [](const auto& rail) { return !rail->known; });
+  return id > rails_made_ ||
+         std::any_of(rails_.begin(), rails_.end(), [](const auto& rail) { return !rail->known; });
 }
 
 void Pair::take_early_grants() {
@@ -154,14 +159,11 @@ void Pair::take_early_grants() {
 }
 
 void Pair::fail_unknown_rails() {
-  for (bool again = true; again && state_ != State::kLost;) {
-    again = false;
-    for (const auto& rail : rails_) {
-      if (rail->known) continue;
-      rail_failed(*rail, Status(Code::kPeerLost, "the peer has given it up"), false);
-      again = true;
-      break;
-    }
+  while (state_ != State::kLost) {
+    const auto unknown =
+        std::find_if(rails_.begin(), rails_.end(), [](const auto& rail) { return !rail->known; });
+    if (unknown == rails_.end()) return;
+    rail_failed(**unknown, Status(Code::kPeerLost, "the peer has given it up"), false);
   }
 }
 
@@ -171,11 +173,10 @@ void Pair::use(Rail& rail) {
   const bool better = rail_ != nullptr && rail.score_us() * kClearly < rail_->score_us() &&
                       !rail_->capabilities().lossless;
   if (rail_ == nullptr || better) {
-    rail_ = &rail;
     replay_on(rail);
-    return;
+  } else {
+    restart_transfers();
   }
-  restart_transfers();
 }
 
 // Everything that the peer may not have goes over |rail| first.
@@ -249,14 +250,14 @@ void Pair::rail_failed(Rail& rail, const Status& why, bool tell) {
     lose(Status(Code::kPeerLost, fmt::format("rank {} left", rank_)));
     return;
   }
+  const uint64_t now = mesh_.engine().refresh_now();
   if (!lossless) {
     mesh_.log().info("rank {}: connection over {} failed, {} left: {}", rank_,
                      mesh_.transport_name(transport), rails_.size(), why.text());
+    cool_down(transport);
+    // Before anything of it is done again.
+    if (known && tell) send_control(MessageKind::kRailDown, id, 0, nullptr, 0);
   }
-  const uint64_t now = mesh_.engine().refresh_now();
-  if (!lossless) cool_down(transport);
-  // Before anything of it is done again.
-  if (known && tell && !lossless) send_control(MessageKind::kRailDown, id, 0, nullptr, 0);
   access_.start_again();
   if (rail_ != nullptr) {
     restart_transfers();

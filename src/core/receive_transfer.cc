@@ -239,11 +239,8 @@ Rail* ReceiveTransfer::pick_rail() const {
       if (chunks_[i].is_on(rail)) ++under_way;
     }
     if (under_way >= kChunksPerRail) return;
-    const double rate = rail.receiving.rate() > 0
-                            ? rail.receiving.rate()
-                            : static_cast<double>(rail.capabilities().bandwidth_bytes_per_s);
-    const double done =
-        static_cast<double>(rail.receiving.outstanding() + kLeastShare) / std::max(rate, 1.0);
+    const double done = static_cast<double>(rail.receiving.outstanding() + kLeastShare) /
+                        rail.rate_of(rail.receiving);
     if (best != nullptr && done >= soonest) return;
     best = &rail;
     soonest = done;

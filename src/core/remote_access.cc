@@ -98,11 +98,8 @@ class DirectAccess final : public BulkOwner {
     retire();
     if (broken_) {
       access_.go_by_message(operation_);
-    } else if (code_ == Code::kOk && operation_.access.notify) {
-      operation_.access.placed = true;
-      access_.pair_.submit_send(operation_);
     } else {
-      access_.complete(operation_, code_);
+      access_.finish_direct(operation_, code_);
     }
   }
 
@@ -288,7 +285,7 @@ void RemoteAccess::copy_part(const Operation& operation, uint64_t from, uint64_t
   });
 }
 
-// True when the operation has left the outbox: done, or copying.
+// True when the operation has left the outbox: done, or copying. False: the rest goes by message.
 bool RemoteAccess::start_mapped(Operation& operation) {
   if (is_atomic(operation)) {
     std::byte* at = operation.access.remote->mapped + operation.access.offset;
@@ -310,7 +307,7 @@ bool RemoteAccess::start_mapped(Operation& operation) {
   ++pair_.rail()->counters().direct;
   if (operation.access.notify) {
     operation.access.placed = true;
-    return start(operation);
+    return false;
   }
   complete(operation, Code::kOk);
   return true;
@@ -325,13 +322,18 @@ bool RemoteAccess::copy_some() {
   copy.done += length;
   if (copy.done < operation.length) return true;
   copies_.erase(copies_.begin());
-  if (operation.access.notify) {
+  finish_direct(operation, Code::kOk);
+  return !copies_.empty();
+}
+
+// What needed nobody's help is over; the owner is told where it wants to know.
+void RemoteAccess::finish_direct(Operation& operation, Code code) {
+  if (code == Code::kOk && operation.access.notify) {
     operation.access.placed = true;
     pair_.submit_send(operation);
   } else {
-    complete(operation, Code::kOk);
+    complete(operation, code);
   }
-  return !copies_.empty();
 }
 
 bool RemoteAccess::stop_copying(const Operation& operation) {
@@ -353,24 +355,19 @@ void RemoteAccess::start_direct(Operation& operation) {
   std::array<Rail*, kMostBulkRails> rails{};
   size_t count = 0;
   double total = 0;
-  const auto rate_of = [](const Rail& rail) {
-    return std::max(rail.sending.rate() > 0
-                        ? rail.sending.rate()
-                        : static_cast<double>(rail.capabilities().bandwidth_bytes_per_s),
-                    1.0);
-  };
   if (operation.length >= 2 * kLeastPart) {
     pair_.for_each_bulk_rail([&](Rail& rail) {
       if (count == rails.size() || !may_go_direct(operation, rail)) return;
       rails[count++] = &rail;
-      total += rate_of(rail);
+      total += rail.rate_of(rail.sending);
     });
   }
   // Each connection gets its share by its rate; what would be too little goes to the next.
   uint64_t given = 0;
   for (size_t i = 0; i < count && operation.length - given >= kLeastPart; ++i) {
     const uint64_t rest = operation.length - given;
-    const double share = static_cast<double>(operation.length) * rate_of(*rails[i]) / total;
+    const double share =
+        static_cast<double>(operation.length) * rails[i]->rate_of(rails[i]->sending) / total;
     uint64_t part = (static_cast<uint64_t>(share) + kPartUnit - 1) / kPartUnit * kPartUnit;
     if (i + 1 == count || rest < part + kLeastPart) part = rest;
     if (part < kLeastPart) continue;

@@ -107,6 +107,7 @@ class RemoteAccess {
   // Takes |operation| out of what copies; false when it was not there.
   bool stop_copying(const Operation& operation);
   void go_by_message(Operation& operation);
+  void finish_direct(Operation& operation, Code code);
   void count_once(Operation& operation);
   void finish_epochs();
   bool start_put(Operation& put, Rail& rail);
