@@ -2,6 +2,7 @@
 
 #include <sys/stat.h>
 
+#include <cstdlib>
 #include <filesystem>
 
 #include <fmt/format.h>
@@ -31,6 +32,16 @@ std::string given_path(const PeerOptions& options, const std::string& name) {
     if (peer == name) return path;
   }
   return "";
+}
+
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value != nullptr ? value : "";
+}
+
+std::string first_nic() {
+  const std::string nics = variable("HETCOMM_RDMA_NIC");
+  return nics.substr(0, nics.find(','));
 }
 
 std::string refuse_one_sided(const Work& work) {

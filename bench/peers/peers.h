@@ -44,6 +44,12 @@ int run_memcpy(const Plan& plan);
 // The path that was given for |name|, "" if none.
 std::string given_path(const PeerOptions& options, const std::string& name);
 
+// "" when the environment has no such variable.
+std::string variable(const char* name);
+// The first NIC that hetcomm's rdma transport would take, as "mlx5_0" or "mlx5_0:1"; "": its
+// choice.
+std::string first_nic();
+
 // Refuse what a runner has not: one-sided operations or memory of devices.
 std::string refuse_one_sided(const Work& work);
 std::string refuse_devices(const Work& work);

@@ -4,7 +4,6 @@
 #include "bench/peers/perftest.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 
 #include <fmt/format.h>
@@ -37,15 +36,8 @@ constexpr Tool kTools[] = {
 constexpr int64_t kLatencyIterations = 1000;
 constexpr int64_t kFewestIterations = 5;
 
-std::string variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value != nullptr ? value : "";
-}
-
-// Of a list, as hetcomm takes it ("mlx5_0:1,mlx5_1"), the first one.
 void add_device(std::vector<std::string>* command) {
-  const std::string nic = variable("HETCOMM_RDMA_NIC");
-  const std::string first = nic.substr(0, nic.find(','));
+  const std::string first = first_nic();
   const size_t colon = first.find(':');
   if (!first.empty()) command->insert(command->end(), {"-d", first.substr(0, colon)});
   if (colon != std::string::npos) command->insert(command->end(), {"-i", first.substr(colon + 1)});

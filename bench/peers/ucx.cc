@@ -1,5 +1,5 @@
 // UCX: tagged messages and remote memory access over its shared memory transports, copying through
-// them and with single copy (cma), and over TCP.
+// them and with single copy (cma), over TCP, and over verbs.
 #include <unistd.h>
 
 #include <filesystem>
@@ -24,13 +24,18 @@ struct Ucx {
 struct Variant {
   const char* suffix;
   const char* transports;
-  bool over_tcp;
+  std::string_view over;  // hetcomm's transport beside which it is measured
 };
 constexpr Variant kVariants[] = {
-    {"/posix", "posix,self", false},
-    {"/posix,cma", "posix,cma,self", false},
-    {"/tcp", "tcp", true},
+    {"/posix", "posix,self", "shm"},
+    {"/posix,cma", "posix,cma,self", "shm"},
+    {"/tcp", "tcp", "tcp"},
+    {"/rc_verbs", "rc_v,self", "rdma"},
 };
+
+std::string_view comparable(std::string_view transport) {
+  return transport == "tcp" || transport == "rdma" ? transport : "shm";
+}
 
 // Where the Python package puts it, below a virtual environment.
 std::string in_environment(const fs::path& environment) {
@@ -60,6 +65,15 @@ std::string find_prefix(const PeerOptions& options, std::string* complaint) {
   return "";
 }
 
+void add_nic(Process* process) {
+  const std::string nic = first_nic();
+  const bool has_port = nic.find(':') != std::string::npos;
+  if (!nic.empty())
+    process->environment.emplace_back("UCX_NET_DEVICES", nic + (has_port ? "" : ":1"));
+  const std::string index = variable("HETCOMM_RDMA_GID_INDEX");
+  if (!index.empty()) process->environment.emplace_back("UCX_IB_GID_INDEX", index);
+}
+
 Launch launch_ucx(const Ucx& ucx, const Variant& variant, const Work& work) {
   static int count = 0;
   const std::string meeting = fmt::format("hetcomm_bench-ucx-{}-{}", getpid(), ++count);
@@ -71,7 +85,8 @@ Launch launch_ucx(const Ucx& ucx, const Variant& variant, const Work& work) {
     for (std::string_view word : split(plan, ' ')) process.command.emplace_back(word);
     process.environment = ucx.environment;
     process.environment.emplace_back("UCX_TLS", variant.transports);
-    if (variant.over_tcp) process.environment.emplace_back("UCX_NET_DEVICES", "lo");
+    if (variant.over == "tcp") process.environment.emplace_back("UCX_NET_DEVICES", "lo");
+    if (variant.over == "rdma") add_nic(&process);
     process.environment.emplace_back("UCX_WARN_UNUSED_ENV_VARS", "n");
     process.cpu = cpu_of_rank(work, rank);
     launch.processes.push_back(std::move(process));
@@ -119,8 +134,8 @@ std::vector<Implementation> find_ucx(const PeerOptions& options, Builder& builde
     Implementation implementation;
     implementation.info = {fmt::format("ucx-{}{}", ucx.version, variant.suffix), ucx.version,
                            ucx.prefix};
-    implementation.refusal = [over_tcp = variant.over_tcp](const Work& work) -> std::string {
-      if (over_tcp != (work.transport == "tcp")) return "not over this transport";
+    implementation.refusal = [over = variant.over](const Work& work) -> std::string {
+      if (over != comparable(work.transport)) return "not over this transport";
       if (work.plan.test.compare(0, 11, "put_notify_") == 0) return "it has no put that notifies";
       return refuse_beyond_pairs(work);
     };
