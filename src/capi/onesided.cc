@@ -1,4 +1,7 @@
 // One-sided operations and registered memory.
+#include <atomic>
+#include <utility>
+
 #include "src/capi/guard.h"
 #include "src/capi/post.h"
 
@@ -22,24 +25,49 @@ hetcomm_status_t check_remote(const hetcomm_remote_memory_t* remote) {
   return HETCOMM_OK;
 }
 
-// The common call over mapped memory: one host buffer, no options. False for everything else, which
-// post_access() looks at.
-template <OperationKind kKind>
-[[gnu::always_inline]] inline bool finish_mapped(hetcomm_remote_memory_t* remote, uint64_t offset,
-                                                 const hetcomm_buffer_t& buffer,
-                                                 const hetcomm_operation_options_t* options,
-                                                 hetcomm_request_t** out_request) {
-  if (remote == nullptr || !capi::is_good(remote) || out_request == nullptr || options != nullptr ||
-      buffer.memory != nullptr || buffer.offset == 0) [[unlikely]] {
+// The common call, without options and with one plain |buffer| of a put or get; act(there) does it
+// over mapped memory. False for everything else, which post_access() looks at.
+template <OperationKind kKind, typename Act>
+[[gnu::always_inline]] inline bool post_plain(hetcomm_remote_memory_t* remote, uint64_t offset,
+                                              uint64_t length, const hetcomm_buffer_t* buffer,
+                                              const hetcomm_operation_options_t* options,
+                                              hetcomm_request_t** out_request, Act&& act) {
+  if (remote == nullptr || !capi::is_good(remote) || out_request == nullptr || options != nullptr)
+      [[unlikely]] {
     return false;
   }
   Communicator& own = remote->communicator();
   if (!own.context().alive()) [[unlikely]]
     return false;
-  hetcomm::Operation* operation = own.access_mapped<kKind>(*remote, offset, buffer);
+  hetcomm::Operation* operation =
+      own.access_plain<kKind>(*remote, offset, length, buffer, std::forward<Act>(act));
   if (operation == nullptr) return false;
+  hetcomm::Engine& engine = own.context().engine();
+  if (engine.threaded() && operation->state() == hetcomm::OperationState::kPending) {
+    engine.note_pending();
+  }
   *out_request = hetcomm::encode_handle(operation);
   return true;
+}
+
+bool is_plain_host(const hetcomm_buffer_t& buffer) {
+  return buffer.memory == nullptr && buffer.offset != 0;
+}
+
+// The same for an atomic on one word.
+template <OperationKind kKind, typename Act>
+[[gnu::always_inline]] inline bool post_plain_atomic(hetcomm_remote_memory_t* remote,
+                                                     uint64_t offset, uint64_t* out_previous,
+                                                     const hetcomm_operation_options_t* options,
+                                                     hetcomm_request_t** out_request, Act&& act) {
+  return post_plain<kKind>(
+      remote, offset, sizeof(uint64_t), nullptr, options, out_request, [&](std::byte* there) {
+        if (reinterpret_cast<uintptr_t>(there) % sizeof(uint64_t) != 0) return false;
+        const uint64_t previous =
+            act(std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(there)));
+        if (out_previous != nullptr) *out_previous = previous;
+        return true;
+      });
 }
 
 hetcomm_status_t post_access(hetcomm_remote_memory_t* remote, OperationKind kind,
@@ -155,8 +183,15 @@ hetcomm_status_t hetcomm_remote_memory_release(hetcomm_remote_memory_t* remote) 
 hetcomm_status_t hetcomm_put(hetcomm_remote_memory_t* remote, uint64_t offset,
                              hetcomm_buffer_t buffer, const hetcomm_operation_options_t* options,
                              hetcomm_request_t** out_request) noexcept {
-  if (finish_mapped<OperationKind::kPut>(remote, offset, buffer, options, out_request)) [[likely]]
+  const auto write = [&](std::byte* there) {
+    hetcomm::copy_bytes(there, reinterpret_cast<const std::byte*>(buffer.offset), buffer.length);
+    return true;
+  };
+  if (is_plain_host(buffer) &&
+      post_plain<OperationKind::kPut>(remote, offset, buffer.length, &buffer, options, out_request,
+                                      write)) [[likely]] {
     return HETCOMM_OK;
+  }
   AccessArguments access{.offset = offset};
   // Read here because it travels with the operation's other operands.
   if (options != nullptr &&
@@ -170,8 +205,15 @@ hetcomm_status_t hetcomm_put(hetcomm_remote_memory_t* remote, uint64_t offset,
 hetcomm_status_t hetcomm_get(hetcomm_remote_memory_t* remote, uint64_t offset,
                              hetcomm_buffer_t buffer, const hetcomm_operation_options_t* options,
                              hetcomm_request_t** out_request) noexcept {
-  if (finish_mapped<OperationKind::kGet>(remote, offset, buffer, options, out_request)) [[likely]]
+  const auto read = [&](const std::byte* there) {
+    hetcomm::copy_bytes(reinterpret_cast<std::byte*>(buffer.offset), there, buffer.length);
+    return true;
+  };
+  if (is_plain_host(buffer) && post_plain<OperationKind::kGet>(remote, offset, buffer.length,
+                                                               &buffer, options, out_request, read))
+      [[likely]] {
     return HETCOMM_OK;
+  }
   return post_access(remote, OperationKind::kGet, {.offset = offset}, &buffer, options,
                      out_request);
 }
@@ -180,6 +222,11 @@ hetcomm_status_t hetcomm_fetch_add(hetcomm_remote_memory_t* remote, uint64_t off
                                    uint64_t addend, uint64_t* out_previous,
                                    const hetcomm_operation_options_t* options,
                                    hetcomm_request_t** out_request) noexcept {
+  const auto add = [&](std::atomic_ref<uint64_t> word) { return word.fetch_add(addend); };
+  if (post_plain_atomic<OperationKind::kFetchAdd>(remote, offset, out_previous, options,
+                                                  out_request, add)) [[likely]] {
+    return HETCOMM_OK;
+  }
   return post_access(remote, OperationKind::kFetchAdd,
                      {.offset = offset, .operand = addend, .result = out_previous}, nullptr,
                      options, out_request);
@@ -189,6 +236,15 @@ hetcomm_status_t hetcomm_compare_swap(hetcomm_remote_memory_t* remote, uint64_t 
                                       uint64_t expected, uint64_t desired, uint64_t* out_previous,
                                       const hetcomm_operation_options_t* options,
                                       hetcomm_request_t** out_request) noexcept {
+  const auto swap = [&](std::atomic_ref<uint64_t> word) {
+    uint64_t seen = expected;
+    word.compare_exchange_strong(seen, desired);
+    return seen;
+  };
+  if (post_plain_atomic<OperationKind::kCompareSwap>(remote, offset, out_previous, options,
+                                                     out_request, swap)) [[likely]] {
+    return HETCOMM_OK;
+  }
   return post_access(
       remote, OperationKind::kCompareSwap,
       {.offset = offset, .operand = desired, .compare = expected, .result = out_previous}, nullptr,

@@ -76,32 +76,37 @@ class Communicator {
     if (engine_.threaded()) engine_.note_pending();
     return operation;
   }
-  // A put or get of one host buffer without options, where the peer's memory is mapped: it is over
-  // when this returns. Null when it is not that simple; then post() does it or says why not.
-  template <OperationKind kKind>
-  [[gnu::always_inline]] Operation* access_mapped(RemoteMemory& remote, uint64_t offset,
-                                                  const hetcomm_buffer_t& buffer) {
+  // A one-sided operation without options on |length| bytes of the peer's memory. Where that is
+  // mapped act(there) does it, and it is over when this returns; false: it cannot. Else a put or
+  // get with |buffer|, in host memory, is started. Null when it is not that simple; then post()
+  // does it or says why not.
+  template <OperationKind kKind, typename Act>
+  [[gnu::always_inline]] Operation* access_plain(RemoteMemory& remote, uint64_t offset,
+                                                 uint64_t length, const hetcomm_buffer_t* buffer,
+                                                 Act&& act) {
     if (!engine_.try_lock_as_user()) [[unlikely]]
       return nullptr;
     const Engine::Held held(engine_);
-    constexpr uint32_t kRight =
-        kKind == OperationKind::kPut ? HETCOMM_ACCESS_PUT : HETCOMM_ACCESS_GET;
-    if (remote.mapped == nullptr || (remote.rights() & kRight) == 0 || channel_->closed ||
-        !remote.contains(offset, buffer.length) || buffer.length > kMostCopiedAtOnce) [[unlikely]] {
+    constexpr bool kPuts = kKind == OperationKind::kPut;
+    constexpr bool kGets = kKind == OperationKind::kGet;
+    constexpr uint32_t kRight = kPuts   ? HETCOMM_ACCESS_PUT
+                                : kGets ? HETCOMM_ACCESS_GET
+                                        : HETCOMM_ACCESS_ATOMIC;
+    if ((remote.rights() & kRight) == 0 || channel_->closed || !remote.contains(offset, length))
+        [[unlikely]] {
       return nullptr;
+    }
+    if (remote.mapped == nullptr || length > kMostCopiedAtOnce) {
+      return kPuts || kGets ? start_access(kKind, remote, offset, *buffer) : nullptr;
     }
     Operation* operation = engine_.pool().allocate();
     if (operation == nullptr) [[unlikely]]
       return nullptr;
-    auto* const local = reinterpret_cast<std::byte*>(buffer.offset);
-    std::byte* const there = remote.mapped + offset;
-    if constexpr (kKind == OperationKind::kPut) {
-      copy_bytes(there, local, buffer.length);
-      ++remote.counters->puts;
-    } else {
-      copy_bytes(local, there, buffer.length);
-      ++remote.counters->gets;
+    if (!act(remote.mapped + offset)) [[unlikely]] {
+      engine_.pool().recycle_locked(operation);
+      return nullptr;
     }
+    ++(kPuts ? remote.counters->puts : kGets ? remote.counters->gets : remote.counters->atomics);
     ++remote.counters->direct;
     // What a completion shows.
     operation->kind = kKind;
@@ -109,9 +114,9 @@ class Communicator {
     operation->detached = false;
     operation->code = Code::kOk;
     operation->communicator = this;
-    operation->source = kKind == OperationKind::kPut ? rank_ : rank_of(remote.rank());
+    operation->source = kPuts ? rank_ : rank_of(remote.rank());
     operation->matched_tag = 0;
-    operation->run.bytes_sent = operation->run.bytes_received = buffer.length;
+    operation->run.bytes_sent = operation->run.bytes_received = length;
     if (!operation->pieces.empty()) [[unlikely]]
       operation->clear_pieces();
     operation->set_state(OperationState::kComplete);
@@ -224,6 +229,8 @@ class Communicator {
     start(operation);
     engine_.operation_was_started();
   }
+  Operation* start_access(OperationKind kind, RemoteMemory& remote, uint64_t offset,
+                          const hetcomm_buffer_t& buffer);
   Code fill(const PostArguments& arguments, Operation& operation, std::string* text);
   Code fill_to_start(const PostArguments& arguments, Operation& operation, std::string* text);
   Code fill_access(const PostArguments& arguments, Operation& operation, std::string* text) const;

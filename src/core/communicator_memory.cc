@@ -195,6 +195,20 @@ Code Communicator::fill_access(const PostArguments& arguments, Operation& operat
   return Code::kOk;
 }
 
+// A put or get that was checked, under the baton.
+Operation* Communicator::start_access(OperationKind kind, RemoteMemory& remote, uint64_t offset,
+                                      const hetcomm_buffer_t& buffer) {
+  Operation* operation = engine_.pool().allocate();
+  if (operation == nullptr) return nullptr;
+  fill_common(kind, rank_of(remote.rank()), 0, 0, *operation);
+  fill_host(buffer, *operation);
+  operation->access = {.remote = &remote, .offset = offset};
+  remote.add_use();
+  operation->set_state(OperationState::kPending);
+  start_now(*operation);
+  return operation;
+}
+
 Operation* Communicator::begin_for_peer(OperationKind kind, int peer, Registration& registration,
                                         uint64_t offset, uint64_t length) {
   Operation* operation = engine_.pool().allocate();

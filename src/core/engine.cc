@@ -12,7 +12,7 @@ namespace hetcomm {
 namespace {
 
 // How often a polling thread looks at descriptors that are not polled directly, and at timers.
-constexpr uint64_t kSlowIntervalUs = 10;
+constexpr uint64_t kSlowIntervalUs = 50;
 // A parked background thread takes over when nobody has waited for this long, while operations are
 // pending or not.
 constexpr uint64_t kShortNapNs = 15'000;

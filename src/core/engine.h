@@ -166,6 +166,8 @@ class Engine {
     return moved;
   }
   void operation_started() { add_pending(1); }
+  // Something of no operation here has to be done in a later pass, or was.
+  void work_left(int64_t change) { add_pending(change); }
   // Without the baton, after something was left pending: a background thread that naps long looks
   // sooner.
   void note_pending() {
@@ -285,7 +287,7 @@ class Engine {
     return sleeper_.load(std::memory_order_relaxed) == kNobody &&
            polling_.load(std::memory_order_relaxed) == 0 && baton_.looks_free();
   }
-  // Operations are pending and nobody drives them.
+  // Operations (or other work) are pending and nobody drives them.
   bool work_is_left() const {
     return pending_.load(std::memory_order_relaxed) != 0 && !somebody_watches();
   }

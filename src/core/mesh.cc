@@ -249,6 +249,7 @@ Status Mesh::wait_for_control(uint64_t deadline_ns) {
 Mesh::~Mesh() {
   const Engine::Baton baton(engine());
   engine().remove(this);
+  engine().work_left(-static_cast<int64_t>(acknowledgements_due_.size()));
   if (control_ != nullptr) control_->say_goodbye();
   for (auto& channel : channels_) {
     if (channel == nullptr) continue;
@@ -404,6 +405,18 @@ void Mesh::update_due(Pair& pair) {
   if (std::find(updates_due_.begin(), updates_due_.end(), &pair) == updates_due_.end()) {
     updates_due_.push_back(&pair);
   }
+}
+
+void Mesh::acknowledgement_due(Pair& pair) {
+  if (!engine().threaded()) {
+    update_due(pair);
+    return;
+  }
+  const auto end = acknowledgements_due_.end();
+  if (std::find(acknowledgements_due_.begin(), end, &pair) != end) return;
+  if (acknowledgements_due_.empty()) acknowledgements_pass_ = passes_;
+  acknowledgements_due_.push_back(&pair);
+  engine().work_left(1);
 }
 
 // --- registered memory ------------------------------------------------------
@@ -601,6 +614,11 @@ int Mesh::progress() {
   if (!copying_.empty()) {
     std::erase_if(copying_, [](Pair* pair) { return !pair->access().copy_some(); });
     ++moved;
+  }
+  if (!acknowledgements_due_.empty() && acknowledgements_pass_ != passes_) {
+    for (Pair* pair : acknowledgements_due_) update_due(*pair);
+    engine().work_left(-static_cast<int64_t>(acknowledgements_due_.size()));
+    acknowledgements_due_.clear();
   }
   while (!updates_due_.empty()) {
     Pair* pair = updates_due_.back();

@@ -149,6 +149,9 @@ class Mesh final : public Driven, private ControlHandler {
   uint64_t cool_down_ns() const { return cool_down_ns_; }
   ControlPlane& control() { return *control_; }
   void update_due(Pair& pair);  // send_update() at the end of this pass
+  // The same in the next pass where a background thread is there to make it: what this one's user
+  // sends until then takes the acknowledgement along.
+  void acknowledgement_due(Pair& pair);
   void copies_due(Pair& pair);  // RemoteAccess::copy_some() in every pass, while it has any
   template <typename T>
   void retire(std::unique_ptr<T> object) {  // freed when no upcall of it can be on the stack
@@ -255,6 +258,8 @@ class Mesh final : public Driven, private ControlHandler {
   std::vector<std::unique_ptr<Channel>> channels_;
   uint16_t next_communicator_id_ = 1;
   std::vector<Pair*> updates_due_;
+  std::vector<Pair*> acknowledgements_due_;  // counted as pending
+  uint64_t acknowledgements_pass_ = 0;       // that added the first of them
   std::vector<Pair*> copying_;
   std::vector<Pair*> active_pairs_;  // all pairs that exist
   uint64_t next_pair_timer_ns_ = kForever;
@@ -273,7 +278,8 @@ class Mesh final : public Driven, private ControlHandler {
     void (*destroy)(void*, BlockPool&);
   };
   bool has_work() const {
-    return !staging_.idle() || !graveyard_.empty() || !updates_due_.empty() || !copying_.empty();
+    return !staging_.idle() || !graveyard_.empty() || !updates_due_.empty() ||
+           !acknowledgements_due_.empty() || !copying_.empty();
   }
   void bury();
   std::vector<Dead> graveyard_;

@@ -115,7 +115,7 @@ void Mesh::complete_access(Operation& operation) {
   Pair* pair = operation.pair;
   if (kind == OperationKind::kAccept) pair->access().accepted(operation);
   if (kind == OperationKind::kAnswer && code != Code::kOk && !access.asked) {
-    pair->access().answer(access.id, code);
+    pair->access().refuse(access.id, code);
   }
   // Whoever sees the end may let go of the remote memory at once.
   if (access.remote != nullptr) access.remote->drop_use();

@@ -180,7 +180,7 @@ struct alignas(kOperationAlign) Operation {
     bool started = false;  // counted in its epoch
     bool asked = false;    // the owner may have done it
     bool notify = false;
-    bool placed = false;   // all bytes are, the owner does not know yet
+    bool placed = false;  // all bytes are, the owner does not know yet
     bool counted = false;
     bool direct_failed = false;  // the owner shall look at it
   };

@@ -262,11 +262,17 @@ void Pair::return_credit(uint64_t bytes) {
   if (credit_returned_ - credit_reported_ >= credit_granted_ / 4) mesh_.update_due(*this);
 }
 
+void Pair::acknowledgement_due() {
+  owes_acknowledgement_ = true;
+  mesh_.acknowledgement_due(*this);
+}
+
 void Pair::send_update() {
   report_refused_bulks();
   if (state_ != State::kReady) return;
   if (outbox_first_ != nullptr) pump();
-  if (state_ != State::kReady || !access_.send_answers()) return;
+  // What waits in |control_| comes before the acknowledgement of what it refuses.
+  if (state_ != State::kReady || !control_.empty()) return;
   if (credit_returned_ == credit_reported_ && received_ == reported_received_) return;
   const WireHeader header{
       .kind = MessageKind::kUpdate, .acknowledged = received_, .credit = credit_returned_};
@@ -367,6 +373,7 @@ bool Pair::flushed() const {
   if (state_ == State::kLost || state_ == State::kIdle) return true;
   if (outbox_first_ != nullptr || !control_.empty() || !access_.flushed()) return false;
   // What may be lost is still here until the peer has said that it has it.
+  if (owes_acknowledgement_ && received_ != reported_received_) return false;
   return retention_.empty() && std::all_of(rails_.begin(), rails_.end(), [](const auto& rail) {
            return rail->endpoint().flushed();
          });

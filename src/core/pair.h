@@ -223,6 +223,8 @@ class Pair {
   uint64_t add_receive(ReceiveTransfer& transfer) { return receives_.insert(&transfer); }
   void forget_receive(uint64_t id) { receives_.erase(id); }
   void return_credit(uint64_t bytes);
+  // The peer waits to hear that its message was dealt with.
+  void acknowledgement_due();
   void request_dropped() { --requests_held_; }
   // Memory ran out in the middle of something: nothing can be promised to the peer any more.
   void out_of_memory();
@@ -362,9 +364,10 @@ class Pair {
   // Receiving.
   uint32_t received_ = 0;  // sequence of the last message received
   uint32_t reported_received_ = 0;
-  uint32_t credit_taken_ = 0;     // by the peer, so far
-  uint32_t requests_held_ = 0;    // announced by the peer and not matched
-  uint32_t credit_returned_ = 0;  // to the peer, so far
+  bool owes_acknowledgement_ = false;  // once: of something that the peer waits for
+  uint32_t credit_taken_ = 0;          // by the peer, so far
+  uint32_t requests_held_ = 0;         // announced by the peer and not matched
+  uint32_t credit_returned_ = 0;       // to the peer, so far
   uint32_t credit_reported_ = 0;
   uint32_t credit_granted_;
   uint64_t bytes_unreported_ = 0;

@@ -194,7 +194,7 @@ void Pair::resume() {
     Code code = Code::kOk;
     const bool all = retention_.replay(replayed_, [&](WireHeader header, ConstByteSpan payload) {
       const uint32_t sequence = header.sequence;
-      header.acknowledged = received_;
+      // What it acknowledged then is kept: what this side refused may come behind it.
       header.credit = credit_returned_;
       iovec storage{const_cast<std::byte*>(payload.data()), payload.size()};
       code = rail_->endpoint().send(encode_header(header),

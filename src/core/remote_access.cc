@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <memory>
+#include <type_traits>
 
 #include "src/core/communicator.h"
 #include "src/core/mesh.h"
@@ -13,7 +15,6 @@ namespace hetcomm {
 namespace {
 
 constexpr size_t kMostSegments = 8;  // of a put that goes as one message
-constexpr size_t kMostAnswers = 32;  // in one message
 constexpr size_t kMostBulkRails = 8;
 // What a connection gets at least of a put or get that several share, and in which units.
 constexpr uint64_t kLeastPart = 64 << 10;
@@ -54,7 +55,7 @@ class DirectAccess final : public BulkOwner {
 
   // All |length| bytes are given to parts before start().
   void add(Rail& rail, uint64_t offset, uint64_t length) {
-    OwnedBulk& part = parts_[count_++];
+    OwnedBulk& part = *std::construct_at(&parts()[count_++]);
     part.owner = this;
     part.rail = &rail;
     part.is_get = operation_.kind == OperationKind::kGet;
@@ -66,18 +67,18 @@ class DirectAccess final : public BulkOwner {
   void start() {
     running_ = count_;
     const size_t count = count_;
-    for (size_t i = 0; i < count; ++i) access_.pair_.submit_bulk(parts_[i]);
+    for (size_t i = 0; i < count; ++i) access_.pair_.submit_bulk(parts()[i]);
   }
   void cancel() {
     for (size_t i = 0; i < count_; ++i) {
-      if (parts_[i].rail != nullptr) access_.pair_.cancel_bulk(parts_[i]);
+      if (parts()[i].rail != nullptr) access_.pair_.cancel_bulk(parts()[i]);
     }
   }
   // Parts on |rail| have gone with it. True when nothing is under way any more.
   bool rail_failed(const Rail& rail) {
     for (size_t i = 0; i < count_; ++i) {
-      if (parts_[i].rail != &rail) continue;
-      access_.pair_.cancel_bulk(parts_[i]);
+      if (parts()[i].rail != &rail) continue;
+      access_.pair_.cancel_bulk(parts()[i]);
       --running_;
       broken_ = true;
     }
@@ -103,9 +104,13 @@ class DirectAccess final : public BulkOwner {
     }
   }
 
+  static_assert(std::is_trivially_destructible_v<OwnedBulk>);
+  OwnedBulk* parts() { return reinterpret_cast<OwnedBulk*>(storage_.data()); }
+
   RemoteAccess& access_;
   Operation& operation_;
-  std::array<OwnedBulk, kMostBulkRails> parts_;
+  // The first |count_| parts; most have one, and the rest is not touched.
+  alignas(OwnedBulk) std::array<std::byte, kMostBulkRails * sizeof(OwnedBulk)> storage_;
   size_t count_ = 0;
   size_t running_ = 0;
   bool broken_ = false;  // a rail has failed
@@ -383,19 +388,25 @@ void RemoteAccess::start_direct(Operation& operation) {
   direct.release()->start();
 }
 
+// Whether its bytes may travel in one message, which the owner copies from.
+bool RemoteAccess::fits_message(const Operation& put, const Rail& rail) {
+  const Capabilities& capabilities = rail.capabilities();
+  return put.on_host && put.access.remote->host_accessible() &&
+         put.length <= capabilities.eager_limit_bytes &&
+         put.length + sizeof(AccessBody) <= capabilities.max_payload_bytes &&
+         put.segments().size() <= kMostSegments;
+}
+
 bool RemoteAccess::start_put(Operation& put, Rail& rail) {
-  if (!put.access.placed && may_go_direct(put, rail)) {
+  const bool fits = fits_message(put, rail);
+  // A small put that notifies is one message, which its notification would be anyway; written by
+  // the network it would be waited for first.
+  if (!put.access.placed && !(fits && put.access.notify) && may_go_direct(put, rail)) {
     start_direct(put);
     return true;
   }
   if (put.access.notify && !pay_for_notification(put)) return true;
-  const Capabilities& capabilities = rail.capabilities();
-  const bool small = put.on_host && put.access.remote->host_accessible() &&
-                     put.length <= capabilities.eager_limit_bytes &&
-                     put.length + sizeof(AccessBody) <= capabilities.max_payload_bytes &&
-                     put.segments().size() <= kMostSegments;
-  if (small || put.access.placed) return start_put_message(put);
-  return start_put_request(put);
+  return fits || put.access.placed ? start_put_message(put) : start_put_request(put);
 }
 
 // Without credit it waits, and nothing waits for it.
@@ -434,9 +445,12 @@ bool RemoteAccess::start_put_message(Operation& put) {
 }
 
 bool RemoteAccess::ask(Operation& operation, WireHeader header, Segments payload, uint64_t length) {
+  const bool is_put = header.kind == MessageKind::kPut;
   header.tag = asked_.insert(&operation);
+  if (is_put) sent_puts_.push_back({pair_.sent_ + 1, header.tag});
   const Code code = pair_.send_message(header, SegmentView{payload, 0, length});
   if (code != Code::kOk) {
+    if (is_put) sent_puts_.pop_back();
     asked_.erase(header.tag);
     return pair_.refused(operation, code);
   }
@@ -544,7 +558,7 @@ void RemoteAccess::start_again() {
 }
 
 void RemoteAccess::fail_everything(const Status& why) {
-  answers_.clear();
+  sent_puts_.clear();
   const auto fail = [&](Operation& operation) {
     end(operation, why.code(), fmt::format("{}: {}", describe(operation), why.text()));
   };
@@ -561,21 +575,18 @@ Operation* RemoteAccess::take(uint64_t id) {
   return operation;
 }
 
-void RemoteAccess::receive_answers(ConstByteSpan payload) {
-  if (payload.size() % sizeof(Answer) != 0) {
-    pair_.violated("answers of a wrong size");
-    return;
-  }
-  for (size_t at = 0; at < payload.size(); at += sizeof(Answer)) {
-    Answer answer;
-    std::memcpy(&answer, payload.data() + at, sizeof(answer));
-    Operation* operation = take(answer.id);
-    if (operation == nullptr) continue;  // it ended before
-    const auto code = static_cast<Code>(static_cast<int32_t>(answer.code));
-    // A get or an atomic succeeds with its data only.
-    const bool success = code == Code::kOk && operation->kind == OperationKind::kPut;
-    const bool failure = static_cast<int32_t>(code) < 0;
-    complete(*operation, success || failure ? code : Code::kInternal);
+void RemoteAccess::receive_refused(const WireHeader& header) {
+  Operation* operation = take(header.tag);
+  if (operation == nullptr) return;  // it ended before
+  const auto code = static_cast<Code>(static_cast<int32_t>(header.value));
+  complete(*operation, static_cast<int32_t>(code) < 0 ? code : Code::kInternal);
+}
+
+void RemoteAccess::acknowledged(uint32_t sequence) {
+  while (!sent_puts_.empty() && static_cast<int32_t>(sequence - sent_puts_.front().sequence) >= 0) {
+    Operation* put = take(sent_puts_.front().id);
+    sent_puts_.pop_front();
+    if (put != nullptr) complete(*put, Code::kOk);  // or else it ended before
   }
 }
 
@@ -621,25 +632,8 @@ void RemoteAccess::receive_get_request(const WireHeader& header, ConstByteSpan p
 
 // --- owner ------------------------------------------------------------------
 
-void RemoteAccess::answer(uint64_t id, Code code) {
-  answers_.push_back({id, static_cast<uint64_t>(code)});
-  pair_.mesh().update_due(pair_);
-}
-
-bool RemoteAccess::send_answers() {
-  size_t sent = 0;
-  while (sent < answers_.size()) {
-    const size_t count = std::min(kMostAnswers, answers_.size() - sent);
-    iovec piece{&answers_[sent], count * sizeof(Answer)};
-    const WireHeader header{.kind = MessageKind::kAnswers};
-    if (pair_.send_message(header, SegmentView{Segments(&piece, 1), 0, piece.iov_len}) !=
-        Code::kOk) {
-      break;
-    }
-    sent += count;
-  }
-  answers_.erase(answers_.begin(), answers_.begin() + static_cast<ptrdiff_t>(sent));
-  return answers_.empty();
+void RemoteAccess::refuse(uint64_t id, Code code) {
+  pair_.send_control(MessageKind::kRefused, id, static_cast<uint64_t>(code), nullptr, 0);
 }
 
 Registration* RemoteAccess::find(const AccessBody& body, uint32_t right, Code* code) const {
@@ -676,8 +670,8 @@ void RemoteAccess::receive(const WireHeader& header, ConstByteSpan payload) {
       return receive_atomic(header, payload);
     case MessageKind::kAtomicDone:
       return receive_atomic_done(header);
-    case MessageKind::kAnswers:
-      return receive_answers(payload);
+    case MessageKind::kRefused:
+      return receive_refused(header);
     default:
       pair_.violated("unknown kind of message");
   }
@@ -726,10 +720,11 @@ void RemoteAccess::receive_put(const WireHeader& header, ConstByteSpan payload) 
                  payload.data() + sizeof(body), bytes);
     }
     finish_put(*registration, body, header);
-  } else if (notify) {
-    pair_.return_credit(kMessageCost);
+  } else {
+    if (notify) pair_.return_credit(kMessageCost);
+    refuse(header.tag, code);
   }
-  answer(header.tag, code);
+  pair_.acknowledgement_due();
 }
 
 void RemoteAccess::receive_put_request(const WireHeader& header, ConstByteSpan payload) {
@@ -774,7 +769,7 @@ void RemoteAccess::receive_get(const WireHeader& header, ConstByteSpan payload) 
     if (send == nullptr) code = Code::kOutOfMemory;
   }
   if (send == nullptr) {
-    answer(header.tag, code);
+    refuse(header.tag, code);
     return;
   }
   send->access.id = header.tag;
@@ -807,13 +802,13 @@ void RemoteAccess::receive_atomic(const WireHeader& header, ConstByteSpan payloa
   Code code = Code::kOk;
   Registration* registration = find(body.range, HETCOMM_ACCESS_ATOMIC, &code);
   if (registration == nullptr) {
-    answer(header.tag, code);
+    refuse(header.tag, code);
     return;
   }
   std::byte* at = static_cast<std::byte*>(registration->memory().address()) + body.range.offset;
   if (reinterpret_cast<uintptr_t>(at) % sizeof(uint64_t) != 0 ||
       (body.action != AtomicAction::kAdd && body.action != AtomicAction::kCompareSwap)) {
-    answer(header.tag, Code::kInvalidArgument);
+    refuse(header.tag, Code::kInvalidArgument);
     return;
   }
   const uint64_t before =

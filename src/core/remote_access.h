@@ -1,13 +1,13 @@
 // RemoteAccess: one-sided operations between this rank and one peer, both halves.
 //
 //   initiator                                owner
-//     kPut (range, bytes)               -->    writes them
-//     kPutRequest (range, source)       -->    a receive of its own, with chunks as any rendezvous
-//     kGet (range)                      -->    a send of its own:
+//     kPut (range, bytes)               -->    writes them; acknowledged with whatever goes back
+//     next kPutRequest (range, source)       -->    a receive of its own, with chunks as any
+//     rendezvous kGet (range)                      -->    a send of its own:
 //                                       <--      kGetData (bytes) or kGetRequest (source)
 //     kAtomic                           -->    does it
 //                                       <--      kAtomicDone (value before)
-//                                       <--    kAnswers (who has completed, and how)
+//                                       <--    kRefused (why not), for each of them
 //
 // On a connection that reaches published regions puts and gets go there by themselves; the
 // notification then follows as a kPut without bytes. All messages are numbered and come once, as
@@ -50,16 +50,18 @@ class RemoteAccess {
   void end(Operation& operation, Code code, std::string text);
   // One has just completed: |epoch| and |code| are its own. Flushes may follow.
   void completed(uint64_t epoch, Code code);
-  // The owner's side of a get has ended before it could begin, or that of a put (kAccept) at all.
-  void answer(uint64_t id, Code code);
+  // Tells the initiator that its operation has failed here: before anything that acknowledges it.
+  void refuse(uint64_t id, Code code);
+  // The owner's side of a put (kAccept) has ended.
   void accepted(const Operation& accept);
 
   // For people: |operation| ended in |code| because the owner said so.
   static std::string failure_text(const Operation& operation, Code code);
 
   void receive(const WireHeader& header, ConstByteSpan payload);
-  // Sends answers that are due. False: no room.
-  bool send_answers();
+  // The owner has dealt with all messages up to |sequence|.
+  void acknowledged(uint32_t sequence);
+  bool awaits_acknowledgement() const { return !sent_puts_.empty(); }
   void credit_came();
   bool waits_for_credit() const { return !awaiting_credit_.empty(); }
   // What was under way on |rail| itself is quiet, and starts again with start_again(), which comes
@@ -75,7 +77,7 @@ class RemoteAccess {
   void unmap(const Rail& rail, const RemoteKey& key);
   // Copies to and from mapped memory that are too long for one call go on. False: none is left.
   bool copy_some();
-  bool flushed() const { return answers_.empty() && awaiting_credit_.empty(); }
+  bool flushed() const { return awaiting_credit_.empty(); }
 
  private:
   friend class DirectAccess;
@@ -86,11 +88,10 @@ class RemoteAccess {
     bool closed = false;
     Operation* flush = nullptr;  // null in a closed one: it ended before
   };
-  struct Answer {
+  struct SentPut {
+    uint32_t sequence;
     uint64_t id;
-    uint64_t code;
   };
-
   struct Copy {
     Operation* operation;
     uint64_t done;
@@ -110,6 +111,7 @@ class RemoteAccess {
   void finish_direct(Operation& operation, Code code);
   void count_once(Operation& operation);
   void finish_epochs();
+  static bool fits_message(const Operation& put, const Rail& rail);
   bool start_put(Operation& put, Rail& rail);
   bool start_put_message(Operation& put);
   bool start_put_request(Operation& put);
@@ -120,7 +122,8 @@ class RemoteAccess {
   bool may_go_direct(const Operation& operation, const Rail& rail) const;
   void start_direct(Operation& operation);
   bool pay_for_notification(Operation& put);
-  // Sends a message that the owner answers; |operation| waits for that. False: to be tried again.
+  // Sends a message that the owner answers or acknowledges; |operation| waits for that. False: to
+  // be tried again.
   bool ask(Operation& operation, WireHeader header, Segments payload, uint64_t length);
 
   Registration* find(const AccessBody& body, uint32_t right, Code* code) const;
@@ -132,7 +135,7 @@ class RemoteAccess {
   void receive_get_request(const WireHeader& header, ConstByteSpan payload);
   void receive_atomic(const WireHeader& header, ConstByteSpan payload);
   void receive_atomic_done(const WireHeader& header);
-  void receive_answers(ConstByteSpan payload);
+  void receive_refused(const WireHeader& header);
   Operation* take(uint64_t id);
   void complete(Operation& operation, Code code);
 
@@ -140,7 +143,7 @@ class RemoteAccess {
   SlotTable<Operation> asked_;               // operations that wait for the owner's answer
   std::vector<Operation*> awaiting_credit_;  // notified puts
   std::vector<Operation*> direct_;
-  std::vector<Answer> answers_;  // not sent yet
+  std::deque<SentPut> sent_puts_;  // not acknowledged
   std::vector<RemoteMemory*> remotes_;
   std::vector<KnownRegion> regions_;  // of the connection
   std::vector<Copy> copies_;

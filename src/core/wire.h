@@ -34,7 +34,7 @@ enum class MessageKind : uint8_t {
   kGetRequest,  // as kRequest, for a get
   kAtomic,      // payload AtomicBody
   kAtomicDone,  // value = the word before
-  kAnswers,     // payload: ids of operations that have ended, with codes
+  kRefused,     // the owner has not done what was asked: value = code
 };
 
 // What a message costs its receiver beside its bytes while it is unmatched; both sides count alike.
@@ -55,7 +55,7 @@ struct WireHeader {
   uint16_t communicator = 0;
   uint32_t sequence = 0;  // per direction of a pair; kOpen and kUpdate have none
   uint64_t tag = 0;
-  uint32_t acknowledged = 0;  // last sequence received from the peer
+  uint32_t acknowledged = 0;  // last sequence received from the peer; all up to it were dealt with
   uint32_t credit = 0;        // bytes of credit given back so far, modulo 2^32
   uint64_t value = 0;
 };
