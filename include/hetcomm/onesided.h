@@ -138,9 +138,9 @@ typedef struct hetcomm_notification {
 } hetcomm_notification_t;
 
 /* Takes the next notification of the registered |memory|, waiting for one for up to |timeout_ns|
- * (POLL: drives communication once). TIMED_OUT when there is none. Each is given once, in the order
- * of arrival. Those that are not taken cost the putting rank credit: it waits when it has none.
- * [any-thread] */
+ * (POLL: drives communication once). TIMED_OUT when there is none, STALE_HANDLE when the memory is
+ * unregistered meanwhile. Each is given once, in the order of arrival. Those that are not taken
+ * cost the putting rank credit: it waits when it has none. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_memory_wait_notification(hetcomm_memory_t* memory, uint64_t timeout_ns,
                                  hetcomm_notification_t* out_notification) HETCOMM_NOEXCEPT;

@@ -736,6 +736,53 @@ TEST_P(OneSided, WhatMayNotBeWrittenIsMappedSo) {
   });
 }
 
+TEST_P(OneSided, AnAtomicNeedsItsOwnRightOnly) {
+  HETCOMM_NEEDS_RANKS();
+  run_two([](Member& me) {
+    Shared mine(me, 4096, HETCOMM_ACCESS_ATOMIC | HETCOMM_ACCESS_GET);
+    mine.fill(std::vector<std::byte>(4096));
+    const Remote theirs(me, exchange(me, me.partner(), mine.exported()));
+    if (maps(me.test_case())) map(me, theirs);
+    me.meet();
+    for (uint64_t i = 0; i < 50; ++i) EXPECT_EQ(theirs.add(64, 3), 3 * i);
+    EXPECT_EQ(theirs.swap(64, 150, 7), 150u);
+    EXPECT_EQ(theirs.swap(64, 150, 8), 7u);
+    hetcomm_request_t* request = nullptr;
+    EXPECT_EQ(hetcomm_put(theirs.get(), 0, hetcomm_buffer_host(&me, 8), nullptr, &request),
+              HETCOMM_PERMISSION_DENIED);
+    me.meet();
+    uint64_t word = 0;
+    std::memcpy(&word, mine.contents(64, 8).data(), 8);
+    EXPECT_EQ(word, 7u);
+    me.meet();
+  });
+}
+
+TEST_P(OneSided, UnregisterEndsTheWaitForANotification) {
+  run_two([](Member& me) {
+    std::atomic<int> ended{0};
+    for (int round = 0; round < 20; ++round) {
+      Shared mine(me, 4096);
+      std::atomic<bool> waits{false};
+      std::thread waiter([&] {
+        waits.store(true);
+        hetcomm_notification_t notification{};
+        const hetcomm_status_t status =
+            hetcomm_memory_wait_notification(mine.get(), kPatienceNs, &notification);
+        // It may have come too late.
+        EXPECT_TRUE(status == HETCOMM_STALE_HANDLE || status == HETCOMM_INVALID_ARGUMENT) << status;
+        if (status == HETCOMM_STALE_HANDLE) ++ended;
+      });
+      while (!waits.load()) std::this_thread::yield();
+      std::this_thread::sleep_for(std::chrono::milliseconds(round % 3));
+      mine.unpublish();
+      waiter.join();
+    }
+    EXPECT_GT(ended.load(), 0);
+    me.meet();
+  });
+}
+
 TEST_P(OneSided, UnregisterWaitsUntilTheMapperHasLetGo) {
   if (!maps(GetParam()) || GetParam().thread_progress) GTEST_SKIP() << "nobody holds a mapping";
   run_two([](Member& me) {
