@@ -32,6 +32,7 @@
 #include <hetcomm/communicator.h>
 
 #include "src/core/bulk_chooser.h"
+#include "src/core/load.h"
 #include "src/core/match.h"
 #include "src/core/operation.h"
 #include "src/core/remote_access.h"
@@ -44,26 +45,6 @@ namespace hetcomm {
 
 class Mesh;
 class Pair;
-
-// What is under way on a rail in one direction, and how fast it was lately.
-class Load {
- public:
-  void start(uint64_t bytes, uint64_t now_ns) {
-    if (outstanding_ == 0) since_ns_ = now_ns;
-    outstanding_ += bytes;
-  }
-  void finish(uint64_t bytes, uint64_t now_ns);
-  void drop(uint64_t bytes) { outstanding_ -= bytes; }
-  uint64_t outstanding() const { return outstanding_; }
-  // Bytes per second; 0 while it is not known.
-  double rate() const { return rate_; }
-
- private:
-  uint64_t outstanding_ = 0;
-  uint64_t since_ns_ = 0;
-  uint64_t done_ = 0;  // since then
-  double rate_ = 0;
-};
 
 inline double score_of(const Capabilities& capabilities) {
   constexpr double kTypicalMessage = 64 * 1024;

@@ -37,21 +37,6 @@ void Pair::knocked() {
   if (mesh_.rank() < rank_) ensure_connected();
 }
 
-void Load::finish(uint64_t bytes, uint64_t now_ns) {
-  constexpr uint64_t kShortestNs = 1'000'000;
-  outstanding_ -= bytes;
-  done_ += bytes;
-  const uint64_t elapsed = now_ns - since_ns_;
-  if (elapsed >= kShortestNs) {
-    const double measured = static_cast<double>(done_) * 1e9 / static_cast<double>(elapsed);
-    rate_ = rate_ == 0 ? measured : rate_ * 0.7 + measured * 0.3;
-    since_ns_ = now_ns;
-    done_ = 0;
-  } else if (outstanding_ == 0) {
-    done_ = 0;
-  }
-}
-
 double Rail::rate_of(const Load& load) const {
   const auto estimate = static_cast<double>(capabilities_.bandwidth_bytes_per_s);
   return std::max(load.rate() > 0 ? load.rate() : estimate, 1.0);
