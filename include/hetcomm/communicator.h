@@ -96,6 +96,7 @@ typedef struct hetcomm_counters {
   uint64_t atomics;
   uint64_t bulk_bytes; /* that this rank wrote or read as bulk data, all protocols               */
   uint64_t direct;     /* one-sided operations that needed no help of the owner's process     */
+  uint64_t staged_chunks; /* of device memory, sent or received through memory of the host */
 } hetcomm_counters_t;
 
 /* Counters of the pair with |rank|: writes up to |capacity| entries, one per transport used so

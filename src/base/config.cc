@@ -65,8 +65,11 @@ constexpr VariableInfo kTable[] = {
      "Bytes that one peer may have under way to this process before they are matched."},
     {Variable::kUnexpectedBytes, kSize, "HETCOMM_UNEXPECTED_BYTES", "256M", nullptr,
      "The same for all peers together; divided among them."},
-    {Variable::kStagingChunk, kSize, "HETCOMM_STAGING_CHUNK", "512K", nullptr,
-     "Chunk in which device memory that a transport cannot reach is staged through the host."},
+    {Variable::kStagingChunk, kSize, "HETCOMM_STAGING_CHUNK", "0", nullptr,
+     "Chunk in which device memory that a transport cannot reach is staged through the host; 0 "
+     "chooses it by the size of the message and the rates that were measured."},
+    {Variable::kStagingDepth, kInteger, "HETCOMM_STAGING_DEPTH", "0", nullptr,
+     "Chunks of one message that are staged at a time, up to 16; 0 chooses it by their size."},
     {Variable::kShmRingBytes, kSize, "HETCOMM_SHM_RING_BYTES", "256K", nullptr,
      "Bytes of the shared ring that bulk data of one direction of a pair flows through."},
     {Variable::kShmChunk, kSize, "HETCOMM_SHM_CHUNK", "32K", nullptr,

@@ -40,6 +40,7 @@ enum class Variable : uint8_t {
   kCreditBytes,
   kUnexpectedBytes,
   kStagingChunk,
+  kStagingDepth,
   kShmRingBytes,
   kShmChunk,
   kShmBulk,

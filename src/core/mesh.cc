@@ -49,7 +49,9 @@ Mesh::Mesh(const MeshEnvironment& environment, int rank, int size)
     : environment_(environment),
       rank_(rank),
       size_(size),
-      staging_(environment.devices, environment.config.number(Variable::kStagingChunk)) {
+      staging_(environment.devices,
+               {.chunk_bytes = environment.config.number(Variable::kStagingChunk),
+                .depth = environment.config.number(Variable::kStagingDepth)}) {
   const auto count = static_cast<size_t>(size);
   peers_.resize(count);
   peer_status_.resize(count);

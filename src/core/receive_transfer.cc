@@ -43,7 +43,13 @@ class ReceiveTransfer::Chunk final : public BulkOwner, public CopyHandler, publi
   }
   ~Chunk() {
     set_state(State::kWaiting);
-    if (staging_chunk_ != nullptr) staging().release(Staging::Pool::kReceive, staging_chunk_);
+    let_go();
+  }
+  // Its memory is quiet and another chunk may have it.
+  void let_go() {
+    if (staging_chunk_ != nullptr) {
+      transfer_.staging_.give(std::exchange(staging_chunk_, nullptr));
+    }
   }
 
   uint64_t length() const { return length_; }
@@ -56,6 +62,7 @@ class ReceiveTransfer::Chunk final : public BulkOwner, public CopyHandler, publi
 
   // Starts it on |rail|. False when the endpoint has no room for another exposure.
   bool start(Rail& rail) {
+    if (staging_chunk_ != nullptr) ++rail.counters().staged_chunks;
     if (transfer_.by_get_) {
       bulk_.rail = &rail;
       bulk_.local = SegmentView{segments(), 0, length_};
@@ -182,7 +189,8 @@ ReceiveTransfer::ReceiveTransfer(Pair& pair, Operation& receive, const Incoming&
       length_(message.length),
       accepted_(std::min(message.length, receive.length)),
       sender_knows_(receive.kind != OperationKind::kAccept),
-      started_ns_(now_ns()) {}
+      started_ns_(now_ns()),
+      staging_(pair.mesh().staging(), Staging::Pool::kReceive) {}
 
 ReceiveTransfer::~ReceiveTransfer() { pair_.forget_receive(id_); }
 
@@ -204,7 +212,7 @@ bool ReceiveTransfer::want_get() const {
 // Length of the next chunk.
 uint64_t ReceiveTransfer::next_length() const {
   const uint64_t rest = accepted_ - cut_;
-  if (!receive_->on_host) return std::min(rest, pair_.mesh().staging().chunk_bytes());
+  if (!receive_->on_host) return std::min(rest, staging_.plan().chunk_bytes);
   const Capabilities& capabilities = pair_.rail()->capabilities();
   uint64_t length = capabilities.lossless ? rest : std::min(rest, kRegrantBytes);
   if (const size_t rails = pair_.bulk_rails(); rails > 1) {
@@ -255,10 +263,11 @@ bool ReceiveTransfer::add_chunk() {
   if (receive_->on_host) {
     if (chunks_.size() >= kMaxGranted) return false;
   } else {
-    if (chunks_.size() >= kDepth) return false;
+    staging_.plan_for(
+        accepted_, pair_.mesh().staging().copy_rate(StreamDirection::kFromHost, receive_->pieces));
+    if (chunks_.size() >= staging_.plan().depth) return false;
     bool exhausted = false;
-    staging_chunk =
-        pair_.mesh().staging().acquire(Staging::Pool::kReceive, !chunks_.empty(), &exhausted);
+    staging_chunk = staging_.take(!chunks_.empty(), &exhausted);
     if (staging_chunk == nullptr) {
       if (exhausted && chunks_.empty())
         chunk_failed(Code::kOutOfMemory, "no memory to stage through");
@@ -273,6 +282,7 @@ bool ReceiveTransfer::add_chunk() {
 
 void ReceiveTransfer::chunk_finished(Chunk& chunk) {
   finished_ += chunk.length();
+  chunk.let_go();
   pair_.mesh().retire(chunks_.take(chunk));
   start_chunks();
   maybe_finish();

@@ -19,8 +19,10 @@ class SendTransfer::Piece final : public BulkOwner, public CopyHandler {
     bulk_.high_priority = transfer.send_->high_priority;
     bulk_.local.length = length;
   }
-  ~Piece() {
-    if (chunk_ != nullptr) staging().release(Staging::Pool::kSend, chunk_);
+  ~Piece() { let_go(); }
+  // Its memory is quiet and another piece may have it.
+  void let_go() {
+    if (chunk_ != nullptr) transfer_.chunks_.give(std::exchange(chunk_, nullptr));
   }
 
   uint64_t length() const { return bulk_.local.length; }
@@ -73,7 +75,10 @@ class SendTransfer::Piece final : public BulkOwner, public CopyHandler {
 };
 
 SendTransfer::SendTransfer(Pair& pair, Operation& send)
-    : pair_(pair), send_(&send), id_(pair.add_send(*this)) {}
+    : pair_(pair),
+      send_(&send),
+      id_(pair.add_send(*this)),
+      chunks_(pair.mesh().staging(), Staging::Pool::kSend) {}
 
 SendTransfer::~SendTransfer() {
   pair_.forget_send(id_);
@@ -153,12 +158,13 @@ bool SendTransfer::start_direct(const Grant& grant) {
 }
 
 bool SendTransfer::start_staged(Grant& grant) {
-  Staging& staging = pair_.mesh().staging();
   Rail& rail = *pair_.find_rail(grant.body.rail);
+  chunks_.plan_for(accepted_,
+                   pair_.mesh().staging().copy_rate(StreamDirection::kToHost, send_->pieces));
   while (grant.started < grant.body.length) {
-    if (pieces_.size() >= kDepth) return false;
+    if (pieces_.size() >= chunks_.plan().depth) return false;
     bool exhausted = false;
-    std::byte* chunk = staging.acquire(Staging::Pool::kSend, !pieces_.empty(), &exhausted);
+    std::byte* chunk = chunks_.take(!pieces_.empty(), &exhausted);
     if (chunk == nullptr) {
       if (exhausted && pieces_.empty()) {
         end(Code::kOutOfMemory,
@@ -166,11 +172,12 @@ bool SendTransfer::start_staged(Grant& grant) {
       }
       return false;
     }
-    const uint64_t part = std::min(staging.chunk_bytes(), grant.body.length - grant.started);
+    const uint64_t part = std::min(chunks_.plan().chunk_bytes, grant.body.length - grant.started);
     pieces_.push(make_pooled<Piece>(pair_.mesh().blocks(), *this, rail,
                                     grant.body.offset + grant.started, part, grant.body.target,
                                     grant.started));
     grant.started += part;
+    ++rail.counters().staged_chunks;
     pieces_.back().stage_through(chunk);
   }
   return true;
@@ -178,6 +185,7 @@ bool SendTransfer::start_staged(Grant& grant) {
 
 void SendTransfer::piece_finished(Piece& piece, Code code) {
   if (code == Code::kOk) put_bytes_ += piece.length();
+  piece.let_go();
   pair_.mesh().retire(pieces_.take(piece));
   if (code != Code::kOk && code != Code::kCancelled && !ending_) {
     end(code, fmt::format("send to rank {}: {}", pair_.rank(), code_text(code)));

@@ -1,9 +1,10 @@
 // Staging: copies between device memory and pinned chunks of host memory, for transports that
 // cannot reach the device.
 //
-// Two pools of chunks, one for sending and one for receiving, so that one direction cannot starve
+// Two pools of memory, one for sending and one for receiving, so that one direction cannot starve
 // the other. Each pool is bounded, but whoever holds no chunk always gets one: a transfer can
-// always go on, so staging cannot deadlock. Copies run on the devices' streams; progress() asks
+// always go on, so staging cannot deadlock. A pool is made of blocks; a transfer cuts those that it
+// holds into chunks of the size that suits it. Copies run on the devices' streams; progress() asks
 // their events. All calls under the baton.
 #pragma once
 
@@ -14,6 +15,7 @@
 
 #include "src/base/span.h"
 #include "src/base/status.h"
+#include "src/core/load.h"
 #include "src/core/memory.h"
 #include "src/core/operation.h"
 
@@ -38,6 +40,8 @@ class CopyJob {
   struct Event {
     const Device* device;
     void* event;
+    size_t load;  // in which it was counted
+    uint64_t bytes;
   };
   static constexpr size_t kFewEvents = 2;
 
@@ -68,19 +72,62 @@ class CopyJob {
   bool running_ = false;
 };
 
+struct StagingOptions {
+  uint64_t chunk_bytes = 0;  // 0: what suits each transfer
+  uint64_t depth = 0;        // chunks of a transfer under way in one direction; 0: what suits it
+};
+
+// How a transfer goes through the host.
+struct StagingPlan {
+  uint64_t chunk_bytes = 0;  // 0: not made yet
+  size_t depth = 0;
+};
+
+// For |length| bytes of a device that is copied at |bytes_per_s|, 0 while nobody knows. Pure.
+StagingPlan plan_staging(const StagingOptions& options, uint64_t length, double bytes_per_s);
+
 class Staging {
  public:
   enum class Pool : uint8_t { kSend, kReceive };
+  static constexpr size_t kMaxDepth = 16;
+  static constexpr uint64_t kLargestChunk = 512u << 10;  // that is chosen, not that is asked for
 
-  Staging(DeviceSet& devices, uint64_t chunk_bytes)
-      : devices_(devices), chunk_bytes_(chunk_bytes) {}
+ private:
+  // Memory that chunks of one transfer lie in.
+  struct Block {
+    std::byte* bytes = nullptr;
+    uint32_t used = 0;  // a bit for each chunk
+    Block* next = nullptr;
+  };
+
+ public:
+  // The chunks of one transfer. All are given back before it goes.
+  class Share {
+   public:
+    Share(Staging& staging, Pool pool) : staging_(staging), pool_(pool) {}
+    Share(const Share&) = delete;
+    Share& operator=(const Share&) = delete;
+
+    const StagingPlan& plan() const { return plan_; }
+    bool planned() const { return plan_.chunk_bytes != 0; }
+    // The first call decides.
+    void plan_for(uint64_t length, double bytes_per_s) {
+      if (!planned()) plan_ = plan_staging(staging_.options_, length, bytes_per_s);
+    }
+    // A pinned chunk, null when the pool is used up and the transfer |has_one|, or when memory is
+    // exhausted (|*exhausted|).
+    std::byte* take(bool has_one, bool* exhausted);
+    void give(std::byte* chunk);
+
+   private:
+    Staging& staging_;
+    const Pool pool_;
+    StagingPlan plan_;
+    Block* blocks_ = nullptr;
+  };
+
+  Staging(DeviceSet& devices, const StagingOptions& options);
   ~Staging();
-
-  uint64_t chunk_bytes() const { return chunk_bytes_; }
-  // A pinned chunk, null when the pool is used up and |holds_one|, or when memory is exhausted
-  // (|*exhausted|).
-  std::byte* acquire(Pool pool, bool holds_one, bool* exhausted);
-  void release(Pool pool, std::byte* chunk);
 
   // Starts copying [offset, offset + length) of |pieces| to or from |host|. on_copied follows from
   // progress(), always; a failure to start is reported the same way. |job| stays until then.
@@ -88,22 +135,31 @@ class Staging {
              uint64_t offset, std::byte* host, uint64_t length, CopyHandler& handler);
   int progress();
   bool idle() const { return running_.empty(); }
+  // Bytes per second that the device of |pieces| was lately copied from or to; 0 while not known.
+  double copy_rate(StreamDirection direction, const std::vector<BufferPiece>& pieces) const;
 
  private:
-  static constexpr size_t kMaxChunks = 32;  // of each pool, before the guaranteed ones
+  static constexpr size_t kMaxBlocks = 32;  // of each pool, before the guaranteed ones
   struct PoolState {
-    std::vector<std::byte*> free;
+    Block* free = nullptr;
     size_t made = 0;
   };
   Status start_piece(CopyJob& job, StreamDirection direction, const BufferPiece& piece,
                      uint64_t offset, std::byte* host, uint64_t length);
-  std::byte* make_chunk();
+  Block* make_block();
+  Block* acquire(Pool pool, bool has_one, bool* exhausted);
+  void release(Pool pool, Block* block);
+  static size_t load_of(size_t device, StreamDirection direction) {
+    return device * 2 + static_cast<size_t>(direction);
+  }
 
   DeviceSet& devices_;
-  uint64_t chunk_bytes_;
+  const StagingOptions options_;
+  const uint64_t block_bytes_;
   PoolState pools_[2];
-  std::vector<std::byte*> chunks_;
+  std::vector<std::unique_ptr<Block>> blocks_;
   std::vector<CopyJob*> running_;
+  std::vector<Load> loads_;  // of each device, a direction each
 };
 
 }  // namespace hetcomm

@@ -48,8 +48,8 @@ class SendTransfer final {
     GrantBody body;
     uint64_t started = 0;
   };
-  static constexpr size_t kDepth = 4;       // staged pieces under way
   static constexpr size_t kMaxPieces = 16;  // pieces under way
+  static_assert(Staging::kMaxDepth <= kMaxPieces);
   static constexpr size_t kMaxGrants = 4096;
 
   void note_answer();
@@ -70,6 +70,7 @@ class SendTransfer final {
   RemoteKey source_key_;
   Rail* source_rail_ = nullptr;  // where it was exposed
   std::vector<Grant> grants_;    // not yet wholly turned into pieces
+  Staging::Share chunks_;
   FewPooled<Piece, kMaxPieces> pieces_;
   uint64_t accepted_ = UINT64_MAX;  // known from the first grant on
   uint64_t put_bytes_ = 0;
@@ -95,8 +96,8 @@ class ReceiveTransfer final {
 
  private:
   class Chunk;
-  static constexpr size_t kDepth = 4;        // staged chunks under way
-  static constexpr size_t kMaxGranted = 16;  // chunks under way into host memory
+  static constexpr size_t kMaxGranted = 16;  // chunks under way
+  static_assert(Staging::kMaxDepth <= kMaxGranted);
   static constexpr uint64_t kRegrantBytes =
       8u << 20;  // what a broken connection costs at most, per chunk
   // Where several connections share the load.
@@ -132,6 +133,7 @@ class ReceiveTransfer final {
   Code code_ = Code::kOk;
   std::string text_;
   uint64_t started_ns_;
+  Staging::Share staging_;
   FewPooled<Chunk, kMaxGranted> chunks_;
 };
 

@@ -1,0 +1,148 @@
+// How transfers go through the host, without one.
+//
+//   * chunks grow with the message and with the rate of copies, within bounds; what was asked for
+//     is taken as it is
+//   * chunks of one transfer or of several never overlap, and come back
+//   * a pool is bounded, and whoever has nothing gets something even so
+//   * a rate is that of the time in which something was under way, also if each time was short, and
+//     being late once changes it little
+#include <cstring>
+#include <map>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "src/core/staging.h"
+
+namespace hetcomm {
+namespace {
+
+constexpr uint64_t kKi = 1024;
+constexpr uint64_t kMi = 1024 * kKi;
+
+TEST(StagingPlanTest, ChunksGrowWithLengthAndRate) {
+  for (const double rate : {0.0, 1e6, 250e6, 2e9, 10e9, 100e9}) {
+    uint64_t before = 0;
+    for (uint64_t length = 1; length <= 4096 * kMi; length *= 2) {
+      const StagingPlan plan = plan_staging({}, length, rate);
+      EXPECT_GE(plan.chunk_bytes, std::max(before, 32 * kKi)) << length << " at " << rate;
+      EXPECT_LE(plan.chunk_bytes, Staging::kLargestChunk) << length << " at " << rate;
+      EXPECT_GE(plan.depth, 4U);
+      EXPECT_LE(plan.depth, Staging::kMaxDepth);
+      before = plan.chunk_bytes;
+    }
+  }
+  // A slow device: the first and the last chunk would cost 5 % if it were a twentieth of the
+  // message.
+  EXPECT_EQ(plan_staging({}, kMi, 250e6).chunk_bytes, 32 * kKi);
+  // A fast one: beside its bytes a chunk costs about as much as 50 KiB.
+  EXPECT_GE(plan_staging({}, 64 * kMi, 10e9).chunk_bytes, 512 * kKi);
+  EXPECT_GT(plan_staging({}, kMi, 10e9).chunk_bytes, plan_staging({}, kMi, 250e6).chunk_bytes);
+}
+
+TEST(StagingPlanTest, WhatWasAskedForIsTaken) {
+  const StagingPlan plan = plan_staging({.chunk_bytes = 3 * kMi, .depth = 2}, kMi, 1e9);
+  EXPECT_EQ(plan.chunk_bytes, 3 * kMi);
+  EXPECT_EQ(plan.depth, 2U);
+  EXPECT_EQ(plan_staging({.chunk_bytes = 0, .depth = 1000}, kMi, 1e9).depth, Staging::kMaxDepth);
+}
+
+class StagingShareTest : public ::testing::Test {
+ protected:
+  std::byte* take(Staging::Share& share, bool has_one = true) {
+    bool exhausted = false;
+    std::byte* chunk = share.take(has_one, &exhausted);
+    EXPECT_FALSE(exhausted);
+    if (chunk == nullptr) return nullptr;
+    std::memset(chunk, 1, share.plan().chunk_bytes);
+    const auto next = taken_.lower_bound(chunk);
+    EXPECT_TRUE(next == taken_.end() || chunk + share.plan().chunk_bytes <= next->first);
+    EXPECT_TRUE(next == taken_.begin() ||
+                std::prev(next)->first + std::prev(next)->second <= chunk);
+    taken_[chunk] = share.plan().chunk_bytes;
+    return chunk;
+  }
+  void give(Staging::Share& share, std::byte* chunk) {
+    taken_.erase(chunk);
+    share.give(chunk);
+  }
+
+  DeviceSet devices_;
+  Staging staging_{devices_, {}};
+  std::map<std::byte*, uint64_t> taken_;
+};
+
+TEST_F(StagingShareTest, ChunksOfSeveralSizesNeverOverlapAndComeBack) {
+  for (int round = 0; round < 3; ++round) {
+    Staging::Share small(staging_, Staging::Pool::kSend);
+    Staging::Share large(staging_, Staging::Pool::kSend);
+    small.plan_for(kMi, 1e6);
+    large.plan_for(64 * kMi, 100e9);
+    ASSERT_LT(small.plan().chunk_bytes, large.plan().chunk_bytes);
+    std::vector<std::byte*> of_small;
+    std::vector<std::byte*> of_large;
+    for (int i = 0; i < 10; ++i) {
+      of_small.push_back(take(small));
+      of_large.push_back(take(large));
+      if (i % 3 != 2) continue;
+      give(small, of_small.front());
+      of_small.erase(of_small.begin());
+      give(large, of_large.back());
+      of_large.pop_back();
+    }
+    for (std::byte* chunk : of_small) give(small, chunk);
+    for (std::byte* chunk : of_large) give(large, chunk);
+  }
+}
+
+TEST_F(StagingShareTest, PoolIsBoundedButNobodyIsLeftWithNothing) {
+  Staging::Share greedy(staging_, Staging::Pool::kReceive);
+  greedy.plan_for(64 * kMi, 100e9);
+  std::vector<std::byte*> chunks;
+  while (std::byte* chunk = take(greedy)) {
+    chunks.push_back(chunk);
+    ASSERT_LE(chunks.size(), 1000U);
+  }
+  EXPECT_EQ(chunks.size() * Staging::kLargestChunk, 16 * kMi);
+  Staging::Share poor(staging_, Staging::Pool::kReceive);
+  poor.plan_for(64 * kMi, 100e9);
+  std::byte* first = take(poor, false);
+  ASSERT_NE(first, nullptr);
+  EXPECT_EQ(take(poor), nullptr);
+  // The other direction is not touched by all this.
+  Staging::Share other(staging_, Staging::Pool::kSend);
+  other.plan_for(64 * kMi, 100e9);
+  std::byte* elsewhere = take(other);
+  ASSERT_NE(elsewhere, nullptr);
+  give(other, elsewhere);
+  give(greedy, chunks.back());
+  chunks.pop_back();
+  std::byte* second = take(poor);
+  ASSERT_NE(second, nullptr);
+  give(poor, first);
+  give(poor, second);
+  for (std::byte* chunk : chunks) give(greedy, chunk);
+}
+
+TEST(LoadTest, RateIsThatOfBusyTime) {
+  Load load;
+  uint64_t now = 0;
+  // 1000 bytes in 1 us, then 9 us of nothing.
+  for (int i = 0; i < 10000; ++i, now += 10'000) {
+    load.start(1000, now);
+    load.finish(1000, now + 1000);
+  }
+  EXPECT_NEAR(load.rate(), 1e9, 1e6);
+  // Late by 2 ms once.
+  load.start(1000, now);
+  load.finish(1000, now + 2'000'000);
+  now += 3'000'000;
+  for (int i = 0; i < 10000; ++i, now += 10'000) {
+    load.start(1000, now);
+    load.finish(1000, now + 1000);
+  }
+  EXPECT_NEAR(load.rate(), 1e9, 0.1e9);
+}
+
+}  // namespace
+}  // namespace hetcomm
