@@ -258,4 +258,39 @@ std::string compare(const std::vector<Implementation>& implementations,
   return "";
 }
 
+void compare_variants(std::vector<Row> rows, int rounds, Report* report) {
+  // Nobody looked where the cores lie: one placement for all.
+  constexpr const char* kAnywhere = "as they are";
+  std::vector<std::vector<Trial>> variants;
+  for (Row& row : rows) {
+    const auto same = [&](const std::vector<Trial>& trials) {
+      const Row& other = trials.front().rows.front();
+      return other.test == row.test && other.variant == row.variant;
+    };
+    auto variant = std::find_if(variants.begin(), variants.end(), same);
+    if (variant == variants.end()) variant = variants.emplace(variants.end());
+    if (variant->empty() || variant->back().round != row.round) variant->emplace_back();
+    Trial& trial = variant->back();
+    trial.round = row.round;
+    trial.placement = kAnywhere;
+    trial.rows.push_back(std::move(row));
+  }
+  report->rounds = rounds;
+  const std::vector<Trial>* first = nullptr;
+  for (std::vector<Trial>& trials : variants) {
+    const Row& row = trials.front().rows.front();
+    const bool is_first = first == nullptr || first->front().rows.front().test != row.test;
+    if (is_first) first = &trials;
+    const std::string name = "hetcomm/" + row.variant;
+    for (Trial& trial : trials) {
+      for (Row& each : trial.rows) {
+        if (!is_first) each.impl = name;
+      }
+    }
+    for (Row& median : median_rows(trials, kAnywhere)) report->rows.push_back(std::move(median));
+    if (is_first) continue;
+    for (Ratio& ratio : ratios_of(*first, trials)) report->ratios.push_back(std::move(ratio));
+  }
+}
+
 }  // namespace bench

@@ -27,6 +27,10 @@ std::string compare(const std::vector<Implementation>& implementations,
                     const std::vector<Work>& works, int rounds, double silence_seconds,
                     const std::function<void(const std::string&)>& tell, Report* report);
 
+// Rows of works that were measured in turn, of one process of ours: medians of each into |report|,
+// and ratios of the first of a test to the others. Pure.
+void compare_variants(std::vector<Row> rows, int rounds, Report* report);
+
 // Ratios of |ours| to |theirs|, one for each placement and point that both have. Pure.
 std::vector<Ratio> ratios_of(const std::vector<Trial>& ours, const std::vector<Trial>& theirs);
 

@@ -48,7 +48,7 @@ TESTS
   all          every one of these.
   staging      bandwidth of device memory that goes through chunks of host memory,
                beside copying alone and the same messages from host to host (wire),
-               for each --chunk. Rates of simulated devices are set by
+               for each --chunk and --depth. Rates of simulated devices are set by
                HETCOMM_DEVICES=sim-handle:bandwidth=1G:latency=5us
   One-sided memory is registered memory of the library's allocator. put, get,
   put_notify and fetch_add stand for both tests of the name.
@@ -77,7 +77,12 @@ OPTIONS
                          HETCOMM_RDMA_NIC
       --memory M[:M]     memory of rank 0 and of the others: host, sim-handle,
                          sim-address (host); sim is sim-address
-      --chunk SIZE,...   of staging (128K,256K,512K,1M)
+      --chunk SIZE,...   of staging; auto: as hetcomm chooses (auto,64K,256K,1M)
+      --depth N,...      of staging: chunks of a message under way (auto)
+      --rails N,...      most connections of a pair that share its bulk data: as
+                         HETCOMM_RAILS; one run for each
+      --interleave       measure several --transport or --rails in turn, --rounds
+                         times: medians, and ratios of the first to each other one
       --progress MODE    caller or thread (what HETCOMM_PROGRESS says; overlap:
                          both)
       --bind core|none   bind each rank to a core where there are as many (core)
@@ -91,7 +96,8 @@ OPTIONS
       --compare PEER,... any of ucx, mpi, gloo, iperf3, memcpy, perftest. Peers
                          come from build/peers (`make peers` installs current
                          releases), else from the system.
-      --rounds N         rounds (15). Each measures every implementation once.
+      --rounds N         rounds (15), also of --interleave. Each measures every
+                         implementation once.
       --peers DIR        folder of installed peers (build/peers)
       --peer NAME=PATH   use this one instead: mpi=PREFIX or mpi=MPICC, several
                          times if wanted; ucx=PREFIX; iperf3=PROGRAM
@@ -116,10 +122,12 @@ OUTPUT
   #wrong                 with --check: bytes that differ
   idle peer, computing   overlap: time until the data was there, with a waiting
   peer[usec]             and with a computing receiver (medians)
+  chunk, depth           staging: as asked for; JSON's chunk_bytes is what was used
   copy, wire, both       staging: the slower side's copies alone, messages from host
   [MB/s]                 to host, and staged ones
   forecast, of slower(%) staging: what chunks in all stages at once would give; both
                          in percent of the slower one of copy and wire
+  hetcomm/..., ratio     --interleave: one of the others; above 1 the first is better
   JSON is one object: "meta" (version, host, command, peers, comparison) and
   "rows"; CSV has the fields of a row as columns. What was not measured is null.
 
@@ -157,6 +165,7 @@ EXAMPLES
   hetcomm_bench overlap --transport tcp
   hetcomm_bench latency,bandwidth --compare ucx,mpi --plot compare.svg
   hetcomm_bench put --transport shm --compare ucx,memcpy
+  hetcomm_bench latency --transport rdma,tcp --memory sim-address --interleave
   hetcomm_bench put_latency --transport rdma --nic mlx5_0 --compare perftest
   hetcomm_bench --listen                      here, and there:
   hetcomm_bench bandwidth here.example.org

@@ -217,8 +217,21 @@ hetcomm_counters_t HetcommBackend::since_counted(const hetcomm_counters_t& now) 
     since.gets -= before.gets;
     since.atomics -= before.atomics;
     since.direct -= before.direct;
+    since.bytes_received -= before.bytes_received;
+    since.staged_chunks -= before.staged_chunks;
   }
   return since;
+}
+
+double HetcommBackend::staged_chunk_bytes() const {
+  uint64_t bytes = 0;
+  uint64_t chunks = 0;
+  for (const hetcomm_counters_t& now : counters()) {
+    const hetcomm_counters_t since = since_counted(now);
+    bytes += rank() == 0 ? since.bytes_sent : since.bytes_received;
+    chunks += since.staged_chunks;
+  }
+  return chunks == 0 ? 0 : static_cast<double>(bytes) / static_cast<double>(chunks);
 }
 
 std::string HetcommBackend::path() {

@@ -47,6 +47,9 @@ class HetcommBackend {
   // for about |seconds|; 0 where the memory is the host's.
   double copy_us(double seconds);
 
+  // Average size of the chunks that were staged since prepare, as this rank saw it; 0: none were.
+  double staged_chunk_bytes() const;
+
   // --- one-sided: with the other one of the first two ranks
 
   static constexpr bool kOneSided = true;

@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -74,8 +75,11 @@ std::string render(const Report& report, const std::string& format) {
 }
 
 // The report, and the status that the process ends with.
-int finish(const Options& options, const Report& report) {
+int finish(const Options& options, Report report) {
   bool written = true;
+  if (options.interleave) {
+    compare_variants(std::exchange(report.rows, {}), options.rounds, &report);
+  }
   const std::string text = render(report, options.format);
   if (options.output.empty()) {
     std::fputs(text.c_str(), stdout);
@@ -148,7 +152,7 @@ int drive_alone(const Options& options, const std::vector<Work>& works, Report r
   }
   report.notes.push_back(placement_note(before, probe_hand_over_us()));
   progress.clear();
-  return finish(options, report);
+  return finish(options, std::move(report));
 }
 
 // hetcomm first, then every peer that was asked for and is there; the others are named on standard
@@ -181,7 +185,7 @@ int drive_comparison(const Options& options, const std::vector<Work>& works, Rep
       implementations, works, options.rounds, options.silence_seconds,
       [&](const std::string& text) { progress.show(text); }, &report);
   progress.clear();
-  if (failure.empty()) return finish(options, report);
+  if (failure.empty()) return finish(options, std::move(report));
   std::fprintf(stderr, "hetcomm_bench: %s\n", failure.c_str());
   return kFailed;
 }
@@ -205,7 +209,7 @@ int run_between_hosts(const Options& options, Report report) {
   report.rows = options.listen
                     ? run_as_listener(options.port)
                     : run_as_client(options.host, options.port, make_works(options, true));
-  return finish(options, report);
+  return finish(options, std::move(report));
 }
 
 int run_launched(Launcher launcher, const Options& options, Report report) {
@@ -215,7 +219,7 @@ int run_launched(Launcher launcher, const Options& options, Report report) {
     return kUsage;
   }
   report.rows = run_in_job(launcher, make_works(options, true));
-  return report.rows.empty() ? kOk : finish(options, report);
+  return report.rows.empty() ? kOk : finish(options, std::move(report));
 }
 
 int run_program(int argc, char** argv) {

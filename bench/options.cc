@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 
@@ -208,6 +209,47 @@ std::string check_places(Options* options) {
   return "";
 }
 
+// A whole number of |text|; 0 when it is none, or not within the limits.
+int number_within(const std::string& text, int least, int most) {
+  int number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const bool whole = error == std::errc() && end == text.data() + text.size();
+  return whole && number >= least && number <= most ? number : 0;
+}
+
+std::string check_staging(const std::string& chunks, const std::string& depths, Options* options) {
+  for (const std::string& chunk : comma_separated(chunks)) {
+    uint64_t bytes = 0;
+    if (chunk != "auto" && (!parse_bytes(chunk, &bytes) || bytes == 0)) {
+      return fmt::format("--chunk takes auto and sizes such as 64K or 1M, not '{}'", chunk);
+    }
+    options->chunks.push_back(bytes);
+  }
+  for (const std::string& depth : comma_separated(depths)) {
+    options->depths.push_back(number_within(depth, 1, 16));
+    if (depth != "auto" && options->depths.back() == 0) {
+      return fmt::format("--depth takes auto and numbers from 1 to 16, not '{}'", depth);
+    }
+  }
+  return "";
+}
+
+std::string check_rails(const std::string& text, Options* options) {
+  for (const std::string& rails : comma_separated(text)) {
+    options->rails.push_back(number_within(rails, 1, 64));
+    if (options->rails.back() == 0) {
+      return fmt::format("--rails takes numbers from 1 to 64, not '{}'", rails);
+    }
+  }
+  if (options->interleave && !options->compare.empty()) {
+    return "--interleave is of hetcomm alone: it does not go with --compare";
+  }
+  if (options->interleave && options->transports.size() < 2 && options->rails.size() < 2) {
+    return "--interleave takes several --transport or several --rails";
+  }
+  return "";
+}
+
 struct Texts {
   std::string tests;
   std::string first;
@@ -215,7 +257,9 @@ struct Texts {
   std::string memory;
   std::string transports;
   std::string nic;
-  std::string chunks = "128K,256K,512K,1M";
+  std::string chunks = "auto,64K,256K,1M";
+  std::string depths = "auto";
+  std::string rails;
   std::string compare;
   std::vector<std::string> peers;
   std::string bind = "core";
@@ -243,6 +287,9 @@ void declare(CLI::App* app, Options* options, Texts* texts) {
   app->add_option("--transport", texts->transports);
   app->add_option("--nic", texts->nic);
   app->add_option("--chunk", texts->chunks);
+  app->add_option("--depth", texts->depths);
+  app->add_option("--rails", texts->rails);
+  app->add_flag("--interleave", options->interleave);
   app->add_option("--memory", texts->memory);
   app->add_option("--progress", options->progress);
   app->add_option("--bind", texts->bind);
@@ -266,18 +313,12 @@ std::string check_all(const Texts& texts, Options* options) {
   if (wrong.empty() && texts.bind != "core" && texts.bind != "none") {
     wrong = fmt::format("--bind is core or none, not '{}'", texts.bind);
   }
+  options->transports = comma_separated(texts.transports);
   // For the ranks and the peers alike, wherever they are started.
   if (!texts.nic.empty()) setenv("HETCOMM_RDMA_NIC", texts.nic.c_str(), 1);
-  for (const std::string& chunk : comma_separated(texts.chunks)) {
-    if (!wrong.empty()) break;
-    uint64_t bytes = 0;
-    if (!parse_bytes(chunk, &bytes) || bytes == 0) {
-      wrong = fmt::format("--chunk takes sizes such as 64K or 1M, not '{}'", chunk);
-    }
-    options->chunks.push_back(bytes);
-  }
+  if (wrong.empty()) wrong = check_staging(texts.chunks, texts.depths, options);
+  if (wrong.empty()) wrong = check_rails(texts.rails, options);
   options->bind = texts.bind == "core";
-  options->transports = comma_separated(texts.transports);
   return wrong;
 }
 
@@ -322,6 +363,30 @@ Work make_work(const Options& options, const TestDefaults& defaults) {
   // Two threads of the receiver are busy at once: they must not share a core by order.
   work.bind = options.bind;
   return work;
+}
+
+// |work|, once for each setting in which its test measures it.
+void add_settings(Work work, const Options& options, std::vector<Work>* works) {
+  if (work.plan.test == kStaging) {
+    for (const uint64_t chunk : options.chunks) {
+      for (const int depth : options.depths) {
+        work.staging_chunk = chunk;
+        work.staging_depth = depth;
+        works->push_back(work);
+        works->back().variant += fmt::format(", chunk {}, depth {}", chunk, depth);
+      }
+    }
+    return;
+  }
+  if (work.plan.test != "overlap" || !options.progress.empty()) {
+    works->push_back(work);
+    return;
+  }
+  for (const char* progress : {"caller", "thread"}) {
+    work.progress = progress;
+    works->push_back(work);
+    works->back().variant += fmt::format(", progress {}", progress);
+  }
 }
 
 }  // namespace
@@ -372,24 +437,22 @@ std::vector<Work> make_works(const Options& options, bool elsewhere) {
   }
   std::vector<Work> works;
   for (const std::string& test : options.tests) {
+    std::vector<Work> variants;
     for (const std::string& transport : transports) {
-      Work work = make_work(options, defaults_of(test));
-      work.transport = transport;
-      if (test == "staging") {
-        for (const uint64_t chunk : options.chunks) {
-          work.staging_chunk = chunk;
-          works.push_back(work);
-        }
-        continue;
+      for (const int rails : options.rails.empty() ? std::vector<int>{0} : options.rails) {
+        Work work = make_work(options, defaults_of(test));
+        work.transport = transport;
+        work.rails = rails;
+        work.variant = transport;
+        if (options.rails.size() > 1) work.variant += fmt::format(", rails {}", rails);
+        add_settings(work, options, &variants);
       }
-      if (test != "overlap" || !options.progress.empty()) {
-        works.push_back(work);
-        continue;
-      }
-      for (const char* progress : {"caller", "thread"}) {
-        work.progress = progress;
-        works.push_back(work);
-      }
+    }
+    const int rounds = options.interleave ? options.rounds : 1;
+    for (int round = 0; round < rounds; ++round) {
+      for (Work& work : variants) work.round = round;
+      works.insert(works.end(), variants.begin(), variants.end());
+      std::rotate(variants.begin(), variants.begin() + 1, variants.end());
     }
   }
   return works;

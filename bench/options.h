@@ -30,7 +30,10 @@ struct Options {
   int window = 0;
   int ranks = 0;
   std::vector<std::string> transports;
-  std::vector<uint64_t> chunks;  // of staging
+  std::vector<uint64_t> chunks;  // of staging; 0: hetcomm's choice
+  std::vector<int> depths;       // the same
+  std::vector<int> rails;        // empty: not given
+  bool interleave = false;       // transports and rails in turn, as many times as |rounds|
   std::string first_memory = "host";
   std::string second_memory = "host";
   std::string progress;
@@ -52,8 +55,9 @@ enum class Parsed { kRun, kDone, kWrong };
 // kDone: --help or --version was answered. kWrong: said why on standard error.
 Parsed parse_options(int argc, char** argv, Options* options);
 
-// The works that |options| ask for. |elsewhere|: the ranks are on other hosts or somebody else's,
-// so that the choice of transport is left to hetcomm unless it was given.
+// The works that |options| ask for, those to be measured in turn as often as that. |elsewhere|: the
+// ranks are on other hosts or somebody else's, so that the choice of transport is left to hetcomm
+// unless it was given.
 std::vector<Work> make_works(const Options& options, bool elsewhere);
 
 // "64K", "1M", "4096" to bytes.

@@ -91,6 +91,8 @@ std::vector<Panel> panels_of(const Report& report) {
     series.name = first.impl;
     if (first.impl.find(first.transport) == std::string::npos) series.name += " " + first.transport;
     if (!first.progress.empty()) series.name += " " + first.progress;
+    if (first.rails > 0 && first.impl == "hetcomm")
+      series.name += fmt::format(", {} rails", first.rails);
     if (first.memory != "host") series.name += " " + first.memory;
     series.ours = first.impl == "hetcomm";
     series.dashed = first.transport == "tcp";

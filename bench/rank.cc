@@ -42,7 +42,8 @@ std::vector<std::string> kinds_of(const std::vector<Work>& works) {
 
 // What belongs to the context: works that have it in common share a session.
 bool share_a_session(const Work& a, const Work& b) {
-  return a.progress == b.progress && a.staging_chunk == b.staging_chunk;
+  return a.progress == b.progress && a.staging_chunk == b.staging_chunk &&
+         a.staging_depth == b.staging_depth && a.rails == b.rails;
 }
 
 std::vector<Row> run_works(Launcher launcher, const std::vector<Work>& works) {

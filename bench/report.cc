@@ -11,7 +11,7 @@ namespace bench {
 namespace {
 
 auto key_of(const Row& row) {
-  return std::tie(row.test, row.transport, row.memory, row.progress, row.impl);
+  return std::tie(row.test, row.transport, row.memory, row.progress, row.impl, row.rails);
 }
 
 constexpr Titles kTitles[] = {

@@ -24,6 +24,7 @@ Json row_object(const Row& row) {
   object["memory"] = row.memory;
   object["progress"] = row.progress;
   object["ranks"] = row.ranks;
+  object["rails"] = row.rails == 0 ? Json(nullptr) : Json(row.rails);
   object["window"] = measured.point.window;
   object["bytes"] = measured.point.bytes;
   object["iterations"] = measured.iterations;
@@ -40,9 +41,12 @@ Json row_object(const Row& row) {
   object["compute_us"] = number(measured.compute_us);
   object["overall_us"] = number(measured.overall_us);
   object["chunk"] = row.staging_chunk == 0 ? Json(nullptr) : Json(row.staging_chunk);
+  object["depth"] = row.staging_depth == 0 ? Json(nullptr) : Json(row.staging_depth);
+  object["chunk_bytes"] = number(measured.chunk_bytes);
   object["copy_us"] = number(measured.copy_us);
   object["wire_us"] = number(measured.wire_us);
   object["forecast_MBps"] = number(staging_forecast_mbps(row));
+  object["of_slower_percent"] = number(staging_percent(row));
   object["wrong"] = measured.wrong < 0 ? Json(nullptr) : Json(measured.wrong);
   return object;
 }

@@ -66,7 +66,14 @@ Column rate_column(const char* title, double Measurement::*time) {
 std::vector<Column> staging_columns() {
   return {
       {"window", [](const Row& row) { return fmt::format("{}", row.measured.point.window); }},
-      {"chunk", [](const Row& row) { return size_text(row.staging_chunk); }},
+      {"chunk",
+       [](const Row& row) {
+         return row.staging_chunk == 0 ? "auto" : size_text(row.staging_chunk);
+       }},
+      {"depth",
+       [](const Row& row) {
+         return row.staging_depth == 0 ? "auto" : fmt::format("{}", row.staging_depth);
+       }},
       rate_column("copy[MB/s]", &Measurement::copy_us),
       rate_column("wire[MB/s]", &Measurement::wire_us),
       {"both[MB/s]", [](const Row& row) { return number_text(row.bandwidth_mbps); }},
@@ -110,8 +117,9 @@ std::string align(const std::vector<std::vector<std::string>>& lines) {
 
 std::string render_group(const std::vector<Row>& rows) {
   const Row& first = rows.front();
-  std::string text = fmt::format("\n# {} {}: {}, {} memory, {} ranks\n", first.impl, first.test,
-                                 first.transport, first.memory, first.ranks);
+  const std::string rails = first.rails == 0 ? "" : fmt::format(", at most {} rails", first.rails);
+  std::string text = fmt::format("\n# {} {}: {}, {} memory, {} ranks{}\n", first.impl, first.test,
+                                 first.transport, first.memory, first.ranks, rails);
   const std::vector<Column> columns = columns_for(rows);
   std::vector<std::vector<std::string>> lines(1);
   for (const Column& column : columns) lines[0].emplace_back(column.title);
@@ -195,12 +203,12 @@ std::string render_ratios(const Report& report) {
   std::string text = fmt::format(
       "\n# comparison over {} rounds, interleaved; a ratio above 1: hetcomm is better\n",
       report.rounds);
-  text += "# launches by placement of the cores:";
+  if (!report.placements.empty()) text += "# launches by placement of the cores:";
   for (const PlacementCount& count : report.placements) {
     text += fmt::format(" {} {} ({} usec)", count.launches, count.placement,
                         number_text(count.hand_over_us));
   }
-  text += "; ratios are of one round and one placement\n";
+  if (!report.placements.empty()) text += "; ratios are of one round and one placement\n";
   std::vector<std::vector<Ratio>> tables;
   for (const Ratio& ratio : report.ratios) {
     const auto table = std::find_if(tables.begin(), tables.end(), [&](const auto& candidate) {

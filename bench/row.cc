@@ -13,7 +13,11 @@ Row make_row(const Work& work, const std::string& impl, const Measurement& measu
   row.memory = memory_text(work);
   row.progress = work.progress;
   row.staging_chunk = work.staging_chunk;
+  row.staging_depth = work.staging_depth;
+  row.rails = work.rails;
   row.ranks = work.ranks;
+  row.variant = work.variant;
+  row.round = work.round;
   row.measured = measured;
   // "shm/eager": the transport that was used in the end, and how.
   const size_t slash = measured.path.find('/');
@@ -34,8 +38,10 @@ double overlap_percent(const Measurement& measured) {
 double staging_forecast_mbps(const Row& row) {
   const Measurement& measured = row.measured;
   const double bytes = static_cast<double>(measured.point.bytes);
-  if (row.staging_chunk == 0 || bytes == 0) return kUnknown;
-  const double chunks = std::ceil(bytes / static_cast<double>(row.staging_chunk));
+  const double chunk =
+      row.staging_chunk > 0 ? static_cast<double>(row.staging_chunk) : measured.chunk_bytes;
+  if (!(chunk > 0) || bytes == 0) return kUnknown;
+  const double chunks = std::ceil(bytes / chunk);
   const double slower_us = std::max(measured.copy_us, measured.wire_us);
   const int copies = row.memory.find("host") == std::string::npos ? 2 : 1;
   // Of one chunk through all stages, then one more chunk for each turn of the slowest.

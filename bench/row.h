@@ -17,11 +17,15 @@ struct Row {
   std::string path;  // "eager", "put", "get"; "" where unknown
   std::string memory;
   std::string progress;
-  uint64_t staging_chunk = 0;
+  uint64_t staging_chunk = 0;  // as asked for; 0: hetcomm's choice
+  int staging_depth = 0;       // the same
+  int rails = 0;               // the same
   int ranks = 2;
   double avg_us = kUnknown;          // total time over iterations
   double bandwidth_mbps = kUnknown;  // 10^6 bytes per second, all messages together
   double messages_per_s = kUnknown;
+  std::string variant;  // of works that are measured in turn
+  int round = 0;
   Measurement measured;
 };
 

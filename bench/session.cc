@@ -68,10 +68,13 @@ Launcher detect_launcher() {
 Session::Session(Launcher launcher, int number, const Work& work,
                  const std::vector<std::string>& kinds) {
   std::string settings = device_settings(kinds);
-  if (work.staging_chunk > 0) {
-    settings +=
-        fmt::format("{}HETCOMM_STAGING_CHUNK={}", settings.empty() ? "" : ";", work.staging_chunk);
-  }
+  const auto set = [&](const char* name, uint64_t value) {
+    if (value == 0) return;
+    settings += fmt::format("{}{}={}", settings.empty() ? "" : ";", name, value);
+  };
+  set("HETCOMM_STAGING_CHUNK", work.staging_chunk);
+  set("HETCOMM_STAGING_DEPTH", static_cast<uint64_t>(work.staging_depth));
+  set("HETCOMM_RAILS", static_cast<uint64_t>(work.rails));
   hetcomm_context_options_t options{};
   options.struct_size = sizeof options;
   options.progress = progress_option(work.progress);

@@ -15,16 +15,21 @@ Measurement measure_point(const Session& session, hetcomm_communicator_t* commun
   plan.test = "bandwidth";
   HetcommBackend backend(session, communicator, work);
   Loops<HetcommBackend> loops(backend, plan);
-  const Measurement measurement = loops.measure(point);
+  Measurement measurement = loops.measure(point);
   if (copy_us == nullptr || backend.rank() > 1) return measurement;
+  const double chunk = backend.staged_chunk_bytes();
   // One after the other, so that neither's copies disturb the other's.
   if (backend.rank() == 1) {
     backend.receive_word(0);
     backend.send_word(0, backend.copy_us(plan.seconds));
+    backend.send_word(0, chunk);
   } else {
     *copy_us = backend.copy_us(plan.seconds);
     backend.send_word(1, 0);
     *copy_us = std::max(*copy_us, backend.receive_word(1));
+    // The smaller ones, where the sides differ.
+    const double theirs = backend.receive_word(1);
+    measurement.chunk_bytes = chunk == 0 || (theirs > 0 && theirs < chunk) ? theirs : chunk;
   }
   return measurement;
 }

@@ -18,6 +18,8 @@ std::vector<std::string> encode_words(const Work& work) {
   words.push_back("second_memory=" + work.second_memory);
   if (!work.progress.empty()) words.push_back("progress=" + work.progress);
   if (work.staging_chunk > 0) words.push_back("chunk=" + std::to_string(work.staging_chunk));
+  if (work.staging_depth > 0) words.push_back("depth=" + std::to_string(work.staging_depth));
+  if (work.rails > 0) words.push_back("rails=" + std::to_string(work.rails));
   words.push_back("ranks=" + std::to_string(work.ranks));
   return words;
 }
@@ -34,7 +36,9 @@ bool decode_work_word(std::string_view word, Work* work) {
     work->progress = text;
   } else {
     return take_integer(word, "ranks", &work->ranks) ||
-           take_integer(word, "chunk", &work->staging_chunk) || decode_plan_word(word, &work->plan);
+           take_integer(word, "chunk", &work->staging_chunk) ||
+           take_integer(word, "depth", &work->staging_depth) ||
+           take_integer(word, "rails", &work->rails) || decode_plan_word(word, &work->plan);
   }
   return true;
 }

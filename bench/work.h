@@ -17,8 +17,13 @@ struct Work {
   std::string second_memory = "host";  // all other ranks
   std::string progress;                // "caller", "thread"; "": HETCOMM_PROGRESS
   uint64_t staging_chunk = 0;          // HETCOMM_STAGING_CHUNK; 0: what it says
+  int staging_depth = 0;               // HETCOMM_STAGING_DEPTH; 0: what it says
+  int rails = 0;                       // HETCOMM_RAILS; 0: what it says
   int ranks = 2;
   bool bind = true;  // one core for each rank, where there are as many
+  // Of works that are measured in turn: what this one is called, and how often it was measured.
+  std::string variant;
+  int round = 0;
 };
 
 // "host", or "host:sim-handle" where the sides differ.

@@ -57,7 +57,8 @@ struct Measurement {
   // staging: copying alone on the slower side, and the same message from host to host
   double copy_us = kUnknown;
   double wire_us = kUnknown;
-  std::string path;  // how the bytes went, where the implementation tells
+  double chunk_bytes = kUnknown;  // of the chunks that were staged, on average
+  std::string path;               // how the bytes went, where the implementation tells
 };
 
 // --- kinds of tests, by their names --------------------------------------------------------------
@@ -159,12 +160,13 @@ struct MeasurementField {
   double Measurement::*member;
 };
 inline constexpr MeasurementField kMeasurementFields[] = {
-    {"total_us", &Measurement::total_us},     {"min_us", &Measurement::min_us},
-    {"max_us", &Measurement::max_us},         {"p50_us", &Measurement::p50_us},
-    {"p99_us", &Measurement::p99_us},         {"p999_us", &Measurement::p999_us},
-    {"stdev_us", &Measurement::stdev_us},     {"idle_us", &Measurement::idle_us},
-    {"compute_us", &Measurement::compute_us}, {"overall_us", &Measurement::overall_us},
-    {"copy_us", &Measurement::copy_us},       {"wire_us", &Measurement::wire_us},
+    {"total_us", &Measurement::total_us},       {"min_us", &Measurement::min_us},
+    {"max_us", &Measurement::max_us},           {"p50_us", &Measurement::p50_us},
+    {"p99_us", &Measurement::p99_us},           {"p999_us", &Measurement::p999_us},
+    {"stdev_us", &Measurement::stdev_us},       {"idle_us", &Measurement::idle_us},
+    {"compute_us", &Measurement::compute_us},   {"overall_us", &Measurement::overall_us},
+    {"copy_us", &Measurement::copy_us},         {"wire_us", &Measurement::wire_us},
+    {"chunk_bytes", &Measurement::chunk_bytes},
 };
 
 inline std::string encode(const Measurement& measurement) {

@@ -136,6 +136,48 @@ class Formats(unittest.TestCase):
             self.assertGreater(row["wire_us"], 0)
             self.assertLess(row["forecast_MBps"], 2**20 / row["copy_us"])
 
+    def test_copies_and_wire_overlap(self):
+        """One after the other, copies out and in would be half of the slower one's rate."""
+        env = environment(HETCOMM_DEVICES="sim-handle:bandwidth=200M")
+        best = 0
+        for _ in range(4):  # others may be busy here
+            row, = json.loads(self.run_ok("staging", "-b", "4M", "-e", "4M", "--window", "1",
+                                          "--chunk", "auto", "--transport", "shm", "--format",
+                                          "json", env=env))["rows"]
+            self.assertIsNone(row["chunk"])
+            self.assertGreater(row["chunk_bytes"], 0)
+            self.assertLessEqual(row["chunk_bytes"], 2**19)
+            self.assertGreater(row["forecast_MBps"], 0)
+            best = max(best, row["of_slower_percent"])
+            if best >= 80:
+                break
+        self.assertGreaterEqual(best, 80)
+
+    def test_staging_is_measured_by_depth(self):
+        env = environment(HETCOMM_DEVICES="sim-handle:bandwidth=200M")
+        rows = json.loads(self.run_ok("staging", "-b", "1M", "-e", "1M", "--chunk", "64K",
+                                      "--depth", "1,auto", "--window", "1", "--transport", "shm",
+                                      "--check", "--format", "json", env=env))["rows"]
+        self.assertEqual([(row["depth"], row["wrong"]) for row in rows], [(1, 0), (None, 0)])
+        # One chunk at a time: its copies out and in cannot overlap.
+        self.assertLess(rows[0]["of_slower_percent"], 70)
+
+    def test_transports_and_rails_are_measured_in_turn(self):
+        document = json.loads(self.run_ok("latency", *SHORT, "--transport", "shm,tcp",
+                                          "--interleave", "--rounds", "3", "--format", "json"))
+        ratios = document["meta"]["comparison"]["ratios"]
+        self.assertEqual([(r["peer"], r["transport"], r["bytes"], r["rounds"]) for r in ratios],
+                         [("hetcomm/tcp", "shm", size, 3) for size in (8, 128, 2048, 32768)])
+        for ratio in ratios:
+            self.assertAlmostEqual(ratio["peer_value"] / ratio["hetcomm"], ratio["ratio"],
+                                   delta=ratio["ratio"])
+        self.assertEqual([(row["impl"], row["transport"]) for row in document["rows"]],
+                         [("hetcomm", "shm")] * 4 + [("hetcomm/tcp", "tcp")] * 4)
+        text = self.run_ok("bandwidth", *SHORT, "--transport", "tcp", "--rails", "2,1",
+                           "--interleave", "--rounds", "2")
+        self.assertIn("at most 2 rails", text)
+        self.assertIn("hetcomm/tcp, rails 1", text)
+
     def test_bandwidth_is_bytes_over_time(self):
         rows = json.loads(self.run_ok("bandwidth", *SHORT, "--window", "4", "--transport", "shm",
                                       "--format", "json"))["rows"]
@@ -230,6 +272,10 @@ class Usage(unittest.TestCase):
             ("put", "-b", "0"): "put_latency",
             ("staging", "--memory", "sim-address"): "sim-handle",
             ("staging", "--chunk", "64K,some"): "some",
+            ("staging", "--depth", "17"): "17",
+            ("latency", "--rails", "0"): "0",
+            ("latency", "--transport", "tcp", "--interleave"): "--interleave",
+            ("latency", "--rails", "1,2", "--interleave", "--compare", "mpi"): "--compare",
             ("latency", "somewhere", "--listen"): "--listen",
             ("latency", "somewhere", "--compare", "mpi"): "--compare",
             ("latency", "--ranks", "1"): "--ranks",
