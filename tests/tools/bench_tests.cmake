@@ -21,7 +21,7 @@ if(TARGET hetcomm_bench)
   hetcomm_test(bench_loops_test
     SOURCES bench_loops_test.cc
     LABELS asan)
-  foreach(part Formats Usage Comparison Lifetime Places)
+  foreach(part Formats Usage Comparison Lifetime Places TwoHosts)
     string(TOLOWER ${part} name)
     hetcomm_ctest(bench_${name} TARGET hetcomm_bench
       COMMAND Python3::Interpreter ${CMAKE_CURRENT_LIST_DIR}/bench_tool_test.py

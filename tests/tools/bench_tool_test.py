@@ -250,6 +250,47 @@ class Formats(unittest.TestCase):
         self.assertEqual({row["bytes"] for row in rows}, {0, 1})
 
 
+class TwoHosts(unittest.TestCase):
+    TOOL = pathlib.Path(__file__).resolve().parents[2] / "tools" / "two-hosts"
+
+    def setUp(self):
+        if os.geteuid() != 0 or not shutil.which("ip") or not shutil.which("tc"):
+            self.skipTest("network namespaces need root, ip and tc")
+        probe = f"hetcomm-probe-{os.getpid()}"
+        made = subprocess.run(["ip", "netns", "add", probe], capture_output=True, text=True)
+        if made.returncode:
+            self.skipTest(f"no network namespaces: {made.stderr.strip()}")
+        subprocess.run(["ip", "netns", "del", probe], check=True)
+
+    def run_tool(self, *words, **added):
+        process = subprocess.Popen([self.TOOL, *words], stdout=subprocess.PIPE, text=True,
+                                   stderr=subprocess.PIPE, env=environment(**added))
+        out, errors = process.communicate(timeout=120)
+        left = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True).stdout
+        self.assertNotIn(f"hetcomm-{process.pid}-", left)
+        return process.returncode, out, errors
+
+    def test_copies_and_a_slow_wire_overlap(self):
+        best = 0
+        for _ in range(4):  # others may be busy here
+            status, out, errors = self.run_tool(
+                "--rate", "1000", BENCH, "staging", "-b", "4M", "-e", "4M", "--window", "1",
+                "--chunk", "auto", "--transport", "tcp", "--format", "json",
+                HETCOMM_DEVICES="sim-handle:bandwidth=120M")
+            self.assertEqual(status, 0, errors)
+            row, = json.loads(out)["rows"]
+            self.assertLess(row["bytes"] / row["wire_us"], 130)  # the link is as slow as that
+            best = max(best, row["of_slower_percent"])
+            if best >= 75:
+                break
+        # A third, were it one after the other.
+        self.assertGreaterEqual(best, 75)
+
+    def test_status_is_that_of_the_ranks(self):
+        for command, expected in (("exit 0", 0), ("exit $((RANK * 7))", 7), ("exit 3", 3)):
+            self.assertEqual(self.run_tool("bash", "-c", command)[0], expected, command)
+
+
 class Usage(unittest.TestCase):
     def test_bad_options_are_named(self):
         cases = {
