@@ -127,7 +127,7 @@ OUTPUT
   [MB/s]                 to host, and staged ones
   forecast, of slower(%) staging: what chunks in all stages at once would give; both
                          in percent of the slower one of copy and wire
-  hetcomm/..., ratio     --interleave: one of the others; above 1 the first is better
+  hetcomm/..., ratio     --interleave: another way; above 1 the first is better
   JSON is one object: "meta" (version, host, command, peers, comparison) and
   "rows"; CSV has the fields of a row as columns. What was not measured is null.
 
