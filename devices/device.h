@@ -14,7 +14,7 @@
 
 namespace hetcomm {
 
-inline constexpr uint32_t kDeviceTableVersion = 2;
+inline constexpr uint32_t kDeviceTableVersion = 3;
 
 struct DeviceTable {
   uint32_t version = kDeviceTableVersion;
@@ -60,6 +60,21 @@ struct DeviceTable {
   // Optional: makes host memory reachable by the device's copy engines at full speed.
   hetcomm_status_t (*pin_host)(void* device, void* host, uint64_t size_bytes) = nullptr;
   void (*unpin_host)(void* device, void* host) = nullptr;
+
+  // For network interfaces that shall reach [address + offset, + size_bytes) by themselves, in the
+  // order in which they are tried. UNSUPPORTED where this memory has none.
+  //
+  // Optional: a dma-buf of it. *out_file is the caller's to close; the range begins at *out_offset.
+  hetcomm_status_t (*export_dmabuf)(void* device, const void* address, uint64_t offset,
+                                    uint64_t size_bytes, int* out_file,
+                                    uint64_t* out_offset) = nullptr;
+  // Optional: the address by which the kernel (or a vendor's peer memory module) may find it, so
+  // that plain registration can be tried. The CPU need not be able to touch it.
+  hetcomm_status_t (*registrable_address)(void* device, const void* address, uint64_t offset,
+                                          uint64_t size_bytes, void** out_address) = nullptr;
+  // Optional: what a network interface has written into the device's memory is seen by all that is
+  // started after this call. Null where that needs nothing.
+  hetcomm_status_t (*flush_remote_writes)(void* device) = nullptr;
 };
 
 // A device of a context: table and instance.

@@ -1,5 +1,7 @@
 #include "devices/sim/device.h"
 
+#include <fcntl.h>
+
 #include <algorithm>
 #include <new>
 #include <utility>
@@ -197,7 +199,32 @@ hetcomm_status_t pin_host(void* device, void* host, uint64_t size_bytes) {
   return guarded([&] { return of(device).pin_host(host, size_bytes); });
 }
 
-constexpr DeviceTable make_table(const char* kind) {
+hetcomm_status_t export_dmabuf(void* device, const void* address, uint64_t offset,
+                               uint64_t size_bytes, int* out_file, uint64_t* out_offset) {
+  if (out_file == nullptr || out_offset == nullptr) return HETCOMM_INVALID_ARGUMENT;
+  std::byte* bytes = nullptr;
+  const Code code = of(device).memory().resolve(address, offset, size_bytes, &bytes);
+  if (code != Code::kOk) return static_cast<hetcomm_status_t>(code);
+  uint64_t file_offset = 0;
+  const int file = of(device).memory().file_of(bytes, &file_offset);
+  if (file < 0) return HETCOMM_UNSUPPORTED;
+  const int copy = fcntl(file, F_DUPFD_CLOEXEC, 0);
+  if (copy < 0) return HETCOMM_OUT_OF_RESOURCES;
+  *out_file = copy;
+  *out_offset = file_offset;
+  return HETCOMM_OK;
+}
+
+hetcomm_status_t registrable_address(void* device, const void* address, uint64_t offset,
+                                     uint64_t size_bytes, void** out_address) {
+  if (out_address == nullptr) return HETCOMM_INVALID_ARGUMENT;
+  std::byte* bytes = nullptr;
+  const Code code = of(device).memory().resolve(address, offset, size_bytes, &bytes);
+  if (code == Code::kOk) *out_address = bytes;
+  return static_cast<hetcomm_status_t>(code);
+}
+
+constexpr DeviceTable make_table(const char* kind, bool reachable) {
   return {
       .kind = kind,
       .host_accessible = false,
@@ -216,11 +243,13 @@ constexpr DeviceTable make_table(const char* kind) {
       .event_release = [](void* device, void* event) { of(device).event_release(event); },
       .pin_host = pin_host,
       .unpin_host = [](void* device, void* host) { of(device).unpin_host(host); },
+      .export_dmabuf = reachable ? export_dmabuf : nullptr,
+      .registrable_address = reachable ? registrable_address : nullptr,
   };
 }
 
-constexpr DeviceTable kHandleTable = make_table("sim-handle");
-constexpr DeviceTable kAddressTable = make_table("sim-address");
+constexpr DeviceTable kHandleTable = make_table("sim-handle", false);
+constexpr DeviceTable kAddressTable = make_table("sim-address", true);
 
 }  // namespace
 

@@ -1,6 +1,7 @@
 #include "devices/sim/memory.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <iterator>
@@ -37,9 +38,12 @@ bool fits(uint64_t offset, uint64_t size, uint64_t whole) {
 }  // namespace
 
 Mapping::Mapping(Mapping&& other) noexcept
-    : base_(std::exchange(other.base_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+    : file_(std::move(other.file_)),
+      base_(std::exchange(other.base_, nullptr)),
+      size_(std::exchange(other.size_, 0)) {}
 
 Mapping& Mapping::operator=(Mapping&& other) noexcept {
+  std::swap(file_, other.file_);
   std::swap(base_, other.base_);
   std::swap(size_, other.size_);
   return *this;
@@ -56,10 +60,29 @@ Result<Mapping> Mapping::create(uint64_t size, int protection) {
   return Mapping(static_cast<std::byte*>(base), size);
 }
 
+Result<Mapping> Mapping::create_file(uint64_t size) {
+  UniqueFd file(memfd_create("hetcomm-sim", MFD_CLOEXEC));
+  if (!file.valid() || ftruncate(file.get(), static_cast<off_t>(size)) != 0) {
+    return status_from_errno(errno, "memory of a simulated device");
+  }
+  void* const base =
+      mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file.get(), 0);
+  if (base == MAP_FAILED) return status_from_errno(errno, "memory of a simulated device");
+  Mapping mapping(static_cast<std::byte*>(base), size);
+  mapping.file_ = std::move(file);
+  return mapping;
+}
+
 Arena::Arena(Mapping bytes) : bytes_(std::move(bytes)) { free_.emplace(0, bytes_.size()); }
 
 Result<Arena> Arena::create(uint64_t capacity) {
   Result<Mapping> bytes = Mapping::create(round_up(capacity, kPage), PROT_READ | PROT_WRITE);
+  if (!bytes.ok()) return bytes.status();
+  return Arena(std::move(bytes).value());
+}
+
+Result<Arena> Arena::create_file(uint64_t capacity) {
+  Result<Mapping> bytes = Mapping::create_file(round_up(capacity, kPage));
   if (!bytes.ok()) return bytes.status();
   return Arena(std::move(bytes).value());
 }
@@ -83,7 +106,7 @@ void Arena::give_back(uint64_t offset, uint64_t size) {
   if (length >= kGiveBackFrom) {
     const uint64_t begin = round_up(offset, kPage);
     const uint64_t end = (offset + length) / kPage * kPage;
-    madvise(at(begin), end - begin, MADV_DONTNEED);
+    madvise(at(begin), end - begin, file() < 0 ? MADV_DONTNEED : MADV_REMOVE);
   }
   const auto next = free_.lower_bound(offset);
   if (next != free_.end() && next->first == offset + length) {
@@ -181,8 +204,11 @@ Code HandleMemory::resolve(const void* name, uint64_t offset, uint64_t size,
   return Code::kOk;
 }
 
+int HandleMemory::file_of(const std::byte* /*bytes*/, uint64_t* /*out_offset*/) const { return -1; }
+
+// A file, which stands for a dma-buf: README.md says how far that goes.
 Result<std::unique_ptr<SimMemory>> AddressMemory::create(uint64_t capacity) {
-  Result<Arena> arena = Arena::create(capacity);
+  Result<Arena> arena = Arena::create_file(capacity);
   if (!arena.ok()) return arena.status();
   Result<Mapping> forbidden = Mapping::create(arena->capacity(), PROT_NONE);
   if (!forbidden.ok()) return forbidden.status();
@@ -242,6 +268,11 @@ Code AddressMemory::resolve(const void* name, uint64_t offset, uint64_t size,
   if (!fits(offset, size, place.size - place.inside)) return Code::kOutOfRange;
   *out_bytes = arena_.at(place.base + place.inside + offset);
   return Code::kOk;
+}
+
+int AddressMemory::file_of(const std::byte* bytes, uint64_t* out_offset) const {
+  *out_offset = arena_.offset_of(bytes);
+  return arena_.file();
 }
 
 }  // namespace hetcomm

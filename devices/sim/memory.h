@@ -12,10 +12,11 @@
 #include <vector>
 
 #include "src/base/status.h"
+#include "src/base/unique_fd.h"
 
 namespace hetcomm {
 
-// Owner of one anonymous mapping.
+// Owner of one mapping, and of the file behind it where there is one.
 class Mapping {
  public:
   Mapping() = default;
@@ -27,11 +28,15 @@ class Mapping {
 
   // |protection| as for mmap(2). Takes address space only; pages come with the first touch.
   static Result<Mapping> create(uint64_t size, int protection);
+  // Of a file in memory, for reading and writing.
+  static Result<Mapping> create_file(uint64_t size);
   std::byte* base() const { return base_; }
   uint64_t size() const { return size_; }
+  int file() const { return file_.get(); }  // -1: none
 
  private:
   Mapping(std::byte* base, uint64_t size) : base_(base), size_(size) {}
+  UniqueFd file_;
   std::byte* base_ = nullptr;
   uint64_t size_ = 0;
 };
@@ -40,6 +45,7 @@ class Mapping {
 class Arena {
  public:
   static Result<Arena> create(uint64_t capacity);
+  static Result<Arena> create_file(uint64_t capacity);
 
   // Offset of a free range that holds |size| bytes, on a multiple of kGranule.
   Code take(uint64_t size, uint64_t* out_offset);
@@ -47,6 +53,10 @@ class Arena {
   void give_back(uint64_t offset, uint64_t size);
   std::byte* at(uint64_t offset) const { return bytes_.base() + offset; }
   uint64_t capacity() const { return bytes_.size(); }
+  int file() const { return bytes_.file(); }
+  uint64_t offset_of(const std::byte* byte) const {
+    return static_cast<uint64_t>(byte - bytes_.base());
+  }
 
   static constexpr uint64_t kGranule = 256;
 
@@ -70,6 +80,8 @@ class SimMemory {
   // Where the real bytes of [name + offset, + size) are. kInvalidArgument: no name of this device;
   // kStaleHandle: freed before; kOutOfRange: not inside one allocation.
   virtual Code resolve(const void* name, uint64_t offset, uint64_t size, std::byte** out_bytes) = 0;
+  // The file that |bytes|, given by resolve(), are a mapping of; -1: there is none.
+  virtual int file_of(const std::byte* bytes, uint64_t* out_offset) const = 0;
 };
 
 // "sim-handle": a name is a number that no address can be.
@@ -88,6 +100,7 @@ class HandleMemory final : public SimMemory {
   void free(void* name) override;
   Code find(const void* name, void** out_base, uint64_t* out_size) override;
   Code resolve(const void* name, uint64_t offset, uint64_t size, std::byte** out_bytes) override;
+  int file_of(const std::byte* bytes, uint64_t* out_offset) const override;
 
  private:
   struct Slot {
@@ -116,6 +129,7 @@ class AddressMemory final : public SimMemory {
   void free(void* name) override;
   Code find(const void* name, void** out_base, uint64_t* out_size) override;
   Code resolve(const void* name, uint64_t offset, uint64_t size, std::byte** out_bytes) override;
+  int file_of(const std::byte* bytes, uint64_t* out_offset) const override;
 
  private:
   struct Place {

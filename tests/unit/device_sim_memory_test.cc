@@ -1,6 +1,11 @@
 // Memory of simulated devices: the CPU cannot touch it by its name; ranges are checked; stale and
-// foreign names are refused; capacity is a limit; freed room is found again; pins are counted.
+// foreign names are refused; capacity is a limit; freed room is found again; pins are counted; what
+// network interfaces are offered is where the bytes are.
+#include <unistd.h>
+
+#include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <deque>
 #include <limits>
 #include <map>
@@ -162,6 +167,79 @@ TEST_P(EverySim, NameSaysWhatIsModelled) {
   TestDevice device(GetParam(), "bandwidth=2G:latency=3us:memory=512M");
   EXPECT_EQ(std::string(device.table().name(device.instance())),
             std::string(GetParam()) + ": 2 GiB/s, 3 us, 0.5 GiB");
+}
+
+// --- for network interfaces --------------------------------------------------------------------
+
+TEST(SimReach, OneKindIsReachableAndTheOtherIsNot) {
+  const TestDevice by_handle("sim-handle");
+  EXPECT_EQ(by_handle.table().export_dmabuf, nullptr);
+  EXPECT_EQ(by_handle.table().registrable_address, nullptr);
+  const TestDevice by_address("sim-address");
+  EXPECT_NE(by_address.table().export_dmabuf, nullptr);
+  EXPECT_NE(by_address.table().registrable_address, nullptr);
+}
+
+// What is written by the address, or through the file, is what the device copies.
+TEST(SimReach, AddressAndFileAreTheBytes) {
+  TestDevice device("sim-address", "memory=1M");
+  constexpr uint64_t kSize = 10'000;
+  static_cast<void>(device.allocate(300));  // so that the next one begins inside of a page
+  void* const memory = device.allocate(kSize);
+  void* const stream = device.stream();
+  std::vector<std::byte> bytes = random_bytes(kSize, 1);
+  ASSERT_EQ(device.write(stream, memory, 0, bytes.data(), kSize), HETCOMM_OK);
+  device.finish(stream);
+  void* address = nullptr;
+  ASSERT_EQ(device.table().registrable_address(device.instance(), memory, 100, 200, &address),
+            HETCOMM_OK);
+  EXPECT_EQ(std::memcmp(address, bytes.data() + 100, 200), 0);
+  std::memset(address, 0x77, 200);
+  int file = -1;
+  uint64_t offset = 0;
+  ASSERT_EQ(
+      device.table().export_dmabuf(device.instance(), plus(memory, 1000), 9, 50, &file, &offset),
+      HETCOMM_OK);
+  std::vector<std::byte> read(50);
+  EXPECT_EQ(pread(file, read.data(), read.size(), static_cast<off_t>(offset)), 50);
+  EXPECT_TRUE(std::equal(read.begin(), read.end(), bytes.begin() + 1009));
+  const std::vector<std::byte> written = random_bytes(50, 2);
+  EXPECT_EQ(pwrite(file, written.data(), written.size(), static_cast<off_t>(offset)), 50);
+  close(file);
+  std::fill_n(bytes.begin() + 100, 200, std::byte{0x77});
+  std::copy(written.begin(), written.end(), bytes.begin() + 1009);
+  std::vector<std::byte> back(kSize);
+  ASSERT_EQ(device.read(stream, back.data(), memory, 0, kSize), HETCOMM_OK);
+  device.finish(stream);
+  EXPECT_EQ(back, bytes);
+  device.destroy_stream(stream);
+  device.free(memory);
+}
+
+TEST(SimReach, WrongArgumentsAreRefused) {
+  TestDevice device("sim-address", "memory=1M");
+  const DeviceTable& table = device.table();
+  void* const memory = device.allocate(100);
+  void* address = nullptr;
+  int file = -1;
+  uint64_t offset = 0;
+  const auto both = [&](const void* name, uint64_t begin, uint64_t size) {
+    const hetcomm_status_t status =
+        table.registrable_address(device.instance(), name, begin, size, &address);
+    EXPECT_EQ(table.export_dmabuf(device.instance(), name, begin, size, &file, &offset), status);
+    EXPECT_EQ(address, nullptr);
+    EXPECT_EQ(file, -1);
+    return status;
+  };
+  EXPECT_EQ(both(memory, 0, 101), HETCOMM_OUT_OF_RANGE);
+  EXPECT_EQ(both(memory, 101, 0), HETCOMM_OUT_OF_RANGE);
+  EXPECT_EQ(both(&device, 0, 1), HETCOMM_INVALID_ARGUMENT);
+  EXPECT_EQ(table.registrable_address(device.instance(), memory, 0, 1, nullptr),
+            HETCOMM_INVALID_ARGUMENT);
+  EXPECT_EQ(table.export_dmabuf(device.instance(), memory, 0, 1, nullptr, &offset),
+            HETCOMM_INVALID_ARGUMENT);
+  device.free(memory);
+  EXPECT_EQ(both(memory, 0, 1), HETCOMM_INVALID_ARGUMENT);
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, EverySim, testing::Values("sim-handle", "sim-address"), kind_name);
