@@ -1,9 +1,9 @@
 // The one interface that all transports implement and that core knows.
 //
 // A transport moves bytes between this process and one peer. It knows nothing of tags, matching,
-// ordering across connections, retries or devices: those are core's. Every call and every upcall
-// happens under the context's progress baton, so no transport needs a lock of its own; none may
-// block.
+// ordering across connections, retries or the copies of devices: those are core's. Every call and
+// every upcall happens under the context's progress baton, so no transport needs a lock of its own;
+// none may block.
 //
 //   TransportFactory  probe: usable here, or why not; create: one Transport per communicator mesh
 //   Transport         descriptor, reach, connect, progress, sleep
@@ -24,6 +24,7 @@
 #include <string_view>
 #include <vector>
 
+#include "devices/device.h"
 #include "src/base/config.h"
 #include "src/base/log.h"
 #include "src/base/span.h"
@@ -37,7 +38,8 @@ namespace hetcomm {
 inline constexpr size_t kHeaderBytes = 32;
 using MessageHeader = std::array<std::byte, kHeaderBytes>;
 
-// |length| bytes from |offset| on of a list of host memory pieces. The list outlives its use.
+// |length| bytes from |offset| on of a list of pieces of host memory, or of the windows of attached
+// device memory (DeviceRange). The list outlives its use.
 struct SegmentView {
   Segments segments;
   uint64_t offset = 0;
@@ -67,6 +69,16 @@ struct Region {
   uint64_t file_offset = 0;
 };
 
+// Memory of a device that connections shall reach by themselves. In segments and regions |window|
+// stands for it: addresses of this process at which nothing lies, so that whoever touches them by
+// mistake faults.
+struct DeviceRange {
+  Device device;
+  const void* address = nullptr;
+  uint64_t length = 0;
+  std::byte* window = nullptr;
+};
+
 // Where a region of the peer lies in this process.
 struct MappedRegion {
   std::byte* address = nullptr;
@@ -87,6 +99,8 @@ struct Capabilities {
   // Put and get reach regions (Transport::publish) as well, without the target's help. Such a put
   // completes when its bytes are in place, and is not reported to the target.
   bool regions = false;
+  // Memory of devices can be attached (Transport::attach), where check_device() says so.
+  bool device_memory = false;
   // Regions with a file can be mapped (Endpoint::map).
   bool map = false;
   // Nobody on the way can read or change what it sends: it does not leave the host, or it is
@@ -229,6 +243,16 @@ class Transport {
   // True when no peer reaches the region any more, and what they had under way there fails. False:
   // they have been told to let go; to be asked again.
   virtual bool withdraw(const RemoteKey& /*key*/) { return true; }
+  // With Capabilities::device_memory: whether connections reach memory of |device| without copies
+  // through the host. It is tried: memory counts as reachable when what was written to it has been
+  // read back. The text says how, or why not, of each way. Blocks, for a few seconds at most, and
+  // belongs before the first connection.
+  virtual Status check_device(const Device& /*device*/) { return Status(Code::kUnsupported); }
+  // From now on segments and regions inside of the range's window mean its memory, which stays
+  // until detach(). Of devices that check_device() has found reachable.
+  virtual Status attach(const DeviceRange& /*range*/) { return Status(Code::kUnsupported); }
+  // Nothing of it is in use any more; on return the memory is not reached.
+  virtual void detach(const std::byte* /*window*/) {}
   // Moves data without blocking and handles expired timers. Returns the number of things done (0:
   // idle).
   virtual int progress() = 0;

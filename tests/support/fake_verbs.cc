@@ -1,6 +1,7 @@
 #include "tests/support/fake_verbs.h"
 
 #include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -54,6 +55,12 @@ struct Pair : ibv_qp {
 };
 struct Region : ibv_mr {
   int access = 0;
+  uint64_t begin = 0;          // as work requests name it
+  std::byte* read = nullptr;   // what the device reads there
+  std::byte* write = nullptr;  // where it writes to
+  void* mapped = nullptr;      // of a dma-buf
+  size_t mapped_bytes = 0;
+  std::vector<std::byte> nowhere;
 };
 
 struct Fabric {
@@ -70,6 +77,11 @@ struct Fabric {
   uint32_t fail_pair = 0;
   int registration_error = 0;
   int registrations_left = 0;
+  int dmabuf_error = EOPNOTSUPP;
+  FakeFabric::Misplaced misplaced = FakeFabric::Misplaced::kNothing;
+  uint64_t misplaced_begin = 0;
+  uint64_t misplaced_bytes = 0;
+  bool lose_next = false;
   int pair_error = 0;
   uint64_t posts = 0;
   uint64_t requests = 0;
@@ -106,7 +118,7 @@ const Region* find_region(uint32_t key, uint64_t address, uint64_t length, int a
   const auto at = fabric().regions.find(key);
   if (at == fabric().regions.end()) return nullptr;
   const Region& region = *at->second;
-  const auto begin = reinterpret_cast<uint64_t>(region.addr);
+  const uint64_t begin = region.begin;
   if (address < begin || length > region.length || address - begin > region.length - length) {
     return nullptr;
   }
@@ -114,6 +126,13 @@ const Region* find_region(uint32_t key, uint64_t address, uint64_t length, int a
 }
 
 std::byte* at_address(uint64_t address) { return reinterpret_cast<std::byte*>(address); }
+// |address| lies in |region|.
+std::byte* to_read(const Region& region, uint64_t address) {
+  return region.read + (address - region.begin);
+}
+std::byte* to_write(const Region& region, uint64_t address) {
+  return region.write + (address - region.begin);
+}
 
 uint64_t length_of(const Request& request) {
   uint64_t sum = 0;
@@ -129,14 +148,13 @@ ibv_wc_status copy_local(const Request& request, std::byte* remote, bool read) {
     return IBV_WC_SUCCESS;
   }
   for (const ibv_sge& piece : request.pieces) {
-    if (find_region(piece.lkey, piece.addr, piece.length, read ? IBV_ACCESS_LOCAL_WRITE : 0) ==
-        nullptr) {
-      return IBV_WC_LOC_PROT_ERR;
-    }
+    const Region* region =
+        find_region(piece.lkey, piece.addr, piece.length, read ? IBV_ACCESS_LOCAL_WRITE : 0);
+    if (region == nullptr) return IBV_WC_LOC_PROT_ERR;
     if (read) {
-      std::memcpy(at_address(piece.addr), remote, piece.length);
+      std::memcpy(to_write(*region, piece.addr), remote, piece.length);
     } else {
-      std::memcpy(remote, at_address(piece.addr), piece.length);
+      std::memcpy(remote, to_read(*region, piece.addr), piece.length);
     }
     remote += piece.length;
   }
@@ -179,9 +197,14 @@ bool execute(Pair& pair, const Request& request, ibv_wc_status& status) {
   const uint64_t length = length_of(request);
   const bool write = wr.opcode == IBV_WR_RDMA_WRITE || wr.opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
   const bool read = wr.opcode == IBV_WR_RDMA_READ;
+  std::byte* remote = nullptr;
   if ((write || read) && length > 0) {
     const int access = write ? IBV_ACCESS_REMOTE_WRITE : IBV_ACCESS_REMOTE_READ;
-    if (find_region(wr.wr.rdma.rkey, wr.wr.rdma.remote_addr, length, access) == nullptr) {
+    const Region* region = find_region(wr.wr.rdma.rkey, wr.wr.rdma.remote_addr, length, access);
+    if (region != nullptr) {
+      remote = write ? to_write(*region, wr.wr.rdma.remote_addr)
+                     : to_read(*region, wr.wr.rdma.remote_addr);
+    } else {
       status = IBV_WC_REM_ACCESS_ERR;
       to_error(*target);
       return true;
@@ -191,7 +214,7 @@ bool execute(Pair& pair, const Request& request, ibv_wc_status& status) {
     if (target->receives->receives.empty()) return false;
   }
   if (write || read) {
-    if (length > 0) status = copy_local(request, at_address(wr.wr.rdma.remote_addr), read);
+    if (length > 0) status = copy_local(request, remote, read);
     if (status != IBV_WC_SUCCESS || wr.opcode != IBV_WR_RDMA_WRITE_WITH_IMM) return true;
     const Receive slot = target->receives->receives.front();
     target->receives->receives.pop_front();
@@ -216,6 +239,7 @@ bool execute(Pair& pair, const Request& request, ibv_wc_status& status) {
 }
 
 void send_completion(Pair& pair, const ibv_send_wr& wr, ibv_wc_status status) {
+  if (std::exchange(fabric().lose_next, false)) return;
   if (status == IBV_WC_SUCCESS && (wr.send_flags & IBV_SEND_SIGNALED) == 0) return;
   ibv_wc completion{};
   completion.wr_id = wr.wr_id;
@@ -337,6 +361,15 @@ int dealloc_pd(ibv_pd* pd) {
   delete pd;
   return 0;
 }
+void place(Region& region, uint64_t begin, std::byte* bytes, bool may_be_misplaced) {
+  const FakeFabric::Misplaced misplaced =
+      may_be_misplaced ? fabric().misplaced : FakeFabric::Misplaced::kNothing;
+  region.begin = begin;
+  region.read = region.write = bytes;
+  if (misplaced == FakeFabric::Misplaced::kNothing) return;
+  region.nowhere.resize(region.length);
+  (misplaced == FakeFabric::Misplaced::kReads ? region.read : region.write) = region.nowhere.data();
+}
 ibv_mr* reg_mr(ibv_pd* pd, void* address, size_t length, int access) {
   const Lock lock(fabric().mutex);
   Fabric& all = fabric();
@@ -351,13 +384,45 @@ ibv_mr* reg_mr(ibv_pd* pd, void* address, size_t length, int access) {
   region->length = length;
   region->lkey = region->rkey = all.next_key += 7;
   region->access = access;
+  place(*region, reinterpret_cast<uint64_t>(address), static_cast<std::byte*>(address),
+        reinterpret_cast<uint64_t>(address) - all.misplaced_begin < all.misplaced_bytes);
+  all.regions[region->lkey] = region;
+  return region;
+}
+// Any file that can be mapped is taken for a dma-buf.
+ibv_mr* reg_dmabuf_mr(ibv_pd* pd, uint64_t offset, size_t length, uint64_t iova, int fd,
+                      int access) {
+  constexpr uint64_t kPage = 4096;
+  const Lock lock(fabric().mutex);
+  Fabric& all = fabric();
+  errno = all.dmabuf_error != 0 ? all.dmabuf_error : EINVAL;
+  if (all.dmabuf_error != 0 || offset % kPage != iova % kPage) return nullptr;
+  if (all.registration_error != 0 && all.registrations_left-- <= 0) {
+    errno = all.registration_error;
+    return nullptr;
+  }
+  const size_t before = offset % kPage;
+  void* mapped = mmap(nullptr, before + length, PROT_READ | PROT_WRITE, MAP_SHARED, fd,
+                      static_cast<off_t>(offset - before));
+  if (mapped == MAP_FAILED) return nullptr;
+  auto* region = new Region();
+  region->context = pd->context;
+  region->pd = pd;
+  region->length = length;
+  region->lkey = region->rkey = all.next_key += 7;
+  region->access = access;
+  place(*region, iova, static_cast<std::byte*>(mapped) + before, true);
+  region->mapped = mapped;
+  region->mapped_bytes = before + length;
   all.regions[region->lkey] = region;
   return region;
 }
 int dereg_mr(ibv_mr* mr) {
   const Lock lock(fabric().mutex);
+  auto* region = static_cast<Region*>(mr);
   fabric().regions.erase(mr->lkey);
-  delete static_cast<Region*>(mr);
+  if (region->mapped != nullptr) munmap(region->mapped, region->mapped_bytes);
+  delete region;
   return 0;
 }
 
@@ -566,7 +631,7 @@ const rdma::Verbs& FakeFabric::verbs() {
       .alloc_pd = alloc_pd,
       .dealloc_pd = dealloc_pd,
       .reg_mr = reg_mr,
-      .reg_dmabuf_mr = nullptr,
+      .reg_dmabuf_mr = reg_dmabuf_mr,
       .dereg_mr = dereg_mr,
       .create_comp_channel = create_comp_channel,
       .destroy_comp_channel = destroy_comp_channel,
@@ -611,6 +676,9 @@ void FakeFabric::reset(std::vector<FakeDeviceSpec> devices) {
   }
   all.fail_status = IBV_WC_SUCCESS;
   all.registration_error = all.pair_error = 0;
+  all.dmabuf_error = EOPNOTSUPP;
+  all.misplaced = Misplaced::kNothing;
+  all.lose_next = false;
   all.posts = all.requests = all.signalled = all.not_ready = 0;
 }
 
@@ -625,6 +693,20 @@ void FakeFabric::fail_registrations(int error, int count) {
   fabric().registration_error = error;
   fabric().registrations_left = count;
 }
+void FakeFabric::accept_dmabufs(int error) {
+  const Lock lock(fabric().mutex);
+  fabric().dmabuf_error = error;
+}
+void FakeFabric::misplace(Misplaced what, const void* begin, size_t bytes) {
+  const Lock lock(fabric().mutex);
+  fabric().misplaced = what;
+  fabric().misplaced_begin = reinterpret_cast<uint64_t>(begin);
+  fabric().misplaced_bytes = bytes;
+}
+void FakeFabric::lose_next() {
+  const Lock lock(fabric().mutex);
+  fabric().lose_next = true;
+}
 void FakeFabric::fail_queue_pairs(int error) {
   const Lock lock(fabric().mutex);
   fabric().pair_error = error;
@@ -633,12 +715,12 @@ void FakeFabric::silence(uint32_t queue_pair) {
   const Lock lock(fabric().mutex);
   fabric().pairs.at(queue_pair)->state = IBV_QPS_ERR;
 }
-void FakeFabric::raise(ibv_event_type type) {
+void FakeFabric::raise(ibv_event_type type, int port) {
   const Lock lock(fabric().mutex);
   for (const auto& context : fabric().contexts) {
     ibv_async_event event{};
     event.event_type = type;
-    event.element.port_num = 1;
+    event.element.port_num = port;
     raise_locked(*context, event);
   }
 }
@@ -653,6 +735,10 @@ void FakeFabric::raise_queue_pair(ibv_event_type type, uint32_t number) {
 void FakeFabric::set_gid(size_t device, size_t port, size_t index, const FakeGid& gid) {
   const Lock lock(fabric().mutex);
   fabric().devices[device]->spec.ports[port].gids[index] = gid;
+}
+void FakeFabric::set_lid(size_t device, size_t port, uint16_t lid) {
+  const Lock lock(fabric().mutex);
+  fabric().devices[device]->spec.ports[port].lid = lid;
 }
 void FakeFabric::inject_message(uint32_t queue_pair, ConstByteSpan bytes) {
   const Lock lock(fabric().mutex);

@@ -46,12 +46,22 @@ class FakeFabric {
   static void fail_next(ibv_wc_status status, int opcode = -1, uint32_t queue_pair = 0);
   // Registrations beyond |count| more fail with |error|; 0 ends that.
   static void fail_registrations(int error, int count = 0);
+  // 0: files of memory that can be mapped go for dma-bufs; else registering one fails with |error|,
+  // as it does after reset() with EOPNOTSUPP.
+  static void accept_dmabufs(int error = 0);
+  // What devices read from, or write to, registered memory misses it: of dma-bufs, and of plain
+  // registrations that begin in [begin, + bytes).
+  enum class Misplaced : uint8_t { kNothing, kReads, kWrites };
+  static void misplace(Misplaced what, const void* begin = nullptr, size_t bytes = 0);
+  // The next work request is done and gives no completion.
+  static void lose_next();
   static void fail_queue_pairs(int error);
   // Into the error state, without a completion or an event.
   static void silence(uint32_t queue_pair);
-  static void raise(ibv_event_type type);  // on every open device
+  static void raise(ibv_event_type type, int port = 1);  // on every open device
   static void raise_queue_pair(ibv_event_type type, uint32_t number);
   static void set_gid(size_t device, size_t port, size_t index, const FakeGid& gid);
+  static void set_lid(size_t device, size_t port, uint16_t lid);
   // As if the peer of |queue_pair| had sent this, or written |length| bytes with this immediate.
   static void inject_message(uint32_t queue_pair, ConstByteSpan bytes);
   static void inject_immediate(uint32_t queue_pair, uint32_t immediate, uint32_t length,

@@ -436,6 +436,9 @@ class FaultyTransport final : public Transport, private TransportHandler {
     FaultyRegions::all().withdraw(key);
     return true;
   }
+  Status check_device(const Device& device) override { return inner_->check_device(device); }
+  Status attach(const DeviceRange& range) override { return inner_->attach(range); }
+  void detach(const std::byte* window) override { inner_->detach(window); }
   int progress() override {
     ++state_.tick;
     for (FaultyEndpoint* endpoint : endpoints_) endpoint->bury();

@@ -6,6 +6,11 @@ if(HETCOMM_HAVE_VERBS_H)
       LABELS asan tsan
       TIMEOUT 120)
   endforeach()
+  hetcomm_test(rdma_device_memory_test
+    SOURCES rdma_device_memory_test.cc ../support/fake_verbs.cc
+    DEPENDS transport_rdma device_api device_host device_sim net base fmt::fmt
+    LABELS asan tsan
+    TIMEOUT 120)
   # What needs events of memory skips where the kernel does not allow them.
   hetcomm_test(rdma_registration_test
     SOURCES rdma_registration_test.cc ../support/fake_verbs.cc

@@ -117,8 +117,9 @@ Code RdmaEndpoint::start(Bulk& bulk, bool get) {
                            ? (key->immediate & (get ? kRegionReadable : kRegionWritable)) != 0
                            : (key->kind == KeyKind::kGetSource) == get;
   if (!allowed) return Code::kPermissionDenied;
-  const bool copied = length <= kCopiedBytes ||
-                      length / std::max<size_t>(bulk.local.segments.size(), 1) < kSmallPiece;
+  const bool small = length <= kCopiedBytes ||
+                     length / std::max<size_t>(bulk.local.segments.size(), 1) < kSmallPiece;
+  const bool copied = small && !transport_.registrations().has_device(bulk.local.segments);
   queue_.push(bulk, *key, get, copied);
   pump();
   transport_.activate(*this);
@@ -235,7 +236,7 @@ bool RdmaEndpoint::post_direct(Transfer& transfer, uint64_t length) {
       break;
     }
     const iovec piece = transfer.cursor.next(segments, length - taken);
-    pieces[count++] = {.addr = reinterpret_cast<uint64_t>(piece.iov_base),
+    pieces[count++] = {.addr = registration.value()->address_of(piece.iov_base),
                        .length = static_cast<uint32_t>(piece.iov_len),
                        .lkey = registration.value()->lkey()};
     taken += piece.iov_len;

@@ -31,7 +31,8 @@ Result<RemoteKey> ExposureTable::add(const iovec& piece, Access access, uint64_t
               .generation = exposure.generation + 1,
               .access = access,
               .live = true};
-  return encode_key({.address = reinterpret_cast<uint64_t>(piece.iov_base),
+  return encode_key({.address = registration == nullptr ? reinterpret_cast<uint64_t>(piece.iov_base)
+                                                        : registration->address_of(piece.iov_base),
                      .length = piece.iov_len,
                      .rkey = registration == nullptr ? 0 : registration->rkey(),
                      .immediate = make_immediate(slot, exposure.generation),

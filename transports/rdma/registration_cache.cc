@@ -15,6 +15,7 @@ namespace {
 
 // Of kept registrations; each may split a mapping of the process in three.
 constexpr size_t kMostKept = 1024;
+constexpr int kRemote = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
 
 std::string lock_limit() {
   rlimit limit{};
@@ -63,6 +64,7 @@ RegistrationCache::~RegistrationCache() {
   for (List* list : {&all_, &idle_}) {
     for (Registration& registration : *list) (void)verbs_.dereg_mr(registration.mr_);
   }
+  for (auto& [begin, device] : devices_) (void)verbs_.dereg_mr(device->whole.mr_);
 }
 
 MemoryRange RegistrationCache::pages_of(const Registration::Id& id) {
@@ -72,8 +74,13 @@ MemoryRange RegistrationCache::pages_of(const Registration::Id& id) {
 
 Result<Registration*> RegistrationCache::acquire(const void* address, uint64_t length, int access) {
   const Registration::Id id{reinterpret_cast<uint64_t>(address), length, access};
-  if (monitor_) {
-    if (monitor_->anything_lost()) forget_lost();
+  Attached* const device = devices_.empty() ? nullptr : find_device(address, length);
+  if (device != nullptr && (access & kRemote) == 0) {
+    ++device->whole.users_;
+    return &device->whole;
+  }
+  if (monitor_ || device != nullptr) {
+    if (monitor_ && monitor_->anything_lost()) forget_lost();
     if (const auto found = known_.find(id); found != known_.end()) {
       Registration& registration = *found->second;
       if (registration.users_++ == 0) all_.splice(all_.begin(), idle_, registration.self_);
@@ -82,24 +89,26 @@ Result<Registration*> RegistrationCache::acquire(const void* address, uint64_t l
   }
   // Watched first: what is lost from now on is noticed.
   bool keep = false;
-  if (monitor_ && length <= limit_bytes_) {
+  if ((monitor_ || device != nullptr) && length <= limit_bytes_) {
     trim(length);
     keep = known_.size() < kMostKept && cached_bytes_ + length <= limit_bytes_ &&
-           monitor_->watch(pages_of(id));
+           (device != nullptr || monitor_->watch(pages_of(id)));
   }
-  Result<ibv_mr*> mr = register_memory(verbs_, pd_, const_cast<void*>(address), length, access);
-  if (!mr.ok() && !idle_.empty()) {
+  Result<Registered> made = make(id, device);
+  if (!made.ok() && !idle_.empty()) {
     // What is kept for nobody may be what the limit is full of.
     while (!idle_.empty()) drop(idle_.back());
-    mr = register_memory(verbs_, pd_, const_cast<void*>(address), length, access);
+    made = make(id, device);
   }
-  if (!mr.ok()) return mr.status();
+  if (!made.ok()) return made.status();
   Registration& registration = all_.emplace_front();
   registration.self_ = all_.begin();
   registration.id_ = id;
-  registration.mr_ = mr.value();
+  registration.mr_ = made->mr;
+  registration.shift_ = made->address - id.address;
   registration.users_ = 1;
   registration.cached_ = keep;
+  registration.watched_ = keep && device == nullptr;
   if (keep) {
     known_.emplace(id, &registration);
     cached_bytes_ += length;
@@ -119,9 +128,9 @@ void RegistrationCache::release(Registration* registration) {
 
 bool RegistrationCache::revoke(Registration* registration) {
   if (registration->users_ > 1) return false;
-  const bool watched = registration->cached_;
+  const bool watched = registration->watched_;
   const MemoryRange pages = pages_of(registration->id_);
-  if (watched) {
+  if (registration->cached_) {
     known_.erase(registration->id_);
     cached_bytes_ -= registration->id_.length;
   }
@@ -167,8 +176,9 @@ void RegistrationCache::trim(uint64_t room_bytes) {
 // Ends an idle one whose memory is still there.
 void RegistrationCache::drop(Registration& registration) {
   const MemoryRange pages = pages_of(registration.id_);
+  const bool watched = registration.watched_;
   forget(registration);
-  unwatch_alone(pages);
+  if (watched) unwatch_alone(pages);
 }
 
 void RegistrationCache::unwatch_alone(const MemoryRange& pages) {
@@ -177,6 +187,74 @@ void RegistrationCache::unwatch_alone(const MemoryRange& pages) {
     return other.begin < pages.end && pages.begin < other.end;
   });
   if (!shared) monitor_->unwatch(pages);
+}
+
+// --- memory of devices -----------------------------------------------------------------------
+
+Result<Registered> RegistrationCache::make(const Registration::Id& id, const Attached* device) {
+  if (device != nullptr) {
+    const DeviceRange& range = device->range;
+    Result<Registered> made = register_device_memory(
+        verbs_, pd_, device->way, range.device, range.address,
+        id.address - reinterpret_cast<uint64_t>(range.window), id.length, id.access);
+    if (!made.ok()) return made.status().annotate("rdma");
+    return made;
+  }
+  Result<ibv_mr*> mr =
+      register_memory(verbs_, pd_, reinterpret_cast<void*>(id.address), id.length, id.access);
+  if (!mr.ok()) return mr.status();
+  return Registered{mr.value(), id.address};
+}
+
+Result<Registered> RegistrationCache::register_alone(const void* address, uint64_t length,
+                                                     int access) {
+  return make({reinterpret_cast<uint64_t>(address), length, access}, find_device(address, length));
+}
+
+RegistrationCache::Attached* RegistrationCache::find_device(const void* address,
+                                                            uint64_t length) const {
+  const auto begin = reinterpret_cast<uint64_t>(address);
+  auto at = devices_.upper_bound(begin);
+  if (at == devices_.begin()) return nullptr;
+  --at;
+  const uint64_t inside = begin - at->first;
+  const uint64_t size = at->second->range.length;
+  return inside <= size && length <= size - inside ? at->second.get() : nullptr;
+}
+
+bool RegistrationCache::has_device(Segments segments) const {
+  return !devices_.empty() && std::any_of(segments.begin(), segments.end(), [&](const iovec& each) {
+    return find_device(each.iov_base, each.iov_len) != nullptr;
+  });
+}
+
+Status RegistrationCache::attach(const DeviceRange& range, DeviceWay way) {
+  auto device = std::make_unique<Attached>();
+  device->range = range;
+  device->way = way;
+  Registration& whole = device->whole;
+  whole.id_ = {reinterpret_cast<uint64_t>(range.window), range.length, IBV_ACCESS_LOCAL_WRITE};
+  Result<Registered> made = make(whole.id_, device.get());
+  if (!made.ok()) return made.status();
+  whole.mr_ = made->mr;
+  whole.shift_ = made->address - whole.id_.address;
+  whole.users_ = 1;  // never the last
+  devices_.emplace(whole.id_.address, std::move(device));
+  return {};
+}
+
+void RegistrationCache::detach(const std::byte* window) {
+  const auto at = devices_.find(reinterpret_cast<uint64_t>(window));
+  if (at == devices_.end()) return;
+  std::vector<Registration*> gone;
+  for (const auto& [id, registration] : known_) {
+    if (find_device(reinterpret_cast<void*>(id.address), id.length) == at->second.get()) {
+      gone.push_back(registration);
+    }
+  }
+  for (Registration* registration : gone) forget(*registration);
+  (void)verbs_.dereg_mr(at->second->whole.mr_);
+  devices_.erase(at);
 }
 
 }  // namespace hetcomm::rdma

@@ -10,17 +10,25 @@
 // nothing beside it. Idle ones are dropped, the least recently used first, beyond |limit_bytes|.
 // After fork() the child must not use the context; the parent's registrations stay right, since the
 // kernel copies pinned pages for the child at once (before Linux 5.12: ibv_fork_init).
+//
+// Memory of devices is named by its window (DeviceRange). For this side's own use there is one
+// registration of all of it, as long as it is attached; what peers get keys of is registered
+// exactly, and kept until detach(), before which it does not go away.
 #pragma once
 
 #include <cstdint>
 #include <list>
+#include <map>
 #include <memory>
 #include <unordered_map>
 
 #include "src/base/log.h"
+#include "src/base/span.h"
 #include "src/base/status.h"
+#include "transports/rdma/device_memory.h"
 #include "transports/rdma/memory_monitor.h"
 #include "transports/rdma/verbs.h"
+#include "transports/transport.h"
 
 namespace hetcomm::rdma {
 
@@ -28,6 +36,8 @@ class Registration {
  public:
   uint32_t lkey() const { return mr_->lkey; }
   uint32_t rkey() const { return mr_->rkey; }
+  // By which work requests and keys name |byte| of it.
+  uint64_t address_of(const void* byte) const { return reinterpret_cast<uint64_t>(byte) + shift_; }
 
  private:
   friend class RegistrationCache;
@@ -46,8 +56,10 @@ class Registration {
   };
   Id id_;
   ibv_mr* mr_ = nullptr;
+  uint64_t shift_ = 0;  // modulo 2^64; 0 for host memory
   uint32_t users_ = 0;
   bool cached_ = false;
+  bool watched_ = false;
   std::list<Registration>::iterator self_;
 };
 
@@ -70,17 +82,33 @@ class RegistrationCache {
   // was done.
   bool revoke(Registration* registration);
 
+  // Not kept: ended by whoever asked.
+  Result<Registered> register_alone(const void* address, uint64_t length, int access);
+
+  Status attach(const DeviceRange& range, DeviceWay way);
+  // Nothing of it is acquired.
+  void detach(const std::byte* window);
+  // Whether any of |segments| is memory of a device.
+  bool has_device(Segments segments) const;
+
   size_t kept() const { return known_.size(); }
   bool watching() const { return monitor_ != nullptr; }
 
  private:
   using List = std::list<Registration>;
+  struct Attached {
+    DeviceRange range;
+    DeviceWay way = DeviceWay::kPlain;
+    Registration whole;
+  };
   static MemoryRange pages_of(const Registration::Id& id);
   void forget_lost();
   void forget(Registration& registration);
   void trim(uint64_t room_bytes);
   void drop(Registration& registration);
   void unwatch_alone(const MemoryRange& pages);
+  Attached* find_device(const void* address, uint64_t length) const;
+  Result<Registered> make(const Registration::Id& id, const Attached* device);
 
   const Verbs& verbs_;
   ibv_pd* pd_;
@@ -90,6 +118,7 @@ class RegistrationCache {
   List idle_;  // cached and unused; most recently used first
   std::unordered_map<Registration::Id, Registration*, Registration::Hash> known_;
   std::unique_ptr<MemoryMonitor> monitor_;
+  std::map<uint64_t, std::unique_ptr<Attached>> devices_;  // by the window's begin
 };
 
 }  // namespace hetcomm::rdma

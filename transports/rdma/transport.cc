@@ -84,6 +84,7 @@ Settings read_settings(const Config& config) {
   capabilities.get = true;
   capabilities.target_sees_put = true;
   capabilities.regions = true;
+  capabilities.device_memory = true;
   capabilities.max_exposed_segments = 1;
   capabilities.max_payload_bytes = kPayloadBytes;
   capabilities.eager_limit_bytes = config.number(Variable::kRdmaEager);
@@ -351,16 +352,15 @@ Result<RemoteKey> RdmaTransport::publish(const Region& region) {
   if (region.length == 0 || region.length >= kMaxKeyBytes) return Code::kInvalidArgument;
   const int access = (region.writable ? IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE : 0) |
                      (region.readable ? IBV_ACCESS_REMOTE_READ : 0);
-  Result<ibv_mr*> mr =
-      register_memory(device_->verbs(), device_->pd(), region.address, region.length, access);
-  if (!mr.ok()) return mr.status();
-  const RemoteKey key = encode_key({.address = reinterpret_cast<uint64_t>(region.address),
+  Result<Registered> made = registrations_->register_alone(region.address, region.length, access);
+  if (!made.ok()) return made.status();
+  const RemoteKey key = encode_key({.address = made->address,
                                     .length = region.length,
-                                    .rkey = mr.value()->rkey,
+                                    .rkey = made->mr->rkey,
                                     .immediate = (region.writable ? kRegionWritable : 0) |
                                                  (region.readable ? kRegionReadable : 0),
                                     .kind = KeyKind::kRegion});
-  published_.push_back({key, mr.value()});
+  published_.push_back({key, made->mr});
   return key;
 }
 
@@ -375,6 +375,27 @@ bool RdmaTransport::withdraw(const RemoteKey& key) {
   published_.erase(at);
   return true;
 }
+
+// --- memory of devices -----------------------------------------------------------------------
+
+Status RdmaTransport::check_device(const hetcomm::Device& device) {
+  if (!broken_.ok()) return broken_;
+  DeviceVerdict verdict = try_device(device_->verbs(), environment_, settings_.connection, device);
+  if (!verdict.way) return {Code::kUnsupported, std::move(verdict.text)};
+  device_ways_.emplace_back(device.instance, *verdict.way);
+  return {Code::kOk, std::move(verdict.text)};
+}
+
+Status RdmaTransport::attach(const DeviceRange& range) {
+  if (!broken_.ok()) return broken_;
+  const auto at = std::find_if(device_ways_.begin(), device_ways_.end(), [&](const auto& known) {
+    return known.first == range.device.instance;
+  });
+  if (at == device_ways_.end()) return Code::kUnsupported;
+  return registrations_->attach(range, at->second);
+}
+
+void RdmaTransport::detach(const std::byte* window) { registrations_->detach(window); }
 
 // --- progress --------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@
 
 #include "src/net/socket.h"
 #include "transports/rdma/device.h"
+#include "transports/rdma/device_memory.h"
 #include "transports/rdma/endpoint.h"
 #include "transports/rdma/receive_pool.h"
 #include "transports/rdma/registration_cache.h"
@@ -48,6 +49,9 @@ class RdmaTransport final : public Transport, public AcceptHandler {
   void cancel_connect(int peer) override;
   Result<RemoteKey> publish(const Region& region) override;
   bool withdraw(const RemoteKey& key) override;
+  Status check_device(const hetcomm::Device& device) override;
+  Status attach(const DeviceRange& range) override;
+  void detach(const std::byte* window) override;
   int progress() override;
   bool prepare_sleep(Sleep sleep) override;
   bool may_sleep_on() const override;
@@ -143,6 +147,7 @@ class RdmaTransport final : public Transport, public AcceptHandler {
   bool suspects_ = false;
 
   std::vector<Published> published_;
+  std::vector<std::pair<const void*, DeviceWay>> device_ways_;  // by instance; of what is reached
   std::vector<RdmaEndpoint*> endpoints_;
   std::unordered_map<uint32_t, RdmaEndpoint*> by_number_;
   RdmaEndpoint* last_ = nullptr;       // found

@@ -1,0 +1,288 @@
+#include "transports/rdma/device_memory.h"
+
+#include <sched.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "src/base/clock.h"
+#include "src/base/unique_fd.h"
+#include "transports/rdma/device.h"
+#include "transports/rdma/receive_pool.h"
+
+namespace hetcomm::rdma {
+namespace {
+
+// A few pages, so that more than the first translation is proved.
+constexpr uint64_t kTrialBytes = 16 << 10;
+// As long as this the NIC may take for one write to itself.
+constexpr uint64_t kTrialNs = 2'000'000'000;
+
+Status device_refuses(const hetcomm::Device& device, hetcomm_status_t status, const char* what) {
+  if (status == HETCOMM_OK) return {};
+  return {static_cast<Code>(status), fmt::format("{}: {}: {}", device.table->kind, what,
+                                                 code_text(static_cast<Code>(status)))};
+}
+
+// Memory of the device's own allocator, and copies by its own engines.
+class Scratch {
+ public:
+  explicit Scratch(const hetcomm::Device& device) : device_(device), table_(*device.table) {}
+  ~Scratch() {
+    if (stream_ != nullptr) table_.stream_destroy(device_.instance, stream_);
+    if (address_ != nullptr) table_.free(device_.instance, address_);
+  }
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+
+  Status allocate() {
+    HETCOMM_RETURN_IF_ERROR(device_refuses(
+        device_, table_.allocate(device_.instance, kTrialBytes, &address_), "allocating"));
+    return device_refuses(device_, table_.stream_create(device_.instance, &stream_),
+                          "making a stream");
+  }
+  void* address() const { return address_; }
+
+  Status write(const std::byte* from) {
+    return finish(table_.copy_from_host(device_.instance, stream_, address_, 0, from, kTrialBytes));
+  }
+  Status read(std::byte* to) {
+    return finish(table_.copy_to_host(device_.instance, stream_, to, address_, 0, kTrialBytes));
+  }
+
+ private:
+  Status finish(hetcomm_status_t status) {
+    void* event = nullptr;
+    if (status == HETCOMM_OK) status = table_.event_record(device_.instance, stream_, &event);
+    if (status == HETCOMM_OK) {
+      status = table_.event_wait(device_.instance, event);
+      table_.event_release(device_.instance, event);
+    }
+    return device_refuses(device_, status, "copying");
+  }
+
+  const hetcomm::Device& device_;
+  const DeviceTable& table_;
+  void* address_ = nullptr;
+  void* stream_ = nullptr;
+};
+
+// Two queue pairs of this process, connected to each other, on a NIC opened for the purpose: what
+// the transport has under way is not disturbed.
+class Loopback {
+ public:
+  static Result<std::unique_ptr<Loopback>> create(const Verbs& verbs,
+                                                  const TransportEnvironment& environment,
+                                                  const ConnectionSettings& settings) {
+    std::unique_ptr<Loopback> loopback(new Loopback);
+    Result<std::unique_ptr<Device>> nic =
+        Device::create(verbs, environment.config, environment.log, environment.instance, 2, 1);
+    if (!nic.ok()) return nic.status();
+    loopback->nic_ = std::move(nic).value();
+    Result<Slab> slab = Slab::create(*loopback->nic_, 2 * kTrialBytes);
+    if (!slab.ok()) return slab.status();
+    loopback->host_ = std::move(slab).value();
+    for (std::unique_ptr<QueuePair>& pair : loopback->pairs_) {
+      Result<std::unique_ptr<QueuePair>> made = QueuePair::create(*loopback->nic_, kSlotBytes);
+      if (!made.ok()) return made.status();
+      pair = std::move(made).value();
+    }
+    HETCOMM_RETURN_IF_ERROR(loopback->connect(settings));
+    return loopback;
+  }
+
+  const Verbs& verbs() const { return nic_->verbs(); }
+  ibv_pd* pd() const { return nic_->pd(); }
+  // Registered host memory of kTrialBytes each.
+  std::byte* pattern() const { return host_.data(); }
+  std::byte* result() const { return host_.data() + kTrialBytes; }
+
+  // From the pattern to |target|.
+  Status write_to(const Registered& target) {
+    return write(reinterpret_cast<uint64_t>(pattern()), host_.lkey(), target.address,
+                 target.mr->rkey);
+  }
+  // From |source| to the result, which the peer's right to write to host memory is lent for.
+  Status write_from(const Registered& source) {
+    ibv_mr* mr = verbs().reg_mr(pd(), result(), kTrialBytes,
+                                IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+    if (mr == nullptr) return status_from_errno(errno, "host memory");
+    Status status =
+        write(source.address, source.mr->lkey, reinterpret_cast<uint64_t>(result()), mr->rkey);
+    (void)verbs().dereg_mr(mr);
+    return status;
+  }
+
+ private:
+  static constexpr uint32_t kSlotBytes = 64;
+
+  Loopback() = default;
+
+  Status connect(const ConnectionSettings& settings) {
+    const Nic& nic = nic_->nic();
+    const Gid& gid = nic.gids.front();
+    for (size_t i = 0; i < pairs_.size(); ++i) {
+      const QueuePair& peer = *pairs_[1 - i];
+      const Parameters parameters{.queue_pair = peer.number(),
+                                  .packet_sequence = peer.packet_sequence(),
+                                  .lid = nic.lid,
+                                  .mtu = nic.mtu,
+                                  .read_depth = peer.read_depth(),
+                                  .credits = 1,
+                                  .slot_bytes = kSlotBytes,
+                                  .kind = gid.kind,
+                                  .gid = gid.bytes,
+                                  .peer_gid = gid.bytes};
+      HETCOMM_RETURN_IF_ERROR(pairs_[i]->connect(parameters, gid, settings));
+    }
+    return {};
+  }
+
+  Status write(uint64_t from, uint32_t lkey, uint64_t to, uint32_t rkey) {
+    QueuePair& pair = *pairs_[0];
+    ibv_send_wr request{};
+    request.opcode = IBV_WR_RDMA_WRITE;
+    request.wr.rdma.remote_addr = to;
+    request.wr.rdma.rkey = rkey;
+    const ibv_sge piece{.addr = from, .length = kTrialBytes, .lkey = lkey};
+    pair.add(request, {&piece, 1}, {}, true);
+    if (!pair.flush()) return {Code::kUnsupported, "the NIC refuses the write"};
+    const uint64_t deadline = now_ns() + kTrialNs;
+    ibv_wc completion{};
+    int got = 0;
+    while ((got = verbs().poll_cq(nic_->cq(), 1, &completion)) == 0 && now_ns() < deadline) {
+      sched_yield();
+    }
+    if (got <= 0) return {Code::kUnsupported, "the NIC does not finish the write"};
+    pair.retire(completion.wr_id, [](const SendRecord&) {});
+    if (completion.status == IBV_WC_SUCCESS) return {};
+    return {Code::kUnsupported,
+            fmt::format("the NIC's write fails: {} (vendor error {:#x})",
+                        verbs().wc_status_str(completion.status), completion.vendor_err)};
+  }
+
+  std::unique_ptr<Device> nic_;
+  Slab host_;
+  std::array<std::unique_ptr<QueuePair>, 2> pairs_;
+};
+
+// Different in every byte from the pattern of another |seed|, as long as both are below 8.
+void fill(std::byte* bytes, uint8_t seed) {
+  for (uint64_t i = 0; i < kTrialBytes; ++i) {
+    bytes[i] = static_cast<std::byte>((i * 8 + (i >> 5) * 8) | seed);
+  }
+}
+
+// What comes back is what the NIC moved, and nothing that was there before.
+Status prove(Loopback& loopback, const hetcomm::Device& device, Scratch& scratch,
+             const Registered& registered) {
+  std::array<std::byte, kTrialBytes> copy;
+  fill(copy.data(), 1);
+  HETCOMM_RETURN_IF_ERROR(scratch.write(copy.data()));
+  fill(loopback.pattern(), 2);
+  HETCOMM_RETURN_IF_ERROR(loopback.write_to(registered));
+  if (device.table->flush_remote_writes != nullptr) {
+    HETCOMM_RETURN_IF_ERROR(device_refuses(
+        device, device.table->flush_remote_writes(device.instance), "flushing remote writes"));
+  }
+  HETCOMM_RETURN_IF_ERROR(scratch.read(copy.data()));
+  if (std::memcmp(copy.data(), loopback.pattern(), kTrialBytes) != 0) {
+    return {Code::kUnsupported, "what the NIC wrote is not what the device reads back"};
+  }
+  fill(copy.data(), 3);
+  HETCOMM_RETURN_IF_ERROR(scratch.write(copy.data()));
+  fill(loopback.result(), 4);
+  HETCOMM_RETURN_IF_ERROR(loopback.write_from(registered));
+  if (std::memcmp(copy.data(), loopback.result(), kTrialBytes) != 0) {
+    return {Code::kUnsupported, "what the device wrote is not what the NIC reads"};
+  }
+  return {};
+}
+
+Status try_way(Loopback& loopback, DeviceWay way, const hetcomm::Device& device) {
+  Scratch scratch(device);
+  HETCOMM_RETURN_IF_ERROR(scratch.allocate());
+  Result<Registered> registered =
+      register_device_memory(loopback.verbs(), loopback.pd(), way, device, scratch.address(), 0,
+                             kTrialBytes, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+  if (!registered.ok()) return registered.status();
+  Status status = prove(loopback, device, scratch, registered.value());
+  (void)loopback.verbs().dereg_mr(registered->mr);
+  return status;
+}
+
+Status offers(const Verbs& verbs, DeviceWay way, const hetcomm::Device& device) {
+  const DeviceTable& table = *device.table;
+  if (way == DeviceWay::kPlain) {
+    if (table.registrable_address != nullptr) return {};
+    return {Code::kUnsupported, "the device names no address for it"};
+  }
+  if (table.export_dmabuf == nullptr) return {Code::kUnsupported, "the device exports none"};
+  if (verbs.reg_dmabuf_mr != nullptr) return {};
+  return {Code::kUnsupported, "libibverbs has no ibv_reg_dmabuf_mr"};
+}
+
+}  // namespace
+
+const char* way_name(DeviceWay way) {
+  return way == DeviceWay::kDmaBuf ? "dma-buf" : "plain registration";
+}
+
+Result<Registered> register_device_memory(const Verbs& verbs, ibv_pd* pd, DeviceWay way,
+                                          const hetcomm::Device& device, const void* address,
+                                          uint64_t offset, uint64_t length, int access) {
+  const DeviceTable& table = *device.table;
+  Registered made;
+  if (way == DeviceWay::kPlain) {
+    void* place = nullptr;
+    HETCOMM_RETURN_IF_ERROR(device_refuses(
+        device, table.registrable_address(device.instance, address, offset, length, &place),
+        "naming an address"));
+    made = {verbs.reg_mr(pd, place, length, access), reinterpret_cast<uint64_t>(place)};
+    if (made.mr == nullptr) return status_from_errno(errno, "ibv_reg_mr");
+    return made;
+  }
+  int descriptor = -1;
+  uint64_t begin = 0;
+  HETCOMM_RETURN_IF_ERROR(device_refuses(
+      device, table.export_dmabuf(device.instance, address, offset, length, &descriptor, &begin),
+      "exporting a dma-buf"));
+  const UniqueFd file(descriptor);
+  // The offset in the file serves as the address as well: both have to lie alike in their pages.
+  made = {verbs.reg_dmabuf_mr(pd, begin, length, begin, file.get(), access), begin};
+  if (made.mr == nullptr) return status_from_errno(errno, "ibv_reg_dmabuf_mr");
+  return made;
+}
+
+DeviceVerdict try_device(const Verbs& verbs, const TransportEnvironment& environment,
+                         const ConnectionSettings& settings, const hetcomm::Device& device) {
+  DeviceVerdict verdict;
+  std::unique_ptr<Loopback> loopback;
+  for (const DeviceWay way : {DeviceWay::kDmaBuf, DeviceWay::kPlain}) {
+    Status status = offers(verbs, way, device);
+    if (status.ok() && loopback == nullptr) {
+      Result<std::unique_ptr<Loopback>> made = Loopback::create(verbs, environment, settings);
+      if (made.ok()) {
+        loopback = std::move(made).value();
+      } else {
+        status = made.status();
+      }
+    }
+    if (status.ok()) status = try_way(*loopback, way, device);
+    // A queue pair that has failed is of no more use.
+    if (!status.ok()) loopback.reset();
+    verdict.text += fmt::format("{}{}: {}", verdict.text.empty() ? "" : "; ", way_name(way),
+                                status.ok() ? "what was written was read back" : status.text());
+    if (!status.ok()) continue;
+    verdict.way = way;
+    break;
+  }
+  return verdict;
+}
+
+}  // namespace hetcomm::rdma
