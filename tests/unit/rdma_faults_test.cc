@@ -78,6 +78,27 @@ TEST_F(RdmaFaults, EveryErrorOfABulkFailsTheConnection) {
   }
 }
 
+TEST_F(RdmaFaults, EveryErrorOfARegionsBulkFailsTheConnection) {
+  std::vector<std::byte> far(100'000);
+  std::vector<std::byte> near(100'000);
+  const iovec near_piece{near.data(), near.size()};
+  for (const bool get : {false, true}) {
+    for (int status = IBV_WC_LOC_LEN_ERR; status <= IBV_WC_TM_RNDV_INCOMPLETE; ++status) {
+      FakePair pair;
+      ASSERT_TRUE(pair.connect());
+      const auto key = pair.b.transport().publish({far.data(), far.size(), true, true});
+      ASSERT_TRUE(key.ok());
+      FakeFabric::fail_next(static_cast<ibv_wc_status>(status),
+                            get ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE);
+      Bulk bulk{.local = {{&near_piece, 1}, 0, near.size()}, .key = key.value()};
+      EXPECT_EQ(get ? pair.to_b().get(bulk) : pair.to_b().put(bulk), Code::kOk);
+      expect_failed(pair, pair.to_b(), "status " + std::to_string(status));
+      EXPECT_TRUE(pair.to_b().completions.empty());
+      pair.b.transport().withdraw(key.value());
+    }
+  }
+}
+
 TEST_F(RdmaFaults, EveryErrorOfAReceiveFailsTheConnection) {
   for (int status = IBV_WC_LOC_LEN_ERR; status <= IBV_WC_TM_RNDV_INCOMPLETE; ++status) {
     FakePair pair;
@@ -86,6 +107,113 @@ TEST_F(RdmaFaults, EveryErrorOfAReceiveFailsTheConnection) {
     expect_failed(
         pair, pair.to_a(),
         status == IBV_WC_WR_FLUSH_ERR ? "error state" : "status " + std::to_string(status));
+  }
+}
+
+// What an event ends.
+enum class Ends : uint8_t { kNothing, kQueuePair, kPort, kChangedAddress, kTransport };
+
+// No default: an event that the headers add has to be thought of here.
+Ends ends_of(ibv_event_type type) {
+  switch (type) {
+    case IBV_EVENT_QP_FATAL:
+    case IBV_EVENT_QP_REQ_ERR:
+    case IBV_EVENT_QP_ACCESS_ERR:
+    case IBV_EVENT_PATH_MIG_ERR:
+      return Ends::kQueuePair;
+    case IBV_EVENT_PORT_ERR:
+      return Ends::kPort;
+    case IBV_EVENT_LID_CHANGE:
+    case IBV_EVENT_GID_CHANGE:
+    case IBV_EVENT_CLIENT_REREGISTER:
+      return Ends::kChangedAddress;
+    case IBV_EVENT_CQ_ERR:
+    case IBV_EVENT_SRQ_ERR:
+    case IBV_EVENT_DEVICE_FATAL:
+    case IBV_EVENT_WQ_FATAL:
+      return Ends::kTransport;
+    case IBV_EVENT_COMM_EST:
+    case IBV_EVENT_SQ_DRAINED:
+    case IBV_EVENT_PATH_MIG:
+    case IBV_EVENT_PORT_ACTIVE:
+    case IBV_EVENT_PKEY_CHANGE:
+    case IBV_EVENT_SM_CHANGE:
+    case IBV_EVENT_SRQ_LIMIT_REACHED:
+    case IBV_EVENT_QP_LAST_WQE_REACHED:
+      return Ends::kNothing;
+  }
+  return Ends::kNothing;
+}
+
+bool is_of_queue_pair(ibv_event_type type) {
+  return ends_of(type) == Ends::kQueuePair || type == IBV_EVENT_COMM_EST ||
+         type == IBV_EVENT_SQ_DRAINED || type == IBV_EVENT_PATH_MIG ||
+         type == IBV_EVENT_QP_LAST_WQE_REACHED;
+}
+
+// Two pairs of connected ranks on one device: what concerns one of them leaves the other alone.
+TEST_F(RdmaFaults, EveryEventEndsWhatItConcerns) {
+  for (int number = IBV_EVENT_CQ_ERR; number <= IBV_EVENT_WQ_FATAL; ++number) {
+    const auto type = static_cast<ibv_event_type>(number);
+    const Ends ends = ends_of(type);
+    FakePair other;
+    ASSERT_TRUE(other.connect());
+    FakePair pair;
+    ASSERT_TRUE(pair.connect());
+    if (is_of_queue_pair(type)) {
+      FakeFabric::raise_queue_pair(type, FakePair::pair_of_b());
+    } else {
+      FakeFabric::raise(type);
+    }
+    if (ends == Ends::kNothing || ends == Ends::kChangedAddress) {
+      // No address has changed.
+      EXPECT_TRUE(send_and_see(pair, pair.to_b(), pair.to_a())) << "event " << number;
+    } else {
+      EXPECT_TRUE(pair.run([&] { return pair.to_a().failed == 1 && pair.to_b().failed == 1; }))
+          << "event " << number;
+    }
+    const bool usable = ends != Ends::kTransport;
+    EXPECT_EQ(pair.a.transport().reach(pair.b.transport().descriptor()).ok(), usable) << number;
+    if (ends == Ends::kNothing || ends == Ends::kQueuePair) {
+      EXPECT_TRUE(send_and_see(other, other.to_b(), other.to_a())) << "event " << number;
+    }
+  }
+}
+
+TEST_F(RdmaFaults, EventsOfAnotherPortEndNothing) {
+  FakePair pair;
+  ASSERT_TRUE(pair.connect());
+  FakeFabric::set_gid(0, 0, 0, ipv4_gid(9));
+  for (const ibv_event_type type : {IBV_EVENT_PORT_ERR, IBV_EVENT_GID_CHANGE, IBV_EVENT_LID_CHANGE,
+                                    IBV_EVENT_CLIENT_REREGISTER}) {
+    FakeFabric::raise(type, 2);
+  }
+  EXPECT_TRUE(send_and_see(pair, pair.to_b(), pair.to_a()));
+}
+
+TEST_F(RdmaFaults, AnEventThatNobodyKnowsEndsNothing) {
+  FakePair pair;
+  ASSERT_TRUE(pair.connect());
+  FakeFabric::raise(static_cast<ibv_event_type>(IBV_EVENT_WQ_FATAL + 1));
+  EXPECT_TRUE(send_and_see(pair, pair.to_b(), pair.to_a()));
+}
+
+TEST_F(RdmaFaults, ALidThatChangesEndsTheConnections) {
+  FakeDeviceSpec device;
+  device.ports.push_back({.link_layer = IBV_LINK_LAYER_INFINIBAND,
+                          .lid = 4,
+                          .gids = {{.bytes = {0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 7},
+                                    .type = IBV_GID_TYPE_IB}}});
+  for (const ibv_event_type type : {IBV_EVENT_LID_CHANGE, IBV_EVENT_CLIENT_REREGISTER}) {
+    FakeFabric::reset({device});
+    FakePair pair;
+    ASSERT_TRUE(pair.connect());
+    FakeFabric::raise(type);
+    EXPECT_TRUE(send_and_see(pair, pair.to_b(), pair.to_a())) << "the LID is the same";
+    FakeFabric::set_lid(0, 0, 5);
+    FakeFabric::raise(type);
+    EXPECT_TRUE(pair.run([&] { return pair.to_b().failed > 0; }));
+    EXPECT_THAT(std::string(pair.to_b().failure.text()), HasSubstr("address"));
   }
 }
 
