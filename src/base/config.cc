@@ -56,6 +56,9 @@ constexpr VariableInfo kTable[] = {
      "Whether a polling thread yields its core; auto: when this host has more ranks than cores."},
     {Variable::kDevices, kText, "HETCOMM_DEVICES", "", nullptr,
      "Devices beside the host, e.g. 'sim-handle,sim-address:bandwidth=10G:latency=2us'."},
+    {Variable::kDevicePath, kChoice, "HETCOMM_DEVICE_PATH", "auto", "auto|direct|staged",
+     "How device memory goes over a network: by the interface itself where a write that was read "
+     "back has shown that it can, else staged through the host; or only so."},
     {Variable::kRails, kInteger, "HETCOMM_RAILS", "4", nullptr,
      "Connections of one kind, over a network interface each, that a pair may share its bulk data "
      "among."},

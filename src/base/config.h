@@ -35,6 +35,7 @@ enum class Variable : uint8_t {
   kSpinTime,
   kYield,
   kDevices,
+  kDevicePath,
   kRails,
   kCoolDown,
   kCreditBytes,

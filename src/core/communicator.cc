@@ -105,6 +105,7 @@ Code Communicator::fill_buffers(const PostArguments& arguments, Operation& opera
   operation.segment = {};
   operation.length = 0;
   operation.on_host = true;
+  operation.has_windows = true;
   for (size_t i = 0; i < arguments.count; ++i) {
     const hetcomm_buffer_t& buffer = arguments.buffers[i];
     auto* memory = reinterpret_cast<Memory*>(buffer.memory);
@@ -124,6 +125,12 @@ Code Communicator::fill_buffers(const PostArguments& arguments, Operation& opera
     if (on_host) {
       std::byte* base = memory != nullptr ? static_cast<std::byte*>(memory->address()) : nullptr;
       operation.segment_list.push_back({base + buffer.offset, buffer.length});
+    } else if (buffer.length > 0) {
+      std::byte* const window = memory->window();
+      operation.has_windows = operation.has_windows && window != nullptr;
+      if (window != nullptr) {
+        operation.segment_list.push_back({window + buffer.offset, buffer.length});
+      }
     }
   }
   for (const BufferPiece& piece : operation.pieces) {

@@ -1,5 +1,7 @@
 #include "src/core/memory.h"
 
+#include <sys/mman.h>
+
 #include <cstring>
 
 #include "src/core/registration.h"
@@ -53,7 +55,28 @@ Memory::Memory(DeviceSet& devices, size_t device, void* address, uint64_t size, 
     : devices_(devices), device_(device), address_(address), size_(size), owned_(owned) {}
 
 Memory::~Memory() {
+  if (known_window() != nullptr) munmap(known_window(), size_);
   if (owned_) device().table->free(device().instance, address_);
+}
+
+std::byte* Memory::window() {
+  std::byte* known = known_window();
+  if (known != nullptr || !devices_.is_reached(device_)) return known;
+  void* const made =
+      mmap(nullptr, size_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (made == MAP_FAILED) return nullptr;
+  if (window_.compare_exchange_strong(known, static_cast<std::byte*>(made))) {
+    return static_cast<std::byte*>(made);
+  }
+  munmap(made, size_);
+  return known;
+}
+
+Status Memory::flush_remote_writes() const {
+  const Device& target = device();
+  if (target.table->flush_remote_writes == nullptr) return {};
+  return device_status(target, target.table->flush_remote_writes(target.instance),
+                       "flushing remote writes");
 }
 
 Status Memory::write(uint64_t offset, const void* source, uint64_t length) {

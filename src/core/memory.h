@@ -12,9 +12,20 @@
 
 namespace hetcomm {
 
+class Memory;
 class Registration;
 
 enum class StreamDirection : uint8_t { kToHost, kFromHost };
+
+// Somebody who has told others of memories.
+class MemoryUser {
+ public:
+  // |memory|, of which nothing is in use, is about to go.
+  virtual void forget(const Memory& memory) = 0;
+
+ protected:
+  ~MemoryUser() = default;
+};
 
 // The devices of one context; number 0 is the host. Streams are made on first use, one per
 // direction.
@@ -32,12 +43,29 @@ class DeviceSet {
   // Under the baton.
   Result<void*> stream(size_t index, StreamDirection direction);
 
+  // Under the baton.
+  void add_user(MemoryUser& user) { users_.push_back(&user); }
+  void remove_user(MemoryUser& user) { std::erase(users_, &user); }
+  void forget(const Memory& memory) {
+    for (MemoryUser* user : users_) user->forget(memory);
+  }
+  // Some transport reaches the device's memory by itself. [any-thread]
+  void set_reached(size_t index) {
+    if (index < kMostReached) reached_.fetch_or(uint64_t{1} << index, std::memory_order_release);
+  }
+  bool is_reached(size_t index) const {
+    return index < kMostReached && (reached_.load(std::memory_order_acquire) >> index & 1) != 0;
+  }
+
  private:
   struct Entry {
     Device device;
     void* streams[2] = {nullptr, nullptr};
   };
+  static constexpr size_t kMostReached = 64;
   std::vector<Entry> entries_;
+  std::vector<MemoryUser*> users_;
+  std::atomic<uint64_t> reached_{0};
 };
 
 // A region of one device. |uses| counts pending operations on it.
@@ -59,6 +87,13 @@ class Memory {
     return offset <= size_ && length <= size_ - offset;
   }
 
+  // Addresses that stand for it in segments (DeviceRange), made on first use. Null while no
+  // transport reaches the device, and where there is no room. [any-thread]
+  std::byte* window();
+  std::byte* known_window() const { return window_.load(std::memory_order_acquire); }
+  // What network interfaces have written is seen by what the device does from now on.
+  Status flush_remote_writes() const;
+
   // Blocking copies for set-up and tests; own stream each.
   Status write(uint64_t offset, const void* source, uint64_t length);
   Status read(uint64_t offset, void* destination, uint64_t length);
@@ -78,6 +113,7 @@ class Memory {
   void* address_;
   uint64_t size_;
   bool owned_;
+  std::atomic<std::byte*> window_{nullptr};
   std::atomic<uint32_t> uses_{0};
 };
 

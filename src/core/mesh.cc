@@ -51,7 +51,8 @@ Mesh::Mesh(const MeshEnvironment& environment, int rank, int size)
       size_(size),
       staging_(environment.devices,
                {.chunk_bytes = environment.config.number(Variable::kStagingChunk),
-                .depth = environment.config.number(Variable::kStagingDepth)}) {
+                .depth = environment.config.number(Variable::kStagingDepth)}),
+      device_access_(environment.devices, environment.config, environment.log) {
   const auto count = static_cast<size_t>(size);
   peers_.resize(count);
   peer_status_.resize(count);
@@ -155,6 +156,7 @@ Status Mesh::make_transports(std::string_view wanted) {
       if (!usable.ok()) break;
       entry->index = transports_.size();
       transports_.push_back(std::move(entry));
+      device_access_.add(*transports_.back()->transport, transports_.back()->name);
     }
     if (usable.ok()) continue;
     const bool some = !transports_.empty() && transports_.back()->kind == factory->name();
@@ -266,6 +268,7 @@ Mesh::~Mesh() {
   pairs_.clear();
   while (!graveyard_.empty()) bury();
   connected_.clear();
+  device_access_.close();
   transports_.clear();
   control_.reset();
 }
@@ -425,8 +428,8 @@ void Mesh::acknowledgement_due(Pair& pair) {
 
 void Mesh::publish(Registration& registration) {
   registration.id = registrations_.insert(&registration);
-  const Memory& memory = registration.memory();
-  if (!memory.host_accessible()) return;
+  Memory& memory = registration.memory();
+  const bool on_host = memory.host_accessible();
   int file = -1;
   uint64_t file_offset = 0;
   const DeviceTable& table = *memory.device().table;
@@ -438,14 +441,16 @@ void Mesh::publish(Registration& registration) {
   for (const auto& entry : transports_) {
     const Capabilities& capabilities = entry->transport->capabilities();
     if (!capabilities.regions && !(capabilities.map && file >= 0)) continue;
+    if (!device_access_.reaches(memory, entry->index)) continue;
     const uint32_t rights = registration.rights();
-    const Region region{.address = static_cast<std::byte*>(memory.address()),
-                        .length = memory.size(),
-                        .writable = (rights & HETCOMM_ACCESS_PUT) != 0,
-                        .readable = (rights & HETCOMM_ACCESS_GET) != 0,
-                        .atomic = (rights & HETCOMM_ACCESS_ATOMIC) != 0,
-                        .file = file,
-                        .file_offset = file_offset};
+    const Region region{
+        .address = on_host ? static_cast<std::byte*>(memory.address()) : memory.known_window(),
+        .length = memory.size(),
+        .writable = (rights & HETCOMM_ACCESS_PUT) != 0,
+        .readable = (rights & HETCOMM_ACCESS_GET) != 0,
+        .atomic = (rights & HETCOMM_ACCESS_ATOMIC) != 0,
+        .file = file,
+        .file_offset = file_offset};
     Result<RemoteKey> key = entry->transport->publish(region);
     if (key.ok()) {
       registration.keys.emplace_back(entry->name, key.value());
@@ -513,6 +518,7 @@ std::string Mesh::explain(int rank) {
     }
     text += fmt::format("  {:<6} {}\n", candidate.entry->name, verdict);
   }
+  if (rank != rank_) text += device_access_.explain();
   if (Pair* pair = find_pair(rank); pair != nullptr) {
     if (pair->rails() > 0) {
       pair->for_each_rail([&](Rail& rail) {

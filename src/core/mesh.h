@@ -19,6 +19,7 @@
 #include "src/bootstrap/bootstrap.h"
 #include "src/core/block_pool.h"
 #include "src/core/control.h"
+#include "src/core/device_access.h"
 #include "src/core/engine.h"
 #include "src/core/match.h"
 #include "src/core/pair.h"
@@ -67,6 +68,11 @@ class Mesh final : public Driven, private ControlHandler {
   Engine& engine() { return environment_.engine; }
   Log& log() { return environment_.log; }
   Staging& staging() { return staging_; }
+  DeviceAccess& device_access() { return device_access_; }
+  // Whether a connection moves all of |operation|'s memory by itself, as its segments() say.
+  bool reaches(const Operation& operation, const Rail& rail) {
+    return operation.on_host || device_access_.reaches(operation, rail.transport);
+  }
   uint64_t now_ns() const { return environment_.engine.coarse_now(); }
   uint64_t detection_ns() const { return detection_ns_; }
 
@@ -249,6 +255,7 @@ class Mesh final : public Driven, private ControlHandler {
   Status failed_;                   // creation cannot succeed
   BlockPool blocks_;
   Staging staging_;
+  DeviceAccess device_access_;
   std::unique_ptr<ControlPlane> control_;
   std::vector<PeerInfo> peers_;
   std::vector<Status> peer_status_;

@@ -126,9 +126,10 @@ struct alignas(kOperationAlign) Operation {
   OperationKind kind = OperationKind::kSend;
   OperationStage stage = OperationStage::kSubmitted;
   bool prepared = false;
-  bool detached = false;    // released while running: nobody claims it
-  bool on_host = true;      // all pieces can be touched by the CPU: segments() is all of them
-  bool collective = false;  // on the collective channel
+  bool detached = false;     // released while running: nobody claims it
+  bool on_host = true;       // all pieces can be touched by the CPU: segments() is all of them
+  bool has_windows = false;  // segments() is all of them, for transports that reach the devices
+  bool collective = false;   // on the collective channel
   bool high_priority = false;
   bool fail_on_any_loss = false;
   uint16_t channel = 0;   // wire id of the communicator

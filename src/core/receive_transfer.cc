@@ -24,7 +24,11 @@ uint64_t length_of_segments(Segments segments, uint64_t offset, uint64_t length,
 class ReceiveTransfer::Chunk final : public BulkOwner, public CopyHandler, public PutTarget {
  public:
   Chunk(ReceiveTransfer& transfer, uint64_t offset, uint64_t length, std::byte* staging_chunk)
-      : transfer_(transfer), offset_(offset), length_(length), staging_chunk_(staging_chunk) {
+      : transfer_(transfer),
+        offset_(offset),
+        length_(length),
+        staging_chunk_(staging_chunk),
+        into_device_(staging_chunk == nullptr && !transfer.receive_->on_host) {
     bulk_.owner = this;
     bulk_.is_get = true;
     if (staging_chunk_ != nullptr) {
@@ -52,7 +56,10 @@ class ReceiveTransfer::Chunk final : public BulkOwner, public CopyHandler, publi
     }
   }
 
+  uint64_t offset() const { return offset_; }
   uint64_t length() const { return length_; }
+  // The connection itself writes to a device.
+  bool into_device() const { return into_device_; }
   bool waiting() const { return state_ == State::kWaiting; }
   bool is_on(const Rail& rail) const {
     return state_ == State::kGranted ? rail_ == &rail
@@ -60,9 +67,12 @@ class ReceiveTransfer::Chunk final : public BulkOwner, public CopyHandler, publi
   }
   bool copying() const { return copy_.running(); }
 
-  // Starts it on |rail|. False when the endpoint has no room for another exposure.
-  bool start(Rail& rail) {
-    if (staging_chunk_ != nullptr) ++rail.counters().staged_chunks;
+  // Starts it on |rail|. kPeerLost: on the next one; kUnsupported: not as it is; else the transfer
+  // has failed.
+  Code start(Rail& rail) {
+    if (into_device_ && !pair().mesh().reaches(*transfer_.receive_, rail)) {
+      return Code::kUnsupported;
+    }
     if (transfer_.by_get_) {
       bulk_.rail = &rail;
       bulk_.local = SegmentView{segments(), 0, length_};
@@ -70,18 +80,24 @@ class ReceiveTransfer::Chunk final : public BulkOwner, public CopyHandler, publi
       bulk_.remote_offset = offset_;
       bulk_.high_priority = transfer_.receive_->high_priority;
       set_state(State::kReading);
+      count(rail);
       pair().submit_bulk(bulk_);
-      return true;
+      return Code::kOk;
     }
     cookie_ = pair().add_target(*this);
     Result<RemoteKey> key = rail.endpoint().expose(segments(), Access::kPutTarget, cookie_);
     if (!key.ok()) {
       pair().remove_target(cookie_);
       // A connection that is breaking: the chunk starts again on the next one.
-      if (key.status().code() == Code::kPeerLost) return false;
+      if (key.status().code() == Code::kPeerLost) return Code::kPeerLost;
+      if (into_device_) {
+        pair().mesh().device_access().give_up(*transfer_.receive_, rail.transport, key.status());
+        return Code::kUnsupported;
+      }
       transfer_.chunk_failed(key.status().code(), std::string(key.status().text()));
-      return false;
+      return key.status().code();
     }
+    count(rail);
     key_ = key.value();
     rail_ = &rail;
     rail_->receiving.start(length_, pair().mesh().now_ns());
@@ -91,7 +107,7 @@ class ReceiveTransfer::Chunk final : public BulkOwner, public CopyHandler, publi
     const GrantBody grant{transfer_.sender_id_, rail.id, offset_, length_,
                           transfer_.accepted_,  key_};
     pair().send_control(MessageKind::kGrant, 0, 0, &grant, sizeof(grant));
-    return true;
+    return Code::kOk;
   }
 
   // On return the connection does not touch the memory any more; a device copy may still run.
@@ -115,6 +131,15 @@ class ReceiveTransfer::Chunk final : public BulkOwner, public CopyHandler, publi
     if (state_ == State::kGranted) pair().mesh().engine().expect_more();
   }
 
+  void count(Rail& rail) const {
+    if (into_device_) {
+      transfer_.wrote_to_device_ = true;
+      rail.counters().device_bytes_direct += length_;
+    } else if (staging_chunk_ != nullptr) {
+      ++rail.counters().staged_chunks;
+      rail.counters().device_bytes_staged += length_;
+    }
+  }
   Segments segments() const {
     return segments_.empty() ? Segments(&one_segment_, 1) : Segments(segments_);
   }
@@ -167,6 +192,7 @@ class ReceiveTransfer::Chunk final : public BulkOwner, public CopyHandler, publi
   uint64_t offset_;
   uint64_t length_;
   std::byte* staging_chunk_;
+  const bool into_device_;
   State state_ = State::kWaiting;
   iovec one_segment_{};
   std::vector<iovec> segments_;  // when there are several
@@ -209,30 +235,49 @@ bool ReceiveTransfer::want_get() const {
   return !rail->capabilities().put || pair_.chooser().prefer_get(accepted_);
 }
 
-// Length of the next chunk.
-uint64_t ReceiveTransfer::next_length() const {
-  const uint64_t rest = accepted_ - cut_;
-  if (!receive_->on_host) return std::min(rest, staging_.plan().chunk_bytes);
+// Length of the next chunk, which begins with |rest|.
+uint64_t ReceiveTransfer::next_length(const Range& rest, bool staged) const {
+  if (staged) return std::min(rest.length, staging_.plan().chunk_bytes);
   const Capabilities& capabilities = pair_.rail()->capabilities();
-  uint64_t length = capabilities.lossless ? rest : std::min(rest, kRegrantBytes);
+  uint64_t length = capabilities.lossless ? rest.length : std::min(rest.length, kRegrantBytes);
   if (const size_t rails = pair_.bulk_rails(); rails > 1) {
     length = std::min(length, std::max(kLeastShare, accepted_ / (2 * kChunksPerRail * rails)));
   }
   return capabilities.max_exposed_segments == UINT32_MAX
              ? length
-             : length_of_segments(receive_->segments(), cut_, length,
+             : length_of_segments(receive_->segments(), rest.offset, length,
                                   capabilities.max_exposed_segments);
 }
 
 void ReceiveTransfer::start_chunks() {
   if (ending_ || source_gone_ || pair_.rail() == nullptr) return;
-  for (size_t i = 0; i < chunks_.size() && !ending_; ++i) {
-    if (!chunks_[i].waiting()) continue;
+  if (!start_waiting_chunks()) return;
+  while (!ending_ && (cut_ < accepted_ || !uncut_.empty()) && add_chunk()) {
+  }
+}
+
+// False when it has to be gone on with later, if at all.
+bool ReceiveTransfer::start_waiting_chunks() {
+  for (size_t i = 0; i < chunks_.size();) {
+    if (!chunks_[i].waiting()) {
+      ++i;
+      continue;
+    }
     Rail* rail = pick_rail();
-    if (rail == nullptr || !chunks_[i].start(*rail)) return;
+    const Code code = rail == nullptr ? Code::kPeerLost : chunks_[i].start(*rail);
+    if (code == Code::kUnsupported) {
+      cut_again(i);
+    } else if (code != Code::kOk) {
+      return false;
+    }
   }
-  while (!ending_ && cut_ < accepted_ && add_chunk()) {
-  }
+  return !ending_;
+}
+
+// A chunk in memory that its next connection does not reach.
+void ReceiveTransfer::cut_again(size_t index) {
+  uncut_.push_back({chunks_[index].offset(), chunks_[index].length()});
+  pair_.mesh().retire(chunks_.take(index));
 }
 
 // The connection that would be done first; null while all have enough to do.
@@ -260,9 +305,14 @@ bool ReceiveTransfer::add_chunk() {
   Rail* rail = pick_rail();
   if (rail == nullptr) return false;
   std::byte* staging_chunk = nullptr;
-  if (receive_->on_host) {
+  const bool staged = !pair_.mesh().reaches(*receive_, *rail);
+  if (!staged) {
     if (chunks_.size() >= kMaxGranted) return false;
   } else {
+    if (DeviceAccess& access = pair_.mesh().device_access(); access.insists()) {
+      chunk_failed(Code::kUnsupported, access.refusal(*receive_, rail->transport));
+      return false;
+    }
     staging_.plan_for(
         accepted_, pair_.mesh().staging().copy_rate(StreamDirection::kFromHost, receive_->pieces));
     if (chunks_.size() >= staging_.plan().depth) return false;
@@ -274,10 +324,20 @@ bool ReceiveTransfer::add_chunk() {
       return false;
     }
   }
-  const uint64_t length = next_length();
-  chunks_.push(make_pooled<Chunk>(pair_.mesh().blocks(), *this, cut_, length, staging_chunk));
-  cut_ += length;
-  return chunks_.back().start(*rail);
+  const Range rest = uncut_.empty() ? Range{cut_, accepted_ - cut_} : uncut_.back();
+  const uint64_t length = next_length(rest, staged);
+  chunks_.push(
+      make_pooled<Chunk>(pair_.mesh().blocks(), *this, rest.offset, length, staging_chunk));
+  if (uncut_.empty()) {
+    cut_ += length;
+  } else if (length == rest.length) {
+    uncut_.pop_back();
+  } else {
+    uncut_.back() = {rest.offset + length, rest.length - length};
+  }
+  const Code code = chunks_.back().start(*rail);
+  if (code == Code::kUnsupported) cut_again(chunks_.size() - 1);
+  return code == Code::kOk || code == Code::kUnsupported;
 }
 
 void ReceiveTransfer::chunk_finished(Chunk& chunk) {
@@ -357,6 +417,13 @@ void ReceiveTransfer::maybe_finish() {
   } else {
     if (!message_is_complete()) return;
     ending_ = true;
+    if (wrote_to_device_) {
+      const Status flushed = DeviceAccess::flush_remote_writes(*receive_);
+      if (!flushed.ok()) {
+        code_ = flushed.code();
+        text_ = fmt::format("receive from rank {}: {}", pair_.rank(), flushed.text());
+      }
+    }
     pair_.chooser().measured(accepted_, by_get_, pair_.service_time(started_ns_, now_ns()));
     hetcomm_counters_t* counters = pair_.rail() != nullptr ? &pair_.rail()->counters() : nullptr;
     if (counters != nullptr) ++(by_get_ ? counters->bulk_by_get : counters->bulk_by_put);

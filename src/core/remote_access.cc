@@ -63,6 +63,7 @@ class DirectAccess final : public BulkOwner {
     part.key = operation_.access.remote->key(rail.transport);
     part.remote_offset = operation_.access.offset + offset;
     part.high_priority = operation_.high_priority;
+    if (!operation_.on_host) rail.counters().device_bytes_direct += length;
   }
   void start() {
     running_ = count_;
@@ -333,6 +334,9 @@ bool RemoteAccess::copy_some() {
 
 // What needed nobody's help is over; the owner is told where it wants to know.
 void RemoteAccess::finish_direct(Operation& operation, Code code) {
+  if (code == Code::kOk && !operation.on_host && operation.kind == OperationKind::kGet) {
+    code = DeviceAccess::flush_remote_writes(operation).code();
+  }
   if (code == Code::kOk && operation.access.notify) {
     operation.access.placed = true;
     pair_.submit_send(operation);
@@ -347,10 +351,10 @@ bool RemoteAccess::stop_copying(const Operation& operation) {
 
 // --- starting ---------------------------------------------------------------
 
-bool RemoteAccess::may_go_direct(const Operation& operation, const Rail& rail) const {
-  return rail.capabilities().regions && operation.on_host && operation.length > 0 &&
-         !operation.access.direct_failed &&
-         operation.access.remote->key(rail.transport) != RemoteKey{};
+bool RemoteAccess::may_go_direct(const Operation& operation, const Rail& rail) {
+  return rail.capabilities().regions && operation.length > 0 && !operation.access.direct_failed &&
+         operation.access.remote->key(rail.transport) != RemoteKey{} &&
+         pair_.mesh().reaches(operation, rail);
 }
 
 void RemoteAccess::start_direct(Operation& operation) {
@@ -713,6 +717,9 @@ void RemoteAccess::receive_put(const WireHeader& header, ConstByteSpan payload) 
   Registration* registration = find(body, HETCOMM_ACCESS_PUT, &code);
   if (registration != nullptr && bytes > 0 && !registration->memory().host_accessible()) {
     code = Code::kUnsupported;
+  }
+  if (code == Code::kOk && placed && bytes == 0 && body.length > 0) {
+    code = registration->memory().flush_remote_writes().code();
   }
   if (code == Code::kOk) {
     if (bytes > 0) {

@@ -119,7 +119,7 @@ class RemoteAccess {
   bool start_atomic(Operation& atomic);
   bool start_answer(Operation& answer, const Rail& rail);
   bool start_transfer(Operation& send, MessageKind kind, uint64_t value);
-  bool may_go_direct(const Operation& operation, const Rail& rail) const;
+  bool may_go_direct(const Operation& operation, const Rail& rail);
   void start_direct(Operation& operation);
   bool pay_for_notification(Operation& put);
   // Sends a message that the owner answers or acknowledges; |operation| waits for that. False: to

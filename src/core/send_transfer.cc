@@ -94,7 +94,7 @@ void SendTransfer::revoke_source() {
 RequestBody SendTransfer::make_request() {
   RequestBody body{id_, 0, {}};
   Rail* rail = pair_.rail();
-  if (rail == nullptr || !rail->capabilities().get || !send_->on_host ||
+  if (rail == nullptr || !rail->capabilities().get || !pair_.mesh().reaches(*send_, *rail) ||
       send_->segments().size() > rail->capabilities().max_exposed_segments) {
     return body;
   }
@@ -138,7 +138,9 @@ void SendTransfer::granted(const GrantBody& grant) {
 
 // True when the whole grant is under way.
 bool SendTransfer::start_grant(Grant& grant) {
-  return send_->on_host ? start_direct(grant) : start_staged(grant);
+  Rail& rail = *pair_.find_rail(grant.body.rail);
+  const bool direct = grant.started == 0 && pair_.mesh().reaches(*send_, rail);
+  return direct ? start_direct(grant, rail) : start_staged(grant, rail);
 }
 
 void SendTransfer::start_pieces() {
@@ -148,17 +150,22 @@ void SendTransfer::start_pieces() {
   }
 }
 
-bool SendTransfer::start_direct(const Grant& grant) {
+bool SendTransfer::start_direct(const Grant& grant, Rail& rail) {
   if (pieces_.full()) return false;
-  Rail& rail = *pair_.find_rail(grant.body.rail);
+  if (!send_->on_host) rail.counters().device_bytes_direct += grant.body.length;
   pieces_.push(make_pooled<Piece>(pair_.mesh().blocks(), *this, rail, grant.body.offset,
                                   grant.body.length, grant.body.target, uint64_t{0}));
   pieces_.back().put_from(send_->segments(), grant.body.offset);
   return true;
 }
 
-bool SendTransfer::start_staged(Grant& grant) {
-  Rail& rail = *pair_.find_rail(grant.body.rail);
+bool SendTransfer::start_staged(Grant& grant, Rail& rail) {
+  DeviceAccess& access = pair_.mesh().device_access();
+  if (access.insists()) {
+    end(Code::kUnsupported,
+        fmt::format("send to rank {}: {}", pair_.rank(), access.refusal(*send_, rail.transport)));
+    return false;
+  }
   chunks_.plan_for(accepted_,
                    pair_.mesh().staging().copy_rate(StreamDirection::kToHost, send_->pieces));
   while (grant.started < grant.body.length) {
@@ -178,6 +185,7 @@ bool SendTransfer::start_staged(Grant& grant) {
                                     grant.started));
     grant.started += part;
     ++rail.counters().staged_chunks;
+    rail.counters().device_bytes_staged += part;
     pieces_.back().stage_through(chunk);
   }
   return true;
@@ -196,6 +204,9 @@ void SendTransfer::piece_finished(Piece& piece, Code code) {
 }
 
 void SendTransfer::done() {
+  if (source_rail_ != nullptr && accepted_ == UINT64_MAX && send_ != nullptr && !send_->on_host) {
+    source_rail_->counters().device_bytes_direct += send_->length;  // the receiver has read it
+  }
   if (source_rail_ != nullptr) source_rail_->endpoint().release(source_key_);
   source_rail_ = nullptr;
   source_key_ = {};

@@ -55,8 +55,8 @@ class SendTransfer final {
   void note_answer();
   void start_pieces();
   bool start_grant(Grant& grant);
-  bool start_staged(Grant& grant);
-  bool start_direct(const Grant& grant);
+  bool start_staged(Grant& grant, Rail& rail);
+  bool start_direct(const Grant& grant, Rail& rail);
   void piece_finished(Piece& piece, Code code);
   void finish_as(Code code, std::string text);
   void quiesce();
@@ -104,11 +104,18 @@ class ReceiveTransfer final {
   static constexpr uint64_t kLeastShare = 256u << 10;
   static constexpr size_t kChunksPerRail = 2;
 
+  struct Range {
+    uint64_t offset;
+    uint64_t length;
+  };
+
   void start_chunks();
+  bool start_waiting_chunks();
   bool add_chunk();
+  void cut_again(size_t index);
   bool want_get() const;
   Rail* pick_rail() const;
-  uint64_t next_length() const;
+  uint64_t next_length(const Range& rest, bool staged) const;
   void chunk_finished(Chunk& chunk);
   void chunk_failed(Code code, std::string text);
   void finish_as(Code code, std::string text);
@@ -124,10 +131,12 @@ class ReceiveTransfer final {
   uint64_t tag_;
   uint64_t length_;
   uint64_t accepted_;
-  uint64_t cut_ = 0;       // bytes turned into chunks so far
-  uint64_t finished_ = 0;  // bytes that are in place
+  uint64_t cut_ = 0;          // bytes turned into chunks so far
+  std::vector<Range> uncut_;  // before |cut_|: of chunks that could not go as they were
+  uint64_t finished_ = 0;     // bytes that are in place
   bool by_get_ = false;
   bool source_gone_ = false;
+  bool wrote_to_device_ = false;  // network interfaces did
   bool sender_knows_;  // every grant went over a rail on which the sender sees the end by itself
   bool ending_ = false;
   Code code_ = Code::kOk;

@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <memory>
 
+#include "tests/conformance/capi_device.h"
 #include "tests/conformance/capi_job.h"
 
 namespace hetcomm_test {
@@ -218,36 +219,6 @@ TEST_P(Data, MoreThan4GiBInOneMessage) {
 }
 
 // --- devices ---------------------------------------------------------------------------------
-
-// Memory of a device, or of the host (device 0), that is filled and checked through the C API.
-class DeviceMemory {
- public:
-  DeviceMemory(Member& me, int32_t device, uint64_t size) : size_(size) {
-    EXPECT_EQ(hetcomm_memory_allocate(me.context(), device, size, &memory_), HETCOMM_OK)
-        << hetcomm_last_error();
-  }
-  DeviceMemory(const DeviceMemory&) = delete;
-  DeviceMemory& operator=(const DeviceMemory&) = delete;
-  ~DeviceMemory() { EXPECT_EQ(hetcomm_memory_free(memory_), HETCOMM_OK) << hetcomm_last_error(); }
-
-  void fill(const std::vector<std::byte>& bytes) {
-    EXPECT_EQ(hetcomm_memory_write(memory_, 0, bytes.data(), bytes.size()), HETCOMM_OK)
-        << hetcomm_last_error();
-  }
-  std::vector<std::byte> contents() {
-    std::vector<std::byte> bytes(size_);
-    EXPECT_EQ(hetcomm_memory_read(memory_, 0, bytes.data(), bytes.size()), HETCOMM_OK)
-        << hetcomm_last_error();
-    return bytes;
-  }
-  hetcomm_buffer_t part(uint64_t offset, uint64_t length) {
-    return hetcomm_buffer_memory(memory_, offset, length);
-  }
-
- private:
-  hetcomm_memory_t* memory_ = nullptr;
-  uint64_t size_;
-};
 
 void run_with_devices(CapiCase test_case, const std::function<void(Member&)>& body) {
   test_case.settings += "DEVICES=sim-handle,sim-address:latency=20us;STAGING_CHUNK=16K;";

@@ -27,7 +27,7 @@ using Factories = std::vector<std::unique_ptr<TransportFactory>>;
 class CoreMember {
  public:
   CoreMember(hetcomm_test::LocalStore& store, int rank, int size, const std::string& settings,
-             Factories factories) {
+             Factories factories, const std::vector<Device>& devices = {}) {
     auto log = std::make_unique<Log>();
     const char* const environment[] = {nullptr};
     Result<Config> config = Config::load(environment, settings, *log);
@@ -36,8 +36,10 @@ class CoreMember {
     if (!host.ok()) throw std::runtime_error(std::string(host.status().text()));
     log->set_level(parse_log_level(config->text(Variable::kLog)).value());
     const bool thread = config->text(Variable::kProgress) == "thread";
-    ContextParts parts{
-        std::move(config.value()), std::move(log), std::move(factories), {host.value()}, thread};
+    std::vector<Device> all = {host.value()};
+    all.insert(all.end(), devices.begin(), devices.end());
+    ContextParts parts{std::move(config.value()), std::move(log), std::move(factories),
+                       std::move(all), thread};
     Result<std::unique_ptr<Context>> context = Context::create(std::move(parts));
     if (!context.ok()) throw std::runtime_error(std::string(context.status().text()));
     context_ = std::move(context).value();
@@ -57,7 +59,12 @@ class CoreMember {
   // One-sided, with a notification if |notify|.
   Operation* access(OperationKind kind, const AccessArguments& access, void* data, uint64_t size,
                     bool notify = false) {
-    const hetcomm_buffer_t buffer = hetcomm_buffer_host(data, size);
+    return this->access(kind, access, hetcomm_buffer_host(data, size), notify);
+  }
+  // Without a buffer where its address is null.
+  Operation* access(OperationKind kind, const AccessArguments& access,
+                    const hetcomm_buffer_t& buffer, bool notify = false) {
+    const bool some = buffer.memory != nullptr || buffer.offset != 0;
     hetcomm_operation_options_t options{};
     options.struct_size = sizeof(options);
     options.flags = notify ? HETCOMM_OPERATION_NOTIFY : 0;
@@ -65,8 +72,8 @@ class CoreMember {
     Operation* operation = nullptr;
     const int peer = access.remote->rank();
     const Code code = communicator_->post(
-        {kind, peer, 0, 0, &buffer, data != nullptr ? size_t{1} : 0, &options, false, &access},
-        &operation, &text);
+        {kind, peer, 0, 0, &buffer, some ? size_t{1} : 0, &options, false, &access}, &operation,
+        &text);
     if (code != Code::kOk) throw std::runtime_error(text);
     return operation;
   }
@@ -79,7 +86,10 @@ class CoreMember {
   // |timeout_ns| 0: the default.
   Operation* post(OperationKind kind, int peer, uint64_t tag, void* data, uint64_t size,
                   uint64_t timeout_ns = 0) {
-    const hetcomm_buffer_t buffer = hetcomm_buffer_host(data, size);
+    return post(kind, peer, tag, hetcomm_buffer_host(data, size), timeout_ns);
+  }
+  Operation* post(OperationKind kind, int peer, uint64_t tag, const hetcomm_buffer_t& buffer,
+                  uint64_t timeout_ns = 0) {
     hetcomm_operation_options_t options{};
     options.struct_size = sizeof(options);
     options.timeout_ns = timeout_ns;
@@ -112,13 +122,15 @@ class CoreMember {
 
 inline void run_core_job(int size, const std::string& settings,
                          const std::function<Factories(int rank)>& factories,
-                         const std::function<void(CoreMember&)>& body) {
+                         const std::function<void(CoreMember&)>& body,
+                         const std::function<std::vector<Device>()>& devices = {}) {
   hetcomm_test::LocalStore store;
   std::vector<std::thread> threads;
   for (int rank = 0; rank < size; ++rank) {
     threads.emplace_back([&, rank] {
       try {
-        CoreMember member(store, rank, size, settings, factories(rank));
+        CoreMember member(store, rank, size, settings, factories(rank),
+                          devices ? devices() : std::vector<Device>());
         body(member);
         const Status met = member.communicator().barrier(20'000'000'000);
         EXPECT_TRUE(met.ok()) << "rank " << rank << ": " << met.text();

@@ -1,0 +1,298 @@
+// Memory of devices that connections reach by themselves, over fake verbs: not run on hardware.
+//
+//   * messages and one-sided operations are right over dma-bufs and over plain registration;
+//   * when the connection breaks in the middle, what was under way directly goes on staged over a
+//     transport that reaches host memory only, and directly again when the first one is back;
+//   * a memory that the network interface refuses in the middle is staged;
+//   * the device is told before its user sees what a network interface wrote;
+//   * nothing stays registered.
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "tests/support/core_job.h"
+#include "tests/support/fake_verbs.h"
+#include "tests/support/faulty_transport.h"
+#include "tests/support/pattern.h"
+#include "transports/rdma/factory.h"
+#include "transports/self/factory.h"
+#include "transports/tcp/factory.h"
+
+namespace hetcomm::test {
+namespace {
+
+std::atomic<uint64_t> flushes;
+
+// A device of sim-address that counts flushes. The table outlives it.
+std::vector<Device> make_devices() {
+  Result<Device> device = create_sim_device("sim-address", "memory=64M");
+  if (!device.ok()) throw std::runtime_error(std::string(device.status().text()));
+  static const DeviceTable table = [&] {
+    DeviceTable own = *device->table;
+    own.flush_remote_writes = [](void*) {
+      ++flushes;
+      return hetcomm_status_t{HETCOMM_OK};
+    };
+    return own;
+  }();
+  return {{&table, device->instance}};
+}
+
+// |plan| is for rdma; tcp never fails.
+Factories make_factories(const FaultPlan& plan) {
+  Factories factories;
+  factories.push_back(make_self_factory());
+  factories.push_back(
+      std::make_unique<FaultyFactory>(rdma::make_factory(FakeFabric::verbs()), plan));
+  factories.push_back(make_tcp_factory());
+  return factories;
+}
+
+// Memory of the device, given up as the C ABI does it.
+class OnDevice {
+ public:
+  OnDevice(CoreMember& me, uint64_t size) : me_(me) {
+    const Device& device = me.context().devices().device(1);
+    void* address = nullptr;
+    if (device.table->allocate(device.instance, size, &address) != HETCOMM_OK) {
+      throw std::runtime_error("no device memory");
+    }
+    memory_ = std::make_unique<Memory>(me.context().devices(), 1, address, size, true);
+  }
+  OnDevice(const OnDevice&) = delete;
+  OnDevice& operator=(const OnDevice&) = delete;
+  ~OnDevice() {
+    const Engine::Baton baton(me_.context().engine());
+    me_.context().devices().forget(*memory_);
+  }
+  Memory& operator*() { return *memory_; }
+  hetcomm_buffer_t part(uint64_t offset, uint64_t length) {
+    return {reinterpret_cast<hetcomm_memory_t*>(memory_.get()), offset, length};
+  }
+  void fill(uint64_t seed) {
+    std::vector<std::byte> bytes(memory_->size());
+    fill_pattern(bytes, seed);
+    EXPECT_TRUE(memory_->write(0, bytes.data(), bytes.size()).ok());
+  }
+  std::vector<std::byte> contents(uint64_t offset, uint64_t length) {
+    std::vector<std::byte> bytes(length);
+    EXPECT_TRUE(memory_->read(offset, bytes.data(), length).ok());
+    return bytes;
+  }
+
+ private:
+  CoreMember& me_;
+  std::unique_ptr<Memory> memory_;
+};
+
+struct Moved {
+  uint64_t direct = 0;
+  uint64_t staged = 0;
+};
+Moved moved(CoreMember& me) {
+  hetcomm_counters_t all[4] = {};
+  const size_t count = me.communicator().counters(1 - me.rank(), 4, all);
+  Moved sum;
+  for (size_t i = 0; i < count; ++i) {
+    sum.direct += all[i].device_bytes_direct;
+    sum.staged += all[i].device_bytes_staged;
+  }
+  return sum;
+}
+
+std::vector<std::byte> pattern(uint64_t size, uint64_t seed) {
+  std::vector<std::byte> bytes(size);
+  fill_pattern(bytes, seed);
+  return bytes;
+}
+
+// Both ways at once, |count| messages of |size| bytes each.
+void exchange(CoreMember& me, uint64_t size, uint64_t count, uint64_t seed) {
+  OnDevice out(me, size * count);
+  OnDevice in(me, size * count);
+  const int peer = 1 - me.rank();
+  for (uint64_t i = 0; i < count; ++i) {
+    const std::vector<std::byte> bytes =
+        pattern(size, seed + 2 * i + static_cast<uint64_t>(me.rank()));
+    EXPECT_TRUE((*out).write(i * size, bytes.data(), size).ok());
+  }
+  std::vector<Operation*> running;
+  for (uint64_t i = 0; i < count; ++i) {
+    running.push_back(me.post(OperationKind::kReceive, peer, i, in.part(i * size, size)));
+    running.push_back(me.post(OperationKind::kSend, peer, i, out.part(i * size, size)));
+  }
+  for (Operation* operation : running) {
+    const Status status = me.finish(operation);
+    EXPECT_TRUE(status.ok()) << status.text();
+  }
+  for (uint64_t i = 0; i < count; ++i) {
+    EXPECT_EQ(in.contents(i * size, size),
+              pattern(size, seed + 2 * i + static_cast<uint64_t>(peer)))
+        << "message " << i;
+  }
+}
+
+class CoreDeviceMemory : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    FakeFabric::reset();
+    flushes = 0;
+  }
+  void TearDown() override {
+    EXPECT_EQ(FakeFabric::open_objects(), 0u);
+    EXPECT_EQ(FakeFabric::registrations(), 0u);
+  }
+};
+
+TEST_F(CoreDeviceMemory, BothWaysOfRegistration) {
+  for (const bool dmabuf : {false, true}) {
+    if (dmabuf) FakeFabric::accept_dmabufs();
+    flushes = 0;
+    run_core_job(
+        2, "", [](int) { return make_factories({}); },
+        [&](CoreMember& me) {
+          for (const uint64_t size : {uint64_t{1}, uint64_t{5000}, uint64_t{3'000'000}}) {
+            exchange(me, size, 3, size);
+          }
+          EXPECT_EQ(moved(me).direct, 2 * 3 * 3'005'001u);
+          EXPECT_EQ(moved(me).staged, 0u);
+          const std::string text = me.communicator().explain(1 - me.rank());
+          const char* const way =
+              dmabuf ? "over rdma: direct (dma-buf: what was written was read back)"
+                     : "plain registration: what was written was read back)";
+          EXPECT_NE(text.find(way), std::string::npos) << text;
+        },
+        make_devices);
+    // Two trials, and each message that arrived.
+    EXPECT_EQ(flushes, 2u + 2 * 9);
+  }
+}
+
+TEST_F(CoreDeviceMemory, ABrokenConnectionIsReplacedByStaging) {
+  for (uint64_t seed = 1; seed <= 12; ++seed) {
+    FaultPlan plan;
+    plan.seed = seed;
+    plan.fail_rail = 0.03;
+    plan.lose_reported_put = true;
+    plan.refuse = 0.05;
+    plan.max_delay = 3;
+    std::atomic<uint64_t> direct{0};
+    std::atomic<uint64_t> staged{0};
+    std::atomic<uint64_t> failures{0};
+    run_core_job(
+        2,
+        seed % 2 == 0 ? "COOL_DOWN=5ms;STAGING_CHUNK=64K;"
+                      : "COOL_DOWN=5ms;STAGING_CHUNK=64K;PROGRESS=thread;",
+        [&](int) { return make_factories(plan); },
+        [&](CoreMember& me) {
+          for (uint64_t round = 0; round < 8; ++round) exchange(me, 700'000, 6, 1000 * round);
+          direct += moved(me).direct;
+          staged += moved(me).staged;
+          hetcomm_counters_t all[4] = {};
+          const size_t count = me.communicator().counters(1 - me.rank(), 4, all);
+          for (size_t i = 0; i < count; ++i) failures += all[i].failures;
+        },
+        make_devices);
+    EXPECT_GT(direct, 0u);
+    EXPECT_GT(failures, 0u);
+    EXPECT_GT(staged, 0u) << "seed " << seed << ": never over tcp";
+    FakeFabric::reset();
+  }
+}
+
+TEST_F(CoreDeviceMemory, WhatIsRefusedInTheMiddleIsStaged) {
+  FakeFabric::accept_dmabufs();
+  run_core_job(
+      2, "STAGING_CHUNK=64K;", [](int) { return make_factories({}); },
+      [](CoreMember& me) {
+        OnDevice memory(me, 20'000'000);
+        const auto move = [&](uint64_t seed) {
+          if (me.rank() == 0) {
+            memory.fill(seed);
+            return me.finish(me.post(OperationKind::kSend, 1, 1, memory.part(0, 20'000'000)));
+          }
+          const Status status =
+              me.finish(me.post(OperationKind::kReceive, 0, 1, memory.part(0, 20'000'000)));
+          EXPECT_EQ(memory.contents(0, 20'000'000), pattern(20'000'000, seed));
+          return status;
+        };
+        // One small message of another range: all is attached, and little is registered for peers.
+        const hetcomm_buffer_t little = memory.part(0, 10);
+        EXPECT_TRUE(
+            me.finish(me.post(me.rank() == 0 ? OperationKind::kSend : OperationKind::kReceive,
+                              1 - me.rank(), 1, little))
+                .ok());
+        EXPECT_TRUE(me.communicator().barrier(20'000'000'000).ok());
+        FakeFabric::accept_dmabufs(ENOMEM);
+        const Moved before = moved(me);
+        const Status status = move(3);
+        EXPECT_TRUE(status.ok()) << status.text();
+        if (me.rank() == 1) {
+          EXPECT_EQ(moved(me).direct, before.direct);
+          EXPECT_EQ(moved(me).staged - before.staged, 20'000'000u);
+        }
+      },
+      make_devices);
+}
+
+TEST_F(CoreDeviceMemory, PutsAndGetsWithoutTheOwner) {
+  for (const bool dmabuf : {false, true}) {
+    if (dmabuf) FakeFabric::accept_dmabufs();
+    flushes = 0;
+    run_core_job(
+        2, "", [](int) { return make_factories({}); },
+        [](CoreMember& me) {
+          constexpr uint64_t kSize = 500'000;
+          OnDevice mine(me, kSize);
+          OnDevice local(me, kSize);
+          mine.fill(static_cast<uint64_t>(10 + me.rank()));
+          EXPECT_TRUE(me.communicator()
+                          .register_memory(*mine, HETCOMM_ACCESS_PUT | HETCOMM_ACCESS_GET, true)
+                          .ok());
+          std::vector<std::byte> exported = Communicator::export_memory(*mine).value();
+          std::vector<std::byte> theirs(exported.size());
+          const int peer = 1 - me.rank();
+          Operation* receive =
+              me.post(OperationKind::kReceive, peer, 1, theirs.data(), theirs.size());
+          EXPECT_TRUE(
+              me.finish(me.post(OperationKind::kSend, peer, 1, exported.data(), exported.size()))
+                  .ok());
+          EXPECT_TRUE(me.finish(receive).ok());
+          ExportedMemory named;
+          std::vector<RemoteKey> keys;
+          EXPECT_TRUE(me.communicator().import_memory(theirs, &named, &keys).ok());
+          {
+            RemoteMemory remote(me.communicator(), named, std::move(keys));
+            EXPECT_TRUE(me.finish(me.access(OperationKind::kGet, {.remote = &remote, .offset = 7},
+                                            local.part(100, 300'000)))
+                            .ok());
+            const std::vector<std::byte> whole = pattern(kSize, static_cast<uint64_t>(10 + peer));
+            EXPECT_EQ(local.contents(100, 300'000),
+                      std::vector<std::byte>(whole.begin() + 7, whole.begin() + 300'007));
+            EXPECT_TRUE(me.communicator().barrier(20'000'000'000).ok());
+            local.fill(static_cast<uint64_t>(20 + me.rank()));
+            EXPECT_TRUE(me.finish(me.access(OperationKind::kPut, {.remote = &remote, .offset = 0},
+                                            local.part(0, kSize), true))
+                            .ok());
+            hetcomm_notification_t notification{};
+            const uint64_t before = flushes;
+            EXPECT_TRUE(
+                me.communicator()
+                    .wait_notification(*mine, me.context().engine(), 20'000'000'000, &notification)
+                    .ok());
+            EXPECT_LE(before, flushes);
+            EXPECT_EQ(mine.contents(0, kSize), pattern(kSize, static_cast<uint64_t>(20 + peer)));
+            EXPECT_EQ(moved(me).direct, 800'000u);
+            EXPECT_EQ(moved(me).staged, 0u);
+            EXPECT_TRUE(me.communicator().barrier(20'000'000'000).ok());
+          }
+          EXPECT_TRUE(me.communicator().unregister_memory(*mine, 20'000'000'000).ok());
+        },
+        make_devices);
+    // Each rank: its trial, what its get wrote, what the peer's notified put did.
+    EXPECT_EQ(flushes, 2u * 3);
+  }
+}
+
+}  // namespace
+}  // namespace hetcomm::test
