@@ -219,6 +219,8 @@ hetcomm_counters_t HetcommBackend::since_counted(const hetcomm_counters_t& now) 
     since.direct -= before.direct;
     since.bytes_received -= before.bytes_received;
     since.staged_chunks -= before.staged_chunks;
+    since.device_bytes_direct -= before.device_bytes_direct;
+    since.device_bytes_staged -= before.device_bytes_staged;
   }
   return since;
 }
@@ -253,7 +255,11 @@ std::string HetcommBackend::path() {
       // Words are eager whatever the data is: up to one for each message.
       if (since.rendezvous_sent * 8 < since.eager_sent) mixed = "eager+";
     }
-    text = fmt::format("{}/{}{}", now.transport, mixed, how);
+    // Memory of devices; bytes of one-sided operations that were direct went directly at both ends.
+    const char* device = since.device_bytes_staged > 0                         ? "+staged"
+                         : since.device_bytes_direct > 0 && remote_ == nullptr ? "+direct"
+                                                                               : "";
+    text = fmt::format("{}/{}{}{}", now.transport, mixed, how, device);
   }
   return text;
 }
