@@ -58,8 +58,6 @@ class ReceiveTransfer::Chunk final : public BulkOwner, public CopyHandler, publi
 
   uint64_t offset() const { return offset_; }
   uint64_t length() const { return length_; }
-  // The connection itself writes to a device.
-  bool into_device() const { return into_device_; }
   bool waiting() const { return state_ == State::kWaiting; }
   bool is_on(const Rail& rail) const {
     return state_ == State::kGranted ? rail_ == &rail
@@ -67,8 +65,8 @@ class ReceiveTransfer::Chunk final : public BulkOwner, public CopyHandler, publi
   }
   bool copying() const { return copy_.running(); }
 
-  // Starts it on |rail|. kPeerLost: on the next one; kUnsupported: not as it is; else the transfer
-  // has failed.
+  // Starts it on |rail|. kPeerLost: on the next one; kUnsupported: not as it is; kCancelled: the
+  // transfer has failed.
   Code start(Rail& rail) {
     if (into_device_ && !pair().mesh().reaches(*transfer_.receive_, rail)) {
       return Code::kUnsupported;
@@ -95,7 +93,7 @@ class ReceiveTransfer::Chunk final : public BulkOwner, public CopyHandler, publi
         return Code::kUnsupported;
       }
       transfer_.chunk_failed(key.status().code(), std::string(key.status().text()));
-      return key.status().code();
+      return Code::kCancelled;
     }
     count(rail);
     key_ = key.value();
@@ -192,7 +190,7 @@ class ReceiveTransfer::Chunk final : public BulkOwner, public CopyHandler, publi
   uint64_t offset_;
   uint64_t length_;
   std::byte* staging_chunk_;
-  const bool into_device_;
+  const bool into_device_;  // the connection itself writes there
   State state_ = State::kWaiting;
   iovec one_segment_{};
   std::vector<iovec> segments_;  // when there are several
