@@ -201,7 +201,6 @@ class Communicator {
     operation.prepared = false;
     operation.detached = false;
     operation.on_host = true;
-    operation.has_windows = false;
     operation.collective = false;
     operation.high_priority = false;
     operation.fail_on_any_loss = false;

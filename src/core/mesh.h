@@ -255,7 +255,6 @@ class Mesh final : public Driven, private ControlHandler {
   Status failed_;                   // creation cannot succeed
   BlockPool blocks_;
   Staging staging_;
-  DeviceAccess device_access_;
   std::unique_ptr<ControlPlane> control_;
   std::vector<PeerInfo> peers_;
   std::vector<Status> peer_status_;
@@ -291,6 +290,7 @@ class Mesh final : public Driven, private ControlHandler {
   void bury();
   std::vector<Dead> graveyard_;
   std::vector<Dead> burying_;
+  DeviceAccess device_access_;
   // Last: endpoints and transports go before what their upcalls touch.
   std::vector<std::unique_ptr<TransportEntry>> transports_;
 };

@@ -126,12 +126,13 @@ struct alignas(kOperationAlign) Operation {
   OperationKind kind = OperationKind::kSend;
   OperationStage stage = OperationStage::kSubmitted;
   bool prepared = false;
-  bool detached = false;     // released while running: nobody claims it
-  bool on_host = true;       // all pieces can be touched by the CPU: segments() is all of them
-  bool has_windows = false;  // segments() is all of them, for transports that reach the devices
-  bool collective = false;   // on the collective channel
+  bool detached = false;    // released while running: nobody claims it
+  bool on_host = true;      // all pieces can be touched by the CPU: segments() is all of them
+  bool collective = false;  // on the collective channel
   bool high_priority = false;
   bool fail_on_any_loss = false;
+  // If not |on_host|: segments() is all pieces, for transports that reach their devices.
+  bool has_windows = false;
   uint16_t channel = 0;   // wire id of the communicator
   int32_t peer = -1;      // rank in the mesh, -1: any
   Code code = Code::kOk;  // outcome; written before the state becomes kComplete, as all of it
