@@ -96,7 +96,7 @@ typedef struct hetcomm_counters {
   uint64_t atomics;
   uint64_t bulk_bytes; /* that this rank wrote or read as bulk data, all protocols               */
   uint64_t direct;     /* one-sided operations that needed no help of the owner's process     */
-  uint64_t staged_chunks; /* of device memory, sent or received through memory of the host */
+  uint64_t staged_chunks;       /* of device memory, sent or received through memory of the host */
   uint64_t device_bytes_direct; /* of device memory that the connection read or wrote by itself  */
   uint64_t device_bytes_staged; /* of device memory that went through chunks of host memory      */
 } hetcomm_counters_t;
