@@ -155,6 +155,9 @@ Status Mesh::make_transports(std::string_view wanted) {
       usable = make_transport(*factory, instance, *entry);
       if (!usable.ok()) break;
       entry->index = transports_.size();
+      if (const Capabilities& can = entry->transport->capabilities(); !can.lossless) {
+        kept_payload_bytes_ = std::min(kept_payload_bytes_, can.max_payload_bytes);
+      }
       transports_.push_back(std::move(entry));
       device_access_.add(*transports_.back()->transport, transports_.back()->name);
     }

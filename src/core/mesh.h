@@ -153,6 +153,8 @@ class Mesh final : public Driven, private ControlHandler {
   std::string_view kind_of_transport(size_t index) const { return transports_[index]->kind; }
   const std::string& transport_name(size_t index) const { return transports_[index]->name; }
   uint64_t cool_down_ns() const { return cool_down_ns_; }
+  // Most bytes of a message that may have to go again over any of the other transports.
+  uint32_t kept_payload_bytes() const { return kept_payload_bytes_; }
   ControlPlane& control() { return *control_; }
   void update_due(Pair& pair);  // send_update() at the end of this pass
   // The same in the next pass where a background thread is there to make it: what this one's user
@@ -250,6 +252,7 @@ class Mesh final : public Driven, private ControlHandler {
   Credentials credentials_;
   uint64_t detection_ns_ = 0;
   uint64_t cool_down_ns_ = 0;
+  uint32_t kept_payload_bytes_ = UINT32_MAX;
   uint32_t credit_granted_ = 0;
   std::atomic<bool> ready_{false};  // control graph complete, or failed_ set
   Status failed_;                   // creation cannot succeed

@@ -68,6 +68,7 @@ class Rail final : public EndpointHandler {
   void on_failed(const Status& why) override;
 
   Endpoint& endpoint() { return *endpoint_; }
+  // Of the endpoint; but what may be lost is no larger than every other connection can carry.
   const Capabilities& capabilities() const { return capabilities_; }
   hetcomm_counters_t& counters() { return *counters_; }
   uint64_t id = 0;         // agreed number of the connection: the lower rank counts

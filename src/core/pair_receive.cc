@@ -27,7 +27,11 @@ Rail::Rail(Pair& pair, std::unique_ptr<Endpoint> endpoint, uint64_t rail_id, siz
       pair_(pair),
       endpoint_(std::move(endpoint)),
       capabilities_(endpoint_->capabilities()),
-      counters_(counters) {}
+      counters_(counters) {
+  if (capabilities_.lossless) return;
+  capabilities_.max_payload_bytes =
+      std::min(capabilities_.max_payload_bytes, pair.mesh().kept_payload_bytes());
+}
 
 // An upcall that runs out of memory half way has lost what it was about: nothing can be promised to
 // the peer any more.

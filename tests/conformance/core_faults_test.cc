@@ -21,6 +21,7 @@ struct FaultCase {
   FaultPlan plan;
   std::string settings = {};
   bool unreachable_first = false;
+  bool shm_beside = false;  // another transport, which carries other sizes
 };
 void PrintTo(const FaultCase& test_case, std::ostream* out) { *out << test_case.name; }
 
@@ -56,6 +57,7 @@ std::vector<FaultCase> fault_cases() {
       {"tcp_slow", false, slow},
       {"tcp_second", false, all, "", true},
       {"tcp_little_credit", false, all, "CREDIT_BYTES=16K;"},
+      {"tcp_tiny_and_shm", false, tiny, "COOL_DOWN=5ms;", false, true},
       {"shm_breaking", true, breaking},
       {"shm_read_all", true, all, "SHM_BULK=read;"},
       {"shm_no_get", true, no_get, "SHM_BULK=read;"},
@@ -79,6 +81,11 @@ class CoreFaults : public ::testing::TestWithParam<FaultCase> {
     }
     result.push_back(std::make_unique<FaultyFactory>(
         GetParam().shm ? make_shm_factory() : make_tcp_factory(), plan));
+    if (GetParam().shm_beside) {
+      plan.max_payload_bytes.reset();
+      plan.eager_limit_bytes.reset();
+      result.push_back(std::make_unique<FaultyFactory>(make_shm_factory(), plan));
+    }
     return result;
   }
 };

@@ -1,0 +1,102 @@
+// One rank of the failover tests: two ranks, the C ABI only, orders of failover_test.py by standard
+// input, one line of output for what it shall know.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <hetcomm/hetcomm.h>
+
+namespace hetcomm::test {
+
+using Clock = std::chrono::steady_clock;
+inline double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// One line, at once.
+[[gnu::format(printf, 1, 2)]] void say(const char* format, ...);
+// Says "FAILED ..." and ends the process.
+[[noreturn, gnu::format(printf, 1, 2)]] void fail(const char* format, ...);
+void check(hetcomm_status_t status, const char* what);
+#define CHECK(call) ::hetcomm::test::check((call), #call)
+
+uint64_t mix(uint64_t value);
+// Bytes that tell where they belong: those of another |seed|, or of another place, differ.
+void fill(std::byte* bytes, uint64_t length, uint64_t seed);
+// The first byte that is wrong, or |length|.
+uint64_t mismatch(const std::byte* bytes, uint64_t length, uint64_t seed);
+
+class Random {
+ public:
+  explicit Random(uint64_t seed) : state_(mix(seed)) {}
+  uint64_t next() { return mix(state_ += 0x9e3779b97f4a7c15); }
+  uint64_t below(uint64_t bound) { return next() % bound; }
+
+ private:
+  uint64_t state_;
+};
+// Mostly small, now and then as large as |most|.
+uint64_t random_size(Random& random, uint64_t least, uint64_t most);
+
+// What the test tells this rank while it runs.
+struct Orders {
+  std::atomic<bool> stop{false};
+  std::atomic<bool> ended{false};  // the test has gone
+};
+
+class Rank {
+ public:
+  Rank();
+  ~Rank();
+  Rank(const Rank&) = delete;
+  Rank& operator=(const Rank&) = delete;
+
+  int rank() const { return rank_; }
+  int peer() const { return 1 - rank_; }
+  hetcomm_communicator_t* world() { return world_; }
+  Orders& orders() { return orders_; }
+
+  // Memory of the library that the other rank may use; the other's of the same size.
+  struct Window {
+    std::byte* bytes = nullptr;
+    hetcomm_memory_t* memory = nullptr;
+    hetcomm_remote_memory_t* remote = nullptr;
+  };
+  // Collective. |own|: of the library's allocator.
+  Window open_window(uint64_t size);
+  void close_window(Window& window);
+
+  hetcomm_request_t* send(uint64_t tag, const void* data, uint64_t size);
+  hetcomm_request_t* receive(uint64_t tag, void* data, uint64_t size);
+  hetcomm_completion_t wait(hetcomm_request_t* request);
+  // It has to succeed.
+  void finish(hetcomm_request_t* request, const char* what);
+  void barrier();
+
+  std::vector<hetcomm_counters_t> counters();
+  // One line "COUNTERS ..." for each transport.
+  void say_counters();
+
+ private:
+  void obey();
+
+  hetcomm_context_t* context_ = nullptr;
+  hetcomm_bootstrap_t* bootstrap_ = nullptr;
+  hetcomm_communicator_t* world_ = nullptr;
+  int rank_ = 0;
+  Orders orders_;
+};
+
+// The scenarios.
+void play_mix(Rank& rank, uint64_t seed, uint64_t least_puts);
+void play_bulk(Rank& rank, const std::string& how, uint64_t size);
+void play_cut_off(Rank& rank);
+void play_compute(Rank& rank, double seconds);
+
+}  // namespace hetcomm::test
