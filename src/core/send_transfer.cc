@@ -195,7 +195,8 @@ void SendTransfer::piece_finished(Piece& piece, Code code) {
   if (code == Code::kOk) put_bytes_ += piece.length();
   piece.let_go();
   pair_.mesh().retire(pieces_.take(piece));
-  if (code != Code::kOk && code != Code::kCancelled && !ending_) {
+  if (received_ && pieces_.empty()) finish_as(Code::kOk, {});
+  if (code != Code::kOk && code != Code::kCancelled && !ending_ && !received_) {
     end(code, fmt::format("send to rank {}: {}", pair_.rank(), code_text(code)));
     return;
   }
@@ -210,7 +211,10 @@ void SendTransfer::done() {
   if (source_rail_ != nullptr) source_rail_->endpoint().release(source_key_);
   source_rail_ = nullptr;
   source_key_ = {};
-  finish_as(Code::kOk, {});
+  received_ = true;
+  // What the receiver has may still be under way for the connection here, which learns of it later:
+  // taking it back would cost the connection.
+  if (pieces_.empty()) finish_as(Code::kOk, {});
 }
 
 void SendTransfer::stopped(Code code) {
@@ -274,6 +278,7 @@ void SendTransfer::rail_failed(const Rail& rail) {
       pair_.mesh().retire(pieces_.take(i));
     }
   }
+  if (received_ && pieces_.empty()) finish_as(Code::kOk, {});
 }
 
 void SendTransfer::maybe_finish() {

@@ -76,6 +76,7 @@ class SendTransfer final {
   uint64_t put_bytes_ = 0;
   bool requested_ = false;  // the request has left
   bool answered_ = false;
+  bool received_ = false;  // by the peer, all of it
   bool ending_ = false;
   Code code_ = Code::kOk;
   std::string text_;

@@ -122,6 +122,7 @@ class Mix {
   Random random_;
   Rank::Window window_;
   std::vector<Pending> pending_;
+  size_t turn_ = 0;
   Clock::time_point last_event_ = Clock::now();
   Stream streams_[kStreams];
   Slot slots_[kSlots];
@@ -456,13 +457,17 @@ void Mix::run() {
       }
     }
     requests.clear();
-    for (const Pending& each : pending_) requests.push_back(each.request);
+    // Beginning elsewhere each time: the first that has ended is reported.
+    const size_t first = ++turn_ % pending_.size();
+    for (size_t i = 0; i < pending_.size(); ++i) {
+      requests.push_back(pending_[(first + i) % pending_.size()].request);
+    }
     size_t index = 0;
     hetcomm_completion_t completion;
     const hetcomm_status_t status =
         hetcomm_request_wait_any(requests.size(), requests.data(), 2'000'000, &index, &completion);
     if (status == HETCOMM_OK) {
-      completed(index, completion);
+      completed((first + index) % pending_.size(), completion);
     } else if (status != HETCOMM_TIMED_OUT) {
       check(status, "hetcomm_request_wait_any");
     }
