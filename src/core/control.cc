@@ -426,7 +426,7 @@ void ControlPlane::handle(Link& from, const Frame& frame) {
       break;
     }
     case FrameType::kKnock:
-      handler_.on_knock(from.peer());
+      handler_.on_knock(from.peer(), frame.argument);
       break;
     case FrameType::kRefused:
       handler_.on_refused(from.peer(), frame.text);

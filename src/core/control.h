@@ -38,7 +38,7 @@ class ControlHandler {
   // member: groups of ranks that have nothing in common may have chosen the same.
   virtual void on_abort(int origin, uint16_t communicator, const std::string& reason) = 0;
   // |rank| has something to send and asks this rank, the lower one, to connect.
-  virtual void on_knock(int rank) = 0;
+  virtual void on_knock(int rank, uint32_t lost) = 0;
   // |rank|, the lower one, cannot connect to this rank.
   virtual void on_refused(int rank, const std::string& why) = 0;
   // |rank| will not exchange messages with this rank any more.
@@ -74,7 +74,7 @@ class ControlPlane final : private AcceptHandler {
 
   // Makes sure that |rank| is watched.
   void watch(int rank);
-  void knock(int rank) { send(rank, Frame{FrameType::kKnock, rank, 0, {}}); }
+  void knock(int rank, uint32_t lost) { send(rank, Frame{FrameType::kKnock, rank, lost, {}}); }
   void refuse(int rank, std::string_view why);
   void give_up(int rank, std::string_view why);
   void publish_abort(uint16_t communicator, std::string_view reason);

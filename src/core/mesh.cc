@@ -600,7 +600,7 @@ void Mesh::on_declared_lost(const Status& why) {
   }
 }
 
-void Mesh::on_knock(int rank) { pair(rank).knocked(); }
+void Mesh::on_knock(int rank, uint32_t lost) { pair(rank).knocked(lost); }
 
 void Mesh::on_refused(int rank, const std::string& why) {
   if (Pair* found = find_pair(rank); found != nullptr && found->rail() == nullptr) {

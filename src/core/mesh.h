@@ -242,7 +242,7 @@ class Mesh final : public Driven, private ControlHandler {
   void on_peer_left(int rank) override;
   void on_declared_lost(const Status& why) override;
   void on_abort(int origin, uint16_t communicator, const std::string& reason) override;
-  void on_knock(int rank) override;
+  void on_knock(int rank, uint32_t lost) override;
   void on_refused(int rank, const std::string& why) override;
   void on_given_up(int rank, const std::string& why) override;
 

@@ -10,7 +10,8 @@
 // each side chooses for itself; bulk data goes over all that are worth it. A rail that fails is
 // fenced, the peer is told before anything is done again (kRailDown), and what was under way on it
 // goes over the others, or over the next connection. The lower rank connects; a transport whose
-// rail failed cools down, for longer each time, before it is tried again.
+// rail failed cools down, for longer each time, before it is tried again. The higher rank, without a
+// rail, says so (knock), since the lower one may not have noticed.
 //
 // Messages of the pair are numbered; the receiver takes them in order and drops what it had before.
 // On a connection that may lose messages while the peer lives they are kept until acknowledged and
@@ -160,7 +161,8 @@ class Pair {
   void ensure_connected();
   // A connection was made (by either side) over |transport|.
   void adopt(std::unique_ptr<Endpoint> endpoint, std::string_view transport, size_t index);
-  void knocked();
+  // The peer has no connection, having lost those up to number |lost|.
+  void knocked(uint32_t lost);
   // The peer's descriptor has come, and with it its credit.
   void credit_known();
   // The peer, the lower rank, cannot connect to this one.

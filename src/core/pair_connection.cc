@@ -29,12 +29,19 @@ void Pair::ensure_connected() {
   if (mesh_.rank() <= rank_) {
     mesh_.connect(*this);
   } else {
-    mesh_.control().knock(rank_);
+    mesh_.control().knock(rank_, 0);
   }
 }
 
-void Pair::knocked() {
-  if (mesh_.rank() < rank_) ensure_connected();
+void Pair::knocked(uint32_t lost) {
+  if (mesh_.rank() >= rank_) return;
+  while (state_ != State::kLost) {
+    const auto gone = std::find_if(rails_.begin(), rails_.end(),
+                                   [&](const auto& rail) { return rail->id <= lost; });
+    if (gone == rails_.end()) break;
+    rail_failed(**gone, Status(Code::kPeerLost, "the peer has no connection left"), false);
+  }
+  ensure_connected();
 }
 
 double Rail::rate_of(const Load& load) const {
@@ -263,8 +270,12 @@ void Pair::rail_failed(Rail& rail, const Status& why, bool tell) {
     mesh_.note_pair_timer(retry_at_ns_);
     return;
   }
-  // The lower rank connects, counts and decides; the other waits for that.
-  if (mesh_.rank() > rank_) return;
+  // The lower rank connects, counts and decides; the other waits for that. A connection on which
+  // the lower one only waits may look well to it.
+  if (mesh_.rank() > rank_) {
+    mesh_.control().knock(rank_, static_cast<uint32_t>(rails_made_));
+    return;
+  }
   if (++attempts_ > kMaxAttempts) {
     give_up(why.annotate(fmt::format("rank {}: connections keep breaking", rank_)));
   } else {

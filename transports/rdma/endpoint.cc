@@ -396,6 +396,16 @@ int RdmaEndpoint::progress() {
   return done;
 }
 
+void RdmaEndpoint::probe() {
+  if (state_ != State::kOpen || handler_ == nullptr) return;
+  if (pair_->posted() == probed_ && pair_->idle()) {
+    pair_->nudge();
+    flush_posts();
+    if (state_ != State::kOpen) return;
+  }
+  probed_ = pair_->posted();
+}
+
 // Upcalls about what has left.
 int RdmaEndpoint::report() {
   int done = 0;

@@ -74,6 +74,9 @@ class RdmaEndpoint final : public Endpoint, public Watcher {
   bool prepare_sleep();
   // Until then its queue pair may be in the error state without a word; see revoke().
   uint64_t suspect_until_ns() const { return pair_ == nullptr ? 0 : suspect_until_ns_; }
+  // Writes nothing to the peer if that is all that happened since the last call: its device answers,
+  // or the connection breaks.
+  void probe();
   uint64_t deadline_ns() const { return state_ == State::kClosing ? deadline_ns_ : kForever; }
 
   // Place in the transport's list of active endpoints.
@@ -118,6 +121,7 @@ class RdmaEndpoint final : public Endpoint, public Watcher {
   uint64_t posted_before_ = 0;
   uint32_t quiet_passes_ = 0;  // without a new work request
   uint64_t deadline_ns_ = 0;
+  uint64_t probed_ = 0;  // what was posted then
   uint64_t suspect_until_ns_ = 0;
   Status why_;
   ExposureTable exposures_;

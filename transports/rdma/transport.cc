@@ -26,6 +26,8 @@ constexpr uint32_t kLatencyNs = 3'000;
 constexpr uint64_t kBandwidth = 8'000'000'000;
 // Timers are a matter of seconds; looking at them in every progress() would be a waste.
 constexpr uint64_t kTimerIntervalNs = 10'000'000;
+// So often in the detection time silent connections are looked at.
+constexpr uint64_t kProbes = 4;
 // How long a stopped queue pair's flushed work is waited for; destroying it is the end in any case.
 constexpr uint64_t kDrainNs = 200'000'000;
 constexpr size_t kBatch = 32;
@@ -567,7 +569,15 @@ int RdmaTransport::run_timers() {
   run(attempts_);
   run(arrivals_);
   if (suspects_) check_suspects(now);
+  if (now >= next_probe_ns_) probe_idle(now);
   return done;
+}
+
+// A connection on which this side only waits learns of a cut by asking.
+void RdmaTransport::probe_idle(uint64_t now) {
+  next_probe_ns_ =
+      deadline_after(now, environment_.config.number(Variable::kDetectionTime) / kProbes);
+  for (RdmaEndpoint* endpoint : endpoints_) endpoint->probe();
 }
 
 void RdmaTransport::check_suspects(uint64_t now) {
@@ -611,6 +621,7 @@ bool RdmaTransport::may_sleep_on() const {
 
 uint64_t RdmaTransport::next_timer_ns() const {
   uint64_t next = suspects_ ? environment_.now_ns + kTimerIntervalNs : kForever;
+  if (!endpoints_.empty()) next = std::min(next, next_probe_ns_);
   for (const auto& acceptor : acceptors_) next = std::min(next, acceptor->next_timer_ns());
   for (const auto& attempt : attempts_) next = std::min(next, attempt->next_timer_ns());
   for (const auto& arrival : arrivals_) next = std::min(next, arrival->next_timer_ns());

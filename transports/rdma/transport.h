@@ -126,6 +126,7 @@ class RdmaTransport final : public Transport, public AcceptHandler {
   void on_async_event(ibv_event_type type, uint32_t number);
   void check_gids();
   void check_suspects(uint64_t now);
+  void probe_idle(uint64_t now);
   void break_all(const std::string& reason);
 
   const TransportEnvironment environment_;
@@ -145,6 +146,7 @@ class RdmaTransport final : public Transport, public AcceptHandler {
   std::vector<ibv_wc> early_;  // of queue pairs whose connection is not complete
   uint64_t timers_checked_ns_ = 0;
   bool suspects_ = false;
+  uint64_t next_probe_ns_ = 0;
 
   std::vector<Published> published_;
   std::vector<std::pair<const void*, DeviceWay>> device_ways_;  // by instance; of what is reached
