@@ -457,6 +457,7 @@ void Mix::run() {
       }
     }
     requests.clear();
+    if (pending_.empty()) continue;
     // Beginning elsewhere each time: the first that has ended is reported.
     const size_t first = ++turn_ % pending_.size();
     for (size_t i = 0; i < pending_.size(); ++i) {
