@@ -40,6 +40,7 @@ struct Receive {
 };
 struct Shared : ibv_srq {
   std::deque<Receive> receives;
+  uint32_t limit = 0;  // tells when fewer are left
 };
 struct Request {
   ibv_send_wr request;
@@ -494,7 +495,11 @@ ibv_srq* create_srq(ibv_pd* pd, ibv_srq_init_attr*) {
   shared->context = pd->context;
   return shared;
 }
-int modify_srq(ibv_srq*, ibv_srq_attr*, int) { return 0; }
+int modify_srq(ibv_srq* srq, ibv_srq_attr* attributes, int mask) {
+  const Lock lock(fabric().mutex);
+  if ((mask & IBV_SRQ_LIMIT) != 0) static_cast<Shared*>(srq)->limit = attributes->srq_limit;
+  return 0;
+}
 int destroy_srq(ibv_srq* srq) {
   const Lock lock(fabric().mutex);
   --fabric().objects;
@@ -730,6 +735,18 @@ void FakeFabric::raise_queue_pair(ibv_event_type type, uint32_t number) {
   ibv_async_event event{};
   event.event_type = type;
   event.element.qp = pair;
+  raise_locked(*static_cast<Context*>(pair->context), event);
+}
+void FakeFabric::lose_receives(uint32_t queue_pair) {
+  const Lock lock(fabric().mutex);
+  Pair* pair = fabric().pairs.at(queue_pair);
+  Shared& shared = *pair->receives;
+  const bool tell = shared.receives.size() >= shared.limit && shared.limit > 0;
+  shared.receives.clear();
+  if (!tell) return;
+  shared.limit = 0;
+  ibv_async_event event{};
+  event.event_type = IBV_EVENT_SRQ_LIMIT_REACHED;
   raise_locked(*static_cast<Context*>(pair->context), event);
 }
 void FakeFabric::set_gid(size_t device, size_t port, size_t index, const FakeGid& gid) {

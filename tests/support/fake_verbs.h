@@ -60,6 +60,8 @@ class FakeFabric {
   static void silence(uint32_t queue_pair);
   static void raise(ibv_event_type type, int port = 1);  // on every open device
   static void raise_queue_pair(ibv_event_type type, uint32_t number);
+  // All that are posted where |queue_pair| takes them from, as if they had gone with others.
+  static void lose_receives(uint32_t queue_pair);
   static void set_gid(size_t device, size_t port, size_t index, const FakeGid& gid);
   static void set_lid(size_t device, size_t port, uint16_t lid);
   // As if the peer of |queue_pair| had sent this, or written |length| bytes with this immediate.

@@ -245,6 +245,25 @@ TEST_F(RdmaFaults, EventsThatEndNothing) {
   EXPECT_TRUE(send_and_see(pair, pair.to_a(), pair.to_b()));
 }
 
+TEST_F(RdmaFaults, LostReceivesAreReplaced) {
+  FakePair pair;
+  ASSERT_TRUE(pair.connect());
+  // As often as there is room; then the connection ends, and nobody waits for ever.
+  int replaced = 0;
+  while (replaced < 1000) {
+    FakeFabric::lose_receives(FakePair::pair_of_b());
+    ASSERT_EQ(pair.to_b().send(numbered(1), {}), Code::kOk);
+    const size_t before = pair.to_a().messages.size();
+    ASSERT_TRUE(pair.run(
+        [&] { return pair.to_a().messages.size() > before || pair.to_a().failed > 0; }));
+    if (pair.to_a().failed > 0) break;
+    ++replaced;
+  }
+  EXPECT_GT(replaced, 3);
+  EXPECT_LT(replaced, 1000);
+  EXPECT_THAT(std::string(pair.to_a().failure.text()), HasSubstr("receives were lost"));
+}
+
 TEST_F(RdmaFaults, ThePortGoesDown) {
   FakePair pair;
   ASSERT_TRUE(pair.connect());

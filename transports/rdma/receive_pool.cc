@@ -58,10 +58,18 @@ Status ReceivePool::add_slab() {
   for (uint32_t i = 0; i < kSlabSlots; ++i) recycled_.push_back(total_ + i);
   total_ += kSlabSlots;
   if (!post()) return {Code::kOutOfResources, "rdma: receives cannot be posted"};
+  warn_when_low();
   return {};
 }
 
-void ReceivePool::replace_lost() { static_cast<void>(add_slab()); }
+bool ReceivePool::replace_lost() { return add_slab().ok(); }
+
+// Once: the device forgets it with the event. One that cannot do it goes on without.
+void ReceivePool::warn_when_low() {
+  ibv_srq_attr attributes{};
+  attributes.srq_limit = kFew;
+  (void)device_.verbs().modify_srq(device_.srq(), &attributes, IBV_SRQ_LIMIT);
+}
 
 bool ReceivePool::post() {
   size_t done = 0;

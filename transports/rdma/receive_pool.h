@@ -40,8 +40,11 @@ class ReceivePool {
 
   // At least |count| slots exist and are posted, or were and are about to be again.
   Status ensure(uint32_t count);
-  // The device ran low although enough were posted: some were lost with queue pairs that broke.
-  void replace_lost();
+  // The device ran low although enough were posted: a queue pair that breaks may take one with it.
+  // False: there is no room for more.
+  bool replace_lost();
+  // With |used| under way at most, the device cannot have run low unless some were lost.
+  bool has_lost(uint32_t used) const { return total_ > used + kFew; }
   uint32_t total() const { return total_; }
 
   const std::byte* slot(uint32_t index) const {
@@ -55,7 +58,9 @@ class ReceivePool {
 
  private:
   static constexpr uint32_t kSlabSlots = 32;
+  static constexpr uint32_t kFew = 8;  // left in the queue when the device says so
   bool post();
+  void warn_when_low();
   Status add_slab();
 
   Device& device_;

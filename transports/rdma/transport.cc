@@ -712,7 +712,11 @@ void RdmaTransport::on_async_event(ibv_event_type type, uint32_t number) {
       break_all(fmt::format("the device reports: {}", name));
       break;
     case IBV_EVENT_SRQ_LIMIT_REACHED:
-      receives_->replace_lost();
+      // Without receives the peers would wait for ever.
+      if (!receives_->replace_lost() &&
+          receives_->has_lost(static_cast<uint32_t>(queue_pairs()) * settings_.credits)) {
+        break_all("too many receives were lost with broken connections");
+      }
       break;
     case IBV_EVENT_COMM_EST:
     case IBV_EVENT_SQ_DRAINED:
