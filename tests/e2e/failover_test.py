@@ -33,7 +33,7 @@ SETTINGS = {
     "HETCOMM_RDMA_TIMEOUT": "16ms",
     "HETCOMM_RDMA_RETRIES": "5",
     "HETCOMM_COOL_DOWN": "10ms",
-    "HETCOMM_TIMEOUT": "60s",
+    "HETCOMM_TIMEOUT": "30min",
     "HETCOMM_LOG": "info",
     # Connections of the control plane, of tcp, and those by which queue pairs find each other.
     "HETCOMM_INTERFACE": "eth2",
