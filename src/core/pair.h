@@ -177,7 +177,7 @@ class Pair {
   RemoteAccess& access() { return access_; }
   // A further connection over transport |index| could not be made.
   void connect_failed(size_t index, const Status& why);
-  // Transport |index| failed lately and is left alone for now.
+  // Transport |index| failed lately: others come first.
   bool is_cooling(size_t index) const;
   // The connection has room again.
   void writable(Rail& rail);

@@ -18,6 +18,9 @@ uint64_t backoff_ns(uint64_t attempts) {
 }
 constexpr uint64_t kMaxAttempts = 8;
 constexpr uint64_t kVerdictNs = 1'000'000'000;
+// A transport that failed is taken after all others for this long after it has cooled down: without
+// a connection there is no time to find out that it fails again.
+constexpr uint64_t kDoubtNs = 1'000'000'000;
 constexpr uint32_t kMostDoublings = 6;  // of the time that a transport cools down
 
 }  // namespace
@@ -332,7 +335,8 @@ Pair::Attempts& Pair::path(size_t index) {
 }
 
 bool Pair::is_cooling(size_t index) const {
-  return index < paths_.size() && paths_[index].not_before_ns > mesh_.engine().coarse_now();
+  if (index >= paths_.size() || paths_[index].failures == 0) return false;
+  return paths_[index].not_before_ns + kDoubtNs > mesh_.engine().coarse_now();
 }
 
 void Pair::cool_down(size_t index) {
