@@ -124,6 +124,7 @@ function(hetcomm_ctest name)
     TIMEOUT ${timeout}
     PROCESSORS ${arg_PROCESSORS}
     RUN_SERIAL ${arg_RUN_SERIAL}
+    SKIP_RETURN_CODE 77
     ENVIRONMENT "${arg_ENVIRONMENT}"
     FIXTURES_SETUP "${arg_FIXTURES_SETUP}"
     FIXTURES_REQUIRED "${arg_FIXTURES_REQUIRED}")

@@ -74,7 +74,7 @@ THIRD_PARTY = {
     "gmock/": ["tests/"],
     "benchmark/": ["tests/", "bench/"],
     "hwy/": ["src/core/", "devices/host/"],
-    "infiniband/": ["transports/rdma/"],
+    "infiniband/": ["transports/rdma/", "tests/e2e/failover/queue_pairs"],
     "rdma/": ["transports/rdma/"],
     "ucp/": ["transports/ucx/", "bench/peers/runner_ucx"],
     "gloo/": ["bench/peers/runner_gloo"],
