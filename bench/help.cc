@@ -119,7 +119,7 @@ OUTPUT
                          the sender once a receive was there), get (read by the
                          receiver); - where the library does not say
                          One-sided: direct, or message (the owner's process helped)
-                         Memory of devices: +direct (by the network interface itself)
+                         Memory of devices: +direct (by the network interface)
                          or +staged (through the host); HETCOMM_DEVICE_PATH chooses
   #wrong                 with --check: bytes that differ
   idle peer, computing   overlap: time until the data was there, with a waiting
