@@ -96,9 +96,10 @@ void Pair::pump() {
 // Inlined by force, so that |header| stays in registers: read back from memory it would wait for
 // the bytes of the message before it.
 [[gnu::always_inline]] inline Code Pair::send_sequenced(WireHeader header,
-                                                        const SegmentView& payload) {
+                                                        const SegmentView& payload,
+                                                        uint32_t acknowledged) {
   header.sequence = sent_ + 1;
-  header.acknowledged = received_;
+  header.acknowledged = acknowledged;
   header.credit = credit_returned_;
   const MessageHeader encoded = encode_header(header);
   const Code code = rail_->endpoint().send(encoded, payload);
@@ -106,7 +107,7 @@ void Pair::pump() {
     return code;
   ++sent_;
   credit_reported_ = credit_returned_;
-  reported_received_ = received_;
+  reported_received_ = acknowledged;
   if (!rail_->capabilities().lossless) retain(encoded, payload);
   return Code::kOk;
 }
@@ -237,23 +238,27 @@ void Pair::send_control(MessageKind kind, uint64_t tag, uint64_t value, const vo
     iovec storage;
     if (send_sequenced(header, view(body, size, &storage)) == Code::kOk) return;
   }
-  ControlMessage message{kind, tag, value, static_cast<uint32_t>(size), {}};
+  ControlMessage message{kind, tag, value, static_cast<uint32_t>(size), {}, received_};
   if (size > 0) std::memcpy(message.body.data(), body, size);
   control_.push_back(message);
 }
 
 // True when none is left.
 bool Pair::send_waiting_control() {
+  if (control_.empty()) return true;
   for (; control_sent_ < control_.size(); ++control_sent_) {
     const ControlMessage& message = control_[control_sent_];
     const WireHeader header{.kind = message.kind, .tag = message.tag, .value = message.value};
     iovec storage;
-    if (send_sequenced(header, view(message.body.data(), message.size, &storage)) != Code::kOk) {
+    // No more than what it may acknowledge: what this side refused meanwhile comes behind it.
+    if (send_sequenced(header, view(message.body.data(), message.size, &storage),
+                       message.received) != Code::kOk) {
       return false;
     }
   }
   control_.clear();
   control_sent_ = 0;
+  if (received_ != reported_received_) mesh_.update_due(*this);
   return true;
 }
 
@@ -285,7 +290,7 @@ void Pair::send_update() {
 }
 
 void Pair::ask_for_acknowledgement() {
-  if (state_ != State::kReady || retention_.empty()) return;
+  if (state_ != State::kReady || retention_.empty() || !control_.empty()) return;
   const WireHeader header{.kind = MessageKind::kUpdate,
                           .flags = kFlagAnswer,
                           .acknowledged = received_,

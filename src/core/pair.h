@@ -10,8 +10,8 @@
 // each side chooses for itself; bulk data goes over all that are worth it. A rail that fails is
 // fenced, the peer is told before anything is done again (kRailDown), and what was under way on it
 // goes over the others, or over the next connection. The lower rank connects; a transport whose
-// rail failed cools down, for longer each time, before it is tried again. The higher rank, without a
-// rail, says so (knock), since the lower one may not have noticed.
+// rail failed cools down, for longer each time, before it is tried again. The higher rank, without
+// a rail, says so (knock), since the lower one may not have noticed.
 //
 // Messages of the pair are numbered; the receiver takes them in order and drops what it had before.
 // On a connection that may lose messages while the peer lives they are kept until acknowledged and
@@ -241,6 +241,7 @@ class Pair {
     uint64_t value;
     uint32_t size;
     std::array<std::byte, 64> body;
+    uint32_t received;  // when it was queued: what it may acknowledge
   };
 
   // Attempts to have a rail over a transport; the lower rank's.
@@ -262,7 +263,10 @@ class Pair {
   void note_sent(Operation& send, bool eager);
   void enqueue(Operation& send);
   void dequeue(Operation& send);
-  Code send_sequenced(WireHeader header, const SegmentView& payload);
+  Code send_sequenced(WireHeader header, const SegmentView& payload) {
+    return send_sequenced(header, payload, received_);
+  }
+  Code send_sequenced(WireHeader header, const SegmentView& payload, uint32_t acknowledged);
   Code send_message(const WireHeader& header, const SegmentView& payload);  // the same, elsewhere
   void retain(const MessageHeader& header, const SegmentView& payload);
   uint32_t credit_available() const {
