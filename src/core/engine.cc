@@ -174,10 +174,13 @@ void Engine::drain_after_unlock() {
 
 void Engine::poke() {
   if (!try_lock()) return;
-  const Held held(*this);
-  begin_work();
-  for (Driven* driven : driven_) driven->progress();
-  slow_progress(false);
+  {
+    const Held held(*this);
+    begin_work();
+    for (Driven* driven : driven_) driven->progress();
+    slow_progress(false);
+  }
+  if (threaded_ && pending_.load(std::memory_order_relaxed) != 0) note_pending();
 }
 
 int Engine::slow_progress(bool now) {

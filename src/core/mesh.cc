@@ -280,7 +280,10 @@ Mesh::~Mesh() {
 
 Pair& Mesh::make_pair(int rank) {
   std::unique_ptr<Pair>& made = pairs_[static_cast<size_t>(rank)];
-  active_pairs_.reserve(active_pairs_.size() + 1);
+  for (auto* list : {&active_pairs_, &updates_due_, &acknowledgements_due_, &copying_}) {
+    // To be noted there never fails.
+    if (list->capacity() == active_pairs_.size()) list->reserve(2 * active_pairs_.size() + 1);
+  }
   made = std::make_unique<Pair>(*this, rank);
   active_pairs_.push_back(made.get());
   const Status& status = peer_status_[static_cast<size_t>(rank)];

@@ -102,13 +102,15 @@ void Pair::pump() {
   header.acknowledged = acknowledged;
   header.credit = credit_returned_;
   const MessageHeader encoded = encode_header(header);
+  const bool lossless = rail_->capabilities().lossless;
+  if (!lossless) retention_.make_room(payload.length);
   const Code code = rail_->endpoint().send(encoded, payload);
   if (code != Code::kOk) [[unlikely]]
     return code;
   ++sent_;
   credit_reported_ = credit_returned_;
   reported_received_ = acknowledged;
-  if (!rail_->capabilities().lossless) retain(encoded, payload);
+  if (!lossless) retain(encoded, payload);
   return Code::kOk;
 }
 
@@ -268,12 +270,13 @@ void Pair::return_credit(uint64_t bytes) {
 }
 
 void Pair::acknowledgement_due() {
-  owes_acknowledgement_ = true;
+  owed_ = received_;
   mesh_.acknowledgement_due(*this);
 }
 
 void Pair::send_update() {
   report_refused_bulks();
+  if (!owes_acknowledgement()) owed_ = reported_received_;  // so that the difference stays small
   if (state_ != State::kReady) return;
   if (outbox_first_ != nullptr) pump();
   // What waits in |control_| comes before the acknowledgement of what it refuses.
@@ -378,7 +381,7 @@ bool Pair::flushed() const {
   if (state_ == State::kLost || state_ == State::kIdle) return true;
   if (outbox_first_ != nullptr || !control_.empty() || !access_.flushed()) return false;
   // What may be lost is still here until the peer has said that it has it.
-  if (owes_acknowledgement_ && received_ != reported_received_) return false;
+  if (owes_acknowledgement()) return false;
   return retention_.empty() && std::all_of(rails_.begin(), rails_.end(), [](const auto& rail) {
            return rail->endpoint().flushed();
          });

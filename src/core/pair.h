@@ -269,6 +269,9 @@ class Pair {
   Code send_sequenced(WireHeader header, const SegmentView& payload, uint32_t acknowledged);
   Code send_message(const WireHeader& header, const SegmentView& payload);  // the same, elsewhere
   void retain(const MessageHeader& header, const SegmentView& payload);
+  bool owes_acknowledgement() const { return static_cast<int32_t>(owed_ - reported_received_) > 0; }
+  // What the peer says that it has, it was sent. False after a violation.
+  bool was_sent(Rail& rail, uint32_t sequence);
   uint32_t credit_available() const {
     return credit_limit_ - (credit_used_ - credit_returned_by_peer_);
   }
@@ -327,7 +330,8 @@ class Pair {
   std::vector<Attempts> paths_;             // by transport
   uint64_t more_rails_at_ns_ = UINT64_MAX;  // when a transport has cooled down
   uint64_t rails_made_ = 0;
-  uint64_t attempts_ = 0;  // since the last connection that opened
+  bool lost_unknown_ = false;  // since one opened: a rail whose number had not come
+  uint64_t attempts_ = 0;      // since the last connection that opened
   uint64_t retry_at_ns_ = UINT64_MAX;
   Status verdict_;  // why a lossless connection broke; the control plane says what that means
 
@@ -352,10 +356,10 @@ class Pair {
   // Receiving.
   uint32_t received_ = 0;  // sequence of the last message received
   uint32_t reported_received_ = 0;
-  bool owes_acknowledgement_ = false;  // once: of something that the peer waits for
-  uint32_t credit_taken_ = 0;          // by the peer, so far
-  uint32_t requests_held_ = 0;         // announced by the peer and not matched
-  uint32_t credit_returned_ = 0;       // to the peer, so far
+  uint32_t owed_ = 0;             // the peer waits to hear that this one was dealt with
+  uint32_t credit_taken_ = 0;     // by the peer, so far
+  uint32_t requests_held_ = 0;    // announced by the peer and not matched
+  uint32_t credit_returned_ = 0;  // to the peer, so far
   uint32_t credit_reported_ = 0;
   uint32_t credit_granted_;
   uint64_t bytes_unreported_ = 0;

@@ -121,7 +121,9 @@ void Pair::opened(Rail& rail, const WireHeader& header) {
     rails_made_ = std::max(rails_made_, header.tag);
     rail.known = true;
   }
+  lost_unknown_ = false;
   const auto peer_received = static_cast<uint32_t>(header.value);
+  if (!was_sent(rail, peer_received)) return;
   retention_.acknowledge(peer_received);
   // What went over a rail that loses nothing was not kept.
   if (std::exchange(check_kept_, false) && static_cast<int32_t>(not_kept_ - peer_received) > 0) {
@@ -239,6 +241,7 @@ void Pair::rail_failed(Rail& rail, const Status& why, bool tell) {
   const bool known = rail.known;
   const size_t transport = rail.transport;
   ++rail.counters().failures;
+  if (!known) lost_unknown_ = true;
   drop_rail(rail);
   if (state_ == State::kLost) return;
   if (left_ && rails_.empty()) {
@@ -276,7 +279,7 @@ void Pair::rail_failed(Rail& rail, const Status& why, bool tell) {
   // The lower rank connects, counts and decides; the other waits for that. A connection on which
   // the lower one only waits may look well to it.
   if (mesh_.rank() > rank_) {
-    mesh_.control().knock(rank_, static_cast<uint32_t>(rails_made_));
+    mesh_.control().knock(rank_, lost_unknown_ ? UINT32_MAX : static_cast<uint32_t>(rails_made_));
     return;
   }
   if (++attempts_ > kMaxAttempts) {

@@ -92,7 +92,10 @@ void Pair::receive(Rail& rail, const MessageHeader& raw, ConstByteSpan payload) 
   // What comes late, over a rail that is slower, knows less.
   const bool more_credit = static_cast<int32_t>(header.credit - credit_returned_by_peer_) > 0;
   if (more_credit) credit_returned_by_peer_ = header.credit;
-  if (!retention_.empty()) retention_.acknowledge(header.acknowledged);
+  if (!retention_.empty()) {
+    if (!was_sent(rail, header.acknowledged)) return;
+    retention_.acknowledge(header.acknowledged);
+  }
   if (header.kind == MessageKind::kUpdate) {
     if ((header.flags & kFlagAnswer) != 0) mesh_.update_due(*this);
   } else {
@@ -118,11 +121,20 @@ void Pair::receive(Rail& rail, const MessageHeader& raw, ConstByteSpan payload) 
     }
   }
   // After the message, which may say that one of them was refused.
-  if (access_.awaits_acknowledgement()) [[unlikely]]
+  if (access_.awaits_acknowledgement()) [[unlikely]] {
+    if (!was_sent(rail, header.acknowledged)) return;
     access_.acknowledged(header.acknowledged);
+  }
   if (more_credit && (outbox_first_ != nullptr || !control_.empty())) pump();
   if (more_credit && access_.waits_for_credit()) [[unlikely]]
     access_.credit_came();
+}
+
+bool Pair::was_sent(Rail& rail, uint32_t sequence) {
+  if (static_cast<int32_t>(sequence - sent_) <= 0) [[likely]]
+    return true;
+  violated(rail, "acknowledgement of what was not sent");
+  return false;
 }
 
 void Pair::receive_unopened(Rail& rail, const WireHeader& header) {

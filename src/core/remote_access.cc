@@ -451,10 +451,15 @@ bool RemoteAccess::start_put_message(Operation& put) {
 bool RemoteAccess::ask(Operation& operation, WireHeader header, Segments payload, uint64_t length) {
   const bool is_put = header.kind == MessageKind::kPut;
   header.tag = asked_.insert(&operation);
-  if (is_put) sent_puts_.push_back({pair_.sent_ + 1, header.tag});
-  const Code code = pair_.send_message(header, SegmentView{payload, 0, length});
+  Code code;
+  try {
+    if (is_put) sent_puts_.push_back({pair_.sent_ + 1, header.tag});
+    code = pair_.send_message(header, SegmentView{payload, 0, length});
+  } catch (const std::bad_alloc&) {
+    code = Code::kOutOfMemory;
+  }
   if (code != Code::kOk) {
-    if (is_put) sent_puts_.pop_back();
+    if (is_put && !sent_puts_.empty() && sent_puts_.back().id == header.tag) sent_puts_.pop_back();
     asked_.erase(header.tag);
     return pair_.refused(operation, code);
   }

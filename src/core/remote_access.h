@@ -1,13 +1,16 @@
 // RemoteAccess: one-sided operations between this rank and one peer, both halves.
 //
-//   initiator                                owner
-//     kPut (range, bytes)               -->    writes them; acknowledged with whatever goes back
-//     next kPutRequest (range, source)       -->    a receive of its own, with chunks as any
-//     rendezvous kGet (range)                      -->    a send of its own:
-//                                       <--      kGetData (bytes) or kGetRequest (source)
-//     kAtomic                           -->    does it
-//                                       <--      kAtomicDone (value before)
-//                                       <--    kRefused (why not), for each of them
+// clang-format off
+//   initiator                                         owner
+//     kPut (range, bytes)                        -->    writes them; acknowledged with whatever
+//                                                       goes back next
+//     kPutRequest (range, source), a rendezvous  -->    a receive of its own, with chunks as any
+//     kGet (range)                               -->    a send of its own:
+//                                                <--    kGetData (bytes) or kGetRequest (source)
+//     kAtomic                                    -->    does it
+//                                                <--    kAtomicDone (value before)
+//                                                <--    kRefused (why not), for each of them
+// clang-format on
 //
 // On a connection that reaches published regions puts and gets go there by themselves; the
 // notification then follows as a kPut without bytes. All messages are numbered and come once, as

@@ -1,6 +1,7 @@
 // Messages that were sent on a connection which may lose them while the peer lives, kept until the
 // peer acknowledged them, so that they can be sent again on the next connection. One growing ring
-// of bytes; pushing copies, nothing else.
+// of bytes; pushing copies, nothing else. Room is made before the message leaves, which cannot be
+// taken back.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +15,23 @@ namespace hetcomm {
 
 class Retention {
  public:
+  // For a message with |length| bytes of payload.
+  void make_room(uint64_t length) {
+    const uint64_t used = end_ - begin_;
+    const uint64_t more = sizeof(Record) + length;
+    if (used + more <= ring_.size()) return;
+    size_t size = ring_.empty() ? 4096 : ring_.size();
+    while (size < used + more) size *= 2;
+    std::vector<std::byte> bigger(size);
+    copy_out(begin_, bigger.data(), used);
+    ring_.swap(bigger);
+    begin_ = 0;
+    end_ = used;
+  }
+
+  // After make_room().
   void push(const WireHeader& header, const SegmentView& payload) {
     const Record record{header, payload.length};
-    reserve(sizeof(record) + payload.length);
     append(&record, sizeof(record));
     for_each_piece(payload.segments, payload.offset, payload.length,
                    [this](const std::byte* piece, size_t length) { append(piece, length); });
@@ -61,17 +76,6 @@ class Retention {
     uint64_t length;
   };
 
-  void reserve(uint64_t more) {
-    const uint64_t used = end_ - begin_;
-    if (used + more <= ring_.size()) return;
-    size_t size = ring_.empty() ? 4096 : ring_.size();
-    while (size < used + more) size *= 2;
-    std::vector<std::byte> bigger(size);
-    copy_out(begin_, bigger.data(), used);
-    ring_.swap(bigger);
-    begin_ = 0;
-    end_ = used;
-  }
   void append(const void* source, uint64_t length) {
     const uint64_t mask = ring_.size() - 1;
     const uint64_t at = end_ & mask;

@@ -2,6 +2,8 @@
 // something that has ended, or one that was made up, finds nothing.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -14,7 +16,8 @@ class SlotTable {
     uint32_t index;
     if (free_.empty()) {
       index = static_cast<uint32_t>(slots_.size());
-      slots_.push_back({});
+      if (slots_.size() == slots_.capacity()) grow();
+      slots_.emplace_back();
     } else {
       index = free_.back();
       free_.pop_back();
@@ -53,6 +56,13 @@ class SlotTable {
     T* object = nullptr;
     uint32_t generation = 1;
   };
+  void grow() {
+    constexpr size_t kFirst = 16;
+    const size_t size = std::max(kFirst, 2 * slots_.size());
+    free_.reserve(size);  // so that erase() allocates nothing
+    slots_.reserve(size);
+  }
+
   std::vector<Slot> slots_;
   std::vector<uint32_t> free_;
 };

@@ -183,6 +183,15 @@ bool Member::meet() {
   return met;
 }
 
+bool Member::meet_quietly() {
+  store_.arrive();
+  const uint64_t needed = ++meetings_ * static_cast<uint64_t>(size_);
+  const uint64_t deadline = clock_ns() + kPatienceNs;
+  while (store_.arrivals() < needed && clock_ns() < deadline) usleep(50);
+  EXPECT_GE(store_.arrivals(), needed) << "rank " << rank_ << ": meeting " << meetings_;
+  return store_.arrivals() >= needed;
+}
+
 void Member::die() {
   store_.expect_death(rank_);
   kill(getpid(), SIGKILL);

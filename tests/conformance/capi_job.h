@@ -83,6 +83,8 @@ class Member {
   // All ranks have come here; says nothing over hetcomm, but drives it. False when some rank never
   // comes.
   bool meet();
+  // The same without driving hetcomm: what arrives meanwhile waits, unless a thread takes it.
+  bool meet_quietly();
   // Waits for a condition that another rank brings about outside of hetcomm.
   bool until(const std::function<bool()>& done, uint64_t limit_ns = kPatienceNs);
   // A bootstrap over a part of the store that |name| stands for: one name for one set of ranks.

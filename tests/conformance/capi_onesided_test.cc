@@ -758,6 +758,74 @@ TEST_P(OneSided, AnAtomicNeedsItsOwnRightOnly) {
   });
 }
 
+// The first refusal waits for room on the connection while the others are refused behind it.
+TEST_P(OneSided, ARefusalIsNotAcknowledgedByOneBeforeIt) {
+  HETCOMM_NEEDS_RANKS();
+  run_two([](Member& me) {
+    constexpr uint64_t kMessages = 4000;
+    constexpr uint64_t kSize = 1000;
+    Shared mine(me, 1000);
+    const Remote theirs(me, exchange(me, me.partner(), mine.exported()));
+    me.meet();
+    mine.unpublish();
+    me.meet();
+    std::vector<std::byte> bytes(kMessages * kSize);
+    std::vector<hetcomm_request_t*> messages;
+    if (me.rank() == 0) {
+      me.meet_quietly();  // its connection is full
+      std::vector<hetcomm_request_t*> puts;
+      for (int i = 0; i < 8; ++i) puts.push_back(theirs.put(0, bytes.data(), 8));
+      me.meet_quietly();
+      me.meet_quietly();  // it has seen them
+      for (uint64_t i = 0; i < kMessages; ++i) {
+        messages.push_back(me.recv(1, 3, &bytes[i * kSize], kSize));
+      }
+      for (hetcomm_request_t* put : puts) EXPECT_EQ(finish(put).status, HETCOMM_STALE_HANDLE);
+    } else {
+      for (uint64_t i = 0; i < kMessages; ++i) {
+        messages.push_back(me.send(0, 3, &bytes[i * kSize], kSize));
+      }
+      me.meet_quietly();
+      me.meet_quietly();
+      (void)me.until([] { return false; }, 5 * kMs);
+      me.meet_quietly();
+    }
+    finish_all(messages);
+    me.meet();
+  });
+}
+
+// Only what a peer waits to hear of holds up a rank that leaves.
+TEST_P(OneSided, MessagesBehindAPutDoNotHoldUpTheEnd) {
+  HETCOMM_NEEDS_RANKS();
+  run_two([](Member& me) {
+    {
+      Shared mine(me, 1000);
+      const Remote theirs(me, exchange(me, me.partner(), mine.exported()));
+      uint64_t word = 7;
+      const auto options = notifying(1);
+      expect_ok(theirs.put(0, &word, 8, &options));
+      hetcomm_notification_t notification{};
+      EXPECT_EQ(hetcomm_memory_wait_notification(mine.get(), kPatienceNs, &notification),
+                HETCOMM_OK);
+      me.meet();
+    }
+    char letter = 'a';
+    if (me.rank() == 0) {
+      expect_ok(me.send(1, 3, &letter, 1));
+    } else {
+      expect_ok(me.recv(0, 3, &letter, 1));
+    }
+    me.meet_quietly();
+    if (me.rank() == 1) {
+      const uint64_t start = clock_ns();
+      EXPECT_EQ(hetcomm_communicator_destroy(me.release()), HETCOMM_OK) << hetcomm_last_error();
+      EXPECT_LT(clock_ns() - start, 3 * kSec);
+    }
+    me.meet_quietly();  // the other one stays until then
+  });
+}
+
 TEST_P(OneSided, UnregisterEndsTheWaitForANotification) {
   run_two([](Member& me) {
     std::atomic<int> ended{0};
