@@ -156,6 +156,9 @@ class Endpoint {
  public:
   // Closes the connection. On return no memory of core is touched any more; no upcall follows.
   virtual ~Endpoint() = default;
+  // The peer reaches published regions over it no more, from now on. Unlike the destructor, which
+  // is all that follows, also from inside of an upcall.
+  virtual void close() {}
 
   virtual void set_handler(EndpointHandler* handler) = 0;
   // What this connection can do; may be less than the transport's (no get where the kernel forbids

@@ -113,6 +113,10 @@ void Mesh::complete_access(Operation& operation) {
   const Operation::Access access = operation.access;
   const Code code = operation.code;
   Pair* pair = operation.pair;
+  if (code == Code::kOk) {
+    operation.run.bytes_sent += access.ahead;
+    operation.run.bytes_received += access.ahead;
+  }
   if (kind == OperationKind::kAccept) pair->access().accepted(operation);
   if (kind == OperationKind::kAnswer && code != Code::kOk && !access.asked) {
     pair->access().refuse(access.id, code);

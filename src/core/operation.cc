@@ -1,5 +1,6 @@
 #include "src/core/operation.h"
 
+#include <algorithm>
 #include <new>
 
 #include <fmt/format.h>
@@ -40,10 +41,37 @@ std::string describe(const Operation& operation) {
   }
   if (operation.kind > OperationKind::kReceive) {
     return fmt::format("{} {}, offset {}, {} bytes", name_of(operation.kind), rank,
-                       operation.access.offset, operation.length);
+                       operation.access.offset - operation.access.ahead,
+                       operation.length + operation.access.ahead);
   }
   return fmt::format("{} {}, tag {:#x}, {} bytes", name_of(operation.kind), rank, operation.tag,
                      operation.length);
+}
+
+void Operation::drop_front(uint64_t bytes) {
+  length -= bytes;
+  access.offset += bytes;
+  access.ahead += bytes;
+  // Pieces stay, however short: their memory is in use.
+  uint64_t rest = bytes;
+  for (BufferPiece& piece : pieces) {
+    const uint64_t part = std::min(rest, piece.length);
+    piece.offset += part;
+    piece.length -= part;
+    rest -= part;
+  }
+  rest = bytes;
+  const auto shorten = [&rest](iovec& view) {
+    const size_t part = std::min<uint64_t>(rest, view.iov_len);
+    view = {static_cast<std::byte*>(view.iov_base) + part, view.iov_len - part};
+    rest -= part;
+  };
+  if (segment_list.empty()) {
+    shorten(segment);
+    return;
+  }
+  for (iovec& view : segment_list) shorten(view);
+  std::erase_if(segment_list, [](const iovec& view) { return view.iov_len == 0; });
 }
 
 void OperationPool::push_returned(Operation* operation) {

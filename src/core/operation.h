@@ -173,6 +173,7 @@ struct alignas(kOperationAlign) Operation {
     RemoteMemory* remote = nullptr;
     Registration* registration = nullptr;  // owner's side
     uint64_t offset = 0;
+    uint64_t ahead = 0;    // bytes in front that are in place already, and not counted any more
     uint64_t operand = 0;  // addend or new value; put: what to notify with
     uint64_t compare = 0;
     uint64_t* result = nullptr;
@@ -195,6 +196,8 @@ struct alignas(kOperationAlign) Operation {
   Segments segments() const {
     return segment_list.empty() ? Segments(&segment, 1) : Segments(segment_list);
   }
+  // What one-sided operations have moved already: the rest is an operation of its own.
+  void drop_front(uint64_t bytes);
   void clear_pieces() {
     pieces.clear();
     segment_list.clear();

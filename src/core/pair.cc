@@ -260,6 +260,7 @@ bool Pair::send_waiting_control() {
   }
   control_.clear();
   control_sent_ = 0;
+  access_.ask_for_fence();
   if (received_ != reported_received_) mesh_.update_due(*this);
   return true;
 }

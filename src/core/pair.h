@@ -301,7 +301,7 @@ class Pair {
   void resume();
   void give_up(const Status& why);
   void rail_failed(Rail& rail, const Status& why, bool tell = true);
-  void drop_rail(Rail& rail);
+  void drop_rail(Rail& rail, bool peer_has_to_know);
   void drop_all_rails();
   void fail_everything(const Status& why);
   void send_open(Rail& rail);

@@ -219,6 +219,7 @@ void Pair::resume() {
 
 void Pair::restart_transfers() {
   receives_.for_each([](ReceiveTransfer& transfer) { transfer.rail_ready(); });
+  access_.rails_changed();
 }
 
 void Pair::writable(Rail& rail) {
@@ -242,7 +243,8 @@ void Pair::rail_failed(Rail& rail, const Status& why, bool tell) {
   const size_t transport = rail.transport;
   ++rail.counters().failures;
   if (!known) lost_unknown_ = true;
-  drop_rail(rail);
+  const bool peer_has_to_know = !lossless && known && tell;
+  drop_rail(rail, peer_has_to_know);
   if (state_ == State::kLost) return;
   if (left_ && rails_.empty()) {
     lose(Status(Code::kPeerLost, fmt::format("rank {} left", rank_)));
@@ -254,7 +256,10 @@ void Pair::rail_failed(Rail& rail, const Status& why, bool tell) {
                      mesh_.transport_name(transport), rails_.size(), why.text());
     cool_down(transport);
     // Before anything of it is done again.
-    if (known && tell) send_control(MessageKind::kRailDown, id, 0, nullptr, 0);
+    if (peer_has_to_know) {
+      send_control(MessageKind::kRailDown, id, 0, nullptr, 0);
+      if (control_.empty()) access_.ask_for_fence();
+    }
   }
   access_.start_again();
   if (rail_ != nullptr) {
@@ -299,7 +304,7 @@ Rail* Pair::best_open_rail() {
   return best;
 }
 
-void Pair::drop_rail(Rail& rail) {
+void Pair::drop_rail(Rail& rail, bool peer_has_to_know) {
   if (&rail == rail_) {
     rail_ = nullptr;
     replaying_ = false;
@@ -311,13 +316,14 @@ void Pair::drop_rail(Rail& rail) {
   }
   sends_.for_each([&](SendTransfer& transfer) { transfer.rail_failed(rail); });
   receives_.for_each([&](ReceiveTransfer& transfer) { transfer.rail_failed(rail); });
-  access_.rail_failed(rail);
+  access_.rail_failed(rail, peer_has_to_know);
   std::erase_if(waiting_bulks_, [&](const OwnedBulk* bulk) { return bulk->rail == &rail; });
   std::erase_if(refused_bulks_, [&](const auto& entry) { return entry.first->rail == &rail; });
   const auto found = std::find_if(rails_.begin(), rails_.end(),
                                   [&](const auto& each) { return each.get() == &rail; });
   hetcomm_counters_t& counters = rail.counters();
   rail.dropped = true;
+  rail.endpoint().close();
   mesh_.retire(std::move(*found));
   rails_.erase(found);
   counters.connected = std::any_of(rails_.begin(), rails_.end(),
@@ -327,7 +333,7 @@ void Pair::drop_rail(Rail& rail) {
 }
 
 void Pair::drop_all_rails() {
-  while (!rails_.empty()) drop_rail(*rails_.back());
+  while (!rails_.empty()) drop_rail(*rails_.back(), false);
 }
 
 // --- further rails ------------------------------------------------------------

@@ -189,6 +189,7 @@ void Pair::dispatch(const WireHeader& header, ConstByteSpan payload) {
         // It is one of those whose number has not come yet.
         fail_unknown_rails();
       }
+      acknowledgement_due();  // a put may wait for that
       return;
     case MessageKind::kOpen:
       violated("second open");

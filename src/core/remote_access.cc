@@ -4,9 +4,9 @@
 #include <array>
 #include <atomic>
 #include <memory>
-#include <type_traits>
 
 #include "src/core/communicator.h"
+#include "src/core/direct_access.h"
 #include "src/core/mesh.h"
 #include "src/core/pair.h"
 #include "src/core/transfer.h"
@@ -15,10 +15,6 @@ namespace hetcomm {
 namespace {
 
 constexpr size_t kMostSegments = 8;  // of a put that goes as one message
-constexpr size_t kMostBulkRails = 8;
-// What a connection gets at least of a put or get that several share, and in which units.
-constexpr uint64_t kLeastPart = 64 << 10;
-constexpr uint64_t kPartUnit = 4 << 10;
 
 bool is_atomic(const Operation& operation) {
   return operation.kind == OperationKind::kFetchAdd ||
@@ -46,77 +42,6 @@ uint64_t do_atomic(std::atomic_ref<uint64_t> word, const AtomicBody& body) {
 }  // namespace
 
 // --- initiator --------------------------------------------------------------
-
-// A put or get that connections do by themselves, each its part.
-class DirectAccess final : public BulkOwner {
- public:
-  DirectAccess(RemoteAccess& access, Operation& operation)
-      : access_(access), operation_(operation) {}
-
-  // All |length| bytes are given to parts before start().
-  void add(Rail& rail, uint64_t offset, uint64_t length) {
-    OwnedBulk& part = *std::construct_at(&parts()[count_++]);
-    part.owner = this;
-    part.rail = &rail;
-    part.is_get = operation_.kind == OperationKind::kGet;
-    part.local = SegmentView{operation_.segments(), offset, length};
-    part.key = operation_.access.remote->key(rail.transport);
-    part.remote_offset = operation_.access.offset + offset;
-    part.high_priority = operation_.high_priority;
-    if (!operation_.on_host) rail.counters().device_bytes_direct += length;
-  }
-  void start() {
-    running_ = count_;
-    const size_t count = count_;
-    for (size_t i = 0; i < count; ++i) access_.pair_.submit_bulk(parts()[i]);
-  }
-  void cancel() {
-    for (size_t i = 0; i < count_; ++i) {
-      if (parts()[i].rail != nullptr) access_.pair_.cancel_bulk(parts()[i]);
-    }
-  }
-  // Parts on |rail| have gone with it. True when nothing is under way any more.
-  bool rail_failed(const Rail& rail) {
-    for (size_t i = 0; i < count_; ++i) {
-      if (parts()[i].rail != &rail) continue;
-      access_.pair_.cancel_bulk(parts()[i]);
-      --running_;
-      broken_ = true;
-    }
-    return broken_ && running_ == 0;
-  }
-  // Frees itself.
-  void retire() {
-    std::erase(access_.direct_, &operation_);
-    operation_.access.direct = nullptr;
-    Mesh& mesh = access_.pair_.mesh();
-    mesh.retire(PoolPtr<DirectAccess>(this, {&mesh.blocks()}));
-  }
-
- private:
-  void on_bulk(Bulk& /*bulk*/, Code code) override {
-    if (code != Code::kOk && code_ == Code::kOk) code_ = code;
-    if (--running_ > 0) return;
-    retire();
-    if (broken_) {
-      access_.go_by_message(operation_);
-    } else {
-      access_.finish_direct(operation_, code_);
-    }
-  }
-
-  static_assert(std::is_trivially_destructible_v<OwnedBulk>);
-  OwnedBulk* parts() { return reinterpret_cast<OwnedBulk*>(storage_.data()); }
-
-  RemoteAccess& access_;
-  Operation& operation_;
-  // The first |count_| parts; most have one, and the rest is not touched.
-  alignas(OwnedBulk) std::array<std::byte, kMostBulkRails * sizeof(OwnedBulk)> storage_;
-  size_t count_ = 0;
-  size_t running_ = 0;
-  bool broken_ = false;  // a rail has failed
-  Code code_ = Code::kOk;
-};
 
 void RemoteAccess::submit(Operation& operation) {
   operation.pair = &pair_;
@@ -275,9 +200,10 @@ void RemoteAccess::unmap(const Rail& rail, const RemoteKey& key) {
   }
 }
 
-// Where the owner says what became of the memory.
-void RemoteAccess::go_by_message(Operation& operation) {
+// Where the owner says what became of the memory. The first |placed| bytes are where they belong.
+void RemoteAccess::go_by_message(Operation& operation, uint64_t placed) {
   operation.access.direct_failed = true;
+  operation.drop_front(placed);
   pair_.enqueue(operation);
   pair_.mesh().update_due(pair_);
 }
@@ -358,38 +284,19 @@ bool RemoteAccess::may_go_direct(const Operation& operation, const Rail& rail) {
 }
 
 void RemoteAccess::start_direct(Operation& operation) {
-  Rail& first = *pair_.rail();
   direct_.reserve(direct_.size() + 1);
-  auto direct = make_pooled<DirectAccess>(pair_.mesh().blocks(), *this, operation);
-  std::array<Rail*, kMostBulkRails> rails{};
-  size_t count = 0;
-  double total = 0;
-  if (operation.length >= 2 * kLeastPart) {
-    pair_.for_each_bulk_rail([&](Rail& rail) {
-      if (count == rails.size() || !may_go_direct(operation, rail)) return;
-      rails[count++] = &rail;
-      total += rail.rate_of(rail.sending);
-    });
-  }
-  // Each connection gets its share by its rate; what would be too little goes to the next.
-  uint64_t given = 0;
-  for (size_t i = 0; i < count && operation.length - given >= kLeastPart; ++i) {
-    const uint64_t rest = operation.length - given;
-    const double share =
-        static_cast<double>(operation.length) * rails[i]->rate_of(rails[i]->sending) / total;
-    uint64_t part = (static_cast<uint64_t>(share) + kPartUnit - 1) / kPartUnit * kPartUnit;
-    if (i + 1 == count || rest < part + kLeastPart) part = rest;
-    if (part < kLeastPart) continue;
-    direct->add(*rails[i], given, part);
-    given += part;
-  }
-  if (given < operation.length) direct->add(first, given, operation.length - given);
+  auto direct = make_pooled<DirectAccess>(pair_.mesh().blocks(), *this, pair_, operation);
   count_once(operation);
-  ++first.counters().direct;
+  ++pair_.rail()->counters().direct;
   operation.stage = OperationStage::kDirect;
   operation.access.direct = direct.get();
   direct_.push_back(&operation);
   direct.release()->start();
+}
+
+void RemoteAccess::forget_direct(Operation& operation) {
+  std::erase(direct_, &operation);
+  operation.access.direct = nullptr;
 }
 
 // Whether its bytes may travel in one message, which the owner copies from.
@@ -402,7 +309,8 @@ bool RemoteAccess::fits_message(const Operation& put, const Rail& rail) {
 }
 
 bool RemoteAccess::start_put(Operation& put, Rail& rail) {
-  const bool fits = fits_message(put, rail);
+  // What remains of one may notify of more than its own range.
+  const bool fits = fits_message(put, rail) && put.access.ahead == 0;
   // A small put that notifies is one message, which its notification would be anyway; written by
   // the network it would be waited for first.
   if (!put.access.placed && !(fits && put.access.notify) && may_go_direct(put, rail)) {
@@ -482,6 +390,7 @@ bool RemoteAccess::start_transfer(Operation& send, MessageKind kind, uint64_t va
   iovec piece{&body.request, sizeof(body.request)};
   if (kind == MessageKind::kPutRequest) {
     body.range = body_of(send);
+    body.ahead = send.access.ahead;
     piece = {&body, sizeof(body)};
   }
   const WireHeader header{.kind = kind,
@@ -542,21 +451,34 @@ void RemoteAccess::end(Operation& operation, Code code, std::string text) {
   pair_.mesh().complete(operation, code, std::move(text));
 }
 
-void RemoteAccess::rail_failed(const Rail& rail) {
+void RemoteAccess::rail_failed(const Rail& rail, bool peer_has_to_know) {
   if (rail.capabilities().map) {
     for (RemoteMemory* remote : remotes_) remote->mapped = nullptr;
     regions_.clear();
     for (const Copy& copy : copies_) again_.push_back(copy.operation);
     copies_.clear();
   }
-  for (size_t i = 0; i < direct_.size();) {
-    Operation& operation = *direct_[i];
-    if (!operation.access.direct->rail_failed(rail)) {
-      ++i;
-      continue;
-    }
-    operation.access.direct->retire();
-    again_.push_back(&operation);
+  for (Operation* operation : direct_) {
+    operation->access.direct->rail_failed(rail, peer_has_to_know);
+  }
+}
+
+// What was sent so far tells the peer of all connections that failed.
+void RemoteAccess::ask_for_fence() {
+  for (Operation* operation : direct_) {
+    if (!operation->access.direct->wants_fence()) continue;
+    sent_puts_.push_back({pair_.sent_, 0});
+    sent_puts_.back().id = operation->access.id = asked_.insert(operation);
+    operation->access.direct->fence_asked();
+  }
+}
+
+void RemoteAccess::rails_changed() {
+  if (direct_.empty()) return;
+  const std::vector<Operation*> now = direct_;
+  for (Operation* operation : now) {
+    const bool there = std::find(direct_.begin(), direct_.end(), operation) != direct_.end();
+    if (there) operation->access.direct->go_on();
   }
 }
 
@@ -585,8 +507,13 @@ Operation* RemoteAccess::take(uint64_t id) {
 }
 
 void RemoteAccess::receive_refused(const WireHeader& header) {
-  Operation* operation = take(header.tag);
+  Operation* operation = asked_.find(header.tag);
   if (operation == nullptr) return;  // it ended before
+  if (operation->access.direct != nullptr) {
+    pair_.violated("refusal of what was not asked");
+    return;
+  }
+  asked_.erase(header.tag);
   const auto code = static_cast<Code>(static_cast<int32_t>(header.value));
   complete(*operation, static_cast<int32_t>(code) < 0 ? code : Code::kInternal);
 }
@@ -595,7 +522,12 @@ void RemoteAccess::acknowledged(uint32_t sequence) {
   while (!sent_puts_.empty() && static_cast<int32_t>(sequence - sent_puts_.front().sequence) >= 0) {
     Operation* put = take(sent_puts_.front().id);
     sent_puts_.pop_front();
-    if (put != nullptr) complete(*put, Code::kOk);  // or else it ended before
+    if (put == nullptr) continue;  // it ended before
+    if (put->access.direct != nullptr) {
+      put->access.direct->fenced();
+    } else {
+      complete(*put, Code::kOk);
+    }
   }
 }
 
@@ -691,7 +623,9 @@ void RemoteAccess::accepted(const Operation& accept) {
     if (accept.access.notify) pair_.return_credit(kMessageCost);
     return;
   }
-  const AccessBody body{accept.access.registration->id, accept.access.offset, accept.length};
+  const uint64_t ahead = accept.access.ahead;
+  const AccessBody body{accept.access.registration->id, accept.access.offset - ahead,
+                        accept.length + ahead};
   finish_put(*accept.access.registration, body,
              {.kind = MessageKind::kPutRequest,
               .flags = accept.access.notify ? kFlagNotify : uint8_t{0},
@@ -747,8 +681,13 @@ void RemoteAccess::receive_put_request(const WireHeader& header, ConstByteSpan p
   }
   const bool notify = (header.flags & kFlagNotify) != 0;
   if (notify && !pair_.use_credit(kMessageCost)) return;
-  Code code = Code::kOk;
-  Registration* registration = find(body.range, HETCOMM_ACCESS_PUT, &code);
+  Code code = Code::kOutOfRange;
+  Registration* registration = nullptr;
+  if (body.ahead <= body.range.offset && body.ahead <= UINT64_MAX - body.range.length) {
+    const AccessBody whole{body.range.region, body.range.offset - body.ahead,
+                           body.range.length + body.ahead};
+    registration = find(whole, HETCOMM_ACCESS_PUT, &code);
+  }
   Operation* accept = nullptr;
   if (registration != nullptr) {
     accept = registration->communicator().begin_for_peer(
@@ -761,6 +700,7 @@ void RemoteAccess::receive_put_request(const WireHeader& header, ConstByteSpan p
                        nullptr, 0);
     return;
   }
+  accept->access.ahead = body.ahead;
   accept->access.notify = notify;
   accept->access.operand = header.value;
   pair_.attach_request(*accept, body.request, body.range.length);

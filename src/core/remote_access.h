@@ -69,8 +69,12 @@ class RemoteAccess {
   bool waits_for_credit() const { return !awaiting_credit_.empty(); }
   // What was under way on |rail| itself is quiet, and starts again with start_again(), which comes
   // after the peer was told: the cause may be the operation itself, which the owner then says.
-  void rail_failed(const Rail& rail);
+  void rail_failed(const Rail& rail, bool peer_has_to_know);
   void start_again();
+  // There are other connections than before.
+  void rails_changed();
+  // All messages that tell the peer of failed connections have left.
+  void ask_for_fence();
   void fail_everything(const Status& why);
   // Remote memories of the peer, for as long as they exist.
   void add(RemoteMemory& remote);
@@ -110,7 +114,9 @@ class RemoteAccess {
   void copy_part(const Operation& operation, uint64_t from, uint64_t length) const;
   // Takes |operation| out of what copies; false when it was not there.
   bool stop_copying(const Operation& operation);
-  void go_by_message(Operation& operation);
+  void go_by_message(Operation& operation, uint64_t placed = 0);
+  void forget_direct(Operation& operation);
+  void forget_question(const Operation& operation) { asked_.erase(operation.access.id); }
   void finish_direct(Operation& operation, Code code);
   void count_once(Operation& operation);
   void finish_epochs();

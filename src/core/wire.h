@@ -105,6 +105,7 @@ struct AccessBody {
 
 struct PutRequestBody {
   AccessBody range;
+  uint64_t ahead;  // bytes in front of the range that are part of the put and in place already
   RequestBody request;
 };
 

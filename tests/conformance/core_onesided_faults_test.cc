@@ -234,6 +234,72 @@ TEST_P(AccessFaults, NotificationsAndAtomicsHappenOnce) {
   }
 }
 
+// Nothing but one operation at a time: nothing else tells what became of it. Large ones go over all
+// connections that there are.
+TEST_P(AccessFaults, EachEndsByItself) {
+  std::atomic<bool> done{false};
+  std::atomic<uint64_t> broken{0};
+  run_core_job(
+      2, "TIMEOUT=10s;LOG=error;" + GetParam().settings,
+      [&](int rank) {
+        FaultPlan plan = GetParam().plan;
+        plan.seed = 7 + static_cast<uint64_t>(rank);
+        if (plan.fail_rail > 0) plan.fail_rail = 0.05;
+        plan.max_rail_failures = 40;
+        Factories result;
+        result.push_back(std::make_unique<FaultyFactory>(
+            GetParam().shm ? make_shm_factory() : make_tcp_factory(), plan));
+        return result;
+      },
+      [&](CoreMember& me) {
+        Window window(me);
+        Window::expect_ok(me.communicator().barrier(20'000'000'000));
+        if (me.rank() == 1) {
+          while (!done.load()) {
+            hetcomm_notification_t notification{};
+            (void)Communicator::wait_notification(window.memory(), me.context().engine(),
+                                                  HETCOMM_TIMEOUT_POLL, &notification);
+          }
+        } else {
+          constexpr uint64_t kLargest = kSlots * kSlot;
+          std::vector<std::byte> out(kLargest);
+          std::vector<std::byte> in(kLargest);
+          Random random(3);
+          uint64_t sum = 0;
+          for (uint64_t round = 0; round < 40 && !::testing::Test::HasFailure(); ++round) {
+            const uint64_t length =
+                random.chance(0.6) ? random.below(600) : random.between(1, kLargest);
+            fill_pattern(ByteSpan(out).first(length), round);
+            const AccessArguments to{.remote = &window.remote(), .offset = kCounters};
+            const bool notify = random.chance(0.3);
+            const Status put =
+                me.finish(me.access(OperationKind::kPut, to, out.data(), length, notify));
+            EXPECT_TRUE(put.ok()) << "put of " << length << ": " << put.text();
+            const AccessArguments from{.remote = &window.remote(), .offset = kCounters};
+            const Status got = me.finish(me.access(OperationKind::kGet, from, in.data(), length));
+            EXPECT_TRUE(got.ok()) << "get of " << length << ": " << got.text();
+            EXPECT_FALSE(find_mismatch(ConstByteSpan(in).first(length), round).has_value())
+                << "round " << round << ", " << length << " bytes";
+            uint64_t before = 0;
+            const AccessArguments word{
+                .remote = &window.remote(), .operand = round, .result = &before};
+            const Status added = me.finish(me.access(OperationKind::kFetchAdd, word, nullptr, 0));
+            EXPECT_TRUE(added.ok()) << added.text();
+            EXPECT_EQ(before, sum);
+            sum += round;
+          }
+          done.store(true);
+        }
+        Window::expect_ok(me.communicator().barrier(20'000'000'000));
+        hetcomm_counters_t counters[4];
+        const size_t count = me.communicator().counters(1 - me.rank(), 4, counters);
+        for (size_t i = 0; i < count; ++i) broken += counters[i].failures;
+      });
+  if (GetParam().plan.fail_rail > 0) {
+    EXPECT_GT(broken.load(), 4u);
+  }
+}
+
 // The owner withdraws memory that is being written by the connection itself.
 TEST(AccessRegions, WithdrawnRegionsAreNotWritten) {
   FaultPlan plan;

@@ -152,6 +152,9 @@ class FaultyEndpoint final : public Endpoint, private EndpointHandler {
     inner_->set_handler(this);
   }
   ~FaultyEndpoint() override { all_.erase(this); }
+  void close() override {
+    if (inner_ != nullptr) inner_->close();
+  }
 
   // Closes the connection of a broken rail, where break_rail() could not. Never inside an upcall.
   void bury() {

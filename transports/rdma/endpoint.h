@@ -47,6 +47,7 @@ class RdmaEndpoint final : public Endpoint, public Watcher {
   void revoke(const RemoteKey& key) override;
   void release(const RemoteKey& key) override;
   void cancel(Bulk& bulk) override;
+  void close() override { break_off("closed"); }
   bool flushed() const override;
   std::string describe() const override;
 

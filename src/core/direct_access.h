@@ -1,0 +1,84 @@
+// DirectAccess: a put or get that connections do by themselves, in pieces. Each connection takes
+// the next piece when it is done with one, of a size by its rate, so that all end together. What
+// was under way on one that fails goes over the others; where none is left that reaches the memory,
+// the rest goes by message.
+//
+// A connection that fails may have written bytes into the network that still arrive. They are those
+// of the put, so that nothing is wrong until it has completed; it completes when the peer has said
+// that it has given up that connection, too. Under the baton.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "src/core/operation.h"
+#include "src/core/pair.h"
+
+namespace hetcomm {
+
+class DirectAccess final : public BulkOwner {
+ public:
+  DirectAccess(RemoteAccess& access, Pair& pair, Operation& operation)
+      : access_(access), pair_(pair), operation_(operation) {}
+
+  // Over the pair's connection, which reaches the memory, and those beside it.
+  void start();
+  // Nothing is under way afterwards.
+  void cancel();
+  // What was under way on |rail| is missing now, and goes on with go_on().
+  void rail_failed(const Rail& rail, bool peer_has_to_know);
+  // There are other connections than before. May end it.
+  void go_on();
+
+  // The peer was told of a connection that failed, and has not said yet that it has given it up.
+  bool wants_fence() const { return fence_ == Fence::kWanted; }
+  void fence_asked() { fence_ = Fence::kAsked; }
+  // It has. May end it.
+  void fenced();
+  // Frees itself.
+  void retire();
+
+ private:
+  enum class Fence : uint8_t { kNone, kWanted, kAsked };
+  struct Range {
+    uint64_t offset;
+    uint64_t length;
+  };
+  static constexpr size_t kMostRails = 8;
+  static constexpr size_t kDepth = 2;  // pieces that a connection has at a time
+  static constexpr size_t kMostParts = kMostRails * kDepth;
+  static constexpr uint64_t kLeastPiece = 64 << 10;
+  static constexpr uint64_t kMostPiece = 4 << 20;
+  static constexpr uint64_t kPieceUnit = 4 << 10;
+  // The cause may be the operation itself; the owner says so when it goes by message.
+  static constexpr uint32_t kMostFailures = 3;
+
+  void on_bulk(Bulk& bulk, Code code) override;
+  bool is_missing_some() const { return missing_count_ > 0 || next_ < operation_.length; }
+  size_t running_on(const Rail& rail);
+  void feed();
+  Range take(size_t rails, double share);
+  void issue(Rail& rail, Range range);
+  void settle();
+  uint64_t placed_in_front() const;
+  OwnedBulk* parts() { return reinterpret_cast<OwnedBulk*>(storage_.data()); }
+
+  RemoteAccess& access_;
+  Pair& pair_;
+  Operation& operation_;
+  // The first |count_| parts; most have one, and the rest is not touched.
+  alignas(OwnedBulk) std::array<std::byte, kMostParts * sizeof(OwnedBulk)> storage_;
+  size_t count_ = 0;
+  size_t running_ = 0;
+  uint64_t next_ = 0;  // from here on nothing was given to anybody yet
+  // Was under way on a connection that failed; whole pieces, so that there are never more than
+  // parts.
+  std::array<Range, kMostParts> missing_;
+  size_t missing_count_ = 0;
+  uint32_t failures_ = 0;
+  Fence fence_ = Fence::kNone;
+  Code code_ = Code::kOk;
+};
+
+}  // namespace hetcomm
