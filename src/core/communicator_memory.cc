@@ -18,6 +18,7 @@ RemoteMemory::RemoteMemory(Communicator& communicator, const ExportedMemory& exp
       length_(exported.length),
       rights_(exported.rights),
       host_accessible_(exported.host_accessible),
+      needs_flush_(exported.needs_flush),
       keys_(std::move(keys)) {
   communicator_.add_remote(*this);
 }

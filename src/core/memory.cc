@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <cstring>
+#include <utility>
 
 #include "src/core/registration.h"
 
@@ -49,6 +50,13 @@ Result<void*> DeviceSet::stream(size_t index, StreamDirection direction) {
     if (!status.ok()) return status;
   }
   return stream;
+}
+
+void DeviceSet::end_stream(size_t index, StreamDirection direction) {
+  Entry& entry = entries_[index];
+  void*& stream = entry.streams[static_cast<size_t>(direction)];
+  if (stream == nullptr) return;
+  entry.device.table->stream_destroy(entry.device.instance, std::exchange(stream, nullptr));
 }
 
 Memory::Memory(DeviceSet& devices, size_t device, void* address, uint64_t size, bool owned)

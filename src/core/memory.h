@@ -42,6 +42,8 @@ class DeviceSet {
   const Device& device(size_t index) const { return entries_[index].device; }
   // Under the baton.
   Result<void*> stream(size_t index, StreamDirection direction);
+  // Waits for what was put into it; the next one is new.
+  void end_stream(size_t index, StreamDirection direction);
 
   // Under the baton.
   void add_user(MemoryUser& user) { users_.push_back(&user); }
@@ -92,6 +94,7 @@ class Memory {
   std::byte* window();
   std::byte* known_window() const { return window_.load(std::memory_order_acquire); }
   // What network interfaces have written is seen by what the device does from now on.
+  bool needs_flush() const { return device().table->flush_remote_writes != nullptr; }
   Status flush_remote_writes() const;
 
   // Blocking copies for set-up and tests; own stream each.

@@ -483,6 +483,7 @@ ExportedMemory Mesh::export_memory(const Registration& registration) const {
           .length = registration.memory().size(),
           .rights = registration.rights(),
           .host_accessible = registration.memory().host_accessible(),
+          .needs_flush = registration.memory().needs_flush(),
           .keys = registration.keys};
 }
 
@@ -618,6 +619,17 @@ void Mesh::on_given_up(int rank, const std::string& why) {
 // --- progress ---------------------------------------------------------------
 
 int Mesh::progress() {
+  try {
+    return make_progress();
+  } catch (const std::bad_alloc&) {
+    // In the middle of something of nobody knows whom: nothing can be promised to anybody any more.
+    log().error("memory is exhausted: all connections end");
+    for (size_t i = 0; i < active_pairs_.size(); ++i) active_pairs_[i]->out_of_memory();
+    return 1;
+  }
+}
+
+int Mesh::make_progress() {
   int moved = 0;
   if ((++passes_ & 15) == 0) {
     for (const auto& entry : transports_) moved += entry->transport->progress();

@@ -290,6 +290,7 @@ class Mesh final : public Driven, private ControlHandler {
     return !staging_.idle() || !graveyard_.empty() || !updates_due_.empty() ||
            !acknowledgements_due_.empty() || !copying_.empty();
   }
+  int make_progress();
   void bury();
   std::vector<Dead> graveyard_;
   std::vector<Dead> burying_;

@@ -10,6 +10,8 @@ namespace {
 constexpr uint32_t kMagic = 0x316d6368;  // "hcm1"
 constexpr size_t kMaxKeys = 16;
 constexpr size_t kMaxName = 15;
+constexpr uint8_t kHostAccessible = 1;
+constexpr uint8_t kNeedsFlush = 2;
 
 }  // namespace
 
@@ -22,7 +24,8 @@ std::vector<std::byte> ExportedMemory::encode() const {
   writer.write(id);
   writer.write(length);
   writer.write(static_cast<uint8_t>(rights));
-  writer.write(static_cast<uint8_t>(host_accessible ? 1 : 0));
+  writer.write(static_cast<uint8_t>((host_accessible ? kHostAccessible : 0) |
+                                    (needs_flush ? kNeedsFlush : 0)));
   writer.write(static_cast<uint8_t>(keys.size()));
   for (const auto& [name, key] : keys) {
     writer.write_string(name);
@@ -44,7 +47,9 @@ Result<ExportedMemory> ExportedMemory::decode(ConstByteSpan bytes) {
   result.id = reader.read<uint64_t>();
   result.length = reader.read<uint64_t>();
   result.rights = reader.read<uint8_t>();
-  result.host_accessible = reader.read<uint8_t>() != 0;
+  const auto kind = reader.read<uint8_t>();
+  result.host_accessible = (kind & kHostAccessible) != 0;
+  result.needs_flush = (kind & kNeedsFlush) != 0;
   const auto count = reader.read<uint8_t>();
   for (size_t i = 0; i < std::min<size_t>(count, kMaxKeys); ++i) {
     std::string name = reader.read_string(kMaxName);

@@ -97,6 +97,7 @@ struct ExportedMemory {
   uint64_t length = 0;
   uint32_t rights = 0;
   bool host_accessible = false;
+  bool needs_flush = false;  // the device has to be told of what network interfaces have written
   std::vector<std::pair<std::string, RemoteKey>> keys;
 
   std::vector<std::byte> encode() const;
@@ -119,6 +120,7 @@ class RemoteMemory {
   uint64_t length() const { return length_; }
   uint32_t rights() const { return rights_; }
   bool host_accessible() const { return host_accessible_; }
+  bool needs_flush() const { return needs_flush_; }
   // For connections of the mesh's transport |index|; all-zero: none.
   const RemoteKey& key(size_t index) const { return keys_[index]; }
   bool contains(uint64_t offset, uint64_t length) const {
@@ -141,6 +143,7 @@ class RemoteMemory {
   uint64_t length_;
   uint32_t rights_;
   bool host_accessible_;
+  bool needs_flush_;
   std::vector<RemoteKey> keys_;
   std::atomic<uint32_t> uses_{0};
 };

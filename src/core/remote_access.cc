@@ -263,7 +263,12 @@ void RemoteAccess::finish_direct(Operation& operation, Code code) {
   if (code == Code::kOk && !operation.on_host && operation.kind == OperationKind::kGet) {
     code = DeviceAccess::flush_remote_writes(operation).code();
   }
-  if (code == Code::kOk && operation.access.notify) {
+  // Who may use the bytes is told by the owner's notification, or by this rank when it sees the
+  // end.
+  const bool owner_has_to_know =
+      operation.access.notify ||
+      (operation.kind == OperationKind::kPut && operation.access.remote->needs_flush());
+  if (code == Code::kOk && owner_has_to_know) {
     operation.access.placed = true;
     pair_.submit_send(operation);
   } else {

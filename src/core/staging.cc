@@ -143,6 +143,7 @@ Status Staging::start_piece(CopyJob& job, StreamDirection direction, const Buffe
     return {};
   }
   const Device& device = piece.memory->device();
+  job.make_room();
   Result<void*> stream = devices_.stream(piece.memory->device_index(), direction);
   if (!stream.ok()) return stream.status();
   const uint64_t at = piece.offset + offset;
@@ -157,6 +158,8 @@ Status Staging::start_piece(CopyJob& job, StreamDirection direction, const Buffe
     status = device.table->event_record(device.instance, stream.value(), &event);
   }
   if (status != HETCOMM_OK) {
+    // It may run, and nobody would know when it has ended.
+    devices_.end_stream(piece.memory->device_index(), direction);
     return Status(static_cast<Code>(status), std::string(device.table->kind) + ": copy failed");
   }
   const size_t load = load_of(piece.memory->device_index(), direction);
@@ -167,6 +170,7 @@ Status Staging::start_piece(CopyJob& job, StreamDirection direction, const Buffe
 
 void Staging::start(CopyJob& job, StreamDirection direction, const std::vector<BufferPiece>& pieces,
                     uint64_t offset, std::byte* host, uint64_t length, CopyHandler& handler) {
+  running_.push_back(&job);
   job.handler_ = &handler;
   job.status_ = {};
   job.running_ = true;
@@ -177,13 +181,16 @@ void Staging::start(CopyJob& job, StreamDirection direction, const std::vector<B
       continue;
     }
     const uint64_t part = std::min(piece.length - offset, length);
-    job.status_ = start_piece(job, direction, piece, offset, host, part);
+    try {
+      job.status_ = start_piece(job, direction, piece, offset, host, part);
+    } catch (const std::bad_alloc&) {
+      job.status_ = Status(Code::kOutOfMemory);
+    }
     if (!job.status_.ok()) break;
     host += part;
     length -= part;
     offset = 0;
   }
-  running_.push_back(&job);
 }
 
 int Staging::progress() {

@@ -46,6 +46,10 @@ class CopyJob {
   static constexpr size_t kFewEvents = 2;
 
   bool has_events() const { return few_ != 0; }
+  void make_room() {
+    if (few_ == kFewEvents) more_events_.reserve(more_events_.size() + 1);
+  }
+  // After make_room().
   void push(const Event& event) {
     if (few_ < kFewEvents) {
       first_events_[few_++] = event;

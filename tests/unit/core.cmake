@@ -1,5 +1,5 @@
 hetcomm_test(core_staging_test
   SOURCES core_staging_test.cc
-  DEPENDS core base fmt::fmt
+  DEPENDS core device_sim base fmt::fmt
   LABELS asan
   TIMEOUT 30)

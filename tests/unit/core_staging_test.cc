@@ -4,14 +4,17 @@
 //     is taken as it is
 //   * chunks of one transfer or of several never overlap, and come back
 //   * a pool is bounded, and whoever has nothing gets something even so
+//   * a copy that may run on has ended before anybody hears that it failed
 //   * a rate is that of the time in which something was under way, also if each time was short, and
 //     being late once changes it little
 #include <cstring>
 #include <map>
+#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include "devices/registry.h"
 #include "src/core/staging.h"
 
 namespace hetcomm {
@@ -142,6 +145,42 @@ TEST(LoadTest, RateIsThatOfBusyTime) {
     load.finish(1000, now + 1000);
   }
   EXPECT_NEAR(load.rate(), 1e9, 0.1e9);
+}
+
+class Heard final : public CopyHandler {
+ public:
+  void on_copied(const Status& status) override { heard.push_back(status.code()); }
+  std::vector<Code> heard;
+};
+
+TEST(StagingCopyTest, WhatMayRunOnHasEndedWhenItHasFailed) {
+  const Device real = create_sim_device("sim-handle", "latency=30ms").value();
+  DeviceTable table = *real.table;
+  table.event_record = [](void*, void*, void**) -> hetcomm_status_t {
+    return HETCOMM_OUT_OF_MEMORY;
+  };
+  DeviceSet devices;
+  ASSERT_TRUE(devices.add({&table, real.instance}).ok());
+  Staging staging(devices, {});
+  constexpr uint64_t kSize = 64 * kKi;
+  void* address = nullptr;
+  ASSERT_EQ(table.allocate(real.instance, kSize, &address), HETCOMM_OK);
+  {
+    Memory memory(devices, 0, address, kSize, true);
+    const std::vector<BufferPiece> pieces = {{&memory, 0, kSize}};
+    std::vector<std::byte> host(kSize, std::byte{0x77});
+    for (int round = 0; round < 2; ++round) {
+      CopyJob job;
+      Heard handler;
+      staging.start(job, StreamDirection::kToHost, pieces, 0, host.data(), kSize, handler);
+      staging.progress();
+      ASSERT_EQ(handler.heard, std::vector<Code>{Code::kOutOfMemory});
+      // The next user of the chunk.
+      host.assign(kSize, std::byte{0x33});
+      std::this_thread::sleep_for(std::chrono::milliseconds(60));
+      EXPECT_EQ(host, std::vector<std::byte>(kSize, std::byte{0x33}));
+    }
+  }
 }
 
 }  // namespace
