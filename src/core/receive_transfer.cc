@@ -239,7 +239,9 @@ uint64_t ReceiveTransfer::next_length(const Range& rest, bool staged) const {
   const Capabilities& capabilities = pair_.rail()->capabilities();
   uint64_t length = capabilities.lossless ? rest.length : std::min(rest.length, kRegrantBytes);
   if (const size_t rails = pair_.bulk_rails(); rails > 1) {
-    length = std::min(length, std::max(kLeastShare, accepted_ / (2 * kChunksPerRail * rails)));
+    // Smaller towards the end, so that all connections end together.
+    const uint64_t fair = rest.length / (2 * kChunksPerRail * rails);
+    length = std::min(length, (fair + kLeastShare - 1) / kLeastShare * kLeastShare);
   }
   return capabilities.max_exposed_segments == UINT32_MAX
              ? length

@@ -102,7 +102,7 @@ class ReceiveTransfer final {
   static constexpr uint64_t kRegrantBytes =
       8u << 20;  // what a broken connection costs at most, per chunk
   // Where several connections share the load.
-  static constexpr uint64_t kLeastShare = 256u << 10;
+  static constexpr uint64_t kLeastShare = 128u << 10;
   static constexpr size_t kChunksPerRail = 2;
 
   struct Range {
