@@ -177,16 +177,15 @@ void Engine::poke() {
   {
     const Held held(*this);
     begin_work();
-    for (Driven* driven : driven_) driven->progress();
-    slow_progress(false);
+    int moved = 0;
+    for (Driven* driven : driven_) moved += driven->progress();
+    if (slow_is_due(moved)) slow_progress();
   }
   if (threaded_ && pending_.load(std::memory_order_relaxed) != 0) note_pending();
 }
 
-int Engine::slow_progress(bool now) {
-  const uint64_t at = ticks();
-  if (!now && at < next_slow_ticks_) return 0;
-  next_slow_ticks_ = at + kSlowIntervalUs * ticks_per_us_;
+int Engine::slow_progress() {
+  next_slow_ticks_ = ticks() + kSlowIntervalUs * ticks_per_us_;
   refresh_now();
   // The doorbell is no work, and may ring for somebody else. Where nobody sleeps it rang too late.
   int moved = poller_->poll();
@@ -226,7 +225,7 @@ void Engine::pause_once() const {
 }
 
 uint64_t Engine::prepare_sleep(Sleep sleep) {
-  slow_progress(true);
+  slow_progress();
   bool quiet = true;
   for (Driven* driven : driven_) quiet = driven->prepare_sleep(sleep) && quiet;
   armed_ = true;
@@ -346,7 +345,7 @@ void Engine::drive_background() {
     silence();
     if (!lock_beside_waiters()) break;
     finish_sleep();
-    slow_progress(true);
+    slow_progress();
     unlock();
   }
   evicted_.store(0, std::memory_order_relaxed);

@@ -162,7 +162,7 @@ class Engine {
   int progress() {
     int moved = 0;
     for (size_t i = 0; i < driven_.size(); ++i) moved += driven_[i]->progress();
-    if ((++passes_ & 15) == 0) moved += slow_progress(false);
+    if ((++passes_ & 15) == 0 && slow_is_due(moved)) moved += slow_progress();
     return moved;
   }
   void operation_started() { add_pending(1); }
@@ -236,6 +236,7 @@ class Engine {
  private:
   static constexpr uint64_t kEagerUs = 5;  // of fruitless polling before a waiter lets others run
   static constexpr uint64_t kSweepIntervalNs = 20'000'000;
+  static constexpr uint64_t kSlowGraceUs = 150;
   enum Sleeper : uint32_t { kNobody, kWaiter, kBackground };
   // Says that a waiter polls.
   class Polling {
@@ -305,7 +306,14 @@ class Engine {
       drain_after_unlock();
   }
   void drain_after_unlock();
-  int slow_progress(bool now);
+  // Looks at descriptors that are not polled directly, and at timers.
+  int slow_progress();
+  // A pass that has |moved| something leaves it to one that has not, for a while: nobody who waits
+  // for what came waits for a system call first.
+  bool slow_is_due(int moved) const {
+    const uint64_t at = next_slow_ticks_ + (moved > 0 ? kSlowGraceUs * ticks_per_us_ : 0);
+    return ticks() >= at;
+  }
   void begin_polling();
   template <typename Done>
   bool poll_locked(uint64_t deadline_ns, uint64_t* spin_end, Done&& done);
@@ -494,7 +502,7 @@ void Engine::sleep_in_poller(uint64_t deadline_ns, Done&& done) {
     completed_ = true;  // others may have to take the sleeper's place
     sleeper_.store(kNobody, std::memory_order_seq_cst);
     // The events that woke us are still in the poller.
-    slow_progress(true);
+    slow_progress();
   }
   if (deep_nap_.load(std::memory_order_seq_cst) != 0) {
     // The background thread shall watch again, but not at once: this thread was here just now.
