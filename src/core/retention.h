@@ -80,8 +80,10 @@ class Retention {
     const uint64_t mask = ring_.size() - 1;
     const uint64_t at = end_ & mask;
     const uint64_t first = std::min<uint64_t>(length, ring_.size() - at);
-    std::memcpy(ring_.data() + at, source, first);
-    std::memcpy(ring_.data(), static_cast<const std::byte*>(source) + first, length - first);
+    copy_bytes(ring_.data() + at, source, first);
+    if (first < length) [[unlikely]] {
+      std::memcpy(ring_.data(), static_cast<const std::byte*>(source) + first, length - first);
+    }
     end_ += length;
   }
   void copy_out(uint64_t from, void* target, uint64_t length) const {
@@ -94,7 +96,12 @@ class Retention {
   }
   Record read_record(uint64_t at) const {
     Record record;
-    copy_out(at, &record, sizeof(record));
+    const uint64_t place = at & (ring_.size() - 1);
+    if (sizeof(record) <= ring_.size() - place) [[likely]] {
+      std::memcpy(&record, ring_.data() + place, sizeof(record));
+    } else {
+      copy_out(at, &record, sizeof(record));
+    }
     return record;
   }
 
