@@ -51,7 +51,10 @@ struct SegmentView {
 // hostile.
 struct RemoteKey {
   std::array<uint64_t, 3> words{};
-  bool operator==(const RemoteKey&) const = default;
+  // Word by word: the array's own comparison is a call.
+  bool operator==(const RemoteKey& other) const {
+    return words[0] == other.words[0] && words[1] == other.words[1] && words[2] == other.words[2];
+  }
 };
 
 enum class Access : uint8_t { kPutTarget, kGetSource };

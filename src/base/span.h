@@ -81,9 +81,21 @@ inline void scatter(Segments segments, uint64_t offset, ConstByteSpan source) {
   });
 }
 
+// [offset, offset + length) if it lies in the first piece, as it does in most lists; else null.
+inline std::byte* single_piece(Segments segments, uint64_t offset, uint64_t length) {
+  if (segments.empty() || offset > segments[0].iov_len || length > segments[0].iov_len - offset) {
+    return nullptr;
+  }
+  return static_cast<std::byte*>(segments[0].iov_base) + offset;
+}
+
 // Copies the segments from |offset| on into |target|. The caller has checked that there is enough.
 inline void gather(Segments segments, uint64_t offset, ByteSpan target) {
   std::byte* to = target.data();
+  if (const std::byte* from = single_piece(segments, offset, target.size()); from != nullptr) {
+    copy_bytes(to, from, target.size());
+    return;
+  }
   for_each_piece(segments, offset, target.size(), [&](const std::byte* piece, size_t length) {
     std::memcpy(to, piece, length);
     to += length;

@@ -19,7 +19,7 @@ void BulkQueue::List::remove(Transfer& transfer) {
   }
 }
 
-Transfer& BulkQueue::push(Bulk& bulk, const Key& key, bool get, bool copied) {
+inline Transfer& BulkQueue::take_spare(Bulk& bulk, const Key& key, bool get, bool copied) {
   if (spare_.empty()) {
     all_.push_back(std::make_unique<Transfer>());
     spare_.push_back(all_.back().get());
@@ -29,16 +29,26 @@ Transfer& BulkQueue::push(Bulk& bulk, const Key& key, bool get, bool copied) {
   ++in_use_;
   transfer.bulk = &bulk;
   transfer.key = key;
-  transfer.cursor = {};
-  transfer.cursor.seek(bulk.local.segments, bulk.local.offset);
   transfer.begun = 0;
   transfer.under_way = 0;
   transfer.code = Code::kOk;
   transfer.get = get;
   transfer.copied = copied;
   transfer.high_priority = bulk.high_priority;
-  bulk.scratch = {};
   bulk.scratch[0] = reinterpret_cast<uintptr_t>(&transfer);
+  return transfer;
+}
+
+Transfer& BulkQueue::push_posted(Bulk& bulk, const Key& key) {
+  Transfer& transfer = take_spare(bulk, key, false, true);
+  transfer.place = Transfer::Place::kPosted;
+  return transfer;
+}
+
+Transfer& BulkQueue::push(Bulk& bulk, const Key& key, bool get, bool copied) {
+  Transfer& transfer = take_spare(bulk, key, get, copied);
+  transfer.cursor = {};
+  transfer.cursor.seek(bulk.local.segments, bulk.local.offset);
   if (bulk.local.length == 0) {
     complete(transfer);
   } else {
@@ -94,7 +104,7 @@ bool BulkQueue::cancel(Bulk& bulk) {
   if (transfer == nullptr || transfer->bulk != &bulk) return true;
   // A copied put has left the memory; a copied get writes it only in slice_completed's caller.
   if (transfer->under_way > 0 && !transfer->copied) return false;
-  bulk.scratch = {};
+  bulk.scratch[0] = 0;
   transfer->bulk = nullptr;
   switch (transfer->place) {
     case Transfer::Place::kQueued:
@@ -119,7 +129,7 @@ void BulkQueue::release(Transfer& transfer) {
 
 void BulkQueue::free(Transfer& transfer) {
   release(transfer);
-  if (transfer.bulk != nullptr) transfer.bulk->scratch = {};
+  if (transfer.bulk != nullptr) transfer.bulk->scratch[0] = 0;
   transfer.bulk = nullptr;
   transfer.place = Transfer::Place::kFree;
   spare_.push_back(&transfer);

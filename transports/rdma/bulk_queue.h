@@ -43,6 +43,8 @@ class BulkQueue {
   BulkQueue& operator=(const BulkQueue&) = delete;
 
   Transfer& push(Bulk& bulk, const Key& key, bool get, bool copied);
+  // The same for a copied put that is about to be posted as one slice.
+  Transfer& push_posted(Bulk& bulk, const Key& key);
   // What slices are to be cut from; nullptr if there is nothing.
   Transfer* front() const { return high_.first != nullptr ? high_.first : normal_.first; }
   // The registration of the piece that |transfer| has come to; its text is the caller's to report.
@@ -71,6 +73,7 @@ class BulkQueue {
     void push(Transfer& transfer);
     void remove(Transfer& transfer);
   };
+  Transfer& take_spare(Bulk& bulk, const Key& key, bool get, bool copied);
   List& list_of(const Transfer& transfer) { return transfer.high_priority ? high_ : normal_; }
   void complete(Transfer& transfer);
   void release(Transfer& transfer);

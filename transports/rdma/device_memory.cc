@@ -145,12 +145,9 @@ class Loopback {
 
   Status write(uint64_t from, uint32_t lkey, uint64_t to, uint32_t rkey) {
     QueuePair& pair = *pairs_[0];
-    ibv_send_wr request{};
-    request.opcode = IBV_WR_RDMA_WRITE;
-    request.wr.rdma.remote_addr = to;
-    request.wr.rdma.rkey = rkey;
+    const WorkRequest work{.opcode = IBV_WR_RDMA_WRITE, .rkey = rkey, .address = to};
     const ibv_sge piece{.addr = from, .length = kTrialBytes, .lkey = lkey};
-    pair.add(request, {&piece, 1}, {}, true);
+    pair.add(work, {&piece, 1}, {}, true);
     if (!pair.flush()) return {Code::kUnsupported, "the NIC refuses the write"};
     const uint64_t deadline = now_ns() + kTrialNs;
     ibv_wc completion{};

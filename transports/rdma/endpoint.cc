@@ -26,8 +26,7 @@ constexpr uint64_t kCopiedBytes = 4096;
 constexpr uint64_t kSmallPiece = 512;
 // How long after the revocation of a source its connection is looked at.
 constexpr uint64_t kSuspectNs = 2'000'000'000;
-// After this many passes without a new work request what is unsignalled is asked about.
-constexpr uint32_t kQuietPasses = 64;
+constexpr unsigned kInline = IBV_SEND_INLINE;
 
 }  // namespace
 
@@ -89,14 +88,12 @@ Code RdmaEndpoint::send(const MessageHeader& header, const SegmentView& payload)
   owed_ = 0;
   std::memcpy(place + kHeadBytes, header.data(), kHeaderBytes);
   gather(payload.segments, payload.offset, {place + kMessageHeadBytes, payload.length});
-  ibv_send_wr request{};
-  request.opcode = IBV_WR_SEND;
-  if (is_inline) request.send_flags = IBV_SEND_INLINE;
+  const WorkRequest work{.opcode = IBV_WR_SEND, .flags = is_inline ? kInline : 0};
   const ibv_sge piece{.addr = reinterpret_cast<uint64_t>(place),
                       .length = static_cast<uint32_t>(size),
                       .lkey = pair_->slot_key()};
   --credits_;
-  pair_->add(request, {&piece, 1}, {.slot = !is_inline}, false);
+  pair_->add(work, {&piece, 1}, {.slot = !is_inline}, false);
   flush_posts();
   transport_.activate(*this);
   return Code::kOk;
@@ -120,10 +117,37 @@ Code RdmaEndpoint::start(Bulk& bulk, bool get) {
   const bool small = length <= kCopiedBytes ||
                      length / std::max<size_t>(bulk.local.segments.size(), 1) < kSmallPiece;
   const bool copied = small && !transport_.registrations().has_device(bulk.local.segments);
-  queue_.push(bulk, *key, get, copied);
-  pump();
+  if (!copied || get || !put_at_once(bulk, *key)) {
+    queue_.push(bulk, *key, get, copied);
+    pump();
+  }
   transport_.activate(*this);
   return Code::kOk;
+}
+
+// A put of one slice that nothing stands before. What travels in the work request itself is read
+// from where it lies.
+bool RdmaEndpoint::put_at_once(Bulk& bulk, const Key& key) {
+  const SegmentView& local = bulk.local;
+  const bool is_inline = local.length <= pair_->max_inline();
+  if (queue_.front() != nullptr || local.length == 0 ||
+      local.length > transport_.settings().slot_bytes || !can_slice(key.kind, !is_inline)) {
+    return false;
+  }
+  const std::byte* place =
+      is_inline ? single_piece(local.segments, local.offset, local.length) : nullptr;
+  const bool slot = place == nullptr;
+  if (slot && is_inline && pair_->free_slots() <= kReservedSlots) return false;
+  if (slot) {
+    gather(local.segments, local.offset, {pair_->slot(), local.length});
+    place = pair_->slot();
+  }
+  const ibv_sge piece{.addr = reinterpret_cast<uint64_t>(place),
+                      .length = static_cast<uint32_t>(local.length),
+                      .lkey = pair_->slot_key()};
+  post(queue_.push_posted(bulk, key), local.length, is_inline ? kInline : 0, {&piece, 1}, slot);
+  flush_posts();
+  return true;
 }
 
 Result<RemoteKey> RdmaEndpoint::expose(Segments segments, Access access, uint64_t cookie) {
@@ -175,19 +199,20 @@ std::string RdmaEndpoint::describe() const {
 
 // --- bulk ------------------------------------------------------------------------------------
 
-bool RdmaEndpoint::can_slice(const Transfer& transfer) const {
+// |slot|: one is needed.
+bool RdmaEndpoint::can_slice(KeyKind kind, bool slot) const {
   if (pair_->room() <= kReservedRequests || bulk_bytes_ >= transport_.settings().window_bytes) {
     return false;
   }
-  if (transfer.key.kind == KeyKind::kPutTarget && credits_ <= peer_credits_ / 4) return false;
-  return !transfer.copied || pair_->free_slots() > kReservedSlots;
+  if (kind == KeyKind::kPutTarget && credits_ <= peer_credits_ / 4) return false;
+  return !slot || pair_->free_slots() > kReservedSlots;
 }
 
 // Posts slices of what is queued, as far as there is room.
 void RdmaEndpoint::pump() {
   if (state_ != State::kOpen || queue_.front() == nullptr) return;
   while (Transfer* transfer = queue_.front()) {
-    if (!can_slice(*transfer)) break;
+    if (!can_slice(transfer->key.kind, transfer->copied)) break;
     if (!post_slice(*transfer)) break;
   }
   flush_posts();
@@ -204,16 +229,16 @@ bool RdmaEndpoint::post_slice(Transfer& transfer) {
 bool RdmaEndpoint::post_copied(Transfer& transfer, uint64_t length) {
   std::byte* const place = pair_->slot();
   const SegmentView& local = transfer.bulk->local;
-  ibv_send_wr request{};
+  unsigned flags = 0;
   if (!transfer.get) {
     gather(local.segments, local.offset + transfer.begun, {place, length});
-    if (length <= pair_->max_inline()) request.send_flags = IBV_SEND_INLINE;
+    if (length <= pair_->max_inline()) flags = kInline;
   }
   transfer.cursor.advance(local.segments, length);
   const ibv_sge piece{.addr = reinterpret_cast<uint64_t>(place),
                       .length = static_cast<uint32_t>(length),
                       .lkey = pair_->slot_key()};
-  post(transfer, length, request, {&piece, 1}, true);
+  post(transfer, length, flags, {&piece, 1}, true);
   return true;
 }
 
@@ -241,24 +266,23 @@ bool RdmaEndpoint::post_direct(Transfer& transfer, uint64_t length) {
                        .lkey = registration.value()->lkey()};
     taken += piece.iov_len;
   }
-  ibv_send_wr request{};
-  post(transfer, taken, request, std::span(pieces).first(count), false);
+  post(transfer, taken, 0, std::span(pieces).first(count), false);
   return true;
 }
 
-void RdmaEndpoint::post(Transfer& transfer, uint64_t length, ibv_send_wr& request,
-                        std::span<const ibv_sge> pieces, bool slot) {
+// Inlined by force: small puts pay for every call.
+[[gnu::always_inline]] inline void RdmaEndpoint::post(Transfer& transfer, uint64_t length,
+                                                      unsigned flags,
+                                                      std::span<const ibv_sge> pieces, bool slot) {
   const Key& key = transfer.key;
-  request.wr.rdma.remote_addr = key.address + transfer.bulk->remote_offset + transfer.begun;
-  request.wr.rdma.rkey = key.rkey;
-  if (transfer.get) {
-    request.opcode = IBV_WR_RDMA_READ;
-  } else if (key.kind == KeyKind::kPutTarget) {
-    request.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
-    request.imm_data = htonl(key.immediate);
+  WorkRequest work{.opcode = transfer.get ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE,
+                   .flags = flags,
+                   .rkey = key.rkey,
+                   .address = key.address + transfer.bulk->remote_offset + transfer.begun};
+  if (key.kind == KeyKind::kPutTarget) {
+    work.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+    work.immediate = htonl(key.immediate);
     --credits_;
-  } else {
-    request.opcode = IBV_WR_RDMA_WRITE;
   }
   const SendRecord record{.transfer = &transfer,
                           .offset = transfer.begun,
@@ -270,8 +294,8 @@ void RdmaEndpoint::post(Transfer& transfer, uint64_t length, ibv_send_wr& reques
   const bool last = transfer.begun == transfer.bulk->local.length || transfer.code != Code::kOk;
   // Before the window is full something must have been asked for.
   const bool fills = length * QueuePair::kSignalEvery > transport_.settings().window_bytes;
-  pair_->add(request, pieces, record, last || fills);
-  if (last) queue_.all_posted(transfer);
+  pair_->add(work, pieces, record, last || fills);
+  if (last && transfer.place == Transfer::Place::kQueued) queue_.all_posted(transfer);
 }
 
 void RdmaEndpoint::flush_posts() {
@@ -354,13 +378,11 @@ void RdmaEndpoint::send_credits() {
   encode_head(place, HeadType::kCredits, owed_);
   owed_ = 0;
   --credits_;
-  ibv_send_wr request{};
-  request.opcode = IBV_WR_SEND;
-  if (is_inline) request.send_flags = IBV_SEND_INLINE;
+  const WorkRequest work{.opcode = IBV_WR_SEND, .flags = is_inline ? kInline : 0};
   const ibv_sge piece{.addr = reinterpret_cast<uint64_t>(place),
                       .length = static_cast<uint32_t>(head.size()),
                       .lkey = pair_->slot_key()};
-  pair_->add(request, {&piece, 1}, {.slot = !is_inline}, false);
+  pair_->add(work, {&piece, 1}, {.slot = !is_inline}, false);
   flush_posts();
 }
 
@@ -375,7 +397,7 @@ int RdmaEndpoint::progress() {
     handler_->on_failed(why_);
     return 1;
   }
-  owed_ += std::exchange(consumed_, 0);
+  if (transport_.receives_posted()) owed_ += std::exchange(consumed_, 0);
   done += report();
   if (state_ != State::kOpen) return done + 1;
   pump();
@@ -384,16 +406,17 @@ int RdmaEndpoint::progress() {
     send_credits();
     ++done;
   }
-  if (state_ == State::kOpen && pair_->has_silent_tail()) {
-    quiet_passes_ = pair_->posted() == posted_before_ ? quiet_passes_ + 1 : 0;
-    posted_before_ = pair_->posted();
-    if (quiet_passes_ >= kQuietPasses) {
-      pair_->nudge();
-      flush_posts();
-      ++done;
-    }
-  }
   return done;
+}
+
+void RdmaEndpoint::look_at_tail() {
+  if (!has_silent_tail()) return;
+  if (pair_->posted() == posted_before_) {
+    pair_->nudge();
+    flush_posts();
+    if (state_ != State::kOpen) return;
+  }
+  posted_before_ = pair_->posted();
 }
 
 void RdmaEndpoint::probe() {
@@ -423,18 +446,13 @@ int RdmaEndpoint::report() {
   return done;
 }
 
-bool RdmaEndpoint::has_work() const {
-  if (has_urgent_work()) return true;
-  return handler_ != nullptr && state_ == State::kOpen && pair_->has_silent_tail();
-}
-
 bool RdmaEndpoint::has_urgent_work() const {
   if (handler_ == nullptr) return false;
   if (state_ == State::kFailed) return !reported_;
   if (state_ == State::kClosing || queue_.has_completed() || consumed_ > 0) return true;
   if (is_credit_due()) return true;
   const Transfer* transfer = queue_.front();
-  if (transfer != nullptr && can_slice(*transfer)) return true;
+  if (transfer != nullptr && can_slice(transfer->key.kind, transfer->copied)) return true;
   return want_writable_ && can_send(capabilities().max_payload_bytes);
 }
 
@@ -446,7 +464,7 @@ bool RdmaEndpoint::prepare_sleep() {
   }
   // One that closes has a timer.
   if (state_ == State::kClosing) return !queue_.has_completed();
-  return !has_work();
+  return !has_urgent_work() && !has_silent_tail();
 }
 
 // --- the end ---------------------------------------------------------------------------------

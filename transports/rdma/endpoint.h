@@ -67,16 +67,20 @@ class RdmaEndpoint final : public Endpoint, public Watcher {
   void break_off(std::string_view reason);
   // Sends and reports what can be. Returns the number of things done.
   int progress();
-  // Whether progress() has to be called again without an event.
-  bool has_work() const;
-  // The same, but for what nobody waits for.
+  // Whether progress() has to be called again, at once, without an event.
   bool has_urgent_work() const;
+  // Whether look_at_tail() has to be, now and then.
+  bool has_silent_tail() const {
+    return handler_ != nullptr && state_ == State::kOpen && pair_->has_silent_tail();
+  }
+  // Asks about what is unsignalled if nothing was posted since the last look.
+  void look_at_tail();
   // Before sleeping: every change will be announced. False when there is something to do at once.
   bool prepare_sleep();
   // Until then its queue pair may be in the error state without a word; see revoke().
   uint64_t suspect_until_ns() const { return pair_ == nullptr ? 0 : suspect_until_ns_; }
-  // Writes nothing to the peer if that is all that happened since the last call: its device answers,
-  // or the connection breaks.
+  // Writes nothing to the peer if that is all that happened since the last call: its device
+  // answers, or the connection breaks.
   void probe();
   uint64_t deadline_ns() const { return state_ == State::kClosing ? deadline_ns_ : kForever; }
 
@@ -88,15 +92,16 @@ class RdmaEndpoint final : public Endpoint, public Watcher {
   enum class State : uint8_t { kOpen, kClosing, kFailed };
 
   bool can_send(uint64_t payload_bytes) const;
-  bool can_slice(const Transfer& transfer) const;
+  bool can_slice(KeyKind kind, bool slot) const;
   bool is_credit_due() const;
   Code start(Bulk& bulk, bool get);
   void pump();
   bool post_slice(Transfer& transfer);
   bool post_copied(Transfer& transfer, uint64_t length);
   bool post_direct(Transfer& transfer, uint64_t length);
-  void post(Transfer& transfer, uint64_t length, ibv_send_wr& request,
-            std::span<const ibv_sge> pieces, bool slot);
+  void post(Transfer& transfer, uint64_t length, unsigned flags, std::span<const ibv_sge> pieces,
+            bool slot);
+  bool put_at_once(Bulk& bulk, const Key& key);
   void send_credits();
   void flush_posts();
   void on_message(const ibv_wc& completion, const std::byte* slot);
@@ -115,12 +120,11 @@ class RdmaEndpoint final : public Endpoint, public Watcher {
   State state_ = State::kOpen;
   bool want_writable_ = false;
   bool reported_ = false;
-  uint32_t credits_;         // what may be sent
-  uint32_t consumed_ = 0;    // receives used up and not posted again yet
-  uint32_t owed_ = 0;        // posted again, and not told to the peer
-  uint64_t bulk_bytes_ = 0;  // under way
-  uint64_t posted_before_ = 0;
-  uint32_t quiet_passes_ = 0;  // without a new work request
+  uint32_t credits_;            // what may be sent
+  uint32_t consumed_ = 0;       // receives used up and not posted again yet
+  uint32_t owed_ = 0;           // posted again, and not told to the peer
+  uint64_t bulk_bytes_ = 0;     // under way
+  uint64_t posted_before_ = 0;  // when the silent tail was looked at
   uint64_t deadline_ns_ = 0;
   uint64_t probed_ = 0;  // what was posted then
   uint64_t suspect_until_ns_ = 0;

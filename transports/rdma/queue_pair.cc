@@ -145,29 +145,6 @@ bool QueuePair::is_in_error() const {
          attributes.qp_state == IBV_QPS_ERR;
 }
 
-void QueuePair::add(ibv_send_wr& request, std::span<const ibv_sge> pieces, const SendRecord& record,
-                    bool signal) {
-  if (chained_ == kChain) (void)post_chain();
-  signal = signal || since_signal_ + 1 >= kSignalEvery;
-  since_signal_ = signal ? 0 : since_signal_ + 1;
-  const size_t place = posted_ % kSendDepth;
-  records_[place] = record;
-  records_[place].slot_index = next_slot();
-  signals_[place] = signal;
-  if (signal) ++signalled_;
-  if (record.slot) ++slots_taken_;
-  request.wr_id = posted_++;
-  if (signal) request.send_flags |= IBV_SEND_SIGNALED;
-  ibv_send_wr& copy = chain_[chained_];
-  copy = request;
-  std::copy(pieces.begin(), pieces.end(), pieces_[chained_].begin());
-  copy.sg_list = pieces_[chained_].data();
-  copy.num_sge = static_cast<int>(pieces.size());
-  copy.next = nullptr;
-  if (chained_ > 0) chain_[chained_ - 1].next = &copy;
-  ++chained_;
-}
-
 bool QueuePair::post_chain() {
   const size_t count = std::exchange(chained_, 0);
   ibv_send_wr* bad = nullptr;
@@ -175,7 +152,7 @@ bool QueuePair::post_chain() {
   // What was not posted gives no completion.
   for (size_t i = count; i > 0; --i) {
     const size_t place = --posted_ % kSendDepth;
-    if (signals_[place]) --signalled_;
+    if (records_[place].signalled) --signalled_;
     if (records_[place].slot) --slots_taken_;
     if (&chain_[i - 1] == bad) break;
   }
@@ -183,10 +160,6 @@ bool QueuePair::post_chain() {
   return false;
 }
 
-void QueuePair::nudge() {
-  ibv_send_wr request{};
-  request.opcode = IBV_WR_RDMA_WRITE;
-  add(request, {}, {}, true);
-}
+void QueuePair::nudge() { add({.opcode = IBV_WR_RDMA_WRITE}, {}, {}, true); }
 
 }  // namespace hetcomm::rdma

@@ -25,8 +25,18 @@ struct SendRecord {
   Transfer* transfer = nullptr;
   uint64_t offset = 0;  // of the slice in its bulk
   uint32_t length = 0;
-  bool slot = false;  // the oldest send slot is given back with it
+  bool slot = false;       // the oldest send slot is given back with it
+  bool signalled = false;  // the queue pair's
   uint32_t slot_index = 0;
+};
+
+// One work request, as far as it is not for the queue pair to say.
+struct WorkRequest {
+  ibv_wr_opcode opcode = IBV_WR_RDMA_WRITE;
+  unsigned flags = 0;
+  uint32_t immediate = 0;  // as it travels
+  uint32_t rkey = 0;
+  uint64_t address = 0;  // the peer's
 };
 
 // How connections are made; from the configuration.
@@ -75,8 +85,33 @@ class QueuePair {
   std::byte* slot_at(uint32_t index) const { return slots_.data() + size_t{index} * slot_bytes_; }
   uint32_t slot_key() const { return slots_.lkey(); }
   // Adds to the chain that flush() posts. |pieces| are copied; there is room.
-  void add(ibv_send_wr& request, std::span<const ibv_sge> pieces, const SendRecord& record,
-           bool signal);
+  void add(const WorkRequest& work, std::span<const ibv_sge> pieces, const SendRecord& record,
+           bool signal) {
+    if (chained_ == kChain) [[unlikely]]
+      (void)post_chain();
+    signal = signal || since_signal_ + 1 >= kSignalEvery;
+    since_signal_ = signal ? 0 : since_signal_ + 1;
+    SendRecord& kept = records_[posted_ % kSendDepth];
+    kept = record;
+    kept.signalled = signal;
+    kept.slot_index = next_slot();
+    if (signal) ++signalled_;
+    if (record.slot) ++slots_taken_;
+    // Whatever else a request has is zero, and stays so.
+    ibv_send_wr& request = chain_[chained_];
+    request.wr_id = posted_++;
+    request.next = nullptr;
+    request.sg_list = pieces_[chained_].data();
+    request.num_sge = static_cast<int>(pieces.size());
+    request.opcode = work.opcode;
+    request.send_flags = work.flags | (signal ? unsigned{IBV_SEND_SIGNALED} : 0u);
+    request.imm_data = work.immediate;
+    request.wr.rdma.remote_addr = work.address;
+    request.wr.rdma.rkey = work.rkey;
+    for (size_t i = 0; i < pieces.size(); ++i) pieces_[chained_][i] = pieces[i];
+    if (chained_ > 0) chain_[chained_ - 1].next = &request;
+    ++chained_;
+  }
   // False: the device refuses; the connection is of no more use.
   bool flush() {
     if (chained_ > 0 && !refused_) (void)post_chain();
@@ -94,7 +129,7 @@ class QueuePair {
     if (id - done_ >= posted_ - done_) return;  // not one of ours
     while (done_ <= id) {
       const SendRecord record = records_[done_ % kSendDepth];
-      if (signals_[done_ % kSendDepth]) --signalled_;
+      if (record.signalled) --signalled_;
       ++done_;
       if (record.slot) ++slots_given_;
       use(record);
@@ -125,8 +160,7 @@ class QueuePair {
   bool refused_ = false;  // by the device, once and for all
   size_t chained_ = 0;
   std::array<SendRecord, kSendDepth> records_;
-  std::array<bool, kSendDepth> signals_{};
-  std::array<ibv_send_wr, kChain> chain_;
+  std::array<ibv_send_wr, kChain> chain_{};
   std::array<std::array<ibv_sge, kMaxPieces>, kChain> pieces_;
 };
 

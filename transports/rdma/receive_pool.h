@@ -53,6 +53,7 @@ class ReceivePool {
   bool valid(uint64_t index) const { return index < total_; }
   // The slot's message has been used; posted by the next flush().
   void recycle(uint32_t index) { recycled_.push_back(index); }
+  size_t unposted() const { return recycled_.size(); }
   // Posts what was recycled. False: the device refuses, and the transport is of no more use.
   bool flush() { return recycled_.empty() || post(); }
 

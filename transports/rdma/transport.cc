@@ -32,6 +32,11 @@ constexpr uint64_t kProbes = 4;
 constexpr uint64_t kDrainNs = 200'000'000;
 constexpr size_t kBatch = 32;
 constexpr int kMaxRounds = 4;
+// So many used receives are posted again together, or fewer when nothing comes: whoever waits for a
+// message does not wait for that.
+constexpr size_t kPostTogether = 8;
+// What is unsignalled on connections that have nothing else to do is looked at in every 64th pass.
+constexpr uint64_t kTailPasses = 64;
 // In place of an id: the completion has been taken already.
 constexpr uint64_t kTaken = uint64_t{1} << 62;
 
@@ -402,6 +407,7 @@ void RdmaTransport::detach(const std::byte* window) { registrations_->detach(win
 // --- progress --------------------------------------------------------------------------------
 
 void RdmaTransport::activate(RdmaEndpoint& endpoint) {
+  urgent_ = true;
   if (endpoint.active_index != RdmaEndpoint::kInactive) return;
   endpoint.active_index = active_.size();
   active_.push_back(&endpoint);
@@ -409,7 +415,8 @@ void RdmaTransport::activate(RdmaEndpoint& endpoint) {
 
 int RdmaTransport::progress() {
   int done = poll();
-  if (!active_.empty()) done += run_active();
+  if (urgent_) done += run_active();
+  if (++passes_ % kTailPasses == 0) look_at_tails();
   if (environment_.now_ns >= timers_checked_ns_) done += run_timers();
   return done;
 }
@@ -438,10 +445,15 @@ int RdmaTransport::poll() {
       handle(completion);
       ++done;
     }
-    if (!receives_->flush()) break_all("receives cannot be posted");
+    if (receives_->unposted() >= kPostTogether) post_receives();
     if (count < kBatch) break;
   }
+  if (done == 0) post_receives();
   return done;
+}
+
+void RdmaTransport::post_receives() {
+  if (!receives_->flush()) break_all("receives cannot be posted");
 }
 
 RdmaEndpoint* RdmaTransport::find(uint32_t number) {
@@ -532,15 +544,26 @@ void RdmaTransport::quiesce(RdmaEndpoint& endpoint) {
 
 int RdmaTransport::run_active() {
   int done = 0;
+  bool urgent = false;
+  urgent_ = false;
   const size_t count = active_.size();  // what becomes active meanwhile has its turn next time
   for (size_t i = 0; i < count; ++i) {
     RdmaEndpoint* endpoint = active_[i];
     if (endpoint == nullptr) continue;
     done += endpoint->progress();
-    if (active_[i] != endpoint || endpoint->has_work()) continue;
+    if (active_[i] != endpoint) continue;
+    if (endpoint->has_urgent_work()) {
+      urgent = true;
+      continue;
+    }
+    if (endpoint->has_silent_tail()) continue;
     endpoint->active_index = RdmaEndpoint::kInactive;
     active_[i] = nullptr;
   }
+  urgent_ = urgent_ || urgent;
+  // Usually the last one has left, or none.
+  while (!active_.empty() && active_.back() == nullptr) active_.pop_back();
+  if (active_.size() < 2) return done;
   size_t kept = 0;
   for (RdmaEndpoint* endpoint : active_) {
     if (endpoint == nullptr) continue;
@@ -549,6 +572,12 @@ int RdmaTransport::run_active() {
   }
   active_.resize(kept);
   return done;
+}
+
+void RdmaTransport::look_at_tails() {
+  for (RdmaEndpoint* endpoint : active_) {
+    if (endpoint != nullptr) endpoint->look_at_tail();
+  }
 }
 
 int RdmaTransport::run_timers() {
@@ -596,6 +625,7 @@ void RdmaTransport::check_suspects(uint64_t now) {
 
 bool RdmaTransport::prepare_sleep(Sleep) {
   timers_checked_ns_ = 0;
+  post_receives();
   bool may_sleep = next_ == inbox_.size();
   for (RdmaEndpoint* endpoint : active_) {
     if (endpoint != nullptr && !endpoint->prepare_sleep()) may_sleep = false;

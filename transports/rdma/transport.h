@@ -69,8 +69,10 @@ class RdmaTransport final : public Transport, public AcceptHandler {
   RegistrationCache& registrations() { return *registrations_; }
   void add_endpoint(RdmaEndpoint& endpoint);
   void remove_endpoint(RdmaEndpoint& endpoint);
-  // Its progress() is called until it has no work.
+  // Its progress() is called until it has no urgent work.
   void activate(RdmaEndpoint& endpoint);
+  // Whether all receives that were used are there for peers again.
+  bool receives_posted() const { return receives_->unposted() == 0; }
   // One of the endpoints is suspect from now on.
   void suspect() { suspects_ = true; }
   // Stops the endpoint's queue pair and takes all its completions. Bounded in time; no upcalls.
@@ -119,7 +121,9 @@ class RdmaTransport final : public Transport, public AcceptHandler {
   void handle_send(const ibv_wc& completion);
   void keep_early(const ibv_wc& completion);
   RdmaEndpoint* find(uint32_t number);
+  void post_receives();
   int run_active();
+  void look_at_tails();
   int run_timers();
   void on_completion_event();
   void on_async_events();
@@ -154,6 +158,8 @@ class RdmaTransport final : public Transport, public AcceptHandler {
   std::unordered_map<uint32_t, RdmaEndpoint*> by_number_;
   RdmaEndpoint* last_ = nullptr;       // found
   std::vector<RdmaEndpoint*> active_;  // nullptr: has left; closed up by run_active
+  bool urgent_ = false;                // one of them has more than a silent tail
+  uint64_t passes_ = 0;
   std::vector<std::unique_ptr<Attempt>> attempts_;
   std::vector<std::unique_ptr<Arrival>> arrivals_;
 };
