@@ -96,10 +96,11 @@ void Attempt::on_events(uint32_t /*events*/) {
 }
 
 void Attempt::answered() {
-  const Result<Parameters> parameters = decode_answer(answer_);
+  Result<Parameters> parameters = decode_answer(answer_);
   Status status = parameters.status();
   if (status.ok()) {
-    status = pair_->connect(parameters.value(), mine_, transport_.settings().connection);
+    status = pair_->connect(pair_->path_to(*parameters, mine_), *parameters,
+                            transport_.settings().connection);
   }
   if (status.ok() && !send_all(socket_.get(), {&kReadyByte, 1})) {
     status = Status(Code::kPeerLost, "closed by the peer while it was made");
@@ -175,8 +176,8 @@ Status Arrival::prepare(ConstByteSpan hello, AnswerBytes& answer) {
   Result<std::unique_ptr<QueuePair>> pair = transport_.make_queue_pair();
   if (!pair.ok()) return pair.status();
   pair_ = std::move(pair).value();
-  HETCOMM_RETURN_IF_ERROR(
-      pair_->connect(peer_parameters_, *mine, transport_.settings().connection));
+  HETCOMM_RETURN_IF_ERROR(pair_->connect(pair_->path_to(peer_parameters_, *mine), peer_parameters_,
+                                         transport_.settings().connection));
   answer = encode_answer(transport_.parameters_of(*pair_, *mine, peer_parameters_.gid));
   return {};
 }

@@ -138,7 +138,8 @@ class Loopback {
                                   .kind = gid.kind,
                                   .gid = gid.bytes,
                                   .peer_gid = gid.bytes};
-      HETCOMM_RETURN_IF_ERROR(pairs_[i]->connect(parameters, gid, settings));
+      HETCOMM_RETURN_IF_ERROR(
+          pairs_[i]->connect(pairs_[i]->path_to(parameters, gid), parameters, settings));
     }
     return {};
   }

@@ -18,8 +18,7 @@ constexpr uint8_t kRnrTimer = 12;
 constexpr uint8_t kRnrForever = 7;
 constexpr uint8_t kHopLimit = 64;
 
-ibv_ah_attr address_of(const Nic& nic, const Parameters& peer, const Gid& mine,
-                       const ConnectionSettings& settings) {
+ibv_ah_attr address_of(const Nic& nic, const Parameters& peer, const Gid& mine) {
   ibv_ah_attr address{};
   address.port_num = nic.port;
   // On InfiniBand the LID is enough inside a subnet.
@@ -31,7 +30,6 @@ ibv_ah_attr address_of(const Nic& nic, const Parameters& peer, const Gid& mine,
   std::memcpy(address.grh.dgid.raw, peer.gid.data(), peer.gid.size());
   address.grh.sgid_index = static_cast<uint8_t>(mine.index);
   address.grh.hop_limit = kHopLimit;
-  address.grh.traffic_class = settings.traffic_class;
   return address;
 }
 
@@ -96,27 +94,38 @@ uint8_t QueuePair::read_depth() const {
   return static_cast<uint8_t>(std::clamp(device_.nic().limits.max_qp_rd_atom, 0, int{kMaxReads}));
 }
 
-Status QueuePair::connect(const Parameters& peer, const Gid& mine,
+Path QueuePair::path_to(const Parameters& peer, const Gid& mine) const {
+  return {.address = address_of(device_.nic(), peer, mine),
+          .mtu = device_.nic().mtu,
+          .queue_pair = peer.queue_pair,
+          .send_sequence = packet_sequence_,
+          .receive_sequence = peer.packet_sequence};
+}
+
+Status QueuePair::connect(const Path& path, const Parameters& peer,
                           const ConnectionSettings& settings) {
   const Nic& nic = device_.nic();
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_RTR;
-  attributes.path_mtu = std::min(nic.mtu, peer.mtu);
-  attributes.dest_qp_num = peer.queue_pair;
-  attributes.rq_psn = peer.packet_sequence;
+  attributes.path_mtu = std::min({path.mtu, nic.mtu, peer.mtu});
+  attributes.dest_qp_num = path.queue_pair;
+  attributes.rq_psn = path.receive_sequence;
   attributes.max_dest_rd_atomic = read_depth();
   attributes.min_rnr_timer = kRnrTimer;
-  attributes.ah_attr = address_of(nic, peer, mine, settings);
+  attributes.ah_attr = path.address;
+  attributes.ah_attr.grh.traffic_class = settings.traffic_class;
+  attributes.pkey_index = path.partition;
   int error = device_.verbs().modify_qp(qp_, &attributes,
                                         IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
                                             IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-                                            IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+                                            IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER |
+                                            (path.partition != 0 ? IBV_QP_PKEY_INDEX : 0));
   if (error == 0) {
     attributes.qp_state = IBV_QPS_RTS;
     attributes.timeout = settings.timeout;
     attributes.retry_cnt = settings.retries;
     attributes.rnr_retry = kRnrForever;
-    attributes.sq_psn = packet_sequence_;
+    attributes.sq_psn = path.send_sequence;
     attributes.max_rd_atomic = static_cast<uint8_t>(
         std::min<int>({peer.read_depth, kMaxReads, nic.limits.max_qp_init_rd_atom}));
     error =
@@ -126,9 +135,9 @@ Status QueuePair::connect(const Parameters& peer, const Gid& mine,
   }
   if (error == 0) return {};
   return {Code::kPeerLost,
-          fmt::format("rdma: {}: no path from {} (GID index {}) to {}: {}; HETCOMM_RDMA_GID_INDEX "
+          fmt::format("rdma: {}: no path from GID index {} to {}: {}; HETCOMM_RDMA_GID_INDEX "
                       "chooses another",
-                      nic.name(), gid_text(mine.bytes), mine.index, gid_text(peer.gid),
+                      nic.name(), path.address.grh.sgid_index, gid_text(peer.gid),
                       std::strerror(error))};
 }
 

@@ -46,6 +46,16 @@ struct ConnectionSettings {
   uint8_t retries = 7;
 };
 
+// The way to the peer's queue pair.
+struct Path {
+  ibv_ah_attr address{};
+  ibv_mtu mtu = IBV_MTU_1024;
+  uint16_t partition = 0;  // index in the port's table
+  uint32_t queue_pair = 0;
+  uint32_t send_sequence = 0;  // numbers of the first packets
+  uint32_t receive_sequence = 0;
+};
+
 class QueuePair {
  public:
   static constexpr uint32_t kSendSlots = 32;
@@ -67,8 +77,10 @@ class QueuePair {
   size_t max_inline() const { return max_inline_; }
   size_t max_pieces() const { return max_pieces_; }
 
-  // Ready to send and receive.
-  Status connect(const Parameters& peer, const Gid& mine, const ConnectionSettings& settings);
+  // The path that follows from what both sides have told each other.
+  Path path_to(const Parameters& peer, const Gid& mine) const;
+  // Ready to send to |peer| and to receive, by |path|.
+  Status connect(const Path& path, const Parameters& peer, const ConnectionSettings& settings);
   // To the error state: nothing new begins, all that was posted is flushed.
   void stop();
   // Whether the device has put it there.
