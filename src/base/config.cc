@@ -95,6 +95,9 @@ constexpr VariableInfo kTable[] = {
     {Variable::kRdmaNic, kText, "HETCOMM_RDMA_NIC", "", nullptr,
      "RDMA devices to use, best first: 'mlx5_0', 'mlx5_1:1' (with port), 'rxe0,rxe1'; empty means "
      "all active ports, the fastest first. At most HETCOMM_RAILS of them share the load."},
+    {Variable::kRdmaConnect, kChoice, "HETCOMM_RDMA_CONNECT", "exchange", "exchange|cm",
+     "How RDMA connections find their path: both sides tell each other their addresses, or rdma_cm "
+     "(librdmacm) does it. Alike on all ranks."},
     {Variable::kRdmaGidIndex, kText, "HETCOMM_RDMA_GID_INDEX", "auto", nullptr,
      "Index of the port's address (GID); auto prefers RoCE v2 over IPv4, then IPv6, then RoCE v1."},
     {Variable::kRdmaMtu, kChoice, "HETCOMM_RDMA_MTU", "auto", "auto|256|512|1024|2048|4096",

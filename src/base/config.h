@@ -52,6 +52,7 @@ enum class Variable : uint8_t {
   kTcpSocketBuffer,
   kTcpBindFamily,
   kRdmaNic,
+  kRdmaConnect,
   kRdmaGidIndex,
   kRdmaMtu,
   kRdmaTrafficClass,

@@ -5,6 +5,9 @@
 #ifdef HETCOMM_TEST_FAKE_VERBS
 #include "tests/support/fake_verbs.h"
 #endif
+#ifdef HETCOMM_TEST_FAKE_CM
+#include "tests/support/fake_cm.h"
+#endif
 #include "transports/rdma/factory.h"
 #include "transports/shm/factory.h"
 #include "transports/tcp/factory.h"
@@ -59,6 +62,10 @@ std::vector<TransportCase> base_cases() {
       // Threads only: the fabric is in this process.
       {.name = "rdma_fake", .transport = "rdma", .settings = "RDMA_SLICE=16K"},
 #endif
+#ifdef HETCOMM_TEST_FAKE_CM
+      {.name = "rdma_fake_cm", .transport = "rdma", .settings = "RDMA_CONNECT=cm"},
+#endif
+      {.name = "rdma_cm", .transport = "rdma", .settings = "RDMA_CONNECT=cm"},
       {.name = "rdma_small_slices",
        .transport = "rdma",
        .settings = "RDMA_SLICE=16K;RDMA_CACHE_BYTES=0;RDMA_MTU=256"},
@@ -75,7 +82,7 @@ std::vector<TransportCase> transport_cases() {
   std::vector<TransportCase> cases;
   for (const Mode mode : {Mode::kThreads, Mode::kProcesses}) {
     for (TransportCase each : base_cases()) {
-      if (each.name == "rdma_fake" && mode == Mode::kProcesses) continue;
+      if (each.name.starts_with("rdma_fake") && mode == Mode::kProcesses) continue;
       each.mode = mode;
       cases.push_back(each);
     }
@@ -97,10 +104,14 @@ std::vector<TransportCase> plain_cases() {
 
 std::unique_ptr<TransportFactory> make_factory(const TransportCase& test_case) {
 #ifdef HETCOMM_TEST_FAKE_VERBS
-  if (test_case.name == "rdma_fake") {
+  if (test_case.name.starts_with("rdma_fake")) {
     static const bool made = (FakeFabric::reset(), true);
     static_cast<void>(made);
-    return rdma::make_factory(FakeFabric::verbs());
+    const rdma::Cm* cm = nullptr;
+#ifdef HETCOMM_TEST_FAKE_CM
+    cm = &FakeCm::cm();
+#endif
+    return rdma::make_factory(FakeFabric::verbs(), cm);
   }
 #endif
   auto factory = test_case.transport == "shm"    ? make_shm_factory()

@@ -6,6 +6,15 @@ if(HETCOMM_HAVE_VERBS_H)
       LABELS asan tsan
       TIMEOUT 120)
   endforeach()
+  if(HETCOMM_HAVE_RDMA_CMA_H)
+    # What needs a device skips without one; it also runs in the virtual machine.
+    hetcomm_test(rdma_cm_test
+      SOURCES rdma_cm_test.cc ../support/fake_cm.cc ../support/fake_verbs.cc
+      DEPENDS transport_rdma net base fmt::fmt
+      LABELS asan tsan
+      TIMEOUT 120)
+    hetcomm_rdma_test(cm COMMAND rdma_cm_test --gtest_filter=RdmaCmDevice.* --gtest_brief=1)
+  endif()
   hetcomm_test(rdma_device_memory_test
     SOURCES rdma_device_memory_test.cc ../support/fake_verbs.cc
     DEPENDS transport_rdma device_api device_host device_sim net base fmt::fmt

@@ -16,8 +16,8 @@ namespace hetcomm::test {
 
 class FakePair {
  public:
-  explicit FakePair(const std::string& settings = "")
-      : factory_(rdma::make_factory(FakeFabric::verbs())),
+  explicit FakePair(const std::string& settings = "", const rdma::Cm* cm = nullptr)
+      : factory_(rdma::make_factory(FakeFabric::verbs(), cm)),
         credentials_(make_credentials()),
         a({*factory_, settings, credentials_, 0, 2}),
         b({*factory_, settings, credentials_, 1, 2}) {}

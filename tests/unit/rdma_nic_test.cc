@@ -158,7 +158,7 @@ TEST_F(RdmaNic, WireSurvivesAndRefuses) {
   EXPECT_FALSE(rdma::decode_parameters(rdma::encode_parameters(poor)).has_value());
   const auto refusal = rdma::decode_answer(rdma::encode_refusal("no room\n"));
   EXPECT_THAT(text(refusal.status()), HasSubstr("no room?"));
-  EXPECT_TRUE(rdma::decode_answer(rdma::encode_answer(good)).ok());
+  EXPECT_TRUE(rdma::decode_answer(rdma::encode_answer({good, {}})).ok());
   EXPECT_FALSE(rdma::decode_answer(rdma::AnswerBytes{}).ok());
   const rdma::Key key{.address = 0x7fff12345678,
                       .length = 1u << 30,

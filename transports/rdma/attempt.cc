@@ -9,6 +9,8 @@
 #include <fmt/format.h>
 
 #include "src/base/clock.h"
+#include "src/base/random.h"
+#include "src/net/hash.h"
 #include "transports/rdma/transport.h"
 
 namespace hetcomm::rdma {
@@ -20,6 +22,25 @@ bool send_all(int fd, ConstByteSpan bytes) {
   // A fresh connection takes so little at once.
   const ssize_t sent = ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   return sent == static_cast<ssize_t>(bytes.size());
+}
+
+// What rdma_cm has found has to be what the peer has named.
+Status check_path(const Path& path, const Parameters& peer) {
+  const bool same_address =
+      path.address.is_global != 0
+          ? std::memcmp(path.address.grh.dgid.raw, peer.gid.data(), peer.gid.size()) == 0
+          : path.address.dlid == peer.lid;
+  if (same_address && path.queue_pair == peer.queue_pair) return {};
+  return {Code::kPeerLost, "rdma_cm leads to another queue pair than the peer's"};
+}
+
+// By the path that rdma_cm has found.
+Status connect_pair(QueuePair& pair, CmConnection& cm, const Parameters& peer,
+                    const ConnectionSettings& settings) {
+  Result<Path> path = cm.path();
+  if (!path.ok()) return path.status();
+  HETCOMM_RETURN_IF_ERROR(check_path(*path, peer));
+  return pair.connect(*path, peer, settings);
 }
 
 bool would_block(ssize_t got) { return got < 0 && (errno == EAGAIN || errno == EINTR); }
@@ -96,22 +117,54 @@ void Attempt::on_events(uint32_t /*events*/) {
 }
 
 void Attempt::answered() {
-  Result<Parameters> parameters = decode_answer(answer_);
-  Status status = parameters.status();
-  if (status.ok()) {
-    status = pair_->connect(pair_->path_to(*parameters, mine_), *parameters,
-                            transport_.settings().connection);
+  Result<Answer> answer = decode_answer(answer_);
+  Status status = answer.status();
+  const bool by_cm = transport_.manager() != nullptr;
+  if (status.ok() && answer->invitation.has_value() != by_cm) {
+    status = Status(Code::kPeerLost, by_cm ? "the peer does not connect by rdma_cm"
+                                           : "the peer connects by rdma_cm only");
   }
-  if (status.ok() && !send_all(socket_.get(), {&kReadyByte, 1})) {
-    status = Status(Code::kPeerLost, "closed by the peer while it was made");
+  if (status.ok()) {
+    peer_parameters_ = answer->parameters;
+    status = by_cm ? ask(*answer->invitation)
+                   : pair_->connect(pair_->path_to(peer_parameters_, mine_), peer_parameters_,
+                                    transport_.settings().connection);
   }
   if (!status.ok()) {
     fail(status);
+  } else if (!by_cm) {
+    complete();
+  }
+}
+
+Status Attempt::ask(const CmInvitation& invitation) {
+  Result<std::unique_ptr<CmConnection>> connection =
+      transport_.manager()->connect(mine_, invitation.address, invitation.token, *pair_, *this);
+  if (connection.ok()) cm_ = std::move(connection).value();
+  return connection.status();
+}
+
+void Attempt::on_answer() {
+  Status status = connect_pair(*pair_, *cm_, peer_parameters_, transport_.settings().connection);
+  if (status.ok()) status = cm_->confirm();
+  if (status.ok()) {
+    complete();
+  } else {
+    fail(status);
+  }
+}
+
+void Attempt::on_ended(const Status& why) { fail(why); }
+
+void Attempt::complete() {
+  if (!send_all(socket_.get(), {&kReadyByte, 1})) {
+    fail({Code::kPeerLost, "closed by the peer while it was made"});
     return;
   }
   transport_.poller().remove(socket_.get(), *this);
   std::unique_ptr<Endpoint> endpoint = std::make_unique<RdmaEndpoint>(
-      transport_, peer_, std::move(pair_), parameters.value(), std::move(socket_));
+      transport_, peer_,
+      Connected{std::move(pair_), peer_parameters_, std::move(socket_), std::move(cm_)});
   transport_.finish(*this, std::move(endpoint));
 }
 
@@ -129,7 +182,7 @@ void Attempt::expire(uint64_t now) {
   } else if (!socket_.valid()) {
     connector_->expire(now);
   } else if (now >= deadline_ns_) {
-    fail({Code::kPeerLost, "no answer in time"});
+    fail({Code::kPeerLost, cm_ ? "no answer by rdma_cm in time" : "no answer in time"});
   }
 }
 
@@ -176,23 +229,58 @@ Status Arrival::prepare(ConstByteSpan hello, AnswerBytes& answer) {
   Result<std::unique_ptr<QueuePair>> pair = transport_.make_queue_pair();
   if (!pair.ok()) return pair.status();
   pair_ = std::move(pair).value();
-  HETCOMM_RETURN_IF_ERROR(pair_->connect(pair_->path_to(peer_parameters_, *mine), peer_parameters_,
-                                         transport_.settings().connection));
-  answer = encode_answer(transport_.parameters_of(*pair_, *mine, peer_parameters_.gid));
+  Answer told{.parameters = transport_.parameters_of(*pair_, *mine, peer_parameters_.gid),
+              .invitation = {}};
+  if (transport_.manager() == nullptr) {
+    HETCOMM_RETURN_IF_ERROR(pair_->connect(pair_->path_to(peer_parameters_, *mine),
+                                           peer_parameters_, transport_.settings().connection));
+    ready_ = true;
+  } else {
+    const std::optional<Address> address = transport_.manager()->address_of(*mine);
+    if (!address) return {Code::kPeerLost, "rdma_cm does not listen there"};
+    HETCOMM_RETURN_IF_ERROR(fill_random(token_.emplace()));
+    told.invitation = {*address, *token_};
+  }
+  answer = encode_answer(told);
   return {};
+}
+
+bool Arrival::awaits(const CmToken& token) const {
+  return token_ && equal_in_constant_time(*token_, token);
+}
+
+void Arrival::take(std::unique_ptr<CmConnection> connection) {
+  token_.reset();
+  cm_ = std::move(connection);
+  cm_->set_handler(*this);
+  Status status = connect_pair(*pair_, *cm_, peer_parameters_, transport_.settings().connection);
+  if (status.ok()) status = cm_->accept(*pair_);
+  ready_ = status.ok();
+  if (ready_) return;
+  transport_.log().warn("rdma: a connection of rank {} was refused: {}", peer_, status.text());
+  // The peer then ends the TCP connection, and this with it.
+  cm_->refuse(status.text());
+  cm_.reset();
+}
+
+void Arrival::on_ended(const Status& why) {
+  transport_.log().info("rdma: a connection of rank {} has ended: {}", peer_, why.text());
+  transport_.finish(*this, nullptr);
 }
 
 void Arrival::on_events(uint32_t /*events*/) {
   std::byte byte{};
   const ssize_t got = recv(socket_.get(), &byte, 1, MSG_DONTWAIT);
   if (would_block(got)) return;
-  if (got != 1 || byte != kReadyByte) {
+  if (got != 1 || byte != kReadyByte || !ready_) {
     transport_.finish(*this, nullptr);
     return;
   }
   transport_.poller().remove(socket_.get(), *this);
-  transport_.finish(*this, std::make_unique<RdmaEndpoint>(transport_, peer_, std::move(pair_),
-                                                          peer_parameters_, std::move(socket_)));
+  transport_.finish(*this,
+                    std::make_unique<RdmaEndpoint>(transport_, peer_,
+                                                   Connected{std::move(pair_), peer_parameters_,
+                                                             std::move(socket_), std::move(cm_)}));
 }
 
 void Arrival::expire(uint64_t now) {

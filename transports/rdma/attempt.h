@@ -8,13 +8,19 @@
 //     ready                            -->    hands the endpoint to core
 //
 // The ready byte keeps the higher rank from sending to a queue pair that cannot receive yet.
+//
+// With HETCOMM_RDMA_CONNECT=cm neither connects its queue pair by what the other has said. The
+// answer has a token; the lower rank asks by rdma_cm with it (connection_manager.h), and both
+// connect their queue pairs by the path that rdma_cm then knows, before the ready byte.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "src/net/socket.h"
+#include "transports/rdma/connection_manager.h"
 #include "transports/rdma/queue_pair.h"
 #include "transports/rdma/wire.h"
 
@@ -22,7 +28,7 @@ namespace hetcomm::rdma {
 
 class RdmaTransport;
 
-class Attempt final : public ConnectHandler, public Watcher {
+class Attempt final : public ConnectHandler, public Watcher, public CmHandler {
  public:
   // |refused|: a failure that is known already and is to be reported later.
   Attempt(RdmaTransport& transport, int peer, Status refused);
@@ -36,11 +42,15 @@ class Attempt final : public ConnectHandler, public Watcher {
   void expire(uint64_t now);
   void on_connect(Result<StreamSocket> socket) override;
   void on_events(uint32_t events) override;
+  void on_answer() override;
+  void on_ended(const Status& why) override;
   uint64_t next_timer_ns() const;
 
  private:
   void connect(uint64_t deadline_ns);
   void answered();
+  Status ask(const CmInvitation& invitation);
+  void complete();
   void fail(Status why);
 
   RdmaTransport& transport_;
@@ -58,9 +68,11 @@ class Attempt final : public ConnectHandler, public Watcher {
   UniqueFd socket_;  // once it is proved
   AnswerBytes answer_{};
   size_t received_ = 0;
+  Parameters peer_parameters_;        // once they have come
+  std::unique_ptr<CmConnection> cm_;  // once it is asked for
 };
 
-class Arrival final : public Watcher {
+class Arrival final : public Watcher, public CmHandler {
  public:
   Arrival(RdmaTransport& transport, int peer, UniqueFd socket);
   ~Arrival();
@@ -69,9 +81,15 @@ class Arrival final : public Watcher {
   bool start(ConstByteSpan hello);
   bool owns(uint32_t number) const { return pair_ != nullptr && pair_->number() == number; }
   int peer() const { return peer_; }
+  // A connection by rdma_cm is waited for, and this is its token.
+  bool awaits(const CmToken& token) const;
+  // The connection that was waited for.
+  void take(std::unique_ptr<CmConnection> connection);
 
   // These may destroy it.
   void on_events(uint32_t events) override;
+  void on_answer() override {}
+  void on_ended(const Status& why) override;
   void expire(uint64_t now);
   uint64_t next_timer_ns() const { return deadline_ns_; }
 
@@ -83,6 +101,9 @@ class Arrival final : public Watcher {
   UniqueFd socket_;
   Parameters peer_parameters_;
   std::unique_ptr<QueuePair> pair_;
+  bool ready_ = false;            // the queue pair is connected
+  std::optional<CmToken> token_;  // as long as nobody has come with it
+  std::unique_ptr<CmConnection> cm_;
   uint64_t deadline_ns_ = 0;
 };
 

@@ -17,6 +17,8 @@ namespace {
 
 // After the TCP connection has ended: how long what arrived before is looked for.
 constexpr uint64_t kLingerNs = 2'000'000;
+// The same after rdma_cm has told of the end, which it may do before the peer's goodbye is here.
+constexpr uint64_t kCmLingerNs = 20'000'000;
 // Work requests and slots that bulks leave to messages.
 constexpr uint32_t kReservedRequests = QueuePair::kSendSlots + 4;
 constexpr uint32_t kReservedSlots = 8;
@@ -30,20 +32,21 @@ constexpr unsigned kInline = IBV_SEND_INLINE;
 
 }  // namespace
 
-RdmaEndpoint::RdmaEndpoint(RdmaTransport& transport, int peer, std::unique_ptr<QueuePair> pair,
-                           const Parameters& peer_parameters, UniqueFd socket)
+RdmaEndpoint::RdmaEndpoint(RdmaTransport& transport, int peer, Connected connected)
     : transport_(transport),
       peer_(peer),
-      number_(pair->number()),
-      peer_number_(peer_parameters.queue_pair),
-      peer_slot_bytes_(peer_parameters.slot_bytes),
-      peer_credits_(peer_parameters.credits),
-      path_(fmt::format("{} to {}", transport.nic().name(), gid_text(peer_parameters.gid))),
-      credits_(peer_parameters.credits),
+      number_(connected.pair->number()),
+      peer_number_(connected.peer.queue_pair),
+      peer_slot_bytes_(connected.peer.slot_bytes),
+      peer_credits_(connected.peer.credits),
+      path_(fmt::format("{} to {}", transport.nic().name(), gid_text(connected.peer.gid))),
+      credits_(connected.peer.credits),
       exposures_(transport.registrations()),
       queue_(transport.registrations()),
-      socket_(std::move(socket)),
-      pair_(std::move(pair)) {
+      socket_(std::move(connected.socket)),
+      cm_(std::move(connected.cm)),
+      pair_(std::move(connected.pair)) {
+  if (cm_) cm_->set_handler(*this);
   transport_.add_endpoint(*this);
 }
 
@@ -193,8 +196,8 @@ bool RdmaEndpoint::flushed() const {
 }
 
 std::string RdmaEndpoint::describe() const {
-  return fmt::format("rdma {}, queue pair {} to {}, MTU {}", path_, number_, peer_number_,
-                     mtu_bytes(transport_.nic().mtu));
+  return fmt::format("rdma {}, queue pair {} to {}, MTU {}{}", path_, number_, peer_number_,
+                     mtu_bytes(transport_.nic().mtu), cm_ ? ", by rdma_cm" : "");
 }
 
 // --- bulk ------------------------------------------------------------------------------------
@@ -476,16 +479,27 @@ void RdmaEndpoint::on_events(uint32_t /*events*/) {
   const int error = errno;
   transport_.poller().remove(socket_.get(), *this);
   watched_ = false;
-  if (state_ != State::kOpen) return;
+  if (state_ == State::kFailed) return;
   if (got > 0) {
     break_off("protocol error: data on the connection that has none");
     return;
   }
-  state_ = State::kClosing;
-  why_ = Status(Code::kPeerLost,
-                got == 0 ? std::string("connection closed by peer") : std::strerror(error));
+  close(
+      {Code::kPeerLost, got == 0 ? std::string("connection closed by peer") : std::strerror(error)},
+      kLingerNs);
+}
+
+void RdmaEndpoint::on_ended(const Status& why) {
+  if (state_ != State::kFailed) close(why, kCmLingerNs);
+}
+
+// What had arrived is taken first.
+void RdmaEndpoint::close(Status why, uint64_t linger_ns) {
   // The real clock: the coarse one may be old.
-  deadline_ns_ = deadline_after(now_ns(), kLingerNs);
+  const uint64_t deadline = deadline_after(now_ns(), linger_ns);
+  deadline_ns_ = state_ == State::kOpen ? deadline : std::min(deadline_ns_, deadline);
+  if (state_ == State::kOpen) why_ = std::move(why);
+  state_ = State::kClosing;
   transport_.activate(*this);
 }
 
@@ -495,6 +509,7 @@ void RdmaEndpoint::break_off(std::string_view reason) {
   state_ = State::kFailed;
   transport_.quiesce(*this);
   pair_.reset();
+  cm_.reset();
   queue_.drop_all();
   exposures_.clear();
   if (watched_) transport_.poller().remove(socket_.get(), *this);

@@ -1,5 +1,6 @@
 // One connection: a queue pair, and the TCP connection over which it was made, whose end says that
-// the peer has closed or died.
+// the peer has closed or died. The end of the connection by rdma_cm, if there is one, says the
+// same.
 //
 //   kOpen --(TCP ends)--> kClosing --(what had arrived was taken)--> kFailed --> on_failed
 //     \------(completion with an error, revoke, cancel, protocol error)----^
@@ -22,6 +23,7 @@
 #include "src/base/unique_fd.h"
 #include "src/net/poller.h"
 #include "transports/rdma/bulk_queue.h"
+#include "transports/rdma/connection_manager.h"
 #include "transports/rdma/exposure.h"
 #include "transports/rdma/queue_pair.h"
 #include "transports/rdma/wire.h"
@@ -31,11 +33,17 @@ namespace hetcomm::rdma {
 
 class RdmaTransport;
 
-class RdmaEndpoint final : public Endpoint, public Watcher {
+// What a connection is made of.
+struct Connected {
+  std::unique_ptr<QueuePair> pair;  // connected to |peer|
+  Parameters peer;
+  UniqueFd socket;
+  std::unique_ptr<CmConnection> cm;  // nullptr: made without
+};
+
+class RdmaEndpoint final : public Endpoint, public Watcher, public CmHandler {
  public:
-  // |pair| is connected to |peer_parameters|.
-  RdmaEndpoint(RdmaTransport& transport, int peer, std::unique_ptr<QueuePair> pair,
-               const Parameters& peer_parameters, UniqueFd socket);
+  RdmaEndpoint(RdmaTransport& transport, int peer, Connected connected);
   ~RdmaEndpoint() override;
 
   void set_handler(EndpointHandler* handler) override;
@@ -52,6 +60,8 @@ class RdmaEndpoint final : public Endpoint, public Watcher {
   std::string describe() const override;
 
   void on_events(uint32_t events) override;
+  void on_answer() override {}
+  void on_ended(const Status& why) override;
 
   int peer() const { return peer_; }
   uint32_t number() const { return number_; }
@@ -107,6 +117,7 @@ class RdmaEndpoint final : public Endpoint, public Watcher {
   void on_message(const ibv_wc& completion, const std::byte* slot);
   void on_slice(const ibv_wc& completion);
   void copy_out(const SendRecord& record);
+  void close(Status why, uint64_t linger_ns);
   int report();
 
   RdmaTransport& transport_;
@@ -133,6 +144,7 @@ class RdmaEndpoint final : public Endpoint, public Watcher {
   BulkQueue queue_;
   UniqueFd socket_;
   bool watched_ = false;
+  std::unique_ptr<CmConnection> cm_;
   std::unique_ptr<QueuePair> pair_;
 };
 

@@ -12,14 +12,15 @@ namespace {
 
 class RdmaFactory final : public TransportFactory {
  public:
-  // Nullptr: the installed library, loaded when it is asked for.
-  explicit RdmaFactory(const Verbs* verbs) : verbs_(verbs) {}
+  // Nullptr: the installed libraries, loaded when they are asked for.
+  explicit RdmaFactory(const Verbs* verbs, const Cm* cm) : verbs_(verbs), cm_(cm) {}
 
   std::string_view name() const override { return "rdma"; }
 
   Status probe(const Config& config) const override {
     const Result<const Verbs*> verbs = table();
     if (!verbs.ok()) return verbs.status();
+    if (by_cm(config) && cm_ == nullptr) HETCOMM_RETURN_IF_ERROR(ConnectionManager::probe());
     Result<OpenNic> nic = open_nic(*verbs.value(), config);
     if (!nic.ok()) return nic.status();
     (void)verbs.value()->close_device(nic->context);
@@ -39,7 +40,7 @@ class RdmaFactory final : public TransportFactory {
     const Result<const Verbs*> verbs = table();
     if (!verbs.ok()) return verbs.status();
     Result<std::unique_ptr<RdmaTransport>> transport =
-        RdmaTransport::create(*verbs.value(), environment);
+        RdmaTransport::create(*verbs.value(), cm_, environment);
     if (!transport.ok()) return transport.status();
     return std::unique_ptr<Transport>(std::move(transport).value());
   }
@@ -51,18 +52,19 @@ class RdmaFactory final : public TransportFactory {
   }
 
   const Verbs* verbs_;
+  const Cm* cm_;
 };
 
 }  // namespace
 
-std::unique_ptr<TransportFactory> make_factory(const Verbs& verbs) {
-  return std::make_unique<RdmaFactory>(&verbs);
+std::unique_ptr<TransportFactory> make_factory(const Verbs& verbs, const Cm* cm) {
+  return std::make_unique<RdmaFactory>(&verbs, cm);
 }
 
 }  // namespace rdma
 
 std::unique_ptr<TransportFactory> make_rdma_factory() {
-  return std::make_unique<rdma::RdmaFactory>(nullptr);
+  return std::make_unique<rdma::RdmaFactory>(nullptr, nullptr);
 }
 
 }  // namespace hetcomm

@@ -12,10 +12,11 @@ std::unique_ptr<TransportFactory> make_rdma_factory();
 namespace rdma {
 
 struct Verbs;
+struct Cm;
 
-// Over another table than that of libibverbs, which stays for as long as the factory and what it
-// made.
-std::unique_ptr<TransportFactory> make_factory(const Verbs& verbs);
+// Over other tables than those of libibverbs and librdmacm, which stay for as long as the factory
+// and what it made. Without |cm|, that of the installed librdmacm.
+std::unique_ptr<TransportFactory> make_factory(const Verbs& verbs, const Cm* cm = nullptr);
 
 }  // namespace rdma
 }  // namespace hetcomm

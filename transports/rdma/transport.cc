@@ -101,6 +101,8 @@ Settings read_settings(const Config& config) {
   return settings;
 }
 
+bool by_cm(const Config& config) { return config.text(Variable::kRdmaConnect) == "cm"; }
+
 // --- set-up ----------------------------------------------------------------------------------
 
 RdmaTransport::RdmaTransport(const TransportEnvironment& environment)
@@ -110,6 +112,7 @@ RdmaTransport::~RdmaTransport() {
   arrivals_.clear();
   attempts_.clear();
   acceptors_.clear();
+  manager_.reset();
   if (device_) {
     poller().remove(device_->channel()->fd, completion_watcher_);
     poller().remove(device_->context()->async_fd, async_watcher_);
@@ -120,13 +123,13 @@ RdmaTransport::~RdmaTransport() {
 }
 
 Result<std::unique_ptr<RdmaTransport>> RdmaTransport::create(
-    const Verbs& verbs, const TransportEnvironment& environment) {
+    const Verbs& verbs, const Cm* cm, const TransportEnvironment& environment) {
   std::unique_ptr<RdmaTransport> transport(new RdmaTransport(environment));
-  HETCOMM_RETURN_IF_ERROR(transport->set_up(verbs));
+  HETCOMM_RETURN_IF_ERROR(transport->set_up(verbs, cm));
   return transport;
 }
 
-Status RdmaTransport::set_up(const Verbs& verbs) {
+Status RdmaTransport::set_up(const Verbs& verbs, const Cm* cm) {
   const auto peers = static_cast<uint32_t>(std::max(environment_.size - 1, 1));
   const uint32_t connections = std::min(settings_.connections, std::max(peers, kMinConnections));
   Result<std::unique_ptr<Device>> device =
@@ -139,8 +142,17 @@ Status RdmaTransport::set_up(const Verbs& verbs) {
                                                        environment_.log);
   HETCOMM_RETURN_IF_ERROR(watch_events());
   environment_.log.info("rdma: using {}", nic().describe());
+  if (by_cm(environment_.config)) {
+    Result<std::unique_ptr<ConnectionManager>> manager = ConnectionManager::create(
+        cm, *device_, environment_.config, poller(), environment_.log, *this);
+    if (!manager.ok()) return manager.status();
+    manager_ = std::move(manager).value();
+  }
   descriptor_.ethernet = nic().ethernet;
-  descriptor_.gids = nic().gids;
+  descriptor_.by_cm = manager_ != nullptr;
+  for (const Gid& gid : nic().gids) {
+    if (is_usable(gid)) descriptor_.gids.push_back(gid);
+  }
   descriptor_.nic = nic().name();
   return listen();
 }
@@ -204,9 +216,20 @@ Result<RdmaTransport::Target> RdmaTransport::target_of(ConstByteSpan bytes) cons
                               nic().ethernet ? "Ethernet" : "InfiniBand", decoded->nic,
                               decoded->ethernet ? "Ethernet" : "InfiniBand"));
   }
+  if (decoded->by_cm != descriptor_.by_cm) {
+    Status differs(Code::kUnsupported,
+                   fmt::format("rdma: HETCOMM_RDMA_CONNECT is {} here and {} at the peer's {}: set "
+                               "it alike on all ranks",
+                               descriptor_.by_cm ? "cm" : "exchange",
+                               decoded->by_cm ? "cm" : "exchange", decoded->nic));
+    // Another transport may hide it.
+    if (!std::exchange(told_, true)) environment_.log.warn("{}", differs.text());
+    return differs;
+  }
   Target target;
   bool found = false;
   for (const Gid& mine : nic().gids) {
+    if (!is_usable(mine)) continue;
     const auto theirs = std::find_if(decoded->gids.begin(), decoded->gids.end(),
                                      [&](const Gid& gid) { return gid.kind == mine.kind; });
     if (theirs == decoded->gids.end()) continue;
@@ -261,6 +284,10 @@ void RdmaTransport::cancel_connect(int peer) {
   std::erase_if(attempts_, [&](const auto& attempt) { return attempt->peer() == peer; });
 }
 
+bool RdmaTransport::is_usable(const Gid& gid) const {
+  return manager_ == nullptr || manager_->address_of(gid).has_value();
+}
+
 size_t RdmaTransport::queue_pairs() const {
   const auto alive = std::count_if(endpoints_.begin(), endpoints_.end(),
                                    [](RdmaEndpoint* each) { return each->pair() != nullptr; });
@@ -312,6 +339,16 @@ void RdmaTransport::on_accept(StreamSocket socket, const Hello& hello) {
   timers_checked_ns_ = 0;
   if (!arrivals_.back()->start(hello.extra)) arrivals_.pop_back();
 }
+
+void RdmaTransport::on_request(const CmToken& token, std::unique_ptr<CmConnection> connection) {
+  for (const auto& arrival : arrivals_) {
+    if (arrival->awaits(token)) return arrival->take(std::move(connection));
+  }
+  environment_.log.debug("rdma: a connection by rdma_cm was refused: nobody waits for it");
+  connection->refuse({});
+}
+
+void RdmaTransport::on_listener_lost(const Status& why) { break_all(std::string(why.text())); }
 
 void RdmaTransport::finish(Arrival& arrival, std::unique_ptr<Endpoint> endpoint) {
   const auto at = std::find_if(arrivals_.begin(), arrivals_.end(),

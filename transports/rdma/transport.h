@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "src/net/socket.h"
+#include "transports/rdma/connection_manager.h"
 #include "transports/rdma/device.h"
 #include "transports/rdma/device_memory.h"
 #include "transports/rdma/endpoint.h"
@@ -32,13 +33,16 @@ struct Settings {
   Capabilities capabilities;
 };
 Settings read_settings(const Config& config);
+// Whether connections are to be made by rdma_cm.
+bool by_cm(const Config& config);
 
 class Attempt;
 class Arrival;
 
-class RdmaTransport final : public Transport, public AcceptHandler {
+class RdmaTransport final : public Transport, public AcceptHandler, public CmListener {
  public:
-  static Result<std::unique_ptr<RdmaTransport>> create(const Verbs& verbs,
+  // |cm|: in place of the installed librdmacm.
+  static Result<std::unique_ptr<RdmaTransport>> create(const Verbs& verbs, const Cm* cm,
                                                        const TransportEnvironment& environment);
   ~RdmaTransport() override;
 
@@ -59,6 +63,8 @@ class RdmaTransport final : public Transport, public AcceptHandler {
   uint64_t next_timer_ns() const override;
 
   void on_accept(StreamSocket socket, const Hello& hello) override;
+  void on_request(const CmToken& token, std::unique_ptr<CmConnection> connection) override;
+  void on_listener_lost(const Status& why) override;
 
   // --- for endpoints, attempts and arrivals
   const TransportEnvironment& environment() const { return environment_; }
@@ -67,6 +73,8 @@ class RdmaTransport final : public Transport, public AcceptHandler {
   const Settings& settings() const { return settings_; }
   const Nic& nic() const { return device_->nic(); }
   RegistrationCache& registrations() { return *registrations_; }
+  // Nullptr: connections are made by exchange.
+  ConnectionManager* manager() { return manager_.get(); }
   void add_endpoint(RdmaEndpoint& endpoint);
   void remove_endpoint(RdmaEndpoint& endpoint);
   // Its progress() is called until it has no urgent work.
@@ -108,10 +116,12 @@ class RdmaTransport final : public Transport, public AcceptHandler {
   };
 
   explicit RdmaTransport(const TransportEnvironment& environment);
-  Status set_up(const Verbs& verbs);
+  Status set_up(const Verbs& verbs, const Cm* cm);
   Status listen();
   Status watch_events();
   Result<Target> target_of(ConstByteSpan descriptor) const;
+  // Connections can be made by it.
+  bool is_usable(const Gid& gid) const;
   size_t queue_pairs() const;
 
   int poll();
@@ -139,6 +149,7 @@ class RdmaTransport final : public Transport, public AcceptHandler {
   std::unique_ptr<Device> device_;
   std::unique_ptr<ReceivePool> receives_;
   std::unique_ptr<RegistrationCache> registrations_;
+  std::unique_ptr<ConnectionManager> manager_;
   Descriptor descriptor_;
   std::vector<std::unique_ptr<Acceptor>> acceptors_;
   EventWatcher completion_watcher_{*this, Events::kCompletions};
@@ -151,6 +162,8 @@ class RdmaTransport final : public Transport, public AcceptHandler {
   uint64_t timers_checked_ns_ = 0;
   bool suspects_ = false;
   uint64_t next_probe_ns_ = 0;
+
+  mutable bool told_ = false;  // that a peer makes connections in another way
 
   std::vector<Published> published_;
   std::vector<std::pair<const void*, DeviceWay>> device_ways_;  // by instance; of what is reached

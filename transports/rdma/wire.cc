@@ -8,7 +8,7 @@
 namespace hetcomm::rdma {
 namespace {
 
-constexpr uint8_t kDescriptorVersion = 1;
+constexpr uint8_t kDescriptorVersion = 2;
 constexpr uint8_t kParametersVersion = 1;
 constexpr uint8_t kAccepted = 1;
 constexpr uint8_t kRefused = 2;
@@ -45,6 +45,7 @@ std::vector<std::byte> encode_descriptor(const Descriptor& descriptor) {
   writer.write(static_cast<uint8_t>(addresses));
   for (size_t i = 0; i < addresses; ++i) descriptor.addresses[i].encode(writer);
   writer.write(static_cast<uint8_t>(descriptor.ethernet ? 1 : 2));
+  writer.write(static_cast<uint8_t>(descriptor.by_cm ? 2 : 1));
   const size_t gids = std::min(descriptor.gids.size(), kMaxGids);
   writer.write(static_cast<uint8_t>(gids));
   for (size_t i = 0; i < gids; ++i) {
@@ -72,9 +73,12 @@ Result<Descriptor> decode_descriptor(ConstByteSpan bytes) {
     descriptor.addresses.push_back(*address);
   }
   const uint8_t link = reader.read<uint8_t>();
+  const uint8_t way = reader.read<uint8_t>();
   const uint8_t gids = reader.read<uint8_t>();
-  if (reader.failed() || link < 1 || link > 2 || gids == 0 || gids > kMaxGids) return malformed;
+  if (reader.failed() || link < 1 || link > 2 || way < 1 || way > 2) return malformed;
+  if (gids == 0 || gids > kMaxGids) return malformed;
   descriptor.ethernet = link == 1;
+  descriptor.by_cm = way == 2;
   for (uint8_t i = 0; i < gids; ++i) {
     const uint8_t kind = reader.read<uint8_t>();
     Gid gid{.bytes = read_gid(reader)};
@@ -136,10 +140,16 @@ std::optional<Parameters> decode_parameters(ConstByteSpan bytes) {
   return parameters;
 }
 
-AnswerBytes encode_answer(const Parameters& parameters) {
+AnswerBytes encode_answer(const Answer& answer) {
   AnswerBytes bytes{};
   bytes[0] = std::byte{kAccepted};
-  const std::vector<std::byte> encoded = encode_parameters(parameters);
+  ByteWriter writer;
+  writer.write_raw(encode_parameters(answer.parameters));
+  if (answer.invitation) {
+    answer.invitation->address.encode(writer);
+    writer.write_raw(answer.invitation->token);
+  }
+  const std::vector<std::byte> encoded = writer.take();
   bytes[1] = static_cast<std::byte>(encoded.size());
   std::copy(encoded.begin(), encoded.end(), bytes.begin() + 2);
   return bytes;
@@ -154,7 +164,7 @@ AnswerBytes encode_refusal(std::string_view why) {
   return bytes;
 }
 
-Result<Parameters> decode_answer(const AnswerBytes& bytes) {
+Result<Answer> decode_answer(const AnswerBytes& bytes) {
   const size_t length = std::to_integer<size_t>(bytes[1]);
   if (length > kAnswerBytes - 2) return Status(Code::kPeerLost, "malformed answer");
   const ConstByteSpan body(bytes.data() + 2, length);
@@ -166,9 +176,19 @@ Result<Parameters> decode_answer(const AnswerBytes& bytes) {
     return Status(Code::kPeerLost, "refused by the peer: " + why);
   }
   if (bytes[0] != std::byte{kAccepted}) return Status(Code::kPeerLost, "malformed answer");
-  const std::optional<Parameters> parameters = decode_parameters(body);
-  if (!parameters) return Status(Code::kPeerLost, "malformed answer");
-  return *parameters;
+  const Status malformed(Code::kPeerLost, "malformed answer");
+  ByteReader reader(body);
+  const std::optional<Parameters> parameters = decode_parameters(reader.read_raw(kParametersBytes));
+  if (!parameters) return malformed;
+  Answer answer{.parameters = *parameters, .invitation = {}};
+  if (reader.finished()) return answer;
+  Result<Address> address = Address::decode(reader);
+  CmToken token{};
+  const ConstByteSpan raw = reader.read_raw(token.size());
+  if (!address.ok() || !reader.finished()) return malformed;
+  std::copy(raw.begin(), raw.end(), token.begin());
+  answer.invitation = {*address, token};
+  return answer;
 }
 
 void encode_head(std::byte* out, HeadType type, uint32_t credits) {

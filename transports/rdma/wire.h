@@ -27,6 +27,7 @@ struct Descriptor {
   std::array<std::byte, 16> boot_id{};  // all zero: unknown
   std::vector<Address> addresses;       // of the TCP listener, best first
   bool ethernet = true;
+  bool by_cm = false;     // how it makes connections
   std::vector<Gid> gids;  // best first; without indices
   std::string nic;        // for texts
 };
@@ -50,13 +51,25 @@ inline constexpr size_t kParametersBytes = 52;
 std::vector<std::byte> encode_parameters(const Parameters& parameters);
 std::optional<Parameters> decode_parameters(ConstByteSpan bytes);
 
+// Where a connection by rdma_cm is waited for, and what the one that is meant carries.
+inline constexpr size_t kCmTokenBytes = 32;
+using CmToken = std::array<std::byte, kCmTokenBytes>;
+struct CmInvitation {
+  Address address;
+  CmToken token{};
+};
+
 // The accepting side's answer, and the connecting side's last word, on the TCP connection.
+struct Answer {
+  Parameters parameters;
+  std::optional<CmInvitation> invitation;
+};
 inline constexpr size_t kAnswerBytes = 256;
 using AnswerBytes = std::array<std::byte, kAnswerBytes>;
-AnswerBytes encode_answer(const Parameters& parameters);
+AnswerBytes encode_answer(const Answer& answer);
 AnswerBytes encode_refusal(std::string_view why);
-// The parameters; the refusal as a status.
-Result<Parameters> decode_answer(const AnswerBytes& bytes);
+// The refusal as a status.
+Result<Answer> decode_answer(const AnswerBytes& bytes);
 inline constexpr std::byte kReadyByte{0x52};
 
 // --- messages --------------------------------------------------------------------------------
