@@ -25,7 +25,7 @@ void DirectAccess::cancel() {
   running_ = 0;
 }
 
-void DirectAccess::rail_failed(const Rail& rail, bool peer_has_to_know) {
+void DirectAccess::rail_failed(const Rail& rail) {
   bool had_some = false;
   for (size_t i = 0; i < count_; ++i) {
     OwnedBulk& part = parts()[i];
@@ -35,11 +35,7 @@ void DirectAccess::rail_failed(const Rail& rail, bool peer_has_to_know) {
     --running_;
     had_some = true;
   }
-  if (!had_some) return;
-  ++failures_;
-  if (operation_.kind != OperationKind::kPut || !peer_has_to_know) return;
-  if (fence_ == Fence::kAsked) access_.forget_question(operation_);
-  fence_ = Fence::kWanted;
+  if (had_some) ++failures_;
 }
 
 void DirectAccess::go_on() {
@@ -47,13 +43,7 @@ void DirectAccess::go_on() {
   settle();
 }
 
-void DirectAccess::fenced() {
-  fence_ = Fence::kNone;
-  settle();
-}
-
 void DirectAccess::retire() {
-  if (fence_ == Fence::kAsked) access_.forget_question(operation_);
   access_.forget_direct(operation_);
   Mesh& mesh = pair_.mesh();
   mesh.retire(PoolPtr<DirectAccess>(this, {&mesh.blocks()}));
@@ -73,7 +63,7 @@ size_t DirectAccess::running_on(const Rail& rail) {
 
 // Gives pieces to connections that have few.
 void DirectAccess::feed() {
-  if (code_ != Code::kOk || failures_ >= kMostFailures || !is_missing_some()) return;
+  if (code_ != Code::kOk || !may_fail_again() || !is_missing_some()) return;
   std::array<Rail*, kMostRails> rails{};
   size_t count = 0;
   double total = 0;
@@ -135,7 +125,9 @@ void DirectAccess::settle() {
     access_.go_by_message(operation_, placed);
     return;
   }
-  if (code_ == Code::kOk && fence_ != Fence::kNone) return;
+  // One that failed may be tried again, and that one waits.
+  const bool is_put = operation_.kind == OperationKind::kPut;
+  if (code_ == Code::kOk && is_put && access_.is_fence_open()) return;
   retire();
   access_.finish_direct(operation_, code_);
 }

@@ -4,8 +4,8 @@
 // the rest goes by message.
 //
 // A connection that fails may have written bytes into the network that still arrive. They are those
-// of the put, so that nothing is wrong until it has completed; it completes when the peer has said
-// that it has given up that connection, too. Under the baton.
+// of the put, so that nothing is wrong until it has completed; no put completes before the peer has
+// said that it has given up that connection, too (RemoteAccess's fence). Under the baton.
 #pragma once
 
 #include <array>
@@ -27,20 +27,13 @@ class DirectAccess final : public BulkOwner {
   // Nothing is under way afterwards.
   void cancel();
   // What was under way on |rail| is missing now, and goes on with go_on().
-  void rail_failed(const Rail& rail, bool peer_has_to_know);
-  // There are other connections than before. May end it.
+  void rail_failed(const Rail& rail);
+  // There are other connections than before, or no fence any more. May end it.
   void go_on();
-
-  // The peer was told of a connection that failed, and has not said yet that it has given it up.
-  bool wants_fence() const { return fence_ == Fence::kWanted; }
-  void fence_asked() { fence_ = Fence::kAsked; }
-  // It has. May end it.
-  void fenced();
   // Frees itself.
   void retire();
 
  private:
-  enum class Fence : uint8_t { kNone, kWanted, kAsked };
   struct Range {
     uint64_t offset;
     uint64_t length;
@@ -51,10 +44,14 @@ class DirectAccess final : public BulkOwner {
   static constexpr uint64_t kLeastPiece = 64 << 10;
   static constexpr uint64_t kMostPiece = 4 << 20;
   static constexpr uint64_t kPieceUnit = 4 << 10;
-  // The cause may be the operation itself; the owner says so when it goes by message.
-  static constexpr uint32_t kMostFailures = 3;
+  // The cause may be the operation itself: the owner says so when it goes by message. Other
+  // connections shall not fail for it, too, where there is little to lose by that.
+  static constexpr uint32_t kMostFailures = 2;
 
   void on_bulk(Bulk& bulk, Code code) override;
+  bool may_fail_again() const {
+    return failures_ < (operation_.length < 2 * kLeastPiece ? 1 : kMostFailures);
+  }
   bool is_missing_some() const { return missing_count_ > 0 || next_ < operation_.length; }
   size_t running_on(const Rail& rail);
   void feed();
@@ -77,7 +74,6 @@ class DirectAccess final : public BulkOwner {
   std::array<Range, kMostParts> missing_;
   size_t missing_count_ = 0;
   uint32_t failures_ = 0;
-  Fence fence_ = Fence::kNone;
   Code code_ = Code::kOk;
 };
 

@@ -623,7 +623,6 @@ int Mesh::progress() {
     return make_progress();
   } catch (const std::bad_alloc&) {
     // In the middle of something of nobody knows whom: nothing can be promised to anybody any more.
-    log().error("memory is exhausted: all connections end");
     for (size_t i = 0; i < active_pairs_.size(); ++i) active_pairs_[i]->out_of_memory();
     return 1;
   }

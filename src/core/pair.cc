@@ -76,7 +76,12 @@ void Pair::pump() {
     try {
       started = start_send(send);
     } catch (const std::bad_alloc&) {
-      mesh_.complete(send, Code::kOutOfMemory);
+      // In its outbox it is not any more; what has begun has to be ended.
+      if (send.stage == OperationStage::kQueued) {
+        mesh_.complete(send, Code::kOutOfMemory);
+      } else {
+        mesh_.end_out_of_memory(send);
+      }
     }
     if (!started) {
       // Back to the front.

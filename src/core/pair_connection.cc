@@ -42,7 +42,9 @@ void Pair::knocked(uint32_t lost) {
     const auto gone = std::find_if(rails_.begin(), rails_.end(),
                                    [&](const auto& rail) { return rail->id <= lost; });
     if (gone == rails_.end()) break;
-    rail_failed(**gone, Status(Code::kPeerLost, "the peer has no connection left"), false);
+    // One of which it does not know the number may be younger than the knock, and still be held.
+    rail_failed(**gone, Status(Code::kPeerLost, "the peer has no connection left"),
+                lost == UINT32_MAX);
   }
   ensure_connected();
 }
@@ -237,6 +239,7 @@ void Pair::writable(Rail& rail) {
 
 // Makes everything quiet on the connection (which may be quiet already), then lets it go.
 void Pair::rail_failed(Rail& rail, const Status& why, bool tell) {
+  if (rail.dropped) return;
   const bool lossless = rail.capabilities().lossless;
   const uint64_t id = rail.id;
   const bool known = rail.known;

@@ -72,10 +72,13 @@ void Rail::on_failed(const Status& why) {
 }
 
 void Pair::out_of_memory() {
-  const Status why(
-      Code::kOutOfMemory,
-      fmt::format("rank {} ran out of memory for messages of rank {}", mesh_.rank(), rank_));
-  give_up(why);
+  try {
+    give_up(Status(
+        Code::kOutOfMemory,
+        fmt::format("rank {} ran out of memory for messages of rank {}", mesh_.rank(), rank_)));
+  } catch (const std::bad_alloc&) {
+    lose(Status(Code::kOutOfMemory));  // without a word
+  }
 }
 
 void Pair::violated(Rail& rail, std::string_view what) {
@@ -92,7 +95,7 @@ void Pair::receive(Rail& rail, const MessageHeader& raw, ConstByteSpan payload) 
   // What comes late, over a rail that is slower, knows less.
   const bool more_credit = static_cast<int32_t>(header.credit - credit_returned_by_peer_) > 0;
   if (more_credit) credit_returned_by_peer_ = header.credit;
-  if (!retention_.empty()) {
+  if (!retention_.empty() || access_.awaits_acknowledgement()) {
     if (!was_sent(rail, header.acknowledged)) return;
     retention_.acknowledge(header.acknowledged);
   }
@@ -121,10 +124,8 @@ void Pair::receive(Rail& rail, const MessageHeader& raw, ConstByteSpan payload) 
     }
   }
   // After the message, which may say that one of them was refused.
-  if (access_.awaits_acknowledgement()) [[unlikely]] {
-    if (!was_sent(rail, header.acknowledged)) return;
+  if (access_.awaits_acknowledgement()) [[unlikely]]
     access_.acknowledged(header.acknowledged);
-  }
   if (more_credit && (outbox_first_ != nullptr || !control_.empty())) pump();
   if (more_credit && access_.waits_for_credit()) [[unlikely]]
     access_.credit_came();

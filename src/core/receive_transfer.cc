@@ -212,6 +212,8 @@ ReceiveTransfer::ReceiveTransfer(Pair& pair, Operation& receive, const Incoming&
       tag_(message.tag),
       length_(message.length),
       accepted_(std::min(message.length, receive.length)),
+      wrote_to_device_(receive.kind != OperationKind::kReceive && receive.access.ahead > 0 &&
+                       !receive.on_host),
       sender_knows_(receive.kind != OperationKind::kAccept),
       started_ns_(now_ns()),
       staging_(pair.mesh().staging(), Staging::Pool::kReceive) {}

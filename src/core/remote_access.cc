@@ -270,7 +270,8 @@ void RemoteAccess::finish_direct(Operation& operation, Code code) {
       (operation.kind == OperationKind::kPut && operation.access.remote->needs_flush());
   if (code == Code::kOk && owner_has_to_know) {
     operation.access.placed = true;
-    pair_.submit_send(operation);
+    pair_.enqueue(operation);
+    pair_.mesh().update_due(pair_);
   } else {
     complete(operation, code);
   }
@@ -463,19 +464,15 @@ void RemoteAccess::rail_failed(const Rail& rail, bool peer_has_to_know) {
     for (const Copy& copy : copies_) again_.push_back(copy.operation);
     copies_.clear();
   }
-  for (Operation* operation : direct_) {
-    operation->access.direct->rail_failed(rail, peer_has_to_know);
-  }
+  for (Operation* operation : direct_) operation->access.direct->rail_failed(rail);
+  if (rail.capabilities().regions && peer_has_to_know) fence_ = Fence::kWanted;
 }
 
 // What was sent so far tells the peer of all connections that failed.
 void RemoteAccess::ask_for_fence() {
-  for (Operation* operation : direct_) {
-    if (!operation->access.direct->wants_fence()) continue;
-    sent_puts_.push_back({pair_.sent_, 0});
-    sent_puts_.back().id = operation->access.id = asked_.insert(operation);
-    operation->access.direct->fence_asked();
-  }
+  if (fence_ != Fence::kWanted) return;
+  fence_ = Fence::kAsked;
+  fence_sequence_ = pair_.sent_;
 }
 
 void RemoteAccess::rails_changed() {
@@ -495,6 +492,7 @@ void RemoteAccess::start_again() {
 
 void RemoteAccess::fail_everything(const Status& why) {
   sent_puts_.clear();
+  fence_ = Fence::kNone;
   const auto fail = [&](Operation& operation) {
     end(operation, why.code(), fmt::format("{}: {}", describe(operation), why.text()));
   };
@@ -512,13 +510,8 @@ Operation* RemoteAccess::take(uint64_t id) {
 }
 
 void RemoteAccess::receive_refused(const WireHeader& header) {
-  Operation* operation = asked_.find(header.tag);
+  Operation* operation = take(header.tag);
   if (operation == nullptr) return;  // it ended before
-  if (operation->access.direct != nullptr) {
-    pair_.violated("refusal of what was not asked");
-    return;
-  }
-  asked_.erase(header.tag);
   const auto code = static_cast<Code>(static_cast<int32_t>(header.value));
   complete(*operation, static_cast<int32_t>(code) < 0 ? code : Code::kInternal);
 }
@@ -527,12 +520,11 @@ void RemoteAccess::acknowledged(uint32_t sequence) {
   while (!sent_puts_.empty() && static_cast<int32_t>(sequence - sent_puts_.front().sequence) >= 0) {
     Operation* put = take(sent_puts_.front().id);
     sent_puts_.pop_front();
-    if (put == nullptr) continue;  // it ended before
-    if (put->access.direct != nullptr) {
-      put->access.direct->fenced();
-    } else {
-      complete(*put, Code::kOk);
-    }
+    if (put != nullptr) complete(*put, Code::kOk);  // or else it ended before
+  }
+  if (fence_ == Fence::kAsked && static_cast<int32_t>(sequence - fence_sequence_) >= 0) {
+    fence_ = Fence::kNone;
+    rails_changed();
   }
 }
 

@@ -64,7 +64,7 @@ class RemoteAccess {
   void receive(const WireHeader& header, ConstByteSpan payload);
   // The owner has dealt with all messages up to |sequence|.
   void acknowledged(uint32_t sequence);
-  bool awaits_acknowledgement() const { return !sent_puts_.empty(); }
+  bool awaits_acknowledgement() const { return !sent_puts_.empty() || fence_ == Fence::kAsked; }
   void credit_came();
   bool waits_for_credit() const { return !awaiting_credit_.empty(); }
   // What was under way on |rail| itself is quiet, and starts again with start_again(), which comes
@@ -116,7 +116,9 @@ class RemoteAccess {
   bool stop_copying(const Operation& operation);
   void go_by_message(Operation& operation, uint64_t placed = 0);
   void forget_direct(Operation& operation);
-  void forget_question(const Operation& operation) { asked_.erase(operation.access.id); }
+  // A connection has failed that the peer may still hold, so that what was written to it may
+  // arrive.
+  bool is_fence_open() const { return fence_ != Fence::kNone; }
   void finish_direct(Operation& operation, Code code);
   void count_once(Operation& operation);
   void finish_epochs();
@@ -152,6 +154,9 @@ class RemoteAccess {
   SlotTable<Operation> asked_;               // operations that wait for the owner's answer
   std::vector<Operation*> awaiting_credit_;  // notified puts
   std::vector<Operation*> direct_;
+  enum class Fence : uint8_t { kNone, kWanted, kAsked };
+  Fence fence_ = Fence::kNone;
+  uint32_t fence_sequence_ = 0;    // asked: gone when the peer has dealt with that message
   std::deque<SentPut> sent_puts_;  // not acknowledged
   std::vector<RemoteMemory*> remotes_;
   std::vector<KnownRegion> regions_;  // of the connection

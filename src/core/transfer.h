@@ -137,8 +137,8 @@ class ReceiveTransfer final {
   uint64_t finished_ = 0;     // bytes that are in place
   bool by_get_ = false;
   bool source_gone_ = false;
-  bool wrote_to_device_ = false;  // network interfaces did
-  bool sender_knows_;  // every grant went over a rail on which the sender sees the end by itself
+  bool wrote_to_device_;  // network interfaces did
+  bool sender_knows_;     // every grant went over a rail on which the sender sees the end by itself
   bool ending_ = false;
   Code code_ = Code::kOk;
   std::string text_;
