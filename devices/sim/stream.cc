@@ -2,7 +2,6 @@
 
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <sys/prctl.h>
 #include <time.h>
 
@@ -12,6 +11,7 @@
 #include <system_error>
 
 #include "src/base/clock.h"
+#include "src/base/signals_blocked.h"
 
 namespace hetcomm {
 namespace {
@@ -40,23 +40,6 @@ void wait_until(uint64_t deadline_ns) {
   // A device takes no processor from anyone: whoever else can run goes first.
   for (now = now_ns(); now < deadline_ns; now = now_ns()) sched_yield();
 }
-
-// Blocks every signal in this thread while it exists: a thread started meanwhile inherits that, and
-// the application's handlers never run on it.
-class SignalsBlocked {
- public:
-  SignalsBlocked() {
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before_);
-  }
-  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  SignalsBlocked(const SignalsBlocked&) = delete;
-  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
-
- private:
-  sigset_t before_;
-};
 
 }  // namespace
 

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <csignal>
 #include <deque>
 #include <exception>
 #include <system_error>
@@ -18,6 +17,7 @@
 
 #include "src/base/bytes.h"
 #include "src/base/clock.h"
+#include "src/base/signals_blocked.h"
 #include "src/bootstrap/store.h"
 #include "src/bootstrap/store_table.h"
 #include "src/net/socket.h"
@@ -219,17 +219,13 @@ Status StoreServer::Loop::listen(const Options& options) {
 
 // The thread takes no signals: they are the program's.
 Status StoreServer::Loop::start_thread() {
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  Status status;
+  const SignalsBlocked blocked;
   try {
     thread_ = std::thread([this] { run(); });
   } catch (const std::system_error& error) {
-    status = Status(Code::kOutOfResources, fmt::format("store: no thread: {}", error.what()));
+    return {Code::kOutOfResources, fmt::format("store: no thread: {}", error.what())};
   }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return status;
+  return {};
 }
 
 void StoreServer::Loop::run() {

@@ -1,0 +1,25 @@
+// Blocks every signal in this thread while it exists: a thread that is started meanwhile inherits
+// that, so the application's handlers never run on it.
+#pragma once
+
+#include <pthread.h>
+#include <signal.h>
+
+namespace hetcomm {
+
+class SignalsBlocked {
+ public:
+  SignalsBlocked() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  SignalsBlocked(const SignalsBlocked&) = delete;
+  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+
+ private:
+  sigset_t before_;
+};
+
+}  // namespace hetcomm
