@@ -78,6 +78,7 @@ struct Fabric {
   uint32_t fail_pair = 0;
   int registration_error = 0;
   int registrations_left = 0;
+  int registration_failures = 0;
   int dmabuf_error = EOPNOTSUPP;
   FakeFabric::Misplaced misplaced = FakeFabric::Misplaced::kNothing;
   uint64_t misplaced_begin = 0;
@@ -371,11 +372,18 @@ void place(Region& region, uint64_t begin, std::byte* bytes, bool may_be_misplac
   region.nowhere.resize(region.length);
   (misplaced == FakeFabric::Misplaced::kReads ? region.read : region.write) = region.nowhere.data();
 }
+int refused_registration() {
+  Fabric& all = fabric();
+  if (all.registration_error == 0 || all.registrations_left-- > 0) return 0;
+  const int error = all.registration_error;
+  if (--all.registration_failures == 0) all.registration_error = 0;
+  return error;
+}
 ibv_mr* reg_mr(ibv_pd* pd, void* address, size_t length, int access) {
   const Lock lock(fabric().mutex);
   Fabric& all = fabric();
-  if (all.registration_error != 0 && all.registrations_left-- <= 0) {
-    errno = all.registration_error;
+  if (const int error = refused_registration(); error != 0) {
+    errno = error;
     return nullptr;
   }
   auto* region = new Region();
@@ -398,8 +406,8 @@ ibv_mr* reg_dmabuf_mr(ibv_pd* pd, uint64_t offset, size_t length, uint64_t iova,
   Fabric& all = fabric();
   errno = all.dmabuf_error != 0 ? all.dmabuf_error : EINVAL;
   if (all.dmabuf_error != 0 || offset % kPage != iova % kPage) return nullptr;
-  if (all.registration_error != 0 && all.registrations_left-- <= 0) {
-    errno = all.registration_error;
+  if (const int error = refused_registration(); error != 0) {
+    errno = error;
     return nullptr;
   }
   const size_t before = offset % kPage;
@@ -693,10 +701,11 @@ void FakeFabric::fail_next(ibv_wc_status status, int opcode, uint32_t queue_pair
   fabric().fail_opcode = opcode;
   fabric().fail_pair = queue_pair;
 }
-void FakeFabric::fail_registrations(int error, int count) {
+void FakeFabric::fail_registrations(int error, int count, int failures) {
   const Lock lock(fabric().mutex);
   fabric().registration_error = error;
   fabric().registrations_left = count;
+  fabric().registration_failures = failures;
 }
 void FakeFabric::accept_dmabufs(int error) {
   const Lock lock(fabric().mutex);

@@ -5,6 +5,7 @@
 // Tests over it are over a fake: not run on hardware.
 #pragma once
 
+#include <climits>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -44,8 +45,8 @@ class FakeFabric {
   // The next work request of that opcode, or any (-1), that is posted by |queue_pair| (0: by any)
   // ends so.
   static void fail_next(ibv_wc_status status, int opcode = -1, uint32_t queue_pair = 0);
-  // Registrations beyond |count| more fail with |error|; 0 ends that.
-  static void fail_registrations(int error, int count = 0);
+  // Registrations beyond |count| more fail with |error|, |failures| of them or all; 0 ends that.
+  static void fail_registrations(int error, int count = 0, int failures = INT_MAX);
   // 0: files of memory that can be mapped go for dma-bufs; else registering one fails with |error|,
   // as it does after reset() with EOPNOTSUPP.
   static void accept_dmabufs(int error = 0);

@@ -253,5 +253,22 @@ TEST_F(RdmaRegistration, IdleOnesAreBounded) {
   munmap(memory, 40 * kSize);
 }
 
+// Whoever makes room gives up ranges that lie under the new one, or beside it.
+TEST_F(RdmaRegistration, WhatIsKeptIsWatchedWhateverGoesBesideIt) {
+  NEEDS_EVENTS();
+  std::byte* memory = map(kSize);
+  (void)use(memory + kSize / 4, kSize / 4, 0);
+  (void)use(memory, kSize, 0);
+  FakeFabric::fail_registrations(ENOMEM, 0, 1);
+  const uint32_t kept = use(memory);
+  ASSERT_NE(kept, 0u) << "registered once there was room";
+  EXPECT_EQ(FakeFabric::registrations(), 1u);
+  EXPECT_EQ(use(memory), kept);
+  munmap(memory, kSize);
+  ASSERT_EQ(map(kSize, memory), memory);
+  EXPECT_NE(use(memory), kept) << "the same address, other pages";
+  munmap(memory, kSize);
+}
+
 }  // namespace
 }  // namespace hetcomm::test

@@ -9,6 +9,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 
@@ -61,13 +62,35 @@ MemoryMonitor::~MemoryMonitor() {
 }
 
 bool MemoryMonitor::watch(const MemoryRange& range) {
+  watched_.push_back(range);
   uffdio_register request{};
   request.range = {range.begin, range.end - range.begin};
   request.mode = UFFDIO_REGISTER_MODE_WP;
-  return ioctl(events_.get(), UFFDIO_REGISTER, &request) == 0;
+  // Also where it is watched already: the pages may be others by now.
+  if (ioctl(events_.get(), UFFDIO_REGISTER, &request) == 0) return true;
+  watched_.pop_back();
+  return false;
 }
 
 void MemoryMonitor::unwatch(const MemoryRange& range) {
+  const auto at = std::find_if(watched_.begin(), watched_.end(), [&](const MemoryRange& each) {
+    return each.begin == range.begin && each.end == range.end;
+  });
+  if (at == watched_.end()) return;
+  *at = watched_.back();
+  watched_.pop_back();
+  let_go(range, 0);
+}
+
+// What of |range| is in none of the ranges from number |from| on.
+void MemoryMonitor::let_go(const MemoryRange& range, size_t from) {
+  for (size_t i = from; i < watched_.size(); ++i) {
+    const MemoryRange other = watched_[i];
+    if (other.begin >= range.end || range.begin >= other.end) continue;
+    if (range.begin < other.begin) let_go({range.begin, other.begin}, i + 1);
+    if (other.end < range.end) let_go({other.end, range.end}, i + 1);
+    return;
+  }
   uffdio_range request{range.begin, range.end - range.begin};
   (void)ioctl(events_.get(), UFFDIO_UNREGISTER, &request);
 }

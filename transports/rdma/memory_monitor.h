@@ -15,6 +15,7 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <vector>
 
 #include "src/base/status.h"
 #include "src/base/unique_fd.h"
@@ -35,7 +36,9 @@ class MemoryMonitor {
   MemoryMonitor& operator=(const MemoryMonitor&) = delete;
 
   // Whole pages. False: this memory cannot be watched (not anonymous, or watched by another).
+  // Ranges may overlap; what is in several stays watched until the last of them is given up.
   bool watch(const MemoryRange& range);
+  // Once for each watch() that succeeded. The memory may have gone meanwhile.
   void unwatch(const MemoryRange& range);
 
   static constexpr size_t kMost = 256;
@@ -53,9 +56,11 @@ class MemoryMonitor {
   MemoryMonitor(UniqueFd events, UniqueFd stop);
   void run();
   void read_events();
+  void let_go(const MemoryRange& range, size_t from);
 
   UniqueFd events_;
   UniqueFd stop_;
+  std::vector<MemoryRange> watched_;
   // Odd while an event may have been read that is not in lost_ yet.
   std::atomic<uint64_t> sequence_{0};
   uint64_t seen_ = 0;

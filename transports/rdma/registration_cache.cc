@@ -97,10 +97,13 @@ Result<Registration*> RegistrationCache::acquire(const void* address, uint64_t l
   Result<Registered> made = make(id, device);
   if (!made.ok() && !idle_.empty()) {
     // What is kept for nobody may be what the limit is full of.
-    while (!idle_.empty()) drop(idle_.back());
+    while (!idle_.empty()) forget(idle_.back());
     made = make(id, device);
   }
-  if (!made.ok()) return made.status();
+  if (!made.ok()) {
+    if (keep && device == nullptr) monitor_->unwatch(pages_of(id));
+    return made.status();
+  }
   Registration& registration = all_.emplace_front();
   registration.self_ = all_.begin();
   registration.id_ = id;
@@ -122,21 +125,16 @@ void RegistrationCache::release(Registration* registration) {
     idle_.splice(idle_.begin(), all_, registration->self_);
     return;
   }
-  (void)verbs_.dereg_mr(registration->mr_);
-  all_.erase(registration->self_);
+  end(*registration, all_);
 }
 
 bool RegistrationCache::revoke(Registration* registration) {
   if (registration->users_ > 1) return false;
-  const bool watched = registration->watched_;
-  const MemoryRange pages = pages_of(registration->id_);
   if (registration->cached_) {
     known_.erase(registration->id_);
     cached_bytes_ -= registration->id_.length;
   }
-  (void)verbs_.dereg_mr(registration->mr_);
-  all_.erase(registration->self_);
-  if (watched) unwatch_alone(pages);
+  end(*registration, all_);
   return true;
 }
 
@@ -145,9 +143,13 @@ void RegistrationCache::forget(Registration& registration) {
   known_.erase(registration.id_);
   cached_bytes_ -= registration.id_.length;
   registration.cached_ = false;
-  if (registration.users_ > 0) return;
+  if (registration.users_ == 0) end(registration, idle_);
+}
+
+void RegistrationCache::end(Registration& registration, List& list) {
   (void)verbs_.dereg_mr(registration.mr_);
-  idle_.erase(registration.self_);
+  if (registration.watched_) monitor_->unwatch(pages_of(registration.id_));
+  list.erase(registration.self_);
 }
 
 void RegistrationCache::forget_lost() {
@@ -169,24 +171,8 @@ void RegistrationCache::forget_lost() {
 void RegistrationCache::trim(uint64_t room_bytes) {
   while (!idle_.empty() &&
          (known_.size() >= kMostKept || cached_bytes_ + room_bytes > limit_bytes_)) {
-    drop(idle_.back());
+    forget(idle_.back());
   }
-}
-
-// Ends an idle one whose memory is still there.
-void RegistrationCache::drop(Registration& registration) {
-  const MemoryRange pages = pages_of(registration.id_);
-  const bool watched = registration.watched_;
-  forget(registration);
-  if (watched) unwatch_alone(pages);
-}
-
-void RegistrationCache::unwatch_alone(const MemoryRange& pages) {
-  const bool shared = std::any_of(known_.begin(), known_.end(), [&](const auto& entry) {
-    const MemoryRange other = pages_of(entry.first);
-    return other.begin < pages.end && pages.begin < other.end;
-  });
-  if (!shared) monitor_->unwatch(pages);
 }
 
 // --- memory of devices -----------------------------------------------------------------------

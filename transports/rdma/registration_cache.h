@@ -104,9 +104,8 @@ class RegistrationCache {
   static MemoryRange pages_of(const Registration::Id& id);
   void forget_lost();
   void forget(Registration& registration);
+  void end(Registration& registration, List& list);
   void trim(uint64_t room_bytes);
-  void drop(Registration& registration);
-  void unwatch_alone(const MemoryRange& pages);
   Attached* find_device(const void* address, uint64_t length) const;
   Result<Registered> make(const Registration::Id& id, const Attached* device);
 
