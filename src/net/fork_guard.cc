@@ -13,7 +13,9 @@ namespace {
 
 struct Entry {
   int fd;
-  ino_t inode;  // numbers of descriptors are used again, those of sockets are not
+  // Numbers of descriptors are used again, those of sockets and the like are not.
+  dev_t device;
+  ino_t inode;
 };
 struct Guarded {
   std::mutex mutex;
@@ -32,7 +34,7 @@ void after_fork_in_parent() { guarded().mutex.unlock(); }
 void after_fork_in_child() {
   for (const Entry& entry : guarded().entries) {
     struct stat now {};
-    if (fstat(entry.fd, &now) == 0 && S_ISSOCK(now.st_mode) && now.st_ino == entry.inode) {
+    if (fstat(entry.fd, &now) == 0 && now.st_dev == entry.device && now.st_ino == entry.inode) {
       ::close(entry.fd);
     }
   }
@@ -47,15 +49,15 @@ void close_in_forked_children(int fd) {
       pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
   static_cast<void>(registered);  // without memory for it a child keeps what it inherits
   struct stat now {};
-  if (fstat(fd, &now) != 0 || !S_ISSOCK(now.st_mode)) return;
+  if (fstat(fd, &now) != 0) return;
   const std::lock_guard lock(guarded().mutex);
   std::vector<Entry>& entries = guarded().entries;
   const auto found = std::find_if(entries.begin(), entries.end(),
                                   [fd](const Entry& entry) { return entry.fd == fd; });
   if (found != entries.end()) {
-    found->inode = now.st_ino;
+    *found = {fd, now.st_dev, now.st_ino};
   } else {
-    entries.push_back({fd, now.st_ino});
+    entries.push_back({fd, now.st_dev, now.st_ino});
   }
 }
 

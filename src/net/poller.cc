@@ -1,6 +1,7 @@
 #include "src/net/poller.h"
 
 #include <poll.h>
+#include <sys/stat.h>
 
 #include <cerrno>
 #include <ctime>
@@ -19,6 +20,11 @@ Status control(int epoll, int operation, int fd, uint32_t events, Watcher* watch
   return {};
 }
 
+bool is_socket(int fd) {
+  struct stat now {};
+  return fstat(fd, &now) == 0 && S_ISSOCK(now.st_mode);
+}
+
 }  // namespace
 
 Result<Poller> Poller::create() {
@@ -29,7 +35,7 @@ Result<Poller> Poller::create() {
 
 Status Poller::add(int fd, uint32_t events, Watcher& watcher) {
   const Status status = control(epoll_.get(), EPOLL_CTL_ADD, fd, events, &watcher);
-  if (status.ok()) close_in_forked_children(fd);
+  if (status.ok() && is_socket(fd)) close_in_forked_children(fd);
   return status;
 }
 

@@ -5,16 +5,29 @@
 //  - one in use when its memory goes stays until it is released, then goes, too;
 //  - after fork() the parent's registrations are still right, and the child's memory is its own;
 //  - bytes and number of idle ones are bounded, and full limits of the kernel empty the cache;
+//  - several caches keep the same memory, and each notices when it goes;
+//  - when a cache has ended nothing waits for it any more, in particular not free() and munmap(),
+//  even if a forked child that lives on has inherited all descriptors;
 //  - without events nothing is kept.
 // Whether the kernel allows events depends on the machine; what needs them skips with a reason.
 #include <malloc.h>
+#include <pthread.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
+#include <atomic>
 #include <cerrno>
+#include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <functional>
+#include <future>
+#include <mutex>
+#include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -235,6 +248,148 @@ TEST_F(RdmaRegistration, Fork) {
   EXPECT_EQ(memory[0], std::byte{1});
   EXPECT_EQ(use(memory), first) << "the parent's pages are the same";
   munmap(memory, kSize);
+}
+
+// Runs |what| in a thread; false if it has not returned after some seconds.
+template <typename What>
+bool returns(What what) {
+  auto done = std::make_shared<std::promise<void>>();
+  const std::future<void> waiting = done->get_future();
+  std::thread thread([done, what = std::move(what)] {
+    what();
+    done->set_value();
+  });
+  const bool in_time = waiting.wait_for(std::chrono::seconds(5)) == std::future_status::ready;
+  if (in_time) {
+    thread.join();
+  } else {
+    thread.detach();
+  }
+  return in_time;
+}
+
+TEST_F(RdmaRegistration, AChildThatLivesOnHoldsNobodyUp) {
+  NEEDS_EVENTS();
+  // One by the C library, which can close what the child must not have, and one without.
+  for (const bool raw : {false, true}) {
+    std::byte* memory = map(kSize);
+    (void)use(memory);
+    const pid_t child = raw ? static_cast<pid_t>(syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0)) : fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      while (true) pause();
+    }
+    cache_.reset();
+    const bool returned = returns([memory] { munmap(memory, kSize); });
+    make(uint64_t{64} << 20);
+    memory = map(kSize);
+    const uint32_t first = use(memory);
+    EXPECT_EQ(use(memory), first) << "it can be watched";
+    munmap(memory, kSize);
+    kill(child, SIGKILL);
+    waitpid(child, nullptr, 0);
+    ASSERT_TRUE(returned) << "raw: " << raw;
+  }
+}
+
+size_t count_userfaultfds() {
+  size_t count = 0;
+  for (int fd = 0; fd < 1024; ++fd) {
+    std::array<char, 64> target{};
+    const std::string link = "/proc/self/fd/" + std::to_string(fd);
+    if (readlink(link.c_str(), target.data(), target.size() - 1) < 0) continue;
+    if (std::string_view(target.data()) == "anon_inode:[userfaultfd]") ++count;
+  }
+  return count;
+}
+
+TEST_F(RdmaRegistration, AForkedChildHasNotTheEvents) {
+  NEEDS_EVENTS();
+  ASSERT_EQ(count_userfaultfds(), 1u);
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) _exit(static_cast<int>(count_userfaultfds()));
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+}
+
+TEST_F(RdmaRegistration, StacksOfEndedThreads) {
+  NEEDS_EVENTS();
+  // The C library keeps 40 MiB of them, and unmaps the oldest when the monitor's thread has ended.
+  pthread_attr_t attributes;
+  size_t stack = 0;
+  ASSERT_EQ(pthread_getattr_default_np(&attributes), 0);
+  ASSERT_EQ(pthread_attr_getstacksize(&attributes, &stack), 0);
+  pthread_attr_destroy(&attributes);
+  const size_t count = (size_t{40} << 20) / stack;
+  EXPECT_TRUE(returns([this, count] {
+    std::vector<std::thread> threads;
+    std::atomic<size_t> used{0};
+    std::mutex mutex;
+    for (size_t i = 0; i < count; ++i) {
+      threads.emplace_back([&] {
+        std::array<std::byte, 65536> buffer{};
+        {
+          const std::lock_guard lock(mutex);
+          (void)use(buffer.data(), buffer.size());
+        }
+        ++used;
+        while (used < count) std::this_thread::yield();
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    cache_.reset();
+  }));
+}
+
+TEST_F(RdmaRegistration, SeveralCachesKeepTheSame) {
+  NEEDS_EVENTS();
+  std::byte* memory = map(2 * kSize);
+  auto other = std::make_unique<RegistrationCache>(FakeFabric::verbs(), &pd_, kSize, log_);
+  const auto use_other = [&] {
+    auto made = other->acquire(memory, kSize, kRights);
+    const uint32_t key = made.value()->lkey();
+    other->release(made.value());
+    return key;
+  };
+  const uint32_t first = use_other();
+  EXPECT_EQ(use_other(), first);
+  uint32_t mine = use(memory + kSize / 2);
+  EXPECT_EQ(use(memory + kSize / 2), mine);
+  munmap(memory, 2 * kSize);
+  ASSERT_EQ(map(2 * kSize, memory), memory);
+  EXPECT_NE(use(memory + kSize / 2), mine);
+  const uint32_t second = use_other();
+  EXPECT_NE(second, first) << "each is told";
+  mine = use(memory + kSize / 2);
+  other.reset();
+  EXPECT_EQ(use(memory + kSize / 2), mine);
+  munmap(memory, 2 * kSize);
+  ASSERT_EQ(map(2 * kSize, memory), memory);
+  EXPECT_NE(use(memory + kSize / 2), mine) << "watched for the one that is left";
+  munmap(memory, 2 * kSize);
+}
+
+TEST_F(RdmaRegistration, WithoutAThread) {
+  NEEDS_EVENTS();
+  cache_.reset();
+  pthread_attr_t before;
+  ASSERT_EQ(pthread_getattr_default_np(&before), 0);
+  pthread_attr_t huge = before;
+  ASSERT_EQ(pthread_attr_setstacksize(&huge, size_t{1} << 50), 0);
+  ASSERT_EQ(pthread_setattr_default_np(&huge), 0);
+  make(uint64_t{64} << 20);
+  ASSERT_EQ(pthread_setattr_default_np(&before), 0);
+  pthread_attr_destroy(&before);
+  EXPECT_FALSE(cache_->watching());
+  sigset_t mask;
+  pthread_sigmask(SIG_SETMASK, nullptr, &mask);
+  EXPECT_EQ(sigismember(&mask, SIGINT), 0) << "signals are as they were";
+  std::vector<std::byte> memory(kSize);
+  EXPECT_NE(use(memory.data()), 0u);
+  make(uint64_t{64} << 20);
+  EXPECT_TRUE(cache_->watching());
 }
 
 TEST_F(RdmaRegistration, IdleOnesAreBounded) {

@@ -6,37 +6,42 @@
 // The kernel holds the caller of munmap until the event was read. That needs a thread; it takes no
 // lock that is ever held over an allocation, and allocates nothing itself, since it could wait for
 // its own event otherwise.
+//
+// One descriptor can watch a piece of memory, so the process has one, and one thread, for all
+// monitors. They begin with the first monitor and end with the last.
 #pragma once
 
 #include <array>
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
-#include <thread>
 #include <vector>
 
 #include "src/base/status.h"
-#include "src/base/unique_fd.h"
 
 namespace hetcomm::rdma {
 
 struct MemoryRange {
   uint64_t begin = 0;
   uint64_t end = 0;
+  bool operator==(const MemoryRange&) const = default;
 };
 
+class MemoryEvents;
+
+// One user's view of the events; not for several threads at a time.
 class MemoryMonitor {
  public:
   // kUnsupported where the kernel or the container does not allow it.
   static Result<std::unique_ptr<MemoryMonitor>> create();
+  // Gives up what is still watched.
   ~MemoryMonitor();
   MemoryMonitor(const MemoryMonitor&) = delete;
   MemoryMonitor& operator=(const MemoryMonitor&) = delete;
 
-  // Whole pages. False: this memory cannot be watched (not anonymous, or watched by another).
-  // Ranges may overlap; what is in several stays watched until the last of them is given up.
+  // Whole pages. False: this memory cannot be watched (not anonymous, or watched by somebody else
+  // than a monitor). Ranges may overlap; what is in several, of whichever monitors, stays watched
+  // until the last of them is given up.
   bool watch(const MemoryRange& range);
   // Once for each watch() that succeeded. The memory may have gone meanwhile.
   void unwatch(const MemoryRange& range);
@@ -48,25 +53,17 @@ class MemoryMonitor {
     bool all = false;  // too many to name
   };
   // False: nothing was lost since the last take(). Costs one load.
-  bool anything_lost() const { return sequence_.load(std::memory_order_acquire) != seen_; }
-  // What was lost by calls that have returned.
+  bool anything_lost() const;
+  // What was lost by calls that have returned; also of other monitors' memory.
   void take(Lost& out);
 
  private:
-  MemoryMonitor(UniqueFd events, UniqueFd stop);
-  void run();
-  void read_events();
-  void let_go(const MemoryRange& range, size_t from);
+  explicit MemoryMonitor(std::shared_ptr<MemoryEvents> events);
 
-  UniqueFd events_;
-  UniqueFd stop_;
+  const std::shared_ptr<MemoryEvents> events_;
   std::vector<MemoryRange> watched_;
-  // Odd while an event may have been read that is not in lost_ yet.
-  std::atomic<uint64_t> sequence_{0};
-  uint64_t seen_ = 0;
-  std::mutex mutex_;
-  Lost lost_;
-  std::thread thread_;
+  uint64_t seen_ = 0;   // of the events' sequence
+  uint64_t taken_ = 0;  // of all that was ever lost
 };
 
 }  // namespace hetcomm::rdma

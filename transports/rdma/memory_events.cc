@@ -1,0 +1,198 @@
+#include "transports/rdma/memory_events.h"
+
+#include <fcntl.h>
+#include <linux/userfaultfd.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sys/eventfd.h>
+#include <sys/ioctl.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <system_error>
+
+#include <fmt/format.h>
+
+#include "src/base/signals_blocked.h"
+#include "src/net/fork_guard.h"
+
+#ifndef UFFD_USER_MODE_ONLY
+#define UFFD_USER_MODE_ONLY 1
+#endif
+
+namespace hetcomm::rdma {
+namespace {
+
+constexpr uint64_t kFeatures =
+    UFFD_FEATURE_EVENT_UNMAP | UFFD_FEATURE_EVENT_REMAP | UFFD_FEATURE_EVENT_REMOVE;
+
+UniqueFd open_events() {
+  const long fd = syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY);
+  return UniqueFd(static_cast<int>(fd));
+}
+
+// Where the process keeps its own. A forked child makes another place: the lock of its copy may be
+// held by a thread that it does not have.
+struct Place {
+  const pid_t process = getpid();
+  Place* const before;
+  std::mutex mutex;
+  std::weak_ptr<MemoryEvents> events;
+};
+
+Place& place() {
+  static std::atomic<Place*> current{nullptr};
+  Place* at = current.load(std::memory_order_acquire);
+  if (at != nullptr && at->process == getpid()) return *at;
+  auto* fresh = new Place{.before = at, .mutex = {}, .events = {}};
+  if (current.compare_exchange_strong(at, fresh, std::memory_order_acq_rel)) return *fresh;
+  delete fresh;
+  return *at;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<MemoryEvents>> MemoryEvents::get() {
+  Place& here = place();
+  const std::lock_guard lock(here.mutex);
+  if (std::shared_ptr<MemoryEvents> events = here.events.lock()) return events;
+  Result<std::shared_ptr<MemoryEvents>> made = create();
+  if (made.ok()) here.events = made.value();
+  return made;
+}
+
+Result<std::shared_ptr<MemoryEvents>> MemoryEvents::create() {
+  UniqueFd events = open_events();
+  if (!events.valid()) return Status(Code::kUnsupported, "userfaultfd is not allowed here");
+  uffdio_api api{};
+  api.api = UFFD_API;
+  api.features = kFeatures;
+  if (ioctl(events.get(), UFFDIO_API, &api) != 0 || (api.features & kFeatures) != kFeatures) {
+    return Status(Code::kUnsupported, "userfaultfd has no events here");
+  }
+  UniqueFd stop(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!stop.valid()) return status_from_errno(errno, "eventfd");
+  std::shared_ptr<MemoryEvents> made(new MemoryEvents(std::move(events), std::move(stop)));
+  try {
+    const SignalsBlocked blocked;
+    made->thread_ = std::thread([raw = made.get()] { raw->run(); });
+  } catch (const std::system_error& error) {
+    return Status(Code::kOutOfResources, fmt::format("no thread: {}", error.what()));
+  }
+  // A child that lives on would keep the kernel waiting for readers of what it inherited.
+  close_in_forked_children(made->events_.get());
+  return made;
+}
+
+MemoryEvents::MemoryEvents(UniqueFd events, UniqueFd stop)
+    : process_(getpid()), events_(std::move(events)), stop_(std::move(stop)) {}
+
+// Nothing is watched any more.
+MemoryEvents::~MemoryEvents() {
+  if (!thread_.joinable()) return;
+  if (process_ != getpid()) {
+    (void)events_.release();
+    thread_.detach();
+    return;
+  }
+  forget_in_forked_children(events_.get());
+  const uint64_t one = 1;
+  (void)!write(stop_.get(), &one, sizeof(one));
+  thread_.join();
+}
+
+bool MemoryEvents::watch(const MemoryRange& range) {
+  const std::lock_guard lock(watched_mutex_);
+  watched_.push_back(range);
+  uffdio_register request{};
+  request.range = {range.begin, range.end - range.begin};
+  request.mode = UFFDIO_REGISTER_MODE_WP;
+  // Also where it is watched already: the pages may be others by now.
+  if (ioctl(events_.get(), UFFDIO_REGISTER, &request) == 0) return true;
+  watched_.pop_back();
+  return false;
+}
+
+void MemoryEvents::unwatch(const MemoryRange& range) {
+  if (process_ != getpid()) return;
+  const std::lock_guard lock(watched_mutex_);
+  const auto at = std::find(watched_.begin(), watched_.end(), range);
+  if (at == watched_.end()) return;
+  *at = watched_.back();
+  watched_.pop_back();
+  let_go(range, 0);
+}
+
+// What of |range| is in none of the ranges from number |from| on.
+void MemoryEvents::let_go(const MemoryRange& range, size_t from) {
+  for (size_t i = from; i < watched_.size(); ++i) {
+    const MemoryRange& other = watched_[i];
+    if (other.begin >= range.end || range.begin >= other.end) continue;
+    if (range.begin < other.begin) let_go({range.begin, other.begin}, i + 1);
+    if (other.end < range.end) let_go({other.end, range.end}, i + 1);
+    return;
+  }
+  uffdio_range request{range.begin, range.end - range.begin};
+  (void)ioctl(events_.get(), UFFDIO_UNREGISTER, &request);
+}
+
+uint64_t MemoryEvents::count() {
+  const std::lock_guard lock(lost_mutex_);
+  return lost_count_;
+}
+
+void MemoryEvents::take(uint64_t& taken, MemoryMonitor::Lost& out) {
+  const std::lock_guard lock(lost_mutex_);
+  out.count = 0;
+  out.all = lost_count_ - taken > lost_.size();
+  for (; !out.all && taken < lost_count_; ++taken) {
+    out.ranges[out.count++] = lost_[taken % lost_.size()];
+  }
+  taken = lost_count_;
+}
+
+void MemoryEvents::run() {
+  pthread_setname_np(pthread_self(), "hetcomm-memory");
+  while (true) {
+    std::array<pollfd, 2> waiting = {{{events_.get(), POLLIN, 0}, {stop_.get(), POLLIN, 0}}};
+    if (poll(waiting.data(), waiting.size(), -1) < 0 && errno != EINTR) {
+      // Whoever unmaps memory waits for this thread: it goes on whatever happens.
+      const timespec pause = {.tv_sec = 0, .tv_nsec = 1'000'000};
+      nanosleep(&pause, nullptr);
+      waiting[0].revents = POLLIN;
+    }
+    if (waiting[0].revents != 0) read_events();
+    if (waiting[1].revents != 0) break;
+  }
+  // Lets go of everybody that waits for an event to be read; nobody can after this.
+  events_.reset();
+}
+
+void MemoryEvents::read_events() {
+  std::array<uffd_msg, 16> messages;
+  sequence_.fetch_add(1, std::memory_order_seq_cst);
+  // From here on callers of munmap may go on.
+  const ssize_t got = read(events_.get(), messages.data(), sizeof(messages));
+  const size_t count = got > 0 ? static_cast<size_t>(got) / sizeof(uffd_msg) : 0;
+  {
+    const std::lock_guard lock(lost_mutex_);
+    const auto add = [this](uint64_t begin, uint64_t end) {
+      lost_[lost_count_++ % lost_.size()] = {begin, end};
+    };
+    for (size_t i = 0; i < count; ++i) {
+      const uffd_msg& message = messages[i];
+      if (message.event == UFFD_EVENT_UNMAP || message.event == UFFD_EVENT_REMOVE) {
+        add(message.arg.remove.start, message.arg.remove.end);
+      } else if (message.event == UFFD_EVENT_REMAP) {
+        add(message.arg.remap.from, message.arg.remap.from + message.arg.remap.len);
+        add(message.arg.remap.to, message.arg.remap.to + message.arg.remap.len);
+      }
+    }
+  }
+  sequence_.fetch_add(1, std::memory_order_seq_cst);
+}
+
+}  // namespace hetcomm::rdma

@@ -1,0 +1,63 @@
+// What all memory monitors of the process share: the descriptor, the thread that reads it, the
+// ranges that are watched, and the last that were lost.
+#pragma once
+
+#include <sys/types.h>
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "src/base/status.h"
+#include "src/base/unique_fd.h"
+#include "transports/rdma/memory_monitor.h"
+
+namespace hetcomm::rdma {
+
+class MemoryEvents {
+ public:
+  // The process's; made if there is none.
+  static Result<std::shared_ptr<MemoryEvents>> get();
+  ~MemoryEvents();
+  MemoryEvents(const MemoryEvents&) = delete;
+  MemoryEvents& operator=(const MemoryEvents&) = delete;
+
+  bool watch(const MemoryRange& range);
+  void unwatch(const MemoryRange& range);
+
+  // Moves with every event. Odd while one may have been read that take() does not know yet.
+  uint64_t sequence() const { return sequence_.load(std::memory_order_acquire); }
+  // What was lost since it had counted |taken|, which becomes the present count.
+  void take(uint64_t& taken, MemoryMonitor::Lost& out);
+  uint64_t count();
+
+ private:
+  MemoryEvents(UniqueFd events, UniqueFd stop);
+  static Result<std::shared_ptr<MemoryEvents>> create();
+  void run();
+  void read_events();
+  void let_go(const MemoryRange& range, size_t from);
+
+  // A forked child has a copy of this, and no thread.
+  const pid_t process_;
+  UniqueFd events_;  // closed by the thread
+  UniqueFd stop_;
+
+  // Held over system calls and allocations; never taken by the thread.
+  std::mutex watched_mutex_;
+  std::vector<MemoryRange> watched_;
+
+  std::atomic<uint64_t> sequence_{0};
+  std::mutex lost_mutex_;
+  std::array<MemoryRange, MemoryMonitor::kMost> lost_{};  // a ring
+  uint64_t lost_count_ = 0;                               // of all times
+
+  std::thread thread_;
+};
+
+}  // namespace hetcomm::rdma
