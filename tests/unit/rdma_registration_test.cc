@@ -1,7 +1,8 @@
 // The registration cache, over a fake device and the real kernel's memory events:
 //  - the same range is registered once, another range or right anew;
 //  - after free, munmap, mremap, mapping over it, madvise or a shrinking heap, the old registration
-//  is not used again, whoever did it and from whichever thread, as soon as the call has returned;
+//  is not used again, whoever did it and from whichever thread, as soon as the call has returned,
+//  and before that as soon as another thread has mapped the same addresses;
 //  - one in use when its memory goes stays until it is released, then goes, too;
 //  - after fork() the parent's registrations are still right, and the child's memory is its own;
 //  - bytes and number of idle ones are bounded, and full limits of the kernel empty the cache;
@@ -29,6 +30,7 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <unordered_map>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -210,6 +212,49 @@ TEST_F(RdmaRegistration, FromAnotherThread) {
     ASSERT_NE(use(memory), first);
     munmap(memory, kSize);
   }
+}
+
+// Whether a page is the one that was seen before is told by what stands in it: each mapping has
+// its own number, and so has each registration what stood there when it was made.
+TEST_F(RdmaRegistration, AddressesThatAnotherThreadHasJustGivenUp) {
+  NEEDS_EVENTS();
+  constexpr size_t kLarge = 256u << 10;
+  std::byte* const place = map(kLarge);
+  std::atomic<bool> stop{false};
+  std::thread other([&] {
+    // Its calls return only when the event was read; what matters is what happens before that.
+    while (!stop) munmap(place, kLarge);
+  });
+  uint64_t number = 0;
+  std::unordered_map<uint32_t, uint64_t> made_for;
+  uint64_t stale = 0;
+  uint64_t rounds = 0;
+  uint64_t hits = 0;
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+  while (std::chrono::steady_clock::now() < deadline) {
+    // As malloc() would find the hole; fails where the mapping of the last round is still there.
+    void* mapped = mmap(place, kLarge, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    if (mapped == place) ++number;
+    if (number == 0) continue;
+    const uint64_t before = number;
+    auto made = cache_->acquire(place, kLarge, kRights);
+    ASSERT_TRUE(made.ok());
+    const uint32_t key = made.value()->lkey();
+    const auto [known, fresh] = made_for.emplace(key, before);
+    // What was registered for an earlier mapping pins pages that nobody sees any more.
+    if (known->second != before) ++stale;
+    if (!fresh) ++hits;
+    cache_->release(made.value());
+    ++rounds;
+  }
+  stop = true;
+  other.join();
+  EXPECT_EQ(stale, 0u) << "of " << rounds << " uses, " << hits << " of them of kept ones, for "
+                       << number << " mappings";
+  EXPECT_GT(number, 100u);
+  EXPECT_GT(hits, 100u);
+  munmap(place, kLarge);
 }
 
 TEST_F(RdmaRegistration, InUseWhenItGoes) {

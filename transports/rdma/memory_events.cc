@@ -4,8 +4,10 @@
 #include <linux/userfaultfd.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -16,6 +18,7 @@
 
 #include <fmt/format.h>
 
+#include "src/base/clock.h"
 #include "src/base/signals_blocked.h"
 #include "src/net/fork_guard.h"
 
@@ -33,6 +36,60 @@ UniqueFd open_events() {
   const long fd = syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY);
   return UniqueFd(static_cast<int>(fd));
 }
+
+constexpr int kTryMs = 1000;
+
+bool comes(int fd) {
+  pollfd waiting{fd, POLLIN, 0};
+  return poll(&waiting, 1, kTryMs) == 1;
+}
+
+template <typename Body>
+Status start_thread(std::thread& thread, Body body) {
+  try {
+    const SignalsBlocked blocked;
+    thread = std::thread(std::move(body));
+  } catch (const std::system_error& error) {
+    return {Code::kOutOfResources, fmt::format("no thread: {}", error.what())};
+  }
+  return {};
+}
+
+struct Pages {
+  explicit Pages(size_t bytes) : size(bytes) {
+    void* memory = mmap(nullptr, size, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    begin = memory == MAP_FAILED ? nullptr : static_cast<std::byte*>(memory);
+  }
+  ~Pages() {
+    if (begin != nullptr) munmap(begin, size);
+  }
+  Pages(const Pages&) = delete;
+  Pages& operator=(const Pages&) = delete;
+  std::byte* begin;
+  const size_t size;
+};
+
+// Takes memory away in a thread, by mapping over it, so that no hole is left to anybody.
+struct Taker {
+  Status start(std::byte* begin, size_t bytes) {
+    page = begin;
+    return start_thread(thread, [begin, bytes] {
+      (void)!mmap(begin, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    });
+  }
+  // Whether it comes so far that the memory has gone: it cannot be read, say by write() to an
+  // eventfd, which nothing is added to.
+  bool has_taken(int fd) const {
+    const uint64_t deadline = deadline_after(now_ns(), uint64_t{kTryMs} * 1'000'000);
+    while (write(fd, page, sizeof(uint64_t)) >= 0) {
+      if (now_ns() >= deadline) return false;
+      sched_yield();
+    }
+    return true;
+  }
+  const std::byte* page = nullptr;
+  std::thread thread;
+};
 
 // Where the process keeps its own. A forked child makes another place: the lock of its copy may be
 // held by a thread that it does not have.
@@ -76,12 +133,8 @@ Result<std::shared_ptr<MemoryEvents>> MemoryEvents::create() {
   UniqueFd stop(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!stop.valid()) return status_from_errno(errno, "eventfd");
   std::shared_ptr<MemoryEvents> made(new MemoryEvents(std::move(events), std::move(stop)));
-  try {
-    const SignalsBlocked blocked;
-    made->thread_ = std::thread([raw = made.get()] { raw->run(); });
-  } catch (const std::system_error& error) {
-    return Status(Code::kOutOfResources, fmt::format("no thread: {}", error.what()));
-  }
+  HETCOMM_RETURN_IF_ERROR(made->try_out());
+  HETCOMM_RETURN_IF_ERROR(start_thread(made->thread_, [raw = made.get()] { raw->run(); }));
   // A child that lives on would keep the kernel waiting for readers of what it inherited.
   close_in_forked_children(made->events_.get());
   return made;
@@ -137,6 +190,48 @@ void MemoryEvents::let_go(const MemoryRange& range, size_t from) {
   }
   uffdio_range request{range.begin, range.end - range.begin};
   (void)ioctl(events_.get(), UFFDIO_UNREGISTER, &request);
+}
+
+bool MemoryEvents::changing() const {
+  // A request for nothing: the kernel looks first whether it has to say "again".
+  uffdio_writeprotect nothing{};
+  const bool again = ioctl(events_.get(), UFFDIO_WRITEPROTECT, &nothing) != 0 && errno == EAGAIN;
+  std::atomic_thread_fence(std::memory_order_acquire);
+  return again;
+}
+
+// Whether changing() can be believed: that is the kernel's business, and before 5.15 it forgot one
+// call when another ended. Two threads take one page away each. No reader runs yet.
+Status MemoryEvents::try_out() {
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  Pages pages(2 * page);
+  if (pages.begin == nullptr) return Code::kOutOfResources;
+  const auto first = reinterpret_cast<uint64_t>(pages.begin);
+  std::array<Taker, 2> takers;
+  const auto status = [&]() -> Status {
+    const Status failed(Code::kUnsupported, "userfaultfd does not tell what is under way");
+    if (!watch({first, first + 2 * page})) return failed;
+    if (changing()) return failed;
+    // The first one waits for its event to be read, the second has taken its page away at least.
+    HETCOMM_RETURN_IF_ERROR(takers[0].start(pages.begin, page));
+    if (!comes(events_.get()) || !changing()) return failed;
+    HETCOMM_RETURN_IF_ERROR(takers[1].start(pages.begin + page, page));
+    if (!takers[1].has_taken(stop_.get())) return failed;
+    for (size_t left = takers.size(); left > 0; --left) {
+      uffd_msg message{};
+      if (!comes(events_.get()) || !changing()) return failed;
+      if (read(events_.get(), &message, sizeof(message)) != sizeof(message)) return failed;
+      takers[message.arg.remove.start == first ? 0 : 1].thread.join();
+    }
+    return changing() ? failed : Status();
+  }();
+  // Nobody waits for the events of a closed one.
+  if (!status.ok()) events_.reset();
+  for (Taker& taker : takers) {
+    if (taker.thread.joinable()) taker.thread.join();
+  }
+  if (status.ok()) unwatch({first, first + 2 * page});
+  return status;
 }
 
 uint64_t MemoryEvents::count() {

@@ -30,6 +30,10 @@ class MemoryEvents {
   bool watch(const MemoryRange& range);
   void unwatch(const MemoryRange& range);
 
+  // Whether watched memory goes, or has gone, by a call that has not returned. After false,
+  // sequence() tells of all that went before.
+  bool changing() const;
+
   // Moves with every event. Odd while one may have been read that take() does not know yet.
   uint64_t sequence() const { return sequence_.load(std::memory_order_acquire); }
   // What was lost since it had counted |taken|, which becomes the present count.
@@ -39,6 +43,7 @@ class MemoryEvents {
  private:
   MemoryEvents(UniqueFd events, UniqueFd stop);
   static Result<std::shared_ptr<MemoryEvents>> create();
+  Status try_out();
   void run();
   void read_events();
   void let_go(const MemoryRange& range, size_t from);

@@ -4,9 +4,17 @@
 
 #include <algorithm>
 
+#include "src/base/clock.h"
 #include "transports/rdma/memory_events.h"
 
 namespace hetcomm::rdma {
+namespace {
+
+// Usually whoever unmaps goes on after some microseconds; longer than this, registering anew is not
+// dearer than waiting.
+constexpr uint64_t kSettleNs = 100'000;
+
+}  // namespace
 
 Result<std::unique_ptr<MemoryMonitor>> MemoryMonitor::create() {
   Result<std::shared_ptr<MemoryEvents>> events = MemoryEvents::get();
@@ -34,6 +42,16 @@ void MemoryMonitor::unwatch(const MemoryRange& range) {
   *at = watched_.back();
   watched_.pop_back();
   events_->unwatch(range);
+}
+
+bool MemoryMonitor::settle() {
+  if (!events_->changing()) return true;
+  const uint64_t deadline = deadline_after(now_ns(), kSettleNs);
+  while (now_ns() < deadline) {
+    sched_yield();
+    if (!events_->changing()) return true;
+  }
+  return false;
 }
 
 bool MemoryMonitor::anything_lost() const { return events_->sequence() != seen_; }

@@ -7,6 +7,10 @@
 // lock that is ever held over an allocation, and allocates nothing itself, since it could wait for
 // its own event otherwise.
 //
+// The caller is held, but not the addresses: another thread may have mapped them anew before the
+// event is there. The kernel counts what is under way from before the memory goes, and says "again"
+// to other requests until it is over; settle() asks for that.
+//
 // One descriptor can watch a piece of memory, so the process has one, and one thread, for all
 // monitors. They begin with the first monitor and end with the last.
 #pragma once
@@ -46,6 +50,11 @@ class MemoryMonitor {
   // Once for each watch() that succeeded. The memory may have gone meanwhile.
   void unwatch(const MemoryRange& range);
 
+  // True: whatever of the watched memory is free for others by now, anything_lost() tells. False:
+  // somebody who unmaps takes long, and what is watched may be lost without a word yet. Costs a
+  // system call.
+  bool settle();
+
   static constexpr size_t kMost = 256;
   struct Lost {
     std::array<MemoryRange, kMost> ranges;
@@ -54,7 +63,7 @@ class MemoryMonitor {
   };
   // False: nothing was lost since the last take(). Costs one load.
   bool anything_lost() const;
-  // What was lost by calls that have returned; also of other monitors' memory.
+  // What was lost by calls that have returned, or before settle(); also of other monitors' memory.
   void take(Lost& out);
 
  private:

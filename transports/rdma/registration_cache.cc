@@ -79,13 +79,9 @@ Result<Registration*> RegistrationCache::acquire(const void* address, uint64_t l
     ++device->whole.users_;
     return &device->whole;
   }
-  if (monitor_ || device != nullptr) {
-    if (monitor_ && monitor_->anything_lost()) forget_lost();
-    if (const auto found = known_.find(id); found != known_.end()) {
-      Registration& registration = *found->second;
-      if (registration.users_++ == 0) all_.splice(all_.begin(), idle_, registration.self_);
-      return &registration;
-    }
+  if (Registration* known = find(id); known != nullptr) {
+    if (known->users_++ == 0) all_.splice(all_.begin(), idle_, known->self_);
+    return known;
   }
   // Watched first: what is lost from now on is noticed.
   bool keep = false;
@@ -117,6 +113,20 @@ Result<Registration*> RegistrationCache::acquire(const void* address, uint64_t l
     cached_bytes_ += length;
   }
   return &registration;
+}
+
+// One that is kept for the memory that is there now.
+Registration* RegistrationCache::find(const Registration::Id& id) {
+  auto found = known_.find(id);
+  const bool settled = found == known_.end() || !found->second->watched_ || monitor_->settle();
+  if (monitor_ && monitor_->anything_lost()) {
+    forget_lost();
+    found = known_.find(id);
+  }
+  if (found == known_.end()) return nullptr;
+  if (settled) return found->second;
+  forget(*found->second);
+  return nullptr;
 }
 
 void RegistrationCache::release(Registration* registration) {

@@ -102,6 +102,7 @@ class RegistrationCache {
     Registration whole;
   };
   static MemoryRange pages_of(const Registration::Id& id);
+  Registration* find(const Registration::Id& id);
   void forget_lost();
   void forget(Registration& registration);
   void end(Registration& registration, List& list);
