@@ -812,3 +812,9 @@ uint64_t FakeFabric::signalled() { return fabric().signalled; }
 uint64_t FakeFabric::not_ready() { return fabric().not_ready; }
 
 }  // namespace hetcomm::test
+uint64_t FakeFabric::registered_bytes() {
+  const Lock lock(fabric().mutex);
+  uint64_t sum = 0;
+  for (const auto& [key, region] : fabric().regions) sum += region->length;
+  return sum;
+}

@@ -77,6 +77,7 @@ class FakeFabric {
   static size_t open_objects();  // of all kinds
   static uint64_t posts();       // calls of post_send
   static uint64_t requests();    // work requests in them
+  static uint64_t registered_bytes();
   static uint64_t signalled();   // of them
   static uint64_t not_ready();   // messages that found no receive posted
 };

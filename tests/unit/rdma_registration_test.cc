@@ -5,6 +5,8 @@
 //  and before that as soon as another thread has mapped the same addresses;
 //  - one in use when its memory goes stays until it is released, then goes, too;
 //  - after fork() the parent's registrations are still right, and the child's memory is its own;
+//  - of a large range of which parts are used in turn all is registered if it can be kept, else the
+//  part;
 //  - bytes and number of idle ones are bounded, and full limits of the kernel empty the cache;
 //  - several caches keep the same memory, and each notices when it goes;
 //  - when a cache has ended nothing waits for it any more, in particular not free() and munmap(),
@@ -435,6 +437,33 @@ TEST_F(RdmaRegistration, WithoutAThread) {
   EXPECT_NE(use(memory.data()), 0u);
   make(uint64_t{64} << 20);
   EXPECT_TRUE(cache_->watching());
+}
+
+TEST_F(RdmaRegistration, PartsOfWhatCannotBeKept) {
+  NEEDS_EVENTS();
+  std::byte* memory = map(4 * kSize);
+  const iovec whole{memory, 4 * kSize};
+  const auto bytes_for = [&](size_t part) {
+    const uint64_t before = FakeFabric::registered_bytes();
+    auto made = cache_->acquire_part(whole, {memory + part * kSize, kSize}, kRights);
+    EXPECT_TRUE(made.ok());
+    const uint64_t bytes = FakeFabric::registered_bytes() - before;
+    cache_->release(made.value());
+    return bytes;
+  };
+  EXPECT_EQ(bytes_for(1), 4 * kSize) << "can be kept";
+  EXPECT_EQ(bytes_for(2), 0u) << "is";
+  make(0);
+  EXPECT_EQ(bytes_for(1), kSize) << "nothing is kept";
+  EXPECT_EQ(FakeFabric::registrations(), 0u);
+  make(2 * kSize);
+  EXPECT_EQ(bytes_for(2), kSize) << "more than may be kept";
+  make(8 * kSize);
+  FakeFabric::fail_registrations(ENOMEM, 0, 1);
+  EXPECT_EQ(bytes_for(0), kSize) << "more than the kernel locks";
+  EXPECT_EQ(bytes_for(1), kSize) << "and that is remembered";
+  EXPECT_EQ(use(memory + 3 * kSize), use(memory + 3 * kSize)) << "smaller ones are kept";
+  munmap(memory, 4 * kSize);
 }
 
 TEST_F(RdmaRegistration, IdleOnesAreBounded) {

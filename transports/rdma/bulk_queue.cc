@@ -62,9 +62,12 @@ Result<Registration*> BulkQueue::registration(Transfer& transfer, size_t index) 
   if (!transfer.registrations.empty() && transfer.registrations.back().first == index) {
     return transfer.registrations.back().second;
   }
-  const iovec& piece = transfer.bulk->local.segments[index];
+  // The bulk may be one chunk of many: of the pieces that it begins and ends in it needs a part.
+  const SegmentView& local = transfer.bulk->local;
+  SegmentCursor cursor = transfer.cursor;
+  const iovec part = cursor.next(local.segments, local.offset + local.length - cursor.position);
   Result<Registration*> made =
-      cache_.acquire(piece.iov_base, piece.iov_len, transfer.get ? IBV_ACCESS_LOCAL_WRITE : 0);
+      cache_.acquire_part(local.segments[index], part, transfer.get ? IBV_ACCESS_LOCAL_WRITE : 0);
   if (made.ok()) transfer.registrations.emplace_back(index, made.value());
   return made;
 }

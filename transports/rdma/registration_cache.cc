@@ -79,17 +79,47 @@ Result<Registration*> RegistrationCache::acquire(const void* address, uint64_t l
     ++device->whole.users_;
     return &device->whole;
   }
-  if (Registration* known = find(id); known != nullptr) {
-    if (known->users_++ == 0) all_.splice(all_.begin(), idle_, known->self_);
-    return known;
+  if (Registration* known = use(id); known != nullptr) return known;
+  return add(id, device, begin_keeping(id, device));
+}
+
+Result<Registration*> RegistrationCache::acquire_part(const iovec& whole, const iovec& part,
+                                                      int access) {
+  const bool all = part.iov_len == whole.iov_len;
+  if (all || (!devices_.empty() && find_device(whole.iov_base, whole.iov_len) != nullptr)) {
+    return acquire(whole.iov_base, whole.iov_len, access);
   }
-  // Watched first: what is lost from now on is noticed.
-  bool keep = false;
-  if ((monitor_ || device != nullptr) && length <= limit_bytes_) {
-    trim(length);
-    keep = known_.size() < kMostKept && cached_bytes_ + length <= limit_bytes_ &&
-           (device != nullptr || monitor_->watch(pages_of(id)));
+  const Registration::Id id{reinterpret_cast<uint64_t>(whole.iov_base), whole.iov_len, access};
+  if (Registration* known = use(id); known != nullptr) return known;
+  if (whole.iov_len <= most_bytes_ && begin_keeping(id, nullptr)) {
+    Result<Registration*> made = add(id, nullptr, true);
+    if (made.ok()) return made;
+    most_bytes_ = whole.iov_len - 1;
   }
+  return add({reinterpret_cast<uint64_t>(part.iov_base), part.iov_len, access}, nullptr, false);
+}
+
+Registration* RegistrationCache::use(const Registration::Id& id) {
+  Registration* known = find(id);
+  if (known != nullptr && known->users_++ == 0) {
+    all_.splice(all_.begin(), idle_, known->self_);
+  }
+  return known;
+}
+
+// True: one that is made now is to be kept, and its memory is watched already, so that what is lost
+// from now on is noticed.
+bool RegistrationCache::begin_keeping(const Registration::Id& id, const Attached* device) {
+  if (id.length > limit_bytes_ || (device == nullptr && monitor_ == nullptr)) return false;
+  if (device == nullptr && !monitor_->watch(pages_of(id))) return false;
+  trim(id.length);
+  if (known_.size() < kMostKept && cached_bytes_ + id.length <= limit_bytes_) return true;
+  if (device == nullptr) monitor_->unwatch(pages_of(id));
+  return false;
+}
+
+Result<Registration*> RegistrationCache::add(const Registration::Id& id, const Attached* device,
+                                             bool keep) {
   Result<Registered> made = make(id, device);
   if (!made.ok() && !idle_.empty()) {
     // What is kept for nobody may be what the limit is full of.
@@ -110,7 +140,7 @@ Result<Registration*> RegistrationCache::acquire(const void* address, uint64_t l
   registration.watched_ = keep && device == nullptr;
   if (keep) {
     known_.emplace(id, &registration);
-    cached_bytes_ += length;
+    cached_bytes_ += id.length;
   }
   return &registration;
 }

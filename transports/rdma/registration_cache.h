@@ -77,6 +77,9 @@ class RegistrationCache {
 
   // Valid until release(), which comes as often as acquire() succeeded.
   Result<Registration*> acquire(const void* address, uint64_t length, int access);
+  // The same for |part| of |whole|: all of it where that can be kept, since the other parts follow;
+  // else no more than is asked for, since each part is pinned and let go anew.
+  Result<Registration*> acquire_part(const iovec& whole, const iovec& part, int access);
   void release(Registration* registration);
   // As release(), and on return no peer reaches the memory by it. False: others use it too; nothing
   // was done.
@@ -103,6 +106,9 @@ class RegistrationCache {
   };
   static MemoryRange pages_of(const Registration::Id& id);
   Registration* find(const Registration::Id& id);
+  Registration* use(const Registration::Id& id);
+  bool begin_keeping(const Registration::Id& id, const Attached* device);
+  Result<Registration*> add(const Registration::Id& id, const Attached* device, bool keep);
   void forget_lost();
   void forget(Registration& registration);
   void end(Registration& registration, List& list);
@@ -113,6 +119,8 @@ class RegistrationCache {
   const Verbs& verbs_;
   ibv_pd* pd_;
   const uint64_t limit_bytes_;
+  // The kernel did not let more be registered at a time, even with nothing idle.
+  uint64_t most_bytes_ = UINT64_MAX;
   uint64_t cached_bytes_ = 0;
   List all_;   // in use, or not kept
   List idle_;  // cached and unused; most recently used first
