@@ -8,10 +8,14 @@
 //  - most work requests ask for no completion, and flushed() becomes true all the same;
 //  - revoke of memory that is still to be written, and cancel of what is under way, end the
 //  connection; release, and revoke of what has arrived, do not;
+//  - the address that goes ends the connections that stand on it, and when it is back others can be
+//  made;
+//  - a chunk of a large buffer registers no more than the chunk where nothing is kept;
 //  - without memory to lock, the text names the limit;
 //  - everything is given back.
 #include <arpa/inet.h>
 
+#include <array>
 #include <cerrno>
 
 #include "tests/unit/rdma_fixture.h"
@@ -254,8 +258,8 @@ TEST_F(RdmaFaults, LostReceivesAreReplaced) {
     FakeFabric::lose_receives(FakePair::pair_of_b());
     ASSERT_EQ(pair.to_b().send(numbered(1), {}), Code::kOk);
     const size_t before = pair.to_a().messages.size();
-    ASSERT_TRUE(pair.run(
-        [&] { return pair.to_a().messages.size() > before || pair.to_a().failed > 0; }));
+    ASSERT_TRUE(
+        pair.run([&] { return pair.to_a().messages.size() > before || pair.to_a().failed > 0; }));
     if (pair.to_a().failed > 0) break;
     ++replaced;
   }
@@ -296,6 +300,54 @@ TEST_F(RdmaFaults, TheAddressOfThePortChanges) {
   FakeFabric::raise(IBV_EVENT_GID_CHANGE);
   EXPECT_TRUE(pair.run([&] { return pair.to_b().failed > 0; }));
   EXPECT_THAT(std::string(pair.to_b().failure.text()), HasSubstr("address"));
+}
+
+TEST_F(RdmaFaults, AnAddressThatGoesEndsWhatStandsOnIt) {
+  FakeDeviceSpec device;
+  device.ports.push_back(
+      {.gids = {ipv4_gid(1), {.bytes = {0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}}}});
+  FakeFabric::reset({device});
+  FakePair pair;
+  ASSERT_TRUE(pair.connect());
+  // A temporary address of IPv6, say.
+  FakeFabric::set_gid(0, 0, 1, {});
+  FakeFabric::raise(IBV_EVENT_GID_CHANGE);
+  EXPECT_TRUE(send_and_see(pair, pair.to_b(), pair.to_a())) << "it is not used";
+  FakeFabric::set_gid(0, 0, 0, {});
+  FakeFabric::raise(IBV_EVENT_GID_CHANGE);
+  expect_failed(pair, pair.to_b(), "address");
+  const Status reach = pair.a.transport().reach(pair.b.transport().descriptor());
+  EXPECT_THAT(std::string(reach.text()), HasSubstr("no address"));
+  EXPECT_FALSE(pair.connect());
+  FakeFabric::set_gid(0, 0, 0, ipv4_gid(1));
+  FakeFabric::raise(IBV_EVENT_GID_CHANGE);
+  for (int i = 0; i < 10; ++i) {
+    pair.a.step();
+    pair.b.step();
+  }
+  ASSERT_TRUE(pair.connect()) << "it is back";
+  EXPECT_TRUE(send_and_see(pair, pair.to_b(), pair.to_a()));
+}
+
+TEST_F(RdmaFaults, AChunkRegistersNoMoreThanItself) {
+  FakePair pair("RDMA_CACHE_BYTES=0");
+  ASSERT_TRUE(pair.connect());
+  std::vector<std::byte> far(300'000);
+  std::vector<std::byte> near(1u << 20);
+  for (size_t i = 0; i < near.size(); ++i) near[i] = static_cast<std::byte>(i % 251);
+  const auto key = pair.b.transport().publish({far.data(), far.size(), true, true});
+  ASSERT_TRUE(key.ok());
+  // From inside one piece to inside another.
+  const std::array<iovec, 3> pieces = {
+      {{near.data(), 300'000}, {near.data() + 300'000, 100'000}, {near.data() + 400'000, 500'000}}};
+  const uint64_t before = FakeFabric::registered_bytes();
+  Bulk bulk{.local = {pieces, 200'000, 250'000}, .key = key.value()};
+  ASSERT_EQ(pair.to_b().put(bulk), Code::kOk);
+  EXPECT_EQ(FakeFabric::registered_bytes() - before, 250'000u);
+  ASSERT_TRUE(pair.run([&] { return pair.to_b().running() == 0; }));
+  EXPECT_EQ(FakeFabric::registered_bytes(), before);
+  EXPECT_TRUE(std::equal(far.begin(), far.begin() + 250'000, near.begin() + 200'000));
+  pair.b.transport().withdraw(key.value());
 }
 
 TEST_F(RdmaFaults, MalformedMessagesFailTheConnection) {

@@ -60,6 +60,18 @@ Result<std::unique_ptr<Device>> Device::create(const Verbs& verbs, const Config&
   return device;
 }
 
+void Device::refresh_addresses(const Config& config) {
+  rdma::refresh_addresses(verbs_, context_, config, nic_);
+}
+
+GidBytes Device::gid_at(uint32_t index) const {
+  GidBytes bytes{};
+  ibv_gid_entry entry{};
+  if (verbs_.query_gid(context_, nic_.port, index, &entry) != 0) return bytes;
+  std::memcpy(bytes.data(), entry.gid.raw, bytes.size());
+  return bytes;
+}
+
 Status Device::set_up(uint32_t connections, uint32_t credits) {
   const ibv_device_attr& limits = nic_.limits;
   const auto at_most = [](uint64_t wanted, int limit) {

@@ -36,6 +36,11 @@ class Device {
   uint32_t max_connections() const { return max_connections_; }
   uint32_t max_receives() const { return max_receives_; }
 
+  // The port's addresses may have changed: afterwards nic() has the present ones, perhaps none.
+  void refresh_addresses(const Config& config);
+  // What the port has at |index| now; all-zero for nothing.
+  GidBytes gid_at(uint32_t index) const;
+
   // Completion events that were taken from the channel.
   void count_event() { ++events_; }
 

@@ -374,6 +374,14 @@ Result<OpenNic> open_nic(const Verbs& verbs, const Config& config, size_t instan
   }
 }
 
+void refresh_addresses(const Verbs& verbs, ibv_context* context, const Config& config, Nic& nic) {
+  nic.gids.clear();
+  ibv_port_attr port{};
+  if (verbs.query_port(context, nic.port, &port) != 0) return;
+  nic.lid = port.lid;
+  if (!read_gids(verbs, context, config, port.gid_tbl_len, nic).ok()) nic.gids.clear();
+}
+
 size_t count_nics(const Verbs& verbs, const Config& config, size_t most) {
   size_t count = 0;
   while (count < most) {

@@ -43,7 +43,7 @@ struct Nic {
   uint64_t rate_mbit = 0;
   uint32_t max_message_bytes = 0;
   ibv_device_attr limits{};
-  std::vector<Gid> gids;  // best first, at least one
+  std::vector<Gid> gids;  // best first; none once all have gone
 
   std::string name() const;      // "rxe0:1"
   std::string describe() const;  // "rxe0:1, RoCE v2 192.0.2.1 (GID index 1), MTU 1024"
@@ -60,6 +60,8 @@ struct OpenNic {
 // The best one, or with |instance| the one that comes so many after it, as long as it is worth
 // sharing load with the best.
 Result<OpenNic> open_nic(const Verbs& verbs, const Config& config, size_t instance = 0);
+// Reads the GIDs and the LID of |nic| anew. Without a port that can be asked there are no GIDs.
+void refresh_addresses(const Verbs& verbs, ibv_context* context, const Config& config, Nic& nic);
 // How many there are.
 size_t count_nics(const Verbs& verbs, const Config& config, size_t most);
 

@@ -105,6 +105,10 @@ Path QueuePair::path_to(const Parameters& peer, const Gid& mine) const {
 Status QueuePair::connect(const Path& path, const Parameters& peer,
                           const ConnectionSettings& settings) {
   const Nic& nic = device_.nic();
+  if (path.address.is_global != 0) {
+    gid_index_ = path.address.grh.sgid_index;
+    gid_ = device_.gid_at(*gid_index_);
+  }
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_RTR;
   attributes.path_mtu = std::min({path.mtu, nic.mtu, peer.mtu});
@@ -140,6 +144,8 @@ Status QueuePair::connect(const Path& path, const Parameters& peer,
                       nic.name(), path.address.grh.sgid_index, gid_text(peer.gid),
                       std::strerror(error))};
 }
+
+bool QueuePair::has_address() const { return !gid_index_ || device_.gid_at(*gid_index_) == gid_; }
 
 void QueuePair::stop() {
   ibv_qp_attr attributes{};

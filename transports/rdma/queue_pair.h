@@ -10,6 +10,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "transports/rdma/device.h"
 #include "transports/rdma/receive_pool.h"
@@ -74,6 +75,8 @@ class QueuePair {
   uint32_t number() const { return qp_->qp_num; }
   uint32_t packet_sequence() const { return packet_sequence_; }
   uint8_t read_depth() const;
+  // False: the port's address that it is connected by has gone.
+  bool has_address() const;
   size_t max_inline() const { return max_inline_; }
   size_t max_pieces() const { return max_pieces_; }
 
@@ -160,6 +163,8 @@ class QueuePair {
   const uint32_t slot_bytes_;
   ibv_qp* qp_ = nullptr;
   uint32_t packet_sequence_ = 0;
+  std::optional<uint32_t> gid_index_;  // none: connected by LID
+  GidBytes gid_{};
   size_t max_inline_ = 0;
   size_t max_pieces_ = 1;
   Slab slots_;

@@ -238,6 +238,10 @@ Result<RdmaTransport::Target> RdmaTransport::target_of(ConstByteSpan bytes) cons
     found = true;
     break;
   }
+  if (nic().gids.empty()) {
+    return Status(Code::kUnsupported,
+                  fmt::format("rdma: {} has no address any more", nic().name()));
+  }
   if (!found) {
     return Status(Code::kUnsupported,
                   fmt::format("rdma: no kind of address in common: {} here ({}), {} at the peer's "
@@ -770,7 +774,7 @@ void RdmaTransport::on_async_event(ibv_event_type type, uint32_t number) {
     case IBV_EVENT_LID_CHANGE:
     case IBV_EVENT_GID_CHANGE:
     case IBV_EVENT_CLIENT_REREGISTER:
-      if (my_port) check_gids();
+      if (my_port) check_addresses();
       break;
     case IBV_EVENT_CQ_ERR:
     case IBV_EVENT_SRQ_ERR:
@@ -796,18 +800,18 @@ void RdmaTransport::on_async_event(ibv_event_type type, uint32_t number) {
   }
 }
 
-// Connections stand on addresses; those whose address has gone are over.
-void RdmaTransport::check_gids() {
-  ibv_port_attr port{};
-  const bool lid_changed =
-      device_->verbs().query_port(device_->context(), nic().port, &port) != 0 ||
-      (!nic().ethernet && port.lid != nic().lid);
-  const bool gid_changed = std::any_of(nic().gids.begin(), nic().gids.end(), [&](const Gid& gid) {
-    ibv_gid_entry entry{};
-    return device_->verbs().query_gid(device_->context(), nic().port, gid.index, &entry) != 0 ||
-           std::memcmp(entry.gid.raw, gid.bytes.data(), gid.bytes.size()) != 0;
-  });
-  if (lid_changed || gid_changed) break_all("the addresses of the port have changed");
+// Connections stand on addresses; those whose address has gone are over, and others can be made by
+// what there is now.
+void RdmaTransport::check_addresses() {
+  const uint16_t lid = nic().lid;
+  device_->refresh_addresses(environment_.config);
+  const bool lid_changed = !nic().ethernet && nic().lid != lid;
+  for (RdmaEndpoint* endpoint : endpoints_) {
+    const QueuePair* pair = endpoint->pair();
+    if (pair != nullptr && (lid_changed || !pair->has_address())) {
+      endpoint->break_off("its address has gone");
+    }
+  }
 }
 
 void RdmaTransport::break_all(const std::string& reason) {

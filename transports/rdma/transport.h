@@ -138,7 +138,7 @@ class RdmaTransport final : public Transport, public AcceptHandler, public CmLis
   void on_completion_event();
   void on_async_events();
   void on_async_event(ibv_event_type type, uint32_t number);
-  void check_gids();
+  void check_addresses();
   void check_suspects(uint64_t now);
   void probe_idle(uint64_t now);
   void break_all(const std::string& reason);
