@@ -84,6 +84,7 @@ struct Fabric {
   uint64_t misplaced_begin = 0;
   uint64_t misplaced_bytes = 0;
   bool lose_next = false;
+  int posts_refused = 0;
   int pair_error = 0;
   uint64_t posts = 0;
   uint64_t requests = 0;
@@ -197,6 +198,10 @@ bool execute(Pair& pair, const Request& request, ibv_wc_status& status) {
     return true;
   }
   const uint64_t length = length_of(request);
+  if (length > static_cast<Context*>(pair.context)->owner->spec.ports[0].max_message_bytes) {
+    status = IBV_WC_LOC_LEN_ERR;
+    return true;
+  }
   const bool write = wr.opcode == IBV_WR_RDMA_WRITE || wr.opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
   const bool read = wr.opcode == IBV_WR_RDMA_READ;
   std::byte* remote = nullptr;
@@ -331,7 +336,7 @@ int query_port(ibv_context* context, uint8_t port, ibv_port_attr* out) {
   out->max_mtu = IBV_MTU_4096;
   out->active_mtu = spec.active_mtu;
   out->gid_tbl_len = static_cast<int>(spec.gids.size());
-  out->max_msg_sz = 1u << 30;
+  out->max_msg_sz = spec.max_message_bytes;
   out->lid = spec.lid;
   out->active_width = 2;
   out->active_speed = 32;
@@ -573,6 +578,11 @@ int post_send(ibv_qp* qp, ibv_send_wr* list, ibv_send_wr** bad) {
   Fabric& all = fabric();
   auto* pair = static_cast<Pair*>(qp);
   ++all.posts;
+  if (all.posts_refused > 0) {
+    --all.posts_refused;
+    *bad = list;
+    return ENOMEM;
+  }
   for (; list != nullptr; list = list->next) {
     ++all.requests;
     if ((list->send_flags & IBV_SEND_SIGNALED) != 0) ++all.signalled;
@@ -692,6 +702,7 @@ void FakeFabric::reset(std::vector<FakeDeviceSpec> devices) {
   all.dmabuf_error = EOPNOTSUPP;
   all.misplaced = Misplaced::kNothing;
   all.lose_next = false;
+  all.posts_refused = 0;
   all.posts = all.requests = all.signalled = all.not_ready = 0;
 }
 
@@ -716,6 +727,10 @@ void FakeFabric::misplace(Misplaced what, const void* begin, size_t bytes) {
   fabric().misplaced = what;
   fabric().misplaced_begin = reinterpret_cast<uint64_t>(begin);
   fabric().misplaced_bytes = bytes;
+}
+void FakeFabric::refuse_posts(int times) {
+  const Lock lock(fabric().mutex);
+  fabric().posts_refused = times;
 }
 void FakeFabric::lose_next() {
   const Lock lock(fabric().mutex);
@@ -802,6 +817,12 @@ size_t FakeFabric::registrations() {
   const Lock lock(fabric().mutex);
   return fabric().regions.size();
 }
+uint64_t FakeFabric::registered_bytes() {
+  const Lock lock(fabric().mutex);
+  uint64_t sum = 0;
+  for (const auto& [key, region] : fabric().regions) sum += region->length;
+  return sum;
+}
 size_t FakeFabric::open_objects() {
   const Lock lock(fabric().mutex);
   return fabric().objects;
@@ -812,9 +833,3 @@ uint64_t FakeFabric::signalled() { return fabric().signalled; }
 uint64_t FakeFabric::not_ready() { return fabric().not_ready; }
 
 }  // namespace hetcomm::test
-uint64_t FakeFabric::registered_bytes() {
-  const Lock lock(fabric().mutex);
-  uint64_t sum = 0;
-  for (const auto& [key, region] : fabric().regions) sum += region->length;
-  return sum;
-}

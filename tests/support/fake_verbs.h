@@ -27,6 +27,7 @@ struct FakePort {
   uint16_t lid = 0;
   ibv_mtu active_mtu = IBV_MTU_1024;
   std::vector<FakeGid> gids;
+  uint32_t max_message_bytes = 1u << 30;
 };
 struct FakeDeviceSpec {
   std::string name = "fake0";
@@ -54,6 +55,8 @@ class FakeFabric {
   // registrations that begin in [begin, + bytes).
   enum class Misplaced : uint8_t { kNothing, kReads, kWrites };
   static void misplace(Misplaced what, const void* begin = nullptr, size_t bytes = 0);
+  // Work requests are not taken, |times| times.
+  static void refuse_posts(int times);
   // The next work request is done and gives no completion.
   static void lose_next();
   static void fail_queue_pairs(int error);
@@ -74,10 +77,10 @@ class FakeFabric {
   // --- what happened
   static std::vector<uint32_t> queue_pairs();  // numbers of those that exist
   static size_t registrations();
+  static uint64_t registered_bytes();
   static size_t open_objects();  // of all kinds
   static uint64_t posts();       // calls of post_send
   static uint64_t requests();    // work requests in them
-  static uint64_t registered_bytes();
   static uint64_t signalled();   // of them
   static uint64_t not_ready();   // messages that found no receive posted
 };

@@ -8,15 +8,19 @@
 //  - most work requests ask for no completion, and flushed() becomes true all the same;
 //  - revoke of memory that is still to be written, and cancel of what is under way, end the
 //  connection; release, and revoke of what has arrived, do not;
+//  - a put into a region that is under way is never left to land later;
+//  - a device that refuses work requests holds nobody up;
 //  - the address that goes ends the connections that stand on it, and when it is back others can be
 //  made;
-//  - a chunk of a large buffer registers no more than the chunk where nothing is kept;
+//  - no work request is larger than the port allows; a chunk of a large buffer registers no more
+//  than the chunk where nothing is kept;
 //  - without memory to lock, the text names the limit;
 //  - everything is given back.
 #include <arpa/inet.h>
 
 #include <array>
 #include <cerrno>
+#include <climits>
 
 #include "tests/unit/rdma_fixture.h"
 #include "transports/rdma/wire.h"
@@ -329,6 +333,40 @@ TEST_F(RdmaFaults, AnAddressThatGoesEndsWhatStandsOnIt) {
   EXPECT_TRUE(send_and_see(pair, pair.to_b(), pair.to_a()));
 }
 
+TEST_F(RdmaFaults, ADeviceThatRefusesWorkHoldsNobodyUp) {
+  for (const int times : {1, INT_MAX}) {
+    FakePair pair;
+    ASSERT_TRUE(pair.connect());
+    // Done, and not known to be done.
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(pair.to_b().send(numbered(1), {}), Code::kOk);
+    FakeFabric::refuse_posts(times);
+    const uint64_t before = now_ns();
+    (void)pair.to_b().send(numbered(1), {});
+    EXPECT_LT(now_ns() - before, kSecond / 10) << times;
+    FakeFabric::refuse_posts(0);
+    expect_failed(pair, pair.to_b(), "refuses");
+  }
+}
+
+TEST_F(RdmaFaults, SlicesAreWhatThePortAllows) {
+  FakeDeviceSpec device;
+  device.ports.push_back({.gids = {ipv4_gid(1)}, .max_message_bytes = 16384});
+  FakeFabric::reset({device});
+  FakePair pair;
+  ASSERT_TRUE(pair.connect());
+  std::vector<std::byte> far(100'000);
+  std::vector<std::byte> near(100'000, std::byte{3});
+  const iovec far_piece{far.data(), far.size()};
+  const iovec near_piece{near.data(), near.size()};
+  const auto key = pair.to_a().expose({&far_piece, 1}, Access::kPutTarget, 3);
+  ASSERT_TRUE(key.ok());
+  Bulk bulk{.local = {{&near_piece, 1}, 0, near.size()}, .key = key.value()};
+  ASSERT_EQ(pair.to_b().put(bulk), Code::kOk);
+  ASSERT_TRUE(pair.run([&] { return pair.to_b().running() == 0; }));
+  EXPECT_EQ(pair.to_b().failed, 0);
+  EXPECT_EQ(far, near);
+}
+
 TEST_F(RdmaFaults, AChunkRegistersNoMoreThanItself) {
   FakePair pair("RDMA_CACHE_BYTES=0");
   ASSERT_TRUE(pair.connect());
@@ -348,6 +386,34 @@ TEST_F(RdmaFaults, AChunkRegistersNoMoreThanItself) {
   EXPECT_EQ(FakeFabric::registered_bytes(), before);
   EXPECT_TRUE(std::equal(far.begin(), far.begin() + 250'000, near.begin() + 200'000));
   pair.b.transport().withdraw(key.value());
+}
+
+TEST_F(RdmaFaults, ACancelledPutIntoARegionIsFenced) {
+  std::vector<std::byte> far(1000);
+  std::vector<std::byte> near(1000);
+  const iovec far_piece{far.data(), far.size()};
+  const iovec near_piece{near.data(), near.size()};
+  FakePair pair;
+  ASSERT_TRUE(pair.connect());
+  const auto region = pair.b.transport().publish({far.data(), far.size(), true, true});
+  const auto target = pair.to_a().expose({&far_piece, 1}, Access::kPutTarget, 3);
+  ASSERT_TRUE(region.ok() && target.ok());
+  // Of these the other side sees what arrives, and core knows what to do with it.
+  Bulk copied{.local = {{&near_piece, 1}, 0, near.size()}, .key = target.value()};
+  ASSERT_EQ(pair.to_b().put(copied), Code::kOk);
+  pair.to_b().cancel(copied);
+  EXPECT_TRUE(send_and_see(pair, pair.to_b(), pair.to_a()));
+  Bulk read{.local = {{&near_piece, 1}, 0, near.size()}, .key = region.value()};
+  ASSERT_EQ(pair.to_b().get(read), Code::kOk);
+  pair.to_b().cancel(read);
+  EXPECT_TRUE(send_and_see(pair, pair.to_b(), pair.to_a()));
+  Bulk bulk{.local = {{&near_piece, 1}, 0, near.size()}, .key = region.value()};
+  const size_t pairs = FakeFabric::queue_pairs().size();
+  ASSERT_EQ(pair.to_b().put(bulk), Code::kOk);
+  pair.to_b().cancel(bulk);
+  EXPECT_EQ(FakeFabric::queue_pairs().size(), pairs - 1) << "ended when cancel returns";
+  expect_failed(pair, pair.to_b(), "cancelled");
+  pair.b.transport().withdraw(region.value());
 }
 
 TEST_F(RdmaFaults, MalformedMessagesFailTheConnection) {

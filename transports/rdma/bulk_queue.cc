@@ -105,8 +105,11 @@ std::pair<Bulk*, Code> BulkQueue::pop_completed() {
 bool BulkQueue::cancel(Bulk& bulk) {
   Transfer* transfer = of(bulk);
   if (transfer == nullptr || transfer->bulk != &bulk) return true;
-  // A copied put has left the memory; a copied get writes it only in slice_completed's caller.
-  if (transfer->under_way > 0 && !transfer->copied) return false;
+  // A copied put has left the memory; a copied get writes it only in slice_completed's caller. But
+  // nobody at the other end fences a region: what is under way there could land after later puts
+  // over another connection.
+  const bool into_region = transfer->key.kind == KeyKind::kRegion && !transfer->get;
+  if (transfer->under_way > 0 && (!transfer->copied || into_region)) return false;
   bulk.scratch[0] = 0;
   transfer->bulk = nullptr;
   switch (transfer->place) {

@@ -60,7 +60,8 @@ class BulkQueue {
   static Transfer* of(const Bulk& bulk) {
     return reinterpret_cast<Transfer*>(static_cast<uintptr_t>(bulk.scratch[0]));
   }
-  // Takes the bulk out. False: its memory is still in use by slices under way.
+  // Takes the bulk out. False: its memory, or a region of the peer, is still in use by slices under
+  // way.
   bool cancel(Bulk& bulk);
   // After the queue pair is gone.
   void drop_all();

@@ -132,6 +132,11 @@ class QueuePair {
     if (chained_ > 0 && !refused_) (void)post_chain();
     return !refused_;
   }
+  // After stop(): tried once even if the device has refused before.
+  bool flush_last() {
+    refused_ = false;
+    return flush();
+  }
   // True when something unsignalled has nothing signalled behind it or under way.
   bool has_silent_tail() const { return signalled_ == 0 && posted_ != done_; }
   void nudge();

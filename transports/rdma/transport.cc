@@ -21,6 +21,7 @@ constexpr uint32_t kCredits = 32;
 constexpr uint32_t kPayloadBytes = 8192;
 constexpr uint64_t kMinSlice = 4096;
 constexpr uint64_t kMaxSlice = 16u << 20;
+constexpr uint64_t kSlicesUnderWay = 4;
 constexpr uint64_t kChunkBytes = 1u << 20;
 constexpr uint32_t kLatencyNs = 3'000;
 constexpr uint64_t kBandwidth = 8'000'000'000;
@@ -82,7 +83,6 @@ Settings read_settings(const Config& config) {
   settings.credits = kCredits;
   settings.slot_bytes = kPayloadBytes + 64;
   settings.slice_bytes = std::clamp(config.number(Variable::kRdmaSlice), kMinSlice, kMaxSlice);
-  settings.window_bytes = 4 * settings.slice_bytes;
   settings.cache_bytes = config.number(Variable::kRdmaCacheBytes);
   settings.connections = static_cast<uint32_t>(
       std::clamp<uint64_t>(config.number(Variable::kRdmaQueuePairs), 1, 1u << 20));
@@ -137,6 +137,10 @@ Status RdmaTransport::set_up(const Verbs& verbs, const Cm* cm) {
                      connections, settings_.credits);
   if (!device.ok()) return device.status();
   device_ = std::move(device).value();
+  if (nic().max_message_bytes > 0) {
+    settings_.slice_bytes = std::min<uint64_t>(settings_.slice_bytes, nic().max_message_bytes);
+  }
+  settings_.window_bytes = kSlicesUnderWay * settings_.slice_bytes;
   receives_ = std::make_unique<ReceivePool>(*device_, settings_.slot_bytes);
   registrations_ = std::make_unique<RegistrationCache>(verbs, device_->pd(), settings_.cache_bytes,
                                                        environment_.log);
@@ -560,10 +564,11 @@ void RdmaTransport::quiesce(RdmaEndpoint& endpoint) {
   QueuePair& pair = *endpoint.pair();
   pair.stop();
   // What was done without asking for a completion gives none: a last request tells when all is
-  // over.
+  // over. A device that takes none tells no more than it has told.
+  bool tells = true;
   if (!pair.idle()) {
     pair.nudge();
-    (void)pair.flush();
+    tells = pair.flush_last();
   }
   const uint64_t deadline = now_ns() + kDrainNs;
   size_t at = next_;
@@ -579,7 +584,9 @@ void RdmaTransport::quiesce(RdmaEndpoint& endpoint) {
       completion.wr_id = kTaken;
     }
     if (pair.idle() || !broken_.ok() || now_ns() >= deadline) break;
-    if (fetch() == 0) sched_yield();
+    if (fetch() > 0) continue;
+    if (!tells) break;
+    sched_yield();
   }
 }
 
