@@ -183,7 +183,8 @@ class Endpoint {
   // follows.
   virtual void revoke(const RemoteKey& key) = 0;
   // The same, after the peer has made its last use of the key: all puts were reported, or its core
-  // has said that it has read all.
+  // has said that it has read all. A transport may rely on that, and keep what the key names
+  // reachable for the next time.
   virtual void release(const RemoteKey& key) { revoke(key); }
   // Asks for region |key| of the peer to be mapped into this process; on_mapped follows, unless the
   // connection breaks first. Once per key.

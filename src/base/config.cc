@@ -118,6 +118,10 @@ constexpr VariableInfo kTable[] = {
      "Largest single RDMA write or read; four of them may be under way on a connection."},
     {Variable::kRdmaCacheBytes, kSize, "HETCOMM_RDMA_CACHE_BYTES", "1G", nullptr,
      "User memory that stays registered for the next operation; 0 keeps none."},
+    {Variable::kRdmaStrictKeys, kChoice, "HETCOMM_RDMA_STRICT_KEYS", "off", "off|on|0|1",
+     "Whether what a peer got a key of is deregistered as soon as the peer needs it no more: costs "
+     "a "
+     "registration for each use."},
 };
 static_assert(std::size(kTable) == static_cast<size_t>(Variable::kCount));
 

@@ -62,6 +62,7 @@ enum class Variable : uint8_t {
   kRdmaEager,
   kRdmaSlice,
   kRdmaCacheBytes,
+  kRdmaStrictKeys,
   kCount,
 };
 

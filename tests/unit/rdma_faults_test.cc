@@ -591,6 +591,24 @@ TEST_F(RdmaFaults, ARevokedSourceCostsNothingUnlessItIsRead) {
   EXPECT_THAT(std::string(pair.to_a().failure.text()), HasSubstr("read memory that was revoked"));
 }
 
+TEST_F(RdmaFaults, StrictKeysEndWithTheExposure) {
+  FakePair pair("RDMA_STRICT_KEYS=on");
+  ASSERT_TRUE(pair.connect());
+  std::vector<std::byte> memory(100'000);
+  std::vector<std::byte> local(100'000);
+  const iovec piece{memory.data(), memory.size()};
+  const iovec local_piece{local.data(), local.size()};
+  const size_t before = FakeFabric::registrations();
+  const auto key = pair.to_a().expose({&piece, 1}, Access::kGetSource, 3);
+  ASSERT_TRUE(key.ok());
+  EXPECT_EQ(FakeFabric::registrations(), before + 1);
+  pair.to_a().release(key.value());
+  EXPECT_EQ(FakeFabric::registrations(), before);
+  Bulk bulk{.local = {{&local_piece, 1}, 0, local.size()}, .key = key.value()};
+  ASSERT_EQ(pair.to_b().get(bulk), Code::kOk);
+  expect_failed(pair, pair.to_b(), "status " + std::to_string(IBV_WC_REM_ACCESS_ERR));
+}
+
 TEST_F(RdmaFaults, MemoryThatCannotBeLocked) {
   FakePair pair;
   ASSERT_TRUE(pair.connect());

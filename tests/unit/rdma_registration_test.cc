@@ -7,6 +7,7 @@
 //  - after fork() the parent's registrations are still right, and the child's memory is its own;
 //  - of a large range of which parts are used in turn all is registered if it can be kept, else the
 //  part;
+//  - by option what a peer may have a key of is never kept, and each user has its own;
 //  - bytes and number of idle ones are bounded, and full limits of the kernel empty the cache;
 //  - several caches keep the same memory, and each notices when it goes;
 //  - when a cache has ended nothing waits for it any more, in particular not free() and munmap(),
@@ -67,9 +68,9 @@ class RdmaRegistration : public ::testing::Test {
     cache_.reset();
     EXPECT_EQ(FakeFabric::registrations(), 0u);
   }
-  void make(uint64_t limit) {
+  void make(uint64_t limit, bool strict = false) {
     cache_.reset();
-    cache_ = std::make_unique<RegistrationCache>(FakeFabric::verbs(), &pd_, limit, log_);
+    cache_ = std::make_unique<RegistrationCache>(FakeFabric::verbs(), &pd_, limit, strict, log_);
   }
   // Registers and lets go; the key tells whether it was the one of before.
   uint32_t use(const void* address, size_t length = kSize, int rights = kRights) {
@@ -393,7 +394,7 @@ TEST_F(RdmaRegistration, StacksOfEndedThreads) {
 TEST_F(RdmaRegistration, SeveralCachesKeepTheSame) {
   NEEDS_EVENTS();
   std::byte* memory = map(2 * kSize);
-  auto other = std::make_unique<RegistrationCache>(FakeFabric::verbs(), &pd_, kSize, log_);
+  auto other = std::make_unique<RegistrationCache>(FakeFabric::verbs(), &pd_, kSize, false, log_);
   const auto use_other = [&] {
     auto made = other->acquire(memory, kSize, kRights);
     const uint32_t key = made.value()->lkey();
@@ -437,6 +438,29 @@ TEST_F(RdmaRegistration, WithoutAThread) {
   EXPECT_NE(use(memory.data()), 0u);
   make(uint64_t{64} << 20);
   EXPECT_TRUE(cache_->watching());
+}
+
+TEST_F(RdmaRegistration, StrictKeysEndWithTheirUse) {
+  NEEDS_EVENTS();
+  std::byte* memory = map(kSize);
+  for (const bool strict : {false, true}) {
+    make(uint64_t{64} << 20, strict);
+    for (const int rights :
+         {IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE, int{IBV_ACCESS_REMOTE_READ}}) {
+      const size_t before = FakeFabric::registrations();
+      auto first = cache_->acquire(memory, kSize, rights);
+      auto second = cache_->acquire(memory, kSize, rights);
+      ASSERT_TRUE(first.ok() && second.ok());
+      EXPECT_EQ(first.value() != second.value(), strict);
+      EXPECT_EQ(cache_->revoke(first.value()), strict) << "alone";
+      if (!strict) cache_->release(first.value());
+      cache_->release(second.value());
+      EXPECT_EQ(FakeFabric::registrations(), before + (strict ? 0 : 1)) << rights;
+    }
+    const uint32_t own = use(memory);
+    EXPECT_EQ(use(memory), own) << "this side's own use is no matter of peers";
+  }
+  munmap(memory, kSize);
 }
 
 TEST_F(RdmaRegistration, PartsOfWhatCannotBeKept) {

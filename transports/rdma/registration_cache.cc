@@ -49,8 +49,9 @@ Result<ibv_mr*> register_memory(const Verbs& verbs, ibv_pd* pd, void* address, u
       fmt::format("rdma: {} bytes cannot be registered: {}", length, std::strerror(error)));
 }
 
-RegistrationCache::RegistrationCache(const Verbs& verbs, ibv_pd* pd, uint64_t limit_bytes, Log& log)
-    : verbs_(verbs), pd_(pd), limit_bytes_(limit_bytes) {
+RegistrationCache::RegistrationCache(const Verbs& verbs, ibv_pd* pd, uint64_t limit_bytes,
+                                     bool strict, Log& log)
+    : verbs_(verbs), pd_(pd), limit_bytes_(limit_bytes), strict_(strict) {
   if (limit_bytes == 0) return;
   Result<std::unique_ptr<MemoryMonitor>> monitor = MemoryMonitor::create();
   if (monitor.ok()) {
@@ -79,6 +80,7 @@ Result<Registration*> RegistrationCache::acquire(const void* address, uint64_t l
     ++device->whole.users_;
     return &device->whole;
   }
+  if (strict_ && (access & kRemote) != 0) return add(id, device, false);
   if (Registration* known = use(id); known != nullptr) return known;
   return add(id, device, begin_keeping(id, device));
 }

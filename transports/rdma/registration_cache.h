@@ -69,8 +69,9 @@ Result<ibv_mr*> register_memory(const Verbs& verbs, ibv_pd* pd, void* address, u
 
 class RegistrationCache {
  public:
-  // |limit_bytes| 0: nothing is kept.
-  RegistrationCache(const Verbs& verbs, ibv_pd* pd, uint64_t limit_bytes, Log& log);
+  // |limit_bytes| 0: nothing is kept. |strict|: nothing that a peer may have a key of is kept, nor
+  // shared between users.
+  RegistrationCache(const Verbs& verbs, ibv_pd* pd, uint64_t limit_bytes, bool strict, Log& log);
   ~RegistrationCache();
   RegistrationCache(const RegistrationCache&) = delete;
   RegistrationCache& operator=(const RegistrationCache&) = delete;
@@ -119,6 +120,7 @@ class RegistrationCache {
   const Verbs& verbs_;
   ibv_pd* pd_;
   const uint64_t limit_bytes_;
+  const bool strict_;
   // The kernel did not let more be registered at a time, even with nothing idle.
   uint64_t most_bytes_ = UINT64_MAX;
   uint64_t cached_bytes_ = 0;

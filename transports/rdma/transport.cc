@@ -84,6 +84,8 @@ Settings read_settings(const Config& config) {
   settings.slot_bytes = kPayloadBytes + 64;
   settings.slice_bytes = std::clamp(config.number(Variable::kRdmaSlice), kMinSlice, kMaxSlice);
   settings.cache_bytes = config.number(Variable::kRdmaCacheBytes);
+  const std::string_view strict = config.text(Variable::kRdmaStrictKeys);
+  settings.strict_keys = strict == "on" || strict == "1";
   settings.connections = static_cast<uint32_t>(
       std::clamp<uint64_t>(config.number(Variable::kRdmaQueuePairs), 1, 1u << 20));
   Capabilities& capabilities = settings.capabilities;
@@ -143,7 +145,7 @@ Status RdmaTransport::set_up(const Verbs& verbs, const Cm* cm) {
   settings_.window_bytes = kSlicesUnderWay * settings_.slice_bytes;
   receives_ = std::make_unique<ReceivePool>(*device_, settings_.slot_bytes);
   registrations_ = std::make_unique<RegistrationCache>(verbs, device_->pd(), settings_.cache_bytes,
-                                                       environment_.log);
+                                                       settings_.strict_keys, environment_.log);
   HETCOMM_RETURN_IF_ERROR(watch_events());
   environment_.log.info("rdma: using {}", nic().describe());
   if (by_cm(environment_.config)) {

@@ -29,6 +29,7 @@ struct Settings {
   uint64_t slice_bytes = 0;   // largest work request of a bulk
   uint64_t window_bytes = 0;  // of bulks under way on one connection
   uint64_t cache_bytes = 0;
+  bool strict_keys = false;  // registrations that peers have keys of are not kept
   uint32_t connections = 0;
   Capabilities capabilities;
 };
