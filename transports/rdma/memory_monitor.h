@@ -43,9 +43,10 @@ class MemoryMonitor {
   MemoryMonitor(const MemoryMonitor&) = delete;
   MemoryMonitor& operator=(const MemoryMonitor&) = delete;
 
-  // Whole pages. False: this memory cannot be watched (not anonymous, or watched by somebody else
-  // than a monitor). Ranges may overlap; what is in several, of whichever monitors, stays watched
-  // until the last of them is given up.
+  // Whole pages. False: this memory cannot be watched (of a file, or watched by somebody else than
+  // a monitor). Shared memory can be from Linux 5.19 on, but for pages that go by its descriptor
+  // (ftruncate, fallocate), of which there is no event. Ranges may overlap; what is in several, of
+  // whichever monitors, stays watched until the last of them is given up.
   bool watch(const MemoryRange& range);
   // Once for each watch() that succeeded. The memory may have gone meanwhile.
   void unwatch(const MemoryRange& range);

@@ -96,7 +96,7 @@ Result<Registration*> RegistrationCache::acquire_part(const iovec& whole, const 
   if (whole.iov_len <= most_bytes_ && begin_keeping(id, nullptr)) {
     Result<Registration*> made = add(id, nullptr, true);
     if (made.ok()) return made;
-    most_bytes_ = whole.iov_len - 1;
+    if (made.status().code() == Code::kOutOfResources) most_bytes_ = whole.iov_len - 1;
   }
   return add({reinterpret_cast<uint64_t>(part.iov_base), part.iov_len, access}, nullptr, false);
 }
@@ -122,6 +122,12 @@ bool RegistrationCache::begin_keeping(const Registration::Id& id, const Attached
 
 Result<Registration*> RegistrationCache::add(const Registration::Id& id, const Attached* device,
                                              bool keep) {
+  // Nothing fails any more when the device has it.
+  List own(1);
+  Registration& registration = own.front();
+  registration.self_ = own.begin();
+  registration.id_ = id;
+  const auto known = keep ? known_.emplace(id, &registration).first : known_.end();
   Result<Registered> made = make(id, device);
   if (!made.ok() && !idle_.empty()) {
     // What is kept for nobody may be what the limit is full of.
@@ -129,21 +135,17 @@ Result<Registration*> RegistrationCache::add(const Registration::Id& id, const A
     made = make(id, device);
   }
   if (!made.ok()) {
+    if (keep) known_.erase(known);
     if (keep && device == nullptr) monitor_->unwatch(pages_of(id));
     return made.status();
   }
-  Registration& registration = all_.emplace_front();
-  registration.self_ = all_.begin();
-  registration.id_ = id;
   registration.mr_ = made->mr;
   registration.shift_ = made->address - id.address;
   registration.users_ = 1;
   registration.cached_ = keep;
   registration.watched_ = keep && device == nullptr;
-  if (keep) {
-    known_.emplace(id, &registration);
-    cached_bytes_ += id.length;
-  }
+  if (keep) cached_bytes_ += id.length;
+  all_.splice(all_.begin(), own);
   return &registration;
 }
 
@@ -197,17 +199,17 @@ void RegistrationCache::end(Registration& registration, List& list) {
 void RegistrationCache::forget_lost() {
   MemoryMonitor::Lost lost;
   monitor_->take(lost);
-  std::vector<Registration*> gone;
-  for (const auto& [id, registration] : known_) {
-    const MemoryRange pages = pages_of(id);
+  // What was taken comes no second time: nothing here may fail.
+  for (auto at = known_.begin(); at != known_.end();) {
+    Registration& registration = *at->second;
+    const MemoryRange pages = pages_of((at++)->first);
     const bool hit =
         lost.all || std::any_of(lost.ranges.begin(), lost.ranges.begin() + lost.count,
                                 [&](const MemoryRange& range) {
                                   return range.begin < pages.end && pages.begin < range.end;
                                 });
-    if (hit) gone.push_back(registration);
+    if (hit) forget(registration);
   }
-  for (Registration* registration : gone) forget(*registration);
 }
 
 void RegistrationCache::trim(uint64_t room_bytes) {

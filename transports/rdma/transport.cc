@@ -625,8 +625,9 @@ int RdmaTransport::run_active() {
 }
 
 void RdmaTransport::look_at_tails() {
-  for (RdmaEndpoint* endpoint : active_) {
-    if (endpoint != nullptr) endpoint->look_at_tail();
+  // A device that fails meanwhile makes others active.
+  for (size_t i = 0, count = active_.size(); i < count; ++i) {
+    if (active_[i] != nullptr) active_[i]->look_at_tail();
   }
 }
 
@@ -677,8 +678,9 @@ bool RdmaTransport::prepare_sleep(Sleep) {
   timers_checked_ns_ = 0;
   post_receives();
   bool may_sleep = next_ == inbox_.size();
-  for (RdmaEndpoint* endpoint : active_) {
-    if (endpoint != nullptr && !endpoint->prepare_sleep()) may_sleep = false;
+  // A device that fails meanwhile makes others active.
+  for (size_t i = 0; i < active_.size(); ++i) {
+    if (active_[i] != nullptr && !active_[i]->prepare_sleep()) may_sleep = false;
   }
   if (!may_sleep) return false;
   if (!armed_ && broken_.ok()) {
