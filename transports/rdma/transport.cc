@@ -36,8 +36,9 @@ constexpr int kMaxRounds = 4;
 // So many used receives are posted again together, or fewer when nothing comes: whoever waits for a
 // message does not wait for that.
 constexpr size_t kPostTogether = 8;
-// What is unsignalled on connections that have nothing else to do is looked at in every 64th pass.
-constexpr uint64_t kTailPasses = 64;
+// What is unsignalled on connections that have nothing else to do is looked at in so many passes.
+// To ask costs what a message costs, and shall not come between one and its answer.
+constexpr uint64_t kTailPasses = 1024;
 // In place of an id: the completion has been taken already.
 constexpr uint64_t kTaken = uint64_t{1} << 62;
 
