@@ -1,12 +1,11 @@
 #include "transports/rdma/verbs.h"
 
-#include <dlfcn.h>
-
 #include <cerrno>
 #include <cstring>
-#include <string>
 
 #include <fmt/format.h>
+
+#include "transports/rdma/library.h"
 
 namespace hetcomm::rdma {
 namespace {
@@ -56,50 +55,48 @@ int post_send(ibv_qp* qp, ibv_send_wr* list, ibv_send_wr** bad) {
 class Loader {
  public:
   Result<const Verbs*> load() {
-    library_ = dlopen("libibverbs.so.1", RTLD_NOW | RTLD_LOCAL);
-    if (library_ == nullptr) {
+    if (!library_.load("libibverbs.so.1")) {
       return Status(Code::kUnsupported,
                     fmt::format("rdma: libibverbs cannot be loaded ({}); install libibverbs1 and "
                                 "ibverbs-providers",
                                 dlerror()));
     }
-    find("ibv_get_device_list", table_.get_device_list);
-    find("ibv_free_device_list", table_.free_device_list);
-    find("ibv_get_device_name", table_.get_device_name);
-    find("ibv_open_device", table_.open_device);
-    find("ibv_close_device", table_.close_device);
-    find("ibv_query_device", table_.query_device);
-    find("ibv_query_port", raw.query_port);
-    find("_ibv_query_gid_ex", raw.query_gid_ex);
-    find("ibv_alloc_pd", table_.alloc_pd);
-    find("ibv_dealloc_pd", table_.dealloc_pd);
-    find("ibv_reg_mr", table_.reg_mr);
-    find("ibv_dereg_mr", table_.dereg_mr);
-    find("ibv_create_comp_channel", table_.create_comp_channel);
-    find("ibv_destroy_comp_channel", table_.destroy_comp_channel);
-    find("ibv_create_cq", table_.create_cq);
-    find("ibv_destroy_cq", table_.destroy_cq);
-    find("ibv_get_cq_event", table_.get_cq_event);
-    find("ibv_ack_cq_events", table_.ack_cq_events);
-    find("ibv_create_srq", table_.create_srq);
-    find("ibv_modify_srq", table_.modify_srq);
-    find("ibv_destroy_srq", table_.destroy_srq);
-    find("ibv_create_qp", table_.create_qp);
-    find("ibv_modify_qp", table_.modify_qp);
-    find("ibv_query_qp", table_.query_qp);
-    find("ibv_destroy_qp", table_.destroy_qp);
-    find("ibv_get_async_event", table_.get_async_event);
-    find("ibv_ack_async_event", table_.ack_async_event);
-    find("ibv_wc_status_str", table_.wc_status_str);
-    find("ibv_event_type_str", table_.event_type_str);
-    find("ibv_fork_init", table_.fork_init);
-    if (!missing_.empty()) {
-      return Status(
-          Code::kUnsupported,
-          fmt::format("rdma: the installed libibverbs is too old: it has no {}", missing_));
+    library_.need("ibv_get_device_list", table_.get_device_list);
+    library_.need("ibv_free_device_list", table_.free_device_list);
+    library_.need("ibv_get_device_name", table_.get_device_name);
+    library_.need("ibv_open_device", table_.open_device);
+    library_.need("ibv_close_device", table_.close_device);
+    library_.need("ibv_query_device", table_.query_device);
+    library_.need("ibv_query_port", raw.query_port);
+    library_.need("_ibv_query_gid_ex", raw.query_gid_ex);
+    library_.need("ibv_alloc_pd", table_.alloc_pd);
+    library_.need("ibv_dealloc_pd", table_.dealloc_pd);
+    library_.need("ibv_reg_mr", table_.reg_mr);
+    library_.need("ibv_dereg_mr", table_.dereg_mr);
+    library_.need("ibv_create_comp_channel", table_.create_comp_channel);
+    library_.need("ibv_destroy_comp_channel", table_.destroy_comp_channel);
+    library_.need("ibv_create_cq", table_.create_cq);
+    library_.need("ibv_destroy_cq", table_.destroy_cq);
+    library_.need("ibv_get_cq_event", table_.get_cq_event);
+    library_.need("ibv_ack_cq_events", table_.ack_cq_events);
+    library_.need("ibv_create_srq", table_.create_srq);
+    library_.need("ibv_modify_srq", table_.modify_srq);
+    library_.need("ibv_destroy_srq", table_.destroy_srq);
+    library_.need("ibv_create_qp", table_.create_qp);
+    library_.need("ibv_modify_qp", table_.modify_qp);
+    library_.need("ibv_query_qp", table_.query_qp);
+    library_.need("ibv_destroy_qp", table_.destroy_qp);
+    library_.need("ibv_get_async_event", table_.get_async_event);
+    library_.need("ibv_ack_async_event", table_.ack_async_event);
+    library_.need("ibv_wc_status_str", table_.wc_status_str);
+    library_.need("ibv_event_type_str", table_.event_type_str);
+    library_.need("ibv_fork_init", table_.fork_init);
+    if (!library_.missing().empty()) {
+      return Status(Code::kUnsupported,
+                    fmt::format("rdma: the installed libibverbs is too old: it has no {}",
+                                library_.missing()));
     }
-    table_.reg_dmabuf_mr =
-        reinterpret_cast<decltype(table_.reg_dmabuf_mr)>(dlsym(library_, "ibv_reg_dmabuf_mr"));
+    library_.find("ibv_reg_dmabuf_mr", table_.reg_dmabuf_mr);
     table_.query_port = query_port;
     table_.query_gid = query_gid;
     table_.moderate_cq = moderate_cq;
@@ -111,21 +108,13 @@ class Loader {
   }
 
  private:
-  template <typename Function>
-  void find(const char* name, Function& out) {
-    out = reinterpret_cast<Function>(dlsym(library_, name));
-    if (out == nullptr) missing_ += missing_.empty() ? name : std::string(", ") + name;
-  }
-
-  void* library_ = nullptr;
+  Library library_;
   Verbs table_{};
-  std::string missing_;
 };
 
 }  // namespace
 
 Result<const Verbs*> load_verbs() {
-  // Never unloaded: providers keep state of the process, and a context may outlive whoever asked.
   static auto* const loader = new Loader();
   static const auto* const result = new Result<const Verbs*>(loader->load());
   return *result;

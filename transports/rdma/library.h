@@ -1,0 +1,38 @@
+// Functions of a library that is loaded at run time, for the tables of verbs.h and cm.h.
+#pragma once
+
+#include <dlfcn.h>
+
+#include <string>
+
+namespace hetcomm::rdma {
+
+// Never unloaded: providers keep state of the process, and what they made may outlive whoever
+// asked.
+class Library {
+ public:
+  // False: it cannot be loaded, and dlerror() says why.
+  bool load(const char* name) {
+    handle_ = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    return handle_ != nullptr;
+  }
+  // Null where it has none.
+  template <typename Function>
+  void find(const char* name, Function& out) const {
+    out = reinterpret_cast<Function>(dlsym(handle_, name));
+  }
+  // The same; one that it has not is noted as missing.
+  template <typename Function>
+  void need(const char* name, Function& out) {
+    find(name, out);
+    if (out == nullptr) missing_ += missing_.empty() ? name : std::string(", ") + name;
+  }
+  // Empty: all that were needed are there.
+  const std::string& missing() const { return missing_; }
+
+ private:
+  void* handle_ = nullptr;
+  std::string missing_;
+};
+
+}  // namespace hetcomm::rdma
