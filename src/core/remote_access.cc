@@ -204,6 +204,11 @@ void RemoteAccess::unmap(const Rail& rail, const RemoteKey& key) {
 void RemoteAccess::go_by_message(Operation& operation, uint64_t placed) {
   operation.access.direct_failed = true;
   operation.drop_front(placed);
+  send_soon(operation);
+}
+
+// At the end of the pass; until then it is in a list, whatever happens.
+void RemoteAccess::send_soon(Operation& operation) {
   pair_.enqueue(operation);
   pair_.mesh().update_due(pair_);
 }
@@ -270,8 +275,7 @@ void RemoteAccess::finish_direct(Operation& operation, Code code) {
       (operation.kind == OperationKind::kPut && operation.access.remote->needs_flush());
   if (code == Code::kOk && owner_has_to_know) {
     operation.access.placed = true;
-    pair_.enqueue(operation);
-    pair_.mesh().update_due(pair_);
+    send_soon(operation);
   } else {
     complete(operation, code);
   }

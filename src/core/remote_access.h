@@ -115,6 +115,7 @@ class RemoteAccess {
   // Takes |operation| out of what copies; false when it was not there.
   bool stop_copying(const Operation& operation);
   void go_by_message(Operation& operation, uint64_t placed = 0);
+  void send_soon(Operation& operation);
   void forget_direct(Operation& operation);
   // A connection has failed that the peer may still hold, so that what was written to it may
   // arrive.

@@ -62,6 +62,12 @@ std::vector<AccessCase> access_cases() {
   };
 }
 
+Factories faulty(std::unique_ptr<TransportFactory> inner, const FaultPlan& plan) {
+  Factories result;
+  result.push_back(std::make_unique<FaultyFactory>(std::move(inner), plan));
+  return result;
+}
+
 class AccessFaults : public ::testing::TestWithParam<AccessCase> {};
 
 constexpr uint64_t kSlots = 32;
@@ -209,10 +215,7 @@ TEST_P(AccessFaults, NotificationsAndAtomicsHappenOnce) {
           FaultPlan plan = GetParam().plan;
           plan.seed = seed * 100 + static_cast<uint64_t>(rank);
           plan.max_rail_failures = 40;
-          Factories result;
-          result.push_back(std::make_unique<FaultyFactory>(
-              GetParam().shm ? make_shm_factory() : make_tcp_factory(), plan));
-          return result;
+          return faulty(GetParam().shm ? make_shm_factory() : make_tcp_factory(), plan);
         },
         [&](CoreMember& me) {
           exchange(me, seed, 400);
@@ -246,10 +249,7 @@ TEST_P(AccessFaults, EachEndsByItself) {
         plan.seed = 7 + static_cast<uint64_t>(rank);
         if (plan.fail_rail > 0) plan.fail_rail = 0.05;
         plan.max_rail_failures = 40;
-        Factories result;
-        result.push_back(std::make_unique<FaultyFactory>(
-            GetParam().shm ? make_shm_factory() : make_tcp_factory(), plan));
-        return result;
+        return faulty(GetParam().shm ? make_shm_factory() : make_tcp_factory(), plan);
       },
       [&](CoreMember& me) {
         Window window(me);
@@ -311,9 +311,7 @@ TEST(AccessRegions, WithdrawnRegionsAreNotWritten) {
         [&](int rank) {
           plan.seed = seed * 100 + static_cast<uint64_t>(rank);
           plan.fail_rail = 1e-9;  // breaks only where a region was withdrawn
-          Factories result;
-          result.push_back(std::make_unique<FaultyFactory>(make_tcp_factory(), plan));
-          return result;
+          return faulty(make_tcp_factory(), plan);
         },
         [&](CoreMember& me) {
           std::vector<std::byte> out(kSlot, std::byte{0xee});
