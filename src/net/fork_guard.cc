@@ -44,13 +44,22 @@ void after_fork_in_child() {
 
 }  // namespace
 
-void close_in_forked_children(int fd) {
+void close_in_forked_children(int fd) { NoFork().close_in_children(fd); }
+
+void forget_in_forked_children(int fd) { NoFork().forget(fd); }
+
+NoFork::NoFork() {
   static const int registered =
       pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
   static_cast<void>(registered);  // without memory for it a child keeps what it inherits
+  guarded().mutex.lock();
+}
+
+NoFork::~NoFork() { guarded().mutex.unlock(); }
+
+void NoFork::close_in_children(int fd) {
   struct stat now {};
   if (fstat(fd, &now) != 0) return;
-  const std::lock_guard lock(guarded().mutex);
   std::vector<Entry>& entries = guarded().entries;
   const auto found = std::find_if(entries.begin(), entries.end(),
                                   [fd](const Entry& entry) { return entry.fd == fd; });
@@ -61,8 +70,7 @@ void close_in_forked_children(int fd) {
   }
 }
 
-void forget_in_forked_children(int fd) {
-  const std::lock_guard lock(guarded().mutex);
+void NoFork::forget(int fd) {
   std::erase_if(guarded().entries, [fd](const Entry& entry) { return entry.fd == fd; });
 }
 

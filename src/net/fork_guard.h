@@ -12,4 +12,19 @@ void close_in_forked_children(int fd);
 // No longer. [any-thread]
 void forget_in_forked_children(int fd);
 
+// As long as it lives no other thread forks (by the C library), so that no child has a descriptor
+// that has been opened and not been named yet, or is about to be closed and not named any more.
+// Whoever has one neither forks nor calls the functions above.
+class NoFork {
+ public:
+  NoFork();
+  ~NoFork();
+  NoFork(const NoFork&) = delete;
+  NoFork& operator=(const NoFork&) = delete;
+
+  // See close_in_forked_children() and forget_in_forked_children().
+  void close_in_children(int fd);
+  void forget(int fd);
+};
+
 }  // namespace hetcomm

@@ -154,7 +154,7 @@ Status TlsContext::load_key(const std::string& path, Log& log) {
   Result<SmallFile> file = read_small_file(path, kMaxPemBytes, what);
   if (!file.ok()) return file.status();
   if (file->everybody_reads) {
-    log.warn("{}: everybody on this host can read it; use chmod 600", what);
+    log.warn_once(fmt::format("{}: everybody on this host can read it; use chmod 600", what));
   }
   const BioPtr bio = memory_bio(file->contents);
   const KeyPtr key(PEM_read_bio_PrivateKey(bio.get(), nullptr, no_pass_phrase, nullptr));

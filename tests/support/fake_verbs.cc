@@ -79,11 +79,14 @@ struct Fabric {
   int registration_error = 0;
   int registrations_left = 0;
   int registration_failures = 0;
+  int deregistration_error = 0;
+  int deregistration_failures = 0;
   int dmabuf_error = EOPNOTSUPP;
   FakeFabric::Misplaced misplaced = FakeFabric::Misplaced::kNothing;
   uint64_t misplaced_begin = 0;
   uint64_t misplaced_bytes = 0;
   bool lose_next = false;
+  bool lie_about_next = false;
   int posts_refused = 0;
   int pair_error = 0;
   uint64_t posts = 0;
@@ -269,6 +272,12 @@ void to_error(Pair& pair) {
 void run(Pair& pair) {
   while (!pair.waiting.empty() && pair.state == IBV_QPS_RTS) {
     ibv_wc_status status = IBV_WC_SUCCESS;
+    if (std::exchange(fabric().lie_about_next, false)) {
+      pair.state = IBV_QPS_ERR;
+      send_completion(pair, pair.waiting.front().request, status);
+      pair.waiting.pop_front();
+      break;
+    }
     if (!execute(pair, pair.waiting.front(), status)) {
       ++fabric().not_ready;
       return;
@@ -315,6 +324,7 @@ int close_device(ibv_context* context) {
 }
 int query_device(ibv_context* context, ibv_device_attr* out) {
   std::memset(out, 0, sizeof(*out));
+  out->vendor_id = static_cast<Context*>(context)->owner->spec.vendor;
   out->phys_port_cnt =
       static_cast<uint8_t>(static_cast<Context*>(context)->owner->spec.ports.size());
   out->max_qp = 1000;
@@ -433,6 +443,10 @@ ibv_mr* reg_dmabuf_mr(ibv_pd* pd, uint64_t offset, size_t length, uint64_t iova,
 }
 int dereg_mr(ibv_mr* mr) {
   const Lock lock(fabric().mutex);
+  if (fabric().deregistration_failures > 0) {
+    --fabric().deregistration_failures;
+    return fabric().deregistration_error;
+  }
   auto* region = static_cast<Region*>(mr);
   fabric().regions.erase(mr->lkey);
   if (region->mapped != nullptr) munmap(region->mapped, region->mapped_bytes);
@@ -718,6 +732,11 @@ void FakeFabric::fail_registrations(int error, int count, int failures) {
   fabric().registrations_left = count;
   fabric().registration_failures = failures;
 }
+void FakeFabric::fail_deregistrations(int error, int failures) {
+  const Lock lock(fabric().mutex);
+  fabric().deregistration_error = error;
+  fabric().deregistration_failures = failures;
+}
 void FakeFabric::accept_dmabufs(int error) {
   const Lock lock(fabric().mutex);
   fabric().dmabuf_error = error;
@@ -735,6 +754,10 @@ void FakeFabric::refuse_posts(int times) {
 void FakeFabric::lose_next() {
   const Lock lock(fabric().mutex);
   fabric().lose_next = true;
+}
+void FakeFabric::lie_about_next() {
+  const Lock lock(fabric().mutex);
+  fabric().lie_about_next = true;
 }
 void FakeFabric::fail_queue_pairs(int error) {
   const Lock lock(fabric().mutex);

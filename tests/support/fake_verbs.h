@@ -32,6 +32,7 @@ struct FakePort {
 struct FakeDeviceSpec {
   std::string name = "fake0";
   std::vector<FakePort> ports;
+  uint32_t vendor = 0;
 };
 
 // The one fabric of the process; threads may use it at the same time.
@@ -48,6 +49,8 @@ class FakeFabric {
   static void fail_next(ibv_wc_status status, int opcode = -1, uint32_t queue_pair = 0);
   // Registrations beyond |count| more fail with |error|, |failures| of them or all; 0 ends that.
   static void fail_registrations(int error, int count = 0, int failures = INT_MAX);
+  // The next |failures| deregistrations do nothing but fail with |error|.
+  static void fail_deregistrations(int error, int failures = 1);
   // 0: files of memory that can be mapped go for dma-bufs; else registering one fails with |error|,
   // as it does after reset() with EOPNOTSUPP.
   static void accept_dmabufs(int error = 0);
@@ -59,6 +62,8 @@ class FakeFabric {
   static void refuse_posts(int times);
   // The next work request is done and gives no completion.
   static void lose_next();
+  // The next work request is reported as done and is not; its queue pair is in the error state.
+  static void lie_about_next();
   static void fail_queue_pairs(int error);
   // Into the error state, without a completion or an event.
   static void silence(uint32_t queue_pair);

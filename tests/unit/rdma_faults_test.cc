@@ -6,12 +6,13 @@
 //  - credits: however many messages, no receive is ever missing, and one side that does nothing but
 //  receive does not stop the other;
 //  - most work requests ask for no completion, and flushed() becomes true all the same;
-//  - revoke of memory that is still to be written, and cancel of what is under way, end the
-//  connection; release, and revoke of what has arrived, do not;
+//  - revoke of memory that is still to be written, or that the device does not let go of, and
+//  cancel of what is under way, end the connection; release, and revoke of what has arrived, do
+//  not;
 //  - a put into a region that is under way is never left to land later;
 //  - a device that refuses work requests holds nobody up;
-//  - the address that goes ends the connections that stand on it, and when it is back others can be
-//  made;
+//  - the address that goes ends the connections that stand on it, and those that are being made,
+//  and when it is back others can be made;
 //  - no work request is larger than the port allows; a chunk of a large buffer registers no more
 //  than the chunk where nothing is kept;
 //  - without memory to lock, the text names the limit;
@@ -333,6 +334,32 @@ TEST_F(RdmaFaults, AnAddressThatGoesEndsWhatStandsOnIt) {
   EXPECT_TRUE(send_and_see(pair, pair.to_b(), pair.to_a()));
 }
 
+// The event finds no connection yet.
+TEST_F(RdmaFaults, AnAddressThatGoesWhileAConnectionIsMade) {
+  {
+    FakePair pair;
+    pair.a.connect(1, pair.b.transport().descriptor());
+    ASSERT_TRUE(pair.run([] { return FakeFabric::queue_pairs().size() == 2; }));
+    ASSERT_EQ(pair.a.connect_outcomes, 0);
+    FakeFabric::set_gid(0, 0, 0, ipv4_gid(9));
+    FakeFabric::raise(IBV_EVENT_GID_CHANGE);
+    ASSERT_TRUE(pair.run([&] { return pair.a.connect_outcomes > 0; }));
+    EXPECT_FALSE(pair.a.connected.contains(1));
+    FakeFabric::set_gid(0, 0, 0, ipv4_gid(1));
+    FakeFabric::raise(IBV_EVENT_GID_CHANGE);
+  }
+  FakePair pair;
+  pair.a.connect(1, pair.b.transport().descriptor());
+  ASSERT_TRUE(pair.run([] { return FakeFabric::queue_pairs().size() == 2; }));
+  const uint64_t deadline = now_ns() + kSecond;
+  while (!pair.a.connected.contains(1) && now_ns() < deadline) pair.a.step();
+  ASSERT_TRUE(pair.a.connected.contains(1));
+  ASSERT_EQ(pair.b.accepts, 0);
+  FakeFabric::set_gid(0, 0, 0, ipv4_gid(9));
+  ASSERT_TRUE(pair.run([&] { return pair.to_b().failed > 0; }));
+  EXPECT_EQ(pair.b.accepts, 0);
+}
+
 TEST_F(RdmaFaults, ADeviceThatRefusesWorkHoldsNobodyUp) {
   for (const int times : {1, INT_MAX}) {
     FakePair pair;
@@ -365,6 +392,30 @@ TEST_F(RdmaFaults, SlicesAreWhatThePortAllows) {
   ASSERT_TRUE(pair.run([&] { return pair.to_b().running() == 0; }));
   EXPECT_EQ(pair.to_b().failed, 0);
   EXPECT_EQ(far, near);
+}
+
+// As Soft-RoCE does it.
+TEST_F(RdmaFaults, SuccessOfAQueuePairInTheErrorStateIsNotBelieved) {
+  FakeDeviceSpec device;
+  device.ports.push_back({.gids = {ipv4_gid(1)}});
+  device.vendor = rdma::Nic::kSoftRoceVendor;
+  for (const bool get : {false, true}) {
+    for (const size_t bytes : {size_t{8}, size_t{1000}, size_t{100'000}}) {
+      FakeFabric::reset({device});
+      FakePair pair;
+      ASSERT_TRUE(pair.connect());
+      std::vector<std::byte> far(bytes);
+      std::vector<std::byte> near(bytes);
+      const iovec piece{near.data(), near.size()};
+      const auto key = pair.b.transport().publish({far.data(), far.size(), true, true});
+      ASSERT_TRUE(key.ok());
+      FakeFabric::lie_about_next();
+      Bulk bulk{.local = {{&piece, 1}, 0, bytes}, .key = key.value()};
+      ASSERT_EQ(get ? pair.to_b().get(bulk) : pair.to_b().put(bulk), Code::kOk);
+      expect_failed(pair, pair.to_b(), "error state");
+      pair.b.transport().withdraw(key.value());
+    }
+  }
 }
 
 TEST_F(RdmaFaults, AChunkRegistersNoMoreThanItself) {
@@ -422,18 +473,25 @@ TEST_F(RdmaFaults, MalformedMessagesFailTheConnection) {
   bad.emplace_back(3);
   bad.emplace_back(8);   // type 0
   bad.emplace_back(40);  // type 0
-  std::vector<std::byte> cut(39);
-  rdma::encode_head(cut.data(), rdma::HeadType::kMessage, 0);
+  MessageHeader before{};
+  MessageHeader header{};
+  header.fill(std::byte{1});
+  std::vector<std::byte> cut(rdma::kMostHeadBytes);
+  ASSERT_EQ(rdma::encode_head(cut.data(), 0, header, before), cut.size());
+  cut.pop_back();
   bad.push_back(cut);
-  std::vector<std::byte> long_credits(9);
-  rdma::encode_head(long_credits.data(), rdma::HeadType::kCredits, 1);
+  std::vector<std::byte> no_mask(rdma::kCreditsHeadBytes + 3);
+  no_mask[0] = std::byte{static_cast<uint8_t>(rdma::HeadType::kMessage)};
+  bad.push_back(no_mask);
+  std::vector<std::byte> long_credits(rdma::kCreditsHeadBytes + 1);
+  rdma::encode_credits(long_credits.data(), 1);
   bad.push_back(long_credits);
-  std::vector<std::byte> generous(8);
-  rdma::encode_head(generous.data(), rdma::HeadType::kCredits, 1);  // none was used up
+  std::vector<std::byte> generous(rdma::kCreditsHeadBytes);
+  rdma::encode_credits(generous.data(), 1);  // none was used up
   bad.push_back(generous);
-  for (uint32_t type : {3u, 0x101u, 0xffffffffu}) {
+  for (uint32_t type : {3u, 0x80u, 0xffu}) {
     std::vector<std::byte> unknown(40);
-    std::memcpy(unknown.data(), &type, sizeof(type));
+    unknown[0] = static_cast<std::byte>(type);
     bad.push_back(unknown);
   }
   for (const std::vector<std::byte>& bytes : bad) {
@@ -589,6 +647,21 @@ TEST_F(RdmaFaults, ARevokedSourceCostsNothingUnlessItIsRead) {
   FakeFabric::silence(FakePair::pair_of_b());
   EXPECT_TRUE(pair.run([&] { return pair.to_a().failed > 0; }));
   EXPECT_THAT(std::string(pair.to_a().failure.text()), HasSubstr("read memory that was revoked"));
+}
+
+TEST_F(RdmaFaults, ASourceThatTheDeviceKeepsIsFencedByTheEnd) {
+  FakePair pair;
+  ASSERT_TRUE(pair.connect());
+  std::vector<std::byte> memory(100'000);
+  const iovec piece{memory.data(), memory.size()};
+  const auto key = pair.to_a().expose({&piece, 1}, Access::kGetSource, 3);
+  ASSERT_TRUE(key.ok());
+  const size_t pairs = FakeFabric::queue_pairs().size();
+  FakeFabric::fail_deregistrations(EBUSY);
+  pair.to_a().revoke(key.value());
+  EXPECT_EQ(FakeFabric::queue_pairs().size(), pairs - 1) << "ended when revoke returns";
+  expect_failed(pair, pair.to_a(), "revoked");
+  ASSERT_TRUE(pair.connect());
 }
 
 TEST_F(RdmaFaults, StrictKeysEndWithTheExposure) {

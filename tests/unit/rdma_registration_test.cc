@@ -5,6 +5,8 @@
 //  and before that as soon as another thread has mapped the same addresses;
 //  - one in use when its memory goes stays until it is released, then goes, too;
 //  - after fork() the parent's registrations are still right, and the child's memory is its own;
+//  the child has no descriptor of the monitor, whenever it is forked, and touches none of its
+//  threads;
 //  - of a large range of which parts are used in turn all is registered if it can be kept, else the
 //  part;
 //  - by option what a peer may have a key of is never kept, and each user has its own;
@@ -362,6 +364,62 @@ TEST_F(RdmaRegistration, AForkedChildHasNotTheEvents) {
   int status = 0;
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+}
+
+// The descriptor is opened, tried out and closed all the time while children are made.
+TEST_F(RdmaRegistration, NoChildHasEventsThatAreOpenedOrClosedMeanwhile) {
+  NEEDS_EVENTS();
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer's heap may be locked in a child of several threads";
+#endif
+  cache_.reset();
+  std::atomic<bool> enough{false};
+  std::thread busy([&] {
+    while (!enough) {
+      make(uint64_t{64} << 20);
+      cache_.reset();
+    }
+  });
+  int with_events = 0;
+  for (int i = 0; i < 200; ++i) {
+    const pid_t child = fork();
+    if (child == 0) _exit(static_cast<int>(count_userfaultfds()));
+    int status = 0;
+    if (child < 0 || waitpid(child, &status, 0) != child || status != 0) ++with_events;
+  }
+  enough = true;
+  busy.join();
+  EXPECT_EQ(with_events, 0);
+}
+
+// Threads of a child get the stacks, and with them the names, of those that the parent has.
+TEST_F(RdmaRegistration, AChildThatDropsTheCacheTouchesNoThread) {
+  NEEDS_EVENTS();
+#if defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "the thread sanitizer allows no threads in a child of several threads";
+#else
+  (void)use(map(kSize));
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    alarm(10);
+    std::atomic<bool> enough{false};
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 8; ++i) {
+      threads.emplace_back([&] {
+        while (!enough) std::this_thread::yield();
+      });
+    }
+    cache_.reset();
+    enough = true;
+    // Throws, and ends the child, where one has been detached.
+    for (std::thread& thread : threads) thread.join();
+    _exit(0);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+#endif
 }
 
 TEST_F(RdmaRegistration, StacksOfEndedThreads) {

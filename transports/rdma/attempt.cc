@@ -16,6 +16,7 @@
 namespace hetcomm::rdma {
 namespace {
 
+constexpr const char* kAddressGone = "its address has gone";
 constexpr uint64_t kShortLimitNs = 3'000'000'000;
 
 bool send_all(int fd, ConstByteSpan bytes) {
@@ -157,6 +158,11 @@ void Attempt::on_answer() {
 void Attempt::on_ended(const Status& why) { fail(why); }
 
 void Attempt::complete() {
+  // From now on events find the connection.
+  if (!pair_->has_address() || !transport_.has_address(mine_)) {
+    fail({Code::kPeerLost, kAddressGone});
+    return;
+  }
   if (!send_all(socket_.get(), {&kReadyByte, 1})) {
     fail({Code::kPeerLost, "closed by the peer while it was made"});
     return;
@@ -273,6 +279,11 @@ void Arrival::on_events(uint32_t /*events*/) {
   const ssize_t got = recv(socket_.get(), &byte, 1, MSG_DONTWAIT);
   if (would_block(got)) return;
   if (got != 1 || byte != kReadyByte || !ready_) {
+    transport_.finish(*this, nullptr);
+    return;
+  }
+  if (!pair_->has_address()) {
+    transport_.log().info("rdma: a connection of rank {}: {}", peer_, kAddressGone);
     transport_.finish(*this, nullptr);
     return;
   }

@@ -70,13 +70,13 @@ const Capabilities& RdmaEndpoint::capabilities() const { return transport_.capab
 
 bool RdmaEndpoint::can_send(uint64_t payload_bytes) const {
   if (credits_ < 2 || pair_->room() < 4) return false;
-  return payload_bytes + kMessageHeadBytes <= pair_->max_inline() || pair_->free_slots() > 0;
+  return payload_bytes + kMostHeadBytes <= pair_->max_inline() || pair_->free_slots() > 0;
 }
 
 Code RdmaEndpoint::send(const MessageHeader& header, const SegmentView& payload) {
   if (state_ != State::kOpen) return Code::kPeerLost;
-  const uint64_t size = payload.length + kMessageHeadBytes;
-  if (payload.length > capabilities().max_payload_bytes || size > peer_slot_bytes_) {
+  if (payload.length > capabilities().max_payload_bytes ||
+      payload.length + kMostHeadBytes > peer_slot_bytes_) {
     return Code::kInvalidArgument;
   }
   if (!can_send(payload.length)) {
@@ -85,12 +85,13 @@ Code RdmaEndpoint::send(const MessageHeader& header, const SegmentView& payload)
     return Code::kWouldBlock;
   }
   std::array<std::byte, QueuePair::kMaxInline> small;
+  const size_t head = encode_head(small.data(), static_cast<uint16_t>(owed_), header, last_sent_);
+  owed_ = 0;
+  const uint64_t size = head + payload.length;
   const bool is_inline = size <= pair_->max_inline();
   std::byte* const place = is_inline ? small.data() : pair_->slot();
-  encode_head(place, HeadType::kMessage, owed_);
-  owed_ = 0;
-  std::memcpy(place + kHeadBytes, header.data(), kHeaderBytes);
-  gather(payload.segments, payload.offset, {place + kMessageHeadBytes, payload.length});
+  if (!is_inline) std::memcpy(place, small.data(), head);
+  gather(payload.segments, payload.offset, {place + head, payload.length});
   const WorkRequest work{.opcode = IBV_WR_SEND, .flags = is_inline ? kInline : 0};
   const ibv_sge piece{.addr = reinterpret_cast<uint64_t>(place),
                       .length = static_cast<uint32_t>(size),
@@ -314,6 +315,12 @@ void RdmaEndpoint::copy_out(const SendRecord& record) {
 }
 
 void RdmaEndpoint::on_sent(uint64_t id) {
+  if (transport_.nic().doubtful_success() && pair_->ends_bulk(id) && pair_->is_in_error()) {
+    // What was flushed tells in a moment. The device is in the middle of it, and left in peace.
+    suspect_until_ns_ = deadline_after(now_ns(), kSuspectNs);
+    transport_.suspect();
+    return;
+  }
   pair_->retire(id, [this](const SendRecord& record) {
     if (record.transfer == nullptr) return;
     bulk_bytes_ -= record.length;
@@ -340,7 +347,7 @@ void RdmaEndpoint::on_received(const ibv_wc& completion, const std::byte* slot) 
 }
 
 void RdmaEndpoint::on_message(const ibv_wc& completion, const std::byte* slot) {
-  const std::optional<Head> head = decode_head(slot, completion.byte_len);
+  const std::optional<Head> head = decode_head(slot, completion.byte_len, last_received_);
   if (!head || completion.byte_len > transport_.settings().slot_bytes) {
     break_off("protocol error: malformed message");
     return;
@@ -351,9 +358,8 @@ void RdmaEndpoint::on_message(const ibv_wc& completion, const std::byte* slot) {
   }
   credits_ += head->credits;
   if (head->type != HeadType::kMessage) return;
-  MessageHeader header;
-  std::memcpy(header.data(), slot + kHeadBytes, kHeaderBytes);
-  handler_->on_message(header, {slot + kMessageHeadBytes, completion.byte_len - kMessageHeadBytes});
+  const MessageHeader header = last_received_;
+  handler_->on_message(header, {slot + head->size, completion.byte_len - head->size});
 }
 
 void RdmaEndpoint::on_slice(const ibv_wc& completion) {
@@ -375,10 +381,10 @@ bool RdmaEndpoint::is_credit_due() const {
 }
 
 void RdmaEndpoint::send_credits() {
-  std::array<std::byte, kHeadBytes> head;
+  std::array<std::byte, kCreditsHeadBytes> head;
   const bool is_inline = pair_->max_inline() >= head.size();
   std::byte* const place = is_inline ? head.data() : pair_->slot();
-  encode_head(place, HeadType::kCredits, owed_);
+  encode_credits(place, static_cast<uint16_t>(owed_));
   owed_ = 0;
   --credits_;
   const WorkRequest work{.opcode = IBV_WR_SEND, .flags = is_inline ? kInline : 0};

@@ -131,9 +131,11 @@ class RdmaEndpoint final : public Endpoint, public Watcher, public CmHandler {
   State state_ = State::kOpen;
   bool want_writable_ = false;
   bool reported_ = false;
-  uint32_t credits_;            // what may be sent
-  uint32_t consumed_ = 0;       // receives used up and not posted again yet
-  uint32_t owed_ = 0;           // posted again, and not told to the peer
+  uint32_t credits_;           // what may be sent
+  uint32_t consumed_ = 0;      // receives used up and not posted again yet
+  uint32_t owed_ = 0;          // posted again, and not told to the peer
+  MessageHeader last_sent_{};  // core's, of the message before (decode_head)
+  MessageHeader last_received_{};
   uint64_t bulk_bytes_ = 0;     // under way
   uint64_t posted_before_ = 0;  // when the silent tail was looked at
   uint64_t deadline_ns_ = 0;

@@ -122,39 +122,57 @@ Result<std::shared_ptr<MemoryEvents>> MemoryEvents::get() {
 }
 
 Result<std::shared_ptr<MemoryEvents>> MemoryEvents::create() {
-  UniqueFd events = open_events();
-  if (!events.valid()) return Status(Code::kUnsupported, "userfaultfd is not allowed here");
-  uffdio_api api{};
-  api.api = UFFD_API;
-  api.features = kFeatures;
-  if (ioctl(events.get(), UFFDIO_API, &api) != 0 || (api.features & kFeatures) != kFeatures) {
-    return Status(Code::kUnsupported, "userfaultfd has no events here");
-  }
   UniqueFd stop(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!stop.valid()) return status_from_errno(errno, "eventfd");
-  std::shared_ptr<MemoryEvents> made(new MemoryEvents(std::move(events), std::move(stop)));
+  auto thread = std::make_unique<std::thread>();
+  std::shared_ptr<MemoryEvents> made(new MemoryEvents(std::move(stop)));
+  HETCOMM_RETURN_IF_ERROR(made->open());
   HETCOMM_RETURN_IF_ERROR(made->try_out());
-  HETCOMM_RETURN_IF_ERROR(start_thread(made->thread_, [raw = made.get()] { raw->run(); }));
-  // A child that lives on would keep the kernel waiting for readers of what it inherited.
-  close_in_forked_children(made->events_.get());
+  HETCOMM_RETURN_IF_ERROR(start_thread(*thread, [raw = made.get()] { raw->run(); }));
+  made->thread_ = std::move(thread);
   return made;
 }
 
-MemoryEvents::MemoryEvents(UniqueFd events, UniqueFd stop)
-    : process_(getpid()), events_(std::move(events)), stop_(std::move(stop)) {}
+MemoryEvents::MemoryEvents(UniqueFd stop) : process_(getpid()), stop_(std::move(stop)) {}
+
+Status MemoryEvents::open() {
+  {
+    // A child that lives on would keep the kernel waiting for readers of what it inherited.
+    NoFork no_fork;
+    events_ = open_events();
+    if (events_.valid()) no_fork.close_in_children(events_.get());
+  }
+  if (!events_.valid()) return {Code::kUnsupported, "userfaultfd is not allowed here"};
+  uffdio_api api{};
+  api.api = UFFD_API;
+  api.features = kFeatures;
+  if (ioctl(events_.get(), UFFDIO_API, &api) != 0 || (api.features & kFeatures) != kFeatures) {
+    return {Code::kUnsupported, "userfaultfd has no events here"};
+  }
+  return {};
+}
 
 // Nothing is watched any more.
 MemoryEvents::~MemoryEvents() {
-  if (!thread_.joinable()) return;
   if (process_ != getpid()) {
+    // The thread is another process's, and the descriptor was closed when this one began.
+    (void)thread_.release();
     (void)events_.release();
-    thread_.detach();
     return;
   }
-  forget_in_forked_children(events_.get());
+  if (events_.valid()) close_events();
+}
+
+void MemoryEvents::close_events() {
+  NoFork no_fork;
+  no_fork.forget(events_.get());
+  if (thread_ == nullptr) {
+    events_.reset();
+    return;
+  }
   const uint64_t one = 1;
   (void)!write(stop_.get(), &one, sizeof(one));
-  thread_.join();
+  thread_->join();
 }
 
 bool MemoryEvents::watch(const MemoryRange& range) {
@@ -226,7 +244,7 @@ Status MemoryEvents::try_out() {
     return changing() ? failed : Status();
   }();
   // Nobody waits for the events of a closed one.
-  if (!status.ok()) events_.reset();
+  if (!status.ok()) close_events();
   for (Taker& taker : takers) {
     if (taker.thread.joinable()) taker.thread.join();
   }

@@ -41,16 +41,18 @@ class MemoryEvents {
   uint64_t count();
 
  private:
-  MemoryEvents(UniqueFd events, UniqueFd stop);
+  explicit MemoryEvents(UniqueFd stop);
   static Result<std::shared_ptr<MemoryEvents>> create();
+  Status open();
   Status try_out();
+  void close_events();
   void run();
   void read_events();
   void let_go(const MemoryRange& range, size_t from);
 
   // A forked child has a copy of this, and no thread.
   const pid_t process_;
-  UniqueFd events_;  // closed by the thread
+  UniqueFd events_;  // closed by the thread, if there is one; a forked child has none
   UniqueFd stop_;
 
   // Held over system calls and allocations; never taken by the thread.
@@ -62,7 +64,8 @@ class MemoryEvents {
   std::array<MemoryRange, MemoryMonitor::kMost> lost_{};  // a ring
   uint64_t lost_count_ = 0;                               // of all times
 
-  std::thread thread_;
+  // Left behind in a forked child, in which its name may be that of another one.
+  std::unique_ptr<std::thread> thread_;
 };
 
 }  // namespace hetcomm::rdma

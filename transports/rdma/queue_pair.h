@@ -143,6 +143,14 @@ class QueuePair {
   bool idle() const { return posted_ == done_; }
   uint64_t posted() const { return posted_; }
 
+  // Whether the completion with |id| says of a read or write of a bulk that it was carried out.
+  bool ends_bulk(uint64_t id) const {
+    if (id - done_ >= posted_ - done_) return false;
+    for (uint64_t at = done_; at <= id; ++at) {
+      if (records_[at % kSendDepth].transfer != nullptr) return true;
+    }
+    return false;
+  }
   // The completion with |id|: calls use(record) for it and for all before it.
   template <typename Use>
   void retire(uint64_t id, Use&& use) {

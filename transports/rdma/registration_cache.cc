@@ -173,12 +173,12 @@ void RegistrationCache::release(Registration* registration) {
 }
 
 bool RegistrationCache::revoke(Registration* registration) {
-  if (registration->users_ > 1) return false;
+  if (registration->users_ > 1 || verbs_.dereg_mr(registration->mr_) != 0) return false;
   if (registration->cached_) {
     known_.erase(registration->id_);
     cached_bytes_ -= registration->id_.length;
   }
-  end(*registration, all_);
+  drop(*registration, all_);
   return true;
 }
 
@@ -192,6 +192,11 @@ void RegistrationCache::forget(Registration& registration) {
 
 void RegistrationCache::end(Registration& registration, List& list) {
   (void)verbs_.dereg_mr(registration.mr_);
+  drop(registration, list);
+}
+
+// The device has it no more.
+void RegistrationCache::drop(Registration& registration, List& list) {
   if (registration.watched_) monitor_->unwatch(pages_of(registration.id_));
   list.erase(registration.self_);
 }

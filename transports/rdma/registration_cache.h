@@ -82,8 +82,8 @@ class RegistrationCache {
   // else no more than is asked for, since each part is pinned and let go anew.
   Result<Registration*> acquire_part(const iovec& whole, const iovec& part, int access);
   void release(Registration* registration);
-  // As release(), and on return no peer reaches the memory by it. False: others use it too; nothing
-  // was done.
+  // As release(), and on return no peer reaches the memory by it. False: others use it too, or the
+  // device does not let go of it; nothing was done.
   bool revoke(Registration* registration);
 
   // Not kept: ended by whoever asked.
@@ -113,6 +113,7 @@ class RegistrationCache {
   void forget_lost();
   void forget(Registration& registration);
   void end(Registration& registration, List& list);
+  void drop(Registration& registration, List& list);
   void trim(uint64_t room_bytes);
   Attached* find_device(const void* address, uint64_t length) const;
   Result<Registered> make(const Registration::Id& id, const Attached* device);

@@ -666,7 +666,9 @@ void RdmaTransport::check_suspects(uint64_t now) {
   for (RdmaEndpoint* endpoint : endpoints_) {
     if (endpoint->suspect_until_ns() <= now) continue;
     if (endpoint->pair()->is_in_error()) {
-      endpoint->break_off("the peer read memory that was revoked");
+      endpoint->break_off(
+          "the queue pair is in the error state: the peer read memory that was revoked, or "
+          "the device failed");
     } else {
       suspects_ = true;
     }

@@ -73,6 +73,8 @@ class RdmaTransport final : public Transport, public AcceptHandler, public CmLis
   Log& log() { return environment_.log; }
   const Settings& settings() const { return settings_; }
   const Nic& nic() const { return device_->nic(); }
+  // At this moment, whatever events have said.
+  bool has_address(const Gid& gid) const { return device_->gid_at(gid.index) == gid.bytes; }
   RegistrationCache& registrations() { return *registrations_; }
   // Nullptr: connections are made by exchange.
   ConnectionManager* manager() { return manager_.get(); }

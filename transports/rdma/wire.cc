@@ -1,6 +1,7 @@
 #include "transports/rdma/wire.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "src/base/bytes.h"
@@ -9,17 +10,31 @@ namespace hetcomm::rdma {
 namespace {
 
 constexpr uint8_t kDescriptorVersion = 2;
-constexpr uint8_t kParametersVersion = 1;
+constexpr uint8_t kParametersVersion = 2;
 constexpr uint8_t kAccepted = 1;
 constexpr uint8_t kRefused = 2;
 constexpr size_t kMaxNameBytes = 40;
 
-void write_le32(std::byte* out, uint32_t value) {
-  for (int i = 0; i < 4; ++i) out[i] = static_cast<std::byte>(value >> (8 * i));
+constexpr size_t kMaskAt = kCreditsHeadBytes;
+constexpr size_t kFixedHeadBytes = kMaskAt + sizeof(uint32_t);
+
+template <typename T>
+void write_le(std::byte* out, T value) {
+  if constexpr (std::endian::native == std::endian::little) {
+    std::memcpy(out, &value, sizeof(value));
+  } else {
+    for (size_t i = 0; i < sizeof(T); ++i) out[i] = static_cast<std::byte>(value >> (8 * i));
+  }
 }
-uint32_t read_le32(const std::byte* in) {
-  uint32_t value = 0;
-  for (int i = 0; i < 4; ++i) value |= std::to_integer<uint32_t>(in[i]) << (8 * i);
+template <typename T>
+T read_le(const std::byte* in) {
+  T value = 0;
+  if constexpr (std::endian::native == std::endian::little) {
+    std::memcpy(&value, in, sizeof(value));
+  } else {
+    for (size_t i = 0; i < sizeof(T); ++i)
+      value |= static_cast<T>(std::to_integer<T>(in[i]) << (8 * i));
+  }
   return value;
 }
 
@@ -191,19 +206,45 @@ Result<Answer> decode_answer(const AnswerBytes& bytes) {
   return answer;
 }
 
-void encode_head(std::byte* out, HeadType type, uint32_t credits) {
-  write_le32(out, static_cast<uint32_t>(type));
-  write_le32(out + 4, credits);
+void encode_credits(std::byte* out, uint16_t credits) {
+  out[0] = static_cast<std::byte>(HeadType::kCredits);
+  write_le(out + 1, credits);
 }
 
-std::optional<Head> decode_head(const std::byte* bytes, size_t size) {
-  if (size < kHeadBytes) return std::nullopt;
-  const uint32_t type = read_le32(bytes);
-  const Head head{.type = static_cast<HeadType>(type), .credits = read_le32(bytes + 4)};
-  if (type == static_cast<uint32_t>(HeadType::kMessage)) {
-    if (size < kMessageHeadBytes) return std::nullopt;
-  } else if (type != static_cast<uint32_t>(HeadType::kCredits) || size != kHeadBytes) {
-    return std::nullopt;
+size_t encode_head(std::byte* out, uint16_t credits, const MessageHeader& header,
+                   MessageHeader& before) {
+  out[0] = static_cast<std::byte>(HeadType::kMessage);
+  write_le(out + 1, credits);
+  std::byte* next = out + kFixedHeadBytes;
+  uint32_t mask = 0;
+  for (size_t word = 0; word < kHeaderBytes; word += sizeof(uint64_t)) {
+    uint64_t difference =
+        read_le<uint64_t>(header.data() + word) ^ read_le<uint64_t>(before.data() + word);
+    while (difference != 0) {
+      const size_t at = static_cast<size_t>(std::countr_zero(difference)) / 8;
+      mask |= uint32_t{1} << (word + at);
+      *next++ = header[word + at];
+      difference &= ~(uint64_t{0xff} << (8 * at));
+    }
+  }
+  write_le(out + kMaskAt, mask);
+  before = header;
+  return static_cast<size_t>(next - out);
+}
+
+std::optional<Head> decode_head(const std::byte* bytes, size_t size, MessageHeader& header) {
+  if (size < kCreditsHeadBytes) return std::nullopt;
+  Head head{.type = static_cast<HeadType>(bytes[0]), .credits = read_le<uint16_t>(bytes + 1)};
+  if (head.type == HeadType::kCredits) {
+    head.size = kCreditsHeadBytes;
+    return size == kCreditsHeadBytes ? std::optional(head) : std::nullopt;
+  }
+  if (head.type != HeadType::kMessage || size < kFixedHeadBytes) return std::nullopt;
+  uint32_t mask = read_le<uint32_t>(bytes + kMaskAt);
+  head.size = kFixedHeadBytes + static_cast<size_t>(std::popcount(mask));
+  if (size < head.size) return std::nullopt;
+  for (const std::byte* next = bytes + kFixedHeadBytes; mask != 0; mask &= mask - 1) {
+    header[static_cast<size_t>(std::countr_zero(mask))] = *next++;
   }
   return head;
 }

@@ -74,17 +74,26 @@ inline constexpr std::byte kReadyByte{0x52};
 
 // --- messages --------------------------------------------------------------------------------
 
-//   byte 0 type   1-3 zero   4-7 credits   [8-39 core's header, payload]
+//   byte 0 type   1-2 credits   [3-6 mask   bytes of core's header   payload]
+//
+// Of core's header only the bytes travel that differ from those of the message before on this
+// connection (bit i of the mask: byte i), which is why both ends keep that. Most do not differ, and
+// a short message is a shorter packet: 64 B of payload with a head of 12 instead of 40.
 enum class HeadType : uint8_t { kMessage = 1, kCredits = 2 };
-inline constexpr size_t kHeadBytes = 8;
-inline constexpr size_t kMessageHeadBytes = kHeadBytes + kHeaderBytes;
-void encode_head(std::byte* out, HeadType type, uint32_t credits);
+inline constexpr size_t kCreditsHeadBytes = 3;
+inline constexpr size_t kMostHeadBytes = kCreditsHeadBytes + 4 + kHeaderBytes;
+void encode_credits(std::byte* out, uint16_t credits);
+// Returns the size of the head. |before| becomes |header|.
+size_t encode_head(std::byte* out, uint16_t credits, const MessageHeader& header,
+                   MessageHeader& before);
 struct Head {
   HeadType type = HeadType::kMessage;
-  uint32_t credits = 0;
+  uint16_t credits = 0;
+  size_t size = 0;
 };
-// Of a message of |size| bytes; nullopt when it is malformed.
-std::optional<Head> decode_head(const std::byte* bytes, size_t size);
+// Of a message of |size| bytes; nullopt when it is malformed. |header| is that of the message
+// before and becomes this one's.
+std::optional<Head> decode_head(const std::byte* bytes, size_t size, MessageHeader& header);
 
 // --- one-sided -------------------------------------------------------------------------------
 
