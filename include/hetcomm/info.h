@@ -24,7 +24,7 @@ HETCOMM_API const char* hetcomm_build_string(void) HETCOMM_NOEXCEPT;
 typedef struct hetcomm_variable_info {
   const char* name;          /* "HETCOMM_LOG"                                                   */
   const char* default_value; /* as it would be written                                          */
-  const char* meaning;       /* one sentence                                                    */
+  const char* meaning;       /* one sentence, and which values there are where not all are     */
 } hetcomm_variable_info_t;
 
 /* Describes variable |index|; OUT_OF_RANGE past the last. Static storage. [any-thread] */

@@ -12,6 +12,17 @@ namespace {
 
 using enum VariableType;
 
+constexpr uint64_t kMs = 1'000'000;
+constexpr uint64_t kKi = 1 << 10;
+constexpr uint64_t kMi = 1 << 20;
+constexpr uint64_t kGi = 1 << 30;
+
+constexpr Limits between(uint64_t least, uint64_t most) { return {least, most, Zero::kNumber}; }
+constexpr Limits at_least(uint64_t least) { return between(least, UINT64_MAX); }
+constexpr Limits at_most(uint64_t most) { return between(0, most); }
+constexpr Limits zero_or(uint64_t least, uint64_t most) { return {least, most, Zero::kAllowed}; }
+constexpr Limits zero_is_default() { return {0, UINT64_MAX, Zero::kDefault}; }
+
 constexpr VariableInfo kTable[] = {
     {Variable::kLog, kChoice, "HETCOMM_LOG", "warn", "error|warn|info|debug|trace",
      "How much is logged; info says which interface and transports were chosen and why."},
@@ -24,7 +35,8 @@ constexpr VariableInfo kTable[] = {
      "('eth0,ib*,10.0.0.0/8'); "
      "empty means the first that is up, loopback last."},
     {Variable::kStorePort, kInteger, "HETCOMM_STORE_PORT", "0", nullptr,
-     "Port of rank 0's bootstrap store; 0 means MASTER_PORT or one of the 16 after it."},
+     "Port of rank 0's bootstrap store; 0 means MASTER_PORT or one of the 16 after it.",
+     at_most(65535)},
     {Variable::kSecret, kSecretText, "HETCOMM_SECRET", "", nullptr,
      "Job secret that every connection has to prove."},
     {Variable::kSecretFile, kText, "HETCOMM_SECRET_FILE", "", nullptr,
@@ -43,40 +55,48 @@ constexpr VariableInfo kTable[] = {
      "Refuses whatever would send over the network without protection: needs HETCOMM_TLS=on, and "
      "leaves out transports that cannot be protected."},
     {Variable::kBootstrapTimeout, kDuration, "HETCOMM_BOOTSTRAP_TIMEOUT", "300s", nullptr,
-     "How long ranks wait for each other when a communicator is created."},
+     "How long ranks wait for each other when a communicator is created; 0 means the default.",
+     zero_is_default()},
     {Variable::kTimeout, kDuration, "HETCOMM_TIMEOUT", "30min", nullptr,
-     "Deadline of an operation that sets none."},
+     "Deadline of an operation that sets none; 0 means the default.", zero_is_default()},
     {Variable::kDetectionTime, kDuration, "HETCOMM_DETECTION_TIME", "10s", nullptr,
-     "Within this time a peer that the network has cut off is declared lost."},
+     "Within this time a peer that the network has cut off is declared lost.", at_least(10 * kMs)},
     {Variable::kStallTime, kDuration, "HETCOMM_STALL_TIME", "60s", nullptr,
-     "An operation that waits longer is reported once, with all pending ones."},
+     "An operation that waits longer is reported once, with all pending ones.", at_least(kMs)},
     {Variable::kSpinTime, kDuration, "HETCOMM_SPIN_TIME", "1ms", nullptr,
      "How long a waiting thread polls before it sleeps."},
     {Variable::kYield, kChoice, "HETCOMM_YIELD", "auto", "auto|yes|no",
      "Whether a polling thread yields its core; auto: when this host has more ranks than cores."},
     {Variable::kDevices, kText, "HETCOMM_DEVICES", "", nullptr,
-     "Devices beside the host, e.g. 'sim-handle,sim-address:bandwidth=10G:latency=2us'."},
+     "Devices beside the host, with their settings, such as 'sim-handle:bandwidth=10G:latency=2us' "
+     "or "
+     "several, with commas between them."},
     {Variable::kDevicePath, kChoice, "HETCOMM_DEVICE_PATH", "auto", "auto|direct|staged",
      "How device memory goes over a network: by the interface itself where a write that was read "
      "back has shown that it can, else staged through the host; or only so."},
     {Variable::kRails, kInteger, "HETCOMM_RAILS", "4", nullptr,
      "Connections of one kind, over a network interface each, that a pair may share its bulk data "
-     "among."},
+     "among.",
+     between(1, 64)},
     {Variable::kCoolDown, kDuration, "HETCOMM_COOL_DOWN", "1s", nullptr,
-     "How long a transport whose connection failed is left alone; doubles with each failure."},
+     "How long a transport whose connection failed is left alone; doubles with each failure.",
+     between(kMs, 86'400'000 * kMs)},
     {Variable::kCreditBytes, kSize, "HETCOMM_CREDIT_BYTES", "1M", nullptr,
-     "Bytes that one peer may have under way to this process before they are matched."},
+     "Bytes that one peer may have under way to this process before they are matched.",
+     between(4 * kKi, kGi)},
     {Variable::kUnexpectedBytes, kSize, "HETCOMM_UNEXPECTED_BYTES", "256M", nullptr,
-     "The same for all peers together; divided among them."},
+     "The same for all peers together; divided among them.", at_least(4 * kKi)},
     {Variable::kStagingChunk, kSize, "HETCOMM_STAGING_CHUNK", "0", nullptr,
      "Chunk in which device memory that a transport cannot reach is staged through the host; 0 "
-     "chooses it by the size of the message and the rates that were measured."},
+     "chooses it by the size of the message and the rates that were measured.",
+     zero_or(4 * kKi, kGi)},
     {Variable::kStagingDepth, kInteger, "HETCOMM_STAGING_DEPTH", "0", nullptr,
-     "Chunks of one message that are staged at a time, up to 16; 0 chooses it by their size."},
+     "Chunks of one message that are staged at a time; 0 chooses it by their size.", at_most(16)},
     {Variable::kShmRingBytes, kSize, "HETCOMM_SHM_RING_BYTES", "256K", nullptr,
-     "Bytes of the shared ring that bulk data of one direction of a pair flows through."},
+     "Bytes of the shared ring that bulk data of one direction of a pair flows through.",
+     between(64 * kKi, kGi)},
     {Variable::kShmChunk, kSize, "HETCOMM_SHM_CHUNK", "32K", nullptr,
-     "Piece in which bulk data is copied through the shared ring."},
+     "Piece in which bulk data is copied through the shared ring.", between(4 * kKi, kMi)},
     {Variable::kShmBulk, kChoice, "HETCOMM_SHM_BULK", "auto", "auto|copy|read",
      "How bulk data crosses shared memory: copied through the ring, read by the receiver from the "
      "sender's memory, or whichever was measured to be faster."},
@@ -85,11 +105,12 @@ constexpr VariableInfo kTable[] = {
     {Variable::kTcpEager, kSize, "HETCOMM_TCP_EAGER", "16K", nullptr,
      "Messages up to this size are sent over tcp without waiting for their receive."},
     {Variable::kTcpChunk, kSize, "HETCOMM_TCP_CHUNK", "1M", nullptr,
-     "Piece in which bulk data is framed on a tcp stream."},
+     "Piece in which bulk data is framed on a tcp stream.", between(512, 64 * kMi)},
     {Variable::kTcpStreams, kInteger, "HETCOMM_TCP_STREAMS", "0", nullptr,
-     "Bulk streams of a tcp pair; 0 means one, and more where one does not fill the link."},
+     "Bulk streams of a tcp pair; 0 means one, and more where one does not fill the link.",
+     at_most(8)},
     {Variable::kTcpSocketBuffer, kSize, "HETCOMM_TCP_SOCKET_BUFFER", "0", nullptr,
-     "Socket buffer size of bulk streams; 0 leaves it to the kernel."},
+     "Socket buffer size of bulk streams; 0 leaves it to the kernel.", at_most(kGi)},
     {Variable::kTcpBindFamily, kChoice, "HETCOMM_FAMILY", "any", "any|ipv4|ipv6",
      "Address family of all connections."},
     {Variable::kRdmaNic, kText, "HETCOMM_RDMA_NIC", "", nullptr,
@@ -103,19 +124,20 @@ constexpr VariableInfo kTable[] = {
     {Variable::kRdmaMtu, kChoice, "HETCOMM_RDMA_MTU", "auto", "auto|256|512|1024|2048|4096",
      "Path MTU of RDMA connections; auto is the active MTU of the ports."},
     {Variable::kRdmaTrafficClass, kInteger, "HETCOMM_RDMA_TRAFFIC_CLASS", "0", nullptr,
-     "Traffic class (0 to 255) of RDMA packets."},
+     "Traffic class of RDMA packets.", at_most(255)},
     {Variable::kRdmaTimeout, kDuration, "HETCOMM_RDMA_TIMEOUT", "500ms", nullptr,
      "How long the device waits for an acknowledgement before it sends again; rounded up to 4.096 "
      "us "
      "times a power of two."},
     {Variable::kRdmaRetries, kInteger, "HETCOMM_RDMA_RETRIES", "6", nullptr,
-     "How often the device sends again before it gives a connection up; at most 7."},
+     "How often the device sends again before it gives a connection up.", at_most(7)},
     {Variable::kRdmaQueuePairs, kInteger, "HETCOMM_RDMA_QUEUE_PAIRS", "4096", nullptr,
-     "Most RDMA connections of a communicator at a time."},
+     "Most RDMA connections of a communicator at a time.", between(1, kMi)},
     {Variable::kRdmaEager, kSize, "HETCOMM_RDMA_EAGER", "16K", nullptr,
      "Messages up to this size are sent over rdma without waiting for their receive."},
     {Variable::kRdmaSlice, kSize, "HETCOMM_RDMA_SLICE", "256K", nullptr,
-     "Largest single RDMA write or read; four of them may be under way on a connection."},
+     "Largest single RDMA write or read; four of them may be under way on a connection.",
+     between(4 * kKi, 16 * kMi)},
     {Variable::kRdmaCacheBytes, kSize, "HETCOMM_RDMA_CACHE_BYTES", "1G", nullptr,
      "User memory that stays registered for the next operation; 0 keeps none."},
     {Variable::kRdmaStrictKeys, kChoice, "HETCOMM_RDMA_STRICT_KEYS", "off", "off|on|0|1",
@@ -130,9 +152,16 @@ struct Unit {
   uint64_t factor;
 };
 
-// "<number><unit>" with an optional decimal fraction.
+constexpr std::string_view kDurationForms =
+    "a duration: a number of seconds, or with h, min, s, ms, us or ns, such as 1.5s or 500ms; or "
+    "inf";
+constexpr std::string_view kSizeForms =
+    "a size: a number of bytes, or with K, M or G, powers of 1024, such as 4096, 64K or 1.5M";
+
+// "<number><unit>" with an optional decimal fraction; |forms| says so to people.
 template <size_t N>
-Result<uint64_t> parse_with_unit(std::string_view text, const std::array<Unit, N>& units) {
+Result<uint64_t> parse_with_unit(std::string_view text, const std::array<Unit, N>& units,
+                                 std::string_view forms) {
   double number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   const std::string_view unit = text.substr(static_cast<size_t>(end - text.data()));
@@ -143,7 +172,42 @@ Result<uint64_t> parse_with_unit(std::string_view text, const std::array<Unit, N
       if (value < 9e18) return static_cast<uint64_t>(value);
     }
   }
-  return Status(Code::kInvalidArgument, fmt::format("'{}' cannot be parsed", text));
+  return Status(Code::kInvalidArgument, fmt::format("'{}' is not {}", text, forms));
+}
+
+// |number| as one would write it: in the largest unit that leaves it whole.
+std::string written(VariableType type, uint64_t number) {
+  static constexpr std::array<Unit, 6> kDurations = {{{"h", 3'600'000'000'000},
+                                                      {"min", 60'000'000'000},
+                                                      {"s", 1'000'000'000},
+                                                      {"ms", kMs},
+                                                      {"us", 1'000},
+                                                      {"ns", 1}}};
+  static constexpr std::array<Unit, 4> kSizes = {{{"G", kGi}, {"M", kMi}, {"K", kKi}, {"", 1}}};
+  if (type == kDuration && number == kForever) return "inf";
+  const std::span<const Unit> units = type == kDuration ? std::span<const Unit>(kDurations)
+                                      : type == kSize   ? std::span<const Unit>(kSizes)
+                                                        : std::span(kSizes).last(1);
+  for (const Unit& unit : units) {
+    if (number >= unit.factor && number % unit.factor == 0) {
+      return fmt::format("{}{}", number / unit.factor, unit.name);
+    }
+  }
+  return "0";
+}
+
+// "64K to 1G", "0, or 4K and more", "" where there are no limits.
+std::string range_of(const VariableInfo& info) {
+  const auto& [least, most, zero] = info.limits;
+  if (least == 0 && most == UINT64_MAX) return "";
+  const std::string first = written(info.type, least);
+  return fmt::format("{}{}{}", zero == Zero::kAllowed && least > 0 ? "0, or " : "", first,
+                     most == UINT64_MAX ? " and more" : " to " + written(info.type, most));
+}
+
+bool is_within(const Limits& limits, uint64_t number) {
+  if (number == 0 && limits.zero != Zero::kNumber) return true;
+  return number >= limits.least && number <= limits.most;
 }
 
 bool is_choice(std::string_view choices, std::string_view text) {
@@ -184,6 +248,42 @@ bool is_foreign(std::string_view name) { return name.starts_with("HETCOMM_TEST_"
 
 std::span<const VariableInfo> variable_table() { return kTable; }
 
+std::string allowed_values(const VariableInfo& info) {
+  std::string_view forms;
+  switch (info.type) {
+    case kChoice:
+      return info.choices;
+    case kDuration:
+      forms = "a duration, such as 500ms, 10s, 2min or inf";
+      break;
+    case kSize:
+      forms = "a size in bytes, such as 4096, 64K or 1M";
+      break;
+    case kInteger:
+      forms = "a number";
+      break;
+    case kText:
+    case kSecretText:
+      return "";
+  }
+  const std::string range = range_of(info);
+  return range.empty() ? std::string(forms) : fmt::format("{} ({})", range, forms);
+}
+
+std::vector<std::string_view> split_list(std::string_view list) {
+  constexpr std::string_view kBlanks = " \t";
+  std::vector<std::string_view> parts;
+  while (!list.empty()) {
+    const size_t comma = list.find(',');
+    std::string_view part = list.substr(0, comma);
+    list.remove_prefix(comma == std::string_view::npos ? list.size() : comma + 1);
+    part.remove_prefix(std::min(part.find_first_not_of(kBlanks), part.size()));
+    part = part.substr(0, part.find_last_not_of(kBlanks) + 1);
+    if (!part.empty()) parts.push_back(part);
+  }
+  return parts;
+}
+
 Result<uint64_t> parse_duration(std::string_view text) {
   if (text == "inf") return kForever;
   static constexpr std::array<Unit, 7> kUnits = {{{"", 1'000'000'000},
@@ -193,7 +293,7 @@ Result<uint64_t> parse_duration(std::string_view text) {
                                                   {"ns", 1},
                                                   {"min", 60'000'000'000},
                                                   {"h", 3'600'000'000'000}}};
-  return parse_with_unit(text, kUnits);
+  return parse_with_unit(text, kUnits, kDurationForms);
 }
 
 Result<uint64_t> parse_size(std::string_view text) {
@@ -208,14 +308,17 @@ Result<uint64_t> parse_size(std::string_view text) {
                                                    {"G", 1u << 30},
                                                    {"GiB", 1u << 30},
                                                    {"g", 1u << 30}}};
-  return parse_with_unit(text, kUnits);
+  return parse_with_unit(text, kUnits, kSizeForms);
 }
 
 std::string_view nearest_variable(std::string_view name) {
+  // All have the prefix in common: it says nothing about how near they are.
+  constexpr std::string_view kPrefix = "HETCOMM_";
+  if (name.starts_with(kPrefix)) name.remove_prefix(kPrefix.size());
   std::string_view best;
-  size_t best_distance = std::max<size_t>(3, name.size() / 3);
+  size_t best_distance = std::clamp<size_t>(name.size() / 3, 2, 3) + 1;
   for (const VariableInfo& info : kTable) {
-    const size_t distance = edit_distance(name, info.name);
+    const size_t distance = edit_distance(name, std::string_view(info.name).substr(kPrefix.size()));
     if (distance < best_distance) {
       best_distance = distance;
       best = info.name;
@@ -255,6 +358,14 @@ Status Config::assign(const VariableInfo& info, std::string_view text, bool set)
       break;
   }
   if (!number.ok()) return number.status().annotate(info.name);
+  const bool is_number = info.type == kDuration || info.type == kSize || info.type == kInteger;
+  if (is_number && number.value() == 0 && info.limits.zero == Zero::kDefault) {
+    return assign(info, info.default_value, set);
+  }
+  if (is_number && !is_within(info.limits, number.value())) {
+    return Status(Code::kInvalidArgument,
+                  fmt::format("{}: {} is out of range: {}", info.name, text, allowed_values(info)));
+  }
   value.text = text;
   value.shown = info.type == kSecretText && !text.empty() ? "(set)" : text;
   value.number = number.value();
@@ -280,7 +391,8 @@ Result<Config> Config::load(const char* const* environment, std::string_view set
       if (!text.empty()) HETCOMM_RETURN_IF_ERROR(config.assign(*info, text, true));
     } else if (!is_foreign(name)) {
       const std::string_view nearest = nearest_variable(name);
-      log.warn("unknown variable {}{}{}", name, nearest.empty() ? "" : "; did you mean ", nearest);
+      log.warn("unknown variable {}{}{}{}", name, nearest.empty() ? "" : "; did you mean ", nearest,
+               nearest.empty() ? "" : "?");
     }
   }
   while (!settings.empty()) {

@@ -68,6 +68,16 @@ enum class Variable : uint8_t {
 
 enum class VariableType : uint8_t { kText, kSecretText, kDuration, kSize, kInteger, kChoice };
 
+// What the number 0 means where it is not one like the others.
+enum class Zero : uint8_t { kNumber, kAllowed, kDefault };
+
+// The values that a number, a size or a duration may have, both ends included.
+struct Limits {
+  uint64_t least = 0;
+  uint64_t most = UINT64_MAX;
+  Zero zero = Zero::kNumber;  // kAllowed: as well; kDefault: stands for the default
+};
+
 struct VariableInfo {
   Variable variable;
   VariableType type;
@@ -75,9 +85,15 @@ struct VariableInfo {
   const char* default_value;  // as it would be written
   const char* choices;        // kChoice: "a|b|c"
   const char* meaning;        // one sentence
+  Limits limits{};
 };
 
 std::span<const VariableInfo> variable_table();
+// What can be written, for people: "64K to 1G (a size in bytes, such as 4096, 64K or 1M)"; "" for
+// texts.
+std::string allowed_values(const VariableInfo& info);
+// A list's elements, without the blanks around them and without empty ones.
+std::vector<std::string_view> split_list(std::string_view list);
 
 // "10s", "500ms", "30us", "2min", "inf"; a bare number is seconds. Nanoseconds.
 Result<uint64_t> parse_duration(std::string_view text);
@@ -88,7 +104,8 @@ class Config {
  public:
   // Reads |environment| ("NAME=value" strings, nullptr at the end), then |settings|
   // ("NAME=value;NAME=value", prefix optional). Warns on |log| about unknown HETCOMM_ names, with
-  // the nearest known one. Fails when a value cannot be parsed, naming the variable.
+  // the nearest known one. Fails when a value cannot be parsed or is out of its limits, naming the
+  // variable and what is allowed.
   static Result<Config> load(const char* const* environment, std::string_view settings, Log& log);
 
   std::string_view text(Variable variable) const { return value(variable).text; }

@@ -32,6 +32,14 @@ void Log::set_sink(hetcomm_log_function_t function, void* user_data) {
   user_data_ = user_data;
 }
 
+void Log::warn_once(const std::string& text) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!said_once_.insert(text).second) return;
+  }
+  warn("{}", text);
+}
+
 void Log::write(LogLevel level, std::string_view text) {
   const int rank = rank_.load(std::memory_order_relaxed);
   const std::string_view name = kLevelNames[static_cast<size_t>(level)];

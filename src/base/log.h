@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <mutex>
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -48,6 +49,8 @@ class Log {
   void warn(fmt::format_string<Args...> format, Args&&... args) {
     line(LogLevel::kWarn, format, std::forward<Args>(args)...);
   }
+  // Says the same thing no second time.
+  void warn_once(const std::string& text);
   template <typename... Args>
   void info(fmt::format_string<Args...> format, Args&&... args) {
     line(LogLevel::kInfo, format, std::forward<Args>(args)...);
@@ -71,6 +74,7 @@ class Log {
   std::atomic<int> rank_{-1};
   std::string host_;
   std::mutex mutex_;
+  std::set<std::string> said_once_;
   hetcomm_log_function_t function_ = nullptr;
   void* user_data_ = nullptr;
 };

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -95,17 +97,36 @@ class Target final : public ConnectHandler {
   uint64_t next_attempt_ns_ = 0;
 };
 
-// "10.0.0.1:29501, 10.0.0.1:29502: Connection refused; 10.0.0.1:29500: not a hetcomm peer"
+// "29500, 29502-29516"
+std::string ranges(const std::set<int>& ports) {
+  std::string text;
+  for (auto port = ports.begin(); port != ports.end();) {
+    const int first = *port;
+    int last = first;
+    while (++port != ports.end() && *port == last + 1) ++last;
+    text += fmt::format("{}{}", text.empty() ? "" : ", ", first);
+    if (last > first) text += fmt::format("-{}", last);
+  }
+  return text;
+}
+
+// "10.0.0.1:29500: not a hetcomm peer; 10.0.0.1:29501-29516: Connection refused". First who
+// answered and refused: that is likely to be the store.
 std::string describe(const std::vector<std::unique_ptr<Target>>& targets) {
-  std::map<std::string, std::string> addresses_by_error;
+  using Error = std::pair<bool, std::string>;  // not denied, text
+  std::map<Error, std::map<std::string, std::set<int>>> places;
   for (const auto& target : targets) {
-    std::string& addresses =
-        addresses_by_error[target->error().empty() ? "no answer" : target->error()];
-    addresses += (addresses.empty() ? "" : ", ") + target->address().to_string();
+    const std::string name = target->address().to_string();
+    const std::string error = target->error().empty() ? "no answer" : target->error();
+    places[{!target->denied(), error}][name.substr(0, name.rfind(':'))].insert(
+        target->address().port());
   }
   std::string text;
-  for (const auto& [error, addresses] : addresses_by_error) {
-    text += fmt::format("{}{}: {}", text.empty() ? "" : "; ", addresses, error);
+  for (const auto& [error, hosts] : places) {
+    for (const auto& [host, ports] : hosts) {
+      text += fmt::format("{}{}:{}", text.empty() ? "" : "; ", host, ranges(ports));
+    }
+    text += ": " + error.second;
   }
   return text;
 }

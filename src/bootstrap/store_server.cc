@@ -209,6 +209,13 @@ Status StoreServer::Loop::listen(const Options& options) {
                                      *this);
     if (acceptor.ok()) {
       acceptor_ = std::move(acceptor).value();
+      const Address& wanted = options.addresses.front();
+      if (wanted.port() != 0 && address.port() != wanted.port()) {
+        table_.set_hint(
+            fmt::format("; this store is at port {} since {} was taken: by the "
+                        "launcher's own service, or by another process that is rank 0?",
+                        address.port(), wanted.port()));
+      }
       return {};
     }
     log_.debug("store: {}", acceptor.status().text());
@@ -245,6 +252,7 @@ void StoreServer::Loop::serve() {
     const uint64_t now = now_ns();
     acceptor_->expire(now);
     table_.expire(now);
+    for (const std::string& line : table_.take_reports(now)) log_.warn("store: {}", line);
     reap();
     wait_and_deliver(std::min(acceptor_->next_timer_ns(), table_.next_timer_ns()));
   }

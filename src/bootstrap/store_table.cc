@@ -1,5 +1,7 @@
 #include "src/bootstrap/store_table.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "src/base/bytes.h"
@@ -7,6 +9,14 @@
 #include "src/bootstrap/scope.h"
 
 namespace hetcomm {
+namespace {
+
+std::string seconds(uint64_t ns) {
+  const double s = static_cast<double>(ns) / 1e9;
+  return s < 10 ? fmt::format("{:.1f} s", s) : fmt::format("{:.0f} s", s);
+}
+
+}  // namespace
 
 StoreTable::StoreTable(const Secret& job_key, ReplySink& sink)
     : StoreTable(job_key, sink, Limits()) {}
@@ -89,7 +99,11 @@ void StoreTable::gather(ClientId client, const std::string& name, StoreRequest r
     return;
   }
   Gather& gather = gathers_[scope];
-  if (is_new) gather.size = request.size;
+  if (is_new) {
+    gather.size = request.size;
+    gather.begun_ns = now_ns;
+    gather.report_ns = deadline_after(now_ns, kFirstReportNs);
+  }
   Status conflict;
   if (gather.size != request.size) {
     conflict = Status(Code::kBootstrapFailed,
@@ -182,7 +196,7 @@ void StoreTable::disconnect(ClientId client) {
   if (gather->second.entries.empty()) gathers_.erase(gather);
 }
 
-void StoreTable::time_out(ClientId client) {
+void StoreTable::time_out(ClientId client, uint64_t now_ns) {
   const Wait wait = waits_.at(client);
   if (!wait.in_gather) {
     stop_wait(client);
@@ -190,20 +204,43 @@ void StoreTable::time_out(ClientId client) {
     return;
   }
   const Gather& gather = gathers_[wait.key];
+  fail_gather(wait.key,
+              Status(Code::kBootstrapFailed,
+                     fmt::format("{} did not come within {} (HETCOMM_BOOTSTRAP_TIMEOUT, or the "
+                                 "communicator's own){}",
+                                 missing_from(gather), seconds(now_ns - gather.begun_ns), hint_)));
+}
+
+std::string StoreTable::missing_from(const Gather& gather) {
   std::vector<int> missing;
   for (int rank = 0; rank < gather.size; ++rank) {
     if (!gather.entries.contains(rank)) missing.push_back(rank);
   }
-  fail_gather(wait.key, Status(Code::kBootstrapFailed,
-                               fmt::format("{} did not come", format_ranks(missing, gather.size))));
+  return format_ranks(missing, gather.size);
 }
 
 void StoreTable::expire(uint64_t now_ns) {
-  while (!timers_.empty() && timers_.begin()->first <= now_ns) time_out(timers_.begin()->second);
+  while (!timers_.empty() && timers_.begin()->first <= now_ns) {
+    time_out(timers_.begin()->second, now_ns);
+  }
 }
 
 uint64_t StoreTable::next_timer_ns() const {
-  return timers_.empty() ? kForever : timers_.begin()->first;
+  uint64_t next = timers_.empty() ? kForever : timers_.begin()->first;
+  for (const auto& [scope, gather] : gathers_) next = std::min(next, gather.report_ns);
+  return next;
+}
+
+std::vector<std::string> StoreTable::take_reports(uint64_t now_ns) {
+  std::vector<std::string> lines;
+  for (auto& [scope, gather] : gathers_) {
+    if (now_ns < gather.report_ns) continue;
+    const uint64_t waited = now_ns - gather.begun_ns;
+    gather.report_ns = deadline_after(now_ns, waited);
+    lines.push_back(fmt::format("{} of '{}' still to come after {}{}", missing_from(gather), scope,
+                                seconds(waited), hint_));
+  }
+  return lines;
 }
 
 void StoreTable::close() {

@@ -49,6 +49,13 @@ class StoreTable {
   void disconnect(ClientId client);
   void expire(uint64_t now_ns);
   uint64_t next_timer_ns() const;
+  // Whom gathers still wait for, for people: a line for each gather after kFirstReportNs, again
+  // when twice the time has gone, and so on.
+  std::vector<std::string> take_reports(uint64_t now_ns);
+  // Stands at the end of what is said of ranks that did not come.
+  void set_hint(std::string hint) { hint_ = std::move(hint); }
+
+  static constexpr uint64_t kFirstReportNs = 10'000'000'000;
   // Fails everything that waits.
   void close();
 
@@ -60,6 +67,8 @@ class StoreTable {
   };
   struct Gather {
     int32_t size = 0;
+    uint64_t begun_ns = 0;
+    uint64_t report_ns = 0;
     std::map<int32_t, Entry> entries;
   };
   struct Wait {
@@ -77,7 +86,8 @@ class StoreTable {
   void end_gather(const std::string& scope, std::string why);
   void start_wait(ClientId client, Wait wait);
   void stop_wait(ClientId client);
-  void time_out(ClientId client);
+  void time_out(ClientId client, uint64_t now_ns);
+  static std::string missing_from(const Gather& gather);
   bool has_room(size_t keys, size_t bytes) const;
   void refuse(ClientId client, Code code, std::string text);
 
@@ -92,6 +102,7 @@ class StoreTable {
   std::unordered_map<std::string, std::string> ended_;  // scope to reason
   std::deque<std::string> ended_order_;
   size_t bytes_ = 0;
+  std::string hint_;
 };
 
 }  // namespace hetcomm

@@ -25,10 +25,7 @@ namespace capi = hetcomm::capi;
 
 // "sim-handle,sim-address:bandwidth=10G:latency=2us"
 Status add_devices(std::string_view list, std::vector<Device>* devices) {
-  while (!list.empty()) {
-    const size_t comma = list.find(',');
-    const std::string_view item = list.substr(0, comma);
-    list.remove_prefix(comma == std::string_view::npos ? list.size() : comma + 1);
+  for (const std::string_view item : hetcomm::split_list(list)) {
     const size_t colon = item.find(':');
     const std::string_view kind = item.substr(0, colon);
     const std::string_view options =
@@ -78,6 +75,12 @@ Status create_context(const hetcomm_context_options_t& options, hetcomm_context_
     level = hetcomm::parse_log_level(config->text(Variable::kLog)).value();
   }
   log->set_level(level);
+  auto transports = all_transports();
+  if (const Status known = hetcomm::check_transport_names(
+          transports, hetcomm::split_list(config->text(Variable::kTransports)));
+      !known.ok()) {
+    return Status(Code::kInvalidArgument, std::string(known.text())).annotate("HETCOMM_TRANSPORTS");
+  }
   if (options.progress < HETCOMM_PROGRESS_DEFAULT || options.progress > HETCOMM_PROGRESS_THREAD) {
     return Status(Code::kInvalidArgument, "progress is not one of HETCOMM_PROGRESS_*");
   }
@@ -89,7 +92,7 @@ Status create_context(const hetcomm_context_options_t& options, hetcomm_context_
   if (!host.ok()) return host.status();
   list.devices.push_back(host.value());
   HETCOMM_RETURN_IF_ERROR(add_devices(config->text(Variable::kDevices), &list.devices));
-  ContextParts parts{std::move(config.value()), std::move(log), all_transports(),
+  ContextParts parts{std::move(config.value()), std::move(log), std::move(transports),
                      std::move(list.devices), thread};
   list.devices.clear();
   Result<std::unique_ptr<hetcomm::Context>> context = hetcomm::Context::create(std::move(parts));

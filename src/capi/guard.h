@@ -148,7 +148,10 @@ Status read_options(const Options* given, Options* options) {
   constexpr size_t kMost = 4096;
   const size_t size = given->struct_size;
   if (size < sizeof(size_t) || size > kMost) {
-    return Status(Code::kInvalidArgument, "options: struct_size is not set");
+    return Status(Code::kInvalidArgument, size == 0
+                                              ? "options: struct_size is not set"
+                                              : "options: struct_size is " + std::to_string(size) +
+                                                    ", which is not the size of the struct");
   }
   const auto* bytes = reinterpret_cast<const unsigned char*>(given);
   for (size_t i = sizeof(*options); i < size; ++i) {

@@ -13,6 +13,20 @@ void copy_text(std::string_view from, char* to, size_t capacity) {
   to[size] = '\0';
 }
 
+// What each variable means, and what can be written. Lives as long as the process.
+const std::vector<std::string>& meanings() {
+  static const auto* const texts = [] {
+    auto* made = new std::vector<std::string>();
+    for (const hetcomm::VariableInfo& info : hetcomm::variable_table()) {
+      const std::string values = hetcomm::allowed_values(info);
+      made->push_back(values.empty() ? info.meaning
+                                     : fmt::format("{} Values: {}.", info.meaning, values));
+    }
+    return made;
+  }();
+  return *texts;
+}
+
 }  // namespace
 
 extern "C" {
@@ -55,7 +69,7 @@ hetcomm_status_t hetcomm_variable_describe(size_t index,
     HETCOMM_REQUIRE(out_info);
     const auto table = hetcomm::variable_table();
     if (index >= table.size()) return Status(Code::kOutOfRange, "there is no such variable");
-    *out_info = {table[index].name, table[index].default_value, table[index].meaning};
+    *out_info = {table[index].name, table[index].default_value, meanings()[index].c_str()};
     return {};
   });
 }

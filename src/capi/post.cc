@@ -19,10 +19,9 @@ Code check_post(Communicator& communicator, const PostArguments& arguments,
   }
   const bool any =
       arguments.kind == OperationKind::kReceive && arguments.peer == HETCOMM_ANY_SOURCE;
-  if (!any &&
-      static_cast<uint32_t>(arguments.peer) >= static_cast<uint32_t>(communicator.size())) {
-    return reject(Code::kOutOfRange, fmt::format("there is no rank {} among {}", arguments.peer,
-                                                 communicator.size()));
+  if (!any && static_cast<uint32_t>(arguments.peer) >= static_cast<uint32_t>(communicator.size())) {
+    return reject(Code::kOutOfRange,
+                  fmt::format("there is no rank {} among {}", arguments.peer, communicator.size()));
   }
   if (arguments.count > kMaxBuffers)
     return reject(Code::kInvalidArgument, "more than 2^20 buffers");

@@ -34,16 +34,26 @@ std::array<std::byte, 16> host_id() {
   return id;
 }
 
-bool names(std::string_view list, std::string_view name) {
-  while (!list.empty()) {
-    const size_t comma = list.find(',');
-    if (list.substr(0, comma) == name) return true;
-    list.remove_prefix(comma == std::string_view::npos ? list.size() : comma + 1);
-  }
-  return false;
+// A transport's own text without its name in front: whoever shows it says the name.
+std::string_view without_name(std::string_view name, std::string_view why) {
+  constexpr std::string_view kAfter = ": ";
+  const bool named = why.starts_with(name) && why.substr(name.size()).starts_with(kAfter);
+  return named ? why.substr(name.size() + kAfter.size()) : why;
 }
 
 }  // namespace
+
+Status check_transport_names(std::span<const std::unique_ptr<TransportFactory>> factories,
+                             const std::vector<std::string_view>& names) {
+  std::vector<std::string_view> known;
+  for (const auto& factory : factories) known.push_back(factory->name());
+  for (const std::string_view name : names) {
+    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
+    return Status(Code::kUnsupported, fmt::format("there is no transport '{}'; there are {}", name,
+                                                  fmt::join(known, ", ")));
+  }
+  return {};
+}
 
 Mesh::Mesh(const MeshEnvironment& environment, int rank, int size)
     : environment_(environment),
@@ -142,10 +152,18 @@ Status Mesh::make_transport(const TransportFactory& factory, size_t instance,
 
 Status Mesh::make_transports(std::string_view wanted) {
   if (wanted.empty()) wanted = environment_.config.text(Variable::kTransports);
+  const std::vector<std::string_view> chosen = split_list(wanted);
+  HETCOMM_RETURN_IF_ERROR(check_transport_names(environment_.factories, chosen));
   for (const auto& factory : environment_.factories) {
     // A rank talks to itself by "self" whatever is chosen for the others.
-    const bool named = names(wanted, factory->name());
-    if (!wanted.empty() && !named && factory->name() != "self") continue;
+    const bool named = std::find(chosen.begin(), chosen.end(), factory->name()) != chosen.end();
+    if (!chosen.empty() && !named && factory->name() != "self") {
+      unused_.push_back(
+          fmt::format("{:<6} no: only {} may be used (HETCOMM_TRANSPORTS, or the "
+                      "communicator's options)",
+                      factory->name(), fmt::join(chosen, ", ")));
+      continue;
+    }
     Status usable = factory->probe(environment_.config);
     const size_t most = static_cast<size_t>(environment_.config.number(Variable::kRails));
     const size_t instances =
@@ -162,23 +180,15 @@ Status Mesh::make_transports(std::string_view wanted) {
       device_access_.add(*transports_.back()->transport, transports_.back()->name);
     }
     if (usable.ok()) continue;
+    const std::string_view why = without_name(factory->name(), usable.text());
     const bool some = !transports_.empty() && transports_.back()->kind == factory->name();
     if (named && !some) {
       const Code code =
           usable.code() == Code::kPermissionDenied ? Code::kPermissionDenied : Code::kUnsupported;
-      return Status(code, fmt::format("transport {}: {}", factory->name(), usable.text()));
+      return Status(code, fmt::format("transport {}: {}", factory->name(), why));
     }
-    log().info("transport {} is not {}used: {}", factory->name(), some ? "wholly " : "",
-               usable.text());
-  }
-  std::string_view rest = wanted;
-  while (!rest.empty()) {
-    const size_t comma = rest.find(',');
-    const std::string_view name = rest.substr(0, comma);
-    rest.remove_prefix(comma == std::string_view::npos ? rest.size() : comma + 1);
-    const bool known = std::any_of(environment_.factories.begin(), environment_.factories.end(),
-                                   [&](const auto& factory) { return factory->name() == name; });
-    if (!known) return Status(Code::kUnsupported, fmt::format("there is no transport '{}'", name));
+    if (!some) unused_.push_back(fmt::format("{:<6} no: {}", factory->name(), why));
+    log().info("transport {} is not {}used: {}", factory->name(), some ? "wholly " : "", why);
   }
   return {};
 }
@@ -299,7 +309,9 @@ std::vector<Mesh::Candidate> Mesh::candidates(int rank) {
     const Capabilities& capabilities = entry.transport->capabilities();
     Candidate candidate{.entry = &entry,
                         .descriptor = nullptr,
-                        .reach = Status(Code::kUnsupported, "the peer does not offer it")};
+                        .reach = Status(Code::kUnsupported,
+                                        "the peer does not offer it: its HETCOMM_TRANSPORTS leaves "
+                                        "it out, or it cannot use it")};
     candidate.score_us = score_of(capabilities);
     if (Pair* found = find_pair(rank); found != nullptr) {
       candidate.cooling = found->is_cooling(entry.index);
@@ -524,6 +536,9 @@ std::string Mesh::explain(int rank) {
       }
     }
     text += fmt::format("  {:<6} {}\n", candidate.entry->name, verdict);
+  }
+  if (rank != rank_) {
+    for (const std::string& unused : unused_) text += fmt::format("  {}\n", unused);
   }
   if (rank != rank_) text += device_access_.explain();
   if (Pair* pair = find_pair(rank); pair != nullptr) {

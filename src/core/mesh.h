@@ -38,6 +38,10 @@ struct MeshEnvironment {
   std::span<const std::unique_ptr<TransportFactory>> factories;
 };
 
+// UNSUPPORTED, with the names that there are, when |names| has another one.
+Status check_transport_names(std::span<const std::unique_ptr<TransportFactory>> factories,
+                             const std::vector<std::string_view>& names);
+
 struct MeshOptions {
   std::string name;
   uint32_t epoch = 0;
@@ -295,6 +299,7 @@ class Mesh final : public Driven, private ControlHandler {
   std::vector<Dead> graveyard_;
   std::vector<Dead> burying_;
   DeviceAccess device_access_;
+  std::vector<std::string> unused_;  // transports, each with the reason
   // Last: endpoints and transports go before what their upcalls touch.
   std::vector<std::unique_ptr<TransportEntry>> transports_;
 };

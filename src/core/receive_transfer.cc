@@ -232,7 +232,10 @@ bool ReceiveTransfer::want_get() const {
       !rail->capabilities().get) {
     return false;
   }
-  return !rail->capabilities().put || pair_.chooser().prefer_get(accepted_);
+  if (!rail->capabilities().put) return true;
+  // A get goes over one connection, puts over all.
+  if (accepted_ > kLeastShare && pair_.bulk_rails() > 1) return false;
+  return pair_.chooser().prefer_get(accepted_);
 }
 
 // Length of the next chunk, which begins with |rest|.

@@ -341,9 +341,10 @@ bool RemoteAccess::pay_for_notification(Operation& put) {
 
 void RemoteAccess::credit_came() {
   if (awaiting_credit_.empty()) return;
-  std::vector<Operation*> waiting;
-  waiting.swap(awaiting_credit_);
-  for (Operation* put : waiting) pair_.submit_send(*put);
+  // Out of one list into the other before anything that may fail for want of memory.
+  for (Operation* put : awaiting_credit_) pair_.enqueue(*put);
+  awaiting_credit_.clear();
+  pair_.pump();
 }
 
 bool RemoteAccess::start_put_message(Operation& put) {
@@ -465,6 +466,7 @@ void RemoteAccess::rail_failed(const Rail& rail, bool peer_has_to_know) {
   if (rail.capabilities().map) {
     for (RemoteMemory* remote : remotes_) remote->mapped = nullptr;
     regions_.clear();
+    again_.reserve(again_.size() + copies_.size());  // in one of the two lists, whatever happens
     for (const Copy& copy : copies_) again_.push_back(copy.operation);
     copies_.clear();
   }
@@ -489,9 +491,18 @@ void RemoteAccess::rails_changed() {
 }
 
 void RemoteAccess::start_again() {
-  std::vector<Operation*> again;
-  again.swap(again_);
-  for (Operation* operation : again) go_by_message(*operation);
+  if (again_.empty()) return;
+  enqueue_again();
+  pair_.mesh().update_due(pair_);
+}
+
+// Fails for nothing.
+void RemoteAccess::enqueue_again() {
+  for (Operation* operation : again_) {
+    operation->access.direct_failed = true;
+    pair_.enqueue(*operation);
+  }
+  again_.clear();
 }
 
 void RemoteAccess::fail_everything(const Status& why) {
@@ -504,7 +515,7 @@ void RemoteAccess::fail_everything(const Status& why) {
   while (!awaiting_credit_.empty()) fail(*awaiting_credit_.back());
   while (!direct_.empty()) fail(*direct_.back());
   while (!copies_.empty()) fail(*copies_.back().operation);
-  start_again();  // into the outbox, which is failed next
+  enqueue_again();  // into the outbox, which is failed next
 }
 
 Operation* RemoteAccess::take(uint64_t id) {
@@ -726,7 +737,12 @@ void RemoteAccess::receive_get(const WireHeader& header, ConstByteSpan payload) 
     return;
   }
   send->access.id = header.tag;
-  pair_.submit_send(*send);
+  try {
+    pair_.submit_send(*send);
+  } catch (const std::bad_alloc&) {
+    pair_.mesh().end_out_of_memory(*send);  // it is in no list
+    throw;
+  }
 }
 
 bool RemoteAccess::start_answer(Operation& send, const Rail& rail) {

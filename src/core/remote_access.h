@@ -116,6 +116,7 @@ class RemoteAccess {
   bool stop_copying(const Operation& operation);
   void go_by_message(Operation& operation, uint64_t placed = 0);
   void send_soon(Operation& operation);
+  void enqueue_again();
   void forget_direct(Operation& operation);
   // A connection has failed that the peer may still hold, so that what was written to it may
   // arrive.

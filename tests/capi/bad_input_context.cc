@@ -55,6 +55,8 @@ TEST(BadContext, SettingsAreRefusedByName) {
       {"LOG=loud", "HETCOMM_LOG"},
       {"TIMEOUT=soon", "HETCOMM_TIMEOUT"},
       {"CREDIT_BYTES=4Q", "HETCOMM_CREDIT_BYTES"},
+      {"RAILS=0", "1 to 64"},
+      {"TRANSPORTS=shm, pigeon", "there is no transport 'pigeon'; there are self, shm, rdma, tcp"},
       {"DEVICES=abacus", "abacus"},
       {"DEVICES=sim-handle:speed=1G", "speed"},
       {"DEVICES=sim-address:bandwidth=10", "bandwidth"},
@@ -69,6 +71,15 @@ TEST(BadContext, SettingsAreRefusedByName) {
     EXPECT_NE(std::string(hetcomm_last_error()).find(tested.named), std::string::npos)
         << hetcomm_last_error();
   }
+}
+
+TEST(BadContext, SizeOfTheOptionsIsNamed) {
+  hetcomm_context_options_t options{};
+  options.struct_size = 4;
+  expect_refused({{"struct_size 4", HETCOMM_INVALID_ARGUMENT,
+                   [&](Outputs& out) { return create_with(options, out); }}});
+  EXPECT_NE(std::string(hetcomm_last_error()).find("struct_size is 4"), std::string::npos)
+      << hetcomm_last_error();
 }
 
 TEST_F(BadInput, ContextCallsAreRefused) {

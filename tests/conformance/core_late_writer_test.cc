@@ -3,6 +3,9 @@
 // nothing in the buffer may change. Both ranks are driven by one thread, so that every step is
 // reached.
 #include <algorithm>
+#include <array>
+#include <memory>
+#include <thread>
 #include <vector>
 
 #include "tests/support/core_job.h"
@@ -126,6 +129,105 @@ TEST_P(LateWriter, NeverTouchesWhatWasGivenBack) {
   std::thread leaving([&] { sender.reset(); });
   receiver.reset();
   leaving.join();
+}
+
+// The owner of published memory and its peer, both driven by this thread.
+class PutsOverFailingRails : public ::testing::Test {
+ protected:
+  static constexpr size_t kBytes = 300'000;
+
+  void SetUp() override {
+    plan_.regions = true;
+    plan_.late_writes = true;
+    plan_.instances = 2;
+    plan_.fail_direct = 0.2;
+    FaultPlan other_plan = plan_;
+    other_plan.seed = 2;
+    std::thread other([&] { putter_ = make(0, other_plan); });
+    owner_ = make(1, plan_);
+    other.join();
+    ASSERT_TRUE(putter_ && owner_);
+    memory_ = std::make_unique<Memory>(owner_->context().devices(), 0, bytes_.data(), bytes_.size(),
+                                       false);
+    ASSERT_TRUE(owner_->communicator().register_memory(*memory_, HETCOMM_ACCESS_ALL, true).ok());
+    const auto exported = Communicator::export_memory(*memory_);
+    ASSERT_TRUE(exported.ok());
+    ExportedMemory named;
+    std::vector<RemoteKey> keys;
+    ASSERT_TRUE(putter_->communicator().import_memory(exported.value(), &named, &keys).ok());
+    remote_ = std::make_unique<RemoteMemory>(putter_->communicator(), named, std::move(keys));
+  }
+  void TearDown() override {
+    remote_.reset();
+    if (memory_) {
+      EXPECT_TRUE(Communicator::unregister_memory(*memory_, 20'000'000'000).ok());
+    }
+    // Gone together, as neither waits for the other here.
+    std::thread leaving([this] { putter_.reset(); });
+    owner_.reset();
+    leaving.join();
+  }
+  std::unique_ptr<CoreMember> make(int rank, const FaultPlan& plan) {
+    Factories factories;
+    factories.push_back(std::make_unique<FaultyFactory>(make_tcp_factory(), plan));
+    return std::make_unique<CoreMember>(store_, rank, 2, "LOG=error;PROGRESS=caller;COOL_DOWN=1ms;",
+                                        std::move(factories));
+  }
+  void step_both(int times = 1) {
+    for (int i = 0; i < times; ++i) {
+      step(*putter_);
+      step(*owner_);
+    }
+  }
+  // Starts a put of all bytes.
+  Operation* put(std::vector<std::byte>& from) {
+    const AccessArguments to{.remote = remote_.get()};
+    return putter_->access(OperationKind::kPut, to, from.data(), from.size());
+  }
+  uint64_t failures() {
+    std::array<hetcomm_counters_t, 4> counters{};
+    const size_t count = putter_->communicator().counters(1, counters.size(), counters.data());
+    uint64_t sum = 0;
+    for (size_t i = 0; i < count; ++i) sum += counters[i].failures;
+    return sum;
+  }
+
+  FaultPlan plan_;
+  hetcomm_test::LocalStore store_;
+  std::vector<std::byte> bytes_ = std::vector<std::byte>(kBytes);
+  std::unique_ptr<CoreMember> putter_;
+  std::unique_ptr<CoreMember> owner_;
+  std::unique_ptr<Memory> memory_;
+  std::unique_ptr<RemoteMemory> remote_;
+};
+
+TEST_F(PutsOverFailingRails, NothingLandsAfterTheEnd) {
+  constexpr int kPuts = 200;
+  const uint64_t landed_before = internal::FaultyRegions::all().landed_late();
+  int waited = 0;
+  for (int i = 0; i < kPuts; ++i) {
+    std::vector<std::byte> from(kBytes, static_cast<std::byte>(1 + i % 100));
+    Operation* operation = put(from);
+    const uint32_t generation = operation->generation();
+    const auto done = [&] { return operation->is(generation, OperationState::kComplete); };
+    // The owner stands still: whatever can end without it does.
+    for (int pass = 0; pass < 100 && !done(); ++pass) step(*putter_);
+    if (!done()) ++waited;
+    for (int pass = 0; pass < 2'000'000 && !done(); ++pass) step_both();
+    ASSERT_TRUE(done()) << "put " << i;
+    const Status ended = putter_->finish(operation);
+    ASSERT_TRUE(ended.ok()) << ended.text();
+    ASSERT_TRUE(std::ranges::all_of(bytes_, [&](std::byte each) { return each == from[0]; }))
+        << "put " << i;
+    std::ranges::fill(bytes_, std::byte{0xdd});
+    step_both(50);
+    ASSERT_TRUE(std::ranges::all_of(bytes_, [](std::byte each) { return each == std::byte{0xdd}; }))
+        << "written after put " << i << " had completed";
+  }
+  // The test tests something.
+  EXPECT_GT(failures(), 20u);
+  EXPECT_GT(waited, 10);
+  EXPECT_GT(internal::FaultyRegions::all().landed_late(), landed_before);
 }
 
 INSTANTIATE_TEST_SUITE_P(Over, LateWriter, ::testing::ValuesIn(late_cases()),

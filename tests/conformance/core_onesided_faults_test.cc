@@ -3,7 +3,8 @@
 //   * a notification comes exactly once, and its bytes are right when it comes;
 //   * atomics happen exactly once;
 //   * a get reads what is there;
-//   * with regions, that is memory reached without the owner's help, all the same.
+//   * with regions, that is memory reached without the owner's help, all the same, also where what
+//   a broken connection had under way arrives late.
 #include <atomic>
 #include <cstdlib>
 #include <deque>
@@ -42,6 +43,9 @@ std::vector<AccessCase> access_cases() {
   two.instances = 2;
   FaultPlan two_regions = regions;
   two_regions.instances = 3;
+  FaultPlan late = two_regions;
+  late.late_writes = true;
+  late.fail_direct = 0.02;
   FaultPlan gentle;
   gentle.regions = true;
   gentle.max_delay = 3;
@@ -55,6 +59,7 @@ std::vector<AccessCase> access_cases() {
       {"tcp_two_rails", false, two, "COOL_DOWN=5ms;"},
       {"tcp_two_rails_thread", false, two, "COOL_DOWN=5ms;PROGRESS=thread;"},
       {"tcp_three_rails_regions", false, two_regions, "COOL_DOWN=5ms;"},
+      {"tcp_three_rails_late_writes", false, late, "COOL_DOWN=5ms;"},
       {"shm", true, all},
       {"shm_read", true, all, "SHM_BULK=read;"},
       {"shm_regions", true, regions},

@@ -52,7 +52,10 @@ TEST(Protection, NotNamedItIsLeftOut) {
         [&](CoreMember& me) {
           const std::string text = me.communicator().explain(1 - me.rank());
           EXPECT_NE(text.find("shm "), std::string::npos) << text;
-          EXPECT_EQ(text.find("tcp ") == std::string::npos, required) << text;
+          EXPECT_EQ(text.find("tcp    no: HETCOMM_REQUIRE_TLS refuses it") != std::string::npos,
+                    required)
+              << text;
+          EXPECT_EQ(text.find("tcp    possible") == std::string::npos, required) << text;
         });
   }
 }

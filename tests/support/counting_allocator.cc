@@ -9,11 +9,17 @@ namespace {
 
 std::atomic<bool> counting{false};
 std::atomic<int64_t> allocations{0};
+thread_local int64_t until_failure = -1;
+thread_local bool failed = false;
 
 void* counted(std::size_t size, std::size_t alignment) {
   if (counting.load(std::memory_order_relaxed)) {
     allocations.fetch_add(1, std::memory_order_relaxed);
     if (std::getenv("HETCOMM_TEST_TRAP") != nullptr) __builtin_trap();
+  }
+  if (until_failure >= 0 && until_failure-- == 0) {
+    failed = true;
+    return nullptr;
   }
   return alignment <= alignof(std::max_align_t)
              ? std::malloc(size)
@@ -54,5 +60,12 @@ void start_counting_allocations() {
 }
 void stop_counting_allocations() { counting = false; }
 int64_t allocations_counted() { return allocations; }
+
+void fail_allocation_after(int64_t count) {
+  until_failure = count;
+  failed = false;
+}
+bool allocation_has_failed() { return failed; }
+int64_t allocations_until_failure() { return until_failure; }
 
 }  // namespace hetcomm::test

@@ -15,6 +15,9 @@
 //                     a copy from some progress() of the initiator; for ranks that are threads.
 //                     When the rail breaks half of a put may have been written; access to what was
 //                     withdrawn breaks the rail
+//   late writes       what a rail that breaks had under way into such memory lands some calls of
+//                     the owner's progress() later, unless the owner has closed that connection;
+//                     and the owner is told of its end late
 //
 // It keeps the contract: what it reports, and when, is what some real transport could. The state
 // belongs to one transport, which like every other runs under the progress baton; a factory may be
@@ -22,6 +25,8 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
+#include <cstring>
 #include <deque>
 #include <memory>
 #include <mutex>
@@ -42,6 +47,8 @@ struct FaultPlan {
   double refuse = 0;       // probability per send, put or get
   uint32_t max_delay = 0;  // upcalls wait for up to so many calls of progress()
   double fail_rail = 0;    // probability per put, get or send that the connection breaks there
+  double fail_direct = 0;  // probability per put or get to published memory that it breaks there
+  bool late_writes = false;
   bool lose_reported_put =
       false;  // the put at which the rail breaks is reported complete, and lost
   uint32_t max_rail_failures = UINT32_MAX;  // per transport
@@ -62,7 +69,7 @@ inline Capabilities masked(Capabilities capabilities, const FaultPlan& plan) {
   if (plan.no_put) capabilities.put = capabilities.target_sees_put = false;
   if (plan.no_get) capabilities.get = false;
   if (plan.unprotected) capabilities.protected_in_transit = false;
-  if (plan.fail_rail > 0) capabilities.lossless = false;
+  if (plan.fail_rail > 0 || plan.fail_direct > 0) capabilities.lossless = false;
   capabilities.regions = capabilities.regions || plan.regions;
   const auto shrink = [](auto& value, const auto& limit) {
     if (limit) value = std::min(value, *limit);
@@ -96,6 +103,43 @@ class FaultyRegions {
     regions_.erase(key.words[0]);
   }
   static bool names(const RemoteKey& key) { return key.words[2] == kMark; }
+
+  uint64_t add_connection() {
+    const std::lock_guard lock(mutex_);
+    return ++connections_;
+  }
+  // |bulk| is on its way over |connection|, from that one of its two ends.
+  void write_late(uint64_t connection, bool from_connector, const Bulk& bulk) {
+    LateWrite write{connection, from_connector, bulk.key, bulk.remote_offset, {}};
+    for_each_piece(bulk.local.segments, bulk.local.offset, bulk.local.length,
+                   [&](const std::byte* piece, size_t size) {
+                     write.bytes.insert(write.bytes.end(), piece, piece + size);
+                   });
+    const std::lock_guard lock(mutex_);
+    late_.push_back(std::move(write));
+  }
+  // What is on its way to the other end arrives there, or gets lost.
+  void end_late(uint64_t connection, bool from_connector, bool lands) {
+    std::vector<LateWrite> now;
+    {
+      const std::lock_guard lock(mutex_);
+      std::erase_if(late_, [&](LateWrite& write) {
+        if (write.connection != connection || write.from_connector != from_connector) return false;
+        now.push_back(std::move(write));
+        return true;
+      });
+    }
+    for (LateWrite& write : now) {
+      if (!lands) continue;
+      const iovec piece{write.bytes.data(), write.bytes.size()};
+      const Bulk bulk{.local = {{&piece, 1}, 0, piece.iov_len},
+                      .key = write.key,
+                      .remote_offset = write.offset};
+      if (move(bulk, false, bulk.local.length)) ++landed_late_;
+    }
+  }
+  uint64_t landed_late() const { return landed_late_; }
+
   // Moves the first |length| bytes of |bulk|. False when that is not allowed.
   bool move(const Bulk& bulk, bool is_get, uint64_t length) {
     const std::lock_guard lock(mutex_);
@@ -116,8 +160,18 @@ class FaultyRegions {
   }
 
  private:
+  struct LateWrite {
+    uint64_t connection;
+    bool from_connector;
+    RemoteKey key;
+    uint64_t offset;
+    std::vector<std::byte> bytes;
+  };
   static constexpr uint64_t kMark = 0x726567696f6e;
   std::mutex mutex_;
+  uint64_t connections_ = 0;
+  std::vector<LateWrite> late_;
+  std::atomic<uint64_t> landed_late_{0};
   uint64_t last_ = 0;
   std::unordered_map<uint64_t, Region> regions_;
 };
@@ -132,9 +186,10 @@ struct FaultState {
 
   bool refuses() { return random.chance(plan.refuse); }
   uint64_t due() { return tick + random.between(0, plan.max_delay); }
-  bool breaks_now() {
-    if (plan.fail_rail <= 0 || rail_failures >= plan.max_rail_failures) return false;
-    if (!random.chance(plan.fail_rail)) return false;
+  bool breaks_now() { return breaks_now(plan.fail_rail); }
+  bool breaks_now(double probability) {
+    if (probability <= 0 || rail_failures >= plan.max_rail_failures) return false;
+    if (!random.chance(probability)) return false;
     ++rail_failures;
     return true;
   }
@@ -143,17 +198,28 @@ struct FaultState {
 class FaultyEndpoint final : public Endpoint, private EndpointHandler {
  public:
   FaultyEndpoint(FaultState& state, std::unordered_set<FaultyEndpoint*>& all,
-                 std::unique_ptr<Endpoint> inner)
+                 std::unique_ptr<Endpoint> inner, bool connector)
       : state_(state),
         all_(all),
         inner_(std::move(inner)),
+        connector_(connector),
         capabilities_(masked(inner_->capabilities(), state.plan)) {
     all_.insert(this);
     inner_->set_handler(this);
+    if (state.plan.late_writes && connector) name_connection();
   }
-  ~FaultyEndpoint() override { all_.erase(this); }
+  ~FaultyEndpoint() override {
+    drop_late();
+    all_.erase(this);
+  }
   void close() override {
+    drop_late();
     if (inner_ != nullptr) inner_->close();
+  }
+  // What the peer's end had under way when it broke may arrive now.
+  void land_late() {
+    if (connection_ == 0 || !state_.random.chance(0.5)) return;
+    FaultyRegions::all().end_late(connection_, !connector_, true);
   }
 
   // Closes the connection of a broken rail, where break_rail() could not. Never inside an upcall.
@@ -238,6 +304,7 @@ class FaultyEndpoint final : public Endpoint, private EndpointHandler {
     done += deliver_direct();
     if (failure_due_ && *failure_due_ <= state_.tick && nothing_held()) {
       failure_due_.reset();
+      drop_late();
       reported_ = true;
       handler_->on_failed(failure_);
       ++done;
@@ -274,8 +341,11 @@ class FaultyEndpoint final : public Endpoint, private EndpointHandler {
   Code start_direct(Bulk& bulk, bool is_get) {
     if (broken()) return Code::kPeerLost;
     if (state_.refuses()) return refuse();
-    if (state_.breaks_now()) {
+    if (state_.breaks_now() || state_.breaks_now(state_.plan.fail_direct)) {
       FaultyRegions::all().move(bulk, is_get, bulk.local.length / 2);
+      if (connection_ != 0 && !is_get) {
+        FaultyRegions::all().write_late(connection_, connector_, bulk);
+      }
       break_rail();
       direct_.clear();
       return Code::kOk;
@@ -323,9 +393,30 @@ class FaultyEndpoint final : public Endpoint, private EndpointHandler {
     return (inner_.get()->*call)(bulk);
   }
 
+  // Both ends call the connection by the same number: the first message says it.
+  void name_connection() {
+    const uint64_t number = FaultyRegions::all().add_connection();
+    MessageHeader header{};
+    std::memcpy(header.data(), &kNaming, sizeof(kNaming));
+    std::memcpy(header.data() + sizeof(kNaming), &number, sizeof(number));
+    if (inner_->send(header, SegmentView{}) == Code::kOk) connection_ = number;
+  }
+  bool names_connection(const MessageHeader& header) {
+    if (!state_.plan.late_writes || connector_ || connection_ != 0) return false;
+    if (std::memcmp(header.data(), &kNaming, sizeof(kNaming)) != 0) return false;
+    std::memcpy(&connection_, header.data() + sizeof(kNaming), sizeof(connection_));
+    return true;
+  }
+  // Nothing of the peer's arrives any more.
+  void drop_late() {
+    if (connection_ != 0) FaultyRegions::all().end_late(connection_, !connector_, false);
+    connection_ = 0;
+  }
+
   // Quiet first: on_failed comes after the connection was closed. The peer sees it close.
   void break_rail() {
     doomed_ = true;
+    drop_late();
     if (upcalls_ == 0) inner_.reset();
     failure_ = Status(Code::kPeerLost, "faulty: injected failure");
     failure_due_ = state_.due() + 1;
@@ -355,7 +446,7 @@ class FaultyEndpoint final : public Endpoint, private EndpointHandler {
   };
   bool delays() const { return state_.plan.max_delay > 0; }
   void on_message(const MessageHeader& header, ConstByteSpan payload) override {
-    if (doomed_) return;
+    if (doomed_ || names_connection(header)) return;
     const Upcall upcall(upcalls_);
     if (!delays()) return handler_->on_message(header, payload);
     messages_.push_back({state_.due(), header, {payload.begin(), payload.end()}});
@@ -381,12 +472,17 @@ class FaultyEndpoint final : public Endpoint, private EndpointHandler {
     if (doomed_) return;
     inner_failed_ = true;
     failure_ = why;
-    failure_due_ = state_.due();
+    failure_due_ = state_.due() + (connection_ != 0 ? kToldLate : 0);
   }
+
+  static constexpr uint64_t kNaming = 0xf1f2f3f4f5f6f7f8;
+  static constexpr uint64_t kToldLate = 20;
 
   FaultState& state_;
   std::unordered_set<FaultyEndpoint*>& all_;
   std::unique_ptr<Endpoint> inner_;
+  const bool connector_;
+  uint64_t connection_ = 0;  // with late writes, until it is closed
   Capabilities capabilities_;
   EndpointHandler* handler_ = nullptr;
   Bulk* lost_ = nullptr;  // the operation at which the rail broke; the inner endpoint never saw it
@@ -444,7 +540,10 @@ class FaultyTransport final : public Transport, private TransportHandler {
   void detach(const std::byte* window) override { inner_->detach(window); }
   int progress() override {
     ++state_.tick;
-    for (FaultyEndpoint* endpoint : endpoints_) endpoint->bury();
+    for (FaultyEndpoint* endpoint : endpoints_) {
+      endpoint->bury();
+      endpoint->land_late();
+    }
     int done = inner_->progress();
     while (!failing_connects_.empty()) {
       const int peer = failing_connects_.front();
@@ -474,13 +573,13 @@ class FaultyTransport final : public Transport, private TransportHandler {
   }
   void on_connected(int peer, Result<std::unique_ptr<Endpoint>> endpoint) override {
     if (!endpoint.ok()) return handler_.on_connected(peer, std::move(endpoint));
-    handler_.on_connected(peer, wrap(std::move(endpoint).value()));
+    handler_.on_connected(peer, wrap(std::move(endpoint).value(), true));
   }
   void on_accepted(int peer, std::unique_ptr<Endpoint> endpoint) override {
-    handler_.on_accepted(peer, wrap(std::move(endpoint)));
+    handler_.on_accepted(peer, wrap(std::move(endpoint), false));
   }
-  std::unique_ptr<Endpoint> wrap(std::unique_ptr<Endpoint> inner) {
-    return std::make_unique<FaultyEndpoint>(state_, endpoints_, std::move(inner));
+  std::unique_ptr<Endpoint> wrap(std::unique_ptr<Endpoint> inner, bool connector) {
+    return std::make_unique<FaultyEndpoint>(state_, endpoints_, std::move(inner), connector);
   }
 
   FaultState state_;

@@ -1,6 +1,6 @@
 // Config: the table is complete and parses by its own rules; settings win over the environment,
-// which wins over defaults; what cannot be parsed names the variable; a misspelt name is told its
-// nearest; secrets are never shown.
+// which wins over defaults; what cannot be parsed or is out of range names the variable and what is
+// allowed; a misspelt name is told its nearest; secrets are never shown.
 #include <cctype>
 #include <set>
 #include <string>
@@ -112,6 +112,61 @@ TEST_F(ConfigTest, ParseErrorsNameTheVariable) {
   }
 }
 
+TEST_F(ConfigTest, OutOfRangeIsRefusedWithTheRange) {
+  const struct {
+    const char* entry;
+    const char* range;
+  } cases[] = {
+      {"HETCOMM_STORE_PORT=65536", "0 to 65535"},
+      {"HETCOMM_RAILS=0", "1 to 64"},
+      {"HETCOMM_RDMA_TRAFFIC_CLASS=256", "0 to 255"},
+      {"HETCOMM_RDMA_RETRIES=8", "0 to 7"},
+      {"HETCOMM_RDMA_SLICE=1K", "4K to 16M"},
+      {"HETCOMM_STAGING_DEPTH=100", "0 to 16"},
+      {"HETCOMM_STAGING_CHUNK=1", "0, or 4K to 1G"},
+      {"HETCOMM_SHM_CHUNK=0", "4K to 1M"},
+      {"HETCOMM_SHM_RING_BYTES=1", "64K to 1G"},
+      {"HETCOMM_TCP_CHUNK=0", "512 to 64M"},
+      {"HETCOMM_TCP_STREAMS=100000", "0 to 8"},
+      {"HETCOMM_CREDIT_BYTES=2G", "4K to 1G"},
+      {"HETCOMM_UNEXPECTED_BYTES=0", "4K and more"},
+      {"HETCOMM_DETECTION_TIME=1ns", "10ms and more"},
+      {"HETCOMM_COOL_DOWN=0", "1ms to 24h"},
+  };
+  for (const auto& [entry, range] : cases) {
+    const std::string text = error({entry});
+    const std::string_view name =
+        std::string_view(entry).substr(0, std::string_view(entry).find('='));
+    EXPECT_TRUE(text.starts_with(name)) << text;
+    EXPECT_NE(text.find(range), std::string::npos) << text;
+  }
+}
+
+TEST_F(ConfigTest, EndsOfTheRangesAreAllowed) {
+  for (const VariableInfo& info : variable_table()) {
+    for (const uint64_t end : {info.limits.least, info.limits.most}) {
+      if (end == 0 || end == UINT64_MAX) continue;
+      const std::string unit = info.type == VariableType::kDuration ? "ns" : "";
+      const std::string entry = std::string(info.name) + "=" + std::to_string(end) + unit;
+      EXPECT_EQ(loaded({entry.c_str()}).number(info.variable), end) << entry;
+    }
+  }
+  EXPECT_EQ(loaded({"HETCOMM_STAGING_CHUNK=0"}).number(Variable::kStagingChunk), 0u);
+}
+
+// As an operation's timeout of 0 does.
+TEST_F(ConfigTest, TimeoutOfZeroIsTheDefault) {
+  const Config config = loaded({"HETCOMM_TIMEOUT=0", "HETCOMM_BOOTSTRAP_TIMEOUT=0ms"});
+  EXPECT_EQ(config.number(Variable::kTimeout), 1'800'000'000'000u);
+  EXPECT_EQ(config.number(Variable::kBootstrapTimeout), 300'000'000'000u);
+  EXPECT_STREQ(config.shown(Variable::kTimeout), "30min");
+}
+
+TEST_F(ConfigTest, FormsAreNamedInTheError) {
+  EXPECT_NE(error({"HETCOMM_TIMEOUT=soon"}).find("500ms"), std::string::npos);
+  EXPECT_NE(error({"HETCOMM_CREDIT_BYTES=4Q"}).find("K, M or G"), std::string::npos);
+}
+
 TEST_F(ConfigTest, ChoicesAreNamedInTheError) {
   EXPECT_NE(error({"HETCOMM_PROGRESS=magic"}).find("caller|thread"), std::string::npos);
 }
@@ -120,7 +175,7 @@ TEST_F(ConfigTest, UnknownVariableIsWarnedAboutWithTheNearest) {
   static_cast<void>(loaded({"HETCOMM_TIMEOTU=5s"}));
   ASSERT_EQ(lines_.size(), 1u);
   EXPECT_NE(lines_[0].find("HETCOMM_TIMEOTU"), std::string::npos) << lines_[0];
-  EXPECT_NE(lines_[0].find("did you mean HETCOMM_TIMEOUT"), std::string::npos) << lines_[0];
+  EXPECT_NE(lines_[0].find("did you mean HETCOMM_TIMEOUT?"), std::string::npos) << lines_[0];
 }
 
 TEST_F(ConfigTest, UnlikeAnythingIsWarnedAboutWithoutAGuess) {
@@ -200,11 +255,22 @@ TEST(ConfigParse, Refused) {
   }
 }
 
+TEST(ConfigParse, ListsAreTrimmed) {
+  using Parts = std::vector<std::string_view>;
+  EXPECT_EQ(split_list("shm, tcp"), (Parts{"shm", "tcp"}));
+  EXPECT_EQ(split_list("  shm\t,tcp ,"), (Parts{"shm", "tcp"}));
+  EXPECT_EQ(split_list("a b"), (Parts{"a b"}));
+  EXPECT_TRUE(split_list("").empty());
+  EXPECT_TRUE(split_list(" , ,").empty());
+}
+
 TEST(ConfigParse, NearestName) {
   EXPECT_EQ(nearest_variable("HETCOMM_TRANSPORT"), "HETCOMM_TRANSPORTS");
   EXPECT_EQ(nearest_variable("HETCOMM_INTERFACES"), "HETCOMM_INTERFACE");
   EXPECT_EQ(nearest_variable("HETCOMM_LGO"), "HETCOMM_LOG");
   EXPECT_EQ(nearest_variable("HETCOMM_SECRET"), "HETCOMM_SECRET");
+  EXPECT_EQ(nearest_variable("HETCOMM_TYPO"), "");
+  EXPECT_EQ(nearest_variable("HETCOMM_"), "");
   EXPECT_EQ(nearest_variable(""), "");
   EXPECT_EQ(nearest_variable("SOMETHING_ELSE_ENTIRELY"), "");
 }

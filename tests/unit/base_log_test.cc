@@ -67,6 +67,17 @@ TEST(Log, LevelsFilter) {
   }
 }
 
+TEST(Log, OnceIsOnce) {
+  Sink sink;
+  Log log;
+  log.set_sink(Sink::write, &sink);
+  for (int i = 0; i < 3; ++i) {
+    log.warn_once("{a}");
+    log.warn_once("b");
+  }
+  EXPECT_EQ(sink.lines.size(), 2u);
+}
+
 TEST(Log, WarnUnlessSaidOtherwise) {
   const Log log;
   EXPECT_TRUE(log.enabled(LogLevel::kWarn));

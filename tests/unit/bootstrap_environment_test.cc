@@ -138,6 +138,8 @@ TEST_F(EnvironmentTest, ConfiguredSecretIsUsedAndMustAgree) {
       3 * kSecond);
   EXPECT_THAT(different[0], HasSubstr("rank 1 of 2 did not come"));
   EXPECT_THAT(different[1], HasSubstr("job secret"));
+  // Before those where nobody listens.
+  EXPECT_LT(different[1].find("job secret"), different[1].find("refused")) << different[1];
 }
 
 TEST_F(EnvironmentTest, ForeignServiceOnMasterPortIsLeftAlone) {
@@ -162,7 +164,14 @@ TEST_F(EnvironmentTest, Ipv6) {
 
 TEST_F(EnvironmentTest, MissingRanksAreNamed) {
   const std::vector<std::string> texts = run(4, {0, 2}, "", kSecond);
-  EXPECT_THAT(texts, Each(HasSubstr("ranks 1, 3 of 4 did not come")));
+  EXPECT_THAT(texts, Each(HasSubstr("ranks 1, 3 of 4 did not come within")));
+}
+
+// Each has a store of its own: the second one's is not at the first port.
+TEST_F(EnvironmentTest, RankZeroTwiceIsHintedAt) {
+  const std::vector<std::string> texts = run(2, {0, 0}, "", kSecond);
+  EXPECT_THAT(texts, Each(HasSubstr("rank 1 of 2 did not come")));
+  EXPECT_THAT(texts, testing::Contains(HasSubstr("another process that is rank 0")));
 }
 
 TEST_F(EnvironmentTest, OneRankNeedsNothing) {

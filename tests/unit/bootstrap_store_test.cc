@@ -498,6 +498,43 @@ TEST(StoreTableTest, TimersRunAndARequestWhileWaitingIsRefused) {
   table.disconnect(1);
 }
 
+TEST(StoreTableTest, WhoIsMissingIsReportedAgainAndAgainAndAtTheEndWithTheTime) {
+  constexpr uint64_t kUnit = StoreTable::kFirstReportNs;
+  CountingSink sink;
+  StoreTable table({}, sink);
+  table.set_hint("; perhaps");
+  EXPECT_TRUE(table.handle(1, "a",
+                           {.operation = StoreOperation::kGather,
+                            .rank = 0,
+                            .size = 3,
+                            .timeout_ns = 5 * kUnit,
+                            .key = "world",
+                            .value = {}},
+                           7));
+  EXPECT_EQ(table.next_timer_ns(), kUnit + 7);
+  EXPECT_TRUE(table.take_reports(kUnit + 6).empty());
+  EXPECT_THAT(table.take_reports(kUnit + 7),
+              testing::ElementsAre("ranks 1-2 of 3 of 'world' still to come after 10 s; perhaps"));
+  EXPECT_EQ(table.next_timer_ns(), 2 * kUnit + 7);
+  EXPECT_EQ(table.take_reports(2 * kUnit + 7).size(), 1u);
+  EXPECT_EQ(table.next_timer_ns(), 4 * kUnit + 7);
+  table.expire(5 * kUnit + 7);
+  EXPECT_THAT(std::string(sink.last.text()), HasSubstr("ranks 1-2 of 3 did not come within 50 s"));
+  EXPECT_THAT(std::string(sink.last.text()), HasSubstr("HETCOMM_BOOTSTRAP_TIMEOUT"));
+  EXPECT_TRUE(table.take_reports(kForever).empty());
+}
+
+// A range of ports, and first who answered and refused.
+TEST(StoreFinderTest, WhatIsSaidOfAddressesIsShort) {
+  Log log;
+  StoreClient::Options options;
+  for (uint16_t port = 1; port <= 5; ++port) {  // where nobody listens
+    options.addresses.push_back(Address::parse_numeric("127.0.0.1", port).value());
+  }
+  const Status status = find_store(log, options, now_ns() + kSecond / 5).status();
+  EXPECT_THAT(std::string(status.text()), HasSubstr("127.0.0.1:1-5: "));
+}
+
 TEST(ScopeTest, RanksAndNames) {
   EXPECT_EQ(format_ranks({3}, 12), "rank 3 of 12");
   EXPECT_EQ(format_ranks({3, 7, 8, 9}, 12), "ranks 3, 7-9 of 12");
