@@ -13,6 +13,7 @@ namespace bench {
 namespace {
 
 constexpr const char* kMixed = "mixed";
+constexpr const char* kLeftOut = " is left out of ";
 
 // Notes are single lines.
 std::string one_line(std::string text) {
@@ -46,9 +47,9 @@ Contest make_contest(const Work& work, const std::vector<Implementation>& implem
     if (refusal.empty()) {
       contest.entrants.push_back(i);
     } else if (refusal != "not over this transport") {
-      add_note(fmt::format("{} is left out of {}: {}", implementation.info.name, work.plan.test,
-                           refusal),
-               report);
+      add_note(
+          fmt::format("{}{}{}: {}", implementation.info.name, kLeftOut, work.plan.test, refusal),
+          report);
     }
   }
   return contest;
@@ -137,6 +138,15 @@ void add_rows(const Implementation& implementation, std::vector<Row> rows, Repor
     return;
   }
   std::move(rows.begin(), rows.end(), std::back_inserter(report->rows));
+}
+
+// Why there is nobody to compare with.
+std::string nobody(const Report& report) {
+  std::string why;
+  for (const std::string& note : report.notes) {
+    if (note.find(kLeftOut) != std::string::npos) why += (why.empty() ? "" : "; ") + note;
+  }
+  return "no peer can do any of this" + (why.empty() ? " over these transports" : ": " + why);
 }
 
 std::string run_rounds(const std::vector<Implementation>& implementations, int rounds,
@@ -240,7 +250,7 @@ std::string compare(const std::vector<Implementation>& implementations,
     });
     if (enters) report->peers.push_back(implementations[i].info);
   }
-  if (report->peers.empty()) return "no peer can do any of this";
+  if (report->peers.empty()) return nobody(*report);
   const std::string failure =
       run_rounds(implementations, rounds, silence_seconds, tell, &contests, report);
   if (!failure.empty()) return failure;

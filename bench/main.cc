@@ -99,7 +99,8 @@ int finish(const Options& options, Report report) {
 std::string host_text() {
   char name[256] = "";
   gethostname(name, sizeof name - 1);
-  return fmt::format("{}, {} usable cores", name, usable_cpus().size());
+  const size_t usable = usable_cpus().size();
+  return fmt::format("{}, {} usable core{}", name, usable, usable == 1 ? "" : "s");
 }
 
 // Whoever else computes here is measured too.
@@ -206,6 +207,10 @@ int run_words(int argc, char** argv) {
 }
 
 int run_between_hosts(const Options& options, Report report) {
+  // To find each other is a time in which nothing is measured. A listener waits for ever.
+  if (options.silence_given) {
+    setenv("HETCOMM_BOOTSTRAP_TIMEOUT", fmt::format("{}s", options.silence_seconds).c_str(), 1);
+  }
   report.rows = options.listen
                     ? run_as_listener(options.port)
                     : run_as_client(options.host, options.port, make_works(options, true));
@@ -222,6 +227,18 @@ int run_launched(Launcher launcher, const Options& options, Report report) {
   return report.rows.empty() ? kOk : finish(options, std::move(report));
 }
 
+// A network interface was chosen for a run that does not use it.
+void warn_of_idle_nic(const std::string& nic, const std::vector<Work>& works) {
+  const auto may_use = [](const Work& work) {
+    return work.transport == "rdma" || work.transport == "auto";
+  };
+  if (nic.empty() || std::any_of(works.begin(), works.end(), may_use)) return;
+  std::fprintf(stderr,
+               "hetcomm_bench: --nic %s is of rdma alone, over which hetcomm is not measured here: "
+               "add --transport rdma\n",
+               nic.c_str());
+}
+
 int run_program(int argc, char** argv) {
   if (argc > 1 && std::strcmp(argv[1], "--runner") == 0) return run_words(argc, argv);
   Options options;
@@ -232,6 +249,7 @@ int run_program(int argc, char** argv) {
   const Launcher launcher = detect_launcher();
   if (launcher != Launcher::kNone) return run_launched(launcher, options, std::move(report));
   const std::vector<Work> works = make_works(options, false);
+  warn_of_idle_nic(options.nic, works);
   return options.compare.empty() ? drive_alone(options, works, std::move(report))
                                  : drive_comparison(options, works, std::move(report));
 }

@@ -22,6 +22,7 @@ constexpr const char* kTests[] = {
 // Not one of all: it is of devices only.
 constexpr const char* kStaging = "staging";
 constexpr const char* kMemories[] = {"host", "sim-handle", "sim-address"};
+constexpr const char* kTransports[] = {"auto", "shm", "tcp", "rdma"};
 constexpr const char* kPeers[] = {"ucx", "mpi", "gloo", "iperf3", "memcpy", "perftest"};
 constexpr const char* kFormats[] = {"table", "osu", "csv", "json"};
 // Buffers of one direction of one rank: more and fewer messages are in flight.
@@ -168,6 +169,17 @@ std::string check_compare(const std::string& text, const std::vector<std::string
   return "";
 }
 
+std::string check_transports(const std::string& text, Options* options) {
+  for (std::string& transport : comma_separated(text)) {
+    if (!is_one_of(transport, kTransports)) {
+      return fmt::format("there is no transport '{}'; transports are {}", transport,
+                         list_of(kTransports));
+    }
+    options->transports.push_back(std::move(transport));
+  }
+  return "";
+}
+
 std::string check_sizes(const std::string& first, const std::string& last, Options* options) {
   if (!first.empty() && !parse_bytes(first, &options->first_bytes)) {
     return fmt::format("-b takes a size such as 8, 64K or 1M, not '{}'", first);
@@ -220,8 +232,9 @@ int number_within(const std::string& text, int least, int most) {
 std::string check_staging(const std::string& chunks, const std::string& depths, Options* options) {
   for (const std::string& chunk : comma_separated(chunks)) {
     uint64_t bytes = 0;
-    if (chunk != "auto" && (!parse_bytes(chunk, &bytes) || bytes == 0)) {
-      return fmt::format("--chunk takes auto and sizes such as 64K or 1M, not '{}'", chunk);
+    const bool valid = parse_bytes(chunk, &bytes) && bytes >= 4 * kKi && bytes <= 1024 * kMi;
+    if (chunk != "auto" && !valid) {
+      return fmt::format("--chunk takes auto and sizes from 4K to 1G, not '{}'", chunk);
     }
     options->chunks.push_back(bytes);
   }
@@ -256,7 +269,6 @@ struct Texts {
   std::string last;
   std::string memory;
   std::string transports;
-  std::string nic;
   std::string chunks = "auto,64K,256K,1M";
   std::string depths = "auto";
   std::string rails;
@@ -285,7 +297,7 @@ void declare(CLI::App* app, Options* options, Texts* texts) {
   app->add_option("--window", options->window)->check(CLI::Range(1, 16384));
   app->add_option("--ranks", options->ranks)->check(CLI::Range(2, 128));
   app->add_option("--transport", texts->transports);
-  app->add_option("--nic", texts->nic);
+  app->add_option("--nic", options->nic);
   app->add_option("--chunk", texts->chunks);
   app->add_option("--depth", texts->depths);
   app->add_option("--rails", texts->rails);
@@ -313,9 +325,9 @@ std::string check_all(const Texts& texts, Options* options) {
   if (wrong.empty() && texts.bind != "core" && texts.bind != "none") {
     wrong = fmt::format("--bind is core or none, not '{}'", texts.bind);
   }
-  options->transports = comma_separated(texts.transports);
+  if (wrong.empty()) wrong = check_transports(texts.transports, options);
   // For the ranks and the peers alike, wherever they are started.
-  if (!texts.nic.empty()) setenv("HETCOMM_RDMA_NIC", texts.nic.c_str(), 1);
+  if (!options->nic.empty()) setenv("HETCOMM_RDMA_NIC", options->nic.c_str(), 1);
   if (wrong.empty()) wrong = check_staging(texts.chunks, texts.depths, options);
   if (wrong.empty()) wrong = check_rails(texts.rails, options);
   options->bind = texts.bind == "core";
@@ -417,6 +429,7 @@ Parsed parse_options(int argc, char** argv, Options* options) {
   } catch (const CLI::ParseError& error) {
     return complain(error.what());
   }
+  options->silence_given = app.count("--timeout") > 0;
   if (texts.help) {
     std::fputs(help_text().c_str(), stdout);
     return Parsed::kDone;

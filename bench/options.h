@@ -47,7 +47,9 @@ struct Options {
   std::string format = "table";
   std::string output;
   std::string plot;
+  std::string nic;  // HETCOMM_RDMA_NIC, set already
   double silence_seconds = 300;
+  bool silence_given = false;
 };
 
 enum class Parsed { kRun, kDone, kWrong };

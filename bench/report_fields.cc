@@ -14,6 +14,8 @@ using Json = nlohmann::ordered_json;
 // null where it was not measured: JSON has neither NaN nor infinity.
 Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
 
+Json word(const std::string& text) { return text.empty() ? Json(nullptr) : Json(text); }
+
 Json row_object(const Row& row) {
   const Measurement& measured = row.measured;
   Json object;
@@ -22,7 +24,7 @@ Json row_object(const Row& row) {
   object["transport"] = row.transport;
   object["path"] = row.path;
   object["memory"] = row.memory;
-  object["progress"] = row.progress;
+  object["progress"] = word(row.progress);
   object["ranks"] = row.ranks;
   object["rails"] = row.rails == 0 ? Json(nullptr) : Json(row.rails);
   object["window"] = measured.point.window;
@@ -56,7 +58,7 @@ Json ratio_object(const Ratio& ratio) {
   object["peer"] = ratio.peer;
   object["test"] = ratio.test;
   object["transport"] = ratio.transport;
-  object["progress"] = ratio.progress;
+  object["progress"] = word(ratio.progress);
   object["placement"] = ratio.placement;
   object["window"] = ratio.point.window;
   object["bytes"] = ratio.point.bytes;

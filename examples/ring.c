@@ -1,7 +1,9 @@
 /* Every rank sends a block to the next one and receives one from the one before it.
  *
  *   torchrun --no-python --nproc-per-node 4 build/release/bin/example_ring
- * or, by hand, with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT set for each process.          */
+ * or by hand:
+ *   export WORLD_SIZE=4 MASTER_ADDR=127.0.0.1 MASTER_PORT=29500
+ *   for r in 0 1 2 3; do RANK=$r build/release/bin/example_ring & done; wait */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

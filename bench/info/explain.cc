@@ -78,17 +78,20 @@ bool collect_view(hetcomm_communicator_t* communicator, std::optional<int32_t> p
     // Oneself is a peer only where it was asked for, or where there is nobody else.
     if (rank == view->rank && !peer.has_value() && view->size > 1) continue;
     Explanation explanation{.peer = rank, .text = {}};
-    ok = explain_peer(communicator, rank, &explanation.text) && ok;
-    view->peers.push_back(std::move(explanation));
+    if (explain_peer(communicator, rank, &explanation.text)) {
+      view->peers.push_back(std::move(explanation));
+    } else {
+      ok = false;
+    }
   }
   return ok;
 }
 
 std::string as_text(const View& view) {
   std::string text = fmt::format("rank {} of {} on {}\n", view.rank, view.size, host_name());
+  // Each begins with a line that names the peer.
   for (const Explanation& peer : view.peers) {
-    text += fmt::format("  to rank {}\n", peer.peer);
-    for (const std::string& line : lines_of(peer.text)) text += "    " + line + "\n";
+    for (const std::string& line : lines_of(peer.text)) text += "  " + line + "\n";
   }
   return text;
 }
@@ -129,14 +132,26 @@ int join(std::optional<int32_t> peer, bool json) {
   }
   bool ok = meet(communicator.get());
   ok = collect_view(communicator.get(), peer, &view) && ok;
-  const std::string text = json ? as_json(view) : as_text(view);
-  std::fwrite(text.data(), 1, text.size(), stdout);
-  std::fflush(stdout);
+  if (ok || !view.peers.empty()) {
+    const std::string text = json ? as_json(view) : as_text(view);
+    std::fwrite(text.data(), 1, text.size(), stdout);
+    std::fflush(stdout);
+  }
   return meet(communicator.get()) && ok ? kSuccess : kFailure;
 }
 
 int launch(std::optional<int32_t> peer, bool json) {
   constexpr int kRanks = 2;
+  if (peer.has_value() && *peer >= kRanks) {
+    std::fprintf(
+        stderr,
+        "hetcomm_info: there is no rank %d: without a launcher, explain starts ranks 0 and "
+        "1 on this host\n",
+        *peer);
+    return kUsage;
+  }
+  // What is wrong with the environment is said once, not by every rank.
+  if (create_context() == nullptr) return kFailure;
   std::vector<std::string> arguments = {"explain"};
   if (json) arguments.insert(arguments.end(), {"--format", "json"});
   if (peer.has_value()) arguments.insert(arguments.end(), {"--rank", std::to_string(*peer)});

@@ -105,10 +105,12 @@ void end_all(const std::vector<Child>& children, int signal) {
   }
 }
 
-// Says how |child| ended; true for success.
-bool ended_well(int rank, int status) {
+// Says how |child| ended; true for success. |stuck|: it was ended here.
+bool ended_well(int rank, int status, bool stuck) {
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return true;
-  if (WIFSIGNALED(status)) {
+  if (WIFSIGNALED(status) && stuck && WTERMSIG(status) == SIGKILL) {
+    std::fprintf(stderr, "hetcomm_info: rank %d still waited for the other and was ended\n", rank);
+  } else if (WIFSIGNALED(status)) {
     std::fprintf(stderr, "hetcomm_info: rank %d was ended by signal %d (%s)\n", rank,
                  WTERMSIG(status), strsignal(WTERMSIG(status)));
   } else {
@@ -120,6 +122,7 @@ bool ended_well(int rank, int status) {
 
 bool wait_for(std::vector<Child>& children) {
   bool ok = true;
+  bool stuck = false;
   auto deadline = steady_clock::now() + kPatience;
   for (size_t left = children.size(); left > 0;) {
     const size_t before = left;
@@ -130,11 +133,12 @@ bool wait_for(std::vector<Child>& children) {
       child.running = false;
       --left;
       const bool was_ok = ok;
-      ok = ended_well(static_cast<int>(rank), status) && ok;
+      ok = ended_well(static_cast<int>(rank), status, stuck) && ok;
       if (was_ok && !ok) deadline = std::min(deadline, steady_clock::now() + kGrace);
     }
     if (steady_clock::now() >= deadline) {
       ok = false;
+      stuck = true;
       end_all(children, SIGKILL);
     }
     if (left == before) std::this_thread::sleep_for(std::chrono::milliseconds(5));

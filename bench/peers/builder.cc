@@ -56,8 +56,9 @@ Builder::~Builder() {
 std::string Builder::folder() {
   std::error_code error;
   if (!peers_folder_.empty()) {
+    // Beside the peers; where there are none, no folder is made for them.
     const fs::path kept = fs::path(peers_folder_) / "runners";
-    fs::create_directories(kept, error);
+    fs::create_directory(kept, error);
     if (access(kept.c_str(), W_OK) == 0) return kept;
   }
   if (temporary_.empty()) {

@@ -1,4 +1,4 @@
-# Tests of hetcomm_bench, for CMakeLists.txt beside this file.
+# Tests of hetcomm_bench and hetcomm_info, for CMakeLists.txt beside this file.
 if(TARGET hetcomm_bench)
   set(bench_dir ${PROJECT_SOURCE_DIR}/bench)
   hetcomm_test(bench_report_test
@@ -29,4 +29,10 @@ if(TARGET hetcomm_bench)
       PROCESSORS 2
       TIMEOUT 180)
   endforeach()
+endif()
+if(TARGET hetcomm_info)
+  hetcomm_ctest(info_tool TARGET hetcomm_info
+    COMMAND Python3::Interpreter ${CMAKE_CURRENT_LIST_DIR}/info_tool_test.py
+      $<TARGET_FILE:hetcomm_info>
+    TIMEOUT 120)
 endif()

@@ -78,6 +78,7 @@ class Formats(unittest.TestCase):
                     self.assertLessEqual(set(FIELDS), set(row))
                     self.assertEqual(row["wrong"], 0, row)
                     self.assertEqual(row["test"], test)
+                    self.assertIsNone(row["progress"])  # as the environment says
                     self.assertGreater(row["avg_us"], 0)
                     self.assertLessEqual(row["min_us"], row["p50_us"])
                     self.assertLessEqual(row["p50_us"], row["p99_us"])
@@ -286,6 +287,15 @@ class TwoHosts(unittest.TestCase):
         # A third, were it one after the other.
         self.assertGreaterEqual(best, 75)
 
+    def test_needs_are_said(self):
+        self.assertEqual(subprocess.run([self.TOOL, "--help"], capture_output=True).returncode, 0)
+        self.assertEqual(subprocess.run([self.TOOL], capture_output=True).returncode, 2)
+        with open(self.TOOL) as script:
+            nobody = subprocess.run(["bash", "-s", "--", "true"], stdin=script, user=65534,
+                                    capture_output=True, text=True)
+        self.assertEqual(nobody.returncode, 1)
+        self.assertIn("need root", nobody.stderr)
+
     def test_status_is_that_of_the_ranks(self):
         for command, expected in (("exit 0", 0), ("exit $((RANK * 7))", 7), ("exit 3", 3)):
             self.assertEqual(self.run_tool("bash", "-c", command)[0], expected, command)
@@ -313,6 +323,7 @@ class Usage(unittest.TestCase):
             ("put", "-b", "0"): "put_latency",
             ("staging", "--memory", "sim-address"): "sim-handle",
             ("staging", "--chunk", "64K,some"): "some",
+            ("staging", "--chunk", "1K"): "4K to 1G",
             ("staging", "--depth", "17"): "17",
             ("latency", "--rails", "0"): "0",
             ("latency", "--transport", "tcp", "--interleave"): "--interleave",
@@ -320,6 +331,7 @@ class Usage(unittest.TestCase):
             ("latency", "somewhere", "--listen"): "--listen",
             ("latency", "somewhere", "--compare", "mpi"): "--compare",
             ("latency", "--ranks", "1"): "--ranks",
+            ("latency", "--transport", "shm,pigeon"): "pigeon",
         }
         for words, named in cases.items():
             with self.subTest(words):
@@ -341,10 +353,13 @@ class Usage(unittest.TestCase):
         self.assertEqual(result.returncode, 1)
         self.assertIn("/no/such/folder/file", result.stderr)
 
-    def test_unknown_transport(self):
-        result = bench("latency", *SHORT, "--transport", "pigeon")
-        self.assertEqual(result.returncode, 1)
-        self.assertIn("pigeon", result.stderr)
+    def test_interface_that_nothing_uses_is_warned_of(self):
+        words = ["put_latency", "-e", "8", "--seconds", "0.002", "--nic", "mlx5_7"]
+        result = bench(*words, "--transport", "shm")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("--transport rdma", result.stderr)
+        # Over rdma it is used: whether there is one or not.
+        self.assertNotIn("--nic", bench(*words, "--transport", "rdma").stderr)
 
 
 class Comparison(unittest.TestCase):
@@ -358,6 +373,18 @@ class Comparison(unittest.TestCase):
                     self.assertEqual(result.returncode, 1, result.stdout)
                     self.assertIn(f"--compare {peer}:", result.stderr)
                     self.assertIn("nothing to compare with", result.stderr)
+
+    def test_why_no_peer_takes_part_is_said(self):
+        result = bench("latency", *SHORT, "--compare", "memcpy")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("memcpy is left out of latency", result.stderr)
+
+    def test_no_folder_is_made_for_peers_that_are_not_there(self):
+        with tempfile.TemporaryDirectory() as folder:
+            missing = pathlib.Path(folder) / "none"
+            bench("latency", "-e", "8", "--seconds", "0.002", "--transport", "shm", "--rounds", "1",
+                  "--compare", "gloo,ucx", "--peers", str(missing))
+            self.assertFalse(missing.exists())
 
     def test_missing_peer_costs_only_itself(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -467,6 +494,16 @@ class Places(unittest.TestCase):
         self.assertEqual([(r["test"], r["bytes"], r["avg_us"]) for r in listener],
                          [(r["test"], r["bytes"], r["avg_us"]) for r in client])
         self.assertTrue(listener)
+
+    def test_a_listener_that_does_not_come_is_given_up(self):
+        with socket.socket() as probe:  # bound, and nobody listens
+            probe.bind(("127.0.0.1", 0))
+            begin = time.monotonic()
+            result = bench("latency", "127.0.0.1", "-e", "8", "--timeout", "2", "-p",
+                           str(probe.getsockname()[1]), timeout=60)
+        self.assertEqual(result.returncode, 1, result.stdout)
+        self.assertIn("finding the other ranks", result.stderr)
+        self.assertLess(time.monotonic() - begin, 20)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ namespace {
 class SelfFactory final : public TransportFactory {
  public:
   std::string_view name() const override { return "self"; }
-  Status probe(const Config&) const override { return {}; }
+  Status probe(const Config&) const override { return {Code::kOk, "a rank's messages to itself"}; }
   Result<std::unique_ptr<Transport>> create(
       const TransportEnvironment& environment) const override {
     return std::unique_ptr<Transport>(std::make_unique<self::SelfTransport>(environment));

@@ -20,8 +20,9 @@ class TcpFactory final : public TransportFactory {
     if (!tls.ok()) return tls.status();
     std::string text;
     for (const InterfaceAddress& entry : chosen.value()) {
-      text += fmt::format("{}{} {}", text.empty() ? "" : ", ", entry.interface,
-                          entry.address.with_port(0).to_string());
+      std::string address = entry.address.to_string();
+      address.resize(address.rfind(':'));  // the port is chosen later
+      text += fmt::format("{}{} {}", text.empty() ? "" : ", ", entry.interface, address);
     }
     if (tls.value() != nullptr) text += ", TLS";
     return {Code::kOk, std::move(text)};

@@ -131,8 +131,11 @@ Status TcpTransport::listen() {
     const uint16_t port = ports[entry.address.family() == AF_INET ? 0 : 1];
     if (port == 0 || descriptor_.addresses.size() == kMaxAddresses) continue;
     descriptor_.addresses.push_back(entry.address.with_port(port));
-    environment_.log.info("tcp: listening on {} ({})", descriptor_.addresses.back().to_string(),
-                          entry.interface);
+    environment_.log.info("tcp: listening on {} ({}, which {})",
+                          descriptor_.addresses.back().to_string(), entry.interface,
+                          environment_.config.text(Variable::kInterface).empty()
+                              ? "is up; HETCOMM_INTERFACE names none"
+                              : "HETCOMM_INTERFACE names");
   }
   return descriptor_.addresses.empty() ? failure : Status();
 }

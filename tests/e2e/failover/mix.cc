@@ -202,8 +202,8 @@ void Mix::post_receive(uint64_t i) {
           }
           const uint64_t wrong = mismatch(bytes->data(), expected.length, expected.seed);
           if (wrong != expected.length) {
-            fail("stream %lu: message %lu of %lu bytes is wrong at %lu", i, index, expected.length,
-                 wrong);
+            fail("stream %lu: message %lu of %lu bytes is wrong: %s", i, index, expected.length,
+                 explain_mismatch(bytes->data(), expected.length, expected.seed).c_str());
           }
           ++stream.received;
           post_receive(i);
@@ -255,8 +255,8 @@ void Mix::take_notifications() {
     }
     const uint64_t wrong = mismatch(window_.bytes + offset, put.length, put.seed);
     if (wrong != put.length) {
-      fail("put %lu of %lu bytes is wrong at %lu when its notification comes", note.value,
-           put.length, wrong);
+      fail("put %lu of %lu bytes is wrong when its notification comes: %s", note.value, put.length,
+           explain_mismatch(window_.bytes + offset, put.length, put.seed).c_str());
     }
     // From now on the bytes are the owner's.
     std::memset(window_.bytes + offset, static_cast<int>(kPoison), put.length);

@@ -2,7 +2,9 @@
 
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdarg>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <thread>
@@ -68,6 +70,32 @@ uint64_t mismatch(const std::byte* bytes, uint64_t length, uint64_t seed) {
     if (std::memcmp(bytes + at, &word, std::min<uint64_t>(8, length - at)) != 0) return at;
   }
   return length;
+}
+
+std::string explain_mismatch(const std::byte* bytes, uint64_t length, uint64_t seed) {
+  const uint64_t first = mismatch(bytes, length, seed);
+  uint64_t wrong = 0;
+  uint64_t last = 0;
+  uint64_t zeros = 0;
+  for (uint64_t at = 0; at < length; at += 8) {
+    const uint64_t size = std::min<uint64_t>(8, length - at);
+    const uint64_t word = mix(seed + at);
+    if (std::memcmp(bytes + at, &word, size) == 0) continue;
+    uint64_t there = 0;
+    std::memcpy(&there, bytes + at, size);
+    wrong += size;
+    zeros += there == 0 ? size : 0;
+    last = at + size;
+  }
+  uint64_t there = 0;
+  std::memcpy(&there, bytes + first, std::min<uint64_t>(8, length - first));
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  char text[200];
+  std::snprintf(text, sizeof(text),
+                "%lu bytes between %lu and %lu at %p, %lu of them zero, the first word 0x%lx; %s",
+                wrong, first, last, static_cast<const void*>(bytes), zeros, there,
+                mismatch(bytes, length, seed) == length ? "right 0.3 s later" : "later still");
+  return text;
 }
 
 uint64_t random_size(Random& random, uint64_t least, uint64_t most) {

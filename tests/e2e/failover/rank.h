@@ -31,6 +31,8 @@ uint64_t mix(uint64_t value);
 void fill(std::byte* bytes, uint64_t length, uint64_t seed);
 // The first byte that is wrong, or |length|.
 uint64_t mismatch(const std::byte* bytes, uint64_t length, uint64_t seed);
+// For people: where it is wrong, how much, what is there, and whether it comes right in a moment.
+std::string explain_mismatch(const std::byte* bytes, uint64_t length, uint64_t seed);
 
 class Random {
  public:

@@ -222,11 +222,11 @@ void use_memory(const char* whose, hetcomm_remote_memory_t* remote, uint64_t off
     const uint64_t size = rounds % 2 == 0 ? 64 : out.size();
     fill(out.data(), size, rounds);
     hetcomm_request_t* request = nullptr;
-    CHECK(hetcomm_put(remote, offset + 64, hetcomm_buffer_host(out.data(), size), nullptr,
-                      &request));
+    CHECK(
+        hetcomm_put(remote, offset + 64, hetcomm_buffer_host(out.data(), size), nullptr, &request));
     finish(request, "a put");
-    CHECK(hetcomm_get(remote, offset + 64, hetcomm_buffer_host(in.data(), size), nullptr,
-                      &request));
+    CHECK(
+        hetcomm_get(remote, offset + 64, hetcomm_buffer_host(in.data(), size), nullptr, &request));
     finish(request, "a get");
     if (std::memcmp(in.data(), out.data(), size) != 0) fail("a get reads something else");
     uint64_t previous = 0;
