@@ -124,8 +124,8 @@ class Rank:
                         raise Wrong(f"rank {self.number}: {line}, not {word}")
                 at = len(self.lines)
                 if time.monotonic() > deadline:
-                    raise Wrong(f"rank {self.number}: no {word} within {limit:g} s")
-                self.changed.wait(0.5)
+                    raise Late(f"rank {self.number}: no {word} within {limit:g} s")
+                self.changed.wait(min(limit, 0.5))
 
     def all(self, word):
         with self.changed:
@@ -153,6 +153,38 @@ class Wrong(Exception):
     pass
 
 
+class Late(Wrong):
+    pass
+
+
+def tree(process):
+    """|process| and all below it."""
+    found = [process]
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parent = int(stat.read_text().rsplit(")", 1)[1].split()[1])
+        except (OSError, ValueError):
+            continue
+        if parent == process:
+            found += tree(int(stat.parent.name))
+    return found
+
+
+def show_where(job):
+    """Where each thread of what still runs is, in the kernel too; and what that has to say."""
+    for rank in job.ranks:
+        for task in (t for p in tree(rank.process.pid) for t in Path(f"/proc/{p}/task").glob("*")):
+            try:
+                state = re.search(r"State:\s*(.*)", (task / "status").read_text()).group(1)
+                say(f"WHERE rank {rank.number}, thread {task.name} {(task / 'comm').read_text().strip()}: "
+                    f"{state}, system call {(task / 'syscall').read_text().strip()}")
+                say((task / "stack").read_text())
+            except OSError as gone:
+                say(str(gone))
+    said = subprocess.run(["dmesg"], stdout=subprocess.PIPE, text=True, check=False).stdout
+    say("KERNEL\n" + "\n".join(said.splitlines()[-60:]))
+
+
 class Job:
     def __init__(self, *arguments, **more):
         settings = {**SETTINGS, **os.environ, **more, **dict(each.split("=", 1) for each in OPTIONS.set)}
@@ -163,7 +195,24 @@ class Job:
         self.ranks = [Rank(number, command, settings, port) for number in (0, 1)]
 
     def expect(self, word, limit):
-        return [rank.expect(word, limit) for rank in self.ranks]
+        """Of both ranks; when one has failed the other has some more seconds to say so, too."""
+        found = {}
+        deadline = time.monotonic() + limit
+        while len(found) < len(self.ranks):
+            for rank in self.ranks:
+                if rank in found:
+                    continue
+                try:
+                    found[rank] = rank.expect(word, 0)
+                except Late:
+                    pass
+            if any(rank.failed() for rank in self.ranks if rank not in found):
+                deadline = min(deadline, time.monotonic() + 10)
+            if len(found) < len(self.ranks) and time.monotonic() > deadline:
+                late = [rank.number for rank in self.ranks if rank not in found]
+                raise Late(f"ranks {late}: no {word} in time")
+            time.sleep(0.02)
+        return [found[rank] for rank in self.ranks]
 
     def tell(self, line):
         for rank in self.ranks:
@@ -244,6 +293,9 @@ def mix(fabric):
             if points >= 20 and sum(each["failures"] for each in rdma) < points / 5:
                 raise Wrong(f"rank {rank.number} has lost hardly any connection")
         say(f"{time.monotonic() - began:.1f} s in all")
+    except Wrong:
+        show_where(job)
+        raise
     finally:
         job.kill()
 

@@ -88,7 +88,10 @@ class RdmaEndpoint final : public Endpoint, public Watcher, public CmHandler {
   // Before sleeping: every change will be announced. False when there is something to do at once.
   bool prepare_sleep();
   // Until then its queue pair may be in the error state without a word; see revoke().
-  uint64_t suspect_until_ns() const { return pair_ == nullptr ? 0 : suspect_until_ns_; }
+  bool is_suspect() const { return pair_ != nullptr && suspect_until_ns_ != 0; }
+  uint64_t suspect_until_ns() const { return suspect_until_ns_; }
+  bool has_broken_in_silence() const { return is_broken_ || pair_->is_in_error(); }
+  void trust() { suspect_until_ns_ = 0; }
   // Writes nothing to the peer if that is all that happened since the last call: its device
   // answers, or the connection breaks.
   void probe();
@@ -141,6 +144,7 @@ class RdmaEndpoint final : public Endpoint, public Watcher, public CmHandler {
   uint64_t deadline_ns_ = 0;
   uint64_t probed_ = 0;  // what was posted then
   uint64_t suspect_until_ns_ = 0;
+  bool is_broken_ = false;  // the device has reported what it did not do
   Status why_;
   ExposureTable exposures_;
   BulkQueue queue_;

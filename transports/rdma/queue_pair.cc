@@ -112,6 +112,7 @@ Status QueuePair::connect(const Path& path, const Parameters& peer,
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_RTR;
   attributes.path_mtu = std::min({path.mtu, nic.mtu, peer.mtu});
+  mtu_shift_ = 7 + static_cast<unsigned>(attributes.path_mtu);  // IBV_MTU_256 is 1
   attributes.dest_qp_num = path.queue_pair;
   attributes.rq_psn = path.receive_sequence;
   attributes.max_dest_rd_atomic = read_depth();
@@ -130,6 +131,7 @@ Status QueuePair::connect(const Path& path, const Parameters& peer,
     attributes.retry_cnt = settings.retries;
     attributes.rnr_retry = kRnrForever;
     attributes.sq_psn = path.send_sequence;
+    next_sequence_ = path.send_sequence;
     attributes.max_rd_atomic = static_cast<uint8_t>(
         std::min<int>({peer.read_depth, kMaxReads, nic.limits.max_qp_init_rd_atom}));
     error =
@@ -158,6 +160,17 @@ bool QueuePair::is_in_error() const {
   ibv_qp_init_attr initial{};
   return device_.verbs().query_qp(qp_, &attributes, IBV_QP_STATE, &initial) != 0 ||
          attributes.qp_state == IBV_QPS_ERR;
+}
+
+bool QueuePair::was_carried_out(uint64_t id) const {
+  ibv_qp_attr attributes{};
+  ibv_qp_init_attr initial{};
+  if (device_.verbs().query_qp(qp_, &attributes, IBV_QP_STATE | IBV_QP_SQ_PSN, &initial) != 0 ||
+      attributes.qp_state == IBV_QPS_ERR) {
+    return false;
+  }
+  const uint32_t ahead = attributes.sq_psn - records_[id % kSendDepth].next_sequence;
+  return (ahead & kSequenceMask) <= kSequenceMask / 2;
 }
 
 bool QueuePair::post_chain() {

@@ -664,13 +664,15 @@ void RdmaTransport::probe_idle(uint64_t now) {
 void RdmaTransport::check_suspects(uint64_t now) {
   suspects_ = false;
   for (RdmaEndpoint* endpoint : endpoints_) {
-    if (endpoint->suspect_until_ns() <= now) continue;
-    if (endpoint->pair()->is_in_error()) {
+    if (!endpoint->is_suspect()) continue;
+    if (endpoint->has_broken_in_silence()) {
       endpoint->break_off(
           "the queue pair is in the error state: the peer read memory that was revoked, or "
           "the device failed");
-    } else {
+    } else if (now < endpoint->suspect_until_ns()) {
       suspects_ = true;
+    } else {
+      endpoint->trust();
     }
   }
 }
