@@ -130,7 +130,10 @@ constexpr VariableInfo kTable[] = {
      "us "
      "times a power of two."},
     {Variable::kRdmaRetries, kInteger, "HETCOMM_RDMA_RETRIES", "6", nullptr,
-     "How often the device sends again before it gives a connection up.", at_most(7)},
+     "How often the device sends again before it gives a connection up. Soft-RoCE never does, and "
+     "has "
+     "the time of all tries for one.",
+     at_most(7)},
     {Variable::kRdmaQueuePairs, kInteger, "HETCOMM_RDMA_QUEUE_PAIRS", "4096", nullptr,
      "Most RDMA connections of a communicator at a time.", between(1, kMi)},
     {Variable::kRdmaEager, kSize, "HETCOMM_RDMA_EAGER", "16K", nullptr,

@@ -56,6 +56,7 @@ struct Pair : ibv_qp {
   ibv_mtu mtu = IBV_MTU_1024;
   uint32_t sequence = 0;  // of the next packet
   bool error_is_late = false;
+  FakeFabric::Patience patience{};
 };
 struct Region : ibv_mr {
   int access = 0;
@@ -581,6 +582,8 @@ int modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask) {
   if ((mask & IBV_QP_DEST_QPN) != 0) pair->destination = attributes->dest_qp_num;
   if ((mask & IBV_QP_PATH_MTU) != 0) pair->mtu = attributes->path_mtu;
   if ((mask & IBV_QP_SQ_PSN) != 0) pair->sequence = attributes->sq_psn;
+  if ((mask & IBV_QP_RETRY_CNT) != 0) pair->patience.retries = attributes->retry_cnt;
+  if ((mask & IBV_QP_TIMEOUT) != 0) pair->patience.timeout = attributes->timeout;
   if ((mask & IBV_QP_STATE) == 0) return 0;
   if (attributes->qp_state == IBV_QPS_ERR) {
     to_error(*pair);
@@ -846,6 +849,11 @@ void FakeFabric::inject_receive_error(uint32_t queue_pair, ibv_wc_status status)
   const Receive slot = pair.receives->receives.front();
   pair.receives->receives.pop_front();
   receive_completion(pair, slot.id, status, IBV_WC_RECV, 0, 0, false);
+}
+
+FakeFabric::Patience FakeFabric::patience_of(uint32_t number) {
+  const Lock lock(fabric().mutex);
+  return fabric().pairs.at(number)->patience;
 }
 
 std::vector<uint32_t> FakeFabric::queue_pairs() {

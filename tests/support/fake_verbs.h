@@ -82,6 +82,12 @@ class FakeFabric {
 
   // --- what happened
   static std::vector<uint32_t> queue_pairs();  // numbers of those that exist
+  // How often queue pair |number| sends again before it fails, and after what time (the exponent).
+  struct Patience {
+    int retries;
+    int timeout;
+  };
+  static Patience patience_of(uint32_t number);
   static size_t registrations();
   static uint64_t registered_bytes();
   static size_t open_objects();  // of all kinds

@@ -445,6 +445,22 @@ TEST_F(RdmaFaults, SuccessOfAHealthyQueuePairIsBelieved) {
   pair.b.transport().withdraw(key.value());
 }
 
+// Soft-RoCE, which is wrong after it did, for as long as others take for all their tries.
+TEST_F(RdmaFaults, SoftRoceSendsNothingAgain) {
+  for (const bool soft : {false, true}) {
+    FakeDeviceSpec device;
+    device.ports.push_back({.gids = {ipv4_gid(1)}});
+    if (soft) device.vendor = rdma::Nic::kSoftRoceVendor;
+    FakeFabric::reset({device});
+    FakePair pair("RDMA_TIMEOUT=16ms;RDMA_RETRIES=6");  // 16.8 ms is 4.096 us * 2^12
+    ASSERT_TRUE(pair.connect());
+    for (const uint32_t number : FakeFabric::queue_pairs()) {
+      EXPECT_EQ(FakeFabric::patience_of(number).retries, soft ? 0 : 6);
+      EXPECT_EQ(FakeFabric::patience_of(number).timeout, soft ? 15 : 12);
+    }
+  }
+}
+
 TEST_F(RdmaFaults, AChunkRegistersNoMoreThanItself) {
   FakePair pair("RDMA_CACHE_BYTES=0");
   ASSERT_TRUE(pair.connect());

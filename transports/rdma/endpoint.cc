@@ -315,7 +315,7 @@ void RdmaEndpoint::copy_out(const SendRecord& record) {
 }
 
 void RdmaEndpoint::on_sent(uint64_t id) {
-  if (transport_.nic().doubtful_success() && pair_->ends_bulk(id) && !pair_->was_carried_out(id)) {
+  if (transport_.nic().is_soft_roce() && pair_->ends_bulk(id) && !pair_->was_carried_out(id)) {
     // What was flushed tells in a moment. The device is in the middle of it, and left in peace.
     is_broken_ = true;
     suspect_until_ns_ = deadline_after(now_ns(), kSuspectNs);

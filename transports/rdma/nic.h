@@ -43,9 +43,8 @@ struct Nic {
   uint64_t rate_mbit = 0;
   uint32_t max_message_bytes = 0;
   ibv_device_attr limits{};
-  // Soft-RoCE, by its vendor: a queue pair that goes into the error state may report the success of
-  // a request that was never carried out (seen with Linux 6.1).
-  bool doubtful_success() const { return limits.vendor_id == kSoftRoceVendor; }
+  // By its vendor. Its queue pairs may report the success of what was never carried out.
+  bool is_soft_roce() const { return limits.vendor_id == kSoftRoceVendor; }
   static constexpr uint32_t kSoftRoceVendor = 0xffffff;
   std::vector<Gid> gids;  // best first; none once all have gone
 

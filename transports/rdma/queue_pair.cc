@@ -1,6 +1,7 @@
 #include "transports/rdma/queue_pair.h"
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <cstring>
 
@@ -17,6 +18,7 @@ constexpr uint32_t kSequenceMask = (1u << 24) - 1;
 constexpr uint8_t kRnrTimer = 12;
 constexpr uint8_t kRnrForever = 7;
 constexpr uint8_t kHopLimit = 64;
+constexpr unsigned kLongestTimeout = 31;
 
 ibv_ah_attr address_of(const Nic& nic, const Parameters& peer, const Gid& mine) {
   ibv_ah_attr address{};
@@ -31,6 +33,18 @@ ibv_ah_attr address_of(const Nic& nic, const Parameters& peer, const Gid& mine) 
   address.grh.sgid_index = static_cast<uint8_t>(mine.index);
   address.grh.hop_limit = kHopLimit;
   return address;
+}
+
+struct Patience {
+  uint8_t timeout;
+  uint8_t retries;
+};
+// Soft-RoCE that sends again may number its packets wrongly from then on (README.md, "Doubtful
+// success"). It is given the whole time for the first try.
+Patience patience_with(const Nic& nic, const ConnectionSettings& settings) {
+  if (!nic.is_soft_roce()) return {settings.timeout, settings.retries};
+  const unsigned longer = settings.timeout + std::bit_width(unsigned{settings.retries});
+  return {static_cast<uint8_t>(std::min(longer, kLongestTimeout)), 0};
 }
 
 }  // namespace
@@ -127,8 +141,9 @@ Status QueuePair::connect(const Path& path, const Parameters& peer,
                                             (path.partition != 0 ? IBV_QP_PKEY_INDEX : 0));
   if (error == 0) {
     attributes.qp_state = IBV_QPS_RTS;
-    attributes.timeout = settings.timeout;
-    attributes.retry_cnt = settings.retries;
+    const Patience patience = patience_with(nic, settings);
+    attributes.timeout = patience.timeout;
+    attributes.retry_cnt = patience.retries;
     attributes.rnr_retry = kRnrForever;
     attributes.sq_psn = path.send_sequence;
     next_sequence_ = path.send_sequence;
