@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <mutex>
+#include <new>
 #include <set>
 #include <string>
 #include <string_view>
@@ -67,7 +68,12 @@ class Log {
  private:
   template <typename... Args>
   void line(LogLevel level, fmt::format_string<Args...> format, Args&&... args) {
-    if (enabled(level)) write(level, fmt::format(format, std::forward<Args>(args)...));
+    if (!enabled(level)) return;
+    try {
+      write(level, fmt::format(format, std::forward<Args>(args)...));
+    } catch (const std::bad_alloc&) {
+      // Nothing else fails for a line.
+    }
   }
 
   std::atomic<LogLevel> level_{LogLevel::kWarn};

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdlib>
 #include <new>
+#include <utility>
 
 namespace {
 
@@ -11,11 +12,16 @@ std::atomic<bool> counting{false};
 std::atomic<int64_t> allocations{0};
 thread_local int64_t until_failure = -1;
 thread_local bool failed = false;
+thread_local bool all_fail = false;
 
 void* counted(std::size_t size, std::size_t alignment) {
   if (counting.load(std::memory_order_relaxed)) {
     allocations.fetch_add(1, std::memory_order_relaxed);
     if (std::getenv("HETCOMM_TEST_TRAP") != nullptr) __builtin_trap();
+  }
+  if (all_fail) {
+    failed = true;
+    return nullptr;
   }
   if (until_failure >= 0 && until_failure-- == 0) {
     failed = true;
@@ -65,7 +71,18 @@ void fail_allocation_after(int64_t count) {
   until_failure = count;
   failed = false;
 }
+void fail_all_allocations(bool fail) {
+  all_fail = fail;
+  if (fail) failed = false;
+}
 bool allocation_has_failed() { return failed; }
 int64_t allocations_until_failure() { return until_failure; }
+
+AllocationsSucceed::AllocationsSucceed()
+    : until_failure_(std::exchange(until_failure, -1)), all_fail_(std::exchange(all_fail, false)) {}
+AllocationsSucceed::~AllocationsSucceed() {
+  until_failure = until_failure_;
+  all_fail = all_fail_;
+}
 
 }  // namespace hetcomm::test

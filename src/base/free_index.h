@@ -1,0 +1,25 @@
+// Tables whose entries are used again: a list of the indices that are free, beside the table.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace hetcomm {
+
+// The last of |free|, where it stays until the caller has what it needs and takes it out. Made at
+// the end of |table| if there is none. There is room in |free| for every entry of the table: to put
+// one back never fails.
+template <typename Table>
+uint32_t next_free_index(Table& table, std::vector<uint32_t>& free) {
+  if (free.empty()) {
+    constexpr size_t kFirst = 16;
+    const size_t size = table.size();
+    if (size >= free.capacity()) free.reserve(size < kFirst ? kFirst : 2 * size);
+    table.emplace_back();
+    free.push_back(static_cast<uint32_t>(size));
+  }
+  return free.back();
+}
+
+}  // namespace hetcomm
