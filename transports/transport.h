@@ -11,9 +11,10 @@
 //
 // Life of a connection: only the lower rank of a pair connects. on_connected (initiator) and
 // on_accepted (other side) hand the endpoint to core, which sets its handler before anything is
-// delivered. When a connection breaks, the endpoint first makes itself quiet (no memory of anybody
-// is touched any more), then reports on_failed once; after that every call on it returns kPeerLost.
-// Core destroys endpoints, never inside an upcall of that endpoint.
+// delivered. What ends something (revoke, release, cancel, close) needs no memory, so that it
+// cannot fail for want of it. When a connection breaks, the endpoint first makes itself quiet (no
+// memory of anybody is touched any more), then reports on_failed once; after that every call on it
+// returns kPeerLost. Core destroys endpoints, never inside an upcall of that endpoint.
 #pragma once
 
 #include <array>

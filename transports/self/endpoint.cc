@@ -4,6 +4,7 @@
 #include <cstring>
 #include <new>
 
+#include "src/base/free_index.h"
 #include "transports/self/transport.h"
 
 namespace hetcomm::self {
@@ -83,14 +84,10 @@ Code SelfEndpoint::send(const MessageHeader& header, const SegmentView& payload)
 // --- exposure --------------------------------------------------------------------------------
 
 Result<RemoteKey> SelfEndpoint::expose(Segments segments, Access access, uint64_t cookie) {
-  if (free_.empty()) {
-    free_.push_back(static_cast<uint32_t>(exposures_.size()));
-    exposures_.emplace_back();
-  }
-  const uint32_t index = free_.back();
-  free_.pop_back();
+  const uint32_t index = next_free_index(exposures_, free_);
   Exposure& exposure = exposures_[index];
   exposure.segments.assign(segments.begin(), segments.end());
+  free_.pop_back();  // nothing fails any more
   exposure.total = total_bytes(segments);
   exposure.cookie = cookie;
   exposure.access = access;

@@ -3,6 +3,7 @@
 #include <sys/socket.h>
 
 #include <cstring>
+#include <utility>
 
 #include "transports/shm/transport.h"
 
@@ -275,10 +276,7 @@ void ShmEndpoint::hang_up() {
     // The peer still maps memory of this side: its own end of the socket will tell when it does
     // not.
     shutdown(link_.socket.get(), SHUT_WR);
-    std::vector<uint64_t> regions;
-    for (const auto& [id, told] : shared_) regions.push_back(id);
-    shared_.clear();
-    transport_.add_orphans(std::move(link_.socket), std::move(regions));
+    transport_.add_orphans(std::move(link_.socket), std::exchange(shared_, {}));
   }
   if (link_.socket.valid()) shutdown(link_.socket.get(), SHUT_RDWR);
   link_.socket.reset();

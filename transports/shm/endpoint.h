@@ -26,6 +26,9 @@ namespace hetcomm::shm {
 
 class ShmTransport;
 
+// Own regions that a peer maps, each with whether it has been asked to let go.
+using SharedRegions = std::unordered_map<uint64_t, bool>;
+
 // What a connection with |geometry| can do at best.
 Capabilities shm_capabilities(const Config& config, const Geometry& geometry);
 
@@ -127,7 +130,7 @@ class ShmEndpoint final : public Endpoint, private Watcher {
   ParcelPort port_;
   std::unordered_map<uint64_t, Mapping> mappings_;  // of the peer's regions
   std::unordered_set<uint64_t> wanted_;             // asked for, not here yet
-  std::unordered_map<uint64_t, bool> shared_;  // own regions that the peer maps; asked to let go?
+  SharedRegions shared_;
   Capabilities capabilities_;
   ShmTransport& transport_;
   int peer_;

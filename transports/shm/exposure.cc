@@ -2,6 +2,8 @@
 
 #include <atomic>
 
+#include "src/base/free_index.h"
+
 namespace hetcomm::shm {
 namespace {
 
@@ -10,18 +12,6 @@ uint64_t make_token(uint32_t index, uint32_t generation) {
 }
 uint32_t index_of(uint64_t token) { return static_cast<uint32_t>(token); }
 uint32_t generation_of(uint64_t token) { return static_cast<uint32_t>(token >> 32); }
-
-// An entry that is free, from |free| or at the end of |table|.
-template <typename Table>
-uint32_t take_index(Table& table, std::vector<uint32_t>& free) {
-  if (free.empty()) {
-    table.emplace_back();
-    return static_cast<uint32_t>(table.size() - 1);
-  }
-  const uint32_t index = free.back();
-  free.pop_back();
-  return index;
-}
 
 void next_generation(uint32_t& generation) {
   if (++generation == 0) generation = 1;
@@ -40,9 +30,10 @@ bool SourceKey::decode(const RemoteKey& key, SourceKey& out) {
 }
 
 RemoteKey TargetTable::add(Segments segments, uint64_t cookie) {
-  const uint32_t index = take_index(targets_, free_);
+  const uint32_t index = next_free_index(targets_, free_);
   Target& target = targets_[index];
   target.segments.assign(segments.begin(), segments.end());
+  free_.pop_back();  // nothing fails any more
   target.cursor = {};
   target.total = total_bytes(segments);
   target.cookie = cookie;
@@ -77,9 +68,10 @@ Result<RemoteKey> SourceTable::add(Segments segments) {
     return Status(Code::kInvalidArgument, "shm: too much, or too many pieces, for one exposure");
   }
   if (free_.empty() && sources_.size() == kSourceCount) return Code::kOutOfResources;
-  const uint32_t index = take_index(sources_, free_);
+  const uint32_t index = next_free_index(sources_, free_);
   Source& source = sources_[index];
   source.segments.assign(segments.begin(), segments.end());
+  free_.pop_back();  // nothing fails any more
   next_generation(source.generation);
   source.live = true;
   words_[index].store(source.generation, std::memory_order_release);

@@ -252,7 +252,10 @@ uint64_t ShmTransport::next_timer_ns() const {
 
 // --- progress --------------------------------------------------------------------------------
 
-void ShmTransport::add(ShmEndpoint& endpoint) { endpoints_.push_back(&endpoint); }
+void ShmTransport::add(ShmEndpoint& endpoint) {
+  orphans_.reserve(orphans_.size() + endpoints_.size() + 1);  // an endpoint that ends adds one
+  endpoints_.push_back(&endpoint);
+}
 
 void ShmTransport::remove(ShmEndpoint& endpoint) {
   const auto at = std::find(endpoints_.begin(), endpoints_.end(), &endpoint);
@@ -276,8 +279,7 @@ bool ShmTransport::withdraw(const RemoteKey& key) {
     return got == 0 || errno != EAGAIN;
   });
   for (const Orphans& each : orphans_) {
-    reached =
-        std::find(each.regions.begin(), each.regions.end(), id) != each.regions.end() || reached;
+    reached = each.regions.contains(id) || reached;
   }
   if (!reached) regions_.erase(id);
   return !reached;

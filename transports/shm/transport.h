@@ -35,7 +35,8 @@ class ShmTransport final : public Transport, private AcceptHandler {
   PublishedRegions& regions() { return regions_; }
   // Regions that are mapped by a peer whose connection this side has ended; the other end of
   // |socket| closes when they are not any more.
-  void add_orphans(UniqueFd socket, std::vector<uint64_t> regions) {
+  // Room for them is there.
+  void add_orphans(UniqueFd socket, SharedRegions regions) {
     orphans_.push_back({std::move(socket), std::move(regions)});
   }
   const TransportEnvironment& environment() const { return environment_; }
@@ -54,7 +55,7 @@ class ShmTransport final : public Transport, private AcceptHandler {
 
   struct Orphans {
     UniqueFd socket;
-    std::vector<uint64_t> regions;
+    SharedRegions regions;
   };
 
   TransportEnvironment environment_;

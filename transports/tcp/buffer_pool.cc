@@ -14,6 +14,8 @@ constexpr size_t kMaxSpare = 8;
 
 }  // namespace
 
+BufferPool::BufferPool() { spare_.reserve(kMaxSpare); }
+
 Buffer BufferPool::take(size_t size) {
   if (size <= kStandardBytes && !spare_.empty()) {
     Buffer buffer = std::move(spare_.back());

@@ -17,9 +17,10 @@ struct Buffer {
 
 class BufferPool {
  public:
+  BufferPool();
   // Uninitialised. At least |size| bytes.
   Buffer take(size_t size);
-  void give(Buffer buffer);
+  void give(Buffer buffer);  // fails for nothing
 
  private:
   std::vector<Buffer> spare_;

@@ -1,9 +1,11 @@
 #include "transports/tcp/endpoint.h"
 
 #include <algorithm>
+#include <new>
 
 #include <fmt/format.h>
 
+#include "src/base/text.h"
 #include "src/net/socket.h"
 #include "transports/tcp/transport.h"
 
@@ -114,7 +116,12 @@ void TcpEndpoint::revoke(const RemoteKey& key) {
 
 void TcpEndpoint::cancel(Bulk& bulk) {
   queue_.remove(bulk);
-  for_each_stream([&](Stream& stream) { stream.detach(bulk); });
+  try {
+    for_each_stream([&](Stream& stream) { stream.detach(bulk); });
+  } catch (const std::bad_alloc&) {
+    // The rest of a frame that is half sent cannot be kept: the peer gets no more.
+    break_off("out of memory");
+  }
 }
 
 bool TcpEndpoint::flushed() const {
@@ -175,8 +182,12 @@ void TcpEndpoint::request_streams(size_t count) {
     return;
   }
   count = std::max(count, transport_.settings().streams);
-  for (size_t index = 1; index <= count; ++index) {
-    if (!has_stream(index)) transport_.open_stream(*this, index);
+  try {
+    for (size_t index = 1; index <= count; ++index) {
+      if (!has_stream(index)) transport_.open_stream(*this, index);
+    }
+  } catch (const std::bad_alloc&) {
+    stream_unavailable(Code::kOutOfMemory);  // what is queued goes without
   }
 }
 
@@ -330,7 +341,9 @@ void TcpEndpoint::stream_ended(std::string_view why, bool cut) {
 void TcpEndpoint::break_off(std::string_view reason) {
   if (state_ != State::kOpen) return;
   state_ = State::kClosing;
-  why_ = Status(Code::kPeerLost, fmt::format("tcp {}: {}", peer_address_.to_string(), reason));
+  why_ = status_or_code(Code::kPeerLost, [&] {
+    return fmt::format("tcp {}: {}", peer_address_.to_string(), reason);
+  });
   deadline_ns_ = deadline_after(transport_.now(), kLingerNs);
   queue_.drop_unsent();
   for_each_stream([](Stream& stream) { stream.drop_output(); });
@@ -339,8 +352,9 @@ void TcpEndpoint::break_off(std::string_view reason) {
 
 void TcpEndpoint::fail_protocol(const char* error) {
   if (state_ == State::kFailed) return;
-  why_ = Status(Code::kPeerLost,
-                fmt::format("tcp {}: protocol error: {}", peer_address_.to_string(), error));
+  why_ = status_or_code(Code::kPeerLost, [&] {
+    return fmt::format("tcp {}: protocol error: {}", peer_address_.to_string(), error);
+  });
   fail();
 }
 

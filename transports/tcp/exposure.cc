@@ -1,5 +1,6 @@
 #include "transports/tcp/exposure.h"
 
+#include "src/base/free_index.h"
 #include "src/base/random.h"
 
 namespace hetcomm::tcp {
@@ -22,17 +23,11 @@ Result<uint64_t> NonceSource::next() {
 Result<RemoteKey> ExposureTable::add(Segments segments, uint64_t cookie, NonceSource& nonces) {
   const Result<uint64_t> nonce = nonces.next();
   if (!nonce.ok()) return nonce.status();
-  uint32_t slot = 0;
-  if (!free_.empty()) {
-    slot = free_.back();
-    free_.pop_back();
-  } else {
-    if (slots_.size() == kMaxSlots) return Code::kOutOfResources;
-    slot = static_cast<uint32_t>(slots_.size());
-    slots_.emplace_back();
-  }
+  if (free_.empty() && slots_.size() == kMaxSlots) return Code::kOutOfResources;
+  const uint32_t slot = next_free_index(slots_, free_);
   Exposure& exposure = slots_[slot];
   exposure.segments.assign(segments.begin(), segments.end());
+  free_.pop_back();  // nothing fails any more
   exposure.size_bytes = total_bytes(segments);
   exposure.cookie = cookie;
   exposure.nonce = nonce.value();

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <new>
 #include <utility>
 
 #include <fmt/format.h>
@@ -203,8 +204,13 @@ void TcpTransport::open_stream(TcpEndpoint& endpoint, size_t index) {
 void TcpTransport::start(std::unique_ptr<Attempt> attempt) {
   Attempt& started = *attempt;
   attempts_.push_back(std::move(attempt));
-  started.start(environment_);
   timers_checked_ns_ = 0;
+  try {
+    started.start(environment_);
+  } catch (const std::bad_alloc&) {
+    attempts_.pop_back();  // one that never began never ends
+    throw;
+  }
 }
 
 void TcpTransport::cancel_connect(int peer) {
@@ -290,7 +296,12 @@ TcpEndpoint* TcpTransport::find(const ConnectionId& id, int peer) {
   return at == endpoints_.end() ? nullptr : *at;
 }
 
-void TcpTransport::add_endpoint(TcpEndpoint& endpoint) { endpoints_.push_back(&endpoint); }
+void TcpTransport::add_endpoint(TcpEndpoint& endpoint) {
+  // Room first, so that activate() does not fail: in a pass each endpoint may become active again
+  // after it has left the list.
+  active_.reserve(active_.size() + 2 * (endpoints_.size() + 1));
+  endpoints_.push_back(&endpoint);
+}
 
 void TcpTransport::remove_endpoint(TcpEndpoint& endpoint) {
   cancel_streams(endpoint);
