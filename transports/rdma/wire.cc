@@ -175,7 +175,8 @@ AnswerBytes encode_refusal(std::string_view why) {
   why = why.substr(0, kAnswerBytes - 2);
   bytes[0] = std::byte{kRefused};
   bytes[1] = static_cast<std::byte>(why.size());
-  std::memcpy(bytes.data() + 2, why.data(), why.size());
+  std::transform(why.begin(), why.end(), bytes.begin() + 2,
+                 [](char c) { return static_cast<std::byte>(c); });
   return bytes;
 }
 

@@ -1,0 +1,153 @@
+// What rdma reads from peers: descriptors, parameters and answers before there is a connection, the
+// heads of messages, each of which refers to the one before, and keys. Properties: no read past the
+// end, what is decoded is within its limits and encodes to the same bytes, a head that is refused
+// is no longer than what was there, and both ends of a stream of heads keep the same header.
+#include <algorithm>
+#include <cstdlib>
+#include <vector>
+
+#include "transports/rdma/wire.h"
+
+namespace hetcomm::rdma {
+namespace {
+
+void require(bool holds) {
+  if (!holds) std::abort();
+}
+
+bool same(ConstByteSpan a, ConstByteSpan b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end());
+}
+
+void read_descriptor(ConstByteSpan input) {
+  Result<Descriptor> descriptor = decode_descriptor(input);
+  if (!descriptor.ok()) return;
+  require(!descriptor->addresses.empty() && descriptor->addresses.size() <= kMaxAddresses);
+  require(!descriptor->gids.empty() && descriptor->gids.size() <= kMaxGids);
+  require(same(encode_descriptor(descriptor.value()), input));
+}
+
+void read_parameters(ConstByteSpan input) {
+  const std::optional<Parameters> parameters = decode_parameters(input);
+  if (!parameters) return;
+  require(input.size() == kParametersBytes);
+  require(parameters->credits >= 8 && parameters->slot_bytes >= 1024);
+  require(same(encode_parameters(*parameters), input));
+}
+
+void read_answer(ConstByteSpan input) {
+  AnswerBytes bytes{};
+  std::copy_n(input.begin(), std::min(input.size(), bytes.size()), bytes.begin());
+  const Result<Answer> answer = decode_answer(bytes);
+  if (!answer.ok()) {
+    require(!answer.status().text().empty());
+    return;
+  }
+  const AnswerBytes again = encode_answer(answer.value());
+  const size_t used = 2 + std::to_integer<size_t>(again[1]);
+  require(same(ConstByteSpan(again).first(used), ConstByteSpan(bytes).first(used)));
+}
+
+// Any text, also none, comes back as a refusal.
+void read_refusal(ConstByteSpan input) {
+  const std::string_view why(reinterpret_cast<const char*>(input.data()), input.size());
+  require(decode_answer(encode_refusal(why)).status().code() == Code::kPeerLost);
+  require(!decode_answer(encode_refusal({})).ok());
+}
+
+// Pieces of the input, each a message of its own; the first byte of each says how long it is.
+void read_heads(ConstByteSpan input) {
+  MessageHeader header{};
+  while (!input.empty()) {
+    const size_t size = std::min(std::to_integer<size_t>(input[0]) % 64, input.size() - 1);
+    // Of its own, so that a read past its end is seen.
+    const std::vector<std::byte> message(input.begin() + 1,
+                                         input.begin() + 1 + static_cast<ptrdiff_t>(size));
+    input = input.subspan(1 + size);
+    const MessageHeader before = header;
+    const std::optional<Head> head = decode_head(message.data(), message.size(), header);
+    if (!head) {
+      require(header == before);
+      continue;
+    }
+    require(head->size <= message.size() && head->size <= kMostHeadBytes);
+    if (head->type == HeadType::kCredits) {
+      require(head->size == message.size() && header == before);
+      continue;
+    }
+    // The shortest head that says the same is understood to be the same.
+    std::array<std::byte, kMostHeadBytes> bytes;
+    MessageHeader sent = before;
+    const size_t shortest = encode_head(bytes.data(), head->credits, header, sent);
+    require(shortest <= head->size && sent == header);
+    MessageHeader received = before;
+    const std::optional<Head> again = decode_head(bytes.data(), shortest, received);
+    require(again && again->size == shortest && again->credits == head->credits);
+    require(received == header);
+  }
+}
+
+void read_keys(ConstByteSpan input) {
+  RemoteKey key;
+  const auto bytes = std::as_writable_bytes(std::span(key.words));
+  for (; input.size() >= bytes.size(); input = input.subspan(bytes.size())) {
+    std::copy_n(input.begin(), bytes.size(), bytes.begin());
+    // Kinds are few: most keys shall have one.
+    if (std::to_integer<unsigned>(input[0]) % 4 != 0) bytes[23] &= std::byte{3};
+    if (std::to_integer<unsigned>(input[1]) % 4 != 0) bytes[22] = std::byte{0};
+    const std::optional<Key> decoded = decode_key(key);
+    if (!decoded) continue;
+    require(decoded->length < kMaxKeyBytes);
+    require(slot_of(decoded->immediate) < kMaxExposures);
+    require(make_immediate(slot_of(decoded->immediate), generation_of(decoded->immediate)) ==
+            decoded->immediate);
+    require(encode_key(*decoded) == key);
+  }
+}
+
+// Random bytes seldom begin as anything: these do.
+std::vector<std::byte> behind(std::initializer_list<unsigned> first, ConstByteSpan input) {
+  std::vector<std::byte> bytes;
+  for (const unsigned byte : first) bytes.push_back(static_cast<std::byte>(byte));
+  bytes.insert(bytes.end(), input.begin(), input.end());
+  return bytes;
+}
+
+void read_changed(ConstByteSpan input) {
+  Parameters parameters{.queue_pair = 1, .credits = 32, .slot_bytes = 8256};
+  Descriptor descriptor;
+  descriptor.addresses.push_back(Address::parse_numeric("192.0.2.1", 4000).value());
+  descriptor.gids.push_back({});
+  descriptor.nic = "nic0:1";
+  std::vector<std::byte> described = encode_descriptor(descriptor);
+  std::vector<std::byte> told = encode_parameters(parameters);
+  AnswerBytes answer =
+      encode_answer({parameters, CmInvitation{descriptor.addresses.front(), CmToken{}}});
+  for (size_t i = 0; i + 1 < input.size(); i += 2) {
+    const auto at = std::to_integer<size_t>(input[i]);
+    described[at % described.size()] ^= input[i + 1];
+    told[at % told.size()] ^= input[i + 1];
+    answer[at % answer.size()] ^= input[i + 1];
+    read_descriptor(described);
+    read_parameters(told);
+    read_answer(answer);
+  }
+}
+
+}  // namespace
+}  // namespace hetcomm::rdma
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace hetcomm;
+  const auto input = std::as_bytes(std::span(data, size));
+  rdma::read_descriptor(input);
+  rdma::read_descriptor(rdma::behind({2}, input));
+  rdma::read_parameters(rdma::behind({2}, input));
+  rdma::read_answer(input);
+  rdma::read_answer(rdma::behind({1, 52, 2}, input));
+  rdma::read_refusal(input);
+  rdma::read_heads(input);
+  rdma::read_keys(input);
+  rdma::read_changed(input);
+  return 0;
+}
