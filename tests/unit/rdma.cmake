@@ -15,6 +15,12 @@ if(HETCOMM_HAVE_VERBS_H)
       TIMEOUT 120)
     hetcomm_rdma_test(cm COMMAND rdma_cm_test --gtest_filter=RdmaCmDevice.* --gtest_brief=1)
   endif()
+  # Replaces the operators new and delete of its program, so it has one of its own.
+  hetcomm_test(rdma_out_of_memory_test
+    SOURCES rdma_out_of_memory_test.cc ../support/counting_allocator.cc ../support/fake_verbs.cc
+    DEPENDS transport_rdma net base fmt::fmt
+    LABELS asan
+    TIMEOUT 120)
   hetcomm_test(rdma_device_memory_test
     SOURCES rdma_device_memory_test.cc ../support/fake_verbs.cc
     DEPENDS transport_rdma device_api device_host device_sim net base fmt::fmt

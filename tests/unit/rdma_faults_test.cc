@@ -360,6 +360,46 @@ TEST_F(RdmaFaults, AnAddressThatGoesWhileAConnectionIsMade) {
   EXPECT_EQ(pair.b.accepts, 0);
 }
 
+// The address that the peer has named goes before the queue pair is connected by its index, comes
+// back, and is gone when the connection is complete: what is there then is not what was named.
+TEST_F(RdmaFaults, TheSideThatAcceptsNoticesThatItsAddressIsNotTheOneNamed) {
+  FakePair pair;
+  pair.a.connect(1, pair.b.transport().descriptor());
+  FakeFabric::set_gid(0, 0, 0, ipv4_gid(9));
+  ASSERT_TRUE(pair.run([] { return FakeFabric::queue_pairs().size() == 2; }));
+  FakeFabric::set_gid(0, 0, 0, ipv4_gid(1));
+  const uint64_t deadline = now_ns() + kSecond;
+  while (!pair.a.connected.contains(1) && now_ns() < deadline) pair.a.step();
+  ASSERT_TRUE(pair.a.connected.contains(1));
+  ASSERT_EQ(pair.b.accepts, 0);
+  FakeFabric::set_gid(0, 0, 0, ipv4_gid(9));
+  ASSERT_TRUE(pair.run([&] { return pair.to_b().failed > 0; }));
+  EXPECT_EQ(pair.b.accepts, 0);
+}
+
+TEST_F(RdmaFaults, ALidThatChangesWhileAConnectionIsMade) {
+  FakeDeviceSpec device;
+  device.ports.push_back({.link_layer = IBV_LINK_LAYER_INFINIBAND,
+                          .lid = 4,
+                          .gids = {{.bytes = {0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 7},
+                                    .type = IBV_GID_TYPE_IB}}});
+  FakeFabric::reset({device});
+  FakePair pair;
+  pair.a.connect(1, pair.b.transport().descriptor());
+  ASSERT_TRUE(pair.run([] { return FakeFabric::queue_pairs().size() == 2; }));
+  ASSERT_EQ(pair.a.connect_outcomes, 0);
+  FakeFabric::set_lid(0, 0, 5);
+  ASSERT_TRUE(pair.run([&] { return pair.a.connect_outcomes > 0; }));
+  EXPECT_FALSE(pair.a.connected.contains(1));
+  FakeFabric::raise(IBV_EVENT_LID_CHANGE);
+  for (int i = 0; i < 10; ++i) {
+    pair.a.step();
+    pair.b.step();
+  }
+  ASSERT_TRUE(pair.connect()) << "by the one that there is now";
+  EXPECT_TRUE(send_and_see(pair, pair.to_b(), pair.to_a()));
+}
+
 TEST_F(RdmaFaults, ADeviceThatRefusesWorkHoldsNobodyUp) {
   for (const int times : {1, INT_MAX}) {
     FakePair pair;

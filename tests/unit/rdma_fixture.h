@@ -16,8 +16,9 @@ namespace hetcomm::test {
 
 class FakePair {
  public:
-  explicit FakePair(const std::string& settings = "", const rdma::Cm* cm = nullptr)
-      : factory_(rdma::make_factory(FakeFabric::verbs(), cm)),
+  explicit FakePair(const std::string& settings = "", const rdma::Cm* cm = nullptr,
+                    const rdma::Verbs* verbs = nullptr)
+      : factory_(rdma::make_factory(verbs != nullptr ? *verbs : FakeFabric::verbs(), cm)),
         credentials_(make_credentials()),
         a({*factory_, settings, credentials_, 0, 2}),
         b({*factory_, settings, credentials_, 1, 2}) {}

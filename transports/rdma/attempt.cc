@@ -57,11 +57,29 @@ Attempt::~Attempt() {
   if (socket_.valid()) transport_.poller().remove(socket_.get(), *this);
 }
 
+// What follows finish() in |upcall| is nothing that fails.
+template <typename Upcall>
+void Attempt::guarded(Upcall&& upcall) {
+  try {
+    upcall();
+  } catch (const std::bad_alloc&) {
+    transport_.finish(*this, Code::kOutOfMemory);
+  }
+}
+
 void Attempt::start(std::vector<Address> addresses, const Gid& mine, const GidBytes& peer) {
   if (!refused_.ok()) return;
   addresses_ = std::move(addresses);
   mine_ = mine;
   peer_gid_ = peer;
+  try {
+    begin();
+  } catch (const std::bad_alloc&) {
+    refused_ = Code::kOutOfMemory;
+  }
+}
+
+void Attempt::begin() {
   Result<std::unique_ptr<QueuePair>> pair = transport_.make_queue_pair();
   if (!pair.ok()) {
     refused_ = pair.status();
@@ -90,6 +108,10 @@ void Attempt::connect(uint64_t deadline_ns) {
 }
 
 void Attempt::on_connect(Result<StreamSocket> socket) {
+  guarded([&] { take(std::move(socket)); });
+}
+
+void Attempt::take(Result<StreamSocket> socket) {
   if (!socket.ok()) {
     if (!patient_ && now_ns() >= short_deadline_ns_) {
       patient_ = true;
@@ -105,6 +127,10 @@ void Attempt::on_connect(Result<StreamSocket> socket) {
 }
 
 void Attempt::on_events(uint32_t /*events*/) {
+  guarded([&] { read_answer(); });
+}
+
+void Attempt::read_answer() {
   const ssize_t got =
       recv(socket_.get(), answer_.data() + received_, answer_.size() - received_, MSG_DONTWAIT);
   if (would_block(got)) return;
@@ -146,16 +172,20 @@ Status Attempt::ask(const CmInvitation& invitation) {
 }
 
 void Attempt::on_answer() {
-  Status status = connect_pair(*pair_, *cm_, peer_parameters_, transport_.settings().connection);
-  if (status.ok()) status = cm_->confirm();
-  if (status.ok()) {
-    complete();
-  } else {
-    fail(status);
-  }
+  guarded([&] {
+    Status status = connect_pair(*pair_, *cm_, peer_parameters_, transport_.settings().connection);
+    if (status.ok()) status = cm_->confirm();
+    if (status.ok()) {
+      complete();
+    } else {
+      fail(status);
+    }
+  });
 }
 
-void Attempt::on_ended(const Status& why) { fail(why); }
+void Attempt::on_ended(const Status& why) {
+  guarded([&] { fail(why); });
+}
 
 void Attempt::complete() {
   // From now on events find the connection.
@@ -175,21 +205,20 @@ void Attempt::complete() {
 }
 
 void Attempt::fail(Status why) {
-  if (std::string_view(why.text()).starts_with("rdma")) {
-    transport_.finish(*this, std::move(why));
-  } else {
-    transport_.finish(*this, why.annotate("rdma"));
-  }
+  if (!why.text().starts_with("rdma")) why = why.annotate("rdma");
+  transport_.finish(*this, std::move(why));
 }
 
 void Attempt::expire(uint64_t now) {
-  if (!refused_.ok()) {
-    fail(refused_);
-  } else if (!socket_.valid()) {
-    connector_->expire(now);
-  } else if (now >= deadline_ns_) {
-    fail({Code::kPeerLost, cm_ ? "no answer by rdma_cm in time" : "no answer in time"});
-  }
+  guarded([&] {
+    if (!refused_.ok()) {
+      fail(refused_);
+    } else if (!socket_.valid()) {
+      connector_->expire(now);
+    } else if (now >= deadline_ns_) {
+      fail({Code::kPeerLost, cm_ ? "no answer by rdma_cm in time" : "no answer in time"});
+    }
+  });
 }
 
 uint64_t Attempt::next_timer_ns() const {
@@ -232,9 +261,11 @@ Status Arrival::prepare(ConstByteSpan hello, AnswerBytes& answer) {
     return {Code::kPeerLost, fmt::format("{} has no address {} any more", transport_.nic().name(),
                                          gid_text(parameters->peer_gid))};
   }
+  mine_ = *mine;
   Result<std::unique_ptr<QueuePair>> pair = transport_.make_queue_pair();
   if (!pair.ok()) return pair.status();
   pair_ = std::move(pair).value();
+  number_ = pair_->number();
   Answer told{.parameters = transport_.parameters_of(*pair_, *mine, peer_parameters_.gid),
               .invitation = {}};
   if (transport_.manager() == nullptr) {
@@ -259,14 +290,24 @@ void Arrival::take(std::unique_ptr<CmConnection> connection) {
   token_.reset();
   cm_ = std::move(connection);
   cm_->set_handler(*this);
-  Status status = connect_pair(*pair_, *cm_, peer_parameters_, transport_.settings().connection);
-  if (status.ok()) status = cm_->accept(*pair_);
+  Status status(Code::kOutOfMemory);
+  try {
+    status = connect_and_accept();
+  } catch (const std::bad_alloc&) {
+    // As any other failure.
+  }
   ready_ = status.ok();
   if (ready_) return;
   transport_.log().warn("rdma: a connection of rank {} was refused: {}", peer_, status.text());
   // The peer then ends the TCP connection, and this with it.
   cm_->refuse(status.text());
   cm_.reset();
+}
+
+Status Arrival::connect_and_accept() {
+  HETCOMM_RETURN_IF_ERROR(
+      connect_pair(*pair_, *cm_, peer_parameters_, transport_.settings().connection));
+  return cm_->accept(*pair_);
 }
 
 void Arrival::on_ended(const Status& why) {
@@ -282,16 +323,22 @@ void Arrival::on_events(uint32_t /*events*/) {
     transport_.finish(*this, nullptr);
     return;
   }
-  if (!pair_->has_address()) {
+  // From now on events find the connection.
+  if (!pair_->has_address() || !transport_.has_address(mine_)) {
     transport_.log().info("rdma: a connection of rank {}: {}", peer_, kAddressGone);
     transport_.finish(*this, nullptr);
     return;
   }
   transport_.poller().remove(socket_.get(), *this);
-  transport_.finish(*this,
-                    std::make_unique<RdmaEndpoint>(transport_, peer_,
-                                                   Connected{std::move(pair_), peer_parameters_,
-                                                             std::move(socket_), std::move(cm_)}));
+  std::unique_ptr<Endpoint> endpoint;
+  try {
+    endpoint = std::make_unique<RdmaEndpoint>(
+        transport_, peer_,
+        Connected{std::move(pair_), peer_parameters_, std::move(socket_), std::move(cm_)});
+  } catch (const std::bad_alloc&) {
+    transport_.log().error("rdma: no memory for a connection of rank {}", peer_);
+  }
+  transport_.finish(*this, std::move(endpoint));
 }
 
 void Arrival::expire(uint64_t now) {

@@ -39,6 +39,7 @@ class Attempt final : public ConnectHandler, public Watcher, public CmHandler {
 
   void start(std::vector<Address> addresses, const Gid& mine, const GidBytes& peer);
   // These may destroy it.
+  // Without memory the attempt has failed, as for any other reason.
   void expire(uint64_t now);
   void on_connect(Result<StreamSocket> socket) override;
   void on_events(uint32_t events) override;
@@ -47,7 +48,12 @@ class Attempt final : public ConnectHandler, public Watcher, public CmHandler {
   uint64_t next_timer_ns() const;
 
  private:
+  template <typename Upcall>
+  void guarded(Upcall&& upcall);
+  void begin();
   void connect(uint64_t deadline_ns);
+  void take(Result<StreamSocket> socket);
+  void read_answer();
   void answered();
   Status ask(const CmInvitation& invitation);
   void complete();
@@ -79,7 +85,7 @@ class Arrival final : public Watcher, public CmHandler {
 
   // False: refused, and the peer was told why.
   bool start(ConstByteSpan hello);
-  bool owns(uint32_t number) const { return pair_ != nullptr && pair_->number() == number; }
+  bool owns(uint32_t number) const { return number_ == number; }
   int peer() const { return peer_; }
   // A connection by rdma_cm is waited for, and this is its token.
   bool awaits(const CmToken& token) const;
@@ -95,12 +101,15 @@ class Arrival final : public Watcher, public CmHandler {
 
  private:
   Status prepare(ConstByteSpan hello, AnswerBytes& answer);
+  Status connect_and_accept();
 
   RdmaTransport& transport_;
   const int peer_;
   UniqueFd socket_;
   Parameters peer_parameters_;
+  Gid mine_;  // the address that the peer has named
   std::unique_ptr<QueuePair> pair_;
+  uint32_t number_ = 0;           // of the queue pair, also when it has gone
   bool ready_ = false;            // the queue pair is connected
   std::optional<CmToken> token_;  // as long as nobody has come with it
   std::unique_ptr<CmConnection> cm_;

@@ -1,5 +1,8 @@
 #include "transports/rdma/bulk_queue.h"
 
+#include <algorithm>
+#include <new>
+
 namespace hetcomm::rdma {
 
 void BulkQueue::List::push(Transfer& transfer) {
@@ -20,12 +23,9 @@ void BulkQueue::List::remove(Transfer& transfer) {
 }
 
 inline Transfer& BulkQueue::take_spare(Bulk& bulk, const Key& key, bool get, bool copied) {
-  if (spare_.empty()) {
-    all_.push_back(std::make_unique<Transfer>());
-    spare_.push_back(all_.back().get());
-  }
-  Transfer& transfer = *spare_.back();
-  spare_.pop_back();
+  if (spare_ == nullptr) spare_ = all_.emplace_back(std::make_unique<Transfer>()).get();
+  Transfer& transfer = *spare_;
+  spare_ = transfer.next;
   ++in_use_;
   transfer.bulk = &bulk;
   transfer.key = key;
@@ -58,9 +58,22 @@ Transfer& BulkQueue::push(Bulk& bulk, const Key& key, bool get, bool copied) {
   return transfer;
 }
 
-Result<Registration*> BulkQueue::registration(Transfer& transfer, size_t index) {
+Result<Registration*> BulkQueue::registration(Transfer& transfer, size_t index) noexcept {
   if (!transfer.registrations.empty() && transfer.registrations.back().first == index) {
     return transfer.registrations.back().second;
+  }
+  try {
+    return acquire(transfer, index);
+  } catch (const std::bad_alloc&) {
+    return Code::kOutOfMemory;
+  }
+}
+
+Result<Registration*> BulkQueue::acquire(Transfer& transfer, size_t index) {
+  // Nothing fails any more once it is acquired.
+  auto& registrations = transfer.registrations;
+  if (registrations.size() == registrations.capacity()) {
+    registrations.reserve(std::max<size_t>(4, 2 * registrations.size()));
   }
   // The bulk may be one chunk of many: of the pieces that it begins and ends in it needs a part.
   const SegmentView& local = transfer.bulk->local;
@@ -68,7 +81,7 @@ Result<Registration*> BulkQueue::registration(Transfer& transfer, size_t index) 
   const iovec part = cursor.next(local.segments, local.offset + local.length - cursor.position);
   Result<Registration*> made =
       cache_.acquire_part(local.segments[index], part, transfer.get ? IBV_ACCESS_LOCAL_WRITE : 0);
-  if (made.ok()) transfer.registrations.emplace_back(index, made.value());
+  if (made.ok()) registrations.emplace_back(index, made.value());
   return made;
 }
 
@@ -138,7 +151,8 @@ void BulkQueue::free(Transfer& transfer) {
   if (transfer.bulk != nullptr) transfer.bulk->scratch[0] = 0;
   transfer.bulk = nullptr;
   transfer.place = Transfer::Place::kFree;
-  spare_.push_back(&transfer);
+  transfer.next = spare_;
+  spare_ = &transfer;
   --in_use_;
 }
 

@@ -48,7 +48,8 @@ class BulkQueue {
   // What slices are to be cut from; nullptr if there is nothing.
   Transfer* front() const { return high_.first != nullptr ? high_.first : normal_.first; }
   // The registration of the piece that |transfer| has come to; its text is the caller's to report.
-  Result<Registration*> registration(Transfer& transfer, size_t index);
+  // Want of memory is a failure as any other.
+  Result<Registration*> registration(Transfer& transfer, size_t index) noexcept;
   // Nothing of it is left to be posted; completes it when nothing is under way.
   void all_posted(Transfer& transfer);
   // One slice of it has completed.
@@ -76,6 +77,7 @@ class BulkQueue {
   };
   Transfer& take_spare(Bulk& bulk, const Key& key, bool get, bool copied);
   List& list_of(const Transfer& transfer) { return transfer.high_priority ? high_ : normal_; }
+  Result<Registration*> acquire(Transfer& transfer, size_t index);
   void complete(Transfer& transfer);
   void release(Transfer& transfer);
   void free(Transfer& transfer);
@@ -86,7 +88,7 @@ class BulkQueue {
   List completed_;
   size_t in_use_ = 0;
   std::vector<std::unique_ptr<Transfer>> all_;
-  std::vector<Transfer*> spare_;
+  Transfer* spare_ = nullptr;
 };
 
 }  // namespace hetcomm::rdma

@@ -72,6 +72,11 @@ GidBytes Device::gid_at(uint32_t index) const {
   return bytes;
 }
 
+uint16_t Device::lid_now() const {
+  ibv_port_attr port{};
+  return verbs_.query_port(context_, nic_.port, &port) == 0 ? port.lid : uint16_t{0};
+}
+
 Status Device::set_up(uint32_t connections, uint32_t credits) {
   const ibv_device_attr& limits = nic_.limits;
   const auto at_most = [](uint64_t wanted, int limit) {

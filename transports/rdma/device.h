@@ -40,6 +40,8 @@ class Device {
   void refresh_addresses(const Config& config);
   // What the port has at |index| now; all-zero for nothing.
   GidBytes gid_at(uint32_t index) const;
+  // The port's LID now; 0 when it cannot be asked.
+  uint16_t lid_now() const;
 
   // Completion events that were taken from the channel.
   void count_event() { ++events_; }

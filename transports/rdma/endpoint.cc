@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "src/base/clock.h"
+#include "src/base/text.h"
 #include "transports/rdma/transport.h"
 
 namespace hetcomm::rdma {
@@ -342,8 +343,10 @@ void RdmaEndpoint::on_received(const ibv_wc& completion, const std::byte* slot) 
   } else if (completion.opcode == IBV_WC_RECV) {
     on_message(completion, slot);
   } else {
-    break_off(fmt::format("protocol error: completion of kind {}",
-                          static_cast<unsigned>(completion.opcode)));
+    break_off(text_or_none([&] {
+      return fmt::format("protocol error: completion of kind {}",
+                         static_cast<unsigned>(completion.opcode));
+    }));
   }
 }
 
@@ -491,9 +494,12 @@ void RdmaEndpoint::on_events(uint32_t /*events*/) {
     break_off("protocol error: data on the connection that has none");
     return;
   }
-  close(
-      {Code::kPeerLost, got == 0 ? std::string("connection closed by peer") : std::strerror(error)},
-      kLingerNs);
+  close(status_or_code(Code::kPeerLost,
+                       [&] {
+                         return std::string(got == 0 ? "connection closed by peer"
+                                                     : std::strerror(error));
+                       }),
+        kLingerNs);
 }
 
 void RdmaEndpoint::on_ended(const Status& why) {
@@ -510,10 +516,10 @@ void RdmaEndpoint::close(Status why, uint64_t linger_ns) {
   transport_.activate(*this);
 }
 
-void RdmaEndpoint::break_off(std::string_view reason) {
+void RdmaEndpoint::break_off(std::string_view reason) noexcept {
   if (state_ == State::kFailed) return;
-  why_ = Status(Code::kPeerLost, fmt::format("rdma {}: {}", path_, reason));
   state_ = State::kFailed;
+  why_ = status_or_code(Code::kPeerLost, [&] { return fmt::format("rdma {}: {}", path_, reason); });
   transport_.quiesce(*this);
   pair_.reset();
   cm_.reset();

@@ -73,8 +73,9 @@ class RdmaEndpoint final : public Endpoint, public Watcher, public CmHandler {
   void on_received(const ibv_wc& completion, const std::byte* slot);
   // What was posted up to here has completed. No upcalls.
   void on_sent(uint64_t id);
-  // The connection is of no more use; on_failed comes with the next progress(). No upcalls.
-  void break_off(std::string_view reason);
+  // The connection is of no more use; on_failed comes with the next progress() that finds a
+  // handler. No upcalls; fails for nothing, at any time.
+  void break_off(std::string_view reason) noexcept;
   // Sends and reports what can be. Returns the number of things done.
   int progress();
   // Whether progress() has to be called again, at once, without an event.

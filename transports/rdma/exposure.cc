@@ -1,13 +1,17 @@
 #include "transports/rdma/exposure.h"
 
+#include <utility>
+
 namespace hetcomm::rdma {
 
 Result<RemoteKey> ExposureTable::add(const iovec& piece, Access access, uint64_t cookie) {
   if (piece.iov_len >= kMaxKeyBytes) return Code::kInvalidArgument;
-  if (free_.empty() && slots_.size() == kMaxExposures) {
+  if (first_free_ == kNone && slots_.size() == kMaxExposures) {
     return Status(Code::kOutOfResources, "rdma: too much memory is exposed to one peer");
   }
   const bool put = access == Access::kPutTarget;
+  // First: what is registered is noted, whatever happens.
+  const uint32_t slot = reserve();
   Registration* registration = nullptr;
   if (piece.iov_len > 0) {
     // A target is written by the device: that needs the local right, too.
@@ -17,26 +21,36 @@ Result<RemoteKey> ExposureTable::add(const iovec& piece, Access access, uint64_t
     if (!made.ok()) return made.status();
     registration = made.value();
   }
-  uint32_t slot = static_cast<uint32_t>(slots_.size());
-  if (slots_.size() < 64 || free_.empty()) {
-    slots_.emplace_back();
-  } else {
-    slot = free_.front();
-    free_.pop_front();
-  }
   Exposure& exposure = slots_[slot];
+  first_free_ = exposure.next_free;
+  if (first_free_ == kNone) last_free_ = kNone;
   exposure = {.registration = registration,
               .cookie = cookie,
               .length = piece.iov_len,
               .generation = exposure.generation + 1,
               .access = access,
-              .live = true};
+              .live = true,
+              .next_free = kNone};
   return encode_key({.address = registration == nullptr ? reinterpret_cast<uint64_t>(piece.iov_base)
                                                         : registration->address_of(piece.iov_base),
                      .length = piece.iov_len,
                      .rkey = registration == nullptr ? 0 : registration->rkey(),
                      .immediate = make_immediate(slot, exposure.generation),
                      .kind = put ? KeyKind::kPutTarget : KeyKind::kGetSource});
+}
+
+// The slot that is taken next. A few rest before they are used again.
+uint32_t ExposureTable::reserve() {
+  constexpr size_t kFirst = 64;
+  if (first_free_ != kNone && slots_.size() >= kFirst) return first_free_;
+  if (slots_.size() < kMaxExposures) {
+    slots_.emplace_back();
+    // The first of the list: it has never been used.
+    const auto fresh = static_cast<uint32_t>(slots_.size() - 1);
+    slots_[fresh].next_free = std::exchange(first_free_, fresh);
+    if (last_free_ == kNone) last_free_ = fresh;
+  }
+  return first_free_;
 }
 
 Exposure* ExposureTable::find(const RemoteKey& key) {
@@ -69,7 +83,10 @@ bool ExposureTable::revoke(Exposure& exposure) {
 void ExposureTable::free(Exposure& exposure) {
   exposure.registration = nullptr;
   exposure.live = false;
-  free_.push_back(static_cast<uint32_t>(&exposure - slots_.data()));
+  const auto slot = static_cast<uint32_t>(&exposure - slots_.data());
+  exposure.next_free = kNone;
+  (last_free_ == kNone ? first_free_ : slots_[last_free_].next_free) = slot;
+  last_free_ = slot;
 }
 
 void ExposureTable::clear() {

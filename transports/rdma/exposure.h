@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <vector>
 
 #include "transports/rdma/registration_cache.h"
@@ -21,6 +20,7 @@ struct Exposure {
   uint32_t generation = 0;
   Access access = Access::kPutTarget;
   bool live = false;
+  uint32_t next_free = UINT32_MAX;
 };
 
 class ExposureTable {
@@ -40,11 +40,16 @@ class ExposureTable {
   void clear();
 
  private:
+  static constexpr uint32_t kNone = UINT32_MAX;
+  uint32_t reserve();
   void free(Exposure& exposure);
 
   RegistrationCache& cache_;
   std::vector<Exposure> slots_;
-  std::deque<uint32_t> free_;  // the longest unused is taken first
+  // Of unused slots; the longest unused is taken first. Through the slots themselves, so that none
+  // is forgotten for want of memory.
+  uint32_t first_free_ = kNone;
+  uint32_t last_free_ = kNone;
 };
 
 }  // namespace hetcomm::rdma

@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <new>
 #include <system_error>
 
 #include <fmt/format.h>
@@ -51,6 +52,8 @@ Status start_thread(std::thread& thread, Body body) {
     thread = std::thread(std::move(body));
   } catch (const std::system_error& error) {
     return {Code::kOutOfResources, fmt::format("no thread: {}", error.what())};
+  } catch (const std::bad_alloc&) {
+    return Code::kOutOfMemory;
   }
   return {};
 }
@@ -225,9 +228,9 @@ Status MemoryEvents::try_out() {
   Pages pages(2 * page);
   if (pages.begin == nullptr) return Code::kOutOfResources;
   const auto first = reinterpret_cast<uint64_t>(pages.begin);
+  const Status failed(Code::kUnsupported, "userfaultfd does not tell what is under way");
   std::array<Taker, 2> takers;
-  const auto status = [&]() -> Status {
-    const Status failed(Code::kUnsupported, "userfaultfd does not tell what is under way");
+  const auto try_it = [&]() -> Status {
     if (!watch({first, first + 2 * page})) return failed;
     if (changing()) return failed;
     // The first one waits for its event to be read, the second has taken its page away at least.
@@ -242,7 +245,13 @@ Status MemoryEvents::try_out() {
       takers[message.arg.remove.start == first ? 0 : 1].thread.join();
     }
     return changing() ? failed : Status();
-  }();
+  };
+  Status status(Code::kOutOfMemory);
+  try {
+    status = try_it();
+  } catch (const std::bad_alloc&) {
+    // As any other failure: threads that were started are not left behind.
+  }
   // Nobody waits for the events of a closed one.
   if (!status.ok()) close_events();
   for (Taker& taker : takers) {

@@ -13,6 +13,8 @@ namespace {
 // Usually whoever unmaps goes on after some microseconds; longer than this, registering anew is not
 // dearer than waiting.
 constexpr uint64_t kSettleNs = 100'000;
+// As long as this the thread that reads events is waited for, between reading one and noting it.
+constexpr uint64_t kReadNs = 20'000'000;
 
 }  // namespace
 
@@ -31,7 +33,13 @@ MemoryMonitor::~MemoryMonitor() {
 
 bool MemoryMonitor::watch(const MemoryRange& range) {
   watched_.push_back(range);
-  if (events_->watch(range)) return true;
+  try {
+    if (events_->watch(range)) return true;
+  } catch (...) {
+    // What is not this monitor's shall not be given up by it.
+    watched_.pop_back();
+    throw;
+  }
   watched_.pop_back();
   return false;
 }
@@ -58,9 +66,15 @@ bool MemoryMonitor::anything_lost() const { return events_->sequence() != seen_;
 
 void MemoryMonitor::take(Lost& out) {
   uint64_t now = events_->sequence();
-  while ((now & 1) != 0) {
+  for (uint64_t deadline = 0; (now & 1) != 0; now = events_->sequence()) {
+    if (deadline == 0) deadline = deadline_after(now_ns(), kReadNs);
+    if (now_ns() >= deadline) {
+      // The reader does not come to say what it has read: any of it may be lost. To be asked again.
+      out.count = 0;
+      out.all = true;
+      return;
+    }
     sched_yield();
-    now = events_->sequence();
   }
   seen_ = now;
   events_->take(taken_, out);

@@ -93,6 +93,7 @@ Status QueuePair::create_qp() {
 }
 
 Status QueuePair::initialize() {
+  lid_ = device_.nic().lid;
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_INIT;
   attributes.port_num = device_.nic().port;
@@ -162,7 +163,10 @@ Status QueuePair::connect(const Path& path, const Parameters& peer,
                       std::strerror(error))};
 }
 
-bool QueuePair::has_address() const { return !gid_index_ || device_.gid_at(*gid_index_) == gid_; }
+bool QueuePair::has_address() const {
+  if (gid_index_ && device_.gid_at(*gid_index_) != gid_) return false;
+  return device_.nic().ethernet || device_.lid_now() == lid_;
+}
 
 void QueuePair::stop() {
   ibv_qp_attr attributes{};

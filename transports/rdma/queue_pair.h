@@ -76,7 +76,7 @@ class QueuePair {
   uint32_t number() const { return qp_->qp_num; }
   uint32_t packet_sequence() const { return packet_sequence_; }
   uint8_t read_depth() const;
-  // False: the port's address that it is connected by has gone.
+  // False: the port's address that it is connected by has gone, or the LID that the peer was told.
   bool has_address() const;
   size_t max_inline() const { return max_inline_; }
   size_t max_pieces() const { return max_pieces_; }
@@ -187,6 +187,7 @@ class QueuePair {
   unsigned mtu_shift_ = 10;
   std::optional<uint32_t> gid_index_;  // none: connected by LID
   GidBytes gid_{};
+  uint16_t lid_ = 0;  // of the port, on InfiniBand
   size_t max_inline_ = 0;
   size_t max_pieces_ = 1;
   Slab slots_;

@@ -54,6 +54,8 @@ Status ReceivePool::add_slab() {
   }
   Result<Slab> slab = Slab::create(device_, size_t{kSlabSlots} * slot_bytes_);
   if (!slab.ok()) return slab.status();
+  // What was used is noted for the next post whatever happens: recycle() never grows the list.
+  recycled_.reserve(total_ + kSlabSlots);
   slabs_.push_back(std::move(slab).value());
   for (uint32_t i = 0; i < kSlabSlots; ++i) recycled_.push_back(total_ + i);
   total_ += kSlabSlots;

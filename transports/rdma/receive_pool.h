@@ -51,7 +51,7 @@ class ReceivePool {
     return slabs_[index / kSlabSlots].data() + size_t{index % kSlabSlots} * slot_bytes_;
   }
   bool valid(uint64_t index) const { return index < total_; }
-  // The slot's message has been used; posted by the next flush().
+  // The slot's message has been used; posted by the next flush(). Room for it is there.
   void recycle(uint32_t index) { recycled_.push_back(index); }
   size_t unposted() const { return recycled_.size(); }
   // Posts what was recycled. False: the device refuses, and the transport is of no more use.

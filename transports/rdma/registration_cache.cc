@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <vector>
+#include <new>
 
 #include <fmt/format.h>
 
@@ -110,10 +110,14 @@ Registration* RegistrationCache::use(const Registration::Id& id) {
 }
 
 // True: one that is made now is to be kept, and its memory is watched already, so that what is lost
-// from now on is noticed.
+// from now on is noticed. Want of memory is no reason to fail: it is not kept then.
 bool RegistrationCache::begin_keeping(const Registration::Id& id, const Attached* device) {
   if (id.length > limit_bytes_ || (device == nullptr && monitor_ == nullptr)) return false;
-  if (device == nullptr && !monitor_->watch(pages_of(id))) return false;
+  try {
+    if (device == nullptr && !monitor_->watch(pages_of(id))) return false;
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
   trim(id.length);
   if (known_.size() < kMostKept && cached_bytes_ + id.length <= limit_bytes_) return true;
   if (device == nullptr) monitor_->unwatch(pages_of(id));
@@ -122,12 +126,28 @@ bool RegistrationCache::begin_keeping(const Registration::Id& id, const Attached
 
 Result<Registration*> RegistrationCache::add(const Registration::Id& id, const Attached* device,
                                              bool keep) {
+  try {
+    return try_add(id, device, keep);
+  } catch (const std::bad_alloc&) {
+    if (keep) stop_keeping(id, device);
+    throw;
+  }
+}
+
+// What begin_keeping() has begun, and nothing came of it.
+void RegistrationCache::stop_keeping(const Registration::Id& id, const Attached* device) {
+  known_.erase(id);
+  if (device == nullptr) monitor_->unwatch(pages_of(id));
+}
+
+Result<Registration*> RegistrationCache::try_add(const Registration::Id& id, const Attached* device,
+                                                 bool keep) {
   // Nothing fails any more when the device has it.
   List own(1);
   Registration& registration = own.front();
   registration.self_ = own.begin();
   registration.id_ = id;
-  const auto known = keep ? known_.emplace(id, &registration).first : known_.end();
+  if (keep) known_.emplace(id, &registration);
   Result<Registered> made = make(id, device);
   if (!made.ok() && !idle_.empty()) {
     // What is kept for nobody may be what the limit is full of.
@@ -135,8 +155,7 @@ Result<Registration*> RegistrationCache::add(const Registration::Id& id, const A
     made = make(id, device);
   }
   if (!made.ok()) {
-    if (keep) known_.erase(known);
-    if (keep && device == nullptr) monitor_->unwatch(pages_of(id));
+    if (keep) stop_keeping(id, device);
     return made.status();
   }
   registration.mr_ = made->mr;
@@ -269,25 +288,35 @@ Status RegistrationCache::attach(const DeviceRange& range, DeviceWay way) {
   device->way = way;
   Registration& whole = device->whole;
   whole.id_ = {reinterpret_cast<uint64_t>(range.window), range.length, IBV_ACCESS_LOCAL_WRITE};
-  Result<Registered> made = make(whole.id_, device.get());
-  if (!made.ok()) return made.status();
-  whole.mr_ = made->mr;
-  whole.shift_ = made->address - whole.id_.address;
-  whole.users_ = 1;  // never the last
-  devices_.emplace(whole.id_.address, std::move(device));
+  // Noted first: what the device has is let go of again, whatever happens.
+  const auto at = devices_.emplace(whole.id_.address, std::move(device)).first;
+  const auto taken_back = [&](Status why) {
+    devices_.erase(at);
+    return why;
+  };
+  try {
+    Result<Registered> made = make(whole.id_, at->second.get());
+    if (!made.ok()) return taken_back(made.status());
+    whole.mr_ = made->mr;
+    whole.shift_ = made->address - whole.id_.address;
+    whole.users_ = 1;  // never the last
+  } catch (const std::bad_alloc&) {
+    return taken_back(Code::kOutOfMemory);
+  }
   return {};
 }
 
 void RegistrationCache::detach(const std::byte* window) {
   const auto at = devices_.find(reinterpret_cast<uint64_t>(window));
   if (at == devices_.end()) return;
-  std::vector<Registration*> gone;
-  for (const auto& [id, registration] : known_) {
+  for (auto each = known_.begin(); each != known_.end();) {
+    const Registration::Id& id = each->first;
+    Registration& registration = *each->second;
+    ++each;
     if (find_device(reinterpret_cast<void*>(id.address), id.length) == at->second.get()) {
-      gone.push_back(registration);
+      forget(registration);
     }
   }
-  for (Registration* registration : gone) forget(*registration);
   (void)verbs_.dereg_mr(at->second->whole.mr_);
   devices_.erase(at);
 }

@@ -110,6 +110,8 @@ class RegistrationCache {
   Registration* use(const Registration::Id& id);
   bool begin_keeping(const Registration::Id& id, const Attached* device);
   Result<Registration*> add(const Registration::Id& id, const Attached* device, bool keep);
+  Result<Registration*> try_add(const Registration::Id& id, const Attached* device, bool keep);
+  void stop_keeping(const Registration::Id& id, const Attached* device);
   void forget_lost();
   void forget(Registration& registration);
   void end(Registration& registration, List& list);

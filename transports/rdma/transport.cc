@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "src/base/clock.h"
+#include "src/base/text.h"
 #include "transports/rdma/attempt.h"
 
 namespace hetcomm::rdma {
@@ -144,6 +145,7 @@ Status RdmaTransport::set_up(const Verbs& verbs, const Cm* cm) {
     settings_.slice_bytes = std::min<uint64_t>(settings_.slice_bytes, nic().max_message_bytes);
   }
   settings_.window_bytes = kSlicesUnderWay * settings_.slice_bytes;
+  inbox_.reserve(2 * kBatch);
   receives_ = std::make_unique<ReceivePool>(*device_, settings_.slot_bytes);
   registrations_ = std::make_unique<RegistrationCache>(verbs, device_->pd(), settings_.cache_bytes,
                                                        settings_.strict_keys, environment_.log);
@@ -333,7 +335,7 @@ Parameters RdmaTransport::parameters_of(const QueuePair& pair, const Gid& mine,
           .peer_gid = peer};
 }
 
-void RdmaTransport::finish(Attempt& attempt, Result<std::unique_ptr<Endpoint>> endpoint) {
+void RdmaTransport::finish(Attempt& attempt, Result<std::unique_ptr<Endpoint>> endpoint) noexcept {
   const auto at = std::find_if(attempts_.begin(), attempts_.end(),
                                [&](const auto& each) { return each.get() == &attempt; });
   const std::unique_ptr<Attempt> owned = std::move(*at);
@@ -346,9 +348,19 @@ void RdmaTransport::on_accept(StreamSocket socket, const Hello& hello) {
     environment_.log.debug("rdma: refused rank {}: only lower ranks connect", hello.source);
     return;
   }
-  arrivals_.push_back(std::make_unique<Arrival>(*this, hello.source, std::move(socket).take_fd()));
-  timers_checked_ns_ = 0;
-  if (!arrivals_.back()->start(hello.extra)) arrivals_.pop_back();
+  const size_t before = arrivals_.size();
+  bool started = false;
+  try {
+    // What arrives before the connection is complete is kept, as far as credits go.
+    early_.reserve((before + 1) * settings_.credits);
+    arrivals_.push_back(
+        std::make_unique<Arrival>(*this, hello.source, std::move(socket).take_fd()));
+    timers_checked_ns_ = 0;
+    started = arrivals_.back()->start(hello.extra);
+  } catch (const std::bad_alloc&) {
+    environment_.log.error("rdma: no memory for a connection of rank {}", hello.source);
+  }
+  if (!started && arrivals_.size() > before) arrivals_.pop_back();
 }
 
 void RdmaTransport::on_request(const CmToken& token, std::unique_ptr<CmConnection> connection) {
@@ -359,9 +371,9 @@ void RdmaTransport::on_request(const CmToken& token, std::unique_ptr<CmConnectio
   connection->refuse({});
 }
 
-void RdmaTransport::on_listener_lost(const Status& why) { break_all(std::string(why.text())); }
+void RdmaTransport::on_listener_lost(const Status& why) { break_all(why.text()); }
 
-void RdmaTransport::finish(Arrival& arrival, std::unique_ptr<Endpoint> endpoint) {
+void RdmaTransport::finish(Arrival& arrival, std::unique_ptr<Endpoint> endpoint) noexcept {
   const auto at = std::find_if(arrivals_.begin(), arrivals_.end(),
                                [&](const auto& each) { return each.get() == &arrival; });
   const std::unique_ptr<Arrival> owned = std::move(*at);
@@ -378,16 +390,21 @@ void RdmaTransport::finish(Arrival& arrival, std::unique_ptr<Endpoint> endpoint)
 }
 
 void RdmaTransport::add_endpoint(RdmaEndpoint& endpoint) {
+  const auto is_mine = [&](const ibv_wc& each) { return each.qp_num == endpoint.number(); };
+  // All that may fail for want of memory comes first. In a pass each endpoint may become active
+  // again after it has left the list.
+  const auto early = static_cast<size_t>(std::count_if(early_.begin(), early_.end(), is_mine));
+  endpoints_.reserve(endpoints_.size() + 1);
+  active_.reserve(active_.size() + 2 * (endpoints_.size() + 1));
+  inbox_.reserve(inbox_.size() + early + kBatch);
+  by_number_.insert_or_assign(endpoint.number(), &endpoint);
   endpoints_.push_back(&endpoint);
-  by_number_[endpoint.number()] = &endpoint;
   // What its peer has sent meanwhile comes before all that is still to be handled.
-  std::vector<ibv_wc> mine;
-  std::erase_if(early_, [&](const ibv_wc& completion) {
-    if (completion.qp_num != endpoint.number()) return false;
-    mine.push_back(completion);
-    return true;
-  });
-  inbox_.insert(inbox_.begin() + static_cast<ptrdiff_t>(next_), mine.begin(), mine.end());
+  auto at = inbox_.begin() + static_cast<ptrdiff_t>(next_);
+  for (const ibv_wc& each : early_) {
+    if (is_mine(each)) at = inbox_.insert(at, each) + 1;
+  }
+  std::erase_if(early_, is_mine);
 }
 
 void RdmaTransport::remove_endpoint(RdmaEndpoint& endpoint) {
@@ -407,6 +424,8 @@ Result<RemoteKey> RdmaTransport::publish(const Region& region) {
   if (region.length == 0 || region.length >= kMaxKeyBytes) return Code::kInvalidArgument;
   const int access = (region.writable ? IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE : 0) |
                      (region.readable ? IBV_ACCESS_REMOTE_READ : 0);
+  // Room first: nothing is published and then forgotten.
+  if (published_.size() == published_.capacity()) published_.reserve(2 * published_.size() + 4);
   Result<Registered> made = registrations_->register_alone(region.address, region.length, access);
   if (!made.ok()) return made.status();
   const RemoteKey key = encode_key({.address = made->address,
@@ -471,11 +490,24 @@ int RdmaTransport::progress() {
 
 // Asks the device once. Returns how many completions came.
 size_t RdmaTransport::fetch() {
-  std::array<ibv_wc, kBatch> fresh;  // left as it is: most polls find nothing
+  std::array<ibv_wc, kBatch> fresh;      // left as it is: most polls find nothing
+  if (!make_room_for_batch()) return 0;  // they stay with the device
   const int got = device_->verbs().poll_cq(device_->cq(), kBatch, fresh.data());
   if (got > 0) inbox_.insert(inbox_.end(), fresh.begin(), fresh.begin() + got);
   if (got < 0 && broken_.ok()) break_all("the completion queue cannot be read");
   return static_cast<size_t>(std::max(got, 0));
+}
+
+// poll() empties the inbox first and always finds some.
+bool RdmaTransport::make_room_for_batch() {
+  if (inbox_.capacity() - inbox_.size() >= kBatch) [[likely]]
+    return true;
+  try {
+    inbox_.reserve(2 * inbox_.size() + kBatch);
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+  return true;
 }
 
 int RdmaTransport::poll() {
@@ -521,6 +553,13 @@ void RdmaTransport::handle(const ibv_wc& completion) {
   }
 }
 
+std::string RdmaTransport::failure_text(const char* what, const ibv_wc& completion) const {
+  return text_or_none([&] {
+    return fmt::format("{}: {} (vendor error {:#x})", what,
+                       device_->verbs().wc_status_str(completion.status), completion.vendor_err);
+  });
+}
+
 void RdmaTransport::handle_receive(const ibv_wc& completion) {
   const uint64_t index = completion.wr_id & ~kReceiveBit;
   if (!receives_->valid(index)) return;
@@ -540,9 +579,7 @@ void RdmaTransport::handle_receive(const ibv_wc& completion) {
   if (completion.status == IBV_WC_SUCCESS) {
     endpoint->on_received(completion, receives_->slot(slot));
   } else if (completion.status != IBV_WC_WR_FLUSH_ERR) {
-    endpoint->break_off(fmt::format("receiving failed: {} (vendor error {:#x})",
-                                    device_->verbs().wc_status_str(completion.status),
-                                    completion.vendor_err));
+    endpoint->break_off(failure_text("receiving failed", completion));
   } else {
     endpoint->break_off("the queue pair is in the error state");
   }
@@ -558,9 +595,7 @@ void RdmaTransport::handle_send(const ibv_wc& completion) {
   }
   // It and what came before it are over; the rest is flushed.
   endpoint->pair()->retire(completion.wr_id, [](const SendRecord&) {});
-  endpoint->break_off(fmt::format("sending failed: {} (vendor error {:#x})",
-                                  device_->verbs().wc_status_str(completion.status),
-                                  completion.vendor_err));
+  endpoint->break_off(failure_text("sending failed", completion));
 }
 
 void RdmaTransport::quiesce(RdmaEndpoint& endpoint) {
@@ -773,13 +808,15 @@ void RdmaTransport::on_async_event(ibv_event_type type, uint32_t number) {
   const char* name = device_->verbs().event_type_str(type);
   environment_.log.info("rdma: {}: event: {}", nic().name(), name);
   const bool my_port = number == nic().port;
+  const std::string reported =
+      text_or_none([&] { return fmt::format("the device reports: {}", name); });
   switch (type) {
     case IBV_EVENT_QP_FATAL:
     case IBV_EVENT_QP_REQ_ERR:
     case IBV_EVENT_QP_ACCESS_ERR:
     case IBV_EVENT_PATH_MIG_ERR:
       if (RdmaEndpoint* endpoint = find(number); endpoint != nullptr) {
-        endpoint->break_off(fmt::format("the device reports: {}", name));
+        endpoint->break_off(reported);
       }
       break;
     case IBV_EVENT_PORT_ERR:
@@ -796,7 +833,7 @@ void RdmaTransport::on_async_event(ibv_event_type type, uint32_t number) {
     case IBV_EVENT_SRQ_ERR:
     case IBV_EVENT_DEVICE_FATAL:
     case IBV_EVENT_WQ_FATAL:
-      break_all(fmt::format("the device reports: {}", name));
+      break_all(reported);
       break;
     case IBV_EVENT_SRQ_LIMIT_REACHED:
       // Without receives the peers would wait for ever.
@@ -819,20 +856,23 @@ void RdmaTransport::on_async_event(ibv_event_type type, uint32_t number) {
 // Connections stand on addresses; those whose address has gone are over, and others can be made by
 // what there is now.
 void RdmaTransport::check_addresses() {
-  const uint16_t lid = nic().lid;
-  device_->refresh_addresses(environment_.config);
-  const bool lid_changed = !nic().ethernet && nic().lid != lid;
+  try {
+    device_->refresh_addresses(environment_.config);
+  } catch (const std::bad_alloc&) {
+    // There are as many addresses as were read.
+  }
   for (RdmaEndpoint* endpoint : endpoints_) {
     const QueuePair* pair = endpoint->pair();
-    if (pair != nullptr && (lid_changed || !pair->has_address())) {
+    if (pair != nullptr && !pair->has_address()) {
       endpoint->break_off("its address has gone");
     }
   }
 }
 
-void RdmaTransport::break_all(const std::string& reason) {
+void RdmaTransport::break_all(std::string_view reason) noexcept {
   if (broken_.ok()) {
-    broken_ = Status(Code::kDeviceLost, fmt::format("rdma: {}: {}", nic().name(), reason));
+    broken_ = status_or_code(Code::kDeviceLost,
+                             [&] { return fmt::format("rdma: {}: {}", nic().name(), reason); });
     environment_.log.error("{}", broken_.text());
   }
   for (RdmaEndpoint* endpoint : endpoints_) endpoint->break_off(reason);

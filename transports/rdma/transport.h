@@ -92,10 +92,10 @@ class RdmaTransport final : public Transport, public AcceptHandler, public CmLis
   // A queue pair with receives behind it.
   Result<std::unique_ptr<QueuePair>> make_queue_pair();
   Parameters parameters_of(const QueuePair& pair, const Gid& mine, const GidBytes& peer) const;
-  // The outcome of an attempt, which ends with it.
-  void finish(Attempt& attempt, Result<std::unique_ptr<Endpoint>> endpoint);
+  // The outcome of an attempt, which ends with it. Who is told fails for nothing.
+  void finish(Attempt& attempt, Result<std::unique_ptr<Endpoint>> endpoint) noexcept;
   // The same for an arrival; nullptr: nothing came of it.
-  void finish(Arrival& arrival, std::unique_ptr<Endpoint> endpoint);
+  void finish(Arrival& arrival, std::unique_ptr<Endpoint> endpoint) noexcept;
 
  private:
   enum class Events : uint8_t { kCompletions, kAsync };
@@ -129,10 +129,11 @@ class RdmaTransport final : public Transport, public AcceptHandler, public CmLis
 
   int poll();
   size_t fetch();
+  bool make_room_for_batch();
   void handle(const ibv_wc& completion);
   void handle_receive(const ibv_wc& completion);
   void handle_send(const ibv_wc& completion);
-  void keep_early(const ibv_wc& completion);
+  std::string failure_text(const char* what, const ibv_wc& completion) const;
   RdmaEndpoint* find(uint32_t number);
   void post_receives();
   int run_active();
@@ -144,7 +145,7 @@ class RdmaTransport final : public Transport, public AcceptHandler, public CmLis
   void check_addresses();
   void check_suspects(uint64_t now);
   void probe_idle(uint64_t now);
-  void break_all(const std::string& reason);
+  void break_all(std::string_view reason) noexcept;
 
   const TransportEnvironment environment_;
   Settings settings_;
