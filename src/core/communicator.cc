@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "src/base/text.h"
 #include "src/core/context.h"
 
 namespace hetcomm {
@@ -254,7 +255,8 @@ Code Communicator::restart(const OperationRef& prepared, std::string* text) {
 void Communicator::start(Operation& operation) {
   ++pending_;
   if (channel_->closed) [[unlikely]] {
-    mesh_->complete(operation, Code::kAborted, std::string(channel_->aborted.text()));
+    mesh_->complete(operation, Code::kAborted,
+                    text_or_none([&] { return std::string(channel_->aborted.text()); }));
     return;
   }
   try {

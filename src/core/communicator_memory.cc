@@ -51,7 +51,15 @@ Status Communicator::register_memory(Memory& memory, uint32_t rights, bool calle
   if (memory.registration != nullptr) return Status(Code::kBusy, "the memory is registered");
   if (channel_->closed) return channel_->aborted;
   memory.registration = std::make_unique<Registration>(*this, memory, rights);
-  mesh_->publish(*memory.registration);
+  try {
+    mesh_->publish(*memory.registration);
+  } catch (const std::bad_alloc&) {
+    // Nobody knows of it: no peer holds it.
+    (void)mesh_->withdraw(*memory.registration);
+    mesh_->registrations().erase(memory.registration->id);
+    memory.registration.reset();
+    return Code::kOutOfMemory;
+  }
   memory.add_use();
   ++registrations_;
   return {};

@@ -12,12 +12,13 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "src/core/graveyard.h"
 #include "src/core/operation.h"
 #include "src/core/pair.h"
 
 namespace hetcomm {
 
-class DirectAccess final : public BulkOwner {
+class DirectAccess final : public BulkOwner, public Mortal {
  public:
   DirectAccess(RemoteAccess& access, Pair& pair, Operation& operation)
       : access_(access), pair_(pair), operation_(operation) {}

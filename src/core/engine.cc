@@ -188,7 +188,13 @@ int Engine::slow_progress() {
   next_slow_ticks_ = ticks() + kSlowIntervalUs * ticks_per_us_;
   refresh_now();
   // The doorbell is no work, and may ring for somebody else. Where nobody sleeps it rang too late.
-  int moved = poller_->poll();
+  int moved = 0;
+  try {
+    moved = poller_->poll();
+  } catch (const std::bad_alloc&) {
+    for (Driven* driven : driven_) driven->out_of_memory();
+    moved = 1;
+  }
   if (doorbell_watcher_.take_rung()) {
     --moved;
     if (sleeper_.load(std::memory_order_relaxed) == kNobody) silence();

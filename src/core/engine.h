@@ -43,6 +43,8 @@ class Driven {
   virtual int progress() = 0;
   // Timers; called when next_timer_ns() has passed, and now and then.
   virtual void tick(uint64_t now_ns) = 0;
+  // Memory has run out while descriptors were looked at: some of what came is lost.
+  virtual void out_of_memory() = 0;
   virtual uint64_t next_timer_ns() const = 0;
   // As Transport's.
   virtual bool prepare_sleep(Sleep sleep) = 0;

@@ -8,6 +8,7 @@
 #include <cstdio>
 
 #include "src/base/bytes.h"
+#include "src/base/text.h"
 #include "src/net/key.h"
 #include "src/net/tls.h"
 
@@ -17,7 +18,6 @@ namespace {
 constexpr size_t kMaxDescriptor = 1024;
 constexpr size_t kMaxTransports = 16;
 constexpr uint16_t kDescriptorVersion = 2;
-constexpr size_t kFirstGraves = 64;
 
 // Says which kernel a process runs on; only used to count ranks that share cores.
 std::array<std::byte, 16> host_id() {
@@ -68,8 +68,6 @@ Mesh::Mesh(const MeshEnvironment& environment, int rank, int size)
   peer_status_.resize(count);
   pairs_.resize(count);
   attempts_.resize(count);
-  graveyard_.reserve(kFirstGraves);
-  burying_.reserve(kFirstGraves);
   detection_ns_ = environment.config.number(Variable::kDetectionTime);
   cool_down_ns_ = environment.config.number(Variable::kCoolDown);
   const uint64_t share =
@@ -277,9 +275,9 @@ Mesh::~Mesh() {
       }
     }
   }
-  while (!graveyard_.empty()) bury();  // transfers and connections refer to their pairs
+  while (!graveyard_.empty()) graveyard_.bury(blocks_);  // what refers to pairs
   pairs_.clear();
-  while (!graveyard_.empty()) bury();
+  while (!graveyard_.empty()) graveyard_.bury(blocks_);
   connected_.clear();
   device_access_.close();
   transports_.clear();
@@ -387,7 +385,21 @@ void Mesh::try_next(Pair& pair) {
   pair.connect_failed(why);
 }
 
+// Nobody else knows of the connection, or of its failure: it is not left half made.
+template <typename Upcall>
+void Mesh::TransportEntry::guarded(int peer, Upcall&& upcall) {
+  try {
+    upcall();
+  } catch (const std::bad_alloc&) {
+    if (Pair* found = mesh.find_pair(peer); found != nullptr) found->out_of_memory();
+  }
+}
+
 void Mesh::TransportEntry::on_connected(int peer, Result<std::unique_ptr<Endpoint>> endpoint) {
+  guarded(peer, [&] { connected(peer, std::move(endpoint)); });
+}
+
+void Mesh::TransportEntry::connected(int peer, Result<std::unique_ptr<Endpoint>> endpoint) {
   auto& attempt = mesh.attempts_[static_cast<size_t>(peer)];
   if (attempt == nullptr || attempt->next >= attempt->candidates.size() ||
       attempt->candidates[attempt->next].entry != this) {
@@ -414,8 +426,10 @@ void Mesh::TransportEntry::on_connected(int peer, Result<std::unique_ptr<Endpoin
 void Mesh::TransportEntry::on_accepted(int peer, std::unique_ptr<Endpoint> endpoint) {
   // Only the lower rank of a pair connects.
   if (peer < 0 || peer >= mesh.rank_) return;
-  mesh.note_connected(*transport);
-  mesh.pair(peer).adopt(std::move(endpoint), name, index);
+  guarded(peer, [&] {
+    mesh.note_connected(*transport);
+    mesh.pair(peer).adopt(std::move(endpoint), name, index);
+  });
 }
 
 void Mesh::note_connected(Transport& transport) {
@@ -444,6 +458,18 @@ void Mesh::acknowledgement_due(Pair& pair) {
 
 // --- registered memory ------------------------------------------------------
 
+namespace {
+
+Result<RemoteKey> publish_over(Transport& transport, const Region& region) {
+  try {
+    return transport.publish(region);
+  } catch (const std::bad_alloc&) {
+    return Code::kOutOfMemory;
+  }
+}
+
+}  // namespace
+
 void Mesh::publish(Registration& registration) {
   registration.id = registrations_.insert(&registration);
   Memory& memory = registration.memory();
@@ -469,10 +495,13 @@ void Mesh::publish(Registration& registration) {
         .atomic = (rights & HETCOMM_ACCESS_ATOMIC) != 0,
         .file = file,
         .file_offset = file_offset};
-    Result<RemoteKey> key = entry->transport->publish(region);
+    // Nothing is published that is not noted here, to be withdrawn.
+    registration.keys.emplace_back(entry->name, RemoteKey{});
+    Result<RemoteKey> key = publish_over(*entry->transport, region);
     if (key.ok()) {
-      registration.keys.emplace_back(entry->name, key.value());
+      registration.keys.back().second = key.value();
     } else {
+      registration.keys.pop_back();
       log().info("memory of {} bytes is not reached by {} directly: {}", memory.size(), entry->name,
                  key.status().text());
     }
@@ -577,8 +606,7 @@ void Mesh::ask_for_acknowledgements() {
 
 // --- what the control plane says --------------------------------------------
 
-void Mesh::pair_lost(Pair& pair, const Status& why) {
-  const int rank = pair.rank();
+void Mesh::rank_lost(int rank, const Status& why) {
   if (auto& attempt = attempts_[static_cast<size_t>(rank)]; attempt != nullptr) {
     if (attempt->next < attempt->candidates.size()) {
       attempt->candidates[attempt->next].entry->transport->cancel_connect(rank);
@@ -600,8 +628,15 @@ void Mesh::on_peer_lost(int rank, const Status& why) {
   constexpr int kMostPasses = 256;
   for (int pass = 0; pass < kMostPasses && progress() > 0; ++pass) {
   }
-  // Through the pair, so that everything of it is quiet before any operation ends.
-  pair(rank).lose(why);
+  lose(rank, why);
+}
+
+void Mesh::lose(int rank, const Status& why) {
+  if (Pair* found = find_pair(rank); found != nullptr) {
+    found->lose(why);  // everything of it is quiet before any operation ends
+  } else {
+    rank_lost(rank, why);
+  }
 }
 
 void Mesh::on_peer_left(int rank) {
@@ -609,13 +644,16 @@ void Mesh::on_peer_left(int rank) {
     found->peer_left();
     return;
   }
-  pair(rank).lose(Status(Code::kPeerLost, fmt::format("rank {} left", rank)));
+  lose(rank, status_or_code(Code::kPeerLost, [&] { return fmt::format("rank {} left", rank); }));
 }
 
 void Mesh::on_declared_lost(const Status& why) {
-  log().error("the other ranks hold this one for lost: {}", why.text());
+  const Status declared = status_or_code(why.code(), [&] {
+    log().error("the other ranks hold this one for lost: {}", why.text());
+    return fmt::format("this rank was declared lost: {}", why.text());
+  });
   for (int rank = 0; rank < size_; ++rank) {
-    if (rank != rank_) on_peer_lost(rank, why.annotate("this rank was declared lost"));
+    if (rank != rank_) on_peer_lost(rank, declared);
   }
 }
 
@@ -637,10 +675,14 @@ int Mesh::progress() {
   try {
     return make_progress();
   } catch (const std::bad_alloc&) {
-    // In the middle of something of nobody knows whom: nothing can be promised to anybody any more.
-    for (size_t i = 0; i < active_pairs_.size(); ++i) active_pairs_[i]->out_of_memory();
+    out_of_memory();
     return 1;
   }
+}
+
+// In the middle of something of nobody knows whom: nothing can be promised to anybody any more.
+void Mesh::out_of_memory() {
+  for (size_t i = 0; i < active_pairs_.size(); ++i) active_pairs_[i]->out_of_memory();
 }
 
 int Mesh::make_progress() {
@@ -669,15 +711,8 @@ int Mesh::make_progress() {
       pair->out_of_memory();
     }
   }
-  if (!graveyard_.empty()) bury();
+  if (!graveyard_.empty()) graveyard_.bury(blocks_);
   return moved;
-}
-
-// Once: destructors may retire more, which has its turn next time.
-void Mesh::bury() {
-  burying_.swap(graveyard_);
-  for (const Dead& dead : burying_) dead.destroy(dead.object, blocks_);
-  burying_.clear();
 }
 
 void Mesh::set_ready() {
@@ -687,6 +722,14 @@ void Mesh::set_ready() {
 
 void Mesh::tick(uint64_t now_ns) {
   if (control_ == nullptr) return;
+  try {
+    run_timers(now_ns);
+  } catch (const std::bad_alloc&) {
+    out_of_memory();
+  }
+}
+
+void Mesh::run_timers(uint64_t now_ns) {
   control_->tick(now_ns);
   if (!ready_.load(std::memory_order_relaxed) && !peers_.empty() && channels_.size() > 0 &&
       control_->missing_neighbours().empty()) {
@@ -694,7 +737,13 @@ void Mesh::tick(uint64_t now_ns) {
   }
   if (now_ns < next_pair_timer_ns_) return;
   next_pair_timer_ns_ = kForever;
-  for (size_t i = 0; i < active_pairs_.size(); ++i) active_pairs_[i]->tick(now_ns);
+  for (size_t i = 0; i < active_pairs_.size(); ++i) {
+    try {
+      active_pairs_[i]->tick(now_ns);
+    } catch (const std::bad_alloc&) {
+      active_pairs_[i]->out_of_memory();
+    }
+  }
   for (const Pair* pair : active_pairs_) note_pair_timer(pair->next_timer_ns());
 }
 

@@ -21,6 +21,7 @@
 #include "src/core/control.h"
 #include "src/core/device_access.h"
 #include "src/core/engine.h"
+#include "src/core/graveyard.h"
 #include "src/core/match.h"
 #include "src/core/pair.h"
 #include "src/core/registration.h"
@@ -120,13 +121,15 @@ class Mesh final : public Driven, private ControlHandler {
 
   // Posting.
   void start_receive(Channel& own, Operation& receive);
-  void end_operation(Operation& operation, Code code, std::string text);
+  // |text| follows what describes the operation. Fails for nothing.
+  void end_operation(Operation& operation, Code code, std::string_view text);
   void end_out_of_memory(Operation& operation);
   // Copies a whole message that has arrived into |receive| and completes it.
   void deliver(Operation& receive, int source, uint64_t tag, ConstByteSpan bytes, uint64_t length);
   void complete(Operation& operation);  // with its code, kOk if none was set
   void complete_any(Operation& operation);
   void complete_access(Operation& operation);
+  // Without a text that there is no memory for.
   void complete(Operation& operation, Code code, std::string text = {});
   void deliver_rest(Operation& receive, ConstByteSpan bytes);
   void complete_truncated(Operation& receive);
@@ -165,31 +168,25 @@ class Mesh final : public Driven, private ControlHandler {
   // sends until then takes the acknowledgement along.
   void acknowledgement_due(Pair& pair);
   void copies_due(Pair& pair);  // RemoteAccess::copy_some() in every pass, while it has any
-  template <typename T>
-  void retire(std::unique_ptr<T> object) {  // freed when no upcall of it can be on the stack
-    graveyard_.push_back(
-        {object.get(), [](void* dead, BlockPool&) { delete static_cast<T*>(dead); }});
-    static_cast<void>(object.release());
-  }
-  template <typename T>
-  void retire(PoolPtr<T> object) {
-    graveyard_.push_back({object.get(), [](void* dead, BlockPool& pool) {
-                            PoolDelete<T>{&pool}(static_cast<T*>(dead));
-                          }});
-    static_cast<void>(object.release());
+  // Freed when no upcall of it can be on the stack.
+  template <typename T, typename Delete>
+  void retire(std::unique_ptr<T, Delete> object) {
+    graveyard_.add(std::move(object));
   }
   // For what lives as long as an operation.
   BlockPool& blocks() { return blocks_; }
   void note_pair_timer(uint64_t at_ns) {
     if (at_ns < next_pair_timer_ns_) next_pair_timer_ns_ = at_ns;
   }
-  void pair_lost(Pair& pair, const Status& why);
+  // Everybody who waits for |rank| learns why it is gone. Fails for nothing.
+  void rank_lost(int rank, const Status& why);
   std::string explain(int rank);
   bool flushed() const;
   void ask_for_acknowledgements();
 
   int progress() override;
   void tick(uint64_t now_ns) override;
+  void out_of_memory() override;
   uint64_t next_timer_ns() const override;
   bool prepare_sleep(Sleep sleep) override;
   bool may_sleep_on() const override;
@@ -201,6 +198,9 @@ class Mesh final : public Driven, private ControlHandler {
     explicit TransportEntry(Mesh& owner) : mesh(owner) {}
     void on_connected(int peer, Result<std::unique_ptr<Endpoint>> endpoint) override;
     void on_accepted(int peer, std::unique_ptr<Endpoint> endpoint) override;
+    void connected(int peer, Result<std::unique_ptr<Endpoint>> endpoint);
+    template <typename Upcall>
+    void guarded(int peer, Upcall&& upcall);
     Mesh& mesh;
     size_t index = 0;       // in |transports_|
     std::string_view kind;  // of the factory, which may make several
@@ -242,6 +242,7 @@ class Mesh final : public Driven, private ControlHandler {
   bool all_senders_live(const Operation& receive) const;
 
   Pair& make_pair(int rank);
+  void lose(int rank, const Status& why);
   void on_peer_lost(int rank, const Status& why) override;
   void on_peer_left(int rank) override;
   void on_declared_lost(const Status& why) override;
@@ -286,18 +287,13 @@ class Mesh final : public Driven, private ControlHandler {
     std::string reason;
   };
   std::vector<EarlyAbort> early_aborts_;  // of communicators that this rank has not made (yet)
-  struct Dead {
-    void* object;
-    void (*destroy)(void*, BlockPool&);
-  };
   bool has_work() const {
     return !staging_.idle() || !graveyard_.empty() || !updates_due_.empty() ||
            !acknowledgements_due_.empty() || !copying_.empty();
   }
   int make_progress();
-  void bury();
-  std::vector<Dead> graveyard_;
-  std::vector<Dead> burying_;
+  void run_timers(uint64_t now_ns);
+  Graveyard graveyard_;
   DeviceAccess device_access_;
   std::vector<std::string> unused_;  // transports, each with the reason
   // Last: endpoints and transports go before what their upcalls touch.

@@ -1,13 +1,14 @@
 // Mesh: posting, delivering, completing and ending operations.
 #include <algorithm>
 
+#include "src/base/text.h"
 #include "src/core/communicator.h"
 #include "src/core/mesh.h"
 #include "src/core/transfer.h"
 
 namespace hetcomm {
 // An eager message on its way into device memory.
-class Mesh::DeviceDelivery final : public CopyHandler {
+class Mesh::DeviceDelivery final : public CopyHandler, public Mortal {
  public:
   DeviceDelivery(Mesh& mesh, Operation& receive, ConstByteSpan bytes)
       : mesh_(mesh), receive_(receive), bytes_(mesh.blocks_, bytes.size()), length_(bytes.size()) {
@@ -22,7 +23,8 @@ class Mesh::DeviceDelivery final : public CopyHandler {
  private:
   void on_copied(const Status& status) override {
     if (!status.ok()) {
-      mesh_.complete(receive_, status.code(), std::string(status.text()));
+      mesh_.complete(receive_, status.code(),
+                     text_or_none([&] { return std::string(status.text()); }));
     } else if (receive_.run.bytes_sent > receive_.length) {
       mesh_.complete_truncated(receive_);
     } else {
@@ -77,10 +79,14 @@ void Mesh::deliver_rest(Operation& receive, ConstByteSpan bytes) {
   const uint64_t part = std::min<uint64_t>(bytes.size(), receive.length);
   if (part > 0) {
     if (!receive.on_host) {
-      PoolPtr<DeviceDelivery> delivery =
-          make_pooled<DeviceDelivery>(blocks_, *this, receive, bytes.first(part));
-      receive.stage = OperationStage::kCopying;
-      delivery.release()->start();
+      try {
+        PoolPtr<DeviceDelivery> delivery =
+            make_pooled<DeviceDelivery>(blocks_, *this, receive, bytes.first(part));
+        receive.stage = OperationStage::kCopying;
+        delivery.release()->start();
+      } catch (const std::bad_alloc&) {
+        complete(receive, Code::kOutOfMemory);  // nothing was begun
+      }
       return;
     }
     scatter(receive.segments(), 0, bytes.first(part));
@@ -93,8 +99,10 @@ void Mesh::deliver_rest(Operation& receive, ConstByteSpan bytes) {
 }
 
 void Mesh::complete_truncated(Operation& receive) {
-  complete(receive, Code::kTruncated,
-           fmt::format("{}: the message has {} bytes", describe(receive), receive.run.bytes_sent));
+  complete(receive, Code::kTruncated, text_or_none([&] {
+             return fmt::format("{}: the message has {} bytes", describe(receive),
+                                receive.run.bytes_sent);
+           }));
 }
 
 void Mesh::complete(Operation& operation, Code code, std::string text) {
@@ -117,7 +125,13 @@ void Mesh::complete_access(Operation& operation) {
     operation.run.bytes_sent += access.ahead;
     operation.run.bytes_received += access.ahead;
   }
-  if (kind == OperationKind::kAccept) pair->access().accepted(operation);
+  if (kind == OperationKind::kAccept) {
+    try {
+      pair->access().accepted(operation);
+    } catch (const std::bad_alloc&) {
+      pair->starve();  // its notification is lost; the operation is not
+    }
+  }
   if (kind == OperationKind::kAnswer && code != Code::kOk && !access.asked) {
     pair->access().refuse(access.id, code);
   }
@@ -133,15 +147,11 @@ void Mesh::complete_access(Operation& operation) {
 // Where an operation could not be started for want of memory.
 void Mesh::end_out_of_memory(Operation& operation) {
   if (operation.state() != OperationState::kPending) return;
-  try {
-    end_operation(operation, Code::kOutOfMemory, "out of memory");
-  } catch (const std::bad_alloc&) {
-    if (operation.stage == OperationStage::kSubmitted) complete(operation, Code::kOutOfMemory);
-  }
+  end_operation(operation, Code::kOutOfMemory, "out of memory");
 }
 
-void Mesh::end_operation(Operation& operation, Code code, std::string text) {
-  text = fmt::format("{}: {}", describe(operation), text);
+void Mesh::end_operation(Operation& operation, Code code, std::string_view why) {
+  std::string text = text_or_none([&] { return fmt::format("{}: {}", describe(operation), why); });
   switch (operation.stage) {
     case OperationStage::kSubmitted:
       complete(operation, code, std::move(text));
@@ -211,7 +221,7 @@ void Mesh::fail_receives(int rank, const Status& why) {
     const bool named = operation.peer == rank;
     const bool any = operation.peer < 0 && operation.communicator->contains(rank) &&
                      (operation.fail_on_any_loss || !any_live_sender(*operation.communicator));
-    if (named || any) end_operation(operation, why.code(), std::string(why.text()));
+    if (named || any) end_operation(operation, why.code(), why.text());
   });
 }
 
@@ -249,7 +259,7 @@ void Mesh::abort_channel(uint16_t id, const Status& why, bool publish) {
         &operation.communicator->mesh() != this) {
       return;
     }
-    end_operation(operation, Code::kAborted, std::string(why.text()));
+    end_operation(operation, Code::kAborted, why.text());
   });
   for (Communicator* child : communicators_) {
     if (child->parent_id() == id && child->id() != id) {
@@ -283,9 +293,7 @@ void Mesh::close_channel(uint16_t id) {
   if (own == nullptr) return;
   own->closed = true;
   for (MatchTable* table : {&own->point_to_point, &own->collective}) {
-    Incoming* next = nullptr;
-    for (Incoming* message = table->first_unexpected(); message != nullptr; message = next) {
-      next = message->next_arrived;
+    while (Incoming* message = table->first_unexpected()) {
       table->remove_unexpected(message);
       if (message->pair->forget(*message)) continue;  // its fragments still come, to be dropped
       if (message->rendezvous && own->aborted.ok()) {

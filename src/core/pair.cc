@@ -69,7 +69,7 @@ void Pair::submit_send(Operation& send) {
 
 void Pair::pump() {
   if (state_ != State::kReady || !send_waiting_control()) return;
-  while (outbox_first_ != nullptr) {
+  while (outbox_first_ != nullptr && state_ == State::kReady) {
     Operation& send = *outbox_first_;
     dequeue(send);
     bool started = true;
@@ -239,7 +239,24 @@ void Pair::end_send(Operation& send, Code code, std::string text) {
 
 void Pair::send_control(MessageKind kind, uint64_t tag, uint64_t value, const void* body,
                         size_t size) {
+  if (state_ == State::kLost || starved_) return;
+  try {
+    queue_control(kind, tag, value, body, size);
+  } catch (const std::bad_alloc&) {
+    starve();
+  }
+}
+
+// A gap in what the peer is told: nothing that comes behind it may leave.
+void Pair::starve() {
   if (state_ == State::kLost) return;
+  starved_ = true;
+  state_ = State::kConnecting;
+  mesh_.update_due(*this);
+}
+
+void Pair::queue_control(MessageKind kind, uint64_t tag, uint64_t value, const void* body,
+                         size_t size) {
   if (state_ == State::kReady && control_.empty()) {
     const WireHeader header{.kind = kind, .tag = tag, .value = value};
     iovec storage;
@@ -281,6 +298,10 @@ void Pair::acknowledgement_due() {
 }
 
 void Pair::send_update() {
+  if (starved_) {
+    out_of_memory();
+    return;
+  }
   report_refused_bulks();
   if (!owes_acknowledgement()) owed_ = reported_received_;  // so that the difference stays small
   if (state_ != State::kReady) return;
@@ -310,10 +331,19 @@ void Pair::ask_for_acknowledgement() {
 
 // --- bulk -------------------------------------------------------------------
 
+// An endpoint that throws has not accepted it.
+Code Pair::start_bulk(OwnedBulk& bulk) {
+  Endpoint& endpoint = bulk.rail->endpoint();
+  try {
+    return bulk.is_get ? endpoint.get(bulk) : endpoint.put(bulk);
+  } catch (const std::bad_alloc&) {
+    return Code::kOutOfMemory;
+  }
+}
+
 void Pair::submit_bulk(OwnedBulk& bulk) {
   if (state_ == State::kReady) {
-    Endpoint& endpoint = bulk.rail->endpoint();
-    const Code code = bulk.is_get ? endpoint.get(bulk) : endpoint.put(bulk);
+    const Code code = start_bulk(bulk);
     if (code == Code::kOk) {
       bulk.rail->sending.start(bulk.local.length, mesh_.now_ns());
       bulk.started = true;
@@ -321,22 +351,22 @@ void Pair::submit_bulk(OwnedBulk& bulk) {
     }
     if (code != Code::kWouldBlock && code != Code::kPeerLost) {
       // Not for want of room: it would be refused again.
-      refused_bulks_.emplace_back(&bulk, code);
+      bulk.refused = code;
+      refused_bulks_.push(bulk);
       mesh_.update_due(*this);
       return;
     }
   }
   bulk.waiting = true;
-  waiting_bulks_.push_back(&bulk);
+  waiting_bulks_.push(bulk);
 }
 
 void Pair::submit_waiting_bulks() {
-  if (waiting_bulks_.empty()) return;
-  std::vector<OwnedBulk*> waiting;
-  waiting.swap(waiting_bulks_);
-  for (OwnedBulk* bulk : waiting) {
-    bulk->waiting = false;
-    submit_bulk(*bulk);
+  // Each once: it may come back to the end of the list.
+  for (size_t left = waiting_bulks_.size(); left > 0; --left) {
+    OwnedBulk& bulk = waiting_bulks_.pop();
+    bulk.waiting = false;
+    submit_bulk(bulk);
   }
 }
 
@@ -350,9 +380,8 @@ void Pair::bulk_ended(OwnedBulk& bulk, Code code) {
 
 void Pair::report_refused_bulks() {
   while (!refused_bulks_.empty()) {
-    const auto [bulk, code] = refused_bulks_.back();
-    refused_bulks_.pop_back();
-    bulk_ended(*bulk, code);
+    OwnedBulk& bulk = refused_bulks_.pop();
+    bulk_ended(bulk, std::exchange(bulk.refused, Code::kOk));
   }
 }
 
@@ -362,13 +391,13 @@ void Pair::request_answered() {
 }
 
 void Pair::cancel_bulk(OwnedBulk& bulk) {
-  if (std::erase_if(refused_bulks_, [&](const auto& entry) { return entry.first == &bulk; }) > 0) {
-    bulk.rail = nullptr;
-    return;
-  }
-  if (bulk.waiting) {
+  const auto same = [&](const OwnedBulk& each) { return &each == &bulk; };
+  if (bulk.refused != Code::kOk) {
+    bulk.refused = Code::kOk;
+    refused_bulks_.remove_if(same);
+  } else if (bulk.waiting) {
     bulk.waiting = false;
-    std::erase(waiting_bulks_, &bulk);
+    waiting_bulks_.remove_if(same);
   } else if (bulk.rail != nullptr) {
     bulk.rail->endpoint().cancel(bulk);
     if (bulk.started) bulk.rail->sending.drop(bulk.local.length);

@@ -33,6 +33,7 @@
 #include <hetcomm/communicator.h>
 
 #include "src/core/bulk_chooser.h"
+#include "src/core/graveyard.h"
 #include "src/core/load.h"
 #include "src/core/match.h"
 #include "src/core/operation.h"
@@ -55,7 +56,7 @@ inline double score_of(const Capabilities& capabilities) {
 }
 
 // One connection of a pair.
-class Rail final : public EndpointHandler {
+class Rail final : public EndpointHandler, public Mortal {
  public:
   Rail(Pair& pair, std::unique_ptr<Endpoint> endpoint, uint64_t id, size_t transport,
        hetcomm_counters_t* counters);
@@ -107,10 +108,47 @@ class BulkOwner {
 };
 struct OwnedBulk : Bulk {
   BulkOwner* owner = nullptr;
-  Rail* rail = nullptr;  // where it goes; null when it has ended
+  Rail* rail = nullptr;         // where it goes; null when it has ended
+  OwnedBulk* listed = nullptr;  // the next one in the pair's list
   bool is_get = false;
-  bool waiting = false;  // refused for now; in the pair's list
-  bool started = false;  // counted in the rail's load
+  bool waiting = false;      // refused for now; in the pair's list
+  bool started = false;      // counted in the rail's load
+  Code refused = Code::kOk;  // for good, and not reported yet; in the pair's other list
+};
+
+// Bulks in order. The list runs through them, so that nothing is forgotten for want of memory.
+class BulkList {
+ public:
+  OwnedBulk* first() const { return first_; }
+  bool empty() const { return first_ == nullptr; }
+  size_t size() const { return size_; }
+  void push(OwnedBulk& bulk) {
+    bulk.listed = nullptr;
+    (first_ == nullptr ? first_ : last_->listed) = &bulk;
+    last_ = &bulk;
+    ++size_;
+  }
+  OwnedBulk& pop() {
+    OwnedBulk& bulk = *first_;
+    first_ = bulk.listed;
+    --size_;
+    return bulk;
+  }
+  template <typename Which>
+  void remove_if(Which&& which) {
+    OwnedBulk* at = std::exchange(first_, nullptr);
+    size_ = 0;
+    while (at != nullptr) {
+      OwnedBulk& bulk = *at;
+      at = bulk.listed;
+      if (!which(bulk)) push(bulk);
+    }
+  }
+
+ private:
+  OwnedBulk* first_ = nullptr;
+  OwnedBulk* last_ = nullptr;
+  size_t size_ = 0;
 };
 
 // Receives |length| bytes of puts into what was exposed under its cookie.
@@ -169,7 +207,7 @@ class Pair {
   void refused_by_peer(const Status& why);
   // No transport reaches the peer: it is lost, unless it was connected before and may come back.
   void connect_failed(const Status& why);
-  // The peer is gone for good.
+  // The peer is gone for good. All of it ends, also without memory.
   void lose(const Status& why);
   // It left cleanly: what it sent before is still delivered, then as lose().
   void peer_left();
@@ -193,7 +231,8 @@ class Pair {
   bool flushed() const;
 
   // For transfers: a small protocol message, sent before queued user messages. Queued if there is
-  // no room.
+  // no room. Fails for nothing: without memory nothing more leaves, and the pair is lost at the end
+  // of the pass.
   void send_control(MessageKind kind, uint64_t tag, uint64_t value, const void* body, size_t size);
   // On |bulk.rail|.
   void submit_bulk(OwnedBulk& bulk);
@@ -212,6 +251,8 @@ class Pair {
   void request_dropped() { --requests_held_; }
   // Memory ran out in the middle of something: nothing can be promised to the peer any more.
   void out_of_memory();
+  // The same for whoever cannot bear the end of everything now: at the end of the pass.
+  void starve();
   BulkChooser& chooser() { return chooser_; }
   // The pair's time that a transfer begun at |started_ns| and finished now took, beside its
   // predecessors.
@@ -276,6 +317,9 @@ class Pair {
     return credit_limit_ - (credit_used_ - credit_returned_by_peer_);
   }
   bool send_waiting_control();
+  void queue_control(MessageKind kind, uint64_t tag, uint64_t value, const void* body, size_t size);
+  void tell_loss();
+  Code start_bulk(OwnedBulk& bulk);
   void submit_waiting_bulks();
   void bulk_ended(OwnedBulk& bulk, Code code);
   void report_refused_bulks();
@@ -293,6 +337,7 @@ class Pair {
   void finish_arriving();
   enum class Keeps : uint8_t { kNothing, kBytes };
   Incoming* new_incoming(const WireHeader& header, uint64_t credit, Keeps keeps);
+  void attach_new(Incoming& message, Operation& receive);
   void violated(std::string_view what) { violated(*receiving_on_, what); }
   void violated(Rail& rail, std::string_view what);
 
@@ -333,15 +378,17 @@ class Pair {
   bool lost_unknown_ = false;  // since one opened: a rail whose number had not come
   uint64_t attempts_ = 0;      // since the last connection that opened
   uint64_t retry_at_ns_ = UINT64_MAX;
-  Status verdict_;  // why a lossless connection broke; the control plane says what that means
+  bool starved_ = false;  // a protocol message was lost for want of memory
+  bool untold_ = false;   // the peer does not know that it is lost
+  Status verdict_;        // why a lossless connection broke; the control plane says what that means
 
   // Sending.
   Operation* outbox_first_ = nullptr;
   Operation* outbox_last_ = nullptr;
   std::vector<ControlMessage> control_;
   size_t control_sent_ = 0;  // messages of |control_| that have left
-  std::vector<OwnedBulk*> waiting_bulks_;
-  std::vector<std::pair<OwnedBulk*, Code>> refused_bulks_;  // to be reported at the end of the pass
+  BulkList waiting_bulks_;
+  BulkList refused_bulks_;    // to be reported at the end of the pass
   uint64_t unanswered_ = 0;   // requests that the peer has not matched yet
   uint32_t sent_ = 0;         // sequence of the last message sent
   uint32_t credit_used_ = 0;  // bytes, modulo 2^32, as all credit counters

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "src/base/clock.h"
+#include "src/base/text.h"
 #include "src/core/mesh.h"
 #include "src/core/pair.h"
 #include "src/core/transfer.h"
@@ -28,11 +29,17 @@ constexpr uint32_t kMostDoublings = 6;  // of the time that a transport cools do
 void Pair::ensure_connected() {
   if (state_ != State::kIdle) return;
   state_ = State::kConnecting;
-  mesh_.control().watch(rank_);
-  if (mesh_.rank() <= rank_) {
-    mesh_.connect(*this);
-  } else {
-    mesh_.control().knock(rank_, 0);
+  try {
+    mesh_.control().watch(rank_);
+    if (mesh_.rank() <= rank_) {
+      mesh_.connect(*this);
+    } else {
+      mesh_.control().knock(rank_, 0);
+    }
+  } catch (const std::bad_alloc&) {
+    // Nothing is under way that would come back to it: the next one who needs it tries again.
+    if (state_ == State::kConnecting) state_ = State::kIdle;
+    throw;
   }
 }
 
@@ -189,6 +196,7 @@ void Pair::replay_on(Rail& rail) {
 
 // Sends again what the last connection may have lost, then goes on.
 void Pair::resume() {
+  if (starved_) return;
   if (replaying_) {
     Code code = Code::kOk;
     const bool all = retention_.replay(replayed_, [&](WireHeader header, ConstByteSpan payload) {
@@ -250,7 +258,7 @@ void Pair::rail_failed(Rail& rail, const Status& why, bool tell) {
   drop_rail(rail, peer_has_to_know);
   if (state_ == State::kLost) return;
   if (left_ && rails_.empty()) {
-    lose(Status(Code::kPeerLost, fmt::format("rank {} left", rank_)));
+    lose(status_or_code(Code::kPeerLost, [&] { return fmt::format("rank {} left", rank_); }));
     return;
   }
   const uint64_t now = mesh_.engine().refresh_now();
@@ -320,8 +328,9 @@ void Pair::drop_rail(Rail& rail, bool peer_has_to_know) {
   sends_.for_each([&](SendTransfer& transfer) { transfer.rail_failed(rail); });
   receives_.for_each([&](ReceiveTransfer& transfer) { transfer.rail_failed(rail); });
   access_.rail_failed(rail, peer_has_to_know);
-  std::erase_if(waiting_bulks_, [&](const OwnedBulk* bulk) { return bulk->rail == &rail; });
-  std::erase_if(refused_bulks_, [&](const auto& entry) { return entry.first->rail == &rail; });
+  const auto on_it = [&](const OwnedBulk& bulk) { return bulk.rail == &rail; };
+  waiting_bulks_.remove_if(on_it);
+  refused_bulks_.remove_if(on_it);
   const auto found = std::find_if(rails_.begin(), rails_.end(),
                                   [&](const auto& each) { return each.get() == &rail; });
   hetcomm_counters_t& counters = rail.counters();
@@ -400,6 +409,7 @@ void Pair::tick(uint64_t now_ns) {
   if (now_ns >= more_rails_at_ns_) want_more_rails();
   if (now_ns < retry_at_ns_) return;
   retry_at_ns_ = kForever;
+  if (untold_) tell_loss();
   if (state_ != State::kConnecting || !rails_.empty()) return;
   if (!verdict_.ok()) {
     lose(verdict_.annotate(fmt::format("rank {}", rank_)));
@@ -438,7 +448,7 @@ void Pair::connect_failed(const Status& why) {
 void Pair::peer_left() {
   left_ = true;
   if (state_ == State::kLost || !rails_.empty()) return;  // the end of the connection follows
-  lose(Status(Code::kPeerLost, fmt::format("rank {} left", rank_)));
+  lose(status_or_code(Code::kPeerLost, [&] { return fmt::format("rank {} left", rank_); }));
 }
 
 void Pair::lose(const Status& why) {
@@ -449,30 +459,31 @@ void Pair::lose(const Status& why) {
   fail_everything(why);
   drop_all_rails();
   more_rails_at_ns_ = kForever;
-  mesh_.pair_lost(*this, why);
+  mesh_.rank_lost(rank_, why);
 }
 
 // Ends every operation of this pair that is queued or under way. Posted receives are the mesh's.
 void Pair::fail_everything(const Status& why) {
+  const auto text = [&] { return text_or_none([&] { return std::string(why.text()); }); };
   control_.clear();
   control_sent_ = 0;
-  sends_.for_each(
-      [&](SendTransfer& transfer) { transfer.end(why.code(), std::string(why.text())); });
-  receives_.for_each(
-      [&](ReceiveTransfer& transfer) { transfer.end(why.code(), std::string(why.text())); });
+  sends_.for_each([&](SendTransfer& transfer) { transfer.end(why.code(), text()); });
+  receives_.for_each([&](ReceiveTransfer& transfer) { transfer.end(why.code(), text()); });
   access_.fail_everything(why);
   while (outbox_first_ != nullptr) {
     Operation& send = *outbox_first_;
     dequeue(send);
-    mesh_.complete(send, why.code(), fmt::format("{}: {}", describe(send), why.text()));
+    mesh_.complete(send, why.code(),
+                   text_or_none([&] { return fmt::format("{}: {}", describe(send), why.text()); }));
   }
   if (arriving_ == nullptr) return;
   Incoming* message = arriving_;
   arriving_ = nullptr;
   if (message->queued) message->table->remove_unexpected(message);
   if (message->operation != nullptr) {
-    mesh_.complete(*message->operation, why.code(),
-                   fmt::format("receive from rank {}: {}", rank_, why.text()));
+    mesh_.complete(*message->operation, why.code(), text_or_none([&] {
+      return fmt::format("receive from rank {}: {}", rank_, why.text());
+    }));
   }
   mesh_.free_incoming(message);
 }

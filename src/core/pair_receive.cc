@@ -4,6 +4,7 @@
 #include <new>
 #include <type_traits>
 
+#include "src/base/text.h"
 #include "src/core/communicator.h"
 #include "src/core/mesh.h"
 #include "src/core/pair.h"
@@ -17,6 +18,7 @@ namespace {
 constexpr uint32_t kAcknowledgeEvery = 32;
 constexpr uint64_t kAcknowledgeBytes = 64 * 1024;
 constexpr size_t kMostEarlyGrants = 4096;
+constexpr uint64_t kTellAgainNs = 10'000'000;
 
 }  // namespace
 
@@ -72,12 +74,22 @@ void Rail::on_failed(const Status& why) {
 }
 
 void Pair::out_of_memory() {
+  if (state_ == State::kLost) return;
+  lose(status_or_code(Code::kOutOfMemory, [&] {
+    return fmt::format("rank {} ran out of memory for messages of rank {}", mesh_.rank(), rank_);
+  }));
+  tell_loss();
+}
+
+// The peer may wait for what this side has given up: it is told as soon as there is memory.
+void Pair::tell_loss() {
+  untold_ = true;
   try {
-    give_up(Status(
-        Code::kOutOfMemory,
-        fmt::format("rank {} ran out of memory for messages of rank {}", mesh_.rank(), rank_)));
+    mesh_.control().give_up(rank_, lost_.text());
+    untold_ = false;
   } catch (const std::bad_alloc&) {
-    lose(Status(Code::kOutOfMemory));  // without a word
+    retry_at_ns_ = mesh_.engine().refresh_now() + kTellAgainNs;
+    mesh_.note_pair_timer(retry_at_ns_);
   }
 }
 
@@ -354,19 +366,28 @@ void Pair::receive_request(const WireHeader& header, ConstByteSpan payload) {
     mesh_.queue_unexpected(*table, *message);
     return;
   }
-  receive->stage = OperationStage::kSubmitted;  // in no list
+  attach_new(*message, *receive);
+}
+
+// |message| is in no list yet; both end if there is no memory for a transfer.
+void Pair::attach_new(Incoming& message, Operation& receive) {
+  receive.stage = OperationStage::kSubmitted;  // in no list
   try {
-    attach(*message, *receive);
+    attach(message, receive);
   } catch (const std::bad_alloc&) {
-    if (receive->stage == OperationStage::kSubmitted) mesh_.complete(*receive, Code::kOutOfMemory);
+    if (receive.stage == OperationStage::kSubmitted) {
+      mesh_.free_incoming(&message);
+      mesh_.complete(receive, Code::kOutOfMemory);
+    }
     throw;
   }
 }
 
 void Pair::attach(Incoming& message, Operation& receive) {
-  if (message.queued) message.table->remove_unexpected(&message);
   if (message.rendezvous) {
+    // Without memory the message stays where it is.
     auto transfer = make_pooled<ReceiveTransfer>(mesh_.blocks(), *this, receive, message);
+    if (message.queued) message.table->remove_unexpected(&message);
     receive.pair = this;
     receive.stage = OperationStage::kTransfer;
     receive.receive_transfer = transfer.release();
@@ -375,6 +396,7 @@ void Pair::attach(Incoming& message, Operation& receive) {
     receive.receive_transfer->start();
     return;
   }
+  if (message.queued) message.table->remove_unexpected(&message);
   if (&message == arriving_) {
     message.operation = &receive;
     receive.pair = this;
@@ -394,23 +416,18 @@ void Pair::attach(Incoming& message, Operation& receive) {
 
 void Pair::attach_request(Operation& receive, const RequestBody& body, uint64_t length) {
   receive.stage = OperationStage::kSubmitted;  // in no list
-  try {
-    Incoming* message = new_incoming(WireHeader{.kind = MessageKind::kRequest, .value = length}, 0,
-                                     Keeps::kNothing);
-    if (message == nullptr) {
-      mesh_.complete(receive, Code::kOutOfMemory);
-      return;
-    }
-    ++requests_held_;
-    message->rendezvous = true;
-    message->sender_id = body.sender_id;
-    message->rail = body.rail;
-    message->source_key = body.source;
-    attach(*message, receive);
-  } catch (const std::bad_alloc&) {
-    if (receive.stage == OperationStage::kSubmitted) mesh_.complete(receive, Code::kOutOfMemory);
-    throw;
+  Incoming* message =
+      new_incoming(WireHeader{.kind = MessageKind::kRequest, .value = length}, 0, Keeps::kNothing);
+  if (message == nullptr) {
+    mesh_.complete(receive, Code::kOutOfMemory);
+    return;
   }
+  ++requests_held_;
+  message->rendezvous = true;
+  message->sender_id = body.sender_id;
+  message->rail = body.rail;
+  message->source_key = body.source;
+  attach_new(*message, receive);
 }
 
 void Pair::detach_arriving(Operation& receive) {

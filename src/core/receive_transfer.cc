@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "src/base/text.h"
 #include "src/core/communicator.h"
 #include "src/core/mesh.h"
 #include "src/core/transfer.h"
@@ -21,7 +22,10 @@ uint64_t length_of_segments(Segments segments, uint64_t offset, uint64_t length,
 
 // A range of the message on its way: granted to the sender or read by this side, then, for a
 // device, copied in.
-class ReceiveTransfer::Chunk final : public BulkOwner, public CopyHandler, public PutTarget {
+class ReceiveTransfer::Chunk final : public BulkOwner,
+                                     public CopyHandler,
+                                     public PutTarget,
+                                     public Mortal {
  public:
   Chunk(ReceiveTransfer& transfer, uint64_t offset, uint64_t length, std::byte* staging_chunk)
       : transfer_(transfer),
@@ -83,7 +87,7 @@ class ReceiveTransfer::Chunk final : public BulkOwner, public CopyHandler, publi
       return Code::kOk;
     }
     cookie_ = pair().add_target(*this);
-    Result<RemoteKey> key = rail.endpoint().expose(segments(), Access::kPutTarget, cookie_);
+    Result<RemoteKey> key = expose(rail);
     if (!key.ok()) {
       pair().remove_target(cookie_);
       // A connection that is breaking: the chunk starts again on the next one.
@@ -92,7 +96,7 @@ class ReceiveTransfer::Chunk final : public BulkOwner, public CopyHandler, publi
         pair().mesh().device_access().give_up(*transfer_.receive_, rail.transport, key.status());
         return Code::kUnsupported;
       }
-      transfer_.chunk_failed(key.status().code(), std::string(key.status().text()));
+      transfer_.chunk_failed(key.status().code(), key.status().text());
       return Code::kCancelled;
     }
     count(rail);
@@ -129,6 +133,13 @@ class ReceiveTransfer::Chunk final : public BulkOwner, public CopyHandler, publi
     if (state_ == State::kGranted) pair().mesh().engine().expect_more();
   }
 
+  Result<RemoteKey> expose(Rail& rail) {
+    try {
+      return rail.endpoint().expose(segments(), Access::kPutTarget, cookie_);
+    } catch (const std::bad_alloc&) {
+      return Code::kOutOfMemory;
+    }
+  }
   void count(Rail& rail) const {
     if (into_device_) {
       transfer_.wrote_to_device_ = true;
@@ -179,7 +190,7 @@ class ReceiveTransfer::Chunk final : public BulkOwner, public CopyHandler, publi
     if (status.ok()) {
       transfer_.chunk_finished(*this);
     } else {
-      transfer_.chunk_failed(status.code(), std::string(status.text()));
+      transfer_.chunk_failed(status.code(), status.text());
       transfer_.maybe_finish();
     }
   }
@@ -331,8 +342,13 @@ bool ReceiveTransfer::add_chunk() {
   }
   const Range rest = uncut_.empty() ? Range{cut_, accepted_ - cut_} : uncut_.back();
   const uint64_t length = next_length(rest, staged);
-  chunks_.push(
-      make_pooled<Chunk>(pair_.mesh().blocks(), *this, rest.offset, length, staging_chunk));
+  try {
+    chunks_.push(
+        make_pooled<Chunk>(pair_.mesh().blocks(), *this, rest.offset, length, staging_chunk));
+  } catch (const std::bad_alloc&) {
+    if (staging_chunk != nullptr) staging_.give(staging_chunk);
+    throw;
+  }
   if (uncut_.empty()) {
     cut_ += length;
   } else if (length == rest.length) {
@@ -353,8 +369,9 @@ void ReceiveTransfer::chunk_finished(Chunk& chunk) {
   maybe_finish();
 }
 
-void ReceiveTransfer::chunk_failed(Code code, std::string text) {
-  end(code, fmt::format("receive from rank {}: {}", pair_.rank(), text));
+void ReceiveTransfer::chunk_failed(Code code, std::string_view why) {
+  end(code,
+      text_or_none([&] { return fmt::format("receive from rank {}: {}", pair_.rank(), why); }));
 }
 
 void ReceiveTransfer::withdrawn(Code code) {
@@ -426,7 +443,8 @@ void ReceiveTransfer::maybe_finish() {
       const Status flushed = DeviceAccess::flush_remote_writes(*receive_);
       if (!flushed.ok()) {
         code_ = flushed.code();
-        text_ = fmt::format("receive from rank {}: {}", pair_.rank(), flushed.text());
+        text_ = text_or_none(
+            [&] { return fmt::format("receive from rank {}: {}", pair_.rank(), flushed.text()); });
       }
     }
     pair_.chooser().measured(accepted_, by_get_, pair_.service_time(started_ns_, now_ns()));

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <memory>
 
+#include "src/base/text.h"
 #include "src/core/communicator.h"
 #include "src/core/direct_access.h"
 #include "src/core/mesh.h"
@@ -49,8 +50,7 @@ void RemoteAccess::submit(Operation& operation) {
     submit_flush(operation);
     return;
   }
-  if (epochs_.empty() || epochs_.back().closed) epochs_.emplace_back();
-  ++epochs_.back().running;
+  ++open_epoch().running;
   operation.access.epoch = first_epoch_ + epochs_.size() - 1;
   operation.access.started = true;
   pair_.submit_send(operation);
@@ -58,10 +58,19 @@ void RemoteAccess::submit(Operation& operation) {
 
 void RemoteAccess::submit_flush(Operation& flush) {
   flush.stage = OperationStage::kAwaiting;
-  if (epochs_.empty() || epochs_.back().closed) epochs_.emplace_back();
-  epochs_.back().closed = true;
-  epochs_.back().flush = &flush;
+  Epoch& epoch = open_epoch();
+  epoch.closed = true;
+  epoch.flush = &flush;
   finish_epochs();
+}
+
+RemoteAccess::Epoch& RemoteAccess::open_epoch() {
+  if (epochs_.empty() || epochs_.back().closed) epochs_.emplace_back();
+  Epoch& epoch = epochs_.back();
+  if (epochs_.size() == 1 && epoch.first_failure == Code::kOk) {
+    epoch.first_failure = std::exchange(unreported_failure_, Code::kOk);
+  }
+  return epoch;
 }
 
 void RemoteAccess::completed(uint64_t epoch, Code code) {
@@ -79,16 +88,16 @@ void RemoteAccess::finish_epochs() {
     if (done.flush == nullptr) {
       // The flush ended early: the next one says what failed.
       if (done.first_failure == Code::kOk) continue;
-      if (epochs_.empty()) epochs_.emplace_back();
-      if (epochs_.front().first_failure == Code::kOk) {
-        epochs_.front().first_failure = done.first_failure;
-      }
+      Code& next = epochs_.empty() ? unreported_failure_ : epochs_.front().first_failure;
+      if (next == Code::kOk) next = done.first_failure;
       continue;
     }
     std::string text;
     if (done.first_failure != Code::kOk) {
-      text = fmt::format("flush to rank {}: an operation before it failed: {}", pair_.rank(),
-                         code_text(done.first_failure));
+      text = text_or_none([&] {
+        return fmt::format("flush to rank {}: an operation before it failed: {}", pair_.rank(),
+                           code_text(done.first_failure));
+      });
     }
     pair_.mesh().complete(*done.flush, done.first_failure, std::move(text));
   }
@@ -106,7 +115,8 @@ void RemoteAccess::complete(Operation& operation, Code code) {
     pair_.mesh().complete(operation);
     return;
   }
-  pair_.mesh().complete(operation, code, failure_text(operation, code));
+  pair_.mesh().complete(operation, code,
+                        text_or_none([&] { return failure_text(operation, code); }));
 }
 
 bool RemoteAccess::start(Operation& operation) {
@@ -455,7 +465,7 @@ void RemoteAccess::end(Operation& operation, Code code, std::string text) {
     std::erase(awaiting_credit_, &operation);
     asked_.erase(operation.access.id);
     if (is_atomic(operation) && operation.access.asked) {
-      text += "; whether it happened cannot be learned";
+      text = text_or_none([&] { return text + "; whether it happened cannot be learned"; });
       code = Code::kOutcomeUnknown;
     }
   }
@@ -509,7 +519,8 @@ void RemoteAccess::fail_everything(const Status& why) {
   sent_puts_.clear();
   fence_ = Fence::kNone;
   const auto fail = [&](Operation& operation) {
-    end(operation, why.code(), fmt::format("{}: {}", describe(operation), why.text()));
+    end(operation, why.code(),
+        text_or_none([&] { return fmt::format("{}: {}", describe(operation), why.text()); }));
   };
   asked_.for_each(fail);
   while (!awaiting_credit_.empty()) fail(*awaiting_credit_.back());

@@ -109,6 +109,7 @@ class RemoteAccess {
   };
 
   void submit_flush(Operation& flush);
+  Epoch& open_epoch();
   bool is_mapped(RemoteMemory& remote, Rail& rail);
   bool start_mapped(Operation& operation);
   void copy_part(const Operation& operation, uint64_t from, uint64_t length) const;
@@ -166,6 +167,7 @@ class RemoteAccess {
   std::vector<Operation*> again_;
   std::deque<Epoch> epochs_;  // the last one is open
   uint64_t first_epoch_ = 0;
+  Code unreported_failure_ = Code::kOk;  // before the next epoch, of a flush that ended early
 };
 
 }  // namespace hetcomm

@@ -8,7 +8,7 @@ namespace hetcomm {
 
 // One put. From user memory it starts at once; from a device the bytes come through a staging chunk
 // first.
-class SendTransfer::Piece final : public BulkOwner, public CopyHandler {
+class SendTransfer::Piece final : public BulkOwner, public CopyHandler, public Mortal {
  public:
   Piece(SendTransfer& transfer, Rail& rail, uint64_t offset, uint64_t length, const RemoteKey& key,
         uint64_t remote_offset)
@@ -180,9 +180,14 @@ bool SendTransfer::start_staged(Grant& grant, Rail& rail) {
       return false;
     }
     const uint64_t part = std::min(chunks_.plan().chunk_bytes, grant.body.length - grant.started);
-    pieces_.push(make_pooled<Piece>(pair_.mesh().blocks(), *this, rail,
-                                    grant.body.offset + grant.started, part, grant.body.target,
-                                    grant.started));
+    try {
+      pieces_.push(make_pooled<Piece>(pair_.mesh().blocks(), *this, rail,
+                                      grant.body.offset + grant.started, part, grant.body.target,
+                                      grant.started));
+    } catch (const std::bad_alloc&) {
+      chunks_.give(chunk);
+      throw;
+    }
     grant.started += part;
     ++rail.counters().staged_chunks;
     rail.counters().device_bytes_staged += part;

@@ -170,7 +170,9 @@ Status Staging::start_piece(CopyJob& job, StreamDirection direction, const Buffe
 
 void Staging::start(CopyJob& job, StreamDirection direction, const std::vector<BufferPiece>& pieces,
                     uint64_t offset, std::byte* host, uint64_t length, CopyHandler& handler) {
-  running_.push_back(&job);
+  job.next_ = nullptr;
+  *running_end_ = &job;
+  running_end_ = &job.next_;
   job.handler_ = &handler;
   job.status_ = {};
   job.running_ = true;
@@ -196,8 +198,9 @@ void Staging::start(CopyJob& job, StreamDirection direction, const std::vector<B
 int Staging::progress() {
   int done = 0;
   const uint64_t now = now_ns();
-  for (size_t i = 0; i < running_.size();) {
-    CopyJob& job = *running_[i];
+  // Upcalls may start more, at the end; nobody else takes one out.
+  for (CopyJob** link = &running_; *link != nullptr;) {
+    CopyJob& job = **link;
     while (job.has_events()) {
       const CopyJob::Event& last = job.last();
       const hetcomm_status_t status =
@@ -212,11 +215,11 @@ int Staging::progress() {
       job.pop();
     }
     if (job.has_events()) {
-      ++i;
+      link = &job.next_;
       continue;
     }
-    running_[i] = running_.back();
-    running_.pop_back();
+    *link = job.next_;
+    if (running_end_ == &job.next_) running_end_ = link;
     job.running_ = false;
     ++done;
     const Status status = job.status_;

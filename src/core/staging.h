@@ -72,6 +72,7 @@ class CopyJob {
   size_t few_ = 0;
   std::vector<Event> more_events_;
   CopyHandler* handler_ = nullptr;
+  CopyJob* next_ = nullptr;
   Status status_;
   bool running_ = false;
 };
@@ -134,11 +135,12 @@ class Staging {
   ~Staging();
 
   // Starts copying [offset, offset + length) of |pieces| to or from |host|. on_copied follows from
-  // progress(), always; a failure to start is reported the same way. |job| stays until then.
+  // progress(), always; a failure to start is reported the same way. |job| stays until then. Fails
+  // for nothing.
   void start(CopyJob& job, StreamDirection direction, const std::vector<BufferPiece>& pieces,
              uint64_t offset, std::byte* host, uint64_t length, CopyHandler& handler);
   int progress();
-  bool idle() const { return running_.empty(); }
+  bool idle() const { return running_ == nullptr; }
   // Bytes per second that the device of |pieces| was lately copied from or to; 0 while not known.
   double copy_rate(StreamDirection direction, const std::vector<BufferPiece>& pieces) const;
 
@@ -162,7 +164,8 @@ class Staging {
   const uint64_t block_bytes_;
   PoolState pools_[2];
   std::vector<std::unique_ptr<Block>> blocks_;
-  std::vector<CopyJob*> running_;
+  CopyJob* running_ = nullptr;  // in the order in which they began
+  CopyJob** running_end_ = &running_;
   std::vector<Load> loads_;  // of each device, a direction each
 };
 

@@ -16,9 +16,11 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "src/core/block_pool.h"
+#include "src/core/graveyard.h"
 #include "src/core/pair.h"
 #include "src/core/staging.h"
 
@@ -26,7 +28,7 @@ namespace hetcomm {
 
 // Owned by itself from the request on; retires itself into the mesh when its operation has
 // completed.
-class SendTransfer final {
+class SendTransfer final : public Mortal {
  public:
   SendTransfer(Pair& pair, Operation& send);
   ~SendTransfer();
@@ -82,7 +84,7 @@ class SendTransfer final {
   std::string text_;
 };
 
-class ReceiveTransfer final {
+class ReceiveTransfer final : public Mortal {
  public:
   // Takes over |receive| for the message that |message| announces.
   ReceiveTransfer(Pair& pair, Operation& receive, const Incoming& message);
@@ -118,7 +120,7 @@ class ReceiveTransfer final {
   Rail* pick_rail() const;
   uint64_t next_length(const Range& rest, bool staged) const;
   void chunk_finished(Chunk& chunk);
-  void chunk_failed(Code code, std::string text);
+  void chunk_failed(Code code, std::string_view why);
   void finish_as(Code code, std::string text);
   void maybe_finish();
   bool message_is_complete() const { return finished_ == accepted_; }

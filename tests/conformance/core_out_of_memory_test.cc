@@ -1,14 +1,23 @@
 // Want of memory: every operation ends, whichever allocation fails.
 //
+//   * a pair that is lost while not one allocation succeeds ends all of its operations, and the
+//   receives from any rank that nobody is left for, each with the reason's code;
+//   * so does an operation that is cancelled then, and who was to be told of it is not left
+//   waiting;
+//   * the peer of a pair that was lost so learns it as soon as there is memory;
+//   * what has ended is put aside, and freed in its order, without allocating;
 //   * notified puts that wait for credit end when it comes, each once, though any one allocation of
 //     the passes in which it comes fails.
 #include <algorithm>
+#include <cstdlib>
+#include <deque>
 #include <memory>
 #include <new>
 #include <thread>
 #include <vector>
 
 #include "src/base/clock.h"
+#include "src/core/graveyard.h"
 #include "src/core/mesh.h"
 #include "src/core/pair.h"
 #include "tests/support/core_job.h"
@@ -77,6 +86,174 @@ class TwoRanks {
   std::unique_ptr<Memory> memory_;
   std::unique_ptr<RemoteMemory> remote_;
 };
+
+Status why_lost() { return {Code::kPeerLost, std::string(200, 'x')}; }
+
+TEST(OutOfMemory, APairThatIsLostEndsEverything) {
+  constexpr size_t kLarge = 1'000'000;
+  // All allocations fail, or one.
+  for (int64_t allocation = -1; allocation < 1000; ++allocation) {
+    std::vector<std::byte> out(kLarge);
+    std::deque<std::vector<std::byte>> in;  // receives do not overlap
+    const auto room = [&](size_t bytes) { return in.emplace_back(bytes).data(); };
+    TwoRanks ranks(kLarge);
+    CoreMember& me = ranks.putter();
+    CoreMember& other = ranks.owner();
+    std::vector<Operation*> mine;
+    const AccessArguments to{.remote = &ranks.remote(), .operand = 1};
+    for (int i = 0; i < 3; ++i) {
+      mine.push_back(me.post(OperationKind::kSend, 1, 1, out.data(), kLarge));
+      mine.push_back(me.post(OperationKind::kReceive, 1, 2, room(kLarge), kLarge));
+      mine.push_back(me.post(OperationKind::kReceive, -1, 3, room(8), 8));
+    }
+    std::vector<Operation*> theirs;
+    theirs.push_back(other.post(OperationKind::kSend, 0, 2, out.data(), kLarge));
+    theirs.push_back(other.post(OperationKind::kReceive, 0, 1, room(kLarge), kLarge));
+    // Far enough that transfers of both directions are under way, and no further.
+    const auto under_way = [&] {
+      return mine[0]->stage == OperationStage::kTransfer &&
+             mine[1]->stage == OperationStage::kTransfer;
+    };
+    for (int i = 0; i < 100'000 && !under_way(); ++i) {
+      step(me);
+      step(other);
+    }
+    ASSERT_TRUE(under_way());
+    for (int i = 0; i < 20; ++i) {
+      mine.push_back(me.access(OperationKind::kPut, to, out.data(), 8, true));
+      mine.push_back(me.access(OperationKind::kGet, to, room(8), 8));
+    }
+    const Status why = why_lost();
+    bool failed = false;
+    {
+      const Engine::Baton baton(me.context().engine());
+      allocation < 0 ? fail_all_allocations(true) : fail_allocation_after(allocation);
+      bool thrown = false;
+      try {
+        me.communicator().mesh().pair(1).lose(why);
+      } catch (const std::bad_alloc&) {
+        thrown = true;
+      }
+      failed = allocation_has_failed();
+      fail_all_allocations(false);
+      fail_allocation_after(-1);
+      EXPECT_FALSE(thrown) << "allocation " << allocation;
+    }
+    size_t left = 0;
+    for (Operation* operation : mine) {
+      if (operation->state() != OperationState::kComplete) {
+        ++left;
+        continue;
+      }
+      const Status status = me.finish(operation);
+      EXPECT_TRUE(status.ok() || status.code() == Code::kPeerLost) << status.text();
+    }
+    EXPECT_EQ(left, 0u) << "allocation " << allocation;
+    EXPECT_FALSE(me.communicator().mesh().peer_status(1).ok());
+    if (left > 0) std::abort();  // their memory is about to go
+    {
+      const Engine::Baton baton(other.context().engine());
+      other.communicator().mesh().pair(0).lose(why);  // nobody else tells it
+    }
+    for (Operation* operation : theirs) (void)other.finish(operation);
+    if (allocation >= 0 && !failed) return;
+  }
+  ADD_FAILURE() << "no end of allocations";
+}
+
+TEST(OutOfMemory, ACancelledOperationEnds) {
+  constexpr size_t kLarge = 1'000'000;
+  std::vector<std::byte> out(kLarge);
+  TwoRanks ranks(kLarge);
+  CoreMember& me = ranks.putter();
+  Operation* send = me.post(OperationKind::kSend, 1, 1, out.data(), kLarge);
+  for (int i = 0; i < 100'000 && send->stage != OperationStage::kTransfer; ++i) {
+    step(me);
+    step(ranks.owner());
+  }
+  ASSERT_EQ(send->stage, OperationStage::kTransfer);
+  {
+    const Engine::Baton baton(me.context().engine());
+    fail_all_allocations(true);
+    EXPECT_NO_THROW(me.communicator().mesh().end_operation(*send, Code::kCancelled, "because"));
+    fail_all_allocations(false);
+  }
+  ASSERT_EQ(send->state(), OperationState::kComplete);
+  EXPECT_EQ(me.finish(send).code(), Code::kCancelled);
+  // Told that it was withdrawn, or that the pair is lost.
+  std::vector<std::byte> in(kLarge);
+  Operation* receive = ranks.owner().post(OperationKind::kReceive, 0, 1, in.data(), kLarge);
+  const uint64_t deadline = now_ns() + 20'000'000'000;
+  while (receive->state() != OperationState::kComplete && now_ns() < deadline) {
+    step(me);
+    step(ranks.owner());
+  }
+  ASSERT_EQ(receive->state(), OperationState::kComplete);
+  const Code told = ranks.owner().finish(receive).code();
+  EXPECT_TRUE(told == Code::kCancelled || told == Code::kPeerLost) << code_name(told);
+}
+
+TEST(OutOfMemory, ThePeerOfALostPairIsTold) {
+  std::vector<std::byte> out(8);
+  std::vector<std::byte> in(8);
+  std::vector<std::byte> never(8);
+  TwoRanks ranks(8);
+  CoreMember& me = ranks.putter();
+  CoreMember& other = ranks.owner();
+  Operation* send = me.post(OperationKind::kSend, 1, 1, out.data(), out.size());
+  Operation* first = other.post(OperationKind::kReceive, 0, 1, in.data(), in.size());
+  Operation* second = other.post(OperationKind::kReceive, 0, 2, never.data(), never.size());
+  const uint64_t deadline = now_ns() + 20'000'000'000;
+  const auto run_until_complete = [&](const Operation* operation) {
+    while (operation->state() != OperationState::kComplete && now_ns() < deadline) {
+      step(me);
+      step(other);
+    }
+    return operation->state() == OperationState::kComplete;
+  };
+  ASSERT_TRUE(run_until_complete(first));
+  {
+    const Engine::Baton baton(me.context().engine());
+    fail_all_allocations(true);
+    EXPECT_NO_THROW(me.communicator().mesh().pair(1).out_of_memory());
+    fail_all_allocations(false);
+  }
+  ASSERT_TRUE(run_until_complete(second)) << "nobody has told it";
+  EXPECT_EQ(other.finish(second).code(), Code::kPeerLost);
+  EXPECT_TRUE(other.finish(first).ok());
+  (void)me.finish(send);
+}
+
+struct Grave final : public Mortal {
+  Grave(std::vector<int>& order, int place) : order_(order), place_(place) {}
+  ~Grave() { order_.push_back(place_); }
+  std::vector<int>& order_;
+  int place_;
+};
+
+TEST(OutOfMemory, WhatHasEndedIsPutAside) {
+  constexpr int kMany = 1000;
+  BlockPool pool;
+  Graveyard graveyard;
+  std::vector<int> order;
+  order.reserve(kMany);
+  std::vector<PoolPtr<Grave>> pooled;
+  std::vector<std::unique_ptr<Grave>> owned;
+  for (int i = 0; i < kMany; i += 2) {
+    pooled.push_back(make_pooled<Grave>(pool, order, i));
+    owned.push_back(std::make_unique<Grave>(order, i + 1));
+  }
+  fail_all_allocations(true);
+  for (size_t i = 0; i < pooled.size(); ++i) {
+    graveyard.add(std::move(pooled[i]));
+    graveyard.add(std::move(owned[i]));
+  }
+  graveyard.bury(pool);
+  fail_all_allocations(false);
+  EXPECT_TRUE(graveyard.empty());
+  ASSERT_EQ(order.size(), size_t{kMany});
+  EXPECT_TRUE(std::is_sorted(order.begin(), order.end()));
+}
 
 // False when the allocation that was to fail did not come.
 bool puts_end_though_one_fails(int64_t allocation) {
