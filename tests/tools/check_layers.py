@@ -21,6 +21,7 @@ from pathlib import Path
 PUBLIC = "include/hetcomm/"
 BASE = "src/base/"
 NET = "src/net/"
+REDUCE = "src/reduce/reduce.h"
 BOOTSTRAP_API = "src/bootstrap/bootstrap.h"
 DEVICE_API = "devices/device.h"
 TRANSPORT_API = "transports/transport.h"
@@ -37,6 +38,7 @@ LAYERS = {
     "include/hetcomm/": [PUBLIC],
     "src/base/": [PUBLIC_TYPES],
     "src/net/": [PUBLIC_TYPES, BASE],
+    "src/reduce/": [PUBLIC_TYPES, BASE],
     "src/bootstrap/": [PUBLIC_TYPES, BASE, NET],
     "devices/device.h": [PUBLIC_TYPES, BASE],
     "devices/registry.h": [PUBLIC_TYPES, BASE, DEVICE_API],
@@ -44,7 +46,7 @@ LAYERS = {
     "transports/transport.h": [PUBLIC_TYPES, BASE, NET, DEVICE_API],
     "transports/<x>/": [PUBLIC_TYPES, BASE, NET, DEVICE_API, TRANSPORT_API],
     "topology/": [PUBLIC_TYPES, BASE],
-    "src/core/": [PUBLIC_TYPES, BASE, NET, BOOTSTRAP_API, DEVICE_API, TRANSPORT_API],
+    "src/core/": [PUBLIC_TYPES, BASE, NET, REDUCE, BOOTSTRAP_API, DEVICE_API, TRANSPORT_API],
     "reshard/": [PUBLIC_TYPES, BASE],
     "reshard/execute": [PUBLIC_TYPES, BASE, "reshard/", "src/core/", DEVICE_API],
     "pipeline/": [PUBLIC_TYPES, BASE],
@@ -73,7 +75,7 @@ THIRD_PARTY = {
     "gtest/": ["tests/"],
     "gmock/": ["tests/"],
     "benchmark/": ["tests/", "bench/"],
-    "hwy/": ["src/core/", "devices/host/"],
+    "hwy/": ["src/reduce/", "tests/unit/reduce_"],
     "infiniband/": ["transports/rdma/", "tests/e2e/failover/queue_pairs"],
     "rdma/": ["transports/rdma/"],
     "ucp/": ["transports/ucx/", "bench/peers/runner_ucx"],

@@ -1,0 +1,37 @@
+// The functions of one SIMD target, by type and operator. reduce.cc calls those of the best target
+// of the processor; tests make and call all of them.
+#pragma once
+
+#include <array>
+#include <cstddef>
+
+namespace hetcomm::reduce {
+
+inline constexpr size_t kTypes = 17;
+inline constexpr size_t kOperators = 9;
+
+// Null where nothing is defined. Lengths are bytes of |out|, or of |in| where that is the narrow
+// one.
+struct Kernels {
+  using Combine = void (*)(std::byte* out, const std::byte* const* in, size_t inputs, size_t bytes);
+  using Map = void (*)(std::byte* out, const std::byte* in, size_t bytes, double operand);
+  using Widen = void (*)(float* out, const std::byte* in, size_t elements);
+  using Narrow = void (*)(std::byte* out, const float* in, size_t elements);
+
+  const char* target = nullptr;
+  std::array<std::array<Combine, kOperators>, kTypes> combine{};
+  std::array<Map, kTypes> scale{};
+  std::array<Map, kTypes> divide{};  // by a whole number, at least 1
+  std::array<Widen, kTypes> widen{};
+  std::array<Narrow, kTypes> narrow{};
+};
+
+// Of the target that Highway has chosen.
+Kernels make_kernels();
+
+// The parts of it, each in the file of its name.
+void add_integers(Kernels& kernels);
+void add_floats(Kernels& kernels);
+void add_narrow_floats(Kernels& kernels);
+
+}  // namespace hetcomm::reduce

@@ -1,0 +1,79 @@
+// Element-wise reductions of host memory.
+//
+// Any alignment; |out| may be one of the inputs and overlaps them in no other way. Every processor
+// gives the same bits, whatever vectors it has: nothing is reassociated or contracted. Which NaN a
+// result is, is not defined for float32 and wider; in narrower types there is one (0x7e00, 0x7fc0,
+// 0x7f), but that float8_e4m3fn keeps the sign of what overflows. The floating-point environment
+// is the default one.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace hetcomm::reduce {
+
+// Values as in the C ABI.
+enum class Type : int32_t {
+  kBool = 0,
+  kInt8,
+  kUint8,
+  kInt16,
+  kUint16,
+  kInt32,
+  kUint32,
+  kInt64,
+  kUint64,
+  kFloat16,
+  kBfloat16,
+  kFloat8E4M3fn,
+  kFloat8E5M2,
+  kFloat32,
+  kFloat64,
+  kComplex64,
+  kComplex128
+};
+enum class Operator : int32_t {
+  kSum = 0,
+  kProduct,
+  kMin,
+  kMax,
+  kAnd,
+  kOr,
+  kXor,
+  kAverage,
+  kPremulSum
+};
+
+inline constexpr size_t kMaxInputs = 8;
+
+// Bytes of an element.
+size_t size_of(Type type);
+
+// MIN and MAX are not defined for complex types, AND, OR and XOR for integers and bool only,
+// AVERAGE and PREMUL_SUM for all but bool. The functions below are called with what is defined.
+bool is_defined(Type type, Operator op);
+
+// out[i] = in[0][i] op in[1][i] op ..., left to right, of 1 to kMaxInputs inputs. AVERAGE and
+// PREMUL_SUM are SUM here.
+//
+// bool: any byte but 0 is true, the result is 0 or 1; SUM and MAX are OR, PRODUCT and MIN are AND.
+// Integers wrap around. MIN and MAX are NaN where an element is. float16, bfloat16 and float8 are
+// accumulated in float32 and rounded once.
+void combine(Type type, Operator op, std::byte* out, const std::byte* const* in, size_t inputs,
+             size_t elements);
+
+// What comes before the sum of PREMUL_SUM: out = in * factor. float32 and narrower are multiplied
+// by the float32 next to |factor|. Integers are multiplied by a whole factor exactly and wrap
+// around; the product with another factor is rounded to float64, then towards zero, and saturates.
+void scale(Type type, std::byte* out, const std::byte* in, size_t elements, double factor);
+
+// What comes after the sum of AVERAGE: out = in / ranks, of integers towards zero.
+void divide(Type type, std::byte* out, const std::byte* in, size_t elements, uint32_t ranks);
+
+// For results that are rounded once after several steps: float16, bfloat16 and float8 as float32,
+// and back: to nearest, ties to even. What is too large becomes infinity, of float8_e4m3fn, which
+// has none, NaN.
+void widen(Type type, float* out, const std::byte* in, size_t elements);
+void narrow(Type type, std::byte* out, const float* in, size_t elements);
+
+}  // namespace hetcomm::reduce
