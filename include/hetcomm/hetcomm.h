@@ -19,6 +19,7 @@
 #define HETCOMM_HETCOMM_H_
 
 #include <hetcomm/bootstrap.h>
+#include <hetcomm/collective.h>
 #include <hetcomm/communicator.h>
 #include <hetcomm/context.h>
 #include <hetcomm/info.h>

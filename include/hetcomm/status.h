@@ -57,6 +57,7 @@ extern "C" {
   X(PEER_LOST, -40, "the peer died, left or cannot be reached")                             \
   X(ABORTED, -41, "the communicator was aborted")                                           \
   X(BOOTSTRAP_FAILED, -42, "the ranks could not find each other")                           \
+  X(MISMATCH, -43, "ranks disagree about a collective operation")                           \
   X(DEVICE_LOST, -60, "an accelerator or a network interface failed")                       \
   X(CONTEXT_FAILED, -80, "the context is unusable")
 

@@ -38,6 +38,8 @@ enum class Variable : uint8_t {
   kDevicePath,
   kRails,
   kCoolDown,
+  kCollectiveCheck,
+  kCollectiveShared,
   kCreditBytes,
   kUnexpectedBytes,
   kStagingChunk,

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "src/base/text.h"
+#include "src/core/collectives/team.h"
 #include "src/core/context.h"
 
 namespace hetcomm {
@@ -35,6 +36,7 @@ Communicator::Communicator(Context& context, std::shared_ptr<Mesh> mesh, uint16_
 
 Communicator::~Communicator() {
   const Engine::Baton baton(engine_);
+  teams_.clear();
   mesh_->close_channel(id_);
   mesh_->remove(this);
   // Requests that nobody has asked about yet outlive it.
@@ -260,7 +262,11 @@ void Communicator::start(Operation& operation) {
     return;
   }
   try {
-    if (operation.kind == OperationKind::kSend) {
+    if (operation.kind == OperationKind::kCollective) {
+      if (Status status = start_collective(operation); !status.ok()) {
+        mesh_->complete(operation, status.code(), std::string(status.text()));
+      }
+    } else if (operation.kind == OperationKind::kSend) {
       mesh_->pair(operation.peer).submit_send(operation);
     } else if (operation.kind == OperationKind::kReceive) {
       mesh_->start_receive(*channel_, operation);

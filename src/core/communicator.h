@@ -17,6 +17,12 @@
 namespace hetcomm {
 
 class Context;
+namespace collectives {
+class Collective;
+class Team;
+struct Arguments;
+struct CallNote;
+}  // namespace collectives
 
 // What one-sided operations have beside them.
 struct AccessArguments {
@@ -122,6 +128,8 @@ class Communicator {
     operation->set_state(OperationState::kComplete);
     return operation;
   }
+  // The same for a collective operation.
+  Code post_collective(const collectives::Arguments& arguments, Operation** out, std::string* text);
   // Makes a prepared operation.
   Code prepare(const PostArguments& arguments, Operation** out, std::string* text);
   Code restart(const OperationRef& prepared, std::string* text);
@@ -180,6 +188,24 @@ class Communicator {
   // Null when memory is exhausted.
   Operation* begin_for_peer(OperationKind kind, int peer, Registration& registration,
                             uint64_t offset, uint64_t length);
+  // A message of a collective operation, which nobody but that waits for; null when memory is
+  // exhausted. Its memory is on the host.
+  Operation* make_part(OperationKind kind, int mesh_rank, uint64_t tag, ByteSpan bytes);
+  void start_part(Operation& part) {
+    engine_.operation_started();
+    start(part);
+  }
+  // Collective operations cannot go on: those under way end, on all ranks.
+  void fail_collectives(Code code, const std::string& text);
+  // On this rank.
+  void end_collectives(const Status& why);
+  void peer_calls(int mesh_rank, const collectives::CallNote& note);
+  // A message of a collective operation that this rank does not wait for, yet or ever.
+  void note_unexpected_part(int mesh_rank, uint64_t tag);
+  // A peer of the mesh is gone.
+  void tell_teams_of_loss(int mesh_rank);
+  // An operation that is over, or was never started.
+  void recycle(std::unique_ptr<collectives::Collective> call);
   static void drop_uses(Operation& operation);
   void forget_receive(const Operation& operation);
   static void fill_completion(const Operation& operation, hetcomm_completion_t* out) {
@@ -242,6 +268,13 @@ class Communicator {
   Code post_beside(const PostArguments& arguments, Operation** out, std::string* text);
   static bool in_group(const PostArguments& arguments);
   Operation* allocate();
+  Status start_collective(Operation& operation);
+  void fill_call(const collectives::Arguments& arguments,
+                 std::unique_ptr<collectives::Collective> call, Operation& operation);
+  std::unique_ptr<collectives::Collective> take_call();
+  // Null when it cannot be told from another one.
+  collectives::Team* team_of(const std::vector<int32_t>& list);
+  static void part_done(Operation& part);
   Status collective_send(int32_t rank, uint64_t tag, ConstByteSpan bytes, uint64_t deadline_ns);
   Status collective_receive(int32_t rank, uint64_t tag, ByteSpan bytes, uint64_t deadline_ns);
   Status collective_post(OperationKind kind, int32_t rank, uint64_t tag, ByteSpan bytes,
@@ -268,6 +301,11 @@ class Communicator {
   // Under the baton: remote memories made for it, and memories registered on it.
   int32_t remotes_ = 0;
   int32_t registrations_ = 0;
+  // Under the baton: one for each list of ranks that collective operations had.
+  std::vector<std::unique_ptr<collectives::Team>> teams_;
+  std::vector<std::unique_ptr<collectives::Collective>> spare_calls_;
+  std::vector<std::pair<int, collectives::CallNote>> early_calls_;  // of lists not used here yet
+  friend class Mesh;
 };
 
 inline void Mesh::complete(Operation& operation) {
@@ -286,6 +324,7 @@ inline void Mesh::complete_any(Operation& operation) {
     Communicator::drop_uses(operation);
   communicator.operation_ended();
   if (operation.detached) [[unlikely]] {
+    if (operation.collective) Communicator::part_done(operation);
     engine().operation_dropped(&operation);
     return;
   }

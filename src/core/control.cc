@@ -142,7 +142,7 @@ class ControlPlane::Link final : public Watcher, private ConnectHandler {
       const auto length = reader.read<uint16_t>();
       Frame frame{
           static_cast<FrameType>(type), reader.read<int32_t>(), reader.read<uint32_t>(), {}};
-      if (length > kMaxText || type < 1 || type > static_cast<uint8_t>(FrameType::kGivenUp) ||
+      if (length > kMaxText || type < 1 || type > static_cast<uint8_t>(FrameType::kCall) ||
           frame.rank < 0 || frame.rank >= plane_.setup_.size) {
         end(Status(Code::kPeerLost, "control connection carries garbage"));
         return;
@@ -400,6 +400,26 @@ void ControlPlane::publish_abort(uint16_t communicator, std::string_view reason)
       nullptr);
 }
 
+bool ControlPlane::note_failed(int32_t origin, uint16_t communicator) {
+  const std::pair failure(origin, communicator);
+  if (std::find(failed_.begin(), failed_.end(), failure) != failed_.end()) return false;
+  failed_.push_back(failure);
+  return true;
+}
+
+void ControlPlane::publish_collectives_failed(uint16_t communicator, const Status& why) {
+  if (!note_failed(setup_.rank, communicator)) return;
+  const uint32_t code = static_cast<uint32_t>(-static_cast<int32_t>(why.code())) << 16;
+  flood(Frame{FrameType::kCollectivesFailed, setup_.rank, communicator | code,
+              std::string(why.text().substr(0, kMaxText))},
+        nullptr);
+}
+
+void ControlPlane::tell_call(int rank, uint16_t communicator, ConstByteSpan note) {
+  send(rank, Frame{FrameType::kCall, setup_.rank, communicator,
+                   std::string(reinterpret_cast<const char*>(note.data()), note.size())});
+}
+
 void ControlPlane::say_goodbye() {
   closing_ = true;
   flood(Frame{FrameType::kLeft, setup_.rank, 0, {}}, nullptr);
@@ -425,6 +445,20 @@ void ControlPlane::handle(Link& from, const Frame& frame) {
       handler_.on_abort(frame.rank, communicator, frame.text);
       break;
     }
+    case FrameType::kCollectivesFailed: {
+      const auto communicator = static_cast<uint16_t>(frame.argument);
+      if (!note_failed(frame.rank, communicator)) break;
+      flood(frame, &from);
+      const auto code = static_cast<Code>(-static_cast<int32_t>(frame.argument >> 16));
+      const bool told = code == Code::kMismatch || code == Code::kPeerLost;
+      handler_.on_collectives_failed(frame.rank, communicator,
+                                     Status(told ? code : Code::kAborted, frame.text));
+      break;
+    }
+    case FrameType::kCall:
+      handler_.on_call(from.peer(), static_cast<uint16_t>(frame.argument),
+                       std::as_bytes(std::span(frame.text)));
+      break;
     case FrameType::kKnock:
       handler_.on_knock(from.peer(), frame.argument);
       break;

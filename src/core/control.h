@@ -37,6 +37,10 @@ class ControlHandler {
   // |origin|, a member, has aborted |communicator|. Ids name a communicator only together with a
   // member: groups of ranks that have nothing in common may have chosen the same.
   virtual void on_abort(int origin, uint16_t communicator, const std::string& reason) = 0;
+  // The collective operations of |communicator| have failed on |origin|, a member.
+  virtual void on_collectives_failed(int origin, uint16_t communicator, const Status& why) = 0;
+  // |rank| tells this one of a collective operation that it has called.
+  virtual void on_call(int rank, uint16_t communicator, ConstByteSpan note) = 0;
   // |rank| has something to send and asks this rank, the lower one, to connect.
   virtual void on_knock(int rank, uint32_t lost) = 0;
   // |rank|, the lower one, cannot connect to this rank.
@@ -78,6 +82,8 @@ class ControlPlane final : private AcceptHandler {
   void refuse(int rank, std::string_view why);
   void give_up(int rank, std::string_view why);
   void publish_abort(uint16_t communicator, std::string_view reason);
+  void publish_collectives_failed(uint16_t communicator, const Status& why);
+  void tell_call(int rank, uint16_t communicator, ConstByteSpan note);
   // Tells everybody that this rank leaves. Afterwards upcalls are no longer made.
   void say_goodbye();
 
@@ -85,11 +91,20 @@ class ControlPlane final : private AcceptHandler {
   uint64_t next_timer_ns() const;
 
  private:
-  enum class FrameType : uint8_t { kLost = 1, kLeft, kAbort, kKnock, kRefused, kGivenUp };
+  enum class FrameType : uint8_t {
+    kLost = 1,
+    kLeft,
+    kAbort,
+    kKnock,
+    kRefused,
+    kGivenUp,
+    kCollectivesFailed,
+    kCall
+  };
   struct Frame {
     FrameType type;
     int32_t rank;       // about whom, or from whom
-    uint32_t argument;  // kAbort: communicator
+    uint32_t argument;  // communicator; kCollectivesFailed: with the code, negated, above
     std::string text;
   };
   class Link;
@@ -107,6 +122,7 @@ class ControlPlane final : private AcceptHandler {
   void declare_lost(int rank, const Status& why, const Link* from);
   void note_left(int rank, const Link* from);
   bool note_abort(int32_t origin, uint16_t communicator);
+  bool note_failed(int32_t origin, uint16_t communicator);
   static std::vector<std::byte> encode(const Frame& frame);
   std::vector<int> neighbours() const;
 
@@ -119,6 +135,7 @@ class ControlPlane final : private AcceptHandler {
   std::vector<std::vector<Address>> addresses_;
   std::vector<Peer> peers_;
   std::vector<std::pair<int32_t, uint16_t>> aborted_;  // origin, communicator
+  std::vector<std::pair<int32_t, uint16_t>> failed_;   // the same, of their collective operations
   std::vector<std::unique_ptr<Link>> garbage_;         // ended inside their own upcall
   std::vector<int> early_watches_;                     // asked for before start()
   std::vector<Link*> connecting_;

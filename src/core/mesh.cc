@@ -9,6 +9,8 @@
 
 #include "src/base/bytes.h"
 #include "src/base/text.h"
+#include "src/core/collectives/team.h"
+#include "src/core/communicator.h"
 #include "src/net/key.h"
 #include "src/net/tls.h"
 
@@ -616,6 +618,7 @@ void Mesh::rank_lost(int rank, const Status& why) {
   peer_status_[static_cast<size_t>(rank)] = why;
   engine().note_arrival();  // who probes for a message of it has to look again
   fail_receives(rank, why);
+  for (Communicator* communicator : communicators_) communicator->tell_teams_of_loss(rank);
 }
 
 void Mesh::on_peer_lost(int rank, const Status& why) {
@@ -693,6 +696,7 @@ int Mesh::make_progress() {
     for (Transport* transport : connected_) moved += transport->progress();
   }
   if (!staging_.idle()) moved += staging_.progress();
+  if (!busy_teams_.empty()) moved += progress_teams();
   if (!copying_.empty()) {
     std::erase_if(copying_, [](Pair* pair) { return !pair->access().copy_some(); });
     ++moved;
@@ -715,6 +719,20 @@ int Mesh::make_progress() {
   return moved;
 }
 
+bool Mesh::teams_ready() const {
+  return std::any_of(busy_teams_.begin(), busy_teams_.end(),
+                     [](const collectives::Team* team) { return team->ready(); });
+}
+
+// A team takes itself out of the list when it has nothing left.
+int Mesh::progress_teams() {
+  int moved = 0;
+  for (size_t i = busy_teams_.size(); i-- > 0;) {
+    if (i < busy_teams_.size()) moved += busy_teams_[i]->progress();
+  }
+  return moved;
+}
+
 void Mesh::set_ready() {
   ready_.store(true, std::memory_order_release);
   engine().note_arrival();  // wakes the thread that creates the mesh
@@ -731,6 +749,7 @@ void Mesh::tick(uint64_t now_ns) {
 
 void Mesh::run_timers(uint64_t now_ns) {
   control_->tick(now_ns);
+  for (size_t i = 0; i < busy_teams_.size(); ++i) busy_teams_[i]->tick(now_ns);
   if (!ready_.load(std::memory_order_relaxed) && !peers_.empty() && channels_.size() > 0 &&
       control_->missing_neighbours().empty()) {
     set_ready();
@@ -752,11 +771,18 @@ uint64_t Mesh::next_timer_ns() const {
   for (const auto& entry : transports_) {
     next = std::min(next, entry->transport->next_timer_ns());
   }
+  for (const collectives::Team* team : busy_teams_) next = std::min(next, team->next_timer_ns());
   return next;
 }
 
 bool Mesh::prepare_sleep(Sleep sleep) {
-  bool quiet = !has_work();
+  bool quiet = true;
+  for (size_t i = busy_teams_.size(); i-- > 0;) {
+    if (i < busy_teams_.size()) {
+      quiet = busy_teams_[i]->prepare_sleep(sleep == Sleep::kShort) && quiet;
+    }
+  }
+  quiet = quiet && !has_work();
   for (const auto& entry : transports_) {
     quiet = entry->transport->prepare_sleep(sleep) && quiet;
   }
@@ -764,12 +790,15 @@ bool Mesh::prepare_sleep(Sleep sleep) {
 }
 
 bool Mesh::may_sleep_on() const {
-  return !has_work() && std::all_of(transports_.begin(), transports_.end(), [](const auto& entry) {
-    return entry->transport->may_sleep_on();
-  });
+  const bool teams = std::all_of(busy_teams_.begin(), busy_teams_.end(),
+                                 [](const auto* team) { return team->may_sleep_on(); });
+  return teams && !has_work() &&
+         std::all_of(transports_.begin(), transports_.end(),
+                     [](const auto& entry) { return entry->transport->may_sleep_on(); });
 }
 
 void Mesh::finish_sleep() {
+  for (collectives::Team* team : busy_teams_) team->finish_sleep();
   for (const auto& entry : transports_) entry->transport->finish_sleep();
 }
 

@@ -54,9 +54,15 @@ struct MeshOptions {
 struct Channel {
   MatchTable point_to_point;
   MatchTable collective;
-  bool closed = false;  // destroyed or aborted: messages are dropped
-  Status aborted;       // why, when it was
+  bool closed = false;        // destroyed or aborted: messages are dropped
+  Status aborted;             // why, when it was
+  Status collectives_failed;  // why, when they have; everything else goes on
 };
+
+namespace collectives {
+class Team;
+struct CallNote;
+}  // namespace collectives
 
 class Mesh final : public Driven, private ControlHandler {
  public:
@@ -116,6 +122,21 @@ class Mesh final : public Driven, private ControlHandler {
   // Drops what is queued; later messages are dropped on arrival.
   void close_channel(uint16_t id);
 
+  // Collective operations.
+  // Teams with operations under way.
+  void add_busy(collectives::Team& team) { busy_teams_.push_back(&team); }
+  void remove_busy(collectives::Team& team) { std::erase(busy_teams_, &team); }
+  // Whether |rank| claims to run on this host.
+  bool shares_host(int rank) const {
+    return peers_[static_cast<size_t>(rank)].host == peers_[static_cast<size_t>(rank_)].host;
+  }
+  // Ends the sleep of a peer, which will look at everything.
+  void wake(int rank);
+  // Ends the collective operations of a communicator, here and (|publish|) on all ranks.
+  void fail_collectives(uint16_t id, const Status& why, bool publish);
+  void note_unexpected_part(int rank, const WireHeader& header);
+  void tell_call(int rank, uint16_t communicator, const collectives::CallNote& note);
+
   void add(Communicator* communicator);
   void remove(Communicator* communicator) { std::erase(communicators_, communicator); }
 
@@ -136,9 +157,12 @@ class Mesh final : public Driven, private ControlHandler {
   // The sender took back a rendezvous that may still be queued here.
   void drop_withdrawn(int rank, uint64_t sender_id);
 
-  void queue_unexpected(MatchTable& table, Incoming& message) {
+  void queue_unexpected(MatchTable& table, Incoming& message, const WireHeader& header) {
     table.add_unexpected(&message);
     engine().note_arrival();
+    if ((header.flags & kFlagCollective) != 0 && (header.tag & kCollectiveTagBit) != 0) {
+      note_unexpected_part(message.source, header);
+    }
   }
   void free_incoming(Incoming* message);
 
@@ -247,6 +271,8 @@ class Mesh final : public Driven, private ControlHandler {
   void on_peer_left(int rank) override;
   void on_declared_lost(const Status& why) override;
   void on_abort(int origin, uint16_t communicator, const std::string& reason) override;
+  void on_collectives_failed(int origin, uint16_t communicator, const Status& why) override;
+  void on_call(int origin, uint16_t communicator, ConstByteSpan note) override;
   void on_knock(int rank, uint32_t lost) override;
   void on_refused(int rank, const std::string& why) override;
   void on_given_up(int rank, const std::string& why) override;
@@ -287,9 +313,18 @@ class Mesh final : public Driven, private ControlHandler {
     std::string reason;
   };
   std::vector<EarlyAbort> early_aborts_;  // of communicators that this rank has not made (yet)
+  struct EarlyFailure {
+    int origin;
+    uint16_t communicator;
+    Status why;
+  };
+  std::vector<EarlyFailure> early_failures_;  // as early_aborts_
+  std::vector<collectives::Team*> busy_teams_;
+  bool teams_ready() const;
+  int progress_teams();
   bool has_work() const {
-    return !staging_.idle() || !graveyard_.empty() || !updates_due_.empty() ||
-           !acknowledgements_due_.empty() || !copying_.empty();
+    return (!busy_teams_.empty() && teams_ready()) || !staging_.idle() || !graveyard_.empty() ||
+           !updates_due_.empty() || !acknowledgements_due_.empty() || !copying_.empty();
   }
   int make_progress();
   void run_timers(uint64_t now_ns);

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "src/base/text.h"
+#include "src/core/collectives/team.h"
 #include "src/core/communicator.h"
 #include "src/core/mesh.h"
 #include "src/core/transfer.h"
@@ -118,6 +119,12 @@ void Mesh::complete(Operation& operation, Code code, std::string text) {
 // One-sided operations: what is counted for them, here and for the peer, is settled.
 void Mesh::complete_access(Operation& operation) {
   const OperationKind kind = operation.kind;
+  if (kind == OperationKind::kCollective) {
+    // Was never started.
+    delete std::exchange(operation.call, nullptr);
+    complete_any(operation);
+    return;
+  }
   const Operation::Access access = operation.access;
   const Code code = operation.code;
   Pair* pair = operation.pair;
@@ -179,6 +186,9 @@ void Mesh::end_operation(Operation& operation, Code code, std::string_view why) 
     case OperationStage::kAwaiting:
     case OperationStage::kDirect:
       operation.pair->access().end(operation, code, std::move(text));
+      break;
+    case OperationStage::kCollective:
+      operation.call->end(code, text);
       break;
     case OperationStage::kCopying:
       break;  // all of it has arrived; ends with the copy
@@ -277,8 +287,77 @@ void Mesh::on_abort(int origin, uint16_t communicator, const std::string& reason
   early_aborts_.push_back({origin, communicator, reason});
 }
 
+void Mesh::fail_collectives(uint16_t id, const Status& why, bool publish) {
+  Channel* own = channel(id);
+  if (own == nullptr || own->closed || !own->collectives_failed.ok()) return;
+  own->collectives_failed = why;
+  log().warn("the collective operations of communicator {} have failed: {}", id, why.text());
+  if (publish) control_->publish_collectives_failed(id, why);
+  for (Communicator* communicator : communicators_) {
+    if (communicator->id() == id) communicator->end_collectives(why);
+  }
+  // What nobody will receive any more.
+  Incoming* next = nullptr;
+  for (Incoming* message = own->collective.first_unexpected(); message != nullptr; message = next) {
+    next = message->next_arrived;
+    if ((message->tag & kCollectiveTagBit) == 0) continue;
+    own->collective.remove_unexpected(message);
+    if (message->pair->forget(*message)) continue;  // its fragments still come, to be dropped
+    if (message->rendezvous) {
+      message->pair->send_control(MessageKind::kStop, message->sender_id,
+                                  static_cast<uint64_t>(Code::kAborted), nullptr, 0);
+    }
+    message->pair->return_credit(message->credit);
+    free_incoming(message);
+  }
+}
+
+void Mesh::on_collectives_failed(int origin, uint16_t communicator, const Status& why) {
+  for (const Communicator* own : communicators_) {
+    if (own->id() != communicator) continue;
+    if (own->contains(origin)) fail_collectives(communicator, why, false);
+    return;
+  }
+  early_failures_.push_back({origin, communicator, why});
+}
+
+void Mesh::wake(int rank) {
+  Pair& peer = pair(rank);
+  peer.ensure_connected();
+  peer.send_control(MessageKind::kWake, 0, 0, nullptr, 0);
+}
+
+void Mesh::tell_call(int rank, uint16_t communicator, const collectives::CallNote& note) {
+  control_->tell_call(rank, communicator, std::as_bytes(std::span(&note, 1)));
+}
+
+void Mesh::note_unexpected_part(int rank, const WireHeader& header) {
+  for (Communicator* own : communicators_) {
+    if (own->id() == header.communicator) own->note_unexpected_part(rank, header.tag);
+  }
+}
+
+void Mesh::on_call(int origin, uint16_t communicator, ConstByteSpan note) {
+  collectives::CallNote call;
+  if (note.size() != sizeof(call)) return;
+  std::memcpy(&call, note.data(), sizeof(call));
+  if (static_cast<size_t>(call.call.kind) >= collectives::kKinds) return;
+  for (Communicator* own : communicators_) {
+    if (own->id() == communicator && own->contains(origin)) own->peer_calls(origin, call);
+  }
+}
+
 void Mesh::add(Communicator* communicator) {
   communicators_.push_back(communicator);
+  const auto failure =
+      std::find_if(early_failures_.begin(), early_failures_.end(), [&](const EarlyFailure& one) {
+        return one.communicator == communicator->id() && communicator->contains(one.origin);
+      });
+  if (failure != early_failures_.end()) {
+    const EarlyFailure found = *failure;
+    early_failures_.erase(failure);
+    fail_collectives(communicator->id(), found.why, false);
+  }
   const auto early =
       std::find_if(early_aborts_.begin(), early_aborts_.end(), [&](const EarlyAbort& abort) {
         return abort.communicator == communicator->id() && communicator->contains(abort.origin);

@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "src/core/collectives/collective.h"
+
 namespace hetcomm {
 namespace {
 
@@ -28,6 +30,8 @@ const char* name_of(OperationKind kind) {
       return "put here by";
     case OperationKind::kAnswer:
       return "get here by";
+    case OperationKind::kCollective:
+      return "collective operation with";
   }
   return "operation with";
 }
@@ -35,6 +39,9 @@ const char* name_of(OperationKind kind) {
 }  // namespace
 
 std::string describe(const Operation& operation) {
+  if (operation.kind == OperationKind::kCollective) {
+    return operation.call != nullptr ? operation.call->describe() : "collective operation";
+  }
   const std::string rank = operation.peer < 0 ? "any rank" : fmt::format("rank {}", operation.peer);
   if (operation.kind == OperationKind::kFlush) {
     return fmt::format("{} {}", name_of(operation.kind), rank);

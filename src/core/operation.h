@@ -37,6 +37,10 @@ class Pair;
 struct Incoming;
 class DirectAccess;
 class Registration;
+namespace collectives {
+class Collective;
+class PartOwner;
+}  // namespace collectives
 class RemoteMemory;
 class SendTransfer;
 class ReceiveTransfer;
@@ -46,7 +50,8 @@ class ReceiveTransfer;
 // kReporting: held by the one thread that reports, or starts, it. kPrepared: prepared and not
 // running.
 enum class OperationState : uint8_t { kFree, kIdle, kPrepared, kPending, kComplete, kReporting };
-// Above kReceive: one-sided. kAccept and kAnswer are the owner's side of a peer's put and get.
+// Above kReceive: one-sided, but for kCollective, which is made of sends and receives. kAccept and
+// kAnswer are the owner's side of a peer's put and get.
 enum class OperationKind : uint8_t {
   kSend,
   kReceive,
@@ -56,7 +61,8 @@ enum class OperationKind : uint8_t {
   kCompareSwap,
   kFlush,
   kAccept,
-  kAnswer
+  kAnswer,
+  kCollective
 };
 
 // Where a pending operation stands, so that it can be ended from anywhere.
@@ -69,6 +75,7 @@ enum class OperationStage : uint8_t {
   kCopying,    // waits for device copies only
   kAwaiting,   // one-sided: waits for the owner's answer, credit, or (flush) others
   kDirect,     // one-sided: the connection does it by itself
+  kCollective,
 };
 
 // A piece of a message: host memory, or device memory that has to be staged.
@@ -164,6 +171,8 @@ struct alignas(kOperationAlign) Operation {
   int32_t source = -1;       // outcome: mesh rank
   uint64_t matched_tag = 0;  // outcome
   uint64_t timeout_ns = 0;
+  collectives::Collective* call = nullptr;    // kCollective
+  collectives::PartOwner* part_of = nullptr;  // of a message of one, which is detached
   SendTransfer* send_transfer = nullptr;
   ReceiveTransfer* receive_transfer = nullptr;
   std::unique_ptr<std::string> text;  // outcome

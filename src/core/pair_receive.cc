@@ -195,6 +195,8 @@ void Pair::dispatch(const WireHeader& header, ConstByteSpan payload) {
     case MessageKind::kWithdraw:
       receive_withdraw(header);
       return;
+    case MessageKind::kWake:
+      return;
     case MessageKind::kRailDown:
       if (Rail* rail = find_rail(header.tag); rail != nullptr) {
         rail_failed(*rail, Status(Code::kPeerLost, "the peer has given it up"), false);
@@ -246,7 +248,7 @@ void Pair::receive_eager(const WireHeader& header, ConstByteSpan payload) {
   if (message == nullptr) return;
   if (!payload.empty()) copy_bytes(message->bytes, payload.data(), payload.size());
   message->received = payload.size();
-  mesh_.queue_unexpected(*table, *message);
+  mesh_.queue_unexpected(*table, *message, header);
 }
 
 // A record for a message that is not (wholly) here, with room for eager bytes. Null after having
@@ -295,7 +297,7 @@ void Pair::receive_first(const WireHeader& header, ConstByteSpan payload) {
   if (receive != nullptr) {
     attach(*message, *receive);
   } else if (table != nullptr) {
-    mesh_.queue_unexpected(*table, *message);
+    mesh_.queue_unexpected(*table, *message, header);
   }
   receive_more(WireHeader{.kind = MessageKind::kEagerMore, .value = 0}, payload);
 }
@@ -363,7 +365,7 @@ void Pair::receive_request(const WireHeader& header, ConstByteSpan payload) {
   message->source_key = body.source;
   Operation* receive = table->match_message(rank_, header.tag);
   if (receive == nullptr) {
-    mesh_.queue_unexpected(*table, *message);
+    mesh_.queue_unexpected(*table, *message, header);
     return;
   }
   attach_new(*message, *receive);

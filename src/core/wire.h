@@ -25,6 +25,7 @@ enum class MessageKind : uint8_t {
   kWithdraw,    // sender ends a message early; tag = sender's transfer id, or 0 for the eager one;
                 // value = code
   kUpdate,      // only acknowledged and credit; not sequenced
+  kWake,        // nothing: who sleeps looks at what it shares with the sender
   kRailDown,    // tag = rail that the sender has given up: it is fenced before what follows
   // One-sided; tag = the initiator's id.
   kPut,         // payload AccessBody and the bytes; value = what to notify with
@@ -42,6 +43,9 @@ inline constexpr uint64_t kMessageCost = 272;
 // Requests that a pair may have unanswered; they cost the receiver a record each and no credit, so
 // that messages which are received out of order cannot wait for each other.
 inline constexpr uint64_t kMaxRequests = 65536;
+
+// In the tags of collective operations; barriers and splits of a communicator do not have it.
+inline constexpr uint64_t kCollectiveTagBit = uint64_t{1} << 63;
 
 // flags
 inline constexpr uint8_t kFlagCollective = 1;

@@ -3,3 +3,8 @@ hetcomm_test(core_staging_test
   DEPENDS core device_sim base fmt::fmt
   LABELS asan
   TIMEOUT 30)
+hetcomm_test(core_collectives_test
+  SOURCES core_collectives_test.cc
+  DEPENDS core reduce base fmt::fmt
+  LABELS asan
+  TIMEOUT 60)

@@ -1,0 +1,387 @@
+// Collective operations of the C ABI.
+#include "src/core/collectives/collective.h"
+
+#include <hetcomm/collective.h>
+
+#include "src/capi/guard.h"
+
+namespace {
+
+using hetcomm::Code;
+using hetcomm::Communicator;
+using hetcomm::Operation;
+using hetcomm::Status;
+using hetcomm::collectives::Arguments;
+using hetcomm::collectives::Kind;
+namespace capi = hetcomm::capi;
+
+Status check_buffers(const hetcomm_buffer_t* buffers, size_t count) {
+  for (size_t i = 0; i < count; ++i) {
+    const hetcomm_buffer_t& buffer = buffers[i];
+    if (buffer.memory != nullptr) {
+      if (!capi::is_good(buffer.memory)) {
+        return Status(Code::kInvalidArgument, "a buffer's memory was freed, or is no such handle");
+      }
+      continue;
+    }
+    if (buffer.length == 0) continue;
+    if (buffer.offset == 0) {
+      return Status(Code::kInvalidArgument, "a host buffer's pointer is null");
+    }
+    if (buffer.length > UINT64_MAX - buffer.offset) {
+      return Status(Code::kOutOfRange, "a host buffer ends past the address space");
+    }
+  }
+  return {};
+}
+
+Status check_options(const hetcomm_collective_options_t& options, const Communicator& own) {
+  if (options.reserved != 0) return Status(Code::kInvalidArgument, "reserved is not 0");
+  if (options.ranks == nullptr && options.rank_count != 0) return capi::null_argument("ranks");
+  if (options.group == nullptr) return {};
+  if (!capi::is_good(options.group)) {
+    return Status(Code::kInvalidArgument, "the group was destroyed, or is no such handle");
+  }
+  if (options.group->communicator != &own) {
+    return Status(Code::kInvalidArgument, "the group belongs to another communicator");
+  }
+  return {};
+}
+
+// Which of the buffers of |arguments| this rank's arguments are.
+struct Used {
+  bool sends = true;
+  bool receives = true;
+};
+
+Used used_buffers(const Arguments& arguments, const Communicator& own,
+                  const hetcomm_collective_options_t* options) {
+  int32_t index = own.rank();
+  if (options != nullptr && options->ranks != nullptr) {
+    for (size_t i = 0; i < options->rank_count; ++i) {
+      if (options->ranks[i] == own.rank()) index = static_cast<int32_t>(i);
+    }
+  }
+  const bool at_root = index == arguments.root;
+  const Kind kind = arguments.kind;
+  return {.sends = at_root || !(kind == Kind::kScatter || kind == Kind::kScatterv),
+          .receives = at_root ||
+                      !(kind == Kind::kReduce || kind == Kind::kGather || kind == Kind::kGatherv)};
+}
+
+Status post(hetcomm_communicator_t* communicator, Arguments arguments,
+            const hetcomm_collective_options_t* options, bool send_many, bool receive_many,
+            hetcomm_request_t** out_request) {
+  HETCOMM_REQUIRE_HANDLE(communicator);
+  HETCOMM_REQUIRE(out_request);
+  Communicator& own = *communicator->impl;
+  HETCOMM_RETURN_IF_ERROR(capi::check_alive(own.context()));
+  hetcomm_collective_options_t known;
+  size_t ranks = static_cast<size_t>(own.size());
+  if (options != nullptr) {
+    HETCOMM_RETURN_IF_ERROR(capi::read_options(options, &known));
+    HETCOMM_RETURN_IF_ERROR(check_options(known, own));
+    arguments.options = &known;
+    if (known.ranks != nullptr) ranks = known.rank_count;
+    if (known.group != nullptr) known.group->entries.reserve(known.group->entries.size() + 1);
+  }
+  const Used used = used_buffers(arguments, own, arguments.options);
+  if (send_many && used.sends) {
+    if (arguments.sends == nullptr) return capi::null_argument("sends");
+    arguments.send_count = ranks;
+  }
+  if (receive_many && used.receives) {
+    if (arguments.receives == nullptr) return capi::null_argument("recvs");
+    arguments.receive_count = ranks;
+  }
+  // The length of the list is checked before the arrays that depend on it are read.
+  if (ranks > static_cast<size_t>(own.size())) {
+    return Status(Code::kInvalidArgument,
+                  fmt::format("a list of {} ranks among {}", ranks, own.size()));
+  }
+  if (used.sends) {
+    HETCOMM_RETURN_IF_ERROR(check_buffers(arguments.sends, arguments.send_count));
+  }
+  if (used.receives) {
+    HETCOMM_RETURN_IF_ERROR(check_buffers(arguments.receives, arguments.receive_count));
+  }
+  Operation* operation = nullptr;
+  std::string text;
+  const Code code = own.post_collective(arguments, &operation, &text);
+  if (code != Code::kOk) {
+    return text.empty() ? Status(code) : Status(code, std::move(text));
+  }
+  if (options != nullptr && known.group != nullptr) {
+    known.group->entries.push_back({operation, operation->generation()});
+  }
+  *out_request = hetcomm::encode_handle(operation);
+  return {};
+}
+
+constexpr bool kOne = false;
+constexpr bool kMany = true;
+
+}  // namespace
+
+extern "C" {
+
+hetcomm_status_t hetcomm_datatype_size(hetcomm_datatype_t datatype,
+                                       size_t* out_size_bytes) noexcept {
+  return capi::guard([&]() -> Status {
+    HETCOMM_REQUIRE(out_size_bytes);
+    switch (datatype) {
+#define HETCOMM_CASE(name, value, bytes) \
+  case value:                            \
+    *out_size_bytes = (bytes);           \
+    return {};
+      HETCOMM_DATATYPE_MAP(HETCOMM_CASE)
+#undef HETCOMM_CASE
+      default:
+        return Status(Code::kInvalidArgument, fmt::format("there is no type {}", datatype));
+    }
+  });
+}
+
+hetcomm_status_t hetcomm_barrier(hetcomm_communicator_t* communicator,
+                                 const hetcomm_collective_options_t* options,
+                                 hetcomm_request_t** out_request) noexcept {
+  return capi::guard([&]() -> Status {
+    return post(communicator, {.kind = Kind::kBarrier}, options, kOne, kOne, out_request);
+  });
+}
+
+hetcomm_status_t hetcomm_broadcast(hetcomm_communicator_t* communicator, int32_t root,
+                                   hetcomm_buffer_t buffer, hetcomm_datatype_t datatype,
+                                   const hetcomm_collective_options_t* options,
+                                   hetcomm_request_t** out_request) noexcept {
+  return capi::guard([&]() -> Status {
+    return post(communicator,
+                {.kind = Kind::kBroadcast,
+                 .root = root,
+                 .datatype = datatype,
+                 .receives = &buffer,
+                 .receive_count = 1},
+                options, kOne, kOne, out_request);
+  });
+}
+
+hetcomm_status_t hetcomm_reduce(hetcomm_communicator_t* communicator, int32_t root,
+                                hetcomm_buffer_t send, hetcomm_buffer_t recv,
+                                hetcomm_datatype_t datatype, hetcomm_reduction_t reduction,
+                                const hetcomm_collective_options_t* options,
+                                hetcomm_request_t** out_request) noexcept {
+  return capi::guard([&]() -> Status {
+    return post(communicator,
+                {.kind = Kind::kReduce,
+                 .root = root,
+                 .datatype = datatype,
+                 .reduction = reduction,
+                 .sends = &send,
+                 .send_count = 1,
+                 .receives = &recv,
+                 .receive_count = 1},
+                options, kOne, kOne, out_request);
+  });
+}
+
+hetcomm_status_t hetcomm_allreduce(hetcomm_communicator_t* communicator, hetcomm_buffer_t send,
+                                   hetcomm_buffer_t recv, hetcomm_datatype_t datatype,
+                                   hetcomm_reduction_t reduction,
+                                   const hetcomm_collective_options_t* options,
+                                   hetcomm_request_t** out_request) noexcept {
+  return capi::guard([&]() -> Status {
+    return post(communicator,
+                {.kind = Kind::kAllreduce,
+                 .datatype = datatype,
+                 .reduction = reduction,
+                 .sends = &send,
+                 .send_count = 1,
+                 .receives = &recv,
+                 .receive_count = 1},
+                options, kOne, kOne, out_request);
+  });
+}
+
+hetcomm_status_t hetcomm_allgather(hetcomm_communicator_t* communicator, hetcomm_buffer_t send,
+                                   hetcomm_buffer_t recv, hetcomm_datatype_t datatype,
+                                   const hetcomm_collective_options_t* options,
+                                   hetcomm_request_t** out_request) noexcept {
+  return capi::guard([&]() -> Status {
+    return post(communicator,
+                {.kind = Kind::kAllgather,
+                 .datatype = datatype,
+                 .sends = &send,
+                 .send_count = 1,
+                 .receives = &recv,
+                 .receive_count = 1},
+                options, kOne, kOne, out_request);
+  });
+}
+
+hetcomm_status_t hetcomm_allgatherv(hetcomm_communicator_t* communicator, hetcomm_buffer_t send,
+                                    const hetcomm_buffer_t* recvs, hetcomm_datatype_t datatype,
+                                    const hetcomm_collective_options_t* options,
+                                    hetcomm_request_t** out_request) noexcept {
+  return capi::guard([&]() -> Status {
+    return post(communicator,
+                {.kind = Kind::kAllgatherv,
+                 .datatype = datatype,
+                 .sends = &send,
+                 .send_count = 1,
+                 .receives = recvs},
+                options, kOne, kMany, out_request);
+  });
+}
+
+hetcomm_status_t hetcomm_reduce_scatter(hetcomm_communicator_t* communicator, hetcomm_buffer_t send,
+                                        hetcomm_buffer_t recv, hetcomm_datatype_t datatype,
+                                        hetcomm_reduction_t reduction,
+                                        const hetcomm_collective_options_t* options,
+                                        hetcomm_request_t** out_request) noexcept {
+  return capi::guard([&]() -> Status {
+    return post(communicator,
+                {.kind = Kind::kReduceScatter,
+                 .datatype = datatype,
+                 .reduction = reduction,
+                 .sends = &send,
+                 .send_count = 1,
+                 .receives = &recv,
+                 .receive_count = 1},
+                options, kOne, kOne, out_request);
+  });
+}
+
+hetcomm_status_t hetcomm_reduce_scatterv(hetcomm_communicator_t* communicator,
+                                         const hetcomm_buffer_t* sends, hetcomm_buffer_t recv,
+                                         hetcomm_datatype_t datatype, hetcomm_reduction_t reduction,
+                                         const hetcomm_collective_options_t* options,
+                                         hetcomm_request_t** out_request) noexcept {
+  return capi::guard([&]() -> Status {
+    return post(communicator,
+                {.kind = Kind::kReduceScatterv,
+                 .datatype = datatype,
+                 .reduction = reduction,
+                 .sends = sends,
+                 .receives = &recv,
+                 .receive_count = 1},
+                options, kMany, kOne, out_request);
+  });
+}
+
+hetcomm_status_t hetcomm_alltoall(hetcomm_communicator_t* communicator, hetcomm_buffer_t send,
+                                  hetcomm_buffer_t recv, hetcomm_datatype_t datatype,
+                                  const hetcomm_collective_options_t* options,
+                                  hetcomm_request_t** out_request) noexcept {
+  return capi::guard([&]() -> Status {
+    return post(communicator,
+                {.kind = Kind::kAlltoall,
+                 .datatype = datatype,
+                 .sends = &send,
+                 .send_count = 1,
+                 .receives = &recv,
+                 .receive_count = 1},
+                options, kOne, kOne, out_request);
+  });
+}
+
+hetcomm_status_t hetcomm_alltoallv(hetcomm_communicator_t* communicator,
+                                   const hetcomm_buffer_t* sends, const hetcomm_buffer_t* recvs,
+                                   hetcomm_datatype_t datatype,
+                                   const hetcomm_collective_options_t* options,
+                                   hetcomm_request_t** out_request) noexcept {
+  return capi::guard([&]() -> Status {
+    return post(communicator,
+                {.kind = Kind::kAlltoallv, .datatype = datatype, .sends = sends, .receives = recvs},
+                options, kMany, kMany, out_request);
+  });
+}
+
+hetcomm_status_t hetcomm_gather(hetcomm_communicator_t* communicator, int32_t root,
+                                hetcomm_buffer_t send, hetcomm_buffer_t recv,
+                                hetcomm_datatype_t datatype,
+                                const hetcomm_collective_options_t* options,
+                                hetcomm_request_t** out_request) noexcept {
+  return capi::guard([&]() -> Status {
+    return post(communicator,
+                {.kind = Kind::kGather,
+                 .root = root,
+                 .datatype = datatype,
+                 .sends = &send,
+                 .send_count = 1,
+                 .receives = &recv,
+                 .receive_count = 1},
+                options, kOne, kOne, out_request);
+  });
+}
+
+hetcomm_status_t hetcomm_gatherv(hetcomm_communicator_t* communicator, int32_t root,
+                                 hetcomm_buffer_t send, const hetcomm_buffer_t* recvs,
+                                 hetcomm_datatype_t datatype,
+                                 const hetcomm_collective_options_t* options,
+                                 hetcomm_request_t** out_request) noexcept {
+  return capi::guard([&]() -> Status {
+    return post(communicator,
+                {.kind = Kind::kGatherv,
+                 .root = root,
+                 .datatype = datatype,
+                 .sends = &send,
+                 .send_count = 1,
+                 .receives = recvs},
+                options, kOne, kMany, out_request);
+  });
+}
+
+hetcomm_status_t hetcomm_scatter(hetcomm_communicator_t* communicator, int32_t root,
+                                 hetcomm_buffer_t send, hetcomm_buffer_t recv,
+                                 hetcomm_datatype_t datatype,
+                                 const hetcomm_collective_options_t* options,
+                                 hetcomm_request_t** out_request) noexcept {
+  return capi::guard([&]() -> Status {
+    return post(communicator,
+                {.kind = Kind::kScatter,
+                 .root = root,
+                 .datatype = datatype,
+                 .sends = &send,
+                 .send_count = 1,
+                 .receives = &recv,
+                 .receive_count = 1},
+                options, kOne, kOne, out_request);
+  });
+}
+
+hetcomm_status_t hetcomm_scatterv(hetcomm_communicator_t* communicator, int32_t root,
+                                  const hetcomm_buffer_t* sends, hetcomm_buffer_t recv,
+                                  hetcomm_datatype_t datatype,
+                                  const hetcomm_collective_options_t* options,
+                                  hetcomm_request_t** out_request) noexcept {
+  return capi::guard([&]() -> Status {
+    return post(communicator,
+                {.kind = Kind::kScatterv,
+                 .root = root,
+                 .datatype = datatype,
+                 .sends = sends,
+                 .receives = &recv,
+                 .receive_count = 1},
+                options, kMany, kOne, out_request);
+  });
+}
+
+hetcomm_status_t hetcomm_scan(hetcomm_communicator_t* communicator, hetcomm_buffer_t send,
+                              hetcomm_buffer_t recv, hetcomm_datatype_t datatype,
+                              hetcomm_reduction_t reduction,
+                              const hetcomm_collective_options_t* options,
+                              hetcomm_request_t** out_request) noexcept {
+  return capi::guard([&]() -> Status {
+    return post(communicator,
+                {.kind = Kind::kScan,
+                 .datatype = datatype,
+                 .reduction = reduction,
+                 .sends = &send,
+                 .send_count = 1,
+                 .receives = &recv,
+                 .receive_count = 1},
+                options, kOne, kOne, out_request);
+  });
+}
+
+}  // extern "C"

@@ -1,0 +1,125 @@
+#include "src/core/collectives/agreement.h"
+
+#include <span>
+
+#include "src/base/membarrier.h"
+#include "src/core/collectives/team.h"
+#include "src/core/communicator.h"
+#include "src/core/context.h"
+
+namespace hetcomm::collectives {
+
+void Agreement::start(bool wanted) {
+  wanted_ = wanted;
+  step_ = Step::kOffer;
+  const ByteSpan offer = std::as_writable_bytes(std::span(&offer_, 1));
+  if (team_.index() != 0) {
+    post(false, 0, offer);
+    return;
+  }
+  answers_.resize(team_.size());
+  if (wanted) {
+    Result<std::unique_ptr<Segment>> made = Segment::create(team_.size(), &offer_);
+    if (made.ok()) {
+      segment_ = std::move(made).value();
+    } else {
+      team_.communicator().mesh().log().info("no segment for collective operations: {}",
+                                             made.status().text());
+    }
+  }
+  for (uint32_t peer = 1; peer < team_.size(); ++peer) post(true, peer, offer);
+  for (uint32_t peer = 1; peer < team_.size(); ++peer) {
+    post(false, peer, std::as_writable_bytes(std::span(&answers_[peer], 1)));
+  }
+}
+
+void Agreement::post(bool sends, uint32_t peer, ByteSpan bytes) {
+  Communicator& communicator = team_.communicator();
+  parts_.reserve(parts_.size() + 1);
+  Operation* part = communicator.make_part(sends ? OperationKind::kSend : OperationKind::kReceive,
+                                           team_.mesh_rank(peer), team_.agreement_tag(), bytes);
+  if (part == nullptr) throw std::bad_alloc();
+  part->part_of = this;
+  parts_.push_back(part);
+  communicator.start_part(*part);
+}
+
+void Agreement::cancel() {
+  step_ = Step::kOver;
+  for (size_t i = parts_.size(); i-- > 0;) {
+    if (i >= parts_.size()) continue;
+    team_.communicator().mesh().end_operation(*parts_[i], Code::kCancelled,
+                                              "the agreement that it is part of has failed");
+  }
+}
+
+void Agreement::part_done(Operation& part) {
+  std::erase(parts_, &part);
+  if (part.code != Code::kOk && step_ != Step::kOver) {
+    failure_ = Status(part.code, part.text ? *part.text : code_text(part.code));
+    cancel();
+  }
+  if (parts_.empty()) team_.note_ready();
+}
+
+// Called when nothing is under way.
+void Agreement::advance() {
+  if (!parts_.empty()) return;
+  const bool first = team_.index() == 0;
+  switch (step_) {
+    case Step::kOffer:
+      step_ = first ? Step::kDecision : Step::kAnswer;
+      first ? decide() : answer();
+      return;
+    case Step::kAnswer:
+      step_ = Step::kDecision;
+      post(false, 0, std::as_writable_bytes(std::span(&answer_, 1)));
+      return;
+    case Step::kDecision:
+      step_ = Step::kOver;
+      conclude();
+      return;
+    case Step::kOver:
+      return;
+  }
+}
+
+void Agreement::answer() {
+  answer_ = {};
+  if (wanted_ && offer_.usable != 0) {
+    Result<std::unique_ptr<Segment>> found = Segment::open(team_.size(), team_.index(), offer_);
+    if (found.ok()) {
+      segment_ = std::move(found).value();
+      answer_ = {1, register_global_membarrier() ? uint64_t{1} : 0};
+    } else {
+      team_.communicator().mesh().log().info(
+          "no segment for collective operations with rank {}: {}", team_.shown_rank(0),
+          found.status().text());
+    }
+  }
+  post(true, 0, std::as_writable_bytes(std::span(&answer_, 1)));
+}
+
+void Agreement::decide() {
+  answers_[0] = {segment_ != nullptr ? uint64_t{1} : 0,
+                 register_global_membarrier() ? uint64_t{1} : 0};
+  answer_ = {1, 1};
+  for (const Answer& each : answers_) {
+    answer_.mapped &= each.mapped;
+    answer_.barrier &= each.barrier;
+  }
+  for (uint32_t peer = 1; peer < team_.size(); ++peer) {
+    post(true, peer, std::as_writable_bytes(std::span(&answer_, 1)));
+  }
+}
+
+void Agreement::conclude() {
+  concluded_ = true;
+  if (answer_.mapped == 0) {
+    segment_.reset();
+  } else {
+    segment_->complete(answer_.barrier == 0);
+  }
+}
+
+}  // namespace hetcomm::collectives

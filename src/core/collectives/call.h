@@ -1,0 +1,54 @@
+// The arguments of a collective operation that all of its ranks have to agree about, and how two
+// ranks tell that they do not.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string>
+
+#include "src/core/collectives/plan.h"
+#include "src/reduce/reduce.h"
+
+namespace hetcomm::collectives {
+
+inline uint64_t mix(uint64_t hash, uint64_t value) {
+  hash = (hash ^ value) * 0x9e3779b97f4a7c15u;
+  return hash ^ hash >> 29;
+}
+
+// Goes to other ranks as it is; both sides have one byte order.
+struct Call {
+  Kind kind = Kind::kBarrier;
+  Algorithm algorithm = Algorithm::kChosen;
+  uint8_t exclusive = 0;
+  uint8_t monitored = 0;
+  uint32_t root = 0;
+  int32_t datatype = 0;
+  int32_t reduction = -1;  // -1: none
+  uint64_t bytes = 0;      // of the buffer, or of a part; 0 where ranks need not know it
+  uint64_t parts = 0;      // hash of the lengths of all parts, where all ranks know them
+  double factor = 0;
+
+  uint64_t hash() const {
+    uint64_t words[sizeof(Call) / sizeof(uint64_t)];
+    std::memcpy(words, this, sizeof(words));
+    uint64_t hash = 0;
+    for (const uint64_t word : words) hash = mix(hash, word);
+    return hash;
+  }
+};
+static_assert(sizeof(Call) == 40);
+
+inline uint64_t hash_parts(std::span<const uint64_t> parts) {
+  uint64_t hash = parts.size();
+  for (const uint64_t part : parts) hash = mix(hash, part);
+  return hash;
+}
+
+// "allreduce of 64 bytes float32, SUM"
+std::string describe(const Call& call);
+// In what they differ, and how: "size (64 bytes, 128 bytes)".
+std::string difference(const Call& one, const Call& other);
+
+}  // namespace hetcomm::collectives

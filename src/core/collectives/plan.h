@@ -1,0 +1,107 @@
+// What a rank does in a collective operation: sends, receives and local steps, in rounds. Pure: the
+// same problem gives plans that fit together on every rank.
+//
+// A round's sends and receives are all under way at once; when they are over its local steps are
+// done in order, then the next round begins. Large data is cut into lanes, slices of it with a plan
+// each, of which several are under way at once: what one lane reduces another one moves.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace hetcomm::collectives {
+
+enum class Kind : uint8_t {
+  kBarrier,
+  kBroadcast,
+  kReduce,
+  kAllreduce,
+  kAllgather,
+  kAllgatherv,
+  kReduceScatter,
+  kReduceScatterv,
+  kAlltoall,
+  kAlltoallv,
+  kGather,
+  kGatherv,
+  kScatter,
+  kScatterv,
+  kScan,
+};
+inline constexpr size_t kKinds = 15;
+
+enum class Algorithm : uint8_t {
+  kChosen,
+  kBinomial,
+  kDissemination,
+  kLinear,
+  kPairwise,
+  kRecursiveDoubling,
+  kRing,
+};
+
+const char* name_of(Kind kind);
+const char* name_of(Algorithm algorithm);
+// False when |kind| has no algorithm of this name; |*known| are those that it has, with commas.
+bool find_algorithm(Kind kind, std::string_view name, Algorithm* algorithm, std::string* known);
+// Whether the elements are combined.
+bool reduces(Kind kind);
+bool has_root(Kind kind);
+// Whether there is a buffer for each rank, or one with a part for each rank, on either side.
+bool sends_parts(Kind kind);
+bool receives_parts(Kind kind);
+
+struct Problem {
+  Kind kind = Kind::kBarrier;
+  Algorithm algorithm = Algorithm::kChosen;
+  bool exclusive = false;
+  bool monitored = false;
+  uint32_t ranks = 1;
+  uint32_t rank = 0;
+  uint32_t root = 0;
+  uint64_t element_bytes = 1;
+  uint64_t bytes = 0;  // of the buffer, or of one part where there are parts
+  // Of the forms with v, as far as this rank knows them: bytes of each part.
+  std::span<const uint64_t> send_parts;
+  std::span<const uint64_t> receive_parts;
+
+  uint64_t send_part(uint32_t part) const { return send_parts.empty() ? bytes : send_parts[part]; }
+  uint64_t receive_part(uint32_t part) const {
+    return receive_parts.empty() ? bytes : receive_parts[part];
+  }
+};
+
+// kSend and kReceive are the user's buffers; broadcasts have the latter only.
+enum class Place : uint8_t { kSend, kReceive, kScratch };
+struct Range {
+  Place place = Place::kScratch;
+  uint32_t part = 0;
+  uint64_t offset = 0;
+  uint64_t length = 0;
+};
+enum class StepKind : uint8_t { kSend, kReceive, kCopy, kCombine };
+struct Step {
+  StepKind kind;
+  uint32_t round;
+  uint32_t peer;  // of sends and receives
+  Range to;       // what is sent, received into, or written
+  Range first;    // kCopy: what is read; kCombine: to = first op second
+  Range second;
+};
+struct Plan {
+  std::vector<Step> steps;  // by round; sends and receives of a round before its local steps
+  uint64_t scratch_bytes = 0;
+  Range result;  // what has been reduced for this rank; empty where nothing is
+};
+
+// The algorithm for |problem|: its own if it has one.
+Algorithm choose(const Problem& problem);
+// The same on all ranks; at least 1.
+uint64_t count_lanes(const Problem& problem);
+// Plan of one lane; |plan| is overwritten.
+void make_plan(const Problem& problem, uint64_t lane, Plan* plan);
+
+}  // namespace hetcomm::collectives

@@ -1,0 +1,493 @@
+#include "src/core/collectives/segment.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include "src/base/membarrier.h"
+#include "src/base/random.h"
+#include "src/core/collectives/collective.h"
+
+namespace hetcomm::collectives {
+namespace {
+
+using reduce::Operator;
+using reduce::Type;
+
+constexpr uint64_t kHeaderSize = 4096;
+// What fits beside the ticket.
+constexpr size_t kInline = 48;
+// Up to here every rank reduces everything: one round of tickets.
+constexpr uint64_t kOnePhaseBytes = 4096;
+// Chunks of one call: whoever drives it has other things to look at.
+constexpr int kStepsAtOnce = 24;
+constexpr const char* kName = "hetcomm-collective";
+
+}  // namespace
+
+struct Segment::Header {
+  uint64_t nonce[2];
+  alignas(64) std::atomic<uint64_t> sleepers[kMostRanks / 64];
+};
+
+// The ticket, what is compared and short data are one line; what is seldom read is on others.
+struct Segment::Slot {
+  std::atomic<uint64_t> in;
+  uint64_t hash;
+  std::byte few[kInline];
+  alignas(64) uint64_t sequence;
+  Call call;
+  alignas(64) std::atomic<uint64_t> mid;
+  alignas(64) std::byte bytes[kSlotBytes];
+};
+
+Segment::Header& Segment::header() const { return *reinterpret_cast<Header*>(base_); }
+
+std::atomic<uint64_t>& Segment::sleepers(size_t word) const { return header().sleepers[word]; }
+
+uint64_t Segment::size_for(uint32_t ranks) {
+  static_assert(sizeof(Header) <= kHeaderSize);
+  return kHeaderSize + uint64_t{ranks} * kSlots * sizeof(Slot);
+}
+
+Segment::Segment(uint32_t ranks, uint32_t index, UniqueFd file, std::byte* base, uint64_t size)
+    : ranks_(ranks),
+      index_(index),
+      words_((ranks + 63) / 64),
+      file_(std::move(file)),
+      base_(base),
+      size_(size) {}
+
+Segment::~Segment() { munmap(base_, size_); }
+
+Result<std::unique_ptr<Segment>> Segment::create(uint32_t ranks, SegmentOffer* offer) {
+  UniqueFd file(memfd_create(kName, MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!file.valid()) return status_from_errno(errno, "memfd_create");
+  const uint64_t size = size_for(ranks);
+  if (ftruncate(file.get(), static_cast<off_t>(size)) != 0 ||
+      fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+    return status_from_errno(errno, kName);
+  }
+  HETCOMM_RETURN_IF_ERROR(fill_random(std::as_writable_bytes(std::span(offer->nonce))));
+  void* base = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
+  if (base == MAP_FAILED) return status_from_errno(errno, kName);
+  std::memcpy(base, offer->nonce, sizeof(offer->nonce));
+  offer->process = getpid();
+  offer->file = file.get();
+  offer->usable = 1;
+  return std::unique_ptr<Segment>(
+      new Segment(ranks, 0, std::move(file), static_cast<std::byte*>(base), size));
+}
+
+Result<std::unique_ptr<Segment>> Segment::open(uint32_t ranks, uint32_t index,
+                                               const SegmentOffer& offer) {
+  const std::string path = fmt::format("/proc/{}/fd/{}", offer.process, offer.file);
+  std::array<char, 64> target{};
+  // Another process may have that number in another namespace: its files are left alone.
+  if (readlink(path.c_str(), target.data(), target.size() - 1) < 0) {
+    return status_from_errno(errno, path);
+  }
+  if (std::strstr(target.data(), kName) == nullptr) {
+    return Status(Code::kNotFound, path + " is another file");
+  }
+  UniqueFd file(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK));
+  if (!file.valid()) return status_from_errno(errno, path);
+  const uint64_t size = size_for(ranks);
+  struct stat info {};
+  const int seals = fcntl(file.get(), F_GET_SEALS);
+  if (fstat(file.get(), &info) != 0 || static_cast<uint64_t>(info.st_size) != size || seals < 0 ||
+      (seals & F_SEAL_SHRINK) == 0) {
+    return Status(Code::kNotFound, path + " is another file");
+  }
+  void* base = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
+  if (base == MAP_FAILED) return status_from_errno(errno, path);
+  std::unique_ptr<Segment> segment(
+      new Segment(ranks, index, std::move(file), static_cast<std::byte*>(base), size));
+  if (std::memcmp(base, offer.nonce, sizeof(offer.nonce)) != 0) {
+    return Status(Code::kNotFound, path + " is another segment");
+  }
+  return segment;
+}
+
+void Segment::complete(bool fences) {
+  fences_ = fences;
+  file_.reset();
+  if (ranks_ > reduce::kMaxInputs) partial_ = std::make_unique<std::byte[]>(kSlotBytes);
+}
+
+// --- sleep ------------------------------------------------------------------
+
+bool Segment::announce_sleep(bool short_sleep) {
+  announced_ = true;
+  sleepers(index_ / 64).fetch_or(own_bit(index_ / 64), std::memory_order_seq_cst);
+  // A short sleep may miss a ticket: it is short.
+  return fences_ || short_sleep || global_membarrier();
+}
+
+void Segment::end_sleep() {
+  announced_ = false;
+  sleepers(index_ / 64).fetch_and(~own_bit(index_ / 64), std::memory_order_relaxed);
+}
+
+// After a ticket.
+void Segment::look_for_sleepers() {
+  if (fences_) {
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+  } else {
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+  }
+  uint64_t bits = 0;
+  for (size_t word = 0; word < words_; ++word) {
+    bits |= sleepers(word).load(std::memory_order_relaxed) & ~own_bit(word);
+  }
+  if (bits != 0) [[unlikely]]
+    woken_ = true;
+}
+
+// --- one operation ----------------------------------------------------------
+
+bool Segment::carries(const Call& call) {
+  // Of these no rank knows how long the parts of the others are; an algorithm that was asked for is
+  // one of messages.
+  return call.algorithm == Algorithm::kChosen && !(call.monitored != 0) &&
+         call.kind != Kind::kAlltoallv && call.kind != Kind::kGatherv &&
+         call.kind != Kind::kScatterv;
+}
+
+Segment::Slot& Segment::slot(uint32_t rank, uint64_t chunk) const {
+  auto* slots = reinterpret_cast<Slot*>(base_ + kHeaderSize);
+  return slots[rank * kSlots + (done_ + chunk) % kSlots];
+}
+
+void Segment::start(Collective& collective, bool checks) {
+  // Nobody has arranged to be woken for this one.
+  if (announced_) end_sleep();
+  const Problem& problem = collective.problem();
+  const Kind kind = problem.kind;
+  collective_ = &collective;
+  checks_ = checks;
+  // Another order is a difference too.
+  hash_ = checks ? mix(collective.call().hash(), collective.sequence()) : 0;
+  element_ = problem.element_bytes;
+  divides_ = collective.reduction() == HETCOMM_REDUCE_AVERAGE;
+  // Of two ranks each reads as much of the other either way.
+  two_phases_ = kind == Kind::kAllreduce && ranks_ > 2 && problem.bytes > kOnePhaseBytes;
+  uint64_t longest = problem.bytes;
+  for (const uint64_t part :
+       kind == Kind::kAllgatherv ? problem.receive_parts : problem.send_parts) {
+    longest = std::max(longest, part);
+  }
+  // A slot has a region for each part that is sent.
+  chunk_bytes_ = sends_parts(kind) ? kSlotBytes / ranks_ : kSlotBytes;
+  chunk_bytes_ = std::max(chunk_bytes_ / 64 * 64, element_);
+  chunks_ = std::max<uint64_t>(1, (longest + chunk_bytes_ - 1) / chunk_bytes_);
+  published_ = reduced_ = consumed_ = 0;
+  seen_in_ = seen_mid_ = 0;
+}
+
+Segment::Outcome Segment::advance() {
+  bool moved = false;
+  for (int steps = 0; consumed_ < chunks_; ++steps) {
+    if (steps == kStepsAtOnce) return Outcome::kMoved;
+    if (!step()) {
+      if (collective_ == nullptr) return Outcome::kMismatch;
+      return moved ? Outcome::kMoved : Outcome::kWaits;
+    }
+    moved = true;
+  }
+  done_ += chunks_;
+  collective_ = nullptr;
+  return Outcome::kDone;
+}
+
+bool Segment::step() {
+  if (published_ < chunks_ && published_ <= consumed_ + 1) {
+    publish(published_++);
+    look_for_sleepers();
+    return true;
+  }
+  if (two_phases_) {
+    if (reduced_ < published_ && all_in(reduced_)) {
+      seen_in_ = 0;
+      reduce_piece(reduced_++);
+      look_for_sleepers();
+      return true;
+    }
+    if (consumed_ == reduced_ || !all_mid(consumed_)) return false;
+    seen_mid_ = 0;
+  } else {
+    if (!all_in(consumed_)) return false;
+    seen_in_ = 0;
+  }
+  consume(consumed_++);
+  return true;
+}
+
+bool Segment::all_in(uint64_t chunk) {
+  const uint64_t ticket = done_ + chunk + 1;
+  for (; seen_in_ < ranks_; ++seen_in_) {
+    const Slot& theirs = slot(seen_in_, chunk);
+    if (theirs.in.load(std::memory_order_acquire) != ticket) return false;
+    if (chunk != 0 || theirs.hash == hash_ || !checks_) continue;
+    mismatch_.peer = seen_in_;
+    mismatch_.sequence = theirs.sequence;
+    std::memcpy(&mismatch_.call, &theirs.call, sizeof(Call));
+    if (static_cast<size_t>(mismatch_.call.kind) >= kKinds) mismatch_.call = Call();
+    drop();
+    return false;
+  }
+  return true;
+}
+
+bool Segment::all_mid(uint64_t chunk) {
+  const uint64_t ticket = done_ + chunk + 1;
+  for (; seen_mid_ < ranks_; ++seen_mid_) {
+    if (slot(seen_mid_, chunk).mid.load(std::memory_order_acquire) != ticket) return false;
+  }
+  return true;
+}
+
+std::vector<uint32_t> Segment::missing() const {
+  std::vector<uint32_t> ranks;
+  if (collective_ == nullptr) return ranks;
+  const uint64_t in = two_phases_ && reduced_ < published_ ? reduced_ : consumed_;
+  for (uint32_t rank = 0; rank < ranks_; ++rank) {
+    const Slot& theirs = slot(rank, in);
+    const bool late = theirs.in.load(std::memory_order_acquire) != done_ + in + 1;
+    const bool late_part =
+        two_phases_ && consumed_ < reduced_ &&
+        slot(rank, consumed_).mid.load(std::memory_order_acquire) != done_ + consumed_ + 1;
+    if (late || late_part) ranks.push_back(rank);
+  }
+  return ranks;
+}
+
+// Bytes of chunk |chunk| of a part of |part_bytes|.
+uint64_t Segment::length_of(uint64_t part_bytes, uint64_t chunk) const {
+  const uint64_t from = std::min(chunk * chunk_bytes_, part_bytes);
+  return std::min(chunk_bytes_, part_bytes - from);
+}
+
+// First byte of one of the pieces, one for each rank, that a chunk's sum is made in: whole lines.
+uint64_t Segment::piece_begin(uint64_t length, uint32_t piece) const {
+  if (piece == ranks_) return length;
+  constexpr uint64_t kLine = 64;
+  const uint64_t lines = length / kLine;
+  return lines * piece / ranks_ * kLine;
+}
+
+void Segment::publish_bytes(Slot& own, uint64_t at, uint32_t part, uint64_t chunk,
+                            uint64_t length) {
+  if (length == 0) return;
+  const bool broadcast = collective_->problem().kind == Kind::kBroadcast;
+  const std::byte* from =
+      broadcast ? collective_->receive_address(part) : collective_->send_address(part);
+  std::memcpy(own.bytes + at, from + chunk * chunk_bytes_, length);
+}
+
+void Segment::publish_all_but_own_piece(Slot& own, uint64_t chunk, uint64_t length) {
+  const std::byte* from = collective_->send_address(0) + chunk * chunk_bytes_;
+  const uint64_t begin = piece_begin(length, index_);
+  const uint64_t end = piece_begin(length, index_ + 1);
+  if (begin > 0) std::memcpy(own.bytes, from, begin);
+  if (end < length) std::memcpy(own.bytes + end, from + end, length - end);
+}
+
+void Segment::publish(uint64_t chunk) {
+  const Problem& problem = collective_->problem();
+  Slot& own = slot(index_, chunk);
+  const bool at_root = problem.rank == problem.root;
+  const uint64_t length = length_of(problem.bytes, chunk);
+  switch (problem.kind) {
+    case Kind::kBarrier:
+      break;
+    case Kind::kBroadcast:
+      if (at_root) publish_bytes(own, 0, 0, chunk, length);
+      break;
+    case Kind::kAllreduce:
+      if (!two_phases_) {
+        if (length <= kInline) {
+          if (length > 0) std::memcpy(own.few, collective_->send_address(0), length);
+        } else {
+          publish_bytes(own, 0, 0, chunk, length);
+        }
+      } else {
+        publish_all_but_own_piece(own, chunk, length);
+      }
+      break;
+    case Kind::kReduce:
+      if (!at_root) publish_bytes(own, 0, 0, chunk, length);
+      break;
+    case Kind::kAllgather:
+    case Kind::kAllgatherv:
+    case Kind::kScan:
+      publish_bytes(own, 0, 0, chunk, length);
+      break;
+    case Kind::kGather:
+      if (!at_root) publish_bytes(own, 0, 0, chunk, length);
+      break;
+    case Kind::kScatter:
+      if (!at_root) break;
+      [[fallthrough]];
+    default:
+      for (uint32_t part = 0; part < ranks_; ++part) {
+        if (part == index_) continue;
+        publish_bytes(own, region(part), part, chunk, length_of(problem.send_part(part), chunk));
+      }
+  }
+  if (chunk == 0 && checks_) {
+    own.hash = hash_;
+    own.sequence = collective_->sequence();
+    std::memcpy(&own.call, &collective_->call(), sizeof(Call));
+  }
+  own.in.store(done_ + chunk + 1, std::memory_order_release);
+}
+
+// Sums |bytes| of the slots of the first |ranks| ranks, in their order; |own| stands for this
+// one's.
+void Segment::sum(std::byte* out, uint64_t bytes, uint32_t ranks, const std::byte* own, uint64_t at,
+                  uint64_t chunk) {
+  if (bytes == 0) return;
+  std::array<const std::byte*, reduce::kMaxInputs> inputs;
+  size_t count = 0;
+  const auto type = static_cast<Type>(collective_->datatype());
+  const auto op = static_cast<Operator>(collective_->reduction());
+  // The own input may lie where the sum goes, so that is not written before it has been read.
+  std::byte* partial = partial_.get();
+  for (uint32_t rank = 0; rank < ranks; ++rank) {
+    inputs[count++] = rank == index_ ? own : slot(rank, chunk).bytes + at;
+    if (count < inputs.size() || rank + 1 == ranks) continue;
+    reduce::combine(type, op, partial, inputs.data(), count, bytes / element_);
+    inputs[0] = partial;
+    count = 1;
+  }
+  reduce::combine(type, op, out, inputs.data(), count, bytes / element_);
+  if (divides_) reduce::divide(type, out, out, bytes / element_, ranks_);
+}
+
+void Segment::reduce_piece(uint64_t chunk) {
+  const uint64_t length = length_of(collective_->problem().bytes, chunk);
+  Slot& own = slot(index_, chunk);
+  const uint64_t begin = piece_begin(length, index_);
+  const uint64_t end = piece_begin(length, index_ + 1);
+  const std::byte* from = collective_->send_address(0) + chunk * chunk_bytes_;
+  sum(own.bytes + begin, end - begin, ranks_, from + begin, begin, chunk);
+  own.mid.store(done_ + chunk + 1, std::memory_order_release);
+}
+
+void Segment::copy_out(uint32_t part, uint64_t chunk, const std::byte* from) {
+  const Problem& problem = collective_->problem();
+  const uint64_t bytes = receives_parts(problem.kind) ? problem.receive_part(part) : problem.bytes;
+  const uint64_t length = length_of(bytes, chunk);
+  if (length == 0) return;
+  std::byte* to = collective_->receive_address(part) + chunk * chunk_bytes_;
+  if (to != from) std::memcpy(to, from, length);
+}
+
+// A part from each rank, or this rank's from the one of the root.
+void Segment::consume_parts(uint64_t chunk) {
+  const Problem& problem = collective_->problem();
+  const uint64_t offset = chunk * chunk_bytes_;
+  const bool regions = sends_parts(problem.kind);
+  const auto own = [&](uint32_t part) -> const std::byte* {
+    const uint64_t bytes = regions ? problem.send_part(part) : problem.bytes;
+    return length_of(bytes, chunk) > 0 ? collective_->send_address(regions ? part : 0) + offset
+                                       : nullptr;
+  };
+  if (problem.kind == Kind::kScatter) {
+    const bool at_root = problem.rank == problem.root;
+    copy_out(0, chunk, at_root ? own(index_) : slot(problem.root, chunk).bytes + region(index_));
+    return;
+  }
+  for (uint32_t rank = 0; rank < ranks_; ++rank) {
+    copy_out(
+        rank, chunk,
+        rank == index_ ? own(index_) : slot(rank, chunk).bytes + (regions ? region(index_) : 0));
+  }
+}
+
+// The pieces that the ranks have summed.
+void Segment::consume_pieces(uint64_t chunk) {
+  const uint64_t length = length_of(collective_->problem().bytes, chunk);
+  std::byte* to = collective_->receive_address(0) + chunk * chunk_bytes_;
+  for (uint32_t distance = 0; distance < ranks_; ++distance) {
+    const uint32_t rank = (index_ + distance) % ranks_;
+    const uint64_t begin = piece_begin(length, rank);
+    const uint64_t bytes = piece_begin(length, rank + 1) - begin;
+    if (bytes > 0) std::memcpy(to + begin, slot(rank, chunk).bytes + begin, bytes);
+  }
+}
+
+void Segment::consume_few(std::byte* to, uint64_t length, uint64_t chunk) {
+  const auto type = static_cast<Type>(collective_->datatype());
+  const auto op = static_cast<Operator>(collective_->reduction());
+  const uint64_t elements = length / element_;
+  std::array<std::byte, kInline> total;
+  std::array<const std::byte*, reduce::kMaxInputs> inputs;
+  size_t count = 0;
+  for (uint32_t rank = 0; rank < ranks_; ++rank) {
+    inputs[count++] = slot(rank, chunk).few;
+    if (count < inputs.size() && rank + 1 < ranks_) continue;
+    reduce::combine(type, op, total.data(), inputs.data(), count, elements);
+    inputs[0] = total.data();
+    count = 1;
+  }
+  if (divides_) reduce::divide(type, total.data(), total.data(), elements, ranks_);
+  std::memcpy(to, total.data(), length);
+}
+
+void Segment::consume_sum(uint64_t chunk) {
+  const Problem& problem = collective_->problem();
+  const uint64_t offset = chunk * chunk_bytes_;
+  const uint64_t length = length_of(problem.bytes, chunk);
+  if (length == 0) return;
+  std::byte* to = collective_->receive_address(0) + offset;
+  const bool parts = sends_parts(problem.kind);
+  const std::byte* own = collective_->send_address(parts ? index_ : 0) + offset;
+  if (problem.kind == Kind::kAllreduce && length <= kInline) {
+    consume_few(to, length, chunk);
+    return;
+  }
+  if (problem.kind == Kind::kScan) {
+    const bool exclusive = problem.exclusive;
+    if (exclusive && index_ == 0) return;
+    sum(to, length, exclusive ? index_ : index_ + 1, own, 0, chunk);
+    return;
+  }
+  sum(to, length, ranks_, own, parts ? region(index_) : 0, chunk);
+}
+
+void Segment::consume(uint64_t chunk) {
+  const Problem& problem = collective_->problem();
+  const bool at_root = problem.rank == problem.root;
+  switch (problem.kind) {
+    case Kind::kBarrier:
+      return;
+    case Kind::kBroadcast:
+      if (!at_root) copy_out(0, chunk, slot(problem.root, chunk).bytes);
+      return;
+    case Kind::kAllreduce:
+      return two_phases_ ? consume_pieces(chunk) : consume_sum(chunk);
+    case Kind::kReduce:
+      if (at_root) consume_sum(chunk);
+      return;
+    case Kind::kReduceScatter:
+    case Kind::kReduceScatterv:
+    case Kind::kScan:
+      return consume_sum(chunk);
+    case Kind::kGather:
+      if (at_root) consume_parts(chunk);
+      return;
+    default:
+      return consume_parts(chunk);
+  }
+}
+
+}  // namespace hetcomm::collectives

@@ -1,0 +1,160 @@
+// Collective operations in a segment that all ranks of a team have mapped.
+//
+// Data goes in chunks. Every rank has four slots, and chunk number g of the team uses slot g % 4 of
+// each: a rank writes its input there and its ticket g + 1 behind it, waits for the tickets of all
+// others, and takes its result from their slots. Of large sums each rank makes one part, writes it
+// to its own slot with a second ticket, and takes the other parts from theirs.
+//
+// A rank writes chunk g only when it is done with chunk g - 2, for which it has seen all tickets;
+// so all others are done with chunk g - 4, and nobody reads what is overwritten. Nothing is locked:
+// a rank that dies leaves no more than a ticket that does not come.
+//
+// A rank that goes to sleep sets its bit among the sleepers, fences and looks once more; who gives
+// out a ticket looks at the bits. As in transports/shm the sleeper fences for both where the
+// kernels of all ranks' processes can do that. Under the baton.
+#pragma once
+
+#include <atomic>
+#include <bit>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "src/base/span.h"
+#include "src/base/status.h"
+#include "src/base/unique_fd.h"
+#include "src/core/collectives/call.h"
+
+namespace hetcomm::collectives {
+
+class Collective;
+
+// Where the first rank's segment is to be found, and how to know it. Goes to ranks of one host.
+struct SegmentOffer {
+  uint64_t usable = 0;  // 0: there is none
+  uint64_t nonce[2] = {0, 0};
+  int64_t process = 0;
+  int64_t file = -1;
+};
+
+class Segment {
+ public:
+  enum class Outcome : uint8_t { kWaits, kMoved, kDone, kMismatch };
+  static constexpr uint32_t kMostRanks = 512;
+
+  // By the first rank.
+  static Result<std::unique_ptr<Segment>> create(uint32_t ranks, SegmentOffer* offer);
+  // By the others: finds the segment of |offer|, or fails, and proves that it is that one.
+  static Result<std::unique_ptr<Segment>> open(uint32_t ranks, uint32_t index,
+                                               const SegmentOffer& offer);
+  // Every rank has it mapped, or never will. |fences|: some rank's kernel lacks the barrier.
+  void complete(bool fences);
+  ~Segment();
+  Segment(const Segment&) = delete;
+  Segment& operator=(const Segment&) = delete;
+
+  // Whether operations of this kind can go through a segment: all ranks can tell the same.
+  static bool carries(const Call& call);
+
+  void start(Collective& collective, bool checks);
+  // Goes on for some chunks. kDone: the operation is over. kMismatch: it cannot be, see below.
+  Outcome advance();
+  // The operation under way has failed; no other one follows.
+  void drop() { collective_ = nullptr; }
+  // After kMismatch: which rank has called what, as far as it says.
+  struct Mismatch {
+    uint32_t peer = 0;
+    uint64_t sequence = 0;
+    Call call;
+  };
+  const Mismatch& mismatch() const { return mismatch_; }
+  // Ranks whose tickets are missing.
+  std::vector<uint32_t> missing() const;
+
+  // Before this rank sleeps: tickets wake it, once. False: what has come meanwhile has to be looked
+  // at, or there is no way to be sure.
+  [[nodiscard]] bool announce_sleep(bool short_sleep);
+  bool sleep_announced() const { return announced_; }
+  void end_sleep();
+  // Calls |wake(index)| for the ranks that wait for a ticket of this one in their sleep.
+  template <typename Wake>
+  void wake_sleepers(Wake&& wake) {
+    if (!woken_) return;
+    woken_ = false;
+    for (size_t word = 0; word < words_; ++word) take_sleepers(word, wake);
+  }
+
+ private:
+  struct Header;
+  struct Slot;
+  static constexpr uint32_t kSlots = 4;
+  static constexpr uint64_t kSlotBytes = 64u << 10;
+
+  Segment(uint32_t ranks, uint32_t index, UniqueFd file, std::byte* base, uint64_t size);
+  static uint64_t size_for(uint32_t ranks);
+  Header& header() const;
+  std::atomic<uint64_t>& sleepers(size_t word) const;
+  Slot& slot(uint32_t rank, uint64_t chunk) const;
+  bool step();
+  bool all_in(uint64_t chunk);
+  bool all_mid(uint64_t chunk);
+  void look_for_sleepers();
+  template <typename Wake>
+  void take_sleepers(size_t word, Wake&& wake) {
+    uint64_t bits = sleepers(word).load(std::memory_order_relaxed) & ~own_bit(word);
+    if (bits == 0) return;
+    bits &= sleepers(word).fetch_and(~bits, std::memory_order_seq_cst);
+    for (; bits != 0; bits &= bits - 1) {
+      wake(static_cast<uint32_t>(word * 64) + static_cast<uint32_t>(std::countr_zero(bits)));
+    }
+  }
+  uint64_t own_bit(size_t word) const {
+    return index_ / 64 == word ? uint64_t{1} << (index_ % 64) : 0;
+  }
+  void publish(uint64_t chunk);
+  void publish_bytes(Slot& own, uint64_t at, uint32_t part, uint64_t chunk, uint64_t length);
+  void publish_all_but_own_piece(Slot& own, uint64_t chunk, uint64_t length);
+  void reduce_piece(uint64_t chunk);
+  void consume(uint64_t chunk);
+  void consume_parts(uint64_t chunk);
+  void consume_pieces(uint64_t chunk);
+  void consume_sum(uint64_t chunk);
+  void consume_few(std::byte* to, uint64_t length, uint64_t chunk);
+  void copy_out(uint32_t part, uint64_t chunk, const std::byte* from);
+  uint64_t length_of(uint64_t part_bytes, uint64_t chunk) const;
+  uint64_t region(uint32_t part) const { return part * chunk_bytes_; }
+  void sum(std::byte* out, uint64_t bytes, uint32_t ranks, const std::byte* own, uint64_t at,
+           uint64_t chunk);
+  uint64_t piece_begin(uint64_t length, uint32_t piece) const;
+
+  const uint32_t ranks_;
+  const uint32_t index_;
+  const size_t words_;
+  UniqueFd file_;
+  std::byte* base_;
+  uint64_t size_;
+  std::unique_ptr<std::byte[]> partial_;  // of sums of more ranks than are added at once
+  bool fences_ = true;
+  bool announced_ = false;
+  bool woken_ = false;  // somebody sleeps who may wait for a ticket of this rank
+  uint64_t done_ = 0;   // chunks of operations before this one
+  Mismatch mismatch_;
+
+  // Of the operation under way.
+  Collective* collective_ = nullptr;
+  bool checks_ = true;
+  bool two_phases_ = false;
+  bool divides_ = false;
+  uint64_t hash_ = 0;
+  uint64_t element_ = 1;
+  uint64_t chunk_bytes_ = 0;  // of a part, or of the buffer
+  uint64_t chunks_ = 0;
+  uint64_t published_ = 0;
+  uint64_t reduced_ = 0;
+  uint64_t consumed_ = 0;
+  uint32_t seen_in_ = 0;  // ranks, from the first on, whose ticket of the next chunk is there
+  uint32_t seen_mid_ = 0;
+};
+
+}  // namespace hetcomm::collectives

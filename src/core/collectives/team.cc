@@ -1,0 +1,364 @@
+#include "src/core/collectives/team.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "src/core/communicator.h"
+#include "src/core/context.h"
+
+namespace hetcomm::collectives {
+namespace {
+
+// A tag: this bit (others on the channel do not have it), one of an agreement, 22 bits of the list,
+// 16 of the number, 16 of the arguments, 8 of the lane.
+constexpr uint64_t kTagBit = kCollectiveTagBit;
+constexpr uint64_t kAgreementBit = kTagBit >> 1;
+constexpr unsigned kListBits = 22;
+constexpr unsigned kListShift = 40;
+constexpr unsigned kSequenceShift = 24;
+constexpr unsigned kCallShift = 8;
+
+}  // namespace
+
+Team::Team(Communicator& communicator, std::vector<int32_t> list)
+    : communicator_(communicator), list_(std::move(list)) {
+  if (list_.empty()) {
+    ranks_ = communicator.ranks();
+    index_ = static_cast<uint32_t>(communicator.rank());
+  } else {
+    for (size_t i = 0; i < list_.size(); ++i) {
+      ranks_.push_back(communicator.ranks()[static_cast<size_t>(list_[i])]);
+      if (list_[i] == communicator.rank()) index_ = static_cast<uint32_t>(i);
+    }
+  }
+  for (const int rank : ranks_) hash_ = mix(hash_, static_cast<uint64_t>(rank) + 1);
+  checks_ = communicator.context().config().number(Variable::kCollectiveCheck) != 0;
+  lost_ = std::any_of(ranks_.begin(), ranks_.end(),
+                      [&](int rank) { return !communicator.mesh().peer_status(rank).ok(); });
+}
+
+Team::~Team() {
+  set_busy(false);
+  if (agreement_ != nullptr) agreement_->cancel();
+}
+
+int32_t Team::shown_rank(uint32_t index) const { return communicator_.rank_of(ranks_[index]); }
+
+uint64_t Team::tag(uint64_t sequence, const Call& call) const {
+  const uint64_t arguments = checks_ ? call.hash() >> 48 : 0;
+  return kTagBit | (hash_ >> (64 - kListBits)) << kListShift |
+         (sequence & 0xffff) << kSequenceShift | arguments << kCallShift;
+}
+
+uint64_t Team::agreement_tag() const {
+  return kTagBit | kAgreementBit | (hash_ >> (64 - kListBits)) << kListShift;
+}
+
+bool Team::collides_with(const Team& other) const {
+  return hash_ >> (64 - kListBits) == other.hash_ >> (64 - kListBits);
+}
+
+void Team::set_busy(bool busy) {
+  if (busy_ == busy) return;
+  Mesh& mesh = communicator_.mesh();
+  if (busy) {
+    mesh.add_busy(*this);
+  } else {
+    mesh.remove_busy(*this);
+  }
+  busy_ = busy;
+}
+
+// --- the segment ------------------------------------------------------------
+
+// All ranks know the same of each other, so all choose alike.
+void Team::choose_way() {
+  const Mesh& mesh = communicator_.mesh();
+  const bool together =
+      std::all_of(ranks_.begin(), ranks_.end(), [&](int rank) { return mesh.shares_host(rank); });
+  if (size() == 1 || size() > Segment::kMostRanks || !together) {
+    way_ = Way::kMessages;
+    return;
+  }
+  way_ = Way::kAgreeing;
+  agreement_ = std::make_unique<Agreement>(*this);
+  const Config& config = communicator_.context().config();
+  agreement_->start(config.number(Variable::kCollectiveShared) != 0);
+}
+
+void Team::go_on_agreeing() {
+  agreement_->advance();
+  if (!agreement_->over()) return;
+  const Status failure = agreement_->failure();
+  segment_ = agreement_->take_segment();
+  agreement_.reset();
+  way_ = segment_ != nullptr ? Way::kSegment : Way::kMessages;
+  if (failure.ok()) return;
+  communicator_.fail_collectives(
+      failure.code(), fmt::format("the ranks could not agree on a way for their collective "
+                                  "operations: {}",
+                                  failure.text()));
+}
+
+void Team::begin_in_segment() { segment_->start(*in_segment_, checks_); }
+
+// True when something has moved.
+bool Team::advance_segment() {
+  if (in_segment_ == nullptr || !in_segment_->moving()) return false;
+  const Segment::Outcome outcome = segment_->advance();
+  segment_->wake_sleepers([this](uint32_t index) { communicator_.mesh().wake(ranks_[index]); });
+  switch (outcome) {
+    case Segment::Outcome::kWaits:
+      if (lost_) look_for_lost();
+      return false;
+    case Segment::Outcome::kMoved:
+      return true;
+    case Segment::Outcome::kDone:
+      in_segment_->moved();
+      return true;
+    case Segment::Outcome::kMismatch:
+      break;
+  }
+  const Segment::Mismatch& found = segment_->mismatch();
+  communicator_.fail_collectives(
+      Code::kMismatch,
+      found.sequence == in_segment_->sequence()
+          ? disagreement(found.peer, found.call, found.sequence, in_segment_->call())
+          : fmt::format("ranks {} and {} differ in the order: {} is operation #{}, and {} is #{}",
+                        shown_rank(index_), shown_rank(found.peer), describe(in_segment_->call()),
+                        in_segment_->sequence(), describe(found.call), found.sequence));
+  return true;
+}
+
+// What a rank has published before it was lost counts.
+void Team::look_for_lost() {
+  const Mesh& mesh = communicator_.mesh();
+  for (const uint32_t index : segment_->missing()) {
+    const Status& status = mesh.peer_status(ranks_[index]);
+    if (status.ok()) continue;
+    communicator_.fail_collectives(
+        Code::kPeerLost, fmt::format("rank {} is missing: {}", shown_rank(index), status.text()));
+    return;
+  }
+}
+
+std::vector<int> Team::missing_in_segment() const {
+  std::vector<int> ranks;
+  for (const uint32_t index : segment_->missing()) ranks.push_back(shown_rank(index));
+  return ranks;
+}
+
+void Team::peer_lost(int mesh_rank) {
+  if (std::find(ranks_.begin(), ranks_.end(), mesh_rank) == ranks_.end()) return;
+  lost_ = true;
+  ready_ = true;
+}
+
+bool Team::prepare_sleep(bool short_sleep) {
+  if (in_segment_ == nullptr || !in_segment_->moving()) return true;
+  return segment_->announce_sleep(short_sleep) && progress() == 0;
+}
+
+void Team::finish_sleep() {
+  if (segment_ != nullptr && segment_->sleep_announced()) segment_->end_sleep();
+}
+
+bool Team::may_sleep_on() const {
+  return in_segment_ == nullptr || !in_segment_->moving() || segment_->sleep_announced();
+}
+
+// --- operations -------------------------------------------------------------
+
+void Team::submit(std::unique_ptr<Collective>& collective) {
+  if (way_ == Way::kUnknown) choose_way();
+  Collective& own = *collective;
+  own.place(*this, sequence_ + 1, communicator_.mesh().now_ns());
+  if (goes_through_segment(own) && in_segment_ == nullptr && queue_.empty()) {
+    in_segment_ = std::move(collective);
+    remember(own);
+    own.start(true);
+    if (advance_segment() || own.over()) sweep_over();
+  } else {
+    queue_.emplace_back();
+    queue_.back() = std::move(collective);
+    remember(own);
+    activate();
+  }
+  set_busy(!idle());
+}
+
+// What others have said of it already is looked at now.
+void Team::remember(Collective& collective) {
+  const uint64_t sequence = ++sequence_;
+  Remembered& own = remembered_[sequence % kRemembered];
+  own.sequence = sequence;
+  own.call = collective.call();
+  own.told = false;
+  if (!early_parts_.empty()) [[unlikely]] {
+    for (const auto& [rank, tag] : std::exchange(early_parts_, {})) {
+      note_unexpected_part(rank, tag);
+    }
+  }
+  if (early_.empty()) [[likely]]
+    return;
+  for (const auto& [peer, note] : std::exchange(early_, {})) {
+    if (note.sequence == sequence) {
+      compare(peer, note.call, sequence, own.call);
+    } else if (note.sequence > sequence) {
+      early_.emplace_back(peer, note);
+    }
+  }
+}
+
+void Team::activate() {
+  if (way_ == Way::kAgreeing) return;
+  while (!queue_.empty()) {
+    Collective& next = *queue_.front();
+    const bool in_segment = goes_through_segment(next);
+    if (!next.over()) {
+      if (in_segment ? in_segment_ != nullptr : active_.size() >= kAtOnce) return;
+      if (in_segment) {
+        in_segment_ = std::move(queue_.front());
+      } else {
+        active_.emplace_back();
+        active_.back() = std::move(queue_.front());
+      }
+      queue_.pop_front();
+      next.start(in_segment);
+      ready_ = ready_ || in_segment;
+    } else {
+      communicator_.recycle(std::move(queue_.front()));
+      queue_.pop_front();
+    }
+  }
+}
+
+int Team::progress() {
+  int moved = advance_segment() ? 1 : 0;
+  if (!ready_) [[likely]] {
+    if (moved != 0) set_busy(!idle());
+    return moved;
+  }
+  ready_ = false;
+  if (agreement_ != nullptr) go_on_agreeing();
+  if (in_segment_ != nullptr && in_segment_->ready()) in_segment_->advance();
+  // What is started or fails meanwhile may change the list.
+  for (size_t i = 0; i < active_.size(); ++i) {
+    if (active_[i]->ready()) active_[i]->advance();
+  }
+  sweep_over();
+  activate();
+  set_busy(!idle());
+  return 1;
+}
+
+void Team::sweep_over() {
+  if (in_segment_ != nullptr && in_segment_->over()) communicator_.recycle(std::move(in_segment_));
+  if (active_.empty()) return;
+  for (auto& collective : active_) {
+    if (collective->over()) communicator_.recycle(std::move(collective));
+  }
+  std::erase(active_, nullptr);
+}
+
+uint64_t Team::next_timer_ns() const {
+  uint64_t next = kForever;
+  for (const auto& collective : active_) next = std::min(next, collective->next_timer_ns());
+  if (!checks_) return next;
+  const auto consider = [&](const Collective& collective) {
+    const Remembered& own = remembered_[collective.sequence() % kRemembered];
+    if (own.sequence != collective.sequence() || own.told) return;
+    next = std::min(next, collective.started_ns() + kTellAfterNs);
+  };
+  for (const auto& collective : active_) consider(*collective);
+  if (in_segment_ != nullptr) consider(*in_segment_);
+  return next;
+}
+
+// Slow ones: the next rank is told what was called here, so that a rank that waits for what the
+// others do not do is found out.
+void Team::tick(uint64_t now_ns) {
+  for (size_t i = 0; i < active_.size(); ++i) active_[i]->tick(now_ns);
+  if (!checks_ || size() == 1) return;
+  for (const auto& collective : active_) tell(*collective, now_ns);
+  if (in_segment_ != nullptr) tell(*in_segment_, now_ns);
+}
+
+void Team::tell(const Collective& collective, uint64_t now_ns) {
+  Remembered& own = remembered_[collective.sequence() % kRemembered];
+  if (own.sequence != collective.sequence() || own.told) return;
+  if (now_ns < collective.started_ns() + kTellAfterNs) return;
+  own.told = true;
+  communicator_.mesh().tell_call(ranks_[(index_ + 1) % size()], communicator_.id(),
+                                 {hash_, own.sequence, own.call});
+}
+
+// A tag says enough to see that arguments differ; in what, the other rank says when it has heard
+// what was called here.
+void Team::note_unexpected_part(int mesh_rank, uint64_t tag) {
+  if (!checks_ || (tag & kAgreementBit) != 0) return;
+  constexpr uint64_t kListMask = ((uint64_t{1} << kListBits) - 1) << kListShift;
+  if ((tag & kListMask) != (agreement_tag() & kListMask)) return;
+  // Numbers are near each other: the low bits tell which one it is.
+  const auto ahead =
+      static_cast<int16_t>(static_cast<uint16_t>((tag >> kSequenceShift) - sequence_));
+  if (ahead > 0) {
+    if (early_parts_.size() < kRemembered) early_parts_.emplace_back(mesh_rank, tag);
+    return;
+  }
+  const uint64_t sequence = sequence_ - static_cast<uint64_t>(-int64_t{ahead});
+  const Remembered& own = remembered_[sequence % kRemembered];
+  constexpr uint64_t kCallMask = uint64_t{0xffff} << kCallShift;
+  if (own.sequence != sequence ||
+      (this->tag(sequence, own.call) & kCallMask) == (tag & kCallMask)) {
+    return;
+  }
+  communicator_.mesh().tell_call(mesh_rank, communicator_.id(), {hash_, sequence, own.call});
+}
+
+void Team::peer_says(int mesh_rank, const CallNote& note) {
+  const auto at = std::find(ranks_.begin(), ranks_.end(), mesh_rank);
+  if (at == ranks_.end()) return;
+  const auto peer = static_cast<uint32_t>(at - ranks_.begin());
+  if (note.sequence > sequence_) {
+    if (early_.size() < kRemembered) early_.emplace_back(peer, note);
+    return;
+  }
+  // One that has been under way for long is not remembered any more.
+  for (const auto& collective : active_) {
+    if (collective->sequence() != note.sequence) continue;
+    compare(peer, note.call, note.sequence, collective->call());
+    return;
+  }
+  const Remembered& own = remembered_[note.sequence % kRemembered];
+  if (own.sequence == note.sequence) compare(peer, note.call, note.sequence, own.call);
+}
+
+void Team::compare(uint32_t peer, const Call& theirs, uint64_t sequence, const Call& own) {
+  if (theirs.hash() == own.hash()) return;
+  communicator_.fail_collectives(Code::kMismatch, disagreement(peer, theirs, sequence, own));
+}
+
+std::string Team::disagreement(uint32_t peer, const Call& theirs, uint64_t sequence,
+                               const Call& own) const {
+  return fmt::format("ranks {} and {} differ in the {} of operation #{}: {}, and {}",
+                     shown_rank(index_), shown_rank(peer), difference(own, theirs), sequence,
+                     describe(own), describe(theirs));
+}
+
+void Team::fail_all(Code code, const std::string& text) {
+  const auto end = [&](Collective& collective) {
+    if (!collective.over()) collective.fail(code, collective.describe() + ": " + text);
+  };
+  if (agreement_ != nullptr) agreement_->cancel();
+  if (in_segment_ != nullptr) {
+    segment_->drop();
+    end(*in_segment_);
+  }
+  for (size_t i = 0; i < active_.size(); ++i) end(*active_[i]);
+  for (size_t i = 0; i < queue_.size(); ++i) end(*queue_[i]);
+  ready_ = true;
+}
+
+}  // namespace hetcomm::collectives

@@ -1,0 +1,125 @@
+// Team: the ranks of one list on one communicator, and their collective operations in order.
+//
+// Every operation has a number, the same on all ranks. Messages carry it in their tag, so several
+// operations may be under way; those through the segment run one after the other. The first one
+// waits until the ranks have found out whether they have one. All under the baton.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "src/core/collectives/agreement.h"
+#include "src/core/collectives/collective.h"
+
+namespace hetcomm::collectives {
+
+// What a rank tells another one of its call when that takes long. Goes over the control plane.
+struct CallNote {
+  uint64_t team = 0;
+  uint64_t sequence = 0;
+  Call call;
+};
+
+class Team {
+ public:
+  Team(Communicator& communicator, std::vector<int32_t> list);
+  ~Team();
+  Team(const Team&) = delete;
+  Team& operator=(const Team&) = delete;
+
+  Communicator& communicator() const { return communicator_; }
+  const std::vector<int32_t>& list() const { return list_; }
+  uint64_t hash() const { return hash_; }
+  uint32_t size() const { return static_cast<uint32_t>(ranks_.size()); }
+  uint32_t index() const { return index_; }
+  int mesh_rank(uint32_t index) const { return ranks_[index]; }
+  // For people: the rank in the communicator.
+  int32_t shown_rank(uint32_t index) const;
+  // Tag of the messages of an operation; without the lane.
+  uint64_t tag(uint64_t sequence, const Call& call) const;
+  uint64_t agreement_tag() const;
+  // Another team's messages could be taken for those of this one.
+  bool collides_with(const Team& other) const;
+
+  // Takes the operation over, unless it throws.
+  void submit(std::unique_ptr<Collective>& collective);
+  // The operation in the segment has its memory on the host.
+  void begin_in_segment();
+  // Something of a collective is ready to go on.
+  void note_ready() { ready_ = true; }
+  bool ready() const { return ready_; }
+  int progress();
+  // When progress() is worth a call although nothing has come; kForever: never.
+  uint64_t next_timer_ns() const;
+  void tick(uint64_t now_ns);
+  // Before a sleep: the ranks whose tickets are waited for will wake this one. False: there may be
+  // something to do.
+  [[nodiscard]] bool prepare_sleep(bool short_sleep);
+  void finish_sleep();
+  // A sleep that was prepared before need not end.
+  bool may_sleep_on() const;
+  // Ranks of the communicator that the operation in the segment waits for.
+  std::vector<int> missing_in_segment() const;
+  void note_unexpected_part(int mesh_rank, uint64_t tag);
+  void peer_says(int mesh_rank, const CallNote& note);
+  void peer_lost(int mesh_rank);
+  // Ends everything.
+  void fail_all(Code code, const std::string& text);
+
+ private:
+  enum class Way : uint8_t { kUnknown, kAgreeing, kMessages, kSegment };
+  static constexpr size_t kAtOnce = 8;
+  static constexpr size_t kRemembered = 128;
+  // After this long the next rank is told what was called here.
+  static constexpr uint64_t kTellAfterNs = 20'000'000;
+  struct Remembered {
+    uint64_t sequence = 0;  // 0: none
+    Call call;
+    bool told = false;
+  };
+
+  bool idle() const {
+    return active_.empty() && queue_.empty() && in_segment_ == nullptr && agreement_ == nullptr;
+  }
+  void set_busy(bool busy);
+  void choose_way();
+  void go_on_agreeing();
+  bool goes_through_segment(const Collective& collective) const {
+    return way_ == Way::kSegment && Segment::carries(collective.call());
+  }
+  void remember(Collective& collective);
+  void activate();
+  bool advance_segment();
+  void look_for_lost();
+  void tell(const Collective& collective, uint64_t now_ns);
+  void compare(uint32_t peer, const Call& theirs, uint64_t sequence, const Call& own);
+  std::string disagreement(uint32_t peer, const Call& theirs, uint64_t sequence,
+                           const Call& own) const;
+  void sweep_over();
+
+  Communicator& communicator_;
+  std::vector<int32_t> list_;
+  std::vector<int> ranks_;  // of the mesh
+  uint32_t index_ = 0;
+  uint64_t hash_ = 0;
+  bool checks_ = true;
+  bool ready_ = false;
+  bool busy_ = false;
+  bool lost_ = false;  // one of the ranks is
+  Way way_ = Way::kUnknown;
+  std::unique_ptr<Agreement> agreement_;
+  std::unique_ptr<Segment> segment_;
+  std::unique_ptr<Collective> in_segment_;
+  uint64_t sequence_ = 0;  // of the last one that was submitted
+  std::deque<std::unique_ptr<Collective>> queue_;
+  std::vector<std::unique_ptr<Collective>> active_;
+  std::array<Remembered, kRemembered> remembered_;
+  std::vector<std::pair<int, uint64_t>> early_parts_;  // mesh ranks and tags of messages, the same
+  std::vector<std::pair<uint32_t, CallNote>> early_;   // told before the call was made here
+};
+
+}  // namespace hetcomm::collectives

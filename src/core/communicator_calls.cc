@@ -1,0 +1,158 @@
+// Communicator: collective operations, which its teams carry out.
+#include <algorithm>
+
+#include "src/core/collectives/team.h"
+#include "src/core/communicator.h"
+#include "src/core/context.h"
+
+namespace hetcomm {
+
+using collectives::Arguments;
+using collectives::CallNote;
+using collectives::Collective;
+using collectives::Team;
+
+Code Communicator::post_collective(const Arguments& arguments, Operation** out, std::string* text) {
+  const bool in_group = arguments.options != nullptr && arguments.options->group != nullptr;
+  if (engine_.try_lock_as_user()) [[likely]] {
+    const Engine::Held held(engine_);
+    std::unique_ptr<Collective> call = take_call();
+    if (const Code code = call->set_up(*this, arguments, text); code != Code::kOk) {
+      recycle(std::move(call));
+      return code;
+    }
+    Operation* operation = engine_.pool().allocate();
+    if (operation == nullptr) return Code::kOutOfMemory;
+    fill_call(arguments, std::move(call), *operation);
+    if (!in_group) start_now(*operation);
+    *out = operation;
+  } else {
+    auto call = std::make_unique<Collective>();
+    if (const Code code = call->set_up(*this, arguments, text); code != Code::kOk) return code;
+    Operation* operation = allocate();
+    if (operation == nullptr) return Code::kOutOfMemory;
+    fill_call(arguments, std::move(call), *operation);
+    if (!in_group) engine_.submit_queued(operation);
+    *out = operation;
+  }
+  if (!in_group && engine_.threaded()) engine_.note_pending();
+  return Code::kOk;
+}
+
+void Communicator::fill_call(const Arguments& arguments, std::unique_ptr<Collective> call,
+                             Operation& operation) {
+  fill_common(OperationKind::kCollective, rank_, 0, 0, operation);
+  if (arguments.options != nullptr && arguments.options->timeout_ns != 0) {
+    operation.timeout_ns = arguments.options->timeout_ns;
+    operation.run.deadline_ns = deadline_after(now_ns(), operation.timeout_ns);
+  }
+  operation.segment = {};
+  operation.length = 0;
+  operation.clear_pieces();
+  call->attach(operation);
+  operation.call = call.release();
+  operation.set_state(OperationState::kPending);
+}
+
+std::unique_ptr<Collective> Communicator::take_call() {
+  if (spare_calls_.empty()) return std::make_unique<Collective>();
+  std::unique_ptr<Collective> call = std::move(spare_calls_.back());
+  spare_calls_.pop_back();
+  return call;
+}
+
+void Communicator::recycle(std::unique_ptr<Collective> call) {
+  constexpr size_t kMostSpare = 32;
+  if (spare_calls_.size() == kMostSpare) return;
+  call->reset();
+  spare_calls_.push_back(std::move(call));
+}
+
+Team* Communicator::team_of(const std::vector<int32_t>& list) {
+  for (const auto& team : teams_) {
+    if (team->list() == list) return team.get();
+  }
+  auto made = std::make_unique<Team>(*this, list);
+  for (const auto& team : teams_) {
+    // So seldom that no more is done about it.
+    if (made->collides_with(*team)) return nullptr;
+  }
+  teams_.push_back(std::move(made));
+  Team& team = *teams_.back();
+  std::erase_if(early_calls_, [&](const auto& early) {
+    if (early.second.team != team.hash()) return false;
+    team.peer_says(early.first, early.second);
+    return true;
+  });
+  return &team;
+}
+
+// A failure: the operation stays as it is.
+Status Communicator::start_collective(Operation& operation) {
+  if (!channel_->collectives_failed.ok()) {
+    return channel_->collectives_failed.annotate(
+        "the collective operations of the communicator have failed before");
+  }
+  Team* team = team_of(operation.call->list());
+  if (team == nullptr) {
+    return Status(Code::kUnsupported,
+                  "messages of this list of ranks cannot be told from those of another one");
+  }
+  std::unique_ptr<Collective> call(operation.call);
+  try {
+    team->submit(call);
+  } catch (const std::bad_alloc&) {
+    if (call != nullptr) static_cast<void>(call.release());  // still the operation's
+    throw;
+  }
+  return {};
+}
+
+Operation* Communicator::make_part(OperationKind kind, int mesh_rank, uint64_t tag,
+                                   ByteSpan bytes) {
+  Operation* operation = engine_.pool().allocate();
+  if (operation == nullptr) return nullptr;
+  fill_common(kind, rank_of(mesh_rank), tag, 0, *operation);
+  operation->collective = true;
+  operation->detached = true;
+  operation->run.deadline_ns = kForever;  // that of the whole counts
+  fill_host(hetcomm_buffer_host(bytes.data(), bytes.size()), *operation);
+  operation->set_state(OperationState::kPending);
+  return operation;
+}
+
+void Communicator::part_done(Operation& part) {
+  if (part.part_of != nullptr) std::exchange(part.part_of, nullptr)->part_done(part);
+}
+
+void Communicator::fail_collectives(Code code, const std::string& text) {
+  // Only what all ranks may hear of is told on.
+  const bool told = code == Code::kMismatch || code == Code::kPeerLost;
+  mesh_->fail_collectives(id_, Status(told ? code : Code::kAborted, text), true);
+}
+
+void Communicator::end_collectives(const Status& why) {
+  for (size_t i = 0; i < teams_.size(); ++i) {
+    teams_[i]->fail_all(why.code(), std::string(why.text()));
+  }
+}
+
+void Communicator::note_unexpected_part(int mesh_rank, uint64_t tag) {
+  for (const auto& team : teams_) team->note_unexpected_part(mesh_rank, tag);
+}
+
+void Communicator::tell_teams_of_loss(int mesh_rank) {
+  for (const auto& team : teams_) team->peer_lost(mesh_rank);
+}
+
+void Communicator::peer_calls(int mesh_rank, const CallNote& note) {
+  constexpr size_t kMostEarly = 256;
+  for (const auto& team : teams_) {
+    if (team->hash() != note.team) continue;
+    team->peer_says(mesh_rank, note);
+    return;
+  }
+  if (early_calls_.size() < kMostEarly) early_calls_.emplace_back(mesh_rank, note);
+}
+
+}  // namespace hetcomm

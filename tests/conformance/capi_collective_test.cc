@@ -1,0 +1,661 @@
+// Collective operations, among ranks as threads and processes, by messages and through shared
+// memory:
+//
+//   * every operation gives what its definition says, from 0 bytes up to several chunks, out of
+//   place
+//     and in place, in host memory and on devices, mixed
+//   * all ranks get the same bits
+//   * many may be under way at once, on lists of ranks too, and in groups
+//   * ranks whose arguments differ all end with MISMATCH, and the text says in what; later calls
+//   end
+//     at once, and messages go on
+//   * a rank that dies, stands still, cancels or does not come ends it on all others in bounded
+//   time,
+//     with a text
+//   * what one rank can see to be wrong is refused
+#include <csignal>
+#include <cstring>
+#include <numeric>
+
+#include "tests/conformance/capi_job.h"
+
+namespace hetcomm_test {
+namespace {
+
+std::vector<CapiCase> collective_cases(bool processes) {
+  std::vector<CapiCase> cases = {
+      {.name = "shm", .transports = "shm", .settings = ""},
+      {.name = "shm_messages", .transports = "shm", .settings = "COLLECTIVE_SHARED=0;"},
+      {.name = "shm_thread", .transports = "shm", .settings = "", .thread_progress = true},
+      {.name = "shm_unchecked", .transports = "shm", .settings = "COLLECTIVE_CHECK=0;"},
+      {.name = "shm_tiny",
+       .transports = "shm",
+       .settings = "COLLECTIVE_SHARED=0;SHM_RING_BYTES=64K;SHM_CHUNK=4K;SHM_EAGER=1K;CREDIT_BYTES="
+                   "4K;"},
+      {.name = "tcp", .transports = "tcp", .settings = ""},
+      {.name = "tcp_tiny",
+       .transports = "tcp",
+       .settings = "TCP_CHUNK=4K;TCP_EAGER=256;TCP_SOCKET_BUFFER=128K;"},
+      {.name = "tcp_thread", .transports = "tcp", .settings = "", .thread_progress = true},
+  };
+  if (processes) cases.resize(3);
+  if (processes) cases[2] = {.name = "tcp", .transports = "tcp", .settings = ""};
+  for (CapiCase& each : cases) each.processes = processes;
+  return cases;
+}
+
+template <typename T>
+hetcomm_buffer_t buffer(const std::vector<T>& values) {
+  return hetcomm_buffer_host(values.data(), values.size() * sizeof(T));
+}
+template <typename T>
+hetcomm_buffer_t part(const std::vector<T>& values, size_t first, size_t count) {
+  return hetcomm_buffer_host(values.data() + first, count * sizeof(T));
+}
+
+hetcomm_collective_options_t no_options() {
+  hetcomm_collective_options_t options{};
+  options.struct_size = sizeof(options);
+  return options;
+}
+
+// The call was accepted, and the operation has ended well. By reference: the call, which may be
+// made in the same expression, sets |request|.
+void expect_ok(hetcomm_status_t call, hetcomm_request_t* const& request, const char* what) {
+  ASSERT_EQ(call, HETCOMM_OK) << what << ": " << hetcomm_last_error();
+  const Outcome outcome = finish(request);
+  EXPECT_EQ(outcome.status, HETCOMM_OK) << what << ": " << outcome.text;
+}
+
+int64_t value(int32_t rank, size_t index) {
+  return static_cast<int64_t>(rank + 1) * 1'000'003 + static_cast<int64_t>(index) * 17;
+}
+std::vector<int64_t> values(int32_t rank, size_t count) {
+  std::vector<int64_t> all(count);
+  for (size_t i = 0; i < count; ++i) all[i] = value(rank, i);
+  return all;
+}
+int64_t sum(int32_t ranks, size_t index) {
+  int64_t total = 0;
+  for (int32_t rank = 0; rank < ranks; ++rank) total += value(rank, index);
+  return total;
+}
+
+constexpr hetcomm_datatype_t kType = HETCOMM_INT64;
+
+// Every operation once, with parts of |count| elements.
+void run_all(Member& me, size_t count) {
+  SCOPED_TRACE(count);
+  hetcomm_communicator_t* const c = me.communicator();
+  const int32_t n = me.size();
+  const int32_t rank = me.rank();
+  const auto ranks = static_cast<size_t>(n);
+  const auto own = static_cast<size_t>(rank);
+  hetcomm_request_t* request = nullptr;
+  const std::vector<int64_t> mine = values(rank, count);
+  const std::vector<int64_t> parts = values(rank, count * ranks);
+  hetcomm_status_t call = hetcomm_barrier(c, nullptr, &request);
+  expect_ok(call, request, "barrier");
+
+  for (int32_t root = 0; root < n; ++root) {
+    std::vector<int64_t> got = rank == root ? mine : std::vector<int64_t>(count, -1);
+    call = hetcomm_broadcast(c, root, buffer(got), kType, nullptr, &request);
+    expect_ok(call, request, "broadcast");
+    EXPECT_EQ(got, values(root, count)) << "broadcast";
+
+    got.assign(rank == root ? count : 0, -1);
+    call = hetcomm_reduce(c, root, buffer(mine), buffer(got), kType, HETCOMM_REDUCE_SUM, nullptr,
+                          &request);
+    expect_ok(call, request, "reduce");
+    for (size_t i = 0; i < got.size(); ++i) ASSERT_EQ(got[i], sum(n, i)) << "reduce";
+
+    got.assign(rank == root ? count * ranks : 0, -1);
+    call = hetcomm_gather(c, root, buffer(mine), buffer(got), kType, nullptr, &request);
+    expect_ok(call, request, "gather");
+    for (size_t i = 0; i < got.size(); ++i) {
+      ASSERT_EQ(got[i], value(static_cast<int32_t>(i / count), i % count)) << "gather";
+    }
+
+    got.assign(count, -1);
+    call = hetcomm_scatter(c, root, buffer(parts), buffer(got), kType, nullptr, &request);
+    expect_ok(call, request, "scatter");
+    for (size_t i = 0; i < count; ++i) ASSERT_EQ(got[i], value(root, own * count + i)) << "scatter";
+  }
+
+  std::vector<int64_t> got(count, -1);
+  call =
+      hetcomm_allreduce(c, buffer(mine), buffer(got), kType, HETCOMM_REDUCE_SUM, nullptr, &request);
+  expect_ok(call, request, "allreduce");
+  for (size_t i = 0; i < count; ++i) ASSERT_EQ(got[i], sum(n, i)) << "allreduce";
+  got = mine;
+  call =
+      hetcomm_allreduce(c, buffer(got), buffer(got), kType, HETCOMM_REDUCE_MAX, nullptr, &request);
+  expect_ok(call, request, "allreduce in place");
+  EXPECT_EQ(got, values(n - 1, count)) << "allreduce in place";
+  got = mine;
+  call = hetcomm_allreduce(c, buffer(got), buffer(got), kType, HETCOMM_REDUCE_AVERAGE, nullptr,
+                           &request);
+  expect_ok(call, request, "average");
+  for (size_t i = 0; i < count; ++i) ASSERT_EQ(got[i], sum(n, i) / n) << "average";
+  hetcomm_collective_options_t options = no_options();
+  options.factor = 3;
+  call = hetcomm_allreduce(c, buffer(mine), buffer(got), kType, HETCOMM_REDUCE_PREMUL_SUM, &options,
+                           &request);
+  expect_ok(call, request, "premul_sum");
+  for (size_t i = 0; i < count; ++i) ASSERT_EQ(got[i], 3 * sum(n, i)) << "premul_sum";
+
+  got.assign(count * ranks, -1);
+  call = hetcomm_allgather(c, buffer(mine), buffer(got), kType, nullptr, &request);
+  expect_ok(call, request, "allgather");
+  for (size_t i = 0; i < got.size(); ++i) {
+    ASSERT_EQ(got[i], value(static_cast<int32_t>(i / count), i % count)) << "allgather";
+  }
+  got.assign(count * ranks, -1);
+  std::copy(mine.begin(), mine.end(), got.begin() + static_cast<std::ptrdiff_t>(own * count));
+  call = hetcomm_allgather(c, part(got, own * count, count), buffer(got), kType, nullptr, &request);
+  expect_ok(call, request, "allgather in place");
+  for (size_t i = 0; i < got.size(); ++i) {
+    ASSERT_EQ(got[i], value(static_cast<int32_t>(i / count), i % count)) << "allgather in place";
+  }
+
+  got.assign(count, -1);
+  call = hetcomm_reduce_scatter(c, buffer(parts), buffer(got), kType, HETCOMM_REDUCE_SUM, nullptr,
+                                &request);
+  expect_ok(call, request, "reduce_scatter");
+  for (size_t i = 0; i < count; ++i) ASSERT_EQ(got[i], sum(n, own * count + i)) << "reduce_scatter";
+
+  got.assign(count * ranks, -1);
+  call = hetcomm_alltoall(c, buffer(parts), buffer(got), kType, nullptr, &request);
+  expect_ok(call, request, "alltoall");
+  for (size_t i = 0; i < got.size(); ++i) {
+    ASSERT_EQ(got[i], value(static_cast<int32_t>(i / count), own * count + i % count))
+        << "alltoall";
+  }
+
+  got.assign(count, -1);
+  call = hetcomm_scan(c, buffer(mine), buffer(got), kType, HETCOMM_REDUCE_SUM, nullptr, &request);
+  expect_ok(call, request, "scan");
+  for (size_t i = 0; i < count; ++i) ASSERT_EQ(got[i], sum(rank + 1, i)) << "scan";
+  got.assign(count, -1);
+  options = no_options();
+  options.flags = HETCOMM_COLLECTIVE_EXCLUSIVE;
+  call = hetcomm_scan(c, buffer(mine), buffer(got), kType, HETCOMM_REDUCE_SUM, &options, &request);
+  expect_ok(call, request, "exclusive scan");
+  for (size_t i = 0; i < count; ++i) {
+    ASSERT_EQ(got[i], rank == 0 ? -1 : sum(rank, i)) << "exclusive scan";
+  }
+
+  // Parts of different lengths: of rank r to or from anybody r * count elements.
+  std::vector<int64_t> room(count * ranks * ranks, -1);
+  std::vector<hetcomm_buffer_t> many;
+  size_t start = 0;
+  for (size_t r = 0; r < ranks; ++r) {
+    many.push_back(part(room, start, r * count));
+    start += r * count;
+  }
+  const std::vector<int64_t> long_mine = values(rank, own * count);
+  call = hetcomm_allgatherv(c, buffer(long_mine), many.data(), kType, nullptr, &request);
+  expect_ok(call, request, "allgatherv");
+  start = 0;
+  for (size_t r = 0; r < ranks; ++r) {
+    for (size_t i = 0; i < r * count; ++i) {
+      ASSERT_EQ(room[start + i], value(static_cast<int32_t>(r), i)) << "allgatherv";
+    }
+    start += r * count;
+  }
+  for (size_t i = 0; i < room.size(); ++i) room[i] = value(rank, i);
+  got.assign(own * count, -1);
+  call = hetcomm_reduce_scatterv(c, many.data(), buffer(got), kType, HETCOMM_REDUCE_SUM, nullptr,
+                                 &request);
+  expect_ok(call, request, "reduce_scatterv");
+  start = own * (own - (own > 0 ? 1 : 0)) / 2 * count;
+  for (size_t i = 0; i < got.size(); ++i) ASSERT_EQ(got[i], sum(n, start + i)) << "scatterv";
+  got.assign(own * count, -1);
+  call = hetcomm_scatterv(c, n - 1, many.data(), buffer(got), kType, nullptr, &request);
+  expect_ok(call, request, "scatterv");
+  for (size_t i = 0; i < got.size(); ++i) ASSERT_EQ(got[i], value(n - 1, start + i)) << "scatterv";
+  // From rank r to this one r * count elements, and from this one to all rank * count.
+  std::vector<int64_t> out = values(rank, count * ranks * ranks);
+  std::vector<hetcomm_buffer_t> sends;
+  for (size_t r = 0; r < ranks; ++r) sends.push_back(part(out, r * own * count, own * count));
+  room.assign(room.size(), -1);
+  call = hetcomm_alltoallv(c, sends.data(), many.data(), kType, nullptr, &request);
+  expect_ok(call, request, "alltoallv");
+  start = 0;
+  for (size_t r = 0; r < ranks; ++r) {
+    for (size_t i = 0; i < r * count; ++i) {
+      ASSERT_EQ(room[start + i], value(static_cast<int32_t>(r), own * r * count + i))
+          << "alltoallv";
+    }
+    start += r * count;
+  }
+  room.assign(room.size(), -1);
+  call = hetcomm_gatherv(c, 0, buffer(long_mine), many.data(), kType, nullptr, &request);
+  expect_ok(call, request, "gatherv");
+  start = 0;
+  for (size_t r = 0; r < ranks && rank == 0; ++r) {
+    for (size_t i = 0; i < r * count; ++i) {
+      ASSERT_EQ(room[start + i], value(static_cast<int32_t>(r), i)) << "gatherv";
+    }
+    start += r * count;
+  }
+}
+
+// Barriers until one fails, for some seconds: a rank whose part was there already may have ended
+// well before it hears of a failure.
+Outcome first_failure(hetcomm_communicator_t* communicator) {
+  const uint64_t start = clock_ns();
+  Outcome outcome;
+  do {
+    hetcomm_request_t* request = nullptr;
+    EXPECT_EQ(hetcomm_barrier(communicator, nullptr, &request), HETCOMM_OK);
+    outcome = finish(request);
+  } while (outcome.status == HETCOMM_OK && clock_ns() - start < 5 * kSec);
+  EXPECT_LT(clock_ns() - start, 5 * kSec);
+  return outcome;
+}
+
+class Collectives : public CapiTest {};
+
+TEST_P(Collectives, GiveWhatTheySay) {
+  for (const int32_t n : {1, 2, 3, 4}) {
+    run(n, [](Member& me) {
+      for (const size_t count : {0u, 1u, 5u, 100u, 2'000u, 70'001u}) run_all(me, count);
+    });
+  }
+}
+
+TEST_P(Collectives, OfMoreRanksThanCores) {
+  run(8, [](Member& me) {
+    for (const size_t count : {1u, 3'000u}) run_all(me, count);
+    hetcomm_request_t* request = nullptr;
+    for (int i = 0; i < 200; ++i) {
+      int64_t word = me.rank() + i;
+      const hetcomm_status_t call = hetcomm_allreduce(
+          me.communicator(), hetcomm_buffer_host(&word, 8), hetcomm_buffer_host(&word, 8), kType,
+          HETCOMM_REDUCE_SUM, nullptr, &request);
+      expect_ok(call, request, "allreduce");
+      ASSERT_EQ(word, 28 + 8 * i);
+    }
+  });
+}
+
+// By every algorithm, with an operator whose result depends on the order.
+TEST_P(Collectives, GiveAllRanksTheSameBits) {
+  run(3, [](Member& me) {
+    for (const char* algorithm :
+         {static_cast<const char*>(nullptr), "recursive_doubling", "ring"}) {
+      for (const size_t count : {1u, 1'000u, 50'000u}) {
+        hetcomm_collective_options_t options = no_options();
+        options.algorithm = algorithm;
+        std::vector<float> send(count);
+        for (size_t i = 0; i < count; ++i) {
+          send[i] = 1.0f / static_cast<float>(3 + me.rank() * 7 + static_cast<int32_t>(i % 1000));
+        }
+        std::vector<float> got(count);
+        hetcomm_request_t* request = nullptr;
+        hetcomm_status_t call =
+            hetcomm_allreduce(me.communicator(), buffer(send), buffer(got), HETCOMM_FLOAT32,
+                              HETCOMM_REDUCE_SUM, &options, &request);
+        expect_ok(call, request, "allreduce");
+        std::vector<float> first = got;
+        call = hetcomm_broadcast(me.communicator(), 0, buffer(first), HETCOMM_FLOAT32, nullptr,
+                                 &request);
+        expect_ok(call, request, "broadcast");
+        EXPECT_EQ(std::memcmp(first.data(), got.data(), count * sizeof(float)), 0);
+      }
+    }
+  });
+}
+
+TEST_P(Collectives, RunManyAtOnceAndInGroups) {
+  run(4, [](Member& me) {
+    hetcomm_communicator_t* const c = me.communicator();
+    const int32_t pair[] = {me.rank() & ~1, me.rank() | 1};
+    const int32_t cross[] = {(me.rank() + 2) % 4, me.rank()};
+    const int32_t across[] = {std::min(cross[0], cross[1]), std::max(cross[0], cross[1])};
+    hetcomm_group_t* group = nullptr;
+    ASSERT_EQ(hetcomm_group_create(c, &group), HETCOMM_OK);
+    for (const bool grouped : {false, true}) {
+      std::vector<hetcomm_request_t*> requests;
+      std::list<std::vector<int64_t>> buffers;
+      std::vector<std::pair<std::vector<int64_t>*, int64_t>> expected;
+      for (int round = 0; round < 30; ++round) {
+        const size_t count = round % 3 == 0 ? 40'000 : 4;
+        for (int which = 0; which < 3; ++which) {
+          hetcomm_collective_options_t options = no_options();
+          if (grouped) options.group = group;
+          int64_t total = 6 + 4 * round;
+          if (which > 0) {
+            options.ranks = which == 1 ? pair : across;
+            options.rank_count = 2;
+            total = options.ranks[0] + options.ranks[1] + 2 * round;
+          }
+          buffers.emplace_back(count, me.rank() + round);
+          hetcomm_request_t* request = nullptr;
+          ASSERT_EQ(hetcomm_allreduce(c, buffer(buffers.back()), buffer(buffers.back()), kType,
+                                      HETCOMM_REDUCE_SUM, &options, &request),
+                    HETCOMM_OK)
+              << hetcomm_last_error();
+          requests.push_back(request);
+          expected.emplace_back(&buffers.back(), total);
+        }
+      }
+      if (grouped) {
+        ASSERT_EQ(hetcomm_group_start(group), HETCOMM_OK);
+      }
+      finish_all(requests);
+      for (const auto& [got, total] : expected) {
+        ASSERT_EQ(*got, std::vector<int64_t>(got->size(), total));
+      }
+    }
+    hetcomm_group_destroy(group);
+  });
+}
+
+// What the ranks have called differs in one thing each.
+TEST_P(Collectives, FindRanksThatDisagree) {
+  if (GetParam().settings.find("CHECK=0") != std::string::npos) GTEST_SKIP() << "they do not look";
+  for (int which = 0; which < 6; ++which) {
+    SCOPED_TRACE(which);
+    run(3, [which](Member& me) {
+      hetcomm_communicator_t* const c = me.communicator();
+      hetcomm_request_t* request = nullptr;
+      expect_ok(hetcomm_barrier(c, nullptr, &request), request, "barrier");
+      me.meet();  // it is over on all ranks
+      std::vector<int64_t> data(64, 1);
+      const bool odd = me.rank() == 1;
+      const hetcomm_buffer_t all = buffer(data);
+      const hetcomm_buffer_t half = part(data, 0, 32);
+      hetcomm_status_t call = HETCOMM_INTERNAL;
+      const char* expected = "";
+      if (which == 0) {
+        call = odd ? hetcomm_broadcast(c, 0, all, kType, nullptr, &request)
+                   : hetcomm_allreduce(c, all, all, kType, HETCOMM_REDUCE_SUM, nullptr, &request);
+        expected = "operation";
+      } else if (which == 1) {
+        const hetcomm_buffer_t mine = odd ? half : all;
+        call = hetcomm_allreduce(c, mine, mine, kType, HETCOMM_REDUCE_SUM, nullptr, &request);
+        expected = "size";
+      } else if (which == 2) {
+        call = hetcomm_allreduce(c, all, all, odd ? HETCOMM_UINT64 : kType, HETCOMM_REDUCE_SUM,
+                                 nullptr, &request);
+        expected = "type";
+      } else if (which == 3) {
+        call = hetcomm_allreduce(c, all, all, kType, odd ? HETCOMM_REDUCE_MAX : HETCOMM_REDUCE_SUM,
+                                 nullptr, &request);
+        expected = "operator";
+      } else if (which == 4) {
+        call = hetcomm_broadcast(c, odd ? 1 : 0, all, kType, nullptr, &request);
+        expected = "root";
+      } else {
+        // Another order.
+        call = odd ? hetcomm_barrier(c, nullptr, &request)
+                   : hetcomm_broadcast(c, 2, all, kType, nullptr, &request);
+        expected = "operation";
+      }
+      ASSERT_EQ(call, HETCOMM_OK) << hetcomm_last_error();
+      const uint64_t begin = clock_ns();
+      hetcomm_request_t* behind = nullptr;
+      ASSERT_EQ(hetcomm_barrier(c, nullptr, &behind), HETCOMM_OK);
+      const Outcome outcome = finish(request);
+      // A root may have left already; it learns of it by the next.
+      if (outcome.status != HETCOMM_OK) {
+        EXPECT_EQ(outcome.status, HETCOMM_MISMATCH) << outcome.text;
+        EXPECT_NE(outcome.text.find(expected), std::string::npos) << outcome.text;
+        EXPECT_NE(outcome.text.find("ank"), std::string::npos) << outcome.text;
+      }
+      // What all ranks have called may end well until it is found out, by messages.
+      Outcome next = finish(behind);
+      if (next.status == HETCOMM_OK) next = first_failure(c);
+      EXPECT_EQ(next.status, HETCOMM_MISMATCH) << next.text;
+      EXPECT_LT(clock_ns() - begin, 5 * kSec);
+      // The next one ends at once.
+      ASSERT_EQ(hetcomm_barrier(c, nullptr, &behind), HETCOMM_OK);
+      const uint64_t start = clock_ns();
+      EXPECT_EQ(finish(behind).status, HETCOMM_MISMATCH);
+      EXPECT_LT(clock_ns() - start, kSec);
+      // Messages go on.
+      uint64_t word = 0;
+      const auto own = static_cast<uint64_t>(me.rank());
+      hetcomm_request_t* receive = me.recv((me.rank() + 2) % 3, 5, &word, 8);
+      EXPECT_EQ(finish(me.send((me.rank() + 1) % 3, 5, &own, 8)).status, HETCOMM_OK);
+      EXPECT_EQ(finish(receive).status, HETCOMM_OK);
+      me.meet();
+    });
+  }
+}
+
+TEST_P(Collectives, EndOnAllRanksWhenOneDoesNotCome) {
+  run(3, [](Member& me) {
+    hetcomm_communicator_t* const c = me.communicator();
+    hetcomm_request_t* request = nullptr;
+    expect_ok(hetcomm_barrier(c, nullptr, &request), request, "barrier");
+    if (me.rank() == 2) {
+      me.meet();
+    } else {
+      hetcomm_collective_options_t options = no_options();
+      options.timeout_ns = 200 * kMs;
+      int64_t word = 1;
+      const uint64_t start = clock_ns();
+      ASSERT_EQ(hetcomm_allreduce(c, hetcomm_buffer_host(&word, 8), hetcomm_buffer_host(&word, 8),
+                                  kType, HETCOMM_REDUCE_SUM, &options, &request),
+                HETCOMM_OK);
+      const Outcome outcome = finish(request);
+      EXPECT_TRUE(outcome.status == HETCOMM_TIMED_OUT || outcome.status == HETCOMM_ABORTED)
+          << outcome.status << outcome.text;
+      EXPECT_NE(outcome.text.find("allreduce"), std::string::npos) << outcome.text;
+      EXPECT_LT(clock_ns() - start, 5 * kSec);
+      me.meet();
+    }
+    // The one that comes late learns it, at the next one if it finds what it needs for the first.
+    int64_t word = 1;
+    ASSERT_EQ(hetcomm_allreduce(c, hetcomm_buffer_host(&word, 8), hetcomm_buffer_host(&word, 8),
+                                kType, HETCOMM_REDUCE_SUM, nullptr, &request),
+              HETCOMM_OK);
+    Outcome late = finish(request);
+    if (late.status == HETCOMM_OK) late = first_failure(c);
+    EXPECT_EQ(late.status, HETCOMM_ABORTED) << late.text;
+    EXPECT_NE(late.text.find("allreduce"), std::string::npos) << late.text;
+    me.meet();
+  });
+}
+
+TEST_P(Collectives, MonitoredBarriersNameTheMissing) {
+  run(4, [](Member& me) {
+    hetcomm_communicator_t* const c = me.communicator();
+    hetcomm_collective_options_t options = no_options();
+    options.flags = HETCOMM_COLLECTIVE_MONITORED | HETCOMM_COLLECTIVE_WAIT_ALL;
+    hetcomm_request_t* request = nullptr;
+    expect_ok(hetcomm_barrier(c, &options, &request), request, "monitored barrier");
+    if (me.rank() < 2) {
+      options.timeout_ns = (me.rank() == 0 ? 200 : 5000) * kMs;
+      ASSERT_EQ(hetcomm_barrier(c, &options, &request), HETCOMM_OK);
+      const Outcome outcome = finish(request);
+      EXPECT_EQ(outcome.status, me.rank() == 0 ? HETCOMM_TIMED_OUT : HETCOMM_ABORTED);
+      EXPECT_NE(outcome.text.find("rank 2, rank 3"), std::string::npos) << outcome.text;
+    }
+    me.meet();
+  });
+}
+
+TEST_P(Collectives, EndWhenCancelledOrAborted) {
+  for (const bool abort : {false, true}) {
+    run(2, [abort](Member& me) {
+      hetcomm_communicator_t* const c = me.communicator();
+      hetcomm_request_t* request = nullptr;
+      expect_ok(hetcomm_barrier(c, nullptr, &request), request, "barrier");
+      std::vector<int64_t> data(100'000);
+      if (me.rank() == 0) {
+        ASSERT_EQ(hetcomm_allreduce(c, buffer(data), buffer(data), kType, HETCOMM_REDUCE_SUM,
+                                    nullptr, &request),
+                  HETCOMM_OK);
+        (void)me.until([] { return false; }, 5 * kMs);
+        if (abort) {
+          EXPECT_EQ(hetcomm_communicator_abort(c, "enough"), HETCOMM_OK);
+        } else {
+          EXPECT_EQ(hetcomm_request_cancel(request), HETCOMM_OK);
+        }
+        const Outcome outcome = finish(request);
+        EXPECT_EQ(outcome.status, abort ? HETCOMM_ABORTED : HETCOMM_CANCELLED) << outcome.text;
+      }
+      me.meet();
+      ASSERT_EQ(hetcomm_allreduce(c, buffer(data), buffer(data), kType, HETCOMM_REDUCE_SUM, nullptr,
+                                  &request),
+                HETCOMM_OK);
+      EXPECT_EQ(finish(request).status, HETCOMM_ABORTED);
+      me.meet();
+    });
+  }
+}
+
+TEST_P(Collectives, WorkOnDevices) {
+  CapiCase with_devices = GetParam();
+  with_devices.settings += "DEVICES=sim-handle,sim-address;";
+  run_job(with_devices, 3, [](Member& me) {
+    for (const size_t count : {1u, 3'000u, 60'000u}) {
+      const uint64_t bytes = count * sizeof(int64_t);
+      hetcomm_memory_t* send = nullptr;
+      hetcomm_memory_t* recv = nullptr;
+      // Another device on each rank, the host on one.
+      ASSERT_EQ(hetcomm_memory_allocate(me.context(), me.rank(), bytes, &send), HETCOMM_OK);
+      ASSERT_EQ(hetcomm_memory_allocate(me.context(), (me.rank() + 1) % 3, bytes, &recv),
+                HETCOMM_OK);
+      const std::vector<int64_t> mine = values(me.rank(), count);
+      ASSERT_EQ(hetcomm_memory_write(send, 0, mine.data(), bytes), HETCOMM_OK);
+      hetcomm_request_t* request = nullptr;
+      const hetcomm_status_t call = hetcomm_allreduce(
+          me.communicator(), hetcomm_buffer_memory(send, 0, bytes),
+          hetcomm_buffer_memory(recv, 0, bytes), kType, HETCOMM_REDUCE_SUM, nullptr, &request);
+      expect_ok(call, request, "allreduce");
+      std::vector<int64_t> got(count);
+      ASSERT_EQ(hetcomm_memory_read(recv, 0, got.data(), bytes), HETCOMM_OK);
+      for (size_t i = 0; i < count; ++i) ASSERT_EQ(got[i], sum(3, i));
+      const hetcomm_status_t again = hetcomm_broadcast(
+          me.communicator(), 1, hetcomm_buffer_memory(send, 0, bytes), kType, nullptr, &request);
+      expect_ok(again, request, "broadcast");
+      ASSERT_EQ(hetcomm_memory_read(send, 0, got.data(), bytes), HETCOMM_OK);
+      EXPECT_EQ(got, values(1, count));
+      EXPECT_EQ(hetcomm_memory_free(send), HETCOMM_OK);
+      EXPECT_EQ(hetcomm_memory_free(recv), HETCOMM_OK);
+    }
+  });
+}
+
+TEST_P(Collectives, RefuseWhatOneRankCanSeeToBeWrong) {
+  run(2, [](Member& me) {
+    hetcomm_communicator_t* const c = me.communicator();
+    hetcomm_request_t* request = nullptr;
+    std::vector<int64_t> data(8);
+    const hetcomm_buffer_t all = buffer(data);
+    const hetcomm_buffer_t half = part(data, 0, 4);
+    const auto allreduce = [&](hetcomm_buffer_t send, hetcomm_buffer_t recv, int32_t type,
+                               int32_t op, const hetcomm_collective_options_t* options) {
+      return hetcomm_allreduce(c, send, recv, type, op, options, &request);
+    };
+    EXPECT_EQ(allreduce(all, half, kType, 0, nullptr), HETCOMM_INVALID_ARGUMENT);
+    EXPECT_EQ(allreduce(all, all, 77, 0, nullptr), HETCOMM_INVALID_ARGUMENT);
+    EXPECT_EQ(allreduce(all, all, kType, 9, nullptr), HETCOMM_INVALID_ARGUMENT);
+    EXPECT_EQ(allreduce(all, all, HETCOMM_FLOAT32, HETCOMM_REDUCE_AND, nullptr),
+              HETCOMM_UNSUPPORTED);
+    const hetcomm_buffer_t uneven = hetcomm_buffer_host(data.data(), 7);
+    EXPECT_EQ(allreduce(uneven, uneven, kType, 0, nullptr), HETCOMM_INVALID_ARGUMENT);
+    const hetcomm_buffer_t null = hetcomm_buffer_host(nullptr, 8);
+    EXPECT_EQ(allreduce(null, null, kType, 0, nullptr), HETCOMM_INVALID_ARGUMENT);
+    hetcomm_collective_options_t options = no_options();
+    options.algorithm = "magic";
+    EXPECT_EQ(allreduce(all, all, kType, 0, &options), HETCOMM_UNSUPPORTED);
+    EXPECT_NE(std::string(hetcomm_last_error()).find("ring"), std::string::npos);
+    options = no_options();
+    options.flags = HETCOMM_COLLECTIVE_EXCLUSIVE;
+    EXPECT_EQ(allreduce(all, all, kType, 0, &options), HETCOMM_INVALID_ARGUMENT);
+    for (const auto& list : {std::vector<int32_t>{0, 0}, std::vector<int32_t>{0, 5},
+                             std::vector<int32_t>{1 - me.rank()}}) {
+      options = no_options();
+      options.ranks = list.data();
+      options.rank_count = list.size();
+      EXPECT_NE(allreduce(all, all, kType, 0, &options), HETCOMM_OK);
+    }
+    EXPECT_EQ(hetcomm_broadcast(c, 2, all, kType, nullptr, &request), HETCOMM_OUT_OF_RANGE);
+    EXPECT_EQ(hetcomm_barrier(nullptr, nullptr, &request), HETCOMM_INVALID_ARGUMENT);
+    EXPECT_EQ(hetcomm_barrier(c, nullptr, nullptr), HETCOMM_INVALID_ARGUMENT);
+    size_t size = 0;
+    EXPECT_EQ(hetcomm_datatype_size(HETCOMM_COMPLEX128, &size), HETCOMM_OK);
+    EXPECT_EQ(size, 16u);
+    EXPECT_EQ(hetcomm_datatype_size(-1, &size), HETCOMM_INVALID_ARGUMENT);
+    // None of this counts.
+    expect_ok(allreduce(all, all, kType, 0, nullptr), request, "allreduce");
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Collectives, ::testing::ValuesIn(collective_cases(false)),
+                         capi_case_name);
+
+class CollectiveLoss : public CapiTest {};
+
+// A rank is killed in the middle of many operations.
+TEST_P(CollectiveLoss, EndsThemAllWithPeerLost) {
+  for (const size_t count : {1u, 200'000u}) {
+    run(3, [count](Member& me) {
+      std::vector<int64_t> data(count, 1);
+      uint64_t start = clock_ns();
+      Outcome outcome;
+      for (int i = 0; i < 1'000'000; ++i) {
+        hetcomm_request_t* request = nullptr;
+        ASSERT_EQ(hetcomm_allreduce(me.communicator(), buffer(data), buffer(data), kType,
+                                    HETCOMM_REDUCE_MAX, nullptr, &request),
+                  HETCOMM_OK);
+        if (me.rank() == 2 && clock_ns() - start > 100 * kMs) me.die();
+        outcome = finish(request);
+        if (outcome.status != HETCOMM_OK) break;
+        if (clock_ns() - start > 15 * kSec) break;
+      }
+      EXPECT_EQ(outcome.status, HETCOMM_PEER_LOST) << outcome.text;
+      EXPECT_NE(outcome.text.find("allreduce"), std::string::npos) << outcome.text;
+      start = clock_ns();
+      hetcomm_request_t* request = nullptr;
+      ASSERT_EQ(hetcomm_barrier(me.communicator(), nullptr, &request), HETCOMM_OK);
+      EXPECT_EQ(finish(request).status, HETCOMM_PEER_LOST);
+      EXPECT_LT(clock_ns() - start, kSec);
+      me.store().word(9).fetch_add(1);
+      EXPECT_TRUE(me.until([&] { return me.store().word(9).load() == 2; }));
+    });
+  }
+}
+
+// A rank that stands still is waited for, until the deadline.
+TEST_P(CollectiveLoss, OfARankThatStandsStillEndsAtTheDeadline) {
+  run(2, [](Member& me) {
+    hetcomm_communicator_t* const c = me.communicator();
+    hetcomm_request_t* request = nullptr;
+    expect_ok(hetcomm_barrier(c, nullptr, &request), request, "barrier");
+    if (me.rank() == 1) {
+      me.store().word(8).store(static_cast<uint64_t>(getpid()));
+      raise(SIGSTOP);
+    } else {
+      EXPECT_TRUE(me.until([&] { return me.store().word(8).load() != 0; }));
+      usleep(20'000);
+      const auto peer = static_cast<pid_t>(me.store().word(8).load());
+      hetcomm_collective_options_t options = no_options();
+      options.timeout_ns = 300 * kMs;
+      const uint64_t start = clock_ns();
+      ASSERT_EQ(hetcomm_barrier(c, &options, &request), HETCOMM_OK);
+      const Outcome outcome = finish(request);
+      EXPECT_EQ(outcome.status, HETCOMM_TIMED_OUT) << outcome.text;
+      EXPECT_NE(outcome.text.find("rank 1"), std::string::npos) << outcome.text;
+      EXPECT_LT(clock_ns() - start, 3 * kSec);
+      kill(peer, SIGCONT);
+    }
+    me.meet();
+    EXPECT_EQ(first_failure(c).status, HETCOMM_ABORTED);
+    me.meet();
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(All, CollectiveLoss, ::testing::ValuesIn(collective_cases(true)),
+                         capi_case_name);
+INSTANTIATE_TEST_SUITE_P(Processes, Collectives, ::testing::ValuesIn(collective_cases(true)),
+                         capi_case_name);
+
+}  // namespace
+}  // namespace hetcomm_test

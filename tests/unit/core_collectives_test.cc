@@ -1,0 +1,491 @@
+// Plans of collective operations, carried out for all ranks at once by a model that moves a message
+// only when both of its ends are in a round that has it.
+//
+//   * every operation, by each of its algorithms, among 1 to 9 and more ranks, of sizes around all
+//     bounds, gives what its definition says, out of place and in place
+//   * the rounds of all ranks fit together: none waits for ever, and no message is left over
+//   * what a round receives touches nothing that the same round sends or receives
+//   * what is written lies within the buffers and the scratch memory that the plan asks for
+//   * where all ranks get a result they get the same bits, also of an operator that is not
+//     associative
+//   * two calls that differ say in what
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "src/core/collectives/call.h"
+#include "src/core/collectives/plan.h"
+
+namespace hetcomm::collectives {
+namespace {
+
+constexpr uint64_t kElement = 8;
+using Words = std::vector<uint64_t>;
+
+struct Case {
+  Kind kind;
+  Algorithm algorithm = Algorithm::kChosen;
+  uint32_t ranks = 1;
+  uint32_t root = 0;
+  uint64_t elements = 0;  // of the buffer, or of a part
+  bool exclusive = false;
+  bool monitored = false;
+  bool in_place = false;
+};
+
+bool has_v(Kind kind) {
+  return kind == Kind::kAllgatherv || kind == Kind::kReduceScatterv || kind == Kind::kAlltoallv ||
+         kind == Kind::kGatherv || kind == Kind::kScatterv;
+}
+
+// Elements of a part of the forms with v, as |from| sends them to |to|.
+uint64_t part_elements(const Case& test, uint32_t from, uint32_t to) {
+  if (!has_v(test.kind)) return test.elements;
+  const bool by_sender = test.kind == Kind::kAllgatherv || test.kind == Kind::kGatherv;
+  const bool by_receiver = test.kind == Kind::kReduceScatterv || test.kind == Kind::kScatterv;
+  const uint32_t key = by_sender ? from : by_receiver ? to : from * 3 + to;
+  return key % 3 == 1 ? 0 : test.elements + key;
+}
+
+uint64_t value(uint32_t rank, uint64_t index) {
+  return (rank + 1) * 0x9e3779b97f4a7c15u + index * 0xbf58476d1ce4e5b9u;
+}
+
+struct Rank {
+  Problem problem;
+  std::vector<uint64_t> send_parts;
+  std::vector<uint64_t> receive_parts;
+  Words send;  // all parts in a row
+  Words receive;
+  Words scratch;
+  Plan plan;
+  size_t next = 0;
+  uint32_t open = 0;  // messages of the round
+  bool posted = false;
+};
+
+class Model {
+ public:
+  using Combine = uint64_t (*)(uint64_t, uint64_t);
+  Model(const Case& test, Combine combine) : test_(test), combine_(combine) {
+    for (uint32_t rank = 0; rank < test.ranks; ++rank) add_rank(rank);
+  }
+
+  void run() {
+    const uint64_t lanes = count_lanes(ranks_[0]->problem);
+    for (const auto& rank : ranks_) ASSERT_EQ(count_lanes(rank->problem), lanes);
+    for (uint64_t lane = 0; lane < lanes; ++lane) {
+      for (const auto& rank : ranks_) {
+        make_plan(rank->problem, lane, &rank->plan);
+        rank->scratch.assign((rank->plan.scratch_bytes + 7) / 8, 0xdead);
+        rank->next = 0;
+        rank->posted = false;
+      }
+      ASSERT_NO_FATAL_FAILURE(run_lane());
+    }
+  }
+
+ private:
+  struct Message {
+    Rank* rank;
+    const Step* step;
+  };
+
+  void add_rank(uint32_t index) {
+    auto rank = std::make_unique<Rank>();
+    Problem& problem = rank->problem;
+    problem.kind = test_.kind;
+    problem.algorithm = test_.algorithm;
+    problem.exclusive = test_.exclusive;
+    problem.monitored = test_.monitored;
+    problem.ranks = test_.ranks;
+    problem.rank = index;
+    problem.root = test_.root;
+    problem.element_bytes = kElement;
+    problem.bytes = test_.elements * kElement;
+    const bool at_root = index == test_.root;
+    if (has_v(test_.kind)) {
+      const bool sends = test_.kind == Kind::kReduceScatterv || test_.kind == Kind::kAlltoallv ||
+                         (test_.kind == Kind::kScatterv && at_root);
+      const bool receives = test_.kind == Kind::kAllgatherv || test_.kind == Kind::kAlltoallv ||
+                            (test_.kind == Kind::kGatherv && at_root);
+      for (uint32_t peer = 0; peer < test_.ranks; ++peer) {
+        if (sends) rank->send_parts.push_back(part_elements(test_, index, peer) * kElement);
+        if (receives) rank->receive_parts.push_back(part_elements(test_, peer, index) * kElement);
+      }
+      problem.bytes = part_elements(test_, index, index) * kElement;
+      problem.send_parts = rank->send_parts;
+      problem.receive_parts = rank->receive_parts;
+    }
+    const uint64_t sent = sends_parts(test_.kind) ? start(*rank, Place::kSend, test_.ranks)
+                                                  : problem.bytes / kElement;
+    const uint64_t received = receives_parts(test_.kind)
+                                  ? start(*rank, Place::kReceive, test_.ranks)
+                                  : problem.bytes / kElement;
+    for (uint64_t i = 0; i < sent; ++i) rank->send.push_back(value(index, i));
+    rank->receive.assign(received, 0xbad);
+    if (test_.kind == Kind::kBroadcast && at_root) rank->receive = rank->send;
+    if (test_.in_place && !sends_parts(test_.kind)) {
+      const uint64_t from = receives_parts(test_.kind) ? start(*rank, Place::kReceive, index) : 0;
+      std::copy(rank->send.begin(), rank->send.end(),
+                rank->receive.begin() + static_cast<std::ptrdiff_t>(from));
+    }
+    ranks_.push_back(std::move(rank));
+  }
+
+  static uint64_t start(const Rank& rank, Place place, uint32_t part) {
+    uint64_t at = 0;
+    for (uint32_t i = 0; i < part; ++i) {
+      at += place == Place::kSend ? rank.problem.send_part(i) : rank.problem.receive_part(i);
+    }
+    return at / kElement;
+  }
+
+  // In place, both buffers are one; |send| is left alone and nothing reads it.
+  Words& memory(Rank& rank, Place place, uint64_t* shift) const {
+    *shift = 0;
+    if (place == Place::kScratch) return rank.scratch;
+    if (!test_.in_place) return place == Place::kSend ? rank.send : rank.receive;
+    const uint32_t me = rank.problem.rank;
+    if (sends_parts(test_.kind)) {
+      if (place == Place::kReceive) *shift = start(rank, Place::kSend, me);
+      return rank.send;
+    }
+    if (receives_parts(test_.kind)) {
+      if (place == Place::kSend) *shift = start(rank, Place::kReceive, me);
+      return rank.receive;
+    }
+    return rank.receive;
+  }
+
+  uint64_t* at(Rank& rank, const Range& range) const {
+    uint64_t shift = 0;
+    Words& words = memory(rank, range.place, &shift);
+    const uint64_t from =
+        shift + range.offset / kElement +
+        (range.place == Place::kScratch ? 0 : start(rank, range.place, range.part));
+    EXPECT_EQ(range.offset % kElement, 0U);
+    EXPECT_LE(from + range.length / kElement, words.size());
+    return words.data() + from;
+  }
+
+  void run_lane() {
+    std::map<std::pair<uint32_t, uint32_t>, std::deque<Message>> sends;
+    std::map<std::pair<uint32_t, uint32_t>, std::deque<Message>> receives;
+    bool moved = true;
+    while (moved) {
+      moved = false;
+      for (const auto& rank : ranks_) moved = advance(*rank, sends, receives) || moved;
+      for (auto& [pair, queue] : sends) {
+        std::deque<Message>& waiting = receives[pair];
+        while (!queue.empty() && !waiting.empty()) {
+          deliver(queue.front(), waiting.front());
+          queue.pop_front();
+          waiting.pop_front();
+          moved = true;
+        }
+      }
+    }
+    for (const auto& rank : ranks_) {
+      ASSERT_EQ(rank->next, rank->plan.steps.size())
+          << "rank " << rank->problem.rank << " waits for ever";
+    }
+    for (const auto& [pair, queue] : sends) EXPECT_TRUE(queue.empty());
+    for (const auto& [pair, queue] : receives) EXPECT_TRUE(queue.empty());
+  }
+
+  void deliver(const Message& send, const Message& receive) const {
+    EXPECT_EQ(send.step->to.length, receive.step->to.length);
+    const uint64_t bytes = std::min(send.step->to.length, receive.step->to.length);
+    if (bytes > 0) {
+      std::memmove(at(*receive.rank, receive.step->to), at(*send.rank, send.step->to), bytes);
+    }
+    --send.rank->open;
+    --receive.rank->open;
+  }
+
+  template <typename Queues>
+  bool advance(Rank& rank, Queues& sends, Queues& receives) {
+    const std::vector<Step>& steps = rank.plan.steps;
+    if (rank.next == steps.size() || (rank.posted && rank.open > 0)) return false;
+    size_t end = rank.next;
+    while (end < steps.size() && steps[end].round == steps[rank.next].round) ++end;
+    if (!rank.posted) {
+      check_round(rank, rank.next, end);
+      for (size_t i = rank.next; i < end; ++i) {
+        const Step& step = steps[i];
+        if (step.kind == StepKind::kSend) {
+          sends[{rank.problem.rank, step.peer}].push_back({&rank, &step});
+          ++rank.open;
+        } else if (step.kind == StepKind::kReceive) {
+          receives[{step.peer, rank.problem.rank}].push_back({&rank, &step});
+          ++rank.open;
+        }
+      }
+      rank.posted = true;
+      if (rank.open > 0) return true;
+    }
+    for (size_t i = rank.next; i < end; ++i) run_step(rank, steps[i]);
+    rank.next = end;
+    rank.posted = false;
+    return true;
+  }
+
+  void run_step(Rank& rank, const Step& step) const {
+    if (step.kind == StepKind::kCopy && step.to.length > 0) {
+      std::memmove(at(rank, step.to), at(rank, step.first), step.to.length);
+    } else if (step.kind == StepKind::kCombine) {
+      uint64_t* to = at(rank, step.to);
+      const uint64_t* first = at(rank, step.first);
+      const uint64_t* second = at(rank, step.second);
+      for (uint64_t i = 0; i < step.to.length / kElement; ++i) {
+        to[i] = combine_(first[i], second[i]);
+      }
+    }
+  }
+
+  // Local steps come behind messages; no receive touches another message.
+  void check_round(Rank& rank, size_t begin, size_t end) const {
+    bool local = false;
+    for (size_t i = begin; i < end; ++i) {
+      const Step& step = rank.plan.steps[i];
+      const bool message = step.kind == StepKind::kSend || step.kind == StepKind::kReceive;
+      EXPECT_FALSE(local && message) << "a message behind a local step";
+      local = local || !message;
+      if (step.kind != StepKind::kReceive) continue;
+      const uint64_t* from = at(rank, step.to);
+      for (size_t k = begin; k < end; ++k) {
+        const Step& other = rank.plan.steps[k];
+        if (k == i || (other.kind != StepKind::kSend && other.kind != StepKind::kReceive)) continue;
+        const uint64_t* start = at(rank, other.to);
+        EXPECT_TRUE(from + step.to.length / kElement <= start ||
+                    start + other.to.length / kElement <= from)
+            << "a round receives into what it sends or receives";
+      }
+    }
+  }
+
+  const Case& test_;
+  Combine combine_;
+  std::vector<std::unique_ptr<Rank>> ranks_;
+
+  friend Words result_of(const Model& model, uint32_t rank);
+};
+
+Words result_of(const Model& model, uint32_t rank) {
+  uint64_t shift = 0;
+  Rank& own = *model.ranks_[rank];
+  const Words& words = model.memory(own, Place::kReceive, &shift);
+  const uint64_t length = own.receive.size();
+  return {words.begin() + static_cast<std::ptrdiff_t>(shift),
+          words.begin() + static_cast<std::ptrdiff_t>(shift + length)};
+}
+
+// What rank |rank| has to have in the end; nothing where it may have anything.
+std::optional<Words> expected(const Case& test, uint32_t rank) {
+  Words words;
+  const auto sum = [&](uint32_t first, uint32_t last, uint64_t index) {
+    uint64_t total = 0;
+    for (uint32_t r = first; r < last; ++r) total += value(r, index);
+    return total;
+  };
+  const auto sent_start = [&](uint32_t from, uint32_t to) {
+    uint64_t at = 0;
+    for (uint32_t part = 0; part < to; ++part) at += part_elements(test, from, part);
+    return at;
+  };
+  const bool at_root = rank == test.root;
+  switch (test.kind) {
+    case Kind::kBarrier:
+      return std::nullopt;
+    case Kind::kBroadcast:
+      for (uint64_t i = 0; i < test.elements; ++i) words.push_back(value(test.root, i));
+      return words;
+    case Kind::kReduce:
+      if (!at_root) return std::nullopt;
+      [[fallthrough]];
+    case Kind::kAllreduce:
+      for (uint64_t i = 0; i < test.elements; ++i) words.push_back(sum(0, test.ranks, i));
+      return words;
+    case Kind::kScan:
+      if (test.exclusive && rank == 0) return std::nullopt;
+      for (uint64_t i = 0; i < test.elements; ++i) {
+        words.push_back(sum(0, test.exclusive ? rank : rank + 1, i));
+      }
+      return words;
+    case Kind::kGather:
+    case Kind::kGatherv:
+      if (!at_root) return std::nullopt;
+      [[fallthrough]];
+    case Kind::kAllgather:
+    case Kind::kAllgatherv:
+      for (uint32_t from = 0; from < test.ranks; ++from) {
+        for (uint64_t i = 0; i < part_elements(test, from, from); ++i) {
+          words.push_back(value(from, i));
+        }
+      }
+      return words;
+    case Kind::kReduceScatter:
+    case Kind::kReduceScatterv:
+      for (uint64_t i = 0; i < part_elements(test, rank, rank); ++i) {
+        words.push_back(sum(0, test.ranks, sent_start(rank, rank) + i));
+      }
+      return words;
+    case Kind::kScatter:
+    case Kind::kScatterv:
+      for (uint64_t i = 0; i < part_elements(test, test.root, rank); ++i) {
+        words.push_back(value(test.root, sent_start(test.root, rank) + i));
+      }
+      return words;
+    case Kind::kAlltoall:
+    case Kind::kAlltoallv:
+      for (uint32_t from = 0; from < test.ranks; ++from) {
+        for (uint64_t i = 0; i < part_elements(test, from, rank); ++i) {
+          words.push_back(value(from, sent_start(from, rank) + i));
+        }
+      }
+      return words;
+  }
+  return std::nullopt;
+}
+
+std::string name(const Case& test) {
+  return std::string(name_of(test.kind)) + " by " + name_of(test.algorithm) + ", " +
+         std::to_string(test.ranks) + " ranks, root " + std::to_string(test.root) + ", " +
+         std::to_string(test.elements) + " elements" + (test.exclusive ? ", exclusive" : "") +
+         (test.monitored ? ", monitored" : "") + (test.in_place ? ", in place" : "");
+}
+
+void run_case(Case test) {
+  SCOPED_TRACE(name(test));
+  // In place the model has one buffer: the sender's where that has all parts, else the receiver's.
+  Model model(test, [](uint64_t a, uint64_t b) { return a + b; });
+  model.run();
+  if (::testing::Test::HasFatalFailure()) return;
+  for (uint32_t rank = 0; rank < test.ranks; ++rank) {
+    const std::optional<Words> right = expected(test, rank);
+    if (!right) continue;
+    ASSERT_EQ(result_of(model, rank), *right) << "rank " << rank;
+  }
+  if (test.kind != Kind::kAllreduce) return;
+  Model odd(test, [](uint64_t a, uint64_t b) { return a * 31 + (b ^ a >> 7); });
+  odd.run();
+  for (uint32_t rank = 1; rank < test.ranks; ++rank) {
+    ASSERT_EQ(result_of(odd, rank), result_of(odd, 0)) << "bits of rank " << rank;
+  }
+}
+
+constexpr Algorithm kAlgorithms[] = {
+    Algorithm::kChosen, Algorithm::kBinomial, Algorithm::kDissemination,
+    Algorithm::kLinear, Algorithm::kPairwise, Algorithm::kRecursiveDoubling,
+    Algorithm::kRing,
+};
+
+class CollectivePlan : public ::testing::TestWithParam<int> {};
+
+TEST_P(CollectivePlan, GivesWhatTheOperationSays) {
+  const Kind kind = static_cast<Kind>(GetParam());
+  for (const Algorithm algorithm : kAlgorithms) {
+    Algorithm found = Algorithm::kChosen;
+    std::string known;
+    if (algorithm != Algorithm::kChosen &&
+        !find_algorithm(kind, name_of(algorithm), &found, &known)) {
+      continue;
+    }
+    for (const uint32_t ranks : {1u, 2u, 3u, 4u, 5u, 6u, 7u, 8u, 9u, 16u, 17u}) {
+      for (const uint64_t elements : {0u, 1u, 2u, 7u, 17u, 64u, 3001u}) {
+        for (uint32_t root = 0; root < (has_root(kind) ? std::min(ranks, 3u) : 1); ++root) {
+          Case test{.kind = kind,
+                    .algorithm = algorithm,
+                    .ranks = ranks,
+                    .root = ranks - 1 - root,
+                    .elements = elements};
+          if (!has_root(kind)) test.root = 0;
+          run_case(test);
+          const bool moves_all = kind == Kind::kAlltoall || kind == Kind::kAlltoallv ||
+                                 kind == Kind::kBroadcast || kind == Kind::kBarrier;
+          // At the root only, where others have no such buffer.
+          const bool rooted = has_root(kind) && kind != Kind::kReduce;
+          test.in_place = !moves_all && !rooted;
+          if (test.in_place) run_case(test);
+          test.in_place = false;
+          if (kind == Kind::kScan) {
+            test.exclusive = true;
+            run_case(test);
+          }
+          if (kind == Kind::kBarrier) {
+            test.monitored = true;
+            run_case(test);
+          }
+          if (HasFatalFailure()) return;
+        }
+      }
+    }
+  }
+}
+
+// Several lanes, with a rest.
+TEST_P(CollectivePlan, CutsLargeDataIntoLanes) {
+  const Kind kind = static_cast<Kind>(GetParam());
+  for (const uint32_t ranks : {2u, 3u, 8u}) {
+    for (const uint64_t elements : {131'072u, 300'001u}) {
+      run_case({.kind = kind, .ranks = ranks, .elements = elements});
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+std::string kind_name(const ::testing::TestParamInfo<int>& info) {
+  return name_of(static_cast<Kind>(info.param));
+}
+INSTANTIATE_TEST_SUITE_P(All, CollectivePlan, ::testing::Range(0, static_cast<int>(kKinds)),
+                         kind_name);
+
+TEST(CollectiveAlgorithms, AreFoundByNameAndListed) {
+  Algorithm algorithm = Algorithm::kChosen;
+  std::string known;
+  EXPECT_TRUE(find_algorithm(Kind::kAllreduce, "ring", &algorithm, &known));
+  EXPECT_EQ(algorithm, Algorithm::kRing);
+  known.clear();
+  EXPECT_FALSE(find_algorithm(Kind::kAllreduce, "binomial", &algorithm, &known));
+  EXPECT_EQ(known, "recursive_doubling, ring");
+}
+
+TEST(CollectiveCall, SaysInWhatTwoDiffer) {
+  Call one;
+  one.kind = Kind::kAllreduce;
+  one.datatype = 13;
+  one.reduction = 0;
+  one.bytes = 64;
+  EXPECT_EQ(one.hash(), Call(one).hash());
+  Call other = one;
+  other.kind = Kind::kReduce;
+  EXPECT_NE(one.hash(), other.hash());
+  EXPECT_EQ(difference(one, other), "operation (allreduce, reduce)");
+  other = one;
+  other.bytes = 128;
+  EXPECT_NE(one.hash(), other.hash());
+  EXPECT_EQ(difference(one, other), "size (64 bytes, 128 bytes)");
+  other = one;
+  other.datatype = 5;
+  EXPECT_NE(one.hash(), other.hash());
+  EXPECT_EQ(difference(one, other), "type (FLOAT32, INT32)");
+  other = one;
+  other.reduction = 3;
+  EXPECT_NE(one.hash(), other.hash());
+  EXPECT_EQ(difference(one, other), "operator (SUM, MAX)");
+  other = one;
+  other.root = 2;
+  EXPECT_NE(one.hash(), other.hash());
+  EXPECT_EQ(difference(one, other), "root (0, 2)");
+  EXPECT_EQ(describe(one), "allreduce of 64 bytes, FLOAT32, SUM");
+}
+
+}  // namespace
+}  // namespace hetcomm::collectives
