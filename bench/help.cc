@@ -50,6 +50,11 @@ TESTS
                beside copying alone and the same messages from host to host (wire),
                for each --chunk and --depth. Rates of simulated devices are set by
                HETCOMM_DEVICES=sim-handle:bandwidth=1G:latency=5us
+  allreduce, reduce_scatter, allgather, alltoall, broadcast, reduce, barrier
+               of --ranks processes, float32 elements and sums, with the columns of
+               nccl-tests: the size is that of the larger side's whole buffer. Out of
+               place, then in place where there is that; always checked.
+  collectives  all of these.
   One-sided memory is registered memory of the library's allocator. put, get,
   put_notify and fetch_add stand for both tests of the name.
   In windowed tests every message in flight has buffers of its own on both sides;
@@ -121,7 +126,9 @@ OUTPUT
                          One-sided: direct, or message (the owner's process helped)
                          Memory of devices: +direct (by the network interface)
                          or +staged (through the host); HETCOMM_DEVICE_PATH chooses
-  #wrong                 with --check: bytes that differ
+  #wrong                 with --check: bytes that differ; collective operations: elements
+  algbw, busbw[GB/s]     collective operations: size over time, and what of that crosses
+                         the busiest link; GB are 10^9 bytes
   idle peer, computing   overlap: time until the data was there, with a waiting
   peer[usec]             and with a computing receiver (medians)
   chunk, depth           staging: as asked for; JSON's chunk_bytes is what was used

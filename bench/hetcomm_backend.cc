@@ -273,4 +273,56 @@ void HetcommBackend::report_failure(hetcomm_status_t status,
                        : hetcomm_status_text(completion.status)));
 }
 
+// --- collective
+
+void HetcommBackend::prepare_collective(Collective operation, uint64_t bytes) {
+  prepare(bytes, 1);
+  operation_ = operation;
+}
+
+void HetcommBackend::run_collective(bool in_place) {
+  const hetcomm_datatype_t type = HETCOMM_FLOAT32;
+  const hetcomm_reduction_t op = HETCOMM_REDUCE_SUM;
+  const uint64_t part = bytes_ / static_cast<uint64_t>(ranks());
+  const uint64_t own = part * static_cast<uint64_t>(rank());
+  const hetcomm_buffer_t in = send_[0];
+  const hetcomm_buffer_t out = receive_[0];
+  const auto part_of = [part](hetcomm_buffer_t buffer, uint64_t offset) {
+    buffer.offset += offset;
+    buffer.length = part;
+    return buffer;
+  };
+  hetcomm_request_t* request = nullptr;
+  hetcomm_status_t status = HETCOMM_OK;
+  switch (operation_) {
+    case Collective::kBarrier:
+      status = hetcomm_barrier(communicator_, nullptr, &request);
+      break;
+    case Collective::kBroadcast:
+      status = hetcomm_broadcast(communicator_, 0, out, type, nullptr, &request);
+      break;
+    case Collective::kReduce:
+      status = hetcomm_reduce(communicator_, 0, in, out, type, op, nullptr, &request);
+      break;
+    case Collective::kAllreduce:
+      status =
+          hetcomm_allreduce(communicator_, in_place ? out : in, out, type, op, nullptr, &request);
+      break;
+    case Collective::kAllgather:
+      status = hetcomm_allgather(communicator_, in_place ? part_of(out, own) : part_of(in, 0), out,
+                                 type, nullptr, &request);
+      break;
+    case Collective::kReduceScatter:
+      status =
+          hetcomm_reduce_scatter(communicator_, in, in_place ? part_of(in, own) : part_of(out, 0),
+                                 type, op, nullptr, &request);
+      break;
+    case Collective::kAlltoall:
+      status = hetcomm_alltoall(communicator_, in, out, type, nullptr, &request);
+      break;
+  }
+  require(status, "starting a collective operation");
+  wait(request);
+}
+
 }  // namespace bench

@@ -8,6 +8,7 @@
 #include <hetcomm/hetcomm.h>
 
 #include "bench/loops/buffers.h"
+#include "bench/loops/collectives.h"
 #include "bench/session.h"
 #include "bench/work.h"
 
@@ -93,6 +94,14 @@ class HetcommBackend {
             "waiting for a notification");
   }
 
+  // --- collective: see loops/collectives.h
+
+  static constexpr bool kCollectives = true;
+
+  void prepare_collective(Collective operation, uint64_t bytes);
+  void run_collective(bool in_place);
+  uint8_t* receive_slot(int slot) const { return host_.receive_slot(slot); }
+
   void send_word(int peer, double value) {
     hetcomm_request_t* request = nullptr;
     require(hetcomm_send(communicator_, peer, kWord, hetcomm_buffer_host(&value, sizeof value),
@@ -177,6 +186,7 @@ class HetcommBackend {
   hetcomm_remote_memory_t* remote_ = nullptr;
   hetcomm_operation_options_t notifying_{};
   std::vector<uint64_t> previous_;
+  Collective operation_ = Collective::kBarrier;
 };
 
 }  // namespace bench

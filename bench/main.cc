@@ -89,9 +89,13 @@ int finish(const Options& options, Report report) {
   }
   if (!options.plot.empty()) written &= write_file(options.plot, render_svg(report));
   int64_t wrong = 0;
-  for (const Row& row : report.rows) wrong += std::max<int64_t>(row.measured.wrong, 0);
+  for (const Row& row : report.rows) {
+    wrong += std::max<int64_t>(row.measured.wrong, 0);
+    if (row.measured.in_place_wrong > 0) wrong += static_cast<int64_t>(row.measured.in_place_wrong);
+  }
   if (wrong > 0) {
-    std::fprintf(stderr, "hetcomm_bench: %lld bytes were wrong\n", static_cast<long long>(wrong));
+    std::fprintf(stderr, "hetcomm_bench: %lld bytes or elements were wrong\n",
+                 static_cast<long long>(wrong));
   }
   return written && wrong == 0 ? kOk : kFailed;
 }

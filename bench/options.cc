@@ -11,6 +11,8 @@
 
 #include <hetcomm/info.h>
 
+#include "bench/row.h"
+
 namespace bench {
 namespace {
 
@@ -21,6 +23,9 @@ constexpr const char* kTests[] = {
     "fetch_add_rate"};
 // Not one of all: it is of devices only.
 constexpr const char* kStaging = "staging";
+// Nor are these: each is asked for by its name, or all of them as "collectives".
+constexpr const char* kCollectiveTests[] = {"allreduce", "reduce_scatter", "allgather", "alltoall",
+                                            "broadcast", "reduce",         "barrier"};
 constexpr const char* kMemories[] = {"host", "sim-handle", "sim-address"};
 constexpr const char* kTransports[] = {"auto", "shm", "tcp", "rdma"};
 constexpr const char* kPeers[] = {"ucx", "mpi", "gloo", "iperf3", "memcpy", "perftest"};
@@ -57,6 +62,13 @@ constexpr TestDefaults kDefaults[] = {
     {"put_bandwidth", 64 * kKi, 64 * kMi, 4, 16, 64 * kMi, 64, 2},
     {"put_notify_latency", 8, 4 * kKi, 2, 8, 4 * kKi, 1, 2},
     {"put_notify_bandwidth", 8, 64 * kMi, 2, 8, 16 * kMi, 64, 2},
+    {"allreduce", 8, 64 * kMi, 2, 8, 16 * kMi, 1, 2},
+    {"reduce_scatter", 8, 64 * kMi, 2, 8, 16 * kMi, 1, 2},
+    {"allgather", 8, 64 * kMi, 2, 8, 16 * kMi, 1, 2},
+    {"alltoall", 8, 64 * kMi, 2, 8, 16 * kMi, 1, 2},
+    {"broadcast", 8, 64 * kMi, 2, 8, 16 * kMi, 1, 2},
+    {"reduce", 8, 64 * kMi, 2, 8, 16 * kMi, 1, 2},
+    {"barrier", 0, 0, 2, 2, 0, 1, 2},
     {"get_latency", 8, 4 * kKi, 2, 8, 4 * kKi, 1, 2},
     {"get_bandwidth", 64 * kKi, 64 * kMi, 4, 16, 64 * kMi, 64, 2},
     {"fetch_add_latency", kWordBytes, kWordBytes, 2, 2, kWordBytes, 1, 2},
@@ -96,7 +108,10 @@ std::string memory_kind(const std::string& name) { return name == "sim" ? "sim-a
 
 // The tests that |word| stands for; none when it is unknown.
 std::vector<std::string> tests_of(const std::string& word) {
-  if (is_one_of(word, kTests) || word == kStaging) return {word};
+  if (is_one_of(word, kTests) || word == kStaging || is_one_of(word, kCollectiveTests)) {
+    return {word};
+  }
+  if (word == "collectives") return {std::begin(kCollectiveTests), std::end(kCollectiveTests)};
   if (word == "all") return {std::begin(kTests), std::end(kTests)};
   if (word == "fetch_add") return {"fetch_add_latency", "fetch_add_rate"};
   if (word == "put" || word == "get" || word == "put_notify") {
@@ -110,9 +125,9 @@ std::string check_tests(const std::string& text, Options* options) {
     const std::vector<std::string> tests = tests_of(word);
     if (tests.empty()) {
       return fmt::format(
-          "unknown test '{}'; tests are {}, put, put_notify, get, fetch_add, all, {} (a host "
-          "comes after the test)",
-          word, list_of(kTests), kStaging);
+          "unknown test '{}'; tests are {}, put, put_notify, get, fetch_add, all, {}, {}, "
+          "collectives (a host comes after the test)",
+          word, list_of(kTests), kStaging, list_of(kCollectiveTests));
     }
     options->tests.insert(options->tests.end(), tests.begin(), tests.end());
   }
@@ -142,6 +157,11 @@ std::string check_memory(const std::string& text, Options* options) {
     return "the overlap test watches the receive buffer: the second side's memory must be host";
   }
   const bool host = options->first_memory == "host" && options->second_memory == "host";
+  for (const char* test : kCollectiveTests) {
+    if (!host && is_asked_for(*options, test)) {
+      return fmt::format("{} is measured in host memory only", test);
+    }
+  }
   for (const char* test : {"put_latency", "fetch_add_latency", "fetch_add_rate"}) {
     if (!host && is_asked_for(*options, test)) {
       return fmt::format("{} looks at memory and changes words in it: memory must be host", test);
@@ -362,7 +382,7 @@ Work make_work(const Options& options, const TestDefaults& defaults) {
                         : compared         ? defaults.factor_compared
                                            : defaults.factor;
   const int window = options.window > 0 ? options.window : defaults.window;
-  const bool windowed = !is_latency(work.plan.test) && work.plan.test != "overlap";
+  const bool windowed = !smaller_is_better(work.plan.test);
   if (defaults.first_bytes == defaults.last_bytes) first = last = defaults.first_bytes;
   work.plan.points = make_points(first, last, factor, windowed ? window : 1, kMostWindowBytes);
   work.first_memory = options.first_memory;

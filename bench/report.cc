@@ -28,6 +28,13 @@ constexpr Titles kTitles[] = {
     {"get_latency", "One Sided Get Latency", "Get, whole operation"},
     {"get_bandwidth", "One Sided Get Bandwidth", "Get"},
     {"fetch_add_latency", "One Sided Fetch and Add Latency", "Fetch and add, whole operation"},
+    {"allreduce", "Allreduce Latency", "Allreduce"},
+    {"reduce_scatter", "Reduce Scatter Latency", "Reduce scatter"},
+    {"allgather", "Allgather Latency", "Allgather"},
+    {"alltoall", "All-to-All Latency", "All to all"},
+    {"broadcast", "Broadcast Latency", "Broadcast"},
+    {"reduce", "Reduce Latency", "Reduce"},
+    {"barrier", "Barrier Latency", "Barrier"},
     {"fetch_add_rate", "One Sided Fetch and Add Rate", "Fetch and add, several at once"},
 };
 

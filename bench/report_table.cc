@@ -81,16 +81,57 @@ std::vector<Column> staging_columns() {
       {"of slower(%)", [](const Row& row) { return number_text(staging_percent(row)); }}};
 }
 
+// The columns of nccl-tests: bytes by time, and what of them has to cross the busiest link.
+double collective_gbps(const Row& row, double us, bool bus) {
+  const double factor = bus ? bus_factor(find_collective(row.test)->operation, row.ranks) : 1;
+  return factor * static_cast<double>(row.measured.point.bytes) / us * 1e-3;
+}
+
+std::vector<Column> collective_columns(const CollectiveInfo& info) {
+  std::vector<Column> columns = {
+      {"count",
+       [parts = info.has_parts](const Row& row) {
+         const auto ranks = static_cast<uint64_t>(parts ? row.ranks : 1);
+         return fmt::format("{}", row.measured.point.bytes / sizeof(float) / ranks);
+       }},
+      {"type", [](const Row&) { return "float"; }},
+      {"redop", [sums = info.sums](const Row&) { return sums ? "sum" : "none"; }},
+      {"root", [root = info.has_root](const Row&) { return root ? "0" : "-1"; }},
+      {"time[usec]", [](const Row& row) { return number_text(row.avg_us); }},
+      {"algbw[GB/s]",
+       [](const Row& row) { return number_text(collective_gbps(row, row.avg_us, false)); }},
+      {"busbw[GB/s]",
+       [](const Row& row) { return number_text(collective_gbps(row, row.avg_us, true)); }},
+      {"#wrong", [](const Row& row) { return count_text(row.measured.wrong); }}};
+  if (!info.in_place) return columns;
+  const auto in_place = [](const Row& row) { return row.measured.in_place_us; };
+  columns.push_back(
+      {"in place[usec]", [in_place](const Row& row) { return number_text(in_place(row)); }});
+  columns.push_back({"algbw[GB/s]", [in_place](const Row& row) {
+                       return number_text(collective_gbps(row, in_place(row), false));
+                     }});
+  columns.push_back({"busbw[GB/s]", [in_place](const Row& row) {
+                       return number_text(collective_gbps(row, in_place(row), true));
+                     }});
+  columns.push_back({"#wrong", [](const Row& row) {
+                       return count_text(static_cast<int64_t>(row.measured.in_place_wrong));
+                     }});
+  return columns;
+}
+
 std::vector<Column> columns_for(const std::vector<Row>& rows) {
   const std::string& test = rows.front().test;
   std::vector<Column> columns = {
       {"#bytes", [](const Row& row) { return fmt::format("{}", row.measured.point.bytes); }},
       {"#iterations", [](const Row& row) { return fmt::format("{}", row.measured.iterations); }}};
-  const std::vector<Column> own = is_latency(test)    ? latency_columns()
-                                  : test == "overlap" ? overlap_columns()
-                                  : test == "staging" ? staging_columns()
-                                                      : rate_columns();
+  const CollectiveInfo* collective = find_collective(test);
+  const std::vector<Column> own = collective != nullptr ? collective_columns(*collective)
+                                  : is_latency(test)    ? latency_columns()
+                                  : test == "overlap"   ? overlap_columns()
+                                  : test == "staging"   ? staging_columns()
+                                                        : rate_columns();
   columns.insert(columns.end(), own.begin(), own.end());
+  if (collective != nullptr) return columns;
   columns.push_back({"transport", [](const Row& row) { return row.transport; }});
   columns.push_back({"path", [](const Row& row) { return row.path.empty() ? "-" : row.path; }});
   if (std::any_of(rows.begin(), rows.end(), [](const Row& r) { return r.measured.wrong >= 0; })) {

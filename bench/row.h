@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/loops/collectives.h"
 #include "bench/loops/plan.h"
 #include "bench/work.h"
 
@@ -43,7 +44,7 @@ double staging_percent(const Row& row);
 
 // Better when smaller (a time) or when larger (a rate)?
 inline bool smaller_is_better(const std::string& test) {
-  return is_latency(test) || test == "overlap";
+  return is_latency(test) || test == "overlap" || find_collective(test) != nullptr;
 }
 // Messages or operations rather than bytes are what counts.
 inline bool is_rate(const std::string& test) {

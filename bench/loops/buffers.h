@@ -93,6 +93,8 @@ class HostBuffers {
  public:
   // For back ends that have them: see loops/one_sided.h.
   static constexpr bool kOneSided = false;
+  // See loops/collectives.h.
+  static constexpr bool kCollectives = false;
 
   void prepare(uint64_t bytes, int slots) {
     give_back();

@@ -43,7 +43,7 @@ struct Measurement {
   int64_t iterations = 0;
   int64_t messages = 0;
   double total_us = 0;
-  int64_t wrong = -1;  // bytes that differ; -1: not checked
+  int64_t wrong = -1;  // bytes (collective operations: elements) that differ; -1: not checked
   double min_us = kUnknown;
   double max_us = kUnknown;
   double p50_us = kUnknown;
@@ -58,7 +58,10 @@ struct Measurement {
   double copy_us = kUnknown;
   double wire_us = kUnknown;
   double chunk_bytes = kUnknown;  // of the chunks that were staged, on average
-  std::string path;               // how the bytes went, where the implementation tells
+  // collective operations: one, in place; and the elements that are wrong then
+  double in_place_us = kUnknown;
+  double in_place_wrong = kUnknown;
+  std::string path;  // how the bytes went, where the implementation tells
 };
 
 // --- kinds of tests, by their names --------------------------------------------------------------
@@ -160,13 +163,21 @@ struct MeasurementField {
   double Measurement::*member;
 };
 inline constexpr MeasurementField kMeasurementFields[] = {
-    {"total_us", &Measurement::total_us},       {"min_us", &Measurement::min_us},
-    {"max_us", &Measurement::max_us},           {"p50_us", &Measurement::p50_us},
-    {"p99_us", &Measurement::p99_us},           {"p999_us", &Measurement::p999_us},
-    {"stdev_us", &Measurement::stdev_us},       {"idle_us", &Measurement::idle_us},
-    {"compute_us", &Measurement::compute_us},   {"overall_us", &Measurement::overall_us},
-    {"copy_us", &Measurement::copy_us},         {"wire_us", &Measurement::wire_us},
+    {"total_us", &Measurement::total_us},
+    {"min_us", &Measurement::min_us},
+    {"max_us", &Measurement::max_us},
+    {"p50_us", &Measurement::p50_us},
+    {"p99_us", &Measurement::p99_us},
+    {"p999_us", &Measurement::p999_us},
+    {"stdev_us", &Measurement::stdev_us},
+    {"idle_us", &Measurement::idle_us},
+    {"compute_us", &Measurement::compute_us},
+    {"overall_us", &Measurement::overall_us},
+    {"copy_us", &Measurement::copy_us},
+    {"wire_us", &Measurement::wire_us},
     {"chunk_bytes", &Measurement::chunk_bytes},
+    {"in_place_us", &Measurement::in_place_us},
+    {"in_place_wrong", &Measurement::in_place_wrong},
 };
 
 inline std::string encode(const Measurement& measurement) {

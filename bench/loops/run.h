@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "bench/loops/collectives.h"
 #include "bench/loops/loops.h"
 #include "bench/loops/one_sided.h"
 
@@ -19,7 +20,7 @@ void run_points(Backend& backend, const Plan& plan, Report report) {
 }
 
 // What every process does: all points of |plan|, the results of rank 0 given to |report|. One-sided
-// tests only where the back end has such operations.
+// and collective tests only where the back end has such operations.
 template <class Backend, class Report>
 void run_plan(Backend& backend, const Plan& plan, Report report) {
   if constexpr (Backend::kOneSided) {
@@ -27,6 +28,15 @@ void run_plan(Backend& backend, const Plan& plan, Report report) {
   }
   if (is_one_sided(plan.test)) {
     std::fputs("hetcomm_bench: no one-sided operations here\n", stderr);
+    std::exit(1);
+  }
+  if constexpr (Backend::kCollectives) {
+    if (find_collective(plan.test) != nullptr) {
+      return run_points<CollectiveLoops<Backend>>(backend, plan, report);
+    }
+  }
+  if (find_collective(plan.test) != nullptr) {
+    std::fputs("hetcomm_bench: no collective operations here\n", stderr);
     std::exit(1);
   }
   run_points<Loops<Backend>>(backend, plan, report);

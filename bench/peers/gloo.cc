@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "bench/loops/collectives.h"
 #include "bench/peers/peers.h"
 
 namespace bench {
@@ -53,8 +54,12 @@ std::vector<Implementation> find_gloo(Builder& builder, std::string* complaint) 
   const std::string version = version_of_package();
   gloo.info = {fmt::format("gloo-{}", short_version(version)), version, "libgloo-dev"};
   gloo.only_transport = "tcp";
-  gloo.refusal = [](const Work& work) {
+  gloo.refusal = [](const Work& work) -> std::string {
     const std::string refusal = refuse_one_sided(work);
+    if (work.plan.test == "reduce_scatter") return "it has no such reduce_scatter";
+    if (find_collective(work.plan.test) != nullptr && work.ranks != 2) {
+      return "its runner has two ranks";
+    }
     return refusal.empty() ? refuse_beyond_pairs(work) : refusal;
   };
   gloo.launch = [runner](const Work& work) { return launch_gloo(runner, work); };

@@ -7,6 +7,8 @@
 
 #include <fmt/format.h>
 
+#include "bench/loops/collectives.h"
+
 namespace bench {
 namespace {
 
@@ -51,6 +53,10 @@ std::string refuse_one_sided(const Work& work) {
 
 std::string refuse_devices(const Work& work) {
   return work.plan.test == "staging" ? "its runner has host memory only" : "";
+}
+
+std::string refuse_collectives(const Work& work) {
+  return find_collective(work.plan.test) != nullptr ? "it has no collective operations" : "";
 }
 
 std::string refuse_beyond_pairs(const Work& work) {

@@ -53,6 +53,7 @@ std::string first_nic();
 // Refuse what a runner has not: one-sided operations or memory of devices.
 std::string refuse_one_sided(const Work& work);
 std::string refuse_devices(const Work& work);
+std::string refuse_collectives(const Work& work);
 // Refuses what only two ranks in host memory can do.
 std::string refuse_beyond_pairs(const Work& work);
 

@@ -1,5 +1,12 @@
 // The loops over Gloo's unbound buffers and its TCP transport. Two processes, which meet to
 // exchange what Gloo puts into its store.
+#include <gloo/allgather.h>
+#include <gloo/allreduce.h>
+#include <gloo/alltoall.h>
+#include <gloo/barrier.h>
+#include <gloo/broadcast.h>
+#include <gloo/math.h>
+#include <gloo/reduce.h>
 #include <gloo/rendezvous/context.h>
 #include <gloo/rendezvous/store.h>
 #include <gloo/transport/tcp/device.h>
@@ -104,6 +111,65 @@ class GlooBackend : public HostBuffers {
     for (int slot = 0; slot < receives_; ++slot) at(in_, slot).waitRecv();
     sends_ = receives_ = 0;
   }
+  static constexpr bool kCollectives = true;
+
+  void prepare_collective(Collective operation, uint64_t bytes) {
+    prepare(bytes, 1);
+    operation_ = operation;
+    count_ = static_cast<size_t>(bytes / sizeof(float));
+  }
+  void run_collective(bool in_place) {
+    auto* const out = reinterpret_cast<float*>(receive_slot(0));
+    auto* const in = reinterpret_cast<float*>(send_slot(0));
+    const size_t part = count_ / 2;
+    switch (operation_) {
+      case Collective::kBarrier: {
+        gloo::BarrierOptions options(context_);
+        gloo::barrier(options);
+        break;
+      }
+      case Collective::kBroadcast: {
+        gloo::BroadcastOptions options(context_);
+        options.setOutput(out, count_);
+        options.setRoot(0);
+        gloo::broadcast(options);
+        break;
+      }
+      case Collective::kReduce: {
+        gloo::ReduceOptions options(context_);
+        options.setInput(in, count_);
+        options.setOutput(out, count_);
+        options.setReduceFunction(&GlooBackend::add);
+        options.setRoot(0);
+        gloo::reduce(options);
+        break;
+      }
+      case Collective::kAllreduce: {
+        gloo::AllreduceOptions options(context_);
+        if (!in_place) options.setInput(in, count_);
+        options.setOutput(out, count_);
+        options.setReduceFunction(&GlooBackend::add);
+        gloo::allreduce(options);
+        break;
+      }
+      case Collective::kAllgather: {
+        gloo::AllgatherOptions options(context_);
+        if (!in_place) options.setInput(in, part);
+        options.setOutput(out, count_);
+        gloo::allgather(options);
+        break;
+      }
+      case Collective::kAlltoall: {
+        gloo::AlltoallOptions options(context_);
+        options.setInput(in, count_);
+        options.setOutput(out, count_);
+        gloo::alltoall(options);
+        break;
+      }
+      default:
+        break;
+    }
+  }
   void send_word(int peer, double value) {
     word_sent_ = value;
     word_out_->send(peer, kWord);
@@ -119,6 +185,9 @@ class GlooBackend : public HostBuffers {
   static constexpr uint64_t kData = 1;
   static constexpr uint64_t kWord = 2;
 
+  static void add(void* out, const void* a, const void* b, size_t count) {
+    gloo::sum<float>(out, a, b, count);
+  }
   static gloo::transport::UnboundBuffer& at(const std::vector<Buffer>& buffers, int slot) {
     return *buffers[static_cast<size_t>(slot)];
   }
@@ -132,6 +201,8 @@ class GlooBackend : public HostBuffers {
   Buffer word_in_;
   std::vector<Buffer> out_;
   std::vector<Buffer> in_;
+  Collective operation_ = Collective::kBarrier;
+  size_t count_ = 0;
   int sends_ = 0;
   int receives_ = 0;
 };

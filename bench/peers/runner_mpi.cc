@@ -4,6 +4,7 @@
 #define MPICH_SKIP_MPICXX 1
 #include <mpi.h>
 
+#include <cstring>
 #include <vector>
 
 #include "bench/peers/runner.h"
@@ -50,6 +51,42 @@ class MpiBackend : public HostBuffers {
     MPI_Waitall(static_cast<int>(requests_.size()), requests_.data(), MPI_STATUSES_IGNORE);
     requests_.clear();
   }
+  static constexpr bool kCollectives = true;
+
+  void prepare_collective(Collective operation, uint64_t bytes) {
+    prepare(bytes, 1);
+    operation_ = operation;
+    count_ = static_cast<int>(bytes / sizeof(float));
+    part_ = count_ / ranks_;
+  }
+  void run_collective(bool in_place) {
+    uint8_t* const out = receive_slot(0);
+    uint8_t* const in = send_slot(0);
+    const MPI_Comm all = MPI_COMM_WORLD;
+    switch (operation_) {
+      case Collective::kBarrier:
+        MPI_Barrier(all);
+        break;
+      case Collective::kBroadcast:
+        MPI_Bcast(out, count_, MPI_FLOAT, 0, all);
+        break;
+      case Collective::kReduce:
+        MPI_Reduce(in, out, count_, MPI_FLOAT, MPI_SUM, 0, all);
+        break;
+      case Collective::kAllreduce:
+        MPI_Allreduce(in_place ? MPI_IN_PLACE : in, out, count_, MPI_FLOAT, MPI_SUM, all);
+        break;
+      case Collective::kAllgather:
+        MPI_Allgather(in_place ? MPI_IN_PLACE : in, part_, MPI_FLOAT, out, part_, MPI_FLOAT, all);
+        break;
+      case Collective::kReduceScatter:
+        reduce_scatter(in_place);
+        break;
+      case Collective::kAlltoall:
+        MPI_Alltoall(in, part_, MPI_FLOAT, out, part_, MPI_FLOAT, all);
+        break;
+    }
+  }
   void send_word(int peer, double value) {
     MPI_Send(&value, 1, MPI_DOUBLE, peer, kWord, MPI_COMM_WORLD);
   }
@@ -60,6 +97,19 @@ class MpiBackend : public HostBuffers {
   }
 
  private:
+  // In place MPI leaves the result at the beginning of the buffer; the loops look for it where the
+  // own part was.
+  void reduce_scatter(bool in_place) {
+    uint8_t* const in = send_slot(0);
+    if (!in_place) {
+      MPI_Reduce_scatter_block(in, receive_slot(0), part_, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+      return;
+    }
+    MPI_Reduce_scatter_block(MPI_IN_PLACE, in, part_, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+    const size_t bytes = static_cast<size_t>(part_) * sizeof(float);
+    if (rank_ != 0 && bytes > 0) std::memcpy(in + static_cast<size_t>(rank_) * bytes, in, bytes);
+  }
+
   static constexpr int kData = 1;
   static constexpr int kWord = 2;
 
@@ -69,6 +119,9 @@ class MpiBackend : public HostBuffers {
   int rank_ = 0;
   int ranks_ = 1;
   int length_ = 0;
+  Collective operation_ = Collective::kBarrier;
+  int count_ = 0;
+  int part_ = 0;
   std::vector<MPI_Request> requests_;
 };
 

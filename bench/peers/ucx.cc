@@ -137,7 +137,8 @@ std::vector<Implementation> find_ucx(const PeerOptions& options, Builder& builde
     implementation.refusal = [over = variant.over](const Work& work) -> std::string {
       if (over != comparable(work.transport)) return "not over this transport";
       if (work.plan.test.compare(0, 11, "put_notify_") == 0) return "it has no put that notifies";
-      return refuse_beyond_pairs(work);
+      const std::string refusal = refuse_collectives(work);
+      return refusal.empty() ? refuse_beyond_pairs(work) : refusal;
     };
     implementation.launch = [ucx, variant](const Work& work) {
       return launch_ucx(ucx, variant, work);

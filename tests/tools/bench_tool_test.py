@@ -86,6 +86,30 @@ class Formats(unittest.TestCase):
                 transports = {row["transport"] for row in document["rows"]}
                 self.assertEqual(transports, {"shm", "tcp"})
 
+    def test_collective_operations_are_right(self):
+        in_place = {"allreduce", "reduce_scatter", "allgather"}
+        tests = in_place | {"alltoall", "broadcast", "reduce", "barrier"}
+        for transport in ("shm", "tcp"):
+            with self.subTest(transport):
+                rows = json.loads(self.run_ok("collectives", *SHORT, "--ranks", "3", "--transport",
+                                              transport, "--format", "json"))["rows"]
+                self.assertEqual({row["test"] for row in rows}, tests)
+                for row in rows:
+                    self.assertEqual(row["wrong"], 0, row)
+                    self.assertGreater(row["avg_us"], 0)
+                    self.assertEqual(row["in_place_wrong"], 0 if row["test"] in in_place else None)
+                    if row["test"] == "alltoall":
+                        self.assertEqual(row["bytes"] % 12, 0)  # a part for each rank
+
+    def test_collective_tables_have_both_bandwidths(self):
+        table = self.run_ok("allreduce", "-b", "1M", "-e", "1M", "--ranks", "4", "--seconds",
+                            "0.002", "--transport", "shm")
+        names, row = [line.split() for line in table.splitlines() if line.strip()][-2:]
+        self.assertEqual(names[-1], "#wrong")
+        self.assertEqual(row[2:6], ["262144", "float", "sum", "-1"], table)
+        # 2 (n - 1) / n of the size crosses the busiest link.
+        self.assertAlmostEqual(float(row[8]) / float(row[7]), 1.5, delta=0.05)
+
     def test_one_sided_operations_move_the_right_bytes(self):
         tests = {"put_latency", "put_bandwidth", "put_notify_latency", "put_notify_bandwidth",
                  "get_latency", "get_bandwidth", "fetch_add_latency", "fetch_add_rate"}
@@ -435,6 +459,16 @@ class Comparison(unittest.TestCase):
         sizes = {(row["impl"], row["bytes"]) for row in document["rows"]}
         self.assertEqual(len(sizes), 4 * (len(peers) + 1))
         self.assertEqual({peer["name"] for peer in document["meta"]["peers"]}, peers)
+
+
+    def test_peers_do_the_same_collective_work(self):
+        with tempfile.TemporaryDirectory() as folder:
+            result = bench("allreduce,allgather", *SHORT, "--compare", "mpi,gloo", "--peers", folder,
+                           "--rounds", "1", "--format", "json")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        rows = json.loads(result.stdout)["rows"]
+        self.assertGreaterEqual(len({row["impl"] for row in rows}), 2)
+        self.assertTrue(all(row["wrong"] == 0 and row["in_place_wrong"] == 0 for row in rows))
 
 
 class Lifetime(unittest.TestCase):
