@@ -281,7 +281,9 @@ void ControlPlane::start(std::vector<std::vector<Address>> addresses) {
 std::vector<int> ControlPlane::missing_neighbours() const {
   std::vector<int> missing;
   for (const int neighbour : neighbours()) {
-    if (!has_link(peers_[static_cast<size_t>(neighbour)])) missing.push_back(neighbour);
+    const Peer& peer = peers_[static_cast<size_t>(neighbour)];
+    // One that has left was here: it may go as soon as its own graph is complete.
+    if (!peer.left && !has_link(peer)) missing.push_back(neighbour);
   }
   return missing;
 }

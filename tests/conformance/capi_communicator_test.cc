@@ -9,6 +9,7 @@
 //   calls fail at once;
 //   * rebuild gives a communicator of a higher epoch, with fewer ranks if so, that nothing old
 //   reaches;
+//   * one that its ranks leave as soon as they have it is created on all of them;
 //   * destroy is BUSY while operations are pending or children exist; a context likewise;
 //   * counters count user messages and bytes.
 #include <atomic>
@@ -496,6 +497,24 @@ TEST_P(Communicators, CreateAgainAndAgain) {
                 HETCOMM_OK)
           << hetcomm_last_error();
       ring(communicator, epoch);
+      EXPECT_EQ(hetcomm_communicator_destroy(communicator), HETCOMM_OK) << hetcomm_last_error();
+    }
+    hetcomm_bootstrap_destroy(bootstrap);
+    me.meet();
+  });
+}
+
+// A rank may leave while its peers have not noticed yet that all are there.
+TEST_P(Communicators, CreatedAndLeftAtOnce) {
+  run_two([](Member& me) {
+    hetcomm_bootstrap_t* bootstrap = me.make_bootstrap("more", me.rank(), me.size());
+    for (uint32_t epoch = 1; epoch <= 50; ++epoch) {
+      hetcomm_communicator_options_t options = named(me, "short", epoch);
+      options.timeout_ns = 5 * kSec;
+      hetcomm_communicator_t* communicator = nullptr;
+      ASSERT_EQ(hetcomm_communicator_create(me.context(), bootstrap, &options, &communicator),
+                HETCOMM_OK)
+          << hetcomm_last_error();
       EXPECT_EQ(hetcomm_communicator_destroy(communicator), HETCOMM_OK) << hetcomm_last_error();
     }
     hetcomm_bootstrap_destroy(bootstrap);
