@@ -31,6 +31,11 @@ help: ## this list
 deps: ## install what is missing of compilers, libraries and tools (Debian, Ubuntu)
 	@tools/install-deps
 
+# Into build/venv; nothing where there is a torch already.
+.PHONY: torch
+torch: deps
+	@tools/install-deps --torch
+
 .PHONY: build
 build: ## the library and the tools, optimised: build/release/{lib,bin} (default)
 	@$(call build_preset,release,all)
@@ -41,12 +46,12 @@ bench: deps build ## build, then run the default latency and bandwidth sweep (BE
 
 # A quick look with memory checks first, then everything that is quick; the last summary is the full one.
 .PHONY: test
-test: deps ## every quick test, some of them with memory checks too (TEST_JOBS=n)
+test: torch ## every quick test, some of them with memory checks too (TEST_JOBS=n)
 	@$(call run_tests,asan,tests-asan,--label-regex '^asan$$' --no-tests=ignore)
 	@$(call run_tests,dev,all,--label-exclude '^long$$')
 
 .PHONY: test-all
-test-all: deps ## every test, the long ones too, under the sanitizers and without
+test-all: torch ## every test, the long ones too, under the sanitizers and without
 	@$(call run_tests,asan,all,)
 	@$(call run_tests,tsan,all,)
 	@$(call run_tests,dev,all,)

@@ -97,6 +97,8 @@ THIRD_PARTY = {
     "pybind11/": ["python/"],
     "nanobind/": ["python/"],
     "torch/": ["python/"],
+    "ATen/": ["python/"],
+    "c10/": ["python/"],
 }
 
 # C and POSIX headers; C++ ones have no dot. Anything else that ends in .h belongs in THIRD_PARTY.

@@ -1,0 +1,48 @@
+# Which Python the package is built for, and which torch it imports.
+#
+# HETCOMM_BUILD_PYTHON: ON, OFF, or AUTO: where nanobind and Python's headers are there.
+# HETCOMM_PYTHON: the interpreter; the one of build/venv (tools/install-deps --torch) where there is.
+# Sets HETCOMM_PYTHON_FOUND, HETCOMM_TORCH_FOUND, HETCOMM_TORCH_DIR, _MAJOR, _MINOR, _CXX11_ABI.
+
+set(HETCOMM_BUILD_PYTHON AUTO CACHE STRING "Build the Python package: ON, OFF or AUTO")
+set(HETCOMM_PYTHON_FOUND OFF)
+set(HETCOMM_TORCH_FOUND OFF)
+# A sanitizer's runtime would have to be in the interpreter.
+if(NOT HETCOMM_BUILD_PYTHON OR HETCOMM_SANITIZE)
+  return()
+endif()
+
+set(venv_python ${PROJECT_SOURCE_DIR}/build/venv/bin/python)
+if(NOT Python_EXECUTABLE AND EXISTS ${venv_python})
+  set(Python_EXECUTABLE ${venv_python})
+endif()
+find_package(Python 3.9 QUIET COMPONENTS Interpreter Development.Module)
+if(Python_FOUND)
+  execute_process(COMMAND ${Python_EXECUTABLE} -m nanobind --cmake_dir
+    OUTPUT_VARIABLE nanobind_ROOT OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+  find_package(nanobind CONFIG QUIET)
+endif()
+if(Python_FOUND AND nanobind_FOUND)
+  set(HETCOMM_PYTHON_FOUND ON)
+elseif(HETCOMM_BUILD_PYTHON STREQUAL "AUTO")
+  message(STATUS "hetcomm: no Python headers or no nanobind; the Python package is left out")
+  return()
+else()
+  message(FATAL_ERROR "the Python package needs Python 3.9 with headers, and nanobind")
+endif()
+
+# pip builds with a PYTHONPATH of its own, which hides the environment's torch.
+execute_process(
+  COMMAND ${CMAKE_COMMAND} -E env --unset=PYTHONPATH --unset=PYTHONNOUSERSITE
+    ${Python_EXECUTABLE} ${PROJECT_SOURCE_DIR}/python/find_torch.py
+  OUTPUT_VARIABLE torch_found)
+if(torch_found)
+  list(GET torch_found 0 HETCOMM_TORCH_DIR)
+  list(GET torch_found 1 HETCOMM_TORCH_MAJOR)
+  list(GET torch_found 2 HETCOMM_TORCH_MINOR)
+  list(GET torch_found 3 HETCOMM_TORCH_CXX11_ABI)
+  set(HETCOMM_TORCH_FOUND ON)
+  message(STATUS "hetcomm: torch ${HETCOMM_TORCH_MAJOR}.${HETCOMM_TORCH_MINOR} in ${HETCOMM_TORCH_DIR}")
+else()
+  message(STATUS "hetcomm: no torch; the process group is left out")
+endif()

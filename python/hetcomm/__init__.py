@@ -1,0 +1,34 @@
+"""Moves tensors between processes and accelerators that do not share a vendor, a host or a cluster.
+
+    context = hetcomm.Context()
+    world = hetcomm.Communicator.from_environment(context)   # torchrun's variables
+    request = world.recv(array, source=0)                     # NumPy, DLPack, torch, bytearray
+    print(request.wait().bytes_received)
+
+All operations give a :class:`Request`; what failed raises :class:`Error` with the reason.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from hetcomm._error import Error
+
+if TYPE_CHECKING:
+    from hetcomm._core import Communicator, Completion, Context, Request, build, version
+
+__all__ = ["Communicator", "Completion", "Context", "Error", "Request", "build", "version"]
+
+
+def __getattr__(name: str) -> Any:
+    # Loaded on first use: torch imports this package whenever it is imported itself, and must not
+    # fail, nor wait, for what nobody uses.
+    if name in __all__:
+        from hetcomm import _core
+
+        return getattr(_core, name)
+    if name == "__version__":
+        from hetcomm import _core
+
+        return _core.version()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,104 @@
+"""hetcomm as a backend of torch.distributed.
+
+``torch.distributed.init_process_group("hetcomm")`` works once the package is installed: torch calls
+:func:`register` when it is imported. Importing this module registers the backend as well.
+"""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+__all__ = ["Options", "ProcessGroupHetcomm", "monitored_barrier", "register"]
+
+BACKEND = "hetcomm"
+
+_module: Any = None
+_failure: Exception | None = None
+
+
+def _load() -> Any:
+    """The extension module for this torch; raises ImportError with what to do without one."""
+    global _module
+    if _module is None:
+        major, minor = torch.__version__.split(".")[:2]
+        name = f"hetcomm._torch_{major}_{minor}"
+        try:
+            _module = importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if error.name != name:
+                raise
+            raise ImportError(
+                f"this hetcomm was not built for torch {torch.__version__}: install it again "
+                "where this torch is installed (pip install --force-reinstall --no-cache-dir)"
+            ) from None
+    return _module
+
+
+def _create(options: Any, backend_options: Any = None) -> Any:
+    if _failure is not None:
+        raise RuntimeError(f"the hetcomm backend cannot be used: {_failure}") from _failure
+    module = _load()
+    if backend_options is not None and not isinstance(backend_options, module.Options):
+        raise TypeError(
+            f"pg_options of hetcomm are hetcomm.torch.Options, not {type(backend_options).__name__}"
+        )
+    return module.create(
+        options.store,
+        options.group_rank,
+        options.group_size,
+        options.timeout,
+        options.group_id,
+        options.global_ranks_in_group,
+        backend_options,
+    )
+
+
+def register() -> None:
+    """Makes "hetcomm" known to torch.distributed. Any number of times; never raises."""
+    global _failure
+    try:
+        if not dist.is_available() or BACKEND in dist.Backend.backend_list:
+            return
+        dist.Backend.register_backend(BACKEND, _create, extended_api=True, devices=["cpu", "cuda"])
+    except Exception as error:  # import torch must go on
+        _failure = error
+        warnings.warn(f"hetcomm could not be registered with torch.distributed: {error}", stacklevel=2)
+
+
+def monitored_barrier(
+    group: dist.ProcessGroup | None = None,
+    timeout: timedelta | float | None = None,
+    wait_all_ranks: bool = False,
+) -> None:
+    """As torch.distributed.monitored_barrier, which takes no backend but Gloo.
+
+    Rank 0 raises an error that names the first rank, or with ``wait_all_ranks`` all ranks, that did
+    not come within ``timeout`` (seconds if it is a number; the group's if there is none). Does nothing
+    where this process is no member of the group.
+    """
+    group = dist.group.WORLD if group is None else group
+    if group is dist.GroupMember.NON_GROUP_MEMBER:
+        return
+    backend = group._get_backend(torch.device("cpu"))
+    if timeout is None:
+        backend.monitored_barrier(wait_all_ranks=wait_all_ranks)
+        return
+    if not isinstance(timeout, timedelta):
+        timeout = timedelta(seconds=timeout)
+    backend.monitored_barrier(timeout, wait_all_ranks=wait_all_ranks)
+
+
+def __getattr__(name: str) -> Any:
+    # Only who uses them needs the module for this torch.
+    if name in ("Options", "ProcessGroupHetcomm"):
+        return getattr(_load(), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+register()

@@ -1,0 +1,511 @@
+// The collective operations of a ProcessGroup.
+#include <algorithm>
+#include <c10/util/Exception.h>
+#include <utility>
+
+#include "python/src/torch/process_group.h"
+
+namespace hetcomm::torch_backend {
+namespace {
+
+using c10d::OpType;
+using Buffers = std::vector<hetcomm_buffer_t>;
+using Tensors = ProcessGroup::Tensors;
+
+// Of one collective operation, on its way through start_collective.
+using Communicator = hetcomm_communicator_t*;
+using CollectiveOptions = hetcomm_collective_options_t;
+
+// Throws unless |list| has |size| tensors like |model|.
+void check_list(const char* name, const Tensors& list, size_t size, const at::Tensor& model) {
+  TORCH_CHECK_VALUE(list.size() == size, "hetcomm ", name, ": takes a list of ", size,
+                    " tensors, not ", list.size());
+  for (const at::Tensor& tensor : list) {
+    check_tensor(name, tensor);
+    check_same(name, tensor, model);
+  }
+}
+
+Buffers input_buffers(OperationWork& work, const Tensors& tensors) {
+  Buffers buffers;
+  buffers.reserve(tensors.size());
+  for (const at::Tensor& tensor : tensors) buffers.push_back(buffer_of(packed_input(work, tensor)));
+  return buffers;
+}
+
+Buffers output_buffers(OperationWork& work, const Tensors& tensors) {
+  Buffers buffers;
+  buffers.reserve(tensors.size());
+  for (const at::Tensor& tensor : tensors) {
+    buffers.push_back(buffer_of(packed_output(work, tensor, false)));
+  }
+  return buffers;
+}
+
+// Throws unless |whole| is |parts| times |part|.
+void check_whole(const char* name, const at::Tensor& whole, const at::Tensor& part, int parts) {
+  check_tensor(name, whole);
+  check_tensor(name, part);
+  TORCH_CHECK_VALUE(whole.scalar_type() == part.scalar_type(), "hetcomm ", name,
+                    ": tensors of different types: ", whole.scalar_type(), " and ",
+                    part.scalar_type());
+  TORCH_CHECK_VALUE(whole.numel() == part.numel() * parts, "hetcomm ", name, ": ", whole.numel(),
+                    " elements are not ", parts, " times ", part.numel());
+}
+
+// Pieces of |packed| along its first dimension, in |splits|; equal ones when that is empty.
+Buffers split_buffers(const char* name, const at::Tensor& tensor, const at::Tensor& packed,
+                      const std::vector<int64_t>& splits, int parts) {
+  const int64_t rows = tensor.dim() == 0 ? tensor.numel() : tensor.size(0);
+  const int64_t row = rows == 0 ? 0 : tensor.numel() / rows;
+  TORCH_CHECK_VALUE(splits.empty() || splits.size() == static_cast<size_t>(parts), "hetcomm ", name,
+                    ": ", splits.size(), " split sizes for ", parts, " ranks");
+  TORCH_CHECK_VALUE(!splits.empty() || rows % parts == 0, "hetcomm ", name,
+                    ": the first dimension, ", rows, ", is not a multiple of ", parts);
+  Buffers buffers;
+  int64_t at = 0;
+  for (int i = 0; i < parts; ++i) {
+    const int64_t count = splits.empty() ? rows / parts : splits[static_cast<size_t>(i)];
+    TORCH_CHECK_VALUE(count >= 0 && at + count <= rows, "hetcomm ", name,
+                      ": the split sizes do not add up to the first dimension, ", rows);
+    buffers.push_back(buffer_of(packed, at * row, count * row));
+    at += count;
+  }
+  TORCH_CHECK_VALUE(at == rows, "hetcomm ", name,
+                    ": the split sizes do not add up to the first dimension, ", rows);
+  return buffers;
+}
+
+}  // namespace
+
+ProcessGroup::Ref ProcessGroup::barrier(const c10d::BarrierOptions& options) {
+  const WorkRef work = make_work({.type = OpType::BARRIER,
+                                  .name = "barrier",
+                                  .profiling = "hetcomm:barrier",
+                                  .sequence = next_sequence(),
+                                  .inputs = {},
+                                  .results = {}});
+  return start_collective(
+      work, options.timeout,
+      [](Communicator communicator, const CollectiveOptions& o, hetcomm_request_t** request) {
+        return hetcomm_barrier(communicator, &o, request);
+      });
+}
+
+void ProcessGroup::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) {
+  const WorkRef work = make_work({.type = OpType::BARRIER,
+                                  .name = "monitoredBarrier",
+                                  .profiling = "hetcomm:monitoredBarrier",
+                                  .sequence = next_sequence(),
+                                  .inputs = {},
+                                  .results = {}});
+  start_collective(
+      work, options.timeout,
+      [&](Communicator communicator, CollectiveOptions& o, hetcomm_request_t** request) {
+        o.flags = HETCOMM_COLLECTIVE_MONITORED;
+        if (wait_all_ranks) o.flags |= HETCOMM_COLLECTIVE_WAIT_ALL;
+        return hetcomm_barrier(communicator, &o, request);
+      })
+      ->wait();
+}
+
+ProcessGroup::Ref ProcessGroup::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
+  const at::Tensor& tensor = single("broadcast", tensors);
+  check_root("broadcast", options.rootRank);
+  const WorkRef work = make_work({.type = OpType::BROADCAST,
+                                  .name = "broadcast",
+                                  .profiling = "hetcomm:broadcast",
+                                  .sequence = next_sequence(),
+                                  .inputs = tensors,
+                                  .results = tensors});
+  const auto root = static_cast<int32_t>(options.rootRank);
+  const hetcomm_buffer_t buffer =
+      buffer_of(root == rank_ ? packed_input(*work, tensor) : packed_output(*work, tensor, false));
+  const hetcomm_datatype_t datatype = datatype_to_move(tensor);
+  return start_collective(
+      work, options.timeout,
+      [&](Communicator communicator, const CollectiveOptions& o, hetcomm_request_t** request) {
+        return hetcomm_broadcast(communicator, root, buffer, datatype, &o, request);
+      });
+}
+
+ProcessGroup::Ref ProcessGroup::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
+  if (tensors.size() == 1 && tensors[0].is_sparse()) return allreduce_sparse(tensors, options);
+  const at::Tensor& tensor = single("allreduce", tensors);
+  const hetcomm_datatype_t datatype = datatype_to_reduce("allreduce", tensor);
+  const Reduction reduction = reduction_of(options.reduceOp);
+  const WorkRef work = make_work({.type = OpType::ALLREDUCE,
+                                  .name = "allreduce",
+                                  .profiling = "hetcomm:all_reduce",
+                                  .sequence = next_sequence(),
+                                  .inputs = tensors,
+                                  .results = tensors});
+  const hetcomm_buffer_t buffer = buffer_of(packed_output(*work, tensor, true));
+  return start_collective(
+      work, options.timeout,
+      [&](Communicator communicator, CollectiveOptions& o, hetcomm_request_t** request) {
+        o.factor = reduction.factor;
+        return hetcomm_allreduce(communicator, buffer, buffer, datatype, reduction.kind, &o,
+                                 request);
+      });
+}
+
+ProcessGroup::Ref ProcessGroup::allreduce_coalesced(
+    Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) {
+  constexpr const char* kName = "allreduce_coalesced";
+  const Reduction reduction = reduction_of(options.reduceOp);
+  const WorkRef work = make_work({.type = OpType::ALLREDUCE_COALESCED,
+                                  .name = kName,
+                                  .profiling = "hetcomm:all_reduce",
+                                  .sequence = next_sequence(),
+                                  .inputs = tensors,
+                                  .results = tensors});
+  std::vector<hetcomm_datatype_t> datatypes;
+  Buffers buffers;
+  for (const at::Tensor& tensor : tensors) {
+    check_tensor(kName, tensor);
+    datatypes.push_back(datatype_to_reduce(kName, tensor));
+    buffers.push_back(buffer_of(packed_output(*work, tensor, true)));
+  }
+  return start_many(
+      work, options.timeout, tensors.size(),
+      [&](Communicator communicator, CollectiveOptions& o, size_t i, hetcomm_request_t** request) {
+        o.factor = reduction.factor;
+        return hetcomm_allreduce(communicator, buffers[i], buffers[i], datatypes[i], reduction.kind,
+                                 &o, request);
+      });
+}
+
+ProcessGroup::Ref ProcessGroup::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
+  const at::Tensor& tensor = single("reduce", tensors);
+  check_root("reduce", options.rootRank);
+  const hetcomm_datatype_t datatype = datatype_to_reduce("reduce", tensor);
+  const Reduction reduction = reduction_of(options.reduceOp);
+  const WorkRef work = make_work({.type = OpType::REDUCE,
+                                  .name = "reduce",
+                                  .profiling = "hetcomm:reduce",
+                                  .sequence = next_sequence(),
+                                  .inputs = tensors,
+                                  .results = tensors});
+  const auto root = static_cast<int32_t>(options.rootRank);
+  const hetcomm_buffer_t buffer =
+      buffer_of(root == rank_ ? packed_output(*work, tensor, true) : packed_input(*work, tensor));
+  return start_collective(
+      work, options.timeout,
+      [&](Communicator communicator, CollectiveOptions& o, hetcomm_request_t** request) {
+        o.factor = reduction.factor;
+        return hetcomm_reduce(communicator, root, buffer, buffer, datatype, reduction.kind, &o,
+                              request);
+      });
+}
+
+// --- gathering ---------------------------------------------------------------------------------
+
+ProcessGroup::Ref ProcessGroup::allgather(TensorLists& outputs, Tensors& inputs,
+                                          const c10d::AllgatherOptions& options) {
+  const at::Tensor& input = single("allgather", inputs);
+  TORCH_CHECK_VALUE(outputs.size() == 1, "hetcomm allgather: takes one list of results, not ",
+                    outputs.size());
+  check_list("allgather", outputs[0], static_cast<size_t>(size_), input);
+  const WorkRef work = make_work({.type = OpType::ALLGATHER,
+                                  .name = "allgather",
+                                  .profiling = "hetcomm:all_gather",
+                                  .sequence = next_sequence(),
+                                  .inputs = inputs,
+                                  .results = outputs[0]});
+  const hetcomm_buffer_t send = buffer_of(packed_input(*work, input));
+  const Buffers recvs = output_buffers(*work, outputs[0]);
+  const hetcomm_datatype_t datatype = datatype_to_move(input);
+  return start_collective(
+      work, options.timeout,
+      [&](Communicator communicator, const CollectiveOptions& o, hetcomm_request_t** request) {
+        return hetcomm_allgatherv(communicator, send, recvs.data(), datatype, &o, request);
+      });
+}
+
+ProcessGroup::Ref ProcessGroup::_allgather_base(at::Tensor& output, at::Tensor& input,
+                                                const c10d::AllgatherOptions& options) {
+  check_whole("allgather", output, input, size_);
+  const WorkRef work = make_work({.type = OpType::_ALLGATHER_BASE,
+                                  .name = "allgather",
+                                  .profiling = "hetcomm:_all_gather_base",
+                                  .sequence = next_sequence(),
+                                  .inputs = {input},
+                                  .results = {output}});
+  const hetcomm_buffer_t send = buffer_of(packed_input(*work, input));
+  const hetcomm_buffer_t recv = buffer_of(packed_output(*work, output, false));
+  const hetcomm_datatype_t datatype = datatype_to_move(input);
+  return start_collective(
+      work, options.timeout,
+      [&](Communicator communicator, const CollectiveOptions& o, hetcomm_request_t** request) {
+        return hetcomm_allgather(communicator, send, recv, datatype, &o, request);
+      });
+}
+
+ProcessGroup::Ref ProcessGroup::allgather_coalesced(TensorLists& outputs, Tensors& inputs,
+                                                    const c10d::AllgatherOptions& options) {
+  constexpr const char* kName = "allgather_coalesced";
+  TORCH_CHECK_VALUE(outputs.size() == static_cast<size_t>(size_), "hetcomm ", kName, ": ",
+                    outputs.size(), " lists of results for ", size_, " ranks");
+  Tensors results;
+  for (const Tensors& list : outputs) {
+    TORCH_CHECK_VALUE(list.size() == inputs.size(), "hetcomm ", kName, ": ", list.size(),
+                      " results for ", inputs.size(), " tensors");
+    results.insert(results.end(), list.begin(), list.end());
+  }
+  const WorkRef work = make_work({.type = OpType::ALLGATHER_COALESCED,
+                                  .name = kName,
+                                  .profiling = "hetcomm:all_gather",
+                                  .sequence = next_sequence(),
+                                  .inputs = inputs,
+                                  .results = std::move(results)});
+  Buffers sends;
+  std::vector<Buffers> recvs(inputs.size());
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    check_tensor(kName, inputs[i]);
+    sends.push_back(buffer_of(packed_input(*work, inputs[i])));
+    for (const Tensors& list : outputs) {
+      check_tensor(kName, list[i]);
+      check_same(kName, list[i], inputs[i]);
+      recvs[i].push_back(buffer_of(packed_output(*work, list[i], false)));
+    }
+  }
+  return start_many(work, options.timeout, inputs.size(),
+                    [&](Communicator communicator, const CollectiveOptions& o, size_t i,
+                        hetcomm_request_t** request) {
+                      return hetcomm_allgatherv(communicator, sends[i], recvs[i].data(),
+                                                datatype_to_move(inputs[i]), &o, request);
+                    });
+}
+
+ProcessGroup::Ref ProcessGroup::allgather_into_tensor_coalesced(
+    Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) {
+  constexpr const char* kName = "allgather_into_tensor_coalesced";
+  TORCH_CHECK_VALUE(outputs.size() == inputs.size(), "hetcomm ", kName, ": ", outputs.size(),
+                    " results for ", inputs.size(), " tensors");
+  const WorkRef work = make_work({.type = OpType::COALESCED,
+                                  .name = kName,
+                                  .profiling = "hetcomm:_all_gather_base",
+                                  .sequence = next_sequence(),
+                                  .inputs = inputs,
+                                  .results = outputs});
+  Buffers sends;
+  Buffers recvs;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    check_whole(kName, outputs[i], inputs[i], size_);
+    sends.push_back(buffer_of(packed_input(*work, inputs[i])));
+    recvs.push_back(buffer_of(packed_output(*work, outputs[i], false)));
+  }
+  return start_many(work, options.timeout, inputs.size(),
+                    [&](Communicator communicator, const CollectiveOptions& o, size_t i,
+                        hetcomm_request_t** request) {
+                      return hetcomm_allgather(communicator, sends[i], recvs[i],
+                                               datatype_to_move(inputs[i]), &o, request);
+                    });
+}
+
+ProcessGroup::Ref ProcessGroup::gather(TensorLists& outputs, Tensors& inputs,
+                                       const c10d::GatherOptions& options) {
+  const at::Tensor& input = single("gather", inputs);
+  check_root("gather", options.rootRank);
+  const auto root = static_cast<int32_t>(options.rootRank);
+  if (root == rank_) {
+    TORCH_CHECK_VALUE(outputs.size() == 1,
+                      "hetcomm gather: the root takes one list of results, not ", outputs.size());
+    check_list("gather", outputs[0], static_cast<size_t>(size_), input);
+  } else {
+    TORCH_CHECK_VALUE(outputs.empty(), "hetcomm gather: results are for the root only");
+  }
+  const WorkRef work = make_work({.type = OpType::GATHER,
+                                  .name = "gather",
+                                  .profiling = "hetcomm:gather",
+                                  .sequence = next_sequence(),
+                                  .inputs = inputs,
+                                  .results = root == rank_ ? outputs[0] : Tensors{}});
+  const hetcomm_buffer_t send = buffer_of(packed_input(*work, input));
+  const Buffers recvs = root == rank_ ? output_buffers(*work, outputs[0]) : Buffers{};
+  const hetcomm_datatype_t datatype = datatype_to_move(input);
+  return start_collective(
+      work, options.timeout,
+      [&](Communicator communicator, const CollectiveOptions& o, hetcomm_request_t** request) {
+        return hetcomm_gatherv(communicator, root, send, recvs.empty() ? nullptr : recvs.data(),
+                               datatype, &o, request);
+      });
+}
+
+ProcessGroup::Ref ProcessGroup::scatter(Tensors& outputs, TensorLists& inputs,
+                                        const c10d::ScatterOptions& options) {
+  const at::Tensor& output = single("scatter", outputs);
+  check_root("scatter", options.rootRank);
+  const auto root = static_cast<int32_t>(options.rootRank);
+  if (root == rank_) {
+    TORCH_CHECK_VALUE(inputs.size() == 1,
+                      "hetcomm scatter: the root takes one list of tensors, not ", inputs.size());
+    check_list("scatter", inputs[0], static_cast<size_t>(size_), output);
+  } else {
+    TORCH_CHECK_VALUE(inputs.empty(), "hetcomm scatter: inputs are for the root only");
+  }
+  const WorkRef work = make_work({.type = OpType::SCATTER,
+                                  .name = "scatter",
+                                  .profiling = "hetcomm:scatter",
+                                  .sequence = next_sequence(),
+                                  .inputs = root == rank_ ? inputs[0] : Tensors{},
+                                  .results = outputs});
+  const Buffers sends = root == rank_ ? input_buffers(*work, inputs[0]) : Buffers{};
+  const hetcomm_buffer_t recv = buffer_of(packed_output(*work, output, false));
+  const hetcomm_datatype_t datatype = datatype_to_move(output);
+  return start_collective(
+      work, options.timeout,
+      [&](Communicator communicator, const CollectiveOptions& o, hetcomm_request_t** request) {
+        return hetcomm_scatterv(communicator, root, sends.empty() ? nullptr : sends.data(), recv,
+                                datatype, &o, request);
+      });
+}
+
+// --- reducing and scattering -------------------------------------------------------------------
+
+ProcessGroup::Ref ProcessGroup::reduce_scatter(Tensors& outputs, TensorLists& inputs,
+                                               const c10d::ReduceScatterOptions& options) {
+  const at::Tensor& output = single("reduce_scatter", outputs);
+  TORCH_CHECK_VALUE(inputs.size() == 1, "hetcomm reduce_scatter: takes one list of tensors, not ",
+                    inputs.size());
+  const Tensors& parts = inputs[0];
+  TORCH_CHECK_VALUE(parts.size() == static_cast<size_t>(size_),
+                    "hetcomm reduce_scatter: ", parts.size(), " tensors for ", size_, " ranks");
+  for (const at::Tensor& part : parts) {
+    check_tensor("reduce_scatter", part);
+    TORCH_CHECK_VALUE(part.scalar_type() == output.scalar_type(),
+                      "hetcomm reduce_scatter: tensors of different types: ", part.scalar_type(),
+                      " and ", output.scalar_type());
+  }
+  check_same("reduce_scatter", output, parts[static_cast<size_t>(rank_)]);
+  const hetcomm_datatype_t datatype = datatype_to_reduce("reduce_scatter", output);
+  const Reduction reduction = reduction_of(options.reduceOp);
+  const WorkRef work = make_work({.type = OpType::REDUCE_SCATTER,
+                                  .name = "reduce_scatter",
+                                  .profiling = "hetcomm:reduce_scatter",
+                                  .sequence = next_sequence(),
+                                  .inputs = parts,
+                                  .results = outputs});
+  const Buffers sends = input_buffers(*work, parts);
+  const hetcomm_buffer_t recv = buffer_of(packed_output(*work, output, false));
+  return start_collective(
+      work, options.timeout,
+      [&](Communicator communicator, CollectiveOptions& o, hetcomm_request_t** request) {
+        o.factor = reduction.factor;
+        return hetcomm_reduce_scatterv(communicator, sends.data(), recv, datatype, reduction.kind,
+                                       &o, request);
+      });
+}
+
+ProcessGroup::Ref ProcessGroup::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                                                     const c10d::ReduceScatterOptions& options) {
+  check_whole("reduce_scatter", input, output, size_);
+  const hetcomm_datatype_t datatype = datatype_to_reduce("reduce_scatter", output);
+  const Reduction reduction = reduction_of(options.reduceOp);
+  const WorkRef work = make_work({.type = OpType::_REDUCE_SCATTER_BASE,
+                                  .name = "reduce_scatter",
+                                  .profiling = "hetcomm:_reduce_scatter_base",
+                                  .sequence = next_sequence(),
+                                  .inputs = {input},
+                                  .results = {output}});
+  const hetcomm_buffer_t send = buffer_of(packed_input(*work, input));
+  const hetcomm_buffer_t recv = buffer_of(packed_output(*work, output, false));
+  return start_collective(
+      work, options.timeout,
+      [&](Communicator communicator, CollectiveOptions& o, hetcomm_request_t** request) {
+        o.factor = reduction.factor;
+        return hetcomm_reduce_scatter(communicator, send, recv, datatype, reduction.kind, &o,
+                                      request);
+      });
+}
+
+ProcessGroup::Ref ProcessGroup::reduce_scatter_tensor_coalesced(
+    Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& options) {
+  constexpr const char* kName = "reduce_scatter_tensor_coalesced";
+  TORCH_CHECK_VALUE(outputs.size() == inputs.size(), "hetcomm ", kName, ": ", outputs.size(),
+                    " results for ", inputs.size(), " tensors");
+  const Reduction reduction = reduction_of(options.reduceOp);
+  const WorkRef work = make_work({.type = OpType::COALESCED,
+                                  .name = kName,
+                                  .profiling = "hetcomm:_reduce_scatter_base",
+                                  .sequence = next_sequence(),
+                                  .inputs = inputs,
+                                  .results = outputs});
+  Buffers sends;
+  Buffers recvs;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    check_whole(kName, inputs[i], outputs[i], size_);
+    sends.push_back(buffer_of(packed_input(*work, inputs[i])));
+    recvs.push_back(buffer_of(packed_output(*work, outputs[i], false)));
+  }
+  return start_many(
+      work, options.timeout, inputs.size(),
+      [&](Communicator communicator, CollectiveOptions& o, size_t i, hetcomm_request_t** request) {
+        o.factor = reduction.factor;
+        return hetcomm_reduce_scatter(communicator, sends[i], recvs[i],
+                                      datatype_to_reduce(kName, inputs[i]), reduction.kind, &o,
+                                      request);
+      });
+}
+
+// --- all to all --------------------------------------------------------------------------------
+
+ProcessGroup::Ref ProcessGroup::alltoall_base(at::Tensor& output, at::Tensor& input,
+                                              std::vector<int64_t>& output_splits,
+                                              std::vector<int64_t>& input_splits,
+                                              const c10d::AllToAllOptions& options) {
+  check_tensor("alltoall", input);
+  check_tensor("alltoall", output);
+  TORCH_CHECK_VALUE(input.scalar_type() == output.scalar_type(),
+                    "hetcomm alltoall: tensors of different types: ", input.scalar_type(), " and ",
+                    output.scalar_type());
+  const WorkRef work = make_work({.type = OpType::ALLTOALL_BASE,
+                                  .name = "alltoall",
+                                  .profiling = "hetcomm:all_to_all",
+                                  .sequence = next_sequence(),
+                                  .inputs = {input},
+                                  .results = {output}});
+  const at::Tensor packed_in = packed_input(*work, input);
+  const at::Tensor packed_out = packed_output(*work, output, false);
+  const hetcomm_datatype_t datatype = datatype_to_move(input);
+  // Ranks may differ in whether they give splits: the form that takes them is the same to all.
+  const Buffers sends = split_buffers("alltoall", input, packed_in, input_splits, size_);
+  const Buffers recvs = split_buffers("alltoall", output, packed_out, output_splits, size_);
+  return start_collective(
+      work, options.timeout,
+      [&](Communicator communicator, const CollectiveOptions& o, hetcomm_request_t** request) {
+        return hetcomm_alltoallv(communicator, sends.data(), recvs.data(), datatype, &o, request);
+      });
+}
+
+ProcessGroup::Ref ProcessGroup::alltoall(Tensors& outputs, Tensors& inputs,
+                                         const c10d::AllToAllOptions& options) {
+  TORCH_CHECK_VALUE(inputs.size() == static_cast<size_t>(size_) && outputs.size() == inputs.size(),
+                    "hetcomm alltoall: lists of ", inputs.size(), " and ", outputs.size(),
+                    " tensors for ", size_, " ranks");
+  for (const Tensors* list : {&inputs, &outputs}) {
+    for (const at::Tensor& tensor : *list) {
+      check_tensor("alltoall", tensor);
+      TORCH_CHECK_VALUE(tensor.scalar_type() == inputs[0].scalar_type(),
+                        "hetcomm alltoall: tensors of different types: ", tensor.scalar_type(),
+                        " and ", inputs[0].scalar_type());
+    }
+  }
+  const WorkRef work = make_work({.type = OpType::ALLTOALL,
+                                  .name = "alltoall",
+                                  .profiling = "hetcomm:all_to_all",
+                                  .sequence = next_sequence(),
+                                  .inputs = inputs,
+                                  .results = outputs});
+  const Buffers sends = input_buffers(*work, inputs);
+  const Buffers recvs = output_buffers(*work, outputs);
+  const hetcomm_datatype_t datatype = datatype_to_move(inputs[0]);
+  return start_collective(
+      work, options.timeout,
+      [&](Communicator communicator, const CollectiveOptions& o, hetcomm_request_t** request) {
+        return hetcomm_alltoallv(communicator, sends.data(), recvs.data(), datatype, &o, request);
+      });
+}
+
+}  // namespace hetcomm::torch_backend

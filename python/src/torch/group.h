@@ -1,0 +1,118 @@
+// What a process group and its works share: the communicator, the works that are not done, and the
+// thread that completes futures nobody waits for. Lives as long as any of them.
+//
+// Works are kept here until they are done, so that tensors outlive the operations on them even when
+// the caller drops the work. close() ends everything; after it no call reaches the communicator.
+#pragma once
+
+#include <atomic>
+#include <c10/util/intrusive_ptr.h>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+#include <vector>
+
+#include <hetcomm/hetcomm.h>
+
+#include "python/src/torch/shared_context.h"
+
+namespace hetcomm::torch_backend {
+
+class OperationWork;
+using WorkRef = c10::intrusive_ptr<OperationWork>;
+
+struct GroupSettings {
+  std::string name;
+  std::string settings;    // of the context
+  std::string transports;  // "": as configured
+  std::chrono::milliseconds timeout;
+};
+
+class Group : public std::enable_shared_from_this<Group> {
+ public:
+  // Collective. Throws when the ranks do not find each other.
+  Group(c10::intrusive_ptr<c10d::Store> store, int rank, int size, const GroupSettings& settings);
+  ~Group();
+  Group(const Group&) = delete;
+  Group& operator=(const Group&) = delete;
+
+  // Calls |post| with the communicator and keeps |work| until it is done. Operations of a group
+  // start in the order of these calls. Throws when the group is closed.
+  template <typename Post>
+  void post(const WorkRef& work, Post&& post);
+
+  // Looks at works that the caller has dropped, now and then.
+  void sweep();
+  // A work is done. The caller keeps a reference.
+  void forget(OperationWork& work);
+  // Lets the watcher complete |work|.
+  void watch(const WorkRef& work);
+
+  // Ends all operations, on all ranks. Never blocks. [any-thread]
+  void abort(const std::string& reason);
+  // Ends what is pending, says goodbye and frees the communicator. A second call does nothing.
+  // |reason| is what pending operations end with.
+  void close(const std::string& reason);
+
+  hetcomm_status_t peer_status(int rank);
+  // False in a forked child.
+  bool alive() const { return context_->alive(); }
+  uint32_t generation() const { return generation_; }
+
+ private:
+  void keep(const WorkRef& work);
+  void finish_pending();
+  void destroy_communicator();
+  void stop_watcher();
+  void wake_watcher();
+  void run_watcher();
+  bool collect_watched(std::vector<WorkRef>& watched, bool deaf);
+
+  const std::shared_ptr<SharedContext> context_;
+  uint32_t generation_ = 0;
+
+  std::mutex mutex_;  // posting, pending works and the end of the communicator
+  hetcomm_communicator_t* communicator_ = nullptr;
+  bool closed_ = false;
+  std::string close_reason_;
+  std::vector<WorkRef> pending_;
+  std::atomic<size_t> pending_count_{0};
+
+  std::mutex close_mutex_;
+
+  std::mutex watcher_mutex_;
+  std::thread watcher_;
+  std::vector<WorkRef> watch_inbox_;
+  bool watcher_stops_ = false;
+  bool watcher_waits_ = false;  // for its requests, of which one is a receive from this rank
+  std::condition_variable watcher_called_;
+};
+
+[[noreturn]] void fail_closed(const std::string& reason);
+
+}  // namespace hetcomm::torch_backend
+
+#include "python/src/torch/work.h"
+
+namespace hetcomm::torch_backend {
+
+template <typename Post>
+void Group::post(const WorkRef& work, Post&& post) {
+  const std::scoped_lock lock(mutex_);
+  if (closed_) fail_closed(close_reason_);
+  try {
+    post(communicator_);
+  } catch (...) {
+    // A part of it may have been accepted.
+    if (work->next_request() != nullptr) keep(work);
+    throw;
+  }
+  keep(work);
+}
+
+}  // namespace hetcomm::torch_backend

@@ -1,0 +1,77 @@
+// The Python module of the process group. It is built for one minor version of torch.
+#include <chrono>
+#include <pybind11/chrono.h>
+#include <string>
+#include <torch/csrc/utils/pybind.h>
+#include <utility>
+#include <vector>
+
+#include "python/src/torch/process_group.h"
+
+namespace py = pybind11;
+
+namespace {
+
+using hetcomm::torch_backend::ProcessGroup;
+using Options = ProcessGroup::Options;
+template <typename T>
+using Ref = c10::intrusive_ptr<T>;
+
+}  // namespace
+
+PYBIND11_MODULE(HETCOMM_TORCH_MODULE, module) {
+  // Defines the bases of what follows.
+  py::module_::import("torch._C._distributed_c10d");
+
+  py::class_<Options, Ref<Options>, c10d::Backend::Options>(
+      module, "Options", "Options of a hetcomm process group, for pg_options.")
+      .def(py::init<std::chrono::milliseconds>(), py::arg("timeout") = kBackendDefaultTimeout)
+      .def_readwrite("transports", &Options::transports,
+                     "Transports to use, as in \"shm,tcp\"; empty: as configured.")
+      .def_readwrite("settings", &Options::settings,
+                     "Settings before those of the environment: \"NAME=value;NAME=value\".")
+      .def("__copy__", [](const Options& self) { return c10::make_intrusive<Options>(self); })
+      .def(
+          "__deepcopy__",
+          [](const Options& self, const py::dict&) { return c10::make_intrusive<Options>(self); },
+          py::arg("memo"));
+
+  py::class_<ProcessGroup, Ref<ProcessGroup>, c10d::Backend>(
+      module, "ProcessGroupHetcomm", "The hetcomm backend of one process group.")
+      .def(py::init([](Ref<c10d::Store> store, int rank, int size, Ref<Options> options) {
+             return c10::make_intrusive<ProcessGroup>(std::move(store), rank, size,
+                                                      std::move(options));
+           }),
+           py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("options"),
+           py::call_guard<py::gil_scoped_release>())
+      .def_property_readonly("options", &ProcessGroup::options)
+      .def_property_readonly("generation", &ProcessGroup::generation,
+                             "How often this rank has made this group over its store.")
+      .def("abort_with", &ProcessGroup::abort_with, py::arg("reason"),
+           py::call_guard<py::gil_scoped_release>(),
+           "Ends all operations of the group on all ranks, with this reason.")
+      .def(
+          "monitored_barrier",
+          [](ProcessGroup& self, std::chrono::milliseconds timeout, bool wait_all_ranks) {
+            c10d::BarrierOptions options;
+            options.timeout = timeout;
+            self.monitoredBarrier(options, wait_all_ranks);
+          },
+          py::arg("timeout") = kNoTimeout, py::arg("wait_all_ranks") = false,
+          py::call_guard<py::gil_scoped_release>(),
+          "A barrier whose failure names the ranks that did not come.");
+
+  module.def(
+      "create",
+      [](const Ref<c10d::Store>& store, int rank, int size, std::chrono::milliseconds timeout,
+         const std::string& name, const std::vector<int64_t>& ranks, const Ref<Options>& given) {
+        Ref<Options> options =
+            given ? c10::make_intrusive<Options>(*given) : c10::make_intrusive<Options>(timeout);
+        options->timeout = timeout;
+        options->group_name = name;
+        options->global_ranks_in_group.assign(ranks.begin(), ranks.end());
+        return c10::make_intrusive<ProcessGroup>(store, rank, size, std::move(options));
+      },
+      py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("timeout"), py::arg("name"),
+      py::arg("ranks"), py::arg("options"), py::call_guard<py::gil_scoped_release>());
+}

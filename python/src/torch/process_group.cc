@@ -1,0 +1,265 @@
+#include "python/src/torch/process_group.h"
+
+#include <Python.h>
+
+#include <algorithm>
+#include <c10/util/Exception.h>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <utility>
+
+namespace hetcomm::torch_backend {
+namespace {
+
+// Works that were started together: done when all are.
+class JointWork final : public c10d::Work {
+ public:
+  JointWork(int rank, std::vector<WorkRef> works)
+      : Work(rank, c10d::OpType::COALESCED), works_(std::move(works)) {}
+
+  bool isCompleted() override {
+    return std::all_of(works_.begin(), works_.end(),
+                       [](const WorkRef& work) { return work->isCompleted(); });
+  }
+  bool isSuccess() const override {
+    return std::all_of(works_.begin(), works_.end(),
+                       [](const WorkRef& work) { return work->isSuccess(); });
+  }
+  void synchronize() override { wait(); }
+  bool wait(std::chrono::milliseconds timeout = kNoTimeout) override {
+    for (const WorkRef& work : works_) work->wait(timeout);
+    return true;
+  }
+  void abort() override {
+    for (const WorkRef& work : works_) work->abort();
+  }
+  std::vector<at::Tensor> result() override {
+    std::vector<at::Tensor> all;
+    for (const WorkRef& work : works_) {
+      for (at::Tensor& tensor : work->result()) all.push_back(std::move(tensor));
+    }
+    return all;
+  }
+  // Completed by the last of the works' futures.
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override {
+    auto joint =
+        c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+    struct State {
+      std::atomic<size_t> open;
+      std::atomic<bool> failed{false};
+      std::vector<at::Tensor> results;
+    };
+    auto state = std::make_shared<State>();
+    state->open = works_.size();
+    state->results = result();
+    if (works_.empty()) joint->markCompleted(c10::IValue(state->results));
+    for (const WorkRef& work : works_) {
+      work->getFuture()->addCallback([joint, state](c10::ivalue::Future& part) {
+        if (part.hasError() && !state->failed.exchange(true)) joint->setError(part.exception_ptr());
+        if (state->open.fetch_sub(1) == 1 && !state->failed.load()) {
+          joint->markCompleted(c10::IValue(state->results));
+        }
+      });
+    }
+    return joint;
+  }
+
+ private:
+  const std::vector<WorkRef> works_;
+};
+
+GroupSettings settings_of(const ProcessGroup::Options& options) {
+  return {.name = options.group_name.empty() ? "torch" : options.group_name,
+          .settings = options.settings,
+          .transports = options.transports,
+          .timeout = options.timeout};
+}
+
+// Python drops process groups while it holds its lock, which threads that end may wait for.
+class WithoutPythonLock {
+ public:
+  WithoutPythonLock() {
+    if (Py_IsInitialized() != 0 && PyGILState_Check() != 0) state_ = PyEval_SaveThread();
+  }
+  ~WithoutPythonLock() {
+    if (state_ != nullptr) PyEval_RestoreThread(state_);
+  }
+  WithoutPythonLock(const WithoutPythonLock&) = delete;
+  WithoutPythonLock& operator=(const WithoutPythonLock&) = delete;
+
+ private:
+  PyThreadState* state_ = nullptr;
+};
+
+}  // namespace
+
+ProcessGroup::ProcessGroup(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
+                           c10::intrusive_ptr<Options> options)
+    : Backend(rank, size),
+      store_(std::move(store)),
+      options_(std::move(options)),
+      timeout_(options_->timeout),
+      group_(std::make_shared<Group>(store_, rank, size, settings_of(*options_))) {
+  init();
+}
+
+ProcessGroup::~ProcessGroup() {
+  const WithoutPythonLock unlocked;
+  for (const Coalescing& coalescing : coalescing_) hetcomm_group_destroy(coalescing.group);
+  group_->close("it was dropped");
+  worker_.stop();
+}
+
+uint64_t ProcessGroup::timeout_ns(std::chrono::milliseconds timeout) const {
+  if (timeout <= kNoTimeout) timeout = timeout_.load(std::memory_order_relaxed);
+  if (timeout <= kNoTimeout) return HETCOMM_TIMEOUT_DEFAULT;
+  const auto nanoseconds =
+      std::chrono::duration_cast<std::chrono::duration<double, std::nano>>(timeout);
+  // 100 years and more are for ever.
+  if (nanoseconds.count() > 3e18) return HETCOMM_TIMEOUT_INFINITE;
+  return static_cast<uint64_t>(nanoseconds.count());
+}
+
+WorkRef ProcessGroup::make_work(WorkDescription description) {
+  return c10::make_intrusive<OperationWork>(group_, rank_, std::move(description));
+}
+
+void ProcessGroup::check_root(const char* operation, int64_t root) const {
+  TORCH_CHECK_VALUE(root >= 0 && root < size_, "hetcomm ", operation,
+                    ": invalid root rank: ", root);
+}
+
+void ProcessGroup::check_peer(const char* operation, int peer) const {
+  TORCH_CHECK_VALUE(peer >= 0 && peer < size_, "hetcomm ", operation, ": invalid rank: ", peer);
+}
+
+// --- coalescing --------------------------------------------------------------------------------
+
+bool ProcessGroup::is_of_this_thread(const Coalescing& coalescing) {
+  return coalescing.thread == std::this_thread::get_id();
+}
+
+ProcessGroup::Coalescing* ProcessGroup::coalescing_here() {
+  const std::scoped_lock lock(coalescing_mutex_);
+  const auto found = std::find_if(coalescing_.begin(), coalescing_.end(), is_of_this_thread);
+  return found == coalescing_.end() ? nullptr : &*found;
+}
+
+void ProcessGroup::startCoalescing() {
+  TORCH_CHECK(coalescing_here() == nullptr, "hetcomm: coalescing has been started already");
+  const std::scoped_lock lock(coalescing_mutex_);
+  coalescing_.push_back({.thread = std::this_thread::get_id(), .group = nullptr, .works = {}});
+  coalesces_.store(true, std::memory_order_relaxed);
+}
+
+ProcessGroup::Ref ProcessGroup::endCoalescing() {
+  TORCH_CHECK(coalescing_here() != nullptr, "hetcomm: coalescing has not been started");
+  Coalescing ended;
+  {
+    const std::scoped_lock lock(coalescing_mutex_);
+    const auto here = std::find_if(coalescing_.begin(), coalescing_.end(), is_of_this_thread);
+    ended = std::move(*here);
+    coalescing_.erase(here);
+    coalesces_.store(!coalescing_.empty(), std::memory_order_relaxed);
+  }
+  if (ended.group != nullptr) {
+    const hetcomm_status_t status = hetcomm_group_start(ended.group);
+    const std::string why = status == HETCOMM_OK ? "" : hetcomm_last_error();
+    hetcomm_group_destroy(ended.group);
+    TORCH_CHECK(status == HETCOMM_OK, "hetcomm: coalescing: ", why);
+  }
+  return c10::make_intrusive<JointWork>(rank_, std::move(ended.works));
+}
+
+// --- messages ----------------------------------------------------------------------------------
+
+ProcessGroup::Ref ProcessGroup::send(Tensors& tensors, int destination, int tag) {
+  const at::Tensor& tensor = single("send", tensors);
+  check_peer("send", destination);
+  const WorkRef work = make_work({.type = c10d::OpType::SEND,
+                                  .name = "send",
+                                  .profiling = "hetcomm:send",
+                                  .sequence = 0,
+                                  .inputs = tensors,
+                                  .results = {}});
+  const hetcomm_buffer_t buffer = buffer_of(packed_input(*work, tensor));
+  return start(work, [&](hetcomm_communicator_t* communicator, hetcomm_group_t* group) {
+    hetcomm_operation_options_t options{};
+    options.struct_size = sizeof(options);
+    options.timeout_ns = timeout_ns(kNoTimeout);
+    options.group = group;
+    hetcomm_request_t* request = nullptr;
+    check("send", hetcomm_send(communicator, destination, static_cast<uint32_t>(tag), buffer,
+                               &options, &request));
+    work->add_request(request);
+  });
+}
+
+ProcessGroup::Ref ProcessGroup::receive(const char* name, Tensors& tensors, int source, int tag) {
+  const at::Tensor& tensor = single(name, tensors);
+  const bool any = source == HETCOMM_ANY_SOURCE;
+  const WorkRef work = make_work({.type = any ? c10d::OpType::RECVANYSOURCE : c10d::OpType::RECV,
+                                  .name = name,
+                                  .profiling = any ? "hetcomm:recvAnySource" : "hetcomm:recv",
+                                  .sequence = 0,
+                                  .inputs = tensors,
+                                  .results = tensors});
+  // A message may be shorter than the tensor: what it does not reach stays.
+  const hetcomm_buffer_t buffer = buffer_of(packed_output(*work, tensor, true));
+  return start(work, [&](hetcomm_communicator_t* communicator, hetcomm_group_t* group) {
+    hetcomm_operation_options_t options{};
+    options.struct_size = sizeof(options);
+    options.timeout_ns = timeout_ns(kNoTimeout);
+    options.group = group;
+    hetcomm_request_t* request = nullptr;
+    check(name, hetcomm_recv(communicator, source, static_cast<uint32_t>(tag), HETCOMM_EXACT_TAG,
+                             buffer, &options, &request));
+    work->add_request(request);
+  });
+}
+
+ProcessGroup::Ref ProcessGroup::recv(Tensors& tensors, int source, int tag) {
+  check_peer("recv", source);
+  return receive("recv", tensors, source, tag);
+}
+
+ProcessGroup::Ref ProcessGroup::recvAnysource(Tensors& tensors, int tag) {
+  return receive("recvAnysource", tensors, HETCOMM_ANY_SOURCE, tag);
+}
+
+// --- life --------------------------------------------------------------------------------------
+
+void ProcessGroup::abort() {
+  group_->abort("rank " + std::to_string(rank_) + " has aborted the process group");
+}
+
+void ProcessGroup::shutdown() { group_->close("it was shut down"); }
+
+#if HETCOMM_TORCH_HAS_SPLIT
+c10::intrusive_ptr<c10d::Backend> ProcessGroup::split(
+    const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
+    const c10::intrusive_ptr<c10d::Backend::Options>& options) {
+  const auto own = std::find(ranks.begin(), ranks.end(), rank_);
+  if (own == ranks.end()) return nullptr;
+  return merge(store, options, static_cast<int>(own - ranks.begin()),
+               static_cast<int>(ranks.size()));
+}
+
+c10::intrusive_ptr<c10d::Backend> ProcessGroup::merge(
+    const c10::intrusive_ptr<c10d::Store>& store,
+    const c10::intrusive_ptr<c10d::Backend::Options>& options, const int& rank, const int& size) {
+  auto theirs = c10::make_intrusive<Options>(*options_);
+  if (options) {
+    if (const auto* given = dynamic_cast<const Options*>(options.get())) {
+      theirs = c10::make_intrusive<Options>(*given);
+    }
+    theirs->timeout = options->timeout;
+    theirs->group_name = options->group_name;
+    theirs->global_ranks_in_group = options->global_ranks_in_group;
+  }
+  const auto scoped =
+      c10::make_intrusive<c10d::PrefixStore>(theirs->group_name + "/hetcomm/", store);
+  return c10::make_intrusive<ProcessGroup>(scoped, rank, size, theirs);
+}
+#endif
+
+}  // namespace hetcomm::torch_backend

@@ -1,0 +1,154 @@
+// The process group "hetcomm" of torch.distributed: torch's calls become operations on one
+// communicator, which is made when the group is.
+//
+// Tensors may be strided: what is not packed goes through a packed copy. All waits are bounded by
+// the group's timeout. Collective operations take part in the order of the calls; those between
+// startCoalescing and endCoalescing of a thread start together.
+#pragma once
+
+#include <atomic>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+#include <vector>
+
+#include <hetcomm/hetcomm.h>
+
+#include "python/src/torch/group.h"
+#include "python/src/torch/tensors.h"
+#include "python/src/torch/version.h"
+#include "python/src/torch/work.h"
+#include "python/src/torch/worker.h"
+
+namespace hetcomm::torch_backend {
+
+class SparseAllreduce;
+
+class ProcessGroup final : public c10d::Backend {
+ public:
+  struct Options final : public c10d::Backend::Options {
+    explicit Options(std::chrono::milliseconds limit = kBackendDefaultTimeout)
+        : c10d::Backend::Options("hetcomm", limit) {}
+    std::string transports;  // "shm,tcp"; "": as configured
+    std::string settings;    // "NAME=value;...", before the environment
+  };
+  using Tensors = std::vector<at::Tensor>;
+  using TensorLists = std::vector<std::vector<at::Tensor>>;
+  using Ref = c10::intrusive_ptr<c10d::Work>;
+
+  // Collective over the |size| ranks that share |store|.
+  ProcessGroup(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
+               c10::intrusive_ptr<Options> options);
+  ~ProcessGroup() override;
+
+  const std::string getBackendName() const override { return "hetcomm"; }
+  bool supportsCoalescing() const override { return true; }
+  void startCoalescing() override;
+  Ref endCoalescing() override;
+
+  Ref broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
+  Ref allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
+  Ref allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) override;
+  Ref allreduce_coalesced(Tensors& tensors,
+                          const c10d::AllreduceCoalescedOptions& options) override;
+  Ref reduce(Tensors& tensors, const c10d::ReduceOptions& options) override;
+  Ref allgather(TensorLists& outputs, Tensors& inputs,
+                const c10d::AllgatherOptions& options) override;
+  Ref _allgather_base(at::Tensor& output, at::Tensor& input,
+                      const c10d::AllgatherOptions& options) override;
+  Ref allgather_coalesced(TensorLists& outputs, Tensors& inputs,
+                          const c10d::AllgatherOptions& options) override;
+  Ref allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                      const c10d::AllgatherOptions& options) override;
+  Ref gather(TensorLists& outputs, Tensors& inputs, const c10d::GatherOptions& options) override;
+  Ref scatter(Tensors& outputs, TensorLists& inputs, const c10d::ScatterOptions& options) override;
+  Ref reduce_scatter(Tensors& outputs, TensorLists& inputs,
+                     const c10d::ReduceScatterOptions& options) override;
+  Ref _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                           const c10d::ReduceScatterOptions& options) override;
+  Ref reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                      const c10d::ReduceScatterOptions& options) override;
+  Ref alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_splits,
+                    std::vector<int64_t>& input_splits,
+                    const c10d::AllToAllOptions& options) override;
+  Ref alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) override;
+  Ref barrier(const c10d::BarrierOptions& options) override;
+  void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) override;
+
+  Ref send(Tensors& tensors, int destination, int tag) override;
+  Ref recv(Tensors& tensors, int source, int tag) override;
+  Ref recvAnysource(Tensors& tensors, int tag) override;
+
+  void setSequenceNumberForGroup() override {}
+  uint64_t getSequenceNumberForGroup() override { return sequence_.load(); }
+
+#if HETCOMM_TORCH_HAS_SPLIT
+  bool supportsSplitting() const override { return true; }
+  c10::intrusive_ptr<c10d::Backend> split(
+      const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
+      const c10::intrusive_ptr<c10d::Backend::Options>& options) override;
+  c10::intrusive_ptr<c10d::Backend> merge(const c10::intrusive_ptr<c10d::Store>& store,
+                                          const c10::intrusive_ptr<c10d::Backend::Options>& options,
+                                          const int& rank, const int& size) override;
+  c10::intrusive_ptr<c10d::Backend::Options> getBackendOptions() override { return options_; }
+  void setTimeout(std::chrono::milliseconds timeout) override {
+    timeout_.store(timeout);
+    options_->timeout = timeout;
+  }
+  void abort() override;
+  void shutdown() override;
+#else
+  void setTimeout(std::chrono::milliseconds timeout) { timeout_.store(timeout); }
+  void abort();
+  void shutdown();
+#endif
+  void abort_with(const std::string& reason) { group_->abort(reason); }
+
+  c10::intrusive_ptr<Options> options() const { return options_; }
+  uint32_t generation() const { return group_->generation(); }
+
+ private:
+  struct Coalescing {
+    std::thread::id thread;
+    hetcomm_group_t* group = nullptr;
+    std::vector<WorkRef> works;
+  };
+
+  uint64_t timeout_ns(std::chrono::milliseconds timeout) const;
+  uint64_t next_sequence() { return sequence_.fetch_add(1, std::memory_order_relaxed); }
+  // Posts by |post(communicator, group or null)| and returns the work.
+  template <typename Post>
+  Ref start(const WorkRef& work, Post&& post);
+  // The same for a collective operation: post(communicator, options).
+  template <typename Post>
+  Ref start_collective(const WorkRef& work, std::chrono::milliseconds timeout, Post&& post);
+  // The same for several, which start together: post(communicator, options, index, out request).
+  template <typename Post>
+  Ref start_many(const WorkRef& work, std::chrono::milliseconds timeout, size_t count, Post&& post);
+  WorkRef make_work(WorkDescription description);
+  Ref receive(const char* name, Tensors& tensors, int source, int tag);
+  // The second step; blocks.
+  at::Tensor exchange_sparse(SparseAllreduce& operation);
+  void check_root(const char* operation, int64_t root) const;
+  void check_peer(const char* operation, int peer) const;
+  static bool is_of_this_thread(const Coalescing& coalescing);
+  Coalescing* coalescing_here();
+
+  const c10::intrusive_ptr<c10d::Store> store_;
+  const c10::intrusive_ptr<Options> options_;
+  std::atomic<std::chrono::milliseconds> timeout_;
+  std::atomic<uint64_t> sequence_{0};
+  std::atomic<bool> coalesces_{false};
+  std::mutex coalescing_mutex_;
+  std::list<Coalescing> coalescing_;  // at most one for each thread
+  std::shared_ptr<Group> group_;
+  Worker worker_;
+};
+
+}  // namespace hetcomm::torch_backend
+
+#include "python/src/torch/process_group_inl.h"

@@ -1,0 +1,77 @@
+// How operations of a ProcessGroup are posted.
+#pragma once
+
+#include <utility>
+
+#include "python/src/torch/process_group.h"
+#include "python/src/torch/status.h"
+
+namespace hetcomm::torch_backend {
+
+template <typename Post>
+ProcessGroup::Ref ProcessGroup::start(const WorkRef& work, Post&& post) {
+  Coalescing* coalescing = coalesces_.load(std::memory_order_relaxed) ? coalescing_here() : nullptr;
+  try {
+    group_->post(work, [&](hetcomm_communicator_t* communicator) {
+      if (coalescing != nullptr && coalescing->group == nullptr) {
+        check("coalescing", hetcomm_group_create(communicator, &coalescing->group));
+      }
+      post(communicator, coalescing == nullptr ? nullptr : coalescing->group);
+    });
+  } catch (...) {
+    work->reject(std::current_exception());
+    throw;
+  }
+  if (coalescing != nullptr) coalescing->works.push_back(work);
+  work->posted();
+  group_->sweep();
+  return work;
+}
+
+template <typename Post>
+ProcessGroup::Ref ProcessGroup::start_collective(const WorkRef& work,
+                                                 std::chrono::milliseconds timeout, Post&& post) {
+  return start(work, [&](hetcomm_communicator_t* communicator, hetcomm_group_t* group) {
+    hetcomm_collective_options_t options{};
+    options.struct_size = sizeof(options);
+    options.timeout_ns = timeout_ns(timeout);
+    options.group = group;
+    hetcomm_request_t* request = nullptr;
+    check(work->name(), post(communicator, options, &request));
+    work->add_request(request);
+  });
+}
+
+template <typename Post>
+ProcessGroup::Ref ProcessGroup::start_many(const WorkRef& work, std::chrono::milliseconds timeout,
+                                           size_t count, Post&& post) {
+  return start(work, [&](hetcomm_communicator_t* communicator, hetcomm_group_t* outer) {
+    hetcomm_group_t* group = outer;
+    if (group == nullptr) check(work->name(), hetcomm_group_create(communicator, &group));
+    hetcomm_collective_options_t options{};
+    options.struct_size = sizeof(options);
+    options.timeout_ns = timeout_ns(timeout);
+    options.group = group;
+    hetcomm_status_t status = HETCOMM_OK;
+    for (size_t i = 0; i < count && status == HETCOMM_OK; ++i) {
+      hetcomm_request_t* request = nullptr;
+      status = post(communicator, options, i, &request);
+      if (status == HETCOMM_OK) work->add_request(request);
+    }
+    if (outer != nullptr) {
+      check(work->name(), status);
+      return;
+    }
+    if (status == HETCOMM_OK) status = hetcomm_group_start(group);
+    if (status == HETCOMM_OK) {
+      hetcomm_group_destroy(group);
+      return;
+    }
+    const std::string why = hetcomm_last_error();
+    hetcomm_group_destroy(group);  // drops what was collected
+    C10_THROW_ERROR(DistBackendError, "hetcomm: " + std::string(work->name()) + ": " + why + " [" +
+                                          hetcomm_status_name(status) + "]");
+  });
+}
+
+}  // namespace hetcomm::torch_backend

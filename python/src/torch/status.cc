@@ -1,0 +1,30 @@
+#include "python/src/torch/status.h"
+
+#include <c10/util/Exception.h>
+
+namespace hetcomm::torch_backend {
+namespace {
+
+std::string describe(const std::string& what, hetcomm_status_t status, const char* detail) {
+  std::string text = "hetcomm: " + what + ": ";
+  // The words by which programs know it from other backends.
+  if (status == HETCOMM_TIMED_OUT) text += "Timed out waiting: ";
+  text += detail != nullptr && detail[0] != '\0' ? detail : hetcomm_status_text(status);
+  return text + " [" + hetcomm_status_name(status) + "]";
+}
+
+}  // namespace
+
+void fail(const std::string& what, hetcomm_status_t status) {
+  C10_THROW_ERROR(DistBackendError, describe(what, status, hetcomm_last_error()));
+}
+
+std::exception_ptr make_exception(const char* operation, const hetcomm_completion_t& completion) {
+  try {
+    C10_THROW_ERROR(DistBackendError, describe(operation, completion.status, completion.text));
+  } catch (...) {
+    return std::current_exception();
+  }
+}
+
+}  // namespace hetcomm::torch_backend

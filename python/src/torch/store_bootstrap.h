@@ -1,0 +1,40 @@
+// Bootstrap through torch's store. The key prefix counts how often this rank has made a group of
+// this size over the store, so that a group can be built again over one that holds old values.
+#pragma once
+
+#include <c10/util/intrusive_ptr.h>
+#include <cstdint>
+#include <string>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include <hetcomm/bootstrap.h>
+
+namespace hetcomm::torch_backend {
+
+class StoreBootstrap {
+ public:
+  StoreBootstrap(hetcomm_context_t* context, c10::intrusive_ptr<c10d::Store> store, int rank,
+                 int size);
+  ~StoreBootstrap() { hetcomm_bootstrap_destroy(bootstrap_); }
+  StoreBootstrap(const StoreBootstrap&) = delete;
+  StoreBootstrap& operator=(const StoreBootstrap&) = delete;
+
+  hetcomm_bootstrap_t* handle() const { return bootstrap_; }
+  // From 1 on.
+  uint32_t generation() const { return generation_; }
+  // What the store said when it last failed, "" if it did not.
+  const std::string& store_error() const { return store_error_; }
+
+ private:
+  static hetcomm_status_t put(void* self, const char* key, const void* value, size_t size);
+  static hetcomm_status_t get(void* self, const char* key, void* value, size_t* inout_size,
+                              uint64_t timeout_ns);
+
+  const c10::intrusive_ptr<c10d::Store> store_;
+  std::string prefix_;
+  uint32_t generation_ = 0;
+  std::string store_error_;
+  hetcomm_bootstrap_t* bootstrap_ = nullptr;
+};
+
+}  // namespace hetcomm::torch_backend

@@ -1,0 +1,41 @@
+// Tensors as the C ABI sees them.
+#pragma once
+
+#include <ATen/ATen.h>
+#include <cstdint>
+#include <torch/csrc/distributed/c10d/Types.hpp>
+#include <vector>
+
+#include <hetcomm/hetcomm.h>
+
+#include "python/src/torch/work.h"
+
+namespace hetcomm::torch_backend {
+
+// Throws unless |tensor| is a dense one in host memory.
+void check_tensor(const char* operation, const at::Tensor& tensor);
+void check_same(const char* operation, const at::Tensor& tensor, const at::Tensor& other);
+// Throws unless there is one.
+at::Tensor& single(const char* operation, std::vector<at::Tensor>& tensors);
+
+// To move: types that the library does not know go as bytes. Reductions throw for them.
+hetcomm_datatype_t datatype_to_move(const at::Tensor& tensor);
+hetcomm_datatype_t datatype_to_reduce(const char* operation, const at::Tensor& tensor);
+
+// The elements of |tensor| one after another: itself, or a copy that |work| keeps.
+at::Tensor packed_input(OperationWork& work, const at::Tensor& tensor);
+// Where to put the elements of |tensor|: itself, or a stand-in that |work| copies back.
+// |with_contents|: it is read as well.
+at::Tensor packed_output(OperationWork& work, const at::Tensor& tensor, bool with_contents);
+
+hetcomm_buffer_t buffer_of(const at::Tensor& packed);
+// |count| elements from the |first| on.
+hetcomm_buffer_t buffer_of(const at::Tensor& packed, int64_t first, int64_t count);
+
+struct Reduction {
+  hetcomm_reduction_t kind = HETCOMM_REDUCE_SUM;
+  double factor = 1.0;
+};
+Reduction reduction_of(const c10d::ReduceOp& op);
+
+}  // namespace hetcomm::torch_backend

@@ -1,0 +1,229 @@
+#include "python/src/torch/work.h"
+
+#include <ATen/core/grad_mode.h>
+#include <algorithm>
+#include <c10/util/Exception.h>
+#include <utility>
+
+#include "python/src/torch/group.h"
+#include "python/src/torch/status.h"
+
+namespace hetcomm::torch_backend {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Of a wait up to |deadline|, at least one nanosecond more than a poll.
+uint64_t nanoseconds_left(std::optional<Clock::time_point> deadline) {
+  if (!deadline) return HETCOMM_TIMEOUT_INFINITE;
+  const auto left = std::chrono::duration_cast<std::chrono::nanoseconds>(*deadline - Clock::now());
+  return static_cast<uint64_t>(std::max<int64_t>(left.count(), 2));
+}
+
+}  // namespace
+
+OperationWork::OperationWork(std::shared_ptr<Group> group, int rank, WorkDescription description)
+    : Work(rank, description.type, description.profiling,
+           description.profiling != nullptr && !description.inputs.empty()
+               ? std::optional(description.inputs)
+               : std::nullopt),
+      group_(std::move(group)),
+      name_(description.name),
+      sequence_(description.sequence),
+      results_(std::move(description.results)) {}
+
+void OperationWork::add_request(hetcomm_request_t* request) {
+  open_parts_.fetch_add(1, std::memory_order_relaxed);
+  parts_.emplace_back(request);
+}
+
+void OperationWork::posted() { part_done(); }
+
+void OperationWork::reject(std::exception_ptr why) {
+  {
+    const std::scoped_lock lock(mutex_);
+    if (!failure_) failure_ = std::move(why);
+  }
+  part_done();
+}
+
+void OperationWork::part_done() {
+  if (open_parts_.fetch_sub(1, std::memory_order_acq_rel) == 1) complete();
+}
+
+void OperationWork::report(hetcomm_request_t* request, const hetcomm_completion_t& completion) {
+  const auto part = std::find_if(parts_.begin(), parts_.end(),
+                                 [&](const Part& p) { return p.request == request; });
+  if (completion.status != HETCOMM_OK) {
+    std::exception_ptr failure = make_exception(name_, completion);
+    const std::scoped_lock lock(mutex_);
+    if (!failure_) failure_ = std::move(failure);
+  } else if (opType_ == c10d::OpType::RECV || opType_ == c10d::OpType::RECVANYSOURCE) {
+    source_.store(completion.source, std::memory_order_relaxed);
+  }
+  part->reported.store(true, std::memory_order_release);
+  part_done();
+}
+
+void OperationWork::complete() {
+  std::exception_ptr failure;
+  c10::intrusive_ptr<c10::ivalue::Future> future;
+  {
+    const std::scoped_lock lock(mutex_);
+    failure = failure_;
+  }
+  if (!failure) {
+    try {
+      const at::NoGradGuard no_grad;
+      if (step_) step_();
+      for (const CopyBack& copy : copies_) copy.to.copy_(copy.from);
+    } catch (...) {
+      failure = std::current_exception();
+    }
+  }
+  // The caller's reference, or the watcher's, outlives this call.
+  group_->forget(*this);
+  step_ = nullptr;
+  copies_.clear();
+  kept_.clear();
+  finish(failure);
+  {
+    const std::scoped_lock lock(mutex_);
+    done_.store(true, std::memory_order_release);
+    future = future_;
+  }
+  cv_.notify_all();
+  if (!future) return;
+  if (failure) {
+    future->setError(failure);
+  } else {
+    future->markCompleted(c10::IValue(results_));
+  }
+}
+
+bool OperationWork::wait_for(Part& part, std::optional<Clock::time_point> deadline) {
+  while (!part.reported.load(std::memory_order_acquire)) {
+    hetcomm_completion_t completion;
+    const hetcomm_status_t status =
+        hetcomm_request_wait(part.request, nanoseconds_left(deadline), &completion);
+    if (status == HETCOMM_OK) {
+      report(part.request, completion);
+      return true;
+    }
+    // Another thread has got the report and is about to make it known.
+    if (status == HETCOMM_STALE_HANDLE) return true;
+    if (status == HETCOMM_TIMED_OUT) {
+      if (deadline && Clock::now() >= *deadline) return false;
+      continue;
+    }
+    completion.status = status;
+    completion.text = hetcomm_last_error();
+    if (!part.reported.exchange(true)) {
+      {
+        std::exception_ptr failure = make_exception(name_, completion);
+        const std::scoped_lock lock(mutex_);
+        if (!failure_) failure_ = std::move(failure);
+      }
+      part_done();
+    }
+    return true;
+  }
+  return true;
+}
+
+bool OperationWork::wait_until(std::optional<Clock::time_point> deadline) {
+  for (Part& part : parts_) {
+    if (!wait_for(part, deadline)) return false;
+  }
+  if (done()) return true;
+  std::unique_lock lock(mutex_);
+  const auto is_done = [this] { return done(); };
+  if (deadline) return cv_.wait_until(lock, *deadline, is_done);
+  cv_.wait(lock, is_done);
+  return true;
+}
+
+hetcomm_request_t* OperationWork::next_request() const {
+  for (const Part& part : parts_) {
+    if (!part.reported.load(std::memory_order_acquire)) return part.request;
+  }
+  return nullptr;
+}
+
+void OperationWork::poll() {
+  if (done()) return;
+  for (Part& part : parts_) {
+    if (part.reported.load(std::memory_order_acquire)) continue;
+    hetcomm_completion_t completion;
+    const hetcomm_status_t status = hetcomm_request_test(part.request, &completion);
+    if (status == HETCOMM_PENDING) return;
+    if (status == HETCOMM_OK) {
+      report(part.request, completion);
+    } else if (status != HETCOMM_STALE_HANDLE) {
+      wait_for(part, Clock::now());
+    }
+  }
+}
+
+bool OperationWork::isCompleted() {
+  poll();
+  return done();
+}
+
+bool OperationWork::isSuccess() const {
+  const std::scoped_lock lock(mutex_);
+  return done() && !exception_;
+}
+
+bool OperationWork::wait(std::chrono::milliseconds timeout) {
+  if (!done()) {
+    std::optional<Clock::time_point> deadline;
+    if (timeout > kNoTimeout && timeout < std::chrono::hours(24 * 365)) {
+      deadline = Clock::now() + timeout;
+    }
+    if (!wait_until(deadline)) {
+      C10_THROW_ERROR(DistBackendError,
+                      std::string("hetcomm: ") + name_ + ": still running after " +
+                          std::to_string(timeout.count()) + " ms; it goes on [TIMED_OUT]");
+    }
+    group_->sweep();
+  }
+  const std::scoped_lock lock(mutex_);
+  if (exception_) std::rethrow_exception(exception_);
+  return true;
+}
+
+void OperationWork::abort() {
+  for (Part& part : parts_) {
+    if (!part.reported.load(std::memory_order_acquire)) {
+      static_cast<void>(hetcomm_request_cancel(part.request));
+    }
+  }
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> OperationWork::getFuture() {
+  poll();
+  bool watch = false;
+  c10::intrusive_ptr<c10::ivalue::Future> future;
+  {
+    const std::scoped_lock lock(mutex_);
+    if (!future_) {
+      future_ =
+          c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+      watch = true;
+      if (done()) {
+        watch = false;
+        if (exception_) {
+          future_->setError(exception_);
+        } else {
+          future_->markCompleted(c10::IValue(results_));
+        }
+      }
+    }
+    future = future_;
+  }
+  if (watch) group_->watch(WorkRef::reclaim_copy(this));
+  return future;
+}
+
+}  // namespace hetcomm::torch_backend

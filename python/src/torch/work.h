@@ -1,0 +1,108 @@
+// The works that a process group hands out.
+//
+// A work is done when all of its requests have been reported, by whichever thread was first: one
+// that waits or asks, or the group's watcher. That thread copies results back into tensors with
+// holes and completes the future; the others are woken.
+#pragma once
+
+#include <ATen/core/ivalue.h>
+#include <atomic>
+#include <c10/util/SmallVector.h>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+#include <vector>
+
+#include <hetcomm/request.h>
+
+namespace hetcomm::torch_backend {
+
+class Group;
+
+// Where to copy what came into a contiguous stand-in.
+struct CopyBack {
+  at::Tensor from;
+  at::Tensor to;
+};
+
+struct WorkDescription {
+  c10d::OpType type = c10d::OpType::UNKNOWN;
+  const char* name = "";            // "allreduce"
+  const char* profiling = nullptr;  // "hetcomm:all_reduce"
+  uint64_t sequence = 0;
+  std::vector<at::Tensor> inputs;   // for the profiler
+  std::vector<at::Tensor> results;  // of result() and the future
+};
+
+class OperationWork final : public c10d::Work {
+ public:
+  OperationWork(std::shared_ptr<Group> group, int rank, WorkDescription description);
+
+  // Before it is posted, or while it is: what has to live until it is done.
+  void keep(at::Tensor tensor) { kept_.push_back(std::move(tensor)); }
+  void copy_back(CopyBack copy) { copies_.push_back(std::move(copy)); }
+  // Runs before the copies when all requests have succeeded; may throw.
+  void then(std::function<void()> step) { step_ = std::move(step); }
+  void add_request(hetcomm_request_t* request);
+  // No further request will come.
+  void posted();
+  // The same when a part was not accepted.
+  void reject(std::exception_ptr why);
+
+  bool isCompleted() override;
+  bool isSuccess() const override;
+  int sourceRank() const override { return source_.load(std::memory_order_relaxed); }
+  std::vector<at::Tensor> result() override { return results_; }
+  void synchronize() override { wait(); }
+  bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
+  void abort() override;
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+  uint64_t getSequencenumber() const override { return sequence_; }
+
+  const char* name() const { return name_; }
+  bool done() const { return done_.load(std::memory_order_acquire); }
+  // Waits until it is done, or |deadline|; true if it is. Throws nothing.
+  bool wait_until(std::optional<std::chrono::steady_clock::time_point> deadline);
+  // The first request that is not reported yet, or null.
+  hetcomm_request_t* next_request() const;
+  // Takes reports that are there.
+  void poll();
+  // The report of |request|, which this thread has got.
+  void report(hetcomm_request_t* request, const hetcomm_completion_t& completion);
+
+  // Place in the group's list of pending works; the group's.
+  size_t slot = kNoSlot;
+  static constexpr size_t kNoSlot = ~size_t{0};
+
+ private:
+  struct Part {
+    hetcomm_request_t* request = nullptr;
+    std::atomic<bool> reported{false};
+    Part() = default;
+    explicit Part(hetcomm_request_t* r) : request(r) {}
+    Part(const Part& o) : request(o.request), reported(o.reported.load()) {}
+    Part& operator=(const Part&) = delete;
+  };
+  bool wait_for(Part& part, std::optional<std::chrono::steady_clock::time_point> deadline);
+  void part_done();
+  void complete();
+
+  const std::shared_ptr<Group> group_;
+  const char* const name_;
+  const uint64_t sequence_;
+  c10::SmallVector<Part, 2> parts_;
+  std::atomic<uint32_t> open_parts_{1};  // one more until posted()
+  std::atomic<bool> done_{false};
+  std::atomic<int> source_{-1};
+  std::vector<at::Tensor> kept_;
+  std::vector<CopyBack> copies_;
+  std::vector<at::Tensor> results_;
+  std::function<void()> step_;
+  std::exception_ptr failure_;                      // under mutex_; the first
+  c10::intrusive_ptr<c10::ivalue::Future> future_;  // under mutex_
+};
+
+}  // namespace hetcomm::torch_backend

@@ -1,0 +1,102 @@
+"""Runs a function as several ranks, each a forked process, and gathers what they return.
+
+The parent makes no store and no thread before it forks. A rank that hangs is killed, and the test
+fails, after a time limit. A function may kill its own process: the exit status is then the result.
+"""
+
+import multiprocessing
+import os
+import shutil
+import tempfile
+import time
+import traceback
+import unittest
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+LIMIT_S = 60
+
+
+class Died:
+    """In place of a result: the rank ended without one."""
+
+    def __init__(self, code):
+        self.code = code
+
+    def __repr__(self):
+        return f"Died({self.code})"
+
+
+def init(rank, size, folder, backend="hetcomm", timeout_s=30, **arguments):
+    """The default group over a file in |folder|."""
+    dist.init_process_group(
+        backend,
+        store=dist.FileStore(os.path.join(folder, "store"), -1),
+        rank=rank,
+        world_size=size,
+        timeout=timedelta(seconds=timeout_s),
+        **arguments,
+    )
+
+
+def _main(pipe, function, rank, size, folder, arguments):
+    torch.set_num_threads(1)
+    try:
+        result = (True, function(rank, size, folder, *arguments))
+    except BaseException:  # is shown by the parent
+        result = (False, traceback.format_exc())
+    pipe.send(result)
+    if result[0]:
+        # A rank that left would be lost to others, which may still be making the group.
+        pipe.poll(LIMIT_S)
+    # Without destructors: a test that wants a clean end makes one.
+    os._exit(0)
+
+
+def run(size, function, *arguments, limit_s=LIMIT_S, may_die=False):
+    """Results of function(rank, size, folder, *arguments) in the order of the ranks."""
+    context = multiprocessing.get_context("fork")
+    folder = tempfile.mkdtemp(prefix="hetcomm-test-")
+    ranks = []
+    try:
+        for rank in range(size):
+            mine, theirs = context.Pipe()
+            process = context.Process(
+                target=_main, args=(theirs, function, rank, size, folder, arguments)
+            )
+            process.start()
+            theirs.close()
+            ranks.append((process, mine))
+        deadline = time.monotonic() + limit_s
+        return [_collect(rank, *one, deadline, may_die) for rank, one in enumerate(ranks)]
+    finally:
+        for process, pipe in ranks:
+            process.kill()
+            process.join()
+            pipe.close()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _collect(rank, process, pipe, deadline, may_die):
+    if not pipe.poll(max(deadline - time.monotonic(), 0)):
+        raise AssertionError(f"rank {rank} did not come to an end")
+    try:
+        good, result = pipe.recv()
+    except EOFError:
+        process.join()
+        if may_die:
+            return Died(process.exitcode)
+        raise AssertionError(f"rank {rank} died with {process.exitcode}") from None
+    if not good:
+        raise AssertionError(f"rank {rank}:\n{result}")
+    return result
+
+
+class TestCase(unittest.TestCase):
+    """With the helpers that tests of all files use."""
+
+    def all_equal(self, results, expected):
+        for rank, result in enumerate(results):
+            self.assertEqual(result, expected, f"rank {rank}")

@@ -1,0 +1,320 @@
+"""Collective operations of the process group.
+
+Proves: every operation gives what Gloo gives (or, where Gloo has no such operation or type, what
+torch computes locally), for packed tensors and views, with all types and operators, uneven splits,
+empty tensors, coalesced, in subgroups and from several threads; failures end with the reason.
+"""
+
+import threading
+import time
+import unittest
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+import hetcomm.torch
+import ranks
+
+TYPES = (torch.float32, torch.float64, torch.int64, torch.int32, torch.int16, torch.int8,
+         torch.uint8, torch.float16, torch.bfloat16)
+LENGTHS = (0, 1, 5, 1000, 100_000)
+
+
+def value(rank, length, dtype):
+    """Small whole numbers, so that sums are exact in every type."""
+    return ((torch.arange(length) * 7 + rank * 3) % 5).to(dtype)
+
+
+def reductions(rank, size, folder):
+    ranks.init(rank, size, folder)
+    op = dist.ReduceOp
+    for dtype in TYPES:
+        for length in LENGTHS:
+            parts = torch.stack([value(r, length, dtype).double() for r in range(size)])
+            expected = {op.SUM: parts.sum(0), op.MAX: parts.amax(0), op.MIN: parts.amin(0)}
+            for operator, result in expected.items():
+                tensor = value(rank, length, dtype)
+                dist.all_reduce(tensor, operator)
+                assert torch.equal(tensor.double(), result), (dtype, length, operator)
+                tensor = value(rank, length, dtype)
+                dist.reduce(tensor, size - 1, operator)
+                if rank == size - 1:
+                    assert torch.equal(tensor.double(), result), (dtype, length, operator)
+                part = torch.empty(length, dtype=dtype)
+                dist.reduce_scatter_tensor(part, value(rank, length, dtype).repeat(size), operator)
+                assert torch.equal(part.double(), result), (dtype, length, operator)
+                dist.reduce_scatter(part, [value(rank, length, dtype)] * size, operator)
+                assert torch.equal(part.double(), result), (dtype, length, operator)
+    return True
+
+
+def operators(rank, size, folder):
+    ranks.init(rank, size, folder)
+    op = dist.ReduceOp
+    tensor = torch.tensor([1.0, 2.0]) + rank
+    dist.all_reduce(tensor, op.AVG)
+    assert torch.allclose(tensor, torch.tensor([1.0, 2.0]) + (size - 1) / 2)
+    tensor = torch.tensor([4 * (rank + 1)])
+    dist.all_reduce(tensor, op.AVG)
+    assert tensor.item() == 2 * (size + 1)
+    tensor = torch.tensor([rank + 1.0])
+    dist.all_reduce(tensor, op.PRODUCT)
+    assert tensor.item() == torch.arange(1.0, size + 1).prod().item()
+    tensor = torch.tensor([1 << rank, 1])
+    dist.all_reduce(tensor, op.BOR)
+    assert tensor.tolist() == [(1 << size) - 1, 1]
+    dist.all_reduce(tensor, op.BAND)
+    assert tensor.tolist() == [(1 << size) - 1, 1]
+    tensor = torch.tensor([rank])
+    dist.all_reduce(tensor, op.BXOR)
+    expected = 0
+    for other in range(size):
+        expected ^= other
+    assert tensor.item() == expected
+    tensor = torch.ones(3)
+    dist.all_reduce(tensor, dist._make_nccl_premul_sum(2.0))
+    assert tensor.tolist() == [2.0 * size] * 3
+    tensor = torch.complex(torch.ones(2), torch.full((2,), float(rank)))
+    dist.all_reduce(tensor)
+    assert tensor[0].item() == complex(size, sum(range(size)))
+    return True
+
+
+def movements(rank, size, folder):
+    ranks.init(rank, size, folder)
+    for dtype in TYPES + (torch.bool, torch.float8_e4m3fn, torch.float8_e5m2, torch.complex64,
+                          torch.uint16):
+        for length in LENGTHS:
+            own = value(rank, length, dtype)
+            parts = [value(r, length, dtype) for r in range(size)]
+
+            def same(a, b):
+                return torch.equal(a.contiguous().view(torch.uint8), b.contiguous().view(torch.uint8))
+
+            lists = [torch.empty_like(own) for _ in range(size)]
+            dist.all_gather(lists, own)
+            assert all(map(same, lists, parts)), (dtype, length)
+            whole = torch.empty(size * length, dtype=dtype)
+            dist.all_gather_into_tensor(whole, own)
+            assert same(whole, torch.cat(parts)), (dtype, length)
+            tensor = own.clone()
+            dist.broadcast(tensor, 1 % size)
+            assert same(tensor, parts[1 % size]), (dtype, length)
+            lists = [torch.empty_like(own) for _ in range(size)] if rank == 0 else None
+            dist.gather(own, lists, 0)
+            assert rank != 0 or all(map(same, lists, parts)), (dtype, length)
+            tensor = torch.empty_like(own)
+            dist.scatter(tensor, parts if rank == 0 else None, 0)
+            assert same(tensor, own), (dtype, length)
+            out = torch.empty(size * length, dtype=dtype)
+            dist.all_to_all_single(out, torch.cat(parts))
+            assert same(out, own.repeat(size) if length else out), (dtype, length)
+    return True
+
+
+def uneven(rank, size, folder):
+    ranks.init(rank, size, folder)
+    # Rank r sends r + i rows to rank i.
+    sends = [rank + i for i in range(size)]
+    recvs = [i + rank for i in range(size)]
+    source = torch.cat([torch.full((n, 3), float(10 * rank + i)) for i, n in enumerate(sends)])
+    out = torch.empty(sum(recvs), 3)
+    dist.all_to_all_single(out, source, recvs, sends)
+    expected = torch.cat([torch.full((n, 3), float(10 * i + rank)) for i, n in enumerate(recvs)])
+    assert torch.equal(out, expected)
+    outs = [torch.empty(n, 3) for n in recvs]
+    dist.all_to_all(outs, list(source.split(sends)))
+    return torch.equal(torch.cat(outs), expected)
+
+
+def views(rank, size, folder):
+    """Views with holes, transposed and expanded, against packed ones."""
+    ranks.init(rank, size, folder)
+    base = torch.arange(60.0).reshape(6, 10) + rank
+    packed = base[:, ::2].clone()
+    dist.all_reduce(packed)
+    hole = base.clone()
+    dist.all_reduce(hole[:, ::2])
+    assert torch.equal(hole[:, ::2], packed) and torch.equal(hole[:, 1::2], base[:, 1::2])
+    turned = base.clone().t()
+    dist.all_reduce(turned)
+    expected = base.clone()
+    dist.all_reduce(expected)
+    assert torch.equal(turned, expected.t())
+    into = torch.zeros(6, 2 * size)
+    dist.all_gather([into[:, 2 * r] for r in range(size)], torch.tensor(float(rank)).expand(6))
+    assert all(bool((into[:, 2 * r] == r).all()) for r in range(size))
+    assert bool((into[:, 1::2] == 0).all())
+    tensor = base.clone()[:, 3]
+    dist.broadcast(tensor, 0)
+    assert torch.equal(tensor, torch.arange(60.0).reshape(6, 10)[:, 3])
+    return True
+
+
+def coalesced(rank, size, folder):
+    ranks.init(rank, size, folder)
+    tensors = [torch.full((n,), float(rank + n)) for n in (1, 10, 5000)]
+    with dist._coalescing_manager(async_ops=True) as manager:
+        for tensor in tensors:
+            dist.all_reduce(tensor)
+    manager.wait()
+    sum_of_ranks = sum(range(size))
+    assert all(t.eq(float(sum_of_ranks + size * t.numel())).all() for t in tensors)
+    inputs = [torch.full((n,), float(rank)) for n in (3, 40)]
+    outputs = [torch.empty(n * size) for n in (3, 40)]
+    with dist._coalescing_manager():
+        for out, part in zip(outputs, inputs):
+            dist.all_gather_into_tensor(out, part)
+    for out, part in zip(outputs, inputs):
+        assert torch.equal(out, torch.arange(size).repeat_interleave(part.numel()).float())
+    return True
+
+
+def sparse(rank, size, folder):
+    ranks.init(rank, size, folder)
+    index = torch.tensor([[rank, rank + 1], [0, 1]])
+    tensor = torch.sparse_coo_tensor(index, torch.tensor([1.0, 2.0]), (size + 2, 3))
+    expected = sum(
+        torch.sparse_coo_tensor(torch.tensor([[r, r + 1], [0, 1]]), torch.tensor([1.0, 2.0]),
+                                (size + 2, 3)).to_dense() for r in range(size))
+    dist.all_reduce(tensor)
+    assert torch.equal(tensor.to_dense(), expected)
+    embedding = torch.sparse_coo_tensor(torch.tensor([[rank % 2, 5]]),
+                                        torch.full((2, 4), float(rank + 1)), (10, 4))
+    work = dist.all_reduce(embedding, async_op=True)
+    other = torch.ones(1)
+    dist.all_reduce(other)
+    work.wait()
+    dense = embedding.to_dense()
+    return bool((dense[5] == sum(range(1, size + 1))).all()) and other.item() == size
+
+
+def groups(rank, size, folder):
+    ranks.init(rank, size, folder)
+    evens = dist.new_group(list(range(0, size, 2)))
+    odds = dist.new_group(list(range(1, size, 2)))
+    everybody = dist.new_group()
+    mine = odds if rank % 2 else evens
+    tensor = torch.tensor([float(rank)])
+    dist.all_reduce(tensor, group=mine)
+    assert tensor.item() == sum(range(rank % 2, size, 2))
+    # Two groups with the same ranks are not ordered with each other.
+    first, second = torch.ones(1000), torch.ones(1000)
+    order = [(first, everybody), (second, dist.group.WORLD)]
+    works = [dist.all_reduce(t, group=g, async_op=True)
+             for t, g in (order if rank == 0 else reversed(order))]
+    for work in works:
+        work.wait()
+    assert first.eq(size).all() and second.eq(size).all()
+    objects = [None] * size
+    dist.all_gather_object(objects, {"rank": rank})
+    assert [o["rank"] for o in objects] == list(range(size))
+    dist.destroy_process_group(mine)
+    dist.barrier()
+    dist.destroy_process_group()
+    return True
+
+
+def threads(rank, size, folder):
+    ranks.init(rank, size, folder)
+    count = 4
+    made = [dist.new_group() for _ in range(count)]
+    failures = []
+
+    def work(index):
+        try:
+            for turn in range(20):
+                tensor = torch.full((1 + 997 * index,), float(turn + index))
+                dist.all_reduce(tensor, group=made[index])
+                assert tensor.eq(float(size * (turn + index))).all()
+        except Exception as error:
+            failures.append(error)
+
+    running = [threading.Thread(target=work, args=(i,)) for i in range(count)]
+    for thread in running:
+        thread.start()
+    for thread in running:
+        thread.join()
+    return failures == []
+
+
+def message_of(function):
+    try:
+        function()
+    except RuntimeError as error:
+        return str(error)
+    return "no exception"
+
+
+def mismatched(rank, size, folder, kind):
+    ranks.init(rank, size, folder, timeout_s=5)
+    dist.barrier()
+    calls = {
+        "size": lambda: dist.all_reduce(torch.ones(4 + rank)),
+        "type": lambda: dist.all_reduce(torch.ones(4).to(torch.float64 if rank else torch.float32)),
+        "operator": lambda: dist.all_reduce(
+            torch.ones(4), dist.ReduceOp.MAX if rank else dist.ReduceOp.SUM),
+        "root": lambda: dist.broadcast(torch.ones(4), rank % 2),
+        "order": lambda: dist.barrier() if rank else dist.all_reduce(torch.ones(4)),
+    }
+    began = time.monotonic()
+    text = message_of(calls[kind])
+    next_text = message_of(lambda: dist.all_reduce(torch.ones(1)))
+    return text, next_text, time.monotonic() - began
+
+
+def missing(rank, size, folder):
+    ranks.init(rank, size, folder, timeout_s=20)
+    if rank == 1:
+        time.sleep(1.5)
+        return ""
+    return message_of(lambda: hetcomm.torch.monitored_barrier(timeout=timedelta(milliseconds=500)))
+
+
+class Collectives(ranks.TestCase):
+    def test_reductions(self):
+        for size in (1, 2, 3, 4):
+            self.all_equal(ranks.run(size, reductions), True)
+
+    def test_operators(self):
+        self.all_equal(ranks.run(3, operators), True)
+
+    def test_movements(self):
+        for size in (2, 3, 4):
+            self.all_equal(ranks.run(size, movements), True)
+
+    def test_uneven(self):
+        self.all_equal(ranks.run(3, uneven), True)
+
+    def test_views(self):
+        self.all_equal(ranks.run(3, views), True)
+
+    def test_coalesced(self):
+        self.all_equal(ranks.run(3, coalesced), True)
+
+    def test_sparse(self):
+        self.all_equal(ranks.run(3, sparse), True)
+
+    def test_groups(self):
+        self.all_equal(ranks.run(4, groups), True)
+
+    def test_threads(self):
+        self.all_equal(ranks.run(2, threads), True)
+
+
+class Failures(ranks.TestCase):
+    def test_mismatch(self):
+        for kind in ("size", "type", "operator", "root", "order"):
+            with self.subTest(kind):
+                for text, next_text, seconds in ranks.run(2, mismatched, kind):
+                    self.assertIn("MISMATCH", text)
+                    self.assertNotEqual(next_text, "no exception")
+                    self.assertLess(seconds, 5)
+
+    def test_monitored_barrier_names_who_is_missing(self):
+        self.assertIn("waits for rank 1", ranks.run(3, missing)[0])
+
+
+if __name__ == "__main__":
+    unittest.main()
