@@ -53,9 +53,6 @@ struct Pair : ibv_qp {
   Shared* receives = nullptr;
   std::deque<Request> waiting;
   uint32_t max_inline = 0;
-  ibv_mtu mtu = IBV_MTU_1024;
-  uint32_t sequence = 0;  // of the next packet
-  bool error_is_late = false;
   FakeFabric::Patience patience{};
 };
 struct Region : ibv_mr {
@@ -90,7 +87,6 @@ struct Fabric {
   uint64_t misplaced_begin = 0;
   uint64_t misplaced_bytes = 0;
   bool lose_next = false;
-  std::optional<bool> lie_about_next;
   int posts_refused = 0;
   int pair_error = 0;
   uint64_t posts = 0;
@@ -265,13 +261,6 @@ void send_completion(Pair& pair, const ibv_send_wr& wr, ibv_wc_status status) {
   complete(*pair.completions, completion);
 }
 
-uint32_t packets_of(const Request& request, ibv_mtu mtu) {
-  uint64_t bytes = 0;
-  for (const ibv_sge& piece : request.pieces) bytes += piece.length;
-  const uint64_t packet = uint64_t{128} << mtu;
-  return static_cast<uint32_t>(std::max<uint64_t>(1, (bytes + packet - 1) / packet));
-}
-
 void to_error(Pair& pair) {
   pair.state = IBV_QPS_ERR;
   while (!pair.waiting.empty()) {
@@ -283,19 +272,10 @@ void to_error(Pair& pair) {
 void run(Pair& pair) {
   while (!pair.waiting.empty() && pair.state == IBV_QPS_RTS) {
     ibv_wc_status status = IBV_WC_SUCCESS;
-    if (fabric().lie_about_next) {
-      const bool late = *std::exchange(fabric().lie_about_next, std::nullopt);
-      send_completion(pair, pair.waiting.front().request, status);
-      pair.waiting.pop_front();
-      if (!late) pair.state = IBV_QPS_ERR;
-      pair.error_is_late = late;
-      break;
-    }
     if (!execute(pair, pair.waiting.front(), status)) {
       ++fabric().not_ready;
       return;
     }
-    pair.sequence += packets_of(pair.waiting.front(), pair.mtu);
     send_completion(pair, pair.waiting.front().request, status);
     pair.waiting.pop_front();
     if (status != IBV_WC_SUCCESS) to_error(pair);
@@ -580,8 +560,6 @@ int modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask) {
   const Lock lock(fabric().mutex);
   auto* pair = static_cast<Pair*>(qp);
   if ((mask & IBV_QP_DEST_QPN) != 0) pair->destination = attributes->dest_qp_num;
-  if ((mask & IBV_QP_PATH_MTU) != 0) pair->mtu = attributes->path_mtu;
-  if ((mask & IBV_QP_SQ_PSN) != 0) pair->sequence = attributes->sq_psn;
   if ((mask & IBV_QP_RETRY_CNT) != 0) pair->patience.retries = attributes->retry_cnt;
   if ((mask & IBV_QP_TIMEOUT) != 0) pair->patience.timeout = attributes->timeout;
   if ((mask & IBV_QP_STATE) == 0) return 0;
@@ -596,9 +574,6 @@ int query_qp(ibv_qp* qp, ibv_qp_attr* out, int, ibv_qp_init_attr*) {
   const Lock lock(fabric().mutex);
   std::memset(out, 0, sizeof(*out));
   out->qp_state = qp->state;
-  auto* pair = static_cast<Pair*>(qp);
-  out->sq_psn = pair->sequence & 0xffffff;
-  if (std::exchange(pair->error_is_late, false)) to_error(*pair);
   return 0;
 }
 int destroy_qp(ibv_qp* qp) {
@@ -775,10 +750,6 @@ void FakeFabric::refuse_posts(int times) {
 void FakeFabric::lose_next() {
   const Lock lock(fabric().mutex);
   fabric().lose_next = true;
-}
-void FakeFabric::lie_about_next(bool late) {
-  const Lock lock(fabric().mutex);
-  fabric().lie_about_next = late;
 }
 void FakeFabric::fail_queue_pairs(int error) {
   const Lock lock(fabric().mutex);

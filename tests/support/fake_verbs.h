@@ -62,9 +62,6 @@ class FakeFabric {
   static void refuse_posts(int times);
   // The next work request is done and gives no completion.
   static void lose_next();
-  // The next work request is reported as done and is not; its queue pair is in the error state,
-  // or |late|: once that was asked for.
-  static void lie_about_next(bool late = false);
   static void fail_queue_pairs(int error);
   // Into the error state, without a completion or an event.
   static void silence(uint32_t queue_pair);

@@ -434,57 +434,6 @@ TEST_F(RdmaFaults, SlicesAreWhatThePortAllows) {
   EXPECT_EQ(far, near);
 }
 
-// As Soft-RoCE does it.
-TEST_F(RdmaFaults, SuccessOfAQueuePairInTheErrorStateIsNotBelieved) {
-  FakeDeviceSpec device;
-  device.ports.push_back({.gids = {ipv4_gid(1)}});
-  device.vendor = rdma::Nic::kSoftRoceVendor;
-  for (const bool late : {false, true}) {
-    for (const bool get : {false, true}) {
-      for (const size_t bytes : {size_t{8}, size_t{1000}, size_t{100'000}}) {
-        FakeFabric::reset({device});
-        FakePair pair;
-        ASSERT_TRUE(pair.connect());
-        std::vector<std::byte> far(bytes);
-        std::vector<std::byte> near(bytes);
-        const iovec piece{near.data(), near.size()};
-        const auto key = pair.b.transport().publish({far.data(), far.size(), true, true});
-        ASSERT_TRUE(key.ok());
-        FakeFabric::lie_about_next(late);
-        Bulk bulk{.local = {{&piece, 1}, 0, bytes}, .key = key.value()};
-        ASSERT_EQ(get ? pair.to_b().get(bulk) : pair.to_b().put(bulk), Code::kOk);
-        expect_failed(pair, pair.to_b(), "error state");
-        pair.b.transport().withdraw(key.value());
-      }
-    }
-  }
-}
-
-// Whatever the lengths of what was sent.
-TEST_F(RdmaFaults, SuccessOfAHealthyQueuePairIsBelieved) {
-  FakeDeviceSpec device;
-  device.ports.push_back({.gids = {ipv4_gid(1)}});
-  device.vendor = rdma::Nic::kSoftRoceVendor;
-  FakeFabric::reset({device});
-  FakePair pair;
-  ASSERT_TRUE(pair.connect());
-  std::vector<std::byte> far(size_t{8} << 20);
-  std::vector<std::byte> near(far.size());
-  const auto key = pair.b.transport().publish({far.data(), far.size(), true, true});
-  ASSERT_TRUE(key.ok());
-  const iovec piece{near.data(), near.size()};
-  for (const size_t bytes : {size_t{0}, size_t{1}, size_t{255}, size_t{256}, size_t{257},
-                             size_t{4095}, size_t{4096}, size_t{4097}, size_t{8} << 20}) {
-    for (const bool get : {false, true}) {
-      Bulk bulk{.local = {{&piece, 1}, 0, bytes}, .key = key.value()};
-      ASSERT_EQ(get ? pair.to_b().get(bulk) : pair.to_b().put(bulk), Code::kOk);
-      ASSERT_TRUE(pair.run([&] { return pair.to_b().running() == 0; })) << bytes;
-      ASSERT_EQ(pair.to_b().failed, 0) << bytes;
-    }
-  }
-  pair.b.transport().withdraw(key.value());
-}
-
 // Soft-RoCE, which is wrong after it did, for as long as others take for all their tries.
 TEST_F(RdmaFaults, SoftRoceSendsNothingAgain) {
   for (const bool soft : {false, true}) {

@@ -316,13 +316,6 @@ void RdmaEndpoint::copy_out(const SendRecord& record) {
 }
 
 void RdmaEndpoint::on_sent(uint64_t id) {
-  if (transport_.nic().is_soft_roce() && pair_->ends_bulk(id) && !pair_->was_carried_out(id)) {
-    // What was flushed tells in a moment. The device is in the middle of it, and left in peace.
-    is_broken_ = true;
-    suspect_until_ns_ = deadline_after(now_ns(), kSuspectNs);
-    transport_.suspect();
-    return;
-  }
   pair_->retire(id, [this](const SendRecord& record) {
     if (record.transfer == nullptr) return;
     bulk_bytes_ -= record.length;

@@ -91,7 +91,7 @@ class RdmaEndpoint final : public Endpoint, public Watcher, public CmHandler {
   // Until then its queue pair may be in the error state without a word; see revoke().
   bool is_suspect() const { return pair_ != nullptr && suspect_until_ns_ != 0; }
   uint64_t suspect_until_ns() const { return suspect_until_ns_; }
-  bool has_broken_in_silence() const { return is_broken_ || pair_->is_in_error(); }
+  bool has_broken_in_silence() const { return pair_->is_in_error(); }
   void trust() { suspect_until_ns_ = 0; }
   // Writes nothing to the peer if that is all that happened since the last call: its device
   // answers, or the connection breaks.
@@ -145,7 +145,6 @@ class RdmaEndpoint final : public Endpoint, public Watcher, public CmHandler {
   uint64_t deadline_ns_ = 0;
   uint64_t probed_ = 0;  // what was posted then
   uint64_t suspect_until_ns_ = 0;
-  bool is_broken_ = false;  // the device has reported what it did not do
   Status why_;
   ExposureTable exposures_;
   BulkQueue queue_;

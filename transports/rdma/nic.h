@@ -43,7 +43,7 @@ struct Nic {
   uint64_t rate_mbit = 0;
   uint32_t max_message_bytes = 0;
   ibv_device_attr limits{};
-  // By its vendor. Its queue pairs may report the success of what was never carried out.
+  // By its vendor. It is wrong after it has sent something again.
   bool is_soft_roce() const { return limits.vendor_id == kSoftRoceVendor; }
   static constexpr uint32_t kSoftRoceVendor = 0xffffff;
   std::vector<Gid> gids;  // best first; none once all have gone

@@ -39,8 +39,8 @@ struct Patience {
   uint8_t timeout;
   uint8_t retries;
 };
-// Soft-RoCE that sends again may number its packets wrongly from then on (README.md, "Doubtful
-// success"). It is given the whole time for the first try.
+// Soft-RoCE that sends again may do anything from then on (README.md, "Soft-RoCE"). It is given the
+// whole time for the first try.
 Patience patience_with(const Nic& nic, const ConnectionSettings& settings) {
   if (!nic.is_soft_roce()) return {settings.timeout, settings.retries};
   const unsigned longer = settings.timeout + std::bit_width(unsigned{settings.retries});
@@ -127,7 +127,6 @@ Status QueuePair::connect(const Path& path, const Parameters& peer,
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_RTR;
   attributes.path_mtu = std::min({path.mtu, nic.mtu, peer.mtu});
-  mtu_shift_ = 7 + static_cast<unsigned>(attributes.path_mtu);  // IBV_MTU_256 is 1
   attributes.dest_qp_num = path.queue_pair;
   attributes.rq_psn = path.receive_sequence;
   attributes.max_dest_rd_atomic = read_depth();
@@ -147,7 +146,6 @@ Status QueuePair::connect(const Path& path, const Parameters& peer,
     attributes.retry_cnt = patience.retries;
     attributes.rnr_retry = kRnrForever;
     attributes.sq_psn = path.send_sequence;
-    next_sequence_ = path.send_sequence;
     attributes.max_rd_atomic = static_cast<uint8_t>(
         std::min<int>({peer.read_depth, kMaxReads, nic.limits.max_qp_init_rd_atom}));
     error =
@@ -179,17 +177,6 @@ bool QueuePair::is_in_error() const {
   ibv_qp_init_attr initial{};
   return device_.verbs().query_qp(qp_, &attributes, IBV_QP_STATE, &initial) != 0 ||
          attributes.qp_state == IBV_QPS_ERR;
-}
-
-bool QueuePair::was_carried_out(uint64_t id) const {
-  ibv_qp_attr attributes{};
-  ibv_qp_init_attr initial{};
-  if (device_.verbs().query_qp(qp_, &attributes, IBV_QP_STATE | IBV_QP_SQ_PSN, &initial) != 0 ||
-      attributes.qp_state == IBV_QPS_ERR) {
-    return false;
-  }
-  const uint32_t ahead = attributes.sq_psn - records_[id % kSendDepth].next_sequence;
-  return (ahead & kSequenceMask) <= kSequenceMask / 2;
 }
 
 bool QueuePair::post_chain() {

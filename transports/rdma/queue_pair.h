@@ -27,9 +27,8 @@ struct SendRecord {
   uint64_t offset = 0;  // of the slice in its bulk
   uint32_t length = 0;
   bool slot = false;       // the oldest send slot is given back with it
-  bool signalled = false;  // the queue pair's, and what follows
+  bool signalled = false;  // the queue pair's
   uint32_t slot_index = 0;
-  uint32_t next_sequence = 0;  // of the first packet after its last one
 };
 
 // One work request, as far as it is not for the queue pair to say.
@@ -89,8 +88,6 @@ class QueuePair {
   void stop();
   // Whether the device has put it there.
   bool is_in_error() const;
-  // Of a request whose success was reported: whether all packets up to its last one were made.
-  bool was_carried_out(uint64_t id) const;
 
   // --- posting
   uint32_t room() const { return kSendDepth - static_cast<uint32_t>(posted_ - done_); }
@@ -113,10 +110,6 @@ class QueuePair {
     kept = record;
     kept.signalled = signal;
     kept.slot_index = next_slot();
-    uint32_t bytes = 0;
-    for (const ibv_sge& piece : pieces) bytes += piece.length;
-    next_sequence_ += bytes == 0 ? 1 : ((bytes - 1) >> mtu_shift_) + 1;
-    kept.next_sequence = next_sequence_;
     if (signal) ++signalled_;
     if (record.slot) ++slots_taken_;
     // Whatever else a request has is zero, and stays so.
@@ -150,14 +143,6 @@ class QueuePair {
   bool idle() const { return posted_ == done_; }
   uint64_t posted() const { return posted_; }
 
-  // Whether the completion with |id| says of a read or write of a bulk that it was carried out.
-  bool ends_bulk(uint64_t id) const {
-    if (id - done_ >= posted_ - done_) return false;
-    for (uint64_t at = done_; at <= id; ++at) {
-      if (records_[at % kSendDepth].transfer != nullptr) return true;
-    }
-    return false;
-  }
   // The completion with |id|: calls use(record) for it and for all before it.
   template <typename Use>
   void retire(uint64_t id, Use&& use) {
@@ -183,8 +168,6 @@ class QueuePair {
   const uint32_t slot_bytes_;
   ibv_qp* qp_ = nullptr;
   uint32_t packet_sequence_ = 0;
-  uint32_t next_sequence_ = 0;  // of the first packet of what is posted next; 24 bits count
-  unsigned mtu_shift_ = 10;
   std::optional<uint32_t> gid_index_;  // none: connected by LID
   GidBytes gid_{};
   uint16_t lid_ = 0;  // of the port, on InfiniBand
