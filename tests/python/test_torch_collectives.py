@@ -266,6 +266,8 @@ def mismatched(rank, size, folder, kind):
 
 def missing(rank, size, folder):
     ranks.init(rank, size, folder, timeout_s=20)
+    # Who is missing is known once the ranks have come together for the first time.
+    dist.barrier()
     if rank == 1:
         time.sleep(1.5)
         return ""

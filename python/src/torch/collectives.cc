@@ -16,6 +16,10 @@ using Tensors = ProcessGroup::Tensors;
 using Communicator = hetcomm_communicator_t*;
 using CollectiveOptions = hetcomm_collective_options_t;
 
+// Of a monitored barrier: what other ranks wait longer than rank 0, and what counts as for ever.
+constexpr uint64_t kGraceNs = 2'000'000'000;
+constexpr uint64_t kForever = uint64_t{1} << 62;
+
 // Throws unless |list| has |size| tensors like |model|.
 void check_list(const char* name, const Tensors& list, size_t size, const at::Tensor& model) {
   TORCH_CHECK_VALUE(list.size() == size, "hetcomm ", name, ": takes a list of ", size,
@@ -104,6 +108,10 @@ void ProcessGroup::monitoredBarrier(const c10d::BarrierOptions& options, bool wa
       [&](Communicator communicator, CollectiveOptions& o, hetcomm_request_t** request) {
         o.flags = HETCOMM_COLLECTIVE_MONITORED;
         if (wait_all_ranks) o.flags |= HETCOMM_COLLECTIVE_WAIT_ALL;
+        // Rank 0 is to be the first to give up: it knows who is missing.
+        if (rank_ != 0 && o.timeout_ns != HETCOMM_TIMEOUT_DEFAULT && o.timeout_ns < kForever) {
+          o.timeout_ns += kGraceNs;
+        }
         return hetcomm_barrier(communicator, &o, request);
       })
       ->wait();
