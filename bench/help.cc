@@ -52,8 +52,8 @@ TESTS
                HETCOMM_DEVICES=sim-handle:bandwidth=1G:latency=5us
   allreduce, reduce_scatter, allgather, alltoall, broadcast, reduce, barrier
                of --ranks processes, float32 elements and sums, with the columns of
-               nccl-tests: the size is that of the larger side's whole buffer. Out of
-               place, then in place where there is that; always checked.
+               nccl-tests: the size is that of the larger side's whole buffer.
+               Out of place, then in place where there is that; always checked.
   collectives  all of these.
   One-sided memory is registered memory of the library's allocator. put, get,
   put_notify and fetch_add stand for both tests of the name.
@@ -126,8 +126,8 @@ OUTPUT
                          One-sided: direct, or message (the owner's process helped)
                          Memory of devices: +direct (by the network interface)
                          or +staged (through the host); HETCOMM_DEVICE_PATH chooses
-  #wrong                 with --check: bytes that differ; collective operations: elements
-  algbw, busbw[GB/s]     collective operations: size over time, and what of that crosses
+  #wrong                 with --check: bytes that differ; of collectives: elements
+  algbw, busbw[GB/s]     collectives: size over time, and what of that crosses
                          the busiest link; GB are 10^9 bytes
   idle peer, computing   overlap: time until the data was there, with a waiting
   peer[usec]             and with a computing receiver (medians)
