@@ -3,7 +3,7 @@
 
 #include <hetcomm/collective.h>
 
-#include "src/capi/guard.h"
+#include "src/capi/post.h"
 
 namespace {
 
@@ -15,37 +15,21 @@ using hetcomm::collectives::Arguments;
 using hetcomm::collectives::Kind;
 namespace capi = hetcomm::capi;
 
-Status check_buffers(const hetcomm_buffer_t* buffers, size_t count) {
-  for (size_t i = 0; i < count; ++i) {
-    const hetcomm_buffer_t& buffer = buffers[i];
-    if (buffer.memory != nullptr) {
-      if (!capi::is_good(buffer.memory)) {
-        return Status(Code::kInvalidArgument, "a buffer's memory was freed, or is no such handle");
-      }
-      continue;
-    }
-    if (buffer.length == 0) continue;
-    if (buffer.offset == 0) {
-      return Status(Code::kInvalidArgument, "a host buffer's pointer is null");
-    }
-    if (buffer.length > UINT64_MAX - buffer.offset) {
-      return Status(Code::kOutOfRange, "a host buffer ends past the address space");
-    }
-  }
-  return {};
+Status as_status(const capi::Refusal& refusal) {
+  return refusal.code == Code::kOk ? Status() : Status(refusal.code, std::string(refusal.text));
 }
 
 Status check_options(const hetcomm_collective_options_t& options, const Communicator& own) {
   if (options.reserved != 0) return Status(Code::kInvalidArgument, "reserved is not 0");
   if (options.ranks == nullptr && options.rank_count != 0) return capi::null_argument("ranks");
-  if (options.group == nullptr) return {};
-  if (!capi::is_good(options.group)) {
-    return Status(Code::kInvalidArgument, "the group was destroyed, or is no such handle");
-  }
-  if (options.group->communicator != &own) {
-    return Status(Code::kInvalidArgument, "the group belongs to another communicator");
-  }
-  return {};
+  return as_status(capi::check_group(options.group, &own));
+}
+
+bool has_many_sends(Kind kind) {
+  return kind == Kind::kReduceScatterv || kind == Kind::kAlltoallv || kind == Kind::kScatterv;
+}
+bool has_many_receives(Kind kind) {
+  return kind == Kind::kAllgatherv || kind == Kind::kAlltoallv || kind == Kind::kGatherv;
 }
 
 // Which of the buffers of |arguments| this rank's arguments are.
@@ -69,9 +53,9 @@ Used used_buffers(const Arguments& arguments, const Communicator& own,
                       !(kind == Kind::kReduce || kind == Kind::kGather || kind == Kind::kGatherv)};
 }
 
-Status post(hetcomm_communicator_t* communicator, Arguments arguments,
-            const hetcomm_collective_options_t* options, bool send_many, bool receive_many,
-            hetcomm_request_t** out_request) {
+// How many buffers there are follows from the kind.
+Status try_post(hetcomm_communicator_t* communicator, Arguments& arguments,
+                const hetcomm_collective_options_t* options, hetcomm_request_t** out_request) {
   HETCOMM_REQUIRE_HANDLE(communicator);
   HETCOMM_REQUIRE(out_request);
   Communicator& own = *communicator->impl;
@@ -86,11 +70,15 @@ Status post(hetcomm_communicator_t* communicator, Arguments arguments,
     if (known.group != nullptr) known.group->entries.reserve(known.group->entries.size() + 1);
   }
   const Used used = used_buffers(arguments, own, arguments.options);
-  if (send_many && used.sends) {
+  if (!has_many_sends(arguments.kind)) {
+    arguments.send_count = arguments.sends == nullptr ? 0 : 1;
+  } else if (used.sends) {
     if (arguments.sends == nullptr) return capi::null_argument("sends");
     arguments.send_count = ranks;
   }
-  if (receive_many && used.receives) {
+  if (!has_many_receives(arguments.kind)) {
+    arguments.receive_count = arguments.receives == nullptr ? 0 : 1;
+  } else if (used.receives) {
     if (arguments.receives == nullptr) return capi::null_argument("recvs");
     arguments.receive_count = ranks;
   }
@@ -100,10 +88,11 @@ Status post(hetcomm_communicator_t* communicator, Arguments arguments,
                   fmt::format("a list of {} ranks among {}", ranks, own.size()));
   }
   if (used.sends) {
-    HETCOMM_RETURN_IF_ERROR(check_buffers(arguments.sends, arguments.send_count));
+    HETCOMM_RETURN_IF_ERROR(as_status(capi::check_buffers(arguments.sends, arguments.send_count)));
   }
   if (used.receives) {
-    HETCOMM_RETURN_IF_ERROR(check_buffers(arguments.receives, arguments.receive_count));
+    HETCOMM_RETURN_IF_ERROR(
+        as_status(capi::check_buffers(arguments.receives, arguments.receive_count)));
   }
   Operation* operation = nullptr;
   std::string text;
@@ -118,8 +107,11 @@ Status post(hetcomm_communicator_t* communicator, Arguments arguments,
   return {};
 }
 
-constexpr bool kOne = false;
-constexpr bool kMany = true;
+hetcomm_status_t post(hetcomm_communicator_t* communicator, Arguments arguments,
+                      const hetcomm_collective_options_t* options,
+                      hetcomm_request_t** out_request) noexcept {
+  return capi::guard([&] { return try_post(communicator, arguments, options, out_request); });
+}
 
 }  // namespace
 
@@ -145,24 +137,16 @@ hetcomm_status_t hetcomm_datatype_size(hetcomm_datatype_t datatype,
 hetcomm_status_t hetcomm_barrier(hetcomm_communicator_t* communicator,
                                  const hetcomm_collective_options_t* options,
                                  hetcomm_request_t** out_request) noexcept {
-  return capi::guard([&]() -> Status {
-    return post(communicator, {.kind = Kind::kBarrier}, options, kOne, kOne, out_request);
-  });
+  return post(communicator, {.kind = Kind::kBarrier}, options, out_request);
 }
 
 hetcomm_status_t hetcomm_broadcast(hetcomm_communicator_t* communicator, int32_t root,
                                    hetcomm_buffer_t buffer, hetcomm_datatype_t datatype,
                                    const hetcomm_collective_options_t* options,
                                    hetcomm_request_t** out_request) noexcept {
-  return capi::guard([&]() -> Status {
-    return post(communicator,
-                {.kind = Kind::kBroadcast,
-                 .root = root,
-                 .datatype = datatype,
-                 .receives = &buffer,
-                 .receive_count = 1},
-                options, kOne, kOne, out_request);
-  });
+  return post(communicator,
+              {.kind = Kind::kBroadcast, .root = root, .datatype = datatype, .receives = &buffer},
+              options, out_request);
 }
 
 hetcomm_status_t hetcomm_reduce(hetcomm_communicator_t* communicator, int32_t root,
@@ -170,18 +154,14 @@ hetcomm_status_t hetcomm_reduce(hetcomm_communicator_t* communicator, int32_t ro
                                 hetcomm_datatype_t datatype, hetcomm_reduction_t reduction,
                                 const hetcomm_collective_options_t* options,
                                 hetcomm_request_t** out_request) noexcept {
-  return capi::guard([&]() -> Status {
-    return post(communicator,
-                {.kind = Kind::kReduce,
-                 .root = root,
-                 .datatype = datatype,
-                 .reduction = reduction,
-                 .sends = &send,
-                 .send_count = 1,
-                 .receives = &recv,
-                 .receive_count = 1},
-                options, kOne, kOne, out_request);
-  });
+  return post(communicator,
+              {.kind = Kind::kReduce,
+               .root = root,
+               .datatype = datatype,
+               .reduction = reduction,
+               .sends = &send,
+               .receives = &recv},
+              options, out_request);
 }
 
 hetcomm_status_t hetcomm_allreduce(hetcomm_communicator_t* communicator, hetcomm_buffer_t send,
@@ -189,48 +169,31 @@ hetcomm_status_t hetcomm_allreduce(hetcomm_communicator_t* communicator, hetcomm
                                    hetcomm_reduction_t reduction,
                                    const hetcomm_collective_options_t* options,
                                    hetcomm_request_t** out_request) noexcept {
-  return capi::guard([&]() -> Status {
-    return post(communicator,
-                {.kind = Kind::kAllreduce,
-                 .datatype = datatype,
-                 .reduction = reduction,
-                 .sends = &send,
-                 .send_count = 1,
-                 .receives = &recv,
-                 .receive_count = 1},
-                options, kOne, kOne, out_request);
-  });
+  return post(communicator,
+              {.kind = Kind::kAllreduce,
+               .datatype = datatype,
+               .reduction = reduction,
+               .sends = &send,
+               .receives = &recv},
+              options, out_request);
 }
 
 hetcomm_status_t hetcomm_allgather(hetcomm_communicator_t* communicator, hetcomm_buffer_t send,
                                    hetcomm_buffer_t recv, hetcomm_datatype_t datatype,
                                    const hetcomm_collective_options_t* options,
                                    hetcomm_request_t** out_request) noexcept {
-  return capi::guard([&]() -> Status {
-    return post(communicator,
-                {.kind = Kind::kAllgather,
-                 .datatype = datatype,
-                 .sends = &send,
-                 .send_count = 1,
-                 .receives = &recv,
-                 .receive_count = 1},
-                options, kOne, kOne, out_request);
-  });
+  return post(communicator,
+              {.kind = Kind::kAllgather, .datatype = datatype, .sends = &send, .receives = &recv},
+              options, out_request);
 }
 
 hetcomm_status_t hetcomm_allgatherv(hetcomm_communicator_t* communicator, hetcomm_buffer_t send,
                                     const hetcomm_buffer_t* recvs, hetcomm_datatype_t datatype,
                                     const hetcomm_collective_options_t* options,
                                     hetcomm_request_t** out_request) noexcept {
-  return capi::guard([&]() -> Status {
-    return post(communicator,
-                {.kind = Kind::kAllgatherv,
-                 .datatype = datatype,
-                 .sends = &send,
-                 .send_count = 1,
-                 .receives = recvs},
-                options, kOne, kMany, out_request);
-  });
+  return post(communicator,
+              {.kind = Kind::kAllgatherv, .datatype = datatype, .sends = &send, .receives = recvs},
+              options, out_request);
 }
 
 hetcomm_status_t hetcomm_reduce_scatter(hetcomm_communicator_t* communicator, hetcomm_buffer_t send,
@@ -238,17 +201,13 @@ hetcomm_status_t hetcomm_reduce_scatter(hetcomm_communicator_t* communicator, he
                                         hetcomm_reduction_t reduction,
                                         const hetcomm_collective_options_t* options,
                                         hetcomm_request_t** out_request) noexcept {
-  return capi::guard([&]() -> Status {
-    return post(communicator,
-                {.kind = Kind::kReduceScatter,
-                 .datatype = datatype,
-                 .reduction = reduction,
-                 .sends = &send,
-                 .send_count = 1,
-                 .receives = &recv,
-                 .receive_count = 1},
-                options, kOne, kOne, out_request);
-  });
+  return post(communicator,
+              {.kind = Kind::kReduceScatter,
+               .datatype = datatype,
+               .reduction = reduction,
+               .sends = &send,
+               .receives = &recv},
+              options, out_request);
 }
 
 hetcomm_status_t hetcomm_reduce_scatterv(hetcomm_communicator_t* communicator,
@@ -256,32 +215,22 @@ hetcomm_status_t hetcomm_reduce_scatterv(hetcomm_communicator_t* communicator,
                                          hetcomm_datatype_t datatype, hetcomm_reduction_t reduction,
                                          const hetcomm_collective_options_t* options,
                                          hetcomm_request_t** out_request) noexcept {
-  return capi::guard([&]() -> Status {
-    return post(communicator,
-                {.kind = Kind::kReduceScatterv,
-                 .datatype = datatype,
-                 .reduction = reduction,
-                 .sends = sends,
-                 .receives = &recv,
-                 .receive_count = 1},
-                options, kMany, kOne, out_request);
-  });
+  return post(communicator,
+              {.kind = Kind::kReduceScatterv,
+               .datatype = datatype,
+               .reduction = reduction,
+               .sends = sends,
+               .receives = &recv},
+              options, out_request);
 }
 
 hetcomm_status_t hetcomm_alltoall(hetcomm_communicator_t* communicator, hetcomm_buffer_t send,
                                   hetcomm_buffer_t recv, hetcomm_datatype_t datatype,
                                   const hetcomm_collective_options_t* options,
                                   hetcomm_request_t** out_request) noexcept {
-  return capi::guard([&]() -> Status {
-    return post(communicator,
-                {.kind = Kind::kAlltoall,
-                 .datatype = datatype,
-                 .sends = &send,
-                 .send_count = 1,
-                 .receives = &recv,
-                 .receive_count = 1},
-                options, kOne, kOne, out_request);
-  });
+  return post(communicator,
+              {.kind = Kind::kAlltoall, .datatype = datatype, .sends = &send, .receives = &recv},
+              options, out_request);
 }
 
 hetcomm_status_t hetcomm_alltoallv(hetcomm_communicator_t* communicator,
@@ -289,11 +238,9 @@ hetcomm_status_t hetcomm_alltoallv(hetcomm_communicator_t* communicator,
                                    hetcomm_datatype_t datatype,
                                    const hetcomm_collective_options_t* options,
                                    hetcomm_request_t** out_request) noexcept {
-  return capi::guard([&]() -> Status {
-    return post(communicator,
-                {.kind = Kind::kAlltoallv, .datatype = datatype, .sends = sends, .receives = recvs},
-                options, kMany, kMany, out_request);
-  });
+  return post(communicator,
+              {.kind = Kind::kAlltoallv, .datatype = datatype, .sends = sends, .receives = recvs},
+              options, out_request);
 }
 
 hetcomm_status_t hetcomm_gather(hetcomm_communicator_t* communicator, int32_t root,
@@ -301,17 +248,13 @@ hetcomm_status_t hetcomm_gather(hetcomm_communicator_t* communicator, int32_t ro
                                 hetcomm_datatype_t datatype,
                                 const hetcomm_collective_options_t* options,
                                 hetcomm_request_t** out_request) noexcept {
-  return capi::guard([&]() -> Status {
-    return post(communicator,
-                {.kind = Kind::kGather,
-                 .root = root,
-                 .datatype = datatype,
-                 .sends = &send,
-                 .send_count = 1,
-                 .receives = &recv,
-                 .receive_count = 1},
-                options, kOne, kOne, out_request);
-  });
+  return post(communicator,
+              {.kind = Kind::kGather,
+               .root = root,
+               .datatype = datatype,
+               .sends = &send,
+               .receives = &recv},
+              options, out_request);
 }
 
 hetcomm_status_t hetcomm_gatherv(hetcomm_communicator_t* communicator, int32_t root,
@@ -319,16 +262,13 @@ hetcomm_status_t hetcomm_gatherv(hetcomm_communicator_t* communicator, int32_t r
                                  hetcomm_datatype_t datatype,
                                  const hetcomm_collective_options_t* options,
                                  hetcomm_request_t** out_request) noexcept {
-  return capi::guard([&]() -> Status {
-    return post(communicator,
-                {.kind = Kind::kGatherv,
-                 .root = root,
-                 .datatype = datatype,
-                 .sends = &send,
-                 .send_count = 1,
-                 .receives = recvs},
-                options, kOne, kMany, out_request);
-  });
+  return post(communicator,
+              {.kind = Kind::kGatherv,
+               .root = root,
+               .datatype = datatype,
+               .sends = &send,
+               .receives = recvs},
+              options, out_request);
 }
 
 hetcomm_status_t hetcomm_scatter(hetcomm_communicator_t* communicator, int32_t root,
@@ -336,17 +276,13 @@ hetcomm_status_t hetcomm_scatter(hetcomm_communicator_t* communicator, int32_t r
                                  hetcomm_datatype_t datatype,
                                  const hetcomm_collective_options_t* options,
                                  hetcomm_request_t** out_request) noexcept {
-  return capi::guard([&]() -> Status {
-    return post(communicator,
-                {.kind = Kind::kScatter,
-                 .root = root,
-                 .datatype = datatype,
-                 .sends = &send,
-                 .send_count = 1,
-                 .receives = &recv,
-                 .receive_count = 1},
-                options, kOne, kOne, out_request);
-  });
+  return post(communicator,
+              {.kind = Kind::kScatter,
+               .root = root,
+               .datatype = datatype,
+               .sends = &send,
+               .receives = &recv},
+              options, out_request);
 }
 
 hetcomm_status_t hetcomm_scatterv(hetcomm_communicator_t* communicator, int32_t root,
@@ -354,16 +290,13 @@ hetcomm_status_t hetcomm_scatterv(hetcomm_communicator_t* communicator, int32_t 
                                   hetcomm_datatype_t datatype,
                                   const hetcomm_collective_options_t* options,
                                   hetcomm_request_t** out_request) noexcept {
-  return capi::guard([&]() -> Status {
-    return post(communicator,
-                {.kind = Kind::kScatterv,
-                 .root = root,
-                 .datatype = datatype,
-                 .sends = sends,
-                 .receives = &recv,
-                 .receive_count = 1},
-                options, kMany, kOne, out_request);
-  });
+  return post(communicator,
+              {.kind = Kind::kScatterv,
+               .root = root,
+               .datatype = datatype,
+               .sends = sends,
+               .receives = &recv},
+              options, out_request);
 }
 
 hetcomm_status_t hetcomm_scan(hetcomm_communicator_t* communicator, hetcomm_buffer_t send,
@@ -371,17 +304,13 @@ hetcomm_status_t hetcomm_scan(hetcomm_communicator_t* communicator, hetcomm_buff
                               hetcomm_reduction_t reduction,
                               const hetcomm_collective_options_t* options,
                               hetcomm_request_t** out_request) noexcept {
-  return capi::guard([&]() -> Status {
-    return post(communicator,
-                {.kind = Kind::kScan,
-                 .datatype = datatype,
-                 .reduction = reduction,
-                 .sends = &send,
-                 .send_count = 1,
-                 .receives = &recv,
-                 .receive_count = 1},
-                options, kOne, kOne, out_request);
-  });
+  return post(communicator,
+              {.kind = Kind::kScan,
+               .datatype = datatype,
+               .reduction = reduction,
+               .sends = &send,
+               .receives = &recv},
+              options, out_request);
 }
 
 }  // extern "C"

@@ -9,6 +9,11 @@ Code reject(Code code, std::string_view text) {
   const hetcomm_status_t status = fail(code, text);
   return static_cast<Code>(status);
 }
+Code reject_if(const Refusal& refusal) {
+  if (refusal.code == Code::kOk) [[likely]]
+    return Code::kOk;
+  return reject(refusal.code, refusal.text);
+}
 
 // Checks what can be checked before anything is touched.
 Code check_post(Communicator& communicator, const PostArguments& arguments,
@@ -28,19 +33,7 @@ Code check_post(Communicator& communicator, const PostArguments& arguments,
   if (arguments.count > 0 && arguments.buffers == nullptr) {
     return reject(Code::kInvalidArgument, "buffers is null");
   }
-  for (size_t i = 0; i < arguments.count; ++i) {
-    const hetcomm_buffer_t& buffer = arguments.buffers[i];
-    if (buffer.memory != nullptr && !is_good(buffer.memory)) {
-      return reject(Code::kInvalidArgument, "a buffer's memory was freed, or is no such handle");
-    }
-    if (buffer.memory != nullptr || buffer.length == 0) continue;
-    if (buffer.offset == 0)
-      return reject(Code::kInvalidArgument, "a host buffer's pointer is null");
-    if (buffer.length > UINT64_MAX - buffer.offset) {
-      return reject(Code::kOutOfRange, "a host buffer ends past the address space");
-    }
-  }
-  return Code::kOk;
+  return reject_if(check_buffers(arguments.buffers, arguments.count));
 }
 
 Code check_options(const hetcomm_operation_options_t& options, OperationKind kind,
@@ -55,13 +48,7 @@ Code check_options(const hetcomm_operation_options_t& options, OperationKind kin
   if ((options.flags & HETCOMM_OPERATION_NOTIFY) != 0 && kind != OperationKind::kPut) {
     return reject(Code::kInvalidArgument, "only a put can notify");
   }
-  if (options.group != nullptr && !is_good(options.group)) {
-    return reject(Code::kInvalidArgument, "the group was destroyed, or is no such handle");
-  }
-  if (options.group != nullptr && options.group->communicator != communicator) {
-    return reject(Code::kInvalidArgument, "the group belongs to another communicator");
-  }
-  return Code::kOk;
+  return reject_if(check_group(options.group, communicator));
 }
 
 }  // namespace

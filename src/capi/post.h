@@ -5,6 +5,37 @@
 
 namespace hetcomm::capi {
 
+// Why a call cannot be carried out; with a literal, so that to look costs nothing.
+struct Refusal {
+  Code code = Code::kOk;
+  std::string_view text;
+};
+inline Refusal check_buffers(const hetcomm_buffer_t* buffers, size_t count) {
+  for (size_t i = 0; i < count; ++i) {
+    const hetcomm_buffer_t& buffer = buffers[i];
+    if (buffer.memory != nullptr && !is_good(buffer.memory)) {
+      return {Code::kInvalidArgument, "a buffer's memory was freed, or is no such handle"};
+    }
+    if (buffer.memory != nullptr || buffer.length == 0) continue;
+    if (buffer.offset == 0) return {Code::kInvalidArgument, "a host buffer's pointer is null"};
+    if (buffer.length > UINT64_MAX - buffer.offset) {
+      return {Code::kOutOfRange, "a host buffer ends past the address space"};
+    }
+  }
+  return {};
+}
+// Null is no group.
+inline Refusal check_group(const hetcomm_group_t* group, const Communicator* communicator) {
+  if (group == nullptr) return {};
+  if (!is_good(group)) {
+    return {Code::kInvalidArgument, "the group was destroyed, or is no such handle"};
+  }
+  if (group->communicator != communicator) {
+    return {Code::kInvalidArgument, "the group belongs to another communicator"};
+  }
+  return {};
+}
+
 // Checks |arguments|, reads their options, and posts (or only prepares) the operation.
 hetcomm_status_t post(Communicator* communicator, PostArguments arguments, bool prepared,
                       hetcomm_request_t** out_request) noexcept;

@@ -1,7 +1,6 @@
 #include "transports/rdma/queue_pair.h"
 
 #include <algorithm>
-#include <bit>
 #include <cerrno>
 #include <cstring>
 
@@ -18,7 +17,6 @@ constexpr uint32_t kSequenceMask = (1u << 24) - 1;
 constexpr uint8_t kRnrTimer = 12;
 constexpr uint8_t kRnrForever = 7;
 constexpr uint8_t kHopLimit = 64;
-constexpr unsigned kLongestTimeout = 31;
 
 ibv_ah_attr address_of(const Nic& nic, const Parameters& peer, const Gid& mine) {
   ibv_ah_attr address{};
@@ -33,18 +31,6 @@ ibv_ah_attr address_of(const Nic& nic, const Parameters& peer, const Gid& mine) 
   address.grh.sgid_index = static_cast<uint8_t>(mine.index);
   address.grh.hop_limit = kHopLimit;
   return address;
-}
-
-struct Patience {
-  uint8_t timeout;
-  uint8_t retries;
-};
-// Soft-RoCE that sends again may do anything from then on (README.md, "Soft-RoCE"). It is given the
-// whole time for the first try.
-Patience patience_with(const Nic& nic, const ConnectionSettings& settings) {
-  if (!nic.is_soft_roce()) return {settings.timeout, settings.retries};
-  const unsigned longer = settings.timeout + std::bit_width(unsigned{settings.retries});
-  return {static_cast<uint8_t>(std::min(longer, kLongestTimeout)), 0};
 }
 
 }  // namespace
@@ -141,9 +127,8 @@ Status QueuePair::connect(const Path& path, const Parameters& peer,
                                             (path.partition != 0 ? IBV_QP_PKEY_INDEX : 0));
   if (error == 0) {
     attributes.qp_state = IBV_QPS_RTS;
-    const Patience patience = patience_with(nic, settings);
-    attributes.timeout = patience.timeout;
-    attributes.retry_cnt = patience.retries;
+    attributes.timeout = settings.timeout;
+    attributes.retry_cnt = settings.retries;
     attributes.rnr_retry = kRnrForever;
     attributes.sq_psn = path.send_sequence;
     attributes.max_rd_atomic = static_cast<uint8_t>(

@@ -4,6 +4,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <bit>
 #include <cctype>
 #include <cstring>
 #include <utility>
@@ -66,11 +67,21 @@ std::array<std::byte, 16> read_boot_id() {
   return id;
 }
 
+constexpr uint8_t kLongestTimeout = 31;  // the device's
+
 // The exponent of the hardware's time-out: 4.096 us * 2^n.
 uint8_t timeout_exponent(uint64_t duration_ns) {
   uint8_t exponent = 1;
-  while (exponent < 31 && (uint64_t{4096} << exponent) < duration_ns) ++exponent;
+  while (exponent < kLongestTimeout && (uint64_t{4096} << exponent) < duration_ns) ++exponent;
   return exponent;
+}
+
+// Soft-RoCE that sends again may do anything from then on (README.md, "Soft-RoCE"). It is given the
+// whole time for the first try.
+void forbid_retries(ConnectionSettings& settings) {
+  const unsigned longer = settings.timeout + std::bit_width(unsigned{settings.retries});
+  settings.timeout = static_cast<uint8_t>(std::min<unsigned>(longer, kLongestTimeout));
+  settings.retries = 0;
 }
 
 }  // namespace
@@ -145,6 +156,7 @@ Status RdmaTransport::set_up(const Verbs& verbs, const Cm* cm) {
     settings_.slice_bytes = std::min<uint64_t>(settings_.slice_bytes, nic().max_message_bytes);
   }
   settings_.window_bytes = kSlicesUnderWay * settings_.slice_bytes;
+  if (nic().is_soft_roce()) forbid_retries(settings_.connection);
   inbox_.reserve(2 * kBatch);
   receives_ = std::make_unique<ReceivePool>(*device_, settings_.slot_bytes);
   registrations_ = std::make_unique<RegistrationCache>(verbs, device_->pd(), settings_.cache_bytes,

@@ -50,9 +50,7 @@ Buffers output_buffers(OperationWork& work, const Tensors& tensors) {
 void check_whole(const char* name, const at::Tensor& whole, const at::Tensor& part, int parts) {
   check_tensor(name, whole);
   check_tensor(name, part);
-  TORCH_CHECK_VALUE(whole.scalar_type() == part.scalar_type(), "hetcomm ", name,
-                    ": tensors of different types: ", whole.scalar_type(), " and ",
-                    part.scalar_type());
+  check_types(name, whole, part);
   TORCH_CHECK_VALUE(whole.numel() == part.numel() * parts, "hetcomm ", name, ": ", whole.numel(),
                     " elements are not ", parts, " times ", part.numel());
 }
@@ -382,9 +380,7 @@ ProcessGroup::Ref ProcessGroup::reduce_scatter(Tensors& outputs, TensorLists& in
                     "hetcomm reduce_scatter: ", parts.size(), " tensors for ", size_, " ranks");
   for (const at::Tensor& part : parts) {
     check_tensor("reduce_scatter", part);
-    TORCH_CHECK_VALUE(part.scalar_type() == output.scalar_type(),
-                      "hetcomm reduce_scatter: tensors of different types: ", part.scalar_type(),
-                      " and ", output.scalar_type());
+    check_types("reduce_scatter", part, output);
   }
   check_same("reduce_scatter", output, parts[static_cast<size_t>(rank_)]);
   const hetcomm_datatype_t datatype = datatype_to_reduce("reduce_scatter", output);
@@ -465,9 +461,7 @@ ProcessGroup::Ref ProcessGroup::alltoall_base(at::Tensor& output, at::Tensor& in
                                               const c10d::AllToAllOptions& options) {
   check_tensor("alltoall", input);
   check_tensor("alltoall", output);
-  TORCH_CHECK_VALUE(input.scalar_type() == output.scalar_type(),
-                    "hetcomm alltoall: tensors of different types: ", input.scalar_type(), " and ",
-                    output.scalar_type());
+  check_types("alltoall", input, output);
   const WorkRef work = make_work({.type = OpType::ALLTOALL_BASE,
                                   .name = "alltoall",
                                   .profiling = "hetcomm:all_to_all",
@@ -495,9 +489,7 @@ ProcessGroup::Ref ProcessGroup::alltoall(Tensors& outputs, Tensors& inputs,
   for (const Tensors* list : {&inputs, &outputs}) {
     for (const at::Tensor& tensor : *list) {
       check_tensor("alltoall", tensor);
-      TORCH_CHECK_VALUE(tensor.scalar_type() == inputs[0].scalar_type(),
-                        "hetcomm alltoall: tensors of different types: ", tensor.scalar_type(),
-                        " and ", inputs[0].scalar_type());
+      check_types("alltoall", tensor, inputs[0]);
     }
   }
   const WorkRef work = make_work({.type = OpType::ALLTOALL,

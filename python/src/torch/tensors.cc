@@ -64,10 +64,14 @@ void check_tensor(const char* operation, const at::Tensor& tensor) {
                     ": tensors in host memory only, this one is on ", tensor.device());
 }
 
-void check_same(const char* operation, const at::Tensor& tensor, const at::Tensor& other) {
+void check_types(const char* operation, const at::Tensor& tensor, const at::Tensor& other) {
   TORCH_CHECK_VALUE(tensor.scalar_type() == other.scalar_type(), "hetcomm ", operation,
                     ": tensors of different types: ", tensor.scalar_type(), " and ",
                     other.scalar_type());
+}
+
+void check_same(const char* operation, const at::Tensor& tensor, const at::Tensor& other) {
+  check_types(operation, tensor, other);
   TORCH_CHECK_VALUE(tensor.numel() == other.numel(), "hetcomm ", operation,
                     ": tensors of different sizes: ", tensor.sizes(), " and ", other.sizes());
 }

@@ -14,6 +14,8 @@ namespace hetcomm::torch_backend {
 
 // Throws unless |tensor| is a dense one in host memory.
 void check_tensor(const char* operation, const at::Tensor& tensor);
+// Throws unless they have the same type; the same type and size.
+void check_types(const char* operation, const at::Tensor& tensor, const at::Tensor& other);
 void check_same(const char* operation, const at::Tensor& tensor, const at::Tensor& other);
 // Throws unless there is one.
 at::Tensor& single(const char* operation, std::vector<at::Tensor>& tensors);
