@@ -35,6 +35,9 @@ constexpr Tool kTools[] = {
 
 constexpr int64_t kLatencyIterations = 1000;
 constexpr int64_t kFewestIterations = 5;
+// Of a bandwidth: a moment for an adapter, seconds in emulation.
+constexpr int64_t kBandwidthBytes = 256 << 20;
+constexpr int64_t kMostIterations = 5000;
 
 void add_device(std::vector<std::string>* command) {
   const std::string first = first_nic();
@@ -59,14 +62,14 @@ std::vector<std::string> command_for(const Plan& plan, const std::string& port) 
   if (!is_latency(plan.test)) {
     command.insert(command.end(), {"-t", std::to_string(point.window)});
   }
-  if (plan.iterations == 0 && !is_latency(plan.test)) {
-    // Its shortest measurement by time; a fixed number would take a moment or minutes.
-    const double seconds = std::max(plan.seconds, 1.0);
-    command.insert(command.end(), {"-D", fmt::format("{:.0f}", seconds), "-f", "0"});
-  } else {
-    const int64_t count = plan.iterations > 0 ? plan.iterations : kLatencyIterations;
-    command.insert(command.end(), {"-n", std::to_string(std::max(count, kFewestIterations))});
+  // Not by time: it counts what has completed by then, and of long messages nothing may have.
+  int64_t count = plan.iterations;
+  if (count == 0 && is_latency(plan.test)) count = kLatencyIterations;
+  if (count == 0) {
+    const auto in_all = kBandwidthBytes / static_cast<int64_t>(std::max<uint64_t>(point.bytes, 1));
+    count = std::min(std::max<int64_t>(in_all, 2 * point.window), kMostIterations);
   }
+  command.insert(command.end(), {"-n", std::to_string(std::max(count, kFewestIterations))});
   return command;
 }
 
