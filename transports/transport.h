@@ -110,6 +110,8 @@ struct Capabilities {
   // Nobody on the way can read or change what it sends: it does not leave the host, or it is
   // encrypted and both ends have proved who they are. HETCOMM_REQUIRE_TLS refuses others.
   bool protected_in_transit = false;
+  // Connects ranks of one host only.
+  bool within_host = false;
   uint32_t max_exposed_segments = UINT32_MAX;  // of one expose()
   uint32_t max_payload_bytes = 0;              // of one message
   uint64_t eager_limit_bytes = 0;              // messages up to this size are better sent at once

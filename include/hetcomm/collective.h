@@ -96,7 +96,8 @@ typedef struct hetcomm_collective_options {
   const int32_t* ranks;   /* who takes part, in this order; NULL: all. Roots and parts are counted
                              by the place in this list                                          */
   size_t rank_count;      /* length of |ranks|                                                  */
-  const char* algorithm;  /* by name; NULL: chosen. UNSUPPORTED, with the names that there are,
+  const char* algorithm;  /* by name: "ring", "two_level", ...; NULL: chosen by size and by how the
+                             ranks lie to each other. UNSUPPORTED, with the names that there are,
                              for one that the operation does not have                           */
   double factor;          /* of PREMUL_SUM                                                      */
   uint32_t flags;         /* HETCOMM_COLLECTIVE_*                                               */

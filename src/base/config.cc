@@ -86,6 +86,12 @@ constexpr VariableInfo kTable[] = {
     {Variable::kCollectiveShared, kInteger, "HETCOMM_COLLECTIVE_SHARED", "1", nullptr,
      "Whether collective operations go through shared memory among ranks of one host; 0 or 1.",
      between(0, 1)},
+    {Variable::kLinkModel, kText, "HETCOMM_LINK_MODEL", "", nullptr,
+     "File of `hetcomm_bench latency,bandwidth --format json`: what messages cost, for the choice "
+     "of algorithms. That of the first rank that has a transport counts for all."},
+    {Variable::kCluster, kText, "HETCOMM_CLUSTER", "", nullptr,
+     "Name of the cluster that this rank belongs to, up to 63 characters: collective operations "
+     "send little between ranks of different ones. Unset on all: hosts are told apart."},
     {Variable::kCreditBytes, kSize, "HETCOMM_CREDIT_BYTES", "1M", nullptr,
      "Bytes that one peer may have under way to this process before they are matched.",
      between(4 * kKi, kGi)},

@@ -40,6 +40,8 @@ enum class Variable : uint8_t {
   kCoolDown,
   kCollectiveCheck,
   kCollectiveShared,
+  kLinkModel,
+  kCluster,
   kCreditBytes,
   kUnexpectedBytes,
   kStagingChunk,

@@ -19,9 +19,10 @@ namespace {
 
 constexpr size_t kMaxDescriptor = 1024;
 constexpr size_t kMaxTransports = 16;
-constexpr uint16_t kDescriptorVersion = 2;
+constexpr uint16_t kDescriptorVersion = 3;
+constexpr size_t kMaxCluster = 63;
 
-// Says which kernel a process runs on; only used to count ranks that share cores.
+// Says which kernel a process runs on. Whether ranks of one reach each other through it is tried.
 std::array<std::byte, 16> host_id() {
   std::array<std::byte, 16> id{};
   if (std::FILE* file = std::fopen("/proc/sys/kernel/random/boot_id", "re"); file != nullptr) {
@@ -101,6 +102,7 @@ Status Mesh::set_up(Bootstrap& bootstrap, const MeshOptions& options) {
     if (!control.ok()) return control.status();
     control_ = std::move(control.value());
     HETCOMM_RETURN_IF_ERROR(make_transports(options.transports));
+    HETCOMM_RETURN_IF_ERROR(read_link_model());
     mine = describe_self();
     engine().add(this);
   }
@@ -117,6 +119,7 @@ Status Mesh::set_up(Bootstrap& bootstrap, const MeshOptions& options) {
     }
     // Faster peers may have connected before this rank knew their descriptors.
     for (Pair* pair : active_pairs_) pair->credit_known();
+    gather_links();
     count_ranks_of_host();
     channel(0);
     control_->start(std::move(control));
@@ -193,17 +196,38 @@ Status Mesh::make_transports(std::string_view wanted) {
   return {};
 }
 
+Status Mesh::read_link_model() {
+  const std::string_view cluster = environment_.config.text(Variable::kCluster);
+  if (cluster.size() > kMaxCluster) {
+    return Status(Code::kInvalidArgument,
+                  fmt::format("HETCOMM_CLUSTER: more than {} characters", kMaxCluster));
+  }
+  const std::string_view path = environment_.config.text(Variable::kLinkModel);
+  if (path.empty()) return {};
+  Result<LinkModel> model = LinkModel::read(std::string(path));
+  if (!model.ok()) return model.status();
+  links_ = std::move(model).value();
+  return {};
+}
+
 std::vector<std::byte> Mesh::describe_self() const {
   ByteWriter writer;
   writer.write(kDescriptorVersion);
   writer.write(static_cast<uint8_t>(tls_wanted(environment_.config) ? 1 : 0));
   const auto host = host_id();
   writer.write_raw(host);
+  writer.write_string(environment_.config.text(Variable::kCluster));
   writer.write(credit_granted_);
   control_->encode_addresses(writer);
   writer.write(static_cast<uint8_t>(transports_.size()));
   for (const auto& entry : transports_) {
+    const Capabilities& can = entry->transport->capabilities();
+    const Link* known = links_.find(entry->kind);
+    const Link link = known != nullptr ? *known : Link{can.latency_ns, can.bandwidth_bytes_per_s};
     writer.write_string(entry->name);
+    writer.write(static_cast<uint8_t>(can.within_host ? 1 : 0));
+    writer.write(link.latency_ns);
+    writer.write(link.bytes_per_s);
     writer.write_bytes(entry->transport->descriptor());
   }
   return writer.take();
@@ -225,16 +249,21 @@ Status Mesh::parse_peer(int rank, ConstByteSpan bytes, std::vector<Address>* con
   }
   const ConstByteSpan host = reader.read_raw(peer.host.size());
   std::copy(host.begin(), host.end(), peer.host.begin());
+  peer.cluster = reader.read_string(kMaxCluster);
   peer.credit = reader.read<uint32_t>();
   Result<std::vector<Address>> addresses = ControlPlane::decode_addresses(reader);
   if (!addresses.ok()) return addresses.status();
   *control = std::move(addresses.value());
   const auto count = reader.read<uint8_t>();
   for (size_t i = 0; i < std::min<size_t>(count, kMaxTransports); ++i) {
-    std::string name = reader.read_string(15);
+    PeerInfo::Offer offer;
+    offer.name = reader.read_string(15);
+    offer.within_host = reader.read<uint8_t>() != 0;
+    offer.link.latency_ns = reader.read<uint64_t>();
+    offer.link.bytes_per_s = reader.read<uint64_t>();
     const ConstByteSpan descriptor = reader.read_bytes(kMaxDescriptor);
-    peer.descriptors.emplace_back(std::move(name),
-                                  std::vector<std::byte>(descriptor.begin(), descriptor.end()));
+    offer.descriptor.assign(descriptor.begin(), descriptor.end());
+    peer.offers.push_back(std::move(offer));
   }
   if (!reader.finished()) return Status(Code::kBootstrapFailed, "cannot be read");
   return {};
@@ -316,10 +345,10 @@ std::vector<Mesh::Candidate> Mesh::candidates(int rank) {
     if (Pair* found = find_pair(rank); found != nullptr) {
       candidate.cooling = found->is_cooling(entry.index);
     }
-    for (const auto& [name, descriptor] : peers_[static_cast<size_t>(rank)].descriptors) {
-      if (name != entry.name) continue;
-      candidate.descriptor = &descriptor;
-      candidate.reach = entry.transport->reach(descriptor);
+    for (const PeerInfo::Offer& offer : peers_[static_cast<size_t>(rank)].offers) {
+      if (offer.name != entry.name) continue;
+      candidate.descriptor = &offer.descriptor;
+      candidate.reach = entry.transport->reach(offer.descriptor);
     }
     result.push_back(std::move(candidate));
   }
@@ -332,10 +361,10 @@ std::vector<Mesh::Candidate> Mesh::candidates(int rank) {
 
 void Mesh::connect_over(Pair& pair, size_t index) {
   TransportEntry& entry = *transports_[index];
-  for (const auto& [name, descriptor] : peers_[static_cast<size_t>(pair.rank())].descriptors) {
-    if (name != entry.name) continue;
-    log().info("rank {}: trying {} beside", pair.rank(), name);
-    entry.transport->connect(pair.rank(), descriptor);
+  for (const PeerInfo::Offer& offer : peers_[static_cast<size_t>(pair.rank())].offers) {
+    if (offer.name != entry.name) continue;
+    log().info("rank {}: trying {} beside", pair.rank(), offer.name);
+    entry.transport->connect(pair.rank(), offer.descriptor);
     return;
   }
 }

@@ -22,6 +22,7 @@
 #include "src/core/device_access.h"
 #include "src/core/engine.h"
 #include "src/core/graveyard.h"
+#include "src/core/link_model.h"
 #include "src/core/match.h"
 #include "src/core/pair.h"
 #include "src/core/registration.h"
@@ -62,6 +63,7 @@ struct Channel {
 namespace collectives {
 class Team;
 struct CallNote;
+struct Topology;
 }  // namespace collectives
 
 class Mesh final : public Driven, private ControlHandler {
@@ -126,10 +128,10 @@ class Mesh final : public Driven, private ControlHandler {
   // Teams with operations under way.
   void add_busy(collectives::Team& team) { busy_teams_.push_back(&team); }
   void remove_busy(collectives::Team& team) { std::erase(busy_teams_, &team); }
-  // Whether |rank| claims to run on this host.
-  bool shares_host(int rank) const {
-    return peers_[static_cast<size_t>(rank)].host == peers_[static_cast<size_t>(rank_)].host;
-  }
+  // Whether |rank| claims to run on this host, in the same cluster.
+  bool is_near(int rank) const;
+  // How |ranks| lie to each other, and over which links: the same on all ranks.
+  collectives::Topology topology(const std::vector<int>& ranks) const;
   // Ends the sleep of a peer, which will look at everything.
   void wake(int rank);
   // Ends the collective operations of a communicator, here and (|publish|) on all ranks.
@@ -232,9 +234,16 @@ class Mesh final : public Driven, private ControlHandler {
     std::unique_ptr<Transport> transport;
   };
   struct PeerInfo {
-    std::array<std::byte, 16> host{};  // where it runs, for counting ranks beside cores only
+    struct Offer {  // of one transport
+      std::string name;
+      bool within_host = false;
+      Link link;
+      std::vector<std::byte> descriptor;
+    };
+    std::array<std::byte, 16> host{};  // where it runs, as it says
+    std::string cluster;
     uint32_t credit = 0;
-    std::vector<std::pair<std::string, std::vector<std::byte>>> descriptors;
+    std::vector<Offer> offers;
   };
   struct Candidate {
     TransportEntry* entry;
@@ -254,9 +263,12 @@ class Mesh final : public Driven, private ControlHandler {
   Status set_up(Bootstrap& bootstrap, const MeshOptions& options);
   Status make_transports(std::string_view wanted);
   Status make_transport(const TransportFactory& factory, size_t instance, TransportEntry& entry);
+  Status read_link_model();
   std::vector<std::byte> describe_self() const;
   Status parse_peer(int rank, ConstByteSpan bytes, std::vector<Address>* control);
   Status wait_for_control(uint64_t deadline_ns);
+  void gather_links();
+  Link link_between(int one, int other) const;
   void count_ranks_of_host();
   void set_ready();
   std::vector<Candidate> candidates(int rank);
@@ -290,6 +302,7 @@ class Mesh final : public Driven, private ControlHandler {
   BlockPool blocks_;
   Staging staging_;
   std::unique_ptr<ControlPlane> control_;
+  LinkModel links_;  // of this rank's file; later, for all
   std::vector<PeerInfo> peers_;
   std::vector<Status> peer_status_;
   std::vector<std::unique_ptr<Pair>> pairs_;

@@ -37,6 +37,7 @@ std::vector<CapiCase> collective_cases(bool processes) {
        .transports = "tcp",
        .settings = "TCP_CHUNK=4K;TCP_EAGER=256;TCP_SOCKET_BUFFER=128K;"},
       {.name = "tcp_thread", .transports = "tcp", .settings = "", .thread_progress = true},
+      {.name = "tcp_clusters", .transports = "tcp", .settings = "", .clusters = 2},
   };
   if (processes) cases.resize(3);
   if (processes) cases[2] = {.name = "tcp", .transports = "tcp", .settings = ""};
@@ -284,7 +285,7 @@ TEST_P(Collectives, OfMoreRanksThanCores) {
 TEST_P(Collectives, GiveAllRanksTheSameBits) {
   run(3, [](Member& me) {
     for (const char* algorithm :
-         {static_cast<const char*>(nullptr), "recursive_doubling", "ring"}) {
+         {static_cast<const char*>(nullptr), "recursive_doubling", "ring", "two_level"}) {
       for (const size_t count : {1u, 1'000u, 50'000u}) {
         hetcomm_collective_options_t options = no_options();
         options.algorithm = algorithm;

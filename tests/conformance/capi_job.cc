@@ -125,7 +125,10 @@ std::string capi_case_name(const ::testing::TestParamInfo<CapiCase>& info) {
 
 Member::Member(SharedStore& store, const CapiCase& test_case, int32_t rank, int32_t size)
     : store_(store), case_(test_case), rank_(rank), size_(size) {
-  const std::string settings = kOperationTimeout + test_case.settings;
+  std::string settings = kOperationTimeout + test_case.settings;
+  if (test_case.clusters > 0) {
+    settings += "CLUSTER=c" + std::to_string(rank % test_case.clusters) + ";";
+  }
   hetcomm_context_options_t options{};
   options.struct_size = sizeof(options);
   options.settings = settings.c_str();

@@ -39,6 +39,7 @@ struct CapiCase {
   std::string settings;
   bool thread_progress = false;
   bool processes = false;
+  int clusters = 0;  // that the ranks say to belong to, in turn; 0: none
 
   // "self" has one rank only.
   bool alone() const { return transports == "self"; }

@@ -8,6 +8,10 @@
 //   * what is written lies within the buffers and the scratch memory that the plan asks for
 //   * where all ranks get a result they get the same bits, also of an operator that is not
 //     associative
+//   * the same among groups of ranks: even and uneven ones, and such that lie between each other
+//   * by an algorithm of two levels, a part goes no more than once to another group
+//   * the algorithm that is chosen for links and sizes is the one that is expected there
+//   * links are read from what the benchmark prints; anything else is refused with a text
 //   * two calls that differ say in what
 #include <algorithm>
 #include <cstring>
@@ -27,6 +31,8 @@ namespace {
 
 constexpr uint64_t kElement = 8;
 using Words = std::vector<uint64_t>;
+constexpr Link kNear{.latency_ns = 300, .bytes_per_s = 20'000'000'000};
+constexpr Link kFar{.latency_ns = 20'000, .bytes_per_s = 1'000'000'000};
 
 struct Case {
   Kind kind;
@@ -37,6 +43,7 @@ struct Case {
   bool exclusive = false;
   bool monitored = false;
   bool in_place = false;
+  std::vector<uint32_t> groups{};  // of each rank; empty: there is one
 };
 
 bool has_v(Kind kind) {
@@ -74,6 +81,9 @@ class Model {
  public:
   using Combine = uint64_t (*)(uint64_t, uint64_t);
   Model(const Case& test, Combine combine) : test_(test), combine_(combine) {
+    std::vector<uint32_t> labels = test.groups;
+    labels.resize(test.ranks);
+    topology_ = Topology(labels, kNear, kFar);
     for (uint32_t rank = 0; rank < test.ranks; ++rank) add_rank(rank);
   }
 
@@ -104,6 +114,7 @@ class Model {
     problem.algorithm = test_.algorithm;
     problem.exclusive = test_.exclusive;
     problem.monitored = test_.monitored;
+    problem.topology = &topology_;
     problem.ranks = test_.ranks;
     problem.rank = index;
     problem.root = test_.root;
@@ -203,6 +214,8 @@ class Model {
   void deliver(const Message& send, const Message& receive) const {
     EXPECT_EQ(send.step->to.length, receive.step->to.length);
     const uint64_t bytes = std::min(send.step->to.length, receive.step->to.length);
+    const uint32_t from = topology_.group_of[send.rank->problem.rank];
+    if (topology_.group_of[receive.rank->problem.rank] != from) left_[from] += bytes;
     if (bytes > 0) {
       std::memmove(at(*receive.rank, receive.step->to), at(*send.rank, send.step->to), bytes);
     }
@@ -273,10 +286,19 @@ class Model {
 
   const Case& test_;
   Combine combine_;
+  Topology topology_;
   std::vector<std::unique_ptr<Rank>> ranks_;
+  mutable std::map<uint32_t, uint64_t> left_;  // bytes that a group has sent to others
 
+  friend uint64_t most_left(const Model& model);
   friend Words result_of(const Model& model, uint32_t rank);
 };
+
+uint64_t most_left(const Model& model) {
+  uint64_t most = 0;
+  for (const auto& [group, bytes] : model.left_) most = std::max(most, bytes);
+  return most;
+}
 
 Words result_of(const Model& model, uint32_t rank) {
   uint64_t shift = 0;
@@ -355,11 +377,18 @@ std::optional<Words> expected(const Case& test, uint32_t rank) {
   return std::nullopt;
 }
 
+std::string list_of(const std::vector<uint32_t>& numbers) {
+  std::string text;
+  for (const uint32_t number : numbers) text += " " + std::to_string(number);
+  return text;
+}
+
 std::string name(const Case& test) {
   return std::string(name_of(test.kind)) + " by " + name_of(test.algorithm) + ", " +
          std::to_string(test.ranks) + " ranks, root " + std::to_string(test.root) + ", " +
          std::to_string(test.elements) + " elements" + (test.exclusive ? ", exclusive" : "") +
-         (test.monitored ? ", monitored" : "") + (test.in_place ? ", in place" : "");
+         (test.monitored ? ", monitored" : "") + (test.in_place ? ", in place" : "") +
+         (test.groups.empty() ? "" : ", groups" + list_of(test.groups));
 }
 
 void run_case(Case test) {
@@ -384,8 +413,16 @@ void run_case(Case test) {
 constexpr Algorithm kAlgorithms[] = {
     Algorithm::kChosen, Algorithm::kBinomial, Algorithm::kDissemination,
     Algorithm::kLinear, Algorithm::kPairwise, Algorithm::kRecursiveDoubling,
-    Algorithm::kRing,
+    Algorithm::kRing,   Algorithm::kTwoLevel,
 };
+
+bool works_in_place(Kind kind) {
+  const bool moves_all = kind == Kind::kAlltoall || kind == Kind::kAlltoallv ||
+                         kind == Kind::kBroadcast || kind == Kind::kBarrier;
+  // At the root only, where others have no such buffer.
+  const bool rooted = has_root(kind) && kind != Kind::kReduce;
+  return !moves_all && !rooted;
+}
 
 class CollectivePlan : public ::testing::TestWithParam<int> {};
 
@@ -408,11 +445,7 @@ TEST_P(CollectivePlan, GivesWhatTheOperationSays) {
                     .elements = elements};
           if (!has_root(kind)) test.root = 0;
           run_case(test);
-          const bool moves_all = kind == Kind::kAlltoall || kind == Kind::kAlltoallv ||
-                                 kind == Kind::kBroadcast || kind == Kind::kBarrier;
-          // At the root only, where others have no such buffer.
-          const bool rooted = has_root(kind) && kind != Kind::kReduce;
-          test.in_place = !moves_all && !rooted;
+          test.in_place = works_in_place(kind);
           if (test.in_place) run_case(test);
           test.in_place = false;
           if (kind == Kind::kScan) {
@@ -424,6 +457,44 @@ TEST_P(CollectivePlan, GivesWhatTheOperationSays) {
             run_case(test);
           }
           if (HasFatalFailure()) return;
+        }
+      }
+    }
+  }
+}
+
+const std::vector<uint32_t> kGroups[] = {
+    {0, 0, 1, 1},       {0, 1, 0, 1},          {0, 1, 1, 1},          {0, 0, 0, 1, 1},
+    {0, 1, 2, 3},       {0, 1, 2, 0, 1, 2, 0}, {2, 2, 0, 1, 2, 0},    {0, 0, 0, 0, 1, 1, 1, 1},
+    {0, 1, 1, 2, 2, 2}, {0, 0, 1, 1, 2, 2},    {0, 1, 0, 2, 1, 3, 0}, {0, 0, 0, 0, 0, 1, 2, 3, 4},
+};
+
+TEST_P(CollectivePlan, KnowsGroupsOfRanks) {
+  const Kind kind = static_cast<Kind>(GetParam());
+  for (const Algorithm algorithm : {Algorithm::kChosen, Algorithm::kRing, Algorithm::kTwoLevel}) {
+    Algorithm found = Algorithm::kChosen;
+    std::string known;
+    if (algorithm != Algorithm::kChosen &&
+        !find_algorithm(kind, name_of(algorithm), &found, &known)) {
+      continue;
+    }
+    for (const std::vector<uint32_t>& groups : kGroups) {
+      const auto ranks = static_cast<uint32_t>(groups.size());
+      const bool parts = sends_parts(kind) || receives_parts(kind);
+      const uint32_t several_lanes = parts ? 20'001 : 160'001;
+      for (const uint64_t elements : {0u, 1u, 2u, 7u, 64u, 3001u, several_lanes}) {
+        for (uint32_t root = 0; root < (has_root(kind) ? ranks : 1); ++root) {
+          Case test{.kind = kind,
+                    .algorithm = algorithm,
+                    .ranks = ranks,
+                    .root = root,
+                    .elements = elements,
+                    .groups = groups};
+          run_case(test);
+          test.in_place = works_in_place(kind);
+          if (test.in_place) run_case(test);
+          if (HasFatalFailure()) return;
+          if (elements == several_lanes) break;
         }
       }
     }
@@ -447,6 +518,107 @@ std::string kind_name(const ::testing::TestParamInfo<int>& info) {
 INSTANTIATE_TEST_SUITE_P(All, CollectivePlan, ::testing::Range(0, static_cast<int>(kKinds)),
                          kind_name);
 
+// Two groups of four: what a group's link to the other one carries.
+TEST(CollectiveGroups, LittleGoesBetweenThem) {
+  const std::vector<uint32_t> groups = {0, 1, 0, 1, 0, 1, 0, 1};
+  const uint64_t elements = 4096;
+  const auto bytes_of = [&](Kind kind, Algorithm algorithm) {
+    const Case test{
+        .kind = kind, .algorithm = algorithm, .ranks = 8, .elements = elements, .groups = groups};
+    Model model(test, [](uint64_t a, uint64_t b) { return a + b; });
+    model.run();
+    return most_left(model);
+  };
+  const uint64_t bytes = elements * kElement;
+  EXPECT_EQ(bytes_of(Kind::kAllreduce, Algorithm::kTwoLevel), bytes);
+  EXPECT_EQ(bytes_of(Kind::kAllreduce, Algorithm::kRing), 2 * bytes * 7 / 8);
+  EXPECT_EQ(bytes_of(Kind::kBroadcast, Algorithm::kTwoLevel), bytes);
+  EXPECT_EQ(bytes_of(Kind::kReduce, Algorithm::kTwoLevel), bytes);
+  EXPECT_EQ(bytes_of(Kind::kAllgather, Algorithm::kTwoLevel), 4 * bytes);
+  EXPECT_EQ(bytes_of(Kind::kReduceScatter, Algorithm::kTwoLevel), 4 * bytes);
+  // By rank, half of what all send goes to the other group.
+  EXPECT_EQ(bytes_of(Kind::kAllgather, Algorithm::kPairwise), 16 * bytes);
+  EXPECT_EQ(bytes_of(Kind::kAllreduce, Algorithm::kRecursiveDoubling), 4 * bytes);
+}
+
+Algorithm chosen(Kind kind, const Topology& topology, uint64_t bytes) {
+  Problem problem;
+  problem.kind = kind;
+  problem.topology = &topology;
+  problem.ranks = static_cast<uint32_t>(topology.group_of.size());
+  problem.bytes = bytes;
+  return choose(problem);
+}
+
+TEST(CollectiveAlgorithms, AreChosenByLinksAndSize) {
+  const Topology host(std::vector<uint32_t>(8, 0), kNear, kFar);
+  EXPECT_EQ(chosen(Kind::kAllreduce, host, 64), Algorithm::kRecursiveDoubling);
+  EXPECT_EQ(chosen(Kind::kAllreduce, host, 16 << 20), Algorithm::kRing);
+  EXPECT_EQ(chosen(Kind::kBroadcast, host, 64), Algorithm::kBinomial);
+  EXPECT_EQ(chosen(Kind::kBroadcast, host, 16 << 20), Algorithm::kRing);
+  EXPECT_EQ(chosen(Kind::kBarrier, host, 0), Algorithm::kDissemination);
+  EXPECT_EQ(chosen(Kind::kAllgather, host, 64), Algorithm::kPairwise);
+  EXPECT_EQ(chosen(Kind::kScan, host, 64), Algorithm::kRecursiveDoubling);
+
+  // The latency of slow links counts up to larger sizes.
+  const Topology far(std::vector<uint32_t>{0, 1, 2, 3, 4, 5, 6, 7}, kNear, kFar);
+  EXPECT_EQ(chosen(Kind::kAllreduce, host, 64 << 10), Algorithm::kRing);
+  EXPECT_EQ(chosen(Kind::kAllreduce, far, 64 << 10), Algorithm::kRecursiveDoubling);
+  EXPECT_EQ(chosen(Kind::kAllreduce, far, 16 << 20), Algorithm::kRing);
+
+  const Topology hosts(std::vector<uint32_t>{0, 1, 0, 1, 0, 1, 0, 1}, kNear, kFar);
+  for (const Kind kind : {Kind::kBarrier, Kind::kBroadcast, Kind::kReduce, Kind::kAllreduce,
+                          Kind::kAllgather, Kind::kReduceScatter}) {
+    EXPECT_EQ(chosen(kind, hosts, 64), Algorithm::kTwoLevel) << name_of(kind);
+  }
+  EXPECT_EQ(chosen(Kind::kAllreduce, hosts, 16 << 20), Algorithm::kTwoLevel);
+}
+
+constexpr const char* kBench = R"({"meta": {}, "rows": [
+  {"test": "latency", "impl": "hetcomm", "transport": "tcp", "memory": "host", "bytes": 8,
+   "avg_us": 12.5, "bandwidth_MBps": 0.6},
+  {"test": "latency", "impl": "hetcomm", "transport": "tcp", "memory": "host", "bytes": 1024,
+   "avg_us": 14, "bandwidth_MBps": 70},
+  {"test": "bandwidth", "impl": "hetcomm", "transport": "tcp", "memory": "host", "bytes": 65536,
+   "avg_us": 40, "bandwidth_MBps": 2000},
+  {"test": "bandwidth", "impl": "hetcomm", "transport": "tcp", "memory": "host", "bytes": 1048576,
+   "avg_us": 40, "bandwidth_MBps": 3000},
+  {"test": "bandwidth", "impl": "UCX", "transport": "tcp", "memory": "host", "bytes": 1048576,
+   "avg_us": 4, "bandwidth_MBps": 30000},
+  {"test": "bandwidth", "impl": "hetcomm", "transport": "tcp", "memory": "sim-handle",
+   "bytes": 1048576, "avg_us": 4, "bandwidth_MBps": 30000},
+  {"test": "latency", "impl": "hetcomm", "transport": "shm", "memory": "host", "bytes": 8,
+   "avg_us": 0.1, "bandwidth_MBps": null}, 7, null, {"bytes": "many"}]})";
+
+TEST(LinkModel, IsReadFromWhatTheBenchmarkPrints) {
+  const Result<LinkModel> model = LinkModel::parse(kBench);
+  ASSERT_TRUE(model.ok()) << model.status().text();
+  const Link* const tcp = model.value().find("tcp");
+  ASSERT_NE(tcp, nullptr);
+  EXPECT_EQ(tcp->latency_ns, 12'500U);
+  EXPECT_EQ(tcp->bytes_per_s, 3'000'000'000U);
+  // Nothing is made up where half is missing.
+  EXPECT_EQ(model.value().find("shm"), nullptr);
+  for (const char* const text : {"", "{", "[]", "{\"rows\": 3}", "{\"rows\": [{}]}"}) {
+    EXPECT_FALSE(LinkModel::parse(text).ok()) << text;
+  }
+}
+
+TEST(LinkModel, SaysWhichFileIsWrong) {
+  for (const char* const path : {"/nowhere/links.json", "/proc/self/cmdline"}) {
+    const Result<LinkModel> model = LinkModel::read(path);
+    ASSERT_FALSE(model.ok());
+    EXPECT_NE(model.status().text().find(path), std::string::npos) << model.status().text();
+  }
+}
+
+TEST(LinkModel, TimesDoNotOverflow) {
+  const Link link{.latency_ns = 5, .bytes_per_s = 1'000'000'000};
+  EXPECT_EQ(link.time_ns(1000), 1005U);
+  EXPECT_GT(link.time_ns(UINT64_MAX), link.time_ns(UINT64_MAX / 2));
+  EXPECT_EQ((Link{.latency_ns = 1, .bytes_per_s = 0}.time_ns(0)), 1U);
+}
+
 TEST(CollectiveAlgorithms, AreFoundByNameAndListed) {
   Algorithm algorithm = Algorithm::kChosen;
   std::string known;
@@ -454,7 +626,7 @@ TEST(CollectiveAlgorithms, AreFoundByNameAndListed) {
   EXPECT_EQ(algorithm, Algorithm::kRing);
   known.clear();
   EXPECT_FALSE(find_algorithm(Kind::kAllreduce, "binomial", &algorithm, &known));
-  EXPECT_EQ(known, "recursive_doubling, ring");
+  EXPECT_EQ(known, "recursive_doubling, ring, two_level");
 }
 
 TEST(CollectiveCall, SaysInWhatTwoDiffer) {

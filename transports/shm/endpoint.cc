@@ -27,6 +27,7 @@ Capabilities shm_capabilities(const Config& config, const Geometry& geometry) {
   can.max_payload_bytes = geometry.chunk_bytes;
   can.eager_limit_bytes = config.number(Variable::kShmEager);
   can.chunk_bytes = kBulkChunk;
+  can.within_host = true;
   can.latency_ns = kLatencyNs;
   can.bandwidth_bytes_per_s = kBandwidth;
   return can;

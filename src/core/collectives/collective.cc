@@ -422,6 +422,8 @@ void Collective::begin_moving() {
     return;
   }
   tag_ = team_->tag(sequence_, call_);
+  problem_.topology = &team_->topology();
+  problem_.algorithm = choose(problem_);
   lanes_ = count_lanes(problem_);
   const uint64_t at_once = std::min<uint64_t>(lanes_, kLanesAtOnce);
   if (lane_list_.size() < at_once) lane_list_.resize(at_once);

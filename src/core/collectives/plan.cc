@@ -17,21 +17,22 @@ struct Traits {
 };
 
 constexpr Algorithm kNone = Algorithm::kChosen;
+constexpr Algorithm kTwo = Algorithm::kTwoLevel;
 
 constexpr std::array<Traits, kKinds> kTraits = {{
-    {"barrier", false, false, false, false, {Algorithm::kDissemination, kNone, kNone}},
-    {"broadcast", false, true, false, false, {Algorithm::kBinomial, Algorithm::kRing, kNone}},
-    {"reduce", true, true, false, false, {Algorithm::kBinomial, Algorithm::kRing, kNone}},
+    {"barrier", false, false, false, false, {Algorithm::kDissemination, kTwo, kNone}},
+    {"broadcast", false, true, false, false, {Algorithm::kBinomial, Algorithm::kRing, kTwo}},
+    {"reduce", true, true, false, false, {Algorithm::kBinomial, Algorithm::kRing, kTwo}},
     {"allreduce",
      true,
      false,
      false,
      false,
-     {Algorithm::kRecursiveDoubling, Algorithm::kRing, kNone}},
-    {"allgather", false, false, false, true, {Algorithm::kPairwise, Algorithm::kRing, kNone}},
-    {"allgatherv", false, false, false, true, {Algorithm::kPairwise, Algorithm::kRing, kNone}},
-    {"reduce_scatter", true, false, true, false, {Algorithm::kPairwise, Algorithm::kRing, kNone}},
-    {"reduce_scatterv", true, false, true, false, {Algorithm::kPairwise, Algorithm::kRing, kNone}},
+     {Algorithm::kRecursiveDoubling, Algorithm::kRing, kTwo}},
+    {"allgather", false, false, false, true, {Algorithm::kPairwise, Algorithm::kRing, kTwo}},
+    {"allgatherv", false, false, false, true, {Algorithm::kPairwise, Algorithm::kRing, kTwo}},
+    {"reduce_scatter", true, false, true, false, {Algorithm::kPairwise, Algorithm::kRing, kTwo}},
+    {"reduce_scatterv", true, false, true, false, {Algorithm::kPairwise, Algorithm::kRing, kTwo}},
     {"alltoall", false, false, true, true, {Algorithm::kPairwise, Algorithm::kLinear, kNone}},
     {"alltoallv", false, false, true, true, {Algorithm::kPairwise, Algorithm::kLinear, kNone}},
     {"gather", false, true, false, true, {Algorithm::kLinear, kNone, kNone}},
@@ -43,7 +44,7 @@ constexpr std::array<Traits, kKinds> kTraits = {{
 
 const Traits& traits(Kind kind) { return kTraits[static_cast<size_t>(kind)]; }
 
-// Up to here few rounds count for more than few bytes.
+// Where there is no other reason: up to here few rounds count for more than few bytes.
 constexpr uint64_t kShortBytes = 16u << 10;
 // Of a lane of ring algorithms: large enough for a link, small enough that several of them overlap
 // and that memory for them stays small.
@@ -56,10 +57,28 @@ bool has_result(const Problem& problem) {
   return problem.kind != Kind::kScan || !problem.exclusive || problem.rank != 0;
 }
 
+// Ranks that do something among themselves: the |count| ranks rank_of(0), rank_of(1), ..., of which
+// this one is number |me|.
+template <typename RankOf>
+struct Members {
+  uint32_t count;
+  uint32_t me;
+  RankOf rank_of;
+
+  // The |distance|-th one after this one.
+  uint32_t after(uint32_t distance) const { return rank_of((me + distance) % count); }
+  uint32_t before(uint32_t distance) const {
+    return rank_of((me + count - distance % count) % count);
+  }
+};
+template <typename RankOf>
+Members(uint32_t, uint32_t, RankOf) -> Members<RankOf>;
+
 // Steps of one lane.
 class Builder {
  public:
-  Builder(const Problem& problem, uint64_t lane, Plan& plan) : problem_(problem), plan_(plan) {
+  Builder(const Problem& problem, uint64_t lane, Plan& plan)
+      : problem_(problem), topology_(*problem.topology), algorithm_(choose(problem)), plan_(plan) {
     plan_.steps.clear();
     plan_.scratch_bytes = 0;
     plan_.result = {};
@@ -70,16 +89,56 @@ class Builder {
 
   // Of each part, how much a lane has; UINT64_MAX: there is one lane.
   static uint64_t slice_bytes(const Problem& problem);
-  static uint64_t longest_part(const Problem& problem);
 
   void build();
 
  private:
   uint32_t n() const { return problem_.ranks; }
   uint32_t me() const { return problem_.rank; }
+  // Rings go from group to group, everything else by rank.
+  uint32_t rank_at(uint32_t place) const {
+    return algorithm_ == Algorithm::kRing ? topology_.ring[place] : place;
+  }
+  uint32_t place_of(uint32_t rank) const {
+    return algorithm_ == Algorithm::kRing ? topology_.place_of[rank] : rank;
+  }
+  auto all_ranks() const {
+    return Members{n(), place_of(me()), [this](uint32_t place) { return rank_at(place); }};
+  }
   // The |distance|-th rank after this one.
-  uint32_t after(uint32_t distance) const { return (me() + distance) % n(); }
-  uint32_t before(uint32_t distance) const { return (me() + n() - distance % n()) % n(); }
+  uint32_t after(uint32_t distance) const { return all_ranks().after(distance); }
+  uint32_t before(uint32_t distance) const { return all_ranks().before(distance); }
+  uint32_t places_behind(uint32_t rank) const {
+    return (place_of(me()) + n() - place_of(rank)) % n();
+  }
+
+  // Of two levels: the groups, this rank's, and the one of each group that speaks for it.
+  uint32_t group() const { return topology_.group_of[me()]; }
+  uint32_t index() const { return topology_.index_of[me()]; }
+  const std::vector<uint32_t>& mates() const { return topology_.groups[group()]; }
+  uint32_t leader_of(uint32_t group) const {
+    const bool of_root = has_root(problem_.kind) && topology_.group_of[problem_.root] == group;
+    return of_root ? problem_.root : topology_.groups[group][0];
+  }
+  bool leads() const { return leader_of(group()) == me(); }
+  auto leaders() const {
+    return Members{topology_.group_count(), group(),
+                   [this](uint32_t group) { return leader_of(group); }};
+  }
+  auto own_group() const {
+    return Members{static_cast<uint32_t>(mates().size()), index(),
+                   [this](uint32_t index) { return mates()[index]; }};
+  }
+  // The ranks of the same index in all groups; there has to be one in each.
+  auto peers() const {
+    return Members{topology_.group_count(), group(),
+                   [this](uint32_t group) { return topology_.groups[group][index()]; }};
+  }
+  // Who in |group| is the other end of |rank|'s traffic with it.
+  uint32_t counterpart(uint32_t rank, uint32_t group) const {
+    const std::vector<uint32_t>& members = topology_.groups[group];
+    return members[topology_.index_of[rank] % members.size()];
+  }
   Range slice(Place place, uint32_t part, uint64_t length) const {
     const uint64_t from = std::min(begin_, length);
     return {place, part, from, std::min(end_, length) - from};
@@ -94,11 +153,11 @@ class Builder {
     plan_.scratch_bytes += (length + kAlign - 1) / kAlign * kAlign;
     return {Place::kScratch, 0, at, length};
   }
-  // The |index|-th of n pieces of |range|, whole elements each.
-  Range piece(const Range& range, uint32_t index) const {
+  // The |index|-th of |pieces| pieces of |range|, whole elements each.
+  Range piece(const Range& range, uint32_t index, uint32_t pieces) const {
     const uint64_t elements = range.length / problem_.element_bytes;
-    const uint64_t from = elements / n() * index + std::min<uint64_t>(index, elements % n());
-    const uint64_t count = elements / n() + (index < elements % n() ? 1 : 0);
+    const uint64_t from = elements / pieces * index + std::min<uint64_t>(index, elements % pieces);
+    const uint64_t count = elements / pieces + (index < elements % pieces ? 1 : 0);
     return {range.place, range.part, range.offset + from * problem_.element_bytes,
             count * problem_.element_bytes};
   }
@@ -116,13 +175,28 @@ class Builder {
   }
   void next_round() { ++round_; }
 
+  template <typename RankOf>
+  void disseminate(const Members<RankOf>& among);
+  template <typename RankOf>
+  void broadcast_tree(const Members<RankOf>& among, uint32_t root, const Range& all);
+  template <typename RankOf>
+  Range reduce_tree(const Members<RankOf>& among, uint32_t root, Range mine, const Range& out);
+  template <typename RankOf>
+  void allreduce_doubling(const Members<RankOf>& among, const Range& own, const Range& all);
+  template <typename RankOf>
+  void allreduce_ring(const Members<RankOf>& among, const Range& own, const Range& all);
+  void combine_all(std::span<const Range> inputs, const Range& out);
+
   void barrier();
-  void broadcast_binomial();
+  void monitored_barrier();
+  void barrier_two_level();
   void broadcast_ring();
-  void reduce_binomial();
+  void broadcast_two_level();
   void reduce_ring();
-  void allreduce_doubling();
-  void allreduce_ring();
+  void reduce_two_level();
+  void allreduce_two_level();
+  void allgather_two_level();
+  void reduce_scatter_two_level();
   void allgather();
   void allgather_ring();
   void reduce_scatter();
@@ -135,31 +209,29 @@ class Builder {
   void copy_own();
 
   const Problem& problem_;
+  const Topology& topology_;
+  const Algorithm algorithm_;
   Plan& plan_;
   uint64_t begin_;
   uint64_t end_;
   uint32_t round_ = 0;
 };
 
-uint64_t Builder::longest_part(const Problem& problem) {
-  const std::span<const uint64_t> parts =
-      traits(problem.kind).receive_parts ? problem.receive_parts : problem.send_parts;
-  return parts.empty() ? problem.bytes : *std::max_element(parts.begin(), parts.end());
-}
-
 uint64_t Builder::slice_bytes(const Problem& problem) {
   const Algorithm algorithm = choose(problem);
-  const bool lanes =
-      algorithm == Algorithm::kRing || (traits(problem.kind).reduces && problem.ranks > 1);
+  const bool two_level = algorithm == Algorithm::kTwoLevel;
+  const bool lanes = algorithm == Algorithm::kRing || two_level ||
+                     (traits(problem.kind).reduces && problem.ranks > 1);
   // What is only moved is cut by the connections.
   const bool moves = !traits(problem.kind).reduces && problem.kind != Kind::kBroadcast;
   if (!lanes || moves) return UINT64_MAX;
   uint64_t slice = kLaneBytes;
-  if (problem.kind == Kind::kAllreduce && algorithm == Algorithm::kRing) {
-    slice = std::max(kLaneBytes, problem.ranks * kLeastPiece);
+  if (problem.kind == Kind::kAllreduce && (algorithm == Algorithm::kRing || two_level)) {
+    const uint64_t pieces = two_level ? problem.topology->smallest : problem.ranks;
+    slice = std::max(kLaneBytes, pieces * kLeastPiece);
   } else if (traits(problem.kind).send_parts) {
     slice = std::max(kLaneBytes / problem.ranks, kLeastPiece);
-  } else if (algorithm == Algorithm::kRing) {
+  } else if (algorithm == Algorithm::kRing || two_level) {
     slice = kLaneBytes / 4;
   }
   return slice / problem.element_bytes * problem.element_bytes;
@@ -171,25 +243,35 @@ void Builder::build() {
     copy_own();
     return;
   }
-  const bool ring = choose(problem_) == Algorithm::kRing;
+  const bool ring = algorithm_ == Algorithm::kRing;
+  const bool two_level = algorithm_ == Algorithm::kTwoLevel;
   switch (problem_.kind) {
     case Kind::kBarrier:
-      return barrier();
+      if (problem_.monitored) return monitored_barrier();
+      return two_level ? barrier_two_level() : disseminate(all_ranks());
     case Kind::kBroadcast:
-      return ring ? broadcast_ring() : broadcast_binomial();
+      if (two_level) return broadcast_two_level();
+      return ring ? broadcast_ring() : broadcast_tree(all_ranks(), problem_.root, received(0));
     case Kind::kReduce:
-      return ring ? reduce_ring() : reduce_binomial();
+      if (two_level) return reduce_two_level();
+      if (ring) return reduce_ring();
+      reduce_tree(all_ranks(), problem_.root, sent(0), received(0));
+      return;
     case Kind::kAllreduce:
-      return ring ? allreduce_ring() : allreduce_doubling();
+      if (two_level) return allreduce_two_level();
+      return ring ? allreduce_ring(all_ranks(), sent(0), received(0))
+                  : allreduce_doubling(all_ranks(), sent(0), received(0));
     case Kind::kAllgather:
     case Kind::kAllgatherv:
+      if (two_level) return allgather_two_level();
       return ring ? allgather_ring() : allgather();
     case Kind::kReduceScatter:
     case Kind::kReduceScatterv:
+      if (two_level) return reduce_scatter_two_level();
       return ring ? reduce_scatter_ring() : reduce_scatter();
     case Kind::kAlltoall:
     case Kind::kAlltoallv:
-      return alltoall(choose(problem_) == Algorithm::kLinear);
+      return alltoall(algorithm_ == Algorithm::kLinear);
     case Kind::kGather:
     case Kind::kGatherv:
       return gather();
@@ -208,18 +290,20 @@ void Builder::copy_own() {
   copy(received(0), sent(0));
 }
 
-// In round k every rank tells the one 2^k after it that all 2^k before it have entered. Monitored:
-// all tell the first, and it tells all.
-void Builder::barrier() {
+// In round k every one tells the one 2^k after it that all 2^k before it have entered.
+template <typename RankOf>
+void Builder::disseminate(const Members<RankOf>& among) {
   const Range nothing;
-  if (!problem_.monitored) {
-    for (uint32_t distance = 1; distance < n(); distance *= 2) {
-      send(after(distance), nothing);
-      receive(before(distance), nothing);
-      next_round();
-    }
-    return;
+  for (uint32_t distance = 1; distance < among.count; distance *= 2) {
+    send(among.after(distance), nothing);
+    receive(among.before(distance), nothing);
+    next_round();
   }
+}
+
+// All tell the first, and it tells all.
+void Builder::monitored_barrier() {
+  const Range nothing;
   for (uint32_t peer = 1; peer < n() && me() == 0; ++peer) receive(peer, nothing);
   if (me() != 0) send(0, nothing);
   next_round();
@@ -227,24 +311,51 @@ void Builder::barrier() {
   if (me() != 0) receive(0, nothing);
 }
 
+void Builder::barrier_two_level() {
+  const Range nothing;
+  if (!leads()) {
+    send(leader_of(group()), nothing);
+    next_round();
+    receive(leader_of(group()), nothing);
+    return;
+  }
+  for (const uint32_t mate : mates()) {
+    if (mate != me()) receive(mate, nothing);
+  }
+  next_round();
+  disseminate(leaders());
+  for (const uint32_t mate : mates()) {
+    if (mate != me()) send(mate, nothing);
+  }
+}
+
 // A tree over the distance from the root: its lowest bit leads to the parent.
-void Builder::broadcast_binomial() {
-  const uint32_t distance = before(problem_.root);
-  const Range all = received(0);
+template <typename RankOf>
+void Builder::broadcast_tree(const Members<RankOf>& among, uint32_t root, const Range& all) {
+  const uint32_t distance = (among.me + among.count - root) % among.count;
   uint32_t bit = 1;
-  while (bit < n() && (distance & bit) == 0) bit *= 2;
+  while (bit < among.count && (distance & bit) == 0) bit *= 2;
   if (distance != 0) {
-    receive(before(bit), all);
+    receive(among.before(bit), all);
     next_round();
   }
   for (bit /= 2; bit > 0; bit /= 2) {
-    if (distance + bit < n()) send(after(bit), all);
+    if (distance + bit < among.count) send(among.after(bit), all);
   }
+}
+
+// From the root to a rank of each group, and from there to the others of it.
+void Builder::broadcast_two_level() {
+  if (leads()) {
+    broadcast_tree(leaders(), topology_.group_of[problem_.root], received(0));
+    next_round();
+  }
+  broadcast_tree(own_group(), topology_.index_of[leader_of(group())], received(0));
 }
 
 // Lane by lane from one rank to the next.
 void Builder::broadcast_ring() {
-  const uint32_t distance = before(problem_.root);
+  const uint32_t distance = places_behind(problem_.root);
   if (distance != 0) {
     receive(before(1), received(0));
     next_round();
@@ -252,26 +363,39 @@ void Builder::broadcast_ring() {
   if (distance + 1 < n()) send(after(1), received(0));
 }
 
-void Builder::reduce_binomial() {
-  const uint32_t distance = before(problem_.root);
-  Range mine = sent(0);
-  const Range out = distance == 0 ? received(0) : scratch(mine.length);
-  const Range other = scratch(mine.length);
-  for (uint32_t bit = 1; bit < n(); bit *= 2) {
+// What |mine| is in the end, on the root in |out|: the sum over those that this one stands for.
+template <typename RankOf>
+Range Builder::reduce_tree(const Members<RankOf>& among, uint32_t root, Range mine,
+                           const Range& out) {
+  const uint32_t distance = (among.me + among.count - root) % among.count;
+  const bool leaf = (distance & 1) != 0 || distance + 1 >= among.count;
+  const Range sum = distance == 0 || leaf ? out : scratch(mine.length);
+  const Range other = leaf ? Range{} : scratch(mine.length);
+  for (uint32_t bit = 1; bit < among.count; bit *= 2) {
     if ((distance & bit) != 0) {
-      send(before(bit), mine);
-      return;
+      send(among.before(bit), mine);
+      return mine;
     }
-    if (distance + bit >= n()) continue;
-    receive(after(bit), other);
-    combine(out, mine, other);
-    mine = out;
+    if (distance + bit >= among.count) continue;
+    receive(among.after(bit), other);
+    combine(sum, mine, other);
+    mine = sum;
     next_round();
   }
+  return mine;
+}
+
+// In each group to the rank that leads it, and of those to the root.
+void Builder::reduce_two_level() {
+  const Range out = me() == problem_.root ? received(0)
+                    : leads()             ? scratch(sent(0).length)
+                                          : Range{};
+  const Range mine = reduce_tree(own_group(), topology_.index_of[leader_of(group())], sent(0), out);
+  if (leads()) reduce_tree(leaders(), topology_.group_of[problem_.root], mine, out);
 }
 
 void Builder::reduce_ring() {
-  const uint32_t distance = before(problem_.root);
+  const uint32_t distance = places_behind(problem_.root);
   Range mine = sent(0);
   if (distance + 1 < n()) {
     const Range other = scratch(mine.length);
@@ -284,33 +408,32 @@ void Builder::reduce_ring() {
   if (distance != 0) send(before(1), mine);
 }
 
-// Pairs exchange all that they have, at distances 1, 2, 4, ... Ranks beyond a power of two hand
+// Pairs exchange all that they have, at distances 1, 2, 4, ... Those beyond a power of two hand
 // theirs to a neighbour first. The lower side comes first, so that both get the same bits.
-void Builder::allreduce_doubling() {
-  const uint32_t power = std::bit_floor(n());
-  const uint32_t beyond = n() - power;
-  const Range own = sent(0);
-  const Range all = received(0);
-  const bool folded = me() < 2 * beyond;
-  if (folded && me() % 2 == 0) {
-    send(me() + 1, own);
+template <typename RankOf>
+void Builder::allreduce_doubling(const Members<RankOf>& among, const Range& own, const Range& all) {
+  const uint32_t power = std::bit_floor(among.count);
+  const uint32_t beyond = among.count - power;
+  const bool folded = among.me < 2 * beyond;
+  if (folded && among.me % 2 == 0) {
+    send(among.rank_of(among.me + 1), own);
     next_round();
-    receive(me() + 1, all);
+    receive(among.rank_of(among.me + 1), all);
     return;
   }
   const Range other = scratch(own.length);
   Range mine = own;
-  uint32_t index = me() - beyond;
+  uint32_t index = among.me - beyond;
   if (folded) {
-    index = me() / 2;
-    receive(me() - 1, other);
+    index = among.me / 2;
+    receive(among.rank_of(among.me - 1), other);
     combine(all, other, own);
     mine = all;
     next_round();
   }
   for (uint32_t bit = 1; bit < power; bit *= 2) {
     const uint32_t partner = index ^ bit;
-    const uint32_t peer = partner < beyond ? 2 * partner + 1 : partner + beyond;
+    const uint32_t peer = among.rank_of(partner < beyond ? 2 * partner + 1 : partner + beyond);
     send(peer, mine);
     receive(peer, other);
     if (partner < index) {
@@ -321,28 +444,80 @@ void Builder::allreduce_doubling() {
     mine = all;
     next_round();
   }
-  if (folded) send(me() - 1, all);
+  if (folded) send(among.rank_of(among.me - 1), all);
 }
 
 // Every piece goes round once and is combined on its way, then round once more.
-void Builder::allreduce_ring() {
-  const Range own = sent(0);
-  const Range all = received(0);
-  const Range other = scratch(piece(own, 0).length);
-  for (uint32_t step = 0; step + 1 < n(); ++step) {
-    const uint32_t out = before(step + 1);
-    const uint32_t in = before(step + 2);
-    const Range target = piece(all, in);
+template <typename RankOf>
+void Builder::allreduce_ring(const Members<RankOf>& among, const Range& own, const Range& all) {
+  const uint32_t count = among.count;
+  const auto index_before = [&](uint32_t distance) {
+    return (among.me + count - distance % count) % count;
+  };
+  const Range other = scratch(piece(own, 0, count).length);
+  for (uint32_t step = 0; step + 1 < count; ++step) {
+    const uint32_t out = index_before(step + 1);
+    const uint32_t in = index_before(step + 2);
+    const Range target = piece(all, in, count);
     const Range arrives = {other.place, 0, other.offset, target.length};
-    send(after(1), piece(step == 0 ? own : all, out));
-    receive(before(1), arrives);
-    combine(target, arrives, piece(own, in));
+    send(among.after(1), piece(step == 0 ? own : all, out, count));
+    receive(among.before(1), arrives);
+    combine(target, arrives, piece(own, in, count));
     next_round();
   }
-  for (uint32_t step = 0; step + 1 < n(); ++step) {
-    send(after(1), piece(all, before(step)));
-    receive(before(1), piece(all, before(step + 1)));
+  for (uint32_t step = 0; step + 1 < count; ++step) {
+    send(among.after(1), piece(all, index_before(step), count));
+    receive(among.before(1), piece(all, index_before(step + 1), count));
     next_round();
+  }
+}
+
+// |out| may be one of the inputs: it is written when all of them have been read.
+void Builder::combine_all(std::span<const Range> inputs, const Range& out) {
+  Range sum = inputs[0];
+  const Range between = inputs.size() > 2 ? scratch(out.length) : Range{};
+  for (size_t i = 1; i < inputs.size(); ++i) {
+    const Range to = i + 1 == inputs.size() ? out : between;
+    combine(to, sum, inputs[i]);
+    sum = to;
+  }
+}
+
+// As many pieces as the smallest group has ranks. In each group the rank of that index sums a
+// piece, exchanges it with those of the same index in the other groups, and hands it to its mates.
+void Builder::allreduce_two_level() {
+  const uint32_t pieces = topology_.smallest;
+  const Range own = sent(0);
+  const Range all = received(0);
+  const bool owns = index() < pieces;
+  std::vector<Range> inputs;
+  for (uint32_t i = 0; i < mates().size(); ++i) {
+    if (i == index()) {
+      if (owns) inputs.push_back(piece(own, i, pieces));
+      continue;
+    }
+    if (i < pieces) send(mates()[i], piece(own, i, pieces));
+    if (!owns) continue;
+    inputs.push_back(scratch(piece(own, index(), pieces).length));
+    receive(mates()[i], inputs.back());
+  }
+  if (owns) {
+    const Range sum = piece(all, index(), pieces);
+    combine_all(inputs, sum);
+    next_round();
+    const Range mine = inputs.size() == 1 ? inputs[0] : sum;
+    const bool few_rounds = topology_.group_count() == 2 || own.length / pieces <= kShortBytes;
+    if (few_rounds) {
+      allreduce_doubling(peers(), mine, sum);
+    } else {
+      allreduce_ring(peers(), mine, sum);
+    }
+  }
+  next_round();
+  for (uint32_t i = 0; i < mates().size(); ++i) {
+    if (i == index()) continue;
+    if (owns) send(mates()[i], piece(all, index(), pieces));
+    if (i < pieces) receive(mates()[i], piece(all, i, pieces));
   }
 }
 
@@ -354,6 +529,35 @@ void Builder::allgather() {
   copy(received(me()), sent(0));
 }
 
+// Every part goes to one rank of each other group, which hands it to its mates.
+void Builder::allgather_two_level() {
+  for (const uint32_t mate : mates()) {
+    if (mate == me()) continue;
+    send(mate, sent(0));
+    receive(mate, received(mate));
+  }
+  for (uint32_t other = 0; other < topology_.group_count(); ++other) {
+    if (other == group()) continue;
+    send(counterpart(me(), other), sent(0));
+    for (const uint32_t from : topology_.groups[other]) {
+      if (counterpart(from, group()) == me()) receive(from, received(from));
+    }
+  }
+  copy(received(me()), sent(0));
+  next_round();
+  for (uint32_t from = 0; from < n(); ++from) {
+    if (topology_.group_of[from] == group()) continue;
+    const uint32_t has = counterpart(from, group());
+    if (has != me()) {
+      receive(has, received(from));
+      continue;
+    }
+    for (const uint32_t mate : mates()) {
+      if (mate != me()) send(mate, received(from));
+    }
+  }
+}
+
 void Builder::allgather_ring() {
   for (uint32_t step = 0; step + 1 < n(); ++step) {
     send(after(1), step == 0 ? sent(0) : received(before(step)));
@@ -363,8 +567,7 @@ void Builder::allgather_ring() {
   }
 }
 
-// Every rank gets its part of all others at once. The own part may lie where the result goes, so it
-// is read before that is written.
+// Every rank gets its part of all others at once.
 void Builder::reduce_scatter() {
   const Range own = sent(me());
   std::vector<Range> inputs(n());
@@ -375,13 +578,54 @@ void Builder::reduce_scatter() {
     send(after(distance), sent(after(distance)));
   }
   inputs[me()] = own;
-  Range sum = inputs[0];
-  const Range between = n() > 2 ? scratch(own.length) : Range{};
-  for (uint32_t rank = 1; rank < n(); ++rank) {
-    const Range to = rank + 1 == n() ? received(0) : between;
-    combine(to, sum, inputs[rank]);
-    sum = to;
+  combine_all(inputs, received(0));
+}
+
+// What a group has for a rank of another one is summed by one of its ranks, which sends it there.
+void Builder::reduce_scatter_two_level() {
+  // Who in this rank's group sums what goes to |rank|.
+  const auto collector = [this](uint32_t rank) {
+    return topology_.group_of[rank] == group() ? rank : counterpart(rank, group());
+  };
+  std::vector<std::vector<Range>> inputs(n());  // of what this rank sums, by where it goes
+  for (uint32_t to = 0; to < n(); ++to) {
+    if (collector(to) != me()) {
+      send(collector(to), sent(to));
+      continue;
+    }
+    for (const uint32_t mate : mates()) {
+      if (mate == me()) {
+        inputs[to].push_back(sent(to));
+      } else {
+        inputs[to].push_back(scratch(sent(to).length));
+        receive(mate, inputs[to].back());
+      }
+    }
   }
+  const bool alone = topology_.group_count() == 1;
+  std::vector<Range> sums(n());
+  for (uint32_t to = 0; to < n(); ++to) {
+    if (inputs[to].empty()) continue;
+    sums[to] = inputs[to][0];
+    if (inputs[to].size() == 1) continue;
+    sums[to] = alone ? received(0) : scratch(sent(to).length);
+    combine_all(inputs[to], sums[to]);
+  }
+  if (alone) return;
+  next_round();
+  std::vector<Range> of_groups;
+  for (uint32_t to = 0; to < n(); ++to) {
+    if (to != me() && !inputs[to].empty()) send(to, sums[to]);
+  }
+  for (uint32_t from = 0; from < topology_.group_count(); ++from) {
+    if (from == group()) {
+      of_groups.push_back(sums[me()]);
+      continue;
+    }
+    of_groups.push_back(scratch(sent(me()).length));
+    receive(counterpart(me(), from), of_groups.back());
+  }
+  combine_all(of_groups, received(0));
 }
 
 void Builder::reduce_scatter_ring() {
@@ -499,6 +743,8 @@ const char* name_of(Algorithm algorithm) {
       return "recursive_doubling";
     case Algorithm::kRing:
       return "ring";
+    case Algorithm::kTwoLevel:
+      return "two_level";
   }
   return "";
 }
@@ -520,26 +766,36 @@ bool has_root(Kind kind) { return traits(kind).root; }
 bool sends_parts(Kind kind) { return traits(kind).send_parts; }
 bool receives_parts(Kind kind) { return traits(kind).receive_parts; }
 
+uint64_t longest_part(const Problem& problem) {
+  const std::span<const uint64_t> parts =
+      traits(problem.kind).receive_parts ? problem.receive_parts : problem.send_parts;
+  return parts.empty() ? problem.bytes : *std::max_element(parts.begin(), parts.end());
+}
+
 Algorithm choose(const Problem& problem) {
   if (problem.algorithm != Algorithm::kChosen) return problem.algorithm;
   const auto& algorithms = traits(problem.kind).algorithms;
+  // Of these not all ranks know how long the parts are.
   if (problem.kind == Kind::kAlltoallv) return Algorithm::kLinear;
-  // All ranks know the same parts where it matters.
-  const bool is_short = Builder::longest_part(problem) <= kShortBytes;
   if (problem.kind == Kind::kAlltoall) {
-    return is_short ? Algorithm::kLinear : Algorithm::kPairwise;
+    return problem.bytes <= kShortBytes ? Algorithm::kLinear : Algorithm::kPairwise;
   }
-  if (is_short || algorithms[1] == kNone) return algorithms[0];
-  // Between two, pieces that go round are no better.
-  const bool moves = problem.kind == Kind::kBroadcast || problem.kind == Kind::kAllgather ||
-                     problem.kind == Kind::kAllgatherv;
-  return problem.ranks == 2 && moves ? algorithms[0] : algorithms[1];
+  Algorithm best = algorithms[0];
+  uint64_t least = UINT64_MAX;
+  for (const Algorithm algorithm : algorithms) {
+    if (algorithm == kNone || (algorithm == kTwo && !problem.topology->has_levels())) continue;
+    const uint64_t time = algorithms[1] == kNone ? 0 : estimate_ns(problem, algorithm);
+    if (time >= least) continue;
+    best = algorithm;
+    least = time;
+  }
+  return best;
 }
 
 uint64_t count_lanes(const Problem& problem) {
   const uint64_t slice = Builder::slice_bytes(problem);
   if (slice == UINT64_MAX) return 1;
-  const uint64_t length = Builder::longest_part(problem);
+  const uint64_t length = longest_part(problem);
   return std::max<uint64_t>(1, (length + slice - 1) / slice);
 }
 

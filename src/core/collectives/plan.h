@@ -12,6 +12,8 @@
 #include <string_view>
 #include <vector>
 
+#include "src/core/collectives/topology.h"
+
 namespace hetcomm::collectives {
 
 enum class Kind : uint8_t {
@@ -41,6 +43,7 @@ enum class Algorithm : uint8_t {
   kPairwise,
   kRecursiveDoubling,
   kRing,
+  kTwoLevel,
 };
 
 const char* name_of(Kind kind);
@@ -63,7 +66,8 @@ struct Problem {
   uint32_t rank = 0;
   uint32_t root = 0;
   uint64_t element_bytes = 1;
-  uint64_t bytes = 0;  // of the buffer, or of one part where there are parts
+  uint64_t bytes = 0;                  // of the buffer, or of one part where there are parts
+  const Topology* topology = nullptr;  // of the ranks
   // Of the forms with v, as far as this rank knows them: bytes of each part.
   std::span<const uint64_t> send_parts;
   std::span<const uint64_t> receive_parts;
@@ -97,8 +101,12 @@ struct Plan {
   Range result;  // what has been reduced for this rank; empty where nothing is
 };
 
-// The algorithm for |problem|: its own if it has one.
+// Bytes of the longest of the parts that all ranks know.
+uint64_t longest_part(const Problem& problem);
+// The algorithm for |problem|: its own if it has one, else the one that is estimated to take least.
 Algorithm choose(const Problem& problem);
+// How long |algorithm| takes, roughly; only good for comparing algorithms of one problem.
+uint64_t estimate_ns(const Problem& problem, Algorithm algorithm);
 // The same on all ranks; at least 1.
 uint64_t count_lanes(const Problem& problem);
 // Plan of one lane; |plan| is overwritten.

@@ -75,8 +75,9 @@ void Team::set_busy(bool busy) {
 // All ranks know the same of each other, so all choose alike.
 void Team::choose_way() {
   const Mesh& mesh = communicator_.mesh();
+  topology_ = mesh.topology(ranks_);
   const bool together =
-      std::all_of(ranks_.begin(), ranks_.end(), [&](int rank) { return mesh.shares_host(rank); });
+      std::all_of(ranks_.begin(), ranks_.end(), [&](int rank) { return mesh.is_near(rank); });
   if (size() == 1 || size() > Segment::kMostRanks || !together) {
     way_ = Way::kMessages;
     return;

@@ -37,6 +37,7 @@ class Team {
   uint32_t size() const { return static_cast<uint32_t>(ranks_.size()); }
   uint32_t index() const { return index_; }
   int mesh_rank(uint32_t index) const { return ranks_[index]; }
+  const Topology& topology() const { return topology_; }
   // For people: the rank in the communicator.
   int32_t shown_rank(uint32_t index) const;
   // Tag of the messages of an operation; without the lane.
@@ -105,6 +106,7 @@ class Team {
   std::vector<int32_t> list_;
   std::vector<int> ranks_;  // of the mesh
   uint32_t index_ = 0;
+  Topology topology_;  // from the first operation on
   uint64_t hash_ = 0;
   bool checks_ = true;
   bool ready_ = false;

@@ -1,0 +1,127 @@
+// What algorithms take, by the links' latency and rate. A message between groups shares its host's
+// way out with those that the other ranks of the group send at the same time.
+#include <algorithm>
+#include <bit>
+
+#include "src/core/collectives/plan.h"
+
+namespace hetcomm::collectives {
+namespace {
+
+// Reducing one more input.
+constexpr Link kCombining{.latency_ns = 0, .bytes_per_s = 20'000'000'000};
+// Data is cut into lanes about this large where it goes from rank to rank.
+constexpr uint64_t kLane = 256u << 10;
+
+uint32_t rounds_for(uint32_t count) {
+  return static_cast<uint32_t>(std::bit_width(count > 0 ? count - 1 : 0));
+}
+
+class Estimate {
+ public:
+  explicit Estimate(const Problem& problem)
+      : topology_(*problem.topology),
+        kind_(problem.kind),
+        n_(problem.ranks),
+        bytes_(longest_part(problem)) {}
+
+  uint64_t of(Algorithm algorithm) const {
+    switch (algorithm) {
+      case Algorithm::kBinomial:
+      case Algorithm::kDissemination:
+      case Algorithm::kRecursiveDoubling:
+        return tree();
+      case Algorithm::kRing:
+        return ring();
+      case Algorithm::kTwoLevel:
+        return two_level();
+      default:
+        return at_once();
+    }
+  }
+
+ private:
+  uint32_t groups() const { return topology_.group_count(); }
+  uint64_t inside(uint64_t bytes) const { return topology_.inside.time_ns(bytes); }
+  // Of each of |senders| ranks of a group at once.
+  uint64_t across(uint64_t bytes, uint64_t senders) const {
+    // Within a host everyone has its own way.
+    return topology_.across.time_ns(groups() > 1 ? bytes * senders : bytes);
+  }
+  uint64_t combining(uint64_t bytes) const {
+    return reduces(kind_) ? kCombining.time_ns(bytes) : 0;
+  }
+  // Ranks of a group that send to others at once, in one step of an algorithm that does not look.
+  uint64_t senders() const { return has_root(kind_) ? 1 : topology_.largest; }
+
+  // Every round moves everything.
+  uint64_t tree() const {
+    uint64_t rounds = rounds_for(n_);
+    if (kind_ == Kind::kAllreduce && !std::has_single_bit(n_)) ++rounds;
+    uint64_t far = std::min<uint64_t>(rounds, topology_.contiguous ? rounds_for(groups()) : rounds);
+    if (groups() == 1) far = rounds;
+    return far * across(bytes_, senders()) + (rounds - far) * inside(bytes_) +
+           rounds * combining(bytes_);
+  }
+  uint64_t ring() const {
+    const uint64_t steps = n_ - 1;
+    switch (kind_) {
+      case Kind::kAllreduce:
+        return 2 * steps * across(bytes_ / n_, 1) + combining(bytes_);
+      case Kind::kBroadcast:
+      case Kind::kReduce:
+      case Kind::kScan: {
+        const uint64_t lane = std::min(bytes_, kLane);
+        return (steps - 1) * (across(lane, 1) + combining(lane)) + across(bytes_, 1) +
+               combining(bytes_);
+      }
+      default:
+        return steps * (across(bytes_, 1) + combining(bytes_));
+    }
+  }
+  // A message to each other rank; one more is not quite as much as the first one.
+  uint64_t at_once() const {
+    const uint64_t far = groups() > 1 ? n_ - topology_.smallest : n_ - 1;
+    return across(far * bytes_, topology_.largest) + far * topology_.across.latency_ns / 4 +
+           (n_ - 1) * combining(bytes_);
+  }
+  uint64_t two_level() const {
+    const uint64_t largest = topology_.largest;
+    const uint64_t far_rounds = rounds_for(groups());
+    switch (kind_) {
+      case Kind::kBarrier:
+        return 2 * inside(0) + far_rounds * across(0, 1);
+      case Kind::kAllreduce: {
+        const uint64_t pieces = topology_.smallest;
+        const uint64_t piece = bytes_ / pieces;
+        const uint64_t by_doubling = far_rounds * across(piece, pieces);
+        const uint64_t by_ring = uint64_t{2} * (groups() - 1) * across(piece / groups(), pieces);
+        return 2 * inside(piece * (largest - 1)) + combining(piece * largest) +
+               std::min(by_doubling, by_ring);
+      }
+      case Kind::kBroadcast:
+      case Kind::kReduce:
+        return far_rounds * (across(bytes_, 1) + combining(bytes_)) +
+               rounds_for(topology_.largest) * (inside(bytes_) + combining(bytes_));
+      default: {
+        const uint64_t far = n_ - topology_.smallest;
+        return inside(far * bytes_) + across((groups() - 1) * bytes_, largest) +
+               groups() * topology_.across.latency_ns / 4 + far * topology_.inside.latency_ns / 4 +
+               (largest + groups()) * combining(bytes_);
+      }
+    }
+  }
+
+  const Topology& topology_;
+  const Kind kind_;
+  const uint32_t n_;
+  const uint64_t bytes_;
+};
+
+}  // namespace
+
+uint64_t estimate_ns(const Problem& problem, Algorithm algorithm) {
+  return problem.ranks < 2 ? 0 : Estimate(problem).of(algorithm);
+}
+
+}  // namespace hetcomm::collectives

@@ -1,0 +1,52 @@
+// What a message costs over a link, for choices that all ranks have to make alike: never by a
+// local measurement. Integers, so that processors of different makers agree.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "src/base/status.h"
+
+namespace hetcomm {
+
+struct Link {
+  uint64_t latency_ns = 0;
+  uint64_t bytes_per_s = 1;
+
+  // Of |bytes| without the latency.
+  uint64_t moving_ns(uint64_t bytes) const {
+    constexpr uint64_t kSecond = 1'000'000'000;
+    constexpr uint64_t kMost = UINT64_MAX / kSecond;
+    const uint64_t rate = std::max<uint64_t>(bytes_per_s, 1);
+    return bytes <= kMost ? bytes * kSecond / rate : bytes / rate * kSecond;
+  }
+  uint64_t time_ns(uint64_t bytes) const { return latency_ns + moving_ns(bytes); }
+  friend bool operator==(const Link&, const Link&) = default;
+};
+
+// By kind of transport.
+class LinkModel {
+ public:
+  // What `hetcomm_bench --format json` has printed: of each transport, the latency of the shortest
+  // message and the best bandwidth. Fails, with a text that names the file, if it is no such file
+  // or says nothing of any link.
+  static Result<LinkModel> read(const std::string& path);
+  // The same from the text of such a file.
+  static Result<LinkModel> parse(std::string_view json);
+
+  // Null where nothing is known.
+  const Link* find(std::string_view kind) const;
+  void set(std::string_view kind, const Link& link);
+
+ private:
+  struct Entry {
+    std::string kind;
+    Link link;
+  };
+  std::vector<Entry> entries_;
+};
+
+}  // namespace hetcomm
