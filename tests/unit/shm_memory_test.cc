@@ -14,9 +14,9 @@
 
 #include <gtest/gtest.h>
 
+#include "src/base/copy.h"
 #include "tests/support/pattern.h"
 #include "transports/shm/bulk_queue.h"
-#include "transports/shm/copy.h"
 #include "transports/shm/exposure.h"
 #include "transports/shm/ring.h"
 #include "transports/shm/segment.h"
@@ -200,7 +200,7 @@ TEST(ShmCopy, StreamingWritesExactlyItsRange) {
     const size_t from = random.below(100);
     const size_t to = random.below(200);
     const size_t length = random.size_up_to(19'900) - 1;
-    shm::copy_streaming(target.data() + to, source.data() + from, length);
+    copy_streaming(target.data() + to, source.data() + from, length);
     ASSERT_FALSE(find_mismatch({target.data() + to, length}, 8, from));
     for (size_t i = 0; i < target.size(); ++i) {
       const bool outside = i < to || i >= to + length;

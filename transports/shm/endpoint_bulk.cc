@@ -6,8 +6,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "src/base/copy.h"
 #include "transports/shm/cma.h"
-#include "transports/shm/copy.h"
 #include "transports/shm/endpoint.h"
 
 namespace hetcomm::shm {
@@ -15,6 +15,11 @@ namespace {
 
 // Bytes that the gets of one progress() of one endpoint read at most.
 constexpr uint64_t kReadBudget = 1 << 20;
+// From this size of the exposed memory on, a transfer will not stay in the caches, and fetching
+// its target only to overwrite it would cost a third of the memory's bandwidth: copy_streaming()
+// then. A small put into large memory may well be read soon.
+constexpr uint64_t kStreamingTarget = 8 << 20;
+constexpr uint64_t kStreamingPut = 1 << 20;
 
 Code code_of_read_error(int error) {
   switch (error) {

@@ -1,12 +1,13 @@
-#include "transports/shm/copy.h"
+#include "src/base/copy.h"
 
+#include <cstdint>
 #include <cstring>
 
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
 
-namespace hetcomm::shm {
+namespace hetcomm {
 
 #if defined(__x86_64__)
 namespace {
@@ -71,4 +72,4 @@ void copy_streaming(std::byte* target, const std::byte* source, size_t length) {
 
 #endif
 
-}  // namespace hetcomm::shm
+}  // namespace hetcomm
