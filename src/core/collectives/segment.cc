@@ -11,6 +11,8 @@
 
 #include <fmt/format.h>
 
+#include "src/base/clock.h"
+#include "src/base/copy.h"
 #include "src/base/membarrier.h"
 #include "src/base/random.h"
 #include "src/core/collectives/collective.h"
@@ -21,13 +23,24 @@ namespace {
 using reduce::Operator;
 using reduce::Type;
 
-constexpr uint64_t kHeaderSize = 4096;
+// Of a ticket: the data behind it was written past the cache.
+constexpr uint64_t kStreamedBit = uint64_t{1} << 63;
+// Chunks of this length are measured, and may go past the cache.
+constexpr uint64_t kLeastMeasured = 8u << 10;
+constexpr uint64_t kLine = 64;
 // What fits beside the ticket.
 constexpr size_t kInline = 48;
 // Up to here every rank reduces everything: one round of tickets.
 constexpr uint64_t kOnePhaseBytes = 4096;
+constexpr uint64_t kOnePhaseBytesOfTwo = 128u << 10;
+// Up to here it is the latency of a line that counts, and the cache that it is in.
+constexpr uint64_t kLeastShift = 4096;
 // Chunks of one call: whoever drives it has other things to look at.
 constexpr int kStepsAtOnce = 24;
+// To whole lines.
+constexpr uint64_t round_up(uint64_t bytes) {
+  return bytes > UINT64_MAX - kLine ? UINT64_MAX : (bytes + kLine - 1) / kLine * kLine;
+}
 constexpr const char* kName = "hetcomm-collective";
 
 }  // namespace
@@ -48,22 +61,35 @@ struct Segment::Slot {
   alignas(64) std::byte bytes[kSlotBytes];
 };
 
+uint64_t Segment::slots_at(uint32_t ranks) {
+  constexpr uint64_t kPage = 4096;
+  return (sizeof(Header) + ranks * sizeof(ReadCosts) + kPage - 1) / kPage * kPage;
+}
+
 Segment::Header& Segment::header() const { return *reinterpret_cast<Header*>(base_); }
 
 std::atomic<uint64_t>& Segment::sleepers(size_t word) const { return header().sleepers[word]; }
 
+ReadCosts& Segment::read_costs(uint32_t rank) const {
+  return reinterpret_cast<ReadCosts*>(base_ + sizeof(Header))[rank];
+}
+
+// Together they stay within bounds; what is not used of them is no memory.
+uint32_t Segment::slots_for(uint32_t ranks) { return ranks <= 32 ? 16 : ranks <= 64 ? 8 : 4; }
+
 uint64_t Segment::size_for(uint32_t ranks) {
-  static_assert(sizeof(Header) <= kHeaderSize);
-  return kHeaderSize + uint64_t{ranks} * kSlots * sizeof(Slot);
+  return slots_at(ranks) + uint64_t{ranks} * slots_for(ranks) * sizeof(Slot);
 }
 
 Segment::Segment(uint32_t ranks, uint32_t index, UniqueFd file, std::byte* base, uint64_t size)
     : ranks_(ranks),
       index_(index),
+      slots_(slots_for(ranks)),
       words_((ranks + 63) / 64),
       file_(std::move(file)),
       base_(base),
-      size_(size) {}
+      size_(size),
+      ways_(read_costs(index)) {}
 
 Segment::~Segment() { munmap(base_, size_); }
 
@@ -162,8 +188,12 @@ bool Segment::carries(const Call& call) {
 }
 
 Segment::Slot& Segment::slot(uint32_t rank, uint64_t chunk) const {
-  auto* slots = reinterpret_cast<Slot*>(base_ + kHeaderSize);
-  return slots[rank * kSlots + (done_ + chunk) % kSlots];
+  auto* slots = reinterpret_cast<Slot*>(base_ + slots_at(ranks_));
+  return slots[rank * slots_ + ((done_ + chunk) & (slots_ - 1))];
+}
+
+std::byte* Segment::bytes_of(uint32_t rank, uint64_t chunk) const {
+  return slot(rank, chunk).bytes + shift_;
 }
 
 void Segment::start(Collective& collective, bool checks) {
@@ -177,17 +207,22 @@ void Segment::start(Collective& collective, bool checks) {
   hash_ = checks ? mix(collective.call().hash(), collective.sequence()) : 0;
   element_ = problem.element_bytes;
   divides_ = collective.reduction() == HETCOMM_REDUCE_AVERAGE;
-  // Of two ranks each reads as much of the other either way.
-  two_phases_ = kind == Kind::kAllreduce && ranks_ > 2 && problem.bytes > kOnePhaseBytes;
+  // Of two ranks each reads as much of the other either way, but every rank sums half.
+  two_phases_ = kind == Kind::kAllreduce &&
+                problem.bytes > (ranks_ > 2 ? kOnePhaseBytes : kOnePhaseBytesOfTwo);
   uint64_t longest = problem.bytes;
   for (const uint64_t part :
        kind == Kind::kAllgatherv ? problem.receive_parts : problem.send_parts) {
     longest = std::max(longest, part);
   }
   // A slot has a region for each part that is sent.
-  chunk_bytes_ = sends_parts(kind) ? kSlotBytes / ranks_ : kSlotBytes;
-  chunk_bytes_ = std::max(chunk_bytes_ / 64 * 64, element_);
+  const uint64_t regions = sends_parts(kind) ? ranks_ : 1;
+  chunk_bytes_ = std::clamp(round_up(longest), kLine, kSlotBytes / regions / kLine * kLine);
   chunks_ = std::max<uint64_t>(1, (longest + chunk_bytes_ - 1) / chunk_bytes_);
+  // Shorter ones use all of the slots' memory too, each time another part.
+  const uint64_t used = std::bit_ceil(regions * chunk_bytes_);
+  measures_ = chunk_bytes_ >= kLeastMeasured;
+  shift_ = used < kLeastShift ? 0 : done_ / slots_ * used % kSlotBytes;
   published_ = reduced_ = consumed_ = 0;
   seen_in_ = seen_mid_ = 0;
 }
@@ -208,7 +243,7 @@ Segment::Outcome Segment::advance() {
 }
 
 bool Segment::step() {
-  if (published_ < chunks_ && published_ <= consumed_ + 1) {
+  if (published_ < chunks_ && published_ < consumed_ + slots_ / 2) {
     publish(published_++);
     look_for_sleepers();
     return true;
@@ -226,15 +261,20 @@ bool Segment::step() {
     if (!all_in(consumed_)) return false;
     seen_in_ = 0;
   }
-  consume(consumed_++);
+  measure_reading([this] { consume(consumed_); });
+  ++consumed_;
   return true;
 }
 
+bool Segment::has_ticket(uint32_t rank, uint64_t chunk) const {
+  return (slot(rank, chunk).in.load(std::memory_order_acquire) & ~kStreamedBit) ==
+         done_ + chunk + 1;
+}
+
 bool Segment::all_in(uint64_t chunk) {
-  const uint64_t ticket = done_ + chunk + 1;
   for (; seen_in_ < ranks_; ++seen_in_) {
+    if (!has_ticket(seen_in_, chunk)) return false;
     const Slot& theirs = slot(seen_in_, chunk);
-    if (theirs.in.load(std::memory_order_acquire) != ticket) return false;
     if (chunk != 0 || theirs.hash == hash_ || !checks_) continue;
     mismatch_.peer = seen_in_;
     mismatch_.sequence = theirs.sequence;
@@ -259,8 +299,7 @@ std::vector<uint32_t> Segment::missing() const {
   if (collective_ == nullptr) return ranks;
   const uint64_t in = two_phases_ && reduced_ < published_ ? reduced_ : consumed_;
   for (uint32_t rank = 0; rank < ranks_; ++rank) {
-    const Slot& theirs = slot(rank, in);
-    const bool late = theirs.in.load(std::memory_order_acquire) != done_ + in + 1;
+    const bool late = !has_ticket(rank, in);
     const bool late_part =
         two_phases_ && consumed_ < reduced_ &&
         slot(rank, consumed_).mid.load(std::memory_order_acquire) != done_ + consumed_ + 1;
@@ -278,26 +317,80 @@ uint64_t Segment::length_of(uint64_t part_bytes, uint64_t chunk) const {
 // First byte of one of the pieces, one for each rank, that a chunk's sum is made in: whole lines.
 uint64_t Segment::piece_begin(uint64_t length, uint32_t piece) const {
   if (piece == ranks_) return length;
-  constexpr uint64_t kLine = 64;
   const uint64_t lines = length / kLine;
   return lines * piece / ranks_ * kLine;
 }
 
-void Segment::publish_bytes(Slot& own, uint64_t at, uint32_t part, uint64_t chunk,
-                            uint64_t length) {
+// --- ways to write ----------------------------------------------------------
+
+WriteWay Segment::choose_way() {
+  if (!measures_) return WriteWay::kCached;
+  return ways_.next([this](WriteWay way) {
+    uint32_t most = 0;
+    for (uint32_t rank = 0; rank < ranks_; ++rank) {
+      if (rank == index_) continue;
+      const auto& costs = read_costs(rank).by_way;
+      most = std::max(most, costs[static_cast<size_t>(way)].load(std::memory_order_relaxed));
+    }
+    return most;
+  });
+}
+
+void Segment::write(std::byte* to, const std::byte* from, uint64_t length) {
+  if (length < kLeastMeasured) {
+    std::memcpy(to, from, length);
+    return;
+  }
+  const uint64_t start = ticks();
+  if (way_ == WriteWay::kStreamed) {
+    copy_streaming(to, from, length);
+  } else {
+    std::memcpy(to, from, length);
+  }
+  ways_.wrote(way_, length, ticks() - start);
+}
+
+void Segment::note_read(uint32_t rank, uint64_t chunk, uint64_t bytes) {
+  if (!measures_ || rank == index_) return;
+  const bool streamed = (slot(rank, chunk).in.load(std::memory_order_relaxed) & kStreamedBit) != 0;
+  bytes_read_[streamed ? 1 : 0] += bytes;
+}
+
+// Of what was written in one way only.
+template <typename Read>
+void Segment::measure_reading(Read&& read) {
+  if (!measures_) {
+    read();
+    return;
+  }
+  bytes_read_ = {};
+  const uint64_t start = ticks();
+  read();
+  const uint64_t took = ticks() - start;
+  for (const WriteWay way : {WriteWay::kCached, WriteWay::kStreamed}) {
+    const uint64_t bytes = bytes_read_[static_cast<size_t>(way)];
+    const uint64_t other = bytes_read_[1 - static_cast<size_t>(way)];
+    if (bytes >= kLeastMeasured && other == 0) ways_.read(way, bytes, took);
+  }
+}
+
+// --- chunks -----------------------------------------------------------------
+
+void Segment::publish_bytes(uint64_t at, uint32_t part, uint64_t chunk, uint64_t length) {
   if (length == 0) return;
   const bool broadcast = collective_->problem().kind == Kind::kBroadcast;
   const std::byte* from =
       broadcast ? collective_->receive_address(part) : collective_->send_address(part);
-  std::memcpy(own.bytes + at, from + chunk * chunk_bytes_, length);
+  write(bytes_of(index_, chunk) + at, from + chunk * chunk_bytes_, length);
 }
 
-void Segment::publish_all_but_own_piece(Slot& own, uint64_t chunk, uint64_t length) {
+void Segment::publish_all_but_own_piece(uint64_t chunk, uint64_t length) {
+  std::byte* const out = bytes_of(index_, chunk);
   const std::byte* from = collective_->send_address(0) + chunk * chunk_bytes_;
   const uint64_t begin = piece_begin(length, index_);
   const uint64_t end = piece_begin(length, index_ + 1);
-  if (begin > 0) std::memcpy(own.bytes, from, begin);
-  if (end < length) std::memcpy(own.bytes + end, from + end, length - end);
+  if (begin > 0) write(out, from, begin);
+  if (end < length) write(out + end, from + end, length - end);
 }
 
 void Segment::publish(uint64_t chunk) {
@@ -305,33 +398,36 @@ void Segment::publish(uint64_t chunk) {
   Slot& own = slot(index_, chunk);
   const bool at_root = problem.rank == problem.root;
   const uint64_t length = length_of(problem.bytes, chunk);
+  way_ = choose_way();
+  const uint32_t slot_bit = 1u << ((done_ + chunk) & (slots_ - 1));
+  streamed_ = way_ == WriteWay::kStreamed ? streamed_ | slot_bit : streamed_ & ~slot_bit;
   switch (problem.kind) {
     case Kind::kBarrier:
       break;
     case Kind::kBroadcast:
-      if (at_root) publish_bytes(own, 0, 0, chunk, length);
+      if (at_root) publish_bytes(0, 0, chunk, length);
       break;
     case Kind::kAllreduce:
       if (!two_phases_) {
         if (length <= kInline) {
           if (length > 0) std::memcpy(own.few, collective_->send_address(0), length);
         } else {
-          publish_bytes(own, 0, 0, chunk, length);
+          publish_bytes(0, 0, chunk, length);
         }
       } else {
-        publish_all_but_own_piece(own, chunk, length);
+        publish_all_but_own_piece(chunk, length);
       }
       break;
     case Kind::kReduce:
-      if (!at_root) publish_bytes(own, 0, 0, chunk, length);
+      if (!at_root) publish_bytes(0, 0, chunk, length);
       break;
     case Kind::kAllgather:
     case Kind::kAllgatherv:
     case Kind::kScan:
-      publish_bytes(own, 0, 0, chunk, length);
+      publish_bytes(0, 0, chunk, length);
       break;
     case Kind::kGather:
-      if (!at_root) publish_bytes(own, 0, 0, chunk, length);
+      if (!at_root) publish_bytes(0, 0, chunk, length);
       break;
     case Kind::kScatter:
       if (!at_root) break;
@@ -339,7 +435,7 @@ void Segment::publish(uint64_t chunk) {
     default:
       for (uint32_t part = 0; part < ranks_; ++part) {
         if (part == index_) continue;
-        publish_bytes(own, region(part), part, chunk, length_of(problem.send_part(part), chunk));
+        publish_bytes(region(part), part, chunk, length_of(problem.send_part(part), chunk));
       }
   }
   if (chunk == 0 && checks_) {
@@ -347,7 +443,8 @@ void Segment::publish(uint64_t chunk) {
     own.sequence = collective_->sequence();
     std::memcpy(&own.call, &collective_->call(), sizeof(Call));
   }
-  own.in.store(done_ + chunk + 1, std::memory_order_release);
+  own.in.store((done_ + chunk + 1) | (way_ == WriteWay::kStreamed ? kStreamedBit : 0),
+               std::memory_order_release);
 }
 
 // Sums |bytes| of the slots of the first |ranks| ranks, in their order; |own| stands for this
@@ -362,7 +459,8 @@ void Segment::sum(std::byte* out, uint64_t bytes, uint32_t ranks, const std::byt
   // The own input may lie where the sum goes, so that is not written before it has been read.
   std::byte* partial = partial_.get();
   for (uint32_t rank = 0; rank < ranks; ++rank) {
-    inputs[count++] = rank == index_ ? own : slot(rank, chunk).bytes + at;
+    inputs[count++] = rank == index_ ? own : bytes_of(rank, chunk) + at;
+    note_read(rank, chunk, bytes);
     if (count < inputs.size() || rank + 1 == ranks) continue;
     reduce::combine(type, op, partial, inputs.data(), count, bytes / element_);
     inputs[0] = partial;
@@ -374,21 +472,28 @@ void Segment::sum(std::byte* out, uint64_t bytes, uint32_t ranks, const std::byt
 
 void Segment::reduce_piece(uint64_t chunk) {
   const uint64_t length = length_of(collective_->problem().bytes, chunk);
-  Slot& own = slot(index_, chunk);
   const uint64_t begin = piece_begin(length, index_);
   const uint64_t end = piece_begin(length, index_ + 1);
-  const std::byte* from = collective_->send_address(0) + chunk * chunk_bytes_;
-  sum(own.bytes + begin, end - begin, ranks_, from + begin, begin, chunk);
-  own.mid.store(done_ + chunk + 1, std::memory_order_release);
+  const std::byte* from = collective_->send_address(0) + chunk * chunk_bytes_ + begin;
+  std::byte* to = collective_->receive_address(0) + chunk * chunk_bytes_ + begin;
+  if (end > begin) {
+    measure_reading([&] { sum(to, end - begin, ranks_, from, begin, chunk); });
+    const bool streamed = (streamed_ >> ((done_ + chunk) & (slots_ - 1)) & 1) != 0;
+    way_ = streamed ? WriteWay::kStreamed : WriteWay::kCached;
+    write(bytes_of(index_, chunk) + begin, to, end - begin);
+  }
+  slot(index_, chunk).mid.store(done_ + chunk + 1, std::memory_order_release);
 }
 
-void Segment::copy_out(uint32_t part, uint64_t chunk, const std::byte* from) {
+// From what |writer| has written, or from this rank's own buffer.
+void Segment::copy_out(uint32_t part, uint64_t chunk, uint32_t writer, const std::byte* from) {
   const Problem& problem = collective_->problem();
   const uint64_t bytes = receives_parts(problem.kind) ? problem.receive_part(part) : problem.bytes;
   const uint64_t length = length_of(bytes, chunk);
   if (length == 0) return;
   std::byte* to = collective_->receive_address(part) + chunk * chunk_bytes_;
   if (to != from) std::memcpy(to, from, length);
+  note_read(writer, chunk, length);
 }
 
 // A part from each rank, or this rank's from the one of the root.
@@ -403,25 +508,27 @@ void Segment::consume_parts(uint64_t chunk) {
   };
   if (problem.kind == Kind::kScatter) {
     const bool at_root = problem.rank == problem.root;
-    copy_out(0, chunk, at_root ? own(index_) : slot(problem.root, chunk).bytes + region(index_));
+    copy_out(0, chunk, problem.root,
+             at_root ? own(index_) : bytes_of(problem.root, chunk) + region(index_));
     return;
   }
   for (uint32_t rank = 0; rank < ranks_; ++rank) {
-    copy_out(
-        rank, chunk,
-        rank == index_ ? own(index_) : slot(rank, chunk).bytes + (regions ? region(index_) : 0));
+    copy_out(rank, chunk, rank,
+             rank == index_ ? own(index_) : bytes_of(rank, chunk) + (regions ? region(index_) : 0));
   }
 }
 
-// The pieces that the ranks have summed.
+// The pieces that the other ranks have summed; the own one is there.
 void Segment::consume_pieces(uint64_t chunk) {
   const uint64_t length = length_of(collective_->problem().bytes, chunk);
   std::byte* to = collective_->receive_address(0) + chunk * chunk_bytes_;
-  for (uint32_t distance = 0; distance < ranks_; ++distance) {
+  for (uint32_t distance = 1; distance < ranks_; ++distance) {
     const uint32_t rank = (index_ + distance) % ranks_;
     const uint64_t begin = piece_begin(length, rank);
     const uint64_t bytes = piece_begin(length, rank + 1) - begin;
-    if (bytes > 0) std::memcpy(to + begin, slot(rank, chunk).bytes + begin, bytes);
+    if (bytes == 0) continue;
+    std::memcpy(to + begin, bytes_of(rank, chunk) + begin, bytes);
+    note_read(rank, chunk, bytes);
   }
 }
 
@@ -471,7 +578,7 @@ void Segment::consume(uint64_t chunk) {
     case Kind::kBarrier:
       return;
     case Kind::kBroadcast:
-      if (!at_root) copy_out(0, chunk, slot(problem.root, chunk).bytes);
+      if (!at_root) copy_out(0, chunk, problem.root, bytes_of(problem.root, chunk));
       return;
     case Kind::kAllreduce:
       return two_phases_ ? consume_pieces(chunk) : consume_sum(chunk);

@@ -1,13 +1,18 @@
 // Collective operations in a segment that all ranks of a team have mapped.
 //
-// Data goes in chunks. Every rank has four slots, and chunk number g of the team uses slot g % 4 of
-// each: a rank writes its input there and its ticket g + 1 behind it, waits for the tickets of all
-// others, and takes its result from their slots. Of large sums each rank makes one part, writes it
-// to its own slot with a second ticket, and takes the other parts from theirs.
+// Data goes in chunks. Every rank has 2 n slots, and chunk number g of the team uses slot g % 2 n
+// of each: a rank writes its input there and its ticket g + 1 behind it, waits for the tickets of
+// all others, and takes its result from their slots. Of large sums each rank makes one part, writes
+// it to its own slot with a second ticket, and takes the other parts from theirs.
 //
-// A rank writes chunk g only when it is done with chunk g - 2, for which it has seen all tickets;
-// so all others are done with chunk g - 4, and nobody reads what is overwritten. Nothing is locked:
-// a rank that dies leaves no more than a ticket that does not come.
+// A rank writes chunk g only when it is done with chunk g - n, for which it has seen all tickets;
+// so all others are done with chunk g - 2 n, and nobody reads what is overwritten. Nothing is
+// locked: a rank that dies leaves no more than a ticket that does not come.
+//
+// A rank's slots together are as large as a core's cache. A line that is still in the writer's own
+// cache when it is read, and in the reader's when it is written again, is slower than one that has
+// gone to the cache that they share. Where they share none, chunks go past the caches
+// (write_way.h); a bit of the ticket says so.
 //
 // A rank that goes to sleep sets its bit among the sleepers, fences and looks once more; who gives
 // out a ticket looks at the bits. As in transports/shm the sleeper fences for both where the
@@ -25,6 +30,7 @@
 #include "src/base/status.h"
 #include "src/base/unique_fd.h"
 #include "src/core/collectives/call.h"
+#include "src/core/collectives/write_way.h"
 
 namespace hetcomm::collectives {
 
@@ -88,17 +94,27 @@ class Segment {
  private:
   struct Header;
   struct Slot;
-  static constexpr uint32_t kSlots = 4;
   static constexpr uint64_t kSlotBytes = 64u << 10;
 
   Segment(uint32_t ranks, uint32_t index, UniqueFd file, std::byte* base, uint64_t size);
+  static uint64_t slots_at(uint32_t ranks);
+  static uint32_t slots_for(uint32_t ranks);
   static uint64_t size_for(uint32_t ranks);
   Header& header() const;
   std::atomic<uint64_t>& sleepers(size_t word) const;
+  ReadCosts& read_costs(uint32_t rank) const;
   Slot& slot(uint32_t rank, uint64_t chunk) const;
+  std::byte* bytes_of(uint32_t rank, uint64_t chunk) const;
   bool step();
   bool all_in(uint64_t chunk);
   bool all_mid(uint64_t chunk);
+  bool has_ticket(uint32_t rank, uint64_t chunk) const;
+  void write(std::byte* to, const std::byte* from, uint64_t length);
+  // |bytes| of what |rank| has written are read.
+  void note_read(uint32_t rank, uint64_t chunk, uint64_t bytes);
+  template <typename Read>
+  void measure_reading(Read&& read);
+  WriteWay choose_way();
   void look_for_sleepers();
   template <typename Wake>
   void take_sleepers(size_t word, Wake&& wake) {
@@ -113,15 +129,15 @@ class Segment {
     return index_ / 64 == word ? uint64_t{1} << (index_ % 64) : 0;
   }
   void publish(uint64_t chunk);
-  void publish_bytes(Slot& own, uint64_t at, uint32_t part, uint64_t chunk, uint64_t length);
-  void publish_all_but_own_piece(Slot& own, uint64_t chunk, uint64_t length);
+  void publish_bytes(uint64_t at, uint32_t part, uint64_t chunk, uint64_t length);
+  void publish_all_but_own_piece(uint64_t chunk, uint64_t length);
   void reduce_piece(uint64_t chunk);
   void consume(uint64_t chunk);
   void consume_parts(uint64_t chunk);
   void consume_pieces(uint64_t chunk);
   void consume_sum(uint64_t chunk);
   void consume_few(std::byte* to, uint64_t length, uint64_t chunk);
-  void copy_out(uint32_t part, uint64_t chunk, const std::byte* from);
+  void copy_out(uint32_t part, uint64_t chunk, uint32_t writer, const std::byte* from);
   uint64_t length_of(uint64_t part_bytes, uint64_t chunk) const;
   uint64_t region(uint32_t part) const { return part * chunk_bytes_; }
   void sum(std::byte* out, uint64_t bytes, uint32_t ranks, const std::byte* own, uint64_t at,
@@ -130,6 +146,7 @@ class Segment {
 
   const uint32_t ranks_;
   const uint32_t index_;
+  const uint32_t slots_;  // of each rank; a power of two
   const size_t words_;
   UniqueFd file_;
   std::byte* base_;
@@ -139,6 +156,7 @@ class Segment {
   bool announced_ = false;
   bool woken_ = false;  // somebody sleeps who may wait for a ticket of this rank
   uint64_t done_ = 0;   // chunks of operations before this one
+  WayChooser ways_;
   Mismatch mismatch_;
 
   // Of the operation under way.
@@ -146,10 +164,15 @@ class Segment {
   bool checks_ = true;
   bool two_phases_ = false;
   bool divides_ = false;
+  bool measures_ = false;  // long enough to be worth a look at the clock
   uint64_t hash_ = 0;
   uint64_t element_ = 1;
   uint64_t chunk_bytes_ = 0;  // of a part, or of the buffer
   uint64_t chunks_ = 0;
+  uint64_t shift_ = 0;                    // where in the slots
+  WriteWay way_ = WriteWay::kCached;      // of the chunk that is written
+  std::array<uint64_t, 2> bytes_read_{};  // by way, since the clock was looked at
+  uint32_t streamed_ = 0;                 // bit of each own slot that was written past the cache
   uint64_t published_ = 0;
   uint64_t reduced_ = 0;
   uint64_t consumed_ = 0;
