@@ -2,7 +2,8 @@
 
 Proves: every operation gives what Gloo gives (or, where Gloo has no such operation or type, what
 torch computes locally), for packed tensors and views, with all types and operators, uneven splits,
-empty tensors, coalesced, in subgroups and from several threads; failures end with the reason.
+empty tensors, coalesced, in subgroups, from several threads and from callbacks of futures; failures
+end with the reason.
 """
 
 import threading
@@ -239,6 +240,38 @@ def threads(rank, size, folder):
     return failures == []
 
 
+def callbacks(rank, size, folder):
+    """They wait for operations that they start or that were watched before, and end the group."""
+    ranks.init(rank, size, folder)
+    group = dist.new_group()
+
+    def sum_again(future):
+        return dist.all_reduce(future.value()[0], async_op=True).get_future().wait()
+
+    first = dist.all_reduce(torch.ones(2), async_op=True).get_future().then(sum_again)
+    second = first.then(lambda future: sum_again(torch.futures.collect_all([future]).wait()[0]))
+    assert second.wait()[0].tolist() == [size**3] * 2
+
+    # Sent after all have attached their callbacks, which would run at once otherwise.
+    into = torch.zeros(2)
+    slow, quick = (dist.irecv(into[tag:tag + 1], (rank - 1) % size, tag=tag).get_future()
+                   for tag in (0, 1))
+    waits = quick.then(lambda _: slow.wait())
+    dist.barrier()
+    for tag in (1, 0):
+        dist.send(torch.ones(1), (rank + 1) % size, tag=tag)
+    waits.wait()
+    assert into.tolist() == [1, 1]
+
+    if rank == 0:
+        time.sleep(0.1)
+    work = dist.all_reduce(torch.ones(1), group=group, async_op=True)
+    work.get_future().then(lambda _: dist.destroy_process_group(group)).wait()
+    tensor = torch.ones(1)
+    dist.all_reduce(tensor)
+    return tensor.item()
+
+
 def message_of(function):
     try:
         function()
@@ -265,13 +298,14 @@ def mismatched(rank, size, folder, kind):
 
 
 def missing(rank, size, folder):
+    """The first operation of a group, which is used afterwards."""
     ranks.init(rank, size, folder, timeout_s=20)
-    # Who is missing is known once the ranks have come together for the first time.
-    dist.barrier()
-    if rank == 1:
-        time.sleep(1.5)
-        return ""
-    return message_of(lambda: hetcomm.torch.monitored_barrier(timeout=timedelta(milliseconds=500)))
+    text = ""
+    if rank != 1:
+        text = message_of(lambda: hetcomm.torch.monitored_barrier(timeout=timedelta(seconds=0.5)))
+    tensor = torch.ones(1)
+    dist.all_reduce(tensor)
+    return text if tensor.item() == size else "a wrong sum"
 
 
 class Collectives(ranks.TestCase):
@@ -304,6 +338,9 @@ class Collectives(ranks.TestCase):
     def test_threads(self):
         self.all_equal(ranks.run(2, threads), True)
 
+    def test_callbacks(self):
+        self.all_equal(ranks.run(3, callbacks), 3)
+
 
 class Failures(ranks.TestCase):
     def test_mismatch(self):
@@ -315,7 +352,9 @@ class Failures(ranks.TestCase):
                     self.assertLess(seconds, 5)
 
     def test_monitored_barrier_names_who_is_missing(self):
-        self.assertIn("waits for rank 1", ranks.run(3, missing)[0])
+        rank_0, _, rank_2 = ranks.run(3, missing)
+        self.assertIn("Rank 1 failed to pass monitoredBarrier", rank_0)
+        self.assertIn("Rank 1 failed to pass monitoredBarrier", rank_2)
 
 
 if __name__ == "__main__":

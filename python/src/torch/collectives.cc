@@ -16,10 +16,6 @@ using Tensors = ProcessGroup::Tensors;
 using Communicator = hetcomm_communicator_t*;
 using CollectiveOptions = hetcomm_collective_options_t;
 
-// Of a monitored barrier: what other ranks wait longer than rank 0, and what counts as for ever.
-constexpr uint64_t kGraceNs = 2'000'000'000;
-constexpr uint64_t kForever = uint64_t{1} << 62;
-
 // Throws unless |list| has |size| tensors like |model|.
 void check_list(const char* name, const Tensors& list, size_t size, const at::Tensor& model) {
   TORCH_CHECK_VALUE(list.size() == size, "hetcomm ", name, ": takes a list of ", size,
@@ -92,27 +88,6 @@ ProcessGroup::Ref ProcessGroup::barrier(const c10d::BarrierOptions& options) {
       [](Communicator communicator, const CollectiveOptions& o, hetcomm_request_t** request) {
         return hetcomm_barrier(communicator, &o, request);
       });
-}
-
-void ProcessGroup::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) {
-  const WorkRef work = make_work({.type = OpType::BARRIER,
-                                  .name = "monitoredBarrier",
-                                  .profiling = "hetcomm:monitoredBarrier",
-                                  .sequence = next_sequence(),
-                                  .inputs = {},
-                                  .results = {}});
-  start_collective(
-      work, options.timeout,
-      [&](Communicator communicator, CollectiveOptions& o, hetcomm_request_t** request) {
-        o.flags = HETCOMM_COLLECTIVE_MONITORED;
-        if (wait_all_ranks) o.flags |= HETCOMM_COLLECTIVE_WAIT_ALL;
-        // Rank 0 is to be the first to give up: it knows who is missing.
-        if (rank_ != 0 && o.timeout_ns != HETCOMM_TIMEOUT_DEFAULT && o.timeout_ns < kForever) {
-          o.timeout_ns += kGraceNs;
-        }
-        return hetcomm_barrier(communicator, &o, request);
-      })
-      ->wait();
 }
 
 ProcessGroup::Ref ProcessGroup::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {

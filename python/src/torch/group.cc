@@ -18,7 +18,7 @@ constexpr uint64_t kWakeTag = uint64_t{1} << 63;
 // Works that may be dropped and unfinished before they are looked at.
 constexpr size_t kSweepAbove = 8;
 constexpr std::chrono::seconds kCloseTime(10);
-// How long the watcher may miss that there is more to watch when no message can wake it.
+// How long the leader may miss that there is more to watch when no message can wake it.
 constexpr uint64_t kDeafPauseNs = 10'000'000;
 
 uint64_t nanoseconds(std::chrono::milliseconds time) {
@@ -33,7 +33,7 @@ void fail_closed(const std::string& reason) {
 
 Group::Group(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
              const GroupSettings& settings)
-    : context_(SharedContext::get(settings.settings)) {
+    : context_(SharedContext::get(settings.settings)), rank_(rank) {
   StoreBootstrap bootstrap(context_->handle(), std::move(store), rank, size);
   generation_ = bootstrap.generation();
   hetcomm_communicator_options_t options{};
@@ -107,12 +107,12 @@ void Group::close(const std::string& reason) {
   }
   if (communicator_ == nullptr) return;
   if (!alive()) {
-    // A forked child: neither the thread nor the communicator is here.
-    if (watcher_.joinable()) watcher_.detach();
+    // A forked child: neither the threads nor the communicator are here.
+    for (std::thread& watcher : watchers_) watcher.detach();
     return;
   }
   finish_pending();
-  stop_watcher();
+  stop_watchers();
   destroy_communicator();
 }
 
@@ -147,101 +147,139 @@ void Group::destroy_communicator() {
   communicator_ = nullptr;
 }
 
+// --- watchers ----------------------------------------------------------------------------------
+
 void Group::watch(const WorkRef& work) {
   const std::scoped_lock lock(watcher_mutex_);
-  if (watcher_stops_) return;  // close() has completed it, or is at it
-  watch_inbox_.push_back(work);
-  if (watcher_.joinable()) {
-    wake_watcher();
+  if (watchers_stop_) return;  // close() has completed it, or is at it
+  watched_.push_back(work);
+  call_watcher();
+}
+
+// Under watcher_mutex_: one that is not in a callback looks at what is watched.
+void Group::call_watcher() {
+  if (watchers_stop_) return;
+  if (led_) {
+    wake_leader();
+  } else if (free_watchers_ > 0) {
+    watcher_called_.notify_one();
   } else {
-    watcher_ = std::thread([this] { run_watcher(); });
+    watchers_.emplace_back([self = shared_from_this()] { self->run_watcher(); });
+    ++free_watchers_;
   }
 }
 
-// Under watcher_mutex_. One message for each time that the watcher waits.
-void Group::wake_watcher() {
-  watcher_called_.notify_one();
-  if (!watcher_waits_) return;
-  watcher_waits_ = false;
+// Under watcher_mutex_. One message for each time that it sleeps.
+void Group::wake_leader() {
+  if (!leader_sleeps_) return;
+  leader_sleeps_ = false;
   hetcomm_request_t* request = nullptr;
-  int32_t rank = 0;
-  int32_t size = 0;
-  if (hetcomm_communicator_rank(communicator_, &rank, &size) == HETCOMM_OK &&
-      hetcomm_send(communicator_, rank, kWakeTag, hetcomm_buffer_host(this, 0), nullptr,
+  if (hetcomm_send(communicator_, rank_, kWakeTag, hetcomm_buffer_host(this, 0), nullptr,
                    &request) == HETCOMM_OK) {
     static_cast<void>(hetcomm_request_release(request));
   }
 }
 
-void Group::stop_watcher() {
-  {
-    const std::scoped_lock lock(watcher_mutex_);
-    watcher_stops_ = true;
-    if (!watcher_.joinable()) return;
-    wake_watcher();
-  }
-  watcher_.join();
-}
-
-// Adds what came in; false when the watcher has to go. |deaf|: messages do not wake it.
-bool Group::collect_watched(std::vector<WorkRef>& watched, bool deaf) {
-  std::unique_lock lock(watcher_mutex_);
-  if (deaf && watched.empty()) {
-    watcher_called_.wait(lock, [this] { return watcher_stops_ || !watch_inbox_.empty(); });
-  }
-  for (WorkRef& work : watch_inbox_) watched.push_back(std::move(work));
-  watch_inbox_.clear();
-  watcher_waits_ = !deaf;
-  return !watcher_stops_;
-}
-
 void Group::run_watcher() {
-  int32_t rank = 0;
-  int32_t size = 0;
-  static_cast<void>(hetcomm_communicator_rank(communicator_, &rank, &size));
+  std::unique_lock lock(watcher_mutex_);
+  while (true) {
+    watcher_called_.wait(lock, [this] { return watchers_stop_ || (!led_ && !watched_.empty()); });
+    if (watchers_stop_) return;
+    led_ = true;
+    Report report = lead(lock);
+    led_ = false;
+    if (!report.work) continue;
+    --free_watchers_;
+    if (!watched_.empty()) call_watcher();
+    lock.unlock();
+    report.work->report(report.request, report.completion);
+    if (report.work->next_request() == nullptr) report.work.reset();
+    lock.lock();
+    ++free_watchers_;
+    if (!report.work) continue;
+    watched_.push_back(std::move(report.work));
+    call_watcher();
+  }
+}
+
+// Until a request has ended, or there is nothing to watch, or the watchers stop.
+Group::Report Group::lead(std::unique_lock<std::mutex>& lock) {
   hetcomm_operation_options_t endless{};
   endless.struct_size = sizeof(endless);
   endless.timeout_ns = HETCOMM_TIMEOUT_INFINITE;
-  hetcomm_request_t* wake = nullptr;
-  bool deaf = false;  // the communicator was aborted: no message will come
-  std::vector<WorkRef> watched;
   std::vector<hetcomm_request_t*> requests;
+  std::vector<WorkRef> works;  // of the requests
+  std::vector<WorkRef> over;   // dropped without the lock: tensors may go with them
   while (true) {
-    if (wake == nullptr && !deaf &&
-        hetcomm_recv(communicator_, rank, kWakeTag, HETCOMM_EXACT_TAG, hetcomm_buffer_host(this, 0),
-                     &endless, &wake) != HETCOMM_OK) {
-      wake = nullptr;
-      deaf = true;
+    requests.assign(1, nullptr);
+    for (WorkRef& work : watched_) {
+      // Whoever has got the last report completes the work.
+      hetcomm_request_t* const request = work->next_request();
+      if (request != nullptr) requests.push_back(request);
+      (request != nullptr ? works : over).push_back(std::move(work));
     }
-    std::erase_if(watched, [](const WorkRef& work) { return work->done(); });
-    if (!collect_watched(watched, deaf)) break;
-    requests.assign(1, wake);
-    for (const WorkRef& work : watched) requests.push_back(work->next_request());
-    const bool none =
-        std::all_of(requests.begin(), requests.end(),
-                    [](const hetcomm_request_t* request) { return request == nullptr; });
-    if (none) {
-      std::this_thread::yield();  // another thread is about to say that they are done
-      continue;
+    watched_ = works;
+    if (watchers_stop_ || works.empty()) {
+      lock.unlock();
+      works.clear();
+      over.clear();
+      lock.lock();
+      return {};
     }
+    if (wake_ == nullptr && !deaf_) {
+      deaf_ = hetcomm_recv(communicator_, rank_, kWakeTag, HETCOMM_EXACT_TAG,
+                           hetcomm_buffer_host(this, 0), &endless, &wake_) != HETCOMM_OK;
+    }
+    requests[0] = wake_;
+    leader_sleeps_ = !deaf_;
+    lock.unlock();
+    over.clear();
     size_t index = 0;
-    hetcomm_completion_t completion;
+    Report report;
     const hetcomm_status_t status = hetcomm_request_wait_any(
-        requests.size(), requests.data(), deaf ? kDeafPauseNs : HETCOMM_TIMEOUT_INFINITE, &index,
-        &completion);
-    if (status == HETCOMM_OK && index == 0) {
-      wake = nullptr;
-      deaf = completion.status != HETCOMM_OK;
-    } else if (status == HETCOMM_OK) {
-      watched[index - 1]->report(requests[index], completion);
-    } else if (status != HETCOMM_TIMED_OUT) {
+        requests.size(), requests.data(), deaf_ ? kDeafPauseNs : HETCOMM_TIMEOUT_INFINITE, &index,
+        &report.completion);
+    if (status == HETCOMM_OK && index > 0) {
+      report.work = std::move(works[index - 1]);
+      report.request = requests[index];
+    } else if (status != HETCOMM_OK && status != HETCOMM_TIMED_OUT) {
       std::this_thread::yield();  // another thread has taken one of the reports
     }
+    works.clear();
+    lock.lock();
+    leader_sleeps_ = false;
+    if (report.work) {
+      std::erase(watched_, report.work);
+      return report;
+    }
+    if (status == HETCOMM_OK) {
+      wake_ = nullptr;
+      deaf_ = report.completion.status != HETCOMM_OK;
+    }
   }
-  if (wake != nullptr) {
-    static_cast<void>(hetcomm_request_cancel(wake));
-    static_cast<void>(hetcomm_request_wait(wake, HETCOMM_TIMEOUT_INFINITE, nullptr));
+}
+
+void Group::stop_watchers() {
+  std::vector<std::thread> watchers;
+  {
+    const std::scoped_lock lock(watcher_mutex_);
+    watchers_stop_ = true;
+    watchers.swap(watchers_);
+    watcher_called_.notify_all();
+    wake_leader();
   }
+  for (std::thread& watcher : watchers) {
+    // A callback may drop the last reference to the process group.
+    if (watcher.get_id() == std::this_thread::get_id()) {
+      watcher.detach();
+    } else {
+      watcher.join();
+    }
+  }
+  const std::vector<WorkRef> over = std::move(watched_);
+  if (wake_ == nullptr) return;
+  static_cast<void>(hetcomm_request_cancel(wake_));
+  static_cast<void>(hetcomm_request_wait(wake_, HETCOMM_TIMEOUT_INFINITE, nullptr));
 }
 
 }  // namespace hetcomm::torch_backend

@@ -1,5 +1,5 @@
 // What a process group and its works share: the communicator, the works that are not done, and the
-// thread that completes futures nobody waits for. Lives as long as any of them.
+// threads that complete futures nobody waits for. Lives as long as any of them.
 //
 // Works are kept here until they are done, so that tensors outlive the operations on them even when
 // the caller drops the work. close() ends everything; after it no call reaches the communicator.
@@ -50,7 +50,7 @@ class Group : public std::enable_shared_from_this<Group> {
   void sweep();
   // A work is done. The caller keeps a reference.
   void forget(OperationWork& work);
-  // Lets the watcher complete |work|.
+  // Lets a watcher complete |work|.
   void watch(const WorkRef& work);
 
   // Ends all operations, on all ranks. Never blocks. [any-thread]
@@ -68,12 +68,19 @@ class Group : public std::enable_shared_from_this<Group> {
   void keep(const WorkRef& work);
   void finish_pending();
   void destroy_communicator();
-  void stop_watcher();
-  void wake_watcher();
+  struct Report {
+    WorkRef work;  // null: none
+    hetcomm_request_t* request = nullptr;
+    hetcomm_completion_t completion{};
+  };
   void run_watcher();
-  bool collect_watched(std::vector<WorkRef>& watched, bool deaf);
+  Report lead(std::unique_lock<std::mutex>& lock);
+  void call_watcher();
+  void wake_leader();
+  void stop_watchers();
 
   const std::shared_ptr<SharedContext> context_;
+  const int rank_;
   uint32_t generation_ = 0;
 
   std::mutex mutex_;  // posting, pending works and the end of the communicator
@@ -85,12 +92,19 @@ class Group : public std::enable_shared_from_this<Group> {
 
   std::mutex close_mutex_;
 
-  std::mutex watcher_mutex_;
-  std::thread watcher_;
-  std::vector<WorkRef> watch_inbox_;
-  bool watcher_stops_ = false;
-  bool watcher_waits_ = false;  // for its requests, of which one is a receive from this rank
+  // Watchers: threads of which one leads, that is, sleeps among the requests of watched works. It
+  // gives up the lead before it completes a future, whose callbacks may wait for another one.
+  std::mutex watcher_mutex_;  // all of these
   std::condition_variable watcher_called_;
+  std::vector<std::thread> watchers_;
+  size_t free_watchers_ = 0;  // those that are not in a callback
+  bool watchers_stop_ = false;
+  bool led_ = false;
+  bool leader_sleeps_ = false;
+  std::vector<WorkRef> watched_;
+  hetcomm_request_t* wake_ =
+      nullptr;         // a receive from this rank, which the leader waits for as well
+  bool deaf_ = false;  // the communicator was aborted: no message will come
 };
 
 [[noreturn]] void fail_closed(const std::string& reason);

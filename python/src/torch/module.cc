@@ -57,7 +57,7 @@ PYBIND11_MODULE(HETCOMM_TORCH_MODULE, module) {
             options.timeout = timeout;
             self.monitoredBarrier(options, wait_all_ranks);
           },
-          py::arg("timeout") = kNoTimeout, py::arg("wait_all_ranks") = false,
+          py::arg("timeout") = c10d::kUnsetTimeout, py::arg("wait_all_ranks") = false,
           py::call_guard<py::gil_scoped_release>(),
           "A barrier whose failure names the ranks that did not come.");
 

@@ -131,6 +131,11 @@ class ProcessGroup final : public c10d::Backend {
   Ref start_many(const WorkRef& work, std::chrono::milliseconds timeout, size_t count, Post&& post);
   WorkRef make_work(WorkDescription description);
   Ref receive(const char* name, Tensors& tensors, int source, int tag);
+  // Steps of a monitored barrier; see there.
+  WorkRef post_monitored(const at::Tensor& tensor, int peer, uint64_t tag, bool sends,
+                         std::chrono::milliseconds limit);
+  void watch_arrivals(uint64_t turn, std::chrono::milliseconds limit, bool wait_all);
+  void arrive(uint64_t turn, std::chrono::milliseconds limit);
   // The second step; blocks.
   at::Tensor exchange_sparse(SparseAllreduce& operation);
   void check_root(const char* operation, int64_t root) const;
@@ -142,6 +147,7 @@ class ProcessGroup final : public c10d::Backend {
   const c10::intrusive_ptr<Options> options_;
   std::atomic<std::chrono::milliseconds> timeout_;
   std::atomic<uint64_t> sequence_{0};
+  std::atomic<uint64_t> monitored_barriers_{0};
   std::atomic<bool> coalesces_{false};
   std::mutex coalescing_mutex_;
   std::list<Coalescing> coalescing_;  // at most one for each thread

@@ -1,0 +1,143 @@
+// monitoredBarrier: all ranks tell rank 0 that they have come, and rank 0 tells them what came of
+// it. By messages and not by a collective operation: ranks that are out of step in those are told
+// from ranks that are missing, one that is missing is named even if the ranks never met before, and
+// the group can be used afterwards.
+#include <algorithm>
+#include <c10/util/Exception.h>
+#include <cstring>
+
+#include "python/src/torch/process_group.h"
+
+namespace hetcomm::torch_backend {
+namespace {
+
+// Beside users' tags, which have 32 bits, and those of sparse operations.
+constexpr uint64_t kArrivalTag = uint64_t{1} << 61;
+constexpr uint64_t kVerdictTag = uint64_t{1} << 60;
+// Of a verdict: nothing if all have come, otherwise who has not.
+constexpr int64_t kVerdictBytes = 1024;
+// What other ranks wait longer than rank 0, which is to be the first to give up: it knows who is
+// missing.
+constexpr std::chrono::milliseconds kGrace(2000);
+// As good as for ever, and can be added to.
+constexpr std::chrono::milliseconds kLongest = std::chrono::hours(24 * 365 * 100);
+
+at::Tensor verdict_of(const std::string& text) {
+  const auto length = std::min<int64_t>(static_cast<int64_t>(text.size()), kVerdictBytes - 1);
+  at::Tensor verdict = at::empty({length}, at::kByte);
+  std::memcpy(verdict.mutable_data_ptr(), text.data(), static_cast<size_t>(length));
+  return verdict;
+}
+
+// What torch's users know from Gloo, and the reason that the first one's absence has.
+std::string describe_missing(const std::vector<int>& missing, std::chrono::milliseconds limit,
+                             const std::string& why) {
+  std::string text = missing.size() == 1 ? "Rank " : "Ranks ";
+  for (size_t i = 0; i < missing.size(); ++i) {
+    text += (i == 0 ? "" : ", ") + std::to_string(missing[i]);
+  }
+  const std::string time = std::to_string(limit.count()) + " ms";
+  text += " failed to pass monitoredBarrier in " + time + ": " + why;
+  if (limit.count() == 0) text = "Rank 0 timed out in monitoredBarrier after " + time + ": " + text;
+  return text;
+}
+
+}  // namespace
+
+void ProcessGroup::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) {
+  const std::chrono::milliseconds limit = std::min(
+      options.timeout < std::chrono::milliseconds::zero() ? timeout_.load() : options.timeout,
+      kLongest);
+  const uint64_t turn = monitored_barriers_.fetch_add(1, std::memory_order_relaxed);
+  if (rank_ == 0) {
+    watch_arrivals(turn, limit, wait_all_ranks);
+  } else {
+    arrive(turn, limit);
+  }
+}
+
+WorkRef ProcessGroup::post_monitored(const at::Tensor& tensor, int peer, uint64_t tag, bool sends,
+                                     std::chrono::milliseconds limit) {
+  WorkRef work = make_work({.type = c10d::OpType::BARRIER,
+                            .name = "monitoredBarrier",
+                            .profiling = nullptr,
+                            .sequence = 0,
+                            .inputs = {},
+                            .results = {}});
+  work->keep(tensor);
+  hetcomm_operation_options_t message{};
+  message.struct_size = sizeof(message);
+  // No time at all: what is there already does not count either.
+  message.timeout_ns = limit.count() == 0 ? 1 : timeout_ns(limit);
+  const hetcomm_buffer_t buffer = buffer_of(tensor);
+  start(work, [&](hetcomm_communicator_t* communicator, hetcomm_group_t*) {
+    hetcomm_request_t* request = nullptr;
+    check(work->name(), sends ? hetcomm_send(communicator, peer, tag, buffer, &message, &request)
+                              : hetcomm_recv(communicator, peer, tag, HETCOMM_EXACT_TAG, buffer,
+                                             &message, &request));
+    work->add_request(request);
+  });
+  return work;
+}
+
+void ProcessGroup::watch_arrivals(uint64_t turn, std::chrono::milliseconds limit, bool wait_all) {
+  const at::Tensor nothing = at::empty({0}, at::kByte);
+  std::vector<WorkRef> arrivals;
+  for (int rank = 1; rank < size_; ++rank) {
+    arrivals.push_back(post_monitored(nothing, rank, kArrivalTag | turn, false, limit));
+  }
+  std::vector<int> missing;
+  std::string why;  // of the first
+  for (int rank = 1; rank < size_; ++rank) {
+    const WorkRef& arrival = arrivals[static_cast<size_t>(rank - 1)];
+    if (!missing.empty() && !wait_all) arrival->abort();
+    try {
+      arrival->wait();
+    } catch (const c10::Error& error) {
+      if (missing.empty()) why = error.what_without_backtrace();
+      if (missing.empty() || wait_all) missing.push_back(rank);
+    }
+  }
+  const std::string text = missing.empty() ? "" : describe_missing(missing, limit, why);
+  const at::Tensor verdict = verdict_of(text);
+  // All are told: one that comes later finds it. Only those that came are waited for.
+  std::vector<WorkRef> verdicts;
+  for (int rank = 1; rank < size_; ++rank) {
+    const bool came = arrivals[static_cast<size_t>(rank - 1)]->isSuccess();
+    try {
+      const WorkRef told = post_monitored(verdict, rank, kVerdictTag | turn, true, kGrace);
+      if (came) verdicts.push_back(told);
+    } catch (const c10::Error&) {
+      if (missing.empty()) throw;
+    }
+  }
+  for (const WorkRef& told : verdicts) {
+    try {
+      told->wait();
+    } catch (const c10::Error&) {
+      if (missing.empty()) throw;
+    }
+  }
+  if (!missing.empty()) C10_THROW_ERROR(DistBackendError, "hetcomm: monitoredBarrier: " + text);
+}
+
+void ProcessGroup::arrive(uint64_t turn, std::chrono::milliseconds limit) {
+  const at::Tensor verdict = at::zeros({kVerdictBytes}, at::kByte);
+  std::string why;
+  try {
+    const auto patience = limit + kGrace;
+    const WorkRef told = post_monitored(verdict, 0, kVerdictTag | turn, false, patience);
+    post_monitored(at::empty({0}, at::kByte), 0, kArrivalTag | turn, true, patience);
+    told->wait();
+    why = static_cast<const char*>(verdict.const_data_ptr());
+  } catch (const c10::Error& error) {
+    why = error.what_without_backtrace();
+  }
+  if (why.empty()) return;
+  C10_THROW_ERROR(DistBackendError, "hetcomm: monitoredBarrier: Rank " + std::to_string(rank_) +
+                                        " successfully reached monitoredBarrier, but received "
+                                        "errors while waiting for send/recv from rank 0: " +
+                                        why);
+}
+
+}  // namespace hetcomm::torch_backend

@@ -1,0 +1,436 @@
+"""What a job sees when a part of it fails, with four ranks and collective operations.
+
+Proves: a killed and a stopped rank, calls that do not fit together, receives that are too small, an
+abort, a group that ends with pending work, a rank that never comes and a timeout each end in an
+exception with its reason on every rank that waits, in bounded time; those ranks live, their other
+groups work on, and the group can be made again over the same store. Forked children disturb
+nothing.
+
+Failures of messages between two ranks are in test_torch_messages.py.
+"""
+
+import os
+import signal
+import threading
+import time
+import unittest
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+import hetcomm.torch
+import ranks
+
+SIZE = 4
+LOST = 2
+SURVIVORS = [0, 1, 3]
+BIG = 2_000_000
+
+
+def timed(function):
+    """The text of what it raises, and how long it took."""
+    began = time.monotonic()
+    try:
+        function()
+        text = "no exception"
+    except RuntimeError as error:
+        text = str(error)
+    return text, time.monotonic() - began
+
+
+def sum_of_ones(group=None):
+    tensor = torch.ones(3)
+    dist.all_reduce(tensor, group=group)
+    return tensor[0].item()
+
+
+def make_again(rank, size, folder):
+    dist.destroy_process_group()
+    ranks.init(rank, size, folder)
+    return sum_of_ones()
+
+
+def state_of(pid):
+    with open(f"/proc/{pid}/stat") as stat:
+        return stat.read().rpartition(")")[2].split()[0]
+
+
+def until(condition, limit_s=20):
+    deadline = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come about"
+        time.sleep(0.002)
+
+
+# --- lost ranks ----------------------------------------------------------------------------------
+
+
+def killed(rank, size, folder, elements):
+    """In the middle of operations, while a group without the killed rank exists."""
+    ranks.init(rank, size, folder)
+    others = dist.new_group(SURVIVORS)
+    dist.barrier()
+    if rank == LOST:
+        threading.Timer(0.1, lambda: os.kill(os.getpid(), signal.SIGKILL)).start()
+
+    def work():
+        tensor = torch.zeros(elements)
+        while True:
+            dist.all_reduce(tensor)
+
+    text, seconds = timed(work)
+    next_text, next_seconds = timed(dist.barrier)
+    missing_text, missing_seconds = timed(hetcomm.torch.monitored_barrier)
+    seconds += next_seconds + missing_seconds
+    return text, next_text, missing_text, seconds, sum_of_ones(others)
+
+
+def killed_in_training(rank, size, folder, sparse):
+    ranks.init(rank, size, folder)
+    model = DistributedDataParallel(nn.Embedding(100, 100, sparse=True) if sparse
+                                    else nn.Linear(100, 100))
+    rows = torch.tensor([1, 2]) if sparse else torch.ones(2, 100)
+    steps = 0
+
+    def work():
+        nonlocal steps
+        while True:
+            if rank == LOST and steps == 3:
+                os.kill(os.getpid(), signal.SIGKILL)
+            model(rows).sum().backward()
+            steps += 1
+
+    text, seconds = timed(work)
+    return text, seconds, steps
+
+
+def stopped(rank, size, folder):
+    """It answers nobody and loses no connection; when it goes on it learns what happened."""
+    ranks.init(rank, size, folder, timeout_s=1)
+    others = dist.new_group(SURVIVORS)
+    pids = [torch.zeros(1, dtype=torch.long) for _ in range(size)]
+    dist.all_gather(pids, torch.tensor([os.getpid()]))
+    pid = pids[LOST].item()
+    if rank == LOST:
+        os.kill(pid, signal.SIGSTOP)
+    else:
+        until(lambda: state_of(pid) == "T")
+    text, seconds = timed(lambda: dist.all_reduce(torch.ones(BIG)))
+    if rank == LOST:
+        return text, seconds, len(SURVIVORS)
+    total = sum_of_ones(others)
+    if rank == 0:
+        os.kill(pid, signal.SIGCONT)
+    return text, seconds, total
+
+
+def never_came(rank, size, folder):
+    """Rank 0 finds out, an eighth of the time before the others would give up."""
+    if rank == LOST:
+        time.sleep(5)
+        return "", 0.0
+    # Not over a file: torch's FileStore counts its waits in whole seconds.
+    known = os.path.join(folder, "port")
+    if rank == 0:
+        store = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+        with open(known + ".new", "w") as file:
+            file.write(str(store.port))
+        os.rename(known + ".new", known)
+    else:
+        until(lambda: os.path.exists(known))
+        with open(known) as file:
+            store = dist.TCPStore("localhost", int(file.read()))
+    return timed(lambda: dist.init_process_group(
+        "hetcomm", store=store, rank=rank, world_size=size, timeout=timedelta(seconds=4)))
+
+
+# --- calls that do not fit together --------------------------------------------------------------
+
+
+def unfitting(rank, size, folder, kind):
+    """The last rank calls something else."""
+    ranks.init(rank, size, folder, timeout_s=5)
+    odd = rank == size - 1
+    length = 4 + odd
+
+    def ones(count=4):
+        return torch.ones(count)
+
+    calls = {
+        "size of all_gather": lambda: dist.all_gather_into_tensor(
+            ones(size * length), ones(length)),
+        "size of broadcast": lambda: dist.broadcast(ones(length), 0),
+        "size of reduce_scatter": lambda: dist.reduce_scatter_tensor(
+            ones(length), ones(size * length)),
+        "root of reduce": lambda: dist.reduce(ones(), int(odd)),
+        "root of gather": lambda: dist.gather(
+            ones(), [ones() for _ in range(size)] if rank == int(odd) else None, int(odd)),
+        "type of all_gather": lambda: dist.all_gather_into_tensor(
+            ones(16).to(torch.int32 if odd else torch.float32),
+            ones(4).to(torch.int32 if odd else torch.float32)),
+        "operator of reduce_scatter": lambda: dist.reduce_scatter_tensor(
+            ones(4), ones(16), dist.ReduceOp.MAX if odd else dist.ReduceOp.SUM),
+        "order": lambda: dist.all_gather_into_tensor(ones(16), ones()) if odd
+                 else dist.all_reduce(ones()),
+        "big": lambda: dist.all_reduce(ones(BIG + odd)),
+    }
+    # A rank that only sends is done before the others see it: it learns at its next operation.
+    text, seconds = timed(calls[kind])
+    next_text, next_seconds = timed(dist.barrier)
+    return text, next_text, seconds + next_seconds
+
+
+def unfitting_splits(rank, size, folder):
+    """Rank 0 sends one element more than rank 1 expects of it."""
+    ranks.init(rank, size, folder, timeout_s=5)
+    sends = [1] * size
+    if rank == 0:
+        sends[1] = 2
+    text, seconds = timed(lambda: dist.all_to_all_single(
+        torch.empty(size), torch.ones(sum(sends)), [1] * size, sends))
+    next_text, next_seconds = timed(dist.barrier)
+    return text, next_text, seconds + next_seconds
+
+
+def too_small(rank, size, folder, elements):
+    """In a batch, by its future, and next to a receive that fits."""
+    ranks.init(rank, size, folder)
+    if rank == 0:
+        for work in dist.batch_isend_irecv([
+            dist.P2POp(dist.isend, torch.ones(elements), 1),
+            dist.P2POp(dist.isend, torch.full((5,), 3.0), 1, tag=1),
+        ]):
+            timed(work.wait)  # the sender may learn of it
+        return sum_of_ones()
+    if rank == 1:
+        fits = torch.zeros(5)
+        short = torch.zeros(elements - 1)
+        first = dist.irecv(short, 0)
+        second = dist.irecv(fits, 0, tag=1)
+        text, seconds = timed(first.get_future().wait)
+        assert "TRUNCATED" in text and seconds < 5, text
+        assert "TRUNCATED" in timed(first.wait)[0]
+        second.wait()
+        assert fits.eq(3).all()
+    return sum_of_ones()
+
+
+# --- ends that are asked for ---------------------------------------------------------------------
+
+
+def aborted(rank, size, folder):
+    """By a thread of rank 1 that is no member of what runs; rank 3 has not called anything."""
+    ranks.init(rank, size, folder)
+    dist.barrier()
+    backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+    if rank == 1:
+        threading.Timer(0.2, lambda: backend.abort_with("enough of it")).start()
+    if rank == 3:
+        time.sleep(0.5)
+    works = [] if rank == 3 else [dist.all_reduce(torch.ones(n), async_op=True) for n in (1, BIG)]
+    errors = [work.get_future() for work in works]
+    found = [timed(work.wait) for work in works] + [timed(dist.barrier)]
+    for future in errors:
+        found.append(timed(future.wait))
+    return found, make_again(rank, size, folder)
+
+
+def destroyed(rank, size, folder):
+    """Rank 3 leaves instead of taking part in what the others have started."""
+    ranks.init(rank, size, folder)
+    dist.barrier()
+    if rank == 3:
+        dist.destroy_process_group()
+        return "", 0.0, True
+    work = dist.all_reduce(torch.ones(BIG), async_op=True)
+    future = work.get_future()
+    text, seconds = timed(work.wait)
+    return text, seconds, "no exception" not in timed(future.wait)[0]
+
+
+def destroyed_with_pending(rank, size, folder):
+    """Pending collective operations, one of them with a callback, end with the own group."""
+    ranks.init(rank, size, folder)
+    dist.barrier()
+    gone = os.path.join(folder, "gone")
+    if rank == 3:
+        until(lambda: all(os.path.exists(f"{gone}{r}") for r in range(3)))
+        return "", 0.0, True
+    works = [dist.all_reduce(torch.ones(n), async_op=True) for n in (1, 1000, BIG)]
+    called = threading.Event()
+    works[1].get_future().then(lambda future: called.set())
+    began = time.monotonic()
+    dist.destroy_process_group()
+    seconds = time.monotonic() - began
+    open(f"{gone}{rank}", "w").close()
+    text = " | ".join(timed(work.wait)[0] for work in works)
+    return text, seconds, called.wait(5)
+
+
+def timed_out(rank, size, folder):
+    """One rank comes too late, all make the group again over the same store."""
+    ranks.init(rank, size, folder, timeout_s=1)
+    dist.barrier()
+    if rank == LOST:
+        time.sleep(1.5)
+    text, seconds = timed(lambda: dist.all_reduce(torch.ones(100)))
+    return text, seconds, make_again(rank, size, folder)
+
+
+# --- forks ---------------------------------------------------------------------------------------
+
+
+class Squares(torch.utils.data.Dataset):
+    def __len__(self):
+        return 48
+
+    def __getitem__(self, index):
+        return torch.full((8,), float(index))
+
+
+def loads_data(rank, size, folder):
+    """Workers are forked and end while operations run and futures are watched."""
+    ranks.init(rank, size, folder)
+    model = DistributedDataParallel(nn.Linear(8, 1))
+    seen = 0
+    for _ in range(2):
+        loader = torch.utils.data.DataLoader(Squares(), batch_size=8, num_workers=2)
+        pending = dist.all_reduce(torch.ones(BIG), async_op=True)
+        for rows in loader:
+            model(rows).sum().backward()
+            seen += len(rows)
+        pending.wait()
+    return seen, sum_of_ones()
+
+
+def forked(rank, size, folder):
+    """A child that uses the group is told; one that leaves it alone ends as any other."""
+    ranks.init(rank, size, folder)
+    work = dist.irecv(torch.empty(1), (rank - 1) % size, tag=1)
+    future = work.get_future()  # watched by a thread that the child does not have
+    codes = []
+    for uses in (True, False):
+        pid = os.fork()
+        if pid == 0:
+            if uses:
+                text, _ = timed(lambda: dist.all_reduce(torch.ones(1)))
+                os._exit(0 if "FORKED" in text else 1)
+            dist.destroy_process_group()
+            os._exit(0)
+        began = time.monotonic()
+        until(lambda: state_of(pid) == "Z")
+        codes.append((os.waitpid(pid, 0)[1], time.monotonic() - began < 5))
+    dist.send(torch.ones(1), (rank + 1) % size, tag=1)
+    future.wait()
+    return codes, sum_of_ones()
+
+
+class LostRanks(ranks.TestCase):
+    def test_killed_in_an_operation(self):
+        for elements in (10, BIG):
+            with self.subTest(elements=elements):
+                results = ranks.run(SIZE, killed, elements, may_die=True)
+                self.assertEqual(results[LOST].code, -signal.SIGKILL)
+                for rank in SURVIVORS:
+                    text, next_text, missing_text, seconds, total = results[rank]
+                    self.assertIn(f"rank {LOST}", text)
+                    self.assertRegex(text, "PEER_LOST|ABORTED")
+                    self.assertRegex(next_text, "PEER_LOST|ABORTED")
+                    self.assertIn(f"Rank {LOST} failed to pass monitoredBarrier", missing_text)
+                    self.assertLess(seconds, 8)
+                    self.assertEqual(total, len(SURVIVORS))
+                self.assertTrue(any("PEER_LOST" in results[r][0] for r in SURVIVORS), results)
+
+    def test_killed_in_training(self):
+        for sparse in (False, True):
+            with self.subTest(sparse=sparse):
+                results = ranks.run(SIZE, killed_in_training, sparse, may_die=True)
+                for rank in SURVIVORS:
+                    text, seconds, steps = results[rank]
+                    self.assertRegex(text, f"rank {LOST}.*(PEER_LOST|ABORTED)")
+                    self.assertLess(seconds, 8)
+                    self.assertEqual(steps, 3)
+
+    def test_stopped(self):
+        results = ranks.run(SIZE, stopped)
+        for rank in SURVIVORS:
+            text, seconds, total = results[rank]
+            self.assertIn("the deadline passed", text)
+            self.assertRegex(text, "TIMED_OUT|ABORTED")
+            self.assertLess(seconds, 5)
+            self.assertEqual(total, len(SURVIVORS))
+        self.assertRegex(results[LOST][0], "TIMED_OUT|ABORTED")
+
+    def test_never_came(self):
+        results = ranks.run(SIZE, never_came)
+        for rank in SURVIVORS:
+            text, seconds = results[rank]
+            self.assertIn(f"rank {LOST} of {SIZE} did not come", text)
+            self.assertLess(seconds, 8)
+
+
+class Unfitting(ranks.TestCase):
+    def test_calls(self):
+        for kind in ("size of all_gather", "size of broadcast", "size of reduce_scatter",
+                     "root of reduce", "root of gather", "type of all_gather",
+                     "operator of reduce_scatter", "order", "big"):
+            with self.subTest(kind):
+                for text, next_text, seconds in ranks.run(SIZE, unfitting, kind):
+                    self.assertIn("MISMATCH", text + next_text)
+                    self.assertNotEqual(next_text, "no exception")
+                    self.assertLess(seconds, 5)
+
+    def test_splits(self):
+        for text, next_text, seconds in ranks.run(SIZE, unfitting_splits):
+            self.assertIn("the message has 8 bytes", text + next_text)
+            self.assertIn("MISMATCH", text + next_text)
+            self.assertLess(seconds, 5)
+
+    def test_too_small_receive(self):
+        for elements in (10, BIG):
+            self.all_equal(ranks.run(SIZE, too_small, elements), SIZE)
+
+
+class Ends(ranks.TestCase):
+    def test_abort(self):
+        for found, total in ranks.run(SIZE, aborted):
+            for text, seconds in found:
+                self.assertIn("ABORTED", text)
+                self.assertIn("enough of it", text)
+                self.assertLess(seconds, 5)
+            self.assertEqual(total, SIZE)
+
+    def test_destroy_of_another_rank(self):
+        for text, seconds, future_failed in ranks.run(SIZE, destroyed)[:3]:
+            self.assertRegex(text, "PEER_LOST|ABORTED")
+            self.assertIn("rank 3", text)
+            self.assertLess(seconds, 5)
+            self.assertTrue(future_failed)
+
+    def test_destroy_with_pending_work(self):
+        for text, seconds, called in ranks.run(SIZE, destroyed_with_pending)[:3]:
+            self.assertEqual(text.count("hetcomm: allreduce"), 3, text)
+            self.assertNotIn("no exception", text)
+            self.assertLess(seconds, 5)
+            self.assertTrue(called)
+
+    def test_timeout_and_a_new_group(self):
+        for text, seconds, total in ranks.run(SIZE, timed_out):
+            self.assertRegex(text, "TIMED_OUT|ABORTED")
+            self.assertLess(seconds, 5)
+            self.assertEqual(total, SIZE)
+
+
+class Forks(ranks.TestCase):
+    def test_data_loader(self):
+        self.all_equal(ranks.run(SIZE, loads_data), (96, SIZE))
+
+    def test_children(self):
+        self.all_equal(ranks.run(SIZE, forked), ([(0, True), (0, True)], SIZE))
+
+
+if __name__ == "__main__":
+    unittest.main()
