@@ -23,6 +23,9 @@ build_preset = mkdir -p build; \
 run_tests = echo "== $(1): $(2) $(3)"; $(call build_preset,$(1),$(2)); \
 	$(NO_ASLR) ctest --preset $(1) --parallel $(TEST_JOBS) $(3)
 
+# The interpreter that the Python package was built for.
+python = $$(sed -n 's/^_\?Python_EXECUTABLE:[A-Z]*=//p' build/release/CMakeCache.txt | tail -1)
+
 .PHONY: help
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -41,8 +44,14 @@ build: ## the library and the tools, optimised: build/release/{lib,bin} (default
 	@$(call build_preset,release,all)
 
 .PHONY: bench
-bench: deps build ## build, then run the default latency and bandwidth sweep (BENCH_ARGS=...)
+bench: deps build ## build, then measure latency, bandwidth and a training beside Gloo (BENCH_ARGS=...)
 	@build/release/bin/hetcomm_bench $(BENCH_ARGS)
+ifeq ($(strip $(BENCH_ARGS)),)
+	@if compgen -G 'build/release/python/hetcomm/_torch_*.so' >/dev/null; then \
+		echo "== examples/train_compare.py --rounds 1 --steps 30"; \
+		PYTHONPATH=build/release/python "$(python)" examples/train_compare.py --rounds 1 --steps 30; \
+	else echo "== examples/train_compare.py is left out: no torch (make torch installs one)"; fi
+endif
 
 # A quick look with memory checks first, then everything that is quick; the last summary is the full one.
 .PHONY: test

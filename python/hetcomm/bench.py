@@ -3,8 +3,11 @@
     python -m hetcomm.bench --ranks 2 --compare gloo --op allreduce --op send
 
 The ranks are forked. For every size the backends take turns, round by round, so that a change of the
-machine's speed meets all of them; a figure is the median of the rounds, its spread the distance of
-the quartiles. The time of an operation is that of rank 0, which all ranks enter together.
+machine's speed meets all of them; a figure is the median of the rounds. The time of an operation is
+that of rank 0, which all ranks enter together. HETCOMM_TRANSPORTS chooses hetcomm's transports.
+
+Of "overlap" it is that of an asynchronous allreduce and of arithmetic beside it, which takes as long
+as hetcomm's allreduce alone. --json has the form of hetcomm_bench's, with what was measured here.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ import argparse
 import json
 import multiprocessing
 import os
+import platform
 import statistics
 import sys
 import tempfile
@@ -23,11 +27,13 @@ from typing import Any, Callable
 import torch
 import torch.distributed as dist
 
+import hetcomm
 import hetcomm.torch  # registers the backend where no installed package does
 
 DEFAULT_SIZES = (8, 1024, 65536, 1 << 20, 16 << 20)
 ROUND_SECONDS = 0.05
 WARM_UPS = 3
+LIMIT = timedelta(seconds=120)  # for one operation
 
 
 def _allreduce(group: Any, size: int, ranks: int) -> Callable[[], None]:
@@ -106,81 +112,185 @@ def _agree(value: float) -> float:
     return float(tensor[0])
 
 
-def _measure(arguments: argparse.Namespace, rank: int) -> list[dict[str, Any]]:
-    groups = {name: dist.new_group(backend=name) for name in arguments.backends}
-    rows = []
+class Result:
+    """One operation of one size: what each round took, in us, by backend."""
+
+    def __init__(self, test: str, size: int, backends: list[str]) -> None:
+        self.test, self.size = test, size
+        self.us: dict[str, list[float]] = {name: [] for name in backends}
+        self.iterations = dict.fromkeys(backends, 1)
+        # Of "overlap": the operation alone, and the arithmetic alone.
+        self.idle_us: dict[str, list[float]] = {name: [] for name in backends}
+        self.compute_us: dict[str, list[float]] = {name: [] for name in backends}
+
+    def ratios(self, peer: str) -> list[float]:
+        return [theirs / ours for ours, theirs in zip(self.us["hetcomm"], self.us[peer])]
+
+
+def _count(once: float) -> int:
+    return max(1, min(2000, int(ROUND_SECONDS / max(once, 1e-7))))
+
+
+def _measure(arguments: argparse.Namespace, rank: int) -> list[Result]:
+    groups = {name: dist.new_group(backend=name, timeout=LIMIT) for name in arguments.backends}
+    results = []
     for operation in arguments.op:
         for size in [0] if operation == "barrier" else arguments.size:
-            calls = {name: OPERATIONS[operation](group, size, arguments.ranks)
-                     for name, group in groups.items()}
-            counts = {}
-            for name, call in calls.items():
-                _repeat(call, WARM_UPS)
-                dist.barrier()
-                once = _agree(_repeat(call, WARM_UPS))
-                counts[name] = max(1, min(2000, int(ROUND_SECONDS / max(once, 1e-7))))
-            times: dict[str, list[float]] = {name: [] for name in calls}
-            for _ in range(arguments.rounds):
-                for name, call in calls.items():
-                    dist.barrier()
-                    taken = _repeat(call, counts[name])
-                    times[name].append(taken / (2 if operation == "send" else 1) * 1e6)
-            row: dict[str, Any] = {"op": operation, "bytes": size, "ranks": arguments.ranks}
-            for name, values in times.items():
-                low, middle, high = statistics.quantiles(values, n=4) if len(values) > 1 else (
-                    values * 3)
-                row[name] = {"us": round(middle, 2), "spread_us": round(high - low, 2)}
-            rows.append(row)
+            result = Result(operation, size, arguments.backends)
+            if operation == "overlap":
+                _time_overlap(result, groups, arguments.rounds)
+            else:
+                calls = {name: OPERATIONS[operation](group, size, arguments.ranks)
+                         for name, group in groups.items()}
+                _time(result, calls, arguments.rounds)
+            results.append(result)
             if rank == 0 and not arguments.json:
-                _print(row, arguments.backends)
-    return rows
+                _print(result, arguments.backends)
+    return results
 
 
-def _print(row: dict[str, Any], backends: list[str]) -> None:
-    ours = row["hetcomm"]["us"]
-    cells = [f"{row[name]['us']:>12.1f}" for name in backends]
-    ratios = [f"{row[name]['us'] / ours:>8.1f}x" for name in backends if name != "hetcomm"]
-    print(f"{row['op']:<15}{row['bytes']:>11}" + "".join(cells) + "".join(ratios), flush=True)
+def _time(result: Result, calls: dict[str, Callable[[], None]], rounds: int) -> None:
+    for name, call in calls.items():
+        _repeat(call, WARM_UPS)
+        dist.barrier()
+        result.iterations[name] = _count(_agree(_repeat(call, WARM_UPS)))
+    for _ in range(rounds):
+        for name, call in calls.items():
+            dist.barrier()
+            taken = _repeat(call, result.iterations[name])
+            result.us[name].append(taken / (2 if result.test == "send" else 1) * 1e6)
 
 
-def _time_init(arguments: argparse.Namespace, rank: int, folder: str) -> dict[str, Any]:
+def _time_overlap(result: Result, groups: dict[str, Any], rounds: int) -> None:
+    tensor = torch.zeros(max(result.size // 4, 1))
+    matrix = torch.ones(96, 96)
+    into = torch.empty_like(matrix)
+
+    def multiply() -> None:
+        torch.mm(matrix, matrix, out=into)
+
+    for group in groups.values():
+        _repeat(lambda: dist.all_reduce(tensor, group=group), WARM_UPS)
+    dist.barrier()
+    alone = _agree(_repeat(lambda: dist.all_reduce(tensor, group=groups["hetcomm"]), WARM_UPS))
+    products = max(1, int(alone / _agree(_repeat(multiply, 100))))
+
+    def compute() -> None:
+        for _ in range(products):
+            multiply()
+
+    def both(group: Any) -> None:
+        work = dist.all_reduce(tensor, group=group, async_op=True)
+        compute()
+        work.wait()
+
+    count = _count(2 * alone)
+    for _ in range(rounds):
+        for name, group in groups.items():
+            result.iterations[name] = count
+            for call, times in ((lambda: dist.all_reduce(tensor, group=group), result.idle_us),
+                                (compute, result.compute_us), (lambda: both(group), result.us)):
+                dist.barrier()
+                times[name].append(_repeat(call, count) * 1e6)
+
+
+def _print(result: Result, backends: list[str]) -> None:
+    cells = [f"{statistics.median(result.us[name]):>12.1f}" for name in backends]
+    ratios = [f"{statistics.median(result.ratios(name)):>8.2f}x" for name in backends[1:]]
+    alone = ""
+    if result.test == "overlap":
+        alone = "   alone: " + ", ".join(
+            f"{name} {statistics.median(result.idle_us[name]):.1f} and "
+            f"{statistics.median(result.compute_us[name]):.1f}" for name in backends)
+    print(f"{result.test:<15}{result.size:>11}" + "".join(cells) + "".join(ratios) + alone,
+          flush=True)
+
+
+def _document(results: list[Result], arguments: argparse.Namespace) -> dict[str, Any]:
+    """As hetcomm_bench --format json; null is what this program does not measure."""
+    transport = os.environ.get("HETCOMM_TRANSPORTS") or "all"
+    rows, ratios = [], []
+    for result in results:
+        for name in arguments.backends:
+            us = statistics.median(result.us[name])
+            rows.append({
+                "test": result.test, "impl": name,
+                "transport": transport if name == "hetcomm" else "tcp" if name == "gloo" else "",
+                "path": "", "memory": "host",
+                "progress": "thread" if name == "hetcomm" else None,
+                "ranks": arguments.ranks, "rails": None, "window": 1, "bytes": result.size,
+                "iterations": result.iterations[name],
+                "min_us": None, "p50_us": None, "avg_us": us, "p99_us": None, "p999_us": None,
+                "max_us": None, "stdev_us": None,
+                "bandwidth_MBps": result.size / us if result.size else None,
+                "messages_per_s": None,
+                "idle_us": _median_or_none(result.idle_us[name]),
+                "compute_us": _median_or_none(result.compute_us[name]),
+                "overall_us": us if result.test == "overlap" else None,
+                "chunk": None, "depth": None, "chunk_bytes": None, "copy_us": None,
+                "wire_us": None, "forecast_MBps": None, "of_slower_percent": None,
+                "in_place_us": None, "in_place_wrong": None, "wrong": None,
+            })
+        for peer in arguments.backends[1:]:
+            of_rounds = result.ratios(peer)
+            ratios.append({
+                "peer": peer, "test": result.test, "transport": transport, "progress": "thread",
+                "placement": "", "window": 1, "bytes": result.size, "rounds": len(of_rounds),
+                "hetcomm": statistics.median(result.us["hetcomm"]),
+                "peer_value": statistics.median(result.us[peer]),
+                "ratio": statistics.median(of_rounds), "smallest": min(of_rounds),
+                "largest": max(of_rounds),
+            })
+    meta: dict[str, Any] = {
+        "version": hetcomm.version(), "build": hetcomm.build(), "host": platform.node(),
+        "command": " ".join(["hetcomm.bench", *sys.argv[1:]]), "notes": [],
+        "peers": [{"name": name, "version": torch.__version__, "origin": "torch"}
+                  for name in arguments.backends[1:]],
+    }
+    if ratios:
+        meta["comparison"] = {"rounds": arguments.rounds, "placements": [], "ratios": ratios}
+    return {"meta": meta, "rows": rows}
+
+
+def _median_or_none(values: list[float]) -> float | None:
+    return statistics.median(values) if values else None
+
+
+def _time_init(arguments: argparse.Namespace, rank: int) -> Result:
     """init_process_group over one TCP store, each backend in turn."""
     store = dist.TCPStore("127.0.0.1", arguments.port, arguments.ranks,
-                          rank == 0, timeout=timedelta(seconds=60))
-    row: dict[str, Any] = {"op": "init", "bytes": 0, "ranks": arguments.ranks}
-    times: dict[str, list[float]] = {name: [] for name in arguments.backends}
+                          rank == 0, timeout=LIMIT)
+    result = Result("init", 0, arguments.backends)
     for turn in range(arguments.rounds):
         for name in arguments.backends:
             scoped = dist.PrefixStore(f"{name}{turn}", store)
             dist.distributed_c10d._store_based_barrier(
-                rank, scoped, "bench", arguments.ranks, timedelta(seconds=60))
+                rank, scoped, "bench", arguments.ranks, LIMIT)
             began = time.perf_counter()
-            dist.init_process_group(name, store=scoped, rank=rank, world_size=arguments.ranks)
-            times[name].append((time.perf_counter() - began) * 1e6)
+            dist.init_process_group(name, store=scoped, rank=rank, world_size=arguments.ranks,
+                                    timeout=LIMIT)
+            result.us[name].append((time.perf_counter() - began) * 1e6)
             dist.destroy_process_group()
-    for name, values in times.items():
-        low, middle, high = statistics.quantiles(values, n=4)
-        row[name] = {"us": round(middle, 1), "spread_us": round(high - low, 1)}
     if rank == 0 and not arguments.json:
-        _print(row, arguments.backends)
-    return row
+        _print(result, arguments.backends)
+    return result
 
 
 def _main(rank: int, arguments: argparse.Namespace, folder: str, pipe: Any) -> None:
     torch.set_num_threads(1)
-    rows = []
+    results = []
     if "init" in arguments.op:
-        rows.append(_time_init(arguments, rank, folder))
+        results.append(_time_init(arguments, rank))
     arguments.op = [name for name in arguments.op if name != "init"]
     if arguments.op:
         # Gloo's own barriers between rounds are the same for all.
         dist.init_process_group("gloo", store=dist.FileStore(os.path.join(folder, "store"), -1),
-                                rank=rank, world_size=arguments.ranks)
-        rows += _measure(arguments, rank)
+                                rank=rank, world_size=arguments.ranks, timeout=LIMIT)
+        results += _measure(arguments, rank)
         dist.barrier()
         dist.destroy_process_group()
     if rank == 0:
-        pipe.send(rows)
+        pipe.send(results)
 
 
 def _free_port() -> int:
@@ -194,8 +304,8 @@ def _free_port() -> int:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="hetcomm.bench", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--op", action="append", choices=[*OPERATIONS, "init"],
-                        help="may be repeated; all but init unless given")
+    parser.add_argument("--op", action="append", choices=[*OPERATIONS, "overlap", "init"],
+                        help="may be repeated; all but overlap and init unless given")
     parser.add_argument("--size", action="append", type=int, help="bytes; may be repeated")
     parser.add_argument("--compare", default="", help="other backends: gloo")
     parser.add_argument("--rounds", type=int, default=9)
@@ -218,15 +328,15 @@ def main() -> int:
             process.start()
         theirs.close()
         try:
-            rows = mine.recv()
+            results = mine.recv()
         except EOFError:
-            rows = None
+            results = None
         for process in processes:
             process.join()
-    if rows is None or any(process.exitcode for process in processes):
+    if results is None or any(process.exitcode for process in processes):
         return 1
     if arguments.json:
-        json.dump({"version": 1, "backends": arguments.backends, "results": rows}, sys.stdout)
+        json.dump(_document(results, arguments), sys.stdout, indent=1)
         print()
     return 0
 

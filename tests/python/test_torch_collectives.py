@@ -2,8 +2,8 @@
 
 Proves: every operation gives what Gloo gives (or, where Gloo has no such operation or type, what
 torch computes locally), for packed tensors and views, with all types and operators, uneven splits,
-empty tensors, coalesced, in subgroups, from several threads and from callbacks of futures; failures
-end with the reason.
+empty tensors, coalesced, in subgroups, after shrinking, from several threads and from callbacks of
+futures; operations are numbered; failures end with the reason.
 """
 
 import threading
@@ -297,6 +297,41 @@ def mismatched(rank, size, folder, kind):
     return text, next_text, time.monotonic() - began
 
 
+def shrunk(rank, size, folder, flags):
+    """The group goes on without rank 1, whatever was pending on it."""
+    ranks.init(rank, size, folder)
+    dist.barrier()
+    if rank == 1:
+        return None
+    pending = dist.all_reduce(torch.ones(1), async_op=True)
+    group = dist.shrink_group([1], shrink_flags=flags)
+    tensor = torch.tensor([float(rank)])
+    dist.all_reduce(tensor, group=group)
+    return dist.get_world_size(), tensor.item(), message_of(pending.wait)
+
+
+def numbered(rank, size, folder):
+    """Sequence numbers count collective operations; the time limit can be changed."""
+    ranks.init(rank, size, folder)
+    group = dist.group.WORLD
+    # Through a group, torch asks only its own backends for these.
+    backend = group._get_backend(torch.device("cpu"))
+    before = backend._get_sequence_number_for_group()
+    dist.barrier()
+    dist.all_reduce(torch.ones(1))
+    dist.broadcast(torch.ones(1), 0)
+    counted = backend._get_sequence_number_for_group() - before
+    limit = timedelta(milliseconds=700)
+    backend.set_timeout(limit)
+    options = backend.options
+    if rank == 1:
+        time.sleep(2)
+        return counted, options._timeout == limit, True
+    began = time.monotonic()
+    text = message_of(lambda: dist.all_reduce(torch.ones(1)))
+    return counted, options._timeout == limit, "[" in text and time.monotonic() - began < 1.8
+
+
 def missing(rank, size, folder):
     """The first operation of a group, which is used afterwards."""
     ranks.init(rank, size, folder, timeout_s=20)
@@ -334,6 +369,19 @@ class Collectives(ranks.TestCase):
 
     def test_groups(self):
         self.all_equal(ranks.run(4, groups), True)
+
+    def test_sequence_and_timeout(self):
+        self.all_equal(ranks.run(2, numbered), (3, True, True))
+
+    @unittest.skipUnless(hasattr(dist, "shrink_group"), "this torch cannot shrink groups")
+    def test_shrink(self):
+        for flags in (0, 1):
+            results = ranks.run(4, shrunk, flags)
+            self.assertIsNone(results.pop(1))
+            for size, total, text in results:
+                self.assertEqual((size, total), (3, 5.0))
+                self.assertNotEqual(text, "no exception")
+                self.assertEqual("shrinks the process group" in text, flags == 1)
 
     def test_threads(self):
         self.all_equal(ranks.run(2, threads), True)

@@ -262,4 +262,33 @@ c10::intrusive_ptr<c10d::Backend> ProcessGroup::merge(
 }
 #endif
 
+#if HETCOMM_TORCH_HAS_SHRINK
+c10::intrusive_ptr<c10d::Backend> ProcessGroup::shrink(
+    const std::vector<int64_t>& excluded, int flags,
+    const c10::intrusive_ptr<c10d::Backend::Options>& options) {
+  constexpr int kAbort = 1;  // torch.distributed.distributed_c10d.SHRINK_ABORT
+  auto shrunk = c10::make_intrusive<Options>(*options_);
+  shrunk->group_name += "/shrunk";
+  shrunk->global_ranks_in_group.clear();
+  std::vector<int> left;
+  std::string scope = "shrink";
+  for (int rank = 0; rank < size_; ++rank) {
+    if (std::find(excluded.begin(), excluded.end(), rank) != excluded.end()) continue;
+    left.push_back(rank);
+    scope += "/" + std::to_string(rank);
+    if (options_->global_ranks_in_group.size() == static_cast<size_t>(size_)) {
+      shrunk->global_ranks_in_group.push_back(
+          options_->global_ranks_in_group[static_cast<size_t>(rank)]);
+    }
+  }
+  TORCH_CHECK_VALUE(std::find(left.begin(), left.end(), rank_) != left.end(),
+                    "hetcomm shrink: this rank, ", rank_, ", is one of those to leave out");
+  if ((flags & kAbort) != 0) {
+    group_->abort("rank " + std::to_string(rank_) + " shrinks the process group");
+  }
+  return split(c10::make_intrusive<c10d::PrefixStore>(scope, store_), left,
+               options ? options : c10::intrusive_ptr<c10d::Backend::Options>(shrunk));
+}
+#endif
+
 }  // namespace hetcomm::torch_backend

@@ -106,6 +106,13 @@ class ProcessGroup final : public c10d::Backend {
   void abort();
   void shutdown();
 #endif
+#if HETCOMM_TORCH_HAS_SHRINK
+  bool supportsShrinking() const override { return true; }
+  // A group of the ranks that are left, which all call it.
+  c10::intrusive_ptr<c10d::Backend> shrink(
+      const std::vector<int64_t>& excluded, int flags,
+      const c10::intrusive_ptr<c10d::Backend::Options>& options) override;
+#endif
   void abort_with(const std::string& reason) { group_->abort(reason); }
 
   c10::intrusive_ptr<Options> options() const { return options_; }

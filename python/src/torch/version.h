@@ -13,3 +13,10 @@
 #else
 #define HETCOMM_TORCH_HAS_SPLIT 0
 #endif
+
+// Backend: supportsShrinking and shrink are virtual.
+#if HETCOMM_TORCH_AT_LEAST(2, 13)
+#define HETCOMM_TORCH_HAS_SHRINK 1
+#else
+#define HETCOMM_TORCH_HAS_SHRINK 0
+#endif

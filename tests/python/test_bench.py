@@ -1,0 +1,64 @@
+"""python -m hetcomm.bench, run as its users run it.
+
+Proves: every operation is timed, beside Gloo where that is asked for, over the transport that the
+environment names; --json has the fields of hetcomm_bench, and no others.
+"""
+
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import unittest
+
+FIELDS = pathlib.Path(__file__).resolve().parents[2] / "bench" / "report_fields.cc"
+LIMIT_S = 100
+
+
+def bench(*options, **environment):
+    done = subprocess.run([sys.executable, "-m", "hetcomm.bench", "--rounds", "2", *options],
+                          capture_output=True, text=True, timeout=LIMIT_S,
+                          env=dict(os.environ, **environment))
+    if done.returncode != 0:
+        raise AssertionError(done.stderr)
+    return done.stdout
+
+
+def fields_of(function):
+    """The names that hetcomm_bench writes there, in their order."""
+    body = FIELDS.read_text().split(f"Json {function}(")[1].split("\n}\n")[0]
+    return re.findall(r'object\["(\w+)"\]', body)
+
+
+class Bench(unittest.TestCase):
+    def test_json_is_that_of_hetcomm_bench(self):
+        document = json.loads(bench("--json", "--compare", "gloo", "--op", "overlap", "--op",
+                                    "allreduce", "--op", "init", "--size", "4096",
+                                    HETCOMM_TRANSPORTS="tcp"))
+        rows = document["rows"]
+        self.assertEqual([(row["test"], row["impl"], row["transport"]) for row in rows],
+                         [(test, impl, "tcp") for test in ("init", "overlap", "allreduce")
+                          for impl in ("hetcomm", "gloo")])
+        for row in rows:
+            self.assertEqual(list(row), fields_of("row_object"))
+            self.assertGreater(row["avg_us"], 0)
+            alone = [row["idle_us"], row["compute_us"]]
+            self.assertEqual(None not in alone, row["test"] == "overlap")
+        ratios = document["meta"]["comparison"]["ratios"]
+        self.assertEqual([ratio["test"] for ratio in ratios], ["init", "overlap", "allreduce"])
+        for ratio in ratios:
+            self.assertEqual(list(ratio), fields_of("ratio_object"))
+            self.assertLessEqual(ratio["smallest"], ratio["ratio"])
+            self.assertLessEqual(ratio["ratio"], ratio["largest"])
+
+    def test_table(self):
+        lines = bench("--size", "1000", "--ranks", "3").splitlines()
+        self.assertEqual([line.split()[:2] for line in lines[1:]],
+                         [[name, "0" if name == "barrier" else "1000"] for name in (
+                             "allreduce", "broadcast", "allgather", "reduce_scatter", "alltoall",
+                             "barrier", "send")])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,79 @@
+"""The training examples, run as their users run them.
+
+Proves: hetcomm trains to the losses of Gloo and of one process alone, with DDP and with FSDP2, and they
+fall; train_compare says so with its exit status and draws; it complains of a curve that is another
+one, does not fall, or is no number, and of a launch that fails or takes too long.
+"""
+
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+import xml.dom.minidom
+
+EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / "examples"
+sys.path.insert(0, str(EXAMPLES))
+import train_compare
+from train_compare import Run, Setting
+
+LIMIT_S = 100
+SMALL = ["--layers", "2", "--width", "64", "--context", "32"]
+
+
+def compare(*options):
+    return subprocess.run([sys.executable, str(EXAMPLES / "train_compare.py"), *options, "--", *SMALL],
+                          capture_output=True, text=True, timeout=2 * LIMIT_S)
+
+
+class Training(unittest.TestCase):
+    def test_backends_agree_with_one_process(self):
+        with tempfile.TemporaryDirectory(prefix="hetcomm-test-") as folder:
+            plot = pathlib.Path(folder) / "train.svg"
+            done = compare("--rounds", "1", "--steps", "12", "--plot", str(plot))
+            self.assertEqual(done.returncode, 0, done.stderr)
+            drawn = xml.dom.minidom.parse(str(plot))
+            self.assertEqual(len(drawn.getElementsByTagName("polyline")), 4)
+        rows = [line.split() for line in done.stdout.splitlines()[1:]]
+        self.assertEqual([row[:2] for row in rows], [["2", "ddp"], ["2", "fsdp2"]])
+        alone = compare("--rounds", "1", "--steps", "12", "--ranks", "1", "--parallel", "ddp",
+                        "--backend", "gloo")
+        self.assertEqual(alone.returncode, 0, alone.stderr)
+        # "4.509 to 2.952": the first and the last loss.
+        expected = alone.stdout.splitlines()[1].split()[2:5]
+        for row in rows:
+            self.assertEqual(row[2:5], expected)
+
+    def test_a_launch_that_fails(self):
+        done = compare("--steps", "12", "--backend", "nonesuch", "--parallel", "ddp")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("nonesuch, ddp, 2 ranks: failed", done.stderr)
+
+    def test_a_launch_that_takes_too_long(self):
+        done = compare("--steps", "100000", "--timeout", "8", "--parallel", "ddp")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("it took longer than 8.0 s", done.stderr)
+
+
+class Complaints(unittest.TestCase):
+    def complaints(self, theirs):
+        setting = Setting(2, "ddp")
+        return train_compare.complaints({(setting, "hetcomm"): [Run([3.0, 2.5, 2.0], 1.0)],
+                                         (setting, "gloo"): [Run(theirs, 1.0)]})
+
+    def test_rounding_is_none(self):
+        self.assertEqual(self.complaints([3.0, 2.5, 2.0000002]), [])
+
+    def test_another_curve(self):
+        self.assertIn("away from", self.complaints([3.0, 2.6, 2.0])[0])
+        self.assertIn("away from", self.complaints([3.0, 2.5])[0])
+        self.assertIn("away from", self.complaints([3.0, float("nan"), 2.0])[0])
+
+    def test_no_fall(self):
+        setting = Setting(2, "ddp")
+        flat = train_compare.complaints({(setting, "hetcomm"): [Run([3.0, 3.0], 1.0)]})
+        self.assertEqual(flat, ["hetcomm, ddp, 2 ranks: the loss does not fall"])
+
+
+if __name__ == "__main__":
+    unittest.main()
