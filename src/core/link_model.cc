@@ -35,7 +35,8 @@ bool counts(const nlohmann::json& row) {
   const auto impl = row.find("impl");
   return row.is_object() && impl != row.end() && impl->is_string() &&
          impl->get<std::string>().starts_with("hetcomm") && says(row, "memory", "host") &&
-         is_number(row, "bytes") && row.contains("transport") && row["transport"].is_string();
+         row.contains("bytes") && row["bytes"].is_number_unsigned() && row.contains("transport") &&
+         row["transport"].is_string();
 }
 
 void note(const nlohmann::json& row, Seen& seen) {
@@ -64,8 +65,9 @@ Result<LinkModel> LinkModel::parse(std::string_view json) {
   LinkModel model;
   for (const auto& [kind, seen] : by_kind) {
     if (!seen.shortest || seen.megabytes_per_s <= 0) continue;
-    model.set(kind, {.latency_ns = static_cast<uint64_t>(seen.latency_us * 1e3),
-                     .bytes_per_s = static_cast<uint64_t>(seen.megabytes_per_s * 1e6)});
+    const double latency = std::min(seen.latency_us * 1e3, double{Link::kMostLatencyNs});
+    const double rate = std::min(seen.megabytes_per_s * 1e6, double{Link::kMostBytesPerS});
+    model.set(kind, Link::bounded(static_cast<uint64_t>(latency), static_cast<uint64_t>(rate)));
   }
   if (model.entries_.empty()) {
     return Status(Code::kInvalidArgument,

@@ -13,9 +13,17 @@
 namespace hetcomm {
 
 struct Link {
+  // What is beyond is no link, and would not be reckoned with rightly.
+  static constexpr uint64_t kMostLatencyNs = 3'600'000'000'000;
+  static constexpr uint64_t kMostBytesPerS = 1'000'000'000'000'000;
+
   uint64_t latency_ns = 0;
   uint64_t bytes_per_s = 1;
 
+  static Link bounded(uint64_t latency_ns, uint64_t bytes_per_s) {
+    return {std::min(latency_ns, kMostLatencyNs),
+            std::clamp<uint64_t>(bytes_per_s, 1000, kMostBytesPerS)};
+  }
   // Of |bytes| without the latency.
   uint64_t moving_ns(uint64_t bytes) const {
     constexpr uint64_t kSecond = 1'000'000'000;

@@ -259,8 +259,8 @@ Status Mesh::parse_peer(int rank, ConstByteSpan bytes, std::vector<Address>* con
     PeerInfo::Offer offer;
     offer.name = reader.read_string(15);
     offer.within_host = reader.read<uint8_t>() != 0;
-    offer.link.latency_ns = reader.read<uint64_t>();
-    offer.link.bytes_per_s = reader.read<uint64_t>();
+    const auto latency_ns = reader.read<uint64_t>();
+    offer.link = Link::bounded(latency_ns, reader.read<uint64_t>());
     const ConstByteSpan descriptor = reader.read_bytes(kMaxDescriptor);
     offer.descriptor.assign(descriptor.begin(), descriptor.end());
     peer.offers.push_back(std::move(offer));

@@ -261,7 +261,8 @@ class Collectives : public CapiTest {};
 TEST_P(Collectives, GiveWhatTheySay) {
   for (const int32_t n : {1, 2, 3, 4}) {
     run(n, [](Member& me) {
-      for (const size_t count : {0u, 1u, 5u, 100u, 2'000u, 70'001u}) run_all(me, count);
+      // 8,194 of them have a rest of 16 bytes behind a chunk.
+      for (const size_t count : {0u, 1u, 5u, 100u, 2'000u, 8'194u, 70'001u}) run_all(me, count);
     });
   }
 }

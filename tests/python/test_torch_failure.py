@@ -270,6 +270,26 @@ def destroyed_with_pending(rank, size, folder):
     return text, seconds, called.wait(5)
 
 
+def closed_by_all(rank, size, folder):
+    """Callbacks of cancelled works end the group that is being ended."""
+    ranks.init(rank, size, folder)
+    dist.barrier()
+    backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+    called = []
+
+    def end(_):
+        backend.shutdown()
+        called.append(rank)
+
+    for tag in range(3):
+        into = torch.zeros(1)
+        dist.irecv(into, (rank + 1) % size, tag=tag).get_future().add_done_callback(end)
+    began = time.monotonic()
+    backend.shutdown()
+    seconds = time.monotonic() - began
+    return seconds, until(lambda: len(called) == 3) is None and len(called)
+
+
 def timed_out(rank, size, folder):
     """One rank comes too late, all make the group again over the same store."""
     ranks.init(rank, size, folder, timeout_s=1)
@@ -409,6 +429,11 @@ class Ends(ranks.TestCase):
             self.assertIn("rank 3", text)
             self.assertLess(seconds, 5)
             self.assertTrue(future_failed)
+
+    def test_end_by_callbacks_of_an_end(self):
+        for seconds, called in ranks.run(2, closed_by_all):
+            self.assertLess(seconds, 8)
+            self.assertEqual(called, 3)
 
     def test_destroy_with_pending_work(self):
         for text, seconds, called in ranks.run(SIZE, destroyed_with_pending)[:3]:

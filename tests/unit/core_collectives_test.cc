@@ -11,6 +11,9 @@
 //   * the same among groups of ranks: even and uneven ones, and such that lie between each other
 //   * by an algorithm of two levels, a part goes no more than once to another group
 //   * the algorithm that is chosen for links and sizes is the one that is expected there
+//   * what others read is written in the way that costs writer and readers least, also after that
+//   has
+//     changed, and whatever single samples say
 //   * links are read from what the benchmark prints; anything else is refused with a text
 //   * two calls that differ say in what
 #include <algorithm>
@@ -25,6 +28,7 @@
 
 #include "src/core/collectives/call.h"
 #include "src/core/collectives/plan.h"
+#include "src/core/collectives/write_way.h"
 
 namespace hetcomm::collectives {
 namespace {
@@ -574,6 +578,54 @@ TEST(CollectiveAlgorithms, AreChosenByLinksAndSize) {
   EXPECT_EQ(chosen(Kind::kAllreduce, hosts, 16 << 20), Algorithm::kTwoLevel);
 }
 
+// Two ranks that write for each other.
+class Writers {
+ public:
+  struct Cost {  // ticks of a chunk
+    uint64_t writing;
+    uint64_t reading;
+  };
+  // Chunks of |count| that went past the cache.
+  int run(int count, Cost cached, Cost streamed) {
+    constexpr uint64_t kChunk = 64u << 10;
+    int past = 0;
+    for (int i = 0; i < count; ++i) {
+      for (size_t rank = 0; rank < 2; ++rank) {
+        const size_t peer = 1 - rank;
+        const WriteWay way = choosers_[rank].next([&](WriteWay asked) {
+          return published_[peer].by_way[static_cast<size_t>(asked)].load();
+        });
+        const Cost& cost = way == WriteWay::kStreamed ? streamed : cached;
+        // Now and then one is put off the processor.
+        const uint64_t disturbed = ++steps_ % 50 == 0 ? 1'000'000 : 0;
+        choosers_[rank].wrote(way, kChunk, cost.writing + disturbed);
+        choosers_[peer].read(way, kChunk, cost.reading + disturbed);
+        past += way == WriteWay::kStreamed ? 1 : 0;
+      }
+    }
+    return past;
+  }
+
+ private:
+  ReadCosts published_[2]{};
+  WayChooser choosers_[2]{WayChooser(published_[0]), WayChooser(published_[1])};
+  int steps_ = 0;
+};
+
+TEST(WriteWays, TheOneThatCostsLeastIsTaken) {
+  Writers writers;
+  const Writers::Cost near{.writing = 4'000, .reading = 4'000};
+  const Writers::Cost far{.writing = 30'000, .reading = 60'000};
+  const Writers::Cost memory{.writing = 9'000, .reading = 9'000};
+  constexpr int kChunks = 2'000;
+  // Of 2 x 2000 chunks one in 32 tries the other way.
+  EXPECT_LT(writers.run(kChunks, near, memory), kChunks / 8);
+  writers.run(500, far, memory);
+  EXPECT_GT(writers.run(kChunks, far, memory), 2 * kChunks - kChunks / 8);
+  writers.run(500, near, memory);
+  EXPECT_LT(writers.run(kChunks, near, memory), kChunks / 8);
+}
+
 constexpr const char* kBench = R"({"meta": {}, "rows": [
   {"test": "latency", "impl": "hetcomm", "transport": "tcp", "memory": "host", "bytes": 8,
    "avg_us": 12.5, "bandwidth_MBps": 0.6},
@@ -588,7 +640,11 @@ constexpr const char* kBench = R"({"meta": {}, "rows": [
   {"test": "bandwidth", "impl": "hetcomm", "transport": "tcp", "memory": "sim-handle",
    "bytes": 1048576, "avg_us": 4, "bandwidth_MBps": 30000},
   {"test": "latency", "impl": "hetcomm", "transport": "shm", "memory": "host", "bytes": 8,
-   "avg_us": 0.1, "bandwidth_MBps": null}, 7, null, {"bytes": "many"}]})";
+   "avg_us": 0.1, "bandwidth_MBps": null},
+  {"test": "latency", "impl": "hetcomm", "transport": "odd", "memory": "host", "bytes": 8,
+   "avg_us": 1e300},
+  {"test": "bandwidth", "impl": "hetcomm", "transport": "odd", "memory": "host", "bytes": 64,
+   "bandwidth_MBps": 1e300}, 7, null, {"bytes": "many"}]})";
 
 TEST(LinkModel, IsReadFromWhatTheBenchmarkPrints) {
   const Result<LinkModel> model = LinkModel::parse(kBench);
@@ -597,6 +653,10 @@ TEST(LinkModel, IsReadFromWhatTheBenchmarkPrints) {
   ASSERT_NE(tcp, nullptr);
   EXPECT_EQ(tcp->latency_ns, 12'500U);
   EXPECT_EQ(tcp->bytes_per_s, 3'000'000'000U);
+  const Link* const odd = model.value().find("odd");
+  ASSERT_NE(odd, nullptr);
+  EXPECT_EQ(odd->latency_ns, Link::kMostLatencyNs);
+  EXPECT_EQ(odd->bytes_per_s, Link::kMostBytesPerS);
   // Nothing is made up where half is missing.
   EXPECT_EQ(model.value().find("shm"), nullptr);
   for (const char* const text : {"", "{", "[]", "{\"rows\": 3}", "{\"rows\": [{}]}"}) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <c10/util/Exception.h>
 #include <c10/util/Logging.h>
+#include <system_error>
 #include <utility>
 
 #include "python/src/torch/status.h"
@@ -26,6 +27,8 @@ uint64_t nanoseconds(std::chrono::milliseconds time) {
 }
 
 }  // namespace
+
+thread_local const Group* Group::inside_ = nullptr;
 
 void fail_closed(const std::string& reason) {
   C10_THROW_ERROR(DistBackendError, "hetcomm: the process group is closed: " + reason);
@@ -98,22 +101,29 @@ void Group::abort(const std::string& reason) {
 }
 
 void Group::close(const std::string& reason) {
-  const std::scoped_lock closing(close_mutex_);
   {
-    const std::scoped_lock lock(mutex_);
-    if (closed_) return;
+    std::unique_lock lock(mutex_);
+    if (closed_) {
+      // Whoever closes waits for the callbacks that watchers run: they do not wait for it.
+      if (inside_ != this) close_over_.wait(lock, [this] { return closed_wholly_; });
+      return;
+    }
     closed_ = true;
     close_reason_ = reason;
   }
-  if (communicator_ == nullptr) return;
-  if (!alive()) {
+  const Group* const outer = std::exchange(inside_, this);
+  if (communicator_ != nullptr && alive()) {
+    finish_pending();
+    stop_watchers();
+    destroy_communicator();
+  } else {
     // A forked child: neither the threads nor the communicator are here.
     for (std::thread& watcher : watchers_) watcher.detach();
-    return;
   }
-  finish_pending();
-  stop_watchers();
-  destroy_communicator();
+  inside_ = outer;
+  const std::scoped_lock lock(mutex_);
+  closed_wholly_ = true;
+  close_over_.notify_all();
 }
 
 void Group::finish_pending() {
@@ -153,7 +163,12 @@ void Group::watch(const WorkRef& work) {
   const std::scoped_lock lock(watcher_mutex_);
   if (watchers_stop_) return;  // close() has completed it, or is at it
   watched_.push_back(work);
-  call_watcher();
+  try {
+    call_watcher();
+  } catch (...) {
+    watched_.pop_back();
+    throw;
+  }
 }
 
 // Under watcher_mutex_: one that is not in a callback looks at what is watched.
@@ -164,8 +179,13 @@ void Group::call_watcher() {
   } else if (free_watchers_ > 0) {
     watcher_called_.notify_one();
   } else {
-    watchers_.emplace_back([self = shared_from_this()] { self->run_watcher(); });
-    ++free_watchers_;
+    try {
+      watchers_.emplace_back([self = shared_from_this()] { self->run_watcher(); });
+      ++free_watchers_;
+    } catch (const std::system_error&) {
+      // One that is in a callback looks when it comes back.
+      if (watchers_.empty()) throw;
+    }
   }
 }
 
@@ -181,6 +201,7 @@ void Group::wake_leader() {
 }
 
 void Group::run_watcher() {
+  inside_ = this;
   std::unique_lock lock(watcher_mutex_);
   while (true) {
     watcher_called_.wait(lock, [this] { return watchers_stop_ || (!led_ && !watched_.empty()); });
@@ -197,6 +218,11 @@ void Group::run_watcher() {
     lock.lock();
     ++free_watchers_;
     if (!report.work) continue;
+    if (watchers_stop_) {
+      lock.unlock();
+      report.work.reset();
+      return;
+    }
     watched_.push_back(std::move(report.work));
     call_watcher();
   }

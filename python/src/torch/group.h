@@ -90,7 +90,10 @@ class Group : public std::enable_shared_from_this<Group> {
   std::vector<WorkRef> pending_;
   std::atomic<size_t> pending_count_{0};
 
-  std::mutex close_mutex_;
+  bool closed_wholly_ = false;
+  std::condition_variable close_over_;  // with mutex_
+  // The group that this thread watches or closes.
+  static thread_local const Group* inside_;
 
   // Watchers: threads of which one leads, that is, sleeps among the requests of watched works. It
   // gives up the lead before it completes a future, whose callbacks may wait for another one.

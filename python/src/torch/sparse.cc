@@ -60,12 +60,24 @@ ProcessGroup::Ref ProcessGroup::allreduce_sparse(Tensors& tensors,
   auto future =
       c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
   const bool accepted = worker_.run([this, counted, operation, future] {
+    std::exception_ptr error;
+    at::Tensor sum;
     try {
       const at::NoGradGuard unrecorded;
       counted->wait();
-      future->markCompleted(c10::IValue(Tensors{exchange_sparse(*operation)}));
+      sum = exchange_sparse(*operation);
     } catch (...) {
-      future->setError(std::current_exception());
+      error = std::current_exception();
+    }
+    // A callback may drop the last reference to this process group, or throw.
+    try {
+      if (error != nullptr) {
+        future->setError(error);
+      } else {
+        future->markCompleted(c10::IValue(Tensors{sum}));
+      }
+    } catch (const std::exception& thrown) {
+      TORCH_WARN("hetcomm allreduce_sparse: a callback of its future threw: ", thrown.what());
     }
   });
   TORCH_CHECK(accepted, "hetcomm: the process group is closed");

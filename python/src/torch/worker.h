@@ -5,6 +5,7 @@
 
 #include <condition_variable>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <queue>
 #include <thread>
@@ -21,14 +22,14 @@ class Worker {
 
   // Runs |task|, which throws nothing, after those before it. False once it was stopped.
   bool run(std::function<void()> task) {
-    const std::scoped_lock lock(mutex_);
-    if (stops_) return false;
-    tasks_.push(std::move(task));
+    const std::scoped_lock lock(state_->mutex);
+    if (state_->stops) return false;
+    state_->tasks.push(std::move(task));
     if (thread_.joinable()) {
-      called_.notify_one();
+      state_->called.notify_one();
     } else {
       process_ = getpid();
-      thread_ = std::thread([this] { loop(); });
+      thread_ = std::thread([state = state_] { loop(*state); });
     }
     return true;
   }
@@ -36,13 +37,14 @@ class Worker {
   // Runs what is left and ends the thread.
   void stop() {
     {
-      const std::scoped_lock lock(mutex_);
-      stops_ = true;
-      called_.notify_one();
+      const std::scoped_lock lock(state_->mutex);
+      state_->stops = true;
+      state_->called.notify_one();
     }
     if (!thread_.joinable()) return;
-    // In a forked child there is no such thread.
-    if (getpid() == process_) {
+    // In a forked child there is no such thread; and a task may drop the last reference to what
+    // owns this worker.
+    if (getpid() == process_ && thread_.get_id() != std::this_thread::get_id()) {
       thread_.join();
     } else {
       thread_.detach();
@@ -50,23 +52,29 @@ class Worker {
   }
 
  private:
-  void loop() {
-    std::unique_lock lock(mutex_);
+  // The thread's too: it may outlive the worker.
+  struct State {
+    std::mutex mutex;
+    std::condition_variable called;
+    std::queue<std::function<void()>> tasks;
+    bool stops = false;
+  };
+
+  static void loop(State& state) {
+    std::unique_lock lock(state.mutex);
     while (true) {
-      called_.wait(lock, [this] { return stops_ || !tasks_.empty(); });
-      if (tasks_.empty()) return;
-      const std::function<void()> task = std::move(tasks_.front());
-      tasks_.pop();
+      state.called.wait(lock, [&state] { return state.stops || !state.tasks.empty(); });
+      if (state.tasks.empty()) return;
+      std::function<void()> task = std::move(state.tasks.front());
+      state.tasks.pop();
       lock.unlock();
       task();
+      task = nullptr;
       lock.lock();
     }
   }
 
-  std::mutex mutex_;
-  std::condition_variable called_;
-  std::queue<std::function<void()>> tasks_;
-  bool stops_ = false;
+  const std::shared_ptr<State> state_ = std::make_shared<State>();
   pid_t process_ = 0;
   std::thread thread_;
 };

@@ -558,7 +558,7 @@ void Collective::advance() {
       again = false;
       for (size_t slot = 0; slot < lane_list_.size() && stage_ == Stage::kMoving; ++slot) {
         Lane& lane = lane_list_[slot];
-        if (!lane.active && next_lane_ < lanes_) {
+        if (!lane.active && next_lane_ < lanes_ && next_lane_ - oldest_lane() <= kLaneMask) {
           lane.index = next_lane_++;
           make_plan(problem_, lane.index, &lane.plan);
           lane.scratch = PoolBytes(mesh().blocks(), lane.plan.scratch_bytes);
@@ -575,6 +575,15 @@ void Collective::advance() {
     return;
   }
   if (stage_ == Stage::kMoving && lanes_done_ == lanes_) store();
+}
+
+// Of those under way: tags tell no more lanes apart than follow it.
+uint64_t Collective::oldest_lane() const {
+  uint64_t oldest = next_lane_;
+  for (const Lane& lane : lane_list_) {
+    if (lane.active) oldest = std::min(oldest, lane.index);
+  }
+  return oldest;
 }
 
 void Collective::advance(Lane& lane, size_t slot) {

@@ -152,7 +152,7 @@ class Collective final : public PartOwner, private CopyHandler {
   void on_copied(const Status& status) override;
   void begin_moving();
   bool scale();
-  bool fill_lanes();
+  uint64_t oldest_lane() const;
   void advance(Lane& lane, size_t slot);
   void post_round(Lane& lane, size_t slot);
   size_t end_of_round(const Lane& lane) const;

@@ -308,6 +308,9 @@ std::vector<uint32_t> Segment::missing() const {
   return ranks;
 }
 
+// Whether the whole of an allreduce fits beside the ticket; not the rest of a long one.
+bool Segment::in_few(uint64_t length) const { return chunks_ == 1 && length <= kInline; }
+
 // Bytes of chunk |chunk| of a part of |part_bytes|.
 uint64_t Segment::length_of(uint64_t part_bytes, uint64_t chunk) const {
   const uint64_t from = std::min(chunk * chunk_bytes_, part_bytes);
@@ -336,8 +339,9 @@ WriteWay Segment::choose_way() {
   });
 }
 
+// Short ones are written in the way of their chunk, and say nothing of what it costs.
 void Segment::write(std::byte* to, const std::byte* from, uint64_t length) {
-  if (length < kLeastMeasured) {
+  if (!measures_) {
     std::memcpy(to, from, length);
     return;
   }
@@ -347,7 +351,7 @@ void Segment::write(std::byte* to, const std::byte* from, uint64_t length) {
   } else {
     std::memcpy(to, from, length);
   }
-  ways_.wrote(way_, length, ticks() - start);
+  if (length >= kLeastMeasured) ways_.wrote(way_, length, ticks() - start);
 }
 
 void Segment::note_read(uint32_t rank, uint64_t chunk, uint64_t bytes) {
@@ -409,7 +413,7 @@ void Segment::publish(uint64_t chunk) {
       break;
     case Kind::kAllreduce:
       if (!two_phases_) {
-        if (length <= kInline) {
+        if (in_few(length)) {
           if (length > 0) std::memcpy(own.few, collective_->send_address(0), length);
         } else {
           publish_bytes(0, 0, chunk, length);
@@ -558,7 +562,7 @@ void Segment::consume_sum(uint64_t chunk) {
   std::byte* to = collective_->receive_address(0) + offset;
   const bool parts = sends_parts(problem.kind);
   const std::byte* own = collective_->send_address(parts ? index_ : 0) + offset;
-  if (problem.kind == Kind::kAllreduce && length <= kInline) {
+  if (problem.kind == Kind::kAllreduce && in_few(length)) {
     consume_few(to, length, chunk);
     return;
   }

@@ -138,6 +138,7 @@ class Segment {
   void consume_sum(uint64_t chunk);
   void consume_few(std::byte* to, uint64_t length, uint64_t chunk);
   void copy_out(uint32_t part, uint64_t chunk, uint32_t writer, const std::byte* from);
+  bool in_few(uint64_t length) const;
   uint64_t length_of(uint64_t part_bytes, uint64_t chunk) const;
   uint64_t region(uint32_t part) const { return part * chunk_bytes_; }
   void sum(std::byte* out, uint64_t bytes, uint32_t ranks, const std::byte* own, uint64_t at,

@@ -32,8 +32,8 @@ class WayChooser {
     ++count_;
     if (count_ % kLookAgain == 0) choose(of_readers);
     const WriteWay other = best_ == WriteWay::kCached ? WriteWay::kStreamed : WriteWay::kCached;
-    const bool tries = count_ % kTryOther == 0 || (count_ > kSettled && write_[index(other)] == 0);
-    return tries ? other : best_;
+    const bool unknown = write_[index(other)] == 0 && count_ % kLookAgain == kSettled;
+    return unknown || count_ % kTryOther == 0 ? other : best_;
   }
   void wrote(WriteWay way, uint64_t bytes, uint64_t ticks) {
     note(write_[index(way)], bytes, ticks);
