@@ -130,6 +130,8 @@ class Mesh final : public Driven, private ControlHandler {
   void remove_busy(collectives::Team& team) { std::erase(busy_teams_, &team); }
   // Whether |rank| claims to run on this host, in the same cluster.
   bool is_near(int rank) const;
+  // A transport within the host is in use.
+  bool shares_memory() const;
   // How |ranks| lie to each other, and over which links: the same on all ranks.
   collectives::Topology topology(const std::vector<int>& ranks) const;
   // Ends the sleep of a peer, which will look at everything.

@@ -10,6 +10,12 @@ bool Mesh::is_near(int rank) const {
   return peer.host == own.host && peer.cluster == own.cluster;
 }
 
+bool Mesh::shares_memory() const {
+  return std::any_of(transports_.begin(), transports_.end(), [](const auto& entry) {
+    return entry->transport->capabilities().within_host;
+  });
+}
+
 // Of each transport, what the first rank that has it says.
 void Mesh::gather_links() {
   links_ = LinkModel();

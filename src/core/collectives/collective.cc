@@ -646,7 +646,7 @@ void Collective::part_done(Operation& part) {
     return;
   }
   if (part.code != Code::kOk) {
-    if (part.code == Code::kCancelled) {
+    if (part.code == Code::kCancelled || part.code == Code::kAborted) {
       // The other rank has ended it, and says why over the control plane.
       ++lane.pending;
       if (forsaken_ns_ == 0) forsaken_ns_ = mesh().now_ns();

@@ -85,7 +85,8 @@ void Team::choose_way() {
   way_ = Way::kAgreeing;
   agreement_ = std::make_unique<Agreement>(*this);
   const Config& config = communicator_.context().config();
-  agreement_->start(config.number(Variable::kCollectiveShared) != 0);
+  // Who may not use shared memory for messages does not want it here.
+  agreement_->start(config.number(Variable::kCollectiveShared) != 0 && mesh.shares_memory());
 }
 
 void Team::go_on_agreeing() {
