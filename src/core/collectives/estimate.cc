@@ -10,8 +10,6 @@ namespace {
 
 // Reducing one more input.
 constexpr Link kCombining{.latency_ns = 0, .bytes_per_s = 20'000'000'000};
-// Data is cut into lanes about this large where it goes from rank to rank.
-constexpr uint64_t kLane = 256u << 10;
 
 uint32_t rounds_for(uint32_t count) {
   return static_cast<uint32_t>(std::bit_width(count > 0 ? count - 1 : 0));
@@ -71,7 +69,7 @@ class Estimate {
       case Kind::kBroadcast:
       case Kind::kReduce:
       case Kind::kScan: {
-        const uint64_t lane = std::min(bytes_, kLane);
+        const uint64_t lane = std::min(bytes_, kLaneBytes);
         return (steps - 1) * (across(lane, 1) + combining(lane)) + across(bytes_, 1) +
                combining(bytes_);
       }

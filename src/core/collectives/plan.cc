@@ -46,9 +46,6 @@ const Traits& traits(Kind kind) { return kTraits[static_cast<size_t>(kind)]; }
 
 // Where there is no other reason: up to here few rounds count for more than few bytes.
 constexpr uint64_t kShortBytes = 16u << 10;
-// Of a lane of ring algorithms: large enough for a link, small enough that several of them overlap
-// and that memory for them stays small.
-constexpr uint64_t kLaneBytes = 1u << 20;
 constexpr uint64_t kLeastPiece = 64u << 10;
 
 bool has_result(const Problem& problem) {
@@ -231,8 +228,6 @@ uint64_t Builder::slice_bytes(const Problem& problem) {
     slice = std::max(kLaneBytes, pieces * kLeastPiece);
   } else if (traits(problem.kind).send_parts) {
     slice = std::max(kLaneBytes / problem.ranks, kLeastPiece);
-  } else if (algorithm == Algorithm::kRing || two_level) {
-    slice = kLaneBytes / 4;
   }
   return slice / problem.element_bytes * problem.element_bytes;
 }

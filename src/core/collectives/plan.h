@@ -101,6 +101,10 @@ struct Plan {
   Range result;  // what has been reduced for this rank; empty where nothing is
 };
 
+// Of a lane of ring algorithms: large enough for a link, small enough that several of them overlap
+// and that memory for them stays small.
+inline constexpr uint64_t kLaneBytes = 1u << 20;
+
 // Bytes of the longest of the parts that all ranks know.
 uint64_t longest_part(const Problem& problem);
 // The algorithm for |problem|: its own if it has one, else the one that is estimated to take least.
