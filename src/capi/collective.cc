@@ -25,13 +25,6 @@ Status check_options(const hetcomm_collective_options_t& options, const Communic
   return as_status(capi::check_group(options.group, &own));
 }
 
-bool has_many_sends(Kind kind) {
-  return kind == Kind::kReduceScatterv || kind == Kind::kAlltoallv || kind == Kind::kScatterv;
-}
-bool has_many_receives(Kind kind) {
-  return kind == Kind::kAllgatherv || kind == Kind::kAlltoallv || kind == Kind::kGatherv;
-}
-
 // Which of the buffers of |arguments| this rank's arguments are.
 struct Used {
   bool sends = true;
@@ -70,13 +63,13 @@ Status try_post(hetcomm_communicator_t* communicator, Arguments& arguments,
     if (known.group != nullptr) known.group->entries.reserve(known.group->entries.size() + 1);
   }
   const Used used = used_buffers(arguments, own, arguments.options);
-  if (!has_many_sends(arguments.kind)) {
+  if (!hetcomm::collectives::sends_many(arguments.kind)) {
     arguments.send_count = arguments.sends == nullptr ? 0 : 1;
   } else if (used.sends) {
     if (arguments.sends == nullptr) return capi::null_argument("sends");
     arguments.send_count = ranks;
   }
-  if (!has_many_receives(arguments.kind)) {
+  if (!hetcomm::collectives::receives_many(arguments.kind)) {
     arguments.receive_count = arguments.receives == nullptr ? 0 : 1;
   } else if (used.receives) {
     if (arguments.receives == nullptr) return capi::null_argument("recvs");

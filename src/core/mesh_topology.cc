@@ -1,4 +1,6 @@
 // Mesh: how ranks lie to each other, and what their links cost.
+#include <algorithm>
+
 #include "src/core/collectives/topology.h"
 #include "src/core/mesh.h"
 

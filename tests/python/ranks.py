@@ -94,6 +94,13 @@ def _collect(rank, process, pipe, deadline, may_die):
     return result
 
 
+def until(condition, limit_s=20):
+    deadline = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come about"
+        time.sleep(0.002)
+
+
 class TestCase(unittest.TestCase):
     """With the helpers that tests of all files use."""
 

@@ -58,13 +58,6 @@ def state_of(pid):
         return stat.read().rpartition(")")[2].split()[0]
 
 
-def until(condition, limit_s=20):
-    deadline = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come about"
-        time.sleep(0.002)
-
-
 # --- lost ranks ----------------------------------------------------------------------------------
 
 
@@ -117,7 +110,7 @@ def stopped(rank, size, folder):
     if rank == LOST:
         os.kill(pid, signal.SIGSTOP)
     else:
-        until(lambda: state_of(pid) == "T")
+        ranks.until(lambda: state_of(pid) == "T")
     text, seconds = timed(lambda: dist.all_reduce(torch.ones(BIG)))
     if rank == LOST:
         return text, seconds, len(SURVIVORS)
@@ -140,7 +133,7 @@ def never_came(rank, size, folder):
             file.write(str(store.port))
         os.rename(known + ".new", known)
     else:
-        until(lambda: os.path.exists(known))
+        ranks.until(lambda: os.path.exists(known))
         with open(known) as file:
             store = dist.TCPStore("localhost", int(file.read()))
     return timed(lambda: dist.init_process_group(
@@ -257,7 +250,7 @@ def destroyed_with_pending(rank, size, folder):
     dist.barrier()
     gone = os.path.join(folder, "gone")
     if rank == 3:
-        until(lambda: all(os.path.exists(f"{gone}{r}") for r in range(3)))
+        ranks.until(lambda: all(os.path.exists(f"{gone}{r}") for r in range(3)))
         return "", 0.0, True
     works = [dist.all_reduce(torch.ones(n), async_op=True) for n in (1, 1000, BIG)]
     called = threading.Event()
@@ -287,7 +280,7 @@ def closed_by_all(rank, size, folder):
     began = time.monotonic()
     backend.shutdown()
     seconds = time.monotonic() - began
-    return seconds, until(lambda: len(called) == 3) is None and len(called)
+    return seconds, ranks.until(lambda: len(called) == 3) is None and len(called)
 
 
 def timed_out(rank, size, folder):
@@ -341,7 +334,7 @@ def forked(rank, size, folder):
             dist.destroy_process_group()
             os._exit(0)
         began = time.monotonic()
-        until(lambda: state_of(pid) == "Z")
+        ranks.until(lambda: state_of(pid) == "Z")
         codes.append((os.waitpid(pid, 0)[1], time.monotonic() - began < 5))
     dist.send(torch.ones(1), (rank + 1) % size, tag=1)
     future.wait()

@@ -173,13 +173,6 @@ def message_of(function):
     return "no exception"
 
 
-def until(condition, limit_s=20):
-    deadline = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come about"
-        time.sleep(0.002)
-
-
 def too_small(rank, size, folder):
     ranks.init(rank, size, folder)
     if rank == 0:
@@ -240,7 +233,7 @@ def destroyed_with_pending(rank, size, folder):
     # Rank 1 goes later: its leaving would end the receives before the own group does.
     gone = os.path.join(folder, "gone")
     if rank == 1:
-        until(lambda: os.path.exists(gone))
+        ranks.until(lambda: os.path.exists(gone))
     dist.destroy_process_group()
     if rank == 0:
         pathlib.Path(gone).touch()
@@ -301,7 +294,7 @@ def stopped(rank, size, folder):
         os.kill(os.getpid(), signal.SIGSTOP)
         return "", 0.0
     with open(f"/proc/{pid.item()}/stat") as state:
-        until(lambda: state.seek(0) == 0 and state.read().split()[2] == "T")
+        ranks.until(lambda: state.seek(0) == 0 and state.read().split()[2] == "T")
     began = time.monotonic()
     text = message_of(lambda: dist.all_reduce(torch.ones(1)))
     seconds = time.monotonic() - began

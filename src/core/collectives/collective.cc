@@ -214,10 +214,8 @@ Code Collective::check_elements(const Side& side, std::string* text) const {
 Code Collective::set_up_buffers(const Arguments& arguments, std::string* text) {
   const Kind kind = problem_.kind;
   const bool at_root = problem_.rank == problem_.root;
-  const bool send_many =
-      kind == Kind::kReduceScatterv || kind == Kind::kAlltoallv || kind == Kind::kScatterv;
-  const bool receive_many =
-      kind == Kind::kAllgatherv || kind == Kind::kAlltoallv || kind == Kind::kGatherv;
+  const bool send_many = sends_many(kind);
+  const bool receive_many = receives_many(kind);
   const bool sends = !(kind == Kind::kScatter || kind == Kind::kScatterv) || at_root;
   const bool receives =
       !(kind == Kind::kReduce || kind == Kind::kGather || kind == Kind::kGatherv) || at_root;

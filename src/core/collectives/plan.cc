@@ -760,6 +760,12 @@ bool reduces(Kind kind) { return traits(kind).reduces; }
 bool has_root(Kind kind) { return traits(kind).root; }
 bool sends_parts(Kind kind) { return traits(kind).send_parts; }
 bool receives_parts(Kind kind) { return traits(kind).receive_parts; }
+bool sends_many(Kind kind) {
+  return kind == Kind::kReduceScatterv || kind == Kind::kAlltoallv || kind == Kind::kScatterv;
+}
+bool receives_many(Kind kind) {
+  return kind == Kind::kAllgatherv || kind == Kind::kAlltoallv || kind == Kind::kGatherv;
+}
 
 uint64_t longest_part(const Problem& problem) {
   const std::span<const uint64_t> parts =

@@ -339,6 +339,12 @@ WriteWay Segment::choose_way() {
   });
 }
 
+// As the ticket, which is there, says.
+WriteWay Segment::way_of(uint32_t rank, uint64_t chunk) const {
+  const uint64_t ticket = slot(rank, chunk).in.load(std::memory_order_relaxed);
+  return (ticket & kStreamedBit) != 0 ? WriteWay::kStreamed : WriteWay::kCached;
+}
+
 // Short ones are written in the way of their chunk, and say nothing of what it costs.
 void Segment::write(std::byte* to, const std::byte* from, uint64_t length) {
   if (!measures_) {
@@ -356,8 +362,7 @@ void Segment::write(std::byte* to, const std::byte* from, uint64_t length) {
 
 void Segment::note_read(uint32_t rank, uint64_t chunk, uint64_t bytes) {
   if (!measures_ || rank == index_) return;
-  const bool streamed = (slot(rank, chunk).in.load(std::memory_order_relaxed) & kStreamedBit) != 0;
-  bytes_read_[streamed ? 1 : 0] += bytes;
+  bytes_read_[static_cast<size_t>(way_of(rank, chunk))] += bytes;
 }
 
 // Of what was written in one way only.
@@ -403,8 +408,6 @@ void Segment::publish(uint64_t chunk) {
   const bool at_root = problem.rank == problem.root;
   const uint64_t length = length_of(problem.bytes, chunk);
   way_ = choose_way();
-  const uint32_t slot_bit = 1u << ((done_ + chunk) & (slots_ - 1));
-  streamed_ = way_ == WriteWay::kStreamed ? streamed_ | slot_bit : streamed_ & ~slot_bit;
   switch (problem.kind) {
     case Kind::kBarrier:
       break;
@@ -482,8 +485,7 @@ void Segment::reduce_piece(uint64_t chunk) {
   std::byte* to = collective_->receive_address(0) + chunk * chunk_bytes_ + begin;
   if (end > begin) {
     measure_reading([&] { sum(to, end - begin, ranks_, from, begin, chunk); });
-    const bool streamed = (streamed_ >> ((done_ + chunk) & (slots_ - 1)) & 1) != 0;
-    way_ = streamed ? WriteWay::kStreamed : WriteWay::kCached;
+    way_ = way_of(index_, chunk);
     write(bytes_of(index_, chunk) + begin, to, end - begin);
   }
   slot(index_, chunk).mid.store(done_ + chunk + 1, std::memory_order_release);

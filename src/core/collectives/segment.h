@@ -115,6 +115,7 @@ class Segment {
   template <typename Read>
   void measure_reading(Read&& read);
   WriteWay choose_way();
+  WriteWay way_of(uint32_t rank, uint64_t chunk) const;
   void look_for_sleepers();
   template <typename Wake>
   void take_sleepers(size_t word, Wake&& wake) {
@@ -173,7 +174,6 @@ class Segment {
   uint64_t shift_ = 0;                    // where in the slots
   WriteWay way_ = WriteWay::kCached;      // of the chunk that is written
   std::array<uint64_t, 2> bytes_read_{};  // by way, since the clock was looked at
-  uint32_t streamed_ = 0;                 // bit of each own slot that was written past the cache
   uint64_t published_ = 0;
   uint64_t reduced_ = 0;
   uint64_t consumed_ = 0;
