@@ -13,9 +13,11 @@
 //   time,
 //     with a text
 //   * what one rank can see to be wrong is refused
+#include <array>
 #include <csignal>
 #include <cstring>
 #include <numeric>
+#include <random>
 
 #include "tests/conformance/capi_job.h"
 
@@ -212,6 +214,15 @@ void run_all(Member& me, size_t count) {
   start = own * (own - (own > 0 ? 1 : 0)) / 2 * count;
   for (size_t i = 0; i < got.size(); ++i) ASSERT_EQ(got[i], sum(n, start + i)) << "scatterv";
   got.assign(own * count, -1);
+  options = no_options();
+  options.factor = 3;
+  call = hetcomm_reduce_scatterv(c, many.data(), buffer(got), kType, HETCOMM_REDUCE_PREMUL_SUM,
+                                 &options, &request);
+  expect_ok(call, request, "reduce_scatterv, premul_sum");
+  for (size_t i = 0; i < got.size(); ++i) {
+    ASSERT_EQ(got[i], 3 * sum(n, start + i)) << "reduce_scatterv, premul_sum";
+  }
+  got.assign(own * count, -1);
   call = hetcomm_scatterv(c, n - 1, many.data(), buffer(got), kType, nullptr, &request);
   expect_ok(call, request, "scatterv");
   for (size_t i = 0; i < got.size(); ++i) ASSERT_EQ(got[i], value(n - 1, start + i)) << "scatterv";
@@ -265,6 +276,114 @@ TEST_P(Collectives, GiveWhatTheySay) {
       for (const size_t count : {0u, 1u, 5u, 100u, 2'000u, 8'194u, 70'001u}) run_all(me, count);
     });
   }
+}
+
+// Some parts are empty, and some are many times as long as others; operations of other kinds and
+// lengths follow at once.
+TEST_P(Collectives, MovePartsOfAnyLengths) {
+  run(3, [](Member& me) {
+    hetcomm_communicator_t* const c = me.communicator();
+    const auto ranks = static_cast<size_t>(me.size());
+    const auto own = static_cast<size_t>(me.rank());
+    constexpr size_t kRounds = 12;
+    std::mt19937 random(5);  // the same on all ranks
+    std::vector<std::vector<int64_t>> data;
+    std::vector<hetcomm_request_t*> requests;
+    std::vector<std::pair<size_t, std::vector<int64_t>>> right;  // of data
+    const auto length = [&random] {
+      const size_t most = std::array<size_t, 4>{1, 10, 3'000, 40'000}[random() % 4];
+      return random() % 3 == 0 ? 0 : random() % most;
+    };
+    const auto add = [&data](std::vector<int64_t> elements) {
+      data.push_back(std::move(elements));
+      return buffer(data.back());
+    };
+    const auto start = [&requests](hetcomm_status_t call, hetcomm_request_t* request) {
+      ASSERT_EQ(call, HETCOMM_OK) << hetcomm_last_error();
+      requests.push_back(request);
+    };
+    const auto expect = [&data, &right](std::vector<int64_t> elements) {
+      right.emplace_back(data.size() - 1, std::move(elements));
+    };
+    // Of the |index|-th element that goes from one rank to another.
+    const auto element = [](size_t from, size_t to, size_t index) {
+      return value(static_cast<int32_t>(from * 16 + to), index);
+    };
+    const auto elements = [&element](size_t from, size_t to, size_t count) {
+      std::vector<int64_t> all(count);
+      for (size_t i = 0; i < count; ++i) all[i] = element(from, to, i);
+      return all;
+    };
+    for (size_t round = 0; round < kRounds; ++round) {
+      std::vector<size_t> lengths(ranks * ranks);  // from * ranks + to
+      for (size_t& each : lengths) each = length();
+      std::vector<hetcomm_buffer_t> sends;
+      std::vector<hetcomm_buffer_t> receives;
+      for (size_t r = 0; r < ranks; ++r) {
+        sends.push_back(add(elements(own, r, lengths[own * ranks + r])));
+      }
+      for (size_t r = 0; r < ranks; ++r) {
+        receives.push_back(add(std::vector<int64_t>(lengths[r * ranks + own], -1)));
+        expect(elements(r, own, lengths[r * ranks + own]));
+      }
+      hetcomm_request_t* request = nullptr;
+      hetcomm_status_t call =
+          hetcomm_alltoallv(c, sends.data(), receives.data(), kType, nullptr, &request);
+      start(call, request);
+      const size_t root = round % ranks;
+      receives.clear();
+      for (size_t r = 0; r < ranks && own == root; ++r) {
+        receives.push_back(add(std::vector<int64_t>(lengths[r * ranks + root], -1)));
+        expect(elements(r, root, lengths[r * ranks + root]));
+      }
+      call = hetcomm_gatherv(c, static_cast<int32_t>(root), sends[root],
+                             own == root ? receives.data() : nullptr, kType, nullptr, &request);
+      start(call, request);
+      const hetcomm_buffer_t scattered = add(std::vector<int64_t>(lengths[root * ranks + own], -1));
+      expect(elements(root, own, lengths[root * ranks + own]));
+      call = hetcomm_scatterv(c, static_cast<int32_t>(root), own == root ? sends.data() : nullptr,
+                              scattered, kType, nullptr, &request);
+      start(call, request);
+      const hetcomm_buffer_t total = add(std::vector<int64_t>(1 + lengths[0], 1));
+      expect(std::vector<int64_t>(1 + lengths[0], me.size()));
+      call = hetcomm_allreduce(c, total, total, kType, HETCOMM_REDUCE_SUM, nullptr, &request);
+      start(call, request);
+    }
+    for (hetcomm_request_t* const request : requests) {
+      const Outcome outcome = finish(request);
+      ASSERT_EQ(outcome.status, HETCOMM_OK) << outcome.text;
+    }
+    for (const auto& [index, wanted] : right) ASSERT_EQ(data[index], wanted);
+  });
+}
+
+// Of parts whose length only their two ranks know.
+TEST_P(Collectives, FindPartsThatAreNotAsLongAsExpected) {
+  run(3, [](Member& me) {
+    hetcomm_communicator_t* const c = me.communicator();
+    std::vector<int64_t> from(30, 1);
+    std::vector<int64_t> to(30, 1);
+    std::vector<hetcomm_buffer_t> sends;
+    std::vector<hetcomm_buffer_t> receives;
+    for (size_t r = 0; r < 3; ++r) {
+      // Rank 2 expects more of rank 0 than that has.
+      const bool odd = me.rank() == 2 && r == 0;
+      sends.push_back(part(from, r * 10, 4));
+      receives.push_back(part(to, r * 10, odd ? 7 : 4));
+    }
+    hetcomm_request_t* request = nullptr;
+    ASSERT_EQ(hetcomm_alltoallv(c, sends.data(), receives.data(), kType, nullptr, &request),
+              HETCOMM_OK);
+    Outcome outcome = finish(request);
+    if (me.rank() == 2) {
+      EXPECT_EQ(outcome.status, HETCOMM_MISMATCH);
+      EXPECT_NE(outcome.text.find("rank 0 sent 32 bytes, and 56 are expected"), std::string::npos)
+          << outcome.text;
+    }
+    if (outcome.status == HETCOMM_OK) outcome = first_failure(c);
+    EXPECT_EQ(outcome.status, HETCOMM_MISMATCH) << outcome.text;
+    me.meet();
+  });
 }
 
 TEST_P(Collectives, OfMoreRanksThanCores) {

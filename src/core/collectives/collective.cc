@@ -522,6 +522,13 @@ void Collective::give_up(Code code, std::string_view why) {
   end(code, text_or_none([&] { return fmt::format("{}: {}", describe(), why); }));
 }
 
+void Collective::refuse_length(int32_t shown_rank, uint64_t sent, uint64_t expected) {
+  give_up(Code::kMismatch, text_or_none([&] {
+            return fmt::format("rank {} sent {} bytes, and {} are expected", shown_rank, sent,
+                               expected);
+          }));
+}
+
 std::string Collective::describe() const {
   return fmt::format("{} #{} of rank {}", collectives::describe(call_), sequence_,
                      communicator_->rank());
@@ -656,9 +663,7 @@ void Collective::part_done(Operation& part) {
     return;
   }
   if (part.kind == OperationKind::kReceive && part.run.bytes_sent != part.length) {
-    give_up(Code::kMismatch,
-            fmt::format("rank {} sent {} bytes, and {} are expected",
-                        communicator_->rank_of(part.peer), part.run.bytes_sent, part.length));
+    refuse_length(communicator_->rank_of(part.peer), part.run.bytes_sent, part.length);
     return;
   }
   if (lane.pending == 0) {
@@ -671,9 +676,6 @@ std::byte* Collective::address(const Lane& lane, const Range& range) const {
   switch (range.place) {
     case Place::kSend:
       if (range.length == 0) return nullptr;
-      if (scaled_ && !send_.many.empty()) {
-        return scaled_.get() + send_.starts[range.part] + range.offset;
-      }
       return send_address(range.part) + range.offset;
     case Place::kReceive:
       if (range.length == 0) return nullptr;

@@ -92,7 +92,8 @@ class Collective final : public PartOwner, private CopyHandler {
   // In the segment: its turn has come.
   bool moving() const { return stage_ == Stage::kMoving; }
   std::byte* send_address(uint32_t part) const {
-    return scaled_ ? scaled_.get() + part * send_.stride : send_.address(part);
+    if (!scaled_) return send_.address(part);
+    return scaled_.get() + (send_.many.empty() ? part * send_.stride : send_.starts[part]);
   }
   std::byte* receive_address(uint32_t part) const { return receive_.address(part); }
 
@@ -104,6 +105,8 @@ class Collective final : public PartOwner, private CopyHandler {
   bool ready() const { return ready_; }
   // The shared segment has done its part.
   void moved();
+  // What another rank has for this one is not as long as it has to be.
+  void refuse_length(int32_t shown_rank, uint64_t sent, uint64_t expected);
   // Ends it; its memory is quiet when the operation completes.
   void fail(Code code, const std::string& text);
   bool over() const { return stage_ == Stage::kOver; }

@@ -760,6 +760,9 @@ bool reduces(Kind kind) { return traits(kind).reduces; }
 bool has_root(Kind kind) { return traits(kind).root; }
 bool sends_parts(Kind kind) { return traits(kind).send_parts; }
 bool receives_parts(Kind kind) { return traits(kind).receive_parts; }
+bool parts_are_known(Kind kind) {
+  return kind != Kind::kAlltoallv && kind != Kind::kGatherv && kind != Kind::kScatterv;
+}
 bool sends_many(Kind kind) {
   return kind == Kind::kReduceScatterv || kind == Kind::kAlltoallv || kind == Kind::kScatterv;
 }

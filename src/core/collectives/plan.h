@@ -56,6 +56,8 @@ bool has_root(Kind kind);
 // Whether there is a buffer for each rank, or one with a part for each rank, on either side.
 bool sends_parts(Kind kind);
 bool receives_parts(Kind kind);
+// Whether every rank knows how long all parts are.
+bool parts_are_known(Kind kind);
 // Whether there is a buffer for each rank.
 bool sends_many(Kind kind);
 bool receives_many(Kind kind);

@@ -180,11 +180,8 @@ void Segment::look_for_sleepers() {
 // --- one operation ----------------------------------------------------------
 
 bool Segment::carries(const Call& call) {
-  // Of these no rank knows how long the parts of the others are; an algorithm that was asked for is
-  // one of messages.
-  return call.algorithm == Algorithm::kChosen && !(call.monitored != 0) &&
-         call.kind != Kind::kAlltoallv && call.kind != Kind::kGatherv &&
-         call.kind != Kind::kScatterv;
+  // An algorithm that was asked for is one of messages.
+  return call.algorithm == Algorithm::kChosen && call.monitored == 0;
 }
 
 Segment::Slot& Segment::slot(uint32_t rank, uint64_t chunk) const {
@@ -210,17 +207,20 @@ void Segment::start(Collective& collective, bool checks) {
   // Of two ranks each reads as much of the other either way, but every rank sums half.
   two_phases_ = kind == Kind::kAllreduce &&
                 problem.bytes > (ranks_ > 2 ? kOnePhaseBytes : kOnePhaseBytesOfTwo);
-  uint64_t longest = problem.bytes;
+  longest_ = problem.bytes;
   for (const uint64_t part :
        kind == Kind::kAllgatherv ? problem.receive_parts : problem.send_parts) {
-    longest = std::max(longest, part);
+    longest_ = std::max(longest_, part);
   }
+  tells_lengths_ = !parts_are_known(kind);
+  region_head_ = tells_lengths_ ? kLine : 0;
   // A slot has a region for each part that is sent.
   const uint64_t regions = sends_parts(kind) ? ranks_ : 1;
-  chunk_bytes_ = std::clamp(round_up(longest), kLine, kSlotBytes / regions / kLine * kLine);
-  chunks_ = std::max<uint64_t>(1, (longest + chunk_bytes_ - 1) / chunk_bytes_);
+  const uint64_t most = kSlotBytes / regions / kLine * kLine - region_head_;
+  chunk_bytes_ = tells_lengths_ ? most : std::clamp(round_up(longest_), kLine, most);
+  chunks_ = chunks_for(longest_);
   // Shorter ones use all of the slots' memory too, each time another part.
-  const uint64_t used = std::bit_ceil(regions * chunk_bytes_);
+  const uint64_t used = std::bit_ceil(regions * (region_head_ + chunk_bytes_));
   measures_ = chunk_bytes_ >= kLeastMeasured;
   shift_ = used < kLeastShift ? 0 : done_ / slots_ * used % kSlotBytes;
   published_ = reduced_ = consumed_ = 0;
@@ -274,16 +274,46 @@ bool Segment::has_ticket(uint32_t rank, uint64_t chunk) const {
 bool Segment::all_in(uint64_t chunk) {
   for (; seen_in_ < ranks_; ++seen_in_) {
     if (!has_ticket(seen_in_, chunk)) return false;
-    const Slot& theirs = slot(seen_in_, chunk);
-    if (chunk != 0 || theirs.hash == hash_ || !checks_) continue;
-    mismatch_.peer = seen_in_;
+    if (chunk == 0 && !agrees(seen_in_)) {
+      drop();
+      return false;
+    }
+  }
+  return true;
+}
+
+// What another rank has written in its first chunk fits to what was called here.
+bool Segment::agrees(uint32_t rank) {
+  const Slot& theirs = slot(rank, 0);
+  if (checks_ && theirs.hash != hash_) {
+    mismatch_ = {};
+    mismatch_.peer = rank;
     mismatch_.sequence = theirs.sequence;
     std::memcpy(&mismatch_.call, &theirs.call, sizeof(Call));
     if (static_cast<size_t>(mismatch_.call.kind) >= kKinds) mismatch_.call = Call();
-    drop();
     return false;
   }
-  return true;
+  if (!tells_lengths_) return true;
+  uint64_t longest;
+  std::memcpy(&longest, theirs.few, sizeof(longest));
+  chunks_ = std::max(chunks_, chunks_for(longest));
+  const Problem& problem = collective_->problem();
+  const bool gathers = receives_parts(problem.kind);
+  const bool scatters = sends_parts(problem.kind);
+  if (rank == index_ || (!gathers && rank != problem.root) ||
+      (!scatters && index_ != problem.root)) {
+    return true;
+  }
+  const uint64_t expected = gathers ? problem.receive_part(rank) : problem.bytes;
+  uint64_t sent;
+  std::memcpy(&sent, length_at(rank, scatters ? index_ : 0), sizeof(sent));
+  if (sent == expected) return true;
+  mismatch_ = {};
+  mismatch_.peer = rank;
+  mismatch_.in_length = true;
+  mismatch_.sent = sent;
+  mismatch_.expected = expected;
+  return false;
 }
 
 bool Segment::all_mid(uint64_t chunk) {
@@ -310,6 +340,15 @@ std::vector<uint32_t> Segment::missing() const {
 
 // Whether the whole of an allreduce fits beside the ticket; not the rest of a long one.
 bool Segment::in_few(uint64_t length) const { return chunks_ == 1 && length <= kInline; }
+
+uint64_t Segment::chunks_for(uint64_t part_bytes) const {
+  return std::max<uint64_t>(1, (part_bytes + chunk_bytes_ - 1) / chunk_bytes_);
+}
+
+// Where |rank| writes how long one of its parts is.
+std::byte* Segment::length_at(uint32_t rank, uint32_t part) const {
+  return bytes_of(rank, 0) + region(part) - kLine;
+}
 
 // Bytes of chunk |chunk| of a part of |part_bytes|.
 uint64_t Segment::length_of(uint64_t part_bytes, uint64_t chunk) const {
@@ -393,6 +432,11 @@ void Segment::publish_bytes(uint64_t at, uint32_t part, uint64_t chunk, uint64_t
   write(bytes_of(index_, chunk) + at, from + chunk * chunk_bytes_, length);
 }
 
+void Segment::publish_part(uint32_t part, uint64_t chunk, uint64_t bytes) {
+  if (tells_lengths_ && chunk == 0) std::memcpy(length_at(index_, part), &bytes, sizeof(bytes));
+  publish_bytes(region(part), part, chunk, length_of(bytes, chunk));
+}
+
 void Segment::publish_all_but_own_piece(uint64_t chunk, uint64_t length) {
   std::byte* const out = bytes_of(index_, chunk);
   const std::byte* from = collective_->send_address(0) + chunk * chunk_bytes_;
@@ -434,15 +478,16 @@ void Segment::publish(uint64_t chunk) {
       publish_bytes(0, 0, chunk, length);
       break;
     case Kind::kGather:
-      if (!at_root) publish_bytes(0, 0, chunk, length);
+    case Kind::kGatherv:
+      if (!at_root) publish_part(0, chunk, problem.bytes);
       break;
     case Kind::kScatter:
+    case Kind::kScatterv:
       if (!at_root) break;
       [[fallthrough]];
     default:
       for (uint32_t part = 0; part < ranks_; ++part) {
-        if (part == index_) continue;
-        publish_bytes(region(part), part, chunk, length_of(problem.send_part(part), chunk));
+        if (part != index_) publish_part(part, chunk, problem.send_part(part));
       }
   }
   if (chunk == 0 && checks_) {
@@ -450,6 +495,7 @@ void Segment::publish(uint64_t chunk) {
     own.sequence = collective_->sequence();
     std::memcpy(&own.call, &collective_->call(), sizeof(Call));
   }
+  if (chunk == 0 && tells_lengths_) std::memcpy(own.few, &longest_, sizeof(longest_));
   own.in.store((done_ + chunk + 1) | (way_ == WriteWay::kStreamed ? kStreamedBit : 0),
                std::memory_order_release);
 }
@@ -512,7 +558,7 @@ void Segment::consume_parts(uint64_t chunk) {
     return length_of(bytes, chunk) > 0 ? collective_->send_address(regions ? part : 0) + offset
                                        : nullptr;
   };
-  if (problem.kind == Kind::kScatter) {
+  if (!receives_parts(problem.kind)) {
     const bool at_root = problem.rank == problem.root;
     copy_out(0, chunk, problem.root,
              at_root ? own(index_) : bytes_of(problem.root, chunk) + region(index_));
@@ -520,7 +566,7 @@ void Segment::consume_parts(uint64_t chunk) {
   }
   for (uint32_t rank = 0; rank < ranks_; ++rank) {
     copy_out(rank, chunk, rank,
-             rank == index_ ? own(index_) : bytes_of(rank, chunk) + (regions ? region(index_) : 0));
+             rank == index_ ? own(index_) : bytes_of(rank, chunk) + region(regions ? index_ : 0));
   }
 }
 
@@ -596,6 +642,7 @@ void Segment::consume(uint64_t chunk) {
     case Kind::kScan:
       return consume_sum(chunk);
     case Kind::kGather:
+    case Kind::kGatherv:
       if (at_root) consume_parts(chunk);
       return;
     default:

@@ -9,6 +9,10 @@
 // so all others are done with chunk g - 2 n, and nobody reads what is overwritten. Nothing is
 // locked: a rank that dies leaves no more than a ticket that does not come.
 //
+// Where no rank knows the lengths of all parts, chunks are as long as they may be; with its first
+// one a rank tells how long each of its parts is, and the longest of them says how many chunks
+// there are.
+//
 // A rank's slots together are as large as a core's cache. A line that is still in the writer's own
 // cache when it is read, and in the reader's when it is written again, is slower than one that has
 // gone to the cache that they share. Where they share none, chunks go past the caches
@@ -73,6 +77,10 @@ class Segment {
     uint32_t peer = 0;
     uint64_t sequence = 0;
     Call call;
+    // The calls are alike, but the peer has |sent| bytes for this rank, which expects others.
+    bool in_length = false;
+    uint64_t sent = 0;
+    uint64_t expected = 0;
   };
   const Mismatch& mismatch() const { return mismatch_; }
   // Ranks whose tickets are missing.
@@ -107,6 +115,7 @@ class Segment {
   std::byte* bytes_of(uint32_t rank, uint64_t chunk) const;
   bool step();
   bool all_in(uint64_t chunk);
+  bool agrees(uint32_t rank);
   bool all_mid(uint64_t chunk);
   bool has_ticket(uint32_t rank, uint64_t chunk) const;
   void write(std::byte* to, const std::byte* from, uint64_t length);
@@ -131,6 +140,7 @@ class Segment {
   }
   void publish(uint64_t chunk);
   void publish_bytes(uint64_t at, uint32_t part, uint64_t chunk, uint64_t length);
+  void publish_part(uint32_t part, uint64_t chunk, uint64_t bytes);
   void publish_all_but_own_piece(uint64_t chunk, uint64_t length);
   void reduce_piece(uint64_t chunk);
   void consume(uint64_t chunk);
@@ -141,7 +151,11 @@ class Segment {
   void copy_out(uint32_t part, uint64_t chunk, uint32_t writer, const std::byte* from);
   bool in_few(uint64_t length) const;
   uint64_t length_of(uint64_t part_bytes, uint64_t chunk) const;
-  uint64_t region(uint32_t part) const { return part * chunk_bytes_; }
+  uint64_t region(uint32_t part) const {
+    return part * (region_head_ + chunk_bytes_) + region_head_;
+  }
+  std::byte* length_at(uint32_t rank, uint32_t part) const;
+  uint64_t chunks_for(uint64_t part_bytes) const;
   void sum(std::byte* out, uint64_t bytes, uint32_t ranks, const std::byte* own, uint64_t at,
            uint64_t chunk);
   uint64_t piece_begin(uint64_t length, uint32_t piece) const;
@@ -169,8 +183,11 @@ class Segment {
   bool measures_ = false;  // long enough to be worth a look at the clock
   uint64_t hash_ = 0;
   uint64_t element_ = 1;
-  uint64_t chunk_bytes_ = 0;  // of a part, or of the buffer
-  uint64_t chunks_ = 0;
+  uint64_t chunk_bytes_ = 0;              // of a part, or of the buffer
+  bool tells_lengths_ = false;            // the ranks do not know how long the parts of others are
+  uint64_t region_head_ = 0;              // bytes in front of a part
+  uint64_t longest_ = 0;                  // part of this rank, as far as it knows
+  uint64_t chunks_ = 0;                   // with |tells_lengths_|: as far as this rank knows by now
   uint64_t shift_ = 0;                    // where in the slots
   WriteWay way_ = WriteWay::kCached;      // of the chunk that is written
   std::array<uint64_t, 2> bytes_read_{};  // by way, since the clock was looked at

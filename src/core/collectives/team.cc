@@ -123,6 +123,10 @@ bool Team::advance_segment() {
       break;
   }
   const Segment::Mismatch& found = segment_->mismatch();
+  if (found.in_length) {
+    in_segment_->refuse_length(shown_rank(found.peer), found.sent, found.expected);
+    return true;
+  }
   communicator_.fail_collectives(
       Code::kMismatch,
       found.sequence == in_segment_->sequence()
