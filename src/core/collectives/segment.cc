@@ -43,6 +43,19 @@ constexpr uint64_t round_up(uint64_t bytes) {
 }
 constexpr const char* kName = "hetcomm-collective";
 
+// Of the cache that all cores share.
+uint64_t last_cache_bytes() {
+  static const uint64_t bytes = [] {
+    constexpr uint64_t kUsual = 32u << 20;
+#ifdef _SC_LEVEL3_CACHE_SIZE
+    const long found = sysconf(_SC_LEVEL3_CACHE_SIZE);
+    if (found > 0) return static_cast<uint64_t>(found);
+#endif
+    return kUsual;
+  }();
+  return bytes;
+}
+
 }  // namespace
 
 struct Segment::Header {
@@ -223,6 +236,9 @@ void Segment::start(Collective& collective, bool checks) {
   const uint64_t used = std::bit_ceil(regions * (region_head_ + chunk_bytes_));
   measures_ = chunk_bytes_ >= kLeastMeasured;
   shift_ = used < kLeastShift ? 0 : done_ / slots_ * used % kSlotBytes;
+  const uint64_t bytes_in = kind == Kind::kBroadcast ? 0 : longest_ * regions;
+  const uint64_t bytes_out = longest_ * (receives_parts(kind) ? ranks_ : 1);
+  passes_caches_ = (bytes_in + bytes_out) >= last_cache_bytes() / ranks_;
   published_ = reduced_ = consumed_ = 0;
   seen_in_ = seen_mid_ = 0;
 }
@@ -399,6 +415,15 @@ void Segment::write(std::byte* to, const std::byte* from, uint64_t length) {
   if (length >= kLeastMeasured) ways_.wrote(way_, length, ticks() - start);
 }
 
+// To where the result goes.
+void Segment::deliver(std::byte* to, const std::byte* from, uint64_t length) {
+  if (passes_caches_) {
+    copy_streaming(to, from, length);
+  } else {
+    std::memcpy(to, from, length);
+  }
+}
+
 void Segment::note_read(uint32_t rank, uint64_t chunk, uint64_t bytes) {
   if (!measures_ || rank == index_) return;
   bytes_read_[static_cast<size_t>(way_of(rank, chunk))] += bytes;
@@ -544,7 +569,7 @@ void Segment::copy_out(uint32_t part, uint64_t chunk, uint32_t writer, const std
   const uint64_t length = length_of(bytes, chunk);
   if (length == 0) return;
   std::byte* to = collective_->receive_address(part) + chunk * chunk_bytes_;
-  if (to != from) std::memcpy(to, from, length);
+  if (to != from) deliver(to, from, length);
   note_read(writer, chunk, length);
 }
 
@@ -579,7 +604,7 @@ void Segment::consume_pieces(uint64_t chunk) {
     const uint64_t begin = piece_begin(length, rank);
     const uint64_t bytes = piece_begin(length, rank + 1) - begin;
     if (bytes == 0) continue;
-    std::memcpy(to + begin, bytes_of(rank, chunk) + begin, bytes);
+    deliver(to + begin, bytes_of(rank, chunk) + begin, bytes);
     note_read(rank, chunk, bytes);
   }
 }

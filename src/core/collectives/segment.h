@@ -16,7 +16,7 @@
 // A rank's slots together are as large as a core's cache. A line that is still in the writer's own
 // cache when it is read, and in the reader's when it is written again, is slower than one that has
 // gone to the cache that they share. Where they share none, chunks go past the caches
-// (write_way.h); a bit of the ticket says so.
+// (write_way.h); a bit of the ticket says so. Results that no cache could keep go past them too.
 //
 // A rank that goes to sleep sets its bit among the sleepers, fences and looks once more; who gives
 // out a ticket looks at the bits. As in transports/shm the sleeper fences for both where the
@@ -119,6 +119,7 @@ class Segment {
   bool all_mid(uint64_t chunk);
   bool has_ticket(uint32_t rank, uint64_t chunk) const;
   void write(std::byte* to, const std::byte* from, uint64_t length);
+  void deliver(std::byte* to, const std::byte* from, uint64_t length);
   // |bytes| of what |rank| has written are read.
   void note_read(uint32_t rank, uint64_t chunk, uint64_t bytes);
   template <typename Read>
@@ -180,7 +181,8 @@ class Segment {
   bool checks_ = true;
   bool two_phases_ = false;
   bool divides_ = false;
-  bool measures_ = false;  // long enough to be worth a look at the clock
+  bool passes_caches_ = false;  // what the ranks send and receive is more than the cache has
+  bool measures_ = false;       // long enough to be worth a look at the clock
   uint64_t hash_ = 0;
   uint64_t element_ = 1;
   uint64_t chunk_bytes_ = 0;              // of a part, or of the buffer
