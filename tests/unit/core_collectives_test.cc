@@ -81,6 +81,11 @@ struct Rank {
   bool posted = false;
 };
 
+struct Traffic {
+  uint64_t bytes = 0;
+  uint64_t messages = 0;
+};
+
 class Model {
  public:
   using Combine = uint64_t (*)(uint64_t, uint64_t);
@@ -219,7 +224,10 @@ class Model {
     EXPECT_EQ(send.step->to.length, receive.step->to.length);
     const uint64_t bytes = std::min(send.step->to.length, receive.step->to.length);
     const uint32_t from = topology_.group_of[send.rank->problem.rank];
-    if (topology_.group_of[receive.rank->problem.rank] != from) left_[from] += bytes;
+    if (topology_.group_of[receive.rank->problem.rank] != from) {
+      left_[from].bytes += bytes;
+      ++left_[from].messages;
+    }
     if (bytes > 0) {
       std::memmove(at(*receive.rank, receive.step->to), at(*send.rank, send.step->to), bytes);
     }
@@ -292,15 +300,18 @@ class Model {
   Combine combine_;
   Topology topology_;
   std::vector<std::unique_ptr<Rank>> ranks_;
-  mutable std::map<uint32_t, uint64_t> left_;  // bytes that a group has sent to others
+  mutable std::map<uint32_t, Traffic> left_;  // what a group has sent to others
 
-  friend uint64_t most_left(const Model& model);
+  friend Traffic most_left(const Model& model);
   friend Words result_of(const Model& model, uint32_t rank);
 };
 
-uint64_t most_left(const Model& model) {
-  uint64_t most = 0;
-  for (const auto& [group, bytes] : model.left_) most = std::max(most, bytes);
+Traffic most_left(const Model& model) {
+  Traffic most;
+  for (const auto& [group, each] : model.left_) {
+    most.bytes = std::max(most.bytes, each.bytes);
+    most.messages = std::max(most.messages, each.messages);
+  }
   return most;
 }
 
@@ -497,6 +508,10 @@ TEST_P(CollectivePlan, KnowsGroupsOfRanks) {
           run_case(test);
           test.in_place = works_in_place(kind);
           if (test.in_place) run_case(test);
+          if (kind == Kind::kScan) {
+            test.exclusive = true;
+            run_case(test);
+          }
           if (HasFatalFailure()) return;
           if (elements == several_lanes) break;
         }
@@ -526,12 +541,18 @@ INSTANTIATE_TEST_SUITE_P(All, CollectivePlan, ::testing::Range(0, static_cast<in
 TEST(CollectiveGroups, LittleGoesBetweenThem) {
   const std::vector<uint32_t> groups = {0, 1, 0, 1, 0, 1, 0, 1};
   const uint64_t elements = 4096;
-  const auto bytes_of = [&](Kind kind, Algorithm algorithm) {
+  const auto traffic_of = [&](Kind kind, Algorithm algorithm) {
     const Case test{
         .kind = kind, .algorithm = algorithm, .ranks = 8, .elements = elements, .groups = groups};
     Model model(test, [](uint64_t a, uint64_t b) { return a + b; });
     model.run();
     return most_left(model);
+  };
+  const auto bytes_of = [&](Kind kind, Algorithm algorithm) {
+    return traffic_of(kind, algorithm).bytes;
+  };
+  const auto messages_of = [&](Kind kind, Algorithm algorithm) {
+    return traffic_of(kind, algorithm).messages;
   };
   const uint64_t bytes = elements * kElement;
   EXPECT_EQ(bytes_of(Kind::kAllreduce, Algorithm::kTwoLevel), bytes);
@@ -543,6 +564,14 @@ TEST(CollectiveGroups, LittleGoesBetweenThem) {
   // By rank, half of what all send goes to the other group.
   EXPECT_EQ(bytes_of(Kind::kAllgather, Algorithm::kPairwise), 16 * bytes);
   EXPECT_EQ(bytes_of(Kind::kAllreduce, Algorithm::kRecursiveDoubling), 4 * bytes);
+  // As many bytes, in fewer messages.
+  EXPECT_EQ(bytes_of(Kind::kAlltoall, Algorithm::kTwoLevel), 16 * bytes);
+  EXPECT_EQ(messages_of(Kind::kAlltoall, Algorithm::kTwoLevel), 4u);
+  EXPECT_EQ(messages_of(Kind::kAlltoall, Algorithm::kLinear), 16u);
+  EXPECT_EQ(messages_of(Kind::kGather, Algorithm::kTwoLevel), 1u);
+  EXPECT_EQ(messages_of(Kind::kGather, Algorithm::kLinear), 4u);
+  EXPECT_EQ(messages_of(Kind::kScatter, Algorithm::kTwoLevel), 1u);
+  EXPECT_EQ(messages_of(Kind::kScatter, Algorithm::kLinear), 4u);
 }
 
 Algorithm chosen(Kind kind, const Topology& topology, uint64_t bytes) {
@@ -571,11 +600,18 @@ TEST(CollectiveAlgorithms, AreChosenByLinksAndSize) {
   EXPECT_EQ(chosen(Kind::kAllreduce, far, 16 << 20), Algorithm::kRing);
 
   const Topology hosts(std::vector<uint32_t>{0, 1, 0, 1, 0, 1, 0, 1}, kNear, kFar);
-  for (const Kind kind : {Kind::kBarrier, Kind::kBroadcast, Kind::kReduce, Kind::kAllreduce,
-                          Kind::kAllgather, Kind::kReduceScatter}) {
+  for (const Kind kind :
+       {Kind::kBarrier, Kind::kBroadcast, Kind::kReduce, Kind::kAllreduce, Kind::kAllgather,
+        Kind::kReduceScatter, Kind::kAlltoall, Kind::kGather, Kind::kScatter}) {
     EXPECT_EQ(chosen(kind, hosts, 64), Algorithm::kTwoLevel) << name_of(kind);
   }
   EXPECT_EQ(chosen(Kind::kAllreduce, hosts, 16 << 20), Algorithm::kTwoLevel);
+  EXPECT_EQ(chosen(Kind::kAlltoall, hosts, 16 << 20), Algorithm::kPairwise);
+  EXPECT_EQ(chosen(Kind::kGather, hosts, 16 << 20), Algorithm::kLinear);
+  // A scan is by rank: groups help where they come one after the other.
+  const Topology in_a_row(std::vector<uint32_t>{0, 0, 0, 0, 1, 1, 1, 1}, kNear, kFar);
+  EXPECT_EQ(chosen(Kind::kScan, hosts, 64), Algorithm::kRecursiveDoubling);
+  EXPECT_EQ(chosen(Kind::kScan, in_a_row, 64 << 10), Algorithm::kTwoLevel);
 }
 
 // Two ranks that write for each other.

@@ -10,6 +10,8 @@ namespace {
 
 // Reducing one more input.
 constexpr Link kCombining{.latency_ns = 0, .bytes_per_s = 20'000'000'000};
+// Into or out of a message that has the parts of several ranks.
+constexpr Link kPacking{.latency_ns = 0, .bytes_per_s = 5'000'000'000};
 
 uint32_t rounds_for(uint32_t count) {
   return static_cast<uint32_t>(std::bit_width(count > 0 ? count - 1 : 0));
@@ -80,7 +82,7 @@ class Estimate {
   // A message to each other rank; one more is not quite as much as the first one.
   uint64_t at_once() const {
     const uint64_t far = groups() > 1 ? n_ - topology_.smallest : n_ - 1;
-    return across(far * bytes_, topology_.largest) + far * topology_.across.latency_ns / 4 +
+    return across(far * bytes_, senders()) + far * topology_.across.latency_ns / 4 +
            (n_ - 1) * combining(bytes_);
   }
   uint64_t two_level() const {
@@ -101,6 +103,23 @@ class Estimate {
       case Kind::kReduce:
         return far_rounds * (across(bytes_, 1) + combining(bytes_)) +
                rounds_for(topology_.largest) * (inside(bytes_) + combining(bytes_));
+      case Kind::kGather:
+      case Kind::kScatter: {
+        const uint64_t far = n_ - topology_.smallest;
+        return inside(largest * bytes_) + across(far * bytes_, 1) +
+               groups() * topology_.across.latency_ns / 4 +
+               largest * topology_.inside.latency_ns / 4 + 2 * kPacking.time_ns(far * bytes_);
+      }
+      case Kind::kAlltoall: {
+        const uint64_t far = n_ - topology_.smallest;
+        return inside(far * bytes_) + across(far * bytes_, largest) +
+               groups() * topology_.across.latency_ns / 4 +
+               largest * topology_.inside.latency_ns / 2 + 3 * kPacking.time_ns(far * bytes_);
+      }
+      case Kind::kScan:
+        return rounds_for(topology_.largest) * (inside(bytes_) + combining(bytes_)) +
+               far_rounds * (across(bytes_, 1) + combining(bytes_)) + inside(bytes_) +
+               combining(bytes_);
       default: {
         const uint64_t far = n_ - topology_.smallest;
         return inside(far * bytes_) + across((groups() - 1) * bytes_, largest) +

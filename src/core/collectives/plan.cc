@@ -33,13 +33,13 @@ constexpr std::array<Traits, kKinds> kTraits = {{
     {"allgatherv", false, false, false, true, {Algorithm::kPairwise, Algorithm::kRing, kTwo}},
     {"reduce_scatter", true, false, true, false, {Algorithm::kPairwise, Algorithm::kRing, kTwo}},
     {"reduce_scatterv", true, false, true, false, {Algorithm::kPairwise, Algorithm::kRing, kTwo}},
-    {"alltoall", false, false, true, true, {Algorithm::kPairwise, Algorithm::kLinear, kNone}},
+    {"alltoall", false, false, true, true, {Algorithm::kPairwise, Algorithm::kLinear, kTwo}},
     {"alltoallv", false, false, true, true, {Algorithm::kPairwise, Algorithm::kLinear, kNone}},
-    {"gather", false, true, false, true, {Algorithm::kLinear, kNone, kNone}},
+    {"gather", false, true, false, true, {Algorithm::kLinear, kTwo, kNone}},
     {"gatherv", false, true, false, true, {Algorithm::kLinear, kNone, kNone}},
-    {"scatter", false, true, true, false, {Algorithm::kLinear, kNone, kNone}},
+    {"scatter", false, true, true, false, {Algorithm::kLinear, kTwo, kNone}},
     {"scatterv", false, true, true, false, {Algorithm::kLinear, kNone, kNone}},
-    {"scan", true, false, false, false, {Algorithm::kRecursiveDoubling, Algorithm::kRing, kNone}},
+    {"scan", true, false, false, false, {Algorithm::kRecursiveDoubling, Algorithm::kRing, kTwo}},
 }};
 
 const Traits& traits(Kind kind) { return kTraits[static_cast<size_t>(kind)]; }
@@ -47,6 +47,11 @@ const Traits& traits(Kind kind) { return kTraits[static_cast<size_t>(kind)]; }
 // Where there is no other reason: up to here few rounds count for more than few bytes.
 constexpr uint64_t kShortBytes = 16u << 10;
 constexpr uint64_t kLeastPiece = 64u << 10;
+
+// Whether two levels put parts of several ranks into one message.
+bool packs_parts(Kind kind) {
+  return kind == Kind::kAlltoall || kind == Kind::kGather || kind == Kind::kScatter;
+}
 
 bool has_result(const Problem& problem) {
   if (!traits(problem.kind).reduces) return false;
@@ -150,6 +155,10 @@ class Builder {
     plan_.scratch_bytes += (length + kAlign - 1) / kAlign * kAlign;
     return {Place::kScratch, 0, at, length};
   }
+  // The |index|-th of the parts of |length| bytes each that |packed| has.
+  static Range unpacked(const Range& packed, size_t index, uint64_t length) {
+    return {packed.place, packed.part, packed.offset + index * length, length};
+  }
   // The |index|-th of |pieces| pieces of |range|, whole elements each.
   Range piece(const Range& range, uint32_t index, uint32_t pieces) const {
     const uint64_t elements = range.length / problem_.element_bytes;
@@ -199,10 +208,17 @@ class Builder {
   void reduce_scatter();
   void reduce_scatter_ring();
   void alltoall(bool at_once);
+  void alltoall_two_level();
   void gather();
+  void gather_two_level();
   void scatter();
+  void scatter_two_level();
+  template <typename RankOf>
+  void scan_doubling(const Members<RankOf>& among, const Range& own, const Range& inclusive,
+                     const Range* exclusive);
   void scan_doubling();
   void scan_ring();
+  void scan_two_level();
   void copy_own();
 
   const Problem& problem_;
@@ -219,11 +235,14 @@ uint64_t Builder::slice_bytes(const Problem& problem) {
   const bool two_level = algorithm == Algorithm::kTwoLevel;
   const bool lanes = algorithm == Algorithm::kRing || two_level ||
                      (traits(problem.kind).reduces && problem.ranks > 1);
-  // What is only moved is cut by the connections.
+  // What is only moved is cut by the connections, unless it is packed on its way.
+  const bool packs = two_level && packs_parts(problem.kind);
   const bool moves = !traits(problem.kind).reduces && problem.kind != Kind::kBroadcast;
-  if (!lanes || moves) return UINT64_MAX;
+  if (!lanes || (moves && !packs)) return UINT64_MAX;
   uint64_t slice = kLaneBytes;
-  if (problem.kind == Kind::kAllreduce && (algorithm == Algorithm::kRing || two_level)) {
+  if (packs) {
+    slice = std::max(kLaneBytes / problem.ranks, kLeastPiece);
+  } else if (problem.kind == Kind::kAllreduce && (algorithm == Algorithm::kRing || two_level)) {
     const uint64_t pieces = two_level ? problem.topology->smallest : problem.ranks;
     slice = std::max(kLaneBytes, pieces * kLeastPiece);
   } else if (traits(problem.kind).send_parts) {
@@ -266,14 +285,16 @@ void Builder::build() {
       return ring ? reduce_scatter_ring() : reduce_scatter();
     case Kind::kAlltoall:
     case Kind::kAlltoallv:
-      return alltoall(algorithm_ == Algorithm::kLinear);
+      return two_level ? alltoall_two_level() : alltoall(algorithm_ == Algorithm::kLinear);
     case Kind::kGather:
     case Kind::kGatherv:
-      return gather();
+      return two_level ? gather_two_level() : gather();
     case Kind::kScatter:
     case Kind::kScatterv:
-      return scatter();
+      return two_level ? scatter_two_level() : scatter();
     case Kind::kScan:
+      // The ranks before one are whole groups and some of its own, or there is no use in groups.
+      if (two_level && topology_.contiguous) return scan_two_level();
       return ring ? scan_ring() : scan_doubling();
   }
 }
@@ -655,6 +676,61 @@ void Builder::alltoall(bool at_once) {
   plan_.steps.insert(plan_.steps.end(), own.begin(), own.end());
 }
 
+// What a group has for a rank of another one goes there from one of its ranks, in one message.
+void Builder::alltoall_two_level() {
+  const uint64_t length = sent(0).length;
+  // Who in this rank's group has what goes to |rank|; the ranks of other groups, by that.
+  std::vector<std::vector<uint32_t>> targets(mates().size());
+  for (uint32_t rank = 0; rank < n(); ++rank) {
+    if (topology_.group_of[rank] == group()) continue;
+    targets[topology_.index_of[counterpart(rank, group())]].push_back(rank);
+  }
+  std::vector<Range> leaving(mates().size());  // for each mate, what it is to hand on
+  for (size_t mate = 0; mate < mates().size(); ++mate) {
+    if (mate == index()) continue;
+    leaving[mate] = scratch(targets[mate].size() * length);
+    for (size_t i = 0; i < targets[mate].size(); ++i) {
+      copy(unpacked(leaving[mate], i, length), sent(targets[mate][i]));
+    }
+  }
+  copy(received(me()), sent(me()));
+  next_round();
+
+  const std::vector<uint32_t>& mine = targets[index()];
+  std::vector<Range> handed(mates().size());  // by each mate
+  for (size_t mate = 0; mate < mates().size(); ++mate) {
+    if (mate == index()) continue;
+    send(mates()[mate], sent(mates()[mate]));
+    receive(mates()[mate], received(mates()[mate]));
+    send(mates()[mate], leaving[mate]);
+    handed[mate] = scratch(mine.size() * length);
+    receive(mates()[mate], handed[mate]);
+  }
+  std::vector<Range> out(mine.size());
+  for (size_t i = 0; i < mine.size(); ++i) {
+    out[i] = scratch(mates().size() * length);
+    for (size_t mate = 0; mate < mates().size(); ++mate) {
+      copy(unpacked(out[i], mate, length),
+           mate == index() ? sent(mine[i]) : unpacked(handed[mate], i, length));
+    }
+  }
+  next_round();
+
+  for (size_t i = 0; i < mine.size(); ++i) send(mine[i], out[i]);
+  std::vector<Range> in(topology_.group_count());
+  for (uint32_t other = 0; other < topology_.group_count(); ++other) {
+    if (other == group()) continue;
+    in[other] = scratch(topology_.groups[other].size() * length);
+    receive(counterpart(me(), other), in[other]);
+  }
+  for (uint32_t from = 0; from < n(); ++from) {
+    const uint32_t other = topology_.group_of[from];
+    if (other != group()) {
+      copy(received(from), unpacked(in[other], topology_.index_of[from], length));
+    }
+  }
+}
+
 void Builder::gather() {
   if (me() != problem_.root) {
     send(problem_.root, sent(0));
@@ -664,6 +740,41 @@ void Builder::gather() {
     receive(after(distance), received(after(distance)));
   }
   copy(received(me()), sent(0));
+}
+
+// The parts of another group come in one message.
+void Builder::gather_two_level() {
+  const uint64_t length = sent(0).length;
+  if (!leads()) {
+    send(leader_of(group()), sent(0));
+    return;
+  }
+  if (me() != problem_.root) {
+    const Range packed = scratch(mates().size() * length);
+    for (size_t mate = 0; mate < mates().size(); ++mate) {
+      if (mate != index()) receive(mates()[mate], unpacked(packed, mate, length));
+    }
+    copy(unpacked(packed, index(), length), sent(0));
+    next_round();
+    send(problem_.root, packed);
+    return;
+  }
+  for (const uint32_t mate : mates()) {
+    if (mate != me()) receive(mate, received(mate));
+  }
+  std::vector<Range> in(topology_.group_count());
+  for (uint32_t other = 0; other < topology_.group_count(); ++other) {
+    if (other == group()) continue;
+    in[other] = scratch(topology_.groups[other].size() * length);
+    receive(leader_of(other), in[other]);
+  }
+  copy(received(me()), sent(0));
+  for (uint32_t from = 0; from < n(); ++from) {
+    const uint32_t other = topology_.group_of[from];
+    if (other != group()) {
+      copy(received(from), unpacked(in[other], topology_.index_of[from], length));
+    }
+  }
 }
 
 void Builder::scatter() {
@@ -677,28 +788,97 @@ void Builder::scatter() {
   copy(received(0), sent(me()));
 }
 
-// After distance d a rank has the elements of the 2d ranks up to it.
-void Builder::scan_doubling() {
-  const Range own = sent(0);
-  const Range all = received(0);
-  const bool exclusive = problem_.exclusive;
-  const Range sum = exclusive ? scratch(own.length) : all;
+// The parts for another group leave in one message.
+void Builder::scatter_two_level() {
+  const uint64_t length = received(0).length;
+  if (!leads()) {
+    receive(leader_of(group()), received(0));
+    return;
+  }
+  if (me() != problem_.root) {
+    const Range packed = scratch(mates().size() * length);
+    receive(problem_.root, packed);
+    copy(received(0), unpacked(packed, index(), length));
+    next_round();
+    for (size_t mate = 0; mate < mates().size(); ++mate) {
+      if (mate != index()) send(mates()[mate], unpacked(packed, mate, length));
+    }
+    return;
+  }
+  std::vector<Range> out(topology_.group_count());
+  for (uint32_t other = 0; other < topology_.group_count(); ++other) {
+    if (other == group()) continue;
+    const std::vector<uint32_t>& ranks = topology_.groups[other];
+    out[other] = scratch(ranks.size() * length);
+    for (size_t i = 0; i < ranks.size(); ++i) copy(unpacked(out[other], i, length), sent(ranks[i]));
+  }
+  next_round();
+  for (uint32_t other = 0; other < topology_.group_count(); ++other) {
+    if (other != group()) send(leader_of(other), out[other]);
+  }
+  for (const uint32_t mate : mates()) {
+    if (mate != me()) send(mate, sent(mate));
+  }
+  copy(received(0), sent(me()));
+}
+
+// After distance d a rank has the elements of the 2d ranks up to it. |*exclusive|, if it is asked
+// for, leaves out the rank's own and is not written for the first one.
+template <typename RankOf>
+void Builder::scan_doubling(const Members<RankOf>& among, const Range& own, const Range& inclusive,
+                            const Range* exclusive) {
+  const uint32_t own_place = among.me;
   const Range other = scratch(own.length);
   Range mine = own;
   bool first = true;
-  for (uint32_t distance = 1; distance < n(); distance *= 2) {
-    if (me() + distance < n()) send(me() + distance, mine);
-    if (me() >= distance) {
-      receive(me() - distance, other);
-      combine(sum, other, mine);
-      mine = sum;
-      if (exclusive && first) copy(all, other);
-      if (exclusive && !first) combine(all, other, all);
+  for (uint32_t distance = 1; distance < among.count; distance *= 2) {
+    if (own_place + distance < among.count) send(among.rank_of(own_place + distance), mine);
+    if (own_place >= distance) {
+      receive(among.rank_of(own_place - distance), other);
+      combine(inclusive, other, mine);
+      mine = inclusive;
+      if (exclusive != nullptr && first) copy(*exclusive, other);
+      if (exclusive != nullptr && !first) combine(*exclusive, other, *exclusive);
       first = false;
     }
     next_round();
   }
-  if (!exclusive && me() == 0) copy(all, own);
+  if (own_place == 0) copy(inclusive, own);
+}
+
+void Builder::scan_doubling() {
+  const Range all = received(0);
+  if (problem_.exclusive) {
+    scan_doubling(all_ranks(), sent(0), scratch(all.length), &all);
+  } else {
+    scan_doubling(all_ranks(), sent(0), all, nullptr);
+  }
+}
+
+// What the groups before this one have comes to its last rank, which hands it to its mates.
+void Builder::scan_two_level() {
+  const Range all = received(0);
+  const Range inclusive = problem_.exclusive ? scratch(all.length) : all;
+  scan_doubling(own_group(), sent(0), inclusive, problem_.exclusive ? &all : nullptr);
+  next_round();
+  const Range before = scratch(all.length);
+  const uint32_t last = mates().back();
+  if (me() == last) {
+    const Members lasts{topology_.group_count(), group(),
+                        [this](uint32_t group) { return topology_.groups[group].back(); }};
+    scan_doubling(lasts, inclusive, scratch(all.length), &before);
+    next_round();
+  }
+  if (group() == 0) return;
+  for (const uint32_t mate : mates()) {
+    if (mate != last && me() == last) send(mate, before);
+  }
+  if (me() != last) receive(last, before);
+  if (problem_.exclusive && index() == 0) {
+    copy(all, before);
+  } else {
+    combine(all, before, all);
+  }
 }
 
 void Builder::scan_ring() {
@@ -781,13 +961,19 @@ Algorithm choose(const Problem& problem) {
   const auto& algorithms = traits(problem.kind).algorithms;
   // Of these not all ranks know how long the parts are.
   if (problem.kind == Kind::kAlltoallv) return Algorithm::kLinear;
-  if (problem.kind == Kind::kAlltoall) {
-    return problem.bytes <= kShortBytes ? Algorithm::kLinear : Algorithm::kPairwise;
-  }
+  const Topology& topology = *problem.topology;
+  const bool has_levels =
+      topology.has_levels() && (problem.kind != Kind::kScan || topology.contiguous);
   Algorithm best = algorithms[0];
   uint64_t least = UINT64_MAX;
   for (const Algorithm algorithm : algorithms) {
-    if (algorithm == kNone || (algorithm == kTwo && !problem.topology->has_levels())) continue;
+    if (algorithm == kNone || (algorithm == kTwo && !has_levels)) continue;
+    // Long messages of many ranks at once are in each other's way, which no estimate tells.
+    const bool at_once = problem.bytes <= kShortBytes;
+    if (problem.kind == Kind::kAlltoall &&
+        algorithm == (at_once ? Algorithm::kPairwise : Algorithm::kLinear)) {
+      continue;
+    }
     const uint64_t time = algorithms[1] == kNone ? 0 : estimate_ns(problem, algorithm);
     if (time >= least) continue;
     best = algorithm;
