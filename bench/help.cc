@@ -86,7 +86,11 @@ OPTIONS
       --depth N,...      of staging: chunks of a message under way (auto)
       --rails N,...      most connections of a pair that share its bulk data: as
                          HETCOMM_RAILS; one run for each
-      --interleave       measure several --transport or --rails in turn, --rounds
+      --algorithm N,...  of collective operations: ring, two_level, ... (one that an
+                         operation does not have is answered with those that it
+                         has), one run for each; chosen: what is taken without
+      --interleave       measure several --transport, --rails or --algorithm in
+                         turn, --rounds
                          times: medians, and ratios of the first to each other one
       --progress MODE    caller or thread (what HETCOMM_PROGRESS says; overlap:
                          both)

@@ -29,6 +29,11 @@ HetcommBackend::HetcommBackend(const Session& session, hetcomm_communicator_t* c
     : session_(session), communicator_(communicator) {
   device_ =
       find_device(session.context(), session.rank() == 0 ? work.first_memory : work.second_memory);
+  if (work.algorithm != "chosen") algorithm_ = work.algorithm;
+  collective_.struct_size = sizeof(collective_);
+  collective_.timeout_ns = HETCOMM_TIMEOUT_INFINITE;
+  collective_.factor = 1;
+  collective_.algorithm = algorithm_.c_str();
 }
 
 HetcommBackend::~HetcommBackend() { free_memory(); }
@@ -292,33 +297,34 @@ void HetcommBackend::run_collective(bool in_place) {
     buffer.length = part;
     return buffer;
   };
+  const hetcomm_collective_options_t* options = algorithm_.empty() ? nullptr : &collective_;
   hetcomm_request_t* request = nullptr;
   hetcomm_status_t status = HETCOMM_OK;
   switch (operation_) {
     case Collective::kBarrier:
-      status = hetcomm_barrier(communicator_, nullptr, &request);
+      status = hetcomm_barrier(communicator_, options, &request);
       break;
     case Collective::kBroadcast:
-      status = hetcomm_broadcast(communicator_, 0, out, type, nullptr, &request);
+      status = hetcomm_broadcast(communicator_, 0, out, type, options, &request);
       break;
     case Collective::kReduce:
-      status = hetcomm_reduce(communicator_, 0, in, out, type, op, nullptr, &request);
+      status = hetcomm_reduce(communicator_, 0, in, out, type, op, options, &request);
       break;
     case Collective::kAllreduce:
       status =
-          hetcomm_allreduce(communicator_, in_place ? out : in, out, type, op, nullptr, &request);
+          hetcomm_allreduce(communicator_, in_place ? out : in, out, type, op, options, &request);
       break;
     case Collective::kAllgather:
       status = hetcomm_allgather(communicator_, in_place ? part_of(out, own) : part_of(in, 0), out,
-                                 type, nullptr, &request);
+                                 type, options, &request);
       break;
     case Collective::kReduceScatter:
       status =
           hetcomm_reduce_scatter(communicator_, in, in_place ? part_of(in, own) : part_of(out, 0),
-                                 type, op, nullptr, &request);
+                                 type, op, options, &request);
       break;
     case Collective::kAlltoall:
-      status = hetcomm_alltoall(communicator_, in, out, type, nullptr, &request);
+      status = hetcomm_alltoall(communicator_, in, out, type, options, &request);
       break;
   }
   require(status, "starting a collective operation");

@@ -187,6 +187,8 @@ class HetcommBackend {
   hetcomm_operation_options_t notifying_{};
   std::vector<uint64_t> previous_;
   Collective operation_ = Collective::kBarrier;
+  std::string algorithm_;
+  hetcomm_collective_options_t collective_{};
 };
 
 }  // namespace bench

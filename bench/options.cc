@@ -277,9 +277,22 @@ std::string check_rails(const std::string& text, Options* options) {
   if (options->interleave && !options->compare.empty()) {
     return "--interleave is of hetcomm alone: it does not go with --compare";
   }
-  if (options->interleave && options->transports.size() < 2 && options->rails.size() < 2) {
-    return "--interleave takes several --transport or several --rails";
+  if (options->interleave && options->transports.size() < 2 && options->rails.size() < 2 &&
+      options->algorithms.size() < 2) {
+    return "--interleave takes several --transport, --rails or --algorithm";
   }
+  return "";
+}
+
+std::string check_algorithms(const std::string& text, Options* options) {
+  options->algorithms = comma_separated(text);
+  if (options->algorithms.empty()) return "";
+  for (const std::string& test : options->tests) {
+    if (find_collective(test) == nullptr) {
+      return fmt::format("--algorithm is of collective operations, and {} is none", test);
+    }
+  }
+  if (!options->compare.empty()) return "--algorithm does not go with --compare";
   return "";
 }
 
@@ -292,6 +305,7 @@ struct Texts {
   std::string chunks = "auto,64K,256K,1M";
   std::string depths = "auto";
   std::string rails;
+  std::string algorithms;
   std::string compare;
   std::vector<std::string> peers;
   std::string bind = "core";
@@ -321,6 +335,7 @@ void declare(CLI::App* app, Options* options, Texts* texts) {
   app->add_option("--chunk", texts->chunks);
   app->add_option("--depth", texts->depths);
   app->add_option("--rails", texts->rails);
+  app->add_option("--algorithm", texts->algorithms);
   app->add_flag("--interleave", options->interleave);
   app->add_option("--memory", texts->memory);
   app->add_option("--progress", options->progress);
@@ -349,6 +364,7 @@ std::string check_all(const Texts& texts, Options* options) {
   // For the ranks and the peers alike, wherever they are started.
   if (!options->nic.empty()) setenv("HETCOMM_RDMA_NIC", options->nic.c_str(), 1);
   if (wrong.empty()) wrong = check_staging(texts.chunks, texts.depths, options);
+  if (wrong.empty()) wrong = check_algorithms(texts.algorithms, options);
   if (wrong.empty()) wrong = check_rails(texts.rails, options);
   options->bind = texts.bind == "core";
   return wrong;
@@ -407,6 +423,14 @@ void add_settings(Work work, const Options& options, std::vector<Work>* works) {
         works->push_back(work);
         works->back().variant += fmt::format(", chunk {}, depth {}", chunk, depth);
       }
+    }
+    return;
+  }
+  if (!options.algorithms.empty()) {
+    for (const std::string& algorithm : options.algorithms) {
+      work.algorithm = algorithm;
+      works->push_back(work);
+      works->back().variant += ", " + algorithm;
     }
     return;
   }

@@ -30,10 +30,11 @@ struct Options {
   int window = 0;
   int ranks = 0;
   std::vector<std::string> transports;
-  std::vector<uint64_t> chunks;  // of staging; 0: hetcomm's choice
-  std::vector<int> depths;       // the same
-  std::vector<int> rails;        // empty: not given
-  bool interleave = false;       // transports and rails in turn, as many times as |rounds|
+  std::vector<uint64_t> chunks;         // of staging; 0: hetcomm's choice
+  std::vector<int> depths;              // the same
+  std::vector<int> rails;               // empty: not given
+  std::vector<std::string> algorithms;  // of collective operations; empty: not given
+  bool interleave = false;              // transports, rails and algorithms in turn, |rounds| times
   std::string first_memory = "host";
   std::string second_memory = "host";
   std::string progress;

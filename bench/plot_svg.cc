@@ -93,6 +93,7 @@ std::vector<Panel> panels_of(const Report& report) {
     if (!first.progress.empty()) series.name += " " + first.progress;
     if (first.rails > 0 && first.impl == "hetcomm")
       series.name += fmt::format(", {} rails", first.rails);
+    if (!first.algorithm.empty()) series.name += ", " + first.algorithm;
     if (first.memory != "host") series.name += " " + first.memory;
     series.ours = first.impl == "hetcomm";
     series.dashed = first.transport == "tcp";

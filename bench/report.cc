@@ -11,7 +11,8 @@ namespace bench {
 namespace {
 
 auto key_of(const Row& row) {
-  return std::tie(row.test, row.transport, row.memory, row.progress, row.impl, row.rails);
+  return std::tie(row.test, row.transport, row.memory, row.progress, row.impl, row.rails,
+                  row.algorithm);
 }
 
 constexpr Titles kTitles[] = {

@@ -15,6 +15,7 @@ Row make_row(const Work& work, const std::string& impl, const Measurement& measu
   row.staging_chunk = work.staging_chunk;
   row.staging_depth = work.staging_depth;
   row.rails = work.rails;
+  row.algorithm = work.algorithm;
   row.ranks = work.ranks;
   row.variant = work.variant;
   row.round = work.round;

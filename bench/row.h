@@ -21,6 +21,7 @@ struct Row {
   uint64_t staging_chunk = 0;  // as asked for; 0: hetcomm's choice
   int staging_depth = 0;       // the same
   int rails = 0;               // the same
+  std::string algorithm;       // of a collective operation; "": chosen
   int ranks = 2;
   double avg_us = kUnknown;          // total time over iterations
   double bandwidth_mbps = kUnknown;  // 10^6 bytes per second, all messages together

@@ -17,6 +17,7 @@ std::vector<std::string> encode_words(const Work& work) {
   words.push_back("first_memory=" + work.first_memory);
   words.push_back("second_memory=" + work.second_memory);
   if (!work.progress.empty()) words.push_back("progress=" + work.progress);
+  if (!work.algorithm.empty()) words.push_back("algorithm=" + work.algorithm);
   if (work.staging_chunk > 0) words.push_back("chunk=" + std::to_string(work.staging_chunk));
   if (work.staging_depth > 0) words.push_back("depth=" + std::to_string(work.staging_depth));
   if (work.rails > 0) words.push_back("rails=" + std::to_string(work.rails));
@@ -34,6 +35,8 @@ bool decode_work_word(std::string_view word, Work* work) {
     work->second_memory = text;
   } else if (take_word(word, "progress", &text)) {
     work->progress = text;
+  } else if (take_word(word, "algorithm", &text)) {
+    work->algorithm = text;
   } else {
     return take_integer(word, "ranks", &work->ranks) ||
            take_integer(word, "chunk", &work->staging_chunk) ||

@@ -128,8 +128,8 @@ class Mesh final : public Driven, private ControlHandler {
   // Teams with operations under way.
   void add_busy(collectives::Team& team) { busy_teams_.push_back(&team); }
   void remove_busy(collectives::Team& team) { std::erase(busy_teams_, &team); }
-  // Whether |rank| claims to run on this host, in the same cluster.
-  bool is_near(int rank) const;
+  // Whether two ranks claim to run on one host, in one cluster.
+  bool are_near(int one, int other) const;
   // A transport within the host is in use.
   bool shares_memory() const;
   // How |ranks| lie to each other, and over which links: the same on all ranks.

@@ -6,10 +6,10 @@
 
 namespace hetcomm {
 
-bool Mesh::is_near(int rank) const {
-  const PeerInfo& own = peers_[static_cast<size_t>(rank_)];
-  const PeerInfo& peer = peers_[static_cast<size_t>(rank)];
-  return peer.host == own.host && peer.cluster == own.cluster;
+bool Mesh::are_near(int one, int other) const {
+  const PeerInfo& here = peers_[static_cast<size_t>(one)];
+  const PeerInfo& there = peers_[static_cast<size_t>(other)];
+  return here.host == there.host && here.cluster == there.cluster;
 }
 
 bool Mesh::shares_memory() const {
@@ -35,7 +35,8 @@ Link Mesh::link_between(int one, int other) const {
   const PeerInfo& there = peers_[static_cast<size_t>(other)];
   const Link* best = nullptr;
   for (const PeerInfo::Offer& offer : here.offers) {
-    if (offer.name == "self" || (offer.within_host && here.host != there.host)) continue;
+    // Declared clusters of one host are taken as if they were not.
+    if (offer.name == "self" || (offer.within_host && !are_near(one, other))) continue;
     const bool both =
         std::any_of(there.offers.begin(), there.offers.end(),
                     [&](const PeerInfo::Offer& candidate) { return candidate.name == offer.name; });

@@ -203,6 +203,19 @@ class Formats(unittest.TestCase):
         self.assertIn("at most 2 rails", text)
         self.assertIn("hetcomm/tcp, rails 1", text)
 
+    def test_algorithms_are_measured_in_turn(self):
+        document = json.loads(self.run_ok("allgather", "-b", "4K", "-e", "4K", "--ranks", "3",
+                                          "--algorithm", "chosen,ring,pairwise", "--interleave",
+                                          "--transport", "shm", "--seconds", "0.005", "--rounds",
+                                          "2", "--format", "json"))
+        self.assertEqual([(row["impl"], row["algorithm"], row["wrong"])
+                          for row in document["rows"]],
+                         [("hetcomm", "chosen", 0), ("hetcomm/shm, ring", "ring", 0),
+                          ("hetcomm/shm, pairwise", "pairwise", 0)])
+        result = bench("allgather", *SHORT, "--algorithm", "clever")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("pairwise, ring, two_level", result.stderr)
+
     def test_bandwidth_is_bytes_over_time(self):
         rows = json.loads(self.run_ok("bandwidth", *SHORT, "--window", "4", "--transport", "shm",
                                       "--format", "json"))["rows"]
@@ -320,6 +333,14 @@ class TwoHosts(unittest.TestCase):
         self.assertEqual(nobody.returncode, 1)
         self.assertIn("need root", nobody.stderr)
 
+    def test_clusters_of_several_ranks(self):
+        status, out, errors = self.run_tool(
+            "--ranks", "2", BENCH, "allreduce,alltoall", "-b", "4K", "-e", "4K", "--algorithm",
+            "two_level", "--transport", "auto", "--seconds", "0.005", "--format", "json")
+        self.assertEqual(status, 0, errors)
+        self.assertEqual([(row["ranks"], row["wrong"]) for row in json.loads(out)["rows"]],
+                         [(4, 0)] * 2)
+
     def test_status_is_that_of_the_ranks(self):
         for command, expected in (("exit 0", 0), ("exit $((RANK * 7))", 7), ("exit 3", 3)):
             self.assertEqual(self.run_tool("bash", "-c", command)[0], expected, command)
@@ -350,6 +371,8 @@ class Usage(unittest.TestCase):
             ("staging", "--chunk", "1K"): "4K to 1G",
             ("staging", "--depth", "17"): "17",
             ("latency", "--rails", "0"): "0",
+            ("latency", "--algorithm", "ring"): "latency is none",
+            ("allreduce", "--algorithm", "ring", "--compare", "mpi"): "--compare",
             ("latency", "--transport", "tcp", "--interleave"): "--interleave",
             ("latency", "--rails", "1,2", "--interleave", "--compare", "mpi"): "--compare",
             ("latency", "somewhere", "--listen"): "--listen",

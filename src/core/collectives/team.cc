@@ -76,8 +76,8 @@ void Team::set_busy(bool busy) {
 void Team::choose_way() {
   const Mesh& mesh = communicator_.mesh();
   topology_ = mesh.topology(ranks_);
-  const bool together =
-      std::all_of(ranks_.begin(), ranks_.end(), [&](int rank) { return mesh.is_near(rank); });
+  const bool together = std::all_of(ranks_.begin(), ranks_.end(),
+                                    [&](int rank) { return mesh.are_near(mesh.rank(), rank); });
   if (size() == 1 || size() > Segment::kMostRanks || !together) {
     way_ = Way::kMessages;
     return;
