@@ -5,8 +5,8 @@
 //     place and in place, in host memory and on devices, mixed
 //   * all ranks get the same bits
 //   * many may be under way at once, on lists of ranks too, and in groups
-//   * ranks whose arguments differ all end with MISMATCH, and the text says in what; later calls end
-//     at once, and messages go on
+//   * ranks whose arguments differ all end with MISMATCH, and the text says in what; later calls
+//     end at once, and messages go on
 //   * a rank that dies, stands still, cancels or does not come ends it on all others in bounded
 //     time, with a text
 //   * what one rank can see to be wrong is refused
