@@ -64,7 +64,8 @@ constexpr VariableInfo kTable[] = {
     {Variable::kStallTime, kDuration, "HETCOMM_STALL_TIME", "60s", nullptr,
      "An operation that waits longer is reported once, with all pending ones.", at_least(kMs)},
     {Variable::kSpinTime, kDuration, "HETCOMM_SPIN_TIME", "1ms", nullptr,
-     "How long a waiting thread polls before it sleeps."},
+     "How long a waiting thread polls before it sleeps; unset, 200us when this host has more ranks "
+     "than cores."},
     {Variable::kYield, kChoice, "HETCOMM_YIELD", "auto", "auto|yes|no",
      "Whether a polling thread yields its core; auto: when this host has more ranks than cores."},
     {Variable::kDevices, kText, "HETCOMM_DEVICES", "", nullptr,

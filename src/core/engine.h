@@ -230,6 +230,8 @@ class Engine {
   const uint64_t& coarse_now() const { return now_ns_; }
 
   void set_yield(bool yield) { yield_.store(yield, std::memory_order_relaxed); }
+  // How long a waiting thread polls before it sleeps.
+  void set_spin(uint64_t spin_ns) { spin_ns_.store(spin_ns, std::memory_order_relaxed); }
   OperationPool& pool() { return pool_; }
   Poller& poller() { return *poller_; }
   int doorbell_fd() const { return doorbell_.get(); }
@@ -341,7 +343,9 @@ class Engine {
   bool nap_short();
   void wake_background();
   uint64_t background_spin_end() const;
-  uint64_t spin_ticks() const { return spin_ns_ * ticks_per_us_ / 1000; }
+  uint64_t spin_ticks() const {
+    return spin_ns_.load(std::memory_order_relaxed) * ticks_per_us_ / 1000;
+  }
   uint64_t spin_end_ticks() const { return ticks() + spin_ticks(); }
 
   Submitter& submitter_;
@@ -351,7 +355,7 @@ class Engine {
   UniqueFd doorbell_;
   Doorbell doorbell_watcher_;
   std::vector<Driven*> driven_;
-  uint64_t spin_ns_ = 0;
+  std::atomic<uint64_t> spin_ns_{0};
   uint64_t ticks_per_us_ = 1;
   bool threaded_ = false;
   const uint32_t* alive_ = nullptr;

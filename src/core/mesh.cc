@@ -21,6 +21,8 @@ constexpr size_t kMaxDescriptor = 1024;
 constexpr size_t kMaxTransports = 16;
 constexpr uint16_t kDescriptorVersion = 3;
 constexpr size_t kMaxCluster = 63;
+// Of a waiting thread, where ranks share cores.
+constexpr uint64_t kCrowdedSpinNs = 200'000;
 
 // Says which kernel a process runs on. Whether ranks of one reach each other through it is tried.
 std::array<std::byte, 16> host_id() {
@@ -276,6 +278,9 @@ void Mesh::count_ranks_of_host() {
   const std::string_view yield = environment_.config.text(Variable::kYield);
   const bool crowded = ranks > sysconf(_SC_NPROCESSORS_ONLN);
   if (yield == "yes" || (yield == "auto" && crowded)) engine().set_yield(true);
+  if (crowded && !environment_.config.is_set(Variable::kSpinTime)) {
+    engine().set_spin(kCrowdedSpinNs);
+  }
   if (crowded) log().info("{} ranks share this host: polling yields the core", ranks);
 }
 
