@@ -78,12 +78,15 @@ Status Engine::start(const EngineOptions& options) {
   ticks_per_us_ = ticks_per_us();
   refresh_now();
   threaded_ = options.thread;
-  if (threaded_) {
-    try {
-      thread_ = std::thread([this] { run_background(); });
-    } catch (const std::system_error& error) {
-      return Status(Code::kOutOfResources, std::string("progress thread: ") + error.what());
-    }
+  return {};
+}
+
+Status Engine::start_background() {
+  if (!threaded_ || thread_.joinable()) return {};
+  try {
+    thread_ = std::thread([this] { run_background(); });
+  } catch (const std::system_error& error) {
+    return Status(Code::kOutOfResources, std::string("progress thread: ") + error.what());
   }
   return {};
 }

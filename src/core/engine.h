@@ -159,6 +159,8 @@ class Engine {
   bool wait(uint64_t deadline_ns, Done&& done);
 
   // Under the baton:
+  // In thread mode: the background thread, if it does not run yet. Until then whoever waits drives.
+  Status start_background();
   void add(Driven* driven) { driven_.push_back(driven); }
   void remove(Driven* driven);
   int progress() {
