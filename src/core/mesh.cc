@@ -282,7 +282,8 @@ void Mesh::count_ranks_of_host() {
 }
 
 Status Mesh::wait_for_control(uint64_t deadline_ns) {
-  engine().wait(deadline_ns, [this] { return ready_.load(std::memory_order_acquire); });
+  // Polling would take the processors from ranks that are not as far.
+  engine().wait_asleep(deadline_ns, [this] { return ready_.load(std::memory_order_acquire); });
   const Engine::Baton baton(engine());
   if (!failed_.ok()) return Status(Code::kBootstrapFailed, std::string(failed_.text()));
   const std::vector<int> missing = control_->missing_neighbours();
