@@ -73,9 +73,9 @@ Status Engine::start(const EngineOptions& options) {
   fence_.set_up();
   // A background thread is a second user.
   baton_.set_up(options.thread ? BiasedLock::Bias::kNever : BiasedLock::Bias::kSoleUser);
-  spin_ns_ = options.spin_ns;
   yield_ = options.yield;
   ticks_per_us_ = ticks_per_us();
+  spin_ticks_ = options.spin_ns * ticks_per_us_ / 1000;
   refresh_now();
   threaded_ = options.thread;
   return {};

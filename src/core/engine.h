@@ -157,7 +157,7 @@ class Engine {
   // time.
   template <typename Done>
   bool wait(uint64_t deadline_ns, Done&& done) {
-    return wait_polling(deadline_ns, spin_ticks(), done);
+    return wait_polling(deadline_ns, spin_ticks_, done);
   }
   // The same for what takes long, or concerns many processes: sleeps at once.
   template <typename Done>
@@ -352,7 +352,6 @@ class Engine {
   bool nap_short();
   void wake_background();
   uint64_t background_spin_end() const;
-  uint64_t spin_ticks() const { return spin_ns_ * ticks_per_us_ / 1000; }
 
   Submitter& submitter_;
   AsymmetricFence fence_;
@@ -361,8 +360,8 @@ class Engine {
   UniqueFd doorbell_;
   Doorbell doorbell_watcher_;
   std::vector<Driven*> driven_;
-  uint64_t spin_ns_ = 0;
   uint64_t ticks_per_us_ = 1;
+  uint64_t spin_ticks_ = 0;
   bool threaded_ = false;
   const uint32_t* alive_ = nullptr;
   std::thread thread_;
