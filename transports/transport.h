@@ -288,6 +288,7 @@ class TransportFactory {
   // How many transports it makes for one communicator, one for each network interface that shall
   // share the load. Instance i connects to instance i of the peer.
   virtual size_t instances(const Config& /*config*/) const { return 1; }
+  // Needs no probe() before; where that fails it fails for the same reason.
   virtual Result<std::unique_ptr<Transport>> create(
       const TransportEnvironment& environment) const = 0;
 };

@@ -31,6 +31,14 @@ typedef hetcomm_status_t (*hetcomm_bootstrap_put_t)(void* user_data, const char*
 typedef hetcomm_status_t (*hetcomm_bootstrap_get_t)(void* user_data, const char* key, void* value,
                                                     size_t* inout_size, uint64_t timeout_ns);
 
+/* The same for |count| keys at once, waiting for all of them: the value of key i to |values| + i *
+ * |room|, its size to |out_sizes|[i]. A value larger than |room| is not copied, its size is given
+ * all the same. TIMED_OUT when one of them did not appear. */
+typedef hetcomm_status_t (*hetcomm_bootstrap_get_many_t)(void* user_data, size_t count,
+                                                         const char* const* keys, size_t room,
+                                                         void* values, size_t* out_sizes,
+                                                         uint64_t timeout_ns);
+
 /* Gathers |size| bytes of every rank, in rank order, into |out_values| (|size| times the number of
  * ranks). Collective: called by all ranks in the same order. */
 typedef hetcomm_status_t (*hetcomm_bootstrap_allgather_t)(void* user_data, const void* value,
@@ -46,6 +54,7 @@ typedef struct hetcomm_bootstrap_options {
   void* user_data;
   const void* secret; /* job secret; NULL: HETCOMM_SECRET or file, else a random key through put  */
   size_t secret_size; /* bytes                                                                 */
+  hetcomm_bootstrap_get_many_t get_many; /* beside put and get, may be NULL: spares round trips */
 } hetcomm_bootstrap_options_t;
 
 /* From the caller's own functions. They are called only inside hetcomm_communicator_create and

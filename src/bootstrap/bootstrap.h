@@ -24,7 +24,8 @@ class Bootstrap {
   virtual int rank() const = 0;
   virtual int size() const = 0;
   // Key of the job: a digest of the configured secret, or, without one, the random key that the
-  // job's store (or rank 0, through the exchange) handed out.
+  // job's store (or rank 0, through the exchange) handed out. Where the ranks were not given the
+  // same, this call or the next allgather fails on all of them with kPermissionDenied.
   virtual Result<Secret> secret(uint64_t deadline_ns) = 0;
   // Gathers each rank's |mine| (at most 64 KiB), in rank order. |scope| names the exchange
   // ("world/epoch 0"), unique per job. Collective. Fails with kBootstrapFailed naming the ranks

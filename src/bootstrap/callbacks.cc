@@ -1,6 +1,9 @@
 // Bootstrap by functions of the caller's. With allgather: two calls for each exchange, sizes and
 // then values padded to the largest. With put and get: rank r puts <scope>/r, rank 0 collects and
 // puts <scope>/all, so that n ranks cost O(n) calls.
+//
+// The secret goes from rank 0 to all, which costs no meeting of the ranks; whether they agree about
+// it shows in the exchange that follows, where each one's value carries a mark of its secret.
 #include <algorithm>
 #include <array>
 #include <optional>
@@ -23,7 +26,11 @@ namespace {
 using Values = std::vector<std::vector<std::byte>>;
 
 constexpr size_t kTokenBytes = 16;
+constexpr size_t kMarkBytes = 1 + std::tuple_size_v<Digest>;
+constexpr size_t kMaxValue = kMaxStoreValue + kMarkBytes;
 constexpr size_t kFirstRoom = 16 * 1024;
+// What is fetched of many ranks at once; a larger value is asked for again, alone.
+constexpr size_t kManyRoom = 1024;
 
 Status callback_failed(std::string_view what, hetcomm_status_t status) {
   const Code code = static_cast<Code>(status);
@@ -31,10 +38,14 @@ Status callback_failed(std::string_view what, hetcomm_status_t status) {
                 fmt::format("{} returned {} ({})", what, code_name(code), code_text(code)));
 }
 
-// How all ranks' values get to all ranks.
+// How values get from rank to rank.
 class Exchange {
  public:
   virtual ~Exchange() = default;
+  // Rank 0's value, to all ranks; what the others say does not count.
+  virtual Result<std::vector<std::byte>> broadcast(const std::string& scope, ConstByteSpan mine,
+                                                   uint64_t deadline_ns) = 0;
+  // All ranks' values, to all ranks.
   virtual Result<Values> allgather(const std::string& scope, ConstByteSpan mine,
                                    uint64_t deadline_ns) = 0;
 };
@@ -43,6 +54,13 @@ class AllgatherExchange final : public Exchange {
  public:
   explicit AllgatherExchange(const hetcomm_bootstrap_options_t& options)
       : options_(options), size_(static_cast<size_t>(options.size)) {}
+
+  Result<std::vector<std::byte>> broadcast(const std::string& scope, ConstByteSpan mine,
+                                           uint64_t deadline_ns) override {
+    Result<Values> all = allgather(scope, mine, deadline_ns);
+    if (!all.ok()) return all.status();
+    return std::move(all->front());
+  }
 
   // The callback has no time limit; it is the caller's.
   Result<Values> allgather(const std::string& scope, ConstByteSpan mine,
@@ -59,7 +77,7 @@ class AllgatherExchange final : public Exchange {
     for (size_t rank = 0; rank < size_; ++rank) {
       sizes[rank] = reader.read<uint32_t>();
       largest = std::max(largest, sizes[rank]);
-      if (sizes[rank] > kMaxStoreValue ||
+      if (sizes[rank] > kMaxValue ||
           !equal_in_constant_time(reader.read_raw(scope_digest.size()), scope_digest)) {
         return Status(Code::kBootstrapFailed,
                       fmt::format("allgather: rank {} is not in exchange '{}': the ranks' calls "
@@ -97,6 +115,14 @@ class PutGetExchange final : public Exchange {
  public:
   explicit PutGetExchange(const hetcomm_bootstrap_options_t& options) : options_(options) {}
 
+  Result<std::vector<std::byte>> broadcast(const std::string& scope, ConstByteSpan mine,
+                                           uint64_t deadline_ns) override {
+    const std::string key = "hetcomm/" + scope + "/0";
+    if (options_.rank != 0) return get_of_rank_0(key, scope, kMaxValue, deadline_ns);
+    HETCOMM_RETURN_IF_ERROR(put(key, mine));
+    return std::vector<std::byte>(mine.begin(), mine.end());
+  }
+
   // Each value carries a token, by which a rank sees that its own value is the one that counted.
   Result<Values> allgather(const std::string& scope, ConstByteSpan mine,
                            uint64_t deadline_ns) override {
@@ -107,18 +133,16 @@ class PutGetExchange final : public Exchange {
     const std::string prefix = "hetcomm/" + scope + "/";
     HETCOMM_RETURN_IF_ERROR(put(prefix + std::to_string(options_.rank), value));
     const size_t limit =
-        static_cast<size_t>(options_.size) * (kMaxStoreValue + kTokenBytes + sizeof(uint32_t)) +
+        static_cast<size_t>(options_.size) * (kMaxValue + kTokenBytes + sizeof(uint32_t)) +
         kMaxReplyText + 64;
     std::vector<std::byte> all;
     if (options_.rank == 0) {
       all = collect(prefix, std::move(value), deadline_ns);
       HETCOMM_RETURN_IF_ERROR(put(prefix + "all", all));
     } else {
-      Result<std::vector<std::byte>> handed_out = get(prefix + "all", limit, deadline_ns);
-      if (!handed_out.ok()) {
-        return Status(Code::kBootstrapFailed, fmt::format("waiting for rank 0 in '{}': {}", scope,
-                                                          handed_out.status().text()));
-      }
+      Result<std::vector<std::byte>> handed_out =
+          get_of_rank_0(prefix + "all", scope, limit, deadline_ns);
+      if (!handed_out.ok()) return handed_out.status();
       all = std::move(handed_out).value();
     }
     return unpack(all, token);
@@ -137,9 +161,14 @@ class PutGetExchange final : public Exchange {
     ByteWriter payload;
     payload.write_bytes(mine);
     std::vector<int> missing;
+    const Fetched fetched = fetch_others(prefix, own_deadline);
     for (int rank = 1; rank < options_.size; ++rank) {
+      if (const std::optional<ConstByteSpan> value = fetched.value(rank)) {
+        payload.write_bytes(*value);
+        continue;
+      }
       Result<std::vector<std::byte>> value =
-          get(prefix + std::to_string(rank), kMaxStoreValue + kTokenBytes, own_deadline);
+          get(prefix + std::to_string(rank), kMaxValue + kTokenBytes, own_deadline);
       if (value.ok()) {
         payload.write_bytes(value.value());
       } else if (value.status().code() == Code::kTimedOut) {
@@ -154,6 +183,36 @@ class PutGetExchange final : public Exchange {
                fmt::format("{} did not come", format_ranks(missing, options_.size))));
   }
 
+  // What came of the ranks from 1 on in one call.
+  struct Fetched {
+    std::vector<std::byte> values;
+    std::vector<size_t> sizes;  // empty: nothing came
+
+    // Nothing where the rank is to be asked alone.
+    std::optional<ConstByteSpan> value(int rank) const {
+      const auto index = static_cast<size_t>(rank - 1);
+      if (index >= sizes.size() || sizes[index] > kManyRoom) return std::nullopt;
+      return ConstByteSpan(values).subspan(index * kManyRoom, sizes[index]);
+    }
+  };
+
+  // Whatever fails shows again, and which rank it is, when they are asked one by one.
+  Fetched fetch_others(const std::string& prefix, uint64_t deadline_ns) {
+    const auto count = static_cast<size_t>(options_.size - 1);
+    if (options_.get_many == nullptr || count < 2) return {};
+    std::vector<std::string> names;
+    for (size_t i = 0; i < count; ++i) names.push_back(prefix + std::to_string(i + 1));
+    std::vector<const char*> keys;
+    for (const std::string& name : names) keys.push_back(name.c_str());
+    Fetched fetched{.values = std::vector<std::byte>(count * kManyRoom),
+                    .sizes = std::vector<size_t>(count)};
+    const hetcomm_status_t status =
+        options_.get_many(options_.user_data, count, keys.data(), kManyRoom, fetched.values.data(),
+                          fetched.sizes.data(), time_left(deadline_ns));
+    if (status != HETCOMM_OK) return {};
+    return fetched;
+  }
+
   Result<Values> unpack(ConstByteSpan all, ConstByteSpan token) const {
     const Status malformed(Code::kBootstrapFailed, "rank 0 has handed out malformed values");
     if (all.size() < kFrameHeaderBytes) return malformed;
@@ -162,7 +221,7 @@ class PutGetExchange final : public Exchange {
     ByteReader reader(payload.value());
     Values values;
     for (int rank = 0; rank < options_.size; ++rank) {
-      const ConstByteSpan value = reader.read_bytes(kMaxStoreValue + kTokenBytes);
+      const ConstByteSpan value = reader.read_bytes(kMaxValue + kTokenBytes);
       if (value.size() < kTokenBytes) return malformed;
       if (rank == options_.rank && !equal_in_constant_time(value.first(kTokenBytes), token)) {
         return Status(Code::kBootstrapFailed,
@@ -183,16 +242,26 @@ class PutGetExchange final : public Exchange {
     return callback_failed(fmt::format("the put callback for '{}'", key), status);
   }
 
+  static uint64_t time_left(uint64_t deadline_ns) {
+    const uint64_t now = now_ns();
+    if (deadline_ns == kForever) return kForever;
+    return deadline_ns > now ? deadline_ns - now : 0;
+  }
+
+  Result<std::vector<std::byte>> get_of_rank_0(const std::string& key, const std::string& scope,
+                                               size_t limit, uint64_t deadline_ns) {
+    Result<std::vector<std::byte>> value = get(key, limit, deadline_ns);
+    if (value.ok()) return value;
+    return Status(Code::kBootstrapFailed,
+                  fmt::format("waiting for rank 0 in '{}': {}", scope, value.status().text()));
+  }
+
   Result<std::vector<std::byte>> get(const std::string& key, size_t limit, uint64_t deadline_ns) {
     std::vector<std::byte> value(std::min(limit, kFirstRoom));
     while (true) {
-      const uint64_t now = now_ns();
-      const uint64_t left = deadline_ns == kForever ? kForever
-                            : deadline_ns > now     ? deadline_ns - now
-                                                    : 0;
       size_t size = value.size();
-      const hetcomm_status_t status =
-          options_.get(options_.user_data, key.c_str(), value.data(), &size, left);
+      const hetcomm_status_t status = options_.get(options_.user_data, key.c_str(), value.data(),
+                                                   &size, time_left(deadline_ns));
       if (status != HETCOMM_OK) {
         return callback_failed(fmt::format("the get callback for '{}'", key), status);
       }
@@ -217,24 +286,31 @@ class CallbackBootstrap final : public Bootstrap {
   int rank() const override { return rank_; }
   int size() const override { return size_; }
 
-  // Collective on its first use: the ranks compare what they have (by a digest), so that a secret
-  // which only some were given, or another one, is told apart from a network fault.
+  // Collective on its first use. A rank that was given another secret than rank 0, or alone none,
+  // goes on with its own: the next exchange tells it and all others, so that this is told apart
+  // from a network fault.
   Result<Secret> secret(uint64_t deadline_ns) override {
     if (secret_) return *secret_;
-    Result<Secret> fresh = configured_ ? Result<Secret>(*configured_) : random_secret();
-    if (!fresh.ok()) return fresh.status();
-    ByteWriter mine;
-    mine.write(static_cast<uint8_t>(configured_ ? 1 : 0));
-    if (configured_) {
-      mine.write_raw(check_value(*configured_));
-    } else {
-      mine.write_raw(rank_ == 0 ? fresh.value() : Secret{});
+    Result<Secret> mine = configured_ ? Result<Secret>(*configured_) : random_secret();
+    if (!mine.ok()) return mine.status();
+    Secret secret = mine.value();
+    if (size_ > 1) {
+      const Digest check = check_value(secret);
+      ByteWriter writer;
+      writer.write(static_cast<uint8_t>(configured_ ? 1 : 0));
+      writer.write_raw(configured_ ? ConstByteSpan(check) : ConstByteSpan(secret));
+      Result<std::vector<std::byte>> first =
+          exchange_->broadcast(scopes_.next("secret"), writer.bytes(), deadline_ns);
+      if (!first.ok()) return first.status();
+      if (first->size() != kMarkBytes) {
+        return Status(Code::kBootstrapFailed, "malformed secret exchange");
+      }
+      const bool handed_out = first->front() == std::byte{0};
+      if (!configured_ && handed_out) {
+        std::copy_n(first->begin() + 1, secret.size(), secret.begin());
+      }
+      compare_next_ = true;
     }
-    Result<Values> all = allgather("secret", mine.bytes(), deadline_ns);
-    if (!all.ok()) return all.status();
-    HETCOMM_RETURN_IF_ERROR(check_agreement(all.value(), mine.bytes()));
-    Secret secret = fresh.value();
-    if (!configured_) std::copy_n(all->front().begin() + 1, secret.size(), secret.begin());
     secret_ = secret;
     return secret;
   }
@@ -245,7 +321,17 @@ class CallbackBootstrap final : public Bootstrap {
       return Status(Code::kInvalidArgument, fmt::format("exchange of {} bytes", mine.size()));
     }
     if (size_ == 1) return Values{{mine.begin(), mine.end()}};
-    return exchange_->allgather(scopes_.next(scope), mine, deadline_ns);
+    if (!compare_next_) return exchange_->allgather(scopes_.next(scope), mine, deadline_ns);
+    std::vector<std::byte> marked = mark();
+    marked.insert(marked.end(), mine.begin(), mine.end());
+    Result<Values> all = exchange_->allgather(scopes_.next(scope), marked, deadline_ns);
+    if (!all.ok()) return all;
+    HETCOMM_RETURN_IF_ERROR(check_agreement(all.value()));
+    for (std::vector<std::byte>& value : all.value()) {
+      value.erase(value.begin(), value.begin() + kMarkBytes);
+    }
+    compare_next_ = false;
+    return all;
   }
 
  private:
@@ -254,18 +340,34 @@ class CallbackBootstrap final : public Bootstrap {
     return hmac_sha256(secret, std::as_bytes(std::span(kLabel)));
   }
 
-  Status check_agreement(const Values& all, ConstByteSpan mine) const {
+  // Whether a secret was configured, and what tells it from others.
+  std::vector<std::byte> mark() const {
+    ByteWriter writer;
+    writer.write(static_cast<uint8_t>(configured_ ? 1 : 0));
+    writer.write_raw(check_value(*secret_));
+    return writer.take();
+  }
+
+  // In front of each value stands its rank's mark.
+  Status check_agreement(const Values& all) const {
+    const std::vector<std::byte> mine = mark();
     std::vector<int> others;
+    bool key_differs = false;
     for (int rank = 0; rank < size_; ++rank) {
       const std::vector<std::byte>& theirs = all[static_cast<size_t>(rank)];
-      if (theirs.size() != mine.size()) {
+      if (theirs.size() < kMarkBytes) {
         return Status(Code::kBootstrapFailed, "malformed secret exchange");
       }
-      const bool agree = configured_ ? std::equal(theirs.begin(), theirs.end(), mine.begin())
-                                     : theirs[0] == mine[0];
-      if (!agree) others.push_back(rank);
+      if (std::equal(mine.begin(), mine.end(), theirs.begin())) continue;
+      key_differs = key_differs || (!configured_ && theirs.front() == mine.front());
+      others.push_back(rank);
     }
     if (others.empty()) return {};
+    if (key_differs) {
+      return Status(Code::kBootstrapFailed,
+                    "the ranks have got different keys: two processes say that they are rank 0, or "
+                    "the store holds values of an earlier run");
+    }
     return Status(Code::kPermissionDenied,
                   fmt::format("{} {} not have the job secret that rank {} has{}: set the same "
                               "HETCOMM_SECRET or HETCOMM_SECRET_FILE everywhere, or none",
@@ -278,6 +380,7 @@ class CallbackBootstrap final : public Bootstrap {
   const std::unique_ptr<Exchange> exchange_;
   const std::optional<Secret> configured_;
   std::optional<Secret> secret_;
+  bool compare_next_ = false;  // the ranks have not compared their secrets yet
   ScopeNames scopes_;
 };
 

@@ -73,17 +73,20 @@ Status Engine::start(const EngineOptions& options) {
   fence_.set_up();
   // A background thread is a second user.
   baton_.set_up(options.thread ? BiasedLock::Bias::kNever : BiasedLock::Bias::kSoleUser);
-  spin_ns_ = options.spin_ns;
   yield_ = options.yield;
   ticks_per_us_ = ticks_per_us();
+  set_spin(options.spin_ns);
   refresh_now();
   threaded_ = options.thread;
-  if (threaded_) {
-    try {
-      thread_ = std::thread([this] { run_background(); });
-    } catch (const std::system_error& error) {
-      return Status(Code::kOutOfResources, std::string("progress thread: ") + error.what());
-    }
+  return {};
+}
+
+Status Engine::start_background() {
+  if (!threaded_ || thread_.joinable()) return {};
+  try {
+    thread_ = std::thread([this] { run_background(); });
+  } catch (const std::system_error& error) {
+    return Status(Code::kOutOfResources, std::string("progress thread: ") + error.what());
   }
   return {};
 }

@@ -156,9 +156,18 @@ class Engine {
   // Waits until |done()| or |deadline_ns|; returns done(), which this thread alone calls, at any
   // time.
   template <typename Done>
-  bool wait(uint64_t deadline_ns, Done&& done);
+  bool wait(uint64_t deadline_ns, Done&& done) {
+    return wait_polling(deadline_ns, spin_ticks_.load(std::memory_order_relaxed), done);
+  }
+  // The same for what takes long, or concerns many processes: sleeps at once.
+  template <typename Done>
+  bool wait_asleep(uint64_t deadline_ns, Done&& done) {
+    return wait_polling(deadline_ns, 0, done);
+  }
 
   // Under the baton:
+  // In thread mode: the background thread, if it does not run yet. Until then whoever waits drives.
+  Status start_background();
   void add(Driven* driven) { driven_.push_back(driven); }
   void remove(Driven* driven);
   int progress() {
@@ -231,7 +240,9 @@ class Engine {
 
   void set_yield(bool yield) { yield_.store(yield, std::memory_order_relaxed); }
   // How long a waiting thread polls before it sleeps.
-  void set_spin(uint64_t spin_ns) { spin_ns_.store(spin_ns, std::memory_order_relaxed); }
+  void set_spin(uint64_t spin_ns) {
+    spin_ticks_.store(spin_ns * ticks_per_us_ / 1000, std::memory_order_relaxed);
+  }
   OperationPool& pool() { return pool_; }
   Poller& poller() { return *poller_; }
   int doorbell_fd() const { return doorbell_.get(); }
@@ -320,7 +331,9 @@ class Engine {
   }
   void begin_polling();
   template <typename Done>
-  bool poll_locked(uint64_t deadline_ns, uint64_t* spin_end, Done&& done);
+  bool wait_polling(uint64_t deadline_ns, uint64_t spin, Done&& done);
+  template <typename Done>
+  bool poll_locked(uint64_t deadline_ns, uint64_t spin, uint64_t* spin_end, Done&& done);
   template <typename Done>
   void sleep(uint64_t deadline_ns, Done&& done);
   template <typename Done>
@@ -343,10 +356,6 @@ class Engine {
   bool nap_short();
   void wake_background();
   uint64_t background_spin_end() const;
-  uint64_t spin_ticks() const {
-    return spin_ns_.load(std::memory_order_relaxed) * ticks_per_us_ / 1000;
-  }
-  uint64_t spin_end_ticks() const { return ticks() + spin_ticks(); }
 
   Submitter& submitter_;
   AsymmetricFence fence_;
@@ -355,8 +364,8 @@ class Engine {
   UniqueFd doorbell_;
   Doorbell doorbell_watcher_;
   std::vector<Driven*> driven_;
-  std::atomic<uint64_t> spin_ns_{0};
   uint64_t ticks_per_us_ = 1;
+  std::atomic<uint64_t> spin_ticks_{0};
   bool threaded_ = false;
   const uint32_t* alive_ = nullptr;
   std::thread thread_;
@@ -394,8 +403,9 @@ class Engine {
   std::atomic<bool> stopping_{false};
 };
 
+// Polls for |spin| ticks before it sleeps.
 template <typename Done>
-bool Engine::wait(uint64_t deadline_ns, Done&& done) {
+bool Engine::wait_polling(uint64_t deadline_ns, uint64_t spin, Done&& done) {
   if (done()) return true;
   uses_.store(uses_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   uint64_t spin_end = 0;
@@ -404,7 +414,7 @@ bool Engine::wait(uint64_t deadline_ns, Done&& done) {
       bool stay = false;
       {
         const Held held(*this);
-        stay = poll_locked(deadline_ns, &spin_end, done);
+        stay = poll_locked(deadline_ns, spin, &spin_end, done);
       }
       const bool is_done = done();
       if (is_done || !stay) hand_over();
@@ -414,7 +424,7 @@ bool Engine::wait(uint64_t deadline_ns, Done&& done) {
         continue;
       }
     } else {
-      if (spin_end == 0) spin_end = spin_end_ticks();
+      if (spin_end == 0) spin_end = ticks() + spin;
       pause_once();
       if (done()) {
         hand_over();
@@ -438,7 +448,7 @@ bool Engine::wait(uint64_t deadline_ns, Done&& done) {
 // Polls with the baton until done, out of time, or asked to give the baton up. True in the last
 // case.
 template <typename Done>
-bool Engine::poll_locked(uint64_t deadline_ns, uint64_t* spin_end, Done&& done) {
+bool Engine::poll_locked(uint64_t deadline_ns, uint64_t spin, uint64_t* spin_end, Done&& done) {
   const Polling polling(polling_);
   if (armed_) begin_polling();
   bool yields = yield_.load(std::memory_order_relaxed);
@@ -454,11 +464,11 @@ bool Engine::poll_locked(uint64_t deadline_ns, uint64_t* spin_end, Done&& done) 
     if (contenders_.load(std::memory_order_relaxed) != 0) return true;
     if ((round & 31) == 0 || yields) {
       const uint64_t at = ticks();
-      if (*spin_end == 0) *spin_end = spin_end_ticks();
+      if (*spin_end == 0) *spin_end = at + spin;
       if (at >= *spin_end) return false;
       // What comes soon is found sooner without a pause. What takes longer may wait for a thread
       // that needs this processor.
-      yields = yields || at + spin_ticks() - kEagerUs * ticks_per_us_ >= *spin_end;
+      yields = yields || at + spin - kEagerUs * ticks_per_us_ >= *spin_end;
       if (deadline_ns != kForever && hetcomm::now_ns() >= deadline_ns) return false;
     }
     if (yields) sched_yield();

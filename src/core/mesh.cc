@@ -169,14 +169,16 @@ Status Mesh::make_transports(std::string_view wanted) {
                       factory->name(), fmt::join(chosen, ", ")));
       continue;
     }
-    Status usable = factory->probe(environment_.config);
-    const size_t most = static_cast<size_t>(environment_.config.number(Variable::kRails));
-    const size_t instances =
-        usable.ok() ? std::clamp<size_t>(factory->instances(environment_.config), 1, most) : 0;
-    for (size_t instance = 0; instance < instances && usable.ok(); ++instance) {
+    Status usable;
+    size_t instances = 1;
+    for (size_t instance = 0; instance < instances; ++instance) {
       auto entry = std::make_unique<TransportEntry>(*this);
       usable = make_transport(*factory, instance, *entry);
       if (!usable.ok()) break;
+      if (instance == 0) {
+        instances = std::min<size_t>(factory->instances(environment_.config),
+                                     environment_.config.number(Variable::kRails));
+      }
       entry->index = transports_.size();
       if (const Capabilities& can = entry->transport->capabilities(); !can.lossless) {
         kept_payload_bytes_ = std::min(kept_payload_bytes_, can.max_payload_bytes);
@@ -285,11 +287,12 @@ void Mesh::count_ranks_of_host() {
 }
 
 Status Mesh::wait_for_control(uint64_t deadline_ns) {
-  engine().wait(deadline_ns, [this] { return ready_.load(std::memory_order_acquire); });
+  // Polling would take the processors from ranks that are not as far.
+  engine().wait_asleep(deadline_ns, [this] { return ready_.load(std::memory_order_acquire); });
   const Engine::Baton baton(engine());
   if (!failed_.ok()) return Status(Code::kBootstrapFailed, std::string(failed_.text()));
   const std::vector<int> missing = control_->missing_neighbours();
-  if (missing.empty()) return {};
+  if (missing.empty()) return engine().start_background();
   const Status dropped = control_->last_rejection();
   return Status(Code::kBootstrapFailed,
                 fmt::format("no control connection with rank {}{}{}", fmt::join(missing, ", "),

@@ -120,27 +120,40 @@ class FailureTest(unittest.TestCase):
             self.assertIn("PEER_LOST", rank.expect("RESULT stranger", 10))
 
     def test_stopped_is_alive(self):
-        for transport in ("shm", "tcp"):
+        jobs = {transport: self.job("silent", 2, TRANSPORTS=transport, DETECTION_TIME="2s")
+                for transport in ("shm", "tcp")}
+        for ranks in jobs.values():
+            ranks[1].process.send_signal(signal.SIGSTOP)
+        time.sleep(4.5)
+        for ranks in jobs.values():
+            ranks[1].process.send_signal(signal.SIGCONT)
+        for transport, ranks in jobs.items():
             with self.subTest(transport=transport):
-                ranks = self.job("silent", 2, TRANSPORTS=transport, DETECTION_TIME="2s")
-                ranks[1].process.send_signal(signal.SIGSTOP)
-                time.sleep(4.5)
-                ranks[1].process.send_signal(signal.SIGCONT)
                 self.assertIn("OK", ranks[1].expect("RESULT silent_receive", 60))
                 self.assertIn("OK", ranks[0].expect("RESULT silent_send", 60))
 
     def test_no_late_writer(self):
-        chooser = random.Random(4)
-        for transport, bulk in (("shm", "copy"), ("shm", "read"), ("tcp", "copy")):
+        # Side by side: each sleeps most of the time.
+        jobs = {(transport, bulk): self.job("late_writer", 2, TRANSPORTS=transport, SHM_BULK=bulk)
+                for transport, bulk in (("shm", "copy"), ("shm", "read"), ("tcp", "copy"))}
+        stoppers = [threading.Thread(target=self.stop_now_and_then, args=(ranks[0], 9, seed))
+                    for seed, ranks in enumerate(jobs.values())]
+        for stopper in stoppers:
+            stopper.start()
+        for stopper in stoppers:
+            stopper.join()
+        for (transport, bulk), ranks in jobs.items():
             with self.subTest(transport=transport, bulk=bulk):
-                ranks = self.job("late_writer", 2, TRANSPORTS=transport, SHM_BULK=bulk)
-                end = time.monotonic() + 9
-                while time.monotonic() < end:
-                    time.sleep(chooser.random() * 0.03)
-                    ranks[0].process.send_signal(signal.SIGSTOP)
-                    time.sleep(0.03 + chooser.random() * 0.05)
-                    ranks[0].process.send_signal(signal.SIGCONT)
                 ranks[1].expect("RESULT late", 40)
+
+    def stop_now_and_then(self, rank, seconds, seed):
+        chooser = random.Random(seed)
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            time.sleep(chooser.random() * 0.03)
+            rank.process.send_signal(signal.SIGSTOP)
+            time.sleep(0.03 + chooser.random() * 0.05)
+            rank.process.send_signal(signal.SIGCONT)
 
     def wait_until_up(self, names):
         """The kernel takes a moment to find that both ends of a new cable are there."""

@@ -31,6 +31,35 @@ def mpi_only(module):
             and getattr(getattr(base, name), "__unittest_skip_why__", "").startswith("Only MPI")]
 
 
+def skip_before_forking(common):
+    """Where there is no GPU: tests that need one are skipped without forking ranks for that."""
+    import functools
+
+    import torch
+
+    if torch.cuda.is_available() or any(getattr(common, name, False)
+                                        for name in ("TEST_HPU", "TEST_XPU")):
+        return
+
+    def early(decorate):
+        @functools.wraps(decorate)
+        def decorator(function):
+            decorated = decorate(function)
+            decorated.__unittest_skip__ = True
+            decorated.__unittest_skip_why__ = "needs a GPU"
+            return decorated
+        return decorator
+
+    needs_some = common.skip_if_lt_x_gpu
+
+    def skip_if_lt_x_gpu(count, **options):
+        decorate = needs_some(count, **options)
+        return decorate if options.get("allow_cpu") else early(decorate)
+
+    common.skip_if_lt_x_gpu = skip_if_lt_x_gpu
+    common.skip_if_no_gpu = early(common.skip_if_no_gpu)
+
+
 def make_suite(backend, pattern):
     # Read when the module is imported; so are the skips.
     os.environ["BACKEND"] = "gloo"
@@ -41,6 +70,8 @@ def make_suite(backend, pattern):
     import torch.distributed as dist
     from torch.distributed import distributed_c10d
     from torch.testing._internal import common_distributed
+
+    skip_before_forking(common_distributed)
     from torch.testing._internal.distributed import distributed_test as module
 
     if backend == "hetcomm":

@@ -1,7 +1,9 @@
 // Bootstrap from callbacks, by put and get and by allgather: every rank gets all values; a small
-// room in get is probed and asked again; failures of callbacks surface with their text; the ranks
-// agree on a secret or are told who differs; two processes with one rank are found; hostile values
-// are refused.
+// room in get is probed and asked again; values of many ranks come in one call where there is one
+// for that, and alone where they are large or it fails; failures of callbacks surface with their
+// text; the ranks agree on a secret or are told who differs; two processes with one rank are found;
+// hostile values are refused.
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <functional>
@@ -45,6 +47,7 @@ class World {
                            [&] { return values_.contains(key); })) {
       return HETCOMM_TIMED_OUT;
     }
+    if (!key.ends_with("/all")) ++alone;
     const std::string& found = values_[key];
     if (found.size() <= *size) {
       std::copy(found.begin(), found.end(), static_cast<char*>(value));
@@ -52,6 +55,27 @@ class World {
       ++probes;
     }
     *size = found.size();
+    return HETCOMM_OK;
+  }
+
+  hetcomm_status_t get_many(size_t count, const char* const* keys, size_t room, void* values,
+                            size_t* sizes, uint64_t timeout_ns) {
+    ++together;
+    std::unique_lock<std::mutex> lock(mutex_);
+    const auto all_there = [&] {
+      return std::all_of(keys, keys + count,
+                         [&](const char* key) { return values_.contains(key); });
+    };
+    if (!changed_.wait_for(lock, std::chrono::nanoseconds(std::min(timeout_ns, 60 * kSecond)),
+                           all_there)) {
+      return HETCOMM_TIMED_OUT;
+    }
+    for (size_t i = 0; i < count; ++i) {
+      const std::string& found = values_[keys[i]];
+      sizes[i] = found.size();
+      if (found.size() > room) continue;
+      std::copy(found.begin(), found.end(), static_cast<char*>(values) + i * room);
+    }
     return HETCOMM_OK;
   }
 
@@ -72,6 +96,8 @@ class World {
 
   std::atomic<bool> fail_put = false, fail_get = false, fail_allgather = false, corrupt = false;
   std::atomic<int> probes = 0;
+  std::atomic<int> alone = 0;     // values of one rank that were asked for by themselves
+  std::atomic<int> together = 0;  // calls of get_many
 
  private:
   struct Round {
@@ -97,6 +123,10 @@ hetcomm_status_t put(void* user, const char* key, const void* value, size_t size
 hetcomm_status_t get(void* user, const char* key, void* value, size_t* size, uint64_t timeout) {
   return static_cast<Caller*>(user)->world->get(key, value, size, timeout);
 }
+hetcomm_status_t get_many(void* user, size_t count, const char* const* keys, size_t room,
+                          void* values, size_t* sizes, uint64_t timeout) {
+  return static_cast<Caller*>(user)->world->get_many(count, keys, room, values, sizes, timeout);
+}
 hetcomm_status_t allgather(void* user, const void* value, size_t size, void* out) {
   const auto* caller = static_cast<Caller*>(user);
   return caller->world->allgather(caller->rank, value, size, out);
@@ -117,6 +147,7 @@ class CallbacksTest : public testing::TestWithParam<bool> {
     } else {
       options.put = put;
       options.get = get;
+      if (many_) options.get_many = get_many;
     }
     return options;
   }
@@ -143,6 +174,7 @@ class CallbacksTest : public testing::TestWithParam<bool> {
   }
 
   Log log_;
+  bool many_ = false;
 };
 
 INSTANTIATE_TEST_SUITE_P(Ways, CallbacksTest, testing::Bool(),
@@ -196,10 +228,11 @@ TEST_P(CallbacksTest, DifferentSecretsAreNamed) {
     run(
         world, {0, 1, 2}, 3,
         [&](int rank, Bootstrap& bootstrap) {
-          const Result<Secret> secret = bootstrap.secret(now_ns() + 20 * kSecond);
-          ASSERT_FALSE(secret.ok());
-          EXPECT_EQ(secret.status().code(), Code::kPermissionDenied);
-          EXPECT_THAT(std::string(secret.status().text()),
+          ASSERT_TRUE(bootstrap.secret(now_ns() + 20 * kSecond).ok());
+          const auto all = bootstrap.allgather("world", {}, now_ns() + 20 * kSecond);
+          ASSERT_FALSE(all.ok());
+          EXPECT_EQ(all.status().code(), Code::kPermissionDenied);
+          EXPECT_THAT(std::string(all.status().text()),
                       HasSubstr(rank == 1 ? "ranks 0, 2 of 3 do not" : "rank 1 of 3 does not"));
         },
         [&](int rank) { return std::string(rank == 1 ? other : "SECRET=a"); });
@@ -266,6 +299,37 @@ TEST_P(CallbacksTest, TooLargeValueIsRefusedBeforeTheExchange) {
 
 class PutGetTest : public CallbacksTest {};
 INSTANTIATE_TEST_SUITE_P(Way, PutGetTest, testing::Values(false));
+
+TEST_P(PutGetTest, ManyValuesComeInOneCall) {
+  many_ = true;
+  for (const size_t factor : {size_t{1}, size_t{600}}) {
+    World world(5);
+    run(world, {0, 1, 2, 3, 4}, 5, [&](int rank, Bootstrap& bootstrap) {
+      const std::vector<std::byte> mine(static_cast<size_t>(rank) * factor,
+                                        static_cast<std::byte>(rank));
+      const auto all = bootstrap.allgather("world", mine, now_ns() + 20 * kSecond);
+      ASSERT_TRUE(all.ok()) << all.status().text();
+      for (size_t other = 0; other < 5; ++other) {
+        EXPECT_EQ(all.value()[other],
+                  std::vector<std::byte>(other * factor, static_cast<std::byte>(other)));
+      }
+    });
+    EXPECT_EQ(world.together, 1);
+    // Those of ranks 2 to 4 are too large for it.
+    EXPECT_EQ(world.alone, factor == 1 ? 0 : 3);
+  }
+}
+
+TEST_P(PutGetTest, MissingRanksAreNamedByManyToo) {
+  many_ = true;
+  World world(4);
+  run(world, {0, 2}, 4, [&](int /*rank*/, Bootstrap& bootstrap) {
+    const auto all = bootstrap.allgather("world", {}, now_ns() + kSecond);
+    ASSERT_FALSE(all.ok());
+    EXPECT_THAT(std::string(all.status().text()), HasSubstr("ranks 1, 3 of 4 did not come"));
+  });
+  EXPECT_EQ(world.together, 1);
+}
 
 TEST_P(PutGetTest, MissingRanksAreNamedToAll) {
   World world(4);

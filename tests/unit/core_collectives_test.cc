@@ -498,6 +498,8 @@ TEST_P(CollectivePlan, KnowsGroupsOfRanks) {
       const bool parts = sends_parts(kind) || receives_parts(kind);
       const uint32_t several_lanes = parts ? 20'001 : 160'001;
       for (const uint64_t elements : {0u, 1u, 2u, 7u, 64u, 3001u, several_lanes}) {
+        // What is different about several lanes shows with few ranks.
+        if (elements == several_lanes && ranks > 5) continue;
         for (uint32_t root = 0; root < (has_root(kind) ? ranks : 1); ++root) {
           Case test{.kind = kind,
                     .algorithm = algorithm,

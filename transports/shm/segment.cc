@@ -53,6 +53,13 @@ Status Segment::map() {
   return {};
 }
 
+Status Segment::check_support() {
+  const UniqueFd file(memfd_create("hetcomm", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!file.valid()) return status_from_errno(errno, "shm: memfd_create");
+  if (fcntl(file.get(), F_ADD_SEALS, kSeals) != 0) return status_from_errno(errno, "shm: sealing");
+  return {};
+}
+
 Result<Segment> Segment::create(const Geometry& geometry) {
   UniqueFd file(memfd_create("hetcomm", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!file.valid()) return status_from_errno(errno, "shm: memfd_create");

@@ -14,6 +14,8 @@ namespace hetcomm::shm {
 
 class Segment {
  public:
+  // Whether this kernel makes sealed files; costs little.
+  static Status check_support();
   // Makes the file; its control part has memory, its rings do not yet.
   static Result<Segment> create(const Geometry& geometry);
   // Maps a peer's file after checking that nobody can shrink it under us.

@@ -154,6 +154,7 @@ Result<std::unique_ptr<ShmTransport>> ShmTransport::create(
   if (flags < 0 || (flags & O_NONBLOCK) == 0) {
     return Status(Code::kInvalidArgument, "shm: the doorbell must be a non-blocking descriptor");
   }
+  HETCOMM_RETURN_IF_ERROR(Segment::check_support());
   std::unique_ptr<ShmTransport> transport(new ShmTransport(environment));
   HETCOMM_RETURN_IF_ERROR(fill_random(transport->context_.nonce));
   Result<std::string> name = random_socket_name();

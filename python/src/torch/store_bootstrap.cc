@@ -16,11 +16,16 @@ constexpr std::chrono::milliseconds kRounding(20);
 // What the store's own clients can count.
 constexpr uint64_t kLongestWaitMs = 24ULL * 3600 * 1000;
 
+std::chrono::milliseconds wait_time(uint64_t timeout_ns) {
+  return std::chrono::milliseconds(
+      std::clamp<uint64_t>(timeout_ns / kNanosecondsPerMillisecond, 1, kLongestWaitMs));
+}
+
 }  // namespace
 
 StoreBootstrap::StoreBootstrap(hetcomm_context_t* context, c10::intrusive_ptr<c10d::Store> store,
                                int rank, int size)
-    : store_(std::move(store)), rank_(rank), size_(size) {
+    : store_(std::move(store)) {
   const std::string scope = "hetcomm/" + std::to_string(size) + "/";
   generation_ = static_cast<uint32_t>(store_->add(scope + "generation/" + std::to_string(rank), 1));
   prefix_ = scope + std::to_string(generation_) + "/";
@@ -30,6 +35,7 @@ StoreBootstrap::StoreBootstrap(hetcomm_context_t* context, c10::intrusive_ptr<c1
   options.size = size;
   options.put = &put;
   options.get = &get;
+  options.get_many = &get_many;
   options.user_data = this;
   check("bootstrap", hetcomm_bootstrap_create_from_callbacks(context, &options, &bootstrap_));
 }
@@ -46,42 +52,16 @@ hetcomm_status_t StoreBootstrap::put(void* self, const char* key, const void* va
   }
 }
 
-void StoreBootstrap::fetch_ahead(const std::string& key, std::chrono::milliseconds timeout) {
-  // The values of an exchange have the rank at the end of their names.
-  if (rank_ != 0 || size_ < 3 || !key.ends_with("/1")) return;
-  const std::string scope = key.substr(0, key.size() - 1);
-  std::vector<std::string> keys;
-  for (int rank = 1; rank < size_; ++rank) keys.push_back(scope + std::to_string(rank));
-  try {
-    store_->wait(keys, timeout);
-  } catch (const std::exception&) {
-    return;  // asked for one by one, it shows which is missing
-  }
-  std::vector<std::vector<uint8_t>> values = store_->multiGet(keys);
-  for (size_t i = 0; i < keys.size(); ++i) fetched_[keys[i]] = std::move(values.at(i));
-}
-
 hetcomm_status_t StoreBootstrap::get(void* self, const char* key, void* value, size_t* inout_size,
                                      uint64_t timeout_ns) {
   auto& own = *static_cast<StoreBootstrap*>(self);
-  const uint64_t timeout_ms =
-      std::clamp<uint64_t>(timeout_ns / kNanosecondsPerMillisecond, 1, kLongestWaitMs);
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout_ms);
+  const auto deadline = std::chrono::steady_clock::now() + wait_time(timeout_ns);
   try {
     const std::string full = own.prefix_ + key;
-    own.fetch_ahead(full, std::chrono::milliseconds(timeout_ms));
-    std::vector<uint8_t> bytes;
-    if (auto fetched = own.fetched_.extract(full)) {
-      bytes = std::move(fetched.mapped());
-    } else {
-      const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
-          deadline - std::chrono::steady_clock::now());
-      // What is there counts, however late it is asked for.
-      if (left > kRounding || !own.store_->check({full})) {
-        own.store_->wait({full}, std::max(left, std::chrono::milliseconds(1)));
-      }
-      bytes = own.store_->get(full);
-    }
+    const std::chrono::milliseconds left = wait_time(timeout_ns);
+    // What is there counts, however late it is asked for.
+    if (left > kRounding || !own.store_->check({full})) own.store_->wait({full}, left);
+    const std::vector<uint8_t> bytes = own.store_->get(full);
     if (bytes.size() <= *inout_size)
       std::copy(bytes.begin(), bytes.end(), static_cast<uint8_t*>(value));
     *inout_size = bytes.size();
@@ -91,6 +71,28 @@ hetcomm_status_t StoreBootstrap::get(void* self, const char* key, void* value, s
     if (std::chrono::steady_clock::now() + kRounding >= deadline) return HETCOMM_TIMED_OUT;
     own.store_error_ = error.what();
     return HETCOMM_BOOTSTRAP_FAILED;
+  }
+}
+
+// One by one, values cost three messages to the store and back each.
+hetcomm_status_t StoreBootstrap::get_many(void* self, size_t count, const char* const* keys,
+                                          size_t room, void* values, size_t* out_sizes,
+                                          uint64_t timeout_ns) {
+  auto& own = *static_cast<StoreBootstrap*>(self);
+  try {
+    std::vector<std::string> full;
+    for (size_t i = 0; i < count; ++i) full.push_back(own.prefix_ + keys[i]);
+    own.store_->wait(full, wait_time(timeout_ns));
+    const std::vector<std::vector<uint8_t>> found = own.store_->multiGet(full);
+    for (size_t i = 0; i < count; ++i) {
+      const std::vector<uint8_t>& bytes = found.at(i);
+      out_sizes[i] = bytes.size();
+      if (bytes.size() > room) continue;
+      std::copy(bytes.begin(), bytes.end(), static_cast<uint8_t*>(values) + i * room);
+    }
+    return HETCOMM_OK;
+  } catch (const std::exception&) {
+    return HETCOMM_TIMED_OUT;  // asked for one by one, they show which is missing, and why
   }
 }
 

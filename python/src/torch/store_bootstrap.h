@@ -3,9 +3,7 @@
 #pragma once
 
 #include <c10/util/intrusive_ptr.h>
-#include <chrono>
 #include <cstdint>
-#include <map>
 #include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
@@ -33,14 +31,10 @@ class StoreBootstrap {
   static hetcomm_status_t get(void* self, const char* key, void* value, size_t* inout_size,
                               uint64_t timeout_ns);
 
-  // Fetches, where rank 0 asks for the value of rank 1, those of all ranks at once: one by one they
-  // cost three messages to the store and back each.
-  void fetch_ahead(const std::string& key, std::chrono::milliseconds timeout);
+  static hetcomm_status_t get_many(void* self, size_t count, const char* const* keys, size_t room,
+                                   void* values, size_t* out_sizes, uint64_t timeout_ns);
 
   const c10::intrusive_ptr<c10d::Store> store_;
-  const int rank_;
-  const int size_;
-  std::map<std::string, std::vector<uint8_t>> fetched_;  // by whole key, until asked for
   std::string prefix_;
   uint32_t generation_ = 0;
   std::string store_error_;
