@@ -48,15 +48,27 @@ def _create(options: Any, backend_options: Any = None) -> Any:
         raise TypeError(
             f"pg_options of hetcomm are hetcomm.torch.Options, not {type(backend_options).__name__}"
         )
-    return module.create(
-        options.store,
-        options.group_rank,
-        options.group_size,
-        options.timeout,
-        options.group_id,
-        options.global_ranks_in_group,
-        backend_options,
-    )
+    try:
+        return module.create(
+            options.store,
+            options.group_rank,
+            options.group_size,
+            options.timeout,
+            options.group_id,
+            options.global_ranks_in_group,
+            backend_options,
+        )
+    except RuntimeError:
+        _forget_failed_default_group()
+        raise
+
+
+def _forget_failed_default_group() -> None:
+    """torch numbers groups, and counts those that failed: without this, the next default group would
+    look in the store under another name than that of a process which was started in the meantime.
+    """
+    if not dist.is_initialized():
+        dist.distributed_c10d._world.group_count = 0
 
 
 def register() -> None:

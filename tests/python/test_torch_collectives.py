@@ -301,6 +301,8 @@ def shrunk(rank, size, folder, flags):
     """The group goes on without rank 1, whatever was pending on it."""
     ranks.init(rank, size, folder)
     dist.barrier()
+    # An abort reaches those that have not come back from it as well.
+    ranks.meet(rank, size, folder)
     if rank == 1:
         return None
     pending = dist.all_reduce(torch.ones(1), async_op=True)

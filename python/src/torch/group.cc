@@ -48,6 +48,7 @@ Group::Group(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
   const hetcomm_status_t status =
       hetcomm_communicator_create(context_->handle(), bootstrap.handle(), &options, &communicator_);
   if (status != HETCOMM_OK) {
+    bootstrap.give_up();
     std::string what = "creating group '" + settings.name + "'";
     if (!bootstrap.store_error().empty()) what += " (store: " + bootstrap.store_error() + ")";
     fail(what, status);

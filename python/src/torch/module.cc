@@ -36,8 +36,9 @@ PYBIND11_MODULE(HETCOMM_TORCH_MODULE, module) {
           [](const Options& self, const py::dict&) { return c10::make_intrusive<Options>(self); },
           py::arg("memo"));
 
-  py::class_<ProcessGroup, Ref<ProcessGroup>, c10d::Backend>(
-      module, "ProcessGroupHetcomm", "The hetcomm backend of one process group.")
+  py::class_<ProcessGroup, Ref<ProcessGroup>, c10d::Backend> process_group(
+      module, "ProcessGroupHetcomm", "The hetcomm backend of one process group.");
+  process_group
       .def(py::init([](Ref<c10d::Store> store, int rank, int size, Ref<Options> options) {
              return c10::make_intrusive<ProcessGroup>(std::move(store), rank, size,
                                                       std::move(options));
@@ -60,6 +61,14 @@ PYBIND11_MODULE(HETCOMM_TORCH_MODULE, module) {
           py::arg("timeout") = c10d::kUnsetTimeout, py::arg("wait_all_ranks") = false,
           py::call_guard<py::gil_scoped_release>(),
           "A barrier whose failure names the ranks that did not come.");
+  // What the base class binds where it has it.
+#if !HETCOMM_TORCH_HAS_SPLIT
+  process_group.def("set_timeout", &ProcessGroup::setTimeout, py::arg("timeout"));
+#endif
+#if !HETCOMM_TORCH_HAS_ENDS
+  process_group.def("abort", &ProcessGroup::abort, py::call_guard<py::gil_scoped_release>())
+      .def("shutdown", &ProcessGroup::shutdown, py::call_guard<py::gil_scoped_release>());
+#endif
 
   module.def(
       "create",

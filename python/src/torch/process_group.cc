@@ -234,6 +234,11 @@ void ProcessGroup::abort() {
 
 void ProcessGroup::shutdown() { group_->close("it was shut down"); }
 
+void ProcessGroup::setTimeout(std::chrono::milliseconds timeout) {
+  timeout_.store(timeout);
+  options_->timeout = timeout;
+}
+
 #if HETCOMM_TORCH_HAS_SPLIT
 c10::intrusive_ptr<c10d::Backend> ProcessGroup::split(
     const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,

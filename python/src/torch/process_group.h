@@ -35,6 +35,10 @@ class ProcessGroup final : public c10d::Backend {
         : c10d::Backend::Options("hetcomm", limit) {}
     std::string transports;  // "shm,tcp"; "": as configured
     std::string settings;    // "NAME=value;...", before the environment
+#if !HETCOMM_TORCH_HAS_SPLIT
+    std::string group_name;
+    std::vector<uint64_t> global_ranks_in_group;
+#endif
   };
   using Tensors = std::vector<at::Tensor>;
   using TensorLists = std::vector<std::vector<at::Tensor>>;
@@ -46,7 +50,9 @@ class ProcessGroup final : public c10d::Backend {
   ~ProcessGroup() override;
 
   const std::string getBackendName() const override { return "hetcomm"; }
+#if HETCOMM_TORCH_HAS_ENDS
   bool supportsCoalescing() const override { return true; }
+#endif
   void startCoalescing() override;
   Ref endCoalescing() override;
 
@@ -95,14 +101,14 @@ class ProcessGroup final : public c10d::Backend {
                                           const c10::intrusive_ptr<c10d::Backend::Options>& options,
                                           const int& rank, const int& size) override;
   c10::intrusive_ptr<c10d::Backend::Options> getBackendOptions() override { return options_; }
-  void setTimeout(std::chrono::milliseconds timeout) override {
-    timeout_.store(timeout);
-    options_->timeout = timeout;
-  }
+  void setTimeout(std::chrono::milliseconds timeout) override;
+#else
+  void setTimeout(std::chrono::milliseconds timeout);
+#endif
+#if HETCOMM_TORCH_HAS_ENDS
   void abort() override;
   void shutdown() override;
 #else
-  void setTimeout(std::chrono::milliseconds timeout) { timeout_.store(timeout); }
   void abort();
   void shutdown();
 #endif

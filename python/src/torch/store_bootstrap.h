@@ -1,5 +1,6 @@
-// Bootstrap through torch's store. The key prefix counts how often this rank has made a group of
-// this size over the store, so that a group can be built again over one that holds old values.
+// Bootstrap through torch's store. The key prefix counts how often this rank has tried to make a
+// group of this size over the store, so that a group can be built again over one that holds old
+// values. Whoever fails counts for those that have not come, so that all try the next one together.
 #pragma once
 
 #include <c10/util/intrusive_ptr.h>
@@ -25,6 +26,8 @@ class StoreBootstrap {
   hetcomm_bootstrap_t* handle() const { return bootstrap_; }
   // From 1 on.
   uint32_t generation() const { return generation_; }
+  // The group was not made. Throws nothing.
+  void give_up();
   // What the store said when it last failed, "" if it did not.
   const std::string& store_error() const { return store_error_; }
 
@@ -33,6 +36,9 @@ class StoreBootstrap {
   static hetcomm_status_t get(void* self, const char* key, void* value, size_t* inout_size,
                               uint64_t timeout_ns);
 
+  std::string scope() const;
+  // The key of how often |rank| has tried.
+  std::string counter(int rank) const;
   // Fetches, where rank 0 asks for the value of rank 1, those of all ranks at once: one by one they
   // cost three messages to the store and back each.
   void fetch_ahead(const std::string& key, std::chrono::milliseconds timeout);
