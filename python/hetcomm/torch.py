@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import warnings
 from datetime import timedelta
 from typing import Any
@@ -49,7 +50,7 @@ def _create(options: Any, backend_options: Any = None) -> Any:
             f"pg_options of hetcomm are hetcomm.torch.Options, not {type(backend_options).__name__}"
         )
     try:
-        return module.create(
+        backend = module.create(
             options.store,
             options.group_rank,
             options.group_size,
@@ -57,10 +58,23 @@ def _create(options: Any, backend_options: Any = None) -> Any:
             options.group_id,
             options.global_ranks_in_group,
             backend_options,
+            getattr(options, "enable_reconfigure", False),
         )
     except RuntimeError:
         _forget_failed_default_group()
         raise
+    _attach_flight_recorder(options, backend)
+    return backend
+
+
+def _attach_flight_recorder(options: Any, backend: Any) -> None:
+    """From 2.14 on torch's flight recorder takes any backend. It does so here where it is asked for:
+    it costs more than a small operation."""
+    hook = getattr(torch._C._distributed_c10d, "FlightRecorderHook", None)
+    size = os.environ.get("TORCH_FR_BUFFER_SIZE", os.environ.get("TORCH_NCCL_TRACE_BUFFER_SIZE", ""))
+    if hook is not None and size.isdigit() and int(size) > 0:
+        # It holds the process group until it is removed and gone.
+        backend._set_hooks(lambda: hook.attach(options.process_group).remove)
 
 
 def _forget_failed_default_group() -> None:

@@ -243,6 +243,42 @@ def late(rank, size, folder):
     return text, used_after(store, rank, size)
 
 
+def reconfigured(rank, size, folder):
+    """As above by torch's own interface: members are those whose handles are given."""
+    store = dist.FileStore(os.path.join(folder, "store"), -1)
+    pid = os.path.join(folder, "pid")
+    dist.init_process_group("hetcomm", store=store, rank=rank, world_size=size,
+                            timeout=timedelta(seconds=20), enable_reconfigure=True)
+    group = dist.group.WORLD
+    ended = []
+    group._register_on_completion_hook(ended.append)
+    early, _ = timed(lambda: dist.all_reduce(torch.ones(1)))
+    store.set(f"handle/{rank}", group.get_reconfigure_handle())
+    handles = [store.get(f"handle/{each}").decode() for each in range(size)]
+    first = [handles[each] for each in range(size - 1)]
+    second = [handles[each] for each in (size - 1, 0, 1, 3)]
+    if rank == LOST:
+        tell(pid, os.getpid())
+    totals = []
+    for uuid, members in ((1, first), (2, second), (3, set(second[:2]))):
+        if handles[rank] not in members:
+            if uuid == 1:
+                ranks.until(lambda: is_dead(told(pid)))
+            continue
+        dist._reconfigure(uuid=uuid, handles=members).wait()
+        before = len(ended)
+        totals.append((group.size(), sum_of_ones()))
+        assert len(ended) == before + 1
+        if isinstance(members, list):
+            assert group.rank() == members.index(handles[rank])
+        if uuid == 1:
+            if rank == LOST:
+                os.kill(os.getpid(), signal.SIGKILL)
+            text, _ = timed(dist.barrier)
+            assert "PEER_LOST" in text or "ABORTED" in text, text
+    return early, totals
+
+
 # --- calls that do not fit together --------------------------------------------------------------
 
 
@@ -517,6 +553,16 @@ class ReplacedRanks(ranks.TestCase):
             self.check_use(rank, found)
             if rank != LOST:
                 self.assertRegex(text, "TIMED_OUT|ABORTED|PEER_LOST|did not come")
+
+
+    @unittest.skipUnless(hasattr(dist, "_reconfigure"), "this torch cannot reconfigure groups")
+    def test_reconfigured(self):
+        results = ranks.run(SIZE + 1, reconfigured, may_die=True)
+        self.assertEqual(results[LOST].code, -signal.SIGKILL)
+        for rank, expected in ((0, [4, 4, 2]), (1, [4, 4]), (3, [4, 4]), (SIZE, [4, 2])):
+            early, totals = results[rank]
+            self.assertIn("reconfigure() has not made it yet", early)
+            self.assertEqual(totals, [(size, float(size)) for size in expected])
 
 
 class Unfitting(ranks.TestCase):

@@ -17,3 +17,10 @@
 
 // Backend: supportsShrinking and shrink are virtual.
 #define HETCOMM_TORCH_HAS_SHRINK HETCOMM_TORCH_AT_LEAST(2, 10)
+
+// Backend: gather_into_tensor, reconfigure and what belongs to it, and clone of the options are
+// virtual; rank and size may change.
+#define HETCOMM_TORCH_HAS_RECONFIGURE HETCOMM_TORCH_AT_LEAST(2, 14)
+
+// Groups of any backend take hooks, through which torch's flight recorder sees their operations.
+#define HETCOMM_TORCH_HAS_HOOKS HETCOMM_TORCH_AT_LEAST(2, 14)
