@@ -6,10 +6,10 @@ find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
 find_package(hwy 1.0.3 REQUIRED)
 find_package(OpenSSL 3.0 REQUIRED COMPONENTS Crypto SSL)
+find_package(nlohmann_json REQUIRED)
 
 if(HETCOMM_BUILD_TOOLS)
   find_package(CLI11 REQUIRED)
-  find_package(nlohmann_json REQUIRED)
 endif()
 
 if(HETCOMM_BUILD_TESTS)

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import warnings
 from datetime import timedelta
 from typing import Any
@@ -48,15 +49,40 @@ def _create(options: Any, backend_options: Any = None) -> Any:
         raise TypeError(
             f"pg_options of hetcomm are hetcomm.torch.Options, not {type(backend_options).__name__}"
         )
-    return module.create(
-        options.store,
-        options.group_rank,
-        options.group_size,
-        options.timeout,
-        options.group_id,
-        options.global_ranks_in_group,
-        backend_options,
-    )
+    try:
+        backend = module.create(
+            options.store,
+            options.group_rank,
+            options.group_size,
+            options.timeout,
+            options.group_id,
+            options.global_ranks_in_group,
+            backend_options,
+            getattr(options, "enable_reconfigure", False),
+        )
+    except RuntimeError:
+        _forget_failed_default_group()
+        raise
+    _attach_flight_recorder(options, backend)
+    return backend
+
+
+def _attach_flight_recorder(options: Any, backend: Any) -> None:
+    """From 2.14 on torch's flight recorder takes any backend. It does so here where it is asked for:
+    it costs more than a small operation."""
+    hook = getattr(torch._C._distributed_c10d, "FlightRecorderHook", None)
+    size = os.environ.get("TORCH_FR_BUFFER_SIZE", os.environ.get("TORCH_NCCL_TRACE_BUFFER_SIZE", ""))
+    if hook is not None and size.isdigit() and int(size) > 0:
+        # It holds the process group until it is removed and gone.
+        backend._set_hooks(lambda: hook.attach(options.process_group).remove)
+
+
+def _forget_failed_default_group() -> None:
+    """torch numbers groups, and counts those that failed: without this, the next default group would
+    look in the store under another name than that of a process which was started in the meantime.
+    """
+    if not dist.is_initialized():
+        dist.distributed_c10d._world.group_count = 0
 
 
 def register() -> None:

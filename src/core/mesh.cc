@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cstdio>
 
+#include <fmt/ranges.h>
+
 #include "src/base/bytes.h"
 #include "src/base/text.h"
 #include "src/core/collectives/team.h"

@@ -6,6 +6,8 @@ empty tensors, coalesced, in subgroups, after shrinking, from several threads an
 futures; operations are numbered; failures end with the reason.
 """
 
+import json
+import os
 import threading
 import time
 import unittest
@@ -301,6 +303,8 @@ def shrunk(rank, size, folder, flags):
     """The group goes on without rank 1, whatever was pending on it."""
     ranks.init(rank, size, folder)
     dist.barrier()
+    # An abort reaches those that have not come back from it as well.
+    ranks.meet(rank, size, folder)
     if rank == 1:
         return None
     pending = dist.all_reduce(torch.ones(1), async_op=True)
@@ -330,6 +334,73 @@ def numbered(rank, size, folder):
     began = time.monotonic()
     text = message_of(lambda: dist.all_reduce(torch.ones(1)))
     return counted, options._timeout == limit, "[" in text and time.monotonic() - began < 1.8
+
+
+def hooked(rank, size, folder):
+    """All works reach the hook, those that nobody waits for and those after one that it fails for."""
+    ranks.init(rank, size, folder)
+    group = dist.group.WORLD
+    seen = []
+
+    def hook(info):
+        seen.append((str(info.op_type).rpartition(".")[2], info.seq, info.active_duration))
+        if len(seen) == 2:
+            raise ValueError("the hook's own trouble")
+
+    backend = group._get_backend(torch.device("cpu"))
+    before = backend._get_sequence_number_for_group()
+    group._register_on_completion_hook(hook)
+    dist.all_reduce(torch.ones(3), async_op=True)
+    work = dist.broadcast(torch.ones(100_000), 0, async_op=True)
+    dist.barrier()
+    work.wait()
+    dist.all_reduce(torch.ones(5), async_op=True)
+    group._wait_for_pending_works()
+    good = all(timedelta(0) <= duration < timedelta(seconds=20) for _, _, duration in seen)
+    return good, group._has_hooks(), sorted((seq - before, name) for name, seq, _ in seen)
+
+
+def profiled(rank, size, folder):
+    """The profiler knows operations by their names and the sizes of their tensors."""
+    ranks.init(rank, size, folder)
+    with torch.profiler.profile(record_shapes=True) as profile:
+        dist.all_reduce(torch.ones(3, 5))
+        dist.all_gather_into_tensor(torch.empty(2 * size), torch.ones(2))
+    return sorted((event.name, str(event.input_shapes)) for event in profile.events()
+                  if event.name.startswith("hetcomm:"))
+
+
+def recorded(rank, size, folder):
+    """torch's flight recorder has all that went through the group, where it is asked for."""
+    os.environ["TORCH_FR_BUFFER_SIZE"] = "100"
+    ranks.init(rank, size, folder)
+    dist.all_reduce(torch.ones(2, 3))
+    dist.barrier()
+    if rank == 0:
+        dist.send(torch.ones(7), 1)
+    else:
+        dist.recv(torch.ones(7), 0)
+    dist.destroy_process_group()
+    ranks.init(rank, size, folder)
+    dist.all_reduce(torch.ones(4))
+    dump = json.loads(torch._C._distributed_c10d._dump_fr_trace_json(includeCollectives=True))
+    return [(entry["is_p2p"], entry["input_sizes"], entry["retired"]) for entry in dump["entries"]]
+
+
+def gathered(rank, size, folder):
+    """Into one tensor, which may have holes."""
+    ranks.init(rank, size, folder)
+    own = torch.arange(4) + 10 * rank
+    packed = torch.zeros(4 * size, dtype=torch.long) if rank == 1 else None
+    dist.gather_single(own, packed, 1)
+    holes = torch.zeros(4 * size, 2, dtype=torch.long)[:, 0] if rank == 1 else None
+    dist.gather_single(own, holes, 1)
+    try:
+        dist.gather_single(own, torch.zeros(5, dtype=torch.long), rank)
+        wrong = ""
+    except ValueError as error:
+        wrong = str(error)
+    return (packed.tolist(), holes.tolist(), "5 elements are not" in wrong) if rank == 1 else None
 
 
 def missing(rank, size, folder):
@@ -382,6 +453,28 @@ class Collectives(ranks.TestCase):
                 self.assertEqual((size, total), (3, 5.0))
                 self.assertNotEqual(text, "no exception")
                 self.assertEqual("shrinks the process group" in text, flags == 1)
+
+    def test_completion_hook(self):
+        self.all_equal(ranks.run(2, hooked), (True, True, [
+            (0, "ALLREDUCE"), (1, "BROADCAST"), (2, "BARRIER"), (3, "ALLREDUCE")]))
+
+    def test_profiler(self):
+        self.all_equal(ranks.run(2, profiled), [("hetcomm:_all_gather_base", "[[2]]"),
+                                                ("hetcomm:all_reduce", "[[3, 5]]")])
+
+    @unittest.skipUnless(hasattr(torch._C._distributed_c10d, "FlightRecorderHook"),
+                         "before 2.14 torch's flight recorder takes torch's own backends only")
+    def test_flight_recorder(self):
+        for rank, entries in enumerate(ranks.run(2, recorded)):
+            self.assertEqual(entries, [
+                (False, [[2, 3]], True), (False, [], True), (True, [] if rank else [[7]], True),
+                (False, [[4]], True)])
+
+    @unittest.skipUnless(hasattr(dist, "gather_single"), "this torch has no gather_single")
+    def test_gather_single(self):
+        results = ranks.run(3, gathered)
+        expected = [0, 1, 2, 3, 10, 11, 12, 13, 20, 21, 22, 23]
+        self.assertEqual(results[1], (expected, expected, True))
 
     def test_threads(self):
         self.all_equal(ranks.run(2, threads), True)

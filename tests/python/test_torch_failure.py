@@ -3,8 +3,8 @@
 Proves: a killed and a stopped rank, calls that do not fit together, receives that are too small, an
 abort, a group that ends with pending work, a rank that never comes and a timeout each end in an
 exception with its reason on every rank that waits, in bounded time; those ranks live, their other
-groups work on, and the group can be made again over the same store. Forked children disturb
-nothing.
+groups work on, and the group can be made again over the same store, also with a new process in
+place of a killed rank. Forked children disturb nothing.
 
 Failures of messages between two ranks are in test_torch_messages.py.
 """
@@ -56,6 +56,44 @@ def make_again(rank, size, folder):
 def state_of(pid):
     with open(f"/proc/{pid}/stat") as stat:
         return stat.read().rpartition(")")[2].split()[0]
+
+
+def is_dead(pid):
+    try:
+        return state_of(pid) == "Z"
+    except OSError:
+        return True
+
+
+def init_over(store, rank, size, timeout_s=30):
+    dist.init_process_group(
+        "hetcomm", store=store, rank=rank, world_size=size, timeout=timedelta(seconds=timeout_s))
+
+
+def tell(path, value):
+    """Whoever sees the file finds all of it."""
+    with open(path + ".new", "w") as file:
+        file.write(str(value))
+    os.rename(path + ".new", path)
+
+
+def told(path):
+    ranks.until(lambda: os.path.exists(path))
+    with open(path) as file:
+        return int(file.read())
+
+
+def tcp_store(folder, is_master):
+    known = os.path.join(folder, "port")
+    port = 0 if is_master else told(known)
+    options = dict(is_master=is_master, wait_for_workers=False)
+    try:
+        store = dist.TCPStore("localhost", port, **options)
+    except RuntimeError:  # this torch asks for libuv and was built without
+        store = dist.TCPStore("localhost", port, use_libuv=False, **options)
+    if is_master:
+        tell(known, store.port)
+    return store
 
 
 # --- lost ranks ----------------------------------------------------------------------------------
@@ -122,22 +160,123 @@ def stopped(rank, size, folder):
 
 def never_came(rank, size, folder):
     """Rank 0 finds out, an eighth of the time before the others would give up."""
-    if rank == LOST:
-        time.sleep(5)
-        return "", 0.0
-    # Not over a file: torch's FileStore counts its waits in whole seconds.
-    known = os.path.join(folder, "port")
-    if rank == 0:
-        store = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
-        with open(known + ".new", "w") as file:
-            file.write(str(store.port))
-        os.rename(known + ".new", known)
+    found = "", 0.0
+    if rank != LOST:
+        # Not over a file: torch's FileStore counts its waits in whole seconds.
+        store = tcp_store(folder, rank == 0)
+        found = timed(lambda: init_over(store, rank, size, timeout_s=4))
+    ranks.meet(rank, size, folder)  # the store's server goes with rank 0
+    return found
+
+
+# --- replaced ranks ------------------------------------------------------------------------------
+
+
+def replaced(rank, size, folder, over_tcp, lost, dies_early):
+    """The process after the last rank waits until rank |lost| is dead and takes its place.
+
+    It also has the store's server, where there is one. The survivors make the group again over the
+    same store. A rank that dies early does so while it waits for others to make the group.
+    """
+    spare = rank == size - 1
+    size -= 1
+    store = (tcp_store(folder, spare) if over_tcp
+             else dist.FileStore(os.path.join(folder, "store"), -1))
+    known = os.path.join(folder, "pid")
+    text, seconds = "", 0.0
+    if rank == lost:
+        tell(known, os.getpid())
+        if dies_early:
+            threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGKILL)).start()
     else:
-        ranks.until(lambda: os.path.exists(known))
-        with open(known) as file:
-            store = dist.TCPStore("localhost", int(file.read()))
-    return timed(lambda: dist.init_process_group(
-        "hetcomm", store=store, rank=rank, world_size=size, timeout=timedelta(seconds=4)))
+        pid = told(known)
+        if spare or dies_early:
+            ranks.until(lambda: is_dead(pid))
+    if not spare:
+        def work():
+            init_over(store, rank, size, timeout_s=2 if dies_early else 30)
+            tensor = torch.zeros(1000)
+            while True:
+                if rank == lost and tensor[0] == 100:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                tensor += 1
+                dist.broadcast(tensor, 0)
+                dist.barrier()
+
+        text, seconds = timed(work)
+        if dist.is_initialized():
+            dist.destroy_process_group()
+    return text, seconds, used_after(store, lost if spare else rank, size)
+
+
+def used_after(store, rank, size):
+    """What operations of a group that is made again, and of a part of it, give."""
+    init_over(store, rank, size)
+    total = torch.arange(5.0) + rank
+    dist.all_reduce(total)
+    parts = [torch.zeros(1) for _ in range(size)]
+    dist.all_gather(parts, torch.full((1,), float(rank)))
+    message = torch.zeros(BIG)
+    dist.batch_isend_irecv([
+        dist.P2POp(dist.isend, torch.full((BIG,), float(rank)), (rank + 1) % size),
+        dist.P2POp(dist.irecv, message, (rank - 1) % size),
+    ])[-1].wait()
+    half = dist.new_group([0, LOST])
+    pair = torch.ones(3)
+    if rank in (0, LOST):
+        dist.all_reduce(pair, group=half)
+    dist.barrier()
+    return total.tolist(), torch.cat(parts).tolist(), message.unique().item(), pair[0].item()
+
+
+def late(rank, size, folder):
+    """Rank LOST comes when the others have given up once and try again."""
+    store = tcp_store(folder, rank == 0)
+    known = os.path.join(folder, "gave_up")
+    text = ""
+    if rank == LOST:
+        for survivor in SURVIVORS:
+            told(known + str(survivor))
+    else:
+        text, _ = timed(lambda: init_over(store, rank, size, timeout_s=1))
+        tell(known + str(rank), 1)
+    return text, used_after(store, rank, size)
+
+
+def reconfigured(rank, size, folder):
+    """As above by torch's own interface: members are those whose handles are given."""
+    store = dist.FileStore(os.path.join(folder, "store"), -1)
+    pid = os.path.join(folder, "pid")
+    dist.init_process_group("hetcomm", store=store, rank=rank, world_size=size,
+                            timeout=timedelta(seconds=20), enable_reconfigure=True)
+    group = dist.group.WORLD
+    ended = []
+    group._register_on_completion_hook(ended.append)
+    early, _ = timed(lambda: dist.all_reduce(torch.ones(1)))
+    store.set(f"handle/{rank}", group.get_reconfigure_handle())
+    handles = [store.get(f"handle/{each}").decode() for each in range(size)]
+    first = [handles[each] for each in range(size - 1)]
+    second = [handles[each] for each in (size - 1, 0, 1, 3)]
+    if rank == LOST:
+        tell(pid, os.getpid())
+    totals = []
+    for uuid, members in ((1, first), (2, second), (3, set(second[:2]))):
+        if handles[rank] not in members:
+            if uuid == 1:
+                ranks.until(lambda: is_dead(told(pid)))
+            continue
+        dist._reconfigure(uuid=uuid, handles=members).wait()
+        before = len(ended)
+        totals.append((group.size(), sum_of_ones()))
+        assert len(ended) == before + 1
+        if isinstance(members, list):
+            assert group.rank() == members.index(handles[rank])
+        if uuid == 1:
+            if rank == LOST:
+                os.kill(os.getpid(), signal.SIGKILL)
+            text, _ = timed(dist.barrier)
+            assert "PEER_LOST" in text or "ABORTED" in text, text
+    return early, totals
 
 
 # --- calls that do not fit together --------------------------------------------------------------
@@ -277,6 +416,7 @@ def closed_by_all(rank, size, folder):
     for tag in range(3):
         into = torch.zeros(1)
         dist.irecv(into, (rank + 1) % size, tag=tag).get_future().add_done_callback(end)
+    ranks.meet(rank, size, folder)  # the end of one rank is felt by the others
     began = time.monotonic()
     backend.shutdown()
     seconds = time.monotonic() - began
@@ -383,6 +523,46 @@ class LostRanks(ranks.TestCase):
             text, seconds = results[rank]
             self.assertIn(f"rank {LOST} of {SIZE} did not come", text)
             self.assertLess(seconds, 8)
+
+
+class ReplacedRanks(ranks.TestCase):
+    def check_use(self, rank, found):
+        total, parts, message, pair = found
+        self.assertEqual(total, [6.0, 10.0, 14.0, 18.0, 22.0])
+        self.assertEqual(parts, [0.0, 1.0, 2.0, 3.0])
+        self.assertEqual(message, (rank - 1) % SIZE)
+        self.assertEqual(pair, 2.0 if rank in (0, LOST) else 1.0)
+
+    def test_replaced(self):
+        for over_tcp, lost, early in ((True, 0, False), (True, LOST, False), (False, LOST, False),
+                                      (True, 0, True), (True, LOST, True)):
+            with self.subTest(over_tcp=over_tcp, lost=lost, early=early):
+                results = ranks.run(SIZE + 1, replaced, over_tcp, lost, early, may_die=True)
+                self.assertEqual(results[lost].code, -signal.SIGKILL)
+                self.check_use(lost, results[SIZE][2])
+                for rank in range(SIZE):
+                    if rank == lost:
+                        continue
+                    text, seconds, found = results[rank]
+                    self.assertRegex(text, "PEER_LOST|ABORTED|TIMED_OUT|did not come")
+                    self.assertLess(seconds, 8)
+                    self.check_use(rank, found)
+
+    def test_came_late(self):
+        for rank, (text, found) in enumerate(ranks.run(SIZE, late)):
+            self.check_use(rank, found)
+            if rank != LOST:
+                self.assertRegex(text, "TIMED_OUT|ABORTED|PEER_LOST|did not come")
+
+
+    @unittest.skipUnless(hasattr(dist, "_reconfigure"), "this torch cannot reconfigure groups")
+    def test_reconfigured(self):
+        results = ranks.run(SIZE + 1, reconfigured, may_die=True)
+        self.assertEqual(results[LOST].code, -signal.SIGKILL)
+        for rank, expected in ((0, [4, 4, 2]), (1, [4, 4]), (3, [4, 4]), (SIZE, [4, 2])):
+            early, totals = results[rank]
+            self.assertIn("reconfigure() has not made it yet", early)
+            self.assertEqual(totals, [(size, float(size)) for size in expected])
 
 
 class Unfitting(ranks.TestCase):

@@ -314,6 +314,34 @@ ProcessGroup::Ref ProcessGroup::gather(TensorLists& outputs, Tensors& inputs,
       });
 }
 
+#if HETCOMM_TORCH_HAS_RECONFIGURE
+ProcessGroup::Ref ProcessGroup::gather_into_tensor(at::Tensor& output, at::Tensor& input,
+                                                   const c10d::GatherOptions& options) {
+  check_root("gather", options.rootRank);
+  const auto root = static_cast<int32_t>(options.rootRank);
+  if (root == rank_) {
+    check_whole("gather", output, input, size_);
+  } else {
+    check_tensor("gather", input);
+  }
+  const WorkRef work = make_work({.type = OpType::GATHER,
+                                  .name = "gather",
+                                  .profiling = "hetcomm:gather",
+                                  .sequence = next_sequence(),
+                                  .inputs = {input},
+                                  .results = root == rank_ ? Tensors{output} : Tensors{}});
+  const hetcomm_buffer_t send = buffer_of(packed_input(*work, input));
+  const hetcomm_buffer_t recv =
+      root == rank_ ? buffer_of(packed_output(*work, output, false)) : hetcomm_buffer_t{};
+  const hetcomm_datatype_t datatype = datatype_to_move(input);
+  return start_collective(
+      work, options.timeout,
+      [&](Communicator communicator, const CollectiveOptions& o, hetcomm_request_t** request) {
+        return hetcomm_gather(communicator, root, send, recv, datatype, &o, request);
+      });
+}
+#endif
+
 ProcessGroup::Ref ProcessGroup::scatter(Tensors& outputs, TensorLists& inputs,
                                         const c10d::ScatterOptions& options) {
   const at::Tensor& output = single("scatter", outputs);

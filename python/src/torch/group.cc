@@ -48,11 +48,19 @@ Group::Group(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
   const hetcomm_status_t status =
       hetcomm_communicator_create(context_->handle(), bootstrap.handle(), &options, &communicator_);
   if (status != HETCOMM_OK) {
+    bootstrap.give_up();
     std::string what = "creating group '" + settings.name + "'";
     if (!bootstrap.store_error().empty()) what += " (store: " + bootstrap.store_error() + ")";
     fail(what, status);
   }
 }
+
+Group::Group(int rank, const GroupSettings& settings, const std::string& reason)
+    : context_(SharedContext::get(settings.settings)),
+      rank_(rank),
+      closed_(true),
+      close_reason_(reason),
+      closed_wholly_(true) {}
 
 Group::~Group() { close("the process group is gone"); }
 
@@ -86,6 +94,31 @@ void Group::sweep() {
     }
   }
   for (const WorkRef& work : dropped) work->poll();
+}
+
+void Group::set_hook(Hook hook) {
+  const std::scoped_lock lock(mutex_);
+  TORCH_CHECK(!has_hook(), "hetcomm: there is a completion hook already");
+  TORCH_CHECK(pending_.empty(), "hetcomm: a completion hook comes before the operations");
+  hook_ = std::move(hook);
+  hooked_.store(true, std::memory_order_release);
+}
+
+void Group::call_hook(std::shared_ptr<c10d::WorkInfo> work) const {
+  try {
+    hook_(std::move(work));
+  } catch (const std::exception& error) {
+    LOG(ERROR) << "hetcomm: a completion hook failed: " << error.what();
+  }
+}
+
+void Group::wait_for_pending() {
+  std::vector<WorkRef> works;
+  {
+    const std::scoped_lock lock(mutex_);
+    works = pending_;
+  }
+  for (const WorkRef& work : works) work->wait_until(std::nullopt);
 }
 
 hetcomm_status_t Group::peer_status(int rank) {

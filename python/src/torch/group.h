@@ -10,11 +10,13 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
 #include <torch/csrc/distributed/c10d/Store.hpp>
+#include <torch/csrc/distributed/c10d/Work.hpp>
 #include <vector>
 
 #include <hetcomm/hetcomm.h>
@@ -37,6 +39,8 @@ class Group : public std::enable_shared_from_this<Group> {
  public:
   // Collective. Throws when the ranks do not find each other.
   Group(c10::intrusive_ptr<c10d::Store> store, int rank, int size, const GroupSettings& settings);
+  // One that was never made: closed from the start.
+  Group(int rank, const GroupSettings& settings, const std::string& reason);
   ~Group();
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
@@ -52,6 +56,17 @@ class Group : public std::enable_shared_from_this<Group> {
   void forget(OperationWork& work);
   // Lets a watcher complete |work|.
   void watch(const WorkRef& work);
+
+  // |hook| is called once for each work that ends from now on, by whoever completes it, before
+  // those that wait for the work know. At most one, and before there are works. What it throws is
+  // logged.
+  using Hook = std::function<void(std::shared_ptr<c10d::WorkInfo>)>;
+  void set_hook(Hook hook);
+  bool has_hook() const { return hooked_.load(std::memory_order_acquire); }
+  const Hook& hook() const { return hook_; }
+  void call_hook(std::shared_ptr<c10d::WorkInfo> work) const;
+  // Until all works that there are now are done.
+  void wait_for_pending();
 
   // Ends all operations, on all ranks. Never blocks. [any-thread]
   void abort(const std::string& reason);
@@ -89,6 +104,9 @@ class Group : public std::enable_shared_from_this<Group> {
   std::string close_reason_;
   std::vector<WorkRef> pending_;
   std::atomic<size_t> pending_count_{0};
+
+  Hook hook_;  // constant once hooked_
+  std::atomic<bool> hooked_{false};
 
   bool closed_wholly_ = false;
   std::condition_variable close_over_;  // with mutex_

@@ -1,6 +1,7 @@
 // The Python module of the process group. It is built for one minor version of torch.
 #include <chrono>
 #include <pybind11/chrono.h>
+#include <pybind11/functional.h>
 #include <string>
 #include <torch/csrc/utils/pybind.h>
 #include <utility>
@@ -36,8 +37,9 @@ PYBIND11_MODULE(HETCOMM_TORCH_MODULE, module) {
           [](const Options& self, const py::dict&) { return c10::make_intrusive<Options>(self); },
           py::arg("memo"));
 
-  py::class_<ProcessGroup, Ref<ProcessGroup>, c10d::Backend>(
-      module, "ProcessGroupHetcomm", "The hetcomm backend of one process group.")
+  py::class_<ProcessGroup, Ref<ProcessGroup>, c10d::Backend> process_group(
+      module, "ProcessGroupHetcomm", "The hetcomm backend of one process group.");
+  process_group
       .def(py::init([](Ref<c10d::Store> store, int rank, int size, Ref<Options> options) {
              return c10::make_intrusive<ProcessGroup>(std::move(store), rank, size,
                                                       std::move(options));
@@ -60,18 +62,34 @@ PYBIND11_MODULE(HETCOMM_TORCH_MODULE, module) {
           py::arg("timeout") = c10d::kUnsetTimeout, py::arg("wait_all_ranks") = false,
           py::call_guard<py::gil_scoped_release>(),
           "A barrier whose failure names the ranks that did not come.");
+#if HETCOMM_TORCH_HAS_HOOKS
+  process_group.def("_set_hooks", &ProcessGroup::set_hooks, py::arg("attach"));
+#endif
+  // What the base class binds where it has it.
+#if !HETCOMM_TORCH_HAS_SPLIT
+  process_group.def("set_timeout", &ProcessGroup::setTimeout, py::arg("timeout"));
+#endif
+#if !HETCOMM_TORCH_HAS_ENDS
+  process_group.def("abort", &ProcessGroup::abort, py::call_guard<py::gil_scoped_release>())
+      .def("shutdown", &ProcessGroup::shutdown, py::call_guard<py::gil_scoped_release>());
+#endif
 
   module.def(
       "create",
       [](const Ref<c10d::Store>& store, int rank, int size, std::chrono::milliseconds timeout,
-         const std::string& name, const std::vector<int64_t>& ranks, const Ref<Options>& given) {
+         const std::string& name, const std::vector<int64_t>& ranks, const Ref<Options>& given,
+         [[maybe_unused]] bool reconfigure) {
         Ref<Options> options =
             given ? c10::make_intrusive<Options>(*given) : c10::make_intrusive<Options>(timeout);
         options->timeout = timeout;
         options->group_name = name;
         options->global_ranks_in_group.assign(ranks.begin(), ranks.end());
+#if HETCOMM_TORCH_HAS_RECONFIGURE
+        options->enable_reconfigure = options->enable_reconfigure || reconfigure;
+#endif
         return c10::make_intrusive<ProcessGroup>(store, rank, size, std::move(options));
       },
       py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("timeout"), py::arg("name"),
-      py::arg("ranks"), py::arg("options"), py::call_guard<py::gil_scoped_release>());
+      py::arg("ranks"), py::arg("options"), py::arg("reconfigure"),
+      py::call_guard<py::gil_scoped_release>());
 }

@@ -62,6 +62,7 @@ WorkRef ProcessGroup::post_monitored(const at::Tensor& tensor, int peer, uint64_
                             .name = "monitoredBarrier",
                             .profiling = nullptr,
                             .sequence = 0,
+                            .internal = true,
                             .inputs = {},
                             .results = {}});
   work->keep(tensor);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <c10/util/Exception.h>
+#include <random>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <utility>
 
@@ -74,6 +75,14 @@ GroupSettings settings_of(const ProcessGroup::Options& options) {
           .timeout = options.timeout};
 }
 
+// Of this process group in this process only.
+std::string random_handle() {
+  std::random_device device;
+  std::string text = "hetcomm";
+  for (int i = 0; i < 4; ++i) text += "-" + std::to_string(device());
+  return text;
+}
+
 // Python drops process groups while it holds its lock, which threads that end may wait for.
 class WithoutPythonLock {
  public:
@@ -98,7 +107,11 @@ ProcessGroup::ProcessGroup(c10::intrusive_ptr<c10d::Store> store, int rank, int 
       store_(std::move(store)),
       options_(std::move(options)),
       timeout_(options_->timeout),
-      group_(std::make_shared<Group>(store_, rank, size, settings_of(*options_))) {
+      handle_(random_handle()),
+      group_(options_->enable_reconfigure
+                 ? std::make_shared<Group>(rank, settings_of(*options_),
+                                           "reconfigure() has not made it yet")
+                 : std::make_shared<Group>(store_, rank, size, settings_of(*options_))) {
   init();
 }
 
@@ -232,7 +245,29 @@ void ProcessGroup::abort() {
   group_->abort("rank " + std::to_string(rank_) + " has aborted the process group");
 }
 
-void ProcessGroup::shutdown() { group_->close("it was shut down"); }
+void ProcessGroup::shutdown() {
+  group_->close("it was shut down");
+#if HETCOMM_TORCH_HAS_HOOKS
+  if (const auto detach = std::exchange(detach_, nullptr)) detach();
+#endif
+}
+
+#if HETCOMM_TORCH_HAS_HOOKS
+void ProcessGroup::setGroupUid(const std::string& uid) {
+  Backend::setGroupUid(uid);
+  if (const auto attach = std::exchange(attach_, nullptr)) detach_ = attach();
+}
+#endif
+
+void ProcessGroup::setTimeout(std::chrono::milliseconds timeout) {
+  timeout_.store(timeout);
+  options_->timeout = timeout;
+}
+
+void ProcessGroup::registerOnCompletionHook(Group::Hook&& hook) {
+  group_->set_hook(std::move(hook));
+  onCompletionHook_ = [](const std::shared_ptr<c10d::WorkInfo>&) {};  // for hasHooks()
+}
 
 #if HETCOMM_TORCH_HAS_SPLIT
 c10::intrusive_ptr<c10d::Backend> ProcessGroup::split(
@@ -256,9 +291,43 @@ c10::intrusive_ptr<c10d::Backend> ProcessGroup::merge(
     theirs->group_name = options->group_name;
     theirs->global_ranks_in_group = options->global_ranks_in_group;
   }
+#if HETCOMM_TORCH_HAS_RECONFIGURE
+  theirs->enable_reconfigure = false;
+#endif
   const auto scoped =
       c10::make_intrusive<c10d::PrefixStore>(theirs->group_name + "/hetcomm/", store);
   return c10::make_intrusive<ProcessGroup>(scoped, rank, size, theirs);
+}
+#endif
+
+#if HETCOMM_TORCH_HAS_RECONFIGURE
+ProcessGroup::Ref ProcessGroup::reconfigure(const c10d::ReconfigureOptions& options) {
+  std::vector<c10d::ReconfigureHandle> members;
+  if (const auto* ordered = std::get_if<std::vector<c10d::ReconfigureHandle>>(&options.handles)) {
+    members = *ordered;
+  } else {
+    const auto& set = std::get<std::unordered_set<c10d::ReconfigureHandle>>(options.handles);
+    members.assign(set.begin(), set.end());
+    std::sort(members.begin(), members.end());
+  }
+  const auto own = std::find(members.begin(), members.end(), handle_);
+  TORCH_CHECK_VALUE(own != members.end(),
+                    "hetcomm reconfigure: the handle of this rank is not among those given");
+  group_->close("it is being reconfigured");
+  worker_.drain();
+  GroupSettings settings = settings_of(*options_);
+  if (options.timeout) settings.timeout = *options.timeout;
+  rank_ = static_cast<int>(own - members.begin());
+  size_ = static_cast<int>(members.size());
+  options_->global_ranks_in_group.clear();
+  sequence_.store(0);
+  monitored_barriers_.store(0);
+  const auto previous = group_;
+  group_ = std::make_shared<Group>(
+      c10::make_intrusive<c10d::PrefixStore>("reconfigure/" + std::to_string(options.uuid), store_),
+      rank_, size_, settings);
+  if (previous->has_hook()) group_->set_hook(previous->hook());
+  return c10::make_intrusive<JointWork>(rank_, std::vector<WorkRef>{});
 }
 #endif
 

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <list>
 #include <memory>
 #include <mutex>
@@ -35,6 +36,17 @@ class ProcessGroup final : public c10d::Backend {
         : c10d::Backend::Options("hetcomm", limit) {}
     std::string transports;  // "shm,tcp"; "": as configured
     std::string settings;    // "NAME=value;...", before the environment
+#if !HETCOMM_TORCH_HAS_SPLIT
+    std::string group_name;
+    std::vector<uint64_t> global_ranks_in_group;
+#endif
+#if HETCOMM_TORCH_HAS_RECONFIGURE
+    c10::intrusive_ptr<c10d::Backend::Options> clone() const override {
+      return c10::make_intrusive<Options>(*this);
+    }
+#else
+    static constexpr bool enable_reconfigure = false;
+#endif
   };
   using Tensors = std::vector<at::Tensor>;
   using TensorLists = std::vector<std::vector<at::Tensor>>;
@@ -46,7 +58,9 @@ class ProcessGroup final : public c10d::Backend {
   ~ProcessGroup() override;
 
   const std::string getBackendName() const override { return "hetcomm"; }
+#if HETCOMM_TORCH_HAS_ENDS
   bool supportsCoalescing() const override { return true; }
+#endif
   void startCoalescing() override;
   Ref endCoalescing() override;
 
@@ -65,6 +79,10 @@ class ProcessGroup final : public c10d::Backend {
   Ref allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                       const c10d::AllgatherOptions& options) override;
   Ref gather(TensorLists& outputs, Tensors& inputs, const c10d::GatherOptions& options) override;
+#if HETCOMM_TORCH_HAS_RECONFIGURE
+  Ref gather_into_tensor(at::Tensor& output, at::Tensor& input,
+                         const c10d::GatherOptions& options) override;
+#endif
   Ref scatter(Tensors& outputs, TensorLists& inputs, const c10d::ScatterOptions& options) override;
   Ref reduce_scatter(Tensors& outputs, TensorLists& inputs,
                      const c10d::ReduceScatterOptions& options) override;
@@ -86,6 +104,9 @@ class ProcessGroup final : public c10d::Backend {
   void setSequenceNumberForGroup() override {}
   uint64_t getSequenceNumberForGroup() override { return sequence_.load(); }
 
+  void registerOnCompletionHook(Group::Hook&& hook) override;
+  void waitForPendingWorks() override { group_->wait_for_pending(); }
+
 #if HETCOMM_TORCH_HAS_SPLIT
   bool supportsSplitting() const override { return true; }
   c10::intrusive_ptr<c10d::Backend> split(
@@ -95,14 +116,14 @@ class ProcessGroup final : public c10d::Backend {
                                           const c10::intrusive_ptr<c10d::Backend::Options>& options,
                                           const int& rank, const int& size) override;
   c10::intrusive_ptr<c10d::Backend::Options> getBackendOptions() override { return options_; }
-  void setTimeout(std::chrono::milliseconds timeout) override {
-    timeout_.store(timeout);
-    options_->timeout = timeout;
-  }
+  void setTimeout(std::chrono::milliseconds timeout) override;
+#else
+  void setTimeout(std::chrono::milliseconds timeout);
+#endif
+#if HETCOMM_TORCH_HAS_ENDS
   void abort() override;
   void shutdown() override;
 #else
-  void setTimeout(std::chrono::milliseconds timeout) { timeout_.store(timeout); }
   void abort();
   void shutdown();
 #endif
@@ -112,6 +133,20 @@ class ProcessGroup final : public c10d::Backend {
   c10::intrusive_ptr<c10d::Backend> shrink(
       const std::vector<int64_t>& excluded, int flags,
       const c10::intrusive_ptr<c10d::Backend::Options>& options) override;
+#endif
+#if HETCOMM_TORCH_HAS_RECONFIGURE
+  // The members of the group are those whose handles are given, over the same store. What is
+  // pending ends first. No other call may run meanwhile. Returns when the group is made.
+  bool supportsReconfigure() const override { return true; }
+  c10d::ReconfigureHandle get_reconfigure_handle() const override { return handle_; }
+  Ref reconfigure(const c10d::ReconfigureOptions& options) override;
+#endif
+#if HETCOMM_TORCH_HAS_HOOKS
+  // |attach| runs once, when torch has put this backend into its process group, which takes hooks
+  // from then on; what it returns runs once when the group is shut down.
+  using Detach = std::function<void()>;
+  void set_hooks(std::function<Detach()> attach) { attach_ = std::move(attach); }
+  void setGroupUid(const std::string& uid) override;
 #endif
   void abort_with(const std::string& reason) { group_->abort(reason); }
 
@@ -158,6 +193,11 @@ class ProcessGroup final : public c10d::Backend {
   std::atomic<bool> coalesces_{false};
   std::mutex coalescing_mutex_;
   std::list<Coalescing> coalescing_;  // at most one for each thread
+#if HETCOMM_TORCH_HAS_HOOKS
+  std::function<Detach()> attach_;
+  Detach detach_;
+#endif
+  const std::string handle_;  // of this member, for reconfigure()
   std::shared_ptr<Group> group_;
   Worker worker_;
 };

@@ -25,6 +25,8 @@ ProcessGroup::Ref ProcessGroup::start(const WorkRef& work, Post&& post) {
   if (coalescing != nullptr) coalescing->works.push_back(work);
   work->posted();
   group_->sweep();
+  // Whether or not anybody waits for it, the hook learns of its end.
+  if (work->has_hook()) group_->watch(work);
   return work;
 }
 

@@ -1,6 +1,7 @@
 #include "python/src/torch/store_bootstrap.h"
 
 #include <algorithm>
+#include <c10/util/Logging.h>
 #include <chrono>
 #include <cstring>
 #include <utility>
@@ -21,14 +22,19 @@ std::chrono::milliseconds wait_time(uint64_t timeout_ns) {
       std::clamp<uint64_t>(timeout_ns / kNanosecondsPerMillisecond, 1, kLongestWaitMs));
 }
 
+// As stores keep what they add.
+std::vector<uint8_t> digits_of(int64_t value) {
+  const std::string digits = std::to_string(value);
+  return {digits.begin(), digits.end()};
+}
+
 }  // namespace
 
 StoreBootstrap::StoreBootstrap(hetcomm_context_t* context, c10::intrusive_ptr<c10d::Store> store,
                                int rank, int size)
-    : store_(std::move(store)) {
-  const std::string scope = "hetcomm/" + std::to_string(size) + "/";
-  generation_ = static_cast<uint32_t>(store_->add(scope + "generation/" + std::to_string(rank), 1));
-  prefix_ = scope + std::to_string(generation_) + "/";
+    : store_(std::move(store)), rank_(rank), size_(size) {
+  generation_ = static_cast<uint32_t>(store_->add(counter(rank), 1));
+  prefix_ = scope() + std::to_string(generation_) + "/";
   hetcomm_bootstrap_options_t options{};
   options.struct_size = sizeof(options);
   options.rank = rank;
@@ -38,6 +44,29 @@ StoreBootstrap::StoreBootstrap(hetcomm_context_t* context, c10::intrusive_ptr<c1
   options.get_many = &get_many;
   options.user_data = this;
   check("bootstrap", hetcomm_bootstrap_create_from_callbacks(context, &options, &bootstrap_));
+}
+
+std::string StoreBootstrap::scope() const { return "hetcomm/" + std::to_string(size_) + "/"; }
+
+std::string StoreBootstrap::counter(int rank) const {
+  return scope() + "generation/" + std::to_string(rank);
+}
+
+void StoreBootstrap::give_up() {
+  try {
+    for (int rank = 0; rank < size_; ++rank) {
+      const std::string key = counter(rank);
+      auto count = store_->add(key, 0);
+      while (count < generation_) {
+        // Another rank may do the same, and the missing one may come.
+        const auto found = store_->compareSet(key, digits_of(count), digits_of(generation_));
+        count = std::stoll(std::string(found.begin(), found.end()));
+      }
+    }
+  } catch (const std::exception& error) {
+    // The store may be what failed. Then nobody counts.
+    LOG(WARNING) << "hetcomm: a group that failed is not counted: " << error.what();
+  }
 }
 
 hetcomm_status_t StoreBootstrap::put(void* self, const char* key, const void* value, size_t size) {

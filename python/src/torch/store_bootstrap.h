@@ -1,5 +1,6 @@
-// Bootstrap through torch's store. The key prefix counts how often this rank has made a group of
-// this size over the store, so that a group can be built again over one that holds old values.
+// Bootstrap through torch's store. The key prefix counts how often this rank has tried to make a
+// group of this size over the store, so that a group can be built again over one that holds old
+// values. Whoever fails counts for those that have not come, so that all try the next one together.
 #pragma once
 
 #include <c10/util/intrusive_ptr.h>
@@ -23,6 +24,8 @@ class StoreBootstrap {
   hetcomm_bootstrap_t* handle() const { return bootstrap_; }
   // From 1 on.
   uint32_t generation() const { return generation_; }
+  // The group was not made. Throws nothing.
+  void give_up();
   // What the store said when it last failed, "" if it did not.
   const std::string& store_error() const { return store_error_; }
 
@@ -30,11 +33,16 @@ class StoreBootstrap {
   static hetcomm_status_t put(void* self, const char* key, const void* value, size_t size);
   static hetcomm_status_t get(void* self, const char* key, void* value, size_t* inout_size,
                               uint64_t timeout_ns);
-
   static hetcomm_status_t get_many(void* self, size_t count, const char* const* keys, size_t room,
                                    void* values, size_t* out_sizes, uint64_t timeout_ns);
 
+  std::string scope() const;
+  // The key of how often |rank| has tried.
+  std::string counter(int rank) const;
+
   const c10::intrusive_ptr<c10d::Store> store_;
+  const int rank_;
+  const int size_;
   std::string prefix_;
   uint32_t generation_ = 0;
   std::string store_error_;

@@ -1,22 +1,26 @@
-// What differs between versions of torch.
+// What differs between versions of torch, from 2.6 to 2.14.
 #pragma once
 
+#include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/version.h>
 
 #define HETCOMM_TORCH_AT_LEAST(major, minor) \
   (TORCH_VERSION_MAJOR > (major) ||          \
    (TORCH_VERSION_MAJOR == (major) && TORCH_VERSION_MINOR >= (minor)))
 
-// Backend: getBackendOptions, setTimeout, abort, shutdown, split, merge are virtual.
-#if HETCOMM_TORCH_AT_LEAST(2, 8)
-#define HETCOMM_TORCH_HAS_SPLIT 1
-#else
-#define HETCOMM_TORCH_HAS_SPLIT 0
-#endif
+// Backend: supportsCoalescing, abort and shutdown are virtual.
+#define HETCOMM_TORCH_HAS_ENDS HETCOMM_TORCH_AT_LEAST(2, 7)
+
+// Backend: split, merge, setTimeout and getBackendOptions are virtual. Its options have the group's
+// name and ranks.
+#define HETCOMM_TORCH_HAS_SPLIT HETCOMM_TORCH_AT_LEAST(2, 9)
 
 // Backend: supportsShrinking and shrink are virtual.
-#if HETCOMM_TORCH_AT_LEAST(2, 13)
-#define HETCOMM_TORCH_HAS_SHRINK 1
-#else
-#define HETCOMM_TORCH_HAS_SHRINK 0
-#endif
+#define HETCOMM_TORCH_HAS_SHRINK HETCOMM_TORCH_AT_LEAST(2, 10)
+
+// Backend: gather_into_tensor, reconfigure and what belongs to it, and clone of the options are
+// virtual; rank and size may change.
+#define HETCOMM_TORCH_HAS_RECONFIGURE HETCOMM_TORCH_AT_LEAST(2, 14)
+
+// Groups of any backend take hooks, through which torch's flight recorder sees their operations.
+#define HETCOMM_TORCH_HAS_HOOKS HETCOMM_TORCH_AT_LEAST(2, 14)

@@ -30,7 +30,9 @@ OperationWork::OperationWork(std::shared_ptr<Group> group, int rank, WorkDescrip
       group_(std::move(group)),
       name_(description.name),
       sequence_(description.sequence),
-      results_(std::move(description.results)) {}
+      results_(std::move(description.results)) {
+  if (!description.internal && group_->has_hook()) began_ = HookClock::now();
+}
 
 void OperationWork::add_request(hetcomm_request_t* request) {
   open_parts_.fetch_add(1, std::memory_order_relaxed);
@@ -80,6 +82,12 @@ void OperationWork::complete() {
     } catch (...) {
       failure = std::current_exception();
     }
+  }
+  // What was refused has not ended.
+  if (began_ && !parts_.empty()) {
+    const auto now = HookClock::now();
+    group_->call_hook(
+        std::make_shared<c10d::WorkInfo>(opType_, sequence_, *began_, now, now - *began_));
   }
   // The caller's reference, or the watcher's, outlives this call.
   group_->forget(*this);

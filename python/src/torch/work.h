@@ -22,6 +22,9 @@ namespace hetcomm::torch_backend {
 
 class Group;
 
+// Of completion hooks: it differs between versions of torch.
+using HookClock = decltype(c10d::WorkInfo::timeStarted)::clock;
+
 // Where to copy what came into a contiguous stand-in.
 struct CopyBack {
   at::Tensor from;
@@ -33,6 +36,7 @@ struct WorkDescription {
   const char* name = "";            // "allreduce"
   const char* profiling = nullptr;  // "hetcomm:all_reduce"
   uint64_t sequence = 0;
+  bool internal = false;            // a step of an operation: no hook learns of it
   std::vector<at::Tensor> inputs;   // for the profiler
   std::vector<at::Tensor> results;  // of result() and the future
 };
@@ -63,6 +67,7 @@ class OperationWork final : public c10d::Work {
   uint64_t getSequencenumber() const override { return sequence_; }
 
   const char* name() const { return name_; }
+  bool has_hook() const { return began_.has_value(); }
   bool done() const { return done_.load(std::memory_order_acquire); }
   // Waits until it is done, or |deadline|; true if it is. Throws nothing.
   bool wait_until(std::optional<std::chrono::steady_clock::time_point> deadline);
@@ -101,6 +106,7 @@ class OperationWork final : public c10d::Work {
   std::vector<CopyBack> copies_;
   std::vector<at::Tensor> results_;
   std::function<void()> step_;
+  std::optional<HookClock::time_point> began_;      // where the group has a hook
   std::exception_ptr failure_;                      // under mutex_; the first
   c10::intrusive_ptr<c10::ivalue::Future> future_;  // under mutex_
 };

@@ -5,6 +5,7 @@
 
 #include <condition_variable>
 #include <functional>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <queue>
@@ -32,6 +33,17 @@ class Worker {
       thread_ = std::thread([state = state_] { loop(*state); });
     }
     return true;
+  }
+
+  // Returns when what there is now has run.
+  void drain() {
+    // As in stop().
+    if (!thread_.joinable() || getpid() != process_ ||
+        thread_.get_id() == std::this_thread::get_id()) {
+      return;
+    }
+    const auto over = std::make_shared<std::promise<void>>();
+    if (run([over] { over->set_value(); })) over->get_future().wait();
   }
 
   // Runs what is left and ends the thread.
