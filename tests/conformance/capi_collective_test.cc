@@ -356,31 +356,39 @@ TEST_P(Collectives, MovePartsOfAnyLengths) {
 
 // Of parts whose length only their two ranks know.
 TEST_P(Collectives, FindPartsThatAreNotAsLongAsExpected) {
-  run(3, [](Member& me) {
-    hetcomm_communicator_t* const c = me.communicator();
-    std::vector<int64_t> from(30, 1);
-    std::vector<int64_t> to(30, 1);
-    std::vector<hetcomm_buffer_t> sends;
-    std::vector<hetcomm_buffer_t> receives;
-    for (size_t r = 0; r < 3; ++r) {
-      // Rank 2 expects more of rank 0 than that has.
-      const bool odd = me.rank() == 2 && r == 0;
-      sends.push_back(part(from, r * 10, 4));
-      receives.push_back(part(to, r * 10, odd ? 7 : 4));
-    }
-    hetcomm_request_t* request = nullptr;
-    ASSERT_EQ(hetcomm_alltoallv(c, sends.data(), receives.data(), kType, nullptr, &request),
-              HETCOMM_OK);
-    Outcome outcome = finish(request);
-    if (me.rank() == 2) {
-      EXPECT_EQ(outcome.status, HETCOMM_MISMATCH);
-      EXPECT_NE(outcome.text.find("rank 0 sent 32 bytes, and 56 are expected"), std::string::npos)
-          << outcome.text;
-    }
-    if (outcome.status == HETCOMM_OK) outcome = first_failure(c);
-    EXPECT_EQ(outcome.status, HETCOMM_MISMATCH) << outcome.text;
-    me.meet();
-  });
+  using Lengths = std::pair<size_t, size_t>;  // that are sent, and expected
+  for (const Lengths& lengths : {Lengths{4, 7}, {7, 4}, {0, 4}, {4, 0}}) {
+    SCOPED_TRACE(lengths.first);
+    run(3, [lengths](Member& me) {
+      hetcomm_communicator_t* const c = me.communicator();
+      std::vector<int64_t> from(30, 1);
+      std::vector<int64_t> to(30, 1);
+      std::vector<hetcomm_buffer_t> sends;
+      std::vector<hetcomm_buffer_t> receives;
+      for (size_t r = 0; r < 3; ++r) {
+        // Rank 2 does not expect what rank 0 has.
+        const bool sends_odd = me.rank() == 0 && r == 2;
+        const bool odd = me.rank() == 2 && r == 0;
+        sends.push_back(part(from, r * 10, sends_odd ? lengths.first : 4));
+        receives.push_back(part(to, r * 10, odd ? lengths.second : 4));
+      }
+      hetcomm_request_t* request = nullptr;
+      ASSERT_EQ(hetcomm_alltoallv(c, sends.data(), receives.data(), kType, nullptr, &request),
+                HETCOMM_OK);
+      Outcome outcome = finish(request);
+      if (me.rank() == 2) {
+        EXPECT_EQ(outcome.status, HETCOMM_MISMATCH);
+        const std::string expected = lengths.first < lengths.second
+                                         ? "rank 0 sent " + std::to_string(lengths.first * 8) +
+                                               " bytes, and " + std::to_string(lengths.second * 8)
+                                         : "bytes";
+        EXPECT_NE(outcome.text.find(expected), std::string::npos) << outcome.text;
+      }
+      if (outcome.status == HETCOMM_OK) outcome = first_failure(c);
+      EXPECT_EQ(outcome.status, HETCOMM_MISMATCH) << outcome.text;
+      me.meet();
+    });
+  }
 }
 
 TEST_P(Collectives, OfMoreRanksThanCores) {

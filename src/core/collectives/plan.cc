@@ -47,6 +47,8 @@ const Traits& traits(Kind kind) { return kTraits[static_cast<size_t>(kind)]; }
 // Where there is no other reason: up to here few rounds count for more than few bytes.
 constexpr uint64_t kShortBytes = 16u << 10;
 constexpr uint64_t kLeastPiece = 64u << 10;
+// Of a part: a lane has memory for several times the parts of all ranks.
+constexpr uint64_t kLeastPacked = 4u << 10;
 
 // Whether two levels put parts of several ranks into one message.
 bool packs_parts(Kind kind) {
@@ -169,8 +171,8 @@ class Builder {
   }
   void add(StepKind kind, uint32_t peer, const Range& to, const Range& first = {},
            const Range& second = {}) {
-    // Both ends leave out what is empty; barriers are made of it.
-    if (to.length == 0 && problem_.kind != Kind::kBarrier) return;
+    // Both ends leave out what both know to be empty; barriers are made of it.
+    if (to.length == 0 && problem_.kind != Kind::kBarrier && parts_are_known(problem_.kind)) return;
     plan_.steps.push_back({kind, round_, peer, to, first, second});
   }
   void send(uint32_t peer, const Range& what) { add(StepKind::kSend, peer, what); }
@@ -241,7 +243,7 @@ uint64_t Builder::slice_bytes(const Problem& problem) {
   if (!lanes || (moves && !packs)) return UINT64_MAX;
   uint64_t slice = kLaneBytes;
   if (packs) {
-    slice = std::max(kLaneBytes / problem.ranks, kLeastPiece);
+    slice = std::max(kLaneBytes / problem.ranks, kLeastPacked);
   } else if (problem.kind == Kind::kAllreduce && (algorithm == Algorithm::kRing || two_level)) {
     const uint64_t pieces = two_level ? problem.topology->smallest : problem.ranks;
     slice = std::max(kLaneBytes, pieces * kLeastPiece);

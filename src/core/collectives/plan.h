@@ -106,7 +106,7 @@ struct Plan {
   Range result;  // what has been reduced for this rank; empty where nothing is
 };
 
-// Of a lane of ring algorithms: large enough for a link, small enough that several of them overlap
+// Of a lane: large enough for a link, small enough that several of them overlap
 // and that memory for them stays small.
 inline constexpr uint64_t kLaneBytes = 1u << 20;
 

@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <numeric>
+#include <span>
 
 #include <fmt/format.h>
 
@@ -27,6 +29,8 @@ using reduce::Type;
 constexpr uint64_t kStreamedBit = uint64_t{1} << 63;
 // Chunks of this length are measured, and may go past the cache.
 constexpr uint64_t kLeastMeasured = 8u << 10;
+// What is shorter has more edges than it is worth.
+constexpr uint64_t kLeastStreamed = 2u << 10;
 constexpr uint64_t kLine = 64;
 // What fits beside the ticket.
 constexpr size_t kInline = 48;
@@ -35,6 +39,8 @@ constexpr uint64_t kOnePhaseBytes = 4096;
 constexpr uint64_t kOnePhaseBytesOfTwo = 128u << 10;
 // Up to here it is the latency of a line that counts, and the cache that it is in.
 constexpr uint64_t kLeastShift = 4096;
+// Ranks that send each other parts whose lengths not all of them know.
+constexpr uint32_t kMostOfUnknownParts = 16;
 // Chunks of one call: whoever drives it has other things to look at.
 constexpr int kStepsAtOnce = 24;
 // To whole lines.
@@ -192,9 +198,12 @@ void Segment::look_for_sleepers() {
 
 // --- one operation ----------------------------------------------------------
 
-bool Segment::carries(const Call& call) {
+bool Segment::carries(const Call& call, uint32_t ranks) {
   // An algorithm that was asked for is one of messages.
-  return call.algorithm == Algorithm::kChosen && call.monitored == 0;
+  if (call.algorithm != Algorithm::kChosen || call.monitored != 0) return false;
+  // The longest part says how many chunks all ranks go through: where one pair has all there is,
+  // the more ranks the longer, since each has its share of a slot.
+  return parts_are_known(call.kind) || !sends_parts(call.kind) || ranks <= kMostOfUnknownParts;
 }
 
 Segment::Slot& Segment::slot(uint32_t rank, uint64_t chunk) const {
@@ -204,6 +213,42 @@ Segment::Slot& Segment::slot(uint32_t rank, uint64_t chunk) const {
 
 std::byte* Segment::bytes_of(uint32_t rank, uint64_t chunk) const {
   return slot(rank, chunk).bytes + shift_;
+}
+
+uint64_t Segment::longest_through_slots(const Problem& problem) const {
+  if (!sends_many(problem.kind) && !receives_many(problem.kind)) return problem.bytes;
+  if (problem.kind == Kind::kGatherv) return index_ == problem.root ? 0 : problem.bytes;
+  const std::span<const uint64_t> parts =
+      problem.kind == Kind::kAllgatherv ? problem.receive_parts : problem.send_parts;
+  uint64_t longest = 0;
+  for (uint32_t part = 0; part < parts.size(); ++part) {
+    // The own one stays here; of those that all know all ranks reckon alike.
+    if (!tells_lengths_ || part != index_) longest = std::max(longest, parts[part]);
+  }
+  return longest;
+}
+
+// What all ranks send and receive, as if the others had what this one has.
+uint64_t Segment::moved_bytes(const Problem& problem) const {
+  const auto total = [this, &problem](bool has_parts, std::span<const uint64_t> parts) {
+    if (!has_parts) return problem.bytes;
+    return parts.empty() ? problem.bytes * ranks_
+                         : std::accumulate(parts.begin(), parts.end(), uint64_t{0});
+  };
+  const uint64_t sent = total(sends_parts(problem.kind), problem.send_parts);
+  const uint64_t received = total(receives_parts(problem.kind), problem.receive_parts);
+  switch (problem.kind) {
+    case Kind::kBroadcast:
+      return ranks_ * received;
+    case Kind::kGather:
+    case Kind::kGatherv:
+    case Kind::kScatter:
+    case Kind::kScatterv:
+      // What the root has once the others have together.
+      return 2 * std::max(sent, received);
+    default:
+      return ranks_ * (sent + received);
+  }
 }
 
 void Segment::start(Collective& collective, bool checks) {
@@ -220,25 +265,19 @@ void Segment::start(Collective& collective, bool checks) {
   // Of two ranks each reads as much of the other either way, but every rank sums half.
   two_phases_ = kind == Kind::kAllreduce &&
                 problem.bytes > (ranks_ > 2 ? kOnePhaseBytes : kOnePhaseBytesOfTwo);
-  longest_ = problem.bytes;
-  for (const uint64_t part :
-       kind == Kind::kAllgatherv ? problem.receive_parts : problem.send_parts) {
-    longest_ = std::max(longest_, part);
-  }
   tells_lengths_ = !parts_are_known(kind);
+  longest_ = longest_through_slots(problem);
   region_head_ = tells_lengths_ ? kLine : 0;
   // A slot has a region for each part that is sent.
   const uint64_t regions = sends_parts(kind) ? ranks_ : 1;
   const uint64_t most = kSlotBytes / regions / kLine * kLine - region_head_;
   chunk_bytes_ = tells_lengths_ ? most : std::clamp(round_up(longest_), kLine, most);
   chunks_ = chunks_for(longest_);
-  // Shorter ones use all of the slots' memory too, each time another part.
+  // Those that all know to be shorter use all of the slots' memory too, each time another part.
   const uint64_t used = std::bit_ceil(regions * (region_head_ + chunk_bytes_));
-  measures_ = chunk_bytes_ >= kLeastMeasured;
+  measures_ = std::min(chunk_bytes_, longest_) >= kLeastMeasured;
   shift_ = used < kLeastShift ? 0 : done_ / slots_ * used % kSlotBytes;
-  const uint64_t bytes_in = kind == Kind::kBroadcast ? 0 : longest_ * regions;
-  const uint64_t bytes_out = longest_ * (receives_parts(kind) ? ranks_ : 1);
-  passes_caches_ = (bytes_in + bytes_out) >= last_cache_bytes() / ranks_;
+  passes_caches_ = moved_bytes(problem) >= last_cache_bytes();
   published_ = reduced_ = consumed_ = 0;
   seen_in_ = seen_mid_ = 0;
 }
@@ -417,7 +456,7 @@ void Segment::write(std::byte* to, const std::byte* from, uint64_t length) {
 
 // To where the result goes.
 void Segment::deliver(std::byte* to, const std::byte* from, uint64_t length) {
-  if (passes_caches_) {
+  if (passes_caches_ && length >= kLeastStreamed) {
     copy_streaming(to, from, length);
   } else {
     std::memcpy(to, from, length);
@@ -562,36 +601,42 @@ void Segment::reduce_piece(uint64_t chunk) {
   slot(index_, chunk).mid.store(done_ + chunk + 1, std::memory_order_release);
 }
 
-// From what |writer| has written, or from this rank's own buffer.
-void Segment::copy_out(uint32_t part, uint64_t chunk, uint32_t writer, const std::byte* from) {
+// From what |writer| has written.
+void Segment::copy_out(uint32_t part, uint64_t chunk, uint32_t writer) {
   const Problem& problem = collective_->problem();
   const uint64_t bytes = receives_parts(problem.kind) ? problem.receive_part(part) : problem.bytes;
   const uint64_t length = length_of(bytes, chunk);
   if (length == 0) return;
-  std::byte* to = collective_->receive_address(part) + chunk * chunk_bytes_;
-  if (to != from) deliver(to, from, length);
+  const std::byte* from = bytes_of(writer, chunk) + region(sends_parts(problem.kind) ? index_ : 0);
+  deliver(collective_->receive_address(part) + chunk * chunk_bytes_, from, length);
   note_read(writer, chunk, length);
+}
+
+// This rank's own part, which goes through no slot and may be longer than those that do: with the
+// last chunk goes all that is left.
+void Segment::keep_own_part(uint64_t chunk) {
+  const Problem& problem = collective_->problem();
+  const bool scatters = sends_parts(problem.kind);
+  const uint64_t bytes = scatters ? problem.send_part(index_) : problem.bytes;
+  const uint64_t offset = std::min(chunk * chunk_bytes_, bytes);
+  const uint64_t length = chunk + 1 == chunks_ ? bytes - offset : length_of(bytes, chunk);
+  if (length == 0) return;
+  const std::byte* from = collective_->send_address(scatters ? index_ : 0) + offset;
+  std::byte* to = collective_->receive_address(receives_parts(problem.kind) ? index_ : 0) + offset;
+  if (to != from) deliver(to, from, length);
 }
 
 // A part from each rank, or this rank's from the one of the root.
 void Segment::consume_parts(uint64_t chunk) {
   const Problem& problem = collective_->problem();
-  const uint64_t offset = chunk * chunk_bytes_;
-  const bool regions = sends_parts(problem.kind);
-  const auto own = [&](uint32_t part) -> const std::byte* {
-    const uint64_t bytes = regions ? problem.send_part(part) : problem.bytes;
-    return length_of(bytes, chunk) > 0 ? collective_->send_address(regions ? part : 0) + offset
-                                       : nullptr;
-  };
-  if (!receives_parts(problem.kind)) {
-    const bool at_root = problem.rank == problem.root;
-    copy_out(0, chunk, problem.root,
-             at_root ? own(index_) : bytes_of(problem.root, chunk) + region(index_));
-    return;
-  }
+  const bool gathers = receives_parts(problem.kind);
   for (uint32_t rank = 0; rank < ranks_; ++rank) {
-    copy_out(rank, chunk, rank,
-             rank == index_ ? own(index_) : bytes_of(rank, chunk) + region(regions ? index_ : 0));
+    if (!gathers && rank != problem.root) continue;
+    if (rank == index_) {
+      keep_own_part(chunk);
+    } else {
+      copy_out(gathers ? rank : 0, chunk, rank);
+    }
   }
 }
 
@@ -655,7 +700,7 @@ void Segment::consume(uint64_t chunk) {
     case Kind::kBarrier:
       return;
     case Kind::kBroadcast:
-      if (!at_root) copy_out(0, chunk, problem.root, bytes_of(problem.root, chunk));
+      if (!at_root) copy_out(0, chunk, problem.root);
       return;
     case Kind::kAllreduce:
       return two_phases_ ? consume_pieces(chunk) : consume_sum(chunk);

@@ -16,7 +16,8 @@
 // A rank's slots together are as large as a core's cache. A line that is still in the writer's own
 // cache when it is read, and in the reader's when it is written again, is slower than one that has
 // gone to the cache that they share. Where they share none, chunks go past the caches
-// (write_way.h); a bit of the ticket says so. Results that no cache could keep go past them too.
+// (write_way.h); a bit of the ticket says so. What is copied to a result goes past them too where
+// all that the ranks send and receive is more than the last cache has.
 //
 // A rank that goes to sleep sets its bit among the sleepers, fences and looks once more; who gives
 // out a ticket looks at the bits. As in transports/shm the sleeper fences for both where the
@@ -65,7 +66,7 @@ class Segment {
   Segment& operator=(const Segment&) = delete;
 
   // Whether operations of this kind can go through a segment: all ranks can tell the same.
-  static bool carries(const Call& call);
+  static bool carries(const Call& call, uint32_t ranks);
 
   void start(Collective& collective, bool checks);
   // Goes on for some chunks. kDone: the operation is over. kMismatch: it cannot be, see below.
@@ -149,7 +150,8 @@ class Segment {
   void consume_pieces(uint64_t chunk);
   void consume_sum(uint64_t chunk);
   void consume_few(std::byte* to, uint64_t length, uint64_t chunk);
-  void copy_out(uint32_t part, uint64_t chunk, uint32_t writer, const std::byte* from);
+  void keep_own_part(uint64_t chunk);
+  void copy_out(uint32_t part, uint64_t chunk, uint32_t writer);
   bool in_few(uint64_t length) const;
   uint64_t length_of(uint64_t part_bytes, uint64_t chunk) const;
   uint64_t region(uint32_t part) const {
@@ -157,6 +159,8 @@ class Segment {
   }
   std::byte* length_at(uint32_t rank, uint32_t part) const;
   uint64_t chunks_for(uint64_t part_bytes) const;
+  uint64_t longest_through_slots(const Problem& problem) const;
+  uint64_t moved_bytes(const Problem& problem) const;
   void sum(std::byte* out, uint64_t bytes, uint32_t ranks, const std::byte* own, uint64_t at,
            uint64_t chunk);
   uint64_t piece_begin(uint64_t length, uint32_t piece) const;
@@ -181,17 +185,17 @@ class Segment {
   bool checks_ = true;
   bool two_phases_ = false;
   bool divides_ = false;
-  bool passes_caches_ = false;  // what the ranks send and receive is more than the cache has
+  bool passes_caches_ = false;  // what is copied to a result does
   bool measures_ = false;       // long enough to be worth a look at the clock
   uint64_t hash_ = 0;
   uint64_t element_ = 1;
-  uint64_t chunk_bytes_ = 0;              // of a part, or of the buffer
-  bool tells_lengths_ = false;            // the ranks do not know how long the parts of others are
-  uint64_t region_head_ = 0;              // bytes in front of a part
-  uint64_t longest_ = 0;                  // part of this rank, as far as it knows
-  uint64_t chunks_ = 0;                   // with |tells_lengths_|: as far as this rank knows by now
-  uint64_t shift_ = 0;                    // where in the slots
-  WriteWay way_ = WriteWay::kCached;      // of the chunk that is written
+  uint64_t chunk_bytes_ = 0;          // of a part, or of the buffer
+  bool tells_lengths_ = false;        // the ranks do not know how long the parts of others are
+  uint64_t region_head_ = 0;          // bytes in front of a part
+  uint64_t longest_ = 0;              // part that goes through the slots, as far as this rank knows
+  uint64_t chunks_ = 0;               // with |tells_lengths_|: as far as this rank knows by now
+  uint64_t shift_ = 0;                // where in the slots
+  WriteWay way_ = WriteWay::kCached;  // of the chunk that is written
   std::array<uint64_t, 2> bytes_read_{};  // by way, since the clock was looked at
   uint64_t published_ = 0;
   uint64_t reduced_ = 0;

@@ -90,7 +90,7 @@ class Team {
   void choose_way();
   void go_on_agreeing();
   bool goes_through_segment(const Collective& collective) const {
-    return way_ == Way::kSegment && Segment::carries(collective.call());
+    return way_ == Way::kSegment && Segment::carries(collective.call(), size());
   }
   void remember(Collective& collective);
   void activate();
