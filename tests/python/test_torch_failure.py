@@ -578,7 +578,7 @@ class Unfitting(ranks.TestCase):
 
     def test_splits(self):
         for text, next_text, seconds in ranks.run(SIZE, unfitting_splits):
-            self.assertIn("the message has 8 bytes", text + next_text)
+            self.assertIn("rank 0 sent 8 bytes, and 4 are expected", text + next_text)
             self.assertIn("MISMATCH", text + next_text)
             self.assertLess(seconds, 5)
 
