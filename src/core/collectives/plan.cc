@@ -210,6 +210,8 @@ class Builder {
   void reduce_scatter();
   void reduce_scatter_ring();
   void alltoall(bool at_once);
+  template <typename SenderOf>
+  void receive_of_groups(uint64_t length, SenderOf&& sender_of);
   void alltoall_two_level();
   void gather();
   void gather_two_level();
@@ -678,6 +680,22 @@ void Builder::alltoall(bool at_once) {
   plan_.steps.insert(plan_.steps.end(), own.begin(), own.end());
 }
 
+// A message with a part of each of its ranks from every other group; |sender_of| says from whom.
+template <typename SenderOf>
+void Builder::receive_of_groups(uint64_t length, SenderOf&& sender_of) {
+  std::vector<Range> packed(topology_.group_count());
+  for (uint32_t other = 0; other < topology_.group_count(); ++other) {
+    if (other == group()) continue;
+    packed[other] = scratch(topology_.groups[other].size() * length);
+    receive(sender_of(other), packed[other]);
+  }
+  for (uint32_t from = 0; from < n(); ++from) {
+    const uint32_t other = topology_.group_of[from];
+    if (other == group()) continue;
+    copy(received(from), unpacked(packed[other], topology_.index_of[from], length));
+  }
+}
+
 // What a group has for a rank of another one goes there from one of its ranks, in one message.
 void Builder::alltoall_two_level() {
   const uint64_t length = sent(0).length;
@@ -719,18 +737,7 @@ void Builder::alltoall_two_level() {
   next_round();
 
   for (size_t i = 0; i < mine.size(); ++i) send(mine[i], out[i]);
-  std::vector<Range> in(topology_.group_count());
-  for (uint32_t other = 0; other < topology_.group_count(); ++other) {
-    if (other == group()) continue;
-    in[other] = scratch(topology_.groups[other].size() * length);
-    receive(counterpart(me(), other), in[other]);
-  }
-  for (uint32_t from = 0; from < n(); ++from) {
-    const uint32_t other = topology_.group_of[from];
-    if (other != group()) {
-      copy(received(from), unpacked(in[other], topology_.index_of[from], length));
-    }
-  }
+  receive_of_groups(length, [this](uint32_t other) { return counterpart(me(), other); });
 }
 
 void Builder::gather() {
@@ -764,19 +771,8 @@ void Builder::gather_two_level() {
   for (const uint32_t mate : mates()) {
     if (mate != me()) receive(mate, received(mate));
   }
-  std::vector<Range> in(topology_.group_count());
-  for (uint32_t other = 0; other < topology_.group_count(); ++other) {
-    if (other == group()) continue;
-    in[other] = scratch(topology_.groups[other].size() * length);
-    receive(leader_of(other), in[other]);
-  }
+  receive_of_groups(length, [this](uint32_t other) { return leader_of(other); });
   copy(received(me()), sent(0));
-  for (uint32_t from = 0; from < n(); ++from) {
-    const uint32_t other = topology_.group_of[from];
-    if (other != group()) {
-      copy(received(from), unpacked(in[other], topology_.index_of[from], length));
-    }
-  }
 }
 
 void Builder::scatter() {

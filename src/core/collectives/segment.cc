@@ -277,7 +277,7 @@ void Segment::start(Collective& collective, bool checks) {
   const uint64_t used = std::bit_ceil(regions * (region_head_ + chunk_bytes_));
   measures_ = std::min(chunk_bytes_, longest_) >= kLeastMeasured;
   shift_ = used < kLeastShift ? 0 : done_ / slots_ * used % kSlotBytes;
-  passes_caches_ = moved_bytes(problem) >= last_cache_bytes();
+  passes_caches_ = chunk_bytes_ >= kLeastStreamed && moved_bytes(problem) >= last_cache_bytes();
   published_ = reduced_ = consumed_ = 0;
   seen_in_ = seen_mid_ = 0;
 }
