@@ -53,11 +53,11 @@ ifeq ($(strip $(BENCH_ARGS)),)
 	else echo "== examples/train_compare.py is left out: no torch (make torch installs one)"; fi
 endif
 
-# A quick look with memory checks first, then everything that is quick; the last summary is the full one.
+# Each quick test once: with memory checks where it is made for them, else in the ordinary build.
 .PHONY: test
-test: torch ## every quick test, some of them with memory checks too (TEST_JOBS=n)
-	@$(call run_tests,asan,tests-asan,--label-regex '^asan$$' --no-tests=ignore)
-	@$(call run_tests,dev,all,--label-exclude '^long$$')
+test: torch ## every quick test, those of memory with memory checks (TEST_JOBS=n)
+	@$(call run_tests,asan,tests-asan,--label-regex '^asan$$')
+	@$(call run_tests,dev,tests-plain,--label-regex '^plain$$')
 
 .PHONY: test-all
 test-all: torch ## every test, the long ones too, under the sanitizers and without

@@ -108,3 +108,11 @@ if(HETCOMM_SANITIZE)
   target_compile_options(hetcomm_flags INTERFACE ${sanitizer_flags} -fno-sanitize-recover=all)
   target_link_options(hetcomm_flags INTERFACE ${sanitizer_flags})
 endif()
+
+# What comes after hetcomm_flags for tests' own sources. Most of the time to build with memory checks
+# went into them. gcc's flow analysis errs without optimisation, and is the dev preset's.
+add_library(hetcomm_test_flags INTERFACE)
+if(HETCOMM_SANITIZE MATCHES "address")
+  target_compile_options(hetcomm_test_flags INTERFACE
+    -O0 -fno-sanitize=undefined -Wno-maybe-uninitialized)
+endif()

@@ -2,6 +2,9 @@
 
 include_guard(GLOBAL)
 
+# What `cmake --install` puts into place.
+add_custom_target(hetcomm_installed)
+
 # Reads ARGN by cmake_parse_arguments and refuses what it does not know.
 macro(_hetcomm_parse function options one_value multi_value)
   cmake_parse_arguments(arg "${options}" "${one_value}" "${multi_value}" ${ARGN})
@@ -75,6 +78,7 @@ function(hetcomm_shared_library name)
     C_VISIBILITY_PRESET hidden
     CXX_VISIBILITY_PRESET hidden
     VISIBILITY_INLINES_HIDDEN ON)
+  add_dependencies(hetcomm_installed ${name})
 endfunction()
 
 # hetcomm_tool(<name> SOURCES <file>... [DEPENDS <target>...] [NO_INSTALL])
@@ -89,6 +93,7 @@ function(hetcomm_tool name)
   set_target_properties(${name} PROPERTIES INSTALL_RPATH "\$ORIGIN/${lib_from_bin}")
   if(NOT arg_NO_INSTALL)
     install(TARGETS ${name} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+    add_dependencies(hetcomm_installed ${name})
   endif()
 endfunction()
 
@@ -111,6 +116,9 @@ function(hetcomm_ctest name)
   set(labels ${arg_LABELS})
   if(NOT "long" IN_LIST labels)
     list(APPEND labels quick)
+    if(NOT "asan" IN_LIST labels)
+      list(APPEND labels plain)
+    endif()
   endif()
   file(RELATIVE_PATH below_tests ${PROJECT_SOURCE_DIR}/tests ${CMAKE_CURRENT_SOURCE_DIR})
   if(below_tests MATCHES "^([a-z0-9_]+)")
@@ -145,12 +153,14 @@ endfunction()
 
 # hetcomm_test(<name> SOURCES <file>... [DEPENDS <target>...] [LABELS <label>...] [TIMEOUT <seconds>]
 #              [ARGS <word>...] [ENVIRONMENT <NAME=value>...] [PROCESSORS <n>] [RUN_SERIAL]
-#              [OWN_MAIN] [NO_ENTRY])
+#              [OWN_MAIN] [NO_ENTRY] [FULLY_CHECKED])
 #
 # A GoogleTest binary in bin/tests/, and one ctest entry of the same name that runs all of it. With
-# NO_ENTRY, only the binary: hetcomm_ctest then adds as many entries as it takes.
+# NO_ENTRY, only the binary: hetcomm_ctest then adds as many entries as it takes. In builds with
+# memory checks tests' own sources are not optimised, and checked for errors of memory but not for
+# undefined behaviour; FULLY_CHECKED undoes this, for those that compute much or test headers.
 function(hetcomm_test name)
-  _hetcomm_parse(hetcomm_test "RUN_SERIAL;OWN_MAIN;NO_ENTRY" "TIMEOUT;PROCESSORS"
+  _hetcomm_parse(hetcomm_test "RUN_SERIAL;OWN_MAIN;NO_ENTRY;FULLY_CHECKED" "TIMEOUT;PROCESSORS"
     "SOURCES;DEPENDS;LABELS;ARGS;ENVIRONMENT" ${ARGN})
   _hetcomm_targets(arg_DEPENDS ${arg_DEPENDS})
   add_executable(${name} ${arg_SOURCES})
@@ -160,6 +170,9 @@ function(hetcomm_test name)
     set(googletest GTest::gmock_main)
   endif()
   target_link_libraries(${name} PRIVATE hetcomm_flags ${arg_DEPENDS} ${googletest} Threads::Threads)
+  if(NOT arg_FULLY_CHECKED)
+    target_link_libraries(${name} PRIVATE hetcomm_test_flags)
+  endif()
   set_target_properties(${name} PROPERTIES
     RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin/tests
     INTERPROCEDURAL_OPTIMIZATION OFF)
