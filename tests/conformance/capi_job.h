@@ -23,6 +23,8 @@
 
 namespace hetcomm_test {
 
+using hetcomm::test::all_bytes;
+using hetcomm::test::fill_bytes;
 using hetcomm::test::fill_pattern;
 using hetcomm::test::find_mismatch;
 using hetcomm::test::Random;

@@ -195,7 +195,7 @@ TEST_P(Requests, ACancelledSendIsWithdrawnOrWhole) {
       const Outcome outcome = finish(send);
       EXPECT_TRUE(outcome.status == HETCOMM_CANCELLED || outcome.status == HETCOMM_OK)
           << outcome.status << outcome.text;
-      std::fill(out.begin(), out.end(), std::byte{0xcc});
+      fill_bytes(out, std::byte{0xcc});
       me.store()
           .word(static_cast<size_t>(me.rank()))
           .store(outcome.status == HETCOMM_OK ? size : 0);
@@ -243,7 +243,7 @@ TEST_P(Requests, CancelAtAnyPointOfATransfer) {
         EXPECT_EQ(hetcomm_request_cancel(send), HETCOMM_OK);
       }
       end_receive(receive, in, i);
-      std::fill(in.begin(), in.end(), std::byte{0xdd});
+      fill_bytes(in, std::byte{0xdd});
       // A send whose receive was cancelled before they met waits until the other side takes it as a
       // stray.
       hetcomm_completion_t completion{};
@@ -257,13 +257,12 @@ TEST_P(Requests, CancelAtAnyPointOfATransfer) {
         return ended && me.store().word(static_cast<size_t>(me.partner())).load() == i + 1;
       }));
       EXPECT_TRUE(completion.status == HETCOMM_OK || completion.status == HETCOMM_CANCELLED);
-      std::fill(out.begin(), out.end(), std::byte{0xcc});
+      fill_bytes(out, std::byte{0xcc});
       // A small message may still be on its way when its send has ended; a barrier comes behind it.
       EXPECT_EQ(hetcomm_communicator_barrier(me.communicator(), kPatienceNs), HETCOMM_OK);
       take_strays(me, 1, i);
       me.meet();
-      EXPECT_EQ(std::count(in.begin(), in.end(), std::byte{0xdd}), static_cast<ptrdiff_t>(room))
-          << "memory of an ended receive was written";
+      EXPECT_TRUE(all_bytes(in, std::byte{0xdd})) << "memory of an ended receive was written";
       me.meet();
     }
   });
@@ -352,18 +351,18 @@ TEST_P(Requests, ADeadlineOnceMatchedLeavesMemoryQuiet) {
       if (received.status == HETCOMM_OK) {
         EXPECT_TRUE(holds(in, i, size));
       }
-      std::fill(in.begin(), in.end(), std::byte{0xdd});
+      fill_bytes(in, std::byte{0xdd});
       const Outcome sent = finish(send);
       EXPECT_TRUE(ended_by_deadline(sent)) << sent.text;
       me.meet();
       (void)me.until([] { return false; }, 2 * kMs);
-      EXPECT_EQ(std::count(in.begin(), in.end(), std::byte{0xdd}), static_cast<ptrdiff_t>(size));
+      EXPECT_TRUE(all_bytes(in, std::byte{0xdd}));
       hetcomm_completion_t seen{};
       while (hetcomm_probe(me.communicator(), me.partner(), 1, 0, 2 * kMs, &seen) == HETCOMM_OK) {
         const Outcome rest =
             finish(me.recv(me.partner(), 1, in.data(), size, HETCOMM_EXACT_TAG, &options));
         EXPECT_TRUE(ended_by_deadline(rest)) << rest.text;
-        std::fill(in.begin(), in.end(), std::byte{0xdd});
+        fill_bytes(in, std::byte{0xdd});
       }
       me.meet();
     }

