@@ -30,7 +30,11 @@ class Training(unittest.TestCase):
     def test_backends_agree_with_one_process(self):
         with tempfile.TemporaryDirectory(prefix="hetcomm-test-") as folder:
             plot = pathlib.Path(folder) / "train.svg"
-            done = compare("--rounds", "1", "--steps", "12", "--plot", str(plot))
+            options = ["--rounds", "1", "--steps", "12", "--plot", str(plot)]
+            done = compare(*options)
+            # A rank of Gloo may crash when it ends, mostly where processors are busy.
+            if "\ngloo, " in "\n" + done.stderr:
+                done = compare(*options)
             self.assertEqual(done.returncode, 0, done.stderr)
             drawn = xml.dom.minidom.parse(str(plot))
             self.assertEqual(len(drawn.getElementsByTagName("polyline")), 4)
