@@ -47,6 +47,8 @@ const Traits& traits(Kind kind) { return kTraits[static_cast<size_t>(kind)]; }
 // Where there is no other reason: up to here few rounds count for more than few bytes.
 constexpr uint64_t kShortBytes = 16u << 10;
 constexpr uint64_t kLeastPiece = 64u << 10;
+// Of a ring's lane, up to twice a lane: each piece costs a few short messages besides.
+constexpr uint64_t kGoodPiece = 512u << 10;
 // Of a part: a lane has memory for several times the parts of all ranks.
 constexpr uint64_t kLeastPacked = 4u << 10;
 
@@ -248,7 +250,8 @@ uint64_t Builder::slice_bytes(const Problem& problem) {
     slice = std::max(kLaneBytes / problem.ranks, kLeastPacked);
   } else if (problem.kind == Kind::kAllreduce && (algorithm == Algorithm::kRing || two_level)) {
     const uint64_t pieces = two_level ? problem.topology->smallest : problem.ranks;
-    slice = std::max(kLaneBytes, pieces * kLeastPiece);
+    if (!two_level) slice = std::clamp(pieces * kGoodPiece, kLaneBytes, 2 * kLaneBytes);
+    slice = std::max(slice, pieces * kLeastPiece);
   } else if (traits(problem.kind).send_parts) {
     slice = std::max(kLaneBytes / problem.ranks, kLeastPiece);
   }
