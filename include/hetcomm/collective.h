@@ -57,9 +57,10 @@ enum {
       HETCOMM_DATATYPE_FORCE_INT_ = 0x7fffffff
 };
 
-/* AVERAGE: the sum divided by the number of ranks, of integers towards zero. PREMUL_SUM: the sum of
- * options->factor times each rank's elements. MIN and MAX give a NaN where an element is one, and
- * are not defined for complex types, AND, OR and XOR for none but integers (bit by bit) and BOOL.
+/* SUM and PRODUCT of integers wrap. AVERAGE: that sum divided by the number of ranks, of integers
+ * towards zero. PREMUL_SUM: the sum of options->factor times each rank's elements. MIN and MAX give
+ * a NaN where an element is one, and are not defined for complex types, AND, OR and XOR for none
+ * but integers (bit by bit) and BOOL.
  */
 #define HETCOMM_REDUCTION_MAP(X) \
   X(SUM, 0)                      \

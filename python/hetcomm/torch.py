@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import atexit
 import importlib
 import os
 import warnings
@@ -38,6 +39,8 @@ def _load() -> Any:
                 f"this hetcomm was not built for torch {torch.__version__}: install it again "
                 "where this torch is installed (pip install --force-reinstall --no-cache-dir)"
             ) from None
+        # Callbacks of what is pending can still run; later, Python ends every thread that tries.
+        atexit.register(_module.close_all)
     return _module
 
 

@@ -193,6 +193,38 @@ def sparse(rank, size, folder):
     return bool((dense[5] == sum(range(1, size + 1))).all()) and other.item() == size
 
 
+def shared_until_written(rank, size, folder):
+    """Results go to memory of their own; that of the tensor it was cloned from stays."""
+    ranks.init(rank, size, folder)
+    first = torch.ones(4)
+    second = torch._lazy_clone(first)
+    dist.all_reduce(second)
+    third = torch._lazy_clone(first)
+    dist.broadcast(third if rank else torch.full((4,), 7.0), 0)
+    return first.tolist() == [1.0] * 4 and second.tolist() == [size] * 4 and (
+        rank == 0 or third.tolist() == [7.0] * 4)
+
+
+def inference(rank, size, folder):
+    """Strided ones can be waited for outside of the mode that they were made in."""
+    ranks.init(rank, size, folder)
+    with torch.inference_mode():
+        tensor = torch.ones(4, 4).t()[:, :2]
+        work = dist.all_reduce(tensor, async_op=True)
+    work.wait()
+    return bool((tensor == size).all())
+
+
+def left_out(rank, size, folder):
+    """As where the default group has a device, which makes torch tell those that are left out."""
+    ranks.init(rank, size, folder)
+    dist.group.WORLD.bound_device_id = torch.device("cuda:0")
+    group = dist.new_group([0])
+    dist.group.WORLD.bound_device_id = None
+    dist.barrier()
+    return (group is dist.GroupMember.NON_GROUP_MEMBER) == (rank != 0)
+
+
 def groups(rank, size, folder):
     ranks.init(rank, size, folder)
     evens = dist.new_group(list(range(0, size, 2)))
@@ -437,6 +469,15 @@ class Collectives(ranks.TestCase):
 
     def test_sparse(self):
         self.all_equal(ranks.run(3, sparse), True)
+
+    def test_shared_until_written(self):
+        self.all_equal(ranks.run(2, shared_until_written), True)
+
+    def test_inference(self):
+        self.all_equal(ranks.run(2, inference), True)
+
+    def test_left_out(self):
+        self.all_equal(ranks.run(2, left_out), True)
 
     def test_groups(self):
         self.all_equal(ranks.run(4, groups), True)

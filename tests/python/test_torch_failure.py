@@ -11,6 +11,9 @@ Failures of messages between two ranks are in test_torch_messages.py.
 
 import os
 import signal
+import subprocess
+import sys
+import tempfile
 import threading
 import time
 import unittest
@@ -327,6 +330,71 @@ def unfitting_splits(rank, size, folder):
     return text, next_text, seconds + next_seconds
 
 
+def unfitting_sparse(rank, size, folder, kind):
+    """The last rank's sparse tensor is another one."""
+    ranks.init(rank, size, folder, timeout_s=5)
+    odd = rank == size - 1
+    shape = {"shapes": (4, 2 + odd), "dimensions": (4, 2), "types": (4, 2)}[kind]
+    dense = torch.ones(shape, dtype=torch.float64 if kind == "types" and odd else torch.float32)
+    tensor = dense.to_sparse(1 if kind == "dimensions" and odd else 2)
+    text, seconds = timed(lambda: dist.all_reduce(tensor))
+    return text, seconds, sum_of_ones()
+
+
+def sparse_without_a_rank(rank, size, folder):
+    """Not all come: the wait itself has to tell, and can be bounded."""
+    ranks.init(rank, size, folder, timeout_s=2)
+    if rank == LOST:
+        return None
+    work = dist.all_reduce(torch.ones(4).to_sparse(), async_op=True)
+    early, _ = timed(lambda: work.wait(timedelta(milliseconds=200)))
+    text, seconds = timed(work.wait)
+    return early, text, seconds, work.is_success(), str(work.exception())
+
+
+def closed_while_coalescing(rank, size, folder):
+    """What was collected is dropped; who ends the coalescing learns of it."""
+    ranks.init(rank, size, folder)
+    backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+    backend._start_coalescing()
+    work = backend.allreduce([torch.ones(4)])
+    _, seconds = timed(backend.shutdown)
+    text, _ = timed(backend._end_coalescing)
+    work_text, _ = timed(work.wait)
+    return seconds, text, work_text
+
+
+def failed_together(rank, size, folder):
+    ranks.init(rank, size, folder, timeout_s=1)
+    if rank != 0:
+        return None
+    work = dist.batch_isend_irecv([dist.P2POp(dist.irecv, torch.empty(4), 1)])[0]
+    text, _ = timed(work.wait)
+    return text, work.is_success(), str(work.exception())
+
+
+AT_THE_END = """
+import os, sys, threading, time
+from datetime import timedelta
+import torch, torch.distributed as dist
+rank, folder, what = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+dist.init_process_group("hetcomm", store=dist.FileStore(folder + "/store", -1), rank=rank,
+                        world_size=2, timeout=timedelta(seconds=20))
+if what == "running":
+    began = threading.Event()
+    work = dist.all_reduce(torch.ones(4), async_op=True)
+    future = work.get_future().then(lambda _: (began.set(), time.sleep(0.5)))
+    began.wait()
+elif what == "pending":
+    work = dist.irecv(torch.empty(4), 1 - rank)
+    future = work.get_future().then(lambda _: time.sleep(0.2))
+elif rank == 0:
+    work = dist.all_reduce(torch.ones(4).to_sparse(), async_op=True)
+    future = work.get_future().then(lambda _: time.sleep(0.2))
+print("over", flush=True)
+"""
+
+
 def too_small(rank, size, folder, elements):
     """In a batch, by its future, and next to a receive that fits."""
     ranks.init(rank, size, folder)
@@ -517,6 +585,16 @@ class LostRanks(ranks.TestCase):
             self.assertEqual(total, len(SURVIVORS))
         self.assertRegex(results[LOST][0], "TIMED_OUT|ABORTED")
 
+    def test_sparse_without_a_rank(self):
+        results = ranks.run(SIZE, sparse_without_a_rank)
+        for rank in SURVIVORS:
+            early, text, seconds, success, failure = results[rank]
+            self.assertIn("still running after 200 ms", early)
+            self.assertRegex(text, "TIMED_OUT|ABORTED")
+            self.assertLess(seconds, 8)
+            self.assertFalse(success)
+            self.assertRegex(failure, "TIMED_OUT|ABORTED")
+
     def test_never_came(self):
         results = ranks.run(SIZE, never_came)
         for rank in SURVIVORS:
@@ -582,6 +660,14 @@ class Unfitting(ranks.TestCase):
             self.assertIn("MISMATCH", text + next_text)
             self.assertLess(seconds, 5)
 
+    def test_sparse(self):
+        for kind in ("shapes", "dimensions", "types"):
+            with self.subTest(kind=kind):
+                for text, seconds, total in ranks.run(3, unfitting_sparse, kind):
+                    self.assertRegex(text, f"ranks 0 and 2 have tensors of different.*{kind}")
+                    self.assertLess(seconds, 4)
+                    self.assertEqual(total, 3)
+
     def test_too_small_receive(self):
         for elements in (10, BIG):
             self.all_equal(ranks.run(SIZE, too_small, elements), SIZE)
@@ -614,6 +700,30 @@ class Ends(ranks.TestCase):
             self.assertNotIn("no exception", text)
             self.assertLess(seconds, 5)
             self.assertTrue(called)
+
+    def test_shutdown_while_coalescing(self):
+        for seconds, text, work_text in ranks.run(2, closed_while_coalescing):
+            self.assertLess(seconds, 4)
+            self.assertIn("the process group is closed", text)
+            self.assertNotEqual(work_text, "no exception")
+
+    def test_failure_of_one_of_several(self):
+        text, success, failure = ranks.run(2, failed_together)[0]
+        self.assertIn("TIMED_OUT", text)
+        self.assertFalse(success)
+        self.assertIn("TIMED_OUT", failure)
+
+    def test_end_of_the_interpreter(self):
+        """Without destroy_process_group, while callbacks in Python run or wait."""
+        for what in ("running", "pending", "sparse"):
+            with self.subTest(what=what), tempfile.TemporaryDirectory() as folder:
+                processes = [
+                    subprocess.Popen([sys.executable, "-c", AT_THE_END, str(rank), folder, what],
+                                     stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                    for rank in range(2)]
+                for process in processes:
+                    out, err = process.communicate(timeout=ranks.LIMIT_S)
+                    self.assertEqual((process.returncode, out), (0, "over\n"), err)
 
     def test_timeout_and_a_new_group(self):
         for text, seconds, total in ranks.run(SIZE, timed_out):

@@ -96,7 +96,31 @@ void Group::sweep() {
   for (const WorkRef& work : dropped) work->poll();
 }
 
-void Group::set_hook(Hook hook) {
+hetcomm_group_t* Group::open_group() {
+  open_groups_.reserve(open_groups_.size() + 1);
+  hetcomm_group_t* group = nullptr;
+  check("coalescing", hetcomm_group_create(communicator_, &group));
+  open_groups_.push_back(group);
+  return group;
+}
+
+void Group::start_group(hetcomm_group_t* group) {
+  const std::scoped_lock lock(mutex_);
+  if (closed_) fail_closed(close_reason_);
+  std::erase(open_groups_, group);
+  const hetcomm_status_t status = hetcomm_group_start(group);
+  const std::string why = status == HETCOMM_OK ? "" : hetcomm_last_error();
+  hetcomm_group_destroy(group);
+  TORCH_CHECK(status == HETCOMM_OK, "hetcomm: coalescing: ", why);
+}
+
+void Group::drop_open_groups() {
+  const std::scoped_lock lock(mutex_);
+  for (hetcomm_group_t* group : open_groups_) hetcomm_group_destroy(group);
+  open_groups_.clear();
+}
+
+void Group::set_hook(std::shared_ptr<const Hook> hook) {
   const std::scoped_lock lock(mutex_);
   TORCH_CHECK(!has_hook(), "hetcomm: there is a completion hook already");
   TORCH_CHECK(pending_.empty(), "hetcomm: a completion hook comes before the operations");
@@ -106,7 +130,7 @@ void Group::set_hook(Hook hook) {
 
 void Group::call_hook(std::shared_ptr<c10d::WorkInfo> work) const {
   try {
-    hook_(std::move(work));
+    (*hook_)(std::move(work));
   } catch (const std::exception& error) {
     LOG(ERROR) << "hetcomm: a completion hook failed: " << error.what();
   }
@@ -146,6 +170,7 @@ void Group::close(const std::string& reason) {
   }
   const Group* const outer = std::exchange(inside_, this);
   if (communicator_ != nullptr && alive()) {
+    drop_open_groups();
     finish_pending();
     stop_watchers();
     destroy_communicator();

@@ -57,13 +57,19 @@ class Group : public std::enable_shared_from_this<Group> {
   // Lets a watcher complete |work|.
   void watch(const WorkRef& work);
 
+  // Operations collected to start together. Both under the lock of post(): open_group() inside of
+  // it. Those that are open when this is closed are dropped, and their operations cancelled.
+  hetcomm_group_t* open_group();
+  // Starts what was collected and frees |group|. Throws when this is closed.
+  void start_group(hetcomm_group_t* group);
+
   // |hook| is called once for each work that ends from now on, by whoever completes it, before
   // those that wait for the work know. At most one, and before there are works. What it throws is
   // logged.
   using Hook = std::function<void(std::shared_ptr<c10d::WorkInfo>)>;
-  void set_hook(Hook hook);
+  void set_hook(std::shared_ptr<const Hook> hook);
   bool has_hook() const { return hooked_.load(std::memory_order_acquire); }
-  const Hook& hook() const { return hook_; }
+  const std::shared_ptr<const Hook>& hook() const { return hook_; }
   void call_hook(std::shared_ptr<c10d::WorkInfo> work) const;
   // Until all works that there are now are done.
   void wait_for_pending();
@@ -81,6 +87,7 @@ class Group : public std::enable_shared_from_this<Group> {
 
  private:
   void keep(const WorkRef& work);
+  void drop_open_groups();
   void finish_pending();
   void destroy_communicator();
   struct Report {
@@ -102,10 +109,11 @@ class Group : public std::enable_shared_from_this<Group> {
   hetcomm_communicator_t* communicator_ = nullptr;
   bool closed_ = false;
   std::string close_reason_;
+  std::vector<hetcomm_group_t*> open_groups_;
   std::vector<WorkRef> pending_;
   std::atomic<size_t> pending_count_{0};
 
-  Hook hook_;  // constant once hooked_
+  std::shared_ptr<const Hook> hook_;  // constant once hooked_
   std::atomic<bool> hooked_{false};
 
   bool closed_wholly_ = false;

@@ -26,7 +26,7 @@ PYBIND11_MODULE(HETCOMM_TORCH_MODULE, module) {
 
   py::class_<Options, Ref<Options>, c10d::Backend::Options>(
       module, "Options", "Options of a hetcomm process group, for pg_options.")
-      .def(py::init<std::chrono::milliseconds>(), py::arg("timeout") = kBackendDefaultTimeout)
+      .def(py::init<>())
       .def_readwrite("transports", &Options::transports,
                      "Transports to use, as in \"shm,tcp\"; empty: as configured.")
       .def_readwrite("settings", &Options::settings,
@@ -62,6 +62,8 @@ PYBIND11_MODULE(HETCOMM_TORCH_MODULE, module) {
           py::arg("timeout") = c10d::kUnsetTimeout, py::arg("wait_all_ranks") = false,
           py::call_guard<py::gil_scoped_release>(),
           "A barrier whose failure names the ranks that did not come.");
+  // torch calls it on ranks that a new group leaves out, where the default group has a device.
+  process_group.def("perform_nocolor_split", [](ProcessGroup&, const py::object&) {});
 #if HETCOMM_TORCH_HAS_HOOKS
   process_group.def("_set_hooks", &ProcessGroup::set_hooks, py::arg("attach"));
 #endif
@@ -92,4 +94,6 @@ PYBIND11_MODULE(HETCOMM_TORCH_MODULE, module) {
       py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("timeout"), py::arg("name"),
       py::arg("ranks"), py::arg("options"), py::arg("reconfigure"),
       py::call_guard<py::gil_scoped_release>());
+  module.def("close_all", &ProcessGroup::close_all, py::call_guard<py::gil_scoped_release>(),
+             "Shuts down the process groups that there are.");
 }

@@ -25,6 +25,13 @@ class JointWork final : public c10d::Work {
     return std::all_of(works_.begin(), works_.end(),
                        [](const WorkRef& work) { return work->isSuccess(); });
   }
+  // The first failure.
+  std::exception_ptr exception() const override {
+    for (const WorkRef& work : works_) {
+      if (const std::exception_ptr failure = work->exception()) return failure;
+    }
+    return nullptr;
+  }
   void synchronize() override { wait(); }
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override {
     for (const WorkRef& work : works_) work->wait(timeout);
@@ -67,6 +74,16 @@ class JointWork final : public c10d::Work {
  private:
   const std::vector<WorkRef> works_;
 };
+
+// Of all process groups, what has to be closed at the end.
+struct Living {
+  std::mutex mutex;
+  std::vector<std::pair<std::weak_ptr<Group>, std::weak_ptr<Worker>>> groups;
+};
+Living& living() {
+  static auto* const all = new Living();  // used until the very end
+  return *all;
+}
 
 GroupSettings settings_of(const ProcessGroup::Options& options) {
   return {.name = options.group_name.empty() ? "torch" : options.group_name,
@@ -113,13 +130,31 @@ ProcessGroup::ProcessGroup(c10::intrusive_ptr<c10d::Store> store, int rank, int 
                                            "reconfigure() has not made it yet")
                  : std::make_shared<Group>(store_, rank, size, settings_of(*options_))) {
   init();
+  remember();
 }
 
 ProcessGroup::~ProcessGroup() {
   const WithoutPythonLock unlocked;
-  for (const Coalescing& coalescing : coalescing_) hetcomm_group_destroy(coalescing.group);
   group_->close("it was dropped");
-  worker_.stop();
+  worker_->stop();
+}
+
+void ProcessGroup::remember() const {
+  Living& all = living();
+  const std::scoped_lock lock(all.mutex);
+  std::erase_if(all.groups, [](const auto& each) { return each.first.expired(); });
+  all.groups.emplace_back(group_, worker_);
+}
+
+void ProcessGroup::close_all() {
+  Living& all = living();
+  std::unique_lock lock(all.mutex);
+  const auto groups = all.groups;
+  lock.unlock();
+  for (const auto& [weak_group, weak_worker] : groups) {
+    if (const auto group = weak_group.lock()) group->close("the interpreter ends");
+    if (const auto worker = weak_worker.lock()) worker->drain();
+  }
 }
 
 uint64_t ProcessGroup::timeout_ns(std::chrono::milliseconds timeout) const {
@@ -174,12 +209,7 @@ ProcessGroup::Ref ProcessGroup::endCoalescing() {
     coalescing_.erase(here);
     coalesces_.store(!coalescing_.empty(), std::memory_order_relaxed);
   }
-  if (ended.group != nullptr) {
-    const hetcomm_status_t status = hetcomm_group_start(ended.group);
-    const std::string why = status == HETCOMM_OK ? "" : hetcomm_last_error();
-    hetcomm_group_destroy(ended.group);
-    TORCH_CHECK(status == HETCOMM_OK, "hetcomm: coalescing: ", why);
-  }
+  if (ended.group != nullptr) group_->start_group(ended.group);
   return c10::make_intrusive<JointWork>(rank_, std::move(ended.works));
 }
 
@@ -265,7 +295,7 @@ void ProcessGroup::setTimeout(std::chrono::milliseconds timeout) {
 }
 
 void ProcessGroup::registerOnCompletionHook(Group::Hook&& hook) {
-  group_->set_hook(std::move(hook));
+  group_->set_hook(std::make_shared<const Group::Hook>(std::move(hook)));
   onCompletionHook_ = [](const std::shared_ptr<c10d::WorkInfo>&) {};  // for hasHooks()
 }
 
@@ -314,7 +344,7 @@ ProcessGroup::Ref ProcessGroup::reconfigure(const c10d::ReconfigureOptions& opti
   TORCH_CHECK_VALUE(own != members.end(),
                     "hetcomm reconfigure: the handle of this rank is not among those given");
   group_->close("it is being reconfigured");
-  worker_.drain();
+  worker_->drain();
   GroupSettings settings = settings_of(*options_);
   if (options.timeout) settings.timeout = *options.timeout;
   rank_ = static_cast<int>(own - members.begin());
@@ -326,6 +356,7 @@ ProcessGroup::Ref ProcessGroup::reconfigure(const c10d::ReconfigureOptions& opti
   group_ = std::make_shared<Group>(
       c10::make_intrusive<c10d::PrefixStore>("reconfigure/" + std::to_string(options.uuid), store_),
       rank_, size_, settings);
+  remember();
   if (previous->has_hook()) group_->set_hook(previous->hook());
   return c10::make_intrusive<JointWork>(rank_, std::vector<WorkRef>{});
 }

@@ -56,6 +56,8 @@ class ProcessGroup final : public c10d::Backend {
   ProcessGroup(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
                c10::intrusive_ptr<Options> options);
   ~ProcessGroup() override;
+  // Shuts down all that there are, and returns when their callbacks have run.
+  static void close_all();
 
   const std::string getBackendName() const override { return "hetcomm"; }
 #if HETCOMM_TORCH_HAS_ENDS
@@ -160,6 +162,7 @@ class ProcessGroup final : public c10d::Backend {
     std::vector<WorkRef> works;
   };
 
+  void remember() const;
   uint64_t timeout_ns(std::chrono::milliseconds timeout) const;
   uint64_t next_sequence() { return sequence_.fetch_add(1, std::memory_order_relaxed); }
   // Posts by |post(communicator, group or null)| and returns the work.
@@ -199,7 +202,7 @@ class ProcessGroup final : public c10d::Backend {
 #endif
   const std::string handle_;  // of this member, for reconfigure()
   std::shared_ptr<Group> group_;
-  Worker worker_;
+  const std::shared_ptr<Worker> worker_ = std::make_shared<Worker>();
 };
 
 }  // namespace hetcomm::torch_backend

@@ -14,7 +14,7 @@ ProcessGroup::Ref ProcessGroup::start(const WorkRef& work, Post&& post) {
   try {
     group_->post(work, [&](hetcomm_communicator_t* communicator) {
       if (coalescing != nullptr && coalescing->group == nullptr) {
-        check("coalescing", hetcomm_group_create(communicator, &coalescing->group));
+        coalescing->group = group_->open_group();
       }
       post(communicator, coalescing == nullptr ? nullptr : coalescing->group);
     });

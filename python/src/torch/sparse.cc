@@ -1,7 +1,10 @@
-// allreduce of sparse tensors: the ranks say how many elements they have (a collective operation),
+// allreduce of sparse tensors: the ranks say what they have (a collective operation),
 // then each sends its indices and values to all others (messages). The second step runs in the
 // worker, so that the call does not block and the order of collective operations is that of calls.
+#include <algorithm>
+#include <c10/core/InferenceMode.h>
 #include <c10/util/Exception.h>
+#include <string>
 #include <utility>
 
 #include "python/src/torch/process_group.h"
@@ -11,6 +14,85 @@ namespace {
 
 // Beside users' tags, which have 32 bits; the numbers of operations are the rest.
 constexpr uint64_t kSparseTag = uint64_t{1} << 62;
+
+// What the ranks tell each other: how many elements there are, and what has to be alike.
+enum Field : int64_t { kCount, kType, kSparseDimensions, kDenseDimensions, kShape, kFields };
+
+at::Tensor description_of(const at::Tensor& own) {
+  at::Tensor fields = at::empty({kFields}, at::kLong);
+  auto* const field = fields.mutable_data_ptr<int64_t>();
+  field[kCount] = own._nnz();
+  field[kType] = static_cast<int64_t>(own.scalar_type());
+  field[kSparseDimensions] = own.sparse_dim();
+  field[kDenseDimensions] = own.dense_dim();
+  uint64_t hash = 0;
+  for (const int64_t size : own.sizes()) {
+    hash = (hash ^ static_cast<uint64_t>(size)) * 0x9e3779b97f4a7c15u;
+    hash ^= hash >> 29;
+  }
+  field[kShape] = static_cast<int64_t>(hash);
+  return fields;
+}
+
+// Throws, on all ranks alike, where they are not.
+void check_alike(const int64_t* descriptions, int size) {
+  for (int rank = 1; rank < size; ++rank) {
+    const int64_t* const theirs = descriptions + int64_t{rank} * kFields;
+    if (std::equal(descriptions + kType, descriptions + kFields, theirs + kType)) continue;
+    const char* what = theirs[kType] != descriptions[kType]     ? "types"
+                       : theirs[kShape] != descriptions[kShape] ? "shapes"
+                                                                : "sparse or dense dimensions";
+    C10_THROW_ERROR(DistBackendError, std::string("hetcomm: allreduce_sparse: ranks 0 and ") +
+                                          std::to_string(rank) + " have tensors of different " +
+                                          what + " [MISMATCH]");
+  }
+}
+
+// Done when its second step has ended.
+class SparseWork final : public c10d::Work {
+ public:
+  explicit SparseWork(int rank) : Work(rank, c10d::OpType::_ALLREDUCE_SPARSE) {}
+
+  void end(const std::exception_ptr& failure, const at::Tensor& sum) {
+    if (failure == nullptr) results_ = {sum};
+    finish(failure);
+    if (failure != nullptr) {
+      future_->setError(failure);
+    } else {
+      future_->markCompleted(c10::IValue(results_));
+    }
+  }
+
+  bool isSuccess() const override {
+    const std::scoped_lock lock(mutex_);
+    return completed_ && !exception_;
+  }
+  std::vector<at::Tensor> result() override {
+    const std::scoped_lock lock(mutex_);
+    TORCH_CHECK(completed_, "hetcomm: allreduce_sparse: there is no result yet");
+    return results_;
+  }
+  void synchronize() override { wait(); }
+  bool wait(std::chrono::milliseconds timeout = kNoTimeout) override {
+    std::unique_lock lock(mutex_);
+    const auto is_done = [this] { return completed_; };
+    if (timeout <= kNoTimeout || timeout > std::chrono::hours(24 * 365)) {
+      cv_.wait(lock, is_done);
+    } else if (!cv_.wait_for(lock, timeout, is_done)) {
+      C10_THROW_ERROR(DistBackendError, "hetcomm: allreduce_sparse: still running after " +
+                                            std::to_string(timeout.count()) +
+                                            " ms; it goes on [TIMED_OUT]");
+    }
+    if (exception_) std::rethrow_exception(exception_);
+    return true;
+  }
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return future_; }
+
+ private:
+  const c10::intrusive_ptr<c10::ivalue::Future> future_ =
+      c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+  std::vector<at::Tensor> results_;
+};
 
 at::Tensor empty_like_rows(const at::Tensor& model, int64_t rows) {
   std::vector<int64_t> sizes = model.sizes().vec();
@@ -29,8 +111,8 @@ class SparseAllreduce {
     // One row for each element, so that rows of all ranks go one after another.
     indices_ = own.indices().t().contiguous();
     values_ = own.values().contiguous();
-    count_ = at::full({1}, indices_.size(0), at::kLong);
-    counts_ = at::empty({size}, at::kLong);
+    description_ = description_of(own);
+    descriptions_ = at::empty({size * kFields}, at::kLong);
   }
 
   at::Tensor tensor_;
@@ -38,8 +120,8 @@ class SparseAllreduce {
   const uint64_t sequence_;
   at::Tensor indices_;
   at::Tensor values_;
-  at::Tensor count_;
-  at::Tensor counts_;
+  at::Tensor description_;
+  at::Tensor descriptions_;
 };
 
 ProcessGroup::Ref ProcessGroup::allreduce_sparse(Tensors& tensors,
@@ -47,6 +129,7 @@ ProcessGroup::Ref ProcessGroup::allreduce_sparse(Tensors& tensors,
   constexpr const char* kName = "allreduce_sparse";
   TORCH_CHECK_VALUE(tensors.size() == 1 && tensors[0].is_sparse() && tensors[0].device().is_cpu(),
                     "hetcomm ", kName, ": takes one sparse tensor in host memory");
+  TORCH_CHECK(coalescing_here() == nullptr, "hetcomm ", kName, ": cannot be coalesced");
   const Reduction reduction = reduction_of(options.reduceOp);
   TORCH_CHECK_VALUE(
       reduction.kind == HETCOMM_REDUCE_SUM || reduction.kind == HETCOMM_REDUCE_AVERAGE, "hetcomm ",
@@ -56,43 +139,40 @@ ProcessGroup::Ref ProcessGroup::allreduce_sparse(Tensors& tensors,
       tensors[0], reduction.kind == HETCOMM_REDUCE_AVERAGE, sequence_.load(), size_);
   c10d::AllgatherOptions gather;
   gather.timeout = options.timeout;
-  Ref counted = _allgather_base(operation->counts_, operation->count_, gather);
-  auto future =
-      c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
-  const bool accepted = worker_.run([this, counted, operation, future] {
-    std::exception_ptr error;
+  Ref described = _allgather_base(operation->descriptions_, operation->description_, gather);
+  auto work = c10::make_intrusive<SparseWork>(rank_);
+  const bool accepted = worker_->run([this, described, operation, work] {
+    std::exception_ptr failure;
     at::Tensor sum;
     try {
+      described->wait();
+      const c10::InferenceMode mode(operation->tensor_.is_inference());
       const at::NoGradGuard unrecorded;
-      counted->wait();
       sum = exchange_sparse(*operation);
     } catch (...) {
-      error = std::current_exception();
+      failure = std::current_exception();
     }
     // A callback may drop the last reference to this process group, or throw.
     try {
-      if (error != nullptr) {
-        future->setError(error);
-      } else {
-        future->markCompleted(c10::IValue(Tensors{sum}));
-      }
+      work->end(failure, sum);
     } catch (const std::exception& thrown) {
       TORCH_WARN("hetcomm allreduce_sparse: a callback of its future threw: ", thrown.what());
     }
   });
   TORCH_CHECK(accepted, "hetcomm: the process group is closed");
-  return c10d::Work::create_from_future(future);
+  return work;
 }
 
 at::Tensor ProcessGroup::exchange_sparse(SparseAllreduce& operation) {
-  const auto* counts = operation.counts_.const_data_ptr<int64_t>();
+  const auto* descriptions = operation.descriptions_.const_data_ptr<int64_t>();
+  check_alike(descriptions, size_);
   Tensors indices;
   Tensors values;
   for (int rank = 0; rank < size_; ++rank) {
+    const int64_t count = descriptions[int64_t{rank} * kFields + kCount];
     indices.push_back(rank == rank_ ? operation.indices_
-                                    : empty_like_rows(operation.indices_, counts[rank]));
-    values.push_back(rank == rank_ ? operation.values_
-                                   : empty_like_rows(operation.values_, counts[rank]));
+                                    : empty_like_rows(operation.indices_, count));
+    values.push_back(rank == rank_ ? operation.values_ : empty_like_rows(operation.values_, count));
   }
   const WorkRef work = make_work({.type = c10d::OpType::_ALLREDUCE_SPARSE,
                                   .name = "allreduce_sparse",

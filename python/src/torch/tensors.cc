@@ -108,6 +108,8 @@ at::Tensor packed_input(OperationWork& work, const at::Tensor& tensor) {
 
 at::Tensor packed_output(OperationWork& work, const at::Tensor& tensor, bool with_contents) {
   if (is_packed(tensor)) {
+    // Memory that is shared until somebody writes is no longer from here on.
+    static_cast<void>(tensor.mutable_data_ptr());
     work.keep(tensor);
     return tensor;
   }

@@ -2,6 +2,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <algorithm>
+#include <c10/core/InferenceMode.h>
 #include <c10/util/Exception.h>
 #include <utility>
 
@@ -76,6 +77,11 @@ void OperationWork::complete() {
   }
   if (!failure) {
     try {
+      // Inference tensors can be written in that mode only, which is the caller's, not this
+      // thread's.
+      const c10::InferenceMode mode(
+          std::any_of(copies_.begin(), copies_.end(),
+                      [](const CopyBack& copy) { return copy.to.is_inference(); }));
       const at::NoGradGuard no_grad;
       if (step_) step_();
       for (const CopyBack& copy : copies_) copy.to.copy_(copy.from);

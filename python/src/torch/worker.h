@@ -5,7 +5,6 @@
 
 #include <condition_variable>
 #include <functional>
-#include <future>
 #include <memory>
 #include <mutex>
 #include <queue>
@@ -26,6 +25,7 @@ class Worker {
     const std::scoped_lock lock(state_->mutex);
     if (state_->stops) return false;
     state_->tasks.push(std::move(task));
+    ++state_->open;
     if (thread_.joinable()) {
       state_->called.notify_one();
     } else {
@@ -35,15 +35,11 @@ class Worker {
     return true;
   }
 
-  // Returns when what there is now has run.
+  // Returns when everything has run; at once inside of a task, and in a forked child. [any-thread]
   void drain() {
-    // As in stop().
-    if (!thread_.joinable() || getpid() != process_ ||
-        thread_.get_id() == std::this_thread::get_id()) {
-      return;
-    }
-    const auto over = std::make_shared<std::promise<void>>();
-    if (run([over] { over->set_value(); })) over->get_future().wait();
+    std::unique_lock lock(state_->mutex);
+    if (getpid() != process_ || state_->thread == std::this_thread::get_id()) return;
+    state_->drained.wait(lock, [this] { return state_->open == 0; });
   }
 
   // Runs what is left and ends the thread.
@@ -68,12 +64,16 @@ class Worker {
   struct State {
     std::mutex mutex;
     std::condition_variable called;
+    std::condition_variable drained;
     std::queue<std::function<void()>> tasks;
+    size_t open = 0;  // tasks, and the one that runs
+    std::thread::id thread;
     bool stops = false;
   };
 
   static void loop(State& state) {
     std::unique_lock lock(state.mutex);
+    state.thread = std::this_thread::get_id();
     while (true) {
       state.called.wait(lock, [&state] { return state.stops || !state.tasks.empty(); });
       if (state.tasks.empty()) return;
@@ -83,6 +83,7 @@ class Worker {
       task();
       task = nullptr;
       lock.lock();
+      if (--state.open == 0) state.drained.notify_all();
     }
   }
 
