@@ -1,9 +1,9 @@
 // The Python module of the C ABI: contexts, communicators, messages, collective operations.
 //
 // Buffers are whatever offers DLPack or Python's buffer protocol, in host memory and contiguous:
-// arguments are taken as they are (noconvert), since results must not land in a converted copy. A
-// request keeps its buffers until it is done; one that is dropped before is cancelled. No call that
-// may wait holds Python's lock.
+// arguments are taken as they are (noconvert), since results must not land in a converted copy. An
+// object that refuses to be exported raises its own exception. A request keeps its buffers until it
+// is done; one that is dropped before is cancelled. No call that may wait holds Python's lock.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -26,8 +26,167 @@ using nb::literals::operator""_a;
 
 namespace {
 
-using Input = nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>;
-using Output = nb::ndarray<nb::c_contig, nb::device::cpu>;
+// Takes the exception that is being raised from Python, with its traceback.
+nb::object take_exception() {
+#if PY_VERSION_HEX >= 0x030C0000
+  return nb::steal(PyErr_GetRaisedException());
+#else
+  PyObject* type = nullptr;
+  PyObject* value = nullptr;
+  PyObject* traceback = nullptr;
+  PyErr_Fetch(&type, &value, &traceback);
+  PyErr_NormalizeException(&type, &value, &traceback);
+  if (value != nullptr && traceback != nullptr) PyException_SetTraceback(value, traceback);
+  Py_XDECREF(type);
+  Py_XDECREF(traceback);
+  return nb::steal(value);
+#endif
+}
+
+nb::object take_exception(nb::python_error& error) {
+  error.restore();
+  return take_exception();
+}
+
+[[noreturn]] void raise(const nb::object& exception) {
+  PyErr_SetObject(exception.type().ptr(), exception.ptr());
+  throw nb::python_error();
+}
+
+// "ValueError: what it says".
+std::string described(const nb::object& exception) {
+  std::string text = Py_TYPE(exception.ptr())->tp_name;
+  const nb::object said = nb::steal(PyObject_Str(exception.ptr()));
+  const char* characters = said.is_valid() ? PyUnicode_AsUTF8(said.ptr()) : nullptr;
+  if (characters == nullptr) {
+    PyErr_Clear();
+  } else if (characters[0] != '\0') {
+    text.append(": ").append(characters);
+  }
+  return text;
+}
+
+// An array that a caller gives. Of one that refuses to be exported the exception is kept, and
+// raised where the array is used: nanobind's conversions cannot raise.
+template <typename Array>
+class HostArray {
+ public:
+  void set(Array&& array) {
+    array_ = std::move(array);
+    refusal_.reset();
+  }
+  void set_refusal(nb::object exception) { refusal_ = std::move(exception); }
+  const Array& get() const {
+    if (refusal_.is_valid()) [[unlikely]]
+      raise(refusal_);
+    return array_;
+  }
+  nb::dlpack::dtype dtype() const { return get().dtype(); }
+
+ private:
+  Array array_;
+  nb::object refusal_;
+};
+
+using Input = HostArray<nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>>;
+using Output = HostArray<nb::ndarray<nb::c_contig, nb::device::cpu>>;
+
+// What says whether memory is read-only; older nanobind does not take it.
+constexpr bool kVersionedCapsules = NB_VERSION_MAJOR >= 3;
+
+// For ever.
+nb::handle interned(const char* name) { return PyUnicode_InternFromString(name); }
+
+// Nothing where there is no such attribute.
+nb::object find_attribute(nb::handle object, nb::handle name) {
+  nb::object found = nb::steal(PyObject_GetAttr(object.ptr(), name.ptr()));
+  if (!found.is_valid()) PyErr_Clear();
+  return found;
+}
+
+// Nothing: an exception is being raised.
+nb::object call_dlpack(nb::handle dlpack, bool versioned) {
+  if (!versioned) return nb::steal(PyObject_CallNoArgs(dlpack.ptr()));
+  static const nb::handle kNames = nb::make_tuple(interned("max_version")).release();
+  static const nb::handle kVersion = nb::make_tuple(1, 0).release();
+  PyObject* const arguments[] = {kVersion.ptr()};
+  return nb::steal(PyObject_Vectorcall(dlpack.ptr(), arguments, 0, kNames.ptr()));
+}
+
+// As above, of an object's method __dlpack__. Who does not know versions is asked without, and who
+// has read-only memory may export it only with one.
+nb::object export_capsule(nb::handle dlpack, bool writable) {
+  const bool versioned = kVersionedCapsules && writable;
+  nb::object capsule = call_dlpack(dlpack, versioned);
+  if (capsule.is_valid() || !kVersionedCapsules) return capsule;
+  const bool refused = PyErr_ExceptionMatches(PyExc_BufferError) != 0;
+  if (!refused && PyErr_ExceptionMatches(PyExc_TypeError) == 0) return {};
+  const nb::object first = take_exception();
+  capsule = call_dlpack(dlpack, !versioned);
+  if (!capsule.is_valid() && refused && PyErr_ExceptionMatches(PyExc_TypeError) != 0) {
+    PyErr_SetObject(first.type().ptr(), first.ptr());
+  }
+  return capsule;
+}
+
+// torch exports tensors with the negative bit as if they had none. False: an exception is being
+// raised.
+bool holds_its_values(nb::handle exporter) {
+  static const nb::handle kIsNegative = interned("is_neg");
+  const nb::object method = find_attribute(exporter, kIsNegative);
+  if (!method.is_valid()) return true;
+  const nb::object negative = nb::steal(PyObject_CallNoArgs(method.ptr()));
+  const int answer = negative.is_valid() ? PyObject_IsTrue(negative.ptr()) : -1;
+  if (answer > 0) {
+    PyErr_SetString(PyExc_BufferError,
+                    "the memory of a tensor with the negative bit set holds other values than the "
+                    "tensor; use tensor.resolve_neg()");
+  }
+  return answer == 0;
+}
+
+}  // namespace
+
+// nanobind takes what refuses DLPack by other ways: by the buffer protocol, which tells the truth
+// about memory, or else by torch's function to_dlpack, which does not ask for conjugation and
+// gradients. So objects without the buffer protocol are asked here.
+template <typename Array>
+struct nanobind::detail::type_caster<HostArray<Array>> {
+  NB_TYPE_CASTER(HostArray<Array>, make_caster<Array>::Name)
+
+  template <typename Flags>
+  bool from_python(handle source, Flags flags, cleanup_list* cleanup) noexcept {
+    if (PyObject_CheckBuffer(source.ptr())) [[likely]]
+      return take(source, flags, cleanup);
+    static const handle kDlpack = interned("__dlpack__");
+    const object dlpack = find_attribute(source, kDlpack);
+    if (!dlpack.is_valid()) return take(source, flags, cleanup);
+    object capsule;
+    if (holds_its_values(source)) {
+      capsule = export_capsule(dlpack, !std::is_same_v<HostArray<Array>, Input>);
+    }
+    if (capsule.is_valid()) return take(capsule, flags, cleanup);
+    value.set_refusal(take_exception());
+    return true;
+  }
+
+  // An object that keeps the memory.
+  static handle from_cpp(const HostArray<Array>& array, rv_policy /*policy*/,
+                         cleanup_list* cleanup) noexcept {
+    return make_caster<Array>::from_cpp(array.get(), rv_policy::reference, cleanup);
+  }
+
+ private:
+  template <typename Flags>
+  bool take(handle source, Flags flags, cleanup_list* cleanup) noexcept {
+    make_caster<Array> caster;
+    if (!caster.from_python(source, flags, cleanup)) return false;
+    value.set(std::move(caster.value));
+    return true;
+  }
+};
+
+namespace {
 
 // Of functions that give a request: the communicator outlives it.
 constexpr nb::keep_alive<0, 1> kKeepsCommunicator;
@@ -39,6 +198,7 @@ constexpr uint32_t kExclusive = HETCOMM_COLLECTIVE_EXCLUSIVE;
 struct StatusError {
   hetcomm_status_t status;
   std::string text;
+  nb::object cause{};
 };
 
 [[noreturn]] void fail(hetcomm_status_t status) {
@@ -61,8 +221,9 @@ uint64_t nanoseconds(std::optional<double> seconds) {
 template <typename Array>
 hetcomm_buffer_t buffer_of(const Array& array) {
   static constexpr char kNowhere = 0;
-  if (array.nbytes() == 0) return hetcomm_buffer_host(&kNowhere, 0);
-  return hetcomm_buffer_host(array.data(), array.nbytes());
+  const auto& memory = array.get();
+  if (memory.nbytes() == 0) return hetcomm_buffer_host(&kNowhere, 0);
+  return hetcomm_buffer_host(memory.data(), memory.nbytes());
 }
 
 template <typename Array>
@@ -233,41 +394,82 @@ class Request {
 
 using RequestPtr = std::unique_ptr<Request>;
 
-// Functions of the caller's by which ranks find each other.
-struct StoreCallbacks {
-  nb::object put;
-  nb::object get;
+// Functions of the caller's by which ranks find each other. They are called on the thread that
+// makes the communicator, which raises what they raised.
+class StoreCallbacks {
+ public:
+  StoreCallbacks(nb::object put, nb::object get) : put_(std::move(put)), get_(std::move(get)) {}
 
   static hetcomm_status_t call_put(void* self, const char* key, const void* value, size_t size) {
+    auto& own = *static_cast<StoreCallbacks*>(self);
     const nb::gil_scoped_acquire locked;
     try {
-      static_cast<StoreCallbacks*>(self)->put(nb::str(key), nb::bytes(value, size));
+      own.put_(nb::str(key), nb::bytes(value, size));
       return HETCOMM_OK;
     } catch (nb::python_error& error) {
-      error.discard_as_unraisable("hetcomm: put");
-      return HETCOMM_BOOTSTRAP_FAILED;
+      return own.failed("put", error);
     }
   }
 
   // get(key, seconds) gives the bytes, or None when they did not come in time.
   static hetcomm_status_t call_get(void* self, const char* key, void* value, size_t* inout_size,
                                    uint64_t timeout_ns) {
+    auto& own = *static_cast<StoreCallbacks*>(self);
     const nb::gil_scoped_acquire locked;
+    // Who is to stop tells the others by put, and waits for nobody.
+    if (own.interrupted()) return HETCOMM_BOOTSTRAP_FAILED;
     try {
-      const nb::object found = static_cast<StoreCallbacks*>(self)->get(
-          nb::str(key), static_cast<double>(timeout_ns) * 1e-9);
+      const nb::object found = own.get_(nb::str(key), static_cast<double>(timeout_ns) * 1e-9);
       if (found.is_none()) return HETCOMM_TIMED_OUT;
-      const auto bytes = nb::cast<nb::bytes>(found);
+      if (!nb::isinstance<nb::bytes>(found)) {
+        PyErr_Format(PyExc_TypeError,
+                     "get('%s') returned an object of type %s; it must return bytes, or None when "
+                     "they did not come in time",
+                     key, Py_TYPE(found.ptr())->tp_name);
+        throw nb::python_error();
+      }
+      const auto bytes = nb::borrow<nb::bytes>(found);
       if (bytes.size() <= *inout_size) std::memcpy(value, bytes.c_str(), bytes.size());
       *inout_size = bytes.size();
       return HETCOMM_OK;
     } catch (nb::python_error& error) {
-      error.discard_as_unraisable("hetcomm: get");
-    } catch (const std::exception&) {
-      // not bytes
+      return own.failed("get", error);
+    }
+  }
+
+  // As they left it, whether or not the communicator was made.
+  void raise_interruption() const {
+    if (interrupted()) raise(raised_);
+  }
+  // |error| and what was behind it.
+  StatusError explained(StatusError error) const {
+    if (!raised_.is_valid()) return error;
+    error.text.append(": ").append(name_).append(" raised ").append(described(raised_));
+    error.cause = raised_;
+    return error;
+  }
+
+ private:
+  // Keeps the first exception, or the first that is to stop the program.
+  hetcomm_status_t failed(const char* name, nb::python_error& error) {
+    nb::object exception = take_exception(error);
+    if (!raised_.is_valid() || (!interrupted() && stops_program(exception))) {
+      name_ = name;
+      raised_ = std::move(exception);
     }
     return HETCOMM_BOOTSTRAP_FAILED;
   }
+
+  // KeyboardInterrupt, SystemExit and their like.
+  static bool stops_program(const nb::object& exception) {
+    return PyErr_GivenExceptionMatches(exception.ptr(), PyExc_Exception) == 0;
+  }
+  bool interrupted() const { return raised_.is_valid() && stops_program(raised_); }
+
+  const nb::object put_;
+  const nb::object get_;
+  const char* name_ = "";
+  nb::object raised_;
 };
 
 class Communicator {
@@ -394,6 +596,9 @@ void translate(const std::exception_ptr& pointer, void* type) {
     const nb::object text = nb::str(error.text.c_str());
     const nb::object name = nb::str(hetcomm_status_name(error.status));
     const nb::object exception = nb::handle(static_cast<PyObject*>(type))(name, text);
+    if (error.cause.is_valid()) {
+      PyException_SetCause(exception.ptr(), nb::object(error.cause).release().ptr());
+    }
     PyErr_SetObject(static_cast<PyObject*>(type), exception.ptr());
   }
 }
@@ -463,13 +668,21 @@ void bind_communicator(nb::class_<Communicator>& type) {
             hetcomm_bootstrap_t* bootstrap = nullptr;
             check(hetcomm_bootstrap_create_from_callbacks(nb::cast<Context&>(context).handle(),
                                                           &options, &bootstrap));
-            return Communicator::create(std::move(context), bootstrap, name, transports, timeout,
-                                        epoch);
+            try {
+              auto made = Communicator::create(std::move(context), bootstrap, name, transports,
+                                               timeout, epoch);
+              callbacks.raise_interruption();
+              return made;
+            } catch (StatusError& error) {
+              callbacks.raise_interruption();
+              throw callbacks.explained(std::move(error));
+            }
           },
           "context"_a, "rank"_a, "size"_a, "put"_a, "get"_a, "secret"_a = nb::none(),
           "name"_a = "world", "transports"_a = nb::none(), "timeout"_a = nb::none(), "epoch"_a = 0,
           "Of ranks that find each other by put(key, bytes) and get(key, seconds), which gives the "
-          "bytes or, when they did not come in time, None.")
+          "bytes or, when they did not come in time, None. What these raise is the cause of the "
+          "Error.")
       .def_prop_ro("rank", &Communicator::rank)
       .def_prop_ro("size", &Communicator::size)
       .def(

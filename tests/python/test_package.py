@@ -1,7 +1,8 @@
 """The Python package without torch.
 
 Proves: NumPy arrays, bytearrays and memoryviews go as messages and through collective operations;
-requests keep their buffers, are cancelled when dropped, and raise Error with the reason.
+requests keep their buffers, are cancelled when dropped, and raise Error with the reason. What
+an array raises instead of giving its memory, and what a store raises, reaches the caller.
 """
 
 import gc
@@ -13,6 +14,11 @@ import traceback
 import unittest
 
 import numpy
+
+try:
+    import torch
+except ImportError:
+    torch = None
 
 import hetcomm
 
@@ -154,6 +160,37 @@ def collectives(world):
     return all((recv == r).all() for r, recv in enumerate(recvs))
 
 
+def alone(context):
+    return hetcomm.Communicator.from_store(context, 0, 1, lambda *_: None, lambda *_: None)
+
+
+class Exporter:
+    """Offers DLPack alone, as tensors do, or raises |refusal|."""
+
+    def __init__(self, array, refusal=None, negative=False):
+        self.array = array
+        self.refusal = refusal
+        self.negative = negative
+
+    def is_neg(self):
+        return self.negative
+
+    def __dlpack__(self, **arguments):
+        if self.refusal is not None:
+            raise self.refusal
+        return self.array.__dlpack__(**arguments)
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+
+class OldExporter(Exporter):
+    """Knows no versions of DLPack."""
+
+    def __dlpack__(self):
+        return super().__dlpack__()
+
+
 class Package(unittest.TestCase):
     def test_messages(self):
         self.assertEqual(run(2, messages), [True, True])
@@ -171,12 +208,104 @@ class Package(unittest.TestCase):
             hetcomm.Communicator.from_store(context, 0, 1, None)
         with self.assertRaises(hetcomm.Error):
             hetcomm.Context(settings="SPIN_TIME=many")
-        world = hetcomm.Communicator.from_store(context, 0, 1, lambda *_: None, lambda *_: None)
+        world = alone(context)
         with self.assertRaises(TypeError):
             world.send(numpy.arange(10)[::2], 0)
         world.close()
         with self.assertRaises(ValueError):
             world.send(b"", 0)
+
+    def exchange(self, world, value, into):
+        request = world.recv(into, source=0)
+        world.send(value, 0).wait()
+        request.wait()
+
+    def test_exporters(self):
+        world = alone(hetcomm.Context())
+        numbers = numpy.arange(6, dtype="float32")
+        fixed = numbers.copy()
+        fixed.flags.writeable = False
+        for kind in (Exporter, OldExporter, lambda array: array):
+            into = numpy.zeros_like(numbers)
+            self.exchange(world, kind(numbers), kind(into))
+            self.assertEqual(into.tolist(), numbers.tolist())
+        # The request keeps what nobody else holds.
+        into = numpy.zeros(100_000)
+        late = world.send(Exporter(numpy.full(100_000, 7.0)), 0)
+        gc.collect()
+        world.recv(into).wait()
+        late.wait()
+        self.assertTrue((into == 7).all())
+        into = numpy.zeros_like(numbers)
+        self.exchange(world, fixed, into)
+        self.assertEqual(into.tolist(), numbers.tolist())
+        for writable in (fixed, b"four"):
+            with self.assertRaises(TypeError):
+                world.recv(writable)
+        for refusal in (BufferError("no"), RuntimeError("no"), KeyboardInterrupt()):
+            bad = Exporter(numbers, refusal)
+            for call in (lambda: world.send(bad, 0), lambda: world.recv(bad),
+                         lambda: world.broadcast(bad), lambda: world.allreduce(numbers, bad),
+                         lambda: world.gather(bad, into), lambda: world.alltoallv([numbers], [bad]),
+                         lambda: world.alltoallv([bad], [numbers])):
+                with self.assertRaises(type(refusal)) as caught:
+                    call()
+                self.assertIs(caught.exception, refusal)
+        with self.assertRaisesRegex(BufferError, "resolve_neg"):
+            world.send(Exporter(numbers, negative=True), 0)
+        world.close()
+
+    @unittest.skipIf(torch is None, "there is no torch")
+    def test_tensors(self):
+        world = alone(hetcomm.Context())
+        numbers = torch.arange(6.0)
+        into = torch.zeros(6)
+        self.exchange(world, numbers, into)
+        self.assertEqual(into.tolist(), numbers.tolist())
+        half = torch.zeros(6, dtype=torch.bfloat16)
+        self.exchange(world, numbers.bfloat16(), half)
+        self.assertEqual(half.tolist(), numbers.tolist())
+        of_model = torch.zeros(6, requires_grad=True)
+        conjugate = torch.ones(3, dtype=torch.complex64).conj()
+        for bad in (conjugate, conjugate.imag, of_model, of_model * 2):
+            with self.assertRaises(BufferError):
+                world.send(bad, 0)
+            with self.assertRaises(BufferError):
+                world.recv(bad)
+        self.exchange(world, of_model.detach(), into)
+        self.assertEqual(into.tolist(), [0] * 6)
+        world.close()
+
+    def test_failures_of_the_store(self):
+        context = hetcomm.Context()
+
+        def make(put, get, rank=0):
+            return hetcomm.Communicator.from_store(context, rank, 2, put, get, timeout=20)
+
+        def raising(exception):
+            def call(*_):
+                raise exception
+            return call
+
+        nothing = lambda *_: None
+        own = ValueError("the store is full")
+        for rank, put, get in ((0, raising(own), nothing), (0, nothing, raising(own)),
+                               (1, nothing, raising(own))):
+            with self.assertRaisesRegex(hetcomm.Error, "ValueError: the store is full") as caught:
+                make(put, get, rank)
+            self.assertEqual(caught.exception.status, "BOOTSTRAP_FAILED")
+            self.assertIs(caught.exception.__cause__, own)
+        with self.assertRaisesRegex(hetcomm.Error, "returned an object of type str;") as caught:
+            make(nothing, lambda *_: "text")
+        self.assertIsInstance(caught.exception.__cause__, TypeError)
+        for stop in (KeyboardInterrupt(), SystemExit(3)):
+            for put, get in ((raising(stop), raising(ValueError())),
+                             (nothing, raising(stop))):
+                with self.assertRaises(type(stop)) as caught:
+                    make(put, get)
+                self.assertIs(caught.exception, stop)
+        # The same context and store serve on.
+        alone(context).close()
 
 
 if __name__ == "__main__":
