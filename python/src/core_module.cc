@@ -3,8 +3,10 @@
 // Buffers are whatever offers DLPack or Python's buffer protocol, in host memory and contiguous:
 // arguments are taken as they are (noconvert), since results must not land in a converted copy. An
 // object that refuses to be exported raises its own exception. A request keeps its buffers until it
-// is done; one that is dropped before is cancelled. No call that may wait holds Python's lock.
+// is done; one that is dropped before is cancelled. Any number of threads may wait for one request,
+// and all of them get its result. No call that may wait holds Python's lock.
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -343,34 +345,60 @@ class Request {
 
   Completion wait(std::optional<double> timeout) {
     if (!done_) {
-      hetcomm_completion_t completion{};
-      hetcomm_status_t status;
-      {
+      const uint64_t timeout_ns = timeout ? nanoseconds(timeout) : HETCOMM_TIMEOUT_INFINITE;
+      ask([&](hetcomm_completion_t* completion) {
         const nb::gil_scoped_release unlocked;
-        status = hetcomm_request_wait(
-            handle_, timeout ? nanoseconds(timeout) : HETCOMM_TIMEOUT_INFINITE, &completion);
-      }
-      check(status);
-      finish(completion);
+        return hetcomm_request_wait(handle_, timeout_ns, completion);
+      });
     }
     return result();
   }
 
   bool test() {
-    if (done_) return true;
-    hetcomm_completion_t completion{};
-    const hetcomm_status_t status = hetcomm_request_test(handle_, &completion);
-    if (status == HETCOMM_PENDING) return false;
-    check(status);
-    finish(completion);
-    return true;
+    return done_ || ask([&](hetcomm_completion_t* completion) {
+             return hetcomm_request_test(handle_, completion);
+           });
   }
 
   void cancel() {
-    if (!done_) check(hetcomm_request_cancel(handle_));
+    if (done_) return;
+    const hetcomm_status_t status = hetcomm_request_cancel(handle_);
+    // Another thread has the report already: nothing is left to be cancelled.
+    if (status == HETCOMM_STALE_HANDLE && asking_ > 0) return;
+    check(status);
   }
 
  private:
+  // Completes the request by what |call| reports; false when it is still pending. The library
+  // reports to one thread only: the others wait for that one, which needs Python's lock to pass the
+  // report on.
+  template <typename Call>
+  bool ask(Call&& call) {
+    hetcomm_completion_t completion{};
+    ++asking_;
+    const hetcomm_status_t status = call(&completion);
+    if (status == HETCOMM_OK) finish(completion);
+    --asking_;
+    if (sleeping_ > 0) {
+      changes_.fetch_add(1, std::memory_order_relaxed);
+      changes_.notify_all();
+    }
+    if (status == HETCOMM_OK) [[likely]]
+      return true;
+    if (status == HETCOMM_PENDING) return done_;
+    while (status == HETCOMM_STALE_HANDLE && !done_ && asking_ > 0) {
+      const uint32_t seen = changes_.load(std::memory_order_relaxed);
+      ++sleeping_;
+      {
+        const nb::gil_scoped_release unlocked;
+        changes_.wait(seen, std::memory_order_relaxed);
+      }
+      --sleeping_;
+    }
+    if (!done_) check(status);
+    return true;
+  }
+
   void finish(const hetcomm_completion_t& completion) {
     status_ = completion.status;
     completion_ = completion_of(completion);
@@ -387,9 +415,15 @@ class Request {
 
   hetcomm_request_t* const handle_;
   nb::object kept_;
+  // Python's lock guards these, and is held where changes_ is counted up: whoever sees that it has
+  // to sleep cannot miss the change that wakes it.
   bool done_ = false;
+  int asking_ =
+      0;  // threads that the library has not answered yet, or whose answer is not kept yet
+  int sleeping_ = 0;
   hetcomm_status_t status_ = HETCOMM_OK;
   Completion completion_{};
+  std::atomic<uint32_t> changes_{0};  // of the above, while a thread sleeps
 };
 
 using RequestPtr = std::unique_ptr<Request>;

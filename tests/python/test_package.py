@@ -1,14 +1,16 @@
 """The Python package without torch.
 
 Proves: NumPy arrays, bytearrays and memoryviews go as messages and through collective operations;
-requests keep their buffers, are cancelled when dropped, and raise Error with the reason. What
-an array raises instead of giving its memory, and what a store raises, reaches the caller.
+requests keep their buffers, are cancelled when dropped, and raise Error with the reason. All
+threads that wait for one request get its result. What an array raises instead of giving its memory,
+and what a store raises, reaches the caller.
 """
 
 import gc
 import multiprocessing
 import pathlib
 import tempfile
+import threading
 import time
 import traceback
 import unittest
@@ -164,6 +166,26 @@ def alone(context):
     return hetcomm.Communicator.from_store(context, 0, 1, lambda *_: None, lambda *_: None)
 
 
+def in_threads(functions, limit_s=30):
+    """What the functions return, or the status of the Error that they raise."""
+    results = [None] * len(functions)
+
+    def call(index, function):
+        try:
+            results[index] = function()
+        except hetcomm.Error as error:
+            results[index] = error.status
+
+    threads = [threading.Thread(target=call, args=each, daemon=True)
+               for each in enumerate(functions)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(limit_s)
+        assert not thread.is_alive(), "a thread did not come to an end"
+    return results
+
+
 class Exporter:
     """Offers DLPack alone, as tensors do, or raises |refusal|."""
 
@@ -214,6 +236,32 @@ class Package(unittest.TestCase):
         world.close()
         with self.assertRaises(ValueError):
             world.send(b"", 0)
+
+    def test_threads_share_a_request(self):
+        world = alone(hetcomm.Context())
+
+        def tested(request):
+            while not request.test():
+                time.sleep(0)
+            return request.wait().bytes_received
+
+        for size in range(1, 51):
+            request = world.recv(bytearray(size), source=0)
+            got = in_threads([lambda: request.wait().bytes_received,
+                              lambda: request.wait(20).bytes_received,
+                              lambda: tested(request), lambda: tested(request),
+                              lambda: world.send(bytes(size), 0).wait().bytes_sent])
+            self.assertEqual(got, [size] * 5)
+        for _ in range(20):
+            request = world.recv(bytearray(4), source=0)
+            got = in_threads([request.wait, request.wait, request.cancel, request.cancel])
+            self.assertEqual(got, ["CANCELLED", "CANCELLED", None, None])
+        # Who waits for a shorter time is not held by who waits for longer.
+        request = world.recv(bytearray(4), source=0)
+        got = in_threads([lambda: request.wait(0.02), request.wait,
+                          lambda: time.sleep(0.2) or request.cancel()])
+        self.assertEqual(got, ["TIMED_OUT", "CANCELLED", None])
+        world.close()
 
     def exchange(self, world, value, into):
         request = world.recv(into, source=0)
