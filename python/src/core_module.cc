@@ -418,8 +418,7 @@ class Request {
   // Python's lock guards these, and is held where changes_ is counted up: whoever sees that it has
   // to sleep cannot miss the change that wakes it.
   bool done_ = false;
-  int asking_ =
-      0;  // threads that the library has not answered yet, or whose answer is not kept yet
+  int asking_ = 0;  // threads without the library's answer, or whose answer is not kept yet
   int sleeping_ = 0;
   hetcomm_status_t status_ = HETCOMM_OK;
   Completion completion_{};
