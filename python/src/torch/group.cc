@@ -107,7 +107,8 @@ hetcomm_group_t* Group::open_group() {
 void Group::start_group(hetcomm_group_t* group) {
   const std::scoped_lock lock(mutex_);
   if (closed_) fail_closed(close_reason_);
-  std::erase(open_groups_, group);
+  // The others were dropped when one before this was closed.
+  TORCH_CHECK(std::erase(open_groups_, group) == 1, "hetcomm: coalescing: it was dropped");
   const hetcomm_status_t status = hetcomm_group_start(group);
   const std::string why = status == HETCOMM_OK ? "" : hetcomm_last_error();
   hetcomm_group_destroy(group);

@@ -345,6 +345,10 @@ ProcessGroup::Ref ProcessGroup::reconfigure(const c10d::ReconfigureOptions& opti
                     "hetcomm reconfigure: the handle of this rank is not among those given");
   group_->close("it is being reconfigured");
   worker_->drain();
+  {
+    const std::scoped_lock lock(coalescing_mutex_);
+    for (Coalescing& open : coalescing_) open.group = nullptr;  // dropped with the group
+  }
   GroupSettings settings = settings_of(*options_);
   if (options.timeout) settings.timeout = *options.timeout;
   rank_ = static_cast<int>(own - members.begin());

@@ -79,9 +79,11 @@ void OperationWork::complete() {
     try {
       // Inference tensors can be written in that mode only, which is the caller's, not this
       // thread's.
-      const c10::InferenceMode mode(
-          std::any_of(copies_.begin(), copies_.end(),
-                      [](const CopyBack& copy) { return copy.to.is_inference(); }));
+      std::optional<c10::InferenceMode> mode;
+      if (std::any_of(copies_.begin(), copies_.end(),
+                      [](const CopyBack& copy) { return copy.to.is_inference(); })) {
+        mode.emplace();
+      }
       const at::NoGradGuard no_grad;
       if (step_) step_();
       for (const CopyBack& copy : copies_) copy.to.copy_(copy.from);
