@@ -178,7 +178,12 @@ TEST_P(CoreFaults, EveryMessageArrivesOnceInOrderWhole) {
 #else
   constexpr uint64_t kQuickSeed = 2;
 #endif
-  for (uint64_t seed = long_run ? 1 : kQuickSeed; seed <= (long_run ? 20 : kQuickSeed); ++seed) {
+  const uint64_t first = long_run ? 1 : kQuickSeed;
+  const uint64_t last = long_run ? 20 : kQuickSeed;
+  // The test tests something; by chance one run may have few failures.
+  const bool breaks = GetParam().plan.fail_rail > 0;
+  const auto suffices = [&] { return !breaks || broken.load() > 4; };
+  for (uint64_t seed = first; seed <= last || (seed <= last + 8 && !suffices()); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     const int size = seed % 2 == 0 ? 3 : 2;
     run_core_job(
@@ -194,9 +199,8 @@ TEST_P(CoreFaults, EveryMessageArrivesOnceInOrderWhole) {
         });
     if (HasFailure()) return;
   }
-  // The test tests something.
-  if (GetParam().plan.fail_rail > 0) {
-    EXPECT_GT(broken.load(), 0u);
+  if (breaks) {
+    EXPECT_GT(broken.load(), 4u);
   }
 }
 

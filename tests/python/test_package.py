@@ -258,8 +258,16 @@ class Package(unittest.TestCase):
             self.assertEqual(got, ["CANCELLED", "CANCELLED", None, None])
         # Who waits for a shorter time is not held by who waits for longer.
         request = world.recv(bytearray(4), source=0)
-        got = in_threads([lambda: request.wait(0.02), request.wait,
-                          lambda: time.sleep(0.2) or request.cancel()])
+        timed_out = threading.Event()
+
+        def wait_briefly():
+            try:
+                request.wait(0.02)
+            finally:
+                timed_out.set()
+
+        got = in_threads([wait_briefly, request.wait,
+                          lambda: timed_out.wait(20) and request.cancel()])
         self.assertEqual(got, ["TIMED_OUT", "CANCELLED", None])
         world.close()
 

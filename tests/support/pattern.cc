@@ -11,35 +11,41 @@ uint64_t pattern_word(uint64_t seed, uint64_t index) {
   return value ^ (value >> 29) ^ seed;
 }
 
-}  // namespace
-
-void fill_pattern(ByteSpan bytes, uint64_t seed, uint64_t position) {
+// Calls visit(offset, bytes of the pattern, their number) for each of its words that |size| bytes
+// from |position| on are parts of; until it is false.
+template <typename Visit>
+void for_each_word(size_t size, uint64_t seed, uint64_t position, Visit&& visit) {
   size_t done = 0;
-  while (done < bytes.size()) {
+  while (done < size) {
     const uint64_t at = position + done;
     const uint64_t word = pattern_word(seed, at / 8);
     const size_t skip = at % 8;
-    const size_t piece = std::min<size_t>(8 - skip, bytes.size() - done);
-    std::memcpy(bytes.data() + done, reinterpret_cast<const std::byte*>(&word) + skip, piece);
+    const size_t piece = std::min<size_t>(8 - skip, size - done);
+    if (!visit(done, reinterpret_cast<const std::byte*>(&word) + skip, piece)) return;
     done += piece;
   }
 }
 
+}  // namespace
+
+void fill_pattern(ByteSpan bytes, uint64_t seed, uint64_t position) {
+  for_each_word(bytes.size(), seed, position,
+                [bytes](size_t offset, const std::byte* word, size_t size) {
+                  std::memcpy(bytes.data() + offset, word, size);
+                  return true;
+                });
+}
+
 std::optional<size_t> find_mismatch(ConstByteSpan bytes, uint64_t seed, uint64_t position) {
-  size_t done = 0;
-  while (done < bytes.size()) {
-    const uint64_t at = position + done;
-    const uint64_t word = pattern_word(seed, at / 8);
-    const size_t skip = at % 8;
-    const size_t piece = std::min<size_t>(8 - skip, bytes.size() - done);
-    const auto* expected = reinterpret_cast<const std::byte*>(&word) + skip;
-    if (std::memcmp(bytes.data() + done, expected, piece) != 0) {
-      while (bytes[done] == *expected) ++done, ++expected;
-      return done;
-    }
-    done += piece;
-  }
-  return std::nullopt;
+  std::optional<size_t> found;
+  for_each_word(bytes.size(), seed, position,
+                [&](size_t offset, const std::byte* expected, size_t size) {
+                  if (std::memcmp(bytes.data() + offset, expected, size) == 0) return true;
+                  while (bytes[offset] == *expected) ++offset, ++expected;
+                  found = offset;
+                  return false;
+                });
+  return found;
 }
 
 std::optional<size_t> find_neither(ConstByteSpan bytes, uint64_t a, uint64_t b) {

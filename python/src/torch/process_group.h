@@ -182,7 +182,7 @@ class ProcessGroup final : public c10d::Backend {
   void watch_arrivals(uint64_t turn, std::chrono::milliseconds limit, bool wait_all);
   void arrive(uint64_t turn, std::chrono::milliseconds limit);
   // The second step; blocks.
-  at::Tensor exchange_sparse(SparseAllreduce& operation);
+  void exchange_sparse(SparseAllreduce& operation);
   void check_root(const char* operation, int64_t root) const;
   void check_peer(const char* operation, int peer) const;
   static bool is_of_this_thread(const Coalescing& coalescing);

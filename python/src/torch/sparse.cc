@@ -48,52 +48,6 @@ void check_alike(const int64_t* descriptions, int size) {
   }
 }
 
-// Done when its second step has ended.
-class SparseWork final : public c10d::Work {
- public:
-  explicit SparseWork(int rank) : Work(rank, c10d::OpType::_ALLREDUCE_SPARSE) {}
-
-  void end(const std::exception_ptr& failure, const at::Tensor& sum) {
-    if (failure == nullptr) results_ = {sum};
-    finish(failure);
-    if (failure != nullptr) {
-      future_->setError(failure);
-    } else {
-      future_->markCompleted(c10::IValue(results_));
-    }
-  }
-
-  bool isSuccess() const override {
-    const std::scoped_lock lock(mutex_);
-    return completed_ && !exception_;
-  }
-  std::vector<at::Tensor> result() override {
-    const std::scoped_lock lock(mutex_);
-    TORCH_CHECK(completed_, "hetcomm: allreduce_sparse: there is no result yet");
-    return results_;
-  }
-  void synchronize() override { wait(); }
-  bool wait(std::chrono::milliseconds timeout = kNoTimeout) override {
-    std::unique_lock lock(mutex_);
-    const auto is_done = [this] { return completed_; };
-    if (timeout <= kNoTimeout || timeout > std::chrono::hours(24 * 365)) {
-      cv_.wait(lock, is_done);
-    } else if (!cv_.wait_for(lock, timeout, is_done)) {
-      C10_THROW_ERROR(DistBackendError, "hetcomm: allreduce_sparse: still running after " +
-                                            std::to_string(timeout.count()) +
-                                            " ms; it goes on [TIMED_OUT]");
-    }
-    if (exception_) std::rethrow_exception(exception_);
-    return true;
-  }
-  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return future_; }
-
- private:
-  const c10::intrusive_ptr<c10::ivalue::Future> future_ =
-      c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
-  std::vector<at::Tensor> results_;
-};
-
 at::Tensor empty_like_rows(const at::Tensor& model, int64_t rows) {
   std::vector<int64_t> sizes = model.sizes().vec();
   sizes[0] = rows;
@@ -140,21 +94,27 @@ ProcessGroup::Ref ProcessGroup::allreduce_sparse(Tensors& tensors,
   c10d::AllgatherOptions gather;
   gather.timeout = options.timeout;
   Ref described = _allgather_base(operation->descriptions_, operation->description_, gather);
-  auto work = c10::make_intrusive<SparseWork>(rank_);
+  // Without requests of its own: the worker completes it.
+  const WorkRef work = make_work({.type = c10d::OpType::_ALLREDUCE_SPARSE,
+                                  .name = kName,
+                                  .profiling = nullptr,
+                                  .sequence = operation->sequence_,
+                                  .internal = true,
+                                  .inputs = {},
+                                  .results = {operation->tensor_}});
   const bool accepted = worker_->run([this, described, operation, work] {
     std::exception_ptr failure;
-    at::Tensor sum;
     try {
       described->wait();
       const c10::InferenceMode mode(operation->tensor_.is_inference());
       const at::NoGradGuard unrecorded;
-      sum = exchange_sparse(*operation);
+      exchange_sparse(*operation);
     } catch (...) {
       failure = std::current_exception();
     }
     // A callback may drop the last reference to this process group, or throw.
     try {
-      work->end(failure, sum);
+      failure != nullptr ? work->reject(failure) : work->posted();
     } catch (const std::exception& thrown) {
       TORCH_WARN("hetcomm allreduce_sparse: a callback of its future threw: ", thrown.what());
     }
@@ -163,7 +123,7 @@ ProcessGroup::Ref ProcessGroup::allreduce_sparse(Tensors& tensors,
   return work;
 }
 
-at::Tensor ProcessGroup::exchange_sparse(SparseAllreduce& operation) {
+void ProcessGroup::exchange_sparse(SparseAllreduce& operation) {
   const auto* descriptions = operation.descriptions_.const_data_ptr<int64_t>();
   check_alike(descriptions, size_);
   Tensors indices;
@@ -209,7 +169,6 @@ at::Tensor ProcessGroup::exchange_sparse(SparseAllreduce& operation) {
           .coalesce();
   if (operation.average_) sum = sum / size_;
   operation.tensor_.copy_(sum);
-  return operation.tensor_;
 }
 
 }  // namespace hetcomm::torch_backend

@@ -25,7 +25,6 @@ class Worker {
     const std::scoped_lock lock(state_->mutex);
     if (state_->stops) return false;
     state_->tasks.push(std::move(task));
-    ++state_->open;
     if (thread_.joinable()) {
       state_->called.notify_one();
     } else {
@@ -39,7 +38,7 @@ class Worker {
   void drain() {
     std::unique_lock lock(state_->mutex);
     if (getpid() != process_ || state_->thread == std::this_thread::get_id()) return;
-    state_->drained.wait(lock, [this] { return state_->open == 0; });
+    state_->drained.wait(lock, [this] { return state_->tasks.empty() && !state_->busy; });
   }
 
   // Runs what is left and ends the thread.
@@ -66,8 +65,8 @@ class Worker {
     std::condition_variable called;
     std::condition_variable drained;
     std::queue<std::function<void()>> tasks;
-    size_t open = 0;  // tasks, and the one that runs
     std::thread::id thread;
+    bool busy = false;
     bool stops = false;
   };
 
@@ -79,11 +78,13 @@ class Worker {
       if (state.tasks.empty()) return;
       std::function<void()> task = std::move(state.tasks.front());
       state.tasks.pop();
+      state.busy = true;
       lock.unlock();
       task();
       task = nullptr;
       lock.lock();
-      if (--state.open == 0) state.drained.notify_all();
+      state.busy = false;
+      state.drained.notify_all();
     }
   }
 
