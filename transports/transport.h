@@ -6,8 +6,11 @@
 // none may block.
 //
 //   TransportFactory  probe: usable here, or why not; create: one Transport per communicator mesh
-//   Transport         descriptor, reach, connect, progress, sleep
+//   Transport         descriptor, start, reach, connect, progress, sleep
 //   Endpoint          one connection to one peer (a "rail"): message, put, get, expose, revoke
+//
+// Life of a transport: a peer may know its descriptor, and connect, before this rank knows which
+// mesh it belongs to and who its members are. Such a connection waits, unjudged, until start().
 //
 // Life of a connection: only the lower rank of a pair connects. on_connected (initiator) and
 // on_accepted (other side) hand the endpoint to core, which sets its handler before anything is
@@ -217,7 +220,7 @@ class TransportHandler {
 struct TransportEnvironment {
   int rank = 0;
   int size = 1;
-  const Credentials& credentials;  // job, epoch, secret
+  const Credentials& credentials;  // the mesh and incarnations: from Transport::start() on
   const Config& config;
   Log& log;
   Poller& poller;          // for descriptors that wake the context
@@ -240,6 +243,9 @@ class Transport {
   // What a peer needs to connect to this process; at most 1 KiB. Exchanged when the communicator is
   // created.
   virtual std::vector<std::byte> descriptor() const = 0;
+  // The environment's credentials are complete: peers that connect are judged by them from now on.
+  // Once, before connect() and publish().
+  virtual Status start() = 0;
   // Whether the owner of |descriptor| (untrusted bytes) could be reached at all; the text says why
   // not. Does not block.
   virtual Status reach(ConstByteSpan descriptor) const = 0;

@@ -75,8 +75,9 @@ typedef struct hetcomm_remote_memory_info {
 } hetcomm_remote_memory_info_t;
 
 /* Makes a remote memory of exported |bytes|. INVALID_ARGUMENT when they cannot be read,
- * PERMISSION_DENIED when they are of another job or epoch, OUT_OF_RANGE when their owner is not in
- * |communicator|. Does not communicate. Release it before the communicator is destroyed.
+ * PERMISSION_DENIED when they were exported in a communicator that neither is |communicator| nor
+ * was split from the same one, OUT_OF_RANGE when their owner is not in |communicator|. Does not
+ * communicate. Release it before the communicator is destroyed.
  * [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_memory_import(hetcomm_communicator_t* communicator, const void* bytes, size_t size,

@@ -65,11 +65,7 @@ class Target final : public ConnectHandler {
 
  private:
   void start(Poller& poller, uint64_t now, uint64_t deadline) {
-    Hello hello;
-    hello.role = Role::kStore;
-    hello.identity = options_.credentials.identity;
-    hello.source = options_.rank;
-    hello.destination = 0;
+    Hello hello = make_hello(options_.credentials, Role::kStore, options_.rank, 0);
     attempt_end_ns_ = std::min(now + limit_ns_, deadline);
     connector_ = Connector::create(poller, {address_}, options_.credentials.secret,
                                    std::move(hello), attempt_end_ns_, *this, options_.tls);

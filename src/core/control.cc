@@ -37,11 +37,7 @@ class ControlPlane::Link final : public Watcher, private ConnectHandler {
   Connector* connector() { return connector_.get(); }
 
   void connect(const std::vector<Address>& addresses) {
-    Hello hello;
-    hello.role = Role::kControl;
-    hello.identity = plane_.setup_.credentials.identity;
-    hello.source = plane_.setup_.rank;
-    hello.destination = peer_;
+    Hello hello = make_hello(plane_.setup_.credentials, Role::kControl, plane_.setup_.rank, peer_);
     connector_ = Connector::create(plane_.poller_, addresses, plane_.setup_.credentials.secret,
                                    std::move(hello), now_ns() + plane_.setup_.detection_ns, *this,
                                    plane_.tls_);
@@ -215,6 +211,7 @@ Result<std::unique_ptr<ControlPlane>> ControlPlane::create(Poller& poller, Log& 
   options.role = Role::kControl;
   options.rank = plane->setup_.rank;
   options.tls = plane->tls_;
+  options.held = true;
   // One address for traffic between hosts and, where there is one, loopback.
   for (const InterfaceAddress& candidate : interfaces.value()) {
     const bool wanted = plane->acceptors_.empty() ||
@@ -269,13 +266,19 @@ std::vector<int> ControlPlane::neighbours() const {
   return {result.begin(), result.end()};
 }
 
-void ControlPlane::start(std::vector<std::vector<Address>> addresses) {
+Status ControlPlane::start(const Credentials& credentials,
+                           std::vector<std::vector<Address>> addresses) {
+  setup_.credentials = credentials;
   addresses_ = std::move(addresses);
+  for (const auto& acceptor : acceptors_) {
+    HETCOMM_RETURN_IF_ERROR(acceptor->open(credentials).annotate("control plane"));
+  }
   for (const int neighbour : neighbours()) {
     if (neighbour > setup_.rank) connect(neighbour);
   }
   for (const int rank : early_watches_) watch(rank);
   early_watches_.clear();
+  return {};
 }
 
 std::vector<int> ControlPlane::missing_neighbours() const {

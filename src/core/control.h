@@ -68,8 +68,8 @@ class ControlPlane final : private AcceptHandler {
 
   // Where peers find this rank's control plane.
   void encode_addresses(ByteWriter& writer) const;
-  // Starts the graph. |addresses| by rank.
-  void start(std::vector<std::vector<Address>> addresses);
+  // Takes connections of ranks that fit |credentials|, and starts the graph. |addresses| by rank.
+  Status start(const Credentials& credentials, std::vector<std::vector<Address>> addresses);
   static Result<std::vector<Address>> decode_addresses(ByteReader& reader);
   // Ranks whose graph connection is still missing.
   std::vector<int> missing_neighbours() const;

@@ -10,6 +10,7 @@
 #include <fmt/ranges.h>
 
 #include "src/base/bytes.h"
+#include "src/base/random.h"
 #include "src/base/text.h"
 #include "src/core/collectives/team.h"
 #include "src/core/communicator.h"
@@ -21,7 +22,7 @@ namespace {
 
 constexpr size_t kMaxDescriptor = 1024;
 constexpr size_t kMaxTransports = 16;
-constexpr uint16_t kDescriptorVersion = 3;
+constexpr uint16_t kDescriptorVersion = 4;
 constexpr size_t kMaxCluster = 63;
 // Of a waiting thread, where ranks share cores.
 constexpr uint64_t kCrowdedSpinNs = 200'000;
@@ -107,6 +108,7 @@ Status Mesh::set_up(Bootstrap& bootstrap, const MeshOptions& options) {
     control_ = std::move(control.value());
     HETCOMM_RETURN_IF_ERROR(make_transports(options.transports));
     HETCOMM_RETURN_IF_ERROR(read_link_model());
+    HETCOMM_RETURN_IF_ERROR(draw_identity());
     mine = describe_self();
     engine().add(this);
   }
@@ -121,14 +123,29 @@ Status Mesh::set_up(Bootstrap& bootstrap, const MeshOptions& options) {
       HETCOMM_RETURN_IF_ERROR(parse_peer(rank, all.value()[index], &control[index])
                                   .annotate(fmt::format("descriptor of rank {}", rank)));
     }
-    // Faster peers may have connected before this rank knew their descriptors.
-    for (Pair* pair : active_pairs_) pair->credit_known();
     gather_links();
     count_ranks_of_host();
     channel(0);
-    control_->start(std::move(control));
+    HETCOMM_RETURN_IF_ERROR(start_connections(std::move(control)));
   }
   return wait_for_control(options.deadline_ns);
+}
+
+// What makes this mesh another one than all before: its id, which rank 0's descriptor tells, and
+// the incarnation of each process.
+Status Mesh::draw_identity() {
+  uint64_t& incarnation = peers_[static_cast<size_t>(rank_)].incarnation;
+  HETCOMM_RETURN_IF_ERROR(fill_random(std::as_writable_bytes(std::span(&incarnation, 1))));
+  return rank_ == 0 ? fill_random(credentials_.identity.mesh) : Status();
+}
+
+// Descriptors are complete: who connects can be judged from now on.
+Status Mesh::start_connections(std::vector<std::vector<Address>> control) {
+  auto incarnations = std::make_shared<std::vector<uint64_t>>();
+  for (const PeerInfo& peer : peers_) incarnations->push_back(peer.incarnation);
+  credentials_.incarnations = std::move(incarnations);
+  for (const auto& entry : transports_) HETCOMM_RETURN_IF_ERROR(entry->transport->start());
+  return control_->start(credentials_, std::move(control));
 }
 
 Status Mesh::make_transport(const TransportFactory& factory, size_t instance,
@@ -220,6 +237,8 @@ std::vector<std::byte> Mesh::describe_self() const {
   ByteWriter writer;
   writer.write(kDescriptorVersion);
   writer.write(static_cast<uint8_t>(tls_wanted(environment_.config) ? 1 : 0));
+  writer.write(peers_[static_cast<size_t>(rank_)].incarnation);
+  writer.write_raw(credentials_.identity.mesh);
   const auto host = host_id();
   writer.write_raw(host);
   writer.write_string(environment_.config.text(Variable::kCluster));
@@ -253,6 +272,13 @@ Status Mesh::parse_peer(int rank, ConstByteSpan bytes, std::vector<Address>* con
                               "all ranks",
                               tls ? "off" : "on", rank_, tls ? "on" : "off"));
   }
+  const auto incarnation = reader.read<uint64_t>();
+  if (rank == rank_ && incarnation != peer.incarnation) {
+    return Status(Code::kBootstrapFailed, "comes from another process: two have the same rank");
+  }
+  peer.incarnation = incarnation;
+  const ConstByteSpan mesh = reader.read_raw(credentials_.identity.mesh.size());
+  if (rank == 0) std::copy(mesh.begin(), mesh.end(), credentials_.identity.mesh.begin());
   const ConstByteSpan host = reader.read_raw(peer.host.size());
   std::copy(host.begin(), host.end(), peer.host.begin());
   peer.cluster = reader.read_string(kMaxCluster);
@@ -571,7 +597,8 @@ ExportedMemory Mesh::export_memory(const Registration& registration) const {
 
 Status Mesh::find_keys(const ExportedMemory& exported, std::vector<RemoteKey>* keys) const {
   if (exported.job != credentials_.identity) {
-    return Status(Code::kPermissionDenied, "the memory belongs to another job or epoch");
+    return Status(Code::kPermissionDenied,
+                  "the memory belongs to another job or epoch, or to a communicator that is gone");
   }
   if (exported.rank < 0 || exported.rank >= size_) {
     return Status(Code::kOutOfRange, fmt::format("the job has no rank {}", exported.rank));

@@ -242,6 +242,7 @@ class Mesh final : public Driven, private ControlHandler {
       Link link;
       std::vector<std::byte> descriptor;
     };
+    uint64_t incarnation = 0;          // drawn by its process for this mesh
     std::array<std::byte, 16> host{};  // where it runs, as it says
     std::string cluster;
     uint32_t credit = 0;
@@ -266,8 +267,10 @@ class Mesh final : public Driven, private ControlHandler {
   Status make_transports(std::string_view wanted);
   Status make_transport(const TransportFactory& factory, size_t instance, TransportEntry& entry);
   Status read_link_model();
+  Status draw_identity();
   std::vector<std::byte> describe_self() const;
   Status parse_peer(int rank, ConstByteSpan bytes, std::vector<Address>* control);
+  Status start_connections(std::vector<std::vector<Address>> control);
   Status wait_for_control(uint64_t deadline_ns);
   void gather_links();
   Link link_between(int one, int other) const;

@@ -29,11 +29,6 @@ Pair::~Pair() {
   }
 }
 
-void Pair::credit_known() {
-  credit_limit_ = mesh_.credit_granted_by(rank_);
-  pump();
-}
-
 // --- queueing ---------------------------------------------------------------
 
 void Pair::enqueue(Operation& send) {

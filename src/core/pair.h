@@ -201,8 +201,6 @@ class Pair {
   void adopt(std::unique_ptr<Endpoint> endpoint, std::string_view transport, size_t index);
   // The peer has no connection, having lost those up to number |lost|.
   void knocked(uint32_t lost);
-  // The peer's descriptor has come, and with it its credit.
-  void credit_known();
   // The peer, the lower rank, cannot connect to this one.
   void refused_by_peer(const Status& why);
   // No transport reaches the peer: it is lost, unless it was connected before and may come back.

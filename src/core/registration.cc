@@ -7,7 +7,7 @@
 namespace hetcomm {
 namespace {
 
-constexpr uint32_t kMagic = 0x316d6368;  // "hcm1"
+constexpr uint32_t kMagic = 0x326d6368;  // "hcm2"
 constexpr size_t kMaxKeys = 16;
 constexpr size_t kMaxName = 15;
 constexpr uint8_t kHostAccessible = 1;
@@ -20,6 +20,7 @@ std::vector<std::byte> ExportedMemory::encode() const {
   writer.write(kMagic);
   writer.write_raw(job.job);
   writer.write(job.epoch);
+  writer.write_raw(job.mesh);
   writer.write(rank);
   writer.write(id);
   writer.write(length);
@@ -43,6 +44,8 @@ Result<ExportedMemory> ExportedMemory::decode(ConstByteSpan bytes) {
   const ConstByteSpan job = reader.read_raw(result.job.job.size());
   std::copy(job.begin(), job.end(), result.job.job.begin());
   result.job.epoch = reader.read<uint32_t>();
+  const ConstByteSpan mesh = reader.read_raw(result.job.mesh.size());
+  std::copy(mesh.begin(), mesh.end(), result.job.mesh.begin());
   result.rank = reader.read<int32_t>();
   result.id = reader.read<uint64_t>();
   result.length = reader.read<uint64_t>();

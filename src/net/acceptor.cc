@@ -85,7 +85,9 @@ Result<std::unique_ptr<Acceptor>> Acceptor::create(Poller& poller, Log& log, con
   Result<Address> bound = bound_address(listener->get());
   if (!bound.ok()) return bound.status();
   std::unique_ptr<Acceptor> acceptor(new Acceptor(poller, log, std::move(options), handler));
-  HETCOMM_RETURN_IF_ERROR(poller.add(listener->get(), EPOLLIN, *acceptor));
+  // One that is held is known to the poller all the same: forked children close it.
+  const uint32_t events = acceptor->options_.held ? 0u : uint32_t{EPOLLIN};
+  HETCOMM_RETURN_IF_ERROR(poller.add(listener->get(), events, *acceptor));
   acceptor->listener_ = std::move(listener).value();
   acceptor->address_ = bound.value();
   return acceptor;
@@ -96,7 +98,15 @@ Acceptor::~Acceptor() {
   if (listener_.valid()) poller_.remove(listener_.get(), *this);
 }
 
-void Acceptor::on_events(uint32_t /*events*/) { accept_ready(now_ns()); }
+Status Acceptor::open(const Credentials& credentials) {
+  options_.credentials = credentials;
+  options_.held = false;
+  return poller_.modify(listener_.get(), EPOLLIN, *this);
+}
+
+void Acceptor::on_events(uint32_t /*events*/) {
+  if (!options_.held) accept_ready(now_ns());
+}
 
 void Acceptor::accept_ready(uint64_t now) {
   for (int i = 0; i < kAcceptBatch; ++i) {

@@ -135,6 +135,10 @@ void Connector::shake_hands() {
   Status status;
   if (step == Handshake::Step::kFailed) {
     status = handshake_->error();
+    const std::optional<uint64_t> met = handshake_->acceptor_incarnation();
+    if (met && *met != hello_.destination_incarnation) {
+      other_process_ = OtherProcess{candidates_[next_candidate_], *met};
+    }
   } else {
     const bool reads = step == Handshake::Step::kWantRead;
     status = poller_.modify(socket_.get(), reads ? EPOLLIN : EPOLLOUT, *this);

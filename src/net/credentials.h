@@ -1,16 +1,21 @@
-// Who a job is, and the secret that its processes prove to each other.
+// Who a job is, who its processes are, and the secret that they prove to each other.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <vector>
 
 namespace hetcomm {
 
-// One generation of one job. The id is a hash of the job's and the communicator's name.
+// One generation of one job. |job| is a hash of the job's and the communicator's name, so that it
+// comes again when the job does. |mesh| never does: rank 0 draws it at random each time that the
+// ranks come together. It is zero where there is no mesh, as on connections to the store.
 struct Identity {
   std::array<std::byte, 16> job{};
   uint32_t epoch = 0;
+  std::array<std::byte, 16> mesh{};
   bool operator==(const Identity&) const = default;
 };
 
@@ -20,6 +25,17 @@ using Secret = std::array<std::byte, 32>;
 struct Credentials {
   Identity identity;
   Secret secret{};
+  // By rank, the number that each process draws at random for each mesh: one that was started anew
+  // has another one. Null where ranks have none.
+  std::shared_ptr<const std::vector<uint64_t>> incarnations{};
+
+  // Zero when |rank| has none.
+  uint64_t incarnation_of(int32_t rank) const {
+    const auto index = static_cast<size_t>(rank);
+    return incarnations != nullptr && rank >= 0 && index < incarnations->size()
+               ? (*incarnations)[index]
+               : 0;
+  }
 };
 
 }  // namespace hetcomm

@@ -27,9 +27,12 @@ constexpr std::string_view kChallengeMagic = "\x89hetcom\x02";
 constexpr size_t kPrefixBytes = 20;
 constexpr size_t kNonceBytes = 32;
 constexpr size_t kProofBytes = 32;
-constexpr size_t kClaimBytes = 16 + 4 + 4 + 4 + kNonceBytes;
+// Job, epoch, mesh, source and destination with their incarnations, nonce.
+constexpr size_t kClaimBytes = 16 + 4 + 16 + 4 + 4 + 8 + 8 + kNonceBytes;
+// The acceptor's incarnation, nonce.
+constexpr size_t kAnswerBytes = 8 + kNonceBytes;
 
-constexpr uint16_t kLowestVersion = 1;
+constexpr uint16_t kLowestVersion = 2;
 // A peer that sets a bit of the upper half insists on it; one of the lower half is an offer.
 constexpr uint32_t kFeatures = 0;
 constexpr uint32_t kInsistedFeatures = 0xffff0000u;
@@ -37,6 +40,8 @@ constexpr uint8_t kByteOrder = std::endian::native == std::endian::little ? 1 : 
 
 constexpr std::string_view kAcceptorLabel = "hetcomm acceptor proof 1";
 constexpr std::string_view kInitiatorLabel = "hetcomm initiator proof 1";
+
+constexpr const char* kAnotherJob = "the peer belongs to another job, epoch or communicator";
 
 struct Prefix {
   uint16_t lowest = 0;
@@ -101,14 +106,31 @@ Status check_protocol(const Prefix& prefix) {
   return {};
 }
 
+template <size_t kBytes>
+void read_into(ByteReader& reader, std::array<std::byte, kBytes>& out) {
+  const ConstByteSpan bytes = reader.read_raw(kBytes);
+  std::copy(bytes.begin(), bytes.end(), out.begin());
+}
+
 }  // namespace
+
+Hello make_hello(const Credentials& credentials, Role role, int32_t source, int32_t destination) {
+  return {.role = role,
+          .identity = credentials.identity,
+          .source = source,
+          .destination = destination,
+          .source_incarnation = credentials.incarnation_of(source),
+          .destination_incarnation = credentials.incarnation_of(destination),
+          .extra = {}};
+}
 
 Handshake Handshake::initiator(int fd, const Secret& secret, Hello mine, TlsSession* tls) {
   Handshake result;
   result.fd_ = fd;
   result.tls_ = tls;
   result.role_ = mine.role;
-  result.credentials_ = {.identity = mine.identity, .secret = secret};
+  result.credentials_.identity = mine.identity;
+  result.credentials_.secret = secret;
   result.hello_ = std::move(mine);
   const Hello& hello = result.hello_;
   std::array<std::byte, kNonceBytes> nonce{};
@@ -123,8 +145,11 @@ Handshake Handshake::initiator(int fd, const Secret& secret, Hello mine, TlsSess
                static_cast<uint16_t>(hello.extra.size()));
   writer.write_raw(hello.identity.job);
   writer.write(hello.identity.epoch);
+  writer.write_raw(hello.identity.mesh);
   writer.write(hello.source);
   writer.write(hello.destination);
+  writer.write(hello.source_incarnation);
+  writer.write(hello.destination_incarnation);
   writer.write_raw(nonce);
   writer.write_raw(hello.extra);
   result.out_ = writer.take();
@@ -327,11 +352,13 @@ bool Handshake::read_hello_prefix() {
 bool Handshake::read_claim() {
   if (!fill_in(kPrefixBytes + kClaimBytes + extra_size_)) return false;
   ByteReader reader(ConstByteSpan(in_).subspan(kPrefixBytes));
-  const ConstByteSpan job = reader.read_raw(hello_.identity.job.size());
-  std::copy(job.begin(), job.end(), hello_.identity.job.begin());
+  read_into(reader, hello_.identity.job);
   hello_.identity.epoch = reader.read<uint32_t>();
+  read_into(reader, hello_.identity.mesh);
   hello_.source = reader.read<int32_t>();
   hello_.destination = reader.read<int32_t>();
+  hello_.source_incarnation = reader.read<uint64_t>();
+  hello_.destination_incarnation = reader.read<uint64_t>();
   reader.read_raw(kNonceBytes);
   const ConstByteSpan extra = reader.read_raw(extra_size_);
   hello_.extra.assign(extra.begin(), extra.end());
@@ -342,11 +369,17 @@ bool Handshake::read_claim() {
   if (refusal == Refusal::kRole) {
     error_ = Status(Code::kPermissionDenied, "the peer wants another kind of connection");
   } else if (refusal == Refusal::kIdentity) {
-    error_ = Status(Code::kPermissionDenied, "the peer belongs to another job or epoch");
+    error_ = Status(Code::kPermissionDenied, kAnotherJob);
   } else if (refusal == Refusal::kRank) {
     error_ = Status(
         Code::kPermissionDenied,
         fmt::format("the peer looks for rank {}, this is rank {}", hello_.destination, rank_));
+  } else if (refusal == Refusal::kIncarnation) {
+    error_ = Status(
+        Code::kPermissionDenied,
+        hello_.destination_incarnation != credentials_.incarnation_of(rank_)
+            ? fmt::format("the peer looks for a process that was rank {} before", rank_)
+            : fmt::format("the peer is not the process that joined as rank {}", hello_.source));
   }
   start_challenge(refusal);
   return true;
@@ -356,6 +389,10 @@ Handshake::Refusal Handshake::judge_claim() const {
   if (hello_.role != role_) return Refusal::kRole;
   if (!any_identity_ && hello_.identity != credentials_.identity) return Refusal::kIdentity;
   if (hello_.destination != rank_) return Refusal::kRank;
+  if (!any_identity_ && (hello_.destination_incarnation != credentials_.incarnation_of(rank_) ||
+                         hello_.source_incarnation != credentials_.incarnation_of(hello_.source))) {
+    return Refusal::kIncarnation;
+  }
   return Refusal::kNone;
 }
 
@@ -376,6 +413,7 @@ void Handshake::start_challenge(Refusal refusal) {
   }
   ByteWriter writer;
   write_prefix(writer, kChallengeMagic, static_cast<uint8_t>(refusal), 0);
+  writer.write(credentials_.incarnation_of(rank_));
   writer.write_raw(nonce);
   transcript_.insert(transcript_.end(), writer.bytes().begin(), writer.bytes().end());
   acceptor_proof_ = proof_of(kAcceptorLabel, {});
@@ -397,36 +435,53 @@ bool Handshake::read_challenge_prefix() {
 }
 
 bool Handshake::read_challenge() {
-  if (!fill_in(kPrefixBytes + kNonceBytes + kProofBytes)) return false;
+  if (!fill_in(kPrefixBytes + kAnswerBytes + kProofBytes)) return false;
   const ConstByteSpan all(in_);
   const ConstByteSpan proof = all.last(kProofBytes);
-  const ConstByteSpan claimed = all.first(kPrefixBytes + kNonceBytes);
+  const ConstByteSpan claimed = all.first(kPrefixBytes + kAnswerBytes);
   transcript_.insert(transcript_.end(), claimed.begin(), claimed.end());
   acceptor_proof_ = proof_of(kAcceptorLabel, {});
   if (!equal_in_constant_time(acceptor_proof_, proof)) {
     return fail_with(Code::kPermissionDenied,
                      "the peer does not prove the job secret: it has another one, or none");
   }
-  switch (static_cast<Refusal>(read_prefix(in_).kind)) {
-    case Refusal::kNone:
-      break;
-    case Refusal::kRole:
-      return fail_with(Code::kPermissionDenied, "the peer takes another kind of connection");
-    case Refusal::kIdentity:
-      return fail_with(Code::kPermissionDenied, "the peer belongs to another job or epoch");
-    case Refusal::kRank:
-      return fail_with(Code::kPermissionDenied,
-                       fmt::format("the peer is not rank {}", hello_.destination));
-    case Refusal::kProtocol:
-    default:
-      return fail_with(Code::kUnsupported,
-                       "the peer refuses this process's version or features: use the same release "
-                       "of hetcomm everywhere");
+  ByteReader reader(all.subspan(kPrefixBytes));
+  acceptor_incarnation_ = reader.read<uint64_t>();
+  if (Status judged = judge_challenge(static_cast<Refusal>(read_prefix(in_).kind)); !judged.ok()) {
+    return fail(std::move(judged)) != Step::kFailed;
   }
   const Digest mine = proof_of(kInitiatorLabel, acceptor_proof_);
   out_.assign(mine.begin(), mine.end());
   state_ = State::kSendProof;
   return true;
+}
+
+Status Handshake::judge_challenge(Refusal refusal) const {
+  const bool expected = acceptor_incarnation_ == hello_.destination_incarnation;
+  switch (refusal) {
+    case Refusal::kNone:
+      if (expected) return {};
+      [[fallthrough]];
+    case Refusal::kIncarnation:
+      return Status(
+          Code::kPermissionDenied,
+          expected
+              ? fmt::format("the peer expects another process as rank {}", hello_.source)
+              : fmt::format("another process than the one that joined as rank {} listens there",
+                            hello_.destination));
+    case Refusal::kRole:
+      return Status(Code::kPermissionDenied, "the peer takes another kind of connection");
+    case Refusal::kIdentity:
+      return Status(Code::kPermissionDenied, kAnotherJob);
+    case Refusal::kRank:
+      return Status(Code::kPermissionDenied,
+                    fmt::format("the peer is not rank {}", hello_.destination));
+    case Refusal::kProtocol:
+      break;
+  }
+  return Status(Code::kUnsupported,
+                "the peer refuses this process's version or features: use the same release of "
+                "hetcomm everywhere");
 }
 
 bool Handshake::read_proof() {

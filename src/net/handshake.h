@@ -1,20 +1,23 @@
 // The proof that stands before every connection (TCP and local sockets alike).
 //
 // Both sides prove knowledge of the job secret by HMAC-SHA256 over the whole transcript: magic,
-// protocol range, feature bits, byte order, role, job, epoch, both ranks, both nonces and the
-// initiator's extra bytes. A replayed hello fails, because the other nonce is fresh; a reflected
-// proof fails, because each direction has a label of its own. Until the proof holds, nothing of the
-// peer's is believed and no memory beyond a fixed buffer is used.
+// protocol range, feature bits, byte order, role, job, epoch, mesh, both ranks and incarnations,
+// both nonces and the initiator's extra bytes. A replayed hello fails, because the other nonce is
+// fresh; a reflected proof fails, because each direction has a label of its own. Until the proof
+// holds, nothing of the peer's is believed and no memory beyond a fixed buffer is used.
 //
 //   initiator                         acceptor
 //     hello (nonce, who, extra)  -->
-//                                <--  challenge (nonce, proof)      initiator checks the proof
-//                                first
+//                                <--  challenge (own incarnation,
+//                                     nonce, proof)                initiator checks the proof first
 //     proof                      -->                                acceptor checks, then believes
 //
 // An initiator that is not convinced sends no proof. An acceptor that does not fit the hello
-// (another version, role, job, epoch or rank) says so inside its challenge. After a failure the
-// socket is shut down, so that the other side fails too instead of waiting.
+// (another version, role, job, epoch, mesh, rank or incarnation) says so inside its challenge.
+// After a failure the socket is shut down, so that the other side fails too instead of waiting.
+//
+// A challenge proves the acceptor's incarnation even when it refuses. An initiator that reads
+// another one than it expects knows that the process that it looks for listens there no more.
 //
 // Reads exactly its own bytes, so that what follows on the stream is left for the user.
 //
@@ -24,6 +27,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -35,7 +39,7 @@
 
 namespace hetcomm {
 
-inline constexpr uint16_t kProtocolVersion = 1;
+inline constexpr uint16_t kProtocolVersion = 2;
 inline constexpr size_t kMaxHelloExtra = 512;
 
 // What a connection is for; bound into the proof, so that one kind cannot be passed off as another.
@@ -46,19 +50,25 @@ struct Hello {
   Identity identity;
   int32_t source = 0;       // rank of the initiator
   int32_t destination = 0;  // rank of the acceptor
+  uint64_t source_incarnation = 0;
+  uint64_t destination_incarnation = 0;  // that the initiator expects
   std::vector<std::byte> extra;
 };
 
-// One side of the exchange on a non-blocking stream socket that the caller owns and polls.
+// The hello of |source| to |destination|, both of the mesh that |credentials| name.
+Hello make_hello(const Credentials& credentials, Role role, int32_t source, int32_t destination);
+
 class TlsSession;
 
+// One side of the exchange on a non-blocking stream socket that the caller owns and polls.
 class Handshake {
  public:
   enum class Step : uint8_t { kWantRead, kWantWrite, kDone, kFailed };
 
   // |mine| is what this side claims and asks for. |tls|, if any, is one on |fd| and outlives this.
   static Handshake initiator(int fd, const Secret& secret, Hello mine, TlsSession* tls = nullptr);
-  // Accepts hellos of |role|, |identity| and |rank| as destination only (|any_identity|: the
+  // Accepts only hellos of |role| that fit the identity and the incarnations of |credentials|, with
+  // |rank| as destination. |any_identity|: identities and incarnations are not compared (the
   // store).
   static Handshake acceptor(int fd, const Credentials& credentials, Role role, int32_t rank,
                             bool any_identity = false, TlsSession* tls = nullptr);
@@ -69,6 +79,9 @@ class Handshake {
   const Status& error() const { return error_; }
   // After kDone on the acceptor: the proved claim of the initiator.
   const Hello& peer() const { return hello_; }
+  // Initiator, also after kFailed: the incarnation that the acceptor has proved; empty before its
+  // proof was checked.
+  std::optional<uint64_t> acceptor_incarnation() const { return acceptor_incarnation_; }
   // Whether the peer has sent anything; tells a port scan from a failed proof.
   bool peer_spoke() const;
 
@@ -87,7 +100,7 @@ class Handshake {
     kFailed
   };
   // Why an acceptor refuses; travels inside the proved part of its challenge.
-  enum class Refusal : uint8_t { kNone, kProtocol, kRole, kIdentity, kRank };
+  enum class Refusal : uint8_t { kNone, kProtocol, kRole, kIdentity, kRank, kIncarnation };
 
   Handshake() = default;
   bool shake_hands_of_tls();
@@ -101,6 +114,7 @@ class Handshake {
   bool read_claim();
   bool read_challenge_prefix();
   bool read_challenge();
+  Status judge_challenge(Refusal refusal) const;
   bool read_proof();
   void start_challenge(Refusal refusal);
   Refusal judge_claim() const;
@@ -125,6 +139,7 @@ class Handshake {
   std::vector<std::byte> in_;
   size_t out_done_ = 0;
   Digest acceptor_proof_{};
+  std::optional<uint64_t> acceptor_incarnation_;
   Status error_;
 };
 

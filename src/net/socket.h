@@ -62,12 +62,17 @@ class Acceptor final : public Watcher {
     int32_t rank = 0;
     bool any_identity = false;
     std::shared_ptr<const TlsContext> tls{};  // null: without; else nothing but TLS is accepted
+    // Connections wait in the kernel's queue until open(): for ranks whose address peers may learn
+    // before they know themselves what a peer has to prove.
+    bool held = false;
   };
   static Result<std::unique_ptr<Acceptor>> create(Poller& poller, Log& log, const Address& address,
                                                   Options options, AcceptHandler& handler);
   ~Acceptor();
 
   const Address& address() const { return address_; }
+  // Judges connections by |credentials| from now on. Once, for one that was created held.
+  Status open(const Credentials& credentials);
   // Drops handshakes that took too long and resumes listening after a pause; |now_ns| of the
   // monotonic clock.
   void expire(uint64_t now_ns);
@@ -140,6 +145,14 @@ class Connector final : public Watcher {
   void expire(uint64_t now_ns);
   uint64_t next_timer_ns() const;
 
+  // The process that has proved itself, last, at the address of another one: with the job's
+  // secret, but not the incarnation that was asked for. Who was asked for listens there no more.
+  struct OtherProcess {
+    Address address;
+    uint64_t incarnation = 0;
+  };
+  const std::optional<OtherProcess>& other_process() const { return other_process_; }
+
   void on_events(uint32_t events) override;
 
  private:
@@ -169,6 +182,7 @@ class Connector final : public Watcher {
   std::shared_ptr<const TlsContext> tls_;
   StreamSocket socket_;
   std::optional<Handshake> handshake_;  // once connected
+  std::optional<OtherProcess> other_process_;
   std::string failures_;
   Code code_ = Code::kPeerLost;
   bool exhausted_ = false;  // no candidate is left; the failure has to be reported

@@ -9,6 +9,7 @@
 //   calls fail at once;
 //   * rebuild gives a communicator of a higher epoch, with fewer ranks if so, that nothing old
 //   reaches;
+//   * two jobs of one secret do not mix, though one finds the other's rank at its own's address;
 //   * one that its ranks leave as soon as they have it is created on all of them;
 //   * destroy is BUSY while operations are pending or children exist; a context likewise;
 //   * counters count user messages and bytes.
@@ -540,6 +541,65 @@ TEST_P(Communicators, AMissingRankIsNamed) {
       hetcomm_bootstrap_destroy(bootstrap);
     }
     me.meet();
+  });
+}
+
+// The view of a job that was told where its rank 1 is, and where a rank 1 of another job is by now.
+struct OutdatedView {
+  SharedStore& store;
+  std::string own;
+  std::string others;
+
+  static hetcomm_status_t put(void* view, const char* key, const void* value, size_t size) {
+    auto& self = *static_cast<OutdatedView*>(view);
+    return self.store.put((self.own + key).c_str(), value, size);
+  }
+  static hetcomm_status_t get(void* view, const char* key, void* value, size_t* inout_size,
+                              uint64_t timeout_ns) {
+    auto& self = *static_cast<OutdatedView*>(view);
+    const bool of_rank_1 = std::string(key).ends_with("/1");
+    const std::string full = (of_rank_1 ? self.others : self.own) + key;
+    return self.store.get(full.c_str(), value, inout_size, timeout_ns);
+  }
+};
+
+TEST_P(Communicators, JobsOfOneSecretDoNotMix) {
+  HETCOMM_NEEDS_RANKS();
+  CapiCase one_secret = GetParam();
+  one_secret.settings += "SECRET=that of the whole cluster;";
+  run_job(one_secret, 3, [](Member& me) {
+    hetcomm_communicator_options_t options = named(me, "world");
+    hetcomm_communicator_t* communicator = nullptr;
+    if (me.rank() < 2) {
+      hetcomm_bootstrap_t* bootstrap = me.make_bootstrap("B", me.rank(), 2);
+      ASSERT_EQ(hetcomm_communicator_create(me.context(), bootstrap, &options, &communicator),
+                HETCOMM_OK)
+          << hetcomm_last_error();
+      hetcomm_bootstrap_destroy(bootstrap);
+    }
+    me.meet();
+    if (me.rank() == 2) {
+      OutdatedView view{me.store(), "A:", "B:"};
+      hetcomm_bootstrap_options_t from{};
+      from.struct_size = sizeof(from);
+      from.rank = 0;
+      from.size = 2;
+      from.put = OutdatedView::put;
+      from.get = OutdatedView::get;
+      from.user_data = &view;
+      hetcomm_bootstrap_t* bootstrap = nullptr;
+      ASSERT_EQ(hetcomm_bootstrap_create_from_callbacks(me.context(), &from, &bootstrap),
+                HETCOMM_OK);
+      options.timeout_ns = 2 * kSec;
+      EXPECT_EQ(hetcomm_communicator_create(me.context(), bootstrap, &options, &communicator),
+                HETCOMM_BOOTSTRAP_FAILED);
+      EXPECT_EQ(communicator, nullptr);
+      hetcomm_bootstrap_destroy(bootstrap);
+    }
+    me.meet();
+    if (me.rank() == 2) return;
+    ring(communicator, 6);
+    EXPECT_EQ(hetcomm_communicator_destroy(communicator), HETCOMM_OK) << hetcomm_last_error();
   });
 }
 

@@ -7,7 +7,7 @@
 //   * atomics of many ranks at once lose nothing;
 //   * flush covers operations whose requests were released, and reports their failure;
 //   * a right that was not granted, a range past the end, foreign and outdated bytes are refused,
-//     and memory in use stays;
+//     and memory in use stays; bytes of one communicator are foreign to the next of its name;
 //   * after an unregister nothing is written, and what was under way has failed;
 //   * an owner that computes is served by its background thread;
 //   * every operation ends: at its deadline, when the owner dies; an atomic of which nobody knows
@@ -473,8 +473,8 @@ TEST_P(OneSided, WhatWasNotGrantedIsRefused) {
     EXPECT_EQ(request, nullptr);
     // Bytes that claim more than the owner granted get past this side, and not past the owner.
     std::vector<std::byte> forged = exchange(me, me.partner(), readable.exported());
-    // The byte of rights stands behind magic, job, epoch, rank, id and length.
-    const size_t rights = 4 + 16 + 4 + 4 + 8 + 8;
+    // The byte of rights stands behind magic, job, epoch, mesh, rank, id and length.
+    const size_t rights = 4 + 16 + 4 + 16 + 4 + 8 + 8;
     forged[rights] = std::byte{HETCOMM_ACCESS_ALL};
     const size_t keys = rights + 2;
     forged.resize(keys + 1);
@@ -539,6 +539,60 @@ TEST_P(OneSided, OutdatedAndForeignBytesAreRefused) {
     }
     EXPECT_EQ(remote, nullptr);
     me.meet();
+  });
+}
+
+// Ranks, name, epoch and the registration's number are those of before.
+TEST_P(OneSided, BytesOfACommunicatorThatIsGoneAreRefused) {
+  run_two([](Member& me) {
+    hetcomm_communicator_options_t options{};
+    options.struct_size = sizeof(options);
+    options.name = "again";
+    options.timeout_ns = kPatienceNs;
+    const std::string& transports = me.test_case().transports;
+    options.transports = transports.empty() ? nullptr : transports.c_str();
+    const auto create = [&](const std::string& store) {
+      hetcomm_bootstrap_t* bootstrap = me.make_bootstrap(store, me.rank(), me.size());
+      hetcomm_communicator_t* made = nullptr;
+      EXPECT_EQ(hetcomm_communicator_create(me.context(), bootstrap, &options, &made), HETCOMM_OK)
+          << hetcomm_last_error();
+      hetcomm_bootstrap_destroy(bootstrap);
+      return made;
+    };
+    hetcomm_memory_t* memory = nullptr;
+    ASSERT_EQ(hetcomm_memory_allocate(me.context(), 0, 4096, &memory), HETCOMM_OK);
+    std::vector<std::byte> exported(HETCOMM_EXPORT_MAX_BYTES);
+    size_t size = 0;
+    const auto offer_in = [&](hetcomm_communicator_t* communicator) {
+      const uint32_t flags = me.test_case().thread_progress ? 0 : HETCOMM_REGISTER_CALLER_PROGRESS;
+      ASSERT_EQ(hetcomm_memory_register(memory, communicator, HETCOMM_ACCESS_ALL, flags),
+                HETCOMM_OK)
+          << hetcomm_last_error();
+    };
+
+    hetcomm_communicator_t* first = create("first");
+    ASSERT_NE(first, nullptr);
+    offer_in(first);
+    ASSERT_EQ(hetcomm_memory_export(memory, exported.size(), exported.data(), &size), HETCOMM_OK);
+    exported.resize(size);
+    hetcomm_remote_memory_t* remote = nullptr;
+    EXPECT_EQ(hetcomm_memory_import(first, exported.data(), size, &remote), HETCOMM_OK);
+    EXPECT_EQ(hetcomm_remote_memory_release(remote), HETCOMM_OK);
+    EXPECT_EQ(hetcomm_memory_unregister(memory, kPatienceNs), HETCOMM_OK);
+    me.meet();
+    EXPECT_EQ(hetcomm_communicator_destroy(first), HETCOMM_OK) << hetcomm_last_error();
+
+    hetcomm_communicator_t* second = create("second");
+    ASSERT_NE(second, nullptr);
+    offer_in(second);
+    remote = nullptr;
+    EXPECT_EQ(hetcomm_memory_import(second, exported.data(), size, &remote),
+              HETCOMM_PERMISSION_DENIED);
+    EXPECT_EQ(remote, nullptr);
+    me.meet();
+    EXPECT_EQ(hetcomm_memory_unregister(memory, kPatienceNs), HETCOMM_OK);
+    EXPECT_EQ(hetcomm_memory_free(memory), HETCOMM_OK);
+    EXPECT_EQ(hetcomm_communicator_destroy(second), HETCOMM_OK) << hetcomm_last_error();
   });
 }
 

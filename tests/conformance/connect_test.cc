@@ -191,6 +191,27 @@ void expect_refused(const PairOptions& pair, const char* what) {
   run_pair(pair, near, far);
 }
 
+Credentials with_incarnations(Credentials credentials, uint64_t near, uint64_t far) {
+  credentials.incarnations =
+      std::make_shared<const std::vector<uint64_t>>(std::vector<uint64_t>{near, far});
+  return credentials;
+}
+
+TEST_P(Connecting, NeedsTheMeshAndTheIncarnations) {
+  PairOptions wrong_mesh = options();
+  wrong_mesh.far_credentials = wrong_mesh.credentials;
+  wrong_mesh.far_credentials.identity.mesh[15] ^= std::byte{1};
+  expect_refused(wrong_mesh, "another mesh");
+  PairOptions restarted = options();
+  restarted.far_credentials = with_incarnations(restarted.credentials, 1, 3);
+  restarted.credentials = with_incarnations(restarted.credentials, 1, 2);
+  expect_refused(restarted, "another process as rank 1");
+  PairOptions stranger = options();
+  stranger.far_credentials = with_incarnations(stranger.credentials, 1, 2);
+  stranger.credentials = with_incarnations(stranger.credentials, 4, 2);
+  expect_refused(stranger, "another process as rank 0");
+}
+
 TEST_P(Connecting, NeedsTheSecretTheJobAndTheEpoch) {
   PairOptions wrong_secret = options();
   wrong_secret.far_credentials = wrong_secret.credentials;

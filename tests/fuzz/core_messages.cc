@@ -143,6 +143,7 @@ class FuzzTransport final : public Transport {
   }
   const Capabilities& capabilities() const override { return can_; }
   std::vector<std::byte> descriptor() const override { return std::vector<std::byte>(4); }
+  Status start() override { return {}; }
   Status reach(ConstByteSpan) const override { return {}; }
   void connect(int peer, ConstByteSpan) override { connecting_ = peer; }
   void cancel_connect(int) override { connecting_ = -1; }

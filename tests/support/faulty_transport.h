@@ -515,6 +515,7 @@ class FaultyTransport final : public Transport, private TransportHandler {
 
   const Capabilities& capabilities() const override { return capabilities_; }
   std::vector<std::byte> descriptor() const override { return inner_->descriptor(); }
+  Status start() override { return inner_->start(); }
   Status reach(ConstByteSpan descriptor) const override { return inner_->reach(descriptor); }
   void connect(int peer, ConstByteSpan descriptor) override {
     if (state_.connects++ < state_.plan.connect_failures) {

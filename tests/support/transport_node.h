@@ -173,6 +173,8 @@ class Node final : public TransportHandler, public Watcher {
                              doorbell_.get(), now_, *this});
     if (!transport.ok()) throw Abandoned("create: " + std::string(transport.status().text()));
     transport_ = std::move(transport).value();
+    const Status started = transport_->start();
+    if (!started.ok()) throw Abandoned("start: " + std::string(started.text()));
   }
   Node(const Node&) = delete;
   Node& operator=(const Node&) = delete;

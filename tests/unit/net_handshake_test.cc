@@ -1,6 +1,8 @@
 // The handshake proves, over any stream socket and however its bytes are cut:
-//  * both sides reach kDone exactly when they agree on secret, role, job, epoch and rank, and the
-//    acceptor then knows what the initiator claimed;
+//  * both sides reach kDone exactly when they agree on secret, role, job, epoch, mesh, ranks and
+//    incarnations, and the acceptor then knows what the initiator claimed;
+//  * an initiator that meets another process than the one it looks for learns its incarnation,
+//    proved, and nobody who lacks the secret can make it believe one;
 //  * otherwise both fail, with a code and text that say why, and neither waits for ever;
 //  * an initiator that is not convinced sends no proof;
 //  * a replayed hello, a reflected message or random bytes prove nothing;
@@ -56,18 +58,20 @@ Pair tcp_pair() {
   return pair;
 }
 
-Hello example_hello() {
-  Hello hello;
-  hello.role = Role::kTcp;
-  hello.identity = identity_of("job", "world", 7);
-  hello.source = 3;
-  hello.destination = 5;
-  hello.extra = {std::byte{1}, std::byte{2}};
-  return hello;
+Credentials example_credentials() {
+  Credentials credentials;
+  credentials.identity = identity_of("job", "world", 7);
+  credentials.identity.mesh.fill(std::byte{0x4d});
+  credentials.secret = secret_of("s3cret");
+  credentials.incarnations =
+      std::make_shared<const std::vector<uint64_t>>(std::vector<uint64_t>{10, 11, 12, 13, 14, 15});
+  return credentials;
 }
 
-Credentials example_credentials() {
-  return {.identity = identity_of("job", "world", 7), .secret = secret_of("s3cret")};
+Hello example_hello() {
+  Hello hello = make_hello(example_credentials(), Role::kTcp, 3, 5);
+  hello.extra = {std::byte{1}, std::byte{2}};
+  return hello;
 }
 
 bool over(Step step) { return step == Step::kDone || step == Step::kFailed; }
@@ -114,6 +118,8 @@ TEST_P(HandshakeTest, BothSidesSucceed) {
   EXPECT_EQ(b.peer().destination, 5);
   EXPECT_EQ(b.peer().extra, example_hello().extra);
   EXPECT_EQ(b.peer().identity, example_hello().identity);
+  EXPECT_EQ(b.peer().source_incarnation, 13u);
+  EXPECT_EQ(a.acceptor_incarnation(), 15u);
 }
 
 TEST_P(HandshakeTest, LargestExtraFitsAndMoreIsRefused) {
@@ -158,7 +164,7 @@ TEST_P(HandshakeTest, WrongSecretFailsOnBothSidesWithoutRevealingAProof) {
   EXPECT_THAT(std::string(b.error().text()), HasSubstr("without proving the job secret"));
 }
 
-TEST_P(HandshakeTest, AnotherRoleEpochJobOrRankIsRefusedWithTheReason) {
+TEST_P(HandshakeTest, WhatDoesNotFitIsRefusedWithTheReason) {
   struct Case {
     const char* initiator_text;
     const char* acceptor_text;
@@ -166,10 +172,15 @@ TEST_P(HandshakeTest, AnotherRoleEpochJobOrRankIsRefusedWithTheReason) {
   };
   const Case cases[] = {
       {"another kind", "another kind", [](Hello& hello) { hello.role = Role::kShm; }},
-      {"job or epoch", "job or epoch", [](Hello& hello) { hello.identity.epoch = 8; }},
-      {"job or epoch", "job or epoch",
+      {"another job", "another job", [](Hello& hello) { hello.identity.epoch = 8; }},
+      {"another job", "another job",
        [](Hello& hello) { hello.identity = identity_of("job 2", "world", 7); }},
+      {"another job", "another job", [](Hello& hello) { hello.identity.mesh[15] ^= std::byte{1}; }},
       {"not rank 6", "looks for rank 6", [](Hello& hello) { hello.destination = 6; }},
+      {"another process", "was rank 5 before",
+       [](Hello& hello) { hello.destination_incarnation = 16; }},
+      {"expects another process as rank 3", "not the process that joined as rank 3",
+       [](Hello& hello) { hello.source_incarnation = 12; }},
   };
   for (const Case& test : cases) {
     sockets_ = GetParam() ? tcp_pair() : unix_pair();
@@ -187,9 +198,43 @@ TEST_P(HandshakeTest, AnotherRoleEpochJobOrRankIsRefusedWithTheReason) {
   }
 }
 
+// Whoever listens at a rank's address now, its refusal says by proof that it is another process.
+TEST_P(HandshakeTest, TheProcessThatAnswersInsteadProvesItsIncarnation) {
+  Credentials later = example_credentials();
+  later.identity.mesh.fill(std::byte{0x4e});
+  later.incarnations = std::make_shared<const std::vector<uint64_t>>(6, 99);
+  Handshake a = initiator(example_hello());
+  Handshake b = Handshake::acceptor(sockets_.right.get(), later, Role::kTcp, 5);
+  EXPECT_EQ(drive(a, b).initiator, Step::kFailed);
+  EXPECT_EQ(a.acceptor_incarnation(), 99u);
+
+  // One with another secret proves nothing.
+  sockets_ = GetParam() ? tcp_pair() : unix_pair();
+  later.secret = secret_of("other");
+  Handshake c = initiator(example_hello());
+  Handshake d = Handshake::acceptor(sockets_.right.get(), later, Role::kTcp, 5);
+  EXPECT_EQ(drive(c, d).initiator, Step::kFailed);
+  EXPECT_EQ(c.acceptor_incarnation(), std::nullopt);
+}
+
+// The initiator looks for itself: an acceptor that refuses nothing does not convince it.
+TEST_P(HandshakeTest, AnAcceptorOfAnotherIncarnationGetsNoProof) {
+  Credentials later = example_credentials();
+  later.incarnations =
+      std::make_shared<const std::vector<uint64_t>>(std::vector<uint64_t>{10, 11, 12, 13, 14, 99});
+  Handshake a = initiator(example_hello());
+  Handshake b = Handshake::acceptor(sockets_.right.get(), later, Role::kTcp, 5, true);
+  const Outcome outcome = drive(a, b);
+  EXPECT_EQ(outcome.initiator, Step::kFailed);
+  EXPECT_EQ(outcome.acceptor, Step::kFailed);
+  EXPECT_EQ(a.error().code(), Code::kPermissionDenied);
+  EXPECT_EQ(a.acceptor_incarnation(), 99u);
+}
+
 TEST_P(HandshakeTest, AnyIdentityTakesEveryJobButNoOtherSecret) {
   Hello hello = example_hello();
   hello.identity = identity_of("another", "world", 1);
+  hello.source_incarnation = 1;
   Handshake a = initiator(hello);
   Handshake b =
       Handshake::acceptor(sockets_.right.get(), example_credentials(), Role::kTcp, 5, true);
@@ -280,11 +325,11 @@ TEST_P(HandshakeTest, ReflectedMessagesProveNothing) {
   while (b.advance() != Step::kWantRead) {
   }
   std::string challenge;
-  for (int i = 0; i < 100 && challenge.size() < 84; ++i) {
+  for (int i = 0; i < 100 && challenge.size() < 92; ++i) {
     b.advance();
     challenge += take(sockets_.left.get());
   }
-  ASSERT_EQ(challenge.size(), 84u);
+  ASSERT_EQ(challenge.size(), 92u);
   give(sockets_.left.get(), challenge.substr(challenge.size() - 32));
   EXPECT_EQ(advance_until_over(b), Step::kFailed);
   EXPECT_EQ(b.error().code(), Code::kPermissionDenied);
@@ -364,7 +409,7 @@ TEST_P(HandshakeTest, RandomBytesFailAndNeverSucceed) {
     std::string bytes(random() % 2000, '\0');
     std::generate(bytes.begin(), bytes.end(), [&] { return static_cast<char>(random()); });
     // Half of them start as a hello does, to get further.
-    if (round % 2 == 0) bytes = record().hello.substr(0, random() % 80) + bytes;
+    if (round % 2 == 0) bytes = record().hello.substr(0, random() % 112) + bytes;
     Handshake b = acceptor();
     give(sockets_.left.get(), bytes);
     ::shutdown(sockets_.left.get(), SHUT_WR);
@@ -384,7 +429,8 @@ TEST_P(HandshakeTest, AnotherVersionFeatureOrByteOrderIsSaidOnBothSides) {
     const char* text;
   };
   const Case cases[] = {
-      {8, std::string_view("\x02\x00\x09\x00", 4), "versions 2 to 9"},
+      {8, std::string_view("\x03\x00\x09\x00", 4), "versions 3 to 9"},
+      {8, std::string_view("\x01\x00\x01\x00", 4), "versions 1 to 1"},
       {15, std::string_view("\x80", 1), "requires features"},
       {16, std::string_view("\x02", 1), "byte order"},
   };
@@ -396,7 +442,7 @@ TEST_P(HandshakeTest, AnotherVersionFeatureOrByteOrderIsSaidOnBothSides) {
     EXPECT_EQ(b.error().code(), Code::kUnsupported);
     EXPECT_THAT(std::string(b.error().text()), HasSubstr(test.text));
     // The other release gets this side's versions in the reply.
-    EXPECT_EQ(take(sockets_.left.get()).size(), 84u);
+    EXPECT_EQ(take(sockets_.left.get()).size(), 92u);
 
     sockets_ = GetParam() ? tcp_pair() : unix_pair();
     Handshake a = initiator(example_hello());

@@ -5,7 +5,10 @@
 //    port scans, garbage, silence, more of them than kMaxPending;
 //  * without descriptors the acceptor neither spins nor dies, and goes on afterwards;
 //  * a connector reports exactly once, tries every candidate, and names each with its error;
-//  * both may be destroyed inside their own upcalls.
+//  * both may be destroyed inside their own upcalls;
+//  * an acceptor that is held judges nobody before it is opened, and then by what it was opened
+//  with;
+//  * a connector tells which other process has answered at the address of the one it looks for.
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -85,8 +88,9 @@ class SocketTest : public testing::Test, public AcceptHandler, public ConnectHan
  protected:
   SocketTest() { log_.set_sink(collect, this); }
 
-  void listen(const Address& address, std::string_view secret = "s") {
+  void listen(const Address& address, std::string_view secret = "s", bool held = false) {
     Acceptor::Options options;
+    options.held = held;
     options.credentials = {.identity = identity_of("job", "world", 0), .secret = secret_of(secret)};
     options.rank = 1;
     auto acceptor = Acceptor::create(poller_, log_, address, options, *this);
@@ -184,6 +188,47 @@ TEST_F(SocketTest, ConnectsOverEveryFamily) {
     EXPECT_TRUE(set_keepalive(accepted_.back().get(), kForever).ok());
   }
   EXPECT_EQ(reports_, 3);
+}
+
+Credentials in_mesh(std::byte mesh, std::vector<uint64_t> incarnations) {
+  Credentials credentials{.identity = identity_of("job", "world", 0), .secret = secret_of("s")};
+  credentials.identity.mesh.fill(mesh);
+  credentials.incarnations = std::make_shared<const std::vector<uint64_t>>(std::move(incarnations));
+  return credentials;
+}
+
+TEST_F(SocketTest, AHeldAcceptorJudgesByWhatItIsOpenedWith) {
+  listen(Address::parse_numeric("127.0.0.1", 0).value(), "s", true);
+  const Credentials mesh = in_mesh(std::byte{1}, {0, 50, 0, 0, 80});
+  connectors_.push_back(Connector::create(poller_, {acceptor_->address()}, secret_of("s"),
+                                          make_hello(mesh, Role::kTcp, 4, 1),
+                                          now_ns() + 20 * kSecond, *this));
+  EXPECT_FALSE(run_until([&] { return reports_ > 0 || !accepted_.empty(); }, kSecond / 20));
+  ASSERT_TRUE(acceptor_->open(mesh).ok());
+  EXPECT_TRUE(run_until([&] { return accepted_.size() == 1 && connected_.size() == 1; }))
+      << failure_.text();
+}
+
+TEST_F(SocketTest, TellsWhichOtherProcessHasAnswered) {
+  listen(Address::parse_numeric("127.0.0.1", 0).value(), "s", true);
+  ASSERT_TRUE(acceptor_->open(in_mesh(std::byte{2}, {0, 51, 0, 0, 81})).ok());
+  const Hello hello = make_hello(in_mesh(std::byte{1}, {0, 50, 0, 0, 80}), Role::kTcp, 4, 1);
+  connectors_.push_back(Connector::create(poller_, {acceptor_->address()}, secret_of("s"), hello,
+                                          now_ns() + 5 * kSecond, *this));
+  ASSERT_TRUE(run_until([&] { return reports_ == 1; }));
+  EXPECT_EQ(failure_.code(), Code::kPermissionDenied);
+  ASSERT_TRUE(connectors_.back()->other_process().has_value());
+  EXPECT_EQ(connectors_.back()->other_process()->incarnation, 51u);
+  EXPECT_EQ(connectors_.back()->other_process()->address.port(), acceptor_->address().port());
+
+  // A refusal by the process that was looked for is no sign of another one.
+  connectors_.push_back(
+      Connector::create(poller_, {acceptor_->address()}, secret_of("s"),
+                        make_hello(in_mesh(std::byte{2}, {0, 51, 0, 0, 81}), Role::kShm, 4, 1),
+                        now_ns() + 5 * kSecond, *this));
+  ASSERT_TRUE(run_until([&] { return reports_ == 2; }));
+  EXPECT_EQ(failure_.code(), Code::kPermissionDenied);
+  EXPECT_FALSE(connectors_.back()->other_process().has_value());
 }
 
 TEST_F(SocketTest, AnyIpv6AddressTakesIpv4Too) {

@@ -150,6 +150,7 @@ class Node final : public TransportHandler {
       std::abort();
     }
     transport = std::move(made).value();
+    if (!transport->start().ok()) std::abort();
   }
 
   void on_connected(int peer, Result<std::unique_ptr<Endpoint>> endpoint) override {

@@ -97,11 +97,7 @@ void Attempt::begin() {
 
 void Attempt::connect(uint64_t deadline_ns) {
   const TransportEnvironment& environment = transport_.environment();
-  Hello hello;
-  hello.role = Role::kRdma;
-  hello.identity = environment.credentials.identity;
-  hello.source = environment.rank;
-  hello.destination = peer_;
+  Hello hello = make_hello(environment.credentials, Role::kRdma, environment.rank, peer_);
   hello.extra = encode_parameters(transport_.parameters_of(*pair_, mine_, peer_gid_));
   connector_ = Connector::create(environment.poller, addresses_, environment.credentials.secret,
                                  std::move(hello), deadline_ns, *this);

@@ -202,10 +202,13 @@ Status RdmaTransport::listen() {
       if (!any.ok()) return any.status();
       address = *any;
     }
-    Result<std::unique_ptr<Acceptor>> acceptor = Acceptor::create(
-        environment_.poller, environment_.log, address,
-        {.credentials = environment_.credentials, .role = Role::kRdma, .rank = environment_.rank},
-        *this);
+    Result<std::unique_ptr<Acceptor>> acceptor =
+        Acceptor::create(environment_.poller, environment_.log, address,
+                         {.credentials = environment_.credentials,
+                          .role = Role::kRdma,
+                          .rank = environment_.rank,
+                          .held = true},
+                         *this);
     if (!acceptor.ok()) {
       failure = acceptor.status().annotate("rdma");
       environment_.log.info("{}", failure.text());
@@ -225,6 +228,13 @@ Status RdmaTransport::listen() {
 // --- making connections ----------------------------------------------------------------------
 
 std::vector<std::byte> RdmaTransport::descriptor() const { return encode_descriptor(descriptor_); }
+
+Status RdmaTransport::start() {
+  for (const auto& acceptor : acceptors_) {
+    HETCOMM_RETURN_IF_ERROR(acceptor->open(environment_.credentials).annotate("rdma"));
+  }
+  return {};
+}
 
 // How the owner of |bytes| is reached from here.
 Result<RdmaTransport::Target> RdmaTransport::target_of(ConstByteSpan bytes) const {

@@ -49,6 +49,7 @@ class RdmaTransport final : public Transport, public AcceptHandler, public CmLis
 
   const Capabilities& capabilities() const override { return settings_.capabilities; }
   std::vector<std::byte> descriptor() const override;
+  Status start() override;
   Status reach(ConstByteSpan descriptor) const override;
   void connect(int peer, ConstByteSpan descriptor) override;
   void cancel_connect(int peer) override;

@@ -15,6 +15,7 @@ class SelfTransport final : public Transport {
 
   const Capabilities& capabilities() const override { return capabilities_; }
   std::vector<std::byte> descriptor() const override { return {}; }
+  Status start() override { return {}; }
   Status reach(ConstByteSpan) const override { return {}; }
   // |peer| is the own rank; the endpoint is both ends, so on_accepted does not follow.
   void connect(int peer, ConstByteSpan descriptor) override;

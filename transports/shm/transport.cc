@@ -51,14 +51,11 @@ class ShmTransport::Pending final : public ConnectHandler, public SetupHandler {
   }
 
   void connect(const Descriptor& target) {
-    Hello hello;
-    hello.role = Role::kShm;
-    hello.identity = transport_.environment_.credentials.identity;
-    hello.source = transport_.environment_.rank;
-    hello.destination = peer_;
-    connector_ = Connector::create(transport_.environment_.poller, {Address::local(target.socket)},
-                                   transport_.environment_.credentials.secret, std::move(hello),
-                                   deadline_ns_, *this);
+    const TransportEnvironment& environment = transport_.environment_;
+    Hello hello = make_hello(environment.credentials, Role::kShm, environment.rank, peer_);
+    connector_ =
+        Connector::create(environment.poller, {Address::local(target.socket)},
+                          environment.credentials.secret, std::move(hello), deadline_ns_, *this);
   }
   void fail_later(Status why) { failure_ = std::move(why); }
   void accept(UniqueFd socket) { begin_setup(std::move(socket)); }
@@ -164,6 +161,7 @@ Result<std::unique_ptr<ShmTransport>> ShmTransport::create(
   options.credentials = environment.credentials;
   options.role = Role::kShm;
   options.rank = environment.rank;
+  options.held = true;
   Result<std::unique_ptr<Acceptor>> acceptor =
       Acceptor::create(environment.poller, environment.log, Address::local(transport->socket_name_),
                        options, *transport);

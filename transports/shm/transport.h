@@ -19,6 +19,7 @@ class ShmTransport final : public Transport, private AcceptHandler {
 
   const Capabilities& capabilities() const override { return capabilities_; }
   std::vector<std::byte> descriptor() const override;
+  Status start() override { return acceptor_->open(environment_.credentials).annotate("shm"); }
   Status reach(ConstByteSpan descriptor) const override;
   void connect(int peer, ConstByteSpan descriptor) override;
   void cancel_connect(int peer) override;
@@ -48,7 +49,6 @@ class ShmTransport final : public Transport, private AcceptHandler {
   explicit ShmTransport(const TransportEnvironment& environment);
 
   void on_accept(StreamSocket socket, const Hello& peer) override;
-  void start(std::unique_ptr<Pending> pending);
   Result<std::unique_ptr<Endpoint>> make_endpoint(int peer, Result<Link> link);
   const SetupContext& setup_context();
   int run_timers();

@@ -29,11 +29,7 @@ void TcpTransport::Attempt::start(const TransportEnvironment& environment) {
 }
 
 void TcpTransport::Attempt::connect(const TransportEnvironment& environment, uint64_t deadline_ns) {
-  Hello hello;
-  hello.role = Role::kTcp;
-  hello.identity = environment.credentials.identity;
-  hello.source = environment.rank;
-  hello.destination = peer_;
+  Hello hello = make_hello(environment.credentials, Role::kTcp, environment.rank, peer_);
   hello.extra = encode_stream_name(name_);
   connector_ = Connector::create(environment.poller, addresses_, environment.credentials.secret,
                                  std::move(hello), deadline_ns, *this, transport_.tls_);

@@ -118,7 +118,8 @@ Status TcpTransport::listen() {
                          {.credentials = environment_.credentials,
                           .role = Role::kTcp,
                           .rank = environment_.rank,
-                          .tls = tls_},
+                          .tls = tls_,
+                          .held = true},
                          *this);
     if (!acceptor.ok()) {
       failure = acceptor.status().annotate("tcp");
@@ -152,6 +153,13 @@ void TcpTransport::set_socket_buffers(int fd) const {
 // --- making connections ----------------------------------------------------------------------
 
 std::vector<std::byte> TcpTransport::descriptor() const { return encode_descriptor(descriptor_); }
+
+Status TcpTransport::start() {
+  for (const auto& acceptor : acceptors_) {
+    HETCOMM_RETURN_IF_ERROR(acceptor->open(environment_.credentials).annotate("tcp"));
+  }
+  return {};
+}
 
 // |descriptor| with the addresses that make sense from here.
 Result<Descriptor> TcpTransport::reachable(ConstByteSpan bytes) const {
@@ -187,7 +195,7 @@ void TcpTransport::connect(int peer, ConstByteSpan descriptor) {
   if (status.ok()) status = fill_random(name.connection);
   std::vector<Address> addresses;
   if (status.ok()) addresses = std::move(target->addresses);
-  start(std::make_unique<Attempt>(*this, peer, name, std::move(addresses), status));
+  begin(std::make_unique<Attempt>(*this, peer, name, std::move(addresses), status));
 }
 
 void TcpTransport::open_stream(TcpEndpoint& endpoint, size_t index) {
@@ -198,10 +206,10 @@ void TcpTransport::open_stream(TcpEndpoint& endpoint, size_t index) {
   auto attempt = std::make_unique<Attempt>(*this, endpoint.name().peer, name,
                                            std::vector{endpoint.peer_address()}, Status());
   attempt->set_endpoint(endpoint);
-  start(std::move(attempt));
+  begin(std::move(attempt));
 }
 
-void TcpTransport::start(std::unique_ptr<Attempt> attempt) {
+void TcpTransport::begin(std::unique_ptr<Attempt> attempt) {
   Attempt& started = *attempt;
   attempts_.push_back(std::move(attempt));
   timers_checked_ns_ = 0;

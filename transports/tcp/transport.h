@@ -39,6 +39,7 @@ class TcpTransport final : public Transport, public AcceptHandler {
 
   const Capabilities& capabilities() const override { return settings_.capabilities; }
   std::vector<std::byte> descriptor() const override;
+  Status start() override;
   Status reach(ConstByteSpan descriptor) const override;
   void connect(int peer, ConstByteSpan descriptor) override;
   void cancel_connect(int peer) override;
@@ -87,7 +88,7 @@ class TcpTransport final : public Transport, public AcceptHandler {
   TcpTransport(const TransportEnvironment& environment, std::shared_ptr<const TlsContext> tls);
   Status listen();
   Result<Descriptor> reachable(ConstByteSpan descriptor) const;
-  void start(std::unique_ptr<Attempt> attempt);
+  void begin(std::unique_ptr<Attempt> attempt);
   std::unique_ptr<Attempt> take(const Attempt& attempt);
   void finish(Attempt& attempt, Result<StreamSocket> socket);
   TcpEndpoint* find(const ConnectionId& id, int peer);
