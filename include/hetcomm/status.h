@@ -58,6 +58,7 @@ extern "C" {
   X(ABORTED, -41, "the communicator was aborted")                                           \
   X(BOOTSTRAP_FAILED, -42, "the ranks could not find each other")                           \
   X(MISMATCH, -43, "ranks disagree about a collective operation")                           \
+  X(UNREACHABLE, -44, "the peer may live, but no connection to it can be made")             \
   X(DEVICE_LOST, -60, "an accelerator or a network interface failed")                       \
   X(CONTEXT_FAILED, -80, "the context is unusable")
 

@@ -38,6 +38,7 @@ enum class [[nodiscard]] Code : int32_t{
     kAborted = HETCOMM_ABORTED,
     kBootstrapFailed = HETCOMM_BOOTSTRAP_FAILED,
     kMismatch = HETCOMM_MISMATCH,
+    kUnreachable = HETCOMM_UNREACHABLE,
     kDeviceLost = HETCOMM_DEVICE_LOST,
     kContextFailed = HETCOMM_CONTEXT_FAILED,
     // Never crosses the C ABI: no room right now, the caller keeps the work and is told when to

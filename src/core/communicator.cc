@@ -51,8 +51,14 @@ Communicator::~Communicator() {
 Result<std::unique_ptr<Communicator>> Communicator::create(Context& context, Bootstrap& bootstrap,
                                                            const MeshOptions& options) {
   context.log().set_rank(bootstrap.rank());
-  const MeshEnvironment environment{context.engine(), context.devices(), context.config(),
-                                    context.log(), context.factories()};
+  liveness::ControlThread* control = nullptr;
+  if (bootstrap.size() > 1) {
+    Result<liveness::ControlThread*> thread = context.control_thread();
+    if (!thread.ok()) return thread.status();
+    control = thread.value();
+  }
+  const MeshEnvironment environment{context.engine(), context.devices(),   context.config(),
+                                    context.log(),    context.factories(), control};
   Result<std::unique_ptr<Mesh>> mesh = Mesh::create(environment, bootstrap, options);
   if (!mesh.ok()) return mesh.status();
   std::vector<int> ranks(static_cast<size_t>(bootstrap.size()));
@@ -324,6 +330,7 @@ bool Communicator::probe(int32_t source, uint64_t tag, uint64_t ignore, hetcomm_
 
 Status Communicator::peer_status(int32_t rank) {
   const Engine::Baton baton(engine_);
+  mesh_->read_mail();
   return peer_status_locked(ranks_[static_cast<size_t>(rank)]);
 }
 

@@ -48,8 +48,19 @@ Status Context::start(const std::vector<Device>& devices, bool thread) {
   return engine_.start(options);
 }
 
+Result<liveness::ControlThread*> Context::control_thread() {
+  const std::lock_guard<std::mutex> lock(control_mutex_);
+  if (control_thread_ == nullptr) {
+    Result<std::unique_ptr<liveness::ControlThread>> made = liveness::ControlThread::create();
+    if (!made.ok()) return made.status();
+    control_thread_ = std::move(made).value();
+  }
+  return control_thread_.get();
+}
+
 Context::~Context() {
   engine_.stop();
+  control_thread_.reset();  // goodbyes leave first
   if (alive_ != nullptr) munmap(alive_, static_cast<size_t>(sysconf(_SC_PAGESIZE)));
 }
 

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "src/base/config.h"
@@ -12,6 +13,7 @@
 #include "src/core/engine.h"
 #include "src/core/memory.h"
 #include "src/core/overlap_guard.h"
+#include "src/liveness/control_thread.h"
 #include "transports/transport.h"
 
 namespace hetcomm {
@@ -38,6 +40,8 @@ class Context final : private Submitter {
   DeviceSet& devices() { return devices_; }
   const std::vector<std::unique_ptr<TransportFactory>>& factories() const { return factories_; }
 
+  // The thread of the control planes, started by the first job of several ranks. [any-thread]
+  Result<liveness::ControlThread*> control_thread();
   OverlapGuard& overlaps() { return overlaps_; }
   // Objects of this context that still exist.
   void add_object() { objects_.fetch_add(1, std::memory_order_relaxed); }
@@ -62,6 +66,8 @@ class Context final : private Submitter {
   uint64_t stall_ns_;
   std::atomic<int64_t> objects_{0};
   OverlapGuard overlaps_;
+  std::mutex control_mutex_;
+  std::unique_ptr<liveness::ControlThread> control_thread_;  // under |control_mutex_|
   Engine engine_;
 };
 

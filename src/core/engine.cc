@@ -3,10 +3,11 @@
 #include <sched.h>
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
+
+#include "src/base/short_slices.h"
 
 namespace hetcomm {
 namespace {
@@ -33,33 +34,8 @@ constexpr uint64_t kBackgroundExpectUs = 40;
 constexpr int kSubmitPauses = 64;
 // And how long the background thread waits for the baton before it sleeps.
 constexpr int kLockPauses = 32;
-// What it asks for where that is allowed: it works in short bursts, and computing threads shall not
-// make a peer wait.
-constexpr int32_t kBackgroundNice = -10;
 constexpr uint64_t kLongestSleepNs = 60'000'000'000;
 constexpr uint64_t kShortSleepNs = 100'000;
-
-// Asks the scheduler for short time slices, so that a wake-up beside computing threads runs soon.
-// Best effort: older kernels ignore the slice of ordinary threads.
-void ask_for_short_slices() {
-  struct Attributes {
-    uint32_t size = sizeof(Attributes);
-    uint32_t policy = 0;
-    uint64_t flags = 0;
-    int32_t nice = 0;
-    uint32_t priority = 0;
-    uint64_t runtime = 100'000;
-    uint64_t deadline = 0;
-    uint64_t period = 0;
-  } attributes;
-  attributes.nice = kBackgroundNice;
-  if (syscall(SYS_sched_setattr, 0, &attributes, 0) != 0) {
-    attributes.nice = 0;
-    syscall(SYS_sched_setattr, 0, &attributes, 0);
-  }
-  prctl(PR_SET_TIMERSLACK, 1000);
-  prctl(PR_SET_NAME, "hetcomm");
-}
 
 }  // namespace
 
@@ -286,6 +262,7 @@ void Engine::silence() const {
 
 void Engine::run_background() {
   ask_for_short_slices();
+  prctl(PR_SET_NAME, "hetcomm");
   while (!stopping_.load(std::memory_order_relaxed)) {
     uint32_t nobody = kNobody;
     if (sleeper_.compare_exchange_strong(nobody, kBackground, std::memory_order_acq_rel)) {

@@ -100,12 +100,7 @@ Status Mesh::set_up(Bootstrap& bootstrap, const MeshOptions& options) {
   {
     const Engine::Baton baton(engine());
     engine().refresh_now();
-    const ControlPlane::Setup setup{rank_, size_, credentials_, detection_ns_,
-                                    environment_.config.number(Variable::kTimeout)};
-    Result<std::unique_ptr<ControlPlane>> control =
-        ControlPlane::create(engine().poller(), log(), environment_.config, setup, *this);
-    if (!control.ok()) return control.status();
-    control_ = std::move(control.value());
+    HETCOMM_RETURN_IF_ERROR(make_control());
     HETCOMM_RETURN_IF_ERROR(make_transports(options.transports));
     HETCOMM_RETURN_IF_ERROR(read_link_model());
     HETCOMM_RETURN_IF_ERROR(draw_identity());
@@ -131,6 +126,16 @@ Status Mesh::set_up(Bootstrap& bootstrap, const MeshOptions& options) {
   return wait_for_control(options.deadline_ns);
 }
 
+Status Mesh::make_control() {
+  if (size_ == 1) return {};
+  Result<std::unique_ptr<liveness::ControlPlane>> control = liveness::ControlPlane::create(
+      *environment_.control, log(), environment_.config,
+      {.rank = rank_, .size = size_, .detection_ns = detection_ns_, .credentials = credentials_});
+  if (!control.ok()) return control.status();
+  control_ = std::move(control).value();
+  return engine().poller().add(control_->mailbox().fd(), EPOLLIN, mail_watcher_);
+}
+
 // What makes this mesh another one than all before: its id, which rank 0's descriptor tells, and
 // the incarnation of each process.
 Status Mesh::draw_identity() {
@@ -145,7 +150,13 @@ Status Mesh::start_connections(std::vector<std::vector<Address>> control) {
   for (const PeerInfo& peer : peers_) incarnations->push_back(peer.incarnation);
   credentials_.incarnations = std::move(incarnations);
   for (const auto& entry : transports_) HETCOMM_RETURN_IF_ERROR(entry->transport->start());
-  return control_->start(credentials_, std::move(control));
+  if (control_ == nullptr) {
+    set_ready();
+    return {};
+  }
+  std::vector<liveness::HostId> hosts;
+  for (const PeerInfo& peer : peers_) hosts.push_back(peer.host);
+  return control_->start(credentials_, std::move(control), std::move(hosts));
 }
 
 Status Mesh::make_transport(const TransportFactory& factory, size_t instance,
@@ -243,7 +254,11 @@ std::vector<std::byte> Mesh::describe_self() const {
   writer.write_raw(host);
   writer.write_string(environment_.config.text(Variable::kCluster));
   writer.write(credit_granted_);
-  control_->encode_addresses(writer);
+  if (control_ != nullptr) {
+    control_->encode_addresses(writer);
+  } else {
+    writer.write(uint8_t{0});
+  }
   writer.write(static_cast<uint8_t>(transports_.size()));
   for (const auto& entry : transports_) {
     const Capabilities& can = entry->transport->capabilities();
@@ -283,7 +298,7 @@ Status Mesh::parse_peer(int rank, ConstByteSpan bytes, std::vector<Address>* con
   std::copy(host.begin(), host.end(), peer.host.begin());
   peer.cluster = reader.read_string(kMaxCluster);
   peer.credit = reader.read<uint32_t>();
-  Result<std::vector<Address>> addresses = ControlPlane::decode_addresses(reader);
+  Result<std::vector<Address>> addresses = liveness::ControlPlane::decode_addresses(reader);
   if (!addresses.ok()) return addresses.status();
   *control = std::move(addresses.value());
   const auto count = reader.read<uint8_t>();
@@ -319,9 +334,9 @@ Status Mesh::wait_for_control(uint64_t deadline_ns) {
   engine().wait_asleep(deadline_ns, [this] { return ready_.load(std::memory_order_acquire); });
   const Engine::Baton baton(engine());
   if (!failed_.ok()) return Status(Code::kBootstrapFailed, std::string(failed_.text()));
-  const std::vector<int> missing = control_->missing_neighbours();
-  if (missing.empty()) return engine().start_background();
-  const Status dropped = control_->last_rejection();
+  if (ready_.load(std::memory_order_relaxed)) return engine().start_background();
+  Status dropped;
+  const std::vector<int> missing = control_->missing_neighbours(&dropped);
   return Status(Code::kBootstrapFailed,
                 fmt::format("no control connection with rank {}{}{}", fmt::join(missing, ", "),
                             dropped.ok() ? "" : "; the last that was dropped: ",
@@ -332,7 +347,10 @@ Mesh::~Mesh() {
   const Engine::Baton baton(engine());
   engine().remove(this);
   engine().work_left(-static_cast<int64_t>(acknowledgements_due_.size()));
-  if (control_ != nullptr) control_->say_goodbye();
+  if (control_ != nullptr) {
+    engine().poller().remove(control_->mailbox().fd(), mail_watcher_);
+    control_.reset();  // says goodbye
+  }
   for (auto& channel : channels_) {
     if (channel == nullptr) continue;
     for (MatchTable* table : {&channel->point_to_point, &channel->collective}) {
@@ -348,7 +366,6 @@ Mesh::~Mesh() {
   connected_.clear();
   device_access_.close();
   transports_.clear();
-  control_.reset();
 }
 
 // --- pairs and connections --------------------------------------------------
@@ -444,12 +461,14 @@ void Mesh::try_next(Pair& pair) {
     log().info("rank {}: not over {}: {}", pair.rank(), candidate.entry->name,
                candidate.reach.text());
   }
-  const Status why(Code::kPeerLost,
-                   fmt::format("no transport reaches rank {}{}", pair.rank(),
+  const bool may_change =
+      std::any_of(attempt->candidates.begin(), attempt->candidates.end(),
+                  [](const Candidate& candidate) { return candidate.reach.ok(); });
+  const Status why(Code::kUnreachable,
+                   fmt::format("no transport reaches it{}",
                                attempt->failures.empty() ? "; none is usable" : attempt->failures));
   attempt.reset();
-  control_->refuse(pair.rank(), why.text());
-  pair.connect_failed(why);
+  pair.connect_failed(why, may_change);
 }
 
 // Nobody else knows of the connection, or of its failure: it is not left half made.
@@ -674,6 +693,78 @@ void Mesh::ask_for_acknowledgements() {
 
 // --- what the control plane says --------------------------------------------
 
+void Mesh::read_mail() {
+  // What a death ends is looked at by progress(), which would come back to here.
+  if (control_ == nullptr || reading_mail_) return;
+  reading_mail_ = true;
+  std::unique_ptr<liveness::Mail> mail = control_->mailbox().take();
+  for (; mail != nullptr; mail = std::move(mail->next)) {
+    try {
+      handle(*mail);
+    } catch (const std::bad_alloc&) {
+      out_of_memory();
+    }
+  }
+  reading_mail_ = false;
+}
+
+void Mesh::handle(const liveness::Mail& mail) {
+  using Type = liveness::Mail::Type;
+  const auto communicator = static_cast<uint16_t>(mail.communicator);
+  switch (mail.type) {
+    case Type::kReady:
+      set_ready();
+      break;
+    case Type::kDead:
+      on_peer_lost(mail.rank, Status(Code::kPeerLost, mail.text));
+      break;
+    case Type::kLeft:
+      on_peer_left(mail.rank);
+      break;
+    case Type::kDeclaredDead:
+      on_declared_lost(Status(Code::kPeerLost, mail.text));
+      break;
+    case Type::kAborted:
+      on_abort(mail.rank, communicator, mail.text);
+      break;
+    case Type::kFailed: {
+      const bool told = mail.code == Code::kMismatch || mail.code == Code::kPeerLost ||
+                        mail.code == Code::kUnreachable;
+      on_collectives_failed(mail.rank, communicator,
+                            Status(told ? mail.code : Code::kAborted, mail.text));
+      break;
+    }
+    case Type::kKnock:
+      on_knock(mail.rank, static_cast<uint32_t>(mail.value));
+      break;
+    case Type::kRefused:
+      on_refused(mail.rank, mail.text);
+      break;
+    case Type::kGivenUp:
+      on_given_up(mail.rank, mail.text);
+      break;
+    case Type::kCall:
+      on_call(mail.rank, communicator, std::as_bytes(std::span(mail.text)));
+      break;
+    case Type::kVouched:
+      on_vouched(mail.rank);
+      break;
+    case Type::kSuspected:
+      on_suspected(mail.rank);
+      break;
+  }
+}
+
+// The control plane hears nothing of |rank|; its own connection may be the cause.
+void Mesh::on_suspected(int rank) {
+  Pair* found = find_pair(rank);
+  if (found != nullptr && found->has_received_since_asked()) control_->note_data(rank);
+}
+
+void Mesh::on_vouched(int rank) {
+  if (Pair* found = find_pair(rank); found != nullptr) found->vouched();
+}
+
 void Mesh::rank_lost(int rank, const Status& why) {
   if (auto& attempt = attempts_[static_cast<size_t>(rank)]; attempt != nullptr) {
     if (attempt->next < attempt->candidates.size()) {
@@ -717,10 +808,8 @@ void Mesh::on_peer_left(int rank) {
 }
 
 void Mesh::on_declared_lost(const Status& why) {
-  const Status declared = status_or_code(why.code(), [&] {
-    log().error("the other ranks hold this one for lost: {}", why.text());
-    return fmt::format("this rank was declared lost: {}", why.text());
-  });
+  const Status declared = status_or_code(
+      why.code(), [&] { return fmt::format("this rank was declared lost: {}", why.text()); });
   for (int rank = 0; rank < size_; ++rank) {
     if (rank != rank_) on_peer_lost(rank, declared);
   }
@@ -730,7 +819,7 @@ void Mesh::on_knock(int rank, uint32_t lost) { pair(rank).knocked(lost); }
 
 void Mesh::on_refused(int rank, const std::string& why) {
   if (Pair* found = find_pair(rank); found != nullptr && found->rail() == nullptr) {
-    found->refused_by_peer(Status(Code::kPeerLost, why));
+    found->refused_by_peer(Status(Code::kUnreachable, why));
   }
 }
 
@@ -756,6 +845,7 @@ void Mesh::out_of_memory() {
 
 int Mesh::make_progress() {
   int moved = 0;
+  if (control_ != nullptr && control_->mailbox().waiting()) read_mail();
   if ((++passes_ & 15) == 0) {
     for (const auto& entry : transports_) moved += entry->transport->progress();
   } else {
@@ -805,7 +895,6 @@ void Mesh::set_ready() {
 }
 
 void Mesh::tick(uint64_t now_ns) {
-  if (control_ == nullptr) return;
   try {
     run_timers(now_ns);
   } catch (const std::bad_alloc&) {
@@ -814,12 +903,7 @@ void Mesh::tick(uint64_t now_ns) {
 }
 
 void Mesh::run_timers(uint64_t now_ns) {
-  control_->tick(now_ns);
   for (size_t i = 0; i < busy_teams_.size(); ++i) busy_teams_[i]->tick(now_ns);
-  if (!ready_.load(std::memory_order_relaxed) && !peers_.empty() && channels_.size() > 0 &&
-      control_->missing_neighbours().empty()) {
-    set_ready();
-  }
   if (now_ns < next_pair_timer_ns_) return;
   next_pair_timer_ns_ = kForever;
   for (size_t i = 0; i < active_pairs_.size(); ++i) {
@@ -833,7 +917,7 @@ void Mesh::run_timers(uint64_t now_ns) {
 }
 
 uint64_t Mesh::next_timer_ns() const {
-  uint64_t next = std::min(next_pair_timer_ns_, control_ ? control_->next_timer_ns() : kForever);
+  uint64_t next = next_pair_timer_ns_;
   for (const auto& entry : transports_) {
     next = std::min(next, entry->transport->next_timer_ns());
   }

@@ -18,7 +18,6 @@
 #include "src/base/log.h"
 #include "src/bootstrap/bootstrap.h"
 #include "src/core/block_pool.h"
-#include "src/core/control.h"
 #include "src/core/device_access.h"
 #include "src/core/engine.h"
 #include "src/core/graveyard.h"
@@ -27,6 +26,7 @@
 #include "src/core/pair.h"
 #include "src/core/registration.h"
 #include "src/core/staging.h"
+#include "src/liveness/control_plane.h"
 #include "transports/transport.h"
 
 namespace hetcomm {
@@ -38,6 +38,7 @@ struct MeshEnvironment {
   const Config& config;
   Log& log;
   std::span<const std::unique_ptr<TransportFactory>> factories;
+  liveness::ControlThread* control;  // null: for jobs of one rank only
 };
 
 // UNSUPPORTED, with the names that there are, when |names| has another one.
@@ -66,7 +67,7 @@ struct CallNote;
 struct Topology;
 }  // namespace collectives
 
-class Mesh final : public Driven, private ControlHandler {
+class Mesh final : public Driven {
  public:
   // Exchanges descriptors and makes the control plane. Collective; blocks until
   // |options.deadline_ns|.
@@ -190,7 +191,10 @@ class Mesh final : public Driven, private ControlHandler {
   uint64_t cool_down_ns() const { return cool_down_ns_; }
   // Most bytes of a message that may have to go again over any of the other transports.
   uint32_t kept_payload_bytes() const { return kept_payload_bytes_; }
-  ControlPlane& control() { return *control_; }
+  // Not in a job of one rank.
+  liveness::ControlPlane& control() { return *control_; }
+  // Takes what the control thread has left for this one.
+  void read_mail();
   void update_due(Pair& pair);  // send_update() at the end of this pass
   // The same in the next pass where a background thread is there to make it: what this one's user
   // sends until then takes the acknowledgement along.
@@ -255,6 +259,15 @@ class Mesh final : public Driven, private ControlHandler {
     bool cooling = false;  // it failed lately
     Status reach;
   };
+  // Mail wakes who sleeps in the poller.
+  class MailWatcher final : public Watcher {
+   public:
+    explicit MailWatcher(Mesh& mesh) : mesh_(mesh) {}
+    void on_events(uint32_t /*events*/) override { mesh_.read_mail(); }
+
+   private:
+    Mesh& mesh_;
+  };
   class DeviceDelivery;
   struct Attempt {  // of one pair, while it connects
     std::vector<Candidate> candidates;
@@ -267,6 +280,7 @@ class Mesh final : public Driven, private ControlHandler {
   Status make_transports(std::string_view wanted);
   Status make_transport(const TransportFactory& factory, size_t instance, TransportEntry& entry);
   Status read_link_model();
+  Status make_control();
   Status draw_identity();
   std::vector<std::byte> describe_self() const;
   Status parse_peer(int rank, ConstByteSpan bytes, std::vector<Address>* control);
@@ -284,15 +298,18 @@ class Mesh final : public Driven, private ControlHandler {
 
   Pair& make_pair(int rank);
   void lose(int rank, const Status& why);
-  void on_peer_lost(int rank, const Status& why) override;
-  void on_peer_left(int rank) override;
-  void on_declared_lost(const Status& why) override;
-  void on_abort(int origin, uint16_t communicator, const std::string& reason) override;
-  void on_collectives_failed(int origin, uint16_t communicator, const Status& why) override;
-  void on_call(int origin, uint16_t communicator, ConstByteSpan note) override;
-  void on_knock(int rank, uint32_t lost) override;
-  void on_refused(int rank, const std::string& why) override;
-  void on_given_up(int rank, const std::string& why) override;
+  void handle(const liveness::Mail& mail);
+  void on_peer_lost(int rank, const Status& why);
+  void on_peer_left(int rank);
+  void on_declared_lost(const Status& why);
+  void on_abort(int origin, uint16_t communicator, const std::string& reason);
+  void on_collectives_failed(int origin, uint16_t communicator, const Status& why);
+  void on_call(int origin, uint16_t communicator, ConstByteSpan note);
+  void on_knock(int rank, uint32_t lost);
+  void on_refused(int rank, const std::string& why);
+  void on_given_up(int rank, const std::string& why);
+  void on_vouched(int rank);
+  void on_suspected(int rank);
 
   MeshEnvironment environment_;
   int rank_;
@@ -306,7 +323,9 @@ class Mesh final : public Driven, private ControlHandler {
   Status failed_;                   // creation cannot succeed
   BlockPool blocks_;
   Staging staging_;
-  std::unique_ptr<ControlPlane> control_;
+  std::unique_ptr<liveness::ControlPlane> control_;  // null in a job of one rank
+  MailWatcher mail_watcher_{*this};
+  bool reading_mail_ = false;
   LinkModel links_;  // of this rank's file; later, for all
   std::vector<PeerInfo> peers_;
   std::vector<Status> peer_status_;

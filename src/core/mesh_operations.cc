@@ -61,8 +61,14 @@ void Mesh::start_receive(Channel& own, Operation& receive) {
       return;
     }
     Pair& sender = pair(receive.peer);
-    if (sender.state() != Pair::State::kReady) [[unlikely]]
+    if (sender.state() != Pair::State::kReady) [[unlikely]] {
       sender.ensure_connected();
+      // Perhaps there is no way to connect.
+      if (const Status& status = peer_status(receive.peer); !status.ok()) {
+        complete(receive, status.code(), fmt::format("{}: {}", describe(receive), status.text()));
+        return;
+      }
+    }
   } else if (!any_live_sender(*receive.communicator) ||
              (receive.fail_on_any_loss && !all_senders_live(receive))) {
     complete(
@@ -258,7 +264,7 @@ void Mesh::abort_channel(uint16_t id, const Status& why, bool publish) {
   if (own == nullptr || own->closed) return;
   own->aborted = why;
   log().warn("communicator {} was aborted: {}", id, why.text());
-  if (publish) control_->publish_abort(id, why.text());
+  if (publish && control_ != nullptr) control_->publish_abort(id, why.text());
   engine().note_arrival();  // who probes has to look again
   close_channel(id);
   engine().drain();
@@ -292,7 +298,7 @@ void Mesh::fail_collectives(uint16_t id, const Status& why, bool publish) {
   if (own == nullptr || own->closed || !own->collectives_failed.ok()) return;
   own->collectives_failed = why;
   log().warn("the collective operations of communicator {} have failed: {}", id, why.text());
-  if (publish) control_->publish_collectives_failed(id, why);
+  if (publish && control_ != nullptr) control_->publish_collectives_failed(id, why);
   for (Communicator* communicator : communicators_) {
     if (communicator->id() == id) communicator->end_collectives(why);
   }

@@ -195,7 +195,7 @@ class Pair {
   void submit_send(Operation& send);
   // Ends a send that is queued or under way in |code|; its buffer is quiet when it has completed.
   void end_send(Operation& send, Code code, std::string text);
-  // Starts connecting if nothing is under way; also lets the peer be watched.
+  // Starts connecting if nothing is under way.
   void ensure_connected();
   // A connection was made (by either side) over |transport|.
   void adopt(std::unique_ptr<Endpoint> endpoint, std::string_view transport, size_t index);
@@ -203,8 +203,14 @@ class Pair {
   void knocked(uint32_t lost);
   // The peer, the lower rank, cannot connect to this one.
   void refused_by_peer(const Status& why);
-  // No transport reaches the peer: it is lost, unless it was connected before and may come back.
-  void connect_failed(const Status& why);
+  // No transport has reached the peer. |may_change|: a later attempt may.
+  void connect_failed(const Status& why, bool may_change);
+  // Messages of the peer have come since the last time that this was asked.
+  bool has_received_since_asked() {
+    return std::exchange(received_when_asked_, received_) != received_;
+  }
+  // Others reach the peer, this rank does not.
+  void vouched() { vouched_ = true; }
   // The peer is gone for good. All of it ends, also without memory.
   void lose(const Status& why);
   // It left cleanly: what it sent before is still delivered, then as lose().
@@ -373,8 +379,10 @@ class Pair {
   std::vector<Attempts> paths_;             // by transport
   uint64_t more_rails_at_ns_ = UINT64_MAX;  // when a transport has cooled down
   uint64_t rails_made_ = 0;
-  bool lost_unknown_ = false;  // since one opened: a rail whose number had not come
-  uint64_t attempts_ = 0;      // since the last connection that opened
+  bool lost_unknown_ = false;                 // since one opened: a rail whose number had not come
+  uint64_t attempts_ = 0;                     // since the last connection that opened
+  uint64_t unreached_since_ns_ = UINT64_MAX;  // the first of those attempts failed
+  bool vouched_ = false;                      // others have heard of the peer meanwhile
   uint64_t retry_at_ns_ = UINT64_MAX;
   bool starved_ = false;  // a protocol message was lost for want of memory
   bool untold_ = false;   // the peer does not know that it is lost
@@ -400,6 +408,7 @@ class Pair {
 
   // Receiving.
   uint32_t received_ = 0;  // sequence of the last message received
+  uint32_t received_when_asked_ = 0;
   uint32_t reported_received_ = 0;
   uint32_t owed_ = 0;             // the peer waits to hear that this one was dealt with
   uint32_t credit_taken_ = 0;     // by the peer, so far

@@ -18,7 +18,6 @@ uint64_t backoff_ns(uint64_t attempts) {
   return std::min(kMost, kFirst << std::min<uint64_t>(attempts, 7));
 }
 constexpr uint64_t kMaxAttempts = 8;
-constexpr uint64_t kVerdictNs = 1'000'000'000;
 // A transport that failed is taken after all others for this long after it has cooled down: without
 // a connection there is no time to find out that it fails again.
 constexpr uint64_t kDoubtNs = 1'000'000'000;
@@ -30,7 +29,6 @@ void Pair::ensure_connected() {
   if (state_ != State::kIdle) return;
   state_ = State::kConnecting;
   try {
-    mesh_.control().watch(rank_);
     if (mesh_.rank() <= rank_) {
       mesh_.connect(*this);
     } else {
@@ -89,7 +87,7 @@ void Pair::adopt(std::unique_ptr<Endpoint> endpoint, std::string_view transport,
     if (state_ == State::kLost) return;
     break;
   }
-  mesh_.control().watch(rank_);
+  if (mesh_is_higher_) mesh_.control().forget_knock(rank_);
   if (rail_ == nullptr) state_ = State::kConnecting;
   retry_at_ns_ = kForever;
   hetcomm_counters_t* counters = counters_of(transport);
@@ -141,6 +139,8 @@ void Pair::opened(Rail& rail, const WireHeader& header) {
     return;
   }
   attempts_ = 0;
+  unreached_since_ns_ = kForever;
+  vouched_ = false;
   path(rail.transport).up_since_ns = mesh_.engine().refresh_now();
   if (rail.open_sent) use(rail);
   if (!early_grants_.empty()) take_early_grants();
@@ -285,10 +285,10 @@ void Pair::rail_failed(Rail& rail, const Status& why, bool tell) {
   }
   if (!rails_.empty()) return;  // one is being opened
   if (lossless) {
-    // Such a connection ends only with the peer. Whether it died or left, the control plane says at
-    // once; if it says nothing the peer lives but will not talk.
+    // Such a connection ends only with the peer. Whether it died or left, the control plane says;
+    // if it says nothing for a detection time the peer lives but will not talk.
     verdict_ = why;
-    retry_at_ns_ = now + kVerdictNs;
+    retry_at_ns_ = now + mesh_.detection_ns();
     mesh_.note_pair_timer(retry_at_ns_);
     return;
   }
@@ -426,22 +426,35 @@ void Pair::give_up(const Status& why) {
 
 void Pair::refused_by_peer(const Status& why) {
   // Once they were connected the lower rank tries again, or says that it has given up.
-  if (rails_made_ == 0) connect_failed(why);
+  if (rails_made_ == 0) lose(why);
 }
 
-void Pair::connect_failed(const Status& why) {
+// No transport could connect. That says nothing about the peer's life: the control plane is asked,
+// and the attempts go on for a detection time.
+void Pair::connect_failed(const Status& why, bool may_change) {
   if (state_ == State::kLost) return;
-  if (attempts_ > 0 && attempts_ <= kMaxAttempts) {
-    // It was connected before: the network may come back within the detection time.
-    ++attempts_;
-    retry_at_ns_ = mesh_.engine().refresh_now() + backoff_ns(attempts_);
+  const uint64_t now = mesh_.engine().refresh_now();
+  if (unreached_since_ns_ == kForever) {
+    unreached_since_ns_ = now;
+    mesh_.control().inquire(rank_);
+  }
+  if (may_change && now < unreached_since_ns_ + mesh_.detection_ns()) {
+    constexpr uint64_t kFirstNs = 10'000'000;
+    constexpr uint64_t kMostNs = 1'000'000'000;
+    retry_at_ns_ = now + std::clamp((now - unreached_since_ns_) / 4, kFirstNs, kMostNs);
     mesh_.note_pair_timer(retry_at_ns_);
     return;
   }
+  const Status unreachable = status_or_code(Code::kUnreachable, [&] {
+    return fmt::format("rank {}{}: {}", rank_,
+                       vouched_ ? " lives, as others say, but is not reached from here" : "",
+                       why.text());
+  });
+  mesh_.control().refuse(rank_, unreachable.text());
   if (rails_made_ > 0) {
-    give_up(why);
+    give_up(unreachable);
   } else {
-    lose(why);
+    lose(unreachable);
   }
 }
 

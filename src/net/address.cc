@@ -18,6 +18,9 @@ namespace {
 
 constexpr uint8_t kFamilyIpv4 = 4;
 constexpr uint8_t kFamilyIpv6 = 6;
+constexpr uint8_t kFamilyLocal = 1;
+constexpr std::string_view kLocalPrefix = "local:";
+constexpr size_t kMaxLocalName = 106;
 
 template <typename T>
 T view_as(const sockaddr* address) {
@@ -159,8 +162,8 @@ std::string Address::to_string() const {
     }
     case AF_UNIX: {
       constexpr size_t kNameAt = offsetof(sockaddr_un, sun_path) + 1;
-      if (length_ <= kNameAt) return "local:";
-      return "local:" +
+      if (length_ <= kNameAt) return std::string(kLocalPrefix);
+      return std::string(kLocalPrefix) +
              std::string(reinterpret_cast<const char*>(&storage_) + kNameAt, length_ - kNameAt);
     }
     default:
@@ -179,6 +182,10 @@ void Address::encode(ByteWriter& writer) const {
     writer.write(kFamilyIpv6);
     writer.write(port());
     writer.write_raw(std::as_bytes(std::span(&host, 1)));
+  } else if (family() == AF_UNIX) {
+    writer.write(kFamilyLocal);
+    writer.write(uint16_t{0});
+    writer.write_string(std::string_view(to_string()).substr(kLocalPrefix.size()));
   } else {
     writer.write(uint8_t{0});
     writer.write(uint16_t{0});
@@ -202,6 +209,9 @@ Result<Address> Address::decode(ByteReader& reader) {
       std::memcpy(&host, raw.data(), sizeof(host));
       return make_ipv6(host, port, 0);
     }
+  } else if (family == kFamilyLocal) {
+    const std::string name = reader.read_string(kMaxLocalName);
+    if (!reader.failed()) return local(name);
   }
   return Status(Code::kInvalidArgument, "malformed address");
 }

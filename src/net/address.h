@@ -36,7 +36,7 @@ class Address {
   // "10.0.0.1:4000", "[fe80::1%eth0]:4000", "local:name".
   std::string to_string() const;
 
-  // IPv4 and IPv6 only (a link-local scope is not sent).
+  // A link-local scope is not sent.
   void encode(ByteWriter& writer) const;
   static Result<Address> decode(ByteReader& reader);
 

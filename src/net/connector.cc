@@ -90,7 +90,9 @@ Status Connector::connect_now(const Address& address) {
   retry_ns_ = kForever;
   if (::connect(socket_.get(), address.get(), address.length()) != 0 && errno != EINPROGRESS) {
     if (errno != EAGAIN || address.family() != AF_UNIX) {
-      return status_from_errno(errno, "connect");
+      const int error = errno;
+      if (error == ECONNREFUSED) refused_.push_back(address);
+      return status_from_errno(error, "connect");
     }
     retry_ns_ = now_ns() + kRetryNs;
     return {};
@@ -112,15 +114,13 @@ void Connector::on_events(uint32_t /*events*/) {
     socklen_t length = sizeof(error);
     if (getsockopt(socket_.get(), SOL_SOCKET, SO_ERROR, &error, &length) != 0) error = errno;
     if (error != 0) {
+      if (error == ECONNREFUSED) refused_.push_back(candidates_[next_candidate_]);
       attempt_failed(status_from_errno(error, "connect"));
       start_next(now_ns());
       if (exhausted_) report_failure();
       return;
     }
     handshake_ = Handshake::initiator(socket_.get(), secret_, hello_, socket_.tls());
-    if (answer_timeout_ns_ != 0 && set_keepalive(socket_.get(), keepalive_ns_).ok()) {
-      attempt_deadline_ns_ = deadline_after(now_ns(), answer_timeout_ns_);
-    }
   }
   shake_hands();
 }

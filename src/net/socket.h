@@ -132,14 +132,6 @@ class Connector final : public Watcher {
                                            std::shared_ptr<const TlsContext> tls = nullptr);
   ~Connector();
 
-  // A peer that was reached may compute, and answer only after |timeout_ns|; meanwhile
-  // |keepalive_ns| tells whether its host is there. Without this its answer has to come by the
-  // deadline, too.
-  void let_answer_wait(uint64_t timeout_ns, uint64_t keepalive_ns) {
-    answer_timeout_ns_ = timeout_ns;
-    keepalive_ns_ = keepalive_ns;
-  }
-
   // Moves to the next candidate, or gives up, when time is over; also delivers failures that
   // happened at once.
   void expire(uint64_t now_ns);
@@ -152,6 +144,10 @@ class Connector final : public Watcher {
     uint64_t incarnation = 0;
   };
   const std::optional<OtherProcess>& other_process() const { return other_process_; }
+  // Candidates whose host has answered that nobody listens there.
+  const std::vector<Address>& refused() const { return refused_; }
+  // The kernel at the candidate has taken the connection; its process has not answered yet.
+  bool reached() const { return handshake_.has_value(); }
 
   void on_events(uint32_t events) override;
 
@@ -176,13 +172,12 @@ class Connector final : public Watcher {
   Hello hello_;
   uint64_t deadline_ns_ = 0;
   uint64_t attempt_deadline_ns_ = 0;
-  uint64_t answer_timeout_ns_ = 0;
-  uint64_t keepalive_ns_ = 0;
   uint64_t retry_ns_ = kForever;  // a local listener's queue was full: when to try again
   std::shared_ptr<const TlsContext> tls_;
   StreamSocket socket_;
   std::optional<Handshake> handshake_;  // once connected
   std::optional<OtherProcess> other_process_;
+  std::vector<Address> refused_;
   std::string failures_;
   Code code_ = Code::kPeerLost;
   bool exhausted_ = false;  // no candidate is left; the failure has to be reported

@@ -21,6 +21,7 @@ from pathlib import Path
 PUBLIC = "include/hetcomm/"
 BASE = "src/base/"
 NET = "src/net/"
+LIVENESS = "src/liveness/"
 REDUCE = "src/reduce/reduce.h"
 BOOTSTRAP_API = "src/bootstrap/bootstrap.h"
 DEVICE_API = "devices/device.h"
@@ -46,7 +47,8 @@ LAYERS = {
     "transports/transport.h": [PUBLIC_TYPES, BASE, NET, DEVICE_API],
     "transports/<x>/": [PUBLIC_TYPES, BASE, NET, DEVICE_API, TRANSPORT_API],
     "topology/": [PUBLIC_TYPES, BASE],
-    "src/core/": [PUBLIC_TYPES, BASE, NET, REDUCE, BOOTSTRAP_API, DEVICE_API, TRANSPORT_API],
+    LIVENESS: [PUBLIC_TYPES, BASE, NET],
+    "src/core/": [PUBLIC_TYPES, BASE, NET, LIVENESS, REDUCE, BOOTSTRAP_API, DEVICE_API, TRANSPORT_API],
     "reshard/": [PUBLIC_TYPES, BASE],
     "reshard/execute": [PUBLIC_TYPES, BASE, "reshard/", "src/core/", DEVICE_API],
     "pipeline/": [PUBLIC_TYPES, BASE],

@@ -1,0 +1,131 @@
+#include "src/liveness/control_plane.h"
+
+#include "src/base/clock.h"
+#include "src/liveness/plane.h"
+
+namespace hetcomm::liveness {
+namespace {
+
+constexpr size_t kMaxAddresses = 8;
+
+std::string cut(std::string_view text) { return std::string(text.substr(0, kMaxFrameText)); }
+
+}  // namespace
+
+Result<std::unique_ptr<ControlPlane>> ControlPlane::create(ControlThread& thread, Log& log,
+                                                           const Config& config, Setup setup) {
+  Result<std::shared_ptr<Mailbox>> mailbox = Mailbox::create();
+  if (!mailbox.ok()) return mailbox.status();
+  std::unique_ptr<ControlPlane> made(new ControlPlane(thread, *mailbox));
+  Status status(Code::kOutOfMemory);
+  thread.call([&] {
+    Result<std::unique_ptr<Plane>> plane = Plane::create(thread, log, config,
+                                                         {.rank = setup.rank,
+                                                          .size = setup.size,
+                                                          .detection_ns = setup.detection_ns,
+                                                          .credentials = setup.credentials},
+                                                         made->mailbox_);
+    status = plane.status();
+    if (!plane.ok()) return;
+    made->addresses_ = (*plane)->addresses();
+    made->plane_ = plane->get();
+    thread.add(std::move(plane).value());
+  });
+  if (!status.ok()) return status;
+  return made;
+}
+
+ControlPlane::~ControlPlane() {
+  if (plane_ == nullptr) return;
+  thread_.post([plane = plane_] { plane->leave(); });
+}
+
+void ControlPlane::encode_addresses(ByteWriter& writer) const {
+  writer.write(static_cast<uint8_t>(addresses_.size()));
+  for (const Address& address : addresses_) address.encode(writer);
+}
+
+Result<std::vector<Address>> ControlPlane::decode_addresses(ByteReader& reader) {
+  const auto count = reader.read<uint8_t>();
+  if (count > kMaxAddresses) return Status(Code::kBootstrapFailed, "too many control addresses");
+  std::vector<Address> addresses;
+  for (uint8_t i = 0; i < count; ++i) {
+    Result<Address> address = Address::decode(reader);
+    if (!address.ok()) return address.status();
+    addresses.push_back(address.value());
+  }
+  return addresses;
+}
+
+Status ControlPlane::start(Credentials credentials, std::vector<std::vector<Address>> addresses,
+                           std::vector<HostId> hosts) {
+  Status status(Code::kOutOfMemory);
+  thread_.call([&] { status = plane_->start(credentials, std::move(addresses), hosts); });
+  return status;
+}
+
+std::vector<int> ControlPlane::missing_neighbours(Status* last_rejection) {
+  std::vector<int> missing;
+  thread_.call([&] {
+    missing = plane_->judge().missing();
+    *last_rejection = plane_->last_rejection();
+  });
+  return missing;
+}
+
+template <typename Use>
+void ControlPlane::with_judge(Use&& use) {
+  thread_.post([plane = plane_, use = std::forward<Use>(use)] { use(plane->judge(), now_ns()); });
+}
+
+void ControlPlane::knock(int rank, uint64_t lost) {
+  with_judge([rank, lost](Judge& judge, uint64_t now) {
+    judge.post(rank, LetterType::kKnock, lost, {}, now);
+  });
+}
+
+void ControlPlane::forget_knock(int rank) {
+  with_judge([rank](Judge& judge, uint64_t /*now*/) { judge.forget_knock(rank); });
+}
+
+void ControlPlane::refuse(int rank, std::string_view why) {
+  with_judge([rank, text = cut(why)](Judge& judge, uint64_t now) {
+    judge.post(rank, LetterType::kRefused, 0, text, now);
+  });
+}
+
+void ControlPlane::give_up(int rank, std::string_view why) {
+  with_judge([rank, text = cut(why)](Judge& judge, uint64_t now) {
+    judge.post(rank, LetterType::kGivenUp, 0, text, now);
+  });
+}
+
+void ControlPlane::tell_call(int rank, uint32_t communicator, ConstByteSpan note) {
+  std::string text(reinterpret_cast<const char*>(note.data()), note.size());
+  with_judge([rank, communicator, text = std::move(text)](Judge& judge, uint64_t now) {
+    judge.post(rank, LetterType::kCall, communicator, text, now);
+  });
+}
+
+void ControlPlane::publish_abort(uint32_t communicator, std::string_view reason) {
+  with_judge([communicator, text = cut(reason)](Judge& judge, uint64_t /*now*/) {
+    judge.publish({.type = FrameType::kAborted, .number = communicator, .text = text});
+  });
+}
+
+void ControlPlane::publish_collectives_failed(uint32_t communicator, const Status& why) {
+  const auto code = static_cast<uint8_t>(-static_cast<int32_t>(why.code()));
+  with_judge([communicator, code, text = cut(why.text())](Judge& judge, uint64_t /*now*/) {
+    judge.publish({.type = FrameType::kFailed, .code = code, .number = communicator, .text = text});
+  });
+}
+
+void ControlPlane::note_data(int rank) {
+  with_judge([rank](Judge& judge, uint64_t now) { judge.on_data(rank, now); });
+}
+
+void ControlPlane::inquire(int rank) {
+  with_judge([rank](Judge& judge, uint64_t now) { judge.inquire(rank, now); });
+}
+
+}  // namespace hetcomm::liveness

@@ -1,0 +1,130 @@
+#include "src/liveness/control_thread.h"
+
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <new>
+#include <system_error>
+
+#include "src/base/clock.h"
+#include "src/base/short_slices.h"
+#include "src/base/signals_blocked.h"
+
+namespace hetcomm::liveness {
+
+void ControlThread::Wake::ring() const {
+  const uint64_t one = 1;
+  const ssize_t put = ::write(fd_.get(), &one, sizeof(one));
+  static_cast<void>(put);  // full means that it rings already
+}
+
+void ControlThread::Wake::on_events(uint32_t /*events*/) {
+  uint64_t count = 0;
+  const ssize_t got = ::read(fd_.get(), &count, sizeof(count));
+  static_cast<void>(got);  // level-triggered: it would come again
+}
+
+Result<std::unique_ptr<ControlThread>> ControlThread::create() {
+  Result<Poller> poller = Poller::create();
+  if (!poller.ok()) return poller.status().annotate("control thread");
+  UniqueFd wake(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  if (!wake.valid()) return status_from_errno(errno, "control thread: eventfd");
+  std::unique_ptr<ControlThread> made(
+      new ControlThread(std::move(poller).value(), std::move(wake)));
+  HETCOMM_RETURN_IF_ERROR(made->poller_.add(made->wake_.get(), EPOLLIN, made->wake_));
+  try {
+    const SignalsBlocked blocked;
+    made->thread_ = std::thread([thread = made.get()] { thread->run(); });
+  } catch (const std::system_error& error) {
+    return Status(Code::kOutOfResources, std::string("control thread: ") + error.what());
+  }
+  return made;
+}
+
+ControlThread::~ControlThread() {
+  if (!thread_.joinable()) return;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    stopping_ = true;
+  }
+  wake_.ring();
+  thread_.join();
+}
+
+void ControlThread::post(std::function<void()> command) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    commands_.push_back(std::move(command));
+  }
+  wake_.ring();
+}
+
+void ControlThread::call(const std::function<void()>& command) {
+  bool done = false;
+  post([&] {
+    try {
+      command();
+    } catch (const std::bad_alloc&) {
+      // The caller finds that nothing was made.
+    }
+    const std::lock_guard<std::mutex> lock(mutex_);
+    done = true;
+    called_.notify_all();
+  });
+  std::unique_lock<std::mutex> lock(mutex_);
+  called_.wait(lock, [&] { return done; });
+}
+
+void ControlThread::run_commands() {
+  std::vector<std::function<void()>> commands;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    commands.swap(commands_);
+  }
+  for (const auto& command : commands) {
+    try {
+      command();
+    } catch (const std::bad_alloc&) {
+      // A letter or a piece of news is lost, as it would be had its author had no memory for it.
+    }
+  }
+}
+
+// Reads everything before the clock is looked at: what has come counts before any verdict.
+void ControlThread::drive() {
+  run_commands();
+  constexpr int kMostRounds = 16;
+  for (int round = 0; round < kMostRounds && poller_.poll() > 0; ++round) {
+  }
+  run_commands();
+  const uint64_t now = now_ns();
+  for (const auto& resident : residents_) resident->tick(now);
+  std::erase_if(residents_, [now](const auto& resident) { return resident->finished(now); });
+}
+
+void ControlThread::run() {
+  ask_for_short_slices();
+  prctl(PR_SET_NAME, "hetcomm-control");
+  while (true) {
+    try {
+      drive();
+    } catch (const std::bad_alloc&) {
+      // What it was about comes again: news and letters are kept, silence is looked at in each
+      // tick.
+    }
+    uint64_t next = kForever;
+    for (const auto& resident : residents_) next = std::min(next, resident->next_timer_ns());
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      if (stopping_ && residents_.empty()) return;
+      if (!commands_.empty()) continue;
+    }
+    const uint64_t now = now_ns();
+    if (next > now) poller_.wait(next == kForever ? kForever : next - now);
+  }
+}
+
+}  // namespace hetcomm::liveness

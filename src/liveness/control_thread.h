@@ -1,0 +1,74 @@
+// The one thread of a context that keeps its control planes alive, in both progress modes: it
+// sleeps in epoll, reads and writes control connections, and runs timers. It never takes the baton,
+// so that a rank whose threads compute, or wait for each other, still answers for its process.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "src/base/status.h"
+#include "src/base/unique_fd.h"
+#include "src/net/poller.h"
+
+namespace hetcomm::liveness {
+
+// Something that the thread drives. All calls on it.
+class Resident {
+ public:
+  virtual ~Resident() = default;
+  virtual void tick(uint64_t now_ns) = 0;
+  virtual uint64_t next_timer_ns() const = 0;
+  // It has nothing more to do, and is destroyed.
+  virtual bool finished(uint64_t now_ns) const = 0;
+};
+
+class ControlThread {
+ public:
+  static Result<std::unique_ptr<ControlThread>> create();
+  // Waits until all residents have finished.
+  ~ControlThread();
+  ControlThread(const ControlThread&) = delete;
+  ControlThread& operator=(const ControlThread&) = delete;
+
+  // On the control thread, soon, in order. [any-thread]
+  void post(std::function<void()> command);
+  // The same, and waits for it. Not from the control thread. [any-thread]
+  void call(const std::function<void()>& command);
+
+  // On the control thread only.
+  Poller& poller() { return poller_; }
+  void add(std::unique_ptr<Resident> resident) { residents_.push_back(std::move(resident)); }
+
+ private:
+  class Wake final : public Watcher {
+   public:
+    explicit Wake(UniqueFd fd) : fd_(std::move(fd)) {}
+    int get() const { return fd_.get(); }
+    void ring() const;
+    void on_events(uint32_t events) override;
+
+   private:
+    UniqueFd fd_;
+  };
+
+  ControlThread(Poller poller, UniqueFd wake)
+      : poller_(std::move(poller)), wake_(std::move(wake)) {}
+  void run();
+  void run_commands();
+  void drive();
+
+  Poller poller_;
+  Wake wake_;
+  std::vector<std::unique_ptr<Resident>> residents_;
+  std::mutex mutex_;
+  std::condition_variable called_;
+  std::vector<std::function<void()>> commands_;
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+}  // namespace hetcomm::liveness

@@ -1,0 +1,42 @@
+#include "src/liveness/frame.h"
+
+#include <algorithm>
+
+namespace hetcomm::liveness {
+
+void encode(const Frame& frame, std::vector<std::byte>& out) {
+  const size_t length = std::min(frame.text.size(), kMaxFrameText);
+  ByteWriter writer;
+  writer.write(static_cast<uint8_t>(frame.type));
+  writer.write(frame.code);
+  writer.write(static_cast<uint16_t>(length));
+  writer.write(frame.subject);
+  writer.write(frame.number);
+  writer.write(frame.value);
+  writer.write_raw(std::as_bytes(std::span(frame.text)).first(length));
+  const std::vector<std::byte> bytes = writer.take();
+  out.insert(out.end(), bytes.begin(), bytes.end());
+}
+
+Decoded decode(ConstByteSpan bytes, int size, Frame* frame, size_t* used) {
+  if (bytes.size() < kFrameHeaderBytes) return Decoded::kMore;
+  ByteReader reader(bytes);
+  const auto type = reader.read<uint8_t>();
+  frame->code = reader.read<uint8_t>();
+  const auto length = reader.read<uint16_t>();
+  frame->subject = reader.read<int32_t>();
+  frame->number = reader.read<uint32_t>();
+  frame->value = reader.read<uint64_t>();
+  if (type < 1 || type > static_cast<uint8_t>(kLastFrameType) || length > kMaxFrameText ||
+      frame->subject < 0 || frame->subject >= size) {
+    return Decoded::kGarbage;
+  }
+  frame->type = static_cast<FrameType>(type);
+  if (reader.left() < length) return Decoded::kMore;
+  const ConstByteSpan text = reader.read_raw(length);
+  frame->text.assign(reinterpret_cast<const char*>(text.data()), text.size());
+  *used = kFrameHeaderBytes + length;
+  return Decoded::kFrame;
+}
+
+}  // namespace hetcomm::liveness

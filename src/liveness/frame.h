@@ -1,0 +1,58 @@
+// What goes over a control connection: frames of a fixed header and a short text.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "src/base/bytes.h"
+
+namespace hetcomm::liveness {
+
+// What has become of a rank. A later value wins over an earlier one, and only kAlive can change.
+enum class Fate : uint8_t { kAlive = 0, kDead = 1, kLeft = 2 };
+
+enum class FrameType : uint8_t {
+  kBeat = 1,      // the sender's control thread runs
+  kFate,          // |subject| of incarnation |value| is dead or has left (|code|: Fate)
+  kAborted,       // |subject| has aborted communicator |number|
+  kFailed,        // the collective operations of |number| have failed on |subject|, with |code|
+  kSuspect,       // who has heard of |subject|? |number| counts the questions about it
+  kVouch,         // an answer: it was there |value| nanoseconds ago
+  kLetter,        // for the receiver alone; |number| counts, |code|: LetterType
+  kLetterTaken,   // letters up to |number| have come
+  kGoodbyeTaken,  // the receiver's leave is known
+  kRelease,       // the sender has no use for the connection; with |code| 1 it agrees and closes
+};
+inline constexpr auto kLastFrameType = FrameType::kRelease;
+
+enum class LetterType : uint8_t {
+  kKnock = 1,  // the sender has something to send and asks the receiver, the lower rank, to connect
+  kRefused,    // the sender, the lower rank, cannot connect to the receiver
+  kGivenUp,    // the sender will not exchange messages with the receiver any more
+  kCall,       // the sender has called a collective operation
+};
+inline constexpr auto kLastLetterType = LetterType::kCall;
+
+struct Frame {
+  FrameType type = FrameType::kBeat;
+  uint8_t code = 0;
+  int32_t subject = 0;
+  uint32_t number = 0;
+  uint64_t value = 0;
+  std::string text{};
+};
+
+inline constexpr size_t kFrameHeaderBytes = 20;
+inline constexpr size_t kMaxFrameText = 400;
+
+// Appends |frame|; its text is cut at kMaxFrameText.
+void encode(const Frame& frame, std::vector<std::byte>& out);
+
+// kMore: not all of it has come yet. kGarbage: no frame begins there.
+enum class Decoded : uint8_t { kFrame, kMore, kGarbage };
+// Takes a frame from the front of |bytes|; |*used| bytes belong to it. |size| is the number of
+// ranks.
+Decoded decode(ConstByteSpan bytes, int size, Frame* frame, size_t* used);
+
+}  // namespace hetcomm::liveness

@@ -1,0 +1,659 @@
+#include "src/liveness/judge.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace hetcomm::liveness {
+namespace {
+
+double seconds(uint64_t ns) { return static_cast<double>(ns) / 1e9; }
+
+}  // namespace
+
+Judge::Judge(Setup setup, Network& network, Observer& observer)
+    : setup_(std::move(setup)),
+      network_(network),
+      observer_(observer),
+      fates_(static_cast<size_t>(setup_.ring->size()), Fate::kAlive) {}
+
+// --- peers and links ----------------------------------------------------------
+
+Judge::Peer& Judge::peer(int rank, uint64_t now) {
+  const auto [found, added] = peers_.try_emplace(rank);
+  if (added) found->second.own_life_ns = found->second.life_ns = now;
+  return found->second;
+}
+
+Judge::Peer* Judge::find(int rank) {
+  const auto found = peers_.find(rank);
+  return found != peers_.end() ? &found->second : nullptr;
+}
+
+void Judge::connect(int rank, Peer& peer, uint64_t now) {
+  ++peer.connecting;
+  peer.next_connect_ns = now + setup_.timing.beat_ns();
+  network_.connect(rank);
+}
+
+void Judge::on_link_up(LinkId id, int rank, bool initiated, uint64_t now) {
+  Peer* known = find(rank);
+  if (initiated && known != nullptr) --known->connecting;
+  if (declared_dead_ || rank == setup_.rank || fate(rank) == Fate::kLeft) {
+    network_.close(id);
+    return;
+  }
+  if (fate(rank) == Fate::kDead) {
+    // It learns what it is held for, unless only this rank holds it for that.
+    const Frame verdict = fate_frame(rank, known != nullptr ? known->why : std::string());
+    if (dead_here_.count(rank) == 0) {
+      (void)network_.send(id, verdict);
+    } else {
+      (void)network_.send(id, Frame{.type = FrameType::kLetter,
+                                    .code = static_cast<uint8_t>(LetterType::kGivenUp),
+                                    .subject = setup_.rank,
+                                    .number = 1U << 31U,
+                                    .text = "it was cut off from this rank for too long"});
+    }
+    network_.close(id);
+    return;
+  }
+  Peer& one = peer(rank, now);
+  // What was silent is replaced: news and letters go again over the new link.
+  if (one.suspect_ns != kNever) {
+    for (const LinkId old : std::vector<LinkId>(one.links)) {
+      detach(old);
+      network_.close(old);
+    }
+  }
+  one.links.push_back(id);
+  one.proved = true;
+  one.heard_ns = one.used_ns = now;
+  note_life(one, now);
+  Link& link = links_[id];
+  link.rank = rank;
+  link.initiated = initiated;
+  pump(id, link);
+  send_letters(rank, one, now);
+  check_ready();
+}
+
+// Takes the link out of all lists.
+void Judge::detach(LinkId id) {
+  const auto found = links_.find(id);
+  if (found == links_.end()) return;
+  std::erase(peers_[found->second.rank].links, id);
+  links_.erase(found);
+}
+
+void Judge::on_link_down(LinkId id, std::string_view why, uint64_t now) {
+  const auto found = links_.find(id);
+  if (found == links_.end()) return;
+  const int rank = found->second.rank;
+  detach(id);
+  Peer& one = peer(rank, now);
+  one.why = why;
+  if (over() || !one.links.empty()) return;
+  suspect(one, now);
+  pursue(rank, one, now);
+}
+
+void Judge::on_connect_failed(int rank, ConnectFailure failure, std::string_view why,
+                              uint64_t now) {
+  Peer* found = find(rank);
+  if (found == nullptr || over()) return;
+  Peer& one = *found;
+  --one.connecting;
+  one.why = why;
+  if (failure == ConnectFailure::kOtherIncarnation) {
+    die(rank, fmt::format("another process has taken its place: {}", why), true, now);
+  } else if (failure == ConnectFailure::kRefused && one.proved && one.links.empty()) {
+    die(rank, "its process is gone: its connection broke, and its address refuses a new one", true,
+        now);
+  }
+}
+
+// No sign of life, and no silence either: something listens where the rank was proved.
+void Judge::on_reached(int rank, uint64_t now) {
+  Peer* one = find(rank);
+  if (one == nullptr || !one->proved) return;
+  one->reached_ns = now;
+  one->life_ns = std::max(one->life_ns, now);
+}
+
+void Judge::on_data(int rank, uint64_t now) {
+  Peer* one = find(rank);
+  if (one == nullptr || over()) return;
+  one->own_life_ns = one->life_ns = now;
+  last_heard_ns_ = now;
+  // A connection that broke is made again.
+  if (!one->links.empty()) one->suspect_ns = kNever;
+}
+
+void Judge::on_exit(int rank, uint64_t now) {
+  if (!over() && alive(rank)) die(rank, "its process has exited", true, now);
+}
+
+void Judge::note_life(Peer& one, uint64_t at) {
+  one.own_life_ns = std::max(one.own_life_ns, at);
+  one.life_ns = std::max(one.life_ns, at);
+  one.suspect_ns = kNever;
+}
+
+// --- frames -------------------------------------------------------------------
+
+void Judge::send_all(const Frame& frame, LinkId except) {
+  for (auto& [rank, one] : peers_) {
+    // Over the newest of each.
+    if (!one.links.empty() && one.links.back() != except) {
+      (void)network_.send(one.links.back(), frame);
+    }
+  }
+}
+
+void Judge::pump(LinkId id, Link& link) {
+  for (; link.news < news_.end(); ++link.news) {
+    const News::Item& item = news_.at(link.news);
+    if (item.from == link.rank || item.frame.type == FrameType::kBeat) continue;
+    if (!network_.send(id, item.frame)) return;
+  }
+}
+
+void Judge::pump_all() {
+  for (auto& [id, link] : links_) pump(id, link);
+}
+
+void Judge::on_writable(LinkId id) {
+  const auto found = links_.find(id);
+  if (found != links_.end()) pump(id, found->second);
+}
+
+void Judge::on_frame(LinkId id, const Frame& frame, uint64_t now) {
+  const auto found = links_.find(id);
+  if (found == links_.end() || declared_dead_) return;
+  const int from = found->second.rank;
+  Peer& one = peer(from, now);
+  one.heard_ns = last_heard_ns_ = now;
+  note_life(one, now);
+  switch (frame.type) {
+    case FrameType::kBeat:
+      break;
+    case FrameType::kFate:
+      if (frame.subject == from && frame.code == static_cast<uint8_t>(Fate::kLeft)) {
+        (void)network_.send(id, Frame{.type = FrameType::kGoodbyeTaken});
+      }
+      learn_fate(frame, from, now);
+      break;
+    case FrameType::kAborted:
+    case FrameType::kFailed:
+      if (!news_.add(frame, from)) break;
+      pump_all();
+      if (!leaving_) observer_.on_notice(frame);
+      break;
+    case FrameType::kSuspect:
+      question(frame, id, now);
+      break;
+    case FrameType::kVouch:
+      answer(frame, id, now);
+      break;
+    case FrameType::kLetter:
+      take_letter(frame, id, one, now);
+      break;
+    case FrameType::kLetterTaken:
+      one.letters.taken(frame.number);
+      one.used_ns = now;
+      break;
+    case FrameType::kGoodbyeTaken:
+      found->second.goodbye_taken = true;
+      break;
+    case FrameType::kRelease:
+      released(id, frame, now);
+      break;
+  }
+}
+
+// --- facts --------------------------------------------------------------------
+
+Frame Judge::fate_frame(int rank, const std::string& why) const {
+  return {.type = FrameType::kFate,
+          .code = static_cast<uint8_t>(fate(rank)),
+          .subject = rank,
+          .value = (*setup_.incarnations)[static_cast<size_t>(rank)],
+          .text = why};
+}
+
+// |publish|: on the word of this rank all others hold it for dead.
+void Judge::die(int rank, const std::string& why, bool publish, uint64_t now) {
+  const std::string text =
+      fmt::format("rank {} lost, noticed by rank {}: {}", rank, setup_.rank, why);
+  fates_[static_cast<size_t>(rank)] = Fate::kDead;
+  if (publish) {
+    news_.add(fate_frame(rank, text), -1);
+  } else {
+    dead_here_.insert(rank);
+  }
+  pump_all();
+  settle(rank, now);
+  observer_.on_dead(rank, text);
+}
+
+void Judge::learn_fate(const Frame& frame, int from, uint64_t now) {
+  const int rank = frame.subject;
+  const auto told = static_cast<Fate>(frame.code);
+  if (frame.value != (*setup_.incarnations)[static_cast<size_t>(rank)]) return;
+  if (told != Fate::kDead && told != Fate::kLeft) return;
+  if (rank == setup_.rank) {
+    if (told == Fate::kDead && !leaving_) die_here(frame.text);
+    return;
+  }
+  const Fate before = fate(rank);
+  if (!news_.add(frame, from)) return;
+  if (told > before) fates_[static_cast<size_t>(rank)] = told;
+  pump_all();
+  if (before != Fate::kAlive) return;
+  settle(rank, now);
+  if (leaving_) return;
+  if (told == Fate::kLeft) {
+    observer_.on_left(rank);
+  } else {
+    observer_.on_dead(rank, frame.text);
+  }
+}
+
+// |rank| is dead or has left: nothing more is sent to it.
+void Judge::settle(int rank, uint64_t now) {
+  if (Peer* one = find(rank); one != nullptr) {
+    for (const LinkId id : std::vector<LinkId>(one->links)) {
+      detach(id);
+      network_.close(id);
+    }
+    peers_.erase(rank);
+  }
+  rounds_.erase(rank);
+  if (repair_at_ns_ == kNever) repair_at_ns_ = now + setup_.timing.repair_ns();
+  check_ready();
+}
+
+void Judge::die_here(const std::string& why) {
+  declared_dead_ = true;
+  for (const auto& [id, link] : links_) network_.close(id);
+  links_.clear();
+  peers_.clear();
+  observer_.on_declared_dead(why);
+}
+
+void Judge::publish(Frame notice) {
+  notice.subject = setup_.rank;
+  if (over() || !news_.add(std::move(notice), -1)) return;
+  pump_all();
+}
+
+// --- questions about others -----------------------------------------------------
+
+void Judge::ask(int rank, Peer& one, uint64_t now) {
+  one.next_question_ns = now + setup_.timing.beat_ns();
+  send_all({.type = FrameType::kSuspect, .subject = rank, .number = ++rounds_[rank].asked});
+}
+
+void Judge::question(const Frame& frame, LinkId from, uint64_t now) {
+  const int rank = frame.subject;
+  if (!alive(rank) || leaving_) return;  // the news on this link say so
+  Round& round = rounds_[rank];
+  if (static_cast<int32_t>(frame.number - round.asked) <= 0) return;
+  round.asked = frame.number;
+  send_all(frame, from);
+  uint64_t age = kNever;
+  if (rank == setup_.rank) {
+    age = 0;
+  } else if (Peer* one = find(rank); one != nullptr) {
+    for (const LinkId id : one->links) {
+      one->own_life_ns = std::max(one->own_life_ns, network_.last_acknowledged_ns(id));
+    }
+    if (one->proved) age = now - std::min(now, std::max(one->own_life_ns, one->reached_ns));
+    // The question itself asks for a sign of life.
+    if (!one->links.empty() && one->links.back() != from) {
+      (void)network_.send(one->links.back(), Frame{});
+    }
+  }
+  if (age >= setup_.timing.suspicion_ns()) return;
+  round.vouched = frame.number;
+  send_all({.type = FrameType::kVouch, .subject = rank, .number = frame.number, .value = age});
+}
+
+void Judge::answer(const Frame& frame, LinkId from, uint64_t now) {
+  const int rank = frame.subject;
+  if (!alive(rank) || rank == setup_.rank) return;
+  Round& round = rounds_[rank];
+  if (static_cast<int32_t>(frame.number - round.vouched) <= 0) return;
+  round.vouched = frame.number;
+  send_all(frame, from);
+  Peer* one = find(rank);
+  if (one == nullptr || frame.value >= setup_.timing.suspicion_ns()) return;
+  one->life_ns = std::max(one->life_ns, now - std::min(now, frame.value));
+  if (now < one->inquiry_end_ns && !leaving_) observer_.on_vouch(rank);
+}
+
+void Judge::inquire(int rank, uint64_t now) {
+  if (over() || !alive(rank) || rank == setup_.rank) return;
+  Peer& one = peer(rank, now);
+  one.inquiry_end_ns = now + setup_.timing.detection_ns;
+  if (!one.links.empty() && one.suspect_ns == kNever) {
+    observer_.on_vouch(rank);
+  } else {
+    ask(rank, one, now);
+  }
+}
+
+// --- letters --------------------------------------------------------------------
+
+void Judge::post(int rank, LetterType type, uint64_t value, std::string text, uint64_t now) {
+  if (over() || !alive(rank) || rank == setup_.rank) return;
+  Peer& one = peer(rank, now);
+  const Frame& letter = one.letters.add(setup_.rank, type, value, std::move(text));
+  one.used_ns = now;
+  if (!one.links.empty()) {
+    (void)network_.send(one.links.back(), letter);
+  } else {
+    send_letters(rank, one, now);
+  }
+}
+
+void Judge::forget_knock(int rank) {
+  if (Peer* one = find(rank); one != nullptr) one->letters.drop(LetterType::kKnock);
+}
+
+void Judge::send_letters(int rank, Peer& one, uint64_t now) {
+  if (one.letters.waiting().empty()) return;
+  if (!one.links.empty()) {
+    for (const Frame& letter : one.letters.waiting()) {
+      if (!network_.send(one.links.back(), letter)) return;
+    }
+  } else if (one.connecting == 0 && now >= one.next_connect_ns) {
+    int under_way = 0;
+    for (const auto& [other, other_peer] : peers_) under_way += other_peer.connecting;
+    if (under_way < kMostLetterLinks) connect(rank, one, now);
+  }
+}
+
+void Judge::take_letter(const Frame& frame, LinkId from, Peer& one, uint64_t now) {
+  const int rank = links_[from].rank;
+  one.used_ns = now;
+  const bool numbered = frame.number != 1U << 31U;
+  if (numbered) {
+    (void)network_.send(from, Frame{.type = FrameType::kLetterTaken, .number = frame.number});
+    if (!one.letters.receive(frame.number)) return;
+  }
+  const bool known = frame.code >= 1 && frame.code <= static_cast<uint8_t>(kLastLetterType);
+  if (known && !leaving_) observer_.on_letter(rank, frame);
+}
+
+// --- leaving --------------------------------------------------------------------
+
+void Judge::leave(uint64_t /*now*/) {
+  if (over()) {
+    leaving_ = true;
+    return;
+  }
+  leaving_ = true;
+  fates_[static_cast<size_t>(setup_.rank)] = Fate::kLeft;
+  news_.add(fate_frame(setup_.rank, {}), -1);
+  pump_all();
+}
+
+size_t Judge::owed_goodbyes() const {
+  return static_cast<size_t>(std::count_if(
+      links_.begin(), links_.end(), [](const auto& entry) { return !entry.second.goodbye_taken; }));
+}
+
+// --- the graph ------------------------------------------------------------------
+
+void Judge::start(uint64_t now) {
+  last_tick_ns_ = last_heard_ns_ = next_extra_ns_ = now;
+  choose_neighbours(now);
+  connect_neighbours(now);
+  check_ready();
+}
+
+void Judge::choose_neighbours(uint64_t now) {
+  repair_at_ns_ = kNever;
+  const std::vector<int> before = std::exchange(
+      wants_, setup_.ring->neighbours(setup_.rank, [this](int rank) { return !alive(rank); }));
+  for (const int rank : before) {
+    if (Peer* one = find(rank); one != nullptr) one->wanted = false;
+  }
+  for (const int rank : wants_) {
+    Peer& one = peer(rank, now);
+    one.wanted = true;
+    const bool known = std::find(before.begin(), before.end(), rank) != before.end();
+    if (known || !one.links.empty() || one.suspect_ns != kNever) continue;
+    // A watch that is taken over from others begins now.
+    one.wanted_ns = one.own_life_ns = one.life_ns = now;
+  }
+}
+
+// Of two ranks that want each other the lower one connects first.
+void Judge::connect_neighbours(uint64_t now) {
+  for (const int rank : wants_) {
+    Peer& one = peer(rank, now);
+    if (!alive(rank) || !one.links.empty() || one.connecting > 0 || now < one.next_connect_ns) {
+      continue;
+    }
+    bool first = setup_.rank < rank || now >= one.wanted_ns + setup_.timing.repair_ns();
+    if (!first) {
+      const std::vector<int> theirs =
+          setup_.ring->neighbours(rank, [this](int other) { return !alive(other); });
+      first = std::find(theirs.begin(), theirs.end(), setup_.rank) == theirs.end();
+    }
+    if (first) connect(rank, one, now);
+  }
+}
+
+std::vector<int> Judge::missing() const {
+  std::vector<int> result;
+  for (const int rank : wants_) {
+    const auto found = peers_.find(rank);
+    if (alive(rank) && (found == peers_.end() || found->second.links.empty())) {
+      result.push_back(rank);
+    }
+  }
+  return result;
+}
+
+void Judge::check_ready() {
+  if (ready_ || over() || last_tick_ns_ == kNever || !missing().empty()) return;
+  ready_ = true;
+  observer_.on_ready();
+}
+
+// Neighbours may be stopped, or gone with their host: every rank has two others that answer, as
+// long as there are any.
+void Judge::seek_others(uint64_t now) {
+  if (!ready_ || now < next_extra_ns_) return;
+  const auto others = static_cast<int>(std::count(fates_.begin(), fates_.end(), Fate::kAlive)) - 1;
+  const bool enough = responsive(now) >= std::min(2, others) && !mostly_silent();
+  if (enough) return;
+  next_extra_ns_ = now + setup_.timing.repair_ns();
+  constexpr int kAtOnce = 2;
+  int begun = 0;
+  for (int steps = 1; steps < setup_.ring->size() && begun < kAtOnce; ++steps) {
+    last_extra_ = last_extra_ % (setup_.ring->size() - 1) + 1;
+    const int rank = setup_.ring->after(setup_.rank, last_extra_);
+    if (!alive(rank)) continue;
+    Peer& one = peer(rank, now);
+    if (!one.links.empty() || one.connecting > 0 || one.suspect_ns != kNever || one.wanted)
+      continue;
+    connect(rank, one, now);
+    ++begun;
+  }
+}
+
+// Whether a connection with it is of use.
+bool Judge::needs(const Peer& one, uint64_t now) const {
+  const bool spare = responsive(now) > 2 && !mostly_silent();
+  const bool rests = now >= one.used_ns + setup_.timing.detection_ns / 2;
+  return one.wanted || !spare || !rests || !one.letters.waiting().empty();
+}
+
+// Connections that were made for a letter, or for want of others, end when neither end needs them.
+void Judge::release_idle(uint64_t now) {
+  for (auto& [id, link] : links_) {
+    if (!link.initiated || now < link.next_release_ns || needs(peers_[link.rank], now)) continue;
+    link.next_release_ns = now + setup_.timing.detection_ns / 2;
+    (void)network_.send(id, Frame{.type = FrameType::kRelease});
+  }
+}
+
+void Judge::released(LinkId id, const Frame& frame, uint64_t now) {
+  const bool agreed = frame.code != 0;
+  if (!agreed) {
+    if (needs(peers_[links_[id].rank], now)) return;
+    (void)network_.send(id, Frame{.type = FrameType::kRelease, .code = 1});
+  }
+  detach(id);
+  network_.close(id);
+}
+
+int Judge::responsive(uint64_t now) const {
+  return static_cast<int>(std::count_if(peers_.begin(), peers_.end(), [&](const auto& entry) {
+    const Peer& one = entry.second;
+    return !one.links.empty() && now < one.heard_ns + setup_.timing.suspicion_ns();
+  }));
+}
+
+// More of those that this rank was connected to are silent than not: it may be the one cut off.
+bool Judge::mostly_silent() const {
+  int silent = 0;
+  int all = 0;
+  for (const auto& [rank, one] : peers_) {
+    if (!one.proved || (one.links.empty() && one.suspect_ns == kNever)) continue;
+    ++all;
+    if (one.suspect_ns != kNever) ++silent;
+  }
+  return 2 * silent > all;
+}
+
+// --- time -----------------------------------------------------------------------
+
+uint64_t Judge::next_timer_ns() const {
+  if (last_tick_ns_ == kNever || declared_dead_ || setup_.ring->size() == 1) return kNever;
+  return last_tick_ns_ + setup_.timing.tick_ns();
+}
+
+void Judge::tick(uint64_t now) {
+  if (last_tick_ns_ == kNever || declared_dead_) return;
+  if (now < next_timer_ns()) return;
+  const bool paused = now - last_tick_ns_ > setup_.timing.pause_ns();
+  last_tick_ns_ = now;
+  if (leaving_) {
+    pump_all();
+    return;
+  }
+  if (paused) start_anew(now);
+  beat(now);
+  if (now >= repair_at_ns_) choose_neighbours(now);
+  connect_neighbours(now);
+  std::vector<int> ranks;
+  ranks.reserve(peers_.size());
+  for (const auto& [rank, one] : peers_) ranks.push_back(rank);
+  for (const int rank : ranks) {
+    if (Peer* one = find(rank); one != nullptr) look_at(rank, *one, now);
+    if (over()) return;
+  }
+  for (const int rank : ranks) {
+    Peer* one = find(rank);
+    if (one != nullptr && one->suspect_ns != kNever) judge(rank, *one, now);
+  }
+  seek_others(now);
+  release_idle(now);
+}
+
+// This process did not run (SIGSTOP, a pause of its machine): silence meanwhile says nothing.
+void Judge::start_anew(uint64_t now) {
+  last_heard_ns_ = now;
+  for (auto& [rank, one] : peers_) {
+    one.own_life_ns = one.life_ns = one.wanted_ns = now;
+    if (one.suspect_ns != kNever) one.suspect_ns = one.links.empty() ? now : kNever;
+  }
+}
+
+void Judge::beat(uint64_t now) {
+  for (auto& [id, link] : links_) {
+    if (now < link.next_beat_ns) continue;
+    const bool answers = now < peers_[link.rank].heard_ns + setup_.timing.detection_ns;
+    // A stopped process reads nothing; its buffer shall last.
+    link.next_beat_ns = now + (answers ? setup_.timing.beat_ns() : setup_.timing.detection_ns / 4);
+    (void)network_.send(id, Frame{});
+  }
+}
+
+void Judge::look_at(int rank, Peer& one, uint64_t now) {
+  const Timing& timing = setup_.timing;
+  if (now >= one.own_life_ns + 2 * timing.beat_ns()) {
+    for (const LinkId id : one.links) {
+      const uint64_t at = network_.last_acknowledged_ns(id);
+      if (at > one.own_life_ns) note_life(one, at);
+    }
+  }
+  const bool watched = !one.links.empty() || (one.wanted && ready_);
+  if (one.suspect_ns == kNever && watched && now >= one.own_life_ns + timing.suspicion_ns()) {
+    suspect(one, now);
+  }
+  if (one.suspect_ns != kNever) {
+    pursue(rank, one, now);
+  } else if (now < one.inquiry_end_ns && now >= one.next_question_ns) {
+    ask(rank, one, now);
+  }
+  send_letters(rank, one, now);
+}
+
+void Judge::suspect(Peer& one, uint64_t now) {
+  if (one.suspect_ns == kNever) one.suspect_ns = now;
+}
+
+// Tries to reach a suspected rank anew, and asks the others about it.
+void Judge::pursue(int rank, Peer& one, uint64_t now) {
+  const Timing& timing = setup_.timing;
+  if (now >= one.next_connect_ns && one.connecting < kMostAttempts) {
+    connect(rank, one, now);
+    observer_.on_suspect(rank);
+    // The others reach it: the path is missing, for longer perhaps.
+    if (now >= one.suspect_ns + timing.detection_ns) {
+      one.next_connect_ns = now + timing.detection_ns / 2;
+    }
+  }
+  const bool broken = one.links.empty();
+  const bool silent = now >= one.life_ns + timing.suspicion_ns();
+  if ((silent || (broken && one.next_question_ns == 0)) && now >= one.next_question_ns) {
+    ask(rank, one, now);
+  }
+}
+
+// Nobody has heard of |rank| for a detection time, and those that answer were asked.
+void Judge::judge(int rank, Peer& one, uint64_t now) {
+  const Timing& timing = setup_.timing;
+  const bool asked = now >= one.suspect_ns + timing.detection_ns / 2;
+  if (now < one.life_ns + timing.detection_ns || !asked) return;
+  const std::string why =
+      fmt::format("nobody has heard of it for {:.1f} s{}{}", seconds(now - one.life_ns),
+                  one.why.empty() ? "" : ": ", one.why);
+  if (!mostly_silent()) {
+    die(rank, why, true, now);
+    return;
+  }
+  // This rank is the one that is cut off, or one of two: what it says shall kill nobody elsewhere.
+  die(rank, why + "; this rank is cut off from most that it was connected to", false, now);
+  if (now >= last_heard_ns_ + 2 * timing.suspicion_ns()) cut_off(now);
+}
+
+// Nobody can be reached any more.
+void Judge::cut_off(uint64_t now) {
+  for (int rank = 0; rank < setup_.ring->size(); ++rank) {
+    if (rank == setup_.rank || !alive(rank)) continue;
+    const Peer* one = find(rank);
+    if (one != nullptr && now < one->life_ns + setup_.timing.suspicion_ns()) continue;
+    die(rank, "this rank is cut off from all others", false, now);
+  }
+}
+
+}  // namespace hetcomm::liveness

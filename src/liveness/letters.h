@@ -1,0 +1,56 @@
+// Messages for one rank that have to come: numbered, kept until the receiver has taken them, sent
+// again over every new connection, dropped by the receiver when they come twice.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <utility>
+
+#include "src/liveness/frame.h"
+
+namespace hetcomm::liveness {
+
+class Letters {
+ public:
+  // Beyond it the oldest is dropped: the sender says the same again as long as it matters.
+  static constexpr size_t kMostWaiting = 64;
+
+  const Frame& add(int sender, LetterType type, uint64_t value, std::string text) {
+    // A later knock says all that an earlier one did.
+    if (type == LetterType::kKnock) drop(LetterType::kKnock);
+    if (waiting_.size() == kMostWaiting) waiting_.pop_front();
+    waiting_.push_back({.type = FrameType::kLetter,
+                        .code = static_cast<uint8_t>(type),
+                        .subject = sender,
+                        .number = ++sent_,
+                        .value = value,
+                        .text = std::move(text)});
+    return waiting_.back();
+  }
+  void drop(LetterType type) {
+    std::erase_if(waiting_, [type](const Frame& letter) {
+      return letter.code == static_cast<uint8_t>(type);
+    });
+  }
+  void taken(uint32_t number) {
+    while (!waiting_.empty() && static_cast<int32_t>(waiting_.front().number - number) <= 0) {
+      waiting_.pop_front();
+    }
+  }
+  const std::deque<Frame>& waiting() const { return waiting_; }
+
+  // False: it has come before.
+  bool receive(uint32_t number) {
+    if (static_cast<int32_t>(number - received_) <= 0) return false;
+    received_ = number;
+    return true;
+  }
+
+ private:
+  std::deque<Frame> waiting_;
+  uint32_t sent_ = 0;
+  uint32_t received_ = 0;
+};
+
+}  // namespace hetcomm::liveness

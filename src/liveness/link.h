@@ -1,0 +1,97 @@
+// A proved control connection: frames both ways over a stream socket.
+//
+// Over a local socket each side first hands over a descriptor of its own process (a pidfd), which
+// becomes readable when the process exits, in whatever PID namespace it runs. TLS carries no
+// descriptors: there the end of the connection, and the refusal of a new one, have to do.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "src/base/status.h"
+#include "src/base/unique_fd.h"
+#include "src/liveness/frame.h"
+#include "src/liveness/judge.h"
+#include "src/net/address.h"
+#include "src/net/poller.h"
+#include "src/net/stream_socket.h"
+
+namespace hetcomm::liveness {
+
+class Link;
+
+// Upcalls come from the poller or from read_out(); never from inside send() or close(). The link
+// may be destroyed in on_ended() and on_closed() only after it has returned.
+class LinkHandler {
+ public:
+  virtual void on_frame(Link& link, const Frame& frame) = 0;
+  virtual void on_room(Link& link) = 0;
+  // The connection broke.
+  virtual void on_ended(Link& link, const std::string& why) = 0;
+  // After close(): all that was sent has left.
+  virtual void on_closed(Link& link) = 0;
+  // The peer has handed over a descriptor of its process.
+  virtual void on_process(Link& link, UniqueFd process) = 0;
+
+ protected:
+  ~LinkHandler() = default;
+};
+
+class Link final : private Watcher {
+ public:
+  Link(Poller& poller, LinkHandler& handler, LinkId id, int rank, int size)
+      : poller_(poller), handler_(handler), id_(id), rank_(rank), size_(size) {}
+  ~Link();
+  Link(const Link&) = delete;
+  Link& operator=(const Link&) = delete;
+
+  // |own_process|: the pidfd to hand over on a local socket; -1: none.
+  Status start(StreamSocket socket, int own_process);
+  LinkId id() const { return id_; }
+  int rank() const { return rank_; }
+  bool is_local() const { return local_; }
+  const Address& peer_address() const { return peer_address_; }
+
+  // False: too much waits already.
+  bool send(const Frame& frame);
+  // What was sent leaves, then the socket is closed; on_closed() follows, unless it comes late.
+  void close();
+  // Hands over what has come.
+  void read_out();
+  uint64_t last_acknowledged_ns(uint64_t now) const;
+
+ private:
+  // Frames that wait for a slow peer. News and letters wait in their own lists.
+  static constexpr size_t kMostWaiting = 16 * 1024;
+
+  void on_events(uint32_t events) override;
+  void write_out();
+  void read_in();
+  void parse();
+  ssize_t receive(void* data, size_t size);
+  Status hand_over(int own_process);
+  void shut_down();
+  void end(std::string why);
+  void finish_closing();
+
+  Poller& poller_;
+  LinkHandler& handler_;
+  const LinkId id_;
+  const int rank_;
+  const int size_;
+  StreamSocket socket_;
+  Address peer_address_;
+  std::vector<std::byte> out_;
+  std::vector<std::byte> in_;
+  std::string broken_;  // found while writing, reported by the next event
+  bool local_ = false;
+  bool awaits_process_ = false;  // the first byte brings the peer's descriptor
+  bool wants_write_ = false;
+  bool wants_room_ = false;
+  bool closing_ = false;
+  bool ended_ = false;
+};
+
+}  // namespace hetcomm::liveness

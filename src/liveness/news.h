@@ -1,0 +1,62 @@
+// Facts for all ranks, in the order in which this rank learned them: fates, aborts, failures of
+// collective operations. Each connection sends the list from its beginning, by a position of its
+// own, so that two ranks that connect exchange everything and nothing is queued for a slow one.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <set>
+#include <tuple>
+
+#include "src/liveness/frame.h"
+
+namespace hetcomm::liveness {
+
+class News {
+ public:
+  // Aborts and failures that are kept. The oldest go first; fates stay.
+  static constexpr size_t kMostNotices = 4096;
+
+  struct Item {
+    Frame frame;
+    int from;  // rank that told it; -1: this one
+  };
+
+  // False when it is known already.
+  bool add(Frame frame, int from) {
+    if (!known_.insert(key(frame)).second) return false;
+    if (frame.type != FrameType::kFate && ++notices_ > kMostNotices) drop_oldest_notice();
+    items_.push_back({std::move(frame), from});
+    return true;
+  }
+
+  uint64_t end() const { return items_.size(); }
+  // An item that was dropped has the type kBeat.
+  const Item& at(uint64_t position) const { return items_[position]; }
+
+ private:
+  using Key = std::tuple<uint8_t, uint8_t, int32_t, uint32_t>;
+  static Key key(const Frame& frame) {
+    // A rank can be told dead first and left later; of the rest the first word counts.
+    const uint8_t code = frame.type == FrameType::kFate ? frame.code : uint8_t{0};
+    return {static_cast<uint8_t>(frame.type), code, frame.subject, frame.number};
+  }
+  void drop_oldest_notice() {
+    while (items_[first_notice_].frame.type == FrameType::kFate ||
+           items_[first_notice_].frame.type == FrameType::kBeat) {
+      ++first_notice_;
+    }
+    Item& oldest = items_[first_notice_];
+    known_.erase(key(oldest.frame));
+    oldest.frame = Frame{};
+    --notices_;
+  }
+
+  std::deque<Item> items_;
+  std::set<Key> known_;
+  size_t notices_ = 0;
+  size_t first_notice_ = 0;
+};
+
+}  // namespace hetcomm::liveness

@@ -1,0 +1,422 @@
+#include "src/liveness/plane.h"
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+
+#include <fmt/format.h>
+
+#include "src/base/clock.h"
+#include "src/base/random.h"
+#include "src/net/tls.h"
+
+namespace hetcomm::liveness {
+namespace {
+
+// Where a connection leads to, whichever port it uses.
+std::string place_of(const Address& address) {
+  return address.family() == AF_UNIX ? "local" : address.with_port(0).to_string();
+}
+
+// Anybody in this network namespace could take it, and only by chance.
+Result<Address> local_address() {
+  std::array<std::byte, 16> random{};
+  HETCOMM_RETURN_IF_ERROR(fill_random(random));
+  std::string name = "hetcomm-control-";
+  for (const std::byte byte : random) name += fmt::format("{:02x}", std::to_integer<int>(byte));
+  return Address::local(name);
+}
+
+}  // namespace
+
+// A connection that is being made.
+class Plane::Attempt final : private ConnectHandler {
+ public:
+  Attempt(Plane& plane, int rank, std::vector<Address> candidates, uint64_t deadline_ns)
+      : plane_(plane), rank_(rank) {
+    connector_ = Connector::create(
+        plane.thread_.poller(), std::move(candidates), plane.setup_.credentials.secret,
+        make_hello(plane.setup_.credentials, Role::kControl, plane.setup_.rank, rank), deadline_ns,
+        *this, plane.tls_);
+  }
+  int rank() const { return rank_; }
+  Connector& connector() { return *connector_; }
+
+ private:
+  void on_connect(Result<StreamSocket> socket) override {
+    plane_.attempt_ended(*this, std::move(socket));
+  }
+
+  Plane& plane_;
+  int rank_;
+  std::unique_ptr<Connector> connector_;
+};
+
+// Waits for the exit of a process.
+class Plane::ExitWatch final : public Watcher {
+ public:
+  ExitWatch(Plane& plane, int rank, UniqueFd process)
+      : plane_(plane), rank_(rank), process_(std::move(process)) {}
+  ~ExitWatch() { stop(); }
+  Status start() {
+    Status status = plane_.thread_.poller().add(process_.get(), EPOLLIN, *this);
+    watched_ = status.ok();
+    return status;
+  }
+  void stop() {
+    if (watched_) plane_.thread_.poller().remove(process_.get(), *this);
+    watched_ = false;
+  }
+
+ private:
+  void on_events(uint32_t /*events*/) override { plane_.process_exited(rank_); }
+
+  Plane& plane_;
+  int rank_;
+  UniqueFd process_;
+  bool watched_ = false;
+};
+
+// --- life -----------------------------------------------------------------------
+
+Plane::Plane(ControlThread& thread, Log& log, Setup setup, std::shared_ptr<Mailbox> mailbox)
+    : thread_(thread), log_(log), setup_(std::move(setup)), mailbox_(std::move(mailbox)) {}
+
+Result<std::unique_ptr<Plane>> Plane::create(ControlThread& thread, Log& log, const Config& config,
+                                             Setup setup, std::shared_ptr<Mailbox> mailbox) {
+  std::unique_ptr<Plane> plane(new Plane(thread, log, std::move(setup), std::move(mailbox)));
+  if (plane->setup_.size == 1) return plane;
+  Result<std::shared_ptr<const TlsContext>> tls = TlsContext::create(config, log);
+  if (!tls.ok()) return tls.status().annotate("control plane");
+  plane->tls_ = std::move(tls).value();
+  HETCOMM_RETURN_IF_ERROR(plane->listen(config).annotate("control plane"));
+#ifdef SYS_pidfd_open
+  plane->own_process_ = UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0)));
+#endif
+  return plane;
+}
+
+// On every interface that may be used, so that the control plane lives as long as any rail does,
+// and on a local socket.
+Status Plane::listen(const Config& config) {
+  Result<std::vector<InterfaceAddress>> interfaces = choose_interfaces(config);
+  if (!interfaces.ok()) return interfaces.status();
+  for (const InterfaceAddress& candidate : interfaces.value()) {
+    if (acceptors_.size() == kMostInterfaces) break;
+    if (Status status = listen_at(candidate.address); !status.ok()) {
+      // One interface is enough; an address may just have gone.
+      if (&candidate == &interfaces.value().back() && acceptors_.empty()) return status;
+      log_.info("control plane does not listen on {}: {}", candidate.interface, status.text());
+      continue;
+    }
+    log_.info("control plane listens on {} ({})", acceptors_.back()->address().to_string(),
+              candidate.interface);
+  }
+  Result<Address> local = local_address();
+  if (!local.ok()) return local.status();
+  return listen_at(local.value());
+}
+
+Status Plane::listen_at(const Address& address) {
+  Acceptor::Options options;
+  options.credentials = setup_.credentials;
+  options.role = Role::kControl;
+  options.rank = setup_.rank;
+  options.tls = tls_;
+  options.held = true;
+  Result<std::unique_ptr<Acceptor>> acceptor =
+      Acceptor::create(thread_.poller(), log_, address, std::move(options), *this);
+  if (!acceptor.ok()) return acceptor.status();
+  acceptors_.push_back(std::move(acceptor).value());
+  return {};
+}
+
+// Sockets first: their handlers are here.
+Plane::~Plane() {
+  processes_.clear();
+  exited_.clear();
+  attempts_.clear();
+  done_.clear();
+  links_.clear();
+  closing_.clear();
+  garbage_.clear();
+  acceptors_.clear();
+}
+
+std::vector<Address> Plane::addresses() const {
+  std::vector<Address> result;
+  for (const auto& acceptor : acceptors_) result.push_back(acceptor->address());
+  return result;
+}
+
+Status Plane::start(const Credentials& credentials, std::vector<std::vector<Address>> addresses,
+                    const std::vector<HostId>& hosts) {
+  setup_.credentials = credentials;
+  addresses_ = std::move(addresses);
+  hosts_ = hosts;
+  judge_ = std::make_unique<Judge>(Judge::Setup{.rank = setup_.rank,
+                                                .timing = {.detection_ns = setup_.detection_ns},
+                                                .ring = std::make_shared<const Ring>(hosts),
+                                                .incarnations = setup_.credentials.incarnations},
+                                   static_cast<Network&>(*this), static_cast<Observer&>(*this));
+  for (const auto& acceptor : acceptors_) {
+    HETCOMM_RETURN_IF_ERROR(acceptor->open(credentials).annotate("control plane"));
+  }
+  judge_->start(now_ns());
+  return {};
+}
+
+Status Plane::last_rejection() const {
+  for (const auto& acceptor : acceptors_) {
+    if (!acceptor->last_rejection().ok()) return acceptor->last_rejection();
+  }
+  return {};
+}
+
+void Plane::leave() {
+  const uint64_t now = now_ns();
+  if (judge_ != nullptr) judge_->leave(now);
+  leave_by_ns_ = now + (judge_ != nullptr ? kMostGoodbyeNs : 0);
+}
+
+bool Plane::finished(uint64_t now) const {
+  if (leave_by_ns_ == kForever) return false;
+  return now >= leave_by_ns_ || judge_->has_left();
+}
+
+void Plane::tick(uint64_t now) {
+  garbage_.clear();
+  done_.clear();
+  exited_.clear();
+  for (const auto& acceptor : acceptors_) acceptor->expire(now);
+  std::vector<Attempt*> attempts;
+  for (const auto& attempt : attempts_) attempts.push_back(attempt.get());
+  for (Attempt* attempt : attempts) {
+    if (attempt->connector().reached()) judge_->on_reached(attempt->rank(), now);
+    if (attempt->connector().next_timer_ns() <= now) attempt->connector().expire(now);
+  }
+  std::erase_if(closing_, [now](const Closing& one) { return now >= one.deadline_ns; });
+  if (judge_ != nullptr) judge_->tick(now);
+}
+
+uint64_t Plane::next_timer_ns() const {
+  uint64_t next = judge_ != nullptr ? judge_->next_timer_ns() : kForever;
+  if (!garbage_.empty() || !done_.empty() || !exited_.empty()) return 0;
+  for (const auto& acceptor : acceptors_) next = std::min(next, acceptor->next_timer_ns());
+  for (const auto& attempt : attempts_) {
+    next = std::min(next, attempt->connector().next_timer_ns());
+  }
+  for (const Closing& one : closing_) next = std::min(next, one.deadline_ns);
+  return std::min(next, leave_by_ns_);
+}
+
+// --- connections ----------------------------------------------------------------
+
+// Each attempt begins with another address: the path to the first one may be gone.
+std::vector<Address> Plane::candidates(int rank) {
+  const bool near = hosts_[static_cast<size_t>(rank)] == hosts_[static_cast<size_t>(setup_.rank)];
+  std::vector<Address> result;
+  for (const Address& address : addresses_[static_cast<size_t>(rank)]) {
+    if (address.family() != AF_UNIX) result.push_back(address);
+  }
+  if (!result.empty()) {
+    const size_t first = attempts_made_++ % result.size();
+    std::rotate(result.begin(), result.begin() + static_cast<std::ptrdiff_t>(first), result.end());
+  }
+  for (const Address& address : addresses_[static_cast<size_t>(rank)]) {
+    if (near && address.family() == AF_UNIX) result.insert(result.begin(), address);
+  }
+  return result;
+}
+
+void Plane::connect(int rank) {
+  const uint64_t deadline = now_ns() + setup_.detection_ns / 3;
+  attempts_.push_back(std::make_unique<Attempt>(*this, rank, candidates(rank), deadline));
+}
+
+void Plane::attempt_ended(Attempt& attempt, Result<StreamSocket> socket) {
+  const auto found = std::find_if(attempts_.begin(), attempts_.end(),
+                                  [&](const auto& one) { return one.get() == &attempt; });
+  done_.push_back(std::move(*found));
+  attempts_.erase(found);
+  const int rank = attempt.rank();
+  Status status = socket.status();
+  if (status.ok()) status = adopt(std::move(socket).value(), rank, true);
+  if (status.ok()) return;
+  judge_->on_connect_failed(rank, judge_failure(rank, attempt.connector()), status.text(),
+                            now_ns());
+}
+
+// Loopback proves nothing: each container has one of its own.
+ConnectFailure Plane::judge_failure(int rank, const Connector& connector) const {
+  if (connector.other_process()) return ConnectFailure::kOtherIncarnation;
+  const auto [begin, end] = proved_at_.equal_range(rank);
+  for (const Address& refused : connector.refused()) {
+    if (refused.is_loopback() && refused.family() != AF_UNIX) continue;
+    const std::string place = place_of(refused);
+    if (std::any_of(begin, end, [&](const auto& one) { return one.second == place; })) {
+      return ConnectFailure::kRefused;
+    }
+  }
+  return ConnectFailure::kOther;
+}
+
+void Plane::on_accept(StreamSocket socket, const Hello& peer) {
+  if (peer.source < 0 || peer.source >= setup_.size || peer.source == setup_.rank) return;
+  if (Status status = adopt(std::move(socket), peer.source, false); !status.ok()) {
+    log_.warn("control connection of rank {} refused: {}", peer.source, status.text());
+  }
+}
+
+Status Plane::adopt(StreamSocket socket, int rank, bool initiated) {
+  const LinkId id = next_link_++;
+  auto link = std::make_unique<Link>(thread_.poller(), static_cast<LinkHandler&>(*this), id, rank,
+                                     setup_.size);
+  HETCOMM_RETURN_IF_ERROR(link->start(std::move(socket), own_process_.get()));
+  const std::string place = place_of(link->peer_address());
+  const auto [begin, end] = proved_at_.equal_range(rank);
+  if (std::none_of(begin, end, [&](const auto& one) { return one.second == place; })) {
+    proved_at_.emplace(rank, place);
+  }
+  log_.debug("control connection with rank {} is up ({})", rank, place);
+  links_.emplace(id, std::move(link));
+  judge_->on_link_up(id, rank, initiated, now_ns());
+  return {};
+}
+
+std::unique_ptr<Link> Plane::take(LinkId id) {
+  const auto found = links_.find(id);
+  if (found == links_.end()) return nullptr;
+  std::unique_ptr<Link> link = std::move(found->second);
+  links_.erase(found);
+  return link;
+}
+
+bool Plane::send(LinkId id, const Frame& frame) {
+  const auto found = links_.find(id);
+  return found == links_.end() || found->second->send(frame);
+}
+
+void Plane::close(LinkId id) {
+  std::unique_ptr<Link> link = take(id);
+  if (link == nullptr) return;
+  const int rank = link->rank();
+  if (std::none_of(links_.begin(), links_.end(),
+                   [rank](const auto& other) { return other.second->rank() == rank; })) {
+    forget_process(rank);
+  }
+  link->close();
+  closing_.push_back({std::move(link), now_ns() + kMostClosingNs});
+}
+
+uint64_t Plane::last_acknowledged_ns(LinkId id) {
+  const auto found = links_.find(id);
+  return found != links_.end() ? found->second->last_acknowledged_ns(now_ns()) : 0;
+}
+
+void Plane::on_frame(Link& link, const Frame& frame) {
+  judge_->on_frame(link.id(), frame, now_ns());
+}
+
+void Plane::on_room(Link& link) { judge_->on_writable(link.id()); }
+
+void Plane::on_ended(Link& link, const std::string& why) {
+  log_.debug("control connection with rank {} broke: {}", link.rank(), why);
+  garbage_.push_back(take(link.id()));
+  judge_->on_link_down(link.id(), fmt::format("control connection {}", why), now_ns());
+}
+
+void Plane::on_closed(Link& link) {
+  const auto found = std::find_if(closing_.begin(), closing_.end(),
+                                  [&](const Closing& one) { return one.link.get() == &link; });
+  if (found == closing_.end()) return;
+  garbage_.push_back(std::move(found->link));
+  closing_.erase(found);
+}
+
+// Without it (an older kernel, no room) the end of the connection has to do.
+void Plane::on_process(Link& link, UniqueFd process) {
+  auto watch = std::make_unique<ExitWatch>(*this, link.rank(), std::move(process));
+  if (!watch->start().ok()) return;
+  forget_process(link.rank());
+  processes_.emplace(link.rank(), std::move(watch));
+}
+
+// The kernel closes what a process had open before it tells of its exit: what it sent is here.
+void Plane::process_exited(int rank) {
+  std::vector<Link*> links;
+  for (const auto& [id, link] : links_) {
+    if (link->rank() == rank) links.push_back(link.get());
+  }
+  for (Link* link : links) link->read_out();
+  forget_process(rank);
+  judge_->on_exit(rank, now_ns());
+}
+
+void Plane::forget_process(int rank) {
+  const auto found = processes_.find(rank);
+  if (found == processes_.end()) return;
+  found->second->stop();
+  exited_.push_back(std::move(found->second));
+  processes_.erase(found);
+}
+
+// --- what the mesh is told --------------------------------------------------------
+
+void Plane::tell(Mail mail) { mailbox_->push(std::make_unique<Mail>(std::move(mail))); }
+
+void Plane::on_ready() { tell({.type = Mail::Type::kReady}); }
+
+void Plane::on_dead(int rank, const std::string& why) {
+  forget_process(rank);
+  log_.warn("{}", why);
+  tell({.type = Mail::Type::kDead, .rank = rank, .text = why});
+}
+
+void Plane::on_left(int rank) {
+  forget_process(rank);
+  log_.debug("rank {} left", rank);
+  tell({.type = Mail::Type::kLeft, .rank = rank});
+}
+
+void Plane::on_declared_dead(const std::string& why) {
+  log_.error("the other ranks hold this one for lost: {}", why);
+  tell({.type = Mail::Type::kDeclaredDead, .text = why});
+}
+
+void Plane::on_notice(const Frame& notice) {
+  const bool aborted = notice.type == FrameType::kAborted;
+  tell({.type = aborted ? Mail::Type::kAborted : Mail::Type::kFailed,
+        .rank = notice.subject,
+        .communicator = notice.number,
+        .code = static_cast<Code>(-static_cast<int32_t>(notice.code)),
+        .text = notice.text});
+}
+
+void Plane::on_letter(int from, const Frame& letter) {
+  Mail mail{.rank = from, .value = letter.value, .text = letter.text};
+  switch (static_cast<LetterType>(letter.code)) {
+    case LetterType::kKnock:
+      mail.type = Mail::Type::kKnock;
+      break;
+    case LetterType::kRefused:
+      mail.type = Mail::Type::kRefused;
+      break;
+    case LetterType::kGivenUp:
+      mail.type = Mail::Type::kGivenUp;
+      break;
+    case LetterType::kCall:
+      mail.type = Mail::Type::kCall;
+      mail.communicator = static_cast<uint32_t>(letter.value);
+      break;
+  }
+  tell(std::move(mail));
+}
+
+void Plane::on_suspect(int rank) { tell({.type = Mail::Type::kSuspected, .rank = rank}); }
+
+void Plane::on_vouch(int rank) { tell({.type = Mail::Type::kVouched, .rank = rank}); }
+
+}  // namespace hetcomm::liveness

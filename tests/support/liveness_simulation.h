@@ -1,0 +1,131 @@
+// A job of many ranks in one thread: the judges of src/liveness on a simulated clock and network.
+//
+// The network is as cruel as TCP between machines: a path may be cut in one direction, what is sent
+// meanwhile comes later, by a retransmission that backs off; acknowledgements come from the kernel,
+// so that a stopped process gives them too; the end of a process is told by its kernel, the end of
+// a host by nobody; connections can be cut while both ends live.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <queue>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "src/liveness/judge.h"
+
+namespace hetcomm_test {
+
+namespace live = hetcomm::liveness;
+
+inline constexpr uint64_t kMilli = 1'000'000;
+inline constexpr uint64_t kSecond = 1'000'000'000;
+
+class Simulation {
+ public:
+  enum class State : uint8_t { kRuns, kStopped, kDead, kGone };  // kGone: left
+
+  // |hosts|: the host of each rank.
+  Simulation(uint64_t seed, const std::vector<int>& hosts, uint64_t detection_ns);
+  ~Simulation();
+  Simulation(const Simulation&) = delete;
+
+  int size() const { return static_cast<int>(nodes_.size()); }
+  uint64_t now() const { return now_; }
+  uint64_t detection_ns() const { return timing_.detection_ns; }
+  std::mt19937_64& random() { return random_; }
+  uint64_t below(uint64_t limit) { return limit == 0 ? 0 : random_() % limit; }
+
+  void start();
+  // Until all ranks are connected with their neighbours; false: not within |limit_ns|.
+  bool run_until_ready(uint64_t limit_ns);
+  void run(uint64_t duration_ns);
+  void at(uint64_t when_ns, std::function<void()> action) { schedule(when_ns, std::move(action)); }
+
+  void kill(int rank);
+  void kill_host(int host);
+  void stop(int rank);
+  void resume(int rank);
+  void leave(int rank);
+  // Another process listens at the address of a dead rank.
+  void restart(int rank) { restarted_.insert(rank); }
+  // What |from| sends does not come to |to| any more.
+  void cut(int from, int to, bool is_cut);
+  // Ranks with a different group do not reach each other.
+  void partition(const std::vector<int>& groups);
+  void heal();
+  // A reset of all connections between two live ranks.
+  void reset_links(int one, int other);
+  void first_contact(int from, int to);
+  void abort(int rank, uint32_t communicator);
+
+  State state(int rank) const;
+  live::Fate fate(int of, int as_seen_by) const;
+  bool declared_dead(int rank) const;
+  int aborts_seen(int rank) const;
+  uint64_t letters_seen(int rank) const;
+  // Safety: the first verdict against a live rank that a running watcher reached; empty: none.
+  const std::string& violation() const { return violation_; }
+  // When the last rank learned of the fate of |rank|.
+  uint64_t known_ns(int rank) const { return known_ns_[static_cast<size_t>(rank)]; }
+  uint64_t frames() const { return frames_; }
+  uint64_t bytes() const { return bytes_; }
+  size_t most_links() const { return most_links_; }
+
+ private:
+  struct Node;
+  struct Wire;
+  struct Event {
+    uint64_t at;
+    uint64_t order;
+    std::function<void()> action;
+    bool operator<(const Event& other) const {
+      return at != other.at ? at > other.at : order > other.order;
+    }
+  };
+
+  Node& node(int rank) { return *nodes_[static_cast<size_t>(rank)]; }
+  const Node& node(int rank) const { return *nodes_[static_cast<size_t>(rank)]; }
+  void schedule(uint64_t when_ns, std::function<void()> action);
+  uint64_t latency() { return 50'000 + below(150'000); }
+  bool host_is_up(int rank) const;
+  bool path(int from, int to) const;
+  void connect(int from, int to);
+  void answer_connect(int from, int to, uint64_t deadline_ns);
+  void transmit(uint64_t wire, int side, uint64_t backoff_ns);
+  void deliver(uint64_t wire, int side);
+  void end_wires(int rank);
+  void give(Node& to, std::function<void(Node&)> what);
+  void arm(Node& of);
+  void judge_death(int declared, int by, bool published);
+
+  uint64_t now_ = 0;
+  uint64_t order_ = 0;
+  std::mt19937_64 random_;
+  live::Timing timing_;
+  std::vector<int> hosts_;
+  std::shared_ptr<const live::Ring> ring_;
+  std::shared_ptr<const std::vector<uint64_t>> incarnations_;
+  std::vector<std::unique_ptr<Node>> nodes_;
+  std::map<uint64_t, Wire> wires_;
+  uint64_t next_wire_ = 1;
+  std::priority_queue<Event> events_;
+  std::set<int> dead_hosts_;
+  std::set<int> restarted_;
+  std::set<std::pair<int, int>> cuts_;
+  std::map<std::pair<int, int>, uint64_t> cut_since_;
+  std::vector<int> groups_;
+  uint64_t partition_changed_ns_ = 0;
+  std::vector<uint64_t> known_ns_;
+  std::string violation_;
+  uint64_t frames_ = 0;
+  uint64_t bytes_ = 0;
+  size_t most_links_ = 0;
+};
+
+}  // namespace hetcomm_test

@@ -1,0 +1,9 @@
+hetcomm_test(liveness_simulation_test
+  SOURCES liveness_simulation_test.cc ${PROJECT_SOURCE_DIR}/tests/support/liveness_simulation.cc
+  DEPENDS base net liveness fmt::fmt
+  LABELS asan
+  TIMEOUT 120)
+hetcomm_ctest(liveness_simulation_long TARGET liveness_simulation_test
+  COMMAND liveness_simulation_test --gtest_brief=1
+  ENVIRONMENT HETCOMM_TEST_LONG=1 HETCOMM_TEST_SEEDS=1:100000
+  LABELS long TIMEOUT 3600)
