@@ -44,8 +44,8 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_memory_wrap(hetcomm_context_t* context, int32_t device, void* address, uint64_t size_bytes,
                     hetcomm_memory_t** out_memory) HETCOMM_NOEXCEPT;
 
-/* Gives back a memory. BUSY while a pending operation uses it; then nothing has changed. NULL is
- * accepted. [any-thread] */
+/* Gives back a memory. BUSY while a pending operation uses it, or a prepared request that was not
+ * released names it; then nothing has changed. NULL is accepted. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_memory_free(hetcomm_memory_t* memory)
     HETCOMM_NOEXCEPT;
 

@@ -75,7 +75,8 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_recvv(
     hetcomm_request_t** out_request) HETCOMM_NOEXCEPT;
 
 /* Prepares an operation that can be started many times with hetcomm_request_start; nothing happens
- * before. The deadline counts from each start. [any-thread] */
+ * before. The deadline counts from each start. Memories that the buffers name stay in use until the
+ * request is released. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_send_prepare(
     hetcomm_communicator_t* communicator, int32_t destination, uint64_t tag,
     const hetcomm_buffer_t* buffers, size_t count, const hetcomm_operation_options_t* options,
@@ -93,7 +94,8 @@ hetcomm_probe(hetcomm_communicator_t* communicator, int32_t source, uint64_t tag
               uint64_t timeout_ns, hetcomm_completion_t* out_message) HETCOMM_NOEXCEPT;
 
 /* A group collects operations and starts them together: they are submitted in one step, in order,
- * and no progress runs between them. Its communicator cannot be destroyed before it (BUSY).
+ * and no progress runs between them. Their deadlines count from when they were collected: one that
+ * is never started ends with TIMED_OUT. Its communicator cannot be destroyed before it (BUSY).
  * [serial per group] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_group_create(
     hetcomm_communicator_t* communicator, hetcomm_group_t** out_group) HETCOMM_NOEXCEPT;

@@ -245,7 +245,8 @@ hetcomm_status_t hetcomm_memory_free(hetcomm_memory_t* memory) noexcept {
     hetcomm::Context& context = memory->context;
     HETCOMM_RETURN_IF_ERROR(capi::check_alive(context));
     if (memory->registration != nullptr) return Status(Code::kBusy, "the memory is registered");
-    if (memory->in_use()) return Status(Code::kBusy, "a pending operation uses the memory");
+    if (memory->in_use())
+      return Status(Code::kBusy, "a pending operation or a prepared request uses the memory");
     if (memory->known_window() != nullptr) {
       const hetcomm::Engine::Baton baton(context.engine());
       context.devices().forget(*memory);

@@ -45,7 +45,7 @@ template <typename Use>
 void for_each_waiting(hetcomm_group_t& group, Use&& use) {
   for (const OperationRef& entry : group.entries) {
     if (entry.is(OperationState::kPending) &&
-        entry.operation->stage == OperationStage::kSubmitted) {
+        entry.operation->stage == OperationStage::kCollected) {
       use(*entry.operation);
     }
   }
@@ -270,7 +270,7 @@ void hetcomm_group_destroy(hetcomm_group_t* group) noexcept {
   if (group == nullptr || !capi::is_good(group) || !group->communicator->context().alive()) return;
   const hetcomm_status_t status = capi::guard([&]() -> Status {
     const Engine::Baton baton(group->communicator->context().engine());
-    for_each_waiting(*group, [&](Operation& operation) { group->communicator->drop(operation); });
+    for_each_waiting(*group, [&](Operation& operation) { group->communicator->cancel(operation); });
     return {};
   });
   static_cast<void>(status);
@@ -395,6 +395,7 @@ hetcomm_status_t hetcomm_request_release(hetcomm_request_t* request) noexcept {
     const bool ours = operation.claim(ref.generation) ||
                       (ref.is(OperationState::kPrepared) && operation.prepared);
     if (!ours) return Status(Code::kStaleHandle);
+    if (operation.prepared) Communicator::drop_uses(operation);
     operation.engine->pool().recycle_locked(&operation);
     return {};
   });

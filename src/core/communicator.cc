@@ -152,7 +152,7 @@ void Communicator::drop_uses(Operation& operation) {
   for (const BufferPiece& piece : operation.pieces) {
     if (piece.memory != nullptr) piece.memory->drop_use();
   }
-  if (!operation.prepared) operation.clear_pieces();
+  operation.clear_pieces();
 }
 
 bool Communicator::in_group(const PostArguments& arguments) {
@@ -180,10 +180,12 @@ Code Communicator::post(const PostArguments& arguments, Operation** out, std::st
       engine_.pool().recycle_locked(operation);
       return code;
     }
-    operation->set_state(OperationState::kPending);
     *out = operation;
-    if (in_group(arguments)) [[unlikely]]
-      return Code::kOk;  // the group starts it
+    if (in_group(arguments)) [[unlikely]] {
+      collect(*operation);
+      return Code::kOk;
+    }
+    operation->set_state(OperationState::kPending);
     start_now(*operation);
   }
   if (engine_.threaded()) engine_.note_pending();
@@ -198,12 +200,24 @@ Code Communicator::post_beside(const PostArguments& arguments, Operation** out, 
     engine_.pool().recycle(operation);
     return code;
   }
-  operation->set_state(OperationState::kPending);
   *out = operation;
-  if (in_group(arguments)) return Code::kOk;
+  if (in_group(arguments)) {
+    const Engine::Baton baton(engine_);
+    collect(*operation);
+    return Code::kOk;
+  }
+  operation->set_state(OperationState::kPending);
   engine_.submit_queued(operation);
   if (engine_.threaded()) engine_.note_pending();
   return Code::kOk;
+}
+
+// Its group will start it. Its deadline counts already.
+void Communicator::collect(Operation& operation) {
+  operation.stage = OperationStage::kCollected;
+  const uint64_t at = context_.note_times(operation, now_ns());
+  operation.set_state(OperationState::kPending);
+  engine_.timer_changed(at);
 }
 
 Code Communicator::prepare(const PostArguments& arguments, Operation** out, std::string* text) {
@@ -220,8 +234,6 @@ Code Communicator::prepare(const PostArguments& arguments, Operation** out, std:
   }
   operation->prepared = true;
   operation->set_state(OperationState::kPrepared);
-  // An idle request holds nothing.
-  drop_uses(*operation);
   *out = operation;
   return Code::kOk;
 }
@@ -237,9 +249,6 @@ Code Communicator::restart(const OperationRef& prepared, std::string* text) {
     operation.set_state(OperationState::kPrepared);
     *text = kOverlapText;
     return Code::kInvalidArgument;
-  }
-  for (const BufferPiece& piece : operation.pieces) {
-    if (piece.memory != nullptr) piece.memory->add_use();
   }
   operation.stage = OperationStage::kSubmitted;
   operation.run = {};
@@ -295,23 +304,22 @@ void Communicator::start(Operation& operation) {
 }
 
 void Communicator::cancel(Operation& operation) {
-  if (operation.stage == OperationStage::kSubmitted) {
-    drop(operation);
-  } else {
-    mesh_->end_operation(operation, Code::kCancelled, "cancelled by the caller");
-  }
+  const bool collected = operation.stage == OperationStage::kCollected;
+  mesh_->end_operation(operation, Code::kCancelled,
+                       collected ? "cancelled before it was started" : "cancelled by the caller");
 }
 
-void Communicator::drop(Operation& operation) {
+// One that waits for its group.
+void Communicator::drop(Operation& operation, Code code, std::string text) {
   ++pending_;
   engine_.operation_started();
-  mesh_->complete(operation, Code::kCancelled, "cancelled before it was started");
+  mesh_->complete(operation, code, std::move(text));
 }
 
 void Communicator::release(Operation& operation) {
   operation.detached = true;
   operation.expire(OperationState::kPending);
-  if (operation.stage == OperationStage::kSubmitted) drop(operation);
+  if (operation.stage == OperationStage::kCollected) cancel(operation);
 }
 
 bool Communicator::probe(int32_t source, uint64_t tag, uint64_t ignore, hetcomm_completion_t* out) {

@@ -178,9 +178,10 @@ class Communicator {
   const std::vector<int>& ranks() const { return ranks_; }
   bool contains(int mesh_rank) const { return inverse_[static_cast<size_t>(mesh_rank)] >= 0; }
   void start(Operation& operation);
-  // Ends a pending operation with kCancelled; one that waits for its group is dropped from it.
+  // Ends a pending operation with kCancelled.
   void cancel(Operation& operation);
-  void drop(Operation& operation);
+  // Ends one that waits for its group, which will not start it.
+  void drop(Operation& operation, Code code, std::string text);
   // The caller gives the handle of a pending operation back: it ends unseen.
   void release(Operation& operation);
   void operation_ended() { --pending_; }
@@ -206,6 +207,8 @@ class Communicator {
   void tell_teams_of_loss(int mesh_rank);
   // An operation that is over, or was never started.
   void recycle(std::unique_ptr<collectives::Collective> call);
+  // The memories of |operation| are not used any more. Those of a prepared one stay in use until it
+  // is released.
   static void drop_uses(Operation& operation);
   void forget_receive(const Operation& operation);
   static void fill_completion(const Operation& operation, hetcomm_completion_t* out) {
@@ -267,6 +270,7 @@ class Communicator {
   Status check_open();
   Code post_beside(const PostArguments& arguments, Operation** out, std::string* text);
   static bool in_group(const PostArguments& arguments);
+  void collect(Operation& operation);
   Operation* allocate();
   Status start_collective(Operation& operation);
   void fill_call(const collectives::Arguments& arguments,
@@ -320,7 +324,7 @@ inline void Mesh::complete_any(Operation& operation) {
   Communicator& communicator = *operation.communicator;
   operation.source = communicator.rank_of(operation.source);
   if (OverlapGuard::kActive) communicator.forget_receive(operation);
-  if (!operation.pieces.empty()) [[unlikely]]
+  if (!operation.pieces.empty() && (!operation.prepared || operation.detached)) [[unlikely]]
     Communicator::drop_uses(operation);
   communicator.operation_ended();
   if (operation.detached) [[unlikely]] {

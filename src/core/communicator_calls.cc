@@ -24,7 +24,12 @@ Code Communicator::post_collective(const Arguments& arguments, Operation** out, 
     Operation* operation = engine_.pool().allocate();
     if (operation == nullptr) return Code::kOutOfMemory;
     fill_call(arguments, std::move(call), *operation);
-    if (!in_group) start_now(*operation);
+    if (in_group) {
+      collect(*operation);
+    } else {
+      operation->set_state(OperationState::kPending);
+      start_now(*operation);
+    }
     *out = operation;
   } else {
     auto call = std::make_unique<Collective>();
@@ -32,7 +37,13 @@ Code Communicator::post_collective(const Arguments& arguments, Operation** out, 
     Operation* operation = allocate();
     if (operation == nullptr) return Code::kOutOfMemory;
     fill_call(arguments, std::move(call), *operation);
-    if (!in_group) engine_.submit_queued(operation);
+    if (in_group) {
+      const Engine::Baton baton(engine_);
+      collect(*operation);
+    } else {
+      operation->set_state(OperationState::kPending);
+      engine_.submit_queued(operation);
+    }
     *out = operation;
   }
   if (!in_group && engine_.threaded()) engine_.note_pending();
@@ -51,7 +62,6 @@ void Communicator::fill_call(const Arguments& arguments, std::unique_ptr<Collect
   operation.clear_pieces();
   call->attach(operation);
   operation.call = call.release();
-  operation.set_state(OperationState::kPending);
 }
 
 std::unique_ptr<Collective> Communicator::take_call() {

@@ -169,6 +169,9 @@ void Mesh::end_operation(Operation& operation, Code code, std::string_view why) 
     case OperationStage::kSubmitted:
       complete(operation, code, std::move(text));
       break;
+    case OperationStage::kCollected:
+      operation.communicator->drop(operation, code, std::move(text));
+      break;
     case OperationStage::kQueued:
       operation.pair->end_send(operation, code, std::move(text));
       break;

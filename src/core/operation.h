@@ -67,7 +67,8 @@ enum class OperationKind : uint8_t {
 
 // Where a pending operation stands, so that it can be ended from anywhere.
 enum class OperationStage : uint8_t {
-  kSubmitted,  // in the submission queue, or collected in a group
+  kSubmitted,  // in the submission queue
+  kCollected,  // waits for its group to be started
   kQueued,     // send, or one-sided: in its pair's outbox
   kPosted,     // receive: in the match table
   kArriving,   // receive: matched, eager fragments still coming

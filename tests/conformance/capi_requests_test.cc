@@ -12,7 +12,8 @@
 //   * a deadline ends an operation with TIMED_OUT not before it, and not much later;
 //   * priority changes no contents and no order; groups start together and may be filled again;
 //   dropped ones end with CANCELLED;
-//   * prepared operations run many times;
+//   * prepared operations run many times, and the memories that they name stay until their release;
+//   * an operation in a group that nobody starts ends at its deadline;
 //   * a released running operation goes on and delivers;
 //   * thousands may be outstanding, from many threads on one communicator.
 #include <sys/mman.h>
@@ -469,6 +470,76 @@ TEST_P(Requests, PreparedOperationsRunManyTimes) {
       EXPECT_EQ(hetcomm_request_start(send), HETCOMM_STALE_HANDLE);
       me.meet();
     }
+  });
+}
+
+TEST_P(Requests, AMemoryStaysWhileAPreparedRequestNamesIt) {
+  run_two([](Member& me) {
+    hetcomm_memory_t* memory = nullptr;
+    ASSERT_EQ(hetcomm_memory_allocate(me.context(), 0, 4096, &memory), HETCOMM_OK);
+    const hetcomm_buffer_t to = hetcomm_buffer_memory(memory, 0, 4096);
+    hetcomm_request_t* receive = nullptr;
+    ASSERT_EQ(
+        hetcomm_recv_prepare(me.communicator(), me.partner(), 4, 0, &to, 1, nullptr, &receive),
+        HETCOMM_OK);
+    EXPECT_EQ(hetcomm_memory_free(memory), HETCOMM_BUSY) << "idle, never started";
+    const std::vector<std::byte> out = pattern(4096, 3);
+    for (int i = 0; i < 2; ++i) {
+      EXPECT_EQ(hetcomm_request_start(receive), HETCOMM_OK);
+      EXPECT_EQ(hetcomm_memory_free(memory), HETCOMM_BUSY) << "running";
+      hetcomm_request_t* send = me.send(me.partner(), 4, out.data(), out.size());
+      EXPECT_EQ(finish(send).status, HETCOMM_OK);
+      EXPECT_EQ(finish(receive).status, HETCOMM_OK);
+      EXPECT_EQ(hetcomm_memory_free(memory), HETCOMM_BUSY) << "idle again";
+    }
+    EXPECT_EQ(hetcomm_request_release(receive), HETCOMM_OK);
+    EXPECT_EQ(hetcomm_memory_free(memory), HETCOMM_OK) << hetcomm_last_error();
+
+    // Released while it runs: until its end.
+    ASSERT_EQ(hetcomm_memory_allocate(me.context(), 0, 4096, &memory), HETCOMM_OK);
+    const hetcomm_buffer_t other = hetcomm_buffer_memory(memory, 0, 4096);
+    ASSERT_EQ(
+        hetcomm_recv_prepare(me.communicator(), me.partner(), 5, 0, &other, 1, nullptr, &receive),
+        HETCOMM_OK);
+    EXPECT_EQ(hetcomm_request_start(receive), HETCOMM_OK);
+    EXPECT_EQ(hetcomm_request_release(receive), HETCOMM_OK);
+    EXPECT_EQ(hetcomm_memory_free(memory), HETCOMM_BUSY);
+    me.meet();
+    EXPECT_EQ(finish(me.send(me.partner(), 5, out.data(), out.size())).status, HETCOMM_OK);
+    EXPECT_TRUE(me.until([&] { return hetcomm_memory_free(memory) == HETCOMM_OK; }));
+    me.meet();
+  });
+}
+
+TEST_P(Requests, AnOperationInAGroupEndsAtItsDeadline) {
+  run_two([](Member& me) {
+    hetcomm_group_t* group = nullptr;
+    ASSERT_EQ(hetcomm_group_create(me.communicator(), &group), HETCOMM_OK);
+    uint64_t value = 0;
+    hetcomm_operation_options_t options = with_timeout(50 * kMs);
+    options.group = group;
+    hetcomm_collective_options_t barrier{};
+    barrier.struct_size = sizeof(barrier);
+    barrier.timeout_ns = 50 * kMs;
+    barrier.group = group;
+    const uint64_t start = clock_ns();
+    std::vector<hetcomm_request_t*> requests = {
+        me.send(me.partner(), 1, &value, 8, &options),
+        me.recv(me.partner(), 1, &value, 8, HETCOMM_EXACT_TAG, &options), nullptr};
+    ASSERT_EQ(hetcomm_barrier(me.communicator(), &barrier, &requests[2]), HETCOMM_OK);
+    for (hetcomm_request_t* request : requests) {
+      EXPECT_EQ(finish(request).status, HETCOMM_TIMED_OUT);
+    }
+    EXPECT_GE(clock_ns() - start, 49 * kMs);
+    EXPECT_LT(clock_ns() - start, 5 * kSec);
+    EXPECT_EQ(hetcomm_group_start(group), HETCOMM_OK) << "nothing is left to be started";
+    hetcomm_group_destroy(group);
+    me.meet();
+    // What was in the group does not count among the collective operations.
+    hetcomm_request_t* later = nullptr;
+    ASSERT_EQ(hetcomm_barrier(me.communicator(), nullptr, &later), HETCOMM_OK);
+    EXPECT_EQ(finish(later).status, HETCOMM_OK);
+    me.meet();
   });
 }
 
