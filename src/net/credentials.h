@@ -4,6 +4,9 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+
+#include "src/base/span.h"
 
 namespace hetcomm {
 
@@ -14,12 +17,29 @@ struct Identity {
   bool operator==(const Identity&) const = default;
 };
 
-// Key of the proof, SHA-256 of whatever the user gave. Never logged.
-using Secret = std::array<std::byte, 32>;
+// Key of the proof, SHA-256 of whatever the user gave. Never logged. Copies share one place, which
+// core dumps leave out and which is wiped when the last copy goes.
+class Secret {
+ public:
+  static constexpr size_t kBytes = 32;
+  using Bytes = std::array<std::byte, kBytes>;
+
+  // Zeros, which are nobody's key.
+  Secret() = default;
+  explicit Secret(const Bytes& bytes);
+
+  const Bytes& bytes() const;
+  operator ConstByteSpan() const { return bytes(); }
+  bool operator==(const Secret& other) const { return bytes() == other.bytes(); }
+
+ private:
+  class Page;
+  std::shared_ptr<const Page> page_;
+};
 
 struct Credentials {
   Identity identity;
-  Secret secret{};
+  Secret secret;
 };
 
 }  // namespace hetcomm
