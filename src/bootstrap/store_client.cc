@@ -1,4 +1,5 @@
 #include <poll.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -9,6 +10,7 @@
 #include "src/base/clock.h"
 #include "src/bootstrap/store.h"
 #include "src/bootstrap/store_finder.h"
+#include "src/net/hash.h"
 #include "src/net/socket.h"
 
 namespace hetcomm {
@@ -16,6 +18,7 @@ namespace {
 
 constexpr size_t kReplyOverhead = 64 + kMaxReplyText;
 constexpr size_t kReceiveChunk = 1 << 20;
+constexpr uint64_t kReconnectNs = 3'000'000'000;
 
 // What the store is told: a little less than there is, so that its reply, which says what is
 // missing, arrives in time.
@@ -38,6 +41,10 @@ Status StoreClient::connect(uint64_t deadline_ns) {
   if (!socket.ok()) return socket.status();
   socket_ = std::move(socket).value();
   peer_ = peer_name(socket_.get());
+  used_ns_ = now_ns();
+  if (Result<Address> local = bound_address(socket_.get()); local.ok() && local_.length() == 0) {
+    local_ = local->with_port(0);
+  }
   log_.debug("store: connected to {}", peer_);
   return {};
 }
@@ -98,18 +105,22 @@ Result<std::vector<std::vector<std::byte>>> StoreClient::gather(const std::strin
 Result<Secret> StoreClient::job_key(uint64_t deadline_ns) {
   StoreRequest request;
   request.operation = StoreOperation::kJobKey;
-  Secret secret;
-  Result<std::vector<std::byte>> reply = call(request, secret.size(), deadline_ns);
+  Secret::Bytes bytes{};
+  Result<std::vector<std::byte>> reply = call(request, bytes.size(), deadline_ns);
   if (!reply.ok()) return reply.status();
-  if (reply->size() != secret.size()) {
+  if (reply->size() != bytes.size()) {
     return Status(Code::kBootstrapFailed, "malformed reply of the store");
   }
-  std::copy(reply->begin(), reply->end(), secret.begin());
+  std::copy(reply->begin(), reply->end(), bytes.begin());
+  wipe(*reply);
+  Secret secret(bytes);
+  wipe(bytes);
   return secret;
 }
 
 Result<std::vector<std::byte>> StoreClient::call(const StoreRequest& request, size_t reply_limit,
                                                  uint64_t deadline_ns) {
+  HETCOMM_RETURN_IF_ERROR(refresh(deadline_ns));
   HETCOMM_RETURN_IF_ERROR(connect(deadline_ns));
   Result<std::vector<std::byte>> body =
       exchange(encode_request(request), reply_limit + kReplyOverhead, deadline_ns);
@@ -119,9 +130,25 @@ Result<std::vector<std::byte>> StoreClient::call(const StoreRequest& request, si
     return Status(Code::kBootstrapFailed,
                   fmt::format("store of rank 0 at {}: {}", peer_, body.status().text()));
   }
+  used_ns_ = now_ns();
   Result<ConstByteSpan> payload = decode_reply(body.value());
   if (!payload.ok()) return payload.status();
   return std::vector<std::byte>(payload->begin(), payload->end());
+}
+
+// Replaces a connection that the store may end, or has ended for others to have room. A store that
+// was found before is not waited for.
+Status StoreClient::refresh(uint64_t deadline_ns) {
+  if (!socket_.valid() || options_.quiet_ns == kForever) return {};
+  const uint64_t now = now_ns();
+  char byte = 0;
+  // Nothing comes that was not asked for, but an end.
+  const bool ended = ::recv(socket_.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) >= 0 ||
+                     (errno != EAGAIN && errno != EINTR);
+  if (!ended && now < deadline_after(used_ns_, options_.quiet_ns)) return {};
+  socket_.reset();
+  return connect(std::min(deadline_ns, deadline_after(now, kReconnectNs)))
+      .annotate("did rank 0 end?");
 }
 
 Result<std::vector<std::byte>> StoreClient::exchange(ConstByteSpan frame, size_t reply_limit,

@@ -23,7 +23,8 @@ Result<std::unique_ptr<ControlPlane>> ControlPlane::create(ControlThread& thread
                                                          {.rank = setup.rank,
                                                           .size = setup.size,
                                                           .detection_ns = setup.detection_ns,
-                                                          .credentials = setup.credentials},
+                                                          .credentials = setup.credentials,
+                                                          .route = setup.route},
                                                          made->mailbox_);
     status = plane.status();
     if (!plane.ok()) return;

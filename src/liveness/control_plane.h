@@ -33,6 +33,7 @@ class ControlPlane {
     int size = 0;
     uint64_t detection_ns = 0;
     Credentials credentials;  // complete in start() only
+    Address route{};  // of this host, leads to the other ranks; none where that is not known
   };
   // Listens. Waits for the control thread.
   static Result<std::unique_ptr<ControlPlane>> create(ControlThread& thread, Log& log,

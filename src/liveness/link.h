@@ -26,7 +26,7 @@ class Link;
 // may be destroyed in on_ended() and on_closed() only after it has returned.
 class LinkHandler {
  public:
-  virtual void on_frame(Link& link, const Frame& frame) = 0;
+  virtual void on_frame(Link& link, Frame& frame) = 0;
   virtual void on_room(Link& link) = 0;
   // The connection broke.
   virtual void on_ended(Link& link, const std::string& why) = 0;

@@ -10,6 +10,7 @@
 
 #include "src/base/clock.h"
 #include "src/base/random.h"
+#include "src/base/text.h"
 #include "src/net/tls.h"
 
 namespace hetcomm::liveness {
@@ -101,8 +102,11 @@ Result<std::unique_ptr<Plane>> Plane::create(ControlThread& thread, Log& log, co
 // On every interface that may be used, so that the control plane lives as long as any rail does,
 // and on a local socket.
 Status Plane::listen(const Config& config) {
-  Result<std::vector<InterfaceAddress>> interfaces = choose_interfaces(config);
+  Result<std::vector<InterfaceAddress>> interfaces = choose_interfaces(config, setup_.route);
   if (!interfaces.ok()) return interfaces.status();
+  const Result<PortRange> ports = port_range(config);
+  if (!ports.ok()) return ports.status();
+  ports_ = ports.value();
   for (const InterfaceAddress& candidate : interfaces.value()) {
     if (acceptors_.size() == kMostInterfaces) break;
     if (Status status = listen_at(candidate.address); !status.ok()) {
@@ -126,6 +130,7 @@ Status Plane::listen_at(const Address& address) {
   options.rank = setup_.rank;
   options.tls = tls_;
   options.held = true;
+  options.ports = ports_;
   Result<std::unique_ptr<Acceptor>> acceptor =
       Acceptor::create(thread_.poller(), log_, address, std::move(options), *this);
   if (!acceptor.ok()) return acceptor.status();
@@ -316,7 +321,11 @@ uint64_t Plane::last_acknowledged_ns(LinkId id) {
   return found != links_.end() ? found->second->last_acknowledged_ns(now_ns()) : 0;
 }
 
-void Plane::on_frame(Link& link, const Frame& frame) {
+void Plane::on_frame(Link& link, Frame& frame) {
+  const bool note =
+      frame.type == FrameType::kLetter && frame.code == static_cast<uint8_t>(LetterType::kCall);
+  // Logs and errors show the other texts.
+  if (!note && !frame.text.empty()) frame.text = printable(frame.text);
   judge_->on_frame(link.id(), frame, now_ns());
 }
 

@@ -29,6 +29,7 @@ class Plane final : public Resident,
     int size = 0;
     uint64_t detection_ns = 0;
     Credentials credentials;  // complete in start() only
+    Address route{};  // of this host, leads to the other ranks; none where that is not known
   };
   static Result<std::unique_ptr<Plane>> create(ControlThread& thread, Log& log,
                                                const Config& config, Setup setup,
@@ -88,7 +89,7 @@ class Plane final : public Resident,
   void on_vouch(int rank) override;
   void on_suspect(int rank) override;
   // LinkHandler.
-  void on_frame(Link& link, const Frame& frame) override;
+  void on_frame(Link& link, Frame& frame) override;
   void on_room(Link& link) override;
   void on_ended(Link& link, const std::string& why) override;
   void on_closed(Link& link) override;
@@ -103,6 +104,7 @@ class Plane final : public Resident,
   std::shared_ptr<const TlsContext> tls_;  // null: off
   UniqueFd own_process_;                   // pidfd; invalid where the kernel has none
   std::unique_ptr<Judge> judge_;           // from start() on
+  PortRange ports_;
   std::vector<std::unique_ptr<Acceptor>> acceptors_;
   std::vector<std::vector<Address>> addresses_;
   std::vector<HostId> hosts_;

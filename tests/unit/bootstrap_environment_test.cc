@@ -1,13 +1,22 @@
 // Bootstrap from the environment, with a process for each rank: it finds the store on MASTER_PORT
 // or behind a foreign service that holds it, in any order of starting; agrees on a secret; names
-// missing and malformed variables; and treats the secret file with care.
+// missing and malformed variables; and treats the secret file with care. Its store listens where
+// the others look for it, and nowhere else. Named jobs on one port do not mix. Slurm, PMI, PMIx and
+// Open MPI may have launched the ranks.
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstdio>
 #include <cstdlib>
+#include <cstring>
+#include <fstream>
 #include <functional>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -18,6 +27,7 @@
 #include "src/base/clock.h"
 #include "src/base/unique_fd.h"
 #include "src/bootstrap/bootstrap.h"
+#include "src/bootstrap/launch.h"
 #include "src/bootstrap/secret.h"
 #include "src/net/socket.h"
 
@@ -61,8 +71,28 @@ std::string collect(Process process) {
 class EnvironmentTest : public testing::Test {
  protected:
   EnvironmentTest() {
-    for (const char* name :
-         {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID"}) {
+    for (const char* name : {"RANK",
+                             "WORLD_SIZE",
+                             "MASTER_ADDR",
+                             "MASTER_PORT",
+                             "TORCHELASTIC_RUN_ID",
+                             "SLURM_PROCID",
+                             "SLURM_NTASKS",
+                             "SLURM_STEP_NUM_TASKS",
+                             "SLURM_STEP_NODELIST",
+                             "SLURM_JOB_ID",
+                             "SLURM_STEP_ID",
+                             "OMPI_COMM_WORLD_RANK",
+                             "OMPI_COMM_WORLD_SIZE",
+                             "OMPI_COMM_WORLD_LOCAL_SIZE",
+                             "PMI_RANK",
+                             "PMI_SIZE",
+                             "PMIX_RANK",
+                             "PMIX_SIZE",
+                             "PMIX_NAMESPACE",
+                             "PBS_JOBID",
+                             "LSB_JOBID",
+                             "FLUX_JOB_ID"}) {
       unsetenv(name);
     }
     setenv("MASTER_ADDR", "127.0.0.1", 1);
@@ -97,7 +127,7 @@ class EnvironmentTest : public testing::Test {
       for (const auto& value : values.value())
         text += fmt::format(" {}", static_cast<int>(value[0]));
     }
-    return text + fmt::format(" key {}", static_cast<int>(secret.value()[0]));
+    return text + fmt::format(" key {}", static_cast<int>(secret->bytes()[0]));
   }
 
   std::vector<std::string> run(int size, const std::vector<int>& ranks,
@@ -160,6 +190,296 @@ TEST_F(EnvironmentTest, StorePortIsTheOnlyOne) {
 TEST_F(EnvironmentTest, Ipv6) {
   setenv("MASTER_ADDR", "::1", 1);
   EXPECT_THAT(run(2, {0, 1}), Each(HasSubstr("ok 0 1")));
+}
+
+TEST_F(EnvironmentTest, WithoutASecretAJobThatRequiresOneIsRefused) {
+  const auto texts = run(2, {0, 1}, "REQUIRE_SECRET=on;BOOTSTRAP_TIMEOUT=2s");
+  EXPECT_THAT(texts, Each(HasSubstr("HETCOMM_REQUIRE_SECRET")));
+  EXPECT_THAT(run(2, {0, 1}, "REQUIRE_SECRET=on;SECRET=a"), Each(HasSubstr("ok 0 1")));
+  EXPECT_THAT(run(1, {0}, "REQUIRE_SECRET=on"), Each(HasSubstr("ok 0")));
+}
+
+// Both jobs have one port, and their processes start in any order.
+TEST_F(EnvironmentTest, TwoNamedJobsOnOnePortDoNotMix) {
+  std::vector<Process> processes;
+  for (const auto& [rank, job] : {std::pair(1, "a"), {1, "b"}, {0, "a"}, {0, "b"}}) {
+    const int mine = rank;
+    const std::string settings = fmt::format("JOB={}", job);
+    processes.push_back(spawn([&] { return join(mine, 2, settings, 20 * kSecond); }));
+  }
+  std::vector<std::string> texts;
+  for (Process& process : processes) texts.push_back(collect(std::move(process)));
+  EXPECT_THAT(texts, Each(HasSubstr("ok 0 1 0 1 key")));
+  EXPECT_EQ(texts[0], texts[2]);
+  EXPECT_EQ(texts[1], texts[3]);
+}
+
+TEST_F(EnvironmentTest, WhoJoinsAnotherJobIsTold) {
+  for (const char* secret : {"", "SECRET=one for both;"}) {
+    const auto texts = run(
+        2, {0, 1},
+        [&](int rank) { return fmt::format("{}BOOTSTRAP_TIMEOUT=1s;JOB=job {}", secret, rank); },
+        kSecond);
+    EXPECT_THAT(texts[1], HasSubstr("the peer belongs to another job"));
+    EXPECT_THAT(texts[1], HasSubstr("this is job 'job 1' by HETCOMM_JOB"));
+    EXPECT_THAT(texts[0], HasSubstr("rank 1 of 2 did not come"));
+  }
+}
+
+// The key that connections prove differs, even where the secret does not.
+TEST_F(EnvironmentTest, TheNameOfTheJobIsPartOfTheKey) {
+  setenv("RANK", "0", 1);
+  setenv("WORLD_SIZE", "1", 1);
+  Log log;
+  const auto key = [&](const std::string& settings) {
+    return create(log, "SECRET=s" + settings).value()->secret(kForever).value();
+  };
+  EXPECT_EQ(key(";JOB=a"), key(";JOB=a"));
+  EXPECT_NE(key(";JOB=a"), key(";JOB=b"));
+  EXPECT_NE(key(";JOB=a"), key(""));
+}
+
+using Variables = std::vector<std::pair<const char*, const char*>>;
+
+class LaunchTest : public EnvironmentTest {
+ protected:
+  LaunchTest() {
+    unsetenv("MASTER_ADDR");
+    unsetenv("MASTER_PORT");
+  }
+  // What is read while |variables| are set.
+  Launch launch(const Variables& variables, const std::string& settings = "") {
+    for (const auto& [name, value] : variables) setenv(name, value, 1);
+    Result<Launch> read = read_launch(Config::load(nullptr, settings, log_).value());
+    for (const auto& [name, value] : variables) unsetenv(name);
+    EXPECT_TRUE(read.ok()) << read.status().text();
+    return read.ok() ? read.value() : Launch();
+  }
+  Log log_;
+};
+
+TEST_F(LaunchTest, SlurmTellsRankSizeHostAndPort) {
+  const Launch step = launch({{"SLURM_PROCID", "3"},
+                              {"SLURM_NTASKS", "8"},
+                              {"SLURM_STEP_NODELIST", "node[003-004],other"},
+                              {"SLURM_JOB_ID", "100000"},
+                              {"SLURM_STEP_ID", "2"}});
+  EXPECT_EQ(step.rank, 3);
+  EXPECT_EQ(step.size, 8);
+  EXPECT_EQ(step.master_address, "node003");
+  EXPECT_EQ(step.job.name, "100000.2");
+  EXPECT_GE(step.master_port, 15'000);
+  EXPECT_LT(step.master_port, 32'768);
+  const Launch named = launch({{"SLURM_PROCID", "3"},
+                               {"SLURM_NTASKS", "8"},
+                               {"SLURM_STEP_NUM_TASKS", "4"},
+                               {"SLURM_STEP_NODELIST", "a"},
+                               {"SLURM_JOB_ID", "100000"},
+                               {"SLURM_STEP_ID", "3"},
+                               {"MASTER_ADDR", "b"}});
+  EXPECT_EQ(named.size, 4);
+  EXPECT_EQ(named.master_address, "b");
+  EXPECT_NE(named.master_port, step.master_port);
+  const Launch with_port = launch({{"SLURM_PROCID", "0"},
+                                   {"SLURM_NTASKS", "2"},
+                                   {"SLURM_STEP_NODELIST", "a"},
+                                   {"SLURM_JOB_ID", "1"},
+                                   {"MASTER_PORT", "777"}});
+  EXPECT_EQ(with_port.master_port, 777);
+}
+
+TEST_F(LaunchTest, ABatchScriptIsNoRank) {
+  setenv("SLURM_PROCID", "0", 1);
+  setenv("SLURM_NTASKS", "8", 1);
+  const Status status = read_launch(Config::load(nullptr, "", log_).value()).status();
+  EXPECT_THAT(std::string(status.text()), HasSubstr("WORLD_SIZE is not set"));
+}
+
+TEST_F(LaunchTest, FirstHosts) {
+  EXPECT_EQ(first_host("a"), "a");
+  EXPECT_EQ(first_host("a-1,b"), "a-1");
+  EXPECT_EQ(first_host("n[7]"), "n7");
+  EXPECT_EQ(first_host("n[07-12,15],m"), "n07");
+  EXPECT_EQ(first_host("rack[2-3]node[001,004]"), "rack2node001");
+  EXPECT_EQ(first_host("n[1-4]-ib.cluster,m"), "n1-ib.cluster");
+  EXPECT_EQ(first_host(""), "");
+  EXPECT_EQ(first_host("n[1"), "");
+}
+
+TEST_F(LaunchTest, TheInnermostLauncherCounts) {
+  Variables variables = {{"SLURM_PROCID", "0"},        {"SLURM_STEP_NUM_TASKS", "4"},
+                         {"SLURM_STEP_NODELIST", "s"}, {"SLURM_JOB_ID", "9"},
+                         {"SLURM_STEP_ID", "0"},       {"PMIX_RANK", "3"},
+                         {"PMIX_NAMESPACE", "space"}};
+  const Launch by_pmix = launch(variables);  // srun --mpi=pmix
+  EXPECT_EQ(by_pmix.rank, 3);
+  EXPECT_EQ(by_pmix.size, 4);
+  EXPECT_EQ(by_pmix.master_address, "s");
+  EXPECT_EQ(by_pmix.job.name, "space");
+  variables.insert(variables.end(), {{"OMPI_COMM_WORLD_RANK", "5"}, {"OMPI_COMM_WORLD_SIZE", "6"}});
+  EXPECT_EQ(launch(variables).rank, 5);
+  EXPECT_EQ(launch(variables).size, 6);
+  variables.insert(variables.end(), {{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "m"}});
+  const Launch by_torchrun = launch(variables);
+  EXPECT_EQ(by_torchrun.rank, 1);
+  EXPECT_EQ(by_torchrun.size, 2);
+  EXPECT_EQ(by_torchrun.master_address, "m");
+  EXPECT_EQ(by_torchrun.master_port, 29500);
+  EXPECT_EQ(launch({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"MASTER_ADDR", "m"}}).rank, 1);
+}
+
+TEST_F(LaunchTest, MpirunOnOneHostNeedsNoAddress) {
+  const Launch read = launch({{"OMPI_COMM_WORLD_RANK", "1"},
+                              {"OMPI_COMM_WORLD_SIZE", "2"},
+                              {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}});
+  EXPECT_EQ(read.master_address, "127.0.0.1");
+}
+
+TEST_F(LaunchTest, NamesOfJobs) {
+  setenv("RANK", "0", 1);
+  setenv("WORLD_SIZE", "1", 1);
+  EXPECT_EQ(launch({}).job.name, "");
+  EXPECT_EQ(launch({{"SLURM_JOB_ID", "9"}}).job.name, "9");
+  EXPECT_EQ(launch({{"SLURM_JOB_ID", "9"}}).job.source, "SLURM_JOB_ID");
+  EXPECT_EQ(launch({{"SLURM_JOB_ID", "9"}, {"TORCHELASTIC_RUN_ID", "none"}}).job.name, "9");
+  EXPECT_EQ(launch({{"SLURM_JOB_ID", "9"}, {"TORCHELASTIC_RUN_ID", "run"}}).job.name, "run");
+  EXPECT_EQ(launch({{"TORCHELASTIC_RUN_ID", "run"}}, "JOB=mine").job.name, "mine");
+}
+
+// Ranks that srun started meet without any further variable.
+TEST_F(LaunchTest, RanksOfAStepMeet) {
+  setenv("SLURM_STEP_NODELIST", "localhost", 1);
+  setenv("SLURM_JOB_ID", std::to_string(getpid()).c_str(), 1);
+  setenv("SLURM_NTASKS", "2", 1);
+  std::vector<Process> processes;
+  for (const char* rank : {"1", "0"}) {
+    processes.push_back(spawn([&]() -> std::string {
+      setenv("SLURM_PROCID", rank, 1);
+      log_.set_level(LogLevel::kError);
+      auto bootstrap = create(log_, "");
+      if (!bootstrap.ok()) return std::string(bootstrap.status().text());
+      auto all = bootstrap.value()->allgather("world", {}, now_ns() + 20 * kSecond);
+      return fmt::format("ok {}", all.ok() ? all->size() : 0);
+    }));
+  }
+  for (Process& process : processes) EXPECT_EQ(collect(std::move(process)), "ok 2");
+  unsetenv("SLURM_STEP_NODELIST");
+  unsetenv("SLURM_JOB_ID");
+  unsetenv("SLURM_NTASKS");
+}
+
+// Addresses on which somebody listens at |port|, as /proc/net/tcp writes them.
+std::vector<std::string> listeners_at(uint16_t port) {
+  std::vector<std::string> found;
+  for (const char* table : {"/proc/net/tcp", "/proc/net/tcp6"}) {
+    std::ifstream lines(table);
+    std::string number;
+    std::string local;
+    std::string remote;
+    std::string state;
+    std::string rest;
+    while (lines >> number >> local >> remote >> state && std::getline(lines, rest)) {
+      if (state == "0A" && local.ends_with(fmt::format(":{:04X}", port))) {
+        found.push_back(local.substr(0, local.rfind(':')));
+      }
+    }
+  }
+  return found;
+}
+
+// The store of rank 0, whose set-up does not wait for other ranks.
+class StorePlaceTest : public EnvironmentTest {
+ protected:
+  StorePlaceTest() {
+    setenv("RANK", "0", 1);
+    setenv("WORLD_SIZE", "2", 1);
+    log_.set_level(LogLevel::kError);
+  }
+  std::unique_ptr<Bootstrap> start(const std::string& settings = "") {
+    auto made = create(log_, fmt::format("STORE_PORT={};", port_) + settings);
+    EXPECT_TRUE(made.ok()) << made.status().text();
+    return made.ok() ? std::move(made).value() : nullptr;
+  }
+  Log log_;
+};
+
+constexpr const char* kLoopback = "0100007F";
+
+TEST_F(StorePlaceTest, LoopbackAsMasterAddressIsAllThatItListensOn) {
+  for (const char* interface : {"", "INTERFACE=lo", "INTERFACE=127.0.0.0/8"}) {
+    const auto bootstrap = start(interface);
+    EXPECT_THAT(listeners_at(port_), testing::ElementsAre(kLoopback)) << interface;
+  }
+  setenv("MASTER_ADDR", "localhost", 1);
+  const auto bootstrap = start("FAMILY=ipv4");
+  EXPECT_THAT(listeners_at(port_), testing::ElementsAre(kLoopback));
+}
+
+TEST_F(StorePlaceTest, ItListensOnTheAddressThatTheOthersLookFor) {
+  std::string master;
+  const auto all = choose_interfaces(Config::load(nullptr, "FAMILY=ipv4", log_).value());
+  ASSERT_TRUE(all.ok());
+  for (const InterfaceAddress& entry : all.value()) {
+    if (!entry.address.is_loopback()) master = entry.address.to_string();
+  }
+  if (master.empty()) GTEST_SKIP() << "this host has no address but loopback";
+  master.resize(master.rfind(':'));
+  setenv("MASTER_ADDR", master.c_str(), 1);
+  const auto bootstrap = start();
+  const std::vector<std::string> listeners = listeners_at(port_);
+  ASSERT_EQ(listeners.size(), 1u);
+  EXPECT_NE(listeners[0], kLoopback);
+  EXPECT_NE(listeners[0], "00000000");
+}
+
+// 192.0.2.0/24 belongs to no host: it stands for an address that is translated.
+TEST_F(StorePlaceTest, WithAForeignMasterAddressTheInterfaceCounts) {
+  setenv("MASTER_ADDR", "192.0.2.77", 1);
+  {
+    const auto bootstrap = start("INTERFACE=lo;FAMILY=ipv4");
+    EXPECT_THAT(listeners_at(port_), testing::ElementsAre(kLoopback));
+  }
+  const auto bootstrap = start();
+  EXPECT_THAT(listeners_at(port_), testing::ElementsAre("00000000"));
+}
+
+// The warnings of |count| jobs, one after the other in one process.
+std::vector<std::string> warnings_of(int count, const std::function<void(Log&)>& create) {
+  const std::string text = collect(spawn([&] {
+    std::string lines;
+    for (int i = 0; i < count; ++i) {
+      Log log;
+      log.set_sink(
+          [](void* to, int32_t /*level*/, const char* line) {
+            *static_cast<std::string*>(to) += fmt::format("{}\n", line);
+          },
+          &lines);
+      create(log);
+    }
+    return lines;
+  }));
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+TEST_F(StorePlaceTest, AJobWithoutASecretIsWarnedOfOnce) {
+  const auto warnings = [&](const std::string& settings) {
+    return warnings_of(2, [&](Log& log) {
+      EXPECT_TRUE(create(log, fmt::format("STORE_PORT={};{}", port_, settings)).ok());
+    });
+  };
+  EXPECT_THAT(warnings(""), testing::ElementsAre(HasSubstr("this job has no secret")));
+  EXPECT_THAT(warnings("SECRET=a"), testing::IsEmpty());
+  setenv("WORLD_SIZE", "1", 1);
+  EXPECT_THAT(warnings(""), testing::IsEmpty());
+}
+
+// Nobody needs the store once the last communicator was made.
+TEST_F(StorePlaceTest, DestroyingTheBootstrapClosesIt) {
+  start().reset();
+  EXPECT_TRUE(listeners_at(port_).empty());
 }
 
 TEST_F(EnvironmentTest, MissingRanksAreNamed) {
@@ -246,16 +566,103 @@ TEST_F(SecretFileTest, EqualsTheVariableWithoutLineEnds) {
 }
 
 TEST_F(SecretFileTest, BadFilesAreRefused) {
-  EXPECT_EQ(load("abc", 0602).status().code(), Code::kPermissionDenied);
+  for (const mode_t mode : {0602u, 0660u, 0620u}) {
+    EXPECT_EQ(load("abc", mode).status().code(), Code::kPermissionDenied) << mode;
+  }
+  EXPECT_TRUE(load("abc", 0440).ok());
   EXPECT_FALSE(load("", 0600).ok());
   EXPECT_FALSE(load("\n\n", 0600).ok());
   EXPECT_FALSE(load(std::string(5000, 'x'), 0600).ok());
-  EXPECT_FALSE(load_setting("SECRET_FILE=/nonexistent").ok());
+  EXPECT_EQ(load_setting("SECRET_FILE=/nonexistent").status().code(), Code::kNotFound);
   EXPECT_FALSE(load_setting("SECRET_FILE=/tmp").ok());
   const std::string pipe = path_ + ".pipe";
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
   EXPECT_FALSE(load_setting("SECRET_FILE=" + pipe).ok());
   unlink(pipe.c_str());
+}
+
+TEST_F(SecretFileTest, FilesOfOthersAreRefused) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can give a file away";
+  ASSERT_TRUE(load("abc", 0600).ok());
+  constexpr uid_t kSomebody = 12345;
+  ASSERT_EQ(chown(path_.c_str(), kSomebody, kSomebody), 0);
+  const Status foreign = load_setting("SECRET_FILE=" + path_).status();
+  EXPECT_EQ(foreign.code(), Code::kPermissionDenied);
+  EXPECT_THAT(std::string(foreign.text()), HasSubstr("belongs to user 12345"));
+  // One's own, and root's.
+  for (const uid_t owner : {kSomebody, uid_t{0}}) {
+    ASSERT_EQ(chown(path_.c_str(), owner, owner), 0);
+    ASSERT_EQ(chmod(path_.c_str(), 0644), 0);
+    ASSERT_EQ(seteuid(kSomebody), 0);
+    const bool ok = load_setting("SECRET_FILE=" + path_).ok();
+    ASSERT_EQ(seteuid(0), 0);
+    EXPECT_TRUE(ok) << owner;
+  }
+}
+
+struct Region {
+  uintptr_t begin = 0;
+  uintptr_t end = 0;
+};
+
+// What a core dump of this process would hold of memory that it can write.
+std::vector<Region> dumped_regions() {
+  std::vector<Region> regions;
+  std::ifstream lines("/proc/self/smaps");
+  Region region;
+  bool writable = false;
+  for (std::string line; std::getline(lines, line);) {
+    unsigned long begin = 0;
+    unsigned long end = 0;
+    char access[5] = {};
+    if (sscanf(line.c_str(), "%lx-%lx %4s", &begin, &end, access) == 3) {
+      region = {begin, end};
+      writable = access[0] == 'r' && access[1] == 'w';
+    } else if (line.starts_with("VmFlags:") && writable && line.find(" dd") == std::string::npos) {
+      regions.push_back(region);
+    }
+  }
+  return regions;
+}
+
+// Where |needle| stands in such memory. What is read goes to a buffer that is not dumped either.
+std::vector<std::string> copies_in_a_core_dump(const Secret& needle) {
+  constexpr size_t kPiece = 1 << 20;
+  void* const base =
+      mmap(nullptr, kPiece, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  EXPECT_EQ(madvise(base, kPiece, MADV_DONTDUMP), 0);
+  const ConstByteSpan key = needle;
+  std::vector<std::string> found;
+  for (const Region& region : dumped_regions()) {
+    for (uintptr_t at = region.begin; at < region.end; at += kPiece - key.size()) {
+      iovec local{base, kPiece};
+      iovec remote{reinterpret_cast<void*>(at), std::min<size_t>(kPiece, region.end - at)};
+      const ssize_t got = process_vm_readv(getpid(), &local, 1, &remote, 1, 0);
+      if (got <= 0) continue;
+      const void* const hit = memmem(base, static_cast<size_t>(got), key.data(), key.size());
+      if (hit != nullptr) found.push_back(fmt::format("region {:x}", region.begin));
+    }
+  }
+  munmap(base, kPiece);
+  return found;
+}
+
+TEST_F(StorePlaceTest, CoreDumpsHoldNoKeyOfAConfiguredSecret) {
+  const std::string path = testing::TempDir() + "hetcomm-dump-" + std::to_string(getpid());
+  {
+    std::ofstream(path) << "a secret of sixteen bytes or more";
+    ASSERT_EQ(chmod(path.c_str(), 0600), 0);
+  }
+  setenv("WORLD_SIZE", "2", 1);
+  const auto bootstrap = start("SECRET_FILE=" + path);
+  unlink(path.c_str());
+  ASSERT_NE(bootstrap, nullptr);
+  const Secret secret = bootstrap->secret(now_ns() + kSecond).value();
+  EXPECT_THAT(copies_in_a_core_dump(secret), testing::IsEmpty());
+  // The search finds what is there.
+  const std::vector<std::byte> copy(secret.bytes().begin(), secret.bytes().end());
+  EXPECT_FALSE(copies_in_a_core_dump(secret).empty());
+  EXPECT_EQ(copy[0], secret.bytes()[0]);
 }
 
 }  // namespace
