@@ -139,7 +139,6 @@ Status Mesh::make_transport(const TransportFactory& factory, size_t instance,
                                          .config = environment_.config,
                                          .log = log(),
                                          .poller = engine().poller(),
-                                         .doorbell_fd = engine().doorbell_fd(),
                                          .now_ns = engine().coarse_now(),
                                          .handler = entry,
                                          .instance = instance};
