@@ -225,7 +225,6 @@ struct TransportEnvironment {
   const Config& config;
   Log& log;
   Poller& poller;          // for descriptors that wake the context
-  int doorbell_fd = -1;    // eventfd that wakes this context when written; may be passed to peers
   const uint64_t& now_ns;  // coarse clock, refreshed before every progress()
   TransportHandler& handler;
   size_t instance = 0;  // which of the factory's instances this is
@@ -275,7 +274,8 @@ class Transport {
   // idle).
   virtual int progress() = 0;
   // Before the context sleeps on the poller: arranges that every arrival wakes it. False: there is
-  // work already, do not sleep. finish_sleep() is called after waking (and after a false).
+  // work already, do not sleep. finish_sleep() is called after waking (and after a false); until
+  // then nobody takes events from the poller, which may be what wakes the sleeper.
   virtual bool prepare_sleep(Sleep sleep) = 0;
   // Between a prepare_sleep() that returned true and finish_sleep(), after calls of endpoints:
   // whether what they began is announced too. False: somebody has to finish the sleep and

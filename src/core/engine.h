@@ -245,7 +245,6 @@ class Engine {
   }
   OperationPool& pool() { return pool_; }
   Poller& poller() { return *poller_; }
-  int doorbell_fd() const { return doorbell_.get(); }
   bool threaded() const { return threaded_; }
 
  private:

@@ -606,9 +606,9 @@ class FaultyFactory final : public TransportFactory {
     auto faulty =
         std::make_unique<internal::FaultyTransport>(plan_, environment.rank, environment.handler);
     TransportEnvironment inner_environment{
-        environment.rank,        environment.size,    environment.credentials, environment.config,
-        environment.log,         environment.poller,  environment.doorbell_fd, environment.now_ns,
-        faulty->inner_handler(), environment.instance};
+        environment.rank,   environment.size,        environment.credentials,
+        environment.config, environment.log,         environment.poller,
+        environment.now_ns, faulty->inner_handler(), environment.instance};
     auto inner = inner_->create(inner_environment);
     if (!inner.ok()) return inner.status();
     faulty->adopt(std::move(inner).value());

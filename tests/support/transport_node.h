@@ -1,6 +1,5 @@
-// One rank at the transport level, without core: a Transport with its environment (poller,
-// doorbell, coarse clock, configuration, credentials), and rails whose handlers record every
-// upcall.
+// One rank at the transport level, without core: a Transport with its environment (poller, coarse
+// clock, configuration, credentials), and rails whose handlers record every upcall.
 //
 // The rules of transport.h that hold everywhere are checked at every step, whatever the test is
 // about:
@@ -12,9 +11,6 @@
 // Whoever waits too long is given up by throwing Abandoned, which run_pair() (transport_pair.h)
 // turns into a failed test: a defect shows as a failure, not as a hang.
 #pragma once
-
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 #include <deque>
 #include <functional>
@@ -31,7 +27,6 @@
 #include "src/base/clock.h"
 #include "src/base/config.h"
 #include "src/base/log.h"
-#include "src/base/unique_fd.h"
 #include "src/net/poller.h"
 #include "tests/support/pattern.h"
 #include "transports/transport.h"
@@ -150,7 +145,7 @@ class Rail final : public EndpointHandler {
   std::set<const Bulk*> running_;
 };
 
-class Node final : public TransportHandler, public Watcher {
+class Node final : public TransportHandler {
  public:
   struct Options {
     const TransportFactory& factory;
@@ -161,16 +156,11 @@ class Node final : public TransportHandler, public Watcher {
   };
 
   explicit Node(const Options& options)
-      : credentials_(options.credentials),
-        config_(load(options.settings)),
-        poller_(make_poller()),
-        doorbell_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+      : credentials_(options.credentials), config_(load(options.settings)), poller_(make_poller()) {
     log_.set_rank(options.rank);
-    if (!poller_.add(doorbell_.get(), EPOLLIN, *this).ok()) throw Abandoned("no doorbell");
     now_ = now_ns();
-    auto transport = options.factory.create(
-        TransportEnvironment{options.rank, options.size, credentials_, config_, log_, poller_,
-                             doorbell_.get(), now_, *this});
+    auto transport = options.factory.create(TransportEnvironment{
+        options.rank, options.size, credentials_, config_, log_, poller_, now_, *this});
     if (!transport.ok()) throw Abandoned("create: " + std::string(transport.status().text()));
     transport_ = std::move(transport).value();
     const Status started = transport_->start();
@@ -182,7 +172,6 @@ class Node final : public TransportHandler, public Watcher {
     accepted.clear();
     connected.clear();
     transport_.reset();
-    poller_.remove(doorbell_.get(), *this);
   }
 
   Transport& transport() { return *transport_; }
@@ -249,10 +238,8 @@ class Node final : public TransportHandler, public Watcher {
   }
 
   bool progressing() const { return progressing_; }
-  void on_events(uint32_t) override {
-    uint64_t count = 0;
-    (void)!read(doorbell_.get(), &count, sizeof(count));
-  }
+  Log& log() { return log_; }
+  Poller& poller() { return poller_; }
 
   // Outcomes of connect() and arrivals, by peer. Accepted endpoints are dropped when |refuse| is
   // set.
@@ -296,7 +283,6 @@ class Node final : public TransportHandler, public Watcher {
   Log log_;
   Config config_;
   Poller poller_;
-  UniqueFd doorbell_;
   uint64_t now_ = 0;
   bool progressing_ = false;
   std::unique_ptr<Transport> transport_;

@@ -2,11 +2,21 @@
 //
 //   * impossible entries and counts fail the connection with a text; random ones never crash, hang
 //     or write outside of what is exposed;
-//   * an offer that is cut short, oversized, unsealed or without its descriptors is refused with a
+//   * an offer that is cut short, oversized, unsealed or without its descriptor is refused with a
 //     reason;
+//   * descriptors that come over the socket are counted as they come: no more than one is held,
+//     however they are spread over messages;
+//   * ringing returns at once, whatever the peer does with its end of the socket, and a peer that
+//     rings without end gets no more than its turn;
 //   * pieces for what is not exposed any more are dropped, pieces beyond what is exposed fail.
+#include <dirent.h>
 #include <fcntl.h>
+#include <linux/sockios.h>
+#include <sys/eventfd.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
+
+#include <string>
 
 #include "tests/unit/shm_raw_peer.h"
 
@@ -153,12 +163,13 @@ TEST_F(ShmHostile, RandomMemoryNeverDoesHarm) {
 
 // --- the exchange ----------------------------------------------------------------------------
 
-// Sends |bytes| with |descriptors| in place of an offer; the refusal's text, "" if there was none.
-std::string offer(ShmNode& node, ConstByteSpan bytes, std::vector<int> descriptors) {
-  ProvedSocket proved(node.node, node.credentials);
-  const UniqueFd socket = proved.take();
+// As many as the kernel takes with one message.
+constexpr size_t kMostPassed = 253;
+
+// As sendmsg().
+ssize_t send_with_all(int socket, ConstByteSpan bytes, const std::vector<int>& descriptors) {
   iovec data{const_cast<std::byte*>(bytes.data()), bytes.size()};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * 8)> control{};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * kMostPassed)> control{};
   msghdr message{};
   message.msg_iov = &data;
   message.msg_iovlen = 1;
@@ -169,7 +180,22 @@ std::string offer(ShmNode& node, ConstByteSpan bytes, std::vector<int> descripto
     *header = {CMSG_LEN(sizeof(int) * descriptors.size()), SOL_SOCKET, SCM_RIGHTS};
     std::memcpy(CMSG_DATA(header), descriptors.data(), sizeof(int) * descriptors.size());
   }
-  EXPECT_EQ(sendmsg(socket.get(), &message, MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
+  return sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+size_t open_descriptors() {
+  size_t count = 0;
+  DIR* const all = opendir("/proc/self/fd");
+  while (readdir(all) != nullptr) ++count;
+  closedir(all);
+  return count;
+}
+
+// Sends |bytes| with |descriptors| in place of an offer; the refusal's text, "" if there was none.
+std::string offer(ShmNode& node, ConstByteSpan bytes, const std::vector<int>& descriptors) {
+  ProvedSocket proved(node.node, node.credentials);
+  const UniqueFd socket = proved.take();
+  EXPECT_EQ(send_with_all(socket.get(), bytes, descriptors), static_cast<ssize_t>(bytes.size()));
   if (bytes.size() < 256) shutdown(socket.get(), SHUT_WR);
   std::string answer(256, '\0');
   ssize_t got = 0;
@@ -211,38 +237,116 @@ TEST_F(ShmHostile, OffersThatCannotBeAreRefusedWithAReason) {
   const UniqueFd good = memory_file(geometry.file_bytes(), kSeals);
   const UniqueFd small = memory_file(geometry.file_bytes() - 4096, kSeals);
   const UniqueFd open = memory_file(geometry.file_bytes(), F_SEAL_GROW);
-  const UniqueFd bell(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  const UniqueFd event(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   const auto expect = [](const std::string& answer, const char* text) {
     EXPECT_NE(answer.find(text), std::string::npos) << answer;
   };
-  expect(offer(node_, valid_offer(), {bell.get()}), "no memory");
   expect(offer(node_, valid_offer(), {}), "no memory");
-  expect(offer(node_, valid_offer(), {bell.get(), small.get()}), "another size");
-  expect(offer(node_, valid_offer(), {bell.get(), open.get()}), "not sealed");
-  expect(offer(node_, valid_offer(), {bell.get(), bell.get()}), "not sealed");
-  expect(offer(node_, valid_offer(), {good.get(), good.get()}), "doorbell");
-  expect(offer(node_, valid_offer(), {bell.get(), good.get(), good.get(), good.get()}),
-         "open files");
+  expect(offer(node_, valid_offer(), {small.get()}), "another size");
+  expect(offer(node_, valid_offer(), {open.get()}), "not sealed");
+  expect(offer(node_, valid_offer(), {event.get()}), "not sealed");
+  expect(offer(node_, valid_offer(), {good.get(), good.get()}), "more descriptors");
+  expect(offer(node_, valid_offer(), {good.get(), good.get(), good.get()}), "more descriptors");
   std::vector<std::byte> bytes = valid_offer();
   bytes[4] = std::byte{99};
-  expect(offer(node_, bytes, {bell.get(), good.get()}), "version");
+  expect(offer(node_, bytes, {good.get()}), "version");
   for (size_t at = 11; at < 23; ++at) {
     bytes = valid_offer();
     bytes[at] ^= std::byte{1};
-    EXPECT_NE(offer(node_, bytes, {bell.get(), good.get()}), "") << at;
+    EXPECT_NE(offer(node_, bytes, {good.get()}), "") << at;
   }
   bytes = valid_offer();
   bytes.resize(100);
-  EXPECT_EQ(offer(node_, bytes, {bell.get(), good.get()}), "");
+  EXPECT_EQ(offer(node_, bytes, {good.get()}), "");
 }
 
 TEST_F(ShmHostile, RandomOffersAreRefused) {
   Random random(9);
-  const UniqueFd bell(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  const UniqueFd event(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   for (int i = 0; i < 50; ++i) {
     std::vector<std::byte> bytes(256);
     for (std::byte& byte : bytes) byte = static_cast<std::byte>(random.next());
-    EXPECT_NE(offer(node_, bytes, {bell.get(), bell.get()}), "");
+    EXPECT_NE(offer(node_, bytes, {event.get()}), "");
+  }
+}
+
+// Sends |bytes| one by one with |descriptors| with each, until the node has enough of it; expects
+// that it held one descriptor at most and that nobody but its end of the socket is gone.
+void drip(ShmNode& node, int socket, ConstByteSpan bytes, const std::vector<int>& descriptors) {
+  const size_t before = open_descriptors();
+  size_t most = before;
+  bool ended = false;
+  for (size_t i = 0; i < bytes.size() && !ended; ++i) {
+    ended = send_with_all(socket, bytes.subspan(i, 1), descriptors) < 0;
+    EXPECT_TRUE(!ended || errno == EPIPE) << strerror(errno);
+    node.node.step();
+    most = std::max(most, open_descriptors());
+  }
+  EXPECT_LE(most, before + 1);
+  EXPECT_TRUE(ended) << "it was listened to until the end";
+  EXPECT_LE(open_descriptors(), before);
+}
+
+TEST_F(ShmHostile, DescriptorsOfAnOfferAreCountedAsTheyCome) {
+  const UniqueFd event(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  for (const size_t each : {size_t{1}, size_t{2}, kMostPassed}) {
+    ProvedSocket proved(node_.node, node_.credentials);
+    const UniqueFd socket = proved.take();
+    drip(node_, socket.get(), ConstByteSpan(valid_offer()).first(255),
+         std::vector<int>(each, event.get()));
+    EXPECT_EQ(node_.node.accepts, 0);
+  }
+}
+
+TEST_F(ShmHostile, DescriptorsOfParcelsAreCountedAsTheyCome) {
+  const UniqueFd event(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  for (const size_t each : {size_t{1}, size_t{2}, kMostPassed}) {
+    RawPeer peer(node_.node, node_.credentials);
+    (void)peer.rail();
+    const std::vector<std::byte> parcels(3 * sizeof(shm::Parcel), std::byte{1});
+    drip(node_, peer.link.socket.get(), parcels, std::vector<int>(each, event.get()));
+    expect_failure(peer);
+    node_.node.accepted.clear();
+  }
+}
+
+// It asks to be rung before every message, and reads no ring.
+TEST_F(ShmHostile, RingingAPeerThatDoesNotListenReturnsAtOnce) {
+  RawPeer peer(node_.node, node_.credentials);
+  Rail& rail = peer.rail();
+  const int socket = peer.link.socket.get();
+  ASSERT_EQ(fcntl(socket, F_SETFL, fcntl(socket, F_GETFL) & ~O_NONBLOCK), 0);
+  for (uint64_t number = 0; number < 20'000; ++number) {
+    peer.mine().asleep = ~0u;
+    peer.mine().consumed_slots = number;
+    const uint64_t start = now_ns();
+    ASSERT_EQ(rail.send({}, {}), Code::kOk) << number;
+    ASSERT_LT(now_ns() - start, kSecond) << number;
+    EXPECT_EQ(peer.mine().asleep.load(), 0u) << "rung";
+  }
+  EXPECT_EQ(rail.failed, 0);
+  peer.link.socket.reset();
+  expect_failure(peer);
+}
+
+TEST_F(ShmHostile, APeerThatRingsWithoutEndGetsItsTurnOnly) {
+  for (const auto kind : {shm::ParcelKind::kRing, shm::ParcelKind::kGone}) {
+    RawPeer peer(node_.node, node_.credentials);
+    Rail& rail = peer.rail();
+    const int socket = peer.link.socket.get();
+    const shm::Parcel parcel{kind, 0, 0, 0, 0};
+    int sent = 0;
+    while (send(socket, &parcel, sizeof(parcel), MSG_DONTWAIT) > 0) ++sent;
+    EXPECT_GT(sent, 100);
+    int unread = 0;
+    ASSERT_EQ(ioctl(socket, SIOCOUTQ, &unread), 0);
+    const int before = unread;
+    node_.node.step();
+    ASSERT_EQ(ioctl(socket, SIOCOUTQ, &unread), 0);
+    EXPECT_LT(unread, before);
+    EXPECT_GT(unread, 0);
+    EXPECT_EQ(rail.failed, 0);
+    node_.node.accepted.clear();
   }
 }
 

@@ -78,8 +78,7 @@ class RawPeer final : public shm::SetupHandler {
   RawPeer(Node& node, const Credentials& credentials, Options options)
       : node_(node),
         proved_(node, credentials),
-        doorbell_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
-        context_{proved_.poller(), doorbell_.get(), options.geometry, options.membarrier, {}, {}} {
+        context_{proved_.poller(), options.geometry, options.membarrier, {}, {}} {
     auto setup = shm::Setup::offer(proved_.take(), context_, *this);
     if (!setup.ok()) throw Abandoned(std::string(setup.status().text()));
     setup_ = std::move(setup).value();
@@ -101,7 +100,6 @@ class RawPeer final : public shm::SetupHandler {
   }
   shm::Side& mine() { return link.segment.side(0); }
   shm::Side& theirs() { return link.segment.side(1); }
-  int doorbell() const { return doorbell_.get(); }
 
   Status outcome;
   shm::Link link;
@@ -109,7 +107,6 @@ class RawPeer final : public shm::SetupHandler {
  private:
   Node& node_;
   ProvedSocket proved_;
-  UniqueFd doorbell_;
   shm::SetupContext context_;
   std::unique_ptr<shm::Setup> setup_;
 };

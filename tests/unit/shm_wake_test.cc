@@ -2,7 +2,9 @@
 // every byte arrives without any time limit having to pass, with membarrier and with fences. A
 // lost wake-up shows as a sleep that lasted to its limit.
 #include <poll.h>
+#include <sys/socket.h>
 
+#include <array>
 #include <atomic>
 #include <thread>
 
@@ -19,12 +21,12 @@ constexpr uint64_t kLimit = 3 * kSecond;
 // One end of a segment: a ring each way, with a bell.
 class End {
  public:
-  End(const shm::Segment& segment, int side, int my_doorbell, int peer_doorbell, bool fence)
+  End(const shm::Segment& segment, int side, int socket, bool fence)
       : mine_(segment.side(side)),
         producer_(mine_, segment.side(1 - side), segment.ring(side), 64 << 10),
         consumer_(segment.side(1 - side), mine_, segment.ring(1 - side), 64 << 10),
-        bell_(segment.side(1 - side), UniqueFd(dup(peer_doorbell)), fence),
-        doorbell_(my_doorbell),
+        bell_(segment.side(1 - side), socket, fence),
+        socket_(socket),
         fence_(fence) {}
 
   void send() {
@@ -55,19 +57,19 @@ class End {
     }
     if (!ready()) {
       ++sleeps_;
-      pollfd watched{doorbell_, POLLIN, 0};
+      pollfd watched{socket_, POLLIN, 0};
       if (poll(&watched, 1, 3000) == 0) ++late_;
     }
     mine_.asleep.store(0, std::memory_order_relaxed);
-    uint64_t count = 0;
-    (void)!read(doorbell_, &count, sizeof(count));
+    shm::Parcel ring{};
+    (void)!recv(socket_, &ring, sizeof(ring), MSG_DONTWAIT);
   }
 
   shm::Side& mine_;
   shm::Producer producer_;
   shm::Consumer consumer_;
   shm::Bell bell_;
-  int doorbell_;
+  int socket_;
   bool fence_;
   int sleeps_ = 0;
   int late_ = 0;
@@ -79,10 +81,12 @@ TEST_P(ShmBell, NoWakeUpIsLost) {
   const bool fence = GetParam();
   if (!register_global_membarrier() && !fence) GTEST_SKIP() << "no membarrier";
   auto segment = shm::Segment::create({64 << 10, 16 << 10}).value();
-  const UniqueFd near_bell(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
-  const UniqueFd far_bell(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
-  End near(segment, 0, near_bell.get(), far_bell.get(), fence);
-  End far(segment, 1, far_bell.get(), near_bell.get(), fence);
+  std::array<int, 2> sockets{};
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets.data()), 0);
+  const UniqueFd near_socket(sockets[0]);
+  const UniqueFd far_socket(sockets[1]);
+  End near(segment, 0, near_socket.get(), fence);
+  End far(segment, 1, far_socket.get(), fence);
   constexpr int kMessages = 100'000;
   std::thread thread([&] {
     Random random(2);

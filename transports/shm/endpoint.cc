@@ -38,7 +38,7 @@ ShmEndpoint::ShmEndpoint(ShmTransport& transport, int peer, Link link)
                 link.segment.ring(1 - link.side), link.segment.geometry().ring_bytes),
       producer_(link.segment.side(link.side), link.segment.side(1 - link.side),
                 link.segment.ring(link.side), link.segment.geometry().ring_bytes),
-      bell_(link.segment.side(1 - link.side), std::move(link.doorbell), link.fence),
+      bell_(link.segment.side(1 - link.side), link.socket.get(), link.fence),
       sources_(link.segment.side(link.side)),
       mine_(link.segment.side(link.side)),
       link_(std::move(link)),
@@ -273,6 +273,7 @@ void ShmEndpoint::stop_watching() {
 // too.
 void ShmEndpoint::hang_up() {
   stop_watching();
+  bell_.mute();
   if (link_.socket.valid() && !shared_.empty()) {
     // The peer still maps memory of this side: its own end of the socket will tell when it does
     // not.
@@ -288,9 +289,17 @@ void ShmEndpoint::hang_up() {
 
 void ShmEndpoint::map(const RemoteKey& key) {
   if (failed_ || draining_) return;
-  const uint64_t id = PublishedRegions::id_of(key);
-  wanted_.insert(id);
-  send_parcel({ParcelKind::kWant, 0, id, 0, 0});
+  to_ask_.push_back(PublishedRegions::id_of(key));
+  ask();
+}
+
+void ShmEndpoint::ask() {
+  while (!to_ask_.empty() && wanted_.size() < kMostWanted) {
+    const uint64_t id = to_ask_.front();
+    to_ask_.pop_front();
+    wanted_.insert(id);
+    send_parcel({ParcelKind::kWant, 0, id, 0, 0});
+  }
 }
 
 void ShmEndpoint::send_parcel(const Parcel& parcel) {
@@ -300,12 +309,14 @@ void ShmEndpoint::send_parcel(const Parcel& parcel) {
 }
 
 void ShmEndpoint::receive_parcels() {
-  while (!failed_ && !draining_) {
+  for (int i = 0; i < kMostParcels && !failed_ && !draining_; ++i) {
     Parcel parcel{};
     UniqueFd file;
-    Status status = port_.receive(&parcel, &file);
+    Status status = port_.receive(!wanted_.empty(), &parcel, &file);
     if (status.code() == Code::kPending) return;
     if (status.code() == Code::kPeerLost) return peer_went();
+    // Nothing comes behind most rings; what does is announced again.
+    if (status.ok() && parcel.kind == ParcelKind::kRing) return;
     if (status.ok()) status = take(parcel, file);
     if (!status.ok()) {
       fail(Status(Code::kPeerLost,
@@ -322,6 +333,7 @@ Status ShmEndpoint::take(const Parcel& parcel, const UniqueFd& file) {
       return answer_want(id);
     case ParcelKind::kHere: {
       if (wanted_.erase(id) == 0 || !file.valid()) break;
+      ask();
       Result<Mapping> mapping = Mapping::create(file, parcel);
       if (!mapping.ok()) {
         send_parcel({ParcelKind::kGone, 0, id, 0, 0});
@@ -335,21 +347,29 @@ Status ShmEndpoint::take(const Parcel& parcel, const UniqueFd& file) {
     }
     case ParcelKind::kNone:
       if (wanted_.erase(id) == 0) break;
+      ask();
       handler_->on_mapped(key, Status(Code::kUnsupported, "shm: the owner does not share it"));
       return {};
     case ParcelKind::kLetGo:
-      if (mappings_.contains(id)) handler_->on_unmap(key);
+      // The owner has been told of a region that could not be mapped.
+      if (!mappings_.contains(id)) return {};
+      handler_->on_unmap(key);
       mappings_.erase(id);
       send_parcel({ParcelKind::kGone, 0, id, 0, 0});
       return {};
     case ParcelKind::kGone:
       shared_.erase(id);
       return {};
+    case ParcelKind::kRing:
+      return {};
   }
   return Status(Code::kInvalidArgument, "shm: peer sent a parcel that cannot be");
 }
 
 Status ShmEndpoint::answer_want(uint64_t id) {
+  if (port_.answers_waiting() >= kMostWanted) {
+    return Status(Code::kInvalidArgument, "shm: peer asks for more regions at once than it may");
+  }
   const Region* const region = transport_.regions().find(id);
   if (region != nullptr && !shared_.contains(id)) {
     const Parcel here{ParcelKind::kHere, region->writable || region->atomic ? 1u : 0u, id,

@@ -10,6 +10,7 @@
 // bulks forgotten, then on_failed.
 #pragma once
 
+#include <deque>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -73,6 +74,11 @@ class ShmEndpoint final : public Endpoint, private Watcher {
   // A message from this size on is the last of its progress(): its receiver can then post the next
   // receive, before what follows is copied aside.
   static constexpr uint32_t kLongMessage = 16 << 10;
+  // Parcels that are taken at a time: a peer that sends without end gets its turn and no more.
+  static constexpr int kMostParcels = 64;
+  // Regions that a side may have asked for and not been answered. The owner holds a descriptor for
+  // each answer that the peer does not read.
+  static constexpr size_t kMostWanted = 64;
 
   ShmEndpoint(ShmTransport& transport, int peer, Link link);
   // The process of the peer.
@@ -86,6 +92,7 @@ class ShmEndpoint final : public Endpoint, private Watcher {
   void receive_parcels();
   Status take(const Parcel& parcel, const UniqueFd& file);
   Status answer_want(uint64_t id);
+  void ask();
   void send_parcel(const Parcel& parcel);
   void unmap_all();
 
@@ -130,6 +137,7 @@ class ShmEndpoint final : public Endpoint, private Watcher {
   ParcelPort port_;
   std::unordered_map<uint64_t, Mapping> mappings_;  // of the peer's regions
   std::unordered_set<uint64_t> wanted_;             // asked for, not here yet
+  std::deque<uint64_t> to_ask_;                     // for when fewer are asked for
   SharedRegions shared_;
   Capabilities capabilities_;
   ShmTransport& transport_;

@@ -8,11 +8,12 @@
 #include <span>
 #include <utility>
 
-#include "transports/shm/passing.h"
-#include "transports/shm/wire.h"
-
 namespace hetcomm::shm {
 namespace {
+
+bool is_answer(const Parcel& parcel) {
+  return parcel.kind == ParcelKind::kHere || parcel.kind == ParcelKind::kNone;
+}
 
 // The same file, for reading only.
 UniqueFd reopen_for_reading(int file) {
@@ -88,7 +89,7 @@ Status ParcelPort::send_now(const Parcel& parcel, int file) const {
     file = readable.get();
   }
   const auto bytes = std::as_bytes(std::span(&parcel, 1));
-  return send_with(socket_, bytes, std::span(&file, file >= 0 ? size_t{1} : size_t{0}));
+  return send_with(socket_, bytes, file);
 }
 
 Status ParcelPort::send(const Parcel& parcel, int file) {
@@ -100,6 +101,7 @@ Status ParcelPort::send(const Parcel& parcel, int file) {
   UniqueFd copy(file >= 0 ? fcntl(file, F_DUPFD_CLOEXEC, 0) : -1);
   if (file >= 0 && !copy.valid()) return status_from_errno(errno, "shm: passing a region");
   waiting_.push_back({parcel, std::move(copy)});
+  if (is_answer(parcel)) ++answers_waiting_;
   return {};
 }
 
@@ -108,19 +110,17 @@ Status ParcelPort::flush() {
     const Status sent = send_now(waiting_.front().parcel, waiting_.front().file.get());
     if (sent.code() == Code::kWouldBlock) return {};
     if (!sent.ok()) return sent;
+    if (is_answer(waiting_.front().parcel)) --answers_waiting_;
     waiting_.pop_front();
   }
   return {};
 }
 
-Status ParcelPort::receive(Parcel* out, UniqueFd* file) {
-  HETCOMM_RETURN_IF_ERROR(receive_with(socket_, sizeof(Parcel), received_, files_));
-  std::memcpy(out, received_.data(), sizeof(*out));
-  received_.clear();
-  file->reset();
-  if (files_.size() > 1) return Status(Code::kInvalidArgument, "shm: too many files in a parcel");
-  if (!files_.empty()) *file = std::move(files_.front());
-  files_.clear();
+Status ParcelPort::receive(bool file_expected, Parcel* out, UniqueFd* file) {
+  HETCOMM_RETURN_IF_ERROR(receive_with(socket_, sizeof(Parcel), file_expected, incoming_));
+  std::memcpy(out, incoming_.bytes.data(), sizeof(*out));
+  incoming_.bytes.clear();
+  *file = std::move(incoming_.descriptor);
   return {};
 }
 

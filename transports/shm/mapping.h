@@ -7,30 +7,21 @@
 //                                 <--     kLetGo (region)
 //     kGone (region)              -->     now nobody reaches it
 //
-// Parcels of a fixed size over the connection's local socket, which is otherwise silent. A region
-// that may not be written is handed over as a file that cannot be.
+// Parcels of a fixed size over the connection's local socket. A region that may not be written is
+// handed over as a file that cannot be.
 #pragma once
 
 #include <cstdint>
 #include <deque>
 #include <unordered_map>
-#include <vector>
 
 #include "src/base/status.h"
 #include "src/base/unique_fd.h"
+#include "transports/shm/passing.h"
+#include "transports/shm/wire.h"
 #include "transports/transport.h"
 
 namespace hetcomm::shm {
-
-enum class ParcelKind : uint32_t { kWant = 1, kHere, kNone, kLetGo, kGone };
-
-struct Parcel {
-  ParcelKind kind;
-  uint32_t writable;  // kHere
-  uint64_t region;
-  uint64_t length;  // kHere
-  uint64_t offset;  // kHere: in the file
-};
 
 // Regions that this process has published on one transport.
 class PublishedRegions {
@@ -79,8 +70,11 @@ class ParcelPort {
   Status send(const Parcel& parcel, int file = -1);
   Status flush();
   bool waiting() const { return !waiting_.empty(); }
-  // The next parcel that has come; kPending when there is none. |*file| is what came with it.
-  Status receive(Parcel* out, UniqueFd* file);
+  // Answers to the peer that it does not read.
+  size_t answers_waiting() const { return answers_waiting_; }
+  // The next parcel that has come; kPending when there is none. |*file| is what came with it, which
+  // is an error unless |file_expected|.
+  Status receive(bool file_expected, Parcel* out, UniqueFd* file);
 
  private:
   struct Waiting {
@@ -91,8 +85,8 @@ class ParcelPort {
 
   int socket_;
   std::deque<Waiting> waiting_;
-  std::vector<std::byte> received_;
-  std::vector<UniqueFd> files_;
+  size_t answers_waiting_ = 0;
+  Incoming incoming_;
 };
 
 }  // namespace hetcomm::shm

@@ -10,37 +10,37 @@
 namespace hetcomm::shm {
 namespace {
 
-using ControlBytes = std::array<char, CMSG_SPACE(sizeof(int) * kMaxPassed)>;
+using ControlBytes = std::array<char, CMSG_SPACE(sizeof(int))>;
 
-// Takes over the descriptors in |message|.
-void collect(msghdr& message, std::vector<UniqueFd>& descriptors) {
+// Takes over the descriptor in |message|, which has room for one.
+void collect(msghdr& message, UniqueFd& descriptor) {
   for (cmsghdr* at = CMSG_FIRSTHDR(&message); at != nullptr; at = CMSG_NXTHDR(&message, at)) {
-    if (at->cmsg_level != SOL_SOCKET || at->cmsg_type != SCM_RIGHTS) continue;
-    const size_t count = (at->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    for (size_t i = 0; i < count; ++i) {
-      int fd = -1;
-      std::memcpy(&fd, CMSG_DATA(at) + i * sizeof(int), sizeof(int));
-      descriptors.emplace_back(fd);
+    if (at->cmsg_level != SOL_SOCKET || at->cmsg_type != SCM_RIGHTS ||
+        at->cmsg_len < CMSG_LEN(sizeof(int))) {
+      continue;
     }
+    int fd = -1;
+    std::memcpy(&fd, CMSG_DATA(at), sizeof(int));
+    descriptor.reset(fd);
   }
 }
 
 }  // namespace
 
-Status send_with(int socket, ConstByteSpan bytes, std::span<const int> descriptors) {
+Status send_with(int socket, ConstByteSpan bytes, int descriptor) {
   iovec data{const_cast<std::byte*>(bytes.data()), bytes.size()};
   alignas(cmsghdr) ControlBytes control{};
   msghdr message{};
   message.msg_iov = &data;
   message.msg_iovlen = 1;
-  if (!descriptors.empty()) {
+  if (descriptor >= 0) {
     message.msg_control = control.data();
-    message.msg_controllen = CMSG_SPACE(descriptors.size_bytes());
+    message.msg_controllen = control.size();
     cmsghdr* const header = CMSG_FIRSTHDR(&message);
     header->cmsg_level = SOL_SOCKET;
     header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(descriptors.size_bytes());
-    std::memcpy(CMSG_DATA(header), descriptors.data(), descriptors.size_bytes());
+    header->cmsg_len = CMSG_LEN(sizeof(int));
+    std::memcpy(CMSG_DATA(header), &descriptor, sizeof(int));
   }
   ssize_t sent = 0;
   do {
@@ -57,26 +57,32 @@ Status send_with(int socket, ConstByteSpan bytes, std::span<const int> descripto
   return {};
 }
 
-Status receive_with(int socket, size_t wanted, std::vector<std::byte>& bytes,
-                    std::vector<UniqueFd>& descriptors) {
-  while (bytes.size() < wanted) {
+Status receive_with(int socket, size_t wanted, bool expected, Incoming& incoming) {
+  while (incoming.bytes.size() < wanted) {
     std::array<std::byte, 256> buffer;
-    iovec data{buffer.data(), std::min(buffer.size(), wanted - bytes.size())};
-    alignas(cmsghdr) ControlBytes control{};
+    iovec data{buffer.data(), std::min(buffer.size(), wanted - incoming.bytes.size())};
+    alignas(cmsghdr) ControlBytes control;
     msghdr message{};
     message.msg_iov = &data;
     message.msg_iovlen = 1;
-    message.msg_control = control.data();
-    message.msg_controllen = control.size();
+    // The kernel puts no more descriptors into this process than there is room for, and says so.
+    const bool room = expected && !incoming.descriptor.valid();
+    if (room) {
+      message.msg_control = control.data();
+      message.msg_controllen = CMSG_LEN(sizeof(int));
+    }
     const ssize_t got = recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && errno == EAGAIN) return Code::kPending;
     if (got <= 0) return Status(Code::kPeerLost, "shm: peer has gone");
-    collect(message, descriptors);
+    if (room) collect(message, incoming.descriptor);
     if ((message.msg_flags & MSG_CTRUNC) != 0) {
-      return Status(Code::kOutOfResources, "shm: too many open files to take the peer's memory");
+      if (room && !incoming.descriptor.valid()) {
+        return Status(Code::kOutOfResources, "shm: too many open files to take the peer's memory");
+      }
+      return Status(Code::kInvalidArgument, "shm: peer sent more descriptors than it may");
     }
-    bytes.insert(bytes.end(), buffer.begin(), buffer.begin() + got);
+    incoming.bytes.insert(incoming.bytes.end(), buffer.begin(), buffer.begin() + got);
   }
   return {};
 }

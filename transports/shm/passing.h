@@ -1,7 +1,6 @@
 // Bytes and descriptors over a local stream socket.
 #pragma once
 
-#include <span>
 #include <vector>
 
 #include "src/base/span.h"
@@ -10,14 +9,18 @@
 
 namespace hetcomm::shm {
 
-inline constexpr size_t kMaxPassed = 2;  // descriptors with one message
+// Sends |bytes|, with |descriptor| unless it is negative, all or nothing. kWouldBlock: no room.
+Status send_with(int socket, ConstByteSpan bytes, int descriptor = -1);
 
-// Sends |bytes| with |descriptors|, all or nothing. kWouldBlock: no room.
-Status send_with(int socket, ConstByteSpan bytes, std::span<const int> descriptors);
+// What comes in, until it is whole. It takes |wanted| bytes and at most one descriptor.
+struct Incoming {
+  std::vector<std::byte> bytes;
+  UniqueFd descriptor;
+};
 
-// Appends to |bytes| until they are |wanted|, and what descriptors come with them. kPending: the
-// rest has yet to come.
-Status receive_with(int socket, size_t wanted, std::vector<std::byte>& bytes,
-                    std::vector<UniqueFd>& descriptors);
+// Appends to |incoming| until it has |wanted| bytes. kPending: the rest has yet to come. A
+// descriptor counts as it comes: the first one that is not |expected|, or is a second one, ends
+// this with kInvalidArgument, and this process does not keep it.
+Status receive_with(int socket, size_t wanted, bool expected, Incoming& incoming);
 
 }  // namespace hetcomm::shm

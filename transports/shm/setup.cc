@@ -1,16 +1,13 @@
 #include "transports/shm/setup.h"
 
-#include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 
 #include "src/base/bytes.h"
 #include "src/base/text.h"
-#include "transports/shm/passing.h"
 
 namespace hetcomm::shm {
 namespace {
@@ -18,21 +15,10 @@ namespace {
 constexpr uint32_t kMagic = 0x68637368;
 constexpr size_t kMessageBytes = 256;
 constexpr size_t kMaxText = 180;
-constexpr size_t kMaxDescriptors = kMaxPassed;
 
 // Errors of the set-up are the peer's, named by what was expected of it.
 Status invalid(const char* what) {
   return Status(Code::kInvalidArgument, fmt::format("shm: peer {}", what));
-}
-
-bool is_eventfd(int fd) {
-  std::array<char, 32> target{};
-  const std::string link = fmt::format("/proc/self/fd/{}", fd);
-  const ssize_t length = readlink(link.c_str(), target.data(), target.size());
-  // Without /proc the descriptor is taken as it is: the peer has proved that it belongs to the
-  // job.
-  if (length < 0) return true;
-  return std::string_view(target.data(), static_cast<size_t>(length)) == "anon_inode:[eventfd]";
 }
 
 }  // namespace
@@ -84,7 +70,7 @@ Setup::Setup(UniqueFd socket, int side, const SetupContext& context, SetupHandle
     : context_(context), handler_(handler) {
   link_.side = side;
   link_.socket = std::move(socket);
-  received_.reserve(kMessageBytes);
+  incoming_.bytes.reserve(kMessageBytes);
 }
 
 Setup::~Setup() {
@@ -129,27 +115,22 @@ Status Setup::send(const Status& outcome) {
   message.geometry = context_.geometry;
   message.nonce_address = reinterpret_cast<uint64_t>(&context_.nonce);
   message.nonce = context_.nonce;
-  const std::array<int, kMaxDescriptors> descriptors{context_.doorbell_fd, link_.segment.file()};
-  const size_t count = !outcome.ok() ? 0 : link_.side == 0 ? 2 : 1;
-  const Status sent =
-      send_with(link_.socket.get(), message.encode(), std::span(descriptors).first(count));
+  const int memory = link_.side == 0 ? link_.segment.file() : -1;
+  const Status sent = send_with(link_.socket.get(), message.encode(), memory);
   // The socket is fresh: its buffer takes all.
   if (sent.code() != Code::kWouldBlock) return sent;
   return Status(Code::kOutOfResources, "shm: the local socket's buffer is too small");
 }
 
 Status Setup::receive() {
-  HETCOMM_RETURN_IF_ERROR(receive_with(link_.socket.get(), kMessageBytes, received_, descriptors_));
-  return descriptors_.size() > kMaxDescriptors ? invalid("sent too many descriptors") : Status();
+  return receive_with(link_.socket.get(), kMessageBytes, link_.side == 1, incoming_);
 }
 
 Status Setup::accept_message() {
-  Result<Message> message = Message::decode(received_);
+  Result<Message> message = Message::decode(incoming_.bytes);
   if (!message.ok()) return message.status();
   HETCOMM_RETURN_IF_ERROR(message->outcome);
-  HETCOMM_RETURN_IF_ERROR(link_.side == 0 ? accept_answer(*message) : accept_offer(*message));
-  link_.doorbell = std::move(descriptors_[0]);
-  if (!is_eventfd(link_.doorbell.get())) return invalid("sent a doorbell that is none");
+  if (link_.side == 1) HETCOMM_RETURN_IF_ERROR(accept_offer(*message));
   link_.fence = !message->membarrier || !context_.membarrier;
   link_.reading = context_.reading;
   if (link_.reading.ok()) {
@@ -158,13 +139,9 @@ Status Setup::accept_message() {
   return {};
 }
 
-Status Setup::accept_answer(const Message&) {
-  return descriptors_.size() == 1 ? Status() : invalid("sent no doorbell");
-}
-
 Status Setup::accept_offer(const Message& message) {
-  if (descriptors_.size() != 2) return invalid("sent no memory");
-  Result<Segment> segment = Segment::adopt(std::move(descriptors_[1]), message.geometry);
+  if (!incoming_.descriptor.valid()) return invalid("sent no memory");
+  Result<Segment> segment = Segment::adopt(std::move(incoming_.descriptor), message.geometry);
   if (!segment.ok()) return segment.status();
   link_.segment = std::move(segment).value();
   return {};

@@ -1,34 +1,33 @@
 // The exchange that turns a proved local socket into a link:
 //
 //   initiator                                        acceptor
-//     offer (geometry, nonce, memory, doorbell)  -->   maps the memory, tries to read the nonce
-//                                                <--   answer (nonce, doorbell), or why not
+//     offer (geometry, nonce, memory)            -->   maps the memory, tries to read the nonce
+//                                                <--   answer (nonce), or why not
 //
-// Both messages have a fixed size. One Setup per connection and side; it never blocks, and holds
-// nothing but the socket until the other side has spoken.
+// Both messages have a fixed size. The offer brings one descriptor, the answer none. One Setup per
+// connection and side; it never blocks, and holds nothing but the socket until the other side has
+// spoken.
 #pragma once
 
 #include <sys/types.h>
 
 #include <memory>
-#include <string_view>
-#include <vector>
 
 #include "src/base/status.h"
 #include "src/base/unique_fd.h"
 #include "src/net/poller.h"
 #include "transports/shm/cma.h"
+#include "transports/shm/passing.h"
 #include "transports/shm/segment.h"
 
 namespace hetcomm::shm {
 
 // A ready connection, before it is an endpoint.
 struct Link {
-  int side = 0;       // of the mapped memory: 0 initiator, 1 acceptor
-  UniqueFd socket;    // its end tells that the peer has gone
-  UniqueFd process;   // pidfd of the peer, where its process is visible
-  UniqueFd doorbell;  // the peer's
-  pid_t pid = 0;      // as seen from here; 0: not visible
+  int side = 0;      // of the mapped memory: 0 initiator, 1 acceptor
+  UniqueFd socket;   // its end tells that the peer has gone
+  UniqueFd process;  // pidfd of the peer, where its process is visible
+  pid_t pid = 0;     // as seen from here; 0: not visible
   Segment segment;
   bool fence = false;  // see Bell
   Status reading;      // kOk: proved
@@ -37,7 +36,6 @@ struct Link {
 // What all setups of a transport have in common; outlives them.
 struct SetupContext {
   Poller& poller;
-  int doorbell_fd;
   Geometry geometry;
   bool membarrier;
   Nonce nonce;     // at a fixed address while peers read it
@@ -76,14 +74,12 @@ class Setup final : public Watcher {
   Status receive();
   Status accept_message();
   Status accept_offer(const Message& message);
-  Status accept_answer(const Message& message);
   void report(const Status& outcome);
 
   const SetupContext& context_;
   SetupHandler& handler_;
   Link link_;
-  std::vector<std::byte> received_;
-  std::vector<UniqueFd> descriptors_;
+  Incoming incoming_;
 };
 
 }  // namespace hetcomm::shm

@@ -1,6 +1,5 @@
 #include "transports/shm/transport.h"
 
-#include <fcntl.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -135,7 +134,6 @@ class ShmTransport::Pending final : public ConnectHandler, public SetupHandler {
 ShmTransport::ShmTransport(const TransportEnvironment& environment)
     : environment_(environment),
       context_{environment.poller,
-               environment.doorbell_fd,
                geometry_from(environment.config),
                register_global_membarrier(),
                {},
@@ -147,10 +145,6 @@ ShmTransport::~ShmTransport() = default;
 
 Result<std::unique_ptr<ShmTransport>> ShmTransport::create(
     const TransportEnvironment& environment) {
-  const int flags = fcntl(environment.doorbell_fd, F_GETFL);
-  if (flags < 0 || (flags & O_NONBLOCK) == 0) {
-    return Status(Code::kInvalidArgument, "shm: the doorbell must be a non-blocking descriptor");
-  }
   HETCOMM_RETURN_IF_ERROR(Segment::check_support());
   std::unique_ptr<ShmTransport> transport(new ShmTransport(environment));
   HETCOMM_RETURN_IF_ERROR(fill_random(transport->context_.nonce));

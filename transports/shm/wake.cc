@@ -1,14 +1,26 @@
 #include "transports/shm/wake.h"
 
+#include <sys/socket.h>
+
+#include <cerrno>
+
 namespace hetcomm::shm {
 
 void Bell::ring() {
   // Whoever takes the word rings, so that a burst costs one system call. A later sleep that it
   // takes by mistake is rung too.
-  if (asleep_.exchange(0, std::memory_order_seq_cst) == 0) return;
-  const uint64_t one = 1;
-  // A full counter (EAGAIN) is rung already; a peer that is gone needs no bell.
-  [[maybe_unused]] const ssize_t written = write(doorbell_.get(), &one, sizeof(one));
+  const uint32_t taken = asleep_.exchange(0, std::memory_order_seq_cst);
+  if (taken == 0 || socket_ < 0) return;
+  const Parcel ring{ParcelKind::kRing, 0, 0, 0, 0};
+  ssize_t sent = 0;
+  do {
+    sent = send(socket_, &ring, sizeof(ring), MSG_DONTWAIT | MSG_NOSIGNAL);
+  } while (sent < 0 && errno == EINTR);
+  // A full socket (EAGAIN) is rung already; a peer that is gone needs no bell. Without memory for
+  // the parcel the next store rings.
+  if (sent < 0 && (errno == ENOBUFS || errno == ENOMEM)) {
+    asleep_.fetch_or(taken, std::memory_order_relaxed);
+  }
 }
 
 }  // namespace hetcomm::shm

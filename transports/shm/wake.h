@@ -5,14 +5,16 @@
 // both sides. The producer runs once per message, the sleeper rarely, so the sleeper pays for
 // both: membarrier() runs a fence on every processor that executes a process which registered.
 // Where the kernel lacks it for either process, the producer fences (Bell::fence).
+//
+// Ringing never blocks, whatever the peer does. A ring is a parcel over this side's own end of the
+// local socket, sent with MSG_DONTWAIT: no flag that the peer can change has a say in it, and no
+// descriptor of the peer's is written to. A peer that does not read its rings finds the socket full
+// and readable, so it does not sleep.
 #pragma once
-
-#include <unistd.h>
 
 #include <atomic>
 #include <cstdint>
 
-#include "src/base/unique_fd.h"
 #include "transports/shm/wire.h"
 
 namespace hetcomm::shm {
@@ -20,8 +22,8 @@ namespace hetcomm::shm {
 // Rings the peer.
 class Bell {
  public:
-  Bell(Side& peer, UniqueFd doorbell, bool fence)
-      : asleep_(peer.asleep), doorbell_(std::move(doorbell)), fence_(fence) {}
+  // |socket| is borrowed, until mute().
+  Bell(Side& peer, int socket, bool fence) : asleep_(peer.asleep), socket_(socket), fence_(fence) {}
 
   // After a store that the peer may wait for. |reasons| are those it may have gone to sleep for.
   void ring_if_asleep(uint32_t reasons) {
@@ -34,12 +36,14 @@ class Bell {
       ring();
   }
   bool fences() const { return fence_; }
+  // Before the socket is closed: nobody is rung any more.
+  void mute() { socket_ = -1; }
 
  private:
   void ring();
 
   std::atomic<uint32_t>& asleep_;
-  UniqueFd doorbell_;
+  int socket_;
   bool fence_;
 };
 

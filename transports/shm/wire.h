@@ -1,4 +1,4 @@
-// What two processes share: the layout of the mapped file, and the two messages that set it up.
+// What two processes share: the layout of the mapped file, and the parcels of the local socket.
 //
 //   control    Side of the initiator, Side of the acceptor: allocated at connect
 //   ring 0     bulk bytes from the initiator to the acceptor: allocated at first use
@@ -18,7 +18,7 @@
 
 namespace hetcomm::shm {
 
-inline constexpr uint16_t kLayoutVersion = 1;
+inline constexpr uint16_t kLayoutVersion = 2;
 inline constexpr uint64_t kPageBytes = 4096;
 
 // Two lines, so that the adjacent-line prefetcher does not carry one side's line to the other.
@@ -85,6 +85,18 @@ inline constexpr uint64_t kControlBytes =
     (sizeof(Control) + kPageBytes - 1) / kPageBytes * kPageBytes;
 static_assert(kControlBytes <= 32 << 10);
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
+
+// What goes over a connection's local socket once it is set up. A ring wakes a sleeper; the others
+// hand regions over (mapping.h).
+enum class ParcelKind : uint32_t { kWant = 1, kHere, kNone, kLetGo, kGone, kRing };
+
+struct Parcel {
+  ParcelKind kind;
+  uint32_t writable;  // kHere
+  uint64_t region;
+  uint64_t length;  // kHere
+  uint64_t offset;  // kHere: in the file
+};
 
 // Chosen by the initiator, checked by the acceptor.
 struct Geometry {
