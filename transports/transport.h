@@ -136,6 +136,23 @@ struct Bulk {
   std::array<uint64_t, 4> scratch{};
 };
 
+// One stream of a connection, named alike by both sides.
+struct StreamId {
+  std::array<std::byte, 16> connection{};
+  uint8_t index = 0;
+  bool operator==(const StreamId& other) const = default;
+};
+// A transport asks: does the peer not read, or is the path gone? The peer answers by another path,
+// with what Transport::receipt() says there.
+struct PathDoubt {
+  StreamId stream;
+  uint64_t sent_bytes = 0;  // since the beginning
+};
+struct PathReceipt {
+  uint64_t received_bytes = 0;  // by the kernel, since the beginning
+  bool full = false;            // the process leaves them unread, and the kernel takes no more
+};
+
 class Endpoint;
 
 // Core's side of one endpoint. Upcalls come from Transport::progress or the poller only, never from
@@ -154,6 +171,9 @@ class EndpointHandler {
   virtual void on_unmap(const RemoteKey& /*key*/) {}
   // A send or put that was refused with kWouldBlock may be tried again.
   virtual void on_writable() = 0;
+  // The transport cannot tell whether the peer does not read or the path is gone. It goes on
+  // waiting, and asks again, until resolve() answers or the peer does.
+  virtual void on_doubt(const PathDoubt& /*doubt*/) {}
   // The connection broke; nothing will be delivered or touched any more. |why| names transport and
   // reason.
   virtual void on_failed(const Status& why) = 0;
@@ -199,6 +219,9 @@ class Endpoint {
   // Takes back an accepted put or get. On return its local memory is quiet; on_bulk_complete will
   // not come. The peer may or may not have received (part of) it.
   virtual void cancel(Bulk& bulk) = 0;
+  // What the peer's receipt() says of |doubt.stream|. A connection that this proves to be cut
+  // breaks, later, as any other.
+  virtual void resolve(const PathDoubt& /*doubt*/, const PathReceipt& /*receipt*/) {}
   // True when nothing accepted is waiting to leave.
   virtual bool flushed() const = 0;
   // One line for people: addresses, mode, streams.
@@ -270,6 +293,11 @@ class Transport {
   virtual Status attach(const DeviceRange& /*range*/) { return Status(Code::kUnsupported); }
   // Nothing of it is in use any more; on return the memory is not reached.
   virtual void detach(const std::byte* /*window*/) {}
+  // What has arrived here on |stream| of a connection to |peer|. False: there is none, or the
+  // transport asks no doubts. [any-thread], beside all other calls.
+  virtual bool receipt(int /*peer*/, const StreamId& /*stream*/, PathReceipt* /*out*/) const {
+    return false;
+  }
   // Moves data without blocking and handles expired timers. Returns the number of things done (0:
   // idle).
   virtual int progress() = 0;

@@ -67,7 +67,9 @@ constexpr VariableInfo kTable[] = {
     {Variable::kTimeout, kDuration, "HETCOMM_TIMEOUT", "30min", nullptr,
      "Deadline of an operation that sets none; 0 means the default.", zero_is_default()},
     {Variable::kDetectionTime, kDuration, "HETCOMM_DETECTION_TIME", "10s", nullptr,
-     "Within this time a peer that the network has cut off is declared lost.", at_least(10 * kMs)},
+     "Within this time a peer that the network has cut off is declared lost, and a connection that "
+     "was cut is replaced.",
+     at_least(10 * kMs)},
     {Variable::kStallTime, kDuration, "HETCOMM_STALL_TIME", "60s", nullptr,
      "An operation that waits longer is reported once, with all pending ones.", at_least(kMs)},
     {Variable::kSpinTime, kDuration, "HETCOMM_SPIN_TIME", "1ms", nullptr,

@@ -2,11 +2,13 @@
 // while the peer lives (messages and puts are lost with them), refusals, delays, connects that
 // fail. Whatever happens below, every message arrives once, in order, whole.
 #include <atomic>
+#include <barrier>
 #include <cstdlib>
 #include <deque>
 #include <vector>
 
 #include "tests/support/core_job.h"
+#include "tests/support/cut_sockets.h"
 #include "tests/support/faulty_transport.h"
 #include "tests/support/pattern.h"
 #include "transports/shm/factory.h"
@@ -233,6 +235,55 @@ TEST(CoreRails, ShareOneMessage) {
           EXPECT_GT(counters[i].bulk_bytes, uint64_t{48} << 20) << counters[i].transport;
         }
       });
+}
+
+// The network loses the connection of a pair without a word, after it was idle. The message that is
+// sent next arrives within the detection time, and nobody is taken for dead.
+TEST(CoreRails, ACutConnectionIsReplaced) {
+  for (const int sender : {0, 1}) {
+    SCOPED_TRACE("rank " + std::to_string(sender) + " sends");
+    std::barrier both(2);
+    run_core_job(
+        2,
+        "TRANSPORTS=tcp;INTERFACE=lo;FAMILY=ipv4;TIMEOUT=30s;LOG=error;PROGRESS=thread;"
+        "DETECTION_TIME=2s;",
+        [](int) {
+          Factories result;
+          result.push_back(make_tcp_factory());
+          return result;
+        },
+        [&](CoreMember& me) {
+          uint64_t value = 1;
+          const auto exchange = [&](int from) {
+            const Status status = me.finish(
+                me.post(me.rank() == from ? OperationKind::kSend : OperationKind::kReceive,
+                        1 - me.rank(), 1, &value, sizeof(value)));
+            EXPECT_TRUE(status.ok()) << status.text();
+          };
+          exchange(0);
+          exchange(1);
+          both.arrive_and_wait();
+          if (me.rank() == 0) {
+            const uint16_t port = port_in(me.communicator().explain(1));
+            ASSERT_NE(port, 0);
+            EXPECT_EQ(cut_sockets([&](const SocketEnds& ends) {
+                        return ends.local == port || ends.peer == port;
+                      }),
+                      2);
+          }
+          both.arrive_and_wait();
+          const uint64_t start = now_ns();
+          if (me.rank() == sender) value = 7;
+          exchange(sender);
+          EXPECT_EQ(value, 7u);
+          EXPECT_LT(now_ns() - start, 2'500'000'000u);
+          exchange(1 - sender);
+          hetcomm_counters_t counters{};
+          ASSERT_EQ(me.communicator().counters(1 - me.rank(), 1, &counters), 1u);
+          EXPECT_EQ(counters.failures, 1u);
+          EXPECT_EQ(counters.connected, 1);
+        });
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Over, CoreFaults, ::testing::ValuesIn(fault_cases()),

@@ -279,6 +279,9 @@ class FaultyEndpoint final : public Endpoint, private EndpointHandler {
         std::erase_if(completions_, [&](const HeldCompletion& done) { return done.bulk == &bulk; });
     if (held == 0 && &bulk != lost_ && inner_ != nullptr && !inner_failed_) inner_->cancel(bulk);
   }
+  void resolve(const PathDoubt& doubt, const PathReceipt& receipt) override {
+    if (!broken()) inner_->resolve(doubt, receipt);
+  }
   bool flushed() const override { return broken() || inner_->flushed(); }
   std::string describe() const override {
     return inner_ == nullptr ? "faulty, broken" : "faulty " + inner_->describe();
@@ -468,6 +471,11 @@ class FaultyEndpoint final : public Endpoint, private EndpointHandler {
     const Upcall upcall(upcalls_);
     handler_->on_writable();
   }
+  void on_doubt(const PathDoubt& doubt) override {
+    if (doomed_) return;
+    const Upcall upcall(upcalls_);
+    handler_->on_doubt(doubt);
+  }
   void on_failed(const Status& why) override {
     if (doomed_) return;
     inner_failed_ = true;
@@ -539,6 +547,9 @@ class FaultyTransport final : public Transport, private TransportHandler {
   Status check_device(const Device& device) override { return inner_->check_device(device); }
   Status attach(const DeviceRange& range) override { return inner_->attach(range); }
   void detach(const std::byte* window) override { inner_->detach(window); }
+  bool receipt(int peer, const StreamId& stream, PathReceipt* out) const override {
+    return inner_->receipt(peer, stream, out);
+  }
   int progress() override {
     ++state_.tick;
     for (FaultyEndpoint* endpoint : endpoints_) {

@@ -7,6 +7,12 @@ foreach(name transport break)
     TIMEOUT 120)
 endforeach()
 
+hetcomm_test(tcp_path_test
+  SOURCES tcp_path_test.cc
+  DEPENDS transport_tcp net base fmt::fmt OpenSSL::Crypto
+  LABELS asan tsan
+  TIMEOUT 120)
+
 # Not a test: prints latency and bandwidth beside those of plain sockets.
 hetcomm_test(tcp_speed NO_ENTRY OWN_MAIN
   SOURCES tcp_speed.cc

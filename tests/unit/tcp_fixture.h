@@ -69,6 +69,7 @@ class Recorder final : public EndpointHandler {
   std::function<void()> complete_hook;
   std::function<void()> writable_hook;
   std::function<void()> failed_hook;
+  std::function<void(const PathDoubt&)> doubt_hook;
 
   void on_message(const MessageHeader& header, ConstByteSpan payload) override {
     check_alive();
@@ -90,6 +91,10 @@ class Recorder final : public EndpointHandler {
     check_alive();
     ++writable;
     if (writable_hook) writable_hook();
+  }
+  void on_doubt(const PathDoubt& doubt) override {
+    check_alive();
+    if (doubt_hook) doubt_hook(doubt);
   }
   void on_failed(const Status& why) override {
     check_alive();

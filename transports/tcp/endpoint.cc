@@ -80,6 +80,7 @@ Code TcpEndpoint::send(const MessageHeader& header, const SegmentView& payload) 
   const Code code = messages_.send_message(header, payload);
   if (code == Code::kOk) {
     transport_.hot().touch(messages_);
+    note_sent();
   } else if (code == Code::kWouldBlock) {
     want_writable_ = true;
     activate();
@@ -271,6 +272,7 @@ int TcpEndpoint::write_streams() {
   } else if (bulk_unavailable_ && !want_writable_ && !queue_.empty()) {
     done += messages_.write(queue_, true, std::min(kMaxSliceBytes, transport_.settings().chunk));
   }
+  if (done > 0) note_sent();
   return done;
 }
 
@@ -318,12 +320,52 @@ bool TcpEndpoint::prepare_sleep() {
   if (state_ == State::kClosing) {
     bool ended = true;
     for_each_stream([&](Stream& stream) { ended = ended && stream.read_ended(); });
-    return !ended && !has_buffered();
+    return !ended && !gone_ && !has_buffered();
   }
   for_each_stream([](Stream& stream) {
     if (stream.full()) stream.park();
   });
   return !has_work();
+}
+
+// --- the path --------------------------------------------------------------------------------
+
+void TcpEndpoint::note_sent() {
+  sent_ = true;
+  transport_.note_sent();
+}
+
+bool TcpEndpoint::watch_path() {
+  if (state_ != State::kOpen || handler_ == nullptr || !(sent_ || unsettled_)) return false;
+  sent_ = false;
+  unsettled_ = false;
+  const uint64_t detection_ns = transport_.detection_ns();
+  for_each_stream([&](Stream& stream) {
+    if (state_ != State::kOpen) return;
+    if (stream.look(transport_.now(), detection_ns) == PathVerdict::kGone) {
+      path_gone(stream);
+      return;
+    }
+    if (stream.in_doubt()) handler_->on_doubt(stream.doubt());
+    unsettled_ = unsettled_ || stream.awaits_acknowledgement();
+  });
+  return unsettled_ || sent_;
+}
+
+void TcpEndpoint::resolve(const PathDoubt& doubt, const PathReceipt& receipt) {
+  if (state_ != State::kOpen || doubt.stream.connection != name_.id) return;
+  for_each_stream([&](Stream& stream) {
+    if (stream.doubt().stream == doubt.stream) stream.resolve(receipt, transport_.now());
+  });
+}
+
+// What came before the cut is taken, and nothing is waited for.
+void TcpEndpoint::path_gone(const Stream& stream) {
+  break_off(text_or_none([&] {
+    return fmt::format("the path is gone: the peer's kernel has answered nothing for {:.1f} s",
+                       static_cast<double>(stream.silent_ns()) / 1e9);
+  }));
+  gone_ = true;
 }
 
 // --- the end ---------------------------------------------------------------------------------
@@ -360,11 +402,14 @@ void TcpEndpoint::fail_protocol(const char* error) {
 
 int TcpEndpoint::progress_closing() {
   int done = report();
+  int received = 0;
   bool ended = true;
   for_each_stream([&](Stream& stream) {
-    done += stream.receive();
+    received += stream.receive();
     ended = ended && stream.read_ended();
   });
+  done += received;
+  ended = ended || (gone_ && received == 0);
   if (state_ == State::kClosing && (ended || transport_.now() >= deadline_ns_)) {
     fail();
     ++done;
@@ -375,7 +420,8 @@ int TcpEndpoint::progress_closing() {
 void TcpEndpoint::fail() {
   state_ = State::kFailed;
   queue_.drop_unsent();
-  for_each_stream([](Stream& stream) { stream.close(); });
+  // Bytes that a path lets through after it was given up would be of no use.
+  for_each_stream([&](Stream& stream) { gone_ ? stream.abort() : stream.close(); });
   transport_.cancel_streams(*this);
   report();
   handler_->on_failed(why_);

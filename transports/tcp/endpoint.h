@@ -2,6 +2,7 @@
 //
 //   open --(a stream ends or breaks)--> closing --(all streams ended, or kLingerNs)--> failed
 //   open or closing --(protocol error)--> failed
+//   open --(the path is gone, path.h)--> closing --(nothing is left to be taken)--> failed
 //
 // In closing nothing is sent any more and what the peer sent before its end is still taken; then
 // every socket is closed, and on_failed is the last upcall. Bulks that have not completed by then
@@ -51,6 +52,7 @@ class TcpEndpoint final : public Endpoint, public FrameSink {
   Result<RemoteKey> expose(Segments segments, Access access, uint64_t cookie) override;
   void revoke(const RemoteKey& key) override;
   void cancel(Bulk& bulk) override;
+  void resolve(const PathDoubt& doubt, const PathReceipt& receipt) override;
   bool flushed() const override;
   std::string describe() const override;
 
@@ -83,6 +85,9 @@ class TcpEndpoint final : public Endpoint, public FrameSink {
   // When a closing endpoint gives up, kForever otherwise.
   uint64_t deadline_ns() const { return state_ == State::kClosing ? deadline_ns_ : kForever; }
 
+  // Looks whether the peer's kernel has what was sent. Upcalls. False when nothing is on its way.
+  bool watch_path();
+
   // Place in the transport's list of active endpoints.
   size_t active_index = kInactive;
   static constexpr size_t kInactive = SIZE_MAX;
@@ -103,6 +108,8 @@ class TcpEndpoint final : public Endpoint, public FrameSink {
   int write_bulk();
   int report();
   void review_stream_count();
+  void note_sent();
+  void path_gone(const Stream& stream);
   void break_off(std::string_view reason);
   int progress_closing();
   void fail();
@@ -112,6 +119,9 @@ class TcpEndpoint final : public Endpoint, public FrameSink {
   EndpointHandler* handler_ = nullptr;
   State state_ = State::kOpen;
   bool want_writable_ = false;
+  bool sent_ = false;       // something, since the last watch_path()
+  bool unsettled_ = false;  // something was on its way then
+  bool gone_ = false;       // the path is
   bool streams_requested_ = false;
   bool bulk_unavailable_ = false;
   bool note_pending_ = false;

@@ -37,6 +37,11 @@ Stream::Stream(TcpTransport& transport, TcpEndpoint& endpoint, StreamSocket sock
       reader_(endpoint, endpoint.exposures(), transport.buffers(), index > 0),
       writer_(transport.buffers()) {
   if (socket_.tls() != nullptr) socket_.tls()->read_ahead();
+  if (!socket_.valid()) return;
+  const uint64_t detection_ns = transport.detection_ns();
+  bound_probes(socket_.get(), PathWatch::interval_ns(detection_ns));
+  probe_when_idle(socket_.get(), detection_ns);
+  transport.open_streams().add(endpoint.name().peer, id(), socket_.get());
 }
 
 Stream::~Stream() { close(); }
@@ -60,6 +65,7 @@ void Stream::close() {
   unwatch();
   // A forked child may hold the descriptor too; the peer shall see the end all the same.
   if (socket_.valid()) {
+    transport_.open_streams().remove(socket_.get());
     if (writer_.idle()) socket_.say_goodbye();
     ::shutdown(socket_.get(), SHUT_RDWR);
   }
@@ -67,6 +73,28 @@ void Stream::close() {
   read_ended_ = true;
   write_ended_ = true;
   writer_.drop();
+}
+
+void Stream::abort() {
+  const linger at_once{.l_onoff = 1, .l_linger = 0};
+  // It fails for no open socket; what is left then leaves in the kernel's time.
+  if (socket_.valid() &&
+      setsockopt(socket_.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once)) != 0) {
+    transport_.log().debug("tcp: a connection cannot be reset");
+  }
+  close();
+}
+
+StreamId Stream::id() const { return {endpoint_.name().id, index_}; }
+
+PathVerdict Stream::look(uint64_t now_ns, uint64_t detection_ns) {
+  PathAccount account;
+  if (!watched_ || !read_path(socket_.get(), account)) {
+    path_.reset();
+    return PathVerdict::kAlive;
+  }
+  sent_bytes_ = account.sent_bytes;
+  return path_.look(account, now_ns, detection_ns);
 }
 
 void Stream::on_events(uint32_t events) {

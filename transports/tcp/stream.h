@@ -13,6 +13,7 @@
 #include "src/net/stream_socket.h"
 #include "transports/tcp/frame_reader.h"
 #include "transports/tcp/frame_writer.h"
+#include "transports/tcp/path.h"
 
 namespace hetcomm::tcp {
 
@@ -31,6 +32,8 @@ class Stream final : public Watcher {
   void unwatch();
   // Nothing is read or written any more.
   void close();
+  // The same, and the kernel forgets what it has not sent.
+  void abort();
   bool is_bulk() const { return index_ > 0; }
   void on_events(uint32_t events) override;
 
@@ -60,12 +63,22 @@ class Stream final : public Watcher {
   void detach(const Bulk& bulk) { writer_.detach(bulk); }
   void drop_output();
 
+  // Whether the path still works, by what the kernel says; see path.h.
+  PathVerdict look(uint64_t now_ns, uint64_t detection_ns);
+  bool awaits_acknowledgement() const { return path_.waiting(); }
+  // The peer should be asked, with doubt().
+  bool in_doubt() const { return path_.in_doubt(); }
+  PathDoubt doubt() const { return {id(), sent_bytes_}; }
+  void resolve(const PathReceipt& receipt, uint64_t now_ns) { path_.answered(receipt, now_ns); }
+  uint64_t silent_ns() const { return path_.silent_ns(); }
+
   int fd() const { return socket_.get(); }
 
   // Consecutive times that a direct receive found nothing; for the hot set.
   uint32_t misses = 0;
 
  private:
+  StreamId id() const;
   Code send_small(const MessageHeader& header, const SegmentView& payload);
   Code send_pieces(const MessageHeader& header, const SegmentView& payload);
   Code finish_send(ssize_t sent, const HeadBytes& head, const SegmentView& payload);
@@ -87,6 +100,8 @@ class Stream final : public Watcher {
   uint8_t full_count_ = 0;
   FrameReader reader_;
   FrameWriter writer_;
+  PathWatch path_;
+  uint64_t sent_bytes_ = 0;  // at the last look()
 };
 
 }  // namespace hetcomm::tcp

@@ -45,6 +45,7 @@ Settings read_settings(const Config& config, bool tls) {
       std::clamp<uint64_t>(config.number(Variable::kTcpChunk), kMinChunk, kMaxPutBytes));
   settings.socket_buffer =
       static_cast<int>(std::min(config.number(Variable::kTcpSocketBuffer), kMaxSocketBuffer));
+  settings.detection_ns = std::max(config.number(Variable::kDetectionTime), kMinDetectionNs);
   Capabilities& capabilities = settings.capabilities;
   capabilities.put = true;
   capabilities.target_sees_put = true;
@@ -362,6 +363,7 @@ int TcpTransport::run_timers() {
   timers_checked_ns_ = now + kTimerIntervalNs;
   for (const auto& acceptor : acceptors_) acceptor->expire(now);
   std::erase_if(early_, [now](const EarlyStream& early) { return now >= early.expires_ns; });
+  watch_paths(now);
   // An upcall may start and cancel attempts: ask for the next due one until there is none.
   int done = 0;
   for (size_t left = attempts_.size(); left > 0; --left) {
@@ -373,6 +375,22 @@ int TcpTransport::run_timers() {
     ++done;
   }
   return done;
+}
+
+// While anything may be unacknowledged, and not at all otherwise.
+void TcpTransport::watch_paths(uint64_t now) {
+  if (!watch_paths_) {
+    watch_at_ns_ = kForever;
+  } else if (watch_at_ns_ == kForever) {
+    watch_at_ns_ = now + PathWatch::interval_ns(detection_ns());
+  } else if (now >= watch_at_ns_) {
+    watch_at_ns_ = now + PathWatch::interval_ns(detection_ns());
+    watch_paths_ = false;
+    // By index: an upcall may make endpoints. NOLINTNEXTLINE(modernize-loop-convert)
+    for (size_t i = 0; i < endpoints_.size(); ++i) {
+      if (endpoints_[i]->watch_path()) watch_paths_ = true;
+    }
+  }
 }
 
 bool TcpTransport::prepare_sleep(Sleep) {
@@ -394,6 +412,10 @@ uint64_t TcpTransport::next_timer_ns() const {
   uint64_t next = kForever;
   for (const auto& acceptor : acceptors_) next = std::min(next, acceptor->next_timer_ns());
   for (const auto& attempt : attempts_) next = std::min(next, attempt->next_timer_ns());
+  if (watch_paths_) {
+    const uint64_t in_an_interval = now() + PathWatch::interval_ns(detection_ns());
+    next = std::min({next, watch_at_ns_, in_an_interval});
+  }
   for (const TcpEndpoint* endpoint : active_) {
     if (endpoint != nullptr) next = std::min(next, endpoint->deadline_ns());
   }

@@ -14,6 +14,7 @@
 #include "transports/tcp/endpoint.h"
 #include "transports/tcp/exposure.h"
 #include "transports/tcp/hot_set.h"
+#include "transports/tcp/open_streams.h"
 #include "transports/tcp/wire.h"
 #include "transports/transport.h"
 
@@ -25,6 +26,7 @@ struct Settings {
   bool auto_streams = false;  // and more by measurement
   uint32_t chunk = 0;
   int socket_buffer = 0;  // 0: the kernel's choice
+  uint64_t detection_ns = 0;
   Capabilities capabilities;
 };
 Settings read_settings(const Config& config, bool tls);
@@ -43,6 +45,9 @@ class TcpTransport final : public Transport, public AcceptHandler {
   Status reach(ConstByteSpan descriptor) const override;
   void connect(int peer, ConstByteSpan descriptor) override;
   void cancel_connect(int peer) override;
+  bool receipt(int peer, const StreamId& stream, PathReceipt* out) const override {
+    return open_streams_.receipt(peer, stream, out);
+  }
   int progress() override;
   bool prepare_sleep(Sleep sleep) override;
   bool may_sleep_on() const override;
@@ -59,6 +64,11 @@ class TcpTransport final : public Transport, public AcceptHandler {
   BufferPool& buffers() { return buffers_; }
   NonceSource& nonces() { return nonces_; }
   HotSet& hot() { return hot_; }
+  OpenStreams& open_streams() { return open_streams_; }
+  // How long a path may be silent.
+  uint64_t detection_ns() const { return settings_.detection_ns; }
+  // Something left that the peer's kernel has to acknowledge.
+  void note_sent() { watch_paths_ = true; }
   bool has_tls() const { return tls_ != nullptr; }
   // Where received bytes go that have no place of their own; used up before a receive returns.
   ByteSpan scratch() { return {scratch_.get(), kScratchBytes}; }
@@ -96,6 +106,7 @@ class TcpTransport final : public Transport, public AcceptHandler {
   void accept_bulk(int peer, const StreamName& name, StreamSocket socket);
   int run_active();
   int run_timers();
+  void watch_paths(uint64_t now);
 
   const TransportEnvironment environment_;
   const std::shared_ptr<const TlsContext> tls_;  // null: off
@@ -104,6 +115,7 @@ class TcpTransport final : public Transport, public AcceptHandler {
   BufferPool buffers_;
   NonceSource nonces_;
   HotSet hot_;
+  OpenStreams open_streams_;
   std::unique_ptr<std::byte[]> scratch_;
   std::vector<std::unique_ptr<Acceptor>> acceptors_;
   std::vector<std::unique_ptr<Attempt>> attempts_;
@@ -111,6 +123,8 @@ class TcpTransport final : public Transport, public AcceptHandler {
   std::vector<TcpEndpoint*> endpoints_;
   std::vector<TcpEndpoint*> active_;  // nullptr: has left; closed up by run_active
   uint64_t timers_checked_ns_ = 0;
+  bool watch_paths_ = false;         // something may not be acknowledged
+  uint64_t watch_at_ns_ = kForever;  // kForever: nothing was when it was looked at last
 };
 
 }  // namespace hetcomm::tcp

@@ -1,0 +1,59 @@
+// Cuts TCP connections over loopback without a word, as a firewall or a broken link does: what
+// comes to a socket of this process is dropped before the kernel's TCP sees it, so it is not
+// acknowledged.
+#pragma once
+
+#include <linux/filter.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <optional>
+#include <string>
+
+namespace hetcomm::test {
+
+struct SocketEnds {
+  uint16_t local = 0;
+  uint16_t peer = 0;
+};
+
+inline constexpr int kMostDescriptors = 1024;
+
+// The ports of a connection over IPv4; nothing for other descriptors.
+inline std::optional<SocketEnds> ends_of(int fd) {
+  sockaddr_in local{};
+  sockaddr_in peer{};
+  socklen_t length = sizeof(local);
+  if (getsockname(fd, reinterpret_cast<sockaddr*>(&local), &length) != 0) return std::nullopt;
+  if (local.sin_family != AF_INET) return std::nullopt;
+  length = sizeof(peer);
+  if (getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &length) != 0) return std::nullopt;
+  return SocketEnds{ntohs(local.sin_port), ntohs(peer.sin_port)};
+}
+
+// Nothing reaches the connections of this process that |which| chooses by their ends. What they
+// send reaches the other end, unless that is cut too. Returns how many there were.
+template <typename Which>
+int cut_sockets(Which&& which) {
+  int cut = 0;
+  for (int fd = 3; fd < kMostDescriptors; ++fd) {
+    const std::optional<SocketEnds> ends = ends_of(fd);
+    if (!ends || !which(*ends)) continue;
+    sock_filter drop{BPF_RET | BPF_K, 0, 0, 0};
+    const sock_fprog program{1, &drop};
+    if (setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof(program)) == 0) ++cut;
+  }
+  return cut;
+}
+
+// The port of the peer's listener, in what an endpoint of tcp or a communicator says of itself.
+inline uint16_t port_in(const std::string& description) {
+  const std::string before = " to 127.0.0.1:";
+  const size_t at = description.find(before);
+  if (at == std::string::npos) return 0;
+  return static_cast<uint16_t>(std::atoi(description.c_str() + at + before.size()));
+}
+
+}  // namespace hetcomm::test

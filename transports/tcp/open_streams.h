@@ -1,0 +1,31 @@
+// The sockets of all streams, for threads that ask what has arrived on them without holding the
+// progress baton. A stream is listed as long as its socket is open; nothing that moves data comes
+// here.
+#pragma once
+
+#include <mutex>
+#include <vector>
+
+#include "transports/transport.h"
+
+namespace hetcomm::tcp {
+
+class OpenStreams {
+ public:
+  void add(int peer, const StreamId& stream, int fd);
+  // Before the socket is closed.
+  void remove(int fd);
+  // See Transport::receipt(). [any-thread]
+  bool receipt(int peer, const StreamId& stream, PathReceipt* out) const;
+
+ private:
+  struct Entry {
+    int peer;
+    int fd;
+    StreamId stream;
+  };
+  mutable std::mutex mutex_;
+  std::vector<Entry> entries_;  // by |mutex_|
+};
+
+}  // namespace hetcomm::tcp

@@ -1,0 +1,178 @@
+#include "transports/tcp/path.h"
+
+#include <linux/sockios.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+
+namespace hetcomm::tcp {
+namespace {
+
+constexpr uint64_t kNsPerMs = 1'000'000;
+constexpr uint64_t kNsPerSecond = 1'000'000'000;
+// The kernel tells times by a clock that is as coarse as that.
+constexpr uint64_t kClockTickNs = 20 * kNsPerMs;
+// One unanswered question may be lost, and the peer's kernel answers no two probes within half a
+// second.
+constexpr uint32_t kEnoughTries = 2;
+
+// struct tcp_info as it has grown to Linux 6.2; headers of the build machine may be older. The
+// kernel returns what it knows.
+struct TcpInfo {
+  uint8_t state, congestion, retransmits, probes, backoff, options, scales, flags;
+  uint32_t rto_us, ato, send_mss, receive_mss;
+  uint32_t unacknowledged, sacked, lost, retransmitted, fackets;
+  uint32_t last_data_sent_ms, last_ack_sent_ms, last_data_received_ms, last_ack_received_ms;
+  std::array<uint32_t, 10> path;
+  uint32_t total_retransmitted;
+  uint64_t pacing_rate, max_pacing_rate, bytes_acknowledged, bytes_received;
+  uint32_t segments_out, segments_in, bytes_not_sent, min_rtt, data_segments_in, data_segments_out;
+  uint64_t delivery_rate, busy_time, receive_window_limited, send_buffer_limited;
+  uint32_t delivered, delivered_marked;
+  uint64_t bytes_sent, bytes_retransmitted;
+  uint32_t duplicates, reordered, out_of_order, send_window, receive_window, rehash;
+};
+static_assert(offsetof(TcpInfo, bytes_acknowledged) == 120);
+static_assert(offsetof(TcpInfo, bytes_not_sent) == 144);
+static_assert(offsetof(TcpInfo, bytes_sent) == 200);
+static_assert(offsetof(TcpInfo, send_window) == 228);
+
+constexpr size_t end_of(size_t offset, size_t size) { return offset + size; }
+constexpr size_t kHasSent =
+    end_of(offsetof(TcpInfo, bytes_retransmitted), sizeof(TcpInfo::bytes_retransmitted));
+constexpr size_t kHasSendWindow =
+    end_of(offsetof(TcpInfo, send_window), sizeof(TcpInfo::send_window));
+constexpr size_t kHasReceiveWindow =
+    end_of(offsetof(TcpInfo, receive_window), sizeof(TcpInfo::receive_window));
+constexpr size_t kHasUnsent =
+    end_of(offsetof(TcpInfo, bytes_not_sent), sizeof(TcpInfo::bytes_not_sent));
+
+// 0: there is none.
+size_t read_info(int fd, TcpInfo& info) {
+  info = {};
+  socklen_t length = sizeof(info);
+  if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return 0;
+  return length;
+}
+
+void set_option(int fd, int level, int name, int value) {
+  // An older kernel does without.
+  if (setsockopt(fd, level, name, &value, sizeof(value)) != 0) return;
+}
+
+int in_seconds(uint64_t ns) {
+  constexpr uint64_t kMost = 32'767;
+  return static_cast<int>(std::clamp<uint64_t>(ns / kNsPerSecond, 1, kMost));
+}
+
+}  // namespace
+
+PathVerdict judge(const PathSample& sample, uint64_t detection_ns) {
+  using Waiting = PathSample::Waiting;
+  using Answer = PathSample::Answer;
+  const bool closed = sample.waiting == Waiting::kWindowClosed;
+  if (sample.waiting == Waiting::kNothing) return PathVerdict::kAlive;
+  if (sample.silent_ns < detection_ns / 2) {
+    return closed ? PathVerdict::kNotReading : PathVerdict::kAlive;
+  }
+  if (sample.answer == Answer::kFull) return PathVerdict::kNotReading;
+  if (sample.silent_ns < detection_ns / 4 * 3) return PathVerdict::kUnsure;
+  if (sample.tries >= kEnoughTries) return PathVerdict::kGone;
+  // The peer says that the window is open: what it sent to say so has not come.
+  const bool contradicted = sample.answer == Answer::kRoom && (closed || sample.tries > 0);
+  return contradicted ? PathVerdict::kGone : PathVerdict::kUnsure;
+}
+
+bool read_path(int fd, PathAccount& out) {
+  TcpInfo info;
+  const size_t size = read_info(fd, info);
+  if (size < kHasUnsent) return false;
+  const bool in_flight = info.unacknowledged > 0;
+  const bool held_back = info.bytes_not_sent > 0;
+  // Where the kernel does not tell the window: it holds everything back for no other reason.
+  const bool closed = size >= kHasSendWindow ? info.send_window == 0 : !in_flight && held_back;
+  const uint32_t heard_ms = std::min(info.last_ack_received_ms, info.last_data_received_ms);
+  out = {.in_flight = in_flight,
+         .held_back = held_back,
+         .window_closed = closed || (!in_flight && held_back),
+         .timeouts = info.retransmits,
+         .probes = info.probes,
+         .retransmitted = info.total_retransmitted,
+         .heard_ns = heard_ms * kNsPerMs,
+         .sent_bytes = size >= kHasSent ? info.bytes_sent - info.bytes_retransmitted
+                                        : info.bytes_acknowledged};
+  return true;
+}
+
+bool read_receipt(int fd, PathReceipt& out) {
+  TcpInfo info;
+  const size_t size = read_info(fd, info);
+  if (size < kHasUnsent) return false;
+  int unread = 0;
+  if (ioctl(fd, SIOCINQ, &unread) != 0) return false;
+  // SO_MEMINFO: bytes held for receiving come first, their bound second.
+  constexpr int kMemoryInfo = 55;
+  std::array<uint32_t, 9> memory{};
+  socklen_t length = sizeof(memory);
+  const bool overfull = getsockopt(fd, SOL_SOCKET, kMemoryInfo, memory.data(), &length) == 0 &&
+                        length >= 2 * sizeof(uint32_t) && memory[0] >= memory[1];
+  const bool closed = size >= kHasReceiveWindow ? info.receive_window == 0 : unread > 0;
+  out = {.received_bytes = info.bytes_received, .full = unread > 0 && (closed || overfull)};
+  return true;
+}
+
+void bound_probes(int fd, uint64_t limit_ns) {
+  constexpr int kRtoMaxMs = 44;  // TCP_RTO_MAX_MS, 1 s to 120 s
+  constexpr uint64_t kMost = 120'000;
+  const uint64_t limit_ms = std::clamp<uint64_t>(limit_ns / kNsPerMs, 1000, kMost);
+  set_option(fd, IPPROTO_TCP, kRtoMaxMs, static_cast<int>(limit_ms));
+}
+
+void probe_when_idle(int fd, uint64_t detection_ns) {
+  constexpr int kProbes = 3;
+  set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, in_seconds(3 * detection_ns));
+  set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, in_seconds(detection_ns / (kProbes + 1)));
+  set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, kProbes);
+  set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+}
+
+PathVerdict PathWatch::look(const PathAccount& account, uint64_t now_ns, uint64_t detection_ns) {
+  if (!account.in_flight && !account.held_back) {
+    reset();
+    return PathVerdict::kAlive;
+  }
+  const bool first = last_look_ns_ == 0;
+  const uint64_t elapsed_ns = first ? 0 : now_ns - last_look_ns_;
+  last_look_ns_ = now_ns;
+  silent_ns_ = (first ? 0 : silent_ns_) + std::min(elapsed_ns, 2 * interval_ns(detection_ns));
+  if (first || account.heard_ns + kClockTickNs < silent_ns_) {
+    // One timeout may have been since; more cannot be told from those of before.
+    retransmitted_ = account.retransmitted - std::min<uint8_t>(account.timeouts, 1);
+  }
+  silent_ns_ = std::min(silent_ns_, account.heard_ns);
+  PathSample sample;
+  sample.silent_ns = silent_ns_;
+  const uint32_t since = account.retransmitted - retransmitted_;
+  if (account.window_closed) {
+    sample.waiting = PathSample::Waiting::kWindowClosed;
+    // A segment in flight when the window closed is sent again, in place of a probe.
+    sample.tries = account.in_flight ? since : account.probes;
+  } else {
+    sample.waiting = PathSample::Waiting::kInFlight;
+    // Several segments may be sent again at one time.
+    sample.tries = std::min<uint32_t>(account.timeouts, since);
+  }
+  const uint64_t age_ns = answered_ns_ == 0 ? UINT64_MAX : now_ns - answered_ns_;
+  if (age_ns < detection_ns / 2) {
+    sample.answer = full_ ? PathSample::Answer::kFull : PathSample::Answer::kRoom;
+  }
+  in_doubt_ = silent_ns_ >= detection_ns / 2 && age_ns >= detection_ns / 4;
+  return judge(sample, detection_ns);
+}
+
+}  // namespace hetcomm::tcp
