@@ -391,36 +391,36 @@ void ControlPlane::flood(const Frame& frame, const Link* except) {
 }
 
 // False when it is known already.
-bool ControlPlane::note_abort(int32_t origin, uint16_t communicator) {
+bool ControlPlane::note_abort(int32_t origin, uint32_t communicator) {
   const std::pair abort(origin, communicator);
   if (std::find(aborted_.begin(), aborted_.end(), abort) != aborted_.end()) return false;
   aborted_.push_back(abort);
   return true;
 }
 
-void ControlPlane::publish_abort(uint16_t communicator, std::string_view reason) {
+void ControlPlane::publish_abort(uint32_t communicator, std::string_view reason) {
   if (!note_abort(setup_.rank, communicator)) return;
   flood(
       Frame{FrameType::kAbort, setup_.rank, communicator, std::string(reason.substr(0, kMaxText))},
       nullptr);
 }
 
-bool ControlPlane::note_failed(int32_t origin, uint16_t communicator) {
+bool ControlPlane::note_failed(int32_t origin, uint32_t communicator) {
   const std::pair failure(origin, communicator);
   if (std::find(failed_.begin(), failed_.end(), failure) != failed_.end()) return false;
   failed_.push_back(failure);
   return true;
 }
 
-void ControlPlane::publish_collectives_failed(uint16_t communicator, const Status& why) {
+void ControlPlane::publish_collectives_failed(uint32_t communicator, const Status& why) {
   if (!note_failed(setup_.rank, communicator)) return;
-  const uint32_t code = static_cast<uint32_t>(-static_cast<int32_t>(why.code())) << 16;
-  flood(Frame{FrameType::kCollectivesFailed, setup_.rank, communicator | code,
-              std::string(why.text().substr(0, kMaxText))},
+  const auto code = static_cast<char>(-static_cast<int32_t>(why.code()));
+  flood(Frame{FrameType::kCollectivesFailed, setup_.rank, communicator,
+              code + std::string(why.text().substr(0, kMaxText - 1))},
         nullptr);
 }
 
-void ControlPlane::tell_call(int rank, uint16_t communicator, ConstByteSpan note) {
+void ControlPlane::tell_call(int rank, uint32_t communicator, ConstByteSpan note) {
   send(rank, Frame{FrameType::kCall, setup_.rank, communicator,
                    std::string(reinterpret_cast<const char*>(note.data()), note.size())});
 }
@@ -444,25 +444,25 @@ void ControlPlane::handle(Link& from, const Frame& frame) {
       note_left(frame.rank, &from);
       break;
     case FrameType::kAbort: {
-      const auto communicator = static_cast<uint16_t>(frame.argument);
+      const auto communicator = frame.argument;
       if (!note_abort(frame.rank, communicator)) break;
       flood(frame, &from);
       handler_.on_abort(frame.rank, communicator, frame.text);
       break;
     }
     case FrameType::kCollectivesFailed: {
-      const auto communicator = static_cast<uint16_t>(frame.argument);
+      const auto communicator = frame.argument;
       if (!note_failed(frame.rank, communicator)) break;
       flood(frame, &from);
-      const auto code = static_cast<Code>(-static_cast<int32_t>(frame.argument >> 16));
+      if (frame.text.empty()) break;
+      const auto code = static_cast<Code>(-static_cast<int32_t>(frame.text.front()));
       const bool told = code == Code::kMismatch || code == Code::kPeerLost;
       handler_.on_collectives_failed(frame.rank, communicator,
-                                     Status(told ? code : Code::kAborted, frame.text));
+                                     Status(told ? code : Code::kAborted, frame.text.substr(1)));
       break;
     }
     case FrameType::kCall:
-      handler_.on_call(from.peer(), static_cast<uint16_t>(frame.argument),
-                       std::as_bytes(std::span(frame.text)));
+      handler_.on_call(from.peer(), frame.argument, std::as_bytes(std::span(frame.text)));
       break;
     case FrameType::kKnock:
       handler_.on_knock(from.peer(), frame.argument);

@@ -34,13 +34,13 @@ class ControlHandler {
   virtual void on_peer_left(int rank) = 0;
   // The others hold this rank for lost, |why|: it cannot go on.
   virtual void on_declared_lost(const Status& why) = 0;
-  // |origin|, a member, has aborted |communicator|. Ids name a communicator only together with a
-  // member: groups of ranks that have nothing in common may have chosen the same.
-  virtual void on_abort(int origin, uint16_t communicator, const std::string& reason) = 0;
+  // |origin|, a member, has aborted |communicator|, by its own number of it: each rank numbers
+  // communicators for itself.
+  virtual void on_abort(int origin, uint32_t communicator, const std::string& reason) = 0;
   // The collective operations of |communicator| have failed on |origin|, a member.
-  virtual void on_collectives_failed(int origin, uint16_t communicator, const Status& why) = 0;
+  virtual void on_collectives_failed(int origin, uint32_t communicator, const Status& why) = 0;
   // |rank| tells this one of a collective operation that it has called.
-  virtual void on_call(int rank, uint16_t communicator, ConstByteSpan note) = 0;
+  virtual void on_call(int rank, uint32_t communicator, ConstByteSpan note) = 0;
   // |rank| has something to send and asks this rank, the lower one, to connect.
   virtual void on_knock(int rank, uint32_t lost) = 0;
   // |rank|, the lower one, cannot connect to this rank.
@@ -81,9 +81,9 @@ class ControlPlane final : private AcceptHandler {
   void knock(int rank, uint32_t lost) { send(rank, Frame{FrameType::kKnock, rank, lost, {}}); }
   void refuse(int rank, std::string_view why);
   void give_up(int rank, std::string_view why);
-  void publish_abort(uint16_t communicator, std::string_view reason);
-  void publish_collectives_failed(uint16_t communicator, const Status& why);
-  void tell_call(int rank, uint16_t communicator, ConstByteSpan note);
+  void publish_abort(uint32_t communicator, std::string_view reason);
+  void publish_collectives_failed(uint32_t communicator, const Status& why);
+  void tell_call(int rank, uint32_t communicator, ConstByteSpan note);
   // Tells everybody that this rank leaves. Afterwards upcalls are no longer made.
   void say_goodbye();
 
@@ -104,8 +104,8 @@ class ControlPlane final : private AcceptHandler {
   struct Frame {
     FrameType type;
     int32_t rank;       // about whom, or from whom
-    uint32_t argument;  // communicator; kCollectivesFailed: with the code, negated, above
-    std::string text;
+    uint32_t argument;  // |rank|'s number of the communicator's channel
+    std::string text;   // kCollectivesFailed: behind the code, negated, in one byte
   };
   class Link;
   struct Peer;
@@ -121,8 +121,8 @@ class ControlPlane final : private AcceptHandler {
   void link_down(Link& link, const Status& why);
   void declare_lost(int rank, const Status& why, const Link* from);
   void note_left(int rank, const Link* from);
-  bool note_abort(int32_t origin, uint16_t communicator);
-  bool note_failed(int32_t origin, uint16_t communicator);
+  bool note_abort(int32_t origin, uint32_t communicator);
+  bool note_failed(int32_t origin, uint32_t communicator);
   static std::vector<std::byte> encode(const Frame& frame);
   std::vector<int> neighbours() const;
 
@@ -134,8 +134,8 @@ class ControlPlane final : private AcceptHandler {
   std::vector<std::unique_ptr<Acceptor>> acceptors_;
   std::vector<std::vector<Address>> addresses_;
   std::vector<Peer> peers_;
-  std::vector<std::pair<int32_t, uint16_t>> aborted_;  // origin, communicator
-  std::vector<std::pair<int32_t, uint16_t>> failed_;   // the same, of their collective operations
+  std::vector<std::pair<int32_t, uint32_t>> aborted_;  // origin, communicator
+  std::vector<std::pair<int32_t, uint32_t>> failed_;   // the same, of their collective operations
   std::vector<std::unique_ptr<Link>> garbage_;         // ended inside their own upcall
   std::vector<int> early_watches_;                     // asked for before start()
   std::vector<Link*> connecting_;

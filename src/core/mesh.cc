@@ -125,7 +125,7 @@ Status Mesh::set_up(Bootstrap& bootstrap, const MeshOptions& options) {
     }
     gather_links();
     count_ranks_of_host();
-    channel(0);
+    channels_.open();
     HETCOMM_RETURN_IF_ERROR(start_connections(std::move(control)));
   }
   return wait_for_control(options.deadline_ns);
@@ -333,15 +333,14 @@ Mesh::~Mesh() {
   engine().remove(this);
   engine().work_left(-static_cast<int64_t>(acknowledgements_due_.size()));
   if (control_ != nullptr) control_->say_goodbye();
-  for (auto& channel : channels_) {
-    if (channel == nullptr) continue;
-    for (MatchTable* table : {&channel->point_to_point, &channel->collective}) {
+  channels_.for_each([this](Channel& channel) {
+    for (MatchTable* table : {&channel.point_to_point, &channel.collective}) {
       while (Incoming* message = table->first_unexpected()) {
         table->remove_unexpected(message);
         if (!message->pair->forget(*message)) free_incoming(message);
       }
     }
-  }
+  });
   while (!graveyard_.empty()) graveyard_.bury(blocks_);  // what refers to pairs
   pairs_.clear();
   while (!graveyard_.empty()) graveyard_.bury(blocks_);
@@ -816,7 +815,7 @@ void Mesh::tick(uint64_t now_ns) {
 void Mesh::run_timers(uint64_t now_ns) {
   control_->tick(now_ns);
   for (size_t i = 0; i < busy_teams_.size(); ++i) busy_teams_[i]->tick(now_ns);
-  if (!ready_.load(std::memory_order_relaxed) && !peers_.empty() && channels_.size() > 0 &&
+  if (!ready_.load(std::memory_order_relaxed) && !peers_.empty() && !channels_.empty() &&
       control_->missing_neighbours().empty()) {
     set_ready();
   }
