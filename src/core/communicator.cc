@@ -13,32 +13,33 @@ constexpr const char* kOverlapText = "the buffer overlaps that of another pendin
 
 }  // namespace
 
-Communicator::Communicator(Context& context, std::shared_ptr<Mesh> mesh, uint16_t id,
-                           std::vector<int> ranks, Communicator* parent, MeshOptions options)
+Communicator::Communicator(Context& context, std::shared_ptr<Mesh> mesh, Channel& channel,
+                           std::vector<Member> members, Communicator* parent, MeshOptions options)
     : context_(context),
       mesh_(std::move(mesh)),
       engine_(mesh_->engine()),
-      id_(id),
+      channel_(&channel),
       parent_(parent),
       options_(std::move(options)),
-      ranks_(std::move(ranks)),
+      members_(std::move(members)),
       inverse_(static_cast<size_t>(mesh_->size()), -1),
       default_timeout_ns_(context.config().number(Variable::kTimeout)) {
-  for (size_t i = 0; i < ranks_.size(); ++i) {
-    inverse_[static_cast<size_t>(ranks_[i])] = static_cast<int32_t>(i);
+  ranks_.reserve(members_.size());
+  for (const Member& member : members_) {
+    inverse_[static_cast<size_t>(member.rank)] = static_cast<int32_t>(ranks_.size());
+    ranks_.push_back(member.rank);
   }
   rank_ = inverse_[static_cast<size_t>(mesh_->rank())];
-  if (parent_ != nullptr) parent_->children_.fetch_add(1, std::memory_order_relaxed);
   const Engine::Baton baton(engine_);
-  channel_ = mesh_->channel(id_);
   mesh_->add(this);
+  if (parent_ != nullptr) parent_->children_.fetch_add(1, std::memory_order_relaxed);
 }
 
 Communicator::~Communicator() {
   const Engine::Baton baton(engine_);
   teams_.clear();
-  mesh_->close_channel(id_);
   mesh_->remove(this);
+  mesh_->close_channel(*channel_);
   // Requests that nobody has asked about yet outlive it.
   engine_.pool().for_each([this](Operation& operation) {
     const OperationState state = operation.state();
@@ -61,10 +62,11 @@ Result<std::unique_ptr<Communicator>> Communicator::create(Context& context, Boo
                                     context.log(),    context.factories(), control};
   Result<std::unique_ptr<Mesh>> mesh = Mesh::create(environment, bootstrap, options);
   if (!mesh.ok()) return mesh.status();
-  std::vector<int> ranks(static_cast<size_t>(bootstrap.size()));
-  for (size_t i = 0; i < ranks.size(); ++i) ranks[i] = static_cast<int>(i);
-  return std::unique_ptr<Communicator>(
-      new Communicator(context, std::move(mesh.value()), 0, std::move(ranks), nullptr, options));
+  std::vector<Member> members;
+  Channel& channel = mesh.value()->first_channel();
+  for (int rank = 0; rank < bootstrap.size(); ++rank) members.push_back({rank, channel.id});
+  return std::unique_ptr<Communicator>(new Communicator(context, std::move(mesh.value()), channel,
+                                                        std::move(members), nullptr, options));
 }
 
 // --- posting ----------------------------------------------------------------
@@ -361,8 +363,9 @@ std::string Communicator::explain(int32_t rank) {
 
 void Communicator::abort(const std::string& reason) {
   const Engine::Baton baton(engine_);
-  mesh_->abort_channel(
-      id_, Status(Code::kAborted, fmt::format("rank {} aborted: {}", mesh_->rank(), reason)), true);
+  mesh_->abort(*this,
+               Status(Code::kAborted, fmt::format("rank {} aborted: {}", mesh_->rank(), reason)),
+               true);
 }
 
 Status Communicator::check_idle() {

@@ -164,8 +164,9 @@ class Communicator {
 
   int32_t rank() const { return rank_; }
   int32_t size() const { return static_cast<int32_t>(ranks_.size()); }
-  uint16_t id() const { return id_; }
-  uint16_t parent_id() const { return parent_ != nullptr ? parent_->id_ : id_; }
+  // Number of this rank's channel of it.
+  uint32_t id() const { return channel_->id; }
+  const Communicator* parent() const { return parent_; }
   Mesh& mesh() { return *mesh_; }
   Context& context() { return context_; }
   const MeshOptions& options() const { return options_; }
@@ -177,6 +178,11 @@ class Communicator {
   // Under the baton.
   const std::vector<int>& ranks() const { return ranks_; }
   bool contains(int mesh_rank) const { return inverse_[static_cast<size_t>(mesh_rank)] >= 0; }
+  Channel& channel() { return *channel_; }
+  // Number of the channel of a rank of the mesh, which it contains.
+  uint32_t channel_at(int mesh_rank) const {
+    return members_[static_cast<size_t>(inverse_[static_cast<size_t>(mesh_rank)])].channel;
+  }
   void start(Operation& operation);
   // Ends a pending operation with kCancelled.
   void cancel(Operation& operation);
@@ -221,8 +227,13 @@ class Communicator {
   }
 
  private:
-  Communicator(Context& context, std::shared_ptr<Mesh> mesh, uint16_t id, std::vector<int> ranks,
-               Communicator* parent, MeshOptions options);
+  struct Member {
+    int rank;          // in the mesh
+    uint32_t channel;  // the number by which it is reached
+  };
+  // Takes |channel| over.
+  Communicator(Context& context, std::shared_ptr<Mesh> mesh, Channel& channel,
+               std::vector<Member> members, Communicator* parent, MeshOptions options);
   void fill_common(OperationKind kind, int32_t peer, uint64_t tag, uint64_t ignore,
                    Operation& operation) {
     operation.kind = kind;
@@ -233,8 +244,9 @@ class Communicator {
     operation.collective = false;
     operation.high_priority = false;
     operation.fail_on_any_loss = false;
-    operation.channel = id_;
-    operation.peer = peer < 0 ? -1 : ranks_[static_cast<size_t>(peer)];
+    const Member to = peer < 0 ? Member{-1, 0} : members_[static_cast<size_t>(peer)];
+    operation.peer = to.rank;
+    operation.channel = to.channel;
     operation.code = Code::kOk;
     operation.tag = tag;
     operation.ignore = ignore;
@@ -290,11 +302,11 @@ class Communicator {
   Context& context_;
   std::shared_ptr<Mesh> mesh_;
   Engine& engine_;
-  uint16_t id_;
-  Channel* channel_ = nullptr;
+  Channel* channel_;
   Communicator* parent_;
   MeshOptions options_;
-  std::vector<int> ranks_;        // to mesh ranks
+  std::vector<Member> members_;
+  std::vector<int> ranks_;        // of the members, in the mesh
   std::vector<int32_t> inverse_;  // from mesh ranks, -1: not in here
   int32_t rank_ = 0;
   uint64_t default_timeout_ns_;

@@ -138,7 +138,7 @@ void Communicator::part_done(Operation& part) {
 void Communicator::fail_collectives(Code code, const std::string& text) {
   // Only what all ranks may hear of is told on.
   const bool told = code == Code::kMismatch || code == Code::kPeerLost;
-  mesh_->fail_collectives(id_, Status(told ? code : Code::kAborted, text), true);
+  mesh_->fail_collectives(*this, Status(told ? code : Code::kAborted, text), true);
 }
 
 void Communicator::end_collectives(const Status& why) {

@@ -1,7 +1,5 @@
 // Communicator: barrier and split, made of messages on the collective channel.
 #include <algorithm>
-#include <iterator>
-#include <set>
 
 #include "src/core/communicator.h"
 #include "src/core/context.h"
@@ -11,12 +9,37 @@ namespace {
 
 constexpr uint64_t kRoundBits = 8;
 
+// A split under way on this rank, with the channel that other ranks may use before it is done here.
+class SplitUnderWay {
+ public:
+  SplitUnderWay(Mesh& mesh, bool joins) : mesh_(mesh) {
+    const Engine::Baton baton(mesh_.engine());
+    if (joins) channel_ = &mesh_.open_channel();
+    mesh_.split_begins();
+  }
+  SplitUnderWay(const SplitUnderWay&) = delete;
+  SplitUnderWay& operator=(const SplitUnderWay&) = delete;
+  ~SplitUnderWay() {
+    const Engine::Baton baton(mesh_.engine());
+    if (channel_ != nullptr) mesh_.close_channel(*channel_);
+    mesh_.split_ends();
+  }
+  // Null for a rank that gets no communicator.
+  Channel* channel() const { return channel_; }
+  // The communicator has it.
+  void keep_channel() { channel_ = nullptr; }
+
+ private:
+  Mesh& mesh_;
+  Channel* channel_ = nullptr;
+};
+
 }  // namespace
 
 struct Communicator::SplitEntry {
   int32_t color;
   int32_t key;
-  uint32_t next_id;
+  uint32_t channel;  // number of this rank's; 0 without a color
 };
 
 Status Communicator::collective_post(OperationKind kind, int32_t rank, uint64_t tag, ByteSpan bytes,
@@ -70,8 +93,7 @@ Status Communicator::collective_receive(int32_t rank, uint64_t tag, ByteSpan byt
 
 Status Communicator::check_open() {
   const Engine::Baton baton(engine_);
-  const Channel& own = *mesh_->channel(id_);
-  return own.closed ? own.aborted : Status();
+  return channel_->closed ? channel_->aborted : Status();
 }
 
 // Dissemination: in round k every rank tells the one 2^k after it that all 2^k before it have
@@ -121,44 +143,28 @@ Status Communicator::exchange_split(const SplitEntry& mine, std::vector<SplitEnt
 }
 
 Result<std::unique_ptr<Communicator>> Communicator::split(int32_t color, int32_t key) {
-  SplitEntry mine{color, key, 0};
   if (Status status = check_open(); !status.ok()) return status.annotate("split");
-  {
-    const Engine::Baton baton(engine_);
-    mine.next_id = mesh_->next_communicator_id();
-  }
+  SplitUnderWay split(*mesh_, color != HETCOMM_NO_COLOR);
+  Channel* const channel = split.channel();
   std::vector<SplitEntry> all;
   const uint64_t deadline = deadline_after(now_ns(), default_timeout_ns_);
+  const SplitEntry mine{color, key, channel != nullptr ? channel->id : 0};
   if (Status status = exchange_split(mine, &all, deadline); !status.ok()) {
     return status.annotate("split");
   }
-  // An id for each color: an abort names one of them only.
-  uint32_t id = 0;
-  std::set<int32_t> colors;
-  for (const SplitEntry& entry : all) {
-    id = std::max(id, entry.next_id);
-    if (entry.color != HETCOMM_NO_COLOR) colors.insert(entry.color);
+  if (channel == nullptr) return std::unique_ptr<Communicator>();
+  std::vector<size_t> chosen;
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank].color == color) chosen.push_back(rank);
   }
-  const auto next = static_cast<uint32_t>(id + colors.size());
-  if (next >= UINT16_MAX)
-    return Status(Code::kOutOfResources, "split: too many communicators were made");
-  {
-    const Engine::Baton baton(engine_);
-    mesh_->claim_communicator_ids(static_cast<uint16_t>(next));
-  }
-  id += static_cast<uint32_t>(std::distance(colors.begin(), colors.find(color)));
-  if (color == HETCOMM_NO_COLOR) return std::unique_ptr<Communicator>();
-  std::vector<int32_t> members;
-  for (int32_t rank = 0; rank < size(); ++rank) {
-    if (all[static_cast<size_t>(rank)].color == color) members.push_back(rank);
-  }
-  std::stable_sort(members.begin(), members.end(), [&](int32_t a, int32_t b) {
-    return all[static_cast<size_t>(a)].key < all[static_cast<size_t>(b)].key;
-  });
-  std::vector<int> ranks;
-  for (const int32_t member : members) ranks.push_back(ranks_[static_cast<size_t>(member)]);
-  return std::unique_ptr<Communicator>(new Communicator(context_, mesh_, static_cast<uint16_t>(id),
-                                                        std::move(ranks), this, options_));
+  std::stable_sort(chosen.begin(), chosen.end(),
+                   [&](size_t a, size_t b) { return all[a].key < all[b].key; });
+  std::vector<Member> members;
+  for (const size_t rank : chosen) members.push_back({ranks_[rank], all[rank].channel});
+  std::unique_ptr<Communicator> made(
+      new Communicator(context_, mesh_, *channel, std::move(members), this, options_));
+  split.keep_channel();
+  return made;
 }
 
 }  // namespace hetcomm

@@ -122,7 +122,7 @@ Status Mesh::set_up(Bootstrap& bootstrap, const MeshOptions& options) {
     gather_links();
     count_ranks_of_host();
     warn_of_loopback();
-    channel(0);
+    channels_.open();
     HETCOMM_RETURN_IF_ERROR(start_connections(std::move(control)));
   }
   return wait_for_control(options.deadline_ns);
@@ -370,15 +370,14 @@ Mesh::~Mesh() {
     engine().poller().remove(control_->mailbox().fd(), mail_watcher_);
     control_.reset();  // says goodbye
   }
-  for (auto& channel : channels_) {
-    if (channel == nullptr) continue;
-    for (MatchTable* table : {&channel->point_to_point, &channel->collective}) {
+  channels_.for_each([this](Channel& channel) {
+    for (MatchTable* table : {&channel.point_to_point, &channel.collective}) {
       while (Incoming* message = table->first_unexpected()) {
         table->remove_unexpected(message);
         if (!message->pair->forget(*message)) free_incoming(message);
       }
     }
-  }
+  });
   while (!graveyard_.empty()) graveyard_.bury(blocks_);  // what refers to pairs
   pairs_.clear();
   while (!graveyard_.empty()) graveyard_.bury(blocks_);
@@ -729,7 +728,6 @@ void Mesh::read_mail() {
 
 void Mesh::handle(const liveness::Mail& mail) {
   using Type = liveness::Mail::Type;
-  const auto communicator = static_cast<uint16_t>(mail.communicator);
   switch (mail.type) {
     case Type::kReady:
       set_ready();
@@ -744,12 +742,12 @@ void Mesh::handle(const liveness::Mail& mail) {
       on_declared_lost(Status(Code::kPeerLost, mail.text));
       break;
     case Type::kAborted:
-      on_abort(mail.rank, communicator, mail.text);
+      on_abort(mail.rank, mail.communicator, mail.text);
       break;
     case Type::kFailed: {
       const bool told = mail.code == Code::kMismatch || mail.code == Code::kPeerLost ||
                         mail.code == Code::kUnreachable;
-      on_collectives_failed(mail.rank, communicator,
+      on_collectives_failed(mail.rank, mail.communicator,
                             Status(told ? mail.code : Code::kAborted, mail.text));
       break;
     }
@@ -763,7 +761,7 @@ void Mesh::handle(const liveness::Mail& mail) {
       on_given_up(mail.rank, mail.text);
       break;
     case Type::kCall:
-      on_call(mail.rank, communicator, std::as_bytes(std::span(mail.text)));
+      on_call(mail.rank, mail.communicator, std::as_bytes(std::span(mail.text)));
       break;
     case Type::kVouched:
       on_vouched(mail.rank);

@@ -18,6 +18,7 @@
 #include "src/base/log.h"
 #include "src/bootstrap/bootstrap.h"
 #include "src/core/block_pool.h"
+#include "src/core/channel_table.h"
 #include "src/core/device_access.h"
 #include "src/core/engine.h"
 #include "src/core/graveyard.h"
@@ -50,15 +51,6 @@ struct MeshOptions {
   uint32_t epoch = 0;
   std::string transports;  // empty: HETCOMM_TRANSPORTS
   uint64_t deadline_ns = 0;
-};
-
-// The match tables of one communicator; exist as soon as a peer may send on it.
-struct Channel {
-  MatchTable point_to_point;
-  MatchTable collective;
-  bool closed = false;        // destroyed or aborted: messages are dropped
-  Status aborted;             // why, when it was
-  Status collectives_failed;  // why, when they have; everything else goes on
 };
 
 namespace collectives {
@@ -102,28 +94,28 @@ class Mesh final : public Driven {
   uint32_t credit_granted() const { return credit_granted_; }
   uint32_t credit_granted_by(int rank) const { return peers_[static_cast<size_t>(rank)].credit; }
 
-  // Channel of communicator |id|; made when it is one that a split under way may create. Null for
-  // an id that cannot be.
-  Channel* channel(uint16_t id);
-  // Match table for a message or receive; null when the channel is closed or cannot exist.
-  MatchTable* table(uint16_t id, bool collective) {
-    Channel* found =
-        id < channels_.size() && channels_[id] != nullptr ? channels_[id].get() : channel(id);
+  // That of the communicator of all ranks, which has the same number everywhere.
+  Channel& first_channel() { return *channels_.find(0); }
+  // A channel for a communicator that this rank is about to make.
+  Channel& open_channel() { return channels_.open(); }
+  // Drops what is queued in it; later messages are dropped on arrival.
+  void close_channel(Channel& channel);
+  // Match table for a message; null when the channel is closed or gone.
+  MatchTable* table(uint32_t id, bool collective) {
+    Channel* found = channels_.find(id);
     if (found == nullptr || found->closed) return nullptr;
     return collective ? &found->collective : &found->point_to_point;
   }
-  bool is_aborted(uint16_t id) const {
-    return id < channels_.size() && channels_[id] != nullptr && !channels_[id]->aborted.ok();
+  bool is_aborted(uint32_t id) const {
+    const Channel* found = channels_.find(id);
+    return found != nullptr && !found->aborted.ok();
   }
-  uint16_t next_communicator_id() const { return next_communicator_id_; }
-  // All ids below |next| are taken.
-  void claim_communicator_ids(uint16_t next) {
-    next_communicator_id_ = std::max(next_communicator_id_, next);
-  }
-  // Ends every operation on the channel with |why|, here and (|publish|) on all ranks.
-  void abort_channel(uint16_t id, const Status& why, bool publish);
-  // Drops what is queued; later messages are dropped on arrival.
-  void close_channel(uint16_t id);
+  // While a split is under way, others may be done with it: what they say of the new communicator
+  // is kept until then.
+  void split_begins() { ++splits_under_way_; }
+  void split_ends();
+  // Ends every operation on the communicator with |why|, here and (|publish|) on all ranks.
+  void abort(Communicator& communicator, const Status& why, bool publish);
 
   // Collective operations.
   // Teams with operations under way.
@@ -138,9 +130,9 @@ class Mesh final : public Driven {
   // Ends the sleep of a peer, which will look at everything.
   void wake(int rank);
   // Ends the collective operations of a communicator, here and (|publish|) on all ranks.
-  void fail_collectives(uint16_t id, const Status& why, bool publish);
+  void fail_collectives(Communicator& communicator, const Status& why, bool publish);
   void note_unexpected_part(int rank, const WireHeader& header);
-  void tell_call(int rank, uint16_t communicator, const collectives::CallNote& note);
+  void tell_call(int rank, const Communicator& communicator, const collectives::CallNote& note);
 
   void add(Communicator* communicator);
   void remove(Communicator* communicator) { std::erase(communicators_, communicator); }
@@ -303,9 +295,12 @@ class Mesh final : public Driven {
   void on_peer_lost(int rank, const Status& why);
   void on_peer_left(int rank);
   void on_declared_lost(const Status& why);
-  void on_abort(int origin, uint16_t communicator, const std::string& reason);
-  void on_collectives_failed(int origin, uint16_t communicator, const Status& why);
-  void on_call(int origin, uint16_t communicator, ConstByteSpan note);
+  void on_abort(int origin, uint32_t channel, const std::string& reason);
+  void on_collectives_failed(int origin, uint32_t channel, const Status& why);
+  void on_call(int origin, uint32_t channel, ConstByteSpan note);
+  // The communicator that |origin| knows by its own |channel|; null if there is none here.
+  Communicator* find_communicator(int origin, uint32_t channel) const;
+  void drop_queued(Channel& channel);
   void on_knock(int rank, uint32_t lost);
   void on_refused(int rank, const std::string& why);
   void on_given_up(int rank, const std::string& why);
@@ -334,8 +329,7 @@ class Mesh final : public Driven {
   std::vector<std::unique_ptr<Pair>> pairs_;
   std::vector<std::unique_ptr<Attempt>> attempts_;  // by rank
   SlotTable<Registration> registrations_;
-  std::vector<std::unique_ptr<Channel>> channels_;
-  uint16_t next_communicator_id_ = 1;
+  ChannelTable channels_;
   std::vector<Pair*> updates_due_;
   std::vector<Pair*> acknowledgements_due_;  // counted as pending
   uint64_t acknowledgements_pass_ = 0;       // that added the first of them
@@ -346,18 +340,15 @@ class Mesh final : public Driven {
   std::vector<Transport*>
       connected_;  // with connections: polled in every pass, the others now and then
   std::vector<Communicator*> communicators_;
-  struct EarlyAbort {
+  struct EarlyFact {
     int origin;
-    uint16_t communicator;
-    std::string reason;
-  };
-  std::vector<EarlyAbort> early_aborts_;  // of communicators that this rank has not made (yet)
-  struct EarlyFailure {
-    int origin;
-    uint16_t communicator;
+    uint32_t channel;  // of the origin
     Status why;
   };
-  std::vector<EarlyFailure> early_failures_;  // as early_aborts_
+  int splits_under_way_ = 0;
+  // Of communicators that this rank may be about to make.
+  std::vector<EarlyFact> early_aborts_;
+  std::vector<EarlyFact> early_failures_;
   std::vector<collectives::Team*> busy_teams_;
   bool teams_ready() const;
   int progress_teams();

@@ -41,13 +41,6 @@ class Mesh::DeviceDelivery final : public CopyHandler, public Mortal {
   CopyJob copy_;
 };
 
-Channel* Mesh::channel(uint16_t id) {
-  // A peer may be far ahead of this rank in making communicators.
-  if (id >= channels_.size()) channels_.resize(static_cast<size_t>(id) + 1);
-  if (channels_[id] == nullptr) channels_[id] = std::make_unique<Channel>();
-  return channels_[id].get();
-}
-
 void Mesh::start_receive(Channel& own, Operation& receive) {
   MatchTable& table = receive.collective ? own.collective : own.point_to_point;
   Incoming* message = table.find_unexpected(receive.peer, receive.tag, receive.ignore);
@@ -176,7 +169,7 @@ void Mesh::end_operation(Operation& operation, Code code, std::string_view why) 
       operation.pair->end_send(operation, code, std::move(text));
       break;
     case OperationStage::kPosted: {
-      Channel& own = *channel(operation.channel);
+      Channel& own = operation.communicator->channel();
       (operation.collective ? own.collective : own.point_to_point).remove(&operation);
       complete(operation, code, std::move(text));
       break;
@@ -218,9 +211,8 @@ bool Mesh::all_senders_live(const Operation& receive) const {
 
 // Ends the receives that wait for |rank|, and those from any rank for which nobody is left.
 void Mesh::fail_receives(int rank, const Status& why) {
-  for (const auto& channel : channels_) {
-    if (channel == nullptr) continue;
-    for (MatchTable* table : {&channel->point_to_point, &channel->collective}) {
+  channels_.for_each([&](Channel& channel) {
+    for (MatchTable* table : {&channel.point_to_point, &channel.collective}) {
       // A request of a lost sender can never be granted; eager messages that are here stay.
       Incoming* next = nullptr;
       for (Incoming* message = table->first_unexpected(); message != nullptr; message = next) {
@@ -230,7 +222,7 @@ void Mesh::fail_receives(int rank, const Status& why) {
         free_incoming(message);
       }
     }
-  }
+  });
   engine().pool().for_each([&](Operation& operation) {
     if (operation.state() != OperationState::kPending ||
         operation.kind != OperationKind::kReceive || operation.stage != OperationStage::kPosted ||
@@ -245,72 +237,78 @@ void Mesh::fail_receives(int rank, const Status& why) {
 }
 
 void Mesh::drop_withdrawn(int rank, uint64_t sender_id) {
-  for (const auto& channel : channels_) {
-    if (channel == nullptr) continue;
-    for (MatchTable* table : {&channel->point_to_point, &channel->collective}) {
+  Incoming* found = nullptr;
+  MatchTable* in = nullptr;
+  channels_.for_each([&](Channel& channel) {
+    for (MatchTable* table : {&channel.point_to_point, &channel.collective}) {
       for (Incoming* message = table->first_unexpected(); message != nullptr;
            message = message->next_arrived) {
         if (message->source != rank || !message->rendezvous || message->sender_id != sender_id) {
           continue;
         }
-        table->remove_unexpected(message);
-        message->pair->return_credit(message->credit);
-        free_incoming(message);
-        return;
+        found = message;
+        in = table;
       }
     }
-  }
+  });
+  if (found == nullptr) return;
+  in->remove_unexpected(found);
+  found->pair->return_credit(found->credit);
+  free_incoming(found);
 }
 
-void Mesh::abort_channel(uint16_t id, const Status& why, bool publish) {
-  Channel* own = channel(id);
-  if (own == nullptr || own->closed) return;
-  own->aborted = why;
-  log().warn("communicator {} was aborted: {}", id, why.text());
-  if (publish && control_ != nullptr) control_->publish_abort(id, why.text());
+void Mesh::abort(Communicator& communicator, const Status& why, bool publish) {
+  Channel& own = communicator.channel();
+  if (own.closed) return;
+  own.aborted = why;
+  log().warn("communicator {} was aborted: {}", own.id, why.text());
+  if (publish && control_ != nullptr) control_->publish_abort(own.id, why.text());
   engine().note_arrival();  // who probes has to look again
-  close_channel(id);
+  own.closed = true;
+  drop_queued(own);
   engine().drain();
   engine().pool().for_each([&](Operation& operation) {
     // What was not started yet ends when it is.
     if (operation.state() != OperationState::kPending ||
-        operation.stage == OperationStage::kSubmitted || operation.channel != id ||
-        &operation.communicator->mesh() != this) {
+        operation.stage == OperationStage::kSubmitted || operation.communicator != &communicator) {
       return;
     }
     end_operation(operation, Code::kAborted, why.text());
   });
   for (Communicator* child : communicators_) {
-    if (child->parent_id() == id && child->id() != id) {
-      abort_channel(child->id(), why, publish);
-    }
+    if (child->parent() == &communicator) abort(*child, why, publish);
   }
 }
 
-void Mesh::on_abort(int origin, uint16_t communicator, const std::string& reason) {
-  for (const Communicator* own : communicators_) {
-    if (own->id() != communicator) continue;
-    if (own->contains(origin)) abort_channel(communicator, Status(Code::kAborted, reason), false);
-    return;
+Communicator* Mesh::find_communicator(int origin, uint32_t channel) const {
+  for (Communicator* own : communicators_) {
+    if (own->contains(origin) && own->channel_at(origin) == channel) return own;
   }
-  early_aborts_.push_back({origin, communicator, reason});
+  return nullptr;
 }
 
-void Mesh::fail_collectives(uint16_t id, const Status& why, bool publish) {
-  Channel* own = channel(id);
-  if (own == nullptr || own->closed || !own->collectives_failed.ok()) return;
-  own->collectives_failed = why;
-  log().warn("the collective operations of communicator {} have failed: {}", id, why.text());
-  if (publish && control_ != nullptr) control_->publish_collectives_failed(id, why);
-  for (Communicator* communicator : communicators_) {
-    if (communicator->id() == id) communicator->end_collectives(why);
+void Mesh::on_abort(int origin, uint32_t channel, const std::string& reason) {
+  const Status why(Code::kAborted, reason);
+  if (Communicator* own = find_communicator(origin, channel); own != nullptr) {
+    abort(*own, why, false);
+  } else if (splits_under_way_ > 0) {
+    early_aborts_.push_back({origin, channel, why});
   }
+}
+
+void Mesh::fail_collectives(Communicator& communicator, const Status& why, bool publish) {
+  Channel& own = communicator.channel();
+  if (own.closed || !own.collectives_failed.ok()) return;
+  own.collectives_failed = why;
+  log().warn("the collective operations of communicator {} have failed: {}", own.id, why.text());
+  if (publish && control_ != nullptr) control_->publish_collectives_failed(own.id, why);
+  communicator.end_collectives(why);
   // What nobody will receive any more.
   Incoming* next = nullptr;
-  for (Incoming* message = own->collective.first_unexpected(); message != nullptr; message = next) {
+  for (Incoming* message = own.collective.first_unexpected(); message != nullptr; message = next) {
     next = message->next_arrived;
     if ((message->tag & kCollectiveTagBit) == 0) continue;
-    own->collective.remove_unexpected(message);
+    own.collective.remove_unexpected(message);
     if (message->pair->forget(*message)) continue;  // its fragments still come, to be dropped
     if (message->rendezvous) {
       message->pair->send_control(MessageKind::kStop, message->sender_id,
@@ -321,13 +319,18 @@ void Mesh::fail_collectives(uint16_t id, const Status& why, bool publish) {
   }
 }
 
-void Mesh::on_collectives_failed(int origin, uint16_t communicator, const Status& why) {
-  for (const Communicator* own : communicators_) {
-    if (own->id() != communicator) continue;
-    if (own->contains(origin)) fail_collectives(communicator, why, false);
-    return;
+void Mesh::on_collectives_failed(int origin, uint32_t channel, const Status& why) {
+  if (Communicator* own = find_communicator(origin, channel); own != nullptr) {
+    fail_collectives(*own, why, false);
+  } else if (splits_under_way_ > 0) {
+    early_failures_.push_back({origin, channel, why});
   }
-  early_failures_.push_back({origin, communicator, why});
+}
+
+void Mesh::split_ends() {
+  if (--splits_under_way_ > 0) return;
+  early_aborts_.clear();
+  early_failures_.clear();
 }
 
 void Mesh::wake(int rank) {
@@ -336,55 +339,52 @@ void Mesh::wake(int rank) {
   peer.send_control(MessageKind::kWake, 0, 0, nullptr, 0);
 }
 
-void Mesh::tell_call(int rank, uint16_t communicator, const collectives::CallNote& note) {
-  control_->tell_call(rank, communicator, std::as_bytes(std::span(&note, 1)));
+void Mesh::tell_call(int rank, const Communicator& communicator,
+                     const collectives::CallNote& note) {
+  control_->tell_call(rank, communicator.id(), std::as_bytes(std::span(&note, 1)));
 }
 
 void Mesh::note_unexpected_part(int rank, const WireHeader& header) {
+  const uint32_t channel = channel_of(header);
   for (Communicator* own : communicators_) {
-    if (own->id() == header.communicator) own->note_unexpected_part(rank, header.tag);
+    if (own->id() == channel) own->note_unexpected_part(rank, header.tag);
   }
 }
 
-void Mesh::on_call(int origin, uint16_t communicator, ConstByteSpan note) {
+void Mesh::on_call(int origin, uint32_t channel, ConstByteSpan note) {
   collectives::CallNote call;
   if (note.size() != sizeof(call)) return;
   std::memcpy(&call, note.data(), sizeof(call));
   if (static_cast<size_t>(call.call.kind) >= collectives::kKinds) return;
-  for (Communicator* own : communicators_) {
-    if (own->id() == communicator && own->contains(origin)) own->peer_calls(origin, call);
-  }
+  Communicator* own = find_communicator(origin, channel);
+  if (own != nullptr) own->peer_calls(origin, call);
 }
 
 void Mesh::add(Communicator* communicator) {
   communicators_.push_back(communicator);
-  const auto failure =
-      std::find_if(early_failures_.begin(), early_failures_.end(), [&](const EarlyFailure& one) {
-        return one.communicator == communicator->id() && communicator->contains(one.origin);
-      });
-  if (failure != early_failures_.end()) {
-    const EarlyFailure found = *failure;
-    early_failures_.erase(failure);
-    fail_collectives(communicator->id(), found.why, false);
+  const auto take = [&](std::vector<EarlyFact>& facts) {
+    const auto at = std::find_if(facts.begin(), facts.end(), [&](const EarlyFact& fact) {
+      return find_communicator(fact.origin, fact.channel) == communicator;
+    });
+    return at != facts.end() ? at->why : Status();
+  };
+  if (const Status why = take(early_failures_); !why.ok()) {
+    fail_collectives(*communicator, why, false);
   }
-  const auto early =
-      std::find_if(early_aborts_.begin(), early_aborts_.end(), [&](const EarlyAbort& abort) {
-        return abort.communicator == communicator->id() && communicator->contains(abort.origin);
-      });
-  if (early == early_aborts_.end()) return;
-  abort_channel(communicator->id(), Status(Code::kAborted, early->reason), false);
-  early_aborts_.erase(early);
+  if (const Status why = take(early_aborts_); !why.ok()) abort(*communicator, why, false);
 }
 
-void Mesh::close_channel(uint16_t id) {
-  Channel* own = channel(id);
-  if (own == nullptr) return;
-  own->closed = true;
-  for (MatchTable* table : {&own->point_to_point, &own->collective}) {
+void Mesh::close_channel(Channel& channel) {
+  drop_queued(channel);
+  channels_.close(channel.id);
+}
+
+void Mesh::drop_queued(Channel& channel) {
+  for (MatchTable* table : {&channel.point_to_point, &channel.collective}) {
     while (Incoming* message = table->first_unexpected()) {
       table->remove_unexpected(message);
       if (message->pair->forget(*message)) continue;  // its fragments still come, to be dropped
-      if (message->rendezvous && own->aborted.ok()) {
+      if (message->rendezvous && channel.aborted.ok()) {
         message->pair->send_control(MessageKind::kStop, message->sender_id,
                                     static_cast<uint64_t>(Code::kAborted), nullptr, 0);
       }

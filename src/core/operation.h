@@ -141,7 +141,7 @@ struct alignas(kOperationAlign) Operation {
   bool fail_on_any_loss = false;
   // If not |on_host|: segments() is all pieces, for transports that reach their devices.
   bool has_windows = false;
-  uint16_t channel = 0;   // wire id of the communicator
+  uint32_t channel = 0;   // send: number of the receiver's channel
   int32_t peer = -1;      // rank in the mesh, -1: any
   Code code = Code::kOk;  // outcome; written before the state becomes kComplete, as all of it
   uint64_t tag = 0;

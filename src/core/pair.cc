@@ -151,9 +151,9 @@ bool Pair::refused(Operation& send, Code code) {
 bool Pair::start_eager(Operation& send, uint64_t cost) {
   const WireHeader header{.kind = MessageKind::kEager,
                           .flags = send.collective ? kFlagCollective : uint8_t{0},
-                          .communicator = send.channel,
+                          .channel = static_cast<uint16_t>(send.channel),
                           .tag = send.tag,
-                          .value = send.length};
+                          .value = addressee_value(send.channel, send.length)};
   const Code code = send_sequenced(header, SegmentView{send.segments(), 0, send.length});
   if (code != Code::kOk) [[unlikely]]
     return refused(send, code);
@@ -168,11 +168,12 @@ bool Pair::send_fragments(Operation& send) {
   const uint64_t limit = rail_->capabilities().max_payload_bytes;
   while (send.run.sent < send.length) {
     const bool first = send.run.sent == 0;
-    const WireHeader header{.kind = first ? MessageKind::kEagerFirst : MessageKind::kEagerMore,
-                            .flags = send.collective ? kFlagCollective : uint8_t{0},
-                            .communicator = send.channel,
-                            .tag = send.tag,
-                            .value = first ? send.length : send.run.sent};
+    const WireHeader header{
+        .kind = first ? MessageKind::kEagerFirst : MessageKind::kEagerMore,
+        .flags = send.collective ? kFlagCollective : uint8_t{0},
+        .channel = static_cast<uint16_t>(send.channel),
+        .tag = send.tag,
+        .value = first ? addressee_value(send.channel, send.length) : send.run.sent};
     const uint64_t part = std::min(limit, send.length - send.run.sent);
     const Code code = send_sequenced(header, SegmentView{send.segments(), send.run.sent, part});
     if (code != Code::kOk) return refused(send, code);
@@ -185,13 +186,17 @@ bool Pair::send_fragments(Operation& send) {
 
 bool Pair::start_rendezvous(Operation& send) {
   if (unanswered_ >= kMaxRequests) return false;
+  if (send.length > kMaxMessageBytes) [[unlikely]] {
+    mesh_.complete(send, Code::kOutOfRange, "a message has less than 2^48 bytes");
+    return true;
+  }
   auto transfer = make_pooled<SendTransfer>(mesh_.blocks(), *this, send);
   const RequestBody body = transfer->make_request();
   const WireHeader header{.kind = MessageKind::kRequest,
                           .flags = send.collective ? kFlagCollective : uint8_t{0},
-                          .communicator = send.channel,
+                          .channel = static_cast<uint16_t>(send.channel),
                           .tag = send.tag,
-                          .value = send.length};
+                          .value = addressee_value(send.channel, send.length)};
   iovec storage;
   const Code code = send_sequenced(header, view(&body, sizeof(body), &storage));
   if (code != Code::kOk) return refused(send, code);

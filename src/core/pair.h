@@ -340,7 +340,7 @@ class Pair {
   void receive_withdraw(const WireHeader& header);
   void finish_arriving();
   enum class Keeps : uint8_t { kNothing, kBytes };
-  Incoming* new_incoming(const WireHeader& header, uint64_t credit, Keeps keeps);
+  Incoming* new_incoming(uint64_t tag, uint64_t length, uint64_t credit, Keeps keeps);
   void attach_new(Incoming& message, Operation& receive);
   void violated(std::string_view what) { violated(*receiving_on_, what); }
   void violated(Rail& rail, std::string_view what);

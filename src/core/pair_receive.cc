@@ -225,7 +225,7 @@ bool Pair::use_credit(uint64_t bytes) {
 }
 
 void Pair::receive_eager(const WireHeader& header, ConstByteSpan payload) {
-  if (header.value != payload.size()) [[unlikely]] {
+  if (length_of(header) != payload.size()) [[unlikely]] {
     violated("eager message of a wrong length");
     return;
   }
@@ -234,7 +234,7 @@ void Pair::receive_eager(const WireHeader& header, ConstByteSpan payload) {
   counters.bytes_received += payload.size();
   const uint64_t credit = payload.size() + kMessageCost;
   if (!use_credit(credit)) return;
-  MatchTable* table = mesh_.table(header.communicator, (header.flags & kFlagCollective) != 0);
+  MatchTable* table = mesh_.table(channel_of(header), (header.flags & kFlagCollective) != 0);
   if (table == nullptr) {
     return_credit(credit);
     return;
@@ -244,7 +244,7 @@ void Pair::receive_eager(const WireHeader& header, ConstByteSpan payload) {
     return_credit(credit);
     return;
   }
-  Incoming* message = new_incoming(header, credit, Keeps::kBytes);
+  Incoming* message = new_incoming(header.tag, payload.size(), credit, Keeps::kBytes);
   if (message == nullptr) return;
   if (!payload.empty()) copy_bytes(message->bytes, payload.data(), payload.size());
   message->received = payload.size();
@@ -253,7 +253,7 @@ void Pair::receive_eager(const WireHeader& header, ConstByteSpan payload) {
 
 // A record for a message that is not (wholly) here, with room for eager bytes. Null after having
 // failed the pair.
-Incoming* Pair::new_incoming(const WireHeader& header, uint64_t credit, Keeps keeps) {
+Incoming* Pair::new_incoming(uint64_t tag, uint64_t length, uint64_t credit, Keeps keeps) {
   void* memory = mesh_.blocks().take(sizeof(Incoming));
   if (memory == nullptr) [[unlikely]] {
     out_of_memory();
@@ -263,8 +263,8 @@ Incoming* Pair::new_incoming(const WireHeader& header, uint64_t credit, Keeps ke
   auto* message = new (memory) Incoming;
   message->pair = this;
   message->source = rank_;
-  message->tag = header.tag;
-  message->length = header.value;
+  message->tag = tag;
+  message->length = length;
   message->credit = credit;
   if (keeps == Keeps::kBytes && !message->make_room(mesh_.blocks())) [[unlikely]] {
     mesh_.free_incoming(message);
@@ -275,20 +275,21 @@ Incoming* Pair::new_incoming(const WireHeader& header, uint64_t credit, Keeps ke
 }
 
 void Pair::receive_first(const WireHeader& header, ConstByteSpan payload) {
-  if (arriving_ != nullptr || payload.size() >= header.value || header.value > credit_granted_) {
+  const uint64_t length = length_of(header);
+  if (arriving_ != nullptr || payload.size() >= length || length > credit_granted_) {
     violated("beginning of a message where none may be");
     return;
   }
-  if (!use_credit(header.value + kMessageCost)) return;
+  if (!use_credit(length + kMessageCost)) return;
   hetcomm_counters_t& counters = receiving_on_->counters();
   ++counters.messages_received;
-  counters.bytes_received += header.value;
-  MatchTable* table = mesh_.table(header.communicator, (header.flags & kFlagCollective) != 0);
+  counters.bytes_received += length;
+  MatchTable* table = mesh_.table(channel_of(header), (header.flags & kFlagCollective) != 0);
   Operation* receive = table != nullptr ? table->match_message(rank_, header.tag) : nullptr;
   // Matched to host memory the fragments go straight there.
   const bool direct = receive != nullptr && receive->on_host;
-  Incoming* message =
-      new_incoming(header, header.value + kMessageCost, direct ? Keeps::kNothing : Keeps::kBytes);
+  Incoming* message = new_incoming(header.tag, length, length + kMessageCost,
+                                   direct ? Keeps::kNothing : Keeps::kBytes);
   if (message == nullptr) {
     if (receive != nullptr) mesh_.complete(*receive, Code::kOutOfMemory);
     return;
@@ -343,11 +344,11 @@ void Pair::receive_request(const WireHeader& header, ConstByteSpan payload) {
   }
   hetcomm_counters_t& counters = receiving_on_->counters();
   ++counters.messages_received;
-  counters.bytes_received += header.value;
-  MatchTable* table = mesh_.table(header.communicator, (header.flags & kFlagCollective) != 0);
+  counters.bytes_received += length_of(header);
+  MatchTable* table = mesh_.table(channel_of(header), (header.flags & kFlagCollective) != 0);
   if (table == nullptr) {
     // An abort reaches the sender by itself.
-    if (mesh_.is_aborted(header.communicator)) return;
+    if (mesh_.is_aborted(channel_of(header))) return;
     send_control(MessageKind::kStop, body.sender_id, static_cast<uint64_t>(Code::kAborted), nullptr,
                  0);
     return;
@@ -356,7 +357,7 @@ void Pair::receive_request(const WireHeader& header, ConstByteSpan payload) {
     violated("too many requests");
     return;
   }
-  Incoming* message = new_incoming(header, 0, Keeps::kNothing);
+  Incoming* message = new_incoming(header.tag, length_of(header), 0, Keeps::kNothing);
   if (message == nullptr) return;
   ++requests_held_;
   message->rendezvous = true;
@@ -418,8 +419,7 @@ void Pair::attach(Incoming& message, Operation& receive) {
 
 void Pair::attach_request(Operation& receive, const RequestBody& body, uint64_t length) {
   receive.stage = OperationStage::kSubmitted;  // in no list
-  Incoming* message =
-      new_incoming(WireHeader{.kind = MessageKind::kRequest, .value = length}, 0, Keeps::kNothing);
+  Incoming* message = new_incoming(0, length, 0, Keeps::kNothing);
   if (message == nullptr) {
     mesh_.complete(receive, Code::kOutOfMemory);
     return;

@@ -370,10 +370,7 @@ bool RemoteAccess::start_put_message(Operation& put) {
     for (const iovec& segment : put.segments()) pieces[count++] = segment;
     length += put.length;
   }
-  const WireHeader header{.kind = MessageKind::kPut,
-                          .flags = flags,
-                          .communicator = put.channel,
-                          .value = put.access.operand};
+  const WireHeader header{.kind = MessageKind::kPut, .flags = flags, .value = put.access.operand};
   return ask(put, header, Segments(pieces.data(), count), length);
 }
 
@@ -416,7 +413,6 @@ bool RemoteAccess::start_transfer(Operation& send, MessageKind kind, uint64_t va
   }
   const WireHeader header{.kind = kind,
                           .flags = send.access.notify ? kFlagNotify : uint8_t{0},
-                          .communicator = send.channel,
                           .tag = send.access.id,
                           .value = value};
   const Code code = pair_.send_message(header, SegmentView{Segments(&piece, 1), 0, piece.iov_len});
@@ -442,14 +438,14 @@ bool RemoteAccess::start_get(Operation& get, Rail& rail) {
   }
   const AccessBody body = body_of(get);
   iovec piece{const_cast<AccessBody*>(&body), sizeof(body)};
-  const WireHeader header{.kind = MessageKind::kGet, .communicator = get.channel};
+  const WireHeader header{.kind = MessageKind::kGet};
   return ask(get, header, Segments(&piece, 1), sizeof(body));
 }
 
 bool RemoteAccess::start_atomic(Operation& atomic) {
   AtomicBody body = atomic_body_of(atomic);
   iovec piece{&body, sizeof(body)};
-  const WireHeader header{.kind = MessageKind::kAtomic, .communicator = atomic.channel};
+  const WireHeader header{.kind = MessageKind::kAtomic};
   return ask(atomic, header, Segments(&piece, 1), sizeof(body));
 }
 
@@ -762,10 +758,8 @@ bool RemoteAccess::start_answer(Operation& send, const Rail& rail) {
       send.length > capabilities.max_payload_bytes) {
     return start_transfer(send, MessageKind::kGetRequest, send.length);
   }
-  const WireHeader header{.kind = MessageKind::kGetData,
-                          .communicator = send.channel,
-                          .tag = send.access.id,
-                          .value = send.length};
+  const WireHeader header{
+      .kind = MessageKind::kGetData, .tag = send.access.id, .value = send.length};
   const Code code = pair_.send_message(header, SegmentView{send.segments(), 0, send.length});
   if (code != Code::kOk) return pair_.refused(send, code);
   send.access.asked = true;

@@ -15,10 +15,10 @@ namespace hetcomm {
 
 enum class MessageKind : uint8_t {
   kOpen = 1,  // first on every connection, both ways: tag = rail id, value = last sequence received
-  kEager,     // a whole message; value = its length
-  kEagerFirst,  // the beginning of one; value = total length
+  kEager,     // a whole message; value: addressee_value()
+  kEagerFirst,  // the beginning of one; value: addressee_value(), with the total length
   kEagerMore,   // goes on with the last kEagerFirst; value = offset
-  kRequest,     // rendezvous asked for; value = length, payload RequestBody
+  kRequest,     // rendezvous asked for; value: addressee_value(), payload RequestBody
   kGrant,       // receiver lets the sender put a chunk; payload GrantBody
   kDone,        // receiver has all of a transfer; tag = sender's transfer id
   kStop,        // receiver ends a transfer early; tag = sender's transfer id, value = code
@@ -56,7 +56,7 @@ inline constexpr uint8_t kFlagPlaced = 8;  // kPut: the bytes are in place alrea
 struct WireHeader {
   MessageKind kind;
   uint8_t flags = 0;
-  uint16_t communicator = 0;
+  uint16_t channel = 0;   // low half of the number of the receiver's channel
   uint32_t sequence = 0;  // per direction of a pair; kOpen and kUpdate have none
   uint64_t tag = 0;
   uint32_t acknowledged = 0;  // last sequence received from the peer; all up to it were dealt with
@@ -64,6 +64,19 @@ struct WireHeader {
   uint64_t value = 0;
 };
 static_assert(sizeof(WireHeader) == kHeaderBytes);
+
+// The header of a message for a communicator has the number of the receiver's channel, of 32 bits,
+// and the message's length, of 48: |value| holds the length with the upper half of the number above
+// it.
+inline constexpr unsigned kLengthBits = 48;
+inline constexpr uint64_t kMaxMessageBytes = (uint64_t{1} << kLengthBits) - 1;
+inline uint64_t addressee_value(uint32_t channel, uint64_t length) {
+  return uint64_t{channel >> 16} << kLengthBits | length;
+}
+inline uint32_t channel_of(const WireHeader& header) {
+  return static_cast<uint32_t>(header.value >> kLengthBits) << 16 | header.channel;
+}
+inline uint64_t length_of(const WireHeader& header) { return header.value & kMaxMessageBytes; }
 
 inline WireHeader decode_header(const MessageHeader& bytes) {
   WireHeader header;
@@ -75,7 +88,7 @@ inline MessageHeader encode_header(const WireHeader& header) {
   if constexpr (std::endian::native == std::endian::little) {
     store_two_words(bytes.data(),
                     uint64_t{static_cast<uint8_t>(header.kind)} | uint64_t{header.flags} << 8 |
-                        uint64_t{header.communicator} << 16 | uint64_t{header.sequence} << 32,
+                        uint64_t{header.channel} << 16 | uint64_t{header.sequence} << 32,
                     header.tag);
     store_two_words(bytes.data() + 16,
                     uint64_t{header.acknowledged} | uint64_t{header.credit} << 32, header.value);

@@ -3,6 +3,9 @@
 //   * a barrier lets nobody through before all have entered; its limit is kept;
 //   * split makes disjoint communicators in the order of the keys, takes NO_COLOR, can be nested,
 //   and keeps traffic apart;
+//   * they can be split and destroyed without end, which costs no memory and mixes nothing up:
+//   neither with messages for one that is gone, nor between threads that split at once;
+//   * what is said of a communicator reaches a rank that has not made it yet;
 //   * several communicators of one context, and several of one name in successive epochs, do not
 //   mix;
 //   * abort, from any thread, ends every operation on every rank with ABORTED and the reason; later
@@ -13,7 +16,10 @@
 //   * one that its ranks leave as soon as they have it is created on all of them;
 //   * destroy is BUSY while operations are pending or children exist; a context likewise;
 //   * counters count user messages and bytes.
+#include <unistd.h>
+
 #include <atomic>
+#include <fstream>
 #include <thread>
 
 #include "tests/conformance/capi_job.h"
@@ -140,6 +146,119 @@ TEST_P(Communicators, SplitTakesNoColorAndNests) {
       EXPECT_EQ(hetcomm_communicator_destroy(part), HETCOMM_OK) << hetcomm_last_error();
     }
     ring(me.communicator(), 9);
+    me.meet();
+  });
+}
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kSanitized = true;
+#else
+constexpr bool kSanitized = false;
+#endif
+
+uint64_t resident_bytes() {
+  std::ifstream file("/proc/self/statm");
+  uint64_t pages = 0;
+  file >> pages >> pages;
+  return pages * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+}
+
+// More than fit into 16 bits.
+TEST_P(Communicators, SplitWithoutEnd) {
+  const bool shm = GetParam().transports == "shm" && GetParam().processes;
+  if (!GetParam().alone() && !shm) GTEST_SKIP() << "numbers are the same over all transports";
+  run_two([](Member& me) {
+    constexpr int kTimes = kSanitized ? 2000 : 70'000;
+    uint64_t before = 0;
+    for (int i = 0; i < kTimes; ++i) {
+      hetcomm_communicator_t* part = nullptr;
+      ASSERT_EQ(hetcomm_communicator_split(me.communicator(), 0, 0, &part), HETCOMM_OK)
+          << i << ": " << hetcomm_last_error();
+      ASSERT_EQ(hetcomm_communicator_destroy(part), HETCOMM_OK) << hetcomm_last_error();
+      if (i == 1000) before = resident_bytes();
+    }
+    // Debug builds keep 40 bytes of each handle.
+    if (!kSanitized) {
+      EXPECT_LT(resident_bytes() - before, kTimes * uint64_t{150});
+    }
+    me.meet();
+  });
+}
+
+// Each round leaves a message behind that nobody takes, with the tag of the next round's.
+TEST_P(Communicators, MessagesForOneThatIsGoneFindNobody) {
+  run_two([](Member& me) {
+    for (uint64_t round = 0; round < 200; ++round) {
+      hetcomm_communicator_t* part = nullptr;
+      ASSERT_EQ(hetcomm_communicator_split(me.communicator(), 0, 0, &part), HETCOMM_OK)
+          << hetcomm_last_error();
+      uint64_t out[2] = {round, round + 1'000'000};
+      for (uint64_t& value : out) {
+        hetcomm_request_t* send = nullptr;
+        ASSERT_EQ(
+            hetcomm_send(part, me.partner(), 1, hetcomm_buffer_host(&value, 8), nullptr, &send),
+            HETCOMM_OK);
+        EXPECT_EQ(finish(send).status, HETCOMM_OK);
+      }
+      uint64_t in = 0;
+      hetcomm_request_t* receive = nullptr;
+      ASSERT_EQ(hetcomm_recv(part, HETCOMM_ANY_SOURCE, 1, 0, hetcomm_buffer_host(&in, 8), nullptr,
+                             &receive),
+                HETCOMM_OK);
+      EXPECT_EQ(finish(receive).status, HETCOMM_OK);
+      EXPECT_EQ(in, round);
+      ASSERT_EQ(hetcomm_communicator_destroy(part), HETCOMM_OK) << hetcomm_last_error();
+    }
+    me.meet();
+  });
+}
+
+TEST_P(Communicators, ThreadsSplitTheirOwnAtOnce) {
+  run_two([](Member& me) {
+    hetcomm_communicator_t* parents[2] = {};
+    for (hetcomm_communicator_t*& parent : parents) {
+      ASSERT_EQ(hetcomm_communicator_split(me.communicator(), 0, 0, &parent), HETCOMM_OK);
+    }
+    const auto split = [&](uint64_t which) {
+      for (uint64_t round = 0; round < 100; ++round) {
+        hetcomm_communicator_t* part = nullptr;
+        ASSERT_EQ(hetcomm_communicator_split(parents[which], 0, 0, &part), HETCOMM_OK)
+            << hetcomm_last_error();
+        ring(part, which * 1000 + round);
+        ASSERT_EQ(hetcomm_communicator_destroy(part), HETCOMM_OK) << hetcomm_last_error();
+      }
+    };
+    std::thread other(split, 1);
+    split(0);
+    other.join();
+    me.meet();
+    for (hetcomm_communicator_t* parent : parents) {
+      EXPECT_EQ(hetcomm_communicator_destroy(parent), HETCOMM_OK) << hetcomm_last_error();
+    }
+    me.meet();
+  });
+}
+
+// Rank 0 has its communicator first: it is split from one whose other ranks are told by rank 0.
+TEST_P(Communicators, AnAbortReachesARankThatIsNotDoneWithTheSplit) {
+  HETCOMM_NEEDS_RANKS();
+  run(3, [](Member& me) {
+    for (int round = 0; round < 20; ++round) {
+      hetcomm_communicator_t* part = nullptr;
+      ASSERT_EQ(hetcomm_communicator_split(me.communicator(), 0, 0, &part), HETCOMM_OK)
+          << hetcomm_last_error();
+      if (me.rank() == 0) {
+        EXPECT_EQ(hetcomm_communicator_abort(part, "at once"), HETCOMM_OK);
+      }
+      uint64_t value = 0;
+      hetcomm_request_t* receive = nullptr;
+      ASSERT_EQ(hetcomm_recv(part, HETCOMM_ANY_SOURCE, 1, 0, hetcomm_buffer_host(&value, 8),
+                             nullptr, &receive),
+                HETCOMM_OK);
+      EXPECT_EQ(finish(receive).status, HETCOMM_ABORTED);
+      me.meet();
+      ASSERT_EQ(hetcomm_communicator_destroy(part), HETCOMM_OK) << hetcomm_last_error();
+    }
     me.meet();
   });
 }
@@ -299,7 +418,7 @@ TEST_P(Communicators, FirstTalkToARankThatComputes) {
   });
 }
 
-// Groups that have nothing in common number their communicators alike.
+// Each rank numbers its communicators by itself, and so many of them alike.
 TEST_P(Communicators, AbortLeavesStrangersAlone) {
   HETCOMM_NEEDS_RANKS();
   run(4, [](Member& me) {

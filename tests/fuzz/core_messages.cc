@@ -231,7 +231,7 @@ void FuzzEndpoint::deliver(Script& script) {
   };
   WireHeader header{.kind = static_cast<MessageKind>(script.byte() % 12)};
   header.flags = static_cast<uint8_t>(script.byte() % 4);
-  header.communicator = script.byte() < 200 ? 0 : static_cast<uint16_t>(script.number());
+  header.channel = script.byte() < 200 ? 0 : static_cast<uint16_t>(script.number());
   header.sequence = script.byte() < 240 ? next_sequence_ : script.byte();
   header.acknowledged =
       script.byte() < 250 ? transport_.last_sent : static_cast<uint32_t>(script.number());

@@ -296,7 +296,7 @@ void Team::tell(const Collective& collective, uint64_t now_ns) {
   if (own.sequence != collective.sequence() || own.told) return;
   if (now_ns < collective.started_ns() + kTellAfterNs) return;
   own.told = true;
-  communicator_.mesh().tell_call(ranks_[(index_ + 1) % size()], communicator_.id(),
+  communicator_.mesh().tell_call(ranks_[(index_ + 1) % size()], communicator_,
                                  {hash_, own.sequence, own.call});
 }
 
@@ -320,7 +320,7 @@ void Team::note_unexpected_part(int mesh_rank, uint64_t tag) {
       (this->tag(sequence, own.call) & kCallMask) == (tag & kCallMask)) {
     return;
   }
-  communicator_.mesh().tell_call(mesh_rank, communicator_.id(), {hash_, sequence, own.call});
+  communicator_.mesh().tell_call(mesh_rank, communicator_, {hash_, sequence, own.call});
 }
 
 void Team::peer_says(int mesh_rank, const CallNote& note) {
