@@ -50,6 +50,8 @@ enum class Variable : uint8_t {
   kShmChunk,
   kShmBulk,
   kShmEager,
+  kShmUsers,
+  kShmMap,
   kTcpEager,
   kTcpChunk,
   kTcpStreams,
