@@ -57,7 +57,7 @@ int main(void) {
   int32_t rank, size;
   check(hetcomm_communicator_rank(world, &rank, &size), "rank");
 
-  /* Memory of the library's own allocator: ranks of one host map it. */
+  /* Ranks of one host map memory of this allocator where it grants HETCOMM_ACCESS_ALL. */
   hetcomm_memory_t* window;
   void* bytes;
   check(hetcomm_memory_allocate(context, HETCOMM_DEVICE_HOST, kBytes, &window), "allocate");

@@ -64,7 +64,7 @@ struct RemoteKey {
 
 enum class Access : uint8_t { kPutTarget, kGetSource };
 
-// Memory of this process that peers may reach at any time, until it is withdrawn.
+// Memory of this process that |members| may reach at any time, until it is withdrawn.
 struct Region {
   std::byte* address = nullptr;
   uint64_t length = 0;
@@ -75,6 +75,14 @@ struct Region {
   // processes may map it too. Stays open until withdraw().
   int file = -1;
   uint64_t file_offset = 0;
+  // By rank: whether the region is for it. A transport that hands memory over to single peers asks
+  // this first. One whose keys work for all peers alike relies on who is told the key.
+  std::vector<bool> members;
+
+  bool is_for(int rank) const {
+    const auto index = static_cast<size_t>(rank);
+    return index < members.size() && members[index];
+  }
 };
 
 // Memory of a device that connections shall reach by themselves. In segments and regions |window|
@@ -87,11 +95,11 @@ struct DeviceRange {
   std::byte* window = nullptr;
 };
 
-// Where a region of the peer lies in this process.
+// Where a region of the peer lies in this process, to be read and written. Only regions that grant
+// every access are mapped.
 struct MappedRegion {
   std::byte* address = nullptr;
   uint64_t length = 0;
-  bool writable = false;
 };
 
 // What an endpoint's transport can do. Data, asked before use.
@@ -213,9 +221,10 @@ class Endpoint {
   // has said that it has read all. A transport may rely on that, and keep what the key names
   // reachable for the next time.
   virtual void release(const RemoteKey& key) { revoke(key); }
-  // Asks for region |key| of the peer to be mapped into this process; on_mapped follows, unless the
-  // connection breaks first. Once per key.
-  virtual void map(const RemoteKey& /*key*/) {}
+  // Asks for region |key| of the peer, of |length| bytes, to be mapped into this process; on_mapped
+  // follows, unless the connection breaks first. A region of another length is not mapped. Once per
+  // key.
+  virtual void map(const RemoteKey& /*key*/, uint64_t /*length*/) {}
   // Takes back an accepted put or get. On return its local memory is quiet; on_bulk_complete will
   // not come. The peer may or may not have received (part of) it.
   virtual void cancel(Bulk& bulk) = 0;
@@ -277,8 +286,8 @@ class Transport {
   // Has its own time limit.
   virtual void connect(int peer, ConstByteSpan descriptor) = 0;
   virtual void cancel_connect(int peer) = 0;
-  // Lets every peer that is, or gets, connected over this transport put to and get from |region|
-  // with the key. kUnsupported: this transport cannot.
+  // Lets every member of |region| that is, or gets, connected over this transport put to it and get
+  // from it with the key. kUnsupported: this transport cannot, or not with these rights.
   virtual Result<RemoteKey> publish(const Region& /*region*/) { return Status(Code::kUnsupported); }
   // True when no peer reaches the region any more, and what they had under way there fails. False:
   // they have been told to let go; to be asked again.

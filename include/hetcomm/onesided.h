@@ -39,8 +39,10 @@ enum {
   HETCOMM_REGISTER_CALLER_PROGRESS = 1
 };
 
-/* Lets the ranks of |communicator|, and of all that share its job, use |memory| as |access| says
- * (HETCOMM_ACCESS_*), until it is unregistered. |flags| are HETCOMM_REGISTER_*. BUSY when it is
+/* Lets the ranks of |communicator| use |memory| as |access| says (HETCOMM_ACCESS_*), until it is
+ * unregistered. Ranks of one host map memory of hetcomm_memory_allocate that grants
+ * HETCOMM_ACCESS_ALL, unless HETCOMM_SHM_MAP=off, and use it without the owner's help;
+ * docs/security.md says what that trusts them with. |flags| are HETCOMM_REGISTER_*. BUSY when it is
  * registered already; UNSUPPORTED for atomics on memory that the CPU cannot touch, and in caller
  * progress without HETCOMM_REGISTER_CALLER_PROGRESS. A registered memory cannot be freed, nor its
  * communicator destroyed (BUSY). [serial per memory] */
@@ -49,7 +51,8 @@ hetcomm_memory_register(hetcomm_memory_t* memory, hetcomm_communicator_t* commun
                         uint32_t access, uint32_t flags) HETCOMM_NOEXCEPT;
 
 /* Ends all access. Operations of peers that are under way fail with STALE_HANDLE; when the call has
- * returned OK nothing of the memory is read or written any more. Notifications that were not taken
+ * returned OK nothing of the memory is read or written any more, as far as peers that had it mapped
+ * keep to the protocol. Notifications that were not taken
  * are dropped. TIMED_OUT when a peer did not let go within |timeout_ns| (as for operations): it
  * can be called again, and until it has returned OK the memory cannot be freed. INVALID_ARGUMENT
  * when the memory is not registered. [serial per memory] */

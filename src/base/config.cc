@@ -114,7 +114,9 @@ constexpr VariableInfo kTable[] = {
     {Variable::kStagingDepth, kInteger, "HETCOMM_STAGING_DEPTH", "0", nullptr,
      "Chunks of one message that are staged at a time; 0 chooses it by their size.", at_most(16)},
     {Variable::kShmRingBytes, kSize, "HETCOMM_SHM_RING_BYTES", "256K", nullptr,
-     "Bytes of the shared ring that bulk data of one direction of a pair flows through.",
+     "Bytes of the shared ring that bulk data of one direction of a pair flows through; the "
+     "smaller "
+     "of both sides' counts.",
      between(64 * kKi, kGi)},
     {Variable::kShmChunk, kSize, "HETCOMM_SHM_CHUNK", "32K", nullptr,
      "Piece in which bulk data is copied through the shared ring.", between(4 * kKi, kMi)},
@@ -123,6 +125,12 @@ constexpr VariableInfo kTable[] = {
      "sender's memory, or whichever was measured to be faster."},
     {Variable::kShmEager, kSize, "HETCOMM_SHM_EAGER", "128K", nullptr,
      "Messages up to this size are sent over shm without waiting for their receive."},
+    {Variable::kShmUsers, kChoice, "HETCOMM_SHM_USERS", "same", "same|any",
+     "Whose processes shm connects to: those of the same effective user, or of any who have proved "
+     "the job secret."},
+    {Variable::kShmMap, kChoice, "HETCOMM_SHM_MAP", "on", "off|on|0|1",
+     "Whether ranks of one host map registered memory that grants them every access; off: each "
+     "access goes through the owner, which checks it."},
     {Variable::kTcpEager, kSize, "HETCOMM_TCP_EAGER", "16K", nullptr,
      "Messages up to this size are sent over tcp without waiting for their receive."},
     {Variable::kTcpChunk, kSize, "HETCOMM_TCP_CHUNK", "1M", nullptr,

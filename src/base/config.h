@@ -53,6 +53,8 @@ enum class Variable : uint8_t {
   kShmChunk,
   kShmBulk,
   kShmEager,
+  kShmUsers,
+  kShmMap,
   kTcpEager,
   kTcpChunk,
   kTcpStreams,

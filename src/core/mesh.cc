@@ -591,14 +591,21 @@ void Mesh::publish(Registration& registration) {
     if (!capabilities.regions && !(capabilities.map && file >= 0)) continue;
     if (!device_access_.reaches(memory, entry->index)) continue;
     const uint32_t rights = registration.rights();
-    const Region region{
+    Region region{
         .address = on_host ? static_cast<std::byte*>(memory.address()) : memory.known_window(),
         .length = memory.size(),
         .writable = (rights & HETCOMM_ACCESS_PUT) != 0,
         .readable = (rights & HETCOMM_ACCESS_GET) != 0,
         .atomic = (rights & HETCOMM_ACCESS_ATOMIC) != 0,
         .file = file,
-        .file_offset = file_offset};
+        .file_offset = file_offset,
+        .members = {}};
+    if (capabilities.map) {
+      region.members.resize(static_cast<size_t>(size_));
+      for (const int rank : registration.communicator().ranks()) {
+        region.members[static_cast<size_t>(rank)] = true;
+      }
+    }
     // Nothing is published that is not noted here, to be withdrawn.
     registration.keys.emplace_back(entry->name, RemoteKey{});
     Result<RemoteKey> key = publish_over(*entry->transport, region);

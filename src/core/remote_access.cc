@@ -164,15 +164,12 @@ bool RemoteAccess::is_mapped(RemoteMemory& remote, Rail& rail) {
                                   [&](const KnownRegion& each) { return each.key == key; });
   if (found == regions_.end()) {
     regions_.push_back({key, {}});
-    rail.endpoint().map(key);
+    rail.endpoint().map(key, remote.length());
     return false;
   }
   // The exported bytes may say anything; what counts is what is mapped.
-  constexpr uint32_t kWrites = HETCOMM_ACCESS_PUT | HETCOMM_ACCESS_ATOMIC;
   const MappedRegion& region = found->mapped;
-  if (region.length == remote.length() && (region.writable || (remote.rights() & kWrites) == 0)) {
-    remote.mapped = region.address;
-  }
+  if (region.length == remote.length()) remote.mapped = region.address;
   remote.counters = &rail.counters();
   return remote.mapped != nullptr;
 }
@@ -603,15 +600,27 @@ Registration* RemoteAccess::find(const AccessBody& body, uint32_t right, Code* c
     *code = Code::kStaleHandle;
   } else if (mesh.is_aborted(registration->communicator().id())) {
     *code = Code::kAborted;
-  } else if ((registration->rights() & right) == 0 ||
-             !registration->communicator().contains(pair_.rank())) {
+  } else if (!registration->communicator().contains(pair_.rank())) {
     *code = Code::kPermissionDenied;
+    note_refusal("it is registered on a communicator that this rank does not belong to");
+  } else if ((registration->rights() & right) == 0) {
+    *code = Code::kPermissionDenied;
+    note_refusal("that access was not granted");
   } else if (!registration->memory().contains(body.offset, body.length)) {
     *code = Code::kOutOfRange;
   } else {
     return registration;
   }
   return nullptr;
+}
+
+// Whoever keeps to what the export says is not refused. Once for each rank and reason.
+void RemoteAccess::note_refusal(const char* why) const {
+  try {
+    pair_.mesh().log().warn_once(fmt::format("rank {} is refused memory: {}", pair_.rank(), why));
+  } catch (const std::bad_alloc&) {
+    // Nothing else fails for a line.
+  }
 }
 
 void RemoteAccess::receive(const WireHeader& header, ConstByteSpan payload) {

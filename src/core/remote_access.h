@@ -141,6 +141,7 @@ class RemoteAccess {
   bool ask(Operation& operation, WireHeader header, Segments payload, uint64_t length);
 
   Registration* find(const AccessBody& body, uint32_t right, Code* code) const;
+  void note_refusal(const char* why) const;
   void finish_put(Registration& registration, const AccessBody& body, const WireHeader& header);
   void receive_put(const WireHeader& header, ConstByteSpan payload);
   void receive_put_request(const WireHeader& header, ConstByteSpan payload);

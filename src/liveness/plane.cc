@@ -41,6 +41,8 @@ class Plane::Attempt final : private ConnectHandler {
         plane.thread_.poller(), std::move(candidates), plane.setup_.credentials.secret,
         make_hello(plane.setup_.credentials, Role::kControl, plane.setup_.rank, rank), deadline_ns,
         *this, plane.tls_);
+    // It concerns local listeners alone.
+    if (plane.same_user_) connector_->require_same_user();
   }
   int rank() const { return rank_; }
   Connector& connector() { return *connector_; }
@@ -118,6 +120,7 @@ Status Plane::listen(const Config& config) {
     log_.info("control plane listens on {} ({})", acceptors_.back()->address().to_string(),
               candidate.interface);
   }
+  same_user_ = config.text(Variable::kShmUsers) == "same";
   Result<Address> local = local_address();
   if (!local.ok()) return local.status();
   return listen_at(local.value());
@@ -131,6 +134,7 @@ Status Plane::listen_at(const Address& address) {
   options.tls = tls_;
   options.held = true;
   options.ports = ports_;
+  options.same_user = same_user_ && address.family() == AF_UNIX;
   Result<std::unique_ptr<Acceptor>> acceptor =
       Acceptor::create(thread_.poller(), log_, address, std::move(options), *this);
   if (!acceptor.ok()) return acceptor.status();

@@ -105,6 +105,7 @@ class Plane final : public Resident,
   UniqueFd own_process_;                   // pidfd; invalid where the kernel has none
   std::unique_ptr<Judge> judge_;           // from start() on
   PortRange ports_;
+  bool same_user_ = true;  // on the local socket
   std::vector<std::unique_ptr<Acceptor>> acceptors_;
   std::vector<std::vector<Address>> addresses_;
   std::vector<HostId> hosts_;

@@ -145,6 +145,12 @@ bool Acceptor::make_room(uint64_t now) {
 }
 
 void Acceptor::admit(UniqueFd socket, uint64_t now) {
+  if (options_.same_user) {
+    if (const Status status = check_same_user(socket.get()); !status.ok()) {
+      report_rejection(peer_name(socket.get()), status, true);
+      return;
+    }
+  }
   set_no_delay(socket.get());
   std::unique_ptr<TlsSession> tls;
   if (options_.tls != nullptr) {
@@ -191,18 +197,23 @@ void Acceptor::finish(Pending& pending, const Status& outcome) {
   handler_.on_accept(owned->take_socket(), owned->handshake().peer());
 }
 
-// Each stranger is told of at debug; one line a minute at warn. Who connects and says nothing (a
-// port scan, a health check, a peer that gave up) is worth no warning.
+// Who connects and says nothing (a port scan, a health check, a peer that gave up) is worth no
+// warning.
 void Acceptor::reject(const Pending& pending, const Status& why) {
-  log_.debug("{} dropped connection from {}: {}", address_.to_string(), pending.name(), why.text());
+  report_rejection(pending.name(), why, pending.handshake().peer_spoke());
+}
+
+// Each stranger is told of at debug; one line a minute at warn.
+void Acceptor::report_rejection(const std::string& name, const Status& why, bool warn) {
+  log_.debug("{} dropped connection from {}: {}", address_.to_string(), name, why.text());
   last_rejection_ = why;
-  if (!pending.handshake().peer_spoke()) return;
+  if (!warn) return;
   ++unreported_;
   const uint64_t now = now_ns();
   if (now < next_warning_ns_) return;
   next_warning_ns_ = now + kWarningIntervalNs;
   log_.warn("{} dropped {} connection(s); the last from {}: {}", address_.to_string(), unreported_,
-            pending.name(), why.text());
+            name, why.text());
   unreported_ = 0;
 }
 

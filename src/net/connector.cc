@@ -113,9 +113,11 @@ void Connector::on_events(uint32_t /*events*/) {
     int error = 0;
     socklen_t length = sizeof(error);
     if (getsockopt(socket_.get(), SOL_SOCKET, SO_ERROR, &error, &length) != 0) error = errno;
-    if (error != 0) {
-      if (error == ECONNREFUSED) refused_.push_back(candidates_[next_candidate_]);
-      attempt_failed(status_from_errno(error, "connect"));
+    if (error == ECONNREFUSED) refused_.push_back(candidates_[next_candidate_]);
+    Status status = error == 0 ? Status() : status_from_errno(error, "connect");
+    if (status.ok() && same_user_) status = check_same_user(socket_.get());
+    if (!status.ok()) {
+      attempt_failed(status);
       start_next(now_ns());
       if (exhausted_) report_failure();
       return;

@@ -3,6 +3,8 @@
 // kMaxPending unproved connections at a time, each with kHandshakeTimeoutNs and a fixed buffer.
 #pragma once
 
+#include <sys/types.h>
+
 #include <deque>
 #include <memory>
 #include <optional>
@@ -37,6 +39,18 @@ Result<UniqueFd> listen_on(const Address& address, int backlog, const PortRange&
 Result<Address> bound_address(int fd);
 // Peer's address for messages; "unknown" if there is none.
 std::string peer_name(int fd);
+
+// The process at the other end of a local socket, as the kernel noted it when that process
+// connected or listened.
+struct LocalPeer {
+  pid_t process = 0;  // 0: of another PID namespace
+  uid_t user = 0;     // effective; users that this namespace does not know are all one
+};
+Result<LocalPeer> local_peer(int fd);
+// kPermissionDenied, with process and user, when the other end of local socket |fd| belongs to
+// another effective user than this process.
+Status check_same_user(int fd);
+
 // TCP_NODELAY. No effect on local sockets.
 void set_no_delay(int fd);
 // Keepalive, so that a peer that is cut off fails the connection within |detection_ns|. The kernel
@@ -66,7 +80,8 @@ class Acceptor final : public Watcher {
     // Connections wait in the kernel's queue until open(): for ranks whose address peers may learn
     // before they know themselves what a peer has to prove.
     bool held = false;
-    PortRange ports{};  // for an address whose port is 0
+    PortRange ports{};       // for an address whose port is 0
+    bool same_user = false;  // local sockets: other users are refused before they say anything
   };
   static Result<std::unique_ptr<Acceptor>> create(Poller& poller, Log& log, const Address& address,
                                                   Options options, AcceptHandler& handler);
@@ -96,6 +111,7 @@ class Acceptor final : public Watcher {
   // Takes |pending| out and hands its socket over, or closes it. The last thing an upcall does.
   void finish(Pending& pending, const Status& outcome);
   void reject(const Pending& pending, const Status& why);
+  void report_rejection(const std::string& name, const Status& why, bool warn);
 
   Poller& poller_;
   Log& log_;
@@ -133,6 +149,9 @@ class Connector final : public Watcher {
                                            ConnectHandler& handler,
                                            std::shared_ptr<const TlsContext> tls = nullptr);
   ~Connector();
+
+  // Says nothing to a local listener of another user; the attempt fails with PERMISSION_DENIED.
+  void require_same_user() { same_user_ = true; }
 
   // Moves to the next candidate, or gives up, when time is over; also delivers failures that
   // happened at once.
@@ -174,6 +193,7 @@ class Connector final : public Watcher {
   Hello hello_;
   uint64_t deadline_ns_ = 0;
   uint64_t attempt_deadline_ns_ = 0;
+  bool same_user_ = false;
   uint64_t retry_ns_ = kForever;  // a local listener's queue was full: when to try again
   std::shared_ptr<const TlsContext> tls_;
   StreamSocket socket_;

@@ -76,6 +76,7 @@ hetcomm_communicator_options_t communicator_options(const CapiCase& test_case) {
                                int32_t size, const std::function<void(Member&)>& body) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   alarm(100);
+  if (test_case.prepare) test_case.prepare(rank);
   {
     Member member(store, test_case, rank, size);
     if (member.ok()) body(member);
@@ -134,6 +135,8 @@ Member::Member(SharedStore& store, const CapiCase& test_case, int32_t rank, int3
   hetcomm_context_options_t options{};
   options.struct_size = sizeof(options);
   options.settings = settings.c_str();
+  options.log_function = test_case.log;
+  options.log_user_data = &rank_;
   options.progress = test_case.thread_progress ? HETCOMM_PROGRESS_THREAD : HETCOMM_PROGRESS_CALLER;
   EXPECT_EQ(hetcomm_context_create(&options, &context_), HETCOMM_OK) << hetcomm_last_error();
   if (context_ == nullptr) return;

@@ -42,6 +42,9 @@ struct CapiCase {
   bool thread_progress = false;
   bool processes = false;
   int clusters = 0;  // that the ranks say to belong to, in turn; 0: none
+  // Called by each process before it does anything; processes only.
+  std::function<void(int32_t rank)> prepare{};
+  hetcomm_log_function_t log = nullptr;  // with the rank as user data
 
   // "self" has one rank only.
   bool alone() const { return transports == "self"; }

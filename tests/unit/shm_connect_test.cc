@@ -6,10 +6,17 @@
 //     afterwards;
 //   * a cancelled attempt reports nothing, one to nowhere or with a malformed descriptor reports
 //     once;
+//   * processes of another user are refused by both sides before anything is said, with a line in
+//     the log that names process and user, unless HETCOMM_SHM_USERS=any;
+//   * rings are as large as both sides accept;
 //   * an endpoint may be destroyed inside an upcall of another; many idle ones cost little.
 #include <fcntl.h>
+#include <grp.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
+
+#include <optional>
 
 #include "tests/support/transport_pair.h"
 #include "tests/unit/shm_raw_peer.h"
@@ -195,6 +202,132 @@ TEST(ShmConnect, APeerElsewhereIsNamedAsSuch) {
   ShmNode far(near.credentials, "", 1);
   descriptor.socket = shm::Descriptor::decode(far.node.transport().descriptor()).value().socket;
   EXPECT_TRUE(near.node.transport().reach(descriptor.encode()).ok());
+}
+
+TEST(ShmConnect, RingsAreAsLargeAsBothSidesAccept) {
+  for (const bool near_is_small : {false, true}) {
+    const char* const small = "SHM_RING_BYTES=64K";
+    const char* const large = "SHM_RING_BYTES=1M;SHM_CHUNK=256K";
+    ShmNode near(near_is_small ? small : large, 0);
+    ShmNode far(near.credentials, near_is_small ? large : small, 1);
+    near.node.connect(1, far.node.transport().descriptor());
+    near.node.until("the connection", [&] {
+      far.node.step();
+      return near.node.connected.contains(1) && far.node.accepted.contains(0);
+    });
+    for (const Rail* rail : {near.node.connected.at(1).get(), far.node.accepted.at(0).get()}) {
+      EXPECT_EQ(rail->capabilities().max_payload_bytes, 16u << 10);
+    }
+    EXPECT_NE(near.node.connected.at(1)->endpoint().describe().find("ring 64 KiB, chunk 16 KiB"),
+              std::string::npos)
+        << near.node.connected.at(1)->endpoint().describe();
+  }
+}
+
+// --- other users -----------------------------------------------------------------------------
+
+constexpr uid_t kOtherUser = 65534;
+
+// Runs |body| in a process of another user, which ends with what it returns.
+template <typename Body>
+pid_t start_as_other_user(Body&& body) {
+  const pid_t child = fork();
+  if (child != 0) return child;
+  alarm(60);
+  if (setgroups(0, nullptr) != 0 || setresgid(kOtherUser, kOtherUser, kOtherUser) != 0 ||
+      setresuid(kOtherUser, kOtherUser, kOtherUser) != 0) {
+    _exit(99);
+  }
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  try {
+    _exit(body());
+  } catch (const std::exception&) {
+    _exit(98);
+  }
+}
+
+// Connects to |name| with the job's secret; true when the other side has proved itself.
+class Stranger final : public ConnectHandler {
+ public:
+  static bool gets_in(const std::string& name, const Credentials& credentials) {
+    Poller poller = Poller::create().value();
+    Stranger stranger;
+    Hello hello;
+    hello.role = Role::kShm;
+    hello.identity = credentials.identity;
+    hello.source = 0;
+    hello.destination = 1;
+    const auto connector = Connector::create(poller, {Address::local(name)}, credentials.secret,
+                                             std::move(hello), now_ns() + kPatience, stranger);
+    while (!stranger.outcome_) {
+      poller.wait(10 * kMillisecond);
+      poller.poll();
+      connector->expire(now_ns());
+    }
+    return *stranger.outcome_;
+  }
+  void on_connect(Result<StreamSocket> socket) override { outcome_ = socket.ok(); }
+
+ private:
+  std::optional<bool> outcome_;
+};
+
+TEST(ShmConnect, AnotherUserIsRefusedAlthoughHeHasTheSecret) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can act as two users";
+  for (const char* settings : {"", "SHM_USERS=any"}) {
+    ShmNode hub(settings, 1);
+    hub.watch_log();
+    const std::string name =
+        shm::Descriptor::decode(hub.node.transport().descriptor()).value().socket;
+    const pid_t child =
+        start_as_other_user([&] { return Stranger::gets_in(name, hub.credentials) ? 7 : 8; });
+    int status = 0;
+    hub.node.until("the other user", [&] { return waitpid(child, &status, WNOHANG) == child; });
+    ASSERT_TRUE(WIFEXITED(status));
+    const bool any = *settings != '\0';
+    EXPECT_EQ(WEXITSTATUS(status), any ? 7 : 8);
+    EXPECT_EQ(hub.node.accepts, 0);
+    EXPECT_EQ(hub.has_warned({fmt::format("process {} of user {}", child, kOtherUser),
+                              "runs as user", "this process as user 0"}),
+              !any);
+  }
+}
+
+TEST(ShmConnect, AListenerOfAnotherUserIsToldNothing) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can act as two users";
+  for (const char* settings : {"", "SHM_USERS=any"}) {
+    ShmNode near(settings, 0);
+    near.watch_log();
+    std::array<int, 2> pipe{};
+    ASSERT_EQ(pipe2(pipe.data(), O_CLOEXEC), 0);
+    const pid_t child = start_as_other_user([&]() -> int {
+      ShmNode far(near.credentials, "SHM_USERS=any", 1);
+      const std::vector<std::byte> descriptor = far.node.transport().descriptor();
+      if (write(pipe[1], descriptor.data(), descriptor.size()) < 0) return 1;
+      far.node.linger(60 * kSecond);
+      return 2;
+    });
+    const UniqueFd in(pipe[0]);
+    UniqueFd(pipe[1]).reset();
+    std::vector<std::byte> descriptor(1024);
+    const ssize_t got = read(in.get(), descriptor.data(), descriptor.size());
+    ASSERT_GT(got, 0);
+    descriptor.resize(static_cast<size_t>(got));
+    near.node.connect(1, descriptor);
+    near.node.until("an outcome", [&] { return near.node.connect_outcomes > 0; });
+    if (*settings != '\0') {
+      ASSERT_TRUE(near.node.connected.contains(1)) << near.node.connect_failed[1].text();
+      const std::string described = near.node.connected.at(1)->endpoint().describe();
+      EXPECT_NE(described.find(fmt::format("process {} of user {}", child, kOtherUser)),
+                std::string::npos)
+          << described;
+    } else {
+      EXPECT_EQ(near.node.connect_failed[1].code(), Code::kPermissionDenied);
+      EXPECT_TRUE(near.has_warned({fmt::format("process {} runs as user {}", child, kOtherUser)}));
+    }
+    ::kill(child, SIGKILL);
+    waitpid(child, nullptr, 0);
+  }
 }
 
 TEST(ShmConnect, EndpointsMayGoInsideAnUpcallOfAnother) {

@@ -8,6 +8,9 @@
 //     however they are spread over messages;
 //   * ringing returns at once, whatever the peer does with its end of the socket, and a peer that
 //     rings without end gets no more than its turn;
+//   * a region is handed to members only, and only where it grants every access; whoever asks for
+//     another one is named in the log, once, and bounded in what he may ask for;
+//   * rings larger than this side's own are refused;
 //   * pieces for what is not exposed any more are dropped, pieces beyond what is exposed fail.
 #include <dirent.h>
 #include <fcntl.h>
@@ -16,9 +19,11 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 
+#include <span>
 #include <string>
 
 #include "tests/unit/shm_raw_peer.h"
+#include "transports/shm/passing.h"
 
 namespace hetcomm::test {
 namespace {
@@ -44,6 +49,10 @@ class ShmHostile : public ::testing::Test {
     EXPECT_EQ(rail.failure.code(), Code::kPeerLost);
     EXPECT_NE(rail.failure.text().find("rank 0"), std::string_view::npos) << rail.failure.text();
     EXPECT_EQ(rail.send({}, {}), Code::kPeerLost);
+  }
+  void SetUp() override { node_.watch_log(); }
+  static std::string own_name() {
+    return fmt::format("process {} of user {}", getpid(), geteuid());
   }
   ShmNode node_;
 };
@@ -296,6 +305,7 @@ TEST_F(ShmHostile, DescriptorsOfAnOfferAreCountedAsTheyCome) {
          std::vector<int>(each, event.get()));
     EXPECT_EQ(node_.node.accepts, 0);
   }
+  EXPECT_TRUE(node_.has_warned({"rank 0", own_name(), "more descriptors"}));
 }
 
 TEST_F(ShmHostile, DescriptorsOfParcelsAreCountedAsTheyCome) {
@@ -308,6 +318,7 @@ TEST_F(ShmHostile, DescriptorsOfParcelsAreCountedAsTheyCome) {
     expect_failure(peer);
     node_.node.accepted.clear();
   }
+  EXPECT_TRUE(node_.has_warned({"rank 0", own_name(), "more descriptors"}));
 }
 
 // It asks to be rung before every message, and reads no ring.
@@ -348,6 +359,115 @@ TEST_F(ShmHostile, APeerThatRingsWithoutEndGetsItsTurnOnly) {
     EXPECT_EQ(rail.failed, 0);
     node_.node.accepted.clear();
   }
+}
+
+// --- regions ---------------------------------------------------------------------------------
+
+// Memory in a file, and a region that grants all of it to |members|.
+struct FileRegion {
+  explicit FileRegion(std::vector<bool> members)
+      : file(memory_file(64 << 10, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)) {
+    region.length = 64 << 10;
+    region.writable = region.readable = region.atomic = true;
+    region.file = file.get();
+    region.members = std::move(members);
+  }
+  UniqueFd file;
+  Region region;
+};
+
+// Asks for region |id| by a parcel, and lets go of it at once; the kind of the answer. A descriptor
+// goes to |*file|.
+shm::ParcelKind ask(ShmNode& node, RawPeer& peer, uint64_t id, UniqueFd* file) {
+  const int socket = peer.link.socket.get();
+  for (const auto kind : {shm::ParcelKind::kWant, shm::ParcelKind::kGone}) {
+    const shm::Parcel parcel{kind, 0, id, 0, 0};
+    EXPECT_TRUE(shm::send_with(socket, std::as_bytes(std::span(&parcel, 1))).ok());
+  }
+  shm::Incoming answer;
+  node.node.until("the answer", [&] {
+    return shm::receive_with(socket, sizeof(shm::Parcel), true, answer).code() != Code::kPending;
+  });
+  shm::Parcel parcel{};
+  EXPECT_EQ(answer.bytes.size(), sizeof(parcel));
+  if (answer.bytes.size() == sizeof(parcel)) {
+    std::memcpy(&parcel, answer.bytes.data(), sizeof(parcel));
+  }
+  *file = std::move(answer.descriptor);
+  return parcel.kind;
+}
+
+TEST_F(ShmHostile, ARegionIsHandedToMembersOnly) {
+  const FileRegion all({true, true});
+  const FileRegion foreign({false, true});
+  const FileRegion nobodys({});
+  Transport& transport = node_.node.transport();
+  const RemoteKey granted = transport.publish(all.region).value();
+  (void)transport.publish(foreign.region).value();
+  (void)transport.publish(nobodys.region).value();
+  const RemoteKey withdrawn = transport.publish(all.region).value();
+  ASSERT_TRUE(transport.withdraw(withdrawn));
+  RawPeer peer(node_.node, node_.credentials);
+  (void)peer.rail();
+  UniqueFd file;
+  EXPECT_EQ(ask(node_, peer, withdrawn.words[0], &file), shm::ParcelKind::kNone);
+  EXPECT_EQ(node_.warnings(), 0u) << "it was a region once";
+  for (uint64_t id = 0; id < 200; ++id) {
+    const bool given = id == granted.words[0];
+    EXPECT_EQ(ask(node_, peer, id, &file), given ? shm::ParcelKind::kHere : shm::ParcelKind::kNone)
+        << id;
+    EXPECT_EQ(file.valid(), given) << id;
+  }
+  EXPECT_EQ(peer.rail().failed, 0);
+  EXPECT_TRUE(node_.has_warned({"rank 0", own_name(), "does not belong to"}));
+  EXPECT_TRUE(node_.has_warned({"rank 0", own_name(), "under the key"}));
+  EXPECT_EQ(node_.warnings(), 2u) << "each reason once";
+}
+
+TEST_F(ShmHostile, WhatIsNotGrantedWholeIsNotPublished) {
+  FileRegion some({true, true});
+  for (int rights = 0; rights < 8; ++rights) {
+    some.region.writable = (rights & 1) != 0;
+    some.region.readable = (rights & 2) != 0;
+    some.region.atomic = (rights & 4) != 0;
+    const auto key = node_.node.transport().publish(some.region);
+    EXPECT_EQ(key.ok(), rights == 7);
+    EXPECT_EQ(key.status().code(), rights == 7 ? Code::kOk : Code::kUnsupported);
+  }
+}
+
+// Each answer holds a descriptor until the peer reads it.
+TEST_F(ShmHostile, APeerThatAsksWithoutEndIsBounded) {
+  const FileRegion all({true, true});
+  const uint64_t id = node_.node.transport().publish(all.region).value().words[0];
+  RawPeer peer(node_.node, node_.credentials);
+  Rail& rail = peer.rail();
+  const size_t before = open_descriptors();
+  size_t most = before;
+  for (int i = 0; i < 10'000 && rail.failed == 0; ++i) {
+    for (const auto kind : {shm::ParcelKind::kWant, shm::ParcelKind::kGone}) {
+      const shm::Parcel parcel{kind, 0, id, 0, 0};
+      (void)shm::send_with(peer.link.socket.get(), std::as_bytes(std::span(&parcel, 1)));
+    }
+    node_.node.step();
+    most = std::max(most, open_descriptors());
+  }
+  EXPECT_LE(most, before + 64);
+  expect_failure(peer);
+  EXPECT_TRUE(node_.has_warned({"rank 0", own_name(), "more regions at once"}));
+}
+
+TEST_F(ShmHostile, LargerRingsAreRefused) {
+  const uint64_t own = shm::Geometry().ring_bytes;
+  for (uint64_t ring = 2 * own; ring <= shm::kMaxRingBytes; ring *= 2) {
+    RawPeer::Options options;
+    options.geometry.ring_bytes = ring;
+    const RawPeer peer(node_.node, node_.credentials, options);
+    EXPECT_FALSE(peer.outcome.ok()) << ring;
+    EXPECT_NE(peer.outcome.text().find("larger"), std::string_view::npos) << peer.outcome.text();
+    EXPECT_EQ(node_.node.accepts, 0);
+  }
+  EXPECT_TRUE(node_.has_warned({"rank 0", own_name(), "larger"}));
 }
 
 TEST_F(ShmHostile, RandomDescriptorsAreRejected) {

@@ -4,8 +4,11 @@
 //     behind;
 //   * entries and bytes cross the ring whole and in order at every size, between two threads, and
 //     the producer never waits for what the consumer has not said although it has room;
+//   * a peer's region is mapped only if it is sealed plain memory of the length that was asked for;
 //   * cursors, queues and tables do what their headers say, stale keys included;
 //   * streaming copies write exactly what they should at every alignment.
+#include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 
@@ -18,6 +21,7 @@
 #include "tests/support/pattern.h"
 #include "transports/shm/bulk_queue.h"
 #include "transports/shm/exposure.h"
+#include "transports/shm/mapping.h"
 #include "transports/shm/ring.h"
 #include "transports/shm/segment.h"
 
@@ -58,6 +62,37 @@ TEST(ShmSegment, ThatCannotBeMadeSaysWhy) {
   std::signal(SIGXFSZ, handler);
   ASSERT_FALSE(segment.ok());
   EXPECT_NE(segment.status().text().find("shm"), std::string_view::npos) << segment.status().text();
+}
+
+TEST(ShmMapping, OnlyWhatWasAskedForIsMapped) {
+  constexpr uint64_t kSize = 64 << 10;
+  const auto make = [](unsigned flags, int seals, uint64_t size) {
+    UniqueFd file(memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING | flags));
+    if (!file.valid()) return file;
+    EXPECT_EQ(ftruncate(file.get(), static_cast<off_t>(size)), 0);
+    EXPECT_EQ(fcntl(file.get(), F_ADD_SEALS, seals), 0);
+    return file;
+  };
+  const auto map = [](const UniqueFd& file, uint64_t offset, uint64_t length, uint64_t asked) {
+    const shm::Parcel here{shm::ParcelKind::kHere, 0, 1, length, offset};
+    return shm::Mapping::create(file, here, asked).status();
+  };
+  const UniqueFd good = make(0, F_SEAL_SHRINK, kSize);
+  EXPECT_TRUE(map(good, 0, kSize, kSize).ok());
+  EXPECT_TRUE(map(good, 100, 200, 200).ok());
+  EXPECT_FALSE(map(good, 0, kSize, kSize - 1).ok());
+  EXPECT_FALSE(map(good, 0, kSize - 1, kSize).ok());
+  EXPECT_FALSE(map(good, 0, 0, 0).ok());
+  EXPECT_FALSE(map(good, 1, kSize, kSize).ok());
+  EXPECT_FALSE(map(good, ~uint64_t{0}, 2, 2).ok());
+  EXPECT_FALSE(map(make(0, F_SEAL_GROW, kSize), 0, kSize, kSize).ok());
+  constexpr uint64_t kHuge = 2 << 20;
+  if (const UniqueFd huge = make(MFD_HUGETLB, F_SEAL_SHRINK, kHuge); huge.valid()) {
+    const Status status = map(huge, 0, kHuge, kHuge);
+    EXPECT_NE(status.text().find("another kind"), std::string_view::npos) << status.text();
+  }
+  UniqueFd file(open("/proc/self/exe", O_RDONLY | O_CLOEXEC));
+  EXPECT_FALSE(map(file, 0, 4096, 4096).ok());
 }
 
 struct RingEnds {

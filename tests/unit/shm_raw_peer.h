@@ -2,9 +2,11 @@
 // shared memory as it likes.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -79,7 +81,7 @@ class RawPeer final : public shm::SetupHandler {
       : node_(node),
         proved_(node, credentials),
         context_{proved_.poller(), options.geometry, options.membarrier, {}, {}} {
-    auto setup = shm::Setup::offer(proved_.take(), context_, *this);
+    auto setup = shm::Setup::offer(proved_.take(), context_, options.geometry.ring_bytes, *this);
     if (!setup.ok()) throw Abandoned(std::string(setup.status().text()));
     setup_ = std::move(setup).value();
     node.until("the answer", [&] {
@@ -123,8 +125,28 @@ class ShmNode {
 
   Credentials credentials;
 
+  // From now on warnings are kept.
+  void watch_log() {
+    node.log().set_level(LogLevel::kWarn);
+    node.log().set_sink(
+        [](void* lines, int32_t, const char* line) {
+          static_cast<std::vector<std::string>*>(lines)->emplace_back(line);
+        },
+        &lines_);
+  }
+  // Whether one of them has all |parts|.
+  bool has_warned(const std::vector<std::string>& parts) const {
+    return std::any_of(lines_.begin(), lines_.end(), [&](const std::string& line) {
+      return std::all_of(parts.begin(), parts.end(), [&](const std::string& part) {
+        return line.find(part) != std::string::npos;
+      });
+    });
+  }
+  size_t warnings() const { return lines_.size(); }
+
  private:
   std::unique_ptr<TransportFactory> factory_;
+  std::vector<std::string> lines_;
 
  public:
   Node node;

@@ -11,11 +11,12 @@
 #include "src/base/bytes.h"
 #include "src/base/unique_fd.h"
 #include "src/net/address.h"
+#include "transports/shm/wire.h"
 
 namespace hetcomm::shm {
 namespace {
 
-constexpr uint8_t kVersion = 1;
+constexpr uint8_t kVersion = 2;
 constexpr size_t kMaxName = 100;
 
 // First line of a small file; "" when it cannot be read.
@@ -31,9 +32,10 @@ std::string read_line(const char* path) {
 
 }  // namespace
 
-Descriptor Descriptor::of_this_process(std::string socket) {
+Descriptor Descriptor::of_this_process(std::string socket, uint64_t ring_bytes) {
   Descriptor descriptor;
   descriptor.socket = std::move(socket);
+  descriptor.ring_bytes = ring_bytes;
   descriptor.boot = read_line("/proc/sys/kernel/random/boot_id");
   struct stat info {};
   if (stat("/proc/self/ns/net", &info) == 0) descriptor.network_namespace = info.st_ino;
@@ -44,6 +46,7 @@ std::vector<std::byte> Descriptor::encode() const {
   ByteWriter writer;
   writer.write(kVersion);
   writer.write_string(socket);
+  writer.write(ring_bytes);
   writer.write_string(boot);
   writer.write(network_namespace);
   return writer.take();
@@ -56,9 +59,10 @@ Result<Descriptor> Descriptor::decode(ConstByteSpan bytes) {
   }
   Descriptor descriptor;
   descriptor.socket = reader.read_string(kMaxName);
+  descriptor.ring_bytes = reader.read<uint64_t>();
   descriptor.boot = reader.read_string(kMaxName);
   descriptor.network_namespace = reader.read<uint64_t>();
-  if (!reader.finished() || descriptor.socket.empty()) {
+  if (!reader.finished() || descriptor.socket.empty() || !valid_ring(descriptor.ring_bytes)) {
     return Status(Code::kInvalidArgument, "shm: malformed descriptor");
   }
   return descriptor;

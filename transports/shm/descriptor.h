@@ -1,5 +1,5 @@
-// What a peer is told of this process: the name of its local socket, and hints that make a failure
-// to reach it plain.
+// What a peer is told of this process: the name of its local socket, how much memory it takes part
+// in, and hints that make a failure to reach it plain.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,11 @@ namespace hetcomm::shm {
 
 struct Descriptor {
   std::string socket;              // abstract name
+  uint64_t ring_bytes = 0;         // the largest ring that it accepts
   std::string boot;                // id of the kernel's start; "" if unknown
   uint64_t network_namespace = 0;  // inode; 0 if unknown
 
-  static Descriptor of_this_process(std::string socket);
+  static Descriptor of_this_process(std::string socket, uint64_t ring_bytes);
   std::vector<std::byte> encode() const;
   static Result<Descriptor> decode(ConstByteSpan bytes);
 };

@@ -22,7 +22,8 @@ Capabilities shm_capabilities(const Config& config, const Geometry& geometry) {
   can.get = true;
   can.target_sees_put = true;
   can.lossless = true;
-  can.map = true;
+  const std::string_view map = config.text(Variable::kShmMap);
+  can.map = map == "on" || map == "1";
   can.protected_in_transit = true;
   can.max_payload_bytes = geometry.chunk_bytes;
   can.eager_limit_bytes = config.number(Variable::kShmEager);
@@ -73,8 +74,8 @@ ShmEndpoint::~ShmEndpoint() {
 std::string ShmEndpoint::describe() const {
   const Geometry& geometry = link_.segment.geometry();
   return fmt::format(
-      "shm to rank {} (pid {}), ring {} KiB, chunk {} KiB, wake by {}, get {}", peer_, link_.pid,
-      geometry.ring_bytes >> 10, geometry.chunk_bytes >> 10,
+      "shm to rank {} (process {} of user {}), ring {} KiB, chunk {} KiB, wake by {}, get {}",
+      peer_, link_.pid, link_.user, geometry.ring_bytes >> 10, geometry.chunk_bytes >> 10,
       bell_.fences() ? "fence" : "membarrier",
       link_.reading.ok() ? "by process_vm_readv" : "off: " + std::string(link_.reading.text()));
 }
@@ -139,8 +140,7 @@ int ShmEndpoint::receive() {
     const uint32_t length = kind_and_length & 0xffffff;
     budget -= static_cast<int64_t>(length) + kEntryCost;
     if (!deliver()) {
-      fail(Status(Code::kPeerLost,
-                  fmt::format("shm: rank {} wrote an invalid entry to the ring", peer_)));
+      violated("it wrote an invalid entry to the ring");
       return done;
     }
     consumer_.pop();
@@ -212,7 +212,7 @@ int ShmEndpoint::progress() {
   }
   done += pump_gets();
   if (producer_.broken()) {
-    fail(Status(Code::kPeerLost, fmt::format("shm: rank {} wrote invalid counts", peer_)));
+    violated("it wrote invalid counts");
     return done;
   }
   if (port_.waiting()) {
@@ -287,17 +287,17 @@ void ShmEndpoint::hang_up() {
 
 // --- regions ---------------------------------------------------------------------------------
 
-void ShmEndpoint::map(const RemoteKey& key) {
+void ShmEndpoint::map(const RemoteKey& key, uint64_t length) {
   if (failed_ || draining_) return;
-  to_ask_.push_back(PublishedRegions::id_of(key));
+  to_ask_.emplace_back(PublishedRegions::id_of(key), length);
   ask();
 }
 
 void ShmEndpoint::ask() {
   while (!to_ask_.empty() && wanted_.size() < kMostWanted) {
-    const uint64_t id = to_ask_.front();
+    const auto [id, length] = to_ask_.front();
     to_ask_.pop_front();
-    wanted_.insert(id);
+    wanted_.emplace(id, length);
     send_parcel({ParcelKind::kWant, 0, id, 0, 0});
   }
 }
@@ -318,10 +318,7 @@ void ShmEndpoint::receive_parcels() {
     // Nothing comes behind most rings; what does is announced again.
     if (status.ok() && parcel.kind == ParcelKind::kRing) return;
     if (status.ok()) status = take(parcel, file);
-    if (!status.ok()) {
-      fail(Status(Code::kPeerLost,
-                  std::string(status.annotate(fmt::format("rank {}", peer_)).text())));
-    }
+    if (!status.ok()) violated(status.text());
   }
 }
 
@@ -332,15 +329,17 @@ Status ShmEndpoint::take(const Parcel& parcel, const UniqueFd& file) {
     case ParcelKind::kWant:
       return answer_want(id);
     case ParcelKind::kHere: {
-      if (wanted_.erase(id) == 0 || !file.valid()) break;
+      const auto wanted = wanted_.find(id);
+      if (wanted == wanted_.end() || !file.valid()) break;
+      Result<Mapping> mapping = Mapping::create(file, parcel, wanted->second);
+      wanted_.erase(wanted);
       ask();
-      Result<Mapping> mapping = Mapping::create(file, parcel);
       if (!mapping.ok()) {
         send_parcel({ParcelKind::kGone, 0, id, 0, 0});
         handler_->on_mapped(key, mapping.status());
         return {};
       }
-      const MappedRegion mapped{mapping->address(), parcel.length, parcel.writable != 0};
+      const MappedRegion mapped{mapping->address(), parcel.length};
       mappings_[id] = std::move(mapping).value();
       handler_->on_mapped(key, mapped);
       return {};
@@ -370,10 +369,11 @@ Status ShmEndpoint::answer_want(uint64_t id) {
   if (port_.answers_waiting() >= kMostWanted) {
     return Status(Code::kInvalidArgument, "shm: peer asks for more regions at once than it may");
   }
-  const Region* const region = transport_.regions().find(id);
+  Refusal refusal{};
+  const Region* const region = transport_.regions().find(id, peer_, &refusal);
+  if (region == nullptr) note_refusal(refusal);
   if (region != nullptr && !shared_.contains(id)) {
-    const Parcel here{ParcelKind::kHere, region->writable || region->atomic ? 1u : 0u, id,
-                      region->length, region->file_offset};
+    const Parcel here{ParcelKind::kHere, 0, id, region->length, region->file_offset};
     if (const Status sent = port_.send(here, region->file); sent.ok()) {
       shared_.emplace(id, false);
       busy_ = busy_ || port_.waiting();
@@ -382,6 +382,19 @@ Status ShmEndpoint::answer_want(uint64_t id) {
   }
   send_parcel({ParcelKind::kNone, 0, id, 0, 0});
   return {};
+}
+
+// Each reason once per connection: a peer that goes on asking does not fill the log.
+void ShmEndpoint::note_refusal(Refusal refusal) {
+  if (refusal == Refusal::kWithdrawn ||
+      std::exchange(refusals_noted_[static_cast<size_t>(refusal)], true)) {
+    return;
+  }
+  transport_.environment().log.warn(
+      "shm: rank {} (process {} of user {}) is refused memory: {}", peer_, link_.pid, link_.user,
+      refusal == Refusal::kForeign
+          ? "it is registered on a communicator that this rank does not belong to"
+          : "none can be mapped under the key that it named");
 }
 
 bool ShmEndpoint::ask_to_let_go(uint64_t id) {
@@ -395,6 +408,15 @@ bool ShmEndpoint::ask_to_let_go(uint64_t id) {
 void ShmEndpoint::unmap_all() {
   for (const auto& [id, mapping] : mappings_) handler_->on_unmap(PublishedRegions::key_of(id));
   mappings_.clear();
+}
+
+// Who keeps to the protocol does not get here.
+void ShmEndpoint::violated(std::string_view what) {
+  const std::string text =
+      fmt::format("shm: connection to rank {} (process {} of user {}) ended: {}", peer_, link_.pid,
+                  link_.user, what);
+  transport_.environment().log.warn("{}", text);
+  fail(Status(Code::kPeerLost, text));
 }
 
 void ShmEndpoint::fail(const Status& why) {

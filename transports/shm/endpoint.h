@@ -10,10 +10,12 @@
 // bulks forgotten, then on_failed.
 #pragma once
 
+#include <array>
 #include <deque>
 #include <string>
+#include <string_view>
 #include <unordered_map>
-#include <unordered_set>
+#include <utility>
 
 #include "transports/shm/bulk_queue.h"
 #include "transports/shm/exposure.h"
@@ -46,7 +48,7 @@ class ShmEndpoint final : public Endpoint, private Watcher {
   Code get(Bulk& bulk) override;
   Result<RemoteKey> expose(Segments segments, Access access, uint64_t cookie) override;
   void revoke(const RemoteKey& key) override;
-  void map(const RemoteKey& key) override;
+  void map(const RemoteKey& key, uint64_t length) override;
   void cancel(Bulk& bulk) override;
   bool flushed() const override { return puts_.empty(); }
   std::string describe() const override;
@@ -92,6 +94,7 @@ class ShmEndpoint final : public Endpoint, private Watcher {
   void receive_parcels();
   Status take(const Parcel& parcel, const UniqueFd& file);
   Status answer_want(uint64_t id);
+  void note_refusal(Refusal refusal);
   void ask();
   void send_parcel(const Parcel& parcel);
   void unmap_all();
@@ -113,6 +116,7 @@ class ShmEndpoint final : public Endpoint, private Watcher {
   void publish_consumed();
   void stop_watching();
   void hang_up();
+  void violated(std::string_view what);
   void fail(const Status& why);
 
   // What idle() and a short message touch comes first.
@@ -135,10 +139,11 @@ class ShmEndpoint final : public Endpoint, private Watcher {
   Link link_;
   ProcessWatch process_watch_{*this};
   ParcelPort port_;
-  std::unordered_map<uint64_t, Mapping> mappings_;  // of the peer's regions
-  std::unordered_set<uint64_t> wanted_;             // asked for, not here yet
-  std::deque<uint64_t> to_ask_;                     // for when fewer are asked for
+  std::unordered_map<uint64_t, Mapping> mappings_;    // of the peer's regions
+  std::unordered_map<uint64_t, uint64_t> wanted_;     // asked for, not here yet, with its length
+  std::deque<std::pair<uint64_t, uint64_t>> to_ask_;  // for when fewer are asked for
   SharedRegions shared_;
+  std::array<bool, 3> refusals_noted_{};  // by Refusal
   Capabilities capabilities_;
   ShmTransport& transport_;
   int peer_;

@@ -2,11 +2,12 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 
 #include <cstring>
 #include <span>
 #include <utility>
+
+#include "transports/shm/segment.h"
 
 namespace hetcomm::shm {
 namespace {
@@ -15,24 +16,32 @@ bool is_answer(const Parcel& parcel) {
   return parcel.kind == ParcelKind::kHere || parcel.kind == ParcelKind::kNone;
 }
 
-// The same file, for reading only.
-UniqueFd reopen_for_reading(int file) {
-  return UniqueFd(open(fmt::format("/proc/self/fd/{}", file).c_str(), O_RDONLY | O_CLOEXEC));
-}
-
 }  // namespace
 
 Result<RemoteKey> PublishedRegions::add(const Region& region) {
   if (region.file < 0) {
     return Status(Code::kUnsupported, "shm: not of hetcomm_memory_allocate: it has no file to map");
   }
+  if (!region.writable || !region.readable || !region.atomic) {
+    return Status(Code::kUnsupported,
+                  "shm: it does not grant every access, which a mapping cannot refuse");
+  }
   regions_[++last_] = Entry{region, false};
   return key_of(last_);
 }
 
-const Region* PublishedRegions::find(uint64_t id) const {
+const Region* PublishedRegions::find(uint64_t id, int peer, Refusal* refusal) const {
   const auto found = regions_.find(id);
-  return found == regions_.end() || found->second.closed ? nullptr : &found->second.region;
+  if (found == regions_.end()) {
+    *refusal = id == 0 || id > last_ ? Refusal::kUnknown : Refusal::kWithdrawn;
+  } else if (!found->second.region.is_for(peer)) {
+    *refusal = Refusal::kForeign;
+  } else if (found->second.closed) {
+    *refusal = Refusal::kWithdrawn;
+  } else {
+    return &found->second.region;
+  }
+  return nullptr;
 }
 
 void PublishedRegions::close(uint64_t id) {
@@ -42,22 +51,19 @@ void PublishedRegions::close(uint64_t id) {
 
 void PublishedRegions::erase(uint64_t id) { regions_.erase(id); }
 
-Result<Mapping> Mapping::create(const UniqueFd& file, const Parcel& here) {
-  const int seals = fcntl(file.get(), F_GET_SEALS);
-  if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) {
-    return Status(Code::kInvalidArgument, "shm: peer's region is not sealed");
+Result<Mapping> Mapping::create(const UniqueFd& file, const Parcel& here, uint64_t length) {
+  if (here.length != length || length == 0) {
+    return Status(Code::kInvalidArgument, "shm: peer's region has another length than its export");
   }
-  struct stat info {};
-  if (fstat(file.get(), &info) != 0) return status_from_errno(errno, "shm: fstat");
-  const auto size = static_cast<uint64_t>(info.st_size);
-  if (here.offset > size || here.length > size - here.offset || here.length == 0) {
+  Result<uint64_t> size = sealed_size(file, F_SEAL_SHRINK);
+  if (!size.ok()) return size.status();
+  if (here.offset > *size || length > *size - here.offset) {
     return Status(Code::kInvalidArgument, "shm: peer's region ends past its file");
   }
   Mapping mapping;
   mapping.skip_ = here.offset % kPageBytes;
-  mapping.size_ = here.length + mapping.skip_;
-  const int protection = here.writable != 0 ? PROT_READ | PROT_WRITE : PROT_READ;
-  void* const base = mmap(nullptr, mapping.size_, protection, MAP_SHARED, file.get(),
+  mapping.size_ = length + mapping.skip_;
+  void* const base = mmap(nullptr, mapping.size_, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(),
                           static_cast<off_t>(here.offset - mapping.skip_));
   if (base == MAP_FAILED) return status_from_errno(errno, "shm: mapping the peer's region");
   mapping.base_ = static_cast<std::byte*>(base);
@@ -82,12 +88,6 @@ Mapping::~Mapping() {
 }
 
 Status ParcelPort::send_now(const Parcel& parcel, int file) const {
-  UniqueFd readable;
-  if (file >= 0 && parcel.writable == 0) {
-    readable = reopen_for_reading(file);
-    if (!readable.valid()) return status_from_errno(errno, "shm: no read-only view of a region");
-    file = readable.get();
-  }
   const auto bytes = std::as_bytes(std::span(&parcel, 1));
   return send_with(socket_, bytes, file);
 }

@@ -1,14 +1,15 @@
 // Regions: memory of one side that the other maps.
 //
 //   mapper                              owner
-//     kWant (region)              -->     has it such a region?
+//     kWant (region)              -->     is there such a region, and is the mapper a member?
 //                                 <--     kHere (length, the file) or kNone
 //     ... loads and stores ...
 //                                 <--     kLetGo (region)
 //     kGone (region)              -->     now nobody reaches it
 //
-// Parcels of a fixed size over the connection's local socket. A region that may not be written is
-// handed over as a file that cannot be.
+// Parcels of a fixed size over the connection's local socket. Whoever has the file can read and
+// write all of it, for as long as he keeps it: a descriptor that only reads can be opened again for
+// writing. So it is handed over only to members, and only of regions that grant every access.
 #pragma once
 
 #include <cstdint>
@@ -23,12 +24,16 @@
 
 namespace hetcomm::shm {
 
+// Why a peer does not get a region. One that was withdrawn is none of its fault.
+enum class Refusal : uint8_t { kWithdrawn, kUnknown, kForeign };
+
 // Regions that this process has published on one transport.
 class PublishedRegions {
  public:
+  // kUnsupported: what |region| does not grant could not be refused to who maps it.
   Result<RemoteKey> add(const Region& region);
-  // Null when there is none, or it is being withdrawn.
-  const Region* find(uint64_t id) const;
+  // The region that |peer| may have, or null, and |*refusal|.
+  const Region* find(uint64_t id, int peer, Refusal* refusal) const;
   // No new mappers.
   void close(uint64_t id);
   void erase(uint64_t id);
@@ -48,7 +53,8 @@ class PublishedRegions {
 // A mapping of a peer's region.
 class Mapping {
  public:
-  static Result<Mapping> create(const UniqueFd& file, const Parcel& here);
+  // |length| was asked for.
+  static Result<Mapping> create(const UniqueFd& file, const Parcel& here, uint64_t length);
   Mapping() = default;
   Mapping(Mapping&& other) noexcept;
   Mapping& operator=(Mapping&& other) noexcept;

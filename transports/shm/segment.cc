@@ -1,8 +1,10 @@
 #include "transports/shm/segment.h"
 
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 
 #include <cerrno>
 #include <utility>
@@ -21,6 +23,23 @@ int allocate(int file, uint64_t offset, uint64_t length) {
 }
 
 }  // namespace
+
+Result<uint64_t> sealed_size(const UniqueFd& file, int seals) {
+  const int found = fcntl(file.get(), F_GET_SEALS);
+  if (found < 0 || (found & seals) != seals) {
+    return Status(Code::kInvalidArgument, "shm: peer's memory is not sealed");
+  }
+  struct statfs system {};
+  struct stat info {};
+  if (fstatfs(file.get(), &system) != 0 || fstat(file.get(), &info) != 0) {
+    return status_from_errno(errno, "shm: fstat");
+  }
+  // Huge pages can run out, which a process learns by a signal.
+  if (system.f_type != TMPFS_MAGIC || info.st_size < 0) {
+    return Status(Code::kInvalidArgument, "shm: peer's memory is of another kind");
+  }
+  return static_cast<uint64_t>(info.st_size);
+}
 
 Segment::Segment(UniqueFd file, const Geometry& geometry)
     : file_(std::move(file)), geometry_(geometry) {}
@@ -79,13 +98,9 @@ Result<Segment> Segment::create(const Geometry& geometry) {
 Result<Segment> Segment::adopt(UniqueFd file, const Geometry& geometry) {
   if (!geometry.valid())
     return Status(Code::kInvalidArgument, "shm: peer's ring sizes are invalid");
-  const int seals = fcntl(file.get(), F_GET_SEALS);
-  if (seals < 0 || (seals & kSeals) != kSeals) {
-    return Status(Code::kInvalidArgument, "shm: peer's memory is not sealed");
-  }
-  struct stat info {};
-  if (fstat(file.get(), &info) != 0) return status_from_errno(errno, "shm: fstat");
-  if (static_cast<uint64_t>(info.st_size) != geometry.file_bytes()) {
+  Result<uint64_t> size = sealed_size(file, kSeals);
+  if (!size.ok()) return size.status();
+  if (*size != geometry.file_bytes()) {
     return Status(Code::kInvalidArgument, "shm: peer's memory has another size than announced");
   }
   Segment segment(std::move(file), geometry);

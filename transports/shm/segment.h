@@ -12,6 +12,10 @@
 
 namespace hetcomm::shm {
 
+// The size of a peer's |file|, once it is sure that touching it up to there cannot fault: it is
+// plain memory, which the peer has sealed with |seals| and so cannot shrink.
+Result<uint64_t> sealed_size(const UniqueFd& file, int seals);
+
 class Segment {
  public:
   // Whether this kernel makes sealed files; costs little.

@@ -1,6 +1,5 @@
 #include "transports/shm/setup.h"
 
-#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -8,6 +7,7 @@
 
 #include "src/base/bytes.h"
 #include "src/base/text.h"
+#include "src/net/socket.h"
 
 namespace hetcomm::shm {
 namespace {
@@ -78,9 +78,9 @@ Setup::~Setup() {
 }
 
 Result<std::unique_ptr<Setup>> Setup::offer(UniqueFd socket, const SetupContext& context,
-                                            SetupHandler& handler) {
+                                            uint64_t peer_ring_bytes, SetupHandler& handler) {
   std::unique_ptr<Setup> setup(new Setup(std::move(socket), 0, context, handler));
-  Result<Segment> segment = Segment::create(context.geometry);
+  Result<Segment> segment = Segment::create(context.geometry.within(peer_ring_bytes));
   if (!segment.ok()) return segment.status();
   setup->link_.segment = std::move(segment).value();
   HETCOMM_RETURN_IF_ERROR(setup->start());
@@ -98,12 +98,12 @@ Result<std::unique_ptr<Setup>> Setup::await_offer(UniqueFd socket, const SetupCo
 // The process is named before the peer's message comes, which proves that it was alive meanwhile:
 // the number cannot have been given to another.
 Status Setup::start() {
-  ucred peer{};
-  socklen_t length = sizeof(peer);
-  if (getsockopt(link_.socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 &&
-      peer.pid > 0) {
-    link_.pid = peer.pid;
-    link_.process.reset(static_cast<int>(syscall(SYS_pidfd_open, peer.pid, 0)));
+  Result<LocalPeer> peer = local_peer(link_.socket.get());
+  if (!peer.ok()) return peer.status();
+  link_.pid = peer->process;
+  link_.user = peer->user;
+  if (link_.pid > 0) {
+    link_.process.reset(static_cast<int>(syscall(SYS_pidfd_open, link_.pid, 0)));
   }
   return context_.poller.add(link_.socket.get(), EPOLLIN | EPOLLRDHUP, *this);
 }
@@ -112,7 +112,7 @@ Status Setup::send(const Status& outcome) {
   Message message;
   message.outcome = outcome;
   message.membarrier = context_.membarrier;
-  message.geometry = context_.geometry;
+  message.geometry = link_.segment.geometry();
   message.nonce_address = reinterpret_cast<uint64_t>(&context_.nonce);
   message.nonce = context_.nonce;
   const int memory = link_.side == 0 ? link_.segment.file() : -1;
@@ -141,6 +141,10 @@ Status Setup::accept_message() {
 
 Status Setup::accept_offer(const Message& message) {
   if (!incoming_.descriptor.valid()) return invalid("sent no memory");
+  // This side allocates one of them.
+  if (message.geometry.ring_bytes > context_.geometry.ring_bytes) {
+    return invalid("wants rings that are larger than this side accepts (HETCOMM_SHM_RING_BYTES)");
+  }
   Result<Segment> segment = Segment::adopt(std::move(incoming_.descriptor), message.geometry);
   if (!segment.ok()) return segment.status();
   link_.segment = std::move(segment).value();

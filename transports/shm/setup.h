@@ -28,6 +28,7 @@ struct Link {
   UniqueFd socket;   // its end tells that the peer has gone
   UniqueFd process;  // pidfd of the peer, where its process is visible
   pid_t pid = 0;     // as seen from here; 0: not visible
+  uid_t user = 0;    // the peer's effective one
   Segment segment;
   bool fence = false;  // see Bell
   Status reading;      // kOk: proved
@@ -36,7 +37,7 @@ struct Link {
 // What all setups of a transport have in common; outlives them.
 struct SetupContext {
   Poller& poller;
-  Geometry geometry;
+  Geometry geometry;  // rings of this size are offered and accepted, and smaller ones
   bool membarrier;
   Nonce nonce;     // at a fixed address while peers read it
   Status reading;  // kOk: try
@@ -55,9 +56,10 @@ class SetupHandler {
 
 class Setup final : public Watcher {
  public:
-  // Sends the offer over |socket|; fails at once when there are no means for it.
+  // Sends the offer over |socket|, to a peer that accepts rings of |peer_ring_bytes|; fails at once
+  // when there are no means for it.
   static Result<std::unique_ptr<Setup>> offer(UniqueFd socket, const SetupContext& context,
-                                              SetupHandler& handler);
+                                              uint64_t peer_ring_bytes, SetupHandler& handler);
   // Waits for one.
   static Result<std::unique_ptr<Setup>> await_offer(UniqueFd socket, const SetupContext& context,
                                                     SetupHandler& handler);

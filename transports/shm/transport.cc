@@ -50,11 +50,13 @@ class ShmTransport::Pending final : public ConnectHandler, public SetupHandler {
   }
 
   void connect(const Descriptor& target) {
+    peer_ring_bytes_ = target.ring_bytes;
     const TransportEnvironment& environment = transport_.environment_;
     Hello hello = make_hello(environment.credentials, Role::kShm, environment.rank, peer_);
     connector_ =
         Connector::create(environment.poller, {Address::local(target.socket)},
                           environment.credentials.secret, std::move(hello), deadline_ns_, *this);
+    if (transport_.same_user_only()) connector_->require_same_user();
   }
   void fail_later(Status why) { failure_ = std::move(why); }
   void accept(UniqueFd socket) { begin_setup(std::move(socket)); }
@@ -88,6 +90,9 @@ class ShmTransport::Pending final : public ConnectHandler, public SetupHandler {
   void on_connect(Result<StreamSocket> socket) override {
     connector_.reset();
     if (!socket.ok()) {
+      if (socket.status().code() == Code::kPermissionDenied) {
+        transport_.environment_.log.warn_once(fmt::format("shm: {}", socket.status().text()));
+      }
       finish(socket.status().annotate("shm"));
     } else {
       begin_setup(std::move(socket).value().take_fd());
@@ -97,9 +102,10 @@ class ShmTransport::Pending final : public ConnectHandler, public SetupHandler {
 
  private:
   void begin_setup(UniqueFd socket) {
+    peer_name_ = peer_name(socket.get());
     const SetupContext& context = transport_.setup_context();
     Result<std::unique_ptr<Setup>> setup =
-        initiator_ ? Setup::offer(std::move(socket), context, *this)
+        initiator_ ? Setup::offer(std::move(socket), context, peer_ring_bytes_, *this)
                    : Setup::await_offer(std::move(socket), context, *this);
     if (!setup.ok()) {
       finish(setup.status());
@@ -112,18 +118,22 @@ class ShmTransport::Pending final : public ConnectHandler, public SetupHandler {
     cancel();
     Result<std::unique_ptr<Endpoint>> endpoint = transport_.make_endpoint(peer_, std::move(link));
     const TransportEnvironment& environment = transport_.environment_;
+    if (!endpoint.ok() && (!initiator_ || endpoint.status().code() == Code::kInvalidArgument)) {
+      environment.log.warn("shm: connection with rank {} ({}) refused: {}", peer_, peer_name_,
+                           endpoint.status().text());
+    }
     if (initiator_) {
       environment.handler.on_connected(peer_, std::move(endpoint));
     } else if (endpoint.ok()) {
       environment.handler.on_accepted(peer_, std::move(endpoint).value());
-    } else {
-      environment.log.warn("connection from rank {}: {}", peer_, endpoint.status().text());
     }
   }
 
   ShmTransport& transport_;
   int peer_;
   bool initiator_;
+  uint64_t peer_ring_bytes_ = 0;
+  std::string peer_name_;  // process and user
   bool finished_ = false;
   uint64_t deadline_ns_ = 0;
   Status failure_;
@@ -156,6 +166,7 @@ Result<std::unique_ptr<ShmTransport>> ShmTransport::create(
   options.role = Role::kShm;
   options.rank = environment.rank;
   options.held = true;
+  options.same_user = transport->same_user_only();
   Result<std::unique_ptr<Acceptor>> acceptor =
       Acceptor::create(environment.poller, environment.log, Address::local(transport->socket_name_),
                        options, *transport);
@@ -164,14 +175,16 @@ Result<std::unique_ptr<ShmTransport>> ShmTransport::create(
   return transport;
 }
 
-std::vector<std::byte> ShmTransport::descriptor() const {
-  return Descriptor::of_this_process(socket_name_).encode();
+Descriptor ShmTransport::own_descriptor() const {
+  return Descriptor::of_this_process(socket_name_, context_.geometry.ring_bytes);
 }
+
+std::vector<std::byte> ShmTransport::descriptor() const { return own_descriptor().encode(); }
 
 Status ShmTransport::reach(ConstByteSpan descriptor) const {
   Result<Descriptor> peer = Descriptor::decode(descriptor);
   if (!peer.ok()) return peer.status();
-  return try_reach(Descriptor::of_this_process(socket_name_), *peer);
+  return try_reach(own_descriptor(), *peer);
 }
 
 // --- connections -----------------------------------------------------------------------------

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "src/net/socket.h"
+#include "transports/shm/descriptor.h"
 #include "transports/shm/endpoint.h"
 #include "transports/shm/setup.h"
 #include "transports/transport.h"
@@ -50,7 +51,9 @@ class ShmTransport final : public Transport, private AcceptHandler {
 
   void on_accept(StreamSocket socket, const Hello& peer) override;
   Result<std::unique_ptr<Endpoint>> make_endpoint(int peer, Result<Link> link);
+  bool same_user_only() const { return environment_.config.text(Variable::kShmUsers) == "same"; }
   const SetupContext& setup_context();
+  Descriptor own_descriptor() const;
   int run_timers();
 
   struct Orphans {

@@ -92,23 +92,32 @@ enum class ParcelKind : uint32_t { kWant = 1, kHere, kNone, kLetGo, kGone, kRing
 
 struct Parcel {
   ParcelKind kind;
-  uint32_t writable;  // kHere
+  uint32_t reserved;
   uint64_t region;
   uint64_t length;  // kHere
   uint64_t offset;  // kHere: in the file
 };
 
-// Chosen by the initiator, checked by the acceptor.
+constexpr bool valid_ring(uint64_t ring_bytes) {
+  return std::has_single_bit(ring_bytes) && ring_bytes >= kMinRingBytes &&
+         ring_bytes <= kMaxRingBytes;
+}
+
+// Chosen by the initiator, within what both sides accept; checked by the acceptor.
 struct Geometry {
-  uint64_t ring_bytes = 512 << 10;  // power of two
+  uint64_t ring_bytes = 256 << 10;  // power of two
   uint32_t chunk_bytes = 32 << 10;
 
   uint64_t file_bytes() const { return kControlBytes + 2 * ring_bytes; }
   bool valid() const {
-    return std::has_single_bit(ring_bytes) && ring_bytes >= kMinRingBytes &&
-           ring_bytes <= kMaxRingBytes && chunk_bytes >= kMinChunkBytes &&
+    return valid_ring(ring_bytes) && chunk_bytes >= kMinChunkBytes &&
            chunk_bytes <= kMaxChunkBytes && chunk_bytes % kRingAlign == 0 &&
            chunk_bytes <= ring_bytes / 4;
+  }
+  // The same with rings of at most |most| bytes, which is a valid size.
+  Geometry within(uint64_t most) const {
+    const uint64_t ring = ring_bytes < most ? ring_bytes : most;
+    return {ring, chunk_bytes < ring / 4 ? chunk_bytes : static_cast<uint32_t>(ring / 4)};
   }
 };
 
