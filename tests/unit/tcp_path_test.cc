@@ -407,6 +407,10 @@ TEST(TcpPath, ThePeersReceiptDecides) {
 TEST(TcpPath, SocketsAskWhenTheyAreIdleAndHaveNoTimeLimit) {
   Pair pair("DETECTION_TIME=8s");
   const uint16_t listener = port_in(pair.ea().describe());
+  // Once all that was sent is acknowledged, at the first look.
+  ASSERT_EQ(pair.ea().send(make_header(1), {}), Code::kOk);
+  ASSERT_EQ(pair.eb().send(make_header(1), {}), Code::kOk);
+  pair.idle(1'200'000'000);
   int seen = 0;
   for (int fd = 3; fd < kMostDescriptors; ++fd) {
     const std::optional<SocketEnds> ends = ends_of(fd);

@@ -38,9 +38,7 @@ Stream::Stream(TcpTransport& transport, TcpEndpoint& endpoint, StreamSocket sock
       writer_(transport.buffers()) {
   if (socket_.tls() != nullptr) socket_.tls()->read_ahead();
   if (!socket_.valid()) return;
-  const uint64_t detection_ns = transport.detection_ns();
-  bound_probes(socket_.get(), PathWatch::interval_ns(detection_ns));
-  probe_when_idle(socket_.get(), detection_ns);
+  bound_probes(socket_.get(), PathWatch::interval_ns(transport.detection_ns()));
   transport.open_streams().add(endpoint.name().peer, id(), socket_.get());
 }
 
@@ -94,7 +92,12 @@ PathVerdict Stream::look(uint64_t now_ns, uint64_t detection_ns) {
     return PathVerdict::kAlive;
   }
   sent_bytes_ = account.sent_bytes;
-  return path_.look(account, now_ns, detection_ns);
+  const PathVerdict verdict = path_.look(account, now_ns, detection_ns);
+  if (!path_.waiting() && !probes_when_idle_) {
+    probe_when_idle(socket_.get(), detection_ns);
+    probes_when_idle_ = true;
+  }
+  return verdict;
 }
 
 void Stream::on_events(uint32_t events) {

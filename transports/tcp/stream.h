@@ -102,6 +102,7 @@ class Stream final : public Watcher {
   FrameWriter writer_;
   PathWatch path_;
   uint64_t sent_bytes_ = 0;  // at the last look()
+  bool probes_when_idle_ = false;
 };
 
 }  // namespace hetcomm::tcp
