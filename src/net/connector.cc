@@ -115,7 +115,8 @@ void Connector::on_events(uint32_t /*events*/) {
     if (getsockopt(socket_.get(), SOL_SOCKET, SO_ERROR, &error, &length) != 0) error = errno;
     if (error == ECONNREFUSED) refused_.push_back(candidates_[next_candidate_]);
     Status status = error == 0 ? Status() : status_from_errno(error, "connect");
-    if (status.ok() && same_user_) status = check_same_user(socket_.get());
+    const bool local = candidates_[next_candidate_].family() == AF_UNIX;
+    if (status.ok() && local && same_user_) status = check_same_user(socket_.get());
     if (!status.ok()) {
       attempt_failed(status);
       start_next(now_ns());
