@@ -13,8 +13,9 @@ typedef struct hetcomm_bootstrap hetcomm_bootstrap_t;
 
 /* From the environment, with torchrun's names: RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT. Rank 0
  * hosts a small TCP store on HETCOMM_STORE_PORT, else on MASTER_PORT when that is free, else on the
- * first free of the next 16 ports; the others find it by handshake. The store lives until rank 0
- * destroys its bootstrap. The job secret is HETCOMM_SECRET or the contents of HETCOMM_SECRET_FILE;
+ * first free of the next 16 ports; the others find it by handshake. It listens on the addresses of
+ * MASTER_ADDR that rank 0's host has, else on those of HETCOMM_INTERFACE, else on all. The store
+ * lives until rank 0 destroys its bootstrap; communicators do not need it once they are created. The job secret is HETCOMM_SECRET or the contents of HETCOMM_SECRET_FILE;
  * without one the store hands out a random key, which keeps strays out and no more.
  * BOOTSTRAP_FAILED when a variable is missing or the store is not reached within
  * HETCOMM_BOOTSTRAP_TIMEOUT. [any-thread] */

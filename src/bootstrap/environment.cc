@@ -16,12 +16,17 @@
 #include "src/bootstrap/secret.h"
 #include "src/bootstrap/store.h"
 #include "src/net/key.h"
+#include "src/net/socket.h"
 
 namespace hetcomm {
 namespace {
 
 constexpr int kDefaultMasterPort = 29500;
 constexpr int kExtraPorts = 16;
+// Sessions beside one for each rank, for processes that were restarted and for strangers.
+constexpr size_t kExtraSessions = 64;
+// How long a request may wait in a store without a secret, unless the job's own limit is longer.
+constexpr uint64_t kLongestWaitNs = 3'600'000'000'000;
 
 // What the variables say.
 struct Launch {
@@ -118,6 +123,57 @@ std::vector<Address> every_port(const std::vector<Address>& hosts,
   return addresses;
 }
 
+// Whether this host has |address|: only then can it be bound.
+bool is_local(const Address& address) { return listen_on(address.with_port(0), 1).ok(); }
+
+// Whether |name| means loopback on every host. A host's own name may lead to loopback on that host
+// and to a network address on all others.
+bool names_loopback(const std::string& name) {
+  Result<Address> numeric = Address::parse_numeric(name, 0);
+  return name == "localhost" || (numeric.ok() && numeric->is_loopback());
+}
+
+// Where the other ranks look for the store, and nothing beyond it: the addresses of MASTER_ADDR
+// that this host has. Where it has none (address translation; a host name that means loopback here)
+// those of HETCOMM_INTERFACE, and without one all.
+Result<std::vector<Address>> listening_hosts(const Config& config, Log& log, const Launch& launch,
+                                             const std::vector<Address>& masters) {
+  const bool loopback = names_loopback(launch.master_address);
+  std::vector<Address> hosts;
+  for (const Address& address : masters) {
+    if (address.is_loopback() == loopback && is_local(address)) hosts.push_back(address);
+  }
+  const std::string_view wanted = config.text(Variable::kInterface);
+  Result<std::vector<InterfaceAddress>> chosen = choose_interfaces(config);
+  if (hosts.empty() && wanted.empty()) {
+    const bool ipv6 = masters.front().family() == AF_INET6;
+    Result<Address> any = Address::parse_numeric(ipv6 ? "::" : "0.0.0.0", 0);
+    if (!any.ok()) return any.status();
+    return std::vector<Address>{*any};
+  }
+  if (!chosen.ok()) return chosen.status();
+  const auto is_chosen = [&](const Address& address) {
+    return std::any_of(chosen->begin(), chosen->end(), [&](const InterfaceAddress& entry) {
+      return entry.address.to_string() == address.to_string();
+    });
+  };
+  if (!hosts.empty()) {
+    if (!wanted.empty() && std::none_of(hosts.begin(), hosts.end(), is_chosen)) {
+      log.info(
+          "store: MASTER_ADDR '{}' is none of the addresses of HETCOMM_INTERFACE='{}'; the "
+          "store is there all the same",
+          launch.master_address, wanted);
+    }
+    return hosts;
+  }
+  for (const InterfaceAddress& entry : *chosen) hosts.push_back(entry.address);
+  // Ranks of this host look for it where the name leads on this host.
+  for (const Address& address : masters) {
+    if (address.is_loopback() && !is_chosen(address)) hosts.push_back(address);
+  }
+  return hosts;
+}
+
 class EnvironmentBootstrap final : public Bootstrap {
  public:
   EnvironmentBootstrap(const Launch& launch, std::optional<Secret> configured)
@@ -149,8 +205,8 @@ class EnvironmentBootstrap final : public Bootstrap {
 
  private:
   Credentials store_credentials() const;
-  Status start_server(Log& log, const Credentials& credentials, int family,
-                      const std::vector<uint16_t>& ports);
+  Status start_server(const Config& config, Log& log, const Credentials& credentials,
+                      const std::vector<Address>& masters, const std::vector<uint16_t>& ports);
 
   const Launch launch_;
   std::optional<Secret> secret_;
@@ -169,16 +225,26 @@ Credentials EnvironmentBootstrap::store_credentials() const {
           .secret = secret_ ? *secret_ : secret_from(std::as_bytes(std::span(kKnownKey)))};
 }
 
-Status EnvironmentBootstrap::start_server(Log& log, const Credentials& credentials, int family,
+Status EnvironmentBootstrap::start_server(const Config& config, Log& log,
+                                          const Credentials& credentials,
+                                          const std::vector<Address>& masters,
                                           const std::vector<uint16_t>& ports) {
   Result<Secret> key = random_secret();
   if (!key.ok()) return key.status();
-  const Result<Address> any = Address::parse_numeric(family == AF_INET6 ? "::" : "0.0.0.0", 0);
-  if (!any.ok()) return any.status();
-  auto server = StoreServer::start(log, {.credentials = credentials,
-                                         .job_key = key.value(),
-                                         .addresses = every_port({any.value()}, ports),
-                                         .tls = tls_});
+  Result<std::vector<Address>> hosts = listening_hosts(config, log, launch_, masters);
+  if (!hosts.ok()) return hosts.status();
+  StoreServer::Options options{.credentials = credentials,
+                               .job_key = key.value(),
+                               .hosts = std::move(hosts).value(),
+                               .ports = ports,
+                               .bounds = {},
+                               .tls = tls_};
+  if (!secret_) {
+    options.bounds = StoreServer::Bounds{
+        .sessions = static_cast<size_t>(launch_.size) + kExtraSessions,
+        .wait_ns = std::max(config.number(Variable::kBootstrapTimeout), kLongestWaitNs)};
+  }
+  auto server = StoreServer::start(log, options);
   if (!server.ok()) {
     return Status(Code::kBootstrapFailed,
                   fmt::format("no port from {} to {} is free for the store: {}", ports.front(),
@@ -202,14 +268,13 @@ Status EnvironmentBootstrap::start(const Config& config, Log& log) {
   StoreClient::Options options{.credentials = store_credentials(),
                                .rank = launch_.rank,
                                .addresses = every_port(hosts.value(), ports.value()),
+                               .quiet_ns = secret_ ? kForever : kQuietNs,
                                .tls = tls_};
   if (launch_.rank == 0) {
-    const int family = hosts->front().family();
-    HETCOMM_RETURN_IF_ERROR(start_server(log, options.credentials, family, ports.value()));
-    Result<Address> loopback =
-        Address::parse_numeric(family == AF_INET6 ? "::1" : "127.0.0.1", server_->address().port());
-    if (!loopback.ok()) return loopback.status();
-    options.addresses = {loopback.value()};
+    HETCOMM_RETURN_IF_ERROR(
+        start_server(config, log, options.credentials, hosts.value(), ports.value()));
+    // An address that stands for all of the host's can be connected to: it leads to this host.
+    options.addresses = {server_->address()};
   }
   client_ = std::make_unique<StoreClient>(log, std::move(options));
   return client_->connect(deadline);

@@ -6,13 +6,18 @@
 // two jobs whose port ranges overlap do not take each other's store for their own. With TLS it goes
 // around all of this, and the certificates say who may connect. An allgather
 // over n ranks is n requests and n replies that share one buffer.
+//
+// Who proved a key that everybody knows may be a stranger. Such sessions are bounded in number, and
+// in time while no reply is owed to them (Bounds). Honest clients connect again when they need to.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "src/base/clock.h"
 #include "src/base/log.h"
 #include "src/base/status.h"
 #include "src/bootstrap/store_protocol.h"
@@ -23,19 +28,31 @@
 
 namespace hetcomm {
 
+// How long clients of a store without a secret keep a connection that they do not use.
+inline constexpr uint64_t kQuietNs = 10'000'000'000;
+
 // Serves from a thread of its own until it is destroyed; then it tells those who wait that it
 // closes, and lets replies that are under way leave, for a few seconds at most. |log| outlives it.
 class StoreServer {
  public:
+  // What holds for sessions whose proof says nothing, since everybody knows the key.
+  struct Bounds {
+    size_t sessions = 0;               // at a time; beyond, the longest quiet one has to go
+    uint64_t quiet_ns = 3 * kQuietNs;  // a session to which no reply is owed ends after this time
+    uint64_t wait_ns = kForever;       // the longest that a request may wait
+  };
   struct Options {
     Credentials credentials;
-    Secret job_key{};                // what kJobKey hands out
-    std::vector<Address> addresses;  // the first that can be bound is used
+    Secret job_key{};              // what kJobKey hands out
+    std::vector<Address> hosts;    // all of them are listened on, at one port
+    std::vector<uint16_t> ports;   // the first that is free on all hosts is used
+    std::optional<Bounds> bounds;  // set: everybody knows the key in |credentials|
     std::shared_ptr<const TlsContext> tls{};
   };
   static Result<std::unique_ptr<StoreServer>> start(Log& log, const Options& options);
   ~StoreServer();
 
+  // The first host's.
   const Address& address() const { return address_; }
 
  private:
@@ -54,6 +71,9 @@ class StoreClient {
     int rank = 0;
     std::vector<Address>
         addresses;  // where the store may be; foreign services among them are skipped
+    // A connection that was quiet for longer is replaced before it is used. It is shorter than
+    // the store's own bound, so that the store never closes one that is about to be used.
+    uint64_t quiet_ns = kForever;
     std::shared_ptr<const TlsContext> tls{};
   };
   StoreClient(Log& log, Options options);
@@ -72,6 +92,7 @@ class StoreClient {
  private:
   Result<std::vector<std::byte>> call(const StoreRequest& request, size_t reply_limit,
                                       uint64_t deadline_ns);
+  Status refresh(uint64_t deadline_ns);
   Result<std::vector<std::byte>> exchange(ConstByteSpan frame, size_t reply_limit,
                                           uint64_t deadline_ns);
   Status send_all(ConstByteSpan bytes, uint64_t deadline_ns);
@@ -83,6 +104,7 @@ class StoreClient {
   const Options options_;
   StreamSocket socket_;
   std::string peer_;
+  uint64_t used_ns_ = 0;  // when the connection was last used
 };
 
 }  // namespace hetcomm

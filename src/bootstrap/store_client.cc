@@ -16,6 +16,7 @@ namespace {
 
 constexpr size_t kReplyOverhead = 64 + kMaxReplyText;
 constexpr size_t kReceiveChunk = 1 << 20;
+constexpr uint64_t kReconnectNs = 10'000'000'000;
 
 // What the store is told: a little less than there is, so that its reply, which says what is
 // missing, arrives in time.
@@ -38,6 +39,7 @@ Status StoreClient::connect(uint64_t deadline_ns) {
   if (!socket.ok()) return socket.status();
   socket_ = std::move(socket).value();
   peer_ = peer_name(socket_.get());
+  used_ns_ = now_ns();
   log_.debug("store: connected to {}", peer_);
   return {};
 }
@@ -110,6 +112,7 @@ Result<Secret> StoreClient::job_key(uint64_t deadline_ns) {
 
 Result<std::vector<std::byte>> StoreClient::call(const StoreRequest& request, size_t reply_limit,
                                                  uint64_t deadline_ns) {
+  HETCOMM_RETURN_IF_ERROR(refresh(deadline_ns));
   HETCOMM_RETURN_IF_ERROR(connect(deadline_ns));
   Result<std::vector<std::byte>> body =
       exchange(encode_request(request), reply_limit + kReplyOverhead, deadline_ns);
@@ -119,9 +122,19 @@ Result<std::vector<std::byte>> StoreClient::call(const StoreRequest& request, si
     return Status(Code::kBootstrapFailed,
                   fmt::format("store of rank 0 at {}: {}", peer_, body.status().text()));
   }
+  used_ns_ = now_ns();
   Result<ConstByteSpan> payload = decode_reply(body.value());
   if (!payload.ok()) return payload.status();
   return std::vector<std::byte>(payload->begin(), payload->end());
+}
+
+// Replaces a connection that the store may end. A store that was found before is not waited for.
+Status StoreClient::refresh(uint64_t deadline_ns) {
+  const uint64_t now = now_ns();
+  if (!socket_.valid() || now < deadline_after(used_ns_, options_.quiet_ns)) return {};
+  socket_.reset();
+  return connect(std::min(deadline_ns, deadline_after(now, kReconnectNs)))
+      .annotate("did rank 0 end?");
 }
 
 Result<std::vector<std::byte>> StoreClient::exchange(ConstByteSpan frame, size_t reply_limit,

@@ -28,6 +28,9 @@ namespace {
 constexpr size_t kMaxClients = 1 << 15;
 constexpr size_t kReadBytes = 64 * 1024;
 constexpr uint64_t kDrainNs = 5'000'000'000;
+constexpr uint64_t kSweepNs = 1'000'000'000;
+// A session that was quiet for less is not closed to make room: it may be about to ask.
+constexpr uint64_t kYoungNs = 1'000'000'000;
 
 // One client. Reads requests, writes replies; reports bad input and broken connections as closed.
 class Session final : public Watcher {
@@ -47,7 +50,8 @@ class Session final : public Watcher {
         poller_(poller),
         id_(id),
         socket_(std::move(socket)),
-        name_(peer_name(socket_.get())) {}
+        name_(peer_name(socket_.get())),
+        quiet_since_ns_(now_ns()) {}
   ~Session() { poller_.remove(socket_.get(), *this); }
 
   Status watch() {
@@ -56,9 +60,17 @@ class Session final : public Watcher {
     return poller_.add(socket_.get(), wanted_events(), *this);
   }
   const std::string& name() const { return name_; }
+  bool closed() const { return closed_; }
   bool flushed() const { return out_.empty() && socket_.flushed(); }
+  // Since when nothing of it has moved on; kForever while the store owes it a reply.
+  uint64_t quiet_since_ns() const { return waits_ ? kForever : quiet_since_ns_; }
+
+  // In between two rounds of events.
+  void drop(std::string_view why) { close(why); }
 
   void send(const Frame& frame) {
+    waits_ = false;
+    quiet_since_ns_ = now_ns();
     out_.push_back(frame);
     flush();
   }
@@ -99,6 +111,7 @@ class Session final : public Watcher {
       }
       if (rest.size() - kFrameHeaderBytes < length) break;
       used += kFrameHeaderBytes + length;
+      waits_ = true;
       if (!owner_.on_request(id_, name_, rest.subspan(kFrameHeaderBytes, length))) {
         close("it does not keep to the protocol");
       }
@@ -118,6 +131,7 @@ class Session final : public Watcher {
         return;
       }
       out_done_ += static_cast<size_t>(sent);
+      quiet_since_ns_ = now_ns();
       if (out_done_ < bytes.size()) continue;
       out_.pop_front();
       out_done_ = 0;
@@ -137,6 +151,8 @@ class Session final : public Watcher {
   std::vector<std::byte> in_;
   std::deque<Frame> out_;
   size_t out_done_ = 0;
+  uint64_t quiet_since_ns_;
+  bool waits_ = false;  // for a reply
   bool writing_ = false;
   bool closed_ = false;
 };
@@ -148,19 +164,20 @@ class StoreServer::Loop final : public AcceptHandler,
                                 public Session::Owner,
                                 public Watcher {
  public:
-  Loop(Log& log, Poller poller, UniqueFd stop_event, const Secret& job_key)
+  Loop(Log& log, Poller poller, UniqueFd stop_event, const Options& options)
       : log_(log),
         poller_(std::move(poller)),
         stop_event_(std::move(stop_event)),
-        table_(job_key, *this) {}
+        bounds_(options.bounds),
+        table_(options.job_key, *this) {}
   ~Loop() {
     sessions_.clear();
-    acceptor_.reset();
+    acceptors_.clear();
     poller_.remove(stop_event_.get(), *this);
   }
 
   Status listen(const Options& options);
-  const Address& address() const { return acceptor_->address(); }
+  const Address& address() const { return acceptors_.front()->address(); }
   Status start_thread();
   void stop() {
     const uint64_t one = 1;
@@ -178,6 +195,9 @@ class StoreServer::Loop final : public AcceptHandler,
   void on_events(uint32_t /*events*/) override { stopping_ = true; }
 
  private:
+  Status listen_at(const Options& options, uint16_t port);
+  bool make_room();
+  void end_quiet(uint64_t now);
   void run();
   void serve();
   void drain();
@@ -187,11 +207,13 @@ class StoreServer::Loop final : public AcceptHandler,
   Log& log_;
   Poller poller_;
   UniqueFd stop_event_;
+  const std::optional<Bounds> bounds_;
   StoreTable table_;
-  std::unique_ptr<Acceptor> acceptor_;
+  std::vector<std::unique_ptr<Acceptor>> acceptors_;
   std::unordered_map<ClientId, std::unique_ptr<Session>> sessions_;
   std::vector<ClientId> closed_;
   ClientId next_client_ = 1;
+  uint64_t next_sweep_ns_ = kForever;
   bool stopping_ = false;
   std::thread thread_;
 };
@@ -199,29 +221,40 @@ class StoreServer::Loop final : public AcceptHandler,
 Status StoreServer::Loop::listen(const Options& options) {
   HETCOMM_RETURN_IF_ERROR(poller_.add(stop_event_.get(), EPOLLIN, *this));
   Status failure(Code::kBootstrapFailed, "no address to listen on");
-  for (const Address& address : options.addresses) {
-    auto acceptor = Acceptor::create(poller_, log_, address,
+  for (const uint16_t port : options.ports) {
+    Status status = listen_at(options, port);
+    if (status.ok() && !acceptors_.empty()) {
+      if (port != options.ports.front()) {
+        table_.set_hint(
+            fmt::format("; this store is at port {} since {} was taken: by the "
+                        "launcher's own service, or by another process that is rank 0?",
+                        port, options.ports.front()));
+      }
+      if (bounds_) next_sweep_ns_ = now_ns() + kSweepNs;
+      return {};
+    }
+    acceptors_.clear();
+    log_.debug("store: {}", status.text());
+    failure = Status(Code::kBootstrapFailed, std::string(status.text()));
+  }
+  return failure;
+}
+
+// All hosts at |port|, or, where that is 0, at the one that the first got.
+Status StoreServer::Loop::listen_at(const Options& options, uint16_t port) {
+  for (const Address& host : options.hosts) {
+    auto acceptor = Acceptor::create(poller_, log_, host.with_port(port),
                                      {.credentials = options.credentials,
                                       .role = Role::kStore,
                                       .rank = 0,
                                       .any_identity = false,
                                       .tls = options.tls},
                                      *this);
-    if (acceptor.ok()) {
-      acceptor_ = std::move(acceptor).value();
-      const Address& wanted = options.addresses.front();
-      if (wanted.port() != 0 && address.port() != wanted.port()) {
-        table_.set_hint(
-            fmt::format("; this store is at port {} since {} was taken: by the "
-                        "launcher's own service, or by another process that is rank 0?",
-                        address.port(), wanted.port()));
-      }
-      return {};
-    }
-    log_.debug("store: {}", acceptor.status().text());
-    failure = Status(Code::kBootstrapFailed, std::string(acceptor.status().text()));
+    if (!acceptor.ok()) return acceptor.status();
+    port = acceptor.value()->address().port();
+    acceptors_.push_back(std::move(acceptor).value());
   }
-  return failure;
+  return {};
 }
 
 // The thread takes no signals: they are the program's.
@@ -244,22 +277,27 @@ void StoreServer::Loop::run() {
   }
   // Also after a failure: whoever waits for this store has to learn that it is gone.
   sessions_.clear();
-  acceptor_.reset();
+  acceptors_.clear();
 }
 
 void StoreServer::Loop::serve() {
   while (!stopping_) {
     const uint64_t now = now_ns();
-    acceptor_->expire(now);
+    uint64_t timer = kForever;
+    for (const auto& acceptor : acceptors_) {
+      acceptor->expire(now);
+      timer = std::min(timer, acceptor->next_timer_ns());
+    }
     table_.expire(now);
     for (const std::string& line : table_.take_reports(now)) log_.warn("store: {}", line);
+    if (now >= next_sweep_ns_) end_quiet(now);
     reap();
-    wait_and_deliver(std::min(acceptor_->next_timer_ns(), table_.next_timer_ns()));
+    wait_and_deliver(std::min({timer, table_.next_timer_ns(), next_sweep_ns_}));
   }
 }
 
 void StoreServer::Loop::drain() {
-  acceptor_.reset();
+  acceptors_.clear();
   poller_.remove(stop_event_.get(), *this);
   table_.close();
   reap();
@@ -291,9 +329,33 @@ void StoreServer::Loop::reap() {
   }
 }
 
+void StoreServer::Loop::end_quiet(uint64_t now) {
+  next_sweep_ns_ = now + kSweepNs;
+  for (const auto& [client, session] : sessions_) {
+    if (now >= deadline_after(session->quiet_since_ns(), bounds_->quiet_ns)) {
+      session->drop("it was quiet for too long");
+    }
+  }
+}
+
+// Whether one more client is taken. The one that has to go instead is gone after this round.
+bool StoreServer::Loop::make_room() {
+  const size_t limit = bounds_ ? bounds_->sessions : kMaxClients;
+  if (sessions_.size() - closed_.size() < limit) return true;
+  Session* oldest = nullptr;
+  for (const auto& [client, session] : sessions_) {
+    const uint64_t since = session->quiet_since_ns();
+    if (!bounds_ || session->closed() || now_ns() < deadline_after(since, kYoungNs)) continue;
+    if (oldest == nullptr || since < oldest->quiet_since_ns()) oldest = session.get();
+  }
+  if (oldest == nullptr) return false;
+  oldest->drop("it was quiet, and others come");
+  return true;
+}
+
 void StoreServer::Loop::on_accept(StreamSocket socket, const Hello& /*peer*/) {
-  if (sessions_.size() >= kMaxClients) {
-    log_.warn("store: {} clients, no more are taken", sessions_.size());
+  if (!make_room()) {
+    log_.warn_once(fmt::format("store: {} clients, no more are taken", sessions_.size()));
     return;
   }
   const ClientId client = next_client_++;
@@ -312,7 +374,17 @@ void StoreServer::Loop::send_reply(ClientId client, const Frame& frame) {
 
 bool StoreServer::Loop::on_request(ClientId client, const std::string& name, ConstByteSpan body) {
   Result<StoreRequest> request = decode_request(body);
-  return request.ok() && table_.handle(client, name, std::move(request).value(), now_ns());
+  if (!request.ok()) return false;
+  if (bounds_) {
+    const StoreOperation operation = request->operation;
+    if (operation == StoreOperation::kPut || operation == StoreOperation::kGet) {
+      send_reply(client, encode_failure(Status(Code::kPermissionDenied,
+                                               "a store without a job secret keeps no values")));
+      return true;
+    }
+    request->timeout_ns = std::min(request->timeout_ns, bounds_->wait_ns);
+  }
+  return table_.handle(client, name, std::move(request).value(), now_ns());
 }
 
 void StoreServer::Loop::on_closed(ClientId client, std::string_view why) {
@@ -328,8 +400,8 @@ Result<std::unique_ptr<StoreServer>> StoreServer::start(Log& log, const Options&
   if (!poller.ok()) return poller.status();
   UniqueFd stop_event(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!stop_event.valid()) return status_from_errno(errno, "eventfd");
-  auto loop = std::make_unique<Loop>(log, std::move(poller).value(), std::move(stop_event),
-                                     options.job_key);
+  auto loop =
+      std::make_unique<Loop>(log, std::move(poller).value(), std::move(stop_event), options);
   HETCOMM_RETURN_IF_ERROR(loop->listen(options));
   std::unique_ptr<StoreServer> server(new StoreServer(std::move(loop)));
   // Before the thread runs: from then on the loop is its own.

@@ -1,12 +1,14 @@
 // Bootstrap from the environment, with a process for each rank: it finds the store on MASTER_PORT
 // or behind a foreign service that holds it, in any order of starting; agrees on a secret; names
-// missing and malformed variables; and treats the secret file with care.
+// missing and malformed variables; and treats the secret file with care. Its store listens where
+// the others look for it, and nowhere else.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdlib>
+#include <fstream>
 #include <functional>
 #include <string>
 #include <vector>
@@ -160,6 +162,87 @@ TEST_F(EnvironmentTest, StorePortIsTheOnlyOne) {
 TEST_F(EnvironmentTest, Ipv6) {
   setenv("MASTER_ADDR", "::1", 1);
   EXPECT_THAT(run(2, {0, 1}), Each(HasSubstr("ok 0 1")));
+}
+
+// Addresses on which somebody listens at |port|, as /proc/net/tcp writes them.
+std::vector<std::string> listeners_at(uint16_t port) {
+  std::vector<std::string> found;
+  for (const char* table : {"/proc/net/tcp", "/proc/net/tcp6"}) {
+    std::ifstream lines(table);
+    std::string number;
+    std::string local;
+    std::string remote;
+    std::string state;
+    std::string rest;
+    while (lines >> number >> local >> remote >> state && std::getline(lines, rest)) {
+      if (state == "0A" && local.ends_with(fmt::format(":{:04X}", port))) {
+        found.push_back(local.substr(0, local.rfind(':')));
+      }
+    }
+  }
+  return found;
+}
+
+// The store of rank 0, whose set-up does not wait for other ranks.
+class StorePlaceTest : public EnvironmentTest {
+ protected:
+  StorePlaceTest() {
+    setenv("RANK", "0", 1);
+    setenv("WORLD_SIZE", "2", 1);
+    log_.set_level(LogLevel::kError);
+  }
+  std::unique_ptr<Bootstrap> start(const std::string& settings = "") {
+    auto made = create(log_, fmt::format("STORE_PORT={};", port_) + settings);
+    EXPECT_TRUE(made.ok()) << made.status().text();
+    return made.ok() ? std::move(made).value() : nullptr;
+  }
+  Log log_;
+};
+
+constexpr const char* kLoopback = "0100007F";
+
+TEST_F(StorePlaceTest, LoopbackAsMasterAddressIsAllThatItListensOn) {
+  for (const char* interface : {"", "INTERFACE=lo", "INTERFACE=127.0.0.0/8"}) {
+    const auto bootstrap = start(interface);
+    EXPECT_THAT(listeners_at(port_), testing::ElementsAre(kLoopback)) << interface;
+  }
+  setenv("MASTER_ADDR", "localhost", 1);
+  const auto bootstrap = start("FAMILY=ipv4");
+  EXPECT_THAT(listeners_at(port_), testing::ElementsAre(kLoopback));
+}
+
+TEST_F(StorePlaceTest, ItListensOnTheAddressThatTheOthersLookFor) {
+  std::string master;
+  const auto all = choose_interfaces(Config::load(nullptr, "FAMILY=ipv4", log_).value());
+  ASSERT_TRUE(all.ok());
+  for (const InterfaceAddress& entry : all.value()) {
+    if (!entry.address.is_loopback()) master = entry.address.to_string();
+  }
+  if (master.empty()) GTEST_SKIP() << "this host has no address but loopback";
+  master.resize(master.rfind(':'));
+  setenv("MASTER_ADDR", master.c_str(), 1);
+  const auto bootstrap = start();
+  const std::vector<std::string> listeners = listeners_at(port_);
+  ASSERT_EQ(listeners.size(), 1u);
+  EXPECT_NE(listeners[0], kLoopback);
+  EXPECT_NE(listeners[0], "00000000");
+}
+
+// 192.0.2.0/24 belongs to no host: it stands for an address that is translated.
+TEST_F(StorePlaceTest, WithAForeignMasterAddressTheInterfaceCounts) {
+  setenv("MASTER_ADDR", "192.0.2.77", 1);
+  {
+    const auto bootstrap = start("INTERFACE=lo;FAMILY=ipv4");
+    EXPECT_THAT(listeners_at(port_), testing::ElementsAre(kLoopback));
+  }
+  const auto bootstrap = start();
+  EXPECT_THAT(listeners_at(port_), testing::ElementsAre("00000000"));
+}
+
+// Nobody needs the store once the last communicator was made.
+TEST_F(StorePlaceTest, DestroyingTheBootstrapClosesIt) {
+  start().reset();
+  EXPECT_TRUE(listeners_at(port_).empty());
 }
 
 TEST_F(EnvironmentTest, MissingRanksAreNamed) {

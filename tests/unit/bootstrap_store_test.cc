@@ -6,8 +6,12 @@
 //  another
 //    secret or from another job;
 //  * garbage, oversized frames and broken protocol cost only the connection that sent them;
+//  * where everybody knows the key, sessions are bounded in number and time, and honest clients
+//  come
+//    in all the same;
 //  * nobody hangs when it closes, and replies that were under way arrive;
 //  * all of that by TLS too, and then by nothing else.
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -59,9 +63,12 @@ class StoreTest : public testing::Test {
   void start(const Address& address = loopback()) {
     Secret key;
     key.fill(std::byte{7});
-    auto server = StoreServer::start(
-        log_,
-        {.credentials = credentials_of("s"), .job_key = key, .addresses = {address}, .tls = tls_});
+    auto server = StoreServer::start(log_, {.credentials = credentials_of("s"),
+                                            .job_key = key,
+                                            .hosts = {address},
+                                            .ports = {address.port()},
+                                            .bounds = bounds_,
+                                            .tls = tls_});
     ASSERT_TRUE(server.ok()) << server.status().text();
     server_ = std::move(server).value();
     addresses_ = {server_->address()};
@@ -72,6 +79,7 @@ class StoreTest : public testing::Test {
     return {.credentials = credentials_of(secret, job),
             .rank = rank,
             .addresses = addresses_,
+            .quiet_ns = quiet_ns_,
             .tls = tls_};
   }
 
@@ -86,6 +94,8 @@ class StoreTest : public testing::Test {
   std::unique_ptr<StoreServer> server_;
   std::vector<Address> addresses_;
   std::shared_ptr<const TlsContext> tls_;
+  std::optional<StoreServer::Bounds> bounds_;
+  uint64_t quiet_ns_ = kForever;
 };
 
 class TlsStoreTest : public StoreTest {
@@ -445,6 +455,98 @@ TEST_F(StoreTest, Ipv6) {
   start(Address::parse_numeric("::1", 0).value());
   StoreClient client(log_, options(0));
   EXPECT_TRUE(client.put("key", {}, in(5)).ok());
+}
+
+class OpenStoreTest : public StoreTest {
+ protected:
+  OpenStoreTest() { bounds_ = {.sessions = 4, .quiet_ns = 2 * kSecond, .wait_ns = 3 * kSecond}; }
+
+  // Connections that prove the key and say nothing, each as soon as the one before is proved.
+  std::vector<StreamSocket> strangers(int count) {
+    std::vector<StreamSocket> sockets;
+    for (int i = 0; i < count; ++i) {
+      Result<StreamSocket> socket = find_store(log_, options(1), in(10));
+      EXPECT_TRUE(socket.ok()) << socket.status().text();
+      if (socket.ok()) sockets.push_back(std::move(socket).value());
+    }
+    return sockets;
+  }
+
+  static bool ends_within(StreamSocket& socket, uint64_t time_ns) {
+    pollfd polled{.fd = socket.get(), .events = POLLIN, .revents = 0};
+    if (::poll(&polled, 1, static_cast<int>(time_ns / 1'000'000)) != 1) return false;
+    char byte = 0;
+    return socket.receive(&byte, 1) <= 0;
+  }
+};
+
+TEST_F(OpenStoreTest, QuietSessionsEndAndOthersComeIn) {
+  start();
+  std::vector<StreamSocket> held = strangers(4);
+  for (StreamSocket& socket : held) EXPECT_TRUE(ends_within(socket, 6 * kSecond));
+  StoreClient client(log_, options(0));
+  EXPECT_TRUE(client.job_key(in(10)).ok());
+}
+
+TEST_F(OpenStoreTest, SessionsAreBoundedAndTheLongestQuietOneMakesRoom) {
+  bounds_->quiet_ns = kForever;
+  start();
+  std::vector<StreamSocket> held = strangers(20);
+  size_t open = 0;
+  for (StreamSocket& socket : held) open += ends_within(socket, 20'000'000) ? 0u : 1u;
+  EXPECT_LE(open, 4u);
+  StoreClient client(log_, options(0));
+  Result<Secret> key = client.job_key(in(1));
+  // Young sessions are spared, so that an honest client may have to try again.
+  for (const uint64_t end = in(10); !key.ok() && now_ns() < end; key = client.job_key(in(5))) {
+    usleep(50'000);
+  }
+  EXPECT_TRUE(key.ok()) << key.status().text();
+}
+
+// The ranks have no connection while they compute, and get a new one when they need it.
+TEST_F(OpenStoreTest, AClientThatWasQuietForLongConnectsAgain) {
+  bounds_->quiet_ns = kSecond / 10;
+  quiet_ns_ = kSecond / 20;
+  start();
+  StoreClient client(log_, options(0));
+  EXPECT_TRUE(client.connect(in(10)).ok());
+  for (int i = 0; i < 2; ++i) {
+    usleep(1'500'000);  // the store has looked for quiet sessions
+    const auto values = client.gather(fmt::format("scope {}", i), 1, {}, in(10));
+    EXPECT_TRUE(values.ok()) << values.status().text();
+  }
+}
+
+TEST_F(OpenStoreTest, WaitsAreBoundedAndValuesAreNotKept) {
+  bounds_->wait_ns = kSecond;
+  start();
+  StoreClient client(log_, options(0));
+  EXPECT_EQ(client.put("key", {}, in(10)).code(), Code::kPermissionDenied);
+  EXPECT_EQ(client.get("key", in(10)).status().code(), Code::kPermissionDenied);
+  const auto values = client.gather("world", 2, {}, in(30));
+  ASSERT_FALSE(values.ok());
+  EXPECT_THAT(std::string(values.status().text()), HasSubstr("did not come within 1.0 s"));
+}
+
+TEST_F(StoreTest, AllHostsAreListenedOnAtOnePort) {
+  const Address second = Address::parse_numeric("127.0.0.2", 0).value();
+  const UniqueFd taken = listen_on(second, 1).value();
+  const uint16_t port = bound_address(taken.get())->port();
+  const Secret key{};
+  auto server = StoreServer::start(log_, {.credentials = credentials_of("s"),
+                                          .job_key = key,
+                                          .hosts = {loopback(), second},
+                                          .ports = {port, 0},
+                                          .bounds = {},
+                                          .tls = {}});
+  ASSERT_TRUE(server.ok()) << server.status().text();
+  EXPECT_NE(server.value()->address().port(), port);
+  for (const Address& host : {loopback(), second}) {
+    addresses_ = {host.with_port(server.value()->address().port())};
+    StoreClient client(log_, options(0));
+    EXPECT_TRUE(client.put("key", {}, in(5)).ok());
+  }
 }
 
 class CountingSink final : public ReplySink {
