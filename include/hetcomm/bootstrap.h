@@ -15,10 +15,12 @@ typedef struct hetcomm_bootstrap hetcomm_bootstrap_t;
  * hosts a small TCP store on HETCOMM_STORE_PORT, else on MASTER_PORT when that is free, else on the
  * first free of the next 16 ports; the others find it by handshake. It listens on the addresses of
  * MASTER_ADDR that rank 0's host has, else on those of HETCOMM_INTERFACE, else on all. The store
- * lives until rank 0 destroys its bootstrap; communicators do not need it once they are created. The job secret is HETCOMM_SECRET or the contents of HETCOMM_SECRET_FILE;
- * without one the store hands out a random key, which keeps strays out and no more.
+ * lives until rank 0 destroys its bootstrap; communicators do not need it once they are created.
+ * The job secret is HETCOMM_SECRET or the contents of HETCOMM_SECRET_FILE; without one the store
+ * hands out a random key, which keeps strays out and no more, and rank 0 warns of it.
  * BOOTSTRAP_FAILED when a variable is missing or the store is not reached within
- * HETCOMM_BOOTSTRAP_TIMEOUT. [any-thread] */
+ * HETCOMM_BOOTSTRAP_TIMEOUT; PERMISSION_DENIED where HETCOMM_REQUIRE_SECRET is on and there is no
+ * secret. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_bootstrap_create_from_environment(
     hetcomm_context_t* context, hetcomm_bootstrap_t** out_bootstrap) HETCOMM_NOEXCEPT;
 
@@ -40,6 +42,9 @@ typedef hetcomm_status_t (*hetcomm_bootstrap_get_many_t)(void* user_data, size_t
                                                          void* values, size_t* out_sizes,
                                                          uint64_t timeout_ns);
 
+/* Removes |key| and its value. */
+typedef hetcomm_status_t (*hetcomm_bootstrap_delete_key_t)(void* user_data, const char* key);
+
 /* Gathers |size| bytes of every rank, in rank order, into |out_values| (|size| times the number of
  * ranks). Collective: called by all ranks in the same order. */
 typedef hetcomm_status_t (*hetcomm_bootstrap_allgather_t)(void* user_data, const void* value,
@@ -53,13 +58,18 @@ typedef struct hetcomm_bootstrap_options {
   hetcomm_bootstrap_get_t get;
   hetcomm_bootstrap_allgather_t allgather; /* used where given                                 */
   void* user_data;
-  const void* secret; /* job secret; NULL: HETCOMM_SECRET or file, else a random key through put  */
+  const void* secret; /* job secret; NULL: HETCOMM_SECRET or file, else a random key that rank 0
+                       * hands out through put or allgather: as safe as they are              */
   size_t secret_size; /* bytes                                                                 */
   hetcomm_bootstrap_get_many_t get_many; /* beside put and get, may be NULL: spares round trips */
+  hetcomm_bootstrap_delete_key_t delete_key; /* beside put and get, may be NULL: rank 0 removes the
+                                              * random key once all ranks have it              */
 } hetcomm_bootstrap_options_t;
 
 /* From the caller's own functions. They are called only inside hetcomm_communicator_create and
- * _rebuild, on the calling thread. [any-thread] */
+ * _rebuild, on the calling thread. PERMISSION_DENIED where several ranks have no configured secret
+ * and HETCOMM_REQUIRE_SECRET or HETCOMM_REQUIRE_TLS is on: the library does not protect what goes
+ * through the functions. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_bootstrap_create_from_callbacks(
     hetcomm_context_t* context, const hetcomm_bootstrap_options_t* options,
     hetcomm_bootstrap_t** out_bootstrap) HETCOMM_NOEXCEPT;

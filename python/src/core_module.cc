@@ -431,7 +431,10 @@ using RequestPtr = std::unique_ptr<Request>;
 // makes the communicator, which raises what they raised.
 class StoreCallbacks {
  public:
-  StoreCallbacks(nb::object put, nb::object get) : put_(std::move(put)), get_(std::move(get)) {}
+  StoreCallbacks(nb::object put, nb::object get, nb::object remove)
+      : put_(std::move(put)), get_(std::move(get)), delete_(std::move(remove)) {}
+
+  bool can_delete() const { return !delete_.is_none(); }
 
   static hetcomm_status_t call_put(void* self, const char* key, const void* value, size_t size) {
     auto& own = *static_cast<StoreCallbacks*>(self);
@@ -441,6 +444,17 @@ class StoreCallbacks {
       return HETCOMM_OK;
     } catch (nb::python_error& error) {
       return own.failed("put", error);
+    }
+  }
+
+  static hetcomm_status_t call_delete(void* self, const char* key) {
+    auto& own = *static_cast<StoreCallbacks*>(self);
+    const nb::gil_scoped_acquire locked;
+    try {
+      own.delete_(nb::str(key));
+      return HETCOMM_OK;
+    } catch (nb::python_error& error) {
+      return own.failed("delete", error);
     }
   }
 
@@ -501,6 +515,7 @@ class StoreCallbacks {
 
   const nb::object put_;
   const nb::object get_;
+  const nb::object delete_;
   const char* name_ = "";
   nb::object raised_;
 };
@@ -687,14 +702,15 @@ void bind_communicator(nb::class_<Communicator>& type) {
           [](nb::object context, int32_t rank, int32_t size, nb::object put, nb::object get,
              const std::optional<nb::bytes>& secret, const std::string& name,
              const std::optional<std::string>& transports, std::optional<double> timeout,
-             uint32_t epoch) {
-            StoreCallbacks callbacks{std::move(put), std::move(get)};
+             uint32_t epoch, nb::object remove) {
+            StoreCallbacks callbacks{std::move(put), std::move(get), std::move(remove)};
             hetcomm_bootstrap_options_t options{};
             options.struct_size = sizeof(options);
             options.rank = rank;
             options.size = size;
             options.put = &StoreCallbacks::call_put;
             options.get = &StoreCallbacks::call_get;
+            if (callbacks.can_delete()) options.delete_key = &StoreCallbacks::call_delete;
             options.user_data = &callbacks;
             options.secret = secret ? secret->c_str() : nullptr;
             options.secret_size = secret ? secret->size() : 0;
@@ -713,8 +729,10 @@ void bind_communicator(nb::class_<Communicator>& type) {
           },
           "context"_a, "rank"_a, "size"_a, "put"_a, "get"_a, "secret"_a = nb::none(),
           "name"_a = "world", "transports"_a = nb::none(), "timeout"_a = nb::none(), "epoch"_a = 0,
+          "delete"_a = nb::none(),
           "Of ranks that find each other by put(key, bytes) and get(key, seconds), which gives the "
-          "bytes or, when they did not come in time, None. What these raise is the cause of the "
+          "bytes or, when they did not come in time, None. delete(key) removes the random key of a "
+          "job without a secret once all ranks have it. What these raise is the cause of the "
           "Error.")
       .def_prop_ro("rank", &Communicator::rank)
       .def_prop_ro("size", &Communicator::size)

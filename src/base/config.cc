@@ -41,6 +41,8 @@ constexpr VariableInfo kTable[] = {
      "Job secret that every connection has to prove."},
     {Variable::kSecretFile, kText, "HETCOMM_SECRET_FILE", "", nullptr,
      "File that holds the job secret; read when HETCOMM_SECRET is unset."},
+    {Variable::kRequireSecret, kChoice, "HETCOMM_REQUIRE_SECRET", "off", "off|on|0|1",
+     "Refuses a job of several ranks that has no configured secret."},
     {Variable::kTls, kChoice, "HETCOMM_TLS", "off", "off|on|0|1",
      "Whether connections over the network (tcp, control plane, store) are made by TLS 1.3."},
     {Variable::kTlsCertificate, kText, "HETCOMM_TLS_CERTIFICATE", "", nullptr,

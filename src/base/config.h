@@ -22,6 +22,7 @@ enum class Variable : uint8_t {
   kStorePort,
   kSecret,
   kSecretFile,
+  kRequireSecret,
   kTls,
   kTlsCertificate,
   kTlsKey,
@@ -114,6 +115,8 @@ class Config {
 
   std::string_view text(Variable variable) const { return value(variable).text; }
   bool is_set(Variable variable) const { return value(variable).set; }
+  // Whether a choice of off and on, or 0 and 1, is on.
+  bool is_on(Variable variable) const { return text(variable) == "on" || text(variable) == "1"; }
   // Duration in ns, size in bytes, or integer.
   uint64_t number(Variable variable) const { return value(variable).number; }
   // As `hetcomm_info` shows it: secrets only as "(set)" or "".

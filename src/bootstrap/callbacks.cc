@@ -4,6 +4,9 @@
 //
 // The secret goes from rank 0 to all, which costs no meeting of the ranks; whether they agree about
 // it shows in the exchange that follows, where each one's value carries a mark of its secret.
+// Others may read what is exchanged. So the mark of a configured secret is salted by rank 0 and
+// slow to compute, and a random key is deleted once that exchange has ended: by then all ranks have
+// it.
 #include <algorithm>
 #include <array>
 #include <optional>
@@ -48,6 +51,8 @@ class Exchange {
   // All ranks' values, to all ranks.
   virtual Result<Values> allgather(const std::string& scope, ConstByteSpan mine,
                                    uint64_t deadline_ns) = 0;
+  // Rank 0: what it broadcast under |scope| is needed no more.
+  virtual Status forget(const std::string& scope) = 0;
 };
 
 class AllgatherExchange final : public Exchange {
@@ -61,6 +66,9 @@ class AllgatherExchange final : public Exchange {
     if (!all.ok()) return all.status();
     return std::move(all->front());
   }
+
+  // Nothing was stored.
+  Status forget(const std::string& /*scope*/) override { return {}; }
 
   // The callback has no time limit; it is the caller's.
   Result<Values> allgather(const std::string& scope, ConstByteSpan mine,
@@ -117,7 +125,7 @@ class PutGetExchange final : public Exchange {
 
   Result<std::vector<std::byte>> broadcast(const std::string& scope, ConstByteSpan mine,
                                            uint64_t deadline_ns) override {
-    const std::string key = "hetcomm/" + scope + "/0";
+    const std::string key = broadcast_key(scope);
     if (options_.rank != 0) return get_of_rank_0(key, scope, kMaxValue, deadline_ns);
     HETCOMM_RETURN_IF_ERROR(put(key, mine));
     return std::vector<std::byte>(mine.begin(), mine.end());
@@ -148,7 +156,17 @@ class PutGetExchange final : public Exchange {
     return unpack(all, token);
   }
 
+  Status forget(const std::string& scope) override {
+    if (options_.delete_key == nullptr) return {};
+    const std::string key = broadcast_key(scope);
+    const hetcomm_status_t status = options_.delete_key(options_.user_data, key.c_str());
+    if (status == HETCOMM_OK) return {};
+    return callback_failed(fmt::format("the delete_key callback for '{}'", key), status);
+  }
+
  private:
+  static std::string broadcast_key(const std::string& scope) { return "hetcomm/" + scope + "/0"; }
+
   // What rank 0 hands out: a reply as of the store, with all values or with the reason why not.
   std::vector<std::byte> collect(const std::string& prefix, std::vector<std::byte> mine,
                                  uint64_t deadline_ns) {
@@ -279,9 +297,13 @@ class PutGetExchange final : public Exchange {
 
 class CallbackBootstrap final : public Bootstrap {
  public:
-  CallbackBootstrap(int rank, int size, std::unique_ptr<Exchange> exchange,
+  CallbackBootstrap(Log& log, int rank, int size, std::unique_ptr<Exchange> exchange,
                     std::optional<Secret> configured)
-      : rank_(rank), size_(size), exchange_(std::move(exchange)), configured_(configured) {}
+      : log_(log),
+        rank_(rank),
+        size_(size),
+        exchange_(std::move(exchange)),
+        configured_(configured) {}
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
@@ -295,12 +317,15 @@ class CallbackBootstrap final : public Bootstrap {
     if (!mine.ok()) return mine.status();
     Secret secret = mine.value();
     if (size_ > 1) {
-      const Digest check = check_value(secret);
+      Digest own_salt{};
+      HETCOMM_RETURN_IF_ERROR(fill_random(own_salt));
       ByteWriter writer;
       writer.write(static_cast<uint8_t>(configured_ ? 1 : 0));
-      writer.write_raw(configured_ ? ConstByteSpan(check) : ConstByteSpan(secret));
+      writer.write_raw(configured_ ? ConstByteSpan(own_salt) : ConstByteSpan(secret));
+      const std::string scope = scopes_.next("secret");
+      if (rank_ == 0 && !configured_) key_scope_ = scope;
       Result<std::vector<std::byte>> first =
-          exchange_->broadcast(scopes_.next("secret"), writer.bytes(), deadline_ns);
+          exchange_->broadcast(scope, writer.bytes(), deadline_ns);
       if (!first.ok()) return first.status();
       if (first->size() != kMarkBytes) {
         return Status(Code::kBootstrapFailed, "malformed secret exchange");
@@ -309,6 +334,7 @@ class CallbackBootstrap final : public Bootstrap {
       if (!configured_ && handed_out) {
         std::copy_n(first->begin() + 1, secret.size(), secret.begin());
       }
+      HETCOMM_RETURN_IF_ERROR(make_mark(secret, ConstByteSpan(first.value()).subspan(1)));
       compare_next_ = true;
     }
     secret_ = secret;
@@ -322,9 +348,10 @@ class CallbackBootstrap final : public Bootstrap {
     }
     if (size_ == 1) return Values{{mine.begin(), mine.end()}};
     if (!compare_next_) return exchange_->allgather(scopes_.next(scope), mine, deadline_ns);
-    std::vector<std::byte> marked = mark();
+    std::vector<std::byte> marked = mark_;
     marked.insert(marked.end(), mine.begin(), mine.end());
     Result<Values> all = exchange_->allgather(scopes_.next(scope), marked, deadline_ns);
+    delete_key();
     if (!all.ok()) return all;
     HETCOMM_RETURN_IF_ERROR(check_agreement(all.value()));
     for (std::vector<std::byte>& value : all.value()) {
@@ -335,22 +362,30 @@ class CallbackBootstrap final : public Bootstrap {
   }
 
  private:
-  static Digest check_value(const Secret& secret) {
-    constexpr std::string_view kLabel = "hetcomm secret check 1";
-    return hmac_sha256(secret, std::as_bytes(std::span(kLabel)));
-  }
-
-  // Whether a secret was configured, and what tells it from others.
-  std::vector<std::byte> mark() const {
+  // Whether a secret was configured, and what tells it from others. Random keys cannot be guessed.
+  Status make_mark(const Secret& secret, ConstByteSpan salt) {
+    Result<Digest> check =
+        configured_ ? slow_digest(secret, salt) : Result<Digest>(hmac_sha256(secret, salt));
+    if (!check.ok()) return check.status();
     ByteWriter writer;
     writer.write(static_cast<uint8_t>(configured_ ? 1 : 0));
-    writer.write_raw(check_value(*secret_));
-    return writer.take();
+    writer.write_raw(check.value());
+    mark_ = writer.take();
+    return {};
+  }
+
+  // The exchange has ended, well or not: no rank waits for the key any more.
+  void delete_key() {
+    if (key_scope_.empty()) return;
+    if (Status status = exchange_->forget(key_scope_); !status.ok()) {
+      log_.warn("the job's random key stays in the caller's store: {}", status.text());
+    }
+    key_scope_.clear();
   }
 
   // In front of each value stands its rank's mark.
   Status check_agreement(const Values& all) const {
-    const std::vector<std::byte> mine = mark();
+    const std::vector<std::byte>& mine = mark_;
     std::vector<int> others;
     bool key_differs = false;
     for (int rank = 0; rank < size_; ++rank) {
@@ -375,12 +410,15 @@ class CallbackBootstrap final : public Bootstrap {
                               rank_, configured_ ? "" : " (none)"));
   }
 
+  Log& log_;
   const int rank_;
   const int size_;
   const std::unique_ptr<Exchange> exchange_;
   const std::optional<Secret> configured_;
   std::optional<Secret> secret_;
-  bool compare_next_ = false;  // the ranks have not compared their secrets yet
+  std::vector<std::byte> mark_;  // of this rank's secret
+  std::string key_scope_;        // rank 0: the key was published under it and not deleted yet
+  bool compare_next_ = false;    // the ranks have not compared their secrets yet
   ScopeNames scopes_;
 };
 
@@ -415,14 +453,18 @@ Result<std::unique_ptr<Bootstrap>> bootstrap_from_callbacks(
     if (!configured.ok()) return configured.status();
     secret = configured.value();
   }
+  if (!secret) {
+    HETCOMM_RETURN_IF_ERROR(
+        allow_without_secret(config, log, options.rank, options.size, KeyChannel::kCallbacks));
+  }
   std::unique_ptr<Exchange> exchange;
   if (options.allgather != nullptr) {
     exchange = std::make_unique<AllgatherExchange>(options);
   } else if (options.put != nullptr) {
     exchange = std::make_unique<PutGetExchange>(options);
   }
-  return std::unique_ptr<Bootstrap>(
-      std::make_unique<CallbackBootstrap>(options.rank, options.size, std::move(exchange), secret));
+  return std::unique_ptr<Bootstrap>(std::make_unique<CallbackBootstrap>(
+      log, options.rank, options.size, std::move(exchange), secret));
 }
 
 }  // namespace hetcomm

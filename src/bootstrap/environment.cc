@@ -287,6 +287,10 @@ Result<std::unique_ptr<Bootstrap>> bootstrap_from_environment(const Config& conf
   if (!launch.ok()) return launch.status();
   Result<std::optional<Secret>> secret = configured_secret(config, log);
   if (!secret.ok()) return secret.status();
+  if (!secret.value()) {
+    HETCOMM_RETURN_IF_ERROR(
+        allow_without_secret(config, log, launch->rank, launch->size, KeyChannel::kStore));
+  }
   auto bootstrap = std::make_unique<EnvironmentBootstrap>(launch.value(), secret.value());
   HETCOMM_RETURN_IF_ERROR(bootstrap->start(config, log));
   return std::unique_ptr<Bootstrap>(std::move(bootstrap));

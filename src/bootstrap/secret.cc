@@ -1,11 +1,15 @@
 #include "src/bootstrap/secret.h"
 
+#include <atomic>
 #include <string>
 #include <utility>
+
+#include <fmt/format.h>
 
 #include "src/base/random.h"
 #include "src/base/small_file.h"
 #include "src/net/key.h"
+#include "src/net/tls.h"
 
 namespace hetcomm {
 namespace {
@@ -43,6 +47,35 @@ Result<Secret> random_secret() {
   Secret secret{};
   HETCOMM_RETURN_IF_ERROR(fill_random(secret));
   return secret;
+}
+
+Status allow_without_secret(const Config& config, Log& log, int rank, int size,
+                            KeyChannel channel) {
+  if (size == 1) return {};
+  constexpr std::string_view kAdvice =
+      "set HETCOMM_SECRET_FILE or HETCOMM_SECRET, alike on all ranks";
+  if (config.is_on(Variable::kRequireSecret)) {
+    return Status(
+        Code::kPermissionDenied,
+        fmt::format("HETCOMM_REQUIRE_SECRET is set and there is no job secret: {}", kAdvice));
+  }
+  if (tls_required(config) && channel == KeyChannel::kCallbacks) {
+    return Status(Code::kPermissionDenied,
+                  fmt::format("HETCOMM_REQUIRE_TLS is set and there is no job secret: without one "
+                              "the ranks' key would go in clear through the caller's exchange "
+                              "(PyTorch's store, MPI): {}",
+                              kAdvice));
+  }
+  if (rank != 0 || (tls_wanted(config) && channel == KeyChannel::kStore)) return {};
+  // A line for each communicator would bury the log of a process that makes many.
+  static std::atomic<bool> said = false;
+  if (log.enabled(LogLevel::kWarn) && !said.exchange(true)) {
+    log.warn(
+        "this job has no secret: whoever reaches its ports can join it and use the memory "
+        "that its ranks expose; {} (see docs/security.md)",
+        kAdvice);
+  }
+  return {};
 }
 
 }  // namespace hetcomm

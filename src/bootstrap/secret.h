@@ -1,6 +1,7 @@
 // The job secret as the user configured it.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 
 #include "src/base/config.h"
@@ -16,5 +17,15 @@ namespace hetcomm {
 Result<std::optional<Secret>> configured_secret(const Config& config, Log& log);
 
 Result<Secret> random_secret();
+
+// Where the random key of a job without a secret goes from rank 0 to the others.
+enum class KeyChannel : uint8_t {
+  kStore,     // the library's own store, protected by TLS where that is on
+  kCallbacks  // the caller's functions, whose channel the library cannot protect
+};
+// Whether a job of |size| ranks may go on without a configured secret: PERMISSION_DENIED where
+// HETCOMM_REQUIRE_SECRET or HETCOMM_REQUIRE_TLS forbids it. Rank 0 warns of such a job, once in a
+// process, unless TLS protects the key.
+Status allow_without_secret(const Config& config, Log& log, int rank, int size, KeyChannel channel);
 
 }  // namespace hetcomm

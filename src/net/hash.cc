@@ -38,6 +38,19 @@ Digest hmac_sha256(ConstByteSpan key, ConstByteSpan bytes) {
   return digest;
 }
 
+Result<Digest> slow_digest(ConstByteSpan key, ConstByteSpan salt) {
+  constexpr uint64_t kCost = 1 << 14;
+  constexpr uint64_t kBlockSize = 8;
+  constexpr uint64_t kMaxMemory = 64u << 20;
+  Digest digest{};
+  if (EVP_PBE_scrypt(reinterpret_cast<const char*>(key.data()), key.size(), raw(salt), salt.size(),
+                     kCost, kBlockSize, 1, kMaxMemory,
+                     reinterpret_cast<unsigned char*>(digest.data()), digest.size()) != 1) {
+    return Status(Code::kOutOfMemory, "no memory for a slow digest");
+  }
+  return digest;
+}
+
 bool equal_in_constant_time(ConstByteSpan a, ConstByteSpan b) {
   return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
 }

@@ -33,8 +33,6 @@ using BioPtr = std::unique_ptr<BIO, Freer<BIO_free_all>>;
 using X509Ptr = std::unique_ptr<X509, Freer<X509_free>>;
 using KeyPtr = std::unique_ptr<EVP_PKEY, Freer<EVP_PKEY_free>>;
 
-bool is_on(std::string_view text) { return text == "on" || text == "1"; }
-
 // The library's newest complaint.
 std::string library_text() {
   const unsigned long error = ERR_peek_last_error();
@@ -71,8 +69,8 @@ long bio_control(BIO*, int command, long, void*) { return command == BIO_CTRL_FL
 
 }  // namespace
 
-bool tls_wanted(const Config& config) { return is_on(config.text(Variable::kTls)); }
-bool tls_required(const Config& config) { return is_on(config.text(Variable::kRequireTls)); }
+bool tls_wanted(const Config& config) { return config.is_on(Variable::kTls); }
+bool tls_required(const Config& config) { return config.is_on(Variable::kRequireTls); }
 
 Result<std::shared_ptr<const TlsContext>> TlsContext::create(const Config& config, Log& log) {
   if (!tls_wanted(config)) {

@@ -83,7 +83,7 @@ TEST(Tls, RequiredAndThereBetweenProcesses) {
   for (const char* transports : {"tcp", "shm", ""}) {
     const CapiCase test_case{.name = "required",
                              .transports = transports,
-                             .settings = files.settings() + "REQUIRE_TLS=1;",
+                             .settings = files.settings() + "REQUIRE_TLS=1;SECRET=of the job;",
                              .processes = true};
     run_job(test_case, 2, exchange);
   }
@@ -91,7 +91,7 @@ TEST(Tls, RequiredAndThereBetweenProcesses) {
 
 TEST(Tls, RequiredAndNotThereIsRefused) {
   for (const char* transports : {"tcp", "shm", "tcp,shm"}) {
-    const Ends ends = create_two("REQUIRE_TLS=1", "REQUIRE_TLS=1", transports);
+    const Ends ends = create_two("REQUIRE_TLS=1;SECRET=s", "REQUIRE_TLS=1;SECRET=s", transports);
     for (int rank = 0; rank < 2; ++rank) {
       EXPECT_EQ(ends.status[rank], HETCOMM_INVALID_ARGUMENT);
       EXPECT_TRUE(contains(ends.text[rank], "set HETCOMM_TLS=on")) << ends.text[rank];
@@ -186,6 +186,7 @@ int launched_rank(int rank, const std::string& port, const std::string& settings
   return ::testing::Test::HasFailure() ? 1 : 0;
 }
 
+// So it may hand out a random key.
 TEST(Tls, TheStoreOfRankZeroIsProtectedToo) {
   const Certificates files;
   const std::string settings = files.settings() + "REQUIRE_TLS=1;TRANSPORTS=tcp;INTERFACE=lo;";

@@ -31,9 +31,10 @@ TEST(Protection, NamedAndUnprotectedIsAnError) {
   hetcomm_test::LocalStore store;
   for (const char* transports : {"tcp", "shm,tcp"}) {
     try {
-      const CoreMember member(store, 0, 1,
-                              files.settings() + "REQUIRE_TLS=1;LOG=error;TRANSPORTS=" + transports,
-                              with_unprotected_tcp());
+      const CoreMember member(
+          store, 0, 1,
+          files.settings() + "REQUIRE_TLS=1;SECRET=s;LOG=error;TRANSPORTS=" + transports,
+          with_unprotected_tcp());
       ADD_FAILURE() << "created";
     } catch (const std::runtime_error& error) {
       EXPECT_THAT(error.what(), testing::HasSubstr("transport tcp"));
@@ -47,7 +48,7 @@ TEST(Protection, NotNamedItIsLeftOut) {
   const Certificates files;
   for (const bool required : {false, true}) {
     run_core_job(
-        2, files.settings() + (required ? "REQUIRE_TLS=1;LOG=error" : "LOG=error"),
+        2, files.settings() + (required ? "REQUIRE_TLS=1;SECRET=s;LOG=error" : "LOG=error"),
         [](int) { return with_unprotected_tcp(); },
         [&](CoreMember& me) {
           const std::string text = me.communicator().explain(1 - me.rank());

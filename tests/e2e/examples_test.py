@@ -22,7 +22,8 @@ def main():
         port = probe.getsockname()[1]
     ranks = [subprocess.Popen([program], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                               env=dict(os.environ, RANK=str(rank), WORLD_SIZE=str(SIZE),
-                                       MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port)))
+                                       MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port),
+                                       HETCOMM_SECRET="of this test"))
              for rank in range(SIZE)]
     outputs = [rank.communicate(timeout=50)[0] for rank in ranks]
     for rank, output in enumerate(outputs):

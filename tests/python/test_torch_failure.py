@@ -4,7 +4,8 @@ Proves: a killed and a stopped rank, calls that do not fit together, receives th
 abort, a group that ends with pending work, a rank that never comes and a timeout each end in an
 exception with its reason on every rank that waits, in bounded time; those ranks live, their other
 groups work on, and the group can be made again over the same store, also with a new process in
-place of a killed rank. Forked children disturb nothing.
+place of a killed rank. Forked children disturb nothing. The random key of a job without a
+secret does not stay in the store.
 
 Failures of messages between two ranks are in test_torch_messages.py.
 """
@@ -547,6 +548,47 @@ def forked(rank, size, folder):
     dist.send(torch.ones(1), (rank + 1) % size, tag=1)
     future.wait()
     return codes, sum_of_ones()
+
+
+def keys_of_the_store(rank, size, folder):
+    """What whoever reaches the store of a job without a secret finds there."""
+    path = os.path.join(folder, "port")
+    port = 0
+    if rank != 0:
+        ranks.until(lambda: os.path.exists(path))
+        with open(path) as file:
+            port = int(file.read())
+    store = dist.TCPStore("127.0.0.1", port, is_master=rank == 0, wait_for_workers=False)
+    if rank == 0:
+        with open(path + ".new", "w") as file:
+            file.write(str(store.port))
+        os.rename(path + ".new", path)
+    dist.init_process_group("hetcomm", store=store, rank=rank, world_size=size,
+                            timeout=timedelta(seconds=30))
+    total = sum_of_ones()
+    keys = store.list_keys()
+    dist.barrier()
+    return total, keys
+
+
+def without_a_secret(rank, size, folder, variable):
+    os.environ[variable] = "on"
+    return timed(lambda: ranks.init(rank, size, folder) or sum_of_ones())[0]
+
+
+class Secrets(ranks.TestCase):
+    def test_the_random_key_does_not_stay_in_the_store(self):
+        for total, keys in ranks.run(2, keys_of_the_store):
+            self.assertEqual(total, 2)
+            self.assertTrue(any("hetcomm" in key for key in keys), keys)
+            self.assertEqual([key for key in keys if "secret" in key], [])
+
+    def test_a_job_without_a_secret_can_be_refused(self):
+        for variable in ("HETCOMM_REQUIRE_TLS", "HETCOMM_REQUIRE_SECRET"):
+            for text in ranks.run(2, without_a_secret, variable):
+                self.assertIn("PERMISSION_DENIED", text)
+                self.assertIn(variable, text)
+                self.assertIn("HETCOMM_SECRET_FILE", text)
 
 
 class LostRanks(ranks.TestCase):

@@ -2,7 +2,8 @@
 // room in get is probed and asked again; values of many ranks come in one call where there is one
 // for that, and alone where they are large or it fails; failures of callbacks surface with their
 // text; the ranks agree on a secret or are told who differs; two processes with one rank are found;
-// hostile values are refused.
+// hostile values are refused; a random key does not stay in the store, and what is published of a
+// configured secret is of little use to those who guess.
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
@@ -18,6 +19,8 @@
 
 #include "src/base/clock.h"
 #include "src/bootstrap/bootstrap.h"
+#include "src/net/hash.h"
+#include "src/net/key.h"
 
 namespace hetcomm {
 namespace {
@@ -79,6 +82,27 @@ class World {
     return HETCOMM_OK;
   }
 
+  hetcomm_status_t delete_key(const std::string& key) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    values_.erase(key);
+    return fail_delete ? HETCOMM_INTERNAL : HETCOMM_OK;
+  }
+
+  std::string value(const std::string& key) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return values_[key];
+  }
+
+  // Whether a stored value, of those whose key has |part| in it, holds |needle|.
+  bool holds(ConstByteSpan needle, const std::string& part = "") {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::string wanted(reinterpret_cast<const char*>(needle.data()), needle.size());
+    return std::any_of(values_.begin(), values_.end(), [&](const auto& entry) {
+      return entry.first.find(part) != std::string::npos &&
+             entry.second.find(wanted) != std::string::npos;
+    });
+  }
+
   hetcomm_status_t allgather(size_t rank, const void* value, size_t size, void* out) {
     if (fail_allgather) return HETCOMM_PEER_LOST;
     std::unique_lock<std::mutex> lock(mutex_);
@@ -95,6 +119,7 @@ class World {
   }
 
   std::atomic<bool> fail_put = false, fail_get = false, fail_allgather = false, corrupt = false;
+  std::atomic<bool> fail_delete = false;
   std::atomic<int> probes = 0;
   std::atomic<int> alone = 0;     // values of one rank that were asked for by themselves
   std::atomic<int> together = 0;  // calls of get_many
@@ -127,6 +152,9 @@ hetcomm_status_t get_many(void* user, size_t count, const char* const* keys, siz
                           void* values, size_t* sizes, uint64_t timeout) {
   return static_cast<Caller*>(user)->world->get_many(count, keys, room, values, sizes, timeout);
 }
+hetcomm_status_t delete_key(void* user, const char* key) {
+  return static_cast<Caller*>(user)->world->delete_key(key);
+}
 hetcomm_status_t allgather(void* user, const void* value, size_t size, void* out) {
   const auto* caller = static_cast<Caller*>(user);
   return caller->world->allgather(caller->rank, value, size, out);
@@ -148,6 +176,7 @@ class CallbacksTest : public testing::TestWithParam<bool> {
       options.put = put;
       options.get = get;
       if (many_) options.get_many = get_many;
+      if (delete_) options.delete_key = delete_key;
     }
     return options;
   }
@@ -175,6 +204,7 @@ class CallbacksTest : public testing::TestWithParam<bool> {
 
   Log log_;
   bool many_ = false;
+  bool delete_ = false;
 };
 
 INSTANTIATE_TEST_SUITE_P(Ways, CallbacksTest, testing::Bool(),
@@ -251,6 +281,19 @@ TEST_P(CallbacksTest, SecretOfTheOptionsWins) {
   EXPECT_EQ(a.value()->secret(kForever).value(), b.value()->secret(kForever).value());
 }
 
+TEST_P(CallbacksTest, WithoutASecretNothingIsMadeThatRequiresOne) {
+  World world(2);
+  Caller caller{.world = &world, .rank = 0};
+  for (const char* variable : {"REQUIRE_SECRET", "REQUIRE_TLS"}) {
+    const auto refused = create(options(0, 2, caller), fmt::format("{}=on", variable));
+    EXPECT_EQ(refused.status().code(), Code::kPermissionDenied);
+    EXPECT_THAT(std::string(refused.status().text()), HasSubstr(variable));
+    EXPECT_THAT(std::string(refused.status().text()), HasSubstr("HETCOMM_SECRET_FILE"));
+    EXPECT_TRUE(create(options(0, 2, caller), fmt::format("{}=on;SECRET=a", variable)).ok());
+    EXPECT_TRUE(create(options(0, 1, caller), fmt::format("{}=on", variable)).ok());
+  }
+}
+
 TEST_P(CallbacksTest, FailingCallbacksSurface) {
   World world(2);
   world.fail_put = world.fail_allgather = true;
@@ -318,6 +361,63 @@ TEST_P(PutGetTest, ManyValuesComeInOneCall) {
     // Those of ranks 2 to 4 are too large for it.
     EXPECT_EQ(world.alone, factor == 1 ? 0 : 3);
   }
+}
+
+// The random key does not stay where others read it.
+TEST_P(PutGetTest, TheRandomKeyIsDeletedOnceAllHaveIt) {
+  for (const bool some_are_missing : {false, true}) {
+    World world(3);
+    delete_ = true;
+    Secret key{};
+    run(world, some_are_missing ? std::vector{0, 1} : std::vector{0, 1, 2}, 3,
+        [&](int rank, Bootstrap& bootstrap) {
+          const Result<Secret> secret = bootstrap.secret(now_ns() + 20 * kSecond);
+          ASSERT_TRUE(secret.ok()) << secret.status().text();
+          if (rank == 0) {
+            key = secret.value();
+            EXPECT_TRUE(world.holds(key));
+          }
+          const auto all = bootstrap.allgather(
+              "world", {}, now_ns() + (some_are_missing ? kSecond : 20 * kSecond));
+          EXPECT_EQ(all.ok(), !some_are_missing);
+          EXPECT_TRUE(rank != 0 || !world.holds(key));
+        });
+  }
+}
+
+TEST_P(PutGetTest, AKeyThatCannotBeDeletedEndsNothing) {
+  World world(2);
+  delete_ = true;
+  world.fail_delete = true;
+  run(world, {0, 1}, 2, [&](int /*rank*/, Bootstrap& bootstrap) {
+    ASSERT_TRUE(bootstrap.secret(now_ns() + 20 * kSecond).ok());
+    EXPECT_TRUE(bootstrap.allgather("world", {}, now_ns() + 20 * kSecond).ok());
+  });
+}
+
+// Who reads the store can try guesses, but neither with a table that was made before nor quickly.
+TEST_P(PutGetTest, WhatIsPublishedOfASecretIsSaltedAndSlow) {
+  constexpr std::string_view kUserSecret = "guess me";
+  const Secret secret = secret_from(std::as_bytes(std::span(kUserSecret)));
+  std::array<std::string, 2> published;
+  for (std::string& text : published) {
+    World world(2);
+    run(
+        world, {0, 1}, 2,
+        [&](int /*rank*/, Bootstrap& bootstrap) {
+          ASSERT_TRUE(bootstrap.secret(now_ns() + 20 * kSecond).ok());
+          ASSERT_TRUE(bootstrap.allgather("world", {}, now_ns() + 20 * kSecond).ok());
+        },
+        [&](int) { return fmt::format("SECRET={}", kUserSecret); });
+    constexpr std::string_view kLabel = "hetcomm secret check 1";
+    EXPECT_FALSE(world.holds(hmac_sha256(secret, std::as_bytes(std::span(kLabel)))));
+    text = world.value("hetcomm/secret/0");
+    ASSERT_EQ(text.size(), 33u);
+    const auto salt = std::as_bytes(std::span(text)).subspan(1);
+    EXPECT_FALSE(world.holds(hmac_sha256(secret, salt)));
+    EXPECT_TRUE(world.holds(slow_digest(secret, salt).value(), "world/all"));
+  }
+  EXPECT_NE(published[0], published[1]);
 }
 
 TEST_P(PutGetTest, MissingRanksAreNamedByManyToo) {

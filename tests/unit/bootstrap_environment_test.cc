@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <functional>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -164,6 +165,13 @@ TEST_F(EnvironmentTest, Ipv6) {
   EXPECT_THAT(run(2, {0, 1}), Each(HasSubstr("ok 0 1")));
 }
 
+TEST_F(EnvironmentTest, WithoutASecretAJobThatRequiresOneIsRefused) {
+  const auto texts = run(2, {0, 1}, "REQUIRE_SECRET=on;BOOTSTRAP_TIMEOUT=2s");
+  EXPECT_THAT(texts, Each(HasSubstr("HETCOMM_REQUIRE_SECRET")));
+  EXPECT_THAT(run(2, {0, 1}, "REQUIRE_SECRET=on;SECRET=a"), Each(HasSubstr("ok 0 1")));
+  EXPECT_THAT(run(1, {0}, "REQUIRE_SECRET=on"), Each(HasSubstr("ok 0")));
+}
+
 // Addresses on which somebody listens at |port|, as /proc/net/tcp writes them.
 std::vector<std::string> listeners_at(uint16_t port) {
   std::vector<std::string> found;
@@ -237,6 +245,39 @@ TEST_F(StorePlaceTest, WithAForeignMasterAddressTheInterfaceCounts) {
   }
   const auto bootstrap = start();
   EXPECT_THAT(listeners_at(port_), testing::ElementsAre("00000000"));
+}
+
+// The warnings of |count| jobs, one after the other in one process.
+std::vector<std::string> warnings_of(int count, const std::function<void(Log&)>& create) {
+  const std::string text = collect(spawn([&] {
+    std::string lines;
+    for (int i = 0; i < count; ++i) {
+      Log log;
+      log.set_sink(
+          [](void* to, int32_t /*level*/, const char* line) {
+            *static_cast<std::string*>(to) += fmt::format("{}\n", line);
+          },
+          &lines);
+      create(log);
+    }
+    return lines;
+  }));
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+TEST_F(StorePlaceTest, AJobWithoutASecretIsWarnedOfOnce) {
+  const auto warnings = [&](const std::string& settings) {
+    return warnings_of(2, [&](Log& log) {
+      EXPECT_TRUE(create(log, fmt::format("STORE_PORT={};{}", port_, settings)).ok());
+    });
+  };
+  EXPECT_THAT(warnings(""), testing::ElementsAre(HasSubstr("this job has no secret")));
+  EXPECT_THAT(warnings("SECRET=a"), testing::IsEmpty());
+  setenv("WORLD_SIZE", "1", 1);
+  EXPECT_THAT(warnings(""), testing::IsEmpty());
 }
 
 // Nobody needs the store once the last communicator was made.

@@ -42,6 +42,7 @@ StoreBootstrap::StoreBootstrap(hetcomm_context_t* context, c10::intrusive_ptr<c1
   options.put = &put;
   options.get = &get;
   options.get_many = &get_many;
+  options.delete_key = &delete_key;
   options.user_data = this;
   check("bootstrap", hetcomm_bootstrap_create_from_callbacks(context, &options, &bootstrap_));
 }
@@ -122,6 +123,17 @@ hetcomm_status_t StoreBootstrap::get_many(void* self, size_t count, const char* 
     return HETCOMM_OK;
   } catch (const std::exception&) {
     return HETCOMM_TIMED_OUT;  // asked for one by one, they show which is missing, and why
+  }
+}
+
+hetcomm_status_t StoreBootstrap::delete_key(void* self, const char* key) {
+  auto& own = *static_cast<StoreBootstrap*>(self);
+  try {
+    own.store_->deleteKey(own.prefix_ + key);
+    return HETCOMM_OK;
+  } catch (const std::exception& error) {
+    own.store_error_ = error.what();
+    return HETCOMM_BOOTSTRAP_FAILED;
   }
 }
 

@@ -35,6 +35,7 @@ class StoreBootstrap {
                               uint64_t timeout_ns);
   static hetcomm_status_t get_many(void* self, size_t count, const char* const* keys, size_t room,
                                    void* values, size_t* out_sizes, uint64_t timeout_ns);
+  static hetcomm_status_t delete_key(void* self, const char* key);
 
   std::string scope() const;
   // The key of how often |rank| has tried.
