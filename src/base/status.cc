@@ -60,6 +60,11 @@ Status status_from_errno(int error, std::string_view what) {
     case EADDRINUSE:
       code = Code::kInvalidArgument;
       break;
+    // A file or a device that somebody named; no socket fails so.
+    case ENOENT:
+    case ENOTDIR:
+      code = Code::kNotFound;
+      break;
     case ETIMEDOUT:
       code = Code::kTimedOut;
       break;
@@ -71,7 +76,6 @@ Status status_from_errno(int error, std::string_view what) {
     case ENETUNREACH:
     case ENETDOWN:
     case EHOSTDOWN:
-    case ENOENT:
       code = Code::kPeerLost;
       break;
     case EOPNOTSUPP:

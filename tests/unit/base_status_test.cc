@@ -127,7 +127,7 @@ TEST(Status, ErrnoMapsToWhatIsBroken) {
       {EACCES, Code::kPermissionDenied}, {EINVAL, Code::kInvalidArgument},
       {ETIMEDOUT, Code::kTimedOut},      {ECONNRESET, Code::kPeerLost},
       {EPIPE, Code::kPeerLost},          {ENOSYS, Code::kUnsupported},
-      {EXDEV, Code::kInternal},
+      {EXDEV, Code::kInternal},          {ENOENT, Code::kNotFound},
   };
   for (const auto& [error, code] : cases) {
     const Status status = status_from_errno(error, "connect");
