@@ -258,6 +258,13 @@ const VariableInfo* find_variable(std::string_view name) {
   return nullptr;
 }
 
+// Whether |name| may be a variable's. What is not may be a piece of a secret, and is not printed.
+bool is_name(std::string_view name) {
+  return !name.empty() && std::all_of(name.begin(), name.end(), [](char c) {
+    return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_';
+  });
+}
+
 // Names that belong to other parts of the project or to launch scripts and are not warned about.
 bool is_foreign(std::string_view name) { return name.starts_with("HETCOMM_TEST_"); }
 
@@ -406,13 +413,14 @@ Result<Config> Config::load(const char* const* environment, std::string_view set
           equals == std::string_view::npos ? std::string_view() : entry.substr(equals + 1);
       // An empty variable is an unset one, as launch scripts leave them.
       if (!text.empty()) HETCOMM_RETURN_IF_ERROR(config.assign(*info, text, true));
-    } else if (!is_foreign(name)) {
+    } else if (!is_foreign(name) && is_name(name)) {
       const std::string_view nearest = nearest_variable(name);
       log.warn("unknown variable {}{}{}{}", name, nearest.empty() ? "" : "; did you mean ", nearest,
                nearest.empty() ? "" : "?");
     }
   }
-  while (!settings.empty()) {
+  bool after_secret = false;  // a ';' in a secret ends it, and the rest of it looks like an entry
+  for (int number = 1; !settings.empty(); ++number) {
     const size_t end = settings.find(';');
     const std::string_view entry = settings.substr(0, end);
     settings.remove_prefix(end == std::string_view::npos ? settings.size() : end + 1);
@@ -421,11 +429,15 @@ Result<Config> Config::load(const char* const* environment, std::string_view set
     std::string name(entry.substr(0, equals));
     if (!name.starts_with("HETCOMM_")) name = "HETCOMM_" + name;
     const VariableInfo* info = find_variable(name);
-    if (info == nullptr || equals == std::string_view::npos) {
+    const bool has_value = equals != std::string_view::npos;
+    if (info == nullptr || !has_value) {
+      const bool shown = info != nullptr || (has_value && !after_secret && is_name(name));
       return Status(Code::kInvalidArgument,
-                    fmt::format("settings: '{}' is no known name, or has no value", name));
+                    fmt::format("settings: entry {}{}{}{} is no known name, or has no value",
+                                number, shown ? " ('" : "", shown ? name : "", shown ? "')" : ""));
     }
     HETCOMM_RETURN_IF_ERROR(config.assign(*info, entry.substr(equals + 1), true));
+    after_secret = after_secret || info->type == kSecretText;
   }
   return config;
 }

@@ -5,6 +5,8 @@
 #include <array>
 #include <cstdio>
 
+#include "src/base/text.h"
+
 namespace hetcomm {
 namespace {
 
@@ -43,8 +45,11 @@ void Log::warn_once(const std::string& text) {
 void Log::write(LogLevel level, std::string_view text) {
   const int rank = rank_.load(std::memory_order_relaxed);
   const std::string_view name = kLevelNames[static_cast<size_t>(level)];
-  const std::string line = rank >= 0 ? fmt::format("hetcomm[{}:{}] {}: {}", host_, rank, name, text)
-                                     : fmt::format("hetcomm[{}] {}: {}", host_, name, text);
+  // What peers and files say may be in it.
+  const std::string clean = printable_lines(text);
+  const std::string line = rank >= 0
+                               ? fmt::format("hetcomm[{}:{}] {}: {}", host_, rank, name, clean)
+                               : fmt::format("hetcomm[{}] {}: {}", host_, name, clean);
   std::lock_guard lock(mutex_);
   if (function_ != nullptr) {
     function_(user_data_, static_cast<int32_t>(level), line.c_str());

@@ -11,9 +11,24 @@
 #include "src/base/unique_fd.h"
 
 namespace hetcomm {
+namespace {
 
-Result<SmallFile> read_small_file(const std::string& path, size_t max_bytes,
-                                  std::string_view what) {
+Status check_private(const struct stat& info, std::string_view what) {
+  if (info.st_uid != ::geteuid() && info.st_uid != 0) {
+    return Status(
+        Code::kPermissionDenied,
+        fmt::format("{}: it belongs to user {}, not to this process's user {} nor to root", what,
+                    info.st_uid, ::geteuid()));
+  }
+  if ((info.st_mode & S_IWGRP) != 0) {
+    return Status(Code::kPermissionDenied,
+                  fmt::format("{}: its group can write it; use chmod 600", what));
+  }
+  return {};
+}
+
+Result<SmallFile> read_file(const std::string& path, size_t max_bytes, std::string_view what,
+                            bool is_private) {
   const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   struct stat info {};
   if (!file.valid() || ::fstat(file.get(), &info) != 0) return status_from_errno(errno, what);
@@ -24,6 +39,7 @@ Result<SmallFile> read_small_file(const std::string& path, size_t max_bytes,
     return Status(Code::kPermissionDenied,
                   fmt::format("{}: everybody can write it; use chmod 600", what));
   }
+  if (is_private) HETCOMM_RETURN_IF_ERROR(check_private(info, what));
   SmallFile result;
   result.everybody_reads = (info.st_mode & S_IROTH) != 0;
   std::string& text = result.contents;
@@ -41,6 +57,18 @@ Result<SmallFile> read_small_file(const std::string& path, size_t max_bytes,
   }
   text.resize(size);
   return result;
+}
+
+}  // namespace
+
+Result<SmallFile> read_small_file(const std::string& path, size_t max_bytes,
+                                  std::string_view what) {
+  return read_file(path, max_bytes, what, false);
+}
+
+Result<SmallFile> read_private_file(const std::string& path, size_t max_bytes,
+                                    std::string_view what) {
+  return read_file(path, max_bytes, what, true);
 }
 
 }  // namespace hetcomm

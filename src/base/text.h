@@ -1,8 +1,9 @@
-// Texts beside an outcome: worth having, and not worth failing for.
+// Texts beside an outcome: worth having, and not worth failing for. Texts of peers, made harmless.
 #pragma once
 
 #include <new>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "src/base/status.h"
@@ -28,5 +29,11 @@ Status status_or_code(Code code, Make&& make) noexcept {
     return code;
   }
 }
+
+// |text| for terminals and logs, whoever it comes from: control characters and bytes that are no
+// UTF-8 are written as \xNN, so that none of them acts on a terminal or fakes a line of its own.
+std::string printable(std::string_view text);
+// The same, but line ends stay.
+std::string printable_lines(std::string_view text);
 
 }  // namespace hetcomm

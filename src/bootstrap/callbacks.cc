@@ -321,7 +321,7 @@ class CallbackBootstrap final : public Bootstrap {
       HETCOMM_RETURN_IF_ERROR(fill_random(own_salt));
       ByteWriter writer;
       writer.write(static_cast<uint8_t>(configured_ ? 1 : 0));
-      writer.write_raw(configured_ ? ConstByteSpan(own_salt) : ConstByteSpan(secret));
+      writer.write_raw(configured_ ? ConstByteSpan(own_salt) : ConstByteSpan(secret.bytes()));
       const std::string scope = scopes_.next("secret");
       if (rank_ == 0 && !configured_) key_scope_ = scope;
       Result<std::vector<std::byte>> first =
@@ -332,7 +332,10 @@ class CallbackBootstrap final : public Bootstrap {
       }
       const bool handed_out = first->front() == std::byte{0};
       if (!configured_ && handed_out) {
-        std::copy_n(first->begin() + 1, secret.size(), secret.begin());
+        Secret::Bytes bytes{};
+        std::copy_n(first->begin() + 1, bytes.size(), bytes.begin());
+        secret = Secret(bytes);
+        wipe(bytes);
       }
       HETCOMM_RETURN_IF_ERROR(make_mark(secret, ConstByteSpan(first.value()).subspan(1)));
       compare_next_ = true;

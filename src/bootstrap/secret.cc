@@ -6,8 +6,8 @@
 
 #include <fmt/format.h>
 
-#include "src/base/random.h"
 #include "src/base/small_file.h"
+#include "src/net/hash.h"
 #include "src/net/key.h"
 #include "src/net/tls.h"
 
@@ -18,7 +18,7 @@ constexpr size_t kMaxSecretBytes = 4096;
 
 Result<std::string> read_secret_file(const std::string& path, Log& log) {
   const std::string what = "HETCOMM_SECRET_FILE '" + path + "'";
-  Result<SmallFile> file = read_small_file(path, kMaxSecretBytes, what);
+  Result<SmallFile> file = read_private_file(path, kMaxSecretBytes, what);
   if (!file.ok()) return file.status();
   if (file->everybody_reads) {
     log.warn("{}: everybody on this host can read it; use chmod 600", what);
@@ -40,13 +40,9 @@ Result<std::optional<Secret>> configured_secret(const Config& config, Log& log) 
     if (!contents.ok()) return contents.status();
     secret = std::move(contents).value();
   }
-  return std::optional<Secret>(secret_from(std::as_bytes(std::span(secret))));
-}
-
-Result<Secret> random_secret() {
-  Secret secret{};
-  HETCOMM_RETURN_IF_ERROR(fill_random(secret));
-  return secret;
+  const Secret key = secret_from(std::as_bytes(std::span(secret)));
+  wipe(std::as_writable_bytes(std::span(secret)));
+  return std::optional<Secret>(key);
 }
 
 Status allow_without_secret(const Config& config, Log& log, int rank, int size,

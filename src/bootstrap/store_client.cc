@@ -9,6 +9,7 @@
 #include "src/base/clock.h"
 #include "src/bootstrap/store.h"
 #include "src/bootstrap/store_finder.h"
+#include "src/net/hash.h"
 #include "src/net/socket.h"
 
 namespace hetcomm {
@@ -100,13 +101,16 @@ Result<std::vector<std::vector<std::byte>>> StoreClient::gather(const std::strin
 Result<Secret> StoreClient::job_key(uint64_t deadline_ns) {
   StoreRequest request;
   request.operation = StoreOperation::kJobKey;
-  Secret secret;
-  Result<std::vector<std::byte>> reply = call(request, secret.size(), deadline_ns);
+  Secret::Bytes bytes{};
+  Result<std::vector<std::byte>> reply = call(request, bytes.size(), deadline_ns);
   if (!reply.ok()) return reply.status();
-  if (reply->size() != secret.size()) {
+  if (reply->size() != bytes.size()) {
     return Status(Code::kBootstrapFailed, "malformed reply of the store");
   }
-  std::copy(reply->begin(), reply->end(), secret.begin());
+  std::copy(reply->begin(), reply->end(), bytes.begin());
+  wipe(*reply);
+  Secret secret(bytes);
+  wipe(bytes);
   return secret;
 }
 

@@ -1,6 +1,7 @@
 #include "src/bootstrap/store_protocol.h"
 
 #include "src/base/bytes.h"
+#include "src/base/text.h"
 
 namespace hetcomm {
 namespace {
@@ -88,9 +89,9 @@ Result<ConstByteSpan> decode_reply(ConstByteSpan body) {
   const auto code = reader.read<int32_t>();
   if (reader.failed()) return malformed;
   if (code == static_cast<int32_t>(Code::kOk)) return reader.read_raw(reader.left());
-  std::string text = reader.read_string(kMaxReplyText);
+  const std::string text = reader.read_string(kMaxReplyText);
   if (!reader.finished()) return malformed;
-  return Status(known_code(code), std::move(text));
+  return Status(known_code(code), printable(text));
 }
 
 }  // namespace hetcomm

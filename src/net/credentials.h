@@ -7,6 +7,8 @@
 #include <memory>
 #include <vector>
 
+#include "src/base/span.h"
+
 namespace hetcomm {
 
 // One generation of one job. |job| is a hash of the job's and the communicator's name, so that it
@@ -19,12 +21,29 @@ struct Identity {
   bool operator==(const Identity&) const = default;
 };
 
-// Key of the proof, SHA-256 of whatever the user gave. Never logged.
-using Secret = std::array<std::byte, 32>;
+// Key of the proof, SHA-256 of whatever the user gave. Never logged. Copies share one place, which
+// core dumps leave out and which is wiped when the last copy goes.
+class Secret {
+ public:
+  static constexpr size_t kBytes = 32;
+  using Bytes = std::array<std::byte, kBytes>;
+
+  // Zeros, which are nobody's key.
+  Secret() = default;
+  explicit Secret(const Bytes& bytes);
+
+  const Bytes& bytes() const;
+  operator ConstByteSpan() const { return bytes(); }
+  bool operator==(const Secret& other) const { return bytes() == other.bytes(); }
+
+ private:
+  class Page;
+  std::shared_ptr<const Page> page_;
+};
 
 struct Credentials {
   Identity identity;
-  Secret secret{};
+  Secret secret;
   // By rank, the number that each process draws at random for each mesh: one that was started anew
   // has another one. Null where ranks have none.
   std::shared_ptr<const std::vector<uint64_t>> incarnations{};

@@ -51,6 +51,8 @@ Result<Digest> slow_digest(ConstByteSpan key, ConstByteSpan salt) {
   return digest;
 }
 
+void wipe(ByteSpan bytes) { OPENSSL_cleanse(bytes.data(), bytes.size()); }
+
 bool equal_in_constant_time(ConstByteSpan a, ConstByteSpan b) {
   return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
 }

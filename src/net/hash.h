@@ -16,6 +16,8 @@ Digest hmac_sha256(ConstByteSpan key, ConstByteSpan bytes);
 // A digest of |key| that takes some 16 MiB and 50 ms to compute (scrypt), for a place where others
 // can read it: guessing a weak key costs as much for each guess. OUT_OF_MEMORY if there is no room.
 Result<Digest> slow_digest(ConstByteSpan key, ConstByteSpan salt);
+// Overwrites a key that is needed no more; the compiler does not leave it out.
+void wipe(ByteSpan bytes);
 // Takes the same time wherever the two differ. False when the lengths differ.
 bool equal_in_constant_time(ConstByteSpan a, ConstByteSpan b);
 

@@ -1,17 +1,66 @@
 #include "src/net/key.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <new>
 
 #include "src/base/bytes.h"
+#include "src/base/random.h"
 #include "src/net/hash.h"
 
 namespace hetcomm {
+
+// Pages of its own: what the kernel is told to leave out of core dumps is whole pages.
+class Secret::Page {
+ public:
+  explicit Page(const Bytes& bytes) {
+    void* const base =
+        ::mmap(nullptr, kSize, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (base == MAP_FAILED) throw std::bad_alloc();
+    ::madvise(base, kSize, MADV_DONTDUMP);
+    bytes_ = new (base) Bytes(bytes);
+  }
+  ~Page() {
+    wipe(*bytes_);
+    ::munmap(bytes_, kSize);
+  }
+  Page(const Page&) = delete;
+  Page& operator=(const Page&) = delete;
+
+  const Bytes& bytes() const { return *bytes_; }
+
+ private:
+  static constexpr size_t kSize = 4096;  // the kernel rounds it up to its own pages
+  Bytes* bytes_ = nullptr;
+};
+
+Secret::Secret(const Bytes& bytes) : page_(std::make_shared<Page>(bytes)) {}
+
+const Secret::Bytes& Secret::bytes() const {
+  static constexpr Bytes kNone{};
+  return page_ == nullptr ? kNone : page_->bytes();
+}
 
 Secret secret_from(ConstByteSpan user_secret) {
   ByteWriter writer;
   writer.write_string("hetcomm secret 1");
   writer.write_bytes(user_secret);
-  return sha256(writer.bytes());
+  std::vector<std::byte> bytes = writer.take();
+  Digest digest = sha256(bytes);
+  wipe(bytes);
+  Secret secret(digest);
+  wipe(digest);
+  return secret;
+}
+
+Result<Secret> random_secret() {
+  Secret::Bytes bytes{};
+  HETCOMM_RETURN_IF_ERROR(fill_random(bytes));
+  Secret secret(bytes);
+  wipe(bytes);
+  return secret;
 }
 
 Identity identity_of(std::string_view job_name, std::string_view communicator_name,

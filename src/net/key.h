@@ -6,12 +6,14 @@
 #include <string_view>
 
 #include "src/base/span.h"
+#include "src/base/status.h"
 #include "src/net/credentials.h"
 
 namespace hetcomm {
 
 // The key of a user's secret: SHA-256 under a label of its own.
 Secret secret_from(ConstByteSpan user_secret);
+Result<Secret> random_secret();
 
 // The id of communicator |communicator_name| of job |job_name| in generation |epoch|.
 Identity identity_of(std::string_view job_name, std::string_view communicator_name, uint32_t epoch);

@@ -172,7 +172,7 @@ class Connector final : public Watcher {
   ConnectHandler& handler_;
   std::vector<Address> candidates_;
   size_t next_candidate_ = 0;
-  Secret secret_{};
+  Secret secret_;
   Hello hello_;
   uint64_t deadline_ns_ = 0;
   uint64_t attempt_deadline_ns_ = 0;

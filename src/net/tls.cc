@@ -149,7 +149,7 @@ Status TlsContext::load_certificate(const std::string& path, Log& /*log*/) {
 
 Status TlsContext::load_key(const std::string& path, Log& log) {
   const std::string what = named("HETCOMM_TLS_KEY", path);
-  Result<SmallFile> file = read_small_file(path, kMaxPemBytes, what);
+  Result<SmallFile> file = read_private_file(path, kMaxPemBytes, what);
   if (!file.ok()) return file.status();
   if (file->everybody_reads) {
     log.warn_once(fmt::format("{}: everybody on this host can read it; use chmod 600", what));

@@ -215,7 +215,7 @@ TEST_P(Connecting, NeedsTheMeshAndTheIncarnations) {
 TEST_P(Connecting, NeedsTheSecretTheJobAndTheEpoch) {
   PairOptions wrong_secret = options();
   wrong_secret.far_credentials = wrong_secret.credentials;
-  wrong_secret.far_credentials.secret[5] ^= std::byte{1};
+  wrong_secret.far_credentials.secret = random_secret().value();
   expect_refused(wrong_secret, "another secret");
   PairOptions wrong_epoch = options();
   wrong_epoch.far_credentials = wrong_epoch.credentials;

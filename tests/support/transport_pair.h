@@ -28,6 +28,7 @@
 #include <gtest/gtest.h>
 
 #include "src/base/random.h"
+#include "src/net/key.h"
 #include "tests/support/transport_node.h"
 
 namespace hetcomm::test {
@@ -35,9 +36,11 @@ namespace hetcomm::test {
 // Fresh for each test, so that tests that run at the same time never meet.
 inline Credentials make_credentials() {
   Credentials credentials;
-  if (!fill_random(credentials.identity.job).ok() || !fill_random(credentials.secret).ok()) {
+  Result<Secret> secret = random_secret();
+  if (!fill_random(credentials.identity.job).ok() || !secret.ok()) {
     throw Abandoned("no randomness");
   }
+  credentials.secret = secret.value();
   return credentials;
 }
 

@@ -8,5 +8,6 @@ hetcomm_test(base_test FULLY_CHECKED
     base_segment_cursor_test.cc
     base_span_test.cc
     base_status_test.cc
+    base_text_test.cc
   DEPENDS base fmt::fmt
   LABELS asan tsan)

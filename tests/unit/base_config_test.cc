@@ -194,6 +194,20 @@ TEST_F(ConfigTest, SettingsMustBeKnown) {
   EXPECT_NE(error({}, "LOG").find("LOG"), std::string::npos);
   EXPECT_NE(error({}, "=5").find("no known name"), std::string::npos);
   EXPECT_EQ(error({}, "SECRE=hush").find("hush"), std::string::npos);
+  EXPECT_NE(error({}, "TIMEOUT=5s;;NOISE=1").find("entry 3"), std::string::npos);
+}
+
+// A secret with a character that ends it, or behind one that does not start it.
+TEST_F(ConfigTest, NoPieceOfASecretIsPrinted) {
+  for (const char* settings :
+       {"SECRET=open;hush", "SECRET=open;hush=x", "SECRET=open;;LOG=info;hush=x", "SECRET:hush",
+        "SECRET:hush=x", "SECRET hush", "SECRET=open;x=hush;y"}) {
+    const std::string text = error({}, settings);
+    EXPECT_NE(text, "");
+    EXPECT_EQ(text.find("hush"), std::string::npos) << text;
+  }
+  static_cast<void>(loaded({"HETCOMM_SECRET:hush=x", "HETCOMM_SECRET hush"}));
+  for (const std::string& line : lines_) EXPECT_EQ(line.find("hush"), std::string::npos) << line;
 }
 
 TEST_F(ConfigTest, ValueMayHoldAnEqualsSign) {

@@ -49,6 +49,16 @@ TEST(Log, FormatWithAndWithoutRank) {
   EXPECT_EQ(sink.levels, (std::vector<int32_t>{HETCOMM_LOG_WARN, HETCOMM_LOG_ERROR}));
 }
 
+// Texts of peers and files may be in a line.
+TEST(Log, NothingInALineActsOnATerminal) {
+  Sink sink;
+  Log log;
+  log.set_sink(Sink::write, &sink);
+  log.error("a\x1b[2Jb\rc\nd\x7f");
+  ASSERT_EQ(sink.lines.size(), 1u);
+  EXPECT_TRUE(sink.lines[0].ends_with("error: a\\x1b[2Jb\\x0dc\nd\\x7f")) << sink.lines[0];
+}
+
 TEST(Log, LevelsFilter) {
   const LogLevel levels[] = {LogLevel::kError, LogLevel::kWarn, LogLevel::kInfo, LogLevel::kDebug,
                              LogLevel::kTrace};

@@ -3,11 +3,16 @@
 // missing and malformed variables; and treats the secret file with care. Its store listens where
 // the others look for it, and nowhere else.
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <functional>
 #include <sstream>
@@ -100,7 +105,7 @@ class EnvironmentTest : public testing::Test {
       for (const auto& value : values.value())
         text += fmt::format(" {}", static_cast<int>(value[0]));
     }
-    return text + fmt::format(" key {}", static_cast<int>(secret.value()[0]));
+    return text + fmt::format(" key {}", static_cast<int>(secret->bytes()[0]));
   }
 
   std::vector<std::string> run(int size, const std::vector<int>& ranks,
@@ -370,16 +375,103 @@ TEST_F(SecretFileTest, EqualsTheVariableWithoutLineEnds) {
 }
 
 TEST_F(SecretFileTest, BadFilesAreRefused) {
-  EXPECT_EQ(load("abc", 0602).status().code(), Code::kPermissionDenied);
+  for (const mode_t mode : {0602u, 0660u, 0620u}) {
+    EXPECT_EQ(load("abc", mode).status().code(), Code::kPermissionDenied) << mode;
+  }
+  EXPECT_TRUE(load("abc", 0440).ok());
   EXPECT_FALSE(load("", 0600).ok());
   EXPECT_FALSE(load("\n\n", 0600).ok());
   EXPECT_FALSE(load(std::string(5000, 'x'), 0600).ok());
-  EXPECT_FALSE(load_setting("SECRET_FILE=/nonexistent").ok());
+  EXPECT_EQ(load_setting("SECRET_FILE=/nonexistent").status().code(), Code::kNotFound);
   EXPECT_FALSE(load_setting("SECRET_FILE=/tmp").ok());
   const std::string pipe = path_ + ".pipe";
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
   EXPECT_FALSE(load_setting("SECRET_FILE=" + pipe).ok());
   unlink(pipe.c_str());
+}
+
+TEST_F(SecretFileTest, FilesOfOthersAreRefused) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can give a file away";
+  ASSERT_TRUE(load("abc", 0600).ok());
+  constexpr uid_t kSomebody = 12345;
+  ASSERT_EQ(chown(path_.c_str(), kSomebody, kSomebody), 0);
+  const Status foreign = load_setting("SECRET_FILE=" + path_).status();
+  EXPECT_EQ(foreign.code(), Code::kPermissionDenied);
+  EXPECT_THAT(std::string(foreign.text()), HasSubstr("belongs to user 12345"));
+  // One's own, and root's.
+  for (const uid_t owner : {kSomebody, uid_t{0}}) {
+    ASSERT_EQ(chown(path_.c_str(), owner, owner), 0);
+    ASSERT_EQ(chmod(path_.c_str(), 0644), 0);
+    ASSERT_EQ(seteuid(kSomebody), 0);
+    const bool ok = load_setting("SECRET_FILE=" + path_).ok();
+    ASSERT_EQ(seteuid(0), 0);
+    EXPECT_TRUE(ok) << owner;
+  }
+}
+
+struct Region {
+  uintptr_t begin = 0;
+  uintptr_t end = 0;
+};
+
+// What a core dump of this process would hold of memory that it can write.
+std::vector<Region> dumped_regions() {
+  std::vector<Region> regions;
+  std::ifstream lines("/proc/self/smaps");
+  Region region;
+  bool writable = false;
+  for (std::string line; std::getline(lines, line);) {
+    unsigned long begin = 0;
+    unsigned long end = 0;
+    char access[5] = {};
+    if (sscanf(line.c_str(), "%lx-%lx %4s", &begin, &end, access) == 3) {
+      region = {begin, end};
+      writable = access[0] == 'r' && access[1] == 'w';
+    } else if (line.starts_with("VmFlags:") && writable && line.find(" dd") == std::string::npos) {
+      regions.push_back(region);
+    }
+  }
+  return regions;
+}
+
+// Where |needle| stands in such memory. What is read goes to a buffer that is not dumped either.
+std::vector<std::string> copies_in_a_core_dump(const Secret& needle) {
+  constexpr size_t kPiece = 1 << 20;
+  void* const base =
+      mmap(nullptr, kPiece, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  EXPECT_EQ(madvise(base, kPiece, MADV_DONTDUMP), 0);
+  const ConstByteSpan key = needle;
+  std::vector<std::string> found;
+  for (const Region& region : dumped_regions()) {
+    for (uintptr_t at = region.begin; at < region.end; at += kPiece - key.size()) {
+      iovec local{base, kPiece};
+      iovec remote{reinterpret_cast<void*>(at), std::min<size_t>(kPiece, region.end - at)};
+      const ssize_t got = process_vm_readv(getpid(), &local, 1, &remote, 1, 0);
+      if (got <= 0) continue;
+      const void* const hit = memmem(base, static_cast<size_t>(got), key.data(), key.size());
+      if (hit != nullptr) found.push_back(fmt::format("region {:x}", region.begin));
+    }
+  }
+  munmap(base, kPiece);
+  return found;
+}
+
+TEST_F(StorePlaceTest, CoreDumpsHoldNoKeyOfAConfiguredSecret) {
+  const std::string path = testing::TempDir() + "hetcomm-dump-" + std::to_string(getpid());
+  {
+    std::ofstream(path) << "a secret of sixteen bytes or more";
+    ASSERT_EQ(chmod(path.c_str(), 0600), 0);
+  }
+  setenv("WORLD_SIZE", "2", 1);
+  const auto bootstrap = start("SECRET_FILE=" + path);
+  unlink(path.c_str());
+  ASSERT_NE(bootstrap, nullptr);
+  const Secret secret = bootstrap->secret(now_ns() + kSecond).value();
+  EXPECT_THAT(copies_in_a_core_dump(secret), testing::IsEmpty());
+  // The search finds what is there.
+  const std::vector<std::byte> copy(secret.bytes().begin(), secret.bytes().end());
+  EXPECT_FALSE(copies_in_a_core_dump(secret).empty());
+  EXPECT_EQ(copy[0], secret.bytes()[0]);
 }
 
 }  // namespace

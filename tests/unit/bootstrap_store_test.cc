@@ -61,8 +61,9 @@ class StoreTest : public testing::Test {
   StoreTest() { log_.set_level(LogLevel::kError); }
 
   void start(const Address& address = loopback()) {
-    Secret key;
-    key.fill(std::byte{7});
+    Secret::Bytes bytes;
+    bytes.fill(std::byte{7});
+    const Secret key(bytes);
     auto server = StoreServer::start(log_, {.credentials = credentials_of("s"),
                                             .job_key = key,
                                             .hosts = {address},
@@ -280,7 +281,7 @@ TEST_F(StoreTest, PutGetAndJobKey) {
   EXPECT_EQ(missing.status().code(), Code::kTimedOut);
   EXPECT_THAT(std::string(missing.status().text()), HasSubstr("'nothing'"));
   EXPECT_EQ(writer.job_key(in(5)).value(), reader.job_key(in(5)).value());
-  EXPECT_EQ(writer.job_key(in(5)).value()[0], std::byte{7});
+  EXPECT_EQ(writer.job_key(in(5))->bytes()[0], std::byte{7});
 }
 
 TEST_F(StoreTest, ClientRefusesOversizedArguments) {

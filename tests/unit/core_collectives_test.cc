@@ -16,9 +16,12 @@
 //     changed, and whatever single samples say
 //   * links are read from what the benchmark prints; anything else is refused with a text
 //   * two calls that differ say in what
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstring>
 #include <deque>
+#include <fstream>
 #include <map>
 #include <memory>
 #include <optional>
@@ -700,6 +703,22 @@ TEST(LinkModel, IsReadFromWhatTheBenchmarkPrints) {
   for (const char* const text : {"", "{", "[]", "{\"rows\": 3}", "{\"rows\": [{}]}"}) {
     EXPECT_FALSE(LinkModel::parse(text).ok()) << text;
   }
+}
+
+// Parsed, either of them would take a gigabyte.
+TEST(LinkModel, HostileFilesCostLittle) {
+  const std::string brackets(3u << 20, '[');
+  EXPECT_EQ(LinkModel::parse(brackets).status().code(), Code::kInvalidArgument);
+  EXPECT_NE(LinkModel::parse(brackets).status().text().find("brackets"), std::string::npos);
+  EXPECT_NE(LinkModel::parse(R"({"a\\\"":")" + brackets).status().text().find("what"),
+            std::string::npos)
+      << "brackets in a text are none";
+  const std::string path = testing::TempDir() + "hetcomm-model-" + std::to_string(getpid());
+  std::ofstream(path) << std::string(5u << 20, '[');
+  const Result<LinkModel> model = LinkModel::read(path);
+  unlink(path.c_str());
+  EXPECT_NE(model.status().text().find("more than 4194304 bytes"), std::string::npos)
+      << model.status().text();
 }
 
 TEST(LinkModel, SaysWhichFileIsWrong) {

@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "src/base/random.h"
+#include "src/net/key.h"
 #include "src/net/socket.h"
 #include "tests/support/transport_node.h"
 #include "transports/shm/descriptor.h"
@@ -20,9 +21,11 @@ namespace hetcomm::test {
 
 inline Credentials fresh_credentials() {
   Credentials credentials;
-  if (!fill_random(credentials.identity.job).ok() || !fill_random(credentials.secret).ok()) {
+  Result<Secret> secret = random_secret();
+  if (!fill_random(credentials.identity.job).ok() || !secret.ok()) {
     throw Abandoned("no randomness");
   }
+  credentials.secret = secret.value();
   return credentials;
 }
 

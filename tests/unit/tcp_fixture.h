@@ -20,6 +20,7 @@
 #include "src/base/config.h"
 #include "src/base/log.h"
 #include "src/net/credentials.h"
+#include "src/net/key.h"
 #include "src/net/poller.h"
 #include "transports/tcp/factory.h"
 #include "transports/transport.h"
@@ -123,7 +124,7 @@ inline Credentials make_credentials() {
   Credentials credentials;
   credentials.identity.job.fill(std::byte{7});
   credentials.identity.epoch = 3;
-  credentials.secret.fill(std::byte{9});
+  credentials.secret = secret_from({});
   return credentials;
 }
 

@@ -129,7 +129,7 @@ TEST(TcpConnect, CancelIsFinal) {
 
 TEST(TcpConnect, WrongSecretAndWrongDirection) {
   Credentials wrong = make_credentials();
-  wrong.secret[0] ^= std::byte{1};
+  wrong.secret = random_secret().value();
   Node a(0, 2, "INTERFACE=lo;FAMILY=ipv4", wrong);
   Node b(1, 2);
   b.log.set_sink([](void*, int32_t, const char*) {}, nullptr);

@@ -9,6 +9,7 @@
 #include <array>
 
 #include "src/base/bytes.h"
+#include "src/base/text.h"
 #include "transports/shm/passing.h"
 
 namespace hetcomm::shm {
@@ -73,7 +74,8 @@ struct Setup::Message {
     std::copy(nonce.begin(), nonce.end(), message.nonce.begin());
     const std::string text = reader.read_string(kMaxText);
     if (reader.failed()) return invalid("sent a malformed message");
-    if (code != Code::kOk) message.outcome = Status(Code::kOutOfResources, "shm: peer: " + text);
+    if (code != Code::kOk)
+      message.outcome = Status(Code::kOutOfResources, "shm: peer: " + printable(text));
     return message;
   }
 };

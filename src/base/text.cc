@@ -1,0 +1,60 @@
+#include "src/base/text.h"
+
+#include <cstdint>
+
+#include <fmt/format.h>
+
+namespace hetcomm {
+namespace {
+
+// Bytes of the character at the start of |text|; 0 for what must not be printed: control characters
+// of ASCII and of Latin-1 (U+0080 to U+009F), and what is no UTF-8.
+size_t character_bytes(std::string_view text) {
+  const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
+  const uint8_t first = byte(0);
+  if (first < 0x80) return first >= 0x20 && first != 0x7f ? 1 : 0;
+  size_t size = 0;
+  uint32_t least = 0;
+  if ((first & 0xe0) == 0xc0) {
+    size = 2;
+    least = 0xa0;
+  } else if ((first & 0xf0) == 0xe0) {
+    size = 3;
+    least = 0x800;
+  } else if ((first & 0xf8) == 0xf0) {
+    size = 4;
+    least = 0x10000;
+  }
+  if (size == 0 || text.size() < size) return 0;
+  uint32_t point = first & (0xffu >> (size + 1));
+  for (size_t i = 1; i < size; ++i) {
+    if ((byte(i) & 0xc0) != 0x80) return 0;
+    point = point << 6 | (byte(i) & 0x3fu);
+  }
+  const bool is_surrogate = point >= 0xd800 && point <= 0xdfff;
+  return point < least || is_surrogate || point > 0x10ffff ? 0 : size;
+}
+
+std::string cleaned(std::string_view text, bool keep_line_ends) {
+  std::string result;
+  result.reserve(text.size());
+  while (!text.empty()) {
+    size_t size = character_bytes(text);
+    if (size == 0 && keep_line_ends && text[0] == '\n') size = 1;
+    if (size == 0) {
+      result += fmt::format("\\x{:02x}", static_cast<uint8_t>(text[0]));
+      size = 1;
+    } else {
+      result += text.substr(0, size);
+    }
+    text.remove_prefix(size);
+  }
+  return result;
+}
+
+}  // namespace
+
+std::string printable(std::string_view text) { return cleaned(text, false); }
+std::string printable_lines(std::string_view text) { return cleaned(text, true); }
+
+}  // namespace hetcomm
