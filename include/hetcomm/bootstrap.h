@@ -11,16 +11,18 @@ extern "C" {
 
 typedef struct hetcomm_bootstrap hetcomm_bootstrap_t;
 
-/* From the environment, with torchrun's names: RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT. Rank 0
- * hosts a small TCP store on HETCOMM_STORE_PORT, else on MASTER_PORT when that is free, else on the
- * first free of the next 16 ports; the others find it by handshake. It listens on the addresses of
- * MASTER_ADDR that rank 0's host has, else on those of HETCOMM_INTERFACE, else on all. The store
- * lives until rank 0 destroys its bootstrap; communicators do not need it once they are created.
- * The job secret is HETCOMM_SECRET or the contents of HETCOMM_SECRET_FILE; without one the store
- * hands out a random key, which keeps strays out and no more, and rank 0 warns of it.
- * BOOTSTRAP_FAILED when a variable is missing or the store is not reached within
- * HETCOMM_BOOTSTRAP_TIMEOUT; PERMISSION_DENIED where HETCOMM_REQUIRE_SECRET is on and there is no
- * secret. [any-thread] */
+/* From the environment, with torchrun's names: RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT. Where
+ * the first two are missing, rank and size are those of Open MPI, PMI, PMIx or Slurm; in a step of
+ * Slurm the other two may be missing as well. HETCOMM_JOB names the job, else TORCHELASTIC_RUN_ID
+ * or the launcher's id of the job does: jobs with different names never meet. Rank 0 hosts a small
+ * TCP store on HETCOMM_STORE_PORT, else on MASTER_PORT when that is free, else on the first free of
+ * the next 16 ports; the others find it by handshake. It listens on the addresses of MASTER_ADDR
+ * that rank 0's host has, else on those of HETCOMM_INTERFACE, else on all. The store lives until
+ * rank 0 destroys its bootstrap; communicators do not need it once they are created. The job secret
+ * is HETCOMM_SECRET or the contents of HETCOMM_SECRET_FILE; without one the store hands out a
+ * random key, which keeps strays out and no more, and rank 0 warns of it. BOOTSTRAP_FAILED when a
+ * variable is missing or the store is not reached within HETCOMM_BOOTSTRAP_TIMEOUT;
+ * PERMISSION_DENIED where HETCOMM_REQUIRE_SECRET is on and there is no secret. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_bootstrap_create_from_environment(
     hetcomm_context_t* context, hetcomm_bootstrap_t** out_bootstrap) HETCOMM_NOEXCEPT;
 

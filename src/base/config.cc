@@ -37,6 +37,9 @@ constexpr VariableInfo kTable[] = {
     {Variable::kStorePort, kInteger, "HETCOMM_STORE_PORT", "0", nullptr,
      "Port of rank 0's bootstrap store; 0 means MASTER_PORT or one of the 16 after it.",
      at_most(65535)},
+    {Variable::kJob, kText, "HETCOMM_JOB", "", nullptr,
+     "Name of the job, alike on all ranks, by which two jobs on one port are told apart; empty "
+     "means TORCHELASTIC_RUN_ID or what the launcher calls the job."},
     {Variable::kSecret, kSecretText, "HETCOMM_SECRET", "", nullptr,
      "Job secret that every connection has to prove."},
     {Variable::kSecretFile, kText, "HETCOMM_SECRET_FILE", "", nullptr,

@@ -13,6 +13,7 @@
 #include "src/base/log.h"
 #include "src/base/span.h"
 #include "src/base/status.h"
+#include "src/net/address.h"
 #include "src/net/credentials.h"
 
 namespace hetcomm {
@@ -23,6 +24,9 @@ class Bootstrap {
 
   virtual int rank() const = 0;
   virtual int size() const = 0;
+  // This host's end of the connection to rank 0's store: an address that leads to the other ranks.
+  // None (family AF_UNSPEC) where there is no such connection.
+  virtual Address local_address() const = 0;
   // Key of the job: a digest of the configured secret, or, without one, the random key that the
   // job's store (or rank 0, through the exchange) handed out. Where the ranks were not given the
   // same, this call or the next allgather fails on all of them with kPermissionDenied.
@@ -35,7 +39,8 @@ class Bootstrap {
                                                                 uint64_t deadline_ns) = 0;
 };
 
-// RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT and the TCP store (store.h).
+// RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, or another launcher's variables (launch.h), and the
+// TCP store (store.h).
 Result<std::unique_ptr<Bootstrap>> bootstrap_from_environment(const Config& config, Log& log);
 // The caller's put/get and/or allgather.
 Result<std::unique_ptr<Bootstrap>> bootstrap_from_callbacks(

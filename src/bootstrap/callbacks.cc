@@ -16,6 +16,7 @@
 #include "src/base/bytes.h"
 #include "src/base/clock.h"
 #include "src/base/random.h"
+#include "src/base/text.h"
 #include "src/bootstrap/bootstrap.h"
 #include "src/bootstrap/scope.h"
 #include "src/bootstrap/secret.h"
@@ -29,7 +30,8 @@ namespace {
 using Values = std::vector<std::vector<std::byte>>;
 
 constexpr size_t kTokenBytes = 16;
-constexpr size_t kMarkBytes = 1 + std::tuple_size_v<Digest>;
+constexpr size_t kSecretBytes = 1 + std::tuple_size_v<Digest>;  // what rank 0 broadcasts
+constexpr size_t kMarkBytes = 2 * kSecretBytes - 1;             // with a digest of the job's name
 constexpr size_t kMaxValue = kMaxStoreValue + kMarkBytes;
 constexpr size_t kFirstRoom = 16 * 1024;
 // What is fetched of many ranks at once; a larger value is asked for again, alone.
@@ -297,16 +299,18 @@ class PutGetExchange final : public Exchange {
 
 class CallbackBootstrap final : public Bootstrap {
  public:
-  CallbackBootstrap(Log& log, int rank, int size, std::unique_ptr<Exchange> exchange,
-                    std::optional<Secret> configured)
+  CallbackBootstrap(Log& log, int rank, int size, std::string job,
+                    std::unique_ptr<Exchange> exchange, std::optional<Secret> configured)
       : log_(log),
         rank_(rank),
         size_(size),
+        job_(std::move(job)),
         exchange_(std::move(exchange)),
         configured_(configured) {}
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
+  Address local_address() const override { return {}; }
 
   // Collective on its first use. A rank that was given another secret than rank 0, or alone none,
   // goes on with its own: the next exchange tells it and all others, so that this is told apart
@@ -327,7 +331,7 @@ class CallbackBootstrap final : public Bootstrap {
       Result<std::vector<std::byte>> first =
           exchange_->broadcast(scope, writer.bytes(), deadline_ns);
       if (!first.ok()) return first.status();
-      if (first->size() != kMarkBytes) {
+      if (first->size() != kSecretBytes) {
         return Status(Code::kBootstrapFailed, "malformed secret exchange");
       }
       const bool handed_out = first->front() == std::byte{0};
@@ -340,8 +344,8 @@ class CallbackBootstrap final : public Bootstrap {
       HETCOMM_RETURN_IF_ERROR(make_mark(secret, ConstByteSpan(first.value()).subspan(1)));
       compare_next_ = true;
     }
-    secret_ = secret;
-    return secret;
+    secret_ = secret_of_job(secret, job_);
+    return *secret_;
   }
 
   Result<Values> allgather(const std::string& scope, ConstByteSpan mine,
@@ -365,7 +369,8 @@ class CallbackBootstrap final : public Bootstrap {
   }
 
  private:
-  // Whether a secret was configured, and what tells it from others. Random keys cannot be guessed.
+  // Whether a secret was configured, what tells it from others, and which job this is. Random keys
+  // cannot be guessed.
   Status make_mark(const Secret& secret, ConstByteSpan salt) {
     Result<Digest> check =
         configured_ ? slow_digest(secret, salt) : Result<Digest>(hmac_sha256(secret, salt));
@@ -373,6 +378,7 @@ class CallbackBootstrap final : public Bootstrap {
     ByteWriter writer;
     writer.write(static_cast<uint8_t>(configured_ ? 1 : 0));
     writer.write_raw(check.value());
+    writer.write_raw(sha256(std::as_bytes(std::span(job_))));
     mark_ = writer.take();
     return {};
   }
@@ -390,15 +396,27 @@ class CallbackBootstrap final : public Bootstrap {
   Status check_agreement(const Values& all) const {
     const std::vector<std::byte>& mine = mark_;
     std::vector<int> others;
+    std::vector<int> of_other_jobs;
     bool key_differs = false;
     for (int rank = 0; rank < size_; ++rank) {
       const std::vector<std::byte>& theirs = all[static_cast<size_t>(rank)];
       if (theirs.size() < kMarkBytes) {
         return Status(Code::kBootstrapFailed, "malformed secret exchange");
       }
-      if (std::equal(mine.begin(), mine.end(), theirs.begin())) continue;
+      const auto job = mine.begin() + static_cast<ptrdiff_t>(kSecretBytes);
+      if (!std::equal(job, mine.end(), theirs.begin() + static_cast<ptrdiff_t>(kSecretBytes))) {
+        of_other_jobs.push_back(rank);
+      }
+      if (std::equal(mine.begin(), job, theirs.begin())) continue;
       key_differs = key_differs || (!configured_ && theirs.front() == mine.front());
       others.push_back(rank);
+    }
+    if (!of_other_jobs.empty()) {
+      return Status(
+          Code::kPermissionDenied,
+          fmt::format("{} {} another HETCOMM_JOB than rank {} ('{}')",
+                      format_ranks(of_other_jobs, size_),
+                      of_other_jobs.size() == 1 ? "has" : "have", rank_, printable(job_)));
     }
     if (others.empty()) return {};
     if (key_differs) {
@@ -416,6 +434,7 @@ class CallbackBootstrap final : public Bootstrap {
   Log& log_;
   const int rank_;
   const int size_;
+  const std::string job_;
   const std::unique_ptr<Exchange> exchange_;
   const std::optional<Secret> configured_;
   std::optional<Secret> secret_;
@@ -467,7 +486,8 @@ Result<std::unique_ptr<Bootstrap>> bootstrap_from_callbacks(
     exchange = std::make_unique<PutGetExchange>(options);
   }
   return std::unique_ptr<Bootstrap>(std::make_unique<CallbackBootstrap>(
-      log, options.rank, options.size, std::move(exchange), secret));
+      log, options.rank, options.size, std::string(config.text(Variable::kJob)),
+      std::move(exchange), secret));
 }
 
 }  // namespace hetcomm

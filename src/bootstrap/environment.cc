@@ -1,17 +1,17 @@
-// Bootstrap by torchrun's variables: rank 0 hosts the store next to MASTER_PORT, which a launcher's
-// own service may hold; the others find it there by handshake.
+// Bootstrap by the launcher's variables (launch.h): rank 0 hosts the store next to MASTER_PORT,
+// which a launcher's own service may hold; the others find it there by handshake.
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <charconv>
-#include <cstdlib>
 #include <optional>
 #include <string_view>
 
 #include <fmt/format.h>
 
 #include "src/base/clock.h"
+#include "src/base/text.h"
 #include "src/bootstrap/bootstrap.h"
+#include "src/bootstrap/launch.h"
 #include "src/bootstrap/scope.h"
 #include "src/bootstrap/secret.h"
 #include "src/bootstrap/store.h"
@@ -21,65 +21,11 @@
 namespace hetcomm {
 namespace {
 
-constexpr int kDefaultMasterPort = 29500;
 constexpr int kExtraPorts = 16;
 // Sessions beside one for each rank, for processes that were restarted and for strangers.
 constexpr size_t kExtraSessions = 64;
 // How long a request may wait in a store without a secret, unless the job's own limit is longer.
 constexpr uint64_t kLongestWaitNs = 3'600'000'000'000;
-
-// What the variables say.
-struct Launch {
-  int rank = 0;
-  int size = 1;
-  std::string master_address;
-  int master_port = kDefaultMasterPort;
-};
-
-std::string_view variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? std::string_view() : std::string_view(value);
-}
-
-Result<int> number(const char* name, int low, int high, std::optional<int> fallback = {}) {
-  const std::string_view text = variable(name);
-  if (text.empty()) {
-    if (fallback) return *fallback;
-    return Status(
-        Code::kBootstrapFailed,
-        fmt::format("environment variable {} is not set; start the program with torchrun, "
-                    "or set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT",
-                    name));
-  }
-  int value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value < low || value > high) {
-    return Status(Code::kBootstrapFailed,
-                  fmt::format("environment variable {}: '{}' is not a number from {} to {}", name,
-                              text, low, high));
-  }
-  return value;
-}
-
-Result<Launch> read_launch() {
-  const Result<int> size = number("WORLD_SIZE", 1, kMaxStoreRanks);
-  if (!size.ok()) return size.status();
-  const Result<int> rank = number("RANK", 0, size.value() - 1);
-  if (!rank.ok()) return rank.status();
-  Launch launch;
-  launch.rank = rank.value();
-  launch.size = size.value();
-  if (launch.size == 1) return launch;
-  const Result<int> port = number("MASTER_PORT", 1, 65535, kDefaultMasterPort);
-  if (!port.ok()) return port.status();
-  launch.master_port = port.value();
-  launch.master_address = variable("MASTER_ADDR");
-  if (launch.master_address.empty()) {
-    return Status(Code::kBootstrapFailed,
-                  "environment variable MASTER_ADDR is not set: it names the host of rank 0");
-  }
-  return launch;
-}
 
 Result<std::vector<Address>> resolve_master(const Config& config, const Launch& launch) {
   Result<std::vector<Address>> resolved = Address::resolve(launch.master_address, 0);
@@ -126,6 +72,11 @@ std::vector<Address> every_port(const std::vector<Address>& hosts,
 // Whether this host has |address|: only then can it be bound.
 bool is_local(const Address& address) { return listen_on(address.with_port(0), 1).ok(); }
 
+bool is_any(const Address& address) {
+  const std::string text = address.with_port(0).to_string();
+  return text == "0.0.0.0:0" || text == "[::]:0";
+}
+
 // Whether |name| means loopback on every host. A host's own name may lead to loopback on that host
 // and to a network address on all others.
 bool names_loopback(const std::string& name) {
@@ -134,16 +85,17 @@ bool names_loopback(const std::string& name) {
 }
 
 // Where the other ranks look for the store, and nothing beyond it: the addresses of MASTER_ADDR
-// that this host has. Where it has none (address translation; a host name that means loopback here)
-// those of HETCOMM_INTERFACE, and without one all.
+// that this host has. Where it has none (address translation; a host name that means loopback here;
+// 0.0.0.0) those of HETCOMM_INTERFACE, and without one all.
 Result<std::vector<Address>> listening_hosts(const Config& config, Log& log, const Launch& launch,
                                              const std::vector<Address>& masters) {
   const bool loopback = names_loopback(launch.master_address);
+  const std::string_view wanted = config.text(Variable::kInterface);
   std::vector<Address> hosts;
   for (const Address& address : masters) {
+    if (is_any(address) && !wanted.empty()) continue;
     if (address.is_loopback() == loopback && is_local(address)) hosts.push_back(address);
   }
-  const std::string_view wanted = config.text(Variable::kInterface);
   Result<std::vector<InterfaceAddress>> chosen = choose_interfaces(config);
   if (hosts.empty() && wanted.empty()) {
     const bool ipv6 = masters.front().family() == AF_INET6;
@@ -174,6 +126,13 @@ Result<std::vector<Address>> listening_hosts(const Config& config, Log& log, con
   return hosts;
 }
 
+// For errors of ranks that did not find their store: perhaps it was there and of another job.
+std::string describe(const JobName& job) {
+  if (job.name.empty()) return "this job has no name (HETCOMM_JOB)";
+  return fmt::format("this is job '{}' by {}, and all its ranks have to agree (HETCOMM_JOB)",
+                     printable(job.name), job.source);
+}
+
 class EnvironmentBootstrap final : public Bootstrap {
  public:
   EnvironmentBootstrap(const Launch& launch, std::optional<Secret> configured)
@@ -183,6 +142,7 @@ class EnvironmentBootstrap final : public Bootstrap {
 
   int rank() const override { return launch_.rank; }
   int size() const override { return launch_.size; }
+  Address local_address() const override { return client_ ? client_->local_address() : Address(); }
 
   Result<Secret> secret(uint64_t deadline_ns) override {
     if (!secret_) {
@@ -190,7 +150,7 @@ class EnvironmentBootstrap final : public Bootstrap {
       if (!key.ok()) return key.status();
       secret_ = key.value();
     }
-    return *secret_;
+    return secret_of_job(*secret_, launch_.job.name);
   }
 
   Result<std::vector<std::vector<std::byte>>> allgather(const std::string& scope,
@@ -219,8 +179,7 @@ class EnvironmentBootstrap final : public Bootstrap {
 // Without a secret a key that everybody knows: no protection, but strays fail at once.
 Credentials EnvironmentBootstrap::store_credentials() const {
   constexpr std::string_view kKnownKey = "hetcomm store of a job without a secret";
-  const std::string job =
-      fmt::format("{}/{}", launch_.master_port, variable("TORCHELASTIC_RUN_ID"));
+  const std::string job = fmt::format("{}/{}", launch_.master_port, launch_.job.name);
   return {.identity = identity_of(job, "store", 0),
           .secret = secret_ ? *secret_ : secret_from(std::as_bytes(std::span(kKnownKey)))};
 }
@@ -277,13 +236,15 @@ Status EnvironmentBootstrap::start(const Config& config, Log& log) {
     options.addresses = {server_->address()};
   }
   client_ = std::make_unique<StoreClient>(log, std::move(options));
-  return client_->connect(deadline);
+  const Status found = client_->connect(deadline);
+  if (found.ok()) return found;
+  return Status(found.code(), fmt::format("{}; {}", found.text(), describe(launch_.job)));
 }
 
 }  // namespace
 
 Result<std::unique_ptr<Bootstrap>> bootstrap_from_environment(const Config& config, Log& log) {
-  Result<Launch> launch = read_launch();
+  Result<Launch> launch = read_launch(config);
   if (!launch.ok()) return launch.status();
   Result<std::optional<Secret>> secret = configured_secret(config, log);
   if (!secret.ok()) return secret.status();

@@ -12,8 +12,8 @@
 namespace hetcomm {
 
 // Key of HETCOMM_SECRET, else of the contents of HETCOMM_SECRET_FILE without line ends behind them;
-// nothing when neither is set. Refuses a file of another user (root apart) and one that its group or
-// everybody can write, and warns of one that everybody can read.
+// nothing when neither is set. Refuses a file of another user (root apart) and one that its group
+// or everybody can write, and warns of one that everybody can read.
 Result<std::optional<Secret>> configured_secret(const Config& config, Log& log);
 
 // Where the random key of a job without a secret goes from rank 0 to the others.

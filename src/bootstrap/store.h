@@ -88,6 +88,8 @@ class StoreClient {
   Result<std::vector<std::vector<std::byte>>> gather(const std::string& scope, int size,
                                                      ConstByteSpan mine, uint64_t deadline_ns);
   Result<Secret> job_key(uint64_t deadline_ns);
+  // This side of the connection that was found first.
+  const Address& local_address() const { return local_; }
 
  private:
   Result<std::vector<std::byte>> call(const StoreRequest& request, size_t reply_limit,
@@ -104,6 +106,7 @@ class StoreClient {
   const Options options_;
   StreamSocket socket_;
   std::string peer_;
+  Address local_;
   uint64_t used_ns_ = 0;  // when the connection was last used
 };
 

@@ -1,4 +1,5 @@
 #include <poll.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -17,7 +18,7 @@ namespace {
 
 constexpr size_t kReplyOverhead = 64 + kMaxReplyText;
 constexpr size_t kReceiveChunk = 1 << 20;
-constexpr uint64_t kReconnectNs = 10'000'000'000;
+constexpr uint64_t kReconnectNs = 3'000'000'000;
 
 // What the store is told: a little less than there is, so that its reply, which says what is
 // missing, arrives in time.
@@ -41,6 +42,9 @@ Status StoreClient::connect(uint64_t deadline_ns) {
   socket_ = std::move(socket).value();
   peer_ = peer_name(socket_.get());
   used_ns_ = now_ns();
+  if (Result<Address> local = bound_address(socket_.get()); local.ok() && local_.length() == 0) {
+    local_ = local->with_port(0);
+  }
   log_.debug("store: connected to {}", peer_);
   return {};
 }
@@ -132,10 +136,16 @@ Result<std::vector<std::byte>> StoreClient::call(const StoreRequest& request, si
   return std::vector<std::byte>(payload->begin(), payload->end());
 }
 
-// Replaces a connection that the store may end. A store that was found before is not waited for.
+// Replaces a connection that the store may end, or has ended for others to have room. A store that
+// was found before is not waited for.
 Status StoreClient::refresh(uint64_t deadline_ns) {
+  if (!socket_.valid() || options_.quiet_ns == kForever) return {};
   const uint64_t now = now_ns();
-  if (!socket_.valid() || now < deadline_after(used_ns_, options_.quiet_ns)) return {};
+  char byte = 0;
+  // Nothing comes that was not asked for, but an end.
+  const bool ended = ::recv(socket_.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) >= 0 ||
+                     (errno != EAGAIN && errno != EINTR);
+  if (!ended && now < deadline_after(used_ns_, options_.quiet_ns)) return {};
   socket_.reset();
   return connect(std::min(deadline_ns, deadline_after(now, kReconnectNs)))
       .annotate("did rank 0 end?");

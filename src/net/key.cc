@@ -63,6 +63,16 @@ Result<Secret> random_secret() {
   return secret;
 }
 
+Secret secret_of_job(const Secret& secret, std::string_view name) {
+  ByteWriter writer;
+  writer.write_string("hetcomm job 1");
+  writer.write_string(name);
+  Digest digest = hmac_sha256(secret, writer.bytes());
+  Secret bound(digest);
+  wipe(digest);
+  return bound;
+}
+
 Identity identity_of(std::string_view job_name, std::string_view communicator_name,
                      uint32_t epoch) {
   ByteWriter writer;

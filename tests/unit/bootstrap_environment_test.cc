@@ -1,7 +1,8 @@
 // Bootstrap from the environment, with a process for each rank: it finds the store on MASTER_PORT
 // or behind a foreign service that holds it, in any order of starting; agrees on a secret; names
 // missing and malformed variables; and treats the secret file with care. Its store listens where
-// the others look for it, and nowhere else.
+// the others look for it, and nowhere else. Named jobs on one port do not mix. Slurm, PMI, PMIx and
+// Open MPI may have launched the ranks.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -26,6 +27,7 @@
 #include "src/base/clock.h"
 #include "src/base/unique_fd.h"
 #include "src/bootstrap/bootstrap.h"
+#include "src/bootstrap/launch.h"
 #include "src/bootstrap/secret.h"
 #include "src/net/socket.h"
 
@@ -69,8 +71,28 @@ std::string collect(Process process) {
 class EnvironmentTest : public testing::Test {
  protected:
   EnvironmentTest() {
-    for (const char* name :
-         {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID"}) {
+    for (const char* name : {"RANK",
+                             "WORLD_SIZE",
+                             "MASTER_ADDR",
+                             "MASTER_PORT",
+                             "TORCHELASTIC_RUN_ID",
+                             "SLURM_PROCID",
+                             "SLURM_NTASKS",
+                             "SLURM_STEP_NUM_TASKS",
+                             "SLURM_STEP_NODELIST",
+                             "SLURM_JOB_ID",
+                             "SLURM_STEP_ID",
+                             "OMPI_COMM_WORLD_RANK",
+                             "OMPI_COMM_WORLD_SIZE",
+                             "OMPI_COMM_WORLD_LOCAL_SIZE",
+                             "PMI_RANK",
+                             "PMI_SIZE",
+                             "PMIX_RANK",
+                             "PMIX_SIZE",
+                             "PMIX_NAMESPACE",
+                             "PBS_JOBID",
+                             "LSB_JOBID",
+                             "FLUX_JOB_ID"}) {
       unsetenv(name);
     }
     setenv("MASTER_ADDR", "127.0.0.1", 1);
@@ -175,6 +197,175 @@ TEST_F(EnvironmentTest, WithoutASecretAJobThatRequiresOneIsRefused) {
   EXPECT_THAT(texts, Each(HasSubstr("HETCOMM_REQUIRE_SECRET")));
   EXPECT_THAT(run(2, {0, 1}, "REQUIRE_SECRET=on;SECRET=a"), Each(HasSubstr("ok 0 1")));
   EXPECT_THAT(run(1, {0}, "REQUIRE_SECRET=on"), Each(HasSubstr("ok 0")));
+}
+
+// Both jobs have one port, and their processes start in any order.
+TEST_F(EnvironmentTest, TwoNamedJobsOnOnePortDoNotMix) {
+  std::vector<Process> processes;
+  for (const auto& [rank, job] : {std::pair(1, "a"), {1, "b"}, {0, "a"}, {0, "b"}}) {
+    const int mine = rank;
+    const std::string settings = fmt::format("JOB={}", job);
+    processes.push_back(spawn([&] { return join(mine, 2, settings, 20 * kSecond); }));
+  }
+  std::vector<std::string> texts;
+  for (Process& process : processes) texts.push_back(collect(std::move(process)));
+  EXPECT_THAT(texts, Each(HasSubstr("ok 0 1 0 1 key")));
+  EXPECT_EQ(texts[0], texts[2]);
+  EXPECT_EQ(texts[1], texts[3]);
+}
+
+TEST_F(EnvironmentTest, WhoJoinsAnotherJobIsTold) {
+  for (const char* secret : {"", "SECRET=one for both;"}) {
+    const auto texts = run(
+        2, {0, 1},
+        [&](int rank) { return fmt::format("{}BOOTSTRAP_TIMEOUT=1s;JOB=job {}", secret, rank); },
+        kSecond);
+    EXPECT_THAT(texts[1], HasSubstr("the peer belongs to another job"));
+    EXPECT_THAT(texts[1], HasSubstr("this is job 'job 1' by HETCOMM_JOB"));
+    EXPECT_THAT(texts[0], HasSubstr("rank 1 of 2 did not come"));
+  }
+}
+
+// The key that connections prove differs, even where the secret does not.
+TEST_F(EnvironmentTest, TheNameOfTheJobIsPartOfTheKey) {
+  setenv("RANK", "0", 1);
+  setenv("WORLD_SIZE", "1", 1);
+  Log log;
+  const auto key = [&](const std::string& settings) {
+    return create(log, "SECRET=s" + settings).value()->secret(kForever).value();
+  };
+  EXPECT_EQ(key(";JOB=a"), key(";JOB=a"));
+  EXPECT_NE(key(";JOB=a"), key(";JOB=b"));
+  EXPECT_NE(key(";JOB=a"), key(""));
+}
+
+using Variables = std::vector<std::pair<const char*, const char*>>;
+
+class LaunchTest : public EnvironmentTest {
+ protected:
+  LaunchTest() {
+    unsetenv("MASTER_ADDR");
+    unsetenv("MASTER_PORT");
+  }
+  // What is read while |variables| are set.
+  Launch launch(const Variables& variables, const std::string& settings = "") {
+    for (const auto& [name, value] : variables) setenv(name, value, 1);
+    Result<Launch> read = read_launch(Config::load(nullptr, settings, log_).value());
+    for (const auto& [name, value] : variables) unsetenv(name);
+    EXPECT_TRUE(read.ok()) << read.status().text();
+    return read.ok() ? read.value() : Launch();
+  }
+  Log log_;
+};
+
+TEST_F(LaunchTest, SlurmTellsRankSizeHostAndPort) {
+  const Launch step = launch({{"SLURM_PROCID", "3"},
+                              {"SLURM_NTASKS", "8"},
+                              {"SLURM_STEP_NODELIST", "node[003-004],other"},
+                              {"SLURM_JOB_ID", "100000"},
+                              {"SLURM_STEP_ID", "2"}});
+  EXPECT_EQ(step.rank, 3);
+  EXPECT_EQ(step.size, 8);
+  EXPECT_EQ(step.master_address, "node003");
+  EXPECT_EQ(step.job.name, "100000.2");
+  EXPECT_GE(step.master_port, 15'000);
+  EXPECT_LT(step.master_port, 32'768);
+  const Launch named = launch({{"SLURM_PROCID", "3"},
+                               {"SLURM_NTASKS", "8"},
+                               {"SLURM_STEP_NUM_TASKS", "4"},
+                               {"SLURM_STEP_NODELIST", "a"},
+                               {"SLURM_JOB_ID", "100000"},
+                               {"SLURM_STEP_ID", "3"},
+                               {"MASTER_ADDR", "b"}});
+  EXPECT_EQ(named.size, 4);
+  EXPECT_EQ(named.master_address, "b");
+  EXPECT_NE(named.master_port, step.master_port);
+  const Launch with_port = launch({{"SLURM_PROCID", "0"},
+                                   {"SLURM_NTASKS", "2"},
+                                   {"SLURM_STEP_NODELIST", "a"},
+                                   {"SLURM_JOB_ID", "1"},
+                                   {"MASTER_PORT", "777"}});
+  EXPECT_EQ(with_port.master_port, 777);
+}
+
+TEST_F(LaunchTest, ABatchScriptIsNoRank) {
+  setenv("SLURM_PROCID", "0", 1);
+  setenv("SLURM_NTASKS", "8", 1);
+  const Status status = read_launch(Config::load(nullptr, "", log_).value()).status();
+  EXPECT_THAT(std::string(status.text()), HasSubstr("WORLD_SIZE is not set"));
+}
+
+TEST_F(LaunchTest, FirstHosts) {
+  EXPECT_EQ(first_host("a"), "a");
+  EXPECT_EQ(first_host("a-1,b"), "a-1");
+  EXPECT_EQ(first_host("n[7]"), "n7");
+  EXPECT_EQ(first_host("n[07-12,15],m"), "n07");
+  EXPECT_EQ(first_host("rack[2-3]node[001,004]"), "rack2node001");
+  EXPECT_EQ(first_host("n[1-4]-ib.cluster,m"), "n1-ib.cluster");
+  EXPECT_EQ(first_host(""), "");
+  EXPECT_EQ(first_host("n[1"), "");
+}
+
+TEST_F(LaunchTest, TheInnermostLauncherCounts) {
+  Variables variables = {{"SLURM_PROCID", "0"},        {"SLURM_STEP_NUM_TASKS", "4"},
+                         {"SLURM_STEP_NODELIST", "s"}, {"SLURM_JOB_ID", "9"},
+                         {"SLURM_STEP_ID", "0"},       {"PMIX_RANK", "3"},
+                         {"PMIX_NAMESPACE", "space"}};
+  const Launch by_pmix = launch(variables);  // srun --mpi=pmix
+  EXPECT_EQ(by_pmix.rank, 3);
+  EXPECT_EQ(by_pmix.size, 4);
+  EXPECT_EQ(by_pmix.master_address, "s");
+  EXPECT_EQ(by_pmix.job.name, "space");
+  variables.insert(variables.end(), {{"OMPI_COMM_WORLD_RANK", "5"}, {"OMPI_COMM_WORLD_SIZE", "6"}});
+  EXPECT_EQ(launch(variables).rank, 5);
+  EXPECT_EQ(launch(variables).size, 6);
+  variables.insert(variables.end(), {{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "m"}});
+  const Launch by_torchrun = launch(variables);
+  EXPECT_EQ(by_torchrun.rank, 1);
+  EXPECT_EQ(by_torchrun.size, 2);
+  EXPECT_EQ(by_torchrun.master_address, "m");
+  EXPECT_EQ(by_torchrun.master_port, 29500);
+  EXPECT_EQ(launch({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"MASTER_ADDR", "m"}}).rank, 1);
+}
+
+TEST_F(LaunchTest, MpirunOnOneHostNeedsNoAddress) {
+  const Launch read = launch({{"OMPI_COMM_WORLD_RANK", "1"},
+                              {"OMPI_COMM_WORLD_SIZE", "2"},
+                              {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}});
+  EXPECT_EQ(read.master_address, "127.0.0.1");
+}
+
+TEST_F(LaunchTest, NamesOfJobs) {
+  setenv("RANK", "0", 1);
+  setenv("WORLD_SIZE", "1", 1);
+  EXPECT_EQ(launch({}).job.name, "");
+  EXPECT_EQ(launch({{"SLURM_JOB_ID", "9"}}).job.name, "9");
+  EXPECT_EQ(launch({{"SLURM_JOB_ID", "9"}}).job.source, "SLURM_JOB_ID");
+  EXPECT_EQ(launch({{"SLURM_JOB_ID", "9"}, {"TORCHELASTIC_RUN_ID", "none"}}).job.name, "9");
+  EXPECT_EQ(launch({{"SLURM_JOB_ID", "9"}, {"TORCHELASTIC_RUN_ID", "run"}}).job.name, "run");
+  EXPECT_EQ(launch({{"TORCHELASTIC_RUN_ID", "run"}}, "JOB=mine").job.name, "mine");
+}
+
+// Ranks that srun started meet without any further variable.
+TEST_F(LaunchTest, RanksOfAStepMeet) {
+  setenv("SLURM_STEP_NODELIST", "localhost", 1);
+  setenv("SLURM_JOB_ID", std::to_string(getpid()).c_str(), 1);
+  setenv("SLURM_NTASKS", "2", 1);
+  std::vector<Process> processes;
+  for (const char* rank : {"1", "0"}) {
+    processes.push_back(spawn([&]() -> std::string {
+      setenv("SLURM_PROCID", rank, 1);
+      log_.set_level(LogLevel::kError);
+      auto bootstrap = create(log_, "");
+      if (!bootstrap.ok()) return std::string(bootstrap.status().text());
+      auto all = bootstrap.value()->allgather("world", {}, now_ns() + 20 * kSecond);
+      return fmt::format("ok {}", all.ok() ? all->size() : 0);
+    }));
+  }
+  for (Process& process : processes) EXPECT_EQ(collect(std::move(process)), "ok 2");
+  unsetenv("SLURM_STEP_NODELIST");
+  unsetenv("SLURM_JOB_ID");
+  unsetenv("SLURM_NTASKS");
 }
 
 // Addresses on which somebody listens at |port|, as /proc/net/tcp writes them.

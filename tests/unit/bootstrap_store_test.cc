@@ -519,6 +519,20 @@ TEST_F(OpenStoreTest, AClientThatWasQuietForLongConnectsAgain) {
   }
 }
 
+// Strangers push out who is quiet, but who was pushed out comes back.
+TEST_F(OpenStoreTest, AClientThatHadToMakeRoomConnectsAgain) {
+  bounds_->quiet_ns = kForever;
+  quiet_ns_ = 100 * kSecond;
+  start();
+  StoreClient client(log_, options(0));
+  EXPECT_TRUE(client.connect(in(10)).ok());
+  usleep(1'100'000);  // now it is quiet enough to be chosen
+  std::vector<StreamSocket> held = strangers(4);
+  usleep(1'100'000);  // and now they are
+  const Result<Secret> key = client.job_key(in(10));
+  EXPECT_TRUE(key.ok()) << key.status().text();
+}
+
 TEST_F(OpenStoreTest, WaitsAreBoundedAndValuesAreNotKept) {
   bounds_->wait_ns = kSecond;
   start();

@@ -1,0 +1,165 @@
+#include "src/bootstrap/launch.h"
+
+#include <charconv>
+#include <cstdlib>
+#include <optional>
+
+#include <fmt/format.h>
+
+#include "src/bootstrap/store_protocol.h"
+
+namespace hetcomm {
+namespace {
+
+constexpr int kDefaultMasterPort = 29500;
+// Ports for jobs whose launcher names none: below those that the kernel hands out by itself.
+constexpr uint64_t kFirstDerivedPort = 15'000;
+constexpr uint64_t kDerivedPorts = 16'384;
+
+// The two variables by which a launcher tells rank and number of ranks.
+struct Names {
+  enum class Launcher : uint8_t { kTorch, kMpi, kSlurm };
+  const char* rank;
+  const char* size;
+  Launcher launcher;
+};
+
+// The innermost launcher first: an mpirun inside a step of Slurm also sees Slurm's variables.
+constexpr Names kNames[] = {
+    {"RANK", "WORLD_SIZE", Names::Launcher::kTorch},
+    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", Names::Launcher::kMpi},
+    {"PMI_RANK", "PMI_SIZE", Names::Launcher::kMpi},
+    {"PMIX_RANK", "PMIX_SIZE", Names::Launcher::kMpi},
+    {"PMIX_RANK", "SLURM_STEP_NUM_TASKS", Names::Launcher::kMpi},
+    {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", Names::Launcher::kSlurm},
+    {"SLURM_PROCID", "SLURM_NTASKS", Names::Launcher::kSlurm},
+};
+
+std::string_view variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? std::string_view() : std::string_view(value);
+}
+
+bool is_set(const char* name) { return !variable(name).empty(); }
+
+// A batch script has a rank and a number of tasks too, but is no task: only steps have nodes.
+bool in_slurm_step() { return is_set("SLURM_STEP_NODELIST") || is_set("SLURM_STEP_NUM_TASKS"); }
+
+// torchrun's if nobody says anything: the error then names its variables.
+const Names& choose_names() {
+  if (is_set("RANK") || is_set("WORLD_SIZE")) return kNames[0];
+  for (const Names& names : kNames) {
+    if (names.launcher == Names::Launcher::kSlurm && !in_slurm_step()) continue;
+    if (is_set(names.rank) && is_set(names.size)) return names;
+  }
+  return kNames[0];
+}
+
+Result<int> number(const char* name, int low, int high, std::optional<int> fallback = {}) {
+  const std::string_view text = variable(name);
+  if (text.empty()) {
+    if (fallback) return *fallback;
+    return Status(Code::kBootstrapFailed,
+                  fmt::format("environment variable {} is not set; start the program with "
+                              "torchrun, srun or mpirun, or set RANK, WORLD_SIZE, MASTER_ADDR and "
+                              "MASTER_PORT",
+                              name));
+  }
+  int value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || value < low || value > high) {
+    return Status(Code::kBootstrapFailed,
+                  fmt::format("environment variable {}: '{}' is not a number from {} to {}", name,
+                              text, low, high));
+  }
+  return value;
+}
+
+JobName read_job(const Config& config, Names::Launcher launcher) {
+  if (const std::string_view job = config.text(Variable::kJob); !job.empty()) {
+    return {std::string(job), "HETCOMM_JOB"};
+  }
+  // What torchrun calls a run that nobody has named.
+  constexpr std::string_view kUnnamed = "none";
+  const std::string_view run = variable("TORCHELASTIC_RUN_ID");
+  if (!run.empty() && run != kUnnamed) return {std::string(run), "TORCHELASTIC_RUN_ID"};
+  if (launcher == Names::Launcher::kMpi && is_set("PMIX_NAMESPACE")) {
+    return {std::string(variable("PMIX_NAMESPACE")), "PMIX_NAMESPACE"};
+  }
+  if (launcher == Names::Launcher::kSlurm && is_set("SLURM_JOB_ID") && is_set("SLURM_STEP_ID")) {
+    return {fmt::format("{}.{}", variable("SLURM_JOB_ID"), variable("SLURM_STEP_ID")),
+            "SLURM_JOB_ID and SLURM_STEP_ID"};
+  }
+  for (const char* name : {"SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID"}) {
+    if (is_set(name)) return {std::string(variable(name)), name};
+  }
+  return {};
+}
+
+std::string read_master_address(Names::Launcher launcher) {
+  if (is_set("MASTER_ADDR") || launcher == Names::Launcher::kTorch) {
+    return std::string(variable("MASTER_ADDR"));
+  }
+  if (in_slurm_step()) return first_host(variable("SLURM_STEP_NODELIST"));
+  const std::string_view size = variable("OMPI_COMM_WORLD_SIZE");
+  const bool one_host = !size.empty() && size == variable("OMPI_COMM_WORLD_LOCAL_SIZE");
+  return one_host ? "127.0.0.1" : "";
+}
+
+// Steps of one allocation may run side by side.
+int derived_port() {
+  uint64_t id = 0;
+  uint64_t step = 0;
+  const auto read = [](std::string_view text, uint64_t* out) {
+    return std::from_chars(text.data(), text.data() + text.size(), *out).ec == std::errc();
+  };
+  if (!read(variable("SLURM_JOB_ID"), &id)) return kDefaultMasterPort;
+  read(variable("SLURM_STEP_ID"), &step);
+  // Neighbouring jobs get ports that the store's search for a free one does not reach.
+  return static_cast<int>(kFirstDerivedPort + (id * 32 + step) % kDerivedPorts);
+}
+
+}  // namespace
+
+Result<Launch> read_launch(const Config& config) {
+  const Names& names = choose_names();
+  const Result<int> size = number(names.size, 1, kMaxStoreRanks);
+  if (!size.ok()) return size.status();
+  const Result<int> rank = number(names.rank, 0, size.value() - 1);
+  if (!rank.ok()) return rank.status();
+  Launch launch;
+  launch.rank = rank.value();
+  launch.size = size.value();
+  launch.job = read_job(config, names.launcher);
+  if (launch.size == 1) return launch;
+  const bool torch = names.launcher == Names::Launcher::kTorch;
+  const Result<int> port =
+      number("MASTER_PORT", 1, 65535, torch ? kDefaultMasterPort : derived_port());
+  if (!port.ok()) return port.status();
+  launch.master_port = port.value();
+  launch.master_address = read_master_address(names.launcher);
+  if (launch.master_address.empty()) {
+    return Status(Code::kBootstrapFailed,
+                  "environment variable MASTER_ADDR is not set: it names the host of rank 0");
+  }
+  return launch;
+}
+
+std::string first_host(std::string_view list) {
+  std::string host;
+  for (size_t i = 0; i < list.size() && list[i] != ','; ++i) {
+    if (list[i] != '[') {
+      host += list[i];
+      continue;
+    }
+    // "[003-010,012]": the first number stands for it.
+    const size_t end = list.find(']', i);
+    if (end == std::string_view::npos) return "";
+    const std::string_view inside = list.substr(i + 1, end - i - 1);
+    host += inside.substr(0, inside.find_first_of(",-"));
+    i = end;
+  }
+  return host;
+}
+
+}  // namespace hetcomm
