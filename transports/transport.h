@@ -33,6 +33,7 @@
 #include "src/base/log.h"
 #include "src/base/span.h"
 #include "src/base/status.h"
+#include "src/net/address.h"
 #include "src/net/credentials.h"
 #include "src/net/poller.h"
 
@@ -228,6 +229,7 @@ struct TransportEnvironment {
   const uint64_t& now_ns;  // coarse clock, refreshed before every progress()
   TransportHandler& handler;
   size_t instance = 0;  // which of the factory's instances this is
+  Address route{};      // of this host, leads to the other ranks; none where that is not known
 };
 
 // kShort: for a small fraction of a millisecond at most. A transport may then leave out a costly

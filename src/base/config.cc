@@ -37,6 +37,8 @@ constexpr VariableInfo kTable[] = {
     {Variable::kStorePort, kInteger, "HETCOMM_STORE_PORT", "0", nullptr,
      "Port of rank 0's bootstrap store; 0 means MASTER_PORT or one of the 16 after it.",
      at_most(65535)},
+    {Variable::kPorts, kText, "HETCOMM_PORTS", "", nullptr,
+     "Ports that ranks listen on, such as '20000-20999', the store's apart; empty means any."},
     {Variable::kJob, kText, "HETCOMM_JOB", "", nullptr,
      "Name of the job, alike on all ranks, by which two jobs on one port are told apart; empty "
      "means TORCHELASTIC_RUN_ID or what the launcher calls the job."},

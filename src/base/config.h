@@ -20,6 +20,7 @@ enum class Variable : uint8_t {
   kTransports,
   kInterface,
   kStorePort,
+  kPorts,
   kJob,
   kSecret,
   kSecretFile,

@@ -204,9 +204,12 @@ Result<std::unique_ptr<ControlPlane>> ControlPlane::create(Poller& poller, Log& 
   Result<std::shared_ptr<const TlsContext>> tls = TlsContext::create(config, log);
   if (!tls.ok()) return tls.status().annotate("control plane");
   plane->tls_ = std::move(tls).value();
-  Result<std::vector<InterfaceAddress>> interfaces = choose_interfaces(config);
+  Result<std::vector<InterfaceAddress>> interfaces = choose_interfaces(config, plane->setup_.route);
   if (!interfaces.ok()) return interfaces.status();
+  const Result<PortRange> ports = port_range(config);
+  if (!ports.ok()) return ports.status();
   Acceptor::Options options;
+  options.ports = ports.value();
   options.credentials = plane->setup_.credentials;
   options.role = Role::kControl;
   options.rank = plane->setup_.rank;

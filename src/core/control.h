@@ -60,6 +60,7 @@ class ControlPlane final : private AcceptHandler {
     Credentials credentials;
     uint64_t detection_ns;
     uint64_t answer_ns;  // how long a peer that was reached may compute before it answers
+    Address route{};     // of this host, leads to the other ranks; none where that is not known
   };
   static Result<std::unique_ptr<ControlPlane>> create(Poller& poller, Log& log,
                                                       const Config& config, Setup setup,

@@ -96,12 +96,14 @@ Status Mesh::set_up(Bootstrap& bootstrap, const MeshOptions& options) {
   if (!secret.ok()) return secret.status();
   credentials_.secret = secret.value();
   credentials_.identity = identity_of("hetcomm", options.name, options.epoch);
+  route_ = bootstrap.local_address();
   std::vector<std::byte> mine;
   {
     const Engine::Baton baton(engine());
     engine().refresh_now();
-    const ControlPlane::Setup setup{rank_, size_, credentials_, detection_ns_,
-                                    environment_.config.number(Variable::kTimeout)};
+    const ControlPlane::Setup setup{
+        rank_, size_, credentials_, detection_ns_, environment_.config.number(Variable::kTimeout),
+        route_};
     Result<std::unique_ptr<ControlPlane>> control =
         ControlPlane::create(engine().poller(), log(), environment_.config, setup, *this);
     if (!control.ok()) return control.status();
@@ -125,6 +127,7 @@ Status Mesh::set_up(Bootstrap& bootstrap, const MeshOptions& options) {
     }
     gather_links();
     count_ranks_of_host();
+    warn_of_loopback();
     channel(0);
     HETCOMM_RETURN_IF_ERROR(start_connections(std::move(control)));
   }
@@ -159,7 +162,8 @@ Status Mesh::make_transport(const TransportFactory& factory, size_t instance,
                                          .doorbell_fd = engine().doorbell_fd(),
                                          .now_ns = engine().coarse_now(),
                                          .handler = entry,
-                                         .instance = instance};
+                                         .instance = instance,
+                                         .route = route_};
   Result<std::unique_ptr<Transport>> made = factory.create(environment);
   if (!made.ok()) return made.status();
   if (tls_required(environment_.config) && !(*made)->capabilities().protected_in_transit) {
@@ -312,6 +316,23 @@ void Mesh::count_ranks_of_host() {
     engine().set_spin(kCrowdedSpinNs);
   }
   if (crowded) log().info("{} ranks share this host: polling yields the core", ranks);
+}
+
+// Ranks of other hosts that are offered loopback only would look for this rank on themselves.
+void Mesh::warn_of_loopback() {
+  const auto own = peers_[static_cast<size_t>(rank_)].host;
+  const auto far = std::find_if(peers_.begin(), peers_.end(),
+                                [&](const PeerInfo& peer) { return peer.host != own; });
+  Result<std::vector<InterfaceAddress>> chosen = choose_interfaces(environment_.config, route_);
+  if (far == peers_.end() || !chosen.ok()) return;
+  const bool only_loopback =
+      std::all_of(chosen->begin(), chosen->end(),
+                  [](const InterfaceAddress& entry) { return entry.address.is_loopback(); });
+  if (!only_loopback) return;
+  log().warn(
+      "rank {} runs on another host, and this rank has loopback addresses only to offer: is an "
+      "interface down, or left out by HETCOMM_INTERFACE='{}'?",
+      far - peers_.begin(), environment_.config.text(Variable::kInterface));
 }
 
 Status Mesh::wait_for_control(uint64_t deadline_ns) {

@@ -275,6 +275,7 @@ class Mesh final : public Driven, private ControlHandler {
   void gather_links();
   Link link_between(int one, int other) const;
   void count_ranks_of_host();
+  void warn_of_loopback();
   void set_ready();
   std::vector<Candidate> candidates(int rank);
   void try_next(Pair& pair);
@@ -298,6 +299,7 @@ class Mesh final : public Driven, private ControlHandler {
   int rank_;
   int size_;
   Credentials credentials_;
+  Address route_;  // of this host, leads to the other ranks; none where that is not known
   uint64_t detection_ns_ = 0;
   uint64_t cool_down_ns_ = 0;
   uint32_t kept_payload_bytes_ = UINT32_MAX;

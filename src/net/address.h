@@ -52,9 +52,19 @@ struct InterfaceAddress {
 };
 
 // Addresses of this host that fit HETCOMM_INTERFACE and HETCOMM_FAMILY, best first: named order,
-// then non-loopback before loopback, IPv4 before IPv6, link-local last. When nothing is named,
-// loopback is kept, so that single-host jobs work without a network. Fails, listing what exists,
-// when nothing fits.
-Result<std::vector<InterfaceAddress>> choose_interfaces(const Config& config);
+// then |route|, non-loopback before loopback, IPv4 before IPv6, link-local last. When nothing is
+// named, loopback is kept, so that single-host jobs work without a network. Fails, listing what
+// exists, when nothing fits. |route| is an address that is known to lead to the other ranks, if
+// there is one: when nothing is named, it is taken even where its interface has no carrier yet.
+Result<std::vector<InterfaceAddress>> choose_interfaces(const Config& config,
+                                                        const Address& route = {});
+
+// Ports to listen on, both ends included.
+struct PortRange {
+  uint16_t first = 0;  // 0: whichever the kernel picks
+  uint16_t last = 0;
+};
+// HETCOMM_PORTS: "20000-20999" or "20000"; INVALID_ARGUMENT for anything else.
+Result<PortRange> port_range(const Config& config);
 
 }  // namespace hetcomm

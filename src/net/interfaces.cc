@@ -14,6 +14,7 @@
 
 #include <fmt/format.h>
 
+#include "src/base/text.h"
 #include "src/net/address.h"
 
 namespace hetcomm {
@@ -99,19 +100,25 @@ Result<std::vector<Pattern>> parse_patterns(std::string_view text) {
   return patterns;
 }
 
-// Everything that is up and has a carrier, in the kernel's order.
-Result<std::vector<InterfaceAddress>> list_addresses() {
+bool same_host(const Address& a, const Address& b) {
+  return a.family() == b.family() && a.with_port(0).to_string() == b.with_port(0).to_string();
+}
+
+// Everything that is up and has a carrier, and |route|, in the kernel's order.
+Result<std::vector<InterfaceAddress>> list_addresses(const Address& route) {
   ifaddrs* list = nullptr;
   if (getifaddrs(&list) != 0) return status_from_errno(errno, "getifaddrs");
   const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(list, freeifaddrs);
   std::vector<InterfaceAddress> result;
   for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
     constexpr unsigned int kUsable = IFF_UP | IFF_RUNNING;
-    if (entry->ifa_addr == nullptr || (entry->ifa_flags & kUsable) != kUsable) continue;
+    if (entry->ifa_addr == nullptr) continue;
     const int family = entry->ifa_addr->sa_family;
     if (family != AF_INET && family != AF_INET6) continue;
     const socklen_t length = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
-    result.push_back({entry->ifa_name, Address::from_sockaddr(entry->ifa_addr, length)});
+    const Address address = Address::from_sockaddr(entry->ifa_addr, length);
+    if ((entry->ifa_flags & kUsable) != kUsable && !same_host(address, route)) continue;
+    result.push_back({entry->ifa_name, address});
   }
   return result;
 }
@@ -137,23 +144,27 @@ std::string describe(const std::vector<InterfaceAddress>& entries) {
 
 }  // namespace
 
-Result<std::vector<InterfaceAddress>> choose_interfaces(const Config& config) {
+Result<std::vector<InterfaceAddress>> choose_interfaces(const Config& config,
+                                                        const Address& route) {
   Result<std::vector<Pattern>> patterns = parse_patterns(config.text(Variable::kInterface));
   if (!patterns.ok()) return patterns.status();
-  Result<std::vector<InterfaceAddress>> all = list_addresses();
+  // Loopback leads to ranks of this host only, which the order of the rest serves as well.
+  const bool has_route = patterns->empty() && !route.is_loopback();
+  Result<std::vector<InterfaceAddress>> all = list_addresses(has_route ? route : Address());
   if (!all.ok()) return all.status();
 
   const std::string_view family = config.text(Variable::kTcpBindFamily);
-  // Pattern, link-local, loopback, IPv6, kernel's order.
-  using Rank = std::tuple<size_t, bool, bool, bool, size_t>;
+  // Pattern, not the route, link-local, loopback, IPv6, kernel's order.
+  using Rank = std::tuple<size_t, bool, bool, bool, bool, size_t>;
   std::vector<Rank> chosen;
   for (size_t i = 0; i < all->size(); ++i) {
     const InterfaceAddress& entry = all.value()[i];
     const bool is_ipv6 = entry.address.family() == AF_INET6;
     if (family == (is_ipv6 ? "ipv4" : "ipv6")) continue;
     if (const std::optional<size_t> pattern = choose(patterns.value(), entry)) {
-      chosen.emplace_back(*pattern, is_link_local(entry.address), entry.address.is_loopback(),
-                          is_ipv6, i);
+      const bool is_route = has_route && same_host(entry.address, route);
+      chosen.emplace_back(*pattern, !is_route, is_link_local(entry.address),
+                          entry.address.is_loopback(), is_ipv6, i);
     }
   }
   if (chosen.empty()) {
@@ -165,8 +176,27 @@ Result<std::vector<InterfaceAddress>> choose_interfaces(const Config& config) {
   std::sort(chosen.begin(), chosen.end());
   std::vector<InterfaceAddress> result;
   result.reserve(chosen.size());
-  for (const Rank& rank : chosen) result.push_back(all.value()[std::get<4>(rank)]);
+  for (const Rank& rank : chosen) result.push_back(all.value()[std::get<5>(rank)]);
   return result;
+}
+
+Result<PortRange> port_range(const Config& config) {
+  const std::string_view text = config.text(Variable::kPorts);
+  if (text.empty()) return PortRange();
+  const auto read = [](std::string_view digits, uint16_t* out) {
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), *out);
+    return error == std::errc() && end == digits.data() + digits.size() && *out != 0;
+  };
+  const size_t dash = text.find('-');
+  PortRange range;
+  const bool good =
+      read(text.substr(0, dash), &range.first) &&
+      read(dash == std::string_view::npos ? text : text.substr(dash + 1), &range.last) &&
+      range.first <= range.last;
+  if (good) return range;
+  return Status(Code::kInvalidArgument,
+                fmt::format("HETCOMM_PORTS: '{}' is no range of ports, such as 20000-20999",
+                            printable(text)));
 }
 
 }  // namespace hetcomm

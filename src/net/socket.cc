@@ -2,6 +2,7 @@
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -27,9 +28,7 @@ int family_of(int fd) {
 
 bool is_ipv6_any(const Address& address) { return address.with_port(0).to_string() == "[::]:0"; }
 
-}  // namespace
-
-Result<UniqueFd> listen_on(const Address& address, int backlog) {
+Result<UniqueFd> listen_at(const Address& address, int backlog) {
   const std::string name = address.to_string();
   UniqueFd fd(::socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd.valid()) return status_from_errno(errno, fmt::format("listen on {}: socket", name));
@@ -46,6 +45,32 @@ Result<UniqueFd> listen_on(const Address& address, int backlog) {
     return status_from_errno(errno, fmt::format("listen on {}", name));
   }
   return fd;
+}
+
+}  // namespace
+
+// Where the search starts depends on the process, so that ranks that start together seldom meet.
+Result<UniqueFd> listen_on(const Address& address, int backlog, const PortRange& ports) {
+  if (ports.first == 0 || address.port() != 0 || address.family() == AF_UNIX) {
+    return listen_at(address, backlog);
+  }
+  const int count = ports.last - ports.first + 1;
+  const int start =
+      static_cast<int>(static_cast<unsigned int>(getpid()) * 16 % static_cast<unsigned int>(count));
+  Status failure;
+  for (int i = 0; i < count; ++i) {
+    const auto port = static_cast<uint16_t>(ports.first + (start + i) % count);
+    Result<UniqueFd> listener = listen_at(address.with_port(port), backlog);
+    if (listener.ok()) return listener;
+    failure = listener.status();
+    // A port that is taken, or not this user's (below 1024), is passed over.
+    const bool next =
+        failure.code() == Code::kInvalidArgument || failure.code() == Code::kPermissionDenied;
+    if (!next) return failure;
+  }
+  return Status(Code::kOutOfResources,
+                fmt::format("no port of HETCOMM_PORTS={}-{} is free; the last: {}", ports.first,
+                            ports.last, failure.text()));
 }
 
 Result<Address> bound_address(int fd) {

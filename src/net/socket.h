@@ -30,9 +30,10 @@ inline constexpr uint64_t kMinPendingNs = 250'000'000;
 inline constexpr uint64_t kExhaustedPauseNs = 100'000'000;
 inline constexpr uint64_t kMinDetectionNs = 2'000'000'000;
 
-// Non-blocking, close-on-exec listener. Port 0 picks a free one (see bound_address). The IPv6 "any"
-// address takes IPv4 connections as well.
-Result<UniqueFd> listen_on(const Address& address, int backlog);
+// Non-blocking, close-on-exec listener. Port 0 picks a free one (see bound_address), of |ports| if
+// that is given; OUT_OF_RESOURCES when none of it is free. The IPv6 "any" address takes IPv4
+// connections as well.
+Result<UniqueFd> listen_on(const Address& address, int backlog, const PortRange& ports = {});
 Result<Address> bound_address(int fd);
 // Peer's address for messages; "unknown" if there is none.
 std::string peer_name(int fd);
@@ -65,6 +66,7 @@ class Acceptor final : public Watcher {
     // Connections wait in the kernel's queue until open(): for ranks whose address peers may learn
     // before they know themselves what a peer has to prove.
     bool held = false;
+    PortRange ports{};  // for an address whose port is 0
   };
   static Result<std::unique_ptr<Acceptor>> create(Poller& poller, Log& log, const Address& address,
                                                   Options options, AcceptHandler& handler);

@@ -1,6 +1,12 @@
 // Addresses: text and wire forms round-trip, hostile bytes are refused, and HETCOMM_INTERFACE and
 // HETCOMM_FAMILY choose what they say.
+#include <sched.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
 #include <random>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -108,6 +114,53 @@ TEST(InterfaceTest, NamedOrderWins) {
   auto found = choose("INTERFACE=lo,*;FAMILY=ipv4");
   ASSERT_TRUE(found.ok());
   EXPECT_TRUE(found->front().address.is_loopback());
+}
+
+TEST(InterfaceTest, TheRouteComesFirstWhereNothingIsNamed) {
+  const std::vector<InterfaceAddress> all = choose("").value();
+  Log log;
+  for (const InterfaceAddress& entry : all) {
+    if (entry.address.is_loopback()) continue;
+    const auto found =
+        choose_interfaces(Config::load(nullptr, "", log).value(), entry.address.with_port(9));
+    ASSERT_TRUE(found.ok());
+    EXPECT_EQ(found.value().size(), all.size());
+    EXPECT_EQ(found.value().front().address.to_string(), entry.address.to_string());
+    const auto named = choose_interfaces(Config::load(nullptr, "INTERFACE=lo", log).value(),
+                                         entry.address.with_port(9));
+    ASSERT_TRUE(named.ok());
+    EXPECT_TRUE(named.value().front().address.is_loopback());
+  }
+  // One that leads to this host only says nothing.
+  const Address loopback = Address::parse_numeric("127.0.0.1", 0).value();
+  const auto found = choose_interfaces(Config::load(nullptr, "", log).value(), loopback);
+  EXPECT_EQ(found.value().front().address.to_string(), all.front().address.to_string());
+}
+
+// An interface that has just come up has an address, and no carrier for a moment longer.
+TEST(InterfaceTest, TheRouteIsTakenWithoutCarrierToo) {
+  const pid_t child = fork();
+  if (child == 0) {
+    const bool made = unshare(CLONE_NEWNET) == 0 &&
+                      std::system(
+                          "ip link set lo up 2>/dev/null && "
+                          "ip link add eth0 type veth peer name eth1 2>/dev/null && "
+                          "ip address add 198.18.5.1/24 dev eth0 2>/dev/null && "
+                          "ip link set eth0 up 2>/dev/null") == 0;
+    if (!made) _exit(77);
+    Log log;
+    const Config config = Config::load(nullptr, "", log).value();
+    const auto without = choose_interfaces(config);
+    const auto with = choose_interfaces(config, Address::parse_numeric("198.18.5.1", 9).value());
+    const bool good = without.ok() && without.value().front().address.is_loopback() && with.ok() &&
+                      with.value().front().address.to_string() == "198.18.5.1:0";
+    _exit(good ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status));
+  if (WEXITSTATUS(status) == 77) GTEST_SKIP() << "needs a network namespace of its own";
+  EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
 TEST(InterfaceTest, NothingFitsListsWhatExists) {

@@ -18,8 +18,11 @@
 #include <unistd.h>
 
 #include <functional>
+#include <set>
 #include <string>
+#include <vector>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -400,6 +403,48 @@ TEST_F(SocketTest, FullLocalListenQueueIsRetried) {
   connect({address}, kSecond / 5);
   ASSERT_TRUE(run_until([&] { return reports_ == 1; }));
   EXPECT_THAT(std::string(failure_.text()), HasSubstr("no connection in time"));
+}
+
+PortRange range_of(std::string_view ports) {
+  Log log;
+  return port_range(Config::load(nullptr, fmt::format("PORTS={}", ports), log).value()).value();
+}
+
+// The range is one that the kernel has just handed out, and its neighbours.
+TEST(ListenTest, PortsAreTakenFromTheRangeUntilNoneIsFree) {
+  const Address loopback = Address::parse_numeric("127.0.0.1", 0).value();
+  const uint16_t first = bound_address(listen_on(loopback, 1)->get())->port();
+  const PortRange range = range_of(fmt::format("{}-{}", first, first + 3));
+  std::vector<UniqueFd> held;
+  std::set<uint16_t> ports;
+  Result<UniqueFd> next = listen_on(loopback, 1, range);
+  for (; next.ok(); next = listen_on(loopback, 1, range)) {
+    const uint16_t port = bound_address(next->get())->port();
+    EXPECT_TRUE(port >= first && port <= first + 3) << port;
+    EXPECT_TRUE(ports.insert(port).second);
+    held.push_back(std::move(next).value());
+    ASSERT_LE(held.size(), 4u);
+  }
+  EXPECT_GE(held.size(), 1u);
+  EXPECT_EQ(next.status().code(), Code::kOutOfResources);
+  EXPECT_THAT(std::string(next.status().text()),
+              HasSubstr(fmt::format("HETCOMM_PORTS={}-{}", first, first + 3)));
+  // An address that names its port is not moved.
+  EXPECT_FALSE(listen_on(loopback.with_port(*ports.begin()), 1, range).ok());
+}
+
+TEST(ListenTest, RangesOfPorts) {
+  EXPECT_EQ(range_of("").first, 0);
+  EXPECT_EQ(range_of("7").first, 7);
+  EXPECT_EQ(range_of("7").last, 7);
+  EXPECT_EQ(range_of("20000-65535").last, 65535);
+  Log log;
+  for (const char* text : {"0", "0-7", "7-", "-7", "9-8", "1-65536", "a", "1-2-3", " 1"}) {
+    const Config config = Config::load(nullptr, fmt::format("PORTS={}", text), log).value();
+    const Status status = port_range(config).status();
+    EXPECT_EQ(status.code(), Code::kInvalidArgument) << text;
+    EXPECT_THAT(std::string(status.text()), HasSubstr("HETCOMM_PORTS")) << text;
+  }
 }
 
 TEST(ListenTest, TakenPortIsAnError) {

@@ -316,8 +316,14 @@ Status Manager::set_up(const Config& config) {
   }
   HETCOMM_RETURN_IF_ERROR(poller_.add(fd, EPOLLIN, *this));
   std::string tried;
+  Result<PortRange> ports = port_range(config);
+  if (!ports.ok()) return ports.status();
   for (const auto& [gid, address] : candidates(config)) {
-    const Status status = listen(gid, address);
+    Status status;
+    for (int port = ports->first; port <= ports->last; ++port) {
+      status = listen(gid, address.with_port(static_cast<uint16_t>(port)));
+      if (status.ok() || status.code() != Code::kInvalidArgument) break;
+    }
     if (status.ok()) continue;
     tried += fmt::format("{}{}", tried.empty() ? "" : "; ", status.text());
   }

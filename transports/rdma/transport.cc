@@ -186,8 +186,11 @@ Status RdmaTransport::watch_events() {
 // As tcp does: one listener for each family, on the chosen address, or on all of the family when
 // several were chosen.
 Status RdmaTransport::listen() {
-  Result<std::vector<InterfaceAddress>> chosen = choose_interfaces(environment_.config);
+  Result<std::vector<InterfaceAddress>> chosen =
+      choose_interfaces(environment_.config, environment_.route);
   if (!chosen.ok()) return chosen.status();
+  const Result<PortRange> range = port_range(environment_.config);
+  if (!range.ok()) return range.status();
   std::erase_if(*chosen, [](const auto& entry) { return is_link_local(entry.address); });
   descriptor_.boot_id = read_boot_id();
   Status failure(Code::kUnsupported, "rdma: the chosen interfaces have link-local addresses only");
@@ -207,7 +210,8 @@ Status RdmaTransport::listen() {
                          {.credentials = environment_.credentials,
                           .role = Role::kRdma,
                           .rank = environment_.rank,
-                          .held = true},
+                          .held = true,
+                          .ports = range.value()},
                          *this);
     if (!acceptor.ok()) {
       failure = acceptor.status().annotate("rdma");

@@ -97,8 +97,11 @@ Result<std::unique_ptr<TcpTransport>> TcpTransport::create(
 // One listener for each family: on the chosen address, or on all of the family when several were
 // chosen.
 Status TcpTransport::listen() {
-  Result<std::vector<InterfaceAddress>> chosen = choose_interfaces(environment_.config);
+  Result<std::vector<InterfaceAddress>> chosen =
+      choose_interfaces(environment_.config, environment_.route);
   if (!chosen.ok()) return chosen.status();
+  const Result<PortRange> range = port_range(environment_.config);
+  if (!range.ok()) return range.status();
   std::erase_if(*chosen, [](const auto& entry) { return is_link_local(entry.address); });
   descriptor_.boot_id = read_boot_id();
   Status failure(Code::kUnsupported, "tcp: the chosen interfaces have link-local addresses only");
@@ -119,7 +122,8 @@ Status TcpTransport::listen() {
                           .role = Role::kTcp,
                           .rank = environment_.rank,
                           .tls = tls_,
-                          .held = true},
+                          .held = true,
+                          .ports = range.value()},
                          *this);
     if (!acceptor.ok()) {
       failure = acceptor.status().annotate("tcp");
