@@ -13,6 +13,7 @@ Launch launch_ranks(const Work& work) {
   Launch launch;
   launch.echo_errors = true;
   const std::string port = std::to_string(free_port());
+  const std::string secret = fresh_secret();
   for (int rank = 0; rank < work.ranks; ++rank) {
     Process process;
     process.command = {own_path(), "--runner"};
@@ -21,6 +22,7 @@ Launch launch_ranks(const Work& work) {
                            {"WORLD_SIZE", std::to_string(work.ranks)},
                            {"MASTER_ADDR", "127.0.0.1"},
                            {"MASTER_PORT", port}};
+    if (!secret.empty()) process.environment.emplace_back("HETCOMM_SECRET", secret);
     process.cpu = cpu_of_rank(work, rank);
     launch.processes.push_back(std::move(process));
   }

@@ -18,6 +18,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <random>
 
 #include <fmt/format.h>
 
@@ -149,16 +150,6 @@ bool is_listening(int port) {
   return false;
 }
 
-// A server that does not come is seen by the client, or has failed itself.
-void wait_for_listener(int port) {
-  constexpr double kPatienceSeconds = 10;
-  constexpr useconds_t kPauseUs = 10000;
-  for (const double end = now_seconds() + kPatienceSeconds; now_seconds() < end;) {
-    if (is_listening(port)) return;
-    usleep(kPauseUs);
-  }
-}
-
 // --- all children of a launch
 // ---------------------------------------------------------------------
 
@@ -180,6 +171,8 @@ class Running {
     }
     for (const Process& process : launch_.processes) {
       if (process.after_port != 0) wait_for_listener(process.after_port);
+      // Nobody would answer a client whose server has ended.
+      if (!failure_.empty()) break;
       const pid_t child = start(process, out_[1], error_[1]);
       if (child < 0) return fmt::format("fork: {}", std::strerror(errno));
       children_.push_back({child, true});
@@ -200,6 +193,25 @@ class Running {
     pid_t pid;
     bool alive;
   };
+
+  // A server that neither listens nor ends is seen by its client.
+  void wait_for_listener(int port) {
+    constexpr double kPatienceSeconds = 10;
+    constexpr useconds_t kPauseUs = 10000;
+    for (const double end = now_seconds() + kPatienceSeconds; now_seconds() < end;) {
+      if (is_listening(port)) return;
+      reap();
+      if (failure_.empty() && !any_alive()) {
+        drain();
+        failed_at_ = now_seconds();
+        failure_ = fmt::format("{} ended before it listened on port {}{}{}",
+                               launch_.processes[0].command[0], port, errors_.empty() ? "" : ": ",
+                               errors_);
+      }
+      if (!failure_.empty()) return;
+      usleep(kPauseUs);
+    }
+  }
 
   bool any_alive() const {
     return std::any_of(children_.begin(), children_.end(), [](const Child& c) { return c.alive; });
@@ -386,6 +398,16 @@ int free_port() {
   }
   if (fd >= 0) close(fd);
   return port;
+}
+
+std::string fresh_secret() {
+  if (std::getenv("HETCOMM_SECRET") != nullptr || std::getenv("HETCOMM_SECRET_FILE") != nullptr) {
+    return "";
+  }
+  std::random_device random;
+  std::string text;
+  for (int i = 0; i < 8; ++i) text += fmt::format("{:08x}", random());
+  return text;
 }
 
 std::string own_path() {

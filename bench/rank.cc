@@ -181,10 +181,10 @@ std::vector<Row> run_in_job(Launcher launcher, const std::vector<Work>& works) {
 }
 
 std::vector<Row> run_as_listener(int port) {
-  // Rank 0's own way to its store; the port is open on every address of that family.
+  // The other host knows by which address it comes: the store listens on all of them, or on those
+  // of HETCOMM_INTERFACE.
   const char* family = std::getenv("HETCOMM_FAMILY");
-  set_variables(0, family != nullptr && std::strcmp(family, "ipv6") == 0 ? "::1" : "127.0.0.1",
-                port);
+  set_variables(0, family != nullptr && std::strcmp(family, "ipv6") == 0 ? "::" : "0.0.0.0", port);
   // Whoever listens has time.
   Control control(HETCOMM_TIMEOUT_INFINITE);
   std::vector<Row> rows = run_works(Launcher::kTwoHosts, decode_works(control.receive()));
@@ -195,6 +195,8 @@ std::vector<Row> run_as_listener(int port) {
 std::vector<Row> run_as_client(const std::string& host, int port, const std::vector<Work>& works) {
   set_variables(1, host, port);
   Control control(0);
+  // The listener is there: that it is looked for in vain later on means that it has failed.
+  setenv("HETCOMM_BOOTSTRAP_TIMEOUT", "30s", 0);
   control.send(encode_works(works));
   run_works(Launcher::kTwoHosts, works);
   return decode_rows(control.receive(), works);

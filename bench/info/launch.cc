@@ -14,6 +14,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <random>
 #include <string_view>
 #include <thread>
 
@@ -157,12 +158,19 @@ bool launch_ranks(int count, const std::vector<std::string>& arguments,
   }
   std::vector<std::string> argv = {"hetcomm_info"};
   argv.insert(argv.end(), arguments.begin(), arguments.end());
+  // They meet over a port of this host, which others may reach.
+  std::string secret;
+  if (std::getenv("HETCOMM_SECRET") == nullptr && std::getenv("HETCOMM_SECRET_FILE") == nullptr) {
+    std::random_device random;
+    for (int i = 0; i < 8; ++i) secret += fmt::format("{:08x}", random());
+  }
   std::vector<Child> children;
   bool started = true;
   for (int rank = 0; rank < count && started; ++rank) {
     std::vector<std::string> added = {fmt::format("RANK={}", rank),
                                       fmt::format("WORLD_SIZE={}", count), "MASTER_ADDR=127.0.0.1",
                                       fmt::format("MASTER_PORT={}", port)};
+    if (!secret.empty()) added.push_back("HETCOMM_SECRET=" + secret);
     // The ranks start together: who is not there soon will not come.
     if (std::getenv("HETCOMM_BOOTSTRAP_TIMEOUT") == nullptr) {
       added.emplace_back("HETCOMM_BOOTSTRAP_TIMEOUT=30s");

@@ -1,0 +1,36 @@
+// How hetcomm_bench starts processes: a client is not started, and nobody waits, when its server
+// has ended without listening; what the server said is in the failure.
+#include <chrono>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "bench/launch.h"
+
+namespace bench {
+namespace {
+
+using ::testing::HasSubstr;
+
+class LaunchTest : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(ExitStatus, LaunchTest, ::testing::Values(0, 3));
+
+TEST_P(LaunchTest, AClientDoesNotWaitForAServerThatHasFailed) {
+  Process server;
+  server.command = {"sh", "-c", "echo no network >&2; exit " + std::to_string(GetParam())};
+  Process client;
+  client.command = {"sh", "-c", "echo started; sleep 60"};
+  client.after_port = free_port();
+  Launch launch;
+  launch.processes = {server, client};
+  std::string output;
+  const auto begin = std::chrono::steady_clock::now();
+  const std::string failure = run(launch, 60, [&](std::string_view line) { output += line; });
+  EXPECT_THAT(failure, HasSubstr("no network"));
+  EXPECT_EQ(output, "");
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
+}
+
+}  // namespace
+}  // namespace bench
