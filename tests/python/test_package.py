@@ -6,8 +6,10 @@ threads that wait for one request get its result. What an array raises instead o
 and what a store raises, reaches the caller.
 """
 
+import concurrent.futures
 import gc
 import multiprocessing
+import os
 import pathlib
 import tempfile
 import threading
@@ -331,6 +333,27 @@ class Package(unittest.TestCase):
         self.exchange(world, of_model.detach(), into)
         self.assertEqual(into.tolist(), [0] * 6)
         world.close()
+
+    def test_the_random_key_does_not_stay_in_the_store(self):
+        with tempfile.TemporaryDirectory() as folder:
+            put, get = store(folder)
+
+            def delete(key):
+                (pathlib.Path(folder) / key.replace("/", "_")).unlink()
+
+            def join(rank):
+                world = hetcomm.Communicator.from_store(hetcomm.Context(), rank, 2, put, get,
+                                                        timeout=20, delete=delete)
+                world.barrier().wait()
+                keys = os.listdir(folder)
+                world.barrier().wait()
+                world.close()
+                return keys
+
+            with concurrent.futures.ThreadPoolExecutor(2) as threads:
+                for keys in threads.map(join, range(2)):
+                    self.assertTrue(keys)
+                    self.assertEqual([key for key in keys if "secret" in key], [])
 
     def test_failures_of_the_store(self):
         context = hetcomm.Context()
