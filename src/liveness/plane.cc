@@ -1,10 +1,12 @@
 #include "src/liveness/plane.h"
 
+#include <poll.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <fstream>
 
 #include <fmt/format.h>
 
@@ -28,6 +30,14 @@ Result<Address> local_address() {
   std::string name = "hetcomm-control-";
   for (const std::byte byte : random) name += fmt::format("{:02x}", std::to_integer<int>(byte));
   return Address::local(name);
+}
+
+bool is_running_process(int fd) {
+  std::ifstream info(fmt::format("/proc/self/fdinfo/{}", fd));
+  bool is_process = false;
+  for (std::string line; std::getline(info, line);) is_process |= line.starts_with("Pid:");
+  pollfd exit{.fd = fd, .events = POLLIN, .revents = 0};
+  return is_process && ::poll(&exit, 1, 0) == 0;
 }
 
 }  // namespace
@@ -349,8 +359,13 @@ void Plane::on_closed(Link& link) {
   closing_.erase(found);
 }
 
-// Without it (an older kernel, no room) the end of the connection has to do.
+// Without it (an older kernel, no room) the end of the connection has to do. A peer could hand over
+// what it likes, and would harm itself: but what is no process, or has exited, is told.
 void Plane::on_process(Link& link, UniqueFd process) {
+  if (!is_running_process(process.get())) {
+    log_.warn("rank {} has handed over a descriptor that is not that of its process", link.rank());
+    return;
+  }
   auto watch = std::make_unique<ExitWatch>(*this, link.rank(), std::move(process));
   if (!watch->start().ok()) return;
   forget_process(link.rank());
