@@ -3,7 +3,10 @@ hetcomm_test(liveness_simulation_test
   DEPENDS base net liveness fmt::fmt
   LABELS asan
   TIMEOUT 120)
-hetcomm_ctest(liveness_simulation_long TARGET liveness_simulation_test
-  COMMAND liveness_simulation_test --gtest_brief=1
-  ENVIRONMENT HETCOMM_TEST_LONG=1 HETCOMM_TEST_SEEDS=1:100000
-  LABELS long TIMEOUT 3600)
+# Once, in the build without sanitizers.
+if(NOT HETCOMM_SANITIZE)
+  hetcomm_ctest(liveness_simulation_long TARGET liveness_simulation_test
+    COMMAND liveness_simulation_test --gtest_brief=1
+    ENVIRONMENT HETCOMM_TEST_LONG=1 HETCOMM_TEST_SEEDS=1:100000
+    LABELS long TIMEOUT 3600)
+endif()
