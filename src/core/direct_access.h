@@ -34,6 +34,9 @@ class DirectAccess final : public BulkOwner, public Mortal {
   // Frees itself.
   void retire();
 
+  // Some part of it is under way there.
+  bool uses(const Rail& rail) { return running_on(rail) > 0; }
+
  private:
   struct Range {
     uint64_t offset;

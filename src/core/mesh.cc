@@ -448,13 +448,22 @@ std::vector<size_t> Mesh::useful_beside(int rank, size_t index) {
   const double own = score_of(transports_[index]->transport->capabilities());
   for (const Candidate& candidate : candidates(rank)) {
     if (!candidate.reach.ok() || candidate.entry->index == index) continue;
-    const Capabilities& capabilities = candidate.entry->transport->capabilities();
     const bool shares = candidate.entry->kind == transports_[index]->kind;
-    if (shares || (candidate.score_us < own && !capabilities.lossless)) {
+    if (shares || candidate.score_us * kClearlyBetter < own) {
       result.push_back(candidate.entry->index);
     }
   }
   return result;
+}
+
+// Transports that lose nothing count where they reach |rank|: they may take over.
+uint32_t Mesh::kept_payload_bytes(int rank) {
+  uint32_t least = kept_payload_bytes_;
+  for (const Candidate& candidate : candidates(rank)) {
+    const Capabilities& can = candidate.entry->transport->capabilities();
+    if (can.lossless && candidate.reach.ok()) least = std::min(least, can.max_payload_bytes);
+  }
+  return least;
 }
 
 void Mesh::connect(Pair& pair) {
@@ -466,11 +475,15 @@ void Mesh::connect(Pair& pair) {
 
 void Mesh::try_next(Pair& pair) {
   auto& attempt = attempts_[static_cast<size_t>(pair.rank())];
+  attempt->since_ns = engine().refresh_now();
   while (attempt->next < attempt->candidates.size()) {
     const Candidate& candidate = attempt->candidates[attempt->next];
     if (candidate.reach.ok()) {
       log().info("rank {}: trying {} (estimate {:.1f} us for 64 KiB)", pair.rank(),
                  candidate.entry->name, candidate.score_us);
+      if (pair.stop_connecting(candidate.entry->index)) {
+        candidate.entry->transport->cancel_connect(pair.rank());
+      }
       candidate.entry->transport->connect(pair.rank(), *candidate.descriptor);
       return;
     }
@@ -487,6 +500,15 @@ void Mesh::try_next(Pair& pair) {
                                attempt->failures.empty() ? "; none is usable" : attempt->failures));
   attempt.reset();
   pair.connect_failed(why, may_change);
+}
+
+// Whether a connection within the host failed because this rank computed for longer than the peer
+// waits for a proof. It is tried once more then: nothing is wrong with it.
+bool Mesh::was_late(Attempt& attempt) {
+  const TransportEntry& entry = *attempt.candidates[attempt.next].entry;
+  if (attempt.late || !entry.transport->capabilities().within_host) return false;
+  attempt.late = engine().refresh_now() - attempt.since_ns >= kHandshakeTimeoutNs;
+  return attempt.late;
 }
 
 // Nobody else knows of the connection, or of its failure: it is not left half made.
@@ -522,6 +544,10 @@ void Mesh::TransportEntry::connected(int peer, Result<std::unique_ptr<Endpoint>>
     return;
   }
   mesh.log().info("rank {}: {} failed: {}", peer, name, endpoint.status().text());
+  if (mesh.was_late(*attempt)) {
+    mesh.try_next(mesh.pair(peer));
+    return;
+  }
   attempt->failures += fmt::format("; {}: {}", name, endpoint.status().text());
   ++attempt->next;
   mesh.try_next(mesh.pair(peer));

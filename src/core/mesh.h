@@ -181,8 +181,8 @@ class Mesh final : public Driven {
   std::string_view kind_of_transport(size_t index) const { return transports_[index]->kind; }
   const std::string& transport_name(size_t index) const { return transports_[index]->name; }
   uint64_t cool_down_ns() const { return cool_down_ns_; }
-  // Most bytes of a message that may have to go again over any of the other transports.
-  uint32_t kept_payload_bytes() const { return kept_payload_bytes_; }
+  // Most bytes of a message to |rank| that may have to go again over any of the other transports.
+  uint32_t kept_payload_bytes(int rank);
   // Not in a job of one rank.
   liveness::ControlPlane& control() { return *control_; }
   // Takes what the control thread has left for this one.
@@ -264,6 +264,8 @@ class Mesh final : public Driven {
   struct Attempt {  // of one pair, while it connects
     std::vector<Candidate> candidates;
     size_t next = 0;
+    uint64_t since_ns = 0;  // when |next| was begun
+    bool late = false;      // this rank has computed for longer than a peer of the host waits
     std::string failures;
   };
 
@@ -285,6 +287,7 @@ class Mesh final : public Driven {
   void set_ready();
   std::vector<Candidate> candidates(int rank);
   void try_next(Pair& pair);
+  bool was_late(Attempt& attempt);
   void note_connected(Transport& transport);
   void fail_receives(int rank, const Status& why);
   bool all_senders_live(const Operation& receive) const;

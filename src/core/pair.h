@@ -9,9 +9,11 @@
 // A pair may have several connections (rails). Messages of this side go over one of them, which
 // each side chooses for itself; bulk data goes over all that are worth it. A rail that fails is
 // fenced, the peer is told before anything is done again (kRailDown), and what was under way on it
-// goes over the others, or over the next connection. The lower rank connects; a transport whose
-// rail failed cools down, for longer each time, before it is tried again. The higher rank, without
-// a rail, says so (knock), since the lower one may not have noticed.
+// goes over the others, or over the next connection. A rail that a better one has replaced is
+// closed when it stays unused: the lower rank says so (kRailUnused), the higher one closes it once
+// nothing of its own is under way there, and answers (kRailClosed). The lower rank connects; a
+// transport whose rail failed cools down, for longer each time, before it is tried again. The
+// higher rank, without a rail, says so (knock), since the lower one may not have noticed.
 //
 // Messages of the pair are numbered; the receiver takes them in order and drops what it had before.
 // On a connection that may lose messages while the peer lives they are kept until acknowledged and
@@ -55,6 +57,9 @@ inline double score_of(const Capabilities& capabilities) {
              static_cast<double>(std::max<uint64_t>(capabilities.bandwidth_bytes_per_s, 1));
 }
 
+// A connection takes over messages where its estimate is better by this factor.
+inline constexpr double kClearlyBetter = 1.5;
+
 // One connection of a pair.
 class Rail final : public EndpointHandler, public Mortal {
  public:
@@ -70,6 +75,7 @@ class Rail final : public EndpointHandler, public Mortal {
   void on_failed(const Status& why) override;
 
   Endpoint& endpoint() { return *endpoint_; }
+  const Endpoint& endpoint() const { return *endpoint_; }
   // Of the endpoint; but what may be lost is no larger than every other connection can carry.
   const Capabilities& capabilities() const { return capabilities_; }
   hetcomm_counters_t& counters() { return *counters_; }
@@ -78,6 +84,7 @@ class Rail final : public EndpointHandler, public Mortal {
   std::string_view kind;   // of the transport: rails of one kind share bulk data
   bool known = false;      // both sides know it by |id|
   bool dropped = false;    // given up: it only waits to be destroyed
+  bool retiring = false;   // one side has said that it uses it no more
   bool open = false;       // the peer's kOpen has arrived
   bool open_sent = false;  // ours has left
   Load sending;
@@ -86,6 +93,10 @@ class Rail final : public EndpointHandler, public Mortal {
   double rate_of(const Load& load) const;
   // Estimated time of a message, to compare rails by.
   double score_us() const;
+  // Messages from now on are no larger.
+  void limit_payload(uint32_t bytes) {
+    capabilities_.max_payload_bytes = std::min(capabilities_.max_payload_bytes, bytes);
+  }
 
  private:
   template <typename Upcall>
@@ -217,6 +228,8 @@ class Pair {
   void peer_left();
 
   RemoteAccess& access() { return access_; }
+  // A further connection over transport |index| is not waited for any more. False: it was not.
+  bool stop_connecting(size_t index);
   // A further connection over transport |index| could not be made.
   void connect_failed(size_t index, const Status& why);
   // Transport |index| failed lately: others come first.
@@ -357,6 +370,8 @@ class Pair {
   void use(Rail& rail);
   void replay_on(Rail& rail);
   Rail* best_open_rail();
+  bool is_better(const Rail& rail) const;
+  void take_over(Rail& rail);
   static bool same_kind(const Rail& a, const Rail& b);
   void restart_transfers();
   // Of a rail that the lower rank has numbered, while its number is still on the way.
@@ -364,6 +379,11 @@ class Pair {
   void fail_unknown_rails();
   void take_early_grants();
   void want_more_rails();
+  bool uses(const Rail& rail);
+  bool is_replaced(const Rail& rail);
+  void plan_to_close_unused();
+  void close_unused_rails();
+  void close_unused(Rail& rail);
   void cool_down(size_t index);
 
   Mesh& mesh_;
@@ -378,11 +398,14 @@ class Pair {
   Rail* receiving_on_ = nullptr;            // whose message is being handled
   std::vector<Attempts> paths_;             // by transport
   uint64_t more_rails_at_ns_ = UINT64_MAX;  // when a transport has cooled down
+  uint64_t take_over_at_ns_ = UINT64_MAX;   // when a better rail may carry what is not acknowledged
+  uint64_t close_unused_at_ns_ = UINT64_MAX;  // when replaced rails are looked at
   uint64_t rails_made_ = 0;
   bool lost_unknown_ = false;                 // since one opened: a rail whose number had not come
   uint64_t attempts_ = 0;                     // since the last connection that opened
   uint64_t unreached_since_ns_ = UINT64_MAX;  // the first of those attempts failed
   bool vouched_ = false;                      // others have heard of the peer meanwhile
+  uint64_t connects_failed_ = 0;              // since then
   uint64_t retry_at_ns_ = UINT64_MAX;
   bool starved_ = false;  // a protocol message was lost for want of memory
   bool untold_ = false;   // the peer does not know that it is lost

@@ -10,14 +10,16 @@
 namespace hetcomm {
 namespace {
 
-// Pause before the n-th attempt to connect again; the attempts end with the detection time at the
-// latest.
+// Pause before the n-th attempt to connect again.
 uint64_t backoff_ns(uint64_t attempts) {
   constexpr uint64_t kFirst = 10'000'000;
   constexpr uint64_t kMost = 1'000'000'000;
   return std::min(kMost, kFirst << std::min<uint64_t>(attempts, 7));
 }
 constexpr uint64_t kMaxAttempts = 8;
+// So many attempts to connect fail at least before the peer counts as not reached: a rank that
+// computes in between makes few of them.
+constexpr uint64_t kMinConnects = 8;
 // A transport that failed is taken after all others for this long after it has cooled down: without
 // a connection there is no time to find out that it fails again.
 constexpr uint64_t kDoubtNs = 1'000'000'000;
@@ -140,6 +142,7 @@ void Pair::opened(Rail& rail, const WireHeader& header) {
   }
   attempts_ = 0;
   unreached_since_ns_ = kForever;
+  connects_failed_ = 0;
   vouched_ = false;
   path(rail.transport).up_since_ns = mesh_.engine().refresh_now();
   if (rail.open_sent) use(rail);
@@ -173,22 +176,43 @@ void Pair::fail_unknown_rails() {
   }
 }
 
+// A rail that loses nothing is never left: what it carried was not kept.
+bool Pair::is_better(const Rail& rail) const {
+  return rail_ != nullptr && &rail != rail_ && rail.open && rail.open_sent &&
+         rail.score_us() * kClearlyBetter < rail_->score_us() && !rail_->capabilities().lossless;
+}
+
 // |rail| is open both ways: it takes over the messages, or shares the bulk data.
 void Pair::use(Rail& rail) {
-  constexpr double kClearly = 1.5;
-  const bool better = rail_ != nullptr && rail.score_us() * kClearly < rail_->score_us() &&
-                      !rail_->capabilities().lossless;
-  if (rail_ == nullptr || better) {
+  if (rail_ == nullptr) {
     replay_on(rail);
+  } else if (is_better(rail)) {
+    take_over(rail);
   } else {
     restart_transfers();
   }
+}
+
+// What the peer may not have goes over |rail| before anything new, and is no larger than it can
+// carry. Where the ranks are set up differently it waits for what is larger to be acknowledged.
+void Pair::take_over(Rail& rail) {
+  constexpr uint64_t kPauseNs = 1'000'000;
+  const uint32_t most = rail.capabilities().max_payload_bytes;
+  if (retention_.largest() <= most) {
+    replay_on(rail);
+    return;
+  }
+  rail_->limit_payload(most);
+  ask_for_acknowledgement();
+  take_over_at_ns_ = mesh_.engine().refresh_now() + kPauseNs;
+  mesh_.note_pair_timer(take_over_at_ns_);
 }
 
 // Everything that the peer may not have goes over |rail| first.
 void Pair::replay_on(Rail& rail) {
   state_ = State::kConnecting;
   rail_ = &rail;
+  rail.retiring = false;
   replaying_ = true;
   replayed_ = sent_ - static_cast<uint32_t>(retention_.count());
   resume();
@@ -225,6 +249,7 @@ void Pair::resume() {
   access_.credit_came();
   if (state_ == State::kReady) mesh_.update_due(*this);
   want_more_rails();
+  plan_to_close_unused();
 }
 
 void Pair::restart_transfers() {
@@ -248,7 +273,13 @@ void Pair::writable(Rail& rail) {
 // Makes everything quiet on the connection (which may be quiet already), then lets it go.
 void Pair::rail_failed(Rail& rail, const Status& why, bool tell) {
   if (rail.dropped) return;
+  if (rail.retiring && !uses(rail)) {
+    close_unused(rail);  // the peer was quicker
+    return;
+  }
   const bool lossless = rail.capabilities().lossless;
+  // What such a rail carried was not kept: no other can make good for it.
+  const bool irreplaceable = lossless && &rail == rail_;
   const uint64_t id = rail.id;
   const bool known = rail.known;
   const size_t transport = rail.transport;
@@ -256,13 +287,14 @@ void Pair::rail_failed(Rail& rail, const Status& why, bool tell) {
   if (!known) lost_unknown_ = true;
   const bool peer_has_to_know = !lossless && known && tell;
   drop_rail(rail, peer_has_to_know);
+  if (irreplaceable) drop_all_rails();
   if (state_ == State::kLost) return;
   if (left_ && rails_.empty()) {
     lose(status_or_code(Code::kPeerLost, [&] { return fmt::format("rank {} left", rank_); }));
     return;
   }
   const uint64_t now = mesh_.engine().refresh_now();
-  if (!lossless) {
+  if (!irreplaceable) {
     mesh_.log().info("rank {}: connection over {} failed, {} left: {}", rank_,
                      mesh_.transport_name(transport), rails_.size(), why.text());
     cool_down(transport);
@@ -284,7 +316,7 @@ void Pair::rail_failed(Rail& rail, const Status& why, bool tell) {
     return;
   }
   if (!rails_.empty()) return;  // one is being opened
-  if (lossless) {
+  if (irreplaceable) {
     // Such a connection ends only with the peer. Whether it died or left, the control plane says;
     // if it says nothing for a detection time the peer lives but will not talk.
     verdict_ = why;
@@ -320,10 +352,10 @@ void Pair::drop_rail(Rail& rail, bool peer_has_to_know) {
     rail_ = nullptr;
     replaying_ = false;
     if (state_ == State::kReady) state_ = State::kConnecting;
-  }
-  if (rail.capabilities().lossless) {
-    check_kept_ = true;
-    not_kept_ = sent_;
+    if (rail.capabilities().lossless) {
+      check_kept_ = true;
+      not_kept_ = sent_;
+    }
   }
   sends_.for_each([&](SendTransfer& transfer) { transfer.rail_failed(rail); });
   receives_.for_each([&](ReceiveTransfer& transfer) { transfer.rail_failed(rail); });
@@ -394,6 +426,60 @@ void Pair::want_more_rails() {
   if (more_rails_at_ns_ != kForever) mesh_.note_pair_timer(more_rails_at_ns_);
 }
 
+// --- rails that are not used any more ------------------------------------------
+
+// Something of this side's is under way on it, or will be.
+bool Pair::uses(const Rail& rail) {
+  bool used = &rail == rail_ || access_.uses(rail) || !rail.endpoint().flushed();
+  sends_.for_each([&](const SendTransfer& transfer) { used = used || transfer.uses(rail); });
+  receives_.for_each([&](const ReceiveTransfer& transfer) { used = used || transfer.uses(rail); });
+  return used;
+}
+
+// Neither messages nor bulk data are begun on it.
+bool Pair::is_replaced(const Rail& rail) {
+  return state_ == State::kReady && rail.known && rail.open && rail.open_sent &&
+         !same_kind(rail, *rail_);
+}
+
+// For a while it may be needed again.
+void Pair::plan_to_close_unused() {
+  constexpr uint64_t kCoolDowns = 10;
+  const bool some = std::any_of(rails_.begin(), rails_.end(),
+                                [&](const auto& rail) { return is_replaced(*rail); });
+  if (!some) return;
+  close_unused_at_ns_ = mesh_.engine().refresh_now() + kCoolDowns * mesh_.cool_down_ns();
+  mesh_.note_pair_timer(close_unused_at_ns_);
+}
+
+// The lower rank begins: it announces. The higher one closes what was announced, and answers.
+void Pair::close_unused_rails() {
+  close_unused_at_ns_ = kForever;
+  if (state_ != State::kReady || left_) return;
+  for (size_t i = rails_.size(); i-- > 0 && state_ == State::kReady;) {
+    Rail& rail = *rails_[i];
+    if (!is_replaced(rail) || uses(rail)) continue;
+    if (mesh_is_higher_) {
+      if (!rail.retiring) continue;
+      send_control(MessageKind::kRailClosed, rail.id, 0, nullptr, 0);
+      close_unused(rail);
+    } else if (!rail.retiring) {
+      rail.retiring = true;
+      send_control(MessageKind::kRailUnused, rail.id, 0, nullptr, 0);
+    }
+  }
+  plan_to_close_unused();
+}
+
+void Pair::close_unused(Rail& rail) {
+  mesh_.log().info("rank {}: connection over {} is closed, since a better one is in use", rank_,
+                   mesh_.transport_name(rail.transport));
+  drop_rail(rail, false);
+  restart_transfers();
+}
+
+bool Pair::stop_connecting(size_t index) { return std::exchange(path(index).connecting, false); }
+
 void Pair::connect_failed(size_t index, const Status& why) {
   path(index).connecting = false;
   if (state_ == State::kLost) return;
@@ -403,16 +489,26 @@ void Pair::connect_failed(size_t index, const Status& why) {
   want_more_rails();
 }
 
-uint64_t Pair::next_timer_ns() const { return std::min(retry_at_ns_, more_rails_at_ns_); }
+uint64_t Pair::next_timer_ns() const {
+  return std::min({retry_at_ns_, more_rails_at_ns_, take_over_at_ns_, close_unused_at_ns_});
+}
 
 void Pair::tick(uint64_t now_ns) {
   if (now_ns >= more_rails_at_ns_) want_more_rails();
+  if (now_ns >= close_unused_at_ns_) close_unused_rails();
+  if (now_ns >= take_over_at_ns_) {
+    take_over_at_ns_ = UINT64_MAX;
+    const auto better = std::find_if(rails_.begin(), rails_.end(),
+                                     [&](const auto& rail) { return is_better(*rail); });
+    if (better != rails_.end()) take_over(**better);
+  }
   if (now_ns < retry_at_ns_) return;
   retry_at_ns_ = kForever;
   if (untold_) tell_loss();
   if (state_ != State::kConnecting || !rails_.empty()) return;
   if (!verdict_.ok()) {
-    lose(verdict_.annotate(fmt::format("rank {}", rank_)));
+    // The peer may have other connections left, and not know.
+    give_up(verdict_.annotate(fmt::format("rank {}", rank_)));
     return;
   }
   mesh_.connect(*this);
@@ -438,7 +534,10 @@ void Pair::connect_failed(const Status& why, bool may_change) {
     unreached_since_ns_ = now;
     mesh_.control().inquire(rank_);
   }
-  if (may_change && now < unreached_since_ns_ + mesh_.detection_ns()) {
+  ++connects_failed_;
+  const bool long_enough =
+      now >= unreached_since_ns_ + mesh_.detection_ns() && connects_failed_ >= kMinConnects;
+  if (may_change && !long_enough) {
     constexpr uint64_t kFirstNs = 10'000'000;
     constexpr uint64_t kMostNs = 1'000'000'000;
     retry_at_ns_ = now + std::clamp((now - unreached_since_ns_) / 4, kFirstNs, kMostNs);
@@ -472,6 +571,8 @@ void Pair::lose(const Status& why) {
   fail_everything(why);
   drop_all_rails();
   more_rails_at_ns_ = kForever;
+  take_over_at_ns_ = kForever;
+  close_unused_at_ns_ = kForever;
   mesh_.rank_lost(rank_, why);
 }
 

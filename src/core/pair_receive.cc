@@ -32,7 +32,7 @@ Rail::Rail(Pair& pair, std::unique_ptr<Endpoint> endpoint, uint64_t rail_id, siz
       counters_(counters) {
   if (capabilities_.lossless) return;
   capabilities_.max_payload_bytes =
-      std::min(capabilities_.max_payload_bytes, pair.mesh().kept_payload_bytes());
+      std::min(capabilities_.max_payload_bytes, pair.mesh().kept_payload_bytes(pair.rank()));
 }
 
 // An upcall that runs out of memory half way has lost what it was about: nothing can be promised to
@@ -205,6 +205,18 @@ void Pair::dispatch(const WireHeader& header, ConstByteSpan payload) {
         fail_unknown_rails();
       }
       acknowledgement_due();  // a put may wait for that
+      return;
+    case MessageKind::kRailUnused:
+      // One that a message comes over is used after all.
+      if (Rail* rail = find_rail(header.tag); rail != nullptr && rail != receiving_on_) {
+        rail->retiring = true;
+        close_unused_rails();
+      }
+      return;
+    case MessageKind::kRailClosed:
+      if (Rail* rail = find_rail(header.tag); rail != nullptr && rail->retiring && rail != rail_) {
+        close_unused(*rail);
+      }
       return;
     case MessageKind::kOpen:
       violated("second open");

@@ -298,8 +298,10 @@ void ReceiveTransfer::cut_again(size_t index) {
 
 // The connection that would be done first; null while all have enough to do.
 Rail* ReceiveTransfer::pick_rail() const {
+  // The source can be read where it was exposed.
+  if (by_get_) return pair_.find_rail(source_rail_);
   const size_t count = pair_.bulk_rails();
-  if (by_get_ || count <= 1) return pair_.rail();
+  if (count <= 1) return pair_.rail();
   Rail* best = nullptr;
   double soonest = 0;
   pair_.for_each_bulk_rail([&](Rail& rail) {
@@ -422,6 +424,14 @@ void ReceiveTransfer::rail_failed(const Rail& rail) {
   by_get_ = false;
   source_key_ = {};
   source_gone_ = false;  // with the connection, perhaps, and not with the message
+}
+
+bool ReceiveTransfer::uses(const Rail& rail) const {
+  if (by_get_ && source_rail_ == rail.id) return true;
+  for (size_t i = 0; i < chunks_.size(); ++i) {
+    if (chunks_[i].is_on(rail)) return true;
+  }
+  return false;
 }
 
 void ReceiveTransfer::maybe_finish() {

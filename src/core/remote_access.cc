@@ -465,6 +465,12 @@ void RemoteAccess::end(Operation& operation, Code code, std::string text) {
   pair_.mesh().complete(operation, code, std::move(text));
 }
 
+bool RemoteAccess::uses(const Rail& rail) const {
+  return std::any_of(direct_.begin(), direct_.end(), [&](const Operation* operation) {
+    return operation->access.direct->uses(rail);
+  });
+}
+
 void RemoteAccess::rail_failed(const Rail& rail, bool peer_has_to_know) {
   if (rail.capabilities().map) {
     for (RemoteMemory* remote : remotes_) remote->mapped = nullptr;

@@ -67,6 +67,8 @@ class RemoteAccess {
   bool awaits_acknowledgement() const { return !sent_puts_.empty() || fence_ == Fence::kAsked; }
   void credit_came();
   bool waits_for_credit() const { return !awaiting_credit_.empty(); }
+  // The network moves something over |rail| by itself.
+  bool uses(const Rail& rail) const;
   // What was under way on |rail| itself is quiet, and starts again with start_again(), which comes
   // after the peer was told: the cause may be the operation itself, which the owner then says.
   void rail_failed(const Rail& rail, bool peer_has_to_know);

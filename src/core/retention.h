@@ -4,6 +4,7 @@
 // taken back.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <vector>
@@ -67,6 +68,17 @@ class Retention {
     return true;
   }
 
+  // Most bytes of one of them.
+  uint64_t largest() const {
+    uint64_t most = 0;
+    uint64_t at = begin_;
+    for (size_t i = 0; i < count_; ++i) {
+      const Record record = read_record(at);
+      most = std::max(most, record.length);
+      at += sizeof(Record) + record.length;
+    }
+    return most;
+  }
   bool empty() const { return count_ == 0; }
   size_t count() const { return count_; }
 

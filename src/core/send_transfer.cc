@@ -139,6 +139,7 @@ void SendTransfer::granted(const GrantBody& grant) {
 // True when the whole grant is under way.
 bool SendTransfer::start_grant(Grant& grant) {
   Rail& rail = *pair_.find_rail(grant.body.rail);
+  may_lose_ = may_lose_ || !rail.capabilities().lossless;
   const bool direct = grant.started == 0 && pair_.mesh().reaches(*send_, rail);
   return direct ? start_direct(grant, rail) : start_staged(grant, rail);
 }
@@ -286,13 +287,22 @@ void SendTransfer::rail_failed(const Rail& rail) {
   if (received_ && pieces_.empty()) finish_as(Code::kOk, {});
 }
 
+bool SendTransfer::uses(const Rail& rail) const {
+  if (source_rail_ == &rail) return true;
+  for (size_t i = 0; i < pieces_.size(); ++i) {
+    if (pieces_[i].is_on(rail)) return true;
+  }
+  return std::any_of(grants_.begin(), grants_.end(),
+                     [&](const Grant& grant) { return grant.body.rail == rail.id; });
+}
+
 void SendTransfer::maybe_finish() {
   if (!pieces_.empty() || send_ == nullptr) return;
   if (!ending_) {
     // Over a rail that loses nothing a send is over as soon as its source was read.
     const Rail* rail = pair_.rail();
     if (send_->kind == OperationKind::kPut || put_bytes_ != accepted_ || !grants_.empty() ||
-        rail == nullptr || !rail->capabilities().lossless) {
+        rail == nullptr || !rail->capabilities().lossless || may_lose_) {
       return;
     }
     ending_ = true;

@@ -43,6 +43,8 @@ class SendTransfer final : public Mortal {
   void end(Code code, std::string text);  // this side ends it; tells the receiver
   // The connection broke: nothing is under way on it any more, other grants will come.
   void rail_failed(const Rail& rail);
+  // Something is under way on it, or will be.
+  bool uses(const Rail& rail) const;
 
  private:
   class Piece;  // one put, from user memory or through a staging chunk
@@ -76,6 +78,7 @@ class SendTransfer final : public Mortal {
   FewPooled<Piece, kMaxPieces> pieces_;
   uint64_t accepted_ = UINT64_MAX;  // known from the first grant on
   uint64_t put_bytes_ = 0;
+  bool may_lose_ = false;   // some piece went over a rail that may lose it
   bool requested_ = false;  // the request has left
   bool answered_ = false;
   bool received_ = false;  // by the peer, all of it
@@ -95,6 +98,7 @@ class ReceiveTransfer final : public Mortal {
   void withdrawn(Code code);              // the sender ended it
   void end(Code code, std::string text);  // this side ends it; tells the sender
   void rail_failed(const Rail& rail);
+  bool uses(const Rail& rail) const;
   void rail_ready() { start_chunks(); }
 
  private:

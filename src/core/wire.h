@@ -36,6 +36,9 @@ enum class MessageKind : uint8_t {
   kAtomic,      // payload AtomicBody
   kAtomicDone,  // value = the word before
   kRefused,     // the owner has not done what was asked: value = code
+  // Closing a rail that a better one has replaced; tag = rail.
+  kRailUnused,  // the sender uses it no more, and asks the peer to close it
+  kRailClosed,  // the answer: nothing is under way on it, and the sender has closed it
 };
 
 // What a message costs its receiver beside its bytes while it is unmatched; both sides count alike.

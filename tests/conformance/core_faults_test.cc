@@ -1,12 +1,16 @@
 // Core over transports that misbehave in every way the interface allows: connections that break
 // while the peer lives (messages and puts are lost with them), refusals, delays, connects that
 // fail. Whatever happens below, every message arrives once, in order, whole.
+#include <array>
 #include <atomic>
 #include <barrier>
+#include <chrono>
 #include <cstdlib>
 #include <deque>
+#include <thread>
 #include <vector>
 
+#include "src/net/socket.h"
 #include "tests/support/core_job.h"
 #include "tests/support/cut_sockets.h"
 #include "tests/support/faulty_transport.h"
@@ -24,8 +28,16 @@ struct FaultCase {
   std::string settings = {};
   bool unreachable_first = false;
   bool shm_beside = false;  // another transport, which carries other sizes
+  uint32_t shm_later = 0;   // one that loses nothing, once so many connects have failed
 };
 void PrintTo(const FaultCase& test_case, std::ostream* out) { *out << test_case.name; }
+
+FaultPlan slow_plan() {
+  FaultPlan slow;
+  slow.refuse = 0.3;
+  slow.max_delay = 8;
+  return slow;
+}
 
 std::vector<FaultCase> fault_cases() {
   FaultPlan breaking;
@@ -42,9 +54,7 @@ std::vector<FaultCase> fault_cases() {
   two.instances = 2;
   FaultPlan three_tiny = tiny;
   three_tiny.instances = 3;
-  FaultPlan slow;
-  slow.refuse = 0.3;
-  slow.max_delay = 8;
+  const FaultPlan slow = slow_plan();
   FaultPlan no_get = all;
   no_get.no_get = true;
   return {
@@ -60,6 +70,9 @@ std::vector<FaultCase> fault_cases() {
       {"tcp_second", false, all, "", true},
       {"tcp_little_credit", false, all, "CREDIT_BYTES=16K;"},
       {"tcp_tiny_and_shm", false, tiny, "COOL_DOWN=5ms;", false, true},
+      {"tcp_then_shm", false, all, "COOL_DOWN=5ms;", false, false, 6},
+      {"tcp_then_shm_thread", false, slow, "COOL_DOWN=5ms;PROGRESS=thread;", false, false, 3},
+      {"tcp_then_smaller_shm", false, all, "COOL_DOWN=5ms;SHM_CHUNK=4K;", false, false, 6},
       {"shm_breaking", true, breaking},
       {"shm_read_all", true, all, "SHM_BULK=read;"},
       {"shm_no_get", true, no_get, "SHM_BULK=read;"},
@@ -83,6 +96,12 @@ class CoreFaults : public ::testing::TestWithParam<FaultCase> {
     }
     result.push_back(std::make_unique<FaultyFactory>(
         GetParam().shm ? make_shm_factory() : make_tcp_factory(), plan));
+    if (GetParam().shm_later > 0) {
+      FaultPlan later = slow_plan();
+      later.seed = seed;
+      later.connect_failures = GetParam().shm_later;
+      result.push_back(std::make_unique<FaultyFactory>(make_shm_factory(), later));
+    }
     if (GetParam().shm_beside) {
       plan.max_payload_bytes.reset();
       plan.eager_limit_bytes.reset();
@@ -284,6 +303,129 @@ TEST(CoreRails, ACutConnectionIsReplaced) {
           EXPECT_EQ(counters.connected, 1);
         });
   }
+}
+
+// Messages of all sizes both ways at once; the n-th of a rank has n as its seed.
+void exchange_some(CoreMember& me, uint64_t round) {
+  constexpr std::array<uint64_t, 5> kSizes{8, 3000, 50'000, 200'000, 3'000'000};
+  struct Transfer {
+    Operation* operation;
+    std::vector<std::byte> bytes;
+    uint64_t expected;  // 0: a send
+  };
+  std::deque<Transfer> transfers;
+  const auto post = [&](OperationKind kind, uint64_t size, uint64_t seed) {
+    std::vector<std::byte> bytes(size);
+    if (kind == OperationKind::kSend) fill_pattern(bytes, seed);
+    Operation* operation = me.post(kind, 1 - me.rank(), 1, bytes.data(), bytes.size());
+    transfers.push_back({operation, std::move(bytes), kind == OperationKind::kSend ? 0 : seed});
+  };
+  for (uint64_t i = 0; i < 10; ++i) {
+    const uint64_t size = kSizes[i % kSizes.size()];
+    post(OperationKind::kSend, size, 1 + round * 10 + i);
+    post(OperationKind::kReceive, size, 1 + round * 10 + i);
+  }
+  for (Transfer& each : transfers) {
+    const Status status = me.finish(each.operation);
+    ASSERT_TRUE(status.ok()) << status.text();
+    if (each.expected != 0) {
+      EXPECT_FALSE(find_mismatch(each.bytes, each.expected).has_value())
+          << "message " << each.expected << " of " << each.bytes.size() << " bytes";
+    }
+  }
+}
+
+hetcomm_counters_t counters_over(CoreMember& me, std::string_view transport) {
+  hetcomm_counters_t all[4];
+  const size_t count = me.communicator().counters(1 - me.rank(), 4, all);
+  for (size_t i = 0; i < count; ++i) {
+    if (transport == all[i].transport) return all[i];
+  }
+  return {};
+}
+
+struct TakeOverCase {
+  const char* progress;
+  uint32_t failures;         // of shm, before a connection comes about
+  const char* higher_chunk;  // the largest message of shm in the higher rank's own settings
+};
+
+// The first connection comes about over tcp, since shm has failed. shm is tried again, and takes
+// the messages over while they go both ways. tcp, unused then, is closed and no failure.
+TEST(CoreRails, ABetterTransportTakesOver) {
+  const TakeOverCase cases[] = {{"caller", 3, ""},
+                                {"thread", 3, ""},
+                                {"thread", 4, ""},
+                                {"caller", 3, "SHM_CHUNK=128K;SHM_RING_BYTES=1M;"}};
+  for (const TakeOverCase& test : cases) {
+    SCOPED_TRACE(std::string(test.progress) + " " + test.higher_chunk);
+    std::barrier both(2);
+    std::atomic<int> upgraded{0};
+    run_core_job(
+        2, std::string("TIMEOUT=30s;LOG=error;COOL_DOWN=20ms;PROGRESS=") + test.progress + ";",
+        [&](int) {
+          FaultPlan late;
+          late.connect_failures = test.failures;
+          Factories result;
+          result.push_back(make_tcp_factory());
+          result.push_back(std::make_unique<FaultyFactory>(make_shm_factory(), late));
+          return result;
+        },
+        [&](CoreMember& me) {
+          bool seen = false;
+          uint64_t round = 0;
+          for (; upgraded < 2 && round < 1000; ++round) {
+            both.arrive_and_wait();  // both have read the condition
+            exchange_some(me, round);
+            const bool now =
+                counters_over(me, "shm").connected == 1 && counters_over(me, "tcp").connected == 0;
+            if (now && !seen) ++upgraded;
+            seen = seen || now;
+            both.arrive_and_wait();
+          }
+          EXPECT_TRUE(seen);
+          EXPECT_GT(counters_over(me, "tcp").messages_sent, 0u);
+          EXPECT_EQ(counters_over(me, "tcp").failures, 0u);
+          EXPECT_EQ(counters_over(me, "shm").failures, 0u);
+          const uint64_t before = counters_over(me, "shm").messages_sent;
+          exchange_some(me, round);
+          EXPECT_EQ(counters_over(me, "shm").messages_sent, before + 10);
+          EXPECT_EQ(counters_over(me, "tcp").connected, 0);
+        },
+        {}, [&](int rank) { return std::string(rank == 1 ? test.higher_chunk : ""); });
+  }
+}
+
+// The lower rank of a pair, which connects, posts its first message and computes for longer than
+// the higher one waits for its proof. Nobody is lost, and the pair ends up on shared memory,
+// whether there is another transport to fall back to or not.
+TEST(CoreFirstContact, MayComeWhileTheRankThatConnectsComputes) {
+  constexpr auto kComputes = std::chrono::nanoseconds(kHandshakeTimeoutNs + 500'000'000);
+  const auto job = [&](bool with_tcp) {
+    run_core_job(
+        2, "TIMEOUT=30s;LOG=error;COOL_DOWN=20ms;",
+        [&](int) {
+          Factories result;
+          if (with_tcp) result.push_back(make_tcp_factory());
+          result.push_back(make_shm_factory());
+          return result;
+        },
+        [&](CoreMember& me) {
+          uint64_t value = 7;
+          const OperationKind kind =
+              me.rank() == 0 ? OperationKind::kSend : OperationKind::kReceive;
+          Operation* first = me.post(kind, 1 - me.rank(), 1, &value, sizeof(value));
+          if (me.rank() == 0) std::this_thread::sleep_for(kComputes);
+          const Status status = me.finish(first);
+          EXPECT_TRUE(status.ok()) << status.text();
+          for (uint64_t round = 0; round < 20; ++round) exchange_some(me, round);
+          EXPECT_EQ(counters_over(me, "shm").connected, 1);
+          EXPECT_GT(counters_over(me, "shm").messages_sent, 0u);
+        });
+  };
+  std::thread alone([&] { job(false); });
+  job(true);
+  alone.join();
 }
 
 INSTANTIATE_TEST_SUITE_P(Over, CoreFaults, ::testing::ValuesIn(fault_cases()),

@@ -123,13 +123,15 @@ class CoreMember {
 inline void run_core_job(int size, const std::string& settings,
                          const std::function<Factories(int rank)>& factories,
                          const std::function<void(CoreMember&)>& body,
-                         const std::function<std::vector<Device>()>& devices = {}) {
+                         const std::function<std::vector<Device>()>& devices = {},
+                         const std::function<std::string(int rank)>& own_settings = {}) {
   hetcomm_test::LocalStore store;
   std::vector<std::thread> threads;
   for (int rank = 0; rank < size; ++rank) {
     threads.emplace_back([&, rank] {
       try {
-        CoreMember member(store, rank, size, settings, factories(rank),
+        CoreMember member(store, rank, size,
+                          own_settings ? settings + own_settings(rank) : settings, factories(rank),
                           devices ? devices() : std::vector<Device>());
         body(member);
         const Status met = member.communicator().barrier(20'000'000'000);
