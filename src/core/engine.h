@@ -245,6 +245,9 @@ class Engine {
   }
   OperationPool& pool() { return pool_; }
   Poller& poller() { return *poller_; }
+  // An eventfd. Whoever writes to it wakes the thread that sleeps in the poller, which then makes
+  // progress. [any-thread]
+  int doorbell() const { return doorbell_.get(); }
   bool threaded() const { return threaded_; }
 
  private:

@@ -135,7 +135,7 @@ Status Mesh::make_control() {
       {.rank = rank_, .size = size_, .detection_ns = detection_ns_, .credentials = credentials_});
   if (!control.ok()) return control.status();
   control_ = std::move(control).value();
-  return engine().poller().add(control_->mailbox().fd(), EPOLLIN, mail_watcher_);
+  return {};
 }
 
 // What makes this mesh another one than all before: its id, which rank 0's descriptor tells, and
@@ -366,10 +366,7 @@ Mesh::~Mesh() {
   const Engine::Baton baton(engine());
   engine().remove(this);
   engine().work_left(-static_cast<int64_t>(acknowledgements_due_.size()));
-  if (control_ != nullptr) {
-    engine().poller().remove(control_->mailbox().fd(), mail_watcher_);
-    control_.reset();  // says goodbye
-  }
+  control_.reset();  // says goodbye
   channels_.for_each([this](Channel& channel) {
     for (MatchTable* table : {&channel.point_to_point, &channel.collective}) {
       while (Incoming* message = table->first_unexpected()) {

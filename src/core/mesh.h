@@ -251,15 +251,6 @@ class Mesh final : public Driven {
     bool cooling = false;  // it failed lately
     Status reach;
   };
-  // Mail wakes who sleeps in the poller.
-  class MailWatcher final : public Watcher {
-   public:
-    explicit MailWatcher(Mesh& mesh) : mesh_(mesh) {}
-    void on_events(uint32_t /*events*/) override { mesh_.read_mail(); }
-
-   private:
-    Mesh& mesh_;
-  };
   class DeviceDelivery;
   struct Attempt {  // of one pair, while it connects
     std::vector<Candidate> candidates;
@@ -324,7 +315,6 @@ class Mesh final : public Driven {
   BlockPool blocks_;
   Staging staging_;
   std::unique_ptr<liveness::ControlPlane> control_;  // null in a job of one rank
-  MailWatcher mail_watcher_{*this};
   bool reading_mail_ = false;
   LinkModel links_;  // of this rank's file; later, for all
   std::vector<PeerInfo> peers_;
@@ -357,7 +347,8 @@ class Mesh final : public Driven {
   int progress_teams();
   bool has_work() const {
     return (!busy_teams_.empty() && teams_ready()) || !staging_.idle() || !graveyard_.empty() ||
-           !updates_due_.empty() || !acknowledgements_due_.empty() || !copying_.empty();
+           !updates_due_.empty() || !acknowledgements_due_.empty() || !copying_.empty() ||
+           (control_ != nullptr && control_->mailbox().waiting());
   }
   int make_progress();
   void run_timers(uint64_t now_ns);

@@ -14,9 +14,8 @@ std::string cut(std::string_view text) { return std::string(text.substr(0, kMaxF
 
 Result<std::unique_ptr<ControlPlane>> ControlPlane::create(ControlThread& thread, Log& log,
                                                            const Config& config, Setup setup) {
-  Result<std::shared_ptr<Mailbox>> mailbox = Mailbox::create();
-  if (!mailbox.ok()) return mailbox.status();
-  std::unique_ptr<ControlPlane> made(new ControlPlane(thread, *mailbox));
+  auto mailbox = std::make_shared<Mailbox>(setup.doorbell);
+  std::unique_ptr<ControlPlane> made(new ControlPlane(thread, std::move(mailbox)));
   Status status(Code::kOutOfMemory);
   thread.call([&] {
     Result<std::unique_ptr<Plane>> plane = Plane::create(thread, log, config,

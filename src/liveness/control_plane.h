@@ -33,6 +33,7 @@ class ControlPlane {
     int size = 0;
     uint64_t detection_ns = 0;
     Credentials credentials;  // complete in start() only
+    int doorbell = -1;        // an eventfd; rung when something is in the mailbox
     Address route{};  // of this host, leads to the other ranks; none where that is not known
   };
   // Listens. Waits for the control thread.

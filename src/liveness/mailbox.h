@@ -9,7 +9,6 @@
 #include <string>
 
 #include "src/base/status.h"
-#include "src/base/unique_fd.h"
 
 namespace hetcomm::liveness {
 
@@ -39,13 +38,12 @@ struct Mail {
 
 class Mailbox {
  public:
-  static Result<std::shared_ptr<Mailbox>> create();
+  // |doorbell|: an eventfd that wakes who shall look; it outlives the mailbox.
+  explicit Mailbox(int doorbell) : doorbell_(doorbell) {}
   ~Mailbox();
   Mailbox(const Mailbox&) = delete;
   Mailbox& operator=(const Mailbox&) = delete;
 
-  // Readable while something waits.
-  int fd() const { return wake_.get(); }
   bool waiting() const { return newest_.load(std::memory_order_relaxed) != nullptr; }
   // [control thread]
   void push(std::unique_ptr<Mail> mail);
@@ -53,9 +51,8 @@ class Mailbox {
   std::unique_ptr<Mail> take();
 
  private:
-  explicit Mailbox(UniqueFd wake) : wake_(std::move(wake)) {}
   std::atomic<Mail*> newest_{nullptr};
-  UniqueFd wake_;
+  const int doorbell_;
 };
 
 }  // namespace hetcomm::liveness

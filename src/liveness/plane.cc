@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <fstream>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -30,6 +31,15 @@ Result<Address> local_address() {
   std::string name = "hetcomm-control-";
   for (const std::byte byte : random) name += fmt::format("{:02x}", std::to_integer<int>(byte));
   return Address::local(name);
+}
+
+// Invalid where the kernel has none.
+UniqueFd own_process() {
+#ifdef SYS_pidfd_open
+  return UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0)));
+#else
+  return {};
+#endif
 }
 
 bool is_running_process(int fd) {
@@ -105,9 +115,6 @@ Result<std::unique_ptr<Plane>> Plane::create(ControlThread& thread, Log& log, co
   if (!tls.ok()) return tls.status().annotate("control plane");
   plane->tls_ = std::move(tls).value();
   HETCOMM_RETURN_IF_ERROR(plane->listen(config).annotate("control plane"));
-#ifdef SYS_pidfd_open
-  plane->own_process_ = UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0)));
-#endif
   return plane;
 }
 
@@ -119,14 +126,17 @@ Status Plane::listen(const Config& config) {
   const Result<PortRange> ports = port_range(config);
   if (!ports.ok()) return ports.status();
   ports_ = ports.value();
+  std::set<std::string> used;
   for (const InterfaceAddress& candidate : interfaces.value()) {
     if (acceptors_.size() == kMostInterfaces) break;
+    if (used.count(candidate.interface) != 0) continue;  // by its best address
     if (Status status = listen_at(candidate.address); !status.ok()) {
       // One interface is enough; an address may just have gone.
       if (&candidate == &interfaces.value().back() && acceptors_.empty()) return status;
       log_.info("control plane does not listen on {}: {}", candidate.interface, status.text());
       continue;
     }
+    used.insert(candidate.interface);
     log_.info("control plane listens on {} ({})", acceptors_.back()->address().to_string(),
               candidate.interface);
   }
@@ -293,7 +303,7 @@ Status Plane::adopt(StreamSocket socket, int rank, bool initiated) {
   const LinkId id = next_link_++;
   auto link = std::make_unique<Link>(thread_.poller(), static_cast<LinkHandler&>(*this), id, rank,
                                      setup_.size);
-  HETCOMM_RETURN_IF_ERROR(link->start(std::move(socket), own_process_.get()));
+  HETCOMM_RETURN_IF_ERROR(link->start(std::move(socket), own_process().get()));
   const std::string place = place_of(link->peer_address());
   const auto [begin, end] = proved_at_.equal_range(rank);
   if (std::none_of(begin, end, [&](const auto& one) { return one.second == place; })) {

@@ -102,7 +102,6 @@ class Plane final : public Resident,
   Setup setup_;
   std::shared_ptr<Mailbox> mailbox_;
   std::shared_ptr<const TlsContext> tls_;  // null: off
-  UniqueFd own_process_;                   // pidfd; invalid where the kernel has none
   std::unique_ptr<Judge> judge_;           // from start() on
   PortRange ports_;
   bool same_user_ = true;  // on the local socket
