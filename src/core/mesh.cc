@@ -15,6 +15,7 @@
 #include "src/core/collectives/team.h"
 #include "src/core/communicator.h"
 #include "src/net/key.h"
+#include "src/net/socket.h"
 #include "src/net/tls.h"
 
 namespace hetcomm {

@@ -21,6 +21,24 @@ struct SocketEnds {
 
 inline constexpr int kMostDescriptors = 1024;
 
+inline bool drop_what_arrives(int fd) {
+  sock_filter drop{BPF_RET | BPF_K, 0, 0, 0};
+  const sock_fprog program{1, &drop};
+  return setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof(program)) == 0;
+}
+
+// Nobody reaches the listeners of this process any more, as if their host were gone.
+inline int cut_listeners() {
+  int cut = 0;
+  for (int fd = 3; fd < kMostDescriptors; ++fd) {
+    int listening = 0;
+    socklen_t length = sizeof(listening);
+    if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &length) != 0) continue;
+    if (listening != 0 && drop_what_arrives(fd)) ++cut;
+  }
+  return cut;
+}
+
 // The ports of a connection over IPv4; nothing for other descriptors.
 inline std::optional<SocketEnds> ends_of(int fd) {
   sockaddr_in local{};
@@ -41,9 +59,7 @@ int cut_sockets(Which&& which) {
   for (int fd = 3; fd < kMostDescriptors; ++fd) {
     const std::optional<SocketEnds> ends = ends_of(fd);
     if (!ends || !which(*ends)) continue;
-    sock_filter drop{BPF_RET | BPF_K, 0, 0, 0};
-    const sock_fprog program{1, &drop};
-    if (setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof(program)) == 0) ++cut;
+    if (drop_what_arrives(fd)) ++cut;
   }
   return cut;
 }

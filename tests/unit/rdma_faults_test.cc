@@ -13,6 +13,7 @@
 //  - a device that refuses work requests holds nobody up;
 //  - the address that goes ends the connections that stand on it, and those that are being made,
 //  and when it is back others can be made;
+//  - a cut while a connection is made ends it, or it is made anew, within seconds;
 //  - no work request is larger than the port allows; a chunk of a large buffer registers no more
 //  than the chunk where nothing is kept;
 //  - without memory to lock, the text names the limit;
@@ -23,6 +24,7 @@
 #include <cerrno>
 #include <climits>
 
+#include "tests/support/cut_sockets.h"
 #include "tests/unit/rdma_fixture.h"
 #include "transports/rdma/wire.h"
 
@@ -398,6 +400,44 @@ TEST_F(RdmaFaults, ALidThatChangesWhileAConnectionIsMade) {
   }
   ASSERT_TRUE(pair.connect()) << "by the one that there is now";
   EXPECT_TRUE(send_and_see(pair, pair.to_b(), pair.to_a()));
+}
+
+// At every step, both ways and without a word. Neither side waits for the bootstrap time.
+TEST_F(RdmaFaults, ACutWhileAConnectionIsMade) {
+  constexpr size_t kSteps = 12;
+  std::vector<std::unique_ptr<FakePair>> pairs;
+  for (size_t steps = 0; steps < kSteps; ++steps) {
+    pairs.push_back(std::make_unique<FakePair>("DETECTION_TIME=2s;INTERFACE=lo;FAMILY=ipv4"));
+    FakePair& pair = *pairs.back();
+    pair.a.connect(1, pair.b.transport().descriptor());
+    for (size_t i = 0; i < steps; ++i) i % 2 == 0 ? pair.a.step() : pair.b.step();
+  }
+  EXPECT_GT(cut_sockets([](const SocketEnds&) { return true; }), 4);
+  const auto settled = [&] {
+    size_t connected = 0;
+    for (const auto& pair : pairs) {
+      pair->a.step();
+      pair->b.step();
+      if (pair->a.connect_outcomes == 0) return false;
+      for (const auto* rails : {&pair->a.connected, &pair->b.accepted}) {
+        for (const auto& [peer, rail] : *rails) connected += rail->failed == 0 ? 1u : 0u;
+      }
+    }
+    // No side holds anything for a connection that the other one has given up.
+    return FakeFabric::queue_pairs().size() == connected;
+  };
+  const uint64_t end = now_ns() + 12 * kSecond;
+  bool done = false;
+  while (!done && now_ns() < end) {
+    for (const auto& pair : pairs) {
+      pair->a.step();
+      pair->b.step();
+    }
+    done = settled();
+    usleep(1000);
+  }
+  EXPECT_TRUE(done);
+  for (const auto& pair : pairs) EXPECT_EQ(pair->a.connect_outcomes, 1);
 }
 
 TEST_F(RdmaFaults, ADeviceThatRefusesWorkHoldsNobodyUp) {

@@ -4,6 +4,7 @@
 //  - a path that is cut in either direction, or while it was idle, fails its connection within the
 //    detection time, and nothing is waited for then;
 //  - a peer that does not read, or is stopped, keeps its connection, for as long as it likes;
+//  - connecting ends where nobody is reached, and goes on where a peer computes;
 //  - what a peer's receipt() says settles what the kernel alone cannot tell.
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -428,6 +429,27 @@ TEST(TcpPath, SocketsAskWhenTheyAreIdleAndHaveNoTimeLimit) {
     ++seen;
   }
   EXPECT_EQ(seen, 2);
+}
+
+// A host that nobody reaches is given up after the detection time, and a peer that computes is
+// waited for, though both leave the one that connects without an answer.
+TEST(TcpPath, ConnectingWaitsForAPeerThatComputesOnly) {
+  const std::string settings = "INTERFACE=lo;FAMILY=ipv4;DETECTION_TIME=2s;BOOTSTRAP_TIMEOUT=60s";
+  Node gone(1, 2, settings);
+  const std::vector<std::byte> nowhere = gone.transport->descriptor();
+  EXPECT_EQ(cut_listeners(), 1);
+  Node computing(1, 2, settings);
+  Node a(0, 2, settings);
+  Node b(0, 2, settings);
+  a.transport->connect(1, nowhere);
+  b.transport->connect(1, computing.transport->descriptor());
+  const uint64_t start = now_ns();
+  ASSERT_TRUE(Pair::run_nodes(
+      {&a, &b}, [&] { return a.outcomes == 1; }, 6 * kSecondNs));
+  EXPECT_EQ(a.connect_error.code(), Code::kPeerLost);
+  while (now_ns() < start + 5 * kSecondNs) b.step_or_sleep();
+  EXPECT_EQ(b.outcomes, 0) << b.connect_error.text();
+  EXPECT_TRUE(Pair::run_nodes({&b, &computing}, [&] { return b.endpoints.size() == 1; }));
 }
 
 // While connections come and go.

@@ -1,5 +1,7 @@
 #include "transports/rdma/attempt.h"
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -18,6 +20,7 @@ namespace {
 
 constexpr const char* kAddressGone = "its address has gone";
 constexpr uint64_t kShortLimitNs = 3'000'000'000;
+constexpr uint32_t kMostDoublings = 10;
 
 bool send_all(int fd, ConstByteSpan bytes) {
   // A fresh connection takes so little at once.
@@ -42,6 +45,24 @@ Status connect_pair(QueuePair& pair, CmConnection& cm, const Parameters& peer,
   if (!path.ok()) return path.status();
   HETCOMM_RETURN_IF_ERROR(check_path(*path, peer));
   return pair.connect(*path, peer, settings);
+}
+
+uint64_t detection_ns(const TransportEnvironment& environment) {
+  return std::max(environment.config.number(Variable::kDetectionTime), kMinDetectionNs);
+}
+
+// While the two sides make a connection. The peer may compute; its kernel is asked.
+Status notice_cuts(int fd, const TransportEnvironment& environment) {
+  return set_keepalive(fd, detection_ns(environment));
+}
+
+// The connection is made. From here on a cut is noticed by the queue pair, which may go another way
+// than this socket.
+void ignore_cuts(int fd) {
+  const int off = 0;
+  // Neither fails for an open socket.
+  if (setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &off, sizeof(off)) != 0) return;
+  if (setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &off, sizeof(off)) != 0) return;
 }
 
 bool would_block(ssize_t got) { return got < 0 && (errno == EAGAIN || errno == EINTR); }
@@ -87,20 +108,21 @@ void Attempt::begin() {
   }
   pair_ = std::move(pair).value();
   // The real clock: the coarse one is that of the last progress(), which may be long ago.
-  const uint64_t now = now_ns();
-  short_deadline_ns_ = now + addresses_.size() * kShortLimitNs;
-  deadline_ns_ =
-      deadline_after(now, transport_.environment().config.number(Variable::kBootstrapTimeout));
-  patient_ = short_deadline_ns_ >= deadline_ns_;
-  connect(patient_ ? deadline_ns_ : short_deadline_ns_);
+  last_reached_ns_ = now_ns();
+  deadline_ns_ = deadline_after(
+      last_reached_ns_, transport_.environment().config.number(Variable::kBootstrapTimeout));
+  start_round();
 }
 
-void Attempt::connect(uint64_t deadline_ns) {
+void Attempt::start_round() {
   const TransportEnvironment& environment = transport_.environment();
+  const uint64_t limit_ns = (addresses_.size() * kShortLimitNs) << doublings_;
+  round_ends_ns_ = std::min(deadline_after(now_ns(), limit_ns), deadline_ns_);
+  reached_ = false;
   Hello hello = make_hello(environment.credentials, Role::kRdma, environment.rank, peer_);
   hello.extra = encode_parameters(transport_.parameters_of(*pair_, mine_, peer_gid_));
   connector_ = Connector::create(environment.poller, addresses_, environment.credentials.secret,
-                                 std::move(hello), deadline_ns, *this);
+                                 std::move(hello), round_ends_ns_, *this);
 }
 
 void Attempt::on_connect(Result<StreamSocket> socket) {
@@ -109,16 +131,19 @@ void Attempt::on_connect(Result<StreamSocket> socket) {
 
 void Attempt::take(Result<StreamSocket> socket) {
   if (!socket.ok()) {
-    if (!patient_ && now_ns() >= short_deadline_ns_) {
-      patient_ = true;
-      connect(deadline_ns_);
+    const uint64_t now = now_ns();
+    const bool silent = now >= last_reached_ns_ + detection_ns(transport_.environment());
+    if (now >= round_ends_ns_ && now < deadline_ns_ && !silent) {
+      if (reached_) doublings_ = std::min(doublings_ + 1, kMostDoublings);
+      start_round();
     } else {
       fail(socket.status());
     }
     return;
   }
   socket_ = std::move(socket).value().take_fd();
-  const Status status = transport_.poller().add(socket_.get(), EPOLLIN, *this);
+  Status status = notice_cuts(socket_.get(), transport_.environment());
+  if (status.ok()) status = transport_.poller().add(socket_.get(), EPOLLIN, *this);
   if (!status.ok()) fail(status);
 }
 
@@ -194,6 +219,7 @@ void Attempt::complete() {
     return;
   }
   transport_.poller().remove(socket_.get(), *this);
+  ignore_cuts(socket_.get());
   std::unique_ptr<Endpoint> endpoint = std::make_unique<RdmaEndpoint>(
       transport_, peer_,
       Connected{std::move(pair_), peer_parameters_, std::move(socket_), std::move(cm_)});
@@ -210,6 +236,10 @@ void Attempt::expire(uint64_t now) {
     if (!refused_.ok()) {
       fail(refused_);
     } else if (!socket_.valid()) {
+      if (connector_->reached()) {
+        reached_ = true;
+        last_reached_ns_ = now_ns();
+      }
       connector_->expire(now);
     } else if (now >= deadline_ns_) {
       fail({Code::kPeerLost, cm_ ? "no answer by rdma_cm in time" : "no answer in time"});
@@ -240,6 +270,7 @@ bool Arrival::start(ConstByteSpan hello) {
   }
   const bool sent = send_all(socket_.get(), answer);
   if (!status.ok() || !sent) return false;
+  if (!notice_cuts(socket_.get(), transport_.environment()).ok()) return false;
   deadline_ns_ =
       deadline_after(now_ns(), transport_.environment().config.number(Variable::kBootstrapTimeout));
   return transport_.poller().add(socket_.get(), EPOLLIN, *this).ok();
@@ -326,6 +357,7 @@ void Arrival::on_events(uint32_t /*events*/) {
     return;
   }
   transport_.poller().remove(socket_.get(), *this);
+  ignore_cuts(socket_.get());
   std::unique_ptr<Endpoint> endpoint;
   try {
     endpoint = std::make_unique<RdmaEndpoint>(

@@ -51,7 +51,7 @@ class Attempt final : public ConnectHandler, public Watcher, public CmHandler {
   template <typename Upcall>
   void guarded(Upcall&& upcall);
   void begin();
-  void connect(uint64_t deadline_ns);
+  void start_round();
   void take(Result<StreamSocket> socket);
   void read_answer();
   void answered();
@@ -66,10 +66,12 @@ class Attempt final : public ConnectHandler, public Watcher, public CmHandler {
   Gid mine_;
   GidBytes peer_gid_{};
   std::unique_ptr<QueuePair> pair_;
-  // As in tcp: a short round over all addresses, then one with the rest of the time.
-  uint64_t short_deadline_ns_ = 0;
+  // Rounds over all addresses, as in tcp.
+  uint64_t round_ends_ns_ = 0;
   uint64_t deadline_ns_ = 0;
-  bool patient_ = false;
+  uint32_t doublings_ = 0;
+  bool reached_ = false;
+  uint64_t last_reached_ns_ = 0;
   std::unique_ptr<Connector> connector_;
   UniqueFd socket_;  // once it is proved
   AnswerBytes answer_{};

@@ -1,11 +1,14 @@
 #include "transports/tcp/attempt.h"
 
+#include <algorithm>
+
 #include "src/base/clock.h"
 
 namespace hetcomm::tcp {
 namespace {
 
 constexpr uint64_t kShortLimitNs = 3'000'000'000;
+constexpr uint32_t kMostDoublings = 10;
 
 }  // namespace
 
@@ -20,25 +23,29 @@ TcpTransport::Attempt::Attempt(TcpTransport& transport, int peer, const StreamNa
 void TcpTransport::Attempt::start(const TransportEnvironment& environment) {
   if (!refused_.ok()) return;
   // The real clock: the coarse one is that of the last progress(), which may be long ago.
-  const uint64_t now = now_ns();
-  const uint64_t limit = environment.config.number(Variable::kBootstrapTimeout);
-  short_deadline_ns_ = now + addresses_.size() * kShortLimitNs;
-  deadline_ns_ = deadline_after(now, limit);
-  patient_ = short_deadline_ns_ >= deadline_ns_;
-  connect(environment, patient_ ? deadline_ns_ : short_deadline_ns_);
+  last_reached_ns_ = now_ns();
+  deadline_ns_ =
+      deadline_after(last_reached_ns_, environment.config.number(Variable::kBootstrapTimeout));
+  start_round();
 }
 
-void TcpTransport::Attempt::connect(const TransportEnvironment& environment, uint64_t deadline_ns) {
+void TcpTransport::Attempt::start_round() {
+  const TransportEnvironment& environment = transport_.environment_;
+  const uint64_t limit_ns = (addresses_.size() * kShortLimitNs) << doublings_;
+  round_ends_ns_ = std::min(deadline_after(now_ns(), limit_ns), deadline_ns_);
+  reached_ = false;
   Hello hello = make_hello(environment.credentials, Role::kTcp, environment.rank, peer_);
   hello.extra = encode_stream_name(name_);
   connector_ = Connector::create(environment.poller, addresses_, environment.credentials.secret,
-                                 std::move(hello), deadline_ns, *this, transport_.tls_);
+                                 std::move(hello), round_ends_ns_, *this, transport_.tls_);
 }
 
 void TcpTransport::Attempt::on_connect(Result<StreamSocket> socket) {
-  if (!socket.ok() && !patient_ && now_ns() >= short_deadline_ns_) {
-    patient_ = true;
-    connect(transport_.environment_, deadline_ns_);
+  const uint64_t now = now_ns();
+  const bool silent = now >= last_reached_ns_ + transport_.detection_ns();
+  if (!socket.ok() && now >= round_ends_ns_ && now < deadline_ns_ && !silent) {
+    if (reached_) doublings_ = std::min(doublings_ + 1, kMostDoublings);
+    start_round();
     return;
   }
   transport_.finish(*this, std::move(socket));
@@ -47,9 +54,13 @@ void TcpTransport::Attempt::on_connect(Result<StreamSocket> socket) {
 void TcpTransport::Attempt::expire(const TransportEnvironment& environment) {
   if (!refused_.ok()) {
     transport_.finish(*this, refused_);
-  } else {
-    connector_->expire(environment.now_ns);
+    return;
   }
+  if (connector_->reached()) {
+    reached_ = true;
+    last_reached_ns_ = now_ns();
+  }
+  connector_->expire(environment.now_ns);
 }
 
 uint64_t TcpTransport::Attempt::next_timer_ns() const {

@@ -1,9 +1,11 @@
 // One stream that this side is connecting: the first of a new connection, or a further one of an
 // endpoint.
 //
-// All addresses are tried twice: at first with a short limit each, so that one that swallows
-// packets does not keep the others waiting; then, if a time limit was what ended it (a refusal is
-// final), with the whole of the bootstrap time, because a peer that computes answers late.
+// All addresses are tried in rounds, with a short limit each, so that one that swallows packets
+// does not keep the others waiting, and none waits for the kernel, which asks ever less often. A
+// peer that was reached and has not answered computes: the next round then lasts twice as long, and
+// the rounds go on for the bootstrap time. They end with a refusal, or when nobody was reached for
+// the detection time.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +36,7 @@ class TcpTransport::Attempt final : public ConnectHandler {
   uint64_t next_timer_ns() const;
 
  private:
-  void connect(const TransportEnvironment& environment, uint64_t deadline_ns);
+  void start_round();
 
   TcpTransport& transport_;
   const int peer_;
@@ -42,9 +44,11 @@ class TcpTransport::Attempt final : public ConnectHandler {
   const std::vector<Address> addresses_;
   const Status refused_;
   TcpEndpoint* endpoint_ = nullptr;
-  uint64_t short_deadline_ns_ = 0;
+  uint64_t round_ends_ns_ = 0;
   uint64_t deadline_ns_ = 0;
-  bool patient_ = false;  // in the second round
+  uint32_t doublings_ = 0;        // of the round's time
+  bool reached_ = false;          // somebody's kernel, in this round
+  uint64_t last_reached_ns_ = 0;  // or when it was started
   std::unique_ptr<Connector> connector_;
 };
 
