@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <fstream>
 #include <set>
 
@@ -42,12 +43,15 @@ UniqueFd own_process() {
 #endif
 }
 
-bool is_running_process(int fd) {
+// The number of the process that |fd| stands for, as seen from here; 0: it has another PID
+// namespace or has exited; -1: no process.
+int process_of(int fd) {
   std::ifstream info(fmt::format("/proc/self/fdinfo/{}", fd));
-  bool is_process = false;
-  for (std::string line; std::getline(info, line);) is_process |= line.starts_with("Pid:");
-  pollfd exit{.fd = fd, .events = POLLIN, .revents = 0};
-  return is_process && ::poll(&exit, 1, 0) == 0;
+  constexpr std::string_view kPid = "Pid:";
+  for (std::string line; std::getline(info, line);) {
+    if (line.starts_with(kPid)) return std::atoi(line.c_str() + kPid.size());
+  }
+  return -1;
 }
 
 }  // namespace
@@ -372,7 +376,10 @@ void Plane::on_closed(Link& link) {
 // Without it (an older kernel, no room) the end of the connection has to do. A peer could hand over
 // what it likes, and would harm itself: but what is no process, or has exited, is told.
 void Plane::on_process(Link& link, UniqueFd process) {
-  if (!is_running_process(process.get())) {
+  const int pid = process_of(process.get());
+  if (pid == getpid()) return;  // a rank of this process ends with it
+  pollfd exit{.fd = process.get(), .events = POLLIN, .revents = 0};
+  if (pid < 0 || ::poll(&exit, 1, 0) != 0) {
     log_.warn("rank {} has handed over a descriptor that is not that of its process", link.rank());
     return;
   }

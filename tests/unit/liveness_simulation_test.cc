@@ -159,10 +159,10 @@ void chaos(uint64_t seed) {
   for (int rank = 0; rank < size; ++rank) job.resume(rank);
   job.run(5 * kT);
   EXPECT_EQ(job.violation(), "");
-  EXPECT_TRUE(all_know(job));
   // Where all that a rank still reaches are stopped, nobody can say that it lives.
-  for (int rank = 0; rank < size && !(has_stops && has_cuts); ++rank) {
-    EXPECT_FALSE(job.declared_dead(rank)) << "rank " << rank;
+  if (!(has_stops && has_cuts)) {
+    EXPECT_TRUE(all_know(job));
+    for (int rank = 0; rank < size; ++rank) EXPECT_FALSE(job.declared_dead(rank)) << rank;
   }
   // Between the frames of five connections each and those of questions.
   EXPECT_LT(job.frames(), 60'000U * static_cast<uint64_t>(size));
