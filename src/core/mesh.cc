@@ -131,9 +131,14 @@ Status Mesh::set_up(Bootstrap& bootstrap, const MeshOptions& options) {
 
 Status Mesh::make_control() {
   if (size_ == 1) return {};
-  Result<std::unique_ptr<liveness::ControlPlane>> control = liveness::ControlPlane::create(
-      *environment_.control, log(), environment_.config,
-      {.rank = rank_, .size = size_, .detection_ns = detection_ns_, .credentials = credentials_});
+  Result<std::unique_ptr<liveness::ControlPlane>> control =
+      liveness::ControlPlane::create(*environment_.control, log(), environment_.config,
+                                     {.rank = rank_,
+                                      .size = size_,
+                                      .detection_ns = detection_ns_,
+                                      .credentials = credentials_,
+                                      .doorbell = engine().doorbell(),
+                                      .route = route_});
   if (!control.ok()) return control.status();
   control_ = std::move(control).value();
   return {};
@@ -806,7 +811,9 @@ void Mesh::handle(const liveness::Mail& mail) {
 // The control plane hears nothing of |rank|; its own connection may be the cause.
 void Mesh::on_suspected(int rank) {
   Pair* found = find_pair(rank);
-  if (found != nullptr && found->has_received_since_asked()) control_->note_data(rank);
+  if (found != nullptr &&
+      found->has_received_since_asked(engine().refresh_now(), detection_ns_ / 3))
+    control_->note_data(rank);
 }
 
 void Mesh::on_vouched(int rank) {

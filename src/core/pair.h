@@ -216,9 +216,10 @@ class Pair {
   void refused_by_peer(const Status& why);
   // No transport has reached the peer. |may_change|: a later attempt may.
   void connect_failed(const Status& why, bool may_change);
-  // Messages of the peer have come since the last time that this was asked.
-  bool has_received_since_asked() {
-    return std::exchange(received_when_asked_, received_) != received_;
+  // Messages of the peer have come since this was asked last, not long ago.
+  bool has_received_since_asked(uint64_t now_ns, uint64_t longest_ns) {
+    const bool lately = now_ns < std::exchange(asked_ns_, now_ns) + longest_ns;
+    return std::exchange(received_when_asked_, received_) != received_ && lately;
   }
   // Others reach the peer, this rank does not.
   void vouched() { vouched_ = true; }
@@ -432,6 +433,7 @@ class Pair {
   // Receiving.
   uint32_t received_ = 0;  // sequence of the last message received
   uint32_t received_when_asked_ = 0;
+  uint64_t asked_ns_ = 0;
   uint32_t reported_received_ = 0;
   uint32_t owed_ = 0;             // the peer waits to hear that this one was dealt with
   uint32_t credit_taken_ = 0;     // by the peer, so far

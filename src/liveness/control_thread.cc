@@ -119,8 +119,8 @@ void ControlThread::run() {
     for (const auto& resident : residents_) next = std::min(next, resident->next_timer_ns());
     {
       const std::lock_guard<std::mutex> lock(mutex_);
-      if (stopping_ && residents_.empty()) return;
       if (!commands_.empty()) continue;
+      if (stopping_ && residents_.empty()) return;
     }
     const uint64_t now = now_ns();
     if (next > now) poller_.wait(next == kForever ? kForever : next - now);

@@ -94,7 +94,11 @@ void Judge::on_link_down(LinkId id, std::string_view why, uint64_t now) {
   detach(id);
   Peer& one = peer(rank, now);
   one.why = why;
-  if (over() || !one.links.empty()) return;
+  if (over()) return;
+  if (!one.links.empty()) {
+    send_letters(rank, one, now);
+    return;
+  }
   suspect(one, now);
   pursue(rank, one, now);
 }
@@ -102,7 +106,7 @@ void Judge::on_link_down(LinkId id, std::string_view why, uint64_t now) {
 void Judge::on_connect_failed(int rank, ConnectFailure failure, std::string_view why,
                               uint64_t now) {
   Peer* found = find(rank);
-  if (found == nullptr || over()) return;
+  if (found == nullptr || over() || !alive(rank)) return;
   Peer& one = *found;
   --one.connecting;
   one.why = why;
@@ -118,6 +122,11 @@ void Judge::on_connect_failed(int rank, ConnectFailure failure, std::string_view
 void Judge::on_reached(int rank, uint64_t now) {
   Peer* one = find(rank);
   if (one == nullptr || !one->proved) return;
+  // Whatever listens there for ever without an answer is no process that was stopped for a while.
+  constexpr uint64_t kLongest = 20;
+  if (one->suspect_ns != kNever && now > one->suspect_ns + kLongest * setup_.timing.detection_ns) {
+    return;
+  }
   one->reached_ns = now;
   one->life_ns = std::max(one->life_ns, now);
 }
@@ -300,9 +309,12 @@ void Judge::question(const Frame& frame, LinkId from, uint64_t now) {
   const int rank = frame.subject;
   if (!alive(rank) || leaving_) return;  // the news on this link say so
   Round& round = rounds_[rank];
-  if (static_cast<int32_t>(frame.number - round.asked) <= 0) return;
-  round.asked = frame.number;
-  send_all(frame, from);
+  const auto newer = static_cast<int32_t>(frame.number - round.asked);
+  if (newer == 0) return;
+  if (newer > 0) {
+    round.asked = frame.number;
+    send_all(frame, from);
+  }
   uint64_t age = kNever;
   if (rank == setup_.rank) {
     age = 0;
@@ -316,9 +328,17 @@ void Judge::question(const Frame& frame, LinkId from, uint64_t now) {
       (void)network_.send(one->links.back(), Frame{});
     }
   }
-  if (age >= setup_.timing.suspicion_ns()) return;
-  round.vouched = frame.number;
-  send_all({.type = FrameType::kVouch, .subject = rank, .number = frame.number, .value = age});
+  const bool vouches = age < setup_.timing.suspicion_ns();
+  const Frame vouch{
+      .type = FrameType::kVouch, .subject = rank, .number = round.asked, .value = age};
+  if (newer < 0) {
+    // The sender has missed questions of others: it learns how far they are.
+    const Frame question{.type = FrameType::kSuspect, .subject = rank, .number = round.asked};
+    (void)network_.send(from, vouches ? vouch : question);
+  } else if (vouches) {
+    round.vouched = frame.number;
+    send_all(vouch);
+  }
 }
 
 void Judge::answer(const Frame& frame, LinkId from, uint64_t now) {
@@ -327,6 +347,7 @@ void Judge::answer(const Frame& frame, LinkId from, uint64_t now) {
   Round& round = rounds_[rank];
   if (static_cast<int32_t>(frame.number - round.vouched) <= 0) return;
   round.vouched = frame.number;
+  if (static_cast<int32_t>(frame.number - round.asked) > 0) round.asked = frame.number;
   send_all(frame, from);
   Peer* one = find(rank);
   if (one == nullptr || frame.value >= setup_.timing.suspicion_ns()) return;
@@ -350,13 +371,9 @@ void Judge::inquire(int rank, uint64_t now) {
 void Judge::post(int rank, LetterType type, uint64_t value, std::string text, uint64_t now) {
   if (over() || !alive(rank) || rank == setup_.rank) return;
   Peer& one = peer(rank, now);
-  const Frame& letter = one.letters.add(setup_.rank, type, value, std::move(text));
+  one.letters.add(setup_.rank, type, value, std::move(text));
   one.used_ns = now;
-  if (!one.links.empty()) {
-    (void)network_.send(one.links.back(), letter);
-  } else {
-    send_letters(rank, one, now);
-  }
+  send_letters(rank, one, now);
 }
 
 void Judge::forget_knock(int rank) {
@@ -366,8 +383,11 @@ void Judge::forget_knock(int rank) {
 void Judge::send_letters(int rank, Peer& one, uint64_t now) {
   if (one.letters.waiting().empty()) return;
   if (!one.links.empty()) {
+    one.next_letters_ns = now + setup_.timing.detection_ns / 4;
     for (const Frame& letter : one.letters.waiting()) {
-      if (!network_.send(one.links.back(), letter)) return;
+      if (network_.send(one.links.back(), letter)) continue;
+      one.next_letters_ns = now;
+      return;
     }
   } else if (one.connecting == 0 && now >= one.next_connect_ns) {
     int under_way = 0;
@@ -435,8 +455,9 @@ void Judge::choose_neighbours(uint64_t now) {
 // Of two ranks that want each other the lower one connects first.
 void Judge::connect_neighbours(uint64_t now) {
   for (const int rank : wants_) {
+    if (!alive(rank)) continue;
     Peer& one = peer(rank, now);
-    if (!alive(rank) || !one.links.empty() || one.connecting > 0 || now < one.next_connect_ns) {
+    if (!one.links.empty() || one.connecting > 0 || now < one.next_connect_ns) {
       continue;
     }
     bool first = setup_.rank < rank || now >= one.wanted_ns + setup_.timing.repair_ns();
@@ -523,8 +544,8 @@ int Judge::responsive(uint64_t now) const {
 
 // More of those that this rank was connected to are silent than not: it may be the one cut off.
 bool Judge::mostly_silent() const {
-  int silent = 0;
-  int all = 0;
+  auto silent = static_cast<int>(dead_here_.size());
+  int all = silent;
   for (const auto& [rank, one] : peers_) {
     if (!one.proved || (one.links.empty() && one.suspect_ns == kNever)) continue;
     ++all;
@@ -560,9 +581,10 @@ void Judge::tick(uint64_t now) {
     if (Peer* one = find(rank); one != nullptr) look_at(rank, *one, now);
     if (over()) return;
   }
+  const bool publish = !mostly_silent();
   for (const int rank : ranks) {
     Peer* one = find(rank);
-    if (one != nullptr && one->suspect_ns != kNever) judge(rank, *one, now);
+    if (one != nullptr && one->suspect_ns != kNever) judge(rank, *one, publish, now);
   }
   seek_others(now);
   release_idle(now);
@@ -604,7 +626,7 @@ void Judge::look_at(int rank, Peer& one, uint64_t now) {
   } else if (now < one.inquiry_end_ns && now >= one.next_question_ns) {
     ask(rank, one, now);
   }
-  send_letters(rank, one, now);
+  if (one.links.empty() || now >= one.next_letters_ns) send_letters(rank, one, now);
 }
 
 void Judge::suspect(Peer& one, uint64_t now) {
@@ -630,14 +652,14 @@ void Judge::pursue(int rank, Peer& one, uint64_t now) {
 }
 
 // Nobody has heard of |rank| for a detection time, and those that answer were asked.
-void Judge::judge(int rank, Peer& one, uint64_t now) {
+void Judge::judge(int rank, Peer& one, bool publish, uint64_t now) {
   const Timing& timing = setup_.timing;
   const bool asked = now >= one.suspect_ns + timing.detection_ns / 2;
   if (now < one.life_ns + timing.detection_ns || !asked) return;
   const std::string why =
       fmt::format("nobody has heard of it for {:.1f} s{}{}", seconds(now - one.life_ns),
                   one.why.empty() ? "" : ": ", one.why);
-  if (!mostly_silent()) {
+  if (publish) {
     die(rank, why, true, now);
     return;
   }

@@ -166,8 +166,9 @@ class Judge {
     uint64_t next_connect_ns = 0;
     uint64_t next_question_ns = 0;
     uint64_t inquiry_end_ns = 0;
-    uint64_t used_ns = 0;  // last letter
-    std::string why;       // the last connection ended or failed
+    uint64_t used_ns = 0;          // last letter
+    uint64_t next_letters_ns = 0;  // when those that nobody took go again
+    std::string why;               // the last connection ended or failed
     Letters letters;
   };
   struct Round {  // of questions about one rank
@@ -202,7 +203,7 @@ class Judge {
   void look_at(int rank, Peer& peer, uint64_t now);
   void suspect(Peer& peer, uint64_t now);
   void pursue(int rank, Peer& peer, uint64_t now);
-  void judge(int rank, Peer& peer, uint64_t now);
+  void judge(int rank, Peer& peer, bool publish, uint64_t now);
   void cut_off(uint64_t now);
   void choose_neighbours(uint64_t now);
   void connect_neighbours(uint64_t now);

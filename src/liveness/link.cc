@@ -57,6 +57,8 @@ Status Link::hand_over(int own_process) {
     std::memcpy(CMSG_DATA(header), &own_process, sizeof(int));
   }
   if (::sendmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL) != 1) {
+    // Too many descriptors may be under way between the processes of this host.
+    if (own_process >= 0 && errno == ETOOMANYREFS) return hand_over(-1);
     return status_from_errno(errno, "control connection");
   }
   return {};

@@ -170,13 +170,14 @@ void Acceptor::admit(UniqueFd socket, uint64_t now) {
 }
 
 void Acceptor::pause(uint64_t until) {
-  if (resume_ns_ == kForever) poller_.remove(listener_.get(), *this);
+  // It stays known to the poller: forked children close it.
+  if (resume_ns_ == kForever) (void)poller_.modify(listener_.get(), 0, *this);
   resume_ns_ = until;
 }
 
 void Acceptor::resume() {
   if (resume_ns_ == kForever) return;
-  if (poller_.add(listener_.get(), EPOLLIN, *this).ok()) {
+  if (poller_.modify(listener_.get(), EPOLLIN, *this).ok()) {
     resume_ns_ = kForever;
   } else {
     resume_ns_ = now_ns() + kExhaustedPauseNs;

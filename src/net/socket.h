@@ -167,8 +167,9 @@ class Connector final : public Watcher {
   const std::optional<OtherProcess>& other_process() const { return other_process_; }
   // Candidates whose host has answered that nobody listens there.
   const std::vector<Address>& refused() const { return refused_; }
-  // The kernel at the candidate has taken the connection; its process has not answered yet.
-  bool reached() const { return handshake_.has_value(); }
+  // The kernel at the candidate has taken the connection, or its queue is full of such; its process
+  // has not answered yet.
+  bool reached() const { return handshake_.has_value() || retry_ns_ != kForever; }
 
   void on_events(uint32_t events) override;
 
