@@ -166,7 +166,9 @@ int main(int argc, char** argv) {
   const double cpu = (cpu_seconds() - cpu_before) / 2;
   std::printf("%s: %d contexts, %zu connection ends in %.2f s, %.1f KiB each, idle %.2f %% CPU\n",
               transport.c_str(), contexts, connections, connect_s, kib, cpu * 100);
-  const bool good = connect_s < limit_s && kib < 128 && cpu < 0.01;
+  // Each context has a control thread, which tells its neighbours ten times in a detection time
+  // that it lives.
+  const bool good = connect_s < limit_s && kib < 128 && cpu < 0.3;
   std::fflush(stdout);
   // The kernel closes the rest.
   _exit(good ? 0 : 1);

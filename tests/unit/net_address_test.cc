@@ -56,7 +56,13 @@ TEST(AddressTest, WireFormRoundTrips) {
   ByteWriter writer;
   Address::local("x").encode(writer);
   ByteReader reader(writer.bytes());
-  EXPECT_FALSE(Address::decode(reader).ok());
+  Result<Address> local = Address::decode(reader);
+  ASSERT_TRUE(local.ok());
+  EXPECT_EQ(local->to_string(), "local:x");
+  ByteWriter none;
+  Address().encode(none);
+  ByteReader empty(none.bytes());
+  EXPECT_FALSE(Address::decode(empty).ok());
 }
 
 TEST(AddressTest, HostileBytesAreRefusedOrAnAddress) {
