@@ -209,7 +209,7 @@ Result<Address> Address::decode(ByteReader& reader) {
       std::memcpy(&host, raw.data(), sizeof(host));
       return make_ipv6(host, port, 0);
     }
-  } else if (family == kFamilyLocal) {
+  } else if (family == kFamilyLocal && port == 0) {
     const std::string name = reader.read_string(kMaxLocalName);
     if (!reader.failed()) return local(name);
   }
