@@ -748,7 +748,7 @@ void Mesh::ask_for_acknowledgements() {
 // --- what the control plane says --------------------------------------------
 
 void Mesh::read_mail() {
-  // What a death ends is looked at by progress(), which would come back to here.
+  // A death makes progress(), which would come back to here.
   if (control_ == nullptr || reading_mail_) return;
   reading_mail_ = true;
   std::unique_ptr<liveness::Mail> mail = control_->mailbox().take();

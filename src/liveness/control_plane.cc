@@ -18,13 +18,8 @@ Result<std::unique_ptr<ControlPlane>> ControlPlane::create(ControlThread& thread
   std::unique_ptr<ControlPlane> made(new ControlPlane(thread, std::move(mailbox)));
   Status status(Code::kOutOfMemory);
   thread.call([&] {
-    Result<std::unique_ptr<Plane>> plane = Plane::create(thread, log, config,
-                                                         {.rank = setup.rank,
-                                                          .size = setup.size,
-                                                          .detection_ns = setup.detection_ns,
-                                                          .credentials = setup.credentials,
-                                                          .route = setup.route},
-                                                         made->mailbox_);
+    Result<std::unique_ptr<Plane>> plane =
+        Plane::create(thread, log, config, setup, made->mailbox_);
     status = plane.status();
     if (!plane.ok()) return;
     made->addresses_ = (*plane)->addresses();

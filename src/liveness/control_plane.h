@@ -18,8 +18,7 @@
 #include "src/liveness/control_thread.h"
 #include "src/liveness/mailbox.h"
 #include "src/liveness/ring.h"
-#include "src/net/address.h"
-#include "src/net/credentials.h"
+#include "src/liveness/setup.h"
 
 namespace hetcomm::liveness {
 
@@ -28,14 +27,6 @@ class Plane;
 
 class ControlPlane {
  public:
-  struct Setup {
-    int rank = 0;
-    int size = 0;
-    uint64_t detection_ns = 0;
-    Credentials credentials;  // complete in start() only
-    int doorbell = -1;        // an eventfd; rung when something is in the mailbox
-    Address route{};  // of this host, leads to the other ranks; none where that is not known
-  };
   // Listens. Waits for the control thread.
   static Result<std::unique_ptr<ControlPlane>> create(ControlThread& thread, Log& log,
                                                       const Config& config, Setup setup);
@@ -44,7 +35,7 @@ class ControlPlane {
   ControlPlane(const ControlPlane&) = delete;
   ControlPlane& operator=(const ControlPlane&) = delete;
 
-  // What became of all this.
+  // Where the outcome of all this is put.
   Mailbox& mailbox() { return *mailbox_; }
 
   // Where peers find this rank.

@@ -112,8 +112,8 @@ void ControlThread::run() {
     try {
       drive();
     } catch (const std::bad_alloc&) {
-      // What it was about comes again: news and letters are kept, silence is looked at in each
-      // tick.
+      // The work that was dropped comes again: news and letters are kept, silence is looked at in
+      // each tick.
     }
     uint64_t next = kForever;
     for (const auto& resident : residents_) next = std::min(next, resident->next_timer_ns());

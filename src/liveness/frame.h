@@ -1,4 +1,4 @@
-// What goes over a control connection: frames of a fixed header and a short text.
+// Control connections carry frames: a fixed header and a short text.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace hetcomm::liveness {
 
-// What has become of a rank. A later value wins over an earlier one, and only kAlive can change.
+// A rank's fate. A later value wins over an earlier one, and only kAlive can change.
 enum class Fate : uint8_t { kAlive = 0, kDead = 1, kLeft = 2 };
 
 enum class FrameType : uint8_t {
@@ -33,6 +33,9 @@ enum class LetterType : uint8_t {
   kCall,       // the sender has called a collective operation
 };
 inline constexpr auto kLastLetterType = LetterType::kCall;
+
+// The number of a letter that is sent once and not kept.
+inline constexpr uint32_t kUncounted = 1U << 31U;
 
 struct Frame {
   FrameType type = FrameType::kBeat;

@@ -53,14 +53,14 @@ void Judge::on_link_up(LinkId id, int rank, bool initiated, uint64_t now) {
       (void)network_.send(id, Frame{.type = FrameType::kLetter,
                                     .code = static_cast<uint8_t>(LetterType::kGivenUp),
                                     .subject = setup_.rank,
-                                    .number = 1U << 31U,
+                                    .number = kUncounted,
                                     .text = "it was cut off from this rank for too long"});
     }
     network_.close(id);
     return;
   }
   Peer& one = peer(rank, now);
-  // What was silent is replaced: news and letters go again over the new link.
+  // The new link replaces silent ones: news and letters go again over it.
   if (one.suspect_ns != kNever) {
     for (const LinkId old : std::vector<LinkId>(one.links)) {
       detach(old);
@@ -399,8 +399,7 @@ void Judge::send_letters(int rank, Peer& one, uint64_t now) {
 void Judge::take_letter(const Frame& frame, LinkId from, Peer& one, uint64_t now) {
   const int rank = links_[from].rank;
   one.used_ns = now;
-  const bool numbered = frame.number != 1U << 31U;
-  if (numbered) {
+  if (frame.number != kUncounted) {
     (void)network_.send(from, Frame{.type = FrameType::kLetterTaken, .number = frame.number});
     if (!one.letters.receive(frame.number)) return;
   }
@@ -410,12 +409,10 @@ void Judge::take_letter(const Frame& frame, LinkId from, Peer& one, uint64_t now
 
 // --- leaving --------------------------------------------------------------------
 
-void Judge::leave(uint64_t /*now*/) {
-  if (over()) {
-    leaving_ = true;
-    return;
-  }
+void Judge::leave() {
+  const bool was_over = over();
   leaving_ = true;
+  if (was_over) return;
   fates_[static_cast<size_t>(setup_.rank)] = Fate::kLeft;
   news_.add(fate_frame(setup_.rank, {}), -1);
   pump_all();

@@ -51,7 +51,7 @@ class Network {
   virtual void connect(int rank) = 0;
   // False: there is no room, on_writable() will be called. Frames of a connection keep their order.
   virtual bool send(LinkId link, const Frame& frame) = 0;
-  // What was sent still leaves. No upcall comes for |link| any more.
+  // Frames that were sent still leave. No upcall comes for |link| any more.
   virtual void close(LinkId link) = 0;
   // When the peer's kernel acknowledged something on |link| last, or was seen to run its process.
   virtual uint64_t last_acknowledged_ns(LinkId link) = 0;
@@ -60,7 +60,7 @@ class Network {
   ~Network() = default;
 };
 
-// What was decided or has come. Never calls the judge.
+// Hears of decisions, news and letters. Never calls the judge.
 class Observer {
  public:
   // All neighbours are connected.
@@ -118,7 +118,7 @@ class Judge {
   // Asks the others about |rank|, to which this one cannot connect, for a detection time.
   void inquire(int rank, uint64_t now);
   // Says goodbye to all. Upcalls end. The owner destroys the judge when has_left(), or later.
-  void leave(uint64_t now);
+  void leave();
   bool has_left() const { return leaving_ && owed_goodbyes() == 0; }
 
   // --- from the network -------------------------------------------------------

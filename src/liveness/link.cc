@@ -113,7 +113,7 @@ void Link::write_out() {
     out_.erase(out_.begin(), out_.begin() + put);
   }
   (void)socket_.flush();
-  // What broke is reported from the poller.
+  // A break is reported from the poller.
   const bool want = !out_.empty() || !socket_.flushed() || !broken_.empty();
   if (want == wants_write_) return;
   wants_write_ = want;

@@ -56,7 +56,8 @@ class Link final : private Watcher {
 
   // False: too much waits already.
   bool send(const Frame& frame);
-  // What was sent leaves, then the socket is closed; on_closed() follows, unless it comes late.
+  // Frames that were sent leave, then the socket is closed; on_closed() follows, unless it comes
+  // late.
   void close();
   // Hands over what has come.
   void read_out();

@@ -1,6 +1,6 @@
-// What the control thread tells the thread that works on a mesh: a list that one side pushes to and
-// the other empties, without a lock. Looking whether something waits is a relaxed load; a sleeper
-// is woken by a descriptor.
+// Mail from the control thread to the thread that works on a mesh: a list that one side pushes to
+// and the other empties, without a lock. Looking whether something waits is a relaxed load; a
+// sleeper is woken by a descriptor.
 #pragma once
 
 #include <atomic>

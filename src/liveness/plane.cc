@@ -210,7 +210,7 @@ Status Plane::last_rejection() const {
 
 void Plane::leave() {
   const uint64_t now = now_ns();
-  if (judge_ != nullptr) judge_->leave(now);
+  if (judge_ != nullptr) judge_->leave();
   leave_by_ns_ = now + (judge_ != nullptr ? kMostGoodbyeNs : 0);
 }
 
@@ -373,8 +373,8 @@ void Plane::on_closed(Link& link) {
   closing_.erase(found);
 }
 
-// Without it (an older kernel, no room) the end of the connection has to do. A peer could hand over
-// what it likes, and would harm itself: but what is no process, or has exited, is told.
+// Without a watch (an older kernel, no room) the end of the connection has to do. A peer that hands
+// over another process harms itself alone; a descriptor of no running process is refused.
 void Plane::on_process(Link& link, UniqueFd process) {
   const int pid = process_of(process.get());
   if (pid == getpid()) return;  // a rank of this process ends with it

@@ -14,6 +14,7 @@
 #include "src/liveness/judge.h"
 #include "src/liveness/link.h"
 #include "src/liveness/mailbox.h"
+#include "src/liveness/setup.h"
 #include "src/net/socket.h"
 
 namespace hetcomm::liveness {
@@ -24,13 +25,6 @@ class Plane final : public Resident,
                     private LinkHandler,
                     private AcceptHandler {
  public:
-  struct Setup {
-    int rank = 0;
-    int size = 0;
-    uint64_t detection_ns = 0;
-    Credentials credentials;  // complete in start() only
-    Address route{};  // of this host, leads to the other ranks; none where that is not known
-  };
   static Result<std::unique_ptr<Plane>> create(ControlThread& thread, Log& log,
                                                const Config& config, Setup setup,
                                                std::shared_ptr<Mailbox> mailbox);

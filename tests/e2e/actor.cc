@@ -12,17 +12,11 @@
 
 #include <hetcomm/hetcomm.h>
 
+#include "tests/e2e/check.h"
+
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-void check(hetcomm_status_t status, const char* what) {
-  if (status == HETCOMM_OK) return;
-  std::printf("FAILED %s: %s: %s\n", what, hetcomm_status_name(status), hetcomm_last_error());
-  std::fflush(stdout);
-  _exit(1);
-}
-#define CHECK(call) check((call), #call)
 
 int g_rank = 0;
 int g_size = 0;

@@ -9,7 +9,6 @@ Proves, over shm and tcp, in both progress modes:
   - the others go on, and nothing is left behind: no process, no file, no segment.
 """
 import os
-import queue
 import random
 import signal
 import socket
@@ -19,60 +18,9 @@ import threading
 import time
 import unittest
 
+from rank_process import Rank, free_port
+
 ACTOR = sys.argv.pop(1)
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-class Rank:
-    """One running rank and the lines that it printed."""
-
-    def __init__(self, command, environment):
-        self.process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE,
-                                        stderr=subprocess.PIPE, text=True)
-        self.lines = queue.Queue()
-        self.errors = []
-        self.readers = [threading.Thread(target=self._read), threading.Thread(target=self._read_errors)]
-        for reader in self.readers:
-            reader.start()
-
-    def _read(self):
-        for line in self.process.stdout:
-            self.lines.put(line.strip())
-        self.lines.put(None)
-
-    def _read_errors(self):
-        for line in self.process.stderr:
-            self.errors.append(line.strip())
-
-    def expect(self, start, timeout):
-        """The next line that begins with |start|."""
-        end = time.monotonic() + timeout
-        while True:
-            try:
-                line = self.lines.get(timeout=max(0.01, end - time.monotonic()))
-            except queue.Empty:
-                raise AssertionError(f"no '{start}' within {timeout} s; stderr: {self.errors}")
-            if line is None:
-                raise AssertionError(f"ended before '{start}'; stderr: {self.errors}")
-            if line.startswith("FAILED"):
-                raise AssertionError(f"{line}; stderr: {self.errors}")
-            if line.startswith(start):
-                return line
-
-    def end(self):
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGCONT)
-            self.process.kill()
-        self.process.wait()
-        for reader in self.readers:
-            reader.join()
-        self.process.stdout.close()
-        self.process.stderr.close()
 
 
 class FailureTest(unittest.TestCase):

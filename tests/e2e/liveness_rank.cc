@@ -1,11 +1,11 @@
-// One rank of a test of life and death, played by the line: liveness_rank SCENARIO.
+// One rank of a test of life and death, played by the line: liveness_rank SCENARIO ARGUMENT.
 // liveness_test.py starts the ranks, kills, stops and cuts them off, and judges what they print and
 // log.
 //
 //   live SECONDS   computes in bursts and talks to others now and then, until a line of input
-//   comes; then prints
-//                  "VIEW" and the status of each rank as it sees it, and waits for a line
-//   contact TO     says READY; on a line of input sends to rank TO; the others receive from rank 0
+//                  comes; after a second one it prints "VIEW" and each rank's status as it sees it
+//   contact TO     on a line of input rank 0 sends to rank TO, which receives; on a second one each
+//                  prints "VIEW"
 #include <poll.h>
 #include <unistd.h>
 
@@ -19,17 +19,11 @@
 
 #include <hetcomm/hetcomm.h>
 
+#include "tests/e2e/check.h"
+
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-void check(hetcomm_status_t status, const char* what) {
-  if (status == HETCOMM_OK) return;
-  std::printf("FAILED %s: %s: %s\n", what, hetcomm_status_name(status), hetcomm_last_error());
-  std::fflush(stdout);
-  _exit(1);
-}
-#define CHECK(call) check((call), #call)
 
 hetcomm_context_t* g_context = nullptr;
 hetcomm_communicator_t* g_world = nullptr;
@@ -61,7 +55,7 @@ void live(int rank, int size, double most_seconds) {
   std::mt19937 random(static_cast<unsigned>(rank));
   std::uniform_real_distribution<double> unit(0, 1);
   uint64_t word = 7;
-  // What was begun and has not ended; most of it never does.
+  // Sends that have not ended; most of them never do.
   std::vector<hetcomm_request_t*> begun;
   while (!input_waits()) {
     compute(most_seconds * unit(random) * unit(random));
@@ -77,7 +71,7 @@ void live(int rank, int size, double most_seconds) {
       usleep(1000);
     }
   }
-  // What its control thread knew before.
+  // Statuses that its control thread has left in the mailbox count.
   std::string view = "VIEW";
   for (int other = 0; other < size; ++other) {
     view += hetcomm_communicator_peer_status(g_world, other) == HETCOMM_OK ? " +" : " -";

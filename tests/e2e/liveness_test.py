@@ -12,16 +12,15 @@ Proves:
 liveness_test.py RANK_PROGRAM [SECONDS [RANKS]]   SECONDS: of the first test
 """
 import os
-import queue
 import random
 import re
 import signal
-import socket
 import subprocess
 import sys
-import threading
 import time
 import unittest
+
+from rank_process import Rank, free_port
 
 PROGRAM = sys.argv.pop(1)
 SECONDS = float(sys.argv.pop(1)) if len(sys.argv) > 1 else 20
@@ -30,67 +29,18 @@ DETECTION = 3.0
 LOST = re.compile(r"rank (\d+) lost")
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-class Rank:
-    """A process, the lines that it prints, and when it logged the death of which rank."""
+class WatchedRank(Rank):
+    """A rank of which is known when it logged the death of which other one."""
 
     def __init__(self, command, environment):
-        self.process = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                        stderr=subprocess.PIPE, text=True, bufsize=1)
-        self.lines = queue.Queue()
         self.deaths = {}
-        self.log = []
-        self.running = True
         self.resumed = 0.0
-        self.readers = [threading.Thread(target=self.read), threading.Thread(target=self.read_log)]
-        for reader in self.readers:
-            reader.start()
+        super().__init__(command, environment)
 
-    def read(self):
-        for line in self.process.stdout:
-            self.lines.put(line.strip())
-        self.lines.put(None)
-
-    def read_log(self):
-        for line in self.process.stderr:
-            self.log.append(line.strip())
-            found = LOST.search(line)
-            if found:
-                self.deaths.setdefault(int(found.group(1)), time.monotonic())
-
-    def expect(self, start, timeout):
-        end = time.monotonic() + timeout
-        while True:
-            try:
-                line = self.lines.get(timeout=max(0.01, end - time.monotonic()))
-            except queue.Empty:
-                raise AssertionError(f"no '{start}' within {timeout} s; log: {self.log[-5:]}")
-            if line is None or line.startswith("FAILED"):
-                raise AssertionError(f"{line} before '{start}'; log: {self.log[-5:]}")
-            if line.startswith(start):
-                return line
-
-    def say(self):
-        self.process.stdin.write("go\n")
-        self.process.stdin.flush()
-
-    def end(self):
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGCONT)
-            self.process.kill()
-        self.process.wait()
-        for reader in self.readers:
-            reader.join()
-        for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
-            try:
-                pipe.close()
-            except BrokenPipeError:
-                pass
+    def logged(self, line):
+        found = LOST.search(line)
+        if found:
+            self.deaths.setdefault(int(found.group(1)), time.monotonic())
 
 
 class LivenessTest(unittest.TestCase):
@@ -103,7 +53,7 @@ class LivenessTest(unittest.TestCase):
                                MASTER_PORT=str(port), HETCOMM_LOG="warn",
                                HETCOMM_DETECTION_TIME=f"{DETECTION}s", HETCOMM_SECRET="the same for all")
             environment.update({"HETCOMM_" + name: value for name, value in settings.items()})
-            ranks.append(Rank((prefix(number) if prefix else []) + [PROGRAM, *scenario], environment))
+            ranks.append(WatchedRank((prefix(number) if prefix else []) + [PROGRAM, *scenario], environment))
         for rank in ranks:
             rank.expect("READY", 60)
         return ranks
@@ -143,7 +93,7 @@ class LivenessTest(unittest.TestCase):
             if number in killed:
                 continue
             self.assertEqual(set(rank.deaths), set(killed),
-                             f"rank {number} (seed {seed}) holds others for dead than those: {rank.log[-5:]}")
+                             f"rank {number} (seed {seed}) holds others for dead than those: {rank.errors[-5:]}")
             for victim, when in killed.items():
                 # One that was stopped then, or was waking, had no chance before.
                 since = when if rank.resumed < when - 1 else max(when, rank.resumed)

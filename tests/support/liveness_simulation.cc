@@ -362,7 +362,7 @@ void Simulation::resume(int rank) {
 void Simulation::leave(int rank) {
   Node& one = node(rank);
   if (one.state != State::kRuns || one.declared_dead) return;
-  one.judge->leave(now_);
+  one.judge->leave();
   one.leaving = true;
   // The process waits for the others, a second at most.
   const uint64_t limit = now_ + kSecond;

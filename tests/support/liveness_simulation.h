@@ -54,7 +54,7 @@ class Simulation {
   void leave(int rank);
   // Another process listens at the address of a dead rank.
   void restart(int rank) { restarted_.insert(rank); }
-  // What |from| sends does not come to |to| any more.
+  // Frames from |from| do not come to |to| any more.
   void cut(int from, int to, bool is_cut);
   // Ranks with a different group do not reach each other.
   void partition(const std::vector<int>& groups);
