@@ -69,9 +69,6 @@ std::vector<Address> every_port(const std::vector<Address>& hosts,
   return addresses;
 }
 
-// Whether this host has |address|: only then can it be bound.
-bool is_local(const Address& address) { return listen_on(address.with_port(0), 1).ok(); }
-
 bool is_any(const Address& address) {
   const std::string text = address.with_port(0).to_string();
   return text == "0.0.0.0:0" || text == "[::]:0";

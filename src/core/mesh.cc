@@ -122,7 +122,7 @@ Status Mesh::set_up(Bootstrap& bootstrap, const MeshOptions& options) {
     }
     gather_links();
     count_ranks_of_host();
-    warn_of_loopback();
+    warn_of_loopback(control);
     channels_.open();
     HETCOMM_RETURN_IF_ERROR(start_connections(std::move(control)));
   }
@@ -337,21 +337,25 @@ void Mesh::count_ranks_of_host() {
   if (crowded) log().info("{} ranks share this host: polling yields the core", ranks);
 }
 
-// Ranks of other hosts that are offered loopback only would look for this rank on themselves.
-void Mesh::warn_of_loopback() {
-  const auto own = peers_[static_cast<size_t>(rank_)].host;
-  const auto far = std::find_if(peers_.begin(), peers_.end(),
-                                [&](const PeerInfo& peer) { return peer.host != own; });
+// Ranks of other hosts that are offered loopback only would look for this rank on themselves. Those
+// hosts may be namespaces of one machine, so what tells them apart is whose addresses they have.
+void Mesh::warn_of_loopback(const std::vector<std::vector<Address>>& control) {
   Result<std::vector<InterfaceAddress>> chosen = choose_interfaces(environment_.config, route_);
-  if (far == peers_.end() || !chosen.ok()) return;
-  const bool only_loopback =
-      std::all_of(chosen->begin(), chosen->end(),
-                  [](const InterfaceAddress& entry) { return entry.address.is_loopback(); });
-  if (!only_loopback) return;
+  const auto offers_loopback = [](const InterfaceAddress& entry) {
+    return entry.address.is_loopback();
+  };
+  if (!chosen.ok() || !std::all_of(chosen->begin(), chosen->end(), offers_loopback)) return;
+  const auto is_far = [](const std::vector<Address>& addresses) {
+    return std::any_of(addresses.begin(), addresses.end(), [](const Address& address) {
+      return !address.is_loopback() && !is_local(address);
+    });
+  };
+  const auto far = std::find_if(control.begin(), control.end(), is_far);
+  if (far == control.end()) return;
   log().warn(
       "rank {} runs on another host, and this rank has loopback addresses only to offer: is an "
       "interface down, or left out by HETCOMM_INTERFACE='{}'?",
-      far - peers_.begin(), environment_.config.text(Variable::kInterface));
+      far - control.begin(), environment_.config.text(Variable::kInterface));
 }
 
 Status Mesh::wait_for_control(uint64_t deadline_ns) {

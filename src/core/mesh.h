@@ -274,7 +274,7 @@ class Mesh final : public Driven {
   void gather_links();
   Link link_between(int one, int other) const;
   void count_ranks_of_host();
-  void warn_of_loopback();
+  void warn_of_loopback(const std::vector<std::vector<Address>>& control);
   void set_ready();
   std::vector<Candidate> candidates(int rank);
   void try_next(Pair& pair);

@@ -73,6 +73,8 @@ Result<UniqueFd> listen_on(const Address& address, int backlog, const PortRange&
                             ports.last, failure.text()));
 }
 
+bool is_local(const Address& address) { return listen_at(address.with_port(0), 1).ok(); }
+
 Result<Address> bound_address(int fd) {
   sockaddr_storage storage{};
   socklen_t length = sizeof(storage);

@@ -37,6 +37,8 @@ inline constexpr uint64_t kMinDetectionNs = 2'000'000'000;
 // connections as well.
 Result<UniqueFd> listen_on(const Address& address, int backlog, const PortRange& ports = {});
 Result<Address> bound_address(int fd);
+// Whether this host (its network namespace) has |address|: only then can it be bound.
+bool is_local(const Address& address);
 // Peer's address for messages; "unknown" if there is none.
 std::string peer_name(int fd);
 

@@ -1,0 +1,81 @@
+"""Ranks in two network namespaces, as two hosts that a link joins (needs root and ip).
+
+Proves: a rank offers the address by which it reaches rank 0's store, whatever other interfaces its
+host has; one that has loopback only to offer says so; the store listens on the address that
+MASTER_ADDR names and on no other.
+
+networks_test.py RING: the program is examples/ring.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+
+SKIPPED = 77
+FAR = ("198.18.6.1", "198.18.6.2")
+
+
+def sh(*words):
+    subprocess.run(words, check=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+class Hosts:
+    """Each has a first interface that leads nowhere, and a second one to the other host."""
+
+    def __enter__(self):
+        self.names = [f"hetcomm-networks-{os.getpid()}-{i}" for i in range(2)]
+        for name in self.names:
+            sh("ip", "netns", "add", name)
+        for i, name in enumerate(self.names):
+            sh("ip", "-n", name, "link", "add", "eth0", "type", "veth", "peer", "name", "end0")
+            sh("ip", "-n", name, "address", "add", "198.19.0.1/24", "dev", "eth0")
+            for device in ("lo", "eth0", "end0"):
+                sh("ip", "-n", name, "link", "set", device, "up")
+        sh("ip", "-n", self.names[0], "link", "add", "eth1", "type", "veth", "peer", "name", "eth1",
+           "netns", self.names[1])
+        for name, address in zip(self.names, FAR):
+            sh("ip", "-n", name, "address", "add", address + "/24", "dev", "eth1")
+            sh("ip", "-n", name, "link", "set", "eth1", "up")
+        return self
+
+    def __exit__(self, *_):
+        for name in self.names:
+            subprocess.run(["ip", "netns", "del", name], check=False)
+
+    def run(self, program, **settings):
+        """Exit statuses and outputs; rank 1 has |settings|."""
+        common = dict(os.environ, WORLD_SIZE="2", MASTER_ADDR=FAR[0], MASTER_PORT="29400",
+                      HETCOMM_SECRET="of this test", HETCOMM_FAMILY="ipv4", HETCOMM_LOG="info",
+                      HETCOMM_BOOTSTRAP_TIMEOUT="10s")
+        ranks = []
+        for rank, name in enumerate(self.names):
+            environment = dict(common, RANK=str(rank), **(settings if rank == 1 else {}))
+            ranks.append(subprocess.Popen(["ip", "netns", "exec", name, program], env=environment,
+                                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                          text=True))
+        outputs = [rank.communicate(timeout=60)[0] for rank in ranks]
+        return [rank.returncode for rank in ranks], outputs
+
+
+def main():
+    (program,) = sys.argv[1:]
+    if os.geteuid() != 0 or shutil.which("ip") is None:
+        print("network namespaces need root and ip")
+        sys.exit(SKIPPED)
+    with Hosts() as hosts:
+        statuses, outputs = hosts.run(program)
+        text = "\n".join(outputs)
+        assert statuses == [0, 0], text
+        assert f"store: rank 0 listens on {FAR[0]}:29400" in outputs[0], text
+        for output, address in zip(outputs, FAR):
+            assert f"control plane listens on {address}:" in output, text
+            assert "loopback addresses only" not in output, text
+        # Rank 0 reaches it, or both give up: either way it was told why.
+        statuses, outputs = hosts.run(program, HETCOMM_INTERFACE="lo")
+        assert "this rank has loopback addresses only to offer" in outputs[1], "\n".join(outputs)
+        assert "loopback addresses only" not in outputs[0], "\n".join(outputs)
+
+
+if __name__ == "__main__":
+    main()
