@@ -15,6 +15,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <mutex>
 #include <optional>
 #include <thread>
 
@@ -25,6 +26,7 @@
 #include "tests/support/certificates.h"
 #include "tests/support/cut_sockets.h"
 #include "tests/unit/tcp_fixture.h"
+#include "transports/tcp/endpoint.h"
 #include "transports/tcp/path.h"
 
 namespace hetcomm::test {
@@ -455,17 +457,31 @@ TEST(TcpPath, ConnectingWaitsForAPeerThatComputesOnly) {
 // While connections come and go.
 TEST(TcpPath, ReceiptsAreReadByAnyThread) {
   Pair pair;
+  std::mutex mutex;
+  StreamId stream;
+  const auto name_stream = [&] {
+    const std::lock_guard lock(mutex);
+    stream.connection = static_cast<tcp::TcpEndpoint&>(pair.eb()).name().id;
+  };
   std::atomic<bool> stop{false};
   std::atomic<uint64_t> found{0};
-  StreamId stream;
   Transport& transport = *pair.b.transport;
   std::thread asker([&] {
-    PathReceipt receipt;
     while (!stop) {
-      if (transport.receipt(0, stream, &receipt)) ++found;
+      StreamId now;
+      {
+        const std::lock_guard lock(mutex);
+        now = stream;
+      }
+      PathReceipt receipt;
+      if (transport.receipt(0, now, &receipt)) ++found;
+      EXPECT_FALSE(transport.receipt(1, now, &receipt));  // of another peer
     }
   });
   for (int round = 0; round < 50; ++round) {
+    name_stream();
+    const uint64_t before = found;
+    EXPECT_TRUE(pair.run([&] { return found > before; }));
     pair.a.endpoints.clear();
     pair.b.endpoints.clear();
     pair.a.transport->connect(1, pair.b.transport->descriptor());
@@ -474,7 +490,6 @@ TEST(TcpPath, ReceiptsAreReadByAnyThread) {
   EXPECT_EQ(pair.b.endpoints.size(), 1u);
   stop = true;
   asker.join();
-  EXPECT_EQ(found, 0u);  // it asked for a name that nobody has
 }
 
 // A rank in a process of its own, which is stopped while its kernel has room, and while it has not.
