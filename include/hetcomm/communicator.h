@@ -39,16 +39,20 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_communicator_rank(const hetcomm_communicator_t* communicator, int32_t* out_rank,
                           int32_t* out_size) HETCOMM_NOEXCEPT;
 
-/* Waits until every rank has entered. [serial on the communicator] TIMED_OUT leaves the
- * communicator usable only for point-to-point. |timeout_ns| as for operations. */
+/* Waits until every rank has entered. A collective operation (hetcomm/collective.h) that the caller
+ * waits for: called in one order with the others on all ranks; when it fails on one rank, by its
+ * deadline or the loss of a rank for instance, it fails on all, and the collective operations of
+ * the communicator with it. |timeout_ns| as for operations. [serial on the communicator] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_communicator_barrier(
     hetcomm_communicator_t* communicator, uint64_t timeout_ns) HETCOMM_NOEXCEPT;
 
 #define HETCOMM_NO_COLOR (-1)
 
 /* Splits into disjoint communicators, one per |color|, ranks ordered by |key|, then by old rank.
- * Collective. A rank that passes HETCOMM_NO_COLOR takes part and gets NULL. The new communicator
- * uses the connections of the old one, which must outlive it. [serial on the communicator] */
+ * Collective, and fails, as the barrier. A rank that passes HETCOMM_NO_COLOR takes part and gets
+ * NULL. What keeps one rank from taking part, as a wrong argument does, fails the call on all ranks
+ * and nothing else. The new communicator uses the connections of the old one, which must outlive
+ * it. [serial on the communicator] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_communicator_split(hetcomm_communicator_t* communicator, int32_t color, int32_t key,
                            hetcomm_communicator_t** out_communicator) HETCOMM_NOEXCEPT;

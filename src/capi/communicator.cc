@@ -159,11 +159,12 @@ hetcomm_status_t hetcomm_communicator_split(hetcomm_communicator_t* communicator
                                             hetcomm_communicator_t** out_communicator) noexcept {
   return capi::guard([&]() -> Status {
     HETCOMM_RETURN_IF_ERROR(check(communicator));
-    HETCOMM_REQUIRE(out_communicator);
+    Status refused;
+    if (out_communicator == nullptr) refused = capi::null_argument("out_communicator");
     if (color < 0 && color != HETCOMM_NO_COLOR) {
-      return Status(Code::kInvalidArgument, "color is neither >= 0 nor HETCOMM_NO_COLOR");
+      refused = Status(Code::kInvalidArgument, "color is neither >= 0 nor HETCOMM_NO_COLOR");
     }
-    auto made = communicator->impl->split(color, key);
+    auto made = communicator->impl->split(color, key, refused);
     if (!made.ok()) return made.status();
     if (made.value() == nullptr) {
       *out_communicator = nullptr;

@@ -258,6 +258,7 @@ hetcomm_status_t hetcomm_group_start(hetcomm_group_t* group) noexcept {
       engine.drain();
       for_each_waiting(*group, [&](Operation& operation) {
         engine.operation_started();
+        operation.stage = OperationStage::kSubmitted;
         group->communicator->start(operation);
       });
     }

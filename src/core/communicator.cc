@@ -40,6 +40,7 @@ Communicator::~Communicator() {
   teams_.clear();
   mesh_->remove(this);
   mesh_->close_channel(*channel_);
+  for (Channel* channel : given_up_) mesh_->close_channel(*channel);
   // Requests that nobody has asked about yet outlive it.
   engine_.pool().for_each([this](Operation& operation) {
     const OperationState state = operation.state();
@@ -291,7 +292,11 @@ void Communicator::start(Operation& operation) {
       mesh_->pair(operation.peer).access().submit(operation);
     }
   } catch (const std::bad_alloc&) {
+    // A collective operation that its team has taken over tells the other ranks by itself.
+    const bool told = operation.kind != OperationKind::kCollective ||
+                      operation.stage != OperationStage::kSubmitted;
     mesh_->end_out_of_memory(operation);
+    if (!told) fail_collectives(Code::kOutOfMemory, "an operation could not be started");
   }
   if (operation.state() != OperationState::kPending) return;
   if (operation.run.deadline_ns != 0) {

@@ -146,8 +146,9 @@ class Communicator {
                                   hetcomm_notification_t* out);
   void add_remote(RemoteMemory& remote);
   void drop_remote(RemoteMemory& remote);
-  // Null for a rank without a color.
-  Result<std::unique_ptr<Communicator>> split(int32_t color, int32_t key);
+  // Null for a rank without a color. A rank whose arguments are |refused| takes part all the same,
+  // so that the others learn of it.
+  Result<std::unique_ptr<Communicator>> split(int32_t color, int32_t key, const Status& refused);
   void abort(const std::string& reason);
   Status peer_status(int32_t rank);
   size_t counters(int32_t rank, size_t capacity, hetcomm_counters_t* out);
@@ -278,8 +279,6 @@ class Communicator {
   bool note_receive(const Operation& operation);
   Code fill_buffers(const PostArguments& arguments, Operation& operation, std::string* text);
   const Status& peer_status_locked(int mesh_rank) const { return mesh_->peer_status(mesh_rank); }
-  // Why the communicator cannot be used any more.
-  Status check_open();
   Code post_beside(const PostArguments& arguments, Operation** out, std::string* text);
   static bool in_group(const PostArguments& arguments);
   void collect(Operation& operation);
@@ -291,13 +290,14 @@ class Communicator {
   // Null when it cannot be told from another one.
   collectives::Team* team_of(const std::vector<int32_t>& list);
   static void part_done(Operation& part);
-  Status collective_send(int32_t rank, uint64_t tag, ConstByteSpan bytes, uint64_t deadline_ns);
-  Status collective_receive(int32_t rank, uint64_t tag, ByteSpan bytes, uint64_t deadline_ns);
-  Status collective_post(OperationKind kind, int32_t rank, uint64_t tag, ByteSpan bytes,
-                         uint64_t deadline_ns, Operation** out);
-  Status collective_wait(Operation* operation);
+  // Starts a collective operation of all ranks and waits for its end.
+  Status run_collective(const collectives::Arguments& arguments);
   struct SplitEntry;
-  Status exchange_split(const SplitEntry& mine, std::vector<SplitEntry>* all, uint64_t deadline_ns);
+  Status exchange_split(const SplitEntry& mine, std::vector<SplitEntry>* all);
+  Result<std::unique_ptr<Communicator>> join_split(const std::vector<SplitEntry>& all,
+                                                   int32_t color, Channel& channel);
+  // This rank makes no communicator of |channel|, which others may know.
+  void give_up(Channel& channel, const Status& why);
 
   Context& context_;
   std::shared_ptr<Mesh> mesh_;
@@ -310,8 +310,8 @@ class Communicator {
   std::vector<int32_t> inverse_;  // from mesh ranks, -1: not in here
   int32_t rank_ = 0;
   uint64_t default_timeout_ns_;
-  uint64_t collectives_ = 0;  // begun on the collective channel, the same on all ranks
-  int64_t pending_ = 0;       // under the baton
+  int64_t pending_ = 0;             // under the baton
+  std::vector<Channel*> given_up_;  // the same
   std::atomic<int32_t> children_{0};
   std::atomic<int32_t> groups_{0};
   // Under the baton: remote memories made for it, and memories registered on it.

@@ -75,7 +75,11 @@ void Communicator::recycle(std::unique_ptr<Collective> call) {
   constexpr size_t kMostSpare = 32;
   if (spare_calls_.size() == kMostSpare) return;
   call->reset();
-  spare_calls_.push_back(std::move(call));
+  try {
+    spare_calls_.push_back(std::move(call));
+  } catch (const std::bad_alloc&) {
+    // It goes, which those who hand it over need not know.
+  }
 }
 
 Team* Communicator::team_of(const std::vector<int32_t>& list) {

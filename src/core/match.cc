@@ -41,7 +41,9 @@ Operation* MatchTable::match_wildcards(Operation* exact, int32_t source, uint64_
 void MatchTable::grow_posted() {
   const size_t size = posted_.empty() ? kFirstBuckets : posted_.size() * 8;
   std::vector<PostedList> old(size);
+  std::vector<UnexpectedList> unexpected(size);  // nothing has changed if there is no memory
   old.swap(posted_);
+  unexpected_.swap(unexpected);
   shift_ = shift_for(size);
   for (PostedList& list : old) {
     while (list.first != nullptr) {
@@ -50,11 +52,6 @@ void MatchTable::grow_posted() {
       append(posted_[bucket(receive->peer, receive->tag)], receive);
     }
   }
-  grow_unexpected();
-}
-
-void MatchTable::grow_unexpected() {
-  unexpected_.assign(posted_.size(), UnexpectedList{});
   for (Incoming* message = arrived_.next_arrived; message != nullptr;
        message = message->next_arrived) {
     UnexpectedList& list = unexpected_[bucket(message->source, message->tag)];

@@ -126,7 +126,6 @@ class MatchTable {
   Operation* match_wildcards(Operation* exact, int32_t source, uint64_t tag);
   Incoming* search_unexpected(int32_t source, uint64_t tag, uint64_t ignore) const;
   void grow_posted();
-  void grow_unexpected();
 
   unsigned shift_;
   std::vector<PostedList> posted_;

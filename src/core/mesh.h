@@ -100,6 +100,10 @@ class Mesh final : public Driven {
   Channel& open_channel() { return channels_.open(); }
   // Drops what is queued in it; later messages are dropped on arrival.
   void close_channel(Channel& channel);
+  // As closed and aborted. |why| is published as soon as a peer uses it.
+  void give_up_channel(Channel& channel, const Status& why);
+  // A message has come for a channel that takes none.
+  void refuse(uint32_t id);
   // Match table for a message; null when the channel is closed or gone.
   MatchTable* table(uint32_t id, bool collective) {
     Channel* found = channels_.find(id);
@@ -157,7 +161,7 @@ class Mesh final : public Driven {
   void queue_unexpected(MatchTable& table, Incoming& message, const WireHeader& header) {
     table.add_unexpected(&message);
     engine().note_arrival();
-    if ((header.flags & kFlagCollective) != 0 && (header.tag & kCollectiveTagBit) != 0) {
+    if ((header.flags & kFlagCollective) != 0) {
       note_unexpected_part(message.source, header);
     }
   }

@@ -70,8 +70,8 @@ void Mesh::start_receive(Channel& own, Operation& receive) {
                     receive.fail_on_any_loss ? "a sender was lost" : "no live sender is left"));
     return;
   }
-  receive.stage = OperationStage::kPosted;
   table.post(&receive);
+  receive.stage = OperationStage::kPosted;
 }
 
 // A message that does not go into one piece of host memory as a whole.
@@ -307,7 +307,6 @@ void Mesh::fail_collectives(Communicator& communicator, const Status& why, bool 
   Incoming* next = nullptr;
   for (Incoming* message = own.collective.first_unexpected(); message != nullptr; message = next) {
     next = message->next_arrived;
-    if ((message->tag & kCollectiveTagBit) == 0) continue;
     own.collective.remove_unexpected(message);
     if (message->pair->forget(*message)) continue;  // its fragments still come, to be dropped
     if (message->rendezvous) {
@@ -377,6 +376,21 @@ void Mesh::add(Communicator* communicator) {
 void Mesh::close_channel(Channel& channel) {
   drop_queued(channel);
   channels_.close(channel.id);
+}
+
+void Mesh::give_up_channel(Channel& channel, const Status& why) {
+  const bool used = channel.point_to_point.first_unexpected() != nullptr ||
+                    channel.collective.first_unexpected() != nullptr;
+  channel.aborted = why;
+  channel.closed = channel.given_up = true;
+  drop_queued(channel);
+  if (used) refuse(channel.id);
+}
+
+void Mesh::refuse(uint32_t id) {
+  Channel* found = channels_.find(id);
+  if (found == nullptr || !std::exchange(found->given_up, false)) return;
+  control_->publish_abort(id, found->aborted.text());
 }
 
 void Mesh::drop_queued(Channel& channel) {

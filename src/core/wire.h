@@ -47,9 +47,6 @@ inline constexpr uint64_t kMessageCost = 272;
 // that messages which are received out of order cannot wait for each other.
 inline constexpr uint64_t kMaxRequests = 65536;
 
-// In the tags of collective operations; barriers and splits of a communicator do not have it.
-inline constexpr uint64_t kCollectiveTagBit = uint64_t{1} << 63;
-
 // flags
 inline constexpr uint8_t kFlagCollective = 1;
 inline constexpr uint8_t kFlagAnswer = 2;  // kUpdate: answer with an update

@@ -1,6 +1,8 @@
 // Communicators:
 //
-//   * a barrier lets nobody through before all have entered; its limit is kept;
+//   * a barrier lets nobody through before all have entered; its limit is kept, and when it ends on
+//   one rank it ends on all;
+//   * a split that one rank cannot make, or that others do not call, ends on all ranks;
 //   * split makes disjoint communicators in the order of the keys, takes NO_COLOR, can be nested,
 //   and keeps traffic apart;
 //   * they can be split and destroyed without end, which costs no memory and mixes nothing up:
@@ -261,6 +263,75 @@ TEST_P(Communicators, AnAbortReachesARankThatIsNotDoneWithTheSplit) {
     }
     me.meet();
   });
+}
+
+TEST_P(Communicators, ABarrierThatEndsOnOneRankEndsOnAll) {
+  HETCOMM_NEEDS_RANKS();
+  run(4, [](Member& me) {
+    if (me.rank() > 0) {
+      // Rank 0 does not come; rank 3 does not wait as long as the others.
+      const bool brief = me.rank() == 3;
+      const uint64_t start = clock_ns();
+      EXPECT_EQ(hetcomm_communicator_barrier(me.communicator(), brief ? 50 * kMs : kPatienceNs),
+                brief ? HETCOMM_TIMED_OUT : HETCOMM_ABORTED)
+          << hetcomm_last_error();
+      EXPECT_LT(clock_ns() - start, 5 * kSec);
+    }
+    me.meet();
+    ring(me.communicator(), 5);
+    me.meet();
+  });
+}
+
+TEST_P(Communicators, ABadArgumentOfOneRankEndsTheSplitOnAll) {
+  run_two([](Member& me) {
+    const bool bad = me.rank() == 0;
+    hetcomm_communicator_t* part = nullptr;
+    const uint64_t start = clock_ns();
+    EXPECT_EQ(hetcomm_communicator_split(me.communicator(), bad ? -5 : 1, 0, &part),
+              HETCOMM_INVALID_ARGUMENT);
+    EXPECT_EQ(hetcomm_communicator_split(me.communicator(), 1, 0, bad ? nullptr : &part),
+              HETCOMM_INVALID_ARGUMENT);
+    EXPECT_EQ(part, nullptr);
+    EXPECT_LT(clock_ns() - start, 5 * kSec);
+    // Nothing is broken by it.
+    ASSERT_EQ(hetcomm_communicator_split(me.communicator(), 1, 0, &part), HETCOMM_OK)
+        << hetcomm_last_error();
+    ring(part, 8);
+    EXPECT_EQ(hetcomm_communicator_destroy(part), HETCOMM_OK) << hetcomm_last_error();
+    me.meet();
+  });
+}
+
+TEST_P(Communicators, ASplitIsNoOtherCollectiveOperation) {
+  HETCOMM_NEEDS_RANKS();
+  for (const bool barrier : {true, false}) {
+    run(3, [barrier](Member& me) {
+      hetcomm_status_t status = HETCOMM_OK;
+      const uint64_t start = clock_ns();
+      if (me.rank() == 1) {
+        hetcomm_communicator_t* part = nullptr;
+        status = hetcomm_communicator_split(me.communicator(), 0, 0, &part);
+        EXPECT_EQ(part, nullptr);
+      } else if (barrier) {
+        status = hetcomm_communicator_barrier(me.communicator(), kPatienceNs);
+      } else {
+        // As many bytes as a rank says of its split.
+        std::byte send[16] = {};
+        std::byte receive[3 * sizeof(send)] = {};
+        hetcomm_request_t* request = nullptr;
+        ASSERT_EQ(hetcomm_allgather(me.communicator(), hetcomm_buffer_host(send, sizeof(send)),
+                                    hetcomm_buffer_host(receive, sizeof(receive)), HETCOMM_UINT8,
+                                    nullptr, &request),
+                  HETCOMM_OK)
+            << hetcomm_last_error();
+        status = finish(request).status;
+      }
+      EXPECT_EQ(status, HETCOMM_MISMATCH) << hetcomm_last_error();
+      EXPECT_LT(clock_ns() - start, 5 * kSec);
+      me.meet();
+    });
+  }
 }
 
 TEST_P(Communicators, SeveralDoNotMix) {

@@ -8,8 +8,10 @@
 //   * messages that had arrived before are still received, whole;
 //   * a rank that leaves cleanly delivers what it had sent, and is then reported as gone;
 //   * a rank that only stands still is not lost;
-//   * the survivors rebuild and go on; barrier and wait do not hang meanwhile;
+//   * the survivors rebuild and go on; barrier, split and wait do not hang meanwhile, on any rank,
+//   neither when a rank has died nor when one can make no connection;
 //   * a forked child may not use its parent's handles, and its exit disturbs nothing.
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -202,6 +204,60 @@ TEST_P(PeerLoss, ABarrierEndsWhenARankDies) {
     EXPECT_EQ(hetcomm_communicator_barrier(me.communicator(), kPatienceNs), HETCOMM_PEER_LOST)
         << hetcomm_last_error();
     EXPECT_LT(clock_ns() - start, 10 * kSec);
+  });
+}
+
+// Most ranks wait for a rank that waits itself: the reason has to reach all of them.
+TEST_P(PeerLoss, EndsABarrierAndASplitOnAllRanks) {
+  for (const bool splits : {false, true}) {
+    run(8, [splits](Member& me) {
+      ASSERT_EQ(hetcomm_communicator_barrier(me.communicator(), kPatienceNs), HETCOMM_OK);
+      std::atomic<uint64_t>& entered = me.store().word(3);
+      if (me.rank() == 4) {
+        EXPECT_TRUE(me.until([&] { return entered.load() == 7; }));
+        (void)me.until([] { return false; }, 20 * kMs);
+        me.die();
+      }
+      entered.fetch_add(1);
+      const uint64_t start = clock_ns();
+      hetcomm_communicator_t* part = nullptr;
+      const hetcomm_status_t status =
+          splits ? hetcomm_communicator_split(me.communicator(), 0, 0, &part)
+                 : hetcomm_communicator_barrier(me.communicator(), kPatienceNs);
+      EXPECT_EQ(status, HETCOMM_PEER_LOST) << hetcomm_last_error();
+      EXPECT_EQ(part, nullptr);
+      EXPECT_LT(clock_ns() - start, 5 * kSec);
+      // Nobody leaves before all have learnt of the death.
+      std::atomic<uint64_t>& told = me.store().word(4);
+      told.fetch_add(1);
+      EXPECT_TRUE(me.until([&] { return told.load() == 7; }));
+    });
+  }
+}
+
+// It can make no connection for want of descriptors.
+TEST_P(PeerLoss, ARankWithoutDescriptorsKeepsNobodyInASplit) {
+  run(4, [](Member& me) {
+    me.meet();
+    rlimit before{};
+    if (me.rank() == 1) {
+      getrlimit(RLIMIT_NOFILE, &before);
+      rlimit none = before;
+      const int next = dup(0);
+      none.rlim_cur = static_cast<rlim_t>(next);
+      close(next);
+      setrlimit(RLIMIT_NOFILE, &none);
+    }
+    const uint64_t start = clock_ns();
+    hetcomm_communicator_t* part = nullptr;
+    const hetcomm_status_t status = hetcomm_communicator_split(me.communicator(), 0, 0, &part);
+    EXPECT_NE(status, HETCOMM_OK);
+    EXPECT_NE(status, HETCOMM_TIMED_OUT) << hetcomm_last_error();
+    EXPECT_LT(clock_ns() - start, 5 * kSec);
+    if (me.rank() == 1) setrlimit(RLIMIT_NOFILE, &before);
+    me.expect_ruin();
+    me.store().word(4).fetch_add(1);
+    EXPECT_TRUE(me.until([&] { return me.store().word(4).load() == 4; }));
   });
 }
 

@@ -6,9 +6,11 @@
 //   waiting;
 //   * the peer of a pair that was lost so learns it as soon as there is memory;
 //   * what has ended is put aside, and freed in its order, without allocating;
+//   * a split that fails on one rank fails on the other too, or its communicator does there;
 //   * notified puts that wait for credit end when it comes, each once, though any one allocation of
 //     the passes in which it comes fails.
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <deque>
 #include <memory>
@@ -88,6 +90,83 @@ class TwoRanks {
 };
 
 Status why_lost() { return {Code::kPeerLost, std::string(200, 'x')}; }
+
+// What became of a communicator that was split: of the split, or of a message over it.
+struct SplitOutcome {
+  Code split = Code::kOk;
+  Code receive = Code::kOk;
+  bool allocation_failed = false;
+};
+
+SplitOutcome split_and_talk(CoreMember& me, int64_t failing, std::atomic<int>& done) {
+  SplitOutcome outcome;
+  std::unique_ptr<Communicator> made;
+  fail_allocation_after(failing);
+  try {
+    auto split = me.communicator().split(0, 0, {});
+    outcome.split = split.status().code();
+    if (split.ok()) made = std::move(split).value();
+  } catch (const std::bad_alloc&) {
+    outcome.split = Code::kOutOfMemory;
+  }
+  outcome.allocation_failed = allocation_has_failed();
+  fail_allocation_after(-1);
+  if (made != nullptr) {
+    uint64_t out = 7;
+    uint64_t in = 0;
+    const hetcomm_buffer_t from = hetcomm_buffer_host(&out, sizeof(out));
+    const hetcomm_buffer_t to = hetcomm_buffer_host(&in, sizeof(in));
+    hetcomm_operation_options_t options{};
+    options.struct_size = sizeof(options);
+    options.timeout_ns = 10'000'000'000;
+    std::string text;
+    Operation* send = nullptr;
+    Operation* receive = nullptr;
+    const int peer = 1 - me.rank();
+    EXPECT_EQ(made->post({OperationKind::kReceive, peer, 1, 0, &to, 1, &options}, &receive, &text),
+              Code::kOk);
+    EXPECT_EQ(made->post({OperationKind::kSend, peer, 1, 0, &from, 1, &options}, &send, &text),
+              Code::kOk);
+    (void)me.finish(send);
+    outcome.receive = me.finish(receive).code();
+  }
+  ++done;
+  while (done.load() < 2) step(me);
+  return outcome;
+}
+
+TEST(OutOfMemory, ASplitFailsOnBothRanksOrItsCommunicatorDoes) {
+  int failures = 0;
+  for (int64_t allocation = 0; allocation < 300; ++allocation) {
+    hetcomm_test::LocalStore store;
+    const std::string settings = "LOG=error;PROGRESS=caller;TIMEOUT=5s;";
+    std::atomic<int> done{0};
+    SplitOutcome outcomes[2];
+    std::thread other([&] {
+      CoreMember member(store, 0, 2, settings, tcp());
+      outcomes[0] = split_and_talk(member, -1, done);
+    });
+    {
+      CoreMember member(store, 1, 2, settings, tcp());
+      outcomes[1] = split_and_talk(member, allocation, done);
+    }
+    other.join();
+    for (int rank = 0; rank < 2; ++rank) {
+      const SplitOutcome& outcome = outcomes[rank];
+      EXPECT_NE(outcome.receive, Code::kTimedOut)
+          << "allocation " << allocation << ", rank " << rank;
+    }
+    if (outcomes[0].split != Code::kOk && outcomes[1].split == Code::kOk) {
+      EXPECT_NE(outcomes[1].receive, Code::kOk) << "allocation " << allocation;
+    }
+    if (outcomes[1].split != Code::kOk && outcomes[0].split == Code::kOk) {
+      EXPECT_NE(outcomes[0].receive, Code::kOk) << "allocation " << allocation;
+    }
+    failures += outcomes[1].split != Code::kOk ? 1 : 0;
+    if (!outcomes[1].allocation_failed) break;
+  }
+  EXPECT_GT(failures, 5);
+}
 
 TEST(OutOfMemory, APairThatIsLostEndsEverything) {
   constexpr size_t kLarge = 1'000'000;

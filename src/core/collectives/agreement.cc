@@ -62,6 +62,16 @@ void Agreement::part_done(Operation& part) {
   if (parts_.empty()) team_.note_ready();
 }
 
+std::vector<int> Agreement::missing() const {
+  std::vector<int> ranks;
+  for (const Operation* part : parts_) {
+    if (part->kind == OperationKind::kReceive) {
+      ranks.push_back(team_.communicator().rank_of(part->peer));
+    }
+  }
+  return ranks;
+}
+
 // Called when nothing is under way.
 void Agreement::advance() {
   if (!parts_.empty()) return;

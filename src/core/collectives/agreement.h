@@ -34,6 +34,8 @@ class Agreement final : public PartOwner {
   void part_done(Operation& part) override;
   // Goes on when its messages have ended. May throw std::bad_alloc.
   void advance();
+  // Ranks of the communicator that it waits for.
+  std::vector<int> missing() const;
   // No messages are under way, and none follow.
   bool over() const { return parts_.empty() && step_ == Step::kOver; }
   // When over: null where there is none that all ranks have.

@@ -31,11 +31,15 @@ const char* reduction_name(int32_t reduction) {
   }
 }
 
+const char* operation_name(const Call& call) {
+  return call.variant == Variant::kSplit ? "split" : name_of(call.kind);
+}
+
 }  // namespace
 
 std::string describe(const Call& call) {
-  std::string text = name_of(call.kind);
-  if (call.kind == Kind::kBarrier) return text;
+  std::string text = operation_name(call);
+  if (call.kind == Kind::kBarrier || call.variant == Variant::kSplit) return text;
   if (has_root(call.kind)) text += fmt::format(" with root {}", call.root);
   if (call.bytes > 0) text += fmt::format(" of {} bytes", call.bytes);
   text += fmt::format(", {}", datatype_name(call.datatype));
@@ -44,8 +48,9 @@ std::string describe(const Call& call) {
 }
 
 std::string difference(const Call& one, const Call& other) {
-  if (one.kind != other.kind) {
-    return fmt::format("operation ({}, {})", name_of(one.kind), name_of(other.kind));
+  const bool alike = (one.variant == Variant::kSplit) == (other.variant == Variant::kSplit);
+  if (one.kind != other.kind || !alike) {
+    return fmt::format("operation ({}, {})", operation_name(one), operation_name(other));
   }
   if (one.bytes != other.bytes) {
     return fmt::format("size ({} bytes, {} bytes)", one.bytes, other.bytes);

@@ -17,11 +17,15 @@ inline uint64_t mix(uint64_t hash, uint64_t value) {
   return hash ^ hash >> 29;
 }
 
+// What is not meant for each other, though kind and size are the same: an exclusive scan, and the
+// allgather that a communicator's split is.
+enum class Variant : uint8_t { kPlain, kExclusive, kSplit };
+
 // Goes to other ranks as it is; both sides have one byte order.
 struct Call {
   Kind kind = Kind::kBarrier;
   Algorithm algorithm = Algorithm::kChosen;
-  uint8_t exclusive = 0;
+  Variant variant = Variant::kPlain;
   uint8_t monitored = 0;
   uint32_t root = 0;
   int32_t datatype = 0;

@@ -123,6 +123,7 @@ Code Collective::set_up_options(const Arguments& arguments, std::string* text) {
     return Code::kInvalidArgument;
   }
   call_.kind = kind;
+  if (arguments.splits) call_.variant = Variant::kSplit;
   call_.root = problem_.root;
   call_.datatype = arguments.datatype;
   problem_.element_bytes = reduce::size_of(static_cast<Type>(arguments.datatype));
@@ -155,7 +156,7 @@ Code Collective::set_up_options(const Arguments& arguments, std::string* text) {
     *text = "WAIT_ALL needs MONITORED";
     return Code::kInvalidArgument;
   }
-  call_.exclusive = problem_.exclusive ? 1 : 0;
+  if (problem_.exclusive) call_.variant = Variant::kExclusive;
   call_.monitored = problem_.monitored ? 1 : 0;
   if (call_.reduction == HETCOMM_REDUCE_PREMUL_SUM) call_.factor = options->factor;
   if (options->algorithm != nullptr) {
@@ -542,6 +543,7 @@ std::string Collective::missing() const {
     if (part->kind == OperationKind::kReceive) peers.push_back(communicator_->rank_of(part->peer));
   }
   if (in_segment_ && stage_ == Stage::kMoving) peers = team_->missing_in_segment();
+  if (stage_ == Stage::kQueued) peers = team_->missing_in_agreement();
   if (peers.empty()) return {};
   std::sort(peers.begin(), peers.end());
   peers.erase(std::unique(peers.begin(), peers.end()), peers.end());

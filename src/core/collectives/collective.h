@@ -44,6 +44,7 @@ struct Arguments {
   const hetcomm_buffer_t* receives = nullptr;
   size_t receive_count = 0;
   const hetcomm_collective_options_t* options = nullptr;  // null: defaults
+  bool splits = false;                                    // the communicator's own: an allgather
 };
 
 // The memory of one side, on the host.

@@ -10,10 +10,9 @@
 namespace hetcomm::collectives {
 namespace {
 
-// A tag: this bit (others on the channel do not have it), one of an agreement, 22 bits of the list,
-// 16 of the number, 16 of the arguments, 8 of the lane.
-constexpr uint64_t kTagBit = kCollectiveTagBit;
-constexpr uint64_t kAgreementBit = kTagBit >> 1;
+// A tag: a bit of an agreement, 22 bits of the list, 16 of the number, 16 of the arguments, 8 of
+// the lane.
+constexpr uint64_t kAgreementBit = uint64_t{1} << 62;
 constexpr unsigned kListBits = 22;
 constexpr unsigned kListShift = 40;
 constexpr unsigned kSequenceShift = 24;
@@ -47,12 +46,12 @@ int32_t Team::shown_rank(uint32_t index) const { return communicator_.rank_of(ra
 
 uint64_t Team::tag(uint64_t sequence, const Call& call) const {
   const uint64_t arguments = checks_ ? call.hash() >> 48 : 0;
-  return kTagBit | (hash_ >> (64 - kListBits)) << kListShift |
-         (sequence & 0xffff) << kSequenceShift | arguments << kCallShift;
+  return (hash_ >> (64 - kListBits)) << kListShift | (sequence & 0xffff) << kSequenceShift |
+         arguments << kCallShift;
 }
 
 uint64_t Team::agreement_tag() const {
-  return kTagBit | kAgreementBit | (hash_ >> (64 - kListBits)) << kListShift;
+  return kAgreementBit | (hash_ >> (64 - kListBits)) << kListShift;
 }
 
 bool Team::collides_with(const Team& other) const {
@@ -73,9 +72,13 @@ void Team::set_busy(bool busy) {
 // --- the segment ------------------------------------------------------------
 
 // All ranks know the same of each other, so all choose alike.
-void Team::choose_way() {
+void Team::choose_way(const Call& next) {
   const Mesh& mesh = communicator_.mesh();
-  topology_ = mesh.topology(ranks_);
+  if (sequence_ == 0) topology_ = mesh.topology(ranks_);
+  if (!Segment::carries(next, size())) return;
+  // Many communicators see no more than one of these.
+  const bool brief = next.kind == Kind::kBarrier || next.variant == Variant::kSplit;
+  if (sequence_ == 0 && brief) return;
   const bool together = std::all_of(ranks_.begin(), ranks_.end(),
                                     [&](int rank) { return mesh.are_near(mesh.rank(), rank); });
   if (size() == 1 || size() > Segment::kMostRanks || !together) {
@@ -155,6 +158,10 @@ std::vector<int> Team::missing_in_segment() const {
   return ranks;
 }
 
+std::vector<int> Team::missing_in_agreement() const {
+  return agreement_ != nullptr ? agreement_->missing() : std::vector<int>();
+}
+
 void Team::peer_lost(int mesh_rank) {
   if (std::find(ranks_.begin(), ranks_.end(), mesh_rank) == ranks_.end()) return;
   lost_ = true;
@@ -177,8 +184,8 @@ bool Team::may_sleep_on() const {
 // --- operations -------------------------------------------------------------
 
 void Team::submit(std::unique_ptr<Collective>& collective) {
-  if (way_ == Way::kUnknown) choose_way();
   Collective& own = *collective;
+  if (way_ == Way::kUnknown) choose_way(own.call());
   own.place(*this, sequence_ + 1, communicator_.mesh().now_ns());
   if (goes_through_segment(own) && in_segment_ == nullptr && queue_.empty()) {
     in_segment_ = std::move(collective);
@@ -202,9 +209,10 @@ void Team::remember(Collective& collective) {
   own.call = collective.call();
   own.told = false;
   if (!early_parts_.empty()) [[unlikely]] {
-    for (const auto& [rank, tag] : std::exchange(early_parts_, {})) {
-      note_unexpected_part(rank, tag);
-    }
+    // Those that are still early go back into the other list, which has its memory.
+    early_parts_.swap(seen_parts_);
+    for (const auto& [rank, tag] : seen_parts_) note_unexpected_part(rank, tag);
+    seen_parts_.clear();
   }
   if (early_.empty()) [[likely]]
     return;

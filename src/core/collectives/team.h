@@ -2,7 +2,8 @@
 //
 // Every operation has a number, the same on all ranks. Messages carry it in their tag, so several
 // operations may be under way; those through the segment run one after the other. The first one
-// waits until the ranks have found out whether they have one. All under the baton.
+// that may go through it waits until the ranks have found out whether they have one; a barrier or a
+// split that is the very first operation goes by messages. All under the baton.
 #pragma once
 
 #include <array>
@@ -65,6 +66,8 @@ class Team {
   bool may_sleep_on() const;
   // Ranks of the communicator that the operation in the segment waits for.
   std::vector<int> missing_in_segment() const;
+  // The same, while the ranks find out whether they have one.
+  std::vector<int> missing_in_agreement() const;
   void note_unexpected_part(int mesh_rank, uint64_t tag);
   void peer_says(int mesh_rank, const CallNote& note);
   void peer_lost(int mesh_rank);
@@ -87,7 +90,7 @@ class Team {
     return active_.empty() && queue_.empty() && in_segment_ == nullptr && agreement_ == nullptr;
   }
   void set_busy(bool busy);
-  void choose_way();
+  void choose_way(const Call& next);
   void go_on_agreeing();
   bool goes_through_segment(const Collective& collective) const {
     return way_ == Way::kSegment && Segment::carries(collective.call(), size());
@@ -120,8 +123,10 @@ class Team {
   std::deque<std::unique_ptr<Collective>> queue_;
   std::vector<std::unique_ptr<Collective>> active_;
   std::array<Remembered, kRemembered> remembered_;
-  std::vector<std::pair<int, uint64_t>> early_parts_;  // mesh ranks and tags of messages, the same
-  std::vector<std::pair<uint32_t, CallNote>> early_;   // told before the call was made here
+  // Mesh ranks and tags of messages that came before the call was made here.
+  std::vector<std::pair<int, uint64_t>> early_parts_;
+  std::vector<std::pair<int, uint64_t>> seen_parts_;  // empty between calls
+  std::vector<std::pair<uint32_t, CallNote>> early_;  // told before the call was made here
 };
 
 }  // namespace hetcomm::collectives
