@@ -499,9 +499,10 @@ void Mesh::try_next(Pair& pair) {
     log().info("rank {}: not over {}: {}", pair.rank(), candidate.entry->name,
                candidate.reach.text());
   }
-  const bool may_change =
-      std::any_of(attempt->candidates.begin(), attempt->candidates.end(),
-                  [](const Candidate& candidate) { return candidate.reach.ok(); });
+  const bool may_change = std::any_of(
+      attempt->candidates.begin(), attempt->candidates.end(), [](const Candidate& candidate) {
+        return candidate.reach.ok() || candidate.reach.code() == Code::kOutOfResources;
+      });
   const Status why(Code::kUnreachable,
                    fmt::format("no transport reaches it{}",
                                attempt->failures.empty() ? "; none is usable" : attempt->failures));

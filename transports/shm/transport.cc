@@ -160,7 +160,8 @@ Result<std::unique_ptr<ShmTransport>> ShmTransport::create(
   HETCOMM_RETURN_IF_ERROR(fill_random(transport->context_.nonce));
   Result<std::string> name = random_socket_name();
   if (!name.ok()) return name.status();
-  transport->socket_name_ = std::move(name).value();
+  transport->own_ =
+      Descriptor::of_this_process(std::move(name).value(), transport->context_.geometry.ring_bytes);
   Acceptor::Options options;
   options.credentials = environment.credentials;
   options.role = Role::kShm;
@@ -168,23 +169,19 @@ Result<std::unique_ptr<ShmTransport>> ShmTransport::create(
   options.held = true;
   options.same_user = transport->same_user_only();
   Result<std::unique_ptr<Acceptor>> acceptor =
-      Acceptor::create(environment.poller, environment.log, Address::local(transport->socket_name_),
+      Acceptor::create(environment.poller, environment.log, Address::local(transport->own_.socket),
                        options, *transport);
   if (!acceptor.ok()) return acceptor.status().annotate("shm");
   transport->acceptor_ = std::move(acceptor).value();
   return transport;
 }
 
-Descriptor ShmTransport::own_descriptor() const {
-  return Descriptor::of_this_process(socket_name_, context_.geometry.ring_bytes);
-}
-
-std::vector<std::byte> ShmTransport::descriptor() const { return own_descriptor().encode(); }
+std::vector<std::byte> ShmTransport::descriptor() const { return own_.encode(); }
 
 Status ShmTransport::reach(ConstByteSpan descriptor) const {
   Result<Descriptor> peer = Descriptor::decode(descriptor);
   if (!peer.ok()) return peer.status();
-  return try_reach(own_descriptor(), *peer);
+  return try_reach(own_, *peer);
 }
 
 // --- connections -----------------------------------------------------------------------------

@@ -53,7 +53,6 @@ class ShmTransport final : public Transport, private AcceptHandler {
   Result<std::unique_ptr<Endpoint>> make_endpoint(int peer, Result<Link> link);
   bool same_user_only() const { return environment_.config.text(Variable::kShmUsers) == "same"; }
   const SetupContext& setup_context();
-  Descriptor own_descriptor() const;
   int run_timers();
 
   struct Orphans {
@@ -67,7 +66,7 @@ class ShmTransport final : public Transport, private AcceptHandler {
   Capabilities capabilities_;
   SetupContext context_;
   bool context_complete_ = false;
-  std::string socket_name_;
+  Descriptor own_;
   std::unique_ptr<Acceptor> acceptor_;
   // Connections being made, in both directions; finished ones are dropped by run_timers().
   std::vector<std::unique_ptr<Pending>> pending_;
