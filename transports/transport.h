@@ -150,12 +150,7 @@ struct StreamId {
   uint8_t index = 0;
   bool operator==(const StreamId& other) const = default;
 };
-// A transport asks: does the peer not read, or is the path gone? The peer answers by another path,
-// with what Transport::receipt() says there.
-struct PathDoubt {
-  StreamId stream;
-  uint64_t sent_bytes = 0;  // since the beginning
-};
+// What has arrived at the receiving end of a stream.
 struct PathReceipt {
   uint64_t received_bytes = 0;  // by the kernel, since the beginning
   bool full = false;            // the process leaves them unread, and the kernel takes no more
@@ -179,9 +174,10 @@ class EndpointHandler {
   virtual void on_unmap(const RemoteKey& /*key*/) {}
   // A send or put that was refused with kWouldBlock may be tried again.
   virtual void on_writable() = 0;
-  // The transport cannot tell whether the peer does not read or the path is gone. It goes on
-  // waiting, and asks again, until resolve() answers or the peer does.
-  virtual void on_doubt(const PathDoubt& /*doubt*/) {}
+  // The transport cannot tell whether the peer does not read |stream| or its path is gone. The
+  // peer's receipt() says which, and comes by another path. Until resolve() tells it, the transport
+  // goes on waiting, and asks again.
+  virtual void on_doubt(const StreamId& /*stream*/) {}
   // The connection broke; nothing will be delivered or touched any more. |why| names transport and
   // reason.
   virtual void on_failed(const Status& why) = 0;
@@ -228,9 +224,9 @@ class Endpoint {
   // Takes back an accepted put or get. On return its local memory is quiet; on_bulk_complete will
   // not come. The peer may or may not have received (part of) it.
   virtual void cancel(Bulk& bulk) = 0;
-  // What the peer's receipt() says of |doubt.stream|. A connection that this proves to be cut
-  // breaks, later, as any other.
-  virtual void resolve(const PathDoubt& /*doubt*/, const PathReceipt& /*receipt*/) {}
+  // What the peer's receipt() says of |stream|. A connection that this proves to be cut breaks,
+  // later, as any other.
+  virtual void resolve(const StreamId& /*stream*/, const PathReceipt& /*receipt*/) {}
   // True when nothing accepted is waiting to leave.
   virtual bool flushed() const = 0;
   // One line for people: addresses, mode, streams.

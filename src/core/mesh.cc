@@ -123,6 +123,7 @@ Status Mesh::set_up(Bootstrap& bootstrap, const MeshOptions& options) {
     gather_links();
     count_ranks_of_host();
     warn_of_loopback(control);
+    warn_of_unreachable();
     channels_.open();
     HETCOMM_RETURN_IF_ERROR(start_connections(std::move(control)));
   }
@@ -138,7 +139,8 @@ Status Mesh::make_control() {
                                       .detection_ns = detection_ns_,
                                       .credentials = credentials_,
                                       .doorbell = engine().doorbell(),
-                                      .route = route_});
+                                      .route = route_,
+                                      .witness = witness_});
   if (!control.ok()) return control.status();
   control_ = std::move(control).value();
   return {};
@@ -223,6 +225,7 @@ Status Mesh::make_transports(std::string_view wanted) {
       }
       transports_.push_back(std::move(entry));
       device_access_.add(*transports_.back()->transport, transports_.back()->name);
+      witness_->add(*transports_.back()->transport);
     }
     if (usable.ok()) continue;
     const std::string_view why = without_name(factory->name(), usable.text());
@@ -358,6 +361,29 @@ void Mesh::warn_of_loopback(const std::vector<std::vector<Address>>& control) {
       far - control.begin(), environment_.config.text(Variable::kInterface));
 }
 
+// Operations with such a rank fail, each with the reason; one line tells before them.
+void Mesh::warn_of_unreachable() {
+  std::vector<int> unreachable;
+  for (int rank = 0; rank < size_; ++rank) {
+    if (rank == rank_) continue;
+    const std::vector<Candidate> ways = candidates(rank);
+    const bool some =
+        std::any_of(ways.begin(), ways.end(), [](const Candidate& way) { return way.reach.ok(); });
+    if (!some) unreachable.push_back(rank);
+  }
+  if (unreachable.empty()) return;
+  std::vector<std::string_view> mine;
+  for (const auto& entry : transports_) mine.push_back(entry->name);
+  std::vector<std::string> theirs;
+  for (const PeerInfo::Offer& offer : peers_[static_cast<size_t>(unreachable.front())].offers) {
+    theirs.push_back(printable(offer.name));
+  }
+  const std::string more =
+      unreachable.size() > 1 ? fmt::format("; nor this one and {} more", unreachable.size() - 1) : "";
+  log().warn("rank {} offers {}, rank {} offers {}: no transport joins them{}", rank_,
+             fmt::join(mine, ", "), unreachable.front(), fmt::join(theirs, ", "), more);
+}
+
 Status Mesh::wait_for_control(uint64_t deadline_ns) {
   // Polling would take the processors from ranks that are not as far.
   engine().wait_asleep(deadline_ns, [this] { return ready_.load(std::memory_order_acquire); });
@@ -390,6 +416,7 @@ Mesh::~Mesh() {
   while (!graveyard_.empty()) graveyard_.bury(blocks_);
   connected_.clear();
   device_access_.close();
+  witness_->close();
   transports_.clear();
 }
 
@@ -804,6 +831,9 @@ void Mesh::handle(const liveness::Mail& mail) {
     case Type::kCall:
       on_call(mail.rank, mail.communicator, std::as_bytes(std::span(mail.text)));
       break;
+    case Type::kAnswer:
+      on_path_answer(mail.rank, mail.value, std::as_bytes(std::span(mail.text)));
+      break;
     case Type::kVouched:
       on_vouched(mail.rank);
       break;
@@ -819,6 +849,26 @@ void Mesh::on_suspected(int rank) {
   if (found != nullptr &&
       found->has_received_since_asked(engine().refresh_now(), detection_ns_ / 3))
     control_->note_data(rank);
+}
+
+void Mesh::inquire_path(int rank, const StreamId& stream) {
+  try {
+    control_->ask(rank, encode_question(stream), engine().refresh_now());
+  } catch (const std::bad_alloc&) {
+    // The transport asks again.
+  }
+}
+
+void Mesh::on_path_answer(int rank, uint64_t asked_ns, ConstByteSpan bytes) {
+  PathAnswer answer;
+  Pair* found = find_pair(rank);
+  if (found == nullptr || !decode_answer(bytes, &answer)) return;
+  // One that was long on its way tells the past. The transport asks again.
+  if (engine().refresh_now() - asked_ns > detection_ns_ / 4) return;
+  log().debug("a connection is silent; {} bytes of it have arrived at rank {}, which {}",
+              answer.receipt.received_bytes, rank,
+              answer.receipt.full ? "does not read" : "has room");
+  found->for_each_rail([&](Rail& rail) { rail.endpoint().resolve(answer.stream, answer.receipt); });
 }
 
 void Mesh::on_vouched(int rank) {

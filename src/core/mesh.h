@@ -25,6 +25,7 @@
 #include "src/core/link_model.h"
 #include "src/core/match.h"
 #include "src/core/pair.h"
+#include "src/core/path_inquiry.h"
 #include "src/core/registration.h"
 #include "src/core/staging.h"
 #include "src/liveness/control_plane.h"
@@ -189,6 +190,8 @@ class Mesh final : public Driven {
   uint32_t kept_payload_bytes(int rank);
   // Not in a job of one rank.
   liveness::ControlPlane& control() { return *control_; }
+  // Asks |rank| what has arrived there on |stream|.
+  void inquire_path(int rank, const StreamId& stream);
   // Takes what the control thread has left for this one.
   void read_mail();
   void update_due(Pair& pair);  // send_update() at the end of this pass
@@ -278,6 +281,7 @@ class Mesh final : public Driven {
   void gather_links();
   Link link_between(int one, int other) const;
   void count_ranks_of_host();
+  void warn_of_unreachable();
   void warn_of_loopback(const std::vector<std::vector<Address>>& control);
   void set_ready();
   std::vector<Candidate> candidates(int rank);
@@ -304,6 +308,7 @@ class Mesh final : public Driven {
   void on_given_up(int rank, const std::string& why);
   void on_vouched(int rank);
   void on_suspected(int rank);
+  void on_path_answer(int rank, uint64_t asked_ns, ConstByteSpan bytes);
 
   MeshEnvironment environment_;
   int rank_;
@@ -359,6 +364,7 @@ class Mesh final : public Driven {
   Graveyard graveyard_;
   DeviceAccess device_access_;
   std::vector<std::string> unused_;  // transports, each with the reason
+  const std::shared_ptr<PathWitness> witness_ = std::make_shared<PathWitness>();
   // Last: endpoints and transports go before what their upcalls touch.
   std::vector<std::unique_ptr<TransportEntry>> transports_;
 };

@@ -72,6 +72,7 @@ class Rail final : public EndpointHandler, public Mortal {
   void on_mapped(const RemoteKey& key, const Result<MappedRegion>& mapped) override;
   void on_unmap(const RemoteKey& key) override;
   void on_writable() override;
+  void on_doubt(const StreamId& stream) override;
   void on_failed(const Status& why) override;
 
   Endpoint& endpoint() { return *endpoint_; }

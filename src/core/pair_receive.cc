@@ -69,6 +69,9 @@ void Rail::on_unmap(const RemoteKey& key) {
 void Rail::on_writable() {
   guarded([&] { pair_.writable(*this); });
 }
+void Rail::on_doubt(const StreamId& stream) {
+  guarded([&] { pair_.mesh_.inquire_path(pair_.rank_, stream); });
+}
 void Rail::on_failed(const Status& why) {
   guarded([&] { pair_.rail_failed(*this, why); });
 }

@@ -10,6 +10,10 @@ constexpr size_t kMaxAddresses = 8;
 
 std::string cut(std::string_view text) { return std::string(text.substr(0, kMaxFrameText)); }
 
+std::string as_text(ConstByteSpan bytes) {
+  return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+}
+
 }  // namespace
 
 Result<std::unique_ptr<ControlPlane>> ControlPlane::create(ControlThread& thread, Log& log,
@@ -96,9 +100,14 @@ void ControlPlane::give_up(int rank, std::string_view why) {
 }
 
 void ControlPlane::tell_call(int rank, uint32_t communicator, ConstByteSpan note) {
-  std::string text(reinterpret_cast<const char*>(note.data()), note.size());
-  with_judge([rank, communicator, text = std::move(text)](Judge& judge, uint64_t now) {
+  with_judge([rank, communicator, text = as_text(note)](Judge& judge, uint64_t now) {
     judge.post(rank, LetterType::kCall, communicator, text, now);
+  });
+}
+
+void ControlPlane::ask(int rank, ConstByteSpan question, uint64_t value) {
+  with_judge([rank, text = as_text(question), value](Judge& judge, uint64_t now) {
+    judge.post(rank, LetterType::kQuestion, value, text, now);
   });
 }
 

@@ -57,6 +57,9 @@ class ControlPlane {
   void refuse(int rank, std::string_view why);
   void give_up(int rank, std::string_view why);
   void tell_call(int rank, uint32_t communicator, ConstByteSpan note);
+  // The peer's control thread answers with what its witness says, as kAnswer with |value|. Asking
+  // the same again replaces what has not left.
+  void ask(int rank, ConstByteSpan question, uint64_t value);
   // Told to all ranks.
   void publish_abort(uint32_t communicator, std::string_view reason);
   void publish_collectives_failed(uint32_t communicator, const Status& why);

@@ -31,8 +31,10 @@ enum class LetterType : uint8_t {
   kRefused,    // the sender, the lower rank, cannot connect to the receiver
   kGivenUp,    // the sender will not exchange messages with the receiver any more
   kCall,       // the sender has called a collective operation
+  kQuestion,   // what has arrived there of a data connection? |text| names it
+  kAnswer,     // by the control thread; |value| is the question's. Not kept: it ages
 };
-inline constexpr auto kLastLetterType = LetterType::kCall;
+inline constexpr auto kLastLetterType = LetterType::kAnswer;
 
 // The number of a letter that is sent once and not kept.
 inline constexpr uint32_t kUncounted = 1U << 31U;

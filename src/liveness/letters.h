@@ -17,8 +17,13 @@ class Letters {
   static constexpr size_t kMostWaiting = 64;
 
   const Frame& add(int sender, LetterType type, uint64_t value, std::string text) {
-    // A later knock says all that an earlier one did.
+    // A later one says all that an earlier one did.
     if (type == LetterType::kKnock) drop(LetterType::kKnock);
+    if (type == LetterType::kQuestion) {
+      std::erase_if(waiting_, [&](const Frame& letter) {
+        return letter.code == static_cast<uint8_t>(type) && letter.text == text;
+      });
+    }
     if (waiting_.size() == kMostWaiting) waiting_.pop_front();
     waiting_.push_back({.type = FrameType::kLetter,
                         .code = static_cast<uint8_t>(type),

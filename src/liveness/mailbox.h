@@ -24,6 +24,7 @@ struct Mail {
     kRefused,       // from |rank|; |text|
     kGivenUp,       // from |rank|; |text|
     kCall,          // from |rank|, on |communicator|; |text| holds the note
+    kAnswer,        // from |rank|, to the question of |value|; |text|
     kVouched,       // others have heard of |rank|, about which was asked
     kSuspected,     // nothing was heard of |rank|: has data come from it?
   };

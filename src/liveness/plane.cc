@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <set>
+#include <span>
 
 #include <fmt/format.h>
 
@@ -23,6 +24,12 @@ namespace {
 // Where a connection leads to, whichever port it uses.
 std::string place_of(const Address& address) {
   return address.family() == AF_UNIX ? "local" : address.with_port(0).to_string();
+}
+
+bool holds_note(const Frame& frame) {
+  if (frame.type != FrameType::kLetter) return false;
+  const auto type = static_cast<LetterType>(frame.code);
+  return type == LetterType::kCall || type == LetterType::kQuestion || type == LetterType::kAnswer;
 }
 
 // Anybody in this network namespace could take it, and only by chance.
@@ -350,10 +357,8 @@ uint64_t Plane::last_acknowledged_ns(LinkId id) {
 }
 
 void Plane::on_frame(Link& link, Frame& frame) {
-  const bool note =
-      frame.type == FrameType::kLetter && frame.code == static_cast<uint8_t>(LetterType::kCall);
-  // Logs and errors show the other texts.
-  if (!note && !frame.text.empty()) frame.text = printable(frame.text);
+  // Logs and errors show the texts that are no notes.
+  if (!holds_note(frame) && !frame.text.empty()) frame.text = printable(frame.text);
   judge_->on_frame(link.id(), frame, now_ns());
 }
 
@@ -456,8 +461,30 @@ void Plane::on_letter(int from, const Frame& letter) {
       mail.type = Mail::Type::kCall;
       mail.communicator = static_cast<uint32_t>(letter.value);
       break;
+    case LetterType::kQuestion:
+      answer(from, letter);
+      return;
+    case LetterType::kAnswer:
+      mail.type = Mail::Type::kAnswer;
+      break;
   }
   tell(std::move(mail));
+}
+
+void Plane::answer(int from, const Frame& question) {
+  if (setup_.witness == nullptr) return;
+  std::string text = setup_.witness->testify(from, std::as_bytes(std::span(question.text)));
+  if (text.empty()) return;
+  const Frame frame{.type = FrameType::kLetter,
+                    .code = static_cast<uint8_t>(LetterType::kAnswer),
+                    .subject = setup_.rank,
+                    .number = kUncounted,
+                    .value = question.value,
+                    .text = std::move(text)};
+  // The newest connection is the one that works, if any does.
+  const auto newest = std::find_if(links_.rbegin(), links_.rend(),
+                                   [from](const auto& one) { return one.second->rank() == from; });
+  if (newest != links_.rend()) (void)newest->second->send(frame);
 }
 
 void Plane::on_suspect(int rank) { tell({.type = Mail::Type::kSuspected, .rank = rank}); }

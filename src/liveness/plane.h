@@ -66,6 +66,7 @@ class Plane final : public Resident,
   std::unique_ptr<Link> take(LinkId id);
   void process_exited(int rank);
   void forget_process(int rank);
+  void answer(int from, const Frame& question);
   void tell(Mail mail);
 
   // Network.

@@ -305,6 +305,55 @@ TEST(CoreRails, ACutConnectionIsReplaced) {
   }
 }
 
+// A rank does not read for so long that the sender's kernel hardly asks any more whether it does.
+// Then it reads, and what it says of that is lost with the connection: its control thread tells.
+TEST(CoreRails, AConnectionThatIsCutWhileThePeerDoesNotReadIsReplaced) {
+  std::barrier both(2);
+  run_core_job(
+      2,
+      "TRANSPORTS=tcp;INTERFACE=lo;FAMILY=ipv4;TIMEOUT=60s;LOG=error;PROGRESS=caller;"
+      "DETECTION_TIME=2s;",
+      [](int) {
+        Factories result;
+        result.push_back(make_tcp_factory());
+        return result;
+      },
+      [&](CoreMember& me) {
+        Engine& engine = me.context().engine();
+        const auto failures = [&] {
+          hetcomm_counters_t counters{};
+          EXPECT_EQ(me.communicator().counters(1 - me.rank(), 1, &counters), 1u);
+          return counters.failures;
+        };
+        const auto spend = [&](uint64_t ns) {
+          (void)engine.wait(now_ns() + ns, [] { return false; });
+        };
+        std::vector<std::byte> bytes(64u << 20);
+        if (me.rank() == 0) fill_pattern(bytes, 5);
+        Operation* const operation =
+            me.post(me.rank() == 0 ? OperationKind::kSend : OperationKind::kReceive, 1 - me.rank(),
+                    1, bytes.data(), bytes.size());
+        if (me.rank() == 1) {
+          while (bytes.front() == std::byte{}) spend(1'000'000);
+          both.arrive_and_wait();
+        } else {
+          spend(1'000'000'000);
+          const std::string described = me.communicator().explain(1);
+          spend(3'000'000'000);
+          EXPECT_EQ(failures(), 0u);
+          const uint16_t port = port_in(described);
+          EXPECT_GT(cut_sockets([&](const SocketEnds& ends) { return ends.peer == port; }), 0);
+          both.arrive_and_wait();
+        }
+        const uint64_t start = now_ns();
+        const Status status = me.finish(operation);
+        EXPECT_TRUE(status.ok()) << status.text();
+        EXPECT_LT(now_ns() - start, 3'000'000'000u);
+        EXPECT_EQ(failures(), 1u);
+        EXPECT_FALSE(find_mismatch(bytes, 5).has_value());
+      });
+}
+
 // Messages of all sizes both ways at once; the n-th of a rank has n as its seed.
 void exchange_some(CoreMember& me, uint64_t round) {
   constexpr std::array<uint64_t, 5> kSizes{8, 3000, 50'000, 200'000, 3'000'000};

@@ -279,8 +279,8 @@ class FaultyEndpoint final : public Endpoint, private EndpointHandler {
         std::erase_if(completions_, [&](const HeldCompletion& done) { return done.bulk == &bulk; });
     if (held == 0 && &bulk != lost_ && inner_ != nullptr && !inner_failed_) inner_->cancel(bulk);
   }
-  void resolve(const PathDoubt& doubt, const PathReceipt& receipt) override {
-    if (!broken()) inner_->resolve(doubt, receipt);
+  void resolve(const StreamId& stream, const PathReceipt& receipt) override {
+    if (!broken()) inner_->resolve(stream, receipt);
   }
   bool flushed() const override { return broken() || inner_->flushed(); }
   std::string describe() const override {
@@ -471,10 +471,10 @@ class FaultyEndpoint final : public Endpoint, private EndpointHandler {
     const Upcall upcall(upcalls_);
     handler_->on_writable();
   }
-  void on_doubt(const PathDoubt& doubt) override {
+  void on_doubt(const StreamId& stream) override {
     if (doomed_) return;
     const Upcall upcall(upcalls_);
-    handler_->on_doubt(doubt);
+    handler_->on_doubt(stream);
   }
   void on_failed(const Status& why) override {
     if (doomed_) return;

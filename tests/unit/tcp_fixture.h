@@ -69,7 +69,7 @@ class Recorder final : public EndpointHandler {
   std::function<void()> complete_hook;
   std::function<void()> writable_hook;
   std::function<void()> failed_hook;
-  std::function<void(const PathDoubt&)> doubt_hook;
+  std::function<void(const StreamId&)> doubt_hook;
 
   void on_message(const MessageHeader& header, ConstByteSpan payload) override {
     check_alive();
@@ -92,9 +92,9 @@ class Recorder final : public EndpointHandler {
     ++writable;
     if (writable_hook) writable_hook();
   }
-  void on_doubt(const PathDoubt& doubt) override {
+  void on_doubt(const StreamId& stream) override {
     check_alive();
-    if (doubt_hook) doubt_hook(doubt);
+    if (doubt_hook) doubt_hook(stream);
   }
   void on_failed(const Status& why) override {
     check_alive();

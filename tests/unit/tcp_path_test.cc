@@ -385,14 +385,12 @@ TEST(TcpPath, ThePeersReceiptDecides) {
   for (Scenario* each : all) {
     each->fill();
     each->cut_at_a();
-    each->pair.ra().doubt_hook = [each](const PathDoubt& doubt) {
+    each->pair.ra().doubt_hook = [each](const StreamId& stream) {
       PathReceipt receipt;
-      ASSERT_TRUE(each->pair.b.transport->receipt(0, doubt.stream, &receipt));
-      EXPECT_GT(doubt.sent_bytes, 50'000u);
-      EXPECT_EQ(receipt.received_bytes - receipt.received_bytes % 2,
-                doubt.sent_bytes - doubt.sent_bytes % 2);
+      ASSERT_TRUE(each->pair.b.transport->receipt(0, stream, &receipt));
+      EXPECT_GT(receipt.received_bytes, 50'000u);
       EXPECT_EQ(receipt.full, !each->b_reads);
-      each->pair.ea().resolve(doubt, receipt);
+      each->pair.ea().resolve(stream, receipt);
     };
   }
   reading.b_reads = true;

@@ -346,16 +346,16 @@ bool TcpEndpoint::watch_path() {
       path_gone(stream);
       return;
     }
-    if (stream.in_doubt()) handler_->on_doubt(stream.doubt());
+    if (stream.in_doubt()) handler_->on_doubt(stream.id());
     unsettled_ = unsettled_ || stream.awaits_acknowledgement();
   });
   return unsettled_ || sent_;
 }
 
-void TcpEndpoint::resolve(const PathDoubt& doubt, const PathReceipt& receipt) {
-  if (state_ != State::kOpen || doubt.stream.connection != name_.id) return;
+void TcpEndpoint::resolve(const StreamId& which, const PathReceipt& receipt) {
+  if (state_ != State::kOpen || which.connection != name_.id) return;
   for_each_stream([&](Stream& stream) {
-    if (stream.doubt().stream == doubt.stream) stream.resolve(receipt, transport_.now());
+    if (stream.id() == which) stream.resolve(receipt, transport_.now());
   });
 }
 

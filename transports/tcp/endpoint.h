@@ -52,7 +52,7 @@ class TcpEndpoint final : public Endpoint, public FrameSink {
   Result<RemoteKey> expose(Segments segments, Access access, uint64_t cookie) override;
   void revoke(const RemoteKey& key) override;
   void cancel(Bulk& bulk) override;
-  void resolve(const PathDoubt& doubt, const PathReceipt& receipt) override;
+  void resolve(const StreamId& stream, const PathReceipt& receipt) override;
   bool flushed() const override;
   std::string describe() const override;
 

@@ -43,8 +43,6 @@ static_assert(offsetof(TcpInfo, bytes_sent) == 200);
 static_assert(offsetof(TcpInfo, send_window) == 228);
 
 constexpr size_t end_of(size_t offset, size_t size) { return offset + size; }
-constexpr size_t kHasSent =
-    end_of(offsetof(TcpInfo, bytes_retransmitted), sizeof(TcpInfo::bytes_retransmitted));
 constexpr size_t kHasSendWindow =
     end_of(offsetof(TcpInfo, send_window), sizeof(TcpInfo::send_window));
 constexpr size_t kHasReceiveWindow =
@@ -103,9 +101,7 @@ bool read_path(int fd, PathAccount& out) {
          .timeouts = info.retransmits,
          .probes = info.probes,
          .retransmitted = info.total_retransmitted,
-         .heard_ns = heard_ms * kNsPerMs,
-         .sent_bytes = size >= kHasSent ? info.bytes_sent - info.bytes_retransmitted
-                                        : info.bytes_acknowledged};
+         .heard_ns = heard_ms * kNsPerMs};
   return true;
 }
 

@@ -49,7 +49,6 @@ struct PathAccount {
   uint8_t probes = 0;          // unanswered window probes
   uint32_t retransmitted = 0;  // segments, since the beginning
   uint64_t heard_ns = 0;       // so long ago something arrived
-  uint64_t sent_bytes = 0;     // since the beginning, each counted once
 };
 // False if there is none.
 bool read_path(int fd, PathAccount& out);

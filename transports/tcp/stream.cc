@@ -91,7 +91,6 @@ PathVerdict Stream::look(uint64_t now_ns, uint64_t detection_ns) {
     path_.reset();
     return PathVerdict::kAlive;
   }
-  sent_bytes_ = account.sent_bytes;
   const PathVerdict verdict = path_.look(account, now_ns, detection_ns);
   if (!path_.waiting() && !probes_when_idle_) {
     probe_when_idle(socket_.get(), detection_ns);

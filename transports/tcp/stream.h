@@ -66,9 +66,9 @@ class Stream final : public Watcher {
   // Whether the path still works, by what the kernel says; see path.h.
   PathVerdict look(uint64_t now_ns, uint64_t detection_ns);
   bool awaits_acknowledgement() const { return path_.waiting(); }
-  // The peer should be asked, with doubt().
+  // The peer should be asked.
   bool in_doubt() const { return path_.in_doubt(); }
-  PathDoubt doubt() const { return {id(), sent_bytes_}; }
+  StreamId id() const;
   void resolve(const PathReceipt& receipt, uint64_t now_ns) { path_.answered(receipt, now_ns); }
   uint64_t silent_ns() const { return path_.silent_ns(); }
 
@@ -78,7 +78,6 @@ class Stream final : public Watcher {
   uint32_t misses = 0;
 
  private:
-  StreamId id() const;
   Code send_small(const MessageHeader& header, const SegmentView& payload);
   Code send_pieces(const MessageHeader& header, const SegmentView& payload);
   Code finish_send(ssize_t sent, const HeadBytes& head, const SegmentView& payload);
@@ -101,7 +100,6 @@ class Stream final : public Watcher {
   FrameReader reader_;
   FrameWriter writer_;
   PathWatch path_;
-  uint64_t sent_bytes_ = 0;  // at the last look()
   bool probes_when_idle_ = false;
 };
 

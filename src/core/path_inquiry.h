@@ -1,0 +1,38 @@
+// What ranks ask each other about data connections that are silent: does the peer not read, or is
+// the path gone? Questions and answers go through the control planes, since the peer's threads may
+// compute; transports put the questions and judge by the answers.
+#pragma once
+
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "src/liveness/setup.h"
+#include "transports/transport.h"
+
+namespace hetcomm {
+
+struct PathAnswer {
+  StreamId stream;
+  PathReceipt receipt;
+};
+
+std::vector<std::byte> encode_question(const StreamId& stream);
+// False: it is none.
+bool decode_answer(ConstByteSpan bytes, PathAnswer* answer);
+
+// Answers for the transports of one mesh. [any-thread]
+class PathWitness final : public liveness::Witness {
+ public:
+  // |transport| is asked until close().
+  void add(const Transport& transport);
+  // On return no transport is being asked, nor will be.
+  void close();
+  std::string testify(int from, ConstByteSpan question) override;
+
+ private:
+  std::mutex mutex_;
+  std::vector<const Transport*> transports_;
+};
+
+}  // namespace hetcomm
