@@ -2,7 +2,7 @@
 
 Proves: a rank offers the address by which it reaches rank 0's store, whatever other interfaces its
 host has; one that has loopback only to offer says so; the store listens on the address that
-MASTER_ADDR names and on no other.
+MASTER_ADDR names and on no other; two ranks that no transport joins are told so and do not wait.
 
 networks_test.py RING: the program is examples/ring.
 """
@@ -11,9 +11,11 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 
 SKIPPED = 77
 FAR = ("198.18.6.1", "198.18.6.2")
+OFFERS = ("self, tcp", "self, shm")  # of ranks 0 and 1, where they differ
 
 
 def sh(*words):
@@ -44,13 +46,15 @@ class Hosts:
             subprocess.run(["ip", "netns", "del", name], check=False)
 
     def run(self, program, **settings):
-        """Exit statuses and outputs; rank 1 has |settings|."""
+        """Exit statuses and outputs; rank 1 has |settings|, rank 0 tcp where they name transports."""
         common = dict(os.environ, WORLD_SIZE="2", MASTER_ADDR=FAR[0], MASTER_PORT="29400",
                       HETCOMM_SECRET="of this test", HETCOMM_FAMILY="ipv4", HETCOMM_LOG="info",
                       HETCOMM_BOOTSTRAP_TIMEOUT="10s")
         ranks = []
         for rank, name in enumerate(self.names):
             environment = dict(common, RANK=str(rank), **(settings if rank == 1 else {}))
+            if rank == 0 and "HETCOMM_TRANSPORTS" in settings:
+                environment["HETCOMM_TRANSPORTS"] = "tcp"
             ranks.append(subprocess.Popen(["ip", "netns", "exec", name, program], env=environment,
                                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                           text=True))
@@ -75,6 +79,16 @@ def main():
         statuses, outputs = hosts.run(program, HETCOMM_INTERFACE="lo")
         assert "this rank has loopback addresses only to offer" in outputs[1], "\n".join(outputs)
         assert "loopback addresses only" not in outputs[0], "\n".join(outputs)
+        # Who sends and who only receives are told alike, before and when an operation ends.
+        start = time.monotonic()
+        statuses, outputs = hosts.run(program, HETCOMM_TRANSPORTS="shm")
+        text = "\n".join(outputs)
+        assert time.monotonic() - start < 10, text
+        for status, output, mine, theirs in zip(statuses, outputs, OFFERS, reversed(OFFERS)):
+            assert status not in (None, 0), text
+            assert f"offers {mine}, rank " in output, text
+            assert f"offers {theirs}: no transport joins them" in output, text
+            assert "no transport reaches it" in output, text
 
 
 if __name__ == "__main__":
