@@ -403,6 +403,7 @@ class Pair {
   uint64_t take_over_at_ns_ = UINT64_MAX;   // when a better rail may carry what is not acknowledged
   uint64_t close_unused_at_ns_ = UINT64_MAX;  // when replaced rails are looked at
   uint64_t rails_made_ = 0;
+  bool replaced_ = false;                     // adopt() is making a connection in place of another
   bool lost_unknown_ = false;                 // since one opened: a rail whose number had not come
   uint64_t attempts_ = 0;                     // since the last connection that opened
   uint64_t unreached_since_ns_ = UINT64_MAX;  // the first of those attempts failed

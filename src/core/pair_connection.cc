@@ -85,7 +85,9 @@ void Pair::adopt(std::unique_ptr<Endpoint> endpoint, std::string_view transport,
   for (const auto& rail : rails_) {
     if (rail->transport != index) continue;
     // The peer noticed a break before we did.
+    replaced_ = true;
     rail_failed(*rail, Status(Code::kPeerLost, "replaced by a new connection"));
+    replaced_ = false;
     if (state_ == State::kLost) return;
     break;
   }
@@ -324,13 +326,17 @@ void Pair::rail_failed(Rail& rail, const Status& why, bool tell) {
     mesh_.note_pair_timer(retry_at_ns_);
     return;
   }
+  // A knock now would end the connection that is there already.
+  if (replaced_) return;
   // The lower rank connects, counts and decides; the other waits for that. A connection on which
   // the lower one only waits may look well to it.
   if (mesh_.rank() > rank_) {
     mesh_.control().knock(rank_, lost_unknown_ ? UINT32_MAX : static_cast<uint32_t>(rails_made_));
     return;
   }
-  if (++attempts_ > kMaxAttempts) {
+  if (unreached_since_ns_ == kForever) unreached_since_ns_ = now;
+  const bool long_enough = now >= unreached_since_ns_ + mesh_.detection_ns();
+  if (++attempts_ > kMaxAttempts && long_enough) {
     give_up(why.annotate(fmt::format("rank {}: connections keep breaking", rank_)));
   } else {
     retry_at_ns_ = now + backoff_ns(attempts_);
@@ -530,11 +536,8 @@ void Pair::refused_by_peer(const Status& why) {
 void Pair::connect_failed(const Status& why, bool may_change) {
   if (state_ == State::kLost) return;
   const uint64_t now = mesh_.engine().refresh_now();
-  if (unreached_since_ns_ == kForever) {
-    unreached_since_ns_ = now;
-    mesh_.control().inquire(rank_);
-  }
-  ++connects_failed_;
+  if (unreached_since_ns_ == kForever) unreached_since_ns_ = now;
+  if (connects_failed_++ == 0) mesh_.control().inquire(rank_);
   const bool long_enough =
       now >= unreached_since_ns_ + mesh_.detection_ns() && connects_failed_ >= kMinConnects;
   if (may_change && !long_enough) {
