@@ -24,11 +24,15 @@ Result<std::unique_ptr<ControlPlane>> ControlPlane::create(ControlThread& thread
   thread.call([&] {
     Result<std::unique_ptr<Plane>> plane =
         Plane::create(thread, log, config, setup, made->mailbox_);
-    status = plane.status();
-    if (!plane.ok()) return;
+    if (!plane.ok()) {
+      status = plane.status();
+      return;
+    }
     made->addresses_ = (*plane)->addresses();
-    made->plane_ = plane->get();
+    Plane* const added = plane->get();
     thread.add(std::move(plane).value());
+    made->plane_ = added;
+    status = Status();
   });
   if (!status.ok()) return status;
   return made;

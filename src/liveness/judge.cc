@@ -16,7 +16,8 @@ Judge::Judge(Setup setup, Network& network, Observer& observer)
     : setup_(std::move(setup)),
       network_(network),
       observer_(observer),
-      fates_(static_cast<size_t>(setup_.ring->size()), Fate::kAlive) {}
+      fates_(static_cast<size_t>(setup_.ring->size()), Fate::kAlive),
+      concluded_(fates_.size(), false) {}
 
 // --- peers and links ----------------------------------------------------------
 
@@ -32,9 +33,9 @@ Judge::Peer* Judge::find(int rank) {
 }
 
 void Judge::connect(int rank, Peer& peer, uint64_t now) {
-  ++peer.connecting;
   peer.next_connect_ns = now + setup_.timing.beat_ns();
   network_.connect(rank);
+  ++peer.connecting;
 }
 
 void Judge::on_link_up(LinkId id, int rank, bool initiated, uint64_t now) {
@@ -46,9 +47,8 @@ void Judge::on_link_up(LinkId id, int rank, bool initiated, uint64_t now) {
   }
   if (fate(rank) == Fate::kDead) {
     // It learns what it is held for, unless only this rank holds it for that.
-    const Frame verdict = fate_frame(rank, known != nullptr ? known->why : std::string());
     if (dead_here_.count(rank) == 0) {
-      (void)network_.send(id, verdict);
+      (void)network_.send(id, fate_frame(rank, Fate::kDead, verdict(rank)));
     } else {
       (void)network_.send(id, Frame{.type = FrameType::kLetter,
                                     .code = static_cast<uint8_t>(LetterType::kGivenUp),
@@ -69,6 +69,7 @@ void Judge::on_link_up(LinkId id, int rank, bool initiated, uint64_t now) {
   }
   one.links.push_back(id);
   one.proved = true;
+  one.tried = one.tried || initiated;
   one.heard_ns = one.used_ns = now;
   note_life(one, now);
   Link& link = links_[id];
@@ -224,9 +225,9 @@ void Judge::on_frame(LinkId id, const Frame& frame, uint64_t now) {
 
 // --- facts --------------------------------------------------------------------
 
-Frame Judge::fate_frame(int rank, const std::string& why) const {
+Frame Judge::fate_frame(int rank, Fate fate, const std::string& why) const {
   return {.type = FrameType::kFate,
-          .code = static_cast<uint8_t>(fate(rank)),
+          .code = static_cast<uint8_t>(fate),
           .subject = rank,
           .value = (*setup_.incarnations)[static_cast<size_t>(rank)],
           .text = why};
@@ -234,17 +235,50 @@ Frame Judge::fate_frame(int rank, const std::string& why) const {
 
 // |publish|: on the word of this rank all others hold it for dead.
 void Judge::die(int rank, const std::string& why, bool publish, uint64_t now) {
-  const std::string text =
-      fmt::format("rank {} lost, noticed by rank {}: {}", rank, setup_.rank, why);
-  fates_[static_cast<size_t>(rank)] = Fate::kDead;
+  std::string text = fmt::format("rank {} lost, noticed by rank {}: {}", rank, setup_.rank, why);
   if (publish) {
-    news_.add(fate_frame(rank, text), -1);
+    news_.add(fate_frame(rank, Fate::kDead, text), -1);
   } else {
-    dead_here_.insert(rank);
+    dead_here_.emplace(rank, std::move(text));
   }
-  pump_all();
+  fates_[static_cast<size_t>(rank)] = Fate::kDead;
+  conclude(rank, now);
+}
+
+// Acts upon the fate of |rank|. Without memory for it tick() does so later.
+void Judge::conclude(int rank, uint64_t now) {
+  const bool others = std::exchange(behind_, true);
   settle(rank, now);
-  observer_.on_dead(rank, text);
+  pump_all();
+  if (!leaving_) {
+    if (fate(rank) == Fate::kLeft) {
+      observer_.on_left(rank);
+    } else {
+      observer_.on_dead(rank, verdict(rank));
+    }
+  }
+  concluded_[static_cast<size_t>(rank)] = true;
+  behind_ = others;
+}
+
+void Judge::catch_up(uint64_t now) {
+  for (int rank = 0; rank < setup_.ring->size(); ++rank) {
+    if (rank != setup_.rank && !alive(rank) && !concluded_[static_cast<size_t>(rank)]) {
+      conclude(rank, now);
+    }
+  }
+  behind_ = false;
+}
+
+// Why |rank| is dead, as this one knows.
+std::string Judge::verdict(int rank) const {
+  const auto here = dead_here_.find(rank);
+  if (here != dead_here_.end()) return here->second;
+  for (uint64_t i = 0; i < news_.end(); ++i) {
+    const Frame& frame = news_.at(i).frame;
+    if (frame.type == FrameType::kFate && frame.subject == rank) return frame.text;
+  }
+  return {};
 }
 
 void Judge::learn_fate(const Frame& frame, int from, uint64_t now) {
@@ -259,14 +293,10 @@ void Judge::learn_fate(const Frame& frame, int from, uint64_t now) {
   const Fate before = fate(rank);
   if (!news_.add(frame, from)) return;
   if (told > before) fates_[static_cast<size_t>(rank)] = told;
-  pump_all();
-  if (before != Fate::kAlive) return;
-  settle(rank, now);
-  if (leaving_) return;
-  if (told == Fate::kLeft) {
-    observer_.on_left(rank);
+  if (before == Fate::kAlive) {
+    conclude(rank, now);
   } else {
-    observer_.on_dead(rank, frame.text);
+    pump_all();
   }
 }
 
@@ -371,6 +401,7 @@ void Judge::inquire(int rank, uint64_t now) {
 void Judge::post(int rank, LetterType type, uint64_t value, std::string text, uint64_t now) {
   if (over() || !alive(rank) || rank == setup_.rank) return;
   Peer& one = peer(rank, now);
+  if (type == LetterType::kQuestion) one.answers_due = std::min(one.answers_due + 1, kMostAnswers);
   one.letters.add(setup_.rank, type, value, std::move(text));
   one.used_ns = now;
   send_letters(rank, one, now);
@@ -399,6 +430,11 @@ void Judge::send_letters(int rank, Peer& one, uint64_t now) {
 void Judge::take_letter(const Frame& frame, LinkId from, Peer& one, uint64_t now) {
   const int rank = links_[from].rank;
   one.used_ns = now;
+  const bool answers = frame.code == static_cast<uint8_t>(LetterType::kAnswer);
+  if (answers && one.answers_due-- <= 0) {
+    one.answers_due = 0;
+    return;
+  }
   if (frame.number != kUncounted) {
     (void)network_.send(from, Frame{.type = FrameType::kLetterTaken, .number = frame.number});
     if (!one.letters.receive(frame.number)) return;
@@ -414,7 +450,7 @@ void Judge::leave() {
   leaving_ = true;
   if (was_over) return;
   fates_[static_cast<size_t>(setup_.rank)] = Fate::kLeft;
-  news_.add(fate_frame(setup_.rank, {}), -1);
+  news_.add(fate_frame(setup_.rank, Fate::kLeft, {}), -1);
   pump_all();
 }
 
@@ -449,15 +485,21 @@ void Judge::choose_neighbours(uint64_t now) {
   }
 }
 
-// Of two ranks that want each other the lower one connects first.
+// Of two ranks that want each other the lower one connects first. Later the other does too, once:
+// only of one that has taken a connection before is a refusal evidence.
 void Judge::connect_neighbours(uint64_t now) {
   for (const int rank : wants_) {
     if (!alive(rank)) continue;
     Peer& one = peer(rank, now);
-    if (!one.links.empty() || one.connecting > 0 || now < one.next_connect_ns) {
+    if (one.connecting > 0 || now < one.next_connect_ns) continue;
+    const bool settled = now >= one.wanted_ns + setup_.timing.repair_ns();
+    if (!one.links.empty()) {
+      if (one.tried || !settled) continue;
+      one.tried = true;
+      connect(rank, one, now);
       continue;
     }
-    bool first = setup_.rank < rank || now >= one.wanted_ns + setup_.timing.repair_ns();
+    bool first = setup_.rank < rank || settled;
     if (!first) {
       const std::vector<int> theirs =
           setup_.ring->neighbours(rank, [this](int other) { return !alive(other); });
@@ -489,7 +531,7 @@ void Judge::check_ready() {
 void Judge::seek_others(uint64_t now) {
   if (!ready_ || now < next_extra_ns_) return;
   const auto others = static_cast<int>(std::count(fates_.begin(), fates_.end(), Fate::kAlive)) - 1;
-  const bool enough = responsive(now) >= std::min(2, others) && !mostly_silent();
+  const bool enough = responsive(now) >= std::min(2, others) && !mostly_silent(1);
   if (enough) return;
   next_extra_ns_ = now + setup_.timing.repair_ns();
   constexpr int kAtOnce = 2;
@@ -513,10 +555,20 @@ bool Judge::needs(const Peer& one, uint64_t now) const {
   return one.wanted || !spare || !rests || !one.letters.waiting().empty();
 }
 
-// Connections that were made for a letter, or for want of others, end when neither end needs them.
+// Each end has made a connection: that of the higher rank is one too many.
+bool Judge::joined_by_both(const Peer& one) const {
+  const auto initiated = [this](LinkId id) { return links_.at(id).initiated; };
+  return std::any_of(one.links.begin(), one.links.end(), initiated) &&
+         !std::all_of(one.links.begin(), one.links.end(), initiated);
+}
+
+// Connections that were made for a letter, for want of others, or to see whether they can be, end
+// when neither end needs them.
 void Judge::release_idle(uint64_t now) {
   for (auto& [id, link] : links_) {
-    if (!link.initiated || now < link.next_release_ns || needs(peers_[link.rank], now)) continue;
+    if (!link.initiated || now < link.next_release_ns) continue;
+    const bool spare = setup_.rank > link.rank && joined_by_both(peers_[link.rank]);
+    if (!spare && needs(peers_[link.rank], now)) continue;
     link.next_release_ns = now + setup_.timing.detection_ns / 2;
     (void)network_.send(id, Frame{.type = FrameType::kRelease});
   }
@@ -525,7 +577,9 @@ void Judge::release_idle(uint64_t now) {
 void Judge::released(LinkId id, const Frame& frame, uint64_t now) {
   const bool agreed = frame.code != 0;
   if (!agreed) {
-    if (needs(peers_[links_[id].rank], now)) return;
+    const int rank = links_[id].rank;
+    const bool spare = !links_[id].initiated && setup_.rank < rank && joined_by_both(peers_[rank]);
+    if (!spare && needs(peers_[rank], now)) return;
     (void)network_.send(id, Frame{.type = FrameType::kRelease, .code = 1});
   }
   detach(id);
@@ -539,8 +593,9 @@ int Judge::responsive(uint64_t now) const {
   }));
 }
 
-// More of those that this rank was connected to are silent than not: it may be the one cut off.
-bool Judge::mostly_silent() const {
+// More of those that this rank was connected to are silent than not, or would be with |more|: it
+// may be the one cut off.
+bool Judge::mostly_silent(int more) const {
   auto silent = static_cast<int>(dead_here_.size());
   int all = silent;
   for (const auto& [rank, one] : peers_) {
@@ -548,7 +603,7 @@ bool Judge::mostly_silent() const {
     ++all;
     if (one.suspect_ns != kNever) ++silent;
   }
-  return 2 * silent > all;
+  return 2 * (silent + more) > all;
 }
 
 // --- time -----------------------------------------------------------------------
@@ -568,6 +623,8 @@ void Judge::tick(uint64_t now) {
     return;
   }
   if (paused) start_anew(now);
+  if (behind_) catch_up(now);
+  pump_all();  // what memory was missing for before
   beat(now);
   if (now >= repair_at_ns_) choose_neighbours(now);
   connect_neighbours(now);
@@ -660,6 +717,8 @@ void Judge::judge(int rank, Peer& one, bool publish, uint64_t now) {
     die(rank, why, true, now);
     return;
   }
+  // Others that are sought meanwhile may answer.
+  if (now < one.life_ns + timing.detection_ns + 2 * timing.repair_ns()) return;
   // This rank is the one that is cut off, or one of two: what it says shall kill nobody elsewhere.
   die(rank, why + "; this rank is cut off from most that it was connected to", false, now);
   if (now >= last_heard_ns_ + 2 * timing.suspicion_ns()) cut_off(now);

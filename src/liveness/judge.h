@@ -40,7 +40,7 @@ using LinkId = uint64_t;
 
 enum class ConnectFailure : uint8_t {
   kOther,             // it says nothing about the peer
-  kRefused,           // an address at which the peer was proved refuses now
+  kRefused,           // an address at which the peer took a connection once refuses now
   kOtherIncarnation,  // another process proved itself there
 };
 
@@ -142,6 +142,8 @@ class Judge {
   // Connections under way to one suspected rank, and for letters to all.
   static constexpr int kMostAttempts = 3;
   static constexpr int kMostLetterLinks = 16;
+  // Answers to questions that a rank may have to come.
+  static constexpr int kMostAnswers = 64;
 
   struct Link {
     int rank = 0;
@@ -156,7 +158,9 @@ class Judge {
     std::vector<LinkId> links;  // up; the newest last
     bool proved = false;        // a link stood once
     bool wanted = false;        // a neighbour
+    bool tried = false;         // to connect to it since this rank wants it
     int connecting = 0;
+    int answers_due = 0;           // to questions
     uint64_t heard_ns = 0;         // last frame
     uint64_t own_life_ns = 0;      // last sign of life to this rank
     uint64_t reached_ns = 0;       // its kernel took a connection, and nobody proved anything
@@ -186,8 +190,11 @@ class Judge {
   void pump_all();
   void detach(LinkId id);
   void note_life(Peer& peer, uint64_t at);
-  Frame fate_frame(int rank, const std::string& why) const;
+  Frame fate_frame(int rank, Fate fate, const std::string& why) const;
   void die(int rank, const std::string& why, bool publish, uint64_t now);
+  void conclude(int rank, uint64_t now);
+  void catch_up(uint64_t now);
+  std::string verdict(int rank) const;
   void die_here(const std::string& why);
   void learn_fate(const Frame& frame, int from, uint64_t now);
   void settle(int rank, uint64_t now);
@@ -209,10 +216,11 @@ class Judge {
   void connect_neighbours(uint64_t now);
   void seek_others(uint64_t now);
   bool needs(const Peer& peer, uint64_t now) const;
+  bool joined_by_both(const Peer& peer) const;
   void release_idle(uint64_t now);
   void released(LinkId link, const Frame& frame, uint64_t now);
   void check_ready();
-  bool mostly_silent() const;
+  bool mostly_silent(int more = 0) const;
   int responsive(uint64_t now) const;
 
   Setup setup_;
@@ -222,7 +230,8 @@ class Judge {
   std::map<int, Peer> peers_;
   std::map<LinkId, Link> links_;
   std::map<int, Round> rounds_;
-  std::set<int> dead_here_;  // dead for this rank, not for the others
+  std::vector<bool> concluded_;           // what follows from a fate was done
+  std::map<int, std::string> dead_here_;  // dead for this rank, not for the others; why
   News news_;
   std::vector<int> wants_;
   uint64_t last_tick_ns_ = kNever;
@@ -231,6 +240,7 @@ class Judge {
   int last_extra_ = 0;          // how far on the ring
   uint64_t last_heard_ns_ = 0;  // of anybody
   bool ready_ = false;
+  bool behind_ = false;  // some fate is not concluded
   bool leaving_ = false;
   bool declared_dead_ = false;
 };

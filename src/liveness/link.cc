@@ -129,18 +129,22 @@ void Link::on_events(uint32_t events) {
       handler_.on_room(*this);
     }
   }
-  if (!ended_ && ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0 || socket_.buffered())) read_in();
+  if (!ended_ && ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0 || socket_.buffered())) {
+    // The poller comes back for more; other connections have their turn meanwhile.
+    constexpr size_t kMostPasses = 16;
+    read_in(kMostPasses);
+  }
   if (!ended_ && !broken_.empty()) end(broken_);
   if (closing_ && !ended_) finish_closing();
 }
 
 void Link::read_out() {
-  if (!ended_) read_in();
+  if (!ended_) read_in(SIZE_MAX);
 }
 
-void Link::read_in() {
+void Link::read_in(size_t most) {
   std::array<std::byte, 4096> buffer;
-  while (!ended_) {
+  for (size_t pass = 0; !ended_ && (pass < most || socket_.buffered()); ++pass) {
     const ssize_t got = receive(buffer.data(), buffer.size());
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && errno == EAGAIN) return;

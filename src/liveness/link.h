@@ -69,7 +69,7 @@ class Link final : private Watcher {
 
   void on_events(uint32_t events) override;
   void write_out();
-  void read_in();
+  void read_in(size_t most);
   void parse();
   ssize_t receive(void* data, size_t size);
   Status hand_over(int own_process);

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <new>
 #include <set>
 #include <tuple>
 
@@ -25,9 +26,17 @@ class News {
 
   // False when it is known already.
   bool add(Frame frame, int from) {
-    if (!known_.insert(key(frame)).second) return false;
-    if (frame.type != FrameType::kFate && ++notices_ > kMostNotices) drop_oldest_notice();
+    const Key name = key(frame);
+    if (known_.count(name) != 0) return false;
+    const bool notice = frame.type != FrameType::kFate;
     items_.push_back({std::move(frame), from});
+    try {
+      known_.insert(name);
+    } catch (const std::bad_alloc&) {
+      items_.pop_back();  // nothing has changed
+      throw;
+    }
+    if (notice && ++notices_ > kMostNotices) drop_oldest_notice();
     return true;
   }
 
@@ -39,8 +48,9 @@ class News {
   using Key = std::tuple<uint8_t, uint8_t, int32_t, uint32_t>;
   static Key key(const Frame& frame) {
     // A rank can be told dead first and left later; of the rest the first word counts.
-    const uint8_t code = frame.type == FrameType::kFate ? frame.code : uint8_t{0};
-    return {static_cast<uint8_t>(frame.type), code, frame.subject, frame.number};
+    const bool fate = frame.type == FrameType::kFate;
+    return {static_cast<uint8_t>(frame.type), fate ? frame.code : uint8_t{0}, frame.subject,
+            fate ? 0 : frame.number};
   }
   void drop_oldest_notice() {
     while (items_[first_notice_].frame.type == FrameType::kFate ||

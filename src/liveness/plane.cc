@@ -234,7 +234,10 @@ void Plane::tick(uint64_t now) {
   std::vector<Attempt*> attempts;
   for (const auto& attempt : attempts_) attempts.push_back(attempt.get());
   for (Attempt* attempt : attempts) {
-    if (attempt->connector().reached()) judge_->on_reached(attempt->rank(), now);
+    const Address* reached = attempt->connector().reached();
+    if (reached != nullptr && was_proved_at(attempt->rank(), *reached)) {
+      judge_->on_reached(attempt->rank(), now);
+    }
     if (attempt->connector().next_timer_ns() <= now) attempt->connector().expire(now);
   }
   std::erase_if(closing_, [now](const Closing& one) { return now >= one.deadline_ns; });
@@ -258,8 +261,15 @@ uint64_t Plane::next_timer_ns() const {
 std::vector<Address> Plane::candidates(int rank) {
   const bool near = hosts_[static_cast<size_t>(rank)] == hosts_[static_cast<size_t>(setup_.rank)];
   std::vector<Address> result;
-  for (const Address& address : addresses_[static_cast<size_t>(rank)]) {
-    if (address.family() != AF_UNIX) result.push_back(address);
+  const std::vector<Address>& all = addresses_[static_cast<size_t>(rank)];
+  for (const Address& address : all) {
+    // The loopback of another host is this one's own.
+    const bool leads_there = near || !address.is_loopback();
+    if (address.family() != AF_UNIX && leads_there) result.push_back(address);
+  }
+  if (result.empty()) {
+    std::copy_if(all.begin(), all.end(), std::back_inserter(result),
+                 [](const Address& address) { return address.family() != AF_UNIX; });
   }
   if (!result.empty()) {
     const size_t first = attempts_made_++ % result.size();
@@ -273,6 +283,7 @@ std::vector<Address> Plane::candidates(int rank) {
 
 void Plane::connect(int rank) {
   const uint64_t deadline = now_ns() + setup_.detection_ns / 3;
+  done_.reserve(done_.size() + attempts_.size() + 1);  // an end needs no memory
   attempts_.push_back(std::make_unique<Attempt>(*this, rank, candidates(rank), deadline));
 }
 
@@ -282,47 +293,74 @@ void Plane::attempt_ended(Attempt& attempt, Result<StreamSocket> socket) {
   done_.push_back(std::move(*found));
   attempts_.erase(found);
   const int rank = attempt.rank();
-  Status status = socket.status();
-  if (status.ok()) status = adopt(std::move(socket).value(), rank, true);
-  if (status.ok()) return;
-  judge_->on_connect_failed(rank, judge_failure(rank, attempt.connector()), status.text(),
-                            now_ns());
+  LinkId id = 0;
+  Status status(Code::kOutOfMemory);
+  ConnectFailure failure = ConnectFailure::kOther;
+  try {
+    status = socket.ok() ? adopt(std::move(socket).value(), rank, true, &id) : socket.status();
+    if (!status.ok()) failure = judge_failure(rank, attempt.connector());
+  } catch (const std::bad_alloc&) {
+    // It has failed, and that tells nothing.
+    status = Code::kOutOfMemory;
+  }
+  if (status.ok()) {
+    introduce(id, rank, true);
+  } else {
+    judge_->on_connect_failed(rank, failure, status.text(), now_ns());
+  }
 }
 
-// Loopback proves nothing: each container has one of its own.
-ConnectFailure Plane::judge_failure(int rank, const Connector& connector) const {
-  if (connector.other_process()) return ConnectFailure::kOtherIncarnation;
+// Loopback proves nothing: each container has one of its own. Nor do other addresses that several
+// hosts may have, those of bridges for instance, before the rank was reached there.
+bool Plane::was_proved_at(int rank, const Address& address) const {
+  if (address.is_loopback() && address.family() != AF_UNIX) return false;
   const auto [begin, end] = proved_at_.equal_range(rank);
-  for (const Address& refused : connector.refused()) {
-    if (refused.is_loopback() && refused.family() != AF_UNIX) continue;
-    const std::string place = place_of(refused);
-    if (std::any_of(begin, end, [&](const auto& one) { return one.second == place; })) {
-      return ConnectFailure::kRefused;
-    }
-  }
-  return ConnectFailure::kOther;
+  const std::string place = place_of(address);
+  return std::any_of(begin, end, [&](const auto& one) { return one.second == place; });
+}
+
+ConnectFailure Plane::judge_failure(int rank, const Connector& connector) const {
+  const auto& other = connector.other_process();
+  if (other && was_proved_at(rank, other->address)) return ConnectFailure::kOtherIncarnation;
+  const std::vector<Address>& refused = connector.refused();
+  const bool refuses = std::any_of(refused.begin(), refused.end(), [&](const Address& address) {
+    return was_proved_at(rank, address);
+  });
+  return refuses ? ConnectFailure::kRefused : ConnectFailure::kOther;
 }
 
 void Plane::on_accept(StreamSocket socket, const Hello& peer) {
   if (peer.source < 0 || peer.source >= setup_.size || peer.source == setup_.rank) return;
-  if (Status status = adopt(std::move(socket), peer.source, false); !status.ok()) {
+  LinkId id = 0;
+  if (Status status = adopt(std::move(socket), peer.source, false, &id); status.ok()) {
+    introduce(id, peer.source, false);
+  } else {
     log_.warn("control connection of rank {} refused: {}", peer.source, status.text());
   }
 }
 
-Status Plane::adopt(StreamSocket socket, int rank, bool initiated) {
-  const LinkId id = next_link_++;
-  auto link = std::make_unique<Link>(thread_.poller(), static_cast<LinkHandler&>(*this), id, rank,
+void Plane::introduce(LinkId id, int rank, bool initiated) {
+  try {
+    judge_->on_link_up(id, rank, initiated, now_ns());
+  } catch (const std::bad_alloc&) {
+    // It may know half of it.
+    judge_->on_link_down(id, "no memory for it", now_ns());
+    links_.erase(id);
+  }
+}
+
+Status Plane::adopt(StreamSocket socket, int rank, bool initiated, LinkId* id) {
+  *id = next_link_++;
+  auto link = std::make_unique<Link>(thread_.poller(), static_cast<LinkHandler&>(*this), *id, rank,
                                      setup_.size);
   HETCOMM_RETURN_IF_ERROR(link->start(std::move(socket), own_process().get()));
+  // That it connects says nothing of whether it can be connected to: a firewall may refuse.
   const std::string place = place_of(link->peer_address());
-  const auto [begin, end] = proved_at_.equal_range(rank);
-  if (std::none_of(begin, end, [&](const auto& one) { return one.second == place; })) {
+  if ((initiated || link->is_local()) && !was_proved_at(rank, link->peer_address())) {
     proved_at_.emplace(rank, place);
   }
   log_.debug("control connection with rank {} is up ({})", rank, place);
-  links_.emplace(id, std::move(link));
-  judge_->on_link_up(id, rank, initiated, now_ns());
+  links_.emplace(*id, std::move(link));
   return {};
 }
 

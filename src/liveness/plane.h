@@ -60,8 +60,11 @@ class Plane final : public Resident,
   Status listen(const Config& config);
   Status listen_at(const Address& address);
   std::vector<Address> candidates(int rank);
-  Status adopt(StreamSocket socket, int rank, bool initiated);
+  Status adopt(StreamSocket socket, int rank, bool initiated, LinkId* id);
+  void introduce(LinkId id, int rank, bool initiated);
   void attempt_ended(Attempt& attempt, Result<StreamSocket> socket);
+  // Whether |rank| has taken a connection there, on whichever port.
+  bool was_proved_at(int rank, const Address& address) const;
   ConnectFailure judge_failure(int rank, const Connector& connector) const;
   std::unique_ptr<Link> take(LinkId id);
   void process_exited(int rank);
@@ -108,7 +111,7 @@ class Plane final : public Resident,
   std::vector<std::unique_ptr<Attempt>> attempts_;
   // Processes of ranks of this host; each stays watched after its connection broke.
   std::map<int, std::unique_ptr<ExitWatch>> processes_;
-  // Where a rank was proved, as texts without a port.
+  // Where a rank has taken connections, as texts without a port.
   std::multimap<int, std::string> proved_at_;
   std::vector<std::unique_ptr<Link>> garbage_;  // ended inside their own upcall
   std::vector<std::unique_ptr<Attempt>> done_;  // the same

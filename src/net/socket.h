@@ -169,9 +169,12 @@ class Connector final : public Watcher {
   const std::optional<OtherProcess>& other_process() const { return other_process_; }
   // Candidates whose host has answered that nobody listens there.
   const std::vector<Address>& refused() const { return refused_; }
-  // The kernel at the candidate has taken the connection, or its queue is full of such; its process
-  // has not answered yet.
-  bool reached() const { return handshake_.has_value() || retry_ns_ != kForever; }
+  // The candidate whose kernel has taken the connection, or has its queue full of such; its process
+  // has not answered yet. Null: there is none.
+  const Address* reached() const {
+    const bool taken = handshake_.has_value() || retry_ns_ != kForever;
+    return taken && next_candidate_ < candidates_.size() ? &candidates_[next_candidate_] : nullptr;
+  }
 
   void on_events(uint32_t events) override;
 

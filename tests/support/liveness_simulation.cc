@@ -217,10 +217,13 @@ void Simulation::answer_connect(int from, int to, uint64_t deadline_ns) {
     return;
   }
   Node& target = node(to);
-  if (target.state == State::kDead || target.state == State::kGone) {
-    const bool other = restarted_.count(to) != 0;
-    fail(now_ + latency(),
-         other ? live::ConnectFailure::kOtherIncarnation : live::ConnectFailure::kRefused,
+  const bool gone = target.state == State::kDead || target.state == State::kGone;
+  if (gone || refused_.count({from, to}) != 0) {
+    const bool other = gone && restarted_.count(to) != 0;
+    const live::ConnectFailure failure =
+        other ? live::ConnectFailure::kOtherIncarnation : live::ConnectFailure::kRefused;
+    const bool evidence = reached_.count({from, to}) != 0;
+    fail(now_ + latency(), evidence ? failure : live::ConnectFailure::kOther,
          other ? "another incarnation" : "refused");
     return;
   }
@@ -242,6 +245,7 @@ void Simulation::answer_connect(int from, int to, uint64_t deadline_ns) {
     Node& initiator = node(from);
     if (initiator.state == State::kDead || initiator.state == State::kGone) return;
     initiator.links.insert(id);
+    reached_.insert({from, to});
     give(initiator, [this, id, to](Node& one) {
       const auto found = wires_.find(id);
       if (found == wires_.end()) return;

@@ -3,7 +3,7 @@
 // The network is as cruel as TCP between machines: a path may be cut in one direction, what is sent
 // meanwhile comes later, by a retransmission that backs off; acknowledgements come from the kernel,
 // so that a stopped process gives them too; the end of a process is told by its kernel, the end of
-// a host by nobody; connections can be cut while both ends live.
+// a host by nobody; connections can be cut while both ends live, and refused by who lives.
 #pragma once
 
 #include <cstdint>
@@ -54,6 +54,8 @@ class Simulation {
   void leave(int rank);
   // Another process listens at the address of a dead rank.
   void restart(int rank) { restarted_.insert(rank); }
+  // |to|'s host refuses connections of |from|, as a firewall does; those that stand go on.
+  void refuse(int from, int to) { refused_.insert({from, to}); }
   // Frames from |from| do not come to |to| any more.
   void cut(int from, int to, bool is_cut);
   // Ranks with a different group do not reach each other.
@@ -117,6 +119,8 @@ class Simulation {
   std::priority_queue<Event> events_;
   std::set<int> dead_hosts_;
   std::set<int> restarted_;
+  std::set<std::pair<int, int>> refused_;
+  std::set<std::pair<int, int>> reached_;  // the second has taken a connection of the first
   std::set<std::pair<int, int>> cuts_;
   std::map<std::pair<int, int>, uint64_t> cut_since_;
   std::vector<int> groups_;

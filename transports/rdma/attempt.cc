@@ -236,7 +236,7 @@ void Attempt::expire(uint64_t now) {
     if (!refused_.ok()) {
       fail(refused_);
     } else if (!socket_.valid()) {
-      if (connector_->reached()) {
+      if (connector_->reached() != nullptr) {
         reached_ = true;
         last_reached_ns_ = now_ns();
       }

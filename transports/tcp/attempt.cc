@@ -56,7 +56,7 @@ void TcpTransport::Attempt::expire(const TransportEnvironment& environment) {
     transport_.finish(*this, refused_);
     return;
   }
-  if (connector_->reached()) {
+  if (connector_->reached() != nullptr) {
     reached_ = true;
     last_reached_ns_ = now_ns();
   }
