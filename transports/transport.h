@@ -152,6 +152,7 @@ struct StreamId {
 };
 // What has arrived at the receiving end of a stream.
 struct PathReceipt {
+  uint64_t asked_ns = 0;        // by the clock of who asked; the answer is as old as that
   uint64_t received_bytes = 0;  // by the kernel, since the beginning
   bool full = false;            // the process leaves them unread, and the kernel takes no more
 };

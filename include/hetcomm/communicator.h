@@ -51,8 +51,9 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_communicator_barrier(
 /* Splits into disjoint communicators, one per |color|, ranks ordered by |key|, then by old rank.
  * Collective, and fails, as the barrier. A rank that passes HETCOMM_NO_COLOR takes part and gets
  * NULL. What keeps one rank from taking part, as a wrong argument does, fails the call on all ranks
- * and nothing else. The new communicator uses the connections of the old one, which must outlive
- * it. [serial on the communicator] */
+ * and nothing else. When it fails on one rank later, by its deadline for instance, a rank that has
+ * heard of all others by then gets a communicator that is aborted. The new communicator uses the
+ * connections of the old one, which must outlive it. [serial on the communicator] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_communicator_split(hetcomm_communicator_t* communicator, int32_t color, int32_t key,
                            hetcomm_communicator_t** out_communicator) HETCOMM_NOEXCEPT;

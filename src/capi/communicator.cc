@@ -164,6 +164,9 @@ hetcomm_status_t hetcomm_communicator_split(hetcomm_communicator_t* communicator
     if (color < 0 && color != HETCOMM_NO_COLOR) {
       refused = Status(Code::kInvalidArgument, "color is neither >= 0 nor HETCOMM_NO_COLOR");
     }
+    // Before the others hear that this rank takes part.
+    std::unique_ptr<hetcomm_communicator> handle(new (std::nothrow) hetcomm_communicator{});
+    if (handle == nullptr && refused.ok()) refused = Code::kOutOfMemory;
     auto made = communicator->impl->split(color, key, refused);
     if (!made.ok()) return made.status();
     if (made.value() == nullptr) {
@@ -171,7 +174,8 @@ hetcomm_status_t hetcomm_communicator_split(hetcomm_communicator_t* communicator
       return {};
     }
     hetcomm::Context& context = communicator->impl->context();
-    *out_communicator = new hetcomm_communicator{.impl = std::move(made.value())};
+    handle->impl = std::move(made.value());
+    *out_communicator = handle.release();
     context.add_object();
     return {};
   });

@@ -21,8 +21,7 @@ namespace hetcomm {
 struct Channel {
   explicit Channel(uint32_t own_id) : id(own_id) {}
   const uint32_t id;
-  bool closed = false;    // aborted: messages are dropped
-  bool given_up = false;  // nobody made its communicator here, and the others do not know
+  bool closed = false;  // aborted: messages are dropped
   MatchTable point_to_point;
   MatchTable collective;
   Status aborted;             // why, when it was

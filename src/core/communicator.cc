@@ -40,7 +40,6 @@ Communicator::~Communicator() {
   teams_.clear();
   mesh_->remove(this);
   mesh_->close_channel(*channel_);
-  for (Channel* channel : given_up_) mesh_->close_channel(*channel);
   // Requests that nobody has asked about yet outlive it.
   engine_.pool().for_each([this](Operation& operation) {
     const OperationState state = operation.state();

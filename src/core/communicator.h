@@ -204,7 +204,7 @@ class Communicator {
     start(part);
   }
   // Collective operations cannot go on: those under way end, on all ranks.
-  void fail_collectives(Code code, const std::string& text);
+  void fail_collectives(Code code, std::string_view text);
   // On this rank.
   void end_collectives(const Status& why);
   void peer_calls(int mesh_rank, const collectives::CallNote& note);
@@ -297,7 +297,8 @@ class Communicator {
   Result<std::unique_ptr<Communicator>> join_split(const std::vector<SplitEntry>& all,
                                                    int32_t color, Channel& channel);
   // This rank makes no communicator of |channel|, which others may know.
-  void give_up(Channel& channel, const Status& why);
+  // Why there are none any more.
+  Status check_collectives();
 
   Context& context_;
   std::shared_ptr<Mesh> mesh_;
@@ -310,8 +311,7 @@ class Communicator {
   std::vector<int32_t> inverse_;  // from mesh ranks, -1: not in here
   int32_t rank_ = 0;
   uint64_t default_timeout_ns_;
-  int64_t pending_ = 0;             // under the baton
-  std::vector<Channel*> given_up_;  // the same
+  int64_t pending_ = 0;  // under the baton
   std::atomic<int32_t> children_{0};
   std::atomic<int32_t> groups_{0};
   // Under the baton: remote memories made for it, and memories registered on it.

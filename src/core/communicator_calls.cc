@@ -1,6 +1,7 @@
 // Communicator: collective operations, which its teams carry out.
 #include <algorithm>
 
+#include "src/base/text.h"
 #include "src/core/collectives/team.h"
 #include "src/core/communicator.h"
 #include "src/core/context.h"
@@ -139,15 +140,16 @@ void Communicator::part_done(Operation& part) {
   if (part.part_of != nullptr) std::exchange(part.part_of, nullptr)->part_done(part);
 }
 
-void Communicator::fail_collectives(Code code, const std::string& text) {
+void Communicator::fail_collectives(Code code, std::string_view text) {
   // Only what all ranks may hear of is told on.
   const bool told = code == Code::kMismatch || code == Code::kPeerLost;
-  mesh_->fail_collectives(*this, Status(told ? code : Code::kAborted, text), true);
+  mesh_->fail_collectives(
+      *this, status_or_code(told ? code : Code::kAborted, [&] { return std::string(text); }), true);
 }
 
 void Communicator::end_collectives(const Status& why) {
   for (size_t i = 0; i < teams_.size(); ++i) {
-    teams_[i]->fail_all(why.code(), std::string(why.text()));
+    teams_[i]->fail_all(why.code(), why.text());
   }
 }
 

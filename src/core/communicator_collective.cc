@@ -18,9 +18,10 @@ class SplitUnderWay {
   }
   SplitUnderWay(const SplitUnderWay&) = delete;
   SplitUnderWay& operator=(const SplitUnderWay&) = delete;
+  // Others may have heard of all ranks, and made theirs: they learn that this rank has none.
   ~SplitUnderWay() {
     const Engine::Baton baton(mesh_.engine());
-    if (channel_ != nullptr) mesh_.close_channel(*channel_);
+    if (channel_ != nullptr) mesh_.give_up_channel(*channel_);
     mesh_.split_ends();
   }
 
@@ -31,8 +32,13 @@ class SplitUnderWay {
   }
   // Null for a rank that gets no communicator.
   Channel* channel() const { return channel_; }
-  // Somebody else has it from now on.
-  Channel* take_channel() { return std::exchange(channel_, nullptr); }
+  // A communicator has it from now on.
+  void keep_channel() { channel_ = nullptr; }
+  // Nobody makes a communicator.
+  void close_channel() {
+    const Engine::Baton baton(mesh_.engine());
+    if (channel_ != nullptr) mesh_.close_channel(*std::exchange(channel_, nullptr));
+  }
 
  private:
   Mesh& mesh_;
@@ -61,7 +67,7 @@ Status Communicator::run_collective(const collectives::Arguments& arguments) {
   if (code != Code::kOk) {
     if (text.empty()) text = code_text(code);
     const Engine::Baton baton(engine_);
-    fail_collectives(code, fmt::format("rank {}: {}", rank_, text));
+    fail_collectives(code, text_or_none([&] { return fmt::format("rank {}: {}", rank_, text); }));
     return Status(code, std::move(text));
   }
   // It ends by itself at its deadline; its memory is quiet only then.
@@ -85,12 +91,11 @@ Status Communicator::barrier(uint64_t timeout_ns) {
 
 Result<std::unique_ptr<Communicator>> Communicator::split(int32_t color, int32_t key,
                                                           const Status& refused) {
+  if (Status status = check_collectives(); !status.ok()) return status.annotate("split");
   SplitUnderWay split(*mesh_);
   SplitEntry mine{color, key, 0, static_cast<int32_t>(refused.code())};
   if (refused.ok() && color != HETCOMM_NO_COLOR) {
     try {
-      // Room first: to give it up never fails.
-      given_up_.reserve(given_up_.size() + 1);
       mine.channel = split.open_channel().id;
     } catch (const std::bad_alloc&) {
       mine.code = static_cast<int32_t>(Code::kOutOfMemory);
@@ -101,22 +106,22 @@ Result<std::unique_ptr<Communicator>> Communicator::split(int32_t color, int32_t
   for (size_t rank = 0; rank < all.size() && status.ok(); ++rank) {
     const auto code = static_cast<Code>(all[rank].code);
     if (code == Code::kOk) continue;
-    // Nobody makes a communicator.
+    split.close_channel();
     return refused.ok() ? Status(code, fmt::format("split: rank {} cannot take part: {}", rank,
                                                    code_text(code)))
                         : refused;
   }
-  if (split.channel() == nullptr) {
-    if (!refused.ok()) return refused;
-    if (!status.ok()) return status.annotate("split");
-    return std::unique_ptr<Communicator>();
-  }
-  auto made = status.ok() ? join_split(all, color, *split.channel())
-                          : Result<std::unique_ptr<Communicator>>(status.annotate("split"));
-  Channel* const channel = split.take_channel();
-  // Ranks that have heard of all others make theirs.
-  if (!made.ok()) give_up(*channel, made.status());
+  if (!refused.ok()) return refused;
+  if (!status.ok()) return status.annotate("split");
+  if (split.channel() == nullptr) return std::unique_ptr<Communicator>();
+  auto made = join_split(all, color, *split.channel());
+  if (made.ok()) split.keep_channel();
   return made;
+}
+
+Status Communicator::check_collectives() {
+  const Engine::Baton baton(engine_);
+  return channel_->closed ? channel_->aborted : channel_->collectives_failed;
 }
 
 Status Communicator::exchange_split(const SplitEntry& mine, std::vector<SplitEntry>* all) {
@@ -124,7 +129,7 @@ Status Communicator::exchange_split(const SplitEntry& mine, std::vector<SplitEnt
     all->resize(ranks_.size());
   } catch (const std::bad_alloc&) {
     const Engine::Baton baton(engine_);
-    fail_collectives(Code::kOutOfMemory, fmt::format("split: rank {} has no memory", rank_));
+    fail_collectives(Code::kOutOfMemory, "split: no memory");
     return Code::kOutOfMemory;
   }
   const ByteSpan table = std::as_writable_bytes(std::span(*all));
@@ -158,15 +163,6 @@ Result<std::unique_ptr<Communicator>> Communicator::join_split(const std::vector
   } catch (const std::bad_alloc&) {
     return Status(Code::kOutOfMemory);
   }
-}
-
-void Communicator::give_up(Channel& channel, const Status& why) {
-  const Engine::Baton baton(engine_);
-  mesh_->give_up_channel(channel, status_or_code(Code::kAborted, [&] {
-                           return fmt::format("rank {} could not make it: {}", mesh_->rank(),
-                                              why.text());
-                         }));
-  given_up_.push_back(&channel);
 }
 
 }  // namespace hetcomm

@@ -364,12 +364,20 @@ void Mesh::warn_of_loopback(const std::vector<std::vector<Address>>& control) {
 // Operations with such a rank fail, each with the reason; one line tells before them.
 void Mesh::warn_of_unreachable() {
   std::vector<int> unreachable;
+  std::string why;  // for the first of them
   for (int rank = 0; rank < size_; ++rank) {
     if (rank == rank_) continue;
     const std::vector<Candidate> ways = candidates(rank);
-    const bool some =
-        std::any_of(ways.begin(), ways.end(), [](const Candidate& way) { return way.reach.ok(); });
-    if (!some) unreachable.push_back(rank);
+    const bool some = std::any_of(ways.begin(), ways.end(), [](const Candidate& way) {
+      return way.reach.ok() || way.reach.code() == Code::kOutOfResources;
+    });
+    if (some) continue;
+    if (unreachable.empty()) {
+      for (const Candidate& way : ways) {
+        why += fmt::format("; {}: {}", way.entry->name, way.reach.text());
+      }
+    }
+    unreachable.push_back(rank);
   }
   if (unreachable.empty()) return;
   std::vector<std::string_view> mine;
@@ -378,10 +386,11 @@ void Mesh::warn_of_unreachable() {
   for (const PeerInfo::Offer& offer : peers_[static_cast<size_t>(unreachable.front())].offers) {
     theirs.push_back(printable(offer.name));
   }
-  const std::string more =
-      unreachable.size() > 1 ? fmt::format("; nor this one and {} more", unreachable.size() - 1) : "";
-  log().warn("rank {} offers {}, rank {} offers {}: no transport joins them{}", rank_,
-             fmt::join(mine, ", "), unreachable.front(), fmt::join(theirs, ", "), more);
+  const std::string more = unreachable.size() > 1
+                               ? fmt::format(", nor this one and {} more", unreachable.size() - 1)
+                               : "";
+  log().warn("rank {} offers {}, rank {} offers {}: no transport joins them{}{}", rank_,
+             fmt::join(mine, ", "), unreachable.front(), fmt::join(theirs, ", "), more, why);
 }
 
 Status Mesh::wait_for_control(uint64_t deadline_ns) {
@@ -863,8 +872,7 @@ void Mesh::on_path_answer(int rank, uint64_t asked_ns, ConstByteSpan bytes) {
   PathAnswer answer;
   Pair* found = find_pair(rank);
   if (found == nullptr || !decode_answer(bytes, &answer)) return;
-  // One that was long on its way tells the past. The transport asks again.
-  if (engine().refresh_now() - asked_ns > detection_ns_ / 4) return;
+  answer.receipt.asked_ns = asked_ns;
   log().debug("a connection is silent; {} bytes of it have arrived at rank {}, which {}",
               answer.receipt.received_bytes, rank,
               answer.receipt.full ? "does not read" : "has room");

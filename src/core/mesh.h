@@ -101,10 +101,8 @@ class Mesh final : public Driven {
   Channel& open_channel() { return channels_.open(); }
   // Drops what is queued in it; later messages are dropped on arrival.
   void close_channel(Channel& channel);
-  // As closed and aborted. |why| is published as soon as a peer uses it.
-  void give_up_channel(Channel& channel, const Status& why);
-  // A message has come for a channel that takes none.
-  void refuse(uint32_t id);
+  // Closes it and tells all ranks: theirs are aborted.
+  void give_up_channel(Channel& channel);
   // Match table for a message; null when the channel is closed or gone.
   MatchTable* table(uint32_t id, bool collective) {
     Channel* found = channels_.find(id);
@@ -140,6 +138,7 @@ class Mesh final : public Driven {
   void tell_call(int rank, const Communicator& communicator, const collectives::CallNote& note);
 
   void add(Communicator* communicator);
+  void take_early_facts(Communicator& communicator);
   void remove(Communicator* communicator) { std::erase(communicators_, communicator); }
 
   // Posting.

@@ -300,9 +300,14 @@ void Mesh::fail_collectives(Communicator& communicator, const Status& why, bool 
   Channel& own = communicator.channel();
   if (own.closed || !own.collectives_failed.ok()) return;
   own.collectives_failed = why;
-  log().warn("the collective operations of communicator {} have failed: {}", own.id, why.text());
-  if (publish && control_ != nullptr) control_->publish_collectives_failed(own.id, why);
+  // The operations of this rank end in any case, also without memory to tell anybody.
   communicator.end_collectives(why);
+  try {
+    if (publish && control_ != nullptr) control_->publish_collectives_failed(own.id, why);
+    log().warn("the collective operations of communicator {} have failed: {}", own.id, why.text());
+  } catch (const std::bad_alloc&) {
+    // The others wait until their deadlines.
+  }
   // What nobody will receive any more.
   Incoming* next = nullptr;
   for (Incoming* message = own.collective.first_unexpected(); message != nullptr; message = next) {
@@ -361,16 +366,25 @@ void Mesh::on_call(int origin, uint32_t channel, ConstByteSpan note) {
 
 void Mesh::add(Communicator* communicator) {
   communicators_.push_back(communicator);
+  try {
+    take_early_facts(*communicator);
+  } catch (const std::bad_alloc&) {
+    remove(communicator);
+    throw;
+  }
+}
+
+void Mesh::take_early_facts(Communicator& communicator) {
   const auto take = [&](std::vector<EarlyFact>& facts) {
     const auto at = std::find_if(facts.begin(), facts.end(), [&](const EarlyFact& fact) {
-      return find_communicator(fact.origin, fact.channel) == communicator;
+      return find_communicator(fact.origin, fact.channel) == &communicator;
     });
     return at != facts.end() ? at->why : Status();
   };
   if (const Status why = take(early_failures_); !why.ok()) {
-    fail_collectives(*communicator, why, false);
+    fail_collectives(communicator, why, false);
   }
-  if (const Status why = take(early_aborts_); !why.ok()) abort(*communicator, why, false);
+  if (const Status why = take(early_aborts_); !why.ok()) abort(communicator, why, false);
 }
 
 void Mesh::close_channel(Channel& channel) {
@@ -378,19 +392,15 @@ void Mesh::close_channel(Channel& channel) {
   channels_.close(channel.id);
 }
 
-void Mesh::give_up_channel(Channel& channel, const Status& why) {
-  const bool used = channel.point_to_point.first_unexpected() != nullptr ||
-                    channel.collective.first_unexpected() != nullptr;
-  channel.aborted = why;
-  channel.closed = channel.given_up = true;
-  drop_queued(channel);
-  if (used) refuse(channel.id);
-}
-
-void Mesh::refuse(uint32_t id) {
-  Channel* found = channels_.find(id);
-  if (found == nullptr || !std::exchange(found->given_up, false)) return;
-  control_->publish_abort(id, found->aborted.text());
+void Mesh::give_up_channel(Channel& channel) {
+  const uint32_t id = channel.id;
+  close_channel(channel);
+  if (control_ == nullptr) return;
+  try {
+    control_->publish_abort(id, "the split that should have made it failed there");
+  } catch (const std::bad_alloc&) {
+    // Its messages are refused one by one.
+  }
 }
 
 void Mesh::drop_queued(Channel& channel) {

@@ -251,7 +251,6 @@ void Pair::receive_eager(const WireHeader& header, ConstByteSpan payload) {
   if (!use_credit(credit)) return;
   MatchTable* table = mesh_.table(channel_of(header), (header.flags & kFlagCollective) != 0);
   if (table == nullptr) {
-    mesh_.refuse(channel_of(header));
     return_credit(credit);
     return;
   }
@@ -301,7 +300,6 @@ void Pair::receive_first(const WireHeader& header, ConstByteSpan payload) {
   ++counters.messages_received;
   counters.bytes_received += length;
   MatchTable* table = mesh_.table(channel_of(header), (header.flags & kFlagCollective) != 0);
-  if (table == nullptr) mesh_.refuse(channel_of(header));
   Operation* receive = table != nullptr ? table->match_message(rank_, header.tag) : nullptr;
   // Matched to host memory the fragments go straight there.
   const bool direct = receive != nullptr && receive->on_host;
@@ -364,7 +362,6 @@ void Pair::receive_request(const WireHeader& header, ConstByteSpan payload) {
   counters.bytes_received += length_of(header);
   MatchTable* table = mesh_.table(channel_of(header), (header.flags & kFlagCollective) != 0);
   if (table == nullptr) {
-    mesh_.refuse(channel_of(header));
     // An abort reaches the sender by itself.
     if (mesh_.is_aborted(channel_of(header))) return;
     send_control(MessageKind::kStop, body.sender_id, static_cast<uint64_t>(Code::kAborted), nullptr,

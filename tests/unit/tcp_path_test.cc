@@ -221,15 +221,15 @@ TEST(TcpPath, AnswersOfThePeer) {
   for (int look = 0; look < 10; ++look) path.look();
   EXPECT_EQ(path.look(), PathVerdict::kUnsure);
   EXPECT_TRUE(path.watch.in_doubt());
-  path.watch.answered({.full = true}, path.now_ns);
+  path.watch.answered({.asked_ns = path.now_ns, .full = true});
   EXPECT_EQ(path.look(), PathVerdict::kNotReading);
   EXPECT_FALSE(path.watch.in_doubt());
-  // It is asked again while the answer still holds. An old answer says nothing.
+  // It is asked again while the answer still holds. That it was full long ago says nothing.
   EXPECT_EQ(path.look(), PathVerdict::kNotReading);
   EXPECT_TRUE(path.watch.in_doubt());
   for (int look = 0; look < 2; ++look) path.look();
   EXPECT_EQ(path.look(), PathVerdict::kUnsure);
-  path.watch.answered({.full = false}, path.now_ns);
+  path.watch.answered({.asked_ns = path.now_ns, .full = false});
   EXPECT_EQ(path.look(), PathVerdict::kGone);
 }
 
@@ -390,6 +390,7 @@ TEST(TcpPath, ThePeersReceiptDecides) {
       ASSERT_TRUE(each->pair.b.transport->receipt(0, stream, &receipt));
       EXPECT_GT(receipt.received_bytes, 50'000u);
       EXPECT_EQ(receipt.full, !each->b_reads);
+      receipt.asked_ns = now_ns();
       each->pair.ea().resolve(stream, receipt);
     };
   }

@@ -355,7 +355,7 @@ bool TcpEndpoint::watch_path() {
 void TcpEndpoint::resolve(const StreamId& which, const PathReceipt& receipt) {
   if (state_ != State::kOpen || which.connection != name_.id) return;
   for_each_stream([&](Stream& stream) {
-    if (stream.id() == which) stream.resolve(receipt, transport_.now());
+    if (stream.id() == which) stream.resolve(receipt);
   });
 }
 

@@ -163,9 +163,11 @@ PathVerdict PathWatch::look(const PathAccount& account, uint64_t now_ns, uint64_
     // Several segments may be sent again at one time.
     sample.tries = std::min<uint32_t>(account.timeouts, since);
   }
-  const uint64_t age_ns = answered_ns_ == 0 ? UINT64_MAX : now_ns - answered_ns_;
-  if (age_ns < detection_ns / 2) {
-    sample.answer = full_ ? PathSample::Answer::kFull : PathSample::Answer::kRoom;
+  const uint64_t age_ns = asked_ns_ == 0 ? UINT64_MAX : now_ns - std::min(now_ns, asked_ns_);
+  if (asked_ns_ != 0 && full_ && age_ns < detection_ns / 2) {
+    sample.answer = PathSample::Answer::kFull;
+  } else if (asked_ns_ != 0 && !full_ && account.heard_ns >= age_ns) {
+    sample.answer = PathSample::Answer::kRoom;
   }
   in_doubt_ = silent_ns_ >= detection_ns / 2 && age_ns >= detection_ns / 4;
   return judge(sample, detection_ns);

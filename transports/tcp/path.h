@@ -77,12 +77,13 @@ class PathWatch {
   // The last look() found something that waits.
   bool waiting() const { return last_look_ns_ != 0; }
   uint64_t silent_ns() const { return silent_ns_; }
-  // The peer should be asked. Its answer holds for half of the detection time, and is asked for
-  // again after a quarter.
+  // The peer should be asked, again after a quarter of the detection time. That it is full holds
+  // for half of that; that it has room, which it has told by this path too, until something
+  // arrives.
   bool in_doubt() const { return in_doubt_; }
   // What the peer's control plane says.
-  void answered(const PathReceipt& receipt, uint64_t now_ns) {
-    answered_ns_ = now_ns;
+  void answered(const PathReceipt& receipt) {
+    asked_ns_ = receipt.asked_ns;
     full_ = receipt.full;
   }
 
@@ -90,7 +91,7 @@ class PathWatch {
   uint64_t last_look_ns_ = 0;  // 0: nothing waits
   uint64_t silent_ns_ = 0;
   uint32_t retransmitted_ = 0;  // when something was heard last
-  uint64_t answered_ns_ = 0;
+  uint64_t asked_ns_ = 0;       // what was answered; 0: nothing
   bool full_ = false;
   bool in_doubt_ = false;
 };

@@ -69,7 +69,7 @@ class Stream final : public Watcher {
   // The peer should be asked.
   bool in_doubt() const { return path_.in_doubt(); }
   StreamId id() const;
-  void resolve(const PathReceipt& receipt, uint64_t now_ns) { path_.answered(receipt, now_ns); }
+  void resolve(const PathReceipt& receipt) { path_.answered(receipt); }
   uint64_t silent_ns() const { return path_.silent_ns(); }
 
   int fd() const { return socket_.get(); }

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "src/base/text.h"
 #include "src/core/communicator.h"
 #include "src/core/context.h"
 
@@ -361,9 +362,11 @@ std::string Team::disagreement(uint32_t peer, const Call& theirs, uint64_t seque
                      describe(own), describe(theirs));
 }
 
-void Team::fail_all(Code code, const std::string& text) {
+void Team::fail_all(Code code, std::string_view text) {
   const auto end = [&](Collective& collective) {
-    if (!collective.over()) collective.fail(code, collective.describe() + ": " + text);
+    if (collective.over()) return;
+    collective.fail(
+        code, text_or_none([&] { return fmt::format("{}: {}", collective.describe(), text); }));
   };
   if (agreement_ != nullptr) agreement_->cancel();
   if (in_segment_ != nullptr) {

@@ -72,7 +72,7 @@ class Team {
   void peer_says(int mesh_rank, const CallNote& note);
   void peer_lost(int mesh_rank);
   // Ends everything.
-  void fail_all(Code code, const std::string& text);
+  void fail_all(Code code, std::string_view text);
 
  private:
   enum class Way : uint8_t { kUnknown, kAgreeing, kMessages, kSegment };
