@@ -67,14 +67,15 @@ void Judge::on_link_up(LinkId id, int rank, bool initiated, uint64_t now) {
       network_.close(old);
     }
   }
-  one.links.push_back(id);
-  one.proved = true;
-  one.tried = one.tried || initiated;
-  one.heard_ns = one.used_ns = now;
-  note_life(one, now);
-  Link& link = links_[id];
+  one.links.reserve(one.links.size() + 1);
+  Link& link = links_[id];  // nothing is half known when memory runs out
   link.rank = rank;
   link.initiated = initiated;
+  one.links.push_back(id);
+  one.proved = true;
+  one.reached = one.reached || initiated;
+  one.heard_ns = one.used_ns = now;
+  note_life(one, now);
   pump(id, link);
   send_letters(rank, one, now);
   check_ready();
@@ -197,9 +198,10 @@ void Judge::on_frame(LinkId id, const Frame& frame, uint64_t now) {
       break;
     case FrameType::kAborted:
     case FrameType::kFailed:
-      if (!news_.add(frame, from)) break;
-      pump_all();
+      // First what may fail: the sender says it again over its next connection.
+      if (news_.knows(frame)) break;
       if (!leaving_) observer_.on_notice(frame);
+      if (news_.add(frame, from)) pump_all();
       break;
     case FrameType::kSuspect:
       question(frame, id, now);
@@ -315,11 +317,11 @@ void Judge::settle(int rank, uint64_t now) {
 }
 
 void Judge::die_here(const std::string& why) {
+  observer_.on_declared_dead(why);
   declared_dead_ = true;
   for (const auto& [id, link] : links_) network_.close(id);
   links_.clear();
   peers_.clear();
-  observer_.on_declared_dead(why);
 }
 
 void Judge::publish(Frame notice) {
@@ -343,6 +345,9 @@ void Judge::question(const Frame& frame, LinkId from, uint64_t now) {
   if (newer == 0) return;
   if (newer > 0) {
     round.asked = frame.number;
+    const bool goes_on = now < round.asked_ns + setup_.timing.suspicion_ns();
+    if (round.unanswered_ns == kNever || !goes_on) round.unanswered_ns = now;
+    round.asked_ns = now;
     send_all(frame, from);
   }
   uint64_t age = kNever;
@@ -367,6 +372,7 @@ void Judge::question(const Frame& frame, LinkId from, uint64_t now) {
     (void)network_.send(from, vouches ? vouch : question);
   } else if (vouches) {
     round.vouched = frame.number;
+    round.unanswered_ns = kNever;
     send_all(vouch);
   }
 }
@@ -377,6 +383,7 @@ void Judge::answer(const Frame& frame, LinkId from, uint64_t now) {
   Round& round = rounds_[rank];
   if (static_cast<int32_t>(frame.number - round.vouched) <= 0) return;
   round.vouched = frame.number;
+  round.unanswered_ns = kNever;
   if (static_cast<int32_t>(frame.number - round.asked) > 0) round.asked = frame.number;
   send_all(frame, from);
   Peer* one = find(rank);
@@ -435,12 +442,15 @@ void Judge::take_letter(const Frame& frame, LinkId from, Peer& one, uint64_t now
     one.answers_due = 0;
     return;
   }
-  if (frame.number != kUncounted) {
-    (void)network_.send(from, Frame{.type = FrameType::kLetterTaken, .number = frame.number});
-    if (!one.letters.receive(frame.number)) return;
-  }
+  const bool counted = frame.number != kUncounted;
   const bool known = frame.code >= 1 && frame.code <= static_cast<uint8_t>(kLastLetterType);
-  if (known && !leaving_) observer_.on_letter(rank, frame);
+  if (!counted || one.letters.is_new(frame.number)) {
+    if (known && !leaving_) observer_.on_letter(rank, frame);
+    if (counted) one.letters.received(frame.number);
+  }
+  if (counted) {
+    (void)network_.send(from, Frame{.type = FrameType::kLetterTaken, .number = frame.number});
+  }
 }
 
 // --- leaving --------------------------------------------------------------------
@@ -485,8 +495,8 @@ void Judge::choose_neighbours(uint64_t now) {
   }
 }
 
-// Of two ranks that want each other the lower one connects first. Later the other does too, once:
-// only of one that has taken a connection before is a refusal evidence.
+// Of two ranks that want each other the lower one connects first, then the other too: only of one
+// that has taken a connection before is a refusal evidence.
 void Judge::connect_neighbours(uint64_t now) {
   for (const int rank : wants_) {
     if (!alive(rank)) continue;
@@ -494,8 +504,8 @@ void Judge::connect_neighbours(uint64_t now) {
     if (one.connecting > 0 || now < one.next_connect_ns) continue;
     const bool settled = now >= one.wanted_ns + setup_.timing.repair_ns();
     if (!one.links.empty()) {
-      if (one.tried || !settled) continue;
-      one.tried = true;
+      if (one.reached || !ready_ || now < one.next_try_ns) continue;
+      one.next_try_ns = now + setup_.timing.detection_ns;  // a firewall may be in between
       connect(rank, one, now);
       continue;
     }
@@ -550,14 +560,17 @@ void Judge::seek_others(uint64_t now) {
 
 // Whether a connection with it is of use.
 bool Judge::needs(const Peer& one, uint64_t now) const {
-  const bool spare = responsive(now) > 2 && !mostly_silent();
+  const bool spare = responsive(now) > 2 && !mostly_silent(2);
   const bool rests = now >= one.used_ns + setup_.timing.detection_ns / 2;
   return one.wanted || !spare || !rests || !one.letters.waiting().empty();
 }
 
 // Each end has made a connection: that of the higher rank is one too many.
 bool Judge::joined_by_both(const Peer& one) const {
-  const auto initiated = [this](LinkId id) { return links_.at(id).initiated; };
+  const auto initiated = [this](LinkId id) {
+    const auto found = links_.find(id);
+    return found != links_.end() && found->second.initiated;
+  };
   return std::any_of(one.links.begin(), one.links.end(), initiated) &&
          !std::all_of(one.links.begin(), one.links.end(), initiated);
 }
@@ -582,8 +595,10 @@ void Judge::released(LinkId id, const Frame& frame, uint64_t now) {
     if (!spare && needs(peers_[rank], now)) return;
     (void)network_.send(id, Frame{.type = FrameType::kRelease, .code = 1});
   }
+  const int rank = links_[id].rank;
   detach(id);
   network_.close(id);
+  send_letters(rank, peers_[rank], now);  // what waited for an answer over this one
 }
 
 int Judge::responsive(uint64_t now) const {
@@ -640,13 +655,34 @@ void Judge::tick(uint64_t now) {
     Peer* one = find(rank);
     if (one != nullptr && one->suspect_ns != kNever) judge(rank, *one, publish, now);
   }
+  believe_silence(now);
   seek_others(now);
   release_idle(now);
+}
+
+// Others ask about ranks that this one is not connected to, and nobody vouches for them. Who asks
+// may be too much cut off to publish a death.
+void Judge::believe_silence(uint64_t now) {
+  // Who asks does so with every beat, after T/3 of silence.
+  const uint64_t patience = setup_.timing.detection_ns / 4 * 3;
+  std::vector<int> silent;
+  for (const auto& [rank, round] : rounds_) {
+    const bool asked = round.unanswered_ns != kNever && now >= round.unanswered_ns + patience &&
+                       now < round.asked_ns + 2 * setup_.timing.beat_ns();
+    if (!asked || !alive(rank) || rank == setup_.rank) continue;
+    const Peer* one = find(rank);
+    if (one == nullptr || (one->links.empty() && one->suspect_ns == kNever)) silent.push_back(rank);
+  }
+  for (const int rank : silent) {
+    die(rank, "others have not heard of it for long; they, and so this rank, are cut off from it",
+        false, now);
+  }
 }
 
 // This process did not run (SIGSTOP, a pause of its machine): silence meanwhile says nothing.
 void Judge::start_anew(uint64_t now) {
   last_heard_ns_ = now;
+  for (auto& [rank, round] : rounds_) round.unanswered_ns = kNever;
   for (auto& [rank, one] : peers_) {
     one.own_life_ns = one.life_ns = one.wanted_ns = now;
     if (one.suspect_ns != kNever) one.suspect_ns = one.links.empty() ? now : kNever;
@@ -718,7 +754,8 @@ void Judge::judge(int rank, Peer& one, bool publish, uint64_t now) {
     return;
   }
   // Others that are sought meanwhile may answer.
-  if (now < one.life_ns + timing.detection_ns + 2 * timing.repair_ns()) return;
+  const bool others = setup_.ring->size() > 2;
+  if (others && now < one.life_ns + timing.detection_ns + 2 * timing.repair_ns()) return;
   // This rank is the one that is cut off, or one of two: what it says shall kill nobody elsewhere.
   die(rank, why + "; this rank is cut off from most that it was connected to", false, now);
   if (now >= last_heard_ns_ + 2 * timing.suspicion_ns()) cut_off(now);

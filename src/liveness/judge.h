@@ -158,7 +158,7 @@ class Judge {
     std::vector<LinkId> links;  // up; the newest last
     bool proved = false;        // a link stood once
     bool wanted = false;        // a neighbour
-    bool tried = false;         // to connect to it since this rank wants it
+    bool reached = false;       // a link that this rank made stood once
     int connecting = 0;
     int answers_due = 0;           // to questions
     uint64_t heard_ns = 0;         // last frame
@@ -168,6 +168,7 @@ class Judge {
     uint64_t suspect_ns = kNever;  // since when
     uint64_t wanted_ns = 0;
     uint64_t next_connect_ns = 0;
+    uint64_t next_try_ns = 0;  // to connect to one that is connected, but was not reached yet
     uint64_t next_question_ns = 0;
     uint64_t inquiry_end_ns = 0;
     uint64_t used_ns = 0;          // last letter
@@ -178,6 +179,8 @@ class Judge {
   struct Round {  // of questions about one rank
     uint32_t asked = 0;
     uint32_t vouched = 0;
+    uint64_t asked_ns = 0;            // last question of others
+    uint64_t unanswered_ns = kNever;  // the first of them that nobody has answered
   };
 
   bool alive(int rank) const { return fate(rank) == Fate::kAlive; }
@@ -212,6 +215,7 @@ class Judge {
   void pursue(int rank, Peer& peer, uint64_t now);
   void judge(int rank, Peer& peer, bool publish, uint64_t now);
   void cut_off(uint64_t now);
+  void believe_silence(uint64_t now);
   void choose_neighbours(uint64_t now);
   void connect_neighbours(uint64_t now);
   void seek_others(uint64_t now);

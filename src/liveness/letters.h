@@ -45,12 +45,9 @@ class Letters {
   }
   const std::deque<Frame>& waiting() const { return waiting_; }
 
-  // False: it has come before.
-  bool receive(uint32_t number) {
-    if (static_cast<int32_t>(number - received_) <= 0) return false;
-    received_ = number;
-    return true;
-  }
+  // It has not come before.
+  bool is_new(uint32_t number) const { return static_cast<int32_t>(number - received_) > 0; }
+  void received(uint32_t number) { received_ = number; }
 
  private:
   std::deque<Frame> waiting_;

@@ -24,6 +24,7 @@ class News {
     int from;  // rank that told it; -1: this one
   };
 
+  bool knows(const Frame& frame) const { return known_.count(key(frame)) != 0; }
   // False when it is known already.
   bool add(Frame frame, int from) {
     const Key name = key(frame);

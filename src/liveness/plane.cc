@@ -343,9 +343,8 @@ void Plane::introduce(LinkId id, int rank, bool initiated) {
   try {
     judge_->on_link_up(id, rank, initiated, now_ns());
   } catch (const std::bad_alloc&) {
-    // It may know half of it.
-    judge_->on_link_down(id, "no memory for it", now_ns());
     links_.erase(id);
+    judge_->on_link_down(id, "no memory", now_ns());  // it may know half of it
   }
 }
 

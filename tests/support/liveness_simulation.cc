@@ -229,7 +229,9 @@ void Simulation::answer_connect(int from, int to, uint64_t deadline_ns) {
   }
   if (target.state == State::kStopped) {
     // Its kernel takes the connection; nobody proves anything.
-    give(node(from), [this, to](Node& one) { one.judge->on_reached(to, now_); });
+    if (reached_.count({from, to}) != 0) {
+      give(node(from), [this, to](Node& one) { one.judge->on_reached(to, now_); });
+    }
     schedule(std::min(deadline_ns, now_ + timing_.tick_ns()),
              [this, from, to, deadline_ns] { answer_connect(from, to, deadline_ns); });
     return;

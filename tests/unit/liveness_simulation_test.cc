@@ -290,7 +290,7 @@ TEST(LivenessSimulation, AKilledProcessIsKnownAtOnce) {
     job.start();
     ASSERT_TRUE(job.run_until_ready(2 * kT));
     // Until neighbours have connected both ways.
-    job.run(kT / 2 + choose() % kT);
+    job.run(kT / 10 + choose() % kT);
     job.kill(0);
     const uint64_t killed = job.now();
     job.run(kSecond / 5);
