@@ -296,8 +296,7 @@ class Communicator {
   Status exchange_split(const SplitEntry& mine, std::vector<SplitEntry>* all);
   Result<std::unique_ptr<Communicator>> join_split(const std::vector<SplitEntry>& all,
                                                    int32_t color, Channel& channel);
-  // This rank makes no communicator of |channel|, which others may know.
-  // Why there are none any more.
+  // Why there are no collective operations any more; ok while there are.
   Status check_collectives();
 
   Context& context_;

@@ -129,7 +129,9 @@ Status Communicator::exchange_split(const SplitEntry& mine, std::vector<SplitEnt
     all->resize(ranks_.size());
   } catch (const std::bad_alloc&) {
     const Engine::Baton baton(engine_);
-    fail_collectives(Code::kOutOfMemory, "split: no memory");
+    fail_collectives(Code::kOutOfMemory, text_or_none([&] {
+                       return fmt::format("split: rank {} has no memory", rank_);
+                     }));
     return Code::kOutOfMemory;
   }
   const ByteSpan table = std::as_writable_bytes(std::span(*all));

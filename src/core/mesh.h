@@ -139,6 +139,9 @@ class Mesh final : public Driven {
 
   void add(Communicator* communicator);
   void take_early_facts(Communicator& communicator);
+  void forget_early_facts();
+  // Other ranks may have it already: the first one of the mesh, or one that a split makes.
+  bool communicator_follows() const { return splits_under_way_ > 0 || communicators_.empty(); }
   void remove(Communicator* communicator) { std::erase(communicators_, communicator); }
 
   // Posting.

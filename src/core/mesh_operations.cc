@@ -291,7 +291,7 @@ void Mesh::on_abort(int origin, uint32_t channel, const std::string& reason) {
   const Status why(Code::kAborted, reason);
   if (Communicator* own = find_communicator(origin, channel); own != nullptr) {
     abort(*own, why, false);
-  } else if (splits_under_way_ > 0) {
+  } else if (communicator_follows()) {
     early_aborts_.push_back({origin, channel, why});
   }
 }
@@ -300,8 +300,7 @@ void Mesh::fail_collectives(Communicator& communicator, const Status& why, bool 
   Channel& own = communicator.channel();
   if (own.closed || !own.collectives_failed.ok()) return;
   own.collectives_failed = why;
-  // The operations of this rank end in any case, also without memory to tell anybody.
-  communicator.end_collectives(why);
+  communicator.end_collectives(why);  // in any case, also without memory to tell anybody
   try {
     if (publish && control_ != nullptr) control_->publish_collectives_failed(own.id, why);
     log().warn("the collective operations of communicator {} have failed: {}", own.id, why.text());
@@ -326,13 +325,17 @@ void Mesh::fail_collectives(Communicator& communicator, const Status& why, bool 
 void Mesh::on_collectives_failed(int origin, uint32_t channel, const Status& why) {
   if (Communicator* own = find_communicator(origin, channel); own != nullptr) {
     fail_collectives(*own, why, false);
-  } else if (splits_under_way_ > 0) {
+  } else if (communicator_follows()) {
     early_failures_.push_back({origin, channel, why});
   }
 }
 
 void Mesh::split_ends() {
-  if (--splits_under_way_ > 0) return;
+  --splits_under_way_;
+  if (!communicator_follows()) forget_early_facts();
+}
+
+void Mesh::forget_early_facts() {
   early_aborts_.clear();
   early_failures_.clear();
 }
@@ -385,6 +388,7 @@ void Mesh::take_early_facts(Communicator& communicator) {
     fail_collectives(communicator, why, false);
   }
   if (const Status why = take(early_aborts_); !why.ok()) abort(communicator, why, false);
+  if (!communicator_follows()) forget_early_facts();
 }
 
 void Mesh::close_channel(Channel& channel) {
@@ -397,7 +401,8 @@ void Mesh::give_up_channel(Channel& channel) {
   close_channel(channel);
   if (control_ == nullptr) return;
   try {
-    control_->publish_abort(id, "the split that should have made it failed there");
+    control_->publish_abort(
+        id, fmt::format("rank {} could not make its part of a split communicator", rank_));
   } catch (const std::bad_alloc&) {
     // Its messages are refused one by one.
   }

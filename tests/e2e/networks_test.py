@@ -81,7 +81,7 @@ def main():
         assert "loopback addresses only" not in outputs[0], "\n".join(outputs)
         # Who sends and who only receives are told alike, before and when an operation ends.
         start = time.monotonic()
-        statuses, outputs = hosts.run(program, HETCOMM_TRANSPORTS="shm")
+        statuses, outputs = hosts.run(program, HETCOMM_TRANSPORTS="shm", HETCOMM_DETECTION_TIME="3s")
         text = "\n".join(outputs)
         assert time.monotonic() - start < 10, text
         for status, output, mine, theirs in zip(statuses, outputs, OFFERS, reversed(OFFERS)):

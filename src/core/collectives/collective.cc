@@ -477,7 +477,7 @@ void Collective::fail(Code code, const std::string& text) {
   if (stage_ == Stage::kEnding || stage_ == Stage::kOver) return;
   stage_ = Stage::kEnding;
   code_ = code;
-  text_ = text;
+  text_ = text_or_none([&] { return text; });
   // Ended messages take themselves out of the list, some at once.
   for (size_t i = parts_.size(); i-- > 0;) {
     if (i >= parts_.size()) continue;

@@ -329,6 +329,7 @@ void Team::note_unexpected_part(int mesh_rank, uint64_t tag) {
       (this->tag(sequence, own.call) & kCallMask) == (tag & kCallMask)) {
     return;
   }
+  if (disputed_.size() < kMostDisputed) disputed_.push_back(own);
   communicator_.mesh().tell_call(mesh_rank, communicator_, {hash_, sequence, own.call});
 }
 
@@ -347,7 +348,15 @@ void Team::peer_says(int mesh_rank, const CallNote& note) {
     return;
   }
   const Remembered& own = remembered_[note.sequence % kRemembered];
-  if (own.sequence == note.sequence) compare(peer, note.call, note.sequence, own.call);
+  if (own.sequence == note.sequence) {
+    compare(peer, note.call, note.sequence, own.call);
+    return;
+  }
+  // Many others were called since.
+  const auto found = std::find_if(disputed_.begin(), disputed_.end(), [&](const Remembered& one) {
+    return one.sequence == note.sequence;
+  });
+  if (found != disputed_.end()) compare(peer, note.call, note.sequence, found->call);
 }
 
 void Team::compare(uint32_t peer, const Call& theirs, uint64_t sequence, const Call& own) {

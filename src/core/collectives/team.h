@@ -78,6 +78,7 @@ class Team {
   enum class Way : uint8_t { kUnknown, kAgreeing, kMessages, kSegment };
   static constexpr size_t kAtOnce = 8;
   static constexpr size_t kRemembered = 128;
+  static constexpr size_t kMostDisputed = 16;
   // After this long the next rank is told what was called here.
   static constexpr uint64_t kTellAfterNs = 20'000'000;
   struct Remembered {
@@ -123,6 +124,7 @@ class Team {
   std::deque<std::unique_ptr<Collective>> queue_;
   std::vector<std::unique_ptr<Collective>> active_;
   std::array<Remembered, kRemembered> remembered_;
+  std::vector<Remembered> disputed_;  // a part of another rank did not fit; kept for its word
   // Mesh ranks and tags of messages that came before the call was made here.
   std::vector<std::pair<int, uint64_t>> early_parts_;
   std::vector<std::pair<int, uint64_t>> seen_parts_;  // empty between calls
