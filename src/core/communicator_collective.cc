@@ -47,7 +47,7 @@ class SplitUnderWay {
 
 }  // namespace
 
-// What a rank tells the others.
+// Each rank tells this to the others.
 struct Communicator::SplitEntry {
   int32_t color;
   int32_t key;
@@ -147,8 +147,7 @@ Status Communicator::exchange_split(const SplitEntry& mine, std::vector<SplitEnt
   return status;
 }
 
-// The ranks of |color|, in the order of their keys. |channel| is the new communicator's, if there
-// is one.
+// Makes the communicator of the ranks of |color|, in the order of their keys, over |channel|.
 Result<std::unique_ptr<Communicator>> Communicator::join_split(const std::vector<SplitEntry>& all,
                                                                int32_t color, Channel& channel) {
   try {

@@ -1,5 +1,5 @@
-// What ranks ask each other about data connections that are silent: does the peer not read, or is
-// the path gone? Questions and answers go through the control planes, since the peer's threads may
+// Ranks ask each other about data connections that are silent: does the peer not read, or is the
+// path gone? Questions and answers go through the control planes, since the peer's threads may
 // compute; transports put the questions and judge by the answers.
 #pragma once
 

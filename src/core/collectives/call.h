@@ -17,8 +17,8 @@ inline uint64_t mix(uint64_t hash, uint64_t value) {
   return hash ^ hash >> 29;
 }
 
-// What is not meant for each other, though kind and size are the same: an exclusive scan, and the
-// allgather that a communicator's split is.
+// Tells calls apart that have one kind and size and are not meant for each other: an exclusive scan
+// from an inclusive one, a communicator's split from the allgather that carries it out.
 enum class Variant : uint8_t { kPlain, kExclusive, kSplit };
 
 // Goes to other ranks as it is; both sides have one byte order.
