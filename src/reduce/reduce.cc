@@ -1,6 +1,8 @@
 #include "src/reduce/reduce.h"
 
+#include <algorithm>
 #include <cassert>
+#include <cstring>
 
 #include "src/reduce/kernels.h"
 
@@ -11,6 +13,65 @@ constexpr std::array<size_t, kTypes> kSizes = {1, 1, 1, 2, 2, 4, 4, 8, 8, 2, 2, 
 
 constexpr size_t at(Type type) { return static_cast<size_t>(type); }
 constexpr size_t at(Operator op) { return static_cast<size_t>(op); }
+
+// What is between two steps stays in the first cache.
+constexpr size_t kBlockBytes = 4096;
+constexpr size_t kBlockElements = kBlockBytes / sizeof(float);
+
+bool is_narrow(Type type) { return type >= Type::kFloat16 && type <= Type::kFloat8E5M2; }
+
+std::byte* bytes_of(float* numbers) { return reinterpret_cast<std::byte*>(numbers); }
+
+// |sum| = |sum| op in[0] op in[1] ...; without |begun|, |sum| has nothing to begin with.
+void add_block(const Reduction& reduction, float* sum, const std::byte* const* in, size_t inputs,
+               size_t at_byte, size_t elements, bool begun) {
+  std::array<float, kBlockElements> wide;
+  const std::byte* const terms[] = {bytes_of(sum), bytes_of(wide.data())};
+  for (size_t i = 0; i < inputs; ++i) {
+    float* const to = begun ? wide.data() : sum;
+    widen(reduction.type, to, in[i] + at_byte, elements);
+    if (reduction.op == Operator::kPremulSum) {
+      scale(Type::kFloat32, bytes_of(to), bytes_of(to), elements, reduction.factor);
+    }
+    if (begun) combine(Type::kFloat32, reduction.op, bytes_of(sum), terms, 2, elements);
+    begun = true;
+  }
+}
+
+void reduce_rounding(const Reduction& reduction, std::byte* out, const std::byte* const* in,
+                     size_t inputs, size_t elements, const float* before) {
+  const size_t size = size_of(reduction.type);
+  std::array<float, kBlockElements> sum;
+  for (size_t done = 0; done < elements; done += kBlockElements) {
+    const size_t count = std::min(kBlockElements, elements - done);
+    if (before != nullptr) std::memcpy(sum.data(), before + done, count * sizeof(float));
+    add_block(reduction, sum.data(), in, inputs, done * size, count, before != nullptr);
+    if (reduction.op == Operator::kAverage) {
+      divide(Type::kFloat32, bytes_of(sum.data()), bytes_of(sum.data()), count, reduction.ranks);
+    }
+    narrow(reduction.type, out + done * size, sum.data(), count);
+  }
+}
+
+// More inputs than are combined at once.
+void combine_many(Type type, Operator op, std::byte* out, const std::byte* const* in, size_t inputs,
+                  size_t elements) {
+  const size_t size = size_of(type);
+  alignas(64) std::array<std::byte, kBlockBytes> partial;
+  for (size_t done = 0; done < elements; done += kBlockBytes / size) {
+    const size_t count = std::min(kBlockBytes / size, elements - done);
+    std::array<const std::byte*, kMaxInputs> terms;
+    size_t used = 0;
+    for (size_t i = 0; i < inputs; ++i) {
+      terms[used++] = in[i] + done * size;
+      if (used < kMaxInputs || i + 1 == inputs) continue;
+      combine(type, op, partial.data(), terms.data(), used, count);
+      terms[0] = partial.data();
+      used = 1;
+    }
+    combine(type, op, out + done * size, terms.data(), used, count);
+  }
+}
 
 // Made at the first use, and the same ever after.
 const Kernels& kernels() {
@@ -49,6 +110,42 @@ void divide(Type type, std::byte* out, const std::byte* in, size_t elements, uin
   const bool by_inverse = type >= Type::kFloat16 && (ranks & (ranks - 1)) == 0;
   if (by_inverse) return kernels().scale[at(type)](out, in, bytes, 1.0 / ranks);
   kernels().divide[at(type)](out, in, bytes, ranks);
+}
+
+bool rounds(Type type, Operator op) {
+  return is_narrow(type) && op != Operator::kMin && op != Operator::kMax;
+}
+
+void reduce(const Reduction& reduction, std::byte* out, const std::byte* const* in, size_t inputs,
+            size_t elements, const float* before) {
+  const Type type = reduction.type;
+  const Operator op = reduction.op;
+  const bool divides = op == Operator::kAverage && reduction.ranks > 1;
+  if (rounds(type, op)) {
+    const bool plain = before == nullptr && !divides && op != Operator::kPremulSum;
+    if (plain && inputs <= kMaxInputs) return combine(type, op, out, in, inputs, elements);
+    return reduce_rounding(reduction, out, in, inputs, elements, before);
+  }
+  assert(before == nullptr);
+  if (inputs <= kMaxInputs) {
+    combine(type, op, out, in, inputs, elements);
+  } else {
+    combine_many(type, op, out, in, inputs, elements);
+  }
+  if (divides) divide(type, out, out, elements, reduction.ranks);
+}
+
+void reduce_wide(const Reduction& reduction, float* out, const std::byte* const* in, size_t inputs,
+                 size_t elements, const float* before) {
+  assert(rounds(reduction.type, reduction.op));
+  const size_t size = size_of(reduction.type);
+  for (size_t done = 0; done < elements; done += kBlockElements) {
+    const size_t count = std::min(kBlockElements, elements - done);
+    if (before != nullptr && before != out) {
+      std::memcpy(out + done, before + done, count * sizeof(float));
+    }
+    add_block(reduction, out + done, in, inputs, done * size, count, before != nullptr);
+  }
 }
 
 void widen(Type type, float* out, const std::byte* in, size_t elements) {

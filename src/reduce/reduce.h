@@ -70,6 +70,29 @@ void scale(Type type, std::byte* out, const std::byte* in, size_t elements, doub
 // What comes after the sum of AVERAGE: out = in / ranks, of integers towards zero.
 void divide(Type type, std::byte* out, const std::byte* in, size_t elements, uint32_t ranks);
 
+// What the inputs of several ranks are made into.
+struct Reduction {
+  Type type = Type::kUint8;
+  Operator op = Operator::kSum;
+  uint32_t ranks = 1;  // AVERAGE: what the sum is divided by
+  double factor = 1;   // PREMUL_SUM of what rounds: what each input is multiplied by
+};
+
+// Whether a step of the operator rounds to less than float32: sums and products of float16,
+// bfloat16 and float8. Their results do not depend on where steps are taken if what lies between
+// two steps is float32.
+bool rounds(Type type, Operator op);
+
+// out = in[0] op in[1] op ..., left to right, of any number of inputs; AVERAGE divides. |out| may
+// be one of the inputs and overlaps them in no other way. What rounds is calculated in float32,
+// multiplied, summed and divided there, and rounded once. |before|, if it is not null, is what the
+// inputs before these came to (reduce_wide); only of what rounds.
+void reduce(const Reduction& reduction, std::byte* out, const std::byte* const* in, size_t inputs,
+            size_t elements, const float* before = nullptr);
+// The same, of what rounds only, neither divided nor rounded. |out| may be |before|.
+void reduce_wide(const Reduction& reduction, float* out, const std::byte* const* in, size_t inputs,
+                 size_t elements, const float* before = nullptr);
+
 // For results that are rounded once after several steps: float16, bfloat16 and float8 as float32,
 // and back: to nearest, ties to even. What is too large becomes infinity, of float8_e4m3fn, which
 // has none, NaN.
