@@ -8,6 +8,9 @@
 //   * what is written lies within the buffers and the scratch memory that the plan asks for
 //   * where all ranks get a result they get the same bits, also of an operator that is not
 //     associative
+//   * what rounds is combined in the order of ranks and rounded once, whatever the algorithm, size
+//   and
+//     groups; more bytes go only where what is wide goes from group to group
 //   * the same among groups of ranks: even and uneven ones, and such that lie between each other
 //   * by an algorithm of two levels, a part goes no more than once to another group
 //   * the algorithm that is chosen for links and sizes is the one that is expected there
@@ -37,6 +40,7 @@ namespace hetcomm::collectives {
 namespace {
 
 constexpr uint64_t kElement = 8;
+constexpr uint64_t kWide = 16;  // of what rounds, before it is rounded: two words
 using Words = std::vector<uint64_t>;
 constexpr Link kNear{.latency_ns = 300, .bytes_per_s = 20'000'000'000};
 constexpr Link kFar{.latency_ns = 20'000, .bytes_per_s = 1'000'000'000};
@@ -50,6 +54,7 @@ struct Case {
   bool exclusive = false;
   bool monitored = false;
   bool in_place = false;
+  bool rounds = false;
   std::vector<uint32_t> groups{};  // of each rank; empty: there is one
 };
 
@@ -83,6 +88,9 @@ struct Rank {
   uint32_t open = 0;  // messages of the round
   bool posted = false;
 };
+
+constexpr uint64_t kWideMark = 0x3141592653589793;
+uint64_t rounded(uint64_t sum) { return sum * 7 + 3; }
 
 struct Traffic {
   uint64_t bytes = 0;
@@ -131,6 +139,8 @@ class Model {
     problem.rank = index;
     problem.root = test_.root;
     problem.element_bytes = kElement;
+    problem.rounds = test_.rounds;
+    problem.wide_bytes = kWide;
     problem.bytes = test_.elements * kElement;
     const bool at_root = index == test_.root;
     if (has_v(test_.kind)) {
@@ -226,6 +236,7 @@ class Model {
   void deliver(const Message& send, const Message& receive) const {
     EXPECT_EQ(send.step->to.length, receive.step->to.length);
     const uint64_t bytes = std::min(send.step->to.length, receive.step->to.length);
+    moved_ += bytes;
     const uint32_t from = topology_.group_of[send.rank->problem.rank];
     if (topology_.group_of[receive.rank->problem.rank] != from) {
       left_[from].bytes += bytes;
@@ -268,12 +279,49 @@ class Model {
   void run_step(Rank& rank, const Step& step) const {
     if (step.kind == StepKind::kCopy && step.to.length > 0) {
       std::memmove(at(rank, step.to), at(rank, step.first), step.to.length);
+    } else if (step.kind == StepKind::kReduce || step.kind == StepKind::kReduceWide) {
+      reduce(rank, step);
     } else if (step.kind == StepKind::kCombine) {
+      EXPECT_FALSE(test_.rounds) << "combined, and so rounded, on its way";
       uint64_t* to = at(rank, step.to);
       const uint64_t* first = at(rank, step.first);
       const uint64_t* second = at(rank, step.second);
       for (uint64_t i = 0; i < step.to.length / kElement; ++i) {
         to[i] = combine_(first[i], second[i]);
+      }
+    }
+  }
+
+  // What is wide has a word that says so. Rounding changes the value.
+  void reduce(Rank& rank, const Step& step) const {
+    const bool wide = step.kind == StepKind::kReduceWide;
+    EXPECT_TRUE(!wide || test_.rounds);
+    const uint64_t count = step.to.length / (wide ? kWide : kElement);
+    const bool begun = step.first.length > 0;
+    EXPECT_TRUE(!begun || test_.rounds);
+    if (begun) {
+      EXPECT_EQ(step.first.length, count * kWide);
+    }
+    Words sums(count);
+    for (uint64_t i = 0; i < count && begun; ++i) {
+      sums[i] = at(rank, step.first)[2 * i];
+      EXPECT_EQ(at(rank, step.first)[2 * i + 1], kWideMark);
+    }
+    for (uint32_t k = 0; k < step.inputs; ++k) {
+      const Range& input = rank.plan.inputs[step.inputs_at + k];
+      EXPECT_EQ(input.length, count * kElement);
+      const uint64_t* from = at(rank, input);
+      for (uint64_t i = 0; i < count; ++i) {
+        sums[i] = k == 0 && !begun ? from[i] : combine_(sums[i], from[i]);
+      }
+    }
+    uint64_t* to = at(rank, step.to);
+    for (uint64_t i = 0; i < count; ++i) {
+      if (wide) {
+        to[2 * i] = sums[i];
+        to[2 * i + 1] = kWideMark;
+      } else {
+        to[i] = test_.rounds ? rounded(sums[i]) : sums[i];
       }
     }
   }
@@ -304,8 +352,10 @@ class Model {
   Topology topology_;
   std::vector<std::unique_ptr<Rank>> ranks_;
   mutable std::map<uint32_t, Traffic> left_;  // what a group has sent to others
+  mutable uint64_t moved_ = 0;                // bytes of all messages
 
   friend Traffic most_left(const Model& model);
+  friend uint64_t moved_bytes(const Model& model);
   friend Words result_of(const Model& model, uint32_t rank);
 };
 
@@ -318,6 +368,8 @@ Traffic most_left(const Model& model) {
   return most;
 }
 
+uint64_t moved_bytes(const Model& model) { return model.moved_; }
+
 Words result_of(const Model& model, uint32_t rank) {
   uint64_t shift = 0;
   Rank& own = *model.ranks_[rank];
@@ -327,13 +379,19 @@ Words result_of(const Model& model, uint32_t rank) {
           words.begin() + static_cast<std::ptrdiff_t>(shift + length)};
 }
 
+uint64_t add(uint64_t a, uint64_t b) { return a + b; }
+// Neither associative nor commutative.
+uint64_t mingle(uint64_t a, uint64_t b) { return a * 31 + (b ^ a >> 7); }
+
 // What rank |rank| has to have in the end; nothing where it may have anything.
 std::optional<Words> expected(const Case& test, uint32_t rank) {
   Words words;
   const auto sum = [&](uint32_t first, uint32_t last, uint64_t index) {
-    uint64_t total = 0;
-    for (uint32_t r = first; r < last; ++r) total += value(r, index);
-    return total;
+    uint64_t total = value(first, index);
+    for (uint32_t r = first + 1; r < last; ++r) {
+      total = test.rounds ? mingle(total, value(r, index)) : total + value(r, index);
+    }
+    return test.rounds ? rounded(total) : total;
   };
   const auto sent_start = [&](uint32_t from, uint32_t to) {
     uint64_t at = 0;
@@ -406,13 +464,14 @@ std::string name(const Case& test) {
          std::to_string(test.ranks) + " ranks, root " + std::to_string(test.root) + ", " +
          std::to_string(test.elements) + " elements" + (test.exclusive ? ", exclusive" : "") +
          (test.monitored ? ", monitored" : "") + (test.in_place ? ", in place" : "") +
+         (test.rounds ? ", rounding" : "") +
          (test.groups.empty() ? "" : ", groups" + list_of(test.groups));
 }
 
-void run_case(Case test) {
+void run_once(const Case& test) {
   SCOPED_TRACE(name(test));
   // In place the model has one buffer: the sender's where that has all parts, else the receiver's.
-  Model model(test, [](uint64_t a, uint64_t b) { return a + b; });
+  Model model(test, test.rounds ? mingle : add);
   model.run();
   if (::testing::Test::HasFatalFailure()) return;
   for (uint32_t rank = 0; rank < test.ranks; ++rank) {
@@ -420,12 +479,19 @@ void run_case(Case test) {
     if (!right) continue;
     ASSERT_EQ(result_of(model, rank), *right) << "rank " << rank;
   }
-  if (test.kind != Kind::kAllreduce) return;
-  Model odd(test, [](uint64_t a, uint64_t b) { return a * 31 + (b ^ a >> 7); });
+  if (test.kind != Kind::kAllreduce || test.rounds) return;
+  Model odd(test, mingle);
   odd.run();
   for (uint32_t rank = 1; rank < test.ranks; ++rank) {
     ASSERT_EQ(result_of(odd, rank), result_of(odd, 0)) << "bits of rank " << rank;
   }
+}
+
+void run_case(Case test) {
+  run_once(test);
+  if (!reduces(test.kind) || ::testing::Test::HasFatalFailure()) return;
+  test.rounds = true;
+  run_once(test);
 }
 
 constexpr Algorithm kAlgorithms[] = {
@@ -577,6 +643,31 @@ TEST(CollectiveGroups, LittleGoesBetweenThem) {
   EXPECT_EQ(messages_of(Kind::kGather, Algorithm::kLinear), 4u);
   EXPECT_EQ(messages_of(Kind::kScatter, Algorithm::kTwoLevel), 1u);
   EXPECT_EQ(messages_of(Kind::kScatter, Algorithm::kLinear), 4u);
+}
+
+// By the algorithms for what is large, with what rounds and without.
+TEST(CollectiveRounding, NoMoreBytesGoForIt) {
+  const auto moved = [](Kind kind, Algorithm algorithm, uint32_t ranks, bool rounds) {
+    const Case test{
+        .kind = kind, .algorithm = algorithm, .ranks = ranks, .elements = 26880, .rounds = rounds};
+    Model model(test, mingle);
+    model.run();
+    return moved_bytes(model);
+  };
+  for (const uint32_t ranks : {2u, 3u, 4u, 5u, 8u, 16u}) {
+    SCOPED_TRACE(ranks);
+    EXPECT_EQ(moved(Kind::kAllreduce, Algorithm::kRing, ranks, true),
+              moved(Kind::kAllreduce, Algorithm::kRing, ranks, false));
+    EXPECT_EQ(moved(Kind::kReduceScatter, Algorithm::kPairwise, ranks, true),
+              moved(Kind::kReduceScatter, Algorithm::kPairwise, ranks, false));
+    // The pieces go to the root in messages of their own.
+    const uint64_t reduced = moved(Kind::kReduce, Algorithm::kRing, ranks, false);
+    const uint64_t most = ranks > 3 ? reduced + reduced / ranks : reduced;
+    EXPECT_EQ(moved(Kind::kReduce, Algorithm::kRing, ranks, true), most);
+    // What comes before a rank is wide.
+    EXPECT_EQ(moved(Kind::kScan, Algorithm::kRing, ranks, true),
+              moved(Kind::kScan, Algorithm::kRing, ranks, false) * kWide / kElement);
+  }
 }
 
 Algorithm chosen(Kind kind, const Topology& topology, uint64_t bytes) {

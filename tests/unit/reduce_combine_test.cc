@@ -428,5 +428,89 @@ TEST(Reduce, NarrowFloatsAreRoundedOnce) {
   EXPECT_EQ(out, 0x6801);
 }
 
+// Any number of inputs, as one calculation in float32 with one rounding; in parts that are handed
+// on wide; in place of any input.
+TEST_P(ReduceTypes, AllInputsAreRoundedOnce) {
+  const size_t size = reduce::size_of(type());
+  constexpr size_t kElements = 2500;
+  Random random(static_cast<uint64_t>(type()));
+  for (const Operator op : {Operator::kSum, Operator::kProduct, Operator::kAverage,
+                            Operator::kPremulSum, Operator::kMax}) {
+    if (!reduce::is_defined(type(), op)) continue;
+    for (const size_t inputs : {1u, 2u, 7u, 8u, 9u, 15u, 16u, 33u}) {
+      std::vector<Elements> in;
+      std::vector<const std::byte*> from;
+      with(type(), [&]<class T>(T) {
+        for (size_t k = 0; k < inputs; ++k) in.push_back(random_elements<T>(kElements, random));
+      });
+      for (const Elements& each : in) from.push_back(each.data());
+      const reduce::Reduction reduction{
+          .type = type(), .op = op, .ranks = static_cast<uint32_t>(inputs), .factor = 0.37};
+      // Two at a time, by the functions that the others are made of.
+      Elements wanted = in[0];
+      if (reduce::rounds(type(), op)) {
+        std::vector<float> sum(kElements);
+        std::vector<float> next(kElements);
+        for (size_t k = 0; k < inputs; ++k) {
+          reduce::widen(type(), next.data(), from[k], kElements);
+          for (size_t i = 0; i < kElements; ++i) {
+            const float term = op == Operator::kPremulSum ? next[i] * 0.37F : next[i];
+            sum[i] = k == 0 ? term : op == Operator::kProduct ? sum[i] * term : sum[i] + term;
+          }
+        }
+        for (float& each : sum) {
+          if (op == Operator::kAverage) each /= static_cast<float>(inputs);
+        }
+        reduce::narrow(type(), wanted.data(), sum.data(), kElements);
+      } else {
+        for (size_t k = 1; k < inputs; ++k) {
+          const std::byte* const two[] = {wanted.data(), from[k]};
+          reduce::combine(type(), op, wanted.data(), two, 2, kElements);
+        }
+        if (op == Operator::kAverage) {
+          reduce::divide(type(), wanted.data(), wanted.data(), kElements, reduction.ranks);
+        }
+      }
+      const auto check = [&](const std::byte* got, const char* how) {
+        with(type(), [&]<class T>(T) {
+          for (size_t i = 0; i < kElements; ++i) {
+            ASSERT_TRUE(same_bits<T>(got + i * size, &wanted[i * size]))
+                << how << " op " << static_cast<int>(op) << " inputs " << inputs << " element "
+                << i;
+          }
+        });
+      };
+      Elements out(kElements * size);
+      reduce::reduce(reduction, out.data(), from.data(), inputs, kElements);
+      ASSERT_NO_FATAL_FAILURE(check(out.data(), "out of place"));
+      if (reduce::rounds(type(), op)) {
+        const size_t first = inputs / 2;
+        std::vector<float> before(kElements);
+        if (first > 0) {
+          reduce::reduce_wide(reduction, before.data(), from.data(), 1, kElements);
+          reduce::reduce_wide(reduction, before.data(), from.data() + 1, first - 1, kElements,
+                              before.data());
+        }
+        reduce::reduce(reduction, out.data(), from.data() + first, inputs - first, kElements,
+                       first > 0 ? before.data() : nullptr);
+        ASSERT_NO_FATAL_FAILURE(check(out.data(), "in two parts"));
+      }
+      const size_t replaced = random.below(inputs);
+      reduce::reduce(reduction, in[replaced].data(), from.data(), inputs, kElements);
+      ASSERT_NO_FATAL_FAILURE(check(in[replaced].data(), "in place"));
+    }
+  }
+}
+
+TEST(Reduce, AnAverageIsDividedBeforeItIsRounded) {
+  const uint16_t large = 0x7753;  // 30000 in float16, whose largest number is 65504
+  uint16_t out = 0;
+  const auto* const each = reinterpret_cast<const std::byte*>(&large);
+  const std::byte* const in[] = {each, each, each, each};
+  const reduce::Reduction average{.type = Type::kFloat16, .op = Operator::kAverage, .ranks = 4};
+  reduce::reduce(average, reinterpret_cast<std::byte*>(&out), in, 4, 1);
+  EXPECT_EQ(out, large);
+}
+
 }  // namespace
 }  // namespace hetcomm::test

@@ -138,6 +138,9 @@ Code Collective::set_up_options(const Arguments& arguments, std::string* text) {
       return Code::kUnsupported;
     }
     call_.reduction = arguments.reduction;
+    problem_.rounds = reduce::rounds(static_cast<Type>(arguments.datatype),
+                                     static_cast<Operator>(arguments.reduction));
+    problem_.wide_bytes = sizeof(float);
   }
   const hetcomm_collective_options_t* options = arguments.options;
   if (options == nullptr) return Code::kOk;
@@ -430,9 +433,12 @@ void Collective::begin_moving() {
   advance();
 }
 
-// PREMUL_SUM: the rest works on elements that were multiplied.
+// PREMUL_SUM: the rest works on elements that were multiplied. What rounds is multiplied where it
+// is summed.
 bool Collective::scale() {
-  if (call_.reduction != HETCOMM_REDUCE_PREMUL_SUM || send_.length == 0) return true;
+  if (call_.reduction != HETCOMM_REDUCE_PREMUL_SUM || problem_.rounds || send_.length == 0) {
+    return true;
+  }
   scaled_ = PoolBytes(mesh().blocks(), send_.length);
   if (!scaled_) return false;
   const auto type = static_cast<Type>(call_.datatype);
@@ -694,11 +700,40 @@ void Collective::run_step(Lane& lane, const Step& step) {
     std::byte* const to = address(lane, step.to);
     const std::byte* const from = address(lane, step.first);
     if (to != from && step.to.length > 0) std::memcpy(to, from, step.to.length);
+  } else if (step.kind == StepKind::kReduce || step.kind == StepKind::kReduceWide) {
+    run_reduction(lane, step);
   } else if (step.kind == StepKind::kCombine) {
     const std::byte* const inputs[] = {address(lane, step.first), address(lane, step.second)};
     reduce::combine(static_cast<Type>(call_.datatype), static_cast<Operator>(call_.reduction),
                     address(lane, step.to), inputs, 2, step.to.length / problem_.element_bytes);
   }
+}
+
+void Collective::run_reduction(Lane& lane, const Step& step) {
+  inputs_.clear();
+  for (uint32_t i = 0; i < step.inputs; ++i) {
+    inputs_.push_back(address(lane, lane.plan.inputs[step.inputs_at + i]));
+  }
+  reduce::Reduction all = reduction();
+  // The rest is combined with what comes from elsewhere, and divided at the end of the lane.
+  if (!problem_.rounds) all.ranks = 1;
+  std::byte* const to = address(lane, step.to);
+  std::byte* const first = step.first.length > 0 ? address(lane, step.first) : nullptr;
+  const auto* const before = reinterpret_cast<const float*>(first);
+  if (step.kind == StepKind::kReduce) {
+    reduce::reduce(all, to, inputs_.data(), inputs_.size(), step.to.length / problem_.element_bytes,
+                   before);
+  } else {
+    reduce::reduce_wide(all, reinterpret_cast<float*>(to), inputs_.data(), inputs_.size(),
+                        step.to.length / problem_.wide_bytes, before);
+  }
+}
+
+reduce::Reduction Collective::reduction() const {
+  return {.type = static_cast<Type>(call_.datatype),
+          .op = static_cast<Operator>(call_.reduction),
+          .ranks = problem_.ranks,
+          .factor = call_.factor};
 }
 
 void Collective::finish_lane(Lane& lane) {

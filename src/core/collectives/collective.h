@@ -87,7 +87,8 @@ class Collective final : public PartOwner, private CopyHandler {
   const Problem& problem() const { return problem_; }
   const Call& call() const { return call_; }
   int32_t datatype() const { return call_.datatype; }
-  int32_t reduction() const { return call_.reduction; }
+  // What the segment makes of the inputs of all ranks.
+  reduce::Reduction reduction() const;
   uint64_t sequence() const { return sequence_; }
   uint64_t started_ns() const { return started_ns_; }
   // In the segment: its turn has come.
@@ -161,6 +162,7 @@ class Collective final : public PartOwner, private CopyHandler {
   void post_round(Lane& lane, size_t slot);
   size_t end_of_round(const Lane& lane) const;
   void run_step(Lane& lane, const Step& step);
+  void run_reduction(Lane& lane, const Step& step);
   std::byte* address(const Lane& lane, const Range& range) const;
   void finish_lane(Lane& lane);
   void store();
@@ -192,6 +194,7 @@ class Collective final : public PartOwner, private CopyHandler {
   uint64_t lanes_done_ = 0;
   std::vector<Lane> lane_list_;  // those under way, and room
   std::vector<Operation*> parts_;
+  std::vector<const std::byte*> inputs_;  // of a step
   Code code_ = Code::kOk;
   std::string text_;
 };

@@ -57,7 +57,7 @@ bool packs_parts(Kind kind) {
 }
 
 bool has_result(const Problem& problem) {
-  if (!traits(problem.kind).reduces) return false;
+  if (!traits(problem.kind).reduces || problem.rounds) return false;
   if (problem.kind == Kind::kReduce) return problem.rank == problem.root;
   return problem.kind != Kind::kScan || !problem.exclusive || problem.rank != 0;
 }
@@ -102,20 +102,23 @@ void Builder::build() {
       if (two_level) return broadcast_two_level();
       return ring ? broadcast_ring() : broadcast_tree(all_ranks(), problem_.root, received(0));
     case Kind::kReduce:
+      if (problem_.rounds) return reduce_rounding();
       if (two_level) return reduce_two_level();
       if (ring) return reduce_ring();
       reduce_tree(all_ranks(), problem_.root, sent(0), received(0));
       return;
     case Kind::kAllreduce:
+      if (problem_.rounds) return allreduce_rounding();
       if (two_level) return allreduce_two_level();
       return ring ? allreduce_ring(all_ranks(), sent(0), received(0))
                   : allreduce_doubling(all_ranks(), sent(0), received(0));
     case Kind::kAllgather:
     case Kind::kAllgatherv:
-      if (two_level) return allgather_two_level();
-      return ring ? allgather_ring() : allgather();
+      if (ring) return allgather_ring();
+      return two_level ? allgather_two_level(received_parts()) : allgather(received_parts());
     case Kind::kReduceScatter:
     case Kind::kReduceScatterv:
+      if (problem_.rounds) return chains() ? reduce_scatter_chained() : reduce_scatter();
       if (two_level) return reduce_scatter_two_level();
       return ring ? reduce_scatter_ring() : reduce_scatter();
     case Kind::kAlltoall:
@@ -128,6 +131,7 @@ void Builder::build() {
     case Kind::kScatterv:
       return two_level ? scatter_two_level() : scatter();
     case Kind::kScan:
+      if (problem_.rounds) return scan_rounding();
       // The ranks before one are whole groups and some of its own, or there is no use in groups.
       if (two_level && topology_.contiguous) return scan_two_level();
       return ring ? scan_ring() : scan_doubling();
@@ -138,7 +142,11 @@ void Builder::copy_own() {
   if (problem_.kind == Kind::kBroadcast || (problem_.kind == Kind::kScan && problem_.exclusive)) {
     return;
   }
-  copy(received(0), sent(0));
+  if (problem_.rounds) {
+    reduce(received(0), std::vector{sent(0)});
+  } else {
+    copy(received(0), sent(0));
+  }
 }
 
 const char* name_of(Kind kind) { return traits(kind).name; }

@@ -67,10 +67,15 @@ struct Problem {
   Algorithm algorithm = Algorithm::kChosen;
   bool exclusive = false;
   bool monitored = false;
+  // Whether a step of the reduction rounds. Then all inputs of an element come to one rank, or to
+  // several one after the other, which hand on what they have in elements of |wide_bytes|; they are
+  // combined in the order of ranks and rounded once, so that every algorithm gives the same bits.
+  bool rounds = false;
   uint32_t ranks = 1;
   uint32_t rank = 0;
   uint32_t root = 0;
   uint64_t element_bytes = 1;
+  uint64_t wide_bytes = 0;
   uint64_t bytes = 0;                  // of the buffer, or of one part where there are parts
   const Topology* topology = nullptr;  // of the ranks
   // Of the forms with v, as far as this rank knows them: bytes of each part.
@@ -91,7 +96,9 @@ struct Range {
   uint64_t offset = 0;
   uint64_t length = 0;
 };
-enum class StepKind : uint8_t { kSend, kReceive, kCopy, kCombine };
+// kReduce: to = first op inputs[0] op inputs[1] ..., without first where that is empty; of what
+// rounds |first| is wide, and |to| final. kReduceWide: the same, and |to| is wide, too.
+enum class StepKind : uint8_t { kSend, kReceive, kCopy, kCombine, kReduce, kReduceWide };
 struct Step {
   StepKind kind;
   uint32_t round;
@@ -99,11 +106,14 @@ struct Step {
   Range to;       // what is sent, received into, or written
   Range first;    // kCopy: what is read; kCombine: to = first op second
   Range second;
+  uint32_t inputs_at = 0;  // in the plan's inputs
+  uint32_t inputs = 0;
 };
 struct Plan {
   std::vector<Step> steps;  // by round; sends and receives of a round before its local steps
+  std::vector<Range> inputs;
   uint64_t scratch_bytes = 0;
-  Range result;  // what has been reduced for this rank; empty where nothing is
+  Range result;  // what has been reduced for this rank and is not final; empty where nothing is
 };
 
 // Of a lane: large enough for a link, small enough that several of them overlap

@@ -35,6 +35,7 @@ class Builder {
   Builder(const Problem& problem, uint64_t lane, Plan& plan)
       : problem_(problem), topology_(*problem.topology), algorithm_(choose(problem)), plan_(plan) {
     plan_.steps.clear();
+    plan_.inputs.clear();
     plan_.scratch_bytes = 0;
     plan_.result = {};
     const uint64_t slice = slice_bytes(problem);
@@ -113,6 +114,19 @@ class Builder {
     plan_.scratch_bytes += (length + kAlign - 1) / kAlign * kAlign;
     return {Place::kScratch, 0, at, length};
   }
+  std::vector<Range> received_parts() const {
+    std::vector<Range> parts(n());
+    for (uint32_t rank = 0; rank < n(); ++rank) parts[rank] = received(rank);
+    return parts;
+  }
+  // For what every rank has for all: this rank's is where it is, and comes to no other place.
+  std::vector<Range> places_for_all(const Range& own) {
+    std::vector<Range> places(n());
+    for (uint32_t rank = 0; rank < n(); ++rank) {
+      places[rank] = rank == me() ? own : scratch(own.length);
+    }
+    return places;
+  }
   // The |index|-th of the parts of |length| bytes each that |packed| has.
   static Range unpacked(const Range& packed, size_t index, uint64_t length) {
     return {packed.place, packed.part, packed.offset + index * length, length};
@@ -131,6 +145,25 @@ class Builder {
     if (to.length == 0 && problem_.kind != Kind::kBarrier && parts_are_known(problem_.kind)) return;
     plan_.steps.push_back({kind, round_, peer, to, first, second});
   }
+  // |to| may be one of the inputs: it is written when all of them have been read.
+  void reduce(StepKind kind, const Range& to, std::span<const Range> inputs, const Range& before) {
+    if (to.length == 0) return;
+    Step step{kind, round_, me(), to, before, {}};
+    step.inputs_at = static_cast<uint32_t>(plan_.inputs.size());
+    step.inputs = static_cast<uint32_t>(inputs.size());
+    plan_.inputs.insert(plan_.inputs.end(), inputs.begin(), inputs.end());
+    plan_.steps.push_back(step);
+  }
+  void reduce(const Range& to, std::span<const Range> inputs, const Range& before = {}) {
+    reduce(StepKind::kReduce, to, inputs, before);
+  }
+  void reduce_wide(const Range& to, std::span<const Range> inputs, const Range& before) {
+    reduce(StepKind::kReduceWide, to, inputs, before);
+  }
+  // For what |range| comes to before it is rounded.
+  Range wide(const Range& range) {
+    return scratch(range.length / problem_.element_bytes * problem_.wide_bytes);
+  }
   void send(uint32_t peer, const Range& what) { add(StepKind::kSend, peer, what); }
   void receive(uint32_t peer, const Range& where) { add(StepKind::kReceive, peer, where); }
   void copy(const Range& to, const Range& from) { add(StepKind::kCopy, me(), to, from); }
@@ -144,8 +177,6 @@ class Builder {
   Range reduce_tree(const Members& among, uint32_t root, Range mine, const Range& out);
   void allreduce_doubling(const Members& among, const Range& own, const Range& all);
   void allreduce_ring(const Members& among, const Range& own, const Range& all);
-  void combine_all(std::span<const Range> inputs, const Range& out);
-
   void barrier();
   void monitored_barrier();
   void barrier_two_level();
@@ -154,9 +185,9 @@ class Builder {
   void reduce_ring();
   void reduce_two_level();
   void allreduce_two_level();
-  void allgather_two_level();
+  void allgather_two_level(std::span<const Range> places);
   void reduce_scatter_two_level();
-  void allgather();
+  void allgather(std::span<const Range> places);
   void allgather_ring();
   void reduce_scatter();
   void reduce_scatter_ring();
@@ -174,6 +205,26 @@ class Builder {
   void scan_ring();
   void scan_two_level();
   void copy_own();
+
+  void gather_ring(const Members& among, const Range& all);
+  std::vector<Range> collect_of_mates(uint32_t pieces);
+  void hand_to_mates(uint32_t pieces);
+
+  // Of what rounds.
+  bool gathers(uint64_t length) const;
+  bool chains() const { return algorithm_ == Algorithm::kTwoLevel && topology_.contiguous; }
+  std::vector<Range> exchange_pieces(const Members& among, const Range& own);
+  void chain(const Members& among, std::span<const Range> inputs, const Range& out);
+  void allreduce_rounding();
+  void allreduce_gathered();
+  void allreduce_by_owners();
+  void allreduce_chained();
+  void reduce_rounding();
+  std::vector<Range> collect(const Members& among, uint32_t root, const Range& own);
+  void reduce_by_owners();
+  void reduce_chained();
+  void reduce_scatter_chained();
+  void scan_rounding();
 
   const Problem& problem_;
   const Topology& topology_;

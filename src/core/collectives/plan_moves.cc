@@ -73,39 +73,40 @@ void Builder::broadcast_ring() {
   if (distance + 1 < n()) send(after(1), received(0));
 }
 
-void Builder::allgather() {
+// |places|: where the part of each rank goes.
+void Builder::allgather(std::span<const Range> places) {
   for (uint32_t distance = 1; distance < n(); ++distance) {
     send(after(distance), sent(0));
-    receive(before(distance), received(before(distance)));
+    receive(before(distance), places[before(distance)]);
   }
-  copy(received(me()), sent(0));
+  if (places[me()].place != Place::kSend) copy(places[me()], sent(0));
 }
 
 // Every part goes to one rank of each other group, which hands it to its mates.
-void Builder::allgather_two_level() {
+void Builder::allgather_two_level(std::span<const Range> places) {
   for (const uint32_t mate : mates()) {
     if (mate == me()) continue;
     send(mate, sent(0));
-    receive(mate, received(mate));
+    receive(mate, places[mate]);
   }
   for (uint32_t other = 0; other < topology_.group_count(); ++other) {
     if (other == group()) continue;
     send(counterpart(me(), other), sent(0));
     for (const uint32_t from : topology_.groups[other]) {
-      if (counterpart(from, group()) == me()) receive(from, received(from));
+      if (counterpart(from, group()) == me()) receive(from, places[from]);
     }
   }
-  copy(received(me()), sent(0));
+  if (places[me()].place != Place::kSend) copy(places[me()], sent(0));
   next_round();
   for (uint32_t from = 0; from < n(); ++from) {
     if (topology_.group_of[from] == group()) continue;
     const uint32_t has = counterpart(from, group());
     if (has != me()) {
-      receive(has, received(from));
+      receive(has, places[from]);
       continue;
     }
     for (const uint32_t mate : mates()) {
-      if (mate != me()) send(mate, received(from));
+      if (mate != me()) send(mate, places[from]);
     }
   }
 }

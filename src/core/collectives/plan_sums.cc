@@ -102,30 +102,25 @@ void Builder::allreduce_ring(const Members& among, const Range& own, const Range
     combine(target, arrives, piece(own, in, count));
     next_round();
   }
+  gather_ring(among, all);
+}
+
+// Every one has its own piece, which goes round once.
+void Builder::gather_ring(const Members& among, const Range& all) {
+  const uint32_t count = among.count;
+  const auto piece_before = [&](uint32_t distance) {
+    return piece(all, (among.me + count - distance % count) % count, count);
+  };
   for (uint32_t step = 0; step + 1 < count; ++step) {
-    send(among.after(1), piece(all, index_before(step), count));
-    receive(among.before(1), piece(all, index_before(step + 1), count));
+    send(among.after(1), piece_before(step));
+    receive(among.before(1), piece_before(step + 1));
     next_round();
   }
 }
 
-// |out| may be one of the inputs: it is written when all of them have been read.
-void Builder::combine_all(std::span<const Range> inputs, const Range& out) {
-  Range sum = inputs[0];
-  const Range between = inputs.size() > 2 ? scratch(out.length) : Range{};
-  for (size_t i = 1; i < inputs.size(); ++i) {
-    const Range to = i + 1 == inputs.size() ? out : between;
-    combine(to, sum, inputs[i]);
-    sum = to;
-  }
-}
-
-// As many pieces as the smallest group has ranks. In each group the rank of that index sums a
-// piece, exchanges it with those of the same index in the other groups, and hands it to its mates.
-void Builder::allreduce_two_level() {
-  const uint32_t pieces = topology_.smallest;
+// What the group has for the piece of this rank's index, if there is one, in the order of ranks.
+std::vector<Range> Builder::collect_of_mates(uint32_t pieces) {
   const Range own = sent(0);
-  const Range all = received(0);
   const bool owns = index() < pieces;
   std::vector<Range> inputs;
   for (uint32_t i = 0; i < mates().size(); ++i) {
@@ -138,12 +133,29 @@ void Builder::allreduce_two_level() {
     inputs.push_back(scratch(piece(own, index(), pieces).length));
     receive(mates()[i], inputs.back());
   }
-  if (owns) {
-    const Range sum = piece(all, index(), pieces);
-    combine_all(inputs, sum);
+  return inputs;
+}
+
+void Builder::hand_to_mates(uint32_t pieces) {
+  const Range all = received(0);
+  for (uint32_t i = 0; i < mates().size(); ++i) {
+    if (i == index()) continue;
+    if (index() < pieces) send(mates()[i], piece(all, index(), pieces));
+    if (i < pieces) receive(mates()[i], piece(all, i, pieces));
+  }
+}
+
+// As many pieces as the smallest group has ranks. In each group the rank of that index sums a
+// piece, exchanges it with those of the same index in the other groups, and hands it to its mates.
+void Builder::allreduce_two_level() {
+  const uint32_t pieces = topology_.smallest;
+  const std::vector<Range> inputs = collect_of_mates(pieces);
+  if (index() < pieces) {
+    const Range sum = piece(received(0), index(), pieces);
+    if (inputs.size() > 1) reduce(sum, inputs);
     next_round();
     const Range mine = inputs.size() == 1 ? inputs[0] : sum;
-    const bool few_rounds = topology_.group_count() == 2 || own.length / pieces <= kShortBytes;
+    const bool few_rounds = topology_.group_count() == 2 || sent(0).length / pieces <= kShortBytes;
     if (few_rounds) {
       allreduce_doubling(peers(), mine, sum);
     } else {
@@ -151,11 +163,7 @@ void Builder::allreduce_two_level() {
     }
   }
   next_round();
-  for (uint32_t i = 0; i < mates().size(); ++i) {
-    if (i == index()) continue;
-    if (owns) send(mates()[i], piece(all, index(), pieces));
-    if (i < pieces) receive(mates()[i], piece(all, i, pieces));
-  }
+  hand_to_mates(pieces);
 }
 
 // Every rank gets its part of all others at once.
@@ -169,7 +177,7 @@ void Builder::reduce_scatter() {
     send(after(distance), sent(after(distance)));
   }
   inputs[me()] = own;
-  combine_all(inputs, received(0));
+  reduce(received(0), inputs);
 }
 
 // What a group has for a rank of another one is summed by one of its ranks, which sends it there.
@@ -200,7 +208,7 @@ void Builder::reduce_scatter_two_level() {
     sums[to] = inputs[to][0];
     if (inputs[to].size() == 1) continue;
     sums[to] = alone ? received(0) : scratch(sent(to).length);
-    combine_all(inputs[to], sums[to]);
+    reduce(sums[to], inputs[to]);
   }
   if (alone) return;
   next_round();
@@ -216,7 +224,7 @@ void Builder::reduce_scatter_two_level() {
     of_groups.push_back(scratch(sent(me()).length));
     receive(counterpart(me(), from), of_groups.back());
   }
-  combine_all(of_groups, received(0));
+  reduce(received(0), of_groups);
 }
 
 void Builder::reduce_scatter_ring() {

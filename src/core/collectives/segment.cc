@@ -22,9 +22,6 @@
 namespace hetcomm::collectives {
 namespace {
 
-using reduce::Operator;
-using reduce::Type;
-
 // Of a ticket: the data behind it was written past the cache.
 constexpr uint64_t kStreamedBit = uint64_t{1} << 63;
 // Chunks of this length are measured, and may go past the cache.
@@ -108,7 +105,8 @@ Segment::Segment(uint32_t ranks, uint32_t index, UniqueFd file, std::byte* base,
       file_(std::move(file)),
       base_(base),
       size_(size),
-      ways_(read_costs(index)) {}
+      ways_(read_costs(index)),
+      inputs_(ranks) {}
 
 Segment::~Segment() { munmap(base_, size_); }
 
@@ -164,7 +162,6 @@ Result<std::unique_ptr<Segment>> Segment::open(uint32_t ranks, uint32_t index,
 void Segment::complete(bool fences) {
   fences_ = fences;
   file_.reset();
-  if (ranks_ > reduce::kMaxInputs) partial_ = std::make_unique<std::byte[]>(kSlotBytes);
 }
 
 // --- sleep ------------------------------------------------------------------
@@ -261,7 +258,6 @@ void Segment::start(Collective& collective, bool checks) {
   // Another order is a difference too.
   hash_ = checks ? mix(collective.call().hash(), collective.sequence()) : 0;
   element_ = problem.element_bytes;
-  divides_ = collective.reduction() == HETCOMM_REDUCE_AVERAGE;
   // Of two ranks each reads as much of the other either way, but every rank sums half.
   two_phases_ = kind == Kind::kAllreduce &&
                 problem.bytes > (ranks_ > 2 ? kOnePhaseBytes : kOnePhaseBytesOfTwo);
@@ -569,22 +565,11 @@ void Segment::publish(uint64_t chunk) {
 void Segment::sum(std::byte* out, uint64_t bytes, uint32_t ranks, const std::byte* own, uint64_t at,
                   uint64_t chunk) {
   if (bytes == 0) return;
-  std::array<const std::byte*, reduce::kMaxInputs> inputs;
-  size_t count = 0;
-  const auto type = static_cast<Type>(collective_->datatype());
-  const auto op = static_cast<Operator>(collective_->reduction());
-  // The own input may lie where the sum goes, so that is not written before it has been read.
-  std::byte* partial = partial_.get();
   for (uint32_t rank = 0; rank < ranks; ++rank) {
-    inputs[count++] = rank == index_ ? own : bytes_of(rank, chunk) + at;
+    inputs_[rank] = rank == index_ ? own : bytes_of(rank, chunk) + at;
     note_read(rank, chunk, bytes);
-    if (count < inputs.size() || rank + 1 == ranks) continue;
-    reduce::combine(type, op, partial, inputs.data(), count, bytes / element_);
-    inputs[0] = partial;
-    count = 1;
   }
-  reduce::combine(type, op, out, inputs.data(), count, bytes / element_);
-  if (divides_) reduce::divide(type, out, out, bytes / element_, ranks_);
+  reduce::reduce(collective_->reduction(), out, inputs_.data(), ranks, bytes / element_);
 }
 
 void Segment::reduce_piece(uint64_t chunk) {
@@ -655,20 +640,9 @@ void Segment::consume_pieces(uint64_t chunk) {
 }
 
 void Segment::consume_few(std::byte* to, uint64_t length, uint64_t chunk) {
-  const auto type = static_cast<Type>(collective_->datatype());
-  const auto op = static_cast<Operator>(collective_->reduction());
-  const uint64_t elements = length / element_;
   std::array<std::byte, kInline> total;
-  std::array<const std::byte*, reduce::kMaxInputs> inputs;
-  size_t count = 0;
-  for (uint32_t rank = 0; rank < ranks_; ++rank) {
-    inputs[count++] = slot(rank, chunk).few;
-    if (count < inputs.size() && rank + 1 < ranks_) continue;
-    reduce::combine(type, op, total.data(), inputs.data(), count, elements);
-    inputs[0] = total.data();
-    count = 1;
-  }
-  if (divides_) reduce::divide(type, total.data(), total.data(), elements, ranks_);
+  for (uint32_t rank = 0; rank < ranks_; ++rank) inputs_[rank] = slot(rank, chunk).few;
+  reduce::reduce(collective_->reduction(), total.data(), inputs_.data(), ranks_, length / element_);
   std::memcpy(to, total.data(), length);
 }
 

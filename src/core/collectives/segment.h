@@ -172,19 +172,18 @@ class Segment {
   UniqueFd file_;
   std::byte* base_;
   uint64_t size_;
-  std::unique_ptr<std::byte[]> partial_;  // of sums of more ranks than are added at once
   bool fences_ = true;
   bool announced_ = false;
   bool woken_ = false;  // somebody sleeps who may wait for a ticket of this rank
   uint64_t done_ = 0;   // chunks of operations before this one
   WayChooser ways_;
+  std::vector<const std::byte*> inputs_;  // of a sum, by rank
   Mismatch mismatch_;
 
   // Of the operation under way.
   Collective* collective_ = nullptr;
   bool checks_ = true;
   bool two_phases_ = false;
-  bool divides_ = false;
   bool passes_caches_ = false;  // what is copied to a result does
   bool measures_ = false;       // long enough to be worth a look at the clock
   uint64_t hash_ = 0;

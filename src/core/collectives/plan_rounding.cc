@@ -1,0 +1,237 @@
+// Reductions whose steps would round: every input comes as it is to where it is combined, in the
+// order of ranks, and the result is rounded there. Only between groups, which come one after the
+// other, goes what has been combined so far, wide.
+#include "src/core/collectives/plan_builder.h"
+
+namespace hetcomm::collectives {
+namespace {
+
+// Of all ranks together, where one of them keeps them.
+constexpr uint64_t kMostGathered = kLaneBytes;
+
+}  // namespace
+
+// Whether it is better to bring all inputs of |length| bytes to one rank than to share them out.
+bool Builder::gathers(uint64_t length) const {
+  if (length * n() > kMostGathered) return false;
+  switch (algorithm_) {
+    case Algorithm::kRing:
+      return false;
+    case Algorithm::kTwoLevel: {
+      const Link& link = topology_.across;
+      const uint64_t wide = length / problem_.element_bytes * problem_.wide_bytes;
+      return !topology_.contiguous ||
+             link.time_ns(length * topology_.largest) <= link.time_ns(wide) + link.time_ns(length);
+    }
+    default:
+      return true;
+  }
+}
+
+// |out| is what all of |among| have as |inputs|, the first of them first: the last one has it.
+// Part of a round, which it ends.
+void Builder::chain(const Members& among, std::span<const Range> inputs, const Range& out) {
+  const bool first = among.me == 0;
+  const bool last = among.me + 1 == among.count;
+  const Range before = first ? Range{} : wide(out);
+  if (!first) receive(among.before(1), before);
+  if (last) {
+    reduce(out, inputs, before);
+    next_round();
+    return;
+  }
+  const Range sum = first ? wide(out) : before;
+  reduce_wide(sum, inputs, before);
+  next_round();
+  send(among.after(1), sum);
+}
+
+// Each piece of |own| to the one that it belongs to; what came for this one's, by rank.
+std::vector<Range> Builder::exchange_pieces(const Members& among, const Range& own) {
+  const Range mine = piece(own, among.me, among.count);
+  std::vector<Range> inputs(n());
+  for (uint32_t distance = 1; distance < among.count; ++distance) {
+    const uint32_t to = (among.me + distance) % among.count;
+    send(among.rank_of(to), piece(own, to, among.count));
+    Range& input = inputs[among.before(distance)];
+    input = scratch(mine.length);
+    receive(among.before(distance), input);
+  }
+  inputs[me()] = mine;
+  return inputs;
+}
+
+// --- allreduce ----------------------------------------------------------------
+
+void Builder::allreduce_rounding() {
+  if (gathers(sent(0).length)) return allreduce_gathered();
+  return chains() ? allreduce_chained() : allreduce_by_owners();
+}
+
+// Every rank combines everything.
+void Builder::allreduce_gathered() {
+  const std::vector<Range> inputs = places_for_all(sent(0));
+  if (algorithm_ == Algorithm::kTwoLevel) {
+    allgather_two_level(inputs);
+    next_round();
+  } else {
+    allgather(inputs);
+  }
+  reduce(received(0), inputs);
+}
+
+// A piece for each rank.
+void Builder::allreduce_by_owners() {
+  const Members among = all_ranks();
+  const Range all = received(0);
+  reduce(piece(all, among.me, n()), exchange_pieces(among, sent(0)));
+  next_round();
+  gather_ring(among, all);
+}
+
+// As many pieces as the smallest group has ranks, each from group to group.
+void Builder::allreduce_chained() {
+  const uint32_t pieces = topology_.smallest;
+  const std::vector<Range> inputs = collect_of_mates(pieces);
+  if (index() < pieces) {
+    const Range sum = piece(received(0), index(), pieces);
+    const Members among = peers();
+    chain(among, inputs, sum);
+    broadcast_tree(among, among.count - 1, sum);
+  }
+  next_round();
+  hand_to_mates(pieces);
+}
+
+// --- reduce -------------------------------------------------------------------
+
+void Builder::reduce_rounding() {
+  if (chains()) return reduce_chained();
+  if (n() > 3 && !gathers(sent(0).length)) return reduce_by_owners();
+  const std::vector<Range> inputs = collect(all_ranks(), problem_.root, sent(0));
+  if (me() == problem_.root) reduce(received(0), inputs);
+}
+
+// What all of |among| have, by number, at the one of number |root|.
+std::vector<Range> Builder::collect(const Members& among, uint32_t root, const Range& own) {
+  std::vector<Range> inputs;
+  if (among.me != root) {
+    send(among.rank_of(root), own);
+    return inputs;
+  }
+  for (uint32_t i = 0; i < among.count; ++i) {
+    inputs.push_back(i == root ? own : scratch(own.length));
+    if (i != root) receive(among.rank_of(i), inputs.back());
+  }
+  return inputs;
+}
+
+// A piece for each rank, and then all to the root.
+void Builder::reduce_by_owners() {
+  const Members among = all_ranks();
+  const bool at_root = me() == problem_.root;
+  const Range own = sent(0);
+  const Range mine = piece(at_root ? received(0) : own, among.me, n());
+  const Range sum = at_root ? mine : scratch(mine.length);
+  reduce(sum, exchange_pieces(among, own));
+  next_round();
+  if (!at_root) {
+    send(problem_.root, sum);
+    return;
+  }
+  for (uint32_t distance = 1; distance < n(); ++distance) {
+    const uint32_t from = (among.me + distance) % n();
+    receive(among.rank_of(from), piece(received(0), from, n()));
+  }
+}
+
+// From leader to leader, and from the last of them to the root.
+void Builder::reduce_chained() {
+  const Members among = own_group();
+  const std::vector<Range> inputs = collect(among, topology_.index_of[leader_of(group())], sent(0));
+  if (!leads()) return;
+  const uint32_t last = leader_of(topology_.group_count() - 1);
+  const bool at_root = me() == problem_.root;
+  const Range out = at_root ? received(0) : scratch(sent(0).length);
+  chain(leaders(), inputs, out);
+  if (last == problem_.root) return;
+  if (me() == last) send(problem_.root, out);
+  if (at_root) receive(last, out);
+}
+
+// --- reduce_scatter -----------------------------------------------------------
+
+// What there is for each rank goes from group to group, at last to the rank.
+void Builder::reduce_scatter_chained() {
+  const uint32_t groups = topology_.group_count();
+  // Who in |group| adds to what goes to |rank|.
+  const auto collector = [this](uint32_t rank, uint32_t in) {
+    return topology_.group_of[rank] == in ? rank : counterpart(rank, in);
+  };
+  const bool last = group() + 1 == groups;
+  std::vector<Range> sums(n());  // of what this rank adds to, by where it goes
+  std::vector<std::vector<Range>> inputs(n());
+  std::vector<Range> before(n());
+  for (uint32_t to = 0; to < n(); ++to) {
+    if (collector(to, group()) != me()) {
+      send(collector(to, group()), sent(to));
+      continue;
+    }
+    for (const uint32_t mate : mates()) {
+      inputs[to].push_back(mate == me() ? sent(to) : scratch(sent(to).length));
+      if (mate != me()) receive(mate, inputs[to].back());
+    }
+    if (group() > 0) {
+      before[to] = wide(sent(to));
+      receive(collector(to, group() - 1), before[to]);
+    }
+  }
+  for (uint32_t to = 0; to < n(); ++to) {
+    if (inputs[to].empty()) continue;
+    if (last) {
+      sums[to] = to == me() ? received(0) : scratch(sent(to).length);
+      reduce(sums[to], inputs[to], before[to]);
+    } else {
+      sums[to] = group() > 0 ? before[to] : wide(sent(to));
+      reduce_wide(sums[to], inputs[to], before[to]);
+    }
+  }
+  next_round();
+  for (uint32_t to = 0; to < n(); ++to) {
+    if (inputs[to].empty() || (last && to == me())) continue;
+    send(last ? to : collector(to, group() + 1), sums[to]);
+  }
+  if (!last) receive(collector(me(), groups - 1), received(0));
+}
+
+// --- scan ---------------------------------------------------------------------
+
+void Builder::scan_rounding() {
+  const Range own = sent(0);
+  const Range all = received(0);
+  const bool gets = !problem_.exclusive || me() > 0;
+  if (gathers(own.length)) {
+    std::vector<Range> inputs;
+    for (uint32_t rank = 0; rank < me(); ++rank) {
+      inputs.push_back(scratch(own.length));
+      receive(rank, inputs.back());
+    }
+    for (uint32_t rank = me() + 1; rank < n(); ++rank) send(rank, own);
+    if (!problem_.exclusive) inputs.push_back(own);
+    if (gets) reduce(all, inputs);
+    return;
+  }
+  const std::vector<Range> mine{own};
+  Range before;
+  if (me() > 0) {
+    before = wide(own);
+    receive(me() - 1, before);
+  }
+  const Range sum = wide(own);
+  if (me() + 1 < n()) reduce_wide(sum, mine, before);
+  if (gets) reduce(all, problem_.exclusive ? std::vector<Range>() : mine, before);
+  next_round();
+  if (me() + 1 < n()) send(me() + 1, sum);
+}
+
+}  // namespace hetcomm::collectives
