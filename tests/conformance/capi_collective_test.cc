@@ -3,7 +3,8 @@
 //
 //   * every operation gives what its definition says, from 0 bytes up to several chunks, out of
 //     place and in place, in host memory and on devices, mixed
-//   * all ranks get the same bits
+//   * all ranks get the same bits; of sums of narrow types those of the float32 sum in the order of
+//     ranks, rounded once, by every algorithm
 //   * many may be under way at once, on lists of ranks too, and in groups
 //   * ranks whose arguments differ all end with MISMATCH, and the text says in what; later calls
 //     end at once, and messages go on
@@ -11,6 +12,7 @@
 //     time, with a text
 //   * what one rank can see to be wrong is refused
 #include <array>
+#include <bit>
 #include <csignal>
 #include <cstring>
 #include <numeric>
@@ -273,6 +275,126 @@ TEST_P(Collectives, GiveWhatTheySay) {
       for (const size_t count : {0u, 1u, 5u, 100u, 2'000u, 8'194u, 70'001u}) run_all(me, count);
     });
   }
+}
+
+float number(uint16_t bfloat16) { return std::bit_cast<float>(uint32_t{bfloat16} << 16); }
+uint16_t rounded(float value) {
+  const auto bits = std::bit_cast<uint32_t>(value);
+  return static_cast<uint16_t>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+}
+// What |rank| has: numbers of which a float32 sum loses digits, and a bfloat16 sum many.
+std::vector<uint16_t> narrow_values(int32_t rank, size_t count) {
+  std::mt19937 random(static_cast<uint32_t>(rank) + 1);
+  std::vector<uint16_t> all(count);
+  for (uint16_t& each : all) {
+    const auto sign = static_cast<uint16_t>((random() & 1u) << 15);
+    each = static_cast<uint16_t>(sign | (0x3a00u + random() % 0x0b00u));
+  }
+  return all;
+}
+
+// What the elements |first|, |first| + 1, ... of the first |ranks| of |size| come to.
+std::vector<uint16_t> narrow_sums(hetcomm_reduction_t op, double factor, int32_t ranks,
+                                  int32_t size, size_t first, size_t count) {
+  std::vector<float> sums(count);
+  for (int32_t rank = 0; rank < ranks; ++rank) {
+    const std::vector<uint16_t> terms = narrow_values(rank, first + count);
+    for (size_t i = 0; i < count; ++i) {
+      float term = number(terms[first + i]);
+      if (op == HETCOMM_REDUCE_PREMUL_SUM) term *= static_cast<float>(factor);
+      sums[i] = rank == 0 ? term : op == HETCOMM_REDUCE_PRODUCT ? sums[i] * term : sums[i] + term;
+    }
+  }
+  std::vector<uint16_t> all(count);
+  for (size_t i = 0; i < count; ++i) {
+    if (op == HETCOMM_REDUCE_AVERAGE) sums[i] /= static_cast<float>(size);
+    all[i] = rounded(sums[i]);
+  }
+  return all;
+}
+
+// All reductions of parts of |count| elements by |algorithm|, those that there are of it.
+void reduce_narrow(Member& me, size_t count, hetcomm_reduction_t op, const char* algorithm) {
+  SCOPED_TRACE(std::string(algorithm == nullptr ? "chosen" : algorithm) + ", " +
+               std::to_string(count) + ", operator " + std::to_string(op));
+  hetcomm_communicator_t* const c = me.communicator();
+  const int32_t n = me.size();
+  const auto ranks = static_cast<size_t>(n);
+  const auto own = static_cast<size_t>(me.rank());
+  constexpr hetcomm_datatype_t kNarrow = HETCOMM_BFLOAT16;
+  hetcomm_collective_options_t options = no_options();
+  options.factor = 0.37;
+  options.algorithm = algorithm;
+  const auto sums = [&](int32_t of, size_t first) {
+    return narrow_sums(op, options.factor, of, n, first, count);
+  };
+  const std::vector<uint16_t> parts = narrow_values(me.rank(), count * ranks);
+  const std::vector<uint16_t> mine(parts.begin(), parts.begin() + static_cast<ptrdiff_t>(count));
+  hetcomm_request_t* request = nullptr;
+  // False where there is no such algorithm.
+  const auto goes = [&](hetcomm_status_t call, const char* what) {
+    if (call == HETCOMM_UNSUPPORTED && algorithm != nullptr) return false;
+    expect_ok(call, request, what);
+    return true;
+  };
+  std::vector<uint16_t> got = mine;
+  if (goes(hetcomm_allreduce(c, buffer(got), buffer(got), kNarrow, op, &options, &request),
+           "allreduce")) {
+    EXPECT_EQ(got, sums(n, 0)) << "allreduce";
+  }
+  const int32_t root = n / 2;
+  got.assign(me.rank() == root ? count : 0, 0);
+  if (goes(hetcomm_reduce(c, root, buffer(mine), buffer(got), kNarrow, op, &options, &request),
+           "reduce") &&
+      me.rank() == root) {
+    EXPECT_EQ(got, sums(n, 0)) << "reduce";
+  }
+  got.assign(count, 0);
+  if (goes(hetcomm_reduce_scatter(c, buffer(parts), buffer(got), kNarrow, op, &options, &request),
+           "reduce_scatter")) {
+    EXPECT_EQ(got, sums(n, own * count)) << "reduce_scatter";
+  }
+  if (goes(hetcomm_scan(c, buffer(mine), buffer(got), kNarrow, op, &options, &request), "scan")) {
+    EXPECT_EQ(got, sums(me.rank() + 1, 0)) << "scan";
+  }
+  options.flags = HETCOMM_COLLECTIVE_EXCLUSIVE;
+  if (goes(hetcomm_scan(c, buffer(mine), buffer(got), kNarrow, op, &options, &request), "scan") &&
+      me.rank() > 0) {
+    EXPECT_EQ(got, sums(me.rank(), 0)) << "exclusive scan";
+  }
+}
+
+TEST_P(Collectives, RoundNarrowSumsOnce) {
+  for (const int32_t n : {2, 3, 16}) {
+    run(n, [n](Member& me) {
+      for (const char* const algorithm : {static_cast<const char*>(nullptr), "recursive_doubling",
+                                          "ring", "binomial", "pairwise", "two_level"}) {
+        for (const size_t count : {1u, 7u, 500u, 9'001u}) {
+          reduce_narrow(me, count, HETCOMM_REDUCE_SUM, algorithm);
+        }
+        // Several lanes.
+        if (n == 3) reduce_narrow(me, 600'001, HETCOMM_REDUCE_SUM, algorithm);
+        for (const hetcomm_reduction_t op :
+             {HETCOMM_REDUCE_AVERAGE, HETCOMM_REDUCE_PREMUL_SUM, HETCOMM_REDUCE_PRODUCT}) {
+          reduce_narrow(me, 500, op, algorithm);
+        }
+      }
+    });
+  }
+}
+
+// 30000 in float16, whose largest number is 65504.
+TEST_P(Collectives, AverageWhatHasNoSum) {
+  run(4, [](Member& me) {
+    const std::vector<uint16_t> mine(1'000, 0x7753);
+    std::vector<uint16_t> got(mine.size());
+    hetcomm_request_t* request = nullptr;
+    const hetcomm_status_t call =
+        hetcomm_allreduce(me.communicator(), buffer(mine), buffer(got), HETCOMM_FLOAT16,
+                          HETCOMM_REDUCE_AVERAGE, nullptr, &request);
+    expect_ok(call, request, "average");
+    EXPECT_EQ(got, mine);
+  });
 }
 
 // Some parts are empty, and some are many times as long as others; operations of other kinds and

@@ -548,9 +548,19 @@ TEST_P(CollectivePlan, GivesWhatTheOperationSays) {
 }
 
 const std::vector<uint32_t> kGroups[] = {
-    {0, 0, 1, 1},       {0, 1, 0, 1},          {0, 1, 1, 1},          {0, 0, 0, 1, 1},
-    {0, 1, 2, 3},       {0, 1, 2, 0, 1, 2, 0}, {2, 2, 0, 1, 2, 0},    {0, 0, 0, 0, 1, 1, 1, 1},
-    {0, 1, 1, 2, 2, 2}, {0, 0, 1, 1, 2, 2},    {0, 1, 0, 2, 1, 3, 0}, {0, 0, 0, 0, 0, 1, 2, 3, 4},
+    {0, 1, 0},
+    {0, 0, 1, 1},
+    {0, 1, 0, 1},
+    {0, 1, 1, 1},
+    {0, 0, 0, 1, 1},
+    {0, 1, 2, 3},
+    {0, 1, 2, 0, 1, 2, 0},
+    {2, 2, 0, 1, 2, 0},
+    {0, 0, 0, 0, 1, 1, 1, 1},
+    {0, 1, 1, 2, 2, 2},
+    {0, 0, 1, 1, 2, 2},
+    {0, 1, 0, 2, 1, 3, 0},
+    {0, 0, 0, 0, 0, 1, 2, 3, 4},
 };
 
 TEST_P(CollectivePlan, KnowsGroupsOfRanks) {
@@ -670,9 +680,12 @@ TEST(CollectiveRounding, NoMoreBytesGoForIt) {
   }
 }
 
-Algorithm chosen(Kind kind, const Topology& topology, uint64_t bytes) {
+Algorithm chosen(Kind kind, const Topology& topology, uint64_t bytes, bool rounds = false) {
   Problem problem;
   problem.kind = kind;
+  problem.rounds = rounds;
+  problem.element_bytes = 2;
+  problem.wide_bytes = 4;
   problem.topology = &topology;
   problem.ranks = static_cast<uint32_t>(topology.group_of.size());
   problem.bytes = bytes;
@@ -704,6 +717,20 @@ TEST(CollectiveAlgorithms, AreChosenByLinksAndSize) {
   EXPECT_EQ(chosen(Kind::kAllreduce, hosts, 16 << 20), Algorithm::kTwoLevel);
   EXPECT_EQ(chosen(Kind::kAlltoall, hosts, 16 << 20), Algorithm::kPairwise);
   EXPECT_EQ(chosen(Kind::kGather, hosts, 16 << 20), Algorithm::kLinear);
+  // What rounds goes from group to group where they come one after the other.
+  const Topology row(std::vector<uint32_t>{0, 0, 0, 0, 1, 1, 1, 1}, kNear, kFar);
+  EXPECT_EQ(chosen(Kind::kAllreduce, host, 64, true), Algorithm::kRecursiveDoubling);
+  EXPECT_EQ(chosen(Kind::kAllreduce, host, 16 << 20, true), Algorithm::kRing);
+  EXPECT_EQ(chosen(Kind::kAllreduce, row, 64, true), Algorithm::kTwoLevel);
+  EXPECT_EQ(chosen(Kind::kAllreduce, row, 16 << 20, true), Algorithm::kTwoLevel);
+  // Of few ranks what each has is less than their sum, which is wide.
+  EXPECT_EQ(chosen(Kind::kReduceScatter, row, 16 << 20, true), Algorithm::kPairwise);
+  std::vector<uint32_t> many(32, 0);
+  std::fill(many.begin() + 16, many.end(), 1);
+  const Topology large(many, kNear, kFar);
+  EXPECT_EQ(chosen(Kind::kReduceScatter, large, 16 << 20, true), Algorithm::kTwoLevel);
+  EXPECT_EQ(chosen(Kind::kReduce, large, 16 << 20, true), Algorithm::kTwoLevel);
+  EXPECT_EQ(chosen(Kind::kScan, host, 16 << 20, true), Algorithm::kRing);
   // A scan is by rank: groups help where they come one after the other.
   const Topology in_a_row(std::vector<uint32_t>{0, 0, 0, 0, 1, 1, 1, 1}, kNear, kFar);
   EXPECT_EQ(chosen(Kind::kScan, hosts, 64), Algorithm::kRecursiveDoubling);

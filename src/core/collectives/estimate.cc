@@ -23,7 +23,21 @@ class Estimate {
       : topology_(*problem.topology),
         kind_(problem.kind),
         n_(problem.ranks),
-        bytes_(longest_part(problem)) {}
+        bytes_(longest_part(problem)),
+        wide_bytes_(bytes_ / problem.element_bytes * problem.wide_bytes) {}
+
+  // Of what rounds.
+  uint64_t rounding(Algorithm algorithm) const {
+    const bool scatters = kind_ == Kind::kReduceScatter || kind_ == Kind::kReduceScatterv;
+    switch (algorithm) {
+      case Algorithm::kRing:
+        return scatters ? at_once() : kind_ == Kind::kScan ? wide_ring() : by_owners();
+      case Algorithm::kTwoLevel:
+        return scatters ? scatter_chained() : std::min(gathered_by_group(), chained());
+      default:
+        return scatters ? at_once() : gathered();
+    }
+  }
 
   uint64_t of(Algorithm algorithm) const {
     switch (algorithm) {
@@ -41,6 +55,44 @@ class Estimate {
   }
 
  private:
+  // Ranks that a rank's messages go to over the slowest links.
+  uint64_t far_ranks() const { return groups() > 1 ? n_ - topology_.smallest : n_ - 1; }
+  uint64_t posting(uint64_t messages) const { return messages * topology_.across.latency_ns / 4; }
+  // All inputs at each rank, or at the root.
+  uint64_t gathered() const {
+    return across(far_ranks() * bytes_, senders()) + posting(far_ranks()) +
+           combining((n_ - 1) * bytes_);
+  }
+  uint64_t gathered_by_group() const {
+    return across(topology_.largest * bytes_, 1) + posting(groups()) + inside(n_ * bytes_) +
+           combining((n_ - 1) * bytes_);
+  }
+  // A piece at each rank, and all pieces to all or to the root.
+  uint64_t by_owners() const {
+    const uint64_t piece = bytes_ / n_;
+    const uint64_t collecting =
+        kind_ == Kind::kReduce ? across(far_ranks() * piece, 1) : (n_ - 1) * across(piece, 1);
+    return across(far_ranks() * piece, topology_.largest) + posting(far_ranks()) +
+           combining((n_ - 1) * piece) + collecting;
+  }
+  // Lane by lane over |hops| links, over the busiest of them |bytes|.
+  uint64_t along(uint64_t hops, uint64_t bytes) const {
+    return (hops - 1) * across(std::min(bytes, kLaneBytes), 1) + across(bytes, 1);
+  }
+  uint64_t wide_ring() const { return along(n_ - 1, wide_bytes_) + 2 * combining(wide_bytes_); }
+  // From group to group: to the last one wide, and from there as it is, the other way.
+  uint64_t chained() const {
+    if (!topology_.contiguous) return by_owners();
+    if (kind_ == Kind::kScan) return wide_ring();
+    const bool all = kind_ == Kind::kAllreduce;
+    const uint64_t near = all ? 2 * bytes_ : topology_.largest * bytes_;
+    const uint64_t back = all ? rounds_for(groups()) : 1;
+    return inside(near) + combining(near) + along(groups() - 1 + back, wide_bytes_);
+  }
+  uint64_t scatter_chained() const {
+    if (!topology_.contiguous) return at_once();
+    return inside(n_ * bytes_) + combining(n_ * bytes_) + along(groups(), n_ * wide_bytes_);
+  }
   uint32_t groups() const { return topology_.group_count(); }
   uint64_t inside(uint64_t bytes) const { return topology_.inside.time_ns(bytes); }
   // Of each of |senders| ranks of a group at once.
@@ -133,12 +185,15 @@ class Estimate {
   const Kind kind_;
   const uint32_t n_;
   const uint64_t bytes_;
+  const uint64_t wide_bytes_;
 };
 
 }  // namespace
 
 uint64_t estimate_ns(const Problem& problem, Algorithm algorithm) {
-  return problem.ranks < 2 ? 0 : Estimate(problem).of(algorithm);
+  if (problem.ranks < 2) return 0;
+  const Estimate estimate(problem);
+  return problem.rounds ? estimate.rounding(algorithm) : estimate.of(algorithm);
 }
 
 }  // namespace hetcomm::collectives

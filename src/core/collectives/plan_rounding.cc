@@ -108,7 +108,7 @@ void Builder::allreduce_chained() {
 void Builder::reduce_rounding() {
   if (chains()) return reduce_chained();
   if (n() > 3 && !gathers(sent(0).length)) return reduce_by_owners();
-  const std::vector<Range> inputs = collect(all_ranks(), problem_.root, sent(0));
+  const std::vector<Range> inputs = collect({n(), me()}, problem_.root, sent(0));
   if (me() == problem_.root) reduce(received(0), inputs);
 }
 
