@@ -14,12 +14,15 @@ inline constexpr size_t kOperators = 9;
 // one.
 struct Kernels {
   using Combine = void (*)(std::byte* out, const std::byte* const* in, size_t inputs, size_t bytes);
+  using Average = void (*)(std::byte* out, const std::byte* const* in, size_t inputs, size_t bytes,
+                           float ranks);
   using Map = void (*)(std::byte* out, const std::byte* in, size_t bytes, double operand);
   using Widen = void (*)(float* out, const std::byte* in, size_t elements);
   using Narrow = void (*)(std::byte* out, const float* in, size_t elements);
 
   const char* target = nullptr;
   std::array<std::array<Combine, kOperators>, kTypes> combine{};
+  std::array<Average, kTypes> average{};  // of what rounds: the sum is divided, and then rounded
   std::array<Map, kTypes> scale{};
   std::array<Map, kTypes> divide{};  // by a whole number, at least 1
   std::array<Widen, kTypes> widen{};

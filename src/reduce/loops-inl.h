@@ -50,6 +50,8 @@ struct Native {
   }
 };
 
+struct Sum;  // one of the operators below
+
 template <class Codec, class D>
 using Decoded = Parts<hn::Vec<Lanes<typename Codec::Lane, D>>, Codec::kParts>;
 
@@ -143,11 +145,27 @@ HWY_INLINE void for_each_block(size_t bytes, const Body& body) {
   if (offset < bytes) body.rest(offset, bytes - offset);
 }
 
-template <class Codec, class Op>
+// What becomes of a sum before it is stored: nothing, or a quotient.
+struct Undivided {
+  template <class D>
+  HWY_INLINE hn::Vec<D> operator()(D, hn::Vec<D> sum) const {
+    return sum;
+  }
+};
+struct DividedBy {
+  float divisor;
+  template <class D>
+  HWY_INLINE hn::Vec<D> operator()(D d, hn::Vec<D> sum) const {
+    return hn::Div(sum, hn::Set(d, divisor));
+  }
+};
+
+template <class Codec, class Op, class Finish = Undivided>
 class Combination {
  public:
-  HWY_INLINE Combination(std::byte* out, const std::byte* const* in, size_t inputs)
-      : out_(out), in_(in), inputs_(inputs) {}
+  HWY_INLINE Combination(std::byte* out, const std::byte* const* in, size_t inputs,
+                         Finish finish = {})
+      : out_(out), in_(in), inputs_(inputs), finish_(finish) {}
 
   template <size_t kVectors, class D>
   HWY_INLINE void block(D d, size_t offset) const {
@@ -163,7 +181,7 @@ class Combination {
       }
     }
     for (size_t v = 0; v < kVectors; ++v) {
-      store(d, Codec::encode(d, sum[v]), out_ + offset + v * kStep);
+      store(d, Codec::encode(d, finished(d, sum[v])), out_ + offset + v * kStep);
     }
   }
 
@@ -173,7 +191,7 @@ class Combination {
     for (size_t k = 1; k < inputs_; ++k) {
       add(d, sum, Codec::decode(d, load_partial(in_[k] + offset, bytes)));
     }
-    store_partial(Codec::encode(d, sum), out_ + offset, bytes);
+    store_partial(Codec::encode(d, finished(d, sum)), out_ + offset, bytes);
   }
 
  private:
@@ -184,9 +202,18 @@ class Combination {
     }
   }
 
+  template <class D>
+  HWY_INLINE Decoded<Codec, D> finished(D, Decoded<Codec, D> sum) const {
+    for (size_t p = 0; p < Codec::kParts; ++p) {
+      sum.part[p] = finish_(Lanes<typename Codec::Lane, D>(), sum.part[p]);
+    }
+    return sum;
+  }
+
   std::byte* out_;
   const std::byte* const* in_;
   size_t inputs_;
+  Finish finish_;
 };
 
 // Kernels::Combine
@@ -194,6 +221,13 @@ template <class Codec, class Op>
 void combine(std::byte* out, const std::byte* const* in, size_t inputs, size_t bytes) {
   for_each_block<(Codec::kParts < 4 ? 4 / Codec::kParts : 1)>(
       bytes, Combination<Codec, Op>(out, in, inputs));
+}
+
+// Kernels::Average
+template <class Codec>
+void average(std::byte* out, const std::byte* const* in, size_t inputs, size_t bytes, float ranks) {
+  for_each_block<(Codec::kParts < 4 ? 4 / Codec::kParts : 1)>(
+      bytes, Combination<Codec, Sum, DividedBy>(out, in, inputs, {ranks}));
 }
 
 template <class Codec, class Op>

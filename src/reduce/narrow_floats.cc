@@ -237,6 +237,7 @@ void add_type(Kernels& kernels, Type type) {
   combines[at(Operator::kProduct)] = combine<Codec, Product>;
   combines[at(Operator::kMin)] = combine<Codec, FloatMin>;
   combines[at(Operator::kMax)] = combine<Codec, FloatMax>;
+  kernels.average[at(type)] = average<Codec>;
   kernels.scale[at(type)] = map<Codec, Product>;
   kernels.divide[at(type)] = map<Codec, Quotient>;
   kernels.widen[at(type)] = widen<typename Codec::Format>;

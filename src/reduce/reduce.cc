@@ -124,6 +124,11 @@ void reduce(const Reduction& reduction, std::byte* out, const std::byte* const* 
   if (rounds(type, op)) {
     const bool plain = before == nullptr && !divides && op != Operator::kPremulSum;
     if (plain && inputs <= kMaxInputs) return combine(type, op, out, in, inputs, elements);
+    if (before == nullptr && divides && inputs <= kMaxInputs) {
+      kernels().average[at(type)](out, in, inputs, elements * size_of(type),
+                                  static_cast<float>(reduction.ranks));
+      return;
+    }
     return reduce_rounding(reduction, out, in, inputs, elements, before);
   }
   assert(before == nullptr);

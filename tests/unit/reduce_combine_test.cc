@@ -463,6 +463,7 @@ TEST_P(ReduceTypes, AllInputsAreRoundedOnce) {
         }
         reduce::narrow(type(), wanted.data(), sum.data(), kElements);
       } else {
+        reduce::combine(type(), op, wanted.data(), from.data(), 1, kElements);
         for (size_t k = 1; k < inputs; ++k) {
           const std::byte* const two[] = {wanted.data(), from[k]};
           reduce::combine(type(), op, wanted.data(), two, 2, kElements);

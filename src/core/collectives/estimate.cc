@@ -60,8 +60,9 @@ class Estimate {
   uint64_t posting(uint64_t messages) const { return messages * topology_.across.latency_ns / 4; }
   // All inputs at each rank, or at the root.
   uint64_t gathered() const {
-    return across(far_ranks() * bytes_, senders()) + posting(far_ranks()) +
-           combining((n_ - 1) * bytes_);
+    const uint64_t messages =
+        kind_ == Kind::kAllreduce ? (rounds_for(n_) - 1) * across(0, 1) : posting(far_ranks());
+    return across(far_ranks() * bytes_, senders()) + messages + combining((n_ - 1) * bytes_);
   }
   uint64_t gathered_by_group() const {
     return across(topology_.largest * bytes_, 1) + posting(groups()) + inside(n_ * bytes_) +

@@ -78,7 +78,9 @@ uint64_t Builder::slice_bytes(const Problem& problem) {
     slice = std::max(kLaneBytes / problem.ranks, kLeastPacked);
   } else if (problem.kind == Kind::kAllreduce && (algorithm == Algorithm::kRing || two_level)) {
     const uint64_t pieces = two_level ? problem.topology->smallest : problem.ranks;
-    if (!two_level) slice = std::clamp(pieces * kGoodPiece, kLaneBytes, 2 * kLaneBytes);
+    // What rounds needs memory for a piece of each rank.
+    const uint64_t most = problem.rounds ? kLaneBytes : 2 * kLaneBytes;
+    if (!two_level) slice = std::clamp(pieces * kGoodPiece, kLaneBytes, most);
     slice = std::max(slice, pieces * kLeastPiece);
   } else if (traits(problem.kind).send_parts) {
     slice = std::max(kLaneBytes / problem.ranks, kLeastPiece);

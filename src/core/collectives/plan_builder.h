@@ -217,6 +217,7 @@ class Builder {
   void chain(const Members& among, std::span<const Range> inputs, const Range& out);
   void allreduce_rounding();
   void allreduce_gathered();
+  void allreduce_rows();
   void allreduce_by_owners();
   void allreduce_chained();
   void reduce_rounding();

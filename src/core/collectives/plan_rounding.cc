@@ -1,6 +1,9 @@
 // Reductions whose steps would round: every input comes as it is to where it is combined, in the
 // order of ranks, and the result is rounded there. Only between groups, which come one after the
 // other, goes what has been combined so far, wide.
+#include <algorithm>
+#include <bit>
+
 #include "src/core/collectives/plan_builder.h"
 
 namespace hetcomm::collectives {
@@ -70,14 +73,50 @@ void Builder::allreduce_rounding() {
 
 // Every rank combines everything.
 void Builder::allreduce_gathered() {
+  if (algorithm_ != Algorithm::kTwoLevel) return allreduce_rows();
   const std::vector<Range> inputs = places_for_all(sent(0));
-  if (algorithm_ == Algorithm::kTwoLevel) {
-    allgather_two_level(inputs);
-    next_round();
-  } else {
-    allgather(inputs);
-  }
+  allgather_two_level(inputs);
+  next_round();
   reduce(received(0), inputs);
+}
+
+// As allreduce_doubling, but what pairs exchange are rows of inputs, by rank.
+void Builder::allreduce_rows() {
+  const Range own = sent(0);
+  const Range all = received(0);
+  const uint32_t power = std::bit_floor(n());
+  const uint32_t beyond = n() - power;
+  const bool folded = me() < 2 * beyond;
+  if (folded && me() % 2 == 0) {
+    send(me() + 1, own);
+    next_round();
+    receive(me() + 1, all);
+    return;
+  }
+  const Range inputs = scratch(own.length * n());
+  // What |count| of those that exchange have between them, from number |from| on.
+  const auto row = [&](uint32_t from, uint32_t count) {
+    const auto rank_at = [&](uint32_t index) { return index + std::min(index, beyond); };
+    Range part = unpacked(inputs, rank_at(from), own.length);
+    part.length = (rank_at(from + count) - rank_at(from)) * own.length;
+    return part;
+  };
+  if (folded) receive(me() - 1, unpacked(inputs, me() - 1, own.length));
+  copy(unpacked(inputs, me(), own.length), own);
+  next_round();
+  const uint32_t index = folded ? me() / 2 : me() - beyond;
+  for (uint32_t bit = 1; bit < power; bit *= 2) {
+    const uint32_t partner = index ^ bit;
+    const uint32_t peer = partner < beyond ? 2 * partner + 1 : partner + beyond;
+    send(peer, row(index & ~(bit - 1), bit));
+    receive(peer, row(partner & ~(bit - 1), bit));
+    next_round();
+  }
+  std::vector<Range> list(n());
+  for (uint32_t rank = 0; rank < n(); ++rank) list[rank] = unpacked(inputs, rank, own.length);
+  reduce(all, list);
+  next_round();
+  if (folded) send(me() - 1, all);
 }
 
 // A piece for each rank.
