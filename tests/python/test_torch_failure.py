@@ -369,9 +369,39 @@ def failed_together(rank, size, folder):
     ranks.init(rank, size, folder, timeout_s=1)
     if rank != 0:
         return None
-    work = dist.batch_isend_irecv([dist.P2POp(dist.irecv, torch.empty(4), 1)])[0]
+    backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+    backend._start_coalescing()
+    dist.irecv(torch.empty(4), 1)
+    work = backend._end_coalescing()
     text, _ = timed(work.wait)
     return text, work.is_success(), str(work.exception())
+
+
+def failed_batch(rank, size, folder):
+    """What follows it does what it says."""
+    ranks.init(rank, size, folder)
+    batch = [dist.P2POp(dist.isend, torch.ones(4), 1 - rank, tag=9),
+             dist.P2POp(dist.irecv, torch.empty(4).to_sparse(), 1 - rank, tag=8)]
+    text, _ = timed(lambda: dist.batch_isend_irecv(batch))
+    total = sum_of_ones()
+    message = torch.zeros(4)
+    dist.recv(message, 1 - rank, tag=9)
+    return text, total, message.tolist()
+
+
+def coalescing_given_up(rank, size, folder):
+    """What was collected before another start never starts."""
+    ranks.init(rank, size, folder)
+    backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+    backend._start_coalescing()
+    left = backend.send([torch.ones(4)], 1 - rank, 3)
+    backend._start_coalescing()
+    message = torch.zeros(4)
+    backend.send([torch.full((4,), 2.0)], 1 - rank, 3)
+    backend.recv([message], 1 - rank, 3)
+    backend._end_coalescing().wait()
+    text, _ = timed(left.wait)
+    return message.tolist(), text, sum_of_ones()
 
 
 AT_THE_END = """
@@ -748,6 +778,16 @@ class Ends(ranks.TestCase):
             self.assertLess(seconds, 4)
             self.assertIn("the process group is closed", text)
             self.assertNotEqual(work_text, "no exception")
+
+    def test_batch_that_raised(self):
+        for text, total, message in ranks.run(2, failed_batch):
+            self.assertIn("sparse", text.lower())
+            self.assertEqual((total, message), (2, [1.0] * 4))
+
+    def test_coalescing_given_up(self):
+        for message, text, total in ranks.run(2, coalescing_given_up):
+            self.assertEqual((message, total), ([2.0] * 4, 2))
+            self.assertIn("CANCELLED", text)
 
     def test_failure_of_one_of_several(self):
         text, success, failure = ranks.run(2, failed_together)[0]

@@ -1,5 +1,7 @@
 #include "python/src/torch/group.h"
 
+#include <signal.h>
+
 #include <algorithm>
 #include <c10/util/Exception.h>
 #include <c10/util/Logging.h>
@@ -113,6 +115,12 @@ void Group::start_group(hetcomm_group_t* group) {
   const std::string why = status == HETCOMM_OK ? "" : hetcomm_last_error();
   hetcomm_group_destroy(group);
   TORCH_CHECK(status == HETCOMM_OK, "hetcomm: coalescing: ", why);
+}
+
+void Group::drop_group(hetcomm_group_t* group) {
+  const std::scoped_lock lock(mutex_);
+  // Those of a closed group were dropped with it.
+  if (std::erase(open_groups_, group) == 1) hetcomm_group_destroy(group);
 }
 
 void Group::drop_open_groups() {
@@ -230,6 +238,22 @@ void Group::watch(const WorkRef& work) {
   }
 }
 
+namespace {
+
+// A thread on which the application's signal handlers do not run.
+std::thread start_without_signals(std::function<void()> body) {
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  // Also when there is no thread.
+  const std::shared_ptr<void> restore(
+      nullptr, [&before](void*) { pthread_sigmask(SIG_SETMASK, &before, nullptr); });
+  return std::thread(std::move(body));
+}
+
+}  // namespace
+
 // Under watcher_mutex_: one that is not in a callback looks at what is watched.
 void Group::call_watcher() {
   if (watchers_stop_) return;
@@ -239,7 +263,8 @@ void Group::call_watcher() {
     watcher_called_.notify_one();
   } else {
     try {
-      watchers_.emplace_back([self = shared_from_this()] { self->run_watcher(); });
+      watchers_.push_back(
+          start_without_signals([self = shared_from_this()] { self->run_watcher(); }));
       ++free_watchers_;
     } catch (const std::system_error&) {
       // One that is in a callback looks when it comes back.

@@ -62,6 +62,8 @@ class Group : public std::enable_shared_from_this<Group> {
   hetcomm_group_t* open_group();
   // Starts what was collected and frees |group|. Throws when this is closed.
   void start_group(hetcomm_group_t* group);
+  // Cancels what was collected and frees |group|.
+  void drop_group(hetcomm_group_t* group);
 
   // |hook| is called once for each work that ends from now on, by whoever completes it, before
   // those that wait for the work know. At most one, and before there are works. What it throws is

@@ -192,25 +192,32 @@ ProcessGroup::Coalescing* ProcessGroup::coalescing_here() {
   return found == coalescing_.end() ? nullptr : &*found;
 }
 
+// One that is there was given up by an exception: the caller has no way to end it.
 void ProcessGroup::startCoalescing() {
-  TORCH_CHECK(coalescing_here() == nullptr, "hetcomm: coalescing has been started already");
+  if (std::optional<Coalescing> left = take_coalescing(); left && left->group != nullptr) {
+    group_->drop_group(left->group);
+  }
   const std::scoped_lock lock(coalescing_mutex_);
   coalescing_.push_back({.thread = std::this_thread::get_id(), .group = nullptr, .works = {}});
   coalesces_.store(true, std::memory_order_relaxed);
 }
 
 ProcessGroup::Ref ProcessGroup::endCoalescing() {
-  TORCH_CHECK(coalescing_here() != nullptr, "hetcomm: coalescing has not been started");
-  Coalescing ended;
-  {
-    const std::scoped_lock lock(coalescing_mutex_);
-    const auto here = std::find_if(coalescing_.begin(), coalescing_.end(), is_of_this_thread);
-    ended = std::move(*here);
-    coalescing_.erase(here);
-    coalesces_.store(!coalescing_.empty(), std::memory_order_relaxed);
-  }
-  if (ended.group != nullptr) group_->start_group(ended.group);
-  return c10::make_intrusive<JointWork>(rank_, std::move(ended.works));
+  std::optional<Coalescing> ended = take_coalescing();
+  TORCH_CHECK(ended.has_value(), "hetcomm: coalescing has not been started");
+  if (ended->group != nullptr) group_->start_group(ended->group);
+  return c10::make_intrusive<JointWork>(rank_, std::move(ended->works));
+}
+
+// Of this thread.
+std::optional<ProcessGroup::Coalescing> ProcessGroup::take_coalescing() {
+  const std::scoped_lock lock(coalescing_mutex_);
+  const auto here = std::find_if(coalescing_.begin(), coalescing_.end(), is_of_this_thread);
+  if (here == coalescing_.end()) return std::nullopt;
+  std::optional<Coalescing> taken(std::move(*here));
+  coalescing_.erase(here);
+  coalesces_.store(!coalescing_.empty(), std::memory_order_relaxed);
+  return taken;
 }
 
 // --- messages ----------------------------------------------------------------------------------

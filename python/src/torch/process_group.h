@@ -11,6 +11,7 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -60,9 +61,8 @@ class ProcessGroup final : public c10d::Backend {
   static void close_all();
 
   const std::string getBackendName() const override { return "hetcomm"; }
-#if HETCOMM_TORCH_HAS_ENDS
-  bool supportsCoalescing() const override { return true; }
-#endif
+  // Not claimed by supportsCoalescing(): torch would keep a state of its own, which an exception in
+  // a batch leaves behind, so that later collectives do nothing. Messages in any order need none.
   void startCoalescing() override;
   Ref endCoalescing() override;
 
@@ -187,6 +187,7 @@ class ProcessGroup final : public c10d::Backend {
   void check_peer(const char* operation, int peer) const;
   static bool is_of_this_thread(const Coalescing& coalescing);
   Coalescing* coalescing_here();
+  std::optional<Coalescing> take_coalescing();
 
   const c10::intrusive_ptr<c10d::Store> store_;
   const c10::intrusive_ptr<Options> options_;
