@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "src/base/short_slices.h"
+#include "src/base/signals_blocked.h"
 
 namespace hetcomm {
 namespace {
@@ -60,6 +61,7 @@ Status Engine::start(const EngineOptions& options) {
 Status Engine::start_background() {
   if (!threaded_ || thread_.joinable()) return {};
   try {
+    const SignalsBlocked blocked;
     thread_ = std::thread([this] { run_background(); });
   } catch (const std::system_error& error) {
     return Status(Code::kOutOfResources, std::string("progress thread: ") + error.what());

@@ -17,10 +17,13 @@
 //   * two jobs of one secret do not mix, though one finds the other's rank at its own's address;
 //   * one that its ranks leave as soon as they have it is created on all of them;
 //   * destroy is BUSY while operations are pending or children exist; a context likewise;
-//   * counters count user messages and bytes.
+//   * counters count user messages and bytes;
+//   * no thread of the library runs the application's signal handlers.
+#include <signal.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <filesystem>
 #include <fstream>
 #include <thread>
 
@@ -65,6 +68,38 @@ void ring(hetcomm_communicator_t* communicator, uint64_t value) {
   EXPECT_EQ(in[0], value);
   EXPECT_EQ(in[1], static_cast<uint64_t>((rank + size - 1) % size));
   EXPECT_EQ(finish(send).status, HETCOMM_OK);
+}
+
+// The rest of the line that begins with |key|.
+std::string read_line(const std::filesystem::path& file, const std::string& key) {
+  std::ifstream lines(file);
+  std::string line;
+  while (std::getline(lines, line)) {
+    if (line.compare(0, key.size(), key) == 0) return line.substr(key.size());
+  }
+  return {};
+}
+
+TEST_P(Communicators, LeaveSignalsToTheApplication) {
+  run_two([](Member& me) {
+    ASSERT_EQ(hetcomm_communicator_barrier(me.communicator(), kPatienceNs), HETCOMM_OK);
+    size_t threads = 0;
+    for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+      const std::string name = read_line(task.path() / "comm", "");
+      if (name.compare(0, 7, "hetcomm") != 0) continue;
+      ++threads;
+      const uint64_t blocked =
+          std::stoull(read_line(task.path() / "status", "SigBlk:"), nullptr, 16);
+      for (const int signal : {SIGINT, SIGTERM, SIGUSR1, SIGALRM, SIGCHLD}) {
+        EXPECT_TRUE((blocked >> (signal - 1) & 1u) != 0) << name << " takes signal " << signal;
+      }
+    }
+    if (!me.test_case().alone()) {
+      EXPECT_GT(threads, 0U);
+    }
+    // Its threads end with a rank.
+    ASSERT_EQ(hetcomm_communicator_barrier(me.communicator(), kPatienceNs), HETCOMM_OK);
+  });
 }
 
 TEST_P(Communicators, ABarrierWaitsForAll) {
