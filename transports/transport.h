@@ -223,8 +223,9 @@ class Endpoint {
   // key.
   virtual void map(const RemoteKey& /*key*/, uint64_t /*length*/) {}
   // Takes back an accepted put or get. On return its local memory is quiet; on_bulk_complete will
-  // not come. The peer may or may not have received (part of) it.
-  virtual void cancel(Bulk& bulk) = 0;
+  // not come. The peer may or may not have received (part of) it. True: what is under way to a
+  // region may still arrive, so the connection breaks; on_failed follows.
+  virtual bool cancel(Bulk& bulk) = 0;
   // What the peer's receipt() says of |stream|. A connection that this proves to be cut breaks,
   // later, as any other.
   virtual void resolve(const StreamId& /*stream*/, const PathReceipt& /*receipt*/) {}

@@ -18,14 +18,38 @@ void DirectAccess::start() {
   }
 }
 
-void DirectAccess::cancel() {
+bool DirectAccess::cancel(Code code, std::string* text) {
+  if (cancelled_) return true;
+  drop_parts();
+  const bool is_put = operation_.kind == OperationKind::kPut;
+  if (!is_put || (breaking_count_ == 0 && !access_.is_fence_open())) return false;
+  cancelled_ = true;
+  code_ = code;
+  text_ = std::move(*text);
+  return true;
+}
+
+void DirectAccess::lose(Code* code, std::string* text) {
+  drop_parts();
+  if (!cancelled_) return;
+  *code = code_;
+  *text = std::move(text_);
+}
+
+void DirectAccess::drop_parts() {
   for (size_t i = 0; i < count_; ++i) {
-    if (parts()[i].rail != nullptr) pair_.cancel_bulk(parts()[i]);
+    const Rail* const rail = parts()[i].rail;
+    if (rail == nullptr || !pair_.cancel_bulk(parts()[i])) continue;
+    const auto end = breaking_.begin() + breaking_count_;
+    if (std::find(breaking_.begin(), end, rail) == end) breaking_[breaking_count_++] = rail;
   }
   running_ = 0;
 }
 
 void DirectAccess::rail_failed(const Rail& rail) {
+  breaking_count_ = static_cast<size_t>(
+      std::remove(breaking_.begin(), breaking_.begin() + breaking_count_, &rail) -
+      breaking_.begin());
   bool had_some = false;
   for (size_t i = 0; i < count_; ++i) {
     OwnedBulk& part = parts()[i];
@@ -118,6 +142,12 @@ void DirectAccess::issue(Rail& rail, Range range) {
 // Ends it when nothing is under way and no connection takes more.
 void DirectAccess::settle() {
   if (running_ > 0) return;
+  if (cancelled_) {
+    if (breaking_count_ > 0 || access_.is_fence_open()) return;
+    retire();
+    pair_.mesh().complete(operation_, code_, std::move(text_));
+    return;
+  }
   if (code_ == Code::kOk && is_missing_some()) {
     if (pair_.rail() == nullptr) return;  // one comes, or the pair is lost
     const uint64_t placed = placed_in_front();

@@ -4,13 +4,15 @@
 // the rest goes by message.
 //
 // A connection that fails may have written bytes into the network that still arrive. They are those
-// of the put, so that nothing is wrong until it has completed; no put completes before the peer has
-// said that it has given up that connection, too (RemoteAccess's fence). Under the baton.
+// of the put, so that nothing is wrong until it has completed; no put completes, well or cancelled,
+// before the peer has said that it has given up that connection, too (RemoteAccess's fence). Under
+// the baton.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include "src/core/graveyard.h"
 #include "src/core/operation.h"
@@ -25,8 +27,11 @@ class DirectAccess final : public BulkOwner, public Mortal {
 
   // Over the pair's connection, which reaches the memory, and those beside it.
   void start();
-  // Nothing is under way afterwards.
-  void cancel();
+  // Nothing is under way afterwards. True: bytes of it may still arrive, so that it ends later,
+  // with |code| and |*text|, unless lose() comes first.
+  bool cancel(Code code, std::string* text);
+  // The pair is lost: nothing arrives any more. Cancelled before, it keeps that end.
+  void lose(Code* code, std::string* text);
   // What was under way on |rail| is missing now, and goes on with go_on().
   void rail_failed(const Rail& rail);
   // There are other connections than before, or no fence any more. May end it.
@@ -62,6 +67,7 @@ class DirectAccess final : public BulkOwner, public Mortal {
   Range take(size_t rails, double share);
   void issue(Rail& rail, Range range);
   void settle();
+  void drop_parts();
   uint64_t placed_in_front() const;
   OwnedBulk* parts() { return reinterpret_cast<OwnedBulk*>(storage_.data()); }
 
@@ -79,6 +85,11 @@ class DirectAccess final : public BulkOwner, public Mortal {
   size_t missing_count_ = 0;
   uint32_t failures_ = 0;
   Code code_ = Code::kOk;
+  // Cancelled, and waits for these connections to fail, and then for the fence.
+  bool cancelled_ = false;
+  std::array<const Rail*, kMostRails> breaking_{};
+  size_t breaking_count_ = 0;
+  std::string text_;
 };
 
 }  // namespace hetcomm

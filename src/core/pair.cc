@@ -390,7 +390,8 @@ void Pair::request_answered() {
   if (unanswered_-- == kMaxRequests) mesh_.update_due(*this);
 }
 
-void Pair::cancel_bulk(OwnedBulk& bulk) {
+bool Pair::cancel_bulk(OwnedBulk& bulk) {
+  bool breaks = false;
   const auto same = [&](const OwnedBulk& each) { return &each == &bulk; };
   if (bulk.refused != Code::kOk) {
     bulk.refused = Code::kOk;
@@ -399,11 +400,12 @@ void Pair::cancel_bulk(OwnedBulk& bulk) {
     bulk.waiting = false;
     waiting_bulks_.remove_if(same);
   } else if (bulk.rail != nullptr) {
-    bulk.rail->endpoint().cancel(bulk);
+    breaks = bulk.rail->endpoint().cancel(bulk);
     if (bulk.started) bulk.rail->sending.drop(bulk.local.length);
   }
   bulk.started = false;
   bulk.rail = nullptr;
+  return breaks;
 }
 
 uint64_t Pair::service_time(uint64_t started_ns, uint64_t now_ns) {

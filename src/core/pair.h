@@ -256,7 +256,8 @@ class Pair {
   // On |bulk.rail|.
   void submit_bulk(OwnedBulk& bulk);
   // On return the bulk's memory is quiet.
-  void cancel_bulk(OwnedBulk& bulk);
+  // As Endpoint::cancel.
+  bool cancel_bulk(OwnedBulk& bulk);
   uint64_t add_target(PutTarget& target) { return targets_.insert(&target); }
   void remove_target(uint64_t cookie) { targets_.erase(cookie); }
   uint64_t add_send(SendTransfer& transfer) { return sends_.insert(&transfer); }

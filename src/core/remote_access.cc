@@ -451,9 +451,9 @@ void RemoteAccess::end(Operation& operation, Code code, std::string text) {
     for (Epoch& epoch : epochs_) {
       if (epoch.flush == &operation) epoch.flush = nullptr;
     }
-  } else if (operation.access.direct != nullptr) {
-    operation.access.direct->cancel();
-    operation.access.direct->retire();
+  } else if (DirectAccess* direct = operation.access.direct; direct != nullptr) {
+    if (direct->cancel(code, &text)) return;
+    direct->retire();
   } else if (!stop_copying(operation)) {
     std::erase(awaiting_credit_, &operation);
     asked_.erase(operation.access.id);
@@ -523,9 +523,19 @@ void RemoteAccess::fail_everything(const Status& why) {
   };
   asked_.for_each(fail);
   while (!awaiting_credit_.empty()) fail(*awaiting_credit_.back());
-  while (!direct_.empty()) fail(*direct_.back());
+  while (!direct_.empty()) lose_direct(*direct_.back(), why);
   while (!copies_.empty()) fail(*copies_.back().operation);
   enqueue_again();  // into the outbox, which is failed next
+}
+
+void RemoteAccess::lose_direct(Operation& operation, const Status& why) {
+  Code code = why.code();
+  std::string text =
+      text_or_none([&] { return fmt::format("{}: {}", describe(operation), why.text()); });
+  DirectAccess& direct = *operation.access.direct;
+  direct.lose(&code, &text);
+  direct.retire();
+  pair_.mesh().complete(operation, code, std::move(text));
 }
 
 Operation* RemoteAccess::take(uint64_t id) {

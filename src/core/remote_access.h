@@ -121,6 +121,7 @@ class RemoteAccess {
   void send_soon(Operation& operation);
   void enqueue_again();
   void forget_direct(Operation& operation);
+  void lose_direct(Operation& operation, const Status& why);
   // A connection has failed that the peer may still hold, so that what was written to it may
   // arrive.
   bool is_fence_open() const { return fence_ != Fence::kNone; }

@@ -314,9 +314,10 @@ TEST(AccessRegions, WithdrawnRegionsAreNotWritten) {
     run_core_job(
         2, "TIMEOUT=30s;LOG=error;",
         [&](int rank) {
-          plan.seed = seed * 100 + static_cast<uint64_t>(rank);
-          plan.fail_rail = 1e-9;  // breaks only where a region was withdrawn
-          return faulty(make_tcp_factory(), plan);
+          FaultPlan own = plan;
+          own.seed = seed * 100 + static_cast<uint64_t>(rank);
+          own.fail_rail = 1e-9;  // breaks only where a region was withdrawn
+          return faulty(make_tcp_factory(), own);
         },
         [&](CoreMember& me) {
           std::vector<std::byte> out(kSlot, std::byte{0xee});

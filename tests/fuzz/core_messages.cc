@@ -87,7 +87,10 @@ class FuzzEndpoint final : public Endpoint {
   void revoke(const RemoteKey& key) override {
     std::erase_if(exposed_, [&](const Exposed& each) { return each.id == key.words[0]; });
   }
-  void cancel(Bulk& bulk) override { std::erase(bulks_, &bulk); }
+  bool cancel(Bulk& bulk) override {
+    std::erase(bulks_, &bulk);
+    return false;
+  }
   bool flushed() const override { return true; }
   std::string describe() const override { return "fuzz"; }
 

@@ -65,8 +65,19 @@ struct Region : ibv_mr {
   std::vector<std::byte> nowhere;
 };
 
+// A write that has left its sender.
+struct InFlight {
+  uint32_t source;
+  uint32_t target;
+  uint32_t key;
+  uint64_t address;
+  std::vector<std::byte> bytes;
+};
+
 struct Fabric {
   std::mutex mutex;
+  uint64_t hold_length = 0;
+  std::vector<InFlight> in_flight;
   std::vector<std::unique_ptr<Device>> devices;
   std::list<std::unique_ptr<Context>> contexts;
   std::map<uint32_t, Pair*> pairs;
@@ -182,6 +193,22 @@ void receive_completion(Pair& target, uint64_t id, ibv_wc_status status, ibv_wc_
   complete(*target.completions, completion);
 }
 
+// True: it is, or was before, held up in the network, and nothing behind it goes.
+bool hold(const Pair& pair, const Request& request) {
+  Fabric& all = fabric();
+  const bool is_held =
+      std::any_of(all.in_flight.begin(), all.in_flight.end(),
+                  [&](const InFlight& each) { return each.source == pair.qp_num; });
+  if (is_held || all.hold_length == 0 || all.hold_length != length_of(request)) return is_held;
+  all.hold_length = 0;
+  const ibv_send_wr& wr = request.request;
+  InFlight write{pair.qp_num, pair.destination, wr.wr.rdma.rkey, wr.wr.rdma.remote_addr, {}};
+  write.bytes.resize(length_of(request));
+  copy_local(request, write.bytes.data(), false);
+  all.in_flight.push_back(std::move(write));
+  return true;
+}
+
 // One work request; false: it has to wait for a receive.
 bool execute(Pair& pair, const Request& request, ibv_wc_status& status) {
   Fabric& all = fabric();
@@ -201,6 +228,7 @@ bool execute(Pair& pair, const Request& request, ibv_wc_status& status) {
     return true;
   }
   const uint64_t length = length_of(request);
+  if (wr.opcode == IBV_WR_RDMA_WRITE && hold(pair, request)) return false;
   if (length > static_cast<Context*>(pair.context)->owner->spec.ports[0].max_message_bytes) {
     status = IBV_WC_LOC_LEN_ERR;
     return true;
@@ -712,6 +740,8 @@ void FakeFabric::reset(std::vector<FakeDeviceSpec> devices) {
   all.dmabuf_error = EOPNOTSUPP;
   all.misplaced = Misplaced::kNothing;
   all.lose_next = false;
+  all.hold_length = 0;
+  all.in_flight.clear();
   all.posts_refused = 0;
   all.posts = all.requests = all.signalled = all.not_ready = 0;
 }
@@ -747,6 +777,35 @@ void FakeFabric::refuse_posts(int times) {
   const Lock lock(fabric().mutex);
   fabric().posts_refused = times;
 }
+void FakeFabric::hold_write(uint64_t length) {
+  const Lock lock(fabric().mutex);
+  fabric().hold_length = length;
+}
+
+size_t FakeFabric::held_writes() {
+  const Lock lock(fabric().mutex);
+  return fabric().in_flight.size();
+}
+
+size_t FakeFabric::release_writes() {
+  const Lock lock(fabric().mutex);
+  size_t arrived = 0;
+  for (const InFlight& write : fabric().in_flight) {
+    const auto found = fabric().pairs.find(write.target);
+    if (found == fabric().pairs.end()) continue;
+    const Pair& target = *found->second;
+    const bool receives = target.state == IBV_QPS_RTR || target.state == IBV_QPS_RTS;
+    if (!receives || target.destination != write.source) continue;
+    const Region* region =
+        find_region(write.key, write.address, write.bytes.size(), IBV_ACCESS_REMOTE_WRITE);
+    if (region == nullptr) continue;
+    std::memcpy(to_write(*region, write.address), write.bytes.data(), write.bytes.size());
+    ++arrived;
+  }
+  fabric().in_flight.clear();
+  return arrived;
+}
+
 void FakeFabric::lose_next() {
   const Lock lock(fabric().mutex);
   fabric().lose_next = true;

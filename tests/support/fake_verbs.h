@@ -63,6 +63,12 @@ class FakeFabric {
   // The next work request is done and gives no completion.
   static void lose_next();
   static void fail_queue_pairs(int error);
+  // The next RDMA write of |length| bytes leaves its sender and stays in the network, as in a
+  // switch whose queue is full: its sender hears nothing, also when its queue pair ends.
+  static void hold_write(uint64_t length);
+  static size_t held_writes();
+  // They arrive, where the queue pair that they go to still receives; how many did.
+  static size_t release_writes();
   // Into the error state, without a completion or an event.
   static void silence(uint32_t queue_pair);
   static void raise(ibv_event_type type, int port = 1);  // on every open device

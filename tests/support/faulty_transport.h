@@ -270,14 +270,15 @@ class FaultyEndpoint final : public Endpoint, private EndpointHandler {
     cookies_.erase(found);
     std::erase_if(puts_, [&](const HeldPut& held) { return held.cookie == cookie; });
   }
-  void cancel(Bulk& bulk) override {
+  bool cancel(Bulk& bulk) override {
     if (FaultyRegions::names(bulk.key)) {
       std::erase_if(direct_, [&](const HeldDirect& held) { return held.bulk == &bulk; });
-      return;
+      return false;
     }
     const size_t held =
         std::erase_if(completions_, [&](const HeldCompletion& done) { return done.bulk == &bulk; });
-    if (held == 0 && &bulk != lost_ && inner_ != nullptr && !inner_failed_) inner_->cancel(bulk);
+    if (held > 0 || &bulk == lost_ || inner_ == nullptr || inner_failed_) return false;
+    return inner_->cancel(bulk);
   }
   void resolve(const StreamId& stream, const PathReceipt& receipt) override {
     if (!broken()) inner_->resolve(stream, receipt);

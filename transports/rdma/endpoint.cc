@@ -188,8 +188,10 @@ void RdmaEndpoint::release(const RemoteKey& key) {
   if (Exposure* exposure = exposures_.find(key); exposure != nullptr) exposures_.remove(*exposure);
 }
 
-void RdmaEndpoint::cancel(Bulk& bulk) {
-  if (!queue_.cancel(bulk)) break_off("a transfer under way was cancelled");
+bool RdmaEndpoint::cancel(Bulk& bulk) {
+  if (queue_.cancel(bulk)) return false;
+  break_off("a transfer under way was cancelled");
+  return true;
 }
 
 bool RdmaEndpoint::flushed() const {

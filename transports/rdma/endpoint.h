@@ -54,7 +54,7 @@ class RdmaEndpoint final : public Endpoint, public Watcher, public CmHandler {
   Result<RemoteKey> expose(Segments segments, Access access, uint64_t cookie) override;
   void revoke(const RemoteKey& key) override;
   void release(const RemoteKey& key) override;
-  void cancel(Bulk& bulk) override;
+  bool cancel(Bulk& bulk) override;
   void close() override { break_off("closed"); }
   bool flushed() const override;
   std::string describe() const override;

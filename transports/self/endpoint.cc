@@ -133,7 +133,10 @@ Code SelfEndpoint::accept(Bulk& bulk, Access access) {
 
 Code SelfEndpoint::put(Bulk& bulk) { return accept(bulk, Access::kPutTarget); }
 Code SelfEndpoint::get(Bulk& bulk) { return accept(bulk, Access::kGetSource); }
-void SelfEndpoint::cancel(Bulk& bulk) { remove(bulk); }
+bool SelfEndpoint::cancel(Bulk& bulk) {
+  remove(bulk);
+  return false;
+}
 
 void SelfEndpoint::remove(Bulk& bulk) {
   List& list = lists_[bulk.high_priority ? 0 : 1];

@@ -30,7 +30,7 @@ class SelfEndpoint final : public Endpoint {
   Code get(Bulk& bulk) override;
   Result<RemoteKey> expose(Segments segments, Access access, uint64_t cookie) override;
   void revoke(const RemoteKey& key) override;
-  void cancel(Bulk& bulk) override;
+  bool cancel(Bulk& bulk) override;
   bool flushed() const override { return head_ == tail_ && !has_bulks(); }
   std::string describe() const override { return "self, queue of 32 messages"; }
 

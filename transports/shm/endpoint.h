@@ -49,7 +49,7 @@ class ShmEndpoint final : public Endpoint, private Watcher {
   Result<RemoteKey> expose(Segments segments, Access access, uint64_t cookie) override;
   void revoke(const RemoteKey& key) override;
   void map(const RemoteKey& key, uint64_t length) override;
-  void cancel(Bulk& bulk) override;
+  bool cancel(Bulk& bulk) override;
   bool flushed() const override { return puts_.empty(); }
   std::string describe() const override;
 

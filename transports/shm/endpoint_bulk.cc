@@ -203,8 +203,9 @@ void ShmEndpoint::revoke(const RemoteKey& key) {
   }
 }
 
-void ShmEndpoint::cancel(Bulk& bulk) {
+bool ShmEndpoint::cancel(Bulk& bulk) {
   if (!puts_.remove(bulk)) gets_.remove(bulk);
+  return false;
 }
 
 }  // namespace hetcomm::shm

@@ -115,7 +115,7 @@ void TcpEndpoint::revoke(const RemoteKey& key) {
   for_each_stream([&](Stream& stream) { stream.reader().revoke(slot); });
 }
 
-void TcpEndpoint::cancel(Bulk& bulk) {
+bool TcpEndpoint::cancel(Bulk& bulk) {
   queue_.remove(bulk);
   try {
     for_each_stream([&](Stream& stream) { stream.detach(bulk); });
@@ -123,6 +123,7 @@ void TcpEndpoint::cancel(Bulk& bulk) {
     // The rest of a frame that is half sent cannot be kept: the peer gets no more.
     break_off("out of memory");
   }
+  return false;  // puts go to exposed memory only, which the peer revokes
 }
 
 bool TcpEndpoint::flushed() const {

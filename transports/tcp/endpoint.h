@@ -51,7 +51,7 @@ class TcpEndpoint final : public Endpoint, public FrameSink {
   Code get(Bulk& bulk) override;
   Result<RemoteKey> expose(Segments segments, Access access, uint64_t cookie) override;
   void revoke(const RemoteKey& key) override;
-  void cancel(Bulk& bulk) override;
+  bool cancel(Bulk& bulk) override;
   void resolve(const StreamId& stream, const PathReceipt& receipt) override;
   bool flushed() const override;
   std::string describe() const override;

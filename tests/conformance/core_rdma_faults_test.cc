@@ -1,0 +1,203 @@
+// The whole core over fake verbs whose network delays and breaks:
+//
+//   * a put that was cancelled ends when nothing of it can arrive any more: it lies under what
+//   later
+//     puts, third ranks and the owner itself have written, also while the owner computes
+//   * a link that is down for less than the detection time costs nobody
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "src/core/registration.h"
+#include "tests/support/core_job.h"
+#include "tests/support/fake_verbs.h"
+#include "transports/rdma/factory.h"
+#include "transports/self/factory.h"
+#include "transports/tcp/factory.h"
+
+namespace hetcomm::test {
+namespace {
+
+constexpr uint64_t kSecond = 1'000'000'000;
+constexpr uint64_t kBytes = 40'000;
+using Bytes = std::vector<std::byte>;
+
+Factories rdma_only() {
+  Factories factories;
+  factories.push_back(make_self_factory());
+  factories.push_back(rdma::make_factory(FakeFabric::verbs()));
+  return factories;
+}
+Factories rdma_and_tcp() {
+  Factories factories = rdma_only();
+  factories.push_back(make_tcp_factory());
+  return factories;
+}
+
+void use_two_devices() {
+  std::vector<FakeDeviceSpec> devices(2);
+  for (size_t i = 0; i < devices.size(); ++i) {
+    devices[i].name = "fake" + std::to_string(i);
+    devices[i].ports.push_back({.gids = {ipv4_gid(static_cast<uint8_t>(i + 1))}});
+  }
+  FakeFabric::reset(devices);
+}
+
+bool until(CoreMember& me, const std::function<bool()>& done) {
+  const uint64_t limit = now_ns() + 10 * kSecond;
+  while (!done()) {
+    if (now_ns() > limit) return false;
+    me.context().engine().poke();
+  }
+  return true;
+}
+
+// Memory of each rank, known to the other one.
+struct Exposed {
+  explicit Exposed(CoreMember& me)
+      : bytes(kBytes), memory(me.context().devices(), 0, bytes.data(), kBytes, false) {
+    Communicator& own = me.communicator();
+    EXPECT_TRUE(own.register_memory(memory, HETCOMM_ACCESS_ALL, true).ok());
+    Bytes mine = Communicator::export_memory(memory).value();
+    Bytes theirs(mine.size());
+    const int peer = 1 - me.rank();
+    Operation* receive = me.post(OperationKind::kReceive, peer, 7, theirs.data(), theirs.size());
+    Operation* send = me.post(OperationKind::kSend, peer, 7, mine.data(), mine.size());
+    EXPECT_TRUE(me.finish(receive).ok());
+    EXPECT_TRUE(me.finish(send).ok());
+    ExportedMemory exported;
+    std::vector<RemoteKey> keys;
+    EXPECT_TRUE(own.import_memory(theirs, &exported, &keys).ok());
+    remote = std::make_unique<RemoteMemory>(own, exported, std::move(keys));
+  }
+
+  Bytes bytes;
+  Memory memory;
+  std::unique_ptr<RemoteMemory> remote;
+};
+
+// Starts a put of |bytes| that stays in the network until it is released.
+Operation* start_held_put(CoreMember& me, const Exposed& to, Bytes& bytes, uint64_t timeout_ns) {
+  const AccessArguments access{.remote = to.remote.get()};
+  hetcomm_operation_options_t options{};
+  options.struct_size = sizeof(options);
+  options.timeout_ns = timeout_ns;
+  const hetcomm_buffer_t buffer = hetcomm_buffer_host(bytes.data(), bytes.size());
+  FakeFabric::hold_write(bytes.size());
+  std::string text;
+  Operation* operation = nullptr;
+  EXPECT_EQ(me.communicator().post(
+                {OperationKind::kPut, 1 - me.rank(), 0, 0, &buffer, 1, &options, false, &access},
+                &operation, &text),
+            Code::kOk)
+      << text;
+  return operation;
+}
+
+bool is_complete(const Operation* operation, uint32_t generation) {
+  return operation->is(generation, OperationState::kComplete);
+}
+
+// The owner computes while the put times out; the write arrives while it does.
+TEST(LatePut, EndsWhenNothingOfItCanArrive) {
+  use_two_devices();
+  std::atomic<bool> computes{true};
+  run_core_job(
+      2, "TIMEOUT=20s;LOG=error;INTERFACE=lo;COOL_DOWN=60s;", [](int) { return rdma_and_tcp(); },
+      [&](CoreMember& me) {
+        Exposed exposed(me);
+        ASSERT_TRUE(me.communicator().barrier(10 * kSecond).ok());
+        Bytes first(kBytes, std::byte{0x11});
+        Bytes second(kBytes, std::byte{0x22});
+        if (me.rank() == 1) {
+          while (computes) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        } else {
+          Operation* put = start_held_put(me, exposed, first, kSecond / 10);
+          const uint32_t generation = put->generation();
+          ASSERT_TRUE(until(me, [] { return FakeFabric::held_writes() == 1; }));
+          const uint64_t later = now_ns() + kSecond / 2;
+          until(me, [&] { return now_ns() > later; });
+          EXPECT_FALSE(is_complete(put, generation)) << "its bytes can still arrive";
+          // A second cancel changes nothing.
+          me.communicator().cancel(*put);
+          EXPECT_FALSE(is_complete(put, generation));
+          EXPECT_EQ(FakeFabric::release_writes(), 1U) << "the test holds nothing back";
+          computes = false;
+          const Status ended = me.finish(put);
+          EXPECT_EQ(ended.code(), Code::kTimedOut) << ended.text();
+          Operation* again = me.access(OperationKind::kPut, {.remote = exposed.remote.get()},
+                                       second.data(), kBytes);
+          EXPECT_TRUE(me.finish(again).ok());
+        }
+        ASSERT_TRUE(me.communicator().barrier(10 * kSecond).ok());
+        if (me.rank() == 1) {
+          EXPECT_EQ(exposed.bytes, second);
+        }
+        exposed.remote.reset();
+        EXPECT_TRUE(Communicator::unregister_memory(exposed.memory, 20 * kSecond).ok());
+      });
+}
+
+// What is in the network when the cancelled put has completed never arrives.
+TEST(LatePut, LeavesTheOwnersStoresAlone) {
+  use_two_devices();
+  std::atomic<bool> over{false};
+  run_core_job(
+      2, "TIMEOUT=20s;LOG=error;INTERFACE=lo;COOL_DOWN=60s;", [](int) { return rdma_and_tcp(); },
+      [&](CoreMember& me) {
+        Exposed exposed(me);
+        ASSERT_TRUE(me.communicator().barrier(10 * kSecond).ok());
+        Bytes first(kBytes, std::byte{0x11});
+        if (me.rank() == 0) {
+          Operation* put = start_held_put(me, exposed, first, kSecond / 10);
+          const Status ended = me.finish(put);
+          EXPECT_EQ(ended.code(), Code::kTimedOut) << ended.text();
+          EXPECT_EQ(FakeFabric::held_writes(), 1U);
+          EXPECT_EQ(FakeFabric::release_writes(), 0U) << "it arrived after its end";
+          over = true;
+        } else {
+          EXPECT_TRUE(until(me, [&] { return over.load(); }));
+          EXPECT_EQ(exposed.bytes, Bytes(kBytes));
+        }
+        ASSERT_TRUE(me.communicator().barrier(10 * kSecond).ok());
+        exposed.remote.reset();
+        EXPECT_TRUE(Communicator::unregister_memory(exposed.memory, 20 * kSecond).ok());
+      });
+}
+
+// Longer than the attempts to connect that come without waiting.
+TEST(Flap, CostsNobodyWithinTheDetectionTime) {
+  FakeFabric::reset();
+  run_core_job(
+      2, "TIMEOUT=30s;LOG=error;INTERFACE=lo;", [](int) { return rdma_only(); },
+      [](CoreMember& me) {
+        char byte = 1;
+        const auto exchange = [&](uint64_t tag) {
+          const OperationKind kind =
+              me.rank() == 0 ? OperationKind::kSend : OperationKind::kReceive;
+          return me.finish(me.post(kind, 1 - me.rank(), tag, &byte, 1));
+        };
+        ASSERT_TRUE(exchange(1).ok());
+        std::thread link;
+        if (me.rank() == 0) {
+          FakeFabric::fail_queue_pairs(ENETUNREACH);
+          FakeFabric::raise(IBV_EVENT_PORT_ERR);
+          link = std::thread([] {
+            std::this_thread::sleep_for(std::chrono::seconds(6));
+            FakeFabric::fail_queue_pairs(0);
+            FakeFabric::raise(IBV_EVENT_PORT_ACTIVE);
+          });
+        }
+        const Status status = exchange(2);
+        EXPECT_TRUE(status.ok()) << status.text();
+        if (link.joinable()) link.join();
+      });
+}
+
+}  // namespace
+}  // namespace hetcomm::test
