@@ -62,9 +62,10 @@ enum {
  * a NaN where an element is one, and are not defined for complex types, AND, OR and XOR for none
  * but integers (bit by bit) and BOOL.
  *
- * All ranks get the same bits. FLOAT16, BFLOAT16 and the FLOAT8 types are multiplied, summed in the
- * order of ranks and divided in float32, and rounded once: every algorithm, size and transport gives
- * the same bits. The order in which FLOAT32 and wider types are summed depends on the algorithm.
+ * All ranks get the same bits. SUM, PRODUCT, AVERAGE and PREMUL_SUM of FLOAT16, BFLOAT16 and the
+ * FLOAT8 types are calculated in float32, in the order of ranks, and rounded once: every algorithm,
+ * size and transport gives the same bits. The order in which FLOAT32 and wider types are summed
+ * depends on the algorithm.
  */
 #define HETCOMM_REDUCTION_MAP(X) \
   X(SUM, 0)                      \

@@ -98,7 +98,12 @@ hetcomm_remote_memory_release(hetcomm_remote_memory_t* remote) HETCOMM_NOEXCEPT;
  * owner is notified with options->notify_value once all bytes are in place. The buffer belongs to
  * the operation until it has completed. The outcome is STALE_HANDLE when the memory was
  * unregistered, PEER_LOST when the owner died. OUT_OF_RANGE (past the memory) and PERMISSION_DENIED
- * (a right that was not granted): rejected, no completion will follow. [any-thread] */
+ * (a right that was not granted): rejected, no completion will follow.
+ *
+ * Where the network may still hold bytes of a put (RDMA), its end, at its deadline, by a cancel or by
+ * an abort too, waits until the owner has given up that connection: what others write after the end
+ * of a put is never overwritten by it. The owner does so when it makes progress, or dies. [any-thread]
+ */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_put(
     hetcomm_remote_memory_t* remote, uint64_t offset, hetcomm_buffer_t buffer,
     const hetcomm_operation_options_t* options, hetcomm_request_t** out_request) HETCOMM_NOEXCEPT;

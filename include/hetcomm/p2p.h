@@ -4,7 +4,8 @@
  * sent, receives in the order in which they were posted. Lengths are bytes; a message has any
  * length from 0 up. Buffers belong to the operation until it has completed. Posting to a named peer
  * connects to it. Every operation ends: with its outcome, at its deadline, when it is cancelled,
- * when the peer is lost, or when the communicator is aborted. */
+ * when the peer is lost, or when the communicator is aborted. Of the last four, a put may have to
+ * wait for its owner (see hetcomm_put). */
 #ifndef HETCOMM_P2P_H_
 #define HETCOMM_P2P_H_
 

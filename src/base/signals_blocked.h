@@ -1,5 +1,6 @@
-// Blocks every signal in this thread while it exists: a thread that is started meanwhile inherits
-// that, so the application's handlers never run on it.
+// Blocks the signals in this thread while it exists: a thread that is started meanwhile inherits
+// that, so the application's handlers never run on it. Those that an instruction raises are not
+// blocked: their handlers belong to the thread that raised them.
 #pragma once
 
 #include <pthread.h>
@@ -12,6 +13,7 @@ class SignalsBlocked {
   SignalsBlocked() {
     sigset_t all;
     sigfillset(&all);
+    for (const int own : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS}) sigdelset(&all, own);
     pthread_sigmask(SIG_SETMASK, &all, &before_);
   }
   ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }

@@ -40,8 +40,7 @@ void DirectAccess::drop_parts() {
   for (size_t i = 0; i < count_; ++i) {
     const Rail* const rail = parts()[i].rail;
     if (rail == nullptr || !pair_.cancel_bulk(parts()[i])) continue;
-    const auto end = breaking_.begin() + breaking_count_;
-    if (std::find(breaking_.begin(), end, rail) == end) breaking_[breaking_count_++] = rail;
+    if (!is_breaking(*rail)) breaking_[breaking_count_++] = rail;
   }
   running_ = 0;
 }
@@ -78,6 +77,11 @@ void DirectAccess::on_bulk(Bulk& /*bulk*/, Code code) {
   --running_;
   feed();
   settle();
+}
+
+bool DirectAccess::is_breaking(const Rail& rail) const {
+  const auto end = breaking_.begin() + breaking_count_;
+  return std::find(breaking_.begin(), end, &rail) != end;
 }
 
 size_t DirectAccess::running_on(const Rail& rail) {
@@ -141,9 +145,10 @@ void DirectAccess::issue(Rail& rail, Range range) {
 
 // Ends it when nothing is under way and no connection takes more.
 void DirectAccess::settle() {
-  if (running_ > 0) return;
+  if (running_ > 0 || breaking_count_ > 0) return;
+  // Also one that failed or goes on by message: nothing of it may arrive after its end.
+  if (operation_.kind == OperationKind::kPut && access_.is_fence_open()) return;
   if (cancelled_) {
-    if (breaking_count_ > 0 || access_.is_fence_open()) return;
     retire();
     pair_.mesh().complete(operation_, code_, std::move(text_));
     return;
@@ -155,9 +160,6 @@ void DirectAccess::settle() {
     access_.go_by_message(operation_, placed);
     return;
   }
-  // One that failed may be tried again, and that one waits.
-  const bool is_put = operation_.kind == OperationKind::kPut;
-  if (code_ == Code::kOk && is_put && access_.is_fence_open()) return;
   retire();
   access_.finish_direct(operation_, code_);
 }

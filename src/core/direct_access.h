@@ -30,7 +30,7 @@ class DirectAccess final : public BulkOwner, public Mortal {
   // Nothing is under way afterwards. True: bytes of it may still arrive, so that it ends later,
   // with |code| and |*text|, unless lose() comes first.
   bool cancel(Code code, std::string* text);
-  // The pair is lost: nothing arrives any more. Cancelled before, it keeps that end.
+  // The pair is lost: nobody waits for the fence any more. Cancelled before, it keeps that end.
   void lose(Code* code, std::string* text);
   // What was under way on |rail| is missing now, and goes on with go_on().
   void rail_failed(const Rail& rail);
@@ -39,8 +39,8 @@ class DirectAccess final : public BulkOwner, public Mortal {
   // Frees itself.
   void retire();
 
-  // Some part of it is under way there.
-  bool uses(const Rail& rail) { return running_on(rail) > 0; }
+  // Some part of it is under way there, or was when it was cancelled.
+  bool uses(const Rail& rail) { return running_on(rail) > 0 || is_breaking(rail); }
 
  private:
   struct Range {
@@ -63,6 +63,7 @@ class DirectAccess final : public BulkOwner, public Mortal {
   }
   bool is_missing_some() const { return missing_count_ > 0 || next_ < operation_.length; }
   size_t running_on(const Rail& rail);
+  bool is_breaking(const Rail& rail) const;
   void feed();
   Range take(size_t rails, double share);
   void issue(Rail& rail, Range range);
@@ -87,7 +88,7 @@ class DirectAccess final : public BulkOwner, public Mortal {
   Code code_ = Code::kOk;
   // Cancelled, and waits for these connections to fail, and then for the fence.
   bool cancelled_ = false;
-  std::array<const Rail*, kMostRails> breaking_{};
+  std::array<const Rail*, kMostParts> breaking_{};
   size_t breaking_count_ = 0;
   std::string text_;
 };

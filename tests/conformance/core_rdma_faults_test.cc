@@ -1,14 +1,14 @@
 // The whole core over fake verbs whose network delays and breaks:
 //
-//   * a put that was cancelled ends when nothing of it can arrive any more: it lies under what
-//   later
-//     puts, third ranks and the owner itself have written, also while the owner computes
+//   * a put that was cancelled or failed ends when nothing of it can arrive any more, also where
+//   two are cancelled at once, where the connection had broken before, and while the owner computes
 //   * a link that is down for less than the detection time costs nobody
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -103,6 +103,16 @@ bool is_complete(const Operation* operation, uint32_t generation) {
   return operation->is(generation, OperationState::kComplete);
 }
 
+// Lets the owner go on when a test leaves its scope.
+class Release {
+ public:
+  explicit Release(std::atomic<bool>& computes) : computes_(computes) {}
+  ~Release() { computes_ = false; }
+
+ private:
+  std::atomic<bool>& computes_;
+};
+
 // The owner computes while the put times out; the write arrives while it does.
 TEST(LatePut, EndsWhenNothingOfItCanArrive) {
   use_two_devices();
@@ -117,6 +127,7 @@ TEST(LatePut, EndsWhenNothingOfItCanArrive) {
         if (me.rank() == 1) {
           while (computes) std::this_thread::sleep_for(std::chrono::milliseconds(1));
         } else {
+          const Release release(computes);
           Operation* put = start_held_put(me, exposed, first, kSecond / 10);
           const uint32_t generation = put->generation();
           ASSERT_TRUE(until(me, [] { return FakeFabric::held_writes() == 1; }));
@@ -141,6 +152,63 @@ TEST(LatePut, EndsWhenNothingOfItCanArrive) {
         exposed.remote.reset();
         EXPECT_TRUE(Communicator::unregister_memory(exposed.memory, 20 * kSecond).ok());
       });
+}
+
+// The owner computes while |cancel| ends the put, and another one that is behind it.
+void end_two(const std::function<void(CoreMember&, Operation*, Operation*)>& cancel) {
+  FakeFabric::reset();
+  std::atomic<bool> computes{true};
+  run_core_job(
+      2, "TIMEOUT=20s;LOG=error;INTERFACE=lo;COOL_DOWN=60s;", [](int) { return rdma_and_tcp(); },
+      [&](CoreMember& me) {
+        Exposed exposed(me);
+        ASSERT_TRUE(me.communicator().barrier(10 * kSecond).ok());
+        Bytes first(kBytes, std::byte{0x11});
+        Bytes second(kBytes / 2, std::byte{0x22});
+        if (me.rank() == 1) {
+          while (computes) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        } else {
+          const Release release(computes);
+          Operation* one = start_held_put(me, exposed, first, 20 * kSecond);
+          const uint32_t of_one = one->generation();
+          ASSERT_TRUE(until(me, [] { return FakeFabric::held_writes() == 1; }));
+          Operation* two = me.access(OperationKind::kPut, {.remote = exposed.remote.get()},
+                                     second.data(), second.size());
+          const uint32_t of_two = two->generation();
+          cancel(me, one, two);
+          EXPECT_FALSE(is_complete(one, of_one));
+          EXPECT_FALSE(is_complete(two, of_two));
+          const uint64_t later = now_ns() + kSecond / 5;
+          until(me, [&] { return now_ns() > later; });
+          EXPECT_FALSE(is_complete(one, of_one));
+          EXPECT_FALSE(is_complete(two, of_two));
+          computes = false;
+          EXPECT_EQ(me.finish(one).code(), Code::kCancelled);
+          EXPECT_EQ(me.finish(two).code(), Code::kCancelled);
+          EXPECT_EQ(FakeFabric::release_writes(), 0U) << "it arrived after its end";
+        }
+        ASSERT_TRUE(me.communicator().barrier(10 * kSecond).ok());
+        exposed.remote.reset();
+        EXPECT_TRUE(Communicator::unregister_memory(exposed.memory, 20 * kSecond).ok());
+      });
+}
+
+TEST(LatePut, TwoThatAreCancelledAtOnceBothWait) {
+  end_two([](CoreMember& me, Operation* one, Operation* two) {
+    me.communicator().cancel(*one);
+    me.communicator().cancel(*two);
+  });
+}
+
+// They would go on by message, but wait for the fence first.
+TEST(LatePut, OneWhoseConnectionHadBrokenWaits) {
+  end_two([](CoreMember& me, Operation* one, Operation* two) {
+    FakeFabric::raise_queue_pair(IBV_EVENT_QP_FATAL, FakeFabric::held_sender());
+    const uint64_t later = now_ns() + kSecond / 5;
+    until(me, [&] { return now_ns() > later; });
+    me.communicator().cancel(*one);
+    me.communicator().cancel(*two);
+  });
 }
 
 // What is in the network when the cancelled put has completed never arrives.

@@ -787,6 +787,11 @@ size_t FakeFabric::held_writes() {
   return fabric().in_flight.size();
 }
 
+uint32_t FakeFabric::held_sender() {
+  const Lock lock(fabric().mutex);
+  return fabric().in_flight.empty() ? 0 : fabric().in_flight.front().source;
+}
+
 size_t FakeFabric::release_writes() {
   const Lock lock(fabric().mutex);
   size_t arrived = 0;

@@ -67,6 +67,7 @@ class FakeFabric {
   // switch whose queue is full: its sender hears nothing, also when its queue pair ends.
   static void hold_write(uint64_t length);
   static size_t held_writes();
+  static uint32_t held_sender();  // queue pair of the first
   // They arrive, where the queue pair that they go to still receives; how many did.
   static size_t release_writes();
   // Into the error state, without a completion or an event.

@@ -189,6 +189,8 @@ void RdmaEndpoint::release(const RemoteKey& key) {
 }
 
 bool RdmaEndpoint::cancel(Bulk& bulk) {
+  // One that has broken has let go of all that was under way; on_failed follows.
+  if (state_ == State::kFailed) return true;
   if (queue_.cancel(bulk)) return false;
   break_off("a transfer under way was cancelled");
   return true;

@@ -245,6 +245,8 @@ std::thread start_without_signals(std::function<void()> body) {
   sigset_t all;
   sigset_t before;
   sigfillset(&all);
+  // Those that an instruction raises are handled where it is.
+  for (const int own : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS}) sigdelset(&all, own);
   pthread_sigmask(SIG_SETMASK, &all, &before);
   // Also when there is no thread.
   const std::shared_ptr<void> restore(
@@ -263,6 +265,7 @@ void Group::call_watcher() {
     watcher_called_.notify_one();
   } else {
     try {
+      watchers_.reserve(watchers_.size() + 1);
       watchers_.push_back(
           start_without_signals([self = shared_from_this()] { self->run_watcher(); }));
       ++free_watchers_;

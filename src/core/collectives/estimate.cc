@@ -33,7 +33,8 @@ class Estimate {
       case Algorithm::kRing:
         return scatters ? at_once() : kind_ == Kind::kScan ? wide_ring() : by_owners();
       case Algorithm::kTwoLevel:
-        return scatters ? scatter_chained() : std::min(gathered_by_group(), chained());
+        if (scatters) return scatter_chained();
+        return kind_ == Kind::kAllreduce ? std::min(gathered_by_group(), chained()) : chained();
       default:
         return scatters ? at_once() : gathered();
     }

@@ -82,6 +82,9 @@ uint64_t Builder::slice_bytes(const Problem& problem) {
     const uint64_t most = problem.rounds ? kLaneBytes : 2 * kLaneBytes;
     if (!two_level) slice = std::clamp(pieces * kGoodPiece, kLaneBytes, most);
     slice = std::max(slice, pieces * kLeastPiece);
+  } else if (problem.kind == Kind::kReduce && problem.rounds && two_level) {
+    // Whoever speaks for a group has the inputs of all its ranks.
+    slice = std::max(kLaneBytes / problem.topology->largest, kLeastPiece);
   } else if (traits(problem.kind).send_parts) {
     slice = std::max(kLaneBytes / problem.ranks, kLeastPiece);
   }

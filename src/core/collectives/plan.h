@@ -67,9 +67,9 @@ struct Problem {
   Algorithm algorithm = Algorithm::kChosen;
   bool exclusive = false;
   bool monitored = false;
-  // Whether a step of the reduction rounds. Then all inputs of an element come to one rank, or to
-  // several one after the other, which hand on what they have in elements of |wide_bytes|; they are
-  // combined in the order of ranks and rounded once, so that every algorithm gives the same bits.
+  // Whether a step of the reduction rounds. Then inputs are combined in the order of ranks, and the
+  // result is rounded once. What one rank hands on to be combined with more has elements of
+  // |wide_bytes|.
   bool rounds = false;
   uint32_t ranks = 1;
   uint32_t rank = 0;

@@ -1,6 +1,6 @@
 // Reductions whose steps would round: every input comes as it is to where it is combined, in the
-// order of ranks, and the result is rounded there. Only between groups, which come one after the
-// other, goes what has been combined so far, wide.
+// order of ranks, and the result is rounded there. What has been combined so far goes on wide: from
+// group to group, where these come one after the other, and in long scans from rank to rank.
 #include <algorithm>
 #include <bit>
 
@@ -191,7 +191,10 @@ void Builder::reduce_chained() {
   if (!leads()) return;
   const uint32_t last = leader_of(topology_.group_count() - 1);
   const bool at_root = me() == problem_.root;
-  const Range out = at_root ? received(0) : scratch(sent(0).length);
+  // Of one that is neither, only the length counts.
+  const Range out = at_root        ? received(0)
+                    : me() == last ? scratch(sent(0).length)
+                                   : Range{.length = sent(0).length};
   chain(leaders(), inputs, out);
   if (last == problem_.root) return;
   if (me() == last) send(problem_.root, out);

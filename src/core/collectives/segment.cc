@@ -105,8 +105,7 @@ Segment::Segment(uint32_t ranks, uint32_t index, UniqueFd file, std::byte* base,
       file_(std::move(file)),
       base_(base),
       size_(size),
-      ways_(read_costs(index)),
-      inputs_(ranks) {}
+      ways_(read_costs(index)) {}
 
 Segment::~Segment() { munmap(base_, size_); }
 
@@ -160,6 +159,7 @@ Result<std::unique_ptr<Segment>> Segment::open(uint32_t ranks, uint32_t index,
 }
 
 void Segment::complete(bool fences) {
+  inputs_.resize(ranks_);
   fences_ = fences;
   file_.reset();
 }
