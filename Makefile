@@ -36,7 +36,7 @@ deps: ## install what is missing of compilers, libraries and tools (Debian, Ubun
 
 # Into build/venv; nothing where there is a torch already.
 .PHONY: torch
-torch: deps
+torch: deps ## install what is missing, and torch (a CPU build, into build/venv) where there is none
 	@tools/install-deps --torch
 
 .PHONY: build

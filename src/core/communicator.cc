@@ -298,8 +298,11 @@ void Communicator::start(Operation& operation) {
     if (!told) fail_collectives(Code::kOutOfMemory, "an operation could not be started");
   }
   if (operation.state() != OperationState::kPending) return;
-  if (operation.run.deadline_ns != 0) {
-    engine_.timer_changed(operation.run.deadline_ns);
+  if (operation.run.deadline_ns == kForever) {
+    engine_.timer_changed(kForever);
+  } else if (operation.run.deadline_ns != 0) {
+    // It may stall long before its own deadline.
+    engine_.timer_changed(context_.note_times(operation, now_ns()));
   } else if (engine_.sleeper_is_armed()) {
     // Nobody may sweep soon: the times are noted here, and the sleeper is woken if it sleeps
     // longer.

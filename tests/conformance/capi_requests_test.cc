@@ -786,6 +786,23 @@ TEST_P(Stall, IsReportedOnceWithWhatIsPending) {
   EXPECT_NE(log.find("receive from any rank, tag 0x52, 16 bytes"), std::string::npos) << log;
 }
 
+// Long before its own deadline.
+TEST_P(Stall, IsReportedOfAnOperationWithATimeout) {
+  ::testing::internal::CaptureStderr();
+  run(1, [](Member& me) {
+    std::array<std::byte, 8> data{};
+    const hetcomm_operation_options_t options = with_timeout(5 * kSec);
+    hetcomm_request_t* receive =
+        me.recv(0, 0x53, data.data(), data.size(), HETCOMM_EXACT_TAG, &options);
+    hetcomm_completion_t completion{};
+    EXPECT_EQ(hetcomm_request_wait(receive, 700 * kMs, &completion), HETCOMM_TIMED_OUT);
+    EXPECT_EQ(finish(me.send(0, 0x53, data.data(), data.size())).status, HETCOMM_OK);
+    EXPECT_EQ(finish(receive).status, HETCOMM_OK);
+  });
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(log.find("receive from rank 0, tag 0x53, 8 bytes"), std::string::npos) << log;
+}
+
 INSTANTIATE_TEST_SUITE_P(Over, Stall,
                          ::testing::Values(CapiCase{.name = "self_impatient",
                                                     .transports = "self",

@@ -8,6 +8,8 @@ futures; operations are numbered; failures end with the reason.
 
 import json
 import os
+import subprocess
+import sys
 import threading
 import time
 import unittest
@@ -447,6 +449,13 @@ def missing(rank, size, folder):
 
 
 class Collectives(ranks.TestCase):
+    def test_imports_in_any_order(self):
+        """As torch's entry point has it, which calls back into a module that imports torch."""
+        for order in ("hetcomm.torch", "torch", "torch, hetcomm.torch", "hetcomm.torch, torch"):
+            program = f"import {order}; import torch.distributed as d; print(d.Backend.backend_list)"
+            ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+            self.assertIn("hetcomm", ended.stdout, ended.stderr)
+
     def test_reductions(self):
         for size in (1, 2, 3, 4):
             self.all_equal(ranks.run(size, reductions), True)
