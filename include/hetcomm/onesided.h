@@ -100,9 +100,10 @@ hetcomm_remote_memory_release(hetcomm_remote_memory_t* remote) HETCOMM_NOEXCEPT;
  * unregistered, PEER_LOST when the owner died. OUT_OF_RANGE (past the memory) and PERMISSION_DENIED
  * (a right that was not granted): rejected, no completion will follow.
  *
- * Where the network may still hold bytes of a put (RDMA), its end, at its deadline, by a cancel or by
- * an abort too, waits until the owner has given up that connection: what others write after the end
- * of a put is never overwritten by it. The owner does so when it makes progress, or dies. [any-thread]
+ * Where the network may still hold bytes of a put (RDMA), its end, at its deadline, by a cancel or
+ * by an abort too, waits until the owner has given up that connection: what others write after the
+ * end of a put is never overwritten by it. The owner does so when it makes progress, or dies.
+ * [any-thread]
  */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_put(
     hetcomm_remote_memory_t* remote, uint64_t offset, hetcomm_buffer_t buffer,

@@ -290,7 +290,8 @@ void MemoryEvents::run() {
     if (waiting[1].revents != 0) break;
   }
   uint64_t count = 0;
-  (void)!read(stop_.get(), &count, sizeof(count));  // what came before the request is seen from here
+  (void)!read(stop_.get(), &count,
+              sizeof(count));  // what came before the request is seen from here
   // Lets go of everybody that waits for an event to be read; nobody can after this.
   events_.reset();
 }
