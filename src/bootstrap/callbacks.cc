@@ -419,9 +419,8 @@ class CallbackBootstrap final : public Bootstrap {
     const ConstByteSpan text = std::as_bytes(std::span(why.text().substr(0, kMaxReplyText)));
     std::vector<std::byte> value = {kRefuses};
     value.insert(value.end(), text.begin(), text.end());
-    const Status told = exchange_->refuse(scopes_.next(scope), value, why, deadline_ns);
-    delete_key();
-    return told;
+    // The random key stays: ranks that come later read it first. Nothing was made with it.
+    return exchange_->refuse(scopes_.next(scope), value, why, deadline_ns);
   }
 
  private:
