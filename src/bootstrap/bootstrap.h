@@ -37,10 +37,6 @@ class Bootstrap {
   virtual Result<std::vector<std::vector<std::byte>>> allgather(const std::string& scope,
                                                                 ConstByteSpan mine,
                                                                 uint64_t deadline_ns) = 0;
-  // Instead of allgather, where this rank cannot go on: those who are in the exchange, or come to
-  // it, fail with kBootstrapFailed and |why|. Waits for nobody, but where the caller's own
-  // allgather does.
-  virtual Status refuse(const std::string& scope, const Status& why, uint64_t deadline_ns) = 0;
 };
 
 // RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, or another launcher's variables (launch.h), and the

@@ -32,10 +32,7 @@ using Values = std::vector<std::vector<std::byte>>;
 constexpr size_t kTokenBytes = 16;
 constexpr size_t kSecretBytes = 1 + std::tuple_size_v<Digest>;  // what rank 0 broadcasts
 constexpr size_t kMarkBytes = 2 * kSecretBytes - 1;             // with a digest of the job's name
-constexpr size_t kMaxValue = kMaxStoreValue + kMarkBytes + 1;
-// What a value begins with: this, and the rank's own, or why it cannot go on, as a text.
-constexpr auto kGoesOn = std::byte{0};
-constexpr auto kRefuses = std::byte{1};
+constexpr size_t kMaxValue = kMaxStoreValue + kMarkBytes;
 constexpr size_t kFirstRoom = 16 * 1024;
 // What is fetched of many ranks at once; a larger value is asked for again, alone.
 constexpr size_t kManyRoom = 1024;
@@ -44,15 +41,6 @@ Status callback_failed(std::string_view what, hetcomm_status_t status) {
   const Code code = static_cast<Code>(status);
   return Status(code == Code::kTimedOut ? Code::kTimedOut : Code::kBootstrapFailed,
                 fmt::format("{} returned {} ({})", what, code_name(code), code_text(code)));
-}
-
-// The text of |rank|'s value, if that refuses.
-std::optional<Status> refusal(int rank, ConstByteSpan value) {
-  if (value.empty() || value.front() != kRefuses) return std::nullopt;
-  const ConstByteSpan text = value.subspan(1, std::min(value.size() - 1, kMaxReplyText));
-  return Status(Code::kBootstrapFailed,
-                fmt::format("rank {}: {}", rank,
-                            printable({reinterpret_cast<const char*>(text.data()), text.size()})));
 }
 
 // How values get from rank to rank.
@@ -65,9 +53,6 @@ class Exchange {
   // All ranks' values, to all ranks.
   virtual Result<Values> allgather(const std::string& scope, ConstByteSpan mine,
                                    uint64_t deadline_ns) = 0;
-  // Instead of allgather: |mine|, which says |why|, goes to all that can be reached.
-  virtual Status refuse(const std::string& scope, ConstByteSpan mine, const Status& why,
-                        uint64_t deadline_ns) = 0;
   // Rank 0: what it broadcast under |scope| is needed no more.
   virtual Status forget(const std::string& scope) = 0;
 };
@@ -82,11 +67,6 @@ class AllgatherExchange final : public Exchange {
     Result<Values> all = allgather(scope, mine, deadline_ns);
     if (!all.ok()) return all.status();
     return std::move(all->front());
-  }
-
-  Status refuse(const std::string& scope, ConstByteSpan mine, const Status& /*why*/,
-                uint64_t deadline_ns) override {
-    return allgather(scope, mine, deadline_ns).status();
   }
 
   // Nothing was stored.
@@ -178,20 +158,6 @@ class PutGetExchange final : public Exchange {
     return unpack(all, token);
   }
 
-  // Rank 0 reads what this one puts; the others wait for what rank 0 hands out.
-  Status refuse(const std::string& scope, ConstByteSpan mine, const Status& why,
-                uint64_t /*deadline_ns*/) override {
-    const std::string prefix = "hetcomm/" + scope + "/";
-    if (options_.rank != 0) {
-      std::vector<std::byte> value(kTokenBytes);
-      value.insert(value.end(), mine.begin(), mine.end());
-      HETCOMM_RETURN_IF_ERROR(put(prefix + std::to_string(options_.rank), value));
-    }
-    const Status shown(Code::kBootstrapFailed,
-                       fmt::format("rank {}: {}", options_.rank, why.text()));
-    return put(prefix + "all", *encode_failure(shown));
-  }
-
   Status forget(const std::string& scope) override {
     if (options_.delete_key == nullptr) return {};
     const std::string key = broadcast_key(scope);
@@ -202,10 +168,6 @@ class PutGetExchange final : public Exchange {
 
  private:
   static std::string broadcast_key(const std::string& scope) { return "hetcomm/" + scope + "/0"; }
-
-  static std::optional<Status> refusal_behind_token(int rank, ConstByteSpan value) {
-    return value.size() < kTokenBytes ? std::nullopt : refusal(rank, value.subspan(kTokenBytes));
-  }
 
   // What rank 0 hands out: a reply as of the store, with all values or with the reason why not.
   std::vector<std::byte> collect(const std::string& prefix, std::vector<std::byte> mine,
@@ -222,14 +184,12 @@ class PutGetExchange final : public Exchange {
     const Fetched fetched = fetch_others(prefix, own_deadline);
     for (int rank = 1; rank < options_.size; ++rank) {
       if (const std::optional<ConstByteSpan> value = fetched.value(rank)) {
-        if (auto refused = refusal_behind_token(rank, *value)) return *encode_failure(*refused);
         payload.write_bytes(*value);
         continue;
       }
       Result<std::vector<std::byte>> value =
           get(prefix + std::to_string(rank), kMaxValue + kTokenBytes, own_deadline);
       if (value.ok()) {
-        if (auto refused = refusal_behind_token(rank, *value)) return *encode_failure(*refused);
         payload.write_bytes(value.value());
       } else if (value.status().code() == Code::kTimedOut) {
         missing.push_back(rank);
@@ -394,33 +354,18 @@ class CallbackBootstrap final : public Bootstrap {
       return Status(Code::kInvalidArgument, fmt::format("exchange of {} bytes", mine.size()));
     }
     if (size_ == 1) return Values{{mine.begin(), mine.end()}};
-    std::vector<std::byte> marked = {kGoesOn};
-    if (compare_next_) marked.insert(marked.end(), mark_.begin(), mark_.end());
+    if (!compare_next_) return exchange_->allgather(scopes_.next(scope), mine, deadline_ns);
+    std::vector<std::byte> marked = mark_;
     marked.insert(marked.end(), mine.begin(), mine.end());
     Result<Values> all = exchange_->allgather(scopes_.next(scope), marked, deadline_ns);
     delete_key();
     if (!all.ok()) return all;
-    for (int rank = 0; rank < size_; ++rank) {
-      std::vector<std::byte>& value = all.value()[static_cast<size_t>(rank)];
-      if (auto refused = refusal(rank, value)) return *refused;
-      if (!value.empty()) value.erase(value.begin());
-    }
-    if (!compare_next_) return all;
     HETCOMM_RETURN_IF_ERROR(check_agreement(all.value()));
     for (std::vector<std::byte>& value : all.value()) {
       value.erase(value.begin(), value.begin() + kMarkBytes);
     }
     compare_next_ = false;
     return all;
-  }
-
-  Status refuse(const std::string& scope, const Status& why, uint64_t deadline_ns) override {
-    if (size_ == 1) return {};
-    const ConstByteSpan text = std::as_bytes(std::span(why.text().substr(0, kMaxReplyText)));
-    std::vector<std::byte> value = {kRefuses};
-    value.insert(value.end(), text.begin(), text.end());
-    // The random key stays: ranks that come later read it first. Nothing was made with it.
-    return exchange_->refuse(scopes_.next(scope), value, why, deadline_ns);
   }
 
  private:

@@ -160,11 +160,6 @@ class EnvironmentBootstrap final : public Bootstrap {
     return client_->gather(scopes_.next(scope), launch_.size, mine, deadline_ns);
   }
 
-  Status refuse(const std::string& scope, const Status& why, uint64_t deadline_ns) override {
-    if (!client_) return {};
-    return client_->refuse(scopes_.next(scope), launch_.size, why, deadline_ns);
-  }
-
  private:
   Credentials store_credentials() const;
   Status start_server(const Config& config, Log& log, const Credentials& credentials,

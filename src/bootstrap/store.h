@@ -85,8 +85,6 @@ class StoreClient {
   // Waits for the key; TIMED_OUT when nobody puts it.
   Result<std::vector<std::byte>> get(const std::string& key, uint64_t deadline_ns);
   // All ranks' values; BOOTSTRAP_FAILED names the ranks that did not come.
-  // Ends gather |scope| for all.
-  Status refuse(const std::string& scope, int size, const Status& why, uint64_t deadline_ns);
   Result<std::vector<std::vector<std::byte>>> gather(const std::string& scope, int size,
                                                      ConstByteSpan mine, uint64_t deadline_ns);
   Result<Secret> job_key(uint64_t deadline_ns);

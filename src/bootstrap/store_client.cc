@@ -102,18 +102,6 @@ Result<std::vector<std::vector<std::byte>>> StoreClient::gather(const std::strin
   return values;
 }
 
-Status StoreClient::refuse(const std::string& scope, int size, const Status& why,
-                           uint64_t deadline_ns) {
-  const ConstByteSpan text = std::as_bytes(std::span(why.text().substr(0, kMaxReplyText)));
-  StoreRequest request;
-  request.operation = StoreOperation::kRefuse;
-  request.rank = options_.rank;
-  request.size = size;
-  request.key = scope;
-  request.value.assign(text.begin(), text.end());
-  return call(request, 0, deadline_ns).status();
-}
-
 Result<Secret> StoreClient::job_key(uint64_t deadline_ns) {
   StoreRequest request;
   request.operation = StoreOperation::kJobKey;

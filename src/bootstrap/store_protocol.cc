@@ -18,7 +18,6 @@ bool is_valid(const StoreRequest& request) {
     case StoreOperation::kGet:
       return !request.key.empty();
     case StoreOperation::kGather:
-    case StoreOperation::kRefuse:
       return !request.key.empty() && request.size > 0 && request.size <= kMaxStoreRanks &&
              request.rank >= 0 && request.rank < request.size;
     case StoreOperation::kJobKey:

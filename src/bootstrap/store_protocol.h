@@ -22,15 +22,15 @@ inline constexpr size_t kFrameHeaderBytes = 4;
 inline constexpr size_t kMaxRequestBytes = 32 + kMaxStoreKey + kMaxStoreValue;
 inline constexpr size_t kMaxReplyText = 4096;
 
-enum class StoreOperation : uint8_t { kPut = 1, kGet = 2, kGather = 3, kJobKey = 4, kRefuse = 5 };
+enum class StoreOperation : uint8_t { kPut = 1, kGet = 2, kGather = 3, kJobKey = 4 };
 
 struct StoreRequest {
   StoreOperation operation = StoreOperation::kGet;
-  int32_t rank = 0;              // kGather, kRefuse
-  int32_t size = 0;              // kGather, kRefuse: number of ranks
-  uint64_t timeout_ns = 0;       // kGet, kGather: how long the reply may take
-  std::string key;               // kGather, kRefuse: the scope
-  std::vector<std::byte> value;  // kRefuse: why, a text
+  int32_t rank = 0;         // kGather
+  int32_t size = 0;         // kGather: number of ranks
+  uint64_t timeout_ns = 0;  // kGet, kGather: how long the reply may take
+  std::string key;          // kGather: the scope
+  std::vector<std::byte> value;
 };
 
 // A whole frame, shared by all who get the same reply.

@@ -6,7 +6,6 @@
 
 #include "src/base/bytes.h"
 #include "src/base/clock.h"
-#include "src/base/text.h"
 #include "src/bootstrap/scope.h"
 
 namespace hetcomm {
@@ -37,9 +36,6 @@ bool StoreTable::handle(ClientId client, const std::string& name, StoreRequest r
       return true;
     case StoreOperation::kGather:
       gather(client, name, std::move(request), now_ns);
-      return true;
-    case StoreOperation::kRefuse:
-      refuse_gather(client, request);
       return true;
     case StoreOperation::kJobKey:
       sink_.send_reply(client, encode_success(job_key_));
@@ -131,17 +127,6 @@ void StoreTable::gather(ClientId client, const std::string& name, StoreRequest r
   gather.entries[request.rank] = {
       .client = client, .name = name, .value = std::move(request.value)};
   if (gather.entries.size() == static_cast<size_t>(gather.size)) complete(scope, gather);
-}
-
-// Whoever comes later reads the reason too. One that has ended stays as it is.
-void StoreTable::refuse_gather(ClientId client, const StoreRequest& request) {
-  if (!ended_.contains(request.key)) {
-    const std::string text(reinterpret_cast<const char*>(request.value.data()),
-                           std::min(request.value.size(), kMaxReplyText));
-    fail_gather(request.key, Status(Code::kBootstrapFailed,
-                                    fmt::format("rank {}: {}", request.rank, printable(text))));
-  }
-  sink_.send_reply(client, encode_success({}));
 }
 
 void StoreTable::complete(const std::string& scope, const Gather& gather) {

@@ -81,7 +81,6 @@ class StoreTable {
   void put(ClientId client, StoreRequest request);
   void get(ClientId client, const StoreRequest& request, uint64_t now_ns);
   void gather(ClientId client, const std::string& name, StoreRequest request, uint64_t now_ns);
-  void refuse_gather(ClientId client, const StoreRequest& request);
   void complete(const std::string& scope, const Gather& gather);
   void fail_gather(const std::string& scope, const Status& why);
   void end_gather(const std::string& scope, std::string why);

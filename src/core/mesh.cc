@@ -25,8 +25,6 @@ constexpr size_t kMaxDescriptor = 1024;
 constexpr size_t kMaxTransports = 16;
 constexpr uint16_t kDescriptorVersion = 4;
 constexpr size_t kMaxCluster = 63;
-// How long a rank that has failed tries to tell the others.
-constexpr uint64_t kTellingNs = 1'000'000'000;
 // Of a waiting thread, where ranks share cores.
 constexpr uint64_t kCrowdedSpinNs = 200'000;
 
@@ -100,15 +98,19 @@ Status Mesh::set_up(Bootstrap& bootstrap, const MeshOptions& options) {
   credentials_.secret = secret.value();
   credentials_.identity = identity_of("hetcomm", options.name, options.epoch);
   route_ = bootstrap.local_address();
-  const std::string scope = fmt::format("{}/epoch {}", options.name, options.epoch);
-  Result<std::vector<std::byte>> mine = prepare(options);
-  if (!mine.ok()) {
-    const Status told = bootstrap.refuse(scope, mine.status(),
-                                         std::min(options.deadline_ns, now_ns() + kTellingNs));
-    if (!told.ok()) log().warn("the other ranks could not be told of a failure: {}", told.text());
-    return mine.status();
+  std::vector<std::byte> mine;
+  {
+    const Engine::Baton baton(engine());
+    engine().refresh_now();
+    HETCOMM_RETURN_IF_ERROR(make_control());
+    HETCOMM_RETURN_IF_ERROR(make_transports(options.transports));
+    HETCOMM_RETURN_IF_ERROR(read_link_model());
+    HETCOMM_RETURN_IF_ERROR(draw_identity());
+    mine = describe_self();
+    engine().add(this);
   }
-  auto all = bootstrap.allgather(scope, mine.value(), options.deadline_ns);
+  const std::string scope = fmt::format("{}/epoch {}", options.name, options.epoch);
+  auto all = bootstrap.allgather(scope, mine, options.deadline_ns);
   if (!all.ok()) return all.status();
   {
     const Engine::Baton baton(engine());
@@ -126,19 +128,6 @@ Status Mesh::set_up(Bootstrap& bootstrap, const MeshOptions& options) {
     HETCOMM_RETURN_IF_ERROR(start_connections(std::move(control)));
   }
   return wait_for_control(options.deadline_ns);
-}
-
-// All that this rank can do, and fail at, by itself; what it says of itself to the others.
-Result<std::vector<std::byte>> Mesh::prepare(const MeshOptions& options) {
-  const Engine::Baton baton(engine());
-  engine().refresh_now();
-  HETCOMM_RETURN_IF_ERROR(make_control());
-  HETCOMM_RETURN_IF_ERROR(make_transports(options.transports));
-  HETCOMM_RETURN_IF_ERROR(read_link_model());
-  HETCOMM_RETURN_IF_ERROR(draw_identity());
-  std::vector<std::byte> mine = describe_self();
-  engine().add(this);
-  return mine;
 }
 
 Status Mesh::make_control() {

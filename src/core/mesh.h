@@ -274,7 +274,6 @@ class Mesh final : public Driven {
   Status make_transports(std::string_view wanted);
   Status make_transport(const TransportFactory& factory, size_t instance, TransportEntry& entry);
   Status read_link_model();
-  Result<std::vector<std::byte>> prepare(const MeshOptions& options);
   Status make_control();
   Status draw_identity();
   std::vector<std::byte> describe_self() const;

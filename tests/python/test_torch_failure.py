@@ -11,7 +11,6 @@ Failures of messages between two ranks are in test_torch_messages.py.
 """
 
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -246,29 +245,6 @@ def late(rank, size, folder):
         text, _ = timed(lambda: init_over(store, rank, size, timeout_s=1))
         tell(known + str(rank), 1)
     return text, used_after(store, rank, size)
-
-
-def failed_alone(rank, size, folder):
-    """Rank LOST cannot make the group, for a reason of its own."""
-    store = tcp_store(folder, rank == 0)
-    if rank == LOST:
-        os.environ["HETCOMM_TLS"] = "on"
-    text, seconds = timed(lambda: init_over(store, rank, size, timeout_s=60))
-    os.environ.pop("HETCOMM_TLS", None)
-    return text, seconds, used_after(store, rank, size)
-
-
-def another_group_failed(rank, size, folder):
-    """Rank LOST has no descriptors left for it."""
-    ranks.init(rank, size, folder, timeout_s=60)
-    sum_of_ones()
-    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if rank == LOST:
-        used = len(os.listdir("/proc/self/fd"))
-        resource.setrlimit(resource.RLIMIT_NOFILE, (used + 1, limits[1]))
-    text, seconds = timed(lambda: dist.new_group(list(range(size))))
-    resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-    return text, seconds, sum_of_ones()
 
 
 def reconfigured(rank, size, folder):
@@ -728,22 +704,6 @@ class ReplacedRanks(ranks.TestCase):
             if rank != LOST:
                 self.assertRegex(text, "TIMED_OUT|ABORTED|PEER_LOST|did not come")
 
-
-    def check_failed(self, rank, text, seconds, why):
-        self.assertIn(why, text)
-        if rank != LOST:
-            self.assertIn(f"rank {LOST}: ", text)
-        self.assertLess(seconds, 2)
-
-    def test_failed_alone(self):
-        for rank, (text, seconds, found) in enumerate(ranks.run(SIZE, failed_alone)):
-            self.check_failed(rank, text, seconds, "HETCOMM_TLS_CERTIFICATE")
-            self.check_use(rank, found)
-
-    def test_another_group_failed(self):
-        for rank, (text, seconds, total) in enumerate(ranks.run(SIZE, another_group_failed)):
-            self.check_failed(rank, text, seconds, "Too many open files")
-            self.assertEqual(total, SIZE)
 
     @unittest.skipUnless(hasattr(dist, "_reconfigure"), "this torch cannot reconfigure groups")
     def test_reconfigured(self):

@@ -2,9 +2,8 @@
 // room in get is probed and asked again; values of many ranks come in one call where there is one
 // for that, and alone where they are large or it fails; failures of callbacks surface with their
 // text; the ranks agree on a secret or are told who differs; two processes with one rank are found;
-// a rank that cannot go on tells all others why; hostile values are refused; a random key does not
-// stay in the store, and what is published of a configured secret is of little use to those who
-// guess.
+// hostile values are refused; a random key does not stay in the store, and what is published of a
+// configured secret is of little use to those who guess.
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
@@ -227,33 +226,6 @@ TEST_P(CallbacksTest, EveryRankGetsAllValuesAgainAndAgain) {
     }
   });
   EXPECT_EQ(world.probes > 0, !GetParam());
-}
-
-// With its secret exchanged and without, whichever rank it is, and whoever comes first.
-TEST_P(CallbacksTest, WhoCannotGoOnTellsAll) {
-  delete_ = true;
-  for (int failing = 0; failing < 3; ++failing) {
-    for (const bool late : {false, true}) {
-      World world(3);
-      run(world, {0, 1, 2}, 3, [&](int rank, Bootstrap& bootstrap) {
-        SCOPED_TRACE(fmt::format("rank {} of {}", rank, failing));
-        // Ranks that come later have still to get the random key.
-        const uint64_t start = now_ns();
-        if (late == (rank == failing)) std::this_thread::sleep_for(std::chrono::milliseconds(50));
-        ASSERT_TRUE(bootstrap.secret(now_ns() + 20 * kSecond).ok());
-        if (rank == failing) {
-          const Status why(Code::kUnsupported, "no NIC");
-          EXPECT_TRUE(bootstrap.refuse("world", why, now_ns() + kSecond).ok());
-        } else {
-          const auto all = bootstrap.allgather("world", {}, now_ns() + 20 * kSecond);
-          EXPECT_EQ(all.status().code(), Code::kBootstrapFailed);
-          EXPECT_THAT(std::string(all.status().text()),
-                      HasSubstr(fmt::format("rank {}: no NIC", failing)));
-        }
-        EXPECT_LT(now_ns() - start, kSecond);
-      });
-    }
-  }
 }
 
 TEST_P(CallbacksTest, SecretIsSharedOrComparedOrGiven) {

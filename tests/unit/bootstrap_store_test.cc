@@ -205,27 +205,6 @@ TEST_F(StoreTest, MissingRanksAreNamedToAll) {
   EXPECT_LT(now_ns() - before, 5 * kSecond);
 }
 
-TEST_F(StoreTest, WhoRefusesEndsTheGatherForAll) {
-  start();
-  run_ranks(3, [&](int rank) {
-    StoreClient client(log_, options(rank));
-    const uint64_t begun = now_ns();
-    // One waits, and one comes later.
-    if (rank != 0) std::this_thread::sleep_for(std::chrono::milliseconds(50 * rank));
-    if (rank == 1) {
-      const Status why(Code::kOutOfResources, "no \x1b descriptors");
-      EXPECT_TRUE(client.refuse("world", 3, why, in(5)).ok());
-    } else {
-      const auto values = client.gather("world", 3, {}, in(30));
-      EXPECT_EQ(values.status().code(), Code::kBootstrapFailed);
-      EXPECT_THAT(std::string(values.status().text()), HasSubstr("rank 1: no "));
-      EXPECT_THAT(std::string(values.status().text()), testing::Not(HasSubstr("\x1b")));
-    }
-    EXPECT_LT(now_ns() - begun, 2 * kSecond);
-    EXPECT_TRUE(client.gather("next", 3, {}, in(30)).ok());
-  });
-}
-
 TEST_F(StoreTest, TwoProcessesWithOneRankFailBoth) {
   start();
   run_ranks(3, [&](int thread) {
