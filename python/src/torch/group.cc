@@ -240,7 +240,7 @@ void Group::watch(const WorkRef& work) {
 
 namespace {
 
-// A thread on which the application's signal handlers do not run.
+// Starts a thread on which the application's signal handlers do not run.
 std::thread start_without_signals(std::function<void()> body) {
   sigset_t all;
   sigset_t before;
@@ -248,7 +248,7 @@ std::thread start_without_signals(std::function<void()> body) {
   // Those that an instruction raises are handled where it is.
   for (const int own : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS}) sigdelset(&all, own);
   pthread_sigmask(SIG_SETMASK, &all, &before);
-  // Also when there is no thread.
+  // The mask is restored also when the thread cannot be started.
   const std::shared_ptr<void> restore(
       nullptr, [&before](void*) { pthread_sigmask(SIG_SETMASK, &before, nullptr); });
   return std::thread(std::move(body));

@@ -209,7 +209,7 @@ ProcessGroup::Ref ProcessGroup::endCoalescing() {
   return c10::make_intrusive<JointWork>(rank_, std::move(ended->works));
 }
 
-// Of this thread.
+// Takes the one of this thread out of the list.
 std::optional<ProcessGroup::Coalescing> ProcessGroup::take_coalescing() {
   const std::scoped_lock lock(coalescing_mutex_);
   const auto here = std::find_if(coalescing_.begin(), coalescing_.end(), is_of_this_thread);

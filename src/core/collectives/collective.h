@@ -87,7 +87,7 @@ class Collective final : public PartOwner, private CopyHandler {
   const Problem& problem() const { return problem_; }
   const Call& call() const { return call_; }
   int32_t datatype() const { return call_.datatype; }
-  // What the segment makes of the inputs of all ranks.
+  // Says how the inputs of all ranks become the result.
   reduce::Reduction reduction() const;
   uint64_t sequence() const { return sequence_; }
   uint64_t started_ns() const { return started_ns_; }

@@ -26,7 +26,7 @@ class Estimate {
         bytes_(longest_part(problem)),
         wide_bytes_(bytes_ / problem.element_bytes * problem.wide_bytes) {}
 
-  // Of what rounds.
+  // The same for what rounds, whose plans are others.
   uint64_t rounding(Algorithm algorithm) const {
     const bool scatters = kind_ == Kind::kReduceScatter || kind_ == Kind::kReduceScatterv;
     switch (algorithm) {
@@ -59,7 +59,7 @@ class Estimate {
   // Ranks that a rank's messages go to over the slowest links.
   uint64_t far_ranks() const { return groups() > 1 ? n_ - topology_.smallest : n_ - 1; }
   uint64_t posting(uint64_t messages) const { return messages * topology_.across.latency_ns / 4; }
-  // All inputs at each rank, or at the root.
+  // All inputs come to each rank, or to the root.
   uint64_t gathered() const {
     const uint64_t messages =
         kind_ == Kind::kAllreduce ? (rounds_for(n_) - 1) * across(0, 1) : posting(far_ranks());
@@ -69,7 +69,7 @@ class Estimate {
     return across(topology_.largest * bytes_, 1) + posting(groups()) + inside(n_ * bytes_) +
            combining((n_ - 1) * bytes_);
   }
-  // A piece at each rank, and all pieces to all or to the root.
+  // Each rank combines a piece, and all pieces go to all ranks or to the root.
   uint64_t by_owners() const {
     const uint64_t piece = bytes_ / n_;
     const uint64_t collecting =
@@ -82,7 +82,7 @@ class Estimate {
     return (hops - 1) * across(std::min(bytes, kLaneBytes), 1) + across(bytes, 1);
   }
   uint64_t wide_ring() const { return along(n_ - 1, wide_bytes_) + 2 * combining(wide_bytes_); }
-  // From group to group: to the last one wide, and from there as it is, the other way.
+  // Sums go wide from group to group up to the last one, and the result goes back as it is.
   uint64_t chained() const {
     if (!topology_.contiguous) return by_owners();
     if (kind_ == Kind::kScan) return wide_ring();

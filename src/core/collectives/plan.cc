@@ -78,7 +78,7 @@ uint64_t Builder::slice_bytes(const Problem& problem) {
     slice = std::max(kLaneBytes / problem.ranks, kLeastPacked);
   } else if (problem.kind == Kind::kAllreduce && (algorithm == Algorithm::kRing || two_level)) {
     const uint64_t pieces = two_level ? problem.topology->smallest : problem.ranks;
-    // What rounds needs memory for a piece of each rank.
+    // A lane of what rounds has memory for a piece of each rank.
     const uint64_t most = problem.rounds ? kLaneBytes : 2 * kLaneBytes;
     if (!two_level) slice = std::clamp(pieces * kGoodPiece, kLaneBytes, most);
     slice = std::max(slice, pieces * kLeastPiece);

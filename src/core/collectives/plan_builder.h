@@ -1,5 +1,5 @@
 // Makes the steps of one lane; the parts of plan.cc. plan_moves.cc: what is only moved,
-// plan_sums.cc: what is combined on its way.
+// plan_sums.cc: what is combined on its way, plan_rounding.cc: what is rounded once.
 #pragma once
 
 #include <algorithm>
@@ -210,7 +210,7 @@ class Builder {
   std::vector<Range> collect_of_mates(uint32_t pieces);
   void hand_to_mates(uint32_t pieces);
 
-  // Of what rounds.
+  // These make the plans of what rounds.
   bool gathers(uint64_t length) const;
   bool chains() const { return algorithm_ == Algorithm::kTwoLevel && topology_.contiguous; }
   std::vector<Range> exchange_pieces(const Members& among, const Range& own);

@@ -9,7 +9,7 @@
 namespace hetcomm::collectives {
 namespace {
 
-// Of all ranks together, where one of them keeps them.
+// One rank keeps the inputs of all ranks up to this many bytes together.
 constexpr uint64_t kMostGathered = kLaneBytes;
 
 }  // namespace
@@ -119,7 +119,7 @@ void Builder::allreduce_rows() {
   if (folded) send(me() - 1, all);
 }
 
-// A piece for each rank.
+// Each rank combines a piece.
 void Builder::allreduce_by_owners() {
   const Members among = all_ranks();
   const Range all = received(0);
@@ -128,7 +128,7 @@ void Builder::allreduce_by_owners() {
   gather_ring(among, all);
 }
 
-// As many pieces as the smallest group has ranks, each from group to group.
+// There are as many pieces as the smallest group has ranks; each goes from group to group.
 void Builder::allreduce_chained() {
   const uint32_t pieces = topology_.smallest;
   const std::vector<Range> inputs = collect_of_mates(pieces);
@@ -165,7 +165,7 @@ std::vector<Range> Builder::collect(const Members& among, uint32_t root, const R
   return inputs;
 }
 
-// A piece for each rank, and then all to the root.
+// Each rank combines a piece, and sends it to the root.
 void Builder::reduce_by_owners() {
   const Members among = all_ranks();
   const bool at_root = me() == problem_.root;
@@ -184,14 +184,14 @@ void Builder::reduce_by_owners() {
   }
 }
 
-// From leader to leader, and from the last of them to the root.
+// The sum goes from leader to leader, and from the last of them to the root.
 void Builder::reduce_chained() {
   const Members among = own_group();
   const std::vector<Range> inputs = collect(among, topology_.index_of[leader_of(group())], sent(0));
   if (!leads()) return;
   const uint32_t last = leader_of(topology_.group_count() - 1);
   const bool at_root = me() == problem_.root;
-  // Of one that is neither, only the length counts.
+  // The other leaders need no place for the result, but its length.
   const Range out = at_root        ? received(0)
                     : me() == last ? scratch(sent(0).length)
                                    : Range{.length = sent(0).length};
