@@ -2,6 +2,7 @@
 //
 //   * a put that was cancelled or failed ends when nothing of it can arrive any more, also where
 //   two are cancelled at once, where the connection had broken before, and while the owner computes
+//   * memory that cannot be registered is moved all the same
 //   * a link that is down for less than the detection time costs nobody
 #include <algorithm>
 #include <atomic>
@@ -16,6 +17,7 @@
 #include "src/core/registration.h"
 #include "tests/support/core_job.h"
 #include "tests/support/fake_verbs.h"
+#include "tests/support/pattern.h"
 #include "transports/rdma/factory.h"
 #include "transports/self/factory.h"
 #include "transports/tcp/factory.h"
@@ -265,6 +267,64 @@ TEST(Flap, CostsNobodyWithinTheDetectionTime) {
         EXPECT_TRUE(status.ok()) << status.text();
         if (link.joinable()) link.join();
       });
+}
+
+// No memory can be registered any more: messages, puts and gets go through message buffers, and
+// connections are made over tcp.
+TEST(LockedMemory, RunsOut) {
+  FakeFabric::reset();
+  run_core_job(
+      2, "TIMEOUT=10s;LOG=error;INTERFACE=lo;", [](int) { return rdma_and_tcp(); },
+      [](CoreMember& me) {
+        Exposed exposed(me);
+        ASSERT_TRUE(me.communicator().barrier(10 * kSecond).ok());
+        if (me.rank() == 0) FakeFabric::fail_registrations(ENOMEM, 0);
+        ASSERT_TRUE(me.communicator().barrier(10 * kSecond).ok());
+        Bytes bytes(8 << 20);
+        Bytes right(bytes.size());
+        fill_pattern(right, 3);
+        if (me.rank() == 0) bytes = right;
+        for (const size_t size : {size_t{1'000}, size_t{100'000}, bytes.size()}) {
+          const OperationKind kind =
+              me.rank() == 0 ? OperationKind::kSend : OperationKind::kReceive;
+          const Status status = me.finish(me.post(kind, 1 - me.rank(), 5, bytes.data(), size));
+          EXPECT_TRUE(status.ok()) << size << ": " << status.text();
+          EXPECT_TRUE(std::equal(bytes.begin(), bytes.begin() + static_cast<ptrdiff_t>(size),
+                                 right.begin()));
+        }
+        for (const OperationKind kind : {OperationKind::kPut, OperationKind::kGet}) {
+          Bytes mine(kBytes, std::byte{0x33});
+          const Status status =
+              me.finish(me.access(kind, {.remote = exposed.remote.get()}, mine.data(), kBytes));
+          EXPECT_TRUE(status.ok()) << status.text();
+          EXPECT_EQ(mine, Bytes(kBytes, std::byte{0x33}));
+          ASSERT_TRUE(me.communicator().barrier(10 * kSecond).ok());
+          EXPECT_EQ(exposed.bytes, Bytes(kBytes, std::byte{0x33}));
+        }
+        ASSERT_TRUE(me.communicator().barrier(10 * kSecond).ok());
+        FakeFabric::fail_registrations(0);
+        exposed.remote.reset();
+        EXPECT_TRUE(Communicator::unregister_memory(exposed.memory, 20 * kSecond).ok());
+      });
+}
+
+TEST(LockedMemory, IsMissingFromTheBeginning) {
+  FakeFabric::reset();
+  FakeFabric::fail_registrations(ENOMEM, 0);
+  run_core_job(
+      2, "TIMEOUT=10s;LOG=error;INTERFACE=lo;", [](int) { return rdma_and_tcp(); },
+      [](CoreMember& me) {
+        Bytes bytes(1 << 20);
+        Bytes right(bytes.size());
+        fill_pattern(right, 3);
+        if (me.rank() == 0) bytes = right;
+        const OperationKind kind = me.rank() == 0 ? OperationKind::kSend : OperationKind::kReceive;
+        const Status status =
+            me.finish(me.post(kind, 1 - me.rank(), 5, bytes.data(), bytes.size()));
+        EXPECT_TRUE(status.ok()) << status.text();
+        EXPECT_EQ(bytes, right);
+      });
+  FakeFabric::fail_registrations(0);
 }
 
 }  // namespace

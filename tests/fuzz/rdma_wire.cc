@@ -71,6 +71,13 @@ void read_heads(ConstByteSpan input) {
       continue;
     }
     require(head->size <= message.size() && head->size <= kMostHeadBytes);
+    if (head->type == HeadType::kSlice) {
+      require(head->size < message.size() && header == before);
+      std::array<std::byte, kSliceHeadBytes> same;
+      encode_slice_head(same.data(), head->credits, decode_slice_head(message.data()));
+      require(std::equal(same.begin(), same.end(), message.begin()));
+      continue;
+    }
     if (head->type == HeadType::kCredits) {
       require(head->size == message.size() && header == before);
       continue;
@@ -93,7 +100,7 @@ void read_keys(ConstByteSpan input) {
   for (; input.size() >= bytes.size(); input = input.subspan(bytes.size())) {
     std::copy_n(input.begin(), bytes.size(), bytes.begin());
     // Kinds are few: most keys shall have one.
-    if (std::to_integer<unsigned>(input[0]) % 4 != 0) bytes[23] &= std::byte{3};
+    if (std::to_integer<unsigned>(input[0]) % 4 != 0) bytes[23] &= std::byte{7};
     if (std::to_integer<unsigned>(input[1]) % 4 != 0) bytes[22] = std::byte{0};
     const std::optional<Key> decoded = decode_key(key);
     if (!decoded) continue;

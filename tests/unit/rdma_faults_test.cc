@@ -25,6 +25,7 @@
 #include <climits>
 
 #include "tests/support/cut_sockets.h"
+#include "tests/support/pattern.h"
 #include "tests/unit/rdma_fixture.h"
 #include "transports/rdma/wire.h"
 
@@ -561,7 +562,7 @@ TEST_F(RdmaFaults, MalformedMessagesFailTheConnection) {
   std::vector<std::byte> generous(rdma::kCreditsHeadBytes);
   rdma::encode_credits(generous.data(), 1);  // none was used up
   bad.push_back(generous);
-  for (uint32_t type : {3u, 0x80u, 0xffu}) {
+  for (uint32_t type : {4u, 0x80u, 0xffu}) {
     std::vector<std::byte> unknown(40);
     unknown[0] = static_cast<std::byte>(type);
     bad.push_back(unknown);
@@ -754,30 +755,181 @@ TEST_F(RdmaFaults, StrictKeysEndWithTheExposure) {
   expect_failed(pair, pair.to_b(), "status " + std::to_string(IBV_WC_REM_ACCESS_ERR));
 }
 
+std::vector<std::byte> pattern_of(size_t size) {
+  std::vector<std::byte> bytes(size);
+  fill_pattern(bytes, 7);
+  return bytes;
+}
+
+// The target, the source, or both cannot be registered: the bytes go through message buffers.
+TEST_F(RdmaFaults, MemoryThatCannotBeLockedIsCopied) {
+  const std::vector<std::byte> right = pattern_of(1'000'001);
+  for (const bool target_fails : {false, true}) {
+    for (const bool source_fails : {false, true}) {
+      FakePair pair;
+      ASSERT_TRUE(pair.connect());
+      std::vector<std::byte> far(right.size());
+      std::vector<std::byte> near = right;
+      const iovec far_piece{far.data(), far.size()};
+      const iovec near_piece{near.data(), near.size()};
+      if (target_fails) FakeFabric::fail_registrations(ENOMEM);
+      const auto key = pair.to_a().expose({&far_piece, 1}, Access::kPutTarget, 3);
+      ASSERT_TRUE(key.ok()) << key.status().text();
+      FakeFabric::fail_registrations(source_fails ? ENOMEM : 0);
+      // Two halves, the second one first.
+      Bulk first{.local = {{&near_piece, 1}, 0, 600'000}, .key = key.value()};
+      Bulk second{.local = {{&near_piece, 1}, 600'000, 400'001},
+                  .key = key.value(),
+                  .remote_offset = 600'000};
+      ASSERT_EQ(pair.to_b().put(second), Code::kOk);
+      ASSERT_EQ(pair.to_b().put(first), Code::kOk);
+      ASSERT_TRUE(pair.run([&] { return pair.to_a().put_bytes[3] == right.size(); }));
+      ASSERT_TRUE(pair.run([&] { return pair.to_b().completions.size() == 2; }));
+      for (const auto& completion : pair.to_b().completions) EXPECT_EQ(completion.code, Code::kOk);
+      EXPECT_EQ(far, right);
+      pair.to_a().release(key.value());
+      FakeFabric::fail_registrations(0);
+      EXPECT_TRUE(send_and_see(pair, pair.to_b(), pair.to_a()));
+    }
+  }
+}
+
+TEST_F(RdmaFaults, RegionsAreReachedFromMemoryThatCannotBeLocked) {
+  const std::vector<std::byte> right = pattern_of(300'000);
+  FakePair pair;
+  ASSERT_TRUE(pair.connect());
+  std::vector<std::byte> far(right.size());
+  std::vector<std::byte> near = right;
+  const iovec near_piece{near.data(), near.size()};
+  const auto region = pair.b.transport().publish({far.data(), far.size(), true, true});
+  ASSERT_TRUE(region.ok());
+  FakeFabric::fail_registrations(ENOMEM);
+  for (const bool get : {false, true}) {
+    Bulk bulk{.local = {{&near_piece, 1}, 0, near.size()}, .key = region.value()};
+    ASSERT_EQ(get ? pair.to_b().get(bulk) : pair.to_b().put(bulk), Code::kOk);
+    ASSERT_TRUE(pair.run([&] { return pair.to_b().running() == 0; }));
+    EXPECT_EQ(pair.to_b().completions.back().code, Code::kOk);
+    EXPECT_EQ(get ? near : far, right);
+    std::fill(near.begin(), near.end(), std::byte{});
+  }
+  FakeFabric::fail_registrations(0);
+  pair.b.transport().withdraw(region.value());
+}
+
+// Some of the pieces are registered before the limit is reached: what the device has begun with
+// stays in use while the rest is copied.
+TEST_F(RdmaFaults, LockedMemoryRunsOutInTheMiddle) {
+  const std::vector<std::byte> right = pattern_of(800'000);
+  FakePair pair;
+  ASSERT_TRUE(pair.connect());
+  std::vector<std::byte> far(right.size());
+  std::vector<std::byte> near = right;
+  std::vector<iovec> pieces;
+  for (size_t at = 0; at < near.size(); at += 100'000)
+    pieces.push_back({near.data() + at, 100'000});
+  const auto region = pair.b.transport().publish({far.data(), far.size(), true, true});
+  ASSERT_TRUE(region.ok());
+  FakeFabric::fail_registrations(ENOMEM, 3);
+  Bulk bulk{.local = {pieces, 0, near.size()}, .key = region.value()};
+  ASSERT_EQ(pair.to_b().put(bulk), Code::kOk);
+  ASSERT_TRUE(pair.run([&] { return pair.to_b().running() == 0; }));
+  EXPECT_EQ(pair.to_b().completions.back().code, Code::kOk);
+  EXPECT_EQ(far, right);
+  // Cancelled while the device may read the memory: only the end of the queue pair ends that.
+  FakeFabric::fail_registrations(ENOMEM, 3);
+  const size_t pairs = FakeFabric::queue_pairs().size();
+  ASSERT_EQ(pair.to_b().put(bulk), Code::kOk);
+  pair.to_b().cancel(bulk);
+  EXPECT_EQ(FakeFabric::queue_pairs().size(), pairs - 1) << "ended when cancel returns";
+  FakeFabric::fail_registrations(0);
+  pair.b.transport().withdraw(region.value());
+}
+
+// Nothing but messages is under way, so the connection stays, and late slices find nothing.
+TEST_F(RdmaFaults, ACopiedTargetIsRevokedWithoutAFence) {
+  FakePair pair;
+  ASSERT_TRUE(pair.connect());
+  std::vector<std::byte> far(100'000);
+  std::vector<std::byte> near(100'000, std::byte{1});
+  const iovec far_piece{far.data(), far.size()};
+  const iovec near_piece{near.data(), near.size()};
+  FakeFabric::fail_registrations(ENOMEM);
+  const auto key = pair.to_a().expose({&far_piece, 1}, Access::kPutTarget, 3);
+  ASSERT_TRUE(key.ok());
+  FakeFabric::fail_registrations(0);
+  Bulk bulk{.local = {{&near_piece, 1}, 0, near.size()}, .key = key.value()};
+  ASSERT_EQ(pair.to_b().put(bulk), Code::kOk);
+  pair.to_a().revoke(key.value());
+  ASSERT_TRUE(pair.run([&] { return pair.to_b().completions.size() == 1; }));
+  EXPECT_TRUE(send_and_see(pair, pair.to_b(), pair.to_a()));
+  EXPECT_EQ(far, std::vector<std::byte>(far.size())) << "nothing is written any more";
+  EXPECT_TRUE(pair.to_a().put_bytes.empty());
+}
+
+TEST_F(RdmaFaults, HostileSlicesFailTheConnection) {
+  std::vector<std::byte> memory(1000);
+  const iovec piece{memory.data(), memory.size()};
+  std::vector<std::byte> other(1000);
+  const iovec other_piece{other.data(), other.size()};
+  enum class Case : uint8_t { kTarget, kSource, kTooFar, kTooLong, kWraps, kEmpty, kWritten };
+  for (const Case each : {Case::kTarget, Case::kSource, Case::kTooFar, Case::kTooLong, Case::kWraps,
+                          Case::kEmpty, Case::kWritten}) {
+    FakePair pair;
+    ASSERT_TRUE(pair.connect());
+    Rail& rail = pair.to_a();
+    const auto target = rail.expose({&piece, 1}, Access::kPutTarget, 5);
+    const auto source = rail.expose({&piece, 1}, Access::kGetSource, 6);
+    FakeFabric::fail_registrations(ENOMEM);
+    const auto copied = rail.expose({&other_piece, 1}, Access::kPutTarget, 7);
+    FakeFabric::fail_registrations(0);
+    ASSERT_TRUE(target.ok() && source.ok() && copied.ok());
+    ASSERT_EQ(rdma::decode_key(copied.value())->kind, rdma::KeyKind::kCopiedTarget);
+    rdma::SliceHead slice{.immediate = rdma::decode_key(copied.value())->immediate};
+    size_t length = 10;
+    if (each == Case::kTarget) slice.immediate = rdma::decode_key(target.value())->immediate;
+    if (each == Case::kSource) slice.immediate = rdma::decode_key(source.value())->immediate;
+    if (each == Case::kTooFar) slice.offset = 1001;
+    if (each == Case::kTooLong) length = 1001;
+    if (each == Case::kWraps) slice.offset = UINT64_MAX - 4;
+    if (each == Case::kEmpty) length = 0;
+    if (each == Case::kWritten) {
+      FakeFabric::inject_immediate(FakePair::pair_of_b(), htonl(slice.immediate), 10, true);
+    } else {
+      std::vector<std::byte> bytes(rdma::kSliceHeadBytes + length);
+      rdma::encode_slice_head(bytes.data(), 0, slice);
+      FakeFabric::inject_message(FakePair::pair_of_b(), bytes);
+    }
+    expect_failed(pair, rail, "protocol error");
+    EXPECT_TRUE(rail.put_bytes.empty());
+  }
+}
+
 TEST_F(RdmaFaults, MemoryThatCannotBeLocked) {
   FakePair pair;
   ASSERT_TRUE(pair.connect());
   std::vector<std::byte> memory(1u << 20);
   const iovec piece{memory.data(), memory.size()};
   FakeFabric::fail_registrations(ENOMEM);
-  const auto key = pair.to_a().expose({&piece, 1}, Access::kPutTarget, 3);
+  // What nobody can copy for the reader is refused with a text that helps.
+  const auto key = pair.to_a().expose({&piece, 1}, Access::kGetSource, 3);
   ASSERT_FALSE(key.ok());
   EXPECT_EQ(key.status().code(), Code::kOutOfResources);
   EXPECT_THAT(std::string(key.status().text()), HasSubstr("RLIMIT_MEMLOCK"));
   EXPECT_THAT(std::string(key.status().text()), HasSubstr("ulimit -l"));
   const auto region = pair.a.transport().publish({memory.data(), memory.size(), true, true});
   EXPECT_THAT(std::string(region.status().text()), HasSubstr("RLIMIT_MEMLOCK"));
+  // Memory that is not there is refused, and nobody touches it.
+  FakeFabric::fail_registrations(EFAULT);
+  const auto nowhere = pair.to_a().expose({&piece, 1}, Access::kPutTarget, 3);
+  EXPECT_EQ(nowhere.status().code(), Code::kInvalidArgument);
   FakeFabric::fail_registrations(0);
-  // A put whose source cannot be registered ends with a code; the connection goes on.
   const auto target = pair.to_a().expose({&piece, 1}, Access::kPutTarget, 3);
   ASSERT_TRUE(target.ok());
-  std::vector<std::byte> source(1u << 20);
-  const iovec source_piece{source.data(), source.size()};
-  Bulk bulk{.local = {{&source_piece, 1}, 0, source.size()}, .key = target.value()};
-  FakeFabric::fail_registrations(ENOMEM);
+  Bulk bulk{.local = {{&piece, 1}, 0, piece.iov_len}, .key = target.value()};
+  FakeFabric::fail_registrations(EFAULT);
   ASSERT_EQ(pair.to_b().put(bulk), Code::kOk);
   ASSERT_TRUE(pair.run([&] { return pair.to_b().completions.size() == 1; }));
-  EXPECT_EQ(pair.to_b().completions[0].code, Code::kOutOfResources);
+  EXPECT_EQ(pair.to_b().completions[0].code, Code::kInvalidArgument);
   FakeFabric::fail_registrations(0);
   EXPECT_TRUE(send_and_see(pair, pair.to_b(), pair.to_a()));
   // Connecting needs memory, too.

@@ -34,6 +34,7 @@ inline Transfer& BulkQueue::take_spare(Bulk& bulk, const Key& key, bool get, boo
   transfer.code = Code::kOk;
   transfer.get = get;
   transfer.copied = copied;
+  transfer.direct = false;
   transfer.high_priority = bulk.high_priority;
   bulk.scratch[0] = reinterpret_cast<uintptr_t>(&transfer);
   return transfer;
@@ -122,7 +123,7 @@ bool BulkQueue::cancel(Bulk& bulk) {
   // nobody at the other end fences a region: what is under way there could land after later puts
   // over another connection.
   const bool into_region = transfer->key.kind == KeyKind::kRegion && !transfer->get;
-  if (transfer->under_way > 0 && (!transfer->copied || into_region)) return false;
+  if (transfer->under_way > 0 && (transfer->direct || into_region)) return false;
   bulk.scratch[0] = 0;
   transfer->bulk = nullptr;
   switch (transfer->place) {

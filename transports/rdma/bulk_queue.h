@@ -27,7 +27,8 @@ struct Transfer {
   uint32_t under_way = 0;  // slices posted and not completed
   Code code = Code::kOk;
   bool get = false;
-  bool copied = false;  // through send slots
+  bool copied = false;  // slices from here on go through send slots
+  bool direct = false;  // the device was given the bulk's own memory
   bool high_priority = false;
   Place place = Place::kFree;
   Transfer* next = nullptr;

@@ -122,7 +122,7 @@ Code RdmaEndpoint::start(Bulk& bulk, bool get) {
   const bool small = length <= kCopiedBytes ||
                      length / std::max<size_t>(bulk.local.segments.size(), 1) < kSmallPiece;
   const bool copied = small && !transport_.registrations().has_device(bulk.local.segments);
-  if (!copied || get || !put_at_once(bulk, *key)) {
+  if (!copied || get || key->kind == KeyKind::kCopiedTarget || !put_at_once(bulk, *key)) {
     queue_.push(bulk, *key, get, copied);
     pump();
   }
@@ -175,7 +175,7 @@ void RdmaEndpoint::revoke(const RemoteKey& key) {
       transport_.suspect();
       return;
     }
-  } else if (exposure->arrived >= exposure->length) {
+  } else if (exposure->copied_to != nullptr || exposure->arrived >= exposure->length) {
     exposures_.remove(*exposure);
     return;
   }
@@ -208,13 +208,15 @@ std::string RdmaEndpoint::describe() const {
 
 // --- bulk ------------------------------------------------------------------------------------
 
-// |slot|: one is needed.
-bool RdmaEndpoint::can_slice(KeyKind kind, bool slot) const {
+// |copied|: through a send slot.
+bool RdmaEndpoint::can_slice(KeyKind kind, bool copied) const {
   if (pair_->room() <= kReservedRequests || bulk_bytes_ >= transport_.settings().window_bytes) {
     return false;
   }
-  if (kind == KeyKind::kPutTarget && credits_ <= peer_credits_ / 4) return false;
-  return !slot || pair_->free_slots() > kReservedSlots;
+  const bool in_message = kind == KeyKind::kCopiedTarget;
+  const bool takes_credit = in_message || kind == KeyKind::kPutTarget;
+  if (takes_credit && credits_ <= peer_credits_ / 4) return false;
+  return !(copied || in_message) || pair_->free_slots() > kReservedSlots;
 }
 
 // Posts slices of what is queued, as far as there is room.
@@ -230,22 +232,35 @@ void RdmaEndpoint::pump() {
 bool RdmaEndpoint::post_slice(Transfer& transfer) {
   const Settings& settings = transport_.settings();
   const uint64_t left = transfer.bulk->local.length - transfer.begun;
-  const uint64_t most = transfer.copied ? settings.slot_bytes : settings.slice_bytes;
+  uint64_t most = transfer.copied ? settings.slot_bytes : settings.slice_bytes;
+  if (transfer.key.kind == KeyKind::kCopiedTarget) {
+    most = std::min(settings.slot_bytes, peer_slot_bytes_) - kSliceHeadBytes;
+  }
   const uint64_t length = std::min(left, most);
   return transfer.copied ? post_copied(transfer, length) : post_direct(transfer, length);
+}
+
+// Into the next send slot, where the target wants messages. Returns its size, or 0.
+size_t RdmaEndpoint::add_slice_head(const Transfer& transfer) {
+  if (transfer.key.kind != KeyKind::kCopiedTarget) return 0;
+  encode_slice_head(pair_->slot(), static_cast<uint16_t>(std::exchange(owed_, 0)),
+                    {.immediate = transfer.key.immediate,
+                     .offset = transfer.bulk->remote_offset + transfer.begun});
+  return kSliceHeadBytes;
 }
 
 bool RdmaEndpoint::post_copied(Transfer& transfer, uint64_t length) {
   std::byte* const place = pair_->slot();
   const SegmentView& local = transfer.bulk->local;
+  const size_t head = add_slice_head(transfer);
   unsigned flags = 0;
   if (!transfer.get) {
-    gather(local.segments, local.offset + transfer.begun, {place, length});
-    if (length <= pair_->max_inline()) flags = kInline;
+    gather(local.segments, local.offset + transfer.begun, {place + head, length});
+    if (head + length <= pair_->max_inline()) flags = kInline;
   }
   transfer.cursor.advance(local.segments, length);
   const ibv_sge piece{.addr = reinterpret_cast<uint64_t>(place),
-                      .length = static_cast<uint32_t>(length),
+                      .length = static_cast<uint32_t>(head + length),
                       .lkey = pair_->slot_key()};
   post(transfer, length, flags, {&piece, 1}, true);
   return true;
@@ -253,20 +268,21 @@ bool RdmaEndpoint::post_copied(Transfer& transfer, uint64_t length) {
 
 bool RdmaEndpoint::post_direct(Transfer& transfer, uint64_t length) {
   std::array<ibv_sge, QueuePair::kMaxPieces> pieces;
-  size_t count = 0;
+  const bool in_message = transfer.key.kind == KeyKind::kCopiedTarget;
+  size_t count = in_message ? 1 : 0;
+  if (count == pair_->max_pieces()) transfer.code = Code::kUnsupported;
   uint64_t taken = 0;
   const Segments segments = transfer.bulk->local.segments;
   while (taken < length && count < pair_->max_pieces()) {
     transfer.cursor.advance(segments, 0);  // past empty segments
     Result<Registration*> registration = queue_.registration(transfer, transfer.cursor.index);
     if (!registration.ok()) {
-      // What is under way ends first. The rest is not sent.
+      if (transport_.registrations().may_copy(registration.status(), segments)) {
+        transfer.copied = true;
+        break;
+      }
       transport_.log().warn("{}", registration.status().text());
       transfer.code = registration.status().code();
-      if (taken == 0) {
-        queue_.all_posted(transfer);
-        return true;
-      }
       break;
     }
     const iovec piece = transfer.cursor.next(segments, length - taken);
@@ -275,7 +291,18 @@ bool RdmaEndpoint::post_direct(Transfer& transfer, uint64_t length) {
                        .lkey = registration.value()->lkey()};
     taken += piece.iov_len;
   }
-  post(transfer, taken, 0, std::span(pieces).first(count), false);
+  if (taken == 0) {
+    // What is under way ends first. The rest is not sent.
+    if (transfer.code != Code::kOk) queue_.all_posted(transfer);
+    return true;
+  }
+  if (in_message) {
+    pieces[0] = {.addr = reinterpret_cast<uint64_t>(pair_->slot()),
+                 .length = static_cast<uint32_t>(add_slice_head(transfer)),
+                 .lkey = pair_->slot_key()};
+  }
+  transfer.direct = true;
+  post(transfer, taken, 0, std::span(pieces).first(count), in_message);
   return true;
 }
 
@@ -291,6 +318,9 @@ bool RdmaEndpoint::post_direct(Transfer& transfer, uint64_t length) {
   if (key.kind == KeyKind::kPutTarget) {
     work.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
     work.immediate = htonl(key.immediate);
+    --credits_;
+  } else if (key.kind == KeyKind::kCopiedTarget) {
+    work.opcode = IBV_WR_SEND;
     --credits_;
   }
   const SendRecord record{.transfer = &transfer,
@@ -313,7 +343,7 @@ void RdmaEndpoint::flush_posts() {
 
 void RdmaEndpoint::copy_out(const SendRecord& record) {
   const Transfer& transfer = *record.transfer;
-  if (!transfer.get || !transfer.copied || transfer.bulk == nullptr) return;
+  if (!transfer.get || !record.slot || transfer.bulk == nullptr) return;
   const SegmentView& local = transfer.bulk->local;
   scatter(local.segments, local.offset + record.offset,
           {pair_->slot_at(record.slot_index), record.length});
@@ -358,6 +388,10 @@ void RdmaEndpoint::on_message(const ibv_wc& completion, const std::byte* slot) {
     return;
   }
   credits_ += head->credits;
+  if (head->type == HeadType::kSlice) {
+    on_copied_slice(decode_slice_head(slot), {slot + head->size, completion.byte_len - head->size});
+    return;
+  }
   if (head->type != HeadType::kMessage) return;
   const MessageHeader header = last_received_;
   handler_->on_message(header, {slot + head->size, completion.byte_len - head->size});
@@ -367,12 +401,25 @@ void RdmaEndpoint::on_slice(const ibv_wc& completion) {
   const bool has_immediate = (completion.wc_flags & IBV_WC_WITH_IMM) != 0;
   Exposure* exposure = has_immediate ? exposures_.find(ntohl(completion.imm_data)) : nullptr;
   if (exposure == nullptr || exposure->access != Access::kPutTarget ||
-      completion.byte_len > exposure->length) {
+      exposure->copied_to != nullptr || completion.byte_len > exposure->length) {
     break_off("protocol error: a put to memory that is not exposed");
     return;
   }
   exposure->arrived += completion.byte_len;
   handler_->on_put(exposure->cookie, completion.byte_len);
+}
+
+void RdmaEndpoint::on_copied_slice(const SliceHead& slice, ConstByteSpan bytes) {
+  Exposure* exposure = exposures_.find(slice.immediate);
+  if (exposure == nullptr) return;  // revoked while it was on its way
+  if (exposure->copied_to == nullptr || slice.offset > exposure->length ||
+      bytes.size() > exposure->length - slice.offset) {
+    break_off("protocol error: a put to memory that is not exposed");
+    return;
+  }
+  std::memcpy(exposure->copied_to + slice.offset, bytes.data(), bytes.size());
+  exposure->arrived += bytes.size();
+  handler_->on_put(exposure->cookie, bytes.size());
 }
 
 // --- progress --------------------------------------------------------------------------------

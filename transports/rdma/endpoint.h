@@ -106,11 +106,12 @@ class RdmaEndpoint final : public Endpoint, public Watcher, public CmHandler {
   enum class State : uint8_t { kOpen, kClosing, kFailed };
 
   bool can_send(uint64_t payload_bytes) const;
-  bool can_slice(KeyKind kind, bool slot) const;
+  bool can_slice(KeyKind kind, bool copied) const;
   bool is_credit_due() const;
   Code start(Bulk& bulk, bool get);
   void pump();
   bool post_slice(Transfer& transfer);
+  size_t add_slice_head(const Transfer& transfer);
   bool post_copied(Transfer& transfer, uint64_t length);
   bool post_direct(Transfer& transfer, uint64_t length);
   void post(Transfer& transfer, uint64_t length, unsigned flags, std::span<const ibv_sge> pieces,
@@ -120,6 +121,7 @@ class RdmaEndpoint final : public Endpoint, public Watcher, public CmHandler {
   void flush_posts();
   void on_message(const ibv_wc& completion, const std::byte* slot);
   void on_slice(const ibv_wc& completion);
+  void on_copied_slice(const SliceHead& slice, ConstByteSpan bytes);
   void copy_out(const SendRecord& record);
   void close(Status why, uint64_t linger_ns);
   int report();

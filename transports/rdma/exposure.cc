@@ -13,30 +13,40 @@ Result<RemoteKey> ExposureTable::add(const iovec& piece, Access access, uint64_t
   // First: what is registered is noted, whatever happens.
   const uint32_t slot = reserve();
   Registration* registration = nullptr;
+  std::byte* copied_to = nullptr;
   if (piece.iov_len > 0) {
     // A target is written by the device: that needs the local right, too.
     const int rights =
         put ? IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE : IBV_ACCESS_REMOTE_READ;
     Result<Registration*> made = cache_.acquire(piece.iov_base, piece.iov_len, rights);
-    if (!made.ok()) return made.status();
-    registration = made.value();
+    if (made.ok()) {
+      registration = made.value();
+    } else if (put && cache_.may_copy(made.status(), Segments(&piece, 1))) {
+      copied_to = static_cast<std::byte*>(piece.iov_base);
+    } else {
+      return made.status();
+    }
   }
   Exposure& exposure = slots_[slot];
   first_free_ = exposure.next_free;
   if (first_free_ == kNone) last_free_ = kNone;
   exposure = {.registration = registration,
+              .copied_to = copied_to,
               .cookie = cookie,
               .length = piece.iov_len,
               .generation = exposure.generation + 1,
               .access = access,
               .live = true,
               .next_free = kNone};
+  const KeyKind kind = !put                   ? KeyKind::kGetSource
+                       : copied_to != nullptr ? KeyKind::kCopiedTarget
+                                              : KeyKind::kPutTarget;
   return encode_key({.address = registration == nullptr ? reinterpret_cast<uint64_t>(piece.iov_base)
                                                         : registration->address_of(piece.iov_base),
                      .length = piece.iov_len,
                      .rkey = registration == nullptr ? 0 : registration->rkey(),
                      .immediate = make_immediate(slot, exposure.generation),
-                     .kind = put ? KeyKind::kPutTarget : KeyKind::kGetSource});
+                     .kind = kind});
 }
 
 // The slot that is taken next. A few rest before they are used again.
@@ -82,6 +92,7 @@ bool ExposureTable::revoke(Exposure& exposure) {
 
 void ExposureTable::free(Exposure& exposure) {
   exposure.registration = nullptr;
+  exposure.copied_to = nullptr;
   exposure.live = false;
   const auto slot = static_cast<uint32_t>(&exposure - slots_.data());
   exposure.next_free = kNone;

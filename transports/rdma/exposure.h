@@ -13,7 +13,9 @@
 namespace hetcomm::rdma {
 
 struct Exposure {
-  Registration* registration = nullptr;  // none for empty memory
+  Registration* registration = nullptr;  // none for empty memory, and for what is copied to
+  // A target that could not be registered: slices are copied to it. Null: the device writes.
+  std::byte* copied_to = nullptr;
   uint64_t cookie = 0;
   uint64_t length = 0;
   uint64_t arrived = 0;  // bytes that were reported
@@ -30,6 +32,7 @@ class ExposureTable {
   ExposureTable(const ExposureTable&) = delete;
   ExposureTable& operator=(const ExposureTable&) = delete;
 
+  // A target that cannot be registered is copied to, unless it is memory of a device.
   Result<RemoteKey> add(const iovec& piece, Access access, uint64_t cookie);
   // Nullptr when nothing live is called that.
   Exposure* find(const RemoteKey& key);

@@ -51,13 +51,13 @@ Result<ibv_mr*> register_memory(const Verbs& verbs, ibv_pd* pd, void* address, u
 
 RegistrationCache::RegistrationCache(const Verbs& verbs, ibv_pd* pd, uint64_t limit_bytes,
                                      bool strict, Log& log)
-    : verbs_(verbs), pd_(pd), limit_bytes_(limit_bytes), strict_(strict) {
+    : verbs_(verbs), pd_(pd), log_(log), limit_bytes_(limit_bytes), strict_(strict) {
   if (limit_bytes == 0) return;
   Result<std::unique_ptr<MemoryMonitor>> monitor = MemoryMonitor::create();
   if (monitor.ok()) {
     monitor_ = std::move(monitor).value();
   } else {
-    log.info("rdma: registrations are not kept: {}", monitor.status().text());
+    log_.info("rdma: registrations are not kept: {}", monitor.status().text());
   }
 }
 
@@ -258,6 +258,14 @@ Result<Registered> RegistrationCache::make(const Registration::Id& id, const Att
       register_memory(verbs_, pd_, reinterpret_cast<void*>(id.address), id.length, id.access);
   if (!mr.ok()) return mr.status();
   return Registered{mr.value(), id.address};
+}
+
+bool RegistrationCache::may_copy(const Status& why, Segments segments) {
+  if (why.code() != Code::kOutOfResources || has_device(segments)) return false;
+  if (!std::exchange(told_of_copying_, true)) {
+    log_.warn("{}; such memory goes through message buffers, which takes longer", why.text());
+  }
+  return true;
 }
 
 Result<Registered> RegistrationCache::register_alone(const void* address, uint64_t length,

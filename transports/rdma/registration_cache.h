@@ -86,6 +86,10 @@ class RegistrationCache {
   // device does not let go of it; nothing was done.
   bool revoke(Registration* registration);
 
+  // Whether bytes of |segments|, which cannot be registered for the reason |why|, may be copied by
+  // the processor instead. The first time is told in the log.
+  bool may_copy(const Status& why, Segments segments);
+
   // Not kept: ended by whoever asked.
   Result<Registered> register_alone(const void* address, uint64_t length, int access);
 
@@ -122,6 +126,8 @@ class RegistrationCache {
 
   const Verbs& verbs_;
   ibv_pd* pd_;
+  Log& log_;
+  bool told_of_copying_ = false;
   const uint64_t limit_bytes_;
   const bool strict_;
   // The kernel did not let more be registered at a time, even with nothing idle.
