@@ -10,6 +10,9 @@ import gc
 import os
 import pathlib
 import signal
+import subprocess
+import sys
+import tempfile
 import threading
 import time
 import unittest
@@ -348,7 +351,59 @@ def loads_data(rank, size, folder):
     return total
 
 
+def interrupted(rank, size, folder):
+    """Ctrl-C ends a wait, on the main thread, and the group can be used afterwards."""
+    ranks.init(rank, size, folder)
+    tensor = torch.zeros(3)
+    seconds = 0.0
+    if rank == 0:
+        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+        began = time.monotonic()
+        try:
+            dist.recv(tensor, 1)
+            return "no exception", 0.0
+        except KeyboardInterrupt:
+            seconds = time.monotonic() - began
+        open(os.path.join(folder, "interrupted"), "w").close()
+    else:
+        ranks.until(lambda: os.path.exists(os.path.join(folder, "interrupted")))
+        dist.send(torch.ones(3), 0)
+    dist.all_reduce(tensor)
+    return "", seconds
+
+
+# A daemon thread waits while the interpreter ends.
+AT_EXIT = """
+import sys, threading, time, torch, torch.distributed as dist
+rank, folder = int(sys.argv[1]), sys.argv[2]
+dist.init_process_group("hetcomm", store=dist.FileStore(folder + "/exit", 2), rank=rank, world_size=2)
+dist.barrier()
+if rank == 0:
+    for _ in range(4):
+        threading.Thread(target=lambda: dist.recv(torch.ones(3), 1), daemon=True).start()
+    time.sleep(0.3)
+else:
+    time.sleep(1)
+"""
+
+
 class Messages(ranks.TestCase):
+    def test_interrupted(self):
+        for text, seconds in ranks.run(2, interrupted):
+            self.assertEqual(text, "")
+            self.assertLess(seconds, 1.3)
+
+    def test_exit_while_threads_wait(self):
+        with tempfile.TemporaryDirectory() as folder:
+            running = [
+                subprocess.Popen([sys.executable, "-c", AT_EXIT, str(rank), folder],
+                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                for rank in range(2)
+            ]
+            for process in running:
+                _, errors = process.communicate(timeout=60)
+                self.assertEqual(process.returncode, 0, errors)
+
     def test_tags_in_any_order(self):
         self.assertEqual(ranks.run(2, tags_in_any_order)[1], [float(t) for t in range(10)])
 

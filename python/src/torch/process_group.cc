@@ -8,6 +8,8 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <utility>
 
+#include "python/src/torch/interrupts.h"
+
 namespace hetcomm::torch_backend {
 namespace {
 
@@ -151,10 +153,12 @@ void ProcessGroup::close_all() {
   std::unique_lock lock(all.mutex);
   const auto groups = all.groups;
   lock.unlock();
+  const bool any_waits = WaitingThread::any();
   for (const auto& [weak_group, weak_worker] : groups) {
     if (const auto group = weak_group.lock()) group->close("the interpreter ends");
     if (const auto worker = weak_worker.lock()) worker->drain();
   }
+  if (any_waits) WaitingThread::let_all_return();
 }
 
 uint64_t ProcessGroup::timeout_ns(std::chrono::milliseconds timeout) const {

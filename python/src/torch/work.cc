@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "python/src/torch/group.h"
+#include "python/src/torch/interrupts.h"
 #include "python/src/torch/status.h"
 
 namespace hetcomm::torch_backend {
@@ -191,13 +192,24 @@ bool OperationWork::isSuccess() const {
   return done() && !exception_;
 }
 
+// wait_until(), and Ctrl-C ends the wait, not the operation.
+bool OperationWork::wait_with_signals(std::optional<Clock::time_point> deadline) {
+  const WaitingThread waiting;
+  while (true) {
+    const Clock::time_point look = Clock::now() + kSignalInterval;
+    if (wait_until(deadline && *deadline < look ? deadline : look)) return true;
+    if (deadline && Clock::now() >= *deadline) return false;
+    check_signals();
+  }
+}
+
 bool OperationWork::wait(std::chrono::milliseconds timeout) {
   if (!done()) {
     std::optional<Clock::time_point> deadline;
     if (timeout > kNoTimeout && timeout < std::chrono::hours(24 * 365)) {
       deadline = Clock::now() + timeout;
     }
-    if (!wait_until(deadline)) {
+    if (!wait_with_signals(deadline)) {
       C10_THROW_ERROR(DistBackendError,
                       std::string("hetcomm: ") + name_ + ": still running after " +
                           std::to_string(timeout.count()) + " ms; it goes on [TIMED_OUT]");

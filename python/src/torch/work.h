@@ -91,6 +91,7 @@ class OperationWork final : public c10d::Work {
     Part(const Part& o) : request(o.request), reported(o.reported.load()) {}
     Part& operator=(const Part&) = delete;
   };
+  bool wait_with_signals(std::optional<std::chrono::steady_clock::time_point> deadline);
   bool wait_for(Part& part, std::optional<std::chrono::steady_clock::time_point> deadline);
   void part_done();
   void complete();

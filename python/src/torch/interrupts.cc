@@ -1,0 +1,28 @@
+#include "python/src/torch/interrupts.h"
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <thread>
+#include <torch/csrc/utils/pybind.h>
+
+namespace hetcomm::torch_backend {
+
+void check_signals() {
+  // Others may not take the interpreter's lock while it ends.
+  if (syscall(SYS_gettid) != getpid() || Py_IsInitialized() == 0) return;
+  const pybind11::gil_scoped_acquire lock;
+  if (PyErr_CheckSignals() != 0) throw pybind11::error_already_set();
+}
+
+void WaitingThread::let_all_return() {
+  constexpr std::chrono::milliseconds kMost(500);
+  constexpr std::chrono::milliseconds kToTakeTheLock(30);
+  const auto deadline = std::chrono::steady_clock::now() + kMost;
+  while (any() && std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  std::this_thread::sleep_for(kToTakeTheLock);
+}
+
+}  // namespace hetcomm::torch_backend

@@ -1,0 +1,35 @@
+// What the interpreter wants of threads that wait in the library without its lock.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+
+namespace hetcomm::torch_backend {
+
+// A wait looks for signals this often.
+inline constexpr std::chrono::milliseconds kSignalInterval(200);
+
+// Runs the interpreter's signal handlers, which run on its main thread only, and throws what they
+// raise: KeyboardInterrupt after Ctrl-C. Nothing on other threads.
+void check_signals();
+
+// A thread that waits for an operation. Where the interpreter ends while daemon threads wait, their
+// operations are ended; a thread that comes back later than that would be ended by the interpreter,
+// inside of functions of torch that no exception may leave.
+class WaitingThread {
+ public:
+  WaitingThread() { count_.fetch_add(1, std::memory_order_relaxed); }
+  ~WaitingThread() { count_.fetch_sub(1, std::memory_order_relaxed); }
+  WaitingThread(const WaitingThread&) = delete;
+  WaitingThread& operator=(const WaitingThread&) = delete;
+
+  static bool any() { return count_.load(std::memory_order_relaxed) > 0; }
+  // Without the interpreter's lock: gives threads whose operations were ended the time to come
+  // back.
+  static void let_all_return();
+
+ private:
+  static inline std::atomic<int> count_{0};
+};
+
+}  // namespace hetcomm::torch_backend
