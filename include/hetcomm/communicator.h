@@ -17,20 +17,31 @@ typedef struct hetcomm_communicator_options {
   uint32_t epoch;   /* generation of this communicator; nothing of another epoch is ever matched */
   const char* transports; /* "shm,tcp"; NULL: HETCOMM_TRANSPORTS, else every usable one        */
   uint64_t timeout_ns;    /* for the creation; 0: HETCOMM_BOOTSTRAP_TIMEOUT                       */
+  uint32_t share;         /* 1: see hetcomm_communicator_create; alike on all ranks               */
+  uint32_t reserved;      /* 0                                                                    */
 } hetcomm_communicator_options_t;
 
 /* Creates a communicator over all ranks of |bootstrap|. Collective: every rank calls it with the
  * same name and epoch. All descriptors are exchanged here; a connection of a pair is made when the
  * pair first talks. Fails with BOOTSTRAP_FAILED (the text names the missing ranks) or UNSUPPORTED
- * (a named transport cannot run here; the text says why). [serial on the context] */
+ * (a named transport cannot run here; the text says why).
+ *
+ * With |share| it uses the connections of an earlier communicator of |context| where there is one,
+ * with the same |transports| and secret, that all these ranks are in and live in; the ranks find
+ * that out through |bootstrap|, which costs one exchange, and only they take part. Where there is
+ * none they make connections of their own. Connections that are shared stay open until the last of
+ * their communicators is destroyed, in whatever order. An abort or failure of one communicator does
+ * not concern the others; the loss of a rank concerns all that it is in. A rank that destroys one
+ * of several communicators is noticed by the others only when their operations with it time out.
+ * [serial on the context] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_communicator_create(hetcomm_context_t* context, hetcomm_bootstrap_t* bootstrap,
                             const hetcomm_communicator_options_t* options,
                             hetcomm_communicator_t** out_communicator) HETCOMM_NOEXCEPT;
 
 /* Says goodbye and frees the communicator. BUSY while operations are pending on it (cancel, wait or
- * abort first) or while communicators split from it exist. Waits up to five seconds until accepted
- * messages have left. NULL is accepted. [serial] */
+ * abort first) or while communicators split from it exist. The last one on its connections waits up
+ * to five seconds until accepted messages have left. NULL is accepted. [serial] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_communicator_destroy(hetcomm_communicator_t* communicator) HETCOMM_NOEXCEPT;
 

@@ -276,12 +276,34 @@ def _time_init(arguments: argparse.Namespace, rank: int) -> Result:
     return result
 
 
+def _time_group(arguments: argparse.Namespace, rank: int) -> Result:
+    """new_group over all ranks and its first operation; groups stay until all are timed."""
+    store = dist.TCPStore("127.0.0.1", arguments.port, arguments.ranks,
+                          rank == 0, timeout=LIMIT)
+    result = Result("group", 0, arguments.backends)
+    for name in arguments.backends:
+        dist.init_process_group(name, store=dist.PrefixStore(f"group {name}", store), rank=rank,
+                                world_size=arguments.ranks, timeout=LIMIT)
+        dist.all_reduce(torch.ones(1))
+        for _ in range(arguments.rounds):
+            dist.barrier()
+            began = time.perf_counter()
+            dist.all_reduce(torch.ones(1), group=dist.new_group())
+            result.us[name].append((time.perf_counter() - began) * 1e6)
+        dist.destroy_process_group()
+    if rank == 0 and not arguments.json:
+        _print(result, arguments.backends)
+    return result
+
+
 def _main(rank: int, arguments: argparse.Namespace, folder: str, pipe: Any) -> None:
     torch.set_num_threads(1)
     results = []
     if "init" in arguments.op:
         results.append(_time_init(arguments, rank))
-    arguments.op = [name for name in arguments.op if name != "init"]
+    if "group" in arguments.op:
+        results.append(_time_group(arguments, rank))
+    arguments.op = [name for name in arguments.op if name not in ("init", "group")]
     if arguments.op:
         # Gloo's own barriers between rounds are the same for all.
         dist.init_process_group("gloo", store=dist.FileStore(os.path.join(folder, "store"), -1),
@@ -304,8 +326,8 @@ def _free_port() -> int:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="hetcomm.bench", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--op", action="append", choices=[*OPERATIONS, "overlap", "init"],
-                        help="may be repeated; all but overlap and init unless given")
+    parser.add_argument("--op", action="append", choices=[*OPERATIONS, "overlap", "init", "group"],
+                        help="may be repeated; all but overlap, init and group unless given")
     parser.add_argument("--size", action="append", type=int, help="bytes; may be repeated")
     parser.add_argument("--compare", default="", help="other backends: gloo")
     parser.add_argument("--rounds", type=int, default=9)

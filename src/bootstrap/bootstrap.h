@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,11 @@ class Bootstrap {
   // job's store (or rank 0, through the exchange) handed out. Where the ranks were not given the
   // same, this call or the next allgather fails on all of them with kPermissionDenied.
   virtual Result<Secret> secret(uint64_t deadline_ns) = 0;
+  // The same, at once, where a secret is configured here; nothing where it is handed out.
+  virtual std::optional<Secret> configured_key() const = 0;
+  // Rank 0's |mine|, for all; what the others say does not count. |scope| as for allgather().
+  virtual Result<std::vector<std::byte>> broadcast(const std::string& scope, ConstByteSpan mine,
+                                                   uint64_t deadline_ns) = 0;
   // Gathers each rank's |mine| (at most 64 KiB), in rank order. |scope| names the exchange
   // ("world/epoch 0"), unique per job. Collective. Fails with kBootstrapFailed naming the ranks
   // that did not come by |deadline_ns|.

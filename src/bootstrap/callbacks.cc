@@ -348,6 +348,19 @@ class CallbackBootstrap final : public Bootstrap {
     return *secret_;
   }
 
+  std::optional<Secret> configured_key() const override {
+    return configured_ ? std::optional(secret_of_job(*configured_, job_)) : std::nullopt;
+  }
+
+  Result<std::vector<std::byte>> broadcast(const std::string& scope, ConstByteSpan mine,
+                                           uint64_t deadline_ns) override {
+    if (mine.size() > kMaxStoreValue) {
+      return Status(Code::kInvalidArgument, fmt::format("broadcast of {} bytes", mine.size()));
+    }
+    if (size_ == 1) return std::vector<std::byte>(mine.begin(), mine.end());
+    return exchange_->broadcast(scopes_.next(scope), mine, deadline_ns);
+  }
+
   Result<Values> allgather(const std::string& scope, ConstByteSpan mine,
                            uint64_t deadline_ns) override {
     if (mine.size() > kMaxStoreValue) {

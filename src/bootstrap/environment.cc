@@ -133,7 +133,7 @@ std::string describe(const JobName& job) {
 class EnvironmentBootstrap final : public Bootstrap {
  public:
   EnvironmentBootstrap(const Launch& launch, std::optional<Secret> configured)
-      : launch_(launch), secret_(configured) {}
+      : launch_(launch), configured_(configured), secret_(configured) {}
 
   Status start(const Config& config, Log& log);
 
@@ -148,6 +148,18 @@ class EnvironmentBootstrap final : public Bootstrap {
       secret_ = key.value();
     }
     return secret_of_job(*secret_, launch_.job.name);
+  }
+
+  std::optional<Secret> configured_key() const override {
+    return configured_ ? std::optional(secret_of_job(*configured_, launch_.job.name))
+                       : std::nullopt;
+  }
+
+  Result<std::vector<std::byte>> broadcast(const std::string& scope, ConstByteSpan mine,
+                                           uint64_t deadline_ns) override {
+    auto all = allgather(scope, mine, deadline_ns);
+    if (!all.ok()) return all.status();
+    return std::move(all->front());
   }
 
   Result<std::vector<std::vector<std::byte>>> allgather(const std::string& scope,
@@ -166,6 +178,7 @@ class EnvironmentBootstrap final : public Bootstrap {
                       const std::vector<Address>& masters, const std::vector<uint16_t>& ports);
 
   const Launch launch_;
+  const std::optional<Secret> configured_;
   std::optional<Secret> secret_;
   std::shared_ptr<const TlsContext> tls_;  // null: off
   ScopeNames scopes_;

@@ -45,6 +45,7 @@ Status make(hetcomm::Context& context, Bootstrap& bootstrap,
   mesh.name = options.name != nullptr ? options.name : "world";
   mesh.epoch = epoch;
   mesh.transports = options.transports != nullptr ? options.transports : "";
+  mesh.share = options.share != 0;
   mesh.deadline_ns = hetcomm::deadline_after(hetcomm::now_ns(), timeout);
   auto made = Communicator::create(context, bootstrap, mesh);
   if (!made.ok()) return made.status();
@@ -205,7 +206,7 @@ hetcomm_status_t hetcomm_communicator_rebuild(hetcomm_communicator_t* communicat
     const MeshOptions before = old.options();
     if (known.name == nullptr) known.name = before.name.c_str();
     if (known.transports == nullptr) known.transports = before.transports.c_str();
-    const uint32_t epoch = std::max(known.epoch, old.mesh().epoch()) + 1;
+    const uint32_t epoch = std::max(known.epoch, before.epoch) + 1;
     return make(old.context(), *bootstrap->impl, known, epoch, out_communicator);
   });
 }
@@ -215,7 +216,7 @@ hetcomm_status_t hetcomm_communicator_epoch(const hetcomm_communicator_t* commun
   return capi::guard([&]() -> Status {
     HETCOMM_RETURN_IF_ERROR(check(communicator));
     HETCOMM_REQUIRE(out_epoch);
-    *out_epoch = communicator->impl->mesh().epoch();
+    *out_epoch = communicator->impl->options().epoch;
     return {};
   });
 }

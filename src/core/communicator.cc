@@ -51,7 +51,12 @@ Communicator::~Communicator() {
 
 Result<std::unique_ptr<Communicator>> Communicator::create(Context& context, Bootstrap& bootstrap,
                                                            const MeshOptions& options) {
-  context.log().set_rank(bootstrap.rank());
+  if (options.share) {
+    auto shared = create_over_known_mesh(context, bootstrap, options);
+    if (!shared.ok() || shared.value() != nullptr) return shared;
+  }
+  // The rank by which a process is known is that of its first job.
+  if (context.meshes().empty()) context.log().set_rank(bootstrap.rank());
   liveness::ControlThread* control = nullptr;
   if (bootstrap.size() > 1) {
     Result<liveness::ControlThread*> thread = context.control_thread();
@@ -60,13 +65,15 @@ Result<std::unique_ptr<Communicator>> Communicator::create(Context& context, Boo
   }
   const MeshEnvironment environment{context.engine(), context.devices(),   context.config(),
                                     context.log(),    context.factories(), control};
-  Result<std::unique_ptr<Mesh>> mesh = Mesh::create(environment, bootstrap, options);
-  if (!mesh.ok()) return mesh.status();
+  Result<std::unique_ptr<Mesh>> made = Mesh::create(environment, bootstrap, options);
+  if (!made.ok()) return made.status();
+  std::shared_ptr<Mesh> mesh = std::move(made).value();
+  context.add_mesh(mesh);
   std::vector<Member> members;
-  Channel& channel = mesh.value()->first_channel();
+  Channel& channel = mesh->first_channel();
   for (int rank = 0; rank < bootstrap.size(); ++rank) members.push_back({rank, channel.id});
-  return std::unique_ptr<Communicator>(new Communicator(context, std::move(mesh.value()), channel,
-                                                        std::move(members), nullptr, options));
+  return std::unique_ptr<Communicator>(
+      new Communicator(context, std::move(mesh), channel, std::move(members), nullptr, options));
 }
 
 // --- posting ----------------------------------------------------------------
@@ -405,6 +412,7 @@ Status Communicator::check_source(int32_t source) {
 }
 
 void Communicator::flush(uint64_t timeout_ns) {
+  if (mesh_.use_count() > 1) return;  // others keep the connections open
   const uint64_t end = deadline_after(now_ns(), timeout_ns);
   bool asked = false;
   for (uint32_t round = 0; now_ns() < end; ++round) {

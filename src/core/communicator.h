@@ -160,7 +160,7 @@ class Communicator {
   Status check_idle();
   // Why no message of |source| (-1: of anybody) can come any more; ok as long as one can.
   Status check_source(int32_t source);
-  // Waits until accepted messages have left, at most |timeout_ns|.
+  // The last one of its mesh waits until accepted messages have left, at most |timeout_ns|.
   void flush(uint64_t timeout_ns);
 
   int32_t rank() const { return rank_; }
@@ -292,6 +292,9 @@ class Communicator {
   static void part_done(Operation& part);
   // Starts a collective operation of all ranks and waits for its end.
   Status run_collective(const collectives::Arguments& arguments);
+  static Result<std::unique_ptr<Communicator>> create_over_known_mesh(Context& context,
+                                                                      Bootstrap& bootstrap,
+                                                                      const MeshOptions& options);
   struct SplitEntry;
   Status exchange_split(const SplitEntry& mine, std::vector<SplitEntry>* all);
   Result<std::unique_ptr<Communicator>> join_split(const std::vector<SplitEntry>& all,

@@ -5,47 +5,9 @@
 #include "src/core/collectives/collective.h"
 #include "src/core/communicator.h"
 #include "src/core/context.h"
+#include "src/core/pending_channel.h"
 
 namespace hetcomm {
-namespace {
-
-// A split under way on this rank, with the channel that other ranks may use before it is done here.
-class SplitUnderWay {
- public:
-  explicit SplitUnderWay(Mesh& mesh) : mesh_(mesh) {
-    const Engine::Baton baton(mesh_.engine());
-    mesh_.split_begins();
-  }
-  SplitUnderWay(const SplitUnderWay&) = delete;
-  SplitUnderWay& operator=(const SplitUnderWay&) = delete;
-  // Others may have heard of all ranks, and made theirs: they learn that this rank has none.
-  ~SplitUnderWay() {
-    const Engine::Baton baton(mesh_.engine());
-    if (channel_ != nullptr) mesh_.give_up_channel(*channel_);
-    mesh_.split_ends();
-  }
-
-  Channel& open_channel() {
-    const Engine::Baton baton(mesh_.engine());
-    channel_ = &mesh_.open_channel();
-    return *channel_;
-  }
-  // Null for a rank that gets no communicator.
-  Channel* channel() const { return channel_; }
-  // A communicator has it from now on.
-  void keep_channel() { channel_ = nullptr; }
-  // Nobody makes a communicator.
-  void close_channel() {
-    const Engine::Baton baton(mesh_.engine());
-    if (channel_ != nullptr) mesh_.close_channel(*std::exchange(channel_, nullptr));
-  }
-
- private:
-  Mesh& mesh_;
-  Channel* channel_ = nullptr;
-};
-
-}  // namespace
 
 // Each rank tells this to the others.
 struct Communicator::SplitEntry {
@@ -92,11 +54,11 @@ Status Communicator::barrier(uint64_t timeout_ns) {
 Result<std::unique_ptr<Communicator>> Communicator::split(int32_t color, int32_t key,
                                                           const Status& refused) {
   if (Status status = check_collectives(); !status.ok()) return status.annotate("split");
-  SplitUnderWay split(*mesh_);
+  PendingChannel pending(mesh_);
   SplitEntry mine{color, key, 0, static_cast<int32_t>(refused.code())};
   if (refused.ok() && color != HETCOMM_NO_COLOR) {
     try {
-      mine.channel = split.open_channel().id;
+      mine.channel = pending.open().id;
     } catch (const std::bad_alloc&) {
       mine.code = static_cast<int32_t>(Code::kOutOfMemory);
     }
@@ -106,16 +68,16 @@ Result<std::unique_ptr<Communicator>> Communicator::split(int32_t color, int32_t
   for (size_t rank = 0; rank < all.size() && status.ok(); ++rank) {
     const auto code = static_cast<Code>(all[rank].code);
     if (code == Code::kOk) continue;
-    split.close_channel();
+    pending.close();
     return refused.ok() ? Status(code, fmt::format("split: rank {} cannot take part: {}", rank,
                                                    code_text(code)))
                         : refused;
   }
   if (!refused.ok()) return refused;
   if (!status.ok()) return status.annotate("split");
-  if (split.channel() == nullptr) return std::unique_ptr<Communicator>();
-  auto made = join_split(all, color, *split.channel());
-  if (made.ok()) split.keep_channel();
+  if (pending.channel() == nullptr) return std::unique_ptr<Communicator>();
+  auto made = join_split(all, color, *pending.channel());
+  if (made.ok()) pending.keep();
   return made;
 }
 

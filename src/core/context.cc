@@ -58,6 +58,21 @@ Result<liveness::ControlThread*> Context::control_thread() {
   return control_thread_.get();
 }
 
+void Context::add_mesh(const std::shared_ptr<Mesh>& mesh) {
+  const std::lock_guard<std::mutex> lock(mesh_mutex_);
+  std::erase_if(meshes_, [](const std::weak_ptr<Mesh>& each) { return each.expired(); });
+  meshes_.push_back(mesh);
+}
+
+std::vector<std::shared_ptr<Mesh>> Context::meshes() {
+  const std::lock_guard<std::mutex> lock(mesh_mutex_);
+  std::vector<std::shared_ptr<Mesh>> found;
+  for (const std::weak_ptr<Mesh>& each : meshes_) {
+    if (std::shared_ptr<Mesh> mesh = each.lock()) found.push_back(std::move(mesh));
+  }
+  return found;
+}
+
 Context::~Context() {
   engine_.stop();
   control_thread_.reset();  // goodbyes leave first

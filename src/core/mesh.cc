@@ -97,6 +97,8 @@ Status Mesh::set_up(Bootstrap& bootstrap, const MeshOptions& options) {
   if (!secret.ok()) return secret.status();
   credentials_.secret = secret.value();
   credentials_.identity = identity_of("hetcomm", options.name, options.epoch);
+  drew_key_ = !bootstrap.configured_key();
+  wanted_transports_ = options.transports;
   route_ = bootstrap.local_address();
   std::vector<std::byte> mine;
   {
@@ -128,6 +130,23 @@ Status Mesh::set_up(Bootstrap& bootstrap, const MeshOptions& options) {
     HETCOMM_RETURN_IF_ERROR(start_connections(std::move(control)));
   }
   return wait_for_control(options.deadline_ns);
+}
+
+bool Mesh::may_be_shared(const std::string& transports,
+                         const std::optional<Secret>& configured_key) const {
+  if (transports != wanted_transports_) return false;
+  return configured_key ? !drew_key_ && *configured_key == credentials_.secret : drew_key_;
+}
+
+std::optional<MeshOffer> Mesh::offer(const Channel& channel) {
+  const Engine::Baton baton(engine());
+  read_mail();
+  MeshOffer offer{.mesh = credentials_.identity, .rank = rank_, .channel = channel.id, .lost = {}};
+  for (int rank = 0; rank < size_; ++rank) {
+    if (!peer_status(rank).ok()) offer.lost.push_back(rank);
+  }
+  if (offer.lost.size() > kMostLostRanks) return std::nullopt;
+  return offer;
 }
 
 Status Mesh::make_control() {

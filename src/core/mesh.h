@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -24,6 +25,7 @@
 #include "src/core/graveyard.h"
 #include "src/core/link_model.h"
 #include "src/core/match.h"
+#include "src/core/mesh_offer.h"
 #include "src/core/pair.h"
 #include "src/core/path_inquiry.h"
 #include "src/core/registration.h"
@@ -51,6 +53,7 @@ struct MeshOptions {
   std::string name;
   uint32_t epoch = 0;
   std::string transports;  // empty: HETCOMM_TRANSPORTS
+  bool share = false;      // a mesh that all ranks are in already, where there is one
   uint64_t deadline_ns = 0;
 };
 
@@ -71,7 +74,13 @@ class Mesh final : public Driven {
 
   int rank() const { return rank_; }
   int size() const { return size_; }
-  uint32_t epoch() const { return credentials_.identity.epoch; }
+  const Secret& secret() const { return credentials_.secret; }
+  // Whether a communicator that asks for |transports|, in a job with |configured_key|, may be made
+  // over it.
+  bool may_be_shared(const std::string& transports,
+                     const std::optional<Secret>& configured_key) const;
+  // Of this rank, by |channel|; none where too many others are lost.
+  std::optional<MeshOffer> offer(const Channel& channel);
   Engine& engine() { return environment_.engine; }
   Log& log() { return environment_.log; }
   Staging& staging() { return staging_; }
@@ -113,10 +122,10 @@ class Mesh final : public Driven {
     const Channel* found = channels_.find(id);
     return found != nullptr && !found->aborted.ok();
   }
-  // While a split is under way, others may be done with it: what they say of the new communicator
-  // is kept until then.
-  void split_begins() { ++splits_under_way_; }
-  void split_ends();
+  // While this rank makes a communicator, others may be done with that: what they say of it is kept
+  // until then.
+  void channel_follows() { ++channels_pending_; }
+  void no_channel_follows();
   // Ends every operation on the communicator with |why|, here and (|publish|) on all ranks.
   void abort(Communicator& communicator, const Status& why, bool publish);
 
@@ -140,8 +149,8 @@ class Mesh final : public Driven {
   void add(Communicator* communicator);
   void take_early_facts(Communicator& communicator);
   void forget_early_facts();
-  // Other ranks may have it already: the first one of the mesh, or one that a split makes.
-  bool communicator_follows() const { return splits_under_way_ > 0 || communicators_.empty(); }
+  // Other ranks may have it already: the first one of the mesh, or one that this rank makes.
+  bool communicator_follows() const { return channels_pending_ > 0 || communicators_.empty(); }
   void remove(Communicator* communicator) { std::erase(communicators_, communicator); }
 
   // Posting.
@@ -316,6 +325,8 @@ class Mesh final : public Driven {
   int rank_;
   int size_;
   Credentials credentials_;
+  bool drew_key_ = false;          // no secret is configured
+  std::string wanted_transports_;  // as the communicator's options name them
   Address route_;  // of this host, leads to the other ranks; none where that is not known
   uint64_t detection_ns_ = 0;
   uint64_t cool_down_ns_ = 0;
@@ -349,7 +360,7 @@ class Mesh final : public Driven {
     uint32_t channel;  // of the origin
     Status why;
   };
-  int splits_under_way_ = 0;
+  int channels_pending_ = 0;
   // Of communicators that this rank may be about to make.
   std::vector<EarlyFact> early_aborts_;
   std::vector<EarlyFact> early_failures_;

@@ -330,8 +330,8 @@ void Mesh::on_collectives_failed(int origin, uint32_t channel, const Status& why
   }
 }
 
-void Mesh::split_ends() {
-  --splits_under_way_;
+void Mesh::no_channel_follows() {
+  --channels_pending_;
   if (!communicator_follows()) forget_early_facts();
 }
 
@@ -402,7 +402,7 @@ void Mesh::give_up_channel(Channel& channel) {
   if (control_ == nullptr) return;
   try {
     control_->publish_abort(
-        id, fmt::format("rank {} could not make its part of a split communicator", rank_));
+        id, fmt::format("rank {} could not make its part of the communicator", rank_));
   } catch (const std::bad_alloc&) {
     // Its messages are refused one by one.
   }

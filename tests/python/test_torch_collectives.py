@@ -253,6 +253,60 @@ def groups(rank, size, folder):
     return True
 
 
+def descriptors():
+    return len(os.listdir("/proc/self/fd"))
+
+
+def many_groups(rank, size, folder):
+    """They use the connections of the default group. A file as store would take longer than they."""
+    port = os.path.join(folder, "port")
+    if rank == 0:
+        store = dist.TCPStore("127.0.0.1", 0, size, True, wait_for_workers=False)
+        with open(port + ".new", "w") as file:
+            file.write(str(store.port))
+        os.rename(port + ".new", port)
+    else:
+        ranks.until(lambda: os.path.exists(port))
+        with open(port) as file:
+            store = dist.TCPStore("127.0.0.1", int(file.read()), size, False)
+    dist.init_process_group("hetcomm", store=store, rank=rank, world_size=size)
+    every = torch.ones(size)
+    dist.all_to_all_single(every.clone(), every)
+    dist.all_reduce(torch.ones(1_000_000))
+    dist.barrier()
+    before = descriptors()
+    groups = [dist.new_group() for _ in range(100)]
+    groups += [dist.new_group(pair) for _ in range(50) for pair in ([0, 1], [3, 2])
+               if rank in pair]
+    for group in groups:
+        tensor = torch.ones(100_000)
+        dist.all_reduce(tensor, group=group)
+        assert tensor.eq(dist.get_world_size(group)).all()
+    there = descriptors()
+    for group in groups[::2] + groups[1::2]:
+        dist.destroy_process_group(group)
+    for _ in range(1000):
+        group = dist.new_group()
+        tensor = torch.ones(10)
+        dist.all_reduce(tensor, group=group)
+        assert tensor.eq(size).all()
+        dist.destroy_process_group(group)
+    dist.barrier()
+    return before, there, descriptors()
+
+
+def last_group(rank, size, folder):
+    """The default group goes first; what was made of it goes on."""
+    ranks.init(rank, size, folder)
+    store = dist.FileStore(os.path.join(folder, "beside"), size)
+    group = hetcomm.torch._load().create(
+        store, rank, size, timedelta(seconds=20), "beside", list(range(size)), None, False)
+    dist.destroy_process_group()
+    tensors = [torch.ones(10)]
+    group.allreduce(tensors).wait()
+    return bool(tensors[0].eq(size).all())
+
+
 def threads(rank, size, folder):
     ranks.init(rank, size, folder)
     count = 4
@@ -484,6 +538,15 @@ class Collectives(ranks.TestCase):
 
     def test_inference(self):
         self.all_equal(ranks.run(2, inference), True)
+
+    def test_many_groups(self):
+        for before, there, after in ranks.run(4, many_groups):
+            self.assertLess(there, 100)
+            self.assertLessEqual(after, there)
+            self.assertLess(there, before + 10)
+
+    def test_last_group(self):
+        self.all_equal(ranks.run(3, last_group), True)
 
     def test_left_out(self):
         self.all_equal(ranks.run(2, left_out), True)
