@@ -224,6 +224,7 @@ Code Communicator::post_beside(const PostArguments& arguments, Operation** out, 
 // Its group will start it. Its deadline counts already.
 void Communicator::collect(Operation& operation) {
   operation.stage = OperationStage::kCollected;
+  operation.group->has_new = true;
   const uint64_t at = context_.note_times(operation, now_ns());
   operation.set_state(OperationState::kPending);
   engine_.timer_changed(at);
@@ -305,6 +306,7 @@ void Communicator::start(Operation& operation) {
     if (!told) fail_collectives(Code::kOutOfMemory, "an operation could not be started");
   }
   if (operation.state() != OperationState::kPending) return;
+  operation.group->has_new = true;
   if (operation.run.deadline_ns == kForever) {
     engine_.timer_changed(kForever);
   } else if (operation.run.deadline_ns != 0) {

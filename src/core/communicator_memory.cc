@@ -242,6 +242,7 @@ Operation* Communicator::begin_for_peer(OperationKind kind, int peer, Registrati
   operation->access = {.registration = &registration, .offset = offset};
   operation->pair = &mesh_->pair(peer);
   operation->set_state(OperationState::kPending);
+  operation->group->has_new = true;
   registration.add_running();
   ++pending_;
   engine_.operation_started();

@@ -82,25 +82,26 @@ Context::~Context() {
 void Context::start(Operation& operation) { operation.communicator->start(operation); }
 
 uint64_t Context::sweep(uint64_t now_ns) {
-  uint64_t next = kForever;
   bool stalled = false;
-  engine_.pool().for_each([&](Operation& operation) {
+  const uint64_t next = engine_.pool().sweep(now_ns, [&](Operation& operation) -> uint64_t {
+    // One that is about to be started is noted then.
     if (operation.state() != OperationState::kPending ||
         operation.stage == OperationStage::kSubmitted) {
-      return;
+      return kForever;
     }
     note_times(operation, now_ns);
     if (now_ns >= operation.run.deadline_ns) {
       operation.run.deadline_ns = kForever;  // once: it may have to wait for device copies
       operation.communicator->mesh().end_operation(operation, Code::kTimedOut,
                                                    "the deadline passed");
-      return;
+      return kForever;
     }
-    next = std::min(next, operation.run.deadline_ns);
-    if (operation.run.stall_reported) return;
     const uint64_t stall_at = deadline_after(operation.run.submitted_ns, stall_ns_);
-    stalled = stalled || now_ns >= stall_at;
-    if (now_ns < stall_at) next = std::min(next, stall_at);
+    if (operation.run.stall_reported || now_ns >= stall_at) {
+      stalled = stalled || !operation.run.stall_reported;
+      return operation.run.deadline_ns;
+    }
+    return std::min(operation.run.deadline_ns, stall_at);
   });
   if (stalled) report_stall(now_ns);
   return next;

@@ -143,11 +143,14 @@ void OperationPool::grow() {
   if (block_count_ == blocks_.size()) return;
   const size_t count = kFirstBlock << (block_count_ == 0 ? 0 : block_count_ - 1);
   std::unique_ptr<Operation[]> slots(new (std::nothrow) Operation[count]);
-  if (!slots) return;
+  std::unique_ptr<SlotGroup[]> groups(new (std::nothrow) SlotGroup[count / SlotGroup::kSlots]);
+  if (!slots || !groups) return;
   Operation* block = slots.get();
-  blocks_[block_count_++] = {std::move(slots), count};
+  SlotGroup* block_groups = groups.get();
+  blocks_[block_count_++] = {std::move(slots), std::move(groups), count};
   for (size_t i = count; i-- > 0;) {
     block[i].engine = engine_;
+    block[i].group = &block_groups[i / SlotGroup::kSlots];
     block[i].next = free_;
     free_ = &block[i];
   }

@@ -86,6 +86,14 @@ struct BufferPiece {
   uint64_t length;
 };
 
+// What the sweep knows of some neighbouring slots, so that it looks only where something may be
+// due.
+struct SlotGroup {
+  static constexpr size_t kSlots = 64;
+  uint64_t look_at_ns = ~uint64_t{0};
+  bool has_new = false;  // an operation began since the last look
+};
+
 inline constexpr size_t kOperationAlign = 256;
 
 struct alignas(kOperationAlign) Operation {
@@ -158,6 +166,7 @@ struct alignas(kOperationAlign) Operation {
   uint64_t stamp = 0;                            // posting order
   Pair* pair = nullptr;                          // send, or matched receive
   Engine* engine = nullptr;
+  SlotGroup* group = nullptr;  // of this slot
 
   // Belongs to one run of the operation.
   struct Run {
@@ -267,6 +276,21 @@ class OperationPool {
     free_ = operation;
   }
 
+  // Calls use(slot), which says when to look at it next, for the slots of groups in which something
+  // has begun or is due. Returns when to come back. Under the baton.
+  template <typename Use>
+  uint64_t sweep(uint64_t now_ns, Use&& use) {
+    uint64_t next = ~uint64_t{0};
+    for (size_t block = 0; block < block_count_; ++block) {
+      const Block& slots = blocks_[block];
+      for (size_t i = 0; i < slots.count; i += SlotGroup::kSlots) {
+        SlotGroup& group = slots.groups[i / SlotGroup::kSlots];
+        if (group.has_new || group.look_at_ns <= now_ns) look_at(group, &slots.slots[i], use);
+        next = std::min(next, group.look_at_ns);
+      }
+    }
+    return next;
+  }
   // Every slot, for rare walks over what is pending. Under the baton.
   template <typename Use>
   void for_each(Use&& use) {
@@ -281,8 +305,18 @@ class OperationPool {
   static constexpr uint32_t kHints = 256;
   struct Block {
     std::unique_ptr<Operation[]> slots;
+    std::unique_ptr<SlotGroup[]> groups;
     size_t count;
   };
+
+  template <typename Use>
+  static void look_at(SlotGroup& group, Operation* slots, Use&& use) {
+    // What |use| begins or ends is noted for the next time.
+    group = {};
+    uint64_t next = ~uint64_t{0};
+    for (size_t i = 0; i < SlotGroup::kSlots; ++i) next = std::min<uint64_t>(next, use(slots[i]));
+    group.look_at_ns = std::min(group.look_at_ns, next);
+  }
 
   bool has_hints() const {
     return hints_in_.load(std::memory_order_relaxed) != hints_out_.load(std::memory_order_relaxed);

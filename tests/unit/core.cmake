@@ -18,3 +18,8 @@ hetcomm_test(core_mesh_offer_test
   DEPENDS core net base fmt::fmt
   LABELS asan
   TIMEOUT 30)
+hetcomm_test(core_operation_pool_test
+  SOURCES core_operation_pool_test.cc
+  DEPENDS core base fmt::fmt
+  LABELS asan
+  TIMEOUT 30)
