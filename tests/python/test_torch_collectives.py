@@ -253,6 +253,65 @@ def groups(rank, size, folder):
     return True
 
 
+def in_place(rank, size, folder, transports):
+    """Each rank's input is its result as well, whole or in parts."""
+    if transports:
+        os.environ["HETCOMM_TRANSPORTS"] = transports
+    ranks.init(rank, size, folder)
+    for each in (1, 1000, 100_000):
+        count = each * size
+        mine = torch.arange(count, dtype=torch.float32) + 1e6 * rank
+        right = torch.cat([torch.arange(each * rank, each * (rank + 1), dtype=torch.float32)
+                           + 1e6 * other for other in range(size)])
+        whole = mine.clone()
+        dist.all_to_all_single(whole, whole)
+        assert whole.equal(right), each
+        listed = list(mine.clone().chunk(size))
+        dist.all_to_all(listed, listed)
+        assert torch.cat(listed).equal(right), each
+        # From the second half of one tensor into its first, and further.
+        shared = torch.cat([torch.zeros(count // 2), mine])
+        dist.all_to_all_single(shared[:count], shared[count // 2:])
+        assert shared[:count].equal(right), each
+    return True
+
+
+def uneven_lists(rank, size, folder):
+    ranks.init(rank, size, folder)
+    parts = [torch.zeros(3 * other, 2) for other in range(size)]
+    dist.all_gather(parts, torch.full((3 * rank, 2), float(rank)))
+    assert all(part.eq(other).all() for other, part in enumerate(parts))
+    try:
+        dist.all_gather([torch.zeros(4) for _ in range(size)], torch.ones(5))
+        return False
+    except ValueError as error:
+        assert "different sizes" in str(error)
+    # One that differs in what another rank sends.
+    parts = [torch.zeros(3 + (rank == 0 and other == 1)) for other in range(size)]
+    try:
+        dist.all_gather(parts, torch.ones(3))
+        return False
+    except RuntimeError as error:
+        return "MISMATCH" in str(error)
+
+
+def timed_works(rank, size, folder):
+    ranks.init(rank, size, folder)
+    before = dist.all_reduce(torch.ones(3), async_op=True)
+    before.wait()
+    try:
+        before._get_duration()
+        return False
+    except RuntimeError as error:
+        assert "not timed" in str(error)
+    dist.group.WORLD._enable_collectives_timing()
+    if rank == 0:
+        time.sleep(0.2)
+    work = dist.all_reduce(torch.ones(3), async_op=True)
+    work.wait()
+    return work._get_duration() < 100 if rank == 0 else 100 < work._get_duration() < 5000
+
+
 def descriptors():
     return len(os.listdir("/proc/self/fd"))
 
@@ -538,6 +597,18 @@ class Collectives(ranks.TestCase):
 
     def test_inference(self):
         self.all_equal(ranks.run(2, inference), True)
+
+    def test_in_place(self):
+        for transports in ("", "tcp"):
+            self.all_equal(ranks.run(4, in_place, transports), True)
+
+    def test_uneven_lists(self):
+        self.all_equal(ranks.run(3, uneven_lists), True)
+
+    @unittest.skipUnless(hasattr(dist.ProcessGroup, "_enable_collectives_timing"),
+                         "this torch cannot switch it on")
+    def test_timing(self):
+        self.all_equal(ranks.run(2, timed_works), True)
 
     def test_many_groups(self):
         for before, there, after in ranks.run(4, many_groups):

@@ -26,6 +26,18 @@ void check_list(const char* name, const Tensors& list, size_t size, const at::Te
   }
 }
 
+// The same, but only that of this rank, |own|, has to be as large as |model|.
+void check_parts(const char* name, const Tensors& list, size_t size, const at::Tensor& model,
+                 int own) {
+  TORCH_CHECK_VALUE(list.size() == size, "hetcomm ", name, ": takes a list of ", size,
+                    " tensors, not ", list.size());
+  for (const at::Tensor& tensor : list) {
+    check_tensor(name, tensor);
+    check_types(name, tensor, model);
+  }
+  check_same(name, list[static_cast<size_t>(own)], model);
+}
+
 Buffers input_buffers(OperationWork& work, const Tensors& tensors) {
   Buffers buffers;
   buffers.reserve(tensors.size());
@@ -187,7 +199,7 @@ ProcessGroup::Ref ProcessGroup::allgather(TensorLists& outputs, Tensors& inputs,
   const at::Tensor& input = single("allgather", inputs);
   TORCH_CHECK_VALUE(outputs.size() == 1, "hetcomm allgather: takes one list of results, not ",
                     outputs.size());
-  check_list("allgather", outputs[0], static_cast<size_t>(size_), input);
+  check_parts("allgather", outputs[0], static_cast<size_t>(size_), input, rank_);
   const WorkRef work = make_work({.type = OpType::ALLGATHER,
                                   .name = "allgather",
                                   .profiling = "hetcomm:all_gather",
@@ -471,8 +483,9 @@ ProcessGroup::Ref ProcessGroup::alltoall_base(at::Tensor& output, at::Tensor& in
                                   .sequence = next_sequence(),
                                   .inputs = {input},
                                   .results = {output}});
-  const at::Tensor packed_in = packed_input(*work, input);
   const at::Tensor packed_out = packed_output(*work, output, false);
+  const at::Tensor packed_in =
+      apart_from(*work, packed_input(*work, input), {buffer_of(packed_out)});
   const hetcomm_datatype_t datatype = datatype_to_move(input);
   // Ranks may differ in whether they give splits: the form that takes them is the same to all.
   const Buffers sends = split_buffers("alltoall", input, packed_in, input_splits, size_);
@@ -501,8 +514,11 @@ ProcessGroup::Ref ProcessGroup::alltoall(Tensors& outputs, Tensors& inputs,
                                   .sequence = next_sequence(),
                                   .inputs = inputs,
                                   .results = outputs});
-  const Buffers sends = input_buffers(*work, inputs);
   const Buffers recvs = output_buffers(*work, outputs);
+  Buffers sends;
+  for (const at::Tensor& tensor : inputs) {
+    sends.push_back(buffer_of(apart_from(*work, packed_input(*work, tensor), recvs)));
+  }
   const hetcomm_datatype_t datatype = datatype_to_move(inputs[0]);
   return start_collective(
       work, options.timeout,

@@ -71,6 +71,8 @@ class Group : public std::enable_shared_from_this<Group> {
   using Hook = std::function<void(std::shared_ptr<c10d::WorkInfo>)>;
   void set_hook(std::shared_ptr<const Hook> hook);
   bool has_hook() const { return hooked_.load(std::memory_order_acquire); }
+  void enable_timing() { timed_.store(true, std::memory_order_relaxed); }
+  bool is_timed() const { return timed_.load(std::memory_order_relaxed); }
   const std::shared_ptr<const Hook>& hook() const { return hook_; }
   void call_hook(std::shared_ptr<c10d::WorkInfo> work) const;
   // Until all works that there are now are done.
@@ -116,6 +118,7 @@ class Group : public std::enable_shared_from_this<Group> {
   std::atomic<size_t> pending_count_{0};
 
   std::shared_ptr<const Hook> hook_;  // constant once hooked_
+  std::atomic<bool> timed_{false};
   std::atomic<bool> hooked_{false};
 
   bool closed_wholly_ = false;

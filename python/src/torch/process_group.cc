@@ -373,6 +373,7 @@ ProcessGroup::Ref ProcessGroup::reconfigure(const c10d::ReconfigureOptions& opti
       rank_, size_, settings);
   remember();
   if (previous->has_hook()) group_->set_hook(previous->hook());
+  if (previous->is_timed()) group_->enable_timing();
   return c10::make_intrusive<JointWork>(rank_, std::vector<WorkRef>{});
 }
 #endif

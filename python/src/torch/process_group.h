@@ -107,6 +107,8 @@ class ProcessGroup final : public c10d::Backend {
   uint64_t getSequenceNumberForGroup() override { return sequence_.load(); }
 
   void registerOnCompletionHook(Group::Hook&& hook) override;
+  // Works that begin from now on have getDuration().
+  void enableCollectivesTiming() override { group_->enable_timing(); }
   void waitForPendingWorks() override { group_->wait_for_pending(); }
 
 #if HETCOMM_TORCH_HAS_SPLIT

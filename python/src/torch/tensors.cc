@@ -125,6 +125,21 @@ at::Tensor packed_output(OperationWork& work, const at::Tensor& tensor, bool wit
   return packed;
 }
 
+at::Tensor apart_from(OperationWork& work, const at::Tensor& packed,
+                      const std::vector<hetcomm_buffer_t>& results) {
+  const hetcomm_buffer_t input = buffer_of(packed);
+  const bool overlaps =
+      std::any_of(results.begin(), results.end(), [&](const hetcomm_buffer_t& result) {
+        return result.offset < input.offset + input.length &&
+               input.offset < result.offset + result.length;
+      });
+  if (!overlaps) return packed;
+  const at::NoGradGuard no_grad;
+  at::Tensor copy = packed.clone();
+  work.keep(copy);
+  return copy;
+}
+
 hetcomm_buffer_t buffer_of(const at::Tensor& packed) {
   return buffer_of(packed, 0, packed.numel());
 }

@@ -26,6 +26,10 @@ hetcomm_datatype_t datatype_to_reduce(const char* operation, const at::Tensor& t
 
 // The elements of |tensor| one after another: itself, or a copy that |work| keeps.
 at::Tensor packed_input(OperationWork& work, const at::Tensor& tensor);
+// |packed|, or a copy that |work| keeps where it lies in the memory of |results|: what is written
+// there while others read would be read as well.
+at::Tensor apart_from(OperationWork& work, const at::Tensor& packed,
+                      const std::vector<hetcomm_buffer_t>& results);
 // Where to put the elements of |tensor|: itself, or a stand-in that |work| copies back.
 // |with_contents|: it is read as well.
 at::Tensor packed_output(OperationWork& work, const at::Tensor& tensor, bool with_contents);

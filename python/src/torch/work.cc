@@ -34,6 +34,7 @@ OperationWork::OperationWork(std::shared_ptr<Group> group, int rank, WorkDescrip
       sequence_(description.sequence),
       results_(std::move(description.results)) {
   if (!description.internal && group_->has_hook()) began_ = HookClock::now();
+  if (group_->is_timed()) timed_from_ = HookClock::now();
 }
 
 void OperationWork::add_request(hetcomm_request_t* request) {
@@ -91,6 +92,10 @@ void OperationWork::complete() {
     } catch (...) {
       failure = std::current_exception();
     }
+  }
+  if (timed_from_) {
+    const std::chrono::duration<float, std::milli> took = HookClock::now() - *timed_from_;
+    duration_ms_.store(took.count(), std::memory_order_relaxed);
   }
   // What was refused has not ended.
   if (began_ && !parts_.empty()) {
@@ -185,6 +190,13 @@ void OperationWork::poll() {
 bool OperationWork::isCompleted() {
   poll();
   return done();
+}
+
+float OperationWork::getDuration() const {
+  TORCH_CHECK(timed_from_.has_value(),
+              "hetcomm: the group was not timed when this began; call _enable_collectives_timing()");
+  TORCH_CHECK(done(), "hetcomm: ", name_, " has not ended");
+  return duration_ms_.load(std::memory_order_relaxed);
 }
 
 bool OperationWork::isSuccess() const {

@@ -64,6 +64,8 @@ class OperationWork final : public c10d::Work {
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
   void abort() override;
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+  // In milliseconds, of one that is done in a timed group; throws of others.
+  float getDuration() const override;
   uint64_t getSequencenumber() const override { return sequence_; }
 
   const char* name() const { return name_; }
@@ -108,6 +110,8 @@ class OperationWork final : public c10d::Work {
   std::vector<at::Tensor> results_;
   std::function<void()> step_;
   std::optional<HookClock::time_point> began_;      // where the group has a hook
+  std::optional<HookClock::time_point> timed_from_;  // where the group is timed
+  std::atomic<float> duration_ms_{0};                // written before it is done
   std::exception_ptr failure_;                      // under mutex_; the first
   c10::intrusive_ptr<c10::ivalue::Future> future_;  // under mutex_
 };
