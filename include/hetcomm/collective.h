@@ -212,6 +212,15 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_scan(
     hetcomm_datatype_t datatype, hetcomm_reduction_t reduction,
     const hetcomm_collective_options_t* options, hetcomm_request_t** out_request) HETCOMM_NOEXCEPT;
 
+/* Tells the other ranks of the communicator that this one does not make the collective call which
+ * they make next, or have made and it has not: for callers that check arguments before they call.
+ * There the call fails with MISMATCH and |reason| (400 bytes of it), and the collective operations
+ * of the communicator with it; nobody waits for the deadline. Where all ranks refuse the same call,
+ * and then go on with the same, nothing fails. Does not wait; what this library refuses by itself
+ * it tells nobody, since the call may be made again. [any-thread] */
+HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_collective_refuse(
+    hetcomm_communicator_t* communicator, const char* reason) HETCOMM_NOEXCEPT;
+
 #ifdef __cplusplus
 } /* extern "C" */
 #endif

@@ -217,6 +217,15 @@ hetcomm_status_t hetcomm_reduce_scatterv(hetcomm_communicator_t* communicator,
               options, out_request);
 }
 
+hetcomm_status_t hetcomm_collective_refuse(hetcomm_communicator_t* communicator,
+                                           const char* reason) noexcept {
+  return capi::guard([&]() -> Status {
+    HETCOMM_REQUIRE_HANDLE(communicator);
+    HETCOMM_RETURN_IF_ERROR(capi::check_alive(communicator->impl->context()));
+    return communicator->impl->refuse_collective(reason != nullptr ? reason : "no reason given");
+  });
+}
+
 hetcomm_status_t hetcomm_alltoall(hetcomm_communicator_t* communicator, hetcomm_buffer_t send,
                                   hetcomm_buffer_t recv, hetcomm_datatype_t datatype,
                                   const hetcomm_collective_options_t* options,

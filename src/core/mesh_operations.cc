@@ -346,9 +346,27 @@ void Mesh::wake(int rank) {
   peer.send_control(MessageKind::kWake, 0, 0, nullptr, 0);
 }
 
+namespace {
+
+// A note of a call as it travels; the reason of a refusal follows.
+struct CallHead {
+  uint64_t team;
+  uint64_t sequence;
+  uint32_t refusals;
+  collectives::Call call;
+};
+static_assert(std::is_trivially_copyable_v<CallHead>);
+
+}  // namespace
+
 void Mesh::tell_call(int rank, const Communicator& communicator,
                      const collectives::CallNote& note) {
-  control_->tell_call(rank, communicator.id(), std::as_bytes(std::span(&note, 1)));
+  const CallHead head{note.team, note.sequence, note.refusals, note.call};
+  const ConstByteSpan bytes = std::as_bytes(std::span(&head, 1));
+  const ConstByteSpan why = std::as_bytes(std::span(note.why));
+  std::vector<std::byte> letter(bytes.begin(), bytes.end());
+  letter.insert(letter.end(), why.begin(), why.end());
+  control_->tell_call(rank, communicator.id(), letter);
 }
 
 void Mesh::note_unexpected_part(int rank, const WireHeader& header) {
@@ -359,12 +377,16 @@ void Mesh::note_unexpected_part(int rank, const WireHeader& header) {
 }
 
 void Mesh::on_call(int origin, uint32_t channel, ConstByteSpan note) {
-  collectives::CallNote call;
-  if (note.size() != sizeof(call)) return;
-  std::memcpy(&call, note.data(), sizeof(call));
-  if (static_cast<size_t>(call.call.kind) >= collectives::kKinds) return;
+  CallHead head;
+  if (note.size() < sizeof(head) || note.size() > sizeof(head) + collectives::kMostWhy) return;
+  std::memcpy(&head, note.data(), sizeof(head));
+  if (static_cast<size_t>(head.call.kind) >= collectives::kKinds) return;
+  if (head.refusals == 0 && note.size() != sizeof(head)) return;
   Communicator* own = find_communicator(origin, channel);
-  if (own != nullptr) own->peer_calls(origin, call);
+  if (own == nullptr) return;
+  const auto* why = reinterpret_cast<const char*>(note.data() + sizeof(head));
+  own->peer_calls(origin, {head.team, head.sequence, head.refusals, head.call,
+                           printable(std::string_view(why, note.size() - sizeof(head)))});
 }
 
 void Mesh::add(Communicator* communicator) {

@@ -118,6 +118,11 @@ class BadCollective : public BadInput {
   hetcomm_buffer_t recv_ = hetcomm_buffer_host(out_, sizeof(out_));
 };
 
+TEST_F(BadCollective, Refusing) {
+  EXPECT_EQ(hetcomm_collective_refuse(nullptr, "why"), HETCOMM_INVALID_ARGUMENT);
+  EXPECT_EQ(hetcomm_collective_refuse(communicator(), nullptr), HETCOMM_OK);
+}
+
 TEST_F(BadCollective, Pointers) {
   expect_all_refused("no communicator", HETCOMM_INVALID_ARGUMENT, all,
                      [](Arguments& a) { a.communicator = nullptr; });

@@ -10,7 +10,9 @@
 //     end at once, and messages go on
 //   * a rank that dies, stands still, cancels or does not come ends it on all others in bounded
 //     time, with a text
-//   * what one rank can see to be wrong is refused
+//   * what one rank can see to be wrong is refused; a caller that refuses a call by itself tells
+//   the
+//     others, whose call ends, unless they have refused it as well
 #include <array>
 #include <bit>
 #include <csignal>
@@ -834,6 +836,73 @@ TEST_P(Collectives, RefuseWhatOneRankCanSeeToBeWrong) {
     EXPECT_EQ(hetcomm_datatype_size(-1, &size), HETCOMM_INVALID_ARGUMENT);
     // None of this counts.
     expect_ok(allreduce(all, all, kType, 0, nullptr), request, "allreduce");
+  });
+}
+
+// Before the others have called it, and after.
+TEST_P(Collectives, ARefusalEndsTheCallOfTheOthers) {
+  for (const bool late : {false, true}) {
+    run(3, [late](Member& me) {
+      std::vector<float> values(5, 1.0F);
+      const auto sum = [&] {
+        hetcomm_request_t* request = nullptr;
+        EXPECT_EQ(hetcomm_allreduce(me.communicator(), buffer(values), buffer(values),
+                                    HETCOMM_FLOAT32, HETCOMM_REDUCE_SUM, nullptr, &request),
+                  HETCOMM_OK);
+        return finish(request);
+      };
+      EXPECT_EQ(sum().status, HETCOMM_OK);
+      if (late == (me.rank() == 1)) usleep(50'000);
+      if (me.rank() == 1) {
+        EXPECT_EQ(hetcomm_collective_refuse(me.communicator(), "a result\nof no use"), HETCOMM_OK);
+        me.meet();
+      } else {
+        const uint64_t start = clock_ns();
+        const Outcome outcome = sum();
+        EXPECT_LT(clock_ns() - start, 2 * kSec);
+        EXPECT_EQ(outcome.status, HETCOMM_MISMATCH) << outcome.text;
+        EXPECT_NE(outcome.text.find("rank 1 does not take part in operation #2"), std::string::npos)
+            << outcome.text;
+        EXPECT_NE(outcome.text.find("a result\\x0aof no use"), std::string::npos) << outcome.text;
+        me.meet();
+      }
+      // By messages rank 1's next one may end well before it hears of it.
+      EXPECT_EQ(first_failure(me.communicator()).status, HETCOMM_MISMATCH);
+      me.meet();
+    });
+  }
+}
+
+TEST_P(Collectives, WhatAllRefuseFailsNobody) {
+  run(3, [](Member& me) {
+    std::vector<float> values(5, 1.0F);
+    for (int round = 0; round < 50; ++round) {
+      for (int i = 0; i < round % 4; ++i) {
+        // Not all at once.
+        if (round % 3 == me.rank()) usleep(300);
+        EXPECT_EQ(hetcomm_collective_refuse(me.communicator(), "as everybody"), HETCOMM_OK);
+      }
+      hetcomm_request_t* request = nullptr;
+      ASSERT_EQ(hetcomm_allreduce(me.communicator(), buffer(values), buffer(values),
+                                  HETCOMM_FLOAT32, HETCOMM_REDUCE_MAX, nullptr, &request),
+                HETCOMM_OK);
+      const Outcome outcome = finish(request);
+      ASSERT_EQ(outcome.status, HETCOMM_OK) << round << ": " << outcome.text;
+    }
+    me.meet();
+    // One of them once more than the others.
+    for (int i = 0; i < (me.rank() == 2 ? 2 : 1); ++i) {
+      EXPECT_EQ(hetcomm_collective_refuse(me.communicator(), "once too often"), HETCOMM_OK);
+    }
+    if (me.rank() != 2) {
+      hetcomm_request_t* request = nullptr;
+      ASSERT_EQ(hetcomm_allreduce(me.communicator(), buffer(values), buffer(values),
+                                  HETCOMM_FLOAT32, HETCOMM_REDUCE_MAX, nullptr, &request),
+                HETCOMM_OK);
+      const Outcome outcome = finish(request);
+      EXPECT_EQ(outcome.status, HETCOMM_MISMATCH) << outcome.text;
+    }
+    me.meet();
   });
 }
 

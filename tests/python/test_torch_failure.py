@@ -469,6 +469,46 @@ def aborted(rank, size, folder):
     return found, make_again(rank, size, folder)
 
 
+def refused(rank, size, folder, what):
+    """Rank 1's arguments are refused here; the others read why, and do not wait."""
+    ranks.init(rank, size, folder)
+    dist.barrier()
+    odd = rank == 1
+    calls = {
+        "expanded": lambda: dist.all_reduce(torch.ones(1).expand(8) if odd else torch.ones(8)),
+        "list": lambda: dist.all_gather([torch.ones(4) for _ in range(size - odd)], torch.ones(4)),
+        "rows": lambda: dist.all_to_all_single(torch.ones(size + odd), torch.ones(size)),
+    }
+    began = time.monotonic()
+    try:
+        calls[what]()
+        text = "no exception"
+    except (RuntimeError, ValueError) as error:
+        text = str(error)
+    seconds = time.monotonic() - began
+    # Rank 1 stays.
+    time.sleep(1.5)
+    return text, seconds
+
+
+def refused_by_all(rank, size, folder):
+    """Nothing fails but what was refused."""
+    ranks.init(rank, size, folder)
+    for turn in range(20):
+        if turn % size == rank:
+            time.sleep(0.002)
+        for _ in range(turn % 3):
+            try:
+                dist.all_reduce(torch.ones(1).expand(8))
+                return False
+            except ValueError as error:
+                assert "clone() it first" in str(error), error
+        tensor = torch.ones(8)
+        dist.all_reduce(tensor)
+        assert tensor.eq(size).all()
+    return True
+
+
 def destroyed(rank, size, folder):
     """Rank 3 leaves instead of taking part in what the others have started."""
     ranks.init(rank, size, folder)
@@ -757,6 +797,19 @@ class Ends(ranks.TestCase):
                 self.assertIn("enough of it", text)
                 self.assertLess(seconds, 5)
             self.assertEqual(total, SIZE)
+
+    def test_refused(self):
+        for what, reason in (("expanded", "clone() it first"), ("list", "takes a list of"),
+                             ("rows", "is not a multiple of 3")):
+            found = ranks.run(3, refused, what)
+            for rank, (text, seconds) in enumerate(found):
+                self.assertIn(reason, text)
+                self.assertLess(seconds, 1)
+                if rank != 1:
+                    self.assertIn("rank 1 does not take part", text)
+
+    def test_refused_by_all(self):
+        self.all_equal(ranks.run(3, refused_by_all), True)
 
     def test_destroy_of_another_rank(self):
         for text, seconds, future_failed in ranks.run(SIZE, destroyed)[:3]:

@@ -88,6 +88,9 @@ Buffers split_buffers(const char* name, const at::Tensor& tensor, const at::Tens
 
 }  // namespace
 
+// What an operation throws, because of its arguments mostly, the other ranks learn: they wait for
+// it.
+
 ProcessGroup::Ref ProcessGroup::barrier(const c10d::BarrierOptions& options) {
   const WorkRef work = make_work({.type = OpType::BARRIER,
                                   .name = "barrier",
@@ -102,7 +105,8 @@ ProcessGroup::Ref ProcessGroup::barrier(const c10d::BarrierOptions& options) {
       });
 }
 
-ProcessGroup::Ref ProcessGroup::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
+ProcessGroup::Ref ProcessGroup::broadcast(Tensors& tensors,
+                                          const c10d::BroadcastOptions& options) try {
   const at::Tensor& tensor = single("broadcast", tensors);
   check_root("broadcast", options.rootRank);
   const WorkRef work = make_work({.type = OpType::BROADCAST,
@@ -120,9 +124,13 @@ ProcessGroup::Ref ProcessGroup::broadcast(Tensors& tensors, const c10d::Broadcas
       [&](Communicator communicator, const CollectiveOptions& o, hetcomm_request_t** request) {
         return hetcomm_broadcast(communicator, root, buffer, datatype, &o, request);
       });
+} catch (...) {
+  tell_refusal();
+  throw;
 }
 
-ProcessGroup::Ref ProcessGroup::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
+ProcessGroup::Ref ProcessGroup::allreduce(Tensors& tensors,
+                                          const c10d::AllreduceOptions& options) try {
   if (tensors.size() == 1 && tensors[0].is_sparse()) return allreduce_sparse(tensors, options);
   const at::Tensor& tensor = single("allreduce", tensors);
   const hetcomm_datatype_t datatype = datatype_to_reduce("allreduce", tensor);
@@ -141,10 +149,13 @@ ProcessGroup::Ref ProcessGroup::allreduce(Tensors& tensors, const c10d::Allreduc
         return hetcomm_allreduce(communicator, buffer, buffer, datatype, reduction.kind, &o,
                                  request);
       });
+} catch (...) {
+  tell_refusal();
+  throw;
 }
 
 ProcessGroup::Ref ProcessGroup::allreduce_coalesced(
-    Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) {
+    Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) try {
   constexpr const char* kName = "allreduce_coalesced";
   const Reduction reduction = reduction_of(options.reduceOp);
   const WorkRef work = make_work({.type = OpType::ALLREDUCE_COALESCED,
@@ -167,9 +178,12 @@ ProcessGroup::Ref ProcessGroup::allreduce_coalesced(
         return hetcomm_allreduce(communicator, buffers[i], buffers[i], datatypes[i], reduction.kind,
                                  &o, request);
       });
+} catch (...) {
+  tell_refusal();
+  throw;
 }
 
-ProcessGroup::Ref ProcessGroup::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
+ProcessGroup::Ref ProcessGroup::reduce(Tensors& tensors, const c10d::ReduceOptions& options) try {
   const at::Tensor& tensor = single("reduce", tensors);
   check_root("reduce", options.rootRank);
   const hetcomm_datatype_t datatype = datatype_to_reduce("reduce", tensor);
@@ -190,12 +204,15 @@ ProcessGroup::Ref ProcessGroup::reduce(Tensors& tensors, const c10d::ReduceOptio
         return hetcomm_reduce(communicator, root, buffer, buffer, datatype, reduction.kind, &o,
                               request);
       });
+} catch (...) {
+  tell_refusal();
+  throw;
 }
 
 // --- gathering ---------------------------------------------------------------------------------
 
 ProcessGroup::Ref ProcessGroup::allgather(TensorLists& outputs, Tensors& inputs,
-                                          const c10d::AllgatherOptions& options) {
+                                          const c10d::AllgatherOptions& options) try {
   const at::Tensor& input = single("allgather", inputs);
   TORCH_CHECK_VALUE(outputs.size() == 1, "hetcomm allgather: takes one list of results, not ",
                     outputs.size());
@@ -214,10 +231,13 @@ ProcessGroup::Ref ProcessGroup::allgather(TensorLists& outputs, Tensors& inputs,
       [&](Communicator communicator, const CollectiveOptions& o, hetcomm_request_t** request) {
         return hetcomm_allgatherv(communicator, send, recvs.data(), datatype, &o, request);
       });
+} catch (...) {
+  tell_refusal();
+  throw;
 }
 
 ProcessGroup::Ref ProcessGroup::_allgather_base(at::Tensor& output, at::Tensor& input,
-                                                const c10d::AllgatherOptions& options) {
+                                                const c10d::AllgatherOptions& options) try {
   check_whole("allgather", output, input, size_);
   const WorkRef work = make_work({.type = OpType::_ALLGATHER_BASE,
                                   .name = "allgather",
@@ -233,10 +253,13 @@ ProcessGroup::Ref ProcessGroup::_allgather_base(at::Tensor& output, at::Tensor& 
       [&](Communicator communicator, const CollectiveOptions& o, hetcomm_request_t** request) {
         return hetcomm_allgather(communicator, send, recv, datatype, &o, request);
       });
+} catch (...) {
+  tell_refusal();
+  throw;
 }
 
 ProcessGroup::Ref ProcessGroup::allgather_coalesced(TensorLists& outputs, Tensors& inputs,
-                                                    const c10d::AllgatherOptions& options) {
+                                                    const c10d::AllgatherOptions& options) try {
   constexpr const char* kName = "allgather_coalesced";
   TORCH_CHECK_VALUE(outputs.size() == static_cast<size_t>(size_), "hetcomm ", kName, ": ",
                     outputs.size(), " lists of results for ", size_, " ranks");
@@ -269,10 +292,13 @@ ProcessGroup::Ref ProcessGroup::allgather_coalesced(TensorLists& outputs, Tensor
                       return hetcomm_allgatherv(communicator, sends[i], recvs[i].data(),
                                                 datatype_to_move(inputs[i]), &o, request);
                     });
+} catch (...) {
+  tell_refusal();
+  throw;
 }
 
 ProcessGroup::Ref ProcessGroup::allgather_into_tensor_coalesced(
-    Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) {
+    Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) try {
   constexpr const char* kName = "allgather_into_tensor_coalesced";
   TORCH_CHECK_VALUE(outputs.size() == inputs.size(), "hetcomm ", kName, ": ", outputs.size(),
                     " results for ", inputs.size(), " tensors");
@@ -295,10 +321,13 @@ ProcessGroup::Ref ProcessGroup::allgather_into_tensor_coalesced(
                       return hetcomm_allgather(communicator, sends[i], recvs[i],
                                                datatype_to_move(inputs[i]), &o, request);
                     });
+} catch (...) {
+  tell_refusal();
+  throw;
 }
 
 ProcessGroup::Ref ProcessGroup::gather(TensorLists& outputs, Tensors& inputs,
-                                       const c10d::GatherOptions& options) {
+                                       const c10d::GatherOptions& options) try {
   const at::Tensor& input = single("gather", inputs);
   check_root("gather", options.rootRank);
   const auto root = static_cast<int32_t>(options.rootRank);
@@ -324,11 +353,14 @@ ProcessGroup::Ref ProcessGroup::gather(TensorLists& outputs, Tensors& inputs,
         return hetcomm_gatherv(communicator, root, send, recvs.empty() ? nullptr : recvs.data(),
                                datatype, &o, request);
       });
+} catch (...) {
+  tell_refusal();
+  throw;
 }
 
 #if HETCOMM_TORCH_HAS_RECONFIGURE
 ProcessGroup::Ref ProcessGroup::gather_into_tensor(at::Tensor& output, at::Tensor& input,
-                                                   const c10d::GatherOptions& options) {
+                                                   const c10d::GatherOptions& options) try {
   check_root("gather", options.rootRank);
   const auto root = static_cast<int32_t>(options.rootRank);
   if (root == rank_) {
@@ -351,11 +383,14 @@ ProcessGroup::Ref ProcessGroup::gather_into_tensor(at::Tensor& output, at::Tenso
       [&](Communicator communicator, const CollectiveOptions& o, hetcomm_request_t** request) {
         return hetcomm_gather(communicator, root, send, recv, datatype, &o, request);
       });
+} catch (...) {
+  tell_refusal();
+  throw;
 }
 #endif
 
 ProcessGroup::Ref ProcessGroup::scatter(Tensors& outputs, TensorLists& inputs,
-                                        const c10d::ScatterOptions& options) {
+                                        const c10d::ScatterOptions& options) try {
   const at::Tensor& output = single("scatter", outputs);
   check_root("scatter", options.rootRank);
   const auto root = static_cast<int32_t>(options.rootRank);
@@ -381,12 +416,15 @@ ProcessGroup::Ref ProcessGroup::scatter(Tensors& outputs, TensorLists& inputs,
         return hetcomm_scatterv(communicator, root, sends.empty() ? nullptr : sends.data(), recv,
                                 datatype, &o, request);
       });
+} catch (...) {
+  tell_refusal();
+  throw;
 }
 
 // --- reducing and scattering -------------------------------------------------------------------
 
 ProcessGroup::Ref ProcessGroup::reduce_scatter(Tensors& outputs, TensorLists& inputs,
-                                               const c10d::ReduceScatterOptions& options) {
+                                               const c10d::ReduceScatterOptions& options) try {
   const at::Tensor& output = single("reduce_scatter", outputs);
   TORCH_CHECK_VALUE(inputs.size() == 1, "hetcomm reduce_scatter: takes one list of tensors, not ",
                     inputs.size());
@@ -415,10 +453,13 @@ ProcessGroup::Ref ProcessGroup::reduce_scatter(Tensors& outputs, TensorLists& in
         return hetcomm_reduce_scatterv(communicator, sends.data(), recv, datatype, reduction.kind,
                                        &o, request);
       });
+} catch (...) {
+  tell_refusal();
+  throw;
 }
 
-ProcessGroup::Ref ProcessGroup::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
-                                                     const c10d::ReduceScatterOptions& options) {
+ProcessGroup::Ref ProcessGroup::_reduce_scatter_base(
+    at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& options) try {
   check_whole("reduce_scatter", input, output, size_);
   const hetcomm_datatype_t datatype = datatype_to_reduce("reduce_scatter", output);
   const Reduction reduction = reduction_of(options.reduceOp);
@@ -437,10 +478,13 @@ ProcessGroup::Ref ProcessGroup::_reduce_scatter_base(at::Tensor& output, at::Ten
         return hetcomm_reduce_scatter(communicator, send, recv, datatype, reduction.kind, &o,
                                       request);
       });
+} catch (...) {
+  tell_refusal();
+  throw;
 }
 
 ProcessGroup::Ref ProcessGroup::reduce_scatter_tensor_coalesced(
-    Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& options) {
+    Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& options) try {
   constexpr const char* kName = "reduce_scatter_tensor_coalesced";
   TORCH_CHECK_VALUE(outputs.size() == inputs.size(), "hetcomm ", kName, ": ", outputs.size(),
                     " results for ", inputs.size(), " tensors");
@@ -466,6 +510,9 @@ ProcessGroup::Ref ProcessGroup::reduce_scatter_tensor_coalesced(
                                       datatype_to_reduce(kName, inputs[i]), reduction.kind, &o,
                                       request);
       });
+} catch (...) {
+  tell_refusal();
+  throw;
 }
 
 // --- all to all --------------------------------------------------------------------------------
@@ -473,7 +520,7 @@ ProcessGroup::Ref ProcessGroup::reduce_scatter_tensor_coalesced(
 ProcessGroup::Ref ProcessGroup::alltoall_base(at::Tensor& output, at::Tensor& input,
                                               std::vector<int64_t>& output_splits,
                                               std::vector<int64_t>& input_splits,
-                                              const c10d::AllToAllOptions& options) {
+                                              const c10d::AllToAllOptions& options) try {
   check_tensor("alltoall", input);
   check_tensor("alltoall", output);
   check_types("alltoall", input, output);
@@ -495,10 +542,13 @@ ProcessGroup::Ref ProcessGroup::alltoall_base(at::Tensor& output, at::Tensor& in
       [&](Communicator communicator, const CollectiveOptions& o, hetcomm_request_t** request) {
         return hetcomm_alltoallv(communicator, sends.data(), recvs.data(), datatype, &o, request);
       });
+} catch (...) {
+  tell_refusal();
+  throw;
 }
 
 ProcessGroup::Ref ProcessGroup::alltoall(Tensors& outputs, Tensors& inputs,
-                                         const c10d::AllToAllOptions& options) {
+                                         const c10d::AllToAllOptions& options) try {
   TORCH_CHECK_VALUE(inputs.size() == static_cast<size_t>(size_) && outputs.size() == inputs.size(),
                     "hetcomm alltoall: lists of ", inputs.size(), " and ", outputs.size(),
                     " tensors for ", size_, " ranks");
@@ -525,6 +575,9 @@ ProcessGroup::Ref ProcessGroup::alltoall(Tensors& outputs, Tensors& inputs,
       [&](Communicator communicator, const CollectiveOptions& o, hetcomm_request_t** request) {
         return hetcomm_alltoallv(communicator, sends.data(), recvs.data(), datatype, &o, request);
       });
+} catch (...) {
+  tell_refusal();
+  throw;
 }
 
 }  // namespace hetcomm::torch_backend

@@ -161,6 +161,12 @@ hetcomm_status_t Group::peer_status(int rank) {
   return hetcomm_communicator_peer_status(communicator_, rank);
 }
 
+void Group::refuse(const std::string& reason) {
+  const std::scoped_lock lock(mutex_);
+  if (closed_) return;
+  static_cast<void>(hetcomm_collective_refuse(communicator_, reason.c_str()));
+}
+
 void Group::abort(const std::string& reason) {
   const std::scoped_lock lock(mutex_);
   if (closed_ || !alive()) return;

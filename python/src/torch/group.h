@@ -78,6 +78,8 @@ class Group : public std::enable_shared_from_this<Group> {
   // Until all works that there are now are done.
   void wait_for_pending();
 
+  // The other ranks learn that this one does not make the collective call that they wait for.
+  void refuse(const std::string& reason);
   // Ends all operations, on all ranks. Never blocks. [any-thread]
   void abort(const std::string& reason);
   // Ends what is pending, says goodbye and frees the communicator. A second call does nothing.

@@ -175,6 +175,20 @@ WorkRef ProcessGroup::make_work(WorkDescription description) {
   return c10::make_intrusive<OperationWork>(group_, rank_, std::move(description));
 }
 
+void ProcessGroup::tell_refusal() {
+  // One of a batch is as good as never called: the batch is not started.
+  if (coalesces_.load(std::memory_order_relaxed) && coalescing_here() != nullptr) return;
+  try {
+    throw;
+  } catch (const c10::Error& error) {
+    group_->refuse(error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    group_->refuse(error.what());
+  } catch (...) {
+    group_->refuse("an exception of an unknown type");
+  }
+}
+
 void ProcessGroup::check_root(const char* operation, int64_t root) const {
   TORCH_CHECK_VALUE(root >= 0 && root < size_, "hetcomm ", operation,
                     ": invalid root rank: ", root);

@@ -185,6 +185,8 @@ class ProcessGroup final : public c10d::Backend {
   void arrive(uint64_t turn, std::chrono::milliseconds limit);
   // The second step; blocks.
   void exchange_sparse(SparseAllreduce& operation);
+  // In a handler of what a collective operation has thrown: the others wait for it.
+  void tell_refusal();
   void check_root(const char* operation, int64_t root) const;
   void check_peer(const char* operation, int peer) const;
   static bool is_of_this_thread(const Coalescing& coalescing);

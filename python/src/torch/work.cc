@@ -193,8 +193,9 @@ bool OperationWork::isCompleted() {
 }
 
 float OperationWork::getDuration() const {
-  TORCH_CHECK(timed_from_.has_value(),
-              "hetcomm: the group was not timed when this began; call _enable_collectives_timing()");
+  TORCH_CHECK(
+      timed_from_.has_value(),
+      "hetcomm: the group was not timed when this began; call _enable_collectives_timing()");
   TORCH_CHECK(done(), "hetcomm: ", name_, " has not ended");
   return duration_ms_.load(std::memory_order_relaxed);
 }

@@ -109,11 +109,11 @@ class OperationWork final : public c10d::Work {
   std::vector<CopyBack> copies_;
   std::vector<at::Tensor> results_;
   std::function<void()> step_;
-  std::optional<HookClock::time_point> began_;      // where the group has a hook
+  std::optional<HookClock::time_point> began_;       // where the group has a hook
   std::optional<HookClock::time_point> timed_from_;  // where the group is timed
   std::atomic<float> duration_ms_{0};                // written before it is done
-  std::exception_ptr failure_;                      // under mutex_; the first
-  c10::intrusive_ptr<c10::ivalue::Future> future_;  // under mutex_
+  std::exception_ptr failure_;                       // under mutex_; the first
+  c10::intrusive_ptr<c10::ivalue::Future> future_;   // under mutex_
 };
 
 }  // namespace hetcomm::torch_backend

@@ -208,7 +208,13 @@ void Team::remember(Collective& collective) {
   Remembered& own = remembered_[sequence % kRemembered];
   own.sequence = sequence;
   own.call = collective.call();
+  own.refusals = std::exchange(refusals_, 0);
   own.told = false;
+  if (!early_refusals_.empty()) [[unlikely]] {
+    for (const EarlyRefusal& early : std::exchange(early_refusals_, {})) {
+      peer_refuses(early.peer, early.note);
+    }
+  }
   if (!early_parts_.empty()) [[unlikely]] {
     // Those that are still early go back into the other list, which has its memory.
     early_parts_.swap(seen_parts_);
@@ -306,7 +312,7 @@ void Team::tell(const Collective& collective, uint64_t now_ns) {
   if (now_ns < collective.started_ns() + kTellAfterNs) return;
   own.told = true;
   communicator_.mesh().tell_call(ranks_[(index_ + 1) % size()], communicator_,
-                                 {hash_, own.sequence, own.call});
+                                 {hash_, own.sequence, 0, own.call, {}});
 }
 
 // A tag says enough to see that arguments differ; in what, the other rank says when it has heard
@@ -330,13 +336,17 @@ void Team::note_unexpected_part(int mesh_rank, uint64_t tag) {
     return;
   }
   if (disputed_.size() < kMostDisputed) disputed_.push_back(own);
-  communicator_.mesh().tell_call(mesh_rank, communicator_, {hash_, sequence, own.call});
+  communicator_.mesh().tell_call(mesh_rank, communicator_, {hash_, sequence, 0, own.call, {}});
 }
 
 void Team::peer_says(int mesh_rank, const CallNote& note) {
   const auto at = std::find(ranks_.begin(), ranks_.end(), mesh_rank);
   if (at == ranks_.end()) return;
   const auto peer = static_cast<uint32_t>(at - ranks_.begin());
+  if (note.refusals > 0) {
+    peer_refuses(peer, note);
+    return;
+  }
   if (note.sequence > sequence_) {
     if (early_.size() < kRemembered) early_.emplace_back(peer, note);
     return;
@@ -357,6 +367,40 @@ void Team::peer_says(int mesh_rank, const CallNote& note) {
     return one.sequence == note.sequence;
   });
   if (found != disputed_.end()) compare(peer, note.call, note.sequence, found->call);
+}
+
+void Team::refuse(std::string_view why) {
+  ++refusals_;
+  // Those who refused the same did so together with this rank.
+  std::erase_if(early_refusals_, [this](const EarlyRefusal& early) {
+    return early.note.sequence == sequence_ + 1 && early.note.refusals <= refusals_;
+  });
+  const CallNote note{.team = hash_,
+                      .sequence = sequence_ + 1,
+                      .refusals = refusals_,
+                      .call = {},
+                      .why = std::string(why.substr(0, kMostWhy))};
+  for (uint32_t index = 0; index < size(); ++index) {
+    if (index != index_) communicator_.mesh().tell_call(ranks_[index], communicator_, note);
+  }
+}
+
+void Team::peer_refuses(uint32_t peer, const CallNote& note) {
+  if (note.sequence > sequence_) {
+    const bool refused_here = note.sequence == sequence_ + 1 && note.refusals <= refusals_;
+    if (!refused_here && early_refusals_.size() < kRemembered) {
+      early_refusals_.push_back({peer, note});
+    }
+    return;
+  }
+  const Remembered& own = remembered_[note.sequence % kRemembered];
+  if (own.sequence == note.sequence && note.refusals > own.refusals) fail_for_refusal(peer, note);
+}
+
+void Team::fail_for_refusal(uint32_t peer, const CallNote& note) {
+  communicator_.fail_collectives(Code::kMismatch,
+                                 fmt::format("rank {} does not take part in operation #{}: {}",
+                                             shown_rank(peer), note.sequence, note.why));
 }
 
 void Team::compare(uint32_t peer, const Call& theirs, uint64_t sequence, const Call& own) {

@@ -18,12 +18,17 @@
 
 namespace hetcomm::collectives {
 
-// What a rank tells another one of its call when that takes long. Goes over the control plane.
+// What a rank tells another one of its call when that takes long, or that it refuses to make it.
+// Goes over the control plane.
 struct CallNote {
   uint64_t team = 0;
   uint64_t sequence = 0;
+  // 0: it has made the call. Else it refuses this one, so many times by now.
+  uint32_t refusals = 0;
   Call call;
+  std::string why;  // it refuses
 };
+inline constexpr size_t kMostWhy = 400;
 
 class Team {
  public:
@@ -70,6 +75,9 @@ class Team {
   std::vector<int> missing_in_agreement() const;
   void note_unexpected_part(int mesh_rank, uint64_t tag);
   void peer_says(int mesh_rank, const CallNote& note);
+  // This rank does not make the next call that the others make, or have made, for the reason |why|:
+  // they are told, and theirs fails. Where all refuse, nobody's does.
+  void refuse(std::string_view why);
   void peer_lost(int mesh_rank);
   // Ends everything.
   void fail_all(Code code, std::string_view text);
@@ -84,7 +92,12 @@ class Team {
   struct Remembered {
     uint64_t sequence = 0;  // 0: none
     Call call;
+    uint32_t refusals = 0;  // of this rank, before it made the call
     bool told = false;
+  };
+  struct EarlyRefusal {
+    uint32_t peer;
+    CallNote note;
   };
 
   bool idle() const {
@@ -102,6 +115,8 @@ class Team {
   void look_for_lost();
   void tell(const Collective& collective, uint64_t now_ns);
   void compare(uint32_t peer, const Call& theirs, uint64_t sequence, const Call& own);
+  void peer_refuses(uint32_t peer, const CallNote& note);
+  void fail_for_refusal(uint32_t peer, const CallNote& note);
   std::string disagreement(uint32_t peer, const Call& theirs, uint64_t sequence,
                            const Call& own) const;
   void sweep_over();
@@ -129,6 +144,8 @@ class Team {
   std::vector<std::pair<int, uint64_t>> early_parts_;
   std::vector<std::pair<int, uint64_t>> seen_parts_;  // empty between calls
   std::vector<std::pair<uint32_t, CallNote>> early_;  // told before the call was made here
+  uint32_t refusals_ = 0;                             // of the next call, by this rank
+  std::vector<EarlyRefusal> early_refusals_;          // of calls that are not made here yet
 };
 
 }  // namespace hetcomm::collectives
