@@ -32,8 +32,8 @@ typedef struct hetcomm_communicator_options {
  * none they make connections of their own. Connections that are shared stay open until the last of
  * their communicators is destroyed, in whatever order. An abort or failure of one communicator does
  * not concern the others; the loss of a rank concerns all that it is in. A rank that destroys one
- * of several communicators is noticed by the others only when their operations with it time out.
- * [serial on the context] */
+ * of several communicators is noticed by the others only when their operations with it time out;
+ * what it had sent leaves as the context makes progress. [serial on the context] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_communicator_create(hetcomm_context_t* context, hetcomm_bootstrap_t* bootstrap,
                             const hetcomm_communicator_options_t* options,

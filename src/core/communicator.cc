@@ -379,8 +379,7 @@ std::string Communicator::explain(int32_t rank) {
 
 void Communicator::abort(const std::string& reason) {
   const Engine::Baton baton(engine_);
-  mesh_->abort(*this,
-               Status(Code::kAborted, fmt::format("rank {} aborted: {}", mesh_->rank(), reason)),
+  mesh_->abort(*this, Status(Code::kAborted, fmt::format("rank {} aborted: {}", rank_, reason)),
                true);
 }
 
@@ -414,7 +413,10 @@ Status Communicator::check_source(int32_t source) {
 }
 
 void Communicator::flush(uint64_t timeout_ns) {
-  if (mesh_.use_count() > 1) return;  // others keep the connections open
+  {
+    const Engine::Baton baton(engine_);
+    if (mesh_->others_stay(*this)) return;
+  }
   const uint64_t end = deadline_after(now_ns(), timeout_ns);
   bool asked = false;
   for (uint32_t round = 0; now_ns() < end; ++round) {

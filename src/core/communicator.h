@@ -325,6 +325,7 @@ class Communicator {
   std::vector<std::unique_ptr<collectives::Team>> teams_;
   std::vector<std::unique_ptr<collectives::Collective>> spare_calls_;
   std::vector<std::pair<int, collectives::CallNote>> early_calls_;  // of lists not used here yet
+  bool going_ = false;  // under the baton: it is being destroyed
   friend class Mesh;
 };
 

@@ -1,7 +1,9 @@
 // Communicator: made over a mesh that all its ranks are in already.
 #include <algorithm>
+#include <array>
 #include <memory>
 
+#include "src/base/random.h"
 #include "src/core/communicator.h"
 #include "src/core/context.h"
 #include "src/core/mesh_offer.h"
@@ -28,16 +30,21 @@ Result<std::unique_ptr<Communicator>> Communicator::create_over_known_mesh(
     own.push_back({std::move(*offer), offered.secret()});
     channels.push_back(std::move(pending));
   }
-  // In the first communicator of a process rank 0 has none: then nobody is waited for.
-  const std::string exchange = fmt::format("{}/epoch {}/known meshes", options.name, options.epoch);
-  const std::byte has_some{own.empty() ? uint8_t{0} : uint8_t{1}};
-  auto first = bootstrap.broadcast(exchange + "/any", {&has_some, 1}, options.deadline_ns);
+  // In the first communicator of a process rank 0 has none: then nobody is waited for. Else what it
+  // draws makes the marks of offers good for this exchange only.
+  const std::string scope = fmt::format("{}/epoch {}/known meshes", options.name, options.epoch);
+  std::array<std::byte, 16> drawn{};
+  HETCOMM_RETURN_IF_ERROR(fill_random(drawn));
+  const ConstByteSpan mine = own.empty() ? ConstByteSpan() : ConstByteSpan(drawn);
+  auto first = bootstrap.broadcast(scope + "/any", mine, options.deadline_ns);
   if (!first.ok()) return first.status();
-  if (first.value() != std::vector<std::byte>{std::byte{1}}) {
+  if (first->empty()) {
     for (const auto& channel : channels) channel->close();
     return std::unique_ptr<Communicator>();
   }
-  auto all = bootstrap.allgather(exchange, encode_offers(own, exchange, bootstrap.rank()),
+  const std::string exchange =
+      scope + std::string(reinterpret_cast<const char*>(first->data()), first->size());
+  auto all = bootstrap.allgather(scope, encode_offers(own, exchange, bootstrap.rank()),
                                  options.deadline_ns);
   if (!all.ok()) return all.status();
   Result<std::optional<ChosenMesh>> chosen = choose_mesh(own, all.value(), exchange);
@@ -47,6 +54,11 @@ Result<std::unique_ptr<Communicator>> Communicator::create_over_known_mesh(
   }
   if (!chosen.value()) return std::unique_ptr<Communicator>();
   PendingChannel& pending = *channels[chosen.value()->own];
+  // A store may hold values of an earlier run.
+  const auto rank = static_cast<size_t>(bootstrap.rank());
+  if (chosen.value()->members[rank] != own[chosen.value()->own].offer) {
+    return Status(Code::kBootstrapFailed, "another offer than this rank's was handed out for it");
+  }
   std::vector<Member> members;
   for (const MeshOffer& offer : chosen.value()->members) {
     if (offer.rank < 0 || offer.rank >= pending.mesh()->size()) {

@@ -94,7 +94,7 @@ uint64_t Context::sweep(uint64_t now_ns) {
       operation.run.deadline_ns = kForever;  // once: it may have to wait for device copies
       operation.communicator->mesh().end_operation(operation, Code::kTimedOut,
                                                    "the deadline passed");
-      return kForever;
+      if (operation.state() != OperationState::kPending) return kForever;
     }
     const uint64_t stall_at = deadline_after(operation.run.submitted_ns, stall_ns_);
     if (operation.run.stall_reported || now_ns >= stall_at) {

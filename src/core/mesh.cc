@@ -23,7 +23,9 @@ namespace {
 
 constexpr size_t kMaxDescriptor = 1024;
 constexpr size_t kMaxTransports = 16;
-constexpr uint16_t kDescriptorVersion = 4;
+constexpr uint16_t kDescriptorVersion = 5;
+constexpr uint8_t kRefusal = 2;  // in place of whether TLS is wanted
+constexpr size_t kMostRefusal = 1000;
 constexpr size_t kMaxCluster = 63;
 // Of a waiting thread, where ranks share cores.
 constexpr uint64_t kCrowdedSpinNs = 200'000;
@@ -100,19 +102,13 @@ Status Mesh::set_up(Bootstrap& bootstrap, const MeshOptions& options) {
   drew_key_ = !bootstrap.configured_key();
   wanted_transports_ = options.transports;
   route_ = bootstrap.local_address();
-  std::vector<std::byte> mine;
-  {
-    const Engine::Baton baton(engine());
-    engine().refresh_now();
-    HETCOMM_RETURN_IF_ERROR(make_control());
-    HETCOMM_RETURN_IF_ERROR(make_transports(options.transports));
-    HETCOMM_RETURN_IF_ERROR(read_link_model());
-    HETCOMM_RETURN_IF_ERROR(draw_identity());
-    mine = describe_self();
-    engine().add(this);
-  }
+  // Who cannot go on comes all the same, and tells the others why: they would wait for it.
+  const Status own = prepare(options);
+  if (!own.ok()) log().warn("communicator '{}' cannot be made: {}", options.name, own.text());
+  const std::vector<std::byte> mine = own.ok() ? describe_self() : describe_refusal(own);
   const std::string scope = fmt::format("{}/epoch {}", options.name, options.epoch);
   auto all = bootstrap.allgather(scope, mine, options.deadline_ns);
+  HETCOMM_RETURN_IF_ERROR(own);
   if (!all.ok()) return all.status();
   {
     const Engine::Baton baton(engine());
@@ -147,6 +143,17 @@ std::optional<MeshOffer> Mesh::offer(const Channel& channel) {
   }
   if (offer.lost.size() > kMostLostRanks) return std::nullopt;
   return offer;
+}
+
+Status Mesh::prepare(const MeshOptions& options) {
+  const Engine::Baton baton(engine());
+  engine().refresh_now();
+  HETCOMM_RETURN_IF_ERROR(make_control());
+  HETCOMM_RETURN_IF_ERROR(make_transports(options.transports));
+  HETCOMM_RETURN_IF_ERROR(read_link_model());
+  HETCOMM_RETURN_IF_ERROR(draw_identity());
+  engine().add(this);
+  return {};
 }
 
 Status Mesh::make_control() {
@@ -274,6 +281,14 @@ Status Mesh::read_link_model() {
   return {};
 }
 
+std::vector<std::byte> Mesh::describe_refusal(const Status& why) {
+  ByteWriter writer;
+  writer.write(kDescriptorVersion);
+  writer.write(kRefusal);
+  writer.write_string(why.text().substr(0, kMostRefusal));
+  return writer.take();
+}
+
 std::vector<std::byte> Mesh::describe_self() const {
   ByteWriter writer;
   writer.write(kDescriptorVersion);
@@ -309,9 +324,14 @@ Status Mesh::parse_peer(int rank, ConstByteSpan bytes, std::vector<Address>* con
   if (reader.read<uint16_t>() != kDescriptorVersion) {
     return Status(Code::kBootstrapFailed, "comes from another version of hetcomm");
   }
+  const auto tells = reader.read<uint8_t>();
+  if (tells == kRefusal) {
+    return Status(Code::kBootstrapFailed,
+                  "it cannot take part: " + printable(reader.read_string(kMostRefusal)));
+  }
   // Told apart here, where both sides learn of it at once.
   const bool tls = tls_wanted(environment_.config);
-  if ((reader.read<uint8_t>() != 0) != tls) {
+  if ((tells != 0) != tls) {
     return Status(Code::kBootstrapFailed,
                   fmt::format("it has HETCOMM_TLS={}, rank {} has HETCOMM_TLS={}: set it alike on "
                               "all ranks",

@@ -8,6 +8,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <span>
@@ -122,10 +123,6 @@ class Mesh final : public Driven {
     const Channel* found = channels_.find(id);
     return found != nullptr && !found->aborted.ok();
   }
-  // While this rank makes a communicator, others may be done with that: what they say of it is kept
-  // until then.
-  void channel_follows() { ++channels_pending_; }
-  void no_channel_follows();
   // Ends every operation on the communicator with |why|, here and (|publish|) on all ranks.
   void abort(Communicator& communicator, const Status& why, bool publish);
 
@@ -147,11 +144,10 @@ class Mesh final : public Driven {
   void tell_call(int rank, const Communicator& communicator, const collectives::CallNote& note);
 
   void add(Communicator* communicator);
-  void take_early_facts(Communicator& communicator);
-  void forget_early_facts();
-  // Other ranks may have it already: the first one of the mesh, or one that this rank makes.
-  bool communicator_follows() const { return channels_pending_ > 0 || communicators_.empty(); }
   void remove(Communicator* communicator) { std::erase(communicators_, communicator); }
+  // |communicator| is about to go. Whether there are some that are not, which keep the connections
+  // open.
+  bool others_stay(Communicator& communicator);
 
   // Posting.
   void start_receive(Channel& own, Operation& receive);
@@ -285,7 +281,10 @@ class Mesh final : public Driven {
   Status read_link_model();
   Status make_control();
   Status draw_identity();
+  // What this rank has to have before the others are asked.
+  Status prepare(const MeshOptions& options);
   std::vector<std::byte> describe_self() const;
+  static std::vector<std::byte> describe_refusal(const Status& why);
   Status parse_peer(int rank, ConstByteSpan bytes, std::vector<Address>* control);
   Status start_connections(std::vector<std::vector<Address>> control);
   Status wait_for_control(uint64_t deadline_ns);
@@ -355,15 +354,24 @@ class Mesh final : public Driven {
   std::vector<Transport*>
       connected_;  // with connections: polled in every pass, the others now and then
   std::vector<Communicator*> communicators_;
+  // What others have said of a communicator that is not here, yet or any more: this rank may make
+  // it long after they have. The last of them are kept; numbers of channels do not come again.
   struct EarlyFact {
     int origin;
     uint32_t channel;  // of the origin
+    bool aborted;      // else its collective operations have failed
     Status why;
   };
-  int channels_pending_ = 0;
-  // Of communicators that this rank may be about to make.
-  std::vector<EarlyFact> early_aborts_;
-  std::vector<EarlyFact> early_failures_;
+  struct EarlyCall {
+    int origin;
+    uint32_t channel;
+    std::vector<std::byte> note;
+  };
+  static constexpr size_t kMostEarlyFacts = 1024;
+  static constexpr size_t kMostEarlyCalls = 256;
+  void take_early_facts(Communicator& communicator);
+  std::deque<EarlyFact> early_facts_;
+  std::deque<EarlyCall> early_calls_;
   std::vector<collectives::Team*> busy_teams_;
   bool teams_ready() const;
   int progress_teams();

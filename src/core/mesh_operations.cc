@@ -291,9 +291,10 @@ void Mesh::on_abort(int origin, uint32_t channel, const std::string& reason) {
   const Status why(Code::kAborted, reason);
   if (Communicator* own = find_communicator(origin, channel); own != nullptr) {
     abort(*own, why, false);
-  } else if (communicator_follows()) {
-    early_aborts_.push_back({origin, channel, why});
+    return;
   }
+  if (early_facts_.size() == kMostEarlyFacts) early_facts_.pop_front();
+  early_facts_.push_back({origin, channel, true, why});
 }
 
 void Mesh::fail_collectives(Communicator& communicator, const Status& why, bool publish) {
@@ -325,19 +326,10 @@ void Mesh::fail_collectives(Communicator& communicator, const Status& why, bool 
 void Mesh::on_collectives_failed(int origin, uint32_t channel, const Status& why) {
   if (Communicator* own = find_communicator(origin, channel); own != nullptr) {
     fail_collectives(*own, why, false);
-  } else if (communicator_follows()) {
-    early_failures_.push_back({origin, channel, why});
+    return;
   }
-}
-
-void Mesh::no_channel_follows() {
-  --channels_pending_;
-  if (!communicator_follows()) forget_early_facts();
-}
-
-void Mesh::forget_early_facts() {
-  early_aborts_.clear();
-  early_failures_.clear();
+  if (early_facts_.size() == kMostEarlyFacts) early_facts_.pop_front();
+  early_facts_.push_back({origin, channel, false, why});
 }
 
 void Mesh::wake(int rank) {
@@ -383,7 +375,11 @@ void Mesh::on_call(int origin, uint32_t channel, ConstByteSpan note) {
   if (static_cast<size_t>(head.call.kind) >= collectives::kKinds) return;
   if (head.refusals == 0 && note.size() != sizeof(head)) return;
   Communicator* own = find_communicator(origin, channel);
-  if (own == nullptr) return;
+  if (own == nullptr) {
+    if (early_calls_.size() == kMostEarlyCalls) early_calls_.pop_front();
+    early_calls_.push_back({origin, channel, {note.begin(), note.end()}});
+    return;
+  }
   const auto* why = reinterpret_cast<const char*>(note.data() + sizeof(head));
   own->peer_calls(origin, {head.team, head.sequence, head.refusals, head.call,
                            printable(std::string_view(why, note.size() - sizeof(head)))});
@@ -399,18 +395,29 @@ void Mesh::add(Communicator* communicator) {
   }
 }
 
+bool Mesh::others_stay(Communicator& communicator) {
+  communicator.going_ = true;
+  return std::any_of(communicators_.begin(), communicators_.end(),
+                     [](const Communicator* each) { return !each->going_; });
+}
+
 void Mesh::take_early_facts(Communicator& communicator) {
-  const auto take = [&](std::vector<EarlyFact>& facts) {
-    const auto at = std::find_if(facts.begin(), facts.end(), [&](const EarlyFact& fact) {
-      return find_communicator(fact.origin, fact.channel) == &communicator;
-    });
-    return at != facts.end() ? at->why : Status();
+  const auto is_of_it = [&](const auto& each) {
+    return find_communicator(each.origin, each.channel) == &communicator;
   };
-  if (const Status why = take(early_failures_); !why.ok()) {
-    fail_collectives(communicator, why, false);
+  for (const EarlyFact& fact : early_facts_) {
+    if (!is_of_it(fact)) continue;
+    if (fact.aborted) {
+      abort(communicator, fact.why, false);
+    } else {
+      fail_collectives(communicator, fact.why, false);
+    }
   }
-  if (const Status why = take(early_aborts_); !why.ok()) abort(communicator, why, false);
-  if (!communicator_follows()) forget_early_facts();
+  std::erase_if(early_facts_, is_of_it);
+  for (const EarlyCall& call : early_calls_) {
+    if (is_of_it(call)) on_call(call.origin, call.channel, call.note);
+  }
+  std::erase_if(early_calls_, is_of_it);
 }
 
 void Mesh::close_channel(Channel& channel) {

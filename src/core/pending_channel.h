@@ -1,6 +1,6 @@
 // PendingChannel: the channel of a communicator that this rank is about to make. Other ranks may
-// hear of it, and make theirs, before this one is done. So what they say of the communicator is
-// kept from the beginning on, and where nothing comes of it here they are told.
+// hear of it, and make theirs, before this one is done: where nothing comes of it here they are
+// told.
 #pragma once
 
 #include <memory>
@@ -12,17 +12,13 @@ namespace hetcomm {
 
 class PendingChannel {
  public:
-  explicit PendingChannel(std::shared_ptr<Mesh> mesh) : mesh_(std::move(mesh)) {
-    const Engine::Baton baton(mesh_->engine());
-    mesh_->channel_follows();
-  }
+  explicit PendingChannel(std::shared_ptr<Mesh> mesh) : mesh_(std::move(mesh)) {}
   PendingChannel(const PendingChannel&) = delete;
   PendingChannel& operator=(const PendingChannel&) = delete;
   // The other ranks learn that this one has no communicator.
   ~PendingChannel() {
     const Engine::Baton baton(mesh_->engine());
     if (channel_ != nullptr) mesh_->give_up_channel(*channel_);
-    mesh_->no_channel_follows();
   }
 
   const std::shared_ptr<Mesh>& mesh() const { return mesh_; }

@@ -6,7 +6,9 @@
 //   * an abort of one, under load in another, leaves the other alone; so do messages that nobody
 //   takes; memory does not grow;
 //   * ranks that differ in what they offer, or of which one is lost, get connections of their own;
-//   * a rank that fails when the others are done takes theirs from them, with the reason.
+//   * a rank that fails when the others are done, or long before they begin, takes theirs from
+//   them,
+//     with the reason.
 #include <unistd.h>
 
 #include <filesystem>
@@ -363,6 +365,42 @@ TEST_P(Sharing, ARankThatFailsTakesItFromTheOthers) {
       } else {
         EXPECT_EQ(call, HETCOMM_ABORTED);
       }
+      EXPECT_LT(clock_ns() - start, 2 * kSec);
+      destroy(made);
+    }
+    me.meet();
+    talk(me.communicator(), 2);
+    me.meet();
+  });
+}
+
+// Rank 1 gives up before rank 2 has begun, which hears of it long before it makes its own.
+TEST_P(Sharing, ARankThatComesLateLearnsWhoHasGivenUp) {
+  HETCOMM_NEEDS_RANKS();
+  run(3, [](Member& me) {
+    talk(me.communicator(), 1);
+    me.meet();
+    hetcomm_bootstrap_t* bootstrap = me.make_bootstrap("late", me.rank(), 3);
+    hetcomm_communicator_options_t options = sharing(me.test_case().transports);
+    if (me.rank() == 1) options.timeout_ns = 300 * kMs;
+    if (me.rank() == 2) {
+      me.until([&] { return me.store().word(0) == 1; });
+      const uint64_t until = clock_ns() + 200 * kMs;
+      me.until([&] { return clock_ns() > until; });
+    }
+    hetcomm_communicator_t* made = nullptr;
+    const hetcomm_status_t status =
+        hetcomm_communicator_create(me.context(), bootstrap, &options, &made);
+    hetcomm_bootstrap_destroy(bootstrap);
+    if (me.rank() == 1) {
+      EXPECT_EQ(status, HETCOMM_BOOTSTRAP_FAILED);
+      me.store().word(0) = 1;
+    } else {
+      ASSERT_EQ(status, HETCOMM_OK) << hetcomm_last_error();
+      const uint64_t start = clock_ns();
+      EXPECT_NE(hetcomm_communicator_barrier(made, kPatienceNs), HETCOMM_OK);
+      expect_rejected(made, 1, HETCOMM_ABORTED);
+      expect_rejected(made, me.rank() == 0 ? 2 : 0, HETCOMM_ABORTED);
       EXPECT_LT(clock_ns() - start, 2 * kSec);
       destroy(made);
     }

@@ -381,6 +381,8 @@ dist.barrier()
 if rank == 0:
     for _ in range(4):
         threading.Thread(target=lambda: dist.recv(torch.ones(3), 1), daemon=True).start()
+        threading.Thread(target=lambda: dist.irecv(torch.ones(3), 1).get_future().wait(),
+                         daemon=True).start()
     time.sleep(0.3)
 else:
     time.sleep(1)

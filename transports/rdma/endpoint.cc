@@ -121,7 +121,10 @@ Code RdmaEndpoint::start(Bulk& bulk, bool get) {
   if (!allowed) return Code::kPermissionDenied;
   const bool small = length <= kCopiedBytes ||
                      length / std::max<size_t>(bulk.local.segments.size(), 1) < kSmallPiece;
-  const bool copied = small && !transport_.registrations().has_device(bulk.local.segments);
+  // The head of a message is a piece of its own.
+  const bool one_piece = key->kind == KeyKind::kCopiedTarget && pair_->max_pieces() == 1;
+  const bool copied =
+      (small || one_piece) && !transport_.registrations().has_device(bulk.local.segments);
   if (!copied || get || key->kind == KeyKind::kCopiedTarget || !put_at_once(bulk, *key)) {
     queue_.push(bulk, *key, get, copied);
     pump();

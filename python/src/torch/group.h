@@ -75,6 +75,8 @@ class Group : public std::enable_shared_from_this<Group> {
   bool is_timed() const { return timed_.load(std::memory_order_relaxed); }
   const std::shared_ptr<const Hook>& hook() const { return hook_; }
   void call_hook(std::shared_ptr<c10d::WorkInfo> work) const;
+  // Works that are not known to be done: somebody may wait for them.
+  bool has_pending() const { return pending_count_.load(std::memory_order_relaxed) > 0; }
   // Until all works that there are now are done.
   void wait_for_pending();
 

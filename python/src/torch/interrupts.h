@@ -13,9 +13,9 @@ inline constexpr std::chrono::milliseconds kSignalInterval(200);
 // raise: KeyboardInterrupt after Ctrl-C. Nothing on other threads.
 void check_signals();
 
-// A thread that waits for an operation. Where the interpreter ends while daemon threads wait, their
-// operations are ended; a thread that comes back later than that would be ended by the interpreter,
-// inside of functions of torch that no exception may leave.
+// A thread that waits for an operation. Where the interpreter ends while daemon threads wait, here
+// or for a future, their operations are ended; a thread that comes back later than that would be
+// ended by the interpreter, inside of functions of torch that no exception may leave.
 class WaitingThread {
  public:
   WaitingThread() { count_.fetch_add(1, std::memory_order_relaxed); }

@@ -153,12 +153,15 @@ void ProcessGroup::close_all() {
   std::unique_lock lock(all.mutex);
   const auto groups = all.groups;
   lock.unlock();
-  const bool any_waits = WaitingThread::any();
+  bool any_ends = WaitingThread::any();
   for (const auto& [weak_group, weak_worker] : groups) {
-    if (const auto group = weak_group.lock()) group->close("the interpreter ends");
+    if (const auto group = weak_group.lock()) {
+      any_ends = any_ends || group->has_pending();
+      group->close("the interpreter ends");
+    }
     if (const auto worker = weak_worker.lock()) worker->drain();
   }
-  if (any_waits) WaitingThread::let_all_return();
+  if (any_ends || WaitingThread::any()) WaitingThread::let_all_return();
 }
 
 uint64_t ProcessGroup::timeout_ns(std::chrono::milliseconds timeout) const {
