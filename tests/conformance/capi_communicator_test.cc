@@ -14,6 +14,7 @@
 //   calls fail at once;
 //   * rebuild gives a communicator of a higher epoch, with fewer ranks if so, that nothing old
 //   reaches;
+//   * a rank that cannot make one tells the others why, and they do not wait for it;
 //   * two jobs of one secret do not mix, though one finds the other's rank at its own's address;
 //   * one that its ranks leave as soon as they have it is created on all of them;
 //   * destroy is BUSY while operations are pending or children exist; a context likewise;
@@ -131,6 +132,40 @@ TEST_P(Communicators, ABarrierKeepsItsLimit) {
     ring(me.communicator(), 5);
     me.meet();
   });
+}
+
+// Rank 1 cannot make its transports; rank 2 comes late, and the others wait for nothing else.
+TEST_P(Communicators, ARankThatCannotTakePartTellsTheOthers) {
+  HETCOMM_NEEDS_RANKS();
+  for (const int32_t odd : {0, 1}) {
+    run(3, [odd](Member& me) {
+      hetcomm_communicator_options_t options = named(me, "odd");
+      if (me.rank() == odd) options.transports = "nothing";
+      hetcomm_bootstrap_t* bootstrap = me.make_bootstrap("odd", me.rank(), 3);
+      if (me.rank() == 2) usleep(300'000);
+      const uint64_t start = clock_ns();
+      hetcomm_communicator_t* made = nullptr;
+      EXPECT_EQ(hetcomm_communicator_create(me.context(), bootstrap, &options, &made),
+                me.rank() == odd ? HETCOMM_UNSUPPORTED : HETCOMM_BOOTSTRAP_FAILED);
+      EXPECT_LT(clock_ns() - start, 2 * kSec);
+      const std::string text = hetcomm_last_error();
+      EXPECT_NE(text.find("there is no transport 'nothing'"), std::string::npos) << text;
+      if (me.rank() != odd) {
+        EXPECT_NE(text.find("rank " + std::to_string(odd)), std::string::npos) << text;
+      }
+      hetcomm_bootstrap_destroy(bootstrap);
+      // All have come to it, and can come to another one.
+      bootstrap = me.make_bootstrap("even", me.rank(), 3);
+      options = named(me, "even");
+      ASSERT_EQ(hetcomm_communicator_create(me.context(), bootstrap, &options, &made), HETCOMM_OK)
+          << hetcomm_last_error();
+      ring(made, 4);
+      EXPECT_EQ(hetcomm_communicator_barrier(made, kPatienceNs), HETCOMM_OK);
+      EXPECT_EQ(hetcomm_communicator_destroy(made), HETCOMM_OK) << hetcomm_last_error();
+      hetcomm_bootstrap_destroy(bootstrap);
+      me.meet();
+    });
+  }
 }
 
 TEST_P(Communicators, SplitByColorInTheOrderOfKeys) {

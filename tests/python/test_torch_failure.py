@@ -469,6 +469,25 @@ def aborted(rank, size, folder):
     return found, make_again(rank, size, folder)
 
 
+def unmakeable(rank, size, folder, late):
+    """Rank 1 cannot take part in the first group, by its settings; all make another one."""
+    if rank == 1:
+        os.environ["HETCOMM_TLS"] = "on"  # without a certificate
+    if rank == late:
+        time.sleep(0.5)
+    began = time.monotonic()
+    try:
+        ranks.init(rank, size, folder)
+        text = "no exception"
+    except RuntimeError as error:
+        text = str(error)
+    seconds = time.monotonic() - began
+    if rank == 1:
+        del os.environ["HETCOMM_TLS"]
+    ranks.init(rank, size, folder)
+    return text, seconds, sum_of_ones()
+
+
 def refused(rank, size, folder, what):
     """Rank 1's arguments are refused here; the others read why, and do not wait."""
     ranks.init(rank, size, folder)
@@ -797,6 +816,13 @@ class Ends(ranks.TestCase):
                 self.assertIn("enough of it", text)
                 self.assertLess(seconds, 5)
             self.assertEqual(total, SIZE)
+
+    def test_unmakeable(self):
+        for late in (None, 0, 2):
+            for text, seconds, made in ranks.run(3, unmakeable, late):
+                self.assertIn("needs HETCOMM_TLS_CERTIFICATE", text)
+                self.assertLess(seconds, 2)
+                self.assertEqual(made, 3)
 
     def test_refused(self):
         for what, reason in (("expanded", "clone() it first"), ("list", "takes a list of"),
