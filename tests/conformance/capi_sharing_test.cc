@@ -24,10 +24,11 @@ namespace {
 
 class Sharing : public CapiTest {};
 
-hetcomm_communicator_options_t sharing(const std::string& transports) {
+// |transports| stays as long as the options are used.
+hetcomm_communicator_options_t sharing(const char* transports) {
   hetcomm_communicator_options_t options{};
   options.struct_size = sizeof(options);
-  options.transports = transports.empty() ? nullptr : transports.c_str();
+  options.transports = transports[0] == '\0' ? nullptr : transports;
   options.timeout_ns = kPatienceNs;
   options.share = 1;
   return options;
@@ -38,7 +39,7 @@ hetcomm_communicator_t* join(Member& me, const std::string& name, int32_t rank, 
                              hetcomm_status_t expected = HETCOMM_OK) {
   hetcomm_bootstrap_t* bootstrap = me.make_bootstrap(name, rank, size);
   hetcomm_communicator_t* made = nullptr;
-  const hetcomm_communicator_options_t options = sharing(me.test_case().transports);
+  const hetcomm_communicator_options_t options = sharing(me.test_case().transports.c_str());
   EXPECT_EQ(hetcomm_communicator_create(me.context(), bootstrap, &options, &made), expected)
       << "rank " << rank << ": " << hetcomm_last_error();
   hetcomm_bootstrap_destroy(bootstrap);
@@ -287,7 +288,7 @@ TEST_P(Sharing, AnotherSecretHasItsOwn) {
     with.secret_size = 7;
     hetcomm_bootstrap_t* bootstrap = nullptr;
     ASSERT_EQ(hetcomm_bootstrap_create_from_callbacks(me.context(), &with, &bootstrap), HETCOMM_OK);
-    const hetcomm_communicator_options_t options = sharing(me.test_case().transports);
+    const hetcomm_communicator_options_t options = sharing(me.test_case().transports.c_str());
     const size_t before = descriptors();
     hetcomm_communicator_t* own = nullptr;
     ASSERT_EQ(hetcomm_communicator_create(me.context(), bootstrap, &options, &own), HETCOMM_OK)
@@ -344,7 +345,7 @@ TEST_P(Sharing, ARankThatFailsTakesItFromTheOthers) {
       hetcomm_bootstrap_t* bootstrap = nullptr;
       ASSERT_EQ(hetcomm_bootstrap_create_from_callbacks(me.context(), &failing, &bootstrap),
                 HETCOMM_OK);
-      const hetcomm_communicator_options_t options = sharing(me.test_case().transports);
+      const hetcomm_communicator_options_t options = sharing(me.test_case().transports.c_str());
       hetcomm_communicator_t* made = nullptr;
       EXPECT_EQ(hetcomm_communicator_create(me.context(), bootstrap, &options, &made),
                 HETCOMM_BOOTSTRAP_FAILED);
@@ -381,7 +382,7 @@ TEST_P(Sharing, ARankThatComesLateLearnsWhoHasGivenUp) {
     talk(me.communicator(), 1);
     me.meet();
     hetcomm_bootstrap_t* bootstrap = me.make_bootstrap("late", me.rank(), 3);
-    hetcomm_communicator_options_t options = sharing(me.test_case().transports);
+    hetcomm_communicator_options_t options = sharing(me.test_case().transports.c_str());
     if (me.rank() == 1) options.timeout_ns = 300 * kMs;
     if (me.rank() == 2) {
       me.until([&] { return me.store().word(0) == 1; });
