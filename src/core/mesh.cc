@@ -548,6 +548,15 @@ uint32_t Mesh::kept_payload_bytes(int rank) {
   return least;
 }
 
+bool Mesh::has_common_transport(int rank) const {
+  const auto& offers = peers_[static_cast<size_t>(rank)].offers;
+  return std::any_of(transports_.begin(), transports_.end(), [&](const auto& entry) {
+    return entry->name != "self" &&
+           std::any_of(offers.begin(), offers.end(),
+                       [&](const PeerInfo::Offer& offer) { return offer.name == entry->name; });
+  });
+}
+
 void Mesh::connect(Pair& pair) {
   auto& attempt = attempts_[static_cast<size_t>(pair.rank())];
   attempt = std::make_unique<Attempt>();

@@ -185,6 +185,8 @@ class Mesh final : public Driven {
   Status find_keys(const ExportedMemory& exported, std::vector<RemoteKey>* keys) const;
 
   // For pairs.
+  // Both offer some transport; whether it reaches is another question.
+  bool has_common_transport(int rank) const;
   void connect(Pair& pair);  // tries transports in order of estimate
   // A further connection, over transport |index|.
   void connect_over(Pair& pair, size_t index);

@@ -31,7 +31,8 @@ void Pair::ensure_connected() {
   if (state_ != State::kIdle) return;
   state_ = State::kConnecting;
   try {
-    if (mesh_.rank() <= rank_) {
+    // Where nothing joins them both know it: nobody waits for the other's word.
+    if (mesh_.rank() <= rank_ || !mesh_.has_common_transport(rank_)) {
       mesh_.connect(*this);
     } else {
       mesh_.control().knock(rank_, 0);
