@@ -47,7 +47,7 @@ Group::Group(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
   options.epoch = generation_;
   options.transports = settings.transports.empty() ? nullptr : settings.transports.c_str();
   options.timeout_ns = nanoseconds(settings.timeout);
-  options.share = 1;
+  options.share = settings.share ? 1 : 0;
   const hetcomm_status_t status =
       hetcomm_communicator_create(context_->handle(), bootstrap.handle(), &options, &communicator_);
   if (status != HETCOMM_OK) {

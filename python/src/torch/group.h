@@ -33,6 +33,9 @@ struct GroupSettings {
   std::string settings;    // of the context
   std::string transports;  // "": as configured
   std::chrono::milliseconds timeout;
+  // Uses the connections of an earlier group where it can; alike on all ranks. There is none before
+  // the default group, which need not ask.
+  bool share = false;
 };
 
 class Group : public std::enable_shared_from_this<Group> {

@@ -91,7 +91,9 @@ GroupSettings settings_of(const ProcessGroup::Options& options) {
   return {.name = options.group_name.empty() ? "torch" : options.group_name,
           .settings = options.settings,
           .transports = options.transports,
-          .timeout = options.timeout};
+          .timeout = options.timeout,
+          // torch gives the default group no list.
+          .share = !options.global_ranks_in_group.empty()};
 }
 
 // Of this process group in this process only.
