@@ -222,7 +222,8 @@ hetcomm_status_t hetcomm_collective_refuse(hetcomm_communicator_t* communicator,
   return capi::guard([&]() -> Status {
     HETCOMM_REQUIRE_HANDLE(communicator);
     HETCOMM_RETURN_IF_ERROR(capi::check_alive(communicator->impl->context()));
-    return communicator->impl->refuse_collective(reason != nullptr ? reason : "no reason given");
+    communicator->impl->refuse_collective(reason != nullptr ? reason : "no reason given");
+    return {};
   });
 }
 

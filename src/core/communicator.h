@@ -204,7 +204,7 @@ class Communicator {
     start(part);
   }
   // This rank does not make the next collective call of all ranks; see Team::refuse().
-  Status refuse_collective(std::string_view why);
+  void refuse_collective(std::string_view why);
   // Collective operations cannot go on: those under way end, on all ranks.
   void fail_collectives(Code code, std::string_view text);
   // On this rank.

@@ -102,12 +102,11 @@ Team* Communicator::team_of(const std::vector<int32_t>& list) {
   return &team;
 }
 
-Status Communicator::refuse_collective(std::string_view why) {
+void Communicator::refuse_collective(std::string_view why) {
   const Engine::Baton baton(engine_);
   engine_.drain_queued();
-  if (!channel_->collectives_failed.ok() || channel_->closed) return {};
+  if (!channel_->collectives_failed.ok() || channel_->closed) return;
   if (Team* team = team_of({}); team != nullptr) team->refuse(why);
-  return {};
 }
 
 // A failure: the operation stays as it is.

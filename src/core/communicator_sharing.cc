@@ -1,5 +1,4 @@
 // Communicator: made over a mesh that all its ranks are in already.
-#include <algorithm>
 #include <array>
 #include <memory>
 

@@ -371,6 +371,7 @@ class Mesh final : public Driven {
   };
   static constexpr size_t kMostEarlyFacts = 1024;
   static constexpr size_t kMostEarlyCalls = 256;
+  void keep_early(EarlyFact fact);
   void take_early_facts(Communicator& communicator);
   std::deque<EarlyFact> early_facts_;
   std::deque<EarlyCall> early_calls_;

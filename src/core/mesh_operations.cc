@@ -291,10 +291,9 @@ void Mesh::on_abort(int origin, uint32_t channel, const std::string& reason) {
   const Status why(Code::kAborted, reason);
   if (Communicator* own = find_communicator(origin, channel); own != nullptr) {
     abort(*own, why, false);
-    return;
+  } else {
+    keep_early({origin, channel, true, why});
   }
-  if (early_facts_.size() == kMostEarlyFacts) early_facts_.pop_front();
-  early_facts_.push_back({origin, channel, true, why});
 }
 
 void Mesh::fail_collectives(Communicator& communicator, const Status& why, bool publish) {
@@ -326,10 +325,9 @@ void Mesh::fail_collectives(Communicator& communicator, const Status& why, bool 
 void Mesh::on_collectives_failed(int origin, uint32_t channel, const Status& why) {
   if (Communicator* own = find_communicator(origin, channel); own != nullptr) {
     fail_collectives(*own, why, false);
-    return;
+  } else {
+    keep_early({origin, channel, false, why});
   }
-  if (early_facts_.size() == kMostEarlyFacts) early_facts_.pop_front();
-  early_facts_.push_back({origin, channel, false, why});
 }
 
 void Mesh::wake(int rank) {
@@ -399,6 +397,11 @@ bool Mesh::others_stay(Communicator& communicator) {
   communicator.going_ = true;
   return std::any_of(communicators_.begin(), communicators_.end(),
                      [](const Communicator* each) { return !each->going_; });
+}
+
+void Mesh::keep_early(EarlyFact fact) {
+  if (early_facts_.size() == kMostEarlyFacts) early_facts_.pop_front();
+  early_facts_.push_back(std::move(fact));
 }
 
 void Mesh::take_early_facts(Communicator& communicator) {

@@ -46,31 +46,6 @@ hetcomm_communicator_options_t named(const Member& me, const char* name, uint32_
   return options;
 }
 
-// Sends |value| around the ring of |communicator| and checks who the neighbours are.
-void ring(hetcomm_communicator_t* communicator, uint64_t value) {
-  int32_t rank = -1;
-  int32_t size = 0;
-  ASSERT_EQ(hetcomm_communicator_rank(communicator, &rank, &size), HETCOMM_OK);
-  const uint64_t out[2] = {value, static_cast<uint64_t>(rank)};
-  uint64_t in[2] = {};
-  hetcomm_request_t* send = nullptr;
-  hetcomm_request_t* receive = nullptr;
-  ASSERT_EQ(hetcomm_recv(communicator, HETCOMM_ANY_SOURCE, 3, 0, hetcomm_buffer_host(in, 16),
-                         nullptr, &receive),
-            HETCOMM_OK)
-      << hetcomm_last_error();
-  EXPECT_EQ(hetcomm_send(communicator, (rank + 1) % size, 3, hetcomm_buffer_host(out, 16), nullptr,
-                         &send),
-            HETCOMM_OK)
-      << hetcomm_last_error();
-  const Outcome outcome = finish(receive);
-  EXPECT_EQ(outcome.status, HETCOMM_OK) << outcome.text;
-  EXPECT_EQ(outcome.source, (rank + size - 1) % size);
-  EXPECT_EQ(in[0], value);
-  EXPECT_EQ(in[1], static_cast<uint64_t>((rank + size - 1) % size));
-  EXPECT_EQ(finish(send).status, HETCOMM_OK);
-}
-
 // The rest of the line that begins with |key|.
 std::string read_line(const std::filesystem::path& file, const std::string& key) {
   std::ifstream lines(file);
@@ -227,13 +202,6 @@ constexpr bool kSanitized = true;
 #else
 constexpr bool kSanitized = false;
 #endif
-
-uint64_t resident_bytes() {
-  std::ifstream file("/proc/self/statm");
-  uint64_t pages = 0;
-  file >> pages >> pages;
-  return pages * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
-}
 
 // More than fit into 16 bits.
 TEST_P(Communicators, SplitWithoutEnd) {

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdlib>
+#include <fstream>
 #include <thread>
 
 #include "tests/support/certificates.h"
@@ -286,6 +287,37 @@ hetcomm_operation_options_t with_timeout(uint64_t timeout_ns) {
   options.struct_size = sizeof(options);
   options.timeout_ns = timeout_ns;
   return options;
+}
+
+void ring(hetcomm_communicator_t* communicator, uint64_t value) {
+  int32_t rank = -1;
+  int32_t size = 0;
+  ASSERT_EQ(hetcomm_communicator_rank(communicator, &rank, &size), HETCOMM_OK);
+  const uint64_t out[2] = {value, static_cast<uint64_t>(rank)};
+  uint64_t in[2] = {};
+  hetcomm_request_t* send = nullptr;
+  hetcomm_request_t* receive = nullptr;
+  ASSERT_EQ(hetcomm_recv(communicator, HETCOMM_ANY_SOURCE, 3, 0, hetcomm_buffer_host(in, 16),
+                         nullptr, &receive),
+            HETCOMM_OK)
+      << hetcomm_last_error();
+  EXPECT_EQ(hetcomm_send(communicator, (rank + 1) % size, 3, hetcomm_buffer_host(out, 16), nullptr,
+                         &send),
+            HETCOMM_OK)
+      << hetcomm_last_error();
+  const Outcome outcome = finish(receive);
+  EXPECT_EQ(outcome.status, HETCOMM_OK) << outcome.text;
+  EXPECT_EQ(outcome.source, (rank + size - 1) % size);
+  EXPECT_EQ(in[0], value);
+  EXPECT_EQ(in[1], static_cast<uint64_t>((rank + size - 1) % size));
+  EXPECT_EQ(finish(send).status, HETCOMM_OK);
+}
+
+uint64_t resident_bytes() {
+  std::ifstream file("/proc/self/statm");
+  uint64_t pages = 0;
+  file >> pages >> pages;
+  return pages * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
 }
 
 void run_job(const CapiCase& test_case, int32_t size, const std::function<void(Member&)>& body) {

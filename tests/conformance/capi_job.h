@@ -136,6 +136,12 @@ void expect_rejected(hetcomm_communicator_t* communicator, int32_t peer, hetcomm
 
 hetcomm_operation_options_t with_timeout(uint64_t timeout_ns);
 
+// Sends |value| around the ring of |communicator| and checks who the neighbours are.
+void ring(hetcomm_communicator_t* communicator, uint64_t value);
+
+// Memory of this process.
+uint64_t resident_bytes();
+
 // Runs |body| on every rank of a job of |size|. A rank that fails fails the test.
 void run_job(const CapiCase& test_case, int32_t size, const std::function<void(Member&)>& body);
 

@@ -16,26 +16,20 @@ using Tensors = ProcessGroup::Tensors;
 using Communicator = hetcomm_communicator_t*;
 using CollectiveOptions = hetcomm_collective_options_t;
 
-// Throws unless |list| has |size| tensors like |model|.
-void check_list(const char* name, const Tensors& list, size_t size, const at::Tensor& model) {
-  TORCH_CHECK_VALUE(list.size() == size, "hetcomm ", name, ": takes a list of ", size,
-                    " tensors, not ", list.size());
-  for (const at::Tensor& tensor : list) {
-    check_tensor(name, tensor);
-    check_same(name, tensor, model);
-  }
-}
-
-// The same, but only that of this rank, |own|, has to be as large as |model|.
-void check_parts(const char* name, const Tensors& list, size_t size, const at::Tensor& model,
-                 int own) {
+// Throws unless |list| has |size| tensors of the type of |model|, of whatever length.
+void check_parts(const char* name, const Tensors& list, size_t size, const at::Tensor& model) {
   TORCH_CHECK_VALUE(list.size() == size, "hetcomm ", name, ": takes a list of ", size,
                     " tensors, not ", list.size());
   for (const at::Tensor& tensor : list) {
     check_tensor(name, tensor);
     check_types(name, tensor, model);
   }
-  check_same(name, list[static_cast<size_t>(own)], model);
+}
+
+// Throws unless |list| has |size| tensors like |model|.
+void check_list(const char* name, const Tensors& list, size_t size, const at::Tensor& model) {
+  check_parts(name, list, size, model);
+  for (const at::Tensor& tensor : list) check_same(name, tensor, model);
 }
 
 Buffers input_buffers(OperationWork& work, const Tensors& tensors) {
@@ -88,8 +82,7 @@ Buffers split_buffers(const char* name, const at::Tensor& tensor, const at::Tens
 
 }  // namespace
 
-// What an operation throws, because of its arguments mostly, the other ranks learn: they wait for
-// it.
+// The other ranks wait for this one: each operation tells them what it throws.
 
 ProcessGroup::Ref ProcessGroup::barrier(const c10d::BarrierOptions& options) {
   const WorkRef work = make_work({.type = OpType::BARRIER,
@@ -216,7 +209,8 @@ ProcessGroup::Ref ProcessGroup::allgather(TensorLists& outputs, Tensors& inputs,
   const at::Tensor& input = single("allgather", inputs);
   TORCH_CHECK_VALUE(outputs.size() == 1, "hetcomm allgather: takes one list of results, not ",
                     outputs.size());
-  check_parts("allgather", outputs[0], static_cast<size_t>(size_), input, rank_);
+  check_parts("allgather", outputs[0], static_cast<size_t>(size_), input);
+  check_same("allgather", outputs[0][static_cast<size_t>(rank_)], input);
   const WorkRef work = make_work({.type = OpType::ALLGATHER,
                                   .name = "allgather",
                                   .profiling = "hetcomm:all_gather",

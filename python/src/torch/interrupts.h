@@ -1,4 +1,5 @@
-// What the interpreter wants of threads that wait in the library without its lock.
+// Threads that wait in the library do so without the interpreter's lock. Here they learn what the
+// interpreter wants of them.
 #pragma once
 
 #include <atomic>

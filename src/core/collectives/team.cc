@@ -394,10 +394,7 @@ void Team::peer_refuses(uint32_t peer, const CallNote& note) {
     return;
   }
   const Remembered& own = remembered_[note.sequence % kRemembered];
-  if (own.sequence == note.sequence && note.refusals > own.refusals) fail_for_refusal(peer, note);
-}
-
-void Team::fail_for_refusal(uint32_t peer, const CallNote& note) {
+  if (own.sequence != note.sequence || note.refusals <= own.refusals) return;
   communicator_.fail_collectives(Code::kMismatch,
                                  fmt::format("rank {} does not take part in operation #{}: {}",
                                              shown_rank(peer), note.sequence, note.why));

@@ -116,7 +116,6 @@ class Team {
   void tell(const Collective& collective, uint64_t now_ns);
   void compare(uint32_t peer, const Call& theirs, uint64_t sequence, const Call& own);
   void peer_refuses(uint32_t peer, const CallNote& note);
-  void fail_for_refusal(uint32_t peer, const CallNote& note);
   std::string disagreement(uint32_t peer, const Call& theirs, uint64_t sequence,
                            const Call& own) const;
   void sweep_over();
