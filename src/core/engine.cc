@@ -84,7 +84,7 @@ void Engine::lock_contended() {
   contenders_.fetch_add(1, std::memory_order_relaxed);
   for (uint32_t round = 1; !try_lock(); ++round) {
     if ((round & 63) == 0) {
-      sched_yield();
+      let_others_run();
     } else {
       cpu_relax();
     }
@@ -97,10 +97,10 @@ void Engine::await_sole_user() {
   unlock();
 }
 
-void Engine::give_way() const {
+void Engine::give_way() {
   constexpr int kMostYields = 64;
   for (int i = 0; i < kMostYields && contenders_.load(std::memory_order_relaxed) != 0; ++i) {
-    sched_yield();
+    let_others_run();
   }
 }
 

@@ -30,6 +30,7 @@
 #include "src/base/membarrier.h"
 #include "src/base/status.h"
 #include "src/base/unique_fd.h"
+#include "src/base/yielder.h"
 #include "src/core/operation.h"
 #include "src/net/poller.h"
 #include "transports/transport.h"
@@ -315,7 +316,7 @@ class Engine {
   void lock_contended();
   void await_sole_user();
   // After giving up the baton for those who asked for it: lets them take it.
-  void give_way() const;
+  void give_way();
   void sweep();
   // Without the baton.
   void drain_if_queued() {
@@ -340,6 +341,14 @@ class Engine {
   void sleep(uint64_t deadline_ns, Done&& done);
   template <typename Done>
   void sleep_in_poller(uint64_t deadline_ns, Done&& done);
+  // Where ranks share cores, what runs instead is most likely what is waited for.
+  void let_others_run() {
+    if (yield_.load(std::memory_order_relaxed)) {
+      sched_yield();
+    } else {
+      yielder_.yield();
+    }
+  }
   void pause_once() const;
   // Arms the wake-ups; returns when to wake up at the latest, 0 when there is work already.
   uint64_t prepare_sleep(Sleep sleep);
@@ -368,6 +377,7 @@ class Engine {
   std::vector<Driven*> driven_;
   uint64_t ticks_per_us_ = 1;
   std::atomic<uint64_t> spin_ticks_{0};
+  Yielder yielder_;
   bool threaded_ = false;
   const uint32_t* alive_ = nullptr;
   std::thread thread_;
@@ -473,7 +483,7 @@ bool Engine::poll_locked(uint64_t deadline_ns, uint64_t spin, uint64_t* spin_end
       yields = yields || at + spin - kEagerUs * ticks_per_us_ >= *spin_end;
       if (deadline_ns != kForever && hetcomm::now_ns() >= deadline_ns) return false;
     }
-    if (yields) sched_yield();
+    if (yields) let_others_run();
   }
 }
 

@@ -9,5 +9,6 @@ hetcomm_test(base_test FULLY_CHECKED
     base_span_test.cc
     base_status_test.cc
     base_text_test.cc
+    base_yielder_test.cc
   DEPENDS base fmt::fmt
   LABELS asan tsan)
