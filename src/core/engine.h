@@ -17,6 +17,7 @@
 
 #include <sched.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -253,6 +254,8 @@ class Engine {
 
  private:
   static constexpr uint64_t kEagerUs = 5;  // of fruitless polling before a waiter lets others run
+  // Of fruitless polling beside strangers before a waiter sleeps: the peer may need this processor.
+  static constexpr uint64_t kBesideStrangersUs = 100;
   static constexpr uint64_t kSweepIntervalNs = 20'000'000;
   static constexpr uint64_t kSlowGraceUs = 150;
   enum Sleeper : uint32_t { kNobody, kWaiter, kBackground };
@@ -341,13 +344,12 @@ class Engine {
   void sleep(uint64_t deadline_ns, Done&& done);
   template <typename Done>
   void sleep_in_poller(uint64_t deadline_ns, Done&& done);
-  // Where ranks share cores, what runs instead is most likely what is waited for.
-  void let_others_run() {
-    if (yield_.load(std::memory_order_relaxed)) {
-      sched_yield();
-    } else {
-      yielder_.yield();
-    }
+  // False when that would be a gift to a stranger. Where ranks share cores, what runs instead is
+  // most likely what is waited for.
+  bool let_others_run() {
+    if (!yield_.load(std::memory_order_relaxed)) return yielder_.yield();
+    sched_yield();
+    return true;
   }
   void pause_once() const;
   // Arms the wake-ups; returns when to wake up at the latest, 0 when there is work already.
@@ -483,7 +485,9 @@ bool Engine::poll_locked(uint64_t deadline_ns, uint64_t spin, uint64_t* spin_end
       yields = yields || at + spin - kEagerUs * ticks_per_us_ >= *spin_end;
       if (deadline_ns != kForever && hetcomm::now_ns() >= deadline_ns) return false;
     }
-    if (yields) let_others_run();
+    if (yields && !let_others_run()) {
+      *spin_end = std::min(*spin_end, ticks() + kBesideStrangersUs * ticks_per_us_);
+    }
   }
 }
 
