@@ -71,6 +71,26 @@ def distribute(model: Transformer, parallel: str) -> nn.Module:
     return model
 
 
+class Batches(torch.utils.data.Dataset):
+    """This rank's rows of every step; loading one takes |load_ms| of computing, as decoding does."""
+
+    def __init__(self, data: torch.Tensor, arguments: argparse.Namespace) -> None:
+        chosen = torch.Generator().manual_seed(arguments.seed)
+        self.data, self.context, self.load_ms = data, arguments.context, arguments.load_ms
+        self.starts = torch.stack([torch.randint(len(data) - arguments.context, (arguments.batch,),
+                                                 generator=chosen)[dist.get_rank()::dist.get_world_size()]
+                                   for _ in range(arguments.steps)])
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def __getitem__(self, step: int) -> torch.Tensor:
+        end = time.perf_counter() + self.load_ms / 1e3
+        while time.perf_counter() < end:
+            pass
+        return torch.stack([self.data[at:at + self.context + 1] for at in self.starts[step]])
+
+
 def train(arguments: argparse.Namespace) -> dict[str, list[float]]:
     """The losses of all steps, and what they took on this rank."""
     rank, size = dist.get_rank(), dist.get_world_size()
@@ -82,12 +102,12 @@ def train(arguments: argparse.Namespace) -> dict[str, list[float]]:
     model = distribute(Transformer(len(index), arguments.context, arguments.width, arguments.layers,
                                    arguments.heads), arguments.parallel)
     optimizer = torch.optim.AdamW(model.parameters(), lr=arguments.rate)
-    chosen = torch.Generator().manual_seed(arguments.seed)
+    batches = iter(torch.utils.data.DataLoader(Batches(data, arguments), batch_size=None,
+                                               num_workers=arguments.workers))
     losses, seconds = [], []
     for step in range(arguments.steps):
         began = time.perf_counter()
-        starts = torch.randint(len(data) - arguments.context, (arguments.batch,), generator=chosen)
-        rows = torch.stack([data[at:at + arguments.context + 1] for at in starts[rank::size]])
+        rows = next(batches)
         loss = model(rows)
         optimizer.zero_grad()
         loss.backward()
@@ -109,6 +129,8 @@ def main() -> int:
     parser.add_argument("--parallel", choices=["ddp", "fsdp2"], default="ddp")
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--batch", type=int, default=8, help="rows of all ranks together")
+    parser.add_argument("--workers", type=int, default=0, help="processes of each rank that load data (0)")
+    parser.add_argument("--load-ms", type=float, default=0, help="what loading the data of a step takes (0)")
     parser.add_argument("--context", type=int, default=64, help="characters of a row")
     parser.add_argument("--width", type=int, default=192)
     parser.add_argument("--layers", type=int, default=4)

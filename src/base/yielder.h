@@ -20,8 +20,8 @@ class Yielder {
  private:
   static constexpr uint64_t kLateUs = 500;
   // How long it does without yields: from the first late one, and at most.
-  static constexpr uint64_t kFirstPauseUs = 10'000;
-  static constexpr uint64_t kLongestPauseUs = 640'000;
+  static constexpr uint64_t kFirstPauseUs = 100'000;
+  static constexpr uint64_t kLongestPauseUs = 800'000;
   // That many in a row came back at once: the stranger has gone.
   static constexpr uint32_t kEnoughPrompt = 256;
 
