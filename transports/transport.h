@@ -106,6 +106,7 @@ struct MappedRegion {
 struct Capabilities {
   bool put = false;
   bool get = false;
+  bool prefers_get = false;  // where both are possible; else whichever is measured to be faster
   // The target's endpoint reports each put with on_put; otherwise the initiator has to say when all
   // is there.
   bool target_sees_put = false;

@@ -1,6 +1,9 @@
-// Which of put and get moves bulk data faster to this rank from one peer. What is faster depends on
-// the machine, the size and the load, so both are tried on the first transfers of a size class and
-// the loser is tried again from time to time.
+// Which of put and get moves bulk data faster to this rank from one peer.
+//
+// What is faster depends on the machine, on where the two processes run at the moment, on the size
+// and on the load. So every size class keeps what both cost; the transfers themselves go by the
+// cheaper way, and now and then a few by the other one. These trials may take a small share of the
+// time that the others took, and come at once when the way in use has become slow.
 #pragma once
 
 #include <array>
@@ -19,62 +22,43 @@ class BulkChooser {
   double cost(uint64_t bytes, bool by_get) const;
 
  private:
-  static constexpr size_t kClasses = 4;  // up to 256 KiB, 2 MiB, 16 MiB, more
-  static constexpr uint32_t kTrials = 3;
-  static constexpr uint32_t kFirstRetry = 256;
-  static constexpr uint32_t kLastRetry = 8192;
-  struct Mode {
-    double ns_per_byte = 0;
-    uint32_t samples = 0;
-    uint32_t started = 0;
-  };
+  enum Way : uint8_t { kPut, kGet };
+  static constexpr size_t kClasses = 6;  // up to 64 KiB, 256 KiB, 1 MiB, 4 MiB, 16 MiB, more
+  static constexpr uint32_t kBurst = 3;  // transfers of a trial
+  // Share of the time that trials may cost more than the way in use.
+  static constexpr double kShare = 0.015;
+  // At least that many transfers lie between two trials.
+  static constexpr uint32_t kBetweenTrials = 32;
+  // So many transfers in a row that take twice as long as before: something has changed.
+  static constexpr uint32_t kSlowInRow = 4;
+  // A trial whose transfers have not ended after that many others has failed.
+  static constexpr uint32_t kLongestTrial = 256;
+
   struct Class {
-    std::array<Mode, 2> modes;  // put, get
-    uint32_t since_retry = 0;
-    uint32_t retry_interval = kFirstRetry;
+    std::array<double, 2> ns_per_byte{};  // 0: unknown
+    std::array<double, kBurst> trial{};   // what the trial has measured
+    Way tried = kPut;
+    uint32_t to_start = 0;      // transfers of the trial
+    uint32_t to_measure = 0;    // likewise
+    uint32_t beside_trial = 0;  // transfers begun since its last one
+    uint32_t since_trial = 0;
+    uint32_t slow_in_row = 0;
+    double budget_ns = 0;
+
+    bool known() const { return ns_per_byte[kPut] > 0 && ns_per_byte[kGet] > 0; }
+    // A read has to be clearly faster: it keeps the receiver busy alone.
+    Way better() const { return ns_per_byte[kGet] < 0.9 * ns_per_byte[kPut] ? kGet : kPut; }
+    void begin_trial(Way way);
+    void begin_trial_if_due(uint64_t bytes);
+    void end_trial();
+    void give_up_trial();
+    void measured_in_use(Way way, double sample, uint64_t elapsed_ns);
   };
-  static size_t class_of(uint64_t bytes) {
-    return bytes <= (256u << 10) ? 0 : bytes <= (2u << 20) ? 1 : bytes <= (16u << 20) ? 2 : 3;
-  }
-  // A read has to be clearly faster: it keeps the receiver busy alone.
-  static bool get_wins(const Class& c) {
-    return c.modes[1].ns_per_byte < 0.9 * c.modes[0].ns_per_byte;
-  }
+
+  static size_t class_of(uint64_t bytes);
+  Class& class_for(uint64_t bytes);
 
   std::array<Class, kClasses> classes_;
 };
-
-inline bool BulkChooser::prefer_get(uint64_t bytes) {
-  Class& c = classes_[class_of(bytes)];
-  for (const size_t mode : {size_t{0}, size_t{1}}) {
-    if (c.modes[mode].started < kTrials) {
-      ++c.modes[mode].started;
-      return mode == 1;
-    }
-  }
-  if (c.modes[0].samples == 0 || c.modes[1].samples == 0) return false;
-  const bool get = get_wins(c);
-  if (++c.since_retry < c.retry_interval) return get;
-  c.since_retry = 0;
-  c.retry_interval = c.retry_interval * 2 > kLastRetry ? kLastRetry : c.retry_interval * 2;
-  return !get;
-}
-
-inline void BulkChooser::measured(uint64_t bytes, bool by_get, uint64_t elapsed_ns) {
-  if (bytes == 0) return;
-  Mode& mode = classes_[class_of(bytes)].modes[by_get ? 1 : 0];
-  const double sample = static_cast<double>(elapsed_ns) / static_cast<double>(bytes);
-  // The best of the trials, then a slow average: the first use of memory is not typical.
-  if (mode.samples < kTrials) {
-    mode.ns_per_byte = mode.samples == 0 || sample < mode.ns_per_byte ? sample : mode.ns_per_byte;
-  } else {
-    mode.ns_per_byte += 0.1 * (sample - mode.ns_per_byte);
-  }
-  ++mode.samples;
-}
-
-inline double BulkChooser::cost(uint64_t bytes, bool by_get) const {
-  return classes_[class_of(bytes)].modes[by_get ? 1 : 0].ns_per_byte;
-}
 
 }  // namespace hetcomm

@@ -246,7 +246,7 @@ bool ReceiveTransfer::want_get() const {
   if (!rail->capabilities().put) return true;
   // A get goes over one connection, puts over all.
   if (accepted_ > kLeastShare && pair_.bulk_rails() > 1) return false;
-  return pair_.chooser().prefer_get(accepted_);
+  return rail->capabilities().prefers_get || pair_.chooser().prefer_get(accepted_);
 }
 
 // Length of the next chunk, which begins with |rest|.

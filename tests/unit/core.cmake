@@ -23,3 +23,8 @@ hetcomm_test(core_operation_pool_test
   DEPENDS core base fmt::fmt
   LABELS asan
   TIMEOUT 30)
+hetcomm_test(core_bulk_chooser_test
+  SOURCES core_bulk_chooser_test.cc
+  DEPENDS core
+  LABELS asan
+  TIMEOUT 30)

@@ -238,9 +238,10 @@ TEST(ShmBulk, TheConfigurationDecidesAboutGets) {
   Bulk bulk;
   EXPECT_EQ(copying.near().get(bulk), Code::kUnsupported);
   ShmPair automatic;
-  EXPECT_TRUE(automatic.near().capabilities().get ||
-              automatic.near().endpoint().describe().find("slower") != std::string::npos)
-      << automatic.near().endpoint().describe();
+  EXPECT_TRUE(automatic.near().capabilities().get) << automatic.near().endpoint().describe();
+  EXPECT_FALSE(automatic.near().capabilities().prefers_get);
+  ShmPair reading("SHM_BULK=read");
+  EXPECT_TRUE(reading.near().capabilities().prefers_get);
 }
 
 }  // namespace

@@ -6,9 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <vector>
 
-#include "src/base/clock.h"
 #include "transports/shm/bulk_queue.h"
 
 namespace hetcomm::shm {
@@ -62,46 +60,6 @@ int64_t fetch_pieces(pid_t pid, const SourceKey& source, RemotePlace& place,
   return 0;
 }
 
-// Fastest of a few runs of |work|, in ns.
-template <typename Work>
-uint64_t fastest(Work&& work) {
-  uint64_t best = kForever;
-  for (int round = 0; round < 3; ++round) {
-    const uint64_t start = now_ns();
-    work();
-    best = std::min(best, now_ns() - start);
-  }
-  return best;
-}
-
-// Reading this process's own memory costs what reading another's does.
-Status compare_with_copying() {
-  constexpr size_t kBytes = 1 << 20;
-  constexpr size_t kChunk = 32 << 10;
-  std::vector<std::byte> source(kBytes), target(kBytes), chunk(kChunk);
-  bool failed = false;
-  const uint64_t read_ns = fastest([&] {
-    const iovec into{target.data(), kBytes};
-    const iovec from{source.data(), kBytes};
-    failed |= process_vm_readv(getpid(), &into, 1, &from, 1, 0) != static_cast<ssize_t>(kBytes);
-  });
-  const uint64_t two_copies_ns = fastest([&] {
-    for (size_t at = 0; at < kBytes; at += kChunk) {
-      std::memcpy(chunk.data(), source.data() + at, kChunk);
-      // Both copies have to happen, although nobody looks at the first.
-      asm volatile("" ::: "memory");
-      std::memcpy(target.data() + at, chunk.data(), kChunk);
-    }
-  });
-  if (failed) return Status(Code::kUnsupported, "process_vm_readv does not work here");
-  const uint64_t copy_ns = two_copies_ns / 2;
-  if (read_ns < copy_ns) return {};
-  return Status(
-      Code::kUnsupported,
-      fmt::format("measured slower than copying ({:.0f} against {:.0f} us per MiB)",
-                  static_cast<double>(read_ns) / 1e3, static_cast<double>(copy_ns) / 1e3));
-}
-
 }  // namespace
 
 Status prove_reading(pid_t pid, uint64_t address, const Nonce& expected) {
@@ -115,13 +73,6 @@ Status prove_reading(pid_t pid, uint64_t address, const Nonce& expected) {
     return Status(Code::kUnsupported, "peer's PID names another process here");
   }
   return {};
-}
-
-Status reading_wanted(const Config& config) {
-  const std::string_view mode = config.text(Variable::kShmBulk);
-  if (mode == "read") return {};
-  if (mode == "copy") return Status(Code::kUnsupported, "HETCOMM_SHM_BULK=copy");
-  return compare_with_copying();
 }
 
 void begin_read(Bulk& bulk) {

@@ -23,10 +23,6 @@ using Nonce = std::array<std::byte, 16>;
 // Whether |expected| can be read at |address| of process |pid|; the text says why not.
 Status prove_reading(pid_t pid, uint64_t address, const Nonce& expected);
 
-// Whether this configuration wants gets: kOk, or a text that says why not. For "auto" measures,
-// once per call and in about a millisecond, whether reading beats two copies that overlap.
-Status reading_wanted(const Config& config);
-
 // State of a get; lives in Bulk::scratch. begin_read sets it up.
 void begin_read(Bulk& bulk);
 // Reads at most |most| bytes more. Returns the bytes read, or a negative errno. Call while bytes

@@ -20,6 +20,7 @@ Capabilities shm_capabilities(const Config& config, const Geometry& geometry) {
   Capabilities can;
   can.put = true;
   can.get = true;
+  can.prefers_get = config.text(Variable::kShmBulk) == "read";
   can.target_sees_put = true;
   can.lossless = true;
   const std::string_view map = config.text(Variable::kShmMap);

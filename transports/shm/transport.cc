@@ -103,7 +103,7 @@ class ShmTransport::Pending final : public ConnectHandler, public SetupHandler {
  private:
   void begin_setup(UniqueFd socket) {
     peer_name_ = peer_name(socket.get());
-    const SetupContext& context = transport_.setup_context();
+    const SetupContext& context = transport_.context_;
     Result<std::unique_ptr<Setup>> setup =
         initiator_ ? Setup::offer(std::move(socket), context, peer_ring_bytes_, *this)
                    : Setup::await_offer(std::move(socket), context, *this);
@@ -149,6 +149,9 @@ ShmTransport::ShmTransport(const TransportEnvironment& environment)
                {},
                {}} {
   capabilities_ = shm_capabilities(environment.config, context_.geometry);
+  if (environment.config.text(Variable::kShmBulk) == "copy") {
+    context_.reading = Status(Code::kUnsupported, "HETCOMM_SHM_BULK=copy");
+  }
 }
 
 ShmTransport::~ShmTransport() = default;
@@ -185,16 +188,6 @@ Status ShmTransport::reach(ConstByteSpan descriptor) const {
 }
 
 // --- connections -----------------------------------------------------------------------------
-
-// Measuring whether reading pays costs a millisecond, which a job without local peers does not
-// spend.
-const SetupContext& ShmTransport::setup_context() {
-  if (!context_complete_) {
-    context_.reading = reading_wanted(environment_.config);
-    context_complete_ = true;
-  }
-  return context_;
-}
 
 void ShmTransport::connect(int peer, ConstByteSpan descriptor) {
   auto pending = std::make_unique<Pending>(*this, peer, true);

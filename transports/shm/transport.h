@@ -52,7 +52,6 @@ class ShmTransport final : public Transport, private AcceptHandler {
   void on_accept(StreamSocket socket, const Hello& peer) override;
   Result<std::unique_ptr<Endpoint>> make_endpoint(int peer, Result<Link> link);
   bool same_user_only() const { return environment_.config.text(Variable::kShmUsers) == "same"; }
-  const SetupContext& setup_context();
   int run_timers();
 
   struct Orphans {
@@ -65,7 +64,6 @@ class ShmTransport final : public Transport, private AcceptHandler {
   std::vector<Orphans> orphans_;
   Capabilities capabilities_;
   SetupContext context_;
-  bool context_complete_ = false;
   Descriptor own_;
   std::unique_ptr<Acceptor> acceptor_;
   // Connections being made, in both directions; finished ones are dropped by run_timers().
