@@ -1,5 +1,7 @@
 // Point-to-point operations, groups and requests: the data path of the C ABI.
-#include <vector>
+#include <algorithm>
+#include <span>
+#include <utility>
 
 #include "src/capi/guard.h"
 #include "src/capi/post.h"
@@ -142,6 +144,69 @@ uint64_t wait_deadline(uint64_t timeout_ns) {
     if (!done) return capi::fail(Code::kTimedOut, "the operation is still pending");
   }
   return consume(ref, out_completion) ? HETCOMM_OK : stale();
+}
+
+// --- waiting for any of several ---
+
+using Requests = std::span<hetcomm_request_t* const>;
+
+struct Found {
+  OperationRef ref;  // null: none
+  size_t index = 0;
+};
+
+// One of |all| that was marked before and has completed lately, or none: then there is none, or it
+// has to be looked for.
+Found find_recent(Requests all) {
+  const auto first =
+      std::find_if(all.begin(), all.end(), [](auto* each) { return each != nullptr; });
+  if (first == all.end()) return {};
+  hetcomm_status_t status = HETCOMM_OK;
+  const OperationRef any = find(*first, &status);
+  if (any.operation == nullptr) return {};
+  Found found;
+  any.operation->engine->completions().find([&](Operation& operation) {
+    const size_t place = operation.any_place();
+    if (place == 0 || place > all.size()) return false;
+    const OperationRef ref = hetcomm::decode_handle(all[place - 1]);
+    if (ref.operation != &operation || !ref.is(OperationState::kComplete)) return false;
+    found = {ref, place - 1};
+    return true;
+  });
+  return found;
+}
+
+// Checks and marks them.
+Status mark_all(Requests all, Engine** engine) {
+  if (all.size() >= UINT32_MAX) return Status(Code::kOutOfRange, "less than 2^32 requests");
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (all[i] == nullptr) continue;
+    hetcomm_status_t status = HETCOMM_OK;
+    const OperationRef ref = find(all[i], &status);
+    if (ref.operation == nullptr) {
+      return Status(static_cast<Code>(status),
+                    fmt::format("request {}: {}", i, hetcomm_status_text(status)));
+    }
+    if (ref.is(OperationState::kPrepared)) {
+      return Status(Code::kInvalidArgument, fmt::format("request {} was not started", i));
+    }
+    if (*engine != nullptr && *engine != ref.operation->engine) {
+      return Status(Code::kInvalidArgument, "the requests belong to several contexts");
+    }
+    *engine = ref.operation->engine;
+    ref.operation->mark_any(static_cast<uint32_t>(i + 1));
+  }
+  return *engine != nullptr ? Status()
+                            : Status(Code::kInvalidArgument, "there is no request to wait for");
+}
+
+// The first that is not pending any more.
+Found find_done(Requests all) {
+  for (size_t i = 0; i < all.size(); ++i) {
+    const OperationRef ref = hetcomm::decode_handle(all[i]);
+    if (ref.operation != nullptr && !ref.is(OperationState::kPending)) return {ref, i};
+  }
+  return {};
 }
 
 }  // namespace
@@ -311,38 +376,23 @@ hetcomm_status_t hetcomm_request_wait_any(size_t count, hetcomm_request_t* const
   return capi::guard([&]() -> Status {
     if (count > 0) HETCOMM_REQUIRE(requests);
     HETCOMM_REQUIRE(out_index);
-    std::vector<OperationRef> operations(count);
+    const Requests all(requests, count);
     Engine* engine = nullptr;
-    for (size_t i = 0; i < count; ++i) {
-      if (requests[i] == nullptr) continue;
-      hetcomm_status_t status = HETCOMM_OK;
-      operations[i] = find(requests[i], &status);
-      if (operations[i].operation == nullptr) {
-        return Status(static_cast<Code>(status),
-                      fmt::format("request {}: {}", i, hetcomm_status_text(status)));
+    Found found = find_recent(all);
+    if (found.ref.operation == nullptr) {
+      HETCOMM_RETURN_IF_ERROR(mark_all(all, &engine));
+      uint64_t seen = 0;  // completions; the first look is at all
+      const auto look = [&] {
+        const uint64_t completions = engine->completions().count() + 1;
+        if (completions != std::exchange(seen, completions)) found = find_done(all);
+        return found.ref.operation != nullptr;
+      };
+      if (!engine->wait(wait_deadline(timeout_ns), look)) {
+        return Status(Code::kTimedOut, "the operations are still pending");
       }
-      if (operations[i].is(OperationState::kPrepared)) {
-        return Status(Code::kInvalidArgument, fmt::format("request {} was not started", i));
-      }
-      if (engine != nullptr && engine != operations[i].operation->engine) {
-        return Status(Code::kInvalidArgument, "the requests belong to several contexts");
-      }
-      engine = operations[i].operation->engine;
     }
-    if (engine == nullptr) return Status(Code::kInvalidArgument, "there is no request to wait for");
-    size_t index = 0;
-    const bool done = engine->wait(wait_deadline(timeout_ns), [&] {
-      for (index = 0; index < count; ++index) {
-        if (operations[index].operation != nullptr &&
-            !operations[index].is(OperationState::kPending)) {
-          return true;
-        }
-      }
-      return false;
-    });
-    if (!done) return Status(Code::kTimedOut, "the operations are still pending");
-    if (!consume(operations[index], out_completion)) return Status(Code::kStaleHandle);
-    *out_index = index;
+    if (!consume(found.ref, out_completion)) return Status(Code::kStaleHandle);
+    *out_index = found.index;
     return {};
   });
 }

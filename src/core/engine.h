@@ -33,6 +33,7 @@
 #include "src/base/unique_fd.h"
 #include "src/base/yielder.h"
 #include "src/core/operation.h"
+#include "src/core/recent_completions.h"
 #include "src/net/poller.h"
 #include "transports/transport.h"
 
@@ -153,6 +154,8 @@ class Engine {
   // Messages that were queued as unexpected so far; waiters look again when it changes.
   // [any-thread]
   uint64_t arrivals() const { return arrivals_.load(std::memory_order_acquire); }
+  // [any-thread]
+  RecentCompletions& completions() { return completions_; }
   // One pass over everything, unless somebody else is at it. [any-thread]
   void poke();
   // Waits until |done()| or |deadline_ns|; returns done(), which this thread alone calls, at any
@@ -191,6 +194,7 @@ class Engine {
   }
   void operation_completed(Operation* operation) {
     operation->set_state(OperationState::kComplete);
+    completions_.note(*operation);
     add_pending(-1);
     completed_ = true;
   }
@@ -373,6 +377,7 @@ class Engine {
   Submitter& submitter_;
   AsymmetricFence fence_;
   OperationPool pool_;
+  RecentCompletions completions_;
   std::unique_ptr<Poller> poller_;
   UniqueFd doorbell_;
   Doorbell doorbell_watcher_;

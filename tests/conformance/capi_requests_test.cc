@@ -120,6 +120,79 @@ TEST_P(Requests, WaitAnyReportsEachOnce) {
   });
 }
 
+// Waits for |count| messages with tags from |first| on, 8 bytes each, by one list whose entries are
+// filled again in another order. Every message comes once, under its own index.
+void receive_by_one_list(Member& me, uint64_t first, size_t count) {
+  constexpr size_t kAtOnce = 1000;
+  std::vector<uint64_t> memory(kAtOnce);
+  std::vector<uint64_t> tags(kAtOnce);
+  std::vector<hetcomm_request_t*> list(kAtOnce, nullptr);
+  size_t posted = 0;
+  const auto post = [&](size_t at) {
+    tags[at] = first + posted++;
+    memory[at] = ~uint64_t{0};
+    list[at] = me.recv(me.partner(), tags[at], &memory[at], sizeof(memory[at]));
+  };
+  for (size_t at = kAtOnce; at-- > 0 && posted < count;) post(at);
+  for (size_t i = 0; i < count; ++i) {
+    size_t index = kAtOnce;
+    hetcomm_completion_t completion{};
+    const hetcomm_status_t status =
+        hetcomm_request_wait_any(kAtOnce, list.data(), kPatienceNs, &index, &completion);
+    ASSERT_EQ(status, HETCOMM_OK) << hetcomm_last_error();
+    ASSERT_LT(index, kAtOnce);
+    ASSERT_NE(list[index], nullptr);
+    ASSERT_EQ(completion.tag, tags[index]);
+    ASSERT_EQ(memory[index], tags[index]);
+    list[index] = nullptr;
+    if (posted < count) post(index);
+  }
+}
+
+// The same numbers, later ones first among each thousand.
+void send_numbers(Member& me, uint64_t first, size_t count) {
+  std::vector<uint64_t> memory(count);
+  std::vector<hetcomm_request_t*> sends;
+  for (size_t begin = 0; begin < count; begin += 1000) {
+    for (size_t i = std::min(count, begin + 1000); i-- > begin;) {
+      memory[i] = first + i;
+      sends.push_back(me.send(me.partner(), memory[i], &memory[i], sizeof(memory[i])));
+    }
+  }
+  finish_all(sends);
+}
+
+// The second rank receives from the first, or the only one from itself.
+void send_and_receive_numbers(Member& me, uint64_t first, size_t count) {
+  const bool alone = me.partner() == me.rank();
+  std::thread sender;
+  if (alone) sender = std::thread([&] { send_numbers(me, first, count); });
+  if (!alone && me.rank() == 0) {
+    send_numbers(me, first, count);
+  } else {
+    receive_by_one_list(me, first, count);
+  }
+  if (alone) sender.join();
+}
+
+TEST_P(Requests, WaitAnyOfManyInAnyOrder) {
+  run_two([](Member& me) {
+    send_and_receive_numbers(me, 0, 6000);
+    me.meet();
+  });
+}
+
+TEST_P(Requests, WaitAnyByManyThreads) {
+  run_two([](Member& me) {
+    std::vector<std::thread> threads;
+    for (uint64_t thread = 0; thread < 3; ++thread) {
+      threads.emplace_back([&me, thread] { send_and_receive_numbers(me, thread << 32, 1500); });
+    }
+    for (std::thread& thread : threads) thread.join();
+    me.meet();
+  });
+}
+
 // --- cancel ----------------------------------------------------------------------------------
 
 TEST_P(Requests, ACancelledReceiveLeavesItsMessageToTheNext) {
