@@ -22,7 +22,6 @@ namespace hetcomm {
 namespace {
 
 constexpr size_t kMaxDescriptor = 1024;
-constexpr size_t kMaxTransports = 16;
 constexpr uint16_t kDescriptorVersion = 5;
 constexpr uint8_t kRefusal = 2;  // in place of whether TLS is wanted
 constexpr size_t kMostRefusal = 1000;
@@ -352,7 +351,7 @@ Status Mesh::parse_peer(int rank, ConstByteSpan bytes, std::vector<Address>* con
   if (!addresses.ok()) return addresses.status();
   *control = std::move(addresses.value());
   const auto count = reader.read<uint8_t>();
-  for (size_t i = 0; i < std::min<size_t>(count, kMaxTransports); ++i) {
+  for (size_t i = 0; i < count; ++i) {
     PeerInfo::Offer offer;
     offer.name = reader.read_string(15);
     offer.within_host = reader.read<uint8_t>() != 0;
@@ -661,9 +660,7 @@ void Mesh::note_connected(Transport& transport) {
 }
 
 void Mesh::update_due(Pair& pair) {
-  if (std::find(updates_due_.begin(), updates_due_.end(), &pair) == updates_due_.end()) {
-    updates_due_.push_back(&pair);
-  }
+  if (!std::exchange(pair.listed.update_due, true)) updates_due_.push_back(&pair);
 }
 
 void Mesh::acknowledgement_due(Pair& pair) {
@@ -671,8 +668,7 @@ void Mesh::acknowledgement_due(Pair& pair) {
     update_due(pair);
     return;
   }
-  const auto end = acknowledgements_due_.end();
-  if (std::find(acknowledgements_due_.begin(), end, &pair) != end) return;
+  if (std::exchange(pair.listed.acknowledgement_due, true)) return;
   if (acknowledgements_due_.empty()) acknowledgements_pass_ = passes_;
   acknowledgements_due_.push_back(&pair);
   engine().work_left(1);
@@ -1024,13 +1020,17 @@ int Mesh::make_progress() {
     ++moved;
   }
   if (!acknowledgements_due_.empty() && acknowledgements_pass_ != passes_) {
-    for (Pair* pair : acknowledgements_due_) update_due(*pair);
+    for (Pair* pair : acknowledgements_due_) {
+      pair->listed.acknowledgement_due = false;
+      update_due(*pair);
+    }
     engine().work_left(-static_cast<int64_t>(acknowledgements_due_.size()));
     acknowledgements_due_.clear();
   }
   while (!updates_due_.empty()) {
     Pair* pair = updates_due_.back();
     updates_due_.pop_back();
+    pair->listed.update_due = false;
     try {
       pair->send_update();
     } catch (const std::bad_alloc&) {

@@ -174,6 +174,13 @@ class PutTarget {
 
 class Pair {
  public:
+  // Lists of the mesh that it stands in.
+  struct Listed {
+    bool update_due = false;
+    bool acknowledgement_due = false;
+  };
+  Listed listed;
+
   enum class State : uint8_t { kIdle, kConnecting, kReady, kLost };
 
   Pair(Mesh& mesh, int rank);

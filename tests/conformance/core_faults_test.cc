@@ -256,6 +256,28 @@ TEST(CoreRails, ShareOneMessage) {
       });
 }
 
+// As many as a host with many NICs has.
+TEST(CoreRails, TwentyOfOneKind) {
+  FaultPlan plan;
+  plan.instances = 20;
+  run_core_job(
+      2, "TIMEOUT=30s;LOG=error;RAILS=20;",
+      [&](int) {
+        Factories result;
+        result.push_back(std::make_unique<FaultyFactory>(make_tcp_factory(), plan));
+        return result;
+      },
+      [&](CoreMember& me) {
+        std::vector<std::byte> bytes(8 << 20);
+        if (me.rank() == 0) fill_pattern(bytes, 1);
+        const Status status =
+            me.finish(me.post(me.rank() == 0 ? OperationKind::kSend : OperationKind::kReceive,
+                              1 - me.rank(), 1, bytes.data(), bytes.size()));
+        ASSERT_TRUE(status.ok()) << status.text();
+        EXPECT_FALSE(find_mismatch(bytes, 1).has_value());
+      });
+}
+
 // The network loses the connection of a pair without a word, after it was idle. The message that is
 // sent next arrives within the detection time, and nobody is taken for dead.
 TEST(CoreRails, ACutConnectionIsReplaced) {
