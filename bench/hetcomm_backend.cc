@@ -15,7 +15,7 @@ int32_t find_device(hetcomm_context_t* context, const std::string& kind) {
   int32_t count = 0;
   require(hetcomm_device_count(context, &count), "counting the devices");
   for (int32_t index = 0; index < count; ++index) {
-    hetcomm_device_info_t info{};
+    hetcomm_device_info_t info{.struct_size = sizeof(info)};
     require(hetcomm_device_get_info(context, index, &info), "asking for a device");
     if (kind == info.kind) return index;
   }
@@ -181,7 +181,7 @@ int64_t HetcommBackend::wrong(int slot, uint64_t seed) {
 
 double HetcommBackend::copy_us(double seconds) {
   if (device_ == HETCOMM_DEVICE_HOST) return 0;
-  hetcomm_device_info_t info{};
+  hetcomm_device_info_t info{.struct_size = sizeof(info)};
   require(hetcomm_device_get_info(session_.context(), device_, &info), "asking for a device");
   if (info.host_accessible != 0) {
     fail(fmt::format("{}: nothing is staged for memory that the CPU can touch", info.kind));
@@ -200,7 +200,8 @@ double HetcommBackend::copy_us(double seconds) {
 }
 
 std::vector<hetcomm_counters_t> HetcommBackend::counters() const {
-  std::vector<hetcomm_counters_t> entries(kMostTransports);
+  std::vector<hetcomm_counters_t> entries(kMostTransports,
+                                          {.struct_size = sizeof(hetcomm_counters_t)});
   size_t count = 0;
   if (ranks() < 2) return {};
   require(hetcomm_communicator_counters(communicator_, rank() == 0 ? 1 : 0, entries.size(),

@@ -22,7 +22,7 @@ bool collect_devices(hetcomm_context_t* context, Report& report) {
   int32_t count = 0;
   hetcomm_status_t status = hetcomm_device_count(context, &count);
   for (int32_t index = 0; status == HETCOMM_OK && index < count; ++index) {
-    hetcomm_device_info_t info{};
+    hetcomm_device_info_t info{.struct_size = sizeof(info)};
     status = hetcomm_device_get_info(context, index, &info);
     if (status != HETCOMM_OK) break;
     report.devices.push_back({.index = info.index,
@@ -37,7 +37,7 @@ bool collect_devices(hetcomm_context_t* context, Report& report) {
 bool collect_transports(hetcomm_context_t* context, Report& report) {
   hetcomm_status_t status = HETCOMM_OK;
   for (size_t index = 0;; ++index) {
-    hetcomm_transport_info_t info{};
+    hetcomm_transport_info_t info{.struct_size = sizeof(info)};
     status = hetcomm_context_transport(context, index, &info);
     if (status != HETCOMM_OK) break;
     report.transports.push_back(
@@ -58,7 +58,7 @@ void collect_library(Report& report) {
 
 std::vector<VariableRow> describe_variables() {
   std::vector<VariableRow> rows;
-  hetcomm_variable_info_t info{};
+  hetcomm_variable_info_t info{.struct_size = sizeof(info)};
   for (size_t index = 0; hetcomm_variable_describe(index, &info) == HETCOMM_OK; ++index) {
     rows.push_back({.name = info.name,
                     .default_value = info.default_value,

@@ -95,6 +95,7 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_communicator_peer_status(
 
 /* What went between this rank and one peer over one transport. */
 typedef struct hetcomm_counters {
+  size_t struct_size; /* sizeof at the caller's compile time: set that of the first entry        */
   char transport[16];
   int32_t connected; /* 1 while there is a connection                                 */
   int32_t reserved;
@@ -118,7 +119,8 @@ typedef struct hetcomm_counters {
 } hetcomm_counters_t;
 
 /* Counters of the pair with |rank|: writes up to |capacity| entries, one per transport used so
- * far, and their number. |out_counters| may be NULL when |capacity| is 0. [any-thread] */
+ * far, and their number. |out_counters| may be NULL when |capacity| is 0; else the struct_size of
+ * its first entry is the distance between two. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_communicator_counters(hetcomm_communicator_t* communicator, int32_t rank, size_t capacity,
                               hetcomm_counters_t* out_counters, size_t* out_count) HETCOMM_NOEXCEPT;

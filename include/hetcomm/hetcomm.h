@@ -4,7 +4,8 @@
  *
  *  Result    hetcomm_status_t: 0 success, 1 pending, < 0 failure, with a text for people in
  *            hetcomm_last_error(). A void function cannot fail.
- *  Outputs   come last, are named out_*, and are written only on success.
+ *  Outputs   come last, are named out_*, and are written only on success. Structures that may
+ *            grow start with struct_size, which the caller sets to the sizeof before the call.
  *  Handles   opaque; *_create gives the caller one, the matching *_destroy takes it back and
  * accepts NULL. Other returned pointers are borrowed and live as long as what they came from.
  *  Options   start with struct_size; a zero field means the default; a NULL struct means all

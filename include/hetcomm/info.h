@@ -22,6 +22,7 @@ HETCOMM_API uint32_t hetcomm_abi_version(void) HETCOMM_NOEXCEPT;
 HETCOMM_API const char* hetcomm_build_string(void) HETCOMM_NOEXCEPT;
 
 typedef struct hetcomm_variable_info {
+  size_t struct_size;        /* as in hetcomm_transport_info_t                                  */
   const char* name;          /* "HETCOMM_LOG"                                                   */
   const char* default_value; /* as it would be written                                          */
   const char* meaning;       /* one sentence, and which values there are where not all are     */
@@ -37,6 +38,7 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_context_variable(
     hetcomm_context_t* context, const char* name, const char** out_value) HETCOMM_NOEXCEPT;
 
 typedef struct hetcomm_transport_info {
+  size_t struct_size; /* sizeof at the caller's compile time: set it before the call            */
   char name[16];
   int32_t usable;
   char reason[200]; /* why it is not usable, or what was found                                 */

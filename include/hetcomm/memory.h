@@ -17,6 +17,7 @@ typedef struct hetcomm_memory hetcomm_memory_t;
 #define HETCOMM_DEVICE_HOST 0
 
 typedef struct hetcomm_device_info {
+  size_t struct_size;      /* sizeof at the caller's compile time: set it before the call      */
   int32_t index;           /* number within the context                                        */
   int32_t host_accessible; /* 1: the CPU may load and store its memory                         */
   char kind[16];           /* "host", "sim-handle", "sim-address"                              */

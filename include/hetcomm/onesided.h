@@ -72,6 +72,7 @@ hetcomm_memory_export(const hetcomm_memory_t* memory, size_t capacity, void* out
 typedef struct hetcomm_remote_memory hetcomm_remote_memory_t;
 
 typedef struct hetcomm_remote_memory_info {
+  size_t struct_size; /* sizeof at the caller's compile time: set it before the call             */
   int32_t rank;    /* of the owner, in the communicator                                          */
   uint32_t access; /* HETCOMM_ACCESS_*                                                           */
   uint64_t size_bytes;

@@ -33,7 +33,7 @@ constexpr VariableInfo kTable[] = {
     {Variable::kInterface, kText, "HETCOMM_INTERFACE", "", nullptr,
      "Network interfaces to use: names, name prefixes with '*', or subnets "
      "('eth0,ib*,10.0.0.0/8'); "
-     "empty means the first that is up, loopback last."},
+     "empty means the first that is up, loopback last and bridges of containers not at all."},
     {Variable::kStorePort, kInteger, "HETCOMM_STORE_PORT", "0", nullptr,
      "Port of rank 0's bootstrap store; 0 means MASTER_PORT or one of the 16 after it.",
      at_most(65535)},

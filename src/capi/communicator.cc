@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "src/capi/guard.h"
+#include "src/capi/output.h"
 
 namespace {
 
@@ -236,9 +237,19 @@ hetcomm_status_t hetcomm_communicator_counters(hetcomm_communicator_t* communica
   return capi::guard([&]() -> Status {
     HETCOMM_RETURN_IF_ERROR(check(communicator));
     HETCOMM_RETURN_IF_ERROR(check_rank(communicator, rank));
-    if (capacity > 0) HETCOMM_REQUIRE(out_counters);
     HETCOMM_REQUIRE(out_count);
-    *out_count = communicator->impl->counters(rank, capacity, out_counters);
+    std::vector<hetcomm_counters_t> all(communicator->impl->counters(rank, 0, nullptr));
+    if (capacity > 0) {
+      HETCOMM_REQUIRE(out_counters);
+      HETCOMM_RETURN_IF_ERROR(capi::check_output(*out_counters));
+      const size_t size = out_counters->struct_size;
+      all.resize(std::min(all.size(), communicator->impl->counters(rank, all.size(), all.data())));
+      auto* out = reinterpret_cast<std::byte*>(out_counters);
+      for (size_t i = 0; i < std::min(capacity, all.size()); ++i) {
+        capi::write_output(all[i], size, out + i * size);
+      }
+    }
+    *out_count = all.size();
     return {};
   });
 }

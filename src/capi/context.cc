@@ -5,6 +5,7 @@
 
 #include "devices/registry.h"
 #include "src/capi/guard.h"
+#include "src/capi/output.h"
 #include "transports/rdma/factory.h"
 #include "transports/self/factory.h"
 #include "transports/shm/factory.h"
@@ -193,8 +194,7 @@ hetcomm_status_t hetcomm_device_get_info(hetcomm_context_t* context, int32_t ind
     info.host_accessible = device.table->host_accessible ? 1 : 0;
     std::strncpy(info.kind, device.table->kind, sizeof(info.kind) - 1);
     std::strncpy(info.name, device.table->name(device.instance), sizeof(info.name) - 1);
-    *out_info = info;
-    return {};
+    return capi::write_output(info, out_info);
   });
 }
 

@@ -1,6 +1,7 @@
 // Status names, version, variables and transports.
 #include "src/base/config.h"
 #include "src/capi/guard.h"
+#include "src/capi/output.h"
 
 #define HETCOMM_TEXT_(x) #x
 #define HETCOMM_TEXT(x) HETCOMM_TEXT_(x)
@@ -69,8 +70,11 @@ hetcomm_status_t hetcomm_variable_describe(size_t index,
     HETCOMM_REQUIRE(out_info);
     const auto table = hetcomm::variable_table();
     if (index >= table.size()) return Status(Code::kOutOfRange, "there is no such variable");
-    *out_info = {table[index].name, table[index].default_value, meanings()[index].c_str()};
-    return {};
+    return capi::write_output({.struct_size = 0,
+                               .name = table[index].name,
+                               .default_value = table[index].default_value,
+                               .meaning = meanings()[index].c_str()},
+                              out_info);
   });
 }
 
@@ -101,8 +105,7 @@ hetcomm_status_t hetcomm_context_transport(hetcomm_context_t* context, size_t in
     copy_text(factories[index]->name(), info.name, sizeof(info.name));
     info.usable = usable.ok() ? 1 : 0;
     copy_text(usable.text(), info.reason, sizeof(info.reason));
-    *out_info = info;
-    return {};
+    return capi::write_output(info, out_info);
   });
 }
 

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "src/capi/guard.h"
+#include "src/capi/output.h"
 #include "src/capi/post.h"
 
 namespace {
@@ -162,10 +163,11 @@ hetcomm_status_t hetcomm_remote_memory_get_info(const hetcomm_remote_memory_t* r
   return capi::guard([&]() -> Status {
     HETCOMM_REQUIRE_HANDLE(remote);
     HETCOMM_REQUIRE(out_info);
-    *out_info = {.rank = remote->communicator().rank_of(remote->rank()),
-                 .access = remote->rights(),
-                 .size_bytes = remote->length()};
-    return {};
+    return capi::write_output({.struct_size = 0,
+                               .rank = remote->communicator().rank_of(remote->rank()),
+                               .access = remote->rights(),
+                               .size_bytes = remote->length()},
+                              out_info);
   });
 }
 

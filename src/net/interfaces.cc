@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <charconv>
 #include <cstring>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <tuple>
@@ -123,6 +124,32 @@ Result<std::vector<InterfaceAddress>> list_addresses(const Address& route) {
   return result;
 }
 
+// A bridge without a physical port, as those of containers and virtual machines, which have the
+// same address on every host.
+bool leads_nowhere(const std::string& interface) {
+  std::error_code error;
+  const std::filesystem::path ports = "/sys/class/net/" + interface + "/brif";
+  if (!std::filesystem::is_directory(ports, error)) return false;
+  for (auto port = std::filesystem::directory_iterator(ports, error);
+       !error && port != std::filesystem::directory_iterator(); port.increment(error)) {
+    const std::string name = port->path().filename().string();
+    if (std::filesystem::exists("/sys/class/net/" + name + "/device", error)) return false;
+  }
+  return !error;
+}
+
+// Takes them away unless they are all that there is beside loopback, or |route| leads over them.
+void drop_bridges(const Address& route, std::vector<InterfaceAddress>* all) {
+  std::vector<InterfaceAddress> kept;
+  bool leads_out = false;
+  for (const InterfaceAddress& entry : *all) {
+    if (!same_host(entry.address, route) && leads_nowhere(entry.interface)) continue;
+    leads_out = leads_out || !(entry.address.is_loopback() || is_link_local(entry.address));
+    kept.push_back(entry);
+  }
+  if (leads_out) *all = std::move(kept);
+}
+
 // Position of the first pattern that takes |entry|; 0 when nothing is named.
 std::optional<size_t> choose(const std::vector<Pattern>& patterns, const InterfaceAddress& entry) {
   if (patterns.empty()) return 0;
@@ -152,6 +179,7 @@ Result<std::vector<InterfaceAddress>> choose_interfaces(const Config& config,
   const bool has_route = patterns->empty() && !route.is_loopback();
   Result<std::vector<InterfaceAddress>> all = list_addresses(has_route ? route : Address());
   if (!all.ok()) return all.status();
+  if (patterns->empty()) drop_bridges(has_route ? route : Address(), &all.value());
 
   const std::string_view family = config.text(Variable::kTcpBindFamily);
   // Pattern, not the route, link-local, loopback, IPv6, kernel's order.

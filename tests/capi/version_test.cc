@@ -1,5 +1,7 @@
 // Version, build and status texts: header and library agree; texts are there; the last error
 // belongs to its thread.
+#include <cstddef>
+#include <cstring>
 #include <string>
 #include <thread>
 
@@ -42,7 +44,7 @@ TEST(Variables, AreDescribedAndHaveValues) {
   hetcomm_context_t* context = nullptr;
   ASSERT_EQ(hetcomm_context_create(nullptr, &context), HETCOMM_OK) << hetcomm_last_error();
   size_t count = 0;
-  hetcomm_variable_info_t info{};
+  hetcomm_variable_info_t info{.struct_size = sizeof(info)};
   while (hetcomm_variable_describe(count, &info) == HETCOMM_OK) {
     EXPECT_EQ(std::string(info.name).rfind("HETCOMM_", 0), 0u) << info.name;
     EXPECT_STRNE(info.meaning, "") << info.name;
@@ -67,10 +69,39 @@ TEST(Variables, SecretsAreNotShown) {
   EXPECT_EQ(hetcomm_context_destroy(context), HETCOMM_OK);
 }
 
+// A caller that was compiled against another release.
+TEST(Outputs, MayBeOfAnotherSize) {
+  hetcomm_context_t* context = nullptr;
+  ASSERT_EQ(hetcomm_context_create(nullptr, &context), HETCOMM_OK) << hetcomm_last_error();
+  struct Newer {
+    hetcomm_device_info_t known;
+    unsigned char more[40];
+    unsigned char behind;
+  } newer;
+  std::memset(&newer, 0xa5, sizeof(newer));
+  newer.known.struct_size = offsetof(Newer, behind);
+  ASSERT_EQ(hetcomm_device_get_info(context, 0, &newer.known), HETCOMM_OK) << hetcomm_last_error();
+  EXPECT_EQ(newer.known.struct_size, offsetof(Newer, behind));
+  EXPECT_STREQ(newer.known.kind, "host");
+  for (const unsigned char byte : newer.more) EXPECT_EQ(byte, 0);
+  EXPECT_EQ(newer.behind, 0xa5);
+  for (const size_t size :
+       {size_t{0}, sizeof(size_t), sizeof(hetcomm_device_info_t) - 1, size_t{100'000}, SIZE_MAX}) {
+    hetcomm_device_info_t info;
+    std::memset(&info, 0xa5, sizeof(info));
+    info.struct_size = size;
+    EXPECT_EQ(hetcomm_device_get_info(context, 0, &info), HETCOMM_INVALID_ARGUMENT) << size;
+    EXPECT_NE(std::string(hetcomm_last_error()).find("struct_size"), std::string::npos);
+    EXPECT_EQ(info.struct_size, size);
+    EXPECT_EQ(info.index, static_cast<int32_t>(0xa5a5a5a5));
+  }
+  EXPECT_EQ(hetcomm_context_destroy(context), HETCOMM_OK);
+}
+
 TEST(Transports, AreListedWithAReason) {
   hetcomm_context_t* context = nullptr;
   ASSERT_EQ(hetcomm_context_create(nullptr, &context), HETCOMM_OK) << hetcomm_last_error();
-  hetcomm_transport_info_t info{};
+  hetcomm_transport_info_t info{.struct_size = sizeof(info)};
   size_t count = 0;
   size_t usable = 0;
   for (; hetcomm_context_transport(context, count, &info) == HETCOMM_OK; ++count) {

@@ -681,7 +681,7 @@ TEST_P(Communicators, CountersCountUserMessages) {
     EXPECT_EQ(hetcomm_communicator_counters(me.communicator(), me.partner(), 0, nullptr, &count),
               HETCOMM_OK);
     ASSERT_GE(count, 1u);
-    std::vector<hetcomm_counters_t> counters(count);
+    std::vector<hetcomm_counters_t> counters(count, {.struct_size = sizeof(hetcomm_counters_t)});
     EXPECT_EQ(hetcomm_communicator_counters(me.communicator(), me.partner(), count, counters.data(),
                                             &count),
               HETCOMM_OK);

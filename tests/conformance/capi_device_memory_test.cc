@@ -38,7 +38,7 @@ std::vector<CapiCase> device_cases() {
 }
 
 hetcomm_counters_t counters(Member& me) {
-  hetcomm_counters_t all[4] = {};
+  hetcomm_counters_t all[4] = {{.struct_size = sizeof(all[0])}};
   size_t count = 0;
   EXPECT_EQ(hetcomm_communicator_counters(me.communicator(), me.partner(), 4, all, &count),
             HETCOMM_OK);

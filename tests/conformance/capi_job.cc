@@ -354,7 +354,7 @@ void CapiTest::SetUp() {
   options.settings = settings.c_str();
   hetcomm_context_t* context = nullptr;
   ASSERT_EQ(hetcomm_context_create(&options, &context), HETCOMM_OK) << hetcomm_last_error();
-  hetcomm_transport_info_t info{};
+  hetcomm_transport_info_t info{.struct_size = sizeof(info)};
   std::string skip;
   for (size_t i = 0; hetcomm_context_transport(context, i, &info) == HETCOMM_OK; ++i) {
     if (GetParam().transports == info.name && info.usable == 0) {

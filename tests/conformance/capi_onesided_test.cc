@@ -604,7 +604,7 @@ TEST_P(OneSided, WhatIsInUseStays) {
     EXPECT_EQ(hetcomm_communicator_destroy(me.communicator()), HETCOMM_BUSY);
     {
       const Remote theirs(me, exchange(me, me.partner(), mine.exported()));
-      hetcomm_remote_memory_info_t info{};
+      hetcomm_remote_memory_info_t info{.struct_size = sizeof(info)};
       EXPECT_EQ(hetcomm_remote_memory_get_info(theirs.get(), &info), HETCOMM_OK);
       EXPECT_EQ(info.rank, me.partner());
       EXPECT_EQ(info.access, uint32_t{HETCOMM_ACCESS_ALL});
@@ -725,7 +725,7 @@ bool maps(const CapiCase& test_case) {
 }
 
 hetcomm_counters_t counters_with(Member& me, int32_t rank) {
-  hetcomm_counters_t counters[4] = {};
+  hetcomm_counters_t counters[4] = {{.struct_size = sizeof(counters[0])}};
   size_t count = 0;
   EXPECT_EQ(hetcomm_communicator_counters(me.communicator(), rank, 4, counters, &count),
             HETCOMM_OK);

@@ -236,7 +236,7 @@ TEST_P(Sharing, RanksThatDifferHaveTheirOwn) {
         << hetcomm_last_error();
     hetcomm_bootstrap_destroy(bootstrap);
     talk(own, 2);
-    hetcomm_counters_t counters[4];
+    hetcomm_counters_t counters[4] = {{.struct_size = sizeof(counters[0])}};
     size_t count = 0;
     ASSERT_EQ(hetcomm_communicator_counters(own, 1 - me.rank(), 4, counters, &count), HETCOMM_OK);
     ASSERT_EQ(count, 1U);

@@ -269,7 +269,7 @@ Attempt attempt(Member& me, const Bytes& exported) {
 }
 
 uint64_t operations_without_the_owner(Member& me, int32_t rank) {
-  hetcomm_counters_t counters[4] = {};
+  hetcomm_counters_t counters[4] = {{.struct_size = sizeof(counters[0])}};
   size_t count = 0;
   EXPECT_EQ(hetcomm_communicator_counters(me.communicator(), rank, 4, counters, &count),
             HETCOMM_OK);

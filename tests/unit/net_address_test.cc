@@ -169,6 +169,51 @@ TEST(InterfaceTest, TheRouteIsTakenWithoutCarrierToo) {
   EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
+// Those of containers have the same address on every host. One with a physical port leads out.
+TEST(InterfaceTest, ABridgeWithoutAPhysicalPortIsNotTaken) {
+  const pid_t child = fork();
+  if (child == 0) {
+    const bool made =
+        unshare(CLONE_NEWNET | CLONE_NEWNS) == 0 &&
+        std::system(
+            "mount --make-rprivate / 2>/dev/null && mount -t sysfs sysfs /sys 2>/dev/null && "
+            "ip link set lo up 2>/dev/null && "
+            "ip link add docker0 type bridge 2>/dev/null && "
+            "ip link add inside type veth peer name port 2>/dev/null && "
+            "ip link set port master docker0 2>/dev/null && "
+            "ip address add 172.17.0.1/16 dev docker0 2>/dev/null && "
+            "ip link set inside up && ip link set port up && ip link set docker0 up && "
+            "until ip link show docker0 | grep -q LOWER_UP; do sleep 0.1; done") == 0;
+    if (!made) _exit(77);
+    Log log;
+    const auto takes = [&](std::string_view settings, const Address& route) {
+      const auto found = choose_interfaces(Config::load(nullptr, settings, log).value(), route);
+      return found.ok() && found.value().front().interface == "docker0";
+    };
+    const Address nowhere;
+    const Address own = Address::parse_numeric("172.17.0.1", 9).value();
+    // All that there is.
+    const bool alone = takes("FAMILY=ipv4", nowhere);
+    const bool added = std::system(
+                           "ip link add eth0 type veth peer name eth1 && "
+                           "ip address add 198.18.5.1/24 dev eth0 && "
+                           "ip link set eth0 up && ip link set eth1 up && "
+                           "until ip link show eth0 | grep -q LOWER_UP; do sleep 0.1; done") == 0;
+    auto chosen = choose_interfaces(Config::load(nullptr, "", log).value());
+    const bool dropped =
+        chosen.ok() && std::none_of(chosen->begin(), chosen->end(),
+                                    [](auto& each) { return each.interface == "docker0"; });
+    const bool wanted = takes("INTERFACE=docker0;FAMILY=ipv4", nowhere);
+    const bool route = takes("FAMILY=ipv4", own);
+    _exit(alone && added && dropped && wanted && route ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status));
+  if (WEXITSTATUS(status) == 77) GTEST_SKIP() << "needs namespaces of its own";
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
 TEST(InterfaceTest, NothingFitsListsWhatExists) {
   auto found = choose("INTERFACE=nosuch0");
   ASSERT_FALSE(found.ok());

@@ -193,7 +193,7 @@ void Rank::close_window(Window& window) {
 }
 
 std::vector<hetcomm_counters_t> Rank::counters() {
-  std::vector<hetcomm_counters_t> result(16);
+  std::vector<hetcomm_counters_t> result(16, {.struct_size = sizeof(hetcomm_counters_t)});
   size_t count = 0;
   CHECK(hetcomm_communicator_counters(world_, peer(), result.size(), result.data(), &count));
   result.resize(std::min(count, result.size()));

@@ -1,0 +1,42 @@
+// Structures that the library fills in and that may grow: the caller's may be older or newer than
+// the library's.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <string>
+
+#include "src/base/status.h"
+
+namespace hetcomm::capi {
+
+// |least|: its size when it was first released.
+template <typename Output>
+Status check_output(const Output& output, size_t least = sizeof(Output)) {
+  constexpr size_t kMost = 4096;  // more is no size, but memory that was never written
+  const size_t size = output.struct_size;
+  if (size >= least && size <= kMost) return {};
+  return Status(Code::kInvalidArgument, size == 0 ? "the output's struct_size is not set"
+                                                  : "the output's struct_size is " +
+                                                        std::to_string(size) +
+                                                        ", and has to be its sizeof");
+}
+
+// Writes as much of |value| as the caller's structure at |out| holds, whose size was checked. What
+// it has beyond that becomes 0.
+template <typename Output>
+void write_output(Output value, size_t size, std::byte* out) {
+  value.struct_size = size;
+  const size_t known = std::min(size, sizeof(value));
+  std::memcpy(out, &value, known);
+  std::memset(out + known, 0, size - known);
+}
+template <typename Output>
+Status write_output(const Output& value, Output* out) {
+  HETCOMM_RETURN_IF_ERROR(check_output(*out));
+  write_output(value, out->struct_size, reinterpret_cast<std::byte*>(out));
+  return {};
+}
+
+}  // namespace hetcomm::capi
