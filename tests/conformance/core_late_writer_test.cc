@@ -30,7 +30,7 @@ std::vector<LateCase> late_cases() {
   return {
       {"shm_fragments", true, "SHM_EAGER=256K;SHM_RING_BYTES=64K;SHM_CHUNK=4K;", 250'000},
       {"shm_copied", true, "SHM_BULK=copy;SHM_RING_BYTES=64K;SHM_CHUNK=4K;", 1'500'000},
-      {"shm_read", true, "SHM_BULK=read;", 1'500'000},
+      {"shm_both_ways", true, "SHM_RING_BYTES=64K;SHM_CHUNK=4K;", 1'500'000},
       {"shm_copied_delayed", true, "SHM_BULK=copy;", 700'000, true},
       {"tcp_bulk", false, "", 12'000'000},
       {"tcp_bulk_delayed", false, "", 700'000, true},
