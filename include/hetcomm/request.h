@@ -49,7 +49,8 @@ hetcomm_request_wait(hetcomm_request_t* request, uint64_t timeout_ns,
                      hetcomm_completion_t* out_completion) HETCOMM_NOEXCEPT;
 
 /* Waits until one of |count| requests has ended and reports it; NULL entries are passed over.
- * INVALID_ARGUMENT when all are NULL. All must belong to one context. [any-thread] */
+ * INVALID_ARGUMENT when all are NULL. All must belong to one context and have been started; a
+ * request that cannot be waited for is reported unless another one has ended. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_request_wait_any(size_t count, hetcomm_request_t* const* requests, uint64_t timeout_ns,
                          size_t* out_index, hetcomm_completion_t* out_completion) HETCOMM_NOEXCEPT;

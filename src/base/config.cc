@@ -74,7 +74,7 @@ constexpr VariableInfo kTable[] = {
      "An operation that waits longer is reported once, with all pending ones.", at_least(kMs)},
     {Variable::kSpinTime, kDuration, "HETCOMM_SPIN_TIME", "1ms", nullptr,
      "How long a waiting thread polls before it sleeps; unset, 200us when this host has more ranks "
-     "than cores."},
+     "than cores, and 100us beside processes that burn the core."},
     {Variable::kYield, kChoice, "HETCOMM_YIELD", "auto", "auto|yes|no",
      "Whether a polling thread yields its core; auto: when this host has more ranks than cores."},
     {Variable::kDevices, kText, "HETCOMM_DEVICES", "", nullptr,

@@ -8,27 +8,25 @@
 
 namespace hetcomm {
 
-// Two threads that use it at once may both count, or one's count may be lost: the verdict is an
-// estimate.
 bool Yielder::yield() {
-  const uint64_t before = ticks();
-  if (before < silent_until_.load(std::memory_order_relaxed)) {
+  const uint64_t from = ticks();
+  if (!may_yield(from)) {
     cpu_relax();
     return false;
   }
   sched_yield();
-  const uint64_t after = ticks();
-  if (after - before >= kLateUs * ticks_per_us()) {
-    came_late(after);
-    return true;
-  }
-  const uint32_t prompt = prompt_.load(std::memory_order_relaxed);
-  if (prompt < kEnoughPrompt) prompt_.store(prompt + 1, std::memory_order_relaxed);
+  yielded(from, ticks());
   return true;
 }
 
-bool Yielder::beside_strangers() const {
-  return ticks() < silent_until_.load(std::memory_order_relaxed);
+// Of two threads that are here at once one's count may be lost: the verdict is an estimate.
+void Yielder::yielded(uint64_t from, uint64_t until) {
+  if (until - from >= kLateUs * ticks_per_us()) {
+    came_late(until);
+    return;
+  }
+  const uint32_t prompt = prompt_.load(std::memory_order_relaxed);
+  if (prompt < kEnoughPrompt) prompt_.store(prompt + 1, std::memory_order_relaxed);
 }
 
 void Yielder::came_late(uint64_t at) {

@@ -14,8 +14,10 @@ class Yielder {
  public:
   // Yields, unless that took long lately; then it pauses, and returns false. [any-thread]
   bool yield();
-  // A yield took long lately.
-  bool beside_strangers() const;
+
+  // What yield() is made of; times in ticks.
+  bool may_yield(uint64_t at) const { return at >= silent_until_.load(std::memory_order_relaxed); }
+  void yielded(uint64_t from, uint64_t until);
 
  private:
   static constexpr uint64_t kLateUs = 500;

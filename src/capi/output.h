@@ -7,13 +7,30 @@
 #include <cstring>
 #include <string>
 
+#include <hetcomm/hetcomm.h>
+
 #include "src/base/status.h"
 
 namespace hetcomm::capi {
 
-// |least|: its size when it was first released.
+// Sizes of the structures when they were first released; these never change.
 template <typename Output>
-Status check_output(const Output& output, size_t least = sizeof(Output)) {
+inline constexpr size_t kFirstSize = 0;
+template <>
+inline constexpr size_t kFirstSize<hetcomm_counters_t> = 168;
+template <>
+inline constexpr size_t kFirstSize<hetcomm_device_info_t> = 96;
+template <>
+inline constexpr size_t kFirstSize<hetcomm_remote_memory_info_t> = 24;
+template <>
+inline constexpr size_t kFirstSize<hetcomm_transport_info_t> = 232;
+template <>
+inline constexpr size_t kFirstSize<hetcomm_variable_info_t> = 32;
+
+template <typename Output>
+Status check_output(const Output& output) {
+  constexpr size_t least = kFirstSize<Output>;
+  static_assert(least > sizeof(size_t) && least <= sizeof(Output));
   constexpr size_t kMost = 4096;  // more is no size, but memory that was never written
   const size_t size = output.struct_size;
   if (size >= least && size <= kMost) return {};

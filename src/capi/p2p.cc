@@ -155,8 +155,8 @@ struct Found {
   size_t index = 0;
 };
 
-// One of |all| that was marked before and has completed lately, or none: then there is none, or it
-// has to be looked for.
+// One of |all| that an earlier call has marked and that has completed lately. None: the caller has
+// to look at all.
 Found find_recent(Requests all) {
   const auto first =
       std::find_if(all.begin(), all.end(), [](auto* each) { return each != nullptr; });
@@ -166,19 +166,23 @@ Found find_recent(Requests all) {
   if (any.operation == nullptr) return {};
   Found found;
   any.operation->engine->completions().find([&](Operation& operation) {
-    const size_t place = operation.any_place();
-    if (place == 0 || place > all.size()) return false;
-    const OperationRef ref = hetcomm::decode_handle(all[place - 1]);
-    if (ref.operation != &operation || !ref.is(OperationState::kComplete)) return false;
-    found = {ref, place - 1};
-    return true;
+    constexpr size_t kNear = 16;  // lists that are filled up from behind have moved it
+    size_t place = operation.any_place.load(std::memory_order_relaxed);
+    const size_t first_place = place > kNear ? place - kNear : 0;
+    for (place = std::min(place, all.size()); place > first_place; --place) {
+      const OperationRef ref = hetcomm::decode_handle(all[place - 1]);
+      if (ref.operation != &operation || !ref.is(OperationState::kComplete)) continue;
+      found = {ref, place - 1};
+      return true;
+    }
+    return false;
   });
   return found;
 }
 
-// Checks and marks them.
+// Checks that all requests can be waited for, and tells each operation its place in the list.
 Status mark_all(Requests all, Engine** engine) {
-  if (all.size() >= UINT32_MAX) return Status(Code::kOutOfRange, "less than 2^32 requests");
+  if (all.size() >= UINT32_MAX) return Status(Code::kOutOfRange, "more than 2^32 - 2 requests");
   for (size_t i = 0; i < all.size(); ++i) {
     if (all[i] == nullptr) continue;
     hetcomm_status_t status = HETCOMM_OK;
@@ -194,7 +198,7 @@ Status mark_all(Requests all, Engine** engine) {
       return Status(Code::kInvalidArgument, "the requests belong to several contexts");
     }
     *engine = ref.operation->engine;
-    ref.operation->mark_any(static_cast<uint32_t>(i + 1));
+    ref.operation->any_place.store(static_cast<uint32_t>(i + 1), std::memory_order_relaxed);
   }
   return *engine != nullptr ? Status()
                             : Status(Code::kInvalidArgument, "there is no request to wait for");

@@ -1,6 +1,7 @@
 #include "src/core/bulk_chooser.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace hetcomm {
 namespace {
@@ -16,8 +17,20 @@ bool BulkChooser::prefer_get(uint64_t bytes) {
     --c.to_start;
     return c.tried == kGet;
   }
-  if (c.to_measure > 0 && ++c.beside_trial == kLongestTrial) c.give_up_trial();
+  if (c.to_measure > 0 && ++c.beside_trial == kLongestTrial) {
+    c.to_start = c.to_measure;
+    c.beside_trial = 0;
+  }
   return c.known() ? c.better() == kGet : c.tried == kGet;
+}
+
+void BulkChooser::get_failed(uint64_t bytes) {
+  Class& c = class_for(bytes);
+  c.ns_per_byte[kGet] = kNever;
+  if (c.tried != kGet) return;
+  c.to_start = 0;
+  c.to_measure = 0;
+  c.hasty = false;
 }
 
 void BulkChooser::measured(uint64_t bytes, bool by_get, uint64_t elapsed_ns) {
@@ -29,13 +42,15 @@ void BulkChooser::measured(uint64_t bytes, bool by_get, uint64_t elapsed_ns) {
   if (c.to_measure > 0 && way == c.tried) {
     c.trial[--c.to_measure] = sample;
     if (c.to_measure == 0) c.end_trial();
-  } else if (c.known() && way == c.better()) {
-    c.measured_in_use(way, sample, elapsed_ns);
+    return;
   }
+  if (c.known() && way == c.better()) c.measured_in_use(way, sample, elapsed_ns);
 }
 
 double BulkChooser::cost(uint64_t bytes, bool by_get) const {
-  return classes_[class_of(bytes)].ns_per_byte[by_get ? kGet : kPut];
+  const Class& c = classes_[class_of(bytes)];
+  const double cost = c.ns_per_byte[by_get ? kGet : kPut];
+  return c.guessed || cost == kNever ? 0 : cost;
 }
 
 size_t BulkChooser::class_of(uint64_t bytes) {
@@ -50,6 +65,7 @@ BulkChooser::Class& BulkChooser::class_for(uint64_t bytes) {
   Class& c = classes_[index];
   if (c.known() || c.to_measure > 0 || index == 0 || !classes_[index - 1].known()) return c;
   c.ns_per_byte = classes_[index - 1].ns_per_byte;
+  c.guessed = true;
   c.since_trial = kBetweenTrials;
   return c;
 }
@@ -79,12 +95,9 @@ void BulkChooser::Class::begin_trial(Way way) {
 void BulkChooser::Class::end_trial() {
   std::sort(trial.begin(), trial.end());
   ns_per_byte[tried] = trial[kBurst / 2];
-}
-
-// What was never measured does not work, most likely.
-void BulkChooser::Class::give_up_trial() {
-  to_measure = 0;
-  if (ns_per_byte[tried] == 0) ns_per_byte[tried] = kNever;
+  guessed = false;
+  if (!std::exchange(hasty, false)) return;
+  before_hasty = better() == tried ? kBetweenTrials : std::min(2 * before_hasty, kMostBeforeHasty);
 }
 
 void BulkChooser::Class::measured_in_use(Way way, double sample, uint64_t elapsed_ns) {
@@ -97,11 +110,10 @@ void BulkChooser::Class::measured_in_use(Way way, double sample, uint64_t elapse
     return;
   }
   average = sample;
-  if (since_trial >= kBetweenTrials) {
-    begin_trial(way == kGet ? kPut : kGet);
-  } else {
-    slow_in_row = 0;
-  }
+  slow_in_row = 0;
+  if (since_trial < before_hasty || to_measure > 0) return;
+  begin_trial(way == kGet ? kPut : kGet);
+  hasty = true;
 }
 
 }  // namespace hetcomm

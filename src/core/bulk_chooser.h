@@ -18,6 +18,8 @@ class BulkChooser {
   bool prefer_get(uint64_t bytes);
   // A transfer took |elapsed_ns| of the pair's time.
   void measured(uint64_t bytes, bool by_get, uint64_t elapsed_ns);
+  // A get of |bytes| went wrong, and puts did the rest: gets do not work.
+  void get_failed(uint64_t bytes);
   // ns per byte so far, 0 when not measured.
   double cost(uint64_t bytes, bool by_get) const;
 
@@ -27,11 +29,13 @@ class BulkChooser {
   static constexpr uint32_t kBurst = 3;  // transfers of a trial
   // Share of the time that trials may cost more than the way in use.
   static constexpr double kShare = 0.015;
-  // At least that many transfers lie between two trials.
+  // At least that many transfers lie between two trials; and at most so many before one that comes
+  // because the way in use has become slow, which grow as long as that way wins.
   static constexpr uint32_t kBetweenTrials = 32;
+  static constexpr uint32_t kMostBeforeHasty = 8192;
   // So many transfers in a row that take twice as long as before: something has changed.
   static constexpr uint32_t kSlowInRow = 4;
-  // A trial whose transfers have not ended after that many others has failed.
+  // What has not ended of a trial when so many other transfers have begun is tried again.
   static constexpr uint32_t kLongestTrial = 256;
 
   struct Class {
@@ -40,8 +44,11 @@ class BulkChooser {
     Way tried = kPut;
     uint32_t to_start = 0;      // transfers of the trial
     uint32_t to_measure = 0;    // likewise
-    uint32_t beside_trial = 0;  // transfers begun since its last one
+    uint32_t beside_trial = 0;  // transfers that have begun since its last one
     uint32_t since_trial = 0;
+    uint32_t before_hasty = kBetweenTrials;  // transfers before a trial that no budget pays for
+    bool hasty = false;                      // the trial is one of these
+    bool guessed = false;                    // taken over from the class below
     uint32_t slow_in_row = 0;
     double budget_ns = 0;
 
@@ -51,7 +58,6 @@ class BulkChooser {
     void begin_trial(Way way);
     void begin_trial_if_due(uint64_t bytes);
     void end_trial();
-    void give_up_trial();
     void measured_in_use(Way way, double sample, uint64_t elapsed_ns);
   };
 

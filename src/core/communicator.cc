@@ -262,6 +262,7 @@ Code Communicator::restart(const OperationRef& prepared, std::string* text) {
   }
   operation.stage = OperationStage::kSubmitted;
   operation.run = {};
+  operation.any_place.store(0, std::memory_order_relaxed);
   if (operation.timeout_ns != default_timeout_ns_) {
     operation.run.deadline_ns = deadline_after(now_ns(), operation.timeout_ns);
   }
@@ -337,6 +338,7 @@ void Communicator::drop(Operation& operation, Code code, std::string text) {
 void Communicator::release(Operation& operation) {
   operation.detached = true;
   operation.expire(OperationState::kPending);
+  engine_.request_released();
   if (operation.stage == OperationStage::kCollected) cancel(operation);
 }
 

@@ -256,6 +256,7 @@ class Communicator {
     operation.communicator = this;
     operation.pair = nullptr;
     operation.run = {};
+    operation.any_place.store(0, std::memory_order_relaxed);
     operation.source = kind != OperationKind::kReceive ? mesh_->rank() : -1;
     operation.matched_tag = tag;
     operation.timeout_ns = default_timeout_ns_;

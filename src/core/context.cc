@@ -44,6 +44,7 @@ Status Context::start(const std::vector<Device>& devices, bool thread) {
   EngineOptions options;
   options.thread = thread;
   options.spin_ns = config_.number(Variable::kSpinTime);
+  options.adapts_spin = !config_.is_set(Variable::kSpinTime);
   options.yield = config_.text(Variable::kYield) == "yes";
   return engine_.start(options);
 }

@@ -53,6 +53,7 @@ Status Engine::start(const EngineOptions& options) {
   yield_ = options.yield;
   ticks_per_us_ = ticks_per_us();
   set_spin(options.spin_ns);
+  adapts_spin_ = options.adapts_spin;
   refresh_now();
   threaded_ = options.thread;
   return {};
@@ -84,7 +85,7 @@ void Engine::lock_contended() {
   contenders_.fetch_add(1, std::memory_order_relaxed);
   for (uint32_t round = 1; !try_lock(); ++round) {
     if ((round & 63) == 0) {
-      let_others_run();
+      sched_yield();
     } else {
       cpu_relax();
     }
@@ -97,10 +98,10 @@ void Engine::await_sole_user() {
   unlock();
 }
 
-void Engine::give_way() {
+void Engine::give_way() const {
   constexpr int kMostYields = 64;
   for (int i = 0; i < kMostYields && contenders_.load(std::memory_order_relaxed) != 0; ++i) {
-    let_others_run();
+    sched_yield();
   }
 }
 

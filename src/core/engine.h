@@ -73,6 +73,7 @@ class Submitter {
 struct EngineOptions {
   bool thread = false;
   uint64_t spin_ns = 0;
+  bool adapts_spin = true;  // waiters may poll for a shorter time
   bool yield = false;
 };
 
@@ -193,8 +194,9 @@ class Engine {
     }
   }
   void operation_completed(Operation* operation) {
+    const bool marked = operation->any_place.load(std::memory_order_relaxed) != 0;
     operation->set_state(OperationState::kComplete);
-    completions_.note(*operation);
+    completions_.note(*operation, marked);
     add_pending(-1);
     completed_ = true;
   }
@@ -202,7 +204,12 @@ class Engine {
     arrivals_.store(arrivals_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
     completed_ = true;
   }
-  // The same for an operation that nobody waits for.
+  // A request was given back while its operation runs: who waits for it has to look.
+  void request_released() {
+    completions_.note_change();
+    completed_ = true;
+  }
+  // The same as operation_completed() for an operation that nobody waits for.
   void operation_dropped(Operation* operation) {
     add_pending(-1);
     pool_.recycle_locked(operation);
@@ -257,8 +264,9 @@ class Engine {
   bool threaded() const { return threaded_; }
 
  private:
-  static constexpr uint64_t kEagerUs = 5;  // of fruitless polling before a waiter lets others run
-  // Of fruitless polling beside strangers before a waiter sleeps: the peer may need this processor.
+  // A waiter that has polled in vain for so long lets others run.
+  static constexpr uint64_t kEagerUs = 5;
+  // Beside strangers it sleeps when it has polled for so long: the peer may need this processor.
   static constexpr uint64_t kBesideStrangersUs = 100;
   static constexpr uint64_t kSweepIntervalNs = 20'000'000;
   static constexpr uint64_t kSlowGraceUs = 150;
@@ -323,7 +331,7 @@ class Engine {
   void lock_contended();
   void await_sole_user();
   // After giving up the baton for those who asked for it: lets them take it.
-  void give_way();
+  void give_way() const;
   void sweep();
   // Without the baton.
   void drain_if_queued() {
@@ -348,8 +356,8 @@ class Engine {
   void sleep(uint64_t deadline_ns, Done&& done);
   template <typename Done>
   void sleep_in_poller(uint64_t deadline_ns, Done&& done);
-  // False when that would be a gift to a stranger. Where ranks share cores, what runs instead is
-  // most likely what is waited for.
+  // False when yields took long lately; then it has only paused. Where ranks share cores, what runs
+  // instead is most likely what is waited for.
   bool let_others_run() {
     if (!yield_.load(std::memory_order_relaxed)) return yielder_.yield();
     sched_yield();
@@ -384,6 +392,7 @@ class Engine {
   std::vector<Driven*> driven_;
   uint64_t ticks_per_us_ = 1;
   std::atomic<uint64_t> spin_ticks_{0};
+  bool adapts_spin_ = true;
   Yielder yielder_;
   bool threaded_ = false;
   const uint32_t* alive_ = nullptr;
@@ -490,7 +499,7 @@ bool Engine::poll_locked(uint64_t deadline_ns, uint64_t spin, uint64_t* spin_end
       yields = yields || at + spin - kEagerUs * ticks_per_us_ >= *spin_end;
       if (deadline_ns != kForever && hetcomm::now_ns() >= deadline_ns) return false;
     }
-    if (yields && !let_others_run()) {
+    if (yields && !let_others_run() && adapts_spin_) {
       *spin_end = std::min(*spin_end, ticks() + kBesideStrangersUs * ticks_per_us_);
     }
   }

@@ -120,13 +120,6 @@ struct alignas(kOperationAlign) Operation {
     word.store(make_word(following == 0 ? 1 : following, state), std::memory_order_release);
   }
 
-  // Whoever waits for any of several operations marks them, beside whoever completes them.
-  // [any-thread]
-  void mark_any(uint32_t place) {
-    std::atomic_ref(run.any_place).store(place, std::memory_order_relaxed);
-  }
-  uint32_t any_place() { return std::atomic_ref(run.any_place).load(std::memory_order_relaxed); }
-
   static constexpr uint32_t kGenerationMask = 0xffffff;
   static constexpr uint64_t make_word(uint32_t generation, OperationState state) {
     return uint64_t{generation} << 8 | static_cast<uint8_t>(state);
@@ -183,9 +176,11 @@ struct alignas(kOperationAlign) Operation {
     uint64_t bytes_sent = 0;      // outcome
     uint64_t bytes_received = 0;  // outcome
     bool stall_reported = false;
-    uint32_t any_place = 0;  // of those that a thread waits for any of: from 1 on; 0: of none
   };
   Run run;
+  // A thread waits for any of several operations; this one has that place in its list, from 1 on.
+  // 0: no thread does. A hint, which any thread may write.
+  std::atomic<uint32_t> any_place{0};
   int32_t source = -1;       // outcome: mesh rank
   uint64_t matched_tag = 0;  // outcome
   uint64_t timeout_ns = 0;

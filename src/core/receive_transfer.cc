@@ -170,6 +170,7 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
       transfer_.source_gone_ = true;
     } else {
       // Reading does not work after all; the sender can still write.
+      if (std::exchange(transfer_.chosen_, false)) pair().chooser().get_failed(transfer_.accepted_);
       transfer_.by_get_ = false;
       transfer_.sender_knows_ = false;
       transfer_.start_chunks();
@@ -237,7 +238,7 @@ void ReceiveTransfer::start() {
   maybe_finish();
 }
 
-bool ReceiveTransfer::want_get() const {
+bool ReceiveTransfer::want_get() {
   const Rail* rail = pair_.rail();
   if (rail == nullptr || source_key_ == RemoteKey{} || rail->id != source_rail_ || !rail->known ||
       !rail->capabilities().get) {
@@ -246,7 +247,9 @@ bool ReceiveTransfer::want_get() const {
   if (!rail->capabilities().put) return true;
   // A get goes over one connection, puts over all.
   if (accepted_ > kLeastShare && pair_.bulk_rails() > 1) return false;
-  return rail->capabilities().prefers_get || pair_.chooser().prefer_get(accepted_);
+  if (rail->capabilities().prefers_get) return true;
+  chosen_ = receive_->on_host;
+  return pair_.chooser().prefer_get(accepted_);
 }
 
 // Length of the next chunk, which begins with |rest|.
@@ -422,6 +425,7 @@ void ReceiveTransfer::rail_failed(const Rail& rail) {
   sender_knows_ = false;
   if (source_rail_ != rail.id) return;
   by_get_ = false;
+  chosen_ = false;
   source_key_ = {};
   source_gone_ = false;  // with the connection, perhaps, and not with the message
 }
@@ -457,7 +461,8 @@ void ReceiveTransfer::maybe_finish() {
             [&] { return fmt::format("receive from rank {}: {}", pair_.rank(), flushed.text()); });
       }
     }
-    pair_.chooser().measured(accepted_, by_get_, pair_.service_time(started_ns_, now_ns()));
+    const uint64_t elapsed_ns = pair_.service_time(started_ns_, now_ns());
+    if (chosen_) pair_.chooser().measured(accepted_, by_get_, elapsed_ns);
     hetcomm_counters_t* counters = pair_.rail() != nullptr ? &pair_.rail()->counters() : nullptr;
     if (counters != nullptr) ++(by_get_ ? counters->bulk_by_get : counters->bulk_by_put);
     if (by_get_ || !sender_knows_ || accepted_ == 0) {

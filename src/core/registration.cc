@@ -8,7 +8,6 @@ namespace hetcomm {
 namespace {
 
 constexpr uint32_t kMagic = 0x326d6368;  // "hcm2"
-constexpr size_t kMaxKeys = 16;
 constexpr size_t kMaxName = 15;
 constexpr uint8_t kHostAccessible = 1;
 constexpr uint8_t kNeedsFlush = 2;
@@ -54,7 +53,7 @@ Result<ExportedMemory> ExportedMemory::decode(ConstByteSpan bytes) {
   result.host_accessible = (kind & kHostAccessible) != 0;
   result.needs_flush = (kind & kNeedsFlush) != 0;
   const auto count = reader.read<uint8_t>();
-  for (size_t i = 0; i < std::min<size_t>(count, kMaxKeys); ++i) {
+  for (size_t i = 0; i < count; ++i) {
     std::string name = reader.read_string(kMaxName);
     RemoteKey key;
     for (uint64_t& word : key.words) word = reader.read<uint64_t>();

@@ -120,7 +120,7 @@ class ReceiveTransfer final : public Mortal {
   bool start_waiting_chunks();
   bool add_chunk();
   void cut_again(size_t index);
-  bool want_get() const;
+  bool want_get();
   Rail* pick_rail() const;
   uint64_t next_length(const Range& rest, bool staged) const;
   void chunk_finished(Chunk& chunk);
@@ -142,6 +142,7 @@ class ReceiveTransfer final : public Mortal {
   std::vector<Range> uncut_;  // before |cut_|: of chunks that could not go as they were
   uint64_t finished_ = 0;     // bytes that are in place
   bool by_get_ = false;
+  bool chosen_ = false;  // the pair's chooser has decided, and nothing else since
   bool source_gone_ = false;
   bool wrote_to_device_;  // network interfaces did
   bool sender_knows_;     // every grant went over a rail on which the sender sees the end by itself

@@ -124,18 +124,29 @@ Result<std::vector<InterfaceAddress>> list_addresses(const Address& route) {
   return result;
 }
 
-// A bridge without a physical port, as those of containers and virtual machines, which have the
-// same address on every host.
+// Whether |interface| is a device, or lies over one: bonds, VLANs and bridges name what they lie
+// over.
+bool is_physical(const std::string& interface, int depth = 0) {
+  constexpr int kDeepest = 8;
+  constexpr std::string_view kLower = "lower_";
+  std::error_code error;
+  const std::filesystem::path entry = "/sys/class/net/" + interface;
+  if (std::filesystem::exists(entry / "device", error)) return true;
+  if (depth == kDeepest) return false;
+  for (auto at = std::filesystem::directory_iterator(entry, error);
+       !error && at != std::filesystem::directory_iterator(); at.increment(error)) {
+    const std::string name = at->path().filename().string();
+    if (name.starts_with(kLower) && is_physical(name.substr(kLower.size()), depth + 1)) return true;
+  }
+  return false;
+}
+
+// A bridge over nothing physical, as those of containers and virtual machines, which have the same
+// address on every host.
 bool leads_nowhere(const std::string& interface) {
   std::error_code error;
-  const std::filesystem::path ports = "/sys/class/net/" + interface + "/brif";
-  if (!std::filesystem::is_directory(ports, error)) return false;
-  for (auto port = std::filesystem::directory_iterator(ports, error);
-       !error && port != std::filesystem::directory_iterator(); port.increment(error)) {
-    const std::string name = port->path().filename().string();
-    if (std::filesystem::exists("/sys/class/net/" + name + "/device", error)) return false;
-  }
-  return !error;
+  return std::filesystem::is_directory("/sys/class/net/" + interface + "/bridge", error) &&
+         !is_physical(interface);
 }
 
 // Takes them away unless they are all that there is beside loopback, or |route| leads over them.
@@ -179,16 +190,19 @@ Result<std::vector<InterfaceAddress>> choose_interfaces(const Config& config,
   const bool has_route = patterns->empty() && !route.is_loopback();
   Result<std::vector<InterfaceAddress>> all = list_addresses(has_route ? route : Address());
   if (!all.ok()) return all.status();
-  if (patterns->empty()) drop_bridges(has_route ? route : Address(), &all.value());
-
   const std::string_view family = config.text(Variable::kTcpBindFamily);
+  std::vector<InterfaceAddress> candidates;
+  for (const InterfaceAddress& entry : all.value()) {
+    const bool is_ipv6 = entry.address.family() == AF_INET6;
+    if (family != (is_ipv6 ? "ipv4" : "ipv6")) candidates.push_back(entry);
+  }
+  if (patterns->empty()) drop_bridges(has_route ? route : Address(), &candidates);
   // Pattern, not the route, link-local, loopback, IPv6, kernel's order.
   using Rank = std::tuple<size_t, bool, bool, bool, bool, size_t>;
   std::vector<Rank> chosen;
-  for (size_t i = 0; i < all->size(); ++i) {
-    const InterfaceAddress& entry = all.value()[i];
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    const InterfaceAddress& entry = candidates[i];
     const bool is_ipv6 = entry.address.family() == AF_INET6;
-    if (family == (is_ipv6 ? "ipv4" : "ipv6")) continue;
     if (const std::optional<size_t> pattern = choose(patterns.value(), entry)) {
       const bool is_route = has_route && same_host(entry.address, route);
       chosen.emplace_back(*pattern, !is_route, is_link_local(entry.address),
@@ -204,7 +218,7 @@ Result<std::vector<InterfaceAddress>> choose_interfaces(const Config& config,
   std::sort(chosen.begin(), chosen.end());
   std::vector<InterfaceAddress> result;
   result.reserve(chosen.size());
-  for (const Rank& rank : chosen) result.push_back(all.value()[std::get<5>(rank)]);
+  for (const Rank& rank : chosen) result.push_back(candidates[std::get<5>(rank)]);
   return result;
 }
 

@@ -193,6 +193,92 @@ TEST_P(Requests, WaitAnyByManyThreads) {
   });
 }
 
+// Nothing else ends meanwhile.
+TEST_P(Requests, WaitAnyNoticesARelease) {
+  run_two([](Member& me) {
+    std::array<uint64_t, 2> memory{};
+    std::array<hetcomm_request_t*, 2> list{me.recv(me.partner(), 1, &memory[0], 8),
+                                           me.recv(me.partner(), 2, &memory[1], 8)};
+    const std::array<hetcomm_request_t*, 2> own = list;
+    std::thread other([&] {
+      usleep(20'000);
+      EXPECT_EQ(hetcomm_request_release(own[1]), HETCOMM_OK);
+    });
+    size_t index = 7;
+    EXPECT_EQ(hetcomm_request_wait_any(2, list.data(), kPatienceNs, &index, nullptr),
+              HETCOMM_STALE_HANDLE);
+    EXPECT_EQ(index, 7u);
+    other.join();
+    EXPECT_EQ(hetcomm_request_cancel(own[0]), HETCOMM_OK);
+    EXPECT_EQ(finish(own[0]).status, HETCOMM_CANCELLED);
+    me.meet();
+    // What was released takes its message.
+    uint64_t word = 3;
+    EXPECT_EQ(finish(me.send(me.partner(), 2, &word, 8)).status, HETCOMM_OK);
+    EXPECT_TRUE(me.until([&] {
+      hetcomm_completion_t none{};
+      EXPECT_EQ(hetcomm_probe(me.communicator(), me.partner(), 99, 0, kMs, &none),
+                HETCOMM_TIMED_OUT);
+      return *static_cast<volatile uint64_t*>(&memory[1]) == 3;
+    }));
+    me.meet();
+  });
+}
+
+// Several threads wait for the same requests: each is reported once, the others see that it is
+// gone.
+TEST_P(Requests, WaitAnyOfTheSameListByTwoThreads) {
+  run_two([](Member& me) {
+    constexpr size_t kCount = 400;
+    std::vector<uint64_t> memory(kCount);
+    std::vector<hetcomm_request_t*> receives;
+    for (size_t i = 0; i < kCount; ++i) {
+      receives.push_back(me.recv(me.partner(), i, &memory[i], 8));
+    }
+    std::vector<std::atomic<int>> reported(kCount);
+    std::atomic<size_t> total{0};
+    std::vector<std::thread> waiters;
+    for (int thread = 0; thread < 2; ++thread) {
+      waiters.emplace_back([&, thread] {
+        std::vector<hetcomm_request_t*> list = receives;
+        if (thread == 1) std::reverse(list.begin(), list.end());
+        while (total.load() < kCount) {
+          size_t index = kCount;
+          hetcomm_completion_t completion{};
+          const hetcomm_status_t status =
+              hetcomm_request_wait_any(kCount, list.data(), 5 * kMs, &index, &completion);
+          if (status == HETCOMM_OK) {
+            ASSERT_EQ(completion.tag, thread == 0 ? index : kCount - 1 - index);
+            ++reported[completion.tag];
+            ++total;
+            list[index] = nullptr;
+          } else if (status == HETCOMM_STALE_HANDLE) {
+            // Those that the other thread has got.
+            for (hetcomm_request_t*& each : list) {
+              if (each == nullptr) continue;
+              const auto at = static_cast<size_t>(
+                  std::find(receives.begin(), receives.end(), each) - receives.begin());
+              if (reported[at].load() != 0) each = nullptr;
+            }
+          } else if (status == HETCOMM_INVALID_ARGUMENT) {
+            break;  // none is left
+          } else {
+            ASSERT_EQ(status, HETCOMM_TIMED_OUT) << hetcomm_last_error();
+          }
+        }
+      });
+    }
+    std::vector<uint64_t> out(kCount, 5);
+    std::vector<hetcomm_request_t*> sends;
+    for (size_t i = 0; i < kCount; ++i) sends.push_back(me.send(me.partner(), i, &out[i], 8));
+    finish_all(sends);
+    for (std::thread& waiter : waiters) waiter.join();
+    EXPECT_EQ(total.load(), kCount);
+    for (const std::atomic<int>& each : reported) EXPECT_EQ(each.load(), 1);
+    me.meet();
+  });
+}
+
 // --- cancel ----------------------------------------------------------------------------------
 
 TEST_P(Requests, ACancelledReceiveLeavesItsMessageToTheNext) {

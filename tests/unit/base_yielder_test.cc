@@ -1,3 +1,6 @@
+// A thread that yields beside others, by a clock of the test's own: yields that come back at once
+// go on; late ones are followed by silences, which grow up to a limit and begin anew when the
+// stranger has gone. And one beside a real stranger, which gets few time slices.
 #include <sched.h>
 
 #include <atomic>
@@ -11,89 +14,90 @@
 namespace hetcomm {
 namespace {
 
-constexpr uint64_t kMs = 1'000'000;
+constexpr uint64_t kUs = 1;
+constexpr uint64_t kMs = 1000 * kUs;
 
-void bind_to(int processor) {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  CPU_SET(static_cast<size_t>(processor), &set);
-  ASSERT_EQ(sched_setaffinity(0, sizeof(set), &set), 0);
-}
-
-// A thread on |processor| that does |turn| until the end.
-template <typename Turn>
-class Neighbour {
+class Waiter {
  public:
-  Neighbour(int processor, Turn turn)
-      : thread_([this, processor, turn] {
-          bind_to(processor);
-          running_.store(true);
-          while (!stop_.load(std::memory_order_relaxed)) turn();
-        }) {
-    while (!running_.load()) sched_yield();
+  // Yields for |us|, each yield taking |each_us|; returns how many there were.
+  int run(uint64_t us, uint64_t each_us) {
+    int yields = 0;
+    for (const uint64_t end = now_us_ + us; now_us_ < end;) {
+      if (!yielder_.may_yield(now_us_ * ticks_per_us())) {
+        now_us_ += 1;
+        continue;
+      }
+      yielder_.yielded(now_us_ * ticks_per_us(), (now_us_ + each_us) * ticks_per_us());
+      now_us_ += each_us;
+      ++yields;
+    }
+    return yields;
   }
-  ~Neighbour() {
-    stop_.store(true);
-    thread_.join();
-  }
+  bool may_yield() const { return yielder_.may_yield(now_us_ * ticks_per_us()); }
 
  private:
-  std::atomic<bool> running_{false};
-  std::atomic<bool> stop_{false};
-  std::thread thread_;
-};
-
-class YielderTest : public ::testing::Test {
- protected:
-  void SetUp() override {
-    ASSERT_EQ(sched_getaffinity(0, sizeof(before_), &before_), 0);
-    processor_ = sched_getcpu();
-    bind_to(processor_);
-  }
-  void TearDown() override { sched_setaffinity(0, sizeof(before_), &before_); }
-
-  cpu_set_t before_{};
-  int processor_ = 0;
   Yielder yielder_;
+  uint64_t now_us_ = 1;
 };
 
-// True when |count| yields came within 10 s.
-bool yields_often(Yielder& yielder, int count) {
-  int yields = 0;
-  const uint64_t end = now_ns() + 10'000 * kMs;
-  while (yields < count && now_ns() < end) yields += yielder.yield() ? 1 : 0;
-  return yields == count;
+TEST(Yielder, GoesOnAsLongAsTheProcessorComesBackAtOnce) {
+  Waiter waiter;
+  EXPECT_EQ(waiter.run(100 * kMs, 10), 10'000);
+  EXPECT_EQ(waiter.run(100 * kMs, 400), 250);  // another rank has worked for a while
+  EXPECT_TRUE(waiter.may_yield());
 }
 
-TEST_F(YielderTest, YieldsAsLongAsTheProcessorComesBackAtOnce) {
-  const Neighbour friendly(processor_, [] { sched_yield(); });
-  EXPECT_TRUE(yields_often(yielder_, 10'000));
+TEST(Yielder, GivesAStrangerFewSlices) {
+  Waiter waiter;
+  EXPECT_EQ(waiter.run(90 * kMs, 4 * kMs), 1);
+  EXPECT_FALSE(waiter.may_yield());
+  EXPECT_LE(waiter.run(10'000 * kMs, 4 * kMs), 16);
+  // A few that come back at once, as after a sleep, do not make it forget.
+  while (!waiter.may_yield()) waiter.run(1 * kMs, 1);
+  EXPECT_EQ(waiter.run(100, 1), 100);
+  EXPECT_EQ(waiter.run(700 * kMs, 4 * kMs), 1);
 }
 
-TEST_F(YielderTest, GivesAStrangerFewSlices) {
-  const Neighbour stranger(processor_, [] { cpu_relax(); });
-  // Every yield may cost a slice of milliseconds; what the scheduler takes by itself does not
-  // count.
+TEST(Yielder, BeginsAnewWhenTheStrangerHasGone) {
+  Waiter waiter;
+  waiter.run(5'000 * kMs, 4 * kMs);
+  while (!waiter.may_yield()) waiter.run(1 * kMs, 1);
+  EXPECT_EQ(waiter.run(1'000, 1), 1'000);
+  EXPECT_EQ(waiter.run(4 * kMs, 4 * kMs), 1);
+  EXPECT_EQ(waiter.run(99 * kMs, 1), 0);
+  EXPECT_GT(waiter.run(10 * kMs, 1), 1'000);
+}
+
+// What the scheduler takes by itself does not count.
+TEST(Yielder, LosesLittleBesideARealStranger) {
+  cpu_set_t before;
+  ASSERT_EQ(sched_getaffinity(0, sizeof(before), &before), 0);
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(static_cast<size_t>(sched_getcpu()), &one);
+  ASSERT_EQ(sched_setaffinity(0, sizeof(one), &one), 0);
+  std::atomic<bool> stop{false};
+  std::thread stranger([&stop] {
+    while (!stop.load(std::memory_order_relaxed)) cpu_relax();
+  });
+  Yielder yielder;
   uint64_t lost_ns = 0;
+  int yields = 0;
   const uint64_t start = now_ns();
-  uint64_t at = start;
-  while (at < start + 2000 * kMs) {
-    const bool yielded = yielder_.yield();
+  for (uint64_t at = start; at < start + 2'000'000'000;) {
+    const bool yielded = yielder.yield();
     const uint64_t after = now_ns();
-    if (yielded) lost_ns += after - at;
+    if (yielded) {
+      lost_ns += after - at;
+      ++yields;
+    }
     at = after;
   }
-  EXPECT_LT(lost_ns, 600 * kMs);
-}
-
-TEST_F(YielderTest, YieldsAgainWhenTheStrangerHasGone) {
-  {
-    const Neighbour stranger(processor_, [] { cpu_relax(); });
-    const uint64_t end = now_ns() + 10'000 * kMs;
-    while (!yielder_.beside_strangers() && now_ns() < end) yielder_.yield();
-    ASSERT_TRUE(yielder_.beside_strangers());
-  }
-  EXPECT_TRUE(yields_often(yielder_, 1000));
+  stop.store(true);
+  stranger.join();
+  sched_setaffinity(0, sizeof(before), &before);
+  EXPECT_GT(yields, 0);
+  EXPECT_LT(lost_ns, 600'000'000u);
 }
 
 }  // namespace

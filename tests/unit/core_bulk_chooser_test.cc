@@ -91,15 +91,58 @@ TEST(BulkChooser, ThreadSwitchesDoNotMislead) {
   EXPECT_LT(machine.run(chooser, kMi, 20'000), 1.15);
 }
 
-TEST(BulkChooser, AWayThatNeverEndsIsLeftAlone) {
+TEST(BulkChooser, GetsThatFailAreLeftAlone) {
   BulkChooser chooser;
   int gets = 0;
   for (int i = 0; i < 10'000; ++i) {
+    if (chooser.prefer_get(kMi)) {
+      ++gets;
+      chooser.get_failed(kMi);
+    } else {
+      chooser.measured(kMi, false, 50'000);
+    }
+  }
+  EXPECT_LE(gets, 3);
+}
+
+// Transfers that are cancelled are never measured.
+TEST(BulkChooser, ATrialThatIsCancelledIsMadeAgain) {
+  BulkChooser chooser;
+  Machine machine;
+  machine.get = 0.01;
+  for (int i = 0; i < 6; ++i) static_cast<void>(chooser.prefer_get(kMi));
+  machine.run(chooser, kMi, 2000);
+  EXPECT_LT(machine.run(chooser, kMi, 2000), 1.05);
+}
+
+// All are begun before the first has ended.
+TEST(BulkChooser, ADeepWindowIsNoFailure) {
+  for (const int window : {300, 600, 5000}) {
+    for (const double get : {0.01, 0.2}) {
+      BulkChooser chooser;
+      Machine machine;
+      machine.get = get;
+      machine.run(chooser, kMi, window, window);
+      machine.run(chooser, kMi, 2000);
+      EXPECT_LT(machine.run(chooser, kMi, 20'000), 1.02) << window << " " << get;
+    }
+  }
+}
+
+// A peer that shares its core: some are slow, whatever the way.
+TEST(BulkChooser, SlowOnesInARowDoNotMakeItTryOften) {
+  BulkChooser chooser;
+  Machine machine;
+  machine.get = 2;
+  machine.run(chooser, kMi, 1000);
+  int gets = 0;
+  for (int i = 0; i < 40'000; ++i) {
     const bool by_get = chooser.prefer_get(kMi);
     gets += by_get ? 1 : 0;
-    chooser.measured(kMi, false, 50'000);  // reading has failed, and it was written instead
+    const double ns = (by_get ? 2 : 0.05) * kMi * (i % 40 < 6 ? 3 : 1);
+    chooser.measured(kMi, by_get, static_cast<uint64_t>(ns));
   }
-  EXPECT_LT(gets, 600);
+  EXPECT_LT(gets, 60);
 }
 
 TEST(BulkChooser, ANewSizeBeginsWithWhatIsKnownOfTheOneBelow) {
