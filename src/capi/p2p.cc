@@ -385,10 +385,10 @@ hetcomm_status_t hetcomm_request_wait_any(size_t count, hetcomm_request_t* const
     Found found = find_recent(all);
     if (found.ref.operation == nullptr) {
       HETCOMM_RETURN_IF_ERROR(mark_all(all, &engine));
-      uint64_t seen = 0;  // completions; the first look is at all
+      uint64_t seen = 0;  // the first look is at all
       const auto look = [&] {
-        const uint64_t completions = engine->completions().count() + 1;
-        if (completions != std::exchange(seen, completions)) found = find_done(all);
+        const uint64_t ends = engine->ends() + 1;
+        if (ends != std::exchange(seen, ends)) found = find_done(all);
         return found.ref.operation != nullptr;
       };
       if (!engine->wait(wait_deadline(timeout_ns), look)) {

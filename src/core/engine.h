@@ -155,6 +155,8 @@ class Engine {
   // Messages that were queued as unexpected so far; waiters look again when it changes.
   // [any-thread]
   uint64_t arrivals() const { return arrivals_.load(std::memory_order_acquire); }
+  // Changes whenever an operation has ended or its request was released. [any-thread]
+  uint64_t ends() const { return ends_.load(std::memory_order_acquire); }
   // [any-thread]
   RecentCompletions& completions() { return completions_; }
   // One pass over everything, unless somebody else is at it. [any-thread]
@@ -196,7 +198,9 @@ class Engine {
   void operation_completed(Operation* operation) {
     const bool marked = operation->any_place.load(std::memory_order_relaxed) != 0;
     operation->set_state(OperationState::kComplete);
-    completions_.note(*operation, marked);
+    if (marked) [[unlikely]]
+      completions_.keep(*operation);
+    note_end();
     add_pending(-1);
     completed_ = true;
   }
@@ -206,7 +210,7 @@ class Engine {
   }
   // A request was given back while its operation runs: who waits for it has to look.
   void request_released() {
-    completions_.note_change();
+    note_end();
     completed_ = true;
   }
   // The same as operation_completed() for an operation that nobody waits for.
@@ -328,6 +332,9 @@ class Engine {
   void add_pending(int64_t change) {
     pending_.store(pending_.load(std::memory_order_relaxed) + change, std::memory_order_relaxed);
   }
+  void note_end() {
+    ends_.store(ends_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+  }
   void lock_contended();
   void await_sole_user();
   // After giving up the baton for those who asked for it: lets them take it.
@@ -385,7 +392,6 @@ class Engine {
   Submitter& submitter_;
   AsymmetricFence fence_;
   OperationPool pool_;
-  RecentCompletions completions_;
   std::unique_ptr<Poller> poller_;
   UniqueFd doorbell_;
   Doorbell doorbell_watcher_;
@@ -406,6 +412,7 @@ class Engine {
   uint64_t passes_ = 0;
   int64_t expected_ = 0;
   std::atomic<int64_t> pending_{0};  // written under the baton only
+  std::atomic<uint64_t> ends_{0};    // likewise
   bool completed_ = false;           // something completed since wake-ups were last considered
   bool armed_ = false;               // transports ring the doorbell
   uint64_t wake_at_ns_ = 0;          // when the sleeper looks again, while armed
@@ -429,6 +436,7 @@ class Engine {
   std::atomic<uint64_t> arrivals_{0};  // written under the baton only
   std::atomic<bool> yield_{false};
   std::atomic<bool> stopping_{false};
+  RecentCompletions completions_;
 };
 
 // Polls for |spin| ticks before it sleeps.

@@ -1,8 +1,8 @@
 // Operations that have completed lately and that somebody waits for among many, so that who waits
 // for any of them need not look at all.
 //
-// A hint: what was overwritten, or completed while it was being marked, is found by looking at all,
-// whenever count() has changed.
+// A hint: what was overwritten, or completed while it was being marked, is found by looking at all
+// whenever an operation has ended.
 #pragma once
 
 #include <array>
@@ -15,19 +15,12 @@ namespace hetcomm {
 
 class RecentCompletions {
  public:
-  // |operation| is complete; |marked|: it had a place in a list before that. Under the baton.
-  void note(Operation& operation, bool marked) {
-    if (marked) [[unlikely]]
-      keep(operation);
-    note_change();
+  // |operation|, which had a place in a list, is complete. Under the baton.
+  void keep(Operation& operation) {
+    const uint32_t in = in_.load(std::memory_order_relaxed);
+    kept_[in % kKept].store(&operation, std::memory_order_relaxed);
+    in_.store(in + 1, std::memory_order_release);
   }
-  // A request was released, or something else has ended that somebody may wait for. Under the
-  // baton.
-  void note_change() {
-    count_.store(count_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
-  }
-  // Changes with every end of an operation. [any-thread]
-  uint64_t count() const { return count_.load(std::memory_order_acquire); }
 
   // Shows complete ones to is_mine(), the oldest first, until that returns true. [any-thread]
   template <typename IsMine>
@@ -52,13 +45,6 @@ class RecentCompletions {
  private:
   static constexpr uint32_t kKept = 256;
 
-  void keep(Operation& operation) {
-    const uint32_t in = in_.load(std::memory_order_relaxed);
-    kept_[in % kKept].store(&operation, std::memory_order_relaxed);
-    in_.store(in + 1, std::memory_order_release);
-  }
-
-  std::atomic<uint64_t> count_{0};
   std::atomic<uint32_t> in_{0};
   std::atomic<uint32_t> out_{0};  // find() begins there; two threads may set it back
   std::array<std::atomic<Operation*>, kKept> kept_{};
