@@ -29,9 +29,10 @@ class BulkChooser {
   static constexpr uint32_t kBurst = 3;  // transfers of a trial
   // Share of the time that trials may cost more than the way in use.
   static constexpr double kShare = 0.015;
-  // At least that many transfers lie between two trials; and at most so many before one that comes
-  // because the way in use has become slow, which grow as long as that way wins.
+  // At least that many transfers lie between two trials.
   static constexpr uint32_t kBetweenTrials = 32;
+  // A hasty trial comes because the way in use has become slow, and no budget pays for it. The
+  // transfers before one double, up to this, as long as that way wins all the same.
   static constexpr uint32_t kMostBeforeHasty = 8192;
   // So many transfers in a row that take twice as long as before: something has changed.
   static constexpr uint32_t kSlowInRow = 4;
@@ -43,11 +44,11 @@ class BulkChooser {
     std::array<double, kBurst> trial{};   // what the trial has measured
     Way tried = kPut;
     uint32_t to_start = 0;      // transfers of the trial
-    uint32_t to_measure = 0;    // likewise
+    uint32_t to_measure = 0;    // of those, as many have not ended
     uint32_t beside_trial = 0;  // transfers that have begun since its last one
     uint32_t since_trial = 0;
-    uint32_t before_hasty = kBetweenTrials;  // transfers before a trial that no budget pays for
-    bool hasty = false;                      // the trial is one of these
+    uint32_t before_hasty = kBetweenTrials;  // transfers before the next one
+    bool hasty = false;                      // the trial is one
     bool guessed = false;                    // taken over from the class below
     uint32_t slow_in_row = 0;
     double budget_ns = 0;
