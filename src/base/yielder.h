@@ -15,7 +15,7 @@ class Yielder {
   // Yields, unless that took long lately; then it pauses, and returns false. [any-thread]
   bool yield();
 
-  // What yield() is made of; times in ticks.
+  // yield() asks the first and tells the second. Times are in ticks.
   bool may_yield(uint64_t at) const { return at >= silent_until_.load(std::memory_order_relaxed); }
   void yielded(uint64_t from, uint64_t until);
 

@@ -36,7 +36,7 @@ class BulkChooser {
   static constexpr uint32_t kMostBeforeHasty = 8192;
   // So many transfers in a row that take twice as long as before: something has changed.
   static constexpr uint32_t kSlowInRow = 4;
-  // What has not ended of a trial when so many other transfers have begun is tried again.
+  // A trial goes on with new transfers when so many others have begun beside it.
   static constexpr uint32_t kLongestTrial = 256;
 
   struct Class {

@@ -124,7 +124,7 @@ Result<std::vector<InterfaceAddress>> list_addresses(const Address& route) {
   return result;
 }
 
-// Whether |interface| is a device, or lies over one: bonds, VLANs and bridges name what they lie
+// True when |interface| is a device or lies over one: bonds, VLANs and bridges name what they lie
 // over.
 bool is_physical(const std::string& interface, int depth = 0) {
   constexpr int kDeepest = 8;
@@ -191,11 +191,10 @@ Result<std::vector<InterfaceAddress>> choose_interfaces(const Config& config,
   Result<std::vector<InterfaceAddress>> all = list_addresses(has_route ? route : Address());
   if (!all.ok()) return all.status();
   const std::string_view family = config.text(Variable::kTcpBindFamily);
-  std::vector<InterfaceAddress> candidates;
-  for (const InterfaceAddress& entry : all.value()) {
-    const bool is_ipv6 = entry.address.family() == AF_INET6;
-    if (family != (is_ipv6 ? "ipv4" : "ipv6")) candidates.push_back(entry);
-  }
+  std::vector<InterfaceAddress> candidates = all.value();
+  std::erase_if(candidates, [family](const InterfaceAddress& entry) {
+    return family == (entry.address.family() == AF_INET6 ? "ipv4" : "ipv6");
+  });
   if (patterns->empty()) drop_bridges(has_route ? route : Address(), &candidates);
   // Pattern, not the route, link-local, loopback, IPv6, kernel's order.
   using Rank = std::tuple<size_t, bool, bool, bool, bool, size_t>;

@@ -225,6 +225,16 @@ TEST_P(CoreFaults, EveryMessageArrivesOnceInOrderWhole) {
   }
 }
 
+// From rank 0 to rank 1, whose bytes are checked.
+void pass_message(CoreMember& me, std::vector<std::byte>& bytes, uint64_t round) {
+  if (me.rank() == 0) fill_pattern(bytes, round);
+  const Status status =
+      me.finish(me.post(me.rank() == 0 ? OperationKind::kSend : OperationKind::kReceive,
+                        1 - me.rank(), 1, bytes.data(), bytes.size()));
+  ASSERT_TRUE(status.ok()) << status.text();
+  EXPECT_FALSE(find_mismatch(bytes, round).has_value());
+}
+
 // Several connections share one message; when one breaks for good the others take its part.
 TEST(CoreRails, ShareOneMessage) {
   FaultPlan plan;
@@ -240,12 +250,7 @@ TEST(CoreRails, ShareOneMessage) {
       [&](CoreMember& me) {
         std::vector<std::byte> bytes(48 << 20);
         for (uint64_t round = 0; round < 20; ++round) {
-          if (me.rank() == 0) fill_pattern(bytes, round);
-          const Status status =
-              me.finish(me.post(me.rank() == 0 ? OperationKind::kSend : OperationKind::kReceive,
-                                1 - me.rank(), 1, bytes.data(), bytes.size()));
-          ASSERT_TRUE(status.ok()) << status.text();
-          EXPECT_FALSE(find_mismatch(bytes, round).has_value());
+          ASSERT_NO_FATAL_FAILURE(pass_message(me, bytes, round));
         }
         if (me.rank() == 1) return;
         hetcomm_counters_t counters[4];
@@ -269,12 +274,7 @@ TEST(CoreRails, TwentyOfOneKind) {
       },
       [&](CoreMember& me) {
         std::vector<std::byte> bytes(8 << 20);
-        if (me.rank() == 0) fill_pattern(bytes, 1);
-        const Status status =
-            me.finish(me.post(me.rank() == 0 ? OperationKind::kSend : OperationKind::kReceive,
-                              1 - me.rank(), 1, bytes.data(), bytes.size()));
-        ASSERT_TRUE(status.ok()) << status.text();
-        EXPECT_FALSE(find_mismatch(bytes, 1).has_value());
+        pass_message(me, bytes, 1);
       });
 }
 
