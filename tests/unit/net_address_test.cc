@@ -143,6 +143,15 @@ TEST(InterfaceTest, TheRouteComesFirstWhereNothingIsNamed) {
   EXPECT_EQ(found.value().front().address.to_string(), all.front().address.to_string());
 }
 
+// A child that works in namespaces of its own: 77 means that it could not make them.
+void expect_child_succeeds(pid_t child) {
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status));
+  if (WEXITSTATUS(status) == 77) GTEST_SKIP() << "needs namespaces of its own";
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
 // An interface that has just come up has an address, and no carrier for a moment longer.
 TEST(InterfaceTest, TheRouteIsTakenWithoutCarrierToo) {
   const pid_t child = fork();
@@ -162,11 +171,7 @@ TEST(InterfaceTest, TheRouteIsTakenWithoutCarrierToo) {
                       with.value().front().address.to_string() == "198.18.5.1:0";
     _exit(good ? 0 : 1);
   }
-  int status = 0;
-  ASSERT_EQ(waitpid(child, &status, 0), child);
-  ASSERT_TRUE(WIFEXITED(status));
-  if (WEXITSTATUS(status) == 77) GTEST_SKIP() << "needs a network namespace of its own";
-  EXPECT_EQ(WEXITSTATUS(status), 0);
+  expect_child_succeeds(child);
 }
 
 // Those of containers have the same address on every host. One with a physical port leads out.
@@ -207,11 +212,7 @@ TEST(InterfaceTest, ABridgeWithoutAPhysicalPortIsNotTaken) {
     const bool route = takes("FAMILY=ipv4", own);
     _exit(alone && added && dropped && wanted && route ? 0 : 1);
   }
-  int status = 0;
-  ASSERT_EQ(waitpid(child, &status, 0), child);
-  ASSERT_TRUE(WIFEXITED(status));
-  if (WEXITSTATUS(status) == 77) GTEST_SKIP() << "needs namespaces of its own";
-  EXPECT_EQ(WEXITSTATUS(status), 0);
+  expect_child_succeeds(child);
 }
 
 TEST(InterfaceTest, NothingFitsListsWhatExists) {
