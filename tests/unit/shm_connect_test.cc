@@ -9,6 +9,7 @@
 //   * processes of another user are refused by both sides before anything is said, with a line in
 //     the log that names process and user, unless HETCOMM_SHM_USERS=any;
 //   * rings are as large as both sides accept;
+//   * a connection is one descriptor on each side, used or not;
 //   * an endpoint may be destroyed inside an upcall of another; many idle ones cost little.
 #include <fcntl.h>
 #include <grp.h>
@@ -16,6 +17,7 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 
+#include <filesystem>
 #include <optional>
 
 #include "tests/support/transport_pair.h"
@@ -159,6 +161,28 @@ TEST(ShmConnect, WithoutDescriptorsItFailsWithAReason) {
   }
   EXPECT_GE(failures, 3);
   connect_for_good();
+}
+
+size_t open_descriptors() {
+  const std::filesystem::directory_iterator all("/proc/self/fd");
+  return static_cast<size_t>(std::distance(begin(all), end(all)));
+}
+
+TEST(ShmConnect, AConnectionIsOneDescriptorOnEachSide) {
+  ShmNode near("", 0);
+  ShmNode far(near.credentials, "", 1);
+  const size_t before = open_descriptors();
+  near.node.connect(1, far.node.transport().descriptor());
+  near.node.until("a connection", [&] {
+    far.node.step();
+    return near.node.connected.contains(1) && far.node.accepted.contains(0);
+  });
+  EXPECT_EQ(open_descriptors(), before + 2);
+  const std::vector<std::byte> large(20'000);
+  iovec piece{const_cast<std::byte*>(large.data()), large.size()};
+  Rail& rail = *near.node.connected[1];
+  ASSERT_EQ(rail.send({}, {Segments(&piece, 1), 0, large.size()}), Code::kOk);
+  EXPECT_EQ(open_descriptors(), before + 2);
 }
 
 TEST(ShmConnect, ToNowhereReportsOnceAndCancelledNever) {

@@ -107,7 +107,7 @@ TEST_F(ShmHostile, PiecesBeyondTheTargetFailAndPiecesForNothingAreDropped) {
       Rail& rail = peer.rail();
       const RemoteKey key = rail.expose(Segments(&exposed, 1), Access::kPutTarget, 7).value();
       if (revoked) rail.revoke(key);
-      ASSERT_EQ(peer.link.segment.allocate_ring(0), Code::kOk);
+      ASSERT_EQ(peer.link.segment.allocate_ring(0, 0, 4096), Code::kOk);
       std::memset(peer.link.segment.ring(0), 0x11, 100);
       const PutPiece piece{key.words[0], offset, 100, 0};
       Slot& slot = peer.mine().slots[0];

@@ -1,9 +1,11 @@
 // The parts below an endpoint:
 //
-//   * a segment takes no more than 32 KiB until a ring is used, is sealed, and leaves nothing
-//     behind;
-//   * entries and bytes cross the ring whole and in order at every size, between two threads, and
-//     the producer never waits for what the consumer has not said although it has room;
+//   * a segment takes no more than 32 KiB until a ring is used, and then no more than is used of
+//   it,
+//     with its file and without; it is sealed, and leaves nothing behind;
+//   * entries and bytes cross the ring whole and in order at every size, between two threads, while
+//     the part of it in use grows, and the producer never waits for what the consumer has not said
+//     although it has room;
 //   * a peer's region is mapped only if it is sealed plain memory of the length that was asked for;
 //   * cursors, queues and tables do what their headers say, stale keys included;
 //   * streaming copies write exactly what they should at every alignment.
@@ -43,9 +45,18 @@ TEST(ShmSegment, TakesMemoryForARingWhenItIsUsed) {
   ASSERT_TRUE(segment.ok()) << segment.status().text();
   EXPECT_LE(allocated_bytes(segment->file()), 32u << 10);
   const UniqueFd file(dup(segment->file()));
-  EXPECT_EQ(segment->allocate_ring(1), Code::kOk);
-  EXPECT_EQ(allocated_bytes(file.get()), shm::kControlBytes + geometry.ring_bytes);
-  std::memset(segment->ring(1), 1, geometry.ring_bytes);
+  constexpr uint64_t kPart = 16 << 10;
+  for (const uint64_t from : {uint64_t{0}, kPart}) {
+    if (from > 0) {
+      segment->let_go_of_file();
+      EXPECT_LT(segment->file(), 0) << "an old kernel: not tested here";
+    }
+    EXPECT_EQ(segment->allocate_ring(1, from, from + kPart), Code::kOk);
+    EXPECT_EQ(allocated_bytes(file.get()), shm::kControlBytes + from + kPart);
+    std::memset(segment->ring(1) + from, 1, kPart);
+    EXPECT_EQ(allocated_bytes(file.get()), shm::kControlBytes + from + kPart);
+  }
+  EXPECT_EQ(segment->allocate_ring(1, 2 * kPart, geometry.ring_bytes), Code::kOk);
   EXPECT_EQ(allocated_bytes(file.get()), shm::kControlBytes + geometry.ring_bytes);
   EXPECT_NE(ftruncate(file.get(), 4096), 0) << "sealed against shrinking";
 }
@@ -97,10 +108,16 @@ TEST(ShmMapping, OnlyWhatWasAskedForIsMapped) {
 
 struct RingEnds {
   explicit RingEnds(const Geometry& geometry) : segment(Segment::create(geometry).value()) {
-    if (segment.allocate_ring(0) != Code::kOk) std::abort();
+    if (segment.allocate_ring(0, 0, geometry.ring_bytes) != Code::kOk) std::abort();
   }
   shm::Producer producer() {
     return {segment.side(0), segment.side(1), segment.ring(0), segment.geometry().ring_bytes};
+  }
+  // Has |producer|, which has room for |length| bytes, use as much of the ring as that takes.
+  static void make_fit(shm::Producer& producer, uint64_t length) {
+    for (uint64_t bytes = 1 << 10; !producer.fits(length); bytes *= 2) {
+      if (bytes > producer.used_ring_bytes()) producer.grow(bytes);
+    }
   }
   shm::Consumer consumer() {
     return {segment.side(0), segment.side(1), segment.ring(0), segment.geometry().ring_bytes};
@@ -133,6 +150,7 @@ TEST(ShmRing, BytesOfAllSizesCrossInOrder) {
   for (uint64_t i = 0; i < kEntries; ++i) {
     const uint64_t length = random.size_up_to(geometry.chunk_bytes);
     while (!producer.has_room(length)) std::this_thread::yield();
+    RingEnds::make_fit(producer, length);
     const uint64_t position = producer.position_for(length);
     fill_pattern({producer.at(position), length}, i);
     std::memcpy(producer.slot().body.data(), &position, sizeof(position));
@@ -164,11 +182,38 @@ TEST(ShmRing, AnIdleConsumerNeverStarvesTheProducer) {
         }
         ASSERT_TRUE(producer.has_room(length));
       }
+      RingEnds::make_fit(producer, length);
+      ASSERT_LE(producer.used_ring_bytes(), geometry.ring_bytes);
       const uint64_t position = producer.position_for(length);
       std::memcpy(producer.slot().body.data(), &position, sizeof(position));
       producer.publish_bytes(shm::SlotKind::kRing, position, length);
     }
   }
+}
+
+// Small messages, each consumed before the next, stay in a small part of a large ring.
+TEST(ShmRing, OnlyAsMuchIsUsedAsIsNeeded) {
+  const Geometry geometry;
+  RingEnds ends(geometry);
+  shm::Producer producer = ends.producer();
+  shm::Consumer consumer = ends.consumer();
+  constexpr uint64_t kLength = 200;
+  for (int i = 0; i < 10'000; ++i) {
+    ASSERT_TRUE(producer.has_room(kLength));
+    RingEnds::make_fit(producer, kLength);
+    const uint64_t position = producer.position_for(kLength);
+    ASSERT_LE((position & (geometry.ring_bytes - 1)) + kLength, producer.used_ring_bytes());
+    std::memset(producer.at(position), i, kLength);
+    std::memcpy(producer.slot().body.data(), &position, sizeof(position));
+    producer.publish_bytes(shm::SlotKind::kRing, position, kLength);
+    ASSERT_TRUE(consumer.ready());
+    const std::byte* const bytes = consumer.take_bytes(position, kLength);
+    ASSERT_NE(bytes, nullptr);
+    ASSERT_EQ(bytes[kLength - 1], static_cast<std::byte>(i));
+    consumer.pop();
+    if (consumer.should_publish()) consumer.publish();
+  }
+  EXPECT_LE(producer.used_ring_bytes(), 8u << 10);
 }
 
 TEST(ShmBulkQueue, HighPriorityFirstThenFirstCome) {

@@ -2,6 +2,8 @@
 
 #include <sys/socket.h>
 
+#include <algorithm>
+#include <bit>
 #include <cstring>
 #include <utility>
 
@@ -57,10 +59,6 @@ Result<std::unique_ptr<ShmEndpoint>> ShmEndpoint::create(ShmTransport& transport
   Poller& poller = transport.environment().poller;
   HETCOMM_RETURN_IF_ERROR(
       poller.add(endpoint->link_.socket.get(), EPOLLIN | EPOLLRDHUP, *endpoint));
-  if (endpoint->link_.process.valid()) {
-    HETCOMM_RETURN_IF_ERROR(
-        poller.add(endpoint->link_.process.get(), EPOLLIN, endpoint->process_watch_));
-  }
   transport.add(*endpoint);
   return endpoint;
 }
@@ -83,9 +81,14 @@ std::string ShmEndpoint::describe() const {
 
 // --- sending ---------------------------------------------------------------------------------
 
-Code ShmEndpoint::allocate_ring() {
-  const Code code = link_.segment.allocate_ring(link_.side);
-  ring_allocated_ = code == Code::kOk;
+// To |bytes| at least.
+Code ShmEndpoint::grow_ring(uint64_t bytes) {
+  const uint64_t used = producer_.used_ring_bytes();
+  const uint64_t wanted = std::min(std::max(std::bit_ceil(bytes), kFirstRingBytes),
+                                   link_.segment.geometry().ring_bytes);
+  if (wanted <= used) return Code::kOk;
+  const Code code = link_.segment.allocate_ring(link_.side, used, wanted);
+  if (code == Code::kOk) producer_.grow(wanted);
   return code;
 }
 
@@ -117,10 +120,11 @@ Code ShmEndpoint::send(const MessageHeader& header, const SegmentView& payload) 
 
 Code ShmEndpoint::send_by_ring(const MessageHeader& header, const SegmentView& payload) {
   if (payload.length > capabilities_.max_payload_bytes) return Code::kInvalidArgument;
-  if (!ring_allocated_) {
-    if (const Code code = allocate_ring(); code != Code::kOk) return code;
-  }
   if (!producer_.has_room(payload.length)) return refuse(payload.length);
+  while (!producer_.fits(payload.length)) [[unlikely]] {
+      const uint64_t more = std::max<uint64_t>(2 * producer_.used_ring_bytes(), payload.length);
+      if (const Code code = grow_ring(more); code != Code::kOk) return code;
+    }
   const RingPosition position = producer_.position_for(payload.length);
   gather(payload.segments, payload.offset, ByteSpan(producer_.at(position), payload.length));
   Slot& slot = producer_.slot();
@@ -265,9 +269,7 @@ void ShmEndpoint::peer_went() {
 }
 
 void ShmEndpoint::stop_watching() {
-  Poller& poller = transport_.environment().poller;
-  if (link_.socket.valid()) poller.remove(link_.socket.get(), *this);
-  if (link_.process.valid()) poller.remove(link_.process.get(), process_watch_);
+  if (link_.socket.valid()) transport_.environment().poller.remove(link_.socket.get(), *this);
 }
 
 // The peer is told by the end of the socket, although a forked child of this process may hold it
@@ -283,7 +285,6 @@ void ShmEndpoint::hang_up() {
   }
   if (link_.socket.valid()) shutdown(link_.socket.get(), SHUT_RDWR);
   link_.socket.reset();
-  link_.process.reset();
 }
 
 // --- regions ---------------------------------------------------------------------------------

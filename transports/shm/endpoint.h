@@ -3,7 +3,7 @@
 // Messages and pieces of puts share one FIFO per direction; gets read the peer's memory. All work
 // that takes time happens in progress(), in bounded steps.
 //
-//   open --(peer gone: socket or process ended)--> draining --(ring empty)--> failed
+//   open --(peer gone: its socket ended)--> draining --(ring empty)--> failed
 //     \---------------(a value from the peer that cannot be)------------------>/
 //
 // Draining still delivers what the peer had published. Failed: sources are withdrawn, targets and
@@ -78,17 +78,13 @@ class ShmEndpoint final : public Endpoint, private Watcher {
   static constexpr uint32_t kLongMessage = 16 << 10;
   // Parcels that are taken at a time: a peer that sends without end gets its turn and no more.
   static constexpr int kMostParcels = 64;
+  // What a side uses of its ring at first. It doubles when that is not enough.
+  static constexpr uint64_t kFirstRingBytes = 16 << 10;
   // Regions that a side may have asked for and not been answered. The owner holds a descriptor for
   // each answer that the peer does not read.
   static constexpr size_t kMostWanted = 64;
 
   ShmEndpoint(ShmTransport& transport, int peer, Link link);
-  // The process of the peer.
-  struct ProcessWatch final : public Watcher {
-    explicit ProcessWatch(ShmEndpoint& owner) : endpoint(owner) {}
-    void on_events(uint32_t) override { endpoint.peer_went(); }
-    ShmEndpoint& endpoint;
-  };
   void on_events(uint32_t events) override;
   void peer_went();
   void receive_parcels();
@@ -99,7 +95,7 @@ class ShmEndpoint final : public Endpoint, private Watcher {
   void send_parcel(const Parcel& parcel);
   void unmap_all();
 
-  Code allocate_ring();
+  Code grow_ring(uint64_t bytes);
   Code refuse(uint64_t room);
   bool waits_for_room() const { return want_room_ || !puts_.empty(); }
   Code send_by_ring(const MessageHeader& header, const SegmentView& payload);
@@ -125,7 +121,6 @@ class ShmEndpoint final : public Endpoint, private Watcher {
   bool failed_ = false;
   bool draining_ = false;
   bool want_room_ = false;  // a send or put was refused
-  bool ring_allocated_ = false;
   EndpointHandler* handler_ = nullptr;
   Producer producer_;
   Bell bell_;
@@ -137,7 +132,6 @@ class ShmEndpoint final : public Endpoint, private Watcher {
   SourceTable sources_;
   Side& mine_;
   Link link_;
-  ProcessWatch process_watch_{*this};
   ParcelPort port_;
   std::unordered_map<uint64_t, Mapping> mappings_;    // of the peer's regions
   std::unordered_map<uint64_t, uint64_t> wanted_;     // asked for, not here yet, with its length

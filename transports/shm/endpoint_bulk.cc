@@ -43,8 +43,9 @@ Code ShmEndpoint::put(Bulk& bulk) {
       bulk.local.length > total - bulk.remote_offset) {
     return Code::kInvalidArgument;
   }
-  if (!ring_allocated_) {
-    if (const Code code = allocate_ring(); code != Code::kOk) return code;
+  // Its pieces never wait for memory.
+  if (const Code code = grow_ring(link_.segment.geometry().ring_bytes); code != Code::kOk) {
+    return code;
   }
   SegmentCursor cursor;
   cursor.seek(bulk.local.segments, bulk.local.offset);
@@ -182,9 +183,8 @@ void ShmEndpoint::finish_get(Bulk& bulk, int64_t outcome) {
 }
 
 bool ShmEndpoint::peer_is_gone() const {
-  std::array<pollfd, 2> watched{
-      {{link_.socket.get(), POLLRDHUP, 0}, {link_.process.get(), POLLIN, 0}}};
-  return poll(watched.data(), watched.size(), 0) > 0;
+  pollfd watched{link_.socket.get(), POLLRDHUP, 0};
+  return poll(&watched, 1, 0) > 0;
 }
 
 // --- exposure --------------------------------------------------------------------------------

@@ -7,6 +7,10 @@
 // it believes to be out of room. What is consumed and not yet said (less than a quarter), what is
 // skipped at the ring's end and what is asked for (a chunk each, at most a quarter) fit together,
 // so nobody starves. Neither end trusts the other.
+//
+// A ring is as large as was agreed, but the producer may use only its beginning: it then skips the
+// rest of each lap, as it skips what is too short for an entry. Nobody may wait for room in such a
+// part, since the consumer speaks up only after a quarter of the whole.
 #pragma once
 
 #include <cstring>
@@ -18,22 +22,29 @@ namespace hetcomm::shm {
 
 class Producer {
  public:
+  // Uses nothing of the ring before grow().
   Producer(Side& mine, const Side& peer, std::byte* ring, uint64_t ring_bytes)
       : slots_(mine.slots.data()), peer_(peer), ring_(ring), ring_bytes_(ring_bytes) {}
 
   bool has_slot() { return head_ - consumed_slots_ < kSlotCount || (refresh(), has_slot_now()); }
-  // Room for |length| contiguous bytes of the ring and for a slot.
+  // Room for |length| contiguous bytes of the whole ring, and for a slot. The part in use has it
+  // too unless fits() says otherwise.
   bool has_room(uint64_t length) {
-    return has_slot() && (has_bytes_now(length) || (refresh(), has_bytes_now(length)));
+    if (!has_slot()) return false;
+    if (fits(length)) return true;
+    refresh();
+    return fits(length) || has_bytes_now(length, ring_bytes_);
   }
+  // Whether the part of the ring that is in use has room for |length| contiguous bytes.
+  bool fits(uint64_t length) const { return length <= used_ && has_bytes_now(length, used_); }
+  // The first |bytes| of the ring, more than until now, have memory.
+  void grow(uint64_t bytes) { used_ = bytes; }
+  uint64_t used_ring_bytes() const { return used_; }
 
   // The slot that the next publish() hands over.
   Slot& slot() const { return slots_[head_ % kSlotCount]; }
-  // Where |length| bytes go; has_room(length) was true. publish_bytes() takes them.
-  RingPosition position_for(uint64_t length) const {
-    const uint64_t at = head_bytes_ & (ring_bytes_ - 1);
-    return at + length > ring_bytes_ ? head_bytes_ + ring_bytes_ - at : head_bytes_;
-  }
+  // Where |length| bytes go; fits(length) was true. publish_bytes() takes them.
+  RingPosition position_for(uint64_t length) const { return position_for(length, used_); }
   std::byte* at(RingPosition position) const { return ring_ + (position & (ring_bytes_ - 1)); }
 
   void publish(SlotKind kind, uint64_t length) {
@@ -51,8 +62,14 @@ class Producer {
 
  private:
   bool has_slot_now() const { return head_ - consumed_slots_ < kSlotCount; }
-  bool has_bytes_now(uint64_t length) const {
-    const uint64_t end = position_for(length) + (length + kRingAlign - 1) / kRingAlign * kRingAlign;
+  // In the first |used| bytes of each lap.
+  RingPosition position_for(uint64_t length, uint64_t used) const {
+    const uint64_t at = head_bytes_ & (ring_bytes_ - 1);
+    return at + length > used ? head_bytes_ + ring_bytes_ - at : head_bytes_;
+  }
+  bool has_bytes_now(uint64_t length, uint64_t used) const {
+    const uint64_t end =
+        position_for(length, used) + (length + kRingAlign - 1) / kRingAlign * kRingAlign;
     return end - consumed_bytes_ <= ring_bytes_;
   }
   void refresh() {
@@ -70,6 +87,7 @@ class Producer {
   const Side& peer_;
   std::byte* ring_;
   uint64_t ring_bytes_;
+  uint64_t used_ = 0;
   uint64_t head_ = 0;
   uint64_t head_bytes_ = 0;
   uint64_t consumed_slots_ = 0;  // as last read

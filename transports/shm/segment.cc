@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <utility>
@@ -20,6 +21,26 @@ int allocate(int file, uint64_t offset, uint64_t length) {
     if (errno != EINTR) return errno;
   }
   return 0;
+}
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+// Returns errno, 0 on success.
+int populate(std::byte* begin, uint64_t length) {
+  static const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const auto skipped = reinterpret_cast<uintptr_t>(begin) & (page - 1);
+  while (madvise(begin - skipped, length + skipped, MADV_POPULATE_WRITE) != 0) {
+    if (errno != EINTR && errno != EAGAIN) return errno;
+  }
+  return 0;
+}
+
+// A kernel without it refuses it even for no bytes.
+bool can_populate() {
+  static const bool can = madvise(nullptr, 0, MADV_POPULATE_WRITE) == 0;
+  return can;
 }
 
 }  // namespace
@@ -108,10 +129,17 @@ Result<Segment> Segment::adopt(UniqueFd file, const Geometry& geometry) {
   return segment;
 }
 
-Code Segment::allocate_ring(int side) {
-  const uint64_t offset = kControlBytes + static_cast<uint64_t>(side) * geometry_.ring_bytes;
-  if (allocate(file_.get(), offset, geometry_.ring_bytes) != 0) return Code::kOutOfMemory;
-  file_.reset();
+void Segment::let_go_of_file() {
+  if (can_populate()) file_.reset();
+}
+
+Code Segment::allocate_ring(int side, uint64_t from, uint64_t to) {
+  std::byte* const begin = ring(side) + from;
+  const auto offset = static_cast<uint64_t>(begin - base_);
+  const int error = file_.valid() ? allocate(file_.get(), offset, to - from)  //
+                                  : populate(begin, to - from);
+  if (error != 0) return Code::kOutOfMemory;
+  if (to == geometry_.ring_bytes) file_.reset();
   return Code::kOk;
 }
 

@@ -31,6 +31,7 @@ class Segment {
   ~Segment();
 
   const Geometry& geometry() const { return geometry_; }
+  // The memory's descriptor; -1 after let_go_of_file().
   int file() const { return file_.get(); }
   uint64_t size_bytes() const { return geometry_.file_bytes(); }
   // What side |side| (0 or 1) writes, and the ring that it fills.
@@ -40,9 +41,12 @@ class Segment {
   std::byte* ring(int side) const {
     return base_ + kControlBytes + static_cast<uint64_t>(side) * geometry_.ring_bytes;
   }
-  // Gives ring |side| its memory; kOutOfMemory if there is none. Without it the first touch would
-  // be a SIGBUS. The file is closed then: one descriptor less.
-  Code allocate_ring(int side);
+  // Closes the file, one descriptor less, where the kernel allocates memory by the mapping as well
+  // (Linux 5.14). The peer has it by now.
+  void let_go_of_file();
+  // Gives the bytes |from| to |to| of ring |side| their memory; kOutOfMemory if there is none.
+  // Without it the first touch would be a SIGBUS.
+  Code allocate_ring(int side, uint64_t from, uint64_t to);
 
  private:
   Segment(UniqueFd file, const Geometry& geometry);

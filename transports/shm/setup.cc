@@ -1,8 +1,5 @@
 #include "transports/shm/setup.h"
 
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #include <algorithm>
 
 #include "src/base/bytes.h"
@@ -85,6 +82,7 @@ Result<std::unique_ptr<Setup>> Setup::offer(UniqueFd socket, const SetupContext&
   setup->link_.segment = std::move(segment).value();
   HETCOMM_RETURN_IF_ERROR(setup->start());
   HETCOMM_RETURN_IF_ERROR(setup->send({}));
+  setup->link_.segment.let_go_of_file();
   return setup;
 }
 
@@ -102,9 +100,6 @@ Status Setup::start() {
   if (!peer.ok()) return peer.status();
   link_.pid = peer->process;
   link_.user = peer->user;
-  if (link_.pid > 0) {
-    link_.process.reset(static_cast<int>(syscall(SYS_pidfd_open, link_.pid, 0)));
-  }
   return context_.poller.add(link_.socket.get(), EPOLLIN | EPOLLRDHUP, *this);
 }
 
@@ -148,6 +143,7 @@ Status Setup::accept_offer(const Message& message) {
   Result<Segment> segment = Segment::adopt(std::move(incoming_.descriptor), message.geometry);
   if (!segment.ok()) return segment.status();
   link_.segment = std::move(segment).value();
+  link_.segment.let_go_of_file();
   return {};
 }
 

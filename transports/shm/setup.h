@@ -24,11 +24,10 @@ namespace hetcomm::shm {
 
 // A ready connection, before it is an endpoint.
 struct Link {
-  int side = 0;      // of the mapped memory: 0 initiator, 1 acceptor
-  UniqueFd socket;   // its end tells that the peer has gone
-  UniqueFd process;  // pidfd of the peer, where its process is visible
-  pid_t pid = 0;     // as seen from here; 0: not visible
-  uid_t user = 0;    // the peer's effective one
+  int side = 0;     // of the mapped memory: 0 initiator, 1 acceptor
+  UniqueFd socket;  // its end tells that the peer has gone: forked children do not keep it
+  pid_t pid = 0;    // as seen from here; 0: not visible
+  uid_t user = 0;   // the peer's effective one
   Segment segment;
   bool fence = false;  // see Bell
   Status reading;      // kOk: proved
