@@ -10,6 +10,7 @@
 #include <fmt/ranges.h>
 
 #include "src/base/bytes.h"
+#include "src/base/descriptors.h"
 #include "src/base/random.h"
 #include "src/base/text.h"
 #include "src/core/collectives/team.h"
@@ -613,6 +614,7 @@ void Mesh::TransportEntry::guarded(int peer, Upcall&& upcall) {
 }
 
 void Mesh::TransportEntry::on_connected(int peer, Result<std::unique_ptr<Endpoint>> endpoint) {
+  if (endpoint.status().code() == Code::kOutOfResources) mesh.close_idle_connections();
   guarded(peer, [&] { connected(peer, std::move(endpoint)); });
 }
 
@@ -621,8 +623,7 @@ void Mesh::TransportEntry::connected(int peer, Result<std::unique_ptr<Endpoint>>
   if (attempt == nullptr || attempt->next >= attempt->candidates.size() ||
       attempt->candidates[attempt->next].entry != this) {
     if (endpoint.ok()) {
-      mesh.note_connected(*transport);
-      mesh.pair(peer).adopt(std::move(endpoint.value()), name, index);
+      adopt(peer, std::move(endpoint.value()));
     } else {
       mesh.pair(peer).connect_failed(index, endpoint.status());
     }
@@ -630,8 +631,7 @@ void Mesh::TransportEntry::connected(int peer, Result<std::unique_ptr<Endpoint>>
   }
   if (endpoint.ok()) {
     attempt.reset();
-    mesh.note_connected(*transport);
-    mesh.pair(peer).adopt(std::move(endpoint.value()), name, index);
+    adopt(peer, std::move(endpoint.value()));
     return;
   }
   mesh.log().info("rank {}: {} failed: {}", peer, name, endpoint.status().text());
@@ -647,16 +647,40 @@ void Mesh::TransportEntry::connected(int peer, Result<std::unique_ptr<Endpoint>>
 void Mesh::TransportEntry::on_accepted(int peer, std::unique_ptr<Endpoint> endpoint) {
   // Only the lower rank of a pair connects.
   if (peer < 0 || peer >= mesh.rank_) return;
-  guarded(peer, [&] {
-    mesh.note_connected(*transport);
-    mesh.pair(peer).adopt(std::move(endpoint), name, index);
-  });
+  guarded(peer, [&] { adopt(peer, std::move(endpoint)); });
+}
+
+void Mesh::TransportEntry::adopt(int peer, std::unique_ptr<Endpoint> endpoint) {
+  mesh.note_connected(*transport);
+  mesh.pair(peer).adopt(std::move(endpoint), name, index);
+  mesh.close_idle_connections();
 }
 
 void Mesh::note_connected(Transport& transport) {
   if (std::find(connected_.begin(), connected_.end(), &transport) == connected_.end()) {
     connected_.push_back(&transport);
   }
+}
+
+void Mesh::close_idle_connections() {
+  constexpr size_t kAtOnce = 2;  // a peer may refuse
+  constexpr uint64_t kPauseNs = 10'000'000;
+  close_idle_at_ns_ = kForever;
+  if (!descriptors_run_short()) return;
+  close_idle_at_ns_ = engine().refresh_now() + kPauseNs;
+  struct Idle {
+    uint32_t looks;
+    Pair* pair;
+  };
+  std::vector<Idle> idle;
+  for (Pair* const pair : active_pairs_) {
+    const uint32_t looks = pair->count_idle();
+    if (pair->rank() != rank_ && pair->may_close_idle()) idle.push_back({looks, pair});
+  }
+  std::stable_sort(idle.begin(), idle.end(),
+                   [](const Idle& a, const Idle& b) { return a.looks > b.looks; });
+  idle.resize(std::min(idle.size(), kAtOnce));
+  for (const Idle& each : idle) each.pair->ask_to_close_idle();
 }
 
 void Mesh::update_due(Pair& pair) {
@@ -1070,6 +1094,7 @@ void Mesh::tick(uint64_t now_ns) {
 
 void Mesh::run_timers(uint64_t now_ns) {
   for (size_t i = 0; i < busy_teams_.size(); ++i) busy_teams_[i]->tick(now_ns);
+  if (now_ns >= close_idle_at_ns_) close_idle_connections();
   if (now_ns < next_pair_timer_ns_) return;
   next_pair_timer_ns_ = kForever;
   for (size_t i = 0; i < active_pairs_.size(); ++i) {
@@ -1083,7 +1108,7 @@ void Mesh::run_timers(uint64_t now_ns) {
 }
 
 uint64_t Mesh::next_timer_ns() const {
-  uint64_t next = next_pair_timer_ns_;
+  uint64_t next = std::min(next_pair_timer_ns_, close_idle_at_ns_);
   for (const auto& entry : transports_) {
     next = std::min(next, entry->transport->next_timer_ns());
   }

@@ -239,6 +239,7 @@ class Mesh final : public Driven {
     void on_connected(int peer, Result<std::unique_ptr<Endpoint>> endpoint) override;
     void on_accepted(int peer, std::unique_ptr<Endpoint> endpoint) override;
     void connected(int peer, Result<std::unique_ptr<Endpoint>> endpoint);
+    void adopt(int peer, std::unique_ptr<Endpoint> endpoint);
     template <typename Upcall>
     void guarded(int peer, Upcall&& upcall);
     Mesh& mesh;
@@ -300,6 +301,9 @@ class Mesh final : public Driven {
   void try_next(Pair& pair);
   bool was_late(Attempt& attempt);
   void note_connected(Transport& transport);
+  // Where descriptors run short: asks the peers that were talked to least lately, and again a
+  // little later.
+  void close_idle_connections();
   void fail_receives(int rank, const Status& why);
   bool all_senders_live(const Operation& receive) const;
 
@@ -352,6 +356,7 @@ class Mesh final : public Driven {
   std::vector<Pair*> copying_;
   std::vector<Pair*> active_pairs_;  // all pairs that exist
   uint64_t next_pair_timer_ns_ = kForever;
+  uint64_t close_idle_at_ns_ = kForever;  // while descriptors are short
   uint64_t passes_ = 0;
   std::vector<Transport*>
       connected_;  // with connections: polled in every pass, the others now and then

@@ -11,9 +11,10 @@
 // fenced, the peer is told before anything is done again (kRailDown), and what was under way on it
 // goes over the others, or over the next connection. A rail that a better one has replaced is
 // closed when it stays unused: the lower rank says so (kRailUnused), the higher one closes it once
-// nothing of its own is under way there, and answers (kRailClosed). The lower rank connects; a
-// transport whose rail failed cools down, for longer each time, before it is tried again. The
-// higher rank, without a rail, says so (knock), since the lower one may not have noticed.
+// nothing of its own is under way there, and answers (kRailClosed). The rails of a pair that is
+// idle are closed where descriptors run short (pair_idle.cc). The lower rank connects; a transport
+// whose rail failed cools down, for longer each time, before it is tried again. The higher rank,
+// without a rail, says so (knock), since the lower one may not have noticed.
 //
 // Messages of the pair are numbered; the receiver takes them in order and drops what it had before.
 // On a connection that may lose messages while the peer lives they are kept until acknowledged and
@@ -88,6 +89,7 @@ class Rail final : public EndpointHandler, public Mortal {
   bool retiring = false;   // one side has said that it uses it no more
   bool open = false;       // the peer's kOpen has arrived
   bool open_sent = false;  // ours has left
+  bool leaving = false;    // the peer may close it
   Load sending;
   Load receiving;
   // Bytes per second in the direction of |load|: measured, or else estimated.
@@ -247,6 +249,12 @@ class Pair {
   void writable(Rail& rail);
   // Sends what waits. Called when there may be room, credit, or a connection.
   void pump();
+  // Asks the peer whether the connections may be closed, if nothing is under way on them.
+  void ask_to_close_idle();
+  // It could be asked now.
+  bool may_close_idle() const;
+  // How often in a row this was called while no message had come or gone since the call before.
+  uint32_t count_idle();
   // Sends credit and acknowledgements that are due.
   void send_update();
   // Asks the peer to acknowledge what it has, before this side leaves.
@@ -396,6 +404,14 @@ class Pair {
   void close_unused(Rail& rail);
   void cool_down(size_t index);
 
+  // pair_idle.cc: closing what nobody uses
+  bool has_nothing_to_do() const;
+  bool is_idle() const;
+  void receive_close_idle();
+  void receive_may_close(uint64_t rail, bool may);
+  void stay_connected();
+  void left_by_peer(Rail& rail);
+
   Mesh& mesh_;
   const int rank_;
   State state_ = State::kIdle;
@@ -418,9 +434,13 @@ class Pair {
   bool vouched_ = false;                      // others have heard of the peer meanwhile
   uint64_t connects_failed_ = 0;              // since then
   uint64_t retry_at_ns_ = UINT64_MAX;
-  bool starved_ = false;  // a protocol message was lost for want of memory
-  bool untold_ = false;   // the peer does not know that it is lost
-  Status verdict_;        // why a lossless connection broke; the control plane says what that means
+  bool asked_to_close_ = false;  // the peer has not answered
+  bool wanted_again_ = false;    // the peer, which leaves, has asked for a new connection already
+  uint32_t traffic_ = 0;         // messages, when count_idle() was called last
+  uint32_t idle_ = 0;            // what it returned
+  bool starved_ = false;         // a protocol message was lost for want of memory
+  bool untold_ = false;          // the peer does not know that it is lost
+  Status verdict_;  // why a lossless connection broke; the control plane says what that means
 
   // Sending.
   Operation* outbox_first_ = nullptr;

@@ -54,6 +54,7 @@ void Pair::knocked(uint32_t lost) {
     rail_failed(**gone, Status(Code::kPeerLost, "the peer has no connection left"),
                 lost == UINT32_MAX);
   }
+  wanted_again_ = true;
   ensure_connected();
 }
 
@@ -276,6 +277,10 @@ void Pair::writable(Rail& rail) {
 // Makes everything quiet on the connection (which may be quiet already), then lets it go.
 void Pair::rail_failed(Rail& rail, const Status& why, bool tell) {
   if (rail.dropped) return;
+  if (rail.leaving) {
+    left_by_peer(rail);
+    return;
+  }
   if (rail.retiring && !uses(rail)) {
     close_unused(rail);  // the peer was quicker
     return;
@@ -348,7 +353,7 @@ void Pair::rail_failed(Rail& rail, const Status& why, bool tell) {
 Rail* Pair::best_open_rail() {
   Rail* best = nullptr;
   for (const auto& rail : rails_) {
-    if (!rail->open || !rail->open_sent) continue;
+    if (!rail->open || !rail->open_sent || rail->leaving) continue;
     if (best == nullptr || rail->score_us() < best->score_us()) best = rail.get();
   }
   return best;
@@ -377,6 +382,7 @@ void Pair::drop_rail(Rail& rail, bool peer_has_to_know) {
   rail.endpoint().close();
   mesh_.retire(std::move(*found));
   rails_.erase(found);
+  if (rails_.empty()) asked_to_close_ = false;
   counters.connected = std::any_of(rails_.begin(), rails_.end(),
                                    [&](const auto& each) { return &each->counters() == &counters; })
                            ? 1

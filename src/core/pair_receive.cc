@@ -199,6 +199,7 @@ void Pair::dispatch(const WireHeader& header, ConstByteSpan payload) {
       receive_withdraw(header);
       return;
     case MessageKind::kWake:
+      stay_connected();
       return;
     case MessageKind::kRailDown:
       if (Rail* rail = find_rail(header.tag); rail != nullptr) {
@@ -220,6 +221,12 @@ void Pair::dispatch(const WireHeader& header, ConstByteSpan payload) {
       if (Rail* rail = find_rail(header.tag); rail != nullptr && rail->retiring && rail != rail_) {
         close_unused(*rail);
       }
+      return;
+    case MessageKind::kCloseIdle:
+      receive_close_idle();
+      return;
+    case MessageKind::kMayClose:
+      receive_may_close(header.tag, header.value != 0);
       return;
     case MessageKind::kOpen:
       violated("second open");

@@ -465,6 +465,11 @@ void RemoteAccess::end(Operation& operation, Code code, std::string text) {
   pair_.mesh().complete(operation, code, std::move(text));
 }
 
+bool RemoteAccess::is_idle() const {
+  return asked_.empty() && awaiting_credit_.empty() && direct_.empty() && !is_fence_open() &&
+         sent_puts_.empty() && remotes_.empty() && copies_.empty() && again_.empty();
+}
+
 bool RemoteAccess::uses(const Rail& rail) const {
   return std::any_of(direct_.begin(), direct_.end(), [&](const Operation* operation) {
     return operation->access.direct->uses(rail);

@@ -87,6 +87,8 @@ class RemoteAccess {
   // Copies to and from mapped memory that are too long for one call go on. False: none is left.
   bool copy_some();
   bool flushed() const { return awaiting_credit_.empty(); }
+  // Nothing is under way, and no memory of the peer is held that a connection may have mapped.
+  bool is_idle() const;
 
  private:
   friend class DirectAccess;

@@ -39,6 +39,10 @@ enum class MessageKind : uint8_t {
   // Closing a rail that a better one has replaced; tag = rail.
   kRailUnused,  // the sender uses it no more, and asks the peer to close it
   kRailClosed,  // the answer: nothing is under way on it, and the sender has closed it
+  // Closing the connections of a pair that is idle.
+  kCloseIdle,  // nothing of the sender's is under way: may it close them?
+  kMayClose,  // the answer, which names the connection that it goes over by tag; value = 1: nothing
+              // is, and the sender holds back until the end of it or kWake; 0: no
 };
 
 // What a message costs its receiver beside its bytes while it is unmatched; both sides count alike.

@@ -1,0 +1,170 @@
+// What connections cost in descriptors, and what happens when there are fewer than peers:
+//
+//   * talking to nine peers of its host takes a rank fewer than twenty descriptors;
+//   * a rank that may open fewer files than it has peers talks to all of them in turn, again and
+//     again: the connections that were used least lately are closed, and nothing fails or is lost;
+//   * the same where every rank is short of descriptors, whoever asks first and whatever comes in
+//     between.
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <filesystem>
+#include <iterator>
+#include <numeric>
+
+#include "tests/conformance/capi_job.h"
+
+namespace hetcomm_test {
+namespace {
+
+class Descriptors : public CapiTest {};
+
+size_t open_descriptors() {
+  const std::filesystem::directory_iterator all("/proc/self/fd");
+  return static_cast<size_t>(std::distance(begin(all), end(all)));
+}
+
+// From now on this process may have |spare| files more than it has. Processes only.
+void leave_descriptors(Member& me, unsigned spare) {
+  // The last control connections are made, and those that two ranks made at once have ended.
+  (void)me.until([] { return false; }, kSec);
+  std::vector<int> probes;
+  for (unsigned i = 0; i <= spare; ++i) probes.push_back(dup(0));
+  rlimit limit{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  limit.rlim_cur = static_cast<rlim_t>(*std::max_element(probes.begin(), probes.end()));
+  for (const int each : probes) close(each);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+}
+
+// Both ranks call it: |size| bytes there and back at the same time.
+void exchange(Member& me, int32_t peer, uint64_t size, uint64_t seed) {
+  const auto seed_of = [&](int32_t rank) { return seed * 100 + static_cast<uint64_t>(rank); };
+  const std::vector<std::byte> out = pattern(size, seed_of(me.rank()));
+  std::vector<std::byte> in(size);
+  std::vector<hetcomm_request_t*> requests{me.recv(peer, 7, in.data(), size),
+                                           me.send(peer, 7, out.data(), size)};
+  finish_all(requests);
+  ASSERT_TRUE(holds(in, seed_of(peer), size)) << me.rank() << " from " << peer;
+}
+
+// Connections that broke, with all peers.
+uint64_t failures(const Member& me) {
+  std::vector<hetcomm_counters_t> counters(8, {.struct_size = sizeof(hetcomm_counters_t)});
+  uint64_t sum = 0;
+  for (int32_t rank = 0; rank < me.size(); ++rank) {
+    if (rank == me.rank()) continue;
+    size_t count = 0;
+    EXPECT_EQ(hetcomm_communicator_counters(me.communicator(), rank, counters.size(),
+                                            counters.data(), &count),
+              HETCOMM_OK)
+        << hetcomm_last_error();
+    for (size_t i = 0; i < std::min(count, counters.size()); ++i) sum += counters[i].failures;
+  }
+  return sum;
+}
+
+// Connections that take a descriptor or two.
+std::vector<CapiCase> chosen_cases() {
+  std::vector<CapiCase> cases = process_cases();
+  std::erase_if(cases, [](const CapiCase& each) {
+    const std::string& name = each.name;
+    return name != "shm" && name != "shm_thread" && name != "tcp" && name != "tcp_tls";
+  });
+  return cases;
+}
+
+constexpr uint64_t kSizes[] = {8, 3'000, 200'000};
+
+TEST_P(Descriptors, NinePeersTakeFewerThanTwenty) {
+  if (GetParam().transports != "shm") GTEST_SKIP() << "the bound is one for shm";
+  run_job(GetParam(), 10, [](Member& me) {
+    me.meet();
+    const size_t before = open_descriptors();
+    for (int32_t step = 1; step < me.size(); ++step) {
+      // With the peer whose rank makes the sum |step|, modulo the size.
+      const int32_t peer = (step - me.rank() + me.size()) % me.size();
+      if (peer != me.rank()) exchange(me, peer, 3'000, static_cast<uint64_t>(step));
+    }
+    const int32_t last = (me.size() - me.rank()) % me.size();
+    if (last != me.rank()) exchange(me, last, 3'000, 0);
+    me.meet();
+    // Connections that were made twice at first end a little later.
+    EXPECT_TRUE(me.until([&] { return open_descriptors() < before + 20; })) << open_descriptors();
+  });
+}
+
+// One peer after the other, each when it is its turn.
+TEST_P(Descriptors, ARankThatIsShortOfThemTalksToAllInTurn) {
+  run_job(GetParam(), 10, [](Member& me) {
+    if (me.rank() == 4) leave_descriptors(me, 8);
+    std::atomic<uint64_t>& turn = me.store().word(3);
+    me.meet();
+    uint64_t turns = 0;
+    for (uint64_t round = 0; round < 3; ++round) {
+      for (int32_t peer = 0; peer < me.size(); ++peer) {
+        if (peer == 4) continue;
+        if (me.rank() == peer) {
+          ASSERT_TRUE(me.until([&] { return turn.load() == turns; }));
+          exchange(me, 4, kSizes[round], round);
+        }
+        if (me.rank() == 4) {
+          exchange(me, peer, kSizes[round], round);
+          turn.fetch_add(1);
+        }
+        ++turns;
+      }
+    }
+    ASSERT_TRUE(me.until([&] { return turn.load() == turns; }));
+    EXPECT_EQ(failures(me), 0u);
+    me.meet();
+  });
+}
+
+// All of them at once, with messages that wait in the receiver's memory: a connection over which
+// something is under way stays.
+TEST_P(Descriptors, ARankThatIsShortOfThemIsWantedByAll) {
+  run_job(GetParam(), 10, [](Member& me) {
+    if (me.rank() == 4) leave_descriptors(me, 8);
+    me.meet();
+    for (uint64_t round = 0; round < 3; ++round) {
+      for (int32_t peer = 0; peer < me.size(); ++peer) {
+        if (peer == 4) continue;
+        if (me.rank() == 4) exchange(me, peer, 8 + 500 * round, round);
+        if (me.rank() == peer) exchange(me, 4, 8 + 500 * round, round);
+      }
+    }
+    me.meet();
+  });
+}
+
+// A tournament in which every rank meets every other once a round, in an order drawn anew.
+TEST_P(Descriptors, AllRanksThatAreShortOfThemTalkToAll) {
+  run_job(GetParam(), 8, [](Member& me) {
+    leave_descriptors(me, 8);
+    me.meet();
+    Random random(11);
+    const int32_t others = me.size() - 1;
+    for (uint64_t round = 0; round < 8; ++round) {
+      std::vector<int32_t> days(static_cast<size_t>(others));
+      std::iota(days.begin(), days.end(), 0);
+      for (size_t i = days.size(); i > 1; --i) std::swap(days[i - 1], days[random.below(i)]);
+      for (const int32_t day : days) {
+        // The last rank meets the one that would meet itself.
+        int32_t peer = (2 * day - me.rank() + 2 * others) % others;
+        if (me.rank() == others) peer = day;
+        if (peer == me.rank()) peer = others;
+        exchange(me, peer, kSizes[round % 3], round);
+      }
+    }
+    EXPECT_EQ(failures(me), 0u);
+    me.meet();
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Over, Descriptors, ::testing::ValuesIn(chosen_cases()), capi_case_name);
+
+}  // namespace
+}  // namespace hetcomm_test
