@@ -29,8 +29,8 @@ struct DeviceTable {
   // Device memory. free never fails on what allocate gave.
   hetcomm_status_t (*allocate)(void* device, uint64_t size_bytes, void** out_address) = nullptr;
   void (*free)(void* device, void* address) = nullptr;
-  // Optional: base and size of the allocation that contains |address|; NOT_FOUND when it is not
-  // this device's.
+  // Base and size of the allocation that contains |address|, which may be any number; NOT_FOUND
+  // when it is not this device's. Optional where the memory is |host_accessible|.
   hetcomm_status_t (*find)(void* device, const void* address, void** out_base,
                            uint64_t* out_size) = nullptr;
 

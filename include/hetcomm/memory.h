@@ -1,7 +1,15 @@
 /* Devices, memory and buffers.
  *
  * A device is one memory space with its copy engines. A memory is a region of one device. A buffer
- * is a piece of a memory, passed by value; it is what every data call takes.                   */
+ * is a piece of a memory, passed by value; it is what every data call takes.
+ *
+ * A plain pointer, in a buffer or as any other argument, is taken for host memory. The CPU may not
+ * touch the memory of most devices (host_accessible), so a pointer to that is refused with
+ * INVALID_ARGUMENT wherever the library would touch it: hand it in with hetcomm_buffer_memory. The
+ * library recognizes pointers into the memories that were allocated or wrapped through the context,
+ * until they are freed. It does not look for device memory that it was never told of, nor in a
+ * context without such memories, where the check costs one comparison: wrap device memory before
+ * its pointer gets to a data call.                                                              */
 #ifndef HETCOMM_MEMORY_H_
 #define HETCOMM_MEMORY_H_
 
@@ -40,7 +48,9 @@ hetcomm_memory_allocate(hetcomm_context_t* context, int32_t device, uint64_t siz
                         hetcomm_memory_t** out_memory) HETCOMM_NOEXCEPT;
 
 /* Makes a memory of a region that the caller owns and keeps until hetcomm_memory_free: |address| is
- * a host pointer, or an address or handle of the device's vendor. [any-thread] */
+ * a host pointer, or an address or handle of the device's vendor. INVALID_ARGUMENT where the device
+ * does not know the address, and where memory of another device is said to be the host's.
+ * OUT_OF_RANGE where the region ends past its allocation. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_memory_wrap(hetcomm_context_t* context, int32_t device, void* address, uint64_t size_bytes,
                     hetcomm_memory_t** out_memory) HETCOMM_NOEXCEPT;
@@ -59,7 +69,8 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_memory_address(const hetcomm_memory_t* memory, void** out_address) HETCOMM_NOEXCEPT;
 
 /* Copies |size_bytes| from host memory into |memory| at |offset|, or back. Blocks until done.
- * OUT_OF_RANGE when the range ends past the memory. [any-thread] */
+ * OUT_OF_RANGE when the range ends past the memory, INVALID_ARGUMENT where |source| or
+ * |destination| is memory of a device. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_memory_write(hetcomm_memory_t* memory, uint64_t offset, const void* source,
                      uint64_t size_bytes) HETCOMM_NOEXCEPT;
@@ -67,15 +78,16 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_memory_read(hetcomm_memory_t* memory, uint64_t offset, void* destination,
                     uint64_t size_bytes) HETCOMM_NOEXCEPT;
 
-/* A piece of memory. |memory| NULL: ordinary host memory, |offset| is the address. Frozen layout.
- */
+/* A piece of memory. |memory| NULL: ordinary host memory, |offset| is the address. INVALID_ARGUMENT
+ * from the call that takes it where that is memory of a device. Frozen layout. */
 typedef struct hetcomm_buffer {
   hetcomm_memory_t* memory;
   uint64_t offset;
   uint64_t length;
 } hetcomm_buffer_t;
 
-/* Buffer over ordinary host memory; costs nothing and registers nothing.
+/* Buffer over ordinary host memory, which |pointer| must lead to; costs nothing and registers
+ * nothing.
  *
  * GCC hands a structure of this size on in 16-byte moves. Written member by member just before, it
  * would have to reach the cache before it can be read again, behind every store of an earlier send;

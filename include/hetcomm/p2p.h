@@ -47,9 +47,10 @@ typedef struct hetcomm_operation_options {
 } hetcomm_operation_options_t;
 
 /* Sends |buffer| to rank |destination|. Completes when the buffer may be reused, which does not
- * mean that it was received. |options| may be NULL. INVALID_ARGUMENT, OUT_OF_RANGE (rank, or a
- * buffer that ends past its memory), OUT_OF_MEMORY: rejected, no completion will follow. A lost
- * peer or an aborted communicator is the operation's outcome, not the call's. [any-thread] */
+ * mean that it was received. |options| may be NULL. INVALID_ARGUMENT (also where a plain pointer
+ * leads to memory of a device: hetcomm/memory.h), OUT_OF_RANGE (rank, or a buffer that ends past
+ * its memory), OUT_OF_MEMORY: rejected, no completion will follow. A lost peer or an aborted
+ * communicator is the operation's outcome, not the call's. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_send(hetcomm_communicator_t* communicator, int32_t destination, uint64_t tag,
              hetcomm_buffer_t buffer, const hetcomm_operation_options_t* options,

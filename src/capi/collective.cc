@@ -75,17 +75,19 @@ Status try_post(hetcomm_communicator_t* communicator, Arguments& arguments,
     if (arguments.receives == nullptr) return capi::null_argument("recvs");
     arguments.receive_count = ranks;
   }
+  const hetcomm::DeviceSet& devices = own.context().devices();
   // The length of the list is checked before the arrays that depend on it are read.
   if (ranks > static_cast<size_t>(own.size())) {
     return Status(Code::kInvalidArgument,
                   fmt::format("a list of {} ranks among {}", ranks, own.size()));
   }
   if (used.sends) {
-    HETCOMM_RETURN_IF_ERROR(as_status(capi::check_buffers(arguments.sends, arguments.send_count)));
+    HETCOMM_RETURN_IF_ERROR(
+        as_status(capi::check_buffers(devices, arguments.sends, arguments.send_count)));
   }
   if (used.receives) {
     HETCOMM_RETURN_IF_ERROR(
-        as_status(capi::check_buffers(arguments.receives, arguments.receive_count)));
+        as_status(capi::check_buffers(devices, arguments.receives, arguments.receive_count)));
   }
   Operation* operation = nullptr;
   std::string text;

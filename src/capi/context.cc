@@ -6,6 +6,7 @@
 #include "devices/registry.h"
 #include "src/capi/guard.h"
 #include "src/capi/output.h"
+#include "src/capi/post.h"
 #include "transports/rdma/factory.h"
 #include "transports/self/factory.h"
 #include "transports/shm/factory.h"
@@ -102,15 +103,22 @@ Status create_context(const hetcomm_context_options_t& options, hetcomm_context_
   return {};
 }
 
-// Whether |size| bytes from |address| on can be memory of |device|, as far as it can tell.
-Status check_wrapped(const Device& device, const void* address, uint64_t size) {
+// |address| is one that the CPU will touch.
+Status check_plain(const hetcomm::DeviceSet& devices, const void* address) {
+  if (!devices.forbids(reinterpret_cast<uintptr_t>(address))) return {};
+  return Status(Code::kInvalidArgument, std::string(capi::kForbiddenText));
+}
+
+// Whether |size| bytes from |address| on can be memory of device |index|, as far as it can tell.
+Status check_wrapped(const hetcomm::DeviceSet& devices, size_t index, const void* address,
+                     uint64_t size) {
+  const Device& device = devices.device(index);
   if (device.table->host_accessible) {
     if (size > UINT64_MAX - reinterpret_cast<uintptr_t>(address)) {
       return Status(Code::kOutOfRange, "the range ends past the address space");
     }
-    return {};
+    return check_plain(devices, address);
   }
-  if (device.table->find == nullptr) return {};
   void* base = nullptr;
   uint64_t known = 0;
   const hetcomm_status_t status = device.table->find(device.instance, address, &base, &known);
@@ -231,8 +239,7 @@ hetcomm_status_t hetcomm_memory_wrap(hetcomm_context_t* context, int32_t device,
     HETCOMM_RETURN_IF_ERROR(check_device(context, device));
     if (size_bytes == 0) return Status(Code::kInvalidArgument, "size_bytes is 0");
     const auto index = static_cast<size_t>(device);
-    HETCOMM_RETURN_IF_ERROR(
-        check_wrapped(context->impl->devices().device(index), address, size_bytes));
+    HETCOMM_RETURN_IF_ERROR(check_wrapped(context->impl->devices(), index, address, size_bytes));
     *out_memory = new hetcomm_memory(*context->impl, index, address, size_bytes, false);
     return {};
   });
@@ -282,7 +289,10 @@ hetcomm_status_t hetcomm_memory_write(hetcomm_memory_t* memory, uint64_t offset,
   return capi::guard([&]() -> Status {
     HETCOMM_REQUIRE_HANDLE(memory);
     HETCOMM_RETURN_IF_ERROR(capi::check_alive(memory->context));
-    if (size_bytes > 0) HETCOMM_REQUIRE(source);
+    if (size_bytes > 0) {
+      HETCOMM_REQUIRE(source);
+      HETCOMM_RETURN_IF_ERROR(check_plain(memory->context.devices(), source));
+    }
     return memory->write(offset, source, size_bytes);
   });
 }
@@ -292,7 +302,10 @@ hetcomm_status_t hetcomm_memory_read(hetcomm_memory_t* memory, uint64_t offset, 
   return capi::guard([&]() -> Status {
     HETCOMM_REQUIRE_HANDLE(memory);
     HETCOMM_RETURN_IF_ERROR(capi::check_alive(memory->context));
-    if (size_bytes > 0) HETCOMM_REQUIRE(destination);
+    if (size_bytes > 0) {
+      HETCOMM_REQUIRE(destination);
+      HETCOMM_RETURN_IF_ERROR(check_plain(memory->context.devices(), destination));
+    }
     return memory->read(offset, destination, size_bytes);
   });
 }

@@ -27,10 +27,12 @@ hetcomm_status_t check_remote(const hetcomm_remote_memory_t* remote) {
 }
 
 // The common call, without options and with one plain |buffer| of a put or get; act(there) does it
-// over mapped memory. False for everything else, which post_access() looks at.
+// over mapped memory and touches |plain|, an address of the caller's. False for everything else,
+// which post_access() looks at.
 template <OperationKind kKind, typename Act>
 [[gnu::always_inline]] inline bool post_plain(hetcomm_remote_memory_t* remote, uint64_t offset,
                                               uint64_t length, const hetcomm_buffer_t* buffer,
+                                              uint64_t plain,
                                               const hetcomm_operation_options_t* options,
                                               hetcomm_request_t** out_request, Act&& act) {
   if (remote == nullptr || !capi::is_good(remote) || out_request == nullptr || options != nullptr)
@@ -38,7 +40,7 @@ template <OperationKind kKind, typename Act>
     return false;
   }
   Communicator& own = remote->communicator();
-  if (!own.context().alive()) [[unlikely]]
+  if (!own.context().alive() || own.context().devices().forbids(plain)) [[unlikely]]
     return false;
   hetcomm::Operation* operation =
       own.access_plain<kKind>(*remote, offset, length, buffer, std::forward<Act>(act));
@@ -62,7 +64,8 @@ template <OperationKind kKind, typename Act>
                                                      const hetcomm_operation_options_t* options,
                                                      hetcomm_request_t** out_request, Act&& act) {
   return post_plain<kKind>(
-      remote, offset, sizeof(uint64_t), nullptr, options, out_request, [&](std::byte* there) {
+      remote, offset, sizeof(uint64_t), nullptr, reinterpret_cast<uintptr_t>(out_previous), options,
+      out_request, [&](std::byte* there) {
         if (reinterpret_cast<uintptr_t>(there) % sizeof(uint64_t) != 0) return false;
         const uint64_t previous =
             act(std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(there)));
@@ -190,8 +193,8 @@ hetcomm_status_t hetcomm_put(hetcomm_remote_memory_t* remote, uint64_t offset,
     return true;
   };
   if (is_plain_host(buffer) &&
-      post_plain<OperationKind::kPut>(remote, offset, buffer.length, &buffer, options, out_request,
-                                      write)) [[likely]] {
+      post_plain<OperationKind::kPut>(remote, offset, buffer.length, &buffer, buffer.offset,
+                                      options, out_request, write)) [[likely]] {
     return HETCOMM_OK;
   }
   AccessArguments access{.offset = offset};
@@ -211,9 +214,9 @@ hetcomm_status_t hetcomm_get(hetcomm_remote_memory_t* remote, uint64_t offset,
     hetcomm::copy_bytes(reinterpret_cast<std::byte*>(buffer.offset), there, buffer.length);
     return true;
   };
-  if (is_plain_host(buffer) && post_plain<OperationKind::kGet>(remote, offset, buffer.length,
-                                                               &buffer, options, out_request, read))
-      [[likely]] {
+  if (is_plain_host(buffer) &&
+      post_plain<OperationKind::kGet>(remote, offset, buffer.length, &buffer, buffer.offset,
+                                      options, out_request, read)) [[likely]] {
     return HETCOMM_OK;
   }
   return post_access(remote, OperationKind::kGet, {.offset = offset}, &buffer, options,

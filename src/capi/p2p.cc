@@ -35,8 +35,8 @@ template <OperationKind kKind>
     return nullptr;
   }
   Communicator& own = *communicator->impl;
-  if (static_cast<uint32_t>(peer) >= static_cast<uint32_t>(own.size()) || !own.context().alive())
-      [[unlikely]] {
+  if (static_cast<uint32_t>(peer) >= static_cast<uint32_t>(own.size()) || !own.context().alive() ||
+      own.context().devices().forbids(buffer.offset)) [[unlikely]] {
     return nullptr;
   }
   return own.post_plain<kKind>(peer, tag, ignore, buffer);

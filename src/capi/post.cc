@@ -33,7 +33,12 @@ Code check_post(Communicator& communicator, const PostArguments& arguments,
   if (arguments.count > 0 && arguments.buffers == nullptr) {
     return reject(Code::kInvalidArgument, "buffers is null");
   }
-  return reject_if(check_buffers(arguments.buffers, arguments.count));
+  const DeviceSet& devices = communicator.context().devices();
+  if (arguments.access != nullptr && arguments.access->result != nullptr &&
+      devices.forbids(reinterpret_cast<uintptr_t>(arguments.access->result))) {
+    return reject(Code::kInvalidArgument, kForbiddenText);
+  }
+  return reject_if(check_buffers(devices, arguments.buffers, arguments.count));
 }
 
 Code check_options(const hetcomm_operation_options_t& options, OperationKind kind,

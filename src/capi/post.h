@@ -10,7 +10,12 @@ struct Refusal {
   Code code = Code::kOk;
   std::string_view text;
 };
-inline Refusal check_buffers(const hetcomm_buffer_t* buffers, size_t count) {
+inline constexpr std::string_view kForbiddenText =
+    "a plain pointer leads to memory of a device, which only its hetcomm_memory_t names: "
+    "hetcomm_buffer_memory() makes a buffer of it, hetcomm_memory_wrap() a memory";
+// |buffers| of a call on an object of the context that has |devices|.
+inline Refusal check_buffers(const DeviceSet& devices, const hetcomm_buffer_t* buffers,
+                             size_t count) {
   for (size_t i = 0; i < count; ++i) {
     const hetcomm_buffer_t& buffer = buffers[i];
     if (buffer.memory != nullptr && !is_good(buffer.memory)) {
@@ -20,6 +25,9 @@ inline Refusal check_buffers(const hetcomm_buffer_t* buffers, size_t count) {
     if (buffer.offset == 0) return {Code::kInvalidArgument, "a host buffer's pointer is null"};
     if (buffer.length > UINT64_MAX - buffer.offset) {
       return {Code::kOutOfRange, "a host buffer ends past the address space"};
+    }
+    if (devices.forbids(buffer.offset)) [[unlikely]] {
+      return {Code::kInvalidArgument, kForbiddenText};
     }
   }
   return {};

@@ -36,6 +36,9 @@ Status DeviceSet::add(Device device) {
       device.table->struct_size < sizeof(DeviceTable)) {
     return Status(Code::kUnsupported, "device table of another version");
   }
+  if (!device.table->host_accessible && device.table->find == nullptr) {
+    return Status(Code::kUnsupported, "device that cannot find its memory");
+  }
   entries_.push_back({device, {nullptr, nullptr}});
   return {};
 }
@@ -59,8 +62,36 @@ void DeviceSet::end_stream(size_t index, StreamDirection direction) {
   entry.device.table->stream_destroy(entry.device.instance, std::exchange(stream, nullptr));
 }
 
+void DeviceSet::note_memory(size_t index, const void* address, uint64_t size) {
+  if (device(index).table->host_accessible) return;
+  const auto first = static_cast<uint64_t>(reinterpret_cast<uintptr_t>(address));
+  const uint64_t last = size > UINT64_MAX - first ? UINT64_MAX : first + size;
+  uint64_t known = highest_forbidden_.load(std::memory_order_relaxed);
+  while (known < last && !highest_forbidden_.compare_exchange_weak(known, last)) {
+  }
+  known = lowest_forbidden_.load(std::memory_order_relaxed);
+  while (known > first && !lowest_forbidden_.compare_exchange_weak(known, first)) {
+  }
+}
+
+// The devices know: an address may be a handle, beside which other memory of the host can lie.
+bool DeviceSet::find_forbidden(uint64_t address) const {
+  if (address > highest_forbidden_.load(std::memory_order_relaxed)) return false;
+  for (const Entry& entry : entries_) {
+    const DeviceTable& table = *entry.device.table;
+    if (table.host_accessible) continue;
+    void* base = nullptr;
+    uint64_t size = 0;
+    const auto* const pointer = reinterpret_cast<const void*>(static_cast<uintptr_t>(address));
+    if (table.find(entry.device.instance, pointer, &base, &size) == HETCOMM_OK) return true;
+  }
+  return false;
+}
+
 Memory::Memory(DeviceSet& devices, size_t device, void* address, uint64_t size, bool owned)
-    : devices_(devices), device_(device), address_(address), size_(size), owned_(owned) {}
+    : devices_(devices), device_(device), address_(address), size_(size), owned_(owned) {
+  devices_.note_memory(device, address, size);
+}
 
 Memory::~Memory() {
   if (known_window() != nullptr) munmap(known_window(), size_);

@@ -36,7 +36,8 @@ class DeviceSet {
   DeviceSet(const DeviceSet&) = delete;
   DeviceSet& operator=(const DeviceSet&) = delete;
 
-  // Takes ownership. A device of another table version is refused.
+  // Takes ownership. A device of another table version is refused, and one that cannot find its
+  // memory although the CPU may not touch it.
   Status add(Device device);
   size_t size() const { return entries_.size(); }
   const Device& device(size_t index) const { return entries_[index].device; }
@@ -58,6 +59,13 @@ class DeviceSet {
   bool is_reached(size_t index) const {
     return index < kMostReached && (reached_.load(std::memory_order_acquire) >> index & 1) != 0;
   }
+  // Device |index| has a memory of |size| bytes at |address|. [any-thread]
+  void note_memory(size_t index, const void* address, uint64_t size);
+  // Whether |address|, which somebody takes for host memory, lies in memory that the CPU may not
+  // touch. Costs one comparison until there was such a memory in this context. [any-thread]
+  bool forbids(uint64_t address) const {
+    return address >= lowest_forbidden_.load(std::memory_order_relaxed) && find_forbidden(address);
+  }
 
  private:
   struct Entry {
@@ -65,9 +73,13 @@ class DeviceSet {
     void* streams[2] = {nullptr, nullptr};
   };
   static constexpr size_t kMostReached = 64;
+  bool find_forbidden(uint64_t address) const;
   std::vector<Entry> entries_;
   std::vector<MemoryUser*> users_;
   std::atomic<uint64_t> reached_{0};
+  // All memories that the CPU may not touch lie, or have lain, between these.
+  std::atomic<uint64_t> highest_forbidden_{0};
+  std::atomic<uint64_t> lowest_forbidden_{~uint64_t{0}};
 };
 
 // A region of one device. |uses| counts pending operations on it.

@@ -29,6 +29,7 @@ TEST_P(EveryDevice, TableIsFilled) {
   EXPECT_NE(table.destroy, nullptr);
   EXPECT_NE(table.allocate, nullptr);
   EXPECT_NE(table.free, nullptr);
+  EXPECT_TRUE(table.host_accessible || table.find != nullptr);
   EXPECT_NE(table.stream_create, nullptr);
   EXPECT_NE(table.stream_destroy, nullptr);
   EXPECT_NE(table.copy_to_host, nullptr);
