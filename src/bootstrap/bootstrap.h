@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -18,6 +19,8 @@
 #include "src/net/credentials.h"
 
 namespace hetcomm {
+
+class SurvivorFinder;
 
 class Bootstrap {
  public:
@@ -43,6 +46,27 @@ class Bootstrap {
   virtual Result<std::vector<std::vector<std::byte>>> allgather(const std::string& scope,
                                                                 ConstByteSpan mine,
                                                                 uint64_t deadline_ns) = 0;
+  // Null where the caller has named the ranks, and has to name them anew when some are lost.
+  virtual SurvivorFinder* survivor_finder() = 0;
+};
+
+// A bootstrap that can find out which of its ranks are left.
+class SurvivorFinder {
+ public:
+  // Which ranks of the bootstrap are known to be lost, now.
+  using FindLost = std::function<std::vector<bool>()>;
+
+  // A bootstrap of the ranks that are left, in their order: those that call this, as soon as all
+  // others are lost to one that does. |find_lost| is called again and again, on this thread.
+  // |scope| as for allgather(). The bootstrap itself stays as it is. Fails with kBootstrapFailed,
+  // on all ranks when one is neither here nor lost by |deadline_ns|, and at once when rank 0 is
+  // lost.
+  virtual Result<std::unique_ptr<Bootstrap>> survivors(const std::string& scope,
+                                                       const FindLost& find_lost,
+                                                       uint64_t deadline_ns) = 0;
+
+ protected:
+  ~SurvivorFinder() = default;
 };
 
 // RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, or another launcher's variables (launch.h), and the

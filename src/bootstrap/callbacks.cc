@@ -381,6 +381,8 @@ class CallbackBootstrap final : public Bootstrap {
     return all;
   }
 
+  SurvivorFinder* survivor_finder() override { return nullptr; }
+
  private:
   // Whether a secret was configured, what tells it from others, and which job this is. Random keys
   // cannot be guessed.

@@ -3,8 +3,11 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <chrono>
+#include <numeric>
 #include <optional>
 #include <string_view>
+#include <thread>
 
 #include <fmt/format.h>
 
@@ -26,6 +29,15 @@ constexpr int kExtraPorts = 16;
 constexpr size_t kExtraSessions = 64;
 // How long a request may wait in a store without a secret, unless the job's own limit is longer.
 constexpr uint64_t kLongestWaitNs = 3'600'000'000'000;
+// Between two questions of survivors; doubles.
+constexpr uint64_t kFirstPauseNs = 1'000'000;
+constexpr uint64_t kLastPauseNs = 100'000'000;
+// How long the store may take for an answer that it need not wait for.
+constexpr uint64_t kAnswerNs = 10'000'000'000;
+constexpr uint64_t kLastQuestionNs = 500'000'000;  // before the deadline
+constexpr std::string_view kAdvice =
+    "to go on without rank 0, set RANK, WORLD_SIZE and MASTER_ADDR for the ranks that are left and "
+    "make a new bootstrap from the environment";
 
 Result<std::vector<Address>> resolve_master(const Config& config, const Launch& launch) {
   Result<std::vector<Address>> resolved = Address::resolve(launch.master_address, 0);
@@ -130,49 +142,33 @@ std::string describe(const JobName& job) {
                      printable(job.name), job.source);
 }
 
-class EnvironmentBootstrap final : public Bootstrap {
+// What one launch of this process is part of: its ranks, its store and its key.
+class LaunchedJob {
  public:
-  EnvironmentBootstrap(const Launch& launch, std::optional<Secret> configured)
+  LaunchedJob(const Launch& launch, std::optional<Secret> configured)
       : launch_(launch), configured_(configured), secret_(configured) {}
 
   Status start(const Config& config, Log& log);
 
-  int rank() const override { return launch_.rank; }
-  int size() const override { return launch_.size; }
-  Address local_address() const override { return client_ ? client_->local_address() : Address(); }
-
-  Result<Secret> secret(uint64_t deadline_ns) override {
-    if (!secret_) {
-      Result<Secret> key = client_ ? client_->job_key(deadline_ns) : random_secret();
-      if (!key.ok()) return key.status();
-      secret_ = key.value();
-    }
-    return secret_of_job(*secret_, launch_.job.name);
-  }
-
-  std::optional<Secret> configured_key() const override {
+  // As the launcher said.
+  int rank() const { return launch_.rank; }
+  int size() const { return launch_.size; }
+  Address local_address() const { return client_ ? client_->local_address() : Address(); }
+  Result<Secret> secret(uint64_t deadline_ns);
+  std::optional<Secret> configured_key() const {
     return configured_ ? std::optional(secret_of_job(*configured_, launch_.job.name))
                        : std::nullopt;
   }
-
-  Result<std::vector<std::byte>> broadcast(const std::string& scope, ConstByteSpan mine,
-                                           uint64_t deadline_ns) override {
-    auto all = allgather(scope, mine, deadline_ns);
-    if (!all.ok()) return all.status();
-    return std::move(all->front());
-  }
-
-  Result<std::vector<std::vector<std::byte>>> allgather(const std::string& scope,
-                                                        ConstByteSpan mine,
-                                                        uint64_t deadline_ns) override {
-    if (mine.size() > kMaxStoreValue) {
-      return Status(Code::kInvalidArgument, fmt::format("exchange of {} bytes", mine.size()));
-    }
-    if (!client_) return std::vector<std::vector<std::byte>>{{mine.begin(), mine.end()}};
-    return client_->gather(scopes_.next(scope), launch_.size, mine, deadline_ns);
-  }
+  // Among |size| ranks of the job, of which this is |rank|.
+  Result<std::vector<std::vector<std::byte>>> gather(const std::string& scope, int rank, int size,
+                                                     ConstByteSpan mine, uint64_t deadline_ns);
+  // Which ranks of the job are left; |find_lost| speaks of all of them.
+  Result<std::vector<bool>> survivors(const std::string& scope,
+                                      const SurvivorFinder::FindLost& find_lost,
+                                      uint64_t deadline_ns);
 
  private:
+  Status explain(const Status& failure) const;
   Credentials store_credentials() const;
   Status start_server(const Config& config, Log& log, const Credentials& credentials,
                       const std::vector<Address>& masters, const std::vector<uint16_t>& ports);
@@ -186,18 +182,129 @@ class EnvironmentBootstrap final : public Bootstrap {
   std::unique_ptr<StoreClient> client_;  // not in a job of one
 };
 
+Result<Secret> LaunchedJob::secret(uint64_t deadline_ns) {
+  if (!secret_) {
+    Result<Secret> key = client_ ? client_->job_key(deadline_ns) : random_secret();
+    if (!key.ok()) return explain(key.status());
+    secret_ = key.value();
+  }
+  return secret_of_job(*secret_, launch_.job.name);
+}
+
+Result<std::vector<std::vector<std::byte>>> LaunchedJob::gather(const std::string& scope, int rank,
+                                                                int size, ConstByteSpan mine,
+                                                                uint64_t deadline_ns) {
+  if (mine.size() > kMaxStoreValue) {
+    return Status(Code::kInvalidArgument, fmt::format("exchange of {} bytes", mine.size()));
+  }
+  if (!client_) return std::vector<std::vector<std::byte>>{{mine.begin(), mine.end()}};
+  auto values = client_->gather(scopes_.next(scope), rank, size, mine, deadline_ns);
+  if (!values.ok()) return explain(values.status());
+  return values;
+}
+
+// What a request to the store came to.
+Status LaunchedJob::explain(const Status& failure) const {
+  if (client_ == nullptr || client_->connected()) return failure;
+  return Status(failure.code(), fmt::format("{}; {}", failure.text(), kAdvice));
+}
+
+// Asks until the store has decided. The last question, which ends the round for all, leaves a
+// little before the deadline.
+Result<std::vector<bool>> LaunchedJob::survivors(const std::string& scope,
+                                                 const SurvivorFinder::FindLost& find_lost,
+                                                 uint64_t deadline_ns) {
+  if (!client_) return std::vector<bool>{true};
+  const std::string name = scopes_.next(scope);
+  const uint64_t begun = now_ns();
+  const uint64_t left_ns = deadline_ns > begun ? deadline_ns - begun : 0;
+  const uint64_t end_ns =
+      deadline_ns == kForever ? kForever : deadline_ns - std::min(left_ns / 8, kLastQuestionNs);
+  for (uint64_t pause = kFirstPauseNs;; pause = std::min(2 * pause, kLastPauseNs)) {
+    const std::vector<bool> lost = find_lost();
+    if (lost.front()) {
+      return Status(Code::kBootstrapFailed,
+                    fmt::format("rank 0 is lost, and the store of the job with it; {}", kAdvice));
+    }
+    const uint64_t now = now_ns();
+    Result<std::vector<bool>> left = client_->survivors(
+        name, lost, now >= end_ns, std::min(deadline_ns, deadline_after(now, kAnswerNs)));
+    if (!left.ok()) return explain(left.status());
+    if (!left->empty()) return left;
+    std::this_thread::sleep_for(
+        std::chrono::nanoseconds(std::min(pause, end_ns > now ? end_ns - now : 0)));
+  }
+}
+
+// The ranks of a job, or those of them that are left.
+class EnvironmentBootstrap final : public Bootstrap, private SurvivorFinder {
+ public:
+  // |members| are ranks of |job|, ascending, with its own among them.
+  EnvironmentBootstrap(std::shared_ptr<LaunchedJob> job, std::vector<int> members)
+      : job_(std::move(job)),
+        members_(std::move(members)),
+        rank_(static_cast<int>(std::find(members_.begin(), members_.end(), job_->rank()) -
+                               members_.begin())) {}
+
+  int rank() const override { return rank_; }
+  int size() const override { return static_cast<int>(members_.size()); }
+  Address local_address() const override { return job_->local_address(); }
+  Result<Secret> secret(uint64_t deadline_ns) override { return job_->secret(deadline_ns); }
+  std::optional<Secret> configured_key() const override { return job_->configured_key(); }
+
+  Result<std::vector<std::byte>> broadcast(const std::string& scope, ConstByteSpan mine,
+                                           uint64_t deadline_ns) override {
+    auto all = allgather(scope, mine, deadline_ns);
+    if (!all.ok()) return all.status();
+    return std::move(all->front());
+  }
+  Result<std::vector<std::vector<std::byte>>> allgather(const std::string& scope,
+                                                        ConstByteSpan mine,
+                                                        uint64_t deadline_ns) override {
+    return job_->gather(scope, rank_, size(), mine, deadline_ns);
+  }
+
+  SurvivorFinder* survivor_finder() override { return this; }
+
+ private:
+  Result<std::unique_ptr<Bootstrap>> survivors(const std::string& scope, const FindLost& find_lost,
+                                               uint64_t deadline_ns) override;
+
+  const std::shared_ptr<LaunchedJob> job_;
+  const std::vector<int> members_;
+  const int rank_;
+};
+
+Result<std::unique_ptr<Bootstrap>> EnvironmentBootstrap::survivors(const std::string& scope,
+                                                                   const FindLost& find_lost,
+                                                                   uint64_t deadline_ns) {
+  const auto lost_of_job = [&] {
+    const std::vector<bool> lost = find_lost();
+    std::vector<bool> all(static_cast<size_t>(job_->size()), true);
+    for (size_t i = 0; i < members_.size(); ++i) all[static_cast<size_t>(members_[i])] = lost[i];
+    return all;
+  };
+  Result<std::vector<bool>> left = job_->survivors(scope, lost_of_job, deadline_ns);
+  if (!left.ok()) return left.status();
+  std::vector<int> members;
+  for (size_t rank = 0; rank < left->size(); ++rank) {
+    if (left.value()[rank]) members.push_back(static_cast<int>(rank));
+  }
+  return std::unique_ptr<Bootstrap>(
+      std::make_unique<EnvironmentBootstrap>(job_, std::move(members)));
+}
+
 // Without a secret a key that everybody knows: no protection, but strays fail at once.
-Credentials EnvironmentBootstrap::store_credentials() const {
+Credentials LaunchedJob::store_credentials() const {
   constexpr std::string_view kKnownKey = "hetcomm store of a job without a secret";
   const std::string job = fmt::format("{}/{}", launch_.master_port, launch_.job.name);
   return {.identity = identity_of(job, "store", 0),
           .secret = secret_ ? *secret_ : secret_from(std::as_bytes(std::span(kKnownKey)))};
 }
 
-Status EnvironmentBootstrap::start_server(const Config& config, Log& log,
-                                          const Credentials& credentials,
-                                          const std::vector<Address>& masters,
-                                          const std::vector<uint16_t>& ports) {
+Status LaunchedJob::start_server(const Config& config, Log& log, const Credentials& credentials,
+                                 const std::vector<Address>& masters,
+                                 const std::vector<uint16_t>& ports) {
   Result<Secret> key = random_secret();
   if (!key.ok()) return key.status();
   Result<std::vector<Address>> hosts = listening_hosts(config, log, launch_, masters);
@@ -224,7 +331,7 @@ Status EnvironmentBootstrap::start_server(const Config& config, Log& log,
   return {};
 }
 
-Status EnvironmentBootstrap::start(const Config& config, Log& log) {
+Status LaunchedJob::start(const Config& config, Log& log) {
   if (launch_.size == 1) return {};
   Result<std::shared_ptr<const TlsContext>> tls = TlsContext::create(config, log);
   if (!tls.ok()) return tls.status().annotate("store");
@@ -262,9 +369,12 @@ Result<std::unique_ptr<Bootstrap>> bootstrap_from_environment(const Config& conf
     HETCOMM_RETURN_IF_ERROR(
         allow_without_secret(config, log, launch->rank, launch->size, KeyChannel::kStore));
   }
-  auto bootstrap = std::make_unique<EnvironmentBootstrap>(launch.value(), secret.value());
-  HETCOMM_RETURN_IF_ERROR(bootstrap->start(config, log));
-  return std::unique_ptr<Bootstrap>(std::move(bootstrap));
+  auto job = std::make_shared<LaunchedJob>(launch.value(), secret.value());
+  HETCOMM_RETURN_IF_ERROR(job->start(config, log));
+  std::vector<int> members(static_cast<size_t>(job->size()));
+  std::iota(members.begin(), members.end(), 0);
+  return std::unique_ptr<Bootstrap>(
+      std::make_unique<EnvironmentBootstrap>(std::move(job), std::move(members)));
 }
 
 }  // namespace hetcomm

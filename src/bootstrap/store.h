@@ -79,15 +79,26 @@ class StoreClient {
   StoreClient(Log& log, Options options);
   ~StoreClient();
 
-  // Finds the store, which may start later.
+  // Finds the store, which may start later. One that was found before is not waited for.
   Status connect(uint64_t deadline_ns);
   Status put(const std::string& key, ConstByteSpan value, uint64_t deadline_ns);
   // Waits for the key; TIMED_OUT when nobody puts it.
   Result<std::vector<std::byte>> get(const std::string& key, uint64_t deadline_ns);
   // All ranks' values; BOOTSTRAP_FAILED names the ranks that did not come.
   Result<std::vector<std::vector<std::byte>>> gather(const std::string& scope, int size,
+                                                     ConstByteSpan mine, uint64_t deadline_ns) {
+    return gather(scope, options_.rank, size, mine, deadline_ns);
+  }
+  // The same as |rank|, which counts those that take part.
+  Result<std::vector<std::vector<std::byte>>> gather(const std::string& scope, int rank, int size,
                                                      ConstByteSpan mine, uint64_t deadline_ns);
+  // One question of a round (SurvivorRounds), by a rank to which |lost| of all ranks are lost. The
+  // ranks that are left; empty while that is open. |last|: the round fails if it is open now.
+  Result<std::vector<bool>> survivors(const std::string& scope, const std::vector<bool>& lost,
+                                      bool last, uint64_t deadline_ns);
   Result<Secret> job_key(uint64_t deadline_ns);
+  // False after a call that did not reach the store, or got no reply.
+  bool connected() const { return socket_.valid(); }
   // This side of the connection that was found first.
   const Address& local_address() const { return local_; }
 
@@ -107,6 +118,7 @@ class StoreClient {
   StreamSocket socket_;
   std::string peer_;
   Address local_;
+  bool found_ = false;    // the store was, at some time
   uint64_t used_ns_ = 0;  // when the connection was last used
 };
 

@@ -18,6 +18,7 @@ namespace {
 
 constexpr size_t kReplyOverhead = 64 + kMaxReplyText;
 constexpr size_t kReceiveChunk = 1 << 20;
+// How long a store that was found before is looked for.
 constexpr uint64_t kReconnectNs = 3'000'000'000;
 
 // What the store is told: a little less than there is, so that its reply, which says what is
@@ -37,8 +38,12 @@ StoreClient::~StoreClient() = default;
 
 Status StoreClient::connect(uint64_t deadline_ns) {
   if (socket_.valid()) return {};
+  if (found_) deadline_ns = std::min(deadline_ns, deadline_after(now_ns(), kReconnectNs));
   Result<StreamSocket> socket = find_store(log_, options_, deadline_ns);
-  if (!socket.ok()) return socket.status();
+  if (!socket.ok()) {
+    return found_ ? socket.status().annotate("did rank 0 end?") : socket.status();
+  }
+  found_ = true;
   socket_ = std::move(socket).value();
   peer_ = peer_name(socket_.get());
   used_ns_ = now_ns();
@@ -72,18 +77,18 @@ Result<std::vector<std::byte>> StoreClient::get(const std::string& key, uint64_t
   return call(request, kMaxStoreValue, deadline_ns);
 }
 
-Result<std::vector<std::vector<std::byte>>> StoreClient::gather(const std::string& scope, int size,
-                                                                ConstByteSpan mine,
+Result<std::vector<std::vector<std::byte>>> StoreClient::gather(const std::string& scope, int rank,
+                                                                int size, ConstByteSpan mine,
                                                                 uint64_t deadline_ns) {
   if (scope.empty() || scope.size() > kMaxStoreKey || mine.size() > kMaxStoreValue || size <= 0 ||
-      size > kMaxStoreRanks || options_.rank < 0 || options_.rank >= size) {
+      size > kMaxStoreRanks || rank < 0 || rank >= size) {
     return Status(Code::kInvalidArgument,
                   fmt::format("store: gather '{}' of {} bytes, rank {} of {}", scope, mine.size(),
-                              options_.rank, size));
+                              rank, size));
   }
   StoreRequest request;
   request.operation = StoreOperation::kGather;
-  request.rank = options_.rank;
+  request.rank = rank;
   request.size = size;
   request.timeout_ns = time_for_store(deadline_ns);
   request.key = scope;
@@ -100,6 +105,26 @@ Result<std::vector<std::vector<std::byte>>> StoreClient::gather(const std::strin
   }
   if (!reader.finished()) return Status(Code::kBootstrapFailed, "malformed reply of the store");
   return values;
+}
+
+Result<std::vector<bool>> StoreClient::survivors(const std::string& scope,
+                                                 const std::vector<bool>& lost, bool last,
+                                                 uint64_t deadline_ns) {
+  StoreRequest request;
+  request.operation = StoreOperation::kSurvivors;
+  request.rank = options_.rank;
+  request.size = static_cast<int32_t>(lost.size());
+  request.timeout_ns = last ? 0 : 1;
+  request.key = scope;
+  request.value = encode_ranks(lost);
+  Result<std::vector<std::byte>> reply = call(request, request.value.size(), deadline_ns);
+  if (!reply.ok()) return reply.status();
+  if (reply->empty()) return std::vector<bool>();
+  std::vector<bool> left = decode_ranks(reply.value(), request.size);
+  if (left.empty() || !left[static_cast<size_t>(options_.rank)]) {
+    return Status(Code::kBootstrapFailed, "malformed reply of the store");
+  }
+  return left;
 }
 
 Result<Secret> StoreClient::job_key(uint64_t deadline_ns) {
@@ -136,8 +161,7 @@ Result<std::vector<std::byte>> StoreClient::call(const StoreRequest& request, si
   return std::vector<std::byte>(payload->begin(), payload->end());
 }
 
-// Replaces a connection that the store may end, or has ended for others to have room. A store that
-// was found before is not waited for.
+// Replaces a connection that the store may end, or has ended for others to have room.
 Status StoreClient::refresh(uint64_t deadline_ns) {
   if (!socket_.valid() || options_.quiet_ns == kForever) return {};
   const uint64_t now = now_ns();
@@ -147,8 +171,7 @@ Status StoreClient::refresh(uint64_t deadline_ns) {
                      (errno != EAGAIN && errno != EINTR);
   if (!ended && now < deadline_after(used_ns_, options_.quiet_ns)) return {};
   socket_.reset();
-  return connect(std::min(deadline_ns, deadline_after(now, kReconnectNs)))
-      .annotate("did rank 0 end?");
+  return connect(deadline_ns);
 }
 
 Result<std::vector<std::byte>> StoreClient::exchange(ConstByteSpan frame, size_t reply_limit,

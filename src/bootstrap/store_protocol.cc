@@ -12,14 +12,20 @@ std::vector<std::byte> with_length(ConstByteSpan body) {
   return frame.take();
 }
 
+constexpr size_t bytes_of_ranks(int32_t size) { return (static_cast<size_t>(size) + 7) / 8; }
+
 bool is_valid(const StoreRequest& request) {
+  const bool has_rank = request.size > 0 && request.size <= kMaxStoreRanks && request.rank >= 0 &&
+                        request.rank < request.size;
   switch (request.operation) {
     case StoreOperation::kPut:
     case StoreOperation::kGet:
       return !request.key.empty();
     case StoreOperation::kGather:
-      return !request.key.empty() && request.size > 0 && request.size <= kMaxStoreRanks &&
-             request.rank >= 0 && request.rank < request.size;
+      return !request.key.empty() && has_rank;
+    case StoreOperation::kSurvivors:
+      return !request.key.empty() && has_rank &&
+             request.value.size() == bytes_of_ranks(request.size);
     case StoreOperation::kJobKey:
       return true;
   }
@@ -41,6 +47,23 @@ Code known_code(int32_t value) {
 
 }  // namespace
 
+std::vector<std::byte> encode_ranks(const std::vector<bool>& ranks) {
+  std::vector<std::byte> bytes(bytes_of_ranks(static_cast<int32_t>(ranks.size())));
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    if (ranks[rank]) bytes[rank / 8] |= std::byte{1} << (rank % 8);
+  }
+  return bytes;
+}
+
+std::vector<bool> decode_ranks(ConstByteSpan bytes, int32_t size) {
+  if (bytes.size() != bytes_of_ranks(size)) return {};
+  std::vector<bool> ranks(static_cast<size_t>(size));
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    ranks[rank] = (bytes[rank / 8] >> (rank % 8) & std::byte{1}) != std::byte{0};
+  }
+  return ranks;
+}
+
 std::vector<std::byte> encode_request(const StoreRequest& request) {
   ByteWriter body;
   body.write(static_cast<uint8_t>(request.operation));
@@ -61,10 +84,10 @@ Result<StoreRequest> decode_request(ConstByteSpan body) {
   request.timeout_ns = reader.read<uint64_t>();
   request.key = reader.read_string(kMaxStoreKey);
   const ConstByteSpan value = reader.read_bytes(kMaxStoreValue);
+  request.value.assign(value.begin(), value.end());
   if (!reader.finished() || !is_valid(request)) {
     return Status(Code::kInvalidArgument, "malformed request");
   }
-  request.value.assign(value.begin(), value.end());
   return request;
 }
 

@@ -22,16 +22,27 @@ inline constexpr size_t kFrameHeaderBytes = 4;
 inline constexpr size_t kMaxRequestBytes = 32 + kMaxStoreKey + kMaxStoreValue;
 inline constexpr size_t kMaxReplyText = 4096;
 
-enum class StoreOperation : uint8_t { kPut = 1, kGet = 2, kGather = 3, kJobKey = 4 };
+enum class StoreOperation : uint8_t {
+  kPut = 1,
+  kGet = 2,
+  kGather = 3,
+  kJobKey = 4,
+  kSurvivors = 5
+};
 
 struct StoreRequest {
   StoreOperation operation = StoreOperation::kGet;
-  int32_t rank = 0;         // kGather
-  int32_t size = 0;         // kGather: number of ranks
-  uint64_t timeout_ns = 0;  // kGet, kGather: how long the reply may take
-  std::string key;          // kGather: the scope
-  std::vector<std::byte> value;
+  int32_t rank = 0;         // kGather, kSurvivors
+  int32_t size = 0;         // kGather, kSurvivors: number of ranks
+  uint64_t timeout_ns = 0;  // kGet, kGather: how long the reply may take. kSurvivors: 0 ends it
+  std::string key;          // kGather, kSurvivors: the scope
+  std::vector<std::byte> value;  // kSurvivors: the set of ranks that are lost
 };
+
+// A set of ranks, a bit for each.
+std::vector<std::byte> encode_ranks(const std::vector<bool>& ranks);
+// Of |size| ranks. Empty when |bytes| are no such set.
+std::vector<bool> decode_ranks(ConstByteSpan bytes, int32_t size);
 
 // A whole frame, shared by all who get the same reply.
 using Frame = std::shared_ptr<const std::vector<std::byte>>;

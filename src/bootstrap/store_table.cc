@@ -40,6 +40,9 @@ bool StoreTable::handle(ClientId client, const std::string& name, StoreRequest r
     case StoreOperation::kJobKey:
       sink_.send_reply(client, encode_success(job_key_));
       return true;
+    case StoreOperation::kSurvivors:
+      find_survivors(client, request);
+      return true;
   }
   return false;
 }
@@ -73,6 +76,12 @@ void StoreTable::put(ClientId client, StoreRequest request) {
   }
   values_[std::move(request.key)] = std::move(request.value);
   sink_.send_reply(client, encode_success({}));
+}
+
+void StoreTable::find_survivors(ClientId client, const StoreRequest& request) {
+  const Result<std::vector<std::byte>> left = survivors_.ask(request);
+  sink_.send_reply(client,
+                   left.ok() ? encode_success(left.value()) : encode_failure(left.status()));
 }
 
 void StoreTable::get(ClientId client, const StoreRequest& request, uint64_t now_ns) {

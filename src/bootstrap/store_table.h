@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "src/bootstrap/store_protocol.h"
+#include "src/bootstrap/survivor_rounds.h"
 
 namespace hetcomm {
 
@@ -79,6 +80,7 @@ class StoreTable {
   };
 
   void put(ClientId client, StoreRequest request);
+  void find_survivors(ClientId client, const StoreRequest& request);
   void get(ClientId client, const StoreRequest& request, uint64_t now_ns);
   void gather(ClientId client, const std::string& name, StoreRequest request, uint64_t now_ns);
   void complete(const std::string& scope, const Gather& gather);
@@ -102,6 +104,7 @@ class StoreTable {
   std::unordered_map<std::string, std::string> ended_;  // scope to reason
   std::deque<std::string> ended_order_;
   size_t bytes_ = 0;
+  SurvivorRounds survivors_;
   std::string hint_;
 };
 

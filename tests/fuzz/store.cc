@@ -32,12 +32,15 @@ Result<StoreRequest> next_request(ByteReader& reader) {
   const auto kind = reader.read<uint8_t>();
   if (kind % 4 == 0) return decode_request(reader.read_bytes(reader.left()));
   StoreRequest request;
-  request.operation = static_cast<StoreOperation>(1 + reader.read<uint8_t>() % 4);
+  request.operation = static_cast<StoreOperation>(1 + reader.read<uint8_t>() % 5);
   request.size = 1 + reader.read<uint8_t>() % 4;
   request.rank = reader.read<uint8_t>() % request.size;
   request.timeout_ns = reader.read<uint8_t>();
   request.key = std::string(1, static_cast<char>('a' + reader.read<uint8_t>() % 3));
   request.value.resize(reader.read<uint8_t>());
+  if (request.operation == StoreOperation::kSurvivors) {
+    request.value = {static_cast<std::byte>(reader.read<uint8_t>())};
+  }
   const std::vector<std::byte> frame = encode_request(request);
   return decode_request(ConstByteSpan(frame).subspan(kFrameHeaderBytes));
 }

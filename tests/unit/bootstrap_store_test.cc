@@ -10,7 +10,8 @@
 //  come
 //    in all the same;
 //  * nobody hangs when it closes, and replies that were under way arrive;
-//  * all of that by TLS too, and then by nothing else.
+//  * all of that by TLS too, and then by nothing else;
+//  * the ranks that are left agree about who is lost.
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -639,6 +640,95 @@ TEST(StoreTableTest, WhoIsMissingIsReportedAgainAndAgainAndAtTheEndWithTheTime) 
   EXPECT_THAT(std::string(sink.last.text()), HasSubstr("ranks 1-2 of 3 did not come within 50 s"));
   EXPECT_THAT(std::string(sink.last.text()), HasSubstr("HETCOMM_BOOTSTRAP_TIMEOUT"));
   EXPECT_TRUE(table.take_reports(kForever).empty());
+}
+
+// What rank |rank| of four is told that asks in |scope| and has lost |lost|.
+Result<std::vector<bool>> ask(SurvivorRounds& rounds, int rank, const std::vector<int>& lost,
+                              bool last = false, const std::string& scope = "s") {
+  std::vector<bool> ranks(4);
+  for (const int other : lost) ranks[static_cast<size_t>(other)] = true;
+  const auto left = rounds.ask({.operation = StoreOperation::kSurvivors,
+                                .rank = rank,
+                                .size = 4,
+                                .timeout_ns = last ? uint64_t{0} : uint64_t{1},
+                                .key = scope,
+                                .value = encode_ranks(ranks)});
+  if (!left.ok()) return left.status();
+  return decode_ranks(left.value(), 4);
+}
+
+TEST(SurvivorRoundsTest, AllGetTheSameAnswerWhoeverKnowsOfALoss) {
+  SurvivorRounds rounds;
+  const std::vector<bool> open;
+  const std::vector<bool> left = {true, false, true, false};
+  EXPECT_EQ(ask(rounds, 0, {1}).value(), open);
+  EXPECT_EQ(ask(rounds, 0, {1}).value(), open);
+  EXPECT_EQ(ask(rounds, 2, {}).value(), open);
+  EXPECT_EQ(ask(rounds, 3, {}).value(), (std::vector<bool>{true, false, true, true}));
+  // In another round rank 3 comes and is lost then.
+  EXPECT_EQ(ask(rounds, 3, {}, false, "t").value(), open);
+  EXPECT_EQ(ask(rounds, 2, {1, 3}, false, "t").value(), open);
+  EXPECT_EQ(ask(rounds, 0, {}, false, "t").value(), left);
+  // What is known later changes nothing.
+  EXPECT_EQ(ask(rounds, 2, {0, 1, 3}, true, "t").value(), left);
+}
+
+TEST(SurvivorRoundsTest, WhoIsTakenForLostIsTold) {
+  SurvivorRounds rounds;
+  EXPECT_TRUE(ask(rounds, 0, {1}).value().empty());
+  for (int i = 0; i < 2; ++i) {
+    const Status status = ask(rounds, 1, {}).status();
+    EXPECT_EQ(status.code(), Code::kBootstrapFailed);
+    EXPECT_THAT(std::string(status.text()), HasSubstr("rank 1 was declared lost"));
+  }
+  EXPECT_TRUE(ask(rounds, 2, {}).value().empty());
+  EXPECT_EQ(ask(rounds, 3, {}).value(), (std::vector<bool>{true, false, true, true}));
+}
+
+TEST(SurvivorRoundsTest, TheFirstThatGivesUpEndsItForAll) {
+  SurvivorRounds rounds;
+  EXPECT_TRUE(ask(rounds, 0, {1}).value().empty());
+  for (const int rank : {2, 0, 3}) {
+    const Status status = ask(rounds, rank, {}, rank == 2).status();
+    EXPECT_EQ(status.code(), Code::kBootstrapFailed);
+    EXPECT_THAT(std::string(status.text()), HasSubstr("not known to be lost: rank 3 of 4"));
+  }
+}
+
+TEST(SurvivorRoundsTest, NumbersOfRanksMustAgreeAndOldRoundsAreForgotten) {
+  SurvivorRounds rounds;
+  EXPECT_TRUE(ask(rounds, 0, {}).value().empty());
+  const auto other = rounds.ask({.operation = StoreOperation::kSurvivors,
+                                 .rank = 8,
+                                 .size = 9,
+                                 .key = "s",
+                                 .value = std::vector<std::byte>(2)});
+  EXPECT_THAT(std::string(other.status().text()), HasSubstr("there are 9 ranks, others say 4"));
+  for (size_t i = 0; i < SurvivorRounds::kRounds; ++i) {
+    EXPECT_TRUE(ask(rounds, 1, {}, false, std::to_string(i)).value().empty());
+  }
+  EXPECT_TRUE(ask(rounds, 1, {2, 3}).value().empty());  // rank 0 is not known to have come
+}
+
+// A set of another size than the number of ranks says is malformed.
+TEST(StoreProtocolTest, SetsOfRanksAreChecked) {
+  StoreRequest request{.operation = StoreOperation::kSurvivors,
+                       .rank = 2,
+                       .size = 9,
+                       .key = "s",
+                       .value = std::vector<std::byte>(2)};
+  const auto decode = [&] {
+    const std::vector<std::byte> frame = encode_request(request);
+    return decode_request(ConstByteSpan(frame).subspan(kFrameHeaderBytes)).ok();
+  };
+  EXPECT_TRUE(decode());
+  request.value.resize(1);
+  EXPECT_FALSE(decode());
+  request.value.resize(3);
+  EXPECT_FALSE(decode());
+  std::vector<bool> ranks(9);
+  ranks[0] = ranks[7] = ranks[8] = true;
+  EXPECT_EQ(decode_ranks(encode_ranks(ranks), 9), ranks);
 }
 
 // A range of ports, and first who answered and refused.

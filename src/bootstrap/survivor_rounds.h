@@ -1,0 +1,45 @@
+// Which ranks of a job are left: the store decides it with those that ask.
+//
+// A round has a name. Every rank that lives asks, again and again, and says which others it knows
+// to be lost. Once each rank has asked or is lost to one that asked, the round is decided: the
+// ranks that are not lost are left, and everybody who asks gets this answer, however late. A rank
+// that is lost to another one is lost, whether it asks or not. A round that one rank gives up has
+// failed for all.
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "src/base/status.h"
+#include "src/bootstrap/store_protocol.h"
+
+namespace hetcomm {
+
+class SurvivorRounds {
+ public:
+  // Rounds that are remembered; the oldest is forgotten first.
+  static constexpr size_t kRounds = 64;
+
+  // A request of kSurvivors. Returns the set of ranks that are left; nothing while that is open.
+  Result<std::vector<std::byte>> ask(const StoreRequest& request);
+
+ private:
+  struct Round {
+    std::vector<bool> came;
+    std::vector<bool> lost;
+    bool decided = false;
+    Status failed;
+  };
+
+  Round& find(const std::string& scope, size_t size);
+  static Status join(Round& round, const StoreRequest& request);
+  static std::vector<int> missing_from(const Round& round);
+
+  std::map<std::string, Round> rounds_;
+  std::deque<std::string> order_;
+};
+
+}  // namespace hetcomm
