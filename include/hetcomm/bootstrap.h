@@ -18,7 +18,9 @@ typedef struct hetcomm_bootstrap hetcomm_bootstrap_t;
  * TCP store on HETCOMM_STORE_PORT, else on MASTER_PORT when that is free, else on the first free of
  * the next 16 ports; the others find it by handshake. It listens on the addresses of MASTER_ADDR
  * that rank 0's host has, else on those of HETCOMM_INTERFACE, else on all. The store lives until
- * rank 0 destroys its bootstrap; communicators do not need it once they are created. The job secret
+ * rank 0 destroys its bootstrap; communicators do not need it once they are created, and none can
+ * be created or rebuilt with it after that: such calls end with BOOTSTRAP_FAILED within seconds.
+ * hetcomm_communicator_rebuild with shrink leaves lost ranks out of it. The job secret
  * is HETCOMM_SECRET or the contents of HETCOMM_SECRET_FILE; without one the store hands out a
  * random key, which keeps strays out and no more, and rank 0 warns of it. BOOTSTRAP_FAILED when a
  * variable is missing or the store is not reached within HETCOMM_BOOTSTRAP_TIMEOUT;
@@ -76,7 +78,8 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_bootstrap_create_from_cal
     hetcomm_context_t* context, const hetcomm_bootstrap_options_t* options,
     hetcomm_bootstrap_t** out_bootstrap) HETCOMM_NOEXCEPT;
 
-/* This process's rank and the number of ranks. [any-thread] */
+/* This process's rank and the number of ranks: those of the launch, until a rebuild with shrink
+ * leaves some out. [any-thread, but beside such a rebuild] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_bootstrap_rank(
     const hetcomm_bootstrap_t* bootstrap, int32_t* out_rank, int32_t* out_size) HETCOMM_NOEXCEPT;
 

@@ -18,7 +18,7 @@ typedef struct hetcomm_communicator_options {
   const char* transports; /* "shm,tcp"; NULL: HETCOMM_TRANSPORTS, else every usable one        */
   uint64_t timeout_ns;    /* for the creation; 0: HETCOMM_BOOTSTRAP_TIMEOUT                       */
   uint32_t share;         /* 1: see hetcomm_communicator_create; alike on all ranks               */
-  uint32_t reserved;      /* 0                                                                    */
+  uint32_t shrink;        /* 1: see hetcomm_communicator_rebuild; alike on all ranks              */
 } hetcomm_communicator_options_t;
 
 /* Creates a communicator over all ranks of |bootstrap|. Collective: every rank calls it with the
@@ -78,7 +78,18 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_communicator_abort(
  * with an epoch one above |options->epoch| or the old one's, whichever is higher. Aborts
  * |communicator| first if nobody has; it must still be destroyed. Collective over the new ranks; a
  * rank that was not in the old one calls hetcomm_communicator_create with that epoch.
- * [serial] */
+ *
+ * With |options->shrink| the ranks are those of |bootstrap| that are left, in their old order: the
+ * ranks that call this with shrink, as soon as every other rank is lost to one of them. They need
+ * not know of the same losses. |bootstrap| is one from the environment, and |communicator|, or the
+ * one that it was split from, has its ranks. On success |bootstrap| has the ranks of the new
+ * communicator: hetcomm_bootstrap_rank tells them, and it can be shrunk again. Otherwise it is as
+ * before. A rank that the others take for lost gets BOOTSTRAP_FAILED, as do all when a rank neither
+ * comes nor is lost in time. BOOTSTRAP_FAILED at once when rank 0, which has the store, is lost:
+ * then set RANK, WORLD_SIZE and MASTER_ADDR for the ranks that are left, and rebuild, without
+ * shrink, with a new bootstrap from the environment. UNSUPPORTED for a bootstrap from callbacks:
+ * make one of fewer ranks. Without shrink every rank of |bootstrap| has to come, a process in place
+ * of one that died included. [serial] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_communicator_rebuild(hetcomm_communicator_t* communicator, hetcomm_bootstrap_t* bootstrap,
                              const hetcomm_communicator_options_t* options,

@@ -36,23 +36,42 @@ Status check_rank(const hetcomm_communicator_t* communicator, int32_t rank) {
                 fmt::format("there is no rank {} among {}", rank, communicator->impl->size()));
 }
 
-Status make(hetcomm::Context& context, Bootstrap& bootstrap,
-            const hetcomm_communicator_options_t& options, uint32_t epoch,
-            hetcomm_communicator_t** out) {
+uint64_t deadline_of(const hetcomm::Context& context,
+                     const hetcomm_communicator_options_t& options) {
   const uint64_t timeout = options.timeout_ns != 0
                                ? options.timeout_ns
                                : context.config().number(Variable::kBootstrapTimeout);
+  return hetcomm::deadline_after(hetcomm::now_ns(), timeout);
+}
+
+Status make(hetcomm::Context& context, Bootstrap& bootstrap,
+            const hetcomm_communicator_options_t& options, uint32_t epoch, uint64_t deadline_ns,
+            hetcomm_communicator_t** out) {
   MeshOptions mesh;
   mesh.name = options.name != nullptr ? options.name : "world";
   mesh.epoch = epoch;
   mesh.transports = options.transports != nullptr ? options.transports : "";
   mesh.share = options.share != 0;
-  mesh.deadline_ns = hetcomm::deadline_after(hetcomm::now_ns(), timeout);
+  mesh.deadline_ns = deadline_ns;
   auto made = Communicator::create(context, bootstrap, mesh);
   if (!made.ok()) return made.status();
   *out = new hetcomm_communicator{.impl = std::move(made.value())};
   context.add_object();
   return {};
+}
+
+// Whether the losses that |old| knows tell which ranks of |bootstrap| are left.
+Status check_shrink(const Communicator& old, Bootstrap& bootstrap) {
+  if (bootstrap.survivor_finder() == nullptr) {
+    return Status(
+        Code::kUnsupported,
+        "a bootstrap from callbacks cannot be shrunk: make one of the ranks that are left "
+        "and rebuild with it");
+  }
+  if (old.size() == bootstrap.size() && old.rank() == bootstrap.rank()) return {};
+  return Status(Code::kInvalidArgument,
+                fmt::format("shrink: the communicator has rank {} of {}, the bootstrap {} of {}",
+                            old.rank(), old.size(), bootstrap.rank(), bootstrap.size()));
 }
 
 }  // namespace
@@ -119,7 +138,9 @@ hetcomm_status_t hetcomm_communicator_create(hetcomm_context_t* context,
     HETCOMM_RETURN_IF_ERROR(capi::check_alive(*context->impl));
     hetcomm_communicator_options_t known;
     HETCOMM_RETURN_IF_ERROR(capi::read_options(options, &known));
-    return make(*context->impl, *bootstrap->impl, known, known.epoch, out_communicator);
+    if (known.shrink != 0) return Status(Code::kInvalidArgument, "shrink is for a rebuild only");
+    return make(*context->impl, *bootstrap->impl, known, known.epoch,
+                deadline_of(*context->impl, known), out_communicator);
   });
 }
 
@@ -203,12 +224,25 @@ hetcomm_status_t hetcomm_communicator_rebuild(hetcomm_communicator_t* communicat
     hetcomm_communicator_options_t known;
     HETCOMM_RETURN_IF_ERROR(capi::read_options(options, &known));
     Communicator& old = *communicator->impl;
+    Communicator& root = old.root();
+    if (known.shrink != 0) HETCOMM_RETURN_IF_ERROR(check_shrink(root, *bootstrap->impl));
     old.abort("rebuilt");
     const MeshOptions before = old.options();
     if (known.name == nullptr) known.name = before.name.c_str();
     if (known.transports == nullptr) known.transports = before.transports.c_str();
     const uint32_t epoch = std::max(known.epoch, before.epoch) + 1;
-    return make(old.context(), *bootstrap->impl, known, epoch, out_communicator);
+    const uint64_t deadline = deadline_of(old.context(), known);
+    if (known.shrink == 0) {
+      return make(old.context(), *bootstrap->impl, known, epoch, deadline, out_communicator);
+    }
+    const std::string scope = fmt::format("{}/epoch {}/survivors", known.name, epoch);
+    Result<std::unique_ptr<Bootstrap>> left = bootstrap->impl->survivor_finder()->survivors(
+        scope, [&root] { return root.lost_ranks(); }, deadline);
+    if (!left.ok()) return left.status();
+    HETCOMM_RETURN_IF_ERROR(
+        make(old.context(), *left.value(), known, epoch, deadline, out_communicator));
+    bootstrap->impl = std::move(left).value();
+    return {};
   });
 }
 

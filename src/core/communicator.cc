@@ -362,6 +362,14 @@ Status Communicator::peer_status(int32_t rank) {
   return peer_status_locked(ranks_[static_cast<size_t>(rank)]);
 }
 
+std::vector<bool> Communicator::lost_ranks() {
+  const Engine::Baton baton(engine_);
+  mesh_->read_mail();
+  std::vector<bool> lost;
+  for (const int rank : ranks_) lost.push_back(peer_status_locked(rank).code() == Code::kPeerLost);
+  return lost;
+}
+
 size_t Communicator::counters(int32_t rank, size_t capacity, hetcomm_counters_t* out) {
   const Engine::Baton baton(engine_);
   const Pair* pair = mesh_->find_pair(ranks_[static_cast<size_t>(rank)]);

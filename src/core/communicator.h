@@ -168,6 +168,10 @@ class Communicator {
   // Number of this rank's channel of it.
   uint32_t id() const { return channel_->id; }
   const Communicator* parent() const { return parent_; }
+  // The communicator that was not split from another one, but made from a bootstrap.
+  Communicator& root() { return parent_ == nullptr ? *this : parent_->root(); }
+  // Of its ranks, those that died, left or cannot be reached. Does not communicate. [any-thread]
+  std::vector<bool> lost_ranks();
   Mesh& mesh() { return *mesh_; }
   Context& context() { return context_; }
   const MeshOptions& options() const { return options_; }

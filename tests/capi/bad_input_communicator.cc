@@ -74,6 +74,20 @@ TEST_F(BadInput, CommunicatorRebuildIsRefused) {
          return hetcomm_communicator_rebuild(communicator(), bootstrap(), &options,
                                              out.first<hetcomm_communicator_t*>());
        }},
+      {"shrink with a bootstrap from callbacks", HETCOMM_UNSUPPORTED,
+       [&](Outputs& out) {
+         Options options = good;
+         options.shrink = 1;
+         return hetcomm_communicator_rebuild(communicator(), bootstrap(), &options,
+                                             out.first<hetcomm_communicator_t*>());
+       }},
+      {"shrink of nothing", HETCOMM_INVALID_ARGUMENT,
+       [&](Outputs& out) {
+         Options options = good;
+         options.shrink = 1;
+         return hetcomm_communicator_create(context(), bootstrap(), &options,
+                                            out.first<hetcomm_communicator_t*>());
+       }},
   });
 }
 

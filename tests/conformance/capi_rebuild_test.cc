@@ -1,0 +1,346 @@
+// Rebuilding over the ranks that are left, in jobs that were launched by variables (RANK,
+// WORLD_SIZE, MASTER_ADDR), as processes that are killed:
+//
+//   * any rank but rank 0 may die, and more of them one after the other: the others go on with one
+//   bootstrap, and are numbered in their old order;
+//   * it does not matter who knows of the loss when: a rank may begin to rebuild before another one
+//   dies;
+//   * a communicator that was split from another one can be rebuilt like it;
+//   * a rank that lives and does not come fails the call on all ranks, by its number; the next call
+//   works;
+//   * where the store died with rank 0 every rank learns that at once and is told what to do, and
+//   that works.
+//
+// With a job secret, and without one, where connections to the store are bounded.
+#include <arpa/inet.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <csignal>
+#include <set>
+
+#include "tests/conformance/capi_job.h"
+
+namespace hetcomm_test {
+namespace {
+
+// How soon "at once" is: a store that has gone is looked for for three seconds.
+constexpr uint64_t kSoonNs = 8 * kSec;
+
+int free_port() {
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof(address);
+  EXPECT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), length), 0);
+  EXPECT_EQ(getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length), 0);
+  close(fd);
+  return ntohs(address.sin_port);
+}
+
+// Counters that all processes of a job see.
+class Board {
+ public:
+  Board()
+      : words_(static_cast<std::atomic<int>*>(
+            mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {}
+  Board(const Board&) = delete;
+  Board& operator=(const Board&) = delete;
+  ~Board() { munmap(words_, 4096); }
+
+  // Returns when |count| ranks have come to |place|.
+  void meet(int place, int count) {
+    ++words_[place];
+    const uint64_t end = clock_ns() + kPatienceNs;
+    while (words_[place] < count && clock_ns() < end) usleep(1000);
+    EXPECT_GE(words_[place], count);
+  }
+
+ private:
+  std::atomic<int>* words_;
+};
+
+hetcomm_communicator_options_t shrinking(uint32_t shrink = 1) {
+  hetcomm_communicator_options_t options{};
+  options.struct_size = sizeof(options);
+  options.shrink = shrink;
+  return options;
+}
+
+// One rank of a job, in its process.
+class Launched {
+ public:
+  Launched(Board& board, int rank, int size, const std::string& settings)
+      : board_(board), rank_(rank), size_(size) {
+    set_place(rank, size);
+    hetcomm_context_options_t options{};
+    options.struct_size = sizeof(options);
+    options.settings = settings.c_str();
+    EXPECT_EQ(hetcomm_context_create(&options, &context_), HETCOMM_OK) << hetcomm_last_error();
+    make_bootstrap();
+    EXPECT_EQ(hetcomm_communicator_create(context_, bootstrap_, nullptr, &communicator_),
+              HETCOMM_OK)
+        << hetcomm_last_error();
+  }
+  Launched(const Launched&) = delete;
+  Launched& operator=(const Launched&) = delete;
+  ~Launched() {
+    EXPECT_EQ(hetcomm_communicator_destroy(communicator_), HETCOMM_OK) << hetcomm_last_error();
+    hetcomm_bootstrap_destroy(bootstrap_);
+    EXPECT_EQ(hetcomm_context_destroy(context_), HETCOMM_OK) << hetcomm_last_error();
+  }
+
+  int rank() const { return rank_; }  // in the launch
+  int size() const { return size_; }
+  Board& board() { return board_; }
+  hetcomm_communicator_t* communicator() { return communicator_; }
+
+  // What a launcher would say.
+  static void set_place(int rank, int size) {
+    setenv("RANK", std::to_string(rank).c_str(), 1);
+    setenv("WORLD_SIZE", std::to_string(size).c_str(), 1);
+  }
+  // From the environment as it is now, in place of the old one.
+  void make_bootstrap() {
+    hetcomm_bootstrap_destroy(bootstrap_);
+    bootstrap_ = nullptr;
+    EXPECT_EQ(hetcomm_bootstrap_create_from_environment(context_, &bootstrap_), HETCOMM_OK)
+        << hetcomm_last_error();
+  }
+
+  hetcomm_status_t try_rebuild(const hetcomm_communicator_options_t& options,
+                               hetcomm_communicator_t* from, hetcomm_communicator_t** fresh) {
+    return hetcomm_communicator_rebuild(from, bootstrap_, &options, fresh);
+  }
+  // Puts the new communicator in the old one's place.
+  void rebuild(const hetcomm_communicator_options_t& options) {
+    hetcomm_communicator_t* fresh = nullptr;
+    ASSERT_EQ(try_rebuild(options, communicator_, &fresh), HETCOMM_OK) << hetcomm_last_error();
+    EXPECT_EQ(hetcomm_communicator_destroy(communicator_), HETCOMM_OK) << hetcomm_last_error();
+    communicator_ = fresh;
+  }
+  // The communicator and the bootstrap are this rank's place among |left|, and messages pass.
+  void expect_ranks(const std::vector<int>& left) {
+    const auto own =
+        static_cast<int32_t>(std::find(left.begin(), left.end(), rank_) - left.begin());
+    int32_t rank = -1;
+    int32_t size = -1;
+    EXPECT_EQ(hetcomm_communicator_rank(communicator_, &rank, &size), HETCOMM_OK);
+    EXPECT_EQ(rank, own);
+    EXPECT_EQ(size, static_cast<int32_t>(left.size()));
+    EXPECT_EQ(hetcomm_bootstrap_rank(bootstrap_, &rank, &size), HETCOMM_OK);
+    EXPECT_EQ(rank, own);
+    EXPECT_EQ(size, static_cast<int32_t>(left.size()));
+    std::vector<int32_t> all(left.size(), -1);
+    const int32_t mine = rank_;
+    hetcomm_request_t* request = nullptr;
+    ASSERT_EQ(hetcomm_allgather(communicator_, hetcomm_buffer_host(&mine, sizeof(mine)),
+                                hetcomm_buffer_host(all.data(), all.size() * sizeof(mine)),
+                                HETCOMM_INT32, nullptr, &request),
+              HETCOMM_OK)
+        << hetcomm_last_error();
+    const Outcome outcome = finish(request);
+    EXPECT_EQ(outcome.status, HETCOMM_OK) << outcome.text;
+    EXPECT_EQ(all, std::vector<int32_t>(left.begin(), left.end()));
+  }
+
+ private:
+  Board& board_;
+  const int rank_;
+  const int size_;
+  hetcomm_context_t* context_ = nullptr;
+  hetcomm_bootstrap_t* bootstrap_ = nullptr;
+  hetcomm_communicator_t* communicator_ = nullptr;
+};
+
+[[noreturn]] void die() {
+  kill(getpid(), SIGKILL);
+  std::abort();
+}
+
+class Rebuild : public ::testing::TestWithParam<std::pair<std::string, bool>> {
+ protected:
+  // Runs |body| as each of |size| processes; those of |victims| have to be killed in it.
+  static void run(int size, const std::set<int>& victims,
+                  const std::function<void(Launched&)>& body) {
+    const auto& [transport, has_secret] = GetParam();
+    const std::string settings = "TRANSPORTS=" + transport +
+                                 ";INTERFACE=lo;TIMEOUT=10s;BOOTSTRAP_TIMEOUT=60s;LOG=error;" +
+                                 (has_secret ? "SECRET=of this job;" : "");
+    setenv("MASTER_ADDR", "127.0.0.1", 1);
+    setenv("MASTER_PORT", std::to_string(free_port()).c_str(), 1);
+    Board board;
+    fflush(nullptr);
+    std::vector<pid_t> children;
+    for (int rank = 0; rank < size; ++rank) {
+      children.push_back(fork());
+      ASSERT_GE(children.back(), 0);
+      if (children.back() != 0) continue;
+      alarm(60);
+      {
+        Launched me(board, rank, size, settings);
+        if (!::testing::Test::HasFailure()) body(me);
+      }
+      fflush(nullptr);
+      _exit(::testing::Test::HasFailure() ? 1 : 0);
+    }
+    for (int rank = 0; rank < size; ++rank) {
+      int status = 0;
+      ASSERT_EQ(waitpid(children[static_cast<size_t>(rank)], &status, 0),
+                children[static_cast<size_t>(rank)]);
+      if (victims.contains(rank)) {
+        EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << rank << ": " << status;
+      } else {
+        EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << rank << ": " << status;
+      }
+    }
+  }
+};
+
+TEST_P(Rebuild, LeavesOutAnyRankThatDied) {
+  for (const int victim : {1, 2, 3}) {
+    run(4, {victim}, [victim](Launched& me) {
+      std::vector<int> left = {0, 1, 2, 3};
+      me.expect_ranks(left);
+      me.board().meet(0, 4);
+      if (me.rank() == victim) die();
+      std::erase(left, victim);
+      me.rebuild(shrinking());
+      me.expect_ranks(left);
+    });
+  }
+}
+
+TEST_P(Rebuild, LeavesOutOneAfterTheOther) {
+  run(4, {1, 2, 3}, [](Launched& me) {
+    std::vector<int> left = {0, 1, 2, 3};
+    int round = 0;
+    for (const int victim : {2, 3, 1}) {
+      me.board().meet(round++, static_cast<int>(left.size()));
+      if (me.rank() == victim) die();
+      std::erase(left, victim);
+      me.rebuild(shrinking());
+      me.expect_ranks(left);
+    }
+  });
+}
+
+TEST_P(Rebuild, LeavesOutSeveralAtOnce) {
+  run(5, {1, 4}, [](Launched& me) {
+    me.board().meet(0, 5);
+    if (me.rank() == 1 || me.rank() == 4) die();
+    me.rebuild(shrinking());
+    me.expect_ranks({0, 2, 3});
+  });
+}
+
+TEST_P(Rebuild, ALossMayComeWhileOthersWait) {
+  run(4, {3}, [](Launched& me) {
+    me.board().meet(0, 4);
+    // The others have aborted the communicator by then, and wait.
+    if (me.rank() == 3) {
+      usleep(500'000);
+      die();
+    }
+    me.rebuild(shrinking());
+    me.expect_ranks({0, 1, 2});
+  });
+}
+
+TEST_P(Rebuild, KeepsAllWhereNobodyDied) {
+  run(3, {}, [](Launched& me) {
+    me.rebuild(shrinking());
+    me.expect_ranks({0, 1, 2});
+    uint32_t epoch = 0;
+    EXPECT_EQ(hetcomm_communicator_epoch(me.communicator(), &epoch), HETCOMM_OK);
+    EXPECT_EQ(epoch, 1u);
+  });
+}
+
+TEST_P(Rebuild, StartsFromASplitCommunicatorToo) {
+  run(4, {2}, [](Launched& me) {
+    hetcomm_communicator_t* half = nullptr;
+    ASSERT_EQ(hetcomm_communicator_split(me.communicator(), me.rank() % 2, -me.rank(), &half),
+              HETCOMM_OK)
+        << hetcomm_last_error();
+    me.board().meet(0, 4);
+    if (me.rank() == 2) die();
+    hetcomm_communicator_options_t options = shrinking();
+    options.name = "again";
+    options.epoch = 6;
+    hetcomm_communicator_t* fresh = nullptr;
+    ASSERT_EQ(me.try_rebuild(options, half, &fresh), HETCOMM_OK) << hetcomm_last_error();
+    int32_t rank = -1;
+    int32_t size = -1;
+    EXPECT_EQ(hetcomm_communicator_rank(fresh, &rank, &size), HETCOMM_OK);
+    EXPECT_EQ(rank, me.rank() == 3 ? 2 : me.rank());
+    EXPECT_EQ(size, 3);
+    ring(fresh, 5);
+    EXPECT_EQ(hetcomm_communicator_barrier(fresh, kPatienceNs), HETCOMM_OK) << hetcomm_last_error();
+    // The bootstrap has other ranks than the old communicator now.
+    hetcomm_communicator_t* none = nullptr;
+    EXPECT_EQ(me.try_rebuild(options, half, &none), HETCOMM_INVALID_ARGUMENT);
+    EXPECT_EQ(hetcomm_communicator_destroy(fresh), HETCOMM_OK) << hetcomm_last_error();
+    EXPECT_EQ(hetcomm_communicator_destroy(half), HETCOMM_OK) << hetcomm_last_error();
+  });
+}
+
+TEST_P(Rebuild, NamesTheRankThatLivesAndDoesNotCome) {
+  run(4, {2}, [](Launched& me) {
+    me.board().meet(0, 4);
+    if (me.rank() == 2) die();
+    hetcomm_communicator_options_t options = shrinking();
+    options.timeout_ns = 1500 * kMs;
+    if (me.rank() == 3) me.board().meet(1, 3);
+    const uint64_t start = clock_ns();
+    hetcomm_communicator_t* fresh = nullptr;
+    EXPECT_EQ(me.try_rebuild(options, me.communicator(), &fresh), HETCOMM_BOOTSTRAP_FAILED);
+    EXPECT_NE(std::string(hetcomm_last_error()).find("rank 3 of 4"), std::string::npos)
+        << hetcomm_last_error();
+    EXPECT_LT(clock_ns() - start, kSoonNs);
+    if (me.rank() != 3) me.board().meet(1, 3);
+    me.rebuild(shrinking());
+    me.expect_ranks({0, 1, 3});
+  });
+}
+
+TEST_P(Rebuild, SaysAtOnceThatTheStoreDiedAndWorksWithANewOne) {
+  run(4, {0, 2}, [](Launched& me) {
+    me.board().meet(0, 4);
+    if (me.rank() == 0) die();
+    for (const uint32_t shrink : {1u, 1u, 0u, 0u}) {
+      const uint64_t start = clock_ns();
+      hetcomm_communicator_t* fresh = nullptr;
+      EXPECT_EQ(me.try_rebuild(shrinking(shrink), me.communicator(), &fresh),
+                HETCOMM_BOOTSTRAP_FAILED);
+      const std::string text = hetcomm_last_error();
+      EXPECT_NE(text.find("rank 0"), std::string::npos) << text;
+      EXPECT_NE(text.find("a new bootstrap"), std::string::npos) << text;
+      EXPECT_LT(clock_ns() - start, kSoonNs) << text;
+    }
+    me.board().meet(1, 3);
+    Launched::set_place(me.rank() - 1, 3);
+    me.make_bootstrap();
+    me.rebuild(shrinking(0));
+    me.expect_ranks({1, 2, 3});
+    // And again, by the new store.
+    me.board().meet(2, 3);
+    if (me.rank() == 2) die();
+    me.rebuild(shrinking());
+    me.expect_ranks({1, 3});
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Launched, Rebuild,
+                         ::testing::Values(std::pair("shm", false), std::pair("tcp", true)),
+                         [](const auto& instance) {
+                           return std::string("over_") + instance.param.first;
+                         });
+
+}  // namespace
+}  // namespace hetcomm_test
