@@ -139,8 +139,9 @@ void Mesh::complete_access(Operation& operation) {
     }
   }
   if (kind == OperationKind::kAnswer && code != Code::kOk && !access.asked) {
-    pair->access().refuse(access.id, code);
+    pair->access().refuse(operation);
   }
+  if (operation.access.holds_place) pair->access().release(operation);
   // Whoever sees the end may let go of the remote memory at once.
   if (access.remote != nullptr) access.remote->drop_use();
   complete_any(operation);
@@ -241,7 +242,7 @@ void Mesh::drop_withdrawn(int rank, uint64_t sender_id) {
   MatchTable* in = nullptr;
   channels_.for_each([&](Channel& channel) {
     for (MatchTable* table : {&channel.point_to_point, &channel.collective}) {
-      for (Incoming* message = table->first_unexpected(); message != nullptr;
+      for (Incoming* message = table->first_unexpected(); message != nullptr && found == nullptr;
            message = message->next_arrived) {
         if (message->source != rank || !message->rendezvous || message->sender_id != sender_id) {
           continue;

@@ -49,7 +49,7 @@ void Pair::dequeue(Operation& send) {
 void Pair::submit_send(Operation& send) {
   send.pair = this;
   send.run.sent = 0;
-  if (state_ == State::kReady && outbox_first_ == nullptr && control_.empty()) [[likely]] {
+  if (outbox_first_ == nullptr && may_send()) [[likely]] {
     if (start_send(send)) return;
     enqueue(send);
     return;
@@ -64,21 +64,12 @@ void Pair::submit_send(Operation& send) {
 
 void Pair::pump() {
   if (state_ != State::kReady || !send_waiting_control()) return;
-  while (outbox_first_ != nullptr && state_ == State::kReady) {
+  access_.start_answers();
+  // A protocol message that waits is not overtaken.
+  while (outbox_first_ != nullptr && may_send()) {
     Operation& send = *outbox_first_;
     dequeue(send);
-    bool started = true;
-    try {
-      started = start_send(send);
-    } catch (const std::bad_alloc&) {
-      // In its outbox it is not any more; what has begun has to be ended.
-      if (send.stage == OperationStage::kQueued) {
-        mesh_.complete(send, Code::kOutOfMemory);
-      } else {
-        mesh_.end_out_of_memory(send);
-      }
-    }
-    if (!started) {
+    if (!start_or_end(send)) {
       // Back to the front.
       send.next = outbox_first_;
       send.previous = nullptr;
@@ -88,7 +79,23 @@ void Pair::pump() {
       break;
     }
   }
+  access_.start_waiting();
   submit_waiting_bulks();
+}
+
+// Starts |send|, which is in no list, or ends it without memory. False: to be tried again.
+bool Pair::start_or_end(Operation& send) {
+  try {
+    return start_send(send);
+  } catch (const std::bad_alloc&) {
+    // It is in no list any more; what has begun has to be ended.
+    if (send.stage == OperationStage::kQueued) {
+      mesh_.complete(send, Code::kOutOfMemory);
+    } else {
+      mesh_.end_out_of_memory(send);
+    }
+    return true;
+  }
 }
 
 // --- messages ---------------------------------------------------------------
@@ -238,10 +245,10 @@ void Pair::end_send(Operation& send, Code code, std::string text) {
 // --- protocol messages ------------------------------------------------------
 
 void Pair::send_control(MessageKind kind, uint64_t tag, uint64_t value, const void* body,
-                        size_t size) {
+                        size_t size, Place place) {
   if (state_ == State::kLost || starved_) return;
   try {
-    queue_control(kind, tag, value, body, size);
+    queue_control(kind, tag, value, body, size, place);
   } catch (const std::bad_alloc&) {
     starve();
   }
@@ -256,13 +263,16 @@ void Pair::starve() {
 }
 
 void Pair::queue_control(MessageKind kind, uint64_t tag, uint64_t value, const void* body,
-                         size_t size) {
-  if (state_ == State::kReady && control_.empty()) {
+                         size_t size, Place place) {
+  if (may_send()) {
     const WireHeader header{.kind = kind, .tag = tag, .value = value};
     iovec storage;
-    if (send_sequenced(header, view(body, size, &storage)) == Code::kOk) return;
+    if (send_sequenced(header, view(body, size, &storage)) == Code::kOk) {
+      access_.left(place);
+      return;
+    }
   }
-  ControlMessage message{kind, tag, value, static_cast<uint32_t>(size), {}, received_};
+  ControlMessage message{kind, tag, value, static_cast<uint32_t>(size), {}, received_, place};
   if (size > 0) std::memcpy(message.body.data(), body, size);
   control_.push_back(message);
 }
@@ -279,6 +289,7 @@ bool Pair::send_waiting_control() {
                        message.received) != Code::kOk) {
       return false;
     }
+    access_.left(message.place);
   }
   control_.clear();
   control_sent_ = 0;
@@ -305,7 +316,7 @@ void Pair::send_update() {
   report_refused_bulks();
   if (!owes_acknowledgement()) owed_ = reported_received_;  // so that the difference stays small
   if (state_ != State::kReady) return;
-  if (outbox_first_ != nullptr) pump();
+  if (outbox_first_ != nullptr || access_.has_to_start()) pump();
   // What waits in |control_| comes before the acknowledgement of what it refuses.
   if (state_ != State::kReady || !control_.empty()) return;
   if (credit_returned_ == credit_reported_ && received_ == reported_received_) return;

@@ -267,7 +267,9 @@ class Pair {
   // For transfers: a small protocol message, sent before queued user messages. Queued if there is
   // no room. Fails for nothing: without memory nothing more leaves, and the pair is lost at the end
   // of the pass.
-  void send_control(MessageKind kind, uint64_t tag, uint64_t value, const void* body, size_t size);
+  // |place|: what RemoteAccess counts until the peer has acknowledged the message.
+  void send_control(MessageKind kind, uint64_t tag, uint64_t value, const void* body, size_t size,
+                    Place place = Place::kNone);
   // On |bulk.rail|.
   void submit_bulk(OwnedBulk& bulk);
   // On return the bulk's memory is quiet.
@@ -318,6 +320,7 @@ class Pair {
     uint32_t size;
     std::array<std::byte, 64> body;
     uint32_t received;  // when it was queued: what it may acknowledge
+    Place place;
   };
 
   // Attempts to have a rail over a transport; the lower rank's.
@@ -331,12 +334,14 @@ class Pair {
 
   // pair.cc: sending
   bool start_send(Operation& send);
+  bool start_or_end(Operation& send);
   bool start_eager(Operation& send, uint64_t cost);
   bool refused(Operation& send, Code code);
   bool send_fragments(Operation& send);
   bool start_rendezvous(Operation& send);
   void finish_send(Operation& send);
   void note_sent(Operation& send, bool eager);
+  bool may_send() const { return state_ == State::kReady && control_.empty(); }
   void enqueue(Operation& send);
   void dequeue(Operation& send);
   Code send_sequenced(WireHeader header, const SegmentView& payload) {
@@ -352,7 +357,8 @@ class Pair {
     return credit_limit_ - (credit_used_ - credit_returned_by_peer_);
   }
   bool send_waiting_control();
-  void queue_control(MessageKind kind, uint64_t tag, uint64_t value, const void* body, size_t size);
+  void queue_control(MessageKind kind, uint64_t tag, uint64_t value, const void* body, size_t size,
+                     Place place);
   void tell_loss();
   Code start_bulk(OwnedBulk& bulk);
   void submit_waiting_bulks();

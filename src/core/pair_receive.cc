@@ -113,6 +113,7 @@ void Pair::receive(Rail& rail, const MessageHeader& raw, ConstByteSpan payload) 
   if (!retention_.empty() || access_.awaits_acknowledgement()) {
     if (!was_sent(rail, header.acknowledged)) return;
     retention_.acknowledge(header.acknowledged);
+    access_.answers_acknowledged(header.acknowledged);
   }
   if (header.kind == MessageKind::kUpdate) {
     if ((header.flags & kFlagAnswer) != 0) mesh_.update_due(*this);
@@ -282,6 +283,7 @@ Incoming* Pair::new_incoming(uint64_t tag, uint64_t length, uint64_t credit, Kee
     return nullptr;
   }
   static_assert(std::is_trivially_destructible_v<Incoming>);
+  static_assert(sizeof(Incoming) <= 256, "kMaxRequests says what they cost");
   auto* message = new (memory) Incoming;
   message->pair = this;
   message->source = rank_;
@@ -480,6 +482,7 @@ void Pair::receive_withdraw(const WireHeader& header) {
     mesh_.free_incoming(message);
     return;
   }
+  acknowledgement_due();  // the peer counts a withdrawn put until then
   ReceiveTransfer* found = nullptr;
   receives_.for_each([&](ReceiveTransfer& transfer) {
     if (transfer.sender_id() == header.tag) found = &transfer;

@@ -226,7 +226,7 @@ ReceiveTransfer::ReceiveTransfer(Pair& pair, Operation& receive, const Incoming&
       accepted_(std::min(message.length, receive.length)),
       wrote_to_device_(receive.kind != OperationKind::kReceive && receive.access.ahead > 0 &&
                        !receive.on_host),
-      sender_knows_(receive.kind != OperationKind::kAccept),
+      sender_knows_(receive.kind == OperationKind::kReceive),
       started_ns_(now_ns()),
       staging_(pair.mesh().staging(), Staging::Pool::kReceive) {}
 
@@ -380,6 +380,10 @@ void ReceiveTransfer::chunk_failed(Code code, std::string_view why) {
 }
 
 void ReceiveTransfer::withdrawn(Code code) {
+  // An abort reaches the receiver of a message by itself, and shall be its reason.
+  if (code == Code::kAborted && receive_ != nullptr && receive_->kind == OperationKind::kReceive) {
+    return;
+  }
   // The owner of what a get reads says why.
   if (receive_ != nullptr && receive_->kind == OperationKind::kGet &&
       static_cast<int32_t>(code) < 0) {
@@ -396,7 +400,9 @@ void ReceiveTransfer::end(Code code, std::string text) {
   // a one-sided operation may be of another communicator.
   const bool message = receive_ == nullptr || receive_->kind == OperationKind::kReceive;
   if (code != Code::kAborted || !message) {
-    pair_.send_control(MessageKind::kStop, sender_id_, static_cast<uint64_t>(code), nullptr, 0);
+    const Place place = receive_ != nullptr ? RemoteAccess::hand_over(*receive_) : Place::kNone;
+    pair_.send_control(MessageKind::kStop, sender_id_, static_cast<uint64_t>(code), nullptr, 0,
+                       place);
   }
   finish_as(code, std::move(text));
 }
@@ -466,7 +472,8 @@ void ReceiveTransfer::maybe_finish() {
     hetcomm_counters_t* counters = pair_.rail() != nullptr ? &pair_.rail()->counters() : nullptr;
     if (counters != nullptr) ++(by_get_ ? counters->bulk_by_get : counters->bulk_by_put);
     if (by_get_ || !sender_knows_ || accepted_ == 0) {
-      pair_.send_control(MessageKind::kDone, sender_id_, 0, nullptr, 0);
+      pair_.send_control(MessageKind::kDone, sender_id_, 0, nullptr, 0,
+                         RemoteAccess::hand_over(*receive_));
     }
   }
   Operation& receive = *std::exchange(receive_, nullptr);

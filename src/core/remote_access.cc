@@ -372,6 +372,7 @@ bool RemoteAccess::start_put_message(Operation& put) {
 }
 
 bool RemoteAccess::ask(Operation& operation, WireHeader header, Segments payload, uint64_t length) {
+  if (!may_ask(operation)) return true;
   const bool is_put = header.kind == MessageKind::kPut;
   header.tag = asked_.insert(&operation);
   Code code;
@@ -390,6 +391,8 @@ bool RemoteAccess::ask(Operation& operation, WireHeader header, Segments payload
     pair_.credit_used_ += static_cast<uint32_t>(kMessageCost);
   }
   count_once(operation);
+  places_.take();
+  operation.access.holds_place = !is_put;  // that of a put stays with |sent_puts_|
   operation.access.id = header.tag;
   operation.access.asked = true;
   operation.stage = OperationStage::kAwaiting;
@@ -398,12 +401,13 @@ bool RemoteAccess::ask(Operation& operation, WireHeader header, Segments payload
 
 // A transfer whose request, with |value| in its header, the other side knows how to place.
 bool RemoteAccess::start_transfer(Operation& send, MessageKind kind, uint64_t value) {
-  if (pair_.unanswered_ >= kMaxRequests) return false;
+  const bool is_put = kind == MessageKind::kPutRequest;
+  if (is_put && !may_ask(send)) return true;
   auto transfer = make_pooled<SendTransfer>(pair_.mesh().blocks(), pair_, send);
   PutRequestBody body{};
   body.request = transfer->make_request();
   iovec piece{&body.request, sizeof(body.request)};
-  if (kind == MessageKind::kPutRequest) {
+  if (is_put) {
     body.range = body_of(send);
     body.ahead = send.access.ahead;
     piece = {&body, sizeof(body)};
@@ -414,12 +418,14 @@ bool RemoteAccess::start_transfer(Operation& send, MessageKind kind, uint64_t va
                           .value = value};
   const Code code = pair_.send_message(header, SegmentView{Segments(&piece, 1), 0, piece.iov_len});
   if (code != Code::kOk) return pair_.refused(send, code);
-  ++pair_.unanswered_;
+  if (is_put) {
+    places_.take();
+    send.access.holds_place = true;
+  }
   if (send.access.notify) pair_.credit_used_ += static_cast<uint32_t>(kMessageCost);
   count_once(send);
   send.access.asked = true;
   send.stage = OperationStage::kTransfer;
-  transfer->request_sent();
   send.send_transfer = transfer.release();
   return true;
 }
@@ -446,6 +452,90 @@ bool RemoteAccess::start_atomic(Operation& atomic) {
   return ask(atomic, header, Segments(&piece, 1), sizeof(body));
 }
 
+// --- places -----------------------------------------------------------------
+
+// False: |operation| waits for its turn now, and nothing waits for it.
+bool RemoteAccess::may_ask(Operation& operation) {
+  if (places_.is_free() && (waiting_.empty() || operation.access.had_turn)) [[likely]]
+    return true;
+  wait_in(waiting_, operation);
+  return false;
+}
+
+void RemoteAccess::wait_in(OperationQueue& queue, Operation& operation) {
+  operation.stage = OperationStage::kAwaiting;
+  operation.access.waiting = true;
+  queue.push_back(operation);
+}
+
+// Starts what waits in |queue| until one has to wait on.
+void RemoteAccess::start_all(OperationQueue& queue) {
+  while (!queue.empty() && pair_.may_send() && (&queue != &waiting_ || places_.is_free())) {
+    Operation& next = queue.front();
+    queue.remove(next);
+    next.access.waiting = false;
+    next.access.had_turn = true;
+    next.stage = OperationStage::kQueued;
+    if (pair_.start_or_end(next)) continue;
+    next.stage = OperationStage::kAwaiting;
+    next.access.waiting = true;
+    queue.push_front(next);
+    return;
+  }
+}
+
+// They are not behind the outbox: its first operation may wait for what only the peer can do.
+void RemoteAccess::start_answers() { start_all(waiting_answers_); }
+
+void RemoteAccess::start_waiting() { start_all(waiting_); }
+
+// At the end of the pass.
+void RemoteAccess::wake_waiting() {
+  if (!waiting_.empty()) pair_.mesh().update_due(pair_);
+}
+
+void RemoteAccess::free_place() {
+  places_.give_back();
+  wake_waiting();
+}
+
+void RemoteAccess::release(Operation& operation) {
+  operation.access.holds_place = false;
+  if (operation.access.registration != nullptr) {
+    places_.drop();
+  } else {
+    free_place();
+  }
+}
+
+Place RemoteAccess::hand_over(Operation& operation) {
+  switch (operation.kind) {
+    case OperationKind::kPut:
+    case OperationKind::kAccept:
+    case OperationKind::kAnswer:
+      if (!std::exchange(operation.access.holds_place, false)) return Place::kNone;
+      return operation.kind == OperationKind::kPut ? Place::kInitiator : Place::kOwner;
+    default:
+      return Place::kNone;  // a get gives its place back as it ends: kMaxHeld allows for that
+  }
+}
+
+void RemoteAccess::left(Place place) {
+  if (place == Place::kNone) return;
+  if (place == Place::kOwner) {
+    places_.answered(pair_.sent_);
+  } else {
+    sent_puts_.push_back({pair_.sent_, 0});
+  }
+}
+
+// The owner has answered |id|, and its operation had ended before.
+void RemoteAccess::answered_late(uint64_t id) {
+  if (asked_.erase(id)) free_place();
+}
+
+// --- ending -----------------------------------------------------------------
+
 void RemoteAccess::end(Operation& operation, Code code, std::string text) {
   if (operation.kind == OperationKind::kFlush) {
     for (Epoch& epoch : epochs_) {
@@ -454,9 +544,16 @@ void RemoteAccess::end(Operation& operation, Code code, std::string text) {
   } else if (DirectAccess* direct = operation.access.direct; direct != nullptr) {
     if (direct->cancel(code, &text)) return;
     direct->retire();
+  } else if (std::exchange(operation.access.waiting, false)) {
+    const bool is_answer = operation.kind == OperationKind::kAnswer;
+    (is_answer ? waiting_answers_ : waiting_).remove(operation);
   } else if (!stop_copying(operation)) {
     std::erase(awaiting_credit_, &operation);
-    asked_.erase(operation.access.id);
+    if (std::exchange(operation.access.holds_place, false)) {
+      asked_.detach(operation.access.id);  // and the place with it
+    } else {
+      asked_.erase(operation.access.id);
+    }
     if (is_atomic(operation) && operation.access.asked) {
       text = text_or_none([&] { return text + "; whether it happened cannot be learned"; });
       code = Code::kOutcomeUnknown;
@@ -528,6 +625,8 @@ void RemoteAccess::fail_everything(const Status& why) {
   };
   asked_.for_each(fail);
   while (!awaiting_credit_.empty()) fail(*awaiting_credit_.back());
+  while (!waiting_.empty()) fail(waiting_.front());
+  while (!waiting_answers_.empty()) fail(waiting_answers_.front());
   while (!direct_.empty()) lose_direct(*direct_.back(), why);
   while (!copies_.empty()) fail(*copies_.back().operation);
   enqueue_again();  // into the outbox, which is failed next
@@ -543,23 +642,24 @@ void RemoteAccess::lose_direct(Operation& operation, const Status& why) {
   pair_.mesh().complete(operation, code, std::move(text));
 }
 
-Operation* RemoteAccess::take(uint64_t id) {
-  Operation* operation = asked_.find(id);
-  asked_.erase(id);
-  return operation;
-}
-
 void RemoteAccess::receive_refused(const WireHeader& header) {
-  Operation* operation = take(header.tag);
-  if (operation == nullptr) return;  // it ended before
+  Operation* operation = asked_.find(header.tag);
+  if (operation == nullptr) {
+    answered_late(header.tag);
+    return;
+  }
+  asked_.erase(header.tag);
   const auto code = static_cast<Code>(static_cast<int32_t>(header.value));
   complete(*operation, static_cast<int32_t>(code) < 0 ? code : Code::kInternal);
 }
 
 void RemoteAccess::acknowledged(uint32_t sequence) {
   while (!sent_puts_.empty() && static_cast<int32_t>(sequence - sent_puts_.front().sequence) >= 0) {
-    Operation* put = take(sent_puts_.front().id);
+    const uint64_t id = sent_puts_.front().id;
+    Operation* put = asked_.find(id);
+    asked_.erase(id);
     sent_puts_.pop_front();
+    free_place();
     if (put != nullptr) complete(*put, Code::kOk);  // or else it ended before
   }
   if (fence_ == Fence::kAsked && static_cast<int32_t>(sequence - fence_sequence_) >= 0) {
@@ -570,7 +670,14 @@ void RemoteAccess::acknowledged(uint32_t sequence) {
 
 void RemoteAccess::receive_atomic_done(const WireHeader& header) {
   Operation* operation = asked_.find(header.tag);
-  if (operation == nullptr || !is_atomic(*operation)) return;
+  if (operation == nullptr) {
+    answered_late(header.tag);
+    return;
+  }
+  if (!is_atomic(*operation)) {
+    pair_.violated("answer of a wrong kind");
+    return;
+  }
   asked_.erase(header.tag);
   if (operation->access.result != nullptr) *operation->access.result = header.value;
   complete(*operation, Code::kOk);
@@ -578,7 +685,10 @@ void RemoteAccess::receive_atomic_done(const WireHeader& header) {
 
 void RemoteAccess::receive_get_data(const WireHeader& header, ConstByteSpan payload) {
   Operation* get = asked_.find(header.tag);
-  if (get == nullptr) return;
+  if (get == nullptr) {
+    answered_late(header.tag);
+    return;
+  }
   if (get->kind != OperationKind::kGet || payload.size() != get->length) {
     pair_.violated("data of a get of a wrong length");
     return;
@@ -598,6 +708,7 @@ void RemoteAccess::receive_get_request(const WireHeader& header, ConstByteSpan p
     // It ended meanwhile.
     pair_.send_control(MessageKind::kStop, body.sender_id, static_cast<uint64_t>(Code::kCancelled),
                        nullptr, 0);
+    answered_late(header.tag);
     return;
   }
   if (get->kind != OperationKind::kGet || header.value != get->length) {
@@ -610,8 +721,22 @@ void RemoteAccess::receive_get_request(const WireHeader& header, ConstByteSpan p
 
 // --- owner ------------------------------------------------------------------
 
+bool RemoteAccess::hold() {
+  if (places_.hold()) [[likely]]
+    return true;
+  pair_.violated("more one-sided operations than may be asked for at a time");
+  return false;
+}
+
+// After hold(), and before anything that acknowledges the operation.
 void RemoteAccess::refuse(uint64_t id, Code code) {
-  pair_.send_control(MessageKind::kRefused, id, static_cast<uint64_t>(code), nullptr, 0);
+  pair_.send_control(MessageKind::kRefused, id, static_cast<uint64_t>(code), nullptr, 0,
+                     Place::kOwner);
+}
+
+void RemoteAccess::refuse(Operation& answer) {
+  answer.access.holds_place = false;  // it goes over to the message
+  refuse(answer.access.id, answer.code);
 }
 
 Registration* RemoteAccess::find(const AccessBody& body, uint32_t right, Code* code) const {
@@ -717,6 +842,7 @@ void RemoteAccess::receive_put(const WireHeader& header, ConstByteSpan payload) 
     finish_put(*registration, body, header);
   } else {
     if (notify) pair_.return_credit(kMessageCost);
+    if (!hold()) return;
     refuse(header.tag, code);
   }
   pair_.acknowledgement_due();
@@ -730,6 +856,7 @@ void RemoteAccess::receive_put_request(const WireHeader& header, ConstByteSpan p
   }
   const bool notify = (header.flags & kFlagNotify) != 0;
   if (notify && !pair_.use_credit(kMessageCost)) return;
+  if (!hold()) return;
   Code code = Code::kOutOfRange;
   Registration* registration = nullptr;
   if (body.ahead <= body.range.offset && body.ahead <= UINT64_MAX - body.range.length) {
@@ -746,9 +873,10 @@ void RemoteAccess::receive_put_request(const WireHeader& header, ConstByteSpan p
   if (accept == nullptr) {
     if (notify) pair_.return_credit(kMessageCost);
     pair_.send_control(MessageKind::kStop, body.request.sender_id, static_cast<uint64_t>(code),
-                       nullptr, 0);
+                       nullptr, 0, Place::kOwner);
     return;
   }
+  accept->access.holds_place = true;
   accept->access.ahead = body.ahead;
   accept->access.notify = notify;
   accept->access.operand = header.value;
@@ -761,6 +889,7 @@ void RemoteAccess::receive_get(const WireHeader& header, ConstByteSpan payload) 
     pair_.violated("get of a wrong size");
     return;
   }
+  if (!hold()) return;
   Code code = Code::kOk;
   Registration* registration = find(body, HETCOMM_ACCESS_GET, &code);
   Operation* send = nullptr;
@@ -774,18 +903,27 @@ void RemoteAccess::receive_get(const WireHeader& header, ConstByteSpan payload) 
     return;
   }
   send->access.id = header.tag;
+  send->access.holds_place = true;
   try {
-    pair_.submit_send(*send);
+    submit_answer(*send);
   } catch (const std::bad_alloc&) {
     pair_.mesh().end_out_of_memory(*send);  // it is in no list
     throw;
   }
 }
 
+void RemoteAccess::submit_answer(Operation& answer) {
+  if (waiting_answers_.empty() && pair_.may_send() && start(answer)) [[likely]]
+    return;
+  wait_in(waiting_answers_, answer);
+}
+
 bool RemoteAccess::start_answer(Operation& send, const Rail& rail) {
   const Capabilities& capabilities = rail.capabilities();
+  const bool may_keep =
+      capabilities.lossless || pair_.retention_.bytes() + send.length <= kMaxKeptAnswers;
   if (!send.on_host || send.length > capabilities.eager_limit_bytes ||
-      send.length > capabilities.max_payload_bytes) {
+      send.length > capabilities.max_payload_bytes || !may_keep) {
     return start_transfer(send, MessageKind::kGetRequest, send.length);
   }
   const WireHeader header{
@@ -793,6 +931,8 @@ bool RemoteAccess::start_answer(Operation& send, const Rail& rail) {
   const Code code = pair_.send_message(header, SegmentView{send.segments(), 0, send.length});
   if (code != Code::kOk) return pair_.refused(send, code);
   send.access.asked = true;
+  left(Place::kOwner);
+  send.access.holds_place = false;
   pair_.mesh().complete(send);
   return true;
 }
@@ -803,6 +943,7 @@ void RemoteAccess::receive_atomic(const WireHeader& header, ConstByteSpan payloa
     pair_.violated("atomic of a wrong size");
     return;
   }
+  if (!hold()) return;
   Code code = Code::kOk;
   Registration* registration = find(body.range, HETCOMM_ACCESS_ATOMIC, &code);
   if (registration == nullptr) {
@@ -817,7 +958,7 @@ void RemoteAccess::receive_atomic(const WireHeader& header, ConstByteSpan payloa
   }
   const uint64_t before =
       do_atomic(std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(at)), body);
-  pair_.send_control(MessageKind::kAtomicDone, header.tag, before, nullptr, 0);
+  pair_.send_control(MessageKind::kAtomicDone, header.tag, before, nullptr, 0, Place::kOwner);
 }
 
 }  // namespace hetcomm

@@ -16,6 +16,9 @@
 // notification then follows as a kPut without bytes. All messages are numbered and come once, as
 // all of the pair, which is what makes notifications and atomics happen once. Everything that the
 // owner reads here is checked against its table of registrations. Under the baton.
+//
+// At most kMaxAsked operations are asked of one owner at a time, and kMaxHeld held for one
+// initiator: places.h says what counts.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +28,8 @@
 
 #include "src/base/status.h"
 #include "src/core/operation.h"
+#include "src/core/operation_queue.h"
+#include "src/core/places.h"
 #include "src/core/registration.h"
 #include "src/core/slot_table.h"
 #include "src/core/wire.h"
@@ -53,8 +58,8 @@ class RemoteAccess {
   void end(Operation& operation, Code code, std::string text);
   // One has just completed: |epoch| and |code| are its own. Flushes may follow.
   void completed(uint64_t epoch, Code code);
-  // Tells the initiator that its operation has failed here: before anything that acknowledges it.
-  void refuse(uint64_t id, Code code);
+  // Tells the initiator that its get has failed here.
+  void refuse(Operation& answer);
   // The owner's side of a put (kAccept) has ended.
   void accepted(const Operation& accept);
 
@@ -64,7 +69,26 @@ class RemoteAccess {
   void receive(const WireHeader& header, ConstByteSpan payload);
   // The owner has dealt with all messages up to |sequence|.
   void acknowledged(uint32_t sequence);
-  bool awaits_acknowledgement() const { return !sent_puts_.empty() || fence_ == Fence::kAsked; }
+  bool awaits_acknowledgement() const {
+    return !sent_puts_.empty() || places_.has_answers() || fence_ == Fence::kAsked;
+  }
+  // The initiator has all answers up to |sequence|. Called before the message that acknowledges
+  // them is dealt with, which may ask for something.
+  void answers_acknowledged(uint32_t sequence) { places_.acknowledged(sequence); }
+  // Takes the place of |operation| away, for the message that ends its transfer.
+  static Place hand_over(Operation& operation);
+  // Gives the place of |operation| back.
+  void release(Operation& operation);
+  // A message with |place| has just been sent.
+  void left(Place place);
+  const Places& places() const { return places_; }
+  // An answer or an operation that waits can start now, if the connection has room.
+  bool has_to_start() const {
+    return !waiting_answers_.empty() || (!waiting_.empty() && places_.is_free());
+  }
+  // Start what waits. Without room on the connection it waits on.
+  void start_answers();
+  void start_waiting();
   void credit_came();
   bool waits_for_credit() const { return !awaiting_credit_.empty(); }
   // The network moves something over |rail| by itself.
@@ -86,7 +110,9 @@ class RemoteAccess {
   void unmap(const Rail& rail, const RemoteKey& key);
   // Copies to and from mapped memory that are too long for one call go on. False: none is left.
   bool copy_some();
-  bool flushed() const { return awaiting_credit_.empty(); }
+  bool flushed() const {
+    return awaiting_credit_.empty() && waiting_.empty() && waiting_answers_.empty();
+  }
   // Nothing is under way, and no memory of the peer is held that a connection may have mapped.
   bool is_idle() const;
 
@@ -101,7 +127,7 @@ class RemoteAccess {
   };
   struct SentPut {
     uint32_t sequence;
-    uint64_t id;
+    uint64_t id;  // 0: the withdrawal of one
   };
   struct Copy {
     Operation* operation;
@@ -141,26 +167,40 @@ class RemoteAccess {
   bool may_go_direct(const Operation& operation, const Rail& rail);
   void start_direct(Operation& operation);
   bool pay_for_notification(Operation& put);
+  bool may_ask(Operation& operation);
+  void wait_in(OperationQueue& queue, Operation& operation);
+  void start_all(OperationQueue& queue);
+  void wake_waiting();
+  void free_place();
+  void answered_late(uint64_t id);
   // Sends a message that the owner answers or acknowledges; |operation| waits for that. False: to
   // be tried again.
   bool ask(Operation& operation, WireHeader header, Segments payload, uint64_t length);
 
+  // Holds one more for the peer. False after a violation.
+  bool hold();
+  void refuse(uint64_t id, Code code);
   Registration* find(const AccessBody& body, uint32_t right, Code* code) const;
   void note_refusal(const char* why) const;
   void finish_put(Registration& registration, const AccessBody& body, const WireHeader& header);
   void receive_put(const WireHeader& header, ConstByteSpan payload);
   void receive_put_request(const WireHeader& header, ConstByteSpan payload);
   void receive_get(const WireHeader& header, ConstByteSpan payload);
+  void submit_answer(Operation& answer);
   void receive_get_data(const WireHeader& header, ConstByteSpan payload);
   void receive_get_request(const WireHeader& header, ConstByteSpan payload);
   void receive_atomic(const WireHeader& header, ConstByteSpan payload);
   void receive_atomic_done(const WireHeader& header);
   void receive_refused(const WireHeader& header);
-  Operation* take(uint64_t id);
   void complete(Operation& operation, Code code);
 
   Pair& pair_;
-  SlotTable<Operation> asked_;               // operations that wait for the owner's answer
+  // Operations that wait for the owner's answer. The id of one that has ended stays, with its
+  // place.
+  SlotTable<Operation> asked_;
+  Places places_;
+  OperationQueue waiting_;                   // operations that wait for a place
+  OperationQueue waiting_answers_;           // answers that wait for room on the connection
   std::vector<Operation*> awaiting_credit_;  // notified puts
   std::vector<Operation*> direct_;
   enum class Fence : uint8_t { kNone, kWanted, kAsked };

@@ -81,6 +81,7 @@ class Retention {
   }
   bool empty() const { return count_ == 0; }
   size_t count() const { return count_; }
+  uint64_t bytes() const { return end_ - begin_; }
 
  private:
   struct Record {

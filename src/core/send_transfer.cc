@@ -236,12 +236,10 @@ void SendTransfer::stopped(Code code) {
 
 void SendTransfer::end(Code code, std::string text) {
   if (ending_) return;
-  // An abort reaches the receiver of a message by itself, and shall be its reason. The other side
-  // of a one-sided operation may be of another communicator.
-  const bool message = send_ == nullptr || send_->kind == OperationKind::kSend;
-  if (code != Code::kAborted || !message) {
-    pair_.send_control(MessageKind::kWithdraw, id_, static_cast<uint64_t>(code), nullptr, 0);
-  }
+  // The receiver is also told of an abort, which reaches it by itself: so that it holds the request
+  // no longer than this side counts it.
+  const Place place = send_ != nullptr ? RemoteAccess::hand_over(*send_) : Place::kNone;
+  pair_.send_control(MessageKind::kWithdraw, id_, static_cast<uint64_t>(code), nullptr, 0, place);
   finish_as(code, std::move(text));
 }
 

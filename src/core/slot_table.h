@@ -24,6 +24,7 @@ class SlotTable {
     }
     Slot& slot = slots_[index];
     slot.object = object;
+    slot.used = true;
     return static_cast<uint64_t>(slot.generation) << 32 | index;
   }
 
@@ -34,12 +35,21 @@ class SlotTable {
     return slots_[index].object;
   }
 
-  void erase(uint64_t id) {
-    if (find(id) == nullptr) return;
+  // False when the id is not in use.
+  bool erase(uint64_t id) {
     const auto index = static_cast<uint32_t>(id);
+    if (index >= slots_.size() || slots_[index].generation != id >> 32 || !slots_[index].used) {
+      return false;
+    }
     slots_[index].object = nullptr;
+    slots_[index].used = false;
     ++slots_[index].generation;
     free_.push_back(index);
+    return true;
+  }
+  // The object has ended, and the peer does not know: the id stays in use until erase().
+  void detach(uint64_t id) {
+    if (find(id) != nullptr) slots_[static_cast<uint32_t>(id)].object = nullptr;
   }
 
   // Calls |use| for every object; it may erase the one it is given.
@@ -55,6 +65,7 @@ class SlotTable {
   struct Slot {
     T* object = nullptr;
     uint32_t generation = 1;
+    bool used = false;
   };
   void grow() {
     constexpr size_t kFirst = 16;

@@ -47,9 +47,29 @@ enum class MessageKind : uint8_t {
 
 // What a message costs its receiver beside its bytes while it is unmatched; both sides count alike.
 inline constexpr uint64_t kMessageCost = 272;
-// Requests that a pair may have unanswered; they cost the receiver a record each and no credit, so
-// that messages which are received out of order cannot wait for each other.
-inline constexpr uint64_t kMaxRequests = 65536;
+// Requests for messages that a pair may have unanswered. A further send waits at the sender. A
+// request costs the receiver a record and no credit, so that messages which are received out of
+// order cannot wait for each other. A record is an Incoming of at most 256 bytes: a peer makes the
+// receiver hold at most 2 MiB of them.
+inline constexpr uint64_t kMaxRequests = 8192;
+
+// One-sided operations that this rank may have asked of one owner and not know to be over. A
+// further one waits at the initiator.
+inline constexpr uint32_t kMaxAsked = 1024;
+// One-sided operations that an owner holds for one initiator. An initiator that asks for more is
+// hostile. The owner may hold what has no place at the initiator any more:
+//   - a get that the owner has withdrawn and the initiator has ended at the same time, until the
+//     initiator acknowledges the withdrawal: at most kMaxAsked;
+//   - a transfer that the initiator has ended, until the connection or the device here has let go
+//     of the memory: few, and twice kMaxAsked are allowed for.
+// Each is an Operation of 512 bytes with a transfer of at most 16 KiB, or an answer that waits to
+// leave or to be acknowledged. A peer makes the owner hold at most 66 MiB of them, all of them
+// large transfers, and |kMaxKeptAnswers| of bytes that were read for it.
+inline constexpr uint32_t kMaxHeld = 4 * kMaxAsked;
+// On a connection that may lose messages, the bytes that may wait for the peer's acknowledgement
+// when one more get is answered at once. Beyond that the bytes of a get stay where they are until
+// the initiator fetches them.
+inline constexpr uint64_t kMaxKeptAnswers = 4 << 20;
 
 // flags
 inline constexpr uint8_t kFlagCollective = 1;

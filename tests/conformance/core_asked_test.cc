@@ -1,0 +1,605 @@
+// How much one rank makes another hold by asking it for one-sided operations:
+//
+//   * a rank may start any number; all of them complete, also when both ranks ask each other, and
+//     the owner never holds more than kMaxAsked records of them;
+//   * those that are cancelled while the owner does nothing keep their places until it has
+//   answered,
+//     and give all of them back: others go on afterwards, also over connections that fail;
+//   * gets are answered although sends wait for the other rank's receives;
+//   * a peer that asks for more than it may is cut off, whether it takes no answers, or takes and
+//     does not acknowledge them, and whatever it asks for; one that acknowledges is not;
+//   * a peer that sends more requests for messages than it may is cut off;
+//   * the receiver is told of sends that an abort has ended, so that it forgets their requests.
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "src/core/mesh.h"
+#include "src/core/pair.h"
+#include "tests/support/core_job.h"
+#include "tests/support/faulty_transport.h"
+#include "transports/shm/factory.h"
+#include "transports/tcp/factory.h"
+
+namespace hetcomm::test {
+namespace {
+
+constexpr uint64_t kBytes = 256 << 10;
+constexpr uint64_t kLarge = 200'000;  // not in one message over any transport
+constexpr uint64_t kTimeoutNs = 60'000'000'000;
+
+void expect_ok(const Status& status) { EXPECT_TRUE(status.ok()) << status.text(); }
+
+// Operations of the peer that this rank works at.
+uint64_t count_records(CoreMember& me) {
+  const Engine::Baton baton(me.context().engine());
+  uint64_t count = 0;
+  me.context().engine().pool().for_each([&](const Operation& operation) {
+    if (operation.state() == OperationState::kPending &&
+        (operation.kind == OperationKind::kAnswer || operation.kind == OperationKind::kAccept)) {
+      ++count;
+    }
+  });
+  return count;
+}
+
+uint64_t asked(CoreMember& me) {
+  const Engine::Baton baton(me.context().engine());
+  return me.communicator().mesh().pair(1 - me.rank()).access().places().asked();
+}
+uint64_t held(CoreMember& me) {
+  const Engine::Baton baton(me.context().engine());
+  return me.communicator().mesh().pair(1 - me.rank()).access().places().held();
+}
+
+// Registered memory of this rank, and that of the other.
+class Window {
+ public:
+  explicit Window(CoreMember& me)
+      : bytes_(kBytes), memory_(me.context().devices(), 0, bytes_.data(), bytes_.size(), false) {
+    expect_ok(me.communicator().register_memory(memory_, HETCOMM_ACCESS_ALL, true));
+    std::vector<std::byte> mine = Communicator::export_memory(memory_).value();
+    std::vector<std::byte> theirs(mine.size());
+    Operation* receive =
+        me.post(OperationKind::kReceive, 1 - me.rank(), 7, theirs.data(), theirs.size());
+    Operation* send = me.post(OperationKind::kSend, 1 - me.rank(), 7, mine.data(), mine.size());
+    expect_ok(me.finish(receive));
+    expect_ok(me.finish(send));
+    ExportedMemory exported;
+    std::vector<RemoteKey> keys;
+    expect_ok(me.communicator().import_memory(theirs, &exported, &keys));
+    remote_ = std::make_unique<RemoteMemory>(me.communicator(), exported, std::move(keys));
+  }
+  ~Window() { expect_ok(Communicator::unregister_memory(memory_, 20'000'000'000)); }
+  Window(const Window&) = delete;
+  Window& operator=(const Window&) = delete;
+  RemoteMemory& remote() { return *remote_; }
+
+ private:
+  std::vector<std::byte> bytes_;
+  Memory memory_;
+  std::unique_ptr<RemoteMemory> remote_;
+};
+
+// What a rank asks for: small and large gets, puts that ask first, atomics.
+class Asker {
+ public:
+  Asker(CoreMember& me, Window& window) : me_(me), window_(window), buffer_(kLarge) {}
+  void get(uint64_t length) { start(OperationKind::kGet, length); }
+  void put(uint64_t length) { start(OperationKind::kPut, length); }
+  void add() { start(OperationKind::kFetchAdd, 0); }
+  void one_of_each() {
+    get(8);
+    get(kLarge);
+    put(8);
+    put(kLarge);
+    add();
+  }
+  void cancel_all() {
+    const Engine::Baton baton(me_.context().engine());
+    for (Operation* operation : running_) {
+      if (operation->state() == OperationState::kPending) me_.communicator().cancel(*operation);
+    }
+  }
+  void cancel(size_t index) {
+    const Engine::Baton baton(me_.context().engine());
+    Operation& operation = *running_[index];
+    if (operation.state() == OperationState::kPending) me_.communicator().cancel(operation);
+  }
+  // All complete; |may_fail|: some were cancelled.
+  void finish(bool may_fail = false) {
+    for (Operation* operation : running_) {
+      const Status status = me_.finish(operation);
+      const bool cancelled =
+          status.code() == Code::kCancelled || status.code() == Code::kOutcomeUnknown;
+      if (status.ok() || (may_fail && cancelled)) continue;
+      ADD_FAILURE() << "rank " << me_.rank() << ": " << status.text();
+      break;
+    }
+    running_.clear();
+  }
+  size_t running() const { return running_.size(); }
+
+ private:
+  void start(OperationKind kind, uint64_t length) {
+    const AccessArguments to{
+        .remote = &window_.remote(), .offset = 64, .operand = 1, .result = &result_};
+    running_.push_back(
+        me_.access(kind, to, kind == OperationKind::kFetchAdd ? nullptr : buffer_.data(), length));
+  }
+
+  CoreMember& me_;
+  Window& window_;
+  std::vector<std::byte> buffer_;
+  uint64_t result_ = 0;
+  std::vector<Operation*> running_;
+};
+
+// Nothing is counted any more on either side.
+void expect_nothing_left(CoreMember& me) {
+  const uint64_t deadline = now_ns() + 20'000'000'000;
+  while (asked(me) > 0 && now_ns() < deadline) me.context().engine().poke();
+  EXPECT_EQ(asked(me), 0u) << "rank " << me.rank();
+  expect_ok(me.communicator().barrier(20'000'000'000));
+  // What this rank has answered the other acknowledges with its next message: the barrier's.
+  while (held(me) > 0 && now_ns() < deadline) me.context().engine().poke();
+  EXPECT_EQ(held(me), 0u) << "rank " << me.rank();
+  EXPECT_EQ(count_records(me), 0u) << "rank " << me.rank();
+  expect_ok(me.communicator().barrier(20'000'000'000));
+}
+
+struct AskedCase {
+  std::string name;
+  bool shm;
+  std::string settings;
+};
+void PrintTo(const AskedCase& test_case, std::ostream* out) { *out << test_case.name; }
+
+Factories plain(bool shm) {
+  Factories factories;
+  factories.push_back(shm ? make_shm_factory() : make_tcp_factory());
+  return factories;
+}
+
+class Asked : public ::testing::TestWithParam<AskedCase> {
+ protected:
+  static void run(const std::function<void(CoreMember&)>& body) {
+    run_core_job(
+        2, "TIMEOUT=60s;LOG=error;" + GetParam().settings,
+        [](int) { return plain(GetParam().shm); }, body);
+  }
+};
+
+TEST_P(Asked, OwnerHoldsFewOfManyThatAreStartedAtOnce) {
+  for (const uint64_t length : {uint64_t{8}, kLarge}) {
+    const uint64_t count = length == kLarge ? 4 * kMaxAsked : 100'000;
+    std::atomic<bool> done{false};
+    run([&](CoreMember& me) {
+      Window window(me);
+      if (me.rank() == 0) {
+        Asker asker(me, window);
+        for (uint64_t i = 0; i < count; ++i) asker.get(length);
+        EXPECT_LE(asked(me), kMaxAsked);
+        asker.finish();
+        for (uint64_t i = 0; i < count / 4; ++i) length == kLarge ? asker.put(length) : asker.add();
+        EXPECT_LE(asked(me), kMaxAsked);
+        asker.finish();
+        done = true;
+      } else {
+        uint64_t most = 0;
+        while (!done) {
+          me.context().engine().poke();
+          most = std::max(most, count_records(me));
+        }
+        EXPECT_LE(most, kMaxAsked);
+      }
+      expect_nothing_left(me);
+    });
+  }
+}
+
+// Neither rank answers before it has asked for everything: what waits at both is not in the way of
+// the answers.
+TEST_P(Asked, BothAskEachOther) {
+  run([](CoreMember& me) {
+    Window window(me);
+    Asker asker(me, window);
+    for (uint64_t i = 0; i < 20'000; ++i) asker.get(8);
+    for (uint64_t i = 0; i < 1500; ++i) asker.one_of_each();
+    asker.finish();
+    expect_nothing_left(me);
+  });
+}
+
+TEST_P(Asked, CancelledOnesGiveTheirPlacesBack) {
+  std::atomic<bool> asleep{true};
+  run([&](CoreMember& me) {
+    Window window(me);
+    expect_ok(me.communicator().barrier(20'000'000'000));
+    if (me.rank() == 0) {
+      Asker asker(me, window);
+      for (int round = 0; round < 3; ++round) {
+        for (uint64_t i = 0; i < 800; ++i) asker.one_of_each();
+        asker.cancel_all();
+        asker.finish(true);
+        EXPECT_LE(asked(me), kMaxAsked);
+      }
+      if (GetParam().settings.empty()) {
+        EXPECT_GT(asked(me), 0u) << "the owner has not answered";
+      }
+      for (uint64_t i = 0; i < 800; ++i) asker.one_of_each();
+      asleep = false;
+      asker.finish();
+    } else {
+      while (asleep) std::this_thread::yield();
+    }
+    expect_nothing_left(me);
+  });
+}
+
+// The answer does not wait behind sends that wait for receives.
+TEST_P(Asked, GetsAreAnsweredBesideSendsThatWait) {
+  run([](CoreMember& me) {
+    Window window(me);
+    constexpr uint64_t kSends = kMaxRequests + 100;
+    std::vector<std::byte> bytes(kLarge);
+    std::vector<Operation*> sends;
+    if (me.rank() == 1) {
+      for (uint64_t i = 0; i < kSends; ++i) {
+        sends.push_back(me.post(OperationKind::kSend, 0, i, bytes.data(), kLarge));
+      }
+    } else {
+      Asker asker(me, window);
+      for (int i = 0; i < 10; ++i) {
+        asker.get(8);
+        asker.get(kLarge);
+        asker.finish();
+      }
+      for (uint64_t i = 0; i < kSends; ++i) {
+        expect_ok(me.finish(me.post(OperationKind::kReceive, 1, i, bytes.data(), 8)).code() ==
+                          Code::kTruncated
+                      ? Status()
+                      : Status(Code::kInternal, "not truncated"));
+      }
+    }
+    for (Operation* send : sends) expect_ok(me.finish(send));
+    expect_nothing_left(me);
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Over, Asked,
+                         ::testing::Values(AskedCase{"tcp", false, ""},
+                                           AskedCase{"tcp_thread", false, "PROGRESS=thread;"},
+                                           AskedCase{"shm", true, ""},
+                                           AskedCase{"shm_read", true, "SHM_BULK=read;"}),
+                         [](const auto& test) { return test.param.name; });
+
+// Connections fail, operations are cancelled and others are started, on both ranks.
+TEST(AskedFaults, PlacesAreCountedOverConnectionsThatFail) {
+  for (const size_t instances : {size_t{1}, size_t{3}}) {
+    std::atomic<uint64_t> broken{0};
+    run_core_job(
+        2, "TIMEOUT=60s;LOG=error;COOL_DOWN=5ms;",
+        [&](int rank) {
+          FaultPlan plan;
+          plan.seed = 40 + instances + static_cast<uint64_t>(rank);
+          plan.fail_rail = 0.002;
+          plan.lose_reported_put = true;
+          plan.refuse = 0.1;
+          plan.max_delay = 5;
+          plan.max_rail_failures = 40;
+          plan.instances = instances;
+          Factories factories;
+          factories.push_back(std::make_unique<FaultyFactory>(make_tcp_factory(), plan));
+          return factories;
+        },
+        [&](CoreMember& me) {
+          Window window(me);
+          Asker asker(me, window);
+          Random random(mix(instances) + static_cast<uint64_t>(me.rank()));
+          for (int round = 0; round < 8; ++round) {
+            for (uint64_t i = 0; i < 500; ++i) asker.one_of_each();
+            for (uint64_t i = 0; i < 700; ++i) {
+              asker.cancel(random.below(asker.running()));
+              if (random.chance(0.1)) me.context().engine().poke();
+            }
+            EXPECT_LE(asked(me), kMaxAsked);
+            asker.finish(true);
+          }
+          expect_nothing_left(me);
+          hetcomm_counters_t counters[4];
+          const size_t count = me.communicator().counters(1 - me.rank(), 4, counters);
+          for (size_t i = 0; i < count; ++i) broken += counters[i].failures;
+        });
+    EXPECT_GT(broken.load(), 4u);
+  }
+}
+
+// --- a peer that the test plays ---------------------------------------------
+
+struct Message {
+  WireHeader header;
+  std::vector<std::byte> payload;
+};
+
+class PlayedTransport;
+
+class PlayedEndpoint final : public Endpoint {
+ public:
+  explicit PlayedEndpoint(PlayedTransport& transport);
+  ~PlayedEndpoint() override;
+  void set_handler(EndpointHandler* handler) override { handler_ = handler; }
+  const Capabilities& capabilities() const override;
+  Code send(const MessageHeader& header, const SegmentView& payload) override;
+  Code put(Bulk&) override { return Code::kWouldBlock; }
+  Code get(Bulk&) override { return Code::kWouldBlock; }
+  Result<RemoteKey> expose(Segments, Access, uint64_t) override {
+    return RemoteKey{{++keys_, 0, 0}};
+  }
+  void revoke(const RemoteKey&) override {}
+  bool cancel(Bulk&) override { return false; }
+  bool flushed() const override { return true; }
+  std::string describe() const override { return "played"; }
+  void close() override { closed_ = true; }
+  void deliver();
+
+ private:
+  PlayedTransport& transport_;
+  EndpointHandler* handler_ = nullptr;
+  bool opened_ = false;
+  bool closed_ = false;
+  uint64_t keys_ = 0;
+};
+
+class PlayedTransport final : public Transport {
+ public:
+  explicit PlayedTransport(TransportHandler& handler) : handler_(handler) {
+    can_.put = can_.target_sees_put = true;
+    can_.max_payload_bytes = 2048;
+    can_.eager_limit_bytes = 1024;
+    can_.chunk_bytes = 1 << 20;
+  }
+  const Capabilities& capabilities() const override { return can_; }
+  std::vector<std::byte> descriptor() const override { return std::vector<std::byte>(4); }
+  Status start() override { return {}; }
+  Status reach(ConstByteSpan) const override { return {}; }
+  void connect(int peer, ConstByteSpan) override {
+    if (connects++ == 0) connecting_ = peer;  // once cut off it stays away
+  }
+  void cancel_connect(int) override { connecting_ = -1; }
+  int progress() override {
+    if (connecting_ >= 0) {
+      const int peer = std::exchange(connecting_, -1);
+      handler_.on_connected(peer,
+                            std::unique_ptr<Endpoint>(std::make_unique<PlayedEndpoint>(*this)));
+    } else if (endpoint != nullptr) {
+      endpoint->deliver();
+    }
+    return 0;
+  }
+  bool prepare_sleep(Sleep) override { return true; }
+  bool may_sleep_on() const override { return true; }
+  void finish_sleep() override {}
+  uint64_t next_timer_ns() const override { return kForever; }
+
+  PlayedEndpoint* endpoint = nullptr;
+  std::deque<Message> to_deliver;  // sequences and acknowledgements are filled in
+  bool takes = true;               // what the rank sends
+  bool acknowledges = true;
+  uint32_t sequence = 0;
+  uint32_t last_taken = 0;
+  uint64_t delivered = 0;
+  uint64_t connects = 0;
+  std::map<MessageKind, uint64_t> taken;
+
+ private:
+  TransportHandler& handler_;
+  Capabilities can_;
+  int connecting_ = -1;
+};
+
+PlayedEndpoint::PlayedEndpoint(PlayedTransport& transport) : transport_(transport) {
+  transport.endpoint = this;
+}
+PlayedEndpoint::~PlayedEndpoint() {
+  if (transport_.endpoint == this) transport_.endpoint = nullptr;
+}
+const Capabilities& PlayedEndpoint::capabilities() const { return transport_.capabilities(); }
+
+Code PlayedEndpoint::send(const MessageHeader& bytes, const SegmentView&) {
+  const WireHeader header = decode_header(bytes);
+  if (header.kind == MessageKind::kOpen) return Code::kOk;
+  if (!transport_.takes) return Code::kWouldBlock;
+  ++transport_.taken[header.kind];
+  if (header.kind != MessageKind::kUpdate) transport_.last_taken = header.sequence;
+  return Code::kOk;
+}
+
+void PlayedEndpoint::deliver() {
+  if (handler_ == nullptr) return;
+  if (!std::exchange(opened_, true)) {
+    handler_->on_message(encode_header({.kind = MessageKind::kOpen, .tag = 1}), {});
+  }
+  // Each acknowledges what came before it.
+  while (!closed_ && !transport_.to_deliver.empty()) {
+    Message message = std::move(transport_.to_deliver.front());
+    transport_.to_deliver.pop_front();
+    message.header.sequence = ++transport_.sequence;
+    message.header.acknowledged = transport_.acknowledges ? transport_.last_taken : 0;
+    ++transport_.delivered;
+    handler_->on_message(encode_header(message.header), message.payload);
+  }
+}
+
+class PlayedFactory final : public TransportFactory {
+ public:
+  explicit PlayedFactory(PlayedTransport** made) : made_(made) {}
+  std::string_view name() const override { return "played"; }
+  Status probe(const Config&) const override { return {}; }
+  Result<std::unique_ptr<Transport>> create(
+      const TransportEnvironment& environment) const override {
+    auto transport = std::make_unique<PlayedTransport>(environment.handler);
+    *made_ = transport.get();
+    return std::unique_ptr<Transport>(std::move(transport));
+  }
+
+ private:
+  PlayedTransport** made_;
+};
+
+// A rank, and a peer that says what the test wants. A further rank lives for the control plane.
+class PlayedPeer : public ::testing::Test {
+ protected:
+  PlayedPeer()
+      : other_([this] {
+          PlayedTransport* unused = nullptr;
+          CoreMember member(store_, 1, 2, "PROGRESS=thread;LOG=error;", factories(&unused));
+          stop_.wait(false);
+        }),
+        me_(store_, 0, 2, "PROGRESS=caller;LOG=error;", factories(&peer_)),
+        bytes_(kBytes),
+        memory_(me_.context().devices(), 0, bytes_.data(), bytes_.size(), false) {
+    expect_ok(me_.communicator().register_memory(memory_, HETCOMM_ACCESS_ALL, true));
+    const Engine::Baton baton(me_.context().engine());
+    me_.communicator().mesh().pair(1).ensure_connected();
+  }
+  ~PlayedPeer() override {
+    stop_ = true;
+    stop_.notify_one();
+    other_.join();
+    me_.communicator().abort("the end");
+    expect_ok(Communicator::unregister_memory(memory_, 20'000'000'000));
+  }
+
+  static Factories factories(PlayedTransport** made) {
+    Factories factories;
+    factories.push_back(std::make_unique<PlayedFactory>(made));
+    return factories;
+  }
+  void drive(int passes = 50) {
+    for (int i = 0; i < passes; ++i) me_.context().engine().poke();
+  }
+  uint64_t failures() {
+    hetcomm_counters_t counters[2];
+    const size_t count = me_.communicator().counters(1, 2, counters);
+    return count > 0 ? counters[0].failures : 0;
+  }
+  template <typename Body>
+  void say(WireHeader header, const Body& body) {
+    std::vector<std::byte> payload(sizeof(body));
+    std::memcpy(payload.data(), &body, sizeof(body));
+    peer_->to_deliver.push_back({header, std::move(payload)});
+  }
+  AccessBody range(uint64_t length) const { return {memory_.registration->id, 64, length}; }
+  AccessBody stale() const { return {memory_.registration->id + (uint64_t{7} << 32), 64, 8}; }
+  void ask(MessageKind kind, bool refused) {
+    const AccessBody small = refused ? stale() : range(8);
+    const AccessBody large = refused ? stale() : range(kLarge);
+    const uint64_t tag = ++tags_;
+    if (kind == MessageKind::kGet) {
+      say({.kind = kind, .tag = tag}, tag % 2 == 0 ? small : large);
+    } else if (kind == MessageKind::kAtomic) {
+      say({.kind = kind, .tag = tag}, AtomicBody{small, AtomicAction::kAdd, 1, 0});
+    } else if (kind == MessageKind::kPutRequest) {
+      say({.kind = kind, .tag = tag}, PutRequestBody{large, 0, {tag, 1, {}}});
+    } else {
+      struct {
+        AccessBody range;
+        uint64_t bytes;
+      } put{small, 5};
+      say({.kind = kind, .tag = tag}, put);
+    }
+  }
+  // The peer asks for |count| more than it may; it is cut off in time.
+  void expect_cut_off(MessageKind kind, bool refused) {
+    for (uint64_t i = 0; i < kMaxHeld + 100; ++i) ask(kind, refused);
+    drive();
+    EXPECT_EQ(peer_->delivered, kMaxHeld + 1);
+    EXPECT_EQ(failures(), 1u);
+    EXPECT_EQ(held(me_), kMaxHeld);
+    EXPECT_LE(count_records(me_), kMaxHeld);
+  }
+
+  hetcomm_test::LocalStore store_;
+  std::atomic<bool> stop_{false};
+  PlayedTransport* peer_ = nullptr;
+  std::thread other_;
+  CoreMember me_;
+  std::vector<std::byte> bytes_;
+  Memory memory_;
+  uint64_t tags_ = 0;
+};
+
+TEST_F(PlayedPeer, WhoTakesNoAnswersIsCutOff) {
+  peer_->takes = false;
+  expect_cut_off(MessageKind::kGet, false);
+}
+
+TEST_F(PlayedPeer, WhoAcknowledgesNoDataIsCutOff) {
+  peer_->acknowledges = false;
+  expect_cut_off(MessageKind::kGet, false);
+}
+
+TEST_F(PlayedPeer, WhoPutsNothingIsCutOff) { expect_cut_off(MessageKind::kPutRequest, false); }
+
+TEST_F(PlayedPeer, WhoTakesNoResultsIsCutOff) {
+  peer_->takes = false;
+  expect_cut_off(MessageKind::kAtomic, false);
+}
+
+TEST_F(PlayedPeer, WhoTakesNoRefusalsIsCutOff) {
+  peer_->takes = false;
+  const MessageKind kinds[] = {MessageKind::kGet, MessageKind::kAtomic, MessageKind::kPutRequest,
+                               MessageKind::kPut};
+  for (uint64_t i = 0; i < kMaxHeld + 100; ++i) ask(kinds[i % std::size(kinds)], true);
+  drive();
+  EXPECT_EQ(peer_->delivered, kMaxHeld + 1);
+  EXPECT_EQ(failures(), 1u);
+}
+
+TEST_F(PlayedPeer, WhoAcknowledgesMayGoOn) {
+  const MessageKind kinds[] = {MessageKind::kAtomic, MessageKind::kPut, MessageKind::kGet,
+                               MessageKind::kPutRequest};
+  for (uint64_t i = 0; i < 3 * kMaxHeld; ++i) ask(kinds[i % std::size(kinds)], true);
+  for (uint64_t i = 0; i < 3 * kMaxHeld; ++i) ask(MessageKind::kAtomic, false);
+  drive();
+  EXPECT_EQ(peer_->delivered, 6 * kMaxHeld);
+  EXPECT_EQ(failures(), 0u);
+  EXPECT_LE(held(me_), 1u);
+  EXPECT_EQ(count_records(me_), 0u);
+}
+
+TEST_F(PlayedPeer, TooManyRequestsAreCutOff) {
+  EXPECT_LE(kMaxRequests * sizeof(Incoming), uint64_t{2} << 20);
+  for (uint64_t i = 0; i < kMaxRequests + 100; ++i) {
+    say({.kind = MessageKind::kRequest, .tag = i, .value = addressee_value(0, kLarge)},
+        RequestBody{i + 1, 1, {}});
+  }
+  drive();
+  EXPECT_EQ(peer_->delivered, kMaxRequests + 1);
+  EXPECT_EQ(failures(), 1u);
+}
+
+TEST_F(PlayedPeer, HearsOfSendsThatAnAbortEnds) {
+  std::vector<std::byte> bytes(kLarge);
+  std::vector<Operation*> sends;
+  for (uint64_t i = 0; i < 5; ++i) {
+    sends.push_back(me_.post(OperationKind::kSend, 1, i, bytes.data(), kLarge));
+  }
+  drive();
+  EXPECT_EQ(peer_->taken[MessageKind::kRequest], 5u);
+  me_.communicator().abort("the test says so");
+  for (Operation* send : sends) EXPECT_EQ(me_.finish(send).code(), Code::kAborted);
+  drive();
+  EXPECT_EQ(peer_->taken[MessageKind::kWithdraw], 5u);
+}
+
+}  // namespace
+}  // namespace hetcomm::test
