@@ -54,7 +54,7 @@ class SendTransfer final : public Mortal {
   };
   static constexpr size_t kMaxPieces = 16;  // pieces under way
   static_assert(Staging::kMaxDepth <= kMaxPieces);
-  static constexpr size_t kMaxGrants = 4096;
+  static constexpr size_t kMaxGrants = 64;  // that wait for pieces; a receiver grants few at a time
 
   void note_answer();
   void start_pieces();
