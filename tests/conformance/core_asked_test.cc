@@ -9,6 +9,7 @@
 //   * a peer that asks for more than it may is cut off, whether it takes no answers, or takes and
 //     does not acknowledge them, and whatever it asks for; one that acknowledges is not;
 //   * a peer that sends more requests for messages than it may is cut off;
+//   * a peer that grants more than a transfer keeps ends the transfer;
 //   * the receiver is told of sends that an abort has ended, so that it forgets their requests.
 #include <algorithm>
 #include <atomic>
@@ -398,6 +399,7 @@ class PlayedTransport final : public Transport {
   uint64_t delivered = 0;
   uint64_t connects = 0;
   std::map<MessageKind, uint64_t> taken;
+  RequestBody last_request{};
 
  private:
   TransportHandler& handler_;
@@ -413,11 +415,15 @@ PlayedEndpoint::~PlayedEndpoint() {
 }
 const Capabilities& PlayedEndpoint::capabilities() const { return transport_.capabilities(); }
 
-Code PlayedEndpoint::send(const MessageHeader& bytes, const SegmentView&) {
+Code PlayedEndpoint::send(const MessageHeader& bytes, const SegmentView& payload) {
   const WireHeader header = decode_header(bytes);
   if (header.kind == MessageKind::kOpen) return Code::kOk;
   if (!transport_.takes) return Code::kWouldBlock;
   ++transport_.taken[header.kind];
+  if (header.kind == MessageKind::kRequest) {
+    gather(payload.segments, payload.offset,
+           std::as_writable_bytes(std::span(&transport_.last_request, 1)));
+  }
   if (header.kind != MessageKind::kUpdate) transport_.last_taken = header.sequence;
   return Code::kOk;
 }
@@ -585,6 +591,26 @@ TEST_F(PlayedPeer, TooManyRequestsAreCutOff) {
   drive();
   EXPECT_EQ(peer_->delivered, kMaxRequests + 1);
   EXPECT_EQ(failures(), 1u);
+}
+
+// A receiver that grants without end what the connection does not carry.
+TEST_F(PlayedPeer, TooManyGrantsEndTheSend) {
+  std::vector<std::byte> bytes(kLarge);
+  Operation* send = me_.post(OperationKind::kSend, 1, 0, bytes.data(), kLarge);
+  drive();
+  ASSERT_EQ(peer_->taken[MessageKind::kRequest], 1u);
+  const auto grant = [&](int count) {
+    for (int i = 0; i < count; ++i) {
+      say({.kind = MessageKind::kGrant},
+          GrantBody{peer_->last_request.sender_id, 1, 0, 1, kLarge, {{1, 0, 0}}});
+    }
+    drive();
+  };
+  grant(64);
+  EXPECT_EQ(send->state(), OperationState::kPending);
+  grant(64);
+  EXPECT_EQ(send->state(), OperationState::kComplete);
+  EXPECT_EQ(me_.finish(send).code(), Code::kPeerLost);
 }
 
 TEST_F(PlayedPeer, HearsOfSendsThatAnAbortEnds) {
