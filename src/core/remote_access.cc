@@ -563,8 +563,8 @@ void RemoteAccess::end(Operation& operation, Code code, std::string text) {
 }
 
 bool RemoteAccess::is_idle() const {
-  return asked_.empty() && awaiting_credit_.empty() && direct_.empty() && !is_fence_open() &&
-         sent_puts_.empty() && remotes_.empty() && copies_.empty() && again_.empty();
+  return flushed() && asked_.empty() && direct_.empty() && !is_fence_open() && sent_puts_.empty() &&
+         remotes_.empty() && copies_.empty() && again_.empty();
 }
 
 bool RemoteAccess::uses(const Rail& rail) const {

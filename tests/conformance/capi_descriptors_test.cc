@@ -143,7 +143,7 @@ TEST_P(Descriptors, ARankThatIsShortOfThemIsWantedByAll) {
 // A tournament in which every rank meets every other once a round, in an order drawn anew.
 TEST_P(Descriptors, AllRanksThatAreShortOfThemTalkToAll) {
   run_job(GetParam(), 8, [](Member& me) {
-    leave_descriptors(me, 8);
+    leave_descriptors(me, 10);
     me.meet();
     Random random(11);
     const int32_t others = me.size() - 1;
