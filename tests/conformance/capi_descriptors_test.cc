@@ -10,6 +10,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <iterator>
 #include <numeric>
@@ -161,6 +163,35 @@ TEST_P(Descriptors, AllRanksThatAreShortOfThemTalkToAll) {
     }
     EXPECT_EQ(failures(me), 0u);
     me.meet();
+  });
+}
+
+// As many as a large host's ranks, with the limit that most systems set. Minutes on two cores.
+TEST_P(Descriptors, FiveHundredPeersAtTheUsualLimit) {
+  if (std::getenv("HETCOMM_TEST_LONG") == nullptr) GTEST_SKIP() << "HETCOMM_TEST_LONG=1 runs it";
+  if (GetParam().name != "shm") GTEST_SKIP() << "one transport will do";
+  CapiCase patient = GetParam();
+  patient.settings += "TIMEOUT=120s;BOOTSTRAP_TIMEOUT=300s;DETECTION_TIME=60s;";
+  run_job(patient, 501, [](Member& me) {
+    const rlimit usual{1024, 1024};
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &usual), 0);
+    std::atomic<uint64_t>& turn = me.store().word(3);
+    if (me.rank() == 0) {
+      for (int32_t peer = 1; peer < me.size(); ++peer) {
+        turn.store(static_cast<uint64_t>(peer));
+        exchange(me, peer, 3'000, 1);
+      }
+      turn.store(static_cast<uint64_t>(me.size()));
+      std::fprintf(stderr, "descriptors: %zu\n", open_descriptors());
+    } else {
+      // Without polling, which would take the cores from who talks.
+      const auto wait_for = [&](int32_t peer) {
+        while (turn.load() < static_cast<uint64_t>(peer)) usleep(20'000);
+      };
+      wait_for(me.rank());
+      exchange(me, 0, 3'000, 1);
+      wait_for(me.size());
+    }
   });
 }
 

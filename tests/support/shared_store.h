@@ -91,7 +91,7 @@ class SharedStore {
  private:
   static constexpr size_t kEntries = 1024;
   static constexpr size_t kKeyBytes = 256;
-  static constexpr size_t kValueBytes = 65536;
+  static constexpr size_t kValueBytes = 512 << 10;
   struct Entry {
     char key[kKeyBytes];
     size_t size;
