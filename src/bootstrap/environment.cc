@@ -162,10 +162,11 @@ class LaunchedJob {
   // Among |size| ranks of the job, of which this is |rank|.
   Result<std::vector<std::vector<std::byte>>> gather(const std::string& scope, int rank, int size,
                                                      ConstByteSpan mine, uint64_t deadline_ns);
-  // Which ranks of the job are left; |find_lost| speaks of all of them.
+  // Which ranks of the job are left; |find_lost| speaks of all of them. |*round|: a name for what
+  // was found, the same on all who found it.
   Result<std::vector<bool>> survivors(const std::string& scope,
                                       const SurvivorFinder::FindLost& find_lost,
-                                      uint64_t deadline_ns);
+                                      uint64_t deadline_ns, std::string* round);
 
  private:
   Status explain(const Status& failure) const;
@@ -213,9 +214,10 @@ Status LaunchedJob::explain(const Status& failure) const {
 // little before the deadline.
 Result<std::vector<bool>> LaunchedJob::survivors(const std::string& scope,
                                                  const SurvivorFinder::FindLost& find_lost,
-                                                 uint64_t deadline_ns) {
-  if (!client_) return std::vector<bool>{true};
+                                                 uint64_t deadline_ns, std::string* round) {
   const std::string name = scopes_.next(scope);
+  *round = name;
+  if (!client_) return std::vector<bool>{true};
   const uint64_t begun = now_ns();
   const uint64_t left_ns = deadline_ns > begun ? deadline_ns - begun : 0;
   const uint64_t end_ns =
@@ -239,10 +241,14 @@ Result<std::vector<bool>> LaunchedJob::survivors(const std::string& scope,
 // The ranks of a job, or those of them that are left.
 class EnvironmentBootstrap final : public Bootstrap, private SurvivorFinder {
  public:
-  // |members| are ranks of |job|, ascending, with its own among them.
-  EnvironmentBootstrap(std::shared_ptr<LaunchedJob> job, std::vector<int> members)
+  // |members| are ranks of |job|, ascending, with its own among them. |round|: where they were
+  // found to be left; "" for all of the job. Exchanges are named by it, so that a rank that missed
+  // the end of an earlier round meets the others all the same.
+  EnvironmentBootstrap(std::shared_ptr<LaunchedJob> job, std::vector<int> members,
+                       std::string round)
       : job_(std::move(job)),
         members_(std::move(members)),
+        round_(std::move(round)),
         rank_(static_cast<int>(std::find(members_.begin(), members_.end(), job_->rank()) -
                                members_.begin())) {}
 
@@ -261,7 +267,7 @@ class EnvironmentBootstrap final : public Bootstrap, private SurvivorFinder {
   Result<std::vector<std::vector<std::byte>>> allgather(const std::string& scope,
                                                         ConstByteSpan mine,
                                                         uint64_t deadline_ns) override {
-    return job_->gather(scope, rank_, size(), mine, deadline_ns);
+    return job_->gather(round_ + scope, rank_, size(), mine, deadline_ns);
   }
 
   SurvivorFinder* survivor_finder() override { return this; }
@@ -272,6 +278,7 @@ class EnvironmentBootstrap final : public Bootstrap, private SurvivorFinder {
 
   const std::shared_ptr<LaunchedJob> job_;
   const std::vector<int> members_;
+  const std::string round_;
   const int rank_;
 };
 
@@ -284,14 +291,15 @@ Result<std::unique_ptr<Bootstrap>> EnvironmentBootstrap::survivors(const std::st
     for (size_t i = 0; i < members_.size(); ++i) all[static_cast<size_t>(members_[i])] = lost[i];
     return all;
   };
-  Result<std::vector<bool>> left = job_->survivors(scope, lost_of_job, deadline_ns);
+  std::string round;
+  Result<std::vector<bool>> left = job_->survivors(scope, lost_of_job, deadline_ns, &round);
   if (!left.ok()) return left.status();
   std::vector<int> members;
   for (size_t rank = 0; rank < left->size(); ++rank) {
     if (left.value()[rank]) members.push_back(static_cast<int>(rank));
   }
   return std::unique_ptr<Bootstrap>(
-      std::make_unique<EnvironmentBootstrap>(job_, std::move(members)));
+      std::make_unique<EnvironmentBootstrap>(job_, std::move(members), round + "/"));
 }
 
 // Without a secret a key that everybody knows: no protection, but strays fail at once.
@@ -374,7 +382,7 @@ Result<std::unique_ptr<Bootstrap>> bootstrap_from_environment(const Config& conf
   std::vector<int> members(static_cast<size_t>(job->size()));
   std::iota(members.begin(), members.end(), 0);
   return std::unique_ptr<Bootstrap>(
-      std::make_unique<EnvironmentBootstrap>(std::move(job), std::move(members)));
+      std::make_unique<EnvironmentBootstrap>(std::move(job), std::move(members), ""));
 }
 
 }  // namespace hetcomm

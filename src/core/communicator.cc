@@ -366,7 +366,11 @@ std::vector<bool> Communicator::lost_ranks() {
   const Engine::Baton baton(engine_);
   mesh_->read_mail();
   std::vector<bool> lost;
-  for (const int rank : ranks_) lost.push_back(peer_status_locked(rank).code() == Code::kPeerLost);
+  for (const int rank : ranks_) {
+    const Code code = peer_status_locked(rank).code();
+    lost.push_back(code == Code::kPeerLost || code == Code::kUnreachable ||
+                   (rank == mesh_->rank() && mesh_->was_declared_lost()));
+  }
   return lost;
 }
 

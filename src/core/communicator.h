@@ -170,7 +170,8 @@ class Communicator {
   const Communicator* parent() const { return parent_; }
   // The communicator that was not split from another one, but made from a bootstrap.
   Communicator& root() { return parent_ == nullptr ? *this : parent_->root(); }
-  // Of its ranks, those that died, left or cannot be reached. Does not communicate. [any-thread]
+  // Says for each of its ranks whether it died, left or cannot be reached; for this one, whether
+  // the others have declared it lost. Does not communicate. [any-thread]
   std::vector<bool> lost_ranks();
   Mesh& mesh() { return *mesh_; }
   Context& context() { return context_; }

@@ -23,7 +23,7 @@ namespace hetcomm {
 namespace {
 
 constexpr size_t kMaxDescriptor = 1024;
-constexpr uint16_t kDescriptorVersion = 5;
+constexpr uint16_t kDescriptorVersion = 6;
 constexpr uint8_t kRefusal = 2;  // in place of whether TLS is wanted
 constexpr size_t kMostRefusal = 1000;
 constexpr size_t kMaxCluster = 63;
@@ -614,8 +614,9 @@ void Mesh::TransportEntry::guarded(int peer, Upcall&& upcall) {
 }
 
 void Mesh::TransportEntry::on_connected(int peer, Result<std::unique_ptr<Endpoint>> endpoint) {
-  if (endpoint.status().code() == Code::kOutOfResources) mesh.close_idle_connections();
+  const bool short_of_descriptors = endpoint.status().code() == Code::kOutOfResources;
   guarded(peer, [&] { connected(peer, std::move(endpoint)); });
+  if (short_of_descriptors) mesh.close_idle_connections();
 }
 
 void Mesh::TransportEntry::connected(int peer, Result<std::unique_ptr<Endpoint>> endpoint) {
@@ -663,24 +664,35 @@ void Mesh::note_connected(Transport& transport) {
 }
 
 void Mesh::close_idle_connections() {
-  constexpr size_t kAtOnce = 2;  // a peer may refuse
-  constexpr uint64_t kPauseNs = 10'000'000;
+  constexpr uint64_t kFirstPauseNs = 10'000'000;
+  constexpr uint64_t kLongestPauseNs = 1'000'000'000;
   close_idle_at_ns_ = kForever;
-  if (!descriptors_run_short()) return;
-  close_idle_at_ns_ = engine().refresh_now() + kPauseNs;
-  struct Idle {
-    uint32_t looks;
-    Pair* pair;
-  };
-  std::vector<Idle> idle;
-  for (Pair* const pair : active_pairs_) {
-    const uint32_t looks = pair->count_idle();
-    if (pair->rank() != rank_ && pair->may_close_idle()) idle.push_back({looks, pair});
+  if (!descriptors_run_short()) {
+    close_idle_pause_ns_ = kFirstPauseNs;
+    return;
   }
-  std::stable_sort(idle.begin(), idle.end(),
-                   [](const Idle& a, const Idle& b) { return a.looks > b.looks; });
-  idle.resize(std::min(idle.size(), kAtOnce));
-  for (const Idle& each : idle) each.pair->ask_to_close_idle();
+  // Two of them, since a peer may refuse.
+  std::array<Pair*, 2> most_idle{};
+  std::array<uint32_t, 2> looks{};
+  const uint64_t now = engine().refresh_now();
+  for (Pair* const pair : active_pairs_) {
+    const uint32_t count = pair->count_idle();
+    if (pair->rank() == rank_ || !pair->may_close_idle(now)) continue;
+    if (most_idle[0] == nullptr || count > looks[0]) {
+      most_idle = {pair, most_idle[0]};
+      looks = {count, looks[0]};
+    } else if (most_idle[1] == nullptr || count > looks[1]) {
+      most_idle[1] = pair;
+      looks[1] = count;
+    }
+  }
+  // While there is nobody to ask it looks less and less often.
+  close_idle_pause_ns_ =
+      most_idle[0] != nullptr ? kFirstPauseNs : std::min(2 * close_idle_pause_ns_, kLongestPauseNs);
+  close_idle_at_ns_ = now + close_idle_pause_ns_;
+  for (Pair* const pair : most_idle) {
+    if (pair != nullptr) pair->ask_to_close_idle(now);
+  }
 }
 
 void Mesh::update_due(Pair& pair) {
@@ -996,6 +1008,7 @@ void Mesh::on_peer_left(int rank) {
 void Mesh::on_declared_lost(const Status& why) {
   const Status declared = status_or_code(
       why.code(), [&] { return fmt::format("this rank was declared lost: {}", why.text()); });
+  declared_lost_ = true;
   for (int rank = 0; rank < size_; ++rank) {
     if (rank != rank_) on_peer_lost(rank, declared);
   }

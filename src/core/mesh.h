@@ -101,6 +101,8 @@ class Mesh final : public Driven {
   Pair* find_pair(int rank) { return pairs_[static_cast<size_t>(rank)].get(); }
   // Somebody else in |communicator| can still send, or it has one rank only.
   bool any_live_sender(const Communicator& communicator) const;
+  // By the others.
+  bool was_declared_lost() const { return declared_lost_; }
   const Status& peer_status(int rank) const { return peer_status_[static_cast<size_t>(rank)]; }
   uint32_t credit_granted() const { return credit_granted_; }
   uint32_t credit_granted_by(int rank) const { return peers_[static_cast<size_t>(rank)].credit; }
@@ -357,6 +359,8 @@ class Mesh final : public Driven {
   std::vector<Pair*> active_pairs_;  // all pairs that exist
   uint64_t next_pair_timer_ns_ = kForever;
   uint64_t close_idle_at_ns_ = kForever;  // while descriptors are short
+  uint64_t close_idle_pause_ns_ = 0;
+  bool declared_lost_ = false;
   uint64_t passes_ = 0;
   std::vector<Transport*>
       connected_;  // with connections: polled in every pass, the others now and then

@@ -249,10 +249,10 @@ class Pair {
   void writable(Rail& rail);
   // Sends what waits. Called when there may be room, credit, or a connection.
   void pump();
-  // Asks the peer whether the connections may be closed, if nothing is under way on them.
-  void ask_to_close_idle();
+  // Asks the peer whether the connection may be closed, if nothing is under way on it.
+  void ask_to_close_idle(uint64_t now_ns);
   // It could be asked now.
-  bool may_close_idle() const;
+  bool may_close_idle(uint64_t now_ns) const;
   // How often in a row this was called while no message had come or gone since the call before.
   uint32_t count_idle();
   // Sends credit and acknowledgements that are due.
@@ -417,6 +417,7 @@ class Pair {
   void receive_may_close(uint64_t rail, bool may);
   void stay_connected();
   void left_by_peer(Rail& rail);
+  bool waits(MessageKind kind) const;
 
   Mesh& mesh_;
   const int rank_;
@@ -441,7 +442,8 @@ class Pair {
   uint64_t connects_failed_ = 0;              // since then
   uint64_t retry_at_ns_ = UINT64_MAX;
   bool asked_to_close_ = false;  // the peer has not answered
-  bool wanted_again_ = false;    // the peer, which leaves, has asked for a new connection already
+  uint64_t ask_again_ns_ = 0;    // the peer has refused; not before
+  unsigned refusals_ = 0;        // in a row
   uint32_t traffic_ = 0;         // messages, when count_idle() was called last
   uint32_t idle_ = 0;            // what it returned
   bool starved_ = false;         // a protocol message was lost for want of memory

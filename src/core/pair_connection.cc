@@ -35,7 +35,7 @@ void Pair::ensure_connected() {
     if (mesh_.rank() <= rank_ || !mesh_.has_common_transport(rank_)) {
       mesh_.connect(*this);
     } else {
-      mesh_.control().knock(rank_, 0);
+      mesh_.control().knock(rank_, static_cast<uint32_t>(rails_made_));
     }
   } catch (const std::bad_alloc&) {
     // Nothing is under way that would come back to it: the next one who needs it tries again.
@@ -54,7 +54,6 @@ void Pair::knocked(uint32_t lost) {
     rail_failed(**gone, Status(Code::kPeerLost, "the peer has no connection left"),
                 lost == UINT32_MAX);
   }
-  wanted_again_ = true;
   ensure_connected();
 }
 

@@ -1,15 +1,17 @@
-// How the connections of a pair are closed that nobody uses, when descriptors run short.
+// How the connection of a pair is closed that nobody uses, when descriptors run short.
 //
 //   one side                              the other
 //     kCloseIdle, goes on as before  -->
 //                                    <--    kMayClose (1): holds back what it has to send
-//     closes its ends                -->    the ends of its connections: the pair is as never used
-//     or kWake, since something          or
-//     has begun meanwhile            -->    goes on
+//     closes the connection          -->    its end: the pair is as if it had never been used
+//     or kWake, since it uses the
+//     connection again               -->    goes on
 //
 // Each side's messages come whole before the end of a connection, so nothing is lost where nothing
-// is kept. Both may ask at once: then the lower rank's question counts.
+// is kept. Both may ask at once: then the lower rank's question counts. A pair with several
+// connections keeps them.
 #include <algorithm>
+#include <utility>
 
 #include "src/base/text.h"
 #include "src/core/mesh.h"
@@ -25,20 +27,20 @@ bool Pair::has_nothing_to_do() const {
          receives_.empty() && targets_.empty() && access_.is_idle();
 }
 
-// Nor is anything under way that this side knows of.
+// This side knows of nothing that is under way on the one connection that there is.
 bool Pair::is_idle() const {
   return has_nothing_to_do() && arriving_ == nullptr && early_grants_.empty() &&
-         std::all_of(rails_.begin(), rails_.end(), [](const auto& rail) {
-           return rail->known && rail->open && rail->open_sent && rail->endpoint().flushed();
-         });
+         rails_.size() == 1 && rails_[0]->known && rails_[0]->open && rails_[0]->open_sent &&
+         rails_[0]->endpoint().flushed();
 }
 
-bool Pair::may_close_idle() const {
-  return state_ == State::kReady && !left_ && !asked_to_close_ && is_idle();
+bool Pair::may_close_idle(uint64_t now_ns) const {
+  return state_ == State::kReady && !left_ && !asked_to_close_ && now_ns >= ask_again_ns_ &&
+         is_idle();
 }
 
-void Pair::ask_to_close_idle() {
-  if (!may_close_idle()) return;
+void Pair::ask_to_close_idle(uint64_t now_ns) {
+  if (!may_close_idle(now_ns)) return;
   asked_to_close_ = true;
   send_control(MessageKind::kCloseIdle, 0, 0, nullptr, 0);
 }
@@ -50,17 +52,24 @@ uint32_t Pair::count_idle() {
   return idle_;
 }
 
+// Where both ask, the higher rank drops its own question, and the lower one does not answer it.
 void Pair::receive_close_idle() {
-  const bool own_counts = asked_to_close_ && !mesh_is_higher_;
+  if (std::exchange(asked_to_close_, false) && !mesh_is_higher_) {
+    asked_to_close_ = true;
+    return;
+  }
+  if (waits(MessageKind::kMayClose)) {
+    violated("it asks again before it was answered");
+    return;
+  }
   const WireHeader yes{.kind = MessageKind::kMayClose, .tag = receiving_on_->id, .value = 1};
   // An answer that waited would be held back with the rest.
-  if (own_counts || left_ || state_ != State::kReady || !is_idle() || !retention_.empty() ||
-      receiving_on_ != rail_ || send_message(yes, SegmentView{}) != Code::kOk) {
+  if (left_ || state_ != State::kReady || !is_idle() || !retention_.empty() ||
+      send_message(yes, SegmentView{}) != Code::kOk) {
     send_control(MessageKind::kMayClose, receiving_on_->id, 0, nullptr, 0);
     return;
   }
-  for (const auto& rail : rails_) rail->leaving = true;
-  wanted_again_ = false;
+  rail_->leaving = true;
   state_ = State::kConnecting;
 }
 
@@ -68,21 +77,33 @@ void Pair::receive_close_idle() {
 void Pair::receive_may_close(uint64_t rail, bool may) {
   const bool answers =
       std::exchange(asked_to_close_, false) && rail_ != nullptr && rail == rail_->id;
-  if (!may) return;
-  if (!answers || left_ || state_ != State::kReady || !is_idle() || !retention_.empty()) {
-    send_control(MessageKind::kWake, 0, 0, nullptr, 0);
+  if (!may) {
+    constexpr uint64_t kFirstPauseNs = 20'000'000;
+    constexpr unsigned kMaxDoublings = 9;
+    refusals_ = std::min(refusals_ + 1, kMaxDoublings);
+    ask_again_ns_ = mesh_.engine().refresh_now() + (kFirstPauseNs << refusals_);
+    traffic_ = sent_ + received_;  // question and answer do not count
     return;
   }
-  mesh_.log().info("rank {}: its idle connections are closed, since descriptors run short", rank_);
+  refusals_ = 0;
+  if (!answers || left_ || state_ != State::kReady || !is_idle() || !retention_.empty()) {
+    if (!waits(MessageKind::kWake)) send_control(MessageKind::kWake, 0, 0, nullptr, 0);
+    return;
+  }
+  mesh_.log().info("rank {}: its idle connection is closed, since descriptors run short", rank_);
   drop_all_rails();
   state_ = State::kIdle;
 }
 
-// The peer uses its connections after all.
+bool Pair::waits(MessageKind kind) const {
+  return std::any_of(control_.begin(), control_.end(),
+                     [kind](const ControlMessage& message) { return message.kind == kind; });
+}
+
+// The peer uses its connection after all.
 void Pair::stay_connected() {
-  if (rail_ == nullptr || !rail_->leaving) return;
   for (const auto& rail : rails_) rail->leaving = false;
-  resume();
+  if (rail_ != nullptr && state_ == State::kConnecting) resume();
 }
 
 // It has closed |rail|, as it was allowed to.
@@ -96,7 +117,7 @@ void Pair::left_by_peer(Rail& rail) {
   } else if (rails_.empty()) {
     state_ = State::kIdle;
     // A connection that is being made in place of this one is on its way.
-    if (!replaced_ && (wanted_again_ || !has_nothing_to_do())) ensure_connected();
+    if (!replaced_ && !has_nothing_to_do()) ensure_connected();
   }
 }
 

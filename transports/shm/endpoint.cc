@@ -123,7 +123,8 @@ Code ShmEndpoint::send_by_ring(const MessageHeader& header, const SegmentView& p
   if (!producer_.has_room(payload.length)) return refuse(payload.length);
   while (!producer_.fits(payload.length)) [[unlikely]] {
       const uint64_t more = std::max<uint64_t>(2 * producer_.used_ring_bytes(), payload.length);
-      if (const Code code = grow_ring(more); code != Code::kOk) return code;
+      const Code code = grow_ring(more);
+      if (code != Code::kOk) return code;
     }
   const RingPosition position = producer_.position_for(payload.length);
   gather(payload.segments, payload.offset, ByteSpan(producer_.at(position), payload.length));
