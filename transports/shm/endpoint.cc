@@ -121,9 +121,13 @@ Code ShmEndpoint::send(const MessageHeader& header, const SegmentView& payload) 
 Code ShmEndpoint::send_by_ring(const MessageHeader& header, const SegmentView& payload) {
   if (payload.length > capabilities_.max_payload_bytes) return Code::kInvalidArgument;
   if (!producer_.has_room(payload.length)) return refuse(payload.length);
+  if (ring_messages_ < kFewMessages && ++ring_messages_ == kFewMessages) [[unlikely]] {
+    // Without memory for it the part in use does.
+    (void)grow_ring(link_.segment.geometry().ring_bytes);
+  }
   while (!producer_.fits(payload.length)) [[unlikely]] {
-      const uint64_t more = std::max<uint64_t>(2 * producer_.used_ring_bytes(), payload.length);
-      const Code code = grow_ring(more);
+      const bool first = producer_.used_ring_bytes() == 0;
+      const Code code = grow_ring(first ? payload.length : link_.segment.geometry().ring_bytes);
       if (code != Code::kOk) return code;
     }
   const RingPosition position = producer_.position_for(payload.length);

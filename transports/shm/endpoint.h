@@ -78,7 +78,9 @@ class ShmEndpoint final : public Endpoint, private Watcher {
   static constexpr uint32_t kLongMessage = 16 << 10;
   // Parcels that are taken at a time: a peer that sends without end gets its turn and no more.
   static constexpr int kMostParcels = 64;
-  // What a side uses of its ring at first. It doubles when that is not enough.
+  // What a side uses of its ring at first. When that is not enough, or more than a
+  // few messages go through it, it uses the whole: a stream is slower in a part.
+  static constexpr uint32_t kFewMessages = 32;
   static constexpr uint64_t kFirstRingBytes = 16 << 10;
   // Regions that a side may have asked for and not been answered. The owner holds a descriptor for
   // each answer that the peer does not read.
@@ -125,6 +127,7 @@ class ShmEndpoint final : public Endpoint, private Watcher {
   Producer producer_;
   Bell bell_;
   uint64_t wanted_room_ = 0;
+  uint32_t ring_messages_ = 0;  // up to kFewMessages
   BulkQueue puts_;
   BulkQueue gets_;
 
