@@ -204,7 +204,7 @@ Result<std::vector<std::vector<std::byte>>> LaunchedJob::gather(const std::strin
   return values;
 }
 
-// What a request to the store came to.
+// Adds what helps where the store is not reached any more.
 Status LaunchedJob::explain(const Status& failure) const {
   if (client_ == nullptr || client_->connected()) return failure;
   return Status(failure.code(), fmt::format("{}; {}", failure.text(), kAdvice));

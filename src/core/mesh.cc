@@ -691,7 +691,7 @@ void Mesh::close_idle_connections() {
       most_idle[0] != nullptr ? kFirstPauseNs : std::min(2 * close_idle_pause_ns_, kLongestPauseNs);
   close_idle_at_ns_ = now + close_idle_pause_ns_;
   for (Pair* const pair : most_idle) {
-    if (pair != nullptr) pair->ask_to_close_idle(now);
+    if (pair != nullptr) pair->ask_to_close_idle();
   }
 }
 

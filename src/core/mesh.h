@@ -101,7 +101,7 @@ class Mesh final : public Driven {
   Pair* find_pair(int rank) { return pairs_[static_cast<size_t>(rank)].get(); }
   // Somebody else in |communicator| can still send, or it has one rank only.
   bool any_live_sender(const Communicator& communicator) const;
-  // By the others.
+  // The others have declared this rank lost.
   bool was_declared_lost() const { return declared_lost_; }
   const Status& peer_status(int rank) const { return peer_status_[static_cast<size_t>(rank)]; }
   uint32_t credit_granted() const { return credit_granted_; }

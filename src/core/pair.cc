@@ -33,23 +33,13 @@ Pair::~Pair() {
 
 void Pair::enqueue(Operation& send) {
   send.stage = OperationStage::kQueued;
-  send.next = nullptr;
-  send.previous = outbox_last_;
-  (outbox_last_ != nullptr ? outbox_last_->next : outbox_first_) = &send;
-  outbox_last_ = &send;
-}
-
-void Pair::dequeue(Operation& send) {
-  (send.previous != nullptr ? send.previous->next : outbox_first_) = send.next;
-  (send.next != nullptr ? send.next->previous : outbox_last_) = send.previous;
-  send.next = nullptr;
-  send.previous = nullptr;
+  outbox_.push_back(send);
 }
 
 void Pair::submit_send(Operation& send) {
   send.pair = this;
   send.run.sent = 0;
-  if (outbox_first_ == nullptr && may_send()) [[likely]] {
+  if (outbox_.empty() && may_send()) [[likely]] {
     if (start_send(send)) return;
     enqueue(send);
     return;
@@ -66,15 +56,11 @@ void Pair::pump() {
   if (state_ != State::kReady || !send_waiting_control()) return;
   access_.start_answers();
   // A protocol message that waits is not overtaken.
-  while (outbox_first_ != nullptr && may_send()) {
-    Operation& send = *outbox_first_;
-    dequeue(send);
+  while (!outbox_.empty() && may_send()) {
+    Operation& send = outbox_.front();
+    outbox_.remove(send);
     if (!start_or_end(send)) {
-      // Back to the front.
-      send.next = outbox_first_;
-      send.previous = nullptr;
-      (outbox_first_ != nullptr ? outbox_first_->previous : outbox_last_) = &send;
-      outbox_first_ = &send;
+      outbox_.push_front(send);
       send.stage = OperationStage::kQueued;
       break;
     }
@@ -236,7 +222,7 @@ void Pair::end_send(Operation& send, Code code, std::string text) {
     send.send_transfer->end(code, std::move(text));
     return;
   }
-  dequeue(send);
+  outbox_.remove(send);
   const bool begun = send.run.sent > 0;
   mesh_.complete(send, code, std::move(text));
   if (begun) send_control(MessageKind::kWithdraw, 0, static_cast<uint64_t>(code), nullptr, 0);
@@ -316,7 +302,7 @@ void Pair::send_update() {
   report_refused_bulks();
   if (!owes_acknowledgement()) owed_ = reported_received_;  // so that the difference stays small
   if (state_ != State::kReady) return;
-  if (outbox_first_ != nullptr || access_.has_to_start()) pump();
+  if (!outbox_.empty() || access_.has_to_start()) pump();
   // What waits in |control_| comes before the acknowledgement of what it refuses.
   if (state_ != State::kReady || !control_.empty()) return;
   if (credit_returned_ == credit_reported_ && received_ == reported_received_) return;
@@ -427,7 +413,7 @@ uint64_t Pair::service_time(uint64_t started_ns, uint64_t now_ns) {
 
 bool Pair::flushed() const {
   if (state_ == State::kLost || state_ == State::kIdle) return true;
-  if (outbox_first_ != nullptr || !control_.empty() || !access_.flushed()) return false;
+  if (!outbox_.empty() || !control_.empty() || !access_.flushed()) return false;
   // What may be lost is still here until the peer has said that it has it.
   if (owes_acknowledgement()) return false;
   return retention_.empty() && std::all_of(rails_.begin(), rails_.end(), [](const auto& rail) {

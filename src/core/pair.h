@@ -40,6 +40,7 @@
 #include "src/core/load.h"
 #include "src/core/match.h"
 #include "src/core/operation.h"
+#include "src/core/operation_queue.h"
 #include "src/core/remote_access.h"
 #include "src/core/retention.h"
 #include "src/core/slot_table.h"
@@ -249,10 +250,10 @@ class Pair {
   void writable(Rail& rail);
   // Sends what waits. Called when there may be room, credit, or a connection.
   void pump();
-  // Asks the peer whether the connection may be closed, if nothing is under way on it.
-  void ask_to_close_idle(uint64_t now_ns);
-  // It could be asked now.
+  // Nothing is under way, so that the peer may be asked whether the connection can be closed.
   bool may_close_idle(uint64_t now_ns) const;
+  // Asks it; may_close_idle() is true.
+  void ask_to_close_idle();
   // How often in a row this was called while no message had come or gone since the call before.
   uint32_t count_idle();
   // Sends credit and acknowledgements that are due.
@@ -343,7 +344,6 @@ class Pair {
   void note_sent(Operation& send, bool eager);
   bool may_send() const { return state_ == State::kReady && control_.empty(); }
   void enqueue(Operation& send);
-  void dequeue(Operation& send);
   Code send_sequenced(WireHeader header, const SegmentView& payload) {
     return send_sequenced(header, payload, received_);
   }
@@ -451,8 +451,7 @@ class Pair {
   Status verdict_;  // why a lossless connection broke; the control plane says what that means
 
   // Sending.
-  Operation* outbox_first_ = nullptr;
-  Operation* outbox_last_ = nullptr;
+  OperationQueue outbox_;
   std::vector<ControlMessage> control_;
   size_t control_sent_ = 0;  // messages of |control_| that have left
   BulkList waiting_bulks_;

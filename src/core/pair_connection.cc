@@ -593,9 +593,9 @@ void Pair::fail_everything(const Status& why) {
   sends_.for_each([&](SendTransfer& transfer) { transfer.end(why.code(), text()); });
   receives_.for_each([&](ReceiveTransfer& transfer) { transfer.end(why.code(), text()); });
   access_.fail_everything(why);
-  while (outbox_first_ != nullptr) {
-    Operation& send = *outbox_first_;
-    dequeue(send);
+  while (!outbox_.empty()) {
+    Operation& send = outbox_.front();
+    outbox_.remove(send);
     mesh_.complete(send, why.code(),
                    text_or_none([&] { return fmt::format("{}: {}", describe(send), why.text()); }));
   }

@@ -20,11 +20,11 @@
 
 namespace hetcomm {
 
-// Nothing of this side's is to be done.
+// This side has nothing left to do.
 bool Pair::has_nothing_to_do() const {
-  return outbox_first_ == nullptr && control_.empty() && waiting_bulks_.empty() &&
-         refused_bulks_.empty() && unanswered_ == 0 && requests_held_ == 0 && sends_.empty() &&
-         receives_.empty() && targets_.empty() && access_.is_idle();
+  return outbox_.empty() && control_.empty() && waiting_bulks_.empty() && refused_bulks_.empty() &&
+         unanswered_ == 0 && requests_held_ == 0 && sends_.empty() && receives_.empty() &&
+         targets_.empty() && access_.is_idle();
 }
 
 // This side knows of nothing that is under way on the one connection that there is.
@@ -39,8 +39,7 @@ bool Pair::may_close_idle(uint64_t now_ns) const {
          is_idle();
 }
 
-void Pair::ask_to_close_idle(uint64_t now_ns) {
-  if (!may_close_idle(now_ns)) return;
+void Pair::ask_to_close_idle() {
   asked_to_close_ = true;
   send_control(MessageKind::kCloseIdle, 0, 0, nullptr, 0);
 }
@@ -54,10 +53,8 @@ uint32_t Pair::count_idle() {
 
 // Where both ask, the higher rank drops its own question, and the lower one does not answer it.
 void Pair::receive_close_idle() {
-  if (std::exchange(asked_to_close_, false) && !mesh_is_higher_) {
-    asked_to_close_ = true;
-    return;
-  }
+  if (asked_to_close_ && !mesh_is_higher_) return;
+  asked_to_close_ = false;
   if (waits(MessageKind::kMayClose)) {
     violated("it asks again before it was answered");
     return;

@@ -142,7 +142,7 @@ void Pair::receive(Rail& rail, const MessageHeader& raw, ConstByteSpan payload) 
   // After the message, which may say that one of them was refused.
   if (access_.awaits_acknowledgement()) [[unlikely]]
     access_.acknowledged(header.acknowledged);
-  if (more_credit && (outbox_first_ != nullptr || !control_.empty())) pump();
+  if (more_credit && (!outbox_.empty() || !control_.empty())) pump();
   if (more_credit && access_.waits_for_credit()) [[unlikely]]
     access_.credit_came();
 }

@@ -125,11 +125,11 @@ Code ShmEndpoint::send_by_ring(const MessageHeader& header, const SegmentView& p
     // Without memory for it the part in use does.
     (void)grow_ring(link_.segment.geometry().ring_bytes);
   }
-  while (!producer_.fits(payload.length)) [[unlikely]] {
-      const bool first = producer_.used_ring_bytes() == 0;
-      const Code code = grow_ring(first ? payload.length : link_.segment.geometry().ring_bytes);
-      if (code != Code::kOk) return code;
-    }
+  while (!producer_.fits(payload.length)) {
+    const bool first = producer_.used_ring_bytes() == 0;
+    const Code code = grow_ring(first ? payload.length : link_.segment.geometry().ring_bytes);
+    if (code != Code::kOk) return code;
+  }
   const RingPosition position = producer_.position_for(payload.length);
   gather(payload.segments, payload.offset, ByteSpan(producer_.at(position), payload.length));
   Slot& slot = producer_.slot();
