@@ -12,21 +12,17 @@
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
-#include <iterator>
 #include <numeric>
 
 #include "tests/conformance/capi_job.h"
+#include "tests/support/descriptors.h"
 
 namespace hetcomm_test {
 namespace {
 
 class Descriptors : public CapiTest {};
 
-size_t open_descriptors() {
-  const std::filesystem::directory_iterator all("/proc/self/fd");
-  return static_cast<size_t>(std::distance(begin(all), end(all)));
-}
+using hetcomm::test::open_descriptors;
 
 // From now on this process may have |spare| files more than it has. Processes only.
 void leave_descriptors(Member& me, unsigned spare) {

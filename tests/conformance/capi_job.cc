@@ -1,6 +1,8 @@
 #include "tests/conformance/capi_job.h"
 
+#include <arpa/inet.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -311,6 +313,18 @@ void ring(hetcomm_communicator_t* communicator, uint64_t value) {
   EXPECT_EQ(in[0], value);
   EXPECT_EQ(in[1], static_cast<uint64_t>((rank + size - 1) % size));
   EXPECT_EQ(finish(send).status, HETCOMM_OK);
+}
+
+int free_port() {
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof(address);
+  EXPECT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), length), 0);
+  EXPECT_EQ(getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length), 0);
+  close(fd);
+  return ntohs(address.sin_port);
 }
 
 uint64_t resident_bytes() {

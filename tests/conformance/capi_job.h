@@ -142,6 +142,9 @@ void ring(hetcomm_communicator_t* communicator, uint64_t value);
 // Memory of this process.
 uint64_t resident_bytes();
 
+// A TCP port of the loopback interface that nobody listens on now.
+int free_port();
+
 // Runs |body| on every rank of a job of |size|. A rank that fails fails the test.
 void run_job(const CapiCase& test_case, int32_t size, const std::function<void(Member&)>& body);
 

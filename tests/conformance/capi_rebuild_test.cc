@@ -12,9 +12,7 @@
 //   that works.
 //
 // With a job secret, and without one, where connections to the store are bounded.
-#include <arpa/inet.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -30,18 +28,6 @@ namespace {
 
 // How soon "at once" is: a store that has gone is looked for for three seconds.
 constexpr uint64_t kSoonNs = 8 * kSec;
-
-int free_port() {
-  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof(address);
-  EXPECT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), length), 0);
-  EXPECT_EQ(getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length), 0);
-  close(fd);
-  return ntohs(address.sin_port);
-}
 
 // Counters that all processes of a job see.
 class Board {

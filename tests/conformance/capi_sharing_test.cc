@@ -9,12 +9,11 @@
 //   * a rank that fails when the others are done, or long before they begin, takes theirs from
 //   them,
 //     with the reason.
-#include <filesystem>
-#include <iterator>
 #include <string_view>
 #include <thread>
 
 #include "tests/conformance/capi_job.h"
+#include "tests/support/descriptors.h"
 
 namespace hetcomm_test {
 namespace {
@@ -53,10 +52,7 @@ void talk(hetcomm_communicator_t* communicator, uint64_t value) {
       << hetcomm_last_error();
 }
 
-size_t descriptors() {
-  const std::filesystem::directory_iterator all("/proc/self/fd");
-  return static_cast<size_t>(std::distance(begin(all), end(all)));
-}
+using hetcomm::test::open_descriptors;
 
 TEST_P(Sharing, OnlyMembersTakePart) {
   HETCOMM_NEEDS_RANKS();
@@ -88,16 +84,16 @@ TEST_P(Sharing, OpensNoDescriptors) {
   run(3, [](Member& me) {
     std::vector<hetcomm_communicator_t*> many{join(me, "first", me.rank(), 3)};
     talk(many.back(), 1);
-    const size_t before = descriptors();
+    const size_t before = open_descriptors();
     for (int i = 0; i < 50; ++i) {
       many.push_back(join(me, "many" + std::to_string(i), me.rank(), 3));
       ASSERT_NE(many.back(), nullptr);
       talk(many.back(), static_cast<uint64_t>(i));
     }
-    EXPECT_EQ(descriptors(), before);
+    EXPECT_EQ(open_descriptors(), before);
     for (hetcomm_communicator_t* each : many) destroy(each);
     me.meet();
-    EXPECT_LE(descriptors(), before);
+    EXPECT_LE(open_descriptors(), before);
   });
 }
 
@@ -265,13 +261,13 @@ TEST_P(Sharing, AnotherSecretHasItsOwn) {
     hetcomm_bootstrap_t* bootstrap = nullptr;
     ASSERT_EQ(hetcomm_bootstrap_create_from_callbacks(me.context(), &with, &bootstrap), HETCOMM_OK);
     const hetcomm_communicator_options_t options = sharing(me.test_case().transports.c_str());
-    const size_t before = descriptors();
+    const size_t before = open_descriptors();
     hetcomm_communicator_t* own = nullptr;
     ASSERT_EQ(hetcomm_communicator_create(me.context(), bootstrap, &options, &own), HETCOMM_OK)
         << hetcomm_last_error();
     hetcomm_bootstrap_destroy(bootstrap);
     if (me.test_case().processes) {
-      EXPECT_GT(descriptors(), before);
+      EXPECT_GT(open_descriptors(), before);
     }
     talk(own, 1);
     me.meet();
@@ -290,11 +286,11 @@ TEST_P(Sharing, TheLossOfARankEndsWhatItIsIn) {
     ASSERT_TRUE(
         me.until([&] { return hetcomm_communicator_peer_status(all, 2) == HETCOMM_PEER_LOST; }));
     // The two that are left share what they have.
-    const size_t before = descriptors();
+    const size_t before = open_descriptors();
     hetcomm_communicator_t* rest = join(me, "rest", me.rank(), 2);
     ASSERT_NE(rest, nullptr);
     talk(rest, 2);
-    EXPECT_LE(descriptors(), before);
+    EXPECT_LE(open_descriptors(), before);
     destroy(rest);
     destroy(all);
     me.expect_ruin();

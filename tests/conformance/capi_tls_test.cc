@@ -5,8 +5,6 @@
 //   * ranks that differ in HETCOMM_TLS, or do not trust each other's certificates, fail on both
 //   sides, in time, with a text that says so;
 //   * the store of rank 0 is protected too.
-#include <arpa/inet.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 
 #include <thread>
@@ -145,18 +143,6 @@ TEST(Tls, AnUnreadableKeyIsNamed) {
     EXPECT_TRUE(contains(ends.text[rank], "HETCOMM_TLS_KEY")) << ends.text[rank];
     EXPECT_TRUE(contains(ends.text[rank], "No such file")) << ends.text[rank];
   }
-}
-
-int free_port() {
-  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof(address);
-  EXPECT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), length), 0);
-  EXPECT_EQ(getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length), 0);
-  close(fd);
-  return ntohs(address.sin_port);
 }
 
 // One rank of a job that is launched by variables; the exit status.

@@ -10,7 +10,6 @@
 //   * a rank that sends descriptors one byte at a time costs its peer one of them;
 //   * ranks of two users talk over shm only where HETCOMM_SHM_USERS allows it, and the log says who
 //     was refused.
-#include <dirent.h>
 #include <fcntl.h>
 #include <grp.h>
 #include <sys/eventfd.h>
@@ -30,6 +29,7 @@
 #include <string>
 
 #include "tests/conformance/capi_job.h"
+#include "tests/support/descriptors.h"
 
 namespace hetcomm_test {
 namespace {
@@ -94,13 +94,7 @@ ssize_t drip(int socket, const iovec& bytes) {
   return static_cast<ssize_t>(bytes.iov_len);
 }
 
-size_t open_descriptors() {
-  size_t count = 0;
-  DIR* const all = opendir("/proc/self/fd");
-  while (readdir(all) != nullptr) ++count;
-  closedir(all);
-  return count;
-}
+using hetcomm::test::open_descriptors;
 
 // --- the log of all ranks --------------------------------------------------------------------
 

@@ -10,12 +10,12 @@
 //   stand side by side;
 //   * an accepted endpoint that nobody keeps fails the other side;
 //   * when the process runs out of descriptors, connects fail with an error, and work again later.
-#include <dirent.h>
 #include <sys/resource.h>
 
 #include <list>
 
 #include "tests/conformance/transport_test.h"
+#include "tests/support/descriptors.h"
 
 namespace hetcomm::test {
 namespace {
@@ -36,14 +36,6 @@ std::vector<TransportCase> plain_process_cases() {
   std::vector<TransportCase> cases = plain_cases();
   std::erase_if(cases, [](const TransportCase& each) { return each.mode != Mode::kProcesses; });
   return cases;
-}
-
-int open_descriptors() {
-  DIR* folder = opendir("/proc/self/fd");
-  int count = 0;
-  while (readdir(folder) != nullptr) ++count;
-  closedir(folder);
-  return count;
 }
 
 // The outcome of one connect to rank 1: ok or the error.
@@ -263,7 +255,7 @@ TEST_P(Connecting, CanBeCancelledAtAnyPoint) {
 TEST_P(Connecting, AgainAndAgainLeaksNothing) {
   const int count = rounds(60, 1000);
   const auto near = [&](Side& side) {
-    int descriptors = 0;
+    size_t descriptors = 0;
     for (int i = 0; i < count; ++i) {
       Rail& rail = side.connect();
       expect_usable(side, rail);
@@ -276,7 +268,7 @@ TEST_P(Connecting, AgainAndAgainLeaksNothing) {
     }
   };
   const auto far = [&](Side& side) {
-    int descriptors = 0;
+    size_t descriptors = 0;
     for (int i = 0; i < count; ++i) {
       Rail& rail = side.connect();
       expect_usable(side, rail);

@@ -25,6 +25,7 @@
 #include "src/core/mesh.h"
 #include "src/core/pair.h"
 #include "tests/support/core_job.h"
+#include "tests/support/core_window.h"
 #include "tests/support/faulty_transport.h"
 #include "transports/shm/factory.h"
 #include "transports/tcp/factory.h"
@@ -35,8 +36,6 @@ namespace {
 constexpr uint64_t kBytes = 256 << 10;
 constexpr uint64_t kLarge = 200'000;  // not in one message over any transport
 constexpr uint64_t kTimeoutNs = 60'000'000'000;
-
-void expect_ok(const Status& status) { EXPECT_TRUE(status.ok()) << status.text(); }
 
 // Operations of the peer that this rank works at.
 uint64_t count_records(CoreMember& me) {
@@ -59,35 +58,6 @@ uint64_t held(CoreMember& me) {
   const Engine::Baton baton(me.context().engine());
   return me.communicator().mesh().pair(1 - me.rank()).access().places().held();
 }
-
-// Registered memory of this rank, and that of the other.
-class Window {
- public:
-  explicit Window(CoreMember& me)
-      : bytes_(kBytes), memory_(me.context().devices(), 0, bytes_.data(), bytes_.size(), false) {
-    expect_ok(me.communicator().register_memory(memory_, HETCOMM_ACCESS_ALL, true));
-    std::vector<std::byte> mine = Communicator::export_memory(memory_).value();
-    std::vector<std::byte> theirs(mine.size());
-    Operation* receive =
-        me.post(OperationKind::kReceive, 1 - me.rank(), 7, theirs.data(), theirs.size());
-    Operation* send = me.post(OperationKind::kSend, 1 - me.rank(), 7, mine.data(), mine.size());
-    expect_ok(me.finish(receive));
-    expect_ok(me.finish(send));
-    ExportedMemory exported;
-    std::vector<RemoteKey> keys;
-    expect_ok(me.communicator().import_memory(theirs, &exported, &keys));
-    remote_ = std::make_unique<RemoteMemory>(me.communicator(), exported, std::move(keys));
-  }
-  ~Window() { expect_ok(Communicator::unregister_memory(memory_, 20'000'000'000)); }
-  Window(const Window&) = delete;
-  Window& operator=(const Window&) = delete;
-  RemoteMemory& remote() { return *remote_; }
-
- private:
-  std::vector<std::byte> bytes_;
-  Memory memory_;
-  std::unique_ptr<RemoteMemory> remote_;
-};
 
 // What a rank asks for: small and large gets, puts that ask first, atomics.
 class Asker {
@@ -183,7 +153,7 @@ TEST_P(Asked, OwnerHoldsFewOfManyThatAreStartedAtOnce) {
     const uint64_t count = length == kLarge ? 4 * kMaxAsked : 100'000;
     std::atomic<bool> done{false};
     run([&](CoreMember& me) {
-      Window window(me);
+      Window window(me, kBytes);
       if (me.rank() == 0) {
         Asker asker(me, window);
         for (uint64_t i = 0; i < count; ++i) asker.get(length);
@@ -210,7 +180,7 @@ TEST_P(Asked, OwnerHoldsFewOfManyThatAreStartedAtOnce) {
 // the answers.
 TEST_P(Asked, BothAskEachOther) {
   run([](CoreMember& me) {
-    Window window(me);
+    Window window(me, kBytes);
     Asker asker(me, window);
     for (uint64_t i = 0; i < 20'000; ++i) asker.get(8);
     for (uint64_t i = 0; i < 1500; ++i) asker.one_of_each();
@@ -222,7 +192,7 @@ TEST_P(Asked, BothAskEachOther) {
 TEST_P(Asked, CancelledOnesGiveTheirPlacesBack) {
   std::atomic<bool> asleep{true};
   run([&](CoreMember& me) {
-    Window window(me);
+    Window window(me, kBytes);
     expect_ok(me.communicator().barrier(20'000'000'000));
     if (me.rank() == 0) {
       Asker asker(me, window);
@@ -248,7 +218,7 @@ TEST_P(Asked, CancelledOnesGiveTheirPlacesBack) {
 // The answer does not wait behind sends that wait for receives.
 TEST_P(Asked, GetsAreAnsweredBesideSendsThatWait) {
   run([](CoreMember& me) {
-    Window window(me);
+    Window window(me, kBytes);
     constexpr uint64_t kSends = kMaxRequests + 100;
     std::vector<std::byte> bytes(kLarge);
     std::vector<Operation*> sends;
@@ -302,7 +272,7 @@ TEST(AskedFaults, PlacesAreCountedOverConnectionsThatFail) {
           return factories;
         },
         [&](CoreMember& me) {
-          Window window(me);
+          Window window(me, kBytes);
           Asker asker(me, window);
           Random random(mix(instances) + static_cast<uint64_t>(me.rank()));
           for (int round = 0; round < 8; ++round) {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "tests/support/core_job.h"
+#include "tests/support/core_window.h"
 #include "tests/support/faulty_transport.h"
 #include "tests/support/pattern.h"
 #include "transports/shm/factory.h"
@@ -78,50 +79,7 @@ class AccessFaults : public ::testing::TestWithParam<AccessCase> {};
 constexpr uint64_t kSlots = 32;
 constexpr uint64_t kSlot = 100'000;
 constexpr uint64_t kCounters = 64;  // bytes in front of the slots
-
-// Memory of this rank, and that of the other.
-class Window {
- public:
-  explicit Window(CoreMember& me)
-      : me_(me),
-        bytes_(kCounters + kSlots * kSlot),
-        memory_(me.context().devices(), 0, bytes_.data(), bytes_.size(), false) {
-    const Status status = me.communicator().register_memory(memory_, HETCOMM_ACCESS_ALL, true);
-    if (!status.ok()) throw std::runtime_error(std::string(status.text()));
-    std::vector<std::byte> mine = Communicator::export_memory(memory_).value();
-    std::vector<std::byte> theirs(mine.size());
-    Operation* receive =
-        me.post(OperationKind::kReceive, 1 - me.rank(), 7, theirs.data(), theirs.size());
-    Operation* send = me.post(OperationKind::kSend, 1 - me.rank(), 7, mine.data(), mine.size());
-    expect_ok(me.finish(receive));
-    expect_ok(me.finish(send));
-    ExportedMemory exported;
-    std::vector<RemoteKey> keys;
-    expect_ok(me.communicator().import_memory(theirs, &exported, &keys));
-    remote_ = std::make_unique<RemoteMemory>(me.communicator(), exported, std::move(keys));
-  }
-  ~Window() { expect_ok(Communicator::unregister_memory(memory_, 20'000'000'000)); }
-  Window(const Window&) = delete;
-  Window& operator=(const Window&) = delete;
-
-  static void expect_ok(const Status& status) { EXPECT_TRUE(status.ok()) << status.text(); }
-  RemoteMemory& remote() { return *remote_; }
-  Memory& memory() { return memory_; }
-  ConstByteSpan at(uint64_t offset, uint64_t length) const {
-    return ConstByteSpan(bytes_).subspan(offset, length);
-  }
-  uint64_t word(size_t index) const {
-    uint64_t value = 0;
-    std::memcpy(&value, bytes_.data() + 8 * index, 8);
-    return value;
-  }
-
- private:
-  CoreMember& me_;
-  std::vector<std::byte> bytes_;
-  Memory memory_;
-  std::unique_ptr<RemoteMemory> remote_;
-};
+constexpr uint64_t kWindow = kCounters + kSlots * kSlot;
 
 struct Put {
   uint64_t length;
@@ -136,7 +94,7 @@ Put put_of(uint64_t seed, int from, uint64_t index) {
 // Both ranks put at once, each slot again only after its notification was answered with an atomic
 // on the putter's word: the notification of put i is number i, exactly once.
 void exchange(CoreMember& me, uint64_t seed, uint64_t count) {
-  Window window(me);
+  Window window(me, kWindow);
   Random random(mix(seed) + static_cast<uint64_t>(me.rank()));
   struct Pending {
     Operation* operation;
@@ -197,14 +155,14 @@ void exchange(CoreMember& me, uint64_t seed, uint64_t count) {
       others.push_back({operation, std::move(bytes)});
     }
   }
-  for (const Pending& each : puts) Window::expect_ok(me.finish(each.operation));
-  for (const Pending& each : others) Window::expect_ok(me.finish(each.operation));
+  for (const Pending& each : puts) expect_ok(me.finish(each.operation));
+  for (const Pending& each : others) expect_ok(me.finish(each.operation));
   for (uint64_t i = 1; i <= count; ++i) EXPECT_LT(results[i], count);
   std::sort(results.begin() + 1, results.end());
   for (uint64_t i = 1; i <= count; ++i) EXPECT_EQ(results[i], i - 1) << "an atomic happened twice";
-  Window::expect_ok(me.communicator().barrier(20'000'000'000));
+  expect_ok(me.communicator().barrier(20'000'000'000));
   EXPECT_EQ(window.word(0), count);
-  Window::expect_ok(me.communicator().barrier(20'000'000'000));
+  expect_ok(me.communicator().barrier(20'000'000'000));
 }
 
 TEST_P(AccessFaults, NotificationsAndAtomicsHappenOnce) {
@@ -257,8 +215,8 @@ TEST_P(AccessFaults, EachEndsByItself) {
         return faulty(GetParam().shm ? make_shm_factory() : make_tcp_factory(), plan);
       },
       [&](CoreMember& me) {
-        Window window(me);
-        Window::expect_ok(me.communicator().barrier(20'000'000'000));
+        Window window(me, kWindow);
+        expect_ok(me.communicator().barrier(20'000'000'000));
         if (me.rank() == 1) {
           while (!done.load()) {
             hetcomm_notification_t notification{};
@@ -295,7 +253,7 @@ TEST_P(AccessFaults, EachEndsByItself) {
           }
           done.store(true);
         }
-        Window::expect_ok(me.communicator().barrier(20'000'000'000));
+        expect_ok(me.communicator().barrier(20'000'000'000));
         hetcomm_counters_t counters[4];
         const size_t count = me.communicator().counters(1 - me.rank(), 4, counters);
         for (size_t i = 0; i < count; ++i) broken += counters[i].failures;
@@ -323,8 +281,8 @@ TEST(AccessRegions, WithdrawnRegionsAreNotWritten) {
           std::vector<std::byte> out(kSlot, std::byte{0xee});
           std::vector<Operation*> operations;
           {
-            std::unique_ptr<Window> window = std::make_unique<Window>(me);
-            Window::expect_ok(me.communicator().barrier(20'000'000'000));
+            std::unique_ptr<Window> window = std::make_unique<Window>(me, kWindow);
+            expect_ok(me.communicator().barrier(20'000'000'000));
             if (me.rank() == 0) {
               for (uint64_t i = 0; i < kSlots; ++i) {
                 const AccessArguments to{.remote = &window->remote(),
@@ -338,17 +296,17 @@ TEST(AccessRegions, WithdrawnRegionsAreNotWritten) {
               }
             } else {
               for (uint64_t i = 0; i < seed * 10; ++i) me.context().engine().poke();
-              Window::expect_ok(Communicator::unregister_memory(window->memory(), 20'000'000'000));
+              expect_ok(Communicator::unregister_memory(window->memory(), 20'000'000'000));
               const std::vector<std::byte> before(window->at(0, kSlots * kSlot).begin(),
                                                   window->at(0, kSlots * kSlot).end());
-              Window::expect_ok(me.communicator().barrier(20'000'000'000));
+              expect_ok(me.communicator().barrier(20'000'000'000));
               EXPECT_TRUE(
                   std::equal(before.begin(), before.end(), window->at(0, kSlots * kSlot).begin()));
-              Window::expect_ok(
+              expect_ok(
                   me.communicator().register_memory(window->memory(), HETCOMM_ACCESS_GET, true));
               return;
             }
-            Window::expect_ok(me.communicator().barrier(20'000'000'000));
+            expect_ok(me.communicator().barrier(20'000'000'000));
           }
         });
     if (HasFailure()) return;

@@ -10,25 +10,17 @@
 //   * leaves nothing behind: descriptors and mappings are given back.
 //
 // A peer that only stands still is not dead.
-#include <dirent.h>
 
 #include <atomic>
 #include <fstream>
 
 #include "tests/conformance/transport_test.h"
+#include "tests/support/descriptors.h"
 
 namespace hetcomm::test {
 namespace {
 
 class PeerDeath : public TransportTest {};
-
-int open_descriptors() {
-  DIR* folder = opendir("/proc/self/fd");
-  int count = 0;
-  while (readdir(folder) != nullptr) ++count;
-  closedir(folder);
-  return count;
-}
 
 int mappings() {
   std::ifstream maps("/proc/self/maps");
@@ -162,7 +154,7 @@ TEST_P(PeerDeath, GivesEverythingBack) {
     run_pair(options(), near, far);
   };
   once();
-  const int descriptors = open_descriptors();
+  const size_t descriptors = open_descriptors();
   const int maps = mappings();
   for (int i = 0; i < 10; ++i) once();
   EXPECT_EQ(open_descriptors(), descriptors);

@@ -17,9 +17,9 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 
-#include <filesystem>
 #include <optional>
 
+#include "tests/support/descriptors.h"
 #include "tests/support/transport_pair.h"
 #include "tests/unit/shm_raw_peer.h"
 
@@ -161,11 +161,6 @@ TEST(ShmConnect, WithoutDescriptorsItFailsWithAReason) {
   }
   EXPECT_GE(failures, 3);
   connect_for_good();
-}
-
-size_t open_descriptors() {
-  const std::filesystem::directory_iterator all("/proc/self/fd");
-  return static_cast<size_t>(std::distance(begin(all), end(all)));
 }
 
 TEST(ShmConnect, AConnectionIsOneDescriptorOnEachSide) {

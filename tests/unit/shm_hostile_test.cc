@@ -12,7 +12,6 @@
 //     another one is named in the log, once, and bounded in what he may ask for;
 //   * rings larger than this side's own are refused;
 //   * pieces for what is not exposed any more are dropped, pieces beyond what is exposed fail.
-#include <dirent.h>
 #include <fcntl.h>
 #include <linux/sockios.h>
 #include <sys/eventfd.h>
@@ -22,6 +21,7 @@
 #include <span>
 #include <string>
 
+#include "tests/support/descriptors.h"
 #include "tests/unit/shm_raw_peer.h"
 #include "transports/shm/passing.h"
 
@@ -190,14 +190,6 @@ ssize_t send_with_all(int socket, ConstByteSpan bytes, const std::vector<int>& d
     std::memcpy(CMSG_DATA(header), descriptors.data(), sizeof(int) * descriptors.size());
   }
   return sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-}
-
-size_t open_descriptors() {
-  size_t count = 0;
-  DIR* const all = opendir("/proc/self/fd");
-  while (readdir(all) != nullptr) ++count;
-  closedir(all);
-  return count;
 }
 
 // Sends |bytes| with |descriptors| in place of an offer; the refusal's text, "" if there was none.

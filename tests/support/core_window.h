@@ -1,0 +1,61 @@
+// Registered memory of each of two ranks of core, which the other reaches.
+#pragma once
+
+#include <cstring>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/support/core_job.h"
+
+namespace hetcomm::test {
+
+inline void expect_ok(const Status& status) { EXPECT_TRUE(status.ok()) << status.text(); }
+
+class Window {
+ public:
+  // |size| bytes; both ranks call it.
+  Window(CoreMember& me, size_t size)
+      : bytes_(size), memory_(me.context().devices(), 0, bytes_.data(), bytes_.size(), false) {
+    const Status status = me.communicator().register_memory(memory_, HETCOMM_ACCESS_ALL, true);
+    if (!status.ok()) throw std::runtime_error(std::string(status.text()));
+    std::vector<std::byte> mine = Communicator::export_memory(memory_).value();
+    std::vector<std::byte> theirs(mine.size());
+    Operation* receive =
+        me.post(OperationKind::kReceive, 1 - me.rank(), 7, theirs.data(), theirs.size());
+    Operation* send = me.post(OperationKind::kSend, 1 - me.rank(), 7, mine.data(), mine.size());
+    expect_ok(me.finish(receive));
+    expect_ok(me.finish(send));
+    ExportedMemory exported;
+    std::vector<RemoteKey> keys;
+    expect_ok(me.communicator().import_memory(theirs, &exported, &keys));
+    remote_ = std::make_unique<RemoteMemory>(me.communicator(), exported, std::move(keys));
+  }
+  ~Window() { expect_ok(Communicator::unregister_memory(memory_, 20'000'000'000)); }
+  Window(const Window&) = delete;
+  Window& operator=(const Window&) = delete;
+
+  // Of the other rank.
+  RemoteMemory& remote() { return *remote_; }
+  // Of this one.
+  Memory& memory() { return memory_; }
+  ConstByteSpan at(uint64_t offset, uint64_t length) const {
+    return ConstByteSpan(bytes_).subspan(offset, length);
+  }
+  uint64_t word(size_t index) const {
+    uint64_t value = 0;
+    std::memcpy(&value, bytes_.data() + 8 * index, 8);
+    return value;
+  }
+
+ private:
+  std::vector<std::byte> bytes_;
+  Memory memory_;
+  std::unique_ptr<RemoteMemory> remote_;
+};
+
+}  // namespace hetcomm::test

@@ -1,0 +1,16 @@
+// How many descriptors this process holds.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <iterator>
+
+namespace hetcomm::test {
+
+// With the one that counting takes: for differences.
+inline size_t open_descriptors() {
+  const std::filesystem::directory_iterator all("/proc/self/fd");
+  return static_cast<size_t>(std::distance(begin(all), end(all)));
+}
+
+}  // namespace hetcomm::test
