@@ -254,7 +254,7 @@ void Pair::queue_control(MessageKind kind, uint64_t tag, uint64_t value, const v
     const WireHeader header{.kind = kind, .tag = tag, .value = value};
     iovec storage;
     if (send_sequenced(header, view(body, size, &storage)) == Code::kOk) {
-      access_.left(place);
+      access_.left(kind, place);
       return;
     }
   }
@@ -275,11 +275,10 @@ bool Pair::send_waiting_control() {
                        message.received) != Code::kOk) {
       return false;
     }
-    access_.left(message.place);
+    access_.left(message.kind, message.place);
   }
   control_.clear();
   control_sent_ = 0;
-  access_.ask_for_fence();
   if (received_ != reported_received_) mesh_.update_due(*this);
   return true;
 }

@@ -306,10 +306,7 @@ void Pair::rail_failed(Rail& rail, const Status& why, bool tell) {
                      mesh_.transport_name(transport), rails_.size(), why.text());
     cool_down(transport);
     // Before anything of it is done again.
-    if (peer_has_to_know) {
-      send_control(MessageKind::kRailDown, id, 0, nullptr, 0);
-      if (control_.empty()) access_.ask_for_fence();
-    }
+    if (peer_has_to_know) send_control(MessageKind::kRailDown, id, 0, nullptr, 0);
   }
   access_.start_again();
   if (rail_ != nullptr) {

@@ -520,7 +520,8 @@ Place RemoteAccess::hand_over(Operation& operation) {
   }
 }
 
-void RemoteAccess::left(Place place) {
+void RemoteAccess::left(MessageKind kind, Place place) {
+  if (kind == MessageKind::kRailDown) told_of_failure();
   if (place == Place::kNone) return;
   if (place == Place::kOwner) {
     places_.answered(pair_.sent_);
@@ -582,12 +583,16 @@ void RemoteAccess::rail_failed(const Rail& rail, bool peer_has_to_know) {
     copies_.clear();
   }
   for (Operation* operation : direct_) operation->access.direct->rail_failed(rail);
-  if (rail.capabilities().regions && peer_has_to_know) fence_ = Fence::kWanted;
+  if (!peer_has_to_know) return;
+  ++untold_failures_;
+  if (rail.capabilities().regions) fence_ = Fence::kWanted;
 }
 
-// What was sent so far tells the peer of all connections that failed.
-void RemoteAccess::ask_for_fence() {
-  if (fence_ != Fence::kWanted) return;
+// The fence is the last message that tells of a failed connection. What follows it may need no
+// acknowledgement.
+void RemoteAccess::told_of_failure() {
+  --untold_failures_;
+  if (fence_ != Fence::kWanted || untold_failures_ > 0) return;
   fence_ = Fence::kAsked;
   fence_sequence_ = pair_.sent_;
 }
@@ -931,7 +936,7 @@ bool RemoteAccess::start_answer(Operation& send, const Rail& rail) {
   const Code code = pair_.send_message(header, SegmentView{send.segments(), 0, send.length});
   if (code != Code::kOk) return pair_.refused(send, code);
   send.access.asked = true;
-  left(Place::kOwner);
+  left(header.kind, Place::kOwner);
   send.access.holds_place = false;
   pair_.mesh().complete(send);
   return true;

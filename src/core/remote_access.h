@@ -79,8 +79,8 @@ class RemoteAccess {
   static Place hand_over(Operation& operation);
   // Gives the place of |operation| back.
   void release(Operation& operation);
-  // A message with |place| has just been sent.
-  void left(Place place);
+  // A protocol message has just been sent.
+  void left(MessageKind kind, Place place);
   const Places& places() const { return places_; }
   // An answer or an operation that waits can start now, if the connection has room.
   bool has_to_start() const {
@@ -99,8 +99,6 @@ class RemoteAccess {
   void start_again();
   // There are other connections than before.
   void rails_changed();
-  // All messages that tell the peer of failed connections have left.
-  void ask_for_fence();
   void fail_everything(const Status& why);
   // Remote memories of the peer, for as long as they exist.
   void add(RemoteMemory& remote);
@@ -153,6 +151,7 @@ class RemoteAccess {
   // A connection has failed that the peer may still hold, so that what was written to it may
   // arrive.
   bool is_fence_open() const { return fence_ != Fence::kNone; }
+  void told_of_failure();
   void finish_direct(Operation& operation, Code code);
   void count_once(Operation& operation);
   void finish_epochs();
@@ -205,6 +204,7 @@ class RemoteAccess {
   std::vector<Operation*> direct_;
   enum class Fence : uint8_t { kNone, kWanted, kAsked };
   Fence fence_ = Fence::kNone;
+  uint32_t untold_failures_ = 0;   // of connections, which the peer has to know
   uint32_t fence_sequence_ = 0;    // asked: gone when the peer has dealt with that message
   std::deque<SentPut> sent_puts_;  // not acknowledged
   std::vector<RemoteMemory*> remotes_;

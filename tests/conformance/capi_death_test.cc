@@ -199,6 +199,7 @@ TEST_P(PeerLoss, AStoppedRankIsNotLost) {
 TEST_P(PeerLoss, ABarrierEndsWhenARankDies) {
   run(3, [](Member& me) {
     ASSERT_EQ(hetcomm_communicator_barrier(me.communicator(), kPatienceNs), HETCOMM_OK);
+    me.meet();
     if (me.rank() == 1) me.die();
     const uint64_t start = clock_ns();
     EXPECT_EQ(hetcomm_communicator_barrier(me.communicator(), kPatienceNs), HETCOMM_PEER_LOST)
@@ -274,6 +275,7 @@ TEST_P(PeerLoss, ARankWithoutDescriptorsKeepsNobodyInASplit) {
 TEST_P(PeerLoss, TheSurvivorsRebuildAndGoOn) {
   run(3, [](Member& me) {
     ASSERT_EQ(hetcomm_communicator_barrier(me.communicator(), kPatienceNs), HETCOMM_OK);
+    me.meet();  // the barrier has ended everywhere
     if (me.rank() == 0) me.die();
     // Until the loss is known, or the other survivor has begun to rebuild.
     uint64_t value = 0;

@@ -261,6 +261,33 @@ TEST(CoreRails, ShareOneMessage) {
       });
 }
 
+// Credit that is returned by a message without bytes, which gets lost with its connection, is
+// returned again: nothing else would tell the sender, which waits for it.
+TEST(CoreRails, LostCreditIsReturnedAgain) {
+  FaultPlan plan;
+  plan.fail_empty = 0.3;
+  plan.max_rail_failures = 20;
+  std::atomic<uint64_t> broken{0};
+  run_core_job(
+      2, "TIMEOUT=10s;LOG=error;CREDIT_BYTES=8K;",
+      [&](int rank) {
+        Factories result;
+        plan.seed = static_cast<uint64_t>(rank) + 1;
+        result.push_back(std::make_unique<FaultyFactory>(make_tcp_factory(), plan));
+        return result;
+      },
+      [&](CoreMember& me) {
+        std::vector<std::byte> bytes(1500);
+        for (uint64_t round = 0; round < 200; ++round) {
+          ASSERT_NO_FATAL_FAILURE(pass_message(me, bytes, round)) << "message " << round;
+        }
+        hetcomm_counters_t counters{};
+        me.communicator().counters(1 - me.rank(), 1, &counters);
+        broken += counters.failures;
+      });
+  EXPECT_GT(broken.load(), 10u);
+}
+
 // As many as a host with many NICs has.
 TEST(CoreRails, TwentyOfOneKind) {
   FaultPlan plan;

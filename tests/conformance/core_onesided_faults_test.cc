@@ -5,6 +5,7 @@
 //   * a get reads what is there;
 //   * with regions, that is memory reached without the owner's help, all the same, also where what
 //   a broken connection had under way arrives late.
+#include <array>
 #include <atomic>
 #include <cstdlib>
 #include <deque>
@@ -47,6 +48,8 @@ std::vector<AccessCase> access_cases() {
   FaultPlan late = two_regions;
   late.late_writes = true;
   late.fail_direct = 0.02;
+  FaultPlan updates_lost = regions;
+  updates_lost.fail_empty = 0.2;
   FaultPlan gentle;
   gentle.regions = true;
   gentle.max_delay = 3;
@@ -57,6 +60,7 @@ std::vector<AccessCase> access_cases() {
       {"tcp_little_credit", false, all, "CREDIT_BYTES=8K;"},
       {"tcp_regions", false, regions},
       {"tcp_regions_thread", false, regions, "PROGRESS=thread;"},
+      {"tcp_regions_updates_lost", false, updates_lost},
       {"tcp_two_rails", false, two, "COOL_DOWN=5ms;"},
       {"tcp_two_rails_thread", false, two, "COOL_DOWN=5ms;PROGRESS=thread;"},
       {"tcp_three_rails_regions", false, two_regions, "COOL_DOWN=5ms;"},
@@ -211,7 +215,7 @@ TEST_P(AccessFaults, EachEndsByItself) {
         FaultPlan plan = GetParam().plan;
         plan.seed = 7 + static_cast<uint64_t>(rank);
         if (plan.fail_rail > 0) plan.fail_rail = 0.05;
-        plan.max_rail_failures = 40;
+        plan.max_rail_failures = plan.fail_empty > 0 ? 15 : 40;  // each while a put waits
         return faulty(GetParam().shm ? make_shm_factory() : make_tcp_factory(), plan);
       },
       [&](CoreMember& me) {
@@ -261,6 +265,53 @@ TEST_P(AccessFaults, EachEndsByItself) {
   if (GetParam().plan.fail_rail > 0) {
     EXPECT_GT(broken.load(), 4u);
   }
+}
+
+// A put whose connection broke ends when the owner has heard of that, also where the message that
+// says so had to wait and others, which need no acknowledgement, left right behind it.
+TEST(AccessRegions, WhatFollowsTheNewsOfABreakHoldsUpNothing) {
+  FaultPlan plan;
+  plan.regions = true;
+  plan.refuse = 0.7;
+  plan.max_delay = 3;
+  plan.fail_direct = 0.1;
+  plan.max_rail_failures = 60;
+  std::array<std::atomic<int>, 2> finished{};
+  std::atomic<bool> failed{false};
+  run_core_job(
+      2, "TIMEOUT=10s;LOG=error;",
+      [&](int rank) {
+        FaultPlan own = plan;
+        own.seed = 5 + static_cast<uint64_t>(rank);
+        return faulty(make_tcp_factory(), own);
+      },
+      [&](CoreMember& me) {
+        Window window(me, kWindow);
+        expect_ok(me.communicator().barrier(20'000'000'000));
+        std::vector<std::byte> bytes(4096);
+        for (int round = 0; round < 400 && !failed.load(); ++round) {
+          std::array<uint64_t, 3> before{};
+          std::vector<Operation*> operations;
+          if (me.rank() == 0) {
+            const AccessArguments to{.remote = &window.remote(), .offset = kCounters};
+            operations.push_back(me.access(OperationKind::kPut, to, bytes.data(), bytes.size()));
+          } else {
+            for (uint64_t& each : before) {
+              const AccessArguments add{.remote = &window.remote(), .operand = 1, .result = &each};
+              operations.push_back(me.access(OperationKind::kFetchAdd, add, nullptr, 0));
+            }
+          }
+          for (Operation* operation : operations) {
+            const Status status = me.finish(operation);
+            EXPECT_TRUE(status.ok()) << "round " << round << ": " << status.text();
+            if (!status.ok()) failed.store(true);
+          }
+          // Both go on until the other is done as well.
+          finished[static_cast<size_t>(me.rank())].fetch_add(1);
+          while (finished[static_cast<size_t>(1 - me.rank())].load() <= round)
+            me.context().engine().poke();
+        }
+      });
 }
 
 // The owner withdraws memory that is being written by the connection itself.

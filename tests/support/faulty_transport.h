@@ -47,6 +47,7 @@ struct FaultPlan {
   double refuse = 0;       // probability per send, put or get
   uint32_t max_delay = 0;  // upcalls wait for up to so many calls of progress()
   double fail_rail = 0;    // probability per put, get or send that the connection breaks there
+  double fail_empty = 0;   // probability per message without bytes that it breaks there, too
   double fail_direct = 0;  // probability per put or get to published memory that it breaks there
   bool late_writes = false;
   bool lose_reported_put =
@@ -69,7 +70,9 @@ inline Capabilities masked(Capabilities capabilities, const FaultPlan& plan) {
   if (plan.no_put) capabilities.put = capabilities.target_sees_put = false;
   if (plan.no_get) capabilities.get = false;
   if (plan.unprotected) capabilities.protected_in_transit = false;
-  if (plan.fail_rail > 0 || plan.fail_direct > 0) capabilities.lossless = false;
+  if (plan.fail_rail > 0 || plan.fail_direct > 0 || plan.fail_empty > 0) {
+    capabilities.lossless = false;
+  }
   capabilities.regions = capabilities.regions || plan.regions;
   const auto shrink = [](auto& value, const auto& limit) {
     if (limit) value = std::min(value, *limit);
@@ -232,7 +235,8 @@ class FaultyEndpoint final : public Endpoint, private EndpointHandler {
   Code send(const MessageHeader& header, const SegmentView& payload) override {
     if (broken()) return Code::kPeerLost;
     if (state_.refuses()) return refuse();
-    if (state_.breaks_now()) {
+    const bool breaks = payload.length == 0 && state_.breaks_now(state_.plan.fail_empty);
+    if (breaks || state_.breaks_now()) {
       // Accepted, and lost with the connection.
       break_rail();
       return Code::kOk;
