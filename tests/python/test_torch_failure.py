@@ -469,10 +469,10 @@ def aborted(rank, size, folder):
     return found, make_again(rank, size, folder)
 
 
-def unmakeable(rank, size, folder, late):
+def unmakeable(rank, size, folder, late, variable, value):
     """Rank 1 cannot take part in the first group, by its settings; all make another one."""
     if rank == 1:
-        os.environ["HETCOMM_TLS"] = "on"  # without a certificate
+        os.environ[variable] = value
     if rank == late:
         time.sleep(0.5)
     began = time.monotonic()
@@ -483,7 +483,7 @@ def unmakeable(rank, size, folder, late):
         text = str(error)
     seconds = time.monotonic() - began
     if rank == 1:
-        del os.environ["HETCOMM_TLS"]
+        del os.environ[variable]
     ranks.init(rank, size, folder)
     return text, seconds, sum_of_ones()
 
@@ -822,11 +822,19 @@ class Ends(ranks.TestCase):
             self.assertEqual(total, SIZE)
 
     def test_unmakeable(self):
-        for late in (None, 0, 2):
-            for text, seconds, made in ranks.run(3, unmakeable, late):
-                self.assertIn("needs HETCOMM_TLS_CERTIFICATE", text)
-                self.assertLess(seconds, 2)
-                self.assertEqual(made, 3)
+        for variable, value, reason in (
+            ("HETCOMM_TLS", "on", "needs HETCOMM_TLS_CERTIFICATE"),
+            ("HETCOMM_SPIN_TIME", "soon", "HETCOMM_SPIN_TIME"),  # no context
+            ("HETCOMM_SECRET_FILE", "/nowhere", "/nowhere"),
+        ):
+            for late in (None, 0, 2):
+                found = ranks.run(3, unmakeable, late, variable, value)
+                for rank, (text, seconds, made) in enumerate(found):
+                    self.assertIn(reason, text)
+                    if rank != 1:
+                        self.assertIn("rank 1", text)
+                    self.assertLess(seconds, 2)
+                    self.assertEqual(made, 3)
 
     def test_refused(self):
         for what, reason in (("expanded", "clone() it first"), ("list", "takes a list of"),

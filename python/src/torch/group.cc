@@ -32,13 +32,28 @@ uint64_t nanoseconds(std::chrono::milliseconds time) {
 
 thread_local const Group* Group::inside_ = nullptr;
 
+namespace {
+
+// The others of the group wait for this rank: they read why it does not come.
+std::shared_ptr<SharedContext> context_or_refusal(c10d::Store& store, int rank, int size,
+                                                  const std::string& settings) {
+  try {
+    return SharedContext::get(settings);
+  } catch (const c10::Error& error) {
+    StoreBootstrap::refuse(store, rank, size, error.what_without_backtrace());
+    throw;
+  }
+}
+
+}  // namespace
+
 void fail_closed(const std::string& reason) {
   C10_THROW_ERROR(DistBackendError, "hetcomm: the process group is closed: " + reason);
 }
 
 Group::Group(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
              const GroupSettings& settings)
-    : context_(SharedContext::get(settings.settings)), rank_(rank) {
+    : context_(context_or_refusal(*store, rank, size, settings.settings)), rank_(rank) {
   StoreBootstrap bootstrap(context_->handle(), std::move(store), rank, size);
   generation_ = bootstrap.generation();
   hetcomm_communicator_options_t options{};

@@ -4,6 +4,8 @@
 #include <c10/util/Logging.h>
 #include <chrono>
 #include <cstring>
+#include <stdexcept>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -14,12 +16,29 @@ namespace {
 
 constexpr uint64_t kNanosecondsPerMillisecond = 1'000'000;
 constexpr std::chrono::milliseconds kRounding(20);
+// Between two looks at the store of one that waits.
+constexpr std::chrono::microseconds kShortestPause(100);
+constexpr std::chrono::milliseconds kLongestPause(200);
+// What comes before that comes as a rule; then there may be a reason why it does not.
+constexpr std::chrono::milliseconds kSoon(50);
+constexpr char kReasonKey[] = "refused";
 // What the store's own clients can count.
 constexpr uint64_t kLongestWaitMs = 24ULL * 3600 * 1000;
 
 std::chrono::milliseconds wait_time(uint64_t timeout_ns) {
   return std::chrono::milliseconds(
       std::clamp<uint64_t>(timeout_ns / kNanosecondsPerMillisecond, 1, kLongestWaitMs));
+}
+
+// Throws nothing: what the rank fails of is said to its caller, whatever the store does.
+void leave_reason(c10d::Store& store, const std::string& prefix, int rank,
+                  const std::string& reason) {
+  const std::string text = "rank " + std::to_string(rank) + " does not take part: " + reason;
+  try {
+    store.set(prefix + kReasonKey, std::vector<uint8_t>(text.begin(), text.end()));
+  } catch (const std::exception& error) {
+    LOG(WARNING) << "hetcomm: the other ranks are not told of a failure: " << error.what();
+  }
 }
 
 // As stores keep what they add.
@@ -33,8 +52,8 @@ std::vector<uint8_t> digits_of(int64_t value) {
 StoreBootstrap::StoreBootstrap(hetcomm_context_t* context, c10::intrusive_ptr<c10d::Store> store,
                                int rank, int size)
     : store_(std::move(store)), rank_(rank), size_(size) {
-  generation_ = static_cast<uint32_t>(store_->add(counter(rank), 1));
-  prefix_ = scope() + std::to_string(generation_) + "/";
+  generation_ = static_cast<uint32_t>(store_->add(counter(rank, size), 1));
+  prefix_ = prefix(size, generation_);
   hetcomm_bootstrap_options_t options{};
   options.struct_size = sizeof(options);
   options.rank = rank;
@@ -44,19 +63,68 @@ StoreBootstrap::StoreBootstrap(hetcomm_context_t* context, c10::intrusive_ptr<c1
   options.get_many = &get_many;
   options.delete_key = &delete_key;
   options.user_data = this;
-  check("bootstrap", hetcomm_bootstrap_create_from_callbacks(context, &options, &bootstrap_));
+  try {
+    check("bootstrap", hetcomm_bootstrap_create_from_callbacks(context, &options, &bootstrap_));
+  } catch (const c10::Error& error) {
+    leave_reason(*store_, prefix_, rank, error.what_without_backtrace());
+    throw;
+  }
 }
 
-std::string StoreBootstrap::scope() const { return "hetcomm/" + std::to_string(size_) + "/"; }
+void StoreBootstrap::refuse(c10d::Store& store, int rank, int size, const std::string& reason) {
+  int64_t generation = 0;
+  try {
+    generation = store.add(counter(rank, size), 1);
+  } catch (const std::exception& error) {
+    LOG(WARNING) << "hetcomm: the other ranks are not told of a failure: " << error.what();
+    return;
+  }
+  leave_reason(store, prefix(size, generation), rank, reason);
+}
 
-std::string StoreBootstrap::counter(int rank) const {
-  return scope() + "generation/" + std::to_string(rank);
+std::string StoreBootstrap::scope(int size) { return "hetcomm/" + std::to_string(size) + "/"; }
+
+std::string StoreBootstrap::counter(int rank, int size) {
+  return scope(size) + "generation/" + std::to_string(rank);
+}
+
+std::string StoreBootstrap::prefix(int size, int64_t generation) {
+  return scope(size) + std::to_string(generation) + "/";
+}
+
+void StoreBootstrap::check_reason() {
+  const std::string key = prefix_ + kReasonKey;
+  if (!store_->check({key})) return;
+  const std::vector<uint8_t> bytes = store_->get(key);
+  throw std::runtime_error(std::string(bytes.begin(), bytes.end()));
+}
+
+// Looks again and again: the store waits for all of some keys, not for one of two, and a wait that
+// ends makes TCPStore write warnings.
+bool StoreBootstrap::wait(const std::vector<std::string>& keys, std::chrono::milliseconds limit) {
+  const auto start = std::chrono::steady_clock::now();
+  while (!store_->check(keys)) {
+    const std::chrono::nanoseconds waited = std::chrono::steady_clock::now() - start;
+    if (waited >= kSoon) check_reason();
+    if (waited >= limit) return false;
+    // A pause adds an eighth to the wait at most.
+    const std::chrono::nanoseconds pause =
+        std::clamp<std::chrono::nanoseconds>(waited / 8, kShortestPause, kLongestPause);
+    std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(pause, limit - waited));
+  }
+  return true;
 }
 
 void StoreBootstrap::give_up() {
   try {
+    check_reason();
+  } catch (const std::exception& error) {
+    store_error_ = error.what();
+    return;  // every rank finds the reason by itself
+  }
+  try {
     for (int rank = 0; rank < size_; ++rank) {
-      const std::string key = counter(rank);
+      const std::string key = counter(rank, size_);
       auto count = store_->add(key, 0);
       while (count < generation_) {
         // Another rank may do the same, and the missing one may come.
@@ -88,9 +156,7 @@ hetcomm_status_t StoreBootstrap::get(void* self, const char* key, void* value, s
   const auto deadline = std::chrono::steady_clock::now() + wait_time(timeout_ns);
   try {
     const std::string full = own.prefix_ + key;
-    const std::chrono::milliseconds left = wait_time(timeout_ns);
-    // What is there counts, however late it is asked for.
-    if (left > kRounding || !own.store_->check({full})) own.store_->wait({full}, left);
+    if (!own.wait({full}, wait_time(timeout_ns))) return HETCOMM_TIMED_OUT;
     const std::vector<uint8_t> bytes = own.store_->get(full);
     if (bytes.size() <= *inout_size)
       std::copy(bytes.begin(), bytes.end(), static_cast<uint8_t*>(value));
@@ -112,7 +178,7 @@ hetcomm_status_t StoreBootstrap::get_many(void* self, size_t count, const char* 
   try {
     std::vector<std::string> full;
     for (size_t i = 0; i < count; ++i) full.push_back(own.prefix_ + keys[i]);
-    own.store_->wait(full, wait_time(timeout_ns));
+    if (!own.wait(full, wait_time(timeout_ns))) return HETCOMM_TIMED_OUT;
     const std::vector<std::vector<uint8_t>> found = own.store_->multiGet(full);
     for (size_t i = 0; i < count; ++i) {
       const std::vector<uint8_t>& bytes = found.at(i);

@@ -1,9 +1,13 @@
 // Bootstrap through torch's store. The key prefix counts how often this rank has tried to make a
 // group of this size over the store, so that a group can be built again over one that holds old
 // values. Whoever fails counts for those that have not come, so that all try the next one together.
+//
+// A rank that cannot even take part leaves its reason in the store; the others read it while they
+// wait. It counts for nobody: each of the others finds the reason, however late it comes.
 #pragma once
 
 #include <c10/util/intrusive_ptr.h>
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -15,8 +19,11 @@ namespace hetcomm::torch_backend {
 
 class StoreBootstrap {
  public:
+  // Throws what keeps this rank from taking part, and leaves it in the store.
   StoreBootstrap(hetcomm_context_t* context, c10::intrusive_ptr<c10d::Store> store, int rank,
                  int size);
+  // Instead of a bootstrap, where there is no context to make one with.
+  static void refuse(c10d::Store& store, int rank, int size, const std::string& reason);
   ~StoreBootstrap() { hetcomm_bootstrap_destroy(bootstrap_); }
   StoreBootstrap(const StoreBootstrap&) = delete;
   StoreBootstrap& operator=(const StoreBootstrap&) = delete;
@@ -24,7 +31,7 @@ class StoreBootstrap {
   hetcomm_bootstrap_t* handle() const { return bootstrap_; }
   // From 1 on.
   uint32_t generation() const { return generation_; }
-  // The group was not made. Throws nothing.
+  // The group was not made; store_error() may say more than before. Throws nothing.
   void give_up();
   // What the store said when it last failed, "" if it did not.
   const std::string& store_error() const { return store_error_; }
@@ -37,9 +44,14 @@ class StoreBootstrap {
                                    void* values, size_t* out_sizes, uint64_t timeout_ns);
   static hetcomm_status_t delete_key(void* self, const char* key);
 
-  std::string scope() const;
+  static std::string scope(int size);
   // The key of how often |rank| has tried.
-  std::string counter(int rank) const;
+  static std::string counter(int rank, int size);
+  static std::string prefix(int size, int64_t generation);
+  // Throws the reason of a rank that does not take part, if there is one.
+  void check_reason();
+  // False when they are not all there in time. Throws as check_reason() does.
+  bool wait(const std::vector<std::string>& keys, std::chrono::milliseconds limit);
 
   const c10::intrusive_ptr<c10d::Store> store_;
   const int rank_;
