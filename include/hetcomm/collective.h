@@ -170,7 +170,8 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_reduce_scatterv(
     hetcomm_datatype_t datatype, hetcomm_reduction_t reduction,
     const hetcomm_collective_options_t* options, hetcomm_request_t** out_request) HETCOMM_NOEXCEPT;
 
-/* Part i of |send| of rank j becomes part j of |recv| of rank i. */
+/* Part i of |send| of rank j becomes part j of |recv| of rank i. INVALID_ARGUMENT where buffers to
+ * be sent and to be received into overlap. */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_alltoall(hetcomm_communicator_t* communicator, hetcomm_buffer_t send, hetcomm_buffer_t recv,
                  hetcomm_datatype_t datatype, const hetcomm_collective_options_t* options,

@@ -1,6 +1,10 @@
 // Collective operations of the C ABI.
 #include "src/core/collectives/collective.h"
 
+#include <algorithm>
+#include <optional>
+#include <span>
+
 #include <hetcomm/collective.h>
 
 #include "src/capi/post.h"
@@ -46,6 +50,44 @@ Used used_buffers(const Arguments& arguments, const Communicator& own,
                       !(kind == Kind::kReduce || kind == Kind::kGather || kind == Kind::kGatherv)};
 }
 
+bool overlap(const hetcomm_buffer_t& one, const hetcomm_buffer_t& other) {
+  return one.memory == other.memory && one.length > 0 && other.length > 0 &&
+         one.offset < other.offset + other.length && other.offset < one.offset + one.length;
+}
+
+// What all of |buffers| lie in, where they are of one memory.
+std::optional<hetcomm_buffer_t> hull(std::span<const hetcomm_buffer_t> buffers) {
+  hetcomm_buffer_t whole{nullptr, UINT64_MAX, 0};
+  uint64_t end = 0;
+  for (const hetcomm_buffer_t& each : buffers) {
+    if (each.length == 0) continue;
+    if (end > 0 && each.memory != whole.memory) return std::nullopt;
+    whole.memory = each.memory;
+    whole.offset = std::min(whole.offset, each.offset);
+    end = std::max(end, each.offset + each.length);
+  }
+  whole.length = end > 0 ? end - whole.offset : 0;
+  return whole;
+}
+
+// The parts of an all-to-all arrive in any order, also before others have left. The buffers have
+// been checked.
+Status check_apart(const Arguments& arguments) {
+  const std::span sends(arguments.sends, arguments.send_count);
+  const std::span receives(arguments.receives, arguments.receive_count);
+  const std::optional<hetcomm_buffer_t> from = hull(sends);
+  const std::optional<hetcomm_buffer_t> into = hull(receives);
+  if (from && into && !overlap(*from, *into)) return {};
+  for (const hetcomm_buffer_t& send : sends) {
+    for (const hetcomm_buffer_t& receive : receives) {
+      if (overlap(send, receive)) {
+        return Status(Code::kInvalidArgument, "what is sent overlaps what is received");
+      }
+    }
+  }
+  return {};
+}
+
 // How many buffers there are follows from the kind.
 Status try_post(hetcomm_communicator_t* communicator, Arguments& arguments,
                 const hetcomm_collective_options_t* options, hetcomm_request_t** out_request) {
@@ -88,6 +130,9 @@ Status try_post(hetcomm_communicator_t* communicator, Arguments& arguments,
   if (used.receives) {
     HETCOMM_RETURN_IF_ERROR(
         as_status(capi::check_buffers(devices, arguments.receives, arguments.receive_count)));
+  }
+  if (arguments.kind == Kind::kAlltoall || arguments.kind == Kind::kAlltoallv) {
+    HETCOMM_RETURN_IF_ERROR(check_apart(arguments));
   }
   Operation* operation = nullptr;
   std::string text;
