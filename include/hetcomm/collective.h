@@ -171,7 +171,7 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_reduce_scatterv(
     const hetcomm_collective_options_t* options, hetcomm_request_t** out_request) HETCOMM_NOEXCEPT;
 
 /* Part i of |send| of rank j becomes part j of |recv| of rank i. INVALID_ARGUMENT where buffers to
- * be sent and to be received into overlap. */
+ * be sent and to be received into overlap, in memory that the host reaches or of one handle. */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_alltoall(hetcomm_communicator_t* communicator, hetcomm_buffer_t send, hetcomm_buffer_t recv,
                  hetcomm_datatype_t datatype, const hetcomm_collective_options_t* options,

@@ -2,8 +2,9 @@
 #include "src/core/collectives/collective.h"
 
 #include <algorithm>
-#include <optional>
 #include <span>
+#include <tuple>
+#include <vector>
 
 #include <hetcomm/collective.h>
 
@@ -50,40 +51,61 @@ Used used_buffers(const Arguments& arguments, const Communicator& own,
                       !(kind == Kind::kReduce || kind == Kind::kGather || kind == Kind::kGatherv)};
 }
 
-bool overlap(const hetcomm_buffer_t& one, const hetcomm_buffer_t& other) {
-  return one.memory == other.memory && one.length > 0 && other.length > 0 &&
-         one.offset < other.offset + other.length && other.offset < one.offset + one.length;
-}
+// Part of the host's memory, or of memory that the host cannot reach.
+struct Range {
+  const hetcomm_memory_t* memory;  // null: the host's
+  uint64_t begin;
+  uint64_t length;
 
-// What all of |buffers| lie in, where they are of one memory.
-std::optional<hetcomm_buffer_t> hull(std::span<const hetcomm_buffer_t> buffers) {
-  hetcomm_buffer_t whole{nullptr, UINT64_MAX, 0};
-  uint64_t end = 0;
-  for (const hetcomm_buffer_t& each : buffers) {
-    if (each.length == 0) continue;
-    if (end > 0 && each.memory != whole.memory) return std::nullopt;
-    whole.memory = each.memory;
-    whole.offset = std::min(whole.offset, each.offset);
-    end = std::max(end, each.offset + each.length);
+  bool before(const Range& other) const {
+    return std::tie(memory, begin) < std::tie(other.memory, other.begin);
   }
-  whole.length = end > 0 ? end - whole.offset : 0;
-  return whole;
+  bool overlaps(const Range& other) const {
+    return memory == other.memory &&
+           (begin - other.begin < other.length || other.begin - begin < length);
+  }
+};
+
+Range range_of(const hetcomm_buffer_t& buffer) {
+  if (buffer.memory == nullptr || !buffer.memory->host_accessible()) {
+    return {buffer.memory, buffer.offset, buffer.length};
+  }
+  const auto base = reinterpret_cast<uintptr_t>(buffer.memory->address());
+  return {nullptr, base + buffer.offset, buffer.length};
 }
 
-// The parts of an all-to-all arrive in any order, also before others have left. The buffers have
-// been checked.
+// The parts of an all-to-all arrive in any order, also before others have left.
 Status check_apart(const Arguments& arguments) {
+  const Status refusal(Code::kInvalidArgument, "what is sent overlaps what is received");
   const std::span sends(arguments.sends, arguments.send_count);
   const std::span receives(arguments.receives, arguments.receive_count);
-  const std::optional<hetcomm_buffer_t> from = hull(sends);
-  const std::optional<hetcomm_buffer_t> into = hull(receives);
-  if (from && into && !overlap(*from, *into)) return {};
-  for (const hetcomm_buffer_t& send : sends) {
-    for (const hetcomm_buffer_t& receive : receives) {
-      if (overlap(send, receive)) {
-        return Status(Code::kInvalidArgument, "what is sent overlaps what is received");
-      }
+  if (sends.size() == 1 && receives.size() == 1) {
+    const bool any = sends[0].length > 0 && receives[0].length > 0;
+    return any && range_of(sends[0]).overlaps(range_of(receives[0])) ? refusal : Status();
+  }
+  struct Use {
+    Range range;
+    bool is_receive;
+  };
+  std::vector<Use> uses;
+  uses.reserve(sends.size() + receives.size());
+  const auto add = [&uses](std::span<const hetcomm_buffer_t> buffers, bool is_receive) {
+    for (const hetcomm_buffer_t& buffer : buffers) {
+      if (buffer.length > 0) uses.push_back({range_of(buffer), is_receive});
     }
+  };
+  add(sends, false);
+  add(receives, true);
+  std::sort(uses.begin(), uses.end(),
+            [](const Use& one, const Use& other) { return one.range.before(other.range); });
+  const Use* last[2] = {nullptr, nullptr};  // the one that reaches furthest, sent and received
+  for (const Use& use : uses) {
+    const Use* const other = last[use.is_receive ? 0 : 1];
+    if (other != nullptr && other->range.overlaps(use.range)) return refusal;
+    const Use*& own = last[use.is_receive ? 1 : 0];
+    const bool further = own == nullptr || own->range.memory != use.range.memory ||
+                         own->range.begin + own->range.length < use.range.begin + use.range.length;
+    if (further) own = &use;
   }
   return {};
 }

@@ -624,6 +624,7 @@ void RemoteAccess::enqueue_again() {
 void RemoteAccess::fail_everything(const Status& why) {
   sent_puts_.clear();
   fence_ = Fence::kNone;
+  untold_failures_ = 0;
   const auto fail = [&](Operation& operation) {
     end(operation, why.code(),
         text_or_none([&] { return fmt::format("{}: {}", describe(operation), why.text()); }));

@@ -830,6 +830,13 @@ TEST_P(Collectives, RefuseWhatOneRankCanSeeToBeWrong) {
     EXPECT_EQ(hetcomm_alltoall(c, all, all, kType, nullptr, &request), HETCOMM_INVALID_ARGUMENT);
     EXPECT_EQ(hetcomm_alltoall(c, half, part(data, 3, 4), kType, nullptr, &request),
               HETCOMM_INVALID_ARGUMENT);
+    hetcomm_memory_t* named = nullptr;  // the same bytes by another name
+    ASSERT_EQ(hetcomm_memory_wrap(me.context(), HETCOMM_DEVICE_HOST, data.data(), 32, &named),
+              HETCOMM_OK);
+    EXPECT_EQ(
+        hetcomm_alltoall(c, half, hetcomm_buffer_memory(named, 0, 32), kType, nullptr, &request),
+        HETCOMM_INVALID_ARGUMENT);
+    EXPECT_EQ(hetcomm_memory_free(named), HETCOMM_OK);
     const hetcomm_buffer_t around[] = {part(data, 0, 2), part(data, 6, 2)};
     const hetcomm_buffer_t between[] = {part(data, 2, 2), part(data, 5, 2)};
     EXPECT_EQ(hetcomm_alltoallv(c, around, between, kType, nullptr, &request),

@@ -4,7 +4,6 @@
 #include <c10/util/Logging.h>
 #include <chrono>
 #include <cstring>
-#include <stdexcept>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -15,10 +14,10 @@ namespace hetcomm::torch_backend {
 namespace {
 
 constexpr uint64_t kNanosecondsPerMillisecond = 1'000'000;
-constexpr std::chrono::milliseconds kRounding(20);
 // Between two looks at the store of one that waits.
 constexpr std::chrono::microseconds kShortestPause(100);
 constexpr std::chrono::milliseconds kLongestPause(200);
+constexpr int kRanksPerPause = 256;
 // What comes before that comes as a rule; then there may be a reason why it does not.
 constexpr std::chrono::milliseconds kSoon(50);
 constexpr char kReasonKey[] = "refused";
@@ -92,35 +91,45 @@ std::string StoreBootstrap::prefix(int size, int64_t generation) {
   return scope(size) + std::to_string(generation) + "/";
 }
 
-void StoreBootstrap::check_reason() {
+std::optional<std::string> StoreBootstrap::find_reason() {
   const std::string key = prefix_ + kReasonKey;
-  if (!store_->check({key})) return;
+  if (!store_->check({key})) return std::nullopt;
   const std::vector<uint8_t> bytes = store_->get(key);
-  throw std::runtime_error(std::string(bytes.begin(), bytes.end()));
+  return std::string(bytes.begin(), bytes.end());
 }
 
 // Looks again and again: the store waits for all of some keys, not for one of two, and a wait that
 // ends makes TCPStore write warnings.
-bool StoreBootstrap::wait(const std::vector<std::string>& keys, std::chrono::milliseconds limit) {
+hetcomm_status_t StoreBootstrap::wait(const std::vector<std::string>& keys,
+                                      std::chrono::milliseconds limit) {
   const auto start = std::chrono::steady_clock::now();
+  // The store serves one rank after the other.
+  const std::chrono::nanoseconds longest = kLongestPause * std::max(1, size_ / kRanksPerPause);
   while (!store_->check(keys)) {
     const std::chrono::nanoseconds waited = std::chrono::steady_clock::now() - start;
-    if (waited >= kSoon) check_reason();
-    if (waited >= limit) return false;
+    if (waited >= kSoon || waited >= limit) {
+      if (std::optional<std::string> reason = find_reason()) {
+        store_error_ = std::move(*reason);
+        return HETCOMM_BOOTSTRAP_FAILED;
+      }
+    }
+    if (waited >= limit) return HETCOMM_TIMED_OUT;
     // A pause adds an eighth to the wait at most.
     const std::chrono::nanoseconds pause =
-        std::clamp<std::chrono::nanoseconds>(waited / 8, kShortestPause, kLongestPause);
+        std::clamp<std::chrono::nanoseconds>(waited / 8, kShortestPause, longest);
     std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(pause, limit - waited));
   }
-  return true;
+  return HETCOMM_OK;
 }
 
 void StoreBootstrap::give_up() {
   try {
-    check_reason();
-  } catch (const std::exception& error) {
-    store_error_ = error.what();
-    return;  // every rank finds the reason by itself
+    if (std::optional<std::string> reason = find_reason()) {
+      store_error_ = std::move(*reason);
+      return;
+    }
+  } catch (const std::exception&) {
+    // What follows asks the store again.
   }
   try {
     for (int rank = 0; rank < size_; ++rank) {
@@ -153,18 +162,16 @@ hetcomm_status_t StoreBootstrap::put(void* self, const char* key, const void* va
 hetcomm_status_t StoreBootstrap::get(void* self, const char* key, void* value, size_t* inout_size,
                                      uint64_t timeout_ns) {
   auto& own = *static_cast<StoreBootstrap*>(self);
-  const auto deadline = std::chrono::steady_clock::now() + wait_time(timeout_ns);
   try {
     const std::string full = own.prefix_ + key;
-    if (!own.wait({full}, wait_time(timeout_ns))) return HETCOMM_TIMED_OUT;
+    const hetcomm_status_t there = own.wait({full}, wait_time(timeout_ns));
+    if (there != HETCOMM_OK) return there;
     const std::vector<uint8_t> bytes = own.store_->get(full);
     if (bytes.size() <= *inout_size)
       std::copy(bytes.begin(), bytes.end(), static_cast<uint8_t*>(value));
     *inout_size = bytes.size();
     return HETCOMM_OK;
   } catch (const std::exception& error) {
-    // No exception of its own says that a wait has run out, and stores round its end.
-    if (std::chrono::steady_clock::now() + kRounding >= deadline) return HETCOMM_TIMED_OUT;
     own.store_error_ = error.what();
     return HETCOMM_BOOTSTRAP_FAILED;
   }
@@ -178,7 +185,8 @@ hetcomm_status_t StoreBootstrap::get_many(void* self, size_t count, const char* 
   try {
     std::vector<std::string> full;
     for (size_t i = 0; i < count; ++i) full.push_back(own.prefix_ + keys[i]);
-    if (!own.wait(full, wait_time(timeout_ns))) return HETCOMM_TIMED_OUT;
+    // Asked for one by one, they show which is missing, and why.
+    if (own.wait(full, wait_time(timeout_ns)) != HETCOMM_OK) return HETCOMM_TIMED_OUT;
     const std::vector<std::vector<uint8_t>> found = own.store_->multiGet(full);
     for (size_t i = 0; i < count; ++i) {
       const std::vector<uint8_t>& bytes = found.at(i);

@@ -3,12 +3,14 @@
 // values. Whoever fails counts for those that have not come, so that all try the next one together.
 //
 // A rank that cannot even take part leaves its reason in the store; the others read it while they
-// wait. It counts for nobody: each of the others finds the reason, however late it comes.
+// wait. Nobody counts for others then: each finds the reason, however late it comes; also one that
+// comes for the first time when the others try again, which fails once by itself.
 #pragma once
 
 #include <c10/util/intrusive_ptr.h>
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
@@ -48,10 +50,10 @@ class StoreBootstrap {
   // The key of how often |rank| has tried.
   static std::string counter(int rank, int size);
   static std::string prefix(int size, int64_t generation);
-  // Throws the reason of a rank that does not take part, if there is one.
-  void check_reason();
-  // False when they are not all there in time. Throws as check_reason() does.
-  bool wait(const std::vector<std::string>& keys, std::chrono::milliseconds limit);
+  // Why a rank does not take part, if one has left a reason.
+  std::optional<std::string> find_reason();
+  // OK, TIMED_OUT, or BOOTSTRAP_FAILED where a rank does not take part. Throws what the store does.
+  hetcomm_status_t wait(const std::vector<std::string>& keys, std::chrono::milliseconds limit);
 
   const c10::intrusive_ptr<c10d::Store> store_;
   const int rank_;
