@@ -49,7 +49,7 @@ std::vector<AccessCase> access_cases() {
   late.late_writes = true;
   late.fail_direct = 0.02;
   FaultPlan updates_lost = regions;
-  updates_lost.fail_empty = 0.2;
+  updates_lost.fail_empty = 0.04;
   FaultPlan gentle;
   gentle.regions = true;
   gentle.max_delay = 3;
@@ -215,7 +215,7 @@ TEST_P(AccessFaults, EachEndsByItself) {
         FaultPlan plan = GetParam().plan;
         plan.seed = 7 + static_cast<uint64_t>(rank);
         if (plan.fail_rail > 0) plan.fail_rail = 0.05;
-        plan.max_rail_failures = plan.fail_empty > 0 ? 15 : 40;  // each while a put waits
+        plan.max_rail_failures = 40;
         return faulty(GetParam().shm ? make_shm_factory() : make_tcp_factory(), plan);
       },
       [&](CoreMember& me) {
