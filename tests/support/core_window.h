@@ -39,9 +39,9 @@ class Window {
   Window(const Window&) = delete;
   Window& operator=(const Window&) = delete;
 
-  // Of the other rank.
+  // The memory of the other rank.
   RemoteMemory& remote() { return *remote_; }
-  // Of this one.
+  // The memory of this rank.
   Memory& memory() { return memory_; }
   ConstByteSpan at(uint64_t offset, uint64_t length) const {
     return ConstByteSpan(bytes_).subspan(offset, length);

@@ -122,7 +122,7 @@ Code ShmEndpoint::send_by_ring(const MessageHeader& header, const SegmentView& p
   if (payload.length > capabilities_.max_payload_bytes) return Code::kInvalidArgument;
   if (!producer_.has_room(payload.length)) return refuse(payload.length);
   if (ring_messages_ < kFewMessages && ++ring_messages_ == kFewMessages) [[unlikely]] {
-    // Without memory for it the part in use does.
+    // Where memory is short, the ring goes on with the part that it has.
     (void)grow_ring(link_.segment.geometry().ring_bytes);
   }
   while (!producer_.fits(payload.length)) {

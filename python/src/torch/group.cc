@@ -28,12 +28,6 @@ uint64_t nanoseconds(std::chrono::milliseconds time) {
   return static_cast<uint64_t>(std::max<int64_t>(time.count(), 1)) * 1'000'000;
 }
 
-}  // namespace
-
-thread_local const Group* Group::inside_ = nullptr;
-
-namespace {
-
 // The others of the group wait for this rank: they read why it does not come.
 std::shared_ptr<SharedContext> context_or_refusal(c10d::Store& store, int rank, int size,
                                                   const std::string& settings) {
@@ -46,6 +40,8 @@ std::shared_ptr<SharedContext> context_or_refusal(c10d::Store& store, int rank, 
 }
 
 }  // namespace
+
+thread_local const Group* Group::inside_ = nullptr;
 
 void fail_closed(const std::string& reason) {
   C10_THROW_ERROR(DistBackendError, "hetcomm: the process group is closed: " + reason);

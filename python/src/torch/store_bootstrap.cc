@@ -18,7 +18,7 @@ constexpr uint64_t kNanosecondsPerMillisecond = 1'000'000;
 constexpr std::chrono::microseconds kShortestPause(100);
 constexpr std::chrono::milliseconds kLongestPause(200);
 constexpr int kRanksPerPause = 256;
-// What comes before that comes as a rule; then there may be a reason why it does not.
+// A key that takes longer may never come, and a rank may have left the reason.
 constexpr std::chrono::milliseconds kSoon(50);
 constexpr char kReasonKey[] = "refused";
 // What the store's own clients can count.
@@ -27,17 +27,6 @@ constexpr uint64_t kLongestWaitMs = 24ULL * 3600 * 1000;
 std::chrono::milliseconds wait_time(uint64_t timeout_ns) {
   return std::chrono::milliseconds(
       std::clamp<uint64_t>(timeout_ns / kNanosecondsPerMillisecond, 1, kLongestWaitMs));
-}
-
-// Throws nothing: what the rank fails of is said to its caller, whatever the store does.
-void leave_reason(c10d::Store& store, const std::string& prefix, int rank,
-                  const std::string& reason) {
-  const std::string text = "rank " + std::to_string(rank) + " does not take part: " + reason;
-  try {
-    store.set(prefix + kReasonKey, std::vector<uint8_t>(text.begin(), text.end()));
-  } catch (const std::exception& error) {
-    LOG(WARNING) << "hetcomm: the other ranks are not told of a failure: " << error.what();
-  }
 }
 
 // As stores keep what they add.
@@ -65,20 +54,21 @@ StoreBootstrap::StoreBootstrap(hetcomm_context_t* context, c10::intrusive_ptr<c1
   try {
     check("bootstrap", hetcomm_bootstrap_create_from_callbacks(context, &options, &bootstrap_));
   } catch (const c10::Error& error) {
-    leave_reason(*store_, prefix_, rank, error.what_without_backtrace());
+    refuse(*store_, rank, size, error.what_without_backtrace(), generation_);
     throw;
   }
 }
 
-void StoreBootstrap::refuse(c10d::Store& store, int rank, int size, const std::string& reason) {
-  int64_t generation = 0;
+void StoreBootstrap::refuse(c10d::Store& store, int rank, int size, const std::string& reason,
+                            std::optional<int64_t> generation) {
+  const std::string text = "rank " + std::to_string(rank) + " does not take part: " + reason;
   try {
-    generation = store.add(counter(rank, size), 1);
+    if (!generation) generation = store.add(counter(rank, size), 1);
+    store.set(prefix(size, *generation) + kReasonKey,
+              std::vector<uint8_t>(text.begin(), text.end()));
   } catch (const std::exception& error) {
     LOG(WARNING) << "hetcomm: the other ranks are not told of a failure: " << error.what();
-    return;
   }
-  leave_reason(store, prefix(size, generation), rank, reason);
 }
 
 std::string StoreBootstrap::scope(int size) { return "hetcomm/" + std::to_string(size) + "/"; }
@@ -91,11 +81,12 @@ std::string StoreBootstrap::prefix(int size, int64_t generation) {
   return scope(size) + std::to_string(generation) + "/";
 }
 
-std::optional<std::string> StoreBootstrap::find_reason() {
+bool StoreBootstrap::finds_reason() {
   const std::string key = prefix_ + kReasonKey;
-  if (!store_->check({key})) return std::nullopt;
+  if (!store_->check({key})) return false;
   const std::vector<uint8_t> bytes = store_->get(key);
-  return std::string(bytes.begin(), bytes.end());
+  store_error_.assign(bytes.begin(), bytes.end());
+  return true;
 }
 
 // Looks again and again: the store waits for all of some keys, not for one of two, and a wait that
@@ -107,12 +98,8 @@ hetcomm_status_t StoreBootstrap::wait(const std::vector<std::string>& keys,
   const std::chrono::nanoseconds longest = kLongestPause * std::max(1, size_ / kRanksPerPause);
   while (!store_->check(keys)) {
     const std::chrono::nanoseconds waited = std::chrono::steady_clock::now() - start;
-    if (waited >= kSoon || waited >= limit) {
-      if (std::optional<std::string> reason = find_reason()) {
-        store_error_ = std::move(*reason);
-        return HETCOMM_BOOTSTRAP_FAILED;
-      }
-    }
+    const bool late = waited >= kSoon || waited >= limit;
+    if (late && finds_reason()) return HETCOMM_BOOTSTRAP_FAILED;
     if (waited >= limit) return HETCOMM_TIMED_OUT;
     // A pause adds an eighth to the wait at most.
     const std::chrono::nanoseconds pause =
@@ -124,12 +111,9 @@ hetcomm_status_t StoreBootstrap::wait(const std::vector<std::string>& keys,
 
 void StoreBootstrap::give_up() {
   try {
-    if (std::optional<std::string> reason = find_reason()) {
-      store_error_ = std::move(*reason);
-      return;
-    }
+    if (finds_reason()) return;
   } catch (const std::exception&) {
-    // What follows asks the store again.
+    // The counting below asks the store again.
   }
   try {
     for (int rank = 0; rank < size_; ++rank) {
@@ -177,7 +161,8 @@ hetcomm_status_t StoreBootstrap::get(void* self, const char* key, void* value, s
   }
 }
 
-// One by one, values cost three messages to the store and back each.
+// One by one, values cost three messages to the store and back each. Any failure is TIMED_OUT here:
+// the keys are asked for one by one then, which shows what is missing, and why.
 hetcomm_status_t StoreBootstrap::get_many(void* self, size_t count, const char* const* keys,
                                           size_t room, void* values, size_t* out_sizes,
                                           uint64_t timeout_ns) {
@@ -185,7 +170,6 @@ hetcomm_status_t StoreBootstrap::get_many(void* self, size_t count, const char* 
   try {
     std::vector<std::string> full;
     for (size_t i = 0; i < count; ++i) full.push_back(own.prefix_ + keys[i]);
-    // Asked for one by one, they show which is missing, and why.
     if (own.wait(full, wait_time(timeout_ns)) != HETCOMM_OK) return HETCOMM_TIMED_OUT;
     const std::vector<std::vector<uint8_t>> found = own.store_->multiGet(full);
     for (size_t i = 0; i < count; ++i) {
@@ -196,7 +180,7 @@ hetcomm_status_t StoreBootstrap::get_many(void* self, size_t count, const char* 
     }
     return HETCOMM_OK;
   } catch (const std::exception&) {
-    return HETCOMM_TIMED_OUT;  // asked for one by one, they show which is missing, and why
+    return HETCOMM_TIMED_OUT;
   }
 }
 

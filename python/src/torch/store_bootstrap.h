@@ -24,8 +24,10 @@ class StoreBootstrap {
   // Throws what keeps this rank from taking part, and leaves it in the store.
   StoreBootstrap(hetcomm_context_t* context, c10::intrusive_ptr<c10d::Store> store, int rank,
                  int size);
-  // Instead of a bootstrap, where there is no context to make one with.
-  static void refuse(c10d::Store& store, int rank, int size, const std::string& reason);
+  // Tells the others why |rank| does not take part. Without |generation| it is a try of its own,
+  // of a rank that has no context to make a bootstrap with. Throws nothing.
+  static void refuse(c10d::Store& store, int rank, int size, const std::string& reason,
+                     std::optional<int64_t> generation = std::nullopt);
   ~StoreBootstrap() { hetcomm_bootstrap_destroy(bootstrap_); }
   StoreBootstrap(const StoreBootstrap&) = delete;
   StoreBootstrap& operator=(const StoreBootstrap&) = delete;
@@ -50,8 +52,9 @@ class StoreBootstrap {
   // The key of how often |rank| has tried.
   static std::string counter(int rank, int size);
   static std::string prefix(int size, int64_t generation);
-  // Why a rank does not take part, if one has left a reason.
-  std::optional<std::string> find_reason();
+  // True when a rank has left the reason why it does not take part: store_error() is the reason
+  // then. Throws what the store does.
+  bool finds_reason();
   // OK, TIMED_OUT, or BOOTSTRAP_FAILED where a rank does not take part. Throws what the store does.
   hetcomm_status_t wait(const std::vector<std::string>& keys, std::chrono::milliseconds limit);
 
