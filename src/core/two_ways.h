@@ -1,0 +1,75 @@
+// What two ways of moving messages of one size class cost, and when the one that is not in use is
+// tried.
+//
+// Trials may take a small share of the time that the messages took. A trial that comes because the
+// way in use has suddenly become slow is not paid for by that, but must lie further from the last
+// one each time that it changes nothing.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace hetcomm {
+
+// Who moves the bytes: the sender puts them where the receiver takes them from, or the receiver
+// reads them out of the sender's memory.
+enum class Way : uint8_t { kPush, kPull };
+inline Way other_way(Way way) { return way == Way::kPush ? Way::kPull : Way::kPush; }
+
+class TwoWays {
+ public:
+  static constexpr uint32_t kBurst = 3;  // messages of a trial
+  // At least that many messages lie between two trials.
+  static constexpr uint32_t kBetweenTrials = 32;
+  static constexpr double kNever = 1e9;  // cost of a way that does not work
+
+  // ns per byte; 0: not measured.
+  double cost(Way way) const { return costs_[static_cast<size_t>(way)]; }
+  void set_cost(Way way, double cost) { costs_[static_cast<size_t>(way)] = cost; }
+  bool known() const { return cost(Way::kPush) > 0 && cost(Way::kPull) > 0; }
+
+  bool trying() const { return to_measure_ > 0; }
+  Way tried() const { return tried_; }
+  uint32_t to_measure() const { return to_measure_; }
+  // Without a budget.
+  void begin_trial(Way way);
+  // True when a trial of the way that is not |in_use| may begin with messages of |bytes|.
+  bool may_try(Way in_use, uint64_t bytes) const;
+  void allow_trial() { since_trial_ = kBetweenTrials; }
+  void stop_trial();
+
+  // A message of the trial. True when the trial has ended: the cost of the way is known.
+  bool measured_in_trial(double ns_per_byte);
+  // After a trial, with the way that is in use from now on.
+  void trial_ended(Way in_use);
+  // A message beside trials, which stands for |count| like it. True when a trial of the other way
+  // is due at once.
+  bool measured_in_use(Way in_use, double ns_per_byte, double elapsed_ns, uint32_t count = 1);
+  void begin_hasty_trial(Way way);
+  // A message of |bytes| has gone the way that is not |in_use|, and belongs to no trial.
+  void charge(Way in_use, uint64_t bytes) { budget_ns_ -= extra_ns(in_use, bytes); }
+
+ private:
+  // Share of the time that trials may cost more than the way in use.
+  static constexpr double kShare = 0.015;
+  // Messages before a hasty trial double, up to this, as long as it changes nothing.
+  static constexpr uint32_t kMostBeforeHasty = 8192;
+  // So many messages in a row that take twice as long as before: something has changed.
+  static constexpr uint32_t kSlowInRow = 4;
+
+  // What a message of |bytes| costs more on the other way.
+  double extra_ns(Way in_use, uint64_t bytes) const;
+
+  std::array<double, 2> costs_{};
+  std::array<double, kBurst> trial_{};
+  Way tried_ = Way::kPush;
+  bool hasty_ = false;
+  uint32_t to_measure_ = 0;  // messages of the trial that have not ended
+  uint32_t since_trial_ = 0;
+  uint32_t before_hasty_ = kBetweenTrials;
+  uint32_t slow_in_row_ = 0;
+  double budget_ns_ = 0;
+};
+
+}  // namespace hetcomm
