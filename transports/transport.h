@@ -106,6 +106,7 @@ struct MappedRegion {
 struct Capabilities {
   bool put = false;
   bool get = false;
+  bool gets_now = false;     // get_now() works, and takes about as long as copying the bytes does
   bool prefers_get = false;  // where both are possible; else whichever is measured to be faster
   // The target's endpoint reports each put with on_put; otherwise the initiator has to say when all
   // is there.
@@ -208,6 +209,9 @@ class Endpoint {
   // follows. kWouldBlock as for send. Puts and messages are not ordered with each other.
   virtual Code put(Bulk& bulk) = 0;
   virtual Code get(Bulk& bulk) = 0;
+  // A get that is over on return, of few bytes. kCancelled: the peer has revoked the key. Also from
+  // inside of an upcall; none follows.
+  virtual Code get_now(Bulk& /*bulk*/) { return Code::kUnsupported; }
   // Lets the peer write (kPutTarget) or read (kGetSource) |segments|, which stay valid until
   // revoke. The segment list itself is copied if needed. |cookie| comes back in on_put.
   virtual Result<RemoteKey> expose(Segments segments, Access access, uint64_t cookie) = 0;

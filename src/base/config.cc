@@ -121,8 +121,9 @@ constexpr VariableInfo kTable[] = {
     {Variable::kShmChunk, kSize, "HETCOMM_SHM_CHUNK", "32K", nullptr,
      "Piece in which bulk data is copied through the shared ring.", between(4 * kKi, kMi)},
     {Variable::kShmBulk, kChoice, "HETCOMM_SHM_BULK", "auto", "auto|copy|read",
-     "How bulk data crosses shared memory: copied through the ring, read by the receiver from the "
-     "sender's memory, or whichever was measured to be faster."},
+     "How bulk data, and eager messages from 16 KiB on, cross shared memory: copied through the "
+     "ring, read by the receiver from the sender's memory, or whichever was measured to be "
+     "faster."},
     {Variable::kShmEager, kSize, "HETCOMM_SHM_EAGER", "128K", nullptr,
      "Messages up to this size are sent over shm without waiting for their receive."},
     {Variable::kShmUsers, kChoice, "HETCOMM_SHM_USERS", "same", "same|any",

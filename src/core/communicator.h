@@ -358,12 +358,16 @@ inline void Mesh::complete_any(Operation& operation) {
   engine().operation_completed(&operation);
 }
 
-inline void Mesh::deliver(Operation& receive, int source, uint64_t tag, ConstByteSpan bytes,
-                          uint64_t length) {
+inline void Mesh::note_message(Operation& receive, int source, uint64_t tag, uint64_t length) {
   receive.source = source;
   receive.matched_tag = tag;
   receive.run.bytes_sent = length;
   receive.run.bytes_received = std::min(length, receive.length);
+}
+
+inline void Mesh::deliver(Operation& receive, int source, uint64_t tag, ConstByteSpan bytes,
+                          uint64_t length) {
+  note_message(receive, source, tag, length);
   if (!receive.on_host || !receive.segment_list.empty() || length > receive.length) [[unlikely]] {
     deliver_rest(receive, bytes);
     return;

@@ -23,7 +23,7 @@ namespace hetcomm {
 namespace {
 
 constexpr size_t kMaxDescriptor = 1024;
-constexpr uint16_t kDescriptorVersion = 6;
+constexpr uint16_t kDescriptorVersion = 7;
 constexpr uint8_t kRefusal = 2;  // in place of whether TLS is wanted
 constexpr size_t kMostRefusal = 1000;
 constexpr size_t kMaxCluster = 63;

@@ -163,7 +163,12 @@ class Mesh final : public Driven {
   void complete_access(Operation& operation);
   // Without a text that there is no memory for.
   void complete(Operation& operation, Code code, std::string text = {});
+  static void note_message(Operation& receive, int source, uint64_t tag, uint64_t length);
   void deliver_rest(Operation& receive, ConstByteSpan bytes);
+  // A message of |length| bytes is in |receive|, which is in host memory, as far as it fits.
+  void delivered(Operation& receive, int source, uint64_t tag, uint64_t length);
+  // What |receive| has got is in its memory.
+  void complete_delivered(Operation& receive);
   void complete_truncated(Operation& receive);
   // The sender took back a rendezvous that may still be queued here.
   void drop_withdrawn(int rank, uint64_t sender_id);

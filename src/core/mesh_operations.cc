@@ -26,10 +26,8 @@ class Mesh::DeviceDelivery final : public CopyHandler, public Mortal {
     if (!status.ok()) {
       mesh_.complete(receive_, status.code(),
                      text_or_none([&] { return std::string(status.text()); }));
-    } else if (receive_.run.bytes_sent > receive_.length) {
-      mesh_.complete_truncated(receive_);
     } else {
-      mesh_.complete(receive_);
+      mesh_.complete_delivered(receive_);
     }
     mesh_.retire(PoolPtr<DeviceDelivery>(this, {&mesh_.blocks_}));
   }
@@ -91,11 +89,20 @@ void Mesh::deliver_rest(Operation& receive, ConstByteSpan bytes) {
     }
     scatter(receive.segments(), 0, bytes.first(part));
   }
+  complete_delivered(receive);
+}
+
+void Mesh::delivered(Operation& receive, int source, uint64_t tag, uint64_t length) {
+  note_message(receive, source, tag, length);
+  complete_delivered(receive);
+}
+
+void Mesh::complete_delivered(Operation& receive) {
   if (receive.run.bytes_sent > receive.length) {
     complete_truncated(receive);
-    return;
+  } else {
+    complete(receive);
   }
-  complete(receive);
 }
 
 void Mesh::complete_truncated(Operation& receive) {

@@ -14,6 +14,15 @@ SegmentView view(const void* data, size_t size, iovec* storage) {
   return SegmentView{Segments(storage, 1), 0, size};
 }
 
+// Of a message, or what asks for one.
+WireHeader header_of(MessageKind kind, const Operation& send) {
+  return {.kind = kind,
+          .flags = send.collective ? kFlagCollective : uint8_t{0},
+          .channel = static_cast<uint16_t>(send.channel),
+          .tag = send.tag,
+          .value = addressee_value(send.channel, send.length)};
+}
+
 }  // namespace
 
 Pair::Pair(Mesh& mesh, int rank)
@@ -123,10 +132,35 @@ bool Pair::start_send(Operation& send) {
   const uint64_t cost = send.length + kMessageCost;
   if (send.on_host && send.length <= rail_->capabilities().eager_limit_bytes &&
       cost <= credit_available()) [[likely]] {
-    if (send.length > rail_->capabilities().max_payload_bytes) return send_fragments(send);
-    return start_eager(send, cost);
+    return send.length < PullClass::kLeastBytes ? start_copied(send) : start_long(send);
   }
   return start_rendezvous(send);
+}
+
+bool Pair::start_copied(Operation& send) {
+  return send.length > rail_->capabilities().max_payload_bytes ? send_fragments(send)
+                                                               : start_eager(send);
+}
+
+// An eager message that the receiver may want to pull.
+bool Pair::start_long(Operation& send) {
+  if (unanswered_ < kMaxRequests && pull_plan_.pulls(send.length, &now_ns)) {
+    PoolPtr<SendTransfer> transfer = make_pooled<SendTransfer>(mesh_.blocks(), *this, send);
+    const PullBody body{transfer->make_request(), pull_plan_.copy_ns_per_mib(send.length)};
+    if (body.request.source != RemoteKey{}) {
+      const uint64_t cost = send.length + kMessageCost;
+      const Code code = ask(send, std::move(transfer), MessageKind::kPull, &body, sizeof(body));
+      if (code != Code::kOk) return refused(send, code);
+      credit_used_ += static_cast<uint32_t>(cost);
+      return true;
+    }
+  }
+  if (!rail_->capabilities().gets_now || !pull_plan_.samples_next()) return start_copied(send);
+  const uint64_t length = send.length;
+  const uint64_t started_ns = now_ns();
+  if (!start_copied(send)) return false;
+  pull_plan_.copied(length, now_ns() - started_ns);
+  return true;
 }
 
 // False when |send| shall be tried again. Refused for another reason than room it would be refused
@@ -141,16 +175,12 @@ bool Pair::refused(Operation& send, Code code) {
   return true;
 }
 
-bool Pair::start_eager(Operation& send, uint64_t cost) {
-  const WireHeader header{.kind = MessageKind::kEager,
-                          .flags = send.collective ? kFlagCollective : uint8_t{0},
-                          .channel = static_cast<uint16_t>(send.channel),
-                          .tag = send.tag,
-                          .value = addressee_value(send.channel, send.length)};
-  const Code code = send_sequenced(header, SegmentView{send.segments(), 0, send.length});
+bool Pair::start_eager(Operation& send) {
+  const Code code = send_sequenced(header_of(MessageKind::kEager, send),
+                                   SegmentView{send.segments(), 0, send.length});
   if (code != Code::kOk) [[unlikely]]
     return refused(send, code);
-  credit_used_ += static_cast<uint32_t>(cost);
+  credit_used_ += static_cast<uint32_t>(send.length + kMessageCost);
   finish_send(send);
   return true;
 }
@@ -161,12 +191,8 @@ bool Pair::send_fragments(Operation& send) {
   const uint64_t limit = rail_->capabilities().max_payload_bytes;
   while (send.run.sent < send.length) {
     const bool first = send.run.sent == 0;
-    const WireHeader header{
-        .kind = first ? MessageKind::kEagerFirst : MessageKind::kEagerMore,
-        .flags = send.collective ? kFlagCollective : uint8_t{0},
-        .channel = static_cast<uint16_t>(send.channel),
-        .tag = send.tag,
-        .value = first ? addressee_value(send.channel, send.length) : send.run.sent};
+    WireHeader header = header_of(first ? MessageKind::kEagerFirst : MessageKind::kEagerMore, send);
+    if (!first) header.value = send.run.sent;
     const uint64_t part = std::min(limit, send.length - send.run.sent);
     const Code code = send_sequenced(header, SegmentView{send.segments(), send.run.sent, part});
     if (code != Code::kOk) return refused(send, code);
@@ -185,20 +211,22 @@ bool Pair::start_rendezvous(Operation& send) {
   }
   auto transfer = make_pooled<SendTransfer>(mesh_.blocks(), *this, send);
   const RequestBody body = transfer->make_request();
-  const WireHeader header{.kind = MessageKind::kRequest,
-                          .flags = send.collective ? kFlagCollective : uint8_t{0},
-                          .channel = static_cast<uint16_t>(send.channel),
-                          .tag = send.tag,
-                          .value = addressee_value(send.channel, send.length)};
+  const Code code = ask(send, std::move(transfer), MessageKind::kRequest, &body, sizeof(body));
+  return code == Code::kOk || refused(send, code);
+}
+
+// Tells the peer of a message whose data stays here. With kOk |transfer| goes on with it.
+Code Pair::ask(Operation& send, PoolPtr<SendTransfer> transfer, MessageKind kind, const void* body,
+               size_t size) {
   iovec storage;
-  const Code code = send_sequenced(header, view(&body, sizeof(body), &storage));
-  if (code != Code::kOk) return refused(send, code);
+  const Code code = send_sequenced(header_of(kind, send), view(body, size, &storage));
+  if (code != Code::kOk) return code;
   ++unanswered_;
   send.stage = OperationStage::kTransfer;
   transfer->request_sent();
   send.send_transfer = transfer.release();
   note_sent(send, false);
-  return true;
+  return Code::kOk;
 }
 
 void Pair::finish_send(Operation& send) {

@@ -41,6 +41,7 @@
 #include "src/core/match.h"
 #include "src/core/operation.h"
 #include "src/core/operation_queue.h"
+#include "src/core/pull_chooser.h"
 #include "src/core/remote_access.h"
 #include "src/core/retention.h"
 #include "src/core/slot_table.h"
@@ -336,10 +337,14 @@ class Pair {
   // pair.cc: sending
   bool start_send(Operation& send);
   bool start_or_end(Operation& send);
-  bool start_eager(Operation& send, uint64_t cost);
+  bool start_copied(Operation& send);
+  bool start_long(Operation& send);
+  bool start_eager(Operation& send);
   bool refused(Operation& send, Code code);
   bool send_fragments(Operation& send);
   bool start_rendezvous(Operation& send);
+  Code ask(Operation& send, PoolPtr<SendTransfer> transfer, MessageKind kind, const void* body,
+           size_t size);
   void finish_send(Operation& send);
   void note_sent(Operation& send, bool eager);
   bool may_send() const { return state_ == State::kReady && control_.empty(); }
@@ -371,9 +376,21 @@ class Pair {
   void receive_unopened(Rail& rail, const WireHeader& header);
   void dispatch(const WireHeader& header, ConstByteSpan payload);
   void receive_eager(const WireHeader& header, ConstByteSpan payload);
+  void take_eager(const WireHeader& header, ConstByteSpan payload);
   void receive_first(const WireHeader& header, ConstByteSpan payload);
   void receive_more(const WireHeader& header, ConstByteSpan payload);
+  void receive_pull(const WireHeader& header, ConstByteSpan payload);
+  void receive_pull_pause(const WireHeader& header);
   void receive_request(const WireHeader& header, ConstByteSpan payload);
+  void refuse_request(uint32_t channel, uint64_t sender_id);
+  void await_data(Incoming& message, const RequestBody& request);
+  void hand_over(Incoming& message, MatchTable& table, Operation* receive,
+                 const WireHeader& header);
+  void count_received(uint64_t length);
+  Code pull(const RequestBody& from, Segments into, uint64_t length);
+  bool samples(uint64_t bytes);
+  void took(uint64_t bytes, uint64_t elapsed_ns, uint64_t pieces);
+  void tell_pull_pause(uint64_t bytes);
   void receive_withdraw(const WireHeader& header);
   void finish_arriving();
   enum class Keeps : uint8_t { kNothing, kBytes };
@@ -461,6 +478,7 @@ class Pair {
   uint32_t credit_used_ = 0;  // bytes, modulo 2^32, as all credit counters
   uint32_t credit_returned_by_peer_ = 0;
   uint32_t credit_limit_;
+  PullPlan pull_plan_;
   Retention retention_;
   bool check_kept_ = false;  // the peer has to have everything up to |not_kept_|
   uint32_t not_kept_ = 0;
@@ -480,6 +498,9 @@ class Pair {
   uint32_t credit_granted_;
   uint64_t bytes_unreported_ = 0;
   Incoming* arriving_ = nullptr;  // eager message of which fragments are missing
+  bool arriving_sampled_ = false;
+  uint64_t arriving_pieces_ = 0;  // fragments of a sampled one that are here
+  uint64_t arriving_ns_ = 0;      // that taking them out has cost
 
   RemoteAccess access_{*this};
   SlotTable<PutTarget> targets_;
@@ -487,6 +508,7 @@ class Pair {
   SlotTable<ReceiveTransfer> receives_;
   std::deque<hetcomm_counters_t> counters_;
   BulkChooser chooser_;
+  PullChooser pull_chooser_;
   uint64_t last_transfer_ns_ = 0;
 };
 

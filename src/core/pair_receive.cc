@@ -170,6 +170,12 @@ void Pair::dispatch(const WireHeader& header, ConstByteSpan payload) {
     case MessageKind::kEagerMore:
       receive_more(header, payload);
       return;
+    case MessageKind::kPull:
+      receive_pull(header, payload);
+      return;
+    case MessageKind::kPullPause:
+      receive_pull_pause(header);
+      return;
     case MessageKind::kRequest:
       receive_request(header, payload);
       return;
@@ -247,14 +253,26 @@ bool Pair::use_credit(uint64_t bytes) {
   return false;
 }
 
+void Pair::count_received(uint64_t length) {
+  hetcomm_counters_t& counters = receiving_on_->counters();
+  ++counters.messages_received;
+  counters.bytes_received += length;
+}
+
 void Pair::receive_eager(const WireHeader& header, ConstByteSpan payload) {
   if (length_of(header) != payload.size()) [[unlikely]] {
     violated("eager message of a wrong length");
     return;
   }
-  hetcomm_counters_t& counters = receiving_on_->counters();
-  ++counters.messages_received;
-  counters.bytes_received += payload.size();
+  const bool sampled = payload.size() >= PullClass::kLeastBytes && samples(payload.size());
+  const uint64_t started_ns = sampled ? now_ns() : 0;
+  take_eager(header, payload);
+  if (sampled) [[unlikely]]
+    took(payload.size(), now_ns() - started_ns, 1);
+}
+
+inline void Pair::take_eager(const WireHeader& header, ConstByteSpan payload) {
+  count_received(payload.size());
   const uint64_t credit = payload.size() + kMessageCost;
   if (!use_credit(credit)) return;
   MatchTable* table = mesh_.table(channel_of(header), (header.flags & kFlagCollective) != 0);
@@ -305,9 +323,7 @@ void Pair::receive_first(const WireHeader& header, ConstByteSpan payload) {
     return;
   }
   if (!use_credit(length + kMessageCost)) return;
-  hetcomm_counters_t& counters = receiving_on_->counters();
-  ++counters.messages_received;
-  counters.bytes_received += length;
+  count_received(length);
   MatchTable* table = mesh_.table(channel_of(header), (header.flags & kFlagCollective) != 0);
   Operation* receive = table != nullptr ? table->match_message(rank_, header.tag) : nullptr;
   // Matched to host memory the fragments go straight there.
@@ -319,6 +335,9 @@ void Pair::receive_first(const WireHeader& header, ConstByteSpan payload) {
     return;
   }
   arriving_ = message;
+  arriving_sampled_ = length >= PullClass::kLeastBytes && samples(length);
+  arriving_pieces_ = 0;
+  arriving_ns_ = 0;
   if (receive != nullptr) {
     attach(*message, *receive);
   } else if (table != nullptr) {
@@ -334,6 +353,7 @@ void Pair::receive_more(const WireHeader& header, ConstByteSpan payload) {
     violated("part of a message where none may be");
     return;
   }
+  const uint64_t started_ns = arriving_sampled_ ? now_ns() : 0;
   if (message->bytes != nullptr) {
     std::memcpy(message->bytes + message->received, payload.data(), payload.size());
   } else if (message->operation != nullptr) {
@@ -344,12 +364,17 @@ void Pair::receive_more(const WireHeader& header, ConstByteSpan payload) {
     }
   }
   message->received += payload.size();
+  if (arriving_sampled_) {
+    ++arriving_pieces_;
+    arriving_ns_ += now_ns() - started_ns;
+  }
   if (message->received == message->length) finish_arriving();
 }
 
 void Pair::finish_arriving() {
   Incoming* message = arriving_;
   arriving_ = nullptr;
+  if (arriving_sampled_) took(message->length, arriving_ns_, arriving_pieces_);
   Operation* receive = message->operation;
   if (message->queued) return;  // complete now, and still unmatched
   if (receive != nullptr) {
@@ -366,15 +391,10 @@ void Pair::receive_request(const WireHeader& header, ConstByteSpan payload) {
     violated("request of a wrong size");
     return;
   }
-  hetcomm_counters_t& counters = receiving_on_->counters();
-  ++counters.messages_received;
-  counters.bytes_received += length_of(header);
+  count_received(length_of(header));
   MatchTable* table = mesh_.table(channel_of(header), (header.flags & kFlagCollective) != 0);
   if (table == nullptr) {
-    // An abort reaches the sender by itself.
-    if (mesh_.is_aborted(channel_of(header))) return;
-    send_control(MessageKind::kStop, body.sender_id, static_cast<uint64_t>(Code::kAborted), nullptr,
-                 0);
+    refuse_request(channel_of(header), body.sender_id);
     return;
   }
   if (requests_held_ >= kMaxRequests) {
@@ -383,17 +403,127 @@ void Pair::receive_request(const WireHeader& header, ConstByteSpan payload) {
   }
   Incoming* message = new_incoming(header.tag, length_of(header), 0, Keeps::kNothing);
   if (message == nullptr) return;
+  await_data(*message, body);
+  hand_over(*message, *table, table->match_message(rank_, header.tag), header);
+}
+
+// It names a channel that is not there.
+void Pair::refuse_request(uint32_t channel, uint64_t sender_id) {
+  // An abort reaches the sender by itself.
+  if (mesh_.is_aborted(channel)) return;
+  send_control(MessageKind::kStop, sender_id, static_cast<uint64_t>(Code::kAborted), nullptr, 0);
+}
+
+// The data of |message| is still with its sender.
+void Pair::await_data(Incoming& message, const RequestBody& request) {
   ++requests_held_;
-  message->rendezvous = true;
-  message->sender_id = body.sender_id;
-  message->rail = body.rail;
-  message->source_key = body.source;
-  Operation* receive = table->match_message(rank_, header.tag);
+  message.rendezvous = true;
+  message.sender_id = request.sender_id;
+  message.rail = request.rail;
+  message.source_key = request.source;
+}
+
+// To |receive|, which matches it, or to the queue.
+void Pair::hand_over(Incoming& message, MatchTable& table, Operation* receive,
+                     const WireHeader& header) {
   if (receive == nullptr) {
-    mesh_.queue_unexpected(*table, *message, header);
+    mesh_.queue_unexpected(table, message, header);
+  } else {
+    attach_new(message, *receive);
+  }
+}
+
+// An eager message whose bytes this side fetches itself, at once: a sender waits for no receive.
+void Pair::receive_pull(const WireHeader& header, ConstByteSpan payload) {
+  PullBody body;
+  const uint64_t length = length_of(header);
+  if (!decode_body(payload, &body) || length > credit_granted_ || requests_held_ >= kMaxRequests) {
+    violated("message to be pulled where none may be");
     return;
   }
-  attach_new(*message, *receive);
+  const uint64_t credit = length + kMessageCost;
+  if (!use_credit(credit)) return;
+  count_received(length);
+  MatchTable* table = mesh_.table(channel_of(header), (header.flags & kFlagCollective) != 0);
+  if (table == nullptr) {
+    return_credit(credit);
+    refuse_request(channel_of(header), body.request.sender_id);
+    return;
+  }
+  Operation* receive = table->match_message(rank_, header.tag);
+  const bool direct = receive != nullptr && receive->on_host;
+  Incoming* message =
+      new_incoming(header.tag, length, credit, direct ? Keeps::kNothing : Keeps::kBytes);
+  if (message == nullptr) {
+    if (receive != nullptr) mesh_.complete(*receive, Code::kOutOfMemory);
+    return;
+  }
+  iovec own{message->bytes, length};
+  const uint64_t started_ns = now_ns();
+  const Code code = direct
+                        ? pull(body.request, receive->segments(), std::min(length, receive->length))
+                        : pull(body.request, Segments(&own, 1), length);
+  if (code != Code::kOk) {
+    // The sender still has the bytes, or is about to say why not.
+    const bool works = code == Code::kCancelled || code == Code::kPeerLost;
+    if (!works && pull_chooser_.failed(length)) tell_pull_pause(length);
+    message->drop_bytes(mesh_.blocks());
+    await_data(*message, {body.request.sender_id, 0, {}});
+    hand_over(*message, *table, receive, header);
+    return;
+  }
+  const bool tells = pull_chooser_.pulled(length, now_ns() - started_ns, body.copy_ns_per_mib);
+  if (direct) {
+    mesh_.delivered(*receive, rank_, header.tag, length);
+    return_credit(credit);
+    mesh_.free_incoming(message);
+  } else {
+    message->received = length;
+    hand_over(*message, *table, receive, header);
+  }
+  send_control(MessageKind::kDone, body.request.sender_id, 0, nullptr, 0);
+  if (tells) tell_pull_pause(length);
+}
+
+Code Pair::pull(const RequestBody& from, Segments into, uint64_t length) {
+  Rail& rail = *receiving_on_;
+  if (!rail.capabilities().gets_now) return Code::kUnsupported;
+  if (from.rail != rail.id || !rail.known) return Code::kCancelled;
+  Bulk bulk;
+  bulk.local = SegmentView{into, 0, length};
+  bulk.key = from.source;
+  const Code code = rail.endpoint().get_now(bulk);
+  if (code == Code::kOk) {
+    ++rail.counters().bulk_by_get;
+    rail.counters().bulk_bytes += length;
+  }
+  return code;
+}
+
+void Pair::receive_pull_pause(const WireHeader& header) {
+  if (header.tag >= PullClass::kCount) {
+    violated("pause for messages of no class");
+    return;
+  }
+  pull_plan_.told(header.tag, header.value);
+}
+
+// Whether the time to take out an eager message that has arrived shall be measured.
+bool Pair::samples(uint64_t bytes) {
+  if (!receiving_on_->capabilities().gets_now) return false;
+  if (receiving_on_->capabilities().prefers_get && pull_chooser_.insist(bytes)) {
+    tell_pull_pause(bytes);
+  }
+  return pull_chooser_.samples_next(bytes);
+}
+
+void Pair::took(uint64_t bytes, uint64_t elapsed_ns, uint64_t pieces) {
+  if (pull_chooser_.took(bytes, elapsed_ns, pieces)) tell_pull_pause(bytes);
+}
+
+void Pair::tell_pull_pause(uint64_t bytes) {
+  const size_t pull_class = PullClass::of(bytes);
+  send_control(MessageKind::kPullPause, pull_class, pull_chooser_.pause_of(pull_class), nullptr, 0);
 }
 
 // |message| is in no list yet; both end if there is no memory for a transfer.
@@ -448,11 +578,7 @@ void Pair::attach_request(Operation& receive, const RequestBody& body, uint64_t 
     mesh_.complete(receive, Code::kOutOfMemory);
     return;
   }
-  ++requests_held_;
-  message->rendezvous = true;
-  message->sender_id = body.sender_id;
-  message->rail = body.rail;
-  message->source_key = body.source;
+  await_data(*message, body);
   attach_new(*message, receive);
 }
 

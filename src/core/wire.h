@@ -18,15 +18,19 @@ enum class MessageKind : uint8_t {
   kEager,     // a whole message; value: addressee_value()
   kEagerFirst,  // the beginning of one; value: addressee_value(), with the total length
   kEagerMore,   // goes on with the last kEagerFirst; value = offset
-  kRequest,     // rendezvous asked for; value: addressee_value(), payload RequestBody
-  kGrant,       // receiver lets the sender put a chunk; payload GrantBody
-  kDone,        // receiver has all of a transfer; tag = sender's transfer id
-  kStop,        // receiver ends a transfer early; tag = sender's transfer id, value = code
-  kWithdraw,    // sender ends a message early; tag = sender's transfer id, or 0 for the eager one;
-                // value = code
-  kUpdate,      // only acknowledged and credit; not sequenced
-  kWake,        // nothing: who sleeps looks at what it shares with the sender
-  kRailDown,    // tag = rail that the sender has given up: it is fenced before what follows
+  kPull,       // a whole eager message, which the receiver reads; value: addressee_value(), payload
+               // PullBody
+  kPullPause,  // tag = class of messages, value = pause between those that the sender of this wants
+               // to pull (pull_chooser.h)
+  kRequest,    // rendezvous asked for; value: addressee_value(), payload RequestBody
+  kGrant,      // receiver lets the sender put a chunk; payload GrantBody
+  kDone,       // receiver has all of a transfer; tag = sender's transfer id
+  kStop,       // receiver ends a transfer early; tag = sender's transfer id, value = code
+  kWithdraw,   // sender ends a message early; tag = sender's transfer id, or 0 for the eager one;
+               // value = code
+  kUpdate,     // only acknowledged and credit; not sequenced
+  kWake,       // nothing: who sleeps looks at what it shares with the sender
+  kRailDown,   // tag = rail that the sender has given up: it is fenced before what follows
   // One-sided; tag = the initiator's id.
   kPut,         // payload AccessBody and the bytes; value = what to notify with
   kPutRequest,  // payload PutRequestBody; value as kPut
@@ -126,6 +130,11 @@ struct RequestBody {
   uint64_t sender_id;  // the sender's transfer
   uint64_t rail;       // rail on which |source| was exposed; meaningless without it
   RemoteKey source;    // all-zero: the receiver cannot read by itself
+};
+
+struct PullBody {
+  RequestBody request;
+  uint64_t copy_ns_per_mib;  // what copying messages of the class costs the sender; 0: unknown
 };
 
 struct GrantBody {

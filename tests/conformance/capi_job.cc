@@ -31,6 +31,7 @@ std::vector<CapiCase> base_cases() {
        .transports = "shm",
        .settings = "SHM_RING_BYTES=64K;SHM_CHUNK=4K;SHM_BULK=copy;SHM_EAGER=1K;"},
       {.name = "shm_read", .transports = "shm", .settings = "SHM_BULK=read;SHM_EAGER=256;"},
+      {.name = "shm_pull", .transports = "shm", .settings = "SHM_BULK=read;"},
       {.name = "shm_little_credit", .transports = "shm", .settings = "CREDIT_BYTES=4K;"},
       {.name = "shm_thread", .transports = "shm", .settings = "", .thread_progress = true},
       {.name = "tcp", .transports = "tcp", .settings = ""},
@@ -106,8 +107,8 @@ void reap(pid_t child, int rank, const SharedStore& store, uint64_t deadline) {
 
 std::vector<CapiCase> all_cases() {
   std::vector<CapiCase> cases = base_cases();
-  append(cases, named({"shm", "shm_tiny", "shm_read", "tcp", "tcp_tiny", "tcp_thread", "tcp_tls",
-                       "rdma", "rdma_thread"},
+  append(cases, named({"shm", "shm_tiny", "shm_read", "shm_pull", "tcp", "tcp_tiny", "tcp_thread",
+                       "tcp_tls", "rdma", "rdma_thread"},
                       true));
   return cases;
 }
@@ -120,8 +121,8 @@ std::vector<CapiCase> plain_cases() {
 }
 
 std::vector<CapiCase> process_cases() {
-  return named({"shm", "shm_tiny", "shm_read", "shm_thread", "tcp", "tcp_tiny", "tcp_thread",
-                "tcp_tls", "rdma", "rdma_thread", "any"},
+  return named({"shm", "shm_tiny", "shm_read", "shm_pull", "shm_thread", "tcp", "tcp_tiny",
+                "tcp_thread", "tcp_tls", "rdma", "rdma_thread", "any"},
                true);
 }
 

@@ -237,6 +237,45 @@ TEST_P(Matching, MessagesToOneselfAreMatchedLikeOthers) {
   });
 }
 
+// Neither side receives before its sends have ended. They are pulled where the receiver insists on
+// reading.
+TEST_P(Matching, SendsUpToTheEagerLimitWaitForNoReceive) {
+  const std::string& name = GetParam().name;
+  if (name != "shm" && name != "shm_thread" && name != "shm_pull") {
+    GTEST_SKIP() << "these messages are longer than its eager limit, or than its credit";
+  }
+  run_two([&](Member& me) {
+    constexpr uint64_t kCount = 12;
+    constexpr uint64_t kSize = 60'000;
+    const auto send = [&](uint64_t tag) {
+      const auto out = pattern(kSize + tag, tag);
+      const Outcome sent = finish(me.send(me.partner(), tag, out.data(), out.size()));
+      EXPECT_EQ(sent.status, HETCOMM_OK) << sent.text;
+    };
+    const auto receive = [&](uint64_t tag, uint64_t room) {
+      std::vector<std::byte> in(room);
+      const Outcome got = finish(me.recv(me.partner(), tag, in.data(), in.size()));
+      EXPECT_EQ(got.status, room < kSize + tag ? HETCOMM_TRUNCATED : HETCOMM_OK) << got.text;
+      EXPECT_EQ(got.bytes_sent, kSize + tag);
+      EXPECT_TRUE(holds(in, tag, in.size())) << "message " << tag;
+    };
+    // The second one comes behind the word of the receiver.
+    for (const uint64_t tag : {kCount, kCount + 1}) {
+      send(tag);
+      receive(tag, kSize + tag);
+    }
+    for (uint64_t tag = 0; tag < kCount; ++tag) send(tag);
+    for (uint64_t tag = kCount; tag-- > 0;) receive(tag, tag == 3 ? 100 : kSize + tag);
+    me.meet();
+    hetcomm_counters_t counters{.struct_size = sizeof(counters)};
+    size_t count = 0;
+    EXPECT_EQ(hetcomm_communicator_counters(me.communicator(), me.partner(), 1, &counters, &count),
+              HETCOMM_OK);
+    EXPECT_GE(counters.bulk_by_get, name == "shm_pull" ? kCount : 0);
+    me.meet();
+  });
+}
+
 TEST_P(Matching, UnexpectedMessagesAreKeptWhole) {
   run_two([](Member& me) {
     constexpr uint64_t kCount = 30;

@@ -57,6 +57,8 @@ std::vector<FaultCase> fault_cases() {
   const FaultPlan slow = slow_plan();
   FaultPlan no_get = all;
   no_get.no_get = true;
+  FaultPlan read_fails = all;
+  read_fails.fail_get_now = 0.05;
   return {
       {"tcp_breaking", false, breaking},
       {"tcp_losing", false, losing},
@@ -75,6 +77,7 @@ std::vector<FaultCase> fault_cases() {
       {"tcp_then_smaller_shm", false, all, "COOL_DOWN=5ms;SHM_CHUNK=4K;", false, false, 6},
       {"shm_breaking", true, breaking},
       {"shm_read_all", true, all, "SHM_BULK=read;"},
+      {"shm_read_fails", true, read_fails, "SHM_BULK=read;"},
       {"shm_no_get", true, no_get, "SHM_BULK=read;"},
       {"shm_tiny", true, tiny},
       {"shm_slow", true, slow},

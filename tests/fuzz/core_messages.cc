@@ -79,6 +79,15 @@ class FuzzEndpoint final : public Endpoint {
   Code send(const MessageHeader& header, const SegmentView& payload) override;
   Code put(Bulk& bulk) override { return accept(bulk); }
   Code get(Bulk& bulk) override { return accept(bulk); }
+  Code get_now(Bulk& bulk) override {
+    if (broken_) return Code::kPeerLost;
+    // Writes all of it, as a transport would.
+    for_each_piece(bulk.local.segments, bulk.local.offset, bulk.local.length,
+                   [](std::byte* piece, size_t length) { std::memset(piece, 0x5a, length); });
+    constexpr Code kOutcomes[] = {Code::kOk, Code::kOk, Code::kOk, Code::kCancelled,
+                                  Code::kPermissionDenied};
+    return kOutcomes[bulk.key.words[1] % std::size(kOutcomes)];
+  }
   Result<RemoteKey> expose(Segments segments, Access access, uint64_t cookie) override {
     require(!broken_, "exposed on a broken connection");
     exposed_.push_back({++keys_, {segments.begin(), segments.end()}, access, cookie});
@@ -139,7 +148,7 @@ class FuzzEndpoint final : public Endpoint {
 class FuzzTransport final : public Transport {
  public:
   explicit FuzzTransport(TransportHandler& handler) : handler_(handler) {
-    can_.put = can_.get = can_.target_sees_put = true;
+    can_.put = can_.get = can_.gets_now = can_.target_sees_put = true;
     can_.max_payload_bytes = 2048;
     can_.eager_limit_bytes = 5000;
     can_.chunk_bytes = 1 << 20;
@@ -232,7 +241,7 @@ void FuzzEndpoint::deliver(Script& script) {
     if (transport_.seen.empty() || chosen < 64) return script.number();
     return transport_.seen[chosen % transport_.seen.size()];
   };
-  WireHeader header{.kind = static_cast<MessageKind>(script.byte() % 12)};
+  WireHeader header{.kind = static_cast<MessageKind>(script.byte() % 14)};
   header.flags = static_cast<uint8_t>(script.byte() % 4);
   header.channel = script.byte() < 200 ? 0 : static_cast<uint16_t>(script.number());
   header.sequence = script.byte() < 240 ? next_sequence_ : script.byte();
@@ -256,6 +265,11 @@ void FuzzEndpoint::deliver(Script& script) {
     const RequestBody request{script.number(), rail_, {{uint64_t{shape} % 2, 1, 1}}};
     payload.resize(sizeof(request));
     std::memcpy(payload.data(), &request, sizeof(request));
+  } else if (header.kind == MessageKind::kPull && shape < 240) {
+    const PullBody pull{{script.number(), shape < 220 ? rail_ : script.number(), {{1, shape, 1}}},
+                        script.number()};
+    payload.resize(sizeof(pull));
+    std::memcpy(payload.data(), &pull, sizeof(pull));
   } else {
     payload.resize(std::min<uint64_t>(script.number(), capabilities_.max_payload_bytes));
   }

@@ -56,6 +56,7 @@ struct FaultPlan {
   uint32_t connect_failures = 0;            // so many connects fail at first, per transport
   bool no_put = false;
   bool no_get = false;
+  double fail_get_now = 0;  // as if it did not work any more
   bool regions = false;
   size_t instances = 1;  // so many transports that share the load
   bool unprotected = false;
@@ -68,7 +69,7 @@ namespace internal {
 
 inline Capabilities masked(Capabilities capabilities, const FaultPlan& plan) {
   if (plan.no_put) capabilities.put = capabilities.target_sees_put = false;
-  if (plan.no_get) capabilities.get = false;
+  if (plan.no_get) capabilities.get = capabilities.gets_now = false;
   if (plan.unprotected) capabilities.protected_in_transit = false;
   if (plan.fail_rail > 0 || plan.fail_direct > 0 || plan.fail_empty > 0) {
     capabilities.lossless = false;
@@ -251,6 +252,18 @@ class FaultyEndpoint final : public Endpoint, private EndpointHandler {
   Code get(Bulk& bulk) override {
     if (FaultyRegions::names(bulk.key)) return start_direct(bulk, true);
     return capabilities_.get ? start(bulk, &Endpoint::get, false) : Code::kUnsupported;
+  }
+  // It may fail after it has written some of the bytes.
+  Code get_now(Bulk& bulk) override {
+    if (broken()) return Code::kPeerLost;
+    if (!capabilities_.gets_now) return Code::kUnsupported;
+    const Code code = inner_->get_now(bulk);
+    if (state_.breaks_now()) {
+      break_rail();
+      return Code::kPeerLost;
+    }
+    if (state_.refuses()) return Code::kCancelled;
+    return state_.random.chance(state_.plan.fail_get_now) ? Code::kPermissionDenied : code;
   }
   Result<RemoteKey> expose(Segments segments, Access access, uint64_t cookie) override {
     if (broken()) return Status(Code::kPeerLost, "faulty: injected failure");

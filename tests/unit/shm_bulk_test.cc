@@ -143,6 +143,12 @@ class ShmGet : public ::testing::Test {
     pair_.near().completions.clear();
     return code;
   }
+  // By get() or by get_now(): how it has ended.
+  Code read(Bulk& bulk, bool now) {
+    if (now) return pair_.near().endpoint().get_now(bulk);
+    const Code code = pair_.near().get(bulk);
+    return code == Code::kOk ? finish() : code;
+  }
   ShmPair pair_;
 };
 
@@ -158,11 +164,11 @@ TEST_F(ShmGet, ReadsListsOfAnyShape) {
     const uint64_t length = random.below(size - from + 1);
     const uint64_t to = random.below(size - length + 1);
     Bulk bulk = make_bulk(target, to, length, key, from);
-    ASSERT_EQ(pair_.near().get(bulk), Code::kOk);
-    EXPECT_EQ(finish(), Code::kOk);
+    EXPECT_EQ(read(bulk, round % 2 == 1), Code::kOk);
     EXPECT_FALSE(target.mismatch(21, to, length, from));
     EXPECT_TRUE(target.guards_intact());
     pair_.far().revoke(key);
+    EXPECT_EQ(read(bulk, round % 2 == 1), Code::kCancelled);
   }
 }
 
@@ -200,14 +206,16 @@ TEST_F(ShmGet, OfForgedKeysFailsAndLeavesTheConnection) {
   const iovec piece{memory.data(), memory.size()};
   const auto key = pair_.far().expose(Segments(&piece, 1), Access::kGetSource, 0).value();
   Bulk bulk = make_bulk(target, 0, 10'000, key, 1);
-  EXPECT_EQ(pair_.near().get(bulk), Code::kInvalidArgument) << "beyond the end";
+  for (const bool now : {false, true}) {
+    EXPECT_EQ(read(bulk, now), Code::kInvalidArgument) << "beyond the end";
+  }
   bulk = make_bulk(target, 0, 10'000, {}, 0);
-  EXPECT_EQ(pair_.near().get(bulk), Code::kInvalidArgument);
-  for (int i = 0; i < 300; ++i) {
+  for (const bool now : {false, true}) EXPECT_EQ(read(bulk, now), Code::kInvalidArgument);
+  for (int i = 0; i < 600; ++i) {
     RemoteKey forged = key;
     forged.words[random.below(3)] ^= uint64_t{1} << random.below(64);
     bulk = make_bulk(target, 0, random.size_up_to(10'000), forged, 0);
-    if (pair_.near().get(bulk) == Code::kOk) (void)finish();
+    (void)read(bulk, i % 2 == 1);
   }
   bulk = make_bulk(target, 0, 10'000, key, 0);
   ASSERT_EQ(pair_.near().get(bulk), Code::kOk);
@@ -237,6 +245,7 @@ TEST(ShmBulk, TheConfigurationDecidesAboutGets) {
   EXPECT_NE(copying.near().endpoint().describe().find("HETCOMM_SHM_BULK=copy"), std::string::npos);
   Bulk bulk;
   EXPECT_EQ(copying.near().get(bulk), Code::kUnsupported);
+  EXPECT_EQ(copying.near().endpoint().get_now(bulk), Code::kUnsupported);
   ShmPair automatic;
   EXPECT_TRUE(automatic.near().capabilities().get) << automatic.near().endpoint().describe();
   EXPECT_FALSE(automatic.near().capabilities().prefers_get);

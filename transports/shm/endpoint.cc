@@ -51,6 +51,7 @@ ShmEndpoint::ShmEndpoint(ShmTransport& transport, int peer, Link link)
       transport_(transport),
       peer_(peer) {
   capabilities_.get = link_.reading.ok();
+  capabilities_.gets_now = capabilities_.get;
 }
 
 Result<std::unique_ptr<ShmEndpoint>> ShmEndpoint::create(ShmTransport& transport, int peer,

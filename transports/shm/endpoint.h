@@ -46,6 +46,7 @@ class ShmEndpoint final : public Endpoint, private Watcher {
   Code send(const MessageHeader& header, const SegmentView& payload) override;
   Code put(Bulk& bulk) override;
   Code get(Bulk& bulk) override;
+  Code get_now(Bulk& bulk) override;
   Result<RemoteKey> expose(Segments segments, Access access, uint64_t cookie) override;
   void revoke(const RemoteKey& key) override;
   void map(const RemoteKey& key, uint64_t length) override;
@@ -109,7 +110,8 @@ class ShmEndpoint final : public Endpoint, private Watcher {
   int pump_puts();
   bool publish_piece(Bulk& bulk, uint64_t length);
   int pump_gets();
-  void finish_get(Bulk& bulk, int64_t outcome);
+  Code begin_get(Bulk& bulk);
+  Code outcome_of_get(const Bulk& bulk, int64_t outcome);
   bool peer_is_gone() const;
   void publish_consumed();
   void stop_watching();

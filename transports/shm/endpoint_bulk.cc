@@ -21,6 +21,13 @@ constexpr uint64_t kReadBudget = 1 << 20;
 constexpr uint64_t kStreamingTarget = 8 << 20;
 constexpr uint64_t kStreamingPut = 1 << 20;
 
+// Of a bulk that begin_get() has checked.
+SourceKey source_of(const Bulk& bulk) {
+  SourceKey source{};
+  [[maybe_unused]] const bool valid = SourceKey::decode(bulk.key, source);
+  return source;
+}
+
 Code code_of_read_error(int error) {
   switch (error) {
     case EPERM:
@@ -129,7 +136,7 @@ bool ShmEndpoint::deliver_put(const Slot& slot, bool last, uint32_t length) {
 
 // --- gets ------------------------------------------------------------------------------------
 
-Code ShmEndpoint::get(Bulk& bulk) {
+Code ShmEndpoint::begin_get(Bulk& bulk) {
   if (failed_) return Code::kPeerLost;
   SourceKey source{};
   if (!capabilities_.get) return Code::kUnsupported;
@@ -138,9 +145,23 @@ Code ShmEndpoint::get(Bulk& bulk) {
     return Code::kInvalidArgument;
   }
   begin_read(bulk);
+  return Code::kOk;
+}
+
+Code ShmEndpoint::get(Bulk& bulk) {
+  if (const Code code = begin_get(bulk); code != Code::kOk) return code;
   gets_.push(bulk);
   busy_ = true;
   return Code::kOk;
+}
+
+Code ShmEndpoint::get_now(Bulk& bulk) {
+  if (const Code code = begin_get(bulk); code != Code::kOk) return code;
+  int64_t outcome = 0;
+  while (outcome >= 0 && left_to_read(bulk) > 0) {
+    outcome = read_slice(link_.pid, source_of(bulk), bulk, left_to_read(bulk));
+  }
+  return outcome_of_get(bulk, outcome);
 }
 
 int ShmEndpoint::pump_gets() {
@@ -148,23 +169,23 @@ int ShmEndpoint::pump_gets() {
   int done = 0;
   while (budget > 0 && !gets_.empty() && !draining_) {
     Bulk& bulk = gets_.front();
-    SourceKey source{};
-    // Checked by get().
-    [[maybe_unused]] const bool valid = SourceKey::decode(bulk.key, source);
     int64_t outcome = 0;
-    if (left_to_read(bulk) > 0) outcome = read_slice(link_.pid, source, bulk, budget);
+    if (left_to_read(bulk) > 0) outcome = read_slice(link_.pid, source_of(bulk), bulk, budget);
     ++done;
     if (outcome > 0) budget -= std::min<uint64_t>(budget, static_cast<uint64_t>(outcome));
     if (outcome >= 0 && left_to_read(bulk) > 0) continue;
-    finish_get(bulk, outcome);
+    const Code code = outcome_of_get(bulk, outcome);
+    if (draining_) break;
+    gets_.remove(bulk);
+    handler_->on_bulk_complete(bulk, code);
   }
   return done;
 }
 
-// The last byte was read, or reading failed.
-void ShmEndpoint::finish_get(Bulk& bulk, int64_t outcome) {
-  SourceKey source{};
-  [[maybe_unused]] const bool valid = SourceKey::decode(bulk.key, source);
+// The last byte was read, or reading failed with the negative errno |outcome|. The connection
+// drains where the peer is gone.
+Code ShmEndpoint::outcome_of_get(const Bulk& bulk, int64_t outcome) {
+  const SourceKey source = source_of(bulk);
   // The word is read after the data: see SourceTable::remove.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   const Side& peer = link_.segment.side(1 - link_.side);
@@ -173,13 +194,10 @@ void ShmEndpoint::finish_get(Bulk& bulk, int64_t outcome) {
   // The process that was read must still be the peer: its number may have been given to another.
   if (peer_is_gone()) {
     draining_ = true;
-    return;
+    return Code::kPeerLost;
   }
-  gets_.remove(bulk);
-  const Code code = !exposed      ? Code::kCancelled
-                    : outcome < 0 ? code_of_read_error(static_cast<int>(-outcome))
-                                  : Code::kOk;
-  handler_->on_bulk_complete(bulk, code);
+  if (!exposed) return Code::kCancelled;
+  return outcome < 0 ? code_of_read_error(static_cast<int>(-outcome)) : Code::kOk;
 }
 
 bool ShmEndpoint::peer_is_gone() const {

@@ -1,0 +1,122 @@
+#include "src/core/pull_chooser.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace hetcomm {
+namespace {
+
+// A way has to be clearly better to be taken instead of copying.
+constexpr double kClearly = 0.8;
+// A message goes alone when it begins later than this after the last one, in times that pulling one
+// takes: to and fro two of them lie between, in a stream one.
+constexpr double kPause = 1.5;
+
+}  // namespace
+
+bool PullChooser::samples_next(uint64_t bytes) {
+  Class& c = classes_[PullClass::of(bytes)];
+  if (c.ways.trying() && c.ways.tried() == Way::kPush) return true;
+  return ++c.taken % kSampled == 0;
+}
+
+bool PullChooser::took(uint64_t bytes, uint64_t elapsed_ns, uint64_t pieces) {
+  Class& c = classes_[PullClass::of(bytes)];
+  c.pieces = static_cast<double>(std::max<uint64_t>(pieces, 1));
+  const double elapsed = static_cast<double>(elapsed_ns);
+  const double sample = std::max(1e-6, elapsed / static_cast<double>(bytes));
+  if (c.ways.trying() && c.ways.tried() == Way::kPull) {
+    c.beside_trial += kSampled;
+    return c.beside_trial >= kLongestTrial && c.give_up_trial();
+  }
+  return c.measured(Way::kPush, sample, elapsed, bytes, kSampled);
+}
+
+bool PullChooser::pulled(uint64_t bytes, uint64_t elapsed_ns, uint64_t sender_ns_per_mib) {
+  Class& c = classes_[PullClass::of(bytes)];
+  c.sender_ns_per_byte = static_cast<double>(sender_ns_per_mib) / (1 << 20);
+  const double elapsed = static_cast<double>(elapsed_ns) + kExtraNs;
+  return c.measured(Way::kPull, elapsed / static_cast<double>(std::max<uint64_t>(bytes, 1)),
+                    elapsed, bytes, 1);
+}
+
+bool PullChooser::failed(uint64_t bytes) {
+  Class& c = classes_[PullClass::of(bytes)];
+  c.ways.set_cost(Way::kPull, TwoWays::kNever);
+  c.ways.stop_trial();
+  c.insisted = false;
+  c.resolved = kPullNone;
+  return c.tell(kPullNone);
+}
+
+bool PullChooser::insist(uint64_t bytes) {
+  Class& c = classes_[PullClass::of(bytes)];
+  if (c.insisted || c.ways.cost(Way::kPull) == TwoWays::kNever) return false;
+  c.insisted = true;
+  c.resolved = kPullAll;
+  return c.tell(kPullAll);
+}
+
+bool PullChooser::Class::tell(uint64_t pause) { return std::exchange(told, pause) != pause; }
+
+bool PullChooser::Class::begin_trial(Way way, bool hasty) {
+  if (hasty) {
+    ways.begin_hasty_trial(way);
+  } else {
+    ways.begin_trial(way);
+  }
+  beside_trial = 0;
+  return tell(way == Way::kPull ? kPullAll : kPullNone);
+}
+
+bool PullChooser::Class::end_trial() {
+  resolved = best_pause();
+  ways.trial_ended(in_use());
+  return tell(resolved);
+}
+
+// It is tried again when there is time for that.
+bool PullChooser::Class::give_up_trial() {
+  ways.stop_trial();
+  if (ways.cost(Way::kPull) == 0) ways.set_cost(Way::kPull, 4 * ways.cost(Way::kPush));
+  return tell(resolved);
+}
+
+uint64_t PullChooser::Class::best_pause() const {
+  const double taking = ways.cost(Way::kPush);
+  const double pulling = ways.cost(Way::kPull);
+  const double stream = std::max(taking, sender_ns_per_byte);
+  if (pulling < kClearly * stream) return kPullAll;
+  // Of several pieces one is copied in while the one before is taken out.
+  const double alone = stream + std::min(taking, sender_ns_per_byte) / pieces;
+  if (pulling >= kClearly * alone) return kPullNone;
+  return std::max<uint64_t>(1, static_cast<uint64_t>(kPause * 1024 * pulling));
+}
+
+bool PullChooser::Class::measured(Way way, double sample, double elapsed_ns, uint64_t bytes,
+                                  uint32_t count) {
+  if (insisted || ways.cost(Way::kPull) == TwoWays::kNever) return false;
+  if (ways.trying()) {
+    return way == ways.tried() && ways.measured_in_trial(sample) && end_trial();
+  }
+  if (ways.cost(way) == 0) ways.set_cost(way, sample);
+  const bool both_in_use = resolved != kPullAll && resolved != kPullNone;
+  if (way != in_use() && !both_in_use) {
+    // The sender had not heard of the end of a trial.
+    ways.charge(in_use(), count * bytes);
+    return false;
+  }
+  const Way other = other_way(way);
+  if (ways.measured_in_use(way, sample, elapsed_ns, count)) return begin_trial(other, true);
+  return ways.may_try(way, bytes) && begin_trial(other, false);
+}
+
+void PullPlan::copied(uint64_t bytes, uint64_t elapsed_ns) {
+  const double sample = static_cast<double>(elapsed_ns) * (1 << 20) /
+                        static_cast<double>(std::max<uint64_t>(bytes, 1));
+  uint64_t& average = copy_ns_per_mib_[PullClass::of(bytes)];
+  const double before = average == 0 ? sample : static_cast<double>(average);
+  average = static_cast<uint64_t>(before + 0.2 * (std::min(sample, 4 * before) - before));
+}
+
+}  // namespace hetcomm
