@@ -70,6 +70,11 @@ class Communicator {
       operation = engine_.pool().allocate();
       if (operation == nullptr) [[unlikely]]
         return nullptr;
+      if (kKind == OperationKind::kSend && send_at_once(peer, tag, buffer)) {
+        show_outcome(kKind, rank_, tag, buffer.length, *operation);
+        engine_.operation_was_started();
+        return operation;
+      }
       fill_common(kKind, peer, tag, ignore, *operation);
       fill_host(buffer, *operation);
       if (OverlapGuard::kActive && !note_receive(*operation)) {
@@ -114,18 +119,7 @@ class Communicator {
     }
     ++(kPuts ? remote.counters->puts : kGets ? remote.counters->gets : remote.counters->atomics);
     ++remote.counters->direct;
-    // What a completion shows.
-    operation->kind = kKind;
-    operation->prepared = false;
-    operation->detached = false;
-    operation->code = Code::kOk;
-    operation->communicator = this;
-    operation->source = kPuts ? rank_ : rank_of(remote.rank());
-    operation->matched_tag = 0;
-    operation->run.bytes_sent = operation->run.bytes_received = length;
-    if (!operation->pieces.empty()) [[unlikely]]
-      operation->clear_pieces();
-    operation->set_state(OperationState::kComplete);
+    show_outcome(kKind, kPuts ? rank_ : rank_of(remote.rank()), 0, length, *operation);
     return operation;
   }
   // The same for a collective operation.
@@ -271,6 +265,32 @@ class Communicator {
     operation.length = buffer.length;
     if (!operation.pieces.empty()) [[unlikely]]
       operation.clear_pieces();
+  }
+  // An operation that was over before anything was noted in it: what a completion shows.
+  void show_outcome(OperationKind kind, int32_t source, uint64_t tag, uint64_t length,
+                    Operation& operation) {
+    operation.kind = kind;
+    operation.prepared = false;
+    operation.detached = false;
+    operation.code = Code::kOk;
+    operation.communicator = this;
+    operation.source = source;
+    operation.matched_tag = tag;
+    operation.run.bytes_sent = operation.run.bytes_received = length;
+    operation.any_place.store(0, std::memory_order_relaxed);
+    if (!operation.pieces.empty()) [[unlikely]]
+      operation.clear_pieces();
+    operation.set_state(OperationState::kComplete);
+  }
+  // Under the baton, just taken. The peer has a short message before anything is noted of it here.
+  // False: it has not left.
+  bool send_at_once(int32_t peer, uint64_t tag, const hetcomm_buffer_t& buffer) {
+    engine_.drain_queued();
+    const Member& to = members_[static_cast<size_t>(peer)];
+    Pair* pair = mesh_->find_pair(to.rank);
+    return pair != nullptr && !channel_->closed &&
+           pair->send_at_once(to.channel, tag,
+                              {reinterpret_cast<void*>(buffer.offset), buffer.length});
   }
   // Under the baton, just taken: what was submitted before comes first.
   void start_now(Operation& operation) {

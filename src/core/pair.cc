@@ -124,6 +124,29 @@ Code Pair::send_message(const WireHeader& header, const SegmentView& payload) {
   retention_.push(decode_header(header), payload);
 }
 
+bool Pair::send_at_once(uint32_t channel, uint64_t tag, iovec bytes) {
+  if (!outbox_.empty() || !may_send()) [[unlikely]]
+    return false;
+  const Capabilities& can = rail_->capabilities();
+  const uint64_t length = bytes.iov_len;
+  const uint64_t cost = length + kMessageCost;
+  if (!can.lossless || length >= PullClass::kLeastBytes || length > can.eager_limit_bytes ||
+      length > can.max_payload_bytes || cost > credit_available()) {
+    return false;
+  }
+  const WireHeader header{.kind = MessageKind::kEager,
+                          .channel = static_cast<uint16_t>(channel),
+                          .tag = tag,
+                          .value = addressee_value(channel, length)};
+  if (send_sequenced(header, SegmentView{Segments(&bytes, 1), 0, length}, received_) != Code::kOk)
+      [[unlikely]] {
+    return false;
+  }
+  credit_used_ += static_cast<uint32_t>(cost);
+  note_sent(length, true);
+  return true;
+}
+
 // True when |send| has left the outbox for good: complete, or a transfer of its own.
 bool Pair::start_send(Operation& send) {
   if (send.kind != OperationKind::kSend) [[unlikely]]
@@ -225,21 +248,21 @@ Code Pair::ask(Operation& send, PoolPtr<SendTransfer> transfer, MessageKind kind
   send.stage = OperationStage::kTransfer;
   transfer->request_sent();
   send.send_transfer = transfer.release();
-  note_sent(send, false);
+  note_sent(send.length, false);
   return Code::kOk;
 }
 
 void Pair::finish_send(Operation& send) {
-  note_sent(send, true);
+  note_sent(send.length, true);
   send.run.bytes_sent = send.length;
   send.run.bytes_received = send.length;
   mesh_.complete(send);
 }
 
-void Pair::note_sent(Operation& send, bool eager) {
+void Pair::note_sent(uint64_t length, bool eager) {
   hetcomm_counters_t& counters = rail_->counters();
   ++counters.messages_sent;
-  counters.bytes_sent += send.length;
+  counters.bytes_sent += length;
   ++(eager ? counters.eager_sent : counters.rendezvous_sent);
 }
 

@@ -216,6 +216,9 @@ class Pair {
 
   // Starts a send, which is pending.
   void submit_send(Operation& send);
+  // Sends a message as a whole if that can be done at once and is all that there is to do. False:
+  // nothing has left, submit_send() does it or says why not.
+  bool send_at_once(uint32_t channel, uint64_t tag, iovec bytes);
   // Ends a send that is queued or under way in |code|; its buffer is quiet when it has completed.
   void end_send(Operation& send, Code code, std::string text);
   // Starts connecting if nothing is under way.
@@ -346,7 +349,7 @@ class Pair {
   Code ask(Operation& send, PoolPtr<SendTransfer> transfer, MessageKind kind, const void* body,
            size_t size);
   void finish_send(Operation& send);
-  void note_sent(Operation& send, bool eager);
+  void note_sent(uint64_t length, bool eager);
   bool may_send() const { return state_ == State::kReady && control_.empty(); }
   void enqueue(Operation& send);
   Code send_sequenced(WireHeader header, const SegmentView& payload) {

@@ -110,7 +110,8 @@ void Pair::receive(Rail& rail, const MessageHeader& raw, ConstByteSpan payload) 
   // What comes late, over a rail that is slower, knows less.
   const bool more_credit = static_cast<int32_t>(header.credit - credit_returned_by_peer_) > 0;
   if (more_credit) credit_returned_by_peer_ = header.credit;
-  if (!retention_.empty() || access_.awaits_acknowledgement()) {
+  const bool awaited = access_.awaits_acknowledgement();
+  if (!retention_.empty() || awaited) {
     if (!was_sent(rail, header.acknowledged)) return;
     retention_.acknowledge(header.acknowledged);
     access_.answers_acknowledged(header.acknowledged);
@@ -139,8 +140,9 @@ void Pair::receive(Rail& rail, const MessageHeader& raw, ConstByteSpan payload) 
       }
     }
   }
-  // After the message, which may say that one of them was refused.
-  if (access_.awaits_acknowledgement()) [[unlikely]]
+  // After the message, which may say that one of them was refused. What was sent meanwhile is not
+  // acknowledged yet.
+  if (awaited) [[unlikely]]
     access_.acknowledged(header.acknowledged);
   if (more_credit && (!outbox_.empty() || !control_.empty())) pump();
   if (more_credit && access_.waits_for_credit()) [[unlikely]]

@@ -32,7 +32,7 @@ class End {
   void send() {
     while (!producer_.has_slot())
       sleep_unless([&] { return producer_.has_slot(); }, shm::kWakeOnRoom);
-    producer_.publish(shm::SlotKind::kInline, 0);
+    producer_.publish(producer_.slot(), shm::SlotKind::kInline, 0);
     bell_.ring_if_asleep(shm::kWakeOnSlot);
   }
   void receive() {

@@ -114,7 +114,7 @@ Code ShmEndpoint::send(const MessageHeader& header, const SegmentView& payload) 
   } else {
     gather(segments, payload.offset, ByteSpan(slot.body).first(payload.length));
   }
-  producer_.publish(SlotKind::kInline, payload.length);
+  producer_.publish(slot, SlotKind::kInline, payload.length);
   bell_.ring_if_asleep(kWakeOnSlot);
   return Code::kOk;
 }
@@ -150,7 +150,7 @@ int ShmEndpoint::receive() {
     const uint32_t kind_and_length = load_once(consumer_.slot().kind_and_length);
     const uint32_t length = kind_and_length & 0xffffff;
     budget -= static_cast<int64_t>(length) + kEntryCost;
-    if (!deliver()) {
+    if (!deliver(kind_and_length)) {
       violated("it wrote an invalid entry to the ring");
       return done;
     }
@@ -165,9 +165,8 @@ int ShmEndpoint::receive() {
 }
 
 // False when the entry cannot be true.
-bool ShmEndpoint::deliver() {
+bool ShmEndpoint::deliver(uint32_t kind_and_length) {
   const Slot& slot = consumer_.slot();
-  const uint32_t kind_and_length = load_once(slot.kind_and_length);
   const uint32_t length = kind_and_length & 0xffffff;
   const auto kind = static_cast<SlotKind>(kind_and_length >> 24);
   switch (kind) {

@@ -103,7 +103,7 @@ class ShmEndpoint final : public Endpoint, private Watcher {
   bool waits_for_room() const { return want_room_ || !puts_.empty(); }
   Code send_by_ring(const MessageHeader& header, const SegmentView& payload);
   int receive();
-  bool deliver();
+  bool deliver(uint32_t kind_and_length);
   bool deliver_message(const Slot& slot, SlotKind kind, uint32_t length);
   bool deliver_put(const Slot& slot, bool last, uint32_t length);
   uint64_t next_piece_bytes() const;

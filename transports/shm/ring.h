@@ -47,15 +47,16 @@ class Producer {
   RingPosition position_for(uint64_t length) const { return position_for(length, used_); }
   std::byte* at(RingPosition position) const { return ring_ + (position & (ring_bytes_ - 1)); }
 
-  void publish(SlotKind kind, uint64_t length) {
-    Slot& next = slot();
+  // |next| is slot(). The caller passes it, as the compiler cannot know that a write to the slot
+  // leaves |head_| as it is.
+  void publish(Slot& next, SlotKind kind, uint64_t length) {
     next.kind_and_length = static_cast<uint32_t>(kind) << 24 | static_cast<uint32_t>(length);
     ++head_;
     next.sequence.store(static_cast<uint32_t>(head_), std::memory_order_release);
   }
   void publish_bytes(SlotKind kind, RingPosition position, uint64_t length) {
     head_bytes_ = position + (length + kRingAlign - 1) / kRingAlign * kRingAlign;
-    publish(kind, length);
+    publish(slot(), kind, length);
   }
   // The peer has said what cannot be.
   bool broken() const { return broken_; }
