@@ -260,6 +260,8 @@ std::string HetcommBackend::path() {
       how = since.bulk_by_get > 0 ? "get" : "put";
       // Words are eager whatever the data is: up to one for each message.
       if (since.rendezvous_sent * 8 < since.eager_sent) mixed = "eager+";
+    } else if (since.bulk_by_get * 2 > since.messages_received) {
+      how = "pull";
     }
     // Memory of devices; bytes of one-sided operations that were direct went directly at both ends.
     const char* device = since.device_bytes_staged > 0                         ? "+staged"

@@ -114,10 +114,10 @@ typedef struct hetcomm_counters {
   uint64_t messages_received;
   uint64_t bytes_sent; /* user bytes                                                    */
   uint64_t bytes_received;
-  uint64_t eager_sent;      /* messages that went at once                                    */
+  uint64_t eager_sent;      /* messages that waited for no receive                           */
   uint64_t rendezvous_sent; /* messages that waited for their receive                        */
   uint64_t bulk_by_put;     /* rendezvous written by the sender (tcp stream, shm ring)       */
-  uint64_t bulk_by_get;     /* rendezvous read by the receiver (single copy)                 */
+  uint64_t bulk_by_get;     /* messages read by the receiver (single copy)                   */
   uint64_t failures;        /* connections lost                                              */
   uint64_t puts;            /* one-sided operations that this rank started                   */
   uint64_t gets;

@@ -77,7 +77,7 @@ void BulkChooser::Class::start_trial() {
 void BulkChooser::Class::begin_trial_if_due(uint64_t bytes) {
   if (!ways.known()) {
     ways.begin_trial(ways.cost(Way::kPush) == 0 ? Way::kPush : Way::kPull);
-  } else if (ways.may_try(better(), bytes)) {
+  } else if (ways.may_try(ways.extra_ns(better(), bytes))) {
     ways.begin_trial(other_way(better()));
   } else {
     return;

@@ -33,9 +33,11 @@ struct Incoming {
   Incoming* next_in_bucket;  // set by the match table
   Incoming* previous_in_bucket;
   Incoming* next_arrived = nullptr;
+  Incoming* next_arriving;
   Incoming* previous_arrived = nullptr;
   class MatchTable* table;
-  bool queued = false;  // in the unexpected queue of |table|
+  bool queued = false;    // in the unexpected queue of |table|
+  bool arriving = false;  // eager bytes are missing; in the list of |pair|
   bool rendezvous = false;
   int32_t source = -1;
   Pair* pair = nullptr;
@@ -45,7 +47,7 @@ struct Incoming {
   uint64_t received = 0;       // eager bytes that are here
   uint64_t credit = 0;         // to be given back when the message leaves the queue
   std::byte* bytes = nullptr;  // null: matched, or none are kept here
-  uint64_t sender_id;          // of a rendezvous, as the next two
+  uint64_t sender_id = 0;      // of a rendezvous, as the next two, or of a pulled message
   uint64_t rail;
   RemoteKey source_key;
   std::array<std::byte, 64> few;  // bytes of a short message

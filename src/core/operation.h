@@ -171,6 +171,7 @@ struct alignas(kOperationAlign) Operation {
   // Belongs to one run of the operation.
   struct Run {
     uint64_t sent = 0;            // send: bytes of an eager message that have left
+    uint64_t pull_id = 0;         // send: its kPull has left, and the bytes follow
     uint64_t deadline_ns = 0;     // 0: not counted from yet
     uint64_t submitted_ns = 0;    // 0: not noted yet
     uint64_t bytes_sent = 0;      // outcome

@@ -9,12 +9,15 @@
 namespace hetcomm {
 namespace {
 
+// A message that the receiver does not pull for so long is pushed.
+constexpr uint64_t kPushAfterNs = 1'000'000;
+
 SegmentView view(const void* data, size_t size, iovec* storage) {
   *storage = {const_cast<void*>(data), size};
   return SegmentView{Segments(storage, 1), 0, size};
 }
 
-// Of a message, or what asks for one.
+// The header of |send|'s message, or of what announces it.
 WireHeader header_of(MessageKind kind, const Operation& send) {
   return {.kind = kind,
           .flags = send.collective ? kFlagCollective : uint8_t{0},
@@ -33,8 +36,9 @@ Pair::Pair(Mesh& mesh, int rank)
       credit_granted_(mesh.credit_granted()) {}
 
 Pair::~Pair() {
-  if (arriving_ != nullptr && arriving_->operation == nullptr && !arriving_->queued) {
-    mesh_.free_incoming(arriving_);
+  while (!arriving_.empty()) {
+    Incoming& message = arriving_.pop();
+    if (message.operation == nullptr && !message.queued) mesh_.free_incoming(&message);
   }
 }
 
@@ -151,7 +155,7 @@ bool Pair::send_at_once(uint32_t channel, uint64_t tag, iovec bytes) {
 bool Pair::start_send(Operation& send) {
   if (send.kind != OperationKind::kSend) [[unlikely]]
     return access_.start(send);
-  if (send.run.sent > 0) return send_fragments(send);
+  if ((send.run.sent | send.run.pull_id) != 0) return send_fragments(send);
   const uint64_t cost = send.length + kMessageCost;
   if (send.on_host && send.length <= rail_->capabilities().eager_limit_bytes &&
       cost <= credit_available()) [[likely]] {
@@ -165,36 +169,81 @@ bool Pair::start_copied(Operation& send) {
                                                                : start_eager(send);
 }
 
-// An eager message that the receiver may want to pull.
+// Sends an eager message that the receiver may want to pull.
 bool Pair::start_long(Operation& send) {
-  if (unanswered_ < kMaxRequests && pull_plan_.pulls(send.length, &now_ns)) {
-    PoolPtr<SendTransfer> transfer = make_pooled<SendTransfer>(mesh_.blocks(), *this, send);
-    const PullBody body{transfer->make_request(), pull_plan_.copy_ns_per_mib(send.length)};
-    if (body.request.source != RemoteKey{}) {
-      const uint64_t cost = send.length + kMessageCost;
-      const Code code = ask(send, std::move(transfer), MessageKind::kPull, &body, sizeof(body));
-      if (code != Code::kOk) return refused(send, code);
-      credit_used_ += static_cast<uint32_t>(cost);
-      return true;
-    }
-  }
-  if (!rail_->capabilities().gets_now || !pull_plan_.samples_next()) return start_copied(send);
+  if (!rail_->capabilities().gets_now) return start_copied(send);
   const uint64_t length = send.length;
+  if (pull_plan_.pulls(length, &now_ns)) {
+    PoolPtr<SendTransfer> transfer = make_pooled<SendTransfer>(mesh_.blocks(), *this, send);
+    const RequestBody request = transfer->make_request();
+    if (request.source != RemoteKey{}) return start_pulled(send, std::move(transfer), request);
+  }
+  if (!pull_plan_.samples_next(length)) return start_copied(send);
   const uint64_t started_ns = now_ns();
   if (!start_copied(send)) return false;
   pull_plan_.copied(length, now_ns() - started_ns);
   return true;
 }
 
+bool Pair::start_pulled(Operation& send, PoolPtr<SendTransfer> transfer,
+                        const RequestBody& request) {
+  const PullBody body{request.sender_id, request.rail, request.source,
+                      pull_plan_.copy_ns_per_mib(send.length)};
+  iovec storage;
+  const Code code =
+      send_sequenced(header_of(MessageKind::kPull, send), view(&body, sizeof(body), &storage));
+  if (code != Code::kOk) return refused(send, code);
+  credit_used_ += static_cast<uint32_t>(send.length + kMessageCost);
+  const uint64_t now = now_ns();
+  transfer->pull_sent(now);
+  if (push_at_ns_ == kForever) {
+    push_at_ns_ = now + kPushAfterNs;
+    mesh_.note_pair_timer(push_at_ns_);
+  }
+  note_sent(send.length, true);
+  send.stage = OperationStage::kTransfer;
+  send.send_transfer = transfer.release();
+  return true;
+}
+
+// The receiver does not read |transfer|'s message: it may not call the library for long, and this
+// send must not wait for that. The bytes are copied after all.
+void Pair::push(SendTransfer& transfer) {
+  const uint64_t id = transfer.id();
+  Operation& send = transfer.take_back();
+  send.run.pull_id = id;
+  enqueue(send);
+}
+
+// Pushes what was not pulled in time, or cannot be any more.
+void Pair::push_overdue(uint64_t now_ns) {
+  push_at_ns_ = kForever;
+  sends_.for_each([&](SendTransfer& transfer) {
+    if (!transfer.is_pulled()) return;
+    const uint64_t until = transfer.pulled_since_ns() + kPushAfterNs;
+    if (now_ns >= until) {
+      pull_plan_.answered(transfer.length(), kPushAfterNs);
+    } else if (!transfer.lost_source()) {
+      push_at_ns_ = std::min(push_at_ns_, until);
+      return;
+    }
+    push(transfer);
+  });
+  if (push_at_ns_ != kForever) mesh_.note_pair_timer(push_at_ns_);
+  pump();
+}
+
+void Pair::pull_answered(uint64_t since_ns, uint64_t bytes) {
+  const uint64_t now = now_ns();
+  pull_plan_.answered(bytes, now - std::max(since_ns, pull_answered_ns_));
+  pull_answered_ns_ = now;
+}
+
 // False when |send| shall be tried again. Refused for another reason than room it would be refused
 // again, and ends.
 bool Pair::refused(Operation& send, Code code) {
   if (code == Code::kWouldBlock || code == Code::kPeerLost) return false;
-  const bool begun = send.run.sent > 0;
-  mesh_.complete(send, code, fmt::format("send to rank {}: {}", rank_, code_text(code)));
-  if (begun) {
-    send_control(MessageKind::kWithdraw, 0, static_cast<uint64_t>(code), nullptr, 0);
-  }
+  end_unsent(send, code, fmt::format("send to rank {}: {}", rank_, code_text(code)));
   return true;
 }
 
@@ -212,10 +261,14 @@ bool Pair::start_eager(Operation& send) {
 // next.
 bool Pair::send_fragments(Operation& send) {
   const uint64_t limit = rail_->capabilities().max_payload_bytes;
+  const uint64_t pull_id = send.run.pull_id;
   while (send.run.sent < send.length) {
-    const bool first = send.run.sent == 0;
+    const bool first = send.run.sent == 0 && pull_id == 0;
     WireHeader header = header_of(first ? MessageKind::kEagerFirst : MessageKind::kEagerMore, send);
-    if (!first) header.value = send.run.sent;
+    if (!first) {
+      header.tag = pull_id;
+      header.value = send.run.sent;
+    }
     const uint64_t part = std::min(limit, send.length - send.run.sent);
     const Code code = send_sequenced(header, SegmentView{send.segments(), send.run.sent, part});
     if (code != Code::kOk) return refused(send, code);
@@ -234,26 +287,20 @@ bool Pair::start_rendezvous(Operation& send) {
   }
   auto transfer = make_pooled<SendTransfer>(mesh_.blocks(), *this, send);
   const RequestBody body = transfer->make_request();
-  const Code code = ask(send, std::move(transfer), MessageKind::kRequest, &body, sizeof(body));
-  return code == Code::kOk || refused(send, code);
-}
-
-// Tells the peer of a message whose data stays here. With kOk |transfer| goes on with it.
-Code Pair::ask(Operation& send, PoolPtr<SendTransfer> transfer, MessageKind kind, const void* body,
-               size_t size) {
   iovec storage;
-  const Code code = send_sequenced(header_of(kind, send), view(body, size, &storage));
-  if (code != Code::kOk) return code;
+  const Code code =
+      send_sequenced(header_of(MessageKind::kRequest, send), view(&body, sizeof(body), &storage));
+  if (code != Code::kOk) return refused(send, code);
   ++unanswered_;
   send.stage = OperationStage::kTransfer;
   transfer->request_sent();
   send.send_transfer = transfer.release();
   note_sent(send.length, false);
-  return Code::kOk;
+  return true;
 }
 
 void Pair::finish_send(Operation& send) {
-  note_sent(send.length, true);
+  if (send.run.pull_id == 0) note_sent(send.length, true);
   send.run.bytes_sent = send.length;
   send.run.bytes_received = send.length;
   mesh_.complete(send);
@@ -274,9 +321,15 @@ void Pair::end_send(Operation& send, Code code, std::string text) {
     return;
   }
   outbox_.remove(send);
-  const bool begun = send.run.sent > 0;
+  end_unsent(send, code, std::move(text));
+}
+
+// Ends an eager send that has not left, or not wholly.
+void Pair::end_unsent(Operation& send, Code code, std::string text) {
+  const uint64_t pull_id = send.run.pull_id;
+  const bool begun = send.run.sent > 0 || pull_id != 0;
   mesh_.complete(send, code, std::move(text));
-  if (begun) send_control(MessageKind::kWithdraw, 0, static_cast<uint64_t>(code), nullptr, 0);
+  if (begun) send_control(MessageKind::kWithdraw, pull_id, static_cast<uint64_t>(code), nullptr, 0);
 }
 
 // --- protocol messages ------------------------------------------------------

@@ -167,6 +167,44 @@ class BulkList {
   size_t size_ = 0;
 };
 
+// Eager messages of which bytes are missing: at most one that comes in fragments, and any that were
+// to be pulled and are pushed.
+class ArrivingList {
+ public:
+  bool empty() const { return first_ == nullptr; }
+  void add(Incoming& message) {
+    message.arriving = true;
+    message.next_arriving = first_;
+    first_ = &message;
+  }
+  // The one with that number of its sender's transfer, 0: the one in fragments. Null: none.
+  Incoming* find(uint64_t sender_id) const {
+    Incoming* at = first_;
+    while (at != nullptr && at->sender_id != sender_id) at = at->next_arriving;
+    return at;
+  }
+  // Null: none belongs to it.
+  Incoming* find(const Operation& receive) const {
+    Incoming* at = first_;
+    while (at != nullptr && at->operation != &receive) at = at->next_arriving;
+    return at;
+  }
+  void remove(Incoming& message) {
+    Incoming** at = &first_;
+    while (*at != &message) at = &(*at)->next_arriving;
+    *at = message.next_arriving;
+    message.arriving = false;
+  }
+  Incoming& pop() {
+    Incoming& message = *first_;
+    remove(message);
+    return message;
+  }
+
+ private:
+  Incoming* first_ = nullptr;
+};
+
 // Receives |length| bytes of puts into what was exposed under its cookie.
 class PutTarget {
  public:
@@ -285,6 +323,8 @@ class Pair {
   uint64_t add_send(SendTransfer& transfer) { return sends_.insert(&transfer); }
   void forget_send(uint64_t id) { sends_.erase(id); }
   void request_answered();
+  // A message of |bytes| that the peer was told to read at |since_ns| has been read.
+  void pull_answered(uint64_t since_ns, uint64_t bytes);
   uint64_t add_receive(ReceiveTransfer& transfer) { return receives_.insert(&transfer); }
   void forget_receive(uint64_t id) { receives_.erase(id); }
   void return_credit(uint64_t bytes);
@@ -346,8 +386,10 @@ class Pair {
   bool refused(Operation& send, Code code);
   bool send_fragments(Operation& send);
   bool start_rendezvous(Operation& send);
-  Code ask(Operation& send, PoolPtr<SendTransfer> transfer, MessageKind kind, const void* body,
-           size_t size);
+  bool start_pulled(Operation& send, PoolPtr<SendTransfer> transfer, const RequestBody& request);
+  void push(SendTransfer& transfer);
+  void push_overdue(uint64_t now_ns);
+  void end_unsent(Operation& send, Code code, std::string text);
   void finish_send(Operation& send);
   void note_sent(uint64_t length, bool eager);
   bool may_send() const { return state_ == State::kReady && control_.empty(); }
@@ -379,23 +421,27 @@ class Pair {
   void receive_unopened(Rail& rail, const WireHeader& header);
   void dispatch(const WireHeader& header, ConstByteSpan payload);
   void receive_eager(const WireHeader& header, ConstByteSpan payload);
-  void take_eager(const WireHeader& header, ConstByteSpan payload);
+  bool take_eager(const WireHeader& header, ConstByteSpan payload);
   void receive_first(const WireHeader& header, ConstByteSpan payload);
   void receive_more(const WireHeader& header, ConstByteSpan payload);
   void receive_pull(const WireHeader& header, ConstByteSpan payload);
   void receive_pull_pause(const WireHeader& header);
   void receive_request(const WireHeader& header, ConstByteSpan payload);
   void refuse_request(uint32_t channel, uint64_t sender_id);
-  void await_data(Incoming& message, const RequestBody& request);
+  void receive_push(uint64_t sender_id);
+  Operation* match(MatchTable* table, uint64_t tag);
+  void announce(Incoming& message, const RequestBody& request);
   void hand_over(Incoming& message, MatchTable& table, Operation* receive,
                  const WireHeader& header);
   void count_received(uint64_t length);
-  Code pull(const RequestBody& from, Segments into, uint64_t length);
+  Code pull(const PullBody& from, Segments into, uint64_t length);
   bool samples(uint64_t bytes);
   void took(uint64_t bytes, uint64_t elapsed_ns, uint64_t pieces);
   void tell_pull_pause(uint64_t bytes);
   void receive_withdraw(const WireHeader& header);
-  void finish_arriving();
+  void finish_arriving(Incoming& message);
+  void await_bytes(Incoming& message, MatchTable* table, Operation* receive,
+                   const WireHeader& header);
   enum class Keeps : uint8_t { kNothing, kBytes };
   Incoming* new_incoming(uint64_t tag, uint64_t length, uint64_t credit, Keeps keeps);
   void attach_new(Incoming& message, Operation& receive);
@@ -481,7 +527,6 @@ class Pair {
   uint32_t credit_used_ = 0;  // bytes, modulo 2^32, as all credit counters
   uint32_t credit_returned_by_peer_ = 0;
   uint32_t credit_limit_;
-  PullPlan pull_plan_;
   Retention retention_;
   bool check_kept_ = false;  // the peer has to have everything up to |not_kept_|
   uint32_t not_kept_ = 0;
@@ -500,10 +545,10 @@ class Pair {
   uint32_t credit_reported_ = 0;
   uint32_t credit_granted_;
   uint64_t bytes_unreported_ = 0;
-  Incoming* arriving_ = nullptr;  // eager message of which fragments are missing
-  bool arriving_sampled_ = false;
-  uint64_t arriving_pieces_ = 0;  // fragments of a sampled one that are here
-  uint64_t arriving_ns_ = 0;      // that taking them out has cost
+  ArrivingList arriving_;
+  bool arriving_sampled_ = false;  // the one that comes in fragments
+  uint64_t arriving_pieces_ = 0;   // fragments of a sampled one that are here
+  uint64_t arriving_ns_ = 0;       // that taking them out has cost
 
   RemoteAccess access_{*this};
   SlotTable<PutTarget> targets_;
@@ -512,6 +557,9 @@ class Pair {
   std::deque<hetcomm_counters_t> counters_;
   BulkChooser chooser_;
   PullChooser pull_chooser_;
+  PullPlan pull_plan_;
+  uint64_t pull_answered_ns_ = 0;     // when the peer had read a message last
+  uint64_t push_at_ns_ = UINT64_MAX;  // when messages that were not pulled are looked at
   uint64_t last_transfer_ns_ = 0;
 };
 

@@ -258,6 +258,7 @@ void Pair::resume() {
 void Pair::restart_transfers() {
   receives_.for_each([](ReceiveTransfer& transfer) { transfer.rail_ready(); });
   access_.rails_changed();
+  if (push_at_ns_ != kForever) push_overdue(mesh_.now_ns());
 }
 
 void Pair::writable(Rail& rail) {
@@ -499,12 +500,14 @@ void Pair::connect_failed(size_t index, const Status& why) {
 }
 
 uint64_t Pair::next_timer_ns() const {
-  return std::min({retry_at_ns_, more_rails_at_ns_, take_over_at_ns_, close_unused_at_ns_});
+  return std::min(
+      {retry_at_ns_, more_rails_at_ns_, take_over_at_ns_, close_unused_at_ns_, push_at_ns_});
 }
 
 void Pair::tick(uint64_t now_ns) {
   if (now_ns >= more_rails_at_ns_) want_more_rails();
   if (now_ns >= close_unused_at_ns_) close_unused_rails();
+  if (now_ns >= push_at_ns_) push_overdue(now_ns);
   if (now_ns >= take_over_at_ns_) {
     take_over_at_ns_ = UINT64_MAX;
     const auto better = std::find_if(rails_.begin(), rails_.end(),
@@ -579,6 +582,7 @@ void Pair::lose(const Status& why) {
   more_rails_at_ns_ = kForever;
   take_over_at_ns_ = kForever;
   close_unused_at_ns_ = kForever;
+  push_at_ns_ = kForever;
   mesh_.rank_lost(rank_, why);
 }
 
@@ -596,16 +600,16 @@ void Pair::fail_everything(const Status& why) {
     mesh_.complete(send, why.code(),
                    text_or_none([&] { return fmt::format("{}: {}", describe(send), why.text()); }));
   }
-  if (arriving_ == nullptr) return;
-  Incoming* message = arriving_;
-  arriving_ = nullptr;
-  if (message->queued) message->table->remove_unexpected(message);
-  if (message->operation != nullptr) {
-    mesh_.complete(*message->operation, why.code(), text_or_none([&] {
-      return fmt::format("receive from rank {}: {}", rank_, why.text());
-    }));
+  while (!arriving_.empty()) {
+    Incoming& message = arriving_.pop();
+    if (message.queued) message.table->remove_unexpected(&message);
+    if (message.operation != nullptr) {
+      mesh_.complete(*message.operation, why.code(), text_or_none([&] {
+        return fmt::format("receive from rank {}: {}", rank_, why.text());
+      }));
+    }
+    mesh_.free_incoming(&message);
   }
-  mesh_.free_incoming(message);
 }
 
 }  // namespace hetcomm

@@ -29,8 +29,8 @@ bool Pair::has_nothing_to_do() const {
 
 // This side knows of nothing that is under way on the one connection that there is.
 bool Pair::is_idle() const {
-  return has_nothing_to_do() && arriving_ == nullptr && early_grants_.empty() &&
-         rails_.size() == 1 && rails_[0]->known && rails_[0]->open && rails_[0]->open_sent &&
+  return has_nothing_to_do() && arriving_.empty() && early_grants_.empty() && rails_.size() == 1 &&
+         rails_[0]->known && rails_[0]->open && rails_[0]->open_sent &&
          rails_[0]->endpoint().flushed();
 }
 

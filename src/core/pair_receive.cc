@@ -175,6 +175,9 @@ void Pair::dispatch(const WireHeader& header, ConstByteSpan payload) {
     case MessageKind::kPull:
       receive_pull(header, payload);
       return;
+    case MessageKind::kPush:
+      receive_push(header.tag);
+      return;
     case MessageKind::kPullPause:
       receive_pull_pause(header);
       return;
@@ -268,30 +271,33 @@ void Pair::receive_eager(const WireHeader& header, ConstByteSpan payload) {
   }
   const bool sampled = payload.size() >= PullClass::kLeastBytes && samples(payload.size());
   const uint64_t started_ns = sampled ? now_ns() : 0;
-  take_eager(header, payload);
-  if (sampled) [[unlikely]]
+  const bool copied = take_eager(header, payload);
+  if (sampled && copied) [[unlikely]]
     took(payload.size(), now_ns() - started_ns, 1);
 }
 
-inline void Pair::take_eager(const WireHeader& header, ConstByteSpan payload) {
+// True when all of it was copied to host memory.
+inline bool Pair::take_eager(const WireHeader& header, ConstByteSpan payload) {
   count_received(payload.size());
   const uint64_t credit = payload.size() + kMessageCost;
-  if (!use_credit(credit)) return;
+  if (!use_credit(credit)) return false;
   MatchTable* table = mesh_.table(channel_of(header), (header.flags & kFlagCollective) != 0);
   if (table == nullptr) {
     return_credit(credit);
-    return;
+    return false;
   }
   if (Operation* receive = table->match_message(rank_, header.tag); receive != nullptr) [[likely]] {
+    const bool copied = receive->on_host && payload.size() <= receive->length;
     mesh_.deliver(*receive, rank_, header.tag, payload, payload.size());
     return_credit(credit);
-    return;
+    return copied;
   }
   Incoming* message = new_incoming(header.tag, payload.size(), credit, Keeps::kBytes);
-  if (message == nullptr) return;
+  if (message == nullptr) return false;
   if (!payload.empty()) copy_bytes(message->bytes, payload.data(), payload.size());
   message->received = payload.size();
   mesh_.queue_unexpected(*table, *message, header);
+  return true;
 }
 
 // A record for a message that is not (wholly) here, with room for eager bytes. Null after having
@@ -320,14 +326,14 @@ Incoming* Pair::new_incoming(uint64_t tag, uint64_t length, uint64_t credit, Kee
 
 void Pair::receive_first(const WireHeader& header, ConstByteSpan payload) {
   const uint64_t length = length_of(header);
-  if (arriving_ != nullptr || payload.size() >= length || length > credit_granted_) {
+  if (arriving_.find(0) != nullptr || payload.size() >= length || length > credit_granted_) {
     violated("beginning of a message where none may be");
     return;
   }
   if (!use_credit(length + kMessageCost)) return;
   count_received(length);
   MatchTable* table = mesh_.table(channel_of(header), (header.flags & kFlagCollective) != 0);
-  Operation* receive = table != nullptr ? table->match_message(rank_, header.tag) : nullptr;
+  Operation* receive = match(table, header.tag);
   // Matched to host memory the fragments go straight there.
   const bool direct = receive != nullptr && receive->on_host;
   Incoming* message = new_incoming(header.tag, length, length + kMessageCost,
@@ -336,26 +342,42 @@ void Pair::receive_first(const WireHeader& header, ConstByteSpan payload) {
     if (receive != nullptr) mesh_.complete(*receive, Code::kOutOfMemory);
     return;
   }
-  arriving_ = message;
   arriving_sampled_ = length >= PullClass::kLeastBytes && samples(length);
   arriving_pieces_ = 0;
   arriving_ns_ = 0;
+  await_bytes(*message, table, receive, header);
+  receive_more(WireHeader{.kind = MessageKind::kEagerMore}, payload);
+}
+
+// Takes the first receive for a message out of |table|, which may be null. It is in no list then.
+Operation* Pair::match(MatchTable* table, uint64_t tag) {
+  Operation* receive = table != nullptr ? table->match_message(rank_, tag) : nullptr;
+  if (receive != nullptr) receive->stage = OperationStage::kSubmitted;
+  return receive;
+}
+
+// The bytes of |message| follow, in fragments.
+void Pair::await_bytes(Incoming& message, MatchTable* table, Operation* receive,
+                       const WireHeader& header) {
+  arriving_.add(message);
   if (receive != nullptr) {
-    attach(*message, *receive);
+    attach(message, *receive);
   } else if (table != nullptr) {
-    mesh_.queue_unexpected(*table, *message, header);
+    mesh_.queue_unexpected(*table, message, header);
   }
-  receive_more(WireHeader{.kind = MessageKind::kEagerMore, .value = 0}, payload);
 }
 
 void Pair::receive_more(const WireHeader& header, ConstByteSpan payload) {
-  Incoming* message = arriving_;
+  Incoming* message = arriving_.find(header.tag);
+  // This side had pulled the message when the sender began to push it.
+  if (message == nullptr && header.tag != 0) return;
   if (message == nullptr || payload.empty() || header.value != message->received ||
       payload.size() > message->length - message->received) {
     violated("part of a message where none may be");
     return;
   }
-  const uint64_t started_ns = arriving_sampled_ ? now_ns() : 0;
+  const bool sampled = arriving_sampled_ && header.tag == 0;
+  const uint64_t started_ns = sampled ? now_ns() : 0;
   if (message->bytes != nullptr) {
     std::memcpy(message->bytes + message->received, payload.data(), payload.size());
   } else if (message->operation != nullptr) {
@@ -366,25 +388,28 @@ void Pair::receive_more(const WireHeader& header, ConstByteSpan payload) {
     }
   }
   message->received += payload.size();
-  if (arriving_sampled_) {
+  if (sampled) {
     ++arriving_pieces_;
     arriving_ns_ += now_ns() - started_ns;
   }
-  if (message->received == message->length) finish_arriving();
+  if (message->received == message->length) finish_arriving(*message);
 }
 
-void Pair::finish_arriving() {
-  Incoming* message = arriving_;
-  arriving_ = nullptr;
-  if (arriving_sampled_) took(message->length, arriving_ns_, arriving_pieces_);
-  Operation* receive = message->operation;
-  if (message->queued) return;  // complete now, and still unmatched
+void Pair::finish_arriving(Incoming& message) {
+  arriving_.remove(message);
+  Operation* receive = message.operation;
+  if (arriving_sampled_ && message.sender_id == 0) {
+    const bool copied = message.queued || (receive != nullptr && receive->on_host &&
+                                           message.length <= receive->length);
+    if (copied) took(message.length, arriving_ns_, arriving_pieces_);
+  }
+  if (message.queued) return;  // complete now, and still unmatched
   if (receive != nullptr) {
     receive->pair = nullptr;
-    mesh_.deliver(*receive, rank_, message->tag, message->payload(), message->length);
+    mesh_.deliver(*receive, rank_, message.tag, message.payload(), message.length);
   }
-  return_credit(message->credit);
-  mesh_.free_incoming(message);
+  return_credit(message.credit);
+  mesh_.free_incoming(&message);
 }
 
 void Pair::receive_request(const WireHeader& header, ConstByteSpan payload) {
@@ -405,8 +430,8 @@ void Pair::receive_request(const WireHeader& header, ConstByteSpan payload) {
   }
   Incoming* message = new_incoming(header.tag, length_of(header), 0, Keeps::kNothing);
   if (message == nullptr) return;
-  await_data(*message, body);
-  hand_over(*message, *table, table->match_message(rank_, header.tag), header);
+  announce(*message, body);
+  hand_over(*message, *table, match(table, header.tag), header);
 }
 
 // It names a channel that is not there.
@@ -416,8 +441,8 @@ void Pair::refuse_request(uint32_t channel, uint64_t sender_id) {
   send_control(MessageKind::kStop, sender_id, static_cast<uint64_t>(Code::kAborted), nullptr, 0);
 }
 
-// The data of |message| is still with its sender.
-void Pair::await_data(Incoming& message, const RequestBody& request) {
+// |request| says where the data of |message| is.
+void Pair::announce(Incoming& message, const RequestBody& request) {
   ++requests_held_;
   message.rendezvous = true;
   message.sender_id = request.sender_id;
@@ -425,7 +450,7 @@ void Pair::await_data(Incoming& message, const RequestBody& request) {
   message.source_key = request.source;
 }
 
-// To |receive|, which matches it, or to the queue.
+// |message| goes to |receive|, which was matched with it, or without one to the queue.
 void Pair::hand_over(Incoming& message, MatchTable& table, Operation* receive,
                      const WireHeader& header) {
   if (receive == nullptr) {
@@ -435,11 +460,12 @@ void Pair::hand_over(Incoming& message, MatchTable& table, Operation* receive,
   }
 }
 
-// An eager message whose bytes this side fetches itself, at once: a sender waits for no receive.
+// Handles an eager message whose bytes this side reads itself, at once: a sender waits for no
+// receive.
 void Pair::receive_pull(const WireHeader& header, ConstByteSpan payload) {
   PullBody body;
   const uint64_t length = length_of(header);
-  if (!decode_body(payload, &body) || length > credit_granted_ || requests_held_ >= kMaxRequests) {
+  if (!decode_body(payload, &body) || body.sender_id == 0 || length > credit_granted_) {
     violated("message to be pulled where none may be");
     return;
   }
@@ -448,11 +474,12 @@ void Pair::receive_pull(const WireHeader& header, ConstByteSpan payload) {
   count_received(length);
   MatchTable* table = mesh_.table(channel_of(header), (header.flags & kFlagCollective) != 0);
   if (table == nullptr) {
+    // The message is dropped, as one that was copied is.
     return_credit(credit);
-    refuse_request(channel_of(header), body.request.sender_id);
+    send_control(MessageKind::kDone, body.sender_id, 0, nullptr, 0);
     return;
   }
-  Operation* receive = table->match_message(rank_, header.tag);
+  Operation* receive = match(table, header.tag);
   const bool direct = receive != nullptr && receive->on_host;
   Incoming* message =
       new_incoming(header.tag, length, credit, direct ? Keeps::kNothing : Keeps::kBytes);
@@ -462,19 +489,20 @@ void Pair::receive_pull(const WireHeader& header, ConstByteSpan payload) {
   }
   iovec own{message->bytes, length};
   const uint64_t started_ns = now_ns();
-  const Code code = direct
-                        ? pull(body.request, receive->segments(), std::min(length, receive->length))
-                        : pull(body.request, Segments(&own, 1), length);
+  const Code code = direct ? pull(body, receive->segments(), std::min(length, receive->length))
+                           : pull(body, Segments(&own, 1), length);
   if (code != Code::kOk) {
-    // The sender still has the bytes, or is about to say why not.
+    // The sender copies it after all, or is about to say why not.
     const bool works = code == Code::kCancelled || code == Code::kPeerLost;
     if (!works && pull_chooser_.failed(length)) tell_pull_pause(length);
-    message->drop_bytes(mesh_.blocks());
-    await_data(*message, {body.request.sender_id, 0, {}});
-    hand_over(*message, *table, receive, header);
+    message->sender_id = body.sender_id;
+    await_bytes(*message, table, receive, header);
+    send_control(MessageKind::kPush, body.sender_id, 0, nullptr, 0);
     return;
   }
-  const bool tells = pull_chooser_.pulled(length, now_ns() - started_ns, body.copy_ns_per_mib);
+  const bool whole = !direct || length <= receive->length;
+  const bool tells =
+      whole && pull_chooser_.pulled(length, now_ns() - started_ns, body.copy_ns_per_mib);
   if (direct) {
     mesh_.delivered(*receive, rank_, header.tag, length);
     return_credit(credit);
@@ -483,14 +511,14 @@ void Pair::receive_pull(const WireHeader& header, ConstByteSpan payload) {
     message->received = length;
     hand_over(*message, *table, receive, header);
   }
-  send_control(MessageKind::kDone, body.request.sender_id, 0, nullptr, 0);
+  send_control(MessageKind::kDone, body.sender_id, 0, nullptr, 0);
   if (tells) tell_pull_pause(length);
 }
 
-Code Pair::pull(const RequestBody& from, Segments into, uint64_t length) {
+// kCancelled: not over this connection, or not any more.
+Code Pair::pull(const PullBody& from, Segments into, uint64_t length) {
   Rail& rail = *receiving_on_;
-  if (!rail.capabilities().gets_now) return Code::kUnsupported;
-  if (from.rail != rail.id || !rail.known) return Code::kCancelled;
+  if (!rail.capabilities().gets_now || from.rail != rail.id || !rail.known) return Code::kCancelled;
   Bulk bulk;
   bulk.local = SegmentView{into, 0, length};
   bulk.key = from.source;
@@ -502,6 +530,14 @@ Code Pair::pull(const RequestBody& from, Segments into, uint64_t length) {
   return code;
 }
 
+// The peer cannot read a message.
+void Pair::receive_push(uint64_t sender_id) {
+  SendTransfer* transfer = sends_.find(sender_id);
+  if (transfer == nullptr || !transfer->is_pulled()) return;
+  push(*transfer);
+  pump();
+}
+
 void Pair::receive_pull_pause(const WireHeader& header) {
   if (header.tag >= PullClass::kCount) {
     violated("pause for messages of no class");
@@ -510,7 +546,7 @@ void Pair::receive_pull_pause(const WireHeader& header) {
   pull_plan_.told(header.tag, header.value);
 }
 
-// Whether the time to take out an eager message that has arrived shall be measured.
+// True when taking out the eager message that has arrived shall be measured.
 bool Pair::samples(uint64_t bytes) {
   if (!receiving_on_->capabilities().gets_now) return false;
   if (receiving_on_->capabilities().prefers_get && pull_chooser_.insist(bytes)) {
@@ -556,7 +592,7 @@ void Pair::attach(Incoming& message, Operation& receive) {
     return;
   }
   if (message.queued) message.table->remove_unexpected(&message);
-  if (&message == arriving_) {
+  if (message.arriving) {
     message.operation = &receive;
     receive.pair = this;
     receive.stage = OperationStage::kArriving;
@@ -580,24 +616,21 @@ void Pair::attach_request(Operation& receive, const RequestBody& body, uint64_t 
     mesh_.complete(receive, Code::kOutOfMemory);
     return;
   }
-  await_data(*message, body);
+  announce(*message, body);
   attach_new(*message, receive);
 }
 
 void Pair::detach_arriving(Operation& receive) {
-  if (arriving_ != nullptr && arriving_->operation == &receive) arriving_->operation = nullptr;
+  if (Incoming* message = arriving_.find(receive); message != nullptr) message->operation = nullptr;
   receive.pair = nullptr;
 }
 
-bool Pair::forget(Incoming& message) { return &message == arriving_; }
+bool Pair::forget(Incoming& message) { return message.arriving; }
 
-// The sender ended a message early: an eager one (tag 0) of which fragments are missing, or a
-// rendezvous.
+// The sender ended a message early: an eager one of which bytes are missing, or a rendezvous.
 void Pair::receive_withdraw(const WireHeader& header) {
-  if (header.tag == 0) {
-    Incoming* message = arriving_;
-    if (message == nullptr) return;
-    arriving_ = nullptr;
+  if (Incoming* message = arriving_.find(header.tag); message != nullptr) {
+    arriving_.remove(*message);
     if (message->queued) message->table->remove_unexpected(message);
     // After an abort the receive waits for the abort itself, which is its reason.
     const bool aborted = header.value == static_cast<uint64_t>(Code::kAborted);
@@ -610,6 +643,7 @@ void Pair::receive_withdraw(const WireHeader& header) {
     mesh_.free_incoming(message);
     return;
   }
+  if (header.tag == 0) return;
   acknowledgement_due();  // the peer counts a withdrawn put until then
   ReceiveTransfer* found = nullptr;
   receives_.for_each([&](ReceiveTransfer& transfer) {

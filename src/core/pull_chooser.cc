@@ -9,7 +9,7 @@ namespace {
 // A way has to be clearly better to be taken instead of copying.
 constexpr double kClearly = 0.8;
 // A message goes alone when it begins later than this after the last one, in times that pulling one
-// takes: to and fro two of them lie between, in a stream one.
+// takes. Messages to and fro begin two of these times after each other, in a stream it is one.
 constexpr double kPause = 1.5;
 
 }  // namespace
@@ -75,22 +75,30 @@ bool PullChooser::Class::end_trial() {
   return tell(resolved);
 }
 
-// It is tried again when there is time for that.
+// The sender does not follow. Pulling is tried again when there is time for that.
 bool PullChooser::Class::give_up_trial() {
   ways.stop_trial();
-  if (ways.cost(Way::kPull) == 0) ways.set_cost(Way::kPull, 4 * ways.cost(Way::kPush));
+  if (ways.cost(Way::kPull) == 0) ways.set_cost(Way::kPull, 4 * in_stream());
   return tell(resolved);
 }
 
+// Of several pieces one is copied in while the one before is taken out.
+double PullChooser::Class::alone() const {
+  return in_stream() + std::min(ways.cost(Way::kPush), sender_ns_per_byte) / pieces;
+}
+
 uint64_t PullChooser::Class::best_pause() const {
-  const double taking = ways.cost(Way::kPush);
   const double pulling = ways.cost(Way::kPull);
-  const double stream = std::max(taking, sender_ns_per_byte);
-  if (pulling < kClearly * stream) return kPullAll;
-  // Of several pieces one is copied in while the one before is taken out.
-  const double alone = stream + std::min(taking, sender_ns_per_byte) / pieces;
-  if (pulling >= kClearly * alone) return kPullNone;
+  if (pulling < kClearly * in_stream()) return kPullAll;
+  if (pulling >= kClearly * alone()) return kPullNone;
   return std::max<uint64_t>(1, static_cast<uint64_t>(kPause * 1024 * pulling));
+}
+
+double PullChooser::Class::extra_ns(Way way, uint64_t bytes) const {
+  // The more that it may be: the messages may go alone or not.
+  const double pulling = ways.cost(Way::kPull);
+  const double extra = way == Way::kPush ? pulling - in_stream() : alone() - pulling;
+  return std::max(0.0, extra) * static_cast<double>(bytes);
 }
 
 bool PullChooser::Class::measured(Way way, double sample, double elapsed_ns, uint64_t bytes,
@@ -100,23 +108,55 @@ bool PullChooser::Class::measured(Way way, double sample, double elapsed_ns, uin
     return way == ways.tried() && ways.measured_in_trial(sample) && end_trial();
   }
   if (ways.cost(way) == 0) ways.set_cost(way, sample);
-  const bool both_in_use = resolved != kPullAll && resolved != kPullNone;
-  if (way != in_use() && !both_in_use) {
+  if (way != in_use() && !only_alone()) {
     // The sender had not heard of the end of a trial.
-    ways.charge(in_use(), count * bytes);
+    ways.charge(extra_ns(in_use(), bytes) * count);
     return false;
   }
   const Way other = other_way(way);
   if (ways.measured_in_use(way, sample, elapsed_ns, count)) return begin_trial(other, true);
-  return ways.may_try(way, bytes) && begin_trial(other, false);
+  return ways.may_try(extra_ns(way, bytes)) && begin_trial(other, false);
+}
+
+void PullPlan::told(size_t pull_class, uint64_t pause) {
+  Class& c = classes_[pull_class];
+  c.pause = pause;
+  // What copying costs has to be known soon after a change.
+  c.to_sample = 0;
+  c.sampled = 0;
+}
+
+void PullPlan::answered(uint64_t bytes, uint64_t elapsed_ns) {
+  constexpr uint64_t kLateNs = 50'000;  // and 1 ns per byte
+  Class& c = classes_[PullClass::of(bytes)];
+  if (elapsed_ns < kLateNs + bytes) {
+    c.copied_next = kLeastCopied;
+    return;
+  }
+  c.to_copy = c.copied_next;
+  c.copied_next = std::min(2 * c.copied_next, kMostCopied);
+}
+
+bool PullPlan::samples_next(uint64_t bytes) {
+  Class& c = classes_[PullClass::of(bytes)];
+  if (c.to_sample > 0) {
+    --c.to_sample;
+    return false;
+  }
+  if (c.sampled >= kSamples) c.to_sample = kSampled - 1;
+  return true;
 }
 
 void PullPlan::copied(uint64_t bytes, uint64_t elapsed_ns) {
-  const double sample = static_cast<double>(elapsed_ns) * (1 << 20) /
-                        static_cast<double>(std::max<uint64_t>(bytes, 1));
-  uint64_t& average = copy_ns_per_mib_[PullClass::of(bytes)];
-  const double before = average == 0 ? sample : static_cast<double>(average);
-  average = static_cast<uint64_t>(before + 0.2 * (std::min(sample, 4 * before) - before));
+  Class& c = classes_[PullClass::of(bytes)];
+  const double ns = static_cast<double>(elapsed_ns) * (1 << 20) / static_cast<double>(bytes);
+  c.ns_per_mib[c.sampled++ % kSamples] = std::max<uint64_t>(1, static_cast<uint64_t>(ns));
+}
+
+uint64_t PullPlan::copy_ns_per_mib(uint64_t bytes) const {
+  std::array<uint64_t, kSamples> sorted = classes_[PullClass::of(bytes)].ns_per_mib;
+  std::sort(sorted.begin(), sorted.end());
+  return sorted[kSamples / 2];
 }
 
 }  // namespace hetcomm

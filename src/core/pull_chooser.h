@@ -6,9 +6,11 @@
 // now and then (two_ways.h). The sender follows what it was told last.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 #include "src/core/two_ways.h"
 
@@ -37,7 +39,8 @@ class PullChooser {
   // True when the message that is about to be taken out shall be measured: clocks cost.
   bool samples_next(uint64_t bytes);
   // A sampled message of |bytes| was taken out in |elapsed_ns|; the connection carried it in
-  // |pieces|. As all of these: true when the sender has to hear the new pause_of() of the class.
+  // |pieces|. This and the next ones return true when the sender has to hear the new pause_of() of
+  // the class.
   bool took(uint64_t bytes, uint64_t elapsed_ns, uint64_t pieces);
   // A message was read in |elapsed_ns|. The sender's copying costs |sender_ns_per_mib|, 0 when it
   // does not know.
@@ -67,6 +70,7 @@ class PullChooser {
     uint32_t beside_trial = 0;  // the same, since a trial of pulling began
     bool insisted = false;
 
+    bool only_alone() const { return resolved != kPullAll && resolved != kPullNone; }
     Way in_use() const { return resolved == kPullAll ? Way::kPull : Way::kPush; }
     bool tell(uint64_t pause);
     bool begin_trial(Way way, bool hasty);
@@ -74,6 +78,11 @@ class PullChooser {
     bool give_up_trial();
     uint64_t best_pause() const;
     bool measured(Way way, double sample, double elapsed_ns, uint64_t bytes, uint32_t count);
+    // What copying costs a message in a stream, and one that goes alone; ns per byte.
+    double in_stream() const { return std::max(ways.cost(Way::kPush), sender_ns_per_byte); }
+    double alone() const;
+    // What a message of |bytes| costs more on the way that is not |way|.
+    double extra_ns(Way way, uint64_t bytes) const;
   };
 
   std::array<Class, PullClass::kCount> classes_;
@@ -82,32 +91,52 @@ class PullChooser {
 // The sender's half.
 class PullPlan {
  public:
-  PullPlan() { pauses_.fill(kPullNone); }
-  void told(size_t pull_class, uint64_t pause) { pauses_[pull_class] = pause; }
+  void told(size_t pull_class, uint64_t pause);
   // Whether a message of |bytes| that begins now goes by pulling. |now| is called where time
   // matters.
   template <typename Now>
   bool pulls(uint64_t bytes, Now&& now) {
-    const uint64_t pause = pauses_[PullClass::of(bytes)];
-    if (pause == kPullNone || pause == kPullAll) return pause == kPullAll;
-    const uint64_t at = now();
-    const uint64_t since = at - last_ns_;
-    last_ns_ = at;
-    return static_cast<double>(since) * 1024 >
-           static_cast<double>(pause) * static_cast<double>(bytes);
+    Class& c = classes_[PullClass::of(bytes)];
+    if (c.pause == kPullNone) return false;
+    if (c.pause != kPullAll) {
+      const uint64_t at = now();
+      const uint64_t since = at - std::exchange(last_ns_, at);
+      if (static_cast<double>(since) * 1024 <=
+          static_cast<double>(c.pause) * static_cast<double>(bytes)) {
+        return false;
+      }
+    }
+    if (c.to_copy == 0) return true;
+    --c.to_copy;
+    return false;
   }
+  // The receiver has read a message of |bytes|, |elapsed_ns| after it was told of it or had read
+  // the one before. One that comes late calls the library rarely: the next messages are copied.
+  void answered(uint64_t bytes, uint64_t elapsed_ns);
+
   // True when the message that is about to be copied shall be measured.
-  bool samples_next() { return ++copied_ % kSampled == 0; }
+  bool samples_next(uint64_t bytes);
   void copied(uint64_t bytes, uint64_t elapsed_ns);
-  uint64_t copy_ns_per_mib(uint64_t bytes) const { return copy_ns_per_mib_[PullClass::of(bytes)]; }
+  // The median of the last samples; 0: none yet.
+  uint64_t copy_ns_per_mib(uint64_t bytes) const;
 
  private:
-  static constexpr uint32_t kSampled = 16;
+  static constexpr uint32_t kSampled = 16;  // one of so many messages is measured
+  static constexpr size_t kSamples = 3;
+  static constexpr uint32_t kLeastCopied = 16;  // messages that are copied after a late answer
+  static constexpr uint32_t kMostCopied = 1 << 16;
 
-  std::array<uint64_t, PullClass::kCount> pauses_;
-  std::array<uint64_t, PullClass::kCount> copy_ns_per_mib_{};
+  struct Class {
+    uint64_t pause = kPullNone;
+    uint32_t to_copy = 0;
+    uint32_t copied_next = kLeastCopied;  // after the next late answer
+    uint32_t to_sample = 0;               // messages until the next one that is
+    uint32_t sampled = 0;
+    std::array<uint64_t, kSamples> ns_per_mib{};
+  };
+
+  std::array<Class, PullClass::kCount> classes_;
   uint64_t last_ns_ = 0;
-  uint32_t copied_ = 0;
 };
 
 }  // namespace hetcomm

@@ -109,6 +109,17 @@ RequestBody SendTransfer::make_request() {
   return body;
 }
 
+Operation& SendTransfer::take_back() {
+  revoke_source();
+  ending_ = true;
+  Operation& send = *std::exchange(send_, nullptr);
+  send.send_transfer = nullptr;
+  pair_.forget_send(id_);
+  BlockPool& blocks = pair_.mesh().blocks();
+  pair_.mesh().retire(PoolPtr<SendTransfer>(this, {&blocks}));
+  return send;
+}
+
 void SendTransfer::note_answer() {
   if (requested_ && !answered_) pair_.request_answered();
   answered_ = true;
@@ -118,6 +129,7 @@ void SendTransfer::granted(const GrantBody& grant) {
   // The peer may be ready on a new connection before this side is; what starts here waits until
   // then.
   if (ending_ || pair_.find_rail(grant.rail) == nullptr) return;  // of a connection that broke
+  if (pulled_since_ns_ != 0) return;                              // was never asked for
   const uint64_t length = send_->length;
   if (grant.accepted > length || grant.offset > length || grant.length > length - grant.offset) {
     finish_as(Code::kPeerLost,
@@ -211,6 +223,7 @@ void SendTransfer::piece_finished(Piece& piece, Code code) {
 }
 
 void SendTransfer::done() {
+  if (is_pulled()) pair_.pull_answered(pulled_since_ns_, send_->length);
   if (source_rail_ != nullptr && accepted_ == UINT64_MAX && send_ != nullptr && !send_->on_host) {
     source_rail_->counters().device_bytes_direct += send_->length;  // the receiver has read it
   }

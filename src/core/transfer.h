@@ -36,6 +36,18 @@ class SendTransfer final : public Mortal {
   // The body of the request; exposes the source if the rail can be read from.
   RequestBody make_request();
   void request_sent() { requested_ = true; }
+  // Instead: the receiver has been told to read it, since |now_ns|.
+  void pull_sent(uint64_t now_ns) { pulled_since_ns_ = now_ns; }
+  // The receiver has not read it, as far as is known.
+  bool is_pulled() const { return pulled_since_ns_ != 0 && !received_ && !ending_; }
+  uint64_t pulled_since_ns() const { return pulled_since_ns_; }
+  // The connection on which it could be read has gone.
+  bool lost_source() const { return source_rail_ == nullptr; }
+  uint64_t id() const { return id_; }
+  uint64_t length() const { return send_->length; }
+  // Of a pulled message: the receiver reads it no more, and this object ends. Returns the
+  // operation.
+  Operation& take_back();
 
   void granted(const GrantBody& grant);
   void done();                            // the receiver has everything
@@ -80,6 +92,7 @@ class SendTransfer final : public Mortal {
   uint64_t put_bytes_ = 0;
   bool may_lose_ = false;   // some piece went over a rail that may lose it
   bool requested_ = false;  // the request has left
+  uint64_t pulled_since_ns_ = 0;
   bool answered_ = false;
   bool received_ = false;  // by the peer, all of it
   bool ending_ = false;

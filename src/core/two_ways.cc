@@ -23,8 +23,8 @@ void TwoWays::stop_trial() {
   hasty_ = false;
 }
 
-bool TwoWays::may_try(Way in_use, uint64_t bytes) const {
-  return since_trial_ >= kBetweenTrials && budget_ns_ >= kBurst * extra_ns(in_use, bytes);
+bool TwoWays::may_try(double extra_ns) const {
+  return since_trial_ >= kBetweenTrials && budget_ns_ >= kBurst * extra_ns;
 }
 
 double TwoWays::extra_ns(Way in_use, uint64_t bytes) const {

@@ -34,8 +34,10 @@ class TwoWays {
   uint32_t to_measure() const { return to_measure_; }
   // Without a budget.
   void begin_trial(Way way);
-  // True when a trial of the way that is not |in_use| may begin with messages of |bytes|.
-  bool may_try(Way in_use, uint64_t bytes) const;
+  // True when a trial may begin of a way on which a message costs |extra_ns| more.
+  bool may_try(double extra_ns) const;
+  // What a message of |bytes| costs more on the other way, going by cost() alone.
+  double extra_ns(Way in_use, uint64_t bytes) const;
   void allow_trial() { since_trial_ = kBetweenTrials; }
   void stop_trial();
 
@@ -47,8 +49,8 @@ class TwoWays {
   // is due at once.
   bool measured_in_use(Way in_use, double ns_per_byte, double elapsed_ns, uint32_t count = 1);
   void begin_hasty_trial(Way way);
-  // A message of |bytes| has gone the way that is not |in_use|, and belongs to no trial.
-  void charge(Way in_use, uint64_t bytes) { budget_ns_ -= extra_ns(in_use, bytes); }
+  // Messages that belong to no trial have gone the other way and cost |extra_ns| more.
+  void charge(double extra_ns) { budget_ns_ -= extra_ns; }
 
  private:
   // Share of the time that trials may cost more than the way in use.
@@ -57,9 +59,6 @@ class TwoWays {
   static constexpr uint32_t kMostBeforeHasty = 8192;
   // So many messages in a row that take twice as long as before: something has changed.
   static constexpr uint32_t kSlowInRow = 4;
-
-  // What a message of |bytes| costs more on the other way.
-  double extra_ns(Way in_use, uint64_t bytes) const;
 
   std::array<double, 2> costs_{};
   std::array<double, kBurst> trial_{};

@@ -17,9 +17,11 @@ enum class MessageKind : uint8_t {
   kOpen = 1,  // first on every connection, both ways: tag = rail id, value = last sequence received
   kEager,     // a whole message; value: addressee_value()
   kEagerFirst,  // the beginning of one; value: addressee_value(), with the total length
-  kEagerMore,   // goes on with the last kEagerFirst; value = offset
+  kEagerMore,   // goes on with a message; value = offset; tag = 0: with the last kEagerFirst, else
+                // with the kPull of this id, whose bytes the sender copies after all
   kPull,       // a whole eager message, which the receiver reads; value: addressee_value(), payload
                // PullBody
+  kPush,       // the receiver cannot read a kPull; tag = sender's transfer id
   kPullPause,  // tag = class of messages, value = pause between those that the sender of this wants
                // to pull (pull_chooser.h)
   kRequest,    // rendezvous asked for; value: addressee_value(), payload RequestBody
@@ -133,7 +135,9 @@ struct RequestBody {
 };
 
 struct PullBody {
-  RequestBody request;
+  uint64_t sender_id;  // as in a request, as the next two
+  uint64_t rail;
+  RemoteKey source;
   uint64_t copy_ns_per_mib;  // what copying messages of the class costs the sender; 0: unknown
 };
 

@@ -241,7 +241,7 @@ void FuzzEndpoint::deliver(Script& script) {
     if (transport_.seen.empty() || chosen < 64) return script.number();
     return transport_.seen[chosen % transport_.seen.size()];
   };
-  WireHeader header{.kind = static_cast<MessageKind>(script.byte() % 14)};
+  WireHeader header{.kind = static_cast<MessageKind>(script.byte() % 15)};
   header.flags = static_cast<uint8_t>(script.byte() % 4);
   header.channel = script.byte() < 200 ? 0 : static_cast<uint16_t>(script.number());
   header.sequence = script.byte() < 240 ? next_sequence_ : script.byte();
@@ -266,8 +266,8 @@ void FuzzEndpoint::deliver(Script& script) {
     payload.resize(sizeof(request));
     std::memcpy(payload.data(), &request, sizeof(request));
   } else if (header.kind == MessageKind::kPull && shape < 240) {
-    const PullBody pull{{script.number(), shape < 220 ? rail_ : script.number(), {{1, shape, 1}}},
-                        script.number()};
+    const PullBody pull{
+        script.number(), shape < 220 ? rail_ : script.number(), {{1, shape, 1}}, script.number()};
     payload.resize(sizeof(pull));
     std::memcpy(payload.data(), &pull, sizeof(pull));
   } else {

@@ -149,17 +149,18 @@ int ShmEndpoint::receive() {
   while (budget > 0 && consumer_.ready()) {
     const uint32_t kind_and_length = load_once(consumer_.slot().kind_and_length);
     const uint32_t length = kind_and_length & 0xffffff;
-    budget -= static_cast<int64_t>(length) + kEntryCost;
-    if (!deliver(kind_and_length)) {
+    read_now_ = 0;
+    const bool valid = deliver(kind_and_length);
+    budget -= static_cast<int64_t>(length + read_now_) + kEntryCost;
+    if (!valid) {
       violated("it wrote an invalid entry to the ring");
       return done;
     }
     consumer_.pop();
     if (consumer_.should_publish()) publish_consumed();
     ++done;
-    if (length >= kLongMessage && static_cast<SlotKind>(kind_and_length >> 24) == SlotKind::kRing) {
-      break;
-    }
+    const bool is_ring = static_cast<SlotKind>(kind_and_length >> 24) == SlotKind::kRing;
+    if (read_now_ >= kLongMessage || (length >= kLongMessage && is_ring)) break;
   }
   return done;
 }

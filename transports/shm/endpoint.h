@@ -124,6 +124,7 @@ class ShmEndpoint final : public Endpoint, private Watcher {
   bool busy_ = false;  // progress() has something to do without a new slot
   bool failed_ = false;
   bool draining_ = false;
+  uint64_t read_now_ = 0;   // bytes, by get_now() while an entry is handled
   bool want_room_ = false;  // a send or put was refused
   EndpointHandler* handler_ = nullptr;
   Producer producer_;

@@ -156,11 +156,13 @@ Code ShmEndpoint::get(Bulk& bulk) {
 }
 
 Code ShmEndpoint::get_now(Bulk& bulk) {
+  if (draining_) return Code::kPeerLost;  // another process may have its number
   if (const Code code = begin_get(bulk); code != Code::kOk) return code;
   int64_t outcome = 0;
   while (outcome >= 0 && left_to_read(bulk) > 0) {
     outcome = read_slice(link_.pid, source_of(bulk), bulk, left_to_read(bulk));
   }
+  read_now_ += bulk.local.length;
   return outcome_of_get(bulk, outcome);
 }
 
@@ -194,6 +196,7 @@ Code ShmEndpoint::outcome_of_get(const Bulk& bulk, int64_t outcome) {
   // The process that was read must still be the peer: its number may have been given to another.
   if (peer_is_gone()) {
     draining_ = true;
+    busy_ = true;
     return Code::kPeerLost;
   }
   if (!exposed) return Code::kCancelled;
