@@ -209,8 +209,8 @@ class Endpoint {
   // follows. kWouldBlock as for send. Puts and messages are not ordered with each other.
   virtual Code put(Bulk& bulk) = 0;
   virtual Code get(Bulk& bulk) = 0;
-  // A get that is over on return, of few bytes. kCancelled: the peer has revoked the key. Also from
-  // inside of an upcall; none follows.
+  // A get that is over on return, of at most a few hundred KiB. kCancelled: the peer has revoked the
+  // key. Also from inside of an upcall; none follows.
   virtual Code get_now(Bulk& /*bulk*/) { return Code::kUnsupported; }
   // Lets the peer write (kPutTarget) or read (kGetSource) |segments|, which stay valid until
   // revoke. The segment list itself is copied if needed. |cookie| comes back in on_put.

@@ -71,8 +71,8 @@ enum class OperationStage : uint8_t {
   kCollected,  // waits for its group to be started
   kQueued,     // send, or one-sided: in its pair's outbox
   kPosted,     // receive: in the match table
-  kArriving,   // receive: matched, eager fragments still coming
-  kTransfer,   // rendezvous under way
+  kArriving,   // receive: matched, eager bytes still coming
+  kTransfer,   // rendezvous under way, or a send that is to be pulled
   kCopying,    // waits for device copies only
   kAwaiting,   // one-sided: waits for the owner's answer, credit, or (flush) others
   kDirect,     // one-sided: the connection does it by itself

@@ -9,8 +9,10 @@
 namespace hetcomm {
 namespace {
 
-// A message that the receiver does not pull for so long is pushed.
-constexpr uint64_t kPushAfterNs = 1'000'000;
+// A message is pushed when the receiver has read none for so long.
+constexpr uint64_t kPushAfterNs = 200'000;
+// This side handles what has arrived for so long before it holds that against the receiver.
+constexpr uint64_t kPushGraceNs = 20'000;
 
 SegmentView view(const void* data, size_t size, iovec* storage) {
   *storage = {const_cast<void*>(data), size};
@@ -53,8 +55,7 @@ void Pair::submit_send(Operation& send) {
   send.pair = this;
   send.run.sent = 0;
   if (outbox_.empty() && may_send()) [[likely]] {
-    if (start_send(send)) return;
-    enqueue(send);
+    if (!start_or_end(send)) enqueue(send);
     return;
   }
   if (state_ == State::kLost) {
@@ -87,9 +88,9 @@ bool Pair::start_or_end(Operation& send) {
   try {
     return start_send(send);
   } catch (const std::bad_alloc&) {
-    // It is in no list any more; what has begun has to be ended.
-    if (send.stage == OperationStage::kQueued) {
-      mesh_.complete(send, Code::kOutOfMemory);
+    // It is in no list any more. The peer has to hear of what has begun.
+    if (send.stage == OperationStage::kQueued || send.stage == OperationStage::kSubmitted) {
+      end_unsent(send, Code::kOutOfMemory, {});
     } else {
       mesh_.end_out_of_memory(send);
     }
@@ -171,8 +172,8 @@ bool Pair::start_copied(Operation& send) {
 
 // Sends an eager message that the receiver may want to pull.
 bool Pair::start_long(Operation& send) {
-  if (!rail_->capabilities().gets_now) return start_copied(send);
   const uint64_t length = send.length;
+  if (!rail_->capabilities().gets_now || length > PullClass::kMostBytes) return start_copied(send);
   if (pull_plan_.pulls(length, &now_ns)) {
     PoolPtr<SendTransfer> transfer = make_pooled<SendTransfer>(mesh_.blocks(), *this, send);
     const RequestBody request = transfer->make_request();
@@ -218,25 +219,26 @@ void Pair::push(SendTransfer& transfer) {
 // Pushes what was not pulled in time, or cannot be any more.
 void Pair::push_overdue(uint64_t now_ns) {
   push_at_ns_ = kForever;
+  // The answers may be here, and this side has not called the library for long.
+  const bool graced = std::exchange(push_grace_, false);
   sends_.for_each([&](SendTransfer& transfer) {
     if (!transfer.is_pulled()) return;
-    const uint64_t until = transfer.pulled_since_ns() + kPushAfterNs;
-    if (now_ns >= until) {
-      pull_plan_.answered(transfer.length(), kPushAfterNs);
-    } else if (!transfer.lost_source()) {
-      push_at_ns_ = std::min(push_at_ns_, until);
+    const uint64_t until = std::max(transfer.pulled_since_ns(), pull_answered_ns_) + kPushAfterNs;
+    if (!transfer.lost_source() && (now_ns < until || !graced)) {
+      push_grace_ = push_grace_ || now_ns >= until;
+      push_at_ns_ = std::min(push_at_ns_, std::max(until, now_ns + kPushGraceNs));
       return;
     }
+    if (!transfer.lost_source()) pull_plan_.late(transfer.length());
     push(transfer);
   });
   if (push_at_ns_ != kForever) mesh_.note_pair_timer(push_at_ns_);
   pump();
 }
 
-void Pair::pull_answered(uint64_t since_ns, uint64_t bytes) {
-  const uint64_t now = now_ns();
-  pull_plan_.answered(bytes, now - std::max(since_ns, pull_answered_ns_));
-  pull_answered_ns_ = now;
+void Pair::pull_answered(uint64_t bytes) {
+  pull_plan_.answered(bytes);
+  pull_answered_ns_ = now_ns();
 }
 
 // False when |send| shall be tried again. Refused for another reason than room it would be refused

@@ -323,8 +323,8 @@ class Pair {
   uint64_t add_send(SendTransfer& transfer) { return sends_.insert(&transfer); }
   void forget_send(uint64_t id) { sends_.erase(id); }
   void request_answered();
-  // A message of |bytes| that the peer was told to read at |since_ns| has been read.
-  void pull_answered(uint64_t since_ns, uint64_t bytes);
+  // The peer has read a message of |bytes|.
+  void pull_answered(uint64_t bytes);
   uint64_t add_receive(ReceiveTransfer& transfer) { return receives_.insert(&transfer); }
   void forget_receive(uint64_t id) { receives_.erase(id); }
   void return_credit(uint64_t bytes);
@@ -560,6 +560,7 @@ class Pair {
   PullPlan pull_plan_;
   uint64_t pull_answered_ns_ = 0;     // when the peer had read a message last
   uint64_t push_at_ns_ = UINT64_MAX;  // when messages that were not pulled are looked at
+  bool push_grace_ = false;           // some were late then, and are looked at once more
   uint64_t last_transfer_ns_ = 0;
 };
 

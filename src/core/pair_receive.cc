@@ -465,7 +465,8 @@ void Pair::hand_over(Incoming& message, MatchTable& table, Operation* receive,
 void Pair::receive_pull(const WireHeader& header, ConstByteSpan payload) {
   PullBody body;
   const uint64_t length = length_of(header);
-  if (!decode_body(payload, &body) || body.sender_id == 0 || length > credit_granted_) {
+  if (!decode_body(payload, &body) || body.sender_id == 0 || length > credit_granted_ ||
+      length > PullClass::kMostBytes) {
     violated("message to be pulled where none may be");
     return;
   }

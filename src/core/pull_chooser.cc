@@ -66,6 +66,7 @@ bool PullChooser::Class::begin_trial(Way way, bool hasty) {
     ways.begin_trial(way);
   }
   beside_trial = 0;
+  astray = 0;
   return tell(way == Way::kPull ? kPullAll : kPullNone);
 }
 
@@ -109,8 +110,9 @@ bool PullChooser::Class::measured(Way way, double sample, double elapsed_ns, uin
   }
   if (ways.cost(way) == 0) ways.set_cost(way, sample);
   if (way != in_use() && !only_alone()) {
-    // The sender had not heard of the end of a trial.
-    ways.charge(extra_ns(in_use(), bytes) * count);
+    // The sender had not heard of the end of a trial. If it goes on, it has reasons of its own.
+    astray += count;
+    if (astray <= kMostAstray) ways.charge(extra_ns(in_use(), bytes) * count);
     return false;
   }
   const Way other = other_way(way);
@@ -126,13 +128,9 @@ void PullPlan::told(size_t pull_class, uint64_t pause) {
   c.sampled = 0;
 }
 
-void PullPlan::answered(uint64_t bytes, uint64_t elapsed_ns) {
-  constexpr uint64_t kLateNs = 50'000;  // and 1 ns per byte
+void PullPlan::late(uint64_t bytes) {
   Class& c = classes_[PullClass::of(bytes)];
-  if (elapsed_ns < kLateNs + bytes) {
-    c.copied_next = kLeastCopied;
-    return;
-  }
+  if (c.to_copy > 0) return;  // one of the same time
   c.to_copy = c.copied_next;
   c.copied_next = std::min(2 * c.copied_next, kMostCopied);
 }

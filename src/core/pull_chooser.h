@@ -1,5 +1,5 @@
-// Which eager messages a rank pulls: reads out of the sender's memory while it handles them,
-// instead of taking them out of what the sender has copied.
+// Which eager messages a rank pulls. To pull a message means to read it out of the sender's memory
+// while it is handled, instead of taking it out of what the sender has copied.
 //
 // The receiver decides, for each size class: it measures what taking a message out costs and what
 // reading one does, hears from the sender what copying one in costs there, and tries the other way
@@ -19,6 +19,7 @@ namespace hetcomm {
 // Size classes of eager messages that may be pulled.
 struct PullClass {
   static constexpr uint64_t kLeastBytes = 16 << 10;  // smaller messages are not pulled
+  static constexpr uint64_t kMostBytes = 512 << 10;  // nor larger ones: a read is not interrupted
   static constexpr size_t kCount = 4;                // up to 32 KiB, 64 KiB, 128 KiB, more
   static size_t of(uint64_t bytes) {
     size_t c = 0;
@@ -57,6 +58,8 @@ class PullChooser {
   // A trial of pulling ends when so many messages were copied meanwhile: the sender does not
   // follow.
   static constexpr uint32_t kLongestTrial = 256;
+  // So many messages that go the other way after a trial count as its cost.
+  static constexpr uint32_t kMostAstray = 16;
   // Pulling costs two short messages more.
   static constexpr double kExtraNs = 300;
 
@@ -68,6 +71,7 @@ class PullChooser {
     double pieces = 1;
     uint32_t taken = 0;         // messages, since the last one that was sampled
     uint32_t beside_trial = 0;  // the same, since a trial of pulling began
+    uint32_t astray = 0;        // messages that went the other way since the last trial
     bool insisted = false;
 
     bool only_alone() const { return resolved != kPullAll && resolved != kPullNone; }
@@ -110,9 +114,10 @@ class PullPlan {
     --c.to_copy;
     return false;
   }
-  // The receiver has read a message of |bytes|, |elapsed_ns| after it was told of it or had read
-  // the one before. One that comes late calls the library rarely: the next messages are copied.
-  void answered(uint64_t bytes, uint64_t elapsed_ns);
+  // The receiver has read a message of |bytes|.
+  void answered(uint64_t bytes) { classes_[PullClass::of(bytes)].copied_next = kLeastCopied; }
+  // It has not, for long: it calls the library rarely, and the next messages are copied.
+  void late(uint64_t bytes);
 
   // True when the message that is about to be copied shall be measured.
   bool samples_next(uint64_t bytes);
@@ -123,13 +128,13 @@ class PullPlan {
  private:
   static constexpr uint32_t kSampled = 16;  // one of so many messages is measured
   static constexpr size_t kSamples = 3;
-  static constexpr uint32_t kLeastCopied = 16;  // messages that are copied after a late answer
+  static constexpr uint32_t kLeastCopied = 16;  // messages that are copied after a late one
   static constexpr uint32_t kMostCopied = 1 << 16;
 
   struct Class {
     uint64_t pause = kPullNone;
     uint32_t to_copy = 0;
-    uint32_t copied_next = kLeastCopied;  // after the next late answer
+    uint32_t copied_next = kLeastCopied;  // after the next late one
     uint32_t to_sample = 0;               // messages until the next one that is
     uint32_t sampled = 0;
     std::array<uint64_t, kSamples> ns_per_mib{};

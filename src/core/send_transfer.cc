@@ -223,7 +223,7 @@ void SendTransfer::piece_finished(Piece& piece, Code code) {
 }
 
 void SendTransfer::done() {
-  if (is_pulled()) pair_.pull_answered(pulled_since_ns_, send_->length);
+  if (is_pulled()) pair_.pull_answered(send_->length);
   if (source_rail_ != nullptr && accepted_ == UINT64_MAX && send_ != nullptr && !send_->on_host) {
     source_rail_->counters().device_bytes_direct += send_->length;  // the receiver has read it
   }

@@ -1,4 +1,6 @@
-// Rendezvous: a message whose data waits for its receive.
+// Rendezvous: a message whose data waits for its receive. A SendTransfer also stands for a message
+// that is pulled (kPull): it waits for kDone, or gives the operation back to be pushed.
+//
 //
 //   sender                                 receiver
 //     kRequest (length, readable key) -->    matched with a receive

@@ -150,7 +150,7 @@ class FuzzTransport final : public Transport {
   explicit FuzzTransport(TransportHandler& handler) : handler_(handler) {
     can_.put = can_.get = can_.gets_now = can_.target_sees_put = true;
     can_.max_payload_bytes = 2048;
-    can_.eager_limit_bytes = 5000;
+    can_.eager_limit_bytes = 70'000;
     can_.chunk_bytes = 1 << 20;
   }
   const Capabilities& capabilities() const override { return can_; }

@@ -263,7 +263,8 @@ class FaultyEndpoint final : public Endpoint, private EndpointHandler {
       return Code::kPeerLost;
     }
     if (state_.refuses()) return Code::kCancelled;
-    return state_.random.chance(state_.plan.fail_get_now) ? Code::kPermissionDenied : code;
+    if (state_.random.chance(state_.plan.fail_get_now)) return Code::kPermissionDenied;
+    return code;
   }
   Result<RemoteKey> expose(Segments segments, Access access, uint64_t cookie) override {
     if (broken()) return Status(Code::kPeerLost, "faulty: injected failure");

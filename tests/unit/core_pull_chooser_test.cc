@@ -59,6 +59,14 @@ class TwoRanks {
     return result;
   }
   PullChooser& chooser() { return chooser_; }
+  void late_now(uint64_t bytes) {
+    plan_.late(bytes);
+    while (!plan_.pulls(bytes, [] { return uint64_t{0}; })) {
+      if (chooser_.samples_next(bytes)) {
+        (void)chooser_.took(bytes, noisy(take * static_cast<double>(bytes)), 1);
+      }
+    }
+  }
   // What a message takes that is read.
   double reading(uint64_t bytes) const {
     return read * static_cast<double>(bytes) + read_fixed + 300;
@@ -154,21 +162,36 @@ TEST(PullChooser, IsNotMisledByOneSlowCopy) {
   EXPECT_LT(plan.copy_ns_per_mib(64 * kKi), 40'000u);
 }
 
-TEST(PullChooser, CopiesForAWhileAfterALateAnswer) {
+TEST(PullChooser, CopiesForAWhileWhereTheReceiverIsLate) {
   PullPlan plan;
   plan.told(PullClass::of(64 * kKi), kPullAll);
   const auto pulls = [&] { return plan.pulls(64 * kKi, [] { return uint64_t{0}; }); };
   int copied = 0;
   for (int answers = 0; answers < 10; ++answers) {
     ASSERT_TRUE(pulls());
-    plan.answered(64 * kKi, 1'000'000);
+    for (int i = 0; i < 14; ++i) plan.late(64 * kKi);  // all that were under way
     int here = 0;
     while (!pulls()) ++here;
-    EXPECT_GT(here, copied);
+    EXPECT_EQ(here, answers == 0 ? 16 : 2 * copied);
     copied = here;
   }
-  plan.answered(64 * kKi, 10'000);
-  EXPECT_TRUE(pulls());
+  plan.answered(64 * kKi);
+  plan.late(64 * kKi);
+  int here = 0;
+  while (!pulls()) ++here;
+  EXPECT_EQ(here, 16);
+}
+
+// Copies of a sender whose receiver was late are no reason to trust copying less.
+TEST(PullChooser, SeesThatCopyingHasBecomeFastWhileTheReceiverIsLate) {
+  TwoRanks ranks;
+  ranks.copy = ranks.take = 0.5;
+  ranks.run(64 * kKi, 2000, false);
+  for (int i = 0; i < 8; ++i) ranks.late_now(64 * kKi);
+  ranks.run(64 * kKi, 4000, false);
+  ranks.copy = ranks.take = 0.03;
+  ranks.run(64 * kKi, 10'000, false);
+  EXPECT_LT(ranks.run(64 * kKi, 1000, false).pulled, 100);
 }
 
 TEST(PullChooser, SeesThatThePlacementHasChanged) {
