@@ -68,6 +68,20 @@ bool write_file(const std::string& path, const std::string& text) {
   return false;
 }
 
+// Before a long measurement: a result that cannot be written would be lost. Leaves a file as it is.
+bool can_write(const std::string& path) {
+  if (path.empty()) return true;
+  const bool existed = access(path.c_str(), F_OK) == 0;
+  const bool opened = std::ofstream(path, std::ios::binary | std::ios::app).is_open();
+  const int error = errno;
+  if (opened && !existed) unlink(path.c_str());
+  if (!opened) {
+    std::fprintf(stderr, "hetcomm_bench: cannot write %s: %s\n", path.c_str(),
+                 std::strerror(error));
+  }
+  return opened;
+}
+
 std::string render(const Report& report, const std::string& format) {
   if (format == "json") return render_json(report);
   if (format == "csv") return render_csv(report);
@@ -252,6 +266,7 @@ int run_program(int argc, char** argv) {
   if (options.listen || !options.host.empty()) return run_between_hosts(options, std::move(report));
   const Launcher launcher = detect_launcher();
   if (launcher != Launcher::kNone) return run_launched(launcher, options, std::move(report));
+  if (!can_write(options.output) || !can_write(options.plot)) return kFailed;
   const std::vector<Work> works = make_works(options, false);
   warn_of_idle_nic(options.nic, works);
   return options.compare.empty() ? drive_alone(options, works, std::move(report))

@@ -15,7 +15,8 @@ typedef struct hetcomm_communicator_options {
   size_t struct_size;
   const char* name; /* tells jobs on one store apart and appears in logs; NULL: "world"         */
   uint32_t epoch;   /* generation of this communicator; nothing of another epoch is ever matched */
-  const char* transports; /* "shm,tcp"; NULL: HETCOMM_TRANSPORTS, else every usable one        */
+  const char* transports; /* "shm,tcp", or "^shm": all but shm; NULL: HETCOMM_TRANSPORTS, else
+                             every usable one                                                  */
   uint64_t timeout_ns;    /* for the creation; 0: HETCOMM_BOOTSTRAP_TIMEOUT                       */
   uint32_t share;         /* 1: see hetcomm_communicator_create; alike on all ranks               */
   uint32_t shrink;        /* 1: see hetcomm_communicator_rebuild; alike on all ranks              */

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <charconv>
 #include <numeric>
+#include <utility>
 
 #include "src/base/clock.h"
 
@@ -29,7 +31,8 @@ constexpr VariableInfo kTable[] = {
     {Variable::kProgress, kChoice, "HETCOMM_PROGRESS", "caller", "caller|thread",
      "Who drives communication: only callers that wait or test, or a background thread as well."},
     {Variable::kTransports, kText, "HETCOMM_TRANSPORTS", "", nullptr,
-     "Transports that may be used, such as 'shm,tcp'; empty means all usable ones."},
+     "Transports that may be used, such as 'shm,tcp', or with ^ those that may not, such as "
+     "'^shm'; empty means all usable ones."},
     {Variable::kInterface, kText, "HETCOMM_INTERFACE", "", nullptr,
      "Network interfaces to use: names, name prefixes with '*', or subnets "
      "('eth0,ib*,10.0.0.0/8'); "
@@ -46,9 +49,9 @@ constexpr VariableInfo kTable[] = {
      "Job secret that every connection has to prove."},
     {Variable::kSecretFile, kText, "HETCOMM_SECRET_FILE", "", nullptr,
      "File that holds the job secret; read when HETCOMM_SECRET is unset."},
-    {Variable::kRequireSecret, kChoice, "HETCOMM_REQUIRE_SECRET", "off", "off|on|0|1",
+    {Variable::kRequireSecret, kChoice, "HETCOMM_REQUIRE_SECRET", "off", "off|on",
      "Refuses a job of several ranks that has no configured secret."},
-    {Variable::kTls, kChoice, "HETCOMM_TLS", "off", "off|on|0|1",
+    {Variable::kTls, kChoice, "HETCOMM_TLS", "off", "off|on",
      "Whether connections over the network (tcp, control plane, store) are made by TLS 1.3."},
     {Variable::kTlsCertificate, kText, "HETCOMM_TLS_CERTIFICATE", "", nullptr,
      "PEM file with this process's certificate, and those between it and the authority."},
@@ -58,7 +61,7 @@ constexpr VariableInfo kTable[] = {
      "PEM file with the authorities whose certificates are accepted; no others are."},
     {Variable::kTlsServerName, kText, "HETCOMM_TLS_SERVER_NAME", "", nullptr,
      "Name (or IP address) that the certificate of every peer has to carry; empty means any."},
-    {Variable::kRequireTls, kChoice, "HETCOMM_REQUIRE_TLS", "off", "off|on|0|1",
+    {Variable::kRequireTls, kChoice, "HETCOMM_REQUIRE_TLS", "off", "off|on",
      "Refuses whatever would send over the network without protection: needs HETCOMM_TLS=on, and "
      "leaves out transports that cannot be protected."},
     {Variable::kBootstrapTimeout, kDuration, "HETCOMM_BOOTSTRAP_TIMEOUT", "300s", nullptr,
@@ -75,7 +78,7 @@ constexpr VariableInfo kTable[] = {
     {Variable::kSpinTime, kDuration, "HETCOMM_SPIN_TIME", "1ms", nullptr,
      "How long a waiting thread polls before it sleeps; unset, 200us when this host has more ranks "
      "than cores, and 100us beside processes that burn the core."},
-    {Variable::kYield, kChoice, "HETCOMM_YIELD", "auto", "auto|yes|no",
+    {Variable::kYield, kChoice, "HETCOMM_YIELD", "auto", "auto|off|on",
      "Whether a polling thread yields its core; auto: when this host has more ranks than cores."},
     {Variable::kDevices, kText, "HETCOMM_DEVICES", "", nullptr,
      "Devices beside the host, with their settings, such as 'sim-handle:bandwidth=10G:latency=2us' "
@@ -122,14 +125,14 @@ constexpr VariableInfo kTable[] = {
      "Piece in which bulk data is copied through the shared ring.", between(4 * kKi, kMi)},
     {Variable::kShmBulk, kChoice, "HETCOMM_SHM_BULK", "auto", "auto|copy|read",
      "How bulk data, and eager messages from 16 KiB on, cross shared memory: copied through the "
-     "ring, read by the receiver from the sender's memory, or whichever was measured to be "
-     "faster."},
+     "ring, read by the receiver from the sender's memory where it calls the library often enough, "
+     "or whichever was measured to be faster."},
     {Variable::kShmEager, kSize, "HETCOMM_SHM_EAGER", "128K", nullptr,
      "Messages up to this size are sent over shm without waiting for their receive."},
     {Variable::kShmUsers, kChoice, "HETCOMM_SHM_USERS", "same", "same|any",
      "Whose processes shm connects to: those of the same effective user, or of any who have proved "
      "the job secret."},
-    {Variable::kShmMap, kChoice, "HETCOMM_SHM_MAP", "on", "off|on|0|1",
+    {Variable::kShmMap, kChoice, "HETCOMM_SHM_MAP", "on", "off|on",
      "Whether ranks of one host map registered memory that grants them every access; off: each "
      "access goes through the owner, which checks it."},
     {Variable::kTcpEager, kSize, "HETCOMM_TCP_EAGER", "16K", nullptr,
@@ -173,7 +176,7 @@ constexpr VariableInfo kTable[] = {
      between(4 * kKi, 16 * kMi)},
     {Variable::kRdmaCacheBytes, kSize, "HETCOMM_RDMA_CACHE_BYTES", "1G", nullptr,
      "User memory that stays registered for the next operation; 0 keeps none."},
-    {Variable::kRdmaStrictKeys, kChoice, "HETCOMM_RDMA_STRICT_KEYS", "off", "off|on|0|1",
+    {Variable::kRdmaStrictKeys, kChoice, "HETCOMM_RDMA_STRICT_KEYS", "off", "off|on",
      "Whether what a peer got a key of is deregistered as soon as the peer needs it no more: costs "
      "a "
      "registration for each use."},
@@ -250,6 +253,21 @@ bool is_choice(std::string_view choices, std::string_view text) {
     if (bar == std::string_view::npos) return false;
     choices.remove_prefix(bar + 1);
   }
+}
+
+// The choice that |text| means, in any case; "1", "yes" and "true" mean "on", and so for "off". ""
+// when it means none.
+std::string find_choice(std::string_view choices, std::string_view text) {
+  std::string word(text);
+  for (char& c : word) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  if (is_choice(choices, word)) return word;
+  static constexpr std::pair<std::string_view, std::string_view> kSynonyms[] = {
+      {"1", "on"}, {"yes", "on"}, {"true", "on"}, {"0", "off"}, {"no", "off"}, {"false", "off"},
+  };
+  for (const auto& [synonym, choice] : kSynonyms) {
+    if (word == synonym && is_choice(choices, choice)) return std::string(choice);
+  }
+  return {};
 }
 
 size_t edit_distance(std::string_view a, std::string_view b) {
@@ -369,6 +387,7 @@ std::string_view nearest_variable(std::string_view name) {
 
 Status Config::assign(const VariableInfo& info, std::string_view text, bool set) {
   Value& value = values_[static_cast<size_t>(info.variable)];
+  std::string choice;
   Result<uint64_t> number(uint64_t{0});
   switch (info.type) {
     case kDuration:
@@ -388,10 +407,12 @@ Status Config::assign(const VariableInfo& info, std::string_view text, bool set)
       break;
     }
     case kChoice:
-      if (!is_choice(info.choices, text)) {
+      choice = find_choice(info.choices, text);
+      if (choice.empty()) {
         number = Status(Code::kInvalidArgument,
                         fmt::format("'{}' is not one of {}", text, info.choices));
       }
+      text = choice;
       break;
     case kText:
     case kSecretText:

@@ -119,8 +119,8 @@ class Config {
 
   std::string_view text(Variable variable) const { return value(variable).text; }
   bool is_set(Variable variable) const { return value(variable).set; }
-  // Whether a choice of off and on, or 0 and 1, is on.
-  bool is_on(Variable variable) const { return text(variable) == "on" || text(variable) == "1"; }
+  // For a choice that can be on.
+  bool is_on(Variable variable) const { return text(variable) == "on"; }
   // Duration in ns, size in bytes, or integer.
   uint64_t number(Variable variable) const { return value(variable).number; }
   // As `hetcomm_info` shows it: secrets only as "(set)" or "".

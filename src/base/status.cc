@@ -89,7 +89,18 @@ Status status_from_errno(int error, std::string_view what) {
   std::string text(what);
   text += ": ";
   text += std::generic_category().message(error);
+  if (error == EMFILE) text += "; raise the limit of open files (ulimit -n)";
   return Status(code, std::move(text));
+}
+
+Status status_of_no_thread(std::string_view name, const std::system_error& error) {
+  std::string text(name);
+  text += ": no thread can be started: ";
+  text += error.what();
+  if (error.code().value() == EAGAIN) {
+    text += "; raise the limit of processes (ulimit -u, or that of the container)";
+  }
+  return Status(Code::kOutOfResources, std::move(text));
 }
 
 }  // namespace hetcomm

@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include <hetcomm/status.h>
@@ -93,6 +94,8 @@ class [[nodiscard]] Result {
 
 // "what: strerror(error)" with the code that fits the errno (descriptors, memory, permission, ...).
 Status status_from_errno(int error, std::string_view what);
+// Says that the thread |name| could not be started, and which limit may be the reason.
+Status status_of_no_thread(std::string_view name, const std::system_error& error);
 
 #define HETCOMM_RETURN_IF_ERROR(expression)                        \
   do {                                                             \

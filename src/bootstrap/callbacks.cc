@@ -200,7 +200,7 @@ class PutGetExchange final : public Exchange {
     if (missing.empty()) return *encode_success(payload.bytes());
     return *encode_failure(
         Status(Code::kBootstrapFailed,
-               fmt::format("{} did not come", format_ranks(missing, options_.size))));
+               fmt::format("{} did not join", format_ranks(missing, options_.size))));
   }
 
   // What came of the ranks from 1 on in one call.

@@ -15,6 +15,17 @@ namespace hetcomm {
 namespace {
 
 constexpr size_t kMaxSecretBytes = 4096;
+constexpr size_t kLeastSecretBytes = 16;
+
+// Says so once in a process.
+void warn_of_short_secret(size_t bytes, Log& log) {
+  static std::atomic<bool> said = false;
+  if (bytes >= kLeastSecretBytes || !log.enabled(LogLevel::kWarn) || said.exchange(true)) return;
+  log.warn(
+      "the job secret has {} bytes and may be guessed; use {} random ones or more, such as "
+      "`openssl rand -base64 24`",
+      bytes, kLeastSecretBytes);
+}
 
 Result<std::string> read_secret_file(const std::string& path, Log& log) {
   const std::string what = "HETCOMM_SECRET_FILE '" + path + "'";
@@ -40,6 +51,7 @@ Result<std::optional<Secret>> configured_secret(const Config& config, Log& log) 
     if (!contents.ok()) return contents.status();
     secret = std::move(contents).value();
   }
+  warn_of_short_secret(secret.size(), log);
   const Secret key = secret_from(std::as_bytes(std::span(secret)));
   wipe(std::as_writable_bytes(std::span(secret)));
   return std::optional<Secret>(key);

@@ -152,6 +152,10 @@ Result<std::vector<std::byte>> StoreClient::call(const StoreRequest& request, si
   if (!body.ok()) {
     // A reply that comes later must not be taken for that of the next request.
     socket_.reset();
+    if (body.status().code() == Code::kPeerLost) {
+      return Status(Code::kBootstrapFailed,
+                    "rank 0 closed the connection during startup; see its log");
+    }
     return Status(Code::kBootstrapFailed,
                   fmt::format("store of rank 0 at {}: {}", peer_, body.status().text()));
   }
@@ -216,7 +220,7 @@ Status StoreClient::receive_all(ByteSpan bytes, uint64_t deadline_ns) {
     if (got > 0) {
       bytes = bytes.subspan(static_cast<size_t>(got));
     } else if (got == 0) {
-      return Status(Code::kPeerLost, "it has closed the connection; did rank 0 end?");
+      return Code::kPeerLost;
     } else if (errno == EAGAIN) {
       HETCOMM_RETURN_IF_ERROR(wait_for(POLLIN, deadline_ns));
     } else if (errno != EINTR) {

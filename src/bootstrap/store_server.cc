@@ -263,7 +263,7 @@ Status StoreServer::Loop::start_thread() {
   try {
     thread_ = std::thread([this] { run(); });
   } catch (const std::system_error& error) {
-    return {Code::kOutOfResources, fmt::format("store: no thread: {}", error.what())};
+    return status_of_no_thread("store", error);
   }
   return {};
 }

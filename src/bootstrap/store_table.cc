@@ -11,9 +11,9 @@
 namespace hetcomm {
 namespace {
 
+// Rounded up: a client asks for what is left of the time limit that its user has set.
 std::string seconds(uint64_t ns) {
-  const double s = static_cast<double>(ns) / 1e9;
-  return s < 10 ? fmt::format("{:.1f} s", s) : fmt::format("{:.0f} s", s);
+  return fmt::format("{} s", std::max<uint64_t>(1, (ns + 999'999'999) / 1'000'000'000));
 }
 
 }  // namespace
@@ -92,6 +92,7 @@ void StoreTable::get(ClientId client, const StoreRequest& request, uint64_t now_
   start_wait(client, {.key = request.key,
                       .in_gather = false,
                       .rank = 0,
+                      .timeout_ns = request.timeout_ns,
                       .deadline_ns = deadline_after(now_ns, request.timeout_ns)});
 }
 
@@ -132,6 +133,7 @@ void StoreTable::gather(ClientId client, const std::string& name, StoreRequest r
   start_wait(client, {.key = scope,
                       .in_gather = true,
                       .rank = request.rank,
+                      .timeout_ns = request.timeout_ns,
                       .deadline_ns = deadline_after(now_ns, request.timeout_ns)});
   gather.entries[request.rank] = {
       .client = client, .name = name, .value = std::move(request.value)};
@@ -147,8 +149,8 @@ void StoreTable::complete(const std::string& scope, const Gather& gather) {
     sink_.send_reply(entry.client, frame);
   }
   end_gather(scope,
-             fmt::format("'{}' is complete already: two processes say that they are one rank, "
-                         "or its name was used before",
+             fmt::format("all ranks of '{}' have already joined; is another job using this port, "
+                         "or a RANK duplicated?",
                          scope));
 }
 
@@ -205,7 +207,7 @@ void StoreTable::disconnect(ClientId client) {
   if (gather->second.entries.empty()) gathers_.erase(gather);
 }
 
-void StoreTable::time_out(ClientId client, uint64_t now_ns) {
+void StoreTable::time_out(ClientId client) {
   const Wait wait = waits_.at(client);
   if (!wait.in_gather) {
     stop_wait(client);
@@ -215,9 +217,9 @@ void StoreTable::time_out(ClientId client, uint64_t now_ns) {
   const Gather& gather = gathers_[wait.key];
   fail_gather(wait.key,
               Status(Code::kBootstrapFailed,
-                     fmt::format("{} did not come within {} (HETCOMM_BOOTSTRAP_TIMEOUT, or the "
-                                 "communicator's own){}",
-                                 missing_from(gather), seconds(now_ns - gather.begun_ns), hint_)));
+                     fmt::format("{} did not join within {}; check that they started and reach "
+                                 "MASTER_ADDR:MASTER_PORT, or raise HETCOMM_BOOTSTRAP_TIMEOUT{}",
+                                 missing_from(gather), seconds(wait.timeout_ns), hint_)));
 }
 
 std::string StoreTable::missing_from(const Gather& gather) {
@@ -230,7 +232,7 @@ std::string StoreTable::missing_from(const Gather& gather) {
 
 void StoreTable::expire(uint64_t now_ns) {
   while (!timers_.empty() && timers_.begin()->first <= now_ns) {
-    time_out(timers_.begin()->second, now_ns);
+    time_out(timers_.begin()->second);
   }
 }
 

@@ -76,6 +76,7 @@ class StoreTable {
     std::string key;
     bool in_gather = false;
     int32_t rank = 0;
+    uint64_t timeout_ns = 0;
     uint64_t deadline_ns = 0;
   };
 
@@ -88,7 +89,7 @@ class StoreTable {
   void end_gather(const std::string& scope, std::string why);
   void start_wait(ClientId client, Wait wait);
   void stop_wait(ClientId client);
-  void time_out(ClientId client, uint64_t now_ns);
+  void time_out(ClientId client);
   static std::string missing_from(const Gather& gather);
   bool has_room(size_t keys, size_t bytes) const;
   void refuse(ClientId client, Code code, std::string text);

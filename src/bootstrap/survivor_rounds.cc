@@ -61,7 +61,7 @@ Result<std::vector<std::byte>> SurvivorRounds::ask(const StoreRequest& request) 
   }
   if (request.timeout_ns != 0) return std::vector<std::byte>();
   round.failed = Status(Code::kBootstrapFailed,
-                        fmt::format("did not come in time, and not known to be lost: {}",
+                        fmt::format("did not join in time, and are not known to be lost: {}",
                                     format_ranks(missing_from(round), request.size)));
   return round.failed;
 }

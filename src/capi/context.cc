@@ -7,6 +7,7 @@
 #include "src/capi/guard.h"
 #include "src/capi/output.h"
 #include "src/capi/post.h"
+#include "src/core/transport_choice.h"
 #include "transports/rdma/factory.h"
 #include "transports/self/factory.h"
 #include "transports/shm/factory.h"
@@ -78,10 +79,11 @@ Status create_context(const hetcomm_context_options_t& options, hetcomm_context_
   }
   log->set_level(level);
   auto transports = all_transports();
-  if (const Status known = hetcomm::check_transport_names(
-          transports, hetcomm::split_list(config->text(Variable::kTransports)));
-      !known.ok()) {
-    return Status(Code::kInvalidArgument, std::string(known.text())).annotate("HETCOMM_TRANSPORTS");
+  if (const auto choice =
+          hetcomm::TransportChoice::parse(config->text(Variable::kTransports), transports);
+      !choice.ok()) {
+    return Status(Code::kInvalidArgument, std::string(choice.status().text()))
+        .annotate("HETCOMM_TRANSPORTS");
   }
   if (options.progress < HETCOMM_PROGRESS_DEFAULT || options.progress > HETCOMM_PROGRESS_THREAD) {
     return Status(Code::kInvalidArgument, "progress is not one of HETCOMM_PROGRESS_*");

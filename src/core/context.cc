@@ -45,7 +45,7 @@ Status Context::start(const std::vector<Device>& devices, bool thread) {
   options.thread = thread;
   options.spin_ns = config_.number(Variable::kSpinTime);
   options.adapts_spin = !config_.is_set(Variable::kSpinTime);
-  options.yield = config_.text(Variable::kYield) == "yes";
+  options.yield = config_.text(Variable::kYield) == "on";
   return engine_.start(options);
 }
 

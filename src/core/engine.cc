@@ -65,7 +65,7 @@ Status Engine::start_background() {
     const SignalsBlocked blocked;
     thread_ = std::thread([this] { run_background(); });
   } catch (const std::system_error& error) {
-    return Status(Code::kOutOfResources, std::string("progress thread: ") + error.what());
+    return status_of_no_thread("progress thread", error);
   }
   return {};
 }

@@ -15,6 +15,7 @@
 #include "src/base/text.h"
 #include "src/core/collectives/team.h"
 #include "src/core/communicator.h"
+#include "src/core/transport_choice.h"
 #include "src/net/key.h"
 #include "src/net/socket.h"
 #include "src/net/tls.h"
@@ -53,18 +54,6 @@ std::string_view without_name(std::string_view name, std::string_view why) {
 }
 
 }  // namespace
-
-Status check_transport_names(std::span<const std::unique_ptr<TransportFactory>> factories,
-                             const std::vector<std::string_view>& names) {
-  std::vector<std::string_view> known;
-  for (const auto& factory : factories) known.push_back(factory->name());
-  for (const std::string_view name : names) {
-    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
-    return Status(Code::kUnsupported, fmt::format("there is no transport '{}'; there are {}", name,
-                                                  fmt::join(known, ", ")));
-  }
-  return {};
-}
 
 Mesh::Mesh(const MeshEnvironment& environment, int rank, int size)
     : environment_(environment),
@@ -223,16 +212,12 @@ Status Mesh::make_transport(const TransportFactory& factory, size_t instance,
 
 Status Mesh::make_transports(std::string_view wanted) {
   if (wanted.empty()) wanted = environment_.config.text(Variable::kTransports);
-  const std::vector<std::string_view> chosen = split_list(wanted);
-  HETCOMM_RETURN_IF_ERROR(check_transport_names(environment_.factories, chosen));
+  Result<TransportChoice> choice = TransportChoice::parse(wanted, environment_.factories);
+  if (!choice.ok()) return choice.status();
   for (const auto& factory : environment_.factories) {
     // A rank talks to itself by "self" whatever is chosen for the others.
-    const bool named = std::find(chosen.begin(), chosen.end(), factory->name()) != chosen.end();
-    if (!chosen.empty() && !named && factory->name() != "self") {
-      unused_.push_back(
-          fmt::format("{:<6} no: only {} may be used (HETCOMM_TRANSPORTS, or the "
-                      "communicator's options)",
-                      factory->name(), fmt::join(chosen, ", ")));
+    if (!choice->allows(factory->name()) && factory->name() != "self") {
+      unused_.push_back(fmt::format("{:<6} no: {}", factory->name(), choice->refusal()));
       continue;
     }
     Status usable;
@@ -256,7 +241,7 @@ Status Mesh::make_transports(std::string_view wanted) {
     if (usable.ok()) continue;
     const std::string_view why = without_name(factory->name(), usable.text());
     const bool some = !transports_.empty() && transports_.back()->kind == factory->name();
-    if (named && !some) {
+    if (choice->demands(factory->name()) && !some) {
       const Code code =
           usable.code() == Code::kPermissionDenied ? Code::kPermissionDenied : Code::kUnsupported;
       return Status(code, fmt::format("transport {}: {}", factory->name(), why));
@@ -372,7 +357,7 @@ void Mesh::count_ranks_of_host() {
                                    [&](const PeerInfo& peer) { return peer.host == own; });
   const std::string_view yield = environment_.config.text(Variable::kYield);
   const bool crowded = ranks > sysconf(_SC_NPROCESSORS_ONLN);
-  if (yield == "yes" || (yield == "auto" && crowded)) engine().set_yield(true);
+  if (yield == "on" || (yield == "auto" && crowded)) engine().set_yield(true);
   if (crowded && !environment_.config.is_set(Variable::kSpinTime)) {
     engine().set_spin(kCrowdedSpinNs);
   }

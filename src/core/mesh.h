@@ -46,10 +46,6 @@ struct MeshEnvironment {
   liveness::ControlThread* control;  // null: for jobs of one rank only
 };
 
-// UNSUPPORTED, with the names that there are, when |names| has another one.
-Status check_transport_names(std::span<const std::unique_ptr<TransportFactory>> factories,
-                             const std::vector<std::string_view>& names);
-
 struct MeshOptions {
   std::string name;
   uint32_t epoch = 0;

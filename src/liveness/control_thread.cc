@@ -39,7 +39,7 @@ Result<std::unique_ptr<ControlThread>> ControlThread::create() {
     const SignalsBlocked blocked;
     made->thread_ = std::thread([thread = made.get()] { thread->run(); });
   } catch (const std::system_error& error) {
-    return Status(Code::kOutOfResources, std::string("control thread: ") + error.what());
+    return status_of_no_thread("control thread", error);
   }
   return made;
 }

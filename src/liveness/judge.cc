@@ -237,7 +237,7 @@ Frame Judge::fate_frame(int rank, Fate fate, const std::string& why) const {
 
 // |publish|: on the word of this rank all others hold it for dead.
 void Judge::die(int rank, const std::string& why, bool publish, uint64_t now) {
-  std::string text = fmt::format("rank {} lost, noticed by rank {}: {}", rank, setup_.rank, why);
+  std::string text = fmt::format("rank {} lost (detected by rank {}): {}", rank, setup_.rank, why);
   if (publish) {
     news_.add(fate_frame(rank, Fate::kDead, text), -1);
   } else {

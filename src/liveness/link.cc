@@ -10,6 +10,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include <fmt/format.h>
+
 #include "src/net/socket.h"
 
 namespace hetcomm::liveness {
@@ -149,7 +151,8 @@ void Link::read_in(size_t most) {
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && errno == EAGAIN) return;
     if (got <= 0) {
-      end(got == 0 ? "closed without goodbye" : socket_.describe(errno));
+      end(got == 0 ? "it exited or crashed without closing its communicator; see its log"
+                   : fmt::format("control connection: {}", socket_.describe(errno)));
       return;
     }
     if (closing_) continue;
@@ -166,7 +169,7 @@ void Link::parse() {
     const Decoded decoded = decode(ConstByteSpan(in_).subspan(begin), size_, &frame, &used);
     if (decoded == Decoded::kMore) break;
     if (decoded == Decoded::kGarbage) {
-      end("it carries garbage");
+      end("its control connection carries garbage");
       return;
     }
     begin += used;

@@ -404,7 +404,7 @@ void Plane::on_room(Link& link) { judge_->on_writable(link.id()); }
 void Plane::on_ended(Link& link, const std::string& why) {
   log_.debug("control connection with rank {} broke: {}", link.rank(), why);
   garbage_.push_back(take(link.id()));
-  judge_->on_link_down(link.id(), fmt::format("control connection {}", why), now_ns());
+  judge_->on_link_down(link.id(), why, now_ns());
 }
 
 void Plane::on_closed(Link& link) {

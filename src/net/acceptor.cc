@@ -213,8 +213,8 @@ void Acceptor::report_rejection(const std::string& name, const Status& why, bool
   const uint64_t now = now_ns();
   if (now < next_warning_ns_) return;
   next_warning_ns_ = now + kWarningIntervalNs;
-  log_.warn("{} dropped {} connection(s); the last from {}: {}", address_.to_string(), unreported_,
-            name, why.text());
+  log_.warn("{} rejected {} connection{}; the last from {}: {}", address_.to_string(), unreported_,
+            unreported_ == 1 ? "" : "s", name, why.text());
   unreported_ = 0;
 }
 

@@ -295,7 +295,8 @@ bool Handshake::fill_in(size_t size) {
   }
   if (state_ == State::kReadProof && (tls_ == nullptr || tls_->error().ok())) {
     return fail_with(Code::kPermissionDenied,
-                     "the peer left without proving the job secret: it has another one, or none");
+                     "the peer left without proving the job secret: its HETCOMM_SECRET differs, or "
+                     "it belongs to another job");
   }
   const bool first = state_ == State::kReadPrefix || state_ == State::kReadHello;
   if (tls_ == nullptr && first && is_tls_record(in_)) return refuse_foreign_peer();

@@ -738,7 +738,7 @@ class LostRanks(ranks.TestCase):
         results = ranks.run(SIZE, never_came)
         for rank in SURVIVORS:
             text, seconds = results[rank]
-            self.assertIn(f"rank {LOST} of {SIZE} did not come", text)
+            self.assertIn(f"rank {LOST} of {SIZE} did not join", text)
             self.assertLess(seconds, 8)
 
 
@@ -761,7 +761,7 @@ class ReplacedRanks(ranks.TestCase):
                     if rank == lost:
                         continue
                     text, seconds, found = results[rank]
-                    self.assertRegex(text, "PEER_LOST|ABORTED|TIMED_OUT|did not come")
+                    self.assertRegex(text, "PEER_LOST|ABORTED|TIMED_OUT|did not join")
                     self.assertLess(seconds, 8)
                     self.check_use(rank, found)
 
@@ -769,7 +769,7 @@ class ReplacedRanks(ranks.TestCase):
         for rank, (text, found) in enumerate(ranks.run(SIZE, late)):
             self.check_use(rank, found)
             if rank != LOST:
-                self.assertRegex(text, "TIMED_OUT|ABORTED|PEER_LOST|did not come")
+                self.assertRegex(text, "TIMED_OUT|ABORTED|PEER_LOST|did not join")
 
 
     @unittest.skipUnless(hasattr(dist, "_reconfigure"), "this torch cannot reconfigure groups")

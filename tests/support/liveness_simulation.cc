@@ -296,7 +296,7 @@ void Simulation::deliver(uint64_t id, int side) {
   }
   if (ends) {
     give(node(to), [this, id](Node& one) {
-      if (one.links.erase(id) != 0) one.judge->on_link_down(id, "closed without goodbye", now_);
+      if (one.links.erase(id) != 0) one.judge->on_link_down(id, "it exited", now_);
     });
     wires_.erase(id);
   }

@@ -261,6 +261,22 @@ class Formats(unittest.TestCase):
             lines = root.findall(".//{http://www.w3.org/2000/svg}polyline")
             self.assertEqual(len(lines), 4, "two transports in two panels")
 
+    def test_files_that_cannot_be_written_are_refused_before_the_measurement(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for option in ("--plot", "-o"):
+                started = time.monotonic()
+                done = bench("latency", "-b", "8", "-e", "8", "--seconds", "10", option,
+                             f"{folder}/missing/r")
+                self.assertEqual(done.returncode, 1)
+                self.assertIn("cannot write", done.stderr)
+                self.assertLess(time.monotonic() - started, 8)
+            kept = pathlib.Path(folder, "kept")
+            kept.write_text("old")
+            done = bench("latency", "-b", "8", "-e", "8", "-o", str(kept), "--plot",
+                         f"{folder}/missing/r")
+            self.assertEqual(done.returncode, 1)
+            self.assertEqual(kept.read_text(), "old")
+
     def test_overlap_runs_in_both_modes(self):
         rows = json.loads(self.run_ok("overlap", "-b", "64K", "-e", "256K", "--transport", "shm",
                                       "--seconds", "0.01", "--check", "--format", "json"))["rows"]

@@ -112,6 +112,25 @@ TEST_F(ConfigTest, ParseErrorsNameTheVariable) {
   }
 }
 
+TEST_F(ConfigTest, ChoicesComeInAnyCaseAndSwitchesInEveryForm) {
+  const Config loud = loaded({"HETCOMM_LOG=INFO", "HETCOMM_SHM_BULK=Read"});
+  EXPECT_EQ(loud.text(Variable::kLog), "info");
+  EXPECT_EQ(loud.text(Variable::kShmBulk), "read");
+  for (const char* on : {"on", "ON", "1", "yes", "True"}) {
+    const std::string text = std::string("HETCOMM_TLS=") + on;
+    const Config config = loaded({text.c_str()});
+    EXPECT_TRUE(config.is_on(Variable::kTls)) << on;
+    EXPECT_EQ(config.text(Variable::kTls), "on");
+  }
+  for (const char* off : {"off", "0", "no", "FALSE"}) {
+    const std::string text = std::string("HETCOMM_SHM_MAP=") + off;
+    EXPECT_FALSE(loaded({text.c_str()}).is_on(Variable::kShmMap)) << off;
+  }
+  EXPECT_EQ(loaded({"HETCOMM_YIELD=1"}).text(Variable::kYield), "on");
+  // It is no switch.
+  EXPECT_NE(error({"HETCOMM_SHM_BULK=1"}).find("auto|copy|read"), std::string::npos);
+}
+
 TEST_F(ConfigTest, OutOfRangeIsRefusedWithTheRange) {
   const struct {
     const char* entry;

@@ -439,7 +439,7 @@ TEST_P(PutGetTest, MissingRanksAreNamedByManyToo) {
   run(world, {0, 2}, 4, [&](int /*rank*/, Bootstrap& bootstrap) {
     const auto all = bootstrap.allgather("world", {}, now_ns() + kSecond);
     ASSERT_FALSE(all.ok());
-    EXPECT_THAT(std::string(all.status().text()), HasSubstr("ranks 1, 3 of 4 did not come"));
+    EXPECT_THAT(std::string(all.status().text()), HasSubstr("ranks 1, 3 of 4 did not join"));
   });
   EXPECT_EQ(world.together, 1);
 }
@@ -450,7 +450,7 @@ TEST_P(PutGetTest, MissingRanksAreNamedToAll) {
     const auto all = bootstrap.allgather("world", {}, now_ns() + kSecond);
     ASSERT_FALSE(all.ok());
     EXPECT_EQ(all.status().code(), Code::kBootstrapFailed);
-    EXPECT_THAT(std::string(all.status().text()), HasSubstr("ranks 1, 3 of 4 did not come"));
+    EXPECT_THAT(std::string(all.status().text()), HasSubstr("ranks 1, 3 of 4 did not join"));
   });
 }
 

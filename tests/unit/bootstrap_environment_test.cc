@@ -166,7 +166,7 @@ TEST_F(EnvironmentTest, ConfiguredSecretIsUsedAndMustAgree) {
   const auto different = run(
       2, {0, 1}, [](int rank) { return fmt::format("SECRET={};BOOTSTRAP_TIMEOUT=2s", rank); },
       3 * kSecond);
-  EXPECT_THAT(different[0], HasSubstr("rank 1 of 2 did not come"));
+  EXPECT_THAT(different[0], HasSubstr("rank 1 of 2 did not join"));
   EXPECT_THAT(different[1], HasSubstr("job secret"));
   // Before those where nobody listens.
   EXPECT_LT(different[1].find("job secret"), different[1].find("refused")) << different[1];
@@ -222,7 +222,7 @@ TEST_F(EnvironmentTest, WhoJoinsAnotherJobIsTold) {
         kSecond);
     EXPECT_THAT(texts[1], HasSubstr("the peer belongs to another job"));
     EXPECT_THAT(texts[1], HasSubstr("this is job 'job 1' by HETCOMM_JOB"));
-    EXPECT_THAT(texts[0], HasSubstr("rank 1 of 2 did not come"));
+    EXPECT_THAT(texts[0], HasSubstr("rank 1 of 2 did not join"));
   }
 }
 
@@ -484,13 +484,13 @@ TEST_F(StorePlaceTest, DestroyingTheBootstrapClosesIt) {
 
 TEST_F(EnvironmentTest, MissingRanksAreNamed) {
   const std::vector<std::string> texts = run(4, {0, 2}, "", kSecond);
-  EXPECT_THAT(texts, Each(HasSubstr("ranks 1, 3 of 4 did not come within")));
+  EXPECT_THAT(texts, Each(HasSubstr("ranks 1, 3 of 4 did not join within")));
 }
 
 // Each has a store of its own: the second one's is not at the first port.
 TEST_F(EnvironmentTest, RankZeroTwiceIsHintedAt) {
   const std::vector<std::string> texts = run(2, {0, 0}, "", kSecond);
-  EXPECT_THAT(texts, Each(HasSubstr("rank 1 of 2 did not come")));
+  EXPECT_THAT(texts, Each(HasSubstr("rank 1 of 2 did not join")));
   EXPECT_THAT(texts, testing::Contains(HasSubstr("another process that is rank 0")));
 }
 

@@ -195,14 +195,14 @@ TEST_F(StoreTest, MissingRanksAreNamedToAll) {
     const auto values = client.gather("world", 12, {}, now_ns() + kSecond);
     ASSERT_FALSE(values.ok());
     EXPECT_EQ(values.status().code(), Code::kBootstrapFailed);
-    EXPECT_THAT(std::string(values.status().text()), HasSubstr("ranks 3, 7-11 of 12 did not come"));
+    EXPECT_THAT(std::string(values.status().text()), HasSubstr("ranks 3, 7-11 of 12 did not join"));
   });
   // Who comes later learns the same at once.
   StoreClient late(log_, options(3));
   const uint64_t before = now_ns();
   const auto values = late.gather("world", 12, {}, in(30));
   ASSERT_FALSE(values.ok());
-  EXPECT_THAT(std::string(values.status().text()), HasSubstr("ranks 3, 7-11 of 12 did not come"));
+  EXPECT_THAT(std::string(values.status().text()), HasSubstr("ranks 3, 7-11 of 12 did not join"));
   EXPECT_LT(now_ns() - before, 5 * kSecond);
 }
 
@@ -226,7 +226,7 @@ TEST_F(StoreTest, AThirdThatComesAfterwardsIsRefused) {
   StoreClient twin(log_, options(1));
   const auto values = twin.gather("world", 2, {}, in(30));
   ASSERT_FALSE(values.ok());
-  EXPECT_THAT(std::string(values.status().text()), HasSubstr("complete already"));
+  EXPECT_THAT(std::string(values.status().text()), HasSubstr("have already joined"));
 }
 
 TEST_F(StoreTest, DifferentNumbersOfRanksFail) {
@@ -542,7 +542,7 @@ TEST_F(OpenStoreTest, WaitsAreBoundedAndValuesAreNotKept) {
   EXPECT_EQ(client.get("key", in(10)).status().code(), Code::kPermissionDenied);
   const auto values = client.gather("world", 2, {}, in(30));
   ASSERT_FALSE(values.ok());
-  EXPECT_THAT(std::string(values.status().text()), HasSubstr("did not come within 1.0 s"));
+  EXPECT_THAT(std::string(values.status().text()), HasSubstr("did not join within 1 s"));
 }
 
 TEST_F(StoreTest, AllHostsAreListenedOnAtOnePort) {
@@ -637,7 +637,7 @@ TEST(StoreTableTest, WhoIsMissingIsReportedAgainAndAgainAndAtTheEndWithTheTime) 
   EXPECT_EQ(table.take_reports(2 * kUnit + 7).size(), 1u);
   EXPECT_EQ(table.next_timer_ns(), 4 * kUnit + 7);
   table.expire(5 * kUnit + 7);
-  EXPECT_THAT(std::string(sink.last.text()), HasSubstr("ranks 1-2 of 3 did not come within 50 s"));
+  EXPECT_THAT(std::string(sink.last.text()), HasSubstr("ranks 1-2 of 3 did not join within 50 s"));
   EXPECT_THAT(std::string(sink.last.text()), HasSubstr("HETCOMM_BOOTSTRAP_TIMEOUT"));
   EXPECT_TRUE(table.take_reports(kForever).empty());
 }

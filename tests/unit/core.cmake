@@ -33,3 +33,7 @@ hetcomm_test(core_pull_chooser_test
   DEPENDS core
   LABELS asan
   TIMEOUT 30)
+hetcomm_test(core_transport_choice_test
+  SOURCES core_transport_choice_test.cc
+  DEPENDS core transport_self transport_shm transport_tcp
+  TIMEOUT 30)

@@ -341,7 +341,7 @@ TEST_F(SocketTest, PortScansAndGarbageDoNoHarm) {
   };
   EXPECT_EQ(count("not a hetcomm peer"), 26);  // 25 at debug, 1 at warn
   EXPECT_EQ(count("in silence"), 25);
-  EXPECT_EQ(count("connection(s)"), 1);
+  EXPECT_EQ(count("rejected 1 connection"), 1);
 }
 
 TEST_F(SocketTest, HalfOpenConnectionsExpire) {

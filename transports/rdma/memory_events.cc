@@ -51,7 +51,7 @@ Status start_thread(std::thread& thread, Body body) {
     const SignalsBlocked blocked;
     thread = std::thread(std::move(body));
   } catch (const std::system_error& error) {
-    return {Code::kOutOfResources, fmt::format("no thread: {}", error.what())};
+    return status_of_no_thread("memory events", error);
   } catch (const std::bad_alloc&) {
     return Code::kOutOfMemory;
   }

@@ -97,8 +97,7 @@ Settings read_settings(const Config& config) {
   settings.slot_bytes = kPayloadBytes + 64;
   settings.slice_bytes = std::clamp(config.number(Variable::kRdmaSlice), kMinSlice, kMaxSlice);
   settings.cache_bytes = config.number(Variable::kRdmaCacheBytes);
-  const std::string_view strict = config.text(Variable::kRdmaStrictKeys);
-  settings.strict_keys = strict == "on" || strict == "1";
+  settings.strict_keys = config.is_on(Variable::kRdmaStrictKeys);
   settings.connections = static_cast<uint32_t>(
       std::clamp<uint64_t>(config.number(Variable::kRdmaQueuePairs), 1, 1u << 20));
   Capabilities& capabilities = settings.capabilities;

@@ -25,8 +25,7 @@ Capabilities shm_capabilities(const Config& config, const Geometry& geometry) {
   can.prefers_get = config.text(Variable::kShmBulk) == "read";
   can.target_sees_put = true;
   can.lossless = true;
-  const std::string_view map = config.text(Variable::kShmMap);
-  can.map = map == "on" || map == "1";
+  can.map = config.is_on(Variable::kShmMap);
   can.protected_in_transit = true;
   can.max_payload_bytes = geometry.chunk_bytes;
   can.eager_limit_bytes = config.number(Variable::kShmEager);
