@@ -163,7 +163,7 @@ class Mesh final : public Driven {
   void deliver_rest(Operation& receive, ConstByteSpan bytes);
   // A message of |length| bytes is in |receive|, which is in host memory, as far as it fits.
   void delivered(Operation& receive, int source, uint64_t tag, uint64_t length);
-  // What |receive| has got is in its memory.
+  // All bytes that |receive| gets are in its memory.
   void complete_delivered(Operation& receive);
   void complete_truncated(Operation& receive);
   // The sender took back a rendezvous that may still be queued here.

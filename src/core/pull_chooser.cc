@@ -83,7 +83,7 @@ bool PullChooser::Class::give_up_trial() {
   return tell(resolved);
 }
 
-// Of several pieces one is copied in while the one before is taken out.
+// The sender copies one of several pieces in while the receiver takes the one before out.
 double PullChooser::Class::alone() const {
   return in_stream() + std::min(ways.cost(Way::kPush), sender_ns_per_byte) / pieces;
 }
@@ -123,7 +123,7 @@ bool PullChooser::Class::measured(Way way, double sample, double elapsed_ns, uin
 void PullPlan::told(size_t pull_class, uint64_t pause) {
   Class& c = classes_[pull_class];
   c.pause = pause;
-  // What copying costs has to be known soon after a change.
+  // The cost of copying has to be known soon after a change.
   c.to_sample = 0;
   c.sampled = 0;
 }

@@ -82,10 +82,10 @@ class PullChooser {
     bool give_up_trial();
     uint64_t best_pause() const;
     bool measured(Way way, double sample, double elapsed_ns, uint64_t bytes, uint32_t count);
-    // What copying costs a message in a stream, and one that goes alone; ns per byte.
+    // The cost of copying for a message in a stream, and for one that goes alone; ns per byte.
     double in_stream() const { return std::max(ways.cost(Way::kPush), sender_ns_per_byte); }
     double alone() const;
-    // What a message of |bytes| costs more on the way that is not |way|.
+    // A message of |bytes| costs so much more on the way that is not |way|.
     double extra_ns(Way way, uint64_t bytes) const;
   };
 

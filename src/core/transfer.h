@@ -47,7 +47,7 @@ class SendTransfer final : public Mortal {
   bool lost_source() const { return source_rail_ == nullptr; }
   uint64_t id() const { return id_; }
   uint64_t length() const { return send_->length; }
-  // Of a pulled message: the receiver reads it no more, and this object ends. Returns the
+  // Takes a pulled message back: the receiver reads it no more, and this object ends. Returns the
   // operation.
   Operation& take_back();
 

@@ -1,5 +1,5 @@
-// What two ways of moving messages of one size class cost, and when the one that is not in use is
-// tried.
+// TwoWays keeps the costs of two ways of moving messages of one size class, and says when the way
+// that is not in use is tried.
 //
 // Trials may take a small share of the time that the messages took. A trial that comes because the
 // way in use has suddenly become slow is not paid for by that, but must lie further from the last
@@ -32,11 +32,11 @@ class TwoWays {
   bool trying() const { return to_measure_ > 0; }
   Way tried() const { return tried_; }
   uint32_t to_measure() const { return to_measure_; }
-  // Without a budget.
+  // Begins a trial of |way|, whatever it costs.
   void begin_trial(Way way);
   // True when a trial may begin of a way on which a message costs |extra_ns| more.
   bool may_try(double extra_ns) const;
-  // What a message of |bytes| costs more on the other way, going by cost() alone.
+  // A message of |bytes| costs so much more on the other way, by cost().
   double extra_ns(Way in_use, uint64_t bytes) const;
   void allow_trial() { since_trial_ = kBetweenTrials; }
   void stop_trial();

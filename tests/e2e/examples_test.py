@@ -23,7 +23,7 @@ def main():
     ranks = [subprocess.Popen([program], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                               env=dict(os.environ, RANK=str(rank), WORLD_SIZE=str(SIZE),
                                        MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port),
-                                       HETCOMM_SECRET="of this test"))
+                                       HETCOMM_SECRET="the secret of this test"))
              for rank in range(SIZE)]
     outputs = [rank.communicate(timeout=50)[0] for rank in ranks]
     for rank, output in enumerate(outputs):

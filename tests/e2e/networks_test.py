@@ -48,7 +48,7 @@ class Hosts:
     def run(self, program, **settings):
         """Exit statuses and outputs; rank 1 has |settings|, rank 0 tcp where they name transports."""
         common = dict(os.environ, WORLD_SIZE="2", MASTER_ADDR=FAR[0], MASTER_PORT="29400",
-                      HETCOMM_SECRET="of this test", HETCOMM_FAMILY="ipv4", HETCOMM_LOG="info",
+                      HETCOMM_SECRET="the secret of this test", HETCOMM_FAMILY="ipv4", HETCOMM_LOG="info",
                       HETCOMM_BOOTSTRAP_TIMEOUT="10s")
         ranks = []
         for rank, name in enumerate(self.names):

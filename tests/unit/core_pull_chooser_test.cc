@@ -67,7 +67,7 @@ class TwoRanks {
       }
     }
   }
-  // What a message takes that is read.
+  // The time of a message that is read.
   double reading(uint64_t bytes) const {
     return read * static_cast<double>(bytes) + read_fixed + 300;
   }
@@ -139,7 +139,7 @@ TEST(PullChooser, CountsWhatCopyingCostsTheSender) {
   }
 }
 
-// The same where messages of two sizes alternate.
+// Messages of two sizes alternate.
 TEST(PullChooser, LearnsOfEachSizeWhatCopyingCostsTheSender) {
   TwoRanks ranks;
   ranks.copy = 0.5;
@@ -231,7 +231,7 @@ TEST(PullChooser, NeverPullsAgainWhatFailed) {
   EXPECT_GT(ranks.run(128 * kKi, 10'000, false).pulled, 0);
 }
 
-// What the peer says of itself may be anything.
+// The peer may say anything of itself.
 TEST(PullChooser, BearsAnyNumberOfThePeer) {
   TwoRanks ranks;
   for (const uint64_t cost : {uint64_t{0}, uint64_t{1}, UINT64_MAX}) {

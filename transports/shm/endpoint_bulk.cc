@@ -21,7 +21,7 @@ constexpr uint64_t kReadBudget = 1 << 20;
 constexpr uint64_t kStreamingTarget = 8 << 20;
 constexpr uint64_t kStreamingPut = 1 << 20;
 
-// Of a bulk that begin_get() has checked.
+// The key of a bulk that begin_get() has checked.
 SourceKey source_of(const Bulk& bulk) {
   SourceKey source{};
   [[maybe_unused]] const bool valid = SourceKey::decode(bulk.key, source);
