@@ -65,6 +65,10 @@ test-all: torch ## every test, the long ones too, under the sanitizers and witho
 	@$(call run_tests,tsan,all,)
 	@$(call run_tests,dev,all,)
 
+.PHONY: mutants
+mutants: torch ## break one promise at a time and see whether a test notices; hours (MUTANTS='name...')
+	@tests/mutants/run.py $(MUTANTS)
+
 .PHONY: peers
 peers: ## install what the benchmarks compare with, into build/peers
 	@tools/peers install build/peers
@@ -86,4 +90,4 @@ tidy: ## run clang-tidy over every source
 
 .PHONY: clean
 clean: ## remove what was built; keep installed tools and peers
-	@rm -rf build/release build/dev build/clang build/asan build/tsan build/*.configure.log
+	@rm -rf build/release build/dev build/clang build/asan build/tsan build/mutants build/*.configure.log

@@ -1,0 +1,240 @@
+#!/usr/bin/env python3
+"""Breaks one promise at a time and tells which breaches no test notices.
+
+Every patch of this folder is applied to a copy of the tree, what its tests need is built there, and the
+tests run. A test that fails has noticed. README.md describes the patches.
+
+  tests/mutants/run.py                      all of them; hours on two cores
+  tests/mutants/run.py handshake 'core_*'   those whose names contain a word or match a pattern
+  tests/mutants/run.py --check              only see whether all patches are complete and apply
+  tests/mutants/run.py --list               names and promises
+
+The exit status is 0 when every mutant was caught. With the tests of a mutant failing on the tree as it
+is, or not building, nothing is known about it, and that is an error as well.
+"""
+
+import argparse
+import fnmatch
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+KEYS = ("Promise", "Build", "Run", "Seconds")
+
+
+@dataclass
+class Mutant:
+    """One patch and the fields of its head."""
+    path: Path
+    promise: str = ""
+    targets: list = field(default_factory=list)
+    commands: list = field(default_factory=list)
+    seconds: int = 120
+
+    @property
+    def name(self):
+        return self.path.stem
+
+
+class Incomplete(Exception):
+    """A patch whose head lacks something."""
+
+
+def read_mutant(path):
+    mutant = Mutant(path)
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        if line.startswith(("diff ", "--- ")):
+            break
+        key, colon, value = line.partition(":")
+        value = value.strip()
+        if not line.strip():
+            continue
+        if not colon or key not in KEYS or not value:
+            raise Incomplete(f"{path.name}:{number}: expected one of {', '.join(KEYS)}, found '{line}'")
+        if key == "Promise":
+            mutant.promise = value
+        elif key == "Build":
+            mutant.targets += value.split()
+        elif key == "Run":
+            mutant.commands.append(value)
+        else:
+            mutant.seconds = int(value)
+    else:
+        raise Incomplete(f"{path.name}: no patch in it")
+    for key, given in (("Promise", mutant.promise), ("Build", mutant.targets), ("Run", mutant.commands)):
+        if not given:
+            raise Incomplete(f"{path.name}: no '{key}:'")
+    return mutant
+
+
+def read_all(words):
+    mutants = [read_mutant(path) for path in sorted(HERE.glob("*.patch"))]
+    if not words:
+        return mutants
+    chosen = [m for m in mutants if any(w in m.name or fnmatch.fnmatch(m.name, w) for w in words)]
+    if not chosen:
+        raise Incomplete(f"no mutant is called {' or '.join(words)}")
+    return chosen
+
+
+def patch(mutant, folder, *options):
+    """Returns the output of patch(1) where it failed, else None."""
+    done = subprocess.run(["patch", "-p1", "--batch", "--fuzz=1", "--no-backup-if-mismatch", *options,
+                           "-i", str(mutant.path)], cwd=folder, text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    return done.stdout if done.returncode else None
+
+
+def check(mutants):
+    """Whether every patch applies to the tree, and breaks it in one place of the library."""
+    bad = 0
+    for mutant in mutants:
+        refusal = patch(mutant, ROOT, "--dry-run")
+        if refusal:
+            bad += 1
+            print(f"{mutant.name}: does not apply:\n{refusal}")
+    print(f"{len(mutants) - bad} of {len(mutants)} mutants apply")
+    return bad == 0
+
+
+class Copy:
+    """A copy of the tree and its build folder."""
+
+    def __init__(self, folder):
+        self.source = folder / "source"
+        self.build = folder / "build"
+
+    def refresh(self):
+        """Makes the copy equal to the tree; what is equal keeps its time, so that nothing is built twice."""
+        self.source.mkdir(parents=True, exist_ok=True)
+        listed = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+                                cwd=ROOT, stdout=subprocess.PIPE, check=True).stdout.decode()
+        names = {name for name in listed.split("\0") if name and (ROOT / name).is_file()}
+        for name in names:
+            new, old = ROOT / name, self.source / name
+            old.parent.mkdir(parents=True, exist_ok=True)
+            content = new.read_bytes()
+            if not old.exists() or old.read_bytes() != content:
+                old.write_bytes(content)
+            old.chmod(new.stat().st_mode)
+        for old in self.source.rglob("*"):
+            if old.is_file() and str(old.relative_to(self.source)) not in names:
+                old.unlink()
+        venv = ROOT / "build" / "venv"
+        configure = ["cmake", "--preset", "dev", "-B", str(self.build)]
+        if (venv / "bin" / "python").exists():
+            configure.append(f"-DPython_EXECUTABLE={venv}/bin/python")
+        subprocess.run(configure, cwd=self.source, check=True, stdout=subprocess.DEVNULL)
+
+    def make(self, targets):
+        """Returns the end of the output where the build failed, else None."""
+        done = subprocess.run(["cmake", "--build", str(self.build), "--target", *targets], text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        return "\n".join(done.stdout.splitlines()[-20:]) if done.returncode else None
+
+    def passes(self, mutant):
+        """Returns None where all tests pass, else how the first one ended."""
+        for command in mutant.commands:
+            words = shlex.split(command)
+            if words[0] != "ctest":
+                words[0] = str(self.build / "bin" / "tests" / words[0])
+            else:
+                words.append("--no-tests=error")
+            log = (self.build / "mutant.log").open("w")
+            process = subprocess.Popen(words, cwd=self.build, stdout=log, stderr=subprocess.STDOUT,
+                                       start_new_session=True)
+            try:
+                status = process.wait(mutant.seconds)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+                return f"no end after {mutant.seconds} s: {command}"
+            if status:
+                return f"exit status {status}: {command}"
+        return None
+
+
+def try_one(copy, mutant):
+    """Returns what became of a mutant, and why: 'caught', 'survived' or 'error'."""
+    refusal = patch(mutant, copy.source)
+    if refusal:
+        return "error", f"does not apply:\n{refusal}"
+    try:
+        failure = copy.make(mutant.targets)
+        if failure:
+            return "error", f"does not build:\n{failure}"
+        noticed = copy.passes(mutant)
+    finally:
+        refusal = patch(mutant, copy.source, "--reverse")
+        if refusal:
+            raise SystemExit(f"{mutant.name} could not be taken back:\n{refusal}")
+    return ("caught", noticed) if noticed else ("survived", mutant.promise)
+
+
+def tests_pass_unbroken(copy, mutants):
+    """The mutants whose tests do not pass, or do not build, where nothing is broken; by name."""
+    bad = {}
+    failure = copy.make(sorted({target for mutant in mutants for target in mutant.targets}))
+    if failure:
+        raise SystemExit(f"the tree does not build:\n{failure}")
+    known = {}
+    for mutant in mutants:
+        commands = tuple(mutant.commands)
+        if commands not in known:
+            known[commands] = copy.passes(mutant)
+        if known[commands]:
+            bad[mutant.name] = known[commands]
+    return bad
+
+
+def run(mutants, folder):
+    copy = Copy(folder)
+    copy.refresh()
+    print(f"{len(mutants)} mutants; their tests must pass on the tree as it is", flush=True)
+    bad = tests_pass_unbroken(copy, mutants)
+    ends = {"caught": [], "survived": [], "error": []}
+    for number, mutant in enumerate(mutants, 1):
+        start = time.monotonic()
+        if mutant.name in bad:
+            end, why = "error", f"its tests fail without it: {bad[mutant.name]}"
+        else:
+            end, why = try_one(copy, mutant)
+        ends[end].append(mutant.name)
+        print(f"[{number}/{len(mutants)}] {end:8} {mutant.name} ({time.monotonic() - start:.0f} s) {why}",
+              flush=True)
+    for end in ("survived", "error"):
+        for name in ends[end]:
+            print(f"{end}: {name}")
+    print(f"{len(ends['caught'])} of {len(mutants)} mutants caught")
+    return len(ends["caught"]) == len(mutants)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("names", nargs="*", help="parts of names, or patterns")
+    parser.add_argument("--check", action="store_true", help="see whether all patches apply, and stop")
+    parser.add_argument("--list", action="store_true", help="print names and promises, and stop")
+    parser.add_argument("--folder", type=Path, default=ROOT / "build" / "mutants",
+                        help="for the copy of the tree and its build (default: build/mutants)")
+    arguments = parser.parse_args()
+    try:
+        mutants = read_all(arguments.names)
+    except Incomplete as error:
+        sys.exit(f"run.py: {error}")
+    if arguments.list:
+        for mutant in mutants:
+            print(f"{mutant.name}: {mutant.promise}")
+        return 0
+    good = check(mutants) if arguments.check else run(mutants, arguments.folder.resolve())
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
