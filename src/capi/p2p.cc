@@ -410,7 +410,7 @@ hetcomm_status_t hetcomm_request_cancel(hetcomm_request_t* request) noexcept {
     const Engine::Baton baton(*ref.operation->engine);
     ref.operation->engine->drain();
     if (ref.stale()) return Status(Code::kStaleHandle);
-    if (ref.is(OperationState::kPending)) ref.operation->communicator->cancel(*ref.operation);
+    if (ref.is(OperationState::kPending)) Communicator::of(*ref.operation).cancel(*ref.operation);
     return {};
   });
 }
@@ -428,7 +428,7 @@ hetcomm_status_t hetcomm_request_start(hetcomm_request_t* request) noexcept {
       return Status(Code::kInvalidArgument, "the request's communicator was destroyed");
     }
     std::string text;
-    const Code code = operation.communicator->restart(ref, &text);
+    const Code code = Communicator::of(operation).restart(ref, &text);
     return code == Code::kOk ? Status() : Status(code, std::move(text));
   });
 }
@@ -443,7 +443,7 @@ hetcomm_status_t hetcomm_request_release(hetcomm_request_t* request) noexcept {
     const Engine::Baton baton(*operation.engine);
     operation.engine->drain();
     if (ref.is(OperationState::kPending)) {
-      operation.communicator->release(operation);
+      Communicator::of(operation).release(operation);
       return {};
     }
     // Complete, or a prepared one that is idle; otherwise another thread is just reporting it.

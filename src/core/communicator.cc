@@ -13,23 +13,25 @@ constexpr const char* kOverlapText = "the buffer overlaps that of another pendin
 
 }  // namespace
 
+std::vector<int> Communicator::ranks_of(const std::vector<Member>& members) {
+  std::vector<int> ranks;
+  ranks.reserve(members.size());
+  for (const Member& member : members) ranks.push_back(member.rank);
+  return ranks;
+}
+
 Communicator::Communicator(Context& context, std::shared_ptr<Mesh> mesh, Channel& channel,
                            std::vector<Member> members, Communicator* parent, MeshOptions options)
-    : context_(context),
+    : CommunicatorBase(channel, ranks_of(members), mesh->size()),
+      context_(context),
       mesh_(std::move(mesh)),
       engine_(mesh_->engine()),
-      channel_(&channel),
+      id_(channel.id),
       parent_(parent),
       options_(std::move(options)),
       members_(std::move(members)),
-      inverse_(static_cast<size_t>(mesh_->size()), -1),
+      rank_(rank_of(mesh_->rank())),
       default_timeout_ns_(context.config().number(Variable::kTimeout)) {
-  ranks_.reserve(members_.size());
-  for (const Member& member : members_) {
-    inverse_[static_cast<size_t>(member.rank)] = static_cast<int32_t>(ranks_.size());
-    ranks_.push_back(member.rank);
-  }
-  rank_ = inverse_[static_cast<size_t>(mesh_->rank())];
   const Engine::Baton baton(engine_);
   mesh_->add(this);
   if (parent_ != nullptr) parent_->children_.fetch_add(1, std::memory_order_relaxed);
@@ -39,7 +41,7 @@ Communicator::~Communicator() {
   const Engine::Baton baton(engine_);
   teams_.clear();
   mesh_->remove(this);
-  mesh_->close_channel(*channel_);
+  mesh_->close_channel(channel());
   // Requests that nobody has asked about yet outlive it.
   engine_.pool().for_each([this](Operation& operation) {
     const OperationState state = operation.state();
@@ -281,10 +283,10 @@ Code Communicator::restart(const OperationRef& prepared, std::string* text) {
 }
 
 void Communicator::start(Operation& operation) {
-  ++pending_;
-  if (channel_->closed) [[unlikely]] {
+  operation_begun();
+  if (channel().closed) [[unlikely]] {
     mesh_->complete(operation, Code::kAborted,
-                    text_or_none([&] { return std::string(channel_->aborted.text()); }));
+                    text_or_none([&] { return std::string(channel().aborted.text()); }));
     return;
   }
   try {
@@ -295,7 +297,7 @@ void Communicator::start(Operation& operation) {
     } else if (operation.kind == OperationKind::kSend) {
       mesh_->pair(operation.peer).submit_send(operation);
     } else if (operation.kind == OperationKind::kReceive) {
-      mesh_->start_receive(*channel_, operation);
+      mesh_->start_receive(channel(), operation);
     } else {
       mesh_->pair(operation.peer).access().submit(operation);
     }
@@ -328,9 +330,13 @@ void Communicator::cancel(Operation& operation) {
                        collected ? "cancelled before it was started" : "cancelled by the caller");
 }
 
+void Communicator::end(Operation& operation, Code code, std::string_view why) {
+  mesh_->end_operation(operation, code, why);
+}
+
 // One that waits for its group.
 void Communicator::drop(Operation& operation, Code code, std::string text) {
-  ++pending_;
+  operation_begun();
   engine_.operation_started();
   mesh_->complete(operation, code, std::move(text));
 }
@@ -344,9 +350,9 @@ void Communicator::release(Operation& operation) {
 
 bool Communicator::probe(int32_t source, uint64_t tag, uint64_t ignore, hetcomm_completion_t* out) {
   const Engine::Baton baton(engine_);
-  const int32_t peer = source < 0 ? -1 : ranks_[static_cast<size_t>(source)];
+  const int32_t peer = source < 0 ? -1 : ranks()[static_cast<size_t>(source)];
   if (peer >= 0 && peer_status_locked(peer).ok()) mesh_->pair(peer).ensure_connected();
-  const MatchTable& table = channel_->point_to_point;
+  const MatchTable& table = channel().point_to_point;
   const Incoming* message = table.find_unexpected(peer, tag, ignore);
   if (message == nullptr) return false;
   *out = hetcomm_completion_t{
@@ -359,14 +365,14 @@ bool Communicator::probe(int32_t source, uint64_t tag, uint64_t ignore, hetcomm_
 Status Communicator::peer_status(int32_t rank) {
   const Engine::Baton baton(engine_);
   mesh_->read_mail();
-  return peer_status_locked(ranks_[static_cast<size_t>(rank)]);
+  return peer_status_locked(ranks()[static_cast<size_t>(rank)]);
 }
 
 std::vector<bool> Communicator::lost_ranks() {
   const Engine::Baton baton(engine_);
   mesh_->read_mail();
   std::vector<bool> lost;
-  for (const int rank : ranks_) {
+  for (const int rank : ranks()) {
     const Code code = peer_status_locked(rank).code();
     lost.push_back(code == Code::kPeerLost || code == Code::kUnreachable ||
                    (rank == mesh_->rank() && mesh_->was_declared_lost()));
@@ -376,7 +382,7 @@ std::vector<bool> Communicator::lost_ranks() {
 
 size_t Communicator::counters(int32_t rank, size_t capacity, hetcomm_counters_t* out) {
   const Engine::Baton baton(engine_);
-  const Pair* pair = mesh_->find_pair(ranks_[static_cast<size_t>(rank)]);
+  const Pair* pair = mesh_->find_pair(ranks()[static_cast<size_t>(rank)]);
   if (pair == nullptr) return 0;
   size_t index = 0;
   for (const hetcomm_counters_t& counters : pair->counters()) {
@@ -388,7 +394,7 @@ size_t Communicator::counters(int32_t rank, size_t capacity, hetcomm_counters_t*
 
 std::string Communicator::explain(int32_t rank) {
   const Engine::Baton baton(engine_);
-  return mesh_->explain(ranks_[static_cast<size_t>(rank)]);
+  return mesh_->explain(ranks()[static_cast<size_t>(rank)]);
 }
 
 void Communicator::abort(const std::string& reason) {
@@ -412,18 +418,18 @@ Status Communicator::check_idle() {
   if (remotes_ != 0) {
     return Status(Code::kBusy, "remote memories of it still exist");
   }
-  if (pending_ != 0) {
-    return Status(Code::kBusy, fmt::format("{} operations are pending on it", pending_));
+  if (pending() != 0) {
+    return Status(Code::kBusy, fmt::format("{} operations are pending on it", pending()));
   }
   return {};
 }
 
 Status Communicator::check_source(int32_t source) {
   const Engine::Baton baton(engine_);
-  if (channel_->closed) return channel_->aborted;
-  if (source >= 0) return peer_status_locked(ranks_[static_cast<size_t>(source)]);
+  if (channel().closed) return channel().aborted;
+  if (source >= 0) return peer_status_locked(ranks()[static_cast<size_t>(source)]);
   if (mesh_->any_live_sender(*this)) return {};
-  return peer_status_locked(ranks_.back() == mesh_->rank() ? ranks_.front() : ranks_.back());
+  return peer_status_locked(ranks().back() == mesh_->rank() ? ranks().front() : ranks().back());
 }
 
 void Communicator::flush(uint64_t timeout_ns) {

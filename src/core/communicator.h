@@ -9,6 +9,7 @@
 
 #include <hetcomm/p2p.h>
 
+#include "src/core/communicator_base.h"
 #include "src/core/engine.h"
 #include "src/core/mesh.h"
 #include "src/core/operation.h"
@@ -46,13 +47,15 @@ struct PostArguments {
   const AccessArguments* access = nullptr;
 };
 
-class Communicator {
+class Communicator final : public CommunicatorBase {
  public:
   static Result<std::unique_ptr<Communicator>> create(Context& context, Bootstrap& bootstrap,
                                                       const MeshOptions& options);
   ~Communicator();
-  Communicator(const Communicator&) = delete;
-  Communicator& operator=(const Communicator&) = delete;
+  // The one that |operation| was posted on.
+  static Communicator& of(const Operation& operation) {
+    return static_cast<Communicator&>(*operation.communicator);
+  }
 
   // Any thread.
   // Starts an operation; |*text| says why it was rejected.
@@ -103,7 +106,7 @@ class Communicator {
     constexpr uint32_t kRight = kPuts   ? HETCOMM_ACCESS_PUT
                                 : kGets ? HETCOMM_ACCESS_GET
                                         : HETCOMM_ACCESS_ATOMIC;
-    if ((remote.rights() & kRight) == 0 || channel_->closed || !remote.contains(offset, length))
+    if ((remote.rights() & kRight) == 0 || channel().closed || !remote.contains(offset, length))
         [[unlikely]] {
       return nullptr;
     }
@@ -158,9 +161,9 @@ class Communicator {
   void flush(uint64_t timeout_ns);
 
   int32_t rank() const { return rank_; }
-  int32_t size() const { return static_cast<int32_t>(ranks_.size()); }
+  int32_t size() const { return static_cast<int32_t>(ranks().size()); }
   // Number of this rank's channel of it.
-  uint32_t id() const { return channel_->id; }
+  uint32_t id() const { return id_; }
   const Communicator* parent() const { return parent_; }
   // The communicator that was not split from another one, but made from a bootstrap.
   Communicator& root() { return parent_ == nullptr ? *this : parent_->root(); }
@@ -170,27 +173,20 @@ class Communicator {
   Mesh& mesh() { return *mesh_; }
   Context& context() { return context_; }
   const MeshOptions& options() const { return options_; }
-  // Rank in this communicator of a rank of the mesh; -1 stays.
-  int32_t rank_of(int32_t mesh_rank) const {
-    return mesh_rank < 0 ? -1 : inverse_[static_cast<size_t>(mesh_rank)];
-  }
 
   // Under the baton.
-  const std::vector<int>& ranks() const { return ranks_; }
-  bool contains(int mesh_rank) const { return inverse_[static_cast<size_t>(mesh_rank)] >= 0; }
-  Channel& channel() { return *channel_; }
   // Number of the channel of a rank of the mesh, which it contains.
   uint32_t channel_at(int mesh_rank) const {
-    return members_[static_cast<size_t>(inverse_[static_cast<size_t>(mesh_rank)])].channel;
+    return members_[static_cast<size_t>(rank_of(mesh_rank))].channel;
   }
-  void start(Operation& operation);
+  void start(Operation& operation) override;
+  void end(Operation& operation, Code code, std::string_view why) override;
   // Ends a pending operation with kCancelled.
   void cancel(Operation& operation);
   // Ends one that waits for its group, which will not start it.
   void drop(Operation& operation, Code code, std::string text);
   // The caller gives the handle of a pending operation back: it ends unseen.
   void release(Operation& operation);
-  void operation_ended() { --pending_; }
   // A pending operation of this rank on behalf of |peer| (of the mesh), which nobody waits for.
   // Null when memory is exhausted.
   Operation* begin_for_peer(OperationKind kind, int peer, Registration& registration,
@@ -233,6 +229,7 @@ class Communicator {
     int rank;          // in the mesh
     uint32_t channel;  // the number by which it is reached
   };
+  static std::vector<int> ranks_of(const std::vector<Member>& members);
   // Takes |channel| over.
   Communicator(Context& context, std::shared_ptr<Mesh> mesh, Channel& channel,
                std::vector<Member> members, Communicator* parent, MeshOptions options);
@@ -288,7 +285,7 @@ class Communicator {
     engine_.drain_queued();
     const Member& to = members_[static_cast<size_t>(peer)];
     Pair* pair = mesh_->find_pair(to.rank);
-    return pair != nullptr && !channel_->closed &&
+    return pair != nullptr && !channel().closed &&
            pair->send_at_once(to.channel, tag,
                               {reinterpret_cast<void*>(buffer.offset), buffer.length});
   }
@@ -317,7 +314,6 @@ class Communicator {
   std::unique_ptr<collectives::Collective> take_call();
   // Null when it cannot be told from another one.
   collectives::Team* team_of(const std::vector<int32_t>& list);
-  static void part_done(Operation& part);
   // Starts a collective operation of all ranks and waits for its end.
   Status run_collective(const collectives::Arguments& arguments);
   static Result<std::unique_ptr<Communicator>> create_over_known_mesh(Context& context,
@@ -333,15 +329,12 @@ class Communicator {
   Context& context_;
   std::shared_ptr<Mesh> mesh_;
   Engine& engine_;
-  Channel* channel_;
+  const uint32_t id_;  // of the channel
   Communicator* parent_;
   MeshOptions options_;
   std::vector<Member> members_;
-  std::vector<int> ranks_;        // of the members, in the mesh
-  std::vector<int32_t> inverse_;  // from mesh ranks, -1: not in here
-  int32_t rank_ = 0;
+  int32_t rank_;
   uint64_t default_timeout_ns_;
-  int64_t pending_ = 0;  // under the baton
   std::atomic<int32_t> children_{0};
   std::atomic<int32_t> groups_{0};
   // Under the baton: remote memories made for it, and memories registered on it.
@@ -364,14 +357,16 @@ inline void Mesh::complete(Operation& operation) {
 }
 
 inline void Mesh::complete_any(Operation& operation) {
-  Communicator& communicator = *operation.communicator;
+  Communicator& communicator = Communicator::of(operation);
   operation.source = communicator.rank_of(operation.source);
   if (OverlapGuard::kActive) communicator.forget_receive(operation);
   if (!operation.pieces.empty() && (!operation.prepared || operation.detached)) [[unlikely]]
     Communicator::drop_uses(operation);
   communicator.operation_ended();
   if (operation.detached) [[unlikely]] {
-    if (operation.collective) Communicator::part_done(operation);
+    if (operation.end_handler != nullptr) {
+      std::exchange(operation.end_handler, nullptr)->on_end(operation);
+    }
     engine().operation_dropped(&operation);
     return;
   }

@@ -62,7 +62,7 @@ void Communicator::fill_call(const Arguments& arguments, std::unique_ptr<Collect
   operation.length = 0;
   operation.clear_pieces();
   call->attach(operation);
-  operation.call = call.release();
+  operation.composite = call.release();
 }
 
 std::unique_ptr<Collective> Communicator::take_call() {
@@ -105,22 +105,23 @@ Team* Communicator::team_of(const std::vector<int32_t>& list) {
 void Communicator::refuse_collective(std::string_view why) {
   const Engine::Baton baton(engine_);
   engine_.drain_queued();
-  if (!channel_->collectives_failed.ok() || channel_->closed) return;
+  if (!channel().collectives_failed.ok() || channel().closed) return;
   if (Team* team = team_of({}); team != nullptr) team->refuse(why);
 }
 
 // A failure: the operation stays as it is.
 Status Communicator::start_collective(Operation& operation) {
-  if (!channel_->collectives_failed.ok()) {
-    return channel_->collectives_failed.annotate(
+  if (!channel().collectives_failed.ok()) {
+    return channel().collectives_failed.annotate(
         "the collective operations of the communicator have failed before");
   }
-  Team* team = team_of(operation.call->list());
+  auto& composite = static_cast<Collective&>(*operation.composite);
+  Team* team = team_of(composite.list());
   if (team == nullptr) {
     return Status(Code::kUnsupported,
                   "messages of this list of ranks cannot be told from those of another one");
   }
-  std::unique_ptr<Collective> call(operation.call);
+  std::unique_ptr<Collective> call(&composite);
   try {
     team->submit(call);
   } catch (const std::bad_alloc&) {
@@ -141,10 +142,6 @@ Operation* Communicator::make_part(OperationKind kind, int mesh_rank, uint64_t t
   fill_host(hetcomm_buffer_host(bytes.data(), bytes.size()), *operation);
   operation->set_state(OperationState::kPending);
   return operation;
-}
-
-void Communicator::part_done(Operation& part) {
-  if (part.part_of != nullptr) std::exchange(part.part_of, nullptr)->part_done(part);
 }
 
 void Communicator::fail_collectives(Code code, std::string_view text) {

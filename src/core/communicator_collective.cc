@@ -83,12 +83,12 @@ Result<std::unique_ptr<Communicator>> Communicator::split(int32_t color, int32_t
 
 Status Communicator::check_collectives() {
   const Engine::Baton baton(engine_);
-  return channel_->closed ? channel_->aborted : channel_->collectives_failed;
+  return channel().closed ? channel().aborted : channel().collectives_failed;
 }
 
 Status Communicator::exchange_split(const SplitEntry& mine, std::vector<SplitEntry>* all) {
   try {
-    all->resize(ranks_.size());
+    all->resize(ranks().size());
   } catch (const std::bad_alloc&) {
     const Engine::Baton baton(engine_);
     fail_collectives(Code::kOutOfMemory, text_or_none([&] {
@@ -120,7 +120,7 @@ Result<std::unique_ptr<Communicator>> Communicator::join_split(const std::vector
     std::stable_sort(chosen.begin(), chosen.end(),
                      [&](size_t a, size_t b) { return all[a].key < all[b].key; });
     std::vector<Member> members;
-    for (const size_t rank : chosen) members.push_back({ranks_[rank], all[rank].channel});
+    for (const size_t rank : chosen) members.push_back({ranks()[rank], all[rank].channel});
     return std::unique_ptr<Communicator>(
         new Communicator(context_, mesh_, channel, std::move(members), this, options_));
   } catch (const std::bad_alloc&) {

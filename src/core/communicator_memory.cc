@@ -49,7 +49,7 @@ Status Communicator::register_memory(Memory& memory, uint32_t rights, bool calle
   }
   const Engine::Baton baton(engine_);
   if (memory.registration != nullptr) return Status(Code::kBusy, "the memory is registered");
-  if (channel_->closed) return channel_->aborted;
+  if (channel().closed) return channel().aborted;
   memory.registration = std::make_unique<Registration>(*this, memory, rights);
   try {
     mesh_->publish(*memory.registration);
@@ -244,7 +244,7 @@ Operation* Communicator::begin_for_peer(OperationKind kind, int peer, Registrati
   operation->set_state(OperationState::kPending);
   operation->group->has_new = true;
   registration.add_running();
-  ++pending_;
+  operation_begun();
   engine_.operation_started();
   return operation;
 }

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "src/core/communicator.h"
+#include "src/core/communicator_base.h"
 
 namespace hetcomm {
 namespace {
@@ -93,8 +93,7 @@ uint64_t Context::sweep(uint64_t now_ns) {
     note_times(operation, now_ns);
     if (now_ns >= operation.run.deadline_ns) {
       operation.run.deadline_ns = kForever;  // once: it may have to wait for device copies
-      operation.communicator->mesh().end_operation(operation, Code::kTimedOut,
-                                                   "the deadline passed");
+      operation.communicator->end(operation, Code::kTimedOut, "the deadline passed");
       if (operation.state() != OperationState::kPending) return kForever;
     }
     const uint64_t stall_at = deadline_after(operation.run.submitted_ns, stall_ns_);

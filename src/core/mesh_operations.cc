@@ -60,7 +60,7 @@ void Mesh::start_receive(Channel& own, Operation& receive) {
         return;
       }
     }
-  } else if (!any_live_sender(*receive.communicator) ||
+  } else if (!any_live_sender(Communicator::of(receive)) ||
              (receive.fail_on_any_loss && !all_senders_live(receive))) {
     complete(
         receive, Code::kPeerLost,
@@ -127,7 +127,7 @@ void Mesh::complete_access(Operation& operation) {
   const OperationKind kind = operation.kind;
   if (kind == OperationKind::kCollective) {
     // Was never started.
-    delete std::exchange(operation.call, nullptr);
+    delete std::exchange(operation.composite, nullptr);
     complete_any(operation);
     return;
   }
@@ -171,7 +171,7 @@ void Mesh::end_operation(Operation& operation, Code code, std::string_view why) 
       complete(operation, code, std::move(text));
       break;
     case OperationStage::kCollected:
-      operation.communicator->drop(operation, code, std::move(text));
+      Communicator::of(operation).drop(operation, code, std::move(text));
       break;
     case OperationStage::kQueued:
       operation.pair->end_send(operation, code, std::move(text));
@@ -198,7 +198,7 @@ void Mesh::end_operation(Operation& operation, Code code, std::string_view why) 
       operation.pair->access().end(operation, code, std::move(text));
       break;
     case OperationStage::kCollective:
-      operation.call->end(code, text);
+      operation.composite->end(code, text);
       break;
     case OperationStage::kCopying:
       break;  // all of it has arrived; ends with the copy
@@ -234,12 +234,12 @@ void Mesh::fail_receives(int rank, const Status& why) {
   engine().pool().for_each([&](Operation& operation) {
     if (operation.state() != OperationState::kPending ||
         operation.kind != OperationKind::kReceive || operation.stage != OperationStage::kPosted ||
-        &operation.communicator->mesh() != this) {
+        &Communicator::of(operation).mesh() != this) {
       return;
     }
     const bool named = operation.peer == rank;
     const bool any = operation.peer < 0 && operation.communicator->contains(rank) &&
-                     (operation.fail_on_any_loss || !any_live_sender(*operation.communicator));
+                     (operation.fail_on_any_loss || !any_live_sender(Communicator::of(operation)));
     if (named || any) end_operation(operation, why.code(), why.text());
   });
 }

@@ -5,8 +5,6 @@
 
 #include <fmt/format.h>
 
-#include "src/core/collectives/collective.h"
-
 namespace hetcomm {
 namespace {
 
@@ -40,7 +38,8 @@ const char* name_of(OperationKind kind) {
 
 std::string describe(const Operation& operation) {
   if (operation.kind == OperationKind::kCollective) {
-    return operation.call != nullptr ? operation.call->describe() : "collective operation";
+    return operation.composite != nullptr ? operation.composite->describe()
+                                          : "collective operation";
   }
   const std::string rank = operation.peer < 0 ? "any rank" : fmt::format("rank {}", operation.peer);
   if (operation.kind == OperationKind::kFlush) {

@@ -30,17 +30,14 @@
 
 namespace hetcomm {
 
-class Communicator;
+class CommunicatorBase;
 class Engine;
 class Memory;
 class Pair;
 struct Incoming;
+struct Operation;
 class DirectAccess;
 class Registration;
-namespace collectives {
-class Collective;
-class PartOwner;
-}  // namespace collectives
 class RemoteMemory;
 class SendTransfer;
 class ReceiveTransfer;
@@ -77,6 +74,26 @@ enum class OperationStage : uint8_t {
   kAwaiting,   // one-sided: waits for the owner's answer, credit, or (flush) others
   kDirect,     // one-sided: the connection does it by itself
   kCollective,
+};
+
+// Work that an operation of kind kCollective stands for, made of other operations. Under the baton.
+class CompositeOperation {
+ public:
+  virtual ~CompositeOperation() = default;
+  // Ends it before its time. The operation completes when its memory is quiet.
+  virtual void end(Code code, const std::string& text) = 0;
+  // For people: "allreduce #5 of 64 bytes, FLOAT32, SUM".
+  virtual std::string describe() const = 0;
+};
+
+// Told of the end of an internal operation, which no request handle stands for.
+class EndHandler {
+ public:
+  // |operation| has ended, well or not; it is given back afterwards. Under the baton.
+  virtual void on_end(Operation& operation) = 0;
+
+ protected:
+  ~EndHandler() = default;
 };
 
 // A piece of a message: host memory, or device memory that has to be staged.
@@ -155,7 +172,7 @@ struct alignas(kOperationAlign) Operation {
   uint64_t tag = 0;
   uint64_t ignore = 0;
   uint64_t length = 0;  // bytes in the pieces
-  Communicator* communicator = nullptr;
+  CommunicatorBase* communicator = nullptr;
 
   // Second line: the memory of the common message, the links, and what is cleared for every
   // operation.
@@ -185,8 +202,8 @@ struct alignas(kOperationAlign) Operation {
   int32_t source = -1;       // outcome: mesh rank
   uint64_t matched_tag = 0;  // outcome
   uint64_t timeout_ns = 0;
-  collectives::Collective* call = nullptr;    // kCollective
-  collectives::PartOwner* part_of = nullptr;  // of a message of one, which is detached
+  CompositeOperation* composite = nullptr;  // kCollective: owned until it is started
+  EndHandler* end_handler = nullptr;        // of an internal operation, which is detached
   SendTransfer* send_transfer = nullptr;
   ReceiveTransfer* receive_transfer = nullptr;
   std::unique_ptr<std::string> text;  // outcome

@@ -39,7 +39,7 @@ void Agreement::post(bool sends, uint32_t peer, ByteSpan bytes) {
   Operation* part = communicator.make_part(sends ? OperationKind::kSend : OperationKind::kReceive,
                                            team_.mesh_rank(peer), team_.agreement_tag(), bytes);
   if (part == nullptr) throw std::bad_alloc();
-  part->part_of = this;
+  part->end_handler = this;
   parts_.push_back(part);
   communicator.start_part(*part);
 }
@@ -53,7 +53,7 @@ void Agreement::cancel() {
   }
 }
 
-void Agreement::part_done(Operation& part) {
+void Agreement::on_end(Operation& part) {
   std::erase(parts_, &part);
   if (part.code != Code::kOk && step_ != Step::kOver) {
     failure_ = Status(part.code, part.text ? *part.text : code_text(part.code));

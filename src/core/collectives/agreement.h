@@ -14,14 +14,14 @@
 #include <vector>
 
 #include "src/base/span.h"
-#include "src/core/collectives/part.h"
 #include "src/core/collectives/segment.h"
+#include "src/core/operation.h"
 
 namespace hetcomm::collectives {
 
 class Team;
 
-class Agreement final : public PartOwner {
+class Agreement final : public EndHandler {
  public:
   explicit Agreement(Team& team) : team_(team) {}
   Agreement(const Agreement&) = delete;
@@ -31,7 +31,7 @@ class Agreement final : public PartOwner {
   void start(bool wanted);
   // Its messages are cancelled; over() follows.
   void cancel();
-  void part_done(Operation& part) override;
+  void on_end(Operation& part) override;
   // Goes on when its messages have ended. May throw std::bad_alloc.
   void advance();
   // Ranks of the communicator that it waits for.

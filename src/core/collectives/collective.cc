@@ -473,7 +473,7 @@ void Collective::finish() {
   if (problem_.kind == Kind::kBroadcast && problem_.rank == problem_.root) {
     std::swap(operation_->run.bytes_sent, operation_->run.bytes_received);
   }
-  operation_->call = nullptr;
+  operation_->composite = nullptr;
   mesh().complete_any(*operation_);
   operation_ = nullptr;
   team_->note_ready();
@@ -502,7 +502,7 @@ void Collective::try_to_end() {
   } catch (const std::bad_alloc&) {
     operation_->text.reset();  // the code has to do
   }
-  operation_->call = nullptr;
+  operation_->composite = nullptr;
   mesh().complete_any(*operation_);
   operation_ = nullptr;
   if (team_ != nullptr) team_->note_ready();
@@ -641,7 +641,7 @@ void Collective::post_round(Lane& lane, size_t slot) {
           team_->mesh_rank(step.peer), tag_ | (lane.index & kLaneMask),
           {address(lane, step.to), step.to.length});
       if (part == nullptr) throw std::bad_alloc();
-      part->part_of = this;
+      part->end_handler = this;
       part->access.id = slot;
       parts_.push_back(part);
       ++lane.pending;
@@ -651,7 +651,7 @@ void Collective::post_round(Lane& lane, size_t slot) {
   --lane.pending;
 }
 
-void Collective::part_done(Operation& part) {
+void Collective::on_end(Operation& part) {
   std::erase(parts_, &part);
   Lane& lane = lane_list_[part.access.id];
   --lane.pending;

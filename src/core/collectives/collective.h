@@ -19,7 +19,6 @@
 
 #include "src/core/block_pool.h"
 #include "src/core/collectives/call.h"
-#include "src/core/collectives/part.h"
 #include "src/core/collectives/plan.h"
 #include "src/core/staging.h"
 
@@ -68,10 +67,10 @@ struct Side {
   void reset();
 };
 
-class Collective final : public PartOwner, private CopyHandler {
+class Collective final : public CompositeOperation, public EndHandler, private CopyHandler {
  public:
   Collective() = default;
-  ~Collective() = default;
+  ~Collective() override = default;
   Collective(const Collective&) = delete;
   Collective& operator=(const Collective&) = delete;
 
@@ -113,13 +112,13 @@ class Collective final : public PartOwner, private CopyHandler {
   void fail(Code code, const std::string& text);
   bool over() const { return stage_ == Stage::kOver; }
   // The deadline, or somebody who cancels.
-  void end(Code code, const std::string& text);
+  void end(Code code, const std::string& text) override;
   uint64_t next_timer_ns() const;
   void tick(uint64_t now_ns);
   // A message of a lane has ended.
-  void part_done(Operation& part) override;
+  void on_end(Operation& part) override;
   // "allreduce #5 of 64 bytes, FLOAT32, SUM".
-  std::string describe() const;
+  std::string describe() const override;
   // "; still waits for rank 2, rank 3", or "".
   std::string missing() const;
 

@@ -1,0 +1,62 @@
+// What progress, pairs and completions know of a communicator: its ranks in the job, its channel, and
+// how operations on it begin and end.
+//
+// Under the baton, but for what does not change: ranks and their numbers.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "src/base/status.h"
+
+namespace hetcomm {
+
+struct Channel;
+struct Operation;
+
+class CommunicatorBase {
+ public:
+  CommunicatorBase(const CommunicatorBase&) = delete;
+  CommunicatorBase& operator=(const CommunicatorBase&) = delete;
+
+  // Starts |operation|, which is pending; it may complete at once.
+  virtual void start(Operation& operation) = 0;
+  // Ends |operation|, which is pending, in |code|; it completes when its memory is quiet. |why| stands
+  // behind the description of the operation in its text. Works without memory.
+  virtual void end(Operation& operation, Code code, std::string_view why) = 0;
+
+  // Ranks of the job, in the order of the communicator's own.
+  const std::vector<int>& ranks() const { return ranks_; }
+  bool contains(int job_rank) const { return inverse_[static_cast<size_t>(job_rank)] >= 0; }
+  // Rank in this communicator of a rank of the job; -1 stays.
+  int32_t rank_of(int32_t job_rank) const {
+    return job_rank < 0 ? -1 : inverse_[static_cast<size_t>(job_rank)];
+  }
+  // Where messages for it are matched.
+  Channel& channel() { return *channel_; }
+
+  void operation_begun() { ++pending_; }
+  void operation_ended() { --pending_; }
+  // Operations that have begun and not ended.
+  int64_t pending() const { return pending_; }
+
+ protected:
+  // |job_size|: ranks of the job.
+  CommunicatorBase(Channel& channel, std::vector<int> ranks, int job_size)
+      : channel_(&channel), ranks_(std::move(ranks)), inverse_(static_cast<size_t>(job_size), -1) {
+    for (size_t i = 0; i < ranks_.size(); ++i) {
+      inverse_[static_cast<size_t>(ranks_[i])] = static_cast<int32_t>(i);
+    }
+  }
+  ~CommunicatorBase() = default;
+
+ private:
+  Channel* channel_;
+  std::vector<int> ranks_;
+  std::vector<int32_t> inverse_;  // by rank of the job; -1: not in the communicator
+  int64_t pending_ = 0;
+};
+
+}  // namespace hetcomm

@@ -1,0 +1,254 @@
+#!/usr/bin/env python3
+"""Checks that the units of this tree form layers, and that classes stay small.
+
+A unit is a header with its sources: x.h, x.cc, and every x_*.cc whose longest prefix with a header is
+x.h. Units depend on each other by #include. The rules:
+
+  * a cycle (a strongly connected component) has at most MAX_CYCLE units;
+  * a class below src/core/ and transports/ has at most MAX_MEMBERS members and MAX_METHODS methods,
+    its nested classes not counted;
+  * no class names a class of another unit its friend.
+
+KNOWN lists what is larger today, with the size that it may have at most: a list that only shrinks. The
+check fails where an entry is no longer needed or too generous.
+
+Usage: check_units.py [root]. Prints every violation and a summary with the largest classes; exits with
+1 if there is a violation.
+"""
+
+import re
+import sys
+from pathlib import Path
+
+FOLDERS = ("src", "transports", "devices", "bench", "python", "topology", "reshard", "pipeline", "planner")
+SIZED = ("src/core/", "transports/")
+MAX_CYCLE = 4
+MAX_MEMBERS = 25
+MAX_METHODS = 50
+
+INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.M)
+
+
+def units_of(root):
+    """Maps each file (as a path from the root) to its unit: the path of its header without '.h'."""
+    files = [str(p.relative_to(root)) for folder in FOLDERS if (root / folder).is_dir()
+             for p in sorted((root / folder).rglob("*")) if p.suffix in (".h", ".cc")]
+    headers = {name[:-2] for name in files if name.endswith(".h")}
+    units = {}
+    for name in files:
+        stem = name.rsplit(".", 1)[0]
+        if name.endswith(".cc"):
+            unit = stem
+            while unit not in headers and "_" in unit.rsplit("/", 1)[1]:
+                unit = unit.rsplit("_", 1)[0]
+            units[name] = unit if unit in headers else stem
+        else:
+            units[name] = stem[:-4] if stem.endswith("-inl") and stem[:-4] in headers else stem
+    return units
+
+
+def graph_of(root, units):
+    edges = {unit: set() for unit in units.values()}
+    for name, unit in units.items():
+        for target in INCLUDE.findall((root / name).read_text()):
+            if target in units and units[target] != unit:
+                edges[unit].add(units[target])
+    return edges
+
+
+def components(edges):
+    """Strongly connected components with more than one unit, by Tarjan's algorithm, largest first."""
+    index, low, on_stack, stack, found = {}, {}, set(), [], []
+    for start in sorted(edges):
+        if start in index:
+            continue
+        work = [(start, iter(sorted(edges[start])))]
+        index[start] = low[start] = len(index)
+        stack.append(start)
+        on_stack.add(start)
+        while work:
+            unit, targets = work[-1]
+            for target in targets:
+                if target not in index:
+                    index[target] = low[target] = len(index)
+                    stack.append(target)
+                    on_stack.add(target)
+                    work.append((target, iter(sorted(edges[target]))))
+                    break
+                if target in on_stack:
+                    low[unit] = min(low[unit], index[target])
+            else:
+                work.pop()
+                if work:
+                    low[work[-1][0]] = min(low[work[-1][0]], low[unit])
+                if low[unit] == index[unit]:
+                    component = []
+                    while True:
+                        component.append(stack.pop())
+                        on_stack.discard(component[-1])
+                        if component[-1] == unit:
+                            break
+                    if len(component) > 1:
+                        found.append(sorted(component))
+    return sorted(found, key=len, reverse=True)
+
+
+# --- classes -------------------------------------------------------------------------------------
+
+NOISE = re.compile(r'//[^\n]*|/\*.*?\*/|R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\'', re.S)
+CLASS = re.compile(r"\b(?:class|struct)\s+(?:alignas\s*\([^)]*\)\s*|\[\[\w+\]\]\s*)*([A-Za-z_]\w*(?:::\w+)*)"
+                   r"(?:\s+final)?\s*(?::[^;{]*)?\{")
+FRIEND = re.compile(r"\bfriend\s+(?:class|struct)\s+([\w:]+)\s*;")
+
+
+def without_noise(text):
+    """The text without comments and literals, preprocessor lines blanked."""
+    text = NOISE.sub(lambda m: " " if m.group(0)[0] == "/" else '""', text)
+    return re.sub(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*$", "", text, flags=re.M)
+
+
+def closing(text, start):
+    """The position behind the brace that closes the one at |start|."""
+    depth = 0
+    for position in range(start, len(text)):
+        if text[position] == "{":
+            depth += 1
+        elif text[position] == "}":
+            depth -= 1
+            if depth == 0:
+                return position + 1
+    return len(text)
+
+
+def declarations(body):
+    """The declarations of a class body, each cut off where a function's body or initializer begins."""
+    current, depth, angle, position = "", 0, 0, 0
+    while position < len(body):
+        letter = body[position]
+        if letter == "{":
+            end = closing(body, position)
+            before = current.strip()
+            position = end
+            # A function's body ends its declaration; braces after = or a name initialise a member.
+            if re.search(r"\)\s*(const|noexcept|override|final|->\s*[\w:<>*&\s]+|:.*)*\s*$", before, re.S) and \
+                    not before.rstrip().endswith("="):
+                yield before
+                current = ""
+            else:
+                current += "{}"
+            continue
+        if letter == "(":
+            depth += 1
+        elif letter == ")":
+            depth -= 1
+        if letter == ";" and depth == 0:
+            yield current.strip()
+            current = ""
+        else:
+            current += letter
+        position += 1
+
+
+def sizes(body):
+    """Members and methods of a class body."""
+    # Nested types are classes of their own.
+    while True:
+        nested = re.search(r"\b(?:class|struct|union|enum)\b[^;{()=]*\{", body)
+        if not nested:
+            break
+        end = closing(body, nested.end() - 1)
+        body = body[:nested.start()] + "__nested " + body[end:]
+    members = methods = 0
+    for declaration in declarations(body):
+        declaration = re.sub(r"\b(public|protected|private)\s*:", "", declaration).strip()
+        declaration = re.sub(r"\[\[\w+\]\]", "", declaration).strip()
+        if not declaration or re.match(r"(using|typedef|friend|static_assert|template\s*<[^>]*>\s*friend|class|"
+                                       r"struct|enum|static\s+constexpr(?![^=]*\()|union)\b", declaration):
+            continue
+        if re.match(r"__nested\s*$", declaration):
+            continue
+        if re.search(r"=\s*(delete|default)$", declaration):
+            continue
+        head = declaration.split("=")[0] if "operator" not in declaration else declaration
+        head = re.sub(r"\b(alignas|GUARDED_BY|PT_GUARDED_BY|REQUIRES|decltype)\s*\([^()]*\)", "", head)
+        # Function types within < > are no parameter lists.
+        while re.search(r"<[^<>]*>", head):
+            head = re.sub(r"<[^<>]*>", "", head)
+        if "(" in head:
+            methods += 1
+        else:
+            members += 1 + head.count(",")
+    return members, methods
+
+
+def classes_of(root, units):
+    """(unit, class, members, methods, friends) of every class in every file."""
+    for name in sorted(units):
+        text = without_noise((root / name).read_text())
+        for match in CLASS.finditer(text):
+            body = text[match.end():closing(text, match.end() - 1) - 1]
+            yield (units[name], match.group(1), *sizes(body), FRIEND.findall(body))
+
+
+def check(root, known):
+    problems = []
+    units = units_of(root)
+    found = components(graph_of(root, units))
+    for component in found:
+        allowed = max([known["cycles"].get(unit, 0) for unit in component] + [MAX_CYCLE])
+        if len(component) > allowed:
+            problems.append(f"a cycle of {len(component)} units (at most {allowed}): {' '.join(component)}")
+    for unit, allowed in known["cycles"].items():
+        largest = max([len(component) for component in found if unit in component] + [0])
+        if largest < allowed:
+            problems.append(f"KNOWN allows {unit} a cycle of {allowed} units; it has {largest} now")
+
+    classes = list(classes_of(root, units))
+    at_home = {}
+    for unit, name, *_ in classes:
+        at_home.setdefault(name.rsplit("::", 1)[-1], set()).add(unit)
+    friends = set()
+    for unit, name, members, methods, befriended in classes:
+        label = f"{unit}:{name}"
+        if unit.startswith(SIZED):
+            limit = known["classes"].get(label, (MAX_MEMBERS, MAX_METHODS))
+            if members > limit[0] or methods > limit[1]:
+                problems.append(f"{label} has {members} members and {methods} methods (at most {limit[0]} and {limit[1]})")
+            elif label in known["classes"] and (members, methods) != limit:
+                problems.append(f"KNOWN allows {label} {limit[0]} members and {limit[1]} methods; it has {members} and {methods} now")
+        for friend in befriended:
+            if unit not in at_home.get(friend.rsplit("::", 1)[-1], {unit}):
+                friends.add(f"{label} {friend}")
+    for friend in sorted(friends - known["friends"]):
+        problems.append(f"a friend from another unit: {friend}")
+    for friend in sorted(known["friends"] - friends):
+        problems.append(f"KNOWN allows a friend that is gone: {friend}")
+    return problems, found, classes
+
+
+# What is larger than the rules say.
+KNOWN = {
+    # A unit of the component -> units that the component may have.
+    "cycles": {},
+    # unit:class -> members and methods that it has.
+    "classes": {},
+    # "unit:class friend"
+    "friends": set(),
+}
+
+
+def main():
+    root = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parents[2])
+    problems, found, classes = check(root, KNOWN)
+    for problem in problems:
+        print(problem)
+    print("largest classes of src/core and transports (members, methods):")
+    sized = [each for each in classes if each[0].startswith(SIZED)]
+    for unit, name, members, methods, _ in sorted(sized, key=lambda each: -max(each[2] * 2, each[3]))[:20]:
+        print(f"  {members:3} {methods:3}  {unit}:{name}")
+    print(f"cycles of units: {', '.join(str(len(each)) for each in found) or 'none'}")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
