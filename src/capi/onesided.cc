@@ -39,7 +39,7 @@ template <OperationKind kKind, typename Act>
       [[unlikely]] {
     return false;
   }
-  Communicator& own = remote->communicator();
+  auto& own = static_cast<Communicator&>(remote->communicator());
   if (!own.context().alive() || own.context().devices().forbids(plain)) [[unlikely]]
     return false;
   hetcomm::Operation* operation =
@@ -79,7 +79,7 @@ hetcomm_status_t post_access(hetcomm_remote_memory_t* remote, OperationKind kind
                              const hetcomm_operation_options_t* options,
                              hetcomm_request_t** out_request) {
   if (const hetcomm_status_t status = check_remote(remote); status != HETCOMM_OK) return status;
-  Communicator& own = remote->communicator();
+  auto& own = static_cast<Communicator&>(remote->communicator());
   AccessArguments all = access;
   all.remote = remote;
   const PostArguments arguments{.kind = kind,
@@ -178,7 +178,8 @@ hetcomm_status_t hetcomm_remote_memory_release(hetcomm_remote_memory_t* remote) 
   return capi::guard([&]() -> Status {
     if (remote == nullptr) return {};
     HETCOMM_REQUIRE_HANDLE(remote);
-    HETCOMM_RETURN_IF_ERROR(capi::check_alive(remote->communicator().context()));
+    HETCOMM_RETURN_IF_ERROR(
+        capi::check_alive(static_cast<Communicator&>(remote->communicator()).context()));
     if (remote->in_use()) return Status(Code::kBusy, "operations on it are pending");
     capi::destroy(remote);
     return {};

@@ -5,6 +5,7 @@
 
 #include "src/capi/guard.h"
 #include "src/capi/post.h"
+#include "src/core/completer.h"
 
 namespace {
 
@@ -450,7 +451,7 @@ hetcomm_status_t hetcomm_request_release(hetcomm_request_t* request) noexcept {
     const bool ours = operation.claim(ref.generation) ||
                       (ref.is(OperationState::kPrepared) && operation.prepared);
     if (!ours) return Status(Code::kStaleHandle);
-    if (operation.prepared) Communicator::drop_uses(operation);
+    if (operation.prepared) hetcomm::Completer::drop_uses(operation);
     operation.engine->pool().recycle_locked(&operation);
     return {};
   });

@@ -38,6 +38,16 @@ class ChannelTable {
     Channel* found = slots_[id & mask()].get();
     return found != nullptr && found->id == id ? found : nullptr;
   }
+  // Where a message is matched; null when its channel is closed or gone.
+  MatchTable* match_table(uint32_t id, bool collective) const {
+    Channel* found = find(id);
+    if (found == nullptr || found->closed) return nullptr;
+    return collective ? &found->collective : &found->point_to_point;
+  }
+  bool is_aborted(uint32_t id) const {
+    const Channel* found = find(id);
+    return found != nullptr && !found->aborted.ok();
+  }
   // The first one has number |first|.
   Channel& open() {
     if (2 * (count_ + 1) > slots_.size()) grow();
@@ -61,6 +71,14 @@ class ChannelTable {
     for (const auto& channel : slots_) {
       if (channel != nullptr) use(*channel);
     }
+  }
+  // Calls use(MatchTable&) for every table.
+  template <typename Use>
+  void for_each_table(Use&& use) const {
+    for_each([&](Channel& channel) {
+      use(channel.point_to_point);
+      use(channel.collective);
+    });
   }
 
  private:

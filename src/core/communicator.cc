@@ -22,7 +22,7 @@ std::vector<int> Communicator::ranks_of(const std::vector<Member>& members) {
 
 Communicator::Communicator(Context& context, std::shared_ptr<Mesh> mesh, Channel& channel,
                            std::vector<Member> members, Communicator* parent, MeshOptions options)
-    : CommunicatorBase(channel, ranks_of(members), mesh->size()),
+    : MeshMember(channel, ranks_of(members), mesh->size()),
       context_(context),
       mesh_(std::move(mesh)),
       engine_(mesh_->engine()),
@@ -65,8 +65,9 @@ Result<std::unique_ptr<Communicator>> Communicator::create(Context& context, Boo
     if (!thread.ok()) return thread.status();
     control = thread.value();
   }
-  const MeshEnvironment environment{context.engine(), context.devices(),   context.config(),
-                                    context.log(),    context.factories(), control};
+  const MeshEnvironment environment{context.engine(), context.devices(),  context.config(),
+                                    context.log(),    context.overlaps(), context.factories(),
+                                    control};
   Result<std::unique_ptr<Mesh>> made = Mesh::create(environment, bootstrap, options);
   if (!made.ok()) return made.status();
   std::shared_ptr<Mesh> mesh = std::move(made).value();
@@ -104,16 +105,12 @@ bool Communicator::note_receive(const Operation& operation) {
          context_.overlaps().add(operation);
 }
 
-void Communicator::forget_receive(const Operation& operation) {
-  if (operation.kind == OperationKind::kReceive) context_.overlaps().remove(operation);
-}
-
 // fill() for an operation that starts at once.
 Code Communicator::fill_to_start(const PostArguments& arguments, Operation& operation,
                                  std::string* text) {
   const Code code = fill(arguments, operation, text);
   if (code != Code::kOk || note_receive(operation)) return code;
-  drop_uses(operation);
+  Completer::drop_uses(operation);
   *text = kOverlapText;
   return Code::kInvalidArgument;
 }
@@ -157,13 +154,6 @@ Code Communicator::fill_buffers(const PostArguments& arguments, Operation& opera
     if (piece.memory != nullptr) piece.memory->add_use();
   }
   return Code::kOk;
-}
-
-void Communicator::drop_uses(Operation& operation) {
-  for (const BufferPiece& piece : operation.pieces) {
-    if (piece.memory != nullptr) piece.memory->drop_use();
-  }
-  operation.clear_pieces();
 }
 
 bool Communicator::in_group(const PostArguments& arguments) {
@@ -285,14 +275,15 @@ Code Communicator::restart(const OperationRef& prepared, std::string* text) {
 void Communicator::start(Operation& operation) {
   operation_begun();
   if (channel().closed) [[unlikely]] {
-    mesh_->complete(operation, Code::kAborted,
-                    text_or_none([&] { return std::string(channel().aborted.text()); }));
+    mesh_->commons().completer.complete(operation, Code::kAborted, text_or_none([&] {
+                                          return std::string(channel().aborted.text());
+                                        }));
     return;
   }
   try {
     if (operation.kind == OperationKind::kCollective) {
       if (Status status = start_collective(operation); !status.ok()) {
-        mesh_->complete(operation, status.code(), std::string(status.text()));
+        mesh_->commons().completer.complete(operation, status.code(), std::string(status.text()));
       }
     } else if (operation.kind == OperationKind::kSend) {
       mesh_->pair(operation.peer).submit_send(operation);
@@ -332,13 +323,6 @@ void Communicator::cancel(Operation& operation) {
 
 void Communicator::end(Operation& operation, Code code, std::string_view why) {
   mesh_->end_operation(operation, code, why);
-}
-
-// One that waits for its group.
-void Communicator::drop(Operation& operation, Code code, std::string text) {
-  operation_begun();
-  engine_.operation_started();
-  mesh_->complete(operation, code, std::move(text));
 }
 
 void Communicator::release(Operation& operation) {

@@ -9,9 +9,9 @@
 
 #include <hetcomm/p2p.h>
 
-#include "src/core/communicator_base.h"
 #include "src/core/engine.h"
 #include "src/core/mesh.h"
+#include "src/core/mesh_member.h"
 #include "src/core/operation.h"
 #include "src/core/overlap_guard.h"
 
@@ -22,7 +22,6 @@ namespace collectives {
 class Collective;
 class Team;
 struct Arguments;
-struct CallNote;
 }  // namespace collectives
 
 // What one-sided operations have beside them.
@@ -47,7 +46,7 @@ struct PostArguments {
   const AccessArguments* access = nullptr;
 };
 
-class Communicator final : public CommunicatorBase {
+class Communicator final : public MeshMember {
  public:
   static Result<std::unique_ptr<Communicator>> create(Context& context, Bootstrap& bootstrap,
                                                       const MeshOptions& options);
@@ -141,8 +140,8 @@ class Communicator final : public CommunicatorBase {
   // |engine| is that of the memory's context.
   static Status wait_notification(Memory& memory, Engine& engine, uint64_t timeout_ns,
                                   hetcomm_notification_t* out);
-  void add_remote(RemoteMemory& remote);
-  void drop_remote(RemoteMemory& remote);
+  void add_remote(RemoteMemory& remote) override;
+  void drop_remote(RemoteMemory& remote) override;
   // Null for a rank without a color. A rank whose arguments are |refused| takes part all the same,
   // so that the others learn of it.
   Result<std::unique_ptr<Communicator>> split(int32_t color, int32_t key, const Status& refused);
@@ -164,7 +163,7 @@ class Communicator final : public CommunicatorBase {
   int32_t size() const { return static_cast<int32_t>(ranks().size()); }
   // Number of this rank's channel of it.
   uint32_t id() const { return id_; }
-  const Communicator* parent() const { return parent_; }
+  const MeshMember* split_from() const override { return parent_; }
   // The communicator that was not split from another one, but made from a bootstrap.
   Communicator& root() { return parent_ == nullptr ? *this : parent_->root(); }
   // Says for each of its ranks whether it died, left or cannot be reached; for this one, whether
@@ -176,21 +175,17 @@ class Communicator final : public CommunicatorBase {
 
   // Under the baton.
   // Number of the channel of a rank of the mesh, which it contains.
-  uint32_t channel_at(int mesh_rank) const {
+  uint32_t channel_at(int mesh_rank) const override {
     return members_[static_cast<size_t>(rank_of(mesh_rank))].channel;
   }
   void start(Operation& operation) override;
   void end(Operation& operation, Code code, std::string_view why) override;
   // Ends a pending operation with kCancelled.
   void cancel(Operation& operation);
-  // Ends one that waits for its group, which will not start it.
-  void drop(Operation& operation, Code code, std::string text);
   // The caller gives the handle of a pending operation back: it ends unseen.
   void release(Operation& operation);
-  // A pending operation of this rank on behalf of |peer| (of the mesh), which nobody waits for.
-  // Null when memory is exhausted.
   Operation* begin_for_peer(OperationKind kind, int peer, Registration& registration,
-                            uint64_t offset, uint64_t length);
+                            uint64_t offset, uint64_t length) override;
   // A message of a collective operation, which nobody but that waits for; null when memory is
   // exhausted. Its memory is on the host.
   Operation* make_part(OperationKind kind, int mesh_rank, uint64_t tag, ByteSpan bytes);
@@ -202,19 +197,12 @@ class Communicator final : public CommunicatorBase {
   void refuse_collective(std::string_view why);
   // Collective operations cannot go on: those under way end, on all ranks.
   void fail_collectives(Code code, std::string_view text);
-  // On this rank.
-  void end_collectives(const Status& why);
-  void peer_calls(int mesh_rank, const collectives::CallNote& note);
-  // A message of a collective operation that this rank does not wait for, yet or ever.
-  void note_unexpected_part(int mesh_rank, uint64_t tag);
-  // A peer of the mesh is gone.
-  void tell_teams_of_loss(int mesh_rank);
+  void end_collectives(const Status& why) override;
+  void peer_calls(int mesh_rank, ConstByteSpan note) override;
+  void note_unexpected_part(int mesh_rank, uint64_t tag) override;
+  void peer_lost(int mesh_rank) override;
   // An operation that is over, or was never started.
   void recycle(std::unique_ptr<collectives::Collective> call);
-  // The memories of |operation| are not used any more. Those of a prepared one stay in use until it
-  // is released.
-  static void drop_uses(Operation& operation);
-  void forget_receive(const Operation& operation);
   static void fill_completion(const Operation& operation, hetcomm_completion_t* out) {
     out->status = static_cast<hetcomm_status_t>(operation.code);
     out->source = operation.source;
@@ -343,52 +331,8 @@ class Communicator final : public CommunicatorBase {
   // Under the baton: one for each list of ranks that collective operations had.
   std::vector<std::unique_ptr<collectives::Team>> teams_;
   std::vector<std::unique_ptr<collectives::Collective>> spare_calls_;
-  std::vector<std::pair<int, collectives::CallNote>> early_calls_;  // of lists not used here yet
-  bool going_ = false;  // under the baton: it is being destroyed
-  friend class Mesh;
+  // Notes of peers' calls on lists of ranks that were not used here yet.
+  std::vector<std::pair<int, std::vector<std::byte>>> early_calls_;
 };
-
-inline void Mesh::complete(Operation& operation) {
-  if (operation.kind > OperationKind::kReceive) [[unlikely]] {
-    complete_access(operation);
-    return;
-  }
-  complete_any(operation);
-}
-
-inline void Mesh::complete_any(Operation& operation) {
-  Communicator& communicator = Communicator::of(operation);
-  operation.source = communicator.rank_of(operation.source);
-  if (OverlapGuard::kActive) communicator.forget_receive(operation);
-  if (!operation.pieces.empty() && (!operation.prepared || operation.detached)) [[unlikely]]
-    Communicator::drop_uses(operation);
-  communicator.operation_ended();
-  if (operation.detached) [[unlikely]] {
-    if (operation.end_handler != nullptr) {
-      std::exchange(operation.end_handler, nullptr)->on_end(operation);
-    }
-    engine().operation_dropped(&operation);
-    return;
-  }
-  engine().operation_completed(&operation);
-}
-
-inline void Mesh::note_message(Operation& receive, int source, uint64_t tag, uint64_t length) {
-  receive.source = source;
-  receive.matched_tag = tag;
-  receive.run.bytes_sent = length;
-  receive.run.bytes_received = std::min(length, receive.length);
-}
-
-inline void Mesh::deliver(Operation& receive, int source, uint64_t tag, ConstByteSpan bytes,
-                          uint64_t length) {
-  note_message(receive, source, tag, length);
-  if (!receive.on_host || !receive.segment_list.empty() || length > receive.length) [[unlikely]] {
-    deliver_rest(receive, bytes);
-    return;
-  }
-  if (!bytes.empty()) copy_bytes(receive.segment.iov_base, bytes.data(), bytes.size());
-  complete(receive);
-}
 
 }  // namespace hetcomm

@@ -15,6 +15,9 @@ namespace hetcomm {
 
 struct Channel;
 struct Operation;
+class Registration;
+class RemoteMemory;
+enum class OperationKind : uint8_t;
 
 class CommunicatorBase {
  public:
@@ -26,6 +29,14 @@ class CommunicatorBase {
   // Ends |operation|, which is pending, in |code|; it completes when its memory is quiet. |why| stands
   // behind the description of the operation in its text. Works without memory.
   virtual void end(Operation& operation, Code code, std::string_view why) = 0;
+
+  // A pending operation of this rank on behalf of |peer|, a rank of the job, on a range of
+  // |registration| that was checked. Nobody waits for it. Null when memory is exhausted.
+  virtual Operation* begin_for_peer(OperationKind kind, int peer, Registration& registration,
+                                    uint64_t offset, uint64_t length) = 0;
+  // Memory of a peer exists, or is about to go. Not under the baton.
+  virtual void add_remote(RemoteMemory& remote) = 0;
+  virtual void drop_remote(RemoteMemory& remote) = 0;
 
   // Ranks of the job, in the order of the communicator's own.
   const std::vector<int>& ranks() const { return ranks_; }

@@ -95,8 +95,9 @@ Team* Communicator::team_of(const std::vector<int32_t>& list) {
   teams_.push_back(std::move(made));
   Team& team = *teams_.back();
   std::erase_if(early_calls_, [&](const auto& early) {
-    if (early.second.team != team.hash()) return false;
-    team.peer_says(early.first, early.second);
+    const std::optional<CallNote> note = CallNote::decode(early.second);
+    if (!note || note->team != team.hash()) return false;
+    team.peer_says(early.first, *note);
     return true;
   });
   return &team;
@@ -161,18 +162,22 @@ void Communicator::note_unexpected_part(int mesh_rank, uint64_t tag) {
   for (const auto& team : teams_) team->note_unexpected_part(mesh_rank, tag);
 }
 
-void Communicator::tell_teams_of_loss(int mesh_rank) {
+void Communicator::peer_lost(int mesh_rank) {
   for (const auto& team : teams_) team->peer_lost(mesh_rank);
 }
 
-void Communicator::peer_calls(int mesh_rank, const CallNote& note) {
+void Communicator::peer_calls(int mesh_rank, ConstByteSpan bytes) {
   constexpr size_t kMostEarly = 256;
+  const std::optional<CallNote> note = CallNote::decode(bytes);
+  if (!note) return;
   for (const auto& team : teams_) {
-    if (team->hash() != note.team) continue;
-    team->peer_says(mesh_rank, note);
+    if (team->hash() != note->team) continue;
+    team->peer_says(mesh_rank, *note);
     return;
   }
-  if (early_calls_.size() < kMostEarly) early_calls_.emplace_back(mesh_rank, note);
+  if (early_calls_.size() < kMostEarly) {
+    early_calls_.emplace_back(mesh_rank, std::vector<std::byte>(bytes.begin(), bytes.end()));
+  }
 }
 
 }  // namespace hetcomm

@@ -10,21 +10,6 @@ constexpr uint64_t kLetGoInterval = 200'000;
 
 }  // namespace
 
-RemoteMemory::RemoteMemory(Communicator& communicator, const ExportedMemory& exported,
-                           std::vector<RemoteKey> keys)
-    : communicator_(communicator),
-      rank_(exported.rank),
-      id_(exported.id),
-      length_(exported.length),
-      rights_(exported.rights),
-      host_accessible_(exported.host_accessible),
-      needs_flush_(exported.needs_flush),
-      keys_(std::move(keys)) {
-  communicator_.add_remote(*this);
-}
-
-RemoteMemory::~RemoteMemory() { communicator_.drop_remote(*this); }
-
 void Communicator::add_remote(RemoteMemory& remote) {
   const Engine::Baton baton(engine_);
   mesh_->pair(remote.rank()).access().add(remote);
@@ -56,7 +41,7 @@ Status Communicator::register_memory(Memory& memory, uint32_t rights, bool calle
   } catch (const std::bad_alloc&) {
     // Nobody knows of it: no peer holds it.
     (void)mesh_->withdraw(*memory.registration);
-    mesh_->registrations().erase(memory.registration->id);
+    mesh_->commons().registrations.erase(memory.registration->id);
     memory.registration.reset();
     return Code::kOutOfMemory;
   }
@@ -70,7 +55,7 @@ Status Communicator::unregister_memory(Memory& memory, uint64_t timeout_ns) {
   if (registration == nullptr) {
     return Status(Code::kInvalidArgument, "the memory is not registered");
   }
-  Communicator& own = registration->communicator();
+  auto& own = static_cast<Communicator&>(registration->communicator());
   const uint64_t timeout = timeout_ns == 0 ? own.default_timeout_ns_ : timeout_ns;
   {
     const Engine::Baton baton(own.engine_);
@@ -103,7 +88,7 @@ Status Communicator::unregister_memory(Memory& memory, uint64_t timeout_ns) {
                      [&] { return !quiet && registration->running() == 0; });
   }
   const Engine::Baton baton(own.engine_);
-  own.mesh_->registrations().erase(registration->id);
+  own.mesh_->commons().registrations.erase(registration->id);
   hetcomm_notification_t dropped;
   Pair* source = nullptr;
   while (registration->take(&dropped, &source)) source->return_credit(kMessageCost);
@@ -118,8 +103,9 @@ Result<std::vector<std::byte>> Communicator::export_memory(const Memory& memory)
   if (registration == nullptr) {
     return Status(Code::kInvalidArgument, "the memory is not registered");
   }
-  const Engine::Baton baton(registration->communicator().engine_);
-  return registration->communicator().mesh_->export_memory(*registration).encode();
+  const auto& own = static_cast<Communicator&>(registration->communicator());
+  const Engine::Baton baton(own.engine_);
+  return own.mesh_->export_memory(*registration).encode();
 }
 
 Status Communicator::import_memory(ConstByteSpan bytes, ExportedMemory* exported,
@@ -197,7 +183,7 @@ Code Communicator::fill_access(const PostArguments& arguments, Operation& operat
     code = Code::kInvalidArgument;
   }
   if (code != Code::kOk) {
-    drop_uses(operation);
+    Completer::drop_uses(operation);
     return code;
   }
   given.remote->add_use();
@@ -240,7 +226,6 @@ Operation* Communicator::begin_for_peer(OperationKind kind, int peer, Registrati
     return nullptr;
   }
   operation->access = {.registration = &registration, .offset = offset};
-  operation->pair = &mesh_->pair(peer);
   operation->set_state(OperationState::kPending);
   operation->group->has_new = true;
   registration.add_running();

@@ -4,7 +4,6 @@
 #include <memory>
 #include <type_traits>
 
-#include "src/core/mesh.h"
 #include "src/core/remote_access.h"
 
 namespace hetcomm {
@@ -68,8 +67,8 @@ void DirectAccess::go_on() {
 
 void DirectAccess::retire() {
   access_.forget_direct(operation_);
-  Mesh& mesh = pair_.mesh();
-  mesh.retire(PoolPtr<DirectAccess>(this, {&mesh.blocks()}));
+  PairCommons& common = pair_.common();
+  common.retire(PoolPtr<DirectAccess>(this, {&common.blocks}));
 }
 
 void DirectAccess::on_bulk(Bulk& /*bulk*/, Code code) {
@@ -150,7 +149,7 @@ void DirectAccess::settle() {
   if (operation_.kind == OperationKind::kPut && access_.is_fence_open()) return;
   if (cancelled_) {
     retire();
-    pair_.mesh().complete(operation_, code_, std::move(text_));
+    pair_.common().completer.complete(operation_, code_, std::move(text_));
     return;
   }
   if (code_ == Code::kOk && is_missing_some()) {

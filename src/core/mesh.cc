@@ -13,8 +13,6 @@
 #include "src/base/descriptors.h"
 #include "src/base/random.h"
 #include "src/base/text.h"
-#include "src/core/collectives/team.h"
-#include "src/core/communicator.h"
 #include "src/core/transport_choice.h"
 #include "src/net/key.h"
 #include "src/net/socket.h"
@@ -59,21 +57,17 @@ Mesh::Mesh(const MeshEnvironment& environment, int rank, int size)
     : environment_(environment),
       rank_(rank),
       size_(size),
-      staging_(environment.devices,
-               {.chunk_bytes = environment.config.number(Variable::kStagingChunk),
-                .depth = environment.config.number(Variable::kStagingDepth)}),
-      device_access_(environment.devices, environment.config, environment.log) {
+      commons_(environment.engine, environment.log, environment.devices, environment.config,
+               environment.overlaps, *this, *this, rank) {
   const auto count = static_cast<size_t>(size);
   peers_.resize(count);
   peer_status_.resize(count);
   pairs_.resize(count);
   attempts_.resize(count);
-  detection_ns_ = environment.config.number(Variable::kDetectionTime);
-  cool_down_ns_ = environment.config.number(Variable::kCoolDown);
   const uint64_t share =
       environment.config.number(Variable::kUnexpectedBytes) / std::max<uint64_t>(count - 1, 1);
   const uint64_t credit = std::min(environment.config.number(Variable::kCreditBytes), share);
-  credit_granted_ = static_cast<uint32_t>(std::clamp<uint64_t>(credit, 4096, 1u << 30));
+  commons_.credit_granted = static_cast<uint32_t>(std::clamp<uint64_t>(credit, 4096, 1u << 30));
 }
 
 Result<std::unique_ptr<Mesh>> Mesh::create(const MeshEnvironment& environment, Bootstrap& bootstrap,
@@ -111,7 +105,7 @@ Status Mesh::set_up(Bootstrap& bootstrap, const MeshOptions& options) {
     count_ranks_of_host();
     warn_of_loopback(control);
     warn_of_unreachable();
-    channels_.open();
+    commons_.channels.open();
     HETCOMM_RETURN_IF_ERROR(start_connections(std::move(control)));
   }
   return wait_for_control(options.deadline_ns);
@@ -151,13 +145,14 @@ Status Mesh::make_control() {
       liveness::ControlPlane::create(*environment_.control, log(), environment_.config,
                                      {.rank = rank_,
                                       .size = size_,
-                                      .detection_ns = detection_ns_,
+                                      .detection_ns = commons_.detection_ns,
                                       .credentials = credentials_,
                                       .doorbell = engine().doorbell(),
                                       .route = route_,
                                       .witness = witness_});
   if (!control.ok()) return control.status();
   control_ = std::move(control).value();
+  commons_.control = control_.get();
   return {};
 }
 
@@ -235,7 +230,7 @@ Status Mesh::make_transports(std::string_view wanted) {
         kept_payload_bytes_ = std::min(kept_payload_bytes_, can.max_payload_bytes);
       }
       transports_.push_back(std::move(entry));
-      device_access_.add(*transports_.back()->transport, transports_.back()->name);
+      commons_.device_access.add(*transports_.back()->transport, transports_.back()->name);
       witness_->add(*transports_.back()->transport);
     }
     if (usable.ok()) continue;
@@ -283,7 +278,7 @@ std::vector<std::byte> Mesh::describe_self() const {
   const auto host = host_id();
   writer.write_raw(host);
   writer.write_string(environment_.config.text(Variable::kCluster));
-  writer.write(credit_granted_);
+  writer.write(commons_.credit_granted);
   if (control_ != nullptr) {
     control_->encode_addresses(writer);
   } else {
@@ -434,21 +429,22 @@ Status Mesh::wait_for_control(uint64_t deadline_ns) {
 Mesh::~Mesh() {
   const Engine::Baton baton(engine());
   engine().remove(this);
-  engine().work_left(-static_cast<int64_t>(acknowledgements_due_.size()));
+  commons_.control = nullptr;
   control_.reset();  // says goodbye
-  channels_.for_each([this](Channel& channel) {
-    for (MatchTable* table : {&channel.point_to_point, &channel.collective}) {
-      while (Incoming* message = table->first_unexpected()) {
-        table->remove_unexpected(message);
-        if (!message->pair->forget(*message)) free_incoming(message);
-      }
+  commons_.channels.for_each_table([](MatchTable& table) {
+    while (Incoming* message = table.first_unexpected()) {
+      table.remove_unexpected(message);
+      if (!message->pair->forget(*message)) message->pair->free_incoming(message);
     }
   });
-  while (!graveyard_.empty()) graveyard_.bury(blocks_);  // what refers to pairs
+  while (!commons_.graveyard.empty()) {
+    commons_.graveyard.bury(commons_.blocks);  // what refers to pairs
+  }
+  commons_.schedule.clear();
   pairs_.clear();
-  while (!graveyard_.empty()) graveyard_.bury(blocks_);
+  while (!commons_.graveyard.empty()) commons_.graveyard.bury(commons_.blocks);
   connected_.clear();
-  device_access_.close();
+  commons_.device_access.close();
   witness_->close();
   transports_.clear();
 }
@@ -457,12 +453,13 @@ Mesh::~Mesh() {
 
 Pair& Mesh::make_pair(int rank) {
   std::unique_ptr<Pair>& made = pairs_[static_cast<size_t>(rank)];
-  for (auto* list : {&active_pairs_, &updates_due_, &acknowledgements_due_, &copying_}) {
-    // To be noted there never fails.
-    if (list->capacity() == active_pairs_.size()) list->reserve(2 * active_pairs_.size() + 1);
+  if (active_pairs_.capacity() == active_pairs_.size()) {
+    active_pairs_.reserve(2 * active_pairs_.size() + 1);
   }
-  made = std::make_unique<Pair>(*this, rank);
-  active_pairs_.push_back(made.get());
+  auto pair = std::make_unique<Pair>(commons_, rank, peers_[static_cast<size_t>(rank)].credit);
+  commons_.schedule.add(*pair);
+  active_pairs_.push_back(pair.get());
+  made = std::move(pair);
   const Status& status = peer_status_[static_cast<size_t>(rank)];
   if (!status.ok()) made->lose(status);
   return *made;
@@ -680,21 +677,6 @@ void Mesh::close_idle_connections() {
   }
 }
 
-void Mesh::update_due(Pair& pair) {
-  if (!std::exchange(pair.listed.update_due, true)) updates_due_.push_back(&pair);
-}
-
-void Mesh::acknowledgement_due(Pair& pair) {
-  if (!engine().threaded()) {
-    update_due(pair);
-    return;
-  }
-  if (std::exchange(pair.listed.acknowledgement_due, true)) return;
-  if (acknowledgements_due_.empty()) acknowledgements_pass_ = passes_;
-  acknowledgements_due_.push_back(&pair);
-  engine().work_left(1);
-}
-
 // --- registered memory ------------------------------------------------------
 
 namespace {
@@ -710,7 +692,7 @@ Result<RemoteKey> publish_over(Transport& transport, const Region& region) {
 }  // namespace
 
 void Mesh::publish(Registration& registration) {
-  registration.id = registrations_.insert(&registration);
+  registration.id = commons_.registrations.insert(&registration);
   Memory& memory = registration.memory();
   const bool on_host = memory.host_accessible();
   int file = -1;
@@ -724,7 +706,7 @@ void Mesh::publish(Registration& registration) {
   for (const auto& entry : transports_) {
     const Capabilities& capabilities = entry->transport->capabilities();
     if (!capabilities.regions && !(capabilities.map && file >= 0)) continue;
-    if (!device_access_.reaches(memory, entry->index)) continue;
+    if (!commons_.device_access.reaches(memory, entry->index)) continue;
     const uint32_t rights = registration.rights();
     Region region{
         .address = on_host ? static_cast<std::byte*>(memory.address()) : memory.known_window(),
@@ -791,12 +773,6 @@ Status Mesh::find_keys(const ExportedMemory& exported, std::vector<RemoteKey>* k
   return {};
 }
 
-void Mesh::copies_due(Pair& pair) {
-  if (std::find(copying_.begin(), copying_.end(), &pair) == copying_.end()) {
-    copying_.push_back(&pair);
-  }
-}
-
 std::string Mesh::explain(int rank) {
   std::string text = fmt::format("path to rank {}:\n", rank);
   const Pair* found = find_pair(rank);
@@ -816,7 +792,7 @@ std::string Mesh::explain(int rank) {
   if (rank != rank_) {
     for (const std::string& unused : unused_) text += fmt::format("  {}\n", unused);
   }
-  if (rank != rank_) text += device_access_.explain();
+  if (rank != rank_) text += commons_.device_access.explain();
   if (Pair* pair = find_pair(rank); pair != nullptr) {
     if (pair->rails() > 0) {
       pair->for_each_rail([&](Rail& rail) {
@@ -921,11 +897,11 @@ void Mesh::handle(const liveness::Mail& mail) {
 void Mesh::on_suspected(int rank) {
   Pair* found = find_pair(rank);
   if (found != nullptr &&
-      found->has_received_since_asked(engine().refresh_now(), detection_ns_ / 3))
+      found->has_received_since_asked(engine().refresh_now(), commons_.detection_ns / 3))
     control_->note_data(rank);
 }
 
-void Mesh::inquire_path(int rank, const StreamId& stream) {
+void Mesh::on_doubt(int rank, const StreamId& stream) {
   try {
     control_->ask(rank, encode_question(stream), engine().refresh_now());
   } catch (const std::bad_alloc&) {
@@ -948,7 +924,7 @@ void Mesh::on_vouched(int rank) {
   if (Pair* found = find_pair(rank); found != nullptr) found->vouched();
 }
 
-void Mesh::rank_lost(int rank, const Status& why) {
+void Mesh::on_rank_lost(int rank, const Status& why) {
   if (auto& attempt = attempts_[static_cast<size_t>(rank)]; attempt != nullptr) {
     if (attempt->next < attempt->candidates.size()) {
       attempt->candidates[attempt->next].entry->transport->cancel_connect(rank);
@@ -958,7 +934,7 @@ void Mesh::rank_lost(int rank, const Status& why) {
   peer_status_[static_cast<size_t>(rank)] = why;
   engine().note_arrival();  // who probes for a message of it has to look again
   fail_receives(rank, why);
-  for (Communicator* communicator : communicators_) communicator->tell_teams_of_loss(rank);
+  for (MeshMember* communicator : communicators_) communicator->peer_lost(rank);
 }
 
 void Mesh::on_peer_lost(int rank, const Status& why) {
@@ -978,7 +954,7 @@ void Mesh::lose(int rank, const Status& why) {
   if (Pair* found = find_pair(rank); found != nullptr) {
     found->lose(why);  // everything of it is quiet before any operation ends
   } else {
-    rank_lost(rank, why);
+    on_rank_lost(rank, why);
   }
 }
 
@@ -1029,50 +1005,30 @@ void Mesh::out_of_memory() {
 
 int Mesh::make_progress() {
   int moved = 0;
+  commons_.schedule.begin_pass();
   if (control_ != nullptr && control_->mailbox().waiting()) read_mail();
   if ((++passes_ & 15) == 0) {
     for (const auto& entry : transports_) moved += entry->transport->progress();
   } else {
     for (Transport* transport : connected_) moved += transport->progress();
   }
-  if (!staging_.idle()) moved += staging_.progress();
-  if (!busy_teams_.empty()) moved += progress_teams();
-  if (!copying_.empty()) {
-    std::erase_if(copying_, [](Pair* pair) { return !pair->access().copy_some(); });
-    ++moved;
-  }
-  if (!acknowledgements_due_.empty() && acknowledgements_pass_ != passes_) {
-    for (Pair* pair : acknowledgements_due_) {
-      pair->listed.acknowledgement_due = false;
-      update_due(*pair);
-    }
-    engine().work_left(-static_cast<int64_t>(acknowledgements_due_.size()));
-    acknowledgements_due_.clear();
-  }
-  while (!updates_due_.empty()) {
-    Pair* pair = updates_due_.back();
-    updates_due_.pop_back();
-    pair->listed.update_due = false;
-    try {
-      pair->send_update();
-    } catch (const std::bad_alloc&) {
-      pair->out_of_memory();
-    }
-  }
-  if (!graveyard_.empty()) graveyard_.bury(blocks_);
+  if (!commons_.staging.idle()) moved += commons_.staging.progress();
+  if (!tasks_.empty()) moved += progress_tasks();
+  if (commons_.schedule.has_work()) moved += commons_.schedule.run();
+  if (!commons_.graveyard.empty()) commons_.graveyard.bury(commons_.blocks);
   return moved;
 }
 
-bool Mesh::teams_ready() const {
-  return std::any_of(busy_teams_.begin(), busy_teams_.end(),
-                     [](const collectives::Team* team) { return team->ready(); });
+bool Mesh::tasks_ready() const {
+  return std::any_of(tasks_.begin(), tasks_.end(),
+                     [](const MeshTask* task) { return task->ready(); });
 }
 
-// A team takes itself out of the list when it has nothing left.
-int Mesh::progress_teams() {
+// A task takes itself out of the list when it has nothing left.
+int Mesh::progress_tasks() {
   int moved = 0;
-  for (size_t i = busy_teams_.size(); i-- > 0;) {
-    if (i < busy_teams_.size()) moved += busy_teams_[i]->progress();
+  for (size_t i = tasks_.size(); i-- > 0;) {
+    if (i < tasks_.size()) moved += tasks_[i]->progress();
   }
   return moved;
 }
@@ -1091,34 +1047,25 @@ void Mesh::tick(uint64_t now_ns) {
 }
 
 void Mesh::run_timers(uint64_t now_ns) {
-  for (size_t i = 0; i < busy_teams_.size(); ++i) busy_teams_[i]->tick(now_ns);
+  for (size_t i = 0; i < tasks_.size(); ++i) tasks_[i]->tick(now_ns);
   if (now_ns >= close_idle_at_ns_) close_idle_connections();
-  if (now_ns < next_pair_timer_ns_) return;
-  next_pair_timer_ns_ = kForever;
-  for (size_t i = 0; i < active_pairs_.size(); ++i) {
-    try {
-      active_pairs_[i]->tick(now_ns);
-    } catch (const std::bad_alloc&) {
-      active_pairs_[i]->out_of_memory();
-    }
-  }
-  for (const Pair* pair : active_pairs_) note_pair_timer(pair->next_timer_ns());
+  commons_.schedule.tick(now_ns);
 }
 
 uint64_t Mesh::next_timer_ns() const {
-  uint64_t next = std::min(next_pair_timer_ns_, close_idle_at_ns_);
+  uint64_t next = std::min(commons_.schedule.next_timer_ns(), close_idle_at_ns_);
   for (const auto& entry : transports_) {
     next = std::min(next, entry->transport->next_timer_ns());
   }
-  for (const collectives::Team* team : busy_teams_) next = std::min(next, team->next_timer_ns());
+  for (const MeshTask* task : tasks_) next = std::min(next, task->next_timer_ns());
   return next;
 }
 
 bool Mesh::prepare_sleep(Sleep sleep) {
   bool quiet = true;
-  for (size_t i = busy_teams_.size(); i-- > 0;) {
-    if (i < busy_teams_.size()) {
-      quiet = busy_teams_[i]->prepare_sleep(sleep == Sleep::kShort) && quiet;
+  for (size_t i = tasks_.size(); i-- > 0;) {
+    if (i < tasks_.size()) {
+      quiet = tasks_[i]->prepare_sleep(sleep == Sleep::kShort) && quiet;
     }
   }
   quiet = quiet && !has_work();
@@ -1129,15 +1076,15 @@ bool Mesh::prepare_sleep(Sleep sleep) {
 }
 
 bool Mesh::may_sleep_on() const {
-  const bool teams = std::all_of(busy_teams_.begin(), busy_teams_.end(),
-                                 [](const auto* team) { return team->may_sleep_on(); });
-  return teams && !has_work() &&
+  const bool tasks = std::all_of(tasks_.begin(), tasks_.end(),
+                                 [](const MeshTask* task) { return task->may_sleep_on(); });
+  return tasks && !has_work() &&
          std::all_of(transports_.begin(), transports_.end(),
                      [](const auto& entry) { return entry->transport->may_sleep_on(); });
 }
 
 void Mesh::finish_sleep() {
-  for (collectives::Team* team : busy_teams_) team->finish_sleep();
+  for (MeshTask* task : tasks_) task->finish_sleep();
   for (const auto& entry : transports_) entry->transport->finish_sleep();
 }
 

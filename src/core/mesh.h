@@ -19,18 +19,15 @@
 #include "src/base/config.h"
 #include "src/base/log.h"
 #include "src/bootstrap/bootstrap.h"
-#include "src/core/block_pool.h"
-#include "src/core/channel_table.h"
-#include "src/core/device_access.h"
+#include "src/core/collectives/topology.h"
 #include "src/core/engine.h"
-#include "src/core/graveyard.h"
 #include "src/core/link_model.h"
-#include "src/core/match.h"
+#include "src/core/mesh_member.h"
 #include "src/core/mesh_offer.h"
+#include "src/core/overlap_guard.h"
 #include "src/core/pair.h"
+#include "src/core/pair_commons.h"
 #include "src/core/path_inquiry.h"
-#include "src/core/registration.h"
-#include "src/core/staging.h"
 #include "src/liveness/control_plane.h"
 #include "transports/transport.h"
 
@@ -42,6 +39,7 @@ struct MeshEnvironment {
   DeviceSet& devices;
   const Config& config;
   Log& log;
+  OverlapGuard& overlaps;
   std::span<const std::unique_ptr<TransportFactory>> factories;
   liveness::ControlThread* control;  // null: for jobs of one rank only
 };
@@ -54,13 +52,7 @@ struct MeshOptions {
   uint64_t deadline_ns = 0;
 };
 
-namespace collectives {
-class Team;
-struct CallNote;
-struct Topology;
-}  // namespace collectives
-
-class Mesh final : public Driven {
+class Mesh final : public Driven, private PairConnector, private PairListener {
  public:
   // Exchanges descriptors and makes the control plane. Collective; blocks until
   // |options.deadline_ns|.
@@ -80,14 +72,9 @@ class Mesh final : public Driven {
   std::optional<MeshOffer> offer(const Channel& channel);
   Engine& engine() { return environment_.engine; }
   Log& log() { return environment_.log; }
-  Staging& staging() { return staging_; }
-  DeviceAccess& device_access() { return device_access_; }
-  // Whether a connection moves all of |operation|'s memory by itself, as its segments() say.
-  bool reaches(const Operation& operation, const Rail& rail) {
-    return operation.on_host || device_access_.reaches(operation, rail.transport);
-  }
-  uint64_t now_ns() const { return environment_.engine.coarse_now(); }
-  uint64_t detection_ns() const { return detection_ns_; }
+  // What its pairs share, and its communicators use.
+  PairCommons& commons() { return commons_; }
+  const PairCommons& commons() const { return commons_; }
 
   Pair& pair(int rank) {
     Pair* found = pairs_[static_cast<size_t>(rank)].get();
@@ -96,38 +83,26 @@ class Mesh final : public Driven {
   // Null when the pair was never used.
   Pair* find_pair(int rank) { return pairs_[static_cast<size_t>(rank)].get(); }
   // Somebody else in |communicator| can still send, or it has one rank only.
-  bool any_live_sender(const Communicator& communicator) const;
+  bool any_live_sender(const CommunicatorBase& communicator) const;
   // The others have declared this rank lost.
   bool was_declared_lost() const { return declared_lost_; }
   const Status& peer_status(int rank) const { return peer_status_[static_cast<size_t>(rank)]; }
-  uint32_t credit_granted() const { return credit_granted_; }
-  uint32_t credit_granted_by(int rank) const { return peers_[static_cast<size_t>(rank)].credit; }
 
   // That of the communicator of all ranks, which has the same number everywhere.
-  Channel& first_channel() { return *channels_.find(0); }
+  Channel& first_channel() { return *commons_.channels.find(0); }
   // A channel for a communicator that this rank is about to make.
-  Channel& open_channel() { return channels_.open(); }
+  Channel& open_channel() { return commons_.channels.open(); }
   // Drops what is queued in it; later messages are dropped on arrival.
   void close_channel(Channel& channel);
   // Closes it and tells all ranks: theirs are aborted.
   void give_up_channel(Channel& channel);
-  // Match table for a message; null when the channel is closed or gone.
-  MatchTable* table(uint32_t id, bool collective) {
-    Channel* found = channels_.find(id);
-    if (found == nullptr || found->closed) return nullptr;
-    return collective ? &found->collective : &found->point_to_point;
-  }
-  bool is_aborted(uint32_t id) const {
-    const Channel* found = channels_.find(id);
-    return found != nullptr && !found->aborted.ok();
-  }
   // Ends every operation on the communicator with |why|, here and (|publish|) on all ranks.
-  void abort(Communicator& communicator, const Status& why, bool publish);
+  void abort(MeshMember& communicator, const Status& why, bool publish);
 
   // Collective operations.
-  // Teams with operations under way.
-  void add_busy(collectives::Team& team) { busy_teams_.push_back(&team); }
-  void remove_busy(collectives::Team& team) { std::erase(busy_teams_, &team); }
+  // Work that is under way.
+  void add_task(MeshTask& task) { tasks_.push_back(&task); }
+  void remove_task(MeshTask& task) { std::erase(tasks_, &task); }
   // Whether two ranks claim to run on one host, in one cluster.
   bool are_near(int one, int other) const;
   // A transport within the host is in use.
@@ -137,49 +112,27 @@ class Mesh final : public Driven {
   // Ends the sleep of a peer, which will look at everything.
   void wake(int rank);
   // Ends the collective operations of a communicator, here and (|publish|) on all ranks.
-  void fail_collectives(Communicator& communicator, const Status& why, bool publish);
-  void note_unexpected_part(int rank, const WireHeader& header);
-  void tell_call(int rank, const Communicator& communicator, const collectives::CallNote& note);
+  void fail_collectives(MeshMember& communicator, const Status& why, bool publish);
+  // Tells |rank| which collective operation was called here on the communicator with this rank's
+  // |channel|.
+  void tell_call(int rank, uint32_t channel, ConstByteSpan note);
 
-  void add(Communicator* communicator);
-  void remove(Communicator* communicator) { std::erase(communicators_, communicator); }
+  void add(MeshMember* communicator);
+  void remove(MeshMember* communicator) {
+    std::erase(communicators_, communicator);
+    std::erase(going_, communicator);
+  }
   // |communicator| is about to go. Whether there are some that are not, which keep the connections
   // open.
-  bool others_stay(Communicator& communicator);
+  bool others_stay(MeshMember& communicator);
 
   // Posting.
   void start_receive(Channel& own, Operation& receive);
   // |text| follows what describes the operation. Fails for nothing.
   void end_operation(Operation& operation, Code code, std::string_view text);
   void end_out_of_memory(Operation& operation);
-  // Copies a whole message that has arrived into |receive| and completes it.
-  void deliver(Operation& receive, int source, uint64_t tag, ConstByteSpan bytes, uint64_t length);
-  void complete(Operation& operation);  // with its code, kOk if none was set
-  void complete_any(Operation& operation);
-  void complete_access(Operation& operation);
-  // Without a text that there is no memory for.
-  void complete(Operation& operation, Code code, std::string text = {});
-  static void note_message(Operation& receive, int source, uint64_t tag, uint64_t length);
-  void deliver_rest(Operation& receive, ConstByteSpan bytes);
-  // A message of |length| bytes is in |receive|, which is in host memory, as far as it fits.
-  void delivered(Operation& receive, int source, uint64_t tag, uint64_t length);
-  // All bytes that |receive| gets are in its memory.
-  void complete_delivered(Operation& receive);
-  void complete_truncated(Operation& receive);
-  // The sender took back a rendezvous that may still be queued here.
-  void drop_withdrawn(int rank, uint64_t sender_id);
-
-  void queue_unexpected(MatchTable& table, Incoming& message, const WireHeader& header) {
-    table.add_unexpected(&message);
-    engine().note_arrival();
-    if ((header.flags & kFlagCollective) != 0) {
-      note_unexpected_part(message.source, header);
-    }
-  }
-  void free_incoming(Incoming* message);
 
   // Registered memories. publish() lets transports reach it that can; withdraw() is its contrary.
-  SlotTable<Registration>& registrations() { return registrations_; }
   void publish(Registration& registration);
   // True when no peer reaches it by a transport any more.
   bool withdraw(Registration& registration);
@@ -187,42 +140,10 @@ class Mesh final : public Driven {
   // Checks that |exported| is of this job, and finds the keys for this rank's transports.
   Status find_keys(const ExportedMemory& exported, std::vector<RemoteKey>* keys) const;
 
-  // For pairs.
-  // Both offer some transport; whether it reaches is another question.
-  bool has_common_transport(int rank) const;
-  void connect(Pair& pair);  // tries transports in order of estimate
-  // A further connection, over transport |index|.
-  void connect_over(Pair& pair, size_t index);
-  // Transports that reach |rank| and would share the load of transport |index|, or are better.
-  std::vector<size_t> useful_beside(int rank, size_t index);
-  std::string_view kind_of_transport(size_t index) const { return transports_[index]->kind; }
-  const std::string& transport_name(size_t index) const { return transports_[index]->name; }
-  uint64_t cool_down_ns() const { return cool_down_ns_; }
-  // Most bytes of a message to |rank| that may have to go again over any of the other transports.
-  uint32_t kept_payload_bytes(int rank);
   // Not in a job of one rank.
   liveness::ControlPlane& control() { return *control_; }
-  // Asks |rank| what has arrived there on |stream|.
-  void inquire_path(int rank, const StreamId& stream);
   // Takes what the control thread has left for this one.
   void read_mail();
-  void update_due(Pair& pair);  // send_update() at the end of this pass
-  // The same in the next pass where a background thread is there to make it: what this one's user
-  // sends until then takes the acknowledgement along.
-  void acknowledgement_due(Pair& pair);
-  void copies_due(Pair& pair);  // RemoteAccess::copy_some() in every pass, while it has any
-  // Freed when no upcall of it can be on the stack.
-  template <typename T, typename Delete>
-  void retire(std::unique_ptr<T, Delete> object) {
-    graveyard_.add(std::move(object));
-  }
-  // For what lives as long as an operation.
-  BlockPool& blocks() { return blocks_; }
-  void note_pair_timer(uint64_t at_ns) {
-    if (at_ns < next_pair_timer_ns_) next_pair_timer_ns_ = at_ns;
-  }
-  // Everybody who waits for |rank| learns why it is gone. Fails for nothing.
-  void rank_lost(int rank, const Status& why);
   std::string explain(int rank);
   bool flushed() const;
   void ask_for_acknowledgements();
@@ -236,6 +157,19 @@ class Mesh final : public Driven {
   void finish_sleep() override;
 
  private:
+  // PairConnector
+  void connect(Pair& pair) override;
+  void connect_over(Pair& pair, size_t index) override;
+  std::vector<size_t> useful_beside(int rank, size_t index) override;
+  bool has_common_transport(int rank) const override;
+  uint32_t kept_payload_bytes(int rank) override;
+  std::string_view transport_kind(size_t index) const override { return transports_[index]->kind; }
+  std::string_view transport_name(size_t index) const override { return transports_[index]->name; }
+  // PairListener
+  void on_rank_lost(int rank, const Status& why) override;
+  void on_doubt(int rank, const StreamId& stream) override;
+  void on_unexpected_part(int rank, const WireHeader& header) override;
+
   // One transport, and its way to tell the mesh of connections.
   struct TransportEntry final : public TransportHandler {
     explicit TransportEntry(Mesh& owner) : mesh(owner) {}
@@ -271,7 +205,6 @@ class Mesh final : public Driven {
     bool cooling = false;  // it failed lately
     Status reach;
   };
-  class DeviceDelivery;
   struct Attempt {  // of one pair, while it connects
     std::vector<Candidate> candidates;
     size_t next = 0;
@@ -309,6 +242,7 @@ class Mesh final : public Driven {
   void close_idle_connections();
   void fail_receives(int rank, const Status& why);
   bool all_senders_live(const Operation& receive) const;
+  bool owns(const CommunicatorBase& communicator) const;
 
   Pair& make_pair(int rank);
   void lose(int rank, const Status& why);
@@ -320,7 +254,7 @@ class Mesh final : public Driven {
   void on_collectives_failed(int origin, uint32_t channel, const Status& why);
   void on_call(int origin, uint32_t channel, ConstByteSpan note);
   // The communicator that |origin| knows by its own |channel|; null if there is none here.
-  Communicator* find_communicator(int origin, uint32_t channel) const;
+  MeshMember* find_communicator(int origin, uint32_t channel) const;
   void drop_queued(Channel& channel);
   void on_knock(int rank, uint32_t lost);
   void on_refused(int rank, const std::string& why);
@@ -336,14 +270,10 @@ class Mesh final : public Driven {
   bool drew_key_ = false;          // no secret is configured
   std::string wanted_transports_;  // as the communicator's options name them
   Address route_;  // of this host, leads to the other ranks; none where that is not known
-  uint64_t detection_ns_ = 0;
-  uint64_t cool_down_ns_ = 0;
   uint32_t kept_payload_bytes_ = UINT32_MAX;
-  uint32_t credit_granted_ = 0;
   std::atomic<bool> ready_{false};  // control graph complete, or failed_ set
   Status failed_;                   // creation cannot succeed
-  BlockPool blocks_;
-  Staging staging_;
+  PairCommons commons_;
   std::unique_ptr<liveness::ControlPlane> control_;  // null in a job of one rank
   bool reading_mail_ = false;
   LinkModel links_;  // of this rank's file; later, for all
@@ -351,21 +281,15 @@ class Mesh final : public Driven {
   std::vector<Status> peer_status_;
   std::vector<std::unique_ptr<Pair>> pairs_;
   std::vector<std::unique_ptr<Attempt>> attempts_;  // by rank
-  SlotTable<Registration> registrations_;
-  ChannelTable channels_;
-  std::vector<Pair*> updates_due_;
-  std::vector<Pair*> acknowledgements_due_;  // counted as pending
-  uint64_t acknowledgements_pass_ = 0;       // that added the first of them
-  std::vector<Pair*> copying_;
-  std::vector<Pair*> active_pairs_;  // all pairs that exist
-  uint64_t next_pair_timer_ns_ = kForever;
-  uint64_t close_idle_at_ns_ = kForever;  // while descriptors are short
+  std::vector<Pair*> active_pairs_;                 // all pairs that exist
+  uint64_t close_idle_at_ns_ = kForever;            // while descriptors are short
   uint64_t close_idle_pause_ns_ = 0;
   bool declared_lost_ = false;
   uint64_t passes_ = 0;
   std::vector<Transport*>
       connected_;  // with connections: polled in every pass, the others now and then
-  std::vector<Communicator*> communicators_;
+  std::vector<MeshMember*> communicators_;
+  std::vector<MeshMember*> going_;  // those that are about to go
   // What others have said of a communicator that is not here, yet or any more: this rank may make
   // it long after they have. The last of them are kept; numbers of channels do not come again.
   struct EarlyFact {
@@ -381,22 +305,21 @@ class Mesh final : public Driven {
   };
   static constexpr size_t kMostEarlyFacts = 1024;
   static constexpr size_t kMostEarlyCalls = 256;
+  static constexpr size_t kMostNote = 1024;  // bytes of one
   void keep_early(EarlyFact fact);
-  void take_early_facts(Communicator& communicator);
+  void take_early_facts(MeshMember& communicator);
   std::deque<EarlyFact> early_facts_;
   std::deque<EarlyCall> early_calls_;
-  std::vector<collectives::Team*> busy_teams_;
-  bool teams_ready() const;
-  int progress_teams();
+  std::vector<MeshTask*> tasks_;
+  bool tasks_ready() const;
+  int progress_tasks();
   bool has_work() const {
-    return (!busy_teams_.empty() && teams_ready()) || !staging_.idle() || !graveyard_.empty() ||
-           !updates_due_.empty() || !acknowledgements_due_.empty() || !copying_.empty() ||
+    return (!tasks_.empty() && tasks_ready()) || !commons_.staging.idle() ||
+           !commons_.graveyard.empty() || commons_.schedule.has_work() ||
            (control_ != nullptr && control_->mailbox().waiting());
   }
   int make_progress();
   void run_timers(uint64_t now_ns);
-  Graveyard graveyard_;
-  DeviceAccess device_access_;
   std::vector<std::string> unused_;  // transports, each with the reason
   const std::shared_ptr<PathWitness> witness_ = std::make_shared<PathWitness>();
   // Last: endpoints and transports go before what their upcalls touch.

@@ -2,42 +2,10 @@
 #include <algorithm>
 
 #include "src/base/text.h"
-#include "src/core/collectives/team.h"
-#include "src/core/communicator.h"
 #include "src/core/mesh.h"
 #include "src/core/transfer.h"
 
 namespace hetcomm {
-// An eager message on its way into device memory.
-class Mesh::DeviceDelivery final : public CopyHandler, public Mortal {
- public:
-  DeviceDelivery(Mesh& mesh, Operation& receive, ConstByteSpan bytes)
-      : mesh_(mesh), receive_(receive), bytes_(mesh.blocks_, bytes.size()), length_(bytes.size()) {
-    if (!bytes_) throw std::bad_alloc();
-    std::memcpy(bytes_.get(), bytes.data(), bytes.size());
-  }
-  void start() {
-    mesh_.staging_.start(copy_, StreamDirection::kFromHost, receive_.pieces, 0, bytes_.get(),
-                         length_, *this);
-  }
-
- private:
-  void on_copied(const Status& status) override {
-    if (!status.ok()) {
-      mesh_.complete(receive_, status.code(),
-                     text_or_none([&] { return std::string(status.text()); }));
-    } else {
-      mesh_.complete_delivered(receive_);
-    }
-    mesh_.retire(PoolPtr<DeviceDelivery>(this, {&mesh_.blocks_}));
-  }
-
-  Mesh& mesh_;
-  Operation& receive_;
-  PoolBytes bytes_;
-  uint64_t length_;
-  CopyJob copy_;
-};
 
 void Mesh::start_receive(Channel& own, Operation& receive) {
   MatchTable& table = receive.collective ? own.collective : own.point_to_point;
@@ -48,7 +16,8 @@ void Mesh::start_receive(Channel& own, Operation& receive) {
   }
   if (receive.peer >= 0) {
     if (const Status& status = peer_status(receive.peer); !status.ok()) {
-      complete(receive, status.code(), fmt::format("{}: {}", describe(receive), status.text()));
+      commons_.completer.complete(receive, status.code(),
+                                  fmt::format("{}: {}", describe(receive), status.text()));
       return;
     }
     Pair& sender = pair(receive.peer);
@@ -56,13 +25,14 @@ void Mesh::start_receive(Channel& own, Operation& receive) {
       sender.ensure_connected();
       // Perhaps there is no way to connect.
       if (const Status& status = peer_status(receive.peer); !status.ok()) {
-        complete(receive, status.code(), fmt::format("{}: {}", describe(receive), status.text()));
+        commons_.completer.complete(receive, status.code(),
+                                    fmt::format("{}: {}", describe(receive), status.text()));
         return;
       }
     }
-  } else if (!any_live_sender(Communicator::of(receive)) ||
+  } else if (!any_live_sender(*receive.communicator) ||
              (receive.fail_on_any_loss && !all_senders_live(receive))) {
-    complete(
+    commons_.completer.complete(
         receive, Code::kPeerLost,
         fmt::format("{}: {}", describe(receive),
                     receive.fail_on_any_loss ? "a sender was lost" : "no live sender is left"));
@@ -70,92 +40,6 @@ void Mesh::start_receive(Channel& own, Operation& receive) {
   }
   table.post(&receive);
   receive.stage = OperationStage::kPosted;
-}
-
-// A message that does not go into one piece of host memory as a whole.
-void Mesh::deliver_rest(Operation& receive, ConstByteSpan bytes) {
-  const uint64_t part = std::min<uint64_t>(bytes.size(), receive.length);
-  if (part > 0) {
-    if (!receive.on_host) {
-      try {
-        PoolPtr<DeviceDelivery> delivery =
-            make_pooled<DeviceDelivery>(blocks_, *this, receive, bytes.first(part));
-        receive.stage = OperationStage::kCopying;
-        delivery.release()->start();
-      } catch (const std::bad_alloc&) {
-        complete(receive, Code::kOutOfMemory);  // nothing was begun
-      }
-      return;
-    }
-    scatter(receive.segments(), 0, bytes.first(part));
-  }
-  complete_delivered(receive);
-}
-
-void Mesh::delivered(Operation& receive, int source, uint64_t tag, uint64_t length) {
-  note_message(receive, source, tag, length);
-  complete_delivered(receive);
-}
-
-void Mesh::complete_delivered(Operation& receive) {
-  if (receive.run.bytes_sent > receive.length) {
-    complete_truncated(receive);
-  } else {
-    complete(receive);
-  }
-}
-
-void Mesh::complete_truncated(Operation& receive) {
-  complete(receive, Code::kTruncated, text_or_none([&] {
-             return fmt::format("{}: the message has {} bytes", describe(receive),
-                                receive.run.bytes_sent);
-           }));
-}
-
-void Mesh::complete(Operation& operation, Code code, std::string text) {
-  operation.code = code;
-  try {
-    if (!text.empty()) operation.text = std::make_unique<std::string>(std::move(text));
-  } catch (const std::bad_alloc&) {
-    operation.text.reset();  // the code has to do
-  }
-  complete(operation);
-}
-
-// One-sided operations: what is counted for them, here and for the peer, is settled.
-void Mesh::complete_access(Operation& operation) {
-  const OperationKind kind = operation.kind;
-  if (kind == OperationKind::kCollective) {
-    // Was never started.
-    delete std::exchange(operation.composite, nullptr);
-    complete_any(operation);
-    return;
-  }
-  const Operation::Access access = operation.access;
-  const Code code = operation.code;
-  Pair* pair = operation.pair;
-  if (code == Code::kOk) {
-    operation.run.bytes_sent += access.ahead;
-    operation.run.bytes_received += access.ahead;
-  }
-  if (kind == OperationKind::kAccept) {
-    try {
-      pair->access().accepted(operation);
-    } catch (const std::bad_alloc&) {
-      pair->starve();  // its notification is lost; the operation is not
-    }
-  }
-  if (kind == OperationKind::kAnswer && code != Code::kOk && !access.asked) {
-    pair->access().refuse(operation);
-  }
-  if (operation.access.holds_place) pair->access().release(operation);
-  // Whoever sees the end may let go of the remote memory at once.
-  if (access.remote != nullptr) access.remote->drop_use();
-  complete_any(operation);
-  if (access.registration != nullptr && access.registration->drop_running()) {
-    engine().note_arrival();  // somebody may wait for it to unregister
-  }
-  if (access.started) pair->access().completed(access.epoch, code);
 }
 
 // Where an operation could not be started for want of memory.
@@ -167,45 +51,42 @@ void Mesh::end_out_of_memory(Operation& operation) {
 void Mesh::end_operation(Operation& operation, Code code, std::string_view why) {
   std::string text = text_or_none([&] { return fmt::format("{}: {}", describe(operation), why); });
   switch (operation.stage) {
-    case OperationStage::kSubmitted:
-      complete(operation, code, std::move(text));
-      break;
     case OperationStage::kCollected:
-      Communicator::of(operation).drop(operation, code, std::move(text));
-      break;
-    case OperationStage::kQueued:
-      operation.pair->end_send(operation, code, std::move(text));
+      // Its group has not started it.
+      operation.communicator->operation_begun();
+      engine().operation_started();
+      commons_.completer.complete(operation, code, std::move(text));
       break;
     case OperationStage::kPosted: {
       Channel& own = operation.communicator->channel();
       (operation.collective ? own.collective : own.point_to_point).remove(&operation);
-      complete(operation, code, std::move(text));
+      commons_.completer.complete(operation, code, std::move(text));
       break;
     }
-    case OperationStage::kArriving:
-      operation.pair->detach_arriving(operation);
-      complete(operation, code, std::move(text));
-      break;
-    case OperationStage::kTransfer:
-      if (operation.send_transfer != nullptr) {
-        operation.send_transfer->end(code, std::move(text));
-      } else {
-        operation.receive_transfer->end(code, std::move(text));
-      }
-      break;
-    case OperationStage::kAwaiting:
-    case OperationStage::kDirect:
-      operation.pair->access().end(operation, code, std::move(text));
-      break;
     case OperationStage::kCollective:
       operation.composite->end(code, text);
       break;
+    case OperationStage::kSubmitted:
+      commons_.completer.complete(operation, code, std::move(text));
+      break;
     case OperationStage::kCopying:
       break;  // all of it has arrived; ends with the copy
+    case OperationStage::kQueued:
+    case OperationStage::kArriving:
+    case OperationStage::kTransfer:
+    case OperationStage::kAwaiting:
+    case OperationStage::kDirect:
+      operation.pair->end(operation, code, std::move(text));
+      break;
   }
 }
 
-bool Mesh::any_live_sender(const Communicator& communicator) const {
+bool Mesh::owns(const CommunicatorBase& communicator) const {
+  return std::find(communicators_.begin(), communicators_.end(), &communicator) !=
+         communicators_.end();
+}
+
+bool Mesh::any_live_sender(const CommunicatorBase& communicator) const {
   const std::vector<int>& ranks = communicator.ranks();
   return std::any_of(ranks.begin(), ranks.end(), [&](int rank) {
     return (rank != rank_ || ranks.size() == 1) && peer_status(rank).ok();
@@ -219,53 +100,30 @@ bool Mesh::all_senders_live(const Operation& receive) const {
 
 // Ends the receives that wait for |rank|, and those from any rank for which nobody is left.
 void Mesh::fail_receives(int rank, const Status& why) {
-  channels_.for_each([&](Channel& channel) {
-    for (MatchTable* table : {&channel.point_to_point, &channel.collective}) {
-      // A request of a lost sender can never be granted; eager messages that are here stay.
-      Incoming* next = nullptr;
-      for (Incoming* message = table->first_unexpected(); message != nullptr; message = next) {
-        next = message->next_arrived;
-        if (message->source != rank || !message->rendezvous) continue;
-        table->remove_unexpected(message);
-        free_incoming(message);
-      }
+  commons_.channels.for_each_table([&](MatchTable& table) {
+    // A request of a lost sender can never be granted; eager messages that are here stay.
+    Incoming* next = nullptr;
+    for (Incoming* message = table.first_unexpected(); message != nullptr; message = next) {
+      next = message->next_arrived;
+      if (message->source != rank || !message->rendezvous) continue;
+      table.remove_unexpected(message);
+      message->pair->free_incoming(message);
     }
   });
   engine().pool().for_each([&](Operation& operation) {
     if (operation.state() != OperationState::kPending ||
         operation.kind != OperationKind::kReceive || operation.stage != OperationStage::kPosted ||
-        &Communicator::of(operation).mesh() != this) {
+        !owns(*operation.communicator)) {
       return;
     }
     const bool named = operation.peer == rank;
     const bool any = operation.peer < 0 && operation.communicator->contains(rank) &&
-                     (operation.fail_on_any_loss || !any_live_sender(Communicator::of(operation)));
+                     (operation.fail_on_any_loss || !any_live_sender(*operation.communicator));
     if (named || any) end_operation(operation, why.code(), why.text());
   });
 }
 
-void Mesh::drop_withdrawn(int rank, uint64_t sender_id) {
-  Incoming* found = nullptr;
-  MatchTable* in = nullptr;
-  channels_.for_each([&](Channel& channel) {
-    for (MatchTable* table : {&channel.point_to_point, &channel.collective}) {
-      for (Incoming* message = table->first_unexpected(); message != nullptr && found == nullptr;
-           message = message->next_arrived) {
-        if (message->source != rank || !message->rendezvous || message->sender_id != sender_id) {
-          continue;
-        }
-        found = message;
-        in = table;
-      }
-    }
-  });
-  if (found == nullptr) return;
-  in->remove_unexpected(found);
-  found->pair->return_credit(found->credit);
-  free_incoming(found);
-}
-
-void Mesh::abort(Communicator& communicator, const Status& why, bool publish) {
+void Mesh::abort(MeshMember& communicator, const Status& why, bool publish) {
   Channel& own = communicator.channel();
   if (own.closed) return;
   own.aborted = why;
@@ -283,13 +141,13 @@ void Mesh::abort(Communicator& communicator, const Status& why, bool publish) {
     }
     end_operation(operation, Code::kAborted, why.text());
   });
-  for (Communicator* child : communicators_) {
-    if (child->parent() == &communicator) abort(*child, why, publish);
+  for (MeshMember* child : communicators_) {
+    if (child->split_from() == &communicator) abort(*child, why, publish);
   }
 }
 
-Communicator* Mesh::find_communicator(int origin, uint32_t channel) const {
-  for (Communicator* own : communicators_) {
+MeshMember* Mesh::find_communicator(int origin, uint32_t channel) const {
+  for (MeshMember* own : communicators_) {
     if (own->contains(origin) && own->channel_at(origin) == channel) return own;
   }
   return nullptr;
@@ -297,14 +155,14 @@ Communicator* Mesh::find_communicator(int origin, uint32_t channel) const {
 
 void Mesh::on_abort(int origin, uint32_t channel, const std::string& reason) {
   const Status why(Code::kAborted, reason);
-  if (Communicator* own = find_communicator(origin, channel); own != nullptr) {
+  if (MeshMember* own = find_communicator(origin, channel); own != nullptr) {
     abort(*own, why, false);
   } else {
     keep_early({origin, channel, true, why});
   }
 }
 
-void Mesh::fail_collectives(Communicator& communicator, const Status& why, bool publish) {
+void Mesh::fail_collectives(MeshMember& communicator, const Status& why, bool publish) {
   Channel& own = communicator.channel();
   if (own.closed || !own.collectives_failed.ok()) return;
   own.collectives_failed = why;
@@ -326,12 +184,12 @@ void Mesh::fail_collectives(Communicator& communicator, const Status& why, bool 
                                   static_cast<uint64_t>(Code::kAborted), nullptr, 0);
     }
     message->pair->return_credit(message->credit);
-    free_incoming(message);
+    message->pair->free_incoming(message);
   }
 }
 
 void Mesh::on_collectives_failed(int origin, uint32_t channel, const Status& why) {
-  if (Communicator* own = find_communicator(origin, channel); own != nullptr) {
+  if (MeshMember* own = find_communicator(origin, channel); own != nullptr) {
     fail_collectives(*own, why, false);
   } else {
     keep_early({origin, channel, false, why});
@@ -344,54 +202,29 @@ void Mesh::wake(int rank) {
   peer.send_control(MessageKind::kWake, 0, 0, nullptr, 0);
 }
 
-namespace {
-
-// A note of a call as it travels; the reason of a refusal follows.
-struct CallHead {
-  uint64_t team;
-  uint64_t sequence;
-  uint32_t refusals;
-  collectives::Call call;
-};
-static_assert(std::is_trivially_copyable_v<CallHead>);
-
-}  // namespace
-
-void Mesh::tell_call(int rank, const Communicator& communicator,
-                     const collectives::CallNote& note) {
-  const CallHead head{note.team, note.sequence, note.refusals, note.call};
-  const ConstByteSpan bytes = std::as_bytes(std::span(&head, 1));
-  const ConstByteSpan why = std::as_bytes(std::span(note.why));
-  std::vector<std::byte> letter(bytes.begin(), bytes.end());
-  letter.insert(letter.end(), why.begin(), why.end());
-  control_->tell_call(rank, communicator.id(), letter);
+void Mesh::tell_call(int rank, uint32_t channel, ConstByteSpan note) {
+  control_->tell_call(rank, channel, note);
 }
 
-void Mesh::note_unexpected_part(int rank, const WireHeader& header) {
+void Mesh::on_unexpected_part(int rank, const WireHeader& header) {
   const uint32_t channel = channel_of(header);
-  for (Communicator* own : communicators_) {
-    if (own->id() == channel) own->note_unexpected_part(rank, header.tag);
+  for (MeshMember* own : communicators_) {
+    if (own->channel().id == channel) own->note_unexpected_part(rank, header.tag);
   }
 }
 
 void Mesh::on_call(int origin, uint32_t channel, ConstByteSpan note) {
-  CallHead head;
-  if (note.size() < sizeof(head) || note.size() > sizeof(head) + collectives::kMostWhy) return;
-  std::memcpy(&head, note.data(), sizeof(head));
-  if (static_cast<size_t>(head.call.kind) >= collectives::kKinds) return;
-  if (head.refusals == 0 && note.size() != sizeof(head)) return;
-  Communicator* own = find_communicator(origin, channel);
-  if (own == nullptr) {
-    if (early_calls_.size() == kMostEarlyCalls) early_calls_.pop_front();
-    early_calls_.push_back({origin, channel, {note.begin(), note.end()}});
+  if (note.size() > kMostNote) return;
+  if (MeshMember* own = find_communicator(origin, channel); own != nullptr) {
+    own->peer_calls(origin, note);
     return;
   }
-  const auto* why = reinterpret_cast<const char*>(note.data() + sizeof(head));
-  own->peer_calls(origin, {head.team, head.sequence, head.refusals, head.call,
-                           printable(std::string_view(why, note.size() - sizeof(head)))});
+  if (early_calls_.size() == kMostEarlyCalls) early_calls_.pop_front();
+  early_calls_.push_back({origin, channel, {note.begin(), note.end()}});
 }
 
-void Mesh::add(Communicator* communicator) {
+void Mesh::add(MeshMember* communicator) {
+  going_.reserve(communicators_.size() + 1);
   communicators_.push_back(communicator);
   try {
     take_early_facts(*communicator);
@@ -401,10 +234,11 @@ void Mesh::add(Communicator* communicator) {
   }
 }
 
-bool Mesh::others_stay(Communicator& communicator) {
-  communicator.going_ = true;
-  return std::any_of(communicators_.begin(), communicators_.end(),
-                     [](const Communicator* each) { return !each->going_; });
+bool Mesh::others_stay(MeshMember& communicator) {
+  if (std::find(going_.begin(), going_.end(), &communicator) == going_.end()) {
+    going_.push_back(&communicator);
+  }
+  return going_.size() < communicators_.size();
 }
 
 void Mesh::keep_early(EarlyFact fact) {
@@ -412,7 +246,7 @@ void Mesh::keep_early(EarlyFact fact) {
   early_facts_.push_back(std::move(fact));
 }
 
-void Mesh::take_early_facts(Communicator& communicator) {
+void Mesh::take_early_facts(MeshMember& communicator) {
   const auto is_of_it = [&](const auto& each) {
     return find_communicator(each.origin, each.channel) == &communicator;
   };
@@ -433,7 +267,7 @@ void Mesh::take_early_facts(Communicator& communicator) {
 
 void Mesh::close_channel(Channel& channel) {
   drop_queued(channel);
-  channels_.close(channel.id);
+  commons_.channels.close(channel.id);
 }
 
 void Mesh::give_up_channel(Channel& channel) {
@@ -458,15 +292,9 @@ void Mesh::drop_queued(Channel& channel) {
                                     static_cast<uint64_t>(Code::kAborted), nullptr, 0);
       }
       message->pair->return_credit(message->credit);
-      free_incoming(message);
+      message->pair->free_incoming(message);
     }
   }
-}
-
-void Mesh::free_incoming(Incoming* message) {
-  if (message->rendezvous) message->pair->request_dropped();
-  message->drop_bytes(blocks_);
-  blocks_.give(message, sizeof(*message));
 }
 
 }  // namespace hetcomm

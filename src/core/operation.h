@@ -30,6 +30,7 @@
 
 namespace hetcomm {
 
+class AccessLedger;
 class CommunicatorBase;
 class Engine;
 class Memory;
@@ -211,6 +212,7 @@ struct alignas(kOperationAlign) Operation {
   // Of one-sided operations; not looked at in others.
   struct Access {
     RemoteMemory* remote = nullptr;
+    AccessLedger* ledger = nullptr;        // of the pair, once it has the operation
     Registration* registration = nullptr;  // owner's side
     uint64_t offset = 0;
     uint64_t ahead = 0;    // bytes in front that are in place already, and not counted any more

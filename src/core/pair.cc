@@ -2,8 +2,7 @@
 
 #include <algorithm>
 
-#include "src/core/communicator.h"
-#include "src/core/mesh.h"
+#include "src/base/text.h"
 #include "src/core/transfer.h"
 
 namespace hetcomm {
@@ -30,17 +29,17 @@ WireHeader header_of(MessageKind kind, const Operation& send) {
 
 }  // namespace
 
-Pair::Pair(Mesh& mesh, int rank)
-    : mesh_(mesh),
+Pair::Pair(PairCommons& common, int rank, uint32_t credit)
+    : common_(common),
       rank_(rank),
-      mesh_is_higher_(mesh.rank() > rank),
-      credit_limit_(mesh.credit_granted_by(rank)),
-      credit_granted_(mesh.credit_granted()) {}
+      is_higher_(common.rank > rank),
+      credit_limit_(credit),
+      credit_granted_(common.credit_granted) {}
 
 Pair::~Pair() {
   while (!arriving_.empty()) {
     Incoming& message = arriving_.pop();
-    if (message.operation == nullptr && !message.queued) mesh_.free_incoming(&message);
+    if (message.operation == nullptr && !message.queued) free_incoming(&message);
   }
 }
 
@@ -59,7 +58,7 @@ void Pair::submit_send(Operation& send) {
     return;
   }
   if (state_ == State::kLost) {
-    mesh_.complete(send, lost_.code(), std::string(lost_.text()));
+    common_.completer.complete(send, lost_.code(), std::string(lost_.text()));
     return;
   }
   enqueue(send);
@@ -92,7 +91,7 @@ bool Pair::start_or_end(Operation& send) {
     if (send.stage == OperationStage::kQueued || send.stage == OperationStage::kSubmitted) {
       end_unsent(send, Code::kOutOfMemory, {});
     } else {
-      mesh_.end_out_of_memory(send);
+      end_out_of_memory(send);
     }
     return true;
   }
@@ -175,7 +174,7 @@ bool Pair::start_long(Operation& send) {
   const uint64_t length = send.length;
   if (!rail_->capabilities().gets_now || length > PullClass::kMostBytes) return start_copied(send);
   if (pull_plan_.pulls(length, &now_ns)) {
-    PoolPtr<SendTransfer> transfer = make_pooled<SendTransfer>(mesh_.blocks(), *this, send);
+    PoolPtr<SendTransfer> transfer = make_pooled<SendTransfer>(common_.blocks, *this, send);
     const RequestBody request = transfer->make_request();
     if (request.source != RemoteKey{}) return start_pulled(send, std::move(transfer), request);
   }
@@ -199,7 +198,7 @@ bool Pair::start_pulled(Operation& send, PoolPtr<SendTransfer> transfer,
   transfer->pull_sent(now);
   if (push_at_ns_ == kForever) {
     push_at_ns_ = now + kPushAfterNs;
-    mesh_.note_pair_timer(push_at_ns_);
+    common_.schedule.note_timer(push_at_ns_);
   }
   note_sent(send.length, true);
   send.stage = OperationStage::kTransfer;
@@ -232,7 +231,7 @@ void Pair::push_overdue(uint64_t now_ns) {
     if (!transfer.lost_source()) pull_plan_.late(transfer.length());
     push(transfer);
   });
-  if (push_at_ns_ != kForever) mesh_.note_pair_timer(push_at_ns_);
+  if (push_at_ns_ != kForever) common_.schedule.note_timer(push_at_ns_);
   pump();
 }
 
@@ -284,10 +283,10 @@ bool Pair::send_fragments(Operation& send) {
 bool Pair::start_rendezvous(Operation& send) {
   if (unanswered_ >= kMaxRequests) return false;
   if (send.length > kMaxMessageBytes) [[unlikely]] {
-    mesh_.complete(send, Code::kOutOfRange, "a message has less than 2^48 bytes");
+    common_.completer.complete(send, Code::kOutOfRange, "a message has less than 2^48 bytes");
     return true;
   }
-  auto transfer = make_pooled<SendTransfer>(mesh_.blocks(), *this, send);
+  auto transfer = make_pooled<SendTransfer>(common_.blocks, *this, send);
   const RequestBody body = transfer->make_request();
   iovec storage;
   const Code code =
@@ -305,7 +304,7 @@ void Pair::finish_send(Operation& send) {
   if (send.run.pull_id == 0) note_sent(send.length, true);
   send.run.bytes_sent = send.length;
   send.run.bytes_received = send.length;
-  mesh_.complete(send);
+  common_.completer.complete(send);
 }
 
 void Pair::note_sent(uint64_t length, bool eager) {
@@ -316,6 +315,43 @@ void Pair::note_sent(uint64_t length, bool eager) {
 }
 
 // --- ending -----------------------------------------------------------------
+
+void Pair::end(Operation& operation, Code code, std::string text) {
+  switch (operation.stage) {
+    case OperationStage::kQueued:
+      end_send(operation, code, std::move(text));
+      break;
+    case OperationStage::kArriving:
+      detach_arriving(operation);
+      common_.completer.complete(operation, code, std::move(text));
+      break;
+    case OperationStage::kTransfer:
+      if (operation.send_transfer != nullptr) {
+        operation.send_transfer->end(code, std::move(text));
+      } else {
+        operation.receive_transfer->end(code, std::move(text));
+      }
+      break;
+    case OperationStage::kAwaiting:
+    case OperationStage::kDirect:
+      access_.end(operation, code, std::move(text));
+      break;
+    case OperationStage::kCopying:
+      break;  // all of it has arrived; ends with the copy
+    case OperationStage::kSubmitted:
+    case OperationStage::kCollected:
+    case OperationStage::kPosted:
+    case OperationStage::kCollective:
+      common_.completer.complete(operation, code, std::move(text));  // it is in no list of a pair
+      break;
+  }
+}
+
+void Pair::end_out_of_memory(Operation& operation) {
+  if (operation.state() != OperationState::kPending) return;
+  end(operation, Code::kOutOfMemory,
+      text_or_none([&] { return fmt::format("{}: out of memory", describe(operation)); }));
+}
 
 void Pair::end_send(Operation& send, Code code, std::string text) {
   if (send.send_transfer != nullptr) {
@@ -330,7 +366,7 @@ void Pair::end_send(Operation& send, Code code, std::string text) {
 void Pair::end_unsent(Operation& send, Code code, std::string text) {
   const uint64_t pull_id = send.run.pull_id;
   const bool begun = send.run.sent > 0 || pull_id != 0;
-  mesh_.complete(send, code, std::move(text));
+  common_.completer.complete(send, code, std::move(text));
   if (begun) send_control(MessageKind::kWithdraw, pull_id, static_cast<uint64_t>(code), nullptr, 0);
 }
 
@@ -351,7 +387,7 @@ void Pair::starve() {
   if (state_ == State::kLost) return;
   starved_ = true;
   state_ = State::kConnecting;
-  mesh_.update_due(*this);
+  common_.schedule.update_due(*this);
 }
 
 void Pair::queue_control(MessageKind kind, uint64_t tag, uint64_t value, const void* body,
@@ -385,18 +421,19 @@ bool Pair::send_waiting_control() {
   }
   control_.clear();
   control_sent_ = 0;
-  if (received_ != reported_received_) mesh_.update_due(*this);
+  if (received_ != reported_received_) common_.schedule.update_due(*this);
   return true;
 }
 
 void Pair::return_credit(uint64_t bytes) {
   credit_returned_ += static_cast<uint32_t>(bytes);
-  if (credit_returned_ - credit_reported_ >= credit_granted_ / 4) mesh_.update_due(*this);
+  if (credit_returned_ - credit_reported_ >= credit_granted_ / 4)
+    common_.schedule.update_due(*this);
 }
 
 void Pair::acknowledgement_due() {
   owed_ = received_;
-  mesh_.acknowledgement_due(*this);
+  common_.schedule.acknowledgement_due(*this);
 }
 
 void Pair::send_update() {
@@ -447,7 +484,7 @@ void Pair::submit_bulk(OwnedBulk& bulk) {
   if (state_ == State::kReady) {
     const Code code = start_bulk(bulk);
     if (code == Code::kOk) {
-      bulk.rail->sending.start(bulk.local.length, mesh_.now_ns());
+      bulk.rail->sending.start(bulk.local.length, common_.now_ns());
       bulk.started = true;
       return;
     }
@@ -455,7 +492,7 @@ void Pair::submit_bulk(OwnedBulk& bulk) {
       // Not for want of room: it would be refused again.
       bulk.refused = code;
       refused_bulks_.push(bulk);
-      mesh_.update_due(*this);
+      common_.schedule.update_due(*this);
       return;
     }
   }
@@ -473,7 +510,7 @@ void Pair::submit_waiting_bulks() {
 }
 
 void Pair::bulk_ended(OwnedBulk& bulk, Code code) {
-  if (bulk.started) bulk.rail->sending.finish(bulk.local.length, mesh_.now_ns());
+  if (bulk.started) bulk.rail->sending.finish(bulk.local.length, common_.now_ns());
   if (code == Code::kOk) bulk.rail->counters().bulk_bytes += bulk.local.length;
   bulk.started = false;
   bulk.rail = nullptr;
@@ -489,7 +526,7 @@ void Pair::report_refused_bulks() {
 
 void Pair::request_answered() {
   // Whoever waits for the bound starts at the end of the pass.
-  if (unanswered_-- == kMaxRequests) mesh_.update_due(*this);
+  if (unanswered_-- == kMaxRequests) common_.schedule.update_due(*this);
 }
 
 bool Pair::cancel_bulk(OwnedBulk& bulk) {

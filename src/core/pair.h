@@ -41,6 +41,7 @@
 #include "src/core/match.h"
 #include "src/core/operation.h"
 #include "src/core/operation_queue.h"
+#include "src/core/pair_commons.h"
 #include "src/core/pull_chooser.h"
 #include "src/core/remote_access.h"
 #include "src/core/retention.h"
@@ -50,7 +51,6 @@
 
 namespace hetcomm {
 
-class Mesh;
 class Pair;
 
 inline double score_of(const Capabilities& capabilities) {
@@ -214,24 +214,20 @@ class PutTarget {
   ~PutTarget() = default;
 };
 
-class Pair {
+class Pair final : public ScheduledPair {
  public:
-  // Lists of the mesh that it stands in.
-  struct Listed {
-    bool update_due = false;
-    bool acknowledgement_due = false;
-  };
-  Listed listed;
-
   enum class State : uint8_t { kIdle, kConnecting, kReady, kLost };
 
-  Pair(Mesh& mesh, int rank);
+  // |credit|: bytes that the peer lets this rank send unasked.
+  Pair(PairCommons& common, int rank, uint32_t credit);
   ~Pair();
+  Pair(const Pair&) = delete;
+  Pair& operator=(const Pair&) = delete;
 
   int rank() const { return rank_; }
   State state() const { return state_; }
   const Status& lost_because() const { return lost_; }
-  Mesh& mesh() { return mesh_; }
+  PairCommons& common() { return common_; }
   // The connection to start something on, null while there is none.
   Rail* rail() { return state_ == State::kReady ? rail_ : nullptr; }
   // The connection of that number, open or not; null when there is none (any more).
@@ -259,6 +255,11 @@ class Pair {
   bool send_at_once(uint32_t channel, uint64_t tag, iovec bytes);
   // Ends a send that is queued or under way in |code|; its buffer is quiet when it has completed.
   void end_send(Operation& send, Code code, std::string text);
+  // Ends an operation that this pair has, in whatever stage it is. Its memory is quiet when it has
+  // completed. Works without memory.
+  void end(Operation& operation, Code code, std::string text);
+  // end() for one that could not be started for want of memory, if it is pending.
+  void end_out_of_memory(Operation& operation);
   // Starts connecting if nothing is under way.
   void ensure_connected();
   // A connection was made (by either side) over |transport|.
@@ -299,11 +300,12 @@ class Pair {
   // How often in a row this was called while no message had come or gone since the call before.
   uint32_t count_idle();
   // Sends credit and acknowledgements that are due.
-  void send_update();
+  void send_update() override;
   // Asks the peer to acknowledge what it has, before this side leaves.
   void ask_for_acknowledgement();
-  void tick(uint64_t now_ns);
-  uint64_t next_timer_ns() const;
+  bool copy_some() override { return access_.copy_some(); }
+  void tick(uint64_t now_ns) override;
+  uint64_t next_timer_ns() const override;
   // Nothing accepted is waiting to leave.
   bool flushed() const;
 
@@ -330,9 +332,10 @@ class Pair {
   void return_credit(uint64_t bytes);
   // The peer waits to hear that its message was dealt with.
   void acknowledgement_due();
-  void request_dropped() { --requests_held_; }
+  // |message|, of this pair, is in no list any more.
+  void free_incoming(Incoming* message);
   // Memory ran out in the middle of something: nothing can be promised to the peer any more.
-  void out_of_memory();
+  void out_of_memory() override;
   // The same for whoever cannot bear the end of everything now: at the end of the pass.
   void starve();
   BulkChooser& chooser() { return chooser_; }
@@ -431,6 +434,8 @@ class Pair {
   void receive_push(uint64_t sender_id);
   Operation* match(MatchTable* table, uint64_t tag);
   void announce(Incoming& message, const RequestBody& request);
+  void queue_unexpected(MatchTable& table, Incoming& message, const WireHeader& header);
+  void drop_withdrawn(uint64_t sender_id);
   void hand_over(Incoming& message, MatchTable& table, Operation* receive,
                  const WireHeader& header);
   void count_received(uint64_t length);
@@ -485,14 +490,14 @@ class Pair {
   void left_by_peer(Rail& rail);
   bool waits(MessageKind kind) const;
 
-  Mesh& mesh_;
+  PairCommons& common_;
   const int rank_;
   State state_ = State::kIdle;
   Status lost_;
   bool left_ = false;
   std::vector<std::unique_ptr<Rail>> rails_;
-  Rail* rail_ = nullptr;       // messages go over it
-  const bool mesh_is_higher_;  // the lower rank numbers the rails
+  Rail* rail_ = nullptr;  // messages go over it
+  const bool is_higher_;  // the lower rank numbers the rails
   std::vector<GrantBody> early_grants_;
   Rail* receiving_on_ = nullptr;            // whose message is being handled
   std::vector<Attempts> paths_;             // by transport

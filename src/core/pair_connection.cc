@@ -3,7 +3,6 @@
 
 #include "src/base/clock.h"
 #include "src/base/text.h"
-#include "src/core/mesh.h"
 #include "src/core/pair.h"
 #include "src/core/transfer.h"
 
@@ -32,10 +31,10 @@ void Pair::ensure_connected() {
   state_ = State::kConnecting;
   try {
     // Where nothing joins them both know it: nobody waits for the other's word.
-    if (mesh_.rank() <= rank_ || !mesh_.has_common_transport(rank_)) {
-      mesh_.connect(*this);
+    if (common_.rank <= rank_ || !common_.connector.has_common_transport(rank_)) {
+      common_.connector.connect(*this);
     } else {
-      mesh_.control().knock(rank_, static_cast<uint32_t>(rails_made_));
+      common_.control->knock(rank_, static_cast<uint32_t>(rails_made_));
     }
   } catch (const std::bad_alloc&) {
     // Nothing is under way that would come back to it: the next one who needs it tries again.
@@ -45,7 +44,7 @@ void Pair::ensure_connected() {
 }
 
 void Pair::knocked(uint32_t lost) {
-  if (mesh_.rank() >= rank_) return;
+  if (common_.rank >= rank_) return;
   while (state_ != State::kLost) {
     const auto gone = std::find_if(rails_.begin(), rails_.end(),
                                    [&](const auto& rail) { return rail->id <= lost; });
@@ -92,19 +91,19 @@ void Pair::adopt(std::unique_ptr<Endpoint> endpoint, std::string_view transport,
     if (state_ == State::kLost) return;
     break;
   }
-  if (mesh_is_higher_) mesh_.control().forget_knock(rank_);
+  if (is_higher_) common_.control->forget_knock(rank_);
   if (rail_ == nullptr) state_ = State::kConnecting;
   retry_at_ns_ = kForever;
   hetcomm_counters_t* counters = counters_of(transport);
   counters->connected = 1;
-  mesh_.log().info("rank {}: connected over {}: {}", rank_, transport, endpoint->describe());
+  common_.log.info("rank {}: connected over {}: {}", rank_, transport, endpoint->describe());
   rails_.reserve(rails_.size() + 1);
   // The lower rank counts connections, and names them to the other in kOpen.
-  const uint64_t id = mesh_is_higher_ ? 0 : ++rails_made_;
+  const uint64_t id = is_higher_ ? 0 : ++rails_made_;
   auto made = std::make_unique<Rail>(*this, std::move(endpoint), id, index, counters);
   Rail& rail = *made;
-  rail.known = !mesh_is_higher_;
-  rail.kind = mesh_.kind_of_transport(index);
+  rail.known = !is_higher_;
+  rail.kind = common_.connector.transport_kind(index);
   rails_.push_back(std::move(made));
   path(index).connecting = false;
   rail.endpoint().set_handler(&rail);
@@ -147,13 +146,13 @@ void Pair::opened(Rail& rail, const WireHeader& header) {
   unreached_since_ns_ = kForever;
   connects_failed_ = 0;
   vouched_ = false;
-  path(rail.transport).up_since_ns = mesh_.engine().refresh_now();
+  path(rail.transport).up_since_ns = common_.engine.refresh_now();
   if (rail.open_sent) use(rail);
   if (!early_grants_.empty()) take_early_grants();
 }
 
 bool Pair::is_early(uint64_t id) {
-  if (!mesh_is_higher_ || find_rail(id) != nullptr) return false;
+  if (!is_higher_ || find_rail(id) != nullptr) return false;
   return id > rails_made_ ||
          std::any_of(rails_.begin(), rails_.end(), [](const auto& rail) { return !rail->known; });
 }
@@ -207,8 +206,8 @@ void Pair::take_over(Rail& rail) {
   }
   rail_->limit_payload(most);
   ask_for_acknowledgement();
-  take_over_at_ns_ = mesh_.engine().refresh_now() + kPauseNs;
-  mesh_.note_pair_timer(take_over_at_ns_);
+  take_over_at_ns_ = common_.engine.refresh_now() + kPauseNs;
+  common_.schedule.note_timer(take_over_at_ns_);
 }
 
 // Everything that the peer may not have goes over |rail| first.
@@ -250,7 +249,7 @@ void Pair::resume() {
   pump();
   restart_transfers();
   access_.credit_came();
-  if (state_ == State::kReady) mesh_.update_due(*this);
+  if (state_ == State::kReady) common_.schedule.update_due(*this);
   want_more_rails();
   plan_to_close_unused();
 }
@@ -258,7 +257,7 @@ void Pair::resume() {
 void Pair::restart_transfers() {
   receives_.for_each([](ReceiveTransfer& transfer) { transfer.rail_ready(); });
   access_.rails_changed();
-  if (push_at_ns_ != kForever) push_overdue(mesh_.now_ns());
+  if (push_at_ns_ != kForever) push_overdue(common_.now_ns());
 }
 
 void Pair::writable(Rail& rail) {
@@ -301,10 +300,10 @@ void Pair::rail_failed(Rail& rail, const Status& why, bool tell) {
     lose(status_or_code(Code::kPeerLost, [&] { return fmt::format("rank {} left", rank_); }));
     return;
   }
-  const uint64_t now = mesh_.engine().refresh_now();
+  const uint64_t now = common_.engine.refresh_now();
   if (!irreplaceable) {
-    mesh_.log().info("rank {}: connection over {} failed, {} left: {}", rank_,
-                     mesh_.transport_name(transport), rails_.size(), why.text());
+    common_.log.info("rank {}: connection over {} failed, {} left: {}", rank_,
+                     common_.connector.transport_name(transport), rails_.size(), why.text());
     cool_down(transport);
     // Before anything of it is done again.
     if (peer_has_to_know) send_control(MessageKind::kRailDown, id, 0, nullptr, 0);
@@ -325,25 +324,25 @@ void Pair::rail_failed(Rail& rail, const Status& why, bool tell) {
     // Such a connection ends only with the peer. Whether it died or left, the control plane says;
     // if it says nothing for a detection time the peer lives but will not talk.
     verdict_ = why;
-    retry_at_ns_ = now + mesh_.detection_ns();
-    mesh_.note_pair_timer(retry_at_ns_);
+    retry_at_ns_ = now + common_.detection_ns;
+    common_.schedule.note_timer(retry_at_ns_);
     return;
   }
   // A knock now would end the connection that is there already.
   if (replaced_) return;
   // The lower rank connects, counts and decides; the other waits for that. A connection on which
   // the lower one only waits may look well to it.
-  if (mesh_.rank() > rank_) {
-    mesh_.control().knock(rank_, lost_unknown_ ? UINT32_MAX : static_cast<uint32_t>(rails_made_));
+  if (common_.rank > rank_) {
+    common_.control->knock(rank_, lost_unknown_ ? UINT32_MAX : static_cast<uint32_t>(rails_made_));
     return;
   }
   if (unreached_since_ns_ == kForever) unreached_since_ns_ = now;
-  const bool long_enough = now >= unreached_since_ns_ + mesh_.detection_ns();
+  const bool long_enough = now >= unreached_since_ns_ + common_.detection_ns;
   if (++attempts_ > kMaxAttempts && long_enough) {
     give_up(why.annotate(fmt::format("rank {}: connections keep breaking", rank_)));
   } else {
     retry_at_ns_ = now + backoff_ns(attempts_);
-    mesh_.note_pair_timer(retry_at_ns_);
+    common_.schedule.note_timer(retry_at_ns_);
   }
 }
 
@@ -377,7 +376,7 @@ void Pair::drop_rail(Rail& rail, bool peer_has_to_know) {
   hetcomm_counters_t& counters = rail.counters();
   rail.dropped = true;
   rail.endpoint().close();
-  mesh_.retire(std::move(*found));
+  common_.retire(std::move(*found));
   rails_.erase(found);
   if (rails_.empty()) asked_to_close_ = false;
   counters.connected = std::any_of(rails_.begin(), rails_.end(),
@@ -399,13 +398,13 @@ Pair::Attempts& Pair::path(size_t index) {
 
 bool Pair::is_cooling(size_t index) const {
   if (index >= paths_.size() || paths_[index].failures == 0) return false;
-  return paths_[index].not_before_ns + kDoubtNs > mesh_.engine().coarse_now();
+  return paths_[index].not_before_ns + kDoubtNs > common_.engine.coarse_now();
 }
 
 void Pair::cool_down(size_t index) {
   Attempts& own = path(index);
-  const uint64_t now = mesh_.engine().refresh_now();
-  const uint64_t first = mesh_.cool_down_ns();
+  const uint64_t now = common_.engine.refresh_now();
+  const uint64_t first = common_.cool_down_ns;
   // Up for long since, it starts anew.
   if (own.up_since_ns != 0 && now - own.up_since_ns > (first << own.failures) * 10) {
     own.failures = 0;
@@ -419,9 +418,9 @@ void Pair::cool_down(size_t index) {
 // down.
 void Pair::want_more_rails() {
   more_rails_at_ns_ = kForever;
-  if (state_ != State::kReady || mesh_.rank() > rank_ || left_) return;
-  const uint64_t now = mesh_.engine().refresh_now();
-  for (const size_t index : mesh_.useful_beside(rank_, rail_->transport)) {
+  if (state_ != State::kReady || common_.rank > rank_ || left_) return;
+  const uint64_t now = common_.engine.refresh_now();
+  for (const size_t index : common_.connector.useful_beside(rank_, rail_->transport)) {
     Attempts& own = path(index);
     const bool there = std::any_of(rails_.begin(), rails_.end(),
                                    [&](const auto& rail) { return rail->transport == index; });
@@ -431,9 +430,9 @@ void Pair::want_more_rails() {
       continue;
     }
     own.connecting = true;
-    mesh_.connect_over(*this, index);
+    common_.connector.connect_over(*this, index);
   }
-  if (more_rails_at_ns_ != kForever) mesh_.note_pair_timer(more_rails_at_ns_);
+  if (more_rails_at_ns_ != kForever) common_.schedule.note_timer(more_rails_at_ns_);
 }
 
 // --- rails that are not used any more ------------------------------------------
@@ -458,8 +457,8 @@ void Pair::plan_to_close_unused() {
   const bool some = std::any_of(rails_.begin(), rails_.end(),
                                 [&](const auto& rail) { return is_replaced(*rail); });
   if (!some) return;
-  close_unused_at_ns_ = mesh_.engine().refresh_now() + kCoolDowns * mesh_.cool_down_ns();
-  mesh_.note_pair_timer(close_unused_at_ns_);
+  close_unused_at_ns_ = common_.engine.refresh_now() + kCoolDowns * common_.cool_down_ns;
+  common_.schedule.note_timer(close_unused_at_ns_);
 }
 
 // The lower rank begins: it announces. The higher one closes what was announced, and answers.
@@ -469,7 +468,7 @@ void Pair::close_unused_rails() {
   for (size_t i = rails_.size(); i-- > 0 && state_ == State::kReady;) {
     Rail& rail = *rails_[i];
     if (!is_replaced(rail) || uses(rail)) continue;
-    if (mesh_is_higher_) {
+    if (is_higher_) {
       if (!rail.retiring) continue;
       send_control(MessageKind::kRailClosed, rail.id, 0, nullptr, 0);
       close_unused(rail);
@@ -482,8 +481,8 @@ void Pair::close_unused_rails() {
 }
 
 void Pair::close_unused(Rail& rail) {
-  mesh_.log().info("rank {}: connection over {} is closed, since a better one is in use", rank_,
-                   mesh_.transport_name(rail.transport));
+  common_.log.info("rank {}: connection over {} is closed, since a better one is in use", rank_,
+                   common_.connector.transport_name(rail.transport));
   drop_rail(rail, false);
   restart_transfers();
 }
@@ -493,8 +492,8 @@ bool Pair::stop_connecting(size_t index) { return std::exchange(path(index).conn
 void Pair::connect_failed(size_t index, const Status& why) {
   path(index).connecting = false;
   if (state_ == State::kLost) return;
-  mesh_.log().info("rank {}: no further connection over {}: {}", rank_, mesh_.transport_name(index),
-                   why.text());
+  common_.log.info("rank {}: no further connection over {}: {}", rank_,
+                   common_.connector.transport_name(index), why.text());
   cool_down(index);
   want_more_rails();
 }
@@ -523,12 +522,12 @@ void Pair::tick(uint64_t now_ns) {
     give_up(verdict_.annotate(fmt::format("rank {}", rank_)));
     return;
   }
-  mesh_.connect(*this);
+  common_.connector.connect(*this);
 }
 
 // A loss that this side alone has decided.
 void Pair::give_up(const Status& why) {
-  mesh_.control().give_up(rank_, why.text());
+  common_.control->give_up(rank_, why.text());
   lose(why);
 }
 
@@ -541,16 +540,16 @@ void Pair::refused_by_peer(const Status& why) {
 // and the attempts go on for a detection time.
 void Pair::connect_failed(const Status& why, bool may_change) {
   if (state_ == State::kLost) return;
-  const uint64_t now = mesh_.engine().refresh_now();
+  const uint64_t now = common_.engine.refresh_now();
   if (unreached_since_ns_ == kForever) unreached_since_ns_ = now;
-  if (connects_failed_++ == 0) mesh_.control().inquire(rank_);
+  if (connects_failed_++ == 0) common_.control->inquire(rank_);
   const bool long_enough =
-      now >= unreached_since_ns_ + mesh_.detection_ns() && connects_failed_ >= kMinConnects;
+      now >= unreached_since_ns_ + common_.detection_ns && connects_failed_ >= kMinConnects;
   if (may_change && !long_enough) {
     constexpr uint64_t kFirstNs = 10'000'000;
     constexpr uint64_t kMostNs = 1'000'000'000;
     retry_at_ns_ = now + std::clamp((now - unreached_since_ns_) / 4, kFirstNs, kMostNs);
-    mesh_.note_pair_timer(retry_at_ns_);
+    common_.schedule.note_timer(retry_at_ns_);
     return;
   }
   const Status unreachable = status_or_code(Code::kUnreachable, [&] {
@@ -558,7 +557,7 @@ void Pair::connect_failed(const Status& why, bool may_change) {
                        vouched_ ? " lives, as others say, but is not reached from here" : "",
                        why.text());
   });
-  mesh_.control().refuse(rank_, unreachable.text());
+  common_.control->refuse(rank_, unreachable.text());
   if (rails_made_ > 0) {
     give_up(unreachable);
   } else {
@@ -583,7 +582,7 @@ void Pair::lose(const Status& why) {
   take_over_at_ns_ = kForever;
   close_unused_at_ns_ = kForever;
   push_at_ns_ = kForever;
-  mesh_.rank_lost(rank_, why);
+  common_.listener.on_rank_lost(rank_, why);
 }
 
 // Ends every operation of this pair that is queued or under way. Posted receives are the mesh's.
@@ -597,18 +596,19 @@ void Pair::fail_everything(const Status& why) {
   while (!outbox_.empty()) {
     Operation& send = outbox_.front();
     outbox_.remove(send);
-    mesh_.complete(send, why.code(),
-                   text_or_none([&] { return fmt::format("{}: {}", describe(send), why.text()); }));
+    common_.completer.complete(send, why.code(), text_or_none([&] {
+                                 return fmt::format("{}: {}", describe(send), why.text());
+                               }));
   }
   while (!arriving_.empty()) {
     Incoming& message = arriving_.pop();
     if (message.queued) message.table->remove_unexpected(&message);
     if (message.operation != nullptr) {
-      mesh_.complete(*message.operation, why.code(), text_or_none([&] {
+      common_.completer.complete(*message.operation, why.code(), text_or_none([&] {
         return fmt::format("receive from rank {}: {}", rank_, why.text());
       }));
     }
-    mesh_.free_incoming(&message);
+    free_incoming(&message);
   }
 }
 

@@ -14,7 +14,6 @@
 #include <utility>
 
 #include "src/base/text.h"
-#include "src/core/mesh.h"
 #include "src/core/pair.h"
 #include "src/core/transfer.h"
 
@@ -53,7 +52,7 @@ uint32_t Pair::count_idle() {
 
 // Where both ask, the higher rank drops its own question, and the lower one does not answer it.
 void Pair::receive_close_idle() {
-  if (asked_to_close_ && !mesh_is_higher_) return;
+  if (asked_to_close_ && !is_higher_) return;
   asked_to_close_ = false;
   if (waits(MessageKind::kMayClose)) {
     violated("it asks again before it was answered");
@@ -78,7 +77,7 @@ void Pair::receive_may_close(uint64_t rail, bool may) {
     constexpr uint64_t kFirstPauseNs = 20'000'000;
     constexpr unsigned kMaxDoublings = 9;
     refusals_ = std::min(refusals_ + 1, kMaxDoublings);
-    ask_again_ns_ = mesh_.engine().refresh_now() + (kFirstPauseNs << refusals_);
+    ask_again_ns_ = common_.engine.refresh_now() + (kFirstPauseNs << refusals_);
     traffic_ = sent_ + received_;  // question and answer do not count
     return;
   }
@@ -87,7 +86,7 @@ void Pair::receive_may_close(uint64_t rail, bool may) {
     if (!waits(MessageKind::kWake)) send_control(MessageKind::kWake, 0, 0, nullptr, 0);
     return;
   }
-  mesh_.log().info("rank {}: its idle connection is closed, since descriptors run short", rank_);
+  common_.log.info("rank {}: its idle connection is closed, since descriptors run short", rank_);
   drop_all_rails();
   state_ = State::kIdle;
 }

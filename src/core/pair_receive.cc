@@ -5,8 +5,6 @@
 #include <type_traits>
 
 #include "src/base/text.h"
-#include "src/core/communicator.h"
-#include "src/core/mesh.h"
 #include "src/core/pair.h"
 #include "src/core/transfer.h"
 
@@ -31,8 +29,8 @@ Rail::Rail(Pair& pair, std::unique_ptr<Endpoint> endpoint, uint64_t rail_id, siz
       capabilities_(endpoint_->capabilities()),
       counters_(counters) {
   if (capabilities_.lossless) return;
-  capabilities_.max_payload_bytes =
-      std::min(capabilities_.max_payload_bytes, pair.mesh().kept_payload_bytes(pair.rank()));
+  capabilities_.max_payload_bytes = std::min(
+      capabilities_.max_payload_bytes, pair.common().connector.kept_payload_bytes(pair.rank()));
 }
 
 // An upcall that runs out of memory half way has lost what it was about: nothing can be promised to
@@ -70,7 +68,7 @@ void Rail::on_writable() {
   guarded([&] { pair_.writable(*this); });
 }
 void Rail::on_doubt(const StreamId& stream) {
-  guarded([&] { pair_.mesh_.inquire_path(pair_.rank_, stream); });
+  guarded([&] { pair_.common_.listener.on_doubt(pair_.rank_, stream); });
 }
 void Rail::on_failed(const Status& why) {
   guarded([&] { pair_.rail_failed(*this, why); });
@@ -79,7 +77,7 @@ void Rail::on_failed(const Status& why) {
 void Pair::out_of_memory() {
   if (state_ == State::kLost) return;
   lose(status_or_code(Code::kOutOfMemory, [&] {
-    return fmt::format("rank {} ran out of memory for messages of rank {}", mesh_.rank(), rank_);
+    return fmt::format("rank {} ran out of memory for messages of rank {}", common_.rank, rank_);
   }));
   tell_loss();
 }
@@ -88,11 +86,11 @@ void Pair::out_of_memory() {
 void Pair::tell_loss() {
   untold_ = true;
   try {
-    mesh_.control().give_up(rank_, lost_.text());
+    common_.control->give_up(rank_, lost_.text());
     untold_ = false;
   } catch (const std::bad_alloc&) {
-    retry_at_ns_ = mesh_.engine().refresh_now() + kTellAgainNs;
-    mesh_.note_pair_timer(retry_at_ns_);
+    retry_at_ns_ = common_.engine.refresh_now() + kTellAgainNs;
+    common_.schedule.note_timer(retry_at_ns_);
   }
 }
 
@@ -117,7 +115,7 @@ void Pair::receive(Rail& rail, const MessageHeader& raw, ConstByteSpan payload) 
     access_.answers_acknowledged(header.acknowledged);
   }
   if (header.kind == MessageKind::kUpdate) {
-    if ((header.flags & kFlagAnswer) != 0) mesh_.update_due(*this);
+    if ((header.flags & kFlagAnswer) != 0) common_.schedule.update_due(*this);
   } else {
     if (header.sequence != received_ + 1) [[unlikely]] {
       // Sent again after a broken connection; we have it already.
@@ -136,7 +134,7 @@ void Pair::receive(Rail& rail, const MessageHeader& raw, ConstByteSpan payload) 
       bytes_unreported_ += payload.size();
       if (received_ - reported_received_ >= kAcknowledgeEvery ||
           bytes_unreported_ >= kAcknowledgeBytes) {
-        mesh_.update_due(*this);
+        common_.schedule.update_due(*this);
       }
     }
   }
@@ -281,14 +279,15 @@ inline bool Pair::take_eager(const WireHeader& header, ConstByteSpan payload) {
   count_received(payload.size());
   const uint64_t credit = payload.size() + kMessageCost;
   if (!use_credit(credit)) return false;
-  MatchTable* table = mesh_.table(channel_of(header), (header.flags & kFlagCollective) != 0);
+  MatchTable* table =
+      common_.channels.match_table(channel_of(header), (header.flags & kFlagCollective) != 0);
   if (table == nullptr) {
     return_credit(credit);
     return false;
   }
   if (Operation* receive = table->match_message(rank_, header.tag); receive != nullptr) [[likely]] {
     const bool copied = receive->on_host && payload.size() <= receive->length;
-    mesh_.deliver(*receive, rank_, header.tag, payload, payload.size());
+    common_.delivery.deliver(*receive, rank_, header.tag, payload, payload.size());
     return_credit(credit);
     return copied;
   }
@@ -296,14 +295,14 @@ inline bool Pair::take_eager(const WireHeader& header, ConstByteSpan payload) {
   if (message == nullptr) return false;
   if (!payload.empty()) copy_bytes(message->bytes, payload.data(), payload.size());
   message->received = payload.size();
-  mesh_.queue_unexpected(*table, *message, header);
+  queue_unexpected(*table, *message, header);
   return true;
 }
 
 // A record for a message that is not (wholly) here, with room for eager bytes. Null after having
 // failed the pair.
 Incoming* Pair::new_incoming(uint64_t tag, uint64_t length, uint64_t credit, Keeps keeps) {
-  void* memory = mesh_.blocks().take(sizeof(Incoming));
+  void* memory = common_.blocks.take(sizeof(Incoming));
   if (memory == nullptr) [[unlikely]] {
     out_of_memory();
     return nullptr;
@@ -316,8 +315,8 @@ Incoming* Pair::new_incoming(uint64_t tag, uint64_t length, uint64_t credit, Kee
   message->tag = tag;
   message->length = length;
   message->credit = credit;
-  if (keeps == Keeps::kBytes && !message->make_room(mesh_.blocks())) [[unlikely]] {
-    mesh_.free_incoming(message);
+  if (keeps == Keeps::kBytes && !message->make_room(common_.blocks)) [[unlikely]] {
+    free_incoming(message);
     out_of_memory();
     return nullptr;
   }
@@ -332,14 +331,15 @@ void Pair::receive_first(const WireHeader& header, ConstByteSpan payload) {
   }
   if (!use_credit(length + kMessageCost)) return;
   count_received(length);
-  MatchTable* table = mesh_.table(channel_of(header), (header.flags & kFlagCollective) != 0);
+  MatchTable* table =
+      common_.channels.match_table(channel_of(header), (header.flags & kFlagCollective) != 0);
   Operation* receive = match(table, header.tag);
   // Matched to host memory the fragments go straight there.
   const bool direct = receive != nullptr && receive->on_host;
   Incoming* message = new_incoming(header.tag, length, length + kMessageCost,
                                    direct ? Keeps::kNothing : Keeps::kBytes);
   if (message == nullptr) {
-    if (receive != nullptr) mesh_.complete(*receive, Code::kOutOfMemory);
+    if (receive != nullptr) common_.completer.complete(*receive, Code::kOutOfMemory);
     return;
   }
   arriving_sampled_ = length >= PullClass::kLeastBytes && samples(length);
@@ -363,7 +363,7 @@ void Pair::await_bytes(Incoming& message, MatchTable* table, Operation* receive,
   if (receive != nullptr) {
     attach(message, *receive);
   } else if (table != nullptr) {
-    mesh_.queue_unexpected(*table, message, header);
+    queue_unexpected(*table, message, header);
   }
 }
 
@@ -406,10 +406,10 @@ void Pair::finish_arriving(Incoming& message) {
   if (message.queued) return;  // complete now, and still unmatched
   if (receive != nullptr) {
     receive->pair = nullptr;
-    mesh_.deliver(*receive, rank_, message.tag, message.payload(), message.length);
+    common_.delivery.deliver(*receive, rank_, message.tag, message.payload(), message.length);
   }
   return_credit(message.credit);
-  mesh_.free_incoming(&message);
+  free_incoming(&message);
 }
 
 void Pair::receive_request(const WireHeader& header, ConstByteSpan payload) {
@@ -419,7 +419,8 @@ void Pair::receive_request(const WireHeader& header, ConstByteSpan payload) {
     return;
   }
   count_received(length_of(header));
-  MatchTable* table = mesh_.table(channel_of(header), (header.flags & kFlagCollective) != 0);
+  MatchTable* table =
+      common_.channels.match_table(channel_of(header), (header.flags & kFlagCollective) != 0);
   if (table == nullptr) {
     refuse_request(channel_of(header), body.sender_id);
     return;
@@ -437,7 +438,7 @@ void Pair::receive_request(const WireHeader& header, ConstByteSpan payload) {
 // It names a channel that is not there.
 void Pair::refuse_request(uint32_t channel, uint64_t sender_id) {
   // An abort reaches the sender by itself.
-  if (mesh_.is_aborted(channel)) return;
+  if (common_.channels.is_aborted(channel)) return;
   send_control(MessageKind::kStop, sender_id, static_cast<uint64_t>(Code::kAborted), nullptr, 0);
 }
 
@@ -454,7 +455,7 @@ void Pair::announce(Incoming& message, const RequestBody& request) {
 void Pair::hand_over(Incoming& message, MatchTable& table, Operation* receive,
                      const WireHeader& header) {
   if (receive == nullptr) {
-    mesh_.queue_unexpected(table, message, header);
+    queue_unexpected(table, message, header);
   } else {
     attach_new(message, *receive);
   }
@@ -473,7 +474,8 @@ void Pair::receive_pull(const WireHeader& header, ConstByteSpan payload) {
   const uint64_t credit = length + kMessageCost;
   if (!use_credit(credit)) return;
   count_received(length);
-  MatchTable* table = mesh_.table(channel_of(header), (header.flags & kFlagCollective) != 0);
+  MatchTable* table =
+      common_.channels.match_table(channel_of(header), (header.flags & kFlagCollective) != 0);
   if (table == nullptr) {
     // The message is dropped, as one that was copied is.
     return_credit(credit);
@@ -485,7 +487,7 @@ void Pair::receive_pull(const WireHeader& header, ConstByteSpan payload) {
   Incoming* message =
       new_incoming(header.tag, length, credit, direct ? Keeps::kNothing : Keeps::kBytes);
   if (message == nullptr) {
-    if (receive != nullptr) mesh_.complete(*receive, Code::kOutOfMemory);
+    if (receive != nullptr) common_.completer.complete(*receive, Code::kOutOfMemory);
     return;
   }
   iovec own{message->bytes, length};
@@ -505,9 +507,9 @@ void Pair::receive_pull(const WireHeader& header, ConstByteSpan payload) {
   const bool tells =
       whole && pull_chooser_.pulled(length, now_ns() - started_ns, body.copy_ns_per_mib);
   if (direct) {
-    mesh_.delivered(*receive, rank_, header.tag, length);
+    common_.delivery.delivered(*receive, rank_, header.tag, length);
     return_credit(credit);
-    mesh_.free_incoming(message);
+    free_incoming(message);
   } else {
     message->received = length;
     hand_over(*message, *table, receive, header);
@@ -572,8 +574,8 @@ void Pair::attach_new(Incoming& message, Operation& receive) {
     attach(message, receive);
   } catch (const std::bad_alloc&) {
     if (receive.stage == OperationStage::kSubmitted) {
-      mesh_.free_incoming(&message);
-      mesh_.complete(receive, Code::kOutOfMemory);
+      free_incoming(&message);
+      common_.completer.complete(receive, Code::kOutOfMemory);
     }
     throw;
   }
@@ -582,13 +584,13 @@ void Pair::attach_new(Incoming& message, Operation& receive) {
 void Pair::attach(Incoming& message, Operation& receive) {
   if (message.rendezvous) {
     // Without memory the message stays where it is.
-    auto transfer = make_pooled<ReceiveTransfer>(mesh_.blocks(), *this, receive, message);
+    auto transfer = make_pooled<ReceiveTransfer>(common_.blocks, *this, receive, message);
     if (message.queued) message.table->remove_unexpected(&message);
     receive.pair = this;
     receive.stage = OperationStage::kTransfer;
     receive.receive_transfer = transfer.release();
     return_credit(message.credit);
-    mesh_.free_incoming(&message);
+    free_incoming(&message);
     receive.receive_transfer->start();
     return;
   }
@@ -601,20 +603,20 @@ void Pair::attach(Incoming& message, Operation& receive) {
       // What is here moves now, the rest goes straight to the receiver.
       const uint64_t part = std::min(message.received, receive.length);
       scatter(receive.segments(), 0, message.payload().first(part));
-      message.drop_bytes(mesh_.blocks());
+      message.drop_bytes(common_.blocks);
     }
     return;
   }
-  mesh_.deliver(receive, rank_, message.tag, message.payload(), message.length);
+  common_.delivery.deliver(receive, rank_, message.tag, message.payload(), message.length);
   return_credit(message.credit);
-  mesh_.free_incoming(&message);
+  free_incoming(&message);
 }
 
 void Pair::attach_request(Operation& receive, const RequestBody& body, uint64_t length) {
   receive.stage = OperationStage::kSubmitted;  // in no list
   Incoming* message = new_incoming(0, length, 0, Keeps::kNothing);
   if (message == nullptr) {
-    mesh_.complete(receive, Code::kOutOfMemory);
+    common_.completer.complete(receive, Code::kOutOfMemory);
     return;
   }
   announce(*message, body);
@@ -624,6 +626,35 @@ void Pair::attach_request(Operation& receive, const RequestBody& body, uint64_t 
 void Pair::detach_arriving(Operation& receive) {
   if (Incoming* message = arriving_.find(receive); message != nullptr) message->operation = nullptr;
   receive.pair = nullptr;
+}
+
+void Pair::queue_unexpected(MatchTable& table, Incoming& message, const WireHeader& header) {
+  table.add_unexpected(&message);
+  common_.engine.note_arrival();
+  if ((header.flags & kFlagCollective) != 0) common_.listener.on_unexpected_part(rank_, header);
+}
+
+void Pair::free_incoming(Incoming* message) {
+  if (message->rendezvous) --requests_held_;
+  message->drop_bytes(common_.blocks);
+  common_.blocks.give(message, sizeof(*message));
+}
+
+// The sender took back a rendezvous that may still be queued here.
+void Pair::drop_withdrawn(uint64_t sender_id) {
+  Incoming* found = nullptr;
+  common_.channels.for_each_table([&](MatchTable& table) {
+    for (Incoming* message = table.first_unexpected(); message != nullptr && found == nullptr;
+         message = message->next_arrived) {
+      if (message->source == rank_ && message->rendezvous && message->sender_id == sender_id) {
+        found = message;
+      }
+    }
+  });
+  if (found == nullptr) return;
+  found->table->remove_unexpected(found);
+  return_credit(found->credit);
+  free_incoming(found);
 }
 
 bool Pair::forget(Incoming& message) { return message.arriving; }
@@ -637,11 +668,12 @@ void Pair::receive_withdraw(const WireHeader& header) {
     const bool aborted = header.value == static_cast<uint64_t>(Code::kAborted);
     if (message->operation != nullptr && !aborted) {
       message->operation->pair = nullptr;
-      mesh_.complete(*message->operation, Code::kCancelled,
-                     fmt::format("receive: rank {} withdrew the message while it was sent", rank_));
+      common_.completer.complete(
+          *message->operation, Code::kCancelled,
+          fmt::format("receive: rank {} withdrew the message while it was sent", rank_));
     }
     return_credit(message->credit);
-    mesh_.free_incoming(message);
+    free_incoming(message);
     return;
   }
   if (header.tag == 0) return;
@@ -654,7 +686,7 @@ void Pair::receive_withdraw(const WireHeader& header) {
     found->withdrawn(static_cast<Code>(static_cast<int32_t>(header.value)));
     return;
   }
-  mesh_.drop_withdrawn(rank_, header.tag);
+  drop_withdrawn(header.tag);
 }
 
 }  // namespace hetcomm

@@ -1,8 +1,6 @@
 #include <algorithm>
 
 #include "src/base/text.h"
-#include "src/core/communicator.h"
-#include "src/core/mesh.h"
 #include "src/core/transfer.h"
 
 namespace hetcomm {
@@ -72,7 +70,7 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
   // Starts it on |rail|. kPeerLost: on the next one; kUnsupported: not as it is; kCancelled: the
   // transfer has failed.
   Code start(Rail& rail) {
-    if (into_device_ && !pair().mesh().reaches(*transfer_.receive_, rail)) {
+    if (into_device_ && !pair().common().reaches(*transfer_.receive_, rail.transport)) {
       return Code::kUnsupported;
     }
     if (transfer_.by_get_) {
@@ -93,7 +91,7 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
       // A connection that is breaking: the chunk starts again on the next one.
       if (key.status().code() == Code::kPeerLost) return Code::kPeerLost;
       if (into_device_) {
-        pair().mesh().device_access().give_up(*transfer_.receive_, rail.transport, key.status());
+        pair().common().device_access.give_up(*transfer_.receive_, rail.transport, key.status());
         return Code::kUnsupported;
       }
       transfer_.chunk_failed(key.status().code(), key.status().text());
@@ -102,7 +100,7 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
     count(rail);
     key_ = key.value();
     rail_ = &rail;
-    rail_->receiving.start(length_, pair().mesh().now_ns());
+    rail_->receiving.start(length_, pair().common().now_ns());
     arrived_ = 0;
     set_state(State::kGranted);
     if (!rail.capabilities().lossless) transfer_.sender_knows_ = false;
@@ -128,9 +126,9 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
   enum class State : uint8_t { kWaiting, kGranted, kReading, kCopying };
 
   void set_state(State state) {
-    if (state_ == State::kGranted) pair().mesh().engine().expect_less();
+    if (state_ == State::kGranted) pair().common().engine.expect_less();
     state_ = state;
-    if (state_ == State::kGranted) pair().mesh().engine().expect_more();
+    if (state_ == State::kGranted) pair().common().engine.expect_more();
   }
 
   Result<RemoteKey> expose(Rail& rail) {
@@ -157,7 +155,7 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
     arrived_ += length;
     if (arrived_ < length_) return;
     rail_->endpoint().release(key_);
-    rail_->receiving.finish(length_, pair().mesh().now_ns());
+    rail_->receiving.finish(length_, pair().common().now_ns());
     pair().remove_target(cookie_);
     landed();
   }
@@ -196,7 +194,7 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
     }
   }
   Pair& pair() { return transfer_.pair_; }
-  Staging& staging() { return transfer_.pair_.mesh().staging(); }
+  Staging& staging() { return transfer_.pair_.common().staging; }
 
   ReceiveTransfer& transfer_;
   uint64_t offset_;
@@ -228,7 +226,7 @@ ReceiveTransfer::ReceiveTransfer(Pair& pair, Operation& receive, const Incoming&
                        !receive.on_host),
       sender_knows_(receive.kind == OperationKind::kReceive),
       started_ns_(now_ns()),
-      staging_(pair.mesh().staging(), Staging::Pool::kReceive) {}
+      staging_(pair.common().staging, Staging::Pool::kReceive) {}
 
 ReceiveTransfer::~ReceiveTransfer() { pair_.forget_receive(id_); }
 
@@ -296,7 +294,7 @@ bool ReceiveTransfer::start_waiting_chunks() {
 // A chunk in memory that its next connection does not reach.
 void ReceiveTransfer::cut_again(size_t index) {
   uncut_.push_back({chunks_[index].offset(), chunks_[index].length()});
-  pair_.mesh().retire(chunks_.take(index));
+  pair_.common().retire(chunks_.take(index));
 }
 
 // The connection that would be done first; null while all have enough to do.
@@ -326,16 +324,16 @@ bool ReceiveTransfer::add_chunk() {
   Rail* rail = pick_rail();
   if (rail == nullptr) return false;
   std::byte* staging_chunk = nullptr;
-  const bool staged = !pair_.mesh().reaches(*receive_, *rail);
+  const bool staged = !pair_.common().reaches(*receive_, rail->transport);
   if (!staged) {
     if (chunks_.size() >= kMaxGranted) return false;
   } else {
-    if (DeviceAccess& access = pair_.mesh().device_access(); access.insists()) {
+    if (DeviceAccess& access = pair_.common().device_access; access.insists()) {
       chunk_failed(Code::kUnsupported, access.refusal(*receive_, rail->transport));
       return false;
     }
     staging_.plan_for(
-        accepted_, pair_.mesh().staging().copy_rate(StreamDirection::kFromHost, receive_->pieces));
+        accepted_, pair_.common().staging.copy_rate(StreamDirection::kFromHost, receive_->pieces));
     if (chunks_.size() >= staging_.plan().depth) return false;
     bool exhausted = false;
     staging_chunk = staging_.take(!chunks_.empty(), &exhausted);
@@ -349,7 +347,7 @@ bool ReceiveTransfer::add_chunk() {
   const uint64_t length = next_length(rest, staged);
   try {
     chunks_.push(
-        make_pooled<Chunk>(pair_.mesh().blocks(), *this, rest.offset, length, staging_chunk));
+        make_pooled<Chunk>(pair_.common().blocks, *this, rest.offset, length, staging_chunk));
   } catch (const std::bad_alloc&) {
     if (staging_chunk != nullptr) staging_.give(staging_chunk);
     throw;
@@ -369,7 +367,7 @@ bool ReceiveTransfer::add_chunk() {
 void ReceiveTransfer::chunk_finished(Chunk& chunk) {
   finished_ += chunk.length();
   chunk.let_go();
-  pair_.mesh().retire(chunks_.take(chunk));
+  pair_.common().retire(chunks_.take(chunk));
   start_chunks();
   maybe_finish();
 }
@@ -417,7 +415,7 @@ void ReceiveTransfer::finish_as(Code code, std::string text) {
     if (chunks_[i].copying()) {
       ++i;
     } else {
-      pair_.mesh().retire(chunks_.take(i));
+      pair_.common().retire(chunks_.take(i));
     }
   }
   maybe_finish();
@@ -452,7 +450,7 @@ void ReceiveTransfer::maybe_finish() {
       if (chunks_[i].copying()) {
         ++i;
       } else {
-        pair_.mesh().retire(chunks_.take(i));
+        pair_.common().retire(chunks_.take(i));
       }
     }
     if (!chunks_.empty()) return;
@@ -484,12 +482,12 @@ void ReceiveTransfer::maybe_finish() {
   receive.run.bytes_sent = length_;
   receive.run.bytes_received = finished_;
   if (code_ == Code::kOk && length_ > receive.length) {
-    pair_.mesh().complete_truncated(receive);
+    pair_.common().delivery.complete_truncated(receive);
   } else {
-    pair_.mesh().complete(receive, code_, std::move(text_));
+    pair_.common().completer.complete(receive, code_, std::move(text_));
   }
-  BlockPool& blocks = pair_.mesh().blocks();
-  pair_.mesh().retire(PoolPtr<ReceiveTransfer>(this, {&blocks}));
+  BlockPool& blocks = pair_.common().blocks;
+  pair_.common().retire(PoolPtr<ReceiveTransfer>(this, {&blocks}));
 }
 
 }  // namespace hetcomm

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "src/base/bytes.h"
+#include "src/core/communicator_base.h"
 
 namespace hetcomm {
 namespace {
@@ -62,5 +63,20 @@ Result<ExportedMemory> ExportedMemory::decode(ConstByteSpan bytes) {
   if (!reader.finished()) return unreadable;
   return result;
 }
+
+RemoteMemory::RemoteMemory(CommunicatorBase& communicator, const ExportedMemory& exported,
+                           std::vector<RemoteKey> keys)
+    : communicator_(communicator),
+      rank_(exported.rank),
+      id_(exported.id),
+      length_(exported.length),
+      rights_(exported.rights),
+      host_accessible_(exported.host_accessible),
+      needs_flush_(exported.needs_flush),
+      keys_(std::move(keys)) {
+  communicator_.add_remote(*this);
+}
+
+RemoteMemory::~RemoteMemory() { communicator_.drop_remote(*this); }
 
 }  // namespace hetcomm

@@ -22,18 +22,18 @@
 
 namespace hetcomm {
 
-class Communicator;
+class CommunicatorBase;
 class Memory;
 class Pair;
 
 class Registration {
  public:
-  Registration(Communicator& communicator, Memory& memory, uint32_t rights)
+  Registration(CommunicatorBase& communicator, Memory& memory, uint32_t rights)
       : communicator_(communicator), memory_(memory), rights_(rights) {}
   Registration(const Registration&) = delete;
   Registration& operator=(const Registration&) = delete;
 
-  Communicator& communicator() const { return communicator_; }
+  CommunicatorBase& communicator() const { return communicator_; }
   Memory& memory() const { return memory_; }
   uint32_t rights() const { return rights_; }
 
@@ -80,7 +80,7 @@ class Registration {
     hetcomm_notification_t notification;
   };
 
-  Communicator& communicator_;
+  CommunicatorBase& communicator_;
   Memory& memory_;
   uint32_t rights_;
   std::deque<Waiting> waiting_;
@@ -108,13 +108,13 @@ struct ExportedMemory {
 // Registered memory of a rank, imported.
 class RemoteMemory {
  public:
-  RemoteMemory(Communicator& communicator, const ExportedMemory& exported,
+  RemoteMemory(CommunicatorBase& communicator, const ExportedMemory& exported,
                std::vector<RemoteKey> keys);
   ~RemoteMemory();
   RemoteMemory(const RemoteMemory&) = delete;
   RemoteMemory& operator=(const RemoteMemory&) = delete;
 
-  Communicator& communicator() const { return communicator_; }
+  CommunicatorBase& communicator() const { return communicator_; }
   int32_t rank() const { return rank_; }  // of the mesh
   uint64_t id() const { return id_; }
   uint64_t length() const { return length_; }
@@ -137,7 +137,7 @@ class RemoteMemory {
   bool in_use() const { return uses_.load(std::memory_order_acquire) != 0; }
 
  private:
-  Communicator& communicator_;
+  CommunicatorBase& communicator_;
   int32_t rank_;
   uint64_t id_;
   uint64_t length_;

@@ -6,9 +6,7 @@
 #include <memory>
 
 #include "src/base/text.h"
-#include "src/core/communicator.h"
 #include "src/core/direct_access.h"
-#include "src/core/mesh.h"
 #include "src/core/pair.h"
 #include "src/core/transfer.h"
 
@@ -46,6 +44,7 @@ uint64_t do_atomic(std::atomic_ref<uint64_t> word, const AtomicBody& body) {
 
 void RemoteAccess::submit(Operation& operation) {
   operation.pair = &pair_;
+  operation.access.ledger = this;
   if (operation.kind == OperationKind::kFlush) {
     submit_flush(operation);
     return;
@@ -73,7 +72,22 @@ RemoteAccess::Epoch& RemoteAccess::open_epoch() {
   return epoch;
 }
 
-void RemoteAccess::completed(uint64_t epoch, Code code) {
+void RemoteAccess::ending(Operation& operation) {
+  if (operation.kind == OperationKind::kAccept) {
+    try {
+      accepted(operation);
+    } catch (const std::bad_alloc&) {
+      pair_.starve();  // its notification is lost; the operation is not
+    }
+  }
+  if (operation.kind == OperationKind::kAnswer && operation.code != Code::kOk &&
+      !operation.access.asked) {
+    refuse(operation);
+  }
+  if (operation.access.holds_place) release(operation);
+}
+
+void RemoteAccess::ended(uint64_t epoch, Code code) {
   Epoch& own = epochs_[epoch - first_epoch_];
   --own.running;
   if (code != Code::kOk && own.first_failure == Code::kOk) own.first_failure = code;
@@ -99,7 +113,7 @@ void RemoteAccess::finish_epochs() {
                            code_text(done.first_failure));
       });
     }
-    pair_.mesh().complete(*done.flush, done.first_failure, std::move(text));
+    pair_.common().completer.complete(*done.flush, done.first_failure, std::move(text));
   }
 }
 
@@ -112,11 +126,11 @@ std::string RemoteAccess::failure_text(const Operation& operation, Code code) {
 void RemoteAccess::complete(Operation& operation, Code code) {
   if (code == Code::kOk) {
     operation.run.bytes_sent = operation.run.bytes_received = operation.length;
-    pair_.mesh().complete(operation);
+    pair_.common().completer.complete(operation);
     return;
   }
-  pair_.mesh().complete(operation, code,
-                        text_or_none([&] { return failure_text(operation, code); }));
+  pair_.common().completer.complete(operation, code,
+                                    text_or_none([&] { return failure_text(operation, code); }));
 }
 
 bool RemoteAccess::start(Operation& operation) {
@@ -176,7 +190,7 @@ bool RemoteAccess::is_mapped(RemoteMemory& remote, Rail& rail) {
 
 void RemoteAccess::mapped(Rail& rail, const RemoteKey& key, const Result<MappedRegion>& mapped) {
   if (!mapped.ok()) {
-    pair_.mesh().log().info("memory of rank {} is not mapped: {}", pair_.rank(),
+    pair_.common().log.info("memory of rank {} is not mapped: {}", pair_.rank(),
                             mapped.status().text());
     return;
   }
@@ -217,7 +231,7 @@ void RemoteAccess::go_by_message(Operation& operation, uint64_t placed) {
 // At the end of the pass; until then it is in a list, whatever happens.
 void RemoteAccess::send_soon(Operation& operation) {
   pair_.enqueue(operation);
-  pair_.mesh().update_due(pair_);
+  pair_.common().schedule.update_due(pair_);
 }
 
 void RemoteAccess::copy_part(const Operation& operation, uint64_t from, uint64_t length) const {
@@ -242,7 +256,7 @@ bool RemoteAccess::start_mapped(Operation& operation) {
     ++pair_.rail()->counters().direct;
     operation.stage = OperationStage::kDirect;
     copies_.push_back({&operation, 0});
-    pair_.mesh().copies_due(pair_);
+    pair_.common().schedule.copies_due(pair_);
     return true;
   } else {
     copy_part(operation, 0, operation.length);
@@ -297,12 +311,12 @@ bool RemoteAccess::stop_copying(const Operation& operation) {
 bool RemoteAccess::may_go_direct(const Operation& operation, const Rail& rail) {
   return rail.capabilities().regions && operation.length > 0 && !operation.access.direct_failed &&
          operation.access.remote->key(rail.transport) != RemoteKey{} &&
-         pair_.mesh().reaches(operation, rail);
+         pair_.common().reaches(operation, rail.transport);
 }
 
 void RemoteAccess::start_direct(Operation& operation) {
   direct_.reserve(direct_.size() + 1);
-  auto direct = make_pooled<DirectAccess>(pair_.mesh().blocks(), *this, pair_, operation);
+  auto direct = make_pooled<DirectAccess>(pair_.common().blocks, *this, pair_, operation);
   count_once(operation);
   ++pair_.rail()->counters().direct;
   operation.stage = OperationStage::kDirect;
@@ -403,7 +417,7 @@ bool RemoteAccess::ask(Operation& operation, WireHeader header, Segments payload
 bool RemoteAccess::start_transfer(Operation& send, MessageKind kind, uint64_t value) {
   const bool is_put = kind == MessageKind::kPutRequest;
   if (is_put && !may_ask(send)) return true;
-  auto transfer = make_pooled<SendTransfer>(pair_.mesh().blocks(), pair_, send);
+  auto transfer = make_pooled<SendTransfer>(pair_.common().blocks, pair_, send);
   PutRequestBody body{};
   body.request = transfer->make_request();
   iovec piece{&body.request, sizeof(body.request)};
@@ -491,7 +505,7 @@ void RemoteAccess::start_waiting() { start_all(waiting_); }
 
 // At the end of the pass.
 void RemoteAccess::wake_waiting() {
-  if (!waiting_.empty()) pair_.mesh().update_due(pair_);
+  if (!waiting_.empty()) pair_.common().schedule.update_due(pair_);
 }
 
 void RemoteAccess::free_place() {
@@ -560,7 +574,7 @@ void RemoteAccess::end(Operation& operation, Code code, std::string text) {
       code = Code::kOutcomeUnknown;
     }
   }
-  pair_.mesh().complete(operation, code, std::move(text));
+  pair_.common().completer.complete(operation, code, std::move(text));
 }
 
 bool RemoteAccess::is_idle() const {
@@ -609,7 +623,7 @@ void RemoteAccess::rails_changed() {
 void RemoteAccess::start_again() {
   if (again_.empty()) return;
   enqueue_again();
-  pair_.mesh().update_due(pair_);
+  pair_.common().schedule.update_due(pair_);
 }
 
 // Fails for nothing.
@@ -645,7 +659,7 @@ void RemoteAccess::lose_direct(Operation& operation, const Status& why) {
   DirectAccess& direct = *operation.access.direct;
   direct.lose(&code, &text);
   direct.retire();
-  pair_.mesh().complete(operation, code, std::move(text));
+  pair_.common().completer.complete(operation, code, std::move(text));
 }
 
 void RemoteAccess::receive_refused(const WireHeader& header) {
@@ -700,7 +714,7 @@ void RemoteAccess::receive_get_data(const WireHeader& header, ConstByteSpan payl
     return;
   }
   asked_.erase(header.tag);
-  pair_.mesh().deliver(*get, pair_.rank(), get->tag, payload, payload.size());
+  pair_.common().delivery.deliver(*get, pair_.rank(), get->tag, payload, payload.size());
 }
 
 void RemoteAccess::receive_get_request(const WireHeader& header, ConstByteSpan payload) {
@@ -746,11 +760,10 @@ void RemoteAccess::refuse(Operation& answer) {
 }
 
 Registration* RemoteAccess::find(const AccessBody& body, uint32_t right, Code* code) const {
-  Mesh& mesh = pair_.mesh();
-  Registration* registration = mesh.registrations().find(body.region);
+  Registration* registration = pair_.common().registrations.find(body.region);
   if (registration == nullptr || registration->closing) {
     *code = Code::kStaleHandle;
-  } else if (mesh.is_aborted(registration->communicator().id())) {
+  } else if (!registration->communicator().channel().aborted.ok()) {
     *code = Code::kAborted;
   } else if (!registration->communicator().contains(pair_.rank())) {
     *code = Code::kPermissionDenied;
@@ -769,10 +782,20 @@ Registration* RemoteAccess::find(const AccessBody& body, uint32_t right, Code* c
 // Whoever keeps to what the export says is not refused. Once for each rank and reason.
 void RemoteAccess::note_refusal(const char* why) const {
   try {
-    pair_.mesh().log().warn_once(fmt::format("rank {} is refused memory: {}", pair_.rank(), why));
+    pair_.common().log.warn_once(fmt::format("rank {} is refused memory: {}", pair_.rank(), why));
   } catch (const std::bad_alloc&) {
     // Nothing else fails for a line.
   }
+}
+
+Operation* RemoteAccess::begin_for_peer(OperationKind kind, Registration& registration,
+                                        const AccessBody& range) {
+  Operation* operation = registration.communicator().begin_for_peer(
+      kind, pair_.rank(), registration, range.offset, range.length);
+  if (operation == nullptr) return nullptr;
+  operation->pair = &pair_;
+  operation->access.ledger = this;
+  return operation;
 }
 
 void RemoteAccess::receive(const WireHeader& header, ConstByteSpan payload) {
@@ -818,7 +841,7 @@ void RemoteAccess::finish_put(Registration& registration, const AccessBody& body
   if ((header.flags & kFlagNotify) == 0) return;
   const int32_t source = registration.communicator().rank_of(pair_.rank());
   registration.notify(pair_, {header.value, source, 0, body.offset, body.length});
-  pair_.mesh().engine().note_arrival();
+  pair_.common().engine.note_arrival();
 }
 
 void RemoteAccess::receive_put(const WireHeader& header, ConstByteSpan payload) {
@@ -872,8 +895,7 @@ void RemoteAccess::receive_put_request(const WireHeader& header, ConstByteSpan p
   }
   Operation* accept = nullptr;
   if (registration != nullptr) {
-    accept = registration->communicator().begin_for_peer(
-        OperationKind::kAccept, pair_.rank(), *registration, body.range.offset, body.range.length);
+    accept = begin_for_peer(OperationKind::kAccept, *registration, body.range);
     if (accept == nullptr) code = Code::kOutOfMemory;
   }
   if (accept == nullptr) {
@@ -900,8 +922,7 @@ void RemoteAccess::receive_get(const WireHeader& header, ConstByteSpan payload) 
   Registration* registration = find(body, HETCOMM_ACCESS_GET, &code);
   Operation* send = nullptr;
   if (registration != nullptr) {
-    send = registration->communicator().begin_for_peer(OperationKind::kAnswer, pair_.rank(),
-                                                       *registration, body.offset, body.length);
+    send = begin_for_peer(OperationKind::kAnswer, *registration, body);
     if (send == nullptr) code = Code::kOutOfMemory;
   }
   if (send == nullptr) {
@@ -913,7 +934,7 @@ void RemoteAccess::receive_get(const WireHeader& header, ConstByteSpan payload) 
   try {
     submit_answer(*send);
   } catch (const std::bad_alloc&) {
-    pair_.mesh().end_out_of_memory(*send);  // it is in no list
+    pair_.end_out_of_memory(*send);  // it is in no list
     throw;
   }
 }
@@ -939,7 +960,7 @@ bool RemoteAccess::start_answer(Operation& send, const Rail& rail) {
   send.access.asked = true;
   left(header.kind, Place::kOwner);
   send.access.holds_place = false;
-  pair_.mesh().complete(send);
+  pair_.common().completer.complete(send);
   return true;
 }
 

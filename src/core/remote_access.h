@@ -27,6 +27,7 @@
 #include <vector>
 
 #include "src/base/status.h"
+#include "src/core/completer.h"
 #include "src/core/operation.h"
 #include "src/core/operation_queue.h"
 #include "src/core/places.h"
@@ -36,14 +37,13 @@
 
 namespace hetcomm {
 
-class Mesh;
 class Pair;
 class Rail;
 
 // What one call copies to or from mapped memory; the rest is for progress.
 inline constexpr uint64_t kMostCopiedAtOnce = 4 << 20;
 
-class RemoteAccess {
+class RemoteAccess final : public AccessLedger {
  public:
   explicit RemoteAccess(Pair& pair) : pair_(pair) {}
   RemoteAccess(const RemoteAccess&) = delete;
@@ -56,12 +56,9 @@ class RemoteAccess {
   // Ends one that is under way (OperationStage::kAwaiting or kDirect). Its buffer is quiet when it
   // has completed.
   void end(Operation& operation, Code code, std::string text);
-  // One has just completed: |epoch| and |code| are its own. Flushes may follow.
-  void completed(uint64_t epoch, Code code);
-  // Tells the initiator that its get has failed here.
-  void refuse(Operation& answer);
-  // The owner's side of a put (kAccept) has ended.
-  void accepted(const Operation& accept);
+  void ending(Operation& operation) override;
+  // Flushes may follow.
+  void ended(uint64_t epoch, Code code) override;
 
   // For people: |operation| ended in |code| because the owner said so.
   static std::string failure_text(const Operation& operation, Code code);
@@ -179,6 +176,12 @@ class RemoteAccess {
   // Holds one more for the peer. False after a violation.
   bool hold();
   void refuse(uint64_t id, Code code);
+  // Tells the initiator that its get has failed here.
+  void refuse(Operation& answer);
+  // The owner's side of a put (kAccept) has ended.
+  void accepted(const Operation& accept);
+  Operation* begin_for_peer(OperationKind kind, Registration& registration,
+                            const AccessBody& range);
   Registration* find(const AccessBody& body, uint32_t right, Code* code) const;
   void note_refusal(const char* why) const;
   void finish_put(Registration& registration, const AccessBody& body, const WireHeader& header);

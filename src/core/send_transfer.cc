@@ -1,7 +1,5 @@
 #include <algorithm>
 
-#include "src/core/communicator.h"
-#include "src/core/mesh.h"
 #include "src/core/transfer.h"
 
 namespace hetcomm {
@@ -61,7 +59,7 @@ class SendTransfer::Piece final : public BulkOwner, public CopyHandler, public M
     putting_ = false;
     transfer_.piece_finished(*this, code);
   }
-  Staging& staging() { return transfer_.pair_.mesh().staging(); }
+  Staging& staging() { return transfer_.pair_.common().staging; }
 
   SendTransfer& transfer_;
   Rail* rail_;  // as long as it is not stopped
@@ -78,7 +76,7 @@ SendTransfer::SendTransfer(Pair& pair, Operation& send)
     : pair_(pair),
       send_(&send),
       id_(pair.add_send(*this)),
-      chunks_(pair.mesh().staging(), Staging::Pool::kSend) {}
+      chunks_(pair.common().staging, Staging::Pool::kSend) {}
 
 SendTransfer::~SendTransfer() {
   pair_.forget_send(id_);
@@ -94,7 +92,8 @@ void SendTransfer::revoke_source() {
 RequestBody SendTransfer::make_request() {
   RequestBody body{id_, 0, {}};
   Rail* rail = pair_.rail();
-  if (rail == nullptr || !rail->capabilities().get || !pair_.mesh().reaches(*send_, *rail) ||
+  if (rail == nullptr || !rail->capabilities().get ||
+      !pair_.common().reaches(*send_, rail->transport) ||
       send_->segments().size() > rail->capabilities().max_exposed_segments) {
     return body;
   }
@@ -115,8 +114,8 @@ Operation& SendTransfer::take_back() {
   Operation& send = *std::exchange(send_, nullptr);
   send.send_transfer = nullptr;
   pair_.forget_send(id_);
-  BlockPool& blocks = pair_.mesh().blocks();
-  pair_.mesh().retire(PoolPtr<SendTransfer>(this, {&blocks}));
+  BlockPool& blocks = pair_.common().blocks;
+  pair_.common().retire(PoolPtr<SendTransfer>(this, {&blocks}));
   return send;
 }
 
@@ -152,7 +151,7 @@ void SendTransfer::granted(const GrantBody& grant) {
 bool SendTransfer::start_grant(Grant& grant) {
   Rail& rail = *pair_.find_rail(grant.body.rail);
   may_lose_ = may_lose_ || !rail.capabilities().lossless;
-  const bool direct = grant.started == 0 && pair_.mesh().reaches(*send_, rail);
+  const bool direct = grant.started == 0 && pair_.common().reaches(*send_, rail.transport);
   return direct ? start_direct(grant, rail) : start_staged(grant, rail);
 }
 
@@ -166,21 +165,21 @@ void SendTransfer::start_pieces() {
 bool SendTransfer::start_direct(const Grant& grant, Rail& rail) {
   if (pieces_.full()) return false;
   if (!send_->on_host) rail.counters().device_bytes_direct += grant.body.length;
-  pieces_.push(make_pooled<Piece>(pair_.mesh().blocks(), *this, rail, grant.body.offset,
+  pieces_.push(make_pooled<Piece>(pair_.common().blocks, *this, rail, grant.body.offset,
                                   grant.body.length, grant.body.target, uint64_t{0}));
   pieces_.back().put_from(send_->segments(), grant.body.offset);
   return true;
 }
 
 bool SendTransfer::start_staged(Grant& grant, Rail& rail) {
-  DeviceAccess& access = pair_.mesh().device_access();
+  DeviceAccess& access = pair_.common().device_access;
   if (access.insists()) {
     end(Code::kUnsupported,
         fmt::format("send to rank {}: {}", pair_.rank(), access.refusal(*send_, rail.transport)));
     return false;
   }
   chunks_.plan_for(accepted_,
-                   pair_.mesh().staging().copy_rate(StreamDirection::kToHost, send_->pieces));
+                   pair_.common().staging.copy_rate(StreamDirection::kToHost, send_->pieces));
   while (grant.started < grant.body.length) {
     if (pieces_.size() >= chunks_.plan().depth) return false;
     bool exhausted = false;
@@ -194,7 +193,7 @@ bool SendTransfer::start_staged(Grant& grant, Rail& rail) {
     }
     const uint64_t part = std::min(chunks_.plan().chunk_bytes, grant.body.length - grant.started);
     try {
-      pieces_.push(make_pooled<Piece>(pair_.mesh().blocks(), *this, rail,
+      pieces_.push(make_pooled<Piece>(pair_.common().blocks, *this, rail,
                                       grant.body.offset + grant.started, part, grant.body.target,
                                       grant.started));
     } catch (const std::bad_alloc&) {
@@ -212,7 +211,7 @@ bool SendTransfer::start_staged(Grant& grant, Rail& rail) {
 void SendTransfer::piece_finished(Piece& piece, Code code) {
   if (code == Code::kOk) put_bytes_ += piece.length();
   piece.let_go();
-  pair_.mesh().retire(pieces_.take(piece));
+  pair_.common().retire(pieces_.take(piece));
   if (received_ && pieces_.empty()) finish_as(Code::kOk, {});
   if (code != Code::kOk && code != Code::kCancelled && !ending_ && !received_) {
     end(code, fmt::format("send to rank {}: {}", pair_.rank(), code_text(code)));
@@ -275,7 +274,7 @@ void SendTransfer::quiesce() {
     if (pieces_[i].copying()) {
       ++i;
     } else {
-      pair_.mesh().retire(pieces_.take(i));
+      pair_.common().retire(pieces_.take(i));
     }
   }
 }
@@ -292,7 +291,7 @@ void SendTransfer::rail_failed(const Rail& rail) {
     if (pieces_[i].copying()) {
       ++i;
     } else {
-      pair_.mesh().retire(pieces_.take(i));
+      pair_.common().retire(pieces_.take(i));
     }
   }
   if (received_ && pieces_.empty()) finish_as(Code::kOk, {});
@@ -323,9 +322,9 @@ void SendTransfer::maybe_finish() {
   send.send_transfer = nullptr;
   pair_.forget_send(id_);
   if (code_ == Code::kOk) send.run.bytes_sent = send.run.bytes_received = send.length;
-  pair_.mesh().complete(send, code_, std::move(text_));
-  BlockPool& blocks = pair_.mesh().blocks();
-  pair_.mesh().retire(PoolPtr<SendTransfer>(this, {&blocks}));
+  pair_.common().completer.complete(send, code_, std::move(text_));
+  BlockPool& blocks = pair_.common().blocks;
+  pair_.common().retire(PoolPtr<SendTransfer>(this, {&blocks}));
 }
 
 }  // namespace hetcomm

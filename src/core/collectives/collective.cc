@@ -375,7 +375,8 @@ bool Collective::start_copy(Side& side, StreamDirection direction) {
   std::vector<BufferPiece> pieces = side.many;
   if (pieces.empty()) pieces.push_back(side.one);
   ++copies_;
-  mesh().staging().start(side.copy, direction, pieces, 0, side.staged.get(), side.length, *this);
+  mesh().commons().staging.start(side.copy, direction, pieces, 0, side.staged.get(), side.length,
+                                 *this);
   return true;
 }
 
@@ -383,7 +384,7 @@ void Collective::load() {
   stage_ = Stage::kLoading;
   for (Side* side : {&send_, &receive_}) {
     if (!side->on_device || side->length == 0) continue;
-    side->staged = PoolBytes(mesh().blocks(), side->length);
+    side->staged = PoolBytes(mesh().commons().blocks, side->length);
     if (!side->staged) {
       give_up(Code::kOutOfMemory, "out of memory");
       return;
@@ -439,7 +440,7 @@ bool Collective::scale() {
   if (call_.reduction != HETCOMM_REDUCE_PREMUL_SUM || problem_.rounds || send_.length == 0) {
     return true;
   }
-  scaled_ = PoolBytes(mesh().blocks(), send_.length);
+  scaled_ = PoolBytes(mesh().commons().blocks, send_.length);
   if (!scaled_) return false;
   const auto type = static_cast<Type>(call_.datatype);
   if (send_.many.empty()) {
@@ -474,7 +475,7 @@ void Collective::finish() {
     std::swap(operation_->run.bytes_sent, operation_->run.bytes_received);
   }
   operation_->composite = nullptr;
-  mesh().complete_any(*operation_);
+  mesh().commons().completer.finish(*operation_);
   operation_ = nullptr;
   team_->note_ready();
 }
@@ -503,7 +504,7 @@ void Collective::try_to_end() {
     operation_->text.reset();  // the code has to do
   }
   operation_->composite = nullptr;
-  mesh().complete_any(*operation_);
+  mesh().commons().completer.finish(*operation_);
   operation_ = nullptr;
   if (team_ != nullptr) team_->note_ready();
 }
@@ -575,7 +576,7 @@ void Collective::advance() {
         if (!lane.active && next_lane_ < lanes_ && next_lane_ - oldest_lane() <= kLaneMask) {
           lane.index = next_lane_++;
           make_plan(problem_, lane.index, &lane.plan);
-          lane.scratch = PoolBytes(mesh().blocks(), lane.plan.scratch_bytes);
+          lane.scratch = PoolBytes(mesh().commons().blocks, lane.plan.scratch_bytes);
           if (!lane.scratch) throw std::bad_alloc();
           lane.active = true;
         }
@@ -663,7 +664,7 @@ void Collective::on_end(Operation& part) {
     if (part.code == Code::kCancelled || part.code == Code::kAborted) {
       // The other rank has ended it, and says why over the control plane.
       ++lane.pending;
-      if (forsaken_ns_ == 0) forsaken_ns_ = mesh().now_ns();
+      if (forsaken_ns_ == 0) forsaken_ns_ = mesh().commons().now_ns();
       return;
     }
     // A longer message than this rank's arguments ask for.

@@ -63,9 +63,9 @@ void Team::set_busy(bool busy) {
   if (busy_ == busy) return;
   Mesh& mesh = communicator_.mesh();
   if (busy) {
-    mesh.add_busy(*this);
+    mesh.add_task(*this);
   } else {
-    mesh.remove_busy(*this);
+    mesh.remove_task(*this);
   }
   busy_ = busy;
 }
@@ -187,7 +187,7 @@ bool Team::may_sleep_on() const {
 void Team::submit(std::unique_ptr<Collective>& collective) {
   Collective& own = *collective;
   if (way_ == Way::kUnknown) choose_way(own.call());
-  own.place(*this, sequence_ + 1, communicator_.mesh().now_ns());
+  own.place(*this, sequence_ + 1, communicator_.mesh().commons().now_ns());
   if (goes_through_segment(own) && in_segment_ == nullptr && queue_.empty()) {
     in_segment_ = std::move(collective);
     remember(own);
@@ -306,13 +306,16 @@ void Team::tick(uint64_t now_ns) {
   if (in_segment_ != nullptr) tell(*in_segment_, now_ns);
 }
 
+void Team::tell_call(int mesh_rank, const CallNote& note) const {
+  communicator_.mesh().tell_call(mesh_rank, communicator_.id(), note.encode());
+}
+
 void Team::tell(const Collective& collective, uint64_t now_ns) {
   Remembered& own = remembered_[collective.sequence() % kRemembered];
   if (own.sequence != collective.sequence() || own.told) return;
   if (now_ns < collective.started_ns() + kTellAfterNs) return;
   own.told = true;
-  communicator_.mesh().tell_call(ranks_[(index_ + 1) % size()], communicator_,
-                                 {hash_, own.sequence, 0, own.call, {}});
+  tell_call(ranks_[(index_ + 1) % size()], {hash_, own.sequence, 0, own.call, {}});
 }
 
 // A tag says enough to see that arguments differ; in what, the other rank says when it has heard
@@ -336,7 +339,7 @@ void Team::note_unexpected_part(int mesh_rank, uint64_t tag) {
     return;
   }
   if (disputed_.size() < kMostDisputed) disputed_.push_back(own);
-  communicator_.mesh().tell_call(mesh_rank, communicator_, {hash_, sequence, 0, own.call, {}});
+  tell_call(mesh_rank, {hash_, sequence, 0, own.call, {}});
 }
 
 void Team::peer_says(int mesh_rank, const CallNote& note) {
@@ -381,7 +384,7 @@ void Team::refuse(std::string_view why) {
                       .call = {},
                       .why = std::string(why.substr(0, kMostWhy))};
   for (uint32_t index = 0; index < size(); ++index) {
-    if (index != index_) communicator_.mesh().tell_call(ranks_[index], communicator_, note);
+    if (index != index_) tell_call(ranks_[index], note);
   }
 }
 

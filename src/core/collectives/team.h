@@ -14,23 +14,13 @@
 #include <vector>
 
 #include "src/core/collectives/agreement.h"
+#include "src/core/collectives/call_note.h"
 #include "src/core/collectives/collective.h"
+#include "src/core/mesh_member.h"
 
 namespace hetcomm::collectives {
 
-// What a rank tells another one of its call when that takes long, or that it refuses to make it.
-// Goes over the control plane.
-struct CallNote {
-  uint64_t team = 0;
-  uint64_t sequence = 0;
-  // 0: it has made the call. Else it refuses this one, so many times by now.
-  uint32_t refusals = 0;
-  Call call;
-  std::string why;  // it refuses
-};
-inline constexpr size_t kMostWhy = 400;
-
-class Team {
+class Team final : public MeshTask {
  public:
   Team(Communicator& communicator, std::vector<int32_t> list);
   ~Team();
@@ -58,17 +48,17 @@ class Team {
   void begin_in_segment();
   // Something of a collective is ready to go on.
   void note_ready() { ready_ = true; }
-  bool ready() const { return ready_; }
-  int progress();
+  bool ready() const override { return ready_; }
+  int progress() override;
   // When progress() is worth a call although nothing has come; kForever: never.
-  uint64_t next_timer_ns() const;
-  void tick(uint64_t now_ns);
+  uint64_t next_timer_ns() const override;
+  void tick(uint64_t now_ns) override;
   // Before a sleep: the ranks whose tickets are waited for will wake this one. False: there may be
   // something to do.
-  [[nodiscard]] bool prepare_sleep(bool short_sleep);
-  void finish_sleep();
+  [[nodiscard]] bool prepare_sleep(bool short_sleep) override;
+  void finish_sleep() override;
   // A sleep that was prepared before need not end.
-  bool may_sleep_on() const;
+  bool may_sleep_on() const override;
   // Ranks of the communicator that the operation in the segment waits for.
   std::vector<int> missing_in_segment() const;
   // The same, while the ranks find out whether they have one.
@@ -113,6 +103,7 @@ class Team {
   void activate();
   bool advance_segment();
   void look_for_lost();
+  void tell_call(int mesh_rank, const CallNote& note) const;
   void tell(const Collective& collective, uint64_t now_ns);
   void compare(uint32_t peer, const Call& theirs, uint64_t sequence, const Call& own);
   void peer_refuses(uint32_t peer, const CallNote& note);
