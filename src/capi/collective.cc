@@ -1,5 +1,5 @@
 // Collective operations of the C ABI.
-#include "src/core/collectives/collective.h"
+#include "src/core/collectives/task.h"
 
 #include <algorithm>
 #include <span>

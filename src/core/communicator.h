@@ -186,12 +186,10 @@ class Communicator final : public MeshMember {
   void release(Operation& operation);
   Operation* begin_for_peer(OperationKind kind, int peer, Registration& registration,
                             uint64_t offset, uint64_t length) override;
-  // A message of a collective operation, which nobody but that waits for; null when memory is
-  // exhausted. Its memory is on the host.
-  Operation* make_part(OperationKind kind, int mesh_rank, uint64_t tag, ByteSpan bytes);
-  void start_part(Operation& part) {
+  Operation* make_internal(const InternalMessage& message) override;
+  void start_internal(Operation& message) override {
     engine_.operation_started();
-    start(part);
+    start(message);
   }
   // This rank does not make the next collective call of all ranks; see Team::refuse().
   void refuse_collective(std::string_view why);

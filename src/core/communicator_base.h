@@ -9,15 +9,27 @@
 #include <utility>
 #include <vector>
 
+#include "src/base/clock.h"
+#include "src/base/span.h"
 #include "src/base/status.h"
+#include "src/core/operation.h"
 
 namespace hetcomm {
 
 struct Channel;
-struct Operation;
 class Registration;
 class RemoteMemory;
-enum class OperationKind : uint8_t;
+
+// A message of the library's own: no request handle stands for it, and |handler| hears of its end.
+struct InternalMessage {
+  OperationKind kind = OperationKind::kSend;  // or kReceive
+  int peer = 0;                               // rank of the job
+  uint64_t tag = 0;                           // not matched with those of users' messages
+  ByteSpan bytes;                             // host memory, untouched by others until the end
+  EndHandler* handler = nullptr;
+  uint64_t deadline_ns = kForever;  // by now_ns()
+  bool high_priority = false;
+};
 
 class CommunicatorBase {
  public:
@@ -34,6 +46,10 @@ class CommunicatorBase {
   // |registration| that was checked. Nobody waits for it. Null when memory is exhausted.
   virtual Operation* begin_for_peer(OperationKind kind, int peer, Registration& registration,
                                     uint64_t offset, uint64_t length) = 0;
+  // A pending message that start_internal() starts; null when memory is exhausted.
+  virtual Operation* make_internal(const InternalMessage& message) = 0;
+  // |message| may end at once.
+  virtual void start_internal(Operation& message) = 0;
   // Memory of a peer exists, or is about to go. Not under the baton.
   virtual void add_remote(RemoteMemory& remote) = 0;
   virtual void drop_remote(RemoteMemory& remote) = 0;

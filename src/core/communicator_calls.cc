@@ -132,15 +132,16 @@ Status Communicator::start_collective(Operation& operation) {
   return {};
 }
 
-Operation* Communicator::make_part(OperationKind kind, int mesh_rank, uint64_t tag,
-                                   ByteSpan bytes) {
+Operation* Communicator::make_internal(const InternalMessage& message) {
   Operation* operation = engine_.pool().allocate();
   if (operation == nullptr) return nullptr;
-  fill_common(kind, rank_of(mesh_rank), tag, 0, *operation);
+  fill_common(message.kind, rank_of(message.peer), message.tag, 0, *operation);
   operation->collective = true;
   operation->detached = true;
-  operation->run.deadline_ns = kForever;  // that of the whole counts
-  fill_host(hetcomm_buffer_host(bytes.data(), bytes.size()), *operation);
+  operation->high_priority = message.high_priority;
+  operation->run.deadline_ns = message.deadline_ns;
+  operation->end_handler = message.handler;
+  fill_host(hetcomm_buffer_host(message.bytes.data(), message.bytes.size()), *operation);
   operation->set_state(OperationState::kPending);
   return operation;
 }

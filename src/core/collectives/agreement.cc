@@ -3,9 +3,6 @@
 #include <span>
 
 #include "src/base/membarrier.h"
-#include "src/core/collectives/team.h"
-#include "src/core/communicator.h"
-#include "src/core/context.h"
 
 namespace hetcomm::collectives {
 
@@ -13,43 +10,44 @@ void Agreement::start(bool wanted) {
   wanted_ = wanted;
   step_ = Step::kOffer;
   const ByteSpan offer = std::as_writable_bytes(std::span(&offer_, 1));
-  if (team_.index() != 0) {
+  if (ranks_.index != 0) {
     post(false, 0, offer);
     return;
   }
-  answers_.resize(team_.size());
+  answers_.resize(size());
   if (wanted) {
-    Result<std::unique_ptr<Segment>> made = Segment::create(team_.size(), &offer_);
+    Result<std::unique_ptr<Segment>> made = Segment::create(size(), &offer_);
     if (made.ok()) {
       segment_ = std::move(made).value();
     } else {
-      team_.communicator().mesh().log().info("no segment for collective operations: {}",
-                                             made.status().text());
+      ranks_.log.info("no segment for collective operations: {}", made.status().text());
     }
   }
-  for (uint32_t peer = 1; peer < team_.size(); ++peer) post(true, peer, offer);
-  for (uint32_t peer = 1; peer < team_.size(); ++peer) {
+  for (uint32_t peer = 1; peer < size(); ++peer) post(true, peer, offer);
+  for (uint32_t peer = 1; peer < size(); ++peer) {
     post(false, peer, std::as_writable_bytes(std::span(&answers_[peer], 1)));
   }
 }
 
 void Agreement::post(bool sends, uint32_t peer, ByteSpan bytes) {
-  Communicator& communicator = team_.communicator();
   parts_.reserve(parts_.size() + 1);
-  Operation* part = communicator.make_part(sends ? OperationKind::kSend : OperationKind::kReceive,
-                                           team_.mesh_rank(peer), team_.agreement_tag(), bytes);
+  Operation* part = ranks_.communicator.make_internal(
+      {.kind = sends ? OperationKind::kSend : OperationKind::kReceive,
+       .peer = ranks_.ranks[peer],
+       .tag = ranks_.tag,
+       .bytes = bytes,
+       .handler = this});
   if (part == nullptr) throw std::bad_alloc();
-  part->end_handler = this;
   parts_.push_back(part);
-  communicator.start_part(*part);
+  ranks_.communicator.start_internal(*part);
 }
 
 void Agreement::cancel() {
   step_ = Step::kOver;
   for (size_t i = parts_.size(); i-- > 0;) {
     if (i >= parts_.size()) continue;
-    team_.communicator().mesh().end_operation(*parts_[i], Code::kCancelled,
-                                              "the agreement that it is part of has failed");
+    ranks_.communicator.end(*parts_[i], Code::kCancelled,
+                            "the agreement that it is part of has failed");
   }
 }
 
@@ -59,14 +57,14 @@ void Agreement::on_end(Operation& part) {
     failure_ = Status(part.code, part.text ? *part.text : code_text(part.code));
     cancel();
   }
-  if (parts_.empty()) team_.note_ready();
+  if (parts_.empty()) ranks_.ready = true;
 }
 
 std::vector<int> Agreement::missing() const {
   std::vector<int> ranks;
   for (const Operation* part : parts_) {
     if (part->kind == OperationKind::kReceive) {
-      ranks.push_back(team_.communicator().rank_of(part->peer));
+      ranks.push_back(ranks_.communicator.rank_of(part->peer));
     }
   }
   return ranks;
@@ -75,7 +73,7 @@ std::vector<int> Agreement::missing() const {
 // Called when nothing is under way.
 void Agreement::advance() {
   if (!parts_.empty()) return;
-  const bool first = team_.index() == 0;
+  const bool first = ranks_.index == 0;
   switch (step_) {
     case Step::kOffer:
       step_ = first ? Step::kDecision : Step::kAnswer;
@@ -97,14 +95,13 @@ void Agreement::advance() {
 void Agreement::answer() {
   answer_ = {};
   if (wanted_ && offer_.usable != 0) {
-    Result<std::unique_ptr<Segment>> found = Segment::open(team_.size(), team_.index(), offer_);
+    Result<std::unique_ptr<Segment>> found = Segment::open(size(), ranks_.index, offer_);
     if (found.ok()) {
       segment_ = std::move(found).value();
       answer_ = {1, register_global_membarrier() ? uint64_t{1} : 0};
     } else {
-      team_.communicator().mesh().log().info(
-          "no segment for collective operations with rank {}: {}", team_.shown_rank(0),
-          found.status().text());
+      ranks_.log.info("no segment for collective operations with rank {}: {}",
+                      ranks_.communicator.rank_of(ranks_.ranks[0]), found.status().text());
     }
   }
   post(true, 0, std::as_writable_bytes(std::span(&answer_, 1)));
@@ -118,7 +115,7 @@ void Agreement::decide() {
     answer_.mapped &= each.mapped;
     answer_.barrier &= each.barrier;
   }
-  for (uint32_t peer = 1; peer < team_.size(); ++peer) {
+  for (uint32_t peer = 1; peer < size(); ++peer) {
     post(true, peer, std::as_writable_bytes(std::span(&answer_, 1)));
   }
 }

@@ -13,17 +13,27 @@
 #include <string>
 #include <vector>
 
+#include "src/base/log.h"
 #include "src/base/span.h"
 #include "src/core/collectives/segment.h"
+#include "src/core/communicator_base.h"
 #include "src/core/operation.h"
 
 namespace hetcomm::collectives {
 
-class Team;
+// The ranks that agree, and how they reach each other.
+struct AgreementRanks {
+  CommunicatorBase& communicator;
+  const std::vector<int>& ranks;  // of the job
+  uint32_t index;                 // this rank's place among them
+  uint64_t tag;                   // of the agreement's messages
+  Log& log;
+  bool& ready;  // set when advance() is worth a call
+};
 
 class Agreement final : public EndHandler {
  public:
-  explicit Agreement(Team& team) : team_(team) {}
+  explicit Agreement(const AgreementRanks& ranks) : ranks_(ranks) {}
   Agreement(const Agreement&) = delete;
   Agreement& operator=(const Agreement&) = delete;
 
@@ -56,7 +66,9 @@ class Agreement final : public EndHandler {
   void decide();
   void conclude();
 
-  Team& team_;
+  uint32_t size() const { return static_cast<uint32_t>(ranks_.ranks.size()); }
+
+  const AgreementRanks ranks_;
   Step step_ = Step::kOffer;
   bool wanted_ = false;
   bool concluded_ = false;

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "src/core/collectives/topology.h"
+#include "src/core/plan/steps.h"
 
 namespace hetcomm::collectives {
 
@@ -88,33 +89,11 @@ struct Problem {
   }
 };
 
-// kSend and kReceive are the user's buffers; broadcasts have the latter only.
-enum class Place : uint8_t { kSend, kReceive, kScratch };
-struct Range {
-  Place place = Place::kScratch;
-  uint32_t part = 0;
-  uint64_t offset = 0;
-  uint64_t length = 0;
-};
-// kReduce: to = first op inputs[0] op inputs[1] ..., without first where that is empty; of what
-// rounds |first| is wide, and |to| final. kReduceWide: the same, and |to| is wide, too.
-enum class StepKind : uint8_t { kSend, kReceive, kCopy, kCombine, kReduce, kReduceWide };
-struct Step {
-  StepKind kind;
-  uint32_t round;
-  uint32_t peer;  // of sends and receives
-  Range to;       // what is sent, received into, or written
-  Range first;    // kCopy: what is read; kCombine: to = first op second
-  Range second;
-  uint32_t inputs_at = 0;  // in the plan's inputs
-  uint32_t inputs = 0;
-};
-struct Plan {
-  std::vector<Step> steps;  // by round; sends and receives of a round before its local steps
-  std::vector<Range> inputs;
-  uint64_t scratch_bytes = 0;
-  Range result;  // what has been reduced for this rank and is not final; empty where nothing is
-};
+using plan::Place;
+using plan::Plan;
+using plan::Range;
+using plan::Step;
+using plan::StepKind;
 
 // Of a lane: large enough for a link, small enough that several of them overlap
 // and that memory for them stays small.

@@ -17,7 +17,6 @@
 #include "src/base/copy.h"
 #include "src/base/membarrier.h"
 #include "src/base/random.h"
-#include "src/core/collectives/collective.h"
 
 namespace hetcomm::collectives {
 namespace {
@@ -248,15 +247,15 @@ uint64_t Segment::moved_bytes(const Problem& problem) const {
   }
 }
 
-void Segment::start(Collective& collective, bool checks) {
+void Segment::start(const Task& task, bool checks) {
   // Nobody has arranged to be woken for this one.
   if (announced_) end_sleep();
-  const Problem& problem = collective.problem();
+  const Problem& problem = task.problem();
   const Kind kind = problem.kind;
-  collective_ = &collective;
+  task_ = &task;
   checks_ = checks;
   // Another order is a difference too.
-  hash_ = checks ? mix(collective.call().hash(), collective.sequence()) : 0;
+  hash_ = checks ? mix(task.call().hash(), task.sequence()) : 0;
   element_ = problem.element_bytes;
   // Of two ranks each reads as much of the other either way, but every rank sums half.
   two_phases_ = kind == Kind::kAllreduce &&
@@ -283,13 +282,13 @@ Segment::Outcome Segment::advance() {
   for (int steps = 0; consumed_ < chunks_; ++steps) {
     if (steps == kStepsAtOnce) return Outcome::kMoved;
     if (!step()) {
-      if (collective_ == nullptr) return Outcome::kMismatch;
+      if (task_ == nullptr) return Outcome::kMismatch;
       return moved ? Outcome::kMoved : Outcome::kWaits;
     }
     moved = true;
   }
   done_ += chunks_;
-  collective_ = nullptr;
+  task_ = nullptr;
   return Outcome::kDone;
 }
 
@@ -348,7 +347,7 @@ bool Segment::agrees(uint32_t rank) {
   uint64_t longest;
   std::memcpy(&longest, theirs.few, sizeof(longest));
   chunks_ = std::max(chunks_, chunks_for(longest));
-  const Problem& problem = collective_->problem();
+  const Problem& problem = task_->problem();
   const bool gathers = receives_parts(problem.kind);
   const bool scatters = sends_parts(problem.kind);
   if (rank == index_ || (!gathers && rank != problem.root) ||
@@ -377,7 +376,7 @@ bool Segment::all_mid(uint64_t chunk) {
 
 std::vector<uint32_t> Segment::missing() const {
   std::vector<uint32_t> ranks;
-  if (collective_ == nullptr) return ranks;
+  if (task_ == nullptr) return ranks;
   const uint64_t in = two_phases_ && reduced_ < published_ ? reduced_ : consumed_;
   for (uint32_t rank = 0; rank < ranks_; ++rank) {
     const bool late = !has_ticket(rank, in);
@@ -486,9 +485,8 @@ void Segment::measure_reading(Read&& read) {
 
 void Segment::publish_bytes(uint64_t at, uint32_t part, uint64_t chunk, uint64_t length) {
   if (length == 0) return;
-  const bool broadcast = collective_->problem().kind == Kind::kBroadcast;
-  const std::byte* from =
-      broadcast ? collective_->receive_address(part) : collective_->send_address(part);
+  const bool broadcast = task_->problem().kind == Kind::kBroadcast;
+  const std::byte* from = broadcast ? task_->receive_address(part) : task_->send_address(part);
   write(bytes_of(index_, chunk) + at, from + chunk * chunk_bytes_, length);
 }
 
@@ -499,7 +497,7 @@ void Segment::publish_part(uint32_t part, uint64_t chunk, uint64_t bytes) {
 
 void Segment::publish_all_but_own_piece(uint64_t chunk, uint64_t length) {
   std::byte* const out = bytes_of(index_, chunk);
-  const std::byte* from = collective_->send_address(0) + chunk * chunk_bytes_;
+  const std::byte* from = task_->send_address(0) + chunk * chunk_bytes_;
   const uint64_t begin = piece_begin(length, index_);
   const uint64_t end = piece_begin(length, index_ + 1);
   if (begin > 0) write(out, from, begin);
@@ -507,7 +505,7 @@ void Segment::publish_all_but_own_piece(uint64_t chunk, uint64_t length) {
 }
 
 void Segment::publish(uint64_t chunk) {
-  const Problem& problem = collective_->problem();
+  const Problem& problem = task_->problem();
   Slot& own = slot(index_, chunk);
   const bool at_root = problem.rank == problem.root;
   const uint64_t length = length_of(problem.bytes, chunk);
@@ -521,7 +519,7 @@ void Segment::publish(uint64_t chunk) {
     case Kind::kAllreduce:
       if (!two_phases_) {
         if (in_few(length)) {
-          if (length > 0) std::memcpy(own.few, collective_->send_address(0), length);
+          if (length > 0) std::memcpy(own.few, task_->send_address(0), length);
         } else {
           publish_bytes(0, 0, chunk, length);
         }
@@ -552,8 +550,8 @@ void Segment::publish(uint64_t chunk) {
   }
   if (chunk == 0 && checks_) {
     own.hash = hash_;
-    own.sequence = collective_->sequence();
-    std::memcpy(&own.call, &collective_->call(), sizeof(Call));
+    own.sequence = task_->sequence();
+    std::memcpy(&own.call, &task_->call(), sizeof(Call));
   }
   if (chunk == 0 && tells_lengths_) std::memcpy(own.few, &longest_, sizeof(longest_));
   own.in.store((done_ + chunk + 1) | (way_ == WriteWay::kStreamed ? kStreamedBit : 0),
@@ -569,15 +567,15 @@ void Segment::sum(std::byte* out, uint64_t bytes, uint32_t ranks, const std::byt
     inputs_[rank] = rank == index_ ? own : bytes_of(rank, chunk) + at;
     note_read(rank, chunk, bytes);
   }
-  reduce::reduce(collective_->reduction(), out, inputs_.data(), ranks, bytes / element_);
+  reduce::reduce(task_->reduction(), out, inputs_.data(), ranks, bytes / element_);
 }
 
 void Segment::reduce_piece(uint64_t chunk) {
-  const uint64_t length = length_of(collective_->problem().bytes, chunk);
+  const uint64_t length = length_of(task_->problem().bytes, chunk);
   const uint64_t begin = piece_begin(length, index_);
   const uint64_t end = piece_begin(length, index_ + 1);
-  const std::byte* from = collective_->send_address(0) + chunk * chunk_bytes_ + begin;
-  std::byte* to = collective_->receive_address(0) + chunk * chunk_bytes_ + begin;
+  const std::byte* from = task_->send_address(0) + chunk * chunk_bytes_ + begin;
+  std::byte* to = task_->receive_address(0) + chunk * chunk_bytes_ + begin;
   if (end > begin) {
     measure_reading([&] { sum(to, end - begin, ranks_, from, begin, chunk); });
     way_ = way_of(index_, chunk);
@@ -588,32 +586,32 @@ void Segment::reduce_piece(uint64_t chunk) {
 
 // From what |writer| has written.
 void Segment::copy_out(uint32_t part, uint64_t chunk, uint32_t writer) {
-  const Problem& problem = collective_->problem();
+  const Problem& problem = task_->problem();
   const uint64_t bytes = receives_parts(problem.kind) ? problem.receive_part(part) : problem.bytes;
   const uint64_t length = length_of(bytes, chunk);
   if (length == 0) return;
   const std::byte* from = bytes_of(writer, chunk) + region(sends_parts(problem.kind) ? index_ : 0);
-  deliver(collective_->receive_address(part) + chunk * chunk_bytes_, from, length);
+  deliver(task_->receive_address(part) + chunk * chunk_bytes_, from, length);
   note_read(writer, chunk, length);
 }
 
 // This rank's own part, which goes through no slot and may be longer than those that do: with the
 // last chunk goes all that is left.
 void Segment::keep_own_part(uint64_t chunk) {
-  const Problem& problem = collective_->problem();
+  const Problem& problem = task_->problem();
   const bool scatters = sends_parts(problem.kind);
   const uint64_t bytes = scatters ? problem.send_part(index_) : problem.bytes;
   const uint64_t offset = std::min(chunk * chunk_bytes_, bytes);
   const uint64_t length = chunk + 1 == chunks_ ? bytes - offset : length_of(bytes, chunk);
   if (length == 0) return;
-  const std::byte* from = collective_->send_address(scatters ? index_ : 0) + offset;
-  std::byte* to = collective_->receive_address(receives_parts(problem.kind) ? index_ : 0) + offset;
+  const std::byte* from = task_->send_address(scatters ? index_ : 0) + offset;
+  std::byte* to = task_->receive_address(receives_parts(problem.kind) ? index_ : 0) + offset;
   if (to != from) deliver(to, from, length);
 }
 
 // A part from each rank, or this rank's from the one of the root.
 void Segment::consume_parts(uint64_t chunk) {
-  const Problem& problem = collective_->problem();
+  const Problem& problem = task_->problem();
   const bool gathers = receives_parts(problem.kind);
   for (uint32_t rank = 0; rank < ranks_; ++rank) {
     if (!gathers && rank != problem.root) continue;
@@ -627,8 +625,8 @@ void Segment::consume_parts(uint64_t chunk) {
 
 // The pieces that the other ranks have summed; the own one is there.
 void Segment::consume_pieces(uint64_t chunk) {
-  const uint64_t length = length_of(collective_->problem().bytes, chunk);
-  std::byte* to = collective_->receive_address(0) + chunk * chunk_bytes_;
+  const uint64_t length = length_of(task_->problem().bytes, chunk);
+  std::byte* to = task_->receive_address(0) + chunk * chunk_bytes_;
   for (uint32_t distance = 1; distance < ranks_; ++distance) {
     const uint32_t rank = (index_ + distance) % ranks_;
     const uint64_t begin = piece_begin(length, rank);
@@ -642,18 +640,18 @@ void Segment::consume_pieces(uint64_t chunk) {
 void Segment::consume_few(std::byte* to, uint64_t length, uint64_t chunk) {
   std::array<std::byte, kInline> total;
   for (uint32_t rank = 0; rank < ranks_; ++rank) inputs_[rank] = slot(rank, chunk).few;
-  reduce::reduce(collective_->reduction(), total.data(), inputs_.data(), ranks_, length / element_);
+  reduce::reduce(task_->reduction(), total.data(), inputs_.data(), ranks_, length / element_);
   std::memcpy(to, total.data(), length);
 }
 
 void Segment::consume_sum(uint64_t chunk) {
-  const Problem& problem = collective_->problem();
+  const Problem& problem = task_->problem();
   const uint64_t offset = chunk * chunk_bytes_;
   const uint64_t length = length_of(problem.bytes, chunk);
   if (length == 0) return;
-  std::byte* to = collective_->receive_address(0) + offset;
+  std::byte* to = task_->receive_address(0) + offset;
   const bool parts = sends_parts(problem.kind);
-  const std::byte* own = collective_->send_address(parts ? index_ : 0) + offset;
+  const std::byte* own = task_->send_address(parts ? index_ : 0) + offset;
   if (problem.kind == Kind::kAllreduce && in_few(length)) {
     consume_few(to, length, chunk);
     return;
@@ -668,7 +666,7 @@ void Segment::consume_sum(uint64_t chunk) {
 }
 
 void Segment::consume(uint64_t chunk) {
-  const Problem& problem = collective_->problem();
+  const Problem& problem = task_->problem();
   const bool at_root = problem.rank == problem.root;
   switch (problem.kind) {
     case Kind::kBarrier:

@@ -35,11 +35,10 @@
 #include "src/base/status.h"
 #include "src/base/unique_fd.h"
 #include "src/core/collectives/call.h"
+#include "src/core/collectives/task.h"
 #include "src/core/collectives/write_way.h"
 
 namespace hetcomm::collectives {
-
-class Collective;
 
 // Where the first rank's segment is to be found, and how to know it. Goes to ranks of one host.
 struct SegmentOffer {
@@ -68,11 +67,12 @@ class Segment {
   // Whether operations of this kind can go through a segment: all ranks can tell the same.
   static bool carries(const Call& call, uint32_t ranks);
 
-  void start(Collective& collective, bool checks);
+  // |task| stays as it is until the operation is over or dropped.
+  void start(const Task& task, bool checks);
   // Goes on for some chunks. kDone: the operation is over. kMismatch: it cannot be, see below.
   Outcome advance();
   // The operation under way has failed; no other one follows.
-  void drop() { collective_ = nullptr; }
+  void drop() { task_ = nullptr; }
   // After kMismatch: which rank has called what, as far as it says.
   struct Mismatch {
     uint32_t peer = 0;
@@ -181,7 +181,7 @@ class Segment {
   Mismatch mismatch_;
 
   // Of the operation under way.
-  Collective* collective_ = nullptr;
+  const Task* task_ = nullptr;
   bool checks_ = true;
   bool two_phases_ = false;
   bool passes_caches_ = false;  // what is copied to a result does

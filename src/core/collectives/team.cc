@@ -87,7 +87,12 @@ void Team::choose_way(const Call& next) {
     return;
   }
   way_ = Way::kAgreeing;
-  agreement_ = std::make_unique<Agreement>(*this);
+  agreement_ = std::make_unique<Agreement>(AgreementRanks{.communicator = communicator_,
+                                                          .ranks = ranks_,
+                                                          .index = index_,
+                                                          .tag = agreement_tag(),
+                                                          .log = communicator_.mesh().log(),
+                                                          .ready = ready_});
   const Config& config = communicator_.context().config();
   // Who may not use shared memory for messages does not want it here.
   agreement_->start(config.number(Variable::kCollectiveShared) != 0 && mesh.shares_memory());
@@ -107,7 +112,7 @@ void Team::go_on_agreeing() {
                                   failure.text()));
 }
 
-void Team::begin_in_segment() { segment_->start(*in_segment_, checks_); }
+void Team::begin_in_segment() { segment_->start(in_segment_->task(), checks_); }
 
 // True when something has moved.
 bool Team::advance_segment() {

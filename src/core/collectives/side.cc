@@ -1,0 +1,104 @@
+#include "src/core/collectives/side.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "src/core/memory.h"
+
+namespace hetcomm::collectives {
+namespace {
+
+bool on_device(const BufferPiece& piece) {
+  return piece.length > 0 && piece.memory != nullptr && !piece.memory->host_accessible();
+}
+
+}  // namespace
+
+std::byte* Side::host_address(const BufferPiece& piece) {
+  if (piece.memory == nullptr) return reinterpret_cast<std::byte*>(piece.offset);
+  return static_cast<std::byte*>(piece.memory->address()) + piece.offset;
+}
+
+Code Side::fill(const hetcomm_buffer_t* buffers, size_t count, bool parts, std::string* text) {
+  if (parts) {
+    many_.reserve(count);
+    lengths_.reserve(count);
+  }
+  for (size_t i = 0; i < count; ++i) {
+    const hetcomm_buffer_t& buffer = buffers[i];
+    auto* memory = reinterpret_cast<Memory*>(buffer.memory);
+    if (memory != nullptr && !memory->contains(buffer.offset, buffer.length)) {
+      *text = fmt::format("buffer {}: offset {} and length {} end past the memory's {} bytes", i,
+                          buffer.offset, buffer.length, memory->size());
+      return Code::kOutOfRange;
+    }
+    const BufferPiece piece{memory, buffer.offset, buffer.length};
+    if (buffer.length > UINT64_MAX - length_) {
+      *text = "the buffers together are longer than 2^64 bytes";
+      return Code::kOutOfRange;
+    }
+    if (parts) {
+      starts_.push_back(length_);
+      lengths_.push_back(buffer.length);
+      many_.push_back(piece);
+    } else {
+      one_ = piece;
+    }
+    length_ += buffer.length;
+    on_device_ = on_device_ || on_device(piece);
+  }
+  return Code::kOk;
+}
+
+void Side::reset() {
+  one_ = {};
+  many_.clear();
+  lengths_.clear();
+  starts_.clear();
+  length_ = stride_ = 0;
+  on_device_ = false;
+  stands_in_.reset();
+}
+
+bool Side::is_multiple_of(uint64_t element_bytes) const {
+  const auto whole = [element_bytes](uint64_t bytes) { return bytes % element_bytes == 0; };
+  return many_.empty() ? whole(length_) : std::all_of(lengths_.begin(), lengths_.end(), whole);
+}
+
+void Side::append_pieces(std::vector<BufferPiece>* pieces) const {
+  if (one_.memory != nullptr) pieces->push_back(one_);
+  for (const BufferPiece& piece : many_) {
+    if (piece.memory != nullptr) pieces->push_back(piece);
+  }
+}
+
+bool Side::make_room(BlockPool& blocks) {
+  stands_in_ = PoolBytes(blocks, length_);
+  return static_cast<bool>(stands_in_);
+}
+
+void Side::start_copy(Staging& staging, StreamDirection direction, CopyHandler& handler) {
+  std::vector<BufferPiece> pieces = many_;
+  if (pieces.empty()) pieces.push_back(one_);
+  staging.start(copy_, direction, pieces, 0, stands_in_.get(), length_, handler);
+}
+
+bool Side::scale(BlockPool& blocks, reduce::Type type, uint64_t element_bytes, double factor) {
+  if (length_ == 0) return true;
+  PoolBytes scaled(blocks, length_);
+  if (!scaled) return false;
+  if (many_.empty()) {
+    reduce::scale(type, scaled.get(), address(0), length_ / element_bytes, factor);
+  }
+  for (uint32_t part = 0; part < many_.size(); ++part) {
+    if (lengths_[part] == 0) continue;
+    reduce::scale(type, scaled.get() + starts_[part], address(part), lengths_[part] / element_bytes,
+                  factor);
+  }
+  stands_in_ = std::move(scaled);
+  return true;
+}
+
+}  // namespace hetcomm::collectives

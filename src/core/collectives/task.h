@@ -1,0 +1,75 @@
+// Task: what one collective operation is to do on this rank: its arguments, checked, and its memory.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <hetcomm/collective.h>
+
+#include "src/base/status.h"
+#include "src/core/collectives/call.h"
+#include "src/core/collectives/plan.h"
+#include "src/core/collectives/side.h"
+#include "src/reduce/reduce.h"
+
+namespace hetcomm::collectives {
+
+// The arguments of a call of the C ABI. Its handles of memories and groups are good ones.
+struct Arguments {
+  Kind kind = Kind::kBarrier;
+  int32_t root = 0;
+  int32_t datatype = HETCOMM_UINT8;
+  int32_t reduction = -1;
+  const hetcomm_buffer_t* sends = nullptr;
+  size_t send_count = 0;
+  const hetcomm_buffer_t* receives = nullptr;
+  size_t receive_count = 0;
+  const hetcomm_collective_options_t* options = nullptr;  // null: defaults
+  bool splits = false;                                    // the communicator's own: an allgather
+};
+
+// Filled once by set_up(), which any thread may call; then under the baton.
+class Task {
+ public:
+  // For a fresh task of rank |rank| in a communicator of |size| ranks. Checks everything that this
+  // rank can check by itself; |*text| says what is wrong. After a failure the task has to be reset.
+  Code set_up(int32_t rank, int32_t size, const Arguments& arguments, std::string* text);
+  void reset();
+
+  // Ranks of the communicator that take part; empty: all.
+  const std::vector<int32_t>& list() const { return list_; }
+  const Problem& problem() const { return problem_; }
+  const Call& call() const { return call_; }
+  // A monitored barrier reports all missing ranks.
+  bool waits_for_all() const { return wait_all_; }
+  reduce::Type type() const { return static_cast<reduce::Type>(call_.datatype); }
+  // How the inputs of all ranks become the result.
+  reduce::Reduction reduction() const;
+  uint64_t sequence() const { return sequence_; }
+  // Number of the operation among those of its team, the same on all ranks.
+  void set_sequence(uint64_t sequence) { sequence_ = sequence; }
+  // Chooses the algorithm, unless one was asked for.
+  void choose_algorithm(const Topology& topology);
+
+  Side& send() { return send_; }
+  Side& receive() { return receive_; }
+  std::byte* send_address(uint32_t part) const { return send_.address(part); }
+  std::byte* receive_address(uint32_t part) const { return receive_.address(part); }
+
+ private:
+  Code set_up_list(int32_t rank, int32_t size, const Arguments& arguments, std::string* text);
+  Code set_up_options(const Arguments& arguments, std::string* text);
+  Code set_up_buffers(const Arguments& arguments, std::string* text);
+  Code check_sizes(std::string* text);
+
+  Problem problem_;
+  Call call_;
+  std::vector<int32_t> list_;
+  bool wait_all_ = false;
+  uint64_t sequence_ = 0;
+  Side send_;
+  Side receive_;
+};
+
+}  // namespace hetcomm::collectives
