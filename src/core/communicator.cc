@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "src/base/text.h"
-#include "src/core/collectives/team.h"
+#include "src/core/collectives/collectives.h"
 #include "src/core/context.h"
 
 namespace hetcomm {
@@ -31,7 +31,8 @@ Communicator::Communicator(Context& context, std::shared_ptr<Mesh> mesh, Channel
       options_(std::move(options)),
       members_(std::move(members)),
       rank_(rank_of(mesh_->rank())),
-      default_timeout_ns_(context.config().number(Variable::kTimeout)) {
+      default_timeout_ns_(context.config().number(Variable::kTimeout)),
+      collectives_(std::make_unique<collectives::Collectives>(*this, *mesh_, context.config())) {
   const Engine::Baton baton(engine_);
   mesh_->add(this);
   if (parent_ != nullptr) parent_->children_.fetch_add(1, std::memory_order_relaxed);
@@ -39,7 +40,7 @@ Communicator::Communicator(Context& context, std::shared_ptr<Mesh> mesh, Channel
 
 Communicator::~Communicator() {
   const Engine::Baton baton(engine_);
-  teams_.clear();
+  collectives_.reset();
   mesh_->remove(this);
   mesh_->close_channel(channel());
   // Requests that nobody has asked about yet outlive it.
@@ -282,7 +283,7 @@ void Communicator::start(Operation& operation) {
   }
   try {
     if (operation.kind == OperationKind::kCollective) {
-      if (Status status = start_collective(operation); !status.ok()) {
+      if (Status status = collectives_->start(operation); !status.ok()) {
         mesh_->commons().completer.complete(operation, status.code(), std::string(status.text()));
       }
     } else if (operation.kind == OperationKind::kSend) {
@@ -297,7 +298,7 @@ void Communicator::start(Operation& operation) {
     const bool told = operation.kind != OperationKind::kCollective ||
                       operation.stage != OperationStage::kSubmitted;
     mesh_->end_out_of_memory(operation);
-    if (!told) fail_collectives(Code::kOutOfMemory, "an operation could not be started");
+    if (!told) collectives_->fail(Code::kOutOfMemory, "an operation could not be started");
   }
   if (operation.state() != OperationState::kPending) return;
   operation.group->has_new = true;

@@ -20,7 +20,7 @@ namespace hetcomm {
 class Context;
 namespace collectives {
 class Collective;
-class Team;
+class Collectives;
 struct Arguments;
 }  // namespace collectives
 
@@ -191,16 +191,12 @@ class Communicator final : public MeshMember {
     engine_.operation_started();
     start(message);
   }
-  // This rank does not make the next collective call of all ranks; see Team::refuse().
+  // This rank does not make the next collective call of all ranks, for the reason |why|: theirs fails.
   void refuse_collective(std::string_view why);
-  // Collective operations cannot go on: those under way end, on all ranks.
-  void fail_collectives(Code code, std::string_view text);
   void end_collectives(const Status& why) override;
   void peer_calls(int mesh_rank, ConstByteSpan note) override;
   void note_unexpected_part(int mesh_rank, uint64_t tag) override;
   void peer_lost(int mesh_rank) override;
-  // An operation that is over, or was never started.
-  void recycle(std::unique_ptr<collectives::Collective> call);
   static void fill_completion(const Operation& operation, hetcomm_completion_t* out) {
     out->status = static_cast<hetcomm_status_t>(operation.code);
     out->source = operation.source;
@@ -294,12 +290,8 @@ class Communicator final : public MeshMember {
   static bool in_group(const PostArguments& arguments);
   void collect(Operation& operation);
   Operation* allocate();
-  Status start_collective(Operation& operation);
   void fill_call(const collectives::Arguments& arguments,
                  std::unique_ptr<collectives::Collective> call, Operation& operation);
-  std::unique_ptr<collectives::Collective> take_call();
-  // Null when it cannot be told from another one.
-  collectives::Team* team_of(const std::vector<int32_t>& list);
   // Starts a collective operation of all ranks and waits for its end.
   Status run_collective(const collectives::Arguments& arguments);
   static Result<std::unique_ptr<Communicator>> create_over_known_mesh(Context& context,
@@ -326,11 +318,7 @@ class Communicator final : public MeshMember {
   // Under the baton: remote memories made for it, and memories registered on it.
   int32_t remotes_ = 0;
   int32_t registrations_ = 0;
-  // Under the baton: one for each list of ranks that collective operations had.
-  std::vector<std::unique_ptr<collectives::Team>> teams_;
-  std::vector<std::unique_ptr<collectives::Collective>> spare_calls_;
-  // Notes of peers' calls on lists of ranks that were not used here yet.
-  std::vector<std::pair<int, std::vector<std::byte>>> early_calls_;
+  std::unique_ptr<collectives::Collectives> collectives_;
 };
 
 }  // namespace hetcomm

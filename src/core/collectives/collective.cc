@@ -6,15 +6,15 @@
 #include <fmt/ranges.h>
 
 #include "src/base/text.h"
+#include "src/core/collectives/collectives.h"
 #include "src/core/collectives/team.h"
-#include "src/core/communicator.h"
 
 namespace hetcomm::collectives {
 
 using reduce::Operator;
 
 void Collective::reset() {
-  communicator_ = nullptr;
+  owner_ = nullptr;
   team_ = nullptr;
   operation_ = nullptr;
   task_.reset();
@@ -26,9 +26,11 @@ void Collective::reset() {
   text_.clear();
 }
 
-Code Collective::set_up(Communicator& communicator, const Arguments& arguments, std::string* text) {
-  communicator_ = &communicator;
-  return task_.set_up(communicator.rank(), communicator.size(), arguments, text);
+Code Collective::set_up(Collectives& owner, const Arguments& arguments, std::string* text) {
+  owner_ = &owner;
+  const MeshMember& communicator = owner.communicator();
+  return task_.set_up(communicator.rank_of(owner.mesh().rank()),
+                      static_cast<int32_t>(communicator.ranks().size()), arguments, text);
 }
 
 void Collective::attach(Operation& operation) {
@@ -39,7 +41,7 @@ void Collective::attach(Operation& operation) {
 
 // --- life -------------------------------------------------------------------
 
-PairCommons& Collective::commons() const { return communicator_->mesh().commons(); }
+PairCommons& Collective::commons() const { return owner_->mesh().commons(); }
 
 void Collective::place(Team& team, uint64_t sequence, uint64_t now_ns) {
   team_ = &team;
@@ -118,7 +120,7 @@ void Collective::begin_moving() {
     return;
   }
   task_.choose_algorithm(team_->topology());
-  runner_.start(*communicator_, commons().blocks, *this, count_lanes(task_.problem()),
+  runner_.start(owner_->communicator(), commons().blocks, *this, count_lanes(task_.problem()),
                 team_->tag(task_.sequence(), task_.call()));
   advance();
 }
@@ -189,7 +191,7 @@ void Collective::end(Code code, const std::string& text) {
   const std::string full = text_or_none([&] { return text + missing(); });
   const Code shown = code;
   fail(code, full);
-  communicator_->fail_collectives(shown, full);
+  owner_->fail(shown, full);
 }
 
 uint64_t Collective::next_timer_ns() const {
@@ -215,7 +217,7 @@ void Collective::refuse_length(int32_t shown_rank, uint64_t sent, uint64_t expec
 
 std::string Collective::describe() const {
   return fmt::format("{} #{} of rank {}", collectives::describe(task_.call()), task_.sequence(),
-                     communicator_->rank());
+                     owner_->communicator().rank_of(owner_->mesh().rank()));
 }
 
 std::string Collective::missing() const {
@@ -226,7 +228,7 @@ std::string Collective::missing() const {
   } else if (stage_ == Stage::kQueued) {
     peers = team_->missing_in_agreement();
   } else {
-    for (const int rank : runner_.awaited()) peers.push_back(communicator_->rank_of(rank));
+    for (const int rank : runner_.awaited()) peers.push_back(owner_->communicator().rank_of(rank));
   }
   if (peers.empty()) return {};
   std::sort(peers.begin(), peers.end());
@@ -279,7 +281,8 @@ void Collective::message_failed(const Operation& message) {
     // The other rank has ended it, and says why over the control plane.
     if (forsaken_ns_ == 0) forsaken_ns_ = commons().now_ns();
   } else if (code == Code::kOk) {
-    refuse_length(communicator_->rank_of(message.peer), message.run.bytes_sent, message.length);
+    refuse_length(owner_->communicator().rank_of(message.peer), message.run.bytes_sent,
+                  message.length);
   } else {
     // One that is truncated is longer than this rank's arguments ask for.
     give_up(code == Code::kTruncated ? Code::kMismatch : code,

@@ -20,12 +20,12 @@
 #include "src/core/staging.h"
 
 namespace hetcomm {
-class Communicator;
 struct PairCommons;
 }  // namespace hetcomm
 
 namespace hetcomm::collectives {
 
+class Collectives;
 class Team;
 
 class Collective final : public CompositeOperation,
@@ -37,8 +37,8 @@ class Collective final : public CompositeOperation,
   Collective(const Collective&) = delete;
   Collective& operator=(const Collective&) = delete;
 
-  // As Task::set_up(), for a fresh one. [any-thread]
-  Code set_up(Communicator& communicator, const Arguments& arguments, std::string* text);
+  // As Task::set_up(), for a fresh one. |owner| outlives it. [any-thread]
+  Code set_up(Collectives& owner, const Arguments& arguments, std::string* text);
   void reset();
 
   // Takes its place behind |operation|, whose pieces hold the memories.
@@ -102,7 +102,7 @@ class Collective final : public CompositeOperation,
   void give_up(Code code, std::string_view why);
   PairCommons& commons() const;
 
-  Communicator* communicator_ = nullptr;
+  Collectives* owner_ = nullptr;
   Team* team_ = nullptr;
   Operation* operation_ = nullptr;
   Task task_;

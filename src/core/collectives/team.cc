@@ -5,8 +5,7 @@
 #include <fmt/format.h>
 
 #include "src/base/text.h"
-#include "src/core/communicator.h"
-#include "src/core/context.h"
+#include "src/core/collectives/collectives.h"
 
 namespace hetcomm::collectives {
 namespace {
@@ -21,21 +20,19 @@ constexpr unsigned kCallShift = 8;
 
 }  // namespace
 
-Team::Team(Communicator& communicator, std::vector<int32_t> list)
-    : communicator_(communicator), list_(std::move(list)) {
+Team::Team(Collectives& owner, std::vector<int32_t> list)
+    : owner_(owner), list_(std::move(list)), checks_(owner.checks()) {
+  const std::vector<int>& all = owner.communicator().ranks();
   if (list_.empty()) {
-    ranks_ = communicator.ranks();
-    index_ = static_cast<uint32_t>(communicator.rank());
+    ranks_ = all;
   } else {
-    for (size_t i = 0; i < list_.size(); ++i) {
-      ranks_.push_back(communicator.ranks()[static_cast<size_t>(list_[i])]);
-      if (list_[i] == communicator.rank()) index_ = static_cast<uint32_t>(i);
-    }
+    for (const int32_t rank : list_) ranks_.push_back(all[static_cast<size_t>(rank)]);
   }
+  const auto own = std::find(ranks_.begin(), ranks_.end(), owner.mesh().rank());
+  index_ = static_cast<uint32_t>(own - ranks_.begin());
   for (const int rank : ranks_) hash_ = mix(hash_, static_cast<uint64_t>(rank) + 1);
-  checks_ = communicator.context().config().number(Variable::kCollectiveCheck) != 0;
   lost_ = std::any_of(ranks_.begin(), ranks_.end(),
-                      [&](int rank) { return !communicator.mesh().peer_status(rank).ok(); });
+                      [&](int rank) { return !owner.mesh().peer_status(rank).ok(); });
 }
 
 Team::~Team() {
@@ -43,7 +40,9 @@ Team::~Team() {
   if (agreement_ != nullptr) agreement_->cancel();
 }
 
-int32_t Team::shown_rank(uint32_t index) const { return communicator_.rank_of(ranks_[index]); }
+int32_t Team::shown_rank(uint32_t index) const {
+  return owner_.communicator().rank_of(ranks_[index]);
+}
 
 uint64_t Team::tag(uint64_t sequence, const Call& call) const {
   const uint64_t arguments = checks_ ? call.hash() >> 48 : 0;
@@ -61,7 +60,7 @@ bool Team::collides_with(const Team& other) const {
 
 void Team::set_busy(bool busy) {
   if (busy_ == busy) return;
-  Mesh& mesh = communicator_.mesh();
+  Mesh& mesh = owner_.mesh();
   if (busy) {
     mesh.add_task(*this);
   } else {
@@ -74,7 +73,7 @@ void Team::set_busy(bool busy) {
 
 // All ranks know the same of each other, so all choose alike.
 void Team::choose_way(const Call& next) {
-  const Mesh& mesh = communicator_.mesh();
+  const Mesh& mesh = owner_.mesh();
   if (sequence_ == 0) topology_ = mesh.topology(ranks_);
   if (!Segment::carries(next, size())) return;
   // Many communicators see no more than one of these.
@@ -87,15 +86,14 @@ void Team::choose_way(const Call& next) {
     return;
   }
   way_ = Way::kAgreeing;
-  agreement_ = std::make_unique<Agreement>(AgreementRanks{.communicator = communicator_,
+  agreement_ = std::make_unique<Agreement>(AgreementRanks{.communicator = owner_.communicator(),
                                                           .ranks = ranks_,
                                                           .index = index_,
                                                           .tag = agreement_tag(),
-                                                          .log = communicator_.mesh().log(),
+                                                          .log = owner_.mesh().log(),
                                                           .ready = ready_});
-  const Config& config = communicator_.context().config();
   // Who may not use shared memory for messages does not want it here.
-  agreement_->start(config.number(Variable::kCollectiveShared) != 0 && mesh.shares_memory());
+  agreement_->start(owner_.may_share() && mesh.shares_memory());
 }
 
 void Team::go_on_agreeing() {
@@ -106,10 +104,9 @@ void Team::go_on_agreeing() {
   agreement_.reset();
   way_ = segment_ != nullptr ? Way::kSegment : Way::kMessages;
   if (failure.ok()) return;
-  communicator_.fail_collectives(
-      failure.code(), fmt::format("the ranks could not agree on a way for their collective "
-                                  "operations: {}",
-                                  failure.text()));
+  owner_.fail(failure.code(), fmt::format("the ranks could not agree on a way for their collective "
+                                          "operations: {}",
+                                          failure.text()));
 }
 
 void Team::begin_in_segment() { segment_->start(in_segment_->task(), checks_); }
@@ -118,7 +115,7 @@ void Team::begin_in_segment() { segment_->start(in_segment_->task(), checks_); }
 bool Team::advance_segment() {
   if (in_segment_ == nullptr || !in_segment_->moving()) return false;
   const Segment::Outcome outcome = segment_->advance();
-  segment_->wake_sleepers([this](uint32_t index) { communicator_.mesh().wake(ranks_[index]); });
+  segment_->wake_sleepers([this](uint32_t index) { owner_.mesh().wake(ranks_[index]); });
   switch (outcome) {
     case Segment::Outcome::kWaits:
       if (lost_) look_for_lost();
@@ -136,7 +133,7 @@ bool Team::advance_segment() {
     in_segment_->refuse_length(shown_rank(found.peer), found.sent, found.expected);
     return true;
   }
-  communicator_.fail_collectives(
+  owner_.fail(
       Code::kMismatch,
       found.sequence == in_segment_->sequence()
           ? disagreement(found.peer, found.call, found.sequence, in_segment_->call())
@@ -148,12 +145,12 @@ bool Team::advance_segment() {
 
 // What a rank has published before it was lost counts.
 void Team::look_for_lost() {
-  const Mesh& mesh = communicator_.mesh();
+  const Mesh& mesh = owner_.mesh();
   for (const uint32_t index : segment_->missing()) {
     const Status& status = mesh.peer_status(ranks_[index]);
     if (status.ok()) continue;
-    communicator_.fail_collectives(
-        Code::kPeerLost, fmt::format("rank {} is missing: {}", shown_rank(index), status.text()));
+    owner_.fail(Code::kPeerLost,
+                fmt::format("rank {} is missing: {}", shown_rank(index), status.text()));
     return;
   }
 }
@@ -192,7 +189,7 @@ bool Team::may_sleep_on() const {
 void Team::submit(std::unique_ptr<Collective>& collective) {
   Collective& own = *collective;
   if (way_ == Way::kUnknown) choose_way(own.call());
-  own.place(*this, sequence_ + 1, communicator_.mesh().commons().now_ns());
+  own.place(*this, sequence_ + 1, owner_.mesh().commons().now_ns());
   if (goes_through_segment(own) && in_segment_ == nullptr && queue_.empty()) {
     in_segment_ = std::move(collective);
     remember(own);
@@ -254,7 +251,7 @@ void Team::activate() {
       next.start(in_segment);
       ready_ = ready_ || in_segment;
     } else {
-      communicator_.recycle(std::move(queue_.front()));
+      owner_.recycle(std::move(queue_.front()));
       queue_.pop_front();
     }
   }
@@ -280,10 +277,10 @@ int Team::progress() {
 }
 
 void Team::sweep_over() {
-  if (in_segment_ != nullptr && in_segment_->over()) communicator_.recycle(std::move(in_segment_));
+  if (in_segment_ != nullptr && in_segment_->over()) owner_.recycle(std::move(in_segment_));
   if (active_.empty()) return;
   for (auto& collective : active_) {
-    if (collective->over()) communicator_.recycle(std::move(collective));
+    if (collective->over()) owner_.recycle(std::move(collective));
   }
   std::erase(active_, nullptr);
 }
@@ -312,7 +309,7 @@ void Team::tick(uint64_t now_ns) {
 }
 
 void Team::tell_call(int mesh_rank, const CallNote& note) const {
-  communicator_.mesh().tell_call(mesh_rank, communicator_.id(), note.encode());
+  owner_.mesh().tell_call(mesh_rank, owner_.communicator().channel().id, note.encode());
 }
 
 void Team::tell(const Collective& collective, uint64_t now_ns) {
@@ -403,14 +400,13 @@ void Team::peer_refuses(uint32_t peer, const CallNote& note) {
   }
   const Remembered& own = remembered_[note.sequence % kRemembered];
   if (own.sequence != note.sequence || note.refusals <= own.refusals) return;
-  communicator_.fail_collectives(Code::kMismatch,
-                                 fmt::format("rank {} does not take part in operation #{}: {}",
-                                             shown_rank(peer), note.sequence, note.why));
+  owner_.fail(Code::kMismatch, fmt::format("rank {} does not take part in operation #{}: {}",
+                                           shown_rank(peer), note.sequence, note.why));
 }
 
 void Team::compare(uint32_t peer, const Call& theirs, uint64_t sequence, const Call& own) {
   if (theirs.hash() == own.hash()) return;
-  communicator_.fail_collectives(Code::kMismatch, disagreement(peer, theirs, sequence, own));
+  owner_.fail(Code::kMismatch, disagreement(peer, theirs, sequence, own));
 }
 
 std::string Team::disagreement(uint32_t peer, const Call& theirs, uint64_t sequence,

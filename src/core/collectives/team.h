@@ -20,14 +20,15 @@
 
 namespace hetcomm::collectives {
 
+class Collectives;
+
 class Team final : public MeshTask {
  public:
-  Team(Communicator& communicator, std::vector<int32_t> list);
+  Team(Collectives& owner, std::vector<int32_t> list);
   ~Team();
   Team(const Team&) = delete;
   Team& operator=(const Team&) = delete;
 
-  Communicator& communicator() const { return communicator_; }
   const std::vector<int32_t>& list() const { return list_; }
   uint64_t hash() const { return hash_; }
   uint32_t size() const { return static_cast<uint32_t>(ranks_.size()); }
@@ -111,13 +112,13 @@ class Team final : public MeshTask {
                            const Call& own) const;
   void sweep_over();
 
-  Communicator& communicator_;
+  Collectives& owner_;
   std::vector<int32_t> list_;
   std::vector<int> ranks_;  // of the mesh
   uint32_t index_ = 0;
   Topology topology_;  // from the first operation on
   uint64_t hash_ = 0;
-  bool checks_ = true;
+  const bool checks_;
   bool ready_ = false;
   bool busy_ = false;
   bool lost_ = false;  // one of the ranks is

@@ -2,7 +2,8 @@
 #include <algorithm>
 
 #include "src/base/text.h"
-#include "src/core/collectives/collective.h"
+#include "src/core/collectives/collectives.h"
+#include "src/core/collectives/task.h"
 #include "src/core/communicator.h"
 #include "src/core/context.h"
 #include "src/core/pending_channel.h"
@@ -29,7 +30,7 @@ Status Communicator::run_collective(const collectives::Arguments& arguments) {
   if (code != Code::kOk) {
     if (text.empty()) text = code_text(code);
     const Engine::Baton baton(engine_);
-    fail_collectives(code, text_or_none([&] { return fmt::format("rank {}: {}", rank_, text); }));
+    collectives_->fail(code, text_or_none([&] { return fmt::format("rank {}: {}", rank_, text); }));
     return Status(code, std::move(text));
   }
   // It ends by itself at its deadline; its memory is quiet only then.
@@ -91,9 +92,9 @@ Status Communicator::exchange_split(const SplitEntry& mine, std::vector<SplitEnt
     all->resize(ranks().size());
   } catch (const std::bad_alloc&) {
     const Engine::Baton baton(engine_);
-    fail_collectives(Code::kOutOfMemory, text_or_none([&] {
-                       return fmt::format("split: rank {} has no memory", rank_);
-                     }));
+    collectives_->fail(Code::kOutOfMemory, text_or_none([&] {
+                         return fmt::format("split: rank {} has no memory", rank_);
+                       }));
     return Code::kOutOfMemory;
   }
   const ByteSpan table = std::as_writable_bytes(std::span(*all));

@@ -1,0 +1,124 @@
+#include "src/core/collectives/collectives.h"
+
+#include <algorithm>
+#include <new>
+#include <optional>
+
+#include "src/base/text.h"
+#include "src/core/collectives/call_note.h"
+#include "src/core/collectives/collective.h"
+#include "src/core/collectives/team.h"
+
+namespace hetcomm::collectives {
+
+Collectives::Collectives(MeshMember& communicator, Mesh& mesh, const Config& config)
+    : communicator_(communicator),
+      mesh_(mesh),
+      checks_(config.number(Variable::kCollectiveCheck) != 0),
+      may_share_(config.number(Variable::kCollectiveShared) != 0) {}
+
+Collectives::~Collectives() = default;
+
+std::unique_ptr<Collective> Collectives::take() {
+  if (spare_.empty()) return std::make_unique<Collective>();
+  std::unique_ptr<Collective> collective = std::move(spare_.back());
+  spare_.pop_back();
+  return collective;
+}
+
+void Collectives::recycle(std::unique_ptr<Collective> collective) {
+  constexpr size_t kMostSpare = 32;
+  if (spare_.size() == kMostSpare) return;
+  collective->reset();
+  try {
+    spare_.push_back(std::move(collective));
+  } catch (const std::bad_alloc&) {
+    // It goes, which those who hand it over need not know.
+  }
+}
+
+Team* Collectives::team_of(const std::vector<int32_t>& list) {
+  for (const auto& team : teams_) {
+    if (team->list() == list) return team.get();
+  }
+  auto made = std::make_unique<Team>(*this, list);
+  for (const auto& team : teams_) {
+    // So seldom that no more is done about it.
+    if (made->collides_with(*team)) return nullptr;
+  }
+  teams_.push_back(std::move(made));
+  Team& team = *teams_.back();
+  std::erase_if(early_calls_, [&](const auto& early) {
+    const std::optional<CallNote> note = CallNote::decode(early.second);
+    if (!note || note->team != team.hash()) return false;
+    team.peer_says(early.first, *note);
+    return true;
+  });
+  return &team;
+}
+
+void Collectives::refuse(std::string_view why) {
+  const Channel& channel = communicator_.channel();
+  if (!channel.collectives_failed.ok() || channel.closed) return;
+  if (Team* team = team_of({}); team != nullptr) team->refuse(why);
+}
+
+Status Collectives::start(Operation& operation) {
+  const Channel& channel = communicator_.channel();
+  if (!channel.collectives_failed.ok()) {
+    return channel.collectives_failed.annotate(
+        "the collective operations of the communicator have failed before");
+  }
+  auto& composite = static_cast<Collective&>(*operation.composite);
+  Team* team = team_of(composite.list());
+  if (team == nullptr) {
+    return Status(Code::kUnsupported,
+                  "messages of this list of ranks cannot be told from those of another one");
+  }
+  std::unique_ptr<Collective> collective(&composite);
+  try {
+    team->submit(collective);
+  } catch (const std::bad_alloc&) {
+    if (collective != nullptr) static_cast<void>(collective.release());  // still the operation's
+    throw;
+  }
+  return {};
+}
+
+void Collectives::fail(Code code, std::string_view text) {
+  // Only what all ranks may hear of is told on.
+  const bool told = code == Code::kMismatch || code == Code::kPeerLost;
+  mesh_.fail_collectives(
+      communicator_,
+      status_or_code(told ? code : Code::kAborted, [&] { return std::string(text); }), true);
+}
+
+void Collectives::end(const Status& why) {
+  for (size_t i = 0; i < teams_.size(); ++i) {
+    teams_[i]->fail_all(why.code(), why.text());
+  }
+}
+
+void Collectives::note_unexpected_part(int mesh_rank, uint64_t tag) {
+  for (const auto& team : teams_) team->note_unexpected_part(mesh_rank, tag);
+}
+
+void Collectives::peer_lost(int mesh_rank) {
+  for (const auto& team : teams_) team->peer_lost(mesh_rank);
+}
+
+void Collectives::peer_calls(int mesh_rank, ConstByteSpan bytes) {
+  constexpr size_t kMostEarly = 256;
+  const std::optional<CallNote> note = CallNote::decode(bytes);
+  if (!note) return;
+  for (const auto& team : teams_) {
+    if (team->hash() != note->team) continue;
+    team->peer_says(mesh_rank, *note);
+    return;
+  }
+  if (early_calls_.size() < kMostEarly) {
+    early_calls_.emplace_back(mesh_rank, std::vector<std::byte>(bytes.begin(), bytes.end()));
+  }
+}
+
+}  // namespace hetcomm::collectives
