@@ -1,6 +1,4 @@
 // Collective operations of the C ABI.
-#include "src/core/collectives/task.h"
-
 #include <algorithm>
 #include <span>
 #include <tuple>
@@ -9,6 +7,7 @@
 #include <hetcomm/collective.h>
 
 #include "src/capi/post.h"
+#include "src/core/collectives/task.h"
 
 namespace {
 

@@ -7,7 +7,7 @@
 #include "src/capi/guard.h"
 #include "src/capi/output.h"
 #include "src/capi/post.h"
-#include "src/core/transport_choice.h"
+#include "src/core/job/transport_choice.h"
 #include "transports/rdma/factory.h"
 #include "transports/self/factory.h"
 #include "transports/shm/factory.h"

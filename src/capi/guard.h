@@ -12,8 +12,8 @@
 
 #include "src/base/status.h"
 #include "src/bootstrap/bootstrap.h"
-#include "src/core/communicator.h"
-#include "src/core/context.h"
+#include "src/core/communicator/communicator.h"
+#include "src/core/job/context.h"
 
 namespace hetcomm::capi {
 

@@ -5,7 +5,7 @@
 
 #include "src/capi/guard.h"
 #include "src/capi/post.h"
-#include "src/core/completer.h"
+#include "src/core/peer/completer.h"
 
 namespace {
 

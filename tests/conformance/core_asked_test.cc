@@ -22,8 +22,8 @@
 #include <utility>
 #include <vector>
 
-#include "src/core/mesh.h"
-#include "src/core/pair.h"
+#include "src/core/job/mesh.h"
+#include "src/core/peer/pair.h"
 #include "tests/support/core_job.h"
 #include "tests/support/core_window.h"
 #include "tests/support/faulty_transport.h"

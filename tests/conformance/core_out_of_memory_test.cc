@@ -19,9 +19,9 @@
 #include <vector>
 
 #include "src/base/clock.h"
-#include "src/core/graveyard.h"
-#include "src/core/mesh.h"
-#include "src/core/pair.h"
+#include "src/core/job/mesh.h"
+#include "src/core/peer/pair.h"
+#include "src/core/progress/graveyard.h"
 #include "tests/support/core_job.h"
 #include "tests/support/counting_allocator.h"
 #include "transports/tcp/factory.h"

@@ -14,7 +14,7 @@
 #include <thread>
 #include <vector>
 
-#include "src/core/registration.h"
+#include "src/core/memory/registration.h"
 #include "tests/support/core_job.h"
 #include "tests/support/fake_verbs.h"
 #include "tests/support/pattern.h"

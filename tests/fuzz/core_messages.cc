@@ -15,7 +15,7 @@
 #include <thread>
 #include <vector>
 
-#include "src/core/mesh.h"
+#include "src/core/job/mesh.h"
 #include "src/net/key.h"
 #include "tests/support/core_job.h"
 

@@ -16,8 +16,8 @@
 
 #include "devices/registry.h"
 #include "src/bootstrap/bootstrap.h"
-#include "src/core/communicator.h"
-#include "src/core/context.h"
+#include "src/core/communicator/communicator.h"
+#include "src/core/job/context.h"
 #include "tests/support/local_bootstrap.h"
 
 namespace hetcomm::test {

@@ -32,6 +32,8 @@ DEVICE_REGISTRY = "devices/registry.h"
 # not: nothing below src/capi could link with them.
 PUBLIC_TYPES = "include/hetcomm/"
 EVERYTHING = ""
+# What every room of core sees.
+CORE_BELOW = [PUBLIC_TYPES, BASE, NET, DEVICE_API, TRANSPORT_API]
 
 # Path prefix -> what may be included, as path prefixes from the root. A trailing "<x>" stands for
 # each subfolder as a layer of its own: transports/tcp does not see transports/shm.
@@ -48,7 +50,17 @@ LAYERS = {
     "transports/<x>/": [PUBLIC_TYPES, BASE, NET, DEVICE_API, TRANSPORT_API],
     "topology/": [PUBLIC_TYPES, BASE],
     LIVENESS: [PUBLIC_TYPES, BASE, NET],
-    "src/core/": [PUBLIC_TYPES, BASE, NET, LIVENESS, REDUCE, BOOTSTRAP_API, DEVICE_API, TRANSPORT_API],
+    "src/core/progress/": CORE_BELOW,
+    "src/core/memory/": CORE_BELOW + ["src/core/progress/"],
+    "src/core/peer/": CORE_BELOW + [LIVENESS, "src/core/progress/", "src/core/memory/"],
+    "src/core/job/": CORE_BELOW + [LIVENESS, BOOTSTRAP_API, "src/core/progress/", "src/core/memory/",
+                                   "src/core/peer/"],
+    "src/core/plan/": CORE_BELOW + ["src/core/progress/"],
+    "src/core/collectives/": CORE_BELOW + [REDUCE, "src/core/progress/", "src/core/memory/",
+                                           "src/core/peer/", "src/core/job/", "src/core/plan/"],
+    "src/core/communicator/": CORE_BELOW + [LIVENESS, BOOTSTRAP_API, REDUCE, "src/core/"],
+    # A file beside the rooms belongs to none.
+    "src/core/": [],
     "reshard/": [PUBLIC_TYPES, BASE],
     "reshard/execute": [PUBLIC_TYPES, BASE, "reshard/", "src/core/", DEVICE_API],
     "pipeline/": [PUBLIC_TYPES, BASE],
@@ -68,7 +80,7 @@ LAYERS = {
 THIRD_PARTY = {
     "fmt/": ["src/", "devices/", "transports/", "topology/", "reshard/", "pipeline/", "planner/",
              "bench/", "tests/"],
-    "nlohmann/": ["src/core/link_model.cc", "bench/", "topology/", "planner/", "tests/"],
+    "nlohmann/": ["src/core/job/link_model.cc", "bench/", "topology/", "planner/", "tests/"],
     "CLI/": ["bench/", "tests/"],
     "openssl/": ["src/net/", "tests/unit/", "tests/support/certificates.h"],
     "hwloc": ["topology/"],

@@ -22,13 +22,13 @@ GOOD = {
     "transports/tcp/tcp.h": '#include "transports/transport.h"\n',
     "transports/tcp/tcp.cc": '#include "transports/tcp/tcp.h"\n',
     "transports/shm/shm.h": '#include "transports/transport.h"\n',
-    "src/core/core.h": '#include "transports/transport.h"\n#include "src/bootstrap/bootstrap.h"\n',
+    "src/core/job/core.h": '#include "transports/transport.h"\n#include "src/bootstrap/bootstrap.h"\n',
     "reshard/plan.h": '#include "src/base/status.h"\n',
-    "reshard/execute.cc": '#include "src/core/core.h"\n#include "reshard/plan.h"\n',
-    "src/capi/context.cc": '#include "src/core/core.h"\n#include "transports/tcp/tcp.h"\nextern "C" {}\n',
+    "reshard/execute.cc": '#include "src/core/job/core.h"\n#include "reshard/plan.h"\n',
+    "src/capi/context.cc": '#include "src/core/job/core.h"\n#include "transports/tcp/tcp.h"\nextern "C" {}\n',
     "src/mpi/mpi.cc": "#include <mpi.h>\n#include <hetcomm/hetcomm.h>\n",
     "bench/main.cc": "#include <CLI/CLI.hpp>\n#include <hetcomm/hetcomm.h>\n",
-    "tests/unit/core_test.cc": '#include <gtest/gtest.h>\n#include "src/core/core.h"\n',
+    "tests/unit/core_test.cc": '#include <gtest/gtest.h>\n#include "src/core/job/core.h"\n',
 }
 
 
@@ -54,47 +54,47 @@ class CheckLayersTest(unittest.TestCase):
         self.assertEqual(self.check(), [])
 
     def test_base_must_not_see_core(self):
-        self.assert_caught("src/base/log.cc", '#include "src/core/core.h"\n', "src/base/ must not")
+        self.assert_caught("src/base/log.cc", '#include "src/core/job/core.h"\n', "src/base/ must not")
 
     def test_core_must_not_name_a_transport(self):
-        self.assert_caught("src/core/a.cc", '#include "transports/tcp/tcp.h"\n', "src/core/ must not")
+        self.assert_caught("src/core/job/a.cc", '#include "transports/tcp/tcp.h"\n', "src/core/job/ must not")
 
     def test_core_sees_the_bootstrap_interface_only(self):
-        self.assert_caught("src/core/a.cc", '#include "src/bootstrap/store.h"\n', "src/core/ must not")
+        self.assert_caught("src/core/job/a.cc", '#include "src/bootstrap/store.h"\n', "src/core/job/ must not")
 
     def test_transports_must_not_see_each_other(self):
         self.assert_caught(
             "transports/tcp/a.cc", '#include "transports/shm/shm.h"\n', "transports/tcp/ must not")
 
     def test_transport_must_not_see_core(self):
-        self.assert_caught("transports/shm/a.cc", '#include "src/core/core.h"\n', "must not include")
+        self.assert_caught("transports/shm/a.cc", '#include "src/core/job/core.h"\n', "must not include")
 
     def test_core_must_not_see_the_registries(self):
-        self.assert_caught("src/core/a.cc", '#include "devices/registry.h"\n', "src/core/ must not")
+        self.assert_caught("src/core/job/a.cc", '#include "devices/registry.h"\n', "src/core/job/ must not")
 
     def test_mpi_stays_out_of_core(self):
-        self.assert_caught("src/core/a.cc", "#include <hetcomm/mpi.h>\n", "src/mpi/")
+        self.assert_caught("src/core/job/a.cc", "#include <hetcomm/mpi.h>\n", "src/mpi/")
 
     def test_planning_must_not_see_core(self):
-        self.assert_caught("reshard/plan.cc", '#include "src/core/core.h"\n', "reshard/ must not")
+        self.assert_caught("reshard/plan.cc", '#include "src/core/job/core.h"\n', "reshard/ must not")
 
     def test_bench_sees_the_public_api_only(self):
         self.assert_caught("bench/a.cc", '#include "src/base/status.h"\n', "bench/ must not")
 
     def test_capi_tests_see_the_public_api_only(self):
-        self.assert_caught("tests/capi/a.cc", '#include "src/core/core.h"\n', "tests/capi/ must not")
+        self.assert_caught("tests/capi/a.cc", '#include "src/core/job/core.h"\n', "tests/capi/ must not")
 
     def test_vendor_header_outside_of_its_device(self):
-        self.assert_caught("src/core/a.cc", "#include <cuda_runtime.h>\n", "devices/cuda/ only")
+        self.assert_caught("src/core/job/a.cc", "#include <cuda_runtime.h>\n", "devices/cuda/ only")
 
     def test_vendor_header_in_another_device(self):
         self.assert_caught("devices/host/a.cc", "#include <CL/cl.h>\n", "devices/opencl/ only")
 
     def test_unknown_library(self):
-        self.assert_caught("src/core/a.cc", "#include <vendor_magic.h>\n", "no known header")
+        self.assert_caught("src/core/job/a.cc", "#include <vendor_magic.h>\n", "no known header")
 
     def test_extern_c_outside_of_the_c_abi(self):
-        self.assert_caught("src/core/a.cc", 'int a;\nextern "C" int b();\n', "src/core/a.cc:2")
+        self.assert_caught("src/core/job/a.cc", 'int a;\nextern "C" int b();\n', "src/core/job/a.cc:2")
 
     def test_relative_include(self):
         self.assert_caught("transports/tcp/a.cc", '#include "tcp.h"\n', "from the repository's root")
@@ -103,7 +103,7 @@ class CheckLayersTest(unittest.TestCase):
         self.assert_caught("stray/a.cc", "int a;\n", "belongs to no layer")
 
     def test_comments_are_no_includes(self):
-        text = '// #include <cuda.h>\n/*\n#include "src/core/core.h"\nextern "C" */ int a;\n'
+        text = '// #include <cuda.h>\n/*\n#include "src/core/job/core.h"\nextern "C" */ int a;\n'
         self.assertEqual(self.check(**{"src/base/a.cc": text}), [])
 
 

@@ -103,7 +103,7 @@ class Model {
   Model(const Case& test, Combine combine) : test_(test), combine_(combine) {
     std::vector<uint32_t> labels = test.groups;
     labels.resize(test.ranks);
-    topology_ = Topology(labels, kNear, kFar);
+    placement_ = RankPlacement(labels, kNear, kFar);
     for (uint32_t rank = 0; rank < test.ranks; ++rank) add_rank(rank);
   }
 
@@ -134,7 +134,7 @@ class Model {
     problem.algorithm = test_.algorithm;
     problem.exclusive = test_.exclusive;
     problem.monitored = test_.monitored;
-    problem.topology = &topology_;
+    problem.placement = &placement_;
     problem.ranks = test_.ranks;
     problem.rank = index;
     problem.root = test_.root;
@@ -237,8 +237,8 @@ class Model {
     EXPECT_EQ(send.step->to.length, receive.step->to.length);
     const uint64_t bytes = std::min(send.step->to.length, receive.step->to.length);
     moved_ += bytes;
-    const uint32_t from = topology_.group_of[send.rank->problem.rank];
-    if (topology_.group_of[receive.rank->problem.rank] != from) {
+    const uint32_t from = placement_.group_of[send.rank->problem.rank];
+    if (placement_.group_of[receive.rank->problem.rank] != from) {
       left_[from].bytes += bytes;
       ++left_[from].messages;
     }
@@ -349,7 +349,7 @@ class Model {
 
   const Case& test_;
   Combine combine_;
-  Topology topology_;
+  RankPlacement placement_;
   std::vector<std::unique_ptr<Rank>> ranks_;
   mutable std::map<uint32_t, Traffic> left_;  // what a group has sent to others
   mutable uint64_t moved_ = 0;                // bytes of all messages
@@ -680,20 +680,20 @@ TEST(CollectiveRounding, NoMoreBytesGoForIt) {
   }
 }
 
-Algorithm chosen(Kind kind, const Topology& topology, uint64_t bytes, bool rounds = false) {
+Algorithm chosen(Kind kind, const RankPlacement& placement, uint64_t bytes, bool rounds = false) {
   Problem problem;
   problem.kind = kind;
   problem.rounds = rounds;
   problem.element_bytes = 2;
   problem.wide_bytes = 4;
-  problem.topology = &topology;
-  problem.ranks = static_cast<uint32_t>(topology.group_of.size());
+  problem.placement = &placement;
+  problem.ranks = static_cast<uint32_t>(placement.group_of.size());
   problem.bytes = bytes;
   return choose(problem);
 }
 
 TEST(CollectiveAlgorithms, AreChosenByLinksAndSize) {
-  const Topology host(std::vector<uint32_t>(8, 0), kNear, kFar);
+  const RankPlacement host(std::vector<uint32_t>(8, 0), kNear, kFar);
   EXPECT_EQ(chosen(Kind::kAllreduce, host, 64), Algorithm::kRecursiveDoubling);
   EXPECT_EQ(chosen(Kind::kAllreduce, host, 16 << 20), Algorithm::kRing);
   EXPECT_EQ(chosen(Kind::kBroadcast, host, 64), Algorithm::kBinomial);
@@ -703,12 +703,12 @@ TEST(CollectiveAlgorithms, AreChosenByLinksAndSize) {
   EXPECT_EQ(chosen(Kind::kScan, host, 64), Algorithm::kRecursiveDoubling);
 
   // The latency of slow links counts up to larger sizes.
-  const Topology far(std::vector<uint32_t>{0, 1, 2, 3, 4, 5, 6, 7}, kNear, kFar);
+  const RankPlacement far(std::vector<uint32_t>{0, 1, 2, 3, 4, 5, 6, 7}, kNear, kFar);
   EXPECT_EQ(chosen(Kind::kAllreduce, host, 64 << 10), Algorithm::kRing);
   EXPECT_EQ(chosen(Kind::kAllreduce, far, 64 << 10), Algorithm::kRecursiveDoubling);
   EXPECT_EQ(chosen(Kind::kAllreduce, far, 16 << 20), Algorithm::kRing);
 
-  const Topology hosts(std::vector<uint32_t>{0, 1, 0, 1, 0, 1, 0, 1}, kNear, kFar);
+  const RankPlacement hosts(std::vector<uint32_t>{0, 1, 0, 1, 0, 1, 0, 1}, kNear, kFar);
   for (const Kind kind :
        {Kind::kBarrier, Kind::kBroadcast, Kind::kReduce, Kind::kAllreduce, Kind::kAllgather,
         Kind::kReduceScatter, Kind::kAlltoall, Kind::kGather, Kind::kScatter}) {
@@ -718,7 +718,7 @@ TEST(CollectiveAlgorithms, AreChosenByLinksAndSize) {
   EXPECT_EQ(chosen(Kind::kAlltoall, hosts, 16 << 20), Algorithm::kPairwise);
   EXPECT_EQ(chosen(Kind::kGather, hosts, 16 << 20), Algorithm::kLinear);
   // What rounds goes from group to group where they come one after the other.
-  const Topology row(std::vector<uint32_t>{0, 0, 0, 0, 1, 1, 1, 1}, kNear, kFar);
+  const RankPlacement row(std::vector<uint32_t>{0, 0, 0, 0, 1, 1, 1, 1}, kNear, kFar);
   EXPECT_EQ(chosen(Kind::kAllreduce, host, 64, true), Algorithm::kRecursiveDoubling);
   EXPECT_EQ(chosen(Kind::kAllreduce, host, 16 << 20, true), Algorithm::kRing);
   EXPECT_EQ(chosen(Kind::kAllreduce, row, 64, true), Algorithm::kTwoLevel);
@@ -727,12 +727,12 @@ TEST(CollectiveAlgorithms, AreChosenByLinksAndSize) {
   EXPECT_EQ(chosen(Kind::kReduceScatter, row, 16 << 20, true), Algorithm::kPairwise);
   std::vector<uint32_t> many(32, 0);
   std::fill(many.begin() + 16, many.end(), 1);
-  const Topology large(many, kNear, kFar);
+  const RankPlacement large(many, kNear, kFar);
   EXPECT_EQ(chosen(Kind::kReduceScatter, large, 16 << 20, true), Algorithm::kTwoLevel);
   EXPECT_EQ(chosen(Kind::kReduce, large, 16 << 20, true), Algorithm::kTwoLevel);
   EXPECT_EQ(chosen(Kind::kScan, host, 16 << 20, true), Algorithm::kRing);
   // A scan is by rank: groups help where they come one after the other.
-  const Topology in_a_row(std::vector<uint32_t>{0, 0, 0, 0, 1, 1, 1, 1}, kNear, kFar);
+  const RankPlacement in_a_row(std::vector<uint32_t>{0, 0, 0, 0, 1, 1, 1, 1}, kNear, kFar);
   EXPECT_EQ(chosen(Kind::kScan, hosts, 64), Algorithm::kRecursiveDoubling);
   EXPECT_EQ(chosen(Kind::kScan, in_a_row, 64 << 10), Algorithm::kTwoLevel);
 }

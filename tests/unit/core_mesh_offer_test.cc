@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-#include "src/core/mesh_offer.h"
+#include "src/core/job/mesh_offer.h"
 #include "src/net/key.h"
 
 namespace hetcomm {

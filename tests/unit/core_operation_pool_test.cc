@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-#include "src/core/operation.h"
+#include "src/core/progress/operation.h"
 
 namespace hetcomm {
 namespace {

@@ -15,7 +15,7 @@
 #include <gtest/gtest.h>
 
 #include "devices/registry.h"
-#include "src/core/staging.h"
+#include "src/core/memory/staging.h"
 
 namespace hetcomm {
 namespace {

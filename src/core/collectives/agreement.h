@@ -16,8 +16,8 @@
 #include "src/base/log.h"
 #include "src/base/span.h"
 #include "src/core/collectives/segment.h"
-#include "src/core/communicator_base.h"
-#include "src/core/operation.h"
+#include "src/core/progress/communicator_base.h"
+#include "src/core/progress/operation.h"
 
 namespace hetcomm::collectives {
 

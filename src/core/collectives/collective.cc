@@ -119,7 +119,7 @@ void Collective::begin_moving() {
     team_->begin_in_segment();
     return;
   }
-  task_.choose_algorithm(team_->topology());
+  task_.choose_algorithm(team_->placement());
   runner_.start(owner_->communicator(), commons().blocks, *this, count_lanes(task_.problem()),
                 team_->tag(task_.sequence(), task_.call()));
   advance();

@@ -15,9 +15,9 @@
 #include <vector>
 
 #include "src/core/collectives/task.h"
-#include "src/core/operation.h"
+#include "src/core/memory/staging.h"
 #include "src/core/plan/runner.h"
-#include "src/core/staging.h"
+#include "src/core/progress/operation.h"
 
 namespace hetcomm {
 struct PairCommons;

@@ -13,8 +13,8 @@
 #include "src/base/config.h"
 #include "src/base/span.h"
 #include "src/base/status.h"
-#include "src/core/mesh.h"
-#include "src/core/mesh_member.h"
+#include "src/core/job/mesh.h"
+#include "src/core/job/mesh_member.h"
 
 namespace hetcomm::collectives {
 

@@ -20,7 +20,7 @@ uint32_t rounds_for(uint32_t count) {
 class Estimate {
  public:
   explicit Estimate(const Problem& problem)
-      : topology_(*problem.topology),
+      : placement_(*problem.placement),
         kind_(problem.kind),
         n_(problem.ranks),
         bytes_(longest_part(problem)),
@@ -57,8 +57,8 @@ class Estimate {
 
  private:
   // Ranks that a rank's messages go to over the slowest links.
-  uint64_t far_ranks() const { return groups() > 1 ? n_ - topology_.smallest : n_ - 1; }
-  uint64_t posting(uint64_t messages) const { return messages * topology_.across.latency_ns / 4; }
+  uint64_t far_ranks() const { return groups() > 1 ? n_ - placement_.smallest : n_ - 1; }
+  uint64_t posting(uint64_t messages) const { return messages * placement_.across.latency_ns / 4; }
   // All inputs come to each rank, or to the root.
   uint64_t gathered() const {
     const uint64_t messages =
@@ -66,7 +66,7 @@ class Estimate {
     return across(far_ranks() * bytes_, senders()) + messages + combining((n_ - 1) * bytes_);
   }
   uint64_t gathered_by_group() const {
-    return across(topology_.largest * bytes_, 1) + posting(groups()) + inside(n_ * bytes_) +
+    return across(placement_.largest * bytes_, 1) + posting(groups()) + inside(n_ * bytes_) +
            combining((n_ - 1) * bytes_);
   }
   // Each rank combines a piece, and all pieces go to all ranks or to the root.
@@ -74,7 +74,7 @@ class Estimate {
     const uint64_t piece = bytes_ / n_;
     const uint64_t collecting =
         kind_ == Kind::kReduce ? across(far_ranks() * piece, 1) : (n_ - 1) * across(piece, 1);
-    return across(far_ranks() * piece, topology_.largest) + posting(far_ranks()) +
+    return across(far_ranks() * piece, placement_.largest) + posting(far_ranks()) +
            combining((n_ - 1) * piece) + collecting;
   }
   // Lane by lane over |hops| links, over the busiest of them |bytes|.
@@ -84,35 +84,36 @@ class Estimate {
   uint64_t wide_ring() const { return along(n_ - 1, wide_bytes_) + 2 * combining(wide_bytes_); }
   // Sums go wide from group to group up to the last one, and the result goes back as it is.
   uint64_t chained() const {
-    if (!topology_.contiguous) return by_owners();
+    if (!placement_.contiguous) return by_owners();
     if (kind_ == Kind::kScan) return wide_ring();
     const bool all = kind_ == Kind::kAllreduce;
-    const uint64_t near = all ? 2 * bytes_ : topology_.largest * bytes_;
+    const uint64_t near = all ? 2 * bytes_ : placement_.largest * bytes_;
     const uint64_t back = all ? rounds_for(groups()) : 1;
     return inside(near) + combining(near) + along(groups() - 1 + back, wide_bytes_);
   }
   uint64_t scatter_chained() const {
-    if (!topology_.contiguous) return at_once();
+    if (!placement_.contiguous) return at_once();
     return inside(n_ * bytes_) + combining(n_ * bytes_) + along(groups(), n_ * wide_bytes_);
   }
-  uint32_t groups() const { return topology_.group_count(); }
-  uint64_t inside(uint64_t bytes) const { return topology_.inside.time_ns(bytes); }
+  uint32_t groups() const { return placement_.group_count(); }
+  uint64_t inside(uint64_t bytes) const { return placement_.inside.time_ns(bytes); }
   // Of each of |senders| ranks of a group at once.
   uint64_t across(uint64_t bytes, uint64_t senders) const {
     // Within a host everyone has its own way.
-    return topology_.across.time_ns(groups() > 1 ? bytes * senders : bytes);
+    return placement_.across.time_ns(groups() > 1 ? bytes * senders : bytes);
   }
   uint64_t combining(uint64_t bytes) const {
     return reduces(kind_) ? kCombining.time_ns(bytes) : 0;
   }
   // Ranks of a group that send to others at once, in one step of an algorithm that does not look.
-  uint64_t senders() const { return has_root(kind_) ? 1 : topology_.largest; }
+  uint64_t senders() const { return has_root(kind_) ? 1 : placement_.largest; }
 
   // Every round moves everything.
   uint64_t tree() const {
     uint64_t rounds = rounds_for(n_);
     if (kind_ == Kind::kAllreduce && !std::has_single_bit(n_)) ++rounds;
-    uint64_t far = std::min<uint64_t>(rounds, topology_.contiguous ? rounds_for(groups()) : rounds);
+    uint64_t far =
+        std::min<uint64_t>(rounds, placement_.contiguous ? rounds_for(groups()) : rounds);
     if (groups() == 1) far = rounds;
     return far * across(bytes_, senders()) + (rounds - far) * inside(bytes_) +
            rounds * combining(bytes_);
@@ -135,18 +136,18 @@ class Estimate {
   }
   // A message to each other rank; one more is not quite as much as the first one.
   uint64_t at_once() const {
-    const uint64_t far = groups() > 1 ? n_ - topology_.smallest : n_ - 1;
-    return across(far * bytes_, senders()) + far * topology_.across.latency_ns / 4 +
+    const uint64_t far = groups() > 1 ? n_ - placement_.smallest : n_ - 1;
+    return across(far * bytes_, senders()) + far * placement_.across.latency_ns / 4 +
            (n_ - 1) * combining(bytes_);
   }
   uint64_t two_level() const {
-    const uint64_t largest = topology_.largest;
+    const uint64_t largest = placement_.largest;
     const uint64_t far_rounds = rounds_for(groups());
     switch (kind_) {
       case Kind::kBarrier:
         return 2 * inside(0) + far_rounds * across(0, 1);
       case Kind::kAllreduce: {
-        const uint64_t pieces = topology_.smallest;
+        const uint64_t pieces = placement_.smallest;
         const uint64_t piece = bytes_ / pieces;
         const uint64_t by_doubling = far_rounds * across(piece, pieces);
         const uint64_t by_ring = uint64_t{2} * (groups() - 1) * across(piece / groups(), pieces);
@@ -156,34 +157,34 @@ class Estimate {
       case Kind::kBroadcast:
       case Kind::kReduce:
         return far_rounds * (across(bytes_, 1) + combining(bytes_)) +
-               rounds_for(topology_.largest) * (inside(bytes_) + combining(bytes_));
+               rounds_for(placement_.largest) * (inside(bytes_) + combining(bytes_));
       case Kind::kGather:
       case Kind::kScatter: {
-        const uint64_t far = n_ - topology_.smallest;
+        const uint64_t far = n_ - placement_.smallest;
         return inside(largest * bytes_) + across(far * bytes_, 1) +
-               groups() * topology_.across.latency_ns / 4 +
-               largest * topology_.inside.latency_ns / 4 + 2 * kPacking.time_ns(far * bytes_);
+               groups() * placement_.across.latency_ns / 4 +
+               largest * placement_.inside.latency_ns / 4 + 2 * kPacking.time_ns(far * bytes_);
       }
       case Kind::kAlltoall: {
-        const uint64_t far = n_ - topology_.smallest;
+        const uint64_t far = n_ - placement_.smallest;
         return inside(far * bytes_) + across(far * bytes_, largest) +
-               groups() * topology_.across.latency_ns / 4 +
-               largest * topology_.inside.latency_ns / 2 + 3 * kPacking.time_ns(far * bytes_);
+               groups() * placement_.across.latency_ns / 4 +
+               largest * placement_.inside.latency_ns / 2 + 3 * kPacking.time_ns(far * bytes_);
       }
       case Kind::kScan:
-        return rounds_for(topology_.largest) * (inside(bytes_) + combining(bytes_)) +
+        return rounds_for(placement_.largest) * (inside(bytes_) + combining(bytes_)) +
                far_rounds * (across(bytes_, 1) + combining(bytes_)) + inside(bytes_) +
                combining(bytes_);
       default: {
-        const uint64_t far = n_ - topology_.smallest;
+        const uint64_t far = n_ - placement_.smallest;
         return inside(far * bytes_) + across((groups() - 1) * bytes_, largest) +
-               groups() * topology_.across.latency_ns / 4 + far * topology_.inside.latency_ns / 4 +
-               (largest + groups()) * combining(bytes_);
+               groups() * placement_.across.latency_ns / 4 +
+               far * placement_.inside.latency_ns / 4 + (largest + groups()) * combining(bytes_);
       }
     }
   }
 
-  const Topology& topology_;
+  const RankPlacement& placement_;
   const Kind kind_;
   const uint32_t n_;
   const uint64_t bytes_;

@@ -77,14 +77,14 @@ uint64_t Builder::slice_bytes(const Problem& problem) {
   if (packs) {
     slice = std::max(kLaneBytes / problem.ranks, kLeastPacked);
   } else if (problem.kind == Kind::kAllreduce && (algorithm == Algorithm::kRing || two_level)) {
-    const uint64_t pieces = two_level ? problem.topology->smallest : problem.ranks;
+    const uint64_t pieces = two_level ? problem.placement->smallest : problem.ranks;
     // A lane of what rounds has memory for a piece of each rank.
     const uint64_t most = problem.rounds ? kLaneBytes : 2 * kLaneBytes;
     if (!two_level) slice = std::clamp(pieces * kGoodPiece, kLaneBytes, most);
     slice = std::max(slice, pieces * kLeastPiece);
   } else if (problem.kind == Kind::kReduce && problem.rounds && two_level) {
     // Whoever speaks for a group has the inputs of all its ranks.
-    slice = std::max(kLaneBytes / problem.topology->largest, kLeastPiece);
+    slice = std::max(kLaneBytes / problem.placement->largest, kLeastPiece);
   } else if (traits(problem.kind).send_parts) {
     slice = std::max(kLaneBytes / problem.ranks, kLeastPiece);
   }
@@ -138,7 +138,7 @@ void Builder::build() {
     case Kind::kScan:
       if (problem_.rounds) return scan_rounding();
       // The ranks before one are whole groups and some of its own, or there is no use in groups.
-      if (two_level && topology_.contiguous) return scan_two_level();
+      if (two_level && placement_.contiguous) return scan_two_level();
       return ring ? scan_ring() : scan_doubling();
   }
 }
@@ -215,9 +215,9 @@ Algorithm choose(const Problem& problem) {
   const auto& algorithms = traits(problem.kind).algorithms;
   // Of these not all ranks know how long the parts are.
   if (problem.kind == Kind::kAlltoallv) return Algorithm::kLinear;
-  const Topology& topology = *problem.topology;
+  const RankPlacement& placement = *problem.placement;
   const bool has_levels =
-      topology.has_levels() && (problem.kind != Kind::kScan || topology.contiguous);
+      placement.has_levels() && (problem.kind != Kind::kScan || placement.contiguous);
   Algorithm best = algorithms[0];
   uint64_t least = UINT64_MAX;
   for (const Algorithm algorithm : algorithms) {

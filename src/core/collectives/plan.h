@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include "src/core/collectives/topology.h"
+#include "src/core/job/rank_placement.h"
 #include "src/core/plan/steps.h"
 
 namespace hetcomm::collectives {
@@ -77,8 +77,8 @@ struct Problem {
   uint32_t root = 0;
   uint64_t element_bytes = 1;
   uint64_t wide_bytes = 0;
-  uint64_t bytes = 0;                  // of the buffer, or of one part where there are parts
-  const Topology* topology = nullptr;  // of the ranks
+  uint64_t bytes = 0;                        // of the buffer, or of one part where there are parts
+  const RankPlacement* placement = nullptr;  // of the ranks
   // Of the forms with v, as far as this rank knows them: bytes of each part.
   std::span<const uint64_t> send_parts;
   std::span<const uint64_t> receive_parts;

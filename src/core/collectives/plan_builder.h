@@ -33,7 +33,10 @@ struct Members {
 class Builder {
  public:
   Builder(const Problem& problem, uint64_t lane, Plan& plan)
-      : problem_(problem), topology_(*problem.topology), algorithm_(choose(problem)), plan_(plan) {
+      : problem_(problem),
+        placement_(*problem.placement),
+        algorithm_(choose(problem)),
+        plan_(plan) {
     plan_.steps.clear();
     plan_.inputs.clear();
     plan_.scratch_bytes = 0;
@@ -53,13 +56,13 @@ class Builder {
   uint32_t me() const { return problem_.rank; }
   // Rings go from group to group, everything else by rank.
   uint32_t rank_at(uint32_t place) const {
-    return algorithm_ == Algorithm::kRing ? topology_.ring[place] : place;
+    return algorithm_ == Algorithm::kRing ? placement_.ring[place] : place;
   }
   uint32_t place_of(uint32_t rank) const {
-    return algorithm_ == Algorithm::kRing ? topology_.place_of[rank] : rank;
+    return algorithm_ == Algorithm::kRing ? placement_.place_of[rank] : rank;
   }
   Members all_ranks() const {
-    if (algorithm_ == Algorithm::kRing) return {n(), place_of(me()), topology_.ring};
+    if (algorithm_ == Algorithm::kRing) return {n(), place_of(me()), placement_.ring};
     return {n(), me()};
   }
   // The |distance|-th rank after this one.
@@ -72,18 +75,18 @@ class Builder {
   }
 
   // Of two levels: the groups, this rank's, and the one of each group that speaks for it.
-  uint32_t group() const { return topology_.group_of[me()]; }
-  uint32_t index() const { return topology_.index_of[me()]; }
-  const std::vector<uint32_t>& mates() const { return topology_.groups[group()]; }
+  uint32_t group() const { return placement_.group_of[me()]; }
+  uint32_t index() const { return placement_.index_of[me()]; }
+  const std::vector<uint32_t>& mates() const { return placement_.groups[group()]; }
   uint32_t leader_of(uint32_t group) const {
-    const bool of_root = has_root(problem_.kind) && topology_.group_of[problem_.root] == group;
-    return of_root ? problem_.root : topology_.groups[group][0];
+    const bool of_root = has_root(problem_.kind) && placement_.group_of[problem_.root] == group;
+    return of_root ? problem_.root : placement_.groups[group][0];
   }
   bool leads() const { return leader_of(group()) == me(); }
   // One rank of each group, as |rank_of| says.
   template <typename RankOf>
   Members one_of_each(RankOf&& rank_of) const {
-    Members members{topology_.group_count(), group()};
+    Members members{placement_.group_count(), group()};
     for (uint32_t i = 0; i < members.count; ++i) members.ranks.push_back(rank_of(i));
     return members;
   }
@@ -93,12 +96,12 @@ class Builder {
   Members own_group() const { return {static_cast<uint32_t>(mates().size()), index(), mates()}; }
   // The ranks of the same index in all groups; there has to be one in each.
   Members peers() const {
-    return one_of_each([this](uint32_t group) { return topology_.groups[group][index()]; });
+    return one_of_each([this](uint32_t group) { return placement_.groups[group][index()]; });
   }
   // Who in |group| is the other end of |rank|'s traffic with it.
   uint32_t counterpart(uint32_t rank, uint32_t group) const {
-    const std::vector<uint32_t>& members = topology_.groups[group];
-    return members[topology_.index_of[rank] % members.size()];
+    const std::vector<uint32_t>& members = placement_.groups[group];
+    return members[placement_.index_of[rank] % members.size()];
   }
   Range slice(Place place, uint32_t part, uint64_t length) const {
     const uint64_t from = std::min(begin_, length);
@@ -212,7 +215,7 @@ class Builder {
 
   // These make the plans of what rounds.
   bool gathers(uint64_t length) const;
-  bool chains() const { return algorithm_ == Algorithm::kTwoLevel && topology_.contiguous; }
+  bool chains() const { return algorithm_ == Algorithm::kTwoLevel && placement_.contiguous; }
   std::vector<Range> exchange_pieces(const Members& among, const Range& own);
   void chain(const Members& among, std::span<const Range> inputs, const Range& out);
   void allreduce_rounding();
@@ -228,7 +231,7 @@ class Builder {
   void scan_rounding();
 
   const Problem& problem_;
-  const Topology& topology_;
+  const RankPlacement& placement_;
   const Algorithm algorithm_;
   Plan& plan_;
   uint64_t begin_;

@@ -57,10 +57,10 @@ void Builder::broadcast_tree(const Members& among, uint32_t root, const Range& a
 // From the root to a rank of each group, and from there to the others of it.
 void Builder::broadcast_two_level() {
   if (leads()) {
-    broadcast_tree(leaders(), topology_.group_of[problem_.root], received(0));
+    broadcast_tree(leaders(), placement_.group_of[problem_.root], received(0));
     next_round();
   }
-  broadcast_tree(own_group(), topology_.index_of[leader_of(group())], received(0));
+  broadcast_tree(own_group(), placement_.index_of[leader_of(group())], received(0));
 }
 
 // Lane by lane from one rank to the next.
@@ -89,17 +89,17 @@ void Builder::allgather_two_level(std::span<const Range> places) {
     send(mate, sent(0));
     receive(mate, places[mate]);
   }
-  for (uint32_t other = 0; other < topology_.group_count(); ++other) {
+  for (uint32_t other = 0; other < placement_.group_count(); ++other) {
     if (other == group()) continue;
     send(counterpart(me(), other), sent(0));
-    for (const uint32_t from : topology_.groups[other]) {
+    for (const uint32_t from : placement_.groups[other]) {
       if (counterpart(from, group()) == me()) receive(from, places[from]);
     }
   }
   if (places[me()].place != Place::kSend) copy(places[me()], sent(0));
   next_round();
   for (uint32_t from = 0; from < n(); ++from) {
-    if (topology_.group_of[from] == group()) continue;
+    if (placement_.group_of[from] == group()) continue;
     const uint32_t has = counterpart(from, group());
     if (has != me()) {
       receive(has, places[from]);
@@ -136,16 +136,16 @@ void Builder::alltoall(bool at_once) {
 // A message with a part of each of its ranks from every other group; |sender_of| says from whom.
 template <typename SenderOf>
 void Builder::receive_of_groups(uint64_t length, SenderOf&& sender_of) {
-  std::vector<Range> packed(topology_.group_count());
-  for (uint32_t other = 0; other < topology_.group_count(); ++other) {
+  std::vector<Range> packed(placement_.group_count());
+  for (uint32_t other = 0; other < placement_.group_count(); ++other) {
     if (other == group()) continue;
-    packed[other] = scratch(topology_.groups[other].size() * length);
+    packed[other] = scratch(placement_.groups[other].size() * length);
     receive(sender_of(other), packed[other]);
   }
   for (uint32_t from = 0; from < n(); ++from) {
-    const uint32_t other = topology_.group_of[from];
+    const uint32_t other = placement_.group_of[from];
     if (other == group()) continue;
-    copy(received(from), unpacked(packed[other], topology_.index_of[from], length));
+    copy(received(from), unpacked(packed[other], placement_.index_of[from], length));
   }
 }
 
@@ -155,8 +155,8 @@ void Builder::alltoall_two_level() {
   // Who in this rank's group has what goes to |rank|; the ranks of other groups, by that.
   std::vector<std::vector<uint32_t>> targets(mates().size());
   for (uint32_t rank = 0; rank < n(); ++rank) {
-    if (topology_.group_of[rank] == group()) continue;
-    targets[topology_.index_of[counterpart(rank, group())]].push_back(rank);
+    if (placement_.group_of[rank] == group()) continue;
+    targets[placement_.index_of[counterpart(rank, group())]].push_back(rank);
   }
   std::vector<Range> leaving(mates().size());  // for each mate, what it is to hand on
   for (size_t mate = 0; mate < mates().size(); ++mate) {
@@ -256,15 +256,15 @@ void Builder::scatter_two_level() {
     }
     return;
   }
-  std::vector<Range> out(topology_.group_count());
-  for (uint32_t other = 0; other < topology_.group_count(); ++other) {
+  std::vector<Range> out(placement_.group_count());
+  for (uint32_t other = 0; other < placement_.group_count(); ++other) {
     if (other == group()) continue;
-    const std::vector<uint32_t>& ranks = topology_.groups[other];
+    const std::vector<uint32_t>& ranks = placement_.groups[other];
     out[other] = scratch(ranks.size() * length);
     for (size_t i = 0; i < ranks.size(); ++i) copy(unpacked(out[other], i, length), sent(ranks[i]));
   }
   next_round();
-  for (uint32_t other = 0; other < topology_.group_count(); ++other) {
+  for (uint32_t other = 0; other < placement_.group_count(); ++other) {
     if (other != group()) send(leader_of(other), out[other]);
   }
   for (const uint32_t mate : mates()) {

@@ -21,10 +21,10 @@ bool Builder::gathers(uint64_t length) const {
     case Algorithm::kRing:
       return false;
     case Algorithm::kTwoLevel: {
-      const Link& link = topology_.across;
+      const Link& link = placement_.across;
       const uint64_t wide = length / problem_.element_bytes * problem_.wide_bytes;
-      return !topology_.contiguous ||
-             link.time_ns(length * topology_.largest) <= link.time_ns(wide) + link.time_ns(length);
+      return !placement_.contiguous ||
+             link.time_ns(length * placement_.largest) <= link.time_ns(wide) + link.time_ns(length);
     }
     default:
       return true;
@@ -130,7 +130,7 @@ void Builder::allreduce_by_owners() {
 
 // There are as many pieces as the smallest group has ranks; each goes from group to group.
 void Builder::allreduce_chained() {
-  const uint32_t pieces = topology_.smallest;
+  const uint32_t pieces = placement_.smallest;
   const std::vector<Range> inputs = collect_of_mates(pieces);
   if (index() < pieces) {
     const Range sum = piece(received(0), index(), pieces);
@@ -187,9 +187,10 @@ void Builder::reduce_by_owners() {
 // The sum goes from leader to leader, and from the last of them to the root.
 void Builder::reduce_chained() {
   const Members among = own_group();
-  const std::vector<Range> inputs = collect(among, topology_.index_of[leader_of(group())], sent(0));
+  const std::vector<Range> inputs =
+      collect(among, placement_.index_of[leader_of(group())], sent(0));
   if (!leads()) return;
-  const uint32_t last = leader_of(topology_.group_count() - 1);
+  const uint32_t last = leader_of(placement_.group_count() - 1);
   const bool at_root = me() == problem_.root;
   // The other leaders need no place for the result, but its length.
   const Range out = at_root        ? received(0)
@@ -205,10 +206,10 @@ void Builder::reduce_chained() {
 
 // What there is for each rank goes from group to group, at last to the rank.
 void Builder::reduce_scatter_chained() {
-  const uint32_t groups = topology_.group_count();
+  const uint32_t groups = placement_.group_count();
   // Who in |group| adds to what goes to |rank|.
   const auto collector = [this](uint32_t rank, uint32_t in) {
-    return topology_.group_of[rank] == in ? rank : counterpart(rank, in);
+    return placement_.group_of[rank] == in ? rank : counterpart(rank, in);
   };
   const bool last = group() + 1 == groups;
   std::vector<Range> sums(n());  // of what this rank adds to, by where it goes

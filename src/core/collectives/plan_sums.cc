@@ -29,8 +29,9 @@ void Builder::reduce_two_level() {
   const Range out = me() == problem_.root ? received(0)
                     : leads()             ? scratch(sent(0).length)
                                           : Range{};
-  const Range mine = reduce_tree(own_group(), topology_.index_of[leader_of(group())], sent(0), out);
-  if (leads()) reduce_tree(leaders(), topology_.group_of[problem_.root], mine, out);
+  const Range mine =
+      reduce_tree(own_group(), placement_.index_of[leader_of(group())], sent(0), out);
+  if (leads()) reduce_tree(leaders(), placement_.group_of[problem_.root], mine, out);
 }
 
 void Builder::reduce_ring() {
@@ -148,14 +149,14 @@ void Builder::hand_to_mates(uint32_t pieces) {
 // As many pieces as the smallest group has ranks. In each group the rank of that index sums a
 // piece, exchanges it with those of the same index in the other groups, and hands it to its mates.
 void Builder::allreduce_two_level() {
-  const uint32_t pieces = topology_.smallest;
+  const uint32_t pieces = placement_.smallest;
   const std::vector<Range> inputs = collect_of_mates(pieces);
   if (index() < pieces) {
     const Range sum = piece(received(0), index(), pieces);
     if (inputs.size() > 1) reduce(sum, inputs);
     next_round();
     const Range mine = inputs.size() == 1 ? inputs[0] : sum;
-    const bool few_rounds = topology_.group_count() == 2 || sent(0).length / pieces <= kShortBytes;
+    const bool few_rounds = placement_.group_count() == 2 || sent(0).length / pieces <= kShortBytes;
     if (few_rounds) {
       allreduce_doubling(peers(), mine, sum);
     } else {
@@ -184,7 +185,7 @@ void Builder::reduce_scatter() {
 void Builder::reduce_scatter_two_level() {
   // Who in this rank's group sums what goes to |rank|.
   const auto collector = [this](uint32_t rank) {
-    return topology_.group_of[rank] == group() ? rank : counterpart(rank, group());
+    return placement_.group_of[rank] == group() ? rank : counterpart(rank, group());
   };
   std::vector<std::vector<Range>> inputs(n());  // of what this rank sums, by where it goes
   for (uint32_t to = 0; to < n(); ++to) {
@@ -201,7 +202,7 @@ void Builder::reduce_scatter_two_level() {
       }
     }
   }
-  const bool alone = topology_.group_count() == 1;
+  const bool alone = placement_.group_count() == 1;
   std::vector<Range> sums(n());
   for (uint32_t to = 0; to < n(); ++to) {
     if (inputs[to].empty()) continue;
@@ -216,7 +217,7 @@ void Builder::reduce_scatter_two_level() {
   for (uint32_t to = 0; to < n(); ++to) {
     if (to != me() && !inputs[to].empty()) send(to, sums[to]);
   }
-  for (uint32_t from = 0; from < topology_.group_count(); ++from) {
+  for (uint32_t from = 0; from < placement_.group_count(); ++from) {
     if (from == group()) {
       of_groups.push_back(sums[me()]);
       continue;
@@ -288,7 +289,7 @@ void Builder::scan_two_level() {
   const uint32_t last = mates().back();
   if (me() == last) {
     const Members lasts =
-        one_of_each([this](uint32_t group) { return topology_.groups[group].back(); });
+        one_of_each([this](uint32_t group) { return placement_.groups[group].back(); });
     scan_doubling(lasts, inclusive, scratch(all.length), &before);
     next_round();
   }

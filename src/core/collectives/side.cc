@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "src/core/memory.h"
+#include "src/core/memory/memory.h"
 
 namespace hetcomm::collectives {
 namespace {

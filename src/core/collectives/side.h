@@ -9,9 +9,9 @@
 #include <hetcomm/collective.h>
 
 #include "src/base/status.h"
-#include "src/core/block_pool.h"
-#include "src/core/operation.h"
-#include "src/core/staging.h"
+#include "src/core/memory/staging.h"
+#include "src/core/progress/block_pool.h"
+#include "src/core/progress/operation.h"
 #include "src/reduce/reduce.h"
 
 namespace hetcomm::collectives {

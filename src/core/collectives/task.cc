@@ -252,8 +252,8 @@ reduce::Reduction Task::reduction() const {
           .factor = call_.factor};
 }
 
-void Task::choose_algorithm(const Topology& topology) {
-  problem_.topology = &topology;
+void Task::choose_algorithm(const RankPlacement& placement) {
+  problem_.placement = &placement;
   problem_.algorithm = choose(problem_);
 }
 

@@ -50,7 +50,7 @@ class Task {
   // Number of the operation among those of its team, the same on all ranks.
   void set_sequence(uint64_t sequence) { sequence_ = sequence; }
   // Chooses the algorithm, unless one was asked for.
-  void choose_algorithm(const Topology& topology);
+  void choose_algorithm(const RankPlacement& placement);
 
   Side& send() { return send_; }
   Side& receive() { return receive_; }

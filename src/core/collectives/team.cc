@@ -74,7 +74,7 @@ void Team::set_busy(bool busy) {
 // All ranks know the same of each other, so all choose alike.
 void Team::choose_way(const Call& next) {
   const Mesh& mesh = owner_.mesh();
-  if (sequence_ == 0) topology_ = mesh.topology(ranks_);
+  if (sequence_ == 0) placement_ = mesh.placement(ranks_);
   if (!Segment::carries(next, size())) return;
   // Many communicators see no more than one of these.
   const bool brief = next.kind == Kind::kBarrier || next.variant == Variant::kSplit;

@@ -16,7 +16,7 @@
 #include "src/core/collectives/agreement.h"
 #include "src/core/collectives/call_note.h"
 #include "src/core/collectives/collective.h"
-#include "src/core/mesh_member.h"
+#include "src/core/job/mesh_member.h"
 
 namespace hetcomm::collectives {
 
@@ -34,7 +34,7 @@ class Team final : public MeshTask {
   uint32_t size() const { return static_cast<uint32_t>(ranks_.size()); }
   uint32_t index() const { return index_; }
   int mesh_rank(uint32_t index) const { return ranks_[index]; }
-  const Topology& topology() const { return topology_; }
+  const RankPlacement& placement() const { return placement_; }
   // For people: the rank in the communicator.
   int32_t shown_rank(uint32_t index) const;
   // Tag of the messages of an operation; without the lane.
@@ -116,7 +116,7 @@ class Team final : public MeshTask {
   std::vector<int32_t> list_;
   std::vector<int> ranks_;  // of the mesh
   uint32_t index_ = 0;
-  Topology topology_;  // from the first operation on
+  RankPlacement placement_;  // from the first operation on
   uint64_t hash_ = 0;
   const bool checks_;
   bool ready_ = false;

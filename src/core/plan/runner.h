@@ -9,10 +9,10 @@
 #include <cstdint>
 #include <vector>
 
-#include "src/core/block_pool.h"
-#include "src/core/communicator_base.h"
-#include "src/core/operation.h"
 #include "src/core/plan/steps.h"
+#include "src/core/progress/block_pool.h"
+#include "src/core/progress/communicator_base.h"
+#include "src/core/progress/operation.h"
 
 namespace hetcomm::plan {
 

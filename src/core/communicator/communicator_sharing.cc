@@ -1,0 +1,75 @@
+// Communicator: made over a mesh that all its ranks are in already.
+#include <array>
+#include <memory>
+
+#include "src/base/random.h"
+#include "src/core/communicator/communicator.h"
+#include "src/core/job/context.h"
+#include "src/core/job/mesh_offer.h"
+#include "src/core/job/pending_channel.h"
+
+namespace hetcomm {
+
+// Null where there is no such mesh. Whoever hears of all ranks and then fails takes the
+// communicator from the others, too.
+Result<std::unique_ptr<Communicator>> Communicator::create_over_known_mesh(
+    Context& context, Bootstrap& bootstrap, const MeshOptions& options) {
+  std::vector<std::unique_ptr<PendingChannel>> channels;
+  std::vector<OwnMeshOffer> own;
+  for (std::shared_ptr<Mesh>& mesh : context.meshes()) {
+    if (own.size() == kMostMeshOffers) break;
+    if (!mesh->may_be_shared(options.transports, bootstrap.configured_key())) continue;
+    auto pending = std::make_unique<PendingChannel>(std::move(mesh));
+    Mesh& offered = *pending->mesh();
+    std::optional<MeshOffer> offer = offered.offer(pending->open());
+    if (!offer) {
+      pending->close();
+      continue;
+    }
+    own.push_back({std::move(*offer), offered.secret()});
+    channels.push_back(std::move(pending));
+  }
+  // In the first communicator of a process rank 0 has none: then nobody is waited for. Else what it
+  // draws makes the marks of offers good for this exchange only.
+  const std::string scope = fmt::format("{}/epoch {}/known meshes", options.name, options.epoch);
+  std::array<std::byte, 16> drawn{};
+  HETCOMM_RETURN_IF_ERROR(fill_random(drawn));
+  const ConstByteSpan mine = own.empty() ? ConstByteSpan() : ConstByteSpan(drawn);
+  auto first = bootstrap.broadcast(scope + "/any", mine, options.deadline_ns);
+  if (!first.ok()) return first.status();
+  if (first->empty()) {
+    for (const auto& channel : channels) channel->close();
+    return std::unique_ptr<Communicator>();
+  }
+  const std::string exchange =
+      scope + std::string(reinterpret_cast<const char*>(first->data()), first->size());
+  auto all = bootstrap.allgather(scope, encode_offers(own, exchange, bootstrap.rank()),
+                                 options.deadline_ns);
+  if (!all.ok()) return all.status();
+  Result<std::optional<ChosenMesh>> chosen = choose_mesh(own, all.value(), exchange);
+  if (!chosen.ok()) return chosen.status();
+  for (size_t i = 0; i < channels.size(); ++i) {
+    if (!chosen.value() || i != chosen.value()->own) channels[i]->close();
+  }
+  if (!chosen.value()) return std::unique_ptr<Communicator>();
+  PendingChannel& pending = *channels[chosen.value()->own];
+  // A store may hold values of an earlier run.
+  const auto rank = static_cast<size_t>(bootstrap.rank());
+  if (chosen.value()->members[rank] != own[chosen.value()->own].offer) {
+    return Status(Code::kBootstrapFailed, "another offer than this rank's was handed out for it");
+  }
+  std::vector<Member> members;
+  for (const MeshOffer& offer : chosen.value()->members) {
+    if (offer.rank < 0 || offer.rank >= pending.mesh()->size()) {
+      return Status(Code::kBootstrapFailed, fmt::format("a rank {} was offered", offer.rank));
+    }
+    members.push_back({offer.rank, offer.channel});
+  }
+  std::unique_ptr<Communicator> made(new Communicator(context, pending.mesh(), *pending.channel(),
+                                                      std::move(members), nullptr, options));
+  pending.keep();
+  context.log().debug("communicator '{}' uses connections that are there", options.name);
+  return made;
+}
+
+}  // namespace hetcomm

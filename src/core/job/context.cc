@@ -1,0 +1,135 @@
+#include "src/core/job/context.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "src/core/progress/communicator_base.h"
+
+namespace hetcomm {
+namespace {
+
+constexpr size_t kMostListed = 32;
+
+}  // namespace
+
+Context::Context(ContextParts parts)
+    : config_(std::move(parts.config)),
+      log_(std::move(parts.log)),
+      factories_(std::move(parts.factories)),
+      stall_ns_(config_.number(Variable::kStallTime)),
+      engine_(*this) {}
+
+Result<std::unique_ptr<Context>> Context::create(ContextParts parts) {
+  const std::vector<Device> devices = std::move(parts.devices);
+  const bool thread = parts.thread;
+  std::unique_ptr<Context> context(new Context(std::move(parts)));
+  HETCOMM_RETURN_IF_ERROR(context->start(devices, thread));
+  return context;
+}
+
+Status Context::start(const std::vector<Device>& devices, bool thread) {
+  for (const Device& device : devices) HETCOMM_RETURN_IF_ERROR(devices_.add(device));
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  void* memory = mmap(nullptr, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) return status_from_errno(errno, "mmap");
+  alive_ = static_cast<uint32_t*>(memory);
+  *alive_ = 1;
+  engine_.set_alive_word(alive_);
+  if (madvise(memory, page, MADV_WIPEONFORK) != 0) {
+    log_->debug(
+        "forked children cannot be told from their parent: the kernel lacks MADV_WIPEONFORK");
+  }
+  EngineOptions options;
+  options.thread = thread;
+  options.spin_ns = config_.number(Variable::kSpinTime);
+  options.adapts_spin = !config_.is_set(Variable::kSpinTime);
+  options.yield = config_.text(Variable::kYield) == "on";
+  return engine_.start(options);
+}
+
+Result<liveness::ControlThread*> Context::control_thread() {
+  const std::lock_guard<std::mutex> lock(control_mutex_);
+  if (control_thread_ == nullptr) {
+    Result<std::unique_ptr<liveness::ControlThread>> made = liveness::ControlThread::create();
+    if (!made.ok()) return made.status();
+    control_thread_ = std::move(made).value();
+  }
+  return control_thread_.get();
+}
+
+void Context::add_mesh(const std::shared_ptr<Mesh>& mesh) {
+  const std::lock_guard<std::mutex> lock(mesh_mutex_);
+  std::erase_if(meshes_, [](const std::weak_ptr<Mesh>& each) { return each.expired(); });
+  meshes_.push_back(mesh);
+}
+
+std::vector<std::shared_ptr<Mesh>> Context::meshes() {
+  const std::lock_guard<std::mutex> lock(mesh_mutex_);
+  std::vector<std::shared_ptr<Mesh>> found;
+  for (const std::weak_ptr<Mesh>& each : meshes_) {
+    if (std::shared_ptr<Mesh> mesh = each.lock()) found.push_back(std::move(mesh));
+  }
+  return found;
+}
+
+Context::~Context() {
+  engine_.stop();
+  control_thread_.reset();  // goodbyes leave first
+  if (alive_ != nullptr) munmap(alive_, static_cast<size_t>(sysconf(_SC_PAGESIZE)));
+}
+
+void Context::start(Operation& operation) { operation.communicator->start(operation); }
+
+uint64_t Context::sweep(uint64_t now_ns) {
+  bool stalled = false;
+  const uint64_t next = engine_.pool().sweep(now_ns, [&](Operation& operation) -> uint64_t {
+    // One that is about to be started is noted then.
+    if (operation.state() != OperationState::kPending ||
+        operation.stage == OperationStage::kSubmitted) {
+      return kForever;
+    }
+    note_times(operation, now_ns);
+    if (now_ns >= operation.run.deadline_ns) {
+      operation.run.deadline_ns = kForever;  // once: it may have to wait for device copies
+      operation.communicator->end(operation, Code::kTimedOut, "the deadline passed");
+      if (operation.state() != OperationState::kPending) return kForever;
+    }
+    const uint64_t stall_at = deadline_after(operation.run.submitted_ns, stall_ns_);
+    if (operation.run.stall_reported || now_ns >= stall_at) {
+      stalled = stalled || !operation.run.stall_reported;
+      return operation.run.deadline_ns;
+    }
+    return std::min(operation.run.deadline_ns, stall_at);
+  });
+  if (stalled) report_stall(now_ns);
+  return next;
+}
+
+uint64_t Context::note_times(Operation& operation, uint64_t now_ns) const {
+  if (operation.run.submitted_ns == 0) operation.run.submitted_ns = now_ns;
+  if (operation.run.deadline_ns == 0) {
+    operation.run.deadline_ns = deadline_after(now_ns, operation.timeout_ns);
+  }
+  return std::min(operation.run.deadline_ns, deadline_after(operation.run.submitted_ns, stall_ns_));
+}
+
+void Context::report_stall(uint64_t now_ns) {
+  std::string text;
+  size_t count = 0;
+  engine_.pool().for_each([&](Operation& operation) {
+    if (operation.state() != OperationState::kPending ||
+        operation.stage == OperationStage::kSubmitted) {
+      return;
+    }
+    operation.run.stall_reported = true;
+    if (++count > kMostListed) return;
+    text += fmt::format("\n  {}, for {:.1f} s", describe(operation),
+                        static_cast<double>(now_ns - operation.run.submitted_ns) / 1e9);
+  });
+  if (count > kMostListed) text += fmt::format("\n  and {} more", count - kMostListed);
+  log_->warn("no progress for {:.1f} s; pending:{}", static_cast<double>(stall_ns_) / 1e9, text);
+}
+
+}  // namespace hetcomm

@@ -1,0 +1,81 @@
+// Context: configuration, log, devices, transports' factories and the engine of one user of the
+// library.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "src/base/config.h"
+#include "src/base/log.h"
+#include "src/core/memory/memory.h"
+#include "src/core/memory/overlap_guard.h"
+#include "src/core/progress/engine.h"
+#include "src/liveness/control_thread.h"
+#include "transports/transport.h"
+
+namespace hetcomm {
+
+class Mesh;
+
+// What capi puts together: core names no transport and no device.
+struct ContextParts {
+  Config config;
+  std::unique_ptr<Log> log;
+  std::vector<std::unique_ptr<TransportFactory>> factories;
+  std::vector<Device> devices;  // the host first
+  bool thread = false;
+};
+
+class Context final : private Submitter {
+ public:
+  static Result<std::unique_ptr<Context>> create(ContextParts parts);
+  ~Context();
+
+  // False in a forked child.
+  bool alive() const { return *static_cast<volatile const uint32_t*>(alive_) != 0; }
+  const Config& config() const { return config_; }
+  Log& log() { return *log_; }
+  Engine& engine() { return engine_; }
+  DeviceSet& devices() { return devices_; }
+  const std::vector<std::unique_ptr<TransportFactory>>& factories() const { return factories_; }
+
+  // The thread of the control planes, started by the first job of several ranks. [any-thread]
+  Result<liveness::ControlThread*> control_thread();
+  // The meshes of its communicators, the oldest first.
+  void add_mesh(const std::shared_ptr<Mesh>& mesh);
+  std::vector<std::shared_ptr<Mesh>> meshes();
+  OverlapGuard& overlaps() { return overlaps_; }
+  // Objects of this context that still exist.
+  void add_object() { objects_.fetch_add(1, std::memory_order_relaxed); }
+  void drop_object() { objects_.fetch_sub(1, std::memory_order_release); }
+  // Counts the times of a pending operation from |now_ns|, unless that was done before. Returns
+  // when it has to be looked at first.
+  uint64_t note_times(Operation& operation, uint64_t now_ns) const;
+  bool in_use() const { return objects_.load(std::memory_order_acquire) != 0; }
+
+ private:
+  explicit Context(ContextParts parts);
+  Status start(const std::vector<Device>& devices, bool thread);
+  void start(Operation& operation) override;
+  uint64_t sweep(uint64_t now_ns) override;
+  void report_stall(uint64_t now_ns);
+
+  Config config_;
+  std::unique_ptr<Log> log_;
+  std::vector<std::unique_ptr<TransportFactory>> factories_;
+  DeviceSet devices_;
+  uint32_t* alive_ = nullptr;  // a page that the kernel wipes in forked children
+  uint64_t stall_ns_;
+  std::atomic<int64_t> objects_{0};
+  OverlapGuard overlaps_;
+  std::mutex mesh_mutex_;
+  std::vector<std::weak_ptr<Mesh>> meshes_;  // under |mesh_mutex_|
+  std::mutex control_mutex_;
+  std::unique_ptr<liveness::ControlThread> control_thread_;  // under |control_mutex_|
+  Engine engine_;
+};
+
+}  // namespace hetcomm

@@ -1,0 +1,131 @@
+#include "src/core/job/link_model.h"
+
+#include <map>
+#include <optional>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "src/base/small_file.h"
+
+namespace hetcomm {
+namespace {
+
+// More rows than a benchmark prints, and few enough that a hostile file costs little to parse.
+constexpr size_t kMostBytes = 4u << 20;
+constexpr int kMostNesting = 16;
+
+// The best that the rows of one transport say.
+struct Seen {
+  std::optional<uint64_t> shortest;  // bytes of the message that |latency_us| is of
+  double latency_us = 0;
+  double megabytes_per_s = 0;
+};
+
+bool is_number(const nlohmann::json& row, const char* name) {
+  const auto found = row.find(name);
+  return found != row.end() && found->is_number() && found->get<double>() > 0;
+}
+
+bool says(const nlohmann::json& row, const char* name, std::string_view wanted) {
+  const auto found = row.find(name);
+  return found != row.end() && found->is_string() && found->get<std::string>() == wanted;
+}
+
+// Of messages between two ranks, in host memory, by this library.
+bool counts(const nlohmann::json& row) {
+  const auto impl = row.find("impl");
+  return row.is_object() && impl != row.end() && impl->is_string() &&
+         impl->get<std::string>().starts_with("hetcomm") && says(row, "memory", "host") &&
+         row.contains("bytes") && row["bytes"].is_number_unsigned() && row.contains("transport") &&
+         row["transport"].is_string();
+}
+
+void note(const nlohmann::json& row, Seen& seen) {
+  const auto bytes = row["bytes"].get<uint64_t>();
+  if (says(row, "test", "latency") && is_number(row, "avg_us") &&
+      (!seen.shortest || bytes < *seen.shortest)) {
+    seen.shortest = bytes;
+    seen.latency_us = row["avg_us"].get<double>();
+  }
+  if (says(row, "test", "bandwidth") && is_number(row, "bandwidth_MBps")) {
+    seen.megabytes_per_s = std::max(seen.megabytes_per_s, row["bandwidth_MBps"].get<double>());
+  }
+}
+
+// Whether brackets are nested more deeply than in what a benchmark prints. Parsed, each would take
+// some 70 times its own byte.
+bool is_too_deep(std::string_view json) {
+  int depth = 0;
+  bool in_string = false;
+  for (size_t i = 0; i < json.size(); ++i) {
+    const char c = json[i];
+    if (c == '"') {
+      in_string = !in_string;
+    } else if (in_string) {
+      i += c == '\\' ? 1 : 0;
+    } else if (c == '[' || c == '{') {
+      if (++depth > kMostNesting) return true;
+    } else if (c == ']' || c == '}') {
+      --depth;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+Result<LinkModel> LinkModel::parse(std::string_view json) {
+  if (is_too_deep(json)) {
+    return Status(Code::kInvalidArgument,
+                  fmt::format("has more than {} brackets within each other", kMostNesting));
+  }
+  const nlohmann::json document = nlohmann::json::parse(json, nullptr, /*allow_exceptions=*/false);
+  if (!document.is_object() || !document.contains("rows") || !document["rows"].is_array()) {
+    return Status(Code::kInvalidArgument, "is not what `hetcomm_bench --format json` prints");
+  }
+  std::map<std::string, Seen> by_kind;
+  for (const nlohmann::json& row : document["rows"]) {
+    if (counts(row)) note(row, by_kind[row["transport"].get<std::string>()]);
+  }
+  LinkModel model;
+  for (const auto& [kind, seen] : by_kind) {
+    if (!seen.shortest || seen.megabytes_per_s <= 0) continue;
+    const double latency = std::min(seen.latency_us * 1e3, double{Link::kMostLatencyNs});
+    const double rate = std::min(seen.megabytes_per_s * 1e6, double{Link::kMostBytesPerS});
+    model.set(kind, Link::bounded(static_cast<uint64_t>(latency), static_cast<uint64_t>(rate)));
+  }
+  if (model.entries_.empty()) {
+    return Status(Code::kInvalidArgument,
+                  "has no transport with both latency and bandwidth of host memory: make it by "
+                  "`hetcomm_bench latency,bandwidth --format json`");
+  }
+  return model;
+}
+
+Result<LinkModel> LinkModel::read(const std::string& path) {
+  const std::string what = fmt::format("HETCOMM_LINK_MODEL={}", path);
+  Result<SmallFile> file = read_small_file(path, kMostBytes, what);
+  if (!file.ok()) return file.status();
+  Result<LinkModel> model = parse(file.value().contents);
+  if (model.ok()) return model;
+  return Status(model.status().code(), fmt::format("{} {}", what, model.status().text()));
+}
+
+const Link* LinkModel::find(std::string_view kind) const {
+  for (const Entry& entry : entries_) {
+    if (entry.kind == kind) return &entry.link;
+  }
+  return nullptr;
+}
+
+void LinkModel::set(std::string_view kind, const Link& link) {
+  for (Entry& entry : entries_) {
+    if (entry.kind != kind) continue;
+    entry.link = link;
+    return;
+  }
+  entries_.push_back({std::string(kind), link});
+}
+
+}  // namespace hetcomm

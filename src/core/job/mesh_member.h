@@ -1,0 +1,54 @@
+// What a mesh knows of those that stand on it: communicators, and work that wants to be driven.
+//
+// All calls under the baton.
+#pragma once
+
+#include <cstdint>
+
+#include "src/base/span.h"
+#include "src/base/status.h"
+#include "src/core/progress/communicator_base.h"
+
+namespace hetcomm {
+
+// A communicator.
+class MeshMember : public CommunicatorBase {
+ public:
+  // Number of the channel by which |mesh_rank|, a rank of it, is reached.
+  virtual uint32_t channel_at(int mesh_rank) const = 0;
+  // Null for one that was not split from another.
+  virtual const MeshMember* split_from() const = 0;
+  // Its collective operations on this rank end. Works without memory.
+  virtual void end_collectives(const Status& why) = 0;
+  // |mesh_rank| says which collective operation it has called; the bytes are believed for nothing.
+  virtual void peer_calls(int mesh_rank, ConstByteSpan note) = 0;
+  // A message of a collective operation that this rank does not wait for, yet or ever.
+  virtual void note_unexpected_part(int mesh_rank, uint64_t tag) = 0;
+  // |mesh_rank| is gone. Works without memory.
+  virtual void peer_lost(int mesh_rank) = 0;
+
+ protected:
+  using CommunicatorBase::CommunicatorBase;
+  ~MeshMember() = default;
+};
+
+// Work that is under way and needs a call in every pass.
+class MeshTask {
+ public:
+  // A pass would find something to do.
+  virtual bool ready() const = 0;
+  virtual int progress() = 0;
+  virtual void tick(uint64_t now_ns) = 0;
+  // When tick() is wanted next; kForever: not at all.
+  virtual uint64_t next_timer_ns() const = 0;
+  // Arranges to be woken. False: there may be something to do.
+  [[nodiscard]] virtual bool prepare_sleep(bool short_sleep) = 0;
+  // A sleep that was prepared before need not end.
+  virtual bool may_sleep_on() const = 0;
+  virtual void finish_sleep() = 0;
+
+ protected:
+  ~MeshTask() = default;
+};
+
+}  // namespace hetcomm

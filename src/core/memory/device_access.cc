@@ -1,0 +1,128 @@
+#include "src/core/memory/device_access.h"
+
+#include <fmt/format.h>
+
+namespace hetcomm {
+namespace {
+
+bool is_on_device(const BufferPiece& piece) {
+  return piece.memory != nullptr && !piece.memory->host_accessible() && piece.length > 0;
+}
+
+}  // namespace
+
+DeviceAccess::DeviceAccess(DeviceSet& devices, const Config& config, Log& log)
+    : devices_(devices),
+      log_(log),
+      staged_(config.text(Variable::kDevicePath) == "staged"),
+      insists_(config.text(Variable::kDevicePath) == "direct") {}
+
+void DeviceAccess::add(Transport& transport, const std::string& name) {
+  if (paths_.empty()) devices_.add_user(*this);
+  paths_.push_back({&transport, name, {}});
+  for (size_t i = 0; i < devices_.size(); ++i) {
+    const Device& device = devices_.device(i);
+    Status verdict(Code::kUnsupported, "it moves host memory only");
+    if (transport.capabilities().device_memory && !device.table->host_accessible) {
+      verdict = staged_ ? Status(Code::kUnsupported, "HETCOMM_DEVICE_PATH=staged")
+                        : transport.check_device(device);
+      log_.info("memory of {} over {}: {} ({})", device.table->kind, name,
+                verdict.ok() ? "direct" : "staged", verdict.text());
+    }
+    if (verdict.ok()) devices_.set_reached(i);
+    paths_.back().verdicts.push_back(std::move(verdict));
+  }
+}
+
+void DeviceAccess::close() {
+  if (!paths_.empty()) devices_.remove_user(*this);
+  paths_.clear();
+  memories_.clear();
+}
+
+DeviceAccess::State& DeviceAccess::state_of(const Memory& memory, size_t index) {
+  std::vector<State>& states = memories_[&memory];
+  if (states.size() < paths_.size()) states.resize(paths_.size(), State::kUnknown);
+  return states[index];
+}
+
+bool DeviceAccess::reaches(Memory& memory, size_t index) {
+  if (memory.host_accessible()) return true;
+  if (!paths_[index].verdicts[memory.device_index()].ok()) return false;
+  std::byte* const window = memory.window();
+  if (window == nullptr) return false;
+  State& state = state_of(memory, index);
+  if (state == State::kUnknown) {
+    const Status status =
+        paths_[index].transport->attach({memory.device(), memory.address(), memory.size(), window});
+    state = status.ok() ? State::kAttached : State::kRefused;
+    if (!status.ok()) {
+      log_.info("{} bytes of {} are staged over {}: {}", memory.size(), memory.device().table->kind,
+                paths_[index].name, status.text());
+    }
+  }
+  return state == State::kAttached;
+}
+
+bool DeviceAccess::reaches(const Operation& operation, size_t index) {
+  if (!operation.has_windows) return false;
+  for (const BufferPiece& piece : operation.pieces) {
+    if (is_on_device(piece) && !reaches(*piece.memory, index)) return false;
+  }
+  return true;
+}
+
+// What uses it goes on until it ends; nothing new does.
+void DeviceAccess::give_up(const Operation& operation, size_t index, const Status& why) {
+  for (const BufferPiece& piece : operation.pieces) {
+    if (!is_on_device(piece)) continue;
+    state_of(*piece.memory, index) = State::kRefused;
+    log_.info("{} bytes of {} are staged over {} from now on: {}", piece.memory->size(),
+              piece.memory->device().table->kind, paths_[index].name, why.text());
+  }
+}
+
+Status DeviceAccess::flush_remote_writes(const Operation& operation) {
+  for (const BufferPiece& piece : operation.pieces) {
+    if (is_on_device(piece)) HETCOMM_RETURN_IF_ERROR(piece.memory->flush_remote_writes());
+  }
+  return {};
+}
+
+std::string DeviceAccess::refusal(const Operation& operation, size_t index) const {
+  for (const BufferPiece& piece : operation.pieces) {
+    if (!is_on_device(piece)) continue;
+    const Status& verdict = paths_[index].verdicts[piece.memory->device_index()];
+    const auto known = memories_.find(piece.memory);
+    const bool refused = known != memories_.end() && known->second[index] == State::kRefused;
+    if (verdict.ok() && !refused) continue;
+    return fmt::format("HETCOMM_DEVICE_PATH=direct, and {} does not reach memory of {}: {}",
+                       paths_[index].name, piece.memory->device().table->kind,
+                       verdict.ok() ? "this memory was refused" : verdict.text());
+  }
+  return "HETCOMM_DEVICE_PATH=direct, and device memory of the operation has no address";
+}
+
+std::string DeviceAccess::explain() const {
+  std::string text;
+  for (size_t i = 0; i < devices_.size(); ++i) {
+    const DeviceTable& table = *devices_.device(i).table;
+    if (table.host_accessible) continue;
+    for (const Path& path : paths_) {
+      if (path.name == "self") continue;
+      const Status& verdict = path.verdicts[i];
+      text += fmt::format("  memory of {} (device {}) over {}: {} ({})\n", table.kind, i, path.name,
+                          verdict.ok() ? "direct" : "staged", verdict.text());
+    }
+  }
+  return text;
+}
+
+void DeviceAccess::forget(const Memory& memory) {
+  const auto known = memories_.find(&memory);
+  if (known == memories_.end()) return;
+  for (Path& path : paths_) path.transport->detach(memory.known_window());
+  memories_.erase(known);
+}
+
+}  // namespace hetcomm

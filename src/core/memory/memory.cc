@@ -1,0 +1,162 @@
+#include "src/core/memory/memory.h"
+
+#include <sys/mman.h>
+
+#include <cstring>
+#include <utility>
+
+#include "src/core/memory/registration.h"
+
+namespace hetcomm {
+namespace {
+
+Status device_status(const Device& device, hetcomm_status_t status, std::string_view what) {
+  if (status == HETCOMM_OK) return {};
+  std::string text(device.table->kind);
+  text += ": ";
+  text += what;
+  text += ": ";
+  text += code_text(static_cast<Code>(status));
+  return Status(static_cast<Code>(status), std::move(text));
+}
+
+}  // namespace
+
+DeviceSet::~DeviceSet() {
+  for (Entry& entry : entries_) {
+    for (void* stream : entry.streams) {
+      if (stream != nullptr) entry.device.table->stream_destroy(entry.device.instance, stream);
+    }
+    if (entry.device.table->destroy != nullptr) entry.device.table->destroy(entry.device.instance);
+  }
+}
+
+Status DeviceSet::add(Device device) {
+  if (device.table == nullptr || device.table->version != kDeviceTableVersion ||
+      device.table->struct_size < sizeof(DeviceTable)) {
+    return Status(Code::kUnsupported, "device table of another version");
+  }
+  if (!device.table->host_accessible && device.table->find == nullptr) {
+    return Status(Code::kUnsupported, "device that cannot find its memory");
+  }
+  entries_.push_back({device, {nullptr, nullptr}});
+  return {};
+}
+
+Result<void*> DeviceSet::stream(size_t index, StreamDirection direction) {
+  Entry& entry = entries_[index];
+  void*& stream = entry.streams[static_cast<size_t>(direction)];
+  if (stream == nullptr) {
+    const Status status = device_status(
+        entry.device, entry.device.table->stream_create(entry.device.instance, &stream),
+        "stream_create");
+    if (!status.ok()) return status;
+  }
+  return stream;
+}
+
+void DeviceSet::end_stream(size_t index, StreamDirection direction) {
+  Entry& entry = entries_[index];
+  void*& stream = entry.streams[static_cast<size_t>(direction)];
+  if (stream == nullptr) return;
+  entry.device.table->stream_destroy(entry.device.instance, std::exchange(stream, nullptr));
+}
+
+void DeviceSet::note_memory(size_t index, const void* address, uint64_t size) {
+  if (device(index).table->host_accessible) return;
+  const auto first = static_cast<uint64_t>(reinterpret_cast<uintptr_t>(address));
+  const uint64_t last = size > UINT64_MAX - first ? UINT64_MAX : first + size;
+  uint64_t known = highest_forbidden_.load(std::memory_order_relaxed);
+  while (known < last && !highest_forbidden_.compare_exchange_weak(known, last)) {
+  }
+  known = lowest_forbidden_.load(std::memory_order_relaxed);
+  while (known > first && !lowest_forbidden_.compare_exchange_weak(known, first)) {
+  }
+}
+
+// The devices know: an address may be a handle, beside which other memory of the host can lie.
+bool DeviceSet::find_forbidden(uint64_t address) const {
+  if (address > highest_forbidden_.load(std::memory_order_relaxed)) return false;
+  for (const Entry& entry : entries_) {
+    const DeviceTable& table = *entry.device.table;
+    if (table.host_accessible) continue;
+    void* base = nullptr;
+    uint64_t size = 0;
+    const auto* const pointer = reinterpret_cast<const void*>(static_cast<uintptr_t>(address));
+    if (table.find(entry.device.instance, pointer, &base, &size) == HETCOMM_OK) return true;
+  }
+  return false;
+}
+
+Memory::Memory(DeviceSet& devices, size_t device, void* address, uint64_t size, bool owned)
+    : devices_(devices), device_(device), address_(address), size_(size), owned_(owned) {
+  devices_.note_memory(device, address, size);
+}
+
+Memory::~Memory() {
+  if (known_window() != nullptr) munmap(known_window(), size_);
+  if (owned_) device().table->free(device().instance, address_);
+}
+
+std::byte* Memory::window() {
+  std::byte* known = known_window();
+  if (known != nullptr || !devices_.is_reached(device_)) return known;
+  void* const made =
+      mmap(nullptr, size_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (made == MAP_FAILED) return nullptr;
+  if (window_.compare_exchange_strong(known, static_cast<std::byte*>(made))) {
+    return static_cast<std::byte*>(made);
+  }
+  munmap(made, size_);
+  return known;
+}
+
+Status Memory::flush_remote_writes() const {
+  const Device& target = device();
+  if (target.table->flush_remote_writes == nullptr) return {};
+  return device_status(target, target.table->flush_remote_writes(target.instance),
+                       "flushing remote writes");
+}
+
+Status Memory::write(uint64_t offset, const void* source, uint64_t length) {
+  if (!contains(offset, length)) return Status(Code::kOutOfRange, "range ends past the memory");
+  if (length == 0) return {};
+  if (host_accessible()) {
+    std::memcpy(static_cast<std::byte*>(address_) + offset, source, length);
+    return {};
+  }
+  return copy_and_wait(StreamDirection::kFromHost, offset, const_cast<void*>(source), length);
+}
+
+Status Memory::read(uint64_t offset, void* destination, uint64_t length) {
+  if (!contains(offset, length)) return Status(Code::kOutOfRange, "range ends past the memory");
+  if (length == 0) return {};
+  if (host_accessible()) {
+    std::memcpy(destination, static_cast<std::byte*>(address_) + offset, length);
+    return {};
+  }
+  return copy_and_wait(StreamDirection::kToHost, offset, destination, length);
+}
+
+Status Memory::copy_and_wait(StreamDirection direction, uint64_t offset, void* host,
+                             uint64_t length) {
+  const Device& target = device();
+  const DeviceTable& table = *target.table;
+  void* stream = nullptr;
+  HETCOMM_RETURN_IF_ERROR(
+      device_status(target, table.stream_create(target.instance, &stream), "stream_create"));
+  hetcomm_status_t status =
+      direction == StreamDirection::kToHost
+          ? table.copy_to_host(target.instance, stream, host, address_, offset, length)
+          : table.copy_from_host(target.instance, stream, address_, offset, host, length);
+  void* event = nullptr;
+  if (status == HETCOMM_OK) status = table.event_record(target.instance, stream, &event);
+  if (status == HETCOMM_OK) {
+    status = table.event_wait(target.instance, event);
+    table.event_release(target.instance, event);
+  }
+  table.stream_destroy(target.instance, stream);
+  return device_status(target, status, "copy");
+}
+
+}  // namespace hetcomm

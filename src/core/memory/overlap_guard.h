@@ -1,0 +1,88 @@
+// Debug builds: finds receives whose buffers overlap those of other pending receives of the
+// context. What would end up in such memory is anybody's guess.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory_resource>
+#include <mutex>
+#include <utility>
+
+#include "src/core/memory/memory.h"
+#include "src/core/progress/operation.h"
+
+namespace hetcomm {
+
+// [any-thread]
+class OverlapGuard {
+ public:
+#ifdef NDEBUG
+  static constexpr bool kActive = false;
+#else
+  static constexpr bool kActive = true;
+#endif
+
+  // False, with nothing noted, when a piece of |receive| overlaps another or one of a pending
+  // receive.
+  bool add(const Operation& receive) {
+    const std::lock_guard lock(mutex_);
+    size_t added = 0;
+    const bool fits = for_each_range(receive, [&](const Range& range) {
+      const auto next = ranges_.upper_bound(range.first);
+      if (next != ranges_.end() && next->first.first == range.first.first &&
+          next->first.second < range.second) {
+        return false;
+      }
+      if (next != ranges_.begin()) {
+        const auto previous = std::prev(next);
+        if (previous->first.first == range.first.first && previous->second > range.first.second) {
+          return false;
+        }
+      }
+      ranges_.insert(range);
+      ++added;
+      return true;
+    });
+    if (!fits) erase(receive, added);
+    return fits;
+  }
+  void remove(const Operation& receive) {
+    const std::lock_guard lock(mutex_);
+    erase(receive, SIZE_MAX);
+  }
+
+ private:
+  using Start = std::pair<const Memory*, uint64_t>;  // null: host memory, by address
+  using Range = std::pair<const Start, uint64_t>;    // and the end
+
+  template <typename Use>
+  static bool for_each_range(const Operation& receive, Use&& use) {
+    if (receive.pieces.empty()) {
+      const auto address = reinterpret_cast<uint64_t>(receive.segment.iov_base);
+      return receive.length == 0 || use(Range{{nullptr, address}, address + receive.length});
+    }
+    for (const BufferPiece& piece : receive.pieces) {
+      if (piece.length == 0) continue;
+      const bool on_host = piece.memory != nullptr && piece.memory->host_accessible();
+      const uint64_t base = on_host ? reinterpret_cast<uint64_t>(piece.memory->address()) : 0;
+      const uint64_t begin = base + piece.offset;
+      if (!use(Range{{on_host ? nullptr : piece.memory, begin}, begin + piece.length}))
+        return false;
+    }
+    return true;
+  }
+  void erase(const Operation& receive, size_t most) {
+    for_each_range(receive, [&](const Range& range) {
+      if (most == 0) return false;
+      --most;
+      ranges_.erase(range.first);
+      return true;
+    });
+  }
+
+  std::mutex mutex_;
+  std::pmr::unsynchronized_pool_resource memory_;
+  std::pmr::map<Start, uint64_t> ranges_{&memory_};
+};
+
+}  // namespace hetcomm

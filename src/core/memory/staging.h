@@ -1,0 +1,172 @@
+// Staging: copies between device memory and pinned chunks of host memory, for transports that
+// cannot reach the device.
+//
+// Two pools of memory, one for sending and one for receiving, so that one direction cannot starve
+// the other. Each pool is bounded, but whoever holds no chunk always gets one: a transfer can
+// always go on, so staging cannot deadlock. A pool is made of blocks; a transfer cuts those that it
+// holds into chunks of the size that suits it. Copies run on the devices' streams; progress() asks
+// their events. All calls under the baton.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "src/base/span.h"
+#include "src/base/status.h"
+#include "src/core/memory/memory.h"
+#include "src/core/memory/throughput.h"
+#include "src/core/progress/operation.h"
+
+namespace hetcomm {
+
+class CopyHandler {
+ public:
+  // The copy is over; neither side's memory is touched by it any more.
+  virtual void on_copied(const Status& status) = 0;
+
+ protected:
+  ~CopyHandler() = default;
+};
+
+// One copy between a host range and a range of a message's pieces, perhaps on several devices.
+class CopyJob {
+ public:
+  bool running() const { return running_; }
+
+ private:
+  friend class Staging;
+  struct Event {
+    const Device* device;
+    void* event;
+    size_t load;  // in which it was counted
+    uint64_t bytes;
+  };
+  static constexpr size_t kFewEvents = 2;
+
+  bool has_events() const { return few_ != 0; }
+  void make_room() {
+    if (few_ == kFewEvents) more_events_.reserve(more_events_.size() + 1);
+  }
+  // After make_room().
+  void push(const Event& event) {
+    if (few_ < kFewEvents) {
+      first_events_[few_++] = event;
+    } else {
+      more_events_.push_back(event);
+    }
+  }
+  const Event& last() const {
+    return more_events_.empty() ? first_events_[few_ - 1] : more_events_.back();
+  }
+  void pop() {
+    if (more_events_.empty()) {
+      --few_;
+    } else {
+      more_events_.pop_back();
+    }
+  }
+
+  std::array<Event, kFewEvents> first_events_{};
+  size_t few_ = 0;
+  std::vector<Event> more_events_;
+  CopyHandler* handler_ = nullptr;
+  CopyJob* next_ = nullptr;
+  Status status_;
+  bool running_ = false;
+};
+
+struct StagingOptions {
+  uint64_t chunk_bytes = 0;  // 0: what suits each transfer
+  uint64_t depth = 0;        // chunks of a transfer under way in one direction; 0: what suits it
+};
+
+// How a transfer goes through the host.
+struct StagingPlan {
+  uint64_t chunk_bytes = 0;  // 0: not made yet
+  size_t depth = 0;
+};
+
+// For |length| bytes of a device that is copied at |bytes_per_s|, 0 while nobody knows. Pure.
+StagingPlan plan_staging(const StagingOptions& options, uint64_t length, double bytes_per_s);
+
+class Staging {
+ public:
+  enum class Pool : uint8_t { kSend, kReceive };
+  static constexpr size_t kMaxDepth = 16;
+  static constexpr uint64_t kLargestChunk = 512u << 10;  // that is chosen, not that is asked for
+
+ private:
+  // Memory that chunks of one transfer lie in.
+  struct Block {
+    std::byte* bytes = nullptr;
+    uint32_t used = 0;  // a bit for each chunk
+    Block* next = nullptr;
+  };
+
+ public:
+  // The chunks of one transfer. All are given back before it goes.
+  class Share {
+   public:
+    Share(Staging& staging, Pool pool) : staging_(staging), pool_(pool) {}
+    Share(const Share&) = delete;
+    Share& operator=(const Share&) = delete;
+
+    const StagingPlan& plan() const { return plan_; }
+    bool planned() const { return plan_.chunk_bytes != 0; }
+    // The first call decides.
+    void plan_for(uint64_t length, double bytes_per_s) {
+      if (!planned()) plan_ = plan_staging(staging_.options_, length, bytes_per_s);
+    }
+    // A pinned chunk, null when the pool is used up and the transfer |has_one|, or when memory is
+    // exhausted (|*exhausted|).
+    std::byte* take(bool has_one, bool* exhausted);
+    void give(std::byte* chunk);
+
+   private:
+    Staging& staging_;
+    const Pool pool_;
+    StagingPlan plan_;
+    Block* blocks_ = nullptr;
+  };
+
+  Staging(DeviceSet& devices, const StagingOptions& options);
+  ~Staging();
+
+  // Starts copying [offset, offset + length) of |pieces| to or from |host|. on_copied follows from
+  // progress(), always; a failure to start is reported the same way. |job| stays until then. Fails
+  // for nothing.
+  void start(CopyJob& job, StreamDirection direction, const std::vector<BufferPiece>& pieces,
+             uint64_t offset, std::byte* host, uint64_t length, CopyHandler& handler);
+  int progress();
+  bool idle() const { return running_ == nullptr; }
+  // Bytes per second that the device of |pieces| was lately copied from or to; 0 while not known.
+  double copy_rate(StreamDirection direction, const std::vector<BufferPiece>& pieces) const;
+
+ private:
+  static constexpr size_t kMaxBlocks = 32;  // of each pool, before the guaranteed ones
+  struct PoolState {
+    Block* free = nullptr;
+    size_t made = 0;
+  };
+  Status start_piece(CopyJob& job, StreamDirection direction, const BufferPiece& piece,
+                     uint64_t offset, std::byte* host, uint64_t length);
+  Block* make_block();
+  Block* acquire(Pool pool, bool has_one, bool* exhausted);
+  void release(Pool pool, Block* block);
+  static size_t load_of(size_t device, StreamDirection direction) {
+    return device * 2 + static_cast<size_t>(direction);
+  }
+
+  DeviceSet& devices_;
+  const StagingOptions options_;
+  const uint64_t block_bytes_;
+  PoolState pools_[2];
+  std::vector<std::unique_ptr<Block>> blocks_;
+  CopyJob* running_ = nullptr;  // in the order in which they began
+  CopyJob** running_end_ = &running_;
+  std::vector<Throughput> loads_;  // of each device, a direction each
+};
+
+}  // namespace hetcomm

@@ -1,0 +1,40 @@
+// Bytes in flight and measured rate of one direction: of a rail, or of a device's copies.
+#pragma once
+
+#include <cstdint>
+
+namespace hetcomm {
+
+class Throughput {
+ public:
+  void start(uint64_t bytes, uint64_t now_ns) {
+    if (outstanding_ == 0) since_ns_ = now_ns;
+    outstanding_ += bytes;
+  }
+  void finish(uint64_t bytes, uint64_t now_ns) {
+    // Over less, being late once would count for much.
+    constexpr uint64_t kShortestNs = 1'000'000;
+    outstanding_ -= bytes;
+    done_ += bytes;
+    busy_ns_ += now_ns - since_ns_;
+    since_ns_ = now_ns;
+    if (busy_ns_ < kShortestNs) return;
+    const double measured = static_cast<double>(done_) * 1e9 / static_cast<double>(busy_ns_);
+    rate_ = rate_ == 0 ? measured : rate_ * 0.7 + measured * 0.3;
+    busy_ns_ = 0;
+    done_ = 0;
+  }
+  void drop(uint64_t bytes) { outstanding_ -= bytes; }
+  uint64_t outstanding() const { return outstanding_; }
+  // Bytes per second; 0 while it is not known.
+  double rate() const { return rate_; }
+
+ private:
+  uint64_t outstanding_ = 0;
+  uint64_t since_ns_ = 0;
+  uint64_t busy_ns_ = 0;  // not yet measured: time with something under way
+  uint64_t done_ = 0;     // in that time
+  double rate_ = 0;
+};
+
+}  // namespace hetcomm

@@ -1,0 +1,101 @@
+// The channels of one rank: what arrives for its communicators, found by the number that senders
+// put in front of each message.
+//
+// Every rank numbers its own channels, and tells the members of a communicator the number by which
+// they reach it here. It draws the number before it tells them. So a message for a number that is
+// not in the table can only be for a communicator that is gone here, however fast the sender is.
+// Numbers are drawn in turn from 2^32: messages for an old one that come late find nothing, and no
+// number of communicators that were made and destroyed uses them up.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "src/base/status.h"
+#include "src/core/peer/match.h"
+
+namespace hetcomm {
+
+// The match tables of one communicator.
+struct Channel {
+  explicit Channel(uint32_t own_id) : id(own_id) {}
+  const uint32_t id;
+  bool closed = false;  // aborted: messages are dropped
+  MatchTable point_to_point;
+  MatchTable collective;
+  Status aborted;             // why, when it was
+  Status collectives_failed;  // why, when they have; everything else goes on
+};
+
+class ChannelTable {
+ public:
+  // Draws numbers from |first| on.
+  explicit ChannelTable(uint32_t first = 0) : next_(first) {}
+
+  // Null when there is none with this number, any more.
+  Channel* find(uint32_t id) const {
+    Channel* found = slots_[id & mask()].get();
+    return found != nullptr && found->id == id ? found : nullptr;
+  }
+  // Where a message is matched; null when its channel is closed or gone.
+  MatchTable* match_table(uint32_t id, bool collective) const {
+    Channel* found = find(id);
+    if (found == nullptr || found->closed) return nullptr;
+    return collective ? &found->collective : &found->point_to_point;
+  }
+  bool is_aborted(uint32_t id) const {
+    const Channel* found = find(id);
+    return found != nullptr && !found->aborted.ok();
+  }
+  // The first one has number |first|.
+  Channel& open() {
+    if (2 * (count_ + 1) > slots_.size()) grow();
+    while (slots_[next_ & mask()] != nullptr) ++next_;
+    auto& slot = slots_[next_ & mask()];
+    slot = std::make_unique<Channel>(next_);
+    ++next_;
+    ++count_;
+    return *slot;
+  }
+  // Its tables are empty.
+  void close(uint32_t id) {
+    if (find(id) == nullptr) return;
+    slots_[id & mask()].reset();
+    --count_;
+  }
+  bool empty() const { return count_ == 0; }
+
+  template <typename Use>
+  void for_each(Use&& use) const {
+    for (const auto& channel : slots_) {
+      if (channel != nullptr) use(*channel);
+    }
+  }
+  // Calls use(MatchTable&) for every table.
+  template <typename Use>
+  void for_each_table(Use&& use) const {
+    for_each([&](Channel& channel) {
+      use(channel.point_to_point);
+      use(channel.collective);
+    });
+  }
+
+ private:
+  size_t mask() const { return slots_.size() - 1; }
+  // Numbers that differ in their low bits do so with one bit more.
+  void grow() {
+    std::vector<std::unique_ptr<Channel>> bigger(2 * slots_.size());
+    for (auto& channel : slots_) {
+      if (channel != nullptr) bigger[channel->id & (bigger.size() - 1)] = std::move(channel);
+    }
+    slots_.swap(bigger);
+  }
+
+  // The number modulo the size, a power of two that is at least twice |count_|.
+  std::vector<std::unique_ptr<Channel>> slots_ = std::vector<std::unique_ptr<Channel>>(8);
+  size_t count_ = 0;
+  uint32_t next_;
+};
+
+}  // namespace hetcomm

@@ -1,0 +1,51 @@
+#include "src/core/peer/completer.h"
+
+#include <memory>
+#include <new>
+
+#include "src/core/memory/memory.h"
+#include "src/core/memory/registration.h"
+
+namespace hetcomm {
+
+void Completer::complete(Operation& operation, Code code, std::string text) {
+  operation.code = code;
+  try {
+    if (!text.empty()) operation.text = std::make_unique<std::string>(std::move(text));
+  } catch (const std::bad_alloc&) {
+    operation.text.reset();  // the code has to do
+  }
+  complete(operation);
+}
+
+// A collective operation that was never started, or a one-sided one.
+void Completer::complete_other(Operation& operation) {
+  if (operation.kind == OperationKind::kCollective) {
+    delete std::exchange(operation.composite, nullptr);
+    finish(operation);
+    return;
+  }
+  const Operation::Access access = operation.access;
+  const Code code = operation.code;
+  if (code == Code::kOk) {
+    operation.run.bytes_sent += access.ahead;
+    operation.run.bytes_received += access.ahead;
+  }
+  if (access.ledger != nullptr) access.ledger->ending(operation);
+  // Whoever sees the end may let go of the remote memory at once.
+  if (access.remote != nullptr) access.remote->drop_use();
+  finish(operation);
+  if (access.registration != nullptr && access.registration->drop_running()) {
+    engine_.note_arrival();  // somebody may wait for it to unregister
+  }
+  if (access.started) access.ledger->ended(access.epoch, code);
+}
+
+void Completer::drop_uses(Operation& operation) {
+  for (const BufferPiece& piece : operation.pieces) {
+    if (piece.memory != nullptr) piece.memory->drop_use();
+  }
+  operation.clear_pieces();
+}
+
+}  // namespace hetcomm

@@ -1,0 +1,58 @@
+// How the bytes of a message that has arrived get into its receive, which then completes.
+//
+// Under the baton.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "src/base/copy.h"
+#include "src/base/span.h"
+#include "src/core/memory/staging.h"
+#include "src/core/peer/completer.h"
+#include "src/core/progress/block_pool.h"
+#include "src/core/progress/graveyard.h"
+#include "src/core/progress/operation.h"
+
+namespace hetcomm {
+
+class Delivery {
+ public:
+  Delivery(Completer& completer, Staging& staging, BlockPool& blocks, Graveyard& graveyard)
+      : completer_(completer), staging_(staging), blocks_(blocks), graveyard_(graveyard) {}
+
+  // |receive| gets a message of |length| bytes from rank |source| of the job.
+  static void note_message(Operation& receive, int source, uint64_t tag, uint64_t length) {
+    receive.source = source;
+    receive.matched_tag = tag;
+    receive.run.bytes_sent = length;
+    receive.run.bytes_received = std::min(length, receive.length);
+  }
+  // Copies |bytes|, the whole message, into |receive| and completes it.
+  void deliver(Operation& receive, int source, uint64_t tag, ConstByteSpan bytes, uint64_t length) {
+    note_message(receive, source, tag, length);
+    if (!receive.on_host || !receive.segment_list.empty() || length > receive.length) [[unlikely]] {
+      deliver_rest(receive, bytes);
+      return;
+    }
+    if (!bytes.empty()) copy_bytes(receive.segment.iov_base, bytes.data(), bytes.size());
+    completer_.complete(receive);
+  }
+  // A message of |length| bytes is in |receive|, which is in host memory, as far as it fits.
+  void delivered(Operation& receive, int source, uint64_t tag, uint64_t length);
+  // All bytes that |receive| gets are in its memory.
+  void complete_delivered(Operation& receive);
+  void complete_truncated(Operation& receive);
+
+ private:
+  class ToDevice;
+
+  void deliver_rest(Operation& receive, ConstByteSpan bytes);
+
+  Completer& completer_;
+  Staging& staging_;
+  BlockPool& blocks_;
+  Graveyard& graveyard_;
+};
+
+}  // namespace hetcomm

@@ -1,0 +1,96 @@
+// DirectAccess: a put or get that connections do by themselves, in pieces. Each connection takes
+// the next piece when it is done with one, of a size by its rate, so that all end together. What
+// was under way on one that fails goes over the others; where none is left that reaches the memory,
+// the rest goes by message.
+//
+// A connection that fails may have written bytes into the network that still arrive. They are those
+// of the put, so that nothing is wrong until it has completed; no put completes, well or cancelled,
+// before the peer has said that it has given up that connection, too (RemoteAccess's fence). Under
+// the baton.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "src/core/peer/pair.h"
+#include "src/core/progress/graveyard.h"
+#include "src/core/progress/operation.h"
+
+namespace hetcomm {
+
+class DirectAccess final : public BulkOwner, public Mortal {
+ public:
+  DirectAccess(RemoteAccess& access, Pair& pair, Operation& operation)
+      : access_(access), pair_(pair), operation_(operation) {}
+
+  // Over the pair's connection, which reaches the memory, and those beside it.
+  void start();
+  // Nothing is under way afterwards. True: bytes of it may still arrive, so that it ends later,
+  // with |code| and |*text|, unless lose() comes first.
+  bool cancel(Code code, std::string* text);
+  // The pair is lost: nobody waits for the fence any more. Cancelled before, it keeps that end.
+  void lose(Code* code, std::string* text);
+  // What was under way on |rail| is missing now, and goes on with go_on().
+  void rail_failed(const Rail& rail);
+  // There are other connections than before, or no fence any more. May end it.
+  void go_on();
+  // Frees itself.
+  void retire();
+
+  // Some part of it is under way there, or was when it was cancelled.
+  bool uses(const Rail& rail) { return running_on(rail) > 0 || is_breaking(rail); }
+
+ private:
+  struct Range {
+    uint64_t offset;
+    uint64_t length;
+  };
+  static constexpr size_t kMostRails = 8;
+  static constexpr size_t kDepth = 2;  // pieces that a connection has at a time
+  static constexpr size_t kMostParts = kMostRails * kDepth;
+  static constexpr uint64_t kLeastPiece = 64 << 10;
+  static constexpr uint64_t kMostPiece = 4 << 20;
+  static constexpr uint64_t kPieceUnit = 4 << 10;
+  // The cause may be the operation itself: the owner says so when it goes by message. Other
+  // connections shall not fail for it, too, where there is little to lose by that.
+  static constexpr uint32_t kMostFailures = 2;
+
+  void on_bulk(Bulk& bulk, Code code) override;
+  bool may_fail_again() const {
+    return failures_ < (operation_.length < 2 * kLeastPiece ? 1 : kMostFailures);
+  }
+  bool is_missing_some() const { return missing_count_ > 0 || next_ < operation_.length; }
+  size_t running_on(const Rail& rail);
+  bool is_breaking(const Rail& rail) const;
+  void feed();
+  Range take(size_t rails, double share);
+  void issue(Rail& rail, Range range);
+  void settle();
+  void drop_parts();
+  uint64_t placed_in_front() const;
+  OwnedBulk* parts() { return reinterpret_cast<OwnedBulk*>(storage_.data()); }
+
+  RemoteAccess& access_;
+  Pair& pair_;
+  Operation& operation_;
+  // The first |count_| parts; most have one, and the rest is not touched.
+  alignas(OwnedBulk) std::array<std::byte, kMostParts * sizeof(OwnedBulk)> storage_;
+  size_t count_ = 0;
+  size_t running_ = 0;
+  uint64_t next_ = 0;  // from here on nothing was given to anybody yet
+  // Was under way on a connection that failed; whole pieces, so that there are never more than
+  // parts.
+  std::array<Range, kMostParts> missing_;
+  size_t missing_count_ = 0;
+  uint32_t failures_ = 0;
+  Code code_ = Code::kOk;
+  // Cancelled, and waits for these connections to fail, and then for the fence.
+  bool cancelled_ = false;
+  std::array<const Rail*, kMostParts> breaking_{};
+  size_t breaking_count_ = 0;
+  std::string text_;
+};
+
+}  // namespace hetcomm

@@ -1,0 +1,120 @@
+// What the pairs of a job share, and what they ask of the job.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "src/base/config.h"
+#include "src/base/log.h"
+#include "src/base/status.h"
+#include "src/core/memory/device_access.h"
+#include "src/core/memory/memory.h"
+#include "src/core/memory/registration.h"
+#include "src/core/memory/staging.h"
+#include "src/core/peer/channel_table.h"
+#include "src/core/peer/completer.h"
+#include "src/core/peer/delivery.h"
+#include "src/core/peer/pair_schedule.h"
+#include "src/core/peer/wire.h"
+#include "src/core/progress/block_pool.h"
+#include "src/core/progress/engine.h"
+#include "src/core/progress/graveyard.h"
+#include "src/core/progress/operation.h"
+#include "src/core/progress/slot_table.h"
+#include "src/liveness/control_plane.h"
+#include "transports/transport.h"
+
+namespace hetcomm {
+
+class Pair;
+
+// Makes connections. All calls under the baton.
+class PairConnector {
+ public:
+  // Tries the transports that reach the peer, in order of estimate; Pair::adopt() or
+  // Pair::connect_failed() follows.
+  virtual void connect(Pair& pair) = 0;
+  // Makes a further connection, over transport |index|.
+  virtual void connect_over(Pair& pair, size_t index) = 0;
+  // Transports that reach |rank| and would share the load of transport |index|, or are better.
+  virtual std::vector<size_t> useful_beside(int rank, size_t index) = 0;
+  // Both ranks offer some transport; whether it reaches is another question.
+  virtual bool has_common_transport(int rank) const = 0;
+  // The largest message to |rank| that every transport can carry which may have to send it again.
+  virtual uint32_t kept_payload_bytes(int rank) = 0;
+  virtual std::string_view transport_kind(size_t index) const = 0;
+  virtual std::string_view transport_name(size_t index) const = 0;
+
+ protected:
+  ~PairConnector() = default;
+};
+
+// Hears of what concerns more than one pair. All calls under the baton.
+class PairListener {
+ public:
+  // |rank| is gone for good, its pair is quiet. Everybody who waits for it learns |why|. Works without
+  // memory.
+  virtual void on_rank_lost(int rank, const Status& why) = 0;
+  // A transport asks what has arrived at |rank| on |stream|.
+  virtual void on_doubt(int rank, const StreamId& stream) = 0;
+  // A message of a collective operation that no receive waits for.
+  virtual void on_unexpected_part(int rank, const WireHeader& header) = 0;
+
+ protected:
+  ~PairListener() = default;
+};
+
+struct PairCommons {
+  PairCommons(Engine& progress, Log& lines, DeviceSet& devices, const Config& config,
+              OverlapGuard& overlaps, PairConnector& connects, PairListener& listens, int own_rank)
+      : engine(progress),
+        log(lines),
+        connector(connects),
+        listener(listens),
+        rank(own_rank),
+        detection_ns(config.number(Variable::kDetectionTime)),
+        cool_down_ns(config.number(Variable::kCoolDown)),
+        staging(devices, {.chunk_bytes = config.number(Variable::kStagingChunk),
+                          .depth = config.number(Variable::kStagingDepth)}),
+        device_access(devices, config, lines),
+        completer(progress, overlaps),
+        delivery(completer, staging, blocks, graveyard),
+        schedule(progress) {}
+
+  uint64_t now_ns() const { return engine.coarse_now(); }
+  // Whether a connection over transport |index| moves all of |operation|'s memory by itself, as its
+  // segments() say.
+  bool reaches(const Operation& operation, size_t index) {
+    return operation.on_host || device_access.reaches(operation, index);
+  }
+  // Frees |object| when no upcall of it can be on the stack.
+  template <typename T, typename Delete>
+  void retire(std::unique_ptr<T, Delete> object) {
+    graveyard.add(std::move(object));
+  }
+
+  Engine& engine;
+  Log& log;
+  PairConnector& connector;
+  PairListener& listener;
+  const int rank;  // this process, in the job
+  const uint64_t detection_ns;
+  const uint64_t cool_down_ns;
+  uint32_t credit_granted = 0;                // to each peer
+  liveness::ControlPlane* control = nullptr;  // null in a job of one rank
+
+  BlockPool blocks;  // for what lives as long as an operation
+  Graveyard graveyard;
+  Staging staging;
+  DeviceAccess device_access;
+  Completer completer;
+  Delivery delivery;
+  PairSchedule schedule;
+  ChannelTable channels;
+  SlotTable<Registration> registrations;
+};
+
+}  // namespace hetcomm

@@ -1,0 +1,86 @@
+// Which pairs have something to do at the end of a pass, and when they want to be called again.
+//
+// Under the baton.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "src/base/clock.h"
+#include "src/core/progress/engine.h"
+
+namespace hetcomm {
+
+// A pair, as its schedule sees it.
+class ScheduledPair {
+ public:
+  // Sends credit and acknowledgements that are due.
+  virtual void send_update() = 0;
+  // Copies to and from mapped memory that are too long for one call go on. False: none is left.
+  virtual bool copy_some() = 0;
+  virtual void tick(uint64_t now_ns) = 0;
+  // When tick() is wanted next; kForever: not at all.
+  virtual uint64_t next_timer_ns() const = 0;
+  // Memory ran out in the middle of something: nothing can be promised to the peer any more.
+  virtual void out_of_memory() = 0;
+
+  // In which lists of the schedule it stands; the schedule's own.
+  struct Listed {
+    bool update = false;
+    bool acknowledgement = false;
+  };
+  Listed listed;
+
+ protected:
+  ~ScheduledPair() = default;
+};
+
+class PairSchedule {
+ public:
+  explicit PairSchedule(Engine& engine) : engine_(engine) {}
+  PairSchedule(const PairSchedule&) = delete;
+  PairSchedule& operator=(const PairSchedule&) = delete;
+
+  // To note |pair| anywhere below never fails afterwards.
+  void add(ScheduledPair& pair);
+  // Forgets all pairs, before they go.
+  void clear();
+
+  // send_update() is called at the end of this pass.
+  void update_due(ScheduledPair& pair) {
+    if (pair.listed.update) return;
+    pair.listed.update = true;
+    updates_.push_back(&pair);
+  }
+  // send_update() is called in the next pass where a background thread is there to make it: a message
+  // that this rank's user sends until then takes the acknowledgement along.
+  void acknowledgement_due(ScheduledPair& pair);
+  // copy_some() is called in every pass until it returns false.
+  void copies_due(ScheduledPair& pair);
+  // tick() is called at |at_ns| at the latest.
+  void note_timer(uint64_t at_ns) {
+    if (at_ns < next_timer_ns_) next_timer_ns_ = at_ns;
+  }
+
+  bool has_work() const {
+    return !updates_.empty() || !acknowledgements_.empty() || !copying_.empty();
+  }
+  // A pass begins: what is due from now on belongs to it.
+  void begin_pass() { ++pass_; }
+  // The work at the end of a pass. Returns how much was done.
+  int run();
+  void tick(uint64_t now_ns);
+  uint64_t next_timer_ns() const { return next_timer_ns_; }
+
+ private:
+  Engine& engine_;
+  std::vector<ScheduledPair*> pairs_;
+  std::vector<ScheduledPair*> updates_;
+  std::vector<ScheduledPair*> acknowledgements_;  // counted as work of the engine
+  uint64_t pass_ = 0;                             // the last one that has begun
+  uint64_t acknowledgements_pass_ = 0;            // the one that added the first of them
+  std::vector<ScheduledPair*> copying_;
+  uint64_t next_timer_ns_ = kForever;
+};
+
+}  // namespace hetcomm

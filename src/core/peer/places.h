@@ -1,0 +1,63 @@
+// Places: how many one-sided operations this rank has asked of one peer, and how many it holds for
+// the peer. Neither number grows without bound.
+//
+// The initiator gives an operation a place when it asks for it, and asks for at most kMaxAsked at a
+// time. The place outlives an operation that is cancelled. It is given back
+//
+//   for kPut          when the owner has acknowledged the message
+//   for kGet, kAtomic when the owner has answered, and the operation has ended
+//   for kPutRequest   when the transfer has ended; if the initiator withdrew it, when the owner has
+//                     acknowledged the withdrawal
+//
+// The owner holds a get, an atomic and a put request until the initiator has acknowledged the
+// answer, or has ended the transfer by itself; and a put that it has refused until the initiator
+// has acknowledged the refusal. An initiator that makes it hold more than kMaxHeld is hostile.
+//
+// Both numbers follow from messages that come once and in order, so connections that fail change
+// neither. They mean nothing after the pair was lost. Under the baton.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+
+#include "src/core/peer/wire.h"
+
+namespace hetcomm {
+
+// Whose place a message of this rank keeps until the peer has acknowledged the message.
+enum class Place : uint8_t { kNone, kInitiator, kOwner };
+
+class Places {
+ public:
+  // Initiator.
+  bool is_free() const { return asked_ < kMaxAsked; }
+  void take() { ++asked_; }
+  void give_back() { --asked_; }
+  uint32_t asked() const { return asked_; }
+
+  // Owner. False when the peer has asked for more than it may.
+  [[nodiscard]] bool hold() {
+    if (held_ >= kMaxHeld) return false;
+    ++held_;
+    return true;
+  }
+  void drop() { --held_; }
+  // The answer to what is held has left as message |sequence|.
+  void answered(uint32_t sequence) { answers_.push_back(sequence); }
+  bool has_answers() const { return !answers_.empty(); }
+  // The peer has all messages up to |sequence|.
+  void acknowledged(uint32_t sequence) {
+    while (!answers_.empty() && static_cast<int32_t>(sequence - answers_.front()) >= 0) {
+      answers_.pop_front();
+      --held_;
+    }
+  }
+  uint32_t held() const { return held_; }
+
+ private:
+  uint32_t asked_ = 0;
+  uint32_t held_ = 0;
+  std::deque<uint32_t> answers_;  // that the peer has not acknowledged
+};
+
+}  // namespace hetcomm

@@ -1,0 +1,172 @@
+// Rendezvous: a message whose data waits for its receive. A SendTransfer also stands for a message
+// that is pulled (kPull): it waits for kDone, or gives the operation back to be pushed.
+//
+//
+//   sender                                 receiver
+//     kRequest (length, readable key) -->    matched with a receive
+//       either                        <--  kGrant (chunk, key), one for each of several chunks
+//     put into the chunk              -->    counts what arrives
+//       or                                   get by itself, chunk by chunk
+//                                     <--  kDone
+//
+// The receiver drives: it cuts the message into chunks, chooses per chunk where the data lands (the
+// user's memory, or a staging chunk of a device message) and on which connection; chunks whose
+// connection broke are granted again on the next one. The sender stages device memory piece by
+// piece. Both ends can end early (kStop, kWithdraw); an operation completes only when no connection
+// and no device copy touches its memory any more.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "src/core/memory/staging.h"
+#include "src/core/peer/pair.h"
+#include "src/core/progress/block_pool.h"
+#include "src/core/progress/graveyard.h"
+
+namespace hetcomm {
+
+// Owned by itself from the request on; retires itself into the mesh when its operation has
+// completed.
+class SendTransfer final : public Mortal {
+ public:
+  SendTransfer(Pair& pair, Operation& send);
+  ~SendTransfer();
+
+  // The body of the request; exposes the source if the rail can be read from.
+  RequestBody make_request();
+  void request_sent() { requested_ = true; }
+  // Instead: the receiver has been told to read it, since |now_ns|.
+  void pull_sent(uint64_t now_ns) { pulled_since_ns_ = now_ns; }
+  // The receiver has not read it, as far as is known.
+  bool is_pulled() const { return pulled_since_ns_ != 0 && !received_ && !ending_; }
+  uint64_t pulled_since_ns() const { return pulled_since_ns_; }
+  // The connection on which it could be read has gone.
+  bool lost_source() const { return source_rail_ == nullptr; }
+  uint64_t id() const { return id_; }
+  uint64_t length() const { return send_->length; }
+  // Takes a pulled message back: the receiver reads it no more, and this object ends. Returns the
+  // operation.
+  Operation& take_back();
+
+  void granted(const GrantBody& grant);
+  void done();                            // the receiver has everything
+  void stopped(Code code);                // the receiver ended it
+  void end(Code code, std::string text);  // this side ends it; tells the receiver
+  // The connection broke: nothing is under way on it any more, other grants will come.
+  void rail_failed(const Rail& rail);
+  // Something is under way on it, or will be.
+  bool uses(const Rail& rail) const;
+
+ private:
+  class Piece;  // one put, from user memory or through a staging chunk
+  struct Grant {
+    GrantBody body;
+    uint64_t started = 0;
+  };
+  static constexpr size_t kMaxPieces = 16;  // pieces under way
+  static_assert(Staging::kMaxDepth <= kMaxPieces);
+  static constexpr size_t kMaxGrants = 64;  // that wait for pieces; a receiver grants few at a time
+
+  void note_answer();
+  void start_pieces();
+  bool start_grant(Grant& grant);
+  bool start_staged(Grant& grant, Rail& rail);
+  bool start_direct(const Grant& grant, Rail& rail);
+  void piece_finished(Piece& piece, Code code);
+  void finish_as(Code code, std::string text);
+  void quiesce();
+  void maybe_finish();
+
+  Pair& pair_;
+  Operation* send_;
+  uint64_t id_;
+  void revoke_source();
+
+  RemoteKey source_key_;
+  Rail* source_rail_ = nullptr;  // where it was exposed
+  std::vector<Grant> grants_;    // not yet wholly turned into pieces
+  Staging::Share chunks_;
+  FewPooled<Piece, kMaxPieces> pieces_;
+  uint64_t accepted_ = UINT64_MAX;  // known from the first grant on
+  uint64_t put_bytes_ = 0;
+  bool may_lose_ = false;   // some piece went over a rail that may lose it
+  bool requested_ = false;  // the request has left
+  uint64_t pulled_since_ns_ = 0;
+  bool answered_ = false;
+  bool received_ = false;  // by the peer, all of it
+  bool ending_ = false;
+  Code code_ = Code::kOk;
+  std::string text_;
+};
+
+class ReceiveTransfer final : public Mortal {
+ public:
+  // Takes over |receive| for the message that |message| announces.
+  ReceiveTransfer(Pair& pair, Operation& receive, const Incoming& message);
+  ~ReceiveTransfer();
+
+  void start();
+  uint64_t sender_id() const { return sender_id_; }
+  void withdrawn(Code code);              // the sender ended it
+  void end(Code code, std::string text);  // this side ends it; tells the sender
+  void rail_failed(const Rail& rail);
+  bool uses(const Rail& rail) const;
+  void rail_ready() { start_chunks(); }
+
+ private:
+  class Chunk;
+  static constexpr size_t kMaxGranted = 16;  // chunks under way
+  static_assert(Staging::kMaxDepth <= kMaxGranted);
+  static constexpr uint64_t kRegrantBytes =
+      8u << 20;  // what a broken connection costs at most, per chunk
+  // Where several connections share the load.
+  static constexpr uint64_t kLeastShare = 128u << 10;
+  static constexpr size_t kChunksPerRail = 2;
+
+  struct Range {
+    uint64_t offset;
+    uint64_t length;
+  };
+
+  void start_chunks();
+  bool start_waiting_chunks();
+  bool add_chunk();
+  void cut_again(size_t index);
+  bool want_get();
+  Rail* pick_rail() const;
+  uint64_t next_length(const Range& rest, bool staged) const;
+  void chunk_finished(Chunk& chunk);
+  void chunk_failed(Code code, std::string_view why);
+  void finish_as(Code code, std::string text);
+  void maybe_finish();
+  bool message_is_complete() const { return finished_ == accepted_; }
+
+  Pair& pair_;
+  Operation* receive_;
+  uint64_t id_;
+  uint64_t sender_id_;
+  uint64_t source_rail_;
+  RemoteKey source_key_;
+  uint64_t tag_;
+  uint64_t length_;
+  uint64_t accepted_;
+  uint64_t cut_ = 0;          // bytes turned into chunks so far
+  std::vector<Range> uncut_;  // before |cut_|: of chunks that could not go as they were
+  uint64_t finished_ = 0;     // bytes that are in place
+  bool by_get_ = false;
+  bool chosen_ = false;  // the pair's chooser has decided, and nothing else since
+  bool source_gone_ = false;
+  bool wrote_to_device_;  // network interfaces did
+  bool sender_knows_;     // every grant went over a rail on which the sender sees the end by itself
+  bool ending_ = false;
+  Code code_ = Code::kOk;
+  std::string text_;
+  uint64_t started_ns_;
+  Staging::Share staging_;
+  FewPooled<Chunk, kMaxGranted> chunks_;
+};
+
+}  // namespace hetcomm

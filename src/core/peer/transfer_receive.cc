@@ -1,0 +1,493 @@
+#include <algorithm>
+
+#include "src/base/text.h"
+#include "src/core/peer/transfer.h"
+
+namespace hetcomm {
+namespace {
+
+// How much of |length| bytes from |offset| on lies in the first |most| segments there.
+uint64_t length_of_segments(Segments segments, uint64_t offset, uint64_t length, uint32_t most) {
+  uint64_t covered = 0;
+  uint32_t count = 0;
+  for_each_piece(segments, offset, length, [&](const std::byte*, size_t size) {
+    if (count++ < most) covered += size;
+  });
+  return covered;
+}
+
+}  // namespace
+
+// A range of the message on its way: granted to the sender or read by this side, then, for a
+// device, copied in.
+class ReceiveTransfer::Chunk final : public BulkOwner,
+                                     public CopyHandler,
+                                     public PutTarget,
+                                     public Mortal {
+ public:
+  Chunk(ReceiveTransfer& transfer, uint64_t offset, uint64_t length, std::byte* staging_chunk)
+      : transfer_(transfer),
+        offset_(offset),
+        length_(length),
+        staging_chunk_(staging_chunk),
+        into_device_(staging_chunk == nullptr && !transfer.receive_->on_host) {
+    bulk_.owner = this;
+    bulk_.is_get = true;
+    if (staging_chunk_ != nullptr) {
+      one_segment_ = {staging_chunk_, length};
+      return;
+    }
+    for_each_piece(transfer.receive_->segments(), offset, length,
+                   [this](std::byte* piece, size_t size) {
+                     if (one_segment_.iov_len == 0) {
+                       one_segment_ = {piece, size};
+                       return;
+                     }
+                     if (segments_.empty()) segments_.push_back(one_segment_);
+                     segments_.push_back({piece, size});
+                   });
+  }
+  ~Chunk() {
+    set_state(State::kWaiting);
+    let_go();
+  }
+  // Its memory is quiet and another chunk may have it.
+  void let_go() {
+    if (staging_chunk_ != nullptr) {
+      transfer_.staging_.give(std::exchange(staging_chunk_, nullptr));
+    }
+  }
+
+  uint64_t offset() const { return offset_; }
+  uint64_t length() const { return length_; }
+  bool waiting() const { return state_ == State::kWaiting; }
+  bool is_on(const Rail& rail) const {
+    return state_ == State::kGranted ? rail_ == &rail
+                                     : state_ == State::kReading && bulk_.rail == &rail;
+  }
+  bool copying() const { return copy_.running(); }
+
+  // Starts it on |rail|. kPeerLost: on the next one; kUnsupported: not as it is; kCancelled: the
+  // transfer has failed.
+  Code start(Rail& rail) {
+    if (into_device_ && !pair().common().reaches(*transfer_.receive_, rail.transport)) {
+      return Code::kUnsupported;
+    }
+    if (transfer_.by_get_) {
+      bulk_.rail = &rail;
+      bulk_.local = SegmentView{segments(), 0, length_};
+      bulk_.key = transfer_.source_key_;
+      bulk_.remote_offset = offset_;
+      bulk_.high_priority = transfer_.receive_->high_priority;
+      set_state(State::kReading);
+      count(rail);
+      pair().submit_bulk(bulk_);
+      return Code::kOk;
+    }
+    cookie_ = pair().add_target(*this);
+    Result<RemoteKey> key = expose(rail);
+    if (!key.ok()) {
+      pair().remove_target(cookie_);
+      // A connection that is breaking: the chunk starts again on the next one.
+      if (key.status().code() == Code::kPeerLost) return Code::kPeerLost;
+      if (into_device_) {
+        pair().common().device_access.give_up(*transfer_.receive_, rail.transport, key.status());
+        return Code::kUnsupported;
+      }
+      transfer_.chunk_failed(key.status().code(), key.status().text());
+      return Code::kCancelled;
+    }
+    count(rail);
+    key_ = key.value();
+    rail_ = &rail;
+    rail_->receiving.start(length_, pair().common().now_ns());
+    arrived_ = 0;
+    set_state(State::kGranted);
+    if (!rail.capabilities().lossless) transfer_.sender_knows_ = false;
+    const GrantBody grant{transfer_.sender_id_, rail.id, offset_, length_,
+                          transfer_.accepted_,  key_};
+    pair().send_control(MessageKind::kGrant, 0, 0, &grant, sizeof(grant));
+    return Code::kOk;
+  }
+
+  // On return the connection does not touch the memory any more; a device copy may still run.
+  void stop() {
+    if (state_ == State::kGranted) {
+      rail_->endpoint().revoke(key_);
+      rail_->receiving.drop(length_);
+      pair().remove_target(cookie_);
+    } else if (state_ == State::kReading) {
+      pair().cancel_bulk(bulk_);
+    }
+    if (state_ != State::kCopying) set_state(State::kWaiting);
+  }
+
+ private:
+  enum class State : uint8_t { kWaiting, kGranted, kReading, kCopying };
+
+  void set_state(State state) {
+    if (state_ == State::kGranted) pair().common().engine.expect_less();
+    state_ = state;
+    if (state_ == State::kGranted) pair().common().engine.expect_more();
+  }
+
+  Result<RemoteKey> expose(Rail& rail) {
+    try {
+      return rail.endpoint().expose(segments(), Access::kPutTarget, cookie_);
+    } catch (const std::bad_alloc&) {
+      return Code::kOutOfMemory;
+    }
+  }
+  void count(Rail& rail) const {
+    if (into_device_) {
+      transfer_.wrote_to_device_ = true;
+      rail.counters().device_bytes_direct += length_;
+    } else if (staging_chunk_ != nullptr) {
+      ++rail.counters().staged_chunks;
+      rail.counters().device_bytes_staged += length_;
+    }
+  }
+  Segments segments() const {
+    return segments_.empty() ? Segments(&one_segment_, 1) : Segments(segments_);
+  }
+
+  void on_arrived(uint64_t length) override {
+    arrived_ += length;
+    if (arrived_ < length_) return;
+    rail_->endpoint().release(key_);
+    rail_->receiving.finish(length_, pair().common().now_ns());
+    pair().remove_target(cookie_);
+    landed();
+  }
+  void on_bulk(Bulk& /*bulk*/, Code code) override {
+    set_state(State::kWaiting);
+    if (code == Code::kOk) {
+      landed();
+    } else if (code == Code::kCancelled) {
+      // The sender has ended the message; why, its withdrawal or an abort is about to say.
+      transfer_.source_gone_ = true;
+    } else {
+      // Reading does not work after all; the sender can still write.
+      if (std::exchange(transfer_.chosen_, false)) pair().chooser().get_failed(transfer_.accepted_);
+      transfer_.by_get_ = false;
+      transfer_.sender_knows_ = false;
+      transfer_.start_chunks();
+    }
+  }
+  void landed() {
+    if (staging_chunk_ == nullptr) {
+      set_state(State::kWaiting);
+      transfer_.chunk_finished(*this);
+      return;
+    }
+    set_state(State::kCopying);
+    staging().start(copy_, StreamDirection::kFromHost, transfer_.receive_->pieces, offset_,
+                    staging_chunk_, length_, *this);
+  }
+  void on_copied(const Status& status) override {
+    set_state(State::kWaiting);
+    if (status.ok()) {
+      transfer_.chunk_finished(*this);
+    } else {
+      transfer_.chunk_failed(status.code(), status.text());
+      transfer_.maybe_finish();
+    }
+  }
+  Pair& pair() { return transfer_.pair_; }
+  Staging& staging() { return transfer_.pair_.common().staging; }
+
+  ReceiveTransfer& transfer_;
+  uint64_t offset_;
+  uint64_t length_;
+  std::byte* staging_chunk_;
+  const bool into_device_;  // the connection itself writes there
+  State state_ = State::kWaiting;
+  iovec one_segment_{};
+  std::vector<iovec> segments_;  // when there are several
+  OwnedBulk bulk_;
+  CopyJob copy_;
+  RemoteKey key_;
+  Rail* rail_ = nullptr;  // while it is granted
+  uint64_t cookie_ = 0;
+  uint64_t arrived_ = 0;
+};
+
+ReceiveTransfer::ReceiveTransfer(Pair& pair, Operation& receive, const Incoming& message)
+    : pair_(pair),
+      receive_(&receive),
+      id_(pair.add_receive(*this)),
+      sender_id_(message.sender_id),
+      source_rail_(message.rail),
+      source_key_(message.source_key),
+      tag_(message.tag),
+      length_(message.length),
+      accepted_(std::min(message.length, receive.length)),
+      wrote_to_device_(receive.kind != OperationKind::kReceive && receive.access.ahead > 0 &&
+                       !receive.on_host),
+      sender_knows_(receive.kind == OperationKind::kReceive),
+      started_ns_(now_ns()),
+      staging_(pair.common().staging, Staging::Pool::kReceive) {}
+
+ReceiveTransfer::~ReceiveTransfer() { pair_.forget_receive(id_); }
+
+void ReceiveTransfer::start() {
+  by_get_ = want_get();
+  start_chunks();
+  maybe_finish();
+}
+
+bool ReceiveTransfer::want_get() {
+  const Rail* rail = pair_.rail();
+  if (rail == nullptr || source_key_ == RemoteKey{} || rail->id != source_rail_ || !rail->known ||
+      !rail->capabilities().get) {
+    return false;
+  }
+  if (!rail->capabilities().put) return true;
+  // A get goes over one connection, puts over all.
+  if (accepted_ > kLeastShare && pair_.bulk_rails() > 1) return false;
+  if (rail->capabilities().prefers_get) return true;
+  chosen_ = receive_->on_host;
+  return pair_.chooser().prefer_get(accepted_);
+}
+
+// Length of the next chunk, which begins with |rest|.
+uint64_t ReceiveTransfer::next_length(const Range& rest, bool staged) const {
+  if (staged) return std::min(rest.length, staging_.plan().chunk_bytes);
+  const Capabilities& capabilities = pair_.rail()->capabilities();
+  uint64_t length = capabilities.lossless ? rest.length : std::min(rest.length, kRegrantBytes);
+  if (const size_t rails = pair_.bulk_rails(); rails > 1) {
+    // Smaller towards the end, so that all connections end together.
+    const uint64_t fair = rest.length / (2 * kChunksPerRail * rails);
+    length = std::min(length, (fair + kLeastShare - 1) / kLeastShare * kLeastShare);
+  }
+  return capabilities.max_exposed_segments == UINT32_MAX
+             ? length
+             : length_of_segments(receive_->segments(), rest.offset, length,
+                                  capabilities.max_exposed_segments);
+}
+
+void ReceiveTransfer::start_chunks() {
+  if (ending_ || source_gone_ || pair_.rail() == nullptr) return;
+  if (!start_waiting_chunks()) return;
+  while (!ending_ && (cut_ < accepted_ || !uncut_.empty()) && add_chunk()) {
+  }
+}
+
+// False when it has to be gone on with later, if at all.
+bool ReceiveTransfer::start_waiting_chunks() {
+  for (size_t i = 0; i < chunks_.size();) {
+    if (!chunks_[i].waiting()) {
+      ++i;
+      continue;
+    }
+    Rail* rail = pick_rail();
+    const Code code = rail == nullptr ? Code::kPeerLost : chunks_[i].start(*rail);
+    if (code == Code::kUnsupported) {
+      cut_again(i);
+    } else if (code != Code::kOk) {
+      return false;
+    }
+  }
+  return !ending_;
+}
+
+// A chunk in memory that its next connection does not reach.
+void ReceiveTransfer::cut_again(size_t index) {
+  uncut_.push_back({chunks_[index].offset(), chunks_[index].length()});
+  pair_.common().retire(chunks_.take(index));
+}
+
+// The connection that would be done first; null while all have enough to do.
+Rail* ReceiveTransfer::pick_rail() const {
+  // The source can be read where it was exposed.
+  if (by_get_) return pair_.find_rail(source_rail_);
+  const size_t count = pair_.bulk_rails();
+  if (count <= 1) return pair_.rail();
+  Rail* best = nullptr;
+  double soonest = 0;
+  pair_.for_each_bulk_rail([&](Rail& rail) {
+    size_t under_way = 0;
+    for (size_t i = 0; i < chunks_.size(); ++i) {
+      if (chunks_[i].is_on(rail)) ++under_way;
+    }
+    if (under_way >= kChunksPerRail) return;
+    const double done = static_cast<double>(rail.receiving.outstanding() + kLeastShare) /
+                        rail.rate_of(rail.receiving);
+    if (best != nullptr && done >= soonest) return;
+    best = &rail;
+    soonest = done;
+  });
+  return best;
+}
+
+bool ReceiveTransfer::add_chunk() {
+  Rail* rail = pick_rail();
+  if (rail == nullptr) return false;
+  std::byte* staging_chunk = nullptr;
+  const bool staged = !pair_.common().reaches(*receive_, rail->transport);
+  if (!staged) {
+    if (chunks_.size() >= kMaxGranted) return false;
+  } else {
+    if (DeviceAccess& access = pair_.common().device_access; access.insists()) {
+      chunk_failed(Code::kUnsupported, access.refusal(*receive_, rail->transport));
+      return false;
+    }
+    staging_.plan_for(
+        accepted_, pair_.common().staging.copy_rate(StreamDirection::kFromHost, receive_->pieces));
+    if (chunks_.size() >= staging_.plan().depth) return false;
+    bool exhausted = false;
+    staging_chunk = staging_.take(!chunks_.empty(), &exhausted);
+    if (staging_chunk == nullptr) {
+      if (exhausted && chunks_.empty())
+        chunk_failed(Code::kOutOfMemory, "no memory to stage through");
+      return false;
+    }
+  }
+  const Range rest = uncut_.empty() ? Range{cut_, accepted_ - cut_} : uncut_.back();
+  const uint64_t length = next_length(rest, staged);
+  try {
+    chunks_.push(
+        make_pooled<Chunk>(pair_.common().blocks, *this, rest.offset, length, staging_chunk));
+  } catch (const std::bad_alloc&) {
+    if (staging_chunk != nullptr) staging_.give(staging_chunk);
+    throw;
+  }
+  if (uncut_.empty()) {
+    cut_ += length;
+  } else if (length == rest.length) {
+    uncut_.pop_back();
+  } else {
+    uncut_.back() = {rest.offset + length, rest.length - length};
+  }
+  const Code code = chunks_.back().start(*rail);
+  if (code == Code::kUnsupported) cut_again(chunks_.size() - 1);
+  return code == Code::kOk || code == Code::kUnsupported;
+}
+
+void ReceiveTransfer::chunk_finished(Chunk& chunk) {
+  finished_ += chunk.length();
+  chunk.let_go();
+  pair_.common().retire(chunks_.take(chunk));
+  start_chunks();
+  maybe_finish();
+}
+
+void ReceiveTransfer::chunk_failed(Code code, std::string_view why) {
+  end(code,
+      text_or_none([&] { return fmt::format("receive from rank {}: {}", pair_.rank(), why); }));
+}
+
+void ReceiveTransfer::withdrawn(Code code) {
+  // An abort reaches the receiver of a message by itself, and shall be its reason.
+  if (code == Code::kAborted && receive_ != nullptr && receive_->kind == OperationKind::kReceive) {
+    return;
+  }
+  // The owner of what a get reads says why.
+  if (receive_ != nullptr && receive_->kind == OperationKind::kGet &&
+      static_cast<int32_t>(code) < 0) {
+    finish_as(code, RemoteAccess::failure_text(*receive_, code));
+    return;
+  }
+  finish_as(Code::kCancelled,
+            fmt::format("receive: rank {} withdrew the message while it was sent", pair_.rank()));
+}
+
+void ReceiveTransfer::end(Code code, std::string text) {
+  if (ending_) return;
+  // An abort reaches the sender of a message by itself, and shall be its reason. The other side of
+  // a one-sided operation may be of another communicator.
+  const bool message = receive_ == nullptr || receive_->kind == OperationKind::kReceive;
+  if (code != Code::kAborted || !message) {
+    const Place place = receive_ != nullptr ? RemoteAccess::hand_over(*receive_) : Place::kNone;
+    pair_.send_control(MessageKind::kStop, sender_id_, static_cast<uint64_t>(code), nullptr, 0,
+                       place);
+  }
+  finish_as(code, std::move(text));
+}
+
+void ReceiveTransfer::finish_as(Code code, std::string text) {
+  if (ending_) return;
+  ending_ = true;
+  code_ = code;
+  text_ = std::move(text);
+  for (size_t i = 0; i < chunks_.size();) {
+    chunks_[i].stop();
+    if (chunks_[i].copying()) {
+      ++i;
+    } else {
+      pair_.common().retire(chunks_.take(i));
+    }
+  }
+  maybe_finish();
+}
+
+void ReceiveTransfer::rail_failed(const Rail& rail) {
+  for (size_t i = 0; i < chunks_.size(); ++i) {
+    if (chunks_[i].is_on(rail)) chunks_[i].stop();
+  }
+  // The sender sees the end only of what it put itself, on rails that are there.
+  sender_knows_ = false;
+  if (source_rail_ != rail.id) return;
+  by_get_ = false;
+  chosen_ = false;
+  source_key_ = {};
+  source_gone_ = false;  // with the connection, perhaps, and not with the message
+}
+
+bool ReceiveTransfer::uses(const Rail& rail) const {
+  if (by_get_ && source_rail_ == rail.id) return true;
+  for (size_t i = 0; i < chunks_.size(); ++i) {
+    if (chunks_[i].is_on(rail)) return true;
+  }
+  return false;
+}
+
+void ReceiveTransfer::maybe_finish() {
+  if (receive_ == nullptr) return;
+  if (ending_) {
+    // Chunks whose device copy has run out meanwhile.
+    for (size_t i = 0; i < chunks_.size();) {
+      if (chunks_[i].copying()) {
+        ++i;
+      } else {
+        pair_.common().retire(chunks_.take(i));
+      }
+    }
+    if (!chunks_.empty()) return;
+  } else {
+    if (!message_is_complete()) return;
+    ending_ = true;
+    if (wrote_to_device_) {
+      const Status flushed = DeviceAccess::flush_remote_writes(*receive_);
+      if (!flushed.ok()) {
+        code_ = flushed.code();
+        text_ = text_or_none(
+            [&] { return fmt::format("receive from rank {}: {}", pair_.rank(), flushed.text()); });
+      }
+    }
+    const uint64_t elapsed_ns = pair_.service_time(started_ns_, now_ns());
+    if (chosen_) pair_.chooser().measured(accepted_, by_get_, elapsed_ns);
+    hetcomm_counters_t* counters = pair_.rail() != nullptr ? &pair_.rail()->counters() : nullptr;
+    if (counters != nullptr) ++(by_get_ ? counters->bulk_by_get : counters->bulk_by_put);
+    if (by_get_ || !sender_knows_ || accepted_ == 0) {
+      pair_.send_control(MessageKind::kDone, sender_id_, 0, nullptr, 0,
+                         RemoteAccess::hand_over(*receive_));
+    }
+  }
+  Operation& receive = *std::exchange(receive_, nullptr);
+  receive.receive_transfer = nullptr;
+  pair_.forget_receive(id_);
+  receive.source = pair_.rank();
+  receive.matched_tag = tag_;
+  receive.run.bytes_sent = length_;
+  receive.run.bytes_received = finished_;
+  if (code_ == Code::kOk && length_ > receive.length) {
+    pair_.common().delivery.complete_truncated(receive);
+  } else {
+    pair_.common().completer.complete(receive, code_, std::move(text_));
+  }
+  BlockPool& blocks = pair_.common().blocks;
+  pair_.common().retire(PoolPtr<ReceiveTransfer>(this, {&blocks}));
+}
+
+}  // namespace hetcomm

@@ -1,0 +1,330 @@
+#include <algorithm>
+
+#include "src/core/peer/transfer.h"
+
+namespace hetcomm {
+
+// One put. From user memory it starts at once; from a device the bytes come through a staging chunk
+// first.
+class SendTransfer::Piece final : public BulkOwner, public CopyHandler, public Mortal {
+ public:
+  Piece(SendTransfer& transfer, Rail& rail, uint64_t offset, uint64_t length, const RemoteKey& key,
+        uint64_t remote_offset)
+      : transfer_(transfer), rail_(&rail), offset_(offset) {
+    bulk_.owner = this;
+    bulk_.key = key;
+    bulk_.remote_offset = remote_offset;
+    bulk_.high_priority = transfer.send_->high_priority;
+    bulk_.local.length = length;
+  }
+  ~Piece() { let_go(); }
+  // Its memory is quiet and another piece may have it.
+  void let_go() {
+    if (chunk_ != nullptr) transfer_.chunks_.give(std::exchange(chunk_, nullptr));
+  }
+
+  uint64_t length() const { return bulk_.local.length; }
+  bool copying() const { return copy_.running(); }
+  bool is_on(const Rail& rail) const { return rail_ == &rail; }
+
+  void put_from(Segments segments, uint64_t offset) {
+    bulk_.local.segments = segments;
+    bulk_.local.offset = offset;
+    putting_ = true;
+    bulk_.rail = rail_;
+    transfer_.pair_.submit_bulk(bulk_);
+  }
+  void stage_through(std::byte* chunk) {
+    chunk_ = chunk;
+    segment_ = {chunk, length()};
+    staging().start(copy_, StreamDirection::kToHost, transfer_.send_->pieces, offset_, chunk,
+                    length(), *this);
+  }
+  // Ends the put. On return the connection does not touch the memory; a device copy may still run.
+  void stop() {
+    stopped_ = true;
+    if (putting_) transfer_.pair_.cancel_bulk(bulk_);
+    putting_ = false;
+  }
+
+ private:
+  void on_copied(const Status& status) override {
+    if (stopped_ || !status.ok()) {
+      transfer_.piece_finished(*this, status.ok() ? Code::kCancelled : status.code());
+      return;
+    }
+    put_from(Segments(&segment_, 1), 0);
+  }
+  void on_bulk(Bulk& /*bulk*/, Code code) override {
+    putting_ = false;
+    transfer_.piece_finished(*this, code);
+  }
+  Staging& staging() { return transfer_.pair_.common().staging; }
+
+  SendTransfer& transfer_;
+  Rail* rail_;  // as long as it is not stopped
+  uint64_t offset_;
+  OwnedBulk bulk_;
+  CopyJob copy_;
+  iovec segment_{};
+  std::byte* chunk_ = nullptr;
+  bool putting_ = false;
+  bool stopped_ = false;
+};
+
+SendTransfer::SendTransfer(Pair& pair, Operation& send)
+    : pair_(pair),
+      send_(&send),
+      id_(pair.add_send(*this)),
+      chunks_(pair.common().staging, Staging::Pool::kSend) {}
+
+SendTransfer::~SendTransfer() {
+  pair_.forget_send(id_);
+  revoke_source();
+}
+
+void SendTransfer::revoke_source() {
+  if (source_rail_ != nullptr) source_rail_->endpoint().revoke(source_key_);
+  source_rail_ = nullptr;
+  source_key_ = {};
+}
+
+RequestBody SendTransfer::make_request() {
+  RequestBody body{id_, 0, {}};
+  Rail* rail = pair_.rail();
+  if (rail == nullptr || !rail->capabilities().get ||
+      !pair_.common().reaches(*send_, rail->transport) ||
+      send_->segments().size() > rail->capabilities().max_exposed_segments) {
+    return body;
+  }
+  Result<RemoteKey> key = rail->endpoint().expose(send_->segments(), Access::kGetSource, id_);
+  // Without a key the receiver asks for puts.
+  if (key.ok()) {
+    source_key_ = key.value();
+    source_rail_ = rail;
+    body.rail = rail->id;
+    body.source = source_key_;
+  }
+  return body;
+}
+
+Operation& SendTransfer::take_back() {
+  revoke_source();
+  ending_ = true;
+  Operation& send = *std::exchange(send_, nullptr);
+  send.send_transfer = nullptr;
+  pair_.forget_send(id_);
+  BlockPool& blocks = pair_.common().blocks;
+  pair_.common().retire(PoolPtr<SendTransfer>(this, {&blocks}));
+  return send;
+}
+
+void SendTransfer::note_answer() {
+  if (requested_ && !answered_) pair_.request_answered();
+  answered_ = true;
+}
+
+void SendTransfer::granted(const GrantBody& grant) {
+  // The peer may be ready on a new connection before this side is; what starts here waits until
+  // then.
+  if (ending_ || pair_.find_rail(grant.rail) == nullptr) return;  // of a connection that broke
+  if (pulled_since_ns_ != 0) return;                              // was never asked for
+  const uint64_t length = send_->length;
+  if (grant.accepted > length || grant.offset > length || grant.length > length - grant.offset) {
+    finish_as(Code::kPeerLost,
+              fmt::format("send to rank {}: granted a range outside of the message", pair_.rank()));
+    return;
+  }
+  note_answer();
+  accepted_ = grant.accepted;
+  Grant started{grant, 0};
+  if (grants_.empty() && start_grant(started)) return;
+  if (ending_) return;
+  if (grants_.size() >= kMaxGrants) {
+    finish_as(Code::kPeerLost, fmt::format("send to rank {}: too many grants", pair_.rank()));
+    return;
+  }
+  grants_.push_back(started);
+}
+
+// True when the whole grant is under way.
+bool SendTransfer::start_grant(Grant& grant) {
+  Rail& rail = *pair_.find_rail(grant.body.rail);
+  may_lose_ = may_lose_ || !rail.capabilities().lossless;
+  const bool direct = grant.started == 0 && pair_.common().reaches(*send_, rail.transport);
+  return direct ? start_direct(grant, rail) : start_staged(grant, rail);
+}
+
+void SendTransfer::start_pieces() {
+  while (!ending_ && !grants_.empty()) {
+    if (!start_grant(grants_.front()) || ending_) return;
+    grants_.erase(grants_.begin());
+  }
+}
+
+bool SendTransfer::start_direct(const Grant& grant, Rail& rail) {
+  if (pieces_.full()) return false;
+  if (!send_->on_host) rail.counters().device_bytes_direct += grant.body.length;
+  pieces_.push(make_pooled<Piece>(pair_.common().blocks, *this, rail, grant.body.offset,
+                                  grant.body.length, grant.body.target, uint64_t{0}));
+  pieces_.back().put_from(send_->segments(), grant.body.offset);
+  return true;
+}
+
+bool SendTransfer::start_staged(Grant& grant, Rail& rail) {
+  DeviceAccess& access = pair_.common().device_access;
+  if (access.insists()) {
+    end(Code::kUnsupported,
+        fmt::format("send to rank {}: {}", pair_.rank(), access.refusal(*send_, rail.transport)));
+    return false;
+  }
+  chunks_.plan_for(accepted_,
+                   pair_.common().staging.copy_rate(StreamDirection::kToHost, send_->pieces));
+  while (grant.started < grant.body.length) {
+    if (pieces_.size() >= chunks_.plan().depth) return false;
+    bool exhausted = false;
+    std::byte* chunk = chunks_.take(!pieces_.empty(), &exhausted);
+    if (chunk == nullptr) {
+      if (exhausted && pieces_.empty()) {
+        end(Code::kOutOfMemory,
+            fmt::format("send to rank {}: no memory to stage through", pair_.rank()));
+      }
+      return false;
+    }
+    const uint64_t part = std::min(chunks_.plan().chunk_bytes, grant.body.length - grant.started);
+    try {
+      pieces_.push(make_pooled<Piece>(pair_.common().blocks, *this, rail,
+                                      grant.body.offset + grant.started, part, grant.body.target,
+                                      grant.started));
+    } catch (const std::bad_alloc&) {
+      chunks_.give(chunk);
+      throw;
+    }
+    grant.started += part;
+    ++rail.counters().staged_chunks;
+    rail.counters().device_bytes_staged += part;
+    pieces_.back().stage_through(chunk);
+  }
+  return true;
+}
+
+void SendTransfer::piece_finished(Piece& piece, Code code) {
+  if (code == Code::kOk) put_bytes_ += piece.length();
+  piece.let_go();
+  pair_.common().retire(pieces_.take(piece));
+  if (received_ && pieces_.empty()) finish_as(Code::kOk, {});
+  if (code != Code::kOk && code != Code::kCancelled && !ending_ && !received_) {
+    end(code, fmt::format("send to rank {}: {}", pair_.rank(), code_text(code)));
+    return;
+  }
+  start_pieces();
+  maybe_finish();
+}
+
+void SendTransfer::done() {
+  if (is_pulled()) pair_.pull_answered(send_->length);
+  if (source_rail_ != nullptr && accepted_ == UINT64_MAX && send_ != nullptr && !send_->on_host) {
+    source_rail_->counters().device_bytes_direct += send_->length;  // the receiver has read it
+  }
+  if (source_rail_ != nullptr) source_rail_->endpoint().release(source_key_);
+  source_rail_ = nullptr;
+  source_key_ = {};
+  received_ = true;
+  // What the receiver has may still be under way for the connection here, which learns of it later:
+  // taking it back would cost the connection.
+  if (pieces_.empty()) finish_as(Code::kOk, {});
+}
+
+void SendTransfer::stopped(Code code) {
+  // The owner of what a put writes says why it did.
+  if (send_ != nullptr && send_->kind == OperationKind::kPut && static_cast<int32_t>(code) < 0) {
+    finish_as(code, RemoteAccess::failure_text(*send_, code));
+    return;
+  }
+  finish_as(code == Code::kAborted ? Code::kAborted : Code::kCancelled,
+            fmt::format("send to rank {}: the receiver ended the transfer ({})", pair_.rank(),
+                        code_name(code)));
+}
+
+void SendTransfer::end(Code code, std::string text) {
+  if (ending_) return;
+  // The receiver is also told of an abort, which reaches it by itself: so that it holds the request
+  // no longer than this side counts it.
+  const Place place = send_ != nullptr ? RemoteAccess::hand_over(*send_) : Place::kNone;
+  pair_.send_control(MessageKind::kWithdraw, id_, static_cast<uint64_t>(code), nullptr, 0, place);
+  finish_as(code, std::move(text));
+}
+
+void SendTransfer::finish_as(Code code, std::string text) {
+  if (ending_) return;
+  note_answer();
+  ending_ = true;
+  code_ = code;
+  text_ = std::move(text);
+  quiesce();
+  maybe_finish();
+}
+
+// Ends what is under way on the connection; device copies run out by themselves.
+void SendTransfer::quiesce() {
+  grants_.clear();
+  revoke_source();
+  for (size_t i = 0; i < pieces_.size();) {
+    pieces_[i].stop();
+    if (pieces_[i].copying()) {
+      ++i;
+    } else {
+      pair_.common().retire(pieces_.take(i));
+    }
+  }
+}
+
+void SendTransfer::rail_failed(const Rail& rail) {
+  if (source_rail_ == &rail) revoke_source();
+  std::erase_if(grants_, [&](const Grant& grant) { return grant.body.rail == rail.id; });
+  for (size_t i = 0; i < pieces_.size();) {
+    if (!pieces_[i].is_on(rail)) {
+      ++i;
+      continue;
+    }
+    pieces_[i].stop();
+    if (pieces_[i].copying()) {
+      ++i;
+    } else {
+      pair_.common().retire(pieces_.take(i));
+    }
+  }
+  if (received_ && pieces_.empty()) finish_as(Code::kOk, {});
+}
+
+bool SendTransfer::uses(const Rail& rail) const {
+  if (source_rail_ == &rail) return true;
+  for (size_t i = 0; i < pieces_.size(); ++i) {
+    if (pieces_[i].is_on(rail)) return true;
+  }
+  return std::any_of(grants_.begin(), grants_.end(),
+                     [&](const Grant& grant) { return grant.body.rail == rail.id; });
+}
+
+void SendTransfer::maybe_finish() {
+  if (!pieces_.empty() || send_ == nullptr) return;
+  if (!ending_) {
+    // Over a rail that loses nothing a send is over as soon as its source was read.
+    const Rail* rail = pair_.rail();
+    if (send_->kind == OperationKind::kPut || put_bytes_ != accepted_ || !grants_.empty() ||
+        rail == nullptr || !rail->capabilities().lossless || may_lose_) {
+      return;
+    }
+    ending_ = true;
+    quiesce();
+  }
+  Operation& send = *std::exchange(send_, nullptr);
+  send.send_transfer = nullptr;
+  pair_.forget_send(id_);
+  if (code_ == Code::kOk) send.run.bytes_sent = send.run.bytes_received = send.length;
+  pair_.common().completer.complete(send, code_, std::move(text_));
+  BlockPool& blocks = pair_.common().blocks;
+  pair_.common().retire(PoolPtr<SendTransfer>(this, {&blocks}));
+}
+
+}  // namespace hetcomm

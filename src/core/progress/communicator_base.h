@@ -1,0 +1,89 @@
+// What progress, pairs and completions know of a communicator: its ranks in the job, its channel, and
+// how operations on it begin and end.
+//
+// Under the baton, but for what does not change: ranks and their numbers.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "src/base/clock.h"
+#include "src/base/span.h"
+#include "src/base/status.h"
+#include "src/core/progress/operation.h"
+
+namespace hetcomm {
+
+struct Channel;
+class Registration;
+class RemoteMemory;
+
+// A message of the library's own: no request handle stands for it, and |handler| hears of its end.
+struct InternalMessage {
+  OperationKind kind = OperationKind::kSend;  // or kReceive
+  int peer = 0;                               // rank of the job
+  uint64_t tag = 0;                           // not matched with those of users' messages
+  ByteSpan bytes;                             // host memory, untouched by others until the end
+  EndHandler* handler = nullptr;
+  uint64_t deadline_ns = kForever;  // by now_ns()
+  bool high_priority = false;
+};
+
+class CommunicatorBase {
+ public:
+  CommunicatorBase(const CommunicatorBase&) = delete;
+  CommunicatorBase& operator=(const CommunicatorBase&) = delete;
+
+  // Starts |operation|, which is pending; it may complete at once.
+  virtual void start(Operation& operation) = 0;
+  // Ends |operation|, which is pending, in |code|; it completes when its memory is quiet. |why| stands
+  // behind the description of the operation in its text. Works without memory.
+  virtual void end(Operation& operation, Code code, std::string_view why) = 0;
+
+  // A pending operation of this rank on behalf of |peer|, a rank of the job, on a range of
+  // |registration| that was checked. Nobody waits for it. Null when memory is exhausted.
+  virtual Operation* begin_for_peer(OperationKind kind, int peer, Registration& registration,
+                                    uint64_t offset, uint64_t length) = 0;
+  // A pending message that start_internal() starts; null when memory is exhausted.
+  virtual Operation* make_internal(const InternalMessage& message) = 0;
+  // |message| may end at once.
+  virtual void start_internal(Operation& message) = 0;
+  // Memory of a peer exists, or is about to go. Not under the baton.
+  virtual void add_remote(RemoteMemory& remote) = 0;
+  virtual void drop_remote(RemoteMemory& remote) = 0;
+
+  // Ranks of the job, in the order of the communicator's own.
+  const std::vector<int>& ranks() const { return ranks_; }
+  bool contains(int job_rank) const { return inverse_[static_cast<size_t>(job_rank)] >= 0; }
+  // Rank in this communicator of a rank of the job; -1 stays.
+  int32_t rank_of(int32_t job_rank) const {
+    return job_rank < 0 ? -1 : inverse_[static_cast<size_t>(job_rank)];
+  }
+  // Where messages for it are matched.
+  Channel& channel() { return *channel_; }
+
+  void operation_begun() { ++pending_; }
+  void operation_ended() { --pending_; }
+  // Operations that have begun and not ended.
+  int64_t pending() const { return pending_; }
+
+ protected:
+  // |job_size|: ranks of the job.
+  CommunicatorBase(Channel& channel, std::vector<int> ranks, int job_size)
+      : channel_(&channel), ranks_(std::move(ranks)), inverse_(static_cast<size_t>(job_size), -1) {
+    for (size_t i = 0; i < ranks_.size(); ++i) {
+      inverse_[static_cast<size_t>(ranks_[i])] = static_cast<int32_t>(i);
+    }
+  }
+  ~CommunicatorBase() = default;
+
+ private:
+  Channel* channel_;
+  std::vector<int> ranks_;
+  std::vector<int32_t> inverse_;  // by rank of the job; -1: not in the communicator
+  int64_t pending_ = 0;
+};
+
+}  // namespace hetcomm

@@ -1,0 +1,69 @@
+// What has ended and may still be on the stack of an upcall: freed later, in the order in which it
+// came. The list runs through the objects themselves, so that to retire one never fails.
+//
+// Under the baton.
+#pragma once
+
+#include <memory>
+#include <utility>
+
+#include "src/core/progress/block_pool.h"
+
+namespace hetcomm {
+
+// What can be retired.
+class Mortal {
+ protected:
+  Mortal() = default;
+  ~Mortal() = default;
+  Mortal(const Mortal&) = delete;
+  Mortal& operator=(const Mortal&) = delete;
+
+ private:
+  friend class Graveyard;
+  Mortal* next_dead_ = nullptr;
+  void (*destroy_)(Mortal*, BlockPool&) = nullptr;
+};
+
+class Graveyard {
+ public:
+  Graveyard() = default;
+  Graveyard(const Graveyard&) = delete;
+  Graveyard& operator=(const Graveyard&) = delete;
+
+  bool empty() const { return first_ == nullptr; }
+
+  template <typename T>
+  void add(std::unique_ptr<T> object) {
+    append(object.release(), [](Mortal* dead, BlockPool&) { delete static_cast<T*>(dead); });
+  }
+  template <typename T>
+  void add(PoolPtr<T> object) {
+    append(object.release(),
+           [](Mortal* dead, BlockPool& pool) { PoolDelete<T>{&pool}(static_cast<T*>(dead)); });
+  }
+
+  // Frees all that is here. What that adds has its turn next time.
+  void bury(BlockPool& pool) {
+    Mortal* dead = std::exchange(first_, nullptr);
+    end_ = &first_;
+    while (dead != nullptr) {
+      Mortal* const next = dead->next_dead_;
+      dead->destroy_(dead, pool);
+      dead = next;
+    }
+  }
+
+ private:
+  void append(Mortal* dead, void (*destroy)(Mortal*, BlockPool&)) {
+    dead->next_dead_ = nullptr;
+    dead->destroy_ = destroy;
+    *end_ = dead;
+    end_ = &dead->next_dead_;
+  }
+
+  Mortal* first_ = nullptr;
+  Mortal** end_ = &first_;
+};
+
+}  // namespace hetcomm

@@ -1,0 +1,158 @@
+#include "src/core/progress/operation.h"
+
+#include <algorithm>
+#include <new>
+
+#include <fmt/format.h>
+
+namespace hetcomm {
+namespace {
+
+const char* name_of(OperationKind kind) {
+  switch (kind) {
+    case OperationKind::kSend:
+      return "send to";
+    case OperationKind::kReceive:
+      return "receive from";
+    case OperationKind::kPut:
+      return "put to";
+    case OperationKind::kGet:
+      return "get from";
+    case OperationKind::kFetchAdd:
+      return "fetch_add at";
+    case OperationKind::kCompareSwap:
+      return "compare_swap at";
+    case OperationKind::kFlush:
+      return "flush to";
+    case OperationKind::kAccept:
+      return "put here by";
+    case OperationKind::kAnswer:
+      return "get here by";
+    case OperationKind::kCollective:
+      return "collective operation with";
+  }
+  return "operation with";
+}
+
+}  // namespace
+
+std::string describe(const Operation& operation) {
+  if (operation.kind == OperationKind::kCollective) {
+    return operation.composite != nullptr ? operation.composite->describe()
+                                          : "collective operation";
+  }
+  const std::string rank = operation.peer < 0 ? "any rank" : fmt::format("rank {}", operation.peer);
+  if (operation.kind == OperationKind::kFlush) {
+    return fmt::format("{} {}", name_of(operation.kind), rank);
+  }
+  if (operation.kind > OperationKind::kReceive) {
+    return fmt::format("{} {}, offset {}, {} bytes", name_of(operation.kind), rank,
+                       operation.access.offset - operation.access.ahead,
+                       operation.length + operation.access.ahead);
+  }
+  return fmt::format("{} {}, tag {:#x}, {} bytes", name_of(operation.kind), rank, operation.tag,
+                     operation.length);
+}
+
+void Operation::drop_front(uint64_t bytes) {
+  length -= bytes;
+  access.offset += bytes;
+  access.ahead += bytes;
+  // Pieces stay, however short: their memory is in use.
+  uint64_t rest = bytes;
+  for (BufferPiece& piece : pieces) {
+    const uint64_t part = std::min(rest, piece.length);
+    piece.offset += part;
+    piece.length -= part;
+    rest -= part;
+  }
+  rest = bytes;
+  const auto shorten = [&rest](iovec& view) {
+    const size_t part = std::min<uint64_t>(rest, view.iov_len);
+    view = {static_cast<std::byte*>(view.iov_base) + part, view.iov_len - part};
+    rest -= part;
+  };
+  if (segment_list.empty()) {
+    shorten(segment);
+    return;
+  }
+  for (iovec& view : segment_list) shorten(view);
+  std::erase_if(segment_list, [](const iovec& view) { return view.iov_len == 0; });
+}
+
+void OperationPool::push_returned(Operation* operation) {
+  operation->expire(OperationState::kIdle);
+  Operation* head = returned_.load(std::memory_order_relaxed);
+  do {
+    operation->next = head;
+  } while (!returned_.compare_exchange_weak(head, operation, std::memory_order_release,
+                                            std::memory_order_relaxed));
+}
+
+Operation* OperationPool::allocate_shared() {
+  uint64_t head = shared_.load(std::memory_order_acquire);
+  while (true) {
+    auto* operation = reinterpret_cast<Operation*>(head & kHandleAddressMask);
+    if (operation == nullptr) return nullptr;
+    // Stale when another thread took the slot meanwhile; the tag makes the swap fail then.
+    const auto next =
+        reinterpret_cast<uint64_t>(operation->shared_next.load(std::memory_order_relaxed));
+    const uint64_t tagged = next | ((head >> kHandleAddressBits) + 1) << kHandleAddressBits;
+    if (shared_.compare_exchange_weak(head, tagged, std::memory_order_acq_rel,
+                                      std::memory_order_acquire)) {
+      return operation;
+    }
+  }
+}
+
+void OperationPool::add_shared() {
+  for (size_t i = 0; i < kShared; ++i) {
+    Operation* operation = allocate();
+    if (operation == nullptr) return;
+    uint64_t head = shared_.load(std::memory_order_relaxed);
+    uint64_t tagged = 0;
+    do {
+      operation->shared_next.store(reinterpret_cast<Operation*>(head & kHandleAddressMask),
+                                   std::memory_order_relaxed);
+      tagged = reinterpret_cast<uint64_t>(operation) | ((head >> kHandleAddressBits) + 1)
+                                                           << kHandleAddressBits;
+    } while (!shared_.compare_exchange_weak(head, tagged, std::memory_order_acq_rel,
+                                            std::memory_order_relaxed));
+  }
+}
+
+void OperationPool::refill() {
+  free_ = returned_.exchange(nullptr, std::memory_order_acquire);
+  if (free_ == nullptr) collect_free();
+  if (free_ == nullptr) grow();
+}
+
+// Finds slots that were given back and whose hint was lost.
+void OperationPool::collect_free() {
+  for_each([this](Operation& operation) {
+    if (operation.state() != OperationState::kFree) return;
+    operation.set_state(OperationState::kIdle);
+    operation.next = free_;
+    free_ = &operation;
+  });
+}
+
+// Doubles, so that looking at every slot before costs little for each.
+void OperationPool::grow() {
+  if (block_count_ == blocks_.size()) return;
+  const size_t count = kFirstBlock << (block_count_ == 0 ? 0 : block_count_ - 1);
+  std::unique_ptr<Operation[]> slots(new (std::nothrow) Operation[count]);
+  std::unique_ptr<SlotGroup[]> groups(new (std::nothrow) SlotGroup[count / SlotGroup::kSlots]);
+  if (!slots || !groups) return;
+  Operation* block = slots.get();
+  SlotGroup* block_groups = groups.get();
+  blocks_[block_count_++] = {std::move(slots), std::move(groups), count};
+  for (size_t i = count; i-- > 0;) {
+    block[i].engine = engine_;
+    block[i].group = &block_groups[i / SlotGroup::kSlots];
+    block[i].next = free_;
+    free_ = &block[i];
+  }
+}
+
+}  // namespace hetcomm

@@ -1,0 +1,53 @@
+// Operations that have completed lately and that somebody waits for among many, so that who waits
+// for any of them need not look at all.
+//
+// A hint: what was overwritten, or completed while it was being marked, is found by looking at all
+// whenever an operation has ended.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+
+#include "src/core/progress/operation.h"
+
+namespace hetcomm {
+
+class RecentCompletions {
+ public:
+  // |operation|, which had a place in a list, is complete. Under the baton.
+  void keep(Operation& operation) {
+    const uint32_t in = in_.load(std::memory_order_relaxed);
+    kept_[in % kKept].store(&operation, std::memory_order_relaxed);
+    in_.store(in + 1, std::memory_order_release);
+  }
+
+  // Shows complete ones to is_mine(), the oldest first, until that returns true. [any-thread]
+  template <typename IsMine>
+  void find(IsMine&& is_mine) {
+    const uint32_t in = in_.load(std::memory_order_acquire);
+    uint32_t out = out_.load(std::memory_order_relaxed);
+    const auto left = static_cast<int32_t>(in - out);
+    if (left <= 0) return;  // another thread has seen more already
+    if (left > static_cast<int32_t>(kKept)) out = in - kKept;
+    bool all_reported = true;
+    for (; out != in; ++out) {
+      Operation* const operation = kept_[out % kKept].load(std::memory_order_relaxed);
+      if (operation->state() == OperationState::kComplete) {
+        if (is_mine(*operation)) return;
+        all_reported = false;
+      } else if (all_reported) {
+        out_.store(out + 1, std::memory_order_relaxed);
+      }
+    }
+  }
+
+ private:
+  static constexpr uint32_t kKept = 256;
+
+  std::atomic<uint32_t> in_{0};
+  std::atomic<uint32_t> out_{0};  // find() begins there; two threads may set it back
+  std::array<std::atomic<Operation*>, kKept> kept_{};
+};
+
+}  // namespace hetcomm

@@ -1,0 +1,98 @@
+#!/usr/bin/env python3
+"""check_units.py finds cycles, large classes and friends, and accepts a tree without them."""
+
+import tempfile
+import unittest
+from pathlib import Path
+
+import check_units
+
+
+class CheckUnits(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = Path(folder.name)
+
+    def write(self, name, text):
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    def problems(self, **known):
+        empty = {"cycles": {}, "classes": {}, "friends": set()}
+        return check_units.check(self.root, {**empty, **known})[0]
+
+    def chain(self, count):
+        """|count| units in a circle, each through its source."""
+        for i in range(count):
+            self.write(f"src/core/u{i}.h", "#pragma once\n")
+            self.write(f"src/core/u{i}.cc", f'#include "src/core/u{i}.h"\n#include "src/core/u{(i + 1) % count}.h"\n')
+
+    def test_a_small_cycle_passes(self):
+        self.chain(check_units.MAX_CYCLE)
+        self.assertEqual(self.problems(), [])
+
+    def test_a_large_cycle_is_found(self):
+        self.chain(check_units.MAX_CYCLE + 1)
+        self.assertRegex(self.problems()[0], "a cycle of 5 units")
+
+    def test_sources_belong_to_the_longest_header(self):
+        self.write("src/a.h", "")
+        self.write("src/a_b.h", "")
+        self.write("src/a_b_c.cc", "")
+        self.write("src/a_d.cc", "")
+        units = check_units.units_of(self.root)
+        self.assertEqual(units["src/a_b_c.cc"], "src/a_b")
+        self.assertEqual(units["src/a_d.cc"], "src/a")
+
+    def large_class(self, members, methods):
+        body = "".join(f"  int m{i}_ = 0;\n" for i in range(members))
+        body += "".join(f"  int f{i}(int a, int b) const {{ return a + b; }}\n" for i in range(methods))
+        self.write("src/core/large.h", f"class Large final : public Base {{\n public:\n{body}}};\n")
+
+    def test_classes_at_the_bound_pass(self):
+        self.large_class(check_units.MAX_MEMBERS, check_units.MAX_METHODS)
+        self.assertEqual(self.problems(), [])
+
+    def test_too_many_members_are_found(self):
+        self.large_class(check_units.MAX_MEMBERS + 1, 1)
+        self.assertRegex(self.problems()[0], "src/core/large:Large has 26 members and 1 methods")
+
+    def test_too_many_methods_are_found(self):
+        self.large_class(1, check_units.MAX_METHODS + 1)
+        self.assertRegex(self.problems()[0], "src/core/large:Large has 1 members and 51 methods")
+
+    def test_what_counts(self):
+        members, methods = check_units.sizes("""
+         public:
+          using Alias = int;
+          static constexpr int kBound = 4;
+          enum class Kind : uint8_t { kA, kB };
+          struct Nested { int a; int b(); };
+          Large(const Large&) = delete;
+          Large() : a_(1) { go(); }
+          std::function<void(int)> callback_;
+          std::array<int, 3> list_{};
+          Nested nested_{1, 2};
+          template <typename T> T get() const { return T{}; }
+          virtual void pure() = 0;
+          int a_, b_ = 2;
+        """)
+        self.assertEqual((members, methods), (5, 3))
+
+    def test_a_friend_of_another_unit_is_found(self):
+        self.write("src/core/a.h", "class A {\n  friend class B;\n};\n")
+        self.write("src/core/b.h", "class B {\n};\n")
+        self.assertRegex(self.problems()[0], "a friend from another unit: src/core/a:A B")
+
+    def test_what_is_known_may_shrink_only(self):
+        self.large_class(30, 10)
+        label = "src/core/large:Large"
+        self.assertEqual(self.problems(classes={label: (30, 10)}), [])
+        self.assertRegex(self.problems(classes={label: (29, 10)})[0], "has 30 members")
+        self.assertRegex(self.problems(classes={label: (31, 10)})[0], "it has 30 and 10 now")
+
+
+if __name__ == "__main__":
+    unittest.main()
