@@ -1005,8 +1005,8 @@ void Mesh::out_of_memory() {
 
 int Mesh::make_progress() {
   int moved = 0;
-  commons_.schedule.begin_pass();
   if (control_ != nullptr && control_->mailbox().waiting()) read_mail();
+  commons_.schedule.begin_pass();
   if ((++passes_ & 15) == 0) {
     for (const auto& entry : transports_) moved += entry->transport->progress();
   } else {
