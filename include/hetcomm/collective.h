@@ -22,7 +22,7 @@
 #ifndef HETCOMM_COLLECTIVE_H_
 #define HETCOMM_COLLECTIVE_H_
 
-#include <hetcomm/p2p.h>
+#include <hetcomm/operation.h>
 
 #ifdef __cplusplus
 extern "C" {

@@ -26,6 +26,7 @@
 #include <hetcomm/info.h>
 #include <hetcomm/memory.h>
 #include <hetcomm/onesided.h>
+#include <hetcomm/operation.h>
 #include <hetcomm/p2p.h>
 #include <hetcomm/request.h>
 #include <hetcomm/status.h>

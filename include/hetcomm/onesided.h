@@ -19,7 +19,7 @@
 #ifndef HETCOMM_ONESIDED_H_
 #define HETCOMM_ONESIDED_H_
 
-#include <hetcomm/p2p.h>
+#include <hetcomm/operation.h>
 
 #ifdef __cplusplus
 extern "C" {

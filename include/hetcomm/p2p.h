@@ -9,8 +9,7 @@
 #ifndef HETCOMM_P2P_H_
 #define HETCOMM_P2P_H_
 
-#include <hetcomm/communicator.h>
-#include <hetcomm/request.h>
+#include <hetcomm/operation.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -21,30 +20,6 @@ extern "C" {
 #define HETCOMM_ANY_TAG UINT64_C(0xffffffffffffffff)
 /* As the |ignore| mask of a receive: the tag must be the same. */
 #define HETCOMM_EXACT_TAG UINT64_C(0)
-
-enum {
-  HETCOMM_PRIORITY_NORMAL = 0,
-  HETCOMM_PRIORITY_HIGH =
-      1 /* its bulk data goes before that of normal operations to the same peer */
-};
-
-enum {
-  /* An any-source receive fails as soon as one peer is lost, not when the last one is. */
-  HETCOMM_OPERATION_FAIL_ON_ANY_LOSS = 1,
-  /* A put tells the owner of the memory, with |notify_value|. */
-  HETCOMM_OPERATION_NOTIFY = 2
-};
-
-typedef struct hetcomm_group hetcomm_group_t;
-
-typedef struct hetcomm_operation_options {
-  size_t struct_size;
-  uint64_t timeout_ns; /* deadline from the submission; 0: HETCOMM_TIMEOUT, 30 minutes unless set */
-  int32_t priority;    /* HETCOMM_PRIORITY_*                                                */
-  uint32_t flags;      /* HETCOMM_OPERATION_*                                               */
-  hetcomm_group_t* group; /* the operation starts with this group; NULL: at once               */
-  uint64_t notify_value;  /* of a put with HETCOMM_OPERATION_NOTIFY                            */
-} hetcomm_operation_options_t;
 
 /* Sends |buffer| to rank |destination|. Completes when the buffer may be reused, which does not
  * mean that it was received. |options| may be NULL. INVALID_ARGUMENT (also where a plain pointer
@@ -94,21 +69,6 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_recv_prepare(
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_probe(hetcomm_communicator_t* communicator, int32_t source, uint64_t tag, uint64_t ignore,
               uint64_t timeout_ns, hetcomm_completion_t* out_message) HETCOMM_NOEXCEPT;
-
-/* A group collects operations and starts them together: they are submitted in one step, in order,
- * and no progress runs between them. Their deadlines count from when they were collected: one that
- * is never started ends with TIMED_OUT. Its communicator cannot be destroyed before it (BUSY).
- * [serial per group] */
-HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_group_create(
-    hetcomm_communicator_t* communicator, hetcomm_group_t** out_group) HETCOMM_NOEXCEPT;
-
-/* Starts the collected operations and empties the group, which can be filled again. */
-HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_group_start(hetcomm_group_t* group)
-    HETCOMM_NOEXCEPT;
-
-/* Frees the group. Operations collected but never started are dropped: they end with CANCELLED.
- * NULL is accepted. */
-HETCOMM_API void hetcomm_group_destroy(hetcomm_group_t* group) HETCOMM_NOEXCEPT;
 
 #ifdef __cplusplus
 } /* extern "C" */
