@@ -1,10 +1,16 @@
 // The one interface to devices: a versioned table of functions over an opaque device, so that a
 // plug-in can fill it.
 //
-// Entries marked optional may be null; core has a fallback for each. Unless said otherwise
-// functions are thread-safe, do not block, and return a hetcomm_status_t. An address is whatever
-// the vendor names memory by: a pointer that the CPU may touch (host), one that it may not, or a
-// handle; core never does arithmetic on it, it passes address and offset.
+// An entry that is marked optional may be null; core has a fallback for each. Any thread may call
+// any function, on different objects at the same time. No function blocks unless its comment says
+// so. A function that returns a status and fails has done nothing and has left its outputs alone.
+// A function that takes a range fails with OUT_OF_RANGE if that leaves its allocation, with
+// INVALID_ARGUMENT if the address is not this device's, and with STALE_HANDLE if the memory was
+// freed and that can be told. Any function may fail with OUT_OF_MEMORY, OUT_OF_RESOURCES or
+// DEVICE_LOST.
+//
+// An address is the vendor's name of memory: a pointer that the CPU may touch (host), one that it
+// may not, or a handle. Core never computes with it; it passes address and offset.
 #pragma once
 
 #include <cstddef>
@@ -19,65 +25,80 @@ inline constexpr uint32_t kDeviceTableVersion = 3;
 struct DeviceTable {
   uint32_t version = kDeviceTableVersion;
   size_t struct_size = sizeof(DeviceTable);
-  const char* kind = "";         // "host", "sim-handle", ...
-  bool host_accessible = false;  // the CPU may load and store through address + offset
+  // Kind of device: "host", "sim-handle", ... Static storage; core shows at most 15 characters.
+  const char* kind = "";
+  // True: an address is a pointer, and the CPU may load and store through it.
+  bool host_accessible = false;
 
-  // Frees the device; nothing of it is in use any more.
+  // Frees the device. Core has freed its memory, streams and events before. May block.
   void (*destroy)(void* device) = nullptr;
+  // Gives a name for people, which lives as long as the device.
   const char* (*name)(void* device) = nullptr;
 
-  // Device memory. free never fails on what allocate gave.
+  // Allocates device memory of undefined contents. OUT_OF_MEMORY when there is no room.
   hetcomm_status_t (*allocate)(void* device, uint64_t size_bytes, void** out_address) = nullptr;
+  // Frees an allocation; nothing uses it any more. Never fails.
   void (*free)(void* device, void* address) = nullptr;
-  // Base and size of the allocation that contains |address|, which may be any number; NOT_FOUND
-  // when it is not this device's. Optional where the memory is |host_accessible|.
+  // Gives base and size of the allocation that contains |address|, which may be any number.
+  // NOT_FOUND when it is not this device's. Optional where the memory is |host_accessible|.
   hetcomm_status_t (*find)(void* device, const void* address, void** out_base,
                            uint64_t* out_size) = nullptr;
 
-  // Optional: the file that the allocation |address| is a mapping of, so that other processes can
-  // map it too; open until the allocation is freed. NOT_FOUND when it is none.
+  // Optional: gives the file that the allocation |address| is a mapping of, and where in it the
+  // allocation begins, so that other processes can map it too. The device keeps the file open until
+  // the allocation is freed. NOT_FOUND when the allocation is no mapping of a file.
   hetcomm_status_t (*shared_file)(void* device, const void* address, int* out_file,
                                   uint64_t* out_offset) = nullptr;
 
-  // A stream runs its copies in order; different streams overlap.
+  // Creates a stream, which runs its copies in order. Copies of different streams overlap.
   hetcomm_status_t (*stream_create)(void* device, void** out_stream) = nullptr;
-  void (*stream_destroy)(void* device, void* stream) = nullptr;  // waits for what it still runs
+  // Waits until the copies of the stream have ended, and frees it.
+  void (*stream_destroy)(void* device, void* stream) = nullptr;
 
-  // Start a copy between host memory and |address| + |offset|; both stay valid until an event
-  // recorded after it has completed.
+  // Starts to copy |size_bytes| at |address| + |offset| into host memory. Both stay valid until an
+  // event that was recorded after the copy has completed.
   hetcomm_status_t (*copy_to_host)(void* device, void* stream, void* host, const void* address,
                                    uint64_t offset, uint64_t size_bytes) = nullptr;
+  // Starts to copy |size_bytes| of host memory to |address| + |offset|. Both stay valid until an
+  // event that was recorded after the copy has completed.
   hetcomm_status_t (*copy_from_host)(void* device, void* stream, void* address, uint64_t offset,
                                      const void* host, uint64_t size_bytes) = nullptr;
 
-  // An event completes when everything put into the stream before it has. query: OK, PENDING or an
-  // error.
+  // Creates an event, which completes when all copies have that were put into the stream before it.
   hetcomm_status_t (*event_record)(void* device, void* stream, void** out_event) = nullptr;
+  // Returns OK when the event has completed, PENDING when it has not, and the error of a copy that
+  // failed.
   hetcomm_status_t (*event_query)(void* device, void* event) = nullptr;
-  hetcomm_status_t (*event_wait)(void* device, void* event) = nullptr;  // blocks
+  // Blocks until the event has completed. Returns OK, or the error of a copy that failed.
+  hetcomm_status_t (*event_wait)(void* device, void* event) = nullptr;
+  // Frees the event.
   void (*event_release)(void* device, void* event) = nullptr;
 
-  // Optional: makes host memory reachable by the device's copy engines at full speed.
+  // Optional: makes host memory reachable by the device's copy engines at full speed. After a
+  // failure core copies from and to the memory all the same.
   hetcomm_status_t (*pin_host)(void* device, void* host, uint64_t size_bytes) = nullptr;
+  // Ends what pin_host() did for the memory that begins at |host|. It comes with pin_host().
   void (*unpin_host)(void* device, void* host) = nullptr;
 
-  // For network interfaces that shall reach [address + offset, + size_bytes) by themselves, in the
-  // order in which they are tried. UNSUPPORTED where this memory has none.
+  // The two entries below let network interfaces reach [address + offset, + size_bytes) by
+  // themselves. A transport tries them in this order. They return UNSUPPORTED where this memory has
+  // no such way.
   //
-  // Optional: a dma-buf of it. *out_file is the caller's to close; the range begins at *out_offset.
+  // Optional: gives a dma-buf of the range, which begins at |*out_offset| of it. The caller closes
+  // |*out_file|.
   hetcomm_status_t (*export_dmabuf)(void* device, const void* address, uint64_t offset,
                                     uint64_t size_bytes, int* out_file,
                                     uint64_t* out_offset) = nullptr;
-  // Optional: the address by which the kernel (or a vendor's peer memory module) may find it, so
-  // that plain registration can be tried. The CPU need not be able to touch it.
+  // Optional: gives the address by which the kernel, or a vendor's peer memory module, may find the
+  // range, so that plain registration can be tried. The CPU need not be able to touch it.
   hetcomm_status_t (*registrable_address)(void* device, const void* address, uint64_t offset,
                                           uint64_t size_bytes, void** out_address) = nullptr;
-  // Optional: what a network interface has written into the device's memory is seen by all that is
-  // started after this call. Null where that needs nothing.
+  // Optional: makes what network interfaces have written into the device's memory visible to
+  // everything that is started after this call. Null where that needs nothing.
   hetcomm_status_t (*flush_remote_writes)(void* device) = nullptr;
 };
 
-// A device of a context: table and instance.
+// A device of a context. The table outlives the instance.
 struct Device {
   const DeviceTable* table = nullptr;
   void* instance = nullptr;

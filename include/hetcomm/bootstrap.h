@@ -1,5 +1,5 @@
-/* Bootstrap: how the ranks of a job find each other. It is used while a communicator is created and
- * not afterwards.                                                                              */
+/* Bootstrap: how the ranks of a job find each other. The library uses it only while a communicator
+ * is created or rebuilt.                                                                        */
 #ifndef HETCOMM_BOOTSTRAP_H_
 #define HETCOMM_BOOTSTRAP_H_
 
@@ -11,79 +11,119 @@ extern "C" {
 
 typedef struct hetcomm_bootstrap hetcomm_bootstrap_t;
 
-/* From the environment, with torchrun's names: RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT. Where
- * the first two are missing, rank and size are those of Open MPI, PMI, PMIx or Slurm; in a step of
- * Slurm the other two may be missing as well. HETCOMM_JOB names the job, else TORCHELASTIC_RUN_ID
- * or the launcher's id of the job does: jobs with different names never meet. Rank 0 hosts a small
- * TCP store on HETCOMM_STORE_PORT, else on MASTER_PORT when that is free, else on the first free of
- * the next 16 ports; the others find it by handshake. It listens on the addresses of MASTER_ADDR
- * that rank 0's host has, else on those of HETCOMM_INTERFACE, else on all. The store lives until
- * rank 0 destroys its bootstrap; communicators do not need it once they are created, and none can
- * be created or rebuilt with it after that: such calls end with BOOTSTRAP_FAILED within seconds.
- * hetcomm_communicator_rebuild with shrink leaves lost ranks out of it. The job secret
- * is HETCOMM_SECRET or the contents of HETCOMM_SECRET_FILE; without one the store hands out a
- * random key, which keeps strays out and no more, and rank 0 warns of it. BOOTSTRAP_FAILED when a
- * variable is missing or the store is not reached within HETCOMM_BOOTSTRAP_TIMEOUT;
- * PERMISSION_DENIED where HETCOMM_REQUIRE_SECRET is on and there is no secret. [any-thread] */
+/* Makes a bootstrap of the variables that a launcher sets. It takes rank and size from RANK and
+ * WORLD_SIZE (torchrun's names), else from Open MPI, PMI, PMIx or Slurm, and the host and port of
+ * rank 0 from MASTER_ADDR and MASTER_PORT, which may be missing in a step of Slurm. There are at
+ * most 65536 ranks. HETCOMM_JOB names the job, else TORCHELASTIC_RUN_ID or the launcher's id of the
+ * job does; jobs with different names never meet.
+ *
+ * Rank 0 hosts a small TCP store, on HETCOMM_STORE_PORT, else on MASTER_PORT when that is free,
+ * else on the first free one of the next 16 ports. The others find it by handshake. The store
+ * listens on the addresses of MASTER_ADDR that rank 0's host has, else on those of
+ * HETCOMM_INTERFACE, else on all. It lives until rank 0 destroys its bootstrap. Communicators that
+ * exist do not need it. After its end none can be created or rebuilt with the bootstrap: such calls
+ * end with BOOTSTRAP_FAILED within seconds.
+ *
+ * The job secret is HETCOMM_SECRET, or the contents of HETCOMM_SECRET_FILE. Without one the store
+ * hands out a random key, which keeps strays out and no more, and rank 0 warns of it.
+ *
+ * The call waits until this rank has reached the store, for up to HETCOMM_BOOTSTRAP_TIMEOUT.
+ *   BOOTSTRAP_FAILED   A variable is missing or has no valid value, rank 0 cannot listen, or the
+ *                      store was not reached in time; the text says which.
+ *   PERMISSION_DENIED  The store refused the secret of this rank, the secret file may not be read,
+ *                      or HETCOMM_REQUIRE_SECRET is on and there is no secret.
+ *   INVALID_ARGUMENT   A HETCOMM_* variable has no valid value, or the secret file is empty.
+ *   NOT_FOUND          The secret file or the interface of HETCOMM_INTERFACE does not exist.
+ *   OUT_OF_RESOURCES   The process has no descriptors or threads left.
+ * [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_bootstrap_create_from_environment(
     hetcomm_context_t* context, hetcomm_bootstrap_t** out_bootstrap) HETCOMM_NOEXCEPT;
 
-/* Stores |size| bytes under |key|. Returns a status; must be safe to call from any one thread. */
+/* The functions below are the caller's. The library calls them inside hetcomm_communicator_create
+ * and hetcomm_communicator_rebuild, on the thread that makes that call. They return a status. If
+ * put, get or allgather fails, creation ends with BOOTSTRAP_FAILED; TIMED_OUT of put or allgather
+ * stays TIMED_OUT. |user_data| has to live until the bootstrap is destroyed. Keys are text of at
+ * most 256 bytes, closed by NUL. Arguments are valid during the call only. */
+
+/* Stores |size| bytes under |key|, for all ranks to see. A bootstrap puts a key once. */
 typedef hetcomm_status_t (*hetcomm_bootstrap_put_t)(void* user_data, const char* key,
                                                     const void* value, size_t size);
 
-/* Waits up to |timeout_ns| for |key|. |*inout_size| is the room in |value| on entry and the value's
- * size on return; when the room is too small nothing is copied and OK is returned with the size
- * needed. TIMED_OUT when the key did not appear. */
+/* Waits up to |timeout_ns| until somebody has put |key|, and gives its value. |*inout_size| is the
+ * room in |value| on entry, and the size of the value on return. When the room is too small the
+ * function copies nothing and returns OK with the size that is needed. It returns TIMED_OUT when
+ * the key did not appear. */
 typedef hetcomm_status_t (*hetcomm_bootstrap_get_t)(void* user_data, const char* key, void* value,
                                                     size_t* inout_size, uint64_t timeout_ns);
 
-/* The same for |count| keys at once, waiting for all of them: the value of key i to |values| + i *
- * |room|, its size to |out_sizes|[i]. A value larger than |room| is not copied, its size is given
- * all the same. TIMED_OUT when one of them did not appear. */
+/* Waits up to |timeout_ns| for |count| keys at once, and gives their values. The value of key i
+ * goes to |values| + i * |room|, its size to |out_sizes|[i]. The function does not copy a value
+ * that is larger than |room|, but gives its size. It returns TIMED_OUT when a key did not
+ * appear. After a failure the library asks for the keys one by one. */
 typedef hetcomm_status_t (*hetcomm_bootstrap_get_many_t)(void* user_data, size_t count,
                                                          const char* const* keys, size_t room,
                                                          void* values, size_t* out_sizes,
                                                          uint64_t timeout_ns);
 
-/* Removes |key| and its value. */
+/* Removes |key| and its value. A failure is logged and changes nothing else. */
 typedef hetcomm_status_t (*hetcomm_bootstrap_delete_key_t)(void* user_data, const char* key);
 
-/* Gathers |size| bytes of every rank, in rank order, into |out_values| (|size| times the number of
- * ranks). Collective: called by all ranks in the same order. */
+/* Gathers |size| bytes of every rank, in rank order, into |out_values|, which has room for |size|
+ * times the number of ranks. All ranks call it in the same order, with the same |size|. It has its
+ * own time limit: that of the communicator's creation does not reach it. */
 typedef hetcomm_status_t (*hetcomm_bootstrap_allgather_t)(void* user_data, const void* value,
                                                           size_t size, void* out_values);
 
 typedef struct hetcomm_bootstrap_options {
+  /* The caller sets it to sizeof(hetcomm_bootstrap_options_t). */
   size_t struct_size;
+  /* Rank of this process, from 0 to |size| - 1. */
   int32_t rank;
+  /* Number of ranks, from 1 to 65536. */
   int32_t size;
-  hetcomm_bootstrap_put_t put; /* put and get, or allgather, or all three                      */
+  /* Stores a value. It comes together with |get|. NULL: |allgather| is given, or |size| is 1. */
+  hetcomm_bootstrap_put_t put;
+  /* Reads a value. It comes together with |put|. */
   hetcomm_bootstrap_get_t get;
-  hetcomm_bootstrap_allgather_t allgather; /* used where given                                 */
+  /* Gathers values; it is used instead of |put| and |get| when all are given. NULL: |put| and |get|
+   * are given, or |size| is 1. */
+  hetcomm_bootstrap_allgather_t allgather;
+  /* Passed to all the functions. */
   void* user_data;
-  const void* secret; /* job secret; NULL: HETCOMM_SECRET or file, else a random key that rank 0
-                       * hands out through put or allgather: as safe as they are              */
-  size_t secret_size; /* bytes                                                                 */
-  hetcomm_bootstrap_get_many_t get_many; /* beside put and get, may be NULL: spares round trips */
-  hetcomm_bootstrap_delete_key_t delete_key; /* beside put and get, may be NULL: rank 0 removes the
-                                              * random key once all ranks have it              */
+  /* Job secret, of |secret_size| bytes. Copied. NULL: HETCOMM_SECRET or HETCOMM_SECRET_FILE, else a
+   * random key that rank 0 hands out through |put| or |allgather|, which is as safe as they are. */
+  const void* secret;
+  /* Length of |secret| in bytes; 0 with a NULL |secret|. */
+  size_t secret_size;
+  /* Reads several values at once, which saves round trips where |put| and |get| are used. NULL:
+   * |get| reads them one by one. */
+  hetcomm_bootstrap_get_many_t get_many;
+  /* Removes the random key once all ranks have it; rank 0 calls it, where |put| and |get| are used.
+   * NULL: the key stays in the store. */
+  hetcomm_bootstrap_delete_key_t delete_key;
 } hetcomm_bootstrap_options_t;
 
-/* From the caller's own functions. They are called only inside hetcomm_communicator_create and
- * _rebuild, on the calling thread. PERMISSION_DENIED where several ranks have no configured secret
- * and HETCOMM_REQUIRE_SECRET or HETCOMM_REQUIRE_TLS is on: the library does not protect what goes
- * through the functions. [any-thread] */
+/* Makes a bootstrap of the caller's own functions. |options| must not be NULL. No function is
+ * called yet.
+ *   INVALID_ARGUMENT   |rank| or |size| is out of its range, |put| and |get| do not come together,
+ *                      there are several ranks and no way to exchange, |secret| and |secret_size|
+ *                      do not fit together, or the secret file is empty.
+ *   PERMISSION_DENIED  There are several ranks and no secret, and HETCOMM_REQUIRE_SECRET or
+ *                      HETCOMM_REQUIRE_TLS is on: the library does not protect what goes through
+ *                      the functions. Or the secret file may not be read.
+ *   NOT_FOUND          The secret file does not exist.
+ * [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_bootstrap_create_from_callbacks(
     hetcomm_context_t* context, const hetcomm_bootstrap_options_t* options,
     hetcomm_bootstrap_t** out_bootstrap) HETCOMM_NOEXCEPT;
 
-/* This process's rank and the number of ranks: those of the launch, until a rebuild with shrink
- * leaves some out. [any-thread, but beside such a rebuild] */
+/* Gives this process's rank and the number of ranks: those of the launch, until a rebuild with
+ * shrink leaves some out. It must not run beside such a rebuild. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_bootstrap_rank(
     const hetcomm_bootstrap_t* bootstrap, int32_t* out_rank, int32_t* out_size) HETCOMM_NOEXCEPT;
 
-/* Frees the bootstrap; communicators made from it live on. NULL is accepted. [serial] */
+/* Frees the bootstrap. Communicators that were made from it live on. NULL is
+ * accepted. [exclusive] */
 HETCOMM_API void hetcomm_bootstrap_destroy(hetcomm_bootstrap_t* bootstrap) HETCOMM_NOEXCEPT;
 
 #ifdef __cplusplus

@@ -11,11 +11,14 @@ extern "C" {
 
 typedef struct hetcomm_context hetcomm_context_t;
 
-/* Who drives communication between calls. */
+/* Who makes progress, that is, moves data and handles time limits. */
 enum {
-  HETCOMM_PROGRESS_DEFAULT = 0, /* HETCOMM_PROGRESS, else caller                               */
-  HETCOMM_PROGRESS_CALLER = 1,  /* whoever waits or tests; nothing happens between calls       */
-  HETCOMM_PROGRESS_THREAD = 2   /* a background thread as well; waiting threads still take over */
+  /* HETCOMM_PROGRESS decides: CALLER unless it says "thread". */
+  HETCOMM_PROGRESS_DEFAULT = 0,
+  /* Threads of the caller do, in calls that wait, test or post. Between calls no data moves. */
+  HETCOMM_PROGRESS_CALLER = 1,
+  /* A background thread does as well. A thread that waits takes over from it. */
+  HETCOMM_PROGRESS_THREAD = 2
 };
 
 /* Log levels, most severe first. */
@@ -27,34 +30,42 @@ enum {
   HETCOMM_LOG_TRACE = 5
 };
 
-/* Receives log lines; |line| has no newline and lives for the call. May come from any thread,
- * never two at a time. Must not call hetcomm. */
+/* Receives one line of the log. |level| is one of HETCOMM_LOG_*. |line| has no newline and is valid
+ * during the call. Threads of the caller and of the library call the function, never two at a time.
+ * It must not call hetcomm. It is called until hetcomm_context_destroy has returned OK, or
+ * hetcomm_context_create has failed; |user_data| has to live as long. */
 typedef void (*hetcomm_log_function_t)(void* user_data, int32_t level, const char* line);
 
 typedef struct hetcomm_context_options {
-  size_t struct_size;                  /* sizeof at the caller's compile time                    */
-  int32_t progress;                    /* HETCOMM_PROGRESS_*                                     */
-  int32_t log_level;                   /* HETCOMM_LOG_*; 0: HETCOMM_LOG, else warn               */
-  hetcomm_log_function_t log_function; /* NULL: standard error                                 */
+  /* The caller sets it to sizeof(hetcomm_context_options_t). */
+  size_t struct_size;
+  /* HETCOMM_PROGRESS_*. */
+  int32_t progress;
+  /* Least severe level that is logged, HETCOMM_LOG_*. 0: HETCOMM_LOG, which is warn unless set. */
+  int32_t log_level;
+  /* Gets the lines of the log. NULL: they go to standard error. */
+  hetcomm_log_function_t log_function;
+  /* Passed to |log_function|. */
   void* log_user_data;
-  /* Settings that win over the environment: "NAME=value;NAME=value" with the names that
-   * `hetcomm_info --variables` lists, prefix HETCOMM_ optional. NULL: none.                   */
+  /* Settings that win over the environment: "NAME=value;NAME=value", with the names that
+   * `hetcomm_info --variables` lists; the prefix HETCOMM_ may be left out. NULL: none. */
   const char* settings;
 } hetcomm_context_options_t;
 
-/* Creates a context. |options| may be NULL. Reads the HETCOMM_* environment once; unknown names are
- * warned about. Fails with INVALID_ARGUMENT for a value that cannot be parsed (the text names the
- * variable), OUT_OF_RESOURCES when the process has no descriptors left. [any-thread] */
+/* Creates a context and reads the HETCOMM_* variables of the environment, once. It warns of
+ * variables that it does not know. |options| may be NULL. INVALID_ARGUMENT: an option, a setting or
+ * a variable has a value that is not allowed, or a setting is not known; the text names it.
+ * OUT_OF_RESOURCES: the process has no descriptors left. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_context_create(
     const hetcomm_context_options_t* options, hetcomm_context_t** out_context) HETCOMM_NOEXCEPT;
 
-/* Frees the context. Fails with BUSY while a communicator or a memory of it still exists; then
- * nothing has changed. NULL is accepted. [serial] */
+/* Frees the context and all requests of it. BUSY: a bootstrap, a communicator or a memory of the
+ * context still exists; then nothing has changed. NULL is accepted. [exclusive] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_context_destroy(hetcomm_context_t* context)
     HETCOMM_NOEXCEPT;
 
-/* Drives communication once without waiting, for callers in caller mode that want to overlap.
- * Never blocks. [any-thread] */
+/* Drives communication once, for callers without a background thread that compute while data moves.
+ * Does not wait, and does nothing while another thread drives communication. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_context_progress(hetcomm_context_t* context)
     HETCOMM_NOEXCEPT;
 

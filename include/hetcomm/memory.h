@@ -1,15 +1,14 @@
 /* Devices, memory and buffers.
  *
  * A device is one memory space with its copy engines. A memory is a region of one device. A buffer
- * is a piece of a memory, passed by value; it is what every data call takes.
+ * is a part of a memory, passed by value; every data call takes buffers.
  *
- * A plain pointer, in a buffer or as any other argument, is taken for host memory. The CPU may not
- * touch the memory of most devices (host_accessible), so a pointer to that is refused with
- * INVALID_ARGUMENT wherever the library would touch it: hand it in with hetcomm_buffer_memory. The
+ * The library takes a plain pointer, in a buffer or as any other argument, for host memory. The CPU
+ * may not touch the memory of most devices (host_accessible). Where the library would touch it
+ * through a plain pointer it returns INVALID_ARGUMENT: name it with hetcomm_buffer_memory. The
  * library recognizes pointers into the memories that were allocated or wrapped through the context,
- * until they are freed. It does not look for device memory that it was never told of, nor in a
- * context without such memories, where the check costs one comparison: wrap device memory before
- * its pointer gets to a data call.                                                              */
+ * until they are freed. It does not know of other device memory, so wrap that before its pointer
+ * gets to a data call. In a context without device memory the check costs one comparison.        */
 #ifndef HETCOMM_MEMORY_H_
 #define HETCOMM_MEMORY_H_
 
@@ -21,77 +20,101 @@ extern "C" {
 
 typedef struct hetcomm_memory hetcomm_memory_t;
 
-/* Device 0 is always the host. The others are numbered from 1 in the order of HETCOMM_DEVICES. */
+/* Number of the host, which is always device 0. The others are numbered from 1 in the order of
+ * HETCOMM_DEVICES. */
 #define HETCOMM_DEVICE_HOST 0
 
 typedef struct hetcomm_device_info {
-  size_t struct_size;      /* sizeof at the caller's compile time: set it before the call      */
-  int32_t index;           /* number within the context                                        */
-  int32_t host_accessible; /* 1: the CPU may load and store its memory                         */
-  char kind[16];           /* "host", "sim-handle", "sim-address"                              */
-  char name[64];           /* for people                                                       */
+  /* The caller sets it to sizeof(hetcomm_device_info_t). */
+  size_t struct_size;
+  /* Number of the device within the context. */
+  int32_t index;
+  /* 1: the CPU may load and store the device's memory. 0: it may not. */
+  int32_t host_accessible;
+  /* Kind of device: "host", "sim-handle" or "sim-address", closed by NUL. */
+  char kind[16];
+  /* Name for people, cut to fit, closed by NUL. */
+  char name[64];
 } hetcomm_device_info_t;
 
-/* Number of devices of the context, the host included; at least 1. [any-thread] */
+/* Gives the number of devices of the context, the host included; it is at least 1. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_device_count(hetcomm_context_t* context, int32_t* out_count) HETCOMM_NOEXCEPT;
 
-/* Describes device |index|. OUT_OF_RANGE when there is no such device. [any-thread] */
+/* Describes device |index|. OUT_OF_RANGE: there is no such device. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_device_get_info(
     hetcomm_context_t* context, int32_t index, hetcomm_device_info_t* out_info) HETCOMM_NOEXCEPT;
 
 /* Allocates |size_bytes| on device |device|. The contents are undefined. Host memory of this kind
- * is shared: a forked child sees what its parent writes, and the contrary. OUT_OF_MEMORY when the
- * device has no room. Free with hetcomm_memory_free. [any-thread] */
+ * is shared: a forked child sees what its parent writes, and the parent what the child writes.
+ * OUT_OF_RANGE: there is no such device. INVALID_ARGUMENT: |size_bytes| is 0. OUT_OF_MEMORY: the
+ * device has no room. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_memory_allocate(hetcomm_context_t* context, int32_t device, uint64_t size_bytes,
                         hetcomm_memory_t** out_memory) HETCOMM_NOEXCEPT;
 
-/* Makes a memory of a region that the caller owns and keeps until hetcomm_memory_free: |address| is
- * a host pointer, or an address or handle of the device's vendor. INVALID_ARGUMENT where the device
- * does not know the address, and where memory of another device is said to be the host's.
- * OUT_OF_RANGE where the region ends past its allocation. [any-thread] */
+/* Makes a memory of the |size_bytes| from |address| on, which is a host pointer, or an address or
+ * handle of the device's vendor. The region stays the caller's: hetcomm_memory_free does not free
+ * it, and it has to exist until then.
+ *   INVALID_ARGUMENT  |address| is NULL, |size_bytes| is 0, the device does not know the address,
+ *                     or |device| is the host and the address is memory of another device.
+ *   OUT_OF_RANGE      There is no such device, or the region ends past its allocation, or past the
+ *                     address space.
+ * [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_memory_wrap(hetcomm_context_t* context, int32_t device, void* address, uint64_t size_bytes,
                     hetcomm_memory_t** out_memory) HETCOMM_NOEXCEPT;
 
-/* Gives back a memory. BUSY while a pending operation uses it, or a prepared request that was not
- * released names it; then nothing has changed. NULL is accepted. [any-thread] */
+/* Frees a memory, with its region if hetcomm_memory_allocate gave it. BUSY: a pending operation
+ * uses it, a prepared request that was not released names it, or it is registered; then nothing has
+ * changed. NULL is accepted. [exclusive] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_memory_free(hetcomm_memory_t* memory)
     HETCOMM_NOEXCEPT;
 
-/* Size in bytes. [any-thread] */
+/* Gives the size of the region. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_memory_size(const hetcomm_memory_t* memory, uint64_t* out_size_bytes) HETCOMM_NOEXCEPT;
 
-/* The vendor's address or handle of the region; for the host a plain pointer. [any-thread] */
+/* Gives the vendor's address or handle of the region; for the host it is a plain pointer.
+ * [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_memory_address(const hetcomm_memory_t* memory, void** out_address) HETCOMM_NOEXCEPT;
 
-/* Copies |size_bytes| from host memory into |memory| at |offset|, or back. Blocks until done.
- * OUT_OF_RANGE when the range ends past the memory, INVALID_ARGUMENT where |source| or
- * |destination| is memory of a device. [any-thread] */
+/* Copies |size_bytes| from host memory at |source| into |memory| at |offset|, and waits until that
+ * is done. The call does not look for operations on the range; the caller keeps them apart.
+ * OUT_OF_RANGE: the range ends past the memory. INVALID_ARGUMENT: |source| is NULL, or is memory of
+ * a device that the CPU may not touch. Another status: the device failed. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_memory_write(hetcomm_memory_t* memory, uint64_t offset, const void* source,
                      uint64_t size_bytes) HETCOMM_NOEXCEPT;
+
+/* Copies |size_bytes| of |memory| at |offset| into host memory at |destination|, and waits until
+ * that is done. OUT_OF_RANGE: the range ends past the memory. INVALID_ARGUMENT: |destination| is
+ * NULL, or is memory of a device that the CPU may not touch. Another status: the device failed.
+ * [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_memory_read(hetcomm_memory_t* memory, uint64_t offset, void* destination,
                     uint64_t size_bytes) HETCOMM_NOEXCEPT;
 
-/* A piece of memory. |memory| NULL: ordinary host memory, |offset| is the address. INVALID_ARGUMENT
- * from the call that takes it where that is memory of a device. Frozen layout. */
+/* A part of a memory. A call that takes buffers checks them: it returns OUT_OF_RANGE where one ends
+ * past its memory, and INVALID_ARGUMENT where |memory| was freed or a plain pointer is NULL or
+ * leads to memory of a device. A |length| of 0 is allowed, with any pointer. Frozen layout: it has
+ * no struct_size and never grows. */
 typedef struct hetcomm_buffer {
+  /* The memory that the buffer is a part of. NULL: ordinary host memory. */
   hetcomm_memory_t* memory;
+  /* Where the buffer begins in |memory|, in bytes. Its address, where |memory| is NULL. */
   uint64_t offset;
+  /* Length in bytes. */
   uint64_t length;
 } hetcomm_buffer_t;
 
-/* Buffer over ordinary host memory, which |pointer| must lead to; costs nothing and registers
- * nothing.
+/* Makes a buffer of |length| bytes of ordinary host memory from |pointer| on. It costs nothing and
+ * registers nothing. [any-thread]
  *
- * GCC hands a structure of this size on in 16-byte moves. Written member by member just before, it
- * would have to reach the cache before it can be read again, behind every store of an earlier send;
- * so GCC is given the first 16 bytes as one. */
+ * GCC hands a structure of this size on in 16-byte moves. If it were written member by member just
+ * before, it would have to reach the cache before it can be read again, behind every store of an
+ * earlier send. So GCC is given the first 16 bytes as one. */
 static inline hetcomm_buffer_t hetcomm_buffer_host(const void* pointer, uint64_t length) {
   hetcomm_buffer_t buffer;
 #ifdef __cplusplus
@@ -111,7 +134,8 @@ static inline hetcomm_buffer_t hetcomm_buffer_host(const void* pointer, uint64_t
   return buffer;
 }
 
-/* Buffer over |length| bytes of |memory| from |offset| on; checked by the call that takes it. */
+/* Makes a buffer of |length| bytes of |memory| from |offset| on. The call that takes the buffer
+ * checks it. [any-thread] */
 static inline hetcomm_buffer_t hetcomm_buffer_memory(hetcomm_memory_t* memory, uint64_t offset,
                                                      uint64_t length) {
   hetcomm_buffer_t buffer;

@@ -1,5 +1,5 @@
-/* Bootstrap over MPI, in a library of its own (libhetcomm_mpi), so that libhetcomm never needs MPI.
- */
+/* Bootstrap over MPI, in a library of its own (libhetcomm_mpi), so that libhetcomm never needs
+ * MPI.                                                                                          */
 #ifndef HETCOMM_MPI_H_
 #define HETCOMM_MPI_H_
 
@@ -11,13 +11,18 @@
 extern "C" {
 #endif
 
-/* Ranks and size of |comm|, whose functions are called inside hetcomm_communicator_create only, on
- * the calling thread. Collective over |comm|. MPI must be initialized and stay so while the
- * bootstrap exists. Fails with INVALID_ARGUMENT when the launcher's size (OMPI_COMM_WORLD_SIZE,
- * PMI_SIZE, ...) differs from that of MPI_COMM_WORLD: then the program was linked with another MPI
- * than the one that launched it. |comm| must stay valid while communicators are made from the
- * bootstrap. The text of a failure goes to standard error: hetcomm_last_error() belongs to the
- * other library. [serial] */
+/* Makes a bootstrap with the rank and the size of |comm|. Collective over |comm|: the call
+ * duplicates it. MPI must be initialized, and must stay so while communicators are made from the
+ * bootstrap; |comm| must stay valid as long. The library calls MPI inside this function,
+ * hetcomm_communicator_create and hetcomm_communicator_rebuild only, on the calling thread.
+ *   INVALID_ARGUMENT  MPI is not initialized or was finalized, |comm| is no communicator, or the
+ *                     size that the launcher set (OMPI_COMM_WORLD_SIZE, PMI_SIZE, ...) is not that
+ *                     of MPI_COMM_WORLD: the program was linked with another MPI than the one that
+ *                     launched it.
+ *   BOOTSTRAP_FAILED  |comm| cannot be duplicated.
+ * The text of these failures goes to standard error, since hetcomm_last_error() belongs to the
+ * other library. All other errors are those of hetcomm_bootstrap_create_from_callbacks, with their
+ * text there. [serial] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_bootstrap_create_from_mpi(hetcomm_context_t* context, MPI_Comm comm,
                                   hetcomm_bootstrap_t** out_bootstrap) HETCOMM_NOEXCEPT;

@@ -1,114 +1,106 @@
 /* Point-to-point messages.
  *
  * Messages from one rank to another on one communicator are matched in the order in which they were
- * sent, receives in the order in which they were posted. Lengths are bytes; a message has any
- * length from 0 up. Buffers belong to the operation until it has completed. Posting to a named peer
- * connects to it. Every operation ends: with its outcome, at its deadline, when it is cancelled,
- * when the peer is lost, or when the communicator is aborted. Of the last four, a put may have to
- * wait for its owner (see hetcomm_put). */
+ * sent, receives in the order in which they were posted. A message may have any length from 0 up.
+ * Posting to a named peer connects to it.
+ *
+ * A buffer belongs to the operation until it has completed. The contents of a send buffer must not
+ * change, and nobody may read or write a receive buffer.
+ *
+ * Every operation ends: with its outcome, at its deadline, when it is cancelled, when the peer is
+ * lost, or when the communicator is aborted. A put that ends in one of the last four ways may have
+ * to wait for its owner (hetcomm_put).
+ *
+ * A call that returns a failure has rejected the operation, and no completion will follow. The
+ * functions that send or receive reject with:
+ *   INVALID_ARGUMENT  The options are wrong, a plain pointer is NULL or leads to memory of a device
+ *                     (hetcomm/memory.h), there are more than 2^20 buffers, or, in debug builds of
+ *                     the library, a receive buffer overlaps that of another pending receive.
+ *   OUT_OF_RANGE      The communicator has no such rank, a buffer ends past its memory or the
+ *                     address space, or the buffers together are longer than 2^64 - 1 bytes.
+ *
+ * All else is the status in the completion record:
+ *   OK, TRUNCATED              The message was moved; TRUNCATED: the part that fits.
+ *   TIMED_OUT, CANCELLED       The deadline passed, or the caller cancelled it.
+ *   PEER_LOST, UNREACHABLE     The peer died or left; it lives and cannot be connected to.
+ *   ABORTED                    The communicator was aborted.
+ *   OUT_OF_MEMORY              Memory ran out while the operation was carried out.
+ *   another status             A device failed; the text names it.                              */
 #ifndef HETCOMM_P2P_H_
 #define HETCOMM_P2P_H_
 
-#include <hetcomm/communicator.h>
-#include <hetcomm/request.h>
+#include <hetcomm/operation.h>
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
+/* As the |source| of a receive: any rank of the communicator. */
 #define HETCOMM_ANY_SOURCE (-1)
 /* As the |ignore| mask of a receive: the tag does not matter. */
 #define HETCOMM_ANY_TAG UINT64_C(0xffffffffffffffff)
-/* As the |ignore| mask of a receive: the tag must be the same. */
+/* As the |ignore| mask of a receive: the tag must be equal. */
 #define HETCOMM_EXACT_TAG UINT64_C(0)
 
-enum {
-  HETCOMM_PRIORITY_NORMAL = 0,
-  HETCOMM_PRIORITY_HIGH =
-      1 /* its bulk data goes before that of normal operations to the same peer */
-};
-
-enum {
-  /* An any-source receive fails as soon as one peer is lost, not when the last one is. */
-  HETCOMM_OPERATION_FAIL_ON_ANY_LOSS = 1,
-  /* A put tells the owner of the memory, with |notify_value|. */
-  HETCOMM_OPERATION_NOTIFY = 2
-};
-
-typedef struct hetcomm_group hetcomm_group_t;
-
-typedef struct hetcomm_operation_options {
-  size_t struct_size;
-  uint64_t timeout_ns; /* deadline from the submission; 0: HETCOMM_TIMEOUT, 30 minutes unless set */
-  int32_t priority;    /* HETCOMM_PRIORITY_*                                                */
-  uint32_t flags;      /* HETCOMM_OPERATION_*                                               */
-  hetcomm_group_t* group; /* the operation starts with this group; NULL: at once               */
-  uint64_t notify_value;  /* of a put with HETCOMM_OPERATION_NOTIFY                            */
-} hetcomm_operation_options_t;
-
-/* Sends |buffer| to rank |destination|. Completes when the buffer may be reused, which does not
- * mean that it was received. |options| may be NULL. INVALID_ARGUMENT (also where a plain pointer
- * leads to memory of a device: hetcomm/memory.h), OUT_OF_RANGE (rank, or a buffer that ends past
- * its memory), OUT_OF_MEMORY: rejected, no completion will follow. A lost peer or an aborted
- * communicator is the operation's outcome, not the call's. [any-thread] */
+/* Starts to send |buffer| to rank |destination|, which may be this rank. The operation completes
+ * when the buffer may be reused, which does not mean that the message was received. |options| may
+ * be NULL. The errors are those above. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_send(hetcomm_communicator_t* communicator, int32_t destination, uint64_t tag,
              hetcomm_buffer_t buffer, const hetcomm_operation_options_t* options,
              hetcomm_request_t** out_request) HETCOMM_NOEXCEPT;
 
-/* Receives a message into |buffer| from rank |source| or HETCOMM_ANY_SOURCE, whose tag equals
- * |tag| in all bits that are not set in |ignore|. A longer message is cut, ends with TRUNCATED and
- * reports both lengths. Buffers of pending receives do not overlap; debug builds of the library
- * reject those that do with INVALID_ARGUMENT. Otherwise as hetcomm_send. [any-thread] */
+/* Starts to receive a message into |buffer| from rank |source| or HETCOMM_ANY_SOURCE. It takes the
+ * first message whose tag equals |tag| in all bits that are not set in |ignore|. A longer message
+ * is cut: the operation ends with TRUNCATED and reports both lengths. A shorter one leaves the rest
+ * of the buffer unchanged. Buffers of pending receives must not overlap. |options| may be NULL. The
+ * errors are those above. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_recv(hetcomm_communicator_t* communicator, int32_t source, uint64_t tag, uint64_t ignore,
              hetcomm_buffer_t buffer, const hetcomm_operation_options_t* options,
              hetcomm_request_t** out_request) HETCOMM_NOEXCEPT;
 
-/* The same with one message gathered from, or scattered into, |count| buffers, which may lie on
- * different devices. The array is copied. Either side may use either form. [any-thread] */
+/* Starts to send one message that is gathered from |count| buffers, at most 2^20, which may lie on
+ * different devices. The array is copied. The receiver may use either form. |count| 0 sends an
+ * empty message. Otherwise as hetcomm_send. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_sendv(
     hetcomm_communicator_t* communicator, int32_t destination, uint64_t tag,
     const hetcomm_buffer_t* buffers, size_t count, const hetcomm_operation_options_t* options,
     hetcomm_request_t** out_request) HETCOMM_NOEXCEPT;
+
+/* Starts to receive one message that is scattered into |count| buffers, at most 2^20, in their
+ * order. They may lie on different devices. The array is copied. The sender may use either form.
+ * Otherwise as hetcomm_recv. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_recvv(
     hetcomm_communicator_t* communicator, int32_t source, uint64_t tag, uint64_t ignore,
     const hetcomm_buffer_t* buffers, size_t count, const hetcomm_operation_options_t* options,
     hetcomm_request_t** out_request) HETCOMM_NOEXCEPT;
 
-/* Prepares an operation that can be started many times with hetcomm_request_start; nothing happens
- * before. The deadline counts from each start. Memories that the buffers name stay in use until the
- * request is released. [any-thread] */
+/* Prepares a send that hetcomm_request_start can start any number of times; nothing is sent before.
+ * Arguments are checked and copied here, as by hetcomm_sendv. The options may not name a group
+ * (INVALID_ARGUMENT). A memory that the buffers name cannot be freed until the request is released
+ * (BUSY). hetcomm_request_release ends the request. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_send_prepare(
     hetcomm_communicator_t* communicator, int32_t destination, uint64_t tag,
     const hetcomm_buffer_t* buffers, size_t count, const hetcomm_operation_options_t* options,
     hetcomm_request_t** out_request) HETCOMM_NOEXCEPT;
+
+/* Prepares a receive that hetcomm_request_start can start any number of times. Arguments are
+ * checked and copied here, as by hetcomm_recvv. Otherwise as hetcomm_send_prepare. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_recv_prepare(
     hetcomm_communicator_t* communicator, int32_t source, uint64_t tag, uint64_t ignore,
     const hetcomm_buffer_t* buffers, size_t count, const hetcomm_operation_options_t* options,
     hetcomm_request_t** out_request) HETCOMM_NOEXCEPT;
 
-/* Looks for a message that a receive with these arguments would match, without taking it, for up to
- * |timeout_ns| (POLL: drives communication once). OK with its source, tag and bytes_sent; TIMED_OUT
- * when there is none. [any-thread] */
+/* Looks for a message that a receive with these arguments would match, and does not take it. Waits
+ * for one for up to |timeout_ns|; 0 means HETCOMM_TIMEOUT, and HETCOMM_TIMEOUT_POLL drives
+ * communication once. On success |*out_message| has the source, the tag and, in bytes_sent, the
+ * length. Another thread may receive the message before this one does. TIMED_OUT: there is no such
+ * message. OUT_OF_RANGE: the communicator has no such rank. PEER_LOST, UNREACHABLE: |source|, or
+ * every rank that could send, is lost. ABORTED: the communicator was aborted. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_probe(hetcomm_communicator_t* communicator, int32_t source, uint64_t tag, uint64_t ignore,
               uint64_t timeout_ns, hetcomm_completion_t* out_message) HETCOMM_NOEXCEPT;
-
-/* A group collects operations and starts them together: they are submitted in one step, in order,
- * and no progress runs between them. Their deadlines count from when they were collected: one that
- * is never started ends with TIMED_OUT. Its communicator cannot be destroyed before it (BUSY).
- * [serial per group] */
-HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_group_create(
-    hetcomm_communicator_t* communicator, hetcomm_group_t** out_group) HETCOMM_NOEXCEPT;
-
-/* Starts the collected operations and empties the group, which can be filled again. */
-HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_group_start(hetcomm_group_t* group)
-    HETCOMM_NOEXCEPT;
-
-/* Frees the group. Operations collected but never started are dropped: they end with CANCELLED.
- * NULL is accepted. */
-HETCOMM_API void hetcomm_group_destroy(hetcomm_group_t* group) HETCOMM_NOEXCEPT;
 
 #ifdef __cplusplus
 } /* extern "C" */

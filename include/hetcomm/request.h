@@ -1,12 +1,15 @@
 /* Request: one asynchronous operation.
  *
- *   submit OK --> pending --exactly once--> complete --wait/test reports it--> released
+ *   submit OK --> pending --exactly once--> complete --wait or test reports it--> released
  *
- * A request made by hetcomm_send and its kin is used once: the call that reports its completion
- * releases it, and later use returns STALE_HANDLE. A prepared request (hetcomm_send_prepare) goes
- * back to idle instead, can be started again, and ends with hetcomm_request_release.
+ * A call that starts an operation, such as hetcomm_send, gives a request that is used once: the
+ * call that reports its completion releases it, and later use returns STALE_HANDLE. A prepared
+ * request (hetcomm_send_prepare) goes back to idle instead, can be started again, and ends with
+ * hetcomm_request_release. A request that has completed outlives its communicator. No request
+ * outlives its context.
  *
- * "Did the call work" is the return value; "did the operation work" is the completion record.  */
+ * The return value of these functions says whether the call worked. The status in the completion
+ * record says whether the operation worked.                                                     */
 #ifndef HETCOMM_REQUEST_H_
 #define HETCOMM_REQUEST_H_
 
@@ -16,56 +19,91 @@
 extern "C" {
 #endif
 
-/* An opaque handle: a slot and a generation, not an address to follow. */
+/* An opaque handle: a slot and a generation, not an address to follow. A released one is
+ * recognized, so all functions below return STALE_HANDLE for it, however often its slot is used
+ * again. */
 typedef struct hetcomm_request hetcomm_request_t;
 
-/* Time limits, nanoseconds from the call. 0 means the default everywhere. */
+/* Time limits are nanoseconds from the call. Each function says which default 0 means. */
 #define HETCOMM_TIMEOUT_DEFAULT UINT64_C(0)
-#define HETCOMM_TIMEOUT_POLL UINT64_C(1) /* do not wait at all                   */
+/* The call drives communication once and does not wait. */
+#define HETCOMM_TIMEOUT_POLL UINT64_C(1)
 #define HETCOMM_TIMEOUT_INFINITE UINT64_C(0xffffffffffffffff)
 
-/* How an operation ended. Frozen layout. */
+/* How an operation ended. Frozen layout: it has no struct_size and never grows. */
 typedef struct hetcomm_completion {
-  hetcomm_status_t status; /* OK, TRUNCATED, TIMED_OUT, CANCELLED, PEER_LOST, ABORTED, ...       */
-  int32_t source;          /* receive: rank of the sender, -1 if none matched; send: own rank   */
-  uint64_t tag;            /* tag of the message                                                */
-  uint64_t bytes_sent;     /* length that the sender sent                                       */
-  uint64_t bytes_received; /* bytes delivered into the receive buffer; send: equals bytes_sent  */
-  const char* text;        /* "" or what went wrong: operation, peer, transport, reason. Borrowed
-                              until this thread's next hetcomm call                             */
+  /* OK, TRUNCATED, TIMED_OUT, CANCELLED, PEER_LOST, ABORTED and others; the functions that start
+   * operations say which. */
+  hetcomm_status_t status;
+  /* Rank of the sender, for a receive; -1 when no message was matched. This rank, for a send, a put
+   * and a collective operation. Not meaningful for a get and an atomic. */
+  int32_t source;
+  /* Tag of the message, for a send and a receive. 0 for other operations. */
+  uint64_t tag;
+  /* Bytes that the sender sent, for a send and a receive. Bytes that were moved, for a one-sided
+   * operation. Length of all send buffers of this rank, for a collective operation. Not meaningful
+   * when the operation failed, but for TRUNCATED. */
+  uint64_t bytes_sent;
+  /* Bytes that were delivered into the receive buffer, for a receive. Equal to bytes_sent, for a
+   * send and a one-sided operation. Length of all receive buffers of this rank, for a collective
+   * operation. Not meaningful when the operation failed, but for TRUNCATED. */
+  uint64_t bytes_received;
+  /* Says what went wrong: operation, peer, transport and reason. "" when there is nothing to say.
+   * Borrowed until this thread's next hetcomm call. */
+  const char* text;
 } hetcomm_completion_t;
 
-/* Drives communication once; PENDING if the operation is still running, OK with the record when it
- * has ended (whatever its outcome) and the request is released (prepared: idle again).
- * |out_completion| may be NULL. [any-thread] */
+/* Drives communication once and reports whether the operation has ended. PENDING: it still runs.
+ * OK: it has ended, |*out_completion| says how, and the request is released; a prepared one is idle
+ * again. |out_completion| may be NULL. STALE_HANDLE: the request was released, perhaps because
+ * another thread has just reported it. INVALID_ARGUMENT: |request| is NULL, or was prepared and not
+ * started. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_request_test(
     hetcomm_request_t* request, hetcomm_completion_t* out_completion) HETCOMM_NOEXCEPT;
 
-/* Waits until the operation has ended. TIMED_OUT after |timeout_ns| (the request is still pending
- * and valid); otherwise as hetcomm_request_test. |timeout_ns| 0 or INFINITE: until it ends; it
- * always does, by its own deadline. [any-thread] */
+/* Waits until the operation has ended and reports it, as hetcomm_request_test does. TIMED_OUT: it
+ * still runs after |timeout_ns|, and the request stays valid. With a |timeout_ns| of 0 or
+ * HETCOMM_TIMEOUT_INFINITE the call waits until the operation ends, which it does at its own
+ * deadline at the latest. Where several threads wait for one request, one of them gets the report
+ * and the others get STALE_HANDLE. Other errors are those of hetcomm_request_test. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_request_wait(hetcomm_request_t* request, uint64_t timeout_ns,
                      hetcomm_completion_t* out_completion) HETCOMM_NOEXCEPT;
 
-/* Waits until one of |count| requests has ended and reports it; NULL entries are passed over.
- * INVALID_ARGUMENT when all are NULL. All must belong to one context and have been started; a
- * request that cannot be waited for is reported unless another one has ended. [any-thread] */
+/* Waits until one of |count| requests has ended, reports it as hetcomm_request_test does, and
+ * writes its place in the array to |*out_index|. Of several that have ended it reports any one. The
+ * array is not changed: the caller replaces the reported entry, by NULL or by another request,
+ * before it waits again. NULL entries are passed over. |out_completion| may be NULL. |timeout_ns|
+ * is as for hetcomm_request_wait.
+ *   TIMED_OUT         None has ended; all requests stay valid.
+ *   STALE_HANDLE      An entry was released, such as the one that was reported last. The call may
+ *                     report another entry instead, if one has ended.
+ *   INVALID_ARGUMENT  All entries are NULL, the requests belong to several contexts, or one was
+ *                     prepared and not started. The call may report an entry that has ended
+ *                     instead.
+ *   OUT_OF_RANGE      |count| is 2^32 - 1 or more.
+ * [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_request_wait_any(size_t count, hetcomm_request_t* const* requests, uint64_t timeout_ns,
                          size_t* out_index, hetcomm_completion_t* out_completion) HETCOMM_NOEXCEPT;
 
 /* Asks to end the operation with CANCELLED. It still completes exactly once, perhaps with its
- * normal outcome; its memory is quiet when it has. [any-thread] */
+ * normal outcome. Its memory is quiet when it has completed. A request that is complete, or idle,
+ * is left as it is, and the call returns OK. STALE_HANDLE: the request was
+ * released. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_request_cancel(hetcomm_request_t* request)
     HETCOMM_NOEXCEPT;
 
-/* Starts a prepared request. BUSY while it runs. [any-thread] */
+/* Starts a prepared request. BUSY: it runs, or has ended and was not reported yet.
+ * INVALID_ARGUMENT: it is not a prepared one, its communicator was destroyed, or, in debug builds
+ * of the library, its buffers overlap those of another pending receive. STALE_HANDLE: it was
+ * released. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_request_start(hetcomm_request_t* request)
     HETCOMM_NOEXCEPT;
 
 /* Gives the handle back without waiting. A running operation goes on and ends unseen; its buffers
- * stay in use until then. NULL is accepted. [any-thread] */
+ * stay in use until then. An operation that waits for its group is cancelled. STALE_HANDLE: the
+ * request was released before. NULL is accepted. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_request_release(hetcomm_request_t* request)
     HETCOMM_NOEXCEPT;
 

@@ -1,6 +1,6 @@
-/* Status codes: one table for value, name and text.
+/* Status codes: one table gives value, name and text.
  *
- * Values are banded by what is broken; add at the end of a band, never renumber.
+ * The band of a value says what is broken. New codes go to the end of a band; none is renumbered.
  *     0, 1      success, still running
  *    -1 .. -39  the call or the operation failed, nothing else is damaged
  *   -40 .. -59  the peer (or the communicator) is gone: rebuild without it
@@ -62,7 +62,7 @@ extern "C" {
   X(DEVICE_LOST, -60, "an accelerator or a network interface failed")                       \
   X(CONTEXT_FAILED, -80, "the context is unusable")
 
-/* Fixed width: an enum has no size in an ABI. */
+/* The type has a fixed width, since the size of an enum is no part of an ABI. */
 typedef int32_t hetcomm_status_t;
 
 enum {
@@ -72,15 +72,16 @@ enum {
       HETCOMM_STATUS_FORCE_INT_ = 0x7fffffff
 };
 
-/* Name of a status without the prefix, e.g. "PEER_LOST"; "UNKNOWN" for other values. Static
- * storage. [any-thread] */
+/* Gives the name of a status without its prefix, such as "PEER_LOST", and "UNKNOWN" for a value
+ * that is none. Static storage. [any-thread] */
 HETCOMM_API const char* hetcomm_status_name(hetcomm_status_t status) HETCOMM_NOEXCEPT;
 
-/* One-line text of a status, e.g. "the deadline passed". Static storage. [any-thread] */
+/* Gives a one-line text for a status, such as "the deadline passed". Static
+ * storage. [any-thread] */
 HETCOMM_API const char* hetcomm_status_text(hetcomm_status_t status) HETCOMM_NOEXCEPT;
 
-/* Detail of the last failed call on this thread, "" if there was none. Borrowed until this
- * thread's next hetcomm call. [any-thread] */
+/* Gives the text of the last call on this thread that failed, "" if there was none. A call that
+ * succeeds leaves it as it is. Borrowed until this thread's next hetcomm call. [any-thread] */
 HETCOMM_API const char* hetcomm_last_error(void) HETCOMM_NOEXCEPT;
 
 #ifdef __cplusplus
