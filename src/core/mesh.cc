@@ -5,46 +5,32 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 
 #include <fmt/ranges.h>
 
 #include "src/base/bytes.h"
 #include "src/base/descriptors.h"
+#include "src/base/host_id.h"
 #include "src/base/random.h"
 #include "src/base/text.h"
 #include "src/core/collectives/team.h"
 #include "src/core/communicator.h"
 #include "src/core/transport_choice.h"
+#include "src/net/handshake.h"
 #include "src/net/key.h"
-#include "src/net/socket.h"
+#include "src/net/listening_socket.h"
 #include "src/net/tls.h"
 
 namespace hetcomm {
 namespace {
 
 constexpr size_t kMaxDescriptor = 1024;
-constexpr uint16_t kDescriptorVersion = 7;
+constexpr uint16_t kDescriptorVersion = 8;
 constexpr uint8_t kRefusal = 2;  // in place of whether TLS is wanted
 constexpr size_t kMostRefusal = 1000;
 constexpr size_t kMaxCluster = 63;
 // Of a waiting thread, where ranks share cores.
 constexpr uint64_t kCrowdedSpinNs = 200'000;
-
-// Says which kernel a process runs on. Whether ranks of one reach each other through it is tried.
-std::array<std::byte, 16> host_id() {
-  std::array<std::byte, 16> id{};
-  if (std::FILE* file = std::fopen("/proc/sys/kernel/random/boot_id", "re"); file != nullptr) {
-    std::array<char, 64> text{};
-    const size_t size = std::fread(text.data(), 1, text.size(), file);
-    std::fclose(file);
-    // 36 characters, folded into 16 bytes.
-    for (size_t i = 0; i < size; ++i) {
-      id[i % id.size()] = id[i % id.size()] << 1 ^ static_cast<std::byte>(text[i]);
-    }
-  }
-  return id;
-}
 
 // A transport's own text without its name in front: whoever shows it says the name.
 std::string_view without_name(std::string_view name, std::string_view why) {
@@ -179,7 +165,7 @@ Status Mesh::start_connections(std::vector<std::vector<Address>> control) {
     set_ready();
     return {};
   }
-  std::vector<liveness::HostId> hosts;
+  std::vector<HostId> hosts;
   for (const PeerInfo& peer : peers_) hosts.push_back(peer.host);
   return control_->start(credentials_, std::move(control), std::move(hosts));
 }
@@ -280,8 +266,7 @@ std::vector<std::byte> Mesh::describe_self() const {
   writer.write(static_cast<uint8_t>(tls_wanted(environment_.config) ? 1 : 0));
   writer.write(peers_[static_cast<size_t>(rank_)].incarnation);
   writer.write_raw(credentials_.identity.mesh);
-  const auto host = host_id();
-  writer.write_raw(host);
+  writer.write_raw(read_host_id());
   writer.write_string(environment_.config.text(Variable::kCluster));
   writer.write(credit_granted_);
   if (control_ != nullptr) {

@@ -23,7 +23,7 @@
 
 #include "tests/support/descriptors.h"
 #include "tests/unit/shm_raw_peer.h"
-#include "transports/shm/passing.h"
+#include "transports/shm/file_passing.h"
 
 namespace hetcomm::test {
 namespace {

@@ -12,7 +12,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "src/net/socket.h"
+#include "src/net/connector.h"
 #include "tests/unit/tcp_fixture.h"
 #include "transports/tcp/stream_count.h"
 #include "transports/tcp/wire.h"
@@ -254,7 +254,7 @@ TEST(TcpClose, ManyRoundsFromInsideUpcalls) {
 class RawPeer final : public ConnectHandler {
  public:
   RawPeer(Node& node, uint8_t index, const tcp::ConnectionId& id) : node_(node) {
-    Result<tcp::Descriptor> target = tcp::decode_descriptor(node.transport->descriptor());
+    Result<ListeningPlace> target = tcp::decode_descriptor(node.transport->descriptor());
     if (!target.ok()) std::abort();
     Hello hello;
     hello.role = Role::kTcp;

@@ -18,7 +18,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "src/net/socket.h"
+#include "src/net/listening_socket.h"
 #include "tests/support/certificates.h"
 #include "tests/unit/tcp_fixture.h"
 #include "transports/tcp/wire.h"
@@ -216,7 +216,7 @@ class Interceptor {
   explicit Interceptor(const std::vector<std::byte>& descriptor)
       : target_(tcp::decode_descriptor(descriptor).value()) {
     listener_ = listen_on(Address::parse_numeric("127.0.0.1", 0).value(), 16).value();
-    tcp::Descriptor mine = target_;
+    ListeningPlace mine = target_;
     mine.addresses = {bound_address(listener_.get()).value()};
     descriptor_ = tcp::encode_descriptor(mine);
   }
@@ -253,7 +253,7 @@ class Interceptor {
     EXPECT_EQ(::send(to, bytes.data(), size, MSG_NOSIGNAL), got);
   }
 
-  tcp::Descriptor target_;
+  ListeningPlace target_;
   UniqueFd listener_;
   std::vector<std::byte> descriptor_;
   std::vector<std::pair<UniqueFd, UniqueFd>> links_;

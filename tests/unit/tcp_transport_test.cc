@@ -66,9 +66,9 @@ TEST(TcpDescriptor, RoundTripAndHostileBytes) {
 
 TEST(TcpDescriptor, LoopbackOfAnotherHostIsOutOfReach) {
   Node node(0, 2);
-  Result<tcp::Descriptor> descriptor = tcp::decode_descriptor(node.transport->descriptor());
+  Result<ListeningPlace> descriptor = tcp::decode_descriptor(node.transport->descriptor());
   ASSERT_TRUE(descriptor.ok());
-  descriptor->boot_id[0] ^= std::byte{1};
+  descriptor->host[0] ^= std::byte{1};
   const Status status = node.transport->reach(tcp::encode_descriptor(*descriptor));
   EXPECT_EQ(status.code(), Code::kUnsupported);
   EXPECT_THAT(std::string(status.text()), HasSubstr("loopback of another host"));

@@ -9,7 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "src/net/socket.h"
+#include "src/net/network_listener.h"
 #include "transports/rdma/connection_manager.h"
 #include "transports/rdma/device.h"
 #include "transports/rdma/device_memory.h"
@@ -156,7 +156,7 @@ class RdmaTransport final : public Transport, public AcceptHandler, public CmLis
   std::unique_ptr<RegistrationCache> registrations_;
   std::unique_ptr<ConnectionManager> manager_;
   Descriptor descriptor_;
-  std::vector<std::unique_ptr<Acceptor>> acceptors_;
+  std::unique_ptr<NetworkListener> listener_;
   EventWatcher completion_watcher_{*this, Events::kCompletions};
   EventWatcher async_watcher_{*this, Events::kAsync};
   bool armed_ = false;  // the next completion makes an event

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "src/net/socket.h"
+#include "src/net/acceptor.h"
 #include "transports/shm/descriptor.h"
 #include "transports/shm/endpoint.h"
 #include "transports/shm/setup.h"

@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 
 #include "src/base/text.h"
-#include "src/net/socket.h"
 #include "transports/tcp/transport.h"
 
 namespace hetcomm::tcp {

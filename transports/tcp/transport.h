@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "src/net/address.h"
-#include "src/net/socket.h"
+#include "src/net/network_listener.h"
 #include "src/net/tls.h"
 #include "transports/tcp/buffer_pool.h"
 #include "transports/tcp/endpoint.h"
@@ -30,9 +30,6 @@ struct Settings {
   Capabilities capabilities;
 };
 Settings read_settings(const Config& config, bool tls);
-
-// All-zero when the kernel does not tell.
-std::array<std::byte, 16> read_boot_id();
 
 class TcpTransport final : public Transport, public AcceptHandler {
  public:
@@ -97,7 +94,8 @@ class TcpTransport final : public Transport, public AcceptHandler {
 
   TcpTransport(const TransportEnvironment& environment, std::shared_ptr<const TlsContext> tls);
   Status listen();
-  Result<Descriptor> reachable(ConstByteSpan descriptor) const;
+  // The addresses in |descriptor| that make sense from here.
+  Result<std::vector<Address>> reachable(ConstByteSpan descriptor) const;
   void begin(std::unique_ptr<Attempt> attempt);
   std::unique_ptr<Attempt> take(const Attempt& attempt);
   void finish(Attempt& attempt, Result<StreamSocket> socket);
@@ -111,13 +109,12 @@ class TcpTransport final : public Transport, public AcceptHandler {
   const TransportEnvironment environment_;
   const std::shared_ptr<const TlsContext> tls_;  // null: off
   const Settings settings_;
-  Descriptor descriptor_;
   BufferPool buffers_;
   NonceSource nonces_;
   HotSet hot_;
   OpenStreams open_streams_;
   std::unique_ptr<std::byte[]> scratch_;
-  std::vector<std::unique_ptr<Acceptor>> acceptors_;
+  std::unique_ptr<NetworkListener> listener_;
   std::vector<std::unique_ptr<Attempt>> attempts_;
   std::vector<EarlyStream> early_;  // oldest first
   std::vector<TcpEndpoint*> endpoints_;
