@@ -193,6 +193,7 @@ Status Mesh::make_transport(const TransportFactory& factory, size_t instance,
   entry.name =
       instance == 0 ? std::string(factory.name()) : fmt::format("{}#{}", factory.name(), instance);
   entry.transport = std::move(made.value());
+  entry.abilities = entry.transport->abilities();
   return {};
 }
 
@@ -221,8 +222,9 @@ Status Mesh::make_transports(std::string_view wanted) {
         kept_payload_bytes_ = std::min(kept_payload_bytes_, can.max_payload_bytes);
       }
       transports_.push_back(std::move(entry));
-      device_access_.add(*transports_.back()->transport, transports_.back()->name);
-      witness_->add(*transports_.back()->transport);
+      const TransportAbilities& can = transports_.back()->abilities;
+      device_access_.add(can.devices, transports_.back()->name);
+      if (can.receipts != nullptr) witness_->add(*can.receipts);
     }
     if (usable.ok()) continue;
     const std::string_view why = without_name(factory->name(), usable.text());
@@ -684,9 +686,9 @@ void Mesh::acknowledgement_due(Pair& pair) {
 
 namespace {
 
-Result<RemoteKey> publish_over(Transport& transport, const Region& region) {
+Result<RemoteKey> publish_over(RegionPublisher& publisher, const Region& region) {
   try {
-    return transport.publish(region);
+    return publisher.publish(region);
   } catch (const std::bad_alloc&) {
     return Code::kOutOfMemory;
   }
@@ -728,7 +730,7 @@ void Mesh::publish(Registration& registration) {
     }
     // Nothing is published that is not noted here, to be withdrawn.
     registration.keys.emplace_back(entry->name, RemoteKey{});
-    Result<RemoteKey> key = publish_over(*entry->transport, region);
+    Result<RemoteKey> key = publish_over(*entry->abilities.regions, region);
     if (key.ok()) {
       registration.keys.back().second = key.value();
     } else {
@@ -742,7 +744,7 @@ void Mesh::publish(Registration& registration) {
 bool Mesh::withdraw(Registration& registration) {
   std::erase_if(registration.keys, [&](const auto& named) {
     return std::all_of(transports_.begin(), transports_.end(), [&](const auto& entry) {
-      return entry->name != named.first || entry->transport->withdraw(named.second);
+      return entry->name != named.first || entry->abilities.regions->withdraw(named.second);
     });
   });
   return registration.keys.empty();
@@ -926,7 +928,10 @@ void Mesh::on_path_answer(int rank, uint64_t asked_ns, ConstByteSpan bytes) {
   log().debug("a connection is silent; {} bytes of it have arrived at rank {}, which {}",
               answer.receipt.received_bytes, rank,
               answer.receipt.full ? "does not read" : "has room");
-  found->for_each_rail([&](Rail& rail) { rail.endpoint().resolve(answer.stream, answer.receipt); });
+  found->for_each_rail([&](Rail& rail) {
+    DoubtResolver* const doubts = rail.abilities().doubts;
+    if (doubts != nullptr) doubts->resolve(answer.stream, answer.receipt);
+  });
 }
 
 void Mesh::on_vouched(int rank) {

@@ -250,6 +250,7 @@ class Mesh final : public Driven {
     std::string_view kind;  // of the factory, which may make several
     std::string name;
     std::unique_ptr<Transport> transport;
+    TransportAbilities abilities;
   };
   struct PeerInfo {
     struct Offer {  // of one transport

@@ -40,7 +40,11 @@ bool by_cm(const Config& config);
 class Attempt;
 class Arrival;
 
-class RdmaTransport final : public Transport, public AcceptHandler, public CmListener {
+class RdmaTransport final : public Transport,
+                            public RegionPublisher,
+                            public DeviceAttacher,
+                            public AcceptHandler,
+                            public CmListener {
  public:
   // |cm|: in place of the installed librdmacm.
   static Result<std::unique_ptr<RdmaTransport>> create(const Verbs& verbs, const Cm* cm,
@@ -48,6 +52,7 @@ class RdmaTransport final : public Transport, public AcceptHandler, public CmLis
   ~RdmaTransport() override;
 
   const Capabilities& capabilities() const override { return settings_.capabilities; }
+  TransportAbilities abilities() override { return {.regions = this, .devices = this}; }
   std::vector<std::byte> descriptor() const override;
   Status start() override;
   Status reach(ConstByteSpan descriptor) const override;

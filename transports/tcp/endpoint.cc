@@ -100,8 +100,6 @@ Code TcpEndpoint::put(Bulk& bulk) {
   return Code::kOk;
 }
 
-Code TcpEndpoint::get(Bulk& /*bulk*/) { return Code::kUnsupported; }
-
 Result<RemoteKey> TcpEndpoint::expose(Segments segments, Access access, uint64_t cookie) {
   if (access != Access::kPutTarget) return Code::kUnsupported;
   if (state_ != State::kOpen) return Code::kPeerLost;

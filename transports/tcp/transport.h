@@ -31,26 +31,27 @@ struct Settings {
 };
 Settings read_settings(const Config& config, bool tls);
 
-class TcpTransport final : public Transport, public AcceptHandler {
+class TcpTransport final : public Transport, public ReceiptSource, public AcceptHandler {
  public:
   static Result<std::unique_ptr<TcpTransport>> create(const TransportEnvironment& environment);
   ~TcpTransport() override;
 
   const Capabilities& capabilities() const override { return settings_.capabilities; }
+  TransportAbilities abilities() override { return {.receipts = this}; }
   std::vector<std::byte> descriptor() const override;
   Status start() override;
   Status reach(ConstByteSpan descriptor) const override;
   void connect(int peer, ConstByteSpan descriptor) override;
   void cancel_connect(int peer) override;
-  bool receipt(int peer, const StreamId& stream, PathReceipt* out) const override {
-    return open_streams_.receipt(peer, stream, out);
-  }
   int progress() override;
   bool prepare_sleep(Sleep sleep) override;
   bool may_sleep_on() const override;
   void finish_sleep() override {}
   uint64_t next_timer_ns() const override;
 
+  bool receipt(int peer, const StreamId& stream, PathReceipt* out) const override {
+    return open_streams_.receipt(peer, stream, out);
+  }
   void on_accept(StreamSocket socket, const Hello& hello) override;
 
   // Shared by the endpoints and streams of this transport.
