@@ -34,7 +34,7 @@ class PutStarter {
   ~PutStarter() = default;
 };
 
-// The same for reading.
+// Starts reading memory of the peer, by the rules of PutStarter.
 class GetStarter {
  public:
   virtual Code get(Bulk& bulk) = 0;
@@ -132,9 +132,9 @@ class DeviceAttacher {
   // connection.
   virtual Status check_device(const Device& device) = 0;
   // From now on segments and regions inside of the range's window mean its memory, which stays
-  // until detach(). Of devices that check_device() has found reachable.
+  // until detach(). Only for devices that check_device() has found reachable.
   virtual Status attach(const DeviceRange& range) = 0;
-  // Nothing of it is in use any more; on return the memory is not reached.
+  // Core uses nothing of the range any more. On return the memory is not reached.
   virtual void detach(const std::byte* window) = 0;
 
  protected:
