@@ -18,7 +18,7 @@
 #include "src/base/random.h"
 #include "src/base/text.h"
 #include "src/bootstrap/bootstrap.h"
-#include "src/bootstrap/scope.h"
+#include "src/bootstrap/exchange_names.h"
 #include "src/bootstrap/secret.h"
 #include "src/bootstrap/store_protocol.h"
 #include "src/net/hash.h"

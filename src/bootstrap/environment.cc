@@ -14,12 +14,12 @@
 #include "src/base/clock.h"
 #include "src/base/text.h"
 #include "src/bootstrap/bootstrap.h"
+#include "src/bootstrap/exchange_names.h"
 #include "src/bootstrap/launch.h"
-#include "src/bootstrap/scope.h"
 #include "src/bootstrap/secret.h"
 #include "src/bootstrap/store.h"
 #include "src/net/key.h"
-#include "src/net/socket.h"
+#include "src/net/listening_socket.h"
 
 namespace hetcomm {
 namespace {

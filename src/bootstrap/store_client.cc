@@ -11,7 +11,8 @@
 #include "src/bootstrap/store.h"
 #include "src/bootstrap/store_finder.h"
 #include "src/net/hash.h"
-#include "src/net/socket.h"
+#include "src/net/listening_socket.h"
+#include "src/net/socket_peer.h"
 
 namespace hetcomm {
 namespace {

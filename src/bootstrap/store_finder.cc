@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 
 #include "src/base/clock.h"
-#include "src/net/socket.h"
+#include "src/net/connector.h"
 
 namespace hetcomm {
 namespace {

@@ -20,7 +20,8 @@
 #include "src/base/signals_blocked.h"
 #include "src/bootstrap/store.h"
 #include "src/bootstrap/store_table.h"
-#include "src/net/socket.h"
+#include "src/net/acceptor.h"
+#include "src/net/socket_peer.h"
 
 namespace hetcomm {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "src/base/bytes.h"
 #include "src/base/clock.h"
-#include "src/bootstrap/scope.h"
+#include "src/bootstrap/exchange_names.h"
 
 namespace hetcomm {
 namespace {

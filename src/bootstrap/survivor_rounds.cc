@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "src/bootstrap/scope.h"
+#include "src/bootstrap/exchange_names.h"
 
 namespace hetcomm {
 

@@ -12,7 +12,7 @@
 
 #include <fmt/format.h>
 
-#include "src/net/socket.h"
+#include "src/net/socket_options.h"
 
 namespace hetcomm::liveness {
 namespace {

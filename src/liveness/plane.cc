@@ -16,6 +16,7 @@
 #include "src/base/clock.h"
 #include "src/base/random.h"
 #include "src/base/text.h"
+#include "src/net/listening_socket.h"
 #include "src/net/tls.h"
 
 namespace hetcomm::liveness {

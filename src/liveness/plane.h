@@ -15,7 +15,8 @@
 #include "src/liveness/link.h"
 #include "src/liveness/mailbox.h"
 #include "src/liveness/setup.h"
-#include "src/net/socket.h"
+#include "src/net/acceptor.h"
+#include "src/net/connector.h"
 
 namespace hetcomm::liveness {
 

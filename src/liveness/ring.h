@@ -7,16 +7,13 @@
 // when any single rank goes, and two ranks are a few times sqrt(n) links apart at most.
 #pragma once
 
-#include <array>
-#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <vector>
 
-namespace hetcomm::liveness {
+#include "src/base/host_id.h"
 
-// Says where a rank runs: equal for ranks of one host.
-using HostId = std::array<std::byte, 16>;
+namespace hetcomm::liveness {
 
 class Ring {
  public:

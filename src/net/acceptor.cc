@@ -1,9 +1,14 @@
+#include "src/net/acceptor.h"
+
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <cerrno>
 
-#include "src/net/socket.h"
+#include "src/net/handshake.h"
+#include "src/net/listening_socket.h"
+#include "src/net/socket_options.h"
+#include "src/net/socket_peer.h"
 
 namespace hetcomm {
 namespace {

@@ -144,6 +144,15 @@ bool Address::is_loopback() const {
   return IN6_IS_ADDR_LOOPBACK(&host) || (IN6_IS_ADDR_V4MAPPED(&host) && host.s6_addr[12] == 127);
 }
 
+bool Address::is_link_local() const {
+  if (family() == AF_INET) {
+    return ntohl(view_as<sockaddr_in>(get()).sin_addr.s_addr) >> 16 == (169u << 8 | 254u);
+  }
+  if (family() != AF_INET6) return false;
+  const in6_addr host = view_as<sockaddr_in6>(get()).sin6_addr;
+  return IN6_IS_ADDR_LINKLOCAL(&host);
+}
+
 std::string Address::to_string() const {
   switch (family()) {
     case AF_INET: {

@@ -31,6 +31,8 @@ class Address {
   uint16_t port() const;
   Address with_port(uint16_t port) const;
   bool is_loopback() const;
+  // IPv4 169.254.0.0/16, IPv6 fe80::/10.
+  bool is_link_local() const;
   const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage_); }
   socklen_t length() const { return length_; }
   // "10.0.0.1:4000", "[fe80::1%eth0]:4000", "local:name".

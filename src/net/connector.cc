@@ -1,3 +1,5 @@
+#include "src/net/connector.h"
+
 #include <netinet/in.h>
 #include <sys/socket.h>
 
@@ -6,7 +8,9 @@
 
 #include <fmt/format.h>
 
-#include "src/net/socket.h"
+#include "src/net/handshake.h"
+#include "src/net/socket_options.h"
+#include "src/net/socket_peer.h"
 
 namespace hetcomm {
 namespace {

@@ -39,6 +39,9 @@
 
 namespace hetcomm {
 
+// The longest time that a handshake may take before the acceptor drops the connection.
+inline constexpr uint64_t kHandshakeTimeoutNs = 10'000'000'000;
+
 inline constexpr uint16_t kProtocolVersion = 2;
 inline constexpr size_t kMaxHelloExtra = 512;
 

@@ -29,12 +29,6 @@ ConstByteSpan host_bytes(const Address& address) {
   return {raw + offsetof(sockaddr_in6, sin6_addr), sizeof(in6_addr)};
 }
 
-bool is_link_local(const Address& address) {
-  const ConstByteSpan host = host_bytes(address);
-  if (address.family() == AF_INET) return host[0] == std::byte{169} && host[1] == std::byte{254};
-  return host[0] == std::byte{0xfe} && (host[1] & std::byte{0xc0}) == std::byte{0x80};
-}
-
 // One entry of HETCOMM_INTERFACE: a name, a prefix with '*', or a subnet.
 class Pattern {
  public:
@@ -155,7 +149,7 @@ void drop_bridges(const Address& route, std::vector<InterfaceAddress>* all) {
   bool leads_out = false;
   for (const InterfaceAddress& entry : *all) {
     if (!same_host(entry.address, route) && leads_nowhere(entry.interface)) continue;
-    leads_out = leads_out || !(entry.address.is_loopback() || is_link_local(entry.address));
+    leads_out = leads_out || !(entry.address.is_loopback() || entry.address.is_link_local());
     kept.push_back(entry);
   }
   if (leads_out) *all = std::move(kept);
@@ -204,7 +198,7 @@ Result<std::vector<InterfaceAddress>> choose_interfaces(const Config& config,
     const bool is_ipv6 = entry.address.family() == AF_INET6;
     if (const std::optional<size_t> pattern = choose(patterns.value(), entry)) {
       const bool is_route = has_route && same_host(entry.address, route);
-      chosen.emplace_back(*pattern, !is_route, is_link_local(entry.address),
+      chosen.emplace_back(*pattern, !is_route, entry.address.is_link_local(),
                           entry.address.is_loopback(), is_ipv6, i);
     }
   }

@@ -1,6 +1,7 @@
 // Making connections:
 //
 //   * a descriptor is at most 1 KiB, and reaches;
+//   * transports and endpoints have the abilities that their capabilities tell of, for life;
 //   * hostile descriptor bytes are refused by reach(), or end in on_connected with an error, in
 //   bounded time;
 //   * connecting to somebody who is gone, or who cannot prove the secret or the epoch, ends in an
@@ -87,6 +88,31 @@ std::vector<std::byte> hostile(const std::vector<std::byte>& good, Random& rando
       }
   }
   return bytes;
+}
+
+TEST_P(Connecting, AbilitiesAreThoseOfTheCapabilities) {
+  const auto both = [](Side& side) {
+    Transport& transport = side.node().transport();
+    const Capabilities& at_best = transport.capabilities();
+    EXPECT_EQ(transport.abilities().regions != nullptr, at_best.regions || at_best.map);
+    EXPECT_EQ(transport.abilities().devices != nullptr, at_best.device_memory);
+    Rail& rail = side.connect();
+    const Capabilities& here = rail.capabilities();
+    const EndpointAbilities can = rail.endpoint().abilities();
+    EXPECT_EQ(can.puts != nullptr, here.put || here.regions);
+    EXPECT_EQ(can.gets != nullptr, here.get || here.regions);
+    EXPECT_EQ(can.immediate_gets != nullptr, here.gets_now);
+    EXPECT_EQ(can.exposer != nullptr, here.put || here.get);
+    EXPECT_EQ(can.mapper != nullptr, here.map);
+    EXPECT_LE(here.get, at_best.get);
+    EXPECT_LE(here.map, at_best.map);
+    side.meet();
+    const EndpointAbilities again = rail.endpoint().abilities();
+    EXPECT_EQ(again.puts, can.puts);
+    EXPECT_EQ(again.gets, can.gets);
+    EXPECT_EQ(again.exposer, can.exposer);
+  };
+  run_pair(options(), both, both);
 }
 
 TEST_P(Connecting, ReachSurvivesHostileDescriptors) {

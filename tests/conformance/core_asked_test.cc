@@ -302,19 +302,20 @@ struct Message {
 
 class PlayedTransport;
 
-class PlayedEndpoint final : public Endpoint {
+class PlayedEndpoint final : public Endpoint, public PutStarter, public MemoryExposer {
  public:
   explicit PlayedEndpoint(PlayedTransport& transport);
   ~PlayedEndpoint() override;
   void set_handler(EndpointHandler* handler) override { handler_ = handler; }
   const Capabilities& capabilities() const override;
+  EndpointAbilities abilities() override { return {.puts = this, .exposer = this}; }
   Code send(const MessageHeader& header, const SegmentView& payload) override;
   Code put(Bulk&) override { return Code::kWouldBlock; }
-  Code get(Bulk&) override { return Code::kWouldBlock; }
   Result<RemoteKey> expose(Segments, Access, uint64_t) override {
     return RemoteKey{{++keys_, 0, 0}};
   }
   void revoke(const RemoteKey&) override {}
+  void release(const RemoteKey&) override {}
   bool cancel(Bulk&) override { return false; }
   bool flushed() const override { return true; }
   std::string describe() const override { return "played"; }
@@ -338,6 +339,7 @@ class PlayedTransport final : public Transport {
     can_.chunk_bytes = 1 << 20;
   }
   const Capabilities& capabilities() const override { return can_; }
+  TransportAbilities abilities() override { return {}; }
   std::vector<std::byte> descriptor() const override { return std::vector<std::byte>(4); }
   Status start() override { return {}; }
   Status reach(ConstByteSpan) const override { return {}; }

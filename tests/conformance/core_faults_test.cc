@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "src/net/socket.h"
+#include "src/net/handshake.h"
 #include "tests/support/core_job.h"
 #include "tests/support/cut_sockets.h"
 #include "tests/support/faulty_transport.h"

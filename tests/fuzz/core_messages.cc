@@ -69,13 +69,20 @@ class Script {
 
 class FuzzTransport;
 
-class FuzzEndpoint final : public Endpoint {
+class FuzzEndpoint final : public Endpoint,
+                           public PutStarter,
+                           public GetStarter,
+                           public ImmediateReader,
+                           public MemoryExposer {
  public:
   explicit FuzzEndpoint(FuzzTransport& transport);
   ~FuzzEndpoint() override;
 
   void set_handler(EndpointHandler* handler) override { handler_ = handler; }
   const Capabilities& capabilities() const override { return capabilities_; }
+  EndpointAbilities abilities() override {
+    return {.puts = this, .gets = this, .immediate_gets = this, .exposer = this};
+  }
   Code send(const MessageHeader& header, const SegmentView& payload) override;
   Code put(Bulk& bulk) override { return accept(bulk); }
   Code get(Bulk& bulk) override { return accept(bulk); }
@@ -96,12 +103,14 @@ class FuzzEndpoint final : public Endpoint {
   void revoke(const RemoteKey& key) override {
     std::erase_if(exposed_, [&](const Exposed& each) { return each.id == key.words[0]; });
   }
+  void release(const RemoteKey& key) override { revoke(key); }
   bool cancel(Bulk& bulk) override {
     std::erase(bulks_, &bulk);
     return false;
   }
   bool flushed() const override { return true; }
   std::string describe() const override { return "fuzz"; }
+  void close() override {}
 
   // From progress(), as the input says.
   void open();
@@ -154,6 +163,7 @@ class FuzzTransport final : public Transport {
     can_.chunk_bytes = 1 << 20;
   }
   const Capabilities& capabilities() const override { return can_; }
+  TransportAbilities abilities() override { return {}; }
   std::vector<std::byte> descriptor() const override { return std::vector<std::byte>(4); }
   Status start() override { return {}; }
   Status reach(ConstByteSpan) const override { return {}; }

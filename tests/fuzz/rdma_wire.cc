@@ -22,7 +22,8 @@ bool same(ConstByteSpan a, ConstByteSpan b) {
 void read_descriptor(ConstByteSpan input) {
   Result<Descriptor> descriptor = decode_descriptor(input);
   if (!descriptor.ok()) return;
-  require(!descriptor->addresses.empty() && descriptor->addresses.size() <= kMaxAddresses);
+  require(!descriptor->place.addresses.empty() &&
+          descriptor->place.addresses.size() <= kMaxPlaceAddresses);
   require(!descriptor->gids.empty() && descriptor->gids.size() <= kMaxGids);
   require(same(encode_descriptor(descriptor.value()), input));
 }
@@ -123,13 +124,13 @@ std::vector<std::byte> behind(std::initializer_list<unsigned> first, ConstByteSp
 void read_changed(ConstByteSpan input) {
   Parameters parameters{.queue_pair = 1, .credits = 32, .slot_bytes = 8256};
   Descriptor descriptor;
-  descriptor.addresses.push_back(Address::parse_numeric("192.0.2.1", 4000).value());
+  descriptor.place.addresses.push_back(Address::parse_numeric("192.0.2.1", 4000).value());
   descriptor.gids.push_back({});
   descriptor.nic = "nic0:1";
   std::vector<std::byte> described = encode_descriptor(descriptor);
   std::vector<std::byte> told = encode_parameters(parameters);
   AnswerBytes answer =
-      encode_answer({parameters, CmInvitation{descriptor.addresses.front(), CmToken{}}});
+      encode_answer({parameters, CmInvitation{descriptor.place.addresses.front(), CmToken{}}});
   for (size_t i = 0; i + 1 < input.size(); i += 2) {
     const auto at = std::to_integer<size_t>(input[i]);
     described[at % described.size()] ^= input[i + 1];

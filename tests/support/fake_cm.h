@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "transports/rdma/cm.h"
+#include "transports/rdma/cm_functions.h"
 
 namespace hetcomm::test {
 

@@ -75,6 +75,7 @@ inline Capabilities masked(Capabilities capabilities, const FaultPlan& plan) {
     capabilities.lossless = false;
   }
   capabilities.regions = capabilities.regions || plan.regions;
+  capabilities.map = false;  // the injector maps nothing
   const auto shrink = [](auto& value, const auto& limit) {
     if (limit) value = std::min(value, *limit);
   };
@@ -199,13 +200,20 @@ struct FaultState {
   }
 };
 
-class FaultyEndpoint final : public Endpoint, private EndpointHandler {
+class FaultyEndpoint final : public Endpoint,
+                             public PutStarter,
+                             public GetStarter,
+                             public ImmediateReader,
+                             public MemoryExposer,
+                             public DoubtResolver,
+                             private EndpointHandler {
  public:
   FaultyEndpoint(FaultState& state, std::unordered_set<FaultyEndpoint*>& all,
                  std::unique_ptr<Endpoint> inner, bool connector)
       : state_(state),
         all_(all),
         inner_(std::move(inner)),
+        inner_abilities_(inner_->abilities()),
         connector_(connector),
         capabilities_(masked(inner_->capabilities(), state.plan)) {
     all_.insert(this);
@@ -233,6 +241,14 @@ class FaultyEndpoint final : public Endpoint, private EndpointHandler {
 
   void set_handler(EndpointHandler* handler) override { handler_ = handler; }
   const Capabilities& capabilities() const override { return capabilities_; }
+  EndpointAbilities abilities() override {
+    const bool regions = capabilities_.regions;
+    return {.puts = capabilities_.put || regions ? this : nullptr,
+            .gets = capabilities_.get || regions ? this : nullptr,
+            .immediate_gets = capabilities_.gets_now ? this : nullptr,
+            .exposer = capabilities_.put || capabilities_.get ? this : nullptr,
+            .doubts = inner_abilities_.doubts != nullptr ? this : nullptr};
+  }
   Code send(const MessageHeader& header, const SegmentView& payload) override {
     if (broken()) return Code::kPeerLost;
     if (state_.refuses()) return refuse();
@@ -246,18 +262,22 @@ class FaultyEndpoint final : public Endpoint, private EndpointHandler {
   }
   Code put(Bulk& bulk) override {
     if (FaultyRegions::names(bulk.key)) return start_direct(bulk, false);
-    return capabilities_.put ? start(bulk, &Endpoint::put, state_.plan.lose_reported_put)
-                             : Code::kUnsupported;
+    if (!capabilities_.put) return Code::kUnsupported;
+    gets_.erase(&bulk);
+    return start(
+        bulk, [&] { return inner_abilities_.puts->put(bulk); }, state_.plan.lose_reported_put);
   }
   Code get(Bulk& bulk) override {
     if (FaultyRegions::names(bulk.key)) return start_direct(bulk, true);
-    return capabilities_.get ? start(bulk, &Endpoint::get, false) : Code::kUnsupported;
+    if (!capabilities_.get) return Code::kUnsupported;
+    gets_.insert(&bulk);
+    return start(
+        bulk, [&] { return inner_abilities_.gets->get(bulk); }, false);
   }
   // It may fail after it has written some of the bytes.
   Code get_now(Bulk& bulk) override {
     if (broken()) return Code::kPeerLost;
-    if (!capabilities_.gets_now) return Code::kUnsupported;
-    const Code code = inner_->get_now(bulk);
+    const Code code = inner_abilities_.immediate_gets->get_now(bulk);
     if (state_.breaks_now()) {
       break_rail();
       return Code::kPeerLost;
@@ -268,17 +288,17 @@ class FaultyEndpoint final : public Endpoint, private EndpointHandler {
   }
   Result<RemoteKey> expose(Segments segments, Access access, uint64_t cookie) override {
     if (broken()) return Status(Code::kPeerLost, "faulty: injected failure");
-    auto key = inner_->expose(segments, access, cookie);
+    auto key = inner_abilities_.exposer->expose(segments, access, cookie);
     // Cookies of sources are numbered on their own.
     if (key.ok() && access == Access::kPutTarget) cookies_[key.value()] = cookie;
     return key;
   }
   void revoke(const RemoteKey& key) override {
-    if (inner_ != nullptr) inner_->revoke(key);
+    if (inner_ != nullptr) inner_abilities_.exposer->revoke(key);
     forget(key);
   }
   void release(const RemoteKey& key) override {
-    if (inner_ != nullptr) inner_->release(key);
+    if (inner_ != nullptr) inner_abilities_.exposer->release(key);
     forget(key);
   }
   void forget(const RemoteKey& key) {
@@ -296,10 +316,11 @@ class FaultyEndpoint final : public Endpoint, private EndpointHandler {
     const size_t held =
         std::erase_if(completions_, [&](const HeldCompletion& done) { return done.bulk == &bulk; });
     if (held > 0 || &bulk == lost_ || inner_ == nullptr || inner_failed_) return false;
-    return inner_->cancel(bulk);
+    return gets_.contains(&bulk) ? inner_abilities_.gets->cancel(bulk)
+                                 : inner_abilities_.puts->cancel(bulk);
   }
   void resolve(const StreamId& stream, const PathReceipt& receipt) override {
-    if (!broken()) inner_->resolve(stream, receipt);
+    if (!broken()) inner_abilities_.doubts->resolve(stream, receipt);
   }
   bool flushed() const override { return broken() || inner_->flushed(); }
   std::string describe() const override {
@@ -403,7 +424,8 @@ class FaultyEndpoint final : public Endpoint, private EndpointHandler {
     return Code::kWouldBlock;
   }
 
-  Code start(Bulk& bulk, Code (Endpoint::*call)(Bulk&), bool lose) {
+  template <typename Call>
+  Code start(Bulk& bulk, Call&& call, bool lose) {
     if (broken()) return Code::kPeerLost;
     if (state_.refuses()) return refuse();
     if (state_.breaks_now()) {
@@ -412,7 +434,7 @@ class FaultyEndpoint final : public Endpoint, private EndpointHandler {
       if (lose) completions_.push_back({state_.due() + 1, &bulk, Code::kOk});
       return Code::kOk;
     }
-    return (inner_.get()->*call)(bulk);
+    return call();
   }
 
   // Both ends call the connection by the same number: the first message says it.
@@ -485,6 +507,8 @@ class FaultyEndpoint final : public Endpoint, private EndpointHandler {
     if (!delays()) return handler_->on_bulk_complete(bulk, code);
     completions_.push_back({state_.due(), &bulk, code});
   }
+  void on_mapped(const RemoteKey& /*key*/, const Result<MappedRegion>& /*mapped*/) override {}
+  void on_unmap(const RemoteKey& /*key*/) override {}
   void on_writable() override {
     if (doomed_) return;
     const Upcall upcall(upcalls_);
@@ -508,6 +532,7 @@ class FaultyEndpoint final : public Endpoint, private EndpointHandler {
   FaultState& state_;
   std::unordered_set<FaultyEndpoint*>& all_;
   std::unique_ptr<Endpoint> inner_;
+  const EndpointAbilities inner_abilities_;  // valid as long as |inner_|
   const bool connector_;
   uint64_t connection_ = 0;  // with late writes, until it is closed
   Capabilities capabilities_;
@@ -524,10 +549,11 @@ class FaultyEndpoint final : public Endpoint, private EndpointHandler {
   std::deque<HeldPut> puts_;
   std::deque<HeldCompletion> completions_;
   std::deque<HeldDirect> direct_;
+  std::unordered_set<const Bulk*> gets_;  // of the bulks that the inner endpoint got
   std::unordered_map<RemoteKey, uint64_t, KeyHash> cookies_;
 };
 
-class FaultyTransport final : public Transport, private TransportHandler {
+class FaultyTransport final : public Transport, public RegionPublisher, private TransportHandler {
  public:
   FaultyTransport(const FaultPlan& plan, int rank, TransportHandler& handler) : handler_(handler) {
     state_.plan = plan;
@@ -541,6 +567,11 @@ class FaultyTransport final : public Transport, private TransportHandler {
   TransportHandler& inner_handler() { return *this; }
 
   const Capabilities& capabilities() const override { return capabilities_; }
+  TransportAbilities abilities() override {
+    TransportAbilities inner = inner_->abilities();
+    inner.regions = capabilities_.regions ? this : nullptr;
+    return inner;
+  }
   std::vector<std::byte> descriptor() const override { return inner_->descriptor(); }
   Status start() override { return inner_->start(); }
   Status reach(ConstByteSpan descriptor) const override { return inner_->reach(descriptor); }
@@ -555,19 +586,13 @@ class FaultyTransport final : public Transport, private TransportHandler {
     if (std::erase(failing_connects_, peer) == 0) inner_->cancel_connect(peer);
   }
   Result<RemoteKey> publish(const Region& region) override {
-    if (!state_.plan.regions) return inner_->publish(region);
+    if (!state_.plan.regions) return inner_->abilities().regions->publish(region);
     return FaultyRegions::all().publish(region);
   }
   bool withdraw(const RemoteKey& key) override {
-    if (!state_.plan.regions) return inner_->withdraw(key);
+    if (!state_.plan.regions) return inner_->abilities().regions->withdraw(key);
     FaultyRegions::all().withdraw(key);
     return true;
-  }
-  Status check_device(const Device& device) override { return inner_->check_device(device); }
-  Status attach(const DeviceRange& range) override { return inner_->attach(range); }
-  void detach(const std::byte* window) override { inner_->detach(window); }
-  bool receipt(int peer, const StreamId& stream, PathReceipt* out) const override {
-    return inner_->receipt(peer, stream, out);
   }
   int progress() override {
     ++state_.tick;

@@ -101,9 +101,9 @@ struct Simulation::Node final : live::Network, live::Observer {
 
 Simulation::Simulation(uint64_t seed, const std::vector<int>& hosts, uint64_t detection_ns)
     : random_(seed), timing_{detection_ns}, hosts_(hosts), groups_(hosts.size(), 0) {
-  std::vector<live::HostId> ids;
+  std::vector<hetcomm::HostId> ids;
   for (const int host : hosts) {
-    live::HostId id{};
+    hetcomm::HostId id{};
     id[0] = static_cast<std::byte>(host & 255);
     id[1] = static_cast<std::byte>(host >> 8);
     ids.push_back(id);

@@ -66,23 +66,34 @@ class Rail final : public EndpointHandler {
     const Inside inside(*this);
     return endpoint_->send(header, payload);
   }
-  Code put(Bulk& bulk) { return start(bulk, &Endpoint::put); }
-  Code get(Bulk& bulk) { return start(bulk, &Endpoint::get); }
+  // Only what the endpoint can do.
+  Code put(Bulk& bulk) {
+    gets_.erase(&bulk);
+    return start(bulk, [&] { return abilities_.puts->put(bulk); });
+  }
+  Code get(Bulk& bulk) {
+    gets_.insert(&bulk);
+    return start(bulk, [&] { return abilities_.gets->get(bulk); });
+  }
   Result<RemoteKey> expose(Segments segments, Access access, uint64_t cookie) {
     const Inside inside(*this);
-    return endpoint_->expose(segments, access, cookie);
+    return abilities_.exposer->expose(segments, access, cookie);
   }
   void revoke(const RemoteKey& key) {
     const Inside inside(*this);
-    endpoint_->revoke(key);
+    abilities_.exposer->revoke(key);
   }
   void release(const RemoteKey& key) {
     const Inside inside(*this);
-    endpoint_->release(key);
+    abilities_.exposer->release(key);
   }
   void cancel(Bulk& bulk) {
     const Inside inside(*this);
-    endpoint_->cancel(bulk);
+    if (gets_.contains(&bulk)) {
+      abilities_.gets->cancel(bulk);
+    } else {
+      abilities_.puts->cancel(bulk);
+    }
     running_.erase(&bulk);
   }
   // Destroys the endpoint.
@@ -92,6 +103,7 @@ class Rail final : public EndpointHandler {
     running_.clear();
   }
   Endpoint& endpoint() { return *endpoint_; }
+  const EndpointAbilities& abilities() const { return abilities_; }
   bool open() const { return endpoint_ != nullptr; }
   const Capabilities& capabilities() const { return endpoint_->capabilities(); }
   Node& node() { return node_; }
@@ -116,7 +128,10 @@ class Rail final : public EndpointHandler {
   void on_message(const MessageHeader& header, ConstByteSpan payload) override;
   void on_put(uint64_t cookie, uint64_t length) override;
   void on_bulk_complete(Bulk& bulk, Code code) override;
+  void on_mapped(const RemoteKey& key, const Result<MappedRegion>& mapped) override;
+  void on_unmap(const RemoteKey& key) override;
   void on_writable() override;
+  void on_doubt(const StreamId& stream) override;
   void on_failed(const Status& why) override;
 
  private:
@@ -130,9 +145,10 @@ class Rail final : public EndpointHandler {
     Rail& rail_;
   };
   void adopt(std::unique_ptr<Endpoint> endpoint);
-  Code start(Bulk& bulk, Code (Endpoint::*call)(Bulk&)) {
+  template <typename Call>
+  Code start(Bulk& bulk, Call&& call) {
     const Inside inside(*this);
-    const Code code = (endpoint_.get()->*call)(bulk);
+    const Code code = call();
     if (code == Code::kOk) running_.insert(&bulk);
     return code;
   }
@@ -140,9 +156,11 @@ class Rail final : public EndpointHandler {
 
   Node& node_;
   std::unique_ptr<Endpoint> endpoint_;
+  EndpointAbilities abilities_;
   std::function<void(const MessageHeader&, ConstByteSpan)> message_hook_;
   int inside_ = 0;
   std::set<const Bulk*> running_;
+  std::set<const Bulk*> gets_;  // the bulks that were gets when they were started last
 };
 
 class Node final : public TransportHandler {
@@ -290,6 +308,7 @@ class Node final : public TransportHandler {
 
 inline void Rail::adopt(std::unique_ptr<Endpoint> endpoint) {
   endpoint_ = std::move(endpoint);
+  abilities_ = endpoint_->abilities();
   endpoint_->set_handler(this);
 }
 
@@ -321,6 +340,14 @@ inline void Rail::on_bulk_complete(Bulk& bulk, Code code) {
   EXPECT_NE(code, Code::kPending);
   completions.push_back({&bulk, code});
 }
+
+inline void Rail::on_mapped(const RemoteKey& /*key*/, const Result<MappedRegion>& /*mapped*/) {
+  check_upcall("on_mapped");
+}
+
+inline void Rail::on_unmap(const RemoteKey& /*key*/) { check_upcall("on_unmap"); }
+
+inline void Rail::on_doubt(const StreamId& /*stream*/) { check_upcall("on_doubt"); }
 
 inline void Rail::on_writable() {
   check_upcall("on_writable");

@@ -25,7 +25,7 @@ LIVENESS = "src/liveness/"
 REDUCE = "src/reduce/reduce.h"
 BOOTSTRAP_API = "src/bootstrap/bootstrap.h"
 DEVICE_API = "devices/device.h"
-TRANSPORT_API = "transports/transport.h"
+TRANSPORT_API = ("transports/transport.h", "transports/abilities.h", "transports/types.h")
 # The constructors of the named devices and transports: for src/capi, and for those who define them.
 DEVICE_REGISTRY = "devices/registry.h"
 # Types and constants of the public API are shared words, usable in every layer. Its functions are
@@ -33,7 +33,7 @@ DEVICE_REGISTRY = "devices/registry.h"
 PUBLIC_TYPES = "include/hetcomm/"
 EVERYTHING = ""
 # What every room of core sees.
-CORE_BELOW = [PUBLIC_TYPES, BASE, NET, DEVICE_API, TRANSPORT_API]
+CORE_BELOW = [PUBLIC_TYPES, BASE, NET, DEVICE_API, *TRANSPORT_API]
 
 # Path prefix -> what may be included, as path prefixes from the root. A trailing "<x>" stands for
 # each subfolder as a layer of its own: transports/tcp does not see transports/shm.
@@ -46,8 +46,8 @@ LAYERS = {
     "devices/device.h": [PUBLIC_TYPES, BASE],
     "devices/registry.h": [PUBLIC_TYPES, BASE, DEVICE_API],
     "devices/<x>/": [PUBLIC_TYPES, BASE, DEVICE_API, DEVICE_REGISTRY],
-    "transports/transport.h": [PUBLIC_TYPES, BASE, NET, DEVICE_API],
-    "transports/<x>/": [PUBLIC_TYPES, BASE, NET, DEVICE_API, TRANSPORT_API],
+    "transports/": [PUBLIC_TYPES, BASE, NET, DEVICE_API],
+    "transports/<x>/": [PUBLIC_TYPES, BASE, NET, DEVICE_API, *TRANSPORT_API],
     "topology/": [PUBLIC_TYPES, BASE],
     LIVENESS: [PUBLIC_TYPES, BASE, NET],
     "src/core/progress/": CORE_BELOW,

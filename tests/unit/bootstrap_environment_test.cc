@@ -29,7 +29,7 @@
 #include "src/bootstrap/bootstrap.h"
 #include "src/bootstrap/launch.h"
 #include "src/bootstrap/secret.h"
-#include "src/net/socket.h"
+#include "src/net/listening_socket.h"
 
 namespace hetcomm {
 namespace {

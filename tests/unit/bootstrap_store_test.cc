@@ -28,12 +28,13 @@
 
 #include "src/base/bytes.h"
 #include "src/base/clock.h"
-#include "src/bootstrap/scope.h"
+#include "src/bootstrap/exchange_names.h"
 #include "src/bootstrap/store.h"
 #include "src/bootstrap/store_finder.h"
 #include "src/bootstrap/store_table.h"
 #include "src/net/key.h"
-#include "src/net/socket.h"
+#include "src/net/listening_socket.h"
+#include "src/net/poller.h"
 #include "tests/support/certificates.h"
 
 namespace hetcomm {

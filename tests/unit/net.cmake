@@ -18,3 +18,8 @@ hetcomm_test(net_tls_test
   DEPENDS base net fmt::fmt OpenSSL::SSL OpenSSL::Crypto
   LABELS asan tsan
   TIMEOUT 60)
+hetcomm_test(net_listener_test
+  SOURCES net_listener_test.cc
+  DEPENDS base net fmt::fmt
+  LABELS asan
+  TIMEOUT 90)

@@ -24,7 +24,8 @@
 #include "src/base/unique_fd.h"
 #include "src/net/handshake.h"
 #include "src/net/key.h"
-#include "src/net/socket.h"
+#include "src/net/listening_socket.h"
+#include "src/net/socket_options.h"
 
 namespace hetcomm {
 namespace {

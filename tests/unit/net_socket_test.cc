@@ -27,8 +27,12 @@
 #include <gtest/gtest.h>
 
 #include "src/base/clock.h"
+#include "src/net/acceptor.h"
+#include "src/net/connector.h"
+#include "src/net/handshake.h"
 #include "src/net/key.h"
-#include "src/net/socket.h"
+#include "src/net/listening_socket.h"
+#include "src/net/socket_options.h"
 
 namespace hetcomm {
 namespace {

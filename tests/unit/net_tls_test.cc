@@ -31,8 +31,11 @@
 #include <openssl/ssl.h>
 
 #include "src/base/clock.h"
+#include "src/net/acceptor.h"
+#include "src/net/connector.h"
+#include "src/net/handshake.h"
 #include "src/net/key.h"
-#include "src/net/socket.h"
+#include "src/net/listening_socket.h"
 #include "tests/support/certificates.h"
 
 namespace hetcomm {

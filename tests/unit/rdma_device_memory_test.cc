@@ -64,12 +64,12 @@ class Attached {
     const std::vector<std::byte> bytes = random_bytes(size, seed);
     EXPECT_EQ(device_.write(stream_, address_, 0, bytes.data(), size), HETCOMM_OK);
     device_.finish(stream_);
-    status = transport_.attach({accelerator.get(), address_, size, window_});
+    status = transport_.abilities().devices->attach({accelerator.get(), address_, size, window_});
   }
   Attached(const Attached&) = delete;
   Attached& operator=(const Attached&) = delete;
   ~Attached() {
-    transport_.detach(window_);
+    transport_.abilities().devices->detach(window_);
     device_.destroy_stream(stream_);
     device_.free(address_);
     munmap(window_, size_);
@@ -105,7 +105,7 @@ class RdmaDeviceMemory : public ::testing::Test {
     FakePair pair;
     const size_t objects = FakeFabric::open_objects();
     const size_t registrations = FakeFabric::registrations();
-    Status status = pair.a.transport().check_device(accelerator.get());
+    Status status = pair.a.transport().abilities().devices->check_device(accelerator.get());
     EXPECT_EQ(FakeFabric::open_objects(), objects);
     EXPECT_EQ(FakeFabric::registrations(), registrations);
     return status;
@@ -198,7 +198,7 @@ TEST_F(RdmaDeviceMemory, ALibraryWithoutDmaBufs) {
   const std::unique_ptr<TransportFactory> factory = rdma::make_factory(verbs);
   Node node({*factory, "", make_credentials(), 0, 2});
   Accelerator accelerator;
-  const Status status = node.transport().check_device(accelerator.get());
+  const Status status = node.transport().abilities().devices->check_device(accelerator.get());
   EXPECT_TRUE(status.ok());
   EXPECT_THAT(text(status), HasSubstr("dma-buf: libibverbs has no ibv_reg_dmabuf_mr; plain"));
 }
@@ -267,7 +267,7 @@ class RdmaDeviceMemoryUse : public RdmaDeviceMemory,
   }
   static void check_both(FakePair& pair, Accelerator& accelerator) {
     for (Node* node : {&pair.a, &pair.b}) {
-      ASSERT_TRUE(node->transport().check_device(accelerator.get()).ok());
+      ASSERT_TRUE(node->transport().abilities().devices->check_device(accelerator.get()).ok());
     }
     ASSERT_TRUE(pair.connect());
   }
@@ -347,7 +347,7 @@ TEST_P(RdmaDeviceMemoryUse, RegionsAreReachedAndEndedByWithdrawal) {
   std::vector<std::byte> expected = far.contents();
   std::vector<std::byte> host = random_bytes(60'000, 4);
   const iovec piece{host.data(), host.size()};
-  const auto key = pair.b.transport().publish(
+  const auto key = pair.b.transport().abilities().regions->publish(
       {.address = far.window() + 1000, .length = 100'000, .writable = true, .readable = true});
   ASSERT_TRUE(key.ok());
   Bulk put{.local = {{&piece, 1}, 0, host.size()}, .key = key.value(), .remote_offset = 11};
@@ -355,7 +355,7 @@ TEST_P(RdmaDeviceMemoryUse, RegionsAreReachedAndEndedByWithdrawal) {
   ASSERT_TRUE(finished(pair));
   std::copy(host.begin(), host.end(), expected.begin() + 1011);
   EXPECT_EQ(far.contents(), expected);
-  pair.b.transport().withdraw(key.value());
+  pair.b.transport().abilities().regions->withdraw(key.value());
   ASSERT_EQ(pair.to_b().put(put), Code::kOk);
   EXPECT_TRUE(pair.run([&] { return pair.to_b().failed > 0; })) << "the key has ended";
 }

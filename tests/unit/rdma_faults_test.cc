@@ -98,7 +98,8 @@ TEST_F(RdmaFaults, EveryErrorOfARegionsBulkFailsTheConnection) {
     for (int status = IBV_WC_LOC_LEN_ERR; status <= IBV_WC_TM_RNDV_INCOMPLETE; ++status) {
       FakePair pair;
       ASSERT_TRUE(pair.connect());
-      const auto key = pair.b.transport().publish({far.data(), far.size(), true, true});
+      const auto key =
+          pair.b.transport().abilities().regions->publish({far.data(), far.size(), true, true});
       ASSERT_TRUE(key.ok());
       FakeFabric::fail_next(static_cast<ibv_wc_status>(status),
                             get ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE);
@@ -106,7 +107,7 @@ TEST_F(RdmaFaults, EveryErrorOfARegionsBulkFailsTheConnection) {
       EXPECT_EQ(get ? pair.to_b().get(bulk) : pair.to_b().put(bulk), Code::kOk);
       expect_failed(pair, pair.to_b(), "status " + std::to_string(status));
       EXPECT_TRUE(pair.to_b().completions.empty());
-      pair.b.transport().withdraw(key.value());
+      pair.b.transport().abilities().regions->withdraw(key.value());
     }
   }
 }
@@ -497,7 +498,8 @@ TEST_F(RdmaFaults, AChunkRegistersNoMoreThanItself) {
   std::vector<std::byte> far(300'000);
   std::vector<std::byte> near(1u << 20);
   for (size_t i = 0; i < near.size(); ++i) near[i] = static_cast<std::byte>(i % 251);
-  const auto key = pair.b.transport().publish({far.data(), far.size(), true, true});
+  const auto key =
+      pair.b.transport().abilities().regions->publish({far.data(), far.size(), true, true});
   ASSERT_TRUE(key.ok());
   // From inside one piece to inside another.
   const std::array<iovec, 3> pieces = {
@@ -509,7 +511,7 @@ TEST_F(RdmaFaults, AChunkRegistersNoMoreThanItself) {
   ASSERT_TRUE(pair.run([&] { return pair.to_b().running() == 0; }));
   EXPECT_EQ(FakeFabric::registered_bytes(), before);
   EXPECT_TRUE(std::equal(far.begin(), far.begin() + 250'000, near.begin() + 200'000));
-  pair.b.transport().withdraw(key.value());
+  pair.b.transport().abilities().regions->withdraw(key.value());
 }
 
 TEST_F(RdmaFaults, ACancelledPutIntoARegionIsFenced) {
@@ -519,7 +521,8 @@ TEST_F(RdmaFaults, ACancelledPutIntoARegionIsFenced) {
   const iovec near_piece{near.data(), near.size()};
   FakePair pair;
   ASSERT_TRUE(pair.connect());
-  const auto region = pair.b.transport().publish({far.data(), far.size(), true, true});
+  const auto region =
+      pair.b.transport().abilities().regions->publish({far.data(), far.size(), true, true});
   const auto target = pair.to_a().expose({&far_piece, 1}, Access::kPutTarget, 3);
   ASSERT_TRUE(region.ok() && target.ok());
   // Of these the other side sees what arrives, and core knows what to do with it.
@@ -537,7 +540,7 @@ TEST_F(RdmaFaults, ACancelledPutIntoARegionIsFenced) {
   pair.to_b().cancel(bulk);
   EXPECT_EQ(FakeFabric::queue_pairs().size(), pairs - 1) << "ended when cancel returns";
   expect_failed(pair, pair.to_b(), "cancelled");
-  pair.b.transport().withdraw(region.value());
+  pair.b.transport().abilities().regions->withdraw(region.value());
 }
 
 TEST_F(RdmaFaults, MalformedMessagesFailTheConnection) {
@@ -801,7 +804,8 @@ TEST_F(RdmaFaults, RegionsAreReachedFromMemoryThatCannotBeLocked) {
   std::vector<std::byte> far(right.size());
   std::vector<std::byte> near = right;
   const iovec near_piece{near.data(), near.size()};
-  const auto region = pair.b.transport().publish({far.data(), far.size(), true, true});
+  const auto region =
+      pair.b.transport().abilities().regions->publish({far.data(), far.size(), true, true});
   ASSERT_TRUE(region.ok());
   FakeFabric::fail_registrations(ENOMEM);
   for (const bool get : {false, true}) {
@@ -813,7 +817,7 @@ TEST_F(RdmaFaults, RegionsAreReachedFromMemoryThatCannotBeLocked) {
     std::fill(near.begin(), near.end(), std::byte{});
   }
   FakeFabric::fail_registrations(0);
-  pair.b.transport().withdraw(region.value());
+  pair.b.transport().abilities().regions->withdraw(region.value());
 }
 
 // Some of the pieces are registered before the limit is reached: what the device has begun with
@@ -827,7 +831,8 @@ TEST_F(RdmaFaults, LockedMemoryRunsOutInTheMiddle) {
   std::vector<iovec> pieces;
   for (size_t at = 0; at < near.size(); at += 100'000)
     pieces.push_back({near.data() + at, 100'000});
-  const auto region = pair.b.transport().publish({far.data(), far.size(), true, true});
+  const auto region =
+      pair.b.transport().abilities().regions->publish({far.data(), far.size(), true, true});
   ASSERT_TRUE(region.ok());
   FakeFabric::fail_registrations(ENOMEM, 3);
   Bulk bulk{.local = {pieces, 0, near.size()}, .key = region.value()};
@@ -842,7 +847,7 @@ TEST_F(RdmaFaults, LockedMemoryRunsOutInTheMiddle) {
   pair.to_b().cancel(bulk);
   EXPECT_EQ(FakeFabric::queue_pairs().size(), pairs - 1) << "ended when cancel returns";
   FakeFabric::fail_registrations(0);
-  pair.b.transport().withdraw(region.value());
+  pair.b.transport().abilities().regions->withdraw(region.value());
 }
 
 // Nothing but messages is under way, so the connection stays, and late slices find nothing.
@@ -916,7 +921,8 @@ TEST_F(RdmaFaults, MemoryThatCannotBeLocked) {
   EXPECT_EQ(key.status().code(), Code::kOutOfResources);
   EXPECT_THAT(std::string(key.status().text()), HasSubstr("RLIMIT_MEMLOCK"));
   EXPECT_THAT(std::string(key.status().text()), HasSubstr("ulimit -l"));
-  const auto region = pair.a.transport().publish({memory.data(), memory.size(), true, true});
+  const auto region =
+      pair.a.transport().abilities().regions->publish({memory.data(), memory.size(), true, true});
   EXPECT_THAT(std::string(region.status().text()), HasSubstr("RLIMIT_MEMLOCK"));
   // Memory that is not there is refused, and nobody touches it.
   FakeFabric::fail_registrations(EFAULT);
@@ -956,8 +962,10 @@ TEST_F(RdmaFaults, RegionsAreReachedWithoutTheirOwner) {
   std::vector<std::byte> memory(100'000, std::byte{1});
   std::vector<std::byte> local(100'000, std::byte{2});
   const iovec piece{local.data(), local.size()};
-  const auto both = pair.b.transport().publish({memory.data(), memory.size(), true, true});
-  const auto read = pair.b.transport().publish({memory.data(), memory.size(), false, true});
+  const auto both =
+      pair.b.transport().abilities().regions->publish({memory.data(), memory.size(), true, true});
+  const auto read =
+      pair.b.transport().abilities().regions->publish({memory.data(), memory.size(), false, true});
   ASSERT_TRUE(both.ok() && read.ok());
   Bulk bulk{.local = {{&piece, 1}, 0, 50'000}, .key = both.value(), .remote_offset = 7};
   ASSERT_EQ(pair.to_b().put(bulk), Code::kOk);
@@ -975,12 +983,12 @@ TEST_F(RdmaFaults, RegionsAreReachedWithoutTheirOwner) {
   EXPECT_EQ(pair.to_b().get(bulk), Code::kOk);
   for (int i = 0; i < 100 && pair.to_b().running() > 0; ++i) pair.a.step();
   EXPECT_EQ(local[6], std::byte{1});
-  pair.b.transport().withdraw(both.value());
+  pair.b.transport().abilities().regions->withdraw(both.value());
   bulk.key = both.value();
   ASSERT_EQ(pair.to_b().put(bulk), Code::kOk);
   expect_failed(pair, pair.to_b(), "status " + std::to_string(IBV_WC_REM_ACCESS_ERR));
   EXPECT_TRUE(pair.to_a().put_bytes.empty());
-  pair.b.transport().withdraw(read.value());
+  pair.b.transport().abilities().regions->withdraw(read.value());
 }
 
 }  // namespace

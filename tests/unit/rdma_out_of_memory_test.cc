@@ -124,12 +124,12 @@ TEST_F(RdmaOutOfMemory, WhatIsPublishedIsNoted) {
     const size_t before = FakeFabric::registrations();
     RemoteKey key{};
     const bool failed = with_failing(count, [&] {
-      Result<RemoteKey> made =
-          pair.a.transport().publish({memory.data(), memory.size(), true, true});
+      Result<RemoteKey> made = pair.a.transport().abilities().regions->publish(
+          {memory.data(), memory.size(), true, true});
       if (made.ok()) key = made.value();
     });
     EXPECT_EQ(FakeFabric::registrations() > before, key != RemoteKey{}) << count;
-    if (key != RemoteKey{}) pair.a.transport().withdraw(key);
+    if (key != RemoteKey{}) pair.a.transport().abilities().regions->withdraw(key);
     EXPECT_EQ(FakeFabric::registrations(), before) << count;
     return failed;
   });
@@ -141,7 +141,10 @@ class Ends final : public EndpointHandler {
   void on_message(const MessageHeader& /*header*/, ConstByteSpan /*payload*/) override {}
   void on_put(uint64_t /*cookie*/, uint64_t /*length*/) override {}
   void on_bulk_complete(Bulk& /*bulk*/, Code /*code*/) override { ++bulks; }
+  void on_mapped(const RemoteKey&, const Result<MappedRegion>&) override {}
+  void on_unmap(const RemoteKey&) override {}
   void on_writable() override {}
+  void on_doubt(const StreamId& /*stream*/) override {}
   void on_failed(const Status& /*why*/) override { ++failures; }
   int bulks = 0;
   int failures = 0;
@@ -156,15 +159,17 @@ TEST_F(RdmaOutOfMemory, APutOrGetLeavesNothingBehind) {
     each_failing([&](int64_t count) {
       FakePair pair("RDMA_CACHE_BYTES=0", nullptr, &verbs());
       if (!pair.connect()) return false;
-      const auto key = pair.b.transport().publish({far.data(), far.size(), true, true});
+      const auto key =
+          pair.b.transport().abilities().regions->publish({far.data(), far.size(), true, true});
       const size_t before = FakeFabric::registrations();
       Bulk bulk{.local = {pieces, 0, kSize}, .key = key.value()};
       Code code = Code::kOutOfMemory;
       Endpoint& endpoint = pair.to_b().endpoint();
+      const EndpointAbilities can = endpoint.abilities();
       Ends ends;
       endpoint.set_handler(&ends);
       const bool failed =
-          with_failing(count, [&] { code = get ? endpoint.get(bulk) : endpoint.put(bulk); });
+          with_failing(count, [&] { code = get ? can.gets->get(bulk) : can.puts->put(bulk); });
       if (code == Code::kOk) {
         EXPECT_TRUE(pair.run([&] { return ends.bulks == 1; }));
       }
@@ -174,7 +179,7 @@ TEST_F(RdmaOutOfMemory, APutOrGetLeavesNothingBehind) {
       endpoint.set_handler(&pair.to_b());
       EXPECT_EQ(FakeFabric::registrations(), before) << count;
       EXPECT_TRUE(send_and_see(pair, pair.to_b(), pair.to_a()));
-      pair.b.transport().withdraw(key.value());
+      pair.b.transport().abilities().regions->withdraw(key.value());
       return failed;
     });
   }
@@ -219,12 +224,12 @@ TEST_F(RdmaOutOfMemory, AConnectionEndsWithoutMemory) {
       const auto mine = pair.to_b().expose({&near_piece, 1}, Access::kGetSource, 3);
       ASSERT_TRUE(key.ok() && mine.ok());
       Bulk bulk{.local = {{&near_piece, 1}, 0, near.size()}, .key = key.value()};
-      ASSERT_EQ(pair.to_b().endpoint().put(bulk), Code::kOk);
+      ASSERT_EQ(pair.to_b().endpoint().abilities().puts->put(bulk), Code::kOk);
       const size_t pairs = FakeFabric::queue_pairs().size();
       if (!with_handler) pair.to_b().endpoint().set_handler(nullptr);
       fail_all_allocations(true);
-      pair.to_b().endpoint().cancel(bulk);
-      pair.to_b().endpoint().revoke(mine.value());
+      pair.to_b().endpoint().abilities().puts->cancel(bulk);
+      pair.to_b().endpoint().abilities().exposer->revoke(mine.value());
       pair.to_b().endpoint().close();
       if (destroy) pair.to_b().close();
       fail_all_allocations(false);

@@ -145,7 +145,7 @@ class ShmGet : public ::testing::Test {
   }
   // By get() or by get_now(): how it has ended.
   Code read(Bulk& bulk, bool now) {
-    if (now) return pair_.near().endpoint().get_now(bulk);
+    if (now) return pair_.near().endpoint().abilities().immediate_gets->get_now(bulk);
     const Code code = pair_.near().get(bulk);
     return code == Code::kOk ? finish() : code;
   }
@@ -243,9 +243,8 @@ TEST(ShmBulk, TheConfigurationDecidesAboutGets) {
   ShmPair copying("SHM_BULK=copy");
   EXPECT_FALSE(copying.near().capabilities().get);
   EXPECT_NE(copying.near().endpoint().describe().find("HETCOMM_SHM_BULK=copy"), std::string::npos);
-  Bulk bulk;
-  EXPECT_EQ(copying.near().get(bulk), Code::kUnsupported);
-  EXPECT_EQ(copying.near().endpoint().get_now(bulk), Code::kUnsupported);
+  EXPECT_EQ(copying.near().abilities().gets, nullptr);
+  EXPECT_EQ(copying.near().abilities().immediate_gets, nullptr);
   ShmPair automatic;
   EXPECT_TRUE(automatic.near().capabilities().get) << automatic.near().endpoint().describe();
   EXPECT_FALSE(automatic.near().capabilities().prefers_get);

@@ -214,7 +214,7 @@ TEST(ShmConnect, APeerElsewhereIsNamedAsSuch) {
   ++descriptor.network_namespace;
   Status status = near.node.transport().reach(descriptor.encode());
   EXPECT_NE(status.text().find("network namespace"), std::string_view::npos) << status.text();
-  descriptor.boot = "another";
+  descriptor.host[0] ^= std::byte{1};
   status = near.node.transport().reach(descriptor.encode());
   EXPECT_NE(status.text().find("another host"), std::string_view::npos) << status.text();
   // Hints that differ are no proof: the socket is.

@@ -23,7 +23,7 @@
 
 #include "tests/support/descriptors.h"
 #include "tests/unit/shm_raw_peer.h"
-#include "transports/shm/passing.h"
+#include "transports/shm/file_passing.h"
 
 namespace hetcomm::test {
 namespace {
@@ -394,11 +394,11 @@ TEST_F(ShmHostile, ARegionIsHandedToMembersOnly) {
   const FileRegion foreign({false, true});
   const FileRegion nobodys({});
   Transport& transport = node_.node.transport();
-  const RemoteKey granted = transport.publish(all.region).value();
-  (void)transport.publish(foreign.region).value();
-  (void)transport.publish(nobodys.region).value();
-  const RemoteKey withdrawn = transport.publish(all.region).value();
-  ASSERT_TRUE(transport.withdraw(withdrawn));
+  const RemoteKey granted = transport.abilities().regions->publish(all.region).value();
+  (void)transport.abilities().regions->publish(foreign.region).value();
+  (void)transport.abilities().regions->publish(nobodys.region).value();
+  const RemoteKey withdrawn = transport.abilities().regions->publish(all.region).value();
+  ASSERT_TRUE(transport.abilities().regions->withdraw(withdrawn));
   RawPeer peer(node_.node, node_.credentials);
   (void)peer.rail();
   UniqueFd file;
@@ -422,7 +422,7 @@ TEST_F(ShmHostile, WhatIsNotGrantedWholeIsNotPublished) {
     some.region.writable = (rights & 1) != 0;
     some.region.readable = (rights & 2) != 0;
     some.region.atomic = (rights & 4) != 0;
-    const auto key = node_.node.transport().publish(some.region);
+    const auto key = node_.node.transport().abilities().regions->publish(some.region);
     EXPECT_EQ(key.ok(), rights == 7);
     EXPECT_EQ(key.status().code(), rights == 7 ? Code::kOk : Code::kUnsupported);
   }
@@ -431,7 +431,8 @@ TEST_F(ShmHostile, WhatIsNotGrantedWholeIsNotPublished) {
 // Each answer holds a descriptor until the peer reads it.
 TEST_F(ShmHostile, APeerThatAsksWithoutEndIsBounded) {
   const FileRegion all({true, true});
-  const uint64_t id = node_.node.transport().publish(all.region).value().words[0];
+  const uint64_t id =
+      node_.node.transport().abilities().regions->publish(all.region).value().words[0];
   RawPeer peer(node_.node, node_.credentials);
   Rail& rail = peer.rail();
   const size_t before = open_descriptors();

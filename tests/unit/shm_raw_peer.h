@@ -11,8 +11,8 @@
 #include <gtest/gtest.h>
 
 #include "src/base/random.h"
+#include "src/net/connector.h"
 #include "src/net/key.h"
-#include "src/net/socket.h"
 #include "tests/support/transport_node.h"
 #include "transports/shm/descriptor.h"
 #include "transports/shm/factory.h"

@@ -196,7 +196,7 @@ class Bench {
         bulk.local = {Segments(&piece, 1), 0, size};
         bulk.key = peer_keys_.at(size);
         completed_ = 0;
-        if (rail_.endpoint().put(bulk) != Code::kOk) throw Abandoned("put");
+        if (rail_.endpoint().abilities().puts->put(bulk) != Code::kOk) throw Abandoned("put");
         while (completed_ == 0) side_.node().transport().progress();
       }
       receive(1);
@@ -262,7 +262,10 @@ class Bench {
     }
     void on_put(uint64_t, uint64_t length) override { *put += length; }
     void on_bulk_complete(Bulk&, Code) override { ++*completed; }
+    void on_mapped(const RemoteKey&, const Result<MappedRegion>&) override {}
+    void on_unmap(const RemoteKey&) override {}
     void on_writable() override {}
+    void on_doubt(const StreamId&) override {}
     void on_failed(const Status& why) override {
       std::fprintf(stderr, "%s\n", std::string(why.text()).c_str());
       std::_Exit(1);

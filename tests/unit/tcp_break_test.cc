@@ -12,7 +12,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "src/net/socket.h"
+#include "src/net/connector.h"
 #include "tests/unit/tcp_fixture.h"
 #include "transports/tcp/stream_count.h"
 #include "transports/tcp/wire.h"
@@ -31,11 +31,12 @@ struct Transfer {
   explicit Transfer(Pair& pair, size_t size = kBig)
       : data(pattern(size, 1)), memory(size, std::byte{0xee}), local(piece(data)) {
     const iovec target = piece(memory);
-    Result<RemoteKey> exposed = pair.eb().expose({&target, 1}, Access::kPutTarget, 1);
+    Result<RemoteKey> exposed =
+        pair.eb().abilities().exposer->expose({&target, 1}, Access::kPutTarget, 1);
     if (!exposed.ok()) std::abort();
     key = *exposed;
     bulk = {.local = {{&local, 1}, 0, size}, .key = key};
-    if (pair.ea().put(bulk) != Code::kOk) std::abort();
+    if (pair.ea().abilities().puts->put(bulk) != Code::kOk) std::abort();
   }
   // Runs until about |bytes| have arrived; in the middle of a frame, as a frame is larger than the
   // buffers.
@@ -55,17 +56,18 @@ void expect_put_works(Pair& pair) {
   std::vector<std::byte> memory(data.size());
   const iovec local = piece(data);
   const iovec target = piece(memory);
-  Result<RemoteKey> key = pair.eb().expose({&target, 1}, Access::kPutTarget, 77);
+  Result<RemoteKey> key =
+      pair.eb().abilities().exposer->expose({&target, 1}, Access::kPutTarget, 77);
   ASSERT_TRUE(key.ok());
   Bulk bulk{.local = {{&local, 1}, 0, data.size()}, .key = *key};
   const uint64_t before = pair.rb().put_bytes[77];
-  ASSERT_EQ(pair.ea().put(bulk), Code::kOk);
+  ASSERT_EQ(pair.ea().abilities().puts->put(bulk), Code::kOk);
   ASSERT_TRUE(pair.run([&] {
     return pair.rb().put_bytes[77] == before + data.size() &&
            std::count(pair.ra().completed.begin(), pair.ra().completed.end(), &bulk) == 1;
   }));
   EXPECT_EQ(memory, data);
-  pair.eb().revoke(*key);
+  pair.eb().abilities().exposer->revoke(*key);
   pair.ra().completed.clear();
 }
 
@@ -77,7 +79,7 @@ TEST(TcpRevoke, InTheMiddleOfAFrame) {
     for (int i = 0; i < 8; ++i) {
       Transfer transfer(pair);
       ASSERT_TRUE(transfer.run_to(pair, random() % kBig));
-      pair.eb().revoke(transfer.key);
+      pair.eb().abilities().exposer->revoke(transfer.key);
       // The memory belongs to somebody else now.
       std::fill(transfer.memory.begin(), transfer.memory.end(), std::byte{0x55});
       const uint64_t told = pair.rb().put_bytes[1];
@@ -87,7 +89,7 @@ TEST(TcpRevoke, InTheMiddleOfAFrame) {
       EXPECT_EQ(pair.rb().put_bytes[1], told);
       EXPECT_TRUE(std::all_of(transfer.memory.begin(), transfer.memory.end(),
                               [](std::byte b) { return b == std::byte{0x55}; }));
-      pair.eb().revoke(transfer.key);  // again: no effect
+      pair.eb().abilities().exposer->revoke(transfer.key);  // again: no effect
     }
   }
 }
@@ -96,7 +98,7 @@ TEST(TcpRevoke, InsideThePutsUpcall) {
   Pair pair("TCP_CHUNK=64K");
   Transfer transfer(pair);
   pair.rb().put_hook = [&] {
-    pair.eb().revoke(transfer.key);
+    pair.eb().abilities().exposer->revoke(transfer.key);
     pair.rb().put_hook = nullptr;
   };
   ASSERT_TRUE(pair.run([&] { return pair.ra().completed.size() == 1; }));
@@ -114,7 +116,7 @@ TEST(TcpCancel, InTheMiddleOfAFrame) {
       Transfer transfer(pair);
       const size_t reached = random() % (kBig / 2);
       ASSERT_TRUE(transfer.run_to(pair, reached));
-      pair.ea().cancel(transfer.bulk);
+      pair.ea().abilities().puts->cancel(transfer.bulk);
       // Quiet: what the source holds from now on must not arrive, save what had left before.
       const std::vector<std::byte> original = transfer.data;
       std::fill(transfer.data.begin(), transfer.data.end(), std::byte{0x55});
@@ -125,7 +127,7 @@ TEST(TcpCancel, InTheMiddleOfAFrame) {
       for (size_t at = 0; at < kBig; ++at) {
         ASSERT_TRUE(transfer.memory[at] == original[at] || transfer.memory[at] == std::byte{0xee});
       }
-      pair.eb().revoke(transfer.key);
+      pair.eb().abilities().exposer->revoke(transfer.key);
       pair.rb().put_bytes[1] = 0;
     }
   }
@@ -141,24 +143,24 @@ TEST(TcpCancel, InEveryState) {
     for (Bulk& bulk : more) {
       bulk.local = transfer.bulk.local;
       bulk.key = transfer.key;
-      ASSERT_EQ(pair.ea().put(bulk), Code::kOk);
+      ASSERT_EQ(pair.ea().abilities().puts->put(bulk), Code::kOk);
     }
-    pair.ea().cancel(more[3]);
-    pair.ea().cancel(more[1]);
-    ASSERT_EQ(pair.ea().put(more[3]), Code::kOk);
-    pair.ea().cancel(transfer.bulk);
+    pair.ea().abilities().puts->cancel(more[3]);
+    pair.ea().abilities().puts->cancel(more[1]);
+    ASSERT_EQ(pair.ea().abilities().puts->put(more[3]), Code::kOk);
+    pair.ea().abilities().puts->cancel(transfer.bulk);
     ASSERT_TRUE(pair.run([&] { return pair.ra().completed.size() == 3; }));
     EXPECT_EQ(pair.ra().completed, (std::vector<Bulk*>{&more[0], &more[2], &more[3]}));
     pair.ra().completed.clear();
-    pair.eb().revoke(transfer.key);
+    pair.eb().abilities().exposer->revoke(transfer.key);
   }
   {
     // Completed, and the upcall not yet made: cancelled from inside another bulk's upcall.
     Bulk one;
     Bulk two;
-    ASSERT_EQ(pair.ea().put(one), Code::kOk);
-    ASSERT_EQ(pair.ea().put(two), Code::kOk);
-    pair.ra().complete_hook = [&] { pair.ea().cancel(two); };
+    ASSERT_EQ(pair.ea().abilities().puts->put(one), Code::kOk);
+    ASSERT_EQ(pair.ea().abilities().puts->put(two), Code::kOk);
+    pair.ra().complete_hook = [&] { pair.ea().abilities().puts->cancel(two); };
     pair.idle();
     EXPECT_EQ(pair.ra().completed, std::vector<Bulk*>{&one});
   }
@@ -179,10 +181,11 @@ TEST(TcpClose, DestroyedInTheMiddleOfAPut) {
     // After on_failed every call says so and nothing is touched.
     Endpoint& endpoint = sender_goes ? pair.eb() : pair.ea();
     EXPECT_EQ(endpoint.send(make_header(1), {}), Code::kPeerLost);
-    EXPECT_EQ(endpoint.put(transfer.bulk), Code::kPeerLost);
-    EXPECT_EQ(endpoint.expose({}, Access::kPutTarget, 1).status().code(), Code::kPeerLost);
-    endpoint.cancel(transfer.bulk);
-    endpoint.revoke(transfer.key);
+    EXPECT_EQ(endpoint.abilities().puts->put(transfer.bulk), Code::kPeerLost);
+    EXPECT_EQ(endpoint.abilities().exposer->expose({}, Access::kPutTarget, 1).status().code(),
+              Code::kPeerLost);
+    endpoint.abilities().puts->cancel(transfer.bulk);
+    endpoint.abilities().exposer->revoke(transfer.key);
     EXPECT_TRUE(endpoint.flushed());
     EXPECT_TRUE(left.completed.empty());
   }
@@ -254,7 +257,7 @@ TEST(TcpClose, ManyRoundsFromInsideUpcalls) {
 class RawPeer final : public ConnectHandler {
  public:
   RawPeer(Node& node, uint8_t index, const tcp::ConnectionId& id) : node_(node) {
-    Result<tcp::Descriptor> target = tcp::decode_descriptor(node.transport->descriptor());
+    Result<ListeningPlace> target = tcp::decode_descriptor(node.transport->descriptor());
     if (!target.ok()) std::abort();
     Hello hello;
     hello.role = Role::kTcp;
@@ -308,7 +311,7 @@ struct Victim {
     messages = std::make_unique<RawPeer>(node, 0, id);
     if (!Pair::run_nodes({&node}, [&] { return node.endpoints.size() == 1; })) std::abort();
     const iovec target = piece(memory);
-    key = node.to(0).expose({&target, 1}, Access::kPutTarget, 1).value();
+    key = node.to(0).abilities().exposer->expose({&target, 1}, Access::kPutTarget, 1).value();
   }
   bool fails() {
     return Pair::run_nodes(
@@ -399,14 +402,15 @@ TEST(TcpHostile, MessageOnABulkStream) {
 TEST(TcpHostile, RevokedTokenIsDroppedSilently) {
   Victim victim;
   RawPeer bulk(victim.node, 1, victim.id);
-  victim.node.to(0).revoke(victim.key);
+  victim.node.to(0).abilities().exposer->revoke(victim.key);
   const std::vector<std::byte> data(500, std::byte{1});
   victim.put_head(bulk, victim.target(0), 500);
   bulk.write(data.data(), data.size());
   // The slot in its next life is not reached by the old token either.
   std::vector<std::byte> other(1000, std::byte{0xee});
   const iovec target = piece(other);
-  const RemoteKey key = victim.node.to(0).expose({&target, 1}, Access::kPutTarget, 2).value();
+  const RemoteKey key =
+      victim.node.to(0).abilities().exposer->expose({&target, 1}, Access::kPutTarget, 2).value();
   victim.put_head(bulk, victim.target(0), 500);
   bulk.write(data.data(), data.size());
   victim.put_head(bulk, tcp::put_target(key, 5), 500);
@@ -487,7 +491,8 @@ TEST(TcpHostile, BulkStreamComesFirst) {
   ASSERT_TRUE(Pair::run_nodes({&node}, [&] { return node.endpoints.size() == 1; }));
   std::vector<std::byte> memory(10);
   const iovec target = piece(memory);
-  const RemoteKey key = node.to(0).expose({&target, 1}, Access::kPutTarget, 1).value();
+  const RemoteKey key =
+      node.to(0).abilities().exposer->expose({&target, 1}, Access::kPutTarget, 1).value();
   tcp::HeadBytes head;
   tcp::encode_put_head(head, tcp::put_target(key, 2), 5);
   bulk.write(head);

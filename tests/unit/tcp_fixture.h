@@ -87,6 +87,8 @@ class Recorder final : public EndpointHandler {
     completed.push_back(&bulk);
     if (complete_hook) complete_hook();
   }
+  void on_mapped(const RemoteKey&, const Result<MappedRegion>&) override {}
+  void on_unmap(const RemoteKey&) override {}
   void on_writable() override {
     check_alive();
     ++writable;

@@ -271,10 +271,11 @@ struct Scenario {
     memory.resize(data.size());
     local = piece(data);
     target = piece(memory);
-    Result<RemoteKey> key = pair.eb().expose({&target, 1}, Access::kPutTarget, 1);
+    Result<RemoteKey> key =
+        pair.eb().abilities().exposer->expose({&target, 1}, Access::kPutTarget, 1);
     ASSERT_TRUE(key.ok());
     bulk = {.local = {{&local, 1}, 0, data.size()}, .key = *key};
-    ASSERT_EQ(pair.ea().put(bulk), Code::kOk);
+    ASSERT_EQ(pair.ea().abilities().puts->put(bulk), Code::kOk);
     ASSERT_TRUE(pair.run([&] { return memory[1000] == data[1000] && memory[2000] == data[2000]; }));
   }
   void step() {
@@ -387,11 +388,11 @@ TEST(TcpPath, ThePeersReceiptDecides) {
     each->cut_at_a();
     each->pair.ra().doubt_hook = [each](const StreamId& stream) {
       PathReceipt receipt;
-      ASSERT_TRUE(each->pair.b.transport->receipt(0, stream, &receipt));
+      ASSERT_TRUE(each->pair.b.transport->abilities().receipts->receipt(0, stream, &receipt));
       EXPECT_GT(receipt.received_bytes, 50'000u);
       EXPECT_EQ(receipt.full, !each->b_reads);
       receipt.asked_ns = now_ns();
-      each->pair.ea().resolve(stream, receipt);
+      each->pair.ea().abilities().doubts->resolve(stream, receipt);
     };
   }
   reading.b_reads = true;
@@ -403,7 +404,7 @@ TEST(TcpPath, ThePeersReceiptDecides) {
   reading.expect_failed_in_time();
   PathReceipt receipt;
   const StreamId unknown{};
-  EXPECT_FALSE(full.pair.b.transport->receipt(0, unknown, &receipt));
+  EXPECT_FALSE(full.pair.b.transport->abilities().receipts->receipt(0, unknown, &receipt));
 }
 
 TEST(TcpPath, SocketsAskWhenTheyAreIdleAndHaveNoTimeLimit) {
@@ -473,8 +474,8 @@ TEST(TcpPath, ReceiptsAreReadByAnyThread) {
         now = stream;
       }
       PathReceipt receipt;
-      if (transport.receipt(0, now, &receipt)) ++found;
-      EXPECT_FALSE(transport.receipt(1, now, &receipt));  // of another peer
+      if (transport.abilities().receipts->receipt(0, now, &receipt)) ++found;
+      EXPECT_FALSE(transport.abilities().receipts->receipt(1, now, &receipt));  // of another peer
     }
   });
   for (int round = 0; round < 50; ++round) {

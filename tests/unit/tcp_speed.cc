@@ -157,7 +157,8 @@ class Side final : public EndpointHandler {
     RemoteKey key;
     const iovec local{data_.data(), size};
     if (rank_ == 1) {
-      Result<RemoteKey> exposed = endpoint_->expose({&local, 1}, Access::kPutTarget, 1);
+      Result<RemoteKey> exposed =
+          endpoint_->abilities().exposer->expose({&local, 1}, Access::kPutTarget, 1);
       if (!exposed.ok()) die("expose");
       key = exposed.value();
       write_all(sync_, &key, sizeof(key));
@@ -177,7 +178,7 @@ class Side final : public EndpointHandler {
     }
     last_received_ = received_;
     const double rate = static_cast<double>(size * count) / static_cast<double>(now_ns() - start);
-    if (rank_ == 1) endpoint_->revoke(key);
+    if (rank_ == 1) endpoint_->abilities().exposer->revoke(key);
     return rate;
   }
 
@@ -189,7 +190,10 @@ class Side final : public EndpointHandler {
     ++completed_;
     free_.push_back(&bulk);
   }
+  void on_mapped(const RemoteKey&, const Result<MappedRegion>&) override {}
+  void on_unmap(const RemoteKey&) override {}
   void on_writable() override {}
+  void on_doubt(const StreamId&) override {}
   void on_failed(const Status& why) override {
     std::fprintf(stderr, "rank %d: %s\n", rank_, std::string(why.text()).c_str());
     std::_Exit(1);
@@ -223,7 +227,7 @@ class Side final : public EndpointHandler {
         free_.pop_back();
         bulk->local = {local, 0, size};
         bulk->key = key;
-        if (endpoint_->put(*bulk) != Code::kOk) die("put");
+        if (endpoint_->abilities().puts->put(*bulk) != Code::kOk) die("put");
         ++started;
       }
       progress();

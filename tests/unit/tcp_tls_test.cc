@@ -18,7 +18,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "src/net/socket.h"
+#include "src/net/listening_socket.h"
 #include "tests/support/certificates.h"
 #include "tests/unit/tcp_fixture.h"
 #include "transports/tcp/wire.h"
@@ -40,7 +40,7 @@ SegmentView whole(const iovec& piece) { return {{&piece, 1}, 0, piece.iov_len}; 
 struct Put {
   Put(Pair& pair, size_t size, uint64_t seed, uint64_t cookie)
       : data(pattern(size, seed)), memory(size), from(piece(data)), to(piece(memory)) {
-    auto exposed = pair.eb().expose({&to, 1}, Access::kPutTarget, cookie);
+    auto exposed = pair.eb().abilities().exposer->expose({&to, 1}, Access::kPutTarget, cookie);
     EXPECT_TRUE(exposed.ok());
     key = exposed.value();
     bulk.local = whole(from);
@@ -72,7 +72,7 @@ TEST(TcpTls, NothingIsSleptUpon) {
     for (uint64_t i = 0; i < 30; ++i) {
       const size_t size = 1 + random() % (i % 3 == 0 ? 65'536 : 700);
       Put put(pair, 1 + random() % 300'000, i, 100 + i);
-      ASSERT_EQ(pair.ea().put(put.bulk), Code::kOk);
+      ASSERT_EQ(pair.ea().abilities().puts->put(put.bulk), Code::kOk);
       std::vector<std::byte> message = pattern(size, i);
       const iovec part = piece(message);
       Code code = Code::kWouldBlock;
@@ -101,7 +101,7 @@ TEST(TcpTls, NothingIsSleptUpon) {
       EXPECT_TRUE(put.memory == put.data);
       pair.rb().messages.clear();
       pair.ra().completed.clear();
-      pair.eb().revoke(put.key);
+      pair.eb().abilities().exposer->revoke(put.key);
     }
   }
 }
@@ -169,7 +169,7 @@ TEST(TcpTls, CancelAndRevokeAreQuietAtAnyPoint) {
   Pair pair(settings() + "TCP_SOCKET_BUFFER=64K;TCP_CHUNK=200K;TCP_STREAMS=2");
   for (uint64_t i = 0; i < 40; ++i) {
     Put put(pair, 1u << 20, i, i);
-    ASSERT_EQ(pair.ea().put(put.bulk), Code::kOk);
+    ASSERT_EQ(pair.ea().abilities().puts->put(put.bulk), Code::kOk);
     const uint64_t steps = random() % 60;
     for (uint64_t step = 0; step < steps; ++step) {
       (random() % 2 == 0 ? pair.a : pair.b).step();
@@ -178,16 +178,16 @@ TEST(TcpTls, CancelAndRevokeAreQuietAtAnyPoint) {
     const bool revokes = i % 2 == 0;
     size_t completions = 2;
     if (revokes) {
-      pair.eb().revoke(put.key);
+      pair.eb().abilities().exposer->revoke(put.key);
       std::fill(put.memory.begin(), put.memory.end(), std::byte{0x55});
     } else if (pair.ra().completed.empty()) {
-      pair.ea().cancel(put.bulk);
+      pair.ea().abilities().puts->cancel(put.bulk);
       completions = 1;
       std::fill(put.data.begin(), put.data.end(), std::byte{0xaa});
     }
     // The connection goes on, with its frames in step.
     Put next(pair, 100'000, 1000 + i, 1000 + i);
-    ASSERT_EQ(pair.ea().put(next.bulk), Code::kOk);
+    ASSERT_EQ(pair.ea().abilities().puts->put(next.bulk), Code::kOk);
     ASSERT_TRUE(pair.run([&] {
       return pair.rb().put_bytes[1000 + i] == next.data.size() &&
              pair.ra().completed.size() == completions;
@@ -202,10 +202,10 @@ TEST(TcpTls, CancelAndRevokeAreQuietAtAnyPoint) {
       for (size_t at = 0; at < put.memory.size(); ++at) {
         ASSERT_TRUE(put.memory[at] == original[at] || put.memory[at] == std::byte{0}) << at;
       }
-      pair.eb().revoke(put.key);
+      pair.eb().abilities().exposer->revoke(put.key);
     }
     pair.ra().completed.clear();
-    pair.eb().revoke(next.key);
+    pair.eb().abilities().exposer->revoke(next.key);
   }
   EXPECT_EQ(pair.ra().failures + pair.rb().failures, 0);
 }
@@ -216,7 +216,7 @@ class Interceptor {
   explicit Interceptor(const std::vector<std::byte>& descriptor)
       : target_(tcp::decode_descriptor(descriptor).value()) {
     listener_ = listen_on(Address::parse_numeric("127.0.0.1", 0).value(), 16).value();
-    tcp::Descriptor mine = target_;
+    ListeningPlace mine = target_;
     mine.addresses = {bound_address(listener_.get()).value()};
     descriptor_ = tcp::encode_descriptor(mine);
   }
@@ -253,7 +253,7 @@ class Interceptor {
     EXPECT_EQ(::send(to, bytes.data(), size, MSG_NOSIGNAL), got);
   }
 
-  tcp::Descriptor target_;
+  ListeningPlace target_;
   UniqueFd listener_;
   std::vector<std::byte> descriptor_;
   std::vector<std::pair<UniqueFd, UniqueFd>> links_;

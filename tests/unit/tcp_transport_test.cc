@@ -66,9 +66,9 @@ TEST(TcpDescriptor, RoundTripAndHostileBytes) {
 
 TEST(TcpDescriptor, LoopbackOfAnotherHostIsOutOfReach) {
   Node node(0, 2);
-  Result<tcp::Descriptor> descriptor = tcp::decode_descriptor(node.transport->descriptor());
+  Result<ListeningPlace> descriptor = tcp::decode_descriptor(node.transport->descriptor());
   ASSERT_TRUE(descriptor.ok());
-  descriptor->boot_id[0] ^= std::byte{1};
+  descriptor->host[0] ^= std::byte{1};
   const Status status = node.transport->reach(tcp::encode_descriptor(*descriptor));
   EXPECT_EQ(status.code(), Code::kUnsupported);
   EXPECT_THAT(std::string(status.text()), HasSubstr("loopback of another host"));
@@ -259,17 +259,17 @@ void put_and_check(Pair& pair, bool from_a, size_t size, size_t from_pieces, siz
   std::vector<std::byte> memory(size + remote_offset + 50, std::byte{0xee});
   const std::vector<iovec> from = cut(data, from_pieces, random);
   const std::vector<iovec> to = cut(memory, to_pieces, random);
-  Result<RemoteKey> key = target.expose(to, Access::kPutTarget, seed);
+  Result<RemoteKey> key = target.abilities().exposer->expose(to, Access::kPutTarget, seed);
   ASSERT_TRUE(key.ok());
   Bulk bulk{.local = {from, local_offset, size}, .key = *key, .remote_offset = remote_offset};
-  ASSERT_EQ(source.put(bulk), Code::kOk);
+  ASSERT_EQ(source.abilities().puts->put(bulk), Code::kOk);
   EXPECT_TRUE(source_log.completed.empty());
   ASSERT_TRUE(pair.run([&] {
     return source_log.completed.size() == 1 && target_log.put_bytes[seed] == size;
   })) << size;
   EXPECT_EQ(source_log.completed[0], &bulk);
   source_log.completed.clear();
-  target.revoke(*key);
+  target.abilities().exposer->revoke(*key);
   std::vector<std::byte> expected(memory.size(), std::byte{0xee});
   std::copy_n(data.begin() + static_cast<ptrdiff_t>(local_offset), size,
               expected.begin() + static_cast<ptrdiff_t>(remote_offset));
@@ -301,16 +301,16 @@ TEST(TcpPut, FourStreamsTinyBuffers) {
 TEST(TcpPut, EmptyPutCompletes) {
   Pair pair;
   Bulk bulk;
-  ASSERT_EQ(pair.ea().put(bulk), Code::kOk);
+  ASSERT_EQ(pair.ea().abilities().puts->put(bulk), Code::kOk);
   EXPECT_TRUE(pair.run([&] { return pair.ra().completed.size() == 1; }));
 }
 
 TEST(TcpPut, GetIsNotOffered) {
   Pair pair;
-  Bulk bulk;
   EXPECT_FALSE(pair.ea().capabilities().get);
-  EXPECT_EQ(pair.ea().get(bulk), Code::kUnsupported);
-  EXPECT_EQ(pair.ea().expose({}, Access::kGetSource, 0).status().code(), Code::kUnsupported);
+  EXPECT_EQ(pair.ea().abilities().gets, nullptr);
+  EXPECT_EQ(pair.ea().abilities().exposer->expose({}, Access::kGetSource, 0).status().code(),
+            Code::kUnsupported);
 }
 
 TEST(TcpPut, ManyBulksBothWaysWithMessagesBetween) {
@@ -330,7 +330,8 @@ TEST(TcpPut, ManyBulksBothWaysWithMessagesBetween) {
     }
     for (size_t side : {0u, 1u}) {
       const iovec target = piece(memory[1 - side]);
-      Result<RemoteKey> key = end[1 - side]->expose({&target, 1}, Access::kPutTarget, 1);
+      Result<RemoteKey> key =
+          end[1 - side]->abilities().exposer->expose({&target, 1}, Access::kPutTarget, 1);
       ASSERT_TRUE(key.ok());
       bulks[side].resize(kBulks);
       for (size_t i = 0; i < kBulks; ++i) {
@@ -339,7 +340,7 @@ TEST(TcpPut, ManyBulksBothWaysWithMessagesBetween) {
         bulk.key = *key;
         bulk.remote_offset = i * kSize;
         bulk.high_priority = i % 5 == 0;
-        ASSERT_EQ(end[side]->put(bulk), Code::kOk);
+        ASSERT_EQ(end[side]->abilities().puts->put(bulk), Code::kOk);
       }
     }
     std::vector<std::byte> bytes = pattern(1000, 3);
@@ -362,13 +363,14 @@ TEST(TcpPut, HighPriorityOvertakesAtTheNextFrame) {
   std::vector<std::byte> memory(data.size());
   const iovec local = piece(data);
   const iovec target = piece(memory);
-  Result<RemoteKey> key = pair.eb().expose({&target, 1}, Access::kPutTarget, 1);
+  Result<RemoteKey> key =
+      pair.eb().abilities().exposer->expose({&target, 1}, Access::kPutTarget, 1);
   ASSERT_TRUE(key.ok());
   Bulk big{.local = {{&local, 1}, 0, data.size()}, .key = *key};
   Bulk small{.local = {{&local, 1}, 0, 1000}, .key = *key, .high_priority = true};
-  ASSERT_EQ(pair.ea().put(big), Code::kOk);
+  ASSERT_EQ(pair.ea().abilities().puts->put(big), Code::kOk);
   ASSERT_TRUE(pair.run([&] { return pair.rb().put_bytes[1] > 0; }));
-  ASSERT_EQ(pair.ea().put(small), Code::kOk);
+  ASSERT_EQ(pair.ea().abilities().puts->put(small), Code::kOk);
   ASSERT_TRUE(pair.run([&] { return !pair.ra().completed.empty(); }));
   EXPECT_EQ(pair.ra().completed[0], &small);
   ASSERT_TRUE(pair.run([&] { return pair.ra().completed.size() == 2; }));
@@ -395,10 +397,11 @@ TEST(TcpPut, WithoutBulkStreams) {
   std::vector<std::byte> memory(data.size());
   const iovec local = piece(data);
   const iovec target = piece(memory);
-  Result<RemoteKey> key = pair.eb().expose({&target, 1}, Access::kPutTarget, 99);
+  Result<RemoteKey> key =
+      pair.eb().abilities().exposer->expose({&target, 1}, Access::kPutTarget, 99);
   ASSERT_TRUE(key.ok());
   Bulk bulk{.local = {{&local, 1}, 0, data.size()}, .key = *key};
-  ASSERT_EQ(pair.ea().put(bulk), Code::kOk);
+  ASSERT_EQ(pair.ea().abilities().puts->put(bulk), Code::kOk);
   std::vector<std::byte> bytes = pattern(1000, 3);
   uint64_t sent = 0;
   ASSERT_TRUE(pair.run([&] {
@@ -484,7 +487,8 @@ TEST(TcpSleep, TwoThreads) {
     Endpoint& endpoint = node.to(peer);
     Recorder& recorder = node.from(peer);
     const iovec target = piece(memory[side]);
-    Result<RemoteKey> key = endpoint.expose({&target, 1}, Access::kPutTarget, 5);
+    Result<RemoteKey> key =
+        endpoint.abilities().exposer->expose({&target, 1}, Access::kPutTarget, 5);
     // The first message carries the key; its payload comes back as the data to put.
     std::vector<std::byte> first(sizeof(RemoteKey));
     std::memcpy(first.data(), &*key, sizeof(RemoteKey));
@@ -494,7 +498,7 @@ TEST(TcpSleep, TwoThreads) {
     const iovec local = piece(data);
     Bulk bulk{.local = {{&local, 1}, 0, kSize}};
     std::memcpy(&bulk.key, recorder.messages[0].payload.data(), sizeof(RemoteKey));
-    if (endpoint.put(bulk) != Code::kOk) std::abort();
+    if (endpoint.abilities().puts->put(bulk) != Code::kOk) std::abort();
     size_t sent = 1;
     while (recorder.messages.size() < kMessages || recorder.completed.empty() ||
            recorder.put_bytes[5] < kSize || sent < kMessages || !endpoint.flushed()) {

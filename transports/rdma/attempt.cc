@@ -13,6 +13,7 @@
 #include "src/base/clock.h"
 #include "src/base/random.h"
 #include "src/net/hash.h"
+#include "src/net/socket_options.h"
 #include "transports/rdma/transport.h"
 
 namespace hetcomm::rdma {

@@ -19,7 +19,7 @@
 #include <optional>
 #include <vector>
 
-#include "src/net/socket.h"
+#include "src/net/connector.h"
 #include "transports/rdma/connection_manager.h"
 #include "transports/rdma/queue_pair.h"
 #include "transports/rdma/wire.h"

@@ -10,7 +10,7 @@
 
 #include <fmt/format.h>
 
-#include "transports/rdma/cm.h"
+#include "transports/rdma/cm_functions.h"
 
 namespace hetcomm::rdma {
 namespace {

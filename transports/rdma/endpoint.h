@@ -41,23 +41,30 @@ struct Connected {
   std::unique_ptr<CmConnection> cm;  // nullptr: made without
 };
 
-class RdmaEndpoint final : public Endpoint, public Watcher, public CmHandler {
+class RdmaEndpoint final : public Endpoint,
+                           public PutStarter,
+                           public GetStarter,
+                           public MemoryExposer,
+                           public Watcher,
+                           public CmHandler {
  public:
   RdmaEndpoint(RdmaTransport& transport, int peer, Connected connected);
   ~RdmaEndpoint() override;
 
   void set_handler(EndpointHandler* handler) override;
   const Capabilities& capabilities() const override;
+  EndpointAbilities abilities() override { return {.puts = this, .gets = this, .exposer = this}; }
   Code send(const MessageHeader& header, const SegmentView& payload) override;
+  void close() override { break_off("closed"); }
+  bool flushed() const override;
+  std::string describe() const override;
+
   Code put(Bulk& bulk) override;
   Code get(Bulk& bulk) override;
   Result<RemoteKey> expose(Segments segments, Access access, uint64_t cookie) override;
   void revoke(const RemoteKey& key) override;
   void release(const RemoteKey& key) override;
   bool cancel(Bulk& bulk) override;
-  void close() override { break_off("closed"); }
-  bool flushed() const override;
-  std::string describe() const override;
 
   void on_events(uint32_t events) override;
   void on_answer() override {}

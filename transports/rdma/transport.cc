@@ -1,11 +1,9 @@
 #include "transports/rdma/transport.h"
 
-#include <fcntl.h>
 #include <sched.h>
 
 #include <algorithm>
 #include <bit>
-#include <cctype>
 #include <cstring>
 #include <utility>
 
@@ -43,29 +41,6 @@ constexpr size_t kPostTogether = 8;
 constexpr uint64_t kTailPasses = 1024;
 // In place of an id: the completion has been taken already.
 constexpr uint64_t kTaken = uint64_t{1} << 62;
-
-const char* any_address(int family) { return family == AF_INET ? "0.0.0.0" : "::"; }
-
-bool is_link_local(const Address& address) {
-  return address.family() == AF_INET6 && address.to_string().starts_with("[fe80:");
-}
-
-// All-zero when the kernel does not tell.
-std::array<std::byte, 16> read_boot_id() {
-  std::array<std::byte, 16> id{};
-  const UniqueFd file(::open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC));
-  std::array<char, 64> text{};
-  const ssize_t size = file.valid() ? ::read(file.get(), text.data(), text.size()) : 0;
-  size_t digits = 0;
-  for (ssize_t i = 0; i < size && digits < 2 * id.size(); ++i) {
-    const char c = text[static_cast<size_t>(i)];
-    if (std::isxdigit(static_cast<unsigned char>(c)) == 0) continue;
-    const int value = c <= '9' ? c - '0' : std::tolower(static_cast<unsigned char>(c)) - 'a' + 10;
-    id[digits / 2] = (id[digits / 2] << 4) | static_cast<std::byte>(value);
-    ++digits;
-  }
-  return id;
-}
 
 constexpr uint8_t kLongestTimeout = 31;  // the device's
 
@@ -125,7 +100,7 @@ RdmaTransport::RdmaTransport(const TransportEnvironment& environment)
 RdmaTransport::~RdmaTransport() {
   arrivals_.clear();
   attempts_.clear();
-  acceptors_.clear();
+  listener_.reset();
   manager_.reset();
   if (device_) {
     poller().remove(device_->channel()->fd, completion_watcher_);
@@ -182,62 +157,22 @@ Status RdmaTransport::watch_events() {
   return poller().add(device_->context()->async_fd, EPOLLIN, async_watcher_);
 }
 
-// As tcp does: one listener for each family, on the chosen address, or on all of the family when
-// several were chosen.
 Status RdmaTransport::listen() {
-  Result<std::vector<InterfaceAddress>> chosen =
-      choose_interfaces(environment_.config, environment_.route);
-  if (!chosen.ok()) return chosen.status();
-  const Result<PortRange> range = port_range(environment_.config);
-  if (!range.ok()) return range.status();
-  std::erase_if(*chosen, [](const auto& entry) { return is_link_local(entry.address); });
-  descriptor_.boot_id = read_boot_id();
-  Status failure(Code::kUnsupported, "rdma: the chosen interfaces have link-local addresses only");
-  std::array<uint16_t, 2> ports{};
-  for (const int family : {AF_INET, AF_INET6}) {
-    const auto of_family = [&](const auto& entry) { return entry.address.family() == family; };
-    const auto count = std::count_if(chosen->begin(), chosen->end(), of_family);
-    if (count == 0) continue;
-    Address address = std::find_if(chosen->begin(), chosen->end(), of_family)->address;
-    if (count > 1) {
-      Result<Address> any = Address::parse_numeric(any_address(family), 0);
-      if (!any.ok()) return any.status();
-      address = *any;
-    }
-    Result<std::unique_ptr<Acceptor>> acceptor =
-        Acceptor::create(environment_.poller, environment_.log, address,
-                         {.credentials = environment_.credentials,
-                          .role = Role::kRdma,
-                          .rank = environment_.rank,
-                          .held = true,
-                          .ports = range.value()},
-                         *this);
-    if (!acceptor.ok()) {
-      failure = acceptor.status().annotate("rdma");
-      environment_.log.info("{}", failure.text());
-      continue;
-    }
-    ports[family == AF_INET ? 0 : 1] = (*acceptor)->address().port();
-    acceptors_.push_back(std::move(acceptor).value());
-  }
-  for (const InterfaceAddress& entry : *chosen) {
-    const uint16_t port = ports[entry.address.family() == AF_INET ? 0 : 1];
-    if (port == 0 || descriptor_.addresses.size() == kMaxAddresses) continue;
-    descriptor_.addresses.push_back(entry.address.with_port(port));
-  }
-  return descriptor_.addresses.empty() ? failure : Status();
+  Result<std::unique_ptr<NetworkListener>> listener = NetworkListener::create(
+      environment_.poller, environment_.log, environment_.config, environment_.route, "rdma",
+      {.credentials = environment_.credentials, .role = Role::kRdma, .rank = environment_.rank},
+      *this);
+  if (!listener.ok()) return listener.status();
+  listener_ = std::move(listener).value();
+  descriptor_.place = listener_->place();
+  return {};
 }
 
 // --- making connections ----------------------------------------------------------------------
 
 std::vector<std::byte> RdmaTransport::descriptor() const { return encode_descriptor(descriptor_); }
 
-Status RdmaTransport::start() {
-  for (const auto& acceptor : acceptors_) {
-    HETCOMM_RETURN_IF_ERROR(acceptor->open(environment_.credentials).annotate("rdma"));
-  }
-  return {};
-}
+Status RdmaTransport::start() { return listener_->open(environment_.credentials).annotate("rdma"); }
 
 // How the owner of |bytes| is reached from here.
 Result<RdmaTransport::Target> RdmaTransport::target_of(ConstByteSpan bytes) const {
@@ -283,25 +218,9 @@ Result<RdmaTransport::Target> RdmaTransport::target_of(ConstByteSpan bytes) cons
                               gid_kind_name(nic().gids.front().kind), nic().name(),
                               gid_kind_name(decoded->gids.front().kind), decoded->nic));
   }
-  static constexpr std::array<std::byte, 16> kUnknown{};
-  const bool other_host = decoded->boot_id != descriptor_.boot_id && decoded->boot_id != kUnknown &&
-                          descriptor_.boot_id != kUnknown;
-  std::string refused;
-  for (const Address& address : decoded->addresses) {
-    const bool common =
-        std::any_of(descriptor_.addresses.begin(), descriptor_.addresses.end(),
-                    [&](const Address& mine) { return mine.family() == address.family(); });
-    const bool foreign = other_host && address.is_loopback();
-    if (common && !foreign) {
-      target.addresses.push_back(address);
-    } else {
-      refused += fmt::format("{}{}: {}", refused.empty() ? "" : "; ", address.to_string(),
-                             foreign ? "loopback of another host" : "family not in use here");
-    }
-  }
-  if (target.addresses.empty()) {
-    return Status(Code::kUnsupported, "rdma: no usable address to connect by: " + refused);
-  }
+  Result<std::vector<Address>> usable = usable_addresses(descriptor_.place, decoded->place);
+  if (!usable.ok()) return usable.status().annotate("rdma");
+  target.addresses = std::move(usable).value();
   return target;
 }
 
@@ -695,7 +614,7 @@ void RdmaTransport::look_at_tails() {
 int RdmaTransport::run_timers() {
   const uint64_t now = environment_.now_ns;
   timers_checked_ns_ = now + kTimerIntervalNs;
-  for (const auto& acceptor : acceptors_) acceptor->expire(now);
+  listener_->expire(now);
   int done = 0;
   // An upcall may start and cancel attempts: ask for the next due one until there is none.
   const auto run = [&](auto& list) {
@@ -769,7 +688,7 @@ bool RdmaTransport::may_sleep_on() const {
 uint64_t RdmaTransport::next_timer_ns() const {
   uint64_t next = suspects_ ? environment_.now_ns + kTimerIntervalNs : kForever;
   if (!endpoints_.empty()) next = std::min(next, next_probe_ns_);
-  for (const auto& acceptor : acceptors_) next = std::min(next, acceptor->next_timer_ns());
+  next = std::min(next, listener_->next_timer_ns());
   for (const auto& attempt : attempts_) next = std::min(next, attempt->next_timer_ns());
   for (const auto& arrival : arrivals_) next = std::min(next, arrival->next_timer_ns());
   for (const RdmaEndpoint* endpoint : active_) {

@@ -9,7 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "src/net/socket.h"
+#include "src/net/network_listener.h"
 #include "transports/rdma/connection_manager.h"
 #include "transports/rdma/device.h"
 #include "transports/rdma/device_memory.h"
@@ -40,7 +40,11 @@ bool by_cm(const Config& config);
 class Attempt;
 class Arrival;
 
-class RdmaTransport final : public Transport, public AcceptHandler, public CmListener {
+class RdmaTransport final : public Transport,
+                            public RegionPublisher,
+                            public DeviceAttacher,
+                            public AcceptHandler,
+                            public CmListener {
  public:
   // |cm|: in place of the installed librdmacm.
   static Result<std::unique_ptr<RdmaTransport>> create(const Verbs& verbs, const Cm* cm,
@@ -48,6 +52,7 @@ class RdmaTransport final : public Transport, public AcceptHandler, public CmLis
   ~RdmaTransport() override;
 
   const Capabilities& capabilities() const override { return settings_.capabilities; }
+  TransportAbilities abilities() override { return {.regions = this, .devices = this}; }
   std::vector<std::byte> descriptor() const override;
   Status start() override;
   Status reach(ConstByteSpan descriptor) const override;
@@ -156,7 +161,7 @@ class RdmaTransport final : public Transport, public AcceptHandler, public CmLis
   std::unique_ptr<RegistrationCache> registrations_;
   std::unique_ptr<ConnectionManager> manager_;
   Descriptor descriptor_;
-  std::vector<std::unique_ptr<Acceptor>> acceptors_;
+  std::unique_ptr<NetworkListener> listener_;
   EventWatcher completion_watcher_{*this, Events::kCompletions};
   EventWatcher async_watcher_{*this, Events::kAsync};
   bool armed_ = false;  // the next completion makes an event

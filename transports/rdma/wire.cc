@@ -55,10 +55,7 @@ GidBytes read_gid(ByteReader& reader) {
 std::vector<std::byte> encode_descriptor(const Descriptor& descriptor) {
   ByteWriter writer;
   writer.write(kDescriptorVersion);
-  writer.write_raw(descriptor.boot_id);
-  const size_t addresses = std::min(descriptor.addresses.size(), kMaxAddresses);
-  writer.write(static_cast<uint8_t>(addresses));
-  for (size_t i = 0; i < addresses; ++i) descriptor.addresses[i].encode(writer);
+  descriptor.place.encode(writer);
   writer.write(static_cast<uint8_t>(descriptor.ethernet ? 1 : 2));
   writer.write(static_cast<uint8_t>(descriptor.by_cm ? 2 : 1));
   const size_t gids = std::min(descriptor.gids.size(), kMaxGids);
@@ -76,17 +73,9 @@ Result<Descriptor> decode_descriptor(ConstByteSpan bytes) {
   ByteReader reader(bytes);
   if (reader.read<uint8_t>() != kDescriptorVersion) return malformed;
   Descriptor descriptor;
-  const ConstByteSpan boot_id = reader.read_raw(descriptor.boot_id.size());
-  std::copy(boot_id.begin(), boot_id.end(), descriptor.boot_id.begin());
-  const uint8_t addresses = reader.read<uint8_t>();
-  if (reader.failed() || addresses == 0 || addresses > kMaxAddresses) return malformed;
-  for (uint8_t i = 0; i < addresses; ++i) {
-    Result<Address> address = Address::decode(reader);
-    if (!address.ok()) return malformed;
-    const int family = address->family();
-    if ((family != AF_INET && family != AF_INET6) || address->port() == 0) return malformed;
-    descriptor.addresses.push_back(*address);
-  }
+  std::optional<ListeningPlace> place = ListeningPlace::decode(reader);
+  if (!place) return malformed;
+  descriptor.place = std::move(*place);
   const uint8_t link = reader.read<uint8_t>();
   const uint8_t way = reader.read<uint8_t>();
   const uint8_t gids = reader.read<uint8_t>();

@@ -12,6 +12,7 @@
 #include "src/base/span.h"
 #include "src/base/status.h"
 #include "src/net/address.h"
+#include "src/net/listening_place.h"
 #include "transports/rdma/nic.h"
 #include "transports/transport.h"
 
@@ -19,13 +20,11 @@ namespace hetcomm::rdma {
 
 // --- before there is a connection ------------------------------------------------------------
 
-inline constexpr size_t kMaxAddresses = 8;
 inline constexpr size_t kMaxGids = 8;
 
 // Where a process can be reached.
 struct Descriptor {
-  std::array<std::byte, 16> boot_id{};  // all zero: unknown
-  std::vector<Address> addresses;       // of the TCP listener, best first
+  ListeningPlace place;  // of the TCP listener
   bool ethernet = true;
   bool by_cm = false;     // how it makes connections
   std::vector<Gid> gids;  // best first; without indices

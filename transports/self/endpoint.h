@@ -17,7 +17,10 @@ namespace hetcomm::self {
 
 class SelfTransport;
 
-class SelfEndpoint final : public Endpoint {
+class SelfEndpoint final : public Endpoint,
+                           public PutStarter,
+                           public GetStarter,
+                           public MemoryExposer {
  public:
   // |transport| outlives the endpoint.
   explicit SelfEndpoint(SelfTransport& transport);
@@ -25,14 +28,18 @@ class SelfEndpoint final : public Endpoint {
 
   void set_handler(EndpointHandler* handler) override { handler_ = handler; }
   const Capabilities& capabilities() const override;
+  EndpointAbilities abilities() override { return {.puts = this, .gets = this, .exposer = this}; }
   Code send(const MessageHeader& header, const SegmentView& payload) override;
+  void close() override {}
+  bool flushed() const override { return head_ == tail_ && !has_bulks(); }
+  std::string describe() const override { return "self, queue of 32 messages"; }
+
   Code put(Bulk& bulk) override;
   Code get(Bulk& bulk) override;
   Result<RemoteKey> expose(Segments segments, Access access, uint64_t cookie) override;
   void revoke(const RemoteKey& key) override;
+  void release(const RemoteKey& key) override { revoke(key); }
   bool cancel(Bulk& bulk) override;
-  bool flushed() const override { return head_ == tail_ && !has_bulks(); }
-  std::string describe() const override { return "self, queue of 32 messages"; }
 
   // For SelfTransport.
   int progress();

@@ -14,6 +14,7 @@ class SelfTransport final : public Transport {
   explicit SelfTransport(const TransportEnvironment& environment);
 
   const Capabilities& capabilities() const override { return capabilities_; }
+  TransportAbilities abilities() override { return {}; }
   std::vector<std::byte> descriptor() const override { return {}; }
   Status start() override { return {}; }
   Status reach(ConstByteSpan) const override { return {}; }

@@ -6,15 +6,16 @@
 #include <string>
 #include <vector>
 
+#include "src/base/host_id.h"
 #include "src/base/span.h"
 #include "src/base/status.h"
 
 namespace hetcomm::shm {
 
 struct Descriptor {
-  std::string socket;              // abstract name
-  uint64_t ring_bytes = 0;         // the largest ring that it accepts
-  std::string boot;                // id of the kernel's start; "" if unknown
+  std::string socket;       // abstract name
+  uint64_t ring_bytes = 0;  // the largest ring that it accepts
+  HostId host{};
   uint64_t network_namespace = 0;  // inode; 0 if unknown
 
   static Descriptor of_this_process(std::string socket, uint64_t ring_bytes);

@@ -53,6 +53,14 @@ ShmEndpoint::ShmEndpoint(ShmTransport& transport, int peer, Link link)
   capabilities_.gets_now = capabilities_.get;
 }
 
+EndpointAbilities ShmEndpoint::abilities() {
+  return {.puts = this,
+          .gets = capabilities_.get ? this : nullptr,
+          .immediate_gets = capabilities_.gets_now ? this : nullptr,
+          .exposer = this,
+          .mapper = capabilities_.map ? this : nullptr};
+}
+
 Result<std::unique_ptr<ShmEndpoint>> ShmEndpoint::create(ShmTransport& transport, int peer,
                                                          Link link) {
   std::unique_ptr<ShmEndpoint> endpoint(new ShmEndpoint(transport, peer, std::move(link)));

@@ -35,7 +35,13 @@ using SharedRegions = std::unordered_map<uint64_t, bool>;
 // What a connection with |geometry| can do at best.
 Capabilities shm_capabilities(const Config& config, const Geometry& geometry);
 
-class ShmEndpoint final : public Endpoint, private Watcher {
+class ShmEndpoint final : public Endpoint,
+                          public PutStarter,
+                          public GetStarter,
+                          public ImmediateReader,
+                          public MemoryExposer,
+                          public RegionMapper,
+                          private Watcher {
  public:
   // |transport| outlives the endpoint.
   static Result<std::unique_ptr<ShmEndpoint>> create(ShmTransport& transport, int peer, Link link);
@@ -43,16 +49,20 @@ class ShmEndpoint final : public Endpoint, private Watcher {
 
   void set_handler(EndpointHandler* handler) override { handler_ = handler; }
   const Capabilities& capabilities() const override { return capabilities_; }
+  EndpointAbilities abilities() override;
   Code send(const MessageHeader& header, const SegmentView& payload) override;
+  void close() override {}
+  bool flushed() const override { return puts_.empty(); }
+  std::string describe() const override;
+
   Code put(Bulk& bulk) override;
   Code get(Bulk& bulk) override;
   Code get_now(Bulk& bulk) override;
   Result<RemoteKey> expose(Segments segments, Access access, uint64_t cookie) override;
   void revoke(const RemoteKey& key) override;
+  void release(const RemoteKey& key) override { revoke(key); }
   void map(const RemoteKey& key, uint64_t length) override;
   bool cancel(Bulk& bulk) override;
-  bool flushed() const override { return puts_.empty(); }
-  std::string describe() const override;
 
   // For ShmTransport.
 

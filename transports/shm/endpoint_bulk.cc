@@ -139,7 +139,6 @@ bool ShmEndpoint::deliver_put(const Slot& slot, bool last, uint32_t length) {
 Code ShmEndpoint::begin_get(Bulk& bulk) {
   if (failed_) return Code::kPeerLost;
   SourceKey source{};
-  if (!capabilities_.get) return Code::kUnsupported;
   if (!SourceKey::decode(bulk.key, source) || bulk.remote_offset > source.length ||
       bulk.local.length > source.length - bulk.remote_offset) {
     return Code::kInvalidArgument;

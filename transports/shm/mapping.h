@@ -18,7 +18,7 @@
 
 #include "src/base/status.h"
 #include "src/base/unique_fd.h"
-#include "transports/shm/passing.h"
+#include "transports/shm/file_passing.h"
 #include "transports/shm/wire.h"
 #include "transports/transport.h"
 

@@ -4,7 +4,7 @@
 
 #include "src/base/bytes.h"
 #include "src/base/text.h"
-#include "src/net/socket.h"
+#include "src/net/socket_peer.h"
 
 namespace hetcomm::shm {
 namespace {

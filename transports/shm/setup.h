@@ -17,7 +17,7 @@
 #include "src/base/unique_fd.h"
 #include "src/net/poller.h"
 #include "transports/shm/cma.h"
-#include "transports/shm/passing.h"
+#include "transports/shm/file_passing.h"
 #include "transports/shm/segment.h"
 
 namespace hetcomm::shm {

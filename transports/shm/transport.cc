@@ -10,6 +10,8 @@
 #include "src/base/clock.h"
 #include "src/base/membarrier.h"
 #include "src/base/random.h"
+#include "src/net/connector.h"
+#include "src/net/socket_peer.h"
 #include "transports/shm/descriptor.h"
 #include "transports/shm/wake.h"
 

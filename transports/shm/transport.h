@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "src/net/socket.h"
+#include "src/net/acceptor.h"
 #include "transports/shm/descriptor.h"
 #include "transports/shm/endpoint.h"
 #include "transports/shm/setup.h"
@@ -13,12 +13,15 @@
 
 namespace hetcomm::shm {
 
-class ShmTransport final : public Transport, private AcceptHandler {
+class ShmTransport final : public Transport, public RegionPublisher, private AcceptHandler {
  public:
   static Result<std::unique_ptr<ShmTransport>> create(const TransportEnvironment& environment);
   ~ShmTransport() override;
 
   const Capabilities& capabilities() const override { return capabilities_; }
+  TransportAbilities abilities() override {
+    return {.regions = capabilities_.map ? this : nullptr};
+  }
   std::vector<std::byte> descriptor() const override;
   Status start() override { return acceptor_->open(environment_.credentials).annotate("shm"); }
   Status reach(ConstByteSpan descriptor) const override;

@@ -12,7 +12,7 @@
 #include <memory>
 #include <vector>
 
-#include "src/net/socket.h"
+#include "src/net/connector.h"
 #include "transports/tcp/transport.h"
 
 namespace hetcomm::tcp {

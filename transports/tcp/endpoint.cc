@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 
 #include "src/base/text.h"
-#include "src/net/socket.h"
 #include "transports/tcp/transport.h"
 
 namespace hetcomm::tcp {
@@ -100,8 +99,6 @@ Code TcpEndpoint::put(Bulk& bulk) {
   }
   return Code::kOk;
 }
-
-Code TcpEndpoint::get(Bulk& /*bulk*/) { return Code::kUnsupported; }
 
 Result<RemoteKey> TcpEndpoint::expose(Segments segments, Access access, uint64_t cookie) {
   if (access != Access::kPutTarget) return Code::kUnsupported;

@@ -39,22 +39,29 @@ struct ConnectionName {
   bool initiator = false;  // this side connected, and connects further streams
 };
 
-class TcpEndpoint final : public Endpoint, public FrameSink {
+class TcpEndpoint final : public Endpoint,
+                          public PutStarter,
+                          public MemoryExposer,
+                          public DoubtResolver,
+                          public FrameSink {
  public:
   TcpEndpoint(TcpTransport& transport, const ConnectionName& name, StreamSocket socket);
   ~TcpEndpoint() override;
 
   void set_handler(EndpointHandler* handler) override;
   const Capabilities& capabilities() const override;
+  EndpointAbilities abilities() override { return {.puts = this, .exposer = this, .doubts = this}; }
   Code send(const MessageHeader& header, const SegmentView& payload) override;
-  Code put(Bulk& bulk) override;
-  Code get(Bulk& bulk) override;
-  Result<RemoteKey> expose(Segments segments, Access access, uint64_t cookie) override;
-  void revoke(const RemoteKey& key) override;
-  bool cancel(Bulk& bulk) override;
-  void resolve(const StreamId& stream, const PathReceipt& receipt) override;
+  void close() override {}
   bool flushed() const override;
   std::string describe() const override;
+
+  Code put(Bulk& bulk) override;
+  Result<RemoteKey> expose(Segments segments, Access access, uint64_t cookie) override;
+  void revoke(const RemoteKey& key) override;
+  void release(const RemoteKey& key) override { revoke(key); }
+  bool cancel(Bulk& bulk) override;
+  void resolve(const StreamId& stream, const PathReceipt& receipt) override;
 
   void on_message_frame(const MessageHeader& header, ConstByteSpan payload) override;
   void on_put_frame(uint64_t cookie, uint64_t length) override;

@@ -15,7 +15,7 @@ class OpenStreams {
   void add(int peer, const StreamId& stream, int fd);
   // Before the socket is closed.
   void remove(int fd);
-  // See Transport::receipt(). [any-thread]
+  // See ReceiptSource::receipt(). [any-thread]
   bool receipt(int peer, const StreamId& stream, PathReceipt* out) const;
 
  private:

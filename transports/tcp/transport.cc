@@ -1,10 +1,8 @@
 #include "transports/tcp/transport.h"
 
-#include <fcntl.h>
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <cctype>
 #include <new>
 #include <utility>
 
@@ -12,6 +10,8 @@
 
 #include "src/base/clock.h"
 #include "src/base/random.h"
+#include "src/net/handshake.h"
+#include "src/net/socket_options.h"
 #include "transports/tcp/attempt.h"
 
 namespace hetcomm::tcp {
@@ -23,16 +23,6 @@ constexpr uint64_t kMaxSocketBuffer = 1u << 30;
 constexpr uint64_t kTimerIntervalNs = 10'000'000;
 constexpr uint32_t kLatencyNs = 10'000;
 constexpr uint64_t kBandwidth = 4'000'000'000;
-
-const char* any_address(int family) { return family == AF_INET ? "0.0.0.0" : "::"; }
-
-bool is_link_local(const Address& address) {
-  return address.family() == AF_INET6 && address.to_string().starts_with("[fe80:");
-}
-
-bool is_unknown(const std::array<std::byte, 16>& boot_id) {
-  return boot_id == std::array<std::byte, 16>{};
-}
 
 }  // namespace
 
@@ -58,22 +48,6 @@ Settings read_settings(const Config& config, bool tls) {
   return settings;
 }
 
-std::array<std::byte, 16> read_boot_id() {
-  std::array<std::byte, 16> id{};
-  const UniqueFd file(::open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC));
-  std::array<char, 64> text{};
-  const ssize_t size = file.valid() ? ::read(file.get(), text.data(), text.size()) : 0;
-  size_t digits = 0;
-  for (ssize_t i = 0; i < size && digits < 2 * id.size(); ++i) {
-    const char c = text[static_cast<size_t>(i)];
-    if (std::isxdigit(static_cast<unsigned char>(c)) == 0) continue;
-    const int value = c <= '9' ? c - '0' : std::tolower(static_cast<unsigned char>(c)) - 'a' + 10;
-    id[digits / 2] = (id[digits / 2] << 4) | static_cast<std::byte>(value);
-    ++digits;
-  }
-  return id;
-}
-
 // --- set-up ----------------------------------------------------------------------------------
 
 TcpTransport::TcpTransport(const TransportEnvironment& environment,
@@ -95,56 +69,24 @@ Result<std::unique_ptr<TcpTransport>> TcpTransport::create(
   return transport;
 }
 
-// One listener for each family: on the chosen address, or on all of the family when several were
-// chosen.
 Status TcpTransport::listen() {
-  Result<std::vector<InterfaceAddress>> chosen =
-      choose_interfaces(environment_.config, environment_.route);
-  if (!chosen.ok()) return chosen.status();
-  const Result<PortRange> range = port_range(environment_.config);
-  if (!range.ok()) return range.status();
-  std::erase_if(*chosen, [](const auto& entry) { return is_link_local(entry.address); });
-  descriptor_.boot_id = read_boot_id();
-  Status failure(Code::kUnsupported, "tcp: the chosen interfaces have link-local addresses only");
-  std::array<uint16_t, 2> ports{};
-  for (const int family : {AF_INET, AF_INET6}) {
-    const auto of_family = [&](const auto& entry) { return entry.address.family() == family; };
-    const auto count = std::count_if(chosen->begin(), chosen->end(), of_family);
-    if (count == 0) continue;
-    Address address = std::find_if(chosen->begin(), chosen->end(), of_family)->address;
-    if (count > 1) {
-      Result<Address> any = Address::parse_numeric(any_address(family), 0);
-      if (!any.ok()) return any.status();
-      address = *any;
-    }
-    Result<std::unique_ptr<Acceptor>> acceptor =
-        Acceptor::create(environment_.poller, environment_.log, address,
-                         {.credentials = environment_.credentials,
-                          .role = Role::kTcp,
-                          .rank = environment_.rank,
-                          .tls = tls_,
-                          .held = true,
-                          .ports = range.value()},
-                         *this);
-    if (!acceptor.ok()) {
-      failure = acceptor.status().annotate("tcp");
-      environment_.log.info("{}", failure.text());
-      continue;
-    }
-    ports[family == AF_INET ? 0 : 1] = (*acceptor)->address().port();
-    acceptors_.push_back(std::move(acceptor).value());
-  }
-  for (const InterfaceAddress& entry : *chosen) {
-    const uint16_t port = ports[entry.address.family() == AF_INET ? 0 : 1];
-    if (port == 0 || descriptor_.addresses.size() == kMaxAddresses) continue;
-    descriptor_.addresses.push_back(entry.address.with_port(port));
+  Result<std::unique_ptr<NetworkListener>> listener = NetworkListener::create(
+      environment_.poller, environment_.log, environment_.config, environment_.route, "tcp",
+      {.credentials = environment_.credentials,
+       .role = Role::kTcp,
+       .rank = environment_.rank,
+       .tls = tls_},
+      *this);
+  if (!listener.ok()) return listener.status();
+  listener_ = std::move(listener).value();
+  for (size_t i = 0; i < listener_->interfaces().size(); ++i) {
     environment_.log.info("tcp: listening on {} ({}, which {})",
-                          descriptor_.addresses.back().to_string(), entry.interface,
+                          listener_->place().addresses[i].to_string(), listener_->interfaces()[i],
                           environment_.config.text(Variable::kInterface).empty()
                               ? "is up; HETCOMM_INTERFACE names none"
                               : "HETCOMM_INTERFACE names");
   }
-  return descriptor_.addresses.empty() ? failure : Status();
+  return {};
 }
 
 void TcpTransport::set_socket_buffers(int fd) const {
@@ -157,36 +99,18 @@ void TcpTransport::set_socket_buffers(int fd) const {
 
 // --- making connections ----------------------------------------------------------------------
 
-std::vector<std::byte> TcpTransport::descriptor() const { return encode_descriptor(descriptor_); }
-
-Status TcpTransport::start() {
-  for (const auto& acceptor : acceptors_) {
-    HETCOMM_RETURN_IF_ERROR(acceptor->open(environment_.credentials).annotate("tcp"));
-  }
-  return {};
+std::vector<std::byte> TcpTransport::descriptor() const {
+  return encode_descriptor(listener_->place());
 }
 
-// |descriptor| with the addresses that make sense from here.
-Result<Descriptor> TcpTransport::reachable(ConstByteSpan bytes) const {
-  Result<Descriptor> decoded = decode_descriptor(bytes);
-  if (!decoded.ok()) return decoded;
-  const bool other_host = decoded->boot_id != descriptor_.boot_id &&
-                          !is_unknown(decoded->boot_id) && !is_unknown(descriptor_.boot_id);
-  std::string refused;
-  std::erase_if(decoded->addresses, [&](const Address& address) {
-    const bool common =
-        std::any_of(descriptor_.addresses.begin(), descriptor_.addresses.end(),
-                    [&](const Address& mine) { return mine.family() == address.family(); });
-    const bool foreign = other_host && address.is_loopback();
-    if (common && !foreign) return false;
-    refused += fmt::format("{}{}: {}", refused.empty() ? "" : "; ", address.to_string(),
-                           foreign ? "loopback of another host" : "family not in use here");
-    return true;
-  });
-  if (decoded->addresses.empty()) {
-    return Status(Code::kUnsupported, "tcp: no usable address: " + refused);
-  }
-  return decoded;
+Status TcpTransport::start() { return listener_->open(environment_.credentials).annotate("tcp"); }
+
+Result<std::vector<Address>> TcpTransport::reachable(ConstByteSpan descriptor) const {
+  Result<ListeningPlace> decoded = decode_descriptor(descriptor);
+  if (!decoded.ok()) return decoded.status();
+  Result<std::vector<Address>> usable = usable_addresses(listener_->place(), *decoded);
+  if (!usable.ok()) return usable.status().annotate("tcp");
+  return usable;
 }
 
 Status TcpTransport::reach(ConstByteSpan descriptor) const {
@@ -195,11 +119,11 @@ Status TcpTransport::reach(ConstByteSpan descriptor) const {
 
 void TcpTransport::connect(int peer, ConstByteSpan descriptor) {
   StreamName name;
-  Result<Descriptor> target = reachable(descriptor);
+  Result<std::vector<Address>> target = reachable(descriptor);
   Status status = target.status();
   if (status.ok()) status = fill_random(name.connection);
   std::vector<Address> addresses;
-  if (status.ok()) addresses = std::move(target->addresses);
+  if (status.ok()) addresses = std::move(target).value();
   begin(std::make_unique<Attempt>(*this, peer, name, std::move(addresses), status));
 }
 
@@ -361,7 +285,7 @@ int TcpTransport::run_active() {
 int TcpTransport::run_timers() {
   const uint64_t now = environment_.now_ns;
   timers_checked_ns_ = now + kTimerIntervalNs;
-  for (const auto& acceptor : acceptors_) acceptor->expire(now);
+  listener_->expire(now);
   std::erase_if(early_, [now](const EarlyStream& early) { return now >= early.expires_ns; });
   watch_paths(now);
   // An upcall may start and cancel attempts: ask for the next due one until there is none.
@@ -409,8 +333,7 @@ bool TcpTransport::may_sleep_on() const {
 }
 
 uint64_t TcpTransport::next_timer_ns() const {
-  uint64_t next = kForever;
-  for (const auto& acceptor : acceptors_) next = std::min(next, acceptor->next_timer_ns());
+  uint64_t next = listener_->next_timer_ns();
   for (const auto& attempt : attempts_) next = std::min(next, attempt->next_timer_ns());
   if (watch_paths_) {
     const uint64_t in_an_interval = now() + PathWatch::interval_ns(detection_ns());

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "src/net/address.h"
-#include "src/net/socket.h"
+#include "src/net/network_listener.h"
 #include "src/net/tls.h"
 #include "transports/tcp/buffer_pool.h"
 #include "transports/tcp/endpoint.h"
@@ -31,29 +31,27 @@ struct Settings {
 };
 Settings read_settings(const Config& config, bool tls);
 
-// All-zero when the kernel does not tell.
-std::array<std::byte, 16> read_boot_id();
-
-class TcpTransport final : public Transport, public AcceptHandler {
+class TcpTransport final : public Transport, public ReceiptSource, public AcceptHandler {
  public:
   static Result<std::unique_ptr<TcpTransport>> create(const TransportEnvironment& environment);
   ~TcpTransport() override;
 
   const Capabilities& capabilities() const override { return settings_.capabilities; }
+  TransportAbilities abilities() override { return {.receipts = this}; }
   std::vector<std::byte> descriptor() const override;
   Status start() override;
   Status reach(ConstByteSpan descriptor) const override;
   void connect(int peer, ConstByteSpan descriptor) override;
   void cancel_connect(int peer) override;
-  bool receipt(int peer, const StreamId& stream, PathReceipt* out) const override {
-    return open_streams_.receipt(peer, stream, out);
-  }
   int progress() override;
   bool prepare_sleep(Sleep sleep) override;
   bool may_sleep_on() const override;
   void finish_sleep() override {}
   uint64_t next_timer_ns() const override;
 
+  bool receipt(int peer, const StreamId& stream, PathReceipt* out) const override {
+    return open_streams_.receipt(peer, stream, out);
+  }
   void on_accept(StreamSocket socket, const Hello& hello) override;
 
   // Shared by the endpoints and streams of this transport.
@@ -97,7 +95,8 @@ class TcpTransport final : public Transport, public AcceptHandler {
 
   TcpTransport(const TransportEnvironment& environment, std::shared_ptr<const TlsContext> tls);
   Status listen();
-  Result<Descriptor> reachable(ConstByteSpan descriptor) const;
+  // The addresses in |descriptor| that make sense from here.
+  Result<std::vector<Address>> reachable(ConstByteSpan descriptor) const;
   void begin(std::unique_ptr<Attempt> attempt);
   std::unique_ptr<Attempt> take(const Attempt& attempt);
   void finish(Attempt& attempt, Result<StreamSocket> socket);
@@ -111,13 +110,12 @@ class TcpTransport final : public Transport, public AcceptHandler {
   const TransportEnvironment environment_;
   const std::shared_ptr<const TlsContext> tls_;  // null: off
   const Settings settings_;
-  Descriptor descriptor_;
   BufferPool buffers_;
   NonceSource nonces_;
   HotSet hot_;
   OpenStreams open_streams_;
   std::unique_ptr<std::byte[]> scratch_;
-  std::vector<std::unique_ptr<Acceptor>> acceptors_;
+  std::unique_ptr<NetworkListener> listener_;
   std::vector<std::unique_ptr<Attempt>> attempts_;
   std::vector<EarlyStream> early_;  // oldest first
   std::vector<TcpEndpoint*> endpoints_;

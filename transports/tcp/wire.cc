@@ -123,34 +123,21 @@ std::optional<StreamsNote> decode_streams(const std::byte* head) {
   return StreamsNote{.kind = static_cast<StreamsNote::Kind>(kind), .count = count};
 }
 
-std::vector<std::byte> encode_descriptor(const Descriptor& descriptor) {
+std::vector<std::byte> encode_descriptor(const ListeningPlace& place) {
   ByteWriter writer;
   writer.write(kDescriptorVersion);
-  writer.write_raw(descriptor.boot_id);
-  const size_t count = std::min(descriptor.addresses.size(), kMaxAddresses);
-  writer.write(static_cast<uint8_t>(count));
-  for (size_t i = 0; i < count; ++i) descriptor.addresses[i].encode(writer);
+  place.encode(writer);
   return writer.take();
 }
 
-Result<Descriptor> decode_descriptor(ConstByteSpan bytes) {
-  const Status malformed(Code::kInvalidArgument, "malformed tcp descriptor");
+Result<ListeningPlace> decode_descriptor(ConstByteSpan bytes) {
   ByteReader reader(bytes);
-  if (reader.read<uint8_t>() != kDescriptorVersion) return malformed;
-  Descriptor descriptor;
-  const ConstByteSpan boot_id = reader.read_raw(descriptor.boot_id.size());
-  std::copy(boot_id.begin(), boot_id.end(), descriptor.boot_id.begin());
-  const uint8_t count = reader.read<uint8_t>();
-  if (reader.failed() || count == 0 || count > kMaxAddresses) return malformed;
-  for (uint8_t i = 0; i < count; ++i) {
-    Result<Address> address = Address::decode(reader);
-    if (!address.ok()) return malformed;
-    const int family = address->family();
-    if ((family != AF_INET && family != AF_INET6) || address->port() == 0) return malformed;
-    descriptor.addresses.push_back(*address);
+  const bool known = reader.read<uint8_t>() == kDescriptorVersion;
+  std::optional<ListeningPlace> place = ListeningPlace::decode(reader);
+  if (!known || !place || !reader.finished()) {
+    return Status(Code::kInvalidArgument, "malformed tcp descriptor");
   }
-  if (!reader.finished()) return malformed;
-  return descriptor;
+  return std::move(*place);
 }
 
 std::vector<std::byte> encode_stream_name(const StreamName& name) {

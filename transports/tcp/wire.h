@@ -18,7 +18,7 @@
 
 #include "src/base/span.h"
 #include "src/base/status.h"
-#include "src/net/address.h"
+#include "src/net/listening_place.h"
 #include "transports/transport.h"
 
 namespace hetcomm::tcp {
@@ -71,13 +71,8 @@ std::optional<PutTarget> decode_put(const std::byte* head);
 std::optional<StreamsNote> decode_streams(const std::byte* head);
 
 // Where a process listens.
-struct Descriptor {
-  std::array<std::byte, 16> boot_id{};  // all zero: unknown
-  std::vector<Address> addresses;       // best first, 1 to kMaxAddresses
-};
-inline constexpr size_t kMaxAddresses = 8;
-std::vector<std::byte> encode_descriptor(const Descriptor& descriptor);
-Result<Descriptor> decode_descriptor(ConstByteSpan bytes);
+std::vector<std::byte> encode_descriptor(const ListeningPlace& place);
+Result<ListeningPlace> decode_descriptor(ConstByteSpan bytes);
 
 // Binds the streams of a connection to each other.
 using ConnectionId = std::array<std::byte, 16>;

@@ -5,44 +5,30 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 
 #include <fmt/ranges.h>
 
 #include "src/base/bytes.h"
 #include "src/base/descriptors.h"
+#include "src/base/host_id.h"
 #include "src/base/random.h"
 #include "src/base/text.h"
 #include "src/core/job/transport_choice.h"
+#include "src/net/handshake.h"
 #include "src/net/key.h"
-#include "src/net/socket.h"
+#include "src/net/listening_socket.h"
 #include "src/net/tls.h"
 
 namespace hetcomm {
 namespace {
 
 constexpr size_t kMaxDescriptor = 1024;
-constexpr uint16_t kDescriptorVersion = 7;
+constexpr uint16_t kDescriptorVersion = 8;
 constexpr uint8_t kRefusal = 2;  // in place of whether TLS is wanted
 constexpr size_t kMostRefusal = 1000;
 constexpr size_t kMaxCluster = 63;
 // Of a waiting thread, where ranks share cores.
 constexpr uint64_t kCrowdedSpinNs = 200'000;
-
-// Says which kernel a process runs on. Whether ranks of one reach each other through it is tried.
-std::array<std::byte, 16> host_id() {
-  std::array<std::byte, 16> id{};
-  if (std::FILE* file = std::fopen("/proc/sys/kernel/random/boot_id", "re"); file != nullptr) {
-    std::array<char, 64> text{};
-    const size_t size = std::fread(text.data(), 1, text.size(), file);
-    std::fclose(file);
-    // 36 characters, folded into 16 bytes.
-    for (size_t i = 0; i < size; ++i) {
-      id[i % id.size()] = id[i % id.size()] << 1 ^ static_cast<std::byte>(text[i]);
-    }
-  }
-  return id;
-}
 
 // A transport's own text without its name in front: whoever shows it says the name.
 std::string_view without_name(std::string_view name, std::string_view why) {
@@ -174,7 +160,7 @@ Status Mesh::start_connections(std::vector<std::vector<Address>> control) {
     set_ready();
     return {};
   }
-  std::vector<liveness::HostId> hosts;
+  std::vector<HostId> hosts;
   for (const PeerInfo& peer : peers_) hosts.push_back(peer.host);
   return control_->start(credentials_, std::move(control), std::move(hosts));
 }
@@ -202,6 +188,7 @@ Status Mesh::make_transport(const TransportFactory& factory, size_t instance,
   entry.name =
       instance == 0 ? std::string(factory.name()) : fmt::format("{}#{}", factory.name(), instance);
   entry.transport = std::move(made.value());
+  entry.abilities = entry.transport->abilities();
   return {};
 }
 
@@ -230,8 +217,9 @@ Status Mesh::make_transports(std::string_view wanted) {
         kept_payload_bytes_ = std::min(kept_payload_bytes_, can.max_payload_bytes);
       }
       transports_.push_back(std::move(entry));
-      commons_.device_access.add(*transports_.back()->transport, transports_.back()->name);
-      witness_->add(*transports_.back()->transport);
+      const TransportAbilities& can = transports_.back()->abilities;
+      commons_.device_access.add(can.devices, transports_.back()->name);
+      if (can.receipts != nullptr) witness_->add(*can.receipts);
     }
     if (usable.ok()) continue;
     const std::string_view why = without_name(factory->name(), usable.text());
@@ -275,8 +263,7 @@ std::vector<std::byte> Mesh::describe_self() const {
   writer.write(static_cast<uint8_t>(tls_wanted(environment_.config) ? 1 : 0));
   writer.write(peers_[static_cast<size_t>(rank_)].incarnation);
   writer.write_raw(credentials_.identity.mesh);
-  const auto host = host_id();
-  writer.write_raw(host);
+  writer.write_raw(read_host_id());
   writer.write_string(environment_.config.text(Variable::kCluster));
   writer.write(commons_.credit_granted);
   if (control_ != nullptr) {
@@ -681,9 +668,9 @@ void Mesh::close_idle_connections() {
 
 namespace {
 
-Result<RemoteKey> publish_over(Transport& transport, const Region& region) {
+Result<RemoteKey> publish_over(RegionPublisher& publisher, const Region& region) {
   try {
-    return transport.publish(region);
+    return publisher.publish(region);
   } catch (const std::bad_alloc&) {
     return Code::kOutOfMemory;
   }
@@ -725,7 +712,7 @@ void Mesh::publish(Registration& registration) {
     }
     // Nothing is published that is not noted here, to be withdrawn.
     registration.keys.emplace_back(entry->name, RemoteKey{});
-    Result<RemoteKey> key = publish_over(*entry->transport, region);
+    Result<RemoteKey> key = publish_over(*entry->abilities.regions, region);
     if (key.ok()) {
       registration.keys.back().second = key.value();
     } else {
@@ -739,7 +726,7 @@ void Mesh::publish(Registration& registration) {
 bool Mesh::withdraw(Registration& registration) {
   std::erase_if(registration.keys, [&](const auto& named) {
     return std::all_of(transports_.begin(), transports_.end(), [&](const auto& entry) {
-      return entry->name != named.first || entry->transport->withdraw(named.second);
+      return entry->name != named.first || entry->abilities.regions->withdraw(named.second);
     });
   });
   return registration.keys.empty();
@@ -917,7 +904,10 @@ void Mesh::on_path_answer(int rank, uint64_t asked_ns, ConstByteSpan bytes) {
   log().debug("a connection is silent; {} bytes of it have arrived at rank {}, which {}",
               answer.receipt.received_bytes, rank,
               answer.receipt.full ? "does not read" : "has room");
-  found->for_each_rail([&](Rail& rail) { rail.endpoint().resolve(answer.stream, answer.receipt); });
+  found->for_each_rail([&](Rail& rail) {
+    DoubtResolver* const doubts = rail.abilities().doubts;
+    if (doubts != nullptr) doubts->resolve(answer.stream, answer.receipt);
+  });
 }
 
 void Mesh::on_vouched(int rank) {

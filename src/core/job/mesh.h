@@ -184,6 +184,7 @@ class Mesh final : public Driven, private PairConnector, private PairListener {
     std::string_view kind;  // of the factory, which may make several
     std::string name;
     std::unique_ptr<Transport> transport;
+    TransportAbilities abilities;
   };
   struct PeerInfo {
     struct Offer {  // of one transport

@@ -34,14 +34,14 @@ bool decode_answer(ConstByteSpan bytes, PathAnswer* answer) {
   return reader.finished();
 }
 
-void PathWitness::add(const Transport& transport) {
+void PathWitness::add(const ReceiptSource& source) {
   const std::lock_guard lock(mutex_);
-  transports_.push_back(&transport);
+  sources_.push_back(&source);
 }
 
 void PathWitness::close() {
   const std::lock_guard lock(mutex_);
-  transports_.clear();
+  sources_.clear();
 }
 
 std::string PathWitness::testify(int from, ConstByteSpan question) {
@@ -51,8 +51,8 @@ std::string PathWitness::testify(int from, ConstByteSpan question) {
   PathReceipt receipt;
   const std::lock_guard lock(mutex_);
   const bool known = std::any_of(
-      transports_.begin(), transports_.end(),
-      [&](const Transport* transport) { return transport->receipt(from, stream, &receipt); });
+      sources_.begin(), sources_.end(),
+      [&](const ReceiptSource* source) { return source->receipt(from, stream, &receipt); });
   if (!known) return {};
   ByteWriter writer;
   write(writer, stream);

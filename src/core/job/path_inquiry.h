@@ -24,15 +24,15 @@ bool decode_answer(ConstByteSpan bytes, PathAnswer* answer);
 // Answers for the transports of one mesh. [any-thread]
 class PathWitness final : public liveness::Witness {
  public:
-  // |transport| is asked until close().
-  void add(const Transport& transport);
-  // On return no transport is being asked, nor will be.
+  // |source| is asked until close().
+  void add(const ReceiptSource& source);
+  // On return no source is being asked, nor will be.
   void close();
   std::string testify(int from, ConstByteSpan question) override;
 
  private:
   std::mutex mutex_;
-  std::vector<const Transport*> transports_;
+  std::vector<const ReceiptSource*> sources_;
 };
 
 }  // namespace hetcomm

@@ -17,15 +17,15 @@ DeviceAccess::DeviceAccess(DeviceSet& devices, const Config& config, Log& log)
       staged_(config.text(Variable::kDevicePath) == "staged"),
       insists_(config.text(Variable::kDevicePath) == "direct") {}
 
-void DeviceAccess::add(Transport& transport, const std::string& name) {
+void DeviceAccess::add(DeviceAttacher* attacher, const std::string& name) {
   if (paths_.empty()) devices_.add_user(*this);
-  paths_.push_back({&transport, name, {}});
+  paths_.push_back({attacher, name, {}});
   for (size_t i = 0; i < devices_.size(); ++i) {
     const Device& device = devices_.device(i);
     Status verdict(Code::kUnsupported, "it moves host memory only");
-    if (transport.capabilities().device_memory && !device.table->host_accessible) {
+    if (attacher != nullptr && !device.table->host_accessible) {
       verdict = staged_ ? Status(Code::kUnsupported, "HETCOMM_DEVICE_PATH=staged")
-                        : transport.check_device(device);
+                        : attacher->check_device(device);
       log_.info("memory of {} over {}: {} ({})", device.table->kind, name,
                 verdict.ok() ? "direct" : "staged", verdict.text());
     }
@@ -54,7 +54,7 @@ bool DeviceAccess::reaches(Memory& memory, size_t index) {
   State& state = state_of(memory, index);
   if (state == State::kUnknown) {
     const Status status =
-        paths_[index].transport->attach({memory.device(), memory.address(), memory.size(), window});
+        paths_[index].attacher->attach({memory.device(), memory.address(), memory.size(), window});
     state = status.ok() ? State::kAttached : State::kRefused;
     if (!status.ok()) {
       log_.info("{} bytes of {} are staged over {}: {}", memory.size(), memory.device().table->kind,
@@ -121,7 +121,9 @@ std::string DeviceAccess::explain() const {
 void DeviceAccess::forget(const Memory& memory) {
   const auto known = memories_.find(&memory);
   if (known == memories_.end()) return;
-  for (Path& path : paths_) path.transport->detach(memory.known_window());
+  for (Path& path : paths_) {
+    if (path.attacher != nullptr) path.attacher->detach(memory.known_window());
+  }
   memories_.erase(known);
 }
 

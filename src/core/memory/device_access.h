@@ -27,8 +27,9 @@ class DeviceAccess final : public MemoryUser {
   DeviceAccess(const DeviceAccess&) = delete;
   DeviceAccess& operator=(const DeviceAccess&) = delete;
 
-  // Transports in the order of their numbers, each tried with every device. Blocks.
-  void add(Transport& transport, const std::string& name);
+  // Transports in the order of their numbers, each tried with every device. |attacher| is null for
+  // one that moves host memory only. Blocks.
+  void add(DeviceAttacher* attacher, const std::string& name);
   // Before the transports go. Nothing is attached any more.
   void close();
 
@@ -51,7 +52,7 @@ class DeviceAccess final : public MemoryUser {
 
  private:
   struct Path {
-    Transport* transport;
+    DeviceAttacher* attacher;  // null: no verdict is good
     std::string name;
     std::vector<Status> verdicts;  // by device
   };

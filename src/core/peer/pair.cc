@@ -470,11 +470,12 @@ void Pair::ask_for_acknowledgement() {
 
 // --- bulk -------------------------------------------------------------------
 
-// An endpoint that throws has not accepted it.
+// An endpoint that throws has not accepted it. The peer may ask for what this connection cannot do.
 Code Pair::start_bulk(OwnedBulk& bulk) {
-  Endpoint& endpoint = bulk.rail->endpoint();
+  const EndpointAbilities& can = bulk.rail->abilities();
   try {
-    return bulk.is_get ? endpoint.get(bulk) : endpoint.put(bulk);
+    if (bulk.is_get) return can.gets != nullptr ? can.gets->get(bulk) : Code::kUnsupported;
+    return can.puts != nullptr ? can.puts->put(bulk) : Code::kUnsupported;
   } catch (const std::bad_alloc&) {
     return Code::kOutOfMemory;
   }
@@ -539,7 +540,8 @@ bool Pair::cancel_bulk(OwnedBulk& bulk) {
     bulk.waiting = false;
     waiting_bulks_.remove_if(same);
   } else if (bulk.rail != nullptr) {
-    breaks = bulk.rail->endpoint().cancel(bulk);
+    const EndpointAbilities& can = bulk.rail->abilities();
+    breaks = bulk.is_get ? can.gets->cancel(bulk) : can.puts->cancel(bulk);
     if (bulk.started) bulk.rail->sending.drop(bulk.local.length);
   }
   bulk.started = false;

@@ -80,6 +80,7 @@ class Rail final : public EndpointHandler, public Mortal {
 
   Endpoint& endpoint() { return *endpoint_; }
   const Endpoint& endpoint() const { return *endpoint_; }
+  const EndpointAbilities& abilities() const { return abilities_; }
   // Of the endpoint; but what may be lost is no larger than every other connection can carry.
   const Capabilities& capabilities() const { return capabilities_; }
   hetcomm_counters_t& counters() { return *counters_; }
@@ -109,6 +110,7 @@ class Rail final : public EndpointHandler, public Mortal {
 
   Pair& pair_;
   std::unique_ptr<Endpoint> endpoint_;
+  const EndpointAbilities abilities_;
   Capabilities capabilities_;
   hetcomm_counters_t* counters_;
 };

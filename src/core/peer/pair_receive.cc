@@ -26,6 +26,7 @@ Rail::Rail(Pair& pair, std::unique_ptr<Endpoint> endpoint, uint64_t rail_id, siz
       transport(transport_index),
       pair_(pair),
       endpoint_(std::move(endpoint)),
+      abilities_(endpoint_->abilities()),
       capabilities_(endpoint_->capabilities()),
       counters_(counters) {
   if (capabilities_.lossless) return;
@@ -525,7 +526,7 @@ Code Pair::pull(const PullBody& from, Segments into, uint64_t length) {
   Bulk bulk;
   bulk.local = SegmentView{into, 0, length};
   bulk.key = from.source;
-  const Code code = rail.endpoint().get_now(bulk);
+  const Code code = rail.abilities().immediate_gets->get_now(bulk);
   if (code == Code::kOk) {
     ++rail.counters().bulk_by_get;
     rail.counters().bulk_bytes += length;

@@ -178,7 +178,7 @@ bool RemoteAccess::is_mapped(RemoteMemory& remote, Rail& rail) {
                                   [&](const KnownRegion& each) { return each.key == key; });
   if (found == regions_.end()) {
     regions_.push_back({key, {}});
-    rail.endpoint().map(key, remote.length());
+    rail.abilities().mapper->map(key, remote.length());
     return false;
   }
   // The exported bytes may say anything; what counts is what is mapped.

@@ -113,7 +113,7 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
   // On return the connection does not touch the memory any more; a device copy may still run.
   void stop() {
     if (state_ == State::kGranted) {
-      rail_->endpoint().revoke(key_);
+      rail_->abilities().exposer->revoke(key_);
       rail_->receiving.drop(length_);
       pair().remove_target(cookie_);
     } else if (state_ == State::kReading) {
@@ -132,8 +132,10 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
   }
 
   Result<RemoteKey> expose(Rail& rail) {
+    MemoryExposer* const exposer = rail.abilities().exposer;
+    if (exposer == nullptr) return Code::kUnsupported;
     try {
-      return rail.endpoint().expose(segments(), Access::kPutTarget, cookie_);
+      return exposer->expose(segments(), Access::kPutTarget, cookie_);
     } catch (const std::bad_alloc&) {
       return Code::kOutOfMemory;
     }
@@ -154,7 +156,7 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
   void on_arrived(uint64_t length) override {
     arrived_ += length;
     if (arrived_ < length_) return;
-    rail_->endpoint().release(key_);
+    rail_->abilities().exposer->release(key_);
     rail_->receiving.finish(length_, pair().common().now_ns());
     pair().remove_target(cookie_);
     landed();

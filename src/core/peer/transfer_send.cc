@@ -84,7 +84,7 @@ SendTransfer::~SendTransfer() {
 }
 
 void SendTransfer::revoke_source() {
-  if (source_rail_ != nullptr) source_rail_->endpoint().revoke(source_key_);
+  if (source_rail_ != nullptr) source_rail_->abilities().exposer->revoke(source_key_);
   source_rail_ = nullptr;
   source_key_ = {};
 }
@@ -97,7 +97,8 @@ RequestBody SendTransfer::make_request() {
       send_->segments().size() > rail->capabilities().max_exposed_segments) {
     return body;
   }
-  Result<RemoteKey> key = rail->endpoint().expose(send_->segments(), Access::kGetSource, id_);
+  Result<RemoteKey> key =
+      rail->abilities().exposer->expose(send_->segments(), Access::kGetSource, id_);
   // Without a key the receiver asks for puts.
   if (key.ok()) {
     source_key_ = key.value();
@@ -226,7 +227,7 @@ void SendTransfer::done() {
   if (source_rail_ != nullptr && accepted_ == UINT64_MAX && send_ != nullptr && !send_->on_host) {
     source_rail_->counters().device_bytes_direct += send_->length;  // the receiver has read it
   }
-  if (source_rail_ != nullptr) source_rail_->endpoint().release(source_key_);
+  if (source_rail_ != nullptr) source_rail_->abilities().exposer->release(source_key_);
   source_rail_ = nullptr;
   source_key_ = {};
   received_ = true;

@@ -1,4 +1,4 @@
-// Functions of a library that is loaded at run time, for the tables of verbs.h and cm.h.
+// Functions of a library that is loaded at run time, for the tables of verbs.h and cm_functions.h.
 #pragma once
 
 #include <dlfcn.h>

@@ -1,4 +1,4 @@
-#include "transports/shm/passing.h"
+#include "transports/shm/file_passing.h"
 
 #include <sys/socket.h>
 

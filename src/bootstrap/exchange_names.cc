@@ -1,4 +1,4 @@
-#include "src/bootstrap/scope.h"
+#include "src/bootstrap/exchange_names.h"
 
 #include <fmt/format.h>
 

@@ -1,8 +1,8 @@
-#include "transports/rdma/cm.h"
+#include "transports/rdma/cm_functions.h"
 
 #include <fmt/format.h>
 
-#include "transports/rdma/library.h"
+#include "transports/rdma/loaded_library.h"
 
 namespace hetcomm::rdma {
 namespace {

@@ -1,0 +1,22 @@
+// Which host this process runs on: one number for each start of a kernel. Containers and network
+// namespaces of one machine share it.
+#pragma once
+
+#include <array>
+#include <cstddef>
+
+namespace hetcomm {
+
+using HostId = std::array<std::byte, 16>;
+
+// In place of an id that the kernel does not tell.
+inline constexpr HostId kUnknownHost{};
+
+HostId read_host_id();
+
+// Both ids are known, and they differ.
+inline bool are_different_hosts(const HostId& one, const HostId& other) {
+  return one != other && one != kUnknownHost && other != kUnknownHost;
+}
+
+}  // namespace hetcomm

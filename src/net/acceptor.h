@@ -1,0 +1,97 @@
+// Listens, and hands over connections whose other end has proved the job secret.
+//
+// An Acceptor is driven by the poller, never blocks, and bounds what strangers can cost: at most
+// kMaxPending unproved connections at a time, each with kHandshakeTimeoutNs and a fixed buffer.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+
+#include "src/base/clock.h"
+#include "src/base/log.h"
+#include "src/base/status.h"
+#include "src/base/unique_fd.h"
+#include "src/net/address.h"
+#include "src/net/handshake.h"
+#include "src/net/poller.h"
+#include "src/net/stream_socket.h"
+#include "src/net/tls.h"
+
+namespace hetcomm {
+
+inline constexpr size_t kMaxPending = 128;
+// Beyond kMaxPending the oldest is dropped, but not before it had this time: a burst of honest
+// peers waits in the listen queue instead of pushing each other out.
+inline constexpr uint64_t kMinPendingNs = 250'000'000;
+// How long an acceptor that found no free descriptor stops listening.
+inline constexpr uint64_t kExhaustedPauseNs = 100'000'000;
+
+class AcceptHandler {
+ public:
+  // |socket| is non-blocking; |peer| is proved. May destroy the acceptor.
+  virtual void on_accept(StreamSocket socket, const Hello& peer) = 0;
+
+ protected:
+  ~AcceptHandler() = default;
+};
+
+class Acceptor final : public Watcher {
+ public:
+  struct Options {
+    Credentials credentials;
+    Role role = Role::kTcp;
+    int32_t rank = 0;
+    bool any_identity = false;
+    std::shared_ptr<const TlsContext> tls{};  // null: without; else nothing but TLS is accepted
+    // Connections wait in the kernel's queue until open(): for ranks whose address peers may learn
+    // before they know themselves what a peer has to prove.
+    bool held = false;
+    PortRange ports{};       // for an address whose port is 0
+    bool same_user = false;  // local sockets: other users are refused before they say anything
+  };
+  static Result<std::unique_ptr<Acceptor>> create(Poller& poller, Log& log, const Address& address,
+                                                  Options options, AcceptHandler& handler);
+  ~Acceptor();
+
+  const Address& address() const { return address_; }
+  // Judges connections by |credentials| from now on. Once, for one that was created held.
+  Status open(const Credentials& credentials);
+  // Drops handshakes that took too long and resumes listening after a pause; |now_ns| of the
+  // monotonic clock.
+  void expire(uint64_t now_ns);
+  // When expire() has to run, kForever if nothing is pending.
+  uint64_t next_timer_ns() const;
+  // Why a connection was dropped last; ok if none was.
+  const Status& last_rejection() const { return last_rejection_; }
+
+  void on_events(uint32_t events) override;
+
+ private:
+  class Pending;
+  Acceptor(Poller& poller, Log& log, Options options, AcceptHandler& handler);
+  void accept_ready(uint64_t now);
+  bool make_room(uint64_t now);
+  void admit(UniqueFd socket, uint64_t now);
+  void pause(uint64_t until);
+  void resume();
+  // Takes |pending| out and hands its socket over, or closes it. The last thing an upcall does.
+  void finish(Pending& pending, const Status& outcome);
+  void reject(const Pending& pending, const Status& why);
+  void report_rejection(const std::string& name, const Status& why, bool warn);
+
+  Poller& poller_;
+  Log& log_;
+  Options options_;
+  AcceptHandler& handler_;
+  UniqueFd listener_;
+  Address address_;
+  std::deque<std::unique_ptr<Pending>> pending_;  // oldest first
+  uint64_t resume_ns_ = kForever;                 // not kForever: paused until then
+  uint64_t next_warning_ns_ = 0;
+  Status last_rejection_;
+  uint64_t unreported_ = 0;  // strangers since the last warning
+};
+
+}  // namespace hetcomm

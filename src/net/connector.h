@@ -1,0 +1,105 @@
+// Makes one connection to one of several addresses, and proves the job secret on it. A Connector is
+// driven by the poller and never blocks.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "src/base/clock.h"
+#include "src/base/status.h"
+#include "src/net/address.h"
+#include "src/net/handshake.h"
+#include "src/net/poller.h"
+#include "src/net/stream_socket.h"
+#include "src/net/tls.h"
+
+namespace hetcomm {
+
+class ConnectHandler {
+ public:
+  // A proved, non-blocking socket, or why there is none (each address that was tried, with its
+  // error).
+  virtual void on_connect(Result<StreamSocket> socket) = 0;
+
+ protected:
+  ~ConnectHandler() = default;
+};
+
+// With |tls| a connection is made by TLS or not at all.
+//
+// Tries |candidates| in order, each with its share of the time that is left. on_connect comes once,
+// from the poller or expire(), never from create(). Destroying it first cancels. It may be
+// destroyed inside on_connect. The failure's code is PERMISSION_DENIED or UNSUPPORTED where a
+// candidate said so, OUT_OF_RESOURCES where this process lacks something, else PEER_LOST.
+class Connector final : public Watcher {
+ public:
+  static std::unique_ptr<Connector> create(Poller& poller, std::vector<Address> candidates,
+                                           const Secret& secret, Hello hello, uint64_t deadline_ns,
+                                           ConnectHandler& handler,
+                                           std::shared_ptr<const TlsContext> tls = nullptr);
+  ~Connector();
+
+  // Says nothing to a local listener of another user; the attempt fails with PERMISSION_DENIED.
+  void require_same_user() { same_user_ = true; }
+
+  // Moves to the next candidate, or gives up, when time is over; also delivers failures that
+  // happened at once.
+  void expire(uint64_t now_ns);
+  uint64_t next_timer_ns() const;
+
+  // The process that has proved itself, last, at the address of another one: with the job's
+  // secret, but not the incarnation that was asked for. Who was asked for listens there no more.
+  struct OtherProcess {
+    Address address;
+    uint64_t incarnation = 0;
+  };
+  const std::optional<OtherProcess>& other_process() const { return other_process_; }
+  // Candidates whose host has answered that nobody listens there.
+  const std::vector<Address>& refused() const { return refused_; }
+  // The candidate whose kernel has taken the connection, or has its queue full of such; its process
+  // has not answered yet. Null: there is none.
+  const Address* reached() const {
+    const bool taken = handshake_.has_value() || retry_ns_ != kForever;
+    return taken && next_candidate_ < candidates_.size() ? &candidates_[next_candidate_] : nullptr;
+  }
+
+  void on_events(uint32_t events) override;
+
+ private:
+  Connector(Poller& poller, ConnectHandler& handler);
+  void start_next(uint64_t now);
+  Status start_attempt(const Address& address);
+  Status connect_now(const Address& address);
+  void shake_hands();
+  void attempt_failed(const Status& why);
+  void close_socket();
+  uint64_t attempt_share(uint64_t now) const;
+  // The last thing an upcall does.
+  void report(Result<StreamSocket> result);
+  void report_failure();
+
+  Poller& poller_;
+  ConnectHandler& handler_;
+  std::vector<Address> candidates_;
+  size_t next_candidate_ = 0;
+  Secret secret_;
+  Hello hello_;
+  uint64_t deadline_ns_ = 0;
+  uint64_t attempt_deadline_ns_ = 0;
+  bool same_user_ = false;
+  uint64_t retry_ns_ = kForever;  // a local listener's queue was full: when to try again
+  std::shared_ptr<const TlsContext> tls_;
+  StreamSocket socket_;
+  std::optional<Handshake> handshake_;  // once connected
+  std::optional<OtherProcess> other_process_;
+  std::vector<Address> refused_;
+  std::string failures_;
+  Code code_ = Code::kPeerLost;
+  bool exhausted_ = false;  // no candidate is left; the failure has to be reported
+  bool reported_ = false;
+};
+
+}  // namespace hetcomm

@@ -1,0 +1,58 @@
+#include "src/net/listening_place.h"
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <string>
+
+#include <fmt/format.h>
+
+namespace hetcomm {
+
+void ListeningPlace::encode(ByteWriter& writer) const {
+  writer.write_raw(host);
+  const size_t count = std::min(addresses.size(), kMaxPlaceAddresses);
+  writer.write(static_cast<uint8_t>(count));
+  for (size_t i = 0; i < count; ++i) addresses[i].encode(writer);
+}
+
+std::optional<ListeningPlace> ListeningPlace::decode(ByteReader& reader) {
+  ListeningPlace place;
+  const ConstByteSpan host = reader.read_raw(place.host.size());
+  std::copy(host.begin(), host.end(), place.host.begin());
+  const uint8_t count = reader.read<uint8_t>();
+  if (reader.failed() || count == 0 || count > kMaxPlaceAddresses) return std::nullopt;
+  for (uint8_t i = 0; i < count; ++i) {
+    Result<Address> address = Address::decode(reader);
+    if (!address.ok()) return std::nullopt;
+    const int family = address->family();
+    if ((family != AF_INET && family != AF_INET6) || address->port() == 0) return std::nullopt;
+    place.addresses.push_back(*address);
+  }
+  return place;
+}
+
+Result<std::vector<Address>> usable_addresses(const ListeningPlace& mine,
+                                              const ListeningPlace& theirs) {
+  const bool other_host = are_different_hosts(mine.host, theirs.host);
+  std::vector<Address> usable;
+  std::string refused;
+  for (const Address& address : theirs.addresses) {
+    const bool common =
+        std::any_of(mine.addresses.begin(), mine.addresses.end(),
+                    [&](const Address& own) { return own.family() == address.family(); });
+    const bool foreign = other_host && address.is_loopback();
+    if (common && !foreign) {
+      usable.push_back(address);
+    } else {
+      refused += fmt::format("{}{}: {}", refused.empty() ? "" : "; ", address.to_string(),
+                             foreign ? "loopback of another host" : "family not in use here");
+    }
+  }
+  if (usable.empty()) {
+    return Status(Code::kUnsupported, "no usable address to connect to: " + refused);
+  }
+  return usable;
+}
+
+}  // namespace hetcomm

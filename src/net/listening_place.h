@@ -1,0 +1,34 @@
+// Where a process listens: what a transport that connects by IP tells its peers, and which of a
+// peer's addresses can be tried from here.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "src/base/bytes.h"
+#include "src/base/host_id.h"
+#include "src/base/status.h"
+#include "src/net/address.h"
+
+namespace hetcomm {
+
+inline constexpr size_t kMaxPlaceAddresses = 8;
+
+struct ListeningPlace {
+  HostId host{};
+  std::vector<Address> addresses;  // IPv4 and IPv6 with their ports, best first
+
+  // Writes the first kMaxPlaceAddresses addresses.
+  void encode(ByteWriter& writer) const;
+  // Nullopt when the input, which may be hostile, is not such a place with 1 to kMaxPlaceAddresses
+  // addresses.
+  static std::optional<ListeningPlace> decode(ByteReader& reader);
+};
+
+// The addresses of |theirs| that can be tried from |mine|: those of a family that is listened on
+// here too, without the loopback of another host. UNSUPPORTED when none is left; the text gives the
+// reason for each.
+Result<std::vector<Address>> usable_addresses(const ListeningPlace& mine,
+                                              const ListeningPlace& theirs);
+
+}  // namespace hetcomm

@@ -1,0 +1,74 @@
+#include "src/net/listening_socket.h"
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include <fmt/format.h>
+
+#include "src/net/socket_options.h"
+
+namespace hetcomm {
+namespace {
+
+bool is_ipv6_any(const Address& address) { return address.with_port(0).to_string() == "[::]:0"; }
+
+Result<UniqueFd> listen_at(const Address& address, int backlog) {
+  const std::string name = address.to_string();
+  UniqueFd fd(::socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!fd.valid()) return status_from_errno(errno, fmt::format("listen on {}: socket", name));
+  if (address.family() != AF_UNIX) {
+    // A port whose connections of an earlier process linger is free; one that is listened on is
+    // not.
+    HETCOMM_RETURN_IF_ERROR(
+        set_socket_option(fd.get(), SOL_SOCKET, SO_REUSEADDR, 1, "SO_REUSEADDR"));
+  }
+  if (address.family() == AF_INET6) {
+    HETCOMM_RETURN_IF_ERROR(set_socket_option(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY,
+                                              is_ipv6_any(address) ? 0 : 1, "IPV6_V6ONLY"));
+  }
+  if (::bind(fd.get(), address.get(), address.length()) != 0 || ::listen(fd.get(), backlog) != 0) {
+    return status_from_errno(errno, fmt::format("listen on {}", name));
+  }
+  return fd;
+}
+
+}  // namespace
+
+// Where the search starts depends on the process, so that ranks that start together seldom meet.
+Result<UniqueFd> listen_on(const Address& address, int backlog, const PortRange& ports) {
+  if (ports.first == 0 || address.port() != 0 || address.family() == AF_UNIX) {
+    return listen_at(address, backlog);
+  }
+  const int count = ports.last - ports.first + 1;
+  const int start =
+      static_cast<int>(static_cast<unsigned int>(getpid()) * 16 % static_cast<unsigned int>(count));
+  Status failure;
+  for (int i = 0; i < count; ++i) {
+    const auto port = static_cast<uint16_t>(ports.first + (start + i) % count);
+    Result<UniqueFd> listener = listen_at(address.with_port(port), backlog);
+    if (listener.ok()) return listener;
+    failure = listener.status();
+    // A port that is taken, or not this user's (below 1024), is passed over.
+    const bool next =
+        failure.code() == Code::kInvalidArgument || failure.code() == Code::kPermissionDenied;
+    if (!next) return failure;
+  }
+  return Status(Code::kOutOfResources,
+                fmt::format("no port of HETCOMM_PORTS={}-{} is free; the last: {}", ports.first,
+                            ports.last, failure.text()));
+}
+
+bool is_local(const Address& address) { return listen_at(address.with_port(0), 1).ok(); }
+
+Result<Address> bound_address(int fd) {
+  sockaddr_storage storage{};
+  socklen_t length = sizeof(storage);
+  auto* address = reinterpret_cast<sockaddr*>(&storage);
+  if (getsockname(fd, address, &length) != 0) return status_from_errno(errno, "getsockname");
+  return Address::from_sockaddr(address, length);
+}
+
+}  // namespace hetcomm

@@ -1,0 +1,18 @@
+// Sockets that listen, without any proof. acceptor.h puts the proof on top.
+#pragma once
+
+#include "src/base/status.h"
+#include "src/base/unique_fd.h"
+#include "src/net/address.h"
+
+namespace hetcomm {
+
+// Non-blocking, close-on-exec listener. Port 0 picks a free one (see bound_address), of |ports| if
+// that is given; OUT_OF_RESOURCES when none of it is free. The IPv6 "any" address takes IPv4
+// connections as well.
+Result<UniqueFd> listen_on(const Address& address, int backlog, const PortRange& ports = {});
+Result<Address> bound_address(int fd);
+// Whether this host (its network namespace) has |address|: only then can it be bound.
+bool is_local(const Address& address);
+
+}  // namespace hetcomm

@@ -1,0 +1,84 @@
+#include "src/net/network_listener.h"
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace hetcomm {
+namespace {
+
+// Position of |family| in lists by family.
+size_t index_of(int family) { return family == AF_INET ? 0 : 1; }
+
+// What to listen on for |family|; an address of no family when nothing of it was chosen.
+Result<Address> address_to_bind(const std::vector<InterfaceAddress>& chosen, int family) {
+  const auto of_family = [&](const auto& entry) { return entry.address.family() == family; };
+  const auto count = std::count_if(chosen.begin(), chosen.end(), of_family);
+  if (count == 0) return Address();
+  if (count == 1) return std::find_if(chosen.begin(), chosen.end(), of_family)->address;
+  return Address::parse_numeric(family == AF_INET ? "0.0.0.0" : "::", 0);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<NetworkListener>> NetworkListener::create(
+    Poller& poller, Log& log, const Config& config, const Address& route, std::string_view name,
+    Acceptor::Options options, AcceptHandler& handler) {
+  Result<std::vector<InterfaceAddress>> chosen = choose_interfaces(config, route);
+  if (!chosen.ok()) return chosen.status();
+  const Result<PortRange> range = port_range(config);
+  if (!range.ok()) return range.status();
+  options.held = true;
+  options.ports = range.value();
+  std::erase_if(*chosen, [](const auto& entry) {
+    return entry.address.family() == AF_INET6 && entry.address.is_link_local();
+  });
+  std::unique_ptr<NetworkListener> listener(new NetworkListener);
+  listener->place_.host = read_host_id();
+  Status failure(Code::kUnsupported,
+                 fmt::format("{}: the chosen interfaces have link-local addresses only", name));
+  std::array<uint16_t, 2> ports{};
+  for (const int family : {AF_INET, AF_INET6}) {
+    Result<Address> address = address_to_bind(*chosen, family);
+    if (!address.ok()) return address.status();
+    if (address->family() == AF_UNSPEC) continue;
+    Result<std::unique_ptr<Acceptor>> acceptor =
+        Acceptor::create(poller, log, *address, options, handler);
+    if (!acceptor.ok()) {
+      failure = acceptor.status().annotate(name);
+      log.info("{}", failure.text());
+      continue;
+    }
+    ports[index_of(family)] = (*acceptor)->address().port();
+    listener->acceptors_.push_back(std::move(acceptor).value());
+  }
+  for (const InterfaceAddress& entry : *chosen) {
+    const uint16_t port = ports[index_of(entry.address.family())];
+    if (port == 0 || listener->place_.addresses.size() == kMaxPlaceAddresses) continue;
+    listener->place_.addresses.push_back(entry.address.with_port(port));
+    listener->interfaces_.push_back(entry.interface);
+  }
+  if (listener->place_.addresses.empty()) return failure;
+  return listener;
+}
+
+Status NetworkListener::open(const Credentials& credentials) {
+  for (const auto& acceptor : acceptors_) HETCOMM_RETURN_IF_ERROR(acceptor->open(credentials));
+  return {};
+}
+
+void NetworkListener::expire(uint64_t now_ns) {
+  for (const auto& acceptor : acceptors_) acceptor->expire(now_ns);
+}
+
+uint64_t NetworkListener::next_timer_ns() const {
+  uint64_t next = kForever;
+  for (const auto& acceptor : acceptors_) next = std::min(next, acceptor->next_timer_ns());
+  return next;
+}
+
+}  // namespace hetcomm

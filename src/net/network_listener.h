@@ -1,0 +1,49 @@
+// Listens on the network interfaces that a context uses (choose_interfaces), for transports that
+// make their connections by TCP.
+//
+// There is one Acceptor for each family: on the chosen address, or on all addresses of the family
+// when several were chosen. Link-local IPv6 addresses are left out, because their scope cannot be
+// told to peers. Like an Acceptor it is driven by the poller and never blocks.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "src/base/config.h"
+#include "src/net/acceptor.h"
+#include "src/net/listening_place.h"
+
+namespace hetcomm {
+
+class NetworkListener final {
+ public:
+  // |options| are those of each Acceptor: held, and with the ports of HETCOMM_PORTS. |route| is an
+  // address of this host that leads to the other ranks, if one is known. |name| starts the texts.
+  // A family that cannot be listened on is logged and left out. Fails when none is left.
+  static Result<std::unique_ptr<NetworkListener>> create(Poller& poller, Log& log,
+                                                         const Config& config, const Address& route,
+                                                         std::string_view name,
+                                                         Acceptor::Options options,
+                                                         AcceptHandler& handler);
+
+  // What peers are told.
+  const ListeningPlace& place() const { return place_; }
+  // The interface of each address of place().
+  const std::vector<std::string>& interfaces() const { return interfaces_; }
+
+  // Judges connections by |credentials| from now on. Once.
+  Status open(const Credentials& credentials);
+  void expire(uint64_t now_ns);
+  uint64_t next_timer_ns() const;
+
+ private:
+  NetworkListener() = default;
+
+  ListeningPlace place_;
+  std::vector<std::string> interfaces_;
+  std::vector<std::unique_ptr<Acceptor>> acceptors_;
+};
+
+}  // namespace hetcomm

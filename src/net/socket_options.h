@@ -1,0 +1,25 @@
+// Options of sockets: no delay, and the detection of a peer that is cut off.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "src/base/status.h"
+
+namespace hetcomm {
+
+inline constexpr uint64_t kMinDetectionNs = 2'000'000'000;
+
+// setsockopt() with an integer. |what| starts the text of a failure.
+Status set_socket_option(int fd, int level, int name, int value, std::string_view what);
+
+// TCP_NODELAY. No effect on local sockets.
+void set_no_delay(int fd);
+// Keepalive, so that a peer that is cut off fails the connection within |detection_ns|. The kernel
+// counts in seconds and needs two, one of silence and one for the probe: less than kMinDetectionNs
+// is taken as that. For connections that carry no bulk data only: it sets TCP_USER_TIMEOUT too,
+// which would kill a connection with data under way to a live peer that does not read. No effect on
+// local sockets, whose other end cannot be cut off.
+Status set_keepalive(int fd, uint64_t detection_ns);
+
+}  // namespace hetcomm

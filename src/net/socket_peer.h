@@ -1,0 +1,26 @@
+// Who is at the other end of a connected socket, as far as the kernel knows.
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+
+#include "src/base/status.h"
+
+namespace hetcomm {
+
+// Peer's address for messages; "unknown" if there is none.
+std::string peer_name(int fd);
+
+// The process at the other end of a local socket, as the kernel noted it when that process
+// connected or listened.
+struct LocalPeer {
+  pid_t process = 0;  // 0: of another PID namespace
+  uid_t user = 0;     // effective; users that this namespace does not know are all one
+};
+Result<LocalPeer> local_peer(int fd);
+// kPermissionDenied, with process and user, when the other end of local socket |fd| belongs to
+// another effective user than this process.
+Status check_same_user(int fd);
+
+}  // namespace hetcomm

@@ -1,0 +1,221 @@
+// Listening for transports that connect by IP:
+//  * what a peer is told comes back as it was, and hostile bytes are refused or a sound place;
+//  * of a peer's addresses those are tried whose family is listened on here, never the loopback of
+//    another host; the text names what is left out;
+//  * a NetworkListener listens on what HETCOMM_INTERFACE chose, with a port of HETCOMM_PORTS, judges
+//    nobody before it is opened, and then hands over who proves the secret;
+//  * the id of this host is known, and is always the same.
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <random>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "src/base/clock.h"
+#include "src/base/host_id.h"
+#include "src/net/connector.h"
+#include "src/net/key.h"
+#include "src/net/listening_place.h"
+#include "src/net/listening_socket.h"
+#include "src/net/network_listener.h"
+
+namespace hetcomm {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+Address numeric(std::string_view text, uint16_t port) {
+  return Address::parse_numeric(text, port).value();
+}
+
+std::vector<std::byte> encoded(const ListeningPlace& place) {
+  ByteWriter writer;
+  place.encode(writer);
+  return writer.take();
+}
+
+std::optional<ListeningPlace> decoded(ConstByteSpan bytes) {
+  ByteReader reader(bytes);
+  std::optional<ListeningPlace> place = ListeningPlace::decode(reader);
+  if (place && !reader.finished()) return std::nullopt;
+  return place;
+}
+
+std::vector<std::string> texts(const std::vector<Address>& addresses) {
+  std::vector<std::string> result;
+  for (const Address& address : addresses) result.push_back(address.to_string());
+  return result;
+}
+
+TEST(HostIdTest, IsKnownAndAlwaysTheSame) {
+  if (access("/proc/sys/kernel/random/boot_id", R_OK) != 0) {
+    GTEST_SKIP() << "this kernel does not tell its boot id";
+  }
+  const HostId id = read_host_id();
+  EXPECT_NE(id, kUnknownHost);
+  EXPECT_EQ(read_host_id(), id);
+}
+
+TEST(HostIdTest, OnlyKnownIdsTellHostsApart) {
+  const HostId one{std::byte{1}};
+  const HostId other{std::byte{2}};
+  EXPECT_TRUE(are_different_hosts(one, other));
+  EXPECT_FALSE(are_different_hosts(one, one));
+  EXPECT_FALSE(are_different_hosts(one, kUnknownHost));
+  EXPECT_FALSE(are_different_hosts(kUnknownHost, other));
+}
+
+TEST(ListeningPlaceTest, ComesBackAsItWas) {
+  ListeningPlace place{.host = {std::byte{7}}, .addresses = {numeric("192.0.2.1", 4000)}};
+  place.addresses.push_back(numeric("2001:db8::2", 4001));
+  const auto back = decoded(encoded(place));
+  ASSERT_TRUE(back);
+  EXPECT_EQ(back->host, place.host);
+  EXPECT_EQ(texts(back->addresses), texts(place.addresses));
+}
+
+TEST(ListeningPlaceTest, TellsTheBestAddressesOnly) {
+  ListeningPlace place;
+  for (size_t i = 0; i <= kMaxPlaceAddresses; ++i) {
+    place.addresses.push_back(numeric("192.0.2.1", static_cast<uint16_t>(4000 + i)));
+  }
+  const auto back = decoded(encoded(place));
+  ASSERT_TRUE(back);
+  ASSERT_EQ(back->addresses.size(), kMaxPlaceAddresses);
+  EXPECT_EQ(back->addresses.back().port(), 4000 + kMaxPlaceAddresses - 1);
+}
+
+TEST(ListeningPlaceTest, RefusesWhatNobodyListensOn) {
+  EXPECT_FALSE(decoded(encoded({})));
+  EXPECT_FALSE(decoded(encoded({.addresses = {numeric("192.0.2.1", 0)}})));
+  EXPECT_FALSE(decoded(encoded({.addresses = {Address::local("x")}})));
+  const ListeningPlace good{.addresses = {numeric("192.0.2.1", 4000)}};
+  std::vector<std::byte> bytes = encoded(good);
+  ASSERT_TRUE(decoded(bytes));
+  for (size_t size = 0; size < bytes.size(); ++size) {
+    EXPECT_FALSE(decoded(ConstByteSpan(bytes).first(size))) << size;
+  }
+  ByteWriter nine;
+  nine.write_raw(good.host);
+  nine.write(static_cast<uint8_t>(kMaxPlaceAddresses + 1));
+  for (size_t i = 0; i <= kMaxPlaceAddresses; ++i) good.addresses[0].encode(nine);
+  EXPECT_FALSE(decoded(nine.bytes()));
+}
+
+TEST(ListeningPlaceTest, HostileBytesAreRefusedOrASoundPlace) {
+  const std::vector<std::byte> good =
+      encoded({.addresses = {numeric("192.0.2.1", 4000), numeric("::1", 1)}});
+  std::mt19937 random(1);
+  for (int round = 0; round < 5000; ++round) {
+    std::vector<std::byte> bytes = good;
+    bytes[16 + random() % (bytes.size() - 16)] = static_cast<std::byte>(random());
+    const auto place = decoded(bytes);
+    if (!place) continue;
+    EXPECT_GE(place->addresses.size(), 1u);
+    for (const Address& address : place->addresses) EXPECT_NE(address.port(), 0);
+  }
+}
+
+TEST(ListeningPlaceTest, UsableAreFamiliesInCommonAndNoForeignLoopback) {
+  const ListeningPlace mine{.host = {std::byte{1}}, .addresses = {numeric("192.0.2.9", 1)}};
+  ListeningPlace theirs{.host = {std::byte{1}}, .addresses = {numeric("127.0.0.1", 5)}};
+  theirs.addresses.push_back(numeric("2001:db8::2", 6));
+  theirs.addresses.push_back(numeric("192.0.2.1", 7));
+  EXPECT_THAT(texts(usable_addresses(mine, theirs).value()),
+              ElementsAre("127.0.0.1:5", "192.0.2.1:7"));
+  theirs.host = kUnknownHost;
+  EXPECT_EQ(usable_addresses(mine, theirs)->size(), 2u);
+  theirs.host = {std::byte{2}};
+  EXPECT_THAT(texts(usable_addresses(mine, theirs).value()), ElementsAre("192.0.2.1:7"));
+  theirs.addresses.pop_back();
+  const Result<std::vector<Address>> none = usable_addresses(mine, theirs);
+  EXPECT_EQ(none.status().code(), Code::kUnsupported);
+  EXPECT_THAT(std::string(none.status().text()),
+              testing::AllOf(HasSubstr("127.0.0.1:5: loopback of another host"),
+                             HasSubstr("[2001:db8::2]:6: family not in use here")));
+}
+
+class NetworkListenerTest : public testing::Test, public AcceptHandler, public ConnectHandler {
+ protected:
+  NetworkListenerTest() {
+    credentials_.identity = identity_of("job", "world", 0);
+    credentials_.secret = secret_from(std::as_bytes(std::span(std::string_view("s"))));
+  }
+  Result<std::unique_ptr<NetworkListener>> listen(const std::string& settings) {
+    const Config config = Config::load(nullptr, settings, log_).value();
+    return NetworkListener::create(poller_, log_, config, {}, "net",
+                                   {.credentials = {}, .role = Role::kTcp, .rank = 1}, *this);
+  }
+  void on_accept(StreamSocket /*socket*/, const Hello& /*peer*/) override { ++accepted_; }
+  void on_connect(Result<StreamSocket> socket) override { connected_ = socket.status(); }
+
+  Poller poller_ = Poller::create().value();
+  Log log_;
+  Credentials credentials_;
+  int accepted_ = 0;
+  Status connected_{Code::kPending, ""};
+};
+
+TEST_F(NetworkListenerTest, ListensOnWhatWasChosen) {
+  auto listener = listen("INTERFACE=lo;FAMILY=ipv4");
+  ASSERT_TRUE(listener.ok()) << listener.status().text();
+  const ListeningPlace& place = (*listener)->place();
+  EXPECT_EQ(place.host, read_host_id());
+  ASSERT_FALSE(place.addresses.empty());
+  EXPECT_EQ((*listener)->interfaces().size(), place.addresses.size());
+  EXPECT_EQ((*listener)->interfaces().front(), "lo");
+  EXPECT_TRUE(place.addresses.front().is_loopback());
+  EXPECT_NE(place.addresses.front().port(), 0);
+  const Result<std::unique_ptr<NetworkListener>> none = listen("INTERFACE=nosuch0");
+  EXPECT_EQ(none.status().code(), Code::kNotFound);
+}
+
+TEST_F(NetworkListenerTest, TakesAPortOfTheRange) {
+  uint16_t port = 0;
+  {
+    const UniqueFd probe = listen_on(numeric("127.0.0.1", 0), 1).value();
+    port = bound_address(probe.get())->port();
+  }
+  const std::string settings = fmt::format("INTERFACE=127.0.0.1;PORTS={}", port);
+  auto listener = listen(settings);
+  ASSERT_TRUE(listener.ok()) << listener.status().text();
+  EXPECT_EQ((*listener)->place().addresses.front().port(), port);
+  const auto second = listen(settings);
+  ASSERT_FALSE(second.ok());
+  EXPECT_THAT(std::string(second.status().text()), testing::StartsWith("net: "));
+}
+
+TEST_F(NetworkListenerTest, JudgesNobodyBeforeItIsOpened) {
+  const auto listener = listen("INTERFACE=127.0.0.1").value();
+  Hello hello;
+  hello.identity = credentials_.identity;
+  hello.source = 4;
+  hello.destination = 1;
+  const auto connector =
+      Connector::create(poller_, listener->place().addresses, credentials_.secret, hello,
+                        now_ns() + 60'000'000'000, *this);
+  const uint64_t deadline = now_ns() + 30'000'000'000;
+  const auto step = [&] {
+    connector->expire(now_ns());
+    listener->expire(now_ns());
+    poller_.wait(1'000'000);
+    poller_.poll();
+  };
+  while (connector->reached() == nullptr && now_ns() < deadline) step();
+  for (int i = 0; i < 5; ++i) step();
+  EXPECT_EQ(accepted_, 0);
+  EXPECT_EQ(connected_.code(), Code::kPending);
+  ASSERT_TRUE(listener->open(credentials_).ok());
+  while ((accepted_ == 0 || connected_.code() == Code::kPending) && now_ns() < deadline) step();
+  EXPECT_EQ(accepted_, 1);
+  EXPECT_TRUE(connected_.ok()) << connected_.text();
+}
+
+}  // namespace
+}  // namespace hetcomm
