@@ -12,6 +12,7 @@
 
 #include <hetcomm/info.h>
 
+#include "bench/nearest.h"
 #include "bench/row.h"
 
 namespace bench {
@@ -91,9 +92,17 @@ bool is_one_of(const std::string& word, const char* const (&words)[kCount]) {
   return std::any_of(words, words + kCount, [&](const char* known) { return word == known; });
 }
 
+// "unknown format 'jsn'; did you mean 'json'? Known: table, osu, csv, json"
+std::string unknown(const char* what, const std::string& word,
+                    const std::vector<std::string>& known) {
+  return fmt::format("unknown {} '{}'{} Known: {}", what, word,
+                     did_you_mean(word, known).empty() ? "." : did_you_mean(word, known),
+                     fmt::join(known, ", "));
+}
+
 template <size_t kCount>
-std::string list_of(const char* const (&words)[kCount]) {
-  return fmt::format("{}", fmt::join(words, words + kCount, ", "));
+std::string unknown(const char* what, const std::string& word, const char* const (&known)[kCount]) {
+  return unknown(what, word, std::vector<std::string>(known, known + kCount));
 }
 
 std::vector<std::string> comma_separated(const std::string& text) {
@@ -121,14 +130,21 @@ std::vector<std::string> tests_of(const std::string& word) {
   return {};
 }
 
+std::vector<std::string> known_tests() {
+  std::vector<std::string> known(std::begin(kTests), std::end(kTests));
+  known.insert(known.end(), std::begin(kCollectiveTests), std::end(kCollectiveTests));
+  for (const char* word :
+       {kStaging, "collectives", "all", "fetch_add", "put", "get", "put_notify"}) {
+    known.emplace_back(word);
+  }
+  return known;
+}
+
 std::string check_tests(const std::string& text, Options* options) {
   for (const std::string& word : comma_separated(text.empty() ? "latency,bandwidth" : text)) {
     const std::vector<std::string> tests = tests_of(word);
     if (tests.empty()) {
-      return fmt::format(
-          "unknown test '{}'; tests are {}, put, put_notify, get, fetch_add, all, {}, {}, "
-          "collectives (a host comes after the test)",
-          word, list_of(kTests), kStaging, list_of(kCollectiveTests));
+      return unknown("test", word, known_tests()) + " (a host comes after the test)";
     }
     options->tests.insert(options->tests.end(), tests.begin(), tests.end());
   }
@@ -147,8 +163,7 @@ std::string check_memory(const std::string& text, Options* options) {
       colon == std::string::npos ? options->first_memory : memory_kind(text.substr(colon + 1));
   for (const std::string& kind : {options->first_memory, options->second_memory}) {
     if (!is_one_of(kind, kMemories)) {
-      return fmt::format("unknown memory '{}'; it is {} or sim, for both sides or SIDE0:SIDE1",
-                         kind, list_of(kMemories));
+      return unknown("memory", kind, kMemories) + ", sim; for both sides, or SIDE0:SIDE1";
     }
   }
   if (is_asked_for(*options, kStaging) && text.find("sim-handle") == std::string::npos) {
@@ -176,7 +191,7 @@ std::string check_compare(const std::string& text, const std::vector<std::string
   options->compare = comma_separated(text);
   for (const std::string& peer : options->compare) {
     if (!is_one_of(peer, kPeers)) {
-      return fmt::format("unknown peer '{}'; peers are {}", peer, list_of(kPeers));
+      return unknown("peer", peer, kPeers);
     }
   }
   for (const std::string& entry : paths) {
@@ -193,8 +208,7 @@ std::string check_compare(const std::string& text, const std::vector<std::string
 std::string check_transports(const std::string& text, Options* options) {
   for (std::string& transport : comma_separated(text)) {
     if (!is_one_of(transport, kTransports)) {
-      return fmt::format("there is no transport '{}'; transports are {}", transport,
-                         list_of(kTransports));
+      return unknown("transport", transport, kTransports);
     }
     options->transports.push_back(std::move(transport));
   }
@@ -233,7 +247,7 @@ std::string check_places(Options* options) {
   }
   if (two_hosts && options->ranks > 2) return "--listen and a host are two ranks";
   if (!is_one_of(options->format, kFormats)) {
-    return fmt::format("unknown format '{}'; formats are {}", options->format, list_of(kFormats));
+    return unknown("format", options->format, kFormats);
   }
   if (!options->progress.empty() && options->progress != "caller" &&
       options->progress != "thread") {
@@ -350,6 +364,23 @@ void declare(CLI::App* app, Options* options, Texts* texts) {
   app->add_option("-o,--output", options->output);
   app->add_option("--plot", options->plot);
   app->add_option("--timeout", options->silence_seconds)->check(CLI::Range(1.0, 86400.0));
+}
+
+// Of what the command line has beside known options, the first.
+std::string unknown_option(const CLI::App& app) {
+  const std::vector<std::string> rest = app.remaining();
+  if (rest.empty()) return "unknown option";
+  std::vector<std::string> known;
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
+  }
+  if (!rest.front().starts_with('-')) {
+    return fmt::format(
+        "'{}' is one word too many: the tests are one list with commas, and a host "
+        "may follow",
+        rest.front());
+  }
+  return fmt::format("unknown option '{}'{}", rest.front(), did_you_mean(rest.front(), known));
 }
 
 std::string check_all(const Texts& texts, Options* options) {
@@ -471,6 +502,8 @@ Parsed parse_options(int argc, char** argv, Options* options) {
   declare(&app, options, &texts);
   try {
     app.parse(argc, argv);
+  } catch (const CLI::ExtrasError&) {
+    return complain(unknown_option(app));
   } catch (const CLI::ParseError& error) {
     return complain(error.what());
   }

@@ -7,6 +7,8 @@ if(TARGET hetcomm_bench)
       ${bench_dir}/compare.cc
       ${bench_dir}/launch.cc
       ${bench_dir}/implementation.cc
+      ${bench_dir}/job.cc
+      ${bench_dir}/mpi/bridge.cc
       ${bench_dir}/peers/perftest.cc
       ${bench_dir}/plot_svg.cc
       ${bench_dir}/probe.cc
@@ -16,7 +18,7 @@ if(TARGET hetcomm_bench)
       ${bench_dir}/report_table.cc
       ${bench_dir}/row.cc
       ${bench_dir}/work.cc
-    DEPENDS hetcomm fmt::fmt nlohmann_json::nlohmann_json
+    DEPENDS hetcomm fmt::fmt nlohmann_json::nlohmann_json -ldl
     LABELS asan)
   hetcomm_test(bench_launch_test
     SOURCES bench_launch_test.cc ${bench_dir}/launch.cc
