@@ -3,6 +3,7 @@ if(TARGET hetcomm_bench)
   set(bench_dir ${PROJECT_SOURCE_DIR}/bench)
   hetcomm_test(bench_report_test
     SOURCES
+      bench_plot_test.cc
       bench_report_test.cc
       ${bench_dir}/compare.cc
       ${bench_dir}/launch.cc
@@ -10,6 +11,7 @@ if(TARGET hetcomm_bench)
       ${bench_dir}/job.cc
       ${bench_dir}/mpi/bridge.cc
       ${bench_dir}/peers/perftest.cc
+      ${bench_dir}/plot_series.cc
       ${bench_dir}/plot_svg.cc
       ${bench_dir}/probe.cc
       ${bench_dir}/report.cc
