@@ -52,7 +52,7 @@ std::string measure_launch(const Implementation& implementation, const Work& wor
         for (const Point& point : work.plan.points) report(as_messages(measurement, point));
       });
   if (!failure.empty()) return failure;
-  if (count < work.plan.points.size()) return "ended before all sizes were measured";
+  if (count < work.plan.points.size()) return "the ranks ended before all sizes were measured";
   return "";
 }
 

@@ -166,14 +166,14 @@ class Running {
 
   std::string run(double silence_seconds) {
     if (pipe2(out_, O_CLOEXEC) != 0 || pipe2(error_, O_CLOEXEC) != 0) {
-      return fmt::format("pipe: {}", std::strerror(errno));
+      return fmt::format("no pipe can be made: {}", std::strerror(errno));
     }
     for (const Process& process : launch_.processes) {
       if (process.after_port != 0) wait_for_listener(process.after_port);
       // Nobody would answer a client whose server has ended.
       if (!failure_.empty()) break;
       const pid_t child = start(process, out_[1], error_[1]);
-      if (child < 0) return fmt::format("fork: {}", std::strerror(errno));
+      if (child < 0) return fmt::format("no process can be started: {}", std::strerror(errno));
       children_.push_back({child, true});
     }
     for (int* fd : {&out_[1], &error_[1]}) {

@@ -167,10 +167,11 @@ std::string check_memory(const std::string& text, Options* options) {
     }
   }
   if (is_asked_for(*options, kStaging) && text.find("sim-handle") == std::string::npos) {
-    return "staging is of memory that the CPU cannot touch: sim-handle on one side at the least";
+    return "staging needs memory that the CPU cannot touch: use --memory sim-handle on one side at "
+           "least";
   }
   if (is_asked_for(*options, "overlap") && options->second_memory != "host") {
-    return "the overlap test watches the receive buffer: the second side's memory must be host";
+    return "overlap watches the receive buffer: the second side's --memory must be host";
   }
   const bool host = options->first_memory == "host" && options->second_memory == "host";
   for (const char* test : kCollectiveTests) {
@@ -180,7 +181,7 @@ std::string check_memory(const std::string& text, Options* options) {
   }
   for (const char* test : {"put_latency", "fetch_add_latency", "fetch_add_rate"}) {
     if (!host && is_asked_for(*options, test)) {
-      return fmt::format("{} looks at memory and changes words in it: memory must be host", test);
+      return fmt::format("{} reads and changes words of memory: --memory must be host", test);
     }
   }
   return "";
@@ -230,7 +231,7 @@ std::string check_sizes(const std::string& first, const std::string& last, Optio
   // MPI counts a message's bytes in an int.
   constexpr uint64_t kMostBytes = (uint64_t{1} << 31) - 1;
   if (std::max(options->first_bytes, options->last_bytes) > kMostBytes) {
-    return "sizes of 2G and more are not measured";
+    return "-b and -e have to be below 2G";
   }
   if (options->factor != 0 && options->factor <= 1) return "-f must be above 1";
   if (options->first_given && options->first_bytes == 0 && is_asked_for(*options, "put_latency")) {
@@ -240,12 +241,14 @@ std::string check_sizes(const std::string& first, const std::string& last, Optio
 }
 
 std::string check_places(Options* options) {
-  if (options->listen && !options->host.empty()) return "--listen waits for a host; it takes none";
+  if (options->listen && !options->host.empty())
+    return "--listen waits for the other host: leave out the host";
   const bool two_hosts = options->listen || !options->host.empty();
   if (two_hosts && !options->compare.empty()) {
-    return "--compare measures on one host: it takes neither --listen nor a host";
+    return "--compare measures on one host: leave out --listen and the host";
   }
-  if (two_hosts && options->ranks > 2) return "--listen and a host are two ranks";
+  if (two_hosts && options->ranks > 2)
+    return "a measurement between two hosts has two ranks: leave out --ranks";
   if (!is_one_of(options->format, kFormats)) {
     return unknown("format", options->format, kFormats);
   }
@@ -290,11 +293,11 @@ std::string check_rails(const std::string& text, Options* options) {
     }
   }
   if (options->interleave && !options->compare.empty()) {
-    return "--interleave is of hetcomm alone: it does not go with --compare";
+    return "--interleave measures hetcomm alone: leave out --compare";
   }
   if (options->interleave && options->transports.size() < 2 && options->rails.size() < 2 &&
       options->algorithms.size() < 2) {
-    return "--interleave takes several --transport, --rails or --algorithm";
+    return "--interleave needs several values of --transport, --rails or --algorithm";
   }
   return "";
 }
@@ -304,10 +307,11 @@ std::string check_algorithms(const std::string& text, Options* options) {
   if (options->algorithms.empty()) return "";
   for (const std::string& test : options->tests) {
     if (find_collective(test) == nullptr) {
-      return fmt::format("--algorithm is of collective operations, and {} is none", test);
+      return fmt::format(
+          "--algorithm chooses among algorithms of collective operations, and {} is none", test);
     }
   }
-  if (!options->compare.empty()) return "--algorithm does not go with --compare";
+  if (!options->compare.empty()) return "--algorithm measures hetcomm alone: leave out --compare";
   return "";
 }
 

@@ -35,7 +35,7 @@ typedef struct hetcomm_context_options {
   size_t struct_size;                  /* sizeof at the caller's compile time                    */
   int32_t progress;                    /* HETCOMM_PROGRESS_*                                     */
   int32_t log_level;                   /* HETCOMM_LOG_*; 0: HETCOMM_LOG, else warn               */
-  hetcomm_log_function_t log_function; /* NULL: standard error                                 */
+  hetcomm_log_function_t log_function; /* NULL: HETCOMM_LOG_FILE, or else standard error         */
   void* log_user_data;
   /* Settings that win over the environment: "NAME=value;NAME=value" with the names that
    * `hetcomm_info --variables` lists, prefix HETCOMM_ optional. NULL: none.                   */

@@ -2,21 +2,24 @@
 """Runs hetcomm_info as its users do.
 
 Properties: a bare call is a page whose first section are the transports, without the table of
-variables, and nothing of it is out of reach; every variable that takes a number says in which unit and range, every choice names its
-values; a transport that does not exist is refused where it is set; explain says of every transport
-of the build why it may or may not be taken; a rank that does not exist is one error and no output;
-the processes of an mpirun are one job, whose rank 0 prints for all; a mistyped word is answered with
-the nearest one.
+variables, and nothing of it is out of reach; a mistyped word is answered with the nearest one; every
+variable that takes a number says in which unit and range, every choice names its values; a transport
+that does not exist is refused where it is set; NIC names that match nothing are warned about; every
+rank has a log file of its own; time limits are told as they were set; explain says of every transport
+of the build why it may or may not be taken; the ranks of a launcher are one job, whose rank 0 prints
+for all; a rank that does not exist is one error and no output.
 
 Usage: info_tool_test.py PATH_OF_HETCOMM_INFO [unittest options]
 """
 
 import json
 import os
+import pathlib
 import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import unittest
 
 INFO = ""
@@ -108,6 +111,50 @@ class Transports(unittest.TestCase):
         self.assertEqual(set(reason), {"self", "shm", "rdma", "tcp"})
         self.assertNotIn("success", reason["self"])
         self.assertNotIn(":0,", reason["tcp"] + ",")
+
+
+class LogFiles(unittest.TestCase):
+    def test_every_rank_has_its_file(self):
+        with tempfile.TemporaryDirectory() as folder:
+            result = info("explain", HETCOMM_LOG="info", HETCOMM_LOG_FILE=f"{folder}/%r.log")
+            self.assertEqual(result.returncode, 0, result.stderr)
+            logs = {path.name: path.read_text() for path in pathlib.Path(folder).iterdir()}
+        self.assertEqual(set(logs), {"0.log", "1.log"})
+        self.assertIn("store: rank 0 listens", logs["0.log"])  # before the rank is anybody's
+        self.assertNotIn("store: rank 0 listens", logs["1.log"])
+        self.assertNotIn("store: rank 0 listens", result.stderr)
+
+    def test_unknown_marks_are_refused(self):
+        result = info(HETCOMM_LOG_FILE="/tmp/%d.log")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("'%d'", result.stderr)
+        self.assertIn("%r the rank", result.stderr)
+
+
+class Names(unittest.TestCase):
+    def test_names_of_interfaces_that_match_nothing_are_warned_about_once(self):
+        result = info("--devices", HETCOMM_INTERFACE="lo,eht9", HETCOMM_RDMA_NIC="mlx9_0")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        lines = result.stderr.splitlines()
+        self.assertEqual(len([line for line in lines if "'eht9'" in line]), 1, result.stderr)
+        self.assertIn("lo (127.0.0.1)", result.stderr)
+        self.assertEqual(len([line for line in lines if "HETCOMM_RDMA_NIC" in line]), 1,
+                         result.stderr)
+        self.assertEqual(info("--devices", HETCOMM_INTERFACE="lo").stderr, "")
+
+
+class TimeLimits(unittest.TestCase):
+    def test_the_limit_that_was_set_is_told(self):
+        for rank, told in (("0", "rank 1 of 2 did not join within 1.5 s"),
+                           ("1", "rank 0's store was not found within 1.5 s")):
+            with self.subTest(rank), socket.socket() as probe:
+                probe.bind(("127.0.0.1", 0))
+                port = str(probe.getsockname()[1])
+                probe.close()
+                result = info("explain", RANK=rank, WORLD_SIZE="2", MASTER_ADDR="127.0.0.1",
+                              MASTER_PORT=port, HETCOMM_BOOTSTRAP_TIMEOUT="1500ms")
+                self.assertEqual(result.returncode, 1)
+                self.assertIn(told, result.stderr)
 
 
 class Explain(unittest.TestCase):
