@@ -113,7 +113,9 @@ OPTIONS
   Output
       --format FORMAT    table, osu, csv or json (table)
   -o, --output FILE      write there, not to standard output
-      --plot FILE.svg    draw latency and bandwidth by size
+      --plot FILE.svg    draw medians by size: of the rounds of a comparison, else
+                         of single messages or windows. A colour stands for an
+                         implementation, dashes for a transport.
       --timeout S        give up when nothing was measured for S seconds (300)
   -h, --help             this text
   -V, --version          version and build
@@ -142,7 +144,8 @@ OUTPUT
                          in percent of the slower one of copy and wire
   hetcomm/..., ratio     --interleave: another way; above 1 the first is better
   JSON is one object: "meta" (version, host, command, peers, comparison) and
-  "rows"; CSV has the fields of a row as columns. What was not measured is null.
+  "rows"; CSV has the fields of a row as columns, rounded as in the table. What was
+  not measured is null, or an empty field.
 
 COMPARISON
   All implementations run the same loops over their own calls. A round measures

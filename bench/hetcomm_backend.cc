@@ -19,7 +19,7 @@ int32_t find_device(hetcomm_context_t* context, const std::string& kind) {
     require(hetcomm_device_get_info(context, index, &info), "asking for a device");
     if (kind == info.kind) return index;
   }
-  fail(fmt::format("no device of kind '{}' here", kind));
+  fail(fmt::format("there is no device of kind '{}'; HETCOMM_DEVICES may add one", kind));
 }
 
 }  // namespace
@@ -184,7 +184,9 @@ double HetcommBackend::copy_us(double seconds) {
   hetcomm_device_info_t info{.struct_size = sizeof(info)};
   require(hetcomm_device_get_info(session_.context(), device_, &info), "asking for a device");
   if (info.host_accessible != 0) {
-    fail(fmt::format("{}: nothing is staged for memory that the CPU can touch", info.kind));
+    fail(
+        fmt::format("the CPU can touch memory of {}, so nothing is staged: use --memory sim-handle",
+                    info.kind));
   }
   const hetcomm_buffer_t& out = send_[0];
   const hetcomm_buffer_t& in = receive_[0];

@@ -6,25 +6,19 @@
 
 #include <hetcomm/info.h>
 
+#include "bench/job.h"
+
 namespace bench {
 namespace {
 
 Launch launch_ranks(const Work& work) {
   Launch launch;
   launch.echo_errors = true;
-  const std::string port = std::to_string(free_port());
-  const std::string secret = fresh_secret();
-  for (int rank = 0; rank < work.ranks; ++rank) {
-    Process process;
-    process.command = {own_path(), "--runner"};
-    for (std::string& word : encode_words(work)) process.command.push_back(std::move(word));
-    process.environment = {{"RANK", std::to_string(rank)},
-                           {"WORLD_SIZE", std::to_string(work.ranks)},
-                           {"MASTER_ADDR", "127.0.0.1"},
-                           {"MASTER_PORT", port}};
-    if (!secret.empty()) process.environment.emplace_back("HETCOMM_SECRET", secret);
-    process.cpu = cpu_of_rank(work, rank);
-    launch.processes.push_back(std::move(process));
+  std::vector<std::string> command = {own_path(), "--runner"};
+  for (std::string& word : encode_words(work)) command.push_back(std::move(word));
+  launch.processes = ranks_on_this_host(command, work.ranks);
+  for (size_t rank = 0; rank < launch.processes.size(); ++rank) {
+    launch.processes[rank].cpu = cpu_of_rank(work, static_cast<int>(rank));
   }
   return launch;
 }
@@ -58,7 +52,7 @@ std::string measure_launch(const Implementation& implementation, const Work& wor
         for (const Point& point : work.plan.points) report(as_messages(measurement, point));
       });
   if (!failure.empty()) return failure;
-  if (count < work.plan.points.size()) return "ended before all sizes were measured";
+  if (count < work.plan.points.size()) return "the ranks ended before all sizes were measured";
   return "";
 }
 

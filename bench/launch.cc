@@ -18,7 +18,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
-#include <random>
 
 #include <fmt/format.h>
 
@@ -167,14 +166,14 @@ class Running {
 
   std::string run(double silence_seconds) {
     if (pipe2(out_, O_CLOEXEC) != 0 || pipe2(error_, O_CLOEXEC) != 0) {
-      return fmt::format("pipe: {}", std::strerror(errno));
+      return fmt::format("no pipe can be made: {}", std::strerror(errno));
     }
     for (const Process& process : launch_.processes) {
       if (process.after_port != 0) wait_for_listener(process.after_port);
       // Nobody would answer a client whose server has ended.
       if (!failure_.empty()) break;
       const pid_t child = start(process, out_[1], error_[1]);
-      if (child < 0) return fmt::format("fork: {}", std::strerror(errno));
+      if (child < 0) return fmt::format("no process can be started: {}", std::strerror(errno));
       children_.push_back({child, true});
     }
     for (int* fd : {&out_[1], &error_[1]}) {
@@ -224,7 +223,7 @@ class Running {
     if (!any_alive()) return false;
     const double now = now_seconds();
     if (failure_.empty() && now - silent_since_ > silence_seconds) {
-      failure_ = fmt::format("{}: nothing was measured for {:.0f} s; stopped",
+      failure_ = fmt::format("{} printed nothing for {:.0f} s and was ended",
                              launch_.processes[0].command[0], silence_seconds);
       failed_at_ = now;
       end_all(SIGTERM);
@@ -258,7 +257,7 @@ class Running {
     const std::string how = WIFSIGNALED(status)
                                 ? fmt::format("was ended by signal {}", WTERMSIG(status))
                                 : fmt::format("ended with status {}", WEXITSTATUS(status));
-    failure_ = fmt::format("{} (process {}) {}", program, index, how);
+    failure_ = fmt::format("process {} ({}) {}", index, program, how);
     if (!errors_.empty() && !launch_.echo_errors) failure_ += ": " + errors_;
   }
 
@@ -400,20 +399,10 @@ int free_port() {
   return port;
 }
 
-std::string fresh_secret() {
-  if (std::getenv("HETCOMM_SECRET") != nullptr || std::getenv("HETCOMM_SECRET_FILE") != nullptr) {
-    return "";
-  }
-  std::random_device random;
-  std::string text;
-  for (int i = 0; i < 8; ++i) text += fmt::format("{:08x}", random());
-  return text;
-}
-
 std::string own_path() {
   std::array<char, 4096> path{};
   const ssize_t length = readlink("/proc/self/exe", path.data(), path.size() - 1);
-  return length > 0 ? std::string(path.data(), static_cast<size_t>(length)) : "hetcomm_bench";
+  return length > 0 ? std::string(path.data(), static_cast<size_t>(length)) : "/proc/self/exe";
 }
 
 }  // namespace bench

@@ -43,10 +43,6 @@ std::vector<int> usable_cpus();
 // Port that was free a moment ago.
 int free_port();
 
-// HETCOMM_SECRET with a fresh value, for ranks that meet over a port of this host; "" where the
-// user has set a secret.
-std::string fresh_secret();
-
 // Path of this program.
 std::string own_path();
 

@@ -108,7 +108,7 @@ int finish(const Options& options, Report report) {
     if (row.measured.in_place_wrong > 0) wrong += static_cast<int64_t>(row.measured.in_place_wrong);
   }
   if (wrong > 0) {
-    std::fprintf(stderr, "hetcomm_bench: %lld bytes or elements were wrong\n",
+    std::fprintf(stderr, "hetcomm_bench: %lld bytes or elements arrived wrong\n",
                  static_cast<long long>(wrong));
   }
   return written && wrong == 0 ? kOk : kFailed;
@@ -126,7 +126,8 @@ void note_load(Report* report) {
   constexpr double kQuiet = 0.5;
   double load = 0;
   if (getloadavg(&load, 1) != 1 || load < kQuiet) return;
-  report->notes.push_back(fmt::format("this host was busy before: load average {:.1f}", load));
+  report->notes.push_back(
+      fmt::format("this host was busy before the measurement: load average {:.1f}", load));
 }
 
 Report start_report(int argc, char** argv) {
@@ -237,8 +238,9 @@ int run_between_hosts(const Options& options, Report report) {
 
 int run_launched(Launcher launcher, const Options& options, Report report) {
   if (!options.compare.empty()) {
-    std::fprintf(stderr,
-                 "hetcomm_bench: --compare starts its own processes: run it without a launcher\n");
+    std::fprintf(
+        stderr,
+        "hetcomm_bench: --compare starts its own processes: run it without mpirun or torchrun\n");
     return kUsage;
   }
   report.rows = run_in_job(launcher, make_works(options, true));
@@ -251,10 +253,10 @@ void warn_of_idle_nic(const std::string& nic, const std::vector<Work>& works) {
     return work.transport == "rdma" || work.transport == "auto";
   };
   if (nic.empty() || std::any_of(works.begin(), works.end(), may_use)) return;
-  std::fprintf(stderr,
-               "hetcomm_bench: --nic %s is of rdma alone, over which hetcomm is not measured here: "
-               "add --transport rdma\n",
-               nic.c_str());
+  std::fprintf(
+      stderr,
+      "hetcomm_bench: --nic %s is for rdma, which is not measured here: add --transport rdma\n",
+      nic.c_str());
 }
 
 int run_program(int argc, char** argv) {

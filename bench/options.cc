@@ -12,6 +12,7 @@
 
 #include <hetcomm/info.h>
 
+#include "bench/nearest.h"
 #include "bench/row.h"
 
 namespace bench {
@@ -91,9 +92,17 @@ bool is_one_of(const std::string& word, const char* const (&words)[kCount]) {
   return std::any_of(words, words + kCount, [&](const char* known) { return word == known; });
 }
 
+// "unknown format 'jsn'; did you mean 'json'? Known: table, osu, csv, json"
+std::string unknown(const char* what, const std::string& word,
+                    const std::vector<std::string>& known) {
+  return fmt::format("unknown {} '{}'{} Known: {}", what, word,
+                     did_you_mean(word, known).empty() ? "." : did_you_mean(word, known),
+                     fmt::join(known, ", "));
+}
+
 template <size_t kCount>
-std::string list_of(const char* const (&words)[kCount]) {
-  return fmt::format("{}", fmt::join(words, words + kCount, ", "));
+std::string unknown(const char* what, const std::string& word, const char* const (&known)[kCount]) {
+  return unknown(what, word, std::vector<std::string>(known, known + kCount));
 }
 
 std::vector<std::string> comma_separated(const std::string& text) {
@@ -121,14 +130,21 @@ std::vector<std::string> tests_of(const std::string& word) {
   return {};
 }
 
+std::vector<std::string> known_tests() {
+  std::vector<std::string> known(std::begin(kTests), std::end(kTests));
+  known.insert(known.end(), std::begin(kCollectiveTests), std::end(kCollectiveTests));
+  for (const char* word :
+       {kStaging, "collectives", "all", "fetch_add", "put", "get", "put_notify"}) {
+    known.emplace_back(word);
+  }
+  return known;
+}
+
 std::string check_tests(const std::string& text, Options* options) {
   for (const std::string& word : comma_separated(text.empty() ? "latency,bandwidth" : text)) {
     const std::vector<std::string> tests = tests_of(word);
     if (tests.empty()) {
-      return fmt::format(
-          "unknown test '{}'; tests are {}, put, put_notify, get, fetch_add, all, {}, {}, "
-          "collectives (a host comes after the test)",
-          word, list_of(kTests), kStaging, list_of(kCollectiveTests));
+      return unknown("test", word, known_tests()) + " (a host comes after the test)";
     }
     options->tests.insert(options->tests.end(), tests.begin(), tests.end());
   }
@@ -147,15 +163,15 @@ std::string check_memory(const std::string& text, Options* options) {
       colon == std::string::npos ? options->first_memory : memory_kind(text.substr(colon + 1));
   for (const std::string& kind : {options->first_memory, options->second_memory}) {
     if (!is_one_of(kind, kMemories)) {
-      return fmt::format("unknown memory '{}'; it is {} or sim, for both sides or SIDE0:SIDE1",
-                         kind, list_of(kMemories));
+      return unknown("memory", kind, kMemories) + ", sim; for both sides, or SIDE0:SIDE1";
     }
   }
   if (is_asked_for(*options, kStaging) && text.find("sim-handle") == std::string::npos) {
-    return "staging is of memory that the CPU cannot touch: sim-handle on one side at the least";
+    return "staging needs memory that the CPU cannot touch: use --memory sim-handle on one side at "
+           "least";
   }
   if (is_asked_for(*options, "overlap") && options->second_memory != "host") {
-    return "the overlap test watches the receive buffer: the second side's memory must be host";
+    return "overlap watches the receive buffer: the second side's --memory must be host";
   }
   const bool host = options->first_memory == "host" && options->second_memory == "host";
   for (const char* test : kCollectiveTests) {
@@ -165,7 +181,7 @@ std::string check_memory(const std::string& text, Options* options) {
   }
   for (const char* test : {"put_latency", "fetch_add_latency", "fetch_add_rate"}) {
     if (!host && is_asked_for(*options, test)) {
-      return fmt::format("{} looks at memory and changes words in it: memory must be host", test);
+      return fmt::format("{} reads and changes words of memory: --memory must be host", test);
     }
   }
   return "";
@@ -176,7 +192,7 @@ std::string check_compare(const std::string& text, const std::vector<std::string
   options->compare = comma_separated(text);
   for (const std::string& peer : options->compare) {
     if (!is_one_of(peer, kPeers)) {
-      return fmt::format("unknown peer '{}'; peers are {}", peer, list_of(kPeers));
+      return unknown("peer", peer, kPeers);
     }
   }
   for (const std::string& entry : paths) {
@@ -193,8 +209,7 @@ std::string check_compare(const std::string& text, const std::vector<std::string
 std::string check_transports(const std::string& text, Options* options) {
   for (std::string& transport : comma_separated(text)) {
     if (!is_one_of(transport, kTransports)) {
-      return fmt::format("there is no transport '{}'; transports are {}", transport,
-                         list_of(kTransports));
+      return unknown("transport", transport, kTransports);
     }
     options->transports.push_back(std::move(transport));
   }
@@ -216,7 +231,7 @@ std::string check_sizes(const std::string& first, const std::string& last, Optio
   // MPI counts a message's bytes in an int.
   constexpr uint64_t kMostBytes = (uint64_t{1} << 31) - 1;
   if (std::max(options->first_bytes, options->last_bytes) > kMostBytes) {
-    return "sizes of 2G and more are not measured";
+    return "-b and -e have to be below 2G";
   }
   if (options->factor != 0 && options->factor <= 1) return "-f must be above 1";
   if (options->first_given && options->first_bytes == 0 && is_asked_for(*options, "put_latency")) {
@@ -226,14 +241,16 @@ std::string check_sizes(const std::string& first, const std::string& last, Optio
 }
 
 std::string check_places(Options* options) {
-  if (options->listen && !options->host.empty()) return "--listen waits for a host; it takes none";
+  if (options->listen && !options->host.empty())
+    return "--listen waits for the other host: leave out the host";
   const bool two_hosts = options->listen || !options->host.empty();
   if (two_hosts && !options->compare.empty()) {
-    return "--compare measures on one host: it takes neither --listen nor a host";
+    return "--compare measures on one host: leave out --listen and the host";
   }
-  if (two_hosts && options->ranks > 2) return "--listen and a host are two ranks";
+  if (two_hosts && options->ranks > 2)
+    return "a measurement between two hosts has two ranks: leave out --ranks";
   if (!is_one_of(options->format, kFormats)) {
-    return fmt::format("unknown format '{}'; formats are {}", options->format, list_of(kFormats));
+    return unknown("format", options->format, kFormats);
   }
   if (!options->progress.empty() && options->progress != "caller" &&
       options->progress != "thread") {
@@ -276,11 +293,11 @@ std::string check_rails(const std::string& text, Options* options) {
     }
   }
   if (options->interleave && !options->compare.empty()) {
-    return "--interleave is of hetcomm alone: it does not go with --compare";
+    return "--interleave measures hetcomm alone: leave out --compare";
   }
   if (options->interleave && options->transports.size() < 2 && options->rails.size() < 2 &&
       options->algorithms.size() < 2) {
-    return "--interleave takes several --transport, --rails or --algorithm";
+    return "--interleave needs several values of --transport, --rails or --algorithm";
   }
   return "";
 }
@@ -290,10 +307,11 @@ std::string check_algorithms(const std::string& text, Options* options) {
   if (options->algorithms.empty()) return "";
   for (const std::string& test : options->tests) {
     if (find_collective(test) == nullptr) {
-      return fmt::format("--algorithm is of collective operations, and {} is none", test);
+      return fmt::format(
+          "--algorithm chooses among algorithms of collective operations, and {} is none", test);
     }
   }
-  if (!options->compare.empty()) return "--algorithm does not go with --compare";
+  if (!options->compare.empty()) return "--algorithm measures hetcomm alone: leave out --compare";
   return "";
 }
 
@@ -350,6 +368,23 @@ void declare(CLI::App* app, Options* options, Texts* texts) {
   app->add_option("-o,--output", options->output);
   app->add_option("--plot", options->plot);
   app->add_option("--timeout", options->silence_seconds)->check(CLI::Range(1.0, 86400.0));
+}
+
+// Of what the command line has beside known options, the first.
+std::string unknown_option(const CLI::App& app) {
+  const std::vector<std::string> rest = app.remaining();
+  if (rest.empty()) return "unknown option";
+  std::vector<std::string> known;
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
+  }
+  if (!rest.front().starts_with('-')) {
+    return fmt::format(
+        "'{}' is one word too many: the tests are one list with commas, and a host "
+        "may follow",
+        rest.front());
+  }
+  return fmt::format("unknown option '{}'{}", rest.front(), did_you_mean(rest.front(), known));
 }
 
 std::string check_all(const Texts& texts, Options* options) {
@@ -471,6 +506,8 @@ Parsed parse_options(int argc, char** argv, Options* options) {
   declare(&app, options, &texts);
   try {
     app.parse(argc, argv);
+  } catch (const CLI::ExtrasError&) {
+    return complain(unknown_option(app));
   } catch (const CLI::ParseError& error) {
     return complain(error.what());
   }

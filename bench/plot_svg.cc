@@ -1,5 +1,6 @@
-// Draws a report: one panel for each test, size and figure both logarithmic, one line for each
-// implementation and transport. hetcomm's lines are heavy; TCP's are dashed.
+// Draws a report: one panel for each test, both axes logarithmic, one line for each implementation,
+// transport and setting. The colour says which implementation, the dashes which transport, the shape
+// of the spots which setting. hetcomm's lines are heavy.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -7,7 +8,7 @@
 
 #include <fmt/format.h>
 
-#include "bench/report.h"
+#include "bench/plot.h"
 
 namespace bench {
 namespace {
@@ -19,12 +20,8 @@ constexpr double kTop = 64;
 constexpr double kGap = 88;
 constexpr double kBottom = 62;
 constexpr double kLegendLine = 19;
-constexpr double kLegendEntryWidth = 254;
-
-// Colours that stay apart for most colour-blind readers too; the first is hetcomm's.
-constexpr const char* kColours[] = {"#c1272d", "#0072b2", "#e69f00", "#009e73",
-                                    "#7a3e9d", "#56b4e9", "#8c564b", "#444444",
-                                    "#b0a000", "#d65f9e", "#5f7f00", "#00798c"};
+constexpr double kLegendMargin = 60;  // of an entry, beside its text
+constexpr double kLetterWidth = 7.6;
 
 std::string escaped(const std::string& text) {
   std::string result;
@@ -49,66 +46,6 @@ std::string escaped(const std::string& text) {
   return result;
 }
 
-struct Spot {
-  double bytes;
-  double value;
-};
-
-struct Series {
-  std::string name;
-  bool ours = false;
-  bool dashed = false;
-  std::vector<Spot> spots;
-};
-
-struct Panel {
-  std::string title;
-  std::string unit;
-  std::vector<Series> series;
-};
-
-double plotted(const Row& row) {
-  return is_rate(row.test) ? row.messages_per_s * 1e-6 : figure(row);
-}
-
-std::string unit_of(const std::string& test) {
-  if (smaller_is_better(test)) return "microseconds";
-  return is_rate(test) ? "millions per second" : "MB/s (10^6 bytes)";
-}
-
-std::vector<Panel> panels_of(const Report& report) {
-  std::vector<Panel> panels;
-  std::vector<std::string> tests;
-  for (const std::vector<Row>& rows : group_rows(report.rows)) {
-    const Row& first = rows.front();
-    auto test = std::find(tests.begin(), tests.end(), first.test);
-    if (test == tests.end()) {
-      tests.push_back(first.test);
-      panels.push_back({titles_of(first.test).plot, unit_of(first.test), {}});
-      test = tests.end() - 1;
-    }
-    Series series;
-    series.name = first.impl;
-    if (first.impl.find(first.transport) == std::string::npos) series.name += " " + first.transport;
-    if (!first.progress.empty()) series.name += " " + first.progress;
-    if (first.rails > 0 && first.impl == "hetcomm")
-      series.name += fmt::format(", {} rails", first.rails);
-    if (!first.algorithm.empty()) series.name += ", " + first.algorithm;
-    if (first.memory != "host") series.name += " " + first.memory;
-    series.ours = first.impl == "hetcomm";
-    series.dashed = first.transport == "tcp";
-    for (const Row& row : rows) {
-      // A logarithm has no zero.
-      if (row.measured.point.bytes == 0 || !(plotted(row) > 0)) continue;
-      series.spots.push_back({static_cast<double>(row.measured.point.bytes), plotted(row)});
-    }
-    if (!series.spots.empty())
-      panels[static_cast<size_t>(test - tests.begin())].series.push_back(series);
-  }
-  std::erase_if(panels, [](const Panel& panel) { return panel.series.empty(); });
-  return panels;
-}
-
 // A logarithmic axis onto a stretch of the drawing.
 struct Axis {
   double low = 1;
@@ -130,15 +67,20 @@ class Drawing {
  public:
   explicit Drawing(const Report& report) : report_(report), panels_(panels_of(report)) {
     for (const Panel& panel : panels_) {
-      for (const Series& series : panel.series) assign_colour(series);
+      for (const Series& series : panel.series) add_to_legend(series);
     }
   }
 
   std::string draw() {
     const double count = static_cast<double>(std::max<size_t>(panels_.size(), 1));
     width_ = kLeft + count * kPanelWidth + (count - 1) * kGap + 24;
+    double entry_width = 0;
+    for (const Series& series : legend_) {
+      entry_width = std::max(
+          entry_width, kLegendMargin + kLetterWidth * static_cast<double>(series.name.size()));
+    }
     const size_t per_line =
-        std::max<size_t>(static_cast<size_t>((width_ - kLeft) / kLegendEntryWidth), 1);
+        std::max<size_t>(static_cast<size_t>((width_ - kLeft) / std::max(entry_width, 1.0)), 1);
     const double legend_lines =
         std::ceil(static_cast<double>(legend_.size()) / static_cast<double>(per_line));
     height_ = kTop + kPanelHeight + kBottom + legend_lines * kLegendLine + 14;
@@ -148,7 +90,7 @@ class Drawing {
     }
     for (size_t i = 0; i < legend_.size(); ++i) {
       draw_legend_entry(
-          legend_[i], kLeft + static_cast<double>(i % per_line) * kLegendEntryWidth,
+          legend_[i], kLeft + static_cast<double>(i % per_line) * entry_width,
           kTop + kPanelHeight + kBottom + static_cast<double>(i / per_line) * kLegendLine);
     }
     return text_ + "</svg>\n";
@@ -161,12 +103,18 @@ class Drawing {
     text_ += '\n';
   }
 
-  // A series has one colour and one legend entry in all panels.
-  void assign_colour(const Series& series) {
-    if (colours_.contains(series.name)) return;
-    constexpr size_t kCount = sizeof kColours / sizeof kColours[0];
-    const size_t index = series.ours ? 0 : 1 + others_++ % (kCount - 1);
-    colours_[series.name] = kColours[index];
+  // A series has one look and one legend entry in all panels.
+  void add_to_legend(const Series& series) {
+    if (looks_.contains(series.name)) return;
+    Look look;
+    look.colour = colour_of(series, panels_);
+    look.dashes = series.transport == "tcp" ? "6 3" : series.transport == "rdma" ? "1.5 3" : "";
+    // Beside those of the same colour and dashes.
+    for (const Series& other : legend_) {
+      const Look& taken = looks_.at(other.name);
+      if (taken.colour == look.colour && taken.dashes == look.dashes) ++look.shape;
+    }
+    looks_[series.name] = look;
     legend_.push_back(series);
   }
 
@@ -204,7 +152,7 @@ class Drawing {
     // hetcomm last, on top.
     for (const bool ours : {false, true}) {
       for (const Series& series : panel.series) {
-        if (series.ours == ours) draw_series(series, x, y);
+        if (series.ours() == ours) draw_series(series, x, y);
       }
     }
   }
@@ -242,8 +190,28 @@ class Drawing {
   }
 
   std::string stroke_of(const Series& series) const {
-    return fmt::format(R"(stroke="{}" stroke-width="{}"{})", colours_.at(series.name),
-                       series.ours ? 3 : 1.6, series.dashed ? R"( stroke-dasharray="6 3")" : "");
+    const Look& look = looks_.at(series.name);
+    const std::string dashes =
+        look.dashes.empty() ? "" : fmt::format(R"( stroke-dasharray="{}")", look.dashes);
+    return fmt::format(R"(stroke="{}" stroke-width="{}"{})", look.colour, series.ours() ? 3 : 1.6,
+                       dashes);
+  }
+
+  // A filled circle, then a ring, a square, a triangle.
+  void draw_spot(const Series& series, double x, double y) {
+    const Look& look = looks_.at(series.name);
+    const double size = series.ours() ? 3.4 : 2.6;
+    const char* const hollow = look.shape % 4 == 1 ? "#ffffff" : look.colour.c_str();
+    if (look.shape % 4 < 2) {
+      add(R"(<circle cx="{:.1f}" cy="{:.1f}" r="{}" fill="{}" stroke="{}"/>)", x, y, size, hollow,
+          look.colour);
+    } else if (look.shape % 4 == 2) {
+      add(R"(<rect x="{:.1f}" y="{:.1f}" width="{}" height="{}" fill="{}"/>)", x - size, y - size,
+          2 * size, 2 * size, look.colour);
+    } else {
+      add(R"(<polygon points="{:.1f},{:.1f} {:.1f},{:.1f} {:.1f},{:.1f}" fill="{}"/>)", x,
+          y - 1.4 * size, x - 1.3 * size, y + size, x + 1.3 * size, y + size, look.colour);
+    }
   }
 
   void draw_series(const Series& series, const Axis& x, const Axis& y) {
@@ -253,24 +221,27 @@ class Drawing {
     }
     add(R"(<polyline points="{}" fill="none" stroke-linejoin="round" {}/>)", points,
         stroke_of(series));
-    for (const Spot& spot : series.spots) {
-      add(R"(<circle cx="{:.1f}" cy="{:.1f}" r="{}" fill="{}"/>)", x.at(spot.bytes),
-          y.at(spot.value), series.ours ? 3 : 2.2, colours_.at(series.name));
-    }
+    for (const Spot& spot : series.spots) draw_spot(series, x.at(spot.bytes), y.at(spot.value));
   }
 
   void draw_legend_entry(const Series& series, double left, double top) {
     add(R"(<line x1="{:.1f}" y1="{:.1f}" x2="{:.1f}" y2="{:.1f}" {}/>)", left, top - 4, left + 30,
         top - 4, stroke_of(series));
+    draw_spot(series, left + 15, top - 4);
     add(R"(<text x="{:.1f}" y="{:.1f}"{}>{}</text>)", left + 37, top,
-        series.ours ? R"( font-weight="bold")" : "", escaped(series.name));
+        series.ours() ? R"( font-weight="bold")" : "", escaped(series.name));
   }
+
+  struct Look {
+    std::string colour;
+    std::string dashes;
+    int shape = 0;
+  };
 
   const Report& report_;
   std::vector<Panel> panels_;
-  std::map<std::string, std::string> colours_;
+  std::map<std::string, Look> looks_;  // by name of the series
   std::vector<Series> legend_;
-  size_t others_ = 0;
   double width_ = 0;
   double height_ = 0;
   std::string text_;

@@ -17,7 +17,7 @@ namespace {
 
 void run_work(Session& session, const Work& work, int number,
               const std::function<void(const Measurement&)>& report) {
-  if (session.ranks() < 2) fail("at least two ranks are needed");
+  if (session.ranks() < 2) fail("this job has one rank; start two or more");
   hetcomm_communicator_t* communicator =
       session.create_communicator(fmt::format("bench-{}", number), work.transport);
   if (work.plan.test == "staging") {
@@ -125,7 +125,7 @@ std::vector<Work> decode_works(const std::string& text) {
     Work& work = works.emplace_back();
     for (const std::string_view word : split(line, ' ')) {
       if (!decode_work_word(word, &work))
-        fail("the other host has another version of hetcomm_bench");
+        fail("the other host runs another version of hetcomm_bench; install the same on both");
     }
   }
   return works;
@@ -149,7 +149,7 @@ std::vector<Row> decode_rows(const std::string& text, const std::vector<Work>& w
       point = 0;
     }
     if (work == works.size() || !decode(line, &measured))
-      fail("the other host sent no valid results");
+      fail("the other host has sent results that cannot be read; does it run the same version?");
     rows.push_back(make_row(works[work], "hetcomm", measured));
     ++point;
   }

@@ -1,4 +1,5 @@
-// CSV and JSON: the same fields under the same names, made from one list.
+// CSV and JSON: the same fields under the same names, made from one list. CSV has numbers as the
+// table prints them, JSON as they were measured.
 #include <cmath>
 
 #include <fmt/format.h>
@@ -91,6 +92,7 @@ Json comparison_object(const Report& report) {
 // As a field of CSV; none of ours holds a quote or a line break.
 std::string field_text(const Json& value) {
   if (value.is_null()) return "";
+  if (value.is_number_float()) return number_text(value.get<double>());
   if (!value.is_string()) return value.dump();
   const std::string text = value.get<std::string>();
   return text.find(',') == std::string::npos ? text : "\"" + text + "\"";

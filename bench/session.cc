@@ -8,15 +8,8 @@
 
 #include <fmt/format.h>
 
-#include "bench/mpi/bridge.h"
-
 namespace bench {
 namespace {
-
-bool is_set(const char* name) {
-  const char* value = std::getenv(name);
-  return value != nullptr && *value != '\0';
-}
 
 // The kinds that are no host, as HETCOMM_DEVICES, in addition to what stands there.
 std::string device_settings(const std::vector<std::string>& kinds) {
@@ -57,14 +50,6 @@ void require(hetcomm_status_t status, const char* what) {
                    *detail != '\0' ? detail : hetcomm_status_text(status)));
 }
 
-Launcher detect_launcher() {
-  if (is_set("RANK") && is_set("WORLD_SIZE")) return Launcher::kEnvironment;
-  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK", "MPI_LOCALNRANKS"}) {
-    if (is_set(name)) return Launcher::kMpi;
-  }
-  return Launcher::kNone;
-}
-
 Session::Session(Launcher launcher, int number, const Work& work,
                  const std::vector<std::string>& kinds) {
   std::string settings = device_settings(kinds);
@@ -89,14 +74,9 @@ Session::~Session() {
 }
 
 void Session::start_bootstrap(Launcher launcher, int number) {
-  if (launcher == Launcher::kMpi) {
-    const std::string failure = mpi_bootstrap(context_, &bootstrap_);
-    if (!failure.empty()) fail(failure);
-  } else {
-    move_master_port(number);
-    require(hetcomm_bootstrap_create_from_environment(context_, &bootstrap_),
-            "finding the other ranks");
-  }
+  if (launcher != Launcher::kMpi) move_master_port(number);
+  const std::string failure = create_bootstrap(launcher, context_, &bootstrap_);
+  if (!failure.empty()) fail(failure);
   require(hetcomm_bootstrap_rank(bootstrap_, &rank_, &ranks_), "asking for the rank");
 }
 

@@ -7,6 +7,7 @@
 
 #include <hetcomm/hetcomm.h>
 
+#include "bench/job.h"
 #include "bench/work.h"
 
 namespace bench {
@@ -16,11 +17,6 @@ namespace bench {
 
 // Ends the process unless |status| is OK; |what| was tried.
 void require(hetcomm_status_t status, const char* what);
-
-// Who started this process as one rank of several.
-enum class Launcher { kNone, kEnvironment, kMpi, kTwoHosts };
-// From the environment; kTwoHosts is nobody's but the command line's.
-Launcher detect_launcher();
 
 class Session {
  public:

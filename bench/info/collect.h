@@ -13,7 +13,8 @@ struct Sections {
   bool variables = false;
   bool devices = false;
   bool transports = false;
-  bool library() const { return !variables && !devices && !transports; }
+  // None was asked for: the page for people, or everything as JSON.
+  bool all() const { return !variables && !devices && !transports; }
 };
 
 struct VariableRow {

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -12,12 +11,16 @@
 #include <nlohmann/json.hpp>
 
 #include "bench/info/handles.h"
-#include "bench/info/launch.h"
+#include "bench/job.h"
+#include "bench/launch.h"
+#include "bench/mpi/bridge.h"
 
 namespace hetcomm_info {
 namespace {
 
-constexpr uint64_t kBarrierNs = UINT64_C(30'000'000'000);
+// More than the deadlines of the ranks add up to.
+constexpr double kSilenceSeconds = 180;
+constexpr uint64_t kPatienceNs = UINT64_C(30'000'000'000);
 
 struct Explanation {
   int32_t peer;
@@ -65,7 +68,7 @@ bool explain_peer(hetcomm_communicator_t* communicator, int32_t peer, std::strin
 
 // A rank that leaves early would be seen as a lost peer by the others.
 bool meet(hetcomm_communicator_t* communicator) {
-  const hetcomm_status_t status = hetcomm_communicator_barrier(communicator, kBarrierNs);
+  const hetcomm_status_t status = hetcomm_communicator_barrier(communicator, kPatienceNs);
   if (status != HETCOMM_OK) report_failure("barrier", status);
   return status == HETCOMM_OK;
 }
@@ -87,40 +90,124 @@ bool collect_view(hetcomm_communicator_t* communicator, std::optional<int32_t> p
   return ok;
 }
 
-std::string as_text(const View& view) {
-  std::string text = fmt::format("rank {} of {} on {}\n", view.rank, view.size, host_name());
-  // Each begins with a line that names the peer.
-  for (const Explanation& peer : view.peers) {
-    for (const std::string& line : lines_of(peer.text)) text += "  " + line + "\n";
-  }
-  return text;
-}
+// --- all ranks' views at rank 0
 
-std::string as_json(const View& view) {
+nlohmann::ordered_json to_json(const View& view) {
   auto peers = nlohmann::ordered_json::array();
   for (const Explanation& peer : view.peers) {
     peers.push_back({{"rank", peer.peer}, {"explanation", lines_of(peer.text)}});
   }
-  const nlohmann::ordered_json json = {
-      {"rank", view.rank}, {"size", view.size}, {"host", host_name()}, {"peers", peers}};
-  return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  return {{"rank", view.rank}, {"size", view.size}, {"host", host_name()}, {"peers", peers}};
 }
 
-int join(std::optional<int32_t> peer, bool json) {
+std::string dump(const nlohmann::ordered_json& json, int indent) {
+  return json.dump(indent, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
+std::string as_text(const nlohmann::ordered_json& view) {
+  std::string text = fmt::format("rank {} of {} on {}\n", view["rank"].get<int32_t>(),
+                                 view["size"].get<int32_t>(), view["host"].get<std::string>());
+  // Each explanation begins with a line that names the peer.
+  for (const auto& peer : view["peers"]) {
+    for (const auto& line : peer["explanation"]) text += "  " + line.get<std::string>() + "\n";
+  }
+  return text;
+}
+
+bool wait(hetcomm_status_t posted, hetcomm_request_t* request, const char* what) {
+  hetcomm_completion_t completion{};
+  if (posted == HETCOMM_OK) posted = hetcomm_request_wait(request, kPatienceNs, &completion);
+  if (posted != HETCOMM_OK) {
+    report_failure(what, posted);
+    return false;
+  }
+  if (completion.status == HETCOMM_OK) return true;
+  std::fprintf(stderr, "hetcomm_info: %s: %s: %s\n", what, hetcomm_status_name(completion.status),
+               completion.text);
+  return false;
+}
+
+bool send_view(hetcomm_communicator_t* communicator, const View& view) {
+  const std::string text = dump(to_json(view), -1);
+  hetcomm_request_t* request = nullptr;
+  const hetcomm_status_t posted = hetcomm_send(
+      communicator, 0, 0, hetcomm_buffer_host(const_cast<char*>(text.data()), text.size()), nullptr,
+      &request);
+  return wait(posted, request, "sending this rank's view to rank 0");
+}
+
+bool receive_view(hetcomm_communicator_t* communicator, int32_t rank,
+                  nlohmann::ordered_json* out_view) {
+  constexpr const char* kWhat = "receiving the views of the other ranks";
+  hetcomm_completion_t message{};
+  const hetcomm_status_t probed =
+      hetcomm_probe(communicator, rank, 0, HETCOMM_EXACT_TAG, kPatienceNs, &message);
+  if (probed != HETCOMM_OK) {
+    report_failure(kWhat, probed);
+    return false;
+  }
+  std::string text(static_cast<size_t>(message.bytes_sent), '\0');
+  hetcomm_request_t* request = nullptr;
+  const hetcomm_status_t posted =
+      hetcomm_recv(communicator, rank, 0, HETCOMM_EXACT_TAG,
+                   hetcomm_buffer_host(text.data(), text.size()), nullptr, &request);
+  if (!wait(posted, request, kWhat)) return false;
+  *out_view = nlohmann::ordered_json::parse(text, nullptr, false);
+  return !out_view->is_discarded();
+}
+
+// Rank 0 prints the views of all ranks, in their order; the others send theirs.
+bool print_views(hetcomm_communicator_t* communicator, const View& view, bool json) {
+  if (view.rank != 0) return send_view(communicator, view);
+  bool ok = true;
+  auto all = nlohmann::ordered_json::array({to_json(view)});
+  for (int32_t rank = 1; rank < view.size; ++rank) {
+    nlohmann::ordered_json other;
+    if (receive_view(communicator, rank, &other)) {
+      all.push_back(std::move(other));
+    } else {
+      ok = false;
+    }
+  }
+  std::string text;
+  if (json) {
+    text = dump(all, 2) + "\n";
+  } else {
+    for (const auto& one : all) text += as_text(one);
+  }
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  std::fflush(stdout);
+  return ok;
+}
+
+// --- one rank of a job
+
+// Where the tool's MPI module is missing, the variables of mpirun name rank and size all the same.
+std::string find_job(bench::Launcher launcher, hetcomm_context_t* context,
+                     hetcomm_bootstrap_t** out_bootstrap) {
+  std::string failure = bench::create_bootstrap(launcher, context, out_bootstrap);
+  if (failure.empty() || launcher != bench::Launcher::kMpi) return failure;
+  const bool found =
+      bench::create_bootstrap(bench::Launcher::kEnvironment, context, out_bootstrap).empty();
+  return found ? "" : failure;
+}
+
+int join(bench::Launcher launcher, std::optional<int32_t> peer, bool json) {
   const Context context = create_context();
   if (context == nullptr) return kFailure;
   hetcomm_bootstrap_t* new_bootstrap = nullptr;
-  hetcomm_status_t status =
-      hetcomm_bootstrap_create_from_environment(context.get(), &new_bootstrap);
+  const std::string failure = find_job(launcher, context.get(), &new_bootstrap);
   const Bootstrap bootstrap(new_bootstrap);
-  hetcomm_communicator_t* new_communicator = nullptr;
-  if (status == HETCOMM_OK) {
-    hetcomm_communicator_options_t options{};
-    options.struct_size = sizeof(options);
-    options.name = "hetcomm_info";
-    status =
-        hetcomm_communicator_create(context.get(), bootstrap.get(), &options, &new_communicator);
+  if (!failure.empty()) {
+    std::fprintf(stderr, "hetcomm_info: %s\n", failure.c_str());
+    return kFailure;
   }
+  hetcomm_communicator_t* new_communicator = nullptr;
+  hetcomm_communicator_options_t options{};
+  options.struct_size = sizeof(options);
+  options.name = "hetcomm_info";
+  hetcomm_status_t status =
+      hetcomm_communicator_create(context.get(), bootstrap.get(), &options, &new_communicator);
   const Communicator communicator(new_communicator);
   View view;
   if (status == HETCOMM_OK) {
@@ -130,51 +217,57 @@ int join(std::optional<int32_t> peer, bool json) {
     report_failure("joining the other ranks", status);
     return kFailure;
   }
+  if (peer.has_value() && *peer >= view.size) {
+    // All ranks were asked the same; one of them answers.
+    if (view.rank == 0) {
+      std::fprintf(stderr, "hetcomm_info: there is no rank %d: this job has ranks 0 to %d\n", *peer,
+                   view.size - 1);
+    }
+    return meet(communicator.get()) ? kUsage : kFailure;
+  }
   bool ok = meet(communicator.get());
   ok = collect_view(communicator.get(), peer, &view) && ok;
-  if (ok || !view.peers.empty()) {
-    const std::string text = json ? as_json(view) : as_text(view);
-    std::fwrite(text.data(), 1, text.size(), stdout);
-    std::fflush(stdout);
-  }
+  ok = print_views(communicator.get(), view, json) && ok;
   return meet(communicator.get()) && ok ? kSuccess : kFailure;
 }
+
+// --- two ranks of one's own
 
 int launch(std::optional<int32_t> peer, bool json) {
   constexpr int kRanks = 2;
   if (peer.has_value() && *peer >= kRanks) {
-    std::fprintf(
-        stderr,
-        "hetcomm_info: there is no rank %d: without a launcher, explain starts ranks 0 and "
-        "1 on this host\n",
-        *peer);
+    std::fprintf(stderr,
+                 "hetcomm_info: there is no rank %d: without a launcher, explain starts ranks 0 "
+                 "and 1 on this host\n",
+                 *peer);
     return kUsage;
   }
   // What is wrong with the environment is said once, not by every rank.
   if (create_context() == nullptr) return kFailure;
-  std::vector<std::string> arguments = {"explain"};
-  if (json) arguments.insert(arguments.end(), {"--format", "json"});
-  if (peer.has_value()) arguments.insert(arguments.end(), {"--rank", std::to_string(*peer)});
-  std::vector<std::string> outputs;
-  const bool ok = launch_ranks(kRanks, arguments, &outputs);
-  if (json) {
-    auto all = nlohmann::ordered_json::array();
-    for (const std::string& output : outputs) {
-      auto one = nlohmann::ordered_json::parse(output, nullptr, false);
-      if (!one.is_discarded()) all.push_back(std::move(one));
-    }
-    std::puts(all.dump(2).c_str());
-  } else {
-    for (const std::string& output : outputs) std::fputs(output.c_str(), stdout);
-  }
-  return ok ? kSuccess : kFailure;
+  std::vector<std::string> command = {bench::own_path(), "explain"};
+  if (json) command.insert(command.end(), {"--format", "json"});
+  if (peer.has_value()) command.insert(command.end(), {"--rank", std::to_string(*peer)});
+  bench::Launch ranks;
+  ranks.processes = bench::ranks_on_this_host(command, kRanks);
+  ranks.echo_errors = true;
+  const std::string failure = bench::run(ranks, kSilenceSeconds, [](std::string_view line) {
+    std::fwrite(line.data(), 1, line.size(), stdout);
+    std::fputc('\n', stdout);
+  });
+  if (failure.empty()) return kSuccess;
+  std::fprintf(stderr, "hetcomm_info: %s\n", failure.c_str());
+  return kFailure;
 }
 
 }  // namespace
 
 int explain(std::optional<int32_t> peer, bool json) {
-  const bool launched = std::getenv("RANK") != nullptr || std::getenv("WORLD_SIZE") != nullptr;
-  return launched ? join(peer, json) : launch(peer, json);
+  const bench::Launcher launcher = bench::detect_launcher();
+  if (launcher == bench::Launcher::kNone) return launch(peer, json);
+  const int status = join(launcher, peer, json);
+  // Ending MPI waits for all ranks; after a failure the launcher ends them.
+  if (status != kFailure) bench::mpi_finish();
+  return status;
 }
 
 }  // namespace hetcomm_info

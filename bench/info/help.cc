@@ -15,24 +15,24 @@ SYNOPSIS
   hetcomm_info --help | --version
 
 DESCRIPTION
-  Without a command, prints the library's version and build, every variable with its default and the
-  value in force, the devices, and the transports. A transport that cannot be used here is listed
+  Without a command, prints one page: the transports, the devices, the variables that are not at
+  their default, and the library's version and build. A transport that cannot be used here is listed
   with the reason. Nothing is connected and no data is sent.
 
   explain shows which path a message would take between two ranks, and why: a line for each
-  candidate with its score or the reason why it lost. Under a launcher that sets RANK and WORLD_SIZE
-  (torchrun, or a script of your own; MASTER_ADDR and MASTER_PORT as well) it joins as that rank,
-  and each rank prints its own view. Otherwise it starts two ranks on this host and shows the choice
-  between them, which tells how processes of one host would talk.
+  candidate with its score or the reason why it lost. Under mpirun, torchrun or a script that sets
+  RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT all processes are one job, and rank 0 prints how each
+  rank reaches the others. Otherwise it starts two ranks on this host and shows the choice between
+  them, which tells how processes of one host would talk.
 
 OPTIONS
-  --variables      The variables only.
+  --variables      Every variable with its default, the value in force and its meaning.
   --devices        The devices only.
   --transports     The transports only. Several of these three add up.
   --format FORMAT  text (the default), or json: one object with version, abi_version, build and the
-                   sections asked for, each an array of objects. explain prints an array with one
-                   object per rank (under a launcher: one object per process).
-  --rank R         explain: the path to rank R only; otherwise to every other rank.
+                   sections asked for (all three without a choice), each an array of objects.
+                   explain prints an array with one object per rank.
+  --rank R         explain: the path from each rank to rank R only; otherwise to every other rank.
   -h, --help       This text.
   --version        The version only.
 
@@ -50,7 +50,7 @@ EXIT STATUS
 
 EXAMPLES
   hetcomm_info
-      Everything; the first thing to attach to a bug report. Secrets are never shown.
+      What is usable here; the first thing to attach to a bug report. Secrets are never shown.
 
   HETCOMM_DEVICES=sim-handle:bandwidth=10G:latency=2us hetcomm_info --devices
       Whether a device list is understood as it was meant.
@@ -61,9 +61,12 @@ EXAMPLES
   hetcomm_info explain
       How two processes of this host would talk.
 
+  mpirun -n 2 --host node1,node2 hetcomm_info explain
+      How these two hosts would talk.
+
   torchrun --no-python --nnodes 2 --nproc-per-node 1 --node-rank 0 --master-addr node1 \
       hetcomm_info explain
-      How this host and another one would talk; run the same with --node-rank 1 there.
+      The same by torchrun; run it with --node-rank 1 there.
 )";
 
 }  // namespace

@@ -1,17 +1,21 @@
 // hetcomm_info: prints what the library, the machine and the environment offer. It uses the public
 // API only, so that it shows what a program would get.
+#include <algorithm>
 #include <climits>
 #include <cstdio>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <CLI/CLI.hpp>
+#include <fmt/format.h>
 
 #include "bench/info/collect.h"
 #include "bench/info/explain.h"
 #include "bench/info/handles.h"
 #include "bench/info/help.h"
 #include "bench/info/print.h"
+#include "bench/nearest.h"
 
 namespace hetcomm_info {
 namespace {
@@ -27,6 +31,19 @@ struct Options {
 };
 
 void print(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); }
+
+std::string unknown_word(const std::string& word) {
+  const bool is_option = word.starts_with('-');
+  const std::vector<std::string> known =
+      is_option ? std::vector<std::string>{"--variables", "--devices", "--transports", "--format",
+                                           "--rank",      "--help",    "--version"}
+                : std::vector<std::string>{"explain"};
+  if (std::count(known.begin(), known.end(), word) > 0) {
+    return fmt::format("'{}' does not go with this command", word);
+  }
+  return fmt::format("unknown {} '{}'{}", is_option ? "option" : "command", word,
+                     bench::did_you_mean(word, known));
+}
 
 // Exit status when the command line is wrong, nothing otherwise.
 std::optional<int> parse(int argc, char** argv, Options& options) {
@@ -46,10 +63,18 @@ std::optional<int> parse(int argc, char** argv, Options& options) {
   explain_command->set_help_flag();
   add_common(*explain_command);
   explain_command->add_option("--rank", options.rank)->check(CLI::Range(0, INT_MAX));
+  app.allow_extras();
+  explain_command->allow_extras();
+  std::string wrong;
   try {
     app.parse(argc, argv);
+    const std::vector<std::string> unknown = app.remaining(true);
+    if (!unknown.empty()) wrong = unknown_word(unknown.front());
   } catch (const CLI::ParseError& error) {
-    std::fprintf(stderr, "hetcomm_info: %s\nTry 'hetcomm_info --help'.\n", error.what());
+    wrong = error.what();
+  }
+  if (!wrong.empty()) {
+    std::fprintf(stderr, "hetcomm_info: %s\nTry 'hetcomm_info --help'.\n", wrong.c_str());
     return kUsage;
   }
   options.explain = explain_command->parsed();
@@ -62,7 +87,7 @@ int report(const Options& options) {
   const Context context = create_context();
   if (context == nullptr || !collect_machine(context.get(), report)) {
     // What a bug report needs most is known even so.
-    if (!options.json() && options.sections.library()) {
+    if (!options.json() && options.sections.all()) {
       std::printf("hetcomm %s, ABI %u\n%s\n", report.version.c_str(), report.abi_version,
                   report.build.c_str());
     }

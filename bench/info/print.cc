@@ -40,11 +40,33 @@ Rows device_rows(const Report& report) {
 }
 
 Rows transport_rows(const Report& report) {
-  Rows rows = {{"NAME", "USABLE", "REASON"}};
+  Rows rows = {{"NAME", "USABLE", "WHAT WAS FOUND"}};
   for (const TransportRow& row : report.transports) {
-    rows.push_back({row.name, row.usable ? "yes" : "no", row.reason});
+    // A reason that is an error begins with the transport's name, which the row has already.
+    std::string_view reason = row.reason;
+    if (reason.starts_with(row.name + ": ")) reason.remove_prefix(row.name.size() + 2);
+    rows.push_back({row.name, row.usable ? "yes" : "no", std::string(reason)});
   }
   return rows;
+}
+
+std::string settings_text(const Report& report, size_t width) {
+  Rows rows = {{"NAME", "DEFAULT", "VALUE"}};
+  for (const VariableRow& row : report.variables) {
+    if (row.value == row.default_value) continue;
+    rows.push_back({row.name, shown(row.default_value), shown(row.value)});
+  }
+  return rows.size() == 1 ? std::string(kGap, ' ') + "none\n" : table(rows, width);
+}
+
+std::string library_text(const Report& report, size_t width) {
+  const std::string build =
+      fmt::format("hetcomm {}, ABI {}; {}", report.version, report.abi_version, report.build);
+  std::string text;
+  for (const std::string& line : wrap(build, width - kGap)) {
+    text += std::string(kGap, ' ') + line + "\n";
+  }
+  return text;
 }
 
 std::vector<size_t> column_widths(const Rows& rows, size_t width) {
@@ -142,26 +164,27 @@ std::string table(const Rows& rows, size_t width) {
 
 std::string as_text(const Report& report, const Sections& sections, size_t width) {
   std::string text;
-  const bool all = sections.library();
+  const bool all = sections.all();
+  const auto section = [&](bool wanted, std::string_view title, const std::string& body) {
+    if (!wanted) return;
+    text += fmt::format("{}{}\n{}", text.empty() ? "" : "\n", title, body);
+  };
+  section(all || sections.transports, "transports", table(transport_rows(report), width));
+  section(all || sections.devices, "devices", table(device_rows(report), width));
+  section(sections.variables, "variables", table(variable_rows(report), width));
+  section(all, "variables that are not at their default", settings_text(report, width));
+  section(all, "library", library_text(report, width));
   if (all) {
     text +=
-        fmt::format("version\n  hetcomm {}, ABI {}\n\nbuild\n", report.version, report.abi_version);
-    for (const std::string& line : wrap(report.build, width - kGap)) text += "  " + line + "\n";
+        "\nmore: hetcomm_info --variables (every variable), explain (the path between two ranks), "
+        "--help\n";
   }
-  const auto section = [&](bool wanted, std::string_view title, const Rows& rows) {
-    if (!wanted) return;
-    text += fmt::format("{}{}\n", text.empty() ? "" : "\n", title);
-    text += table(rows, width);
-  };
-  section(all || sections.variables, "variables", variable_rows(report));
-  section(all || sections.devices, "devices", device_rows(report));
-  section(all || sections.transports, "transports", transport_rows(report));
   return text;
 }
 
 std::string as_json(const Report& report, const Sections& sections) {
   Json json;
-  const bool all = sections.library();
+  const bool all = sections.all();
   json["version"] = report.version;
   json["abi_version"] = report.abi_version;
   json["build"] = report.build;

@@ -19,7 +19,10 @@ std::vector<std::string> wrap(std::string_view text, size_t width);
 // and is wrapped; the others are as wide as their contents, but wrapped at 24 columns.
 std::string table(const std::vector<std::vector<std::string>>& rows, size_t width);
 
+// One page, transports first and only the variables that are not at their default; or the sections
+// that were asked for.
 std::string as_text(const Report& report, const Sections& sections, size_t width);
+// Everything, or the sections that were asked for.
 std::string as_json(const Report& report, const Sections& sections);
 
 }  // namespace hetcomm_info

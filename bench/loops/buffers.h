@@ -69,7 +69,7 @@ class SlotMemory {
   static uint8_t* allocate(uint64_t size) {
     void* memory = std::aligned_alloc(kPage, static_cast<size_t>(size));
     if (memory == nullptr) {
-      std::fprintf(stderr, "hetcomm_bench: no memory for buffers of %llu bytes\n",
+      std::fprintf(stderr, "hetcomm_bench: there is no memory for buffers of %llu bytes\n",
                    static_cast<unsigned long long>(size));
       std::exit(1);
     }

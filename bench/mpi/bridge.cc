@@ -37,16 +37,16 @@ std::string mpi_bootstrap(hetcomm_context_t* context, hetcomm_bootstrap_t** out_
   if (module == nullptr) {
     const char* reason = dlerror();
     return fmt::format(
-        "started by an MPI launcher, but the MPI module cannot be loaded ({}); with the MPI that "
-        "hetcomm was built with installed it can, or set RANK, WORLD_SIZE, MASTER_ADDR and "
-        "MASTER_PORT",
-        reason != nullptr ? reason : "unknown");
+        "an MPI launcher has started this process, but {} cannot be loaded ({}); install the MPI "
+        "that hetcomm was built with, or set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT",
+        kModule, reason != nullptr ? reason : "unknown");
   }
   const auto start = symbol<decltype(&hetcomm_bench_mpi_start)>("hetcomm_bench_mpi_start");
-  if (start == nullptr) return fmt::format("{} is not of this version", kModule);
+  if (start == nullptr)
+    return fmt::format("{} belongs to another version of this program", kModule);
   const int status = start(context, out_bootstrap);
   if (status == HETCOMM_OK) return "";
-  return fmt::format("bootstrap over MPI: {}: {}", hetcomm_status_name(status),
+  return fmt::format("finding the other ranks by MPI: {}: {}", hetcomm_status_name(status),
                      hetcomm_last_error());
 }
 

@@ -69,7 +69,7 @@ bool identify(const fs::path& path, Mpi* mpi, fs::path* mpicc, std::string* comp
     mpi->launcher = launcher;
     return true;
   }
-  *complaint = fmt::format("no known mpirun beside {}", mpicc->string());
+  *complaint = fmt::format("there is no known mpirun beside {}", mpicc->string());
   return false;
 }
 

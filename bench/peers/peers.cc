@@ -73,7 +73,7 @@ std::vector<Implementation> find_peers(const std::string& name, const PeerOption
   if (name == "iperf3") return find_iperf3(options, complaint);
   if (name == "memcpy") return find_memcpy();
   if (name == "perftest") return find_perftest(complaint);
-  *complaint = fmt::format("unknown; known are {}", kPeerNames);
+  *complaint = fmt::format("this peer is unknown; known are {}", kPeerNames);
   return {};
 }
 

@@ -28,6 +28,9 @@ constexpr Limits zero_is_default() { return {0, UINT64_MAX, Zero::kDefault}; }
 constexpr VariableInfo kTable[] = {
     {Variable::kLog, kChoice, "HETCOMM_LOG", "warn", "error|warn|info|debug|trace",
      "How much is logged; info says which interface and transports were chosen and why."},
+    {Variable::kLogFile, kText, "HETCOMM_LOG_FILE", "", nullptr,
+     "File that log lines are appended to instead of being printed. %h in its name stands for the "
+     "host, %p for the process id and %r for the rank, such as 'job-%h-%r.log'."},
     {Variable::kProgress, kChoice, "HETCOMM_PROGRESS", "caller", "caller|thread",
      "Who drives communication: only callers that wait or test, or a background thread as well."},
     {Variable::kTransports, kText, "HETCOMM_TRANSPORTS", "", nullptr,
@@ -469,9 +472,14 @@ Result<Config> Config::load(const char* const* environment, std::string_view set
     const bool has_value = equals != std::string_view::npos;
     if (info == nullptr || !has_value) {
       const bool shown = info != nullptr || (has_value && !after_secret && is_name(name));
-      return Status(Code::kInvalidArgument,
-                    fmt::format("settings: entry {}{}{}{} is no known name, or has no value",
-                                number, shown ? " ('" : "", shown ? name : "", shown ? "')" : ""));
+      const std::string_view near = shown && info == nullptr ? nearest_variable(name) : "";
+      return Status(
+          Code::kInvalidArgument,
+          fmt::format(
+              "settings: entry {}{}{}{} {}{}{}{}", number, shown ? " ('" : "", shown ? name : "",
+              shown ? "')" : "",
+              info != nullptr ? "has no value; write NAME=value" : "is not a known variable",
+              near.empty() ? "" : "; did you mean ", near, near.empty() ? "" : "?"));
     }
     HETCOMM_RETURN_IF_ERROR(config.assign(*info, entry.substr(equals + 1), true));
     after_secret = after_secret || info->type == kSecretText;

@@ -16,6 +16,7 @@ namespace hetcomm {
 
 enum class Variable : uint8_t {
   kLog,
+  kLogFile,
   kProgress,
   kTransports,
   kInterface,

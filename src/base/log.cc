@@ -34,6 +34,26 @@ void Log::set_sink(hetcomm_log_function_t function, void* user_data) {
   user_data_ = user_data;
 }
 
+Status Log::set_file(std::string_view name, std::optional<int> rank) {
+  Result<LogFile> file = LogFile::create(name, host_, rank);
+  if (!file.ok()) return file.status();
+  const std::lock_guard lock(mutex_);
+  file_ = std::move(file).value();
+  return {};
+}
+
+void Log::set_rank(int rank) {
+  rank_.store(rank, std::memory_order_relaxed);
+  Status opened;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!file_) return;
+    opened = file_->set_rank(rank);
+    if (!opened.ok()) file_.reset();
+  }
+  if (!opened.ok()) error("{}; log lines go to standard error", opened.text());
+}
+
 void Log::warn_once(const std::string& text) {
   {
     const std::lock_guard lock(mutex_);
@@ -51,13 +71,12 @@ void Log::write(LogLevel level, std::string_view text) {
                                ? fmt::format("hetcomm[{}:{}] {}: {}", host_, rank, name, clean)
                                : fmt::format("hetcomm[{}] {}: {}", host_, name, clean);
   std::lock_guard lock(mutex_);
-  if (function_ != nullptr) {
-    function_(user_data_, static_cast<int32_t>(level), line.c_str());
-  } else {
-    // One write, so that lines of several processes do not mix.
-    const std::string with_end = line + "\n";
-    std::fwrite(with_end.data(), 1, with_end.size(), stderr);
-  }
+  if (function_ != nullptr) function_(user_data_, static_cast<int32_t>(level), line.c_str());
+  const bool in_file = file_ && file_->is_open() && file_->append(line);
+  if (function_ != nullptr || in_file) return;
+  // One write, so that lines of several processes do not mix.
+  const std::string with_end = line + "\n";
+  std::fwrite(with_end.data(), 1, with_end.size(), stderr);
 }
 
 }  // namespace hetcomm

@@ -1,11 +1,13 @@
 // Log lines: "hetcomm[host:rank] level: text". One Log per context; whoever decides an error logs
-// it.
+// it. Lines go to the caller's function, to the file of HETCOMM_LOG_FILE, or, without either, to
+// standard error.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 #include <mutex>
 #include <new>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -14,6 +16,7 @@
 
 #include <hetcomm/context.h>
 
+#include "src/base/log_file.h"
 #include "src/base/status.h"
 
 namespace hetcomm {
@@ -34,7 +37,10 @@ class Log {
   Log();
   void set_level(LogLevel level) { level_.store(level, std::memory_order_relaxed); }
   void set_sink(hetcomm_log_function_t function, void* user_data);
-  void set_rank(int rank) { rank_.store(rank, std::memory_order_relaxed); }
+  // Opens the file |name| (log_file.h). Lines of before, and lines before the rank is known where the
+  // name needs it and |rank| is none, go to standard error.
+  Status set_file(std::string_view name, std::optional<int> rank);
+  void set_rank(int rank);
 
   bool enabled(LogLevel level) const {
     return static_cast<int32_t>(level) <=
@@ -81,6 +87,7 @@ class Log {
   std::string host_;
   std::mutex mutex_;
   std::set<std::string> said_once_;
+  std::optional<LogFile> file_;
   hetcomm_log_function_t function_ = nullptr;
   void* user_data_ = nullptr;
 };

@@ -17,12 +17,13 @@ Status check_private(const struct stat& info, std::string_view what) {
   if (info.st_uid != ::geteuid() && info.st_uid != 0) {
     return Status(
         Code::kPermissionDenied,
-        fmt::format("{}: it belongs to user {}, not to this process's user {} nor to root", what,
-                    info.st_uid, ::geteuid()));
+        fmt::format(
+            "{}: it belongs to user {}; it has to belong to this process's user {} or to root",
+            what, info.st_uid, ::geteuid()));
   }
   if ((info.st_mode & S_IWGRP) != 0) {
     return Status(Code::kPermissionDenied,
-                  fmt::format("{}: its group can write it; use chmod 600", what));
+                  fmt::format("{}: its group may change it; use chmod 600", what));
   }
   return {};
 }
@@ -33,11 +34,11 @@ Result<SmallFile> read_file(const std::string& path, size_t max_bytes, std::stri
   struct stat info {};
   if (!file.valid() || ::fstat(file.get(), &info) != 0) return status_from_errno(errno, what);
   if (!S_ISREG(info.st_mode)) {
-    return Status(Code::kInvalidArgument, fmt::format("{}: not a file", what));
+    return Status(Code::kInvalidArgument, fmt::format("{}: it is not a file", what));
   }
   if ((info.st_mode & S_IWOTH) != 0) {
     return Status(Code::kPermissionDenied,
-                  fmt::format("{}: everybody can write it; use chmod 600", what));
+                  fmt::format("{}: every user may change it; use chmod 600", what));
   }
   if (is_private) HETCOMM_RETURN_IF_ERROR(check_private(info, what));
   SmallFile result;
@@ -53,7 +54,8 @@ Result<SmallFile> read_file(const std::string& path, size_t max_bytes, std::stri
     size += static_cast<size_t>(got);
   }
   if (size > max_bytes) {
-    return Status(Code::kInvalidArgument, fmt::format("{}: more than {} bytes", what, max_bytes));
+    return Status(Code::kInvalidArgument,
+                  fmt::format("{}: it has more than {} bytes", what, max_bytes));
   }
   text.resize(size);
   return result;

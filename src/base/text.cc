@@ -54,6 +54,19 @@ std::string cleaned(std::string_view text, bool keep_line_ends) {
 
 }  // namespace
 
+std::string duration_text(uint64_t ns) {
+  constexpr uint64_t kUs = 1'000;
+  constexpr uint64_t kMs = 1'000 * kUs;
+  constexpr uint64_t kSecond = 1'000 * kMs;
+  if (ns % kSecond == 0) return fmt::format("{} s", ns / kSecond);
+  const auto in = [ns](uint64_t unit) {
+    return static_cast<double>(ns) / static_cast<double>(unit);
+  };
+  if (ns > kSecond) return fmt::format("{:.4g} s", in(kSecond));
+  if (ns > kMs || ns % kMs == 0) return fmt::format("{:.4g} ms", in(kMs));
+  return fmt::format("{:.4g} us", in(kUs));
+}
+
 std::string printable(std::string_view text) { return cleaned(text, false); }
 std::string printable_lines(std::string_view text) { return cleaned(text, true); }
 

@@ -1,6 +1,7 @@
 // Texts beside an outcome: worth having, and not worth failing for. Texts of peers, made harmless.
 #pragma once
 
+#include <cstdint>
 #include <new>
 #include <string>
 #include <string_view>
@@ -29,6 +30,9 @@ Status status_or_code(Code code, Make&& make) noexcept {
     return code;
   }
 }
+
+// |ns| as people write it: "3 s", "500 ms", "2.5 s", "40 us".
+std::string duration_text(uint64_t ns);
 
 // |text| for terminals and logs, whoever it comes from: control characters and bytes that are no
 // UTF-8 are written as \xNN, so that none of them acts on a terminal or fakes a line of its own.

@@ -31,6 +31,9 @@ class Bootstrap {
   // This host's end of the connection to rank 0's store: an address that leads to the other ranks.
   // None (family AF_UNSPEC) where there is no such connection.
   virtual Address local_address() const = 0;
+  // The time limit that the user has set for what follows, as failures name it. What ends a call is
+  // its deadline.
+  virtual void set_time_limit(uint64_t limit_ns) = 0;
   // Key of the job: a digest of the configured secret, or, without one, the random key that the
   // job's store (or rank 0, through the exchange) handed out. Where the ranks were not given the
   // same, this call or the next allgather fails on all of them with kPermissionDenied.

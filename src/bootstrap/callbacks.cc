@@ -200,7 +200,9 @@ class PutGetExchange final : public Exchange {
     if (missing.empty()) return *encode_success(payload.bytes());
     return *encode_failure(
         Status(Code::kBootstrapFailed,
-               fmt::format("{} did not join", format_ranks(missing, options_.size))));
+               fmt::format("{} did not join; check that they started and use the same exchange, or "
+                           "raise HETCOMM_BOOTSTRAP_TIMEOUT",
+                           format_ranks(missing, options_.size))));
   }
 
   // What came of the ranks from 1 on in one call.
@@ -234,7 +236,9 @@ class PutGetExchange final : public Exchange {
   }
 
   Result<Values> unpack(ConstByteSpan all, ConstByteSpan token) const {
-    const Status malformed(Code::kBootstrapFailed, "rank 0 has handed out malformed values");
+    const Status malformed(
+        Code::kBootstrapFailed,
+        "rank 0 has sent malformed values; does every rank use the same release of hetcomm?");
     if (all.size() < kFrameHeaderBytes) return malformed;
     Result<ConstByteSpan> payload = decode_reply(all.subspan(kFrameHeaderBytes));
     if (!payload.ok()) return payload.status();
@@ -311,6 +315,8 @@ class CallbackBootstrap final : public Bootstrap {
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   Address local_address() const override { return {}; }
+  // The caller's exchange has its own limits and texts.
+  void set_time_limit(uint64_t /*limit_ns*/) override {}
 
   // Collective on its first use. A rank that was given another secret than rank 0, or alone none,
   // goes on with its own: the next exchange tells it and all others, so that this is told apart
@@ -332,7 +338,9 @@ class CallbackBootstrap final : public Bootstrap {
           exchange_->broadcast(scope, writer.bytes(), deadline_ns);
       if (!first.ok()) return first.status();
       if (first->size() != kSecretBytes) {
-        return Status(Code::kBootstrapFailed, "malformed secret exchange");
+        return Status(
+            Code::kBootstrapFailed,
+            "a rank has sent a malformed secret; does every rank use the same release of hetcomm?");
       }
       const bool handed_out = first->front() == std::byte{0};
       if (!configured_ && handed_out) {
@@ -355,7 +363,8 @@ class CallbackBootstrap final : public Bootstrap {
   Result<std::vector<std::byte>> broadcast(const std::string& scope, ConstByteSpan mine,
                                            uint64_t deadline_ns) override {
     if (mine.size() > kMaxStoreValue) {
-      return Status(Code::kInvalidArgument, fmt::format("broadcast of {} bytes", mine.size()));
+      return Status(Code::kInvalidArgument,
+                    fmt::format("a broadcast of {} bytes is too long", mine.size()));
     }
     if (size_ == 1) return std::vector<std::byte>(mine.begin(), mine.end());
     return exchange_->broadcast(scopes_.next(scope), mine, deadline_ns);
@@ -364,7 +373,8 @@ class CallbackBootstrap final : public Bootstrap {
   Result<Values> allgather(const std::string& scope, ConstByteSpan mine,
                            uint64_t deadline_ns) override {
     if (mine.size() > kMaxStoreValue) {
-      return Status(Code::kInvalidArgument, fmt::format("exchange of {} bytes", mine.size()));
+      return Status(Code::kInvalidArgument,
+                    fmt::format("an exchange of {} bytes is too long", mine.size()));
     }
     if (size_ == 1) return Values{{mine.begin(), mine.end()}};
     if (!compare_next_) return exchange_->allgather(scopes_.next(scope), mine, deadline_ns);
@@ -416,7 +426,9 @@ class CallbackBootstrap final : public Bootstrap {
     for (int rank = 0; rank < size_; ++rank) {
       const std::vector<std::byte>& theirs = all[static_cast<size_t>(rank)];
       if (theirs.size() < kMarkBytes) {
-        return Status(Code::kBootstrapFailed, "malformed secret exchange");
+        return Status(
+            Code::kBootstrapFailed,
+            "a rank has sent a malformed secret; does every rank use the same release of hetcomm?");
       }
       const auto job = mine.begin() + static_cast<ptrdiff_t>(kSecretBytes);
       if (!std::equal(job, mine.end(), theirs.begin() + static_cast<ptrdiff_t>(kSecretBytes))) {
@@ -462,17 +474,17 @@ class CallbackBootstrap final : public Bootstrap {
 Status check_options(const hetcomm_bootstrap_options_t& options) {
   if (options.size < 1 || options.size > kMaxStoreRanks || options.rank < 0 ||
       options.rank >= options.size) {
-    return Status(Code::kInvalidArgument,
-                  fmt::format("bootstrap: rank {} of {}", options.rank, options.size));
+    return Status(Code::kInvalidArgument, fmt::format("options: rank {} of {} ranks does not exist",
+                                                      options.rank, options.size));
   }
   if ((options.put == nullptr) != (options.get == nullptr)) {
-    return Status(Code::kInvalidArgument, "bootstrap: put and get come together");
+    return Status(Code::kInvalidArgument, "options: set both put and get, or neither");
   }
   if (options.size > 1 && options.put == nullptr && options.allgather == nullptr) {
-    return Status(Code::kInvalidArgument, "bootstrap: neither put and get nor allgather is given");
+    return Status(Code::kInvalidArgument, "options: set put and get, or allgather");
   }
   if (options.secret != nullptr && options.secret_size == 0) {
-    return Status(Code::kInvalidArgument, "bootstrap: the secret is empty");
+    return Status(Code::kInvalidArgument, "options: the secret is empty");
   }
   return {};
 }

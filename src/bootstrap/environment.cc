@@ -62,7 +62,7 @@ Result<std::vector<uint16_t>> store_ports(const Config& config, const Launch& la
   const uint64_t fixed = config.number(Variable::kStorePort);
   if (fixed > 65535) {
     return Status(Code::kInvalidArgument,
-                  fmt::format("HETCOMM_STORE_PORT: {} is not a port", fixed));
+                  fmt::format("HETCOMM_STORE_PORT: {} is not a port; ports end at 65535", fixed));
   }
   if (fixed != 0) return std::vector<uint16_t>{static_cast<uint16_t>(fixed)};
   std::vector<uint16_t> ports;
@@ -122,7 +122,7 @@ Result<std::vector<Address>> listening_hosts(const Config& config, Log& log, con
     if (!wanted.empty() && std::none_of(hosts.begin(), hosts.end(), is_chosen)) {
       log.info(
           "store: MASTER_ADDR '{}' is none of the addresses of HETCOMM_INTERFACE='{}'; the "
-          "store is there all the same",
+          "store listens on it all the same",
           launch.master_address, wanted);
     }
     return hosts;
@@ -154,6 +154,9 @@ class LaunchedJob {
   int rank() const { return launch_.rank; }
   int size() const { return launch_.size; }
   Address local_address() const { return client_ ? client_->local_address() : Address(); }
+  void set_time_limit(uint64_t limit_ns) {
+    if (client_) client_->set_time_limit(limit_ns);
+  }
   Result<Secret> secret(uint64_t deadline_ns);
   std::optional<Secret> configured_key() const {
     return configured_ ? std::optional(secret_of_job(*configured_, launch_.job.name))
@@ -196,7 +199,8 @@ Result<std::vector<std::vector<std::byte>>> LaunchedJob::gather(const std::strin
                                                                 int size, ConstByteSpan mine,
                                                                 uint64_t deadline_ns) {
   if (mine.size() > kMaxStoreValue) {
-    return Status(Code::kInvalidArgument, fmt::format("exchange of {} bytes", mine.size()));
+    return Status(Code::kInvalidArgument,
+                  fmt::format("an exchange of {} bytes is too long", mine.size()));
   }
   if (!client_) return std::vector<std::vector<std::byte>>{{mine.begin(), mine.end()}};
   auto values = client_->gather(scopes_.next(scope), rank, size, mine, deadline_ns);
@@ -226,7 +230,7 @@ Result<std::vector<bool>> LaunchedJob::survivors(const std::string& scope,
     const std::vector<bool> lost = find_lost();
     if (lost.front()) {
       return Status(Code::kBootstrapFailed,
-                    fmt::format("rank 0 is lost, and the store of the job with it; {}", kAdvice));
+                    fmt::format("rank 0 is lost, and the job's store with it; {}", kAdvice));
     }
     const uint64_t now = now_ns();
     Result<std::vector<bool>> left = client_->survivors(
@@ -255,6 +259,7 @@ class EnvironmentBootstrap final : public Bootstrap, private SurvivorFinder {
   int rank() const override { return rank_; }
   int size() const override { return static_cast<int>(members_.size()); }
   Address local_address() const override { return job_->local_address(); }
+  void set_time_limit(uint64_t limit_ns) override { job_->set_time_limit(limit_ns); }
   Result<Secret> secret(uint64_t deadline_ns) override { return job_->secret(deadline_ns); }
   std::optional<Secret> configured_key() const override { return job_->configured_key(); }
 
@@ -331,8 +336,9 @@ Status LaunchedJob::start_server(const Config& config, Log& log, const Credentia
   auto server = StoreServer::start(log, options);
   if (!server.ok()) {
     return Status(Code::kBootstrapFailed,
-                  fmt::format("no port from {} to {} is free for the store: {}", ports.front(),
-                              ports.back(), server.status().text()));
+                  fmt::format("rank 0 found no free port from {} to {} for the job's store: {}; "
+                              "set MASTER_PORT or HETCOMM_STORE_PORT",
+                              ports.front(), ports.back(), server.status().text()));
   }
   server_ = std::move(server).value();
   log.info("store: rank 0 listens on {}", server_->address().to_string());
@@ -361,6 +367,7 @@ Status LaunchedJob::start(const Config& config, Log& log) {
     options.addresses = {server_->address()};
   }
   client_ = std::make_unique<StoreClient>(log, std::move(options));
+  client_->set_time_limit(config.number(Variable::kBootstrapTimeout));
   const Status found = client_->connect(deadline);
   if (found.ok()) return found;
   return Status(found.code(), fmt::format("{}; {}", found.text(), describe(launch_.job)));

@@ -145,6 +145,11 @@ Result<Launch> read_launch(const Config& config) {
   return launch;
 }
 
+std::optional<int> launched_rank() {
+  const Result<int> rank = number(choose_names().rank, 0, kMaxStoreRanks - 1);
+  return rank.ok() ? std::optional(rank.value()) : std::nullopt;
+}
+
 std::string first_host(std::string_view list) {
   std::string host;
   for (size_t i = 0; i < list.size() && list[i] != ','; ++i) {

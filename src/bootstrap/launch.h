@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -29,6 +30,9 @@ struct Launch {
 // HETCOMM_JOB is the job's name, else the run id of torchrun, else what the launcher calls the job.
 // BOOTSTRAP_FAILED names the variable that is missing or malformed.
 Result<Launch> read_launch(const Config& config);
+
+// This process's rank as the launcher says it; none where nothing says it.
+std::optional<int> launched_rank();
 
 // The first host of Slurm's |list| of nodes, such as "node[003-010,012],other"; "" if it has none.
 std::string first_host(std::string_view list);

@@ -32,7 +32,7 @@ Result<std::string> read_secret_file(const std::string& path, Log& log) {
   Result<SmallFile> file = read_private_file(path, kMaxSecretBytes, what);
   if (!file.ok()) return file.status();
   if (file->everybody_reads) {
-    log.warn("{}: everybody on this host can read it; use chmod 600", what);
+    log.warn("{}: every user of this host may read it; use chmod 600", what);
   }
   std::string text = std::move(file->contents);
   while (text.ends_with('\n') || text.ends_with('\r')) text.pop_back();
@@ -79,7 +79,7 @@ Status allow_without_secret(const Config& config, Log& log, int rank, int size,
   static std::atomic<bool> said = false;
   if (log.enabled(LogLevel::kWarn) && !said.exchange(true)) {
     log.warn(
-        "this job has no secret: whoever reaches its ports can join it and use the memory "
+        "this job has no secret: anyone who reaches its ports can join it and use the memory "
         "that its ranks expose; {} (see docs/security.md)",
         kAdvice);
   }

@@ -79,6 +79,8 @@ class StoreClient {
   StoreClient(Log& log, Options options);
   ~StoreClient();
 
+  // The time limit that failures name. What ends a call is its deadline.
+  void set_time_limit(uint64_t limit_ns) { limit_ns_ = limit_ns; }
   // Finds the store, which may start later. One that was found before is not waited for.
   Status connect(uint64_t deadline_ns);
   Status put(const std::string& key, ConstByteSpan value, uint64_t deadline_ns);
@@ -118,8 +120,9 @@ class StoreClient {
   StreamSocket socket_;
   std::string peer_;
   Address local_;
-  bool found_ = false;    // the store was, at some time
-  uint64_t used_ns_ = 0;  // when the connection was last used
+  uint64_t limit_ns_ = 0;  // 0: none is known
+  bool found_ = false;     // the store was, at some time
+  uint64_t used_ns_ = 0;   // when the connection was last used
 };
 
 }  // namespace hetcomm

@@ -8,6 +8,7 @@
 
 #include "src/base/bytes.h"
 #include "src/base/clock.h"
+#include "src/base/text.h"
 #include "src/bootstrap/store.h"
 #include "src/bootstrap/store_finder.h"
 #include "src/net/hash.h"
@@ -31,6 +32,11 @@ uint64_t time_for_store(uint64_t deadline_ns) {
   return left - std::min<uint64_t>(left / 8, 500'000'000);
 }
 
+// " within 3 s"
+std::string within(uint64_t limit_ns) {
+  return limit_ns == 0 || limit_ns == kForever ? " in time" : " within " + duration_text(limit_ns);
+}
+
 }  // namespace
 
 StoreClient::StoreClient(Log& log, Options options) : log_(log), options_(std::move(options)) {}
@@ -40,9 +46,11 @@ StoreClient::~StoreClient() = default;
 Status StoreClient::connect(uint64_t deadline_ns) {
   if (socket_.valid()) return {};
   if (found_) deadline_ns = std::min(deadline_ns, deadline_after(now_ns(), kReconnectNs));
-  Result<StreamSocket> socket = find_store(log_, options_, deadline_ns);
+  const uint64_t limit_ns = found_ ? std::min(limit_ns_, kReconnectNs) : limit_ns_;
+  Result<StreamSocket> socket = find_store(log_, options_, deadline_ns, limit_ns);
   if (!socket.ok()) {
-    return found_ ? socket.status().annotate("did rank 0 end?") : socket.status();
+    return found_ ? socket.status().annotate("rank 0's store is gone; did rank 0 end?")
+                  : socket.status();
   }
   found_ = true;
   socket_ = std::move(socket).value();
@@ -92,6 +100,7 @@ Result<std::vector<std::vector<std::byte>>> StoreClient::gather(const std::strin
   request.rank = rank;
   request.size = size;
   request.timeout_ns = time_for_store(deadline_ns);
+  request.limit_ns = limit_ns_;
   request.key = scope;
   request.value.assign(mine.begin(), mine.end());
   const size_t count = static_cast<size_t>(size);
@@ -104,7 +113,10 @@ Result<std::vector<std::vector<std::byte>>> StoreClient::gather(const std::strin
     const ConstByteSpan bytes = reader.read_bytes(kMaxStoreValue);
     value.assign(bytes.begin(), bytes.end());
   }
-  if (!reader.finished()) return Status(Code::kBootstrapFailed, "malformed reply of the store");
+  if (!reader.finished())
+    return Status(Code::kBootstrapFailed,
+                  "rank 0's store has sent a malformed reply; does every rank use the same release "
+                  "of hetcomm?");
   return values;
 }
 
@@ -123,7 +135,9 @@ Result<std::vector<bool>> StoreClient::survivors(const std::string& scope,
   if (reply->empty()) return std::vector<bool>();
   std::vector<bool> left = decode_ranks(reply.value(), request.size);
   if (left.empty() || !left[static_cast<size_t>(options_.rank)]) {
-    return Status(Code::kBootstrapFailed, "malformed reply of the store");
+    return Status(Code::kBootstrapFailed,
+                  "rank 0's store has sent a malformed reply; does every rank use the same release "
+                  "of hetcomm?");
   }
   return left;
 }
@@ -135,7 +149,9 @@ Result<Secret> StoreClient::job_key(uint64_t deadline_ns) {
   Result<std::vector<std::byte>> reply = call(request, bytes.size(), deadline_ns);
   if (!reply.ok()) return reply.status();
   if (reply->size() != bytes.size()) {
-    return Status(Code::kBootstrapFailed, "malformed reply of the store");
+    return Status(Code::kBootstrapFailed,
+                  "rank 0's store has sent a malformed reply; does every rank use the same release "
+                  "of hetcomm?");
   }
   std::copy(reply->begin(), reply->end(), bytes.begin());
   wipe(*reply);
@@ -158,7 +174,8 @@ Result<std::vector<std::byte>> StoreClient::call(const StoreRequest& request, si
                     "rank 0 closed the connection during startup; see its log");
     }
     return Status(Code::kBootstrapFailed,
-                  fmt::format("store of rank 0 at {}: {}", peer_, body.status().text()));
+                  fmt::format("rank 0's store at {}: {}; see the log of rank 0", peer_,
+                              body.status().text()));
   }
   used_ns_ = now_ns();
   Result<ConstByteSpan> payload = decode_reply(body.value());
@@ -185,7 +202,7 @@ Result<std::vector<std::byte>> StoreClient::exchange(ConstByteSpan frame, size_t
   std::array<std::byte, kFrameHeaderBytes> header{};
   HETCOMM_RETURN_IF_ERROR(receive_all(header, deadline_ns));
   const size_t length = ByteReader(header).read<uint32_t>();
-  if (length > reply_limit) return Status(Code::kBootstrapFailed, "malformed reply");
+  if (length > reply_limit) return Status(Code::kBootstrapFailed, "a malformed reply");
   std::vector<std::byte> body;
   // Grows with what arrives, not with what the length promises.
   while (body.size() < length) {
@@ -238,7 +255,7 @@ Status StoreClient::failure(int error, std::string_view what) const {
 
 Status StoreClient::wait_for(short events, uint64_t deadline_ns) {
   const uint64_t now = now_ns();
-  if (now >= deadline_ns) return Status(Code::kTimedOut, "it did not answer in time");
+  if (now >= deadline_ns) return Status(Code::kTimedOut, "no answer" + within(limit_ns_));
   const uint64_t left = deadline_ns - now;
   timespec timeout{};
   timeout.tv_sec = static_cast<time_t>(left / 1'000'000'000);

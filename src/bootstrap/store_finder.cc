@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "src/base/clock.h"
+#include "src/base/text.h"
 #include "src/net/connector.h"
 
 namespace hetcomm {
@@ -129,8 +130,8 @@ std::string describe(const std::vector<std::unique_ptr<Target>>& targets) {
 
 }  // namespace
 
-Result<StreamSocket> find_store(Log& log, const StoreClient::Options& options,
-                                uint64_t deadline_ns) {
+Result<StreamSocket> find_store(Log& log, const StoreClient::Options& options, uint64_t deadline_ns,
+                                uint64_t limit_ns) {
   Result<Poller> poller = Poller::create();
   if (!poller.ok()) return poller.status();
   std::vector<std::unique_ptr<Target>> targets;
@@ -143,7 +144,7 @@ Result<StreamSocket> find_store(Log& log, const StoreClient::Options& options,
     const uint64_t now = now_ns();
     if (now >= deadline_ns) break;
     if (now >= report_ns) {
-      log.warn("still looking for the store of rank 0: {}", describe(targets));
+      log.warn("still looking for rank 0's store: {}", describe(targets));
       report_ns = kForever;
     }
     uint64_t timer = std::min(deadline_ns, report_ns);
@@ -161,8 +162,13 @@ Result<StreamSocket> find_store(Log& log, const StoreClient::Options& options,
   // nothing else answered, a failed proof is the likely reason.
   const bool denied = std::all_of(targets.begin(), targets.end(),
                                   [](const auto& target) { return target->denied(); });
-  return Status(denied ? Code::kPermissionDenied : Code::kBootstrapFailed,
-                fmt::format("the store of rank 0 was not found in time: {}", describe(targets)));
+  return Status(
+      denied ? Code::kPermissionDenied : Code::kBootstrapFailed,
+      fmt::format(
+          "rank 0's store was not found{}: {}; check that rank 0 runs and that "
+          "MASTER_ADDR and MASTER_PORT lead to it",
+          limit_ns == 0 || limit_ns == kForever ? " in time" : " within " + duration_text(limit_ns),
+          describe(targets)));
 }
 
 }  // namespace hetcomm

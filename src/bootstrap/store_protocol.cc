@@ -70,6 +70,7 @@ std::vector<std::byte> encode_request(const StoreRequest& request) {
   body.write(request.rank);
   body.write(request.size);
   body.write(request.timeout_ns);
+  body.write(request.limit_ns);
   body.write_string(request.key);
   body.write_bytes(request.value);
   return with_length(body.bytes());
@@ -82,6 +83,7 @@ Result<StoreRequest> decode_request(ConstByteSpan body) {
   request.rank = reader.read<int32_t>();
   request.size = reader.read<int32_t>();
   request.timeout_ns = reader.read<uint64_t>();
+  request.limit_ns = reader.read<uint64_t>();
   request.key = reader.read_string(kMaxStoreKey);
   const ConstByteSpan value = reader.read_bytes(kMaxStoreValue);
   request.value.assign(value.begin(), value.end());
@@ -107,7 +109,9 @@ Frame encode_failure(const Status& status) {
 }
 
 Result<ConstByteSpan> decode_reply(ConstByteSpan body) {
-  const Status malformed(Code::kBootstrapFailed, "malformed reply of the store");
+  const Status malformed(Code::kBootstrapFailed,
+                         "rank 0's store has sent a malformed reply; does every rank use the same "
+                         "release of hetcomm?");
   ByteReader reader(body);
   const auto code = reader.read<int32_t>();
   if (reader.failed()) return malformed;

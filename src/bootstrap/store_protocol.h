@@ -19,7 +19,7 @@ inline constexpr size_t kMaxStoreValue = 64 * 1024;
 inline constexpr int32_t kMaxStoreRanks = 1 << 16;
 inline constexpr size_t kFrameHeaderBytes = 4;
 // Largest body of a request: fixed fields, key and value.
-inline constexpr size_t kMaxRequestBytes = 32 + kMaxStoreKey + kMaxStoreValue;
+inline constexpr size_t kMaxRequestBytes = 40 + kMaxStoreKey + kMaxStoreValue;
 inline constexpr size_t kMaxReplyText = 4096;
 
 enum class StoreOperation : uint8_t {
@@ -35,6 +35,7 @@ struct StoreRequest {
   int32_t rank = 0;         // kGather, kSurvivors
   int32_t size = 0;         // kGather, kSurvivors: number of ranks
   uint64_t timeout_ns = 0;  // kGet, kGather: how long the reply may take. kSurvivors: 0 ends it
+  uint64_t limit_ns = 0;    // kGather: the time limit that failures name; 0: timeout_ns
   std::string key;          // kGather, kSurvivors: the scope
   std::vector<std::byte> value;  // kSurvivors: the set of ranks that are lost
 };

@@ -97,7 +97,7 @@ class Session final : public Watcher {
     const ssize_t got = socket_.receive(chunk.data(), chunk.size());
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (got <= 0) {
-      close("it has closed the connection");
+      close("the client closed the connection");
       return;
     }
     in_.insert(in_.end(), chunk.begin(), chunk.begin() + got);
@@ -107,14 +107,14 @@ class Session final : public Watcher {
       const auto length = ByteReader(rest).read<uint32_t>();
       // Strictly one request at a time: who sends more, or does not take replies, is no client.
       if (length > kMaxRequestBytes || !out_.empty()) {
-        close("it does not keep to the protocol");
+        close("the client broke the protocol");
         return;
       }
       if (rest.size() - kFrameHeaderBytes < length) break;
       used += kFrameHeaderBytes + length;
       waits_ = true;
       if (!owner_.on_request(id_, name_, rest.subspan(kFrameHeaderBytes, length))) {
-        close("it does not keep to the protocol");
+        close("the client broke the protocol");
       }
     }
     in_.erase(in_.begin(), in_.begin() + static_cast<ptrdiff_t>(used));
@@ -128,7 +128,7 @@ class Session final : public Watcher {
       if (sent < 0 && errno == EINTR) continue;
       if (sent < 0 && errno == EAGAIN) break;
       if (sent < 0) {
-        close("it has broken the connection");
+        close("the connection broke");
         return;
       }
       out_done_ += static_cast<size_t>(sent);
@@ -227,7 +227,7 @@ Status StoreServer::Loop::listen(const Options& options) {
     if (status.ok() && !acceptors_.empty()) {
       if (port != options.ports.front()) {
         table_.set_hint(
-            fmt::format("; this store is at port {} since {} was taken: by the "
+            fmt::format("; this store listens on port {}, because {} was taken: by the "
                         "launcher's own service, or by another process that is rank 0?",
                         port, options.ports.front()));
       }
@@ -334,7 +334,7 @@ void StoreServer::Loop::end_quiet(uint64_t now) {
   next_sweep_ns_ = now + kSweepNs;
   for (const auto& [client, session] : sessions_) {
     if (now >= deadline_after(session->quiet_since_ns(), bounds_->quiet_ns)) {
-      session->drop("it was quiet for too long");
+      session->drop("the client was quiet for too long");
     }
   }
 }
@@ -350,13 +350,14 @@ bool StoreServer::Loop::make_room() {
     if (oldest == nullptr || since < oldest->quiet_since_ns()) oldest = session.get();
   }
   if (oldest == nullptr) return false;
-  oldest->drop("it was quiet, and others come");
+  oldest->drop("the client was quiet, and others need its place");
   return true;
 }
 
 void StoreServer::Loop::on_accept(StreamSocket socket, const Hello& /*peer*/) {
   if (!make_room()) {
-    log_.warn_once(fmt::format("store: {} clients, no more are taken", sessions_.size()));
+    log_.warn_once(
+        fmt::format("store: {} clients are connected; further ones are refused", sessions_.size()));
     return;
   }
   const ClientId client = next_client_++;
@@ -384,12 +385,13 @@ bool StoreServer::Loop::on_request(ClientId client, const std::string& name, Con
       return true;
     }
     request->timeout_ns = std::min(request->timeout_ns, bounds_->wait_ns);
+    request->limit_ns = std::min(request->limit_ns, bounds_->wait_ns);
   }
   return table_.handle(client, name, std::move(request).value(), now_ns());
 }
 
 void StoreServer::Loop::on_closed(ClientId client, std::string_view why) {
-  log_.debug("store: client {} is gone: {}", sessions_[client]->name(), why);
+  log_.debug("store: client {} left: {}", sessions_[client]->name(), why);
   closed_.push_back(client);
 }
 

@@ -6,12 +6,13 @@
 
 #include "src/base/bytes.h"
 #include "src/base/clock.h"
+#include "src/base/text.h"
 #include "src/bootstrap/exchange_names.h"
 
 namespace hetcomm {
 namespace {
 
-// Rounded up: a client asks for what is left of the time limit that its user has set.
+// How long somebody has waited, in whole seconds.
 std::string seconds(uint64_t ns) {
   return fmt::format("{} s", std::max<uint64_t>(1, (ns + 999'999'999) / 1'000'000'000));
 }
@@ -62,7 +63,7 @@ void StoreTable::put(ClientId client, StoreRequest request) {
   bytes_ -= old_bytes;
   if (!has_room(old == values_.end() ? 1 : 0, key_bytes + request.value.size())) {
     bytes_ += old_bytes;
-    refuse(client, Code::kOutOfResources, "the store is full");
+    refuse(client, Code::kOutOfResources, "rank 0's store is full");
     return;
   }
   bytes_ += key_bytes + request.value.size();
@@ -92,7 +93,7 @@ void StoreTable::get(ClientId client, const StoreRequest& request, uint64_t now_
   start_wait(client, {.key = request.key,
                       .in_gather = false,
                       .rank = 0,
-                      .timeout_ns = request.timeout_ns,
+                      .limit_ns = request.timeout_ns,
                       .deadline_ns = deadline_after(now_ns, request.timeout_ns)});
 }
 
@@ -105,7 +106,7 @@ void StoreTable::gather(ClientId client, const std::string& name, StoreRequest r
   }
   const bool is_new = !gathers_.contains(scope);
   if (!has_room(is_new ? 1 : 0, request.value.size())) {
-    refuse(client, Code::kOutOfResources, "the store is full");
+    refuse(client, Code::kOutOfResources, "rank 0's store is full");
     return;
   }
   Gather& gather = gathers_[scope];
@@ -117,12 +118,15 @@ void StoreTable::gather(ClientId client, const std::string& name, StoreRequest r
   Status conflict;
   if (gather.size != request.size) {
     conflict = Status(Code::kBootstrapFailed,
-                      fmt::format("rank {} ({}) says that there are {} ranks, others say {}",
+                      fmt::format("rank {} ({}) says that the job has {} ranks, others say {}; set "
+                                  "WORLD_SIZE alike on all ranks",
                                   request.rank, name, request.size, gather.size));
   } else if (const auto twin = gather.entries.find(request.rank); twin != gather.entries.end()) {
-    conflict = Status(Code::kBootstrapFailed,
-                      fmt::format("two processes say that they are rank {}: {} and {}",
-                                  request.rank, twin->second.name, name));
+    conflict = Status(
+        Code::kBootstrapFailed,
+        fmt::format(
+            "two processes say that they are rank {}: {} and {}; give each a RANK of its own",
+            request.rank, twin->second.name, name));
   }
   if (!conflict.ok()) {
     fail_gather(scope, conflict);
@@ -133,7 +137,7 @@ void StoreTable::gather(ClientId client, const std::string& name, StoreRequest r
   start_wait(client, {.key = scope,
                       .in_gather = true,
                       .rank = request.rank,
-                      .timeout_ns = request.timeout_ns,
+                      .limit_ns = request.limit_ns != 0 ? request.limit_ns : request.timeout_ns,
                       .deadline_ns = deadline_after(now_ns, request.timeout_ns)});
   gather.entries[request.rank] = {
       .client = client, .name = name, .value = std::move(request.value)};
@@ -211,7 +215,7 @@ void StoreTable::time_out(ClientId client) {
   const Wait wait = waits_.at(client);
   if (!wait.in_gather) {
     stop_wait(client);
-    refuse(client, Code::kTimedOut, fmt::format("nobody has put '{}'", wait.key));
+    refuse(client, Code::kTimedOut, fmt::format("no rank has stored '{}' in time", wait.key));
     return;
   }
   const Gather& gather = gathers_[wait.key];
@@ -219,7 +223,7 @@ void StoreTable::time_out(ClientId client) {
               Status(Code::kBootstrapFailed,
                      fmt::format("{} did not join within {}; check that they started and reach "
                                  "MASTER_ADDR:MASTER_PORT, or raise HETCOMM_BOOTSTRAP_TIMEOUT{}",
-                                 missing_from(gather), seconds(wait.timeout_ns), hint_)));
+                                 missing_from(gather), duration_text(wait.limit_ns), hint_)));
 }
 
 std::string StoreTable::missing_from(const Gather& gather) {
@@ -248,14 +252,14 @@ std::vector<std::string> StoreTable::take_reports(uint64_t now_ns) {
     if (now_ns < gather.report_ns) continue;
     const uint64_t waited = now_ns - gather.begun_ns;
     gather.report_ns = deadline_after(now_ns, waited);
-    lines.push_back(fmt::format("{} of '{}' still to come after {}{}", missing_from(gather), scope,
-                                seconds(waited), hint_));
+    lines.push_back(fmt::format("still waiting for {} of '{}' after {}{}", missing_from(gather),
+                                scope, seconds(waited), hint_));
   }
   return lines;
 }
 
 void StoreTable::close() {
-  const Status why(Code::kBootstrapFailed, "rank 0 has closed the store");
+  const Status why(Code::kBootstrapFailed, "rank 0 has closed the job's store; see its log");
   while (!waits_.empty()) {
     const ClientId client = waits_.begin()->first;
     const Wait wait = waits_.begin()->second;

@@ -76,7 +76,7 @@ class StoreTable {
     std::string key;
     bool in_gather = false;
     int32_t rank = 0;
-    uint64_t timeout_ns = 0;
+    uint64_t limit_ns = 0;  // as failures name it
     uint64_t deadline_ns = 0;
   };
 

@@ -34,7 +34,7 @@ Status SurvivorRounds::join(Round& round, const StoreRequest& request) {
   if (!round.failed.ok()) return round.failed;
   if (round.came.size() != static_cast<size_t>(request.size)) {
     return Status(Code::kBootstrapFailed,
-                  fmt::format("rank {} says that there are {} ranks, others say {}", request.rank,
+                  fmt::format("rank {} says that the job has {} ranks, others say {}", request.rank,
                               request.size, round.came.size()));
   }
   if (!round.decided) {
@@ -48,7 +48,7 @@ Status SurvivorRounds::join(Round& round, const StoreRequest& request) {
   if (!round.lost[rank]) return {};
   return Status(
       Code::kBootstrapFailed,
-      fmt::format("rank {} was declared lost: the others go on without it", request.rank));
+      fmt::format("rank {} was declared lost; the others go on without it", request.rank));
 }
 
 Result<std::vector<std::byte>> SurvivorRounds::ask(const StoreRequest& request) {

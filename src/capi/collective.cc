@@ -24,7 +24,7 @@ Status as_status(const capi::Refusal& refusal) {
 }
 
 Status check_options(const hetcomm_collective_options_t& options, const Communicator& own) {
-  if (options.reserved != 0) return Status(Code::kInvalidArgument, "reserved is not 0");
+  if (options.reserved != 0) return Status(Code::kInvalidArgument, "options: reserved has to be 0");
   if (options.ranks == nullptr && options.rank_count != 0) return capi::null_argument("ranks");
   return as_status(capi::check_group(options.group, &own));
 }
@@ -75,7 +75,8 @@ Range range_of(const hetcomm_buffer_t& buffer) {
 
 // The parts of an all-to-all arrive in any order, also before others have left.
 Status check_apart(const Arguments& arguments) {
-  const Status refusal(Code::kInvalidArgument, "what is sent overlaps what is received");
+  const Status refusal(Code::kInvalidArgument,
+                       "send buffers overlap receive buffers; use separate memory");
   const std::span sends(arguments.sends, arguments.send_count);
   const std::span receives(arguments.receives, arguments.receive_count);
   if (sends.size() == 1 && receives.size() == 1) {
@@ -142,7 +143,8 @@ Status try_post(hetcomm_communicator_t* communicator, Arguments& arguments,
   // The length of the list is checked before the arrays that depend on it are read.
   if (ranks > static_cast<size_t>(own.size())) {
     return Status(Code::kInvalidArgument,
-                  fmt::format("a list of {} ranks among {}", ranks, own.size()));
+                  fmt::format("options: ranks lists {} ranks, but the communicator has {}", ranks,
+                              own.size()));
   }
   if (used.sends) {
     HETCOMM_RETURN_IF_ERROR(
@@ -190,7 +192,8 @@ hetcomm_status_t hetcomm_datatype_size(hetcomm_datatype_t datatype,
       HETCOMM_DATATYPE_MAP(HETCOMM_CASE)
 #undef HETCOMM_CASE
       default:
-        return Status(Code::kInvalidArgument, fmt::format("there is no type {}", datatype));
+        return Status(Code::kInvalidArgument,
+                      fmt::format("data type {} is unknown; use one of HETCOMM_TYPE_*", datatype));
     }
   });
 }

@@ -33,14 +33,17 @@ Status check(const hetcomm_communicator_t* communicator) {
 Status check_rank(const hetcomm_communicator_t* communicator, int32_t rank) {
   if (rank >= 0 && rank < communicator->impl->size()) return {};
   return Status(Code::kOutOfRange,
-                fmt::format("there is no rank {} among {}", rank, communicator->impl->size()));
+                fmt::format("there is no rank {}: the communicator has ranks 0 to {}", rank,
+                            communicator->impl->size() - 1));
 }
 
-uint64_t deadline_of(const hetcomm::Context& context,
+// Also tells |bootstrap| which time limit the caller has set, for its texts.
+uint64_t deadline_of(const hetcomm::Context& context, Bootstrap& bootstrap,
                      const hetcomm_communicator_options_t& options) {
   const uint64_t timeout = options.timeout_ns != 0
                                ? options.timeout_ns
                                : context.config().number(Variable::kBootstrapTimeout);
+  bootstrap.set_time_limit(timeout);
   return hetcomm::deadline_after(hetcomm::now_ns(), timeout);
 }
 
@@ -138,9 +141,11 @@ hetcomm_status_t hetcomm_communicator_create(hetcomm_context_t* context,
     HETCOMM_RETURN_IF_ERROR(capi::check_alive(*context->impl));
     hetcomm_communicator_options_t known;
     HETCOMM_RETURN_IF_ERROR(capi::read_options(options, &known));
-    if (known.shrink != 0) return Status(Code::kInvalidArgument, "shrink is for a rebuild only");
+    if (known.shrink != 0)
+      return Status(Code::kInvalidArgument,
+                    "options: shrink is allowed in hetcomm_communicator_rebuild only");
     return make(*context->impl, *bootstrap->impl, known, known.epoch,
-                deadline_of(*context->impl, known), out_communicator);
+                deadline_of(*context->impl, *bootstrap->impl, known), out_communicator);
   });
 }
 
@@ -185,7 +190,7 @@ hetcomm_status_t hetcomm_communicator_split(hetcomm_communicator_t* communicator
     Status refused;
     if (out_communicator == nullptr) refused = capi::null_argument("out_communicator");
     if (color < 0 && color != HETCOMM_NO_COLOR) {
-      refused = Status(Code::kInvalidArgument, "color is neither >= 0 nor HETCOMM_NO_COLOR");
+      refused = Status(Code::kInvalidArgument, "color has to be 0 or more, or HETCOMM_NO_COLOR");
     }
     // Before the others hear that this rank takes part.
     std::unique_ptr<hetcomm_communicator> handle(new (std::nothrow) hetcomm_communicator{});
@@ -231,7 +236,7 @@ hetcomm_status_t hetcomm_communicator_rebuild(hetcomm_communicator_t* communicat
     if (known.name == nullptr) known.name = before.name.c_str();
     if (known.transports == nullptr) known.transports = before.transports.c_str();
     const uint32_t epoch = std::max(known.epoch, before.epoch) + 1;
-    const uint64_t deadline = deadline_of(old.context(), known);
+    const uint64_t deadline = deadline_of(old.context(), *bootstrap->impl, known);
     if (known.shrink == 0) {
       return make(old.context(), *bootstrap->impl, known, epoch, deadline, out_communicator);
     }

@@ -4,10 +4,12 @@
 #include <algorithm>
 
 #include "devices/registry.h"
+#include "src/bootstrap/launch.h"
 #include "src/capi/guard.h"
 #include "src/capi/output.h"
 #include "src/capi/post.h"
 #include "src/core/job/transport_choice.h"
+#include "src/net/interface_check.h"
 #include "transports/rdma/factory.h"
 #include "transports/self/factory.h"
 #include "transports/shm/factory.h"
@@ -71,13 +73,17 @@ Status create_context(const hetcomm_context_options_t& options, hetcomm_context_
   LogLevel level = LogLevel::kWarn;
   if (options.log_level != 0) {
     if (options.log_level < HETCOMM_LOG_ERROR || options.log_level > HETCOMM_LOG_TRACE) {
-      return Status(Code::kInvalidArgument, "log_level is not one of HETCOMM_LOG_*");
+      return Status(Code::kInvalidArgument,
+                    "options: log_level has to be one of HETCOMM_LOG_*, or 0");
     }
     level = static_cast<LogLevel>(options.log_level);
   } else {
     level = hetcomm::parse_log_level(config->text(Variable::kLog)).value();
   }
   log->set_level(level);
+  if (const std::string_view name = config->text(Variable::kLogFile); !name.empty()) {
+    HETCOMM_RETURN_IF_ERROR(log->set_file(name, hetcomm::launched_rank()));
+  }
   auto transports = all_transports();
   if (const auto choice =
           hetcomm::TransportChoice::parse(config->text(Variable::kTransports), transports);
@@ -85,8 +91,10 @@ Status create_context(const hetcomm_context_options_t& options, hetcomm_context_
     return Status(Code::kInvalidArgument, std::string(choice.status().text()))
         .annotate("HETCOMM_TRANSPORTS");
   }
+  hetcomm::warn_of_unknown_interfaces(*config, *log);
+  hetcomm::warn_of_unknown_rdma_devices(*config, *log);
   if (options.progress < HETCOMM_PROGRESS_DEFAULT || options.progress > HETCOMM_PROGRESS_THREAD) {
-    return Status(Code::kInvalidArgument, "progress is not one of HETCOMM_PROGRESS_*");
+    return Status(Code::kInvalidArgument, "options: progress has to be one of HETCOMM_PROGRESS_*");
   }
   const bool thread = options.progress == HETCOMM_PROGRESS_THREAD ||
                       (options.progress == HETCOMM_PROGRESS_DEFAULT &&
@@ -164,8 +172,9 @@ hetcomm_status_t hetcomm_context_destroy(hetcomm_context_t* context) noexcept {
     HETCOMM_REQUIRE_HANDLE(context);
     HETCOMM_RETURN_IF_ERROR(capi::check_alive(*context->impl));
     if (context->impl->in_use()) {
-      return Status(Code::kBusy,
-                    "communicators, memories or bootstraps of the context still exist");
+      return Status(
+          Code::kBusy,
+          "the context is in use; destroy its communicators, memories and bootstraps first");
     }
     capi::destroy(context);
     return {};
@@ -216,7 +225,7 @@ hetcomm_status_t hetcomm_memory_allocate(hetcomm_context_t* context, int32_t dev
     HETCOMM_REQUIRE(out_memory);
     HETCOMM_RETURN_IF_ERROR(capi::check_alive(*context->impl));
     HETCOMM_RETURN_IF_ERROR(check_device(context, device));
-    if (size_bytes == 0) return Status(Code::kInvalidArgument, "size_bytes is 0");
+    if (size_bytes == 0) return Status(Code::kInvalidArgument, "size_bytes has to be above 0");
     const auto index = static_cast<size_t>(device);
     const Device& target = context->impl->devices().device(index);
     void* address = nullptr;
@@ -239,7 +248,7 @@ hetcomm_status_t hetcomm_memory_wrap(hetcomm_context_t* context, int32_t device,
     HETCOMM_REQUIRE(out_memory);
     HETCOMM_RETURN_IF_ERROR(capi::check_alive(*context->impl));
     HETCOMM_RETURN_IF_ERROR(check_device(context, device));
-    if (size_bytes == 0) return Status(Code::kInvalidArgument, "size_bytes is 0");
+    if (size_bytes == 0) return Status(Code::kInvalidArgument, "size_bytes has to be above 0");
     const auto index = static_cast<size_t>(device);
     HETCOMM_RETURN_IF_ERROR(check_wrapped(context->impl->devices(), index, address, size_bytes));
     *out_memory = new hetcomm_memory(*context->impl, index, address, size_bytes, false);
@@ -253,9 +262,12 @@ hetcomm_status_t hetcomm_memory_free(hetcomm_memory_t* memory) noexcept {
     HETCOMM_REQUIRE_HANDLE(memory);
     hetcomm::Context& context = memory->context;
     HETCOMM_RETURN_IF_ERROR(capi::check_alive(context));
-    if (memory->registration != nullptr) return Status(Code::kBusy, "the memory is registered");
+    if (memory->registration != nullptr)
+      return Status(Code::kBusy, "the memory is registered; unregister it first");
     if (memory->in_use())
-      return Status(Code::kBusy, "a pending operation or a prepared request uses the memory");
+      return Status(Code::kBusy,
+                    "a pending operation or a prepared request uses the memory; wait for it or "
+                    "free it first");
     if (memory->known_window() != nullptr) {
       const hetcomm::Engine::Baton baton(context.engine());
       context.devices().forget(*memory);

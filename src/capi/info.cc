@@ -89,7 +89,8 @@ hetcomm_status_t hetcomm_context_variable(hetcomm_context_t* context, const char
       *out_value = context->impl->config().shown(info.variable);
       return {};
     }
-    return Status(Code::kNotFound, std::string("there is no variable ") + name);
+    return Status(Code::kNotFound, "there is no variable '" + std::string(name) +
+                                       "'; hetcomm_info --variables lists them");
   });
 }
 

@@ -105,13 +105,14 @@ hetcomm_status_t hetcomm_memory_register(hetcomm_memory_t* memory,
     HETCOMM_REQUIRE_HANDLE(communicator);
     HETCOMM_RETURN_IF_ERROR(capi::check_alive(memory->context));
     if (&communicator->impl->context() != &memory->context) {
-      return Status(Code::kInvalidArgument, "memory and communicator are of different contexts");
+      return Status(Code::kInvalidArgument,
+                    "the memory and the communicator belong to different contexts");
     }
     if (access == 0 || (access & ~uint32_t{HETCOMM_ACCESS_ALL}) != 0) {
-      return Status(Code::kInvalidArgument, "access is not made of HETCOMM_ACCESS_*");
+      return Status(Code::kInvalidArgument, "access has to be a combination of HETCOMM_ACCESS_*");
     }
     if ((flags & ~uint32_t{HETCOMM_REGISTER_CALLER_PROGRESS}) != 0) {
-      return Status(Code::kInvalidArgument, "flags has bits that are not known");
+      return Status(Code::kInvalidArgument, "flags has unknown bits");
     }
     return communicator->impl->register_memory(*memory, access,
                                                (flags & HETCOMM_REGISTER_CALLER_PROGRESS) != 0);
@@ -136,7 +137,8 @@ hetcomm_status_t hetcomm_memory_export(const hetcomm_memory_t* memory, size_t ca
     const auto bytes = Communicator::export_memory(*memory);
     if (!bytes.ok()) return bytes.status();
     if (bytes.value().size() > capacity) {
-      return Status(Code::kOutOfRange, fmt::format("{} bytes are needed", bytes.value().size()));
+      return Status(Code::kOutOfRange, fmt::format("the buffer is too small: {} bytes are needed",
+                                                   bytes.value().size()));
     }
     *out_size = bytes.value().size();
     std::memcpy(out_bytes, bytes.value().data(), bytes.value().size());
@@ -180,7 +182,10 @@ hetcomm_status_t hetcomm_remote_memory_release(hetcomm_remote_memory_t* remote) 
     HETCOMM_REQUIRE_HANDLE(remote);
     HETCOMM_RETURN_IF_ERROR(
         capi::check_alive(static_cast<Communicator&>(remote->communicator()).context()));
-    if (remote->in_use()) return Status(Code::kBusy, "operations on it are pending");
+    if (remote->in_use()) {
+      return Status(Code::kBusy,
+                    "operations on the remote memory are pending; wait for them first");
+    }
     capi::destroy(remote);
     return {};
   });

@@ -193,7 +193,8 @@ Status mark_all(Requests all, Engine** engine) {
                     fmt::format("request {}: {}", i, hetcomm_status_text(status)));
     }
     if (ref.is(OperationState::kPrepared)) {
-      return Status(Code::kInvalidArgument, fmt::format("request {} was not started", i));
+      return Status(Code::kInvalidArgument,
+                    fmt::format("request {} is prepared, but was not started", i));
     }
     if (*engine != nullptr && *engine != ref.operation->engine) {
       return Status(Code::kInvalidArgument, "the requests belong to several contexts");
@@ -201,8 +202,9 @@ Status mark_all(Requests all, Engine** engine) {
     *engine = ref.operation->engine;
     ref.operation->any_place.store(static_cast<uint32_t>(i + 1), std::memory_order_relaxed);
   }
-  return *engine != nullptr ? Status()
-                            : Status(Code::kInvalidArgument, "there is no request to wait for");
+  return *engine != nullptr
+             ? Status()
+             : Status(Code::kInvalidArgument, "none of the requests can be waited for");
 }
 
 // The first that is not pending any more.
@@ -289,7 +291,8 @@ hetcomm_status_t hetcomm_probe(hetcomm_communicator_t* communicator, int32_t sou
     HETCOMM_RETURN_IF_ERROR(capi::check_alive(own.context()));
     if (source != HETCOMM_ANY_SOURCE && (source < 0 || source >= own.size())) {
       return Status(Code::kOutOfRange,
-                    fmt::format("there is no rank {} among {}", source, own.size()));
+                    fmt::format("there is no rank {}: the communicator has ranks 0 to {}", source,
+                                own.size() - 1));
     }
     const uint64_t timeout =
         timeout_ns == 0 ? own.context().config().number(hetcomm::Variable::kTimeout) : timeout_ns;
@@ -300,7 +303,8 @@ hetcomm_status_t hetcomm_probe(hetcomm_communicator_t* communicator, int32_t sou
       const uint64_t seen = engine.arrivals();
       if (own.probe(source, tag, ignore, out_message)) return {};
       HETCOMM_RETURN_IF_ERROR(own.check_source(source));
-      if (hetcomm::now_ns() >= deadline) return Status(Code::kTimedOut, "no such message");
+      if (hetcomm::now_ns() >= deadline)
+        return Status(Code::kTimedOut, "no such message has arrived in time");
       engine.wait(deadline, [&] { return engine.arrivals() != seen; });
     }
   });
@@ -393,7 +397,7 @@ hetcomm_status_t hetcomm_request_wait_any(size_t count, hetcomm_request_t* const
         return found.ref.operation != nullptr;
       };
       if (!engine->wait(wait_deadline(timeout_ns), look)) {
-        return Status(Code::kTimedOut, "the operations are still pending");
+        return Status(Code::kTimedOut, "the operations are still pending; wait longer, or again");
       }
     }
     if (!consume(found.ref, out_completion)) return Status(Code::kStaleHandle);
@@ -423,7 +427,8 @@ hetcomm_status_t hetcomm_request_start(hetcomm_request_t* request) noexcept {
   return capi::guard([&]() -> Status {
     Operation& operation = *ref.operation;
     if (!operation.prepared) {
-      return Status(Code::kInvalidArgument, "the request is not a prepared one");
+      return Status(Code::kInvalidArgument,
+                    "the request was not prepared; only prepared requests can be started again");
     }
     if (operation.communicator == nullptr) {
       return Status(Code::kInvalidArgument, "the request's communicator was destroyed");

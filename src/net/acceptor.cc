@@ -144,7 +144,8 @@ bool Acceptor::make_room(uint64_t now) {
     pause(oldest.start_ns() + kMinPendingNs);
     return false;
   }
-  reject(oldest, Status(Code::kOutOfResources, "too many connections without a proof"));
+  reject(oldest,
+         Status(Code::kOutOfResources, "too many connections have not proved the job secret yet"));
   pending_.pop_front();
   return true;
 }
@@ -161,7 +162,7 @@ void Acceptor::admit(UniqueFd socket, uint64_t now) {
   if (options_.tls != nullptr) {
     tls = options_.tls->accept(socket.get());
     if (tls == nullptr) {
-      log_.warn("{} dropped a connection: no memory for TLS", address_.to_string());
+      log_.warn("{} rejected a connection: no memory for TLS is left", address_.to_string());
       return;
     }
   }
@@ -211,7 +212,7 @@ void Acceptor::reject(const Pending& pending, const Status& why) {
 
 // Each stranger is told of at debug; one line a minute at warn.
 void Acceptor::report_rejection(const std::string& name, const Status& why, bool warn) {
-  log_.debug("{} dropped connection from {}: {}", address_.to_string(), name, why.text());
+  log_.debug("{} rejected a connection from {}: {}", address_.to_string(), name, why.text());
   last_rejection_ = why;
   if (!warn) return;
   ++unreported_;
@@ -225,7 +226,8 @@ void Acceptor::report_rejection(const std::string& name, const Status& why, bool
 
 void Acceptor::expire(uint64_t now_ns) {
   while (!pending_.empty() && now_ns >= pending_.front()->start_ns() + kHandshakeTimeoutNs) {
-    reject(*pending_.front(), Status(Code::kTimedOut, "it did not finish the handshake in time"));
+    reject(*pending_.front(),
+           Status(Code::kTimedOut, "the peer did not finish the handshake in time"));
     pending_.pop_front();
   }
   if (now_ns >= resume_ns_) resume();

@@ -222,7 +222,7 @@ Result<Address> Address::decode(ByteReader& reader) {
     const std::string name = reader.read_string(kMaxLocalName);
     if (!reader.failed()) return local(name);
   }
-  return Status(Code::kInvalidArgument, "malformed address");
+  return Status(Code::kInvalidArgument, "a peer has sent a malformed address");
 }
 
 }  // namespace hetcomm

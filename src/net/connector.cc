@@ -159,8 +159,9 @@ void Connector::shake_hands() {
 void Connector::expire(uint64_t now_ns) {
   if (reported_) return;
   if (!exhausted_ && now_ns >= attempt_deadline_ns_) {
-    attempt_failed(Status(Code::kTimedOut,
-                          handshake_ ? "no answer to the hello in time" : "no connection in time"));
+    attempt_failed(Status(
+        Code::kTimedOut, handshake_ ? "the peer accepted the connection, but did not answer in time"
+                                    : "the connection was not made in time"));
     start_next(now_ns);
   } else if (now_ns >= retry_ns_) {
     const Status status = connect_now(candidates_[next_candidate_]);
@@ -186,7 +187,7 @@ void Connector::report(Result<StreamSocket> result) {
 
 void Connector::report_failure() {
   report(Status(code_, fmt::format("rank {} cannot be reached: {}", hello_.destination,
-                                   failures_.empty() ? "it has no address" : failures_)));
+                                   failures_.empty() ? "no address of it is known" : failures_)));
 }
 
 }  // namespace hetcomm

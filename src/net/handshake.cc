@@ -301,7 +301,7 @@ bool Handshake::fill_in(size_t size) {
   const bool first = state_ == State::kReadPrefix || state_ == State::kReadHello;
   if (tls_ == nullptr && first && is_tls_record(in_)) return refuse_foreign_peer();
   if (got == 0) {
-    return fail_with(Code::kPeerLost, filled == 0 ? "the peer closed the connection in silence"
+    return fail_with(Code::kPeerLost, filled == 0 ? "the peer closed the connection without a word"
                                                   : "the peer closed the connection");
   }
   return fail(failure(error, "handshake: receive")) != Step::kFailed;
@@ -317,15 +317,16 @@ Status Handshake::failure(int error, std::string_view what) const {
 // for a refusal.
 bool Handshake::refuse_foreign_peer() {
   if (tls_ != nullptr || !is_tls_record(in_)) {
-    return fail_with(Code::kPermissionDenied, "not a hetcomm peer");
+    return fail_with(Code::kPermissionDenied, "the other side is not a hetcomm peer");
   }
   std::array<std::byte, 2048> unread;
   [[maybe_unused]] ssize_t ignored = ::recv(fd_, unread.data(), unread.size(), MSG_DONTWAIT);
   ignored =
       ::send(fd_, kChallengeMagic.data(), kChallengeMagic.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
-  return fail_with(Code::kPermissionDenied,
-                   "not a hetcomm peer, or one that takes TLS only, which this process does not "
-                   "have: set HETCOMM_TLS alike on all ranks");
+  return fail_with(
+      Code::kPermissionDenied,
+      "the other side is not a hetcomm peer, or takes TLS only, which this process does not "
+      "have: set HETCOMM_TLS alike on all ranks");
 }
 
 // A foreign service may say less than a prefix and then wait: each byte is judged as it comes.
@@ -342,7 +343,7 @@ bool Handshake::read_hello_prefix() {
     return true;
   }
   if (prefix.extra_size > kMaxHelloExtra) {
-    return fail_with(Code::kPermissionDenied, "malformed hello");
+    return fail_with(Code::kPermissionDenied, "the peer has sent a malformed hello");
   }
   hello_.role = static_cast<Role>(prefix.kind);
   extra_size_ = prefix.extra_size;
@@ -443,8 +444,9 @@ bool Handshake::read_challenge() {
   transcript_.insert(transcript_.end(), claimed.begin(), claimed.end());
   acceptor_proof_ = proof_of(kAcceptorLabel, {});
   if (!equal_in_constant_time(acceptor_proof_, proof)) {
-    return fail_with(Code::kPermissionDenied,
-                     "the peer does not prove the job secret: it has another one, or none");
+    return fail_with(
+        Code::kPermissionDenied,
+        "the peer does not prove the job secret: its HETCOMM_SECRET differs, or it has none");
   }
   ByteReader reader(all.subspan(kPrefixBytes));
   acceptor_incarnation_ = reader.read<uint64_t>();
@@ -489,7 +491,8 @@ bool Handshake::read_proof() {
   if (!fill_in(kProofBytes)) return false;
   const Digest expected = proof_of(kInitiatorLabel, acceptor_proof_);
   if (!equal_in_constant_time(expected, in_)) {
-    return fail_with(Code::kPermissionDenied, "the peer does not prove the job secret");
+    return fail_with(Code::kPermissionDenied,
+                     "the peer does not prove the job secret: its HETCOMM_SECRET differs");
   }
   state_ = State::kDone;
   return true;

@@ -17,6 +17,7 @@
 
 #include "src/base/text.h"
 #include "src/net/address.h"
+#include "src/net/interface_check.h"
 
 namespace hetcomm {
 namespace {
@@ -38,8 +39,9 @@ class Pattern {
     const size_t slash = text.find('/');
     Result<Address> network = Address::parse_numeric(text.substr(0, slash), 0);
     if (slash == std::string_view::npos && !network.ok()) return pattern;
-    const Status malformed(Code::kInvalidArgument,
-                           fmt::format("HETCOMM_INTERFACE: '{}' is not a subnet", text));
+    const Status malformed(
+        Code::kInvalidArgument,
+        fmt::format("HETCOMM_INTERFACE: '{}' is not a subnet; write one such as 10.0.0.0/8", text));
     if (!network.ok()) return malformed;
     pattern.network_ = network.value();
     const size_t all_bits = host_bytes(*pattern.network_).size() * 8;
@@ -55,6 +57,8 @@ class Pattern {
     }
     return pattern;
   }
+
+  std::string_view text() const { return name_; }
 
   bool matches(std::string_view interface, const Address& address) const {
     if (network_) return in_network(address);
@@ -204,7 +208,7 @@ Result<std::vector<InterfaceAddress>> choose_interfaces(const Config& config,
   }
   if (chosen.empty()) {
     return Status(Code::kNotFound,
-                  fmt::format("no network interface fits HETCOMM_INTERFACE='{}' and "
+                  fmt::format("no network interface matches HETCOMM_INTERFACE='{}' and "
                               "HETCOMM_FAMILY='{}'; this host has {}",
                               config.text(Variable::kInterface), family, describe(all.value())));
   }
@@ -213,6 +217,23 @@ Result<std::vector<InterfaceAddress>> choose_interfaces(const Config& config,
   result.reserve(chosen.size());
   for (const Rank& rank : chosen) result.push_back(candidates[std::get<5>(rank)]);
   return result;
+}
+
+void warn_of_unknown_interfaces(const Config& config, Log& log) {
+  Result<std::vector<Pattern>> patterns = parse_patterns(config.text(Variable::kInterface));
+  // What is no pattern at all is an error where the interfaces are chosen.
+  if (!patterns.ok() || patterns->empty()) return;
+  Result<std::vector<InterfaceAddress>> all = list_addresses(Address());
+  if (!all.ok()) return;
+  for (const Pattern& pattern : patterns.value()) {
+    const bool found = std::any_of(all->begin(), all->end(), [&](const InterfaceAddress& entry) {
+      return pattern.matches(entry.interface, entry.address);
+    });
+    if (found) continue;
+    log.warn_once(fmt::format(
+        "HETCOMM_INTERFACE: '{}' matches no network interface that is up; this host has {}",
+        printable(pattern.text()), describe(all.value())));
+  }
 }
 
 Result<PortRange> port_range(const Config& config) {
@@ -229,9 +250,10 @@ Result<PortRange> port_range(const Config& config) {
       read(dash == std::string_view::npos ? text : text.substr(dash + 1), &range.last) &&
       range.first <= range.last;
   if (good) return range;
-  return Status(Code::kInvalidArgument,
-                fmt::format("HETCOMM_PORTS: '{}' is no range of ports, such as 20000-20999",
-                            printable(text)));
+  return Status(
+      Code::kInvalidArgument,
+      fmt::format("HETCOMM_PORTS: '{}' is not a range of ports; write one such as 20000-20999",
+                  printable(text)));
 }
 
 }  // namespace hetcomm

@@ -95,8 +95,10 @@ Status TlsContext::load(const Config& config, Log& log) {
                                        {Variable::kTlsKey, "KEY"},
                                        {Variable::kTlsCa, "CA"}}) {
     if (config.text(variable).empty()) {
-      return Status(Code::kInvalidArgument,
-                    fmt::format("HETCOMM_TLS is on, which needs HETCOMM_TLS_{} too", name));
+      return Status(
+          Code::kInvalidArgument,
+          fmt::format("HETCOMM_TLS is on, but HETCOMM_TLS_{} is not set; set it to a PEM file",
+                      name));
     }
   }
   expected_name_ = config.text(Variable::kTlsServerName);
@@ -131,7 +133,7 @@ Status TlsContext::load_certificate(const std::string& path, Log& /*log*/) {
   const X509Ptr own(PEM_read_bio_X509(bio.get(), nullptr, no_pass_phrase, nullptr));
   if (!own || SSL_CTX_use_certificate(context_, own.get()) != 1) {
     return Status(Code::kInvalidArgument,
-                  fmt::format("{}: no certificate that can be used: {}", what, library_text()));
+                  fmt::format("{}: it holds no usable certificate: {}", what, library_text()));
   }
   while (X509* between = PEM_read_bio_X509(bio.get(), nullptr, no_pass_phrase, nullptr)) {
     if (SSL_CTX_add0_chain_cert(context_, between) != 1) {
@@ -152,21 +154,23 @@ Status TlsContext::load_key(const std::string& path, Log& log) {
   Result<SmallFile> file = read_private_file(path, kMaxPemBytes, what);
   if (!file.ok()) return file.status();
   if (file->everybody_reads) {
-    log.warn_once(fmt::format("{}: everybody on this host can read it; use chmod 600", what));
+    log.warn_once(fmt::format("{}: every user of this host may read it; use chmod 600", what));
   }
   const BioPtr bio = memory_bio(file->contents);
   const KeyPtr key(PEM_read_bio_PrivateKey(bio.get(), nullptr, no_pass_phrase, nullptr));
   OPENSSL_cleanse(file->contents.data(), file->contents.size());
   if (!key) {
-    return Status(Code::kInvalidArgument,
-                  fmt::format("{}: no private key that can be used (without a pass phrase): {}",
-                              what, library_text()));
+    return Status(
+        Code::kInvalidArgument,
+        fmt::format("{}: it holds no usable private key (one with a pass phrase is not): {}", what,
+                    library_text()));
   }
   if (SSL_CTX_use_PrivateKey(context_, key.get()) != 1 ||
       SSL_CTX_check_private_key(context_) != 1) {
     return Status(
         Code::kInvalidArgument,
-        fmt::format("{}: it does not belong to HETCOMM_TLS_CERTIFICATE: {}", what, library_text()));
+        fmt::format("{}: the key does not belong to the certificate in HETCOMM_TLS_CERTIFICATE: {}",
+                    what, library_text()));
   }
   return {};
 }
@@ -188,7 +192,7 @@ Status TlsContext::load_authority(const std::string& path, Log& /*log*/) {
   }
   if (count == 0) {
     return Status(Code::kInvalidArgument,
-                  fmt::format("{}: no certificate in it: {}", what, library_text()));
+                  fmt::format("{}: it holds no certificate: {}", what, library_text()));
   }
   ERR_clear_error();
   return {};

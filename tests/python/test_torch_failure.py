@@ -823,7 +823,7 @@ class Ends(ranks.TestCase):
 
     def test_unmakeable(self):
         for variable, value, reason in (
-            ("HETCOMM_TLS", "on", "needs HETCOMM_TLS_CERTIFICATE"),
+            ("HETCOMM_TLS", "on", "HETCOMM_TLS_CERTIFICATE is not set"),
             ("HETCOMM_SPIN_TIME", "soon", "HETCOMM_SPIN_TIME"),  # no context
             ("HETCOMM_SECRET_FILE", "/nowhere", "/nowhere"),
         ):

@@ -1,9 +1,10 @@
 // What hetcomm_bench computes and prints, without running it: plans and measurements survive their
 // way between processes; percentiles, medians and geometric means are right; only figures of one
-// round and one placement make a ratio; CSV, JSON and SVG are well formed and complete; patterns
+// round and one placement make a ratio; CSV has the numbers of the table; CSV, JSON and SVG are well formed and complete; patterns
 // find every wrong byte.
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -379,6 +380,42 @@ TEST(Render, TablesNameWhatTheyShow) {
   const std::string osu = render_osu(sample_report());
   EXPECT_THAT(osu, HasSubstr("# Size          Latency (us)"));
   EXPECT_THAT(osu, HasSubstr("One Sided Fetch and Add Rate Test"));
+}
+
+TEST(Render, CsvHasTheNumbersOfTheTable) {
+  Report report;
+  Row row = row_of("latency", "hetcomm", 8, 3);
+  row.avg_us = 12.3456789;
+  row.measured.min_us = 0.0123456;
+  row.measured.p99_us = 123.456;
+  row.measured.max_us = 98765.4321;
+  row.bandwidth_mbps = 7.0004;
+  report.rows = {row};
+  const std::string text = render_csv(report);
+  const std::string table = render_table(report);
+  const std::vector<std::string_view> lines = split(text, '\n');
+  const std::vector<std::string_view> names = split(lines[0], ',');
+  // An empty field is none for split().
+  std::vector<std::string> values(1);
+  for (const char letter : lines[1]) {
+    if (letter == ',') {
+      values.emplace_back();
+    } else {
+      values.back() += letter;
+    }
+  }
+  ASSERT_EQ(values.size(), names.size());
+  const std::map<std::string_view, std::string> expected = {
+      {"avg_us", "12.35"}, {"min_us", "0.012"}, {"p99_us", "123.5"}, {"max_us", "98765"}};
+  for (size_t i = 0; i < names.size(); ++i) {
+    const auto found = expected.find(names[i]);
+    if (found == expected.end()) continue;
+    EXPECT_EQ(values[i], found->second) << names[i];
+    EXPECT_THAT(table, HasSubstr(" " + found->second + " ")) << names[i];
+  }
+  EXPECT_EQ(values[static_cast<size_t>(std::find(names.begin(), names.end(), "bandwidth_MBps") -
+                                       names.begin())],
+            "7.00");
 }
 
 TEST(Render, SvgEscapesAndSurvivesEmptyReports) {

@@ -3,11 +3,15 @@ if(TARGET hetcomm_bench)
   set(bench_dir ${PROJECT_SOURCE_DIR}/bench)
   hetcomm_test(bench_report_test
     SOURCES
+      bench_plot_test.cc
       bench_report_test.cc
       ${bench_dir}/compare.cc
       ${bench_dir}/launch.cc
       ${bench_dir}/implementation.cc
+      ${bench_dir}/job.cc
+      ${bench_dir}/mpi/bridge.cc
       ${bench_dir}/peers/perftest.cc
+      ${bench_dir}/plot_series.cc
       ${bench_dir}/plot_svg.cc
       ${bench_dir}/probe.cc
       ${bench_dir}/report.cc
@@ -16,7 +20,7 @@ if(TARGET hetcomm_bench)
       ${bench_dir}/report_table.cc
       ${bench_dir}/row.cc
       ${bench_dir}/work.cc
-    DEPENDS hetcomm fmt::fmt nlohmann_json::nlohmann_json
+    DEPENDS hetcomm fmt::fmt nlohmann_json::nlohmann_json -ldl
     LABELS asan)
   hetcomm_test(bench_launch_test
     SOURCES bench_launch_test.cc ${bench_dir}/launch.cc

@@ -403,6 +403,15 @@ class Usage(unittest.TestCase):
                 self.assertIn(named, result.stderr)
                 self.assertEqual(result.stdout, "")
 
+    def test_mistyped_words_are_answered_with_the_nearest(self):
+        for words, told in ((("latnecy",), "'latency'"), (("all_reduce",), "'allreduce'"),
+                            (("latency", "--compair", "mpi"), "'--compare'"),
+                            (("latency", "--format", "jsn"), "'json'"),
+                            (("latency", "--transport", "tpc"), "'tcp'")):
+            with self.subTest(words):
+                self.assertIn(f"did you mean {told}?", bench(*words).stderr)
+        self.assertNotIn("did you mean", bench("latency", "--format", "parquet").stderr)
+
     def test_help_and_version(self):
         text = bench("--help").stdout
         for section in ("SYNOPSIS", "TESTS", "OPTIONS", "OUTPUT", "ENVIRONMENT", "EXIT STATUS",

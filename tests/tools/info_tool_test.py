@@ -1,21 +1,41 @@
 #!/usr/bin/env python3
 """Runs hetcomm_info as its users do.
 
-Properties: every variable that takes a number says in which unit and range, every choice names its
-values; a transport that does not exist is refused where it is set; explain says of every transport
-of the build why it may or may not be taken; a rank that does not exist is one error and no output.
+Properties: a bare call is a page whose first section are the transports, without the table of
+variables, and nothing of it is out of reach; a mistyped word is answered with the nearest one; every
+variable that takes a number says in which unit and range, every choice names its values; a transport
+that does not exist is refused where it is set; NIC names that match nothing are warned about; every
+rank has a log file of its own; time limits are told as they were set; explain says of every transport
+of the build why it may or may not be taken; the ranks of a launcher are one job, whose rank 0 prints
+for all; a rank that does not exist is one error and no output.
 
 Usage: info_tool_test.py PATH_OF_HETCOMM_INFO [unittest options]
 """
 
 import json
 import os
+import pathlib
+import shutil
+import socket
 import subprocess
 import sys
+import tempfile
 import unittest
 
 INFO = ""
-LAUNCHER_VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+LAUNCHER_VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "OMPI_COMM_WORLD_SIZE",
+                      "PMI_SIZE", "PMIX_RANK", "MPI_LOCALNRANKS")
+
+
+def mpi_options():
+    """Open MPI refuses more ranks than cores unless it is told."""
+    if not shutil.which("mpirun"):
+        return []
+    version = subprocess.run(["mpirun", "--version"], capture_output=True, text=True).stdout
+    return ["--oversubscribe", "--bind-to", "none"] if "Open MPI" in version else []
+
+
+MPI_OPTIONS = mpi_options()
 
 
 def info(*words, **added):
@@ -23,6 +43,42 @@ def info(*words, **added):
              if k not in LAUNCHER_VARIABLES and not k.startswith("HETCOMM_")}
     return subprocess.run([INFO, *words], capture_output=True, text=True, timeout=100,
                           env={**clean, **added})
+
+
+class Page(unittest.TestCase):
+    def test_transports_first_and_variables_only_where_set(self):
+        result = info(HETCOMM_RAILS="3")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        titles = [line for line in result.stdout.splitlines() if line and line[0] != " "]
+        self.assertEqual(titles[:4], ["transports", "devices",
+                                      "variables that are not at their default", "library"])
+        rows = [line.split() for line in result.stdout.splitlines()]
+        self.assertIn(["HETCOMM_RAILS", "4", "3"], rows)
+        self.assertNotIn("HETCOMM_TIMEOUT", result.stdout)
+        self.assertLess(len(rows), 40)  # a page
+        self.assertIn("none", info().stdout)
+
+    def test_nothing_is_out_of_reach(self):
+        for words, expected in ((("--variables",), "HETCOMM_TIMEOUT "),
+                                (("--devices", "--variables"), "host memory"),
+                                (("--version",), "hetcomm ")):
+            with self.subTest(words):
+                self.assertIn(expected, info(*words).stdout)
+        everything = json.loads(info("--format", "json").stdout)
+        for section in ("version", "abi_version", "build", "variables", "devices", "transports"):
+            self.assertTrue(everything[section] or section == "abi_version", section)
+
+    def test_mistyped_words_are_answered_with_the_nearest(self):
+        for words, told in ((("explian",), "did you mean 'explain'?"),
+                            (("--transport",), "did you mean '--transports'?"),
+                            (("explain", "--rnak", "1"), "did you mean '--rank'?"),
+                            (("--rank", "1"), "does not go with this command")):
+            with self.subTest(words):
+                result = info(*words)
+                self.assertEqual(result.returncode, 2)
+                self.assertEqual(result.stdout, "")
+                self.assertIn(told, result.stderr)
+        self.assertNotIn("did you mean", info("xyzzy").stderr)
 
 
 class Variables(unittest.TestCase):
@@ -57,6 +113,50 @@ class Transports(unittest.TestCase):
         self.assertNotIn(":0,", reason["tcp"] + ",")
 
 
+class LogFiles(unittest.TestCase):
+    def test_every_rank_has_its_file(self):
+        with tempfile.TemporaryDirectory() as folder:
+            result = info("explain", HETCOMM_LOG="info", HETCOMM_LOG_FILE=f"{folder}/%r.log")
+            self.assertEqual(result.returncode, 0, result.stderr)
+            logs = {path.name: path.read_text() for path in pathlib.Path(folder).iterdir()}
+        self.assertEqual(set(logs), {"0.log", "1.log"})
+        self.assertIn("store: rank 0 listens", logs["0.log"])  # before the rank is anybody's
+        self.assertNotIn("store: rank 0 listens", logs["1.log"])
+        self.assertNotIn("store: rank 0 listens", result.stderr)
+
+    def test_unknown_marks_are_refused(self):
+        result = info(HETCOMM_LOG_FILE="/tmp/%d.log")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("'%d'", result.stderr)
+        self.assertIn("%r the rank", result.stderr)
+
+
+class Names(unittest.TestCase):
+    def test_names_of_interfaces_that_match_nothing_are_warned_about_once(self):
+        result = info("--devices", HETCOMM_INTERFACE="lo,eht9", HETCOMM_RDMA_NIC="mlx9_0")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        lines = result.stderr.splitlines()
+        self.assertEqual(len([line for line in lines if "'eht9'" in line]), 1, result.stderr)
+        self.assertIn("lo (127.0.0.1)", result.stderr)
+        self.assertEqual(len([line for line in lines if "HETCOMM_RDMA_NIC" in line]), 1,
+                         result.stderr)
+        self.assertEqual(info("--devices", HETCOMM_INTERFACE="lo").stderr, "")
+
+
+class TimeLimits(unittest.TestCase):
+    def test_the_limit_that_was_set_is_told(self):
+        for rank, told in (("0", "rank 1 of 2 did not join within 1.5 s"),
+                           ("1", "rank 0's store was not found within 1.5 s")):
+            with self.subTest(rank), socket.socket() as probe:
+                probe.bind(("127.0.0.1", 0))
+                port = str(probe.getsockname()[1])
+                probe.close()
+                result = info("explain", RANK=rank, WORLD_SIZE="2", MASTER_ADDR="127.0.0.1",
+                              MASTER_PORT=port, HETCOMM_BOOTSTRAP_TIMEOUT="1500ms")
+                self.assertEqual(result.returncode, 1)
+                self.assertIn(told, result.stderr)
+
+
 class Explain(unittest.TestCase):
     def test_every_transport_is_named(self):
         for added in ({}, {"HETCOMM_TRANSPORTS": "tcp"}):
@@ -67,6 +167,48 @@ class Explain(unittest.TestCase):
                     self.assertEqual(result.stdout.count(f"\n    {transport} "), 2, result.stdout)
                     self.assertNotIn(f"no: {transport}:", result.stdout)
                 self.assertEqual(result.stdout.count("to rank 1:"), 1, result.stdout)
+
+    def test_ranks_of_a_launcher_are_one_job(self):
+        def explain(*words):
+            with socket.socket() as probe:
+                probe.bind(("127.0.0.1", 0))
+                port = str(probe.getsockname()[1])
+            ranks = [subprocess.Popen(
+                [INFO, "explain", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                text=True, env={**os.environ, "RANK": str(rank), "WORLD_SIZE": "3",
+                                "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port,
+                                "HETCOMM_SECRET": "the secret of this test"})
+                     for rank in range(3)]
+            outputs = [rank.communicate(timeout=100) for rank in ranks]
+            return [rank.returncode for rank in ranks], outputs
+
+        status, outputs = explain("--format", "json")
+        self.assertEqual(status, [0, 0, 0], outputs)
+        self.assertEqual([out for out, _ in outputs[1:]], ["", ""])
+        views = json.loads(outputs[0][0])
+        self.assertEqual([(view["rank"], view["size"]) for view in views],
+                         [(0, 3), (1, 3), (2, 3)])
+        for view in views:
+            self.assertEqual([peer["rank"] for peer in view["peers"]],
+                             [rank for rank in range(3) if rank != view["rank"]])
+        status, outputs = explain("--rank", "3")
+        self.assertEqual(status, [2, 2, 2], outputs)
+        self.assertEqual("".join(errors for _, errors in outputs).count("rank 3"), 1, outputs)
+
+    @unittest.skipUnless(shutil.which("mpirun"), "no mpirun in PATH")
+    def test_mpirun_makes_one_job(self):
+        with open(INFO, "rb") as program:
+            text = program.read()
+        if b"__asan_init" in text or b"__tsan_init" in text:
+            self.skipTest("sanitizers report what MPI itself does")
+        clean = {k: v for k, v in os.environ.items() if k not in LAUNCHER_VARIABLES}
+        result = subprocess.run(
+            ["mpirun", *MPI_OPTIONS, "-n", "2", INFO, "explain"], capture_output=True, text=True,
+            timeout=100, env={**clean, "OMPI_ALLOW_RUN_AS_ROOT": "1",
+                              "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"})
+        self.assertEqual(result.returncode, 0, result.stderr)
+        told = [line for line in result.stdout.splitlines() if line.startswith("rank ")]
+        self.assertEqual([line.split(" on ")[0] for line in told], ["rank 0 of 2", "rank 1 of 2"])
 
     def test_a_rank_that_is_not_there_is_one_error(self):
         result = info("explain", "--rank", "5")

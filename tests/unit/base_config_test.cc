@@ -211,7 +211,9 @@ TEST_F(ConfigTest, OthersVariablesAreLeftAlone) {
 TEST_F(ConfigTest, SettingsMustBeKnown) {
   EXPECT_NE(error({}, "NOISE=1").find("NOISE"), std::string::npos);
   EXPECT_NE(error({}, "LOG").find("LOG"), std::string::npos);
-  EXPECT_NE(error({}, "=5").find("no known name"), std::string::npos);
+  EXPECT_NE(error({}, "=5").find("not a known variable"), std::string::npos);
+  EXPECT_NE(error({}, "TIMEUOT=5s").find("did you mean HETCOMM_TIMEOUT?"), std::string::npos);
+  EXPECT_NE(error({}, "LOG").find("has no value"), std::string::npos);
   EXPECT_EQ(error({}, "SECRE=hush").find("hush"), std::string::npos);
   EXPECT_NE(error({}, "TIMEOUT=5s;;NOISE=1").find("entry 3"), std::string::npos);
 }

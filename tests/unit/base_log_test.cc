@@ -1,9 +1,15 @@
 // Log: a line is "hetcomm[host:rank] level: text"; levels filter; the caller's function gets one
-// line at a time, from any thread.
+// line at a time, from any thread. A file gets whole lines, appended; its name has host, process and
+// rank; lines wait for no file: what is written before the rank is known goes to standard error.
 #include <unistd.h>
 
 #include <array>
 #include <atomic>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -47,6 +53,93 @@ TEST(Log, FormatWithAndWithoutRank) {
   EXPECT_EQ(sink.lines[0], "hetcomm[" + host_name() + "] warn: 1 of 2");
   EXPECT_EQ(sink.lines[1], "hetcomm[" + host_name() + ":3] error: late");
   EXPECT_EQ(sink.levels, (std::vector<int32_t>{HETCOMM_LOG_WARN, HETCOMM_LOG_ERROR}));
+}
+
+class LogFiles : public ::testing::Test {
+ protected:
+  void SetUp() override { ASSERT_NE(mkdtemp(folder_.data()), nullptr); }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+  std::string in_folder(const std::string& name) const { return folder_ + "/" + name; }
+  static std::string contents(const std::string& path) {
+    std::ifstream file(path);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+  std::vector<std::string> names() const {
+    std::vector<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
+      names.push_back(entry.path().filename());
+    }
+    return names;
+  }
+
+  std::string folder_ = testing::TempDir() + "/hetcomm-log-XXXXXX";
+};
+
+TEST_F(LogFiles, NameHasHostProcessAndRank) {
+  Log log;
+  ASSERT_TRUE(log.set_file(in_folder("%h.%p.%r.100%%"), 7).ok());
+  const std::string name = host_name() + "." + std::to_string(getpid()) + ".7.100%";
+  EXPECT_EQ(names(), std::vector<std::string>{name}) << "open at once, as the rank is known";
+  testing::internal::CaptureStderr();
+  log.warn("one");
+  log.info("not at this level");
+  log.error("two");
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+  const std::string prefix = "hetcomm[" + host_name() + "] ";
+  EXPECT_EQ(contents(in_folder(name)), prefix + "warn: one\n" + prefix + "error: two\n");
+}
+
+TEST_F(LogFiles, WaitsForTheRankWhereTheNameNeedsIt) {
+  Log log;
+  ASSERT_TRUE(log.set_file(in_folder("rank%r"), std::nullopt).ok());
+  EXPECT_TRUE(names().empty());
+  testing::internal::CaptureStderr();
+  log.warn("early");
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "hetcomm[" + host_name() + "] warn: early\n");
+  log.set_rank(12);
+  EXPECT_EQ(names(), std::vector<std::string>{"rank12"});
+  log.warn("late");
+  EXPECT_EQ(contents(in_folder("rank12")), "hetcomm[" + host_name() + ":12] warn: late\n");
+  // A second communicator, of which this is another rank, changes no file.
+  log.set_rank(3);
+  EXPECT_EQ(names(), std::vector<std::string>{"rank12"});
+}
+
+TEST_F(LogFiles, IsAppendedToAndSharedWithTheFunction) {
+  std::ofstream(in_folder("log")) << "before\n";
+  Sink sink;
+  Log log;
+  log.set_sink(Sink::write, &sink);
+  ASSERT_TRUE(log.set_file(in_folder("log"), std::nullopt).ok()) << "no rank is needed";
+  log.warn("after");
+  const std::string line = "hetcomm[" + host_name() + "] warn: after";
+  EXPECT_EQ(contents(in_folder("log")), "before\n" + line + "\n");
+  EXPECT_EQ(sink.lines, std::vector<std::string>{line});
+}
+
+TEST_F(LogFiles, UnknownMarksAreRefused) {
+  for (const char* name : {"%x", "log.%", "%h%R", "%"}) {
+    Log log;
+    const Status status = log.set_file(in_folder(name), 0);
+    EXPECT_EQ(status.code(), Code::kInvalidArgument) << name;
+    EXPECT_NE(status.text().find("HETCOMM_LOG_FILE"), std::string_view::npos) << status.text();
+    EXPECT_NE(status.text().find("%h is the host"), std::string_view::npos) << status.text();
+  }
+  EXPECT_TRUE(names().empty());
+}
+
+TEST_F(LogFiles, AFileThatCannotBeOpenedIsToldAtOnceOrWithTheRank) {
+  Log log;
+  const Status status = log.set_file(in_folder("none/log"), 0);
+  EXPECT_EQ(status.code(), Code::kNotFound);
+  EXPECT_NE(status.text().find("none/log"), std::string_view::npos) << status.text();
+  ASSERT_TRUE(log.set_file(in_folder("none/%r"), std::nullopt).ok());
+  testing::internal::CaptureStderr();
+  log.set_rank(1);
+  log.warn("still told");
+  const std::string printed = testing::internal::GetCapturedStderr();
+  EXPECT_NE(printed.find("none/1"), std::string::npos) << printed;
+  EXPECT_NE(printed.find("warn: still told"), std::string::npos) << printed;
 }
 
 // Texts of peers and files may be in a line.

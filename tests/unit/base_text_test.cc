@@ -1,5 +1,5 @@
 // Texts that others have written: what acts on a terminal, or is no UTF-8, is made visible; all
-// other characters stay as they are.
+// other characters stay as they are. Durations are written with a unit that fits.
 #include <string>
 
 #include <gtest/gtest.h>
@@ -38,6 +38,17 @@ TEST(Printable, WhatIsNoUtf8IsMadeVisible) {
   EXPECT_EQ(printable("\xed\xa0\x80"), "\\xed\\xa0\\x80");  // a surrogate
   EXPECT_EQ(printable("\xf4\x90\x80\x80"), "\\xf4\\x90\\x80\\x80");
   EXPECT_EQ(printable("\xff\xfe"), "\\xff\\xfe");
+}
+
+TEST(Durations, AreWrittenAsTheyWereSet) {
+  constexpr uint64_t kMs = 1'000'000;
+  EXPECT_EQ(duration_text(3'000 * kMs), "3 s");
+  EXPECT_EQ(duration_text(300'000 * kMs), "300 s");
+  EXPECT_EQ(duration_text(2'600 * kMs), "2.6 s");
+  EXPECT_EQ(duration_text(500 * kMs), "500 ms");
+  EXPECT_EQ(duration_text(1'500'000), "1.5 ms");
+  EXPECT_EQ(duration_text(40'000), "40 us");
+  EXPECT_EQ(duration_text(0), "0 s");
 }
 
 }  // namespace

@@ -184,7 +184,7 @@ TEST_F(EnvironmentTest, StorePortIsTheOnlyOne) {
       listen_on(Address::parse_numeric("0.0.0.0", static_cast<uint16_t>(port_ + 20)).value(), 64)
           .value();
   EXPECT_THAT(run(2, {0}, settings)[0],
-              HasSubstr(fmt::format("no port from {0} to {0} is free", port_ + 20)));
+              HasSubstr(fmt::format("found no free port from {0} to {0}", port_ + 20)));
 }
 
 TEST_F(EnvironmentTest, Ipv6) {
@@ -523,7 +523,7 @@ TEST_F(EnvironmentTest, VariablesThatAreMissingOrWrongAreNamed) {
   setenv("MASTER_ADDR", "no-such-host.invalid", 1);
   fails_with("no-such-host.invalid");
   setenv("MASTER_ADDR", "127.0.0.1", 1);
-  fails_with("the store of rank 0 was not found");
+  fails_with("rank 0's store was not found");
 }
 
 class SecretFileTest : public testing::Test {
@@ -561,7 +561,7 @@ TEST_F(SecretFileTest, EqualsTheVariableWithoutLineEnds) {
   EXPECT_TRUE(lines_.empty());
   EXPECT_EQ(*load("abc", 0644).value(), direct);
   ASSERT_EQ(lines_.size(), 1u);
-  EXPECT_THAT(lines_[0], HasSubstr("everybody on this host can read it"));
+  EXPECT_THAT(lines_[0], HasSubstr("every user of this host may read it"));
   EXPECT_FALSE(load_setting("").value().has_value());
 }
 

@@ -207,6 +207,17 @@ TEST_F(StoreTest, MissingRanksAreNamedToAll) {
   EXPECT_LT(now_ns() - before, 5 * kSecond);
 }
 
+// The store waits a little less than the client, and the client may have spent time before.
+TEST_F(StoreTest, TheTimeLimitThatWasSetIsTheOneThatIsTold) {
+  start();
+  StoreClient client(log_, options(0));
+  client.set_time_limit(3 * kSecond);
+  const auto values = client.gather("world", 2, {}, now_ns() + kSecond / 4);
+  ASSERT_FALSE(values.ok());
+  EXPECT_THAT(std::string(values.status().text()),
+              HasSubstr("rank 1 of 2 did not join within 3 s"));
+}
+
 TEST_F(StoreTest, TwoProcessesWithOneRankFailBoth) {
   start();
   run_ranks(3, [&](int thread) {
@@ -400,9 +411,10 @@ TEST_F(StoreTest, ForeignServicesAreSkipped) {
   const Status status = lost.put("key", {}, now_ns() + 2 * kSecond);
   EXPECT_FALSE(status.ok());
   EXPECT_THAT(std::string(status.text()),
-              HasSubstr(talking.address().to_string() + ": not a hetcomm peer"));
+              HasSubstr(talking.address().to_string() + ": the other side is not a hetcomm peer"));
   EXPECT_THAT(std::string(status.text()),
-              HasSubstr(silent.address().to_string() + ": no answer to the hello in time"));
+              HasSubstr(silent.address().to_string() +
+                        ": the peer accepted the connection, but did not answer in time"));
 }
 
 TEST_F(StoreTest, AnotherSecretOrJobIsNotLetIn) {
@@ -427,7 +439,7 @@ TEST_F(StoreTest, ClosingTellsThoseWhoWait) {
     StoreClient client(log_, options(rank));
     const auto values = client.gather("world", 5, {}, in(30));
     ASSERT_FALSE(values.ok());
-    EXPECT_THAT(std::string(values.status().text()), HasSubstr("closed the store"));
+    EXPECT_THAT(std::string(values.status().text()), HasSubstr("closed the job's store"));
   });
   closing.join();
 }
@@ -632,8 +644,9 @@ TEST(StoreTableTest, WhoIsMissingIsReportedAgainAndAgainAndAtTheEndWithTheTime) 
                            7));
   EXPECT_EQ(table.next_timer_ns(), kUnit + 7);
   EXPECT_TRUE(table.take_reports(kUnit + 6).empty());
-  EXPECT_THAT(table.take_reports(kUnit + 7),
-              testing::ElementsAre("ranks 1-2 of 3 of 'world' still to come after 10 s; perhaps"));
+  EXPECT_THAT(
+      table.take_reports(kUnit + 7),
+      testing::ElementsAre("still waiting for ranks 1-2 of 3 of 'world' after 10 s; perhaps"));
   EXPECT_EQ(table.next_timer_ns(), 2 * kUnit + 7);
   EXPECT_EQ(table.take_reports(2 * kUnit + 7).size(), 1u);
   EXPECT_EQ(table.next_timer_ns(), 4 * kUnit + 7);
@@ -704,7 +717,7 @@ TEST(SurvivorRoundsTest, NumbersOfRanksMustAgreeAndOldRoundsAreForgotten) {
                                  .size = 9,
                                  .key = "s",
                                  .value = std::vector<std::byte>(2)});
-  EXPECT_THAT(std::string(other.status().text()), HasSubstr("there are 9 ranks, others say 4"));
+  EXPECT_THAT(std::string(other.status().text()), HasSubstr("the job has 9 ranks, others say 4"));
   for (size_t i = 0; i < SurvivorRounds::kRounds; ++i) {
     EXPECT_TRUE(ask(rounds, 1, {}, false, std::to_string(i)).value().empty());
   }

@@ -6,12 +6,14 @@
 
 #include <cstdlib>
 #include <random>
+#include <string>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "src/net/address.h"
+#include "src/net/interface_check.h"
 
 namespace hetcomm {
 namespace {
@@ -220,6 +222,26 @@ TEST(InterfaceTest, NothingFitsListsWhatExists) {
   ASSERT_FALSE(found.ok());
   EXPECT_EQ(found.status().code(), Code::kNotFound);
   EXPECT_THAT(std::string(found.status().text()), HasSubstr("lo (127.0.0.1)"));
+}
+
+TEST(InterfaceTest, EntriesThatMatchNothingAreWarnedAboutOnce) {
+  std::vector<std::string> lines;
+  Log log;
+  log.set_sink(
+      [](void* lines_of, int32_t, const char* line) {
+        static_cast<std::vector<std::string>*>(lines_of)->emplace_back(line);
+      },
+      &lines);
+  const auto check = [&](const char* settings) {
+    warn_of_unknown_interfaces(Config::load(nullptr, settings, log).value(), log);
+  };
+  for (const char* fine : {"", "INTERFACE=lo", "INTERFACE=l*, 127.0.0.0/8"}) check(fine);
+  EXPECT_TRUE(lines.empty());
+  for (int i = 0; i < 2; ++i) check("INTERFACE=lo,none7,198.51.100.0/24");
+  ASSERT_EQ(lines.size(), 2u);
+  EXPECT_NE(lines[0].find("'none7'"), std::string::npos) << lines[0];
+  EXPECT_NE(lines[0].find("lo (127.0.0.1)"), std::string::npos) << lines[0];
+  EXPECT_NE(lines[1].find("'198.51.100.0/24'"), std::string::npos) << lines[1];
 }
 
 TEST(InterfaceTest, MalformedSubnetsAreNamed) {

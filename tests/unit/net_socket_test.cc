@@ -297,7 +297,8 @@ TEST_F(SocketTest, SilentCandidateCostsItsShareOnly) {
   ASSERT_TRUE(run_until([&] { return connected_.size() == 1; }, 3 * kSecond));
   connect({bound_address(silent.get()).value()}, kSecond / 5);
   ASSERT_TRUE(run_until([&] { return reports_ == 2; }));
-  EXPECT_THAT(std::string(failure_.text()), HasSubstr("no answer to the hello in time"));
+  EXPECT_THAT(std::string(failure_.text()),
+              HasSubstr("accepted the connection, but did not answer in time"));
 }
 
 TEST_F(SocketTest, NoCandidatesFailLater) {
@@ -344,7 +345,7 @@ TEST_F(SocketTest, PortScansAndGarbageDoNoHarm) {
     });
   };
   EXPECT_EQ(count("not a hetcomm peer"), 26);  // 25 at debug, 1 at warn
-  EXPECT_EQ(count("in silence"), 25);
+  EXPECT_EQ(count("without a word"), 25);
   EXPECT_EQ(count("rejected 1 connection"), 1);
 }
 
@@ -406,7 +407,7 @@ TEST_F(SocketTest, FullLocalListenQueueIsRetried) {
   }
   connect({address}, kSecond / 5);
   ASSERT_TRUE(run_until([&] { return reports_ == 1; }));
-  EXPECT_THAT(std::string(failure_.text()), HasSubstr("no connection in time"));
+  EXPECT_THAT(std::string(failure_.text()), HasSubstr("the connection was not made in time"));
 }
 
 PortRange range_of(std::string_view ports) {

@@ -8,6 +8,8 @@
 //  - descriptors, parameters, answers and keys survive the way there and back, and nothing else
 //  does; so do headers, each told by its difference from the one before.
 #include <random>
+#include <string>
+#include <vector>
 
 #include "src/base/log.h"
 #include "tests/unit/rdma_fixture.h"
@@ -70,6 +72,28 @@ TEST_F(RdmaNic, NamesAndPorts) {
   EXPECT_THAT(text(wrong), HasSubstr("nic0, nic1"));
   EXPECT_THAT(text(probe("RDMA_NIC=nic0:4")), HasSubstr("1 port"));
   EXPECT_THAT(text(probe("RDMA_NIC=nic0:x")), HasSubstr("no port number"));
+}
+
+TEST_F(RdmaNic, NamesThatAreNoDeviceAreWarnedAboutOnce) {
+  FakeFabric::reset({{.name = "nic0", .ports = {{.gids = {ipv4_gid(1)}}}},
+                     {.name = "nic1", .ports = {{.gids = {ipv4_gid(2)}}}}});
+  std::vector<std::string> lines;
+  Log log;
+  log.set_sink(
+      [](void* lines_of, int32_t, const char* line) {
+        static_cast<std::vector<std::string>*>(lines_of)->emplace_back(line);
+      },
+      &lines);
+  const auto check = [&](const char* settings) {
+    rdma::warn_of_unknown_devices(FakeFabric::verbs(), Config::load(nullptr, settings, log).value(),
+                                  log);
+  };
+  for (const char* fine : {"", "RDMA_NIC=nic1", "RDMA_NIC=nic0:1,nic1"}) check(fine);
+  EXPECT_TRUE(lines.empty());
+  for (int i = 0; i < 2; ++i) check("RDMA_NIC=nic0,nic2:1");
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_THAT(lines[0], HasSubstr("'nic2'"));
+  EXPECT_THAT(lines[0], HasSubstr("it has nic0, nic1"));
 }
 
 TEST_F(RdmaNic, AddressesByPreference) {

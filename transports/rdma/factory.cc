@@ -63,6 +63,15 @@ std::unique_ptr<TransportFactory> make_factory(const Verbs& verbs, const Cm* cm)
 
 }  // namespace rdma
 
+void warn_of_unknown_rdma_devices(const Config& config, Log& log) {
+  if (config.text(Variable::kRdmaNic).empty()) return;
+  if (Result<const rdma::Verbs*> verbs = rdma::load_verbs(); verbs.ok()) {
+    rdma::warn_of_unknown_devices(*verbs.value(), config, log);
+  } else {
+    log.warn_once(fmt::format("HETCOMM_RDMA_NIC has no effect: {}", verbs.status().text()));
+  }
+}
+
 std::unique_ptr<TransportFactory> make_rdma_factory() {
   return std::make_unique<rdma::RdmaFactory>(nullptr, nullptr);
 }

@@ -19,4 +19,7 @@ struct Cm;
 std::unique_ptr<TransportFactory> make_factory(const Verbs& verbs, const Cm* cm = nullptr);
 
 }  // namespace rdma
+// Warns once about every name in HETCOMM_RDMA_NIC that is no device of this host.
+void warn_of_unknown_rdma_devices(const Config& config, Log& log);
+
 }  // namespace hetcomm

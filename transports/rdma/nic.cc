@@ -9,6 +9,9 @@
 #include <optional>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "src/base/text.h"
 
 namespace hetcomm::rdma {
 namespace {
@@ -380,6 +383,23 @@ void refresh_addresses(const Verbs& verbs, ibv_context* context, const Config& c
   if (verbs.query_port(context, nic.port, &port) != 0) return;
   nic.lid = port.lid;
   if (!read_gids(verbs, context, config, port.gid_tbl_len, nic).ok()) nic.gids.clear();
+}
+
+void warn_of_unknown_devices(const Verbs& verbs, const Config& config, Log& log) {
+  Result<std::vector<Wanted>> wanted = parse_names(config.text(Variable::kRdmaNic));
+  // What is no name at all is an error where the devices are opened.
+  if (!wanted.ok() || wanted->empty()) return;
+  const DeviceList devices(verbs);
+  std::vector<std::string> names;
+  for (int i = 0; i < devices.count(); ++i) {
+    names.emplace_back(verbs.get_device_name(devices.at(i)));
+  }
+  for (const Wanted& entry : wanted.value()) {
+    if (std::find(names.begin(), names.end(), entry.device) != names.end()) continue;
+    log.warn_once(fmt::format("HETCOMM_RDMA_NIC: this host has no RDMA device '{}'; it has {}",
+                              printable(entry.device),
+                              names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "))));
+  }
 }
 
 size_t count_nics(const Verbs& verbs, const Config& config, size_t most) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "src/base/config.h"
+#include "src/base/log.h"
 #include "src/base/status.h"
 #include "transports/rdma/verbs.h"
 
@@ -65,6 +66,8 @@ struct OpenNic {
 Result<OpenNic> open_nic(const Verbs& verbs, const Config& config, size_t instance = 0);
 // Reads the GIDs and the LID of |nic| anew. Without a port that can be asked there are no GIDs.
 void refresh_addresses(const Verbs& verbs, ibv_context* context, const Config& config, Nic& nic);
+// Warns once about every name in HETCOMM_RDMA_NIC that is no device of this host.
+void warn_of_unknown_devices(const Verbs& verbs, const Config& config, Log& log);
 // How many there are.
 size_t count_nics(const Verbs& verbs, const Config& config, size_t most);
 

@@ -1,0 +1,46 @@
+#include "bench/nearest.h"
+
+#include <algorithm>
+
+namespace bench {
+namespace {
+
+// Letters to insert, leave out, replace, or swap with their neighbour.
+size_t distance_between(std::string_view a, std::string_view b) {
+  std::vector<std::vector<size_t>> table(a.size() + 1, std::vector<size_t>(b.size() + 1));
+  for (size_t i = 0; i <= a.size(); ++i) table[i][0] = i;
+  for (size_t j = 0; j <= b.size(); ++j) table[0][j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t other = a[i - 1] == b[j - 1] ? 0 : 1;
+      size_t best =
+          std::min({table[i - 1][j] + 1, table[i][j - 1] + 1, table[i - 1][j - 1] + other});
+      const bool swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+      if (swapped) best = std::min(best, table[i - 2][j - 2] + 1);
+      table[i][j] = best;
+    }
+  }
+  return table[a.size()][b.size()];
+}
+
+}  // namespace
+
+std::string nearest(std::string_view word, const std::vector<std::string>& known) {
+  std::string best;
+  size_t least = std::max<size_t>(2, word.size() / 3) + 1;
+  for (const std::string& candidate : known) {
+    const size_t distance = distance_between(word, candidate);
+    // A word of which no letter is left is not meant.
+    if (distance >= least || distance >= std::max(word.size(), candidate.size())) continue;
+    least = distance;
+    best = candidate;
+  }
+  return best;
+}
+
+std::string did_you_mean(std::string_view word, const std::vector<std::string>& known) {
+  const std::string best = nearest(word, known);
+  return best.empty() ? "" : "; did you mean '" + best + "'?";
+}
+
+}  // namespace bench

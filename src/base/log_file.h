@@ -1,0 +1,37 @@
+// A file that log lines are appended to. Its name may hold %h (the host), %p (the process id), %r
+// (the rank) and %% (a percent sign), so that every rank of a job can have a file of its own.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "src/base/status.h"
+#include "src/base/unique_fd.h"
+
+namespace hetcomm {
+
+class LogFile {
+ public:
+  // |name| with its marks. Opens the file unless the name needs a rank and |rank| is none; then
+  // nothing is written until set_rank(). Fails with kInvalidArgument for an unknown mark, and as
+  // open() does.
+  static Result<LogFile> create(std::string_view name, std::string_view host,
+                                std::optional<int> rank);
+
+  // Opens the file if it waits for the rank.
+  Status set_rank(int rank);
+  bool is_open() const { return fd_.valid(); }
+  // Appends |line| and a line end in one piece. False when nothing, or only a part, was written.
+  bool append(std::string_view line) const;
+
+ private:
+  LogFile(std::string_view name, std::string_view host) : name_(name), host_(host) {}
+  Status open(std::optional<int> rank);
+
+  std::string name_;
+  std::string host_;
+  UniqueFd fd_;
+};
+
+}  // namespace hetcomm

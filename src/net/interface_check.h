@@ -1,0 +1,12 @@
+// Tells the user about entries of HETCOMM_INTERFACE that name nothing.
+#pragma once
+
+#include "src/base/config.h"
+#include "src/base/log.h"
+
+namespace hetcomm {
+
+// Warns once about every entry that matches no interface that is up, and says what there is.
+void warn_of_unknown_interfaces(const Config& config, Log& log);
+
+}  // namespace hetcomm
