@@ -11,6 +11,7 @@
 //    in all the same;
 //  * nobody hangs when it closes, and replies that were under way arrive;
 //  * all of that by TLS too, and then by nothing else;
+//  * a put that is refused for want of room leaves the old value, and its room, as they were;
 //  * the ranks that are left agree about who is lost.
 #include <poll.h>
 #include <sys/socket.h>
@@ -565,17 +566,105 @@ TEST_F(StoreTest, AllHostsAreListenedOnAtOnePort) {
   }
 }
 
+// The store holds 256 MiB.
+TEST_F(StoreTest, AFullStoreRefusesAnOverwriteAndKeepsTheValue) {
+  start();
+  StoreClient client(log_, options(0));
+  const std::vector<std::byte> first = bytes_of("the first value");
+  ASSERT_TRUE(client.put("key", first, in(30)).ok());
+  const std::vector<std::byte> large(kMaxStoreValue, std::byte{1});
+  Status status;
+  int kept = 0;
+  for (; status.ok() && kept < 5000; ++kept) {
+    status = client.put(fmt::format("filling {}", kept), large, in(30));
+  }
+  EXPECT_EQ(status.code(), Code::kOutOfResources);
+  EXPECT_GT(kept, 4000);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(client.put("key", large, in(30)).code(), Code::kOutOfResources);
+    EXPECT_TRUE(client.connected());
+    EXPECT_EQ(client.get("key", in(30)).value(), first);
+  }
+  // What needs no more room is taken, and seen by others.
+  const std::vector<std::byte> second = bytes_of("the other value");
+  EXPECT_TRUE(client.put("key", second, in(30)).ok());
+  StoreClient other(log_, options(1));
+  EXPECT_EQ(other.get("key", in(30)).value(), second);
+  EXPECT_EQ(other.get("filling 0", in(30)).value(), large);
+}
+
 class CountingSink final : public ReplySink {
  public:
   void send_reply(ClientId client, const Frame& frame) override {
     ++count;
     last_client = client;
-    last = decode_reply(ConstByteSpan(*frame).subspan(kFrameHeaderBytes)).status();
+    Result<ConstByteSpan> reply = decode_reply(ConstByteSpan(*frame).subspan(kFrameHeaderBytes));
+    last = reply.status();
+    if (reply.ok()) last_value.assign(reply->begin(), reply->end());
   }
   int count = 0;
   ClientId last_client = 0;
   Status last;
+  std::vector<std::byte> last_value;
 };
+
+// A table with one client that puts and gets, and others that wait.
+class SmallTableTest : public testing::Test {
+ protected:
+  Code put(std::string key, std::string_view value) {
+    EXPECT_TRUE(table_.handle(
+        1, "a",
+        {.operation = StoreOperation::kPut, .key = std::move(key), .value = bytes_of(value)}, 0));
+    return sink_.last.code();
+  }
+  std::vector<std::byte> get(std::string key) {
+    EXPECT_TRUE(table_.handle(1, "a", request_of(std::move(key)), 0));
+    EXPECT_EQ(sink_.last_client, 1u);
+    return sink_.last_value;
+  }
+  static StoreRequest request_of(std::string key) {
+    return {
+        .operation = StoreOperation::kGet, .timeout_ns = 10, .key = std::move(key), .value = {}};
+  }
+
+  CountingSink sink_;
+  StoreTable table_{{}, sink_, {.keys = 2, .bytes = 20, .ended = 2}};
+};
+
+TEST_F(SmallTableTest, ARefusedOverwriteChangesNothing) {
+  EXPECT_EQ(put("a", "first"), Code::kOk);
+  EXPECT_EQ(put("b", "12345678"), Code::kOk);  // with the keys 15 of 20 bytes
+  for (int i = 0; i < 10; ++i) {
+    EXPECT_EQ(put("a", "12345678901"), Code::kOutOfResources);
+    EXPECT_EQ(get("a"), bytes_of("first"));
+  }
+  // Neither did the refusals free any room, nor did they take some.
+  EXPECT_EQ(put("a", "12345678901"), Code::kOutOfResources);
+  EXPECT_EQ(put("a", "1234567890"), Code::kOk);
+  EXPECT_EQ(get("a"), bytes_of("1234567890"));
+  EXPECT_EQ(put("b", "123456789"), Code::kOutOfResources);
+  EXPECT_EQ(get("b"), bytes_of("12345678"));
+}
+
+TEST_F(SmallTableTest, AnOverwriteThatFitsReplacesTheValueAndFreesItsRoom) {
+  EXPECT_EQ(put("a", "123456789012345678"), Code::kOk);
+  EXPECT_EQ(put("a", "1"), Code::kOk);
+  EXPECT_EQ(get("a"), bytes_of("1"));
+  EXPECT_EQ(put("b", "12345678901234567"), Code::kOk);
+  EXPECT_EQ(put("a", "12"), Code::kOutOfResources);
+  EXPECT_EQ(get("a"), bytes_of("1"));
+}
+
+TEST_F(SmallTableTest, AReaderGetsNoValueThatWasRefused) {
+  EXPECT_TRUE(table_.handle(7, "reader", request_of("a"), 0));
+  EXPECT_EQ(put("a", "123456789012345678901"), Code::kOutOfResources);
+  EXPECT_EQ(sink_.count, 1);  // the refusal alone
+  EXPECT_EQ(put("a", "kept"), Code::kOk);
+  EXPECT_EQ(sink_.count, 3);
+  EXPECT_EQ(sink_.last_client, 1u);
+  table_.expire(kForever - 1);
+  EXPECT_EQ(sink_.count, 3);  // the reader waits no more
+}
 
 TEST(StoreTableTest, RefusesWhatDoesNotFit) {
   CountingSink sink;
