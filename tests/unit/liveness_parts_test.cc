@@ -253,10 +253,15 @@ TEST(LivenessRing, HostsAlternate) {
 // A rank of another host is taken where one comes after up to three of the own host, and not
 // farther away.
 TEST(LivenessRing, ANeighbourOnAnotherHostIsPreferredWhereOneIsNear) {
-  // The order is 0 and 11, then 1 to 10 of the first host.
-  const Ring ring(on_hosts({0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}));
-  EXPECT_TRUE(contains(ring.neighbours(1, nobody), 11));
-  EXPECT_TRUE(contains(ring.neighbours(4, nobody), 11));
+  // The order is 0 and 20, then 1 to 19 of the first host; neighbours are at 1 and at 5.
+  std::vector<int> hosts(21, 0);
+  hosts.back() = 1;
+  const Ring ring(on_hosts(hosts));
+  EXPECT_TRUE(contains(ring.neighbours(1, nobody), 20));
+  EXPECT_TRUE(contains(ring.neighbours(8, nobody), 20));
+  EXPECT_FALSE(contains(ring.neighbours(9, nobody), 20));
+  EXPECT_FALSE(contains(ring.neighbours(12, nobody), 20));
+  EXPECT_TRUE(contains(ring.neighbours(13, nobody), 20));
   const Ring pairs(on_hosts(in_blocks(16, 8)));
   for (int rank = 0; rank < 16; ++rank) {
     const std::vector<int> found = pairs.neighbours(rank, nobody);
