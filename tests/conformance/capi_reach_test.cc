@@ -1,12 +1,12 @@
-// What one rank tells all, in jobs whose ranks have neither talked to it nor are its neighbours in the
-// control plane: news go from rank to rank.
+// What one rank tells all, in jobs whose ranks have neither talked to it nor are its neighbours in
+// the control plane: news go from rank to rank.
 //
 //   * an abort ends what ranks wait for that have no connection to the one that aborts;
 //   * so does the failure of a collective operation;
 //   * all learn the reason and whose it is, and late callers too.
 //
-// Of eight ranks of one host, rank r watches, and is watched by, those at distance 1 and 3 (src/liveness/
-// ring.h). So ranks 2, 4 and 6 have no control connection with rank 0.
+// Of eight ranks of one host, a rank watches, and is watched by, those at distance 1 and 3
+// (src/liveness/ring.h). So ranks 2, 4 and 6 have no control connection with rank 0.
 #include "tests/conformance/capi_job.h"
 
 namespace hetcomm_test {
@@ -61,8 +61,8 @@ TEST_P(Reach, AnAbortEndsWhatStrangersWaitFor) {
   });
 }
 
-// Rank 7 does not come in time, so that nobody gets what it waits for, and rank 0 is the first to give
-// up. Nothing is sent before: the root of a broadcast is the only one that could.
+// Rank 7 does not come in time, so that nobody gets what it waits for, and rank 0 is the first to
+// give up. Nothing is sent before: the root of a broadcast is the only one that could.
 TEST_P(Reach, TheFailureOfACollectiveOperationEndsItForStrangers) {
   run(kRanks, [](Member& me) {
     int64_t word = me.rank();
@@ -90,7 +90,8 @@ TEST_P(Reach, TheFailureOfACollectiveOperationEndsItForStrangers) {
       expect_none_with_rank_0(me, kRanks - 2);  // the root is where the others wait for data
     }
     me.meet();
-    // The late one learns it at a call; it needs nothing of the others for one that comes too early.
+    // The late one learns it at a call. One that is too early needs nothing of the others, and ends
+    // well.
     if (me.rank() == kRanks - 1) {
       Outcome outcome = broadcast(9 * kSec);
       for (int i = 0; i < 1000 && outcome.status == HETCOMM_OK; ++i) outcome = broadcast(9 * kSec);

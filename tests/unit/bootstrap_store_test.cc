@@ -546,6 +546,23 @@ TEST_F(OpenStoreTest, WaitsAreBoundedAndValuesAreNotKept) {
   EXPECT_THAT(std::string(values.status().text()), HasSubstr("did not join within 1 s"));
 }
 
+// The store owes it a reply.
+TEST_F(OpenStoreTest, AClientThatWaitsIsNotTakenForQuiet) {
+  bounds_->quiet_ns = kSecond / 10;
+  bounds_->wait_ns = kForever;
+  start();
+  std::thread waiting([&] {
+    StoreClient client(log_, options(0));
+    const auto values = client.gather("world", 2, {}, in(30));
+    EXPECT_TRUE(values.ok()) << values.status().text();
+  });
+  usleep(2'200'000);  // the store has looked for quiet sessions twice
+  StoreClient client(log_, options(1));
+  const auto values = client.gather("world", 2, {}, in(30));
+  EXPECT_TRUE(values.ok()) << values.status().text();
+  waiting.join();
+}
+
 TEST_F(StoreTest, AllHostsAreListenedOnAtOnePort) {
   const Address second = Address::parse_numeric("127.0.0.2", 0).value();
   const UniqueFd taken = listen_on(second, 1).value();
@@ -689,6 +706,76 @@ TEST(StoreTableTest, RefusesWhatDoesNotFit) {
   EXPECT_EQ(sink.last.code(), Code::kOutOfResources);
 }
 
+StoreRequest gather_of(int rank, int size, std::string scope, size_t bytes = 0) {
+  return {.operation = StoreOperation::kGather,
+          .rank = rank,
+          .size = size,
+          .timeout_ns = 10,
+          .key = std::move(scope),
+          .value = std::vector<std::byte>(bytes)};
+}
+
+TEST(StoreTableTest, GathersThatAreOverTakeNoRoom) {
+  CountingSink sink;
+  StoreTable table({}, sink, {.keys = 2, .bytes = 100, .ended = 2});
+  for (int round = 0; round < 10; ++round) {
+    const std::string scope = fmt::format("complete {}", round);
+    EXPECT_TRUE(table.handle(1, "a", gather_of(0, 2, scope, 45), 0));
+    EXPECT_TRUE(table.handle(2, "b", gather_of(1, 2, scope, 45), 0));
+    EXPECT_EQ(sink.last.code(), Code::kOk) << round << sink.last.text();
+    // One that fails, and one whose client leaves.
+    EXPECT_TRUE(table.handle(1, "a", gather_of(0, 2, fmt::format("late {}", round), 90), 0));
+    table.expire(10);
+    EXPECT_EQ(sink.last.code(), Code::kBootstrapFailed);
+    EXPECT_TRUE(table.handle(3, "c", gather_of(0, 2, fmt::format("left {}", round), 90), 0));
+    table.disconnect(3);
+  }
+}
+
+TEST(StoreTableTest, TheGathersThatEndedLastAreRemembered) {
+  CountingSink sink;
+  StoreTable table({}, sink, {.keys = 10, .bytes = 100, .ended = 2});
+  for (const char* scope : {"first", "second", "third"}) {
+    EXPECT_TRUE(table.handle(1, "a", gather_of(0, 1, scope), 0));
+    EXPECT_EQ(sink.last.code(), Code::kOk);
+  }
+  for (const char* scope : {"second", "third"}) {
+    EXPECT_TRUE(table.handle(1, "a", gather_of(0, 1, scope), 0));
+    EXPECT_EQ(sink.last.code(), Code::kBootstrapFailed) << scope;
+    EXPECT_THAT(std::string(sink.last.text()), HasSubstr("already joined"));
+  }
+  EXPECT_TRUE(table.handle(1, "a", gather_of(0, 1, "first"), 0));
+  EXPECT_EQ(sink.last.code(), Code::kOk);
+}
+
+TEST(StoreTableTest, ARankThatLeftMayComeAgainAndOneThatWaitsMayNot) {
+  CountingSink sink;
+  StoreTable table({}, sink);
+  EXPECT_TRUE(table.handle(1, "a", gather_of(0, 3, "scope"), 0));
+  EXPECT_TRUE(table.handle(2, "b", gather_of(1, 3, "scope"), 0));
+  table.disconnect(1);
+  EXPECT_TRUE(table.handle(3, "c", gather_of(0, 3, "scope"), 0));
+  EXPECT_EQ(sink.count, 0);
+  EXPECT_TRUE(table.handle(4, "d", gather_of(1, 3, "scope"), 0));
+  EXPECT_EQ(sink.count, 3);
+  EXPECT_THAT(std::string(sink.last.text()), HasSubstr("rank 1: b and d"));
+}
+
+TEST(StoreTableTest, AClientWhoseGetHasTimedOutMayAskAgain) {
+  CountingSink sink;
+  StoreTable table({}, sink);
+  const StoreRequest get{
+      .operation = StoreOperation::kGet, .timeout_ns = 10, .key = "k", .value = {}};
+  EXPECT_TRUE(table.handle(1, "a", get, 100));
+  table.expire(110);
+  EXPECT_EQ(sink.last.code(), Code::kTimedOut);
+  EXPECT_TRUE(table.handle(1, "a", get, 120));
+  EXPECT_EQ(sink.count, 1);
+  EXPECT_TRUE(table.handle(
+      2, "b", {.operation = StoreOperation::kPut, .key = "k", .value = bytes_of("v")}, 121));
+  EXPECT_EQ(sink.count, 3);  // one reply to each
+}
+
 TEST(StoreTableTest, TimersRunAndARequestWhileWaitingIsRefused) {
   CountingSink sink;
   StoreTable table({}, sink);
@@ -774,6 +861,14 @@ TEST(SurvivorRoundsTest, WhoIsTakenForLostIsTold) {
   EXPECT_EQ(ask(rounds, 3, {}).value(), (std::vector<bool>{true, false, true, true}));
 }
 
+// It cannot know better than the others.
+TEST(SurvivorRoundsTest, WhoSaysThatItIsLostItselfIsNot) {
+  SurvivorRounds rounds;
+  EXPECT_TRUE(ask(rounds, 1, {1, 2}).value().empty());
+  EXPECT_TRUE(ask(rounds, 0, {}).value().empty());
+  EXPECT_EQ(ask(rounds, 3, {}).value(), (std::vector<bool>{true, true, false, true}));
+}
+
 TEST(SurvivorRoundsTest, TheFirstThatGivesUpEndsItForAll) {
   SurvivorRounds rounds;
   EXPECT_TRUE(ask(rounds, 0, {1}).value().empty());
@@ -818,6 +913,20 @@ TEST(StoreProtocolTest, SetsOfRanksAreChecked) {
   std::vector<bool> ranks(9);
   ranks[0] = ranks[7] = ranks[8] = true;
   EXPECT_EQ(decode_ranks(encode_ranks(ranks), 9), ranks);
+}
+
+TEST(StoreProtocolTest, RanksAndSizesAreChecked) {
+  const auto decodes = [](int rank, int size) {
+    const std::vector<std::byte> frame = encode_request(gather_of(rank, size, "s"));
+    return decode_request(ConstByteSpan(frame).subspan(kFrameHeaderBytes)).ok();
+  };
+  EXPECT_TRUE(decodes(0, 1));
+  EXPECT_TRUE(decodes(kMaxStoreRanks - 1, kMaxStoreRanks));
+  EXPECT_FALSE(decodes(1, 1));
+  EXPECT_FALSE(decodes(-1, 1));
+  EXPECT_FALSE(decodes(0, 0));
+  EXPECT_FALSE(decodes(0, -1));
+  EXPECT_FALSE(decodes(0, kMaxStoreRanks + 1));
 }
 
 // A range of ports, and first who answered and refused.

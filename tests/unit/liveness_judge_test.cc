@@ -1,10 +1,11 @@
-// One judge alone: the test is its network, its observer and its clock, so that each rule is seen at
-// its boundary (liveness_simulation_test lets many judges meet).
+// One judge alone: the test is its network, its observer and its clock, so that each rule is seen
+// at its boundary (liveness_simulation_test lets many judges meet).
 //
 //   * a rank dies after the detection time in which neither it nor a witness was heard, and not
-//     before; the others are told, unless most are silent, so that this rank may be the one cut off;
-//   * a refusal or another process at its address kills at once, but only one that was proved and to
-//     which no connection stands;
+//     before; the others are told, unless most are silent, so that this rank may be the one that is
+//     cut off;
+//   * a refusal or another process at its address kills at once, but only one that was proved and
+//     to which no connection stands;
 //   * facts of another incarnation are ignored, left wins over dead, and each is acted upon once;
 //   * news go to all but their teller, in order, again over each new connection;
 //   * letters are sent until they are taken and handed over once; answers come only to questions;

@@ -1,8 +1,8 @@
 // The parts of the control plane that hold no state machine:
 //
 //   * a frame comes out as it went in, at every length, and nothing but a frame does;
-//   * the ring: watching is mutual, the graph stays connected when any rank goes, ranks are few steps
-//     apart, and a neighbour on another host is preferred where one is near;
+//   * the ring: watching is mutual, the graph stays connected when any rank goes, ranks are few
+//     steps apart, and a neighbour on another host is preferred where one is near;
 //   * news: a fact is kept once, fates stay, the oldest notices go;
 //   * letters wait until they are taken, in order, and come once;
 //   * mail comes in the order in which it was pushed, and rings.

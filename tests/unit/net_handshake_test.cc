@@ -654,6 +654,14 @@ TEST(KeyTest, SecretsAndIdentitiesDiffer) {
   EXPECT_EQ(identity_of("j", "c", 1), identity_of("j", "c", 1));
   EXPECT_NE(identity_of("j", "c", 1), identity_of("j", "c", 2));
   EXPECT_NE(identity_of("jc", "", 1), identity_of("j", "c", 1));
+  EXPECT_NE(identity_of("j", "c", 1), identity_of("j", "d", 1));
+  EXPECT_NE(identity_of("i", "c", 1), identity_of("j", "c", 1));
+  // A job's key depends on the secret and on the job's name, and is neither of them.
+  EXPECT_EQ(secret_of_job(secret_of("a"), "j"), secret_of_job(secret_of("a"), "j"));
+  EXPECT_NE(secret_of_job(secret_of("a"), "j"), secret_of_job(secret_of("a"), "k"));
+  EXPECT_NE(secret_of_job(secret_of("a"), "j"), secret_of_job(secret_of("b"), "j"));
+  EXPECT_NE(secret_of_job(secret_of("a"), ""), secret_of("a"));
+  EXPECT_NE(random_secret().value(), random_secret().value());
 }
 
 }  // namespace
