@@ -19,9 +19,11 @@ build_preset = mkdir -p build; \
 	cmake --preset $(1) >build/$(1).configure.log || { cat build/$(1).configure.log; exit 1; }; \
 	cmake --build build/$(1) --parallel $(JOBS) --target $(2)
 
-# $(1) preset  $(2) build target  $(3) which tests, as ctest options; ctest ends with the time by label
+# $(1) preset  $(2) build target  $(3) which tests, as ctest options; ctest ends with the time by label,
+# and then it is told which single tests were skipped
 run_tests = echo "== $(1): $(2) $(3)"; $(call build_preset,$(1),$(2)); \
-	$(NO_ASLR) ctest --preset $(1) --parallel $(TEST_JOBS) $(3)
+	$(NO_ASLR) ctest --preset $(1) --parallel $(TEST_JOBS) $(3); \
+	tests/tools/skips.py build/$(1)
 
 # The interpreter that the Python package was built for.
 python = $$(sed -n 's/^_\?Python_EXECUTABLE:[A-Z]*=//p' build/release/CMakeCache.txt | tail -1)

@@ -155,7 +155,8 @@ endfunction()
 #              [ARGS <word>...] [ENVIRONMENT <NAME=value>...] [PROCESSORS <n>] [RUN_SERIAL]
 #              [OWN_MAIN] [NO_ENTRY] [FULLY_CHECKED])
 #
-# A GoogleTest binary in bin/tests/, and one ctest entry of the same name that runs all of it. With
+# A GoogleTest binary in bin/tests/, and one ctest entry of the same name that runs all of it; it is
+# shown as skipped where all its tests were. With
 # NO_ENTRY, only the binary: hetcomm_ctest then adds as many entries as it takes. In builds with
 # memory checks tests' own sources are not optimised, and checked for errors of memory but not for
 # undefined behaviour; FULLY_CHECKED undoes this, for those that compute much or test headers.
@@ -164,13 +165,12 @@ function(hetcomm_test name)
     "SOURCES;DEPENDS;LABELS;ARGS;ENVIRONMENT" ${ARGN})
   _hetcomm_targets(arg_DEPENDS ${arg_DEPENDS})
   add_executable(${name} ${arg_SOURCES})
-  if(arg_OWN_MAIN)
-    set(googletest GTest::gmock GTest::gtest)
-  else()
-    set(googletest GTest::gmock_main)
+  set(main)
+  if(NOT arg_OWN_MAIN)
+    set(main hetcomm_test_main)
   endif()
   target_link_libraries(${name} PRIVATE
-    hetcomm_flags hetcomm_test_support ${arg_DEPENDS} ${googletest} Threads::Threads)
+    hetcomm_flags ${main} hetcomm_test_support ${arg_DEPENDS} GTest::gmock GTest::gtest Threads::Threads)
   if(NOT arg_FULLY_CHECKED)
     target_link_libraries(${name} PRIVATE hetcomm_test_flags)
   endif()

@@ -518,10 +518,14 @@ TEST_P(OneSided, OutdatedAndForeignBytesAreRefused) {
     me.meet();
     EXPECT_EQ(mine.contents(), std::vector<std::byte>(1000, std::byte{0x5a}));
     hetcomm_remote_memory_t* remote = nullptr;
-    std::vector<std::byte> foreign = old;
-    foreign[5] ^= std::byte{1};
-    EXPECT_EQ(hetcomm_memory_import(me.communicator(), foreign.data(), foreign.size(), &remote),
-              HETCOMM_PERMISSION_DENIED);
+    // The job, its epoch and its mesh stand behind four bytes of format. Each byte of them counts.
+    for (size_t at = 4; at < 4 + 16 + 4 + 16; ++at) {
+      std::vector<std::byte> foreign = old;
+      foreign[at] ^= std::byte{1};
+      EXPECT_EQ(hetcomm_memory_import(me.communicator(), foreign.data(), foreign.size(), &remote),
+                HETCOMM_PERMISSION_DENIED)
+          << "byte " << at;
+    }
     // Random bytes, and cut ones.
     Random random(3);
     for (int i = 0; i < 300; ++i) {
@@ -593,6 +597,47 @@ TEST_P(OneSided, BytesOfACommunicatorThatIsGoneAreRefused) {
     EXPECT_EQ(hetcomm_memory_unregister(memory, kPatienceNs), HETCOMM_OK);
     EXPECT_EQ(hetcomm_memory_free(memory), HETCOMM_OK);
     EXPECT_EQ(hetcomm_communicator_destroy(second), HETCOMM_OK) << hetcomm_last_error();
+  });
+}
+
+// The ranks that are left are numbered otherwise: old bytes would name another rank's memory.
+TEST_P(OneSided, BytesOfBeforeARebuildAreRefused) {
+  HETCOMM_NEEDS_RANKS();
+  run(3, [](Member& me) {
+    if (me.rank() == 0) {  // leaves
+      me.meet();
+      return;
+    }
+    Shared mine(me, 1000);
+    const std::vector<std::byte> old = exchange(me, 3 - me.rank(), mine.exported());
+    const Remote before(me, old);
+    me.meet();
+    hetcomm_bootstrap_t* bootstrap = me.make_bootstrap("rebuilt", me.rank() - 1, 2);
+    hetcomm_communicator_options_t options{};
+    options.struct_size = sizeof(options);
+    options.timeout_ns = kPatienceNs;
+    const std::string& transports = me.test_case().transports;
+    options.transports = transports.empty() ? nullptr : transports.c_str();
+    hetcomm_communicator_t* fresh = nullptr;
+    ASSERT_EQ(hetcomm_communicator_rebuild(me.communicator(), bootstrap, &options, &fresh),
+              HETCOMM_OK)
+        << hetcomm_last_error();
+    hetcomm_bootstrap_destroy(bootstrap);
+    // So are the own bytes of before, and what was imported then leads nowhere.
+    hetcomm_remote_memory_t* remote = nullptr;
+    for (const std::vector<std::byte>& bytes : {old, mine.exported()}) {
+      EXPECT_EQ(hetcomm_memory_import(fresh, bytes.data(), bytes.size(), &remote),
+                HETCOMM_PERMISSION_DENIED);
+      EXPECT_EQ(remote, nullptr);
+    }
+    uint64_t word = 7;
+    hetcomm_request_t* request = nullptr;
+    const hetcomm_status_t posted =
+        hetcomm_put(before.get(), 0, hetcomm_buffer_host(&word, 8), nullptr, &request);
+    EXPECT_EQ(posted == HETCOMM_OK ? finish(request).status : posted, HETCOMM_ABORTED);
+    EXPECT_EQ(hetcomm_communicator_barrier(fresh, kPatienceNs), HETCOMM_OK);
+    EXPECT_EQ(mine.contents(), std::vector<std::byte>(1000, std::byte{0x5a}));
+    EXPECT_EQ(hetcomm_communicator_destroy(fresh), HETCOMM_OK) << hetcomm_last_error();
   });
 }
 

@@ -902,10 +902,11 @@ INSTANTIATE_TEST_SUITE_P(Over, TwoWaiters,
                              .name = "self_shared", .transports = "self", .settings = ""}),
                          capi_case_name);
 
-// In thread mode deadlines need no call of the user.
+// Waiting for it drives the engine. That nobody has to is shown by core_deadline_test.cc, which can
+// look at an operation without a call.
 class Deadline : public CapiTest {};
 
-TEST_P(Deadline, OfTheDefaultIsKeptWithoutACall) {
+TEST_P(Deadline, OfTheDefaultIsKept) {
   run(1, [](Member& me) {
     std::array<std::byte, 8> memory{};
     hetcomm_request_t* request = me.recv(0, 2, memory.data(), memory.size());

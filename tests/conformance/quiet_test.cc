@@ -72,10 +72,9 @@ TEST_P(Quiet, CancelledPutReadsItsSourceNoMore) {
 }
 
 TEST_P(Quiet, CancelledGetWritesNoMore) {
+  HETCOMM_NEEDS_GET();
   const auto near = [&](Side& side) {
     side.connect();
-    side.post(side.rail().capabilities().get);
-    if (!side.rail().capabilities().get) return;
     Random random(seed());
     for (int i = 0; i < count(); ++i) {
       Rail& rail = side.rail();
@@ -92,7 +91,6 @@ TEST_P(Quiet, CancelledGetWritesNoMore) {
   };
   const auto far = [&](Side& side) {
     side.connect();
-    if (!side.take<bool>()) return;
     Random random(seed() + 1);
     for (int i = 0; i < count(); ++i) {
       Rail& rail = side.rail();
@@ -146,10 +144,9 @@ TEST_P(Quiet, RevokedTargetIsWrittenNoMore) {
 }
 
 TEST_P(Quiet, GetFromARevokedSourceFailsOrIsOld) {
+  HETCOMM_NEEDS_GET();
   const auto near = [&](Side& side) {
     side.connect();
-    side.post(side.rail().capabilities().get);
-    if (!side.rail().capabilities().get) return;
     Random random(seed());
     int whole = 0;
     for (int i = 0; i < count(); ++i) {
@@ -169,7 +166,6 @@ TEST_P(Quiet, GetFromARevokedSourceFailsOrIsOld) {
   };
   const auto far = [&](Side& side) {
     side.connect();
-    if (!side.take<bool>()) return;
     Random random(seed() + 1);
     for (int i = 0; i < count(); ++i) {
       Rail& rail = side.rail();
@@ -301,11 +297,11 @@ TEST_P(QuietThoughStopped, ALateWriterCannotReachARevokedTarget) {
 }
 
 TEST_P(QuietThoughStopped, ALateReaderReportsNoNewBytes) {
+  HETCOMM_NEEDS_GET();
   const int times = GetParam().slow() ? 10 : rounds(25, 1000);
   // The near side owns the source; the far side gets.
   const auto near = [&](Side& side) {
     side.connect();
-    if (!side.take<bool>()) return;
     Random random(seed());
     for (int i = 0; i < times; ++i) {
       Rail& rail = side.rail();
@@ -323,8 +319,6 @@ TEST_P(QuietThoughStopped, ALateReaderReportsNoNewBytes) {
   };
   const auto far = [&](Side& side) {
     side.connect();
-    side.post(side.rail().capabilities().get);
-    if (!side.rail().capabilities().get) return;
     Random random(seed() + 1);
     for (int i = 0; i < times; ++i) {
       Rail& rail = side.rail();

@@ -99,12 +99,11 @@ TEST_P(Sleeping, PutsAndTheirCompletionsWake) {
 }
 
 TEST_P(Sleeping, CompletionsOfGetsWake) {
+  HETCOMM_NEEDS_GET();
   const int count = GetParam().slow() ? 40 : rounds(150, 3000);
   constexpr uint64_t kSize = 100'000;
   const auto near = [&](Side& side) {
     Rail& rail = side.connect();
-    side.post(rail.capabilities().get);
-    if (!rail.capabilities().get) return;
     const auto key = side.take<RemoteKey>();
     Random random(seed());
     GuardedMemory target(kSize, 2, random);
@@ -120,7 +119,6 @@ TEST_P(Sleeping, CompletionsOfGetsWake) {
   };
   const auto far = [&](Side& side) {
     Rail& rail = side.connect();
-    if (!side.take<bool>()) return;
     Random random(seed());
     GuardedMemory source(kSize, some_pieces(rail, 2, random), random);
     side.post(expose_or_abandon(rail, source, Access::kGetSource, 5));

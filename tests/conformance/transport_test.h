@@ -70,11 +70,35 @@ class TransportTest : public ::testing::TestWithParam<TransportCase> {
     return {.factory = *factory_, .settings = GetParam().settings, .mode = GetParam().mode};
   }
   bool processes() const { return GetParam().mode == Mode::kProcesses; }
+  // Whether connections can get, asked of one that is made for it.
+  bool can_get() const {
+    bool can = false;
+    PairOptions asking = options();
+    asking.mode = Mode::kThreads;
+    run_pair(
+        asking,
+        [&](Side& side) {
+          can = side.connect().capabilities().get;
+          side.meet();
+        },
+        [](Side& side) {
+          side.connect();
+          side.meet();
+        });
+    return can;
+  }
   // Seed of the test's randomness, alike on both sides; the same in every run.
   static uint64_t seed() { return std::hash<std::string>{}(GetParam().name); }
 
   std::unique_ptr<TransportFactory> factory_;
 };
+
+// Skips a test of gets where connections have none.
+#define HETCOMM_NEEDS_GET()                                            \
+  if (!can_get()) {                                                    \
+    GTEST_SKIP() << GetParam().name << ": its connections cannot get"; \
+  }                                                                    \
+  static_assert(true)
 
 // --- messages: the header says what the payload is -------------------------------------------
 

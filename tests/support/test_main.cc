@@ -2,8 +2,7 @@
 //
 //   * a watchdog ends the binary, naming the test, when one test runs for longer than
 //   HETCOMM_TEST_WATCHDOG seconds (90);
-//   * skipped tests are counted, each reason printed once, so that nobody takes a skip for a
-//   success;
+//   * skipped tests are counted (skips.h);
 //   * SIGPIPE is as in any program that uses the library: untouched.
 #include <unistd.h>
 
@@ -12,10 +11,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <map>
-#include <string>
 
 #include <gtest/gtest.h>
+
+#include "tests/support/skips.h"
 
 namespace {
 
@@ -41,21 +40,7 @@ class Watchdog final : public testing::EmptyTestEventListener {
     std::snprintf(running_test, sizeof(running_test), "%s.%s", info.test_suite_name(), info.name());
     alarm(watchdog_seconds());
   }
-  void OnTestEnd(const testing::TestInfo& info) override {
-    alarm(0);
-    if (!info.result()->Skipped()) return;
-    for (int i = 0; i < info.result()->total_part_count(); ++i) {
-      const testing::TestPartResult& part = info.result()->GetTestPartResult(i);
-      if (part.skipped()) ++skips_[part.message()];
-    }
-  }
-  void OnTestProgramEnd(const testing::UnitTest&) override {
-    for (const auto& [reason, count] : skips_) {
-      std::printf("skipped %d: %s\n", count, reason.c_str());
-    }
-  }
-
-  std::map<std::string, int> skips_;
+  void OnTestEnd(const testing::TestInfo& /*info*/) override { alarm(0); }
 };
 
 }  // namespace
@@ -66,5 +51,5 @@ int main(int argc, char** argv) {
   action.sa_handler = watchdog_bites;
   sigaction(SIGALRM, &action, nullptr);
   testing::UnitTest::GetInstance()->listeners().Append(new Watchdog);
-  return RUN_ALL_TESTS();
+  return hetcomm::test::run_all_tests();
 }

@@ -215,9 +215,14 @@ class Node final : public TransportHandler {
 
   // Sleeps as a context does, for |limit_ns| at most. False when the transport refused to.
   bool sleep(uint64_t limit_ns) {
-    return sleep(limit_ns, [] {});
+    const bool may_sleep = transport_->prepare_sleep(Sleep::kLong);
+    if (may_sleep) wait_in_poller(limit_ns);
+    transport_->finish_sleep();
+    return may_sleep;
   }
-  // The same, while another thread of the context begins something: |work()|.
+  // The same, while another thread of the context begins something: |work()|. Only then is the
+  // transport asked whether the sleep may go on: what it finds by looking again is not to hide that
+  // prepare_sleep() has missed something.
   template <typename Work>
   bool sleep(uint64_t limit_ns, Work&& work) {
     bool may_sleep = transport_->prepare_sleep(Sleep::kLong);
@@ -225,11 +230,7 @@ class Node final : public TransportHandler {
       work();
       may_sleep = transport_->may_sleep_on();
     }
-    if (may_sleep) {
-      const uint64_t now = now_ns();
-      const uint64_t timer = transport_->next_timer_ns();
-      poller_.wait(std::min(limit_ns, timer > now ? timer - now : 0));
-    }
+    if (may_sleep) wait_in_poller(limit_ns);
     transport_->finish_sleep();
     return may_sleep;
   }
@@ -290,6 +291,11 @@ class Node final : public TransportHandler {
     auto config = Config::load(nullptr, settings, log_);
     if (!config.ok()) throw Abandoned("settings: " + std::string(config.status().text()));
     return std::move(config).value();
+  }
+  void wait_in_poller(uint64_t limit_ns) const {
+    const uint64_t now = now_ns();
+    const uint64_t timer = transport_->next_timer_ns();
+    poller_.wait(std::min(limit_ns, timer > now ? timer - now : 0));
   }
   static Poller make_poller() {
     auto poller = Poller::create();

@@ -11,6 +11,7 @@
 //    in all the same;
 //  * nobody hangs when it closes, and replies that were under way arrive;
 //  * all of that by TLS too, and then by nothing else;
+//  * a put that is refused for want of room leaves the old value, and its room, as they were;
 //  * the ranks that are left agree about who is lost.
 #include <poll.h>
 #include <sys/socket.h>
@@ -558,6 +559,23 @@ TEST_F(OpenStoreTest, WaitsAreBoundedAndValuesAreNotKept) {
   EXPECT_THAT(std::string(values.status().text()), HasSubstr("did not join within 1 s"));
 }
 
+// The store owes it a reply.
+TEST_F(OpenStoreTest, AClientThatWaitsIsNotTakenForQuiet) {
+  bounds_->quiet_ns = kSecond / 10;
+  bounds_->wait_ns = kForever;
+  start();
+  std::thread waiting([&] {
+    StoreClient client(log_, options(0));
+    const auto values = client.gather("world", 2, {}, in(30));
+    EXPECT_TRUE(values.ok()) << values.status().text();
+  });
+  usleep(2'200'000);  // the store has looked for quiet sessions twice
+  StoreClient client(log_, options(1));
+  const auto values = client.gather("world", 2, {}, in(30));
+  EXPECT_TRUE(values.ok()) << values.status().text();
+  waiting.join();
+}
+
 TEST_F(StoreTest, AllHostsAreListenedOnAtOnePort) {
   const Address second = Address::parse_numeric("127.0.0.2", 0).value();
   const UniqueFd taken = listen_on(second, 1).value();
@@ -578,17 +596,105 @@ TEST_F(StoreTest, AllHostsAreListenedOnAtOnePort) {
   }
 }
 
+// The store holds 256 MiB.
+TEST_F(StoreTest, AFullStoreRefusesAnOverwriteAndKeepsTheValue) {
+  start();
+  StoreClient client(log_, options(0));
+  const std::vector<std::byte> first = bytes_of("the first value");
+  ASSERT_TRUE(client.put("key", first, in(30)).ok());
+  const std::vector<std::byte> large(kMaxStoreValue, std::byte{1});
+  Status status;
+  int kept = 0;
+  for (; status.ok() && kept < 5000; ++kept) {
+    status = client.put(fmt::format("filling {}", kept), large, in(30));
+  }
+  EXPECT_EQ(status.code(), Code::kOutOfResources);
+  EXPECT_GT(kept, 4000);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(client.put("key", large, in(30)).code(), Code::kOutOfResources);
+    EXPECT_TRUE(client.connected());
+    EXPECT_EQ(client.get("key", in(30)).value(), first);
+  }
+  // What needs no more room is taken, and seen by others.
+  const std::vector<std::byte> second = bytes_of("the other value");
+  EXPECT_TRUE(client.put("key", second, in(30)).ok());
+  StoreClient other(log_, options(1));
+  EXPECT_EQ(other.get("key", in(30)).value(), second);
+  EXPECT_EQ(other.get("filling 0", in(30)).value(), large);
+}
+
 class CountingSink final : public ReplySink {
  public:
   void send_reply(ClientId client, const Frame& frame) override {
     ++count;
     last_client = client;
-    last = decode_reply(ConstByteSpan(*frame).subspan(kFrameHeaderBytes)).status();
+    Result<ConstByteSpan> reply = decode_reply(ConstByteSpan(*frame).subspan(kFrameHeaderBytes));
+    last = reply.status();
+    if (reply.ok()) last_value.assign(reply->begin(), reply->end());
   }
   int count = 0;
   ClientId last_client = 0;
   Status last;
+  std::vector<std::byte> last_value;
 };
+
+// A table with one client that puts and gets, and others that wait.
+class SmallTableTest : public testing::Test {
+ protected:
+  Code put(std::string key, std::string_view value) {
+    EXPECT_TRUE(table_.handle(
+        1, "a",
+        {.operation = StoreOperation::kPut, .key = std::move(key), .value = bytes_of(value)}, 0));
+    return sink_.last.code();
+  }
+  std::vector<std::byte> get(std::string key) {
+    EXPECT_TRUE(table_.handle(1, "a", request_of(std::move(key)), 0));
+    EXPECT_EQ(sink_.last_client, 1u);
+    return sink_.last_value;
+  }
+  static StoreRequest request_of(std::string key) {
+    return {
+        .operation = StoreOperation::kGet, .timeout_ns = 10, .key = std::move(key), .value = {}};
+  }
+
+  CountingSink sink_;
+  StoreTable table_{{}, sink_, {.keys = 2, .bytes = 20, .ended = 2}};
+};
+
+TEST_F(SmallTableTest, ARefusedOverwriteChangesNothing) {
+  EXPECT_EQ(put("a", "first"), Code::kOk);
+  EXPECT_EQ(put("b", "12345678"), Code::kOk);  // with the keys 15 of 20 bytes
+  for (int i = 0; i < 10; ++i) {
+    EXPECT_EQ(put("a", "12345678901"), Code::kOutOfResources);
+    EXPECT_EQ(get("a"), bytes_of("first"));
+  }
+  // Neither did the refusals free any room, nor did they take some.
+  EXPECT_EQ(put("a", "12345678901"), Code::kOutOfResources);
+  EXPECT_EQ(put("a", "1234567890"), Code::kOk);
+  EXPECT_EQ(get("a"), bytes_of("1234567890"));
+  EXPECT_EQ(put("b", "123456789"), Code::kOutOfResources);
+  EXPECT_EQ(get("b"), bytes_of("12345678"));
+}
+
+TEST_F(SmallTableTest, AnOverwriteThatFitsReplacesTheValueAndFreesItsRoom) {
+  EXPECT_EQ(put("a", "123456789012345678"), Code::kOk);
+  EXPECT_EQ(put("a", "1"), Code::kOk);
+  EXPECT_EQ(get("a"), bytes_of("1"));
+  EXPECT_EQ(put("b", "12345678901234567"), Code::kOk);
+  EXPECT_EQ(put("a", "12"), Code::kOutOfResources);
+  EXPECT_EQ(get("a"), bytes_of("1"));
+}
+
+TEST_F(SmallTableTest, AReaderGetsNoValueThatWasRefused) {
+  EXPECT_TRUE(table_.handle(7, "reader", request_of("a"), 0));
+  EXPECT_EQ(put("a", "123456789012345678901"), Code::kOutOfResources);
+  EXPECT_EQ(sink_.count, 1);  // the refusal alone
+  EXPECT_EQ(put("a", "kept"), Code::kOk);
+  EXPECT_EQ(sink_.count, 3);
+  EXPECT_EQ(sink_.last_client, 1u);
+  table_.expire(kForever - 1);
+  EXPECT_EQ(sink_.count, 3);  // the reader waits no more
+}
 
 TEST(StoreTableTest, RefusesWhatDoesNotFit) {
   CountingSink sink;
@@ -611,6 +717,76 @@ TEST(StoreTableTest, RefusesWhatDoesNotFit) {
       2, "b", {.operation = StoreOperation::kGather, .rank = 0, .size = 2, .key = "s", .value = {}},
       0));
   EXPECT_EQ(sink.last.code(), Code::kOutOfResources);
+}
+
+StoreRequest gather_of(int rank, int size, std::string scope, size_t bytes = 0) {
+  return {.operation = StoreOperation::kGather,
+          .rank = rank,
+          .size = size,
+          .timeout_ns = 10,
+          .key = std::move(scope),
+          .value = std::vector<std::byte>(bytes)};
+}
+
+TEST(StoreTableTest, GathersThatAreOverTakeNoRoom) {
+  CountingSink sink;
+  StoreTable table({}, sink, {.keys = 2, .bytes = 100, .ended = 2});
+  for (int round = 0; round < 10; ++round) {
+    const std::string scope = fmt::format("complete {}", round);
+    EXPECT_TRUE(table.handle(1, "a", gather_of(0, 2, scope, 45), 0));
+    EXPECT_TRUE(table.handle(2, "b", gather_of(1, 2, scope, 45), 0));
+    EXPECT_EQ(sink.last.code(), Code::kOk) << round << sink.last.text();
+    // One that fails, and one whose client leaves.
+    EXPECT_TRUE(table.handle(1, "a", gather_of(0, 2, fmt::format("late {}", round), 90), 0));
+    table.expire(10);
+    EXPECT_EQ(sink.last.code(), Code::kBootstrapFailed);
+    EXPECT_TRUE(table.handle(3, "c", gather_of(0, 2, fmt::format("left {}", round), 90), 0));
+    table.disconnect(3);
+  }
+}
+
+TEST(StoreTableTest, TheGathersThatEndedLastAreRemembered) {
+  CountingSink sink;
+  StoreTable table({}, sink, {.keys = 10, .bytes = 100, .ended = 2});
+  for (const char* scope : {"first", "second", "third"}) {
+    EXPECT_TRUE(table.handle(1, "a", gather_of(0, 1, scope), 0));
+    EXPECT_EQ(sink.last.code(), Code::kOk);
+  }
+  for (const char* scope : {"second", "third"}) {
+    EXPECT_TRUE(table.handle(1, "a", gather_of(0, 1, scope), 0));
+    EXPECT_EQ(sink.last.code(), Code::kBootstrapFailed) << scope;
+    EXPECT_THAT(std::string(sink.last.text()), HasSubstr("already joined"));
+  }
+  EXPECT_TRUE(table.handle(1, "a", gather_of(0, 1, "first"), 0));
+  EXPECT_EQ(sink.last.code(), Code::kOk);
+}
+
+TEST(StoreTableTest, ARankThatLeftMayComeAgainAndOneThatWaitsMayNot) {
+  CountingSink sink;
+  StoreTable table({}, sink);
+  EXPECT_TRUE(table.handle(1, "a", gather_of(0, 3, "scope"), 0));
+  EXPECT_TRUE(table.handle(2, "b", gather_of(1, 3, "scope"), 0));
+  table.disconnect(1);
+  EXPECT_TRUE(table.handle(3, "c", gather_of(0, 3, "scope"), 0));
+  EXPECT_EQ(sink.count, 0);
+  EXPECT_TRUE(table.handle(4, "d", gather_of(1, 3, "scope"), 0));
+  EXPECT_EQ(sink.count, 3);
+  EXPECT_THAT(std::string(sink.last.text()), HasSubstr("rank 1: b and d"));
+}
+
+TEST(StoreTableTest, AClientWhoseGetHasTimedOutMayAskAgain) {
+  CountingSink sink;
+  StoreTable table({}, sink);
+  const StoreRequest get{
+      .operation = StoreOperation::kGet, .timeout_ns = 10, .key = "k", .value = {}};
+  EXPECT_TRUE(table.handle(1, "a", get, 100));
+  table.expire(110);
+  EXPECT_EQ(sink.last.code(), Code::kTimedOut);
+  EXPECT_TRUE(table.handle(1, "a", get, 120));
+  EXPECT_EQ(sink.count, 1);
+  EXPECT_TRUE(table.handle(
+      2, "b", {.operation = StoreOperation::kPut, .key = "k", .value = bytes_of("v")}, 121));
+  EXPECT_EQ(sink.count, 3);  // one reply to each
 }
 
 TEST(StoreTableTest, TimersRunAndARequestWhileWaitingIsRefused) {
@@ -699,6 +875,14 @@ TEST(SurvivorRoundsTest, WhoIsTakenForLostIsTold) {
   EXPECT_EQ(ask(rounds, 3, {}).value(), (std::vector<bool>{true, false, true, true}));
 }
 
+// It cannot know better than the others.
+TEST(SurvivorRoundsTest, WhoSaysThatItIsLostItselfIsNot) {
+  SurvivorRounds rounds;
+  EXPECT_TRUE(ask(rounds, 1, {1, 2}).value().empty());
+  EXPECT_TRUE(ask(rounds, 0, {}).value().empty());
+  EXPECT_EQ(ask(rounds, 3, {}).value(), (std::vector<bool>{true, true, false, true}));
+}
+
 TEST(SurvivorRoundsTest, TheFirstThatGivesUpEndsItForAll) {
   SurvivorRounds rounds;
   EXPECT_TRUE(ask(rounds, 0, {1}).value().empty());
@@ -743,6 +927,20 @@ TEST(StoreProtocolTest, SetsOfRanksAreChecked) {
   std::vector<bool> ranks(9);
   ranks[0] = ranks[7] = ranks[8] = true;
   EXPECT_EQ(decode_ranks(encode_ranks(ranks), 9), ranks);
+}
+
+TEST(StoreProtocolTest, RanksAndSizesAreChecked) {
+  const auto decodes = [](int rank, int size) {
+    const std::vector<std::byte> frame = encode_request(gather_of(rank, size, "s"));
+    return decode_request(ConstByteSpan(frame).subspan(kFrameHeaderBytes)).ok();
+  };
+  EXPECT_TRUE(decodes(0, 1));
+  EXPECT_TRUE(decodes(kMaxStoreRanks - 1, kMaxStoreRanks));
+  EXPECT_FALSE(decodes(1, 1));
+  EXPECT_FALSE(decodes(-1, 1));
+  EXPECT_FALSE(decodes(0, 0));
+  EXPECT_FALSE(decodes(0, -1));
+  EXPECT_FALSE(decodes(0, kMaxStoreRanks + 1));
 }
 
 // A range of ports, and first who answered and refused.

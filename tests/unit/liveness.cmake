@@ -1,3 +1,18 @@
+hetcomm_test(liveness_parts_test
+  SOURCES liveness_parts_test.cc
+  DEPENDS base net liveness fmt::fmt
+  LABELS asan tsan
+  TIMEOUT 60)
+hetcomm_test(liveness_link_test
+  SOURCES liveness_link_test.cc
+  DEPENDS base net liveness fmt::fmt
+  LABELS asan
+  TIMEOUT 60)
+hetcomm_test(liveness_judge_test
+  SOURCES liveness_judge_test.cc
+  DEPENDS base net liveness fmt::fmt
+  LABELS asan
+  TIMEOUT 60)
 hetcomm_test(liveness_simulation_test
   SOURCES liveness_simulation_test.cc ${PROJECT_SOURCE_DIR}/tests/support/liveness_simulation.cc
   DEPENDS base net liveness fmt::fmt

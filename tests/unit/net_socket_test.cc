@@ -301,6 +301,75 @@ TEST_F(SocketTest, SilentCandidateCostsItsShareOnly) {
               HasSubstr("accepted the connection, but did not answer in time"));
 }
 
+// Candidates that fail at once leave their shares to those after them.
+TEST_F(SocketTest, TheLastCandidateHasAllTheTimeThatIsLeft) {
+  const UniqueFd silent = listen_on(Address::parse_numeric("127.0.0.1", 0).value(), 8).value();
+  const Address nobody = Address::local("hetcomm-test-nobody");
+  const uint64_t start = now_ns();
+  connect({nobody, nobody, nobody, bound_address(silent.get()).value()}, 1000 * kSecond);
+  // The first attempts have failed inside of create().
+  EXPECT_GE(connectors_.back()->next_timer_ns(), start + 999 * kSecond);
+  connect({bound_address(silent.get()).value(), nobody, nobody, nobody}, 1000 * kSecond);
+  EXPECT_LE(connectors_.back()->next_timer_ns(), now_ns() + 250 * kSecond);
+}
+
+TEST_F(SocketTest, AConnectorKnowsWhichAddressesHaveRefused) {
+  std::vector<Address> closed;
+  std::vector<UniqueFd> owners;
+  for (int i = 0; i < 2; ++i) {
+    owners.push_back(listen_on(Address::parse_numeric("127.0.0.1", 0).value(), 1).value());
+    closed.push_back(bound_address(owners.back().get()).value());
+  }
+  owners.clear();
+  const UniqueFd silent = listen_on(Address::parse_numeric("127.0.0.1", 0).value(), 8).value();
+  connect({closed[0], bound_address(silent.get()).value(), closed[1]}, kSecond / 2);
+  ASSERT_TRUE(run_until([&] { return reports_ == 1; }));
+  std::vector<std::string> refused;
+  for (const Address& address : connectors_.back()->refused()) {
+    refused.push_back(address.to_string());
+  }
+  EXPECT_THAT(refused, testing::ElementsAre(closed[0].to_string(), closed[1].to_string()));
+  EXPECT_EQ(failure_.code(), Code::kPeerLost);
+}
+
+// Whoever says that this process may not come in says more than an address where nobody is.
+TEST_F(SocketTest, OfSeveralFailuresTheOneThatSaysMostCounts) {
+  listen_on_loopback();
+  const Address nobody = Address::local("hetcomm-test-nobody");
+  connect({nobody, acceptor_->address()}, 5 * kSecond, "other");
+  connect({acceptor_->address(), nobody}, 5 * kSecond, "other");
+  for (int reports = 1; reports <= 2; ++reports) {
+    ASSERT_TRUE(run_until([&] { return reports_ >= reports; }));
+    EXPECT_EQ(failure_.code(), Code::kPermissionDenied) << failure_.text();
+  }
+}
+
+// What has just come is not pushed out, so that a burst of peers waits and does not fight.
+TEST_F(SocketTest, YoungConnectionsAreNotPushedOutAndRoomIsUsedAtOnce) {
+  listen_on_loopback();
+  std::vector<UniqueFd> strangers;
+  for (size_t i = 0; i < kMaxPending; ++i) strangers.push_back(raw_connection());
+  acceptor_->on_events(EPOLLIN);
+  acceptor_->on_events(EPOLLIN);
+  const uint64_t begin = now_ns();
+  connect({acceptor_->address()}, 20 * kSecond);
+  acceptor_->on_events(EPOLLIN);  // no room: it pauses until the oldest is old enough
+  EXPECT_GT(acceptor_->next_timer_ns(), begin);
+  EXPECT_LE(acceptor_->next_timer_ns(), now_ns() + kMinPendingNs);
+  for (const UniqueFd& stranger : strangers) {
+    pollfd ended{.fd = stranger.get(), .events = POLLIN, .revents = 0};
+    EXPECT_EQ(::poll(&ended, 1, 0), 0);
+  }
+  // One of them leaves: its place is taken without waiting for the end of the pause.
+  strangers.pop_back();
+  for (int i = 0; i < 100 && acceptor_->next_timer_ns() <= now_ns() + kMinPendingNs; ++i) {
+    poller_.wait(1'000'000);
+    poller_.poll();
+  }
+  EXPECT_GT(acceptor_->next_timer_ns(), now_ns() + kMinPendingNs);  // that of a handshake
+  EXPECT_TRUE(run_until([&] { return connected_.size() == 1 && accepted_.size() == 1; }));
+}
+
 TEST_F(SocketTest, NoCandidatesFailLater) {
   connect({});
   EXPECT_EQ(reports_, 0);

@@ -1,0 +1,115 @@
+// What one rank tells all, in jobs whose ranks have neither talked to it nor are its neighbours in
+// the control plane: news go from rank to rank.
+//
+//   * an abort ends what ranks wait for that have no connection to the one that aborts;
+//   * so does the failure of a collective operation;
+//   * all learn the reason and whose it is, and late callers too.
+//
+// Of eight ranks of one host, a rank watches, and is watched by, those at distance 1 and 3
+// (src/liveness/ring.h). So ranks 2, 4 and 6 have no control connection with rank 0.
+#include "tests/conformance/capi_job.h"
+
+namespace hetcomm_test {
+namespace {
+
+constexpr int32_t kRanks = 8;
+// News take some milliseconds. The deadlines of what is ended here are beyond it.
+constexpr uint64_t kSoonNs = 5 * kSec;
+
+class Reach : public CapiTest {
+ protected:
+  // No data connection was made with |rank|.
+  static void expect_no_connection(Member& me, int32_t rank) {
+    std::array<hetcomm_counters_t, 16> counters{};
+    counters[0].struct_size = sizeof(hetcomm_counters_t);
+    size_t count = 0;
+    EXPECT_EQ(hetcomm_communicator_counters(me.communicator(), rank, counters.size(),
+                                            counters.data(), &count),
+              HETCOMM_OK);
+    for (size_t i = 0; i < count; ++i) {
+      EXPECT_EQ(counters[i].connected, 0) << "rank " << me.rank() << " and rank " << rank;
+    }
+  }
+  // The ranks up to |last|, rank 0 included, say so of each other.
+  static void expect_none_with_rank_0(Member& me, int32_t last) {
+    for (int32_t rank = 0; rank <= last; ++rank) {
+      if (rank != me.rank() && (rank == 0 || me.rank() == 0)) expect_no_connection(me, rank);
+    }
+  }
+  static void expect_says(const std::string& text, const std::string& what) {
+    EXPECT_NE(text.find(what), std::string::npos) << "'" << text << "' lacks '" << what << "'";
+  }
+};
+
+TEST_P(Reach, AnAbortEndsWhatStrangersWaitFor) {
+  run(kRanks, [](Member& me) {
+    uint64_t word = 0;
+    hetcomm_request_t* request = me.recv(HETCOMM_ANY_SOURCE, 1, &word, sizeof(word));
+    me.meet();
+    const uint64_t begin = clock_ns();
+    if (me.rank() == 0) {
+      EXPECT_EQ(hetcomm_communicator_abort(me.communicator(), "the test says so"), HETCOMM_OK);
+    }
+    const Outcome outcome = finish(request);
+    EXPECT_EQ(outcome.status, HETCOMM_ABORTED) << "rank " << me.rank() << ": " << outcome.text;
+    EXPECT_LT(clock_ns() - begin, kSoonNs) << "rank " << me.rank();
+    expect_says(outcome.text, "the test says so");
+    if (me.rank() != 0) expect_says(outcome.text, "rank 0");
+    expect_none_with_rank_0(me, kRanks - 1);
+    expect_rejected(me.communicator(), me.partner(), HETCOMM_ABORTED);
+    me.meet();
+  });
+}
+
+// Rank 7 does not come in time, so that nobody gets what it waits for, and rank 0 is the first to
+// give up. Nothing is sent before: the root of a broadcast is the only one that could.
+TEST_P(Reach, TheFailureOfACollectiveOperationEndsItForStrangers) {
+  run(kRanks, [](Member& me) {
+    int64_t word = me.rank();
+    hetcomm_collective_options_t options{};
+    options.struct_size = sizeof(options);
+    options.algorithm = "binomial";  // by messages, and not in a segment
+    const auto broadcast = [&](uint64_t timeout_ns) {
+      options.timeout_ns = timeout_ns;
+      hetcomm_request_t* request = nullptr;
+      EXPECT_EQ(hetcomm_broadcast(me.communicator(), kRanks - 1, hetcomm_buffer_host(&word, 8),
+                                  HETCOMM_INT64, &options, &request),
+                HETCOMM_OK)
+          << hetcomm_last_error();
+      return finish(request);
+    };
+    me.meet();
+    if (me.rank() != kRanks - 1) {
+      const uint64_t begin = clock_ns();
+      const Outcome outcome = broadcast(me.rank() == 0 ? 200 * kMs : 9 * kSec);
+      EXPECT_EQ(outcome.status, me.rank() == 0 ? HETCOMM_TIMED_OUT : HETCOMM_ABORTED)
+          << "rank " << me.rank() << ": " << outcome.text;
+      EXPECT_LT(clock_ns() - begin, kSoonNs) << "rank " << me.rank();
+      expect_says(outcome.text, "broadcast");
+      if (me.rank() != 0) expect_says(outcome.text, "rank 0");
+      expect_none_with_rank_0(me, kRanks - 2);  // the root is where the others wait for data
+    }
+    me.meet();
+    // The late one learns it at a call. One that is too early needs nothing of the others, and ends
+    // well.
+    if (me.rank() == kRanks - 1) {
+      Outcome outcome = broadcast(9 * kSec);
+      for (int i = 0; i < 1000 && outcome.status == HETCOMM_OK; ++i) outcome = broadcast(9 * kSec);
+      EXPECT_EQ(outcome.status, HETCOMM_ABORTED) << outcome.text;
+      expect_says(outcome.text, "rank 0");
+    }
+    me.meet();
+    // Messages go on.
+    ring(me.communicator(), 5);
+    me.meet();
+    (void)me.until([] { return false; }, 50 * kMs);  // a rank that leaves acknowledges no more
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Over, Reach,
+                         ::testing::Values(CapiCase{.name = "shm", .transports = "shm"},
+                                           CapiCase{.name = "tcp", .transports = "tcp"}),
+                         capi_case_name);
+
+}  // namespace
+}  // namespace hetcomm_test

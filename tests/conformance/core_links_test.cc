@@ -1,0 +1,172 @@
+// The figures of links by which algorithms are chosen (HETCOMM_LINK_MODEL) are agreed:
+//
+//   * ranks whose figures differ have the same topology, and choose the same algorithms;
+//   * of each transport the figures of the first rank that has it count: a file's, or the
+//     transport's own.
+#include <unistd.h>
+
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "src/core/collectives/plan.h"
+#include "tests/support/core_job.h"
+#include "transports/self/factory.h"
+#include "transports/shm/factory.h"
+#include "transports/tcp/factory.h"
+
+namespace hetcomm::test {
+namespace {
+
+using collectives::Algorithm;
+using collectives::Topology;
+
+struct Figures {
+  double latency_us;
+  double megabytes_per_s;
+  Link link() const {
+    return {.latency_ns = static_cast<uint64_t>(latency_us * 1000),
+            .bytes_per_s = static_cast<uint64_t>(megabytes_per_s * 1e6)};
+  }
+};
+
+// A file as hetcomm_bench prints it, with figures of shm and tcp.
+class ModelFile {
+ public:
+  ModelFile(const Figures& shm, const Figures& tcp)
+      : path_(fmt::format("{}hetcomm-links-{}-{}", testing::TempDir(), getpid(), ++count_)) {
+    std::ofstream(path_) << "{\"rows\": [" << rows("shm", shm) << ", " << rows("tcp", tcp) << "]}";
+  }
+  ~ModelFile() { unlink(path_.c_str()); }
+  ModelFile(const ModelFile&) = delete;
+  ModelFile& operator=(const ModelFile&) = delete;
+  std::string setting() const { return "LINK_MODEL=" + path_ + ";"; }
+
+ private:
+  static std::string rows(const char* transport, const Figures& figures) {
+    const std::string common = fmt::format(
+        R"("impl": "hetcomm", "transport": "{}", "memory": "host", "bytes": 8)", transport);
+    return fmt::format(
+        R"({{"test": "latency", {0}, "avg_us": {1}}},
+            {{"test": "bandwidth", {0}, "bandwidth_MBps": {2}}})",
+        common, figures.latency_us, figures.megabytes_per_s);
+  }
+  static inline int count_ = 0;
+  const std::string path_;
+};
+
+Factories all_transports() {
+  Factories factories;
+  factories.push_back(make_self_factory());
+  factories.push_back(make_shm_factory());
+  factories.push_back(make_tcp_factory());
+  return factories;
+}
+
+Factories without_shm() {
+  Factories factories;
+  factories.push_back(make_self_factory());
+  factories.push_back(make_tcp_factory());
+  return factories;
+}
+
+// What is chosen for an allreduce of each size.
+std::vector<Algorithm> choices(const Topology& topology) {
+  std::vector<Algorithm> chosen;
+  for (uint64_t bytes = 64; bytes <= 64u << 20; bytes *= 4) {
+    collectives::Problem problem;
+    problem.kind = collectives::Kind::kAllreduce;
+    problem.element_bytes = problem.wide_bytes = 4;
+    problem.topology = &topology;
+    problem.ranks = static_cast<uint32_t>(topology.group_of.size());
+    problem.bytes = bytes;
+    chosen.push_back(collectives::choose(problem));
+  }
+  return chosen;
+}
+
+// By rank, of a job in which each rank has settings and transports of its own.
+std::vector<Topology> topologies_of(const std::vector<std::string>& settings,
+                                    const std::vector<int>& ranks,
+                                    const std::function<Factories(int)>& factories) {
+  std::vector<Topology> topologies(settings.size());
+  run_core_job(
+      static_cast<int>(settings.size()), "LOG=error;", factories,
+      [&](CoreMember& me) {
+        topologies[static_cast<size_t>(me.rank())] = me.communicator().mesh().topology(ranks);
+      },
+      {}, [&](int rank) { return settings[static_cast<size_t>(rank)]; });
+  return topologies;
+}
+
+void expect_alike(const std::vector<Topology>& topologies) {
+  for (const Topology& each : topologies) {
+    EXPECT_EQ(each.inside, topologies[0].inside);
+    EXPECT_EQ(each.across, topologies[0].across);
+    EXPECT_EQ(each.groups, topologies[0].groups);
+    EXPECT_EQ(choices(each), choices(topologies[0]));
+  }
+}
+
+// Figures that lead to different algorithms where they count.
+constexpr Figures kSlowStart{.latency_us = 900, .megabytes_per_s = 9000};
+constexpr Figures kQuickStart{.latency_us = 1, .megabytes_per_s = 300};
+
+TEST(AgreedLinks, RanksWithDifferentFiguresChooseAlike) {
+  const ModelFile slow(kSlowStart, kSlowStart);
+  const ModelFile quick(kQuickStart, kQuickStart);
+  // Each alone would choose otherwise.
+  const std::vector<uint32_t> one_group(4, 0);
+  EXPECT_NE(choices(Topology(one_group, kSlowStart.link(), kSlowStart.link())),
+            choices(Topology(one_group, kQuickStart.link(), kQuickStart.link())));
+  for (const bool slow_first : {true, false}) {
+    const std::string first = slow_first ? slow.setting() : quick.setting();
+    const std::string other = slow_first ? quick.setting() : slow.setting();
+    const auto topologies = topologies_of({first, other, other, other}, {0, 1, 2, 3},
+                                          [](int) { return all_transports(); });
+    expect_alike(topologies);
+    const Link expected = (slow_first ? kSlowStart : kQuickStart).link();
+    EXPECT_EQ(topologies[3].inside, expected);
+    EXPECT_EQ(topologies[3].across, expected);
+  }
+}
+
+TEST(AgreedLinks, OfEachTransportTheFirstRankThatHasItCounts) {
+  constexpr Figures kShm[] = {{1, 1000}, {2, 2000}, {3, 3000}, {4, 4000}};
+  constexpr Figures kTcp[] = {{51, 100}, {52, 200}, {53, 300}, {54, 400}};
+  std::vector<std::unique_ptr<ModelFile>> files;
+  std::vector<std::string> settings;
+  for (int rank = 0; rank < 4; ++rank) {
+    files.push_back(std::make_unique<ModelFile>(kShm[rank], kTcp[rank]));
+    settings.push_back(files.back()->setting() + (rank < 2 ? "CLUSTER=a;" : "CLUSTER=b;"));
+  }
+  // Rank 0 has no shm: what it says of it does not count.
+  const auto factories = [](int rank) { return rank == 0 ? without_shm() : all_transports(); };
+  const auto near = topologies_of(settings, {2, 3}, factories);
+  expect_alike(near);
+  EXPECT_EQ(near[0].inside, kShm[1].link());
+  const auto both = topologies_of(settings, {1, 2, 3}, factories);
+  expect_alike(both);
+  EXPECT_EQ(both[2].inside, kShm[1].link());
+  EXPECT_EQ(both[2].across, kTcp[0].link());
+}
+
+TEST(AgreedLinks, WithoutAFileTheFirstRanksOwnFiguresCount) {
+  const auto none = topologies_of({"", ""}, {0, 1}, [](int) { return without_shm(); });
+  expect_alike(none);
+  EXPECT_NE(none[0].inside, kSlowStart.link());
+  const ModelFile slow(kSlowStart, kSlowStart);
+  const auto second =
+      topologies_of({"", slow.setting()}, {0, 1}, [](int) { return without_shm(); });
+  expect_alike(second);
+  EXPECT_EQ(second[1].inside, none[0].inside);
+  const auto first = topologies_of({slow.setting(), ""}, {0, 1}, [](int) { return without_shm(); });
+  expect_alike(first);
+  EXPECT_EQ(first[1].inside, kSlowStart.link());
+}
+
+}  // namespace
+}  // namespace hetcomm::test
