@@ -28,6 +28,13 @@ struct Call {
   hetcomm_collective_options_t options = no_options();
   hetcomm_request_t* request = nullptr;
 
+  // Of the caller's part.
+  size_t own_length() const {
+    int32_t rank = 0;
+    int32_t size = 0;
+    EXPECT_EQ(hetcomm_communicator_rank(communicator, &rank, &size), HETCOMM_OK);
+    return lengths[static_cast<size_t>(rank)];
+  }
   hetcomm_buffer_t sent() const { return part(data, 0, elements); }
   hetcomm_buffer_t received() const { return part(result, 0, elements); }
   // Of |lengths|.
@@ -69,16 +76,15 @@ hetcomm_status_t alltoall(Call& call) {
   return hetcomm_alltoall(call.communicator, call.sent(), call.received(), call.type, &call.options,
                           &call.request);
 }
-// The own part has four elements on all ranks.
 hetcomm_status_t allgatherv(Call& call) {
-  return hetcomm_allgatherv(call.communicator, part(call.data, 0, 4),
+  return hetcomm_allgatherv(call.communicator, part(call.data, 0, call.own_length()),
                             call.parts(call.result).data(), call.type, &call.options,
                             &call.request);
 }
 hetcomm_status_t reduce_scatterv(Call& call) {
   return hetcomm_reduce_scatterv(call.communicator, call.parts(call.data).data(),
-                                 part(call.result, 0, 4), call.type, call.reduction, &call.options,
-                                 &call.request);
+                                 part(call.result, 0, call.own_length()), call.type, call.reduction,
+                                 &call.options, &call.request);
 }
 
 struct Difference {
@@ -99,8 +105,9 @@ void by_ring(Call& call) { call.options.algorithm = "ring"; }
 std::vector<Difference> differences() {
   const auto shorter = [](Call& call) { call.elements = 9; };
   const auto other_root = [](Call& call) { call.root = 1; };
-  // The third part is one element shorter, the first one longer: as many as before.
+  // The part of the rank that differs is as long as before, and so are all together.
   const auto other_parts = [](Call& call) { call.lengths = {5, 4, 3}; };
+  const auto parts_backwards = [](Call& call) { call.lengths = {3, 4, 5}; };
   return {
       {"operation", scan_or_allreduce, nothing, [](Call& call) { call.root = 1; }},
       {"size", allreduce, nothing, shorter},
@@ -114,6 +121,7 @@ std::vector<Difference> differences() {
       {"root", reduce, nothing, other_root},
       {"in the lengths of the parts of", allgatherv, nothing, other_parts},
       {"in the lengths of the parts of", reduce_scatterv, nothing, other_parts},
+      {"in the lengths of the parts of", allgatherv, other_parts, parts_backwards},
       {"algorithm", allreduce, by_ring,
        [](Call& call) { call.options.algorithm = "recursive_doubling"; }},
       {"algorithm", allreduce, nothing, by_ring},
