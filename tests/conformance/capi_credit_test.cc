@@ -4,7 +4,8 @@
 //     all together no more than HETCOMM_UNEXPECTED_BYTES; what is above waits at the senders, and
 //     all of it arrives, in order, once it is received
 //   * a communicator that closes gives back what its unreceived messages have taken, those that
-//     came before and those that come after
+//     came before and those that come after; so does memory that is unregistered with notifications
+//     that nobody has taken
 #include "tests/conformance/capi_job.h"
 
 namespace hetcomm_test {
@@ -158,6 +159,51 @@ TEST_P(Credit, ComesBackWhenACommunicatorCloses) {
       }
       tell(me);
       if (::testing::Test::HasFailure()) return;
+    }
+  });
+}
+
+// The notified puts of all rounds together are many times the credit.
+TEST_P(Credit, OfNotificationsThatNobodyTookComesBack) {
+  CapiCase little = GetParam();
+  little.settings += "CREDIT_BYTES=16K;";
+  run_job(little, 2, [](Member& me) {
+    constexpr uint64_t kPuts = 40;
+    for (int round = 0; round < 5; ++round) {
+      SCOPED_TRACE(round);
+      hetcomm_memory_t* memory = nullptr;
+      std::vector<std::byte> bytes(HETCOMM_EXPORT_MAX_BYTES);
+      ASSERT_EQ(hetcomm_memory_allocate(me.context(), 0, 1000, &memory), HETCOMM_OK);
+      if (me.rank() == 1) {
+        ASSERT_EQ(hetcomm_memory_register(memory, me.communicator(), HETCOMM_ACCESS_ALL,
+                                          HETCOMM_REGISTER_CALLER_PROGRESS),
+                  HETCOMM_OK);
+        size_t size = 0;
+        ASSERT_EQ(hetcomm_memory_export(memory, bytes.size(), bytes.data(), &size), HETCOMM_OK);
+        EXPECT_EQ(finish(me.send(0, 1, bytes.data(), size)).status, HETCOMM_OK);
+        ASSERT_TRUE(me.meet());
+        EXPECT_EQ(hetcomm_memory_unregister(memory, kPatienceNs), HETCOMM_OK);
+      } else {
+        const Outcome got = finish(me.recv(1, 1, bytes.data(), bytes.size()));
+        hetcomm_remote_memory_t* remote = nullptr;
+        ASSERT_EQ(
+            hetcomm_memory_import(me.communicator(), bytes.data(), got.bytes_received, &remote),
+            HETCOMM_OK);
+        hetcomm_operation_options_t options = with_timeout(3 * kSec);
+        options.flags = HETCOMM_OPERATION_NOTIFY;
+        const uint64_t word = 7;
+        for (uint64_t i = 0; i < kPuts; ++i) {
+          hetcomm_request_t* request = nullptr;
+          ASSERT_EQ(hetcomm_put(remote, 0, hetcomm_buffer_host(&word, 8), &options, &request),
+                    HETCOMM_OK);
+          const Outcome put = finish(request);
+          ASSERT_EQ(put.status, HETCOMM_OK) << "put " << i << ": " << put.text;
+        }
+        EXPECT_EQ(hetcomm_remote_memory_release(remote), HETCOMM_OK);
+        ASSERT_TRUE(me.meet());
+      }
+      EXPECT_EQ(hetcomm_memory_free(memory), HETCOMM_OK) << hetcomm_last_error();
+      tell(me);
     }
   });
 }

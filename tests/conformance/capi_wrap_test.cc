@@ -253,6 +253,16 @@ TEST_P(Wrapped, MemoryOfADeviceIsThatMemory) {
       const std::vector<std::byte> blank(kSize, kUntouched);
       ASSERT_EQ(hetcomm_memory_write(all, 0, blank.data(), kSize), HETCOMM_OK);
       hetcomm_memory_t* const memory = wrap(me, device, address, kSize - 1000);
+      if (device == 2) {
+        // Behind the start of an allocation, and up to its end.
+        auto* const middle = static_cast<std::byte*>(address) + 1000;
+        hetcomm_memory_t* part = nullptr;
+        EXPECT_EQ(hetcomm_memory_wrap(me.context(), device, middle, kSize - 999, &part),
+                  HETCOMM_OUT_OF_RANGE);
+        EXPECT_EQ(part, nullptr);
+        part = wrap(me, device, middle, kSize - 1000);
+        EXPECT_EQ(hetcomm_memory_free(part), HETCOMM_OK) << hetcomm_last_error();
+      }
       const std::vector<std::byte> out = pattern(kSize - 1000, 3);
       hetcomm_request_t* receive = nullptr;
       ASSERT_EQ(hetcomm_recv(me.communicator(), me.partner(), 5, 0,
