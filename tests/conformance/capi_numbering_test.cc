@@ -2,6 +2,8 @@
 //
 //   * whatever names a rank (a message, a probe, a notification, a remote memory, counters, lists of
 //     collective operations) does so by its number in the communicator
+//   * memory of a rank that is not in a communicator cannot be imported there, and a communicator
+//     stays while a remote memory of it or one that was split from it exists
 //   * a communicator that is rebuilt without options keeps its transports, and its epoch is the
 //     next one; with a later epoch in the options, the one behind that
 #include <cstring>
@@ -87,9 +89,10 @@ void use_memory(Member& me, hetcomm_communicator_t* c, int32_t own) {
     EXPECT_EQ(puts, rank == next ? 1u : 0u) << "to rank " << rank;
   }
   ASSERT_TRUE(me.meet());
-  EXPECT_EQ(hetcomm_remote_memory_release(remote), HETCOMM_OK);
   EXPECT_EQ(hetcomm_memory_unregister(memory, kPatienceNs), HETCOMM_OK);
   EXPECT_EQ(hetcomm_memory_free(memory), HETCOMM_OK);
+  EXPECT_EQ(hetcomm_communicator_destroy(c), HETCOMM_BUSY) << "it has a remote memory";
+  EXPECT_EQ(hetcomm_remote_memory_release(remote), HETCOMM_OK);
 }
 
 // Of the last two ranks, the last one first; roots and parts are counted in the list.
@@ -124,8 +127,50 @@ TEST_P(Numbering, IsThatOfTheCommunicator) {
     exchange_messages(backwards, own);
     use_memory(me, backwards, own);
     use_list(backwards, own);
+    hetcomm_communicator_t* again = nullptr;
+    ASSERT_EQ(hetcomm_communicator_split(backwards, 0, 0, &again), HETCOMM_OK);
     ASSERT_TRUE(me.meet());
+    EXPECT_EQ(hetcomm_communicator_destroy(me.communicator()), HETCOMM_BUSY) << "split of it";
+    EXPECT_EQ(hetcomm_communicator_destroy(backwards), HETCOMM_BUSY) << "split of a split one";
+    EXPECT_EQ(hetcomm_communicator_destroy(again), HETCOMM_OK) << hetcomm_last_error();
     EXPECT_EQ(hetcomm_communicator_destroy(backwards), HETCOMM_OK) << hetcomm_last_error();
+  });
+}
+
+// The owner, rank 0 of the parent, is not in the communicator of the other two.
+TEST_P(Numbering, KnowsNoMemoryOfOutsiders) {
+  run(kRanks, [](Member& me) {
+    hetcomm_communicator_t* part = nullptr;
+    ASSERT_EQ(hetcomm_communicator_split(me.communicator(), me.rank() == 0 ? 0 : 1, 0, &part),
+              HETCOMM_OK);
+    std::vector<std::byte> bytes(HETCOMM_EXPORT_MAX_BYTES);
+    if (me.rank() == 0) {
+      hetcomm_memory_t* memory = nullptr;
+      ASSERT_EQ(hetcomm_memory_allocate(me.context(), 0, 1000, &memory), HETCOMM_OK);
+      ASSERT_EQ(hetcomm_memory_register(memory, me.communicator(), HETCOMM_ACCESS_ALL,
+                                        HETCOMM_REGISTER_CALLER_PROGRESS),
+                HETCOMM_OK);
+      size_t size = 0;
+      ASSERT_EQ(hetcomm_memory_export(memory, bytes.size(), bytes.data(), &size), HETCOMM_OK);
+      for (const int32_t rank : {1, 2}) {
+        EXPECT_EQ(finish(me.send(rank, kTag, bytes.data(), size)).status, HETCOMM_OK);
+      }
+      ASSERT_TRUE(me.meet());
+      EXPECT_EQ(hetcomm_memory_unregister(memory, kPatienceNs), HETCOMM_OK);
+      EXPECT_EQ(hetcomm_memory_free(memory), HETCOMM_OK);
+    } else {
+      const Outcome got = finish(me.recv(0, kTag, bytes.data(), bytes.size()));
+      hetcomm_remote_memory_t* remote = nullptr;
+      EXPECT_EQ(hetcomm_memory_import(part, bytes.data(), got.bytes_received, &remote),
+                HETCOMM_OUT_OF_RANGE);
+      EXPECT_EQ(remote, nullptr);
+      EXPECT_EQ(hetcomm_memory_import(me.communicator(), bytes.data(), got.bytes_received, &remote),
+                HETCOMM_OK)
+          << hetcomm_last_error();
+      EXPECT_EQ(hetcomm_remote_memory_release(remote), HETCOMM_OK);
+      ASSERT_TRUE(me.meet());
+    }
+    EXPECT_EQ(hetcomm_communicator_destroy(part), HETCOMM_OK) << hetcomm_last_error();
   });
 }
 
