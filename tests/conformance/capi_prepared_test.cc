@@ -1,8 +1,14 @@
-// Prepared requests, started again after each kind of end:
+// Operations that wait for their start. Prepared requests, started again after each kind of end:
 //
 //   * nothing of an earlier run shows in the record of a later one: no status, text, source, tag or
 //     length
 //   * the deadline counts from each start, however long ago the request was prepared
+//
+// Groups:
+//
+//   * their operations start in the order in which they were collected, receives and sends
+#include <algorithm>
+
 #include "tests/conformance/capi_job.h"
 
 namespace hetcomm_test {
@@ -79,6 +85,52 @@ TEST_P(Prepared, BeginAnewWithEachStart) {
       expect_no_message(receive);
       EXPECT_EQ(hetcomm_request_release(receive), HETCOMM_OK);
     }
+    me.meet();
+  });
+}
+
+TEST_P(Prepared, GroupsStartInTheOrderInWhichTheyWereFilled) {
+  run_two([](Member& me) {
+    constexpr uint64_t kCount = 20;
+    std::vector<uint64_t> out(kCount);
+    std::vector<uint64_t> in(kCount, ~uint64_t{0});
+    hetcomm_group_t* group = nullptr;
+    ASSERT_EQ(hetcomm_group_create(me.communicator(), &group), HETCOMM_OK);
+    hetcomm_operation_options_t options{};
+    options.struct_size = sizeof(options);
+    options.group = group;
+    // One tag for all: only the order tells them apart. Receives in one round, sends in the other.
+    for (const bool receives : {true, false}) {
+      std::vector<hetcomm_request_t*> requests;
+      const auto receive_all = [&](const hetcomm_operation_options_t* how) {
+        for (uint64_t i = 0; i < kCount; ++i) {
+          requests.push_back(me.recv(me.partner(), 3, &in[i], 8, HETCOMM_EXACT_TAG, how));
+        }
+      };
+      const auto send_all = [&](const hetcomm_operation_options_t* how) {
+        for (uint64_t i = 0; i < kCount; ++i) {
+          out[i] = i;
+          requests.push_back(me.send(me.partner(), 3, &out[i], 8, how));
+        }
+      };
+      if (receives) {
+        receive_all(&options);
+      } else {
+        send_all(&options);
+      }
+      EXPECT_EQ(hetcomm_group_start(group), HETCOMM_OK);
+      if (receives) {
+        send_all(nullptr);
+      } else {
+        receive_all(nullptr);
+      }
+      finish_all(requests);
+      for (uint64_t i = 0; i < kCount; ++i) {
+        EXPECT_EQ(in[i], i) << (receives ? "receives" : "sends") << " of a group";
+      }
+      std::fill(in.begin(), in.end(), ~uint64_t{0});
+    }
+    hetcomm_group_destroy(group);
     me.meet();
   });
 }
