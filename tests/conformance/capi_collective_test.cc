@@ -13,14 +13,14 @@
 //   * what one rank can see to be wrong is refused; a caller that refuses a call by itself tells
 //   the
 //     others, whose call ends, unless they have refused it as well
+#include "tests/conformance/capi_collective.h"
+
 #include <array>
 #include <bit>
 #include <csignal>
 #include <cstring>
 #include <numeric>
 #include <random>
-
-#include "tests/conformance/capi_collective.h"
 
 namespace hetcomm_test {
 namespace {

@@ -1,7 +1,7 @@
 // Ranks of a communicator whose numbers are not those of its parent, and what a rebuild keeps:
 //
-//   * whatever names a rank (a message, a probe, a notification, a remote memory, counters, lists of
-//     collective operations) does so by its number in the communicator
+//   * whatever names a rank (a message, a probe, a notification, a remote memory, counters, a list
+//     of a collective operation) does so by its number in the communicator
 //   * memory of a rank that is not in a communicator cannot be imported there, and a communicator
 //     stays while a remote memory of it or one that was split from it exists
 //   * a communicator that is rebuilt without options keeps its transports, and its epoch is the
