@@ -20,6 +20,7 @@ using Clock = std::chrono::steady_clock;
 
 int g_rank = 0;
 int g_size = 0;
+hetcomm_context_t* g_context = nullptr;
 hetcomm_communicator_t* g_world = nullptr;
 
 void say(const char* text) {
@@ -76,6 +77,49 @@ void play_lost() {
   hetcomm_request_t* s = send(next, 2, out.data(), out.size());
   finish("others_receive", r, start);
   finish("others_send", s, start);
+}
+
+// Each rank gets from the memory of the next one, over shm until that is mapped; a collective
+// operation comes before. So each has memory of every kind when the last one is made to fail.
+void play_left() {
+  hetcomm_memory_t* memory = nullptr;
+  CHECK(hetcomm_memory_allocate(g_context, HETCOMM_DEVICE_HOST, 100'000, &memory));
+  CHECK(hetcomm_memory_register(memory, g_world, HETCOMM_ACCESS_ALL,
+                                HETCOMM_REGISTER_CALLER_PROGRESS));
+  std::vector<char> own(HETCOMM_EXPORT_MAX_BYTES);
+  std::vector<char> others(own.size() * static_cast<size_t>(g_size));
+  size_t size = 0;
+  CHECK(hetcomm_memory_export(memory, own.size(), own.data(), &size));
+  own.resize(HETCOMM_EXPORT_MAX_BYTES);
+  std::memcpy(own.data() + HETCOMM_EXPORT_MAX_BYTES - sizeof(size), &size, sizeof(size));
+  hetcomm_request_t* request = nullptr;
+  CHECK(hetcomm_allgather(g_world, hetcomm_buffer_host(own.data(), own.size()),
+                          hetcomm_buffer_host(others.data(), others.size()), HETCOMM_UINT8, nullptr,
+                          &request));
+  CHECK(hetcomm_request_wait(request, 0, nullptr));
+  const char* const theirs = &others[own.size() * static_cast<size_t>((g_rank + 1) % g_size)];
+  std::memcpy(&size, theirs + HETCOMM_EXPORT_MAX_BYTES - sizeof(size), sizeof(size));
+  hetcomm_remote_memory_t* remote = nullptr;
+  CHECK(hetcomm_memory_import(g_world, theirs, size, &remote));
+  hetcomm_counters_t counters{};
+  counters.struct_size = sizeof(counters);
+  do {
+    char byte = 0;
+    CHECK(hetcomm_get(remote, 0, hetcomm_buffer_host(&byte, 1), nullptr, &request));
+    CHECK(hetcomm_request_wait(request, 0, nullptr));
+    CHECK(hetcomm_communicator_counters(g_world, (g_rank + 1) % g_size, 1, &counters, &size));
+  } while (counters.direct == 0 && std::strcmp(counters.transport, "shm") == 0);
+  CHECK(hetcomm_communicator_barrier(g_world, 0));
+  char byte = 0;
+  const auto start = Clock::now();
+  hetcomm_request_t* waiting = nullptr;
+  if (g_rank < g_size - 1) waiting = receive(g_size - 1, 1, &byte, 1, 60'000'000'000);
+  say("READY");
+  if (waiting == nullptr) pause();
+  finish("victim", waiting, start);
+  CHECK(hetcomm_remote_memory_release(remote));
+  CHECK(hetcomm_memory_unregister(memory, 20'000'000'000));
+  CHECK(hetcomm_memory_free(memory));
 }
 
 // Like play_lost, but the ranks never post to the victim: they learn of its death from its
@@ -228,21 +272,22 @@ void play_traffic() {
 int main(int argc, char** argv) {
   alarm(150);
   const std::string scenario = argc > 1 ? argv[1] : "";
-  hetcomm_context_t* context = nullptr;
   hetcomm_bootstrap_t* bootstrap = nullptr;
-  CHECK(hetcomm_context_create(nullptr, &context));
-  CHECK(hetcomm_bootstrap_create_from_environment(context, &bootstrap));
-  CHECK(hetcomm_communicator_create(context, bootstrap, nullptr, &g_world));
+  CHECK(hetcomm_context_create(nullptr, &g_context));
+  CHECK(hetcomm_bootstrap_create_from_environment(g_context, &bootstrap));
+  CHECK(hetcomm_communicator_create(g_context, bootstrap, nullptr, &g_world));
   CHECK(hetcomm_communicator_rank(g_world, &g_rank, &g_size));
   CHECK(hetcomm_communicator_barrier(g_world, 0));
   if (scenario == "lost") play_lost();
+  if (scenario == "left") play_left();
   if (scenario == "strangers") play_strangers();
   if (scenario == "silent") play_silent();
   if (scenario == "traffic") play_traffic();
   if (scenario == "late_writer") play_late_writer();
   CHECK(hetcomm_communicator_destroy(g_world));
   hetcomm_bootstrap_destroy(bootstrap);
-  CHECK(hetcomm_context_destroy(context));
+  CHECK(hetcomm_context_destroy(g_context));
   say("DONE");
+  if (scenario == "left") std::getchar();  // what it still holds is looked at
   return 0;
 }

@@ -6,7 +6,7 @@ Proves, over shm and tcp, in both progress modes:
   - a rank whose network is cut is declared lost within the detection time;
   - a stopped rank is not declared lost: after it goes on the transfer completes;
   - a buffer that was given back is never written again;
-  - the others go on, and nothing is left behind: no process, no file, no segment.
+  - the others go on, and nothing is left behind: no process, file, descriptor, thread or memory.
 """
 import os
 import random
@@ -21,6 +21,32 @@ import unittest
 from rank_process import Rank, free_port
 
 ACTOR = sys.argv.pop(1)
+
+
+def memory_of(pid):
+    """Names of the library's memory that a process has open or mapped; none of it is in a folder."""
+    found = []
+    for fd in os.listdir(f"/proc/{pid}/fd"):
+        try:
+            found.append(os.readlink(f"/proc/{pid}/fd/{fd}"))
+        except FileNotFoundError:
+            pass  # closed meanwhile
+    with open(f"/proc/{pid}/maps") as maps:
+        found += [line.split(None, 5)[5] for line in maps if len(line.split(None, 5)) > 5]
+    return {name[len("/memfd:"):].split()[0] for name in found if name.startswith("/memfd:hetcomm")}
+
+
+def processes_of(job):
+    """Those that run with HETCOMM_JOB=|job|, whoever started them."""
+    found = set()
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as environ:
+                if f"HETCOMM_JOB={job}".encode() in environ.read().split(b"\0"):
+                    found.add(int(pid))
+        except OSError:
+            pass  # ended meanwhile, or another user's
+    return found
 
 
 class FailureTest(unittest.TestCase):
@@ -246,16 +272,38 @@ class FailureTest(unittest.TestCase):
         self.assertRegex(text, r"shm\s+no: .*namespace", text)
 
     def test_nothing_left_behind(self):
-        def left():
-            return set(os.listdir("/dev/shm")) | {n for n in os.listdir("/tmp") if "hetcomm" in n}
+        """Neither by ranks that are killed nor by those that go on and end their communicators."""
+        def names():
+            # Other tests, which may run now, have folders of their own.
+            return {name for folder in ("/dev/shm", "/tmp") for name in os.listdir(folder)
+                    if "hetcomm" in name and not name.startswith("hetcomm-test-")}
 
-        before = left()
-        ranks = self.job("lost", 3)
-        for rank in ranks:
-            rank.process.kill()
-        for rank in ranks:
-            rank.process.wait()
-        self.assertEqual(left() - before, set())
+        every_kind = {"hetcomm", "hetcomm-collective", "hetcomm-memory"}
+        for transport, survivors, files in (("shm", 2, every_kind), ("shm", 0, every_kind),
+                                            ("tcp", 2, {"hetcomm-memory"})):
+            with self.subTest(transport=transport, survivors=survivors):
+                before = names()
+                job = f"left-{os.getpid()}-{transport}-{survivors}"
+                ranks = self.job("left", 3, TRANSPORTS=transport, JOB=job)
+                for rank in ranks:
+                    held = memory_of(rank.process.pid)
+                    self.assertEqual(held, files, "what the test looks for")
+                self.assertEqual(processes_of(job), {rank.process.pid for rank in ranks})
+                for rank in ranks[survivors:]:
+                    rank.process.kill()
+                for rank in ranks[:survivors]:
+                    self.assertIn("PEER_LOST", rank.expect("RESULT victim", 20))
+                    rank.expect("DONE", 30)
+                    folder = f"/proc/{rank.process.pid}"
+                    self.assertEqual(memory_of(rank.process.pid), set())
+                    links = {fd: os.readlink(f"{folder}/fd/{fd}") for fd in os.listdir(f"{folder}/fd")}
+                    self.assertEqual(set(links), {"0", "1", "2"}, links)
+                    self.assertEqual(len(os.listdir(f"{folder}/task")), 1, "threads")
+                    rank.say()
+                for rank in ranks:
+                    rank.process.wait(timeout=20)
+                self.assertEqual(processes_of(job), set())
+                self.assertEqual(names() - before, set())
 
 
 if __name__ == "__main__":

@@ -8,6 +8,11 @@ hetcomm_test(core_collectives_test FULLY_CHECKED
   DEPENDS core reduce base fmt::fmt
   LABELS asan
   TIMEOUT 60)
+hetcomm_test(core_segment_test
+  SOURCES core_segment_test.cc
+  DEPENDS core base
+  LABELS asan
+  TIMEOUT 30)
 hetcomm_test(core_channel_table_test
   SOURCES core_channel_table_test.cc
   DEPENDS core base
