@@ -611,6 +611,21 @@ TEST(TcpHostile, AStreamOfAnotherConnectionCarriesNoPuts) {
   EXPECT_TRUE(Pair::run_nodes({&node}, [&] { return node.from(0).put_bytes[1] == 5; }));
 }
 
+// It is waited for as long as a proof may take.
+TEST(TcpHostile, AStreamWithoutItsConnectionIsClosedInTime) {
+  Node node(1, 2);
+  tcp::ConnectionId id{};
+  RawPeer bulk(node, 1, id);
+  for (int i = 0; i < 20; ++i) node.step();
+  EXPECT_FALSE(bulk.closed());
+  node.now += kHandshakeTimeoutNs / 2;
+  (void)node.transport->progress();
+  EXPECT_FALSE(bulk.closed());
+  node.now += kHandshakeTimeoutNs / 2 + 1'000'000'000;
+  (void)node.transport->progress();
+  EXPECT_TRUE(bulk.closed());
+}
+
 // The proof of a bulk stream may overtake that of its connection.
 TEST(TcpHostile, BulkStreamComesFirst) {
   Node node(1, 2);
