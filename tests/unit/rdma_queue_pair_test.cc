@@ -152,15 +152,16 @@ TEST_F(RdmaQueuePair, WhatIsOthersStaysTheirs) {
       ASSERT_EQ(other.connected.at(2)->send(numbered(100 + i), {}), Code::kOk);
     }
     if (fails) {
-      // In the upcall of its first message the other one ends: what comes next is at hand.
-      far.accepted.at(1)->listen([&](const MessageHeader&, ConstByteSpan) {});
-      Rail* doomed = far.accepted.at(1).get();
-      far.accepted.at(0)->listen(
-          [&, doomed, seen = 0](const MessageHeader&, ConstByteSpan) mutable {
-            if (++seen == 1) doomed->endpoint().close();
-          });
-      ASSERT_TRUE(until([&] { return doomed->failed > 0; }));
+      // The other one ends in the upcall of the first message: what comes next is at hand already.
+      Rail& doomed = *far.accepted.at(1);
+      uint64_t seen = 0;
+      far.accepted.at(0)->listen([&](const MessageHeader&, ConstByteSpan) {
+        if (++seen == 1) doomed.endpoint().close();
+      });
+      ASSERT_TRUE(until([&] { return doomed.failed > 0 && seen == 10; }));
       ASSERT_EQ(near.connected.at(2)->send(numbered(10), {}), Code::kOk);
+      ASSERT_TRUE(until([&] { return seen == 11; }));
+      EXPECT_LE(doomed.messages.size(), 10u);
     } else {
       far.accepted.at(0)->close();
       Rail& kept = *far.accepted.at(1);
