@@ -28,8 +28,12 @@ struct Context : ibv_context {
 struct Channel : ibv_comp_channel {
   std::deque<ibv_cq*> events;
 };
+struct Entry {
+  ibv_wc completion;
+  uint64_t sent = 0;  // requests of the queue pair up to this one; 0: of a receive
+};
 struct Queue : ibv_cq {
-  std::deque<ibv_wc> entries;
+  std::deque<Entry> entries;
   size_t capacity = 0;
   bool armed = false;
   Channel* owner = nullptr;
@@ -40,10 +44,12 @@ struct Receive {
 };
 struct Shared : ibv_srq {
   std::deque<Receive> receives;
+  size_t capacity = 0;
   uint32_t limit = 0;  // tells when fewer are left
 };
 struct Request {
   ibv_send_wr request;
+  uint64_t number = 0;  // from 1
   std::vector<ibv_sge> pieces;
   std::vector<std::byte> inlined;
 };
@@ -53,7 +59,20 @@ struct Pair : ibv_qp {
   Shared* receives = nullptr;
   std::deque<Request> waiting;
   uint32_t max_inline = 0;
+  int max_pieces = 0;
+  uint64_t depth = 0;   // of the send queue
+  uint64_t posted = 0;  // requests
+  uint64_t freed = 0;   // of them, whose completion, or a later one, was taken
   FakeFabric::Patience patience{};
+  // As they were when the queue pair became ready to receive.
+  ibv_ah_attr address{};
+  ibv_gid_entry gid{};
+  uint16_t lid = 0;
+  ibv_mtu mtu = IBV_MTU_1024;
+  uint32_t receive_sequence = 0;
+  uint32_t send_sequence = 0;
+  uint8_t reads = 0;         // that it asks for at a time
+  uint8_t reads_served = 0;  // at a time
 };
 struct Region : ibv_mr {
   int access = 0;
@@ -74,6 +93,8 @@ struct InFlight {
   std::vector<std::byte> bytes;
 };
 
+constexpr uint32_t kFirstPair = 100;
+
 struct Fabric {
   std::mutex mutex;
   uint64_t hold_length = 0;
@@ -83,7 +104,9 @@ struct Fabric {
   std::map<uint32_t, Pair*> pairs;
   std::map<uint32_t, Region*> regions;
   size_t objects = 0;
-  uint32_t next_pair = 100;
+  uint32_t next_pair = kFirstPair;
+  bool reuse_numbers = false;
+  bool keep_completions = false;
   uint32_t next_key = 1000;
   ibv_wc_status fail_status = IBV_WC_SUCCESS;
   int fail_opcode = -1;
@@ -124,8 +147,20 @@ bool silence(int fd) {
 
 // --- the work; the lock is held --------------------------------------------------------------
 
-void complete(Queue& queue, const ibv_wc& completion) {
-  queue.entries.push_back(completion);
+void raise_locked(Context& context, const ibv_async_event& event) {
+  context.events.push_back(event);
+  ring(context.async_fd);
+}
+
+void complete(Queue& queue, const ibv_wc& completion, uint64_t sent) {
+  if (queue.entries.size() >= queue.capacity) {
+    ibv_async_event event{};
+    event.event_type = IBV_EVENT_CQ_ERR;
+    event.element.cq = &queue;
+    raise_locked(*static_cast<Context*>(queue.context), event);
+    return;
+  }
+  queue.entries.push_back({completion, sent});
   if (!std::exchange(queue.armed, false) || queue.owner == nullptr) return;
   queue.owner->events.push_back(&queue);
   ring(queue.owner->fd);
@@ -190,7 +225,7 @@ void receive_completion(Pair& target, uint64_t id, ibv_wc_status status, ibv_wc_
   completion.qp_num = target.qp_num;
   completion.imm_data = immediate;
   completion.wc_flags = with_immediate ? IBV_WC_WITH_IMM : 0;
-  complete(*target.completions, completion);
+  complete(*target.completions, completion, 0);
 }
 
 // True: it is, or was before, held up in the network, and nothing behind it goes.
@@ -209,6 +244,23 @@ bool hold(const Pair& pair, const Request& request) {
   return true;
 }
 
+bool same_gid(const ibv_gid& a, const ibv_gid& b) {
+  return std::memcmp(a.raw, b.raw, sizeof(a.raw)) == 0;
+}
+
+// What |pair| sends arrives at |target|, which takes it for its peer's.
+bool reaches(const Pair& pair, const Pair& target) {
+  if (target.destination != pair.qp_num || pair.send_sequence != target.receive_sequence ||
+      pair.mtu > target.mtu) {
+    return false;
+  }
+  if (target.state != IBV_QPS_RTR && target.state != IBV_QPS_RTS) return false;
+  if (pair.address.is_global == 0) return pair.address.dlid == target.lid;
+  return pair.gid.gid_type == target.gid.gid_type && target.address.is_global != 0 &&
+         same_gid(pair.address.grh.dgid, target.gid.gid) &&
+         same_gid(target.address.grh.dgid, pair.gid.gid);
+}
+
 // One work request; false: it has to wait for a receive.
 bool execute(Pair& pair, const Request& request, ibv_wc_status& status) {
   Fabric& all = fabric();
@@ -222,8 +274,7 @@ bool execute(Pair& pair, const Request& request, ibv_wc_status& status) {
   }
   const auto found = all.pairs.find(pair.destination);
   Pair* target = found == all.pairs.end() ? nullptr : found->second;
-  if (target == nullptr || target->destination != pair.qp_num ||
-      (target->state != IBV_QPS_RTR && target->state != IBV_QPS_RTS)) {
+  if (target == nullptr || !reaches(pair, *target)) {
     status = IBV_WC_RETRY_EXC_ERR;
     return true;
   }
@@ -235,6 +286,11 @@ bool execute(Pair& pair, const Request& request, ibv_wc_status& status) {
   }
   const bool write = wr.opcode == IBV_WR_RDMA_WRITE || wr.opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
   const bool read = wr.opcode == IBV_WR_RDMA_READ;
+  if (read && (pair.reads == 0 || pair.reads > target->reads_served)) {
+    status = IBV_WC_REM_INV_REQ_ERR;
+    to_error(*target);
+    return true;
+  }
   std::byte* remote = nullptr;
   if ((write || read) && length > 0) {
     const int access = write ? IBV_ACCESS_REMOTE_WRITE : IBV_ACCESS_REMOTE_READ;
@@ -276,7 +332,8 @@ bool execute(Pair& pair, const Request& request, ibv_wc_status& status) {
   return true;
 }
 
-void send_completion(Pair& pair, const ibv_send_wr& wr, ibv_wc_status status) {
+void send_completion(Pair& pair, const Request& request, ibv_wc_status status) {
+  const ibv_send_wr& wr = request.request;
   if (std::exchange(fabric().lose_next, false)) return;
   if (status == IBV_WC_SUCCESS && (wr.send_flags & IBV_SEND_SIGNALED) == 0) return;
   ibv_wc completion{};
@@ -286,13 +343,13 @@ void send_completion(Pair& pair, const ibv_send_wr& wr, ibv_wc_status status) {
                       : wr.opcode == IBV_WR_RDMA_READ ? IBV_WC_RDMA_READ
                                                       : IBV_WC_RDMA_WRITE;
   completion.qp_num = pair.qp_num;
-  complete(*pair.completions, completion);
+  complete(*pair.completions, completion, request.number);
 }
 
 void to_error(Pair& pair) {
   pair.state = IBV_QPS_ERR;
   while (!pair.waiting.empty()) {
-    send_completion(pair, pair.waiting.front().request, IBV_WC_WR_FLUSH_ERR);
+    send_completion(pair, pair.waiting.front(), IBV_WC_WR_FLUSH_ERR);
     pair.waiting.pop_front();
   }
 }
@@ -304,7 +361,7 @@ void run(Pair& pair) {
       ++fabric().not_ready;
       return;
     }
-    send_completion(pair, pair.waiting.front().request, status);
+    send_completion(pair, pair.waiting.front(), status);
     pair.waiting.pop_front();
     if (status != IBV_WC_SUCCESS) to_error(pair);
   }
@@ -353,8 +410,9 @@ int query_device(ibv_context* context, ibv_device_attr* out) {
   out->max_cqe = 32767;
   out->max_srq = 100;
   out->max_srq_wr = 16384;
-  out->max_sge = 8;
-  out->max_qp_rd_atom = 16;
+  const FakeDeviceSpec& spec = static_cast<Context*>(context)->owner->spec;
+  out->max_sge = spec.max_pieces;
+  out->max_qp_rd_atom = spec.max_reads;
   out->max_qp_init_rd_atom = 16;
   return 0;
 }
@@ -371,7 +429,7 @@ int query_port(ibv_context* context, uint8_t port, ibv_port_attr* out) {
   out->max_msg_sz = spec.max_message_bytes;
   out->lid = spec.lid;
   out->active_width = 2;
-  out->active_speed = 32;
+  out->active_speed = spec.active_speed;
   out->link_layer = spec.link_layer;
   return 0;
 }
@@ -513,7 +571,10 @@ int poll_cq(ibv_cq* cq, int count, ibv_wc* out) {
   auto& entries = static_cast<Queue*>(cq)->entries;
   int done = 0;
   for (; done < count && !entries.empty(); ++done) {
-    out[done] = entries.front();
+    const auto& [completion, sent] = entries.front();
+    out[done] = completion;
+    const auto pair = fabric().pairs.find(completion.qp_num);
+    if (sent > 0 && pair != fabric().pairs.end()) pair->second->freed = sent;
     entries.pop_front();
   }
   return done;
@@ -537,11 +598,12 @@ int get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** user) {
 }
 void ack_cq_events(ibv_cq*, unsigned) {}
 
-ibv_srq* create_srq(ibv_pd* pd, ibv_srq_init_attr*) {
+ibv_srq* create_srq(ibv_pd* pd, ibv_srq_init_attr* attributes) {
   const Lock lock(fabric().mutex);
   ++fabric().objects;
   auto* shared = new Shared();
   shared->context = pd->context;
+  shared->capacity = attributes->attr.max_wr;
   return shared;
 }
 int modify_srq(ibv_srq* srq, ibv_srq_attr* attributes, int mask) {
@@ -555,10 +617,14 @@ int destroy_srq(ibv_srq* srq) {
   delete static_cast<Shared*>(srq);
   return 0;
 }
-int post_srq_recv(ibv_srq* srq, ibv_recv_wr* list, ibv_recv_wr**) {
+int post_srq_recv(ibv_srq* srq, ibv_recv_wr* list, ibv_recv_wr** bad) {
   const Lock lock(fabric().mutex);
   auto* shared = static_cast<Shared*>(srq);
   for (; list != nullptr; list = list->next) {
+    if (shared->receives.size() >= shared->capacity) {
+      *bad = list;
+      return ENOMEM;
+    }
     shared->receives.push_back({list->wr_id, list->sg_list[0]});
   }
   for (const auto& [number, pair] : fabric().pairs) run(*pair);
@@ -568,7 +634,9 @@ int post_srq_recv(ibv_srq* srq, ibv_recv_wr* list, ibv_recv_wr**) {
 ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes) {
   const Lock lock(fabric().mutex);
   Fabric& all = fabric();
-  if (all.pair_error != 0 || attributes->cap.max_inline_data > 128) {
+  const FakeDeviceSpec& spec = static_cast<Context*>(pd->context)->owner->spec;
+  if (all.pair_error != 0 || attributes->cap.max_inline_data > spec.max_inline ||
+      attributes->cap.max_send_sge > static_cast<uint32_t>(spec.max_pieces)) {
     errno = all.pair_error != 0 ? all.pair_error : EINVAL;
     return nullptr;
   }
@@ -576,17 +644,52 @@ ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes) {
   auto* pair = new Pair();
   pair->context = pd->context;
   pair->pd = pd;
-  pair->qp_num = all.next_pair++;
+  uint32_t lowest = kFirstPair;
+  while (all.reuse_numbers && all.pairs.contains(lowest)) ++lowest;
+  pair->qp_num = all.reuse_numbers ? lowest : all.next_pair++;
+  all.next_pair = std::max(all.next_pair, pair->qp_num + 1);
   pair->state = IBV_QPS_RESET;
   pair->completions = static_cast<Queue*>(attributes->send_cq);
   pair->receives = static_cast<Shared*>(attributes->srq);
   pair->max_inline = attributes->cap.max_inline_data;
+  pair->max_pieces = static_cast<int>(attributes->cap.max_send_sge);
+  pair->depth = attributes->cap.max_send_wr;
   all.pairs[pair->qp_num] = pair;
   return pair;
+}
+// The lock is held.
+int ready_to_receive(Pair& pair, const ibv_qp_attr& attributes) {
+  const ibv_ah_attr& address = attributes.ah_attr;
+  const auto& ports = static_cast<Context*>(pair.context)->owner->spec.ports;
+  if (address.port_num == 0 || address.port_num > ports.size()) return EINVAL;
+  const FakePort& port = ports[address.port_num - 1u];
+  if (attributes.path_mtu > port.active_mtu) return EINVAL;
+  if (address.is_global == 0 && port.link_layer == IBV_LINK_LAYER_ETHERNET) return EINVAL;
+  ibv_gid_entry gid{};
+  if (address.is_global != 0) {
+    const uint8_t index = address.grh.sgid_index;
+    if (index >= port.gids.size() || port.gids[index].bytes.size() != sizeof(gid.gid.raw)) {
+      return EINVAL;
+    }
+    std::memcpy(gid.gid.raw, port.gids[index].bytes.data(), sizeof(gid.gid.raw));
+    gid.gid_type = port.gids[index].type;
+  }
+  pair.address = address;
+  pair.gid = gid;
+  pair.lid = port.lid;
+  pair.mtu = attributes.path_mtu;
+  pair.receive_sequence = attributes.rq_psn;
+  pair.reads_served = attributes.max_dest_rd_atomic;
+  return 0;
 }
 int modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask) {
   const Lock lock(fabric().mutex);
   auto* pair = static_cast<Pair*>(qp);
+  if ((mask & IBV_QP_AV) != 0) {
+    if (const int error = ready_to_receive(*pair, *attributes); error != 0) return error;
+  }
+  if ((mask & IBV_QP_SQ_PSN) != 0) pair->send_sequence = attributes->sq_psn;
+  if ((mask & IBV_QP_MAX_QP_RD_ATOMIC) != 0) pair->reads = attributes->max_rd_atomic;
   if ((mask & IBV_QP_DEST_QPN) != 0) pair->destination = attributes->dest_qp_num;
   if ((mask & IBV_QP_RETRY_CNT) != 0) pair->patience.retries = attributes->retry_cnt;
   if ((mask & IBV_QP_TIMEOUT) != 0) pair->patience.timeout = attributes->timeout;
@@ -606,9 +709,14 @@ int query_qp(ibv_qp* qp, ibv_qp_attr* out, int, ibv_qp_init_attr*) {
 }
 int destroy_qp(ibv_qp* qp) {
   const Lock lock(fabric().mutex);
+  auto* pair = static_cast<Pair*>(qp);
+  if (!fabric().keep_completions) {
+    std::erase_if(pair->completions->entries,
+                  [&](const Entry& each) { return each.completion.qp_num == qp->qp_num; });
+  }
   fabric().pairs.erase(qp->qp_num);
   --fabric().objects;
-  delete static_cast<Pair*>(qp);
+  delete pair;
   return 0;
 }
 int post_send(ibv_qp* qp, ibv_send_wr* list, ibv_send_wr** bad) {
@@ -624,7 +732,12 @@ int post_send(ibv_qp* qp, ibv_send_wr* list, ibv_send_wr** bad) {
   for (; list != nullptr; list = list->next) {
     ++all.requests;
     if ((list->send_flags & IBV_SEND_SIGNALED) != 0) ++all.signalled;
-    Request request{.request = *list};
+    if (pair->posted - pair->freed >= pair->depth || list->num_sge > pair->max_pieces) {
+      *bad = list;
+      run(*pair);
+      return list->num_sge > pair->max_pieces ? EINVAL : ENOMEM;
+    }
+    Request request{.request = *list, .number = ++pair->posted};
     for (int i = 0; i < list->num_sge; ++i) {
       const ibv_sge& piece = list->sg_list[i];
       request.pieces.push_back(piece);
@@ -667,11 +780,6 @@ const char* event_type_str(ibv_event_type event) {
   return text.c_str();
 }
 int fork_init() { return 0; }
-
-void raise_locked(Context& context, const ibv_async_event& event) {
-  context.events.push_back(event);
-  ring(context.async_fd);
-}
 
 }  // namespace
 
@@ -740,6 +848,7 @@ void FakeFabric::reset(std::vector<FakeDeviceSpec> devices) {
   all.dmabuf_error = EOPNOTSUPP;
   all.misplaced = Misplaced::kNothing;
   all.lose_next = false;
+  all.reuse_numbers = all.keep_completions = false;
   all.hold_length = 0;
   all.in_flight.clear();
   all.posts_refused = 0;
@@ -818,6 +927,14 @@ void FakeFabric::lose_next() {
 void FakeFabric::fail_queue_pairs(int error) {
   const Lock lock(fabric().mutex);
   fabric().pair_error = error;
+}
+void FakeFabric::reuse_numbers() {
+  const Lock lock(fabric().mutex);
+  fabric().reuse_numbers = true;
+}
+void FakeFabric::keep_completions() {
+  const Lock lock(fabric().mutex);
+  fabric().keep_completions = true;
 }
 void FakeFabric::silence(uint32_t queue_pair) {
   const Lock lock(fabric().mutex);
@@ -910,6 +1027,10 @@ uint64_t FakeFabric::registered_bytes() {
 size_t FakeFabric::open_objects() {
   const Lock lock(fabric().mutex);
   return fabric().objects;
+}
+size_t FakeFabric::posted_receives(uint32_t queue_pair) {
+  const Lock lock(fabric().mutex);
+  return fabric().pairs.at(queue_pair)->receives->receives.size();
 }
 uint64_t FakeFabric::posts() { return fabric().posts; }
 uint64_t FakeFabric::requests() { return fabric().requests; }

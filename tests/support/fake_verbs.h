@@ -2,6 +2,15 @@
 // the checks that a device makes (rights, ranges, states) and failures on demand. What a work
 // request does, it does while it is posted; so nothing here says anything about timing.
 //
+// Like the strictest of devices, it
+//   * moves nothing between queue pairs whose addresses (GIDs of one type, or LIDs), packet
+//     numbers, MTUs or numbers of reads do not fit each other;
+//   * takes no more work requests than the send queue is deep, and frees a place only when the
+//     completion of its request, or of a later one, was taken;
+//   * refuses lists longer than asked for, and receives beyond the shared queue's size;
+//   * fails a completion queue that overflows;
+//   * forgets the completions of a queue pair that is destroyed, receives among them.
+//
 // Tests over it are over a fake: not run on hardware.
 #pragma once
 
@@ -28,11 +37,15 @@ struct FakePort {
   ibv_mtu active_mtu = IBV_MTU_1024;
   std::vector<FakeGid> gids;
   uint32_t max_message_bytes = 1u << 30;
+  uint8_t active_speed = 32;
 };
 struct FakeDeviceSpec {
   std::string name = "fake0";
   std::vector<FakePort> ports;
   uint32_t vendor = 0;
+  uint32_t max_inline = 128;
+  int max_pieces = 8;  // of one work request
+  int max_reads = 16;  // that it serves at a time
 };
 
 // The one fabric of the process; threads may use it at the same time.
@@ -70,6 +83,10 @@ class FakeFabric {
   static uint32_t held_sender();  // queue pair of the first
   // They arrive, where the queue pair that they go to still receives; how many did.
   static size_t release_writes();
+  // A new queue pair gets the lowest number that no other has.
+  static void reuse_numbers();
+  // Completions outlive their queue pair, as they do with Soft-RoCE.
+  static void keep_completions();
   // Into the error state, without a completion or an event.
   static void silence(uint32_t queue_pair);
   static void raise(ibv_event_type type, int port = 1);  // on every open device
@@ -94,6 +111,8 @@ class FakeFabric {
   static Patience patience_of(uint32_t number);
   static size_t registrations();
   static uint64_t registered_bytes();
+  // In the shared queue that |queue_pair| takes them from.
+  static size_t posted_receives(uint32_t queue_pair);
   static size_t open_objects();  // of all kinds
   static uint64_t posts();       // calls of post_send
   static uint64_t requests();    // work requests in them

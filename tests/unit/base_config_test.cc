@@ -100,6 +100,9 @@ TEST_F(ConfigTest, ParseErrorsNameTheVariable) {
       {"HETCOMM_CREDIT_BYTES=4Q", "HETCOMM_CREDIT_BYTES", "4Q"},
       {"HETCOMM_STORE_PORT=http", "HETCOMM_STORE_PORT", "http"},
       {"HETCOMM_STORE_PORT=-1", "HETCOMM_STORE_PORT", "-1"},
+      {"HETCOMM_STORE_PORT=80x", "HETCOMM_STORE_PORT", "80x"},
+      {"HETCOMM_STORE_PORT=80 ", "HETCOMM_STORE_PORT", "80 "},
+      {"HETCOMM_RAILS=99999999999999999999", "HETCOMM_RAILS", "99999999999999999999"},
       {"HETCOMM_LOG=loud", "HETCOMM_LOG", "loud"},
       {"HETCOMM_YIELD=auto|yes", "HETCOMM_YIELD", "auto|yes"},
   };
@@ -279,13 +282,15 @@ TEST(ConfigParse, Sizes) {
 }
 
 TEST(ConfigParse, Refused) {
-  for (const char* const text : {"", " ", "-1", "-5s", "1 s", " 1s", "s", "ten", "nan", "1e30s",
-                                 "infinity", "5x", "1s ", "0x10", "1,5s", "--1"}) {
+  for (const char* const text :
+       {"", " ", "-1", "-5s", "1 s", " 1s", "s", "ten", "nan", "1e30s", "infinity", "5x", "1s ",
+        "0x10", "1,5s", "--1", "10000000000s", "3000000h", "18446744074"}) {
     const Result<uint64_t> parsed = parse_duration(text);
     EXPECT_EQ(parsed.status().code(), Code::kInvalidArgument) << text;
     EXPECT_NE(parsed.status().text().find(text), std::string_view::npos);
   }
-  for (const char* const text : {"", "-1", "1KB", "1T", "K", "1e30", "inf", "nan", "1K ", "1 K"}) {
+  for (const char* const text : {"", "-1", "1KB", "1T", "K", "1e30", "inf", "nan", "1K ", "1 K",
+                                 "10000000000G", "18446744073709551615"}) {
     EXPECT_EQ(parse_size(text).status().code(), Code::kInvalidArgument) << text;
   }
 }

@@ -178,7 +178,9 @@ TEST(Log, OnceIsOnce) {
     log.warn_once("{a}");
     log.warn_once("b");
   }
-  EXPECT_EQ(sink.lines.size(), 2u);
+  ASSERT_EQ(sink.lines.size(), 2u);
+  EXPECT_TRUE(sink.lines[0].ends_with(" warn: {a}")) << sink.lines[0];
+  EXPECT_TRUE(sink.lines[1].ends_with(" warn: b")) << sink.lines[1];
 }
 
 TEST(Log, WarnUnlessSaidOtherwise) {

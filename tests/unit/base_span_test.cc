@@ -1,4 +1,5 @@
 // Segments: a list of pieces behaves as one run of bytes, whatever the pieces and the range are.
+#include <algorithm>
 #include <numeric>
 #include <random>
 #include <vector>
@@ -68,6 +69,34 @@ TEST(Span, PiecesCoverTheRangeInOrder) {
   for_each_piece(pieces.segments(), 2, 8,
                  [&](std::byte*, size_t length) { lengths.push_back(length); });
   EXPECT_EQ(lengths, (std::vector<size_t>{2, 4, 2}));
+}
+
+TEST(Span, CopiesOfEveryShortLengthAreWhole) {
+  for (size_t length = 0; length <= 70; ++length) {
+    const std::vector<std::byte> source = counting(length, 3);
+    std::vector<std::byte> target(length + 2, std::byte{0xee});
+    copy_bytes(target.data() + 1, source.data(), length);
+    ASSERT_TRUE(std::equal(source.begin(), source.end(), target.begin() + 1)) << length;
+    ASSERT_EQ(target.front(), std::byte{0xee}) << length;
+    ASSERT_EQ(target.back(), std::byte{0xee}) << length;
+  }
+}
+
+// The first piece holds a part of the range, or all of it.
+TEST(Span, GatherFromAnyPlaceOfTwoPieces) {
+  const Pieces pieces({30, 30});
+  scatter(pieces.segments(), 0, counting(60, 1));
+  const std::vector<std::byte> all = pieces.joined();
+  for (size_t offset = 0; offset <= 60; ++offset) {
+    for (size_t length = 0; offset + length <= 60; ++length) {
+      std::vector<std::byte> back(length);
+      gather(pieces.segments(), offset, back);
+      const auto begin = all.begin() + static_cast<ptrdiff_t>(offset);
+      ASSERT_TRUE(std::equal(back.begin(), back.end(), begin)) << offset << "+" << length;
+      const bool single = offset + length <= 30;
+      ASSERT_EQ(single_piece(pieces.segments(), offset, length) != nullptr, single);
+    }
+  }
 }
 
 TEST(Span, NoPieceForNothing) {

@@ -58,6 +58,15 @@ TEST(Yielder, GivesAStrangerFewSlices) {
   EXPECT_EQ(waiter.run(700 * kMs, 4 * kMs), 1);
 }
 
+// It must notice that the stranger has gone.
+TEST(Yielder, IsNeverSilentForLong) {
+  Waiter waiter;
+  waiter.run(10'000 * kMs, 4 * kMs);
+  EXPECT_GE(waiter.run(10'000 * kMs, 4 * kMs), 10);
+  waiter.run(800 * kMs, 1);
+  EXPECT_TRUE(waiter.may_yield());
+}
+
 TEST(Yielder, BeginsAnewWhenTheStrangerHasGone) {
   Waiter waiter;
   waiter.run(5'000 * kMs, 4 * kMs);

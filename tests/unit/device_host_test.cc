@@ -1,6 +1,12 @@
 // The host device: memory is the CPU's own and aligned; copies have happened on return; events are
-// complete from the start.
+// complete from the start; files of memory keep their size, and take a quarter of the descriptors.
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <array>
 #include <cstring>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -24,6 +30,63 @@ TEST(HostDevice, MemoryIsAligned) {
     std::memset(memory, 1, size);
     host.free(memory);
   }
+}
+
+int shared_file_of(TestDevice& host, void* memory) {
+  int file = -1;
+  uint64_t offset = 1;
+  const hetcomm_status_t status = host.table().shared_file(host.instance(), memory, &file, &offset);
+  EXPECT_TRUE(status == HETCOMM_OK || status == HETCOMM_NOT_FOUND);
+  EXPECT_EQ(offset, status == HETCOMM_OK ? 0u : 1u);
+  return file;
+}
+
+// Another process may map it, and must never find less than it was told.
+TEST(HostDevice, FilesOfMemoryKeepTheirSize) {
+  TestDevice host("host");
+  void* const memory = host.allocate(5000);
+  const int file = shared_file_of(host, memory);
+  ASSERT_GE(file, 0);
+  constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+  EXPECT_EQ(fcntl(file, F_GET_SEALS) & kSeals, kSeals);
+  EXPECT_NE(ftruncate(file, 100), 0);
+  EXPECT_EQ(lseek(file, 0, SEEK_END), 8192);
+  host.free(memory);
+  EXPECT_EQ(fcntl(file, F_GETFD), -1) << "it is closed with the memory";
+}
+
+// The rest of the descriptors is for connections, and the rest of the memory is from the heap.
+TEST(HostDevice, TakesAQuarterOfTheDescriptors) {
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit few = before;
+  few.rlim_cur = 128;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+  TestDevice host("host");
+  std::vector<void*> memories;
+  int files = 0;
+  for (int i = 0; i < 100; ++i) {
+    memories.push_back(host.allocate(100));
+    files += shared_file_of(host, memories.back()) >= 0 ? 1 : 0;
+  }
+  EXPECT_EQ(files, 32);
+  // As with a file: large memory has its pages to itself.
+  for (const uint64_t size : {uint64_t{1}, uint64_t{1000}, uint64_t{1} << 20, uint64_t{3} << 20}) {
+    std::array<void*, 3> more{};
+    for (void*& memory : more) {
+      memory = host.allocate(size);
+      EXPECT_EQ(shared_file_of(host, memory), -1);
+      EXPECT_EQ(number(memory) % (size >= (1u << 20) ? 4096 : 64), 0u) << size;
+      std::memset(memory, 1, size);
+    }
+    for (void* const memory : more) host.free(memory);
+  }
+  // What is freed may be a file again.
+  host.free(memories[0]);
+  memories[0] = host.allocate(100);
+  EXPECT_GE(shared_file_of(host, memories[0]), 0);
+  for (void* const memory : memories) host.free(memory);
+  EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
 TEST(HostDevice, MemoryIsTheCpusOwn) {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstring>
 #include <deque>
+#include <fstream>
 #include <limits>
 #include <map>
 #include <random>
@@ -136,6 +137,27 @@ TEST_P(EverySim, RandomAllocationsKeepTheirContentsAndGiveRoomBack) {
   }
   while (!items.empty()) drop(random() % items.size());
   EXPECT_EQ(device.try_allocate(4u << 20), HETCOMM_OK);
+  device.destroy_stream(stream);
+}
+
+uint64_t resident_bytes() {
+  std::ifstream statm("/proc/self/statm");
+  uint64_t pages = 0;
+  statm >> pages >> pages;
+  return pages * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+}
+
+TEST_P(EverySim, LargeMemoryGoesBackToTheKernel) {
+  constexpr uint64_t kSize = 64u << 20;
+  TestDevice device(GetParam(), "memory=64M");
+  void* const stream = device.stream();
+  const std::vector<std::byte> bytes(kSize, std::byte{1});
+  void* const memory = device.allocate(kSize);
+  ASSERT_EQ(device.write(stream, memory, 0, bytes.data(), kSize), HETCOMM_OK);
+  device.finish(stream);
+  const uint64_t before = resident_bytes();
+  device.free(memory);
+  EXPECT_LT(resident_bytes() + kSize / 2, before);
   device.destroy_stream(stream);
 }
 

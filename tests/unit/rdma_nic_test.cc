@@ -96,6 +96,31 @@ TEST_F(RdmaNic, NamesThatAreNoDeviceAreWarnedAboutOnce) {
   EXPECT_THAT(lines[0], HasSubstr("it has nic0, nic1"));
 }
 
+TEST_F(RdmaNic, TheFastestFirstAndNoneThatIsMuchSlower) {
+  const auto device = [](const std::string& name, uint8_t speed) {
+    return FakeDeviceSpec{.name = name, .ports = {{.gids = {ipv4_gid(1)}, .active_speed = speed}}};
+  };
+  // Of four lanes each: 40, 200, 100, 200 and 10 Gbit/s.
+  FakeFabric::reset({device("forty", 4), device("two", 64), device("hundred", 32),
+                     device("twin", 64), device("ten", 1)});
+  EXPECT_THAT(text(probe()), HasSubstr("two:1"));
+  Log log;
+  const Config config = Config::load(nullptr, "", log).value();
+  const rdma::Verbs& verbs = FakeFabric::verbs();
+  std::vector<std::string> names;
+  for (size_t i = 0; i < 3; ++i) {
+    auto nic = rdma::open_nic(verbs, config, i);
+    ASSERT_TRUE(nic.ok()) << i;
+    names.push_back(nic->nic.device);
+    (void)verbs.close_device(nic->context);
+  }
+  EXPECT_EQ(names, (std::vector<std::string>{"two", "twin", "hundred"}));
+  EXPECT_FALSE(rdma::open_nic(verbs, config, 3).ok()) << "a quarter of the best, at least";
+  EXPECT_EQ(rdma::count_nics(verbs, config, 10), 3u);
+  EXPECT_EQ(rdma::count_nics(verbs, config, 2), 2u);
+  EXPECT_EQ(FakeFabric::open_objects(), 0u);
+}
+
 TEST_F(RdmaNic, AddressesByPreference) {
   const FakeGid link_local = gid({0xfe, 0x80});
   const FakeGid global = gid({0x20, 0x01});

@@ -2,6 +2,7 @@
 // operator and number of inputs, lengths around those of vectors, odd addresses, in place of any
 // input; the same bits on all targets, and nothing touched around the output. Values include
 // zeros of both signs, subnormals, infinities, NaNs and all patterns of bytes.
+#include <array>
 #include <complex>
 #include <cstring>
 #include <type_traits>
@@ -495,12 +496,44 @@ TEST_P(ReduceTypes, AllInputsAreRoundedOnce) {
         reduce::reduce(reduction, out.data(), from.data() + first, inputs - first, kElements,
                        first > 0 ? before.data() : nullptr);
         ASSERT_NO_FATAL_FAILURE(check(out.data(), "in two parts"));
+        // The part so far may lie elsewhere.
+        std::vector<float> sum(kElements);
+        const float* const so_far = first > 0 ? before.data() : nullptr;
+        reduce::reduce_wide(reduction, sum.data(), from.data() + first, inputs - first, kElements,
+                            so_far);
+        if (first > 0) {
+          std::vector<float> in_place = before;
+          reduce::reduce_wide(reduction, in_place.data(), from.data() + first, inputs - first,
+                              kElements, in_place.data());
+          ASSERT_EQ(std::memcmp(sum.data(), in_place.data(), kElements * sizeof(float)), 0);
+        }
       }
       const size_t replaced = random.below(inputs);
       reduce::reduce(reduction, in[replaced].data(), from.data(), inputs, kElements);
       ASSERT_NO_FATAL_FAILURE(check(in[replaced].data(), "in place"));
     }
   }
+}
+
+// A product with the inverse is the quotient only where that inverse is exact.
+TEST(Reduce, AnAverageIsTheQuotientForAnyNumberOfRanks) {
+  constexpr size_t kElements = 100;
+  const auto check = []<class T>(Type type, T unit) {
+    for (uint32_t ranks = 1; ranks <= 70; ++ranks) {
+      std::array<T, kElements> in;
+      std::array<T, kElements> out;
+      for (size_t i = 0; i < kElements; ++i) in[i] = unit + static_cast<T>(i * i);
+      reduce::divide(type, reinterpret_cast<std::byte*>(out.data()),
+                     reinterpret_cast<const std::byte*>(in.data()), kElements, ranks);
+      for (size_t i = 0; i < kElements; ++i) {
+        ASSERT_EQ(out[i], in[i] / static_cast<T>(ranks)) << in[i] << " by " << ranks;
+      }
+    }
+  };
+  check(Type::kFloat32, 0.1F);
+  check(Type::kFloat64, 0.1);
+  check(Type::kInt32, int32_t{-1000});
+  check(Type::kUint64, uint64_t{1} << 60);
 }
 
 TEST(Reduce, AnAverageIsDividedBeforeItIsRounded) {

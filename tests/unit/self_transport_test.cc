@@ -139,6 +139,37 @@ TEST_F(SelfTransport, RevokeAndCancelAreQuietAtOnce) {
   }
 }
 
+TEST_F(SelfTransport, AStaleKeyNamesNothingWhenItsPlaceIsUsedAgain) {
+  Random random(9);
+  GuardedMemory source(1000, 2, random);
+  GuardedMemory target(1000, 2, random);
+  source.fill(1);
+  target.fill(2);
+  for (const Access access : {Access::kPutTarget, Access::kGetSource}) {
+    const bool put = access == Access::kPutTarget;
+    const auto stale = rail().expose(target.segments(), access, 7).value();
+    rail().revoke(stale);
+    const auto key = rail().expose(target.segments(), access, 8).value();
+    ASSERT_EQ(static_cast<uint32_t>(stale.words[0]), static_cast<uint32_t>(key.words[0]));
+    ASSERT_NE(stale, key);
+    rail().revoke(stale);
+    Bulk late = make_bulk(source, 0, 1000, stale, 0);
+    ASSERT_EQ(put ? rail().put(late) : rail().get(late), Code::kOk);
+    EXPECT_EQ(finish(late), put ? Code::kOk : Code::kCancelled);
+    EXPECT_EQ(target.mismatch(2), std::nullopt);
+    EXPECT_EQ(source.mismatch(1), std::nullopt);
+    EXPECT_TRUE(rail().put_bytes.empty());
+    Bulk bulk = make_bulk(source, 0, 1000, key, 0);
+    ASSERT_EQ(put ? rail().put(bulk) : rail().get(bulk), Code::kOk);
+    EXPECT_EQ(finish(bulk), Code::kOk);
+    EXPECT_EQ(put ? target.mismatch(1) : source.mismatch(2), std::nullopt);
+    rail().revoke(key);
+    rail().put_bytes.clear();
+    source.fill(1);
+    target.fill(2);
+  }
+}
+
 TEST_F(SelfTransport, HighPriorityFirstAndForgedKeysRefused) {
   Random random(4);
   GuardedMemory here(2 << 20, 1, random);

@@ -2,7 +2,8 @@
 //
 //   * a put reports once, whole; of one that is cancelled or whose target is revoked nothing is
 //     written later;
-//   * high priority overtakes, and messages pass between the pieces of a put;
+//   * high priority overtakes, and messages pass between the pieces of a put; one that was refused
+//     goes before all further pieces;
 //   * a get ends with kCancelled when its source is withdrawn at any time before its last byte was
 //     checked, and reads lists of any shape otherwise;
 //   * HETCOMM_SHM_BULK decides whether there are gets, and describe() says why not.
@@ -129,6 +130,33 @@ TEST(ShmBulk, ARefusedMessageIsNotStarvedByPuts) {
   EXPECT_GE(sent, refused - 1);
 }
 
+// Room that a put would fill with small pieces is left to a message that waits for more.
+TEST(ShmBulk, APutWaitsBehindARefusedMessage) {
+  ShmPair pair("SHM_RING_BYTES=64K");
+  Random random(4);
+  GuardedMemory memory(64 << 10, 1, random);
+  const auto key = pair.far().expose(memory.segments(), Access::kPutTarget, 1).value();
+  const uint32_t largest = pair.near().capabilities().max_payload_bytes;
+  const auto send = [&](uint64_t length) {
+    return pair.near().send({}, {memory.segments(), 0, length});
+  };
+  // Of the ring 128 bytes are left.
+  ASSERT_EQ(send(1024 - 128), Code::kOk);
+  uint64_t length = largest;
+  while (length >= 1024) {
+    if (send(length) != Code::kOk) length /= 2;
+  }
+  ASSERT_EQ(send(largest), Code::kWouldBlock);
+  Bulk bulk = make_bulk(memory, 0, 64, key, 0);
+  ASSERT_EQ(pair.near().put(bulk), Code::kOk);
+  for (int i = 0; i < 10; ++i) pair.near_node().step();
+  EXPECT_TRUE(pair.near().completions.empty());
+  EXPECT_EQ(pair.near().writable, 0);
+  pair.until("room", [&] { return pair.near().writable > 0; });
+  ASSERT_EQ(send(largest), Code::kOk);
+  pair.until("the put", [&] { return pair.far().put_bytes[1] == 64; });
+}
+
 class ShmGet : public ::testing::Test {
  protected:
   ShmGet() : pair_("SHM_BULK=read") {}
@@ -197,6 +225,43 @@ TEST_F(ShmGet, OfAWithdrawnSourceIsCancelled) {
   pair_.far().revoke(key);
   munmap(page, size);
   EXPECT_EQ(finish(), Code::kCancelled);
+}
+
+// The place of its word is in use again.
+TEST_F(ShmGet, OfASourceThatWasExposedAnewIsCancelled) {
+  Random random(6);
+  GuardedMemory source(1000, 1, random);
+  GuardedMemory target(1000, 1, random);
+  const auto first = pair_.far().expose(source.segments(), Access::kGetSource, 0).value();
+  pair_.far().revoke(first);
+  const auto second = pair_.far().expose(source.segments(), Access::kGetSource, 0).value();
+  ASSERT_EQ(first.words[0] & 0xffffffff, second.words[0] & 0xffffffff);
+  for (const bool now : {false, true}) {
+    Bulk stale = make_bulk(target, 0, 1000, first, 0);
+    EXPECT_EQ(read(stale, now), Code::kCancelled);
+    Bulk bulk = make_bulk(target, 0, 1000, second, 0);
+    EXPECT_EQ(read(bulk, now), Code::kOk);
+  }
+}
+
+// Its number may be another's by now, who has something else at that address: here the number
+// stays the same, and the word too.
+TEST(ShmGetAlone, OfAPeerThatHasGoneIsNotBelieved) {
+  ShmNode node("SHM_BULK=read");
+  RawPeer peer(node.node, node.credentials);
+  Rail& rail = peer.rail();
+  if (!rail.capabilities().get) GTEST_SKIP() << rail.endpoint().describe();
+  std::vector<std::byte> memory(1000, std::byte{7});
+  std::vector<std::byte> local(1000);
+  const iovec piece{local.data(), local.size()};
+  peer.mine().sources[3] = 9;
+  const shm::SourceKey source{3, 9, reinterpret_cast<uint64_t>(memory.data()), 0, memory.size()};
+  Bulk bulk{.local = {Segments(&piece, 1), 0, local.size()}, .key = source.encode()};
+  EXPECT_EQ(rail.endpoint().get_now(bulk), Code::kOk);
+  EXPECT_EQ(local, memory);
+  peer.link.socket.reset();
+  EXPECT_EQ(rail.endpoint().get_now(bulk), Code::kPeerLost);
+  node.node.until("on_failed", [&] { return rail.failed > 0; });
 }
 
 TEST_F(ShmGet, OfForgedKeysFailsAndLeavesTheConnection) {

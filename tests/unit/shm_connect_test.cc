@@ -69,6 +69,21 @@ TEST(ShmConnect, ClosingIsSeenAlthoughAChildHoldsTheSocket) {
   waitpid(child, nullptr, 0);
 }
 
+// More than one turn takes.
+TEST(ShmConnect, AllThatWasSentBeforeTheEndIsDelivered) {
+  for (const uint64_t length : {88u, 16u << 10}) {
+    ShmPair pair;
+    std::vector<std::byte> memory(length);
+    const iovec piece{memory.data(), memory.size()};
+    size_t sent = 0;
+    while (pair.near().send({}, {Segments(&piece, 1), 0, length}) == Code::kOk) ++sent;
+    EXPECT_GT(sent, 3u);
+    pair.near().close();
+    pair.far_node().until("on_failed", [&] { return pair.far().failed > 0; });
+    EXPECT_EQ(pair.far().messages.size(), sent) << length;
+  }
+}
+
 TEST(ShmConnect, DeathInTheMiddleOfATransferEndsIt) {
   const auto factory = make_shm_factory();
   for (const char* settings : {"SHM_BULK=copy", "SHM_BULK=read"}) {

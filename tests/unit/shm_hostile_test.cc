@@ -10,6 +10,8 @@
 //     rings without end gets no more than its turn;
 //   * a region is handed to members only, and only where it grants every access; whoever asks for
 //     another one is named in the log, once, and bounded in what he may ask for;
+//   * a region that is being withdrawn gets no new mappers, and is waited for as long as any peer
+//     may map it; what this side has not asked for is not taken;
 //   * rings larger than this side's own are refused;
 //   * pieces for what is not exposed any more are dropped, pieces beyond what is exposed fail.
 #include <fcntl.h>
@@ -24,6 +26,7 @@
 #include "tests/support/descriptors.h"
 #include "tests/unit/shm_raw_peer.h"
 #include "transports/shm/file_passing.h"
+#include "transports/shm/mapping.h"
 
 namespace hetcomm::test {
 namespace {
@@ -96,6 +99,21 @@ TEST_F(ShmHostile, ImpossibleCountsFailTheConnection) {
   while (rail.send({}, {}) == Code::kOk) {
   }
   expect_failure(peer);
+}
+
+// With them the ring would have room that it has not.
+TEST_F(ShmHostile, ImpossibleCountsOfBytesFailTheConnection) {
+  for (const uint64_t consumed : {uint64_t{1} << 20, uint64_t{1} << 62}) {
+    RawPeer peer(node_.node, node_.credentials);
+    Rail& rail = peer.rail();
+    std::vector<std::byte> memory(rail.capabilities().max_payload_bytes);
+    const iovec piece{memory.data(), memory.size()};
+    peer.mine().consumed_bytes = consumed;
+    while (rail.send({}, {Segments(&piece, 1), 0, memory.size()}) == Code::kOk) {
+    }
+    expect_failure(peer);
+    node_.node.accepted.clear();
+  }
 }
 
 TEST_F(ShmHostile, PiecesBeyondTheTargetFailAndPiecesForNothingAreDropped) {
@@ -414,6 +432,97 @@ TEST_F(ShmHostile, ARegionIsHandedToMembersOnly) {
   EXPECT_TRUE(node_.has_warned({"rank 0", own_name(), "does not belong to"}));
   EXPECT_TRUE(node_.has_warned({"rank 0", own_name(), "under the key"}));
   EXPECT_EQ(node_.warnings(), 2u) << "each reason once";
+}
+
+// One peer has it mapped, so withdrawing is not done at once.
+TEST_F(ShmHostile, ARegionThatIsBeingWithdrawnGetsNoNewMappers) {
+  const FileRegion all({true, true});
+  Transport& transport = node_.node.transport();
+  const RemoteKey key = transport.publish(all.region).value();
+  RawPeer mapper(node_.node, node_.credentials);
+  (void)mapper.rail();
+  const shm::Parcel want{shm::ParcelKind::kWant, 0, key.words[0], 0, 0};
+  const auto send = [](RawPeer& peer, const shm::Parcel& parcel) {
+    const auto bytes = std::as_bytes(std::span(&parcel, 1));
+    EXPECT_TRUE(shm::send_with(peer.link.socket.get(), bytes).ok());
+  };
+  send(mapper, want);
+  for (int i = 0; i < 10; ++i) node_.node.step();
+  const std::unique_ptr<Rail> first = std::move(node_.node.accepted.at(0));
+  node_.node.accepted.clear();
+  RawPeer late(node_.node, node_.credentials);
+  (void)late.rail();
+  EXPECT_FALSE(transport.withdraw(key)) << "it is mapped";
+  UniqueFd file;
+  EXPECT_EQ(ask(node_, late, key.words[0], &file), shm::ParcelKind::kNone);
+  EXPECT_FALSE(file.valid());
+  send(mapper, {shm::ParcelKind::kGone, 0, key.words[0], 0, 0});
+  for (int i = 0; i < 10; ++i) node_.node.step();
+  EXPECT_TRUE(transport.withdraw(key));
+}
+
+// This side has ended the connection; the peer still maps the region until its socket ends.
+TEST_F(ShmHostile, AMapperWhoseConnectionHasEndedIsWaitedFor) {
+  const FileRegion all({true, true});
+  Transport& transport = node_.node.transport();
+  const RemoteKey key = transport.publish(all.region).value();
+  RawPeer mapper(node_.node, node_.credentials);
+  (void)mapper.rail();
+  const shm::Parcel want{shm::ParcelKind::kWant, 0, key.words[0], 0, 0};
+  const auto bytes = std::as_bytes(std::span(&want, 1));
+  ASSERT_TRUE(shm::send_with(mapper.link.socket.get(), bytes).ok());
+  for (int i = 0; i < 10; ++i) node_.node.step();
+  node_.node.accepted.clear();
+  // Another connection, which maps nothing, does not make it forget.
+  RawPeer other(node_.node, node_.credentials);
+  (void)other.rail();
+  for (int i = 0; i < 10; ++i) node_.node.step();
+  EXPECT_FALSE(transport.withdraw(key));
+  EXPECT_FALSE(transport.withdraw(key));
+  mapper.link.socket.reset();
+  EXPECT_TRUE(transport.withdraw(key));
+}
+
+// The peer answers to none of them.
+TEST_F(ShmHostile, AsksForSomeRegionsAtATime) {
+  RawPeer peer(node_.node, node_.credentials);
+  Rail& rail = peer.rail();
+  for (uint64_t id = 1; id <= 100; ++id) {
+    rail.endpoint().map(shm::PublishedRegions::key_of(id), 4096);
+  }
+  for (int i = 0; i < 10; ++i) node_.node.step();
+  const auto wants = [&] {
+    int count = 0;
+    shm::Parcel parcel{};
+    while (recv(peer.link.socket.get(), &parcel, sizeof(parcel), MSG_DONTWAIT) == sizeof(parcel)) {
+      if (parcel.kind == shm::ParcelKind::kWant) ++count;
+    }
+    return count;
+  };
+  EXPECT_EQ(wants(), 64);
+  for (uint64_t id = 1; id <= 10; ++id) {
+    const shm::Parcel none{shm::ParcelKind::kNone, 0, id, 0, 0};
+    const auto bytes = std::as_bytes(std::span(&none, 1));
+    ASSERT_TRUE(shm::send_with(peer.link.socket.get(), bytes).ok());
+  }
+  for (int i = 0; i < 10; ++i) node_.node.step();
+  EXPECT_EQ(wants(), 10);
+  EXPECT_EQ(rail.failed, 0);
+}
+
+// A file comes, as for another region.
+TEST_F(ShmHostile, ARegionThatNobodyAskedForFailsTheConnection) {
+  for (const auto kind : {shm::ParcelKind::kHere, shm::ParcelKind::kNone}) {
+    const FileRegion some({true, true});
+    RawPeer peer(node_.node, node_.credentials);
+    peer.rail().endpoint().map(shm::PublishedRegions::key_of(5), some.region.length);
+    const shm::Parcel parcel{kind, 0, 6, some.region.length, 0};
+    const int file = kind == shm::ParcelKind::kHere ? some.file.get() : -1;
+    ASSERT_TRUE(
+        shm::send_with(peer.link.socket.get(), std::as_bytes(std::span(&parcel, 1)), file).ok());
+    expect_failure(peer);
+    node_.node.accepted.clear();
+  }
 }
 
 TEST_F(ShmHostile, WhatIsNotGrantedWholeIsNotPublished) {

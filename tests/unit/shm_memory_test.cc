@@ -6,6 +6,8 @@
 //   * entries and bytes cross the ring whole and in order at every size, between two threads, while
 //     the part of it in use grows, and the producer never waits for what the consumer has not said
 //     although it has room;
+//   * entries that cannot be are refused wherever in a lap they come;
+//   * a process is read only where its whole nonce is found;
 //   * a peer's region is mapped only if it is sealed plain memory of the length that was asked for;
 //   * cursors, queues and tables do what their headers say, stale keys included;
 //   * streaming copies write exactly what they should at every alignment.
@@ -13,7 +15,9 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <thread>
 
@@ -22,6 +26,7 @@
 #include "src/base/copy.h"
 #include "tests/support/pattern.h"
 #include "transports/shm/bulk_queue.h"
+#include "transports/shm/cma.h"
 #include "transports/shm/exposure.h"
 #include "transports/shm/mapping.h"
 #include "transports/shm/ring.h"
@@ -161,6 +166,35 @@ TEST(ShmRing, BytesOfAllSizesCrossInOrder) {
 }
 
 // Consumption is said in quarters only: whoever asks for a chunk must get it all the same.
+// Whatever the ring's entries say, no byte outside of what the producer may have written is read.
+TEST(ShmRing, EntriesThatCannotBeAreRefusedAnywhereInALap) {
+  const Geometry geometry{64 << 10, 16 << 10};
+  constexpr uint64_t kLap = 64 << 10;
+  RingEnds ends(geometry);
+  for (const uint64_t consumed : {uint64_t{0}, kLap / 2, kLap - 128, 3 * kLap, 3 * kLap + 4096}) {
+    const auto consumer = [&] {
+      shm::Consumer at = ends.consumer();
+      for (uint64_t lap = 0; lap < consumed; lap += kLap) {
+        EXPECT_NE(at.take_bytes(lap, std::min(kLap, consumed - lap)), nullptr);
+      }
+      return at;
+    };
+    const auto takes = [&](uint64_t position, uint64_t length) {
+      return consumer().take_bytes(position, length) != nullptr;
+    };
+    const uint64_t end = (consumed / kLap + 1) * kLap;
+    EXPECT_TRUE(takes(consumed, end - consumed));
+    EXPECT_TRUE(takes(end - 64, 64));
+    EXPECT_FALSE(takes(consumed, end - consumed + 1)) << "over the end of the ring";
+    EXPECT_FALSE(takes(end - 64, 65)) << "over the end of the ring";
+    EXPECT_FALSE(takes(consumed + kLap, 1)) << "more than the ring holds";
+    EXPECT_FALSE(takes(consumed + kLap + 64, 64)) << "more than the ring holds";
+    EXPECT_FALSE(takes(consumed + 2 * kLap, 64)) << "more than the ring holds";
+    EXPECT_FALSE(takes(consumed - 64, 64)) << "what was consumed before";
+    EXPECT_FALSE(takes(consumed + 1, 1)) << "no entry begins there";
+  }
+}
+
 TEST(ShmRing, AnIdleConsumerNeverStarvesTheProducer) {
   const Geometry geometry{64 << 10, 16 << 10};
   Random random(2);
@@ -269,6 +303,22 @@ TEST(ShmExposure, StaleKeysNameNothing) {
   EXPECT_NE(word.load(), 0u) << "a stale key must not withdraw its successor";
   sources.clear();
   for (const auto& each : segment.side(0).sources) EXPECT_EQ(each.load(), 0u);
+}
+
+// Its number may have been given to another process, or name one in another namespace.
+TEST(ShmReading, AProcessIsReadOnlyWhereEveryByteOfItsNonceIsThere) {
+  shm::Nonce there{};
+  for (size_t i = 0; i < there.size(); ++i) there[i] = static_cast<std::byte>(i + 1);
+  const auto address = reinterpret_cast<uint64_t>(there.data());
+  const Status right = shm::prove_reading(getpid(), address, there);
+  if (!right.ok()) GTEST_SKIP() << right.text();
+  for (size_t i = 0; i < there.size(); ++i) {
+    shm::Nonce expected = there;
+    expected[i] ^= std::byte{1};
+    EXPECT_FALSE(shm::prove_reading(getpid(), address, expected).ok()) << i;
+  }
+  EXPECT_FALSE(shm::prove_reading(0, address, there).ok());
+  EXPECT_FALSE(shm::prove_reading(getpid(), 64, there).ok());
 }
 
 TEST(ShmCopy, StreamingWritesExactlyItsRange) {

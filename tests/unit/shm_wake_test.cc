@@ -11,6 +11,7 @@
 #include "src/base/membarrier.h"
 #include "tests/support/transport_pair.h"
 #include "tests/unit/shm_raw_peer.h"
+#include "transports/shm/exposure.h"
 #include "transports/shm/ring.h"
 
 namespace hetcomm::test {
@@ -187,6 +188,41 @@ TEST(ShmSleepAlone, AFencingPeerIsBelieved) {
   EXPECT_NE(peer.rail().endpoint().describe().find("wake by fence"), std::string::npos);
   EXPECT_TRUE(node.node.sleep(kMillisecond));
   EXPECT_EQ(peer.theirs().asleep.load(), 0u);
+}
+
+// Whoever has been refused, or has a put to go on with, asks to be rung for room; nobody else does.
+TEST(ShmSleepAlone, AsksToBeRungForRoomWhereItWaitsForThat) {
+  std::vector<std::byte> memory(1 << 20);
+  const iovec piece{memory.data(), memory.size()};
+  for (const bool put : {false, true}) {
+    ShmNode node;
+    RawPeer peer(node.node, node.credentials);
+    Rail& rail = peer.rail();
+    Transport& transport = node.node.transport();
+    ASSERT_TRUE(transport.prepare_sleep(Sleep::kLong));
+    EXPECT_EQ(peer.theirs().asleep.load(), shm::kWakeOnSlot);
+    transport.finish_sleep();
+    Bulk bulk{.local = {Segments(&piece, 1), 0, memory.size()},
+              .key = {{uint64_t{1} << 32, memory.size(), shm::kPutKey}}};
+    if (put) {
+      ASSERT_EQ(rail.put(bulk), Code::kOk);
+    } else {
+      while (rail.send({}, {}) == Code::kOk) {
+      }
+    }
+    while (node.node.step() > 0) {
+    }
+    ASSERT_TRUE(transport.prepare_sleep(Sleep::kLong));
+    EXPECT_EQ(peer.theirs().asleep.load(), shm::kWakeOnSlot | shm::kWakeOnRoom) << put;
+    transport.finish_sleep();
+    EXPECT_EQ(peer.theirs().asleep.load(), 0u);
+    // Room that came while it went to sleep keeps it awake.
+    peer.mine().consumed_bytes = put ? 128 << 10 : 0;
+    peer.mine().consumed_slots = put ? 1 : 64;
+    EXPECT_FALSE(transport.prepare_sleep(Sleep::kLong)) << put;
+    transport.finish_sleep();
+    if (put) rail.cancel(bulk);
+  }
 }
 
 TEST(ShmSleepAlone, WorkThatIsThereKeepsItAwake) {

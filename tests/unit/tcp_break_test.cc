@@ -4,6 +4,7 @@
 //  - a peer that closes or resets fails the connection once, after all that it had sent was taken;
 //  - bytes that no honest peer sends fail the connection with a text, and touch no memory.
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -14,6 +15,7 @@
 
 #include "src/net/connector.h"
 #include "tests/unit/tcp_fixture.h"
+#include "transports/tcp/endpoint.h"
 #include "transports/tcp/stream_count.h"
 #include "transports/tcp/wire.h"
 
@@ -166,6 +168,68 @@ TEST(TcpCancel, InEveryState) {
   }
 }
 
+// From now on puts of both sides go over the message stream: no other can be opened.
+void expect_no_bulk_streams(Pair& pair) {
+  pair.a.log.set_level(LogLevel::kError);
+  rlimit limit{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  rlimit none = limit;
+  none.rlim_cur = 0;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  expect_put_works(pair);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+  ASSERT_THAT(pair.ea().describe(), HasSubstr("over the message stream"));
+}
+
+// Sends as much as the kernel takes, so that a frame is cut anywhere.
+void fill_the_stream(Pair& pair) {
+  for (int idle = 0; idle < 100;) idle = pair.a.step() > 0 ? 0 : idle + 1;
+}
+
+constexpr size_t kOverMessages = 16u << 20;  // more than sockets hold
+
+TEST(TcpRevoke, InTheMiddleOfAFrameOnTheMessageStream) {
+  Pair pair;
+  ASSERT_NO_FATAL_FAILURE(expect_no_bulk_streams(pair));
+  for (int i = 0; i < 3; ++i) {
+    Transfer transfer(pair, kOverMessages);
+    fill_the_stream(pair);
+    for (int idle = 0; idle < 10 + i;) idle = pair.b.step() > 0 ? 0 : idle + 1;
+    ASSERT_NE(pair.rb().put_bytes[1], 0u);
+    pair.eb().revoke(transfer.key);
+    std::fill(transfer.memory.begin(), transfer.memory.end(), std::byte{0x55});
+    pair.rb().put_bytes[1] = 0;
+    ASSERT_TRUE(pair.run([&] { return pair.ra().completed.size() == 1; }));
+    pair.ra().completed.clear();
+    ASSERT_NO_FATAL_FAILURE(expect_put_works(pair));
+    EXPECT_EQ(pair.rb().put_bytes[1], 0u);
+    EXPECT_TRUE(std::all_of(transfer.memory.begin(), transfer.memory.end(),
+                            [](std::byte b) { return b == std::byte{0x55}; }));
+  }
+}
+
+TEST(TcpCancel, InTheMiddleOfAFrameOnTheMessageStream) {
+  Pair pair;
+  ASSERT_NO_FATAL_FAILURE(expect_no_bulk_streams(pair));
+  for (int i = 0; i < 3; ++i) {
+    Transfer transfer(pair, kOverMessages);
+    fill_the_stream(pair);
+    pair.ea().cancel(transfer.bulk);
+    const std::vector<std::byte> original = transfer.data;
+    std::fill(transfer.data.begin(), transfer.data.end(), std::byte{0x55});
+    transfer.bulk = {};
+    ASSERT_NO_FATAL_FAILURE(expect_put_works(pair));
+    EXPECT_TRUE(pair.ra().completed.empty());
+    EXPECT_LT(pair.rb().put_bytes[1], kOverMessages);
+    EXPECT_NE(pair.rb().put_bytes[1], 0u);
+    for (size_t at = 0; at < kOverMessages; ++at) {
+      ASSERT_TRUE(transfer.memory[at] == original[at] || transfer.memory[at] == std::byte{0xee});
+    }
+    pair.eb().revoke(transfer.key);
+    pair.rb().put_bytes[1] = 0;
+  }
+}
+
 TEST(TcpClose, DestroyedInTheMiddleOfAPut) {
   for (const bool sender_goes : {true, false}) {
     Pair pair(kSmallBuffers);
@@ -256,13 +320,13 @@ TEST(TcpClose, ManyRoundsFromInsideUpcalls) {
 
 class RawPeer final : public ConnectHandler {
  public:
-  RawPeer(Node& node, uint8_t index, const tcp::ConnectionId& id) : node_(node) {
+  RawPeer(Node& node, uint8_t index, const tcp::ConnectionId& id, int rank = 0) : node_(node) {
     Result<ListeningPlace> target = tcp::decode_descriptor(node.transport->descriptor());
     if (!target.ok()) std::abort();
     Hello hello;
     hello.role = Role::kTcp;
     hello.identity = make_credentials().identity;
-    hello.source = 0;
+    hello.source = rank;
     hello.destination = node.environment.rank;
     hello.extra = tcp::encode_stream_name({.connection = id, .index = index});
     connector_ = Connector::create(poller_, target->addresses, make_credentials().secret,
@@ -354,6 +418,39 @@ TEST(TcpHostile, HeadsThatNoPeerSends) {
     ASSERT_TRUE(victim.fails());
     EXPECT_THAT(victim.text(), HasSubstr("protocol error"));
     EXPECT_TRUE(victim.messages->closed());
+  }
+}
+
+// Each side is told what only the other one may ask for, or refuse.
+TEST(TcpHostile, StreamsFramesFromTheWrongSide) {
+  using Kind = tcp::StreamsNote::Kind;
+  Pair pair;
+  auto& opens = static_cast<tcp::TcpEndpoint&>(pair.ea());
+  auto& asks = static_cast<tcp::TcpEndpoint&>(pair.eb());
+  EXPECT_NE(opens.on_streams_frame({.kind = Kind::kUnavailable}), nullptr);
+  EXPECT_NE(asks.on_streams_frame({.kind = Kind::kWanted, .count = 1}), nullptr);
+  EXPECT_EQ(opens.on_streams_frame({.kind = Kind::kWanted, .count = 1}), nullptr);
+  EXPECT_EQ(asks.on_streams_frame({.kind = Kind::kUnavailable}), nullptr);
+}
+
+// Puts over the message stream come in slices, between which messages go; nothing else is there
+// than has a meaning.
+TEST(TcpHostile, PutsThatNoPeerSends) {
+  {
+    Victim victim;
+    victim.put_head(*victim.messages, victim.target(0), tcp::kMaxSliceBytes + 1);
+    ASSERT_TRUE(victim.fails());
+    EXPECT_THAT(victim.text(), HasSubstr("too long"));
+  }
+  for (size_t at = 32; at < tcp::kHeadBytes; ++at) {
+    Victim victim;
+    RawPeer bulk(victim.node, 1, victim.id);
+    tcp::HeadBytes head;
+    tcp::encode_put_head(head, victim.target(0), 10);
+    head[at] = std::byte{0x40};
+    bulk.write(head);
+    ASSERT_TRUE(victim.fails()) << at;
+    EXPECT_THAT(victim.text(), HasSubstr("malformed put")) << at;
   }
 }
 
@@ -478,6 +575,59 @@ TEST(TcpHostile, StreamsThatDoNotBelong) {
   EXPECT_FALSE(more.back()->closed());
   EXPECT_EQ(victim.node.from(0).failures, 0);
   EXPECT_EQ(victim.node.endpoints.size(), 1u);
+}
+
+// Every byte of its name counts, and so does who it is from.
+TEST(TcpHostile, AStreamOfAnotherConnectionCarriesNoPuts) {
+  Node node(2, 3);
+  tcp::ConnectionId id{};
+  id.fill(std::byte{3});
+  RawPeer messages(node, 0, id);
+  ASSERT_TRUE(Pair::run_nodes({&node}, [&] { return node.endpoints.size() == 1; }));
+  std::vector<std::byte> memory(10);
+  const iovec target = piece(memory);
+  const RemoteKey key = node.to(0).expose({&target, 1}, Access::kPutTarget, 1).value();
+  std::vector<std::unique_ptr<RawPeer>> others;
+  others.push_back(std::make_unique<RawPeer>(node, 1, id, 1));
+  for (size_t i = 0; i < id.size() - 1; ++i) {
+    tcp::ConnectionId other = id;
+    other[i] ^= std::byte{0x10};
+    others.push_back(std::make_unique<RawPeer>(node, 1, other));
+  }
+  tcp::ConnectionId last = id;
+  last.back() ^= std::byte{1};
+  const auto put = [&](RawPeer& peer) {
+    tcp::HeadBytes head;
+    tcp::encode_put_head(head, tcp::put_target(key, 2), 5);
+    peer.write(head);
+    peer.write("hello", 5);
+    for (int i = 0; i < 20; ++i) node.step();
+  };
+  for (const auto& other : others) put(*other);
+  others.clear();
+  RawPeer other(node, 1, last);
+  put(other);
+  EXPECT_EQ(node.from(0).put_bytes[1], 0u);
+  EXPECT_EQ(memory, std::vector<std::byte>(10));
+  EXPECT_EQ(node.from(0).failures, 0);
+  RawPeer own(node, 1, id);
+  put(own);
+  EXPECT_TRUE(Pair::run_nodes({&node}, [&] { return node.from(0).put_bytes[1] == 5; }));
+}
+
+// It is waited for as long as a proof may take.
+TEST(TcpHostile, AStreamWithoutItsConnectionIsClosedInTime) {
+  Node node(1, 2);
+  tcp::ConnectionId id{};
+  RawPeer bulk(node, 1, id);
+  for (int i = 0; i < 20; ++i) node.step();
+  EXPECT_FALSE(bulk.closed());
+  node.now += kHandshakeTimeoutNs / 2;
+  (void)node.transport->progress();
+  EXPECT_FALSE(bulk.closed());
+  node.now += kHandshakeTimeoutNs / 2 + 1'000'000'000;
+  (void)node.transport->progress();
+  EXPECT_TRUE(bulk.closed());
 }
 
 // The proof of a bulk stream may overtake that of its connection.

@@ -88,6 +88,10 @@ class Arrival final : public Watcher, public CmHandler {
   // False: refused, and the peer was told why.
   bool start(ConstByteSpan hello);
   bool owns(uint32_t number) const { return number_ == number; }
+  // Its queue pair, if it has one still, receives nothing more.
+  void stop() {
+    if (pair_) pair_->stop();
+  }
   int peer() const { return peer_; }
   // A connection by rdma_cm is waited for, and this is its token.
   bool awaits(const CmToken& token) const;
