@@ -24,7 +24,7 @@
 
 #include "src/base/clock.h"
 #include "src/liveness/link.h"
-#include "src/net/socket.h"
+#include "src/net/listening_socket.h"
 
 namespace hetcomm::liveness {
 namespace {
