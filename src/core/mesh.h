@@ -52,6 +52,9 @@ struct MeshOptions {
   std::string transports;  // empty: HETCOMM_TRANSPORTS
   bool share = false;      // a mesh that all ranks are in already, where there is one
   uint64_t deadline_ns = 0;
+  // For tests, the same on all ranks: the number before that of the first message of every pair,
+  // and where its counters of credit begin.
+  uint32_t first_sequence = 0;
 };
 
 namespace collectives {
@@ -101,6 +104,7 @@ class Mesh final : public Driven {
   bool was_declared_lost() const { return declared_lost_; }
   const Status& peer_status(int rank) const { return peer_status_[static_cast<size_t>(rank)]; }
   uint32_t credit_granted() const { return credit_granted_; }
+  uint32_t first_sequence() const { return first_sequence_; }
   uint32_t credit_granted_by(int rank) const { return peers_[static_cast<size_t>(rank)].credit; }
 
   // That of the communicator of all ranks, which has the same number everywhere.
@@ -340,6 +344,7 @@ class Mesh final : public Driven {
   uint64_t cool_down_ns_ = 0;
   uint32_t kept_payload_bytes_ = UINT32_MAX;
   uint32_t credit_granted_ = 0;
+  uint32_t first_sequence_ = 0;
   std::atomic<bool> ready_{false};  // control graph complete, or failed_ set
   Status failed_;                   // creation cannot succeed
   BlockPool blocks_;

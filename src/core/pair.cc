@@ -34,7 +34,17 @@ Pair::Pair(Mesh& mesh, int rank)
     : mesh_(mesh),
       rank_(rank),
       mesh_is_higher_(mesh.rank() > rank),
+      sent_(mesh.first_sequence()),
+      credit_used_(mesh.first_sequence()),
+      credit_returned_by_peer_(mesh.first_sequence()),
       credit_limit_(mesh.credit_granted_by(rank)),
+      received_(mesh.first_sequence()),
+      received_when_asked_(mesh.first_sequence()),
+      reported_received_(mesh.first_sequence()),
+      owed_(mesh.first_sequence()),
+      credit_taken_(mesh.first_sequence()),
+      credit_returned_(mesh.first_sequence()),
+      credit_reported_(mesh.first_sequence()),
       credit_granted_(mesh.credit_granted()) {}
 
 Pair::~Pair() {
