@@ -104,7 +104,7 @@ TEST_P(Sleeping, CompletionsOfGetsWake) {
   const auto near = [&](Side& side) {
     Rail& rail = side.connect();
     side.post(rail.capabilities().get);
-    if (!rail.capabilities().get) return;
+    if (!rail.capabilities().get) GTEST_SKIP() << "connections of this transport have no get";
     const auto key = side.take<RemoteKey>();
     Random random(seed());
     GuardedMemory target(kSize, 2, random);
