@@ -761,6 +761,35 @@ TEST_P(Counters, PutsEndWithTheirAcknowledgement) {
   EXPECT_EQ(failures(), 1U);
 }
 
+// An owner holds an operation until its answer is acknowledged, and no longer.
+TEST_P(Counters, AnswersAreForgottenWhenTheyAreAcknowledged) {
+  const auto held = [&] {
+    const Engine::Baton baton(me_.context().engine());
+    return me_.communicator().mesh().pair(1).access().places().held();
+  };
+  const auto ask = [&](uint64_t tag) {
+    say({.kind = MessageKind::kAtomic, .tag = tag},
+        AtomicBody{{memory_.registration->id, 0, 8}, AtomicAction::kAdd, 1, 0});
+  };
+  for (uint64_t i = 1; i <= 40; ++i) ask(i);
+  peer_->holds_back = true;
+  drive(3);
+  peer_->holds_back = false;
+  std::vector<uint32_t> sequences;
+  for (const PlayedMessage& each : peer_->heard) {
+    if (each.header.kind == MessageKind::kAtomicDone) sequences.push_back(each.header.sequence);
+  }
+  ASSERT_EQ(sequences.size(), 40U);
+  EXPECT_EQ(held(), 40U);
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    peer_->last_taken = sequences[i];
+    say({.kind = MessageKind::kUpdate});
+    drive(3);
+    EXPECT_EQ(held(), 39U - i);
+  }
+  EXPECT_EQ(failures(), 0U);
+}
+
 // Messages come once and in order, whatever their numbers are.
 TEST_P(Counters, WhatCameIsDroppedAndWhatSkipsIsRefused) {
   for (int i = 0; i < 30; ++i) {

@@ -104,9 +104,11 @@ class PlayedTransport final : public Transport {
   PlayedEndpoint* endpoint = nullptr;
   std::deque<PlayedMessage> to_deliver;  // sequences and acknowledgements are filled in
   bool takes = true;                     // what the rank sends
-  bool acknowledges = true;
-  bool puts = false;     // fills what is granted with 0x77
-  bool records = false;  // what the rank sends, in |heard|
+  bool acknowledges = true;              // else 0, whatever came
+  bool holds_back = false;               // acknowledges what it has before, and nothing new
+  uint32_t acknowledged = 0;             // last
+  bool puts = false;                     // fills what is granted with 0x77
+  bool records = false;                  // what the rank sends, in |heard|
   std::vector<PlayedMessage> heard;
   uint32_t sequence = 0;  // of the peer's last message
   uint32_t credit = 0;    // that the peer has given back
@@ -171,7 +173,8 @@ inline void PlayedEndpoint::deliver() {
     if (message.header.kind != MessageKind::kUpdate) {
       message.header.sequence = ++transport_.sequence;
     }
-    message.header.acknowledged = transport_.acknowledges ? transport_.last_taken : 0;
+    if (!transport_.holds_back) transport_.acknowledged = transport_.last_taken;
+    message.header.acknowledged = transport_.acknowledges ? transport_.acknowledged : 0;
     message.header.credit = transport_.credit;
     ++transport_.delivered;
     handler_->on_message(encode_header(message.header), message.payload);
@@ -210,7 +213,7 @@ class WithPlayedPeer : public ::testing::Test {
         bytes_(bytes),
         memory_(me_.context().devices(), 0, bytes_.data(), bytes_.size(), false) {
     expect_ok(me_.communicator().register_memory(memory_, HETCOMM_ACCESS_ALL, true));
-    peer_->sequence = peer_->last_taken = peer_->credit = first_sequence;
+    peer_->sequence = peer_->last_taken = peer_->acknowledged = peer_->credit = first_sequence;
     const Engine::Baton baton(me_.context().engine());
     me_.communicator().mesh().pair(1).ensure_connected();
   }

@@ -153,5 +153,16 @@ TEST(BulkChooser, ANewSizeBeginsWithWhatIsKnownOfTheOneBelow) {
   EXPECT_TRUE(chooser.prefer_get(4 * kMi));
 }
 
+TEST(BulkChooser, AGuessIsMeasuredSoonWhereThatCostsLittle) {
+  BulkChooser chooser;
+  Machine machine;
+  machine.get = machine.put;
+  machine.run(chooser, kMi, 1000);
+  constexpr int kSoon = TwoWays::kBetweenTrials - 2;
+  machine.run(chooser, 4 * kMi, kSoon);
+  EXPECT_GT(std::max(chooser.cost(4 * kMi, false), chooser.cost(4 * kMi, true)), 0)
+      << "what is told is a guess still";
+}
+
 }  // namespace
 }  // namespace hetcomm
