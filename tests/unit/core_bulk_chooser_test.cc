@@ -153,6 +153,20 @@ TEST(BulkChooser, ANewSizeBeginsWithWhatIsKnownOfTheOneBelow) {
   EXPECT_TRUE(chooser.prefer_get(4 * kMi));
 }
 
+// One message may have met a thread switch, or found everything in the cache.
+TEST(TwoWays, OneOddMessageOfATrialMisleadsNobody) {
+  for (const double odd : {100.0, 0.01}) {
+    for (uint32_t when = 0; when < TwoWays::kBurst; ++when) {
+      TwoWays ways;
+      ways.begin_trial(Way::kPull);
+      for (uint32_t i = 0; i < TwoWays::kBurst; ++i) {
+        EXPECT_EQ(ways.measured_in_trial(i == when ? odd : 1.0), i + 1 == TwoWays::kBurst);
+      }
+      EXPECT_EQ(ways.cost(Way::kPull), 1.0);
+    }
+  }
+}
+
 TEST(BulkChooser, AGuessIsMeasuredSoonWhereThatCostsLittle) {
   BulkChooser chooser;
   Machine machine;
