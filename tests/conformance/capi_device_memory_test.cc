@@ -113,6 +113,64 @@ TEST_P(DevicePath, Messages) {
   });
 }
 
+// Only the beginning of the message arrives, and nothing behind the receive's buffer changes;
+// whether the receive was there first or the message.
+void check_truncated(Member& me, uint64_t size, uint64_t room, bool receive_first) {
+  constexpr uint64_t kBefore = 33;
+  constexpr uint64_t kSecondTag = 2;
+  const auto start = [&](bool sends, uint64_t tag, hetcomm_buffer_t buffer) {
+    hetcomm_request_t* request = nullptr;
+    const hetcomm_status_t status =
+        sends ? hetcomm_send(me.communicator(), me.partner(), tag, buffer, nullptr, &request)
+              : hetcomm_recv(me.communicator(), me.partner(), tag, HETCOMM_EXACT_TAG, buffer,
+                             nullptr, &request);
+    EXPECT_EQ(status, HETCOMM_OK) << hetcomm_last_error();
+    return request;
+  };
+  std::byte mark{1};
+  if (me.rank() == 0) {
+    std::vector<std::byte> source = pattern(size, size);
+    if (receive_first) me.meet();
+    hetcomm_request_t* const first = start(true, 1, hetcomm_buffer_host(source.data(), size));
+    // When this one has come the other is there.
+    hetcomm_request_t* const second = start(true, kSecondTag, hetcomm_buffer_host(&mark, 1));
+    EXPECT_EQ(finish(first).status, HETCOMM_OK);
+    EXPECT_EQ(finish(second).status, HETCOMM_OK);
+    return;
+  }
+  const uint64_t behind = size - room + 50;
+  DeviceMemory memory(me, kByAddress, kBefore + room + behind);
+  memory.fill(std::vector<std::byte>(kBefore + room + behind, std::byte{0x11}));
+  hetcomm_request_t* request = nullptr;
+  if (receive_first) request = start(false, 1, memory.part(kBefore, room));
+  if (receive_first) me.meet();
+  EXPECT_EQ(finish(start(false, kSecondTag, hetcomm_buffer_host(&mark, 1))).status, HETCOMM_OK);
+  if (!receive_first) request = start(false, 1, memory.part(kBefore, room));
+  const Outcome outcome = finish(request);
+  EXPECT_EQ(outcome.status, HETCOMM_TRUNCATED) << outcome.text;
+  EXPECT_EQ(outcome.bytes_received, room);
+  EXPECT_NE(outcome.text.find(std::to_string(size)), std::string::npos) << outcome.text;
+  std::vector<std::byte> expected(kBefore + room + behind, std::byte{0x11});
+  const std::vector<std::byte> sent = pattern(size, size);
+  std::copy_n(sent.begin(), room, expected.begin() + kBefore);
+  EXPECT_TRUE(memory.contents() == expected) << size << " bytes into " << room;
+}
+
+TEST_P(DevicePath, AMessageTooLongForItsReceiveIsTruncated) {
+  if (is_refused()) GTEST_SKIP() << "refused: see InsistingNeedsAWay";
+  run(2, [](Member& me) {
+    for (const bool receive_first : {true, false}) {
+      // In one message, in fragments or pulled, and by request.
+      check_truncated(me, 100, 99, receive_first);
+      check_truncated(me, 4096, 1, receive_first);
+      check_truncated(me, 20'000, 7000, receive_first);
+      check_truncated(me, 60'000, 59'999, receive_first);
+      check_truncated(me, 300'000, 70'000, receive_first);
+    }
+    me.meet();
+  });
+}
+
 TEST_P(DevicePath, OneMessageOfSeveralKinds) {
   if (has("direct")) GTEST_SKIP() << "memory known by handle is reached by no network";
   run(2, [](Member& me) {

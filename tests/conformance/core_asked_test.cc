@@ -27,6 +27,7 @@
 #include "tests/support/core_job.h"
 #include "tests/support/core_window.h"
 #include "tests/support/faulty_transport.h"
+#include "tests/support/played_peer.h"
 #include "transports/shm/factory.h"
 #include "transports/tcp/factory.h"
 
@@ -295,186 +296,8 @@ TEST(AskedFaults, PlacesAreCountedOverConnectionsThatFail) {
 
 // --- a peer that the test plays ---------------------------------------------
 
-struct Message {
-  WireHeader header;
-  std::vector<std::byte> payload;
-};
-
-class PlayedTransport;
-
-class PlayedEndpoint final : public Endpoint, public PutStarter, public MemoryExposer {
- public:
-  explicit PlayedEndpoint(PlayedTransport& transport);
-  ~PlayedEndpoint() override;
-  void set_handler(EndpointHandler* handler) override { handler_ = handler; }
-  const Capabilities& capabilities() const override;
-  EndpointAbilities abilities() override { return {.puts = this, .exposer = this}; }
-  Code send(const MessageHeader& header, const SegmentView& payload) override;
-  Code put(Bulk&) override { return Code::kWouldBlock; }
-  Result<RemoteKey> expose(Segments, Access, uint64_t) override {
-    return RemoteKey{{++keys_, 0, 0}};
-  }
-  void revoke(const RemoteKey&) override {}
-  void release(const RemoteKey&) override {}
-  bool cancel(Bulk&) override { return false; }
-  bool flushed() const override { return true; }
-  std::string describe() const override { return "played"; }
-  void close() override { closed_ = true; }
-  void deliver();
-
- private:
-  PlayedTransport& transport_;
-  EndpointHandler* handler_ = nullptr;
-  bool opened_ = false;
-  bool closed_ = false;
-  uint64_t keys_ = 0;
-};
-
-class PlayedTransport final : public Transport {
- public:
-  explicit PlayedTransport(TransportHandler& handler) : handler_(handler) {
-    can_.put = can_.target_sees_put = true;
-    can_.max_payload_bytes = 2048;
-    can_.eager_limit_bytes = 1024;
-    can_.chunk_bytes = 1 << 20;
-  }
-  const Capabilities& capabilities() const override { return can_; }
-  TransportAbilities abilities() override { return {}; }
-  std::vector<std::byte> descriptor() const override { return std::vector<std::byte>(4); }
-  Status start() override { return {}; }
-  Status reach(ConstByteSpan) const override { return {}; }
-  void connect(int peer, ConstByteSpan) override {
-    if (connects++ == 0) connecting_ = peer;  // once cut off it stays away
-  }
-  void cancel_connect(int) override { connecting_ = -1; }
-  int progress() override {
-    if (connecting_ >= 0) {
-      const int peer = std::exchange(connecting_, -1);
-      handler_.on_connected(peer,
-                            std::unique_ptr<Endpoint>(std::make_unique<PlayedEndpoint>(*this)));
-    } else if (endpoint != nullptr) {
-      endpoint->deliver();
-    }
-    return 0;
-  }
-  bool prepare_sleep(Sleep) override { return true; }
-  bool may_sleep_on() const override { return true; }
-  void finish_sleep() override {}
-  uint64_t next_timer_ns() const override { return kForever; }
-
-  PlayedEndpoint* endpoint = nullptr;
-  std::deque<Message> to_deliver;  // sequences and acknowledgements are filled in
-  bool takes = true;               // what the rank sends
-  bool acknowledges = true;
-  uint32_t sequence = 0;
-  uint32_t last_taken = 0;
-  uint64_t delivered = 0;
-  uint64_t connects = 0;
-  std::map<MessageKind, uint64_t> taken;
-  RequestBody last_request{};
-
- private:
-  TransportHandler& handler_;
-  Capabilities can_;
-  int connecting_ = -1;
-};
-
-PlayedEndpoint::PlayedEndpoint(PlayedTransport& transport) : transport_(transport) {
-  transport.endpoint = this;
-}
-PlayedEndpoint::~PlayedEndpoint() {
-  if (transport_.endpoint == this) transport_.endpoint = nullptr;
-}
-const Capabilities& PlayedEndpoint::capabilities() const { return transport_.capabilities(); }
-
-Code PlayedEndpoint::send(const MessageHeader& bytes, const SegmentView& payload) {
-  const WireHeader header = decode_header(bytes);
-  if (header.kind == MessageKind::kOpen) return Code::kOk;
-  if (!transport_.takes) return Code::kWouldBlock;
-  ++transport_.taken[header.kind];
-  if (header.kind == MessageKind::kRequest) {
-    gather(payload.segments, payload.offset,
-           std::as_writable_bytes(std::span(&transport_.last_request, 1)));
-  }
-  if (header.kind != MessageKind::kUpdate) transport_.last_taken = header.sequence;
-  return Code::kOk;
-}
-
-void PlayedEndpoint::deliver() {
-  if (handler_ == nullptr) return;
-  if (!std::exchange(opened_, true)) {
-    handler_->on_message(encode_header({.kind = MessageKind::kOpen, .tag = 1}), {});
-  }
-  // Each acknowledges what came before it.
-  while (!closed_ && !transport_.to_deliver.empty()) {
-    Message message = std::move(transport_.to_deliver.front());
-    transport_.to_deliver.pop_front();
-    message.header.sequence = ++transport_.sequence;
-    message.header.acknowledged = transport_.acknowledges ? transport_.last_taken : 0;
-    ++transport_.delivered;
-    handler_->on_message(encode_header(message.header), message.payload);
-  }
-}
-
-class PlayedFactory final : public TransportFactory {
- public:
-  explicit PlayedFactory(PlayedTransport** made) : made_(made) {}
-  std::string_view name() const override { return "played"; }
-  Status probe(const Config&) const override { return {}; }
-  Result<std::unique_ptr<Transport>> create(
-      const TransportEnvironment& environment) const override {
-    auto transport = std::make_unique<PlayedTransport>(environment.handler);
-    *made_ = transport.get();
-    return std::unique_ptr<Transport>(std::move(transport));
-  }
-
- private:
-  PlayedTransport** made_;
-};
-
-// A rank, and a peer that says what the test wants. A further rank lives for the control plane.
-class PlayedPeer : public ::testing::Test {
+class PlayedPeer : public WithPlayedPeer {
  protected:
-  PlayedPeer()
-      : other_([this] {
-          PlayedTransport* unused = nullptr;
-          CoreMember member(store_, 1, 2, "PROGRESS=thread;LOG=error;", factories(&unused));
-          stop_.wait(false);
-        }),
-        me_(store_, 0, 2, "PROGRESS=caller;LOG=error;", factories(&peer_)),
-        bytes_(kBytes),
-        memory_(me_.context().devices(), 0, bytes_.data(), bytes_.size(), false) {
-    expect_ok(me_.communicator().register_memory(memory_, HETCOMM_ACCESS_ALL, true));
-    const Engine::Baton baton(me_.context().engine());
-    me_.communicator().mesh().pair(1).ensure_connected();
-  }
-  ~PlayedPeer() override {
-    stop_ = true;
-    stop_.notify_one();
-    other_.join();
-    me_.communicator().abort("the end");
-    expect_ok(Communicator::unregister_memory(memory_, 20'000'000'000));
-  }
-
-  static Factories factories(PlayedTransport** made) {
-    Factories factories;
-    factories.push_back(std::make_unique<PlayedFactory>(made));
-    return factories;
-  }
-  void drive(int passes = 50) {
-    for (int i = 0; i < passes; ++i) me_.context().engine().poke();
-  }
-  uint64_t failures() {
-    hetcomm_counters_t counters[2];
-    const size_t count = me_.communicator().counters(1, 2, counters);
-    return count > 0 ? counters[0].failures : 0;
-  }
-  template <typename Body>
-  void say(WireHeader header, const Body& body) {
-    std::vector<std::byte> payload(sizeof(body));
-    std::memcpy(payload.data(), &body, sizeof(body));
-    peer_->to_deliver.push_back({header, std::move(payload)});
-  }
   AccessBody range(uint64_t length) const { return {memory_.registration->id, 64, length}; }
   AccessBody stale() const { return {memory_.registration->id + (uint64_t{7} << 32), 64, 8}; }
   void ask(MessageKind kind, bool refused) {
@@ -505,13 +328,6 @@ class PlayedPeer : public ::testing::Test {
     EXPECT_LE(count_records(me_), kMaxHeld);
   }
 
-  hetcomm_test::LocalStore store_;
-  std::atomic<bool> stop_{false};
-  PlayedTransport* peer_ = nullptr;
-  std::thread other_;
-  CoreMember me_;
-  std::vector<std::byte> bytes_;
-  Memory memory_;
   uint64_t tags_ = 0;
 };
 

@@ -3,8 +3,9 @@
 //   * a notification comes exactly once, and its bytes are right when it comes;
 //   * atomics happen exactly once;
 //   * a get reads what is there;
+//   * all of this also while the numbers of messages and of credit pass 2^32;
 //   * with regions, that is memory reached without the owner's help, all the same, also where what
-//   a broken connection had under way arrives late.
+//     a broken connection had under way arrives late.
 #include <array>
 #include <atomic>
 #include <cstdlib>
@@ -80,6 +81,8 @@ Factories faulty(std::unique_ptr<TransportFactory> inner, const FaultPlan& plan)
 
 class AccessFaults : public ::testing::TestWithParam<AccessCase> {};
 
+// Numbers of messages and of credit pass 2^32 while connections break.
+constexpr uint32_t kNearTheEnd = UINT32_MAX - 300;
 constexpr uint64_t kSlots = 32;
 constexpr uint64_t kSlot = 100'000;
 constexpr uint64_t kCounters = 64;  // bytes in front of the slots
@@ -192,7 +195,8 @@ TEST_P(AccessFaults, NotificationsAndAtomicsHappenOnce) {
             broken += counters[i].failures;
             direct += counters[i].direct;
           }
-        });
+        },
+        {}, {}, kNearTheEnd);
     if (HasFailure()) return;
   }
   // The test tests something.
@@ -265,6 +269,77 @@ TEST_P(AccessFaults, EachEndsByItself) {
   if (GetParam().plan.fail_rail > 0) {
     EXPECT_GT(broken.load(), 4u);
   }
+}
+
+// Large puts go over three connections at once, which break under way: what the network has not
+// placed goes by message. The notification names all of the put, comes once, and finds its bytes.
+TEST(AccessRegions, NotificationsNameAllOfAPutWhoseConnectionsBroke) {
+  constexpr uint64_t kRounds = 12;
+  constexpr uint64_t kEach = 800'000;
+  constexpr uint64_t kAtOnce = 3;
+  FaultPlan plan;
+  plan.regions = true;
+  plan.instances = 3;
+  plan.max_delay = 5;
+  plan.fail_direct = 0.15;
+  plan.max_rail_failures = 100;
+  std::atomic<uint64_t> broken{0};
+  std::atomic<uint64_t> taken{0};
+  run_core_job(
+      2, "TIMEOUT=30s;LOG=error;COOL_DOWN=1ms;",
+      [&](int rank) {
+        FaultPlan own = plan;
+        own.seed = 70 + static_cast<uint64_t>(rank);
+        return faulty(make_tcp_factory(), own);
+      },
+      [&](CoreMember& me) {
+        Window window(me, kCounters + kAtOnce * kEach);
+        expect_ok(me.communicator().barrier(20'000'000'000));
+        const auto length_of = [&](uint64_t put) { return kEach - put * 1000; };
+        if (me.rank() == 1) {
+          std::vector<bool> seen(kRounds * kAtOnce);
+          while (taken.load() < seen.size()) {
+            hetcomm_notification_t notification{};
+            const Status status = Communicator::wait_notification(
+                window.memory(), me.context().engine(), 20'000'000'000, &notification);
+            ASSERT_TRUE(status.ok()) << status.text();
+            const uint64_t put = notification.value;
+            ASSERT_LT(put, seen.size());
+            EXPECT_FALSE(seen[put]) << "notification " << put << " came twice";
+            seen[put] = true;
+            EXPECT_EQ(notification.source, 0);
+            EXPECT_EQ(notification.offset, kCounters + put % kAtOnce * kEach);
+            EXPECT_EQ(notification.length, length_of(put));
+            const ConstByteSpan bytes =
+                window.at(kCounters + put % kAtOnce * kEach, length_of(put));
+            EXPECT_FALSE(find_mismatch(bytes, put).has_value()) << "bytes of put " << put;
+            ++taken;
+          }
+        } else {
+          for (uint64_t round = 0; round < kRounds && !::testing::Test::HasFailure(); ++round) {
+            std::vector<std::vector<std::byte>> bytes;
+            std::vector<Operation*> puts;
+            for (uint64_t i = 0; i < kAtOnce; ++i) {
+              const uint64_t put = round * kAtOnce + i;
+              bytes.emplace_back(length_of(put));
+              fill_pattern(bytes.back(), put);
+              const AccessArguments to{
+                  .remote = &window.remote(), .offset = kCounters + i * kEach, .operand = put};
+              puts.push_back(
+                  me.access(OperationKind::kPut, to, bytes[i].data(), bytes[i].size(), true));
+            }
+            for (Operation* put : puts) expect_ok(me.finish(put));
+            me.context().engine().wait(now_ns() + 20'000'000'000, [&] {
+              return taken.load() >= (round + 1) * kAtOnce || ::testing::Test::HasFailure();
+            });
+          }
+        }
+        expect_ok(me.communicator().barrier(20'000'000'000));
+        hetcomm_counters_t counters[4];
+        const size_t count = me.communicator().counters(1 - me.rank(), 4, counters);
+        for (size_t i = 0; i < count; ++i) broken += counters[i].failures;
+      });
+  EXPECT_GT(broken.load(), 10U);
 }
 
 // A put whose connection broke ends when the owner has heard of that, also where the message that

@@ -1,11 +1,24 @@
 // Fuzz target: what core makes of the messages of a proved but hostile peer.
 //
 // One rank of core runs over a transport of this file, whose connections say what the input tells
-// them to: messages of every kind with sequence numbers, ids, keys and lengths that are sometimes
-// right, puts into whatever is exposed, completions, breaks. Beside that the input posts and
-// cancels sends and receives. Checked: no access outside of the buffers, no exposure or transfer
-// that outlives its operation (the buffers are freed then, and the sanitizers look), and that every
-// operation that is cancelled ends.
+// them to: messages of every kind and flag of wire.h with sequence numbers, ids, keys and lengths
+// that are sometimes right, puts into whatever is exposed, completions, breaks. Beside that the
+// input posts and cancels sends, receives, puts, gets, atomics and flushes, and registers memory
+// anew. The rank has four registered memories, each with other rights and with guard bytes around.
+//
+// Checked:
+//  * core reads, writes and exposes no byte of the registered memories and of their guards but what
+//    the rights and the range of a request allow;
+//  * bytes change only in what a put or an atomic names, so that memory granted for get only never
+//    changes;
+//  * nothing is written outside of the buffers of the rank's own operations, and no exposure or
+//    transfer outlives its operation (the buffers are freed then, and the sanitizers look);
+//  * a notification names a range of memory that may be put to;
+//  * every operation that is cancelled ends;
+//  * within some seconds all of this has happened: every kind was taken, puts, gets and atomics were
+//    done and refused, and operations of the rank's own completed (fuzz_incomplete()).
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
@@ -67,6 +80,87 @@ class Script {
   size_t size_;
 };
 
+// What the driver asks for at the end: whether all of these have happened.
+enum Event : size_t {
+  kPutDone,
+  kPutLanded,
+  kAtomicHappened,
+  kGetAnswered,
+  kGetAnsweredByTransfer,
+  kRefusal,
+  kNotification,
+  kOwnPut,
+  kOwnGet,
+  kOwnAtomic,
+  kOwnFlush,
+  kEventCount
+};
+constexpr const char* kEventNames[kEventCount] = {
+    "a put in a message",     "a put by request",    "an atomic",
+    "a get in a message",     "a get by request",    "a refusal",
+    "a notification",         "a put of this rank",  "a get of this rank",
+    "an atomic of this rank", "a flush of this rank"};
+constexpr size_t kKinds = static_cast<size_t>(MessageKind::kPastLast);
+std::array<uint64_t, kEventCount> g_happened{};
+std::array<uint64_t, kKinds> g_taken{};
+
+// The registered memories, in one block with guard bytes between them. A copy tells what changed.
+class Arena {
+ public:
+  static constexpr uint64_t kSize = 8000;  // of each memory
+  static constexpr uint64_t kGuard = 256;
+  static constexpr std::array<uint32_t, 4> kRights = {HETCOMM_ACCESS_GET, HETCOMM_ACCESS_PUT,
+                                                      HETCOMM_ACCESS_ATOMIC, HETCOMM_ACCESS_ALL};
+
+  Arena() : bytes_(kRights.size() * (kSize + kGuard) + kGuard) {
+    for (size_t i = 0; i < bytes_.size(); ++i) bytes_[i] = static_cast<std::byte>(i % 251);
+    copy_ = bytes_;
+  }
+  std::byte* at(size_t index) { return bytes_.data() + begin_of(index); }
+  // Core touches these bytes, which only |right| allows it. Those of nobody's memory it may touch.
+  void require_right(const std::byte* from, uint64_t length, uint32_t right) const {
+    if (length == 0 || from + length <= bytes_.data() || from >= bytes_.data() + bytes_.size()) {
+      return;
+    }
+    const auto begin = static_cast<uint64_t>(from - bytes_.data());
+    for (size_t i = 0; i < kRights.size(); ++i) {
+      if (begin < begin_of(i) || begin + length > begin_of(i) + kSize) continue;
+      require((kRights[i] & right) != 0, "memory is used in a way that was not granted");
+      return;
+    }
+    require(false, "registered memory is left");
+  }
+  void require_right(Segments segments, uint64_t offset, uint64_t length, uint32_t right) const {
+    for_each_piece(segments, offset, length,
+                   [&](const std::byte* piece, size_t size) { require_right(piece, size, right); });
+  }
+  // Nothing has changed since the last call but bytes of [offset, offset + length) in memory
+  // |index|, and those only if |right| is granted. True when something has.
+  bool take_change(size_t index, uint64_t offset, uint64_t length, uint32_t right) {
+    if (bytes_ == copy_) return false;
+    require(index < kRights.size() && (kRights[index] & right) != 0,
+            "memory changed without the right to that");
+    require(offset <= kSize && length <= kSize - offset, "memory changed beside what was named");
+    const auto from = static_cast<std::ptrdiff_t>(begin_of(index) + offset);
+    std::copy_n(bytes_.begin() + from, length, copy_.begin() + from);
+    require(bytes_ == copy_, "bytes changed beside those that were named");
+    return true;
+  }
+  // Nothing has changed.
+  void require_same() { take_change(SIZE_MAX, 0, 0, 0); }
+  // A put of the peer has changed these, which is allowed. False when they are not of a memory.
+  bool accept_change(const std::byte* from, uint64_t length) {
+    if (from < bytes_.data() || from >= bytes_.data() + bytes_.size()) return false;
+    std::copy_n(from, length, copy_.data() + (from - bytes_.data()));
+    return true;
+  }
+
+ private:
+  static uint64_t begin_of(size_t index) { return kGuard + index * (kSize + kGuard); }
+  std::vector<std::byte> bytes_;
+  std::vector<std::byte> copy_;
+};
+
 class FuzzTransport;
 
 class FuzzEndpoint final : public Endpoint,
@@ -84,22 +178,11 @@ class FuzzEndpoint final : public Endpoint,
     return {.puts = this, .gets = this, .immediate_gets = this, .exposer = this};
   }
   Code send(const MessageHeader& header, const SegmentView& payload) override;
-  Code put(Bulk& bulk) override { return accept(bulk); }
-  Code get(Bulk& bulk) override { return accept(bulk); }
-  Code get_now(Bulk& bulk) override {
-    if (broken_) return Code::kPeerLost;
-    // Writes all of it, as a transport would.
-    for_each_piece(bulk.local.segments, bulk.local.offset, bulk.local.length,
-                   [](std::byte* piece, size_t length) { std::memset(piece, 0x5a, length); });
-    constexpr Code kOutcomes[] = {Code::kOk, Code::kOk, Code::kOk, Code::kCancelled,
-                                  Code::kPermissionDenied};
-    return kOutcomes[bulk.key.words[1] % std::size(kOutcomes)];
-  }
-  Result<RemoteKey> expose(Segments segments, Access access, uint64_t cookie) override {
-    require(!broken_, "exposed on a broken connection");
-    exposed_.push_back({++keys_, {segments.begin(), segments.end()}, access, cookie});
-    return RemoteKey{{keys_, 0, 0}};
-  }
+  Code put(Bulk& bulk) override { return accept(bulk, HETCOMM_ACCESS_GET); }
+  Code get(Bulk& bulk) override { return accept(bulk, HETCOMM_ACCESS_PUT); }
+  Code get_now(Bulk& bulk) override;
+  void close() override { broken_ = true; }
+  Result<RemoteKey> expose(Segments segments, Access access, uint64_t cookie) override;
   void revoke(const RemoteKey& key) override {
     std::erase_if(exposed_, [&](const Exposed& each) { return each.id == key.words[0]; });
   }
@@ -127,19 +210,10 @@ class FuzzEndpoint final : public Endpoint,
     Access access;
     uint64_t cookie;
   };
-  Code accept(Bulk& bulk) {
-    if (broken_) return Code::kPeerLost;
-    // Reads all of it, as a transport would.
-    uint64_t sum = 0;
-    for_each_piece(bulk.local.segments, bulk.local.offset, bulk.local.length,
-                   [&](const std::byte* piece, size_t length) {
-                     sum +=
-                         static_cast<uint64_t>(piece[0]) + static_cast<uint64_t>(piece[length - 1]);
-                   });
-    sum_ = sum;
-    bulks_.push_back(&bulk);
-    return Code::kOk;
-  }
+  Code accept(Bulk& bulk, uint32_t right);
+  std::vector<std::byte> body_of(MessageKind kind, Script& script, WireHeader& header);
+  AccessBody access_body(Script& script) const;
+  uint64_t some_id(Script& script) const;
 
   FuzzTransport& transport_;
   EndpointHandler* handler_ = nullptr;
@@ -167,13 +241,15 @@ class FuzzTransport final : public Transport {
   std::vector<std::byte> descriptor() const override { return std::vector<std::byte>(4); }
   Status start() override { return {}; }
   Status reach(ConstByteSpan) const override { return {}; }
-  void connect(int peer, ConstByteSpan) override { connecting_ = peer; }
-  void cancel_connect(int) override { connecting_ = -1; }
+  void connect(int peer, ConstByteSpan) override { peer_ = peer; }
+  void cancel_connect(int) override {}
   int progress() override {
-    if (connecting_ >= 0) {
-      const int peer = std::exchange(connecting_, -1);
-      handler_.on_connected(peer, std::unique_ptr<Endpoint>(std::make_unique<FuzzEndpoint>(*this)));
-      return 1;
+    if (peer_ < 0) return 0;
+    // The peer makes the next connection as soon as one has ended, so that little of the input is
+    // read in between.
+    if (endpoint == nullptr || endpoint->broken()) {
+      handler_.on_connected(peer_,
+                            std::unique_ptr<Endpoint>(std::make_unique<FuzzEndpoint>(*this)));
     }
     if (endpoint == nullptr) return 0;
     endpoint->open();
@@ -203,11 +279,20 @@ class FuzzTransport final : public Transport {
   Script* script = nullptr;   // one action of it at the next progress()
   uint32_t last_sent = 0;     // sequence of core's last message
   std::deque<uint64_t> seen;  // ids that core has named
+  // One-sided operations that core has asked for.
+  struct Asked {
+    MessageKind kind;
+    uint64_t id;
+    uint64_t length;
+  };
+  std::deque<Asked> asked;
+  Arena arena;
+  std::array<uint64_t, Arena::kRights.size()> regions{};  // ids of the arena's memories
 
  private:
   TransportHandler& handler_;
   Capabilities can_;
-  int connecting_ = -1;
+  int peer_ = -1;
 };
 
 FuzzEndpoint::FuzzEndpoint(FuzzTransport& transport)
@@ -218,9 +303,47 @@ FuzzEndpoint::~FuzzEndpoint() {
   if (transport_.endpoint == this) transport_.endpoint = nullptr;
 }
 
+Code FuzzEndpoint::accept(Bulk& bulk, uint32_t right) {
+  if (broken_) return Code::kPeerLost;
+  transport_.arena.require_right(bulk.local.segments, bulk.local.offset, bulk.local.length, right);
+  // Reads all of it, as a transport would.
+  uint64_t sum = 0;
+  for_each_piece(bulk.local.segments, bulk.local.offset, bulk.local.length,
+                 [&](const std::byte* piece, size_t length) {
+                   sum +=
+                       static_cast<uint64_t>(piece[0]) + static_cast<uint64_t>(piece[length - 1]);
+                 });
+  sum_ = sum;
+  bulks_.push_back(&bulk);
+  return Code::kOk;
+}
+
+Code FuzzEndpoint::get_now(Bulk& bulk) {
+  if (broken_) return Code::kPeerLost;
+  const SegmentView& local = bulk.local;
+  transport_.arena.require_right(local.segments, local.offset, local.length, HETCOMM_ACCESS_PUT);
+  // Writes all of it, as a transport would.
+  for_each_piece(local.segments, local.offset, local.length,
+                 [](std::byte* piece, size_t length) { std::memset(piece, 0x5a, length); });
+  constexpr Code kOutcomes[] = {Code::kOk, Code::kOk, Code::kOk, Code::kCancelled,
+                                Code::kPermissionDenied};
+  return kOutcomes[bulk.key.words[1] % std::size(kOutcomes)];
+}
+
+Result<RemoteKey> FuzzEndpoint::expose(Segments segments, Access access, uint64_t cookie) {
+  require(!broken_, "exposed on a broken connection");
+  transport_.arena.require_right(
+      segments, 0, total_bytes(segments),
+      access == Access::kGetSource ? HETCOMM_ACCESS_GET : HETCOMM_ACCESS_PUT);
+  exposed_.push_back({++keys_, {segments.begin(), segments.end()}, access, cookie});
+  return RemoteKey{{keys_, 0, 0}};
+}
+
 Code FuzzEndpoint::send(const MessageHeader& bytes, const SegmentView& payload) {
   if (broken_) return Code::kPeerLost;
   const WireHeader header = decode_header(bytes);
+  transport_.arena.require_right(payload.segments, payload.offset, payload.length,
+                                 HETCOMM_ACCESS_GET);
   std::vector<std::byte> body(payload.length);
   gather(payload.segments, payload.offset, body);
   if (header.kind == MessageKind::kOpen) {
@@ -229,12 +352,25 @@ Code FuzzEndpoint::send(const MessageHeader& bytes, const SegmentView& payload) 
   } else if (header.kind != MessageKind::kUpdate) {
     transport_.last_sent = header.sequence;
   }
+  const auto word = [&](size_t at) {
+    uint64_t value = 0;
+    if (body.size() >= at + 8) std::memcpy(&value, body.data() + at, 8);
+    return value;
+  };
   if (body.size() >= 8) {
-    uint64_t id = 0;
-    std::memcpy(&id, body.data(), 8);
-    transport_.seen.push_back(id);
+    // A put request names its transfer behind the range.
+    const bool is_put_request = header.kind == MessageKind::kPutRequest;
+    transport_.seen.push_back(word(is_put_request ? offsetof(PutRequestBody, request) : 0));
     if (transport_.seen.size() > 32) transport_.seen.pop_front();
   }
+  if (header.kind == MessageKind::kPut || header.kind == MessageKind::kGet ||
+      header.kind == MessageKind::kAtomic) {
+    transport_.asked.push_back({header.kind, header.tag, word(offsetof(AccessBody, length))});
+    if (transport_.asked.size() > 32) transport_.asked.pop_front();
+  }
+  if (header.kind == MessageKind::kGetData) ++g_happened[kGetAnswered];
+  if (header.kind == MessageKind::kGetRequest) ++g_happened[kGetAnsweredByTransfer];
+  if (header.kind == MessageKind::kRefused) ++g_happened[kRefusal];
   return Code::kOk;
 }
 
@@ -245,50 +381,156 @@ void FuzzEndpoint::open() {
       encode_header({.kind = MessageKind::kOpen, .tag = rail_, .value = transport_.last_sent}), {});
 }
 
+uint64_t FuzzEndpoint::some_id(Script& script) const {
+  const uint8_t chosen = script.byte();
+  if (transport_.seen.empty() || chosen < 64) return script.number();
+  return transport_.seen[chosen % transport_.seen.size()];
+}
+
+// A range of a registered memory, or a wrong one.
+AccessBody FuzzEndpoint::access_body(Script& script) const {
+  AccessBody body{};
+  const uint8_t chosen = script.byte();
+  body.region = chosen < 240 ? transport_.regions[chosen % transport_.regions.size()]
+                             : transport_.regions[0] + (script.number() << (chosen % 2 * 32));
+  switch (script.byte() % 8) {
+    case 0:
+      body.offset = script.number();
+      body.length = script.number();
+      break;
+    case 1:  // to the end, or some bytes beyond
+      body.length = script.byte();
+      body.offset = Arena::kSize - body.length + script.byte() % 3;
+      break;
+    case 2:  // beyond 64 bits
+      body.length = script.byte();
+      body.offset = UINT64_MAX - body.length + script.byte() % 3;
+      break;
+    case 3:
+      body.length = Arena::kSize;
+      break;
+    default:
+      body.offset = uint64_t{script.byte()} * 8;
+      body.length = script.byte();
+  }
+  return body;
+}
+
+template <typename Body>
+std::vector<std::byte> bytes_of(const Body& body, size_t more = 0) {
+  std::vector<std::byte> bytes(sizeof(body) + more, std::byte{0x3c});
+  std::memcpy(bytes.data(), &body, sizeof(body));
+  return bytes;
+}
+
+// A payload of the form that |kind| has, and the fields of |header| that go with it.
+std::vector<std::byte> FuzzEndpoint::body_of(MessageKind kind, Script& script, WireHeader& header) {
+  const uint8_t shape = script.byte();
+  header.value = script.number();
+  const FuzzTransport::Asked* answered = nullptr;
+  if (kind >= MessageKind::kGetData && kind <= MessageKind::kRefused && shape < 240) {
+    for (const FuzzTransport::Asked& each : transport_.asked) {
+      const bool fits = kind == MessageKind::kRefused ||
+                        (each.kind == MessageKind::kAtomic) == (kind == MessageKind::kAtomicDone);
+      if (fits && (answered == nullptr || script.byte() % 2 == 0)) answered = &each;
+    }
+    if (answered != nullptr) header.tag = answered->id;
+  }
+  switch (shape < 240 ? kind : MessageKind::kPastLast) {
+    case MessageKind::kGrant: {
+      GrantBody grant{some_id(script), shape < 230 ? rail_ : script.number(),
+                      script.number(), script.number(),
+                      script.number(), {{script.number(), 0, 0}}};
+      if (shape < 120) {
+        grant.offset = 0;
+        grant.accepted = grant.length;
+      }
+      return bytes_of(grant);
+    }
+    case MessageKind::kRequest:
+      return bytes_of(RequestBody{script.number(), rail_, {{uint64_t{shape} % 2, 1, 1}}});
+    case MessageKind::kPull: {
+      header.value = script.number();
+      return bytes_of(PullBody{script.number(),
+                               shape < 220 ? rail_ : script.number(),
+                               {{1, shape, 1}},
+                               script.number()});
+    }
+    case MessageKind::kPut: {
+      const AccessBody body = access_body(script);
+      const bool placed = (header.flags & kFlagPlaced) != 0 && shape < 200;
+      const uint64_t bytes = placed ? 0 : body.length;
+      return bytes_of(body, std::min<uint64_t>(bytes, capabilities_.max_payload_bytes));
+    }
+    case MessageKind::kPutRequest: {
+      PutRequestBody body{};
+      body.range = access_body(script);
+      if (shape < 60) body.ahead = shape < 30 ? script.byte() : script.number();
+      body.request = {script.number() + 1, rail_, {{uint64_t{shape} % 2, 1, 1}}};
+      return bytes_of(body);
+    }
+    case MessageKind::kGet:
+      return bytes_of(access_body(script));
+    case MessageKind::kAtomic: {
+      AtomicBody body{access_body(script), static_cast<AtomicAction>(1 + shape % 2),
+                      script.number(), script.number()};
+      if (shape < 200) body.range.length = 8;
+      if (shape >= 230) body.action = static_cast<AtomicAction>(script.number());
+      return bytes_of(body);
+    }
+    case MessageKind::kGetData: {
+      const uint64_t length = answered != nullptr ? answered->length : script.number();
+      return std::vector<std::byte>(std::min<uint64_t>(length, capabilities_.max_payload_bytes));
+    }
+    case MessageKind::kGetRequest:
+      if (answered != nullptr && shape < 220) header.value = answered->length;
+      return bytes_of(RequestBody{script.number() + 1, rail_, {{uint64_t{shape} % 2, 1, 1}}});
+    case MessageKind::kRefused:
+      header.value = static_cast<uint64_t>(-int64_t{script.byte()});
+      return {};
+    default:
+      break;
+  }
+  std::vector<std::byte> payload(
+      std::min<uint64_t>(script.number(), capabilities_.max_payload_bytes));
+  if (shape % 2 == 0) header.value = payload.size();
+  return payload;
+}
+
 void FuzzEndpoint::deliver(Script& script) {
-  const auto some_id = [&]() -> uint64_t {
-    const uint8_t chosen = script.byte();
-    if (transport_.seen.empty() || chosen < 64) return script.number();
-    return transport_.seen[chosen % transport_.seen.size()];
-  };
-  WireHeader header{.kind = static_cast<MessageKind>(script.byte() % 15)};
-  header.flags = static_cast<uint8_t>(script.byte() % 4);
+  WireHeader header{.kind = static_cast<MessageKind>(script.byte() % (kKinds + 1))};
+  header.flags = static_cast<uint8_t>(script.byte() % 16);
   header.channel = script.byte() < 200 ? 0 : static_cast<uint16_t>(script.number());
   header.sequence = script.byte() < 240 ? next_sequence_ : script.byte();
   header.acknowledged =
       script.byte() < 250 ? transport_.last_sent : static_cast<uint32_t>(script.number());
   header.credit = static_cast<uint32_t>(script.number());
-  header.tag = script.byte() < 128 ? script.byte() % 4 : some_id();
-  std::vector<std::byte> payload;
-  const uint8_t shape = script.byte();
-  if (header.kind == MessageKind::kGrant && shape < 240) {
-    GrantBody grant{some_id(),       script.byte() < 240 ? rail_ : script.number(),
-                    script.number(), script.number(),
-                    script.number(), {{script.number(), 0, 0}}};
-    if (shape < 120) {
-      grant.offset = 0;
-      grant.accepted = grant.length;
-    }
-    payload.resize(sizeof(grant));
-    std::memcpy(payload.data(), &grant, sizeof(grant));
-  } else if (header.kind == MessageKind::kRequest && shape < 240) {
-    const RequestBody request{script.number(), rail_, {{uint64_t{shape} % 2, 1, 1}}};
-    payload.resize(sizeof(request));
-    std::memcpy(payload.data(), &request, sizeof(request));
-  } else if (header.kind == MessageKind::kPull && shape < 240) {
-    const PullBody pull{
-        script.number(), shape < 220 ? rail_ : script.number(), {{1, shape, 1}}, script.number()};
-    payload.resize(sizeof(pull));
-    std::memcpy(payload.data(), &pull, sizeof(pull));
-  } else {
-    payload.resize(std::min<uint64_t>(script.number(), capabilities_.max_payload_bytes));
+  header.tag = script.byte() < 128 ? script.byte() % 4 : some_id(script);
+  const std::vector<std::byte> payload = body_of(header.kind, script, header);
+  const bool in_order = header.sequence == next_sequence_ && header.kind != MessageKind::kOpen &&
+                        header.kind != MessageKind::kUpdate;
+  if (in_order) ++next_sequence_;
+  if ((in_order || header.kind == MessageKind::kUpdate) && header.kind < MessageKind::kPastLast) {
+    ++g_taken[static_cast<size_t>(header.kind)];
   }
-  header.value = shape % 2 == 0 ? payload.size() : script.number();
-  if (header.sequence == next_sequence_ && header.kind != MessageKind::kOpen &&
-      header.kind != MessageKind::kUpdate) {
-    ++next_sequence_;
-  }
+  Arena& arena = transport_.arena;
+  arena.require_same();
+  FuzzTransport& transport = transport_;  // this may be gone afterwards
+  const bool is_put = header.kind == MessageKind::kPut;
+  const bool is_atomic = header.kind == MessageKind::kAtomic;
+  AccessBody named{};
+  if (payload.size() >= sizeof(named)) std::memcpy(&named, payload.data(), sizeof(named));
   handler_->on_message(encode_header(header), payload);
+  if (!is_put && !is_atomic) {
+    arena.require_same();
+    return;
+  }
+  const auto found = std::find(transport.regions.begin(), transport.regions.end(), named.region);
+  const auto index = static_cast<size_t>(found - transport.regions.begin());
+  if (arena.take_change(index, named.offset, named.length,
+                        is_put ? HETCOMM_ACCESS_PUT : HETCOMM_ACCESS_ATOMIC)) {
+    ++g_happened[is_put ? kPutDone : kAtomicHappened];
+  }
 }
 
 // A put of the peer into something exposed.
@@ -296,12 +538,19 @@ void FuzzEndpoint::land(Script& script) {
   if (exposed_.empty()) return;
   const Exposed& target = exposed_[script.byte() % exposed_.size()];
   const uint64_t total = total_bytes(target.segments);
-  const uint64_t length = std::min(script.number(), total);
+  // All of it mostly, so that transfers end.
+  const uint64_t length = script.byte() < 160 ? total : std::min(script.number(), total);
   if (target.access == Access::kGetSource || length == 0) return;
-  const std::vector<std::byte> data(length, std::byte{0x5a});
+  const std::vector<std::byte> data(length, static_cast<std::byte>(script.byte()));
   scatter(target.segments, total - length, data);
+  for_each_piece(target.segments, total - length, length, [&](std::byte* piece, size_t size) {
+    transport_.arena.require_right(piece, size, HETCOMM_ACCESS_PUT);
+    if (transport_.arena.accept_change(piece, size)) ++g_happened[kPutLanded];
+  });
   const uint64_t cookie = target.cookie;
+  Arena& arena = transport_.arena;
   handler_->on_put(cookie, length);
+  arena.require_same();
 }
 
 void FuzzEndpoint::complete(Script& script) {
@@ -343,6 +592,12 @@ Factories fuzz_factories(FuzzTransport** made) {
   return factories;
 }
 
+void require_ok(const Status& status, const char* what) {
+  if (status.ok()) return;
+  std::fprintf(stderr, "fuzz_core_messages: %s: %s\n", what, std::string(status.text()).c_str());
+  std::abort();
+}
+
 // The rank that is fuzzed, and another that only lives, for the control plane.
 class Job {
  public:
@@ -354,23 +609,39 @@ class Job {
         }),
         me_(std::make_unique<CoreMember>(store_, 0, 2,
                                          "PROGRESS=caller;LOG=error;CREDIT_BYTES=64K;",
-                                         fuzz_factories(&transport_))) {}
+                                         fuzz_factories(&transport_))) {
+    for (size_t i = 0; i < Arena::kRights.size(); ++i) {
+      memories_.emplace_back(me_->context().devices(), 0, transport_->arena.at(i), Arena::kSize,
+                             false);
+      register_memory(i);
+    }
+    import_memory();
+    // Whatever the input does first, there is a connection to do it over.
+    const Engine::Baton baton(me_->context().engine());
+    me_->communicator().mesh().pair(1).ensure_connected();
+  }
   ~Job() {
     me_->communicator().abort("the end");
+    for (Memory& memory : memories_) unregister(memory);
+    memories_.clear();
+    remote_.reset();
     me_.reset();
     stop_ = true;
     stop_.notify_one();
     other_.join();
   }
 
+  // Messages that nothing matches cost the peer its credit, so that a job serves some inputs only.
   bool usable() {
+    constexpr uint64_t kMostInputs = 64;
+    if (inputs_ > kMostInputs) return false;
     const Pair* pair = me_->communicator().mesh().find_pair(1);
     return pair == nullptr || pair->state() != Pair::State::kLost;
   }
 
   void run(Script& script) {
     while (!script.empty() && usable()) {
-      switch (script.byte() % 8) {
+      switch (script.byte() % 12) {
         case 0:
           post(OperationKind::kReceive, script);
           break;
@@ -379,6 +650,12 @@ class Job {
           break;
         case 2:
           if (!running_.empty()) cancel(running_[script.byte() % running_.size()]);
+          break;
+        case 3:
+          access(script);
+          break;
+        case 4:
+          if (script.byte() < 16) register_anew(script.byte() % memories_.size());
           break;
         default:
           transport_->script = &script;
@@ -389,20 +666,114 @@ class Job {
     for (Running& each : running_) cancel(each);
     for (int i = 0; i < 1000 && !running_.empty(); ++i) drive();
     require(running_.empty(), "a cancelled operation does not end");
+    transport_->arena.require_same();
+    ++inputs_;
   }
 
  private:
+#ifdef __SANITIZE_ADDRESS__
+  static constexpr size_t kAround = 0;  // exactly as long as the message: the sanitizer looks
+#else
+  static constexpr size_t kAround = 64;  // guard bytes
+#endif
+  static constexpr std::byte kUntouched{0xd7};
   struct Running {
     Operation* operation;
     uint32_t generation;
-    std::unique_ptr<std::byte[]> bytes;  // exactly as long as the message: the sanitizer guards it
+    OperationKind kind;
+    uint64_t size;
+    std::unique_ptr<std::byte[]> bytes;
+    std::unique_ptr<uint64_t> result;
+
+    std::byte* data() const { return bytes.get() + kAround; }
+    bool guards_intact() const {
+      const auto same = [](std::byte each) { return each == kUntouched; };
+      return std::all_of(bytes.get(), data(), same) &&
+             std::all_of(data() + size, data() + size + kAround, same);
+    }
   };
 
+  void register_memory(size_t index) {
+    require_ok(me_->communicator().register_memory(memories_[index], Arena::kRights[index], true),
+               "register");
+    transport_->regions[index] = memories_[index].registration->id;
+  }
+  static void unregister(Memory& memory) {
+    require_ok(Communicator::unregister_memory(memory, 20'000'000'000), "unregister");
+  }
+  void register_anew(size_t index) {
+    transport_->script = nullptr;
+    unregister(memories_[index]);
+    register_memory(index);
+  }
+  // Memory of the peer's, of which only the exported bytes are real.
+  void import_memory() {
+    ExportedMemory exported =
+        ExportedMemory::decode(Communicator::export_memory(memories_[3]).value()).value();
+    exported.rank = 1;
+    exported.length = 300'000;
+    ExportedMemory imported;
+    std::vector<RemoteKey> keys;
+    require_ok(me_->communicator().import_memory(exported.encode(), &imported, &keys), "import");
+    remote_ = std::make_unique<RemoteMemory>(me_->communicator(), imported, std::move(keys));
+  }
+
+  Running make_running(OperationKind kind, uint64_t size) {
+    Running running{nullptr,
+                    0,
+                    kind,
+                    size,
+                    std::make_unique<std::byte[]>(size + 2 * kAround),
+                    std::make_unique<uint64_t>(0)};
+    std::fill_n(running.bytes.get(), size + 2 * kAround, kUntouched);
+    return running;
+  }
+  void add(Running running) {
+    running.generation = running.operation->generation();
+    running_.push_back(std::move(running));
+  }
   void post(OperationKind kind, Script& script) {
     const uint64_t size = std::min<uint64_t>(script.number(), 300'000);
-    auto bytes = std::make_unique<std::byte[]>(size);
-    Operation* operation = me_->post(kind, 1, script.byte() % 4, bytes.get(), size);
-    running_.push_back({operation, operation->generation(), std::move(bytes)});
+    Running running = make_running(kind, size);
+    running.operation = me_->post(kind, 1, script.byte() % 4, running.data(), size);
+    add(std::move(running));
+  }
+  void access(Script& script) {
+    static constexpr OperationKind kKindsHere[] = {
+        OperationKind::kPut,         OperationKind::kPut,      OperationKind::kGet,
+        OperationKind::kGet,         OperationKind::kFetchAdd, OperationKind::kFetchAdd,
+        OperationKind::kCompareSwap, OperationKind::kFlush};
+    const OperationKind kind = kKindsHere[script.byte() % std::size(kKindsHere)];
+    const bool has_bytes = kind == OperationKind::kPut || kind == OperationKind::kGet;
+    // Small ones mostly: the answer to a large one is a transfer of several messages.
+    const uint8_t chosen = script.byte();
+    const uint64_t size = !has_bytes     ? 0
+                          : chosen < 160 ? chosen
+                                         : std::min<uint64_t>(script.number(), 200'000);
+    Running running = make_running(kind, size);
+    if (kind == OperationKind::kFlush) {
+      running.operation = flush();
+    } else {
+      const AccessArguments arguments{.remote = remote_.get(),
+                                      .offset = uint64_t{script.byte()} * 8,
+                                      .operand = script.number(),
+                                      .compare = script.number(),
+                                      .result = running.result.get()};
+      const bool notify = kind == OperationKind::kPut && script.byte() % 2 == 0;
+      running.operation =
+          me_->access(kind, arguments, has_bytes ? running.data() : nullptr, size, notify);
+    }
+    add(std::move(running));
+  }
+  Operation* flush() {
+    const AccessArguments nothing{};
+    std::string text;
+    Operation* operation = nullptr;
+    const Code code = me_->communicator().post(
+        {.kind = OperationKind::kFlush, .peer = 1, .tag = 0, .ignore = 0, .access = &nothing},
+        &operation, &text);
+    require(code == Code::kOk, "a flush is not taken");
+    return operation;
   }
   void cancel(Running& each) {
     const Engine::Baton baton(me_->communicator().mesh().engine());
@@ -410,13 +781,52 @@ class Job {
       me_->communicator().cancel(*each.operation);
     }
   }
+  static void note_end(const Running& running) {
+    if (running.operation->code != Code::kOk) return;
+    switch (running.kind) {
+      case OperationKind::kPut:
+        ++g_happened[kOwnPut];
+        break;
+      case OperationKind::kGet:
+        ++g_happened[kOwnGet];
+        break;
+      case OperationKind::kFetchAdd:
+      case OperationKind::kCompareSwap:
+        ++g_happened[kOwnAtomic];
+        break;
+      case OperationKind::kFlush:
+        ++g_happened[kOwnFlush];
+        break;
+      default:
+        break;
+    }
+  }
   void drive() {
     me_->communicator().mesh().engine().poke();
     std::erase_if(running_, [&](Running& each) {
       if (!each.operation->claim(each.generation)) return false;
+      note_end(each);
+      require(each.guards_intact(), "an operation wrote outside of its buffer");
       me_->communicator().mesh().engine().pool().recycle(each.operation);
       return true;
     });
+    take_notifications();
+  }
+  void take_notifications() {
+    for (size_t i = 0; i < memories_.size(); ++i) {
+      if (!memories_[i].registration->has_notification()) continue;
+      hetcomm_notification_t notification{};
+      require_ok(Communicator::wait_notification(memories_[i], me_->context().engine(),
+                                                 HETCOMM_TIMEOUT_POLL, &notification),
+                 "notification");
+      require((Arena::kRights[i] & HETCOMM_ACCESS_PUT) != 0,
+              "a notification in memory that nobody may put to");
+      require(notification.source == 1, "a notification of nobody");
+      require(notification.offset <= Arena::kSize &&
+                  notification.length <= Arena::kSize - notification.offset,
+              "a notification of a range outside of the memory");
+      ++g_happened[kNotification];
+    }
   }
 
   hetcomm_test::LocalStore store_;
@@ -424,11 +834,28 @@ class Job {
   FuzzTransport* transport_ = nullptr;
   std::thread other_;
   std::unique_ptr<CoreMember> me_;
+  std::deque<Memory> memories_;
+  std::unique_ptr<RemoteMemory> remote_;
   std::vector<Running> running_;
+  uint64_t inputs_ = 0;
 };
 
 }  // namespace
 }  // namespace hetcomm::test
+
+// For the driver: what has not happened yet, or null.
+extern "C" const char* fuzz_incomplete() {
+  using namespace hetcomm::test;
+  static std::string missing;
+  missing.clear();
+  for (size_t i = 0; i < kEventCount; ++i) {
+    if (g_happened[i] == 0) missing += std::string(missing.empty() ? "" : ", ") + kEventNames[i];
+  }
+  for (size_t kind = 2; kind < kKinds; ++kind) {
+    if (g_taken[kind] == 0) missing += ", kind " + std::to_string(kind);
+  }
+  return missing.empty() ? nullptr : missing.c_str();
+}
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using hetcomm::test::Job;

@@ -1,6 +1,8 @@
 // Runs a fuzz target without a fuzzer: <target> [seconds] [seed] [file...]. Feeds it the files,
 // then random inputs and mutations of its own earlier ones for |seconds|. A crash leaves the seed
-// and the input's number on standard error, from which the run can be repeated.
+// and the input's number on standard error, from which the run can be repeated. A target that
+// defines fuzz_incomplete() says what inputs have not reached yet: the run goes on until nothing is
+// left, and fails when something is left after kPatience.
 #include <chrono>
 #include <csignal>
 #include <cstdint>
@@ -12,12 +14,14 @@
 #include <vector>
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
+extern "C" [[gnu::weak]] const char* fuzz_incomplete();
 
 namespace {
 
 using Input = std::vector<uint8_t>;
 constexpr size_t kMaxInput = 4096;
 constexpr size_t kPool = 64;
+constexpr std::chrono::seconds kPatience(20);
 
 unsigned long g_seed = 0;
 unsigned long g_count = 0;
@@ -80,8 +84,13 @@ int main(int count, char** arguments) {
   }
   std::mt19937_64 random(g_seed);
   std::vector<Input> pool(1);
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
-  while (std::chrono::steady_clock::now() < end) {
+  const auto begin = std::chrono::steady_clock::now();
+  const auto elapsed = [&] { return std::chrono::steady_clock::now() - begin; };
+  const auto goes_on = [&] {
+    if (elapsed() < std::chrono::seconds(seconds)) return true;
+    return fuzz_incomplete != nullptr && fuzz_incomplete() != nullptr && elapsed() < kPatience;
+  };
+  while (goes_on()) {
     for (int i = 0; i < 100; ++i) {
       Input input = random() % 4 == 0 ? random_input(random) : pool[random() % pool.size()];
       mutate(input, random);
@@ -94,5 +103,9 @@ int main(int count, char** arguments) {
     }
   }
   std::printf("fuzz: %lu inputs, seed %lu\n", g_count, g_seed);
+  if (const char* missing = fuzz_incomplete != nullptr ? fuzz_incomplete() : nullptr) {
+    std::fprintf(stderr, "fuzz: never reached: %s\n", missing);
+    return 1;
+  }
   return 0;
 }

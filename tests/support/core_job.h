@@ -33,7 +33,8 @@ class CoreMember {
   static constexpr uint64_t kMarginNs = 10'000'000'000;
 
   CoreMember(hetcomm_test::LocalStore& store, int rank, int size, const std::string& settings,
-             Factories factories, const std::vector<Device>& devices = {}) {
+             Factories factories, const std::vector<Device>& devices = {},
+             uint32_t first_sequence = 0) {
     auto log = std::make_unique<Log>();
     const char* const environment[] = {nullptr};
     Result<Config> config = Config::load(environment, settings, *log);
@@ -56,6 +57,7 @@ class CoreMember {
     MeshOptions options;
     options.name = "test";
     options.deadline_ns = now_ns() + 30'000'000'000;
+    options.first_sequence = first_sequence;
     Result<std::unique_ptr<Communicator>> communicator =
         Communicator::create(*context_, **bootstrap, options);
     if (!communicator.ok()) throw std::runtime_error(std::string(communicator.status().text()));
@@ -132,7 +134,8 @@ inline void run_core_job(int size, const std::string& settings,
                          const std::function<Factories(int rank)>& factories,
                          const std::function<void(CoreMember&)>& body,
                          const std::function<std::vector<Device>()>& devices = {},
-                         const std::function<std::string(int rank)>& own_settings = {}) {
+                         const std::function<std::string(int rank)>& own_settings = {},
+                         uint32_t first_sequence = 0) {
   hetcomm_test::LocalStore store;
   std::vector<std::thread> threads;
   for (int rank = 0; rank < size; ++rank) {
@@ -140,7 +143,7 @@ inline void run_core_job(int size, const std::string& settings,
       try {
         CoreMember member(store, rank, size,
                           own_settings ? settings + own_settings(rank) : settings, factories(rank),
-                          devices ? devices() : std::vector<Device>());
+                          devices ? devices() : std::vector<Device>(), first_sequence);
         body(member);
         const Status met = member.communicator().barrier(20'000'000'000);
         EXPECT_TRUE(met.ok()) << "rank " << rank << ": " << met.text();

@@ -42,3 +42,28 @@ hetcomm_test(core_transport_choice_test
   SOURCES core_transport_choice_test.cc
   DEPENDS core transport_self transport_shm transport_tcp
   TIMEOUT 30)
+hetcomm_test(core_match_test
+  SOURCES core_match_test.cc
+  DEPENDS core base
+  LABELS asan
+  TIMEOUT 30)
+hetcomm_test(core_retention_test
+  SOURCES core_retention_test.cc
+  DEPENDS core base
+  LABELS asan
+  TIMEOUT 30)
+hetcomm_test(core_tables_test
+  SOURCES core_tables_test.cc
+  DEPENDS core device_host base
+  LABELS asan
+  TIMEOUT 30)
+hetcomm_test(core_registration_test
+  SOURCES core_registration_test.cc
+  DEPENDS core transport_self device_host bootstrap net base fmt::fmt
+  LABELS asan
+  TIMEOUT 60)
+hetcomm_test(core_engine_test
+  SOURCES core_engine_test.cc
+  DEPENDS core net base fmt::fmt
+  LABELS asan tsan
+  TIMEOUT 60)

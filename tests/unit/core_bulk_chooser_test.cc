@@ -153,5 +153,30 @@ TEST(BulkChooser, ANewSizeBeginsWithWhatIsKnownOfTheOneBelow) {
   EXPECT_TRUE(chooser.prefer_get(4 * kMi));
 }
 
+// One message may have met a thread switch, or found everything in the cache.
+TEST(TwoWays, OneOddMessageOfATrialMisleadsNobody) {
+  for (const double odd : {100.0, 0.01}) {
+    for (uint32_t when = 0; when < TwoWays::kBurst; ++when) {
+      TwoWays ways;
+      ways.begin_trial(Way::kPull);
+      for (uint32_t i = 0; i < TwoWays::kBurst; ++i) {
+        EXPECT_EQ(ways.measured_in_trial(i == when ? odd : 1.0), i + 1 == TwoWays::kBurst);
+      }
+      EXPECT_EQ(ways.cost(Way::kPull), 1.0);
+    }
+  }
+}
+
+TEST(BulkChooser, AGuessIsMeasuredSoonWhereThatCostsLittle) {
+  BulkChooser chooser;
+  Machine machine;
+  machine.get = machine.put;
+  machine.run(chooser, kMi, 1000);
+  constexpr int kSoon = TwoWays::kBetweenTrials - 2;
+  machine.run(chooser, 4 * kMi, kSoon);
+  EXPECT_GT(std::max(chooser.cost(4 * kMi, false), chooser.cost(4 * kMi, true)), 0)
+      << "what is told is a guess still";
+}
+
 }  // namespace
 }  // namespace hetcomm

@@ -89,6 +89,7 @@ struct Rank {
   bool posted = false;
 };
 
+constexpr uint64_t kUntouched = 0xbad;
 constexpr uint64_t kWideMark = 0x3141592653589793;
 uint64_t rounded(uint64_t sum) { return sum * 7 + 3; }
 
@@ -162,7 +163,7 @@ class Model {
                                   ? start(*rank, Place::kReceive, test_.ranks)
                                   : problem.bytes / kElement;
     for (uint64_t i = 0; i < sent; ++i) rank->send.push_back(value(index, i));
-    rank->receive.assign(received, 0xbad);
+    rank->receive.assign(received, kUntouched);
     if (test_.kind == Kind::kBroadcast && at_root) rank->receive = rank->send;
     if (test_.in_place && !sends_parts(test_.kind)) {
       const uint64_t from = receives_parts(test_.kind) ? start(*rank, Place::kReceive, index) : 0;
@@ -412,7 +413,7 @@ std::optional<Words> expected(const Case& test, uint32_t rank) {
       for (uint64_t i = 0; i < test.elements; ++i) words.push_back(sum(0, test.ranks, i));
       return words;
     case Kind::kScan:
-      if (test.exclusive && rank == 0) return std::nullopt;
+      if (test.exclusive && rank == 0) return Words(test.elements, kUntouched);
       for (uint64_t i = 0; i < test.elements; ++i) {
         words.push_back(sum(0, test.exclusive ? rank : rank + 1, i));
       }
@@ -735,6 +736,28 @@ TEST(CollectiveAlgorithms, AreChosenByLinksAndSize) {
   const RankPlacement in_a_row(std::vector<uint32_t>{0, 0, 0, 0, 1, 1, 1, 1}, kNear, kFar);
   EXPECT_EQ(chosen(Kind::kScan, hosts, 64), Algorithm::kRecursiveDoubling);
   EXPECT_EQ(chosen(Kind::kScan, in_a_row, 64 << 10), Algorithm::kTwoLevel);
+}
+
+// Between hosts it goes round by round or in a ring, whichever takes less.
+TEST(CollectiveAlgorithms, TwoLevelsTakeTheBetterWayBetweenHosts) {
+  std::vector<uint32_t> labels;
+  for (uint32_t rank = 0; rank < 128; ++rank) labels.push_back(rank / 2);
+  const Topology hosts(labels, kNear, kFar);
+  const auto time = [&](uint64_t bytes) {
+    Problem problem;
+    problem.kind = Kind::kAllreduce;
+    problem.element_bytes = 4;
+    problem.wide_bytes = 4;
+    problem.topology = &hosts;
+    problem.ranks = 128;
+    problem.bytes = bytes;
+    return estimate_ns(problem, Algorithm::kTwoLevel);
+  };
+  // 64 hosts: 6 rounds, where a ring has 126 steps.
+  EXPECT_LT(time(64), 20 * kFar.latency_ns);
+  // Twice all bytes go over each host's link in a ring, and 6 times round by round.
+  constexpr uint64_t kMany = uint64_t{1} << 30;
+  EXPECT_LT(time(kMany), 4 * kFar.time_ns(kMany));
 }
 
 // Two ranks that write for each other.

@@ -70,6 +70,7 @@ Status Mesh::set_up(Bootstrap& bootstrap, const MeshOptions& options) {
   credentials_.identity = identity_of("hetcomm", options.name, options.epoch);
   drew_key_ = !bootstrap.configured_key();
   wanted_transports_ = options.transports;
+  commons_.first_sequence = options.first_sequence;
   route_ = bootstrap.local_address();
   // Who cannot go on comes all the same, and tells the others why: they would wait for it.
   const Status own = prepare(options);

@@ -50,6 +50,9 @@ struct MeshOptions {
   std::string transports;  // empty: HETCOMM_TRANSPORTS
   bool share = false;      // a mesh that all ranks are in already, where there is one
   uint64_t deadline_ns = 0;
+  // For tests, the same on all ranks: the number before that of the first message of every pair,
+  // and where its counters of credit begin.
+  uint32_t first_sequence = 0;
 };
 
 class Mesh final : public Driven, private PairConnector, private PairListener {

@@ -33,7 +33,17 @@ Pair::Pair(PairCommons& common, int rank, uint32_t credit)
     : common_(common),
       rank_(rank),
       is_higher_(common.rank > rank),
+      sent_(common.first_sequence),
+      credit_used_(common.first_sequence),
+      credit_returned_by_peer_(common.first_sequence),
       credit_limit_(credit),
+      received_(common.first_sequence),
+      received_when_asked_(common.first_sequence),
+      reported_received_(common.first_sequence),
+      owed_(common.first_sequence),
+      credit_taken_(common.first_sequence),
+      credit_returned_(common.first_sequence),
+      credit_reported_(common.first_sequence),
       credit_granted_(common.credit_granted) {}
 
 Pair::~Pair() {

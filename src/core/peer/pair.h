@@ -528,11 +528,11 @@ class Pair final : public ScheduledPair {
   std::vector<ControlMessage> control_;
   size_t control_sent_ = 0;  // messages of |control_| that have left
   BulkList waiting_bulks_;
-  BulkList refused_bulks_;    // to be reported at the end of the pass
-  uint64_t unanswered_ = 0;   // requests that the peer has not matched yet
-  uint32_t sent_ = 0;         // sequence of the last message sent
-  uint32_t credit_used_ = 0;  // bytes, modulo 2^32, as all credit counters
-  uint32_t credit_returned_by_peer_ = 0;
+  BulkList refused_bulks_;   // to be reported at the end of the pass
+  uint64_t unanswered_ = 0;  // requests that the peer has not matched yet
+  uint32_t sent_;            // sequence of the last message sent
+  uint32_t credit_used_;     // bytes, modulo 2^32, as all credit counters
+  uint32_t credit_returned_by_peer_;
   uint32_t credit_limit_;
   Retention retention_;
   bool check_kept_ = false;  // the peer has to have everything up to |not_kept_|
@@ -541,15 +541,15 @@ class Pair final : public ScheduledPair {
   uint32_t replayed_ = 0;   // the last message that was
 
   // Receiving.
-  uint32_t received_ = 0;  // sequence of the last message received
-  uint32_t received_when_asked_ = 0;
+  uint32_t received_;  // sequence of the last message received
+  uint32_t received_when_asked_;
   uint64_t asked_ns_ = 0;
-  uint32_t reported_received_ = 0;
-  uint32_t owed_ = 0;             // the peer waits to hear that this one was dealt with
-  uint32_t credit_taken_ = 0;     // by the peer, so far
-  uint32_t requests_held_ = 0;    // announced by the peer and not matched
-  uint32_t credit_returned_ = 0;  // to the peer, so far
-  uint32_t credit_reported_ = 0;
+  uint32_t reported_received_;
+  uint32_t owed_;               // the peer waits to hear that this one was dealt with
+  uint32_t credit_taken_;       // by the peer, so far
+  uint32_t requests_held_ = 0;  // announced by the peer and not matched
+  uint32_t credit_returned_;    // to the peer, so far
+  uint32_t credit_reported_;
   uint32_t credit_granted_;
   uint64_t bytes_unreported_ = 0;
   ArrivingList arriving_;

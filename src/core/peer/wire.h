@@ -49,6 +49,7 @@ enum class MessageKind : uint8_t {
   kCloseIdle,  // nothing of the sender's is under way: may it close them?
   kMayClose,  // the answer, which names the connection that it goes over by tag; value = 1: nothing
               // is, and the sender holds back until the end of it or kWake; 0: no
+  kPastLast,  // not a message; the fuzzer tries all kinds before it
 };
 
 // What a message costs its receiver beside its bytes while it is unmatched; both sides count alike.

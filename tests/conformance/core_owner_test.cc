@@ -1,0 +1,826 @@
+// What a rank of core does with single messages of a peer that the test plays:
+//
+//   * an owner of memory takes an access that ends with the memory and refuses one that goes one
+//     byte beyond, also where offset and length together leave 64 bits; nothing around the memory
+//     changes, and what is refused notifies nobody;
+//   * a notification names all of a put of which only the rest was asked for by message;
+//   * it refuses what the rights do not grant, and an id that is gone;
+//   * a flush reports the operation that failed first, failures of before and after it are not its
+//     own, and those of a flush that was cancelled are reported by the next one;
+//   * an initiator asks for kMaxAsked operations at a time and kMaxRequests messages, and for the
+//     next when one is over; a receiver takes kMaxRequests requests and one more for each matched;
+//   * eager messages fill what was granted to the byte;
+//   * the credit of a notification comes back whatever becomes of it, and so does that of messages
+//     which nobody takes or which their sender ends half-way;
+//   * grants, answers and refusals of a wrong form are not believed;
+//   * numbers of messages, acknowledgements and credit may pass 2^32 at any of these points.
+#include <algorithm>
+#include <array>
+#include <string>
+#include <vector>
+
+#include "tests/support/played_peer.h"
+
+namespace hetcomm::test {
+namespace {
+
+constexpr uint64_t kSize = 4096;  // of the memory that the peer may use
+constexpr uint64_t kGuard = 512;  // bytes on each side of it
+constexpr uint64_t kTop = UINT64_MAX;
+constexpr uint64_t kLarge = 200'000;
+
+class Owner : public WithPlayedPeer {
+ protected:
+  Owner()
+      : WithPlayedPeer("CREDIT_BYTES=4K;", 64),
+        around_(kSize + 2 * kGuard, std::byte{0x66}),
+        before_(around_) {
+    peer_->records = true;
+    drive();
+  }
+  ~Owner() override {
+    if (window_ == nullptr) return;
+    me_.communicator().abort("the end");
+    unregister();
+  }
+  void grant(uint32_t rights) {
+    window_ =
+        std::make_unique<Memory>(me_.context().devices(), 0, around_.data() + kGuard, kSize, false);
+    expect_ok(me_.communicator().register_memory(*window_, rights, true));
+    id_ = window_->registration->id;
+  }
+  void unregister() {
+    expect_ok(Communicator::unregister_memory(*window_, 20'000'000'000));
+    window_.reset();
+  }
+  // The peer asks, and gets this answer. kOk: it was done.
+  Code ask(MessageKind kind, uint64_t offset, uint64_t length, uint64_t ahead = 0) {
+    peer_->heard.clear();
+    const AccessBody body{id_, offset, length};
+    const uint64_t tag = ++tags_;
+    const WireHeader header{.kind = kind, .tag = tag};
+    switch (kind) {
+      case MessageKind::kPut:
+        say(header, body, std::vector<std::byte>(length, std::byte{0x77}));
+        break;
+      case MessageKind::kPutRequest:
+        say(header, PutRequestBody{body, ahead, {tag, 1, {}}});
+        break;
+      case MessageKind::kGet:
+        say(header, body);
+        break;
+      default:
+        say(header, AtomicBody{body, AtomicAction::kAdd, 1, 0});
+    }
+    drive(3);
+    Code code = Code::kOk;
+    for (const PlayedMessage& message : peer_->heard) {
+      const MessageKind said = message.header.kind;
+      if (said != MessageKind::kRefused && said != MessageKind::kStop) continue;
+      EXPECT_EQ(message.header.tag, tag);
+      code = static_cast<Code>(static_cast<int32_t>(message.header.value));
+    }
+    const auto heard = [&](MessageKind said) {
+      return std::any_of(peer_->heard.begin(), peer_->heard.end(),
+                         [&](const PlayedMessage& each) { return each.header.kind == said; });
+    };
+    const bool done = code == Code::kOk;
+    if (kind == MessageKind::kGet) {
+      EXPECT_EQ(heard(MessageKind::kGetData) || heard(MessageKind::kGetRequest), done);
+    }
+    if (kind == MessageKind::kAtomic) {
+      EXPECT_EQ(heard(MessageKind::kAtomicDone), done);
+    }
+    if (kind == MessageKind::kPutRequest && length > 0) {
+      EXPECT_EQ(heard(MessageKind::kGrant), done);
+      // Not to be waited for by whoever unregisters.
+      if (done) say({.kind = MessageKind::kWithdraw, .tag = tag, .value = 0});
+      drive(3);
+    }
+    EXPECT_EQ(failures(), 0U) << "the peer was cut off";
+    return code;
+  }
+  // Nothing has changed but bytes of [offset, offset + length).
+  void expect_changed(uint64_t offset, uint64_t length) {
+    std::copy_n(around_.begin() + static_cast<ptrdiff_t>(kGuard + offset), length,
+                before_.begin() + static_cast<ptrdiff_t>(kGuard + offset));
+    EXPECT_TRUE(around_ == before_) << "bytes changed that the peer has not named";
+  }
+
+  std::vector<std::byte> around_;
+  std::vector<std::byte> before_;
+  std::unique_ptr<Memory> window_;
+  uint64_t id_ = 0;
+  uint64_t tags_ = 0;
+};
+
+struct Range {
+  uint64_t offset;
+  uint64_t length;
+};
+constexpr std::array<Range, 6> kInside = {
+    {{0, 8}, {kSize - 8, 8}, {kSize - 1, 1}, {kSize, 0}, {0, 0}, {kSize / 2, 1000}}};
+constexpr std::array<Range, 5> kOutside = {
+    {{kSize - 7, 8}, {kSize, 1}, {kSize + 1, 0}, {kTop - 7, 8}, {kTop, 1}}};
+// Whose bytes do not travel with the request.
+constexpr std::array<Range, 9> kFarOutside = {{{0, kSize + 1},
+                                               {1, kSize},
+                                               {8, kTop - 7},
+                                               {8, kTop},
+                                               {kTop, kTop},
+                                               {uint64_t{1} << 63, uint64_t{1} << 63},
+                                               {kTop - 4095, kSize},
+                                               {kSize, kTop - kSize + 1},
+                                               {kTop - kSize + 2, kSize}}};
+
+TEST_F(Owner, TakesWhatEndsWithTheMemoryAndNothingBeyond) {
+  grant(HETCOMM_ACCESS_ALL);
+  for (const MessageKind kind : {MessageKind::kPut, MessageKind::kGet, MessageKind::kPutRequest}) {
+    SCOPED_TRACE(static_cast<int>(kind));
+    for (const auto& [offset, length] : kInside) {
+      EXPECT_EQ(ask(kind, offset, length), Code::kOk) << offset << ", " << length;
+      expect_changed(offset, kind == MessageKind::kPut ? length : 0);
+    }
+    for (const auto& [offset, length] : kOutside) {
+      EXPECT_EQ(ask(kind, offset, length), Code::kOutOfRange) << offset << ", " << length;
+      expect_changed(0, 0);
+    }
+    if (kind == MessageKind::kPut) continue;
+    EXPECT_EQ(ask(kind, 0, kSize), Code::kOk);
+    for (const auto& [offset, length] : kFarOutside) {
+      EXPECT_EQ(ask(kind, offset, length), Code::kOutOfRange) << offset << ", " << length;
+      expect_changed(0, 0);
+    }
+  }
+  for (const uint64_t offset : {uint64_t{0}, kSize - 8}) {
+    EXPECT_EQ(ask(MessageKind::kAtomic, offset, 8), Code::kOk);
+    expect_changed(offset, 8);
+  }
+  for (const uint64_t offset : {kSize - 7, kSize, kTop - 7, kTop}) {
+    EXPECT_EQ(ask(MessageKind::kAtomic, offset, 8), Code::kOutOfRange) << offset;
+  }
+  EXPECT_EQ(ask(MessageKind::kAtomic, 4, 8), Code::kInvalidArgument);
+  expect_changed(0, 0);
+}
+
+// What remains of a put whose beginning is in place already notifies of all of it.
+TEST_F(Owner, ChecksWhatIsInPlaceAlready) {
+  grant(HETCOMM_ACCESS_PUT);
+  EXPECT_EQ(ask(MessageKind::kPutRequest, 100, 10, 100), Code::kOk);
+  EXPECT_EQ(ask(MessageKind::kPutRequest, kSize - 10, 10, kSize - 10), Code::kOk);
+  EXPECT_EQ(ask(MessageKind::kPutRequest, 100, 10, 101), Code::kOutOfRange);
+  EXPECT_EQ(ask(MessageKind::kPutRequest, 100, 10, kTop), Code::kOutOfRange);
+  EXPECT_EQ(ask(MessageKind::kPutRequest, 100, kTop, 2), Code::kOutOfRange);
+  EXPECT_EQ(ask(MessageKind::kPutRequest, kSize, kTop - 99, 100), Code::kOutOfRange);
+  // Together they are 5 bytes at 10, modulo 2^64.
+  constexpr uint64_t kHalf = uint64_t{1} << 63;
+  EXPECT_EQ(ask(MessageKind::kPutRequest, kHalf + 10, kHalf + 5, kHalf), Code::kOutOfRange);
+  expect_changed(0, 0);
+}
+
+TEST_F(Owner, NotifiesOfAllOfAPutWhoseRestItWasAskedFor) {
+  grant(HETCOMM_ACCESS_PUT);
+  peer_->puts = true;
+  for (const auto& [offset, length, ahead] :
+       {std::array<uint64_t, 3>{1000, 24, 1000}, {1000, 24, 0}, {1000, 24, 1}, {kSize, 0, kSize}}) {
+    ++tags_;
+    say({.kind = MessageKind::kPutRequest, .flags = kFlagNotify, .tag = tags_, .value = ahead},
+        PutRequestBody{{id_, offset, length}, ahead, {tags_, 1, {}}});
+    drive(5);
+    hetcomm_notification_t notification{};
+    expect_ok(Communicator::wait_notification(*window_, me_.context().engine(),
+                                              HETCOMM_TIMEOUT_POLL, &notification));
+    EXPECT_EQ(notification.value, ahead);
+    EXPECT_EQ(notification.source, 1);
+    EXPECT_EQ(notification.offset, offset - ahead);
+    EXPECT_EQ(notification.length, length + ahead);
+    expect_changed(offset, length);
+    EXPECT_FALSE(window_->registration->has_notification()) << "it came twice";
+  }
+  EXPECT_EQ(failures(), 0U);
+}
+
+TEST_F(Owner, NotifiesOfWhatIsInside) {
+  grant(HETCOMM_ACCESS_PUT);
+  const auto notify = [&](uint64_t offset, uint64_t length) {
+    // The network has put the bytes.
+    say({.kind = MessageKind::kPut,
+         .flags = kFlagNotify | kFlagPlaced,
+         .tag = ++tags_,
+         .value = 99},
+        AccessBody{id_, offset, length});
+    drive(3);
+    hetcomm_notification_t notification{};
+    const Status status = Communicator::wait_notification(*window_, me_.context().engine(),
+                                                          HETCOMM_TIMEOUT_POLL, &notification);
+    if (!status.ok()) return false;
+    EXPECT_EQ(notification.value, 99U);
+    EXPECT_EQ(notification.source, 1);
+    EXPECT_EQ(notification.offset, offset);
+    EXPECT_EQ(notification.length, length);
+    return true;
+  };
+  EXPECT_TRUE(notify(0, kSize));
+  EXPECT_TRUE(notify(kSize, 0));
+  for (const auto& [offset, length] : kOutside) EXPECT_FALSE(notify(offset, length));
+  for (const auto& [offset, length] : kFarOutside) EXPECT_FALSE(notify(offset, length));
+  EXPECT_EQ(failures(), 0U);
+}
+
+TEST_F(Owner, RefusesWhatWasNotGranted) {
+  const std::array<std::pair<MessageKind, uint32_t>, 4> kinds = {
+      {{MessageKind::kPut, HETCOMM_ACCESS_PUT},
+       {MessageKind::kPutRequest, HETCOMM_ACCESS_PUT},
+       {MessageKind::kGet, HETCOMM_ACCESS_GET},
+       {MessageKind::kAtomic, HETCOMM_ACCESS_ATOMIC}}};
+  for (uint32_t rights = 1; rights <= HETCOMM_ACCESS_ALL; ++rights) {
+    grant(rights);
+    for (const auto& [kind, right] : kinds) {
+      const bool granted = (rights & right) != 0;
+      EXPECT_EQ(ask(kind, 8, 8), granted ? Code::kOk : Code::kPermissionDenied)
+          << "rights " << rights << ", kind " << static_cast<int>(kind);
+      expect_changed(8, granted && right != HETCOMM_ACCESS_GET ? 8 : 0);
+    }
+    unregister();
+    for (const auto& [kind, right] : kinds) {
+      EXPECT_EQ(ask(kind, 8, 8), Code::kStaleHandle) << static_cast<int>(kind);
+    }
+    expect_changed(0, 0);
+  }
+}
+
+// A peer has credit for few notifications, and gets it back whatever becomes of them: it is never
+// cut off for having used more.
+class NotificationCredit : public Owner {
+ protected:
+  static constexpr int kMany = 100;
+  void SetUp() override {
+    ASSERT_LT(me_.communicator().mesh().credit_granted(), 20 * kMessageCost);
+  }
+  void put(uint64_t offset, uint64_t length) {
+    say({.kind = MessageKind::kPut, .flags = kFlagNotify, .tag = ++tags_},
+        AccessBody{id_, offset, length}, std::vector<std::byte>(length));
+    drive(3);
+  }
+  void put_request(uint64_t offset, uint64_t length) {
+    ++tags_;
+    say({.kind = MessageKind::kPutRequest, .flags = kFlagNotify, .tag = tags_},
+        PutRequestBody{{id_, offset, length}, 0, {tags_, 1, {}}});
+    drive(3);
+  }
+  bool take() {
+    hetcomm_notification_t notification{};
+    return Communicator::wait_notification(*window_, me_.context().engine(), HETCOMM_TIMEOUT_POLL,
+                                           &notification)
+        .ok();
+  }
+};
+
+TEST_F(NotificationCredit, ComesBackWithTheNotification) {
+  grant(HETCOMM_ACCESS_PUT);
+  peer_->puts = true;
+  for (int i = 0; i < kMany; ++i) {
+    put(8, 8);
+    EXPECT_TRUE(take());
+    put_request(8, 8);
+    drive(3);
+    EXPECT_TRUE(take());
+  }
+  EXPECT_EQ(failures(), 0U);
+  // Those that nobody takes are bounded.
+  for (int i = 0; i < kMany; ++i) put(8, 8);
+  EXPECT_EQ(failures(), 1U);
+}
+
+TEST_F(NotificationCredit, ComesBackWithARefusal) {
+  grant(HETCOMM_ACCESS_PUT);
+  for (int i = 0; i < kMany; ++i) {
+    put(kSize, 8);
+    put_request(kSize, 8);
+  }
+  EXPECT_EQ(failures(), 0U);
+}
+
+TEST_F(NotificationCredit, ComesBackWithAWithdrawal) {
+  grant(HETCOMM_ACCESS_PUT);
+  for (int i = 0; i < kMany; ++i) {
+    put_request(8, 8);
+    say({.kind = MessageKind::kWithdraw,
+         .tag = tags_,
+         .value = static_cast<uint64_t>(Code::kCancelled)});
+    drive(3);
+  }
+  EXPECT_EQ(failures(), 0U);
+}
+
+TEST_F(NotificationCredit, ComesBackWhenTheMemoryGoes) {
+  for (int i = 0; i < kMany; ++i) {
+    grant(HETCOMM_ACCESS_PUT);
+    put(8, 8);
+    put(8, 8);
+    unregister();
+  }
+  EXPECT_EQ(failures(), 0U);
+}
+
+// The communicator that they are for is gone, or its number was made up.
+TEST_F(Owner, MessagesForNobodyAreDroppedAndCostNothing) {
+  constexpr uint32_t kNobody = 77;
+  for (int i = 0; i < 100; ++i) {
+    const uint64_t length = 1000;
+    peer_->to_deliver.push_back({{.kind = MessageKind::kEager,
+                                  .channel = kNobody,
+                                  .tag = 1,
+                                  .value = addressee_value(kNobody, length)},
+                                 std::vector<std::byte>(length)});
+    peer_->heard.clear();
+    const uint64_t id = ++tags_;
+    say({.kind = MessageKind::kRequest,
+         .channel = kNobody,
+         .tag = 1,
+         .value = addressee_value(kNobody, kLarge)},
+        RequestBody{id, 1, {}});
+    drive(3);
+    const bool stopped =
+        std::any_of(peer_->heard.begin(), peer_->heard.end(), [&](const PlayedMessage& each) {
+          return each.header.kind == MessageKind::kStop && each.header.tag == id;
+        });
+    EXPECT_TRUE(stopped) << "its sender waits";
+  }
+  EXPECT_EQ(failures(), 0U);
+}
+
+// The sender ends a message of which only the beginning has come.
+TEST_F(Owner, MessagesThatAreWithdrawnHalfWayCostNothing) {
+  constexpr uint64_t kWhole = 3000;
+  std::vector<std::byte> into(kWhole);
+  for (int i = 0; i < 100; ++i) {
+    Operation* const receive =
+        i % 2 == 0 ? me_.post(OperationKind::kReceive, 1, 9, into.data(), into.size()) : nullptr;
+    peer_->to_deliver.push_back(
+        {{.kind = MessageKind::kEagerFirst, .tag = 9, .value = addressee_value(0, kWhole)},
+         std::vector<std::byte>(1000)});
+    say({.kind = MessageKind::kWithdraw, .value = static_cast<uint64_t>(Code::kCancelled)});
+    drive(3);
+    if (receive != nullptr) {
+      EXPECT_EQ(me_.finish(receive).code(), Code::kCancelled);
+    }
+  }
+  EXPECT_EQ(failures(), 0U);
+}
+
+// --- the initiator ----------------------------------------------------------
+
+class Initiator : public WithPlayedPeer {
+ protected:
+  explicit Initiator(uint32_t first_sequence = 0)
+      : WithPlayedPeer("CREDIT_BYTES=64K;", 256 << 10, first_sequence), buffer_(kLarge) {
+    peer_->records = true;
+    // The peer's memory: only the exported bytes are real.
+    ExportedMemory exported =
+        ExportedMemory::decode(Communicator::export_memory(memory_).value()).value();
+    exported.rank = 1;
+    ExportedMemory imported;
+    std::vector<RemoteKey> keys;
+    expect_ok(me_.communicator().import_memory(exported.encode(), &imported, &keys));
+    remote_ = std::make_unique<RemoteMemory>(me_.communicator(), imported, std::move(keys));
+    drive();
+  }
+
+  Operation* start(OperationKind kind, uint64_t length = 8, bool notify = false) {
+    const AccessArguments to{
+        .remote = remote_.get(), .offset = 0, .operand = 1, .result = &result_};
+    return me_.access(kind, to, kind == OperationKind::kFetchAdd ? nullptr : buffer_.data(), length,
+                      notify);
+  }
+  Operation* flush() {
+    const AccessArguments nothing{};
+    std::string text;
+    Operation* operation = nullptr;
+    const Code code = me_.communicator().post(
+        {.kind = OperationKind::kFlush, .peer = 1, .tag = 0, .ignore = 0, .access = &nothing},
+        &operation, &text);
+    EXPECT_EQ(code, Code::kOk) << text;
+    return operation;
+  }
+  Operation* send(uint64_t length, uint64_t tag = 0) {
+    return me_.post(OperationKind::kSend, 1, tag, buffer_.data(), length);
+  }
+  // The ids in the messages of |kind| that this rank has sent.
+  std::vector<uint64_t> heard(MessageKind kind) const {
+    std::vector<uint64_t> tags;
+    for (const PlayedMessage& each : peer_->heard) {
+      if (each.header.kind == kind) tags.push_back(each.header.tag);
+    }
+    return tags;
+  }
+  void refuse(uint64_t id, Code code) {
+    say({.kind = MessageKind::kRefused, .tag = id, .value = static_cast<uint64_t>(code)});
+  }
+  void answer_get(uint64_t id) {
+    say({.kind = MessageKind::kGetData, .tag = id, .value = 8}, uint64_t{5});
+  }
+  void cancel(Operation* operation) {
+    const Engine::Baton baton(me_.context().engine());
+    me_.communicator().cancel(*operation);
+  }
+  Code finish(Operation* operation) { return me_.finish(operation).code(); }
+
+  std::vector<std::byte> buffer_;
+  std::unique_ptr<RemoteMemory> remote_;
+  uint64_t result_ = 0;
+};
+
+TEST_F(Initiator, AFlushReportsTheFirstFailure) {
+  std::vector<Operation*> gets;
+  for (int i = 0; i < 4; ++i) gets.push_back(start(OperationKind::kGet));
+  Operation* const end = flush();
+  Operation* const after = start(OperationKind::kGet);
+  Operation* const second_end = flush();
+  drive();
+  const std::vector<uint64_t> ids = heard(MessageKind::kGet);
+  ASSERT_EQ(ids.size(), 5U);
+  // One of those after the flush fails before all others.
+  refuse(ids[4], Code::kStaleHandle);
+  drive();
+  answer_get(ids[0]);
+  refuse(ids[2], Code::kPermissionDenied);
+  refuse(ids[1], Code::kOutOfRange);
+  drive();
+  EXPECT_EQ(end->state(), OperationState::kPending) << "one is not over";
+  EXPECT_EQ(second_end->state(), OperationState::kPending) << "flushes end in order";
+  answer_get(ids[3]);
+  drive();
+  EXPECT_EQ(finish(end), Code::kPermissionDenied);
+  EXPECT_EQ(finish(second_end), Code::kStaleHandle);
+  EXPECT_EQ(finish(flush()), Code::kOk) << "reported before";
+  const Code codes[] = {Code::kOk, Code::kOutOfRange, Code::kPermissionDenied, Code::kOk};
+  for (size_t i = 0; i < gets.size(); ++i) EXPECT_EQ(finish(gets[i]), codes[i]);
+  EXPECT_EQ(finish(after), Code::kStaleHandle);
+}
+
+TEST_F(Initiator, TheNextFlushReportsWhatACancelledOneHasNot) {
+  for (const bool fails_after : {false, true}) {
+    peer_->heard.clear();
+    Operation* const get = start(OperationKind::kGet);
+    Operation* const other = start(OperationKind::kGet);
+    Operation* const cancelled = flush();
+    drive();
+    const std::vector<uint64_t> ids = heard(MessageKind::kGet);
+    ASSERT_EQ(ids.size(), 2U);
+    if (!fails_after) refuse(ids[0], Code::kOutOfRange);
+    drive();
+    cancel(cancelled);
+    EXPECT_EQ(finish(cancelled), Code::kCancelled);
+    if (fails_after) refuse(ids[0], Code::kOutOfRange);
+    refuse(ids[1], Code::kStaleHandle);
+    drive();
+    EXPECT_EQ(finish(get), Code::kOutOfRange);
+    EXPECT_EQ(finish(other), Code::kStaleHandle);
+    EXPECT_EQ(finish(flush()), Code::kOutOfRange);
+    EXPECT_EQ(finish(flush()), Code::kOk);
+  }
+}
+
+TEST_F(Initiator, AsksForSoManyAtATime) {
+  std::vector<Operation*> gets;
+  for (uint32_t i = 0; i < kMaxAsked + 10; ++i) gets.push_back(start(OperationKind::kGet));
+  drive();
+  EXPECT_EQ(heard(MessageKind::kGet).size(), kMaxAsked);
+  const std::vector<uint64_t> ids = heard(MessageKind::kGet);
+  answer_get(ids[0]);
+  drive();
+  EXPECT_EQ(heard(MessageKind::kGet).size(), kMaxAsked + 1);
+  // One that is cancelled keeps its place until the owner has answered.
+  cancel(gets[1]);
+  drive();
+  EXPECT_EQ(heard(MessageKind::kGet).size(), kMaxAsked + 1);
+  answer_get(ids[1]);
+  drive();
+  EXPECT_EQ(heard(MessageKind::kGet).size(), kMaxAsked + 2);
+  for (size_t done = 2; done < gets.size();) {
+    const std::vector<uint64_t> now = heard(MessageKind::kGet);
+    ASSERT_GT(now.size(), done);
+    for (; done < now.size(); ++done) answer_get(now[done]);
+    drive();
+  }
+  for (size_t i = 0; i < gets.size(); ++i) {
+    EXPECT_EQ(finish(gets[i]), i == 1 ? Code::kCancelled : Code::kOk);
+  }
+  EXPECT_EQ(failures(), 0U);
+}
+
+TEST_F(Initiator, SendsSoManyRequestsAtATime) {
+  std::vector<Operation*> sends;
+  for (uint64_t i = 0; i < kMaxRequests + 3; ++i) sends.push_back(send(kLarge, i));
+  drive();
+  EXPECT_EQ(heard(MessageKind::kRequest).size(), kMaxRequests);
+  const auto id_of = [&](size_t index) {
+    size_t at = 0;
+    for (const PlayedMessage& each : peer_->heard) {
+      if (each.header.kind != MessageKind::kRequest || at++ != index) continue;
+      RequestBody body{};
+      EXPECT_TRUE(decode_body(each.payload, &body));
+      return body.sender_id;
+    }
+    return uint64_t{0};
+  };
+  say({.kind = MessageKind::kDone, .tag = id_of(0)});
+  drive();
+  EXPECT_EQ(heard(MessageKind::kRequest).size(), kMaxRequests + 1);
+  say({.kind = MessageKind::kStop,
+       .tag = id_of(1),
+       .value = static_cast<uint64_t>(Code::kCancelled)});
+  drive();
+  EXPECT_EQ(heard(MessageKind::kRequest).size(), kMaxRequests + 2);
+  // A grant is an answer as well, and counts once.
+  for (int i = 0; i < 3; ++i) {
+    say({.kind = MessageKind::kGrant}, GrantBody{id_of(2), 1, 0, 1, kLarge, {{1, 0, 0}}});
+  }
+  drive();
+  EXPECT_EQ(heard(MessageKind::kRequest).size(), kMaxRequests + 3);
+  EXPECT_EQ(finish(sends[0]), Code::kOk);
+  EXPECT_EQ(finish(sends[1]), Code::kCancelled);
+  me_.communicator().abort("the test has seen enough");
+  for (size_t i = 2; i < sends.size(); ++i) EXPECT_EQ(finish(sends[i]), Code::kAborted);
+}
+
+TEST_F(Initiator, ReceivesOneMoreRequestForEachThatIsMatched) {
+  const auto request = [&](uint64_t tag) {
+    say({.kind = MessageKind::kRequest, .tag = tag, .value = addressee_value(0, kLarge)},
+        RequestBody{tag + 1, 1, {}});
+  };
+  for (uint64_t i = 0; i < kMaxRequests; ++i) request(i);
+  drive();
+  EXPECT_EQ(failures(), 0U);
+  std::vector<std::byte> into(kLarge);
+  std::vector<Operation*> receives;
+  // From the middle and the end, and one that the peer withdraws.
+  for (const uint64_t tag : {uint64_t{100}, kMaxRequests - 1}) {
+    receives.push_back(me_.post(OperationKind::kReceive, 1, tag, &into[tag], 64));
+  }
+  say({.kind = MessageKind::kWithdraw,
+       .tag = 200 + 1,
+       .value = static_cast<uint64_t>(Code::kCancelled)});
+  drive();
+  EXPECT_EQ(heard(MessageKind::kGrant).size(), 2U);
+  for (uint64_t i = 0; i < 3; ++i) request(kMaxRequests + i);
+  drive();
+  EXPECT_EQ(failures(), 0U);
+  EXPECT_EQ(peer_->delivered, kMaxRequests + 4);
+  request(kMaxRequests + 3);
+  drive();
+  EXPECT_EQ(failures(), 1U);
+  for (Operation* receive : receives) cancel(receive);
+  for (Operation* receive : receives) EXPECT_EQ(finish(receive), Code::kCancelled);
+}
+
+// Each of these would be harmful to believe.
+TEST_F(Initiator, GrantsOfARangeOutsideEndTheSend) {
+  struct Case {
+    uint64_t offset;
+    uint64_t length;
+    uint64_t accepted;
+    bool good;
+  };
+  const Case cases[] = {
+      {0, kLarge, kLarge, true},      {kLarge - 1, 1, kLarge, true}, {kLarge, 0, kLarge, true},
+      {0, kLarge + 1, kLarge, false}, {1, kLarge, kLarge, false},    {kLarge + 1, 0, kLarge, false},
+      {kTop - 7, 16, kLarge, false},  {16, kTop - 7, kLarge, false}, {0, 8, kLarge + 1, false}};
+  for (const Case& each : cases) {
+    peer_->last_request = {};
+    Operation* const sent = send(kLarge);
+    drive();
+    ASSERT_NE(peer_->last_request.sender_id, 0U);
+    say({.kind = MessageKind::kGrant}, GrantBody{peer_->last_request.sender_id,
+                                                 1,
+                                                 each.offset,
+                                                 each.length,
+                                                 each.accepted,
+                                                 {{1, 0, 0}}});
+    drive();
+    EXPECT_EQ(sent->state() == OperationState::kPending, each.good)
+        << each.offset << ", " << each.length << " of " << each.accepted;
+    if (each.good) cancel(sent);
+    EXPECT_EQ(finish(sent), each.good ? Code::kCancelled : Code::kPeerLost);
+  }
+}
+
+class WrongLength : public Initiator, public ::testing::WithParamInterface<size_t> {};
+
+TEST_P(WrongLength, AGetTakesAllOfItsBytesOrNone) {
+  Operation* const get = start(OperationKind::kGet);
+  drive();
+  const std::vector<uint64_t> ids = heard(MessageKind::kGet);
+  ASSERT_EQ(ids.size(), 1U);
+  peer_->to_deliver.push_back({{.kind = MessageKind::kGetData, .tag = ids[0], .value = GetParam()},
+                               std::vector<std::byte>(GetParam())});
+  drive();
+  EXPECT_EQ(failures(), 1U) << "the peer was believed";
+  me_.communicator().abort("the test has seen enough");
+  EXPECT_EQ(finish(get), Code::kAborted);
+}
+
+INSTANTIATE_TEST_SUITE_P(Of, WrongLength, ::testing::Values(0u, 7u, 9u, 1000u),
+                         [](const auto& test) { return std::to_string(test.param) + "_bytes"; });
+
+TEST_F(Initiator, ARefusalIsNoSuccess) {
+  for (const Code code : {Code::kOk, static_cast<Code>(5), Code::kOutOfRange}) {
+    for (const OperationKind kind :
+         {OperationKind::kGet, OperationKind::kPut, OperationKind::kFetchAdd}) {
+      peer_->heard.clear();
+      peer_->acknowledges = false;
+      Operation* const operation = start(kind);
+      drive();
+      ASSERT_FALSE(peer_->heard.empty());
+      refuse(peer_->heard.back().header.tag, code);
+      drive();
+      EXPECT_EQ(finish(operation), code == Code::kOutOfRange ? code : Code::kInternal);
+      peer_->acknowledges = true;
+    }
+  }
+  EXPECT_EQ(failures(), 0U);
+}
+
+// --- credit and numbers -----------------------------------------------------
+
+// With counters that pass 2^32 after so many messages, or so many bytes of credit.
+class Counters : public Initiator, public ::testing::WithParamInterface<uint32_t> {
+ protected:
+  Counters() : Initiator(0 - GetParam()) {}
+  static constexpr uint64_t kCredit = 64 << 10;
+
+  void eager(uint64_t length) {
+    peer_->to_deliver.push_back(
+        {{.kind = MessageKind::kEager, .tag = 5, .value = addressee_value(0, length)},
+         std::vector<std::byte>(length)});
+  }
+  Operation* receive() {
+    return me_.post(OperationKind::kReceive, 1, 5, received_.data(), received_.size());
+  }
+  std::vector<std::byte> received_ = std::vector<std::byte>(1024);
+};
+
+TEST_P(Counters, EagerMessagesFillWhatWasGranted) {
+  constexpr uint64_t kEach = 1000;
+  constexpr uint64_t kCount = kCredit / (kEach + kMessageCost);
+  constexpr uint64_t kRest = kCredit - kCount * (kEach + kMessageCost) - kMessageCost;
+  static_assert(kRest < kCredit && kRest <= 1024);
+  for (uint64_t i = 0; i < kCount; ++i) eager(kEach);
+  eager(kRest);
+  drive();
+  EXPECT_EQ(failures(), 0U);
+  // One is taken: as much as it cost may follow, and the rank says so at last.
+  EXPECT_EQ(finish(receive()), Code::kOk);
+  eager(kEach);
+  drive();
+  EXPECT_EQ(failures(), 0U);
+  const uint32_t first = peer_->credit;
+  uint32_t given_back = first;
+  for (uint64_t i = 0; i < kCount / 2; ++i) EXPECT_EQ(finish(receive()), Code::kOk);
+  drive();
+  for (const PlayedMessage& each : peer_->heard) given_back = each.header.credit;
+  EXPECT_GE(given_back - first, kCredit / 4);
+  EXPECT_LE(given_back - first, (kCount / 2 + 1) * (kEach + kMessageCost));
+  while (peer_->delivered < kCount + 2 + kCount / 2) {
+    eager(kEach);
+    drive(2);
+  }
+  EXPECT_EQ(failures(), 0U);
+  eager(0);
+  drive();
+  EXPECT_EQ(failures(), 1U) << "one message more than was granted";
+}
+
+TEST_P(Counters, SendsStopWithoutCreditAndGoOnWithIt) {
+  constexpr uint64_t kEach = 1000;
+  constexpr uint64_t kCost = kEach + kMessageCost;
+  const uint64_t granted = me_.communicator().mesh().credit_granted_by(1);
+  const uint64_t count = granted / kCost;
+  std::vector<Operation*> sends;
+  for (uint64_t i = 0; i < count + 20; ++i) sends.push_back(send(kEach));
+  drive();
+  EXPECT_EQ(heard(MessageKind::kEager).size(), count);
+  // The others ask first.
+  EXPECT_EQ(heard(MessageKind::kRequest).size(), 20U);
+  for (uint64_t back = 1; back <= 5; ++back) {
+    peer_->credit += static_cast<uint32_t>(kCost);
+    say({.kind = MessageKind::kUpdate});
+    drive();
+    sends.push_back(send(kEach));
+    sends.push_back(send(kEach));
+    drive();
+    EXPECT_EQ(heard(MessageKind::kEager).size(), count + back);
+    EXPECT_EQ(heard(MessageKind::kRequest).size(), 20U + back);
+  }
+  // An update that comes late knows less, and takes nothing away.
+  peer_->credit += static_cast<uint32_t>(10 * kCost);
+  say({.kind = MessageKind::kUpdate});
+  drive();
+  peer_->credit -= static_cast<uint32_t>(3 * kCost);
+  say({.kind = MessageKind::kUpdate});
+  drive();
+  for (int i = 0; i < 12; ++i) sends.push_back(send(kEach));
+  drive();
+  EXPECT_EQ(heard(MessageKind::kEager).size(), count + 15);
+  peer_->credit += static_cast<uint32_t>(3 * kCost);
+  EXPECT_EQ(failures(), 0U);
+  me_.communicator().abort("the test has seen enough");
+  for (Operation* each : sends) {
+    const Code code = finish(each);
+    EXPECT_TRUE(code == Code::kOk || code == Code::kAborted);
+  }
+}
+
+// A put is over when its message is acknowledged, not before and not later.
+TEST_P(Counters, PutsEndWithTheirAcknowledgement) {
+  peer_->acknowledges = false;
+  std::vector<Operation*> puts;
+  for (int i = 0; i < 40; ++i) puts.push_back(start(OperationKind::kPut));
+  drive();
+  std::vector<uint32_t> sequences;
+  for (const PlayedMessage& each : peer_->heard) {
+    if (each.header.kind == MessageKind::kPut) sequences.push_back(each.header.sequence);
+  }
+  ASSERT_EQ(sequences.size(), puts.size());
+  for (size_t i = 0; i < puts.size(); ++i) {
+    peer_->acknowledges = true;
+    peer_->last_taken = sequences[i];
+    say({.kind = MessageKind::kUpdate});
+    drive(3);
+    EXPECT_EQ(puts[i]->state(), OperationState::kComplete) << i;
+    if (i + 1 < puts.size()) {
+      EXPECT_EQ(puts[i + 1]->state(), OperationState::kPending) << i;
+    }
+  }
+  for (Operation* put : puts) EXPECT_EQ(finish(put), Code::kOk);
+  EXPECT_EQ(failures(), 0U);
+  // What was not sent cannot be acknowledged.
+  start(OperationKind::kPut, 8)->detached = true;
+  drive();
+  peer_->last_taken += 2;
+  say({.kind = MessageKind::kUpdate});
+  drive();
+  EXPECT_EQ(failures(), 1U);
+}
+
+// An owner holds an operation until its answer is acknowledged, and no longer.
+TEST_P(Counters, AnswersAreForgottenWhenTheyAreAcknowledged) {
+  const auto held = [&] {
+    const Engine::Baton baton(me_.context().engine());
+    return me_.communicator().mesh().pair(1).access().places().held();
+  };
+  const auto ask = [&](uint64_t tag) {
+    say({.kind = MessageKind::kAtomic, .tag = tag},
+        AtomicBody{{memory_.registration->id, 0, 8}, AtomicAction::kAdd, 1, 0});
+  };
+  for (uint64_t i = 1; i <= 40; ++i) ask(i);
+  peer_->holds_back = true;
+  drive(3);
+  peer_->holds_back = false;
+  std::vector<uint32_t> sequences;
+  for (const PlayedMessage& each : peer_->heard) {
+    if (each.header.kind == MessageKind::kAtomicDone) sequences.push_back(each.header.sequence);
+  }
+  ASSERT_EQ(sequences.size(), 40U);
+  EXPECT_EQ(held(), 40U);
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    peer_->last_taken = sequences[i];
+    say({.kind = MessageKind::kUpdate});
+    drive(3);
+    EXPECT_EQ(held(), 39U - i);
+  }
+  EXPECT_EQ(failures(), 0U);
+}
+
+// Messages come once and in order, whatever their numbers are.
+TEST_P(Counters, WhatCameIsDroppedAndWhatSkipsIsRefused) {
+  for (int i = 0; i < 30; ++i) {
+    eager(8);
+    drive(2);
+    EXPECT_EQ(finish(receive()), Code::kOk);
+    // The last ones again, as after a broken connection.
+    const auto again = static_cast<uint32_t>(std::min(i + 1, 5));
+    peer_->sequence -= again;
+    for (uint32_t k = 0; k < again; ++k) eager(8);
+    drive(2);
+    Operation* const nothing = receive();
+    drive(2);
+    EXPECT_EQ(nothing->state(), OperationState::kPending) << "it came twice";
+    cancel(nothing);
+    EXPECT_EQ(finish(nothing), Code::kCancelled);
+  }
+  EXPECT_EQ(failures(), 0U);
+  peer_->sequence += 1;
+  eager(8);
+  drive();
+  EXPECT_EQ(failures(), 1U);
+}
+
+INSTANTIATE_TEST_SUITE_P(Begin, Counters, ::testing::Values(0u, 1u, 15u, 700u, 30'000u),
+                         [](const auto& test) {
+                           return "so_many_before_2_32_" + std::to_string(test.param);
+                         });
+
+}  // namespace
+}  // namespace hetcomm::test

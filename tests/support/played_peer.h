@@ -1,0 +1,260 @@
+// A rank of core whose peer the test plays: it says what the peer sends, message by message, and
+// sees what the rank sends. Over a transport of this file, which has one connection and no region;
+// a further rank lives for the control plane.
+//
+//   class Owner : public WithPlayedPeer { ... };
+//   say({.kind = MessageKind::kGet, .tag = 7}, AccessBody{...});
+//   drive();
+//   ... peer_->taken[MessageKind::kGetData], peer_->heard ...
+#pragma once
+
+#include <atomic>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "src/core/job/mesh.h"
+#include "src/core/peer/pair.h"
+#include "tests/support/core_job.h"
+#include "tests/support/core_window.h"
+
+namespace hetcomm::test {
+
+struct PlayedMessage {
+  WireHeader header;
+  std::vector<std::byte> payload;
+};
+
+class PlayedTransport;
+
+class PlayedEndpoint final : public Endpoint, public PutStarter, public MemoryExposer {
+ public:
+  explicit PlayedEndpoint(PlayedTransport& transport);
+  ~PlayedEndpoint() override;
+  void set_handler(EndpointHandler* handler) override { handler_ = handler; }
+  const Capabilities& capabilities() const override;
+  EndpointAbilities abilities() override { return {.puts = this, .exposer = this}; }
+  Code send(const MessageHeader& header, const SegmentView& payload) override;
+  Code put(Bulk&) override { return Code::kWouldBlock; }
+  Result<RemoteKey> expose(Segments segments, Access access, uint64_t cookie) override {
+    if (access == Access::kPutTarget) {
+      targets_.push_back({keys_ + 1, {segments.begin(), segments.end()}, cookie});
+    }
+    return RemoteKey{{++keys_, 0, 0}};
+  }
+  void revoke(const RemoteKey& key) override {
+    std::erase_if(targets_, [&](const Target& each) { return each.key == key.words[0]; });
+  }
+  bool cancel(Bulk&) override { return false; }
+  bool flushed() const override { return true; }
+  std::string describe() const override { return "played"; }
+  void close() override { closed_ = true; }
+  void deliver();
+
+ private:
+  PlayedTransport& transport_;
+  EndpointHandler* handler_ = nullptr;
+  bool opened_ = false;
+  bool closed_ = false;
+  uint64_t keys_ = 0;
+  struct Target {
+    uint64_t key;
+    std::vector<iovec> segments;
+    uint64_t cookie;
+  };
+  std::vector<Target> targets_;
+};
+
+class PlayedTransport final : public Transport {
+ public:
+  explicit PlayedTransport(TransportHandler& handler) : handler_(handler) {
+    can_.put = can_.target_sees_put = true;
+    can_.max_payload_bytes = 2048;
+    can_.eager_limit_bytes = 1024;
+    can_.chunk_bytes = 1 << 20;
+  }
+  const Capabilities& capabilities() const override { return can_; }
+  TransportAbilities abilities() override { return {}; }
+  std::vector<std::byte> descriptor() const override { return std::vector<std::byte>(4); }
+  Status start() override { return {}; }
+  Status reach(ConstByteSpan) const override { return {}; }
+  void connect(int peer, ConstByteSpan) override {
+    if (connects++ == 0) connecting_ = peer;  // once cut off it stays away
+  }
+  void cancel_connect(int) override { connecting_ = -1; }
+  int progress() override {
+    if (connecting_ >= 0) {
+      const int peer = std::exchange(connecting_, -1);
+      handler_.on_connected(peer,
+                            std::unique_ptr<Endpoint>(std::make_unique<PlayedEndpoint>(*this)));
+    } else if (endpoint != nullptr) {
+      endpoint->deliver();
+    }
+    return 0;
+  }
+  bool prepare_sleep(Sleep) override { return true; }
+  bool may_sleep_on() const override { return true; }
+  void finish_sleep() override {}
+  uint64_t next_timer_ns() const override { return kForever; }
+
+  PlayedEndpoint* endpoint = nullptr;
+  std::deque<PlayedMessage> to_deliver;  // sequences and acknowledgements are filled in
+  bool takes = true;                     // what the rank sends
+  bool acknowledges = true;              // else 0, whatever came
+  bool holds_back = false;               // acknowledges what it has before, and nothing new
+  uint32_t acknowledged = 0;             // last
+  bool puts = false;                     // fills what is granted with 0x77
+  bool records = false;                  // what the rank sends, in |heard|
+  std::vector<PlayedMessage> heard;
+  uint32_t sequence = 0;  // of the peer's last message
+  uint32_t credit = 0;    // that the peer has given back
+  uint32_t last_taken = 0;
+  uint64_t delivered = 0;
+  uint64_t connects = 0;
+  std::map<MessageKind, uint64_t> taken;
+  RequestBody last_request{};
+
+ private:
+  TransportHandler& handler_;
+  Capabilities can_;
+  int connecting_ = -1;
+};
+
+inline PlayedEndpoint::PlayedEndpoint(PlayedTransport& transport) : transport_(transport) {
+  transport.endpoint = this;
+}
+inline PlayedEndpoint::~PlayedEndpoint() {
+  if (transport_.endpoint == this) transport_.endpoint = nullptr;
+}
+inline const Capabilities& PlayedEndpoint::capabilities() const {
+  return transport_.capabilities();
+}
+
+inline Code PlayedEndpoint::send(const MessageHeader& bytes, const SegmentView& payload) {
+  const WireHeader header = decode_header(bytes);
+  if (header.kind == MessageKind::kOpen) return Code::kOk;
+  if (!transport_.takes) return Code::kWouldBlock;
+  ++transport_.taken[header.kind];
+  if (header.kind == MessageKind::kRequest) {
+    gather(payload.segments, payload.offset,
+           std::as_writable_bytes(std::span(&transport_.last_request, 1)));
+  }
+  if (transport_.records) {
+    PlayedMessage message{header, std::vector<std::byte>(payload.length)};
+    gather(payload.segments, payload.offset, message.payload);
+    transport_.heard.push_back(std::move(message));
+  }
+  if (header.kind != MessageKind::kUpdate) transport_.last_taken = header.sequence;
+  return Code::kOk;
+}
+
+inline void PlayedEndpoint::deliver() {
+  if (handler_ == nullptr) return;
+  if (!std::exchange(opened_, true)) {
+    handler_->on_message(
+        encode_header({.kind = MessageKind::kOpen, .tag = 1, .value = transport_.last_taken}), {});
+  }
+  while (transport_.puts && !targets_.empty()) {
+    const Target target = std::move(targets_.back());
+    targets_.pop_back();
+    const uint64_t length = total_bytes(target.segments);
+    const std::vector<std::byte> bytes(length, std::byte{0x77});
+    scatter(target.segments, 0, bytes);
+    handler_->on_put(target.cookie, length);
+  }
+  // Each acknowledges what came before it.
+  while (!closed_ && !transport_.to_deliver.empty()) {
+    PlayedMessage message = std::move(transport_.to_deliver.front());
+    transport_.to_deliver.pop_front();
+    if (message.header.kind != MessageKind::kUpdate) {
+      message.header.sequence = ++transport_.sequence;
+    }
+    if (!transport_.holds_back) transport_.acknowledged = transport_.last_taken;
+    message.header.acknowledged = transport_.acknowledges ? transport_.acknowledged : 0;
+    message.header.credit = transport_.credit;
+    ++transport_.delivered;
+    handler_->on_message(encode_header(message.header), message.payload);
+  }
+}
+
+class PlayedFactory final : public TransportFactory {
+ public:
+  explicit PlayedFactory(PlayedTransport** made) : made_(made) {}
+  std::string_view name() const override { return "played"; }
+  Status probe(const Config&) const override { return {}; }
+  Result<std::unique_ptr<Transport>> create(
+      const TransportEnvironment& environment) const override {
+    auto transport = std::make_unique<PlayedTransport>(environment.handler);
+    *made_ = transport.get();
+    return std::unique_ptr<Transport>(std::move(transport));
+  }
+
+ private:
+  PlayedTransport** made_;
+};
+
+// A rank, and a peer that says what the test wants. A further rank lives for the control plane.
+class WithPlayedPeer : public ::testing::Test {
+ protected:
+  explicit WithPlayedPeer(const std::string& settings = {}, uint64_t bytes = 256 << 10,
+                          uint32_t first_sequence = 0)
+      : other_([this, settings] {
+          PlayedTransport* unused = nullptr;
+          CoreMember member(store_, 1, 2, "PROGRESS=thread;LOG=error;" + settings,
+                            factories(&unused));
+          stop_.wait(false);
+        }),
+        me_(store_, 0, 2, "PROGRESS=caller;LOG=error;" + settings, factories(&peer_), {},
+            first_sequence),
+        bytes_(bytes),
+        memory_(me_.context().devices(), 0, bytes_.data(), bytes_.size(), false) {
+    expect_ok(me_.communicator().register_memory(memory_, HETCOMM_ACCESS_ALL, true));
+    peer_->sequence = peer_->last_taken = peer_->acknowledged = peer_->credit = first_sequence;
+    const Engine::Baton baton(me_.context().engine());
+    me_.communicator().mesh().pair(1).ensure_connected();
+  }
+  ~WithPlayedPeer() override {
+    stop_ = true;
+    stop_.notify_one();
+    other_.join();
+    me_.communicator().abort("the end");
+    expect_ok(Communicator::unregister_memory(memory_, 20'000'000'000));
+  }
+
+  static Factories factories(PlayedTransport** made) {
+    Factories factories;
+    factories.push_back(std::make_unique<PlayedFactory>(made));
+    return factories;
+  }
+  void drive(int passes = 50) {
+    for (int i = 0; i < passes; ++i) me_.context().engine().poke();
+  }
+  uint64_t failures() {
+    hetcomm_counters_t counters[2];
+    const size_t count = me_.communicator().counters(1, 2, counters);
+    return count > 0 ? counters[0].failures : 0;
+  }
+  template <typename Body>
+  void say(WireHeader header, const Body& body, ConstByteSpan more = {}) {
+    std::vector<std::byte> payload(sizeof(body));
+    std::memcpy(payload.data(), &body, sizeof(body));
+    payload.insert(payload.end(), more.begin(), more.end());
+    peer_->to_deliver.push_back({header, std::move(payload)});
+  }
+  void say(const WireHeader& header) { peer_->to_deliver.push_back({header, {}}); }
+
+  hetcomm_test::LocalStore store_;
+  std::atomic<bool> stop_{false};
+  PlayedTransport* peer_ = nullptr;
+  std::thread other_;
+  CoreMember me_;
+  std::vector<std::byte> bytes_;
+  Memory memory_;
+};
+
+}  // namespace hetcomm::test
