@@ -50,6 +50,7 @@ class PlayedEndpoint final : public Endpoint, public PutStarter, public MemoryEx
   void revoke(const RemoteKey& key) override {
     std::erase_if(targets_, [&](const Target& each) { return each.key == key.words[0]; });
   }
+  void release(const RemoteKey& key) override { revoke(key); }
   bool cancel(Bulk&) override { return false; }
   bool flushed() const override { return true; }
   std::string describe() const override { return "played"; }
