@@ -43,7 +43,8 @@ typedef struct hetcomm_context_options {
   int32_t progress;
   /* Least severe level that is logged, HETCOMM_LOG_*. 0: HETCOMM_LOG, which is warn unless set. */
   int32_t log_level;
-  /* Gets the lines of the log. NULL: they go to HETCOMM_LOG_FILE, or else to standard error. */
+  /* Gets the lines of the log, beside the file of HETCOMM_LOG_FILE if that is set. NULL: they go to
+   * that file, or else to standard error. */
   hetcomm_log_function_t log_function;
   /* Passed to |log_function|. */
   void* log_user_data;
