@@ -22,7 +22,6 @@ namespace hetcomm::test {
 namespace {
 
 using collectives::Algorithm;
-using collectives::Topology;
 
 struct Figures {
   double latency_us;
@@ -74,14 +73,14 @@ Factories without_shm() {
 }
 
 // What is chosen for an allreduce of each size.
-std::vector<Algorithm> choices(const Topology& topology) {
+std::vector<Algorithm> choices(const RankPlacement& placement) {
   std::vector<Algorithm> chosen;
   for (uint64_t bytes = 64; bytes <= 64u << 20; bytes *= 4) {
     collectives::Problem problem;
     problem.kind = collectives::Kind::kAllreduce;
     problem.element_bytes = problem.wide_bytes = 4;
-    problem.topology = &topology;
-    problem.ranks = static_cast<uint32_t>(topology.group_of.size());
+    problem.placement = &placement;
+    problem.ranks = static_cast<uint32_t>(placement.group_of.size());
     problem.bytes = bytes;
     chosen.push_back(collectives::choose(problem));
   }
@@ -89,25 +88,25 @@ std::vector<Algorithm> choices(const Topology& topology) {
 }
 
 // By rank, of a job in which each rank has settings and transports of its own.
-std::vector<Topology> topologies_of(const std::vector<std::string>& settings,
-                                    const std::vector<int>& ranks,
-                                    const std::function<Factories(int)>& factories) {
-  std::vector<Topology> topologies(settings.size());
+std::vector<RankPlacement> placements_of(const std::vector<std::string>& settings,
+                                         const std::vector<int>& ranks,
+                                         const std::function<Factories(int)>& factories) {
+  std::vector<RankPlacement> placements(settings.size());
   run_core_job(
       static_cast<int>(settings.size()), "LOG=error;", factories,
       [&](CoreMember& me) {
-        topologies[static_cast<size_t>(me.rank())] = me.communicator().mesh().topology(ranks);
+        placements[static_cast<size_t>(me.rank())] = me.communicator().mesh().placement(ranks);
       },
       {}, [&](int rank) { return settings[static_cast<size_t>(rank)]; });
-  return topologies;
+  return placements;
 }
 
-void expect_alike(const std::vector<Topology>& topologies) {
-  for (const Topology& each : topologies) {
-    EXPECT_EQ(each.inside, topologies[0].inside);
-    EXPECT_EQ(each.across, topologies[0].across);
-    EXPECT_EQ(each.groups, topologies[0].groups);
-    EXPECT_EQ(choices(each), choices(topologies[0]));
+void expect_alike(const std::vector<RankPlacement>& placements) {
+  for (const RankPlacement& each : placements) {
+    EXPECT_EQ(each.inside, placements[0].inside);
+    EXPECT_EQ(each.across, placements[0].across);
+    EXPECT_EQ(each.groups, placements[0].groups);
+    EXPECT_EQ(choices(each), choices(placements[0]));
   }
 }
 
@@ -120,17 +119,17 @@ TEST(AgreedLinks, RanksWithDifferentFiguresChooseAlike) {
   const ModelFile quick(kQuickStart, kQuickStart);
   // Each alone would choose otherwise.
   const std::vector<uint32_t> one_group(4, 0);
-  EXPECT_NE(choices(Topology(one_group, kSlowStart.link(), kSlowStart.link())),
-            choices(Topology(one_group, kQuickStart.link(), kQuickStart.link())));
+  EXPECT_NE(choices(RankPlacement(one_group, kSlowStart.link(), kSlowStart.link())),
+            choices(RankPlacement(one_group, kQuickStart.link(), kQuickStart.link())));
   for (const bool slow_first : {true, false}) {
     const std::string first = slow_first ? slow.setting() : quick.setting();
     const std::string other = slow_first ? quick.setting() : slow.setting();
-    const auto topologies = topologies_of({first, other, other, other}, {0, 1, 2, 3},
+    const auto placements = placements_of({first, other, other, other}, {0, 1, 2, 3},
                                           [](int) { return all_transports(); });
-    expect_alike(topologies);
+    expect_alike(placements);
     const Link expected = (slow_first ? kSlowStart : kQuickStart).link();
-    EXPECT_EQ(topologies[3].inside, expected);
-    EXPECT_EQ(topologies[3].across, expected);
+    EXPECT_EQ(placements[3].inside, expected);
+    EXPECT_EQ(placements[3].across, expected);
   }
 }
 
@@ -145,25 +144,25 @@ TEST(AgreedLinks, OfEachTransportTheFirstRankThatHasItCounts) {
   }
   // Rank 0 has no shm: what it says of it does not count.
   const auto factories = [](int rank) { return rank == 0 ? without_shm() : all_transports(); };
-  const auto near = topologies_of(settings, {2, 3}, factories);
+  const auto near = placements_of(settings, {2, 3}, factories);
   expect_alike(near);
   EXPECT_EQ(near[0].inside, kShm[1].link());
-  const auto both = topologies_of(settings, {1, 2, 3}, factories);
+  const auto both = placements_of(settings, {1, 2, 3}, factories);
   expect_alike(both);
   EXPECT_EQ(both[2].inside, kShm[1].link());
   EXPECT_EQ(both[2].across, kTcp[0].link());
 }
 
 TEST(AgreedLinks, WithoutAFileTheFirstRanksOwnFiguresCount) {
-  const auto none = topologies_of({"", ""}, {0, 1}, [](int) { return without_shm(); });
+  const auto none = placements_of({"", ""}, {0, 1}, [](int) { return without_shm(); });
   expect_alike(none);
   EXPECT_NE(none[0].inside, kSlowStart.link());
   const ModelFile slow(kSlowStart, kSlowStart);
   const auto second =
-      topologies_of({"", slow.setting()}, {0, 1}, [](int) { return without_shm(); });
+      placements_of({"", slow.setting()}, {0, 1}, [](int) { return without_shm(); });
   expect_alike(second);
   EXPECT_EQ(second[1].inside, none[0].inside);
-  const auto first = topologies_of({slow.setting(), ""}, {0, 1}, [](int) { return without_shm(); });
+  const auto first = placements_of({slow.setting(), ""}, {0, 1}, [](int) { return without_shm(); });
   expect_alike(first);
   EXPECT_EQ(first[1].inside, kSlowStart.link());
 }

@@ -193,7 +193,6 @@ class FuzzEndpoint final : public Endpoint,
   }
   bool flushed() const override { return true; }
   std::string describe() const override { return "fuzz"; }
-  void close() override {}
 
   // From progress(), as the input says.
   void open();

@@ -742,13 +742,13 @@ TEST(CollectiveAlgorithms, AreChosenByLinksAndSize) {
 TEST(CollectiveAlgorithms, TwoLevelsTakeTheBetterWayBetweenHosts) {
   std::vector<uint32_t> labels;
   for (uint32_t rank = 0; rank < 128; ++rank) labels.push_back(rank / 2);
-  const Topology hosts(labels, kNear, kFar);
+  const RankPlacement hosts(labels, kNear, kFar);
   const auto time = [&](uint64_t bytes) {
     Problem problem;
     problem.kind = Kind::kAllreduce;
     problem.element_bytes = 4;
     problem.wide_bytes = 4;
-    problem.topology = &hosts;
+    problem.placement = &hosts;
     problem.ranks = 128;
     problem.bytes = bytes;
     return estimate_ns(problem, Algorithm::kTwoLevel);

@@ -14,8 +14,8 @@
 
 #include <gtest/gtest.h>
 
-#include "src/core/memory/memory.h"
 #include "src/core/job/mesh.h"
+#include "src/core/memory/memory.h"
 #include "src/core/memory/registration.h"
 #include "tests/support/core_job.h"
 #include "transports/self/factory.h"
@@ -46,7 +46,7 @@ class RegistrationTest : public ::testing::Test {
   }
   Registration* find(uint64_t id) {
     const Engine::Baton baton(me_.context().engine());
-    return me_.communicator().mesh().registrations().find(id);
+    return me_.communicator().mesh().commons().registrations.find(id);
   }
   Code import(const ExportedMemory& exported) { return import(exported.encode()); }
   Code import(ConstByteSpan bytes) {

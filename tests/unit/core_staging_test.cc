@@ -128,7 +128,7 @@ TEST_F(StagingShareTest, PoolIsBoundedButNobodyIsLeftWithNothing) {
 }
 
 TEST(LoadTest, RateIsThatOfBusyTime) {
-  Load load;
+  Throughput load;
   uint64_t now = 0;
   // 1000 bytes in 1 us, then 9 us of nothing.
   for (int i = 0; i < 10000; ++i, now += 10'000) {

@@ -22,12 +22,12 @@
 #include <gtest/gtest.h>
 
 #include "devices/registry.h"
+#include "src/core/memory/overlap_guard.h"
+#include "src/core/peer/wire.h"
 #include "src/core/progress/block_pool.h"
 #include "src/core/progress/operation_queue.h"
-#include "src/core/memory/overlap_guard.h"
 #include "src/core/progress/recent_completions.h"
 #include "src/core/progress/slot_table.h"
-#include "src/core/peer/wire.h"
 
 namespace hetcomm {
 namespace {

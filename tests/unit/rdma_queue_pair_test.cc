@@ -384,10 +384,11 @@ TEST_F(RdmaQueuePair, WhatAKeyMayBeUsedForIsTheDevicesToRefuse) {
               exposed ? pair.to_a().expose(
                             {&piece, 1},
                             kind == Kind::kTarget ? Access::kPutTarget : Access::kGetSource, 1)
-                      : pair.b.transport().publish({.address = memory.data() + 100,
-                                                    .length = kLength,
-                                                    .writable = kind == Kind::kWritable,
-                                                    .readable = kind == Kind::kReadable});
+                      : pair.b.transport().abilities().regions->publish(
+                            {.address = memory.data() + 100,
+                             .length = kLength,
+                             .writable = kind == Kind::kWritable,
+                             .readable = kind == Kind::kReadable});
           ASSERT_TRUE(key.ok());
           const bool allowed =
               more == 0 && write == (kind == Kind::kTarget || kind == Kind::kWritable);
@@ -404,7 +405,7 @@ TEST_F(RdmaQueuePair, WhatAKeyMayBeUsedForIsTheDevicesToRefuse) {
             EXPECT_EQ(memory, std::vector<std::byte>(memory.size(), std::byte{1})) << which;
             EXPECT_EQ(local, std::vector<std::byte>(local.size(), std::byte{2})) << which;
           }
-          if (!exposed) pair.b.transport().withdraw(key.value());
+          if (!exposed) pair.b.transport().abilities().regions->withdraw(key.value());
         }
       }
     }

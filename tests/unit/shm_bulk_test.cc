@@ -257,10 +257,10 @@ TEST(ShmGetAlone, OfAPeerThatHasGoneIsNotBelieved) {
   peer.mine().sources[3] = 9;
   const shm::SourceKey source{3, 9, reinterpret_cast<uint64_t>(memory.data()), 0, memory.size()};
   Bulk bulk{.local = {Segments(&piece, 1), 0, local.size()}, .key = source.encode()};
-  EXPECT_EQ(rail.endpoint().get_now(bulk), Code::kOk);
+  EXPECT_EQ(rail.endpoint().abilities().immediate_gets->get_now(bulk), Code::kOk);
   EXPECT_EQ(local, memory);
   peer.link.socket.reset();
-  EXPECT_EQ(rail.endpoint().get_now(bulk), Code::kPeerLost);
+  EXPECT_EQ(rail.endpoint().abilities().immediate_gets->get_now(bulk), Code::kPeerLost);
   node.node.until("on_failed", [&] { return rail.failed > 0; });
 }
 

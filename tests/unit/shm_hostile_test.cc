@@ -438,7 +438,7 @@ TEST_F(ShmHostile, ARegionIsHandedToMembersOnly) {
 TEST_F(ShmHostile, ARegionThatIsBeingWithdrawnGetsNoNewMappers) {
   const FileRegion all({true, true});
   Transport& transport = node_.node.transport();
-  const RemoteKey key = transport.publish(all.region).value();
+  const RemoteKey key = transport.abilities().regions->publish(all.region).value();
   RawPeer mapper(node_.node, node_.credentials);
   (void)mapper.rail();
   const shm::Parcel want{shm::ParcelKind::kWant, 0, key.words[0], 0, 0};
@@ -452,20 +452,20 @@ TEST_F(ShmHostile, ARegionThatIsBeingWithdrawnGetsNoNewMappers) {
   node_.node.accepted.clear();
   RawPeer late(node_.node, node_.credentials);
   (void)late.rail();
-  EXPECT_FALSE(transport.withdraw(key)) << "it is mapped";
+  EXPECT_FALSE(transport.abilities().regions->withdraw(key)) << "it is mapped";
   UniqueFd file;
   EXPECT_EQ(ask(node_, late, key.words[0], &file), shm::ParcelKind::kNone);
   EXPECT_FALSE(file.valid());
   send(mapper, {shm::ParcelKind::kGone, 0, key.words[0], 0, 0});
   for (int i = 0; i < 10; ++i) node_.node.step();
-  EXPECT_TRUE(transport.withdraw(key));
+  EXPECT_TRUE(transport.abilities().regions->withdraw(key));
 }
 
 // This side has ended the connection; the peer still maps the region until its socket ends.
 TEST_F(ShmHostile, AMapperWhoseConnectionHasEndedIsWaitedFor) {
   const FileRegion all({true, true});
   Transport& transport = node_.node.transport();
-  const RemoteKey key = transport.publish(all.region).value();
+  const RemoteKey key = transport.abilities().regions->publish(all.region).value();
   RawPeer mapper(node_.node, node_.credentials);
   (void)mapper.rail();
   const shm::Parcel want{shm::ParcelKind::kWant, 0, key.words[0], 0, 0};
@@ -477,10 +477,10 @@ TEST_F(ShmHostile, AMapperWhoseConnectionHasEndedIsWaitedFor) {
   RawPeer other(node_.node, node_.credentials);
   (void)other.rail();
   for (int i = 0; i < 10; ++i) node_.node.step();
-  EXPECT_FALSE(transport.withdraw(key));
-  EXPECT_FALSE(transport.withdraw(key));
+  EXPECT_FALSE(transport.abilities().regions->withdraw(key));
+  EXPECT_FALSE(transport.abilities().regions->withdraw(key));
   mapper.link.socket.reset();
-  EXPECT_TRUE(transport.withdraw(key));
+  EXPECT_TRUE(transport.abilities().regions->withdraw(key));
 }
 
 // The peer answers to none of them.
@@ -488,7 +488,7 @@ TEST_F(ShmHostile, AsksForSomeRegionsAtATime) {
   RawPeer peer(node_.node, node_.credentials);
   Rail& rail = peer.rail();
   for (uint64_t id = 1; id <= 100; ++id) {
-    rail.endpoint().map(shm::PublishedRegions::key_of(id), 4096);
+    rail.endpoint().abilities().mapper->map(shm::PublishedRegions::key_of(id), 4096);
   }
   for (int i = 0; i < 10; ++i) node_.node.step();
   const auto wants = [&] {
@@ -515,7 +515,8 @@ TEST_F(ShmHostile, ARegionThatNobodyAskedForFailsTheConnection) {
   for (const auto kind : {shm::ParcelKind::kHere, shm::ParcelKind::kNone}) {
     const FileRegion some({true, true});
     RawPeer peer(node_.node, node_.credentials);
-    peer.rail().endpoint().map(shm::PublishedRegions::key_of(5), some.region.length);
+    peer.rail().endpoint().abilities().mapper->map(shm::PublishedRegions::key_of(5),
+                                                   some.region.length);
     const shm::Parcel parcel{kind, 0, 6, some.region.length, 0};
     const int file = kind == shm::ParcelKind::kHere ? some.file.get() : -1;
     ASSERT_TRUE(

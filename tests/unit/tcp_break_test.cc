@@ -196,7 +196,7 @@ TEST(TcpRevoke, InTheMiddleOfAFrameOnTheMessageStream) {
     fill_the_stream(pair);
     for (int idle = 0; idle < 10 + i;) idle = pair.b.step() > 0 ? 0 : idle + 1;
     ASSERT_NE(pair.rb().put_bytes[1], 0u);
-    pair.eb().revoke(transfer.key);
+    pair.eb().abilities().exposer->revoke(transfer.key);
     std::fill(transfer.memory.begin(), transfer.memory.end(), std::byte{0x55});
     pair.rb().put_bytes[1] = 0;
     ASSERT_TRUE(pair.run([&] { return pair.ra().completed.size() == 1; }));
@@ -214,7 +214,7 @@ TEST(TcpCancel, InTheMiddleOfAFrameOnTheMessageStream) {
   for (int i = 0; i < 3; ++i) {
     Transfer transfer(pair, kOverMessages);
     fill_the_stream(pair);
-    pair.ea().cancel(transfer.bulk);
+    pair.ea().abilities().puts->cancel(transfer.bulk);
     const std::vector<std::byte> original = transfer.data;
     std::fill(transfer.data.begin(), transfer.data.end(), std::byte{0x55});
     transfer.bulk = {};
@@ -225,7 +225,7 @@ TEST(TcpCancel, InTheMiddleOfAFrameOnTheMessageStream) {
     for (size_t at = 0; at < kOverMessages; ++at) {
       ASSERT_TRUE(transfer.memory[at] == original[at] || transfer.memory[at] == std::byte{0xee});
     }
-    pair.eb().revoke(transfer.key);
+    pair.eb().abilities().exposer->revoke(transfer.key);
     pair.rb().put_bytes[1] = 0;
   }
 }
@@ -586,7 +586,8 @@ TEST(TcpHostile, AStreamOfAnotherConnectionCarriesNoPuts) {
   ASSERT_TRUE(Pair::run_nodes({&node}, [&] { return node.endpoints.size() == 1; }));
   std::vector<std::byte> memory(10);
   const iovec target = piece(memory);
-  const RemoteKey key = node.to(0).expose({&target, 1}, Access::kPutTarget, 1).value();
+  const RemoteKey key =
+      node.to(0).abilities().exposer->expose({&target, 1}, Access::kPutTarget, 1).value();
   std::vector<std::unique_ptr<RawPeer>> others;
   others.push_back(std::make_unique<RawPeer>(node, 1, id, 1));
   for (size_t i = 0; i < id.size() - 1; ++i) {

@@ -444,7 +444,7 @@ Pair& Mesh::make_pair(int rank) {
   if (active_pairs_.capacity() == active_pairs_.size()) {
     active_pairs_.reserve(2 * active_pairs_.size() + 1);
   }
-  auto pair = std::make_unique<Pair>(commons_, rank, peers_[static_cast<size_t>(rank)].credit);
+  auto pair = std::make_unique<Pair>(commons_, rank, credit_granted_by(rank));
   commons_.schedule.add(*pair);
   active_pairs_.push_back(pair.get());
   made = std::move(pair);

@@ -89,6 +89,8 @@ class Mesh final : public Driven, private PairConnector, private PairListener {
   bool any_live_sender(const CommunicatorBase& communicator) const;
   // The others have declared this rank lost.
   bool was_declared_lost() const { return declared_lost_; }
+  // Bytes that |rank| lets this rank send unasked.
+  uint32_t credit_granted_by(int rank) const { return peers_[static_cast<size_t>(rank)].credit; }
   const Status& peer_status(int rank) const { return peer_status_[static_cast<size_t>(rank)]; }
 
   // That of the communicator of all ranks, which has the same number everywhere.
