@@ -122,7 +122,7 @@ def closing(text, start):
 
 def declarations(body):
     """The declarations of a class body, each cut off where a function's body or initializer begins."""
-    current, depth, angle, position = "", 0, 0, 0
+    current, depth, position = "", 0, 0
     while position < len(body):
         letter = body[position]
         if letter == "{":
@@ -229,11 +229,29 @@ def check(root, known):
 # What is larger than the rules say.
 KNOWN = {
     # A unit of the component -> units that the component may have.
-    "cycles": {},
+    "cycles": {
+        "transports/tcp/attempt": 5,
+    },
     # unit:class -> members and methods that it has.
-    "classes": {},
+    "classes": {
+        "src/core/collectives/plan_builder:Builder": (7, 88),
+        "src/core/collectives/segment:Segment": (34, 58),
+        "src/core/communicator/communicator:Communicator": (14, 73),
+        "src/core/job/mesh:Mesh": (32, 111),
+        "src/core/peer/pair:Pair": (72, 158),
+        "src/core/peer/remote_access:RemoteAccess": (18, 84),
+        "src/core/progress/engine:Engine": (44, 85),
+        "src/core/progress/operation:Operation": (38, 14),
+        "transports/rdma/endpoint:RdmaEndpoint": (29, 54),
+        "transports/rdma/transport:RdmaTransport": (29, 65),
+        "transports/shm/endpoint:ShmEndpoint": (26, 53),
+        "transports/tcp/path:TcpInfo": (47, 0),
+    },
     # "unit:class friend"
-    "friends": set(),
+    "friends": {
+        "src/core/peer/pair:Pair RemoteAccess",
+        "src/core/peer/remote_access:RemoteAccess DirectAccess",
+    },
 }
 
 
