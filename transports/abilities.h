@@ -1,9 +1,8 @@
 // What some transports can do and others cannot, in interfaces of their own.
 //
 // An Endpoint and a Transport hand them out as pointers. A pointer is null where the ability is
-// missing, and is the same, and valid, for the life of the endpoint or transport. Whoever uses an
-// ability keeps the pointer and does not ask for it again at each operation. The rules for calls
-// are those of transport.h.
+// missing. It stays the same for the life of the endpoint or transport, so core asks for it once and
+// keeps it. The rules for calls are those of transport.h.
 #pragma once
 
 #include <cstddef>
@@ -18,16 +17,15 @@ namespace hetcomm {
 
 // --- abilities of an endpoint ----------------------------------------------------------------
 
-// Starts writing to memory of the peer that it has exposed, or published where
-// Capabilities::regions.
+// Writes to memory that the peer has exposed, or published with Capabilities::regions.
 class PutStarter {
  public:
-  // kOk: accepted, on_bulk_complete follows. kWouldBlock as for Endpoint::send. Puts and messages
-  // are not ordered with each other.
+  // Starts a put. kOk: accepted, and on_bulk_complete follows. kWouldBlock: nothing was started,
+  // and on_writable will follow. Puts and messages are not ordered with each other.
   virtual Code put(Bulk& bulk) = 0;
-  // Takes back an accepted put. On return its local memory is quiet; on_bulk_complete will not
-  // come. The peer may or may not have received (part of) it. True: what is under way to a region
-  // may still arrive, so the connection breaks; on_failed follows.
+  // Takes back an accepted put. On return its local memory is quiet, and on_bulk_complete will not
+  // come. The peer may have received any part of it. True: bytes under way to a region may still
+  // arrive, so the connection breaks, and on_failed follows.
   virtual bool cancel(Bulk& bulk) = 0;
 
  protected:
@@ -46,8 +44,8 @@ class GetStarter {
 
 class ImmediateReader {
  public:
-  // A get that is over on return, of at most a few hundred KiB. kCancelled: the peer has revoked
-  // the key. Also from inside of an upcall; none follows.
+  // Reads at most a few hundred KiB, and is done when it returns; no upcall follows. It may be
+  // called from inside an upcall. kCancelled: the peer has revoked the key.
   virtual Code get_now(Bulk& bulk) = 0;
 
  protected:
@@ -58,16 +56,16 @@ class ImmediateReader {
 class MemoryExposer {
  public:
   // Lets the peer write (kPutTarget, with Capabilities::put) or read (kGetSource, with
-  // Capabilities::get) |segments|, which stay valid until revoke. The segment list itself is copied
-  // if needed. |cookie| comes back in on_put.
+  // Capabilities::get) |segments|, which stay valid until revoke or release. The list of segments
+  // is valid during the call only. on_put tells |cookie|.
   virtual Result<RemoteKey> expose(Segments segments, Access access, uint64_t cookie) = 0;
-  // On return the peer's access has ended: what it still sends is dropped, what it still reads it
-  // discards. A transport that can end it only together with the connection does that; on_failed
-  // follows.
+  // Ends the peer's access before it returns: the transport drops the bytes that the peer still
+  // sends, and the peer discards those that it still reads. A transport that can end the access
+  // only together with the connection does that, and on_failed follows.
   virtual void revoke(const RemoteKey& key) = 0;
-  // The same, after the peer has made its last use of the key: all puts were reported, or its core
-  // has said that it has read all. A transport may rely on that, and keep what the key names
-  // reachable for the next time. One that has no use for it revokes the key.
+  // Gives back a key that the peer has used for the last time: all puts were reported, or its core
+  // has said that it has read all. A transport may rely on that, and keep the memory reachable for
+  // the next time. A transport that has no use for that revokes the key.
   virtual void release(const RemoteKey& key) = 0;
 
  protected:
@@ -76,9 +74,9 @@ class MemoryExposer {
 
 class RegionMapper {
  public:
-  // Asks for region |key| of the peer, of |length| bytes, to be mapped into this process; on_mapped
-  // follows, unless the connection breaks first. A region of another length is not mapped. Once per
-  // key.
+  // Asks for region |key| of the peer, of |length| bytes, to be mapped into this process. on_mapped
+  // follows unless the connection breaks first. A region of another length is not mapped. Core asks
+  // once per key.
   virtual void map(const RemoteKey& key, uint64_t length) = 0;
 
  protected:
@@ -88,8 +86,8 @@ class RegionMapper {
 // For endpoints that ask by on_doubt.
 class DoubtResolver {
  public:
-  // What the peer's receipt() says of |stream|. A connection that this proves to be cut breaks,
-  // later, as any other.
+  // Tells the peer's receipt() of |stream|. If it proves the connection to be cut, the connection
+  // breaks later, as any other does.
   virtual void resolve(const StreamId& stream, const PathReceipt& receipt) = 0;
 
  protected:
@@ -113,10 +111,10 @@ struct EndpointAbilities {
 class RegionPublisher {
  public:
   // Lets every member of |region| that is, or gets, connected over this transport put to it and get
-  // from it with the key. kUnsupported: this transport cannot grant these rights.
+  // from it with the key. kUnsupported: the transport cannot grant these rights.
   virtual Result<RemoteKey> publish(const Region& region) = 0;
-  // True when no peer reaches the region any more, and what they had under way there fails. False:
-  // they have been told to let go; to be asked again.
+  // Takes a region back. True: no peer reaches it any more, and their operations under way there
+  // fail. False: the peers have been told to let go, and core has to ask again.
   virtual bool withdraw(const RemoteKey& key) = 0;
 
  protected:
@@ -126,10 +124,10 @@ class RegionPublisher {
 // Memory of devices that connections reach by themselves. With Capabilities::device_memory.
 class DeviceAttacher {
  public:
-  // Whether connections reach memory of |device| without copies through the host. It is tried:
-  // memory counts as reachable when what was written to it has been read back. The text says how,
-  // or why not, of each way. Blocks, for a few seconds at most, and belongs before the first
-  // connection.
+  // Says whether connections reach memory of |device| without copies through the host. The
+  // transport tries it: memory is reachable if bytes that were written to it are read back. The
+  // text says of each way how it works or why not. The call may block for a few seconds, and core
+  // makes it before the first connection.
   virtual Status check_device(const Device& device) = 0;
   // From now on segments and regions inside of the range's window mean its memory, which stays
   // until detach(). Only for devices that check_device() has found reachable.
@@ -144,8 +142,8 @@ class DeviceAttacher {
 // For transports whose endpoints ask by on_doubt.
 class ReceiptSource {
  public:
-  // What has arrived here on |stream| of a connection to |peer|. False: there is none.
-  // [any-thread], beside all other calls.
+  // Gives what has arrived here on |stream| of a connection to |peer|. False: there is no such
+  // stream. [any-thread], beside all other calls.
   virtual bool receipt(int peer, const StreamId& stream, PathReceipt* out) const = 0;
 
  protected:

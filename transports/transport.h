@@ -1,25 +1,25 @@
 // The one interface that all transports implement and that core knows.
 //
-// A transport moves bytes between this process and one peer. It knows nothing of tags, matching,
-// ordering across connections, retries or the copies of devices: those are core's. Every call and
-// every upcall happens under the context's progress baton, so no transport needs a lock of its own;
-// none may block.
+// A transport moves bytes between this process and its peers. It knows nothing of tags, matching,
+// ordering across connections, retries or the copies of devices: core does these. Every call and
+// every upcall happens under the context's progress baton, unless its comment says otherwise, so a
+// transport needs no lock of its own. No call may block unless its comment allows it.
 //
-//   TransportFactory  probe: usable here, or why not; create: one Transport per communicator mesh
+//   TransportFactory  probe: says whether it can be used here; create: makes a Transport for a mesh
 //   Transport         descriptor, start, reach, connect, progress, sleep
 //   Endpoint          one connection to one peer (a "rail"): messages
 //
 // What not every transport can do (put, get, regions, devices) stands in abilities.h, in interfaces
 // that a Transport and an Endpoint hand out as pointers. README.md says how to add a transport.
 //
-// Life of a transport: a peer may know its descriptor, and connect, before this rank knows which
-// mesh it belongs to and who its members are. Such a connection waits, unjudged, until start().
+// Life of a transport: a peer may know its descriptor, and connect, before this rank knows the id
+// and the members of the mesh. Such a connection waits until start(), and is judged then.
 //
-// Life of a connection: only the lower rank of a pair connects. on_connected (initiator) and
+// Life of a connection: only the lower rank of a pair connects. on_connected (lower rank) and
 // on_accepted (other side) hand the endpoint to core, which sets its handler before anything is
-// delivered. What ends something (revoke, release, cancel, close) needs no memory, so that it
-// cannot fail for want of it. When a connection breaks, the endpoint first makes itself quiet (no
-// memory of anybody is touched any more), then reports on_failed once; after that every call on it
+// delivered. Calls that end something (revoke, release, cancel, close) need no memory, so they
+// cannot fail for want of it. When a connection breaks, the endpoint first makes itself quiet, so
+// that it touches no memory any more, and then reports on_failed once. After that every call on it
 // returns kPeerLost. Core destroys endpoints, never inside an upcall of that endpoint.
 #pragma once
 
@@ -42,28 +42,31 @@
 
 namespace hetcomm {
 
-// Core's side of one endpoint. Upcalls come from Transport::progress or the poller only, never from
-// inside a call of core on that endpoint. No memory passed in lives beyond the call.
+// Core's side of one endpoint. Only Transport::progress and the poller make these upcalls, never a
+// call of core on that endpoint. Memory that is passed in is valid during the upcall only.
 class EndpointHandler {
  public:
-  // A message arrived. |payload| is contiguous.
+  // Tells that a message has arrived. |payload| is contiguous.
   virtual void on_message(const MessageHeader& header, ConstByteSpan payload) = 0;
-  // |length| bytes of a peer's put are complete in the memory that was exposed with |cookie|.
+  // Tells that |length| bytes of a peer's put are complete in the memory that was exposed with
+  // |cookie|.
   virtual void on_put(uint64_t cookie, uint64_t length) = 0;
-  // |bulk| has ended and its local memory is quiet. For a put see Capabilities::lossless.
+  // Tells that |bulk| has ended and its local memory is quiet. Capabilities::lossless says what kOk
+  // means for a put.
   virtual void on_bulk_complete(Bulk& bulk, Code code) = 0;
-  // Region |key| can be used as it says until on_unmap or on_failed; or why not.
+  // Answers map(): region |key| can be used at the address in |mapped| until on_unmap or on_failed,
+  // or |mapped| says why it cannot.
   virtual void on_mapped(const RemoteKey& key, const Result<MappedRegion>& mapped) = 0;
-  // The peer takes it back: on return it is not touched any more.
+  // Tells that the peer takes region |key| back. On return core does not touch it any more.
   virtual void on_unmap(const RemoteKey& key) = 0;
-  // A send or put that was refused with kWouldBlock may be tried again.
+  // Tells that a send, put or get that was refused with kWouldBlock may be tried again.
   virtual void on_writable() = 0;
-  // The transport cannot tell whether the peer does not read |stream| or its path is gone. The
-  // peer's receipt() says which, and comes by another path. Until resolve() tells it, the transport
-  // goes on waiting, and asks again.
+  // Asks for the peer's receipt() of |stream|: the transport cannot tell whether the peer does not
+  // read or the path is gone. The receipt comes by another path, and resolve() tells it. Until then
+  // the transport goes on waiting, and asks again.
   virtual void on_doubt(const StreamId& stream) = 0;
-  // The connection broke; nothing will be delivered or touched any more. |why| names transport and
-  // reason.
+  // Tells that the connection broke. The endpoint delivers and touches nothing any more. |why|
+  // names transport and reason.
   virtual void on_failed(const Status& why) = 0;
 
  protected:
@@ -72,91 +75,103 @@ class EndpointHandler {
 
 class Endpoint {
  public:
-  // Closes the connection. On return no memory of core is touched any more; no upcall follows.
+  // Closes the connection. On return no memory of core is touched any more, and no upcall follows.
+  // Core does not call it from inside an upcall of this endpoint.
   virtual ~Endpoint() = default;
-  // From now on the peer reaches no published region over this connection. Unlike the destructor,
-  // which is the only call that follows, also from inside of an upcall. Without regions it does
+  // Ends the peer's access to published regions over this connection. It may be called from inside
+  // an upcall, unlike the destructor, which is the only call that follows. Without regions it does
   // nothing.
   virtual void close() = 0;
 
+  // Sets core's side, once, before anything is delivered.
   virtual void set_handler(EndpointHandler* handler) = 0;
-  // What this connection can do; may be less than the transport's (no get where the kernel forbids
-  // it). The same for the endpoint's life.
+  // Says what this connection can do, which may be less than its transport can: no get where the
+  // kernel forbids it. The answer does not change while the endpoint lives.
   virtual const Capabilities& capabilities() const = 0;
   virtual EndpointAbilities abilities() = 0;
   // Sends header and payload (at most max_payload_bytes) as one message, in order with the others.
-  // Both are copied before it returns. kWouldBlock: no room; nothing was sent, on_writable will
-  // follow.
+  // Both are copied before it returns. kWouldBlock: there is no room, nothing was sent, and
+  // on_writable will follow.
   virtual Code send(const MessageHeader& header, const SegmentView& payload) = 0;
-  // True when nothing accepted is waiting to leave.
+  // Says whether everything that was accepted has left.
   virtual bool flushed() const = 0;
-  // One line for people: addresses, mode, streams.
+  // Describes the connection in one line for people: addresses, mode, streams.
   virtual std::string describe() const = 0;
 };
 
-// Core's side of one transport; the same rules as for EndpointHandler.
+// Core's side of one transport. The rules are those of EndpointHandler.
 class TransportHandler {
  public:
-  // The outcome of connect(|peer|).
+  // Gives the outcome of connect(|peer|).
   virtual void on_connected(int peer, Result<std::unique_ptr<Endpoint>> endpoint) = 0;
-  // |peer| (proved) has connected. Not keeping the endpoint closes it.
+  // Gives a connection that |peer| has made; the peer has proved who it is. If core does not keep
+  // the endpoint it is closed.
   virtual void on_accepted(int peer, std::unique_ptr<Endpoint> endpoint) = 0;
 
  protected:
   ~TransportHandler() = default;
 };
 
-// What a transport is made of; the references outlive it.
+// Everything that a transport is made with. The references outlive the transport.
 struct TransportEnvironment {
   int rank = 0;
   int size = 1;
-  const Credentials& credentials;  // the mesh and incarnations: from Transport::start() on
+  // Secret and identity of the job. The mesh and the incarnations are known from Transport::start()
+  // on.
+  const Credentials& credentials;
   const Config& config;
   Log& log;
-  Poller& poller;          // for descriptors that wake the context
-  const uint64_t& now_ns;  // coarse clock, refreshed before every progress()
+  // Watches the descriptors that wake the context.
+  Poller& poller;
+  // Coarse clock. The engine sets it while it makes progress.
+  const uint64_t& now_ns;
   TransportHandler& handler;
-  size_t instance = 0;  // which of the factory's instances this is
-  Address route{};      // of this host, leads to the other ranks; none where that is not known
+  // Number of this transport among the factory's instances.
+  size_t instance = 0;
+  // Address of this host that leads to the other ranks; none where that is not known.
+  Address route{};
 };
 
-// kShort: for a small fraction of a millisecond at most. A transport may then leave out a costly
-// fence: a wake-up that is lost to the race with a peer's message costs no more than that.
+// How long the context is about to sleep. kShort is a small fraction of a millisecond. A transport
+// may then leave out a costly fence, since a wake-up that is lost in a race with a peer's message
+// costs no more than that.
 enum class Sleep : uint8_t { kShort, kLong };
 
 class Transport {
  public:
   virtual ~Transport() = default;
 
-  // What connections of this transport can do at best, for the choice of path before there is one.
+  // Says what connections of this transport can do at best. Core chooses a path by it before there
+  // is a connection.
   virtual const Capabilities& capabilities() const = 0;
   virtual TransportAbilities abilities() = 0;
-  // What a peer needs to connect to this process; at most 1 KiB. Exchanged when the communicator is
-  // created.
+  // Gives the bytes that a peer needs to connect to this process, at most 1 KiB. Ranks exchange
+  // them when the communicator is created.
   virtual std::vector<std::byte> descriptor() const = 0;
-  // The environment's credentials are complete: peers that connect are judged by them from now on.
-  // Once, before connect() and RegionPublisher::publish().
+  // Tells that the environment's credentials are complete. From now on the transport judges by them
+  // the peers that connect. Core calls it once, before connect() and RegionPublisher::publish().
   virtual Status start() = 0;
-  // Whether the owner of |descriptor| (untrusted bytes) could be reached at all; the text says why
-  // not. Does not block.
+  // Says whether the owner of |descriptor| (untrusted bytes) could be reached at all. The text says
+  // why not. kOutOfResources: it may be reached later.
   virtual Status reach(ConstByteSpan descriptor) const = 0;
-  // Starts connecting; on_connected follows exactly once, later, unless cancel_connect came first.
-  // Has its own time limit.
+  // Starts to connect. on_connected follows exactly once, after the call has returned, unless
+  // cancel_connect comes first. The transport has its own time limit for it.
   virtual void connect(int peer, ConstByteSpan descriptor) = 0;
+  // Ends connect(|peer|). on_connected will not come.
   virtual void cancel_connect(int peer) = 0;
-  // Moves data without blocking and handles expired timers. Returns the number of things done (0:
-  // idle).
+  // Moves data and handles expired timers. Returns the number of things done; 0: there was nothing
+  // to do.
   virtual int progress() = 0;
-  // Before the context sleeps on the poller: arranges that every arrival wakes it. False: there is
-  // work already, do not sleep. finish_sleep() is called after waking (and after a false); until
-  // then nobody takes events from the poller, which may be what wakes the sleeper.
+  // Arranges that every arrival wakes the context, which is about to sleep on the poller. False:
+  // there is work already, so it must not sleep. finish_sleep() follows in both cases. Until then
+  // nobody takes events from the poller, since they may be what wakes the sleeper.
   virtual bool prepare_sleep(Sleep sleep) = 0;
-  // Between a prepare_sleep() that returned true and finish_sleep(), after calls of endpoints:
-  // whether what they began is announced too. False: somebody has to finish the sleep and
-  // progress().
+  // Says whether the sleeper is also woken for things that calls of endpoints have begun since
+  // prepare_sleep() returned true. False: somebody has to finish the sleep and progress().
   virtual bool may_sleep_on() const = 0;
+  // Ends prepare_sleep(), after a sleep or in place of one.
   virtual void finish_sleep() = 0;
-  // When progress() has to run at the latest, absolute; kForever if never.
+  // Gives the time at which progress() has to run at the latest; kForever: there is none.
   virtual uint64_t next_timer_ns() const = 0;
 };
 
@@ -164,13 +179,17 @@ class TransportFactory {
  public:
   virtual ~TransportFactory() = default;
 
+  // Gives the name by which users and peers know the transport. It has at most 12 characters, since
+  // '#' and the number of an instance may follow. Static storage.
   virtual std::string_view name() const = 0;
-  // Usable on this machine? The text says why not, or, with kOk, what was found.
+  // Says whether the transport can be used on this machine. The text says why not, or, with kOk,
+  // what was found.
   virtual Status probe(const Config& config) const = 0;
-  // How many transports it makes for one communicator, one for each network interface that shall
-  // share the load. Instance i connects to instance i of the peer.
+  // Gives the number of transports for one mesh, one for each network interface that shall share
+  // the load. Instance i connects to instance i of the peer.
   virtual size_t instances(const Config& /*config*/) const { return 1; }
-  // Needs no probe() before; where that fails it fails for the same reason.
+  // Makes a transport, with or without a probe() before. Where that fails this fails for the same
+  // reason.
   virtual Result<std::unique_ptr<Transport>> create(
       const TransportEnvironment& environment) const = 0;
 };
