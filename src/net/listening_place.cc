@@ -50,7 +50,7 @@ Result<std::vector<Address>> usable_addresses(const ListeningPlace& mine,
     }
   }
   if (usable.empty()) {
-    return Status(Code::kUnsupported, "no usable address to connect to: " + refused);
+    return Status(Code::kUnsupported, "no usable address: " + refused);
   }
   return usable;
 }

@@ -54,11 +54,11 @@ ShmEndpoint::ShmEndpoint(ShmTransport& transport, int peer, Link link)
 }
 
 EndpointAbilities ShmEndpoint::abilities() {
-  return {.puts = this,
-          .gets = capabilities_.get ? this : nullptr,
-          .immediate_gets = capabilities_.gets_now ? this : nullptr,
-          .exposer = this,
-          .mapper = capabilities_.map ? this : nullptr};
+  return {.puts = &bulks_,
+          .gets = capabilities_.get ? &bulks_ : nullptr,
+          .immediate_gets = capabilities_.gets_now ? &bulks_ : nullptr,
+          .exposer = &bulks_,
+          .mapper = capabilities_.map ? &bulks_ : nullptr};
 }
 
 Result<std::unique_ptr<ShmEndpoint>> ShmEndpoint::create(ShmTransport& transport, int peer,

@@ -35,13 +35,7 @@ using SharedRegions = std::unordered_map<uint64_t, bool>;
 // What a connection with |geometry| can do at best.
 Capabilities shm_capabilities(const Config& config, const Geometry& geometry);
 
-class ShmEndpoint final : public Endpoint,
-                          public PutStarter,
-                          public GetStarter,
-                          public ImmediateReader,
-                          public MemoryExposer,
-                          public RegionMapper,
-                          private Watcher {
+class ShmEndpoint final : public Endpoint, private Watcher {
  public:
   // |transport| outlives the endpoint.
   static Result<std::unique_ptr<ShmEndpoint>> create(ShmTransport& transport, int peer, Link link);
@@ -54,15 +48,6 @@ class ShmEndpoint final : public Endpoint,
   void close() override {}
   bool flushed() const override { return puts_.empty(); }
   std::string describe() const override;
-
-  Code put(Bulk& bulk) override;
-  Code get(Bulk& bulk) override;
-  Code get_now(Bulk& bulk) override;
-  Result<RemoteKey> expose(Segments segments, Access access, uint64_t cookie) override;
-  void revoke(const RemoteKey& key) override;
-  void release(const RemoteKey& key) override { revoke(key); }
-  void map(const RemoteKey& key, uint64_t length) override;
-  bool cancel(Bulk& bulk) override;
 
   // For ShmTransport.
 
@@ -97,7 +82,38 @@ class ShmEndpoint final : public Endpoint,
   // each answer that the peer does not read.
   static constexpr size_t kMostWanted = 64;
 
+  // The abilities, in an object of their own: their table pointers would push what a short message
+  // touches into further cache lines.
+  class Bulks final : public PutStarter,
+                      public GetStarter,
+                      public ImmediateReader,
+                      public MemoryExposer,
+                      public RegionMapper {
+   public:
+    explicit Bulks(ShmEndpoint& endpoint) : endpoint_(endpoint) {}
+    Code put(Bulk& bulk) override { return endpoint_.put(bulk); }
+    Code get(Bulk& bulk) override { return endpoint_.get(bulk); }
+    Code get_now(Bulk& bulk) override { return endpoint_.get_now(bulk); }
+    bool cancel(Bulk& bulk) override { return endpoint_.cancel(bulk); }
+    Result<RemoteKey> expose(Segments segments, Access access, uint64_t cookie) override {
+      return endpoint_.expose(segments, access, cookie);
+    }
+    void revoke(const RemoteKey& key) override { endpoint_.revoke(key); }
+    void release(const RemoteKey& key) override { endpoint_.revoke(key); }
+    void map(const RemoteKey& key, uint64_t length) override { endpoint_.map(key, length); }
+
+   private:
+    ShmEndpoint& endpoint_;
+  };
+
   ShmEndpoint(ShmTransport& transport, int peer, Link link);
+  Code put(Bulk& bulk);
+  Code get(Bulk& bulk);
+  Code get_now(Bulk& bulk);
+  Result<RemoteKey> expose(Segments segments, Access access, uint64_t cookie);
+  void revoke(const RemoteKey& key);
+  void map(const RemoteKey& key, uint64_t length);
+  bool cancel(Bulk& bulk);
   void on_events(uint32_t events) override;
   void peer_went();
   void receive_parcels();
@@ -157,6 +173,7 @@ class ShmEndpoint final : public Endpoint,
   Capabilities capabilities_;
   ShmTransport& transport_;
   int peer_;
+  Bulks bulks_{*this};
 };
 
 }  // namespace hetcomm::shm

@@ -110,9 +110,9 @@ class Rail final : public EndpointHandler, public Mortal {
 
   Pair& pair_;
   std::unique_ptr<Endpoint> endpoint_;
-  const EndpointAbilities abilities_;
   Capabilities capabilities_;
   hetcomm_counters_t* counters_;
+  const EndpointAbilities abilities_;
 };
 
 // A put or get of core, with whom to tell.

@@ -26,9 +26,9 @@ Rail::Rail(Pair& pair, std::unique_ptr<Endpoint> endpoint, uint64_t rail_id, siz
       transport(transport_index),
       pair_(pair),
       endpoint_(std::move(endpoint)),
-      abilities_(endpoint_->abilities()),
       capabilities_(endpoint_->capabilities()),
-      counters_(counters) {
+      counters_(counters),
+      abilities_(endpoint_->abilities()) {
   if (capabilities_.lossless) return;
   capabilities_.max_payload_bytes = std::min(
       capabilities_.max_payload_bytes, pair.common().connector.kept_payload_bytes(pair.rank()));
