@@ -244,7 +244,7 @@ KNOWN = {
         "src/core/progress/operation:Operation": (38, 14),
         "transports/rdma/endpoint:RdmaEndpoint": (29, 54),
         "transports/rdma/transport:RdmaTransport": (29, 65),
-        "transports/shm/endpoint:ShmEndpoint": (26, 53),
+        "transports/shm/endpoint:ShmEndpoint": (27, 52),
         "transports/tcp/path:TcpInfo": (47, 0),
     },
     # "unit:class friend"
