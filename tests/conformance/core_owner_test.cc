@@ -386,6 +386,11 @@ class Initiator : public WithPlayedPeer {
     remote_ = std::make_unique<RemoteMemory>(me_.communicator(), imported, std::move(keys));
     drive();
   }
+  // Operations that a test leaves behind end before what they use goes.
+  ~Initiator() override {
+    me_.communicator().abort("the end");
+    drive();
+  }
 
   Operation* start(OperationKind kind, uint64_t length = 8, bool notify = false) {
     const AccessArguments to{
