@@ -413,8 +413,12 @@ std::optional<Words> expected(const Case& test, uint32_t rank) {
       for (uint64_t i = 0; i < test.elements; ++i) words.push_back(sum(0, test.ranks, i));
       return words;
     case Kind::kScan:
-      if (test.exclusive && rank == 0) return Words(test.elements, kUntouched);
       for (uint64_t i = 0; i < test.elements; ++i) {
+        if (test.exclusive && rank == 0) {
+          // Its result stays as it is.
+          words.push_back(test.in_place ? value(0, i) : kUntouched);
+          continue;
+        }
         words.push_back(sum(0, test.exclusive ? rank : rank + 1, i));
       }
       return words;
