@@ -370,7 +370,7 @@ void declare(CLI::App* app, Options* options, Texts* texts) {
   app->add_option("--timeout", options->silence_seconds)->check(CLI::Range(1.0, 86400.0));
 }
 
-// Of what the command line has beside known options, the first.
+// Says which argument is no known option, the first of them.
 std::string unknown_option(const CLI::App& app) {
   const std::vector<std::string> rest = app.remaining();
   if (rest.empty()) return "unknown option";

@@ -1,4 +1,4 @@
-// What a drawing of a report shows: panels with lines, before anything is drawn.
+// A plot holds what a drawing of a report shows: panels with lines, before anything is drawn.
 #pragma once
 
 #include <string>

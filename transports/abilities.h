@@ -1,8 +1,8 @@
-// What some transports can do and others cannot, in interfaces of their own.
+// Abilities that some transports have and others lack, in interfaces of their own.
 //
 // An Endpoint and a Transport hand them out as pointers. A pointer is null where the ability is
-// missing. It stays the same for the life of the endpoint or transport, so core asks for it once and
-// keeps it. The rules for calls are those of transport.h.
+// missing. It stays the same for the life of the endpoint or transport, so core asks for it once
+// and keeps it. The rules for calls are those of transport.h.
 #pragma once
 
 #include <cstddef>

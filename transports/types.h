@@ -1,4 +1,4 @@
-// What the interfaces of transports speak of: segments, keys, regions, capabilities, bulks.
+// The types that the interfaces of transports use: segments, keys, regions, capabilities, bulks.
 #pragma once
 
 #include <array>

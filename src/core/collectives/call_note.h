@@ -1,5 +1,5 @@
-// What a rank tells another one of its call of a collective operation when that takes long, or that it
-// refuses to make the call. It goes over the control plane.
+// A rank sends another one a note of its collective call when that takes long, or when it refuses
+// to make the call. The note goes over the control plane.
 #pragma once
 
 #include <cstddef>

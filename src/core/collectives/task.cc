@@ -47,7 +47,7 @@ Code Task::set_up_list(int32_t rank, int32_t size, const Arguments& arguments, s
     }
     problem_.ranks = static_cast<uint32_t>(count);
     problem_.rank = static_cast<uint32_t>(own);
-    // The same as no list.
+    // All ranks in their order are as good as no list.
     bool in_order = count == static_cast<size_t>(size);
     for (size_t i = 0; i < count && in_order; ++i) in_order = list_[i] == static_cast<int32_t>(i);
     if (in_order) list_.clear();
@@ -146,7 +146,7 @@ Code Task::set_up_buffers(const Arguments& arguments, std::string* text) {
   return check_sizes(text);
 }
 
-// What the lengths are to each other; sets those of the problem and of the call.
+// Checks that the lengths fit together, and sets those of the problem and of the call.
 Code Task::check_sizes(std::string* text) {
   const uint64_t n = problem_.ranks;
   const bool at_root = problem_.rank == problem_.root;

@@ -75,7 +75,7 @@ class Mesh final : public Driven, private PairConnector, private PairListener {
   std::optional<MeshOffer> offer(const Channel& channel);
   Engine& engine() { return environment_.engine; }
   Log& log() { return environment_.log; }
-  // What its pairs share, and its communicators use.
+  // Its pairs share these objects, and its communicators use them.
   PairCommons& commons() { return commons_; }
   const PairCommons& commons() const { return commons_; }
 

@@ -1,4 +1,4 @@
-// What a mesh knows of those that stand on it: communicators, and work that wants to be driven.
+// A mesh knows those that stand on it by these interfaces: communicators, and work to be driven.
 //
 // All calls under the baton.
 #pragma once

@@ -32,7 +32,7 @@ void Completer::complete_other(Operation& operation) {
     operation.run.bytes_received += access.ahead;
   }
   if (access.ledger != nullptr) access.ledger->ending(operation);
-  // Whoever sees the end may let go of the remote memory at once.
+  // A thread that sees the end may let go of the remote memory at once.
   if (access.remote != nullptr) access.remote->drop_use();
   finish(operation);
   if (access.registration != nullptr && access.registration->drop_running()) {

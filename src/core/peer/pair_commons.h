@@ -1,4 +1,4 @@
-// What the pairs of a job share, and what they ask of the job.
+// The pairs of a job share these objects, and ask the job by these interfaces.
 #pragma once
 
 #include <cstddef>
@@ -55,8 +55,8 @@ class PairConnector {
 // Hears of what concerns more than one pair. All calls under the baton.
 class PairListener {
  public:
-  // |rank| is gone for good, its pair is quiet. Everybody who waits for it learns |why|. Works without
-  // memory.
+  // |rank| is gone for good, its pair is quiet. Everybody who waits for it learns |why|. Works
+  // without memory.
   virtual void on_rank_lost(int rank, const Status& why) = 0;
   // A transport asks what has arrived at |rank| on |stream|.
   virtual void on_doubt(int rank, const StreamId& stream) = 0;

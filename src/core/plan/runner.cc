@@ -63,7 +63,7 @@ void Runner::open_lane(Lane& lane) {
   lane.active = true;
 }
 
-// Of those under way: tags tell no more lanes apart than follow it.
+// The first lane that is under way. Tags tell no more lanes apart than kLaneMask that follow it.
 uint64_t Runner::oldest_lane() const {
   uint64_t oldest = next_lane_;
   for (const Lane& lane : lane_list_) {

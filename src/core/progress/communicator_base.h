@@ -1,5 +1,5 @@
-// What progress, pairs and completions know of a communicator: its ranks in the job, its channel, and
-// how operations on it begin and end.
+// The rooms below a communicator know this of it: its ranks in the job, its channel, and how
+// operations on it begin and end.
 //
 // Under the baton, but for what does not change: ranks and their numbers.
 #pragma once
@@ -38,8 +38,8 @@ class CommunicatorBase {
 
   // Starts |operation|, which is pending; it may complete at once.
   virtual void start(Operation& operation) = 0;
-  // Ends |operation|, which is pending, in |code|; it completes when its memory is quiet. |why| stands
-  // behind the description of the operation in its text. Works without memory.
+  // Ends |operation|, which is pending, in |code|; it completes when its memory is quiet. |why|
+  // stands behind the description of the operation in its text. Works without memory.
   virtual void end(Operation& operation, Code code, std::string_view why) = 0;
 
   // A pending operation of this rank on behalf of |peer|, a rank of the job, on a range of
