@@ -71,7 +71,7 @@ class TwoRanks {
   RemoteMemory& remote() { return *remote_; }
   Memory& memory() { return *memory_; }
   bool waits_for_credit() {
-    return putter_->communicator().mesh().pair(1).access().waits_for_credit();
+    return putter_->communicator().mesh().pair(1).access().initiator().waits_for_credit();
   }
   bool take_notification() {
     hetcomm_notification_t notification{};

@@ -635,7 +635,7 @@ class Job {
     constexpr uint64_t kMostInputs = 64;
     if (inputs_ > kMostInputs) return false;
     const Pair* pair = me_->communicator().mesh().find_pair(1);
-    return pair == nullptr || pair->state() != Pair::State::kLost;
+    return pair == nullptr || pair->state() != PairState::kLost;
   }
 
   void run(Script& script) {

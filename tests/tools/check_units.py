@@ -238,8 +238,6 @@ KNOWN = {
         "src/core/collectives/segment:Segment": (34, 58),
         "src/core/communicator/communicator:Communicator": (14, 73),
         "src/core/job/mesh:Mesh": (32, 111),
-        "src/core/peer/pair:Pair": (72, 158),
-        "src/core/peer/remote_access:RemoteAccess": (18, 84),
         "src/core/progress/engine:Engine": (44, 85),
         "src/core/progress/operation:Operation": (38, 14),
         "transports/rdma/endpoint:RdmaEndpoint": (29, 54),
@@ -248,10 +246,7 @@ KNOWN = {
         "transports/tcp/path:TcpInfo": (47, 0),
     },
     # "unit:class friend"
-    "friends": {
-        "src/core/peer/pair:Pair RemoteAccess",
-        "src/core/peer/remote_access:RemoteAccess DirectAccess",
-    },
+    "friends": set(),
 }
 
 

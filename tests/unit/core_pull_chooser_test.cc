@@ -76,7 +76,7 @@ class TwoRanks {
   uint64_t noisy(double ns) { return static_cast<uint64_t>(ns * noise_(random_)); }
 
   PullChooser chooser_;
-  PullPlan plan_;
+  PullRule plan_;
   double now_ = 1e9;
   uint64_t told_ = kPullNone;
   int told_in_ = -1;
@@ -154,7 +154,7 @@ TEST(PullChooser, LearnsOfEachSizeWhatCopyingCostsTheSender) {
 
 // A thread switch while the first message is copied.
 TEST(PullChooser, IsNotMisledByOneSlowCopy) {
-  PullPlan plan;
+  PullRule plan;
   for (int i = 0; i < 3; ++i) {
     ASSERT_TRUE(plan.samples_next(64 * kKi));
     plan.copied(64 * kKi, i == 0 ? 3'000'000 : 2'000);
@@ -163,7 +163,7 @@ TEST(PullChooser, IsNotMisledByOneSlowCopy) {
 }
 
 TEST(PullChooser, CopiesForAWhileWhereTheReceiverIsLate) {
-  PullPlan plan;
+  PullRule plan;
   plan.told(PullClass::of(64 * kKi), kPullAll);
   const auto pulls = [&] { return plan.pulls(64 * kKi, [] { return uint64_t{0}; }); };
   int copied = 0;
@@ -240,7 +240,7 @@ TEST(PullChooser, BearsAnyNumberOfThePeer) {
   }
   ranks.run(64 * kKi, 10'000, false);
   EXPECT_LT(ranks.run(64 * kKi, 10'000, false).pulled, 500) << "it believes the lie for ever";
-  PullPlan plan;
+  PullRule plan;
   for (const uint64_t pause : {uint64_t{1}, UINT64_MAX - 1, UINT64_MAX}) {
     plan.told(0, pause);
     plan.pulls(16 * kKi, [] { return uint64_t{0}; });

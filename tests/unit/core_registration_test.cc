@@ -70,10 +70,10 @@ TEST_F(RegistrationTest, NotificationsComeInOrderOnce) {
     EXPECT_EQ(registration.rights(), static_cast<uint32_t>(HETCOMM_ACCESS_PUT));
     EXPECT_EQ(&registration.memory(), &mine);
     hetcomm_notification_t out{};
-    Pair* source = nullptr;
+    Association* source = nullptr;
     EXPECT_FALSE(registration.has_notification());
     EXPECT_FALSE(registration.take(&out, &source));
-    Pair& self = me_.communicator().mesh().pair(0);
+    Association& self = me_.communicator().mesh().pair(0).association();
     for (uint64_t i = 0; i < 3; ++i) registration.notify(self, {i, 0, 0, 10 * i, i});
     for (uint64_t i = 0; i < 3; ++i) {
       EXPECT_TRUE(registration.has_notification());

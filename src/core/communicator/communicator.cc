@@ -286,12 +286,10 @@ void Communicator::start(Operation& operation) {
       if (Status status = collectives_->start(operation); !status.ok()) {
         mesh_->commons().completer.complete(operation, status.code(), std::string(status.text()));
       }
-    } else if (operation.kind == OperationKind::kSend) {
-      mesh_->pair(operation.peer).submit_send(operation);
     } else if (operation.kind == OperationKind::kReceive) {
       mesh_->start_receive(channel(), operation);
     } else {
-      mesh_->pair(operation.peer).access().submit(operation);
+      mesh_->pair(operation.peer).submit(operation);
     }
   } catch (const std::bad_alloc&) {
     // A collective operation that its team has taken over tells the other ranks by itself.
@@ -370,7 +368,7 @@ size_t Communicator::counters(int32_t rank, size_t capacity, hetcomm_counters_t*
   const Pair* pair = mesh_->find_pair(ranks()[static_cast<size_t>(rank)]);
   if (pair == nullptr) return 0;
   size_t index = 0;
-  for (const hetcomm_counters_t& counters : pair->counters()) {
+  for (const hetcomm_counters_t& counters : pair->association().rails().counters()) {
     if (index < capacity) out[index] = counters;
     ++index;
   }

@@ -268,8 +268,8 @@ class Communicator final : public MeshMember {
     const Member& to = members_[static_cast<size_t>(peer)];
     Pair* pair = mesh_->find_pair(to.rank);
     return pair != nullptr && !channel().closed &&
-           pair->send_at_once(to.channel, tag,
-                              {reinterpret_cast<void*>(buffer.offset), buffer.length});
+           pair->traffic().sender().send_at_once(
+               to.channel, tag, {reinterpret_cast<void*>(buffer.offset), buffer.length});
   }
   // Under the baton, just taken: what was submitted before comes first.
   void start_now(Operation& operation) {

@@ -12,13 +12,13 @@ constexpr uint64_t kLetGoInterval = 200'000;
 
 void Communicator::add_remote(RemoteMemory& remote) {
   const Engine::Baton baton(engine_);
-  mesh_->pair(remote.rank()).access().add(remote);
+  mesh_->pair(remote.rank()).access().initiator().mapped().add(remote);
   ++remotes_;
 }
 
 void Communicator::drop_remote(RemoteMemory& remote) {
   const Engine::Baton baton(engine_);
-  mesh_->pair(remote.rank()).access().remove(remote);
+  mesh_->pair(remote.rank()).access().initiator().mapped().remove(remote);
   --remotes_;
 }
 
@@ -90,8 +90,8 @@ Status Communicator::unregister_memory(Memory& memory, uint64_t timeout_ns) {
   const Engine::Baton baton(own.engine_);
   own.mesh_->commons().registrations.erase(registration->id);
   hetcomm_notification_t dropped;
-  Pair* source = nullptr;
-  while (registration->take(&dropped, &source)) source->return_credit(kMessageCost);
+  Association* source = nullptr;
+  while (registration->take(&dropped, &source)) source->give_back_credit(kMessageCost);
   memory.registration.reset();
   memory.drop_use();
   --own.registrations_;
@@ -133,9 +133,9 @@ Status Communicator::wait_notification(Memory& memory, Engine& engine, uint64_t 
       if (registration == nullptr) {
         return Status(Code::kInvalidArgument, "the memory is not registered");
       }
-      Pair* source = nullptr;
+      Association* source = nullptr;
       if (registration->take(out, &source)) {
-        source->return_credit(kMessageCost);
+        source->give_back_credit(kMessageCost);
         return {};
       }
       if (registration->closing) return Status(Code::kStaleHandle, "the memory is unregistered");

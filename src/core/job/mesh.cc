@@ -422,7 +422,7 @@ Mesh::~Mesh() {
   commons_.channels.for_each_table([](MatchTable& table) {
     while (Incoming* message = table.first_unexpected()) {
       table.remove_unexpected(message);
-      if (!message->pair->forget(*message)) message->pair->free_incoming(message);
+      if (!message->arriving) message->receiver->free(*message);
     }
   });
   while (!commons_.graveyard.empty()) {
@@ -466,7 +466,8 @@ std::vector<Mesh::Candidate> Mesh::candidates(int rank) {
                                         "it out, or it cannot use it")};
     candidate.score_us = score_of(capabilities);
     if (Pair* found = find_pair(rank); found != nullptr) {
-      candidate.cooling = found->is_cooling(entry.index);
+      candidate.cooling =
+          found->extra_rails().cool_downs().is_cooling(entry.index, engine().coarse_now());
     }
     for (const PeerInfo::Offer& offer : peers_[static_cast<size_t>(rank)].offers) {
       if (offer.name != entry.name) continue;
@@ -482,12 +483,12 @@ std::vector<Mesh::Candidate> Mesh::candidates(int rank) {
   return result;
 }
 
-void Mesh::connect_over(Pair& pair, size_t index) {
+void Mesh::connect_over(int rank, size_t index) {
   TransportEntry& entry = *transports_[index];
-  for (const PeerInfo::Offer& offer : peers_[static_cast<size_t>(pair.rank())].offers) {
+  for (const PeerInfo::Offer& offer : peers_[static_cast<size_t>(rank)].offers) {
     if (offer.name != entry.name) continue;
-    log().info("rank {}: trying {} beside", pair.rank(), offer.name);
-    entry.transport->connect(pair.rank(), offer.descriptor);
+    log().info("rank {}: trying {} beside", rank, offer.name);
+    entry.transport->connect(rank, offer.descriptor);
     return;
   }
 }
@@ -527,11 +528,11 @@ bool Mesh::has_common_transport(int rank) const {
   });
 }
 
-void Mesh::connect(Pair& pair) {
-  auto& attempt = attempts_[static_cast<size_t>(pair.rank())];
+void Mesh::connect(int rank) {
+  auto& attempt = attempts_[static_cast<size_t>(rank)];
   attempt = std::make_unique<Attempt>();
-  attempt->candidates = candidates(pair.rank());
-  try_next(pair);
+  attempt->candidates = candidates(rank);
+  try_next(pair(rank));
 }
 
 void Mesh::try_next(Pair& pair) {
@@ -542,7 +543,7 @@ void Mesh::try_next(Pair& pair) {
     if (candidate.reach.ok()) {
       log().info("rank {}: trying {} (estimate {:.1f} us for 64 KiB)", pair.rank(),
                  candidate.entry->name, candidate.score_us);
-      if (pair.stop_connecting(candidate.entry->index)) {
+      if (pair.extra_rails().cool_downs().stop_connecting(candidate.entry->index)) {
         candidate.entry->transport->cancel_connect(pair.rank());
       }
       candidate.entry->transport->connect(pair.rank(), *candidate.descriptor);
@@ -596,7 +597,7 @@ void Mesh::TransportEntry::connected(int peer, Result<std::unique_ptr<Endpoint>>
     if (endpoint.ok()) {
       adopt(peer, std::move(endpoint.value()));
     } else {
-      mesh.pair(peer).connect_failed(index, endpoint.status());
+      mesh.pair(peer).extra_rails().connect_failed(index, endpoint.status());
     }
     return;
   }
@@ -646,8 +647,8 @@ void Mesh::close_idle_connections() {
   std::array<uint32_t, 2> looks{};
   const uint64_t now = engine().refresh_now();
   for (Pair* const pair : active_pairs_) {
-    const uint32_t count = pair->count_idle();
-    if (pair->rank() == rank_ || !pair->may_close_idle(now)) continue;
+    const uint32_t count = pair->idle_closer().count_idle();
+    if (pair->rank() == rank_ || !pair->idle_closer().may_ask(now)) continue;
     if (most_idle[0] == nullptr || count > looks[0]) {
       most_idle = {pair, most_idle[0]};
       looks = {count, looks[0]};
@@ -661,7 +662,7 @@ void Mesh::close_idle_connections() {
       most_idle[0] != nullptr ? kFirstPauseNs : std::min(2 * close_idle_pause_ns_, kLongestPauseNs);
   close_idle_at_ns_ = now + close_idle_pause_ns_;
   for (Pair* const pair : most_idle) {
-    if (pair != nullptr) pair->ask_to_close_idle();
+    if (pair != nullptr) pair->idle_closer().ask();
   }
 }
 
@@ -770,7 +771,7 @@ std::string Mesh::explain(int rank) {
             ? fmt::format("possible, estimate {:.1f} us for 64 KiB", candidate.score_us)
             : fmt::format("no: {}", candidate.reach.text());
     if (found != nullptr) {
-      for (const hetcomm_counters_t& counters : found->counters()) {
+      for (const hetcomm_counters_t& counters : found->association().rails().counters()) {
         if (candidate.entry->name == counters.transport && counters.connected != 0)
           verdict += "; in use";
       }
@@ -782,20 +783,20 @@ std::string Mesh::explain(int rank) {
   }
   if (rank != rank_) text += commons_.device_access.explain();
   if (Pair* pair = find_pair(rank); pair != nullptr) {
-    if (pair->rails() > 0) {
-      pair->for_each_rail([&](Rail& rail) {
+    if (!pair->association().rails().empty()) {
+      pair->association().rails().for_each([&](Rail& rail) {
         text += fmt::format("  connection: {}\n", rail.endpoint().describe());
       });
       constexpr uint64_t kSizes[] = {128u << 10, 1u << 20, 8u << 20, 64u << 20};
       for (const uint64_t size : kSizes) {
-        const double put = pair->chooser().cost(size, false);
-        const double get = pair->chooser().cost(size, true);
+        const double put = pair->traffic().transfers().chooser().cost(size, false);
+        const double get = pair->traffic().transfers().chooser().cost(size, true);
         if (put > 0 && get > 0) {
           text += fmt::format("  bulk of {} KiB measured: copied {:.1f} GB/s, read {:.1f} GB/s\n",
                               size >> 10, 1 / put, 1 / get);
         }
       }
-    } else if (pair->state() == Pair::State::kLost) {
+    } else if (pair->state() == PairState::kLost) {
       text += fmt::format("  lost: {}\n", pair->lost_because().text());
     } else {
       text += "  not connected yet\n";
@@ -812,7 +813,7 @@ bool Mesh::flushed() const {
 }
 
 void Mesh::ask_for_acknowledgements() {
-  for (Pair* pair : active_pairs_) pair->ask_for_acknowledgement();
+  for (Pair* pair : active_pairs_) pair->traffic().ask_for_acknowledgement();
 }
 
 // --- what the control plane says --------------------------------------------
@@ -905,7 +906,7 @@ void Mesh::on_path_answer(int rank, uint64_t asked_ns, ConstByteSpan bytes) {
   log().debug("a connection is silent; {} bytes of it have arrived at rank {}, which {}",
               answer.receipt.received_bytes, rank,
               answer.receipt.full ? "does not read" : "has room");
-  found->for_each_rail([&](Rail& rail) {
+  found->association().rails().for_each([&](Rail& rail) {
     DoubtResolver* const doubts = rail.abilities().doubts;
     if (doubts != nullptr) doubts->resolve(answer.stream, answer.receipt);
   });
@@ -950,7 +951,7 @@ void Mesh::lose(int rank, const Status& why) {
 }
 
 void Mesh::on_peer_left(int rank) {
-  if (Pair* found = find_pair(rank); found != nullptr && found->state() != Pair::State::kIdle) {
+  if (Pair* found = find_pair(rank); found != nullptr && found->state() != PairState::kIdle) {
     found->peer_left();
     return;
   }
@@ -969,7 +970,7 @@ void Mesh::on_declared_lost(const Status& why) {
 void Mesh::on_knock(int rank, uint32_t lost) { pair(rank).knocked(lost); }
 
 void Mesh::on_refused(int rank, const std::string& why) {
-  if (Pair* found = find_pair(rank); found != nullptr && found->rail() == nullptr) {
+  if (Pair* found = find_pair(rank); found != nullptr && found->association().rail() == nullptr) {
     found->refused_by_peer(Status(Code::kUnreachable, why));
   }
 }

@@ -163,8 +163,8 @@ class Mesh final : public Driven, private PairConnector, private PairListener {
 
  private:
   // PairConnector
-  void connect(Pair& pair) override;
-  void connect_over(Pair& pair, size_t index) override;
+  void connect(int rank) override;
+  void connect_over(int rank, size_t index) override;
   std::vector<size_t> useful_beside(int rank, size_t index) override;
   bool has_common_transport(int rank) const override;
   uint32_t kept_payload_bytes(int rank) override;

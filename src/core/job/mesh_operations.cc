@@ -3,7 +3,6 @@
 
 #include "src/base/text.h"
 #include "src/core/job/mesh.h"
-#include "src/core/peer/transfer.h"
 
 namespace hetcomm {
 
@@ -11,7 +10,7 @@ void Mesh::start_receive(Channel& own, Operation& receive) {
   MatchTable& table = receive.collective ? own.collective : own.point_to_point;
   Incoming* message = table.find_unexpected(receive.peer, receive.tag, receive.ignore);
   if (message != nullptr) {
-    message->pair->attach(*message, receive);
+    message->receiver->attach(*message, receive);
     return;
   }
   if (receive.peer >= 0) {
@@ -21,7 +20,7 @@ void Mesh::start_receive(Channel& own, Operation& receive) {
       return;
     }
     Pair& sender = pair(receive.peer);
-    if (sender.state() != Pair::State::kReady) [[unlikely]] {
+    if (sender.state() != PairState::kReady) [[unlikely]] {
       sender.ensure_connected();
       // Perhaps there is no way to connect.
       if (const Status& status = peer_status(receive.peer); !status.ok()) {
@@ -107,7 +106,7 @@ void Mesh::fail_receives(int rank, const Status& why) {
       next = message->next_arrived;
       if (message->source != rank || !message->rendezvous) continue;
       table.remove_unexpected(message);
-      message->pair->free_incoming(message);
+      message->receiver->free(*message);
     }
   });
   engine().pool().for_each([&](Operation& operation) {
@@ -178,13 +177,7 @@ void Mesh::fail_collectives(MeshMember& communicator, const Status& why, bool pu
   for (Incoming* message = own.collective.first_unexpected(); message != nullptr; message = next) {
     next = message->next_arrived;
     own.collective.remove_unexpected(message);
-    if (message->pair->forget(*message)) continue;  // its fragments still come, to be dropped
-    if (message->rendezvous) {
-      message->pair->send_control(MessageKind::kStop, message->sender_id,
-                                  static_cast<uint64_t>(Code::kAborted), nullptr, 0);
-    }
-    message->pair->return_credit(message->credit);
-    message->pair->free_incoming(message);
+    message->receiver->drop(*message, MessageReceiver::Tell::kSender);
   }
 }
 
@@ -199,7 +192,7 @@ void Mesh::on_collectives_failed(int origin, uint32_t channel, const Status& why
 void Mesh::wake(int rank) {
   Pair& peer = pair(rank);
   peer.ensure_connected();
-  peer.send_control(MessageKind::kWake, 0, 0, nullptr, 0);
+  peer.association().send_protocol(MessageKind::kWake, 0, 0);
 }
 
 void Mesh::tell_call(int rank, uint32_t channel, ConstByteSpan note) {
@@ -286,13 +279,9 @@ void Mesh::drop_queued(Channel& channel) {
   for (MatchTable* table : {&channel.point_to_point, &channel.collective}) {
     while (Incoming* message = table->first_unexpected()) {
       table->remove_unexpected(message);
-      if (message->pair->forget(*message)) continue;  // its fragments still come, to be dropped
-      if (message->rendezvous && channel.aborted.ok()) {
-        message->pair->send_control(MessageKind::kStop, message->sender_id,
-                                    static_cast<uint64_t>(Code::kAborted), nullptr, 0);
-      }
-      message->pair->return_credit(message->credit);
-      message->pair->free_incoming(message);
+      // An abort reaches the sender by itself.
+      message->receiver->drop(*message, channel.aborted.ok() ? MessageReceiver::Tell::kSender
+                                                             : MessageReceiver::Tell::kNobody);
     }
   }
 }

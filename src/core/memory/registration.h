@@ -24,7 +24,7 @@ namespace hetcomm {
 
 class CommunicatorBase;
 class Memory;
-class Pair;
+class Association;
 
 class Registration {
  public:
@@ -42,12 +42,12 @@ class Registration {
   // What transports made of it, by their number in the mesh; all-zero: nothing.
   std::vector<std::pair<std::string, RemoteKey>> keys;
 
-  void notify(Pair& source, const hetcomm_notification_t& notification) {
+  void notify(Association& source, const hetcomm_notification_t& notification) {
     waiting_.push_back({&source, notification});
     arrived_.store(arrived_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
   }
   // False when there is none. |*source| gets its credit back from the caller.
-  bool take(hetcomm_notification_t* out, Pair** source) {
+  bool take(hetcomm_notification_t* out, Association** source) {
     if (waiting_.empty()) return false;
     *source = waiting_.front().source;
     *out = waiting_.front().notification;
@@ -76,7 +76,7 @@ class Registration {
 
  private:
   struct Waiting {
-    Pair* source;
+    Association* source;
     hetcomm_notification_t notification;
   };
 

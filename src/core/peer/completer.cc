@@ -3,6 +3,7 @@
 #include <memory>
 #include <new>
 
+#include "src/base/text.h"
 #include "src/core/memory/memory.h"
 #include "src/core/memory/registration.h"
 
@@ -16,6 +17,21 @@ void Completer::complete(Operation& operation, Code code, std::string text) {
     operation.text.reset();  // the code has to do
   }
   complete(operation);
+}
+
+std::string Completer::access_failure_text(const Operation& operation, Code code) {
+  const char* why =
+      code == Code::kStaleHandle ? "the memory is not registered any more" : code_text(code);
+  return fmt::format("{}: {}", describe(operation), why);
+}
+
+void Completer::complete_access(Operation& operation, Code code) {
+  if (code == Code::kOk) {
+    operation.run.bytes_sent = operation.run.bytes_received = operation.length;
+    complete(operation);
+    return;
+  }
+  complete(operation, code, text_or_none([&] { return access_failure_text(operation, code); }));
 }
 
 // A collective operation that was never started, or a one-sided one.
@@ -38,7 +54,7 @@ void Completer::complete_other(Operation& operation) {
   if (access.registration != nullptr && access.registration->drop_running()) {
     engine_.note_arrival();  // somebody may wait for it to unregister
   }
-  if (access.started) access.ledger->ended(access.epoch, code);
+  if (access.started) access.ledger->ended(access.batch, code);
 }
 
 void Completer::drop_uses(Operation& operation) {

@@ -19,8 +19,8 @@ class AccessLedger {
  public:
   // |operation| is about to complete. What it holds of the pair is given back.
   virtual void ending(Operation& operation) = 0;
-  // One that was counted in |epoch| has completed in |code|.
-  virtual void ended(uint64_t epoch, Code code) = 0;
+  // One that was counted in |batch| has completed in |code|.
+  virtual void ended(uint64_t batch, Code code) = 0;
 
  protected:
   ~AccessLedger() = default;
@@ -40,6 +40,10 @@ class Completer {
   }
   // Without a text that there is no memory for.
   void complete(Operation& operation, Code code, std::string text = {});
+  // Ends a one-sided operation in |code|, because the owner or the connection said so.
+  void complete_access(Operation& operation, Code code);
+  // For people: |operation|, one-sided, ended in |code| because the owner said so.
+  static std::string access_failure_text(const Operation& operation, Code code);
   // The last step, for all kinds: nothing of the operation is counted anywhere else.
   void finish(Operation& operation) {
     CommunicatorBase& communicator = *operation.communicator;

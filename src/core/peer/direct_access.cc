@@ -4,14 +4,14 @@
 #include <memory>
 #include <type_traits>
 
-#include "src/core/peer/remote_access.h"
+#include "src/base/text.h"
 
 namespace hetcomm {
 
 void DirectAccess::start() {
   if (operation_.length < 2 * kLeastPiece) {
     next_ = operation_.length;
-    issue(*pair_.rail(), {0, operation_.length});
+    issue(*association_.rail(), {0, operation_.length});
   } else {
     feed();
   }
@@ -21,7 +21,7 @@ bool DirectAccess::cancel(Code code, std::string* text) {
   if (cancelled_) return true;
   drop_parts();
   const bool is_put = operation_.kind == OperationKind::kPut;
-  if (!is_put || (breaking_count_ == 0 && !access_.is_fence_open())) return false;
+  if (!is_put || (breaking_count_ == 0 && !all_.is_barrier_up())) return false;
   cancelled_ = true;
   code_ = code;
   text_ = std::move(*text);
@@ -38,7 +38,7 @@ void DirectAccess::lose(Code* code, std::string* text) {
 void DirectAccess::drop_parts() {
   for (size_t i = 0; i < count_; ++i) {
     const Rail* const rail = parts()[i].rail;
-    if (rail == nullptr || !pair_.cancel_bulk(parts()[i])) continue;
+    if (rail == nullptr || !association_.bulks().cancel(parts()[i])) continue;
     if (!is_breaking(*rail)) breaking_[breaking_count_++] = rail;
   }
   running_ = 0;
@@ -53,7 +53,7 @@ void DirectAccess::rail_failed(const Rail& rail) {
     OwnedBulk& part = parts()[i];
     if (part.rail != &rail) continue;
     missing_[missing_count_++] = {part.local.offset, part.local.length};
-    pair_.cancel_bulk(part);
+    association_.bulks().cancel(part);
     --running_;
     had_some = true;
   }
@@ -66,8 +66,8 @@ void DirectAccess::go_on() {
 }
 
 void DirectAccess::retire() {
-  access_.forget_direct(operation_);
-  PairCommons& common = pair_.common();
+  all_.forget(operation_);
+  PairCommons& common = association_.common();
   common.retire(PoolPtr<DirectAccess>(this, {&common.blocks}));
 }
 
@@ -94,8 +94,8 @@ void DirectAccess::feed() {
   std::array<Rail*, kMostRails> rails{};
   size_t count = 0;
   double total = 0;
-  pair_.for_each_bulk_rail([&](Rail& rail) {
-    if (count == rails.size() || !access_.may_go_direct(operation_, rail)) return;
+  association_.for_each_bulk_rail([&](Rail& rail) {
+    if (count == rails.size() || !all_.may_go(operation_, rail)) return;
     rails[count++] = &rail;
     total += rail.rate_of(rail.sending);
   });
@@ -139,34 +139,121 @@ void DirectAccess::issue(Rail& rail, Range range) {
   part.high_priority = operation_.high_priority;
   if (!operation_.on_host) rail.counters().device_bytes_direct += range.length;
   ++running_;
-  pair_.submit_bulk(part);
+  association_.submit_bulk(part);
 }
 
 // Ends it when nothing is under way and no connection takes more.
 void DirectAccess::settle() {
   if (running_ > 0 || breaking_count_ > 0) return;
   // Also one that failed or goes on by message: nothing of it may arrive after its end.
-  if (operation_.kind == OperationKind::kPut && access_.is_fence_open()) return;
+  if (operation_.kind == OperationKind::kPut && all_.is_barrier_up()) return;
   if (cancelled_) {
     retire();
-    pair_.common().completer.complete(operation_, code_, std::move(text_));
+    association_.common().completer.complete(operation_, code_, std::move(text_));
     return;
   }
   if (code_ == Code::kOk && is_missing_some()) {
-    if (pair_.rail() == nullptr) return;  // one comes, or the pair is lost
+    if (association_.rail() == nullptr) return;  // one comes, or the pair is lost
     const uint64_t placed = placed_in_front();
     retire();
-    access_.go_by_message(operation_, placed);
+    all_.user().go_by_message(operation_, placed);
     return;
   }
   retire();
-  access_.finish_direct(operation_, code_);
+  all_.user().finish_direct(operation_, code_);
 }
 
 uint64_t DirectAccess::placed_in_front() const {
   uint64_t placed = next_;
   for (size_t i = 0; i < missing_count_; ++i) placed = std::min(placed, missing_[i].offset);
   return placed;
+}
+
+// --- all of a pair ------------------------------------------------------------
+
+bool DirectAccesses::may_go(const Operation& operation, const Rail& rail) {
+  return rail.capabilities().regions && operation.length > 0 && !operation.access.direct_failed &&
+         operation.access.remote->key(rail.transport) != RemoteKey{} &&
+         association_.common().reaches(operation, rail.transport);
+}
+
+void DirectAccesses::start(Operation& operation) {
+  operations_.reserve(operations_.size() + 1);
+  auto direct =
+      make_pooled<DirectAccess>(association_.common().blocks, *this, association_, operation);
+  hetcomm_counters_t& counters = association_.rail()->counters();
+  count_access(operation, counters);
+  ++counters.direct;
+  operation.stage = OperationStage::kDirect;
+  operation.access.direct = direct.get();
+  operations_.push_back(&operation);
+  direct.release()->start();
+}
+
+void DirectAccesses::forget(Operation& operation) {
+  std::erase(operations_, &operation);
+  operation.access.direct = nullptr;
+}
+
+bool DirectAccesses::cancel(Operation& operation, Code code, std::string* text) {
+  DirectAccess& direct = *operation.access.direct;
+  if (direct.cancel(code, text)) return true;
+  direct.retire();
+  return false;
+}
+
+void DirectAccesses::lose_all(const Status& why) {
+  while (!operations_.empty()) lose(*operations_.back(), why);
+}
+
+void DirectAccesses::lose(Operation& operation, const Status& why) {
+  Code code = why.code();
+  std::string text =
+      text_or_none([&] { return fmt::format("{}: {}", describe(operation), why.text()); });
+  DirectAccess& direct = *operation.access.direct;
+  direct.lose(&code, &text);
+  direct.retire();
+  association_.common().completer.complete(operation, code, std::move(text));
+}
+
+void DirectAccesses::rail_failed(const Rail& rail, bool peer_has_to_know) {
+  for (Operation* operation : operations_) operation->access.direct->rail_failed(rail);
+  if (!peer_has_to_know) return;
+  ++untold_failures_;
+  if (rail.capabilities().regions) barrier_ = FailureBarrier::kWanted;
+}
+
+// The barrier is the last message that tells of a failed connection. What follows it may need no
+// acknowledgement.
+void DirectAccesses::told_of_failure(uint32_t sent) {
+  --untold_failures_;
+  if (barrier_ != FailureBarrier::kWanted || untold_failures_ > 0) return;
+  barrier_ = FailureBarrier::kAsked;
+  barrier_sequence_ = sent;
+}
+
+void DirectAccesses::acknowledged(uint32_t sequence) {
+  if (barrier_ == FailureBarrier::kAsked &&
+      static_cast<int32_t>(sequence - barrier_sequence_) >= 0) {
+    barrier_ = FailureBarrier::kNone;
+    go_on();
+  }
+}
+
+void DirectAccesses::go_on() {
+  if (operations_.empty()) return;
+  const std::vector<Operation*> now = operations_;
+  for (Operation* operation : now) {
+    const bool there =
+        std::find(operations_.begin(), operations_.end(), operation) != operations_.end();
+    if (there) operation->access.direct->go_on();
+  }
+}
+
+bool DirectAccesses::uses(const Rail& rail) const {
+  return std::any_of(operations_.begin(), operations_.end(), [&](const Operation* operation) {
+    return operation->access.direct->uses(rail);
+  });
 }
 
 }  // namespace hetcomm

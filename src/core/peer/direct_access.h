@@ -5,36 +5,40 @@
 //
 // A connection that fails may have written bytes into the network that still arrive. They are those
 // of the put, so that nothing is wrong until it has completed; no put completes, well or cancelled,
-// before the peer has said that it has given up that connection, too (RemoteAccess's fence). Under
-// the baton.
+// before the peer has said that it has given up that connection, too (the failure barrier of
+// DirectAccesses). Under the baton.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
-#include "src/core/peer/pair.h"
+#include "src/core/peer/association.h"
+#include "src/core/peer/direct_path.h"
 #include "src/core/progress/graveyard.h"
 #include "src/core/progress/operation.h"
 
 namespace hetcomm {
 
+class DirectAccesses;
+
 class DirectAccess final : public BulkOwner, public Mortal {
  public:
-  DirectAccess(RemoteAccess& access, Pair& pair, Operation& operation)
-      : access_(access), pair_(pair), operation_(operation) {}
+  DirectAccess(DirectAccesses& all, Association& association, Operation& operation)
+      : all_(all), association_(association), operation_(operation) {}
 
   // Over the pair's connection, which reaches the memory, and those beside it.
   void start();
   // Nothing is under way afterwards. True: bytes of it may still arrive, so that it ends later,
   // with |code| and |*text|, unless lose() comes first.
   bool cancel(Code code, std::string* text);
-  // The pair is lost: nobody waits for the fence any more. Cancelled before, it keeps that end.
+  // The pair is lost: nobody waits for the barrier any more. Cancelled before, it keeps that end.
   void lose(Code* code, std::string* text);
   // What was under way on |rail| is missing now, and goes on with go_on().
   void rail_failed(const Rail& rail);
-  // There are other connections than before, or no fence any more. May end it.
+  // There are other connections than before, or no barrier any more. May end it.
   void go_on();
   // Frees itself.
   void retire();
@@ -72,8 +76,8 @@ class DirectAccess final : public BulkOwner, public Mortal {
   uint64_t placed_in_front() const;
   OwnedBulk* parts() { return reinterpret_cast<OwnedBulk*>(storage_.data()); }
 
-  RemoteAccess& access_;
-  Pair& pair_;
+  DirectAccesses& all_;
+  Association& association_;
   Operation& operation_;
   // The first |count_| parts; most have one, and the rest is not touched.
   alignas(OwnedBulk) std::array<std::byte, kMostParts * sizeof(OwnedBulk)> storage_;
@@ -86,11 +90,64 @@ class DirectAccess final : public BulkOwner, public Mortal {
   size_t missing_count_ = 0;
   uint32_t failures_ = 0;
   Code code_ = Code::kOk;
-  // Cancelled, and waits for these connections to fail, and then for the fence.
+  // Cancelled, and waits for these connections to fail, and then for the barrier.
   bool cancelled_ = false;
   std::array<const Rail*, kMostParts> breaking_{};
   size_t breaking_count_ = 0;
   std::string text_;
+};
+
+// Those of one pair that are under way, and the barrier that follows a failed connection: the peer
+// may still hold it, so that what was written to it may arrive.
+class DirectAccesses {
+ public:
+  DirectAccesses(Association& association, DirectPathUser& user)
+      : association_(association), user_(user) {}
+  DirectAccesses(const DirectAccesses&) = delete;
+  DirectAccesses& operator=(const DirectAccesses&) = delete;
+
+  // The connection reaches the memory of |operation| on both sides by itself.
+  bool may_go(const Operation& operation, const Rail& rail);
+  // Begins |operation|; may_go() is true on the current connection. May throw std::bad_alloc.
+  void start(Operation& operation);
+  // Ends |operation|, which is one of these. True: its bytes may still arrive, so that it ends
+  // later, with |code| and |*text|.
+  bool cancel(Operation& operation, Code code, std::string* text);
+  // The pair is lost, for |why|: all of them end.
+  void lose_all(const Status& why);
+  // What was under way on |rail| goes on with go_on(). The failure of a connection that the peer may
+  // not know of has to be told, and awaits told_of_failure().
+  void rail_failed(const Rail& rail, bool peer_has_to_know);
+  // A message that tells of a failed connection has left, with the sequence |sent|.
+  void told_of_failure(uint32_t sent);
+  // The peer has dealt with all messages up to |sequence|.
+  void acknowledged(uint32_t sequence);
+  bool awaits_acknowledgement() const { return barrier_ == FailureBarrier::kAsked; }
+  bool is_barrier_up() const { return barrier_ != FailureBarrier::kNone; }
+  // There are other connections than before.
+  void go_on();
+  bool uses(const Rail& rail) const;
+  bool empty() const { return operations_.empty(); }
+  void forget_failures() {
+    barrier_ = FailureBarrier::kNone;
+    untold_failures_ = 0;
+  }
+
+  // For DirectAccess.
+  void forget(Operation& operation);
+  DirectPathUser& user() { return user_; }
+
+ private:
+  enum class FailureBarrier : uint8_t { kNone, kWanted, kAsked };
+
+  void lose(Operation& operation, const Status& why);
+
+  Association& association_;
+  DirectPathUser& user_;
+  std::vector<Operation*> operations_;
+  FailureBarrier barrier_ = FailureBarrier::kNone;
+  uint32_t untold_failures_ = 0;   // of connections, which the peer has to know
+  uint32_t barrier_sequence_ = 0;  // asked: gone when the peer has dealt with that message
 };
 
 }  // namespace hetcomm

@@ -16,6 +16,8 @@
 
 namespace hetcomm {
 
+class MessageReceiver;
+
 // A message that has begun to arrive and is not yet in its receiver's buffer.
 struct Incoming {
   // Room for the |length| eager bytes of a message that waits unmatched; false when memory is
@@ -37,11 +39,11 @@ struct Incoming {
   Incoming* previous_arrived = nullptr;
   class MatchTable* table;
   bool queued = false;    // in the unexpected queue of |table|
-  bool arriving = false;  // eager bytes are missing; in the list of |pair|
+  bool arriving = false;  // eager bytes are missing; in a list of |receiver|
   bool rendezvous = false;
   int32_t source = -1;
-  Pair* pair = nullptr;
-  Operation* operation = nullptr;  // matched
+  MessageReceiver* receiver = nullptr;  // which made it
+  Operation* operation = nullptr;       // matched
   uint64_t tag = 0;
   uint64_t length = 0;
   uint64_t received = 0;       // eager bytes that are here

@@ -29,16 +29,14 @@
 
 namespace hetcomm {
 
-class Pair;
-
 // Makes connections. All calls under the baton.
 class PairConnector {
  public:
-  // Tries the transports that reach the peer, in order of estimate; Pair::adopt() or
+  // Tries the transports that reach |rank|, in order of estimate; Pair::adopt() or
   // Pair::connect_failed() follows.
-  virtual void connect(Pair& pair) = 0;
-  // Makes a further connection, over transport |index|.
-  virtual void connect_over(Pair& pair, size_t index) = 0;
+  virtual void connect(int rank) = 0;
+  // Makes a further connection to |rank|, over transport |index|.
+  virtual void connect_over(int rank, size_t index) = 0;
   // Transports that reach |rank| and would share the load of transport |index|, or are better.
   virtual std::vector<size_t> useful_beside(int rank, size_t index) = 0;
   // Both ranks offer some transport; whether it reaches is another question.

@@ -1,118 +1,128 @@
-// How a pair gets its connection, loses it, and goes on over the next one.
+// How a pair gets its connections, loses them, and goes on over the next one.
 #include <algorithm>
+#include <new>
+#include <utility>
 
 #include "src/base/clock.h"
 #include "src/base/text.h"
 #include "src/core/peer/pair.h"
-#include "src/core/peer/transfer.h"
 
 namespace hetcomm {
-namespace {
 
-// Pause before the n-th attempt to connect again.
-uint64_t backoff_ns(uint64_t attempts) {
-  constexpr uint64_t kFirst = 10'000'000;
-  constexpr uint64_t kMost = 1'000'000'000;
-  return std::min(kMost, kFirst << std::min<uint64_t>(attempts, 7));
-}
-constexpr uint64_t kMaxAttempts = 8;
-// So many attempts to connect fail at least before the peer counts as not reached: a rank that
-// computes in between makes few of them.
-constexpr uint64_t kMinConnects = 8;
-// A transport that failed is taken after all others for this long after it has cooled down: without
-// a connection there is no time to find out that it fails again.
-constexpr uint64_t kDoubtNs = 1'000'000'000;
-constexpr uint32_t kMostDoublings = 6;  // of the time that a transport cools down
+// A connection that tells its pair what the endpoint reports.
+class Pair::OwnRail final : public Rail {
+ public:
+  OwnRail(Pair& pair, std::unique_ptr<Endpoint> made, size_t index, std::string_view transport_name)
+      : Rail(std::move(made), index, pair.common().connector.transport_kind(index),
+             pair.rails().counters_of(transport_name)),
+        pair_(pair) {}
 
-}  // namespace
+  void on_message(const MessageHeader& header, ConstByteSpan payload) override {
+    guarded([&] {
+      if (!open) [[unlikely]] {
+        pair_.receive_unopened(*this, decode_header(header));
+        return;
+      }
+      pair_.traffic_.receive(*this, header, payload);
+    });
+  }
+  void on_put(uint64_t cookie, uint64_t length) override {
+    guarded([&] { pair_.traffic_.on_put(cookie, length); });
+  }
+  void on_bulk_complete(Bulk& bulk, Code code) override {
+    guarded([&] { pair_.association_.bulks().ended(static_cast<OwnedBulk&>(bulk), code); });
+  }
+  void on_mapped(const RemoteKey& key, const Result<MappedRegion>& mapped) override {
+    guarded([&] { pair_.access().initiator().mapped().mapped(*this, key, mapped); });
+  }
+  void on_unmap(const RemoteKey& key) override {
+    guarded([&] { pair_.access().initiator().mapped().unmap(*this, key); });
+  }
+  void on_writable() override {
+    guarded([&] { pair_.writable(*this); });
+  }
+  void on_doubt(const StreamId& stream) override {
+    guarded([&] { pair_.common().listener.on_doubt(pair_.rank(), stream); });
+  }
+  void on_failed(const Status& why) override {
+    guarded([&] { pair_.rail_failed(*this, why); });
+  }
+
+ private:
+  // An upcall that runs out of memory half way has lost what it was about: nothing can be promised
+  // to the peer any more.
+  template <typename Upcall>
+  void guarded(Upcall&& upcall) {
+    if (dropped) [[unlikely]]
+      return;
+    try {
+      upcall();
+    } catch (const std::bad_alloc&) {
+      pair_.out_of_memory();
+    }
+  }
+
+  Pair& pair_;
+};
+
+// --- getting a connection -------------------------------------------------------
 
 void Pair::ensure_connected() {
-  if (state_ != State::kIdle) return;
-  state_ = State::kConnecting;
+  if (state() != PairState::kIdle) return;
+  association_.set_state(PairState::kConnecting);
   try {
     // Where nothing joins them both know it: nobody waits for the other's word.
-    if (common_.rank <= rank_ || !common_.connector.has_common_transport(rank_)) {
-      common_.connector.connect(*this);
+    if (!is_higher() || !common().connector.has_common_transport(rank())) {
+      common().connector.connect(rank());
     } else {
-      common_.control->knock(rank_, static_cast<uint32_t>(rails_made_));
+      common().control->knock(rank(), static_cast<uint32_t>(rails().made()));
     }
   } catch (const std::bad_alloc&) {
     // Nothing is under way that would come back to it: the next one who needs it tries again.
-    if (state_ == State::kConnecting) state_ = State::kIdle;
+    if (state() == PairState::kConnecting) association_.set_state(PairState::kIdle);
     throw;
   }
 }
 
 void Pair::knocked(uint32_t lost) {
-  if (common_.rank >= rank_) return;
-  while (state_ != State::kLost) {
-    const auto gone = std::find_if(rails_.begin(), rails_.end(),
-                                   [&](const auto& rail) { return rail->id <= lost; });
-    if (gone == rails_.end()) break;
-    // One of which it does not know the number may be younger than the knock, and still be held.
-    rail_failed(**gone, Status(Code::kPeerLost, "the peer has no connection left"),
-                lost == UINT32_MAX);
+  if (!is_higher()) {
+    while (!association_.is_lost()) {
+      Rail* gone = rails().find_up_to(lost);
+      if (gone == nullptr) break;
+      // One of which it does not know the number may be younger than the knock, and still be held.
+      rail_failed(*gone, Status(Code::kPeerLost, "the peer has no connection left"),
+                  lost == UINT32_MAX);
+    }
+    ensure_connected();
   }
-  ensure_connected();
-}
-
-double Rail::rate_of(const Throughput& load) const {
-  const auto estimate = static_cast<double>(capabilities_.bandwidth_bytes_per_s);
-  return std::max(load.rate() > 0 ? load.rate() : estimate, 1.0);
-}
-
-double Rail::score_us() const { return score_of(capabilities_); }
-
-Rail* Pair::find_rail(uint64_t id) {
-  for (const auto& rail : rails_) {
-    if (rail->id == id && rail->known) return rail.get();
-  }
-  return nullptr;
-}
-
-bool Pair::same_kind(const Rail& a, const Rail& b) {
-  return &a == &b || (a.kind == b.kind && !a.capabilities().lossless);
-}
-
-size_t Pair::bulk_rails() {
-  size_t count = 0;
-  for_each_bulk_rail([&](Rail&) { ++count; });
-  return count;
 }
 
 void Pair::adopt(std::unique_ptr<Endpoint> endpoint, std::string_view transport, size_t index) {
-  if (state_ == State::kLost) return;
-  for (const auto& rail : rails_) {
-    if (rail->transport != index) continue;
+  if (association_.is_lost()) return;
+  if (Rail* before = rails().find_over(index); before != nullptr) {
     // The peer noticed a break before we did.
     replaced_ = true;
-    rail_failed(*rail, Status(Code::kPeerLost, "replaced by a new connection"));
+    rail_failed(*before, Status(Code::kPeerLost, "replaced by a new connection"));
     replaced_ = false;
-    if (state_ == State::kLost) return;
-    break;
+    if (association_.is_lost()) return;
   }
-  if (is_higher_) common_.control->forget_knock(rank_);
-  if (rail_ == nullptr) state_ = State::kConnecting;
+  if (is_higher()) common().control->forget_knock(rank());
+  if (rails().current() == nullptr) association_.set_state(PairState::kConnecting);
   retry_at_ns_ = kForever;
-  hetcomm_counters_t* counters = counters_of(transport);
-  counters->connected = 1;
-  common_.log.info("rank {}: connected over {}: {}", rank_, transport, endpoint->describe());
-  rails_.reserve(rails_.size() + 1);
-  // The lower rank counts connections, and names them to the other in kOpen.
-  const uint64_t id = is_higher_ ? 0 : ++rails_made_;
-  auto made = std::make_unique<Rail>(*this, std::move(endpoint), id, index, counters);
-  Rail& rail = *made;
-  rail.known = !is_higher_;
-  rail.kind = common_.connector.transport_kind(index);
-  rails_.push_back(std::move(made));
-  path(index).connecting = false;
+  common().log.info("rank {}: connected over {}: {}", rank(), transport, endpoint->describe());
+  auto made = std::make_unique<OwnRail>(*this, std::move(endpoint), index, transport);
+  const Capabilities& can = made->capabilities();
+  if (!can.lossless) made->limit_payload(common().connector.kept_payload_bytes(rank()));
+  Rail& rail = rails().add(std::move(made));
+  extra_rails_.cool_downs().stop_connecting(index);
   rail.endpoint().set_handler(&rail);
   send_open(rail);
 }
 
 // The first message of the connection. Without room on_writable comes back to it.
 void Pair::send_open(Rail& rail) {
-  const WireHeader header{.kind = MessageKind::kOpen, .tag = rail.id, .value = received_};
+  const WireHeader header{
+      .kind = MessageKind::kOpen, .tag = rail.id, .value = association_.sequencer().received()};
   const Code code = rail.endpoint().send(encode_header(header), SegmentView{});
   if (code == Code::kOk) {
     rail.open_sent = true;
@@ -121,157 +131,139 @@ void Pair::send_open(Rail& rail) {
   }
 }
 
+void Pair::receive_unopened(Rail& rail, const WireHeader& header) {
+  if (header.kind == MessageKind::kOpen) {
+    opened(rail, header);
+  } else {
+    violated(rail, "message before open");
+  }
+}
+
 void Pair::opened(Rail& rail, const WireHeader& header) {
-  if (rail.open) {
-    violated(rail, "second open");
-    return;
-  }
   rail.open = true;
-  if (!rail.known) {
-    rail.id = header.tag;
-    rails_made_ = std::max(rails_made_, header.tag);
-    rail.known = true;
-  }
+  if (!rail.known) rails().learn(rail, header.tag);
   lost_unknown_ = false;
   const auto peer_received = static_cast<uint32_t>(header.value);
-  if (!was_sent(rail, peer_received)) return;
-  retention_.acknowledge(peer_received);
+  Sequencer& sequencer = association_.sequencer();
+  if (!sequencer.was_sent(peer_received)) {
+    violated(rail, "acknowledgement of what was not sent");
+    return;
+  }
+  sequencer.acknowledge(peer_received);
   // What went over a rail that loses nothing was not kept.
-  if (std::exchange(check_kept_, false) && static_cast<int32_t>(not_kept_ - peer_received) > 0) {
+  if (!sequencer.has_unkept(peer_received)) {
     give_up(Status(Code::kPeerLost,
-                   fmt::format("rank {}: messages were lost with the last connection", rank_)));
+                   fmt::format("rank {}: messages were lost with the last connection", rank())));
     return;
   }
-  attempts_ = 0;
-  unreached_since_ns_ = kForever;
-  connects_failed_ = 0;
-  vouched_ = false;
-  path(rail.transport).up_since_ns = common_.engine.refresh_now();
-  if (rail.open_sent) use(rail);
-  if (!early_grants_.empty()) take_early_grants();
+  reachability_.reached();
+  extra_rails_.cool_downs().came_up(rail.transport, common().engine.refresh_now());
+  if (rail.open_sent) rail_switch_.use(rail);
+  traffic_.take_early_grants();
 }
 
-bool Pair::is_early(uint64_t id) {
-  if (!is_higher_ || find_rail(id) != nullptr) return false;
-  return id > rails_made_ ||
-         std::any_of(rails_.begin(), rails_.end(), [](const auto& rail) { return !rail->known; });
-}
-
-void Pair::take_early_grants() {
-  std::vector<GrantBody> grants;
-  grants.swap(early_grants_);
-  for (const GrantBody& grant : grants) {
-    if (is_early(grant.rail)) {
-      early_grants_.push_back(grant);
-    } else if (SendTransfer* transfer = sends_.find(grant.sender_id); transfer != nullptr) {
-      transfer->granted(grant);
-    }
+void Pair::connect_failed(const Status& why, bool may_change) {
+  if (association_.is_lost()) return;
+  const uint64_t now = common().engine.refresh_now();
+  // No transport could connect. That says nothing about the peer's life: the control plane is asked,
+  // and the attempts go on for a detection time.
+  if (reachability_.connect_failed(now)) common().control->inquire(rank());
+  if (may_change && !reachability_.is_hopeless(now)) {
+    retry_at(now + reachability_.pause_after_failure_ns(now));
+    return;
   }
-}
-
-void Pair::fail_unknown_rails() {
-  while (state_ != State::kLost) {
-    const auto unknown =
-        std::find_if(rails_.begin(), rails_.end(), [](const auto& rail) { return !rail->known; });
-    if (unknown == rails_.end()) return;
-    rail_failed(**unknown, Status(Code::kPeerLost, "the peer has given it up"), false);
-  }
-}
-
-// A rail that loses nothing is never left: what it carried was not kept.
-bool Pair::is_better(const Rail& rail) const {
-  return rail_ != nullptr && &rail != rail_ && rail.open && rail.open_sent &&
-         rail.score_us() * kClearlyBetter < rail_->score_us() && !rail_->capabilities().lossless;
-}
-
-// |rail| is open both ways: it takes over the messages, or shares the bulk data.
-void Pair::use(Rail& rail) {
-  if (rail_ == nullptr) {
-    replay_on(rail);
-  } else if (is_better(rail)) {
-    take_over(rail);
+  const Status unreachable = status_or_code(Code::kUnreachable, [&] {
+    return fmt::format(
+        "rank {}{}: {}", rank(),
+        reachability_.is_vouched() ? " lives, as others say, but is not reached from here" : "",
+        why.text());
+  });
+  common().control->refuse(rank(), unreachable.text());
+  if (rails().made() > 0) {
+    give_up(unreachable);
   } else {
-    restart_transfers();
+    lose(unreachable);
   }
 }
 
-// What the peer may not have goes over |rail| before anything new, and is no larger than it can
-// carry. Where the ranks are set up differently it waits for what is larger to be acknowledged.
-void Pair::take_over(Rail& rail) {
-  constexpr uint64_t kPauseNs = 1'000'000;
-  const uint32_t most = rail.capabilities().max_payload_bytes;
-  if (retention_.largest() <= most) {
-    replay_on(rail);
-    return;
-  }
-  rail_->limit_payload(most);
-  ask_for_acknowledgement();
-  take_over_at_ns_ = common_.engine.refresh_now() + kPauseNs;
-  common_.schedule.note_timer(take_over_at_ns_);
-}
-
-// Everything that the peer may not have goes over |rail| first.
-void Pair::replay_on(Rail& rail) {
-  state_ = State::kConnecting;
-  rail_ = &rail;
-  rail.retiring = false;
-  replaying_ = true;
-  replayed_ = sent_ - static_cast<uint32_t>(retention_.count());
-  resume();
-}
-
-// Sends again what the last connection may have lost, then goes on.
-void Pair::resume() {
-  if (starved_) return;
-  if (replaying_) {
-    Code code = Code::kOk;
-    const bool all = retention_.replay(replayed_, [&](WireHeader header, ConstByteSpan payload) {
-      const uint32_t sequence = header.sequence;
-      // What it acknowledged then is kept: what this side refused may come behind it.
-      header.credit = credit_returned_;
-      iovec storage{const_cast<std::byte*>(payload.data()), payload.size()};
-      code = rail_->endpoint().send(encode_header(header),
-                                    SegmentView{Segments(&storage, 1), 0, payload.size()});
-      if (code == Code::kOk) replayed_ = sequence;
-      return code == Code::kOk;
-    });
-    if (code != Code::kOk && code != Code::kWouldBlock && code != Code::kPeerLost) {
-      give_up(
-          Status(Code::kPeerLost,
-                 fmt::format("rank {}: the new connection cannot carry what the last one lost: {}",
-                             rank_, code_text(code))));
-      return;
-    }
-    if (!all) return;  // on_writable comes back, or on_failed
-    replaying_ = false;
-  }
-  state_ = State::kReady;
-  pump();
-  restart_transfers();
-  access_.credit_came();
-  if (state_ == State::kReady) common_.schedule.update_due(*this);
-  want_more_rails();
-  plan_to_close_unused();
-}
-
-void Pair::restart_transfers() {
-  receives_.for_each([](ReceiveTransfer& transfer) { transfer.rail_ready(); });
-  access_.rails_changed();
-  if (push_at_ns_ != kForever) push_overdue(common_.now_ns());
+void Pair::refused_by_peer(const Status& why) {
+  // Once they were connected the lower rank tries again, or says that it has given up.
+  if (rails().made() == 0) lose(why);
 }
 
 void Pair::writable(Rail& rail) {
   if (!rail.open_sent) {
     send_open(rail);
-    if (state_ == State::kLost || !rail.open_sent) return;
-    if (rail.open) use(rail);
-  } else if (&rail == rail_ && replaying_) {
-    resume();
+    if (association_.is_lost() || !rail.open_sent) return;
+    if (rail.open) rail_switch_.use(rail);
+  } else if (&rail == rails().current() && association_.sequencer().replaying()) {
+    rail_switch_.resume();
   } else {
     pump();
   }
   send_update();
 }
+
+// --- messages about connections ---------------------------------------------------
+
+void Pair::receive_connection_message(const WireHeader& header) {
+  switch (header.kind) {
+    case MessageKind::kRailDown:
+      if (Rail* rail = rails().find(header.tag); rail != nullptr) {
+        rail_failed(*rail, Status(Code::kPeerLost, "the peer has given it up"), false);
+      } else if (rails().is_early(header.tag)) {
+        // It is one of those whose number has not come yet.
+        fail_unknown_rails();
+      }
+      association_.acknowledgement_due();  // a put may wait for that
+      return;
+    case MessageKind::kRailUnused:
+      extra_rails_.receive_unused(header.tag);
+      return;
+    case MessageKind::kRailClosed:
+      extra_rails_.receive_closed(header.tag);
+      return;
+    case MessageKind::kCloseIdle:
+      if (idle_closer_.receive_question()) {
+        rails().current()->leaving = true;
+        association_.set_state(PairState::kConnecting);
+      }
+      return;
+    case MessageKind::kMayClose:
+      if (idle_closer_.receive_answer(header.tag, header.value != 0)) {
+        common().log.info("rank {}: its idle connection is closed, since descriptors run short",
+                          rank());
+        drop_all_rails();
+        association_.set_state(PairState::kIdle);
+      }
+      return;
+    case MessageKind::kWake:
+      stay_connected();
+      return;
+    default:
+      association_.violated("second open");
+      return;
+  }
+}
+
+// The peer uses its connection after all.
+void Pair::stay_connected() {
+  rails().for_each([](Rail& rail) { rail.leaving = false; });
+  if (rails().current() != nullptr && state() == PairState::kConnecting) rail_switch_.resume();
+}
+
+void Pair::violated(Rail& rail, std::string_view what) {
+  rail_failed(rail, Status(Code::kPeerLost, fmt::format("protocol violated: {}", what)));
+}
+
+void Pair::close_unused(Rail& rail) {
+  common().log.info("rank {}: connection over {} is closed, since a better one is in use", rank(),
+                    common().connector.transport_name(rail.transport));
+  drop_rail(rail, false);
+  traffic_.restart();
+}
+
+// --- losing it ------------------------------------------------------------------
 
 // Makes everything quiet on the connection (which may be quiet already), then lets it go.
 void Pair::rail_failed(Rail& rail, const Status& why, bool tell) {
@@ -280,335 +272,106 @@ void Pair::rail_failed(Rail& rail, const Status& why, bool tell) {
     left_by_peer(rail);
     return;
   }
-  if (rail.retiring && !uses(rail)) {
+  if (rail.retiring && !extra_rails_.uses(rail)) {
     close_unused(rail);  // the peer was quicker
     return;
   }
   const bool lossless = rail.capabilities().lossless;
   // What such a rail carried was not kept: no other can make good for it.
-  const bool irreplaceable = lossless && &rail == rail_;
+  const bool irreplaceable = lossless && &rail == rails().current();
   const uint64_t id = rail.id;
-  const bool known = rail.known;
   const size_t transport = rail.transport;
   ++rail.counters().failures;
-  if (!known) lost_unknown_ = true;
-  const bool peer_has_to_know = !lossless && known && tell;
+  if (!rail.known) lost_unknown_ = true;
+  const bool peer_has_to_know = !lossless && rail.known && tell;
   drop_rail(rail, peer_has_to_know);
   if (irreplaceable) drop_all_rails();
-  if (state_ == State::kLost) return;
-  if (left_ && rails_.empty()) {
-    lose(status_or_code(Code::kPeerLost, [&] { return fmt::format("rank {} left", rank_); }));
+  if (association_.is_lost()) return;
+  if (left_ && rails().empty()) {
+    peer_left();
     return;
   }
-  const uint64_t now = common_.engine.refresh_now();
-  if (!irreplaceable) {
-    common_.log.info("rank {}: connection over {} failed, {} left: {}", rank_,
-                     common_.connector.transport_name(transport), rails_.size(), why.text());
-    cool_down(transport);
-    // Before anything of it is done again.
-    if (peer_has_to_know) send_control(MessageKind::kRailDown, id, 0, nullptr, 0);
-  }
-  access_.start_again();
-  if (rail_ != nullptr) {
-    restart_transfers();
-    pump();
-    want_more_rails();
-    return;
-  }
-  if (Rail* next = best_open_rail(); next != nullptr) {
-    replay_on(*next);
-    return;
-  }
-  if (!rails_.empty()) return;  // one is being opened
   if (irreplaceable) {
+    access().initiator().start_again();
     // Such a connection ends only with the peer. Whether it died or left, the control plane says;
     // if it says nothing for a detection time the peer lives but will not talk.
     verdict_ = why;
-    retry_at_ns_ = now + common_.detection_ns;
-    common_.schedule.note_timer(retry_at_ns_);
+    retry_at(common().engine.refresh_now() + common().detection_ns);
     return;
   }
-  // A knock now would end the connection that is there already.
-  if (replaced_) return;
-  // The lower rank connects, counts and decides; the other waits for that. A connection on which
-  // the lower one only waits may look well to it.
-  if (common_.rank > rank_) {
-    common_.control->knock(rank_, lost_unknown_ ? UINT32_MAX : static_cast<uint32_t>(rails_made_));
-    return;
-  }
-  if (unreached_since_ns_ == kForever) unreached_since_ns_ = now;
-  const bool long_enough = now >= unreached_since_ns_ + common_.detection_ns;
-  if (++attempts_ > kMaxAttempts && long_enough) {
-    give_up(why.annotate(fmt::format("rank {}: connections keep breaking", rank_)));
-  } else {
-    retry_at_ns_ = now + backoff_ns(attempts_);
-    common_.schedule.note_timer(retry_at_ns_);
+  common().log.info("rank {}: connection over {} failed, {} left: {}", rank(),
+                    common().connector.transport_name(transport), rails().size(), why.text());
+  extra_rails_.cool_downs().failed(transport, common().engine.refresh_now());
+  // Before anything of it is done again.
+  if (peer_has_to_know) association_.send_protocol(MessageKind::kRailDown, id, 0);
+  access().initiator().start_again();
+  go_on_without(why);
+}
+
+// A connection has failed, and was dropped.
+void Pair::go_on_without(const Status& why) {
+  if (rails().current() != nullptr) {
+    traffic_.restart();
+    pump();
+    extra_rails_.connect();
+  } else if (Rail* next = rails().best_open(); next != nullptr) {
+    rail_switch_.go_over_to(*next);
+  } else if (rails().empty() && !replaced_) {
+    // Where another is being opened, or replaces this one, nothing is to be done; a knock now would
+    // end it.
+    reconnect(why);
   }
 }
 
-Rail* Pair::best_open_rail() {
-  Rail* best = nullptr;
-  for (const auto& rail : rails_) {
-    if (!rail->open || !rail->open_sent || rail->leaving) continue;
-    if (best == nullptr || rail->score_us() < best->score_us()) best = rail.get();
+// The lower rank connects, counts and decides; the other waits for that. A connection on which the
+// lower one only waits may look well to it.
+void Pair::reconnect(const Status& why) {
+  if (is_higher()) {
+    common().control->knock(rank(),
+                            lost_unknown_ ? UINT32_MAX : static_cast<uint32_t>(rails().made()));
+    return;
   }
-  return best;
+  const uint64_t now = common().engine.refresh_now();
+  if (reachability_.connection_broke(now)) {
+    retry_at(now + reachability_.pause_after_break_ns());
+  } else {
+    give_up(why.annotate(fmt::format("rank {}: connections keep breaking", rank())));
+  }
+}
+
+void Pair::fail_unknown_rails() {
+  while (!association_.is_lost()) {
+    Rail* unknown = rails().find_unknown();
+    if (unknown == nullptr) return;
+    rail_failed(*unknown, Status(Code::kPeerLost, "the peer has given it up"), false);
+  }
 }
 
 void Pair::drop_rail(Rail& rail, bool peer_has_to_know) {
-  if (&rail == rail_) {
-    rail_ = nullptr;
-    replaying_ = false;
-    if (state_ == State::kReady) state_ = State::kConnecting;
-    if (rail.capabilities().lossless) {
-      check_kept_ = true;
-      not_kept_ = sent_;
-    }
-  }
-  sends_.for_each([&](SendTransfer& transfer) { transfer.rail_failed(rail); });
-  receives_.for_each([&](ReceiveTransfer& transfer) { transfer.rail_failed(rail); });
-  access_.rail_failed(rail, peer_has_to_know);
-  const auto on_it = [&](const OwnedBulk& bulk) { return bulk.rail == &rail; };
-  waiting_bulks_.remove_if(on_it);
-  refused_bulks_.remove_if(on_it);
-  const auto found = std::find_if(rails_.begin(), rails_.end(),
-                                  [&](const auto& each) { return each.get() == &rail; });
-  hetcomm_counters_t& counters = rail.counters();
+  if (&rail == rails().current()) rail_switch_.leave(rail);
+  traffic_.rail_failed(rail, peer_has_to_know);
   rail.dropped = true;
   rail.endpoint().close();
-  common_.retire(std::move(*found));
-  rails_.erase(found);
-  if (rails_.empty()) asked_to_close_ = false;
-  counters.connected = std::any_of(rails_.begin(), rails_.end(),
-                                   [&](const auto& each) { return &each->counters() == &counters; })
-                           ? 1
-                           : 0;
+  common().retire(rails().remove(rail));
+  if (rails().empty()) idle_closer_.connection_gone();
 }
 
 void Pair::drop_all_rails() {
-  while (!rails_.empty()) drop_rail(*rails_.back(), false);
+  while (!rails().empty()) drop_rail(rails().back(), false);
 }
 
-// --- further rails ------------------------------------------------------------
-
-Pair::Attempts& Pair::path(size_t index) {
-  if (index >= paths_.size()) paths_.resize(index + 1);
-  return paths_[index];
-}
-
-bool Pair::is_cooling(size_t index) const {
-  if (index >= paths_.size() || paths_[index].failures == 0) return false;
-  return paths_[index].not_before_ns + kDoubtNs > common_.engine.coarse_now();
-}
-
-void Pair::cool_down(size_t index) {
-  Attempts& own = path(index);
-  const uint64_t now = common_.engine.refresh_now();
-  const uint64_t first = common_.cool_down_ns;
-  // Up for long since, it starts anew.
-  if (own.up_since_ns != 0 && now - own.up_since_ns > (first << own.failures) * 10) {
-    own.failures = 0;
-  }
-  own.up_since_ns = 0;
-  own.not_before_ns = now + (first << std::min<uint32_t>(own.failures, kMostDoublings));
-  ++own.failures;
-}
-
-// Connects over transports that would share the load, or would be better, once they have cooled
-// down.
-void Pair::want_more_rails() {
-  more_rails_at_ns_ = kForever;
-  if (state_ != State::kReady || common_.rank > rank_ || left_) return;
-  const uint64_t now = common_.engine.refresh_now();
-  for (const size_t index : common_.connector.useful_beside(rank_, rail_->transport)) {
-    Attempts& own = path(index);
-    const bool there = std::any_of(rails_.begin(), rails_.end(),
-                                   [&](const auto& rail) { return rail->transport == index; });
-    if (there || own.connecting) continue;
-    if (own.not_before_ns > now) {
-      more_rails_at_ns_ = std::min(more_rails_at_ns_, own.not_before_ns);
-      continue;
-    }
-    own.connecting = true;
-    common_.connector.connect_over(*this, index);
-  }
-  if (more_rails_at_ns_ != kForever) common_.schedule.note_timer(more_rails_at_ns_);
-}
-
-// --- rails that are not used any more ------------------------------------------
-
-// Something of this side's is under way on it, or will be.
-bool Pair::uses(const Rail& rail) {
-  bool used = &rail == rail_ || access_.uses(rail) || !rail.endpoint().flushed();
-  sends_.for_each([&](const SendTransfer& transfer) { used = used || transfer.uses(rail); });
-  receives_.for_each([&](const ReceiveTransfer& transfer) { used = used || transfer.uses(rail); });
-  return used;
-}
-
-// Neither messages nor bulk data are begun on it.
-bool Pair::is_replaced(const Rail& rail) {
-  return state_ == State::kReady && rail.known && rail.open && rail.open_sent &&
-         !same_kind(rail, *rail_);
-}
-
-// For a while it may be needed again.
-void Pair::plan_to_close_unused() {
-  constexpr uint64_t kCoolDowns = 10;
-  const bool some = std::any_of(rails_.begin(), rails_.end(),
-                                [&](const auto& rail) { return is_replaced(*rail); });
-  if (!some) return;
-  close_unused_at_ns_ = common_.engine.refresh_now() + kCoolDowns * common_.cool_down_ns;
-  common_.schedule.note_timer(close_unused_at_ns_);
-}
-
-// The lower rank begins: it announces. The higher one closes what was announced, and answers.
-void Pair::close_unused_rails() {
-  close_unused_at_ns_ = kForever;
-  if (state_ != State::kReady || left_) return;
-  for (size_t i = rails_.size(); i-- > 0 && state_ == State::kReady;) {
-    Rail& rail = *rails_[i];
-    if (!is_replaced(rail) || uses(rail)) continue;
-    if (is_higher_) {
-      if (!rail.retiring) continue;
-      send_control(MessageKind::kRailClosed, rail.id, 0, nullptr, 0);
-      close_unused(rail);
-    } else if (!rail.retiring) {
-      rail.retiring = true;
-      send_control(MessageKind::kRailUnused, rail.id, 0, nullptr, 0);
-    }
-  }
-  plan_to_close_unused();
-}
-
-void Pair::close_unused(Rail& rail) {
-  common_.log.info("rank {}: connection over {} is closed, since a better one is in use", rank_,
-                   common_.connector.transport_name(rail.transport));
+// It has closed |rail|, as it was allowed to.
+void Pair::left_by_peer(Rail& rail) {
   drop_rail(rail, false);
-  restart_transfers();
-}
-
-bool Pair::stop_connecting(size_t index) { return std::exchange(path(index).connecting, false); }
-
-void Pair::connect_failed(size_t index, const Status& why) {
-  path(index).connecting = false;
-  if (state_ == State::kLost) return;
-  common_.log.info("rank {}: no further connection over {}: {}", rank_,
-                   common_.connector.transport_name(index), why.text());
-  cool_down(index);
-  want_more_rails();
-}
-
-uint64_t Pair::next_timer_ns() const {
-  return std::min(
-      {retry_at_ns_, more_rails_at_ns_, take_over_at_ns_, close_unused_at_ns_, push_at_ns_});
-}
-
-void Pair::tick(uint64_t now_ns) {
-  if (now_ns >= more_rails_at_ns_) want_more_rails();
-  if (now_ns >= close_unused_at_ns_) close_unused_rails();
-  if (now_ns >= push_at_ns_) push_overdue(now_ns);
-  if (now_ns >= take_over_at_ns_) {
-    take_over_at_ns_ = UINT64_MAX;
-    const auto better = std::find_if(rails_.begin(), rails_.end(),
-                                     [&](const auto& rail) { return is_better(*rail); });
-    if (better != rails_.end()) take_over(**better);
-  }
-  if (now_ns < retry_at_ns_) return;
-  retry_at_ns_ = kForever;
-  if (untold_) tell_loss();
-  if (state_ != State::kConnecting || !rails_.empty()) return;
-  if (!verdict_.ok()) {
-    // The peer may have other connections left, and not know.
-    give_up(verdict_.annotate(fmt::format("rank {}", rank_)));
-    return;
-  }
-  common_.connector.connect(*this);
-}
-
-// A loss that this side alone has decided.
-void Pair::give_up(const Status& why) {
-  common_.control->give_up(rank_, why.text());
-  lose(why);
-}
-
-void Pair::refused_by_peer(const Status& why) {
-  // Once they were connected the lower rank tries again, or says that it has given up.
-  if (rails_made_ == 0) lose(why);
-}
-
-// No transport could connect. That says nothing about the peer's life: the control plane is asked,
-// and the attempts go on for a detection time.
-void Pair::connect_failed(const Status& why, bool may_change) {
-  if (state_ == State::kLost) return;
-  const uint64_t now = common_.engine.refresh_now();
-  if (unreached_since_ns_ == kForever) unreached_since_ns_ = now;
-  if (connects_failed_++ == 0) common_.control->inquire(rank_);
-  const bool long_enough =
-      now >= unreached_since_ns_ + common_.detection_ns && connects_failed_ >= kMinConnects;
-  if (may_change && !long_enough) {
-    constexpr uint64_t kFirstNs = 10'000'000;
-    constexpr uint64_t kMostNs = 1'000'000'000;
-    retry_at_ns_ = now + std::clamp((now - unreached_since_ns_) / 4, kFirstNs, kMostNs);
-    common_.schedule.note_timer(retry_at_ns_);
-    return;
-  }
-  const Status unreachable = status_or_code(Code::kUnreachable, [&] {
-    return fmt::format("rank {}{}: {}", rank_,
-                       vouched_ ? " lives, as others say, but is not reached from here" : "",
-                       why.text());
-  });
-  common_.control->refuse(rank_, unreachable.text());
-  if (rails_made_ > 0) {
-    give_up(unreachable);
-  } else {
-    lose(unreachable);
-  }
-}
-
-void Pair::peer_left() {
-  left_ = true;
-  if (state_ == State::kLost || !rails_.empty()) return;  // the end of the connection follows
-  lose(status_or_code(Code::kPeerLost, [&] { return fmt::format("rank {} left", rank_); }));
-}
-
-void Pair::lose(const Status& why) {
-  if (state_ == State::kLost) return;
-  state_ = State::kLost;
-  lost_ = why;
-  retry_at_ns_ = kForever;
-  fail_everything(why);
-  drop_all_rails();
-  more_rails_at_ns_ = kForever;
-  take_over_at_ns_ = kForever;
-  close_unused_at_ns_ = kForever;
-  push_at_ns_ = kForever;
-  common_.listener.on_rank_lost(rank_, why);
-}
-
-// Ends every operation of this pair that is queued or under way. Posted receives are the mesh's.
-void Pair::fail_everything(const Status& why) {
-  const auto text = [&] { return text_or_none([&] { return std::string(why.text()); }); };
-  control_.clear();
-  control_sent_ = 0;
-  sends_.for_each([&](SendTransfer& transfer) { transfer.end(why.code(), text()); });
-  receives_.for_each([&](ReceiveTransfer& transfer) { transfer.end(why.code(), text()); });
-  access_.fail_everything(why);
-  while (!outbox_.empty()) {
-    Operation& send = outbox_.front();
-    outbox_.remove(send);
-    common_.completer.complete(send, why.code(), text_or_none([&] {
-                                 return fmt::format("{}: {}", describe(send), why.text());
-                               }));
-  }
-  while (!arriving_.empty()) {
-    Incoming& message = arriving_.pop();
-    if (message.queued) message.table->remove_unexpected(&message);
-    if (message.operation != nullptr) {
-      common_.completer.complete(*message.operation, why.code(), text_or_none([&] {
-        return fmt::format("receive from rank {}: {}", rank_, why.text());
-      }));
-    }
-    free_incoming(&message);
+  if (association_.is_lost() || rails().current() != nullptr) return;
+  if (left_ && rails().empty()) {
+    peer_left();
+  } else if (Rail* next = rails().best_open(); next != nullptr) {
+    rail_switch_.go_over_to(*next);
+  } else if (rails().empty()) {
+    association_.set_state(PairState::kIdle);
+    // A connection that is being made in place of this one is on its way.
+    if (!replaced_ && !traffic_.is_idle()) ensure_connected();
   }
 }
 

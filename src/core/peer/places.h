@@ -19,8 +19,10 @@
 
 #include <cstdint>
 #include <deque>
+#include <utility>
 
 #include "src/core/peer/wire.h"
+#include "src/core/progress/operation.h"
 
 namespace hetcomm {
 
@@ -59,5 +61,18 @@ class Places {
   uint32_t held_ = 0;
   std::deque<uint32_t> answers_;  // that the peer has not acknowledged
 };
+
+// Takes the place of |operation| away, for the message that ends its transfer.
+inline Place hand_over_place(Operation& operation) {
+  switch (operation.kind) {
+    case OperationKind::kPut:
+    case OperationKind::kAccept:
+    case OperationKind::kAnswer:
+      if (!std::exchange(operation.access.holds_place, false)) return Place::kNone;
+      return operation.kind == OperationKind::kPut ? Place::kInitiator : Place::kOwner;
+    default:
+      return Place::kNone;  // a get gives its place back as it ends: kMaxHeld allows for that
+  }
+}
 
 }  // namespace hetcomm

@@ -120,7 +120,7 @@ bool PullChooser::Class::measured(Way way, double sample, double elapsed_ns, uin
   return ways.may_try(extra_ns(way, bytes)) && begin_trial(other, false);
 }
 
-void PullPlan::told(size_t pull_class, uint64_t pause) {
+void PullRule::told(size_t pull_class, uint64_t pause) {
   Class& c = classes_[pull_class];
   c.pause = pause;
   // The cost of copying has to be known soon after a change.
@@ -128,14 +128,14 @@ void PullPlan::told(size_t pull_class, uint64_t pause) {
   c.sampled = 0;
 }
 
-void PullPlan::late(uint64_t bytes) {
+void PullRule::late(uint64_t bytes) {
   Class& c = classes_[PullClass::of(bytes)];
   if (c.to_copy > 0) return;  // one of the same time
   c.to_copy = c.copied_next;
   c.copied_next = std::min(2 * c.copied_next, kMostCopied);
 }
 
-bool PullPlan::samples_next(uint64_t bytes) {
+bool PullRule::samples_next(uint64_t bytes) {
   Class& c = classes_[PullClass::of(bytes)];
   if (c.to_sample > 0) {
     --c.to_sample;
@@ -145,13 +145,13 @@ bool PullPlan::samples_next(uint64_t bytes) {
   return true;
 }
 
-void PullPlan::copied(uint64_t bytes, uint64_t elapsed_ns) {
+void PullRule::copied(uint64_t bytes, uint64_t elapsed_ns) {
   Class& c = classes_[PullClass::of(bytes)];
   const double ns = static_cast<double>(elapsed_ns) * (1 << 20) / static_cast<double>(bytes);
   c.ns_per_mib[c.sampled++ % kSamples] = std::max<uint64_t>(1, static_cast<uint64_t>(ns));
 }
 
-uint64_t PullPlan::copy_ns_per_mib(uint64_t bytes) const {
+uint64_t PullRule::copy_ns_per_mib(uint64_t bytes) const {
   std::array<uint64_t, kSamples> sorted = classes_[PullClass::of(bytes)].ns_per_mib;
   std::sort(sorted.begin(), sorted.end());
   return sorted[kSamples / 2];

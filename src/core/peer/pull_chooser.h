@@ -93,7 +93,7 @@ class PullChooser {
 };
 
 // The sender's half.
-class PullPlan {
+class PullRule {
  public:
   void told(size_t pull_class, uint64_t pause);
   // Whether a message of |bytes| that begins now goes by pulling. |now| is called where time

@@ -1,7 +1,6 @@
 // Rendezvous: a message whose data waits for its receive. A SendTransfer also stands for a message
 // that is pulled (kPull): it waits for kDone, or gives the operation back to be pushed.
 //
-//
 //   sender                                 receiver
 //     kRequest (length, readable key) -->    matched with a receive
 //       either                        <--  kGrant (chunk, key), one for each of several chunks
@@ -22,21 +21,28 @@
 #include <vector>
 
 #include "src/core/memory/staging.h"
-#include "src/core/peer/pair.h"
+#include "src/core/peer/match.h"
+#include "src/core/peer/transfer_table.h"
 #include "src/core/progress/block_pool.h"
 #include "src/core/progress/graveyard.h"
 
 namespace hetcomm {
 
-// Owned by itself from the request on; retires itself into the mesh when its operation has
-// completed.
+// Owned by itself from the request on; retires itself when its operation has completed.
 class SendTransfer final : public Mortal {
  public:
-  SendTransfer(Pair& pair, Operation& send);
+  SendTransfer(TransferTable& table, Operation& send);
   ~SendTransfer();
 
   // The body of the request; exposes the source if the rail can be read from.
   RequestBody make_request();
+  // Sends |header| and |body|, which announce |transfer|'s operation and begin with make_request().
+  // kOk: the transfer is under way. Another code: nothing has left, and it is the caller's.
+  template <typename Body>
+  static Code announce(PoolPtr<SendTransfer>& transfer, const WireHeader& header,
+                       const Body& body) {
+    return announce(transfer, header, &body, sizeof(body));
+  }
   void request_sent() { requested_ = true; }
   // Instead: the receiver has been told to read it, since |now_ns|.
   void pull_sent(uint64_t now_ns) { pulled_since_ns_ = now_ns; }
@@ -80,11 +86,14 @@ class SendTransfer final : public Mortal {
   void quiesce();
   void maybe_finish();
 
-  Pair& pair_;
-  Operation* send_;
-  uint64_t id_;
+  static Code announce(PoolPtr<SendTransfer>& transfer, const WireHeader& header, const void* body,
+                       size_t size);
   void revoke_source();
 
+  TransferTable& table_;
+  Association& association_;
+  Operation* send_;
+  uint64_t id_;
   RemoteKey source_key_;
   Rail* source_rail_ = nullptr;  // where it was exposed
   std::vector<Grant> grants_;    // not yet wholly turned into pieces
@@ -105,7 +114,7 @@ class SendTransfer final : public Mortal {
 class ReceiveTransfer final : public Mortal {
  public:
   // Takes over |receive| for the message that |message| announces.
-  ReceiveTransfer(Pair& pair, Operation& receive, const Incoming& message);
+  ReceiveTransfer(TransferTable& table, Operation& receive, const Incoming& message);
   ~ReceiveTransfer();
 
   void start();
@@ -144,7 +153,8 @@ class ReceiveTransfer final : public Mortal {
   void maybe_finish();
   bool message_is_complete() const { return finished_ == accepted_; }
 
-  Pair& pair_;
+  TransferTable& table_;
+  Association& association_;
   Operation* receive_;
   uint64_t id_;
   uint64_t sender_id_;
@@ -157,7 +167,7 @@ class ReceiveTransfer final : public Mortal {
   std::vector<Range> uncut_;  // before |cut_|: of chunks that could not go as they were
   uint64_t finished_ = 0;     // bytes that are in place
   bool by_get_ = false;
-  bool chosen_ = false;  // the pair's chooser has decided, and nothing else since
+  bool chosen_ = false;  // the table's chooser has decided, and nothing else since
   bool source_gone_ = false;
   bool wrote_to_device_;  // network interfaces did
   bool sender_knows_;     // every grant went over a rail on which the sender sees the end by itself

@@ -70,7 +70,7 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
   // Starts it on |rail|. kPeerLost: on the next one; kUnsupported: not as it is; kCancelled: the
   // transfer has failed.
   Code start(Rail& rail) {
-    if (into_device_ && !pair().common().reaches(*transfer_.receive_, rail.transport)) {
+    if (into_device_ && !association().common().reaches(*transfer_.receive_, rail.transport)) {
       return Code::kUnsupported;
     }
     if (transfer_.by_get_) {
@@ -81,17 +81,18 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
       bulk_.high_priority = transfer_.receive_->high_priority;
       set_state(State::kReading);
       count(rail);
-      pair().submit_bulk(bulk_);
+      association().submit_bulk(bulk_);
       return Code::kOk;
     }
-    cookie_ = pair().add_target(*this);
+    cookie_ = transfer_.table_.targets().insert(this);
     Result<RemoteKey> key = expose(rail);
     if (!key.ok()) {
-      pair().remove_target(cookie_);
+      transfer_.table_.targets().erase(cookie_);
       // A connection that is breaking: the chunk starts again on the next one.
       if (key.status().code() == Code::kPeerLost) return Code::kPeerLost;
       if (into_device_) {
-        pair().common().device_access.give_up(*transfer_.receive_, rail.transport, key.status());
+        association().common().device_access.give_up(*transfer_.receive_, rail.transport,
+                                                     key.status());
         return Code::kUnsupported;
       }
       transfer_.chunk_failed(key.status().code(), key.status().text());
@@ -100,13 +101,13 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
     count(rail);
     key_ = key.value();
     rail_ = &rail;
-    rail_->receiving.start(length_, pair().common().now_ns());
+    rail_->receiving.start(length_, association().common().now_ns());
     arrived_ = 0;
     set_state(State::kGranted);
     if (!rail.capabilities().lossless) transfer_.sender_knows_ = false;
     const GrantBody grant{transfer_.sender_id_, rail.id, offset_, length_,
                           transfer_.accepted_,  key_};
-    pair().send_control(MessageKind::kGrant, 0, 0, &grant, sizeof(grant));
+    association().send_protocol(MessageKind::kGrant, 0, 0, &grant, sizeof(grant));
     return Code::kOk;
   }
 
@@ -115,9 +116,9 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
     if (state_ == State::kGranted) {
       rail_->abilities().exposer->revoke(key_);
       rail_->receiving.drop(length_);
-      pair().remove_target(cookie_);
+      transfer_.table_.targets().erase(cookie_);
     } else if (state_ == State::kReading) {
-      pair().cancel_bulk(bulk_);
+      association().bulks().cancel(bulk_);
     }
     if (state_ != State::kCopying) set_state(State::kWaiting);
   }
@@ -126,9 +127,9 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
   enum class State : uint8_t { kWaiting, kGranted, kReading, kCopying };
 
   void set_state(State state) {
-    if (state_ == State::kGranted) pair().common().engine.expect_less();
+    if (state_ == State::kGranted) association().common().engine.expect_less();
     state_ = state;
-    if (state_ == State::kGranted) pair().common().engine.expect_more();
+    if (state_ == State::kGranted) association().common().engine.expect_more();
   }
 
   Result<RemoteKey> expose(Rail& rail) {
@@ -157,8 +158,8 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
     arrived_ += length;
     if (arrived_ < length_) return;
     rail_->abilities().exposer->release(key_);
-    rail_->receiving.finish(length_, pair().common().now_ns());
-    pair().remove_target(cookie_);
+    rail_->receiving.finish(length_, association().common().now_ns());
+    transfer_.table_.targets().erase(cookie_);
     landed();
   }
   void on_bulk(Bulk& /*bulk*/, Code code) override {
@@ -170,7 +171,8 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
       transfer_.source_gone_ = true;
     } else {
       // Reading does not work after all; the sender can still write.
-      if (std::exchange(transfer_.chosen_, false)) pair().chooser().get_failed(transfer_.accepted_);
+      if (std::exchange(transfer_.chosen_, false))
+        transfer_.table_.chooser().get_failed(transfer_.accepted_);
       transfer_.by_get_ = false;
       transfer_.sender_knows_ = false;
       transfer_.start_chunks();
@@ -195,8 +197,8 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
       transfer_.maybe_finish();
     }
   }
-  Pair& pair() { return transfer_.pair_; }
-  Staging& staging() { return transfer_.pair_.common().staging; }
+  Association& association() { return transfer_.association_; }
+  Staging& staging() { return transfer_.association_.common().staging; }
 
   ReceiveTransfer& transfer_;
   uint64_t offset_;
@@ -214,10 +216,11 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
   uint64_t arrived_ = 0;
 };
 
-ReceiveTransfer::ReceiveTransfer(Pair& pair, Operation& receive, const Incoming& message)
-    : pair_(pair),
+ReceiveTransfer::ReceiveTransfer(TransferTable& table, Operation& receive, const Incoming& message)
+    : table_(table),
+      association_(table.association()),
       receive_(&receive),
-      id_(pair.add_receive(*this)),
+      id_(table.receives().insert(this)),
       sender_id_(message.sender_id),
       source_rail_(message.rail),
       source_key_(message.source_key),
@@ -228,9 +231,9 @@ ReceiveTransfer::ReceiveTransfer(Pair& pair, Operation& receive, const Incoming&
                        !receive.on_host),
       sender_knows_(receive.kind == OperationKind::kReceive),
       started_ns_(now_ns()),
-      staging_(pair.common().staging, Staging::Pool::kReceive) {}
+      staging_(association_.common().staging, Staging::Pool::kReceive) {}
 
-ReceiveTransfer::~ReceiveTransfer() { pair_.forget_receive(id_); }
+ReceiveTransfer::~ReceiveTransfer() { table_.receives().erase(id_); }
 
 void ReceiveTransfer::start() {
   by_get_ = want_get();
@@ -239,25 +242,25 @@ void ReceiveTransfer::start() {
 }
 
 bool ReceiveTransfer::want_get() {
-  const Rail* rail = pair_.rail();
+  const Rail* rail = association_.rail();
   if (rail == nullptr || source_key_ == RemoteKey{} || rail->id != source_rail_ || !rail->known ||
       !rail->capabilities().get) {
     return false;
   }
   if (!rail->capabilities().put) return true;
   // A get goes over one connection, puts over all.
-  if (accepted_ > kLeastShare && pair_.bulk_rails() > 1) return false;
+  if (accepted_ > kLeastShare && association_.count_bulk_rails() > 1) return false;
   if (rail->capabilities().prefers_get) return true;
   chosen_ = receive_->on_host;
-  return pair_.chooser().prefer_get(accepted_);
+  return table_.chooser().prefer_get(accepted_);
 }
 
 // Length of the next chunk, which begins with |rest|.
 uint64_t ReceiveTransfer::next_length(const Range& rest, bool staged) const {
   if (staged) return std::min(rest.length, staging_.plan().chunk_bytes);
-  const Capabilities& capabilities = pair_.rail()->capabilities();
+  const Capabilities& capabilities = association_.rail()->capabilities();
   uint64_t length = capabilities.lossless ? rest.length : std::min(rest.length, kRegrantBytes);
-  if (const size_t rails = pair_.bulk_rails(); rails > 1) {
+  if (const size_t rails = association_.count_bulk_rails(); rails > 1) {
     // Smaller towards the end, so that all connections end together.
     const uint64_t fair = rest.length / (2 * kChunksPerRail * rails);
     length = std::min(length, (fair + kLeastShare - 1) / kLeastShare * kLeastShare);
@@ -269,7 +272,7 @@ uint64_t ReceiveTransfer::next_length(const Range& rest, bool staged) const {
 }
 
 void ReceiveTransfer::start_chunks() {
-  if (ending_ || source_gone_ || pair_.rail() == nullptr) return;
+  if (ending_ || source_gone_ || association_.rail() == nullptr) return;
   if (!start_waiting_chunks()) return;
   while (!ending_ && (cut_ < accepted_ || !uncut_.empty()) && add_chunk()) {
   }
@@ -296,18 +299,18 @@ bool ReceiveTransfer::start_waiting_chunks() {
 // A chunk in memory that its next connection does not reach.
 void ReceiveTransfer::cut_again(size_t index) {
   uncut_.push_back({chunks_[index].offset(), chunks_[index].length()});
-  pair_.common().retire(chunks_.take(index));
+  association_.common().retire(chunks_.take(index));
 }
 
 // The connection that would be done first; null while all have enough to do.
 Rail* ReceiveTransfer::pick_rail() const {
   // The source can be read where it was exposed.
-  if (by_get_) return pair_.find_rail(source_rail_);
-  const size_t count = pair_.bulk_rails();
-  if (count <= 1) return pair_.rail();
+  if (by_get_) return association_.rails().find(source_rail_);
+  const size_t count = association_.count_bulk_rails();
+  if (count <= 1) return association_.rail();
   Rail* best = nullptr;
   double soonest = 0;
-  pair_.for_each_bulk_rail([&](Rail& rail) {
+  association_.for_each_bulk_rail([&](Rail& rail) {
     size_t under_way = 0;
     for (size_t i = 0; i < chunks_.size(); ++i) {
       if (chunks_[i].is_on(rail)) ++under_way;
@@ -326,16 +329,16 @@ bool ReceiveTransfer::add_chunk() {
   Rail* rail = pick_rail();
   if (rail == nullptr) return false;
   std::byte* staging_chunk = nullptr;
-  const bool staged = !pair_.common().reaches(*receive_, rail->transport);
+  const bool staged = !association_.common().reaches(*receive_, rail->transport);
   if (!staged) {
     if (chunks_.size() >= kMaxGranted) return false;
   } else {
-    if (DeviceAccess& access = pair_.common().device_access; access.insists()) {
+    if (DeviceAccess& access = association_.common().device_access; access.insists()) {
       chunk_failed(Code::kUnsupported, access.refusal(*receive_, rail->transport));
       return false;
     }
-    staging_.plan_for(
-        accepted_, pair_.common().staging.copy_rate(StreamDirection::kFromHost, receive_->pieces));
+    staging_.plan_for(accepted_, association_.common().staging.copy_rate(StreamDirection::kFromHost,
+                                                                         receive_->pieces));
     if (chunks_.size() >= staging_.plan().depth) return false;
     bool exhausted = false;
     staging_chunk = staging_.take(!chunks_.empty(), &exhausted);
@@ -348,8 +351,8 @@ bool ReceiveTransfer::add_chunk() {
   const Range rest = uncut_.empty() ? Range{cut_, accepted_ - cut_} : uncut_.back();
   const uint64_t length = next_length(rest, staged);
   try {
-    chunks_.push(
-        make_pooled<Chunk>(pair_.common().blocks, *this, rest.offset, length, staging_chunk));
+    chunks_.push(make_pooled<Chunk>(association_.common().blocks, *this, rest.offset, length,
+                                    staging_chunk));
   } catch (const std::bad_alloc&) {
     if (staging_chunk != nullptr) staging_.give(staging_chunk);
     throw;
@@ -369,14 +372,14 @@ bool ReceiveTransfer::add_chunk() {
 void ReceiveTransfer::chunk_finished(Chunk& chunk) {
   finished_ += chunk.length();
   chunk.let_go();
-  pair_.common().retire(chunks_.take(chunk));
+  association_.common().retire(chunks_.take(chunk));
   start_chunks();
   maybe_finish();
 }
 
 void ReceiveTransfer::chunk_failed(Code code, std::string_view why) {
-  end(code,
-      text_or_none([&] { return fmt::format("receive from rank {}: {}", pair_.rank(), why); }));
+  end(code, text_or_none(
+                [&] { return fmt::format("receive from rank {}: {}", association_.rank(), why); }));
 }
 
 void ReceiveTransfer::withdrawn(Code code) {
@@ -387,11 +390,11 @@ void ReceiveTransfer::withdrawn(Code code) {
   // The owner of what a get reads says why.
   if (receive_ != nullptr && receive_->kind == OperationKind::kGet &&
       static_cast<int32_t>(code) < 0) {
-    finish_as(code, RemoteAccess::failure_text(*receive_, code));
+    finish_as(code, Completer::access_failure_text(*receive_, code));
     return;
   }
-  finish_as(Code::kCancelled,
-            fmt::format("receive: rank {} withdrew the message while it was sent", pair_.rank()));
+  finish_as(Code::kCancelled, fmt::format("receive: rank {} withdrew the message while it was sent",
+                                          association_.rank()));
 }
 
 void ReceiveTransfer::end(Code code, std::string text) {
@@ -400,9 +403,8 @@ void ReceiveTransfer::end(Code code, std::string text) {
   // a one-sided operation may be of another communicator.
   const bool message = receive_ == nullptr || receive_->kind == OperationKind::kReceive;
   if (code != Code::kAborted || !message) {
-    const Place place = receive_ != nullptr ? RemoteAccess::hand_over(*receive_) : Place::kNone;
-    pair_.send_control(MessageKind::kStop, sender_id_, static_cast<uint64_t>(code), nullptr, 0,
-                       place);
+    const Place place = receive_ != nullptr ? hand_over_place(*receive_) : Place::kNone;
+    association_.send_protocol(MessageKind::kStop, sender_id_, code, place);
   }
   finish_as(code, std::move(text));
 }
@@ -417,7 +419,7 @@ void ReceiveTransfer::finish_as(Code code, std::string text) {
     if (chunks_[i].copying()) {
       ++i;
     } else {
-      pair_.common().retire(chunks_.take(i));
+      association_.common().retire(chunks_.take(i));
     }
   }
   maybe_finish();
@@ -452,7 +454,7 @@ void ReceiveTransfer::maybe_finish() {
       if (chunks_[i].copying()) {
         ++i;
       } else {
-        pair_.common().retire(chunks_.take(i));
+        association_.common().retire(chunks_.take(i));
       }
     }
     if (!chunks_.empty()) return;
@@ -463,33 +465,35 @@ void ReceiveTransfer::maybe_finish() {
       const Status flushed = DeviceAccess::flush_remote_writes(*receive_);
       if (!flushed.ok()) {
         code_ = flushed.code();
-        text_ = text_or_none(
-            [&] { return fmt::format("receive from rank {}: {}", pair_.rank(), flushed.text()); });
+        text_ = text_or_none([&] {
+          return fmt::format("receive from rank {}: {}", association_.rank(), flushed.text());
+        });
       }
     }
-    const uint64_t elapsed_ns = pair_.service_time(started_ns_, now_ns());
-    if (chosen_) pair_.chooser().measured(accepted_, by_get_, elapsed_ns);
-    hetcomm_counters_t* counters = pair_.rail() != nullptr ? &pair_.rail()->counters() : nullptr;
+    const uint64_t elapsed_ns = table_.service_time(started_ns_, now_ns());
+    if (chosen_) table_.chooser().measured(accepted_, by_get_, elapsed_ns);
+    hetcomm_counters_t* counters =
+        association_.rail() != nullptr ? &association_.rail()->counters() : nullptr;
     if (counters != nullptr) ++(by_get_ ? counters->bulk_by_get : counters->bulk_by_put);
     if (by_get_ || !sender_knows_ || accepted_ == 0) {
-      pair_.send_control(MessageKind::kDone, sender_id_, 0, nullptr, 0,
-                         RemoteAccess::hand_over(*receive_));
+      association_.send_protocol(MessageKind::kDone, sender_id_, 0, nullptr, 0,
+                                 hand_over_place(*receive_));
     }
   }
   Operation& receive = *std::exchange(receive_, nullptr);
   receive.receive_transfer = nullptr;
-  pair_.forget_receive(id_);
-  receive.source = pair_.rank();
+  table_.receives().erase(id_);
+  receive.source = association_.rank();
   receive.matched_tag = tag_;
   receive.run.bytes_sent = length_;
   receive.run.bytes_received = finished_;
   if (code_ == Code::kOk && length_ > receive.length) {
-    pair_.common().delivery.complete_truncated(receive);
+    association_.common().delivery.complete_truncated(receive);
   } else {
-    pair_.common().completer.complete(receive, code_, std::move(text_));
+    association_.common().completer.complete(receive, code_, std::move(text_));
   }
-  BlockPool& blocks = pair_.common().blocks;
-  pair_.common().retire(PoolPtr<ReceiveTransfer>(this, {&blocks}));
+  BlockPool& blocks = association_.common().blocks;
+  association_.common().retire(PoolPtr<ReceiveTransfer>(this, {&blocks}));
 }
 
 }  // namespace hetcomm

@@ -32,7 +32,7 @@ class SendTransfer::Piece final : public BulkOwner, public CopyHandler, public M
     bulk_.local.offset = offset;
     putting_ = true;
     bulk_.rail = rail_;
-    transfer_.pair_.submit_bulk(bulk_);
+    transfer_.association_.submit_bulk(bulk_);
   }
   void stage_through(std::byte* chunk) {
     chunk_ = chunk;
@@ -43,7 +43,7 @@ class SendTransfer::Piece final : public BulkOwner, public CopyHandler, public M
   // Ends the put. On return the connection does not touch the memory; a device copy may still run.
   void stop() {
     stopped_ = true;
-    if (putting_) transfer_.pair_.cancel_bulk(bulk_);
+    if (putting_) transfer_.association_.bulks().cancel(bulk_);
     putting_ = false;
   }
 
@@ -59,7 +59,7 @@ class SendTransfer::Piece final : public BulkOwner, public CopyHandler, public M
     putting_ = false;
     transfer_.piece_finished(*this, code);
   }
-  Staging& staging() { return transfer_.pair_.common().staging; }
+  Staging& staging() { return transfer_.association_.common().staging; }
 
   SendTransfer& transfer_;
   Rail* rail_;  // as long as it is not stopped
@@ -72,14 +72,15 @@ class SendTransfer::Piece final : public BulkOwner, public CopyHandler, public M
   bool stopped_ = false;
 };
 
-SendTransfer::SendTransfer(Pair& pair, Operation& send)
-    : pair_(pair),
+SendTransfer::SendTransfer(TransferTable& table, Operation& send)
+    : table_(table),
+      association_(table.association()),
       send_(&send),
-      id_(pair.add_send(*this)),
-      chunks_(pair.common().staging, Staging::Pool::kSend) {}
+      id_(table.sends().insert(this)),
+      chunks_(association_.common().staging, Staging::Pool::kSend) {}
 
 SendTransfer::~SendTransfer() {
-  pair_.forget_send(id_);
+  table_.sends().erase(id_);
   revoke_source();
 }
 
@@ -91,9 +92,9 @@ void SendTransfer::revoke_source() {
 
 RequestBody SendTransfer::make_request() {
   RequestBody body{id_, 0, {}};
-  Rail* rail = pair_.rail();
+  Rail* rail = association_.rail();
   if (rail == nullptr || !rail->capabilities().get ||
-      !pair_.common().reaches(*send_, rail->transport) ||
+      !association_.common().reaches(*send_, rail->transport) ||
       send_->segments().size() > rail->capabilities().max_exposed_segments) {
     return body;
   }
@@ -109,31 +110,45 @@ RequestBody SendTransfer::make_request() {
   return body;
 }
 
+Code SendTransfer::announce(PoolPtr<SendTransfer>& transfer, const WireHeader& header,
+                            const void* body, size_t size) {
+  iovec storage{const_cast<void*>(body), size};
+  const Code code =
+      transfer->association_.send(header, SegmentView{Segments(&storage, 1), 0, size});
+  if (code != Code::kOk) return code;
+  Operation& send = *transfer->send_;
+  send.stage = OperationStage::kTransfer;
+  send.send_transfer = transfer.release();
+  return Code::kOk;
+}
+
 Operation& SendTransfer::take_back() {
   revoke_source();
   ending_ = true;
   Operation& send = *std::exchange(send_, nullptr);
   send.send_transfer = nullptr;
-  pair_.forget_send(id_);
-  BlockPool& blocks = pair_.common().blocks;
-  pair_.common().retire(PoolPtr<SendTransfer>(this, {&blocks}));
+  table_.sends().erase(id_);
+  BlockPool& blocks = association_.common().blocks;
+  association_.common().retire(PoolPtr<SendTransfer>(this, {&blocks}));
   return send;
 }
 
 void SendTransfer::note_answer() {
-  if (requested_ && !answered_) pair_.request_answered();
+  if (requested_ && !answered_) table_.request_answered();
   answered_ = true;
 }
 
 void SendTransfer::granted(const GrantBody& grant) {
   // The peer may be ready on a new connection before this side is; what starts here waits until
   // then.
-  if (ending_ || pair_.find_rail(grant.rail) == nullptr) return;  // of a connection that broke
-  if (pulled_since_ns_ != 0) return;                              // was never asked for
+  if (ending_ || association_.rails().find(grant.rail) == nullptr)
+    return;                           // of a connection that broke
+  if (pulled_since_ns_ != 0) return;  // was never asked for
   const uint64_t length = send_->length;
   if (grant.accepted > length || grant.offset > length || grant.length > length - grant.offset) {
     finish_as(Code::kPeerLost,
-              fmt::format("send to rank {}: granted a range outside of the message", pair_.rank()));
+              fmt::format("send to rank {}: granted a range outside of the message",
+                          association_.rank()));
     return;
   }
   note_answer();
@@ -142,7 +157,8 @@ void SendTransfer::granted(const GrantBody& grant) {
   if (grants_.empty() && start_grant(started)) return;
   if (ending_) return;
   if (grants_.size() >= kMaxGrants) {
-    finish_as(Code::kPeerLost, fmt::format("send to rank {}: too many grants", pair_.rank()));
+    finish_as(Code::kPeerLost,
+              fmt::format("send to rank {}: too many grants", association_.rank()));
     return;
   }
   grants_.push_back(started);
@@ -150,9 +166,9 @@ void SendTransfer::granted(const GrantBody& grant) {
 
 // True when the whole grant is under way.
 bool SendTransfer::start_grant(Grant& grant) {
-  Rail& rail = *pair_.find_rail(grant.body.rail);
+  Rail& rail = *association_.rails().find(grant.body.rail);
   may_lose_ = may_lose_ || !rail.capabilities().lossless;
-  const bool direct = grant.started == 0 && pair_.common().reaches(*send_, rail.transport);
+  const bool direct = grant.started == 0 && association_.common().reaches(*send_, rail.transport);
   return direct ? start_direct(grant, rail) : start_staged(grant, rail);
 }
 
@@ -166,21 +182,21 @@ void SendTransfer::start_pieces() {
 bool SendTransfer::start_direct(const Grant& grant, Rail& rail) {
   if (pieces_.full()) return false;
   if (!send_->on_host) rail.counters().device_bytes_direct += grant.body.length;
-  pieces_.push(make_pooled<Piece>(pair_.common().blocks, *this, rail, grant.body.offset,
+  pieces_.push(make_pooled<Piece>(association_.common().blocks, *this, rail, grant.body.offset,
                                   grant.body.length, grant.body.target, uint64_t{0}));
   pieces_.back().put_from(send_->segments(), grant.body.offset);
   return true;
 }
 
 bool SendTransfer::start_staged(Grant& grant, Rail& rail) {
-  DeviceAccess& access = pair_.common().device_access;
+  DeviceAccess& access = association_.common().device_access;
   if (access.insists()) {
-    end(Code::kUnsupported,
-        fmt::format("send to rank {}: {}", pair_.rank(), access.refusal(*send_, rail.transport)));
+    end(Code::kUnsupported, fmt::format("send to rank {}: {}", association_.rank(),
+                                        access.refusal(*send_, rail.transport)));
     return false;
   }
-  chunks_.plan_for(accepted_,
-                   pair_.common().staging.copy_rate(StreamDirection::kToHost, send_->pieces));
+  chunks_.plan_for(
+      accepted_, association_.common().staging.copy_rate(StreamDirection::kToHost, send_->pieces));
   while (grant.started < grant.body.length) {
     if (pieces_.size() >= chunks_.plan().depth) return false;
     bool exhausted = false;
@@ -188,13 +204,13 @@ bool SendTransfer::start_staged(Grant& grant, Rail& rail) {
     if (chunk == nullptr) {
       if (exhausted && pieces_.empty()) {
         end(Code::kOutOfMemory,
-            fmt::format("send to rank {}: no memory to stage through", pair_.rank()));
+            fmt::format("send to rank {}: no memory to stage through", association_.rank()));
       }
       return false;
     }
     const uint64_t part = std::min(chunks_.plan().chunk_bytes, grant.body.length - grant.started);
     try {
-      pieces_.push(make_pooled<Piece>(pair_.common().blocks, *this, rail,
+      pieces_.push(make_pooled<Piece>(association_.common().blocks, *this, rail,
                                       grant.body.offset + grant.started, part, grant.body.target,
                                       grant.started));
     } catch (const std::bad_alloc&) {
@@ -212,10 +228,10 @@ bool SendTransfer::start_staged(Grant& grant, Rail& rail) {
 void SendTransfer::piece_finished(Piece& piece, Code code) {
   if (code == Code::kOk) put_bytes_ += piece.length();
   piece.let_go();
-  pair_.common().retire(pieces_.take(piece));
+  association_.common().retire(pieces_.take(piece));
   if (received_ && pieces_.empty()) finish_as(Code::kOk, {});
   if (code != Code::kOk && code != Code::kCancelled && !ending_ && !received_) {
-    end(code, fmt::format("send to rank {}: {}", pair_.rank(), code_text(code)));
+    end(code, fmt::format("send to rank {}: {}", association_.rank(), code_text(code)));
     return;
   }
   start_pieces();
@@ -223,7 +239,6 @@ void SendTransfer::piece_finished(Piece& piece, Code code) {
 }
 
 void SendTransfer::done() {
-  if (is_pulled()) pair_.pull_answered(send_->length);
   if (source_rail_ != nullptr && accepted_ == UINT64_MAX && send_ != nullptr && !send_->on_host) {
     source_rail_->counters().device_bytes_direct += send_->length;  // the receiver has read it
   }
@@ -239,20 +254,20 @@ void SendTransfer::done() {
 void SendTransfer::stopped(Code code) {
   // The owner of what a put writes says why it did.
   if (send_ != nullptr && send_->kind == OperationKind::kPut && static_cast<int32_t>(code) < 0) {
-    finish_as(code, RemoteAccess::failure_text(*send_, code));
+    finish_as(code, Completer::access_failure_text(*send_, code));
     return;
   }
   finish_as(code == Code::kAborted ? Code::kAborted : Code::kCancelled,
-            fmt::format("send to rank {}: the receiver ended the transfer ({})", pair_.rank(),
-                        code_name(code)));
+            fmt::format("send to rank {}: the receiver ended the transfer ({})",
+                        association_.rank(), code_name(code)));
 }
 
 void SendTransfer::end(Code code, std::string text) {
   if (ending_) return;
   // The receiver is also told of an abort, which reaches it by itself: so that it holds the request
   // no longer than this side counts it.
-  const Place place = send_ != nullptr ? RemoteAccess::hand_over(*send_) : Place::kNone;
-  pair_.send_control(MessageKind::kWithdraw, id_, static_cast<uint64_t>(code), nullptr, 0, place);
+  const Place place = send_ != nullptr ? hand_over_place(*send_) : Place::kNone;
+  association_.send_protocol(MessageKind::kWithdraw, id_, code, place);
   finish_as(code, std::move(text));
 }
 
@@ -275,7 +290,7 @@ void SendTransfer::quiesce() {
     if (pieces_[i].copying()) {
       ++i;
     } else {
-      pair_.common().retire(pieces_.take(i));
+      association_.common().retire(pieces_.take(i));
     }
   }
 }
@@ -292,7 +307,7 @@ void SendTransfer::rail_failed(const Rail& rail) {
     if (pieces_[i].copying()) {
       ++i;
     } else {
-      pair_.common().retire(pieces_.take(i));
+      association_.common().retire(pieces_.take(i));
     }
   }
   if (received_ && pieces_.empty()) finish_as(Code::kOk, {});
@@ -311,7 +326,7 @@ void SendTransfer::maybe_finish() {
   if (!pieces_.empty() || send_ == nullptr) return;
   if (!ending_) {
     // Over a rail that loses nothing a send is over as soon as its source was read.
-    const Rail* rail = pair_.rail();
+    const Rail* rail = association_.rail();
     if (send_->kind == OperationKind::kPut || put_bytes_ != accepted_ || !grants_.empty() ||
         rail == nullptr || !rail->capabilities().lossless || may_lose_) {
       return;
@@ -321,11 +336,11 @@ void SendTransfer::maybe_finish() {
   }
   Operation& send = *std::exchange(send_, nullptr);
   send.send_transfer = nullptr;
-  pair_.forget_send(id_);
+  table_.sends().erase(id_);
   if (code_ == Code::kOk) send.run.bytes_sent = send.run.bytes_received = send.length;
-  pair_.common().completer.complete(send, code_, std::move(text_));
-  BlockPool& blocks = pair_.common().blocks;
-  pair_.common().retire(PoolPtr<SendTransfer>(this, {&blocks}));
+  association_.common().completer.complete(send, code_, std::move(text_));
+  BlockPool& blocks = association_.common().blocks;
+  association_.common().retire(PoolPtr<SendTransfer>(this, {&blocks}));
 }
 
 }  // namespace hetcomm

@@ -34,7 +34,7 @@ class AccessLedger;
 class CommunicatorBase;
 class Engine;
 class Memory;
-class Pair;
+class PairBase;
 struct Incoming;
 struct Operation;
 class DirectAccess;
@@ -182,7 +182,7 @@ struct alignas(kOperationAlign) Operation {
   Operation* previous = nullptr;
   std::atomic<Operation*> shared_next{nullptr};  // list of slots for threads without the baton
   uint64_t stamp = 0;                            // posting order
-  Pair* pair = nullptr;                          // send, or matched receive
+  PairBase* pair = nullptr;                      // send, or matched receive
   Engine* engine = nullptr;
   SlotGroup* group = nullptr;  // of this slot
 
@@ -220,9 +220,9 @@ struct alignas(kOperationAlign) Operation {
     uint64_t compare = 0;
     uint64_t* result = nullptr;
     uint64_t id = 0;     // initiator's, once asked for
-    uint64_t epoch = 0;  // between two flushes
+    uint64_t batch = 0;  // of the operations between two flushes
     DirectAccess* direct = nullptr;
-    bool started = false;  // counted in its epoch
+    bool started = false;  // counted in its batch
     bool asked = false;    // the owner may have done it
     bool notify = false;
     bool placed = false;  // all bytes are, the owner does not know yet

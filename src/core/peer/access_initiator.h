@@ -1,0 +1,112 @@
+// AccessInitiator: one-sided operations of this rank on the memory of one peer. Under the baton.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "src/core/peer/association.h"
+#include "src/core/peer/direct_access.h"
+#include "src/core/peer/mapped_access.h"
+#include "src/core/peer/message_receiver.h"
+#include "src/core/peer/places.h"
+#include "src/core/peer/transfer.h"
+#include "src/core/peer/turn_queue.h"
+#include "src/core/progress/slot_table.h"
+
+namespace hetcomm {
+
+class AccessInitiator final : public DirectPathUser {
+ public:
+  AccessInitiator(Association& association, TransferTable& transfers, MessageReceiver& receiver,
+                  Places& places)
+      : association_(association),
+        transfers_(transfers),
+        receiver_(receiver),
+        places_(places),
+        mapped_(association, *this),
+        direct_(association, *this),
+        waiting_(association) {}
+
+  // Starts a put, a get or an atomic, which is in no list. The association may send. False: to be
+  // tried again. May throw std::bad_alloc.
+  bool start(Operation& operation);
+  // Ends one that is under way (OperationStage::kAwaiting or kDirect). Its buffer is quiet when it
+  // has completed.
+  void end(Operation& operation, Code code, std::string text);
+  // One that holds a place has completed.
+  void free_place();
+
+  // --- what the owner has answered ---
+  void receive_get_data(const WireHeader& header, ConstByteSpan payload);
+  void receive_get_request(const WireHeader& header, ConstByteSpan payload);
+  void receive_atomic_done(const WireHeader& header);
+  void receive_refused(const WireHeader& header);
+  // The owner has dealt with all messages up to |sequence|.
+  void acknowledged(uint32_t sequence);
+  bool awaits_acknowledgement() const {
+    return !sent_puts_.empty() || direct_.awaits_acknowledgement();
+  }
+  // The withdrawal of a put, which keeps its place, has just left.
+  void withdrawal_left() { sent_puts_.push_back({association_.sequencer().sent(), 0}); }
+
+  // --- what waits ---
+  void credit_came();
+  bool waits_for_credit() const { return !awaiting_credit_.empty(); }
+  bool has_to_start() const { return !waiting_.empty() && places_.is_free(); }
+  // Starts what waits for a place.
+  void start_waiting();
+  // Nothing that was submitted waits here for its turn.
+  bool has_all_started() const { return awaiting_credit_.empty() && waiting_.empty(); }
+  bool is_idle() const;
+
+  // --- connections ---
+  MappedAccess& mapped() { return mapped_; }
+  DirectAccesses& direct() { return direct_; }
+  const DirectAccesses& direct() const { return direct_; }
+  // What was under way on |rail| itself is quiet, and starts again with start_again(), which comes
+  // after the peer was told: the cause may be the operation itself, which the owner then says.
+  void rail_failed(const Rail& rail, bool peer_has_to_know);
+  void start_again();
+  // The pair is lost, for |why|: all end, but for those that are in the outbox afterwards.
+  void fail_everything(const Status& why);
+
+ private:
+  struct SentPut {
+    uint32_t sequence;
+    uint64_t id;  // 0: the withdrawal of one
+  };
+
+  void finish_direct(Operation& operation, Code code) override;
+  void go_by_message(Operation& operation, uint64_t placed) override;
+
+  Completer& completer() { return association_.common().completer; }
+  bool start_put(Operation& put, Rail& rail);
+  bool pay_for_notification(Operation& put);
+  bool start_put_message(Operation& put);
+  bool start_put_request(Operation& put);
+  bool start_get(Operation& get, Rail& rail);
+  bool start_atomic(Operation& atomic);
+  bool may_ask(Operation& operation);
+  bool ask(Operation& operation, WireHeader header, Segments payload, uint64_t length);
+  void has_left(Operation& operation);
+  void send_soon(Operation& operation);
+  Operation* take_asked(uint64_t id);
+  void withdraw_question(Operation& operation);
+
+  Association& association_;
+  TransferTable& transfers_;
+  MessageReceiver& receiver_;
+  Places& places_;
+  MappedAccess mapped_;
+  DirectAccesses direct_;
+  // Operations that wait for the owner's answer. The id of one that has ended stays, with its
+  // place.
+  SlotTable<Operation> asked_;
+  TurnQueue waiting_;                        // for a place
+  std::vector<Operation*> awaiting_credit_;  // notified puts
+  std::deque<SentPut> sent_puts_;            // not acknowledged
+};
+
+}  // namespace hetcomm

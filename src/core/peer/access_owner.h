@@ -1,0 +1,71 @@
+// AccessOwner: what one peer asks of the memory of this rank. Everything read here is checked against
+// this rank's table of registrations. Under the baton.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "src/core/memory/registration.h"
+#include "src/core/peer/association.h"
+#include "src/core/peer/message_receiver.h"
+#include "src/core/peer/places.h"
+#include "src/core/peer/transfer.h"
+#include "src/core/peer/turn_queue.h"
+
+namespace hetcomm {
+
+class AccessOwner {
+ public:
+  // Operations that this rank begins for the peer have |ledger|.
+  AccessOwner(Association& association, TransferTable& transfers, MessageReceiver& receiver,
+              Places& places, AccessLedger& ledger)
+      : association_(association),
+        transfers_(transfers),
+        receiver_(receiver),
+        places_(places),
+        ledger_(ledger),
+        waiting_(association) {}
+  AccessOwner(const AccessOwner&) = delete;
+  AccessOwner& operator=(const AccessOwner&) = delete;
+
+  // --- what the initiator asks for ---
+  void receive_put(const WireHeader& header, ConstByteSpan payload);
+  void receive_put_request(const WireHeader& header, ConstByteSpan payload);
+  void receive_get(const WireHeader& header, ConstByteSpan payload);
+  void receive_atomic(const WireHeader& header, ConstByteSpan payload);
+
+  // Sends the data of a get, which is in no list. The association may send. False: to be tried
+  // again. May throw std::bad_alloc.
+  bool start(Operation& answer);
+  // Starts the answers that wait for room on the connection. They are not behind the outbox: its
+  // first operation may wait for what only the peer can do.
+  void start_waiting();
+  bool has_to_start() const { return !waiting_.empty(); }
+  // Ends an answer that waits, or has never left.
+  void end(Operation& answer, Code code, std::string text);
+  void fail_everything(const Status& why);
+
+  // The receive of a put (kAccept) is ending. May throw std::bad_alloc.
+  void accepted(const Operation& accept);
+  // Tells the initiator that its get has failed here. |answer|'s place goes over to the message.
+  void refuse(Operation& answer);
+
+ private:
+  PairCommons& common() { return association_.common(); }
+  bool hold();
+  void refuse(uint64_t id, Code code);
+  Registration* find(const AccessBody& range, uint32_t right, Code* code);
+  void note_refusal(const char* why);
+  Operation* begin(OperationKind kind, Registration& registration, const AccessBody& range);
+  void finish_put(Registration& registration, const AccessBody& range, const WireHeader& header);
+  void submit(Operation& answer);
+
+  Association& association_;
+  TransferTable& transfers_;
+  MessageReceiver& receiver_;
+  Places& places_;
+  AccessLedger& ledger_;
+  TurnQueue waiting_;  // answers
+};
+
+}  // namespace hetcomm

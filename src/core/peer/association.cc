@@ -1,0 +1,123 @@
+#include "src/core/peer/association.h"
+
+#include <cstring>
+#include <new>
+
+#include "src/base/text.h"
+
+namespace hetcomm {
+
+Association::Association(PairCommons& common, PairBase& pair, int rank, uint32_t credit)
+    : common_(common),
+      pair_(pair),
+      rank_(rank),
+      rails_(common.rank <= rank),
+      sequencer_(common.first_sequence),
+      send_credit_(credit, common.first_sequence),
+      receive_credit_(common.credit_granted, common.first_sequence),
+      bulks_(common.engine, common.schedule, pair) {}
+
+size_t Association::count_bulk_rails() {
+  size_t count = 0;
+  for_each_bulk_rail([&](Rail&) { ++count; });
+  return count;
+}
+
+// --- protocol messages ------------------------------------------------------
+
+void Association::send_protocol(MessageKind kind, uint64_t tag, uint64_t value, const void* body,
+                                size_t size, Place place) {
+  if (is_lost() || starved_) return;
+  ProtocolMessage message{kind, tag, value, static_cast<uint32_t>(size), {}, sequencer_.received(),
+                          place};
+  if (size > 0) std::memcpy(message.body.data(), body, size);
+  try {
+    send_or_queue(message);
+  } catch (const std::bad_alloc&) {
+    starve();
+  }
+}
+
+void Association::send_or_queue(const ProtocolMessage& message) {
+  if (!may_send() || !send_protocol(message, sequencer_.received())) protocol_.push(message);
+}
+
+bool Association::send_protocol(const ProtocolMessage& message, uint32_t acknowledged) {
+  const WireHeader header{.kind = message.kind, .tag = message.tag, .value = message.value};
+  iovec body{const_cast<std::byte*>(message.body.data()), message.size};
+  const Code code =
+      sequencer_.send(*rails_.current(), header, SegmentView{Segments(&body, 1), 0, message.size},
+                      acknowledged, receive_credit_);
+  if (code != Code::kOk) return false;
+  if (message.place != Place::kNone || message.kind == MessageKind::kRailDown) {
+    pair_.protocol_message_left(message.kind, message.place);
+  }
+  return true;
+}
+
+bool Association::send_waiting_protocol() {
+  if (protocol_.empty()) return true;
+  // Each acknowledges no more than what it may: what this side refused meanwhile comes behind it.
+  const bool all = protocol_.send_all(
+      [this](const ProtocolMessage& message) { return send_protocol(message, message.received); });
+  if (all && !sequencer_.is_reported()) common_.schedule.update_due(pair_);
+  return all;
+}
+
+bool Association::send_update(uint8_t flags) {
+  const WireHeader header{.kind = MessageKind::kUpdate,
+                          .flags = flags,
+                          .acknowledged = sequencer_.received(),
+                          .credit = receive_credit_.returned()};
+  return rails_.current()->endpoint().send(encode_header(header), SegmentView{}) == Code::kOk;
+}
+
+void Association::starve() {
+  if (is_lost()) return;
+  starved_ = true;
+  state_ = PairState::kConnecting;
+  common_.schedule.update_due(pair_);
+}
+
+// --- operations -------------------------------------------------------------
+
+// |operation| is in no list any more. The peer has to hear of what has begun.
+void Association::end_started(Operation& operation) {
+  if (operation.stage == OperationStage::kQueued || operation.stage == OperationStage::kSubmitted) {
+    end_unsent(operation, Code::kOutOfMemory, {});
+  } else {
+    end_out_of_memory(operation);
+  }
+}
+
+bool Association::refused(Operation& operation, Code code) {
+  if (code == Code::kWouldBlock || code == Code::kPeerLost) return false;
+  end_unsent(operation, code, fmt::format("send to rank {}: {}", rank_, code_text(code)));
+  return true;
+}
+
+void Association::end_unsent(Operation& send, Code code, std::string text) {
+  const uint64_t pull_id = send.run.pull_id;
+  const bool begun = send.run.sent > 0 || pull_id != 0;
+  common_.completer.complete(send, code, std::move(text));
+  if (begun) send_protocol(MessageKind::kWithdraw, pull_id, code);
+}
+
+void Association::end_out_of_memory(Operation& operation) {
+  if (operation.state() != OperationState::kPending) return;
+  pair_.end(operation, Code::kOutOfMemory,
+            text_or_none([&] { return fmt::format("{}: out of memory", describe(operation)); }));
+}
+
+// --- bulk data --------------------------------------------------------------
+
+void Association::submit_bulk(OwnedBulk& bulk) {
+  is_ready() ? bulks_.submit(bulk) : bulks_.wait(bulk);
+}
+
+void Association::submit_waiting_bulks() {
+  // Each once: it may come back to the end of the list.
+  for (size_t left = bulks_.count_waiting(); left > 0; --left) submit_bulk(bulks_.take_waiting());
+}
+
+}  // namespace hetcomm

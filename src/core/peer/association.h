@@ -1,0 +1,182 @@
+// Association: what the protocols of a pair send over and share. It has the rails, the order of
+// messages, credit, protocol messages, bulk data, and the operations that wait for their turn.
+// (The word is SCTP's, for the relation of two ends that have several connections.)
+//
+// The protocols are above: rendezvous (transfer.h), messages (message_sender.h and
+// message_receiver.h), one-sided operations (remote_access.h). They reach the pair itself, above
+// them, by PairBase. Under the baton.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "src/core/peer/bulks.h"
+#include "src/core/peer/credit.h"
+#include "src/core/peer/pair_commons.h"
+#include "src/core/peer/protocol_queue.h"
+#include "src/core/peer/rail_set.h"
+#include "src/core/peer/sequencer.h"
+#include "src/core/progress/operation_queue.h"
+
+namespace hetcomm {
+
+enum class PairState : uint8_t { kIdle, kConnecting, kReady, kLost };
+
+// A pair, as what lies below it sees it. None of these calls is frequent.
+class PairBase : public ScheduledPair {
+ public:
+  // The peer has broken the protocol on |rail|, which fails.
+  virtual void violated(Rail& rail, std::string_view what) = 0;
+  // Sends what waits. Called when there may be room, credit, or a connection.
+  virtual void pump() = 0;
+  // The protocol message, which says more than the protocol that sent it knows, has just left.
+  virtual void protocol_message_left(MessageKind kind, Place place) = 0;
+  // Ends an operation that this pair has, in whatever stage it is. Its memory is quiet when it has
+  // completed. Works without memory.
+  virtual void end(Operation& operation, Code code, std::string text) = 0;
+  // A message about connections has arrived.
+  virtual void receive_connection_message(const WireHeader& header) = 0;
+  // Closes |rail|, which nobody uses.
+  virtual void close_unused(Rail& rail) = 0;
+  // This side alone has decided that the peer is lost.
+  virtual void give_up(const Status& why) = 0;
+
+ protected:
+  ~PairBase() = default;
+};
+
+class Association {
+ public:
+  // |credit|: bytes that the peer lets this rank send unasked.
+  Association(PairCommons& common, PairBase& pair, int rank, uint32_t credit);
+  Association(const Association&) = delete;
+  Association& operator=(const Association&) = delete;
+
+  int rank() const { return rank_; }  // the peer, in the job
+  PairCommons& common() { return common_; }
+  PairBase& pair() { return pair_; }
+  PairState state() const { return state_; }
+  void set_state(PairState state) { state_ = state; }
+  bool is_ready() const { return state_ == PairState::kReady; }
+  bool is_lost() const { return state_ == PairState::kLost; }
+
+  RailSet& rails() { return rails_; }
+  const RailSet& rails() const { return rails_; }
+  // The connection to start something on, null while there is none.
+  Rail* rail() { return is_ready() ? rails_.current() : nullptr; }
+  template <typename Use>
+  void for_each_bulk_rail(Use&& use) {
+    if (is_ready()) rails_.for_each_bulk(use);
+  }
+  size_t count_bulk_rails();
+
+  // --- messages ---
+  Sequencer& sequencer() { return sequencer_; }
+  const Sequencer& sequencer() const { return sequencer_; }
+  SendCredit& send_credit() { return send_credit_; }
+  ReceiveCredit& receive_credit() { return receive_credit_; }
+  // A message of the user may leave now: no protocol message is overtaken.
+  bool may_send() const { return is_ready() && protocol_.empty(); }
+  // Sends the next message, over the current rail. As Sequencer::send().
+  [[gnu::always_inline]] inline Code send(const WireHeader& header, const SegmentView& payload) {
+    return sequencer_.send(*rails_.current(), header, payload, sequencer_.received(),
+                           receive_credit_);
+  }
+  // Sends a small protocol message, or queues it if there is no room. Fails for nothing: without
+  // memory nothing more leaves, and the pair is lost at the end of the pass.
+  // |place|: what RemoteAccess counts until the peer has acknowledged the message.
+  void send_protocol(MessageKind kind, uint64_t tag, uint64_t value, const void* body = nullptr,
+                     size_t size = 0, Place place = Place::kNone);
+  void send_protocol(MessageKind kind, uint64_t tag, Code code, Place place = Place::kNone) {
+    send_protocol(kind, tag, static_cast<uint64_t>(code), nullptr, 0, place);
+  }
+  // Sends the protocol messages that wait. True: none is left.
+  bool send_waiting_protocol();
+  ProtocolQueue& protocol() { return protocol_; }
+  const ProtocolQueue& protocol() const { return protocol_; }
+  // Sends acknowledgement and credit by themselves. False: there was no room.
+  bool send_update(uint8_t flags);
+
+  // The connection whose message is being handled.
+  Rail& receiving_on() { return *receiving_on_; }
+  void set_receiving_on(Rail& rail) { receiving_on_ = &rail; }
+  // That message breaks the protocol.
+  void violated(std::string_view what) { pair_.violated(*receiving_on_, what); }
+  // Eager messages are bounded by what was granted. False after a violation.
+  bool take_credit(uint64_t bytes) {
+    if (receive_credit_.take(bytes)) [[likely]]
+      return true;
+    violated("more eager data than was granted");
+    return false;
+  }
+  void give_back_credit(uint64_t bytes) {
+    if (receive_credit_.give_back(bytes)) common_.schedule.update_due(pair_);
+  }
+  // The peer waits to hear that its message was dealt with.
+  void acknowledgement_due() {
+    sequencer_.owe();
+    common_.schedule.acknowledgement_due(pair_);
+  }
+
+  // --- operations ---
+  OperationQueue& outbox() { return outbox_; }
+  const OperationQueue& outbox() const { return outbox_; }
+  void enqueue(Operation& operation) {
+    operation.stage = OperationStage::kQueued;
+    outbox_.push_back(operation);
+  }
+  // Calls |start(operation)|, which returns false if |operation|, in no list, is to be tried again;
+  // where it runs out of memory |operation| ends.
+  template <typename Start>
+  bool start_or_end(Operation& operation, Start&& start) {
+    try {
+      return start(operation);
+    } catch (const std::bad_alloc&) {
+      end_started(operation);
+      return true;
+    }
+  }
+  // The message of |operation| was not sent. False: it shall be tried again. Refused for another
+  // reason than room it would be refused again, and has ended.
+  bool refused(Operation& operation, Code code);
+  // Ends |send|, which is in no list and has not left, or not wholly.
+  void end_unsent(Operation& send, Code code, std::string text);
+  // Ends |operation| for want of memory, if it is pending.
+  void end_out_of_memory(Operation& operation);
+
+  // --- bulk data ---
+  Bulks& bulks() { return bulks_; }
+  const Bulks& bulks() const { return bulks_; }
+  // Starts |bulk| on |bulk.rail|, now or when there is room.
+  void submit_bulk(OwnedBulk& bulk);
+  void submit_waiting_bulks();
+
+  // --- memory ---
+  // Memory ran out in the middle of something that cannot bear the end of everything now: nothing
+  // that comes behind the gap may leave, and the pair is lost at the end of the pass.
+  void starve();
+  bool is_starved() const { return starved_; }
+
+ private:
+  void send_or_queue(const ProtocolMessage& message);
+  bool send_protocol(const ProtocolMessage& message, uint32_t acknowledged);
+  void end_started(Operation& operation);
+
+  PairCommons& common_;
+  PairBase& pair_;
+  const int rank_;
+  PairState state_ = PairState::kIdle;
+  bool starved_ = false;
+  Rail* receiving_on_ = nullptr;
+  RailSet rails_;
+  Sequencer sequencer_;
+  SendCredit send_credit_;
+  ReceiveCredit receive_credit_;
+  ProtocolQueue protocol_;
+  OperationQueue outbox_;
+  Bulks bulks_;
+};
+
+}  // namespace hetcomm

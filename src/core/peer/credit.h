@@ -1,0 +1,60 @@
+// Credit: bytes that a rank may send before its peer has matched what came before. All counts are
+// modulo 2^32, and only their differences mean something. Under the baton.
+#pragma once
+
+#include <cstdint>
+
+namespace hetcomm {
+
+// What the peer lets this rank send.
+class SendCredit {
+ public:
+  // |limit| bytes may be sent; all counts begin at |first|.
+  SendCredit(uint32_t limit, uint32_t first) : limit_(limit), used_(first), returned_(first) {}
+
+  uint32_t available() const { return limit_ - (used_ - returned_); }
+  void use(uint64_t bytes) { used_ += static_cast<uint32_t>(bytes); }
+  // The peer says that it has given back |returned| bytes so far. True: that is more than before;
+  // what comes late, over a rail that is slower, knows less.
+  bool learn(uint32_t returned) {
+    if (static_cast<int32_t>(returned - returned_) <= 0) return false;
+    returned_ = returned;
+    return true;
+  }
+
+ private:
+  const uint32_t limit_;
+  uint32_t used_;
+  uint32_t returned_;  // by the peer, so far
+};
+
+// What this rank lets the peer send.
+class ReceiveCredit {
+ public:
+  ReceiveCredit(uint32_t granted, uint32_t first)
+      : granted_(granted), taken_(first), returned_(first), reported_(first) {}
+
+  uint32_t granted() const { return granted_; }
+  // The peer has sent |bytes|. False: that is more than was granted.
+  [[nodiscard]] bool take(uint64_t bytes) {
+    taken_ += static_cast<uint32_t>(bytes);
+    return taken_ - returned_ <= granted_;
+  }
+  // True: so much is given back by now that the peer should hear of it.
+  bool give_back(uint64_t bytes) {
+    returned_ += static_cast<uint32_t>(bytes);
+    return returned_ - reported_ >= granted_ / 4;
+  }
+  uint32_t returned() const { return returned_; }
+  bool is_reported() const { return returned_ == reported_; }
+  // A message that says returned() has left.
+  void report() { reported_ = returned_; }
+
+ private:
+  const uint32_t granted_;
+  uint32_t taken_;     // by the peer, so far
+  uint32_t returned_;  // to the peer, so far
+  uint32_t reported_;
+};
+
+}  // namespace hetcomm

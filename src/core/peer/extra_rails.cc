@@ -1,0 +1,97 @@
+#include "src/core/peer/extra_rails.h"
+
+namespace hetcomm {
+
+void ExtraRails::connect() {
+  connect_at_ns_ = kForever;
+  PairCommons& common = association_.common();
+  if (stopped_ || !association_.is_ready() || common.rank > association_.rank()) return;
+  const uint64_t now = common.engine.refresh_now();
+  const size_t current = association_.rail()->transport;
+  for (const size_t index : common.connector.useful_beside(association_.rank(), current)) {
+    if (association_.rails().find_over(index) != nullptr || cool_downs_.is_connecting(index)) {
+      continue;
+    }
+    if (const uint64_t not_before = cool_downs_.not_before_ns(index); not_before > now) {
+      connect_at_ns_ = std::min(connect_at_ns_, not_before);
+      continue;
+    }
+    cool_downs_.begin_connecting(index);
+    common.connector.connect_over(association_.rank(), index);
+  }
+  if (connect_at_ns_ != kForever) common.schedule.note_timer(connect_at_ns_);
+}
+
+void ExtraRails::connect_failed(size_t index, const Status& why) {
+  cool_downs_.stop_connecting(index);
+  if (association_.is_lost()) return;
+  PairCommons& common = association_.common();
+  common.log.info("rank {}: no further connection over {}: {}", association_.rank(),
+                  common.connector.transport_name(index), why.text());
+  cool_downs_.failed(index, common.engine.refresh_now());
+  connect();
+}
+
+bool ExtraRails::uses(const Rail& rail) {
+  return &rail == association_.rails().current() || !rail.endpoint().flushed() ||
+         traffic_.uses(rail);
+}
+
+bool ExtraRails::is_replaced(const Rail& rail) const {
+  return association_.is_ready() && association_.rails().is_replaced(rail);
+}
+
+// For a while it may be needed again.
+void ExtraRails::plan_to_close() {
+  constexpr uint64_t kCoolDowns = 10;
+  bool some = false;
+  association_.rails().for_each([&](const Rail& rail) { some = some || is_replaced(rail); });
+  if (!some) return;
+  PairCommons& common = association_.common();
+  close_at_ns_ = common.engine.refresh_now() + kCoolDowns * common.cool_down_ns;
+  common.schedule.note_timer(close_at_ns_);
+}
+
+// The lower rank begins: it announces. The higher one closes what was announced, and answers.
+void ExtraRails::close_unused() {
+  close_at_ns_ = kForever;
+  if (stopped_ || !association_.is_ready()) return;
+  const bool is_higher = association_.common().rank > association_.rank();
+  RailSet& rails = association_.rails();
+  for (size_t i = rails.size(); i-- > 0 && association_.is_ready();) {
+    Rail& rail = rails[i];
+    if (!is_replaced(rail) || uses(rail)) continue;
+    if (is_higher) {
+      if (!rail.retiring) continue;
+      association_.send_protocol(MessageKind::kRailClosed, rail.id, 0);
+      association_.pair().close_unused(rail);
+    } else if (!rail.retiring) {
+      rail.retiring = true;
+      association_.send_protocol(MessageKind::kRailUnused, rail.id, 0);
+    }
+  }
+  plan_to_close();
+}
+
+void ExtraRails::receive_unused(uint64_t id) {
+  // One that a message comes over is used after all.
+  Rail* rail = association_.rails().find(id);
+  if (rail == nullptr || rail == &association_.receiving_on()) return;
+  rail->retiring = true;
+  close_unused();
+}
+
+void ExtraRails::receive_closed(uint64_t id) {
+  Rail* rail = association_.rails().find(id);
+  if (rail != nullptr && rail->retiring && rail != association_.rails().current()) {
+    association_.pair().close_unused(*rail);
+  }
+}
+
+void ExtraRails::tick(uint64_t now_ns) {
+  if (stopped_) return;
+  if (now_ns >= connect_at_ns_) connect();
+  if (now_ns >= close_at_ns_) close_unused();
+}
+
+}  // namespace hetcomm

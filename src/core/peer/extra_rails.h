@@ -1,0 +1,63 @@
+// ExtraRails: the connections of a pair beside the one that messages go over.
+//
+// The lower rank makes them, over transports that would share the load, or would be better, once
+// those have cooled down. A rail that a better one has replaced is closed when it stays unused: the
+// lower rank says so (kRailUnused), the higher one closes it once nothing of its own is under way
+// there, and answers (kRailClosed). Under the baton.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "src/base/clock.h"
+#include "src/core/peer/association.h"
+#include "src/core/peer/cool_downs.h"
+#include "src/core/peer/traffic.h"
+
+namespace hetcomm {
+
+class ExtraRails {
+ public:
+  ExtraRails(Association& association, Traffic& traffic)
+      : association_(association),
+        traffic_(traffic),
+        cool_downs_(association.common().cool_down_ns) {}
+  ExtraRails(const ExtraRails&) = delete;
+  ExtraRails& operator=(const ExtraRails&) = delete;
+
+  CoolDowns& cool_downs() { return cool_downs_; }
+  const CoolDowns& cool_downs() const { return cool_downs_; }
+
+  // Connects to what is useful and has cooled down.
+  void connect();
+  // A connection over transport |index| could not be made.
+  void connect_failed(size_t index, const Status& why);
+  // Some rail may have been replaced: it is closed when it has not been used for a while.
+  void plan_to_close();
+  // The peer says that it uses that rail no more, or has closed it.
+  void receive_unused(uint64_t id);
+  void receive_closed(uint64_t id);
+  // Something of this side's is under way on |rail|, or will be.
+  bool uses(const Rail& rail);
+  // The peer has left, or the pair is lost: nothing is done any more.
+  void stop() { stopped_ = true; }
+
+  uint64_t next_timer_ns() const {
+    return stopped_ ? kForever : std::min(connect_at_ns_, close_at_ns_);
+  }
+  void tick(uint64_t now_ns);
+
+ private:
+  bool is_replaced(const Rail& rail) const;
+  void close_unused();
+
+  Association& association_;
+  Traffic& traffic_;
+  CoolDowns cool_downs_;
+  bool stopped_ = false;
+  uint64_t connect_at_ns_ = kForever;  // when a transport has cooled down
+  uint64_t close_at_ns_ = kForever;    // when replaced rails are looked at
+};
+
+}  // namespace hetcomm

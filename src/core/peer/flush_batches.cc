@@ -1,0 +1,71 @@
+#include "src/core/peer/flush_batches.h"
+
+#include <string>
+#include <utility>
+
+#include "src/base/text.h"
+
+namespace hetcomm {
+
+uint64_t FlushBatches::add() {
+  ++open_batch().running;
+  return first_ + batches_.size() - 1;
+}
+
+FlushBatches::Batch& FlushBatches::open_batch() {
+  if (batches_.empty() || batches_.back().closed) batches_.emplace_back();
+  Batch& batch = batches_.back();
+  if (batches_.size() == 1 && batch.first_failure == Code::kOk) {
+    batch.first_failure = std::exchange(unreported_failure_, Code::kOk);
+  }
+  return batch;
+}
+
+void FlushBatches::ended(uint64_t batch, Code code) {
+  Batch& own = batches_[batch - first_];
+  --own.running;
+  if (code != Code::kOk && own.first_failure == Code::kOk) own.first_failure = code;
+  if (own.running == 0) finish_batches();
+}
+
+void FlushBatches::submit(Operation& flush) {
+  flush.stage = OperationStage::kAwaiting;
+  Batch& batch = open_batch();
+  batch.closed = true;
+  batch.flush = &flush;
+  finish_batches();
+}
+
+void FlushBatches::forget(const Operation& flush) {
+  for (Batch& batch : batches_) {
+    if (batch.flush == &flush) batch.flush = nullptr;
+  }
+}
+
+void FlushBatches::finish_batches() {
+  while (!batches_.empty() && batches_.front().running == 0 && batches_.front().closed) {
+    const Batch done = batches_.front();
+    batches_.pop_front();
+    ++first_;
+    if (done.flush != nullptr) {
+      complete(*done.flush, done.first_failure);
+    } else if (done.first_failure != Code::kOk) {
+      // The flush ended early: the next one says what failed.
+      Code& next = batches_.empty() ? unreported_failure_ : batches_.front().first_failure;
+      if (next == Code::kOk) next = done.first_failure;
+    }
+  }
+}
+
+void FlushBatches::complete(Operation& flush, Code first_failure) {
+  std::string text;
+  if (first_failure != Code::kOk) {
+    text = text_or_none([&] {
+      return fmt::format("flush to rank {}: an operation before it failed: {}", rank_,
+                         code_text(first_failure));
+    });
+  }
+  completer_.complete(flush, first_failure, std::move(text));
+}
+
+}  // namespace hetcomm

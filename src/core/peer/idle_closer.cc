@@ -1,0 +1,76 @@
+#include "src/core/peer/idle_closer.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace hetcomm {
+
+// This side knows of nothing that is under way on the one connection that there is.
+bool IdleCloser::is_idle() const {
+  const RailSet& rails = association_.rails();
+  return traffic_.is_idle() && traffic_.has_all_received() && rails.size() == 1 && rails[0].known &&
+         rails[0].is_open_both_ways() && rails[0].endpoint().flushed();
+}
+
+bool IdleCloser::may_lose_connection() const {
+  return !stopped_ && association_.is_ready() && is_idle() &&
+         association_.sequencer().kept().empty();
+}
+
+uint32_t IdleCloser::count_messages() const {
+  return association_.sequencer().sent() + association_.sequencer().received();
+}
+
+bool IdleCloser::may_ask(uint64_t now_ns) const {
+  return association_.is_ready() && !stopped_ && !asked_ && now_ns >= ask_again_ns_ && is_idle();
+}
+
+void IdleCloser::ask() {
+  asked_ = true;
+  association_.send_protocol(MessageKind::kCloseIdle, 0, 0);
+}
+
+uint32_t IdleCloser::count_idle() {
+  const uint32_t messages = count_messages();
+  idle_ = messages == std::exchange(messages_, messages) ? idle_ + 1 : 0;
+  return idle_;
+}
+
+// Where both ask, the higher rank drops its own question, and the lower one does not answer it.
+bool IdleCloser::receive_question() {
+  const bool is_higher = association_.common().rank > association_.rank();
+  if (asked_ && !is_higher) return false;
+  asked_ = false;
+  if (association_.protocol().holds(MessageKind::kMayClose)) {
+    association_.violated("it asks again before it was answered");
+    return false;
+  }
+  const uint64_t rail = association_.receiving_on().id;
+  const WireHeader yes{.kind = MessageKind::kMayClose, .tag = rail, .value = 1};
+  // An answer that waited would be held back with the rest.
+  if (may_lose_connection() && association_.send(yes, SegmentView{}) == Code::kOk) return true;
+  association_.send_protocol(MessageKind::kMayClose, rail, 0);
+  return false;
+}
+
+// On another connection it is an answer of before, which was sent again.
+bool IdleCloser::receive_answer(uint64_t rail, bool may) {
+  const Rail* current = association_.rails().current();
+  const bool answers = std::exchange(asked_, false) && current != nullptr && rail == current->id;
+  if (!may) {
+    constexpr uint64_t kFirstPauseNs = 20'000'000;
+    constexpr unsigned kMaxDoublings = 9;
+    refusals_ = std::min(refusals_ + 1, kMaxDoublings);
+    ask_again_ns_ = association_.common().engine.refresh_now() + (kFirstPauseNs << refusals_);
+    messages_ = count_messages();  // question and answer do not count
+    return false;
+  }
+  refusals_ = 0;
+  if (answers && may_lose_connection()) return true;
+  if (!association_.protocol().holds(MessageKind::kWake)) {
+    association_.send_protocol(MessageKind::kWake, 0, 0);
+  }
+  return false;
+}
+
+}  // namespace hetcomm

@@ -1,0 +1,133 @@
+#include "src/core/peer/mapped_access.h"
+
+#include <algorithm>
+
+#include "src/core/peer/atomics.h"
+
+namespace hetcomm {
+namespace {
+
+void copy_range(const Operation& operation, uint64_t from, uint64_t length) {
+  std::byte* at = operation.access.remote->mapped + operation.access.offset + from;
+  const bool put = operation.kind == OperationKind::kPut;
+  for_each_piece(operation.segments(), from, length, [&](std::byte* piece, size_t size) {
+    put ? copy_bytes(at, piece, size) : copy_bytes(piece, at, size);
+    at += size;
+  });
+}
+
+}  // namespace
+
+// Asks for the mapping on first use; until it is there the owner helps.
+bool MappedAccess::ask_for(RemoteMemory& remote, Rail& rail) {
+  const RemoteKey& key = remote.key(rail.transport);
+  if (!rail.capabilities().map || key == RemoteKey{}) return false;
+  const auto found = std::find_if(regions_.begin(), regions_.end(),
+                                  [&](const KnownRegion& each) { return each.key == key; });
+  if (found == regions_.end()) {
+    regions_.push_back({key, {}});
+    rail.abilities().mapper->map(key, remote.length());
+    return false;
+  }
+  // The exported bytes may say anything; what counts is what is mapped.
+  const MappedRegion& region = found->mapped;
+  if (region.length == remote.length()) remote.mapped = region.address;
+  remote.counters = &rail.counters();
+  return remote.mapped != nullptr;
+}
+
+void MappedAccess::mapped(Rail& rail, const RemoteKey& key, const Result<MappedRegion>& mapped) {
+  if (!mapped.ok()) {
+    association_.common().log.info("memory of rank {} is not mapped: {}", association_.rank(),
+                                   mapped.status().text());
+    return;
+  }
+  for (KnownRegion& each : regions_) {
+    if (each.key == key) each.mapped = mapped.value();
+  }
+  for (RemoteMemory* remote : remotes_) {
+    if (remote->key(rail.transport) == key) is_mapped(*remote, rail);
+  }
+}
+
+void MappedAccess::unmap(const Rail& rail, const RemoteKey& key) {
+  for (RemoteMemory* remote : remotes_) {
+    if (remote->key(rail.transport) == key) remote->mapped = nullptr;
+  }
+  // Not asked for again: the owner is about to forget it.
+  for (KnownRegion& each : regions_) {
+    if (each.key == key) each.mapped = {};
+  }
+  for (size_t i = 0; i < copies_.size();) {
+    Operation& operation = *copies_[i].operation;
+    if (operation.access.remote->key(rail.transport) != key) {
+      ++i;
+      continue;
+    }
+    copies_.erase(copies_.begin() + static_cast<ptrdiff_t>(i));
+    user_.go_by_message(operation, 0);
+  }
+}
+
+// True when the operation has left the outbox: done, or copying. False: the rest goes by message.
+bool MappedAccess::start_mapped(Operation& operation, Rail& rail) {
+  if (is_atomic(operation)) {
+    std::byte* at = operation.access.remote->mapped + operation.access.offset;
+    if (!is_aligned_word(at)) return false;
+    const uint64_t before = do_atomic(at, atomic_body_of(operation));
+    if (operation.access.result != nullptr) *operation.access.result = before;
+  } else if (operation.length > kMostCopiedAtOnce) {
+    count_access(operation, rail.counters());
+    ++rail.counters().direct;
+    operation.stage = OperationStage::kDirect;
+    copies_.push_back({&operation, 0});
+    association_.common().schedule.copies_due(association_.pair());
+    return true;
+  } else {
+    copy_range(operation, 0, operation.length);
+  }
+  count_access(operation, rail.counters());
+  ++rail.counters().direct;
+  if (operation.access.notify) {
+    operation.access.placed = true;
+    return false;
+  }
+  association_.common().completer.complete_access(operation, Code::kOk);
+  return true;
+}
+
+bool MappedAccess::copy_some() {
+  if (copies_.empty()) return false;
+  Copy& copy = copies_.front();
+  Operation& operation = *copy.operation;
+  const uint64_t length = std::min(kMostCopiedAtOnce, operation.length - copy.done);
+  copy_range(operation, copy.done, length);
+  copy.done += length;
+  if (copy.done < operation.length) return true;
+  copies_.erase(copies_.begin());
+  user_.finish_direct(operation, Code::kOk);
+  return !copies_.empty();
+}
+
+bool MappedAccess::stop(const Operation& operation) {
+  return std::erase_if(copies_, [&](const Copy& each) { return each.operation == &operation; }) > 0;
+}
+
+void MappedAccess::rail_failed(const Rail& rail) {
+  if (!rail.capabilities().map) return;
+  for (RemoteMemory* remote : remotes_) remote->mapped = nullptr;
+  regions_.clear();
+  again_.reserve(again_.size() + copies_.size());  // in one of the two lists, whatever happens
+  for (const Copy& copy : copies_) again_.push_back(copy.operation);
+  copies_.clear();
+}
+
+void MappedAccess::enqueue_again() {
+  for (Operation* operation : again_) {
+    operation->access.direct_failed = true;
+    association_.enqueue(*operation);
+  }
+  again_.clear();
+}
+
+}  // namespace hetcomm

@@ -1,0 +1,81 @@
+// Rail: one connection of a pair, and what is known of it. Under the baton.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+
+#include <hetcomm/communicator.h>
+
+#include "src/core/memory/throughput.h"
+#include "src/core/progress/graveyard.h"
+#include "transports/transport.h"
+
+namespace hetcomm {
+
+// Estimated time of a typical message, in microseconds: connections are compared by it.
+inline double score_of(const Capabilities& capabilities) {
+  constexpr double kTypicalMessage = 64 * 1024;
+  return capabilities.latency_ns / 1e3 +
+         kTypicalMessage * 1e6 /
+             static_cast<double>(std::max<uint64_t>(capabilities.bandwidth_bytes_per_s, 1));
+}
+
+// A connection takes over messages where its estimate is better by this factor.
+inline constexpr double kClearlyBetter = 1.5;
+
+// The pair derives from it to hear what its endpoint reports.
+class Rail : public EndpointHandler, public Mortal {
+ public:
+  virtual ~Rail() = default;
+
+  Endpoint& endpoint() { return *endpoint_; }
+  const Endpoint& endpoint() const { return *endpoint_; }
+  const EndpointAbilities& abilities() const { return abilities_; }
+  // The endpoint's; but what may be lost is no larger than every other connection can carry.
+  const Capabilities& capabilities() const { return capabilities_; }
+  hetcomm_counters_t& counters() { return *counters_; }
+  // Bytes per second in the direction of |load|: measured, or else estimated.
+  double rate_of(const Throughput& load) const {
+    const auto estimate = static_cast<double>(capabilities_.bandwidth_bytes_per_s);
+    return std::max(load.rate() > 0 ? load.rate() : estimate, 1.0);
+  }
+  double score_us() const { return score_of(capabilities_); }
+  // Messages from now on are no larger.
+  void limit_payload(uint32_t bytes) {
+    capabilities_.max_payload_bytes = std::min(capabilities_.max_payload_bytes, bytes);
+  }
+  bool is_open_both_ways() const { return open && open_sent; }
+
+  uint64_t id = 0;              // agreed number of the connection: the lower rank counts
+  const size_t transport;       // its number in the job
+  const std::string_view kind;  // of the transport: rails of one kind share bulk data
+  bool known = false;           // both sides know it by |id|
+  bool dropped = false;         // given up: it only waits to be destroyed
+  bool retiring = false;        // one side has said that it uses it no more
+  bool open = false;            // the peer's kOpen has arrived
+  bool open_sent = false;       // ours has left
+  bool leaving = false;         // the peer may close it
+  Throughput sending;
+  Throughput receiving;
+
+ protected:
+  Rail(std::unique_ptr<Endpoint> endpoint, size_t transport_index, std::string_view transport_kind,
+       hetcomm_counters_t* counters)
+      : transport(transport_index),
+        kind(transport_kind),
+        endpoint_(std::move(endpoint)),
+        capabilities_(endpoint_->capabilities()),
+        counters_(counters),
+        abilities_(endpoint_->abilities()) {}
+
+ private:
+  std::unique_ptr<Endpoint> endpoint_;
+  Capabilities capabilities_;
+  hetcomm_counters_t* counters_;
+  const EndpointAbilities abilities_;
+};
+
+}  // namespace hetcomm

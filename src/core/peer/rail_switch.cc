@@ -1,0 +1,78 @@
+#include "src/core/peer/rail_switch.h"
+
+#include "src/base/text.h"
+
+namespace hetcomm {
+
+void RailSwitch::use(Rail& rail) {
+  if (association_.rails().current() == nullptr) {
+    go_over_to(rail);
+  } else if (association_.rails().is_better(rail)) {
+    take_over(rail);
+  } else {
+    traffic_.restart();
+  }
+}
+
+// What the peer may not have goes over |rail| before anything new, and is no larger than it can
+// carry. Where the ranks are set up differently it waits for what is larger to be acknowledged.
+void RailSwitch::take_over(Rail& rail) {
+  constexpr uint64_t kPauseNs = 1'000'000;
+  const uint32_t most = rail.capabilities().max_payload_bytes;
+  if (association_.sequencer().kept().largest() <= most) {
+    go_over_to(rail);
+    return;
+  }
+  association_.rails().current()->limit_payload(most);
+  traffic_.ask_for_acknowledgement();
+  take_over_at_ns_ = association_.common().engine.refresh_now() + kPauseNs;
+  association_.common().schedule.note_timer(take_over_at_ns_);
+}
+
+void RailSwitch::go_over_to(Rail& rail) {
+  association_.set_state(PairState::kConnecting);
+  association_.rails().set_current(&rail);
+  rail.retiring = false;
+  association_.sequencer().begin_replay();
+  resume();
+}
+
+void RailSwitch::resume() {
+  if (association_.is_starved()) return;
+  Sequencer& sequencer = association_.sequencer();
+  if (sequencer.replaying()) {
+    const Code code =
+        sequencer.replay(*association_.rails().current(), association_.receive_credit());
+    // The endpoint says when there is room, or that it has failed.
+    if (code == Code::kWouldBlock || code == Code::kPeerLost) return;
+    if (code != Code::kOk) {
+      association_.pair().give_up(
+          Status(Code::kPeerLost,
+                 fmt::format("rank {}: the new connection cannot carry what the last one lost: {}",
+                             association_.rank(), code_text(code))));
+      return;
+    }
+  }
+  association_.set_state(PairState::kReady);
+  traffic_.pump();
+  traffic_.restart();
+  traffic_.access().initiator().credit_came();
+  if (association_.is_ready()) association_.common().schedule.update_due(association_.pair());
+  extra_rails_.connect();
+  extra_rails_.plan_to_close();
+}
+
+void RailSwitch::leave(const Rail& rail) {
+  association_.rails().set_current(nullptr);
+  association_.sequencer().stop_replay();
+  if (association_.is_ready()) association_.set_state(PairState::kConnecting);
+  if (rail.capabilities().lossless) association_.sequencer().lose_unkept();
+}
+
+void RailSwitch::tick(uint64_t now_ns) {
+  if (now_ns < take_over_at_ns_) return;
+  take_over_at_ns_ = kForever;
+  if (Rail* better = association_.rails().better_one(); better != nullptr) take_over(*better);
+}
+
+}  // namespace hetcomm

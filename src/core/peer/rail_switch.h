@@ -1,0 +1,43 @@
+// RailSwitch: moves the messages of a pair from one connection to another. Under the baton.
+#pragma once
+
+#include <cstdint>
+
+#include "src/base/clock.h"
+#include "src/core/peer/association.h"
+#include "src/core/peer/extra_rails.h"
+#include "src/core/peer/traffic.h"
+
+namespace hetcomm {
+
+class RailSwitch {
+ public:
+  RailSwitch(Association& association, Traffic& traffic, ExtraRails& extra_rails)
+      : association_(association), traffic_(traffic), extra_rails_(extra_rails) {}
+  RailSwitch(const RailSwitch&) = delete;
+  RailSwitch& operator=(const RailSwitch&) = delete;
+
+  // |rail| is open both ways: it takes over the messages, or shares the bulk data.
+  void use(Rail& rail);
+  // Goes over to |rail|: everything that the peer may not have leaves there first.
+  void go_over_to(Rail& rail);
+  // Goes on after a pause: sends again what the last connection may have lost, then what waits. The
+  // pair gives up where the connection cannot carry it.
+  void resume();
+  // The current connection is going away.
+  void leave(const Rail& rail);
+
+  uint64_t next_timer_ns() const { return take_over_at_ns_; }
+  void tick(uint64_t now_ns);
+  void stop() { take_over_at_ns_ = kForever; }
+
+ private:
+  void take_over(Rail& rail);
+
+  Association& association_;
+  Traffic& traffic_;
+  ExtraRails& extra_rails_;
+  uint64_t take_over_at_ns_ = kForever;  // when a better rail may carry what is not acknowledged
+};
+
+}  // namespace hetcomm

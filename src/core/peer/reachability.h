@@ -1,0 +1,63 @@
+// Reachability: for how long this rank has failed to reach one peer, and when that is too long.
+// Under the baton.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "src/base/clock.h"
+
+namespace hetcomm {
+
+class Reachability {
+ public:
+  // |detection_ns|: a peer is unreachable after so long at the earliest.
+  explicit Reachability(uint64_t detection_ns) : detection_ns_(detection_ns) {}
+
+  // A connection has opened.
+  void reached() { *this = Reachability(detection_ns_); }
+  // Others have heard of the peer meanwhile.
+  void vouched() { vouched_ = true; }
+  bool is_vouched() const { return vouched_; }
+
+  // The last connection has broken, |now_ns|. False: too often.
+  [[nodiscard]] bool connection_broke(uint64_t now_ns) {
+    begin(now_ns);
+    return ++breaks_ <= kMostBreaks || !is_long(now_ns);
+  }
+  // How long to wait before the next attempt.
+  uint64_t pause_after_break_ns() const {
+    return std::min(kMostPauseNs, kLeastPauseNs << std::min<uint64_t>(breaks_, 7));
+  }
+
+  // No transport could connect. True: for the first time.
+  bool connect_failed(uint64_t now_ns) {
+    begin(now_ns);
+    return failures_++ == 0;
+  }
+  bool is_hopeless(uint64_t now_ns) const { return is_long(now_ns) && failures_ >= kLeastFailures; }
+  uint64_t pause_after_failure_ns(uint64_t now_ns) const {
+    return std::clamp((now_ns - since_ns_) / 4, kLeastPauseNs, kMostPauseNs);
+  }
+
+ private:
+  static constexpr uint64_t kLeastPauseNs = 10'000'000;
+  static constexpr uint64_t kMostPauseNs = 1'000'000'000;
+  static constexpr uint64_t kMostBreaks = 8;
+  // So many attempts to connect fail at least before the peer counts as not reached: a rank that
+  // computes in between makes few of them.
+  static constexpr uint64_t kLeastFailures = 8;
+
+  void begin(uint64_t now_ns) {
+    if (since_ns_ == kForever) since_ns_ = now_ns;
+  }
+  bool is_long(uint64_t now_ns) const { return now_ns >= since_ns_ + detection_ns_; }
+
+  uint64_t detection_ns_;
+  uint64_t since_ns_ = kForever;  // the first of the attempts failed
+  uint64_t breaks_ = 0;
+  uint64_t failures_ = 0;  // to connect
+  bool vouched_ = false;
+};
+
+}  // namespace hetcomm

@@ -1,0 +1,21 @@
+#include "src/core/peer/sequencer.h"
+
+namespace hetcomm {
+
+Code Sequencer::replay(Rail& rail, const ReceiveCredit& credit) {
+  Code code = Code::kOk;
+  retention_.replay(replayed_, [&](WireHeader header, ConstByteSpan payload) {
+    const uint32_t sequence = header.sequence;
+    // What it acknowledged then is kept: what this side refused may come behind it.
+    header.credit = credit.returned();
+    iovec storage{const_cast<std::byte*>(payload.data()), payload.size()};
+    code = rail.endpoint().send(encode_header(header),
+                                SegmentView{Segments(&storage, 1), 0, payload.size()});
+    if (code == Code::kOk) replayed_ = sequence;
+    return code == Code::kOk;
+  });
+  if (code == Code::kOk) replaying_ = false;
+  return code;
+}
+
+}  // namespace hetcomm

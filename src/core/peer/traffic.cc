@@ -1,0 +1,289 @@
+#include "src/core/peer/traffic.h"
+
+#include <utility>
+
+#include "src/base/text.h"
+
+namespace hetcomm {
+namespace {
+
+constexpr size_t kMostEarlyGrants = 4096;
+
+}  // namespace
+
+// --- operations ---------------------------------------------------------------
+
+void Traffic::pump() {
+  if (!association_.is_ready() || !association_.send_waiting_protocol()) return;
+  access_.owner().start_waiting();
+  // A protocol message that waits is not overtaken.
+  OperationQueue& outbox = association_.outbox();
+  while (!outbox.empty() && association_.may_send()) {
+    Operation& operation = outbox.front();
+    outbox.remove(operation);
+    if (!start_or_end(operation)) {
+      outbox.push_front(operation);
+      operation.stage = OperationStage::kQueued;
+      break;
+    }
+  }
+  access_.initiator().start_waiting();
+  association_.submit_waiting_bulks();
+}
+
+void Traffic::end(Operation& operation, Code code, std::string text) {
+  switch (operation.stage) {
+    case OperationStage::kQueued:
+      association_.outbox().remove(operation);
+      association_.end_unsent(operation, code, std::move(text));
+      break;
+    case OperationStage::kArriving:
+      receiver_.detach(operation);
+      association_.common().completer.complete(operation, code, std::move(text));
+      break;
+    case OperationStage::kTransfer:
+      if (operation.send_transfer != nullptr) {
+        operation.send_transfer->end(code, std::move(text));
+      } else {
+        operation.receive_transfer->end(code, std::move(text));
+      }
+      break;
+    case OperationStage::kAwaiting:
+    case OperationStage::kDirect:
+      access_.end(operation, code, std::move(text));
+      break;
+    case OperationStage::kCopying:
+      break;  // all of it has arrived; ends with the copy
+    case OperationStage::kSubmitted:
+    case OperationStage::kCollected:
+    case OperationStage::kPosted:
+    case OperationStage::kCollective:
+      // It is in no list here.
+      association_.common().completer.complete(operation, code, std::move(text));
+      break;
+  }
+}
+
+// --- what arrives ---------------------------------------------------------------
+
+void Traffic::receive(Rail& rail, const MessageHeader& raw, ConstByteSpan payload) {
+  const WireHeader header = decode_header(raw);
+  Sequencer& sequencer = association_.sequencer();
+  association_.set_receiving_on(rail);
+  const bool more_credit = association_.send_credit().learn(header.credit);
+  const bool awaited = access_.awaits_acknowledgement();
+  if (!sequencer.kept().empty() || awaited) {
+    if (!sequencer.was_sent(header.acknowledged)) [[unlikely]] {
+      association_.violated("acknowledgement of what was not sent");
+      return;
+    }
+    sequencer.acknowledge(header.acknowledged);
+    access_.answers_acknowledged(header.acknowledged);
+  }
+  if (!deal_with(rail, header, payload)) [[unlikely]]
+    return;
+  // After the message, which may say that one of them was refused. What was sent meanwhile is not
+  // acknowledged yet.
+  if (awaited) [[unlikely]]
+    access_.acknowledged(header.acknowledged);
+  if (!more_credit) return;
+  if (!association_.outbox().empty() || !association_.protocol().empty()) pump();
+  access_.initiator().credit_came();
+}
+
+// False: it was dropped, and means nothing.
+inline bool Traffic::deal_with(const Rail& rail, const WireHeader& header, ConstByteSpan payload) {
+  if (header.kind == MessageKind::kUpdate) {
+    if ((header.flags & kFlagAnswer) != 0) {
+      association_.common().schedule.update_due(association_.pair());
+    }
+    return true;
+  }
+  Sequencer& sequencer = association_.sequencer();
+  if (!sequencer.is_next(header.sequence)) [[unlikely]] {
+    if (!sequencer.had(header.sequence)) association_.violated("message out of order");
+    return false;
+  }
+  sequencer.take_next();
+  const bool lossless = rail.capabilities().lossless;  // it may be gone afterwards
+  if (header.kind == MessageKind::kEager) [[likely]] {
+    receiver_.receive_eager(header, payload);
+  } else {
+    dispatch(header, payload);
+  }
+  if (!lossless && sequencer.count_unreported(payload.size())) {
+    association_.common().schedule.update_due(association_.pair());
+  }
+  return true;
+}
+
+void Traffic::dispatch(const WireHeader& header, ConstByteSpan payload) {
+  switch (header.kind) {
+    case MessageKind::kEagerFirst:
+      return receiver_.receive_first(header, payload);
+    case MessageKind::kEagerMore:
+      return receiver_.receive_more(header, payload);
+    case MessageKind::kPull:
+      return receiver_.receive_pull(header, payload);
+    case MessageKind::kRequest:
+      return receiver_.receive_request(header, payload);
+    case MessageKind::kWithdraw:
+      return receiver_.receive_withdraw(header);
+    case MessageKind::kPush:
+      return receive_push(header.tag);
+    case MessageKind::kPullPause:
+      return receive_pull_pause(header);
+    case MessageKind::kGrant:
+      return receive_grant(payload);
+    case MessageKind::kDone:
+      return receive_done(header.tag);
+    case MessageKind::kStop:
+      if (SendTransfer* transfer = transfers_.sends().find(header.tag); transfer != nullptr) {
+        transfer->stopped(static_cast<Code>(static_cast<int32_t>(header.value)));
+      }
+      return;
+    case MessageKind::kOpen:
+    case MessageKind::kWake:
+    case MessageKind::kRailDown:
+    case MessageKind::kRailUnused:
+    case MessageKind::kRailClosed:
+    case MessageKind::kCloseIdle:
+    case MessageKind::kMayClose:
+      return association_.pair().receive_connection_message(header);
+    default:
+      return access_.receive(header, payload);
+  }
+}
+
+void Traffic::receive_grant(ConstByteSpan payload) {
+  GrantBody grant;
+  if (!decode_body(payload, &grant)) {
+    association_.violated("grant of a wrong size");
+  } else if (association_.rails().is_early(grant.rail)) {
+    if (early_grants_.size() >= kMostEarlyGrants) {
+      association_.violated("too many grants for a connection that is not open");
+      return;
+    }
+    early_grants_.push_back(grant);
+  } else if (SendTransfer* transfer = transfers_.sends().find(grant.sender_id);
+             transfer != nullptr) {
+    transfer->granted(grant);
+  }
+}
+
+void Traffic::take_early_grants() {
+  if (early_grants_.empty()) return;
+  std::vector<GrantBody> grants;
+  grants.swap(early_grants_);
+  for (const GrantBody& grant : grants) {
+    if (association_.rails().is_early(grant.rail)) {
+      early_grants_.push_back(grant);
+    } else if (SendTransfer* transfer = transfers_.sends().find(grant.sender_id);
+               transfer != nullptr) {
+      transfer->granted(grant);
+    }
+  }
+}
+
+void Traffic::receive_done(uint64_t id) {
+  SendTransfer* transfer = transfers_.sends().find(id);
+  if (transfer == nullptr) return;
+  if (transfer->is_pulled()) sender_.pull_answered(transfer->length());
+  transfer->done();
+}
+
+// The peer cannot read a message.
+void Traffic::receive_push(uint64_t id) {
+  SendTransfer* transfer = transfers_.sends().find(id);
+  if (transfer == nullptr || !transfer->is_pulled()) return;
+  sender_.push(*transfer);
+  pump();
+}
+
+void Traffic::receive_pull_pause(const WireHeader& header) {
+  if (header.tag >= PullClass::kCount) {
+    association_.violated("pause for messages of no class");
+    return;
+  }
+  sender_.learn_pause(header.tag, header.value);
+}
+
+void Traffic::send_update() {
+  if (!association_.outbox().empty() || access_.has_to_start()) pump();
+  // A waiting protocol message comes before the acknowledgement of what it refuses.
+  if (!association_.may_send()) return;
+  Sequencer& sequencer = association_.sequencer();
+  ReceiveCredit& credit = association_.receive_credit();
+  if (credit.is_reported() && sequencer.is_reported()) return;
+  if (!association_.send_update(0)) return;  // it comes back when there is room
+  credit.report();
+  sequencer.report();
+}
+
+void Traffic::ask_for_acknowledgement() {
+  if (association_.may_send() && !association_.sequencer().kept().empty()) {
+    association_.send_update(kFlagAnswer);
+  }
+}
+
+// --- connections ----------------------------------------------------------------
+
+void Traffic::restart() {
+  transfers_.receives().for_each([](ReceiveTransfer& transfer) { transfer.rail_ready(); });
+  access_.initiator().direct().go_on();
+  if (sender_.push_at_ns() != kForever) sender_.push_overdue(association_.common().now_ns());
+}
+
+void Traffic::rail_failed(const Rail& rail, bool peer_has_to_know) {
+  transfers_.sends().for_each([&](SendTransfer& transfer) { transfer.rail_failed(rail); });
+  transfers_.receives().for_each([&](ReceiveTransfer& transfer) { transfer.rail_failed(rail); });
+  access_.initiator().rail_failed(rail, peer_has_to_know);
+  association_.bulks().forget(rail);
+}
+
+bool Traffic::uses(const Rail& rail) {
+  bool used = access_.initiator().direct().uses(rail);
+  transfers_.sends().for_each(
+      [&](const SendTransfer& transfer) { used = used || transfer.uses(rail); });
+  transfers_.receives().for_each(
+      [&](const ReceiveTransfer& transfer) { used = used || transfer.uses(rail); });
+  return used;
+}
+
+// --- as a whole -------------------------------------------------------------------
+
+bool Traffic::flushed() const {
+  if (!association_.outbox().empty() || !association_.protocol().empty() ||
+      !access_.has_all_started()) {
+    return false;
+  }
+  // What may be lost is still here until the peer has said that it has it.
+  const Sequencer& sequencer = association_.sequencer();
+  return !sequencer.owes() && sequencer.kept().empty() && association_.rails().all_flushed();
+}
+
+bool Traffic::is_idle() const {
+  return association_.outbox().empty() && association_.protocol().empty() &&
+         association_.bulks().empty() && transfers_.empty() && !receiver_.holds_requests() &&
+         access_.is_idle();
+}
+
+void Traffic::fail_everything(const Status& why) {
+  const auto text = [&] { return text_or_none([&] { return std::string(why.text()); }); };
+  association_.protocol().clear();
+  transfers_.sends().for_each([&](SendTransfer& transfer) { transfer.end(why.code(), text()); });
+  transfers_.receives().for_each(
+      [&](ReceiveTransfer& transfer) { transfer.end(why.code(), text()); });
+  access_.fail_everything(why);
+  OperationQueue& outbox = association_.outbox();
+  while (!outbox.empty()) {
+    Operation& operation = outbox.front();
+    outbox.remove(operation);
+    association_.common().completer.complete(
+        operation, why.code(),
+        text_or_none([&] { return fmt::format("{}: {}", describe(operation), why.text()); }));
+  }
+  receiver_.fail_everything(why);
+}
+
+}  // namespace hetcomm

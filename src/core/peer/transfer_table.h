@@ -1,0 +1,72 @@
+// TransferTable: the rendezvous that are under way with one peer, found by the ids that messages
+// carry, and what they share. Under the baton.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
+#include "src/core/peer/association.h"
+#include "src/core/peer/bulk_chooser.h"
+#include "src/core/peer/wire.h"
+#include "src/core/progress/slot_table.h"
+
+namespace hetcomm {
+
+class SendTransfer;
+class ReceiveTransfer;
+
+// Receives |length| bytes of puts into what was exposed under its cookie.
+class PutTarget {
+ public:
+  virtual void on_arrived(uint64_t length) = 0;
+
+ protected:
+  ~PutTarget() = default;
+};
+
+class TransferTable {
+ public:
+  explicit TransferTable(Association& association) : association_(association) {}
+  TransferTable(const TransferTable&) = delete;
+  TransferTable& operator=(const TransferTable&) = delete;
+
+  Association& association() { return association_; }
+  SlotTable<SendTransfer>& sends() { return sends_; }
+  SlotTable<ReceiveTransfer>& receives() { return receives_; }
+  // By cookie.
+  SlotTable<PutTarget>& targets() { return targets_; }
+  bool empty() const {
+    return unanswered_ == 0 && sends_.empty() && receives_.empty() && targets_.empty();
+  }
+
+  // A request may leave: the peer does not hold too many.
+  bool may_request() const { return unanswered_ < kMaxRequests; }
+  void request_left() { ++unanswered_; }
+  // The peer has matched one. What waits for that starts at the end of the pass.
+  void request_answered() {
+    if (unanswered_-- == kMaxRequests) {
+      association_.common().schedule.update_due(association_.pair());
+    }
+  }
+
+  // Chooses whether the receiver reads or the sender writes.
+  BulkChooser& chooser() { return chooser_; }
+  // The pair's time that a transfer begun at |started_ns| and finished now took, beside its
+  // predecessors.
+  uint64_t service_time(uint64_t started_ns, uint64_t now_ns) {
+    const uint64_t from = std::max(started_ns, std::exchange(last_end_ns_, now_ns));
+    return now_ns - from;
+  }
+
+ private:
+  Association& association_;
+  SlotTable<PutTarget> targets_;
+  SlotTable<SendTransfer> sends_;
+  SlotTable<ReceiveTransfer> receives_;
+  uint64_t unanswered_ = 0;  // requests that the peer has not matched yet
+  BulkChooser chooser_;
+  uint64_t last_end_ns_ = 0;
+};
+
+}  // namespace hetcomm

@@ -1,0 +1,52 @@
+// TurnQueue: one-sided operations that wait for their turn to start. Under the baton.
+#pragma once
+
+#include "src/core/peer/association.h"
+#include "src/core/progress/operation_queue.h"
+
+namespace hetcomm {
+
+class TurnQueue {
+ public:
+  explicit TurnQueue(Association& association) : association_(association) {}
+  TurnQueue(const TurnQueue&) = delete;
+  TurnQueue& operator=(const TurnQueue&) = delete;
+
+  bool empty() const { return queue_.empty(); }
+  Operation& front() const { return queue_.front(); }
+  void add(Operation& operation) {
+    mark(operation);
+    queue_.push_back(operation);
+  }
+  // |operation| is in this queue.
+  void remove(Operation& operation) {
+    operation.access.waiting = false;
+    queue_.remove(operation);
+  }
+  // Calls |start(operation)| for one after the other while |may_start()| and there is room on the
+  // connection, until one has to wait on.
+  template <typename MayStart, typename Start>
+  void start_all(MayStart&& may_start, Start&& start) {
+    while (!queue_.empty() && association_.may_send() && may_start()) {
+      Operation& next = queue_.front();
+      remove(next);
+      next.access.had_turn = true;
+      next.stage = OperationStage::kQueued;
+      if (association_.start_or_end(next, start)) continue;
+      mark(next);
+      queue_.push_front(next);
+      return;
+    }
+  }
+
+ private:
+  static void mark(Operation& operation) {
+    operation.stage = OperationStage::kAwaiting;
+    operation.access.waiting = true;
+  }
+
+  Association& association_;
+  OperationQueue queue_;
+};
+
+}  // namespace hetcomm
