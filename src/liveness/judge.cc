@@ -19,7 +19,7 @@ Judge::Judge(Setup setup, Network& network, Observer& observer)
       fates_(static_cast<size_t>(setup_.ring->size()), Fate::kAlive),
       concluded_(fates_.size(), false) {}
 
-// --- peers and links ----------------------------------------------------------
+// --- peers and connections ----------------------------------------------------------
 
 Judge::Peer& Judge::peer(int rank, uint64_t now) {
   const auto [found, added] = peers_.try_emplace(rank);
@@ -38,7 +38,7 @@ void Judge::connect(int rank, Peer& peer, uint64_t now) {
   ++peer.connecting;
 }
 
-void Judge::on_link_up(LinkId id, int rank, bool initiated, uint64_t now) {
+void Judge::on_connection_up(ConnectionId id, int rank, bool initiated, uint64_t now) {
   Peer* known = find(rank);
   if (initiated && known != nullptr) --known->connecting;
   if (declared_dead_ || rank == setup_.rank || fate(rank) == Fate::kLeft) {
@@ -60,44 +60,44 @@ void Judge::on_link_up(LinkId id, int rank, bool initiated, uint64_t now) {
     return;
   }
   Peer& one = peer(rank, now);
-  // The new link replaces silent ones: news and letters go again over it.
+  // The new connection replaces silent ones: news and letters go again over it.
   if (one.suspect_ns != kNever) {
-    for (const LinkId old : std::vector<LinkId>(one.links)) {
+    for (const ConnectionId old : std::vector<ConnectionId>(one.connections)) {
       detach(old);
       network_.close(old);
     }
   }
-  one.links.reserve(one.links.size() + 1);
-  Link& link = links_[id];  // nothing is half known when memory runs out
-  link.rank = rank;
-  link.initiated = initiated;
-  one.links.push_back(id);
+  one.connections.reserve(one.connections.size() + 1);
+  Connection& connection = connections_[id];  // nothing is half known when memory runs out
+  connection.rank = rank;
+  connection.initiated = initiated;
+  one.connections.push_back(id);
   one.proved = true;
   one.reached = one.reached || initiated;
   one.heard_ns = one.used_ns = now;
   note_life(one, now);
-  pump(id, link);
+  pump(id, connection);
   send_letters(rank, one, now);
   check_ready();
 }
 
-// Takes the link out of all lists.
-void Judge::detach(LinkId id) {
-  const auto found = links_.find(id);
-  if (found == links_.end()) return;
-  std::erase(peers_[found->second.rank].links, id);
-  links_.erase(found);
+// Takes the connection out of all lists.
+void Judge::detach(ConnectionId id) {
+  const auto found = connections_.find(id);
+  if (found == connections_.end()) return;
+  std::erase(peers_[found->second.rank].connections, id);
+  connections_.erase(found);
 }
 
-void Judge::on_link_down(LinkId id, std::string_view why, uint64_t now) {
-  const auto found = links_.find(id);
-  if (found == links_.end()) return;
+void Judge::on_connection_down(ConnectionId id, std::string_view why, uint64_t now) {
+  const auto found = connections_.find(id);
+  if (found == connections_.end()) return;
   const int rank = found->second.rank;
   detach(id);
   Peer& one = peer(rank, now);
   one.why = why;
   if (over()) return;
-  if (!one.links.empty()) {
+  if (!one.connections.empty()) {
     send_letters(rank, one, now);
     return;
   }
@@ -114,7 +114,7 @@ void Judge::on_connect_failed(int rank, ConnectFailure failure, std::string_view
   one.why = why;
   if (failure == ConnectFailure::kOtherIncarnation) {
     die(rank, fmt::format("another process has taken its place: {}", why), true, now);
-  } else if (failure == ConnectFailure::kRefused && one.proved && one.links.empty()) {
+  } else if (failure == ConnectFailure::kRefused && one.proved && one.connections.empty()) {
     die(rank, "its process is gone: its connection broke, and its address refuses a new one", true,
         now);
   }
@@ -139,7 +139,7 @@ void Judge::on_data(int rank, uint64_t now) {
   one->own_life_ns = one->life_ns = now;
   last_heard_ns_ = now;
   // A connection that broke is made again.
-  if (!one->links.empty()) one->suspect_ns = kNever;
+  if (!one->connections.empty()) one->suspect_ns = kNever;
 }
 
 void Judge::on_exit(int rank, uint64_t now) {
@@ -154,35 +154,35 @@ void Judge::note_life(Peer& one, uint64_t at) {
 
 // --- frames -------------------------------------------------------------------
 
-void Judge::send_all(const Frame& frame, LinkId except) {
+void Judge::send_all(const Frame& frame, ConnectionId except) {
   for (auto& [rank, one] : peers_) {
     // Over the newest of each.
-    if (!one.links.empty() && one.links.back() != except) {
-      (void)network_.send(one.links.back(), frame);
+    if (!one.connections.empty() && one.connections.back() != except) {
+      (void)network_.send(one.connections.back(), frame);
     }
   }
 }
 
-void Judge::pump(LinkId id, Link& link) {
-  for (; link.news < news_.end(); ++link.news) {
-    const News::Item& item = news_.at(link.news);
-    if (item.from == link.rank || item.frame.type == FrameType::kBeat) continue;
+void Judge::pump(ConnectionId id, Connection& connection) {
+  for (; connection.news < news_.end(); ++connection.news) {
+    const News::Item& item = news_.at(connection.news);
+    if (item.from == connection.rank || item.frame.type == FrameType::kBeat) continue;
     if (!network_.send(id, item.frame)) return;
   }
 }
 
 void Judge::pump_all() {
-  for (auto& [id, link] : links_) pump(id, link);
+  for (auto& [id, connection] : connections_) pump(id, connection);
 }
 
-void Judge::on_writable(LinkId id) {
-  const auto found = links_.find(id);
-  if (found != links_.end()) pump(id, found->second);
+void Judge::on_writable(ConnectionId id) {
+  const auto found = connections_.find(id);
+  if (found != connections_.end()) pump(id, found->second);
 }
 
-void Judge::on_frame(LinkId id, const Frame& frame, uint64_t now) {
-  const auto found = links_.find(id);
-  if (found == links_.end() || declared_dead_) return;
+void Judge::on_frame(ConnectionId id, const Frame& frame, uint64_t now) {
+  const auto found = connections_.find(id);
+  if (found == connections_.end() || declared_dead_) return;
   const int from = found->second.rank;
   Peer& one = peer(from, now);
   one.heard_ns = last_heard_ns_ = now;
@@ -305,7 +305,7 @@ void Judge::learn_fate(const Frame& frame, int from, uint64_t now) {
 // |rank| is dead or has left: nothing more is sent to it.
 void Judge::settle(int rank, uint64_t now) {
   if (Peer* one = find(rank); one != nullptr) {
-    for (const LinkId id : std::vector<LinkId>(one->links)) {
+    for (const ConnectionId id : std::vector<ConnectionId>(one->connections)) {
       detach(id);
       network_.close(id);
     }
@@ -319,8 +319,8 @@ void Judge::settle(int rank, uint64_t now) {
 void Judge::die_here(const std::string& why) {
   observer_.on_declared_dead(why);
   declared_dead_ = true;
-  for (const auto& [id, link] : links_) network_.close(id);
-  links_.clear();
+  for (const auto& [id, connection] : connections_) network_.close(id);
+  connections_.clear();
   peers_.clear();
 }
 
@@ -337,9 +337,9 @@ void Judge::ask(int rank, Peer& one, uint64_t now) {
   send_all({.type = FrameType::kSuspect, .subject = rank, .number = ++rounds_[rank].asked});
 }
 
-void Judge::question(const Frame& frame, LinkId from, uint64_t now) {
+void Judge::question(const Frame& frame, ConnectionId from, uint64_t now) {
   const int rank = frame.subject;
-  if (!alive(rank) || leaving_) return;  // the news on this link say so
+  if (!alive(rank) || leaving_) return;  // the news on this connection say so
   Round& round = rounds_[rank];
   const auto newer = static_cast<int32_t>(frame.number - round.asked);
   if (newer == 0) return;
@@ -354,13 +354,13 @@ void Judge::question(const Frame& frame, LinkId from, uint64_t now) {
   if (rank == setup_.rank) {
     age = 0;
   } else if (Peer* one = find(rank); one != nullptr) {
-    for (const LinkId id : one->links) {
+    for (const ConnectionId id : one->connections) {
       one->own_life_ns = std::max(one->own_life_ns, network_.last_acknowledged_ns(id));
     }
     if (one->proved) age = now - std::min(now, std::max(one->own_life_ns, one->reached_ns));
     // The question itself asks for a sign of life.
-    if (!one->links.empty() && one->links.back() != from) {
-      (void)network_.send(one->links.back(), Frame{});
+    if (!one->connections.empty() && one->connections.back() != from) {
+      (void)network_.send(one->connections.back(), Frame{});
     }
   }
   const bool vouches = age < setup_.timing.suspicion_ns();
@@ -377,7 +377,7 @@ void Judge::question(const Frame& frame, LinkId from, uint64_t now) {
   }
 }
 
-void Judge::answer(const Frame& frame, LinkId from, uint64_t now) {
+void Judge::answer(const Frame& frame, ConnectionId from, uint64_t now) {
   const int rank = frame.subject;
   if (!alive(rank) || rank == setup_.rank) return;
   Round& round = rounds_[rank];
@@ -396,7 +396,7 @@ void Judge::inquire(int rank, uint64_t now) {
   if (over() || !alive(rank) || rank == setup_.rank) return;
   Peer& one = peer(rank, now);
   one.inquiry_end_ns = now + setup_.timing.detection_ns;
-  if (!one.links.empty() && one.suspect_ns == kNever) {
+  if (!one.connections.empty() && one.suspect_ns == kNever) {
     observer_.on_vouch(rank);
   } else {
     ask(rank, one, now);
@@ -420,22 +420,22 @@ void Judge::forget_knock(int rank) {
 
 void Judge::send_letters(int rank, Peer& one, uint64_t now) {
   if (one.letters.waiting().empty()) return;
-  if (!one.links.empty()) {
+  if (!one.connections.empty()) {
     one.next_letters_ns = now + setup_.timing.detection_ns / 4;
     for (const Frame& letter : one.letters.waiting()) {
-      if (network_.send(one.links.back(), letter)) continue;
+      if (network_.send(one.connections.back(), letter)) continue;
       one.next_letters_ns = now;
       return;
     }
   } else if (one.connecting == 0 && now >= one.next_connect_ns) {
     int under_way = 0;
     for (const auto& [other, other_peer] : peers_) under_way += other_peer.connecting;
-    if (under_way < kMostLetterLinks) connect(rank, one, now);
+    if (under_way < kMostLetterConnections) connect(rank, one, now);
   }
 }
 
-void Judge::take_letter(const Frame& frame, LinkId from, Peer& one, uint64_t now) {
-  const int rank = links_[from].rank;
+void Judge::take_letter(const Frame& frame, ConnectionId from, Peer& one, uint64_t now) {
+  const int rank = connections_[from].rank;
   one.used_ns = now;
   const bool answers = frame.code == static_cast<uint8_t>(LetterType::kAnswer);
   if (answers && one.answers_due-- <= 0) {
@@ -465,8 +465,9 @@ void Judge::leave() {
 }
 
 size_t Judge::owed_goodbyes() const {
-  return static_cast<size_t>(std::count_if(
-      links_.begin(), links_.end(), [](const auto& entry) { return !entry.second.goodbye_taken; }));
+  return static_cast<size_t>(
+      std::count_if(connections_.begin(), connections_.end(),
+                    [](const auto& entry) { return !entry.second.goodbye_taken; }));
 }
 
 // --- the graph ------------------------------------------------------------------
@@ -489,7 +490,7 @@ void Judge::choose_neighbours(uint64_t now) {
     Peer& one = peer(rank, now);
     one.wanted = true;
     const bool known = std::find(before.begin(), before.end(), rank) != before.end();
-    if (known || !one.links.empty() || one.suspect_ns != kNever) continue;
+    if (known || !one.connections.empty() || one.suspect_ns != kNever) continue;
     // A watch that is taken over from others begins now.
     one.wanted_ns = one.own_life_ns = one.life_ns = now;
   }
@@ -503,7 +504,7 @@ void Judge::connect_neighbours(uint64_t now) {
     Peer& one = peer(rank, now);
     if (one.connecting > 0 || now < one.next_connect_ns) continue;
     const bool settled = now >= one.wanted_ns + setup_.timing.repair_ns();
-    if (!one.links.empty()) {
+    if (!one.connections.empty()) {
       if (one.reached || !ready_ || now < one.next_try_ns) continue;
       one.next_try_ns = now + setup_.timing.detection_ns;  // a firewall may be in between
       connect(rank, one, now);
@@ -523,7 +524,7 @@ std::vector<int> Judge::missing() const {
   std::vector<int> result;
   for (const int rank : wants_) {
     const auto found = peers_.find(rank);
-    if (alive(rank) && (found == peers_.end() || found->second.links.empty())) {
+    if (alive(rank) && (found == peers_.end() || found->second.connections.empty())) {
       result.push_back(rank);
     }
   }
@@ -551,7 +552,7 @@ void Judge::seek_others(uint64_t now) {
     const int rank = setup_.ring->after(setup_.rank, last_extra_);
     if (!alive(rank)) continue;
     Peer& one = peer(rank, now);
-    if (!one.links.empty() || one.connecting > 0 || one.suspect_ns != kNever || one.wanted)
+    if (!one.connections.empty() || one.connecting > 0 || one.suspect_ns != kNever || one.wanted)
       continue;
     connect(rank, one, now);
     ++begun;
@@ -567,35 +568,36 @@ bool Judge::needs(const Peer& one, uint64_t now) const {
 
 // Each end has made a connection: that of the higher rank is one too many.
 bool Judge::joined_by_both(const Peer& one) const {
-  const auto initiated = [this](LinkId id) {
-    const auto found = links_.find(id);
-    return found != links_.end() && found->second.initiated;
+  const auto initiated = [this](ConnectionId id) {
+    const auto found = connections_.find(id);
+    return found != connections_.end() && found->second.initiated;
   };
-  return std::any_of(one.links.begin(), one.links.end(), initiated) &&
-         !std::all_of(one.links.begin(), one.links.end(), initiated);
+  return std::any_of(one.connections.begin(), one.connections.end(), initiated) &&
+         !std::all_of(one.connections.begin(), one.connections.end(), initiated);
 }
 
 // Connections that were made for a letter, for want of others, or to see whether they can be, end
 // when neither end needs them.
 void Judge::release_idle(uint64_t now) {
-  for (auto& [id, link] : links_) {
-    if (!link.initiated || now < link.next_release_ns) continue;
-    const bool spare = setup_.rank > link.rank && joined_by_both(peers_[link.rank]);
-    if (!spare && needs(peers_[link.rank], now)) continue;
-    link.next_release_ns = now + setup_.timing.detection_ns / 2;
+  for (auto& [id, connection] : connections_) {
+    if (!connection.initiated || now < connection.next_release_ns) continue;
+    const bool spare = setup_.rank > connection.rank && joined_by_both(peers_[connection.rank]);
+    if (!spare && needs(peers_[connection.rank], now)) continue;
+    connection.next_release_ns = now + setup_.timing.detection_ns / 2;
     (void)network_.send(id, Frame{.type = FrameType::kRelease});
   }
 }
 
-void Judge::released(LinkId id, const Frame& frame, uint64_t now) {
+void Judge::released(ConnectionId id, const Frame& frame, uint64_t now) {
   const bool agreed = frame.code != 0;
   if (!agreed) {
-    const int rank = links_[id].rank;
-    const bool spare = !links_[id].initiated && setup_.rank < rank && joined_by_both(peers_[rank]);
+    const int rank = connections_[id].rank;
+    const bool spare =
+        !connections_[id].initiated && setup_.rank < rank && joined_by_both(peers_[rank]);
     if (!spare && needs(peers_[rank], now)) return;
     (void)network_.send(id, Frame{.type = FrameType::kRelease, .code = 1});
   }
-  const int rank = links_[id].rank;
+  const int rank = connections_[id].rank;
   detach(id);
   network_.close(id);
   send_letters(rank, peers_[rank], now);  // what waited for an answer over this one
@@ -604,7 +606,7 @@ void Judge::released(LinkId id, const Frame& frame, uint64_t now) {
 int Judge::responsive(uint64_t now) const {
   return static_cast<int>(std::count_if(peers_.begin(), peers_.end(), [&](const auto& entry) {
     const Peer& one = entry.second;
-    return !one.links.empty() && now < one.heard_ns + setup_.timing.suspicion_ns();
+    return !one.connections.empty() && now < one.heard_ns + setup_.timing.suspicion_ns();
   }));
 }
 
@@ -614,7 +616,7 @@ bool Judge::mostly_silent(int more) const {
   auto silent = static_cast<int>(dead_here_.size());
   int all = silent;
   for (const auto& [rank, one] : peers_) {
-    if (!one.proved || (one.links.empty() && one.suspect_ns == kNever)) continue;
+    if (!one.proved || (one.connections.empty() && one.suspect_ns == kNever)) continue;
     ++all;
     if (one.suspect_ns != kNever) ++silent;
   }
@@ -671,7 +673,8 @@ void Judge::believe_silence(uint64_t now) {
                        now < round.asked_ns + 2 * setup_.timing.beat_ns();
     if (!asked || !alive(rank) || rank == setup_.rank) continue;
     const Peer* one = find(rank);
-    if (one == nullptr || (one->links.empty() && one->suspect_ns == kNever)) silent.push_back(rank);
+    if (one == nullptr || (one->connections.empty() && one->suspect_ns == kNever))
+      silent.push_back(rank);
   }
   for (const int rank : silent) {
     die(rank, "others have not heard of it for long; they, and so this rank, are cut off from it",
@@ -685,16 +688,17 @@ void Judge::start_anew(uint64_t now) {
   for (auto& [rank, round] : rounds_) round.unanswered_ns = kNever;
   for (auto& [rank, one] : peers_) {
     one.own_life_ns = one.life_ns = one.wanted_ns = now;
-    if (one.suspect_ns != kNever) one.suspect_ns = one.links.empty() ? now : kNever;
+    if (one.suspect_ns != kNever) one.suspect_ns = one.connections.empty() ? now : kNever;
   }
 }
 
 void Judge::beat(uint64_t now) {
-  for (auto& [id, link] : links_) {
-    if (now < link.next_beat_ns) continue;
-    const bool answers = now < peers_[link.rank].heard_ns + setup_.timing.detection_ns;
+  for (auto& [id, connection] : connections_) {
+    if (now < connection.next_beat_ns) continue;
+    const bool answers = now < peers_[connection.rank].heard_ns + setup_.timing.detection_ns;
     // A stopped process reads nothing; its buffer shall last.
-    link.next_beat_ns = now + (answers ? setup_.timing.beat_ns() : setup_.timing.detection_ns / 4);
+    connection.next_beat_ns =
+        now + (answers ? setup_.timing.beat_ns() : setup_.timing.detection_ns / 4);
     (void)network_.send(id, Frame{});
   }
 }
@@ -702,12 +706,12 @@ void Judge::beat(uint64_t now) {
 void Judge::look_at(int rank, Peer& one, uint64_t now) {
   const Timing& timing = setup_.timing;
   if (now >= one.own_life_ns + 2 * timing.beat_ns()) {
-    for (const LinkId id : one.links) {
+    for (const ConnectionId id : one.connections) {
       const uint64_t at = network_.last_acknowledged_ns(id);
       if (at > one.own_life_ns) note_life(one, at);
     }
   }
-  const bool watched = !one.links.empty() || (one.wanted && ready_);
+  const bool watched = !one.connections.empty() || (one.wanted && ready_);
   if (one.suspect_ns == kNever && watched && now >= one.own_life_ns + timing.suspicion_ns()) {
     suspect(one, now);
   }
@@ -716,7 +720,7 @@ void Judge::look_at(int rank, Peer& one, uint64_t now) {
   } else if (now < one.inquiry_end_ns && now >= one.next_question_ns) {
     ask(rank, one, now);
   }
-  if (one.links.empty() || now >= one.next_letters_ns) send_letters(rank, one, now);
+  if (one.connections.empty() || now >= one.next_letters_ns) send_letters(rank, one, now);
 }
 
 void Judge::suspect(Peer& one, uint64_t now) {
@@ -734,7 +738,7 @@ void Judge::pursue(int rank, Peer& one, uint64_t now) {
       one.next_connect_ns = now + timing.detection_ns / 2;
     }
   }
-  const bool broken = one.links.empty();
+  const bool broken = one.connections.empty();
   const bool silent = now >= one.life_ns + timing.suspicion_ns();
   if ((silent || (broken && one.next_question_ns == 0)) && now >= one.next_question_ns) {
     ask(rank, one, now);

@@ -36,7 +36,7 @@
 namespace hetcomm::liveness {
 
 // Names a proved connection; never used twice.
-using LinkId = uint64_t;
+using ConnectionId = uint64_t;
 
 enum class ConnectFailure : uint8_t {
   kOther,             // it says nothing about the peer
@@ -47,14 +47,14 @@ enum class ConnectFailure : uint8_t {
 // The connections of one rank. No call of it calls the judge.
 class Network {
  public:
-  // Ends in on_link_up() or on_connect_failed() of the judge.
+  // Ends in on_connection_up() or on_connect_failed() of the judge.
   virtual void connect(int rank) = 0;
   // False: there is no room, on_writable() will be called. Frames of a connection keep their order.
-  virtual bool send(LinkId link, const Frame& frame) = 0;
-  // Frames that were sent still leave. No upcall comes for |link| any more.
-  virtual void close(LinkId link) = 0;
-  // When the peer's kernel acknowledged something on |link| last, or was seen to run its process.
-  virtual uint64_t last_acknowledged_ns(LinkId link) = 0;
+  virtual bool send(ConnectionId connection, const Frame& frame) = 0;
+  // Frames that were sent still leave. No upcall comes for |connection| any more.
+  virtual void close(ConnectionId connection) = 0;
+  // When the peer's kernel acknowledged something on |connection| last, or was seen to run its process.
+  virtual uint64_t last_acknowledged_ns(ConnectionId connection) = 0;
 
  protected:
   ~Network() = default;
@@ -122,15 +122,15 @@ class Judge {
   bool has_left() const { return leaving_ && owed_goodbyes() == 0; }
 
   // --- from the network -------------------------------------------------------
-  void on_link_up(LinkId link, int rank, bool initiated, uint64_t now);
-  void on_link_down(LinkId link, std::string_view why, uint64_t now);
+  void on_connection_up(ConnectionId connection, int rank, bool initiated, uint64_t now);
+  void on_connection_down(ConnectionId connection, std::string_view why, uint64_t now);
   void on_connect_failed(int rank, ConnectFailure failure, std::string_view why, uint64_t now);
   // The kernel of |rank| took a connection, its process has not answered yet: it may be stopped.
   void on_reached(int rank, uint64_t now);
   // Data of |rank| came over some other connection.
   void on_data(int rank, uint64_t now);
-  void on_frame(LinkId link, const Frame& frame, uint64_t now);
-  void on_writable(LinkId link);
+  void on_frame(ConnectionId connection, const Frame& frame, uint64_t now);
+  void on_writable(ConnectionId connection);
   // The process of |rank| has exited, and all that its connections held was read.
   void on_exit(int rank, uint64_t now);
 
@@ -141,11 +141,11 @@ class Judge {
   static constexpr uint64_t kNever = UINT64_MAX;
   // Connections under way to one suspected rank, and for letters to all.
   static constexpr int kMostAttempts = 3;
-  static constexpr int kMostLetterLinks = 16;
+  static constexpr int kMostLetterConnections = 16;
   // Answers to questions that a rank may have to come.
   static constexpr int kMostAnswers = 64;
 
-  struct Link {
+  struct Connection {
     int rank = 0;
     bool initiated = false;
     bool goodbye_taken = false;
@@ -155,10 +155,10 @@ class Judge {
   };
   // A rank that this one has to do with.
   struct Peer {
-    std::vector<LinkId> links;  // up; the newest last
-    bool proved = false;        // a link stood once
-    bool wanted = false;        // a neighbour
-    bool reached = false;       // a link that this rank made stood once
+    std::vector<ConnectionId> connections;  // up; the newest last
+    bool proved = false;                    // a connection stood once
+    bool wanted = false;                    // a neighbour
+    bool reached = false;                   // a connection that this rank made stood once
     int connecting = 0;
     int answers_due = 0;           // to questions
     uint64_t heard_ns = 0;         // last frame
@@ -188,10 +188,10 @@ class Judge {
   Peer& peer(int rank, uint64_t now);
   Peer* find(int rank);
   void connect(int rank, Peer& peer, uint64_t now);
-  void send_all(const Frame& frame, LinkId except = 0);
-  void pump(LinkId id, Link& link);
+  void send_all(const Frame& frame, ConnectionId except = 0);
+  void pump(ConnectionId id, Connection& connection);
   void pump_all();
-  void detach(LinkId id);
+  void detach(ConnectionId id);
   void note_life(Peer& peer, uint64_t at);
   Frame fate_frame(int rank, Fate fate, const std::string& why) const;
   void die(int rank, const std::string& why, bool publish, uint64_t now);
@@ -201,10 +201,10 @@ class Judge {
   void die_here(const std::string& why);
   void learn_fate(const Frame& frame, int from, uint64_t now);
   void settle(int rank, uint64_t now);
-  void question(const Frame& frame, LinkId from, uint64_t now);
-  void answer(const Frame& frame, LinkId from, uint64_t now);
+  void question(const Frame& frame, ConnectionId from, uint64_t now);
+  void answer(const Frame& frame, ConnectionId from, uint64_t now);
   void ask(int rank, Peer& peer, uint64_t now);
-  void take_letter(const Frame& frame, LinkId from, Peer& peer, uint64_t now);
+  void take_letter(const Frame& frame, ConnectionId from, Peer& peer, uint64_t now);
   void send_letters(int rank, Peer& peer, uint64_t now);
   size_t owed_goodbyes() const;
 
@@ -222,7 +222,7 @@ class Judge {
   bool needs(const Peer& peer, uint64_t now) const;
   bool joined_by_both(const Peer& peer) const;
   void release_idle(uint64_t now);
-  void released(LinkId link, const Frame& frame, uint64_t now);
+  void released(ConnectionId connection, const Frame& frame, uint64_t now);
   void check_ready();
   bool mostly_silent(int more = 0) const;
   int responsive(uint64_t now) const;
@@ -232,7 +232,7 @@ class Judge {
   Observer& observer_;
   std::vector<Fate> fates_;
   std::map<int, Peer> peers_;
-  std::map<LinkId, Link> links_;
+  std::map<ConnectionId, Connection> connections_;
   std::map<int, Round> rounds_;
   std::vector<bool> concluded_;           // what follows from a fate was done
   std::map<int, std::string> dead_here_;  // dead for this rank, not for the others; why

@@ -65,9 +65,9 @@ int process_of(int fd) {
 }  // namespace
 
 // A connection that is being made.
-class Plane::Attempt final : private ConnectHandler {
+class Plane::ConnectAttempt final : private ConnectHandler {
  public:
-  Attempt(Plane& plane, int rank, std::vector<Address> candidates, uint64_t deadline_ns)
+  ConnectAttempt(Plane& plane, int rank, std::vector<Address> candidates, uint64_t deadline_ns)
       : plane_(plane), rank_(rank) {
     connector_ = Connector::create(
         plane.thread_.poller(), std::move(candidates), plane.setup_.credentials.secret,
@@ -180,7 +180,7 @@ Plane::~Plane() {
   exited_.clear();
   attempts_.clear();
   done_.clear();
-  links_.clear();
+  connections_.clear();
   closing_.clear();
   garbage_.clear();
   acceptors_.clear();
@@ -232,9 +232,9 @@ void Plane::tick(uint64_t now) {
   done_.clear();
   exited_.clear();
   for (const auto& acceptor : acceptors_) acceptor->expire(now);
-  std::vector<Attempt*> attempts;
+  std::vector<ConnectAttempt*> attempts;
   for (const auto& attempt : attempts_) attempts.push_back(attempt.get());
-  for (Attempt* attempt : attempts) {
+  for (ConnectAttempt* attempt : attempts) {
     const Address* reached = attempt->connector().reached();
     if (reached != nullptr && was_proved_at(attempt->rank(), *reached)) {
       judge_->on_reached(attempt->rank(), now);
@@ -285,16 +285,16 @@ std::vector<Address> Plane::candidates(int rank) {
 void Plane::connect(int rank) {
   const uint64_t deadline = now_ns() + setup_.detection_ns / 3;
   done_.reserve(done_.size() + attempts_.size() + 1);  // an end needs no memory
-  attempts_.push_back(std::make_unique<Attempt>(*this, rank, candidates(rank), deadline));
+  attempts_.push_back(std::make_unique<ConnectAttempt>(*this, rank, candidates(rank), deadline));
 }
 
-void Plane::attempt_ended(Attempt& attempt, Result<StreamSocket> socket) {
+void Plane::attempt_ended(ConnectAttempt& attempt, Result<StreamSocket> socket) {
   const auto found = std::find_if(attempts_.begin(), attempts_.end(),
                                   [&](const auto& one) { return one.get() == &attempt; });
   done_.push_back(std::move(*found));
   attempts_.erase(found);
   const int rank = attempt.rank();
-  LinkId id = 0;
+  ConnectionId id = 0;
   Status status(Code::kOutOfMemory);
   ConnectFailure failure = ConnectFailure::kOther;
   try {
@@ -332,7 +332,7 @@ ConnectFailure Plane::judge_failure(int rank, const Connector& connector) const 
 
 void Plane::on_accept(StreamSocket socket, const Hello& peer) {
   if (peer.source < 0 || peer.source >= setup_.size || peer.source == setup_.rank) return;
-  LinkId id = 0;
+  ConnectionId id = 0;
   if (Status status = adopt(std::move(socket), peer.source, false, &id); status.ok()) {
     introduce(id, peer.source, false);
   } else {
@@ -340,105 +340,107 @@ void Plane::on_accept(StreamSocket socket, const Hello& peer) {
   }
 }
 
-void Plane::introduce(LinkId id, int rank, bool initiated) {
+void Plane::introduce(ConnectionId id, int rank, bool initiated) {
   try {
-    judge_->on_link_up(id, rank, initiated, now_ns());
+    judge_->on_connection_up(id, rank, initiated, now_ns());
   } catch (const std::bad_alloc&) {
-    links_.erase(id);
-    judge_->on_link_down(id, "no memory", now_ns());  // it may know half of it
+    connections_.erase(id);
+    judge_->on_connection_down(id, "no memory", now_ns());  // it may know half of it
   }
 }
 
-Status Plane::adopt(StreamSocket socket, int rank, bool initiated, LinkId* id) {
-  *id = next_link_++;
-  auto link = std::make_unique<Link>(thread_.poller(), static_cast<LinkHandler&>(*this), *id, rank,
-                                     setup_.size);
-  HETCOMM_RETURN_IF_ERROR(link->start(std::move(socket), own_process().get()));
+Status Plane::adopt(StreamSocket socket, int rank, bool initiated, ConnectionId* id) {
+  *id = next_connection_id_++;
+  auto connection = std::make_unique<ControlConnection>(
+      thread_.poller(), static_cast<ControlConnectionHandler&>(*this), *id, rank, setup_.size);
+  HETCOMM_RETURN_IF_ERROR(connection->start(std::move(socket), own_process().get()));
   // That it connects says nothing of whether it can be connected to: a firewall may refuse.
-  const std::string place = place_of(link->peer_address());
-  if ((initiated || link->is_local()) && !was_proved_at(rank, link->peer_address())) {
+  const std::string place = place_of(connection->peer_address());
+  if ((initiated || connection->is_local()) && !was_proved_at(rank, connection->peer_address())) {
     proved_at_.emplace(rank, place);
   }
   log_.debug("control connection with rank {} is up ({})", rank, place);
-  links_.emplace(*id, std::move(link));
+  connections_.emplace(*id, std::move(connection));
   return {};
 }
 
-std::unique_ptr<Link> Plane::take(LinkId id) {
-  const auto found = links_.find(id);
-  if (found == links_.end()) return nullptr;
-  std::unique_ptr<Link> link = std::move(found->second);
-  links_.erase(found);
-  return link;
+std::unique_ptr<ControlConnection> Plane::take(ConnectionId id) {
+  const auto found = connections_.find(id);
+  if (found == connections_.end()) return nullptr;
+  std::unique_ptr<ControlConnection> connection = std::move(found->second);
+  connections_.erase(found);
+  return connection;
 }
 
-bool Plane::send(LinkId id, const Frame& frame) {
-  const auto found = links_.find(id);
-  return found == links_.end() || found->second->send(frame);
+bool Plane::send(ConnectionId id, const Frame& frame) {
+  const auto found = connections_.find(id);
+  return found == connections_.end() || found->second->send(frame);
 }
 
-void Plane::close(LinkId id) {
-  std::unique_ptr<Link> link = take(id);
-  if (link == nullptr) return;
-  const int rank = link->rank();
-  if (std::none_of(links_.begin(), links_.end(),
+void Plane::close(ConnectionId id) {
+  std::unique_ptr<ControlConnection> connection = take(id);
+  if (connection == nullptr) return;
+  const int rank = connection->rank();
+  if (std::none_of(connections_.begin(), connections_.end(),
                    [rank](const auto& other) { return other.second->rank() == rank; })) {
     forget_process(rank);
   }
-  link->close();
-  closing_.push_back({std::move(link), now_ns() + kMostClosingNs});
+  connection->close();
+  closing_.push_back({std::move(connection), now_ns() + kMostClosingNs});
 }
 
-uint64_t Plane::last_acknowledged_ns(LinkId id) {
-  const auto found = links_.find(id);
-  return found != links_.end() ? found->second->last_acknowledged_ns(now_ns()) : 0;
+uint64_t Plane::last_acknowledged_ns(ConnectionId id) {
+  const auto found = connections_.find(id);
+  return found != connections_.end() ? found->second->last_acknowledged_ns(now_ns()) : 0;
 }
 
-void Plane::on_frame(Link& link, Frame& frame) {
+void Plane::on_frame(ControlConnection& connection, Frame& frame) {
   // Logs and errors show the texts that are no notes.
   if (!holds_note(frame) && !frame.text.empty()) frame.text = printable(frame.text);
-  judge_->on_frame(link.id(), frame, now_ns());
+  judge_->on_frame(connection.id(), frame, now_ns());
 }
 
-void Plane::on_room(Link& link) { judge_->on_writable(link.id()); }
+void Plane::on_room(ControlConnection& connection) { judge_->on_writable(connection.id()); }
 
-void Plane::on_ended(Link& link, const std::string& why) {
-  log_.debug("control connection with rank {} broke: {}", link.rank(), why);
-  garbage_.push_back(take(link.id()));
-  judge_->on_link_down(link.id(), why, now_ns());
+void Plane::on_ended(ControlConnection& connection, const std::string& why) {
+  log_.debug("control connection with rank {} broke: {}", connection.rank(), why);
+  garbage_.push_back(take(connection.id()));
+  judge_->on_connection_down(connection.id(), why, now_ns());
 }
 
-void Plane::on_closed(Link& link) {
-  const auto found = std::find_if(closing_.begin(), closing_.end(),
-                                  [&](const Closing& one) { return one.link.get() == &link; });
+void Plane::on_closed(ControlConnection& connection) {
+  const auto found = std::find_if(closing_.begin(), closing_.end(), [&](const Closing& one) {
+    return one.connection.get() == &connection;
+  });
   if (found == closing_.end()) return;
-  garbage_.push_back(std::move(found->link));
+  garbage_.push_back(std::move(found->connection));
   closing_.erase(found);
 }
 
 // Without a watch (an older kernel, no room) the end of the connection has to do. A peer that hands
 // over another process harms itself alone; a descriptor of no running process is refused.
-void Plane::on_process(Link& link, UniqueFd process) {
+void Plane::on_process(ControlConnection& connection, UniqueFd process) {
   const int pid = process_of(process.get());
   if (pid == getpid()) return;  // a rank of this process ends with it
   pollfd exit{.fd = process.get(), .events = POLLIN, .revents = 0};
   if (pid < 0 || ::poll(&exit, 1, 0) != 0) {
-    log_.warn("rank {} has handed over a descriptor that is not that of its process", link.rank());
+    log_.warn("rank {} has handed over a descriptor that is not that of its process",
+              connection.rank());
     return;
   }
-  auto watch = std::make_unique<ExitWatch>(*this, link.rank(), std::move(process));
+  auto watch = std::make_unique<ExitWatch>(*this, connection.rank(), std::move(process));
   if (!watch->start().ok()) return;
-  forget_process(link.rank());
-  processes_.emplace(link.rank(), std::move(watch));
+  forget_process(connection.rank());
+  processes_.emplace(connection.rank(), std::move(watch));
 }
 
 // The kernel closes what a process had open before it tells of its exit: what it sent is here.
 void Plane::process_exited(int rank) {
-  std::vector<Link*> links;
-  for (const auto& [id, link] : links_) {
-    if (link->rank() == rank) links.push_back(link.get());
+  std::vector<ControlConnection*> connections;
+  for (const auto& [id, connection] : connections_) {
+    if (connection->rank() == rank) connections.push_back(connection.get());
   }
-  for (Link* link : links) link->read_out();
+  for (ControlConnection* connection : connections) connection->read_out();
   forget_process(rank);
   judge_->on_exit(rank, now_ns());
 }
@@ -520,9 +522,9 @@ void Plane::answer(int from, const Frame& question) {
                     .value = question.value,
                     .text = std::move(text)};
   // The newest connection is the one that works, if any does.
-  const auto newest = std::find_if(links_.rbegin(), links_.rend(),
+  const auto newest = std::find_if(connections_.rbegin(), connections_.rend(),
                                    [from](const auto& one) { return one.second->rank() == from; });
-  if (newest != links_.rend()) (void)newest->second->send(frame);
+  if (newest != connections_.rend()) (void)newest->second->send(frame);
 }
 
 void Plane::on_suspect(int rank) { tell({.type = Mail::Type::kSuspected, .rank = rank}); }

@@ -1,4 +1,4 @@
-#include "src/liveness/link.h"
+#include "src/liveness/control_connection.h"
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -27,9 +27,9 @@ Address address_of_peer(int fd) {
 
 }  // namespace
 
-Link::~Link() { shut_down(); }
+ControlConnection::~ControlConnection() { shut_down(); }
 
-Status Link::start(StreamSocket socket, int own_process) {
+Status ControlConnection::start(StreamSocket socket, int own_process) {
   socket_ = std::move(socket);
   set_no_delay(socket_.get());
   peer_address_ = address_of_peer(socket_.get());
@@ -42,7 +42,7 @@ Status Link::start(StreamSocket socket, int own_process) {
 }
 
 // The first byte of a new local socket always finds room.
-Status Link::hand_over(int own_process) {
+Status ControlConnection::hand_over(int own_process) {
   char byte = own_process >= 0 ? 'p' : '-';
   iovec piece{&byte, 1};
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
@@ -67,7 +67,7 @@ Status Link::hand_over(int own_process) {
 }
 
 // Reads bytes; takes the peer's descriptor with the first of them.
-ssize_t Link::receive(void* data, size_t size) {
+ssize_t ControlConnection::receive(void* data, size_t size) {
   if (!awaits_process_) return socket_.receive(data, size);
   char byte = 0;
   iovec piece{&byte, 1};
@@ -93,7 +93,7 @@ ssize_t Link::receive(void* data, size_t size) {
   return socket_.receive(data, size);
 }
 
-bool Link::send(const Frame& frame) {
+bool ControlConnection::send(const Frame& frame) {
   if (ended_ || closing_) return true;  // it leads nowhere
   if (out_.size() > kMostWaiting) {
     wants_room_ = true;
@@ -104,7 +104,7 @@ bool Link::send(const Frame& frame) {
   return true;
 }
 
-void Link::write_out() {
+void ControlConnection::write_out() {
   while (!out_.empty() && broken_.empty()) {
     const ssize_t put = socket_.send(out_.data(), out_.size());
     if (put < 0 && errno == EINTR) continue;
@@ -123,7 +123,7 @@ void Link::write_out() {
   if (!status.ok()) broken_ = status.text();
 }
 
-void Link::on_events(uint32_t events) {
+void ControlConnection::on_events(uint32_t events) {
   if ((events & EPOLLOUT) != 0) {
     write_out();
     if (wants_room_ && out_.size() <= kMostWaiting / 2) {
@@ -140,11 +140,11 @@ void Link::on_events(uint32_t events) {
   if (closing_ && !ended_) finish_closing();
 }
 
-void Link::read_out() {
+void ControlConnection::read_out() {
   if (!ended_) read_in(SIZE_MAX);
 }
 
-void Link::read_in(size_t most) {
+void ControlConnection::read_in(size_t most) {
   std::array<std::byte, 4096> buffer;
   for (size_t pass = 0; !ended_ && (pass < most || socket_.buffered()); ++pass) {
     const ssize_t got = receive(buffer.data(), buffer.size());
@@ -161,7 +161,7 @@ void Link::read_in(size_t most) {
   }
 }
 
-void Link::parse() {
+void ControlConnection::parse() {
   size_t begin = 0;
   while (!ended_ && !closing_) {
     Frame frame;
@@ -180,13 +180,13 @@ void Link::parse() {
 
 // A socket that is closed while something unread has come resets the connection, and what was sent
 // may be lost. So the end of this side is told first, and the peer's is waited for.
-void Link::close() {
+void ControlConnection::close() {
   if (ended_ || closing_) return;
   closing_ = true;
   finish_closing();
 }
 
-void Link::finish_closing() {
+void ControlConnection::finish_closing() {
   if (!out_.empty() || !socket_.flushed()) return;
   if (!socket_.valid()) return;
   socket_.say_goodbye();
@@ -195,14 +195,14 @@ void Link::finish_closing() {
 
 // Shuts down first: a forked child may hold the descriptor too, and the peer shall see the end all
 // the same.
-void Link::shut_down() {
+void ControlConnection::shut_down() {
   if (!socket_.valid()) return;
   poller_.remove(socket_.get(), *this);
   ::shutdown(socket_.get(), SHUT_RDWR);
   socket_.reset();
 }
 
-void Link::end(std::string why) {
+void ControlConnection::end(std::string why) {
   ended_ = true;
   shut_down();
   if (closing_) {
@@ -212,7 +212,7 @@ void Link::end(std::string why) {
   }
 }
 
-uint64_t Link::last_acknowledged_ns(uint64_t now) const {
+uint64_t ControlConnection::last_acknowledged_ns(uint64_t now) const {
   if (ended_ || !socket_.valid()) return 0;
   // The end of a local socket is the end of its process.
   if (local_) return now;

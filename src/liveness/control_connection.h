@@ -20,36 +20,37 @@
 
 namespace hetcomm::liveness {
 
-class Link;
+class ControlConnection;
 
-// Upcalls come from the poller or from read_out(); never from inside send() or close(). The link
+// Upcalls come from the poller or from read_out(); never from inside send() or close(). The connection
 // may be destroyed in on_ended() and on_closed() only after it has returned.
-class LinkHandler {
+class ControlConnectionHandler {
  public:
-  virtual void on_frame(Link& link, Frame& frame) = 0;
-  virtual void on_room(Link& link) = 0;
+  virtual void on_frame(ControlConnection& connection, Frame& frame) = 0;
+  virtual void on_room(ControlConnection& connection) = 0;
   // The connection broke.
-  virtual void on_ended(Link& link, const std::string& why) = 0;
+  virtual void on_ended(ControlConnection& connection, const std::string& why) = 0;
   // After close(): all that was sent has left.
-  virtual void on_closed(Link& link) = 0;
+  virtual void on_closed(ControlConnection& connection) = 0;
   // The peer has handed over a descriptor of its process.
-  virtual void on_process(Link& link, UniqueFd process) = 0;
+  virtual void on_process(ControlConnection& connection, UniqueFd process) = 0;
 
  protected:
-  ~LinkHandler() = default;
+  ~ControlConnectionHandler() = default;
 };
 
-class Link final : private Watcher {
+class ControlConnection final : private Watcher {
  public:
-  Link(Poller& poller, LinkHandler& handler, LinkId id, int rank, int size)
+  ControlConnection(Poller& poller, ControlConnectionHandler& handler, ConnectionId id, int rank,
+                    int size)
       : poller_(poller), handler_(handler), id_(id), rank_(rank), size_(size) {}
-  ~Link();
-  Link(const Link&) = delete;
-  Link& operator=(const Link&) = delete;
+  ~ControlConnection();
+  ControlConnection(const ControlConnection&) = delete;
+  ControlConnection& operator=(const ControlConnection&) = delete;
 
   // |own_process|: the pidfd to hand over on a local socket; -1: none.
   Status start(StreamSocket socket, int own_process);
-  LinkId id() const { return id_; }
+  ConnectionId id() const { return id_; }
   int rank() const { return rank_; }
   bool is_local() const { return local_; }
   const Address& peer_address() const { return peer_address_; }
@@ -78,8 +79,8 @@ class Link final : private Watcher {
   void finish_closing();
 
   Poller& poller_;
-  LinkHandler& handler_;
-  const LinkId id_;
+  ControlConnectionHandler& handler_;
+  const ConnectionId id_;
   const int rank_;
   const int size_;
   StreamSocket socket_;
