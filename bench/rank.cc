@@ -20,11 +20,11 @@ void run_work(Session& session, const Work& work, int number,
   if (session.ranks() < 2) fail("this job has one rank; start two or more");
   hetcomm_communicator_t* communicator =
       session.create_communicator(fmt::format("bench-{}", number), work.transport);
-  if (work.plan.test == "staging") {
+  if (work.workload.test == "staging") {
     run_staging(session, communicator, work, report);
   } else {
     HetcommBackend backend(session, communicator, work);
-    run_plan(backend, work.plan, report);
+    run_workload(backend, work.workload, report);
   }
   // Nobody leaves while another still measures, or has memory that this one must let go.
   require(hetcomm_communicator_barrier(communicator, HETCOMM_TIMEOUT_INFINITE), "leaving together");
@@ -144,7 +144,7 @@ std::vector<Row> decode_rows(const std::string& text, const std::vector<Work>& w
   size_t point = 0;
   for (const std::string_view line : split(text, '\n')) {
     Measurement measured;
-    while (work < works.size() && point == works[work].plan.points.size()) {
+    while (work < works.size() && point == works[work].workload.points.size()) {
       ++work;
       point = 0;
     }

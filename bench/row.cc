@@ -7,7 +7,7 @@ namespace bench {
 
 Row make_row(const Work& work, const std::string& impl, const Measurement& measured) {
   Row row;
-  row.test = work.plan.test;
+  row.test = work.workload.test;
   row.impl = impl;
   row.transport = work.transport;
   row.memory = memory_text(work);

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "bench/loops/collectives.h"
-#include "bench/loops/plan.h"
+#include "bench/loops/workload.h"
 #include "bench/work.h"
 
 namespace bench {

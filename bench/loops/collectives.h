@@ -73,8 +73,8 @@ inline double bus_factor(Collective operation, int ranks) {
 template <class Backend>
 class CollectiveLoops : private Measuring<CollectiveLoops<Backend>, Backend> {
  public:
-  CollectiveLoops(Backend& backend, const Plan& plan)
-      : Shared(backend, plan), info_(*find_collective(plan.test)) {}
+  CollectiveLoops(Backend& backend, const Workload& workload)
+      : Shared(backend, workload), info_(*find_collective(workload.test)) {}
 
   // As Loops::measure. Whole elements in whole parts: the size may be a little smaller.
   Measurement measure(const Point& point) {
@@ -104,8 +104,8 @@ class CollectiveLoops : private Measuring<CollectiveLoops<Backend>, Backend> {
   using Shared = Measuring<CollectiveLoops<Backend>, Backend>;
   friend Shared;
   using Shared::backend_;
-  using Shared::plan_;
   using Shared::point_;
+  using Shared::workload_;
 
   template <class Clock>
   void pass(int64_t iterations, Clock& clock) {

@@ -39,7 +39,7 @@ std::vector<Implementation> find_memcpy();
 std::vector<Implementation> find_perftest(std::string* complaint);
 
 // What the memcpy peer's process does: copies, and prints measurement lines.
-int run_memcpy(const Plan& plan);
+int run_memcpy(const Workload& workload);
 
 // The path that was given for |name|, "" if none.
 std::string given_path(const PeerOptions& options, const std::string& name);

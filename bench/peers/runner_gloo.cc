@@ -56,7 +56,7 @@ class GlooBackend : public HostBuffers {
     return !text.empty() || take_integer(word, "rank", &rank_);
   }
 
-  void start(const Plan&) {
+  void start(const Workload&) {
     gloo::transport::tcp::attr attributes;
     attributes.iface = "lo";
     std::shared_ptr<gloo::transport::Device> device =

@@ -59,8 +59,8 @@ class SimDevice final {
   const std::string name_;
   const uint64_t latency_ns_;
   const std::unique_ptr<SimMemory> memory_;
-  SimLink to_device_;
-  SimLink to_host_;
+  SimBus to_device_;
+  SimBus to_host_;
 
   std::mutex mutex_;
   std::deque<SimEvent> events_;  // stable addresses

@@ -19,26 +19,27 @@ constexpr size_t kPage = 4096;
 // Every stage but one waits for a chunk at the beginning and for one at the end, which asks for
 // small ones; each chunk costs about kChunkCostS beside its bytes, which asks for few. The sum is
 // least at the root of both; measured from 250 MB/s to 14 GB/s, with 256 KiB to 64 MiB, it is that.
-StagingPlan plan_staging(const StagingOptions& options, uint64_t length, double bytes_per_s) {
+StagingShape choose_staging_shape(const StagingOptions& options, uint64_t length,
+                                  double bytes_per_s) {
   constexpr double kChunkCostS = 5e-6;
   constexpr double kUsualRate = 10e9;
   constexpr uint64_t kSmallestChunk = 32u << 10;
   // Under way at once: enough for each stage and for asking the peer for the next.
   constexpr uint64_t kDepthBytes = 1u << 20;
   constexpr uint64_t kLeastDepth = 4;
-  StagingPlan plan;
-  plan.chunk_bytes = options.chunk_bytes;
-  if (plan.chunk_bytes == 0) {
+  StagingShape shape;
+  shape.chunk_bytes = options.chunk_bytes;
+  if (shape.chunk_bytes == 0) {
     const double rate = bytes_per_s > 0 ? bytes_per_s : kUsualRate;
     const double best = std::sqrt(static_cast<double>(length) * rate * kChunkCostS / 2);
     const double within = std::clamp(best, static_cast<double>(kSmallestChunk),
                                      static_cast<double>(Staging::kLargestChunk));
-    plan.chunk_bytes = uint64_t{1} << std::lround(std::log2(within));
+    shape.chunk_bytes = uint64_t{1} << std::lround(std::log2(within));
   }
-  plan.depth = static_cast<size_t>(std::clamp<uint64_t>(
-      options.depth != 0 ? options.depth : std::max(kDepthBytes / plan.chunk_bytes, kLeastDepth), 1,
-      Staging::kMaxDepth));
-  return plan;
+  shape.depth = static_cast<size_t>(std::clamp<uint64_t>(
+      options.depth != 0 ? options.depth : std::max(kDepthBytes / shape.chunk_bytes, kLeastDepth),
+      1, Staging::kMaxDepth));
+  return shape;
 }
 
 Staging::Staging(DeviceSet& devices, const StagingOptions& options)
@@ -93,7 +94,7 @@ void Staging::release(Pool pool, Block* block) {
 }
 
 std::byte* Staging::Share::take(bool has_one, bool* exhausted) {
-  const uint64_t count = std::min<uint64_t>(staging_.block_bytes_ / plan_.chunk_bytes, 32);
+  const uint64_t count = std::min<uint64_t>(staging_.block_bytes_ / shape_.chunk_bytes, 32);
   const auto full = static_cast<uint32_t>((uint64_t{1} << count) - 1);
   *exhausted = false;
   Block* block = blocks_;
@@ -105,7 +106,7 @@ std::byte* Staging::Share::take(bool has_one, bool* exhausted) {
   }
   const int index = std::countr_one(block->used);
   block->used |= 1u << index;
-  return block->bytes + static_cast<uint64_t>(index) * plan_.chunk_bytes;
+  return block->bytes + static_cast<uint64_t>(index) * shape_.chunk_bytes;
 }
 
 void Staging::Share::give(std::byte* chunk) {
@@ -114,7 +115,7 @@ void Staging::Share::give(std::byte* chunk) {
     link = &(*link)->next;
   }
   Block* block = *link;
-  block->used &= ~(1u << (static_cast<uint64_t>(chunk - block->bytes) / plan_.chunk_bytes));
+  block->used &= ~(1u << (static_cast<uint64_t>(chunk - block->bytes) / shape_.chunk_bytes));
   if (block->used != 0) return;
   *link = block->next;
   staging_.release(pool_, block);

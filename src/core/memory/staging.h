@@ -83,13 +83,14 @@ struct StagingOptions {
 };
 
 // How a transfer goes through the host.
-struct StagingPlan {
+struct StagingShape {
   uint64_t chunk_bytes = 0;  // 0: not made yet
   size_t depth = 0;
 };
 
 // For |length| bytes of a device that is copied at |bytes_per_s|, 0 while nobody knows. Pure.
-StagingPlan plan_staging(const StagingOptions& options, uint64_t length, double bytes_per_s);
+StagingShape choose_staging_shape(const StagingOptions& options, uint64_t length,
+                                  double bytes_per_s);
 
 class Staging {
  public:
@@ -113,11 +114,11 @@ class Staging {
     Share(const Share&) = delete;
     Share& operator=(const Share&) = delete;
 
-    const StagingPlan& plan() const { return plan_; }
-    bool planned() const { return plan_.chunk_bytes != 0; }
+    const StagingShape& shape() const { return shape_; }
     // The first call decides.
-    void plan_for(uint64_t length, double bytes_per_s) {
-      if (!planned()) plan_ = plan_staging(staging_.options_, length, bytes_per_s);
+    void choose_shape(uint64_t length, double bytes_per_s) {
+      if (shape_.chunk_bytes != 0) return;
+      shape_ = choose_staging_shape(staging_.options_, length, bytes_per_s);
     }
     // A pinned chunk, null when the pool is used up and the transfer |has_one|, or when memory is
     // exhausted (|*exhausted|).
@@ -127,7 +128,7 @@ class Staging {
    private:
     Staging& staging_;
     const Pool pool_;
-    StagingPlan plan_;
+    StagingShape shape_;
     Block* blocks_ = nullptr;
   };
 
