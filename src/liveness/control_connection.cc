@@ -36,12 +36,13 @@ Status ControlConnection::start(StreamSocket socket, int own_process) {
   local_ = peer_address_.family() == AF_UNIX;
   awaits_process_ = local_ && socket_.tls() == nullptr;
   if (awaits_process_) HETCOMM_RETURN_IF_ERROR(hand_over(own_process));
-  // No event announces what came with the end of a TLS handshake; writable it is at once.
+  // No event announces data that came with the end of a TLS handshake, but the socket is writable
+  // at once.
   wants_write_ = !socket_.flushed() || socket_.buffered();
   return poller_.add(socket_.get(), wants_write_ ? EPOLLIN | EPOLLOUT : EPOLLIN, *this);
 }
 
-// The first byte of a new local socket always finds room.
+// Sends the descriptor with the first byte, for which a new local socket always has room.
 Status ControlConnection::hand_over(int own_process) {
   char byte = own_process >= 0 ? 'p' : '-';
   iovec piece{&byte, 1};
@@ -59,9 +60,9 @@ Status ControlConnection::hand_over(int own_process) {
     std::memcpy(CMSG_DATA(header), &own_process, sizeof(int));
   }
   if (::sendmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL) != 1) {
-    // Too many descriptors may be under way between the processes of this host.
+    // The kernel refuses when too many descriptors are under way on this host.
     if (own_process >= 0 && errno == ETOOMANYREFS) return hand_over(-1);
-    return status_from_errno(errno, "control connection");
+    return status_from_errno(errno, "control connection: handing over the process");
   }
   return {};
 }
@@ -94,7 +95,7 @@ ssize_t ControlConnection::receive(void* data, size_t size) {
 }
 
 bool ControlConnection::send(const Frame& frame) {
-  if (ended_ || closing_) return true;  // it leads nowhere
+  if (ended_ || closing_) return true;  // nobody reads it any more
   if (out_.size() > kMostWaiting) {
     wants_room_ = true;
     return false;
@@ -115,7 +116,7 @@ void ControlConnection::write_out() {
     out_.erase(out_.begin(), out_.begin() + put);
   }
   (void)socket_.flush();
-  // A break is reported from the poller.
+  // The poller reports a break.
   const bool want = !out_.empty() || !socket_.flushed() || !broken_.empty();
   if (want == wants_write_) return;
   wants_write_ = want;
@@ -132,7 +133,7 @@ void ControlConnection::on_events(uint32_t events) {
     }
   }
   if (!ended_ && ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0 || socket_.buffered())) {
-    // The poller comes back for more; other connections have their turn meanwhile.
+    // The poller comes back for more, after other connections had their turn.
     constexpr size_t kMostPasses = 16;
     read_in(kMostPasses);
   }
@@ -151,7 +152,7 @@ void ControlConnection::read_in(size_t most) {
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && errno == EAGAIN) return;
     if (got <= 0) {
-      end(got == 0 ? "it exited or crashed without closing its communicator; see its log"
+      end(got == 0 ? "it exited or crashed without closing its communicator; read its log"
                    : fmt::format("control connection: {}", socket_.describe(errno)));
       return;
     }
@@ -169,7 +170,8 @@ void ControlConnection::parse() {
     const Decoded decoded = decode(ConstByteSpan(in_).subspan(begin), size_, &frame, &used);
     if (decoded == Decoded::kMore) break;
     if (decoded == Decoded::kGarbage) {
-      end("its control connection carries garbage");
+      end("its control connection sent something that is no frame: use the same release of hetcomm "
+          "on all ranks");
       return;
     }
     begin += used;
@@ -178,8 +180,8 @@ void ControlConnection::parse() {
   in_.erase(in_.begin(), in_.begin() + static_cast<std::ptrdiff_t>(begin));
 }
 
-// A socket that is closed while something unread has come resets the connection, and what was sent
-// may be lost. So the end of this side is told first, and the peer's is waited for.
+// If a socket is closed with unread data, the kernel resets the connection, and sent frames may be
+// lost. So this side first tells its end, and waits for the peer's.
 void ControlConnection::close() {
   if (ended_ || closing_) return;
   closing_ = true;
@@ -193,8 +195,7 @@ void ControlConnection::finish_closing() {
   ::shutdown(socket_.get(), SHUT_WR);
 }
 
-// Shuts down first: a forked child may hold the descriptor too, and the peer shall see the end all
-// the same.
+// A forked child may hold the descriptor too. The shutdown shows the peer the end all the same.
 void ControlConnection::shut_down() {
   if (!socket_.valid()) return;
   poller_.remove(socket_.get(), *this);
@@ -214,7 +215,7 @@ void ControlConnection::end(std::string why) {
 
 uint64_t ControlConnection::last_acknowledged_ns(uint64_t now) const {
   if (ended_ || !socket_.valid()) return 0;
-  // The end of a local socket is the end of its process.
+  // A local socket ends with its process, so the process lives.
   if (local_) return now;
   tcp_info info{};
   socklen_t length = sizeof(info);

@@ -1,8 +1,9 @@
-// A proved control connection: frames both ways over a stream socket.
+// A control connection carries frames both ways over a stream socket, after both sides have proved
+// the secret.
 //
 // Over a local socket each side first hands over a descriptor of its own process (a pidfd), which
-// becomes readable when the process exits, in whatever PID namespace it runs. TLS carries no
-// descriptors: there the end of the connection, and the refusal of a new one, have to do.
+// becomes readable when the process exits, in any PID namespace. TLS carries no descriptors. With
+// TLS the end of the connection and the refusal of a new one are the only evidence of an exit.
 #pragma once
 
 #include <cstdint>
@@ -22,15 +23,15 @@ namespace hetcomm::liveness {
 
 class ControlConnection;
 
-// Upcalls come from the poller or from read_out(); never from inside send() or close(). The connection
-// may be destroyed in on_ended() and on_closed() only after it has returned.
+// Upcalls come from the poller or from read_out(), never from inside send() or close(). A handler
+// that is told of the end destroys the connection only after the upcall has returned.
 class ControlConnectionHandler {
  public:
   virtual void on_frame(ControlConnection& connection, Frame& frame) = 0;
   virtual void on_room(ControlConnection& connection) = 0;
-  // The connection broke.
+  // The connection broke, and |why| says how.
   virtual void on_ended(ControlConnection& connection, const std::string& why) = 0;
-  // After close(): all that was sent has left.
+  // Follows close(): all that was sent has left.
   virtual void on_closed(ControlConnection& connection) = 0;
   // The peer has handed over a descriptor of its process.
   virtual void on_process(ControlConnection& connection, UniqueFd process) = 0;
@@ -48,24 +49,24 @@ class ControlConnection final : private Watcher {
   ControlConnection(const ControlConnection&) = delete;
   ControlConnection& operator=(const ControlConnection&) = delete;
 
-  // |own_process|: the pidfd to hand over on a local socket; -1: none.
+  // Takes |socket| over. |own_process| is the pidfd to hand over on a local socket, -1 for none.
   Status start(StreamSocket socket, int own_process);
   ConnectionId id() const { return id_; }
   int rank() const { return rank_; }
   bool is_local() const { return local_; }
   const Address& peer_address() const { return peer_address_; }
 
-  // False: too much waits already.
+  // Returns false if too much waits already.
   bool send(const Frame& frame);
-  // Frames that were sent leave, then the socket is closed; on_closed() follows, unless it comes
-  // late.
+  // Lets the frames that were sent leave, then closes the socket. on_closed() follows, unless the
+  // owner destroys the connection first.
   void close();
-  // Hands over what has come.
+  // Reads all that has come and hands it over.
   void read_out();
   uint64_t last_acknowledged_ns(uint64_t now) const;
 
  private:
-  // Frames that wait for a slow peer. News and letters wait in their own lists.
+  // At most this many bytes wait for a slow peer. News and letters wait in lists of their own.
   static constexpr size_t kMostWaiting = 16 * 1024;
 
   void on_events(uint32_t events) override;
@@ -87,7 +88,7 @@ class ControlConnection final : private Watcher {
   Address peer_address_;
   std::vector<std::byte> out_;
   std::vector<std::byte> in_;
-  std::string broken_;  // found while writing, reported by the next event
+  std::string broken_;  // a failed write, which the next event reports
   bool local_ = false;
   bool awaits_process_ = false;  // the first byte brings the peer's descriptor
   bool wants_write_ = false;

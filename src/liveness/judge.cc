@@ -10,6 +10,14 @@ namespace {
 
 double seconds(uint64_t ns) { return static_cast<double>(ns) / 1e9; }
 
+// The peer's operations end with this text.
+std::string given_up_text(int rank, int peer) {
+  return fmt::format(
+      "rank {} gave up rank {} after a network cut longer than HETCOMM_DETECTION_TIME; rebuild the "
+      "communicator",
+      rank, peer);
+}
+
 }  // namespace
 
 Judge::Judge(Setup setup, Network& network, Observer& observer)
@@ -46,7 +54,8 @@ void Judge::on_connection_up(ConnectionId id, int rank, bool initiated, uint64_t
     return;
   }
   if (fate(rank) == Fate::kDead) {
-    // It learns what it is held for, unless only this rank holds it for that.
+    // The rank is told that it was declared dead, or that this rank gave it up if the verdict holds
+    // here only.
     if (dead_here_.count(rank) == 0) {
       (void)network_.send(id, fate_frame(rank, Fate::kDead, verdict(rank)));
     } else {
@@ -54,13 +63,13 @@ void Judge::on_connection_up(ConnectionId id, int rank, bool initiated, uint64_t
                                     .code = static_cast<uint8_t>(LetterType::kGivenUp),
                                     .subject = setup_.rank,
                                     .number = kUncounted,
-                                    .text = "it was cut off from this rank for too long"});
+                                    .text = given_up_text(setup_.rank, rank)});
     }
     network_.close(id);
     return;
   }
   Peer& one = peer(rank, now);
-  // The new connection replaces silent ones: news and letters go again over it.
+  // The new connection replaces silent ones, and news and letters go again over it.
   if (one.suspect_ns != kNever) {
     for (const ConnectionId old : std::vector<ConnectionId>(one.connections)) {
       detach(old);
@@ -68,7 +77,7 @@ void Judge::on_connection_up(ConnectionId id, int rank, bool initiated, uint64_t
     }
   }
   one.connections.reserve(one.connections.size() + 1);
-  Connection& connection = connections_[id];  // nothing is half known when memory runs out
+  Connection& connection = connections_[id];  // the last allocation: it fails before any change
   connection.rank = rank;
   connection.initiated = initiated;
   one.connections.push_back(id);
@@ -81,7 +90,7 @@ void Judge::on_connection_up(ConnectionId id, int rank, bool initiated, uint64_t
   check_ready();
 }
 
-// Takes the connection out of all lists.
+// Removes the connection from all lists.
 void Judge::detach(ConnectionId id) {
   const auto found = connections_.find(id);
   if (found == connections_.end()) return;
@@ -113,18 +122,24 @@ void Judge::on_connect_failed(int rank, ConnectFailure failure, std::string_view
   --one.connecting;
   one.why = why;
   if (failure == ConnectFailure::kOtherIncarnation) {
-    die(rank, fmt::format("another process has taken its place: {}", why), true, now);
+    die(rank,
+        fmt::format("another process has taken its place ({}); if it was restarted, rebuild the "
+                    "communicator",
+                    why),
+        true, now);
   } else if (failure == ConnectFailure::kRefused && one.proved && one.connections.empty()) {
-    die(rank, "its process is gone: its connection broke, and its address refuses a new one", true,
-        now);
+    die(rank,
+        "its process is gone: its connection broke, and its address refuses a new one; read its "
+        "log",
+        true, now);
   }
 }
 
-// No sign of life, and no silence either: something listens where the rank was proved.
+// Something listens where the rank was proved. This is no sign of life and no silence either.
 void Judge::on_reached(int rank, uint64_t now) {
   Peer* one = find(rank);
   if (one == nullptr || !one->proved) return;
-  // Whatever listens there for ever without an answer is no process that was stopped for a while.
+  // A process that was stopped for a while answers in the end. After this time it counts as silent.
   constexpr uint64_t kLongest = 20;
   if (one->suspect_ns != kNever && now > one->suspect_ns + kLongest * setup_.timing.detection_ns) {
     return;
@@ -138,12 +153,13 @@ void Judge::on_data(int rank, uint64_t now) {
   if (one == nullptr || over()) return;
   one->own_life_ns = one->life_ns = now;
   last_heard_ns_ = now;
-  // A connection that broke is made again.
+  // Without a connection the suspicion stays, so that one is made again.
   if (!one->connections.empty()) one->suspect_ns = kNever;
 }
 
 void Judge::on_exit(int rank, uint64_t now) {
-  if (!over() && alive(rank)) die(rank, "its process has exited", true, now);
+  if (!over() && alive(rank))
+    die(rank, "its process has exited; read its log and exit status", true, now);
 }
 
 void Judge::note_life(Peer& one, uint64_t at) {
@@ -156,7 +172,7 @@ void Judge::note_life(Peer& one, uint64_t at) {
 
 void Judge::send_all(const Frame& frame, ConnectionId except) {
   for (auto& [rank, one] : peers_) {
-    // Over the newest of each.
+    // The newest connection of each rank is used.
     if (!one.connections.empty() && one.connections.back() != except) {
       (void)network_.send(one.connections.back(), frame);
     }
@@ -198,7 +214,8 @@ void Judge::on_frame(ConnectionId id, const Frame& frame, uint64_t now) {
       break;
     case FrameType::kAborted:
     case FrameType::kFailed:
-      // First what may fail: the sender says it again over its next connection.
+      // The upcall comes first, because it may fail: the sender repeats the notice over its next
+      // connection.
       if (news_.knows(frame)) break;
       if (!leaving_) observer_.on_notice(frame);
       if (news_.add(frame, from)) pump_all();
@@ -235,7 +252,7 @@ Frame Judge::fate_frame(int rank, Fate fate, const std::string& why) const {
           .text = why};
 }
 
-// |publish|: on the word of this rank all others hold it for dead.
+// Declares |rank| dead. With |publish| this holds for all ranks, otherwise for this rank only.
 void Judge::die(int rank, const std::string& why, bool publish, uint64_t now) {
   std::string text = fmt::format("rank {} lost (detected by rank {}): {}", rank, setup_.rank, why);
   if (publish) {
@@ -247,7 +264,7 @@ void Judge::die(int rank, const std::string& why, bool publish, uint64_t now) {
   conclude(rank, now);
 }
 
-// Acts upon the fate of |rank|. Without memory for it tick() does so later.
+// Acts upon the fate of |rank|. If memory runs out, tick() does so later.
 void Judge::conclude(int rank, uint64_t now) {
   const bool others = std::exchange(behind_, true);
   settle(rank, now);
@@ -272,7 +289,7 @@ void Judge::catch_up(uint64_t now) {
   behind_ = false;
 }
 
-// Why |rank| is dead, as this one knows.
+// Returns why |rank| is dead, as far as this rank knows.
 std::string Judge::verdict(int rank) const {
   const auto here = dead_here_.find(rank);
   if (here != dead_here_.end()) return here->second;
@@ -302,7 +319,7 @@ void Judge::learn_fate(const Frame& frame, int from, uint64_t now) {
   }
 }
 
-// |rank| is dead or has left: nothing more is sent to it.
+// Ends everything with |rank|, which is dead or has left.
 void Judge::settle(int rank, uint64_t now) {
   if (Peer* one = find(rank); one != nullptr) {
     for (const ConnectionId id : std::vector<ConnectionId>(one->connections)) {
@@ -339,7 +356,7 @@ void Judge::ask(int rank, Peer& one, uint64_t now) {
 
 void Judge::question(const Frame& frame, ConnectionId from, uint64_t now) {
   const int rank = frame.subject;
-  if (!alive(rank) || leaving_) return;  // the news on this connection say so
+  if (!alive(rank) || leaving_) return;  // the asker learns it from the news
   Round& round = rounds_[rank];
   const auto newer = static_cast<int32_t>(frame.number - round.asked);
   if (newer == 0) return;
@@ -358,7 +375,7 @@ void Judge::question(const Frame& frame, ConnectionId from, uint64_t now) {
       one->own_life_ns = std::max(one->own_life_ns, network_.last_acknowledged_ns(id));
     }
     if (one->proved) age = now - std::min(now, std::max(one->own_life_ns, one->reached_ns));
-    // The question itself asks for a sign of life.
+    // A frame to |rank| makes its kernel acknowledge, which is a sign of life.
     if (!one->connections.empty() && one->connections.back() != from) {
       (void)network_.send(one->connections.back(), Frame{});
     }
@@ -367,7 +384,7 @@ void Judge::question(const Frame& frame, ConnectionId from, uint64_t now) {
   const Frame vouch{
       .type = FrameType::kVouch, .subject = rank, .number = round.asked, .value = age};
   if (newer < 0) {
-    // The sender has missed questions of others: it learns how far they are.
+    // The sender has missed questions of others, so it is told the newest number.
     const Frame question{.type = FrameType::kSuspect, .subject = rank, .number = round.asked};
     (void)network_.send(from, vouches ? vouch : question);
   } else if (vouches) {
@@ -491,13 +508,13 @@ void Judge::choose_neighbours(uint64_t now) {
     one.wanted = true;
     const bool known = std::find(before.begin(), before.end(), rank) != before.end();
     if (known || !one.connections.empty() || one.suspect_ns != kNever) continue;
-    // A watch that is taken over from others begins now.
+    // This rank takes the watch over from others, so all times begin now.
     one.wanted_ns = one.own_life_ns = one.life_ns = now;
   }
 }
 
-// Of two ranks that want each other the lower one connects first, then the other too: only of one
-// that has taken a connection before is a refusal evidence.
+// If two ranks want each other, the lower one connects first. Then the higher one connects too,
+// because a refusal is evidence only at an address that has taken a connection before.
 void Judge::connect_neighbours(uint64_t now) {
   for (const int rank : wants_) {
     if (!alive(rank)) continue;
@@ -506,7 +523,7 @@ void Judge::connect_neighbours(uint64_t now) {
     const bool settled = now >= one.wanted_ns + setup_.timing.repair_ns();
     if (!one.connections.empty()) {
       if (one.reached || !ready_ || now < one.next_try_ns) continue;
-      one.next_try_ns = now + setup_.timing.detection_ns;  // a firewall may be in between
+      one.next_try_ns = now + setup_.timing.detection_ns;  // a firewall may stand between them
       connect(rank, one, now);
       continue;
     }
@@ -537,8 +554,8 @@ void Judge::check_ready() {
   observer_.on_ready();
 }
 
-// Neighbours may be stopped, or gone with their host: every rank has two others that answer, as
-// long as there are any.
+// Connects to further ranks until two answer, or all are tried. Neighbours may be stopped, or gone
+// with their host.
 void Judge::seek_others(uint64_t now) {
   if (!ready_ || now < next_extra_ns_) return;
   const auto others = static_cast<int>(std::count(fates_.begin(), fates_.end(), Fate::kAlive)) - 1;
@@ -559,14 +576,14 @@ void Judge::seek_others(uint64_t now) {
   }
 }
 
-// Whether a connection with it is of use.
+// Returns whether a connection with the rank is of use.
 bool Judge::needs(const Peer& one, uint64_t now) const {
   const bool spare = responsive(now) > 2 && !mostly_silent(2);
   const bool rests = now >= one.used_ns + setup_.timing.detection_ns / 2;
   return one.wanted || !spare || !rests || !one.letters.waiting().empty();
 }
 
-// Each end has made a connection: that of the higher rank is one too many.
+// Returns whether each end has made a connection. That of the higher rank is then one too many.
 bool Judge::joined_by_both(const Peer& one) const {
   const auto initiated = [this](ConnectionId id) {
     const auto found = connections_.find(id);
@@ -576,8 +593,8 @@ bool Judge::joined_by_both(const Peer& one) const {
          !std::all_of(one.connections.begin(), one.connections.end(), initiated);
 }
 
-// Connections that were made for a letter, for want of others, or to see whether they can be, end
-// when neither end needs them.
+// Offers to end connections that this rank made and does not need: those for a letter, those to
+// further ranks, and those that only showed that the peer can be reached.
 void Judge::release_idle(uint64_t now) {
   for (auto& [id, connection] : connections_) {
     if (!connection.initiated || now < connection.next_release_ns) continue;
@@ -600,7 +617,7 @@ void Judge::released(ConnectionId id, const Frame& frame, uint64_t now) {
   const int rank = connections_[id].rank;
   detach(id);
   network_.close(id);
-  send_letters(rank, peers_[rank], now);  // what waited for an answer over this one
+  send_letters(rank, peers_[rank], now);  // their answers were to come over this connection
 }
 
 int Judge::responsive(uint64_t now) const {
@@ -610,8 +627,8 @@ int Judge::responsive(uint64_t now) const {
   }));
 }
 
-// More of those that this rank was connected to are silent than not, or would be with |more|: it
-// may be the one cut off.
+// Returns whether most ranks that this one was connected to are silent, or would be with |more|
+// silent ones. This rank may then be the one that is cut off.
 bool Judge::mostly_silent(int more) const {
   auto silent = static_cast<int>(dead_here_.size());
   int all = silent;
@@ -641,7 +658,7 @@ void Judge::tick(uint64_t now) {
   }
   if (paused) start_anew(now);
   if (behind_) catch_up(now);
-  pump_all();  // what memory was missing for before
+  pump_all();  // sends news for which memory was missing before
   beat(now);
   if (now >= repair_at_ns_) choose_neighbours(now);
   connect_neighbours(now);
@@ -662,10 +679,10 @@ void Judge::tick(uint64_t now) {
   release_idle(now);
 }
 
-// Others ask about ranks that this one is not connected to, and nobody vouches for them. Who asks
-// may be too much cut off to publish a death.
+// Declares ranks dead about which others ask for long without an answer, and with which this rank
+// has no connection. The ranks that ask may be too much cut off to publish a death.
 void Judge::believe_silence(uint64_t now) {
-  // Who asks does so with every beat, after T/3 of silence.
+  // A watcher begins to ask after T/3 of silence, and asks with every beat.
   const uint64_t patience = setup_.timing.detection_ns / 4 * 3;
   std::vector<int> silent;
   for (const auto& [rank, round] : rounds_) {
@@ -677,12 +694,16 @@ void Judge::believe_silence(uint64_t now) {
       silent.push_back(rank);
   }
   for (const int rank : silent) {
-    die(rank, "others have not heard of it for long; they, and so this rank, are cut off from it",
-        false, now);
+    const std::string why = fmt::format(
+        "silent for over {:.1f} s to the ranks that watch it, so rank {} is cut off from it with "
+        "them; check the network between the hosts",
+        seconds(setup_.timing.detection_ns), setup_.rank);
+    die(rank, why, false, now);
   }
 }
 
-// This process did not run (SIGSTOP, a pause of its machine): silence meanwhile says nothing.
+// This process did not run (SIGSTOP, a pause of its machine). The silence of others says nothing
+// then.
 void Judge::start_anew(uint64_t now) {
   last_heard_ns_ = now;
   for (auto& [rank, round] : rounds_) round.unanswered_ns = kNever;
@@ -696,7 +717,7 @@ void Judge::beat(uint64_t now) {
   for (auto& [id, connection] : connections_) {
     if (now < connection.next_beat_ns) continue;
     const bool answers = now < peers_[connection.rank].heard_ns + setup_.timing.detection_ns;
-    // A stopped process reads nothing; its buffer shall last.
+    // A stopped process reads nothing, so fewer beats keep its buffer from filling up.
     connection.next_beat_ns =
         now + (answers ? setup_.timing.beat_ns() : setup_.timing.detection_ns / 4);
     (void)network_.send(id, Frame{});
@@ -727,13 +748,13 @@ void Judge::suspect(Peer& one, uint64_t now) {
   if (one.suspect_ns == kNever) one.suspect_ns = now;
 }
 
-// Tries to reach a suspected rank anew, and asks the others about it.
+// Connects anew to a suspected rank, and asks the others about it.
 void Judge::pursue(int rank, Peer& one, uint64_t now) {
   const Timing& timing = setup_.timing;
   if (now >= one.next_connect_ns && one.connecting < kMostAttempts) {
     connect(rank, one, now);
     observer_.on_suspect(rank);
-    // The others reach it: the path is missing, for longer perhaps.
+    // The others reach the rank, so only the path is missing, perhaps for long.
     if (now >= one.suspect_ns + timing.detection_ns) {
       one.next_connect_ns = now + timing.detection_ns / 2;
     }
@@ -745,33 +766,41 @@ void Judge::pursue(int rank, Peer& one, uint64_t now) {
   }
 }
 
-// Nobody has heard of |rank| for a detection time, and those that answer were asked.
+// Declares |rank| dead when no rank has heard of it for a detection time, and all that answer were
+// asked.
 void Judge::judge(int rank, Peer& one, bool publish, uint64_t now) {
   const Timing& timing = setup_.timing;
   const bool asked = now >= one.suspect_ns + timing.detection_ns / 2;
   if (now < one.life_ns + timing.detection_ns || !asked) return;
-  const std::string why =
-      fmt::format("nobody has heard of it for {:.1f} s{}{}", seconds(now - one.life_ns),
-                  one.why.empty() ? "" : ": ", one.why);
+  // All ranks pass this text on, so it is short.
+  const std::string cause = one.why.empty() ? "" : fmt::format(" ({})", one.why);
+  const std::string why = fmt::format("silent for {:.1f} s{}", seconds(now - one.life_ns), cause);
   if (publish) {
-    die(rank, why, true, now);
+    die(rank, why + "; check its host and network", true, now);
     return;
   }
-  // Others that are sought meanwhile may answer.
+  // Ranks that seek_others() connects to may still answer.
   const bool others = setup_.ring->size() > 2;
   if (others && now < one.life_ns + timing.detection_ns + 2 * timing.repair_ns()) return;
-  // This rank is the one that is cut off, or one of two: what it says shall kill nobody elsewhere.
-  die(rank, why + "; this rank is cut off from most that it was connected to", false, now);
+  // This rank may be the one that is cut off, so its verdict holds for itself only.
+  const std::string doubt = fmt::format(
+      "; rank {} has lost most of its connections and may itself be cut off: check the "
+      "network of both hosts",
+      setup_.rank);
+  die(rank, why + doubt, false, now);
   if (now >= last_heard_ns_ + 2 * timing.suspicion_ns()) cut_off(now);
 }
 
-// Nobody can be reached any more.
+// Declares dead, for this rank only, all ranks without a recent sign of life.
 void Judge::cut_off(uint64_t now) {
   for (int rank = 0; rank < setup_.ring->size(); ++rank) {
     if (rank == setup_.rank || !alive(rank)) continue;
     const Peer* one = find(rank);
     if (one != nullptr && now < one->life_ns + setup_.timing.suspicion_ns()) continue;
-    die(rank, "this rank is cut off from all others", false, now);
+    die(rank,
+        fmt::format("rank {} is cut off from all other ranks; check the network of its host",
+                    setup_.rank),
+        false, now);
   }
 }
 

@@ -1,5 +1,5 @@
-// The connections of one rank's judge: listens, connects, proves, and turns what happens to sockets
-// into what the judge knows about. Lives on the control thread.
+// A plane makes the control connections of one rank's judge: it listens, connects, proves the
+// secret, watches processes of its host, and tells the judge of it. It lives on the control thread.
 #pragma once
 
 #include <cstdint>
@@ -31,15 +31,15 @@ class Plane final : public Resident,
                                                std::shared_ptr<Mailbox> mailbox);
   ~Plane() override;
 
-  // Where peers find this rank.
+  // Returns the addresses at which peers find this rank.
   std::vector<Address> addresses() const;
-  // Takes connections and connects to the neighbours. |addresses| and |hosts| by rank.
+  // Takes connections and connects to the neighbours. |addresses| and |hosts| are indexed by rank.
   Status start(const Credentials& credentials, std::vector<std::vector<Address>> addresses,
                const std::vector<HostId>& hosts);
   Judge& judge() { return *judge_; }
-  // Why a connection to this rank was dropped last; ok if none was.
+  // Says why this rank last dropped an incoming connection; ok if it dropped none.
   Status last_rejection() const;
-  // Says goodbye; finished() when all have heard it, or after a while.
+  // Says goodbye. finished() is true when all neighbours have heard it, or after a second.
   void leave();
 
   void tick(uint64_t now_ns) override;
@@ -64,7 +64,7 @@ class Plane final : public Resident,
   Status adopt(StreamSocket socket, int rank, bool initiated, ConnectionId* id);
   void introduce(ConnectionId id, int rank, bool initiated);
   void attempt_ended(ConnectAttempt& attempt, Result<StreamSocket> socket);
-  // Whether |rank| has taken a connection there, on whichever port.
+  // Returns whether |rank| has taken a connection at |address|, on any port.
   bool was_proved_at(int rank, const Address& address) const;
   ConnectFailure judge_failure(int rank, const Connector& connector) const;
   std::unique_ptr<ControlConnection> take(ConnectionId id);
@@ -73,12 +73,12 @@ class Plane final : public Resident,
   void answer(int from, const Frame& question);
   void tell(Mail mail);
 
-  // Network.
+  // Overrides of Network.
   void connect(int rank) override;
   bool send(ConnectionId connection, const Frame& frame) override;
   void close(ConnectionId connection) override;
   uint64_t last_acknowledged_ns(ConnectionId connection) override;
-  // Observer.
+  // Overrides of Observer.
   void on_ready() override;
   void on_dead(int rank, const std::string& why) override;
   void on_left(int rank) override;
@@ -87,35 +87,35 @@ class Plane final : public Resident,
   void on_letter(int from, const Frame& letter) override;
   void on_vouch(int rank) override;
   void on_suspect(int rank) override;
-  // ControlConnectionHandler.
+  // Overrides of ControlConnectionHandler.
   void on_frame(ControlConnection& connection, Frame& frame) override;
   void on_room(ControlConnection& connection) override;
   void on_ended(ControlConnection& connection, const std::string& why) override;
   void on_closed(ControlConnection& connection) override;
   void on_process(ControlConnection& connection, UniqueFd process) override;
-  // AcceptHandler.
+  // Overrides of AcceptHandler.
   void on_accept(StreamSocket socket, const Hello& peer) override;
 
   ControlThread& thread_;
   Log& log_;
   Setup setup_;
   std::shared_ptr<Mailbox> mailbox_;
-  std::shared_ptr<const TlsContext> tls_;  // null: off
-  std::unique_ptr<Judge> judge_;           // from start() on
+  std::shared_ptr<const TlsContext> tls_;  // null: TLS is off
+  std::unique_ptr<Judge> judge_;           // null before start()
   PortRange ports_;
-  bool same_user_ = true;  // on the local socket
+  bool same_user_ = true;  // the local socket takes peers of this user only
   std::vector<std::unique_ptr<Acceptor>> acceptors_;
   std::vector<std::vector<Address>> addresses_;
   std::vector<HostId> hosts_;
   std::map<ConnectionId, std::unique_ptr<ControlConnection>> connections_;
   std::vector<Closing> closing_;
   std::vector<std::unique_ptr<ConnectAttempt>> attempts_;
-  // Processes of ranks of this host; each stays watched after its connection broke.
+  // Processes of this host's ranks. Each stays watched after its connection broke.
   std::map<int, std::unique_ptr<ExitWatch>> processes_;
-  // Where a rank has taken connections, as texts without a port.
+  // Places at which a rank has taken connections, as texts without a port.
   std::multimap<int, std::string> proved_at_;
-  std::vector<std::unique_ptr<ControlConnection>> garbage_;  // ended inside their own upcall
-  std::vector<std::unique_ptr<ConnectAttempt>> done_;        // the same
+  std::vector<std::unique_ptr<ControlConnection>> garbage_;  // ended in an upcall of theirs
+  std::vector<std::unique_ptr<ConnectAttempt>> done_;        // ended in an upcall of theirs
   std::vector<std::unique_ptr<ExitWatch>> exited_;
   ConnectionId next_connection_id_ = 1;
   size_t attempts_made_ = 0;
