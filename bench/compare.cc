@@ -126,7 +126,7 @@ Pairs pairs_of(const std::vector<Trial>& ours, const std::vector<Trial>& theirs,
   return pairs;
 }
 
-// What has one transport only is measured beside each of hetcomm's; its rows stand once.
+// An implementation with one transport is measured beside each of hetcomm's. Its rows stand once.
 void add_rows(const Implementation& implementation, std::vector<Row> rows, Report* report) {
   if (rows.empty()) return;
   const auto is_same = [&](const Row& row) {

@@ -121,7 +121,7 @@ std::string host_text() {
   return fmt::format("{}, {} usable core{}", name, usable, usable == 1 ? "" : "s");
 }
 
-// Whoever else computes here is measured too.
+// Other programs that compute here change what is measured, so the report notes them.
 void note_load(Report* report) {
   constexpr double kQuiet = 0.5;
   double load = 0;
@@ -226,7 +226,7 @@ int run_words(int argc, char** argv) {
 }
 
 int run_between_hosts(const Options& options, Report report) {
-  // To find each other is a time in which nothing is measured. A listener waits for ever.
+  // The time limit covers the time in which the hosts find each other. A listener waits for ever.
   if (options.silence_given) {
     setenv("HETCOMM_BOOTSTRAP_TIMEOUT", fmt::format("{}s", options.silence_seconds).c_str(), 1);
   }

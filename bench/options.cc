@@ -23,9 +23,9 @@ constexpr const char* kTests[] = {
     "overlap",       "put_latency",   "put_bandwidth",        "put_notify_latency",
     "get_latency",   "get_bandwidth", "put_notify_bandwidth", "fetch_add_latency",
     "fetch_add_rate"};
-// Not one of all: it is of devices only.
+// "all" leaves out this test, which needs devices.
 constexpr const char* kStaging = "staging";
-// Nor are these: each is asked for by its name, or all of them as "collectives".
+// "all" leaves out these too. Each is asked for by its name, or all of them as "collectives".
 constexpr const char* kCollectiveTests[] = {"allreduce", "reduce_scatter", "allgather", "alltoall",
                                             "broadcast", "reduce",         "barrier"};
 constexpr const char* kMemories[] = {"host", "sim-handle", "sim-address"};
@@ -397,7 +397,7 @@ std::string check_all(const Texts& texts, Options* options) {
     wrong = fmt::format("--bind is core or none, not '{}'", texts.bind);
   }
   if (wrong.empty()) wrong = check_transports(texts.transports, options);
-  // For the ranks and the peers alike, wherever they are started.
+  // The ranks and the peers inherit the variable, wherever they are started.
   if (!options->nic.empty()) setenv("HETCOMM_RDMA_NIC", options->nic.c_str(), 1);
   if (wrong.empty()) wrong = check_staging(texts.chunks, texts.depths, options);
   if (wrong.empty()) wrong = check_algorithms(texts.algorithms, options);

@@ -40,7 +40,7 @@ std::vector<std::string> kinds_of(const std::vector<Work>& works) {
   return kinds;
 }
 
-// What belongs to the context: works that have it in common share a session.
+// Works that have the settings of the context in common share a session.
 bool share_a_session(const Work& a, const Work& b) {
   return a.progress == b.progress && a.staging_chunk == b.staging_chunk &&
          a.staging_depth == b.staging_depth && a.rails == b.rails;
@@ -185,7 +185,7 @@ std::vector<Row> run_as_listener(int port) {
   // of HETCOMM_INTERFACE.
   const char* family = std::getenv("HETCOMM_FAMILY");
   set_variables(0, family != nullptr && std::strcmp(family, "ipv6") == 0 ? "::" : "0.0.0.0", port);
-  // Whoever listens has time.
+  // A listener has time.
   Control control(HETCOMM_TIMEOUT_INFINITE);
   std::vector<Row> rows = run_works(Launcher::kTwoHosts, decode_works(control.receive()));
   control.send(encode_rows(rows));

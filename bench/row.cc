@@ -45,7 +45,7 @@ double staging_forecast_mbps(const Row& row) {
   const double chunks = std::ceil(bytes / chunk);
   const double slower_us = std::max(measured.copy_us, measured.wire_us);
   const int copies = row.memory.find("host") == std::string::npos ? 2 : 1;
-  // Of one chunk through all stages, then one more chunk for each turn of the slowest.
+  // One chunk goes through all stages, then one more chunk comes with each turn of the slowest.
   const double first_us = (copies * measured.copy_us + measured.wire_us) / chunks;
   const double all = chunks * measured.point.window;
   return bytes * measured.point.window / (first_us + (all - 1) * slower_us / chunks);

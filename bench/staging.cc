@@ -8,7 +8,8 @@
 namespace bench {
 namespace {
 
-// As the bandwidth test does it. Every rank's own time of a copy, if it is on a device.
+// Measures like the bandwidth test, and each rank's own time of a copy if its memory is on a
+// device.
 Measurement measure_point(const Session& session, hetcomm_communicator_t* communicator,
                           const Work& work, const Point& point, double* copy_us) {
   Workload workload = work.workload;

@@ -22,7 +22,7 @@ struct Work {
   std::string algorithm;               // of a collective operation; "": chosen
   int ranks = 2;
   bool bind = true;  // one core for each rank, where there are as many
-  // Of works that are measured in turn: what this one is called, and how often it was measured.
+  // Works that are measured in turn have a name, and count how often they were measured.
   std::string variant;
   int round = 0;
 };

@@ -76,7 +76,7 @@ class CollectiveLoops : private Measuring<CollectiveLoops<Backend>, Backend> {
   CollectiveLoops(Backend& backend, const Workload& workload)
       : Shared(backend, workload), info_(*find_collective(workload.test)) {}
 
-  // As Loops::measure. Whole elements in whole parts: the size may be a little smaller.
+  // Does what Loops::measure does. The size may be a little smaller: whole elements in whole parts.
   Measurement measure(const Point& point) {
     point_ = point;
     point_.window = 1;
@@ -134,7 +134,7 @@ class CollectiveLoops : private Measuring<CollectiveLoops<Backend>, Backend> {
     std::memcpy(&value, bytes + index * sizeof(float), sizeof value);
     return value;
   }
-  // Where the own input lies, of how many elements it is, and the same of the result.
+  // The place of the own input and its number of elements, and the place and number of the result.
   uint8_t* send_side() const {
     if (info_.operation == Collective::kBroadcast) return backend_.receive_slot(0);
     if (in_place_ && info_.operation == Collective::kAllgather) {

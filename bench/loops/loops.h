@@ -260,8 +260,8 @@ class Loops : private Measuring<Loops<Backend>, Backend> {
     return wrong;
   }
 
-  // What the measured pass left behind, then further rounds with patterns of their own, so that
-  // nothing old can pass for new. Bytes that differ, on all ranks together.
+  // Checks what the measured pass left behind, then further rounds with patterns of their own, so
+  // that nothing old can pass for new. Returns the bytes that differ, on all ranks together.
   int64_t verify() {
     double wrong = static_cast<double>(count_received(0));
     for (uint64_t round = 1; round <= kExtraPatterns; ++round) {

@@ -37,7 +37,7 @@ class OneSidedLoops : private Measuring<OneSidedLoops<Backend>, Backend> {
     ping_pong_ = is_latency(workload.test) && (kind_ == Kind::kPut || kind_ == Kind::kNotifiedPut);
   }
 
-  // As Loops::measure.
+  // Does what Loops::measure does.
   Measurement measure(const Point& point) {
     point_ = point;
     if (is_latency(workload_.test)) point_.window = 1;
@@ -125,7 +125,7 @@ class OneSidedLoops : private Measuring<OneSidedLoops<Backend>, Backend> {
   uint64_t next_stamp() { return (0x80 | (++stamps_ & 0x7f)) * 0x0101010101010101; }
   uint64_t stamped_bytes() const { return std::min<uint64_t>(point_.bytes, sizeof(uint64_t)); }
 
-  // As one store where it can be: the put is about to load it.
+  // Writes the stamp by one store if it can, because the put is about to load it.
   void put_stamped(uint64_t stamp) {
     uint8_t* end = backend_.send_slot(0) + point_.bytes;
     if (point_.bytes >= sizeof stamp) {
@@ -222,7 +222,8 @@ class OneSidedLoops : private Measuring<OneSidedLoops<Backend>, Backend> {
     return wrong;
   }
 
-  // As Loops::verify. The barriers stand between the owner's own accesses and those of its peer.
+  // Does what Loops::verify does. The barriers stand between the owner's own accesses and those of
+  // its peer.
   int64_t verify() {
     this->barrier();
     double wrong = static_cast<double>(count_received(0));

@@ -61,7 +61,7 @@ class Overlap {
     double overall_us;
   };
 
-  // Of transfers to a rank that waits.
+  // Returns the time of a transfer to a rank that waits.
   double idle_us() {
     Samples samples(kIdleTransfers, 1);
     for (int i = 0; i < kWarmupTransfers; ++i) receive_while_computing(0);

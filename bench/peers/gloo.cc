@@ -18,7 +18,7 @@ Launch launch_gloo(const std::string& runner, const Work& work) {
     process.command = {runner, "rank=" + std::to_string(rank), "meeting=" + meeting};
     const std::string workload = encode(work.workload);
     for (std::string_view word : split(workload, ' ')) process.command.emplace_back(word);
-    // Not bound: each rank has a thread of its own for the network.
+    // The processes are not bound, because each has a thread of its own for the network.
     launch.processes.push_back(std::move(process));
   }
   return launch;

@@ -35,7 +35,7 @@ constexpr Tool kTools[] = {
 
 constexpr int64_t kLatencyIterations = 1000;
 constexpr int64_t kFewestIterations = 5;
-// Of a bandwidth: a moment for an adapter, seconds in emulation.
+// A bandwidth is measured over these bytes: a moment for an adapter, seconds in emulation.
 constexpr int64_t kBandwidthBytes = 256 << 20;
 constexpr int64_t kMostIterations = 5000;
 
@@ -62,7 +62,8 @@ std::vector<std::string> command_for(const Workload& workload, const std::string
   if (!is_latency(workload.test)) {
     command.insert(command.end(), {"-t", std::to_string(point.window)});
   }
-  // Not by time: it counts what has completed by then, and of long messages nothing may have.
+  // The tool runs by count and not by time. By time it counts what has completed by then, and no
+  // long message may have.
   int64_t count = workload.iterations;
   if (count == 0 && is_latency(workload.test)) count = kLatencyIterations;
   if (count == 0) {

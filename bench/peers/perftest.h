@@ -1,4 +1,4 @@
-// Of the perftest peer, what can be tested without a network adapter.
+// This part of the perftest peer can be tested without a network adapter.
 #pragma once
 
 #include <string>

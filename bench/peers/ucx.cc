@@ -37,7 +37,7 @@ std::string_view comparable(std::string_view transport) {
   return transport == "tcp" || transport == "rdma" ? transport : "shm";
 }
 
-// Where the Python package puts it, below a virtual environment.
+// Returns the place of UCX below a virtual environment, where the Python package puts it.
 std::string in_environment(const fs::path& environment) {
   std::error_code error;
   for (const fs::directory_entry& python : fs::directory_iterator(environment / "lib", error)) {

@@ -19,7 +19,7 @@
 
 namespace hetcomm {
 
-// What an event handle points to; recycled by its device.
+// An event handle points to a SimEvent, which its device recycles.
 struct SimEvent {
   std::shared_ptr<SimTimeline> timeline;  // null while the event is free
   uint64_t count = 0;                     // copies that must be done

@@ -135,7 +135,7 @@ void SimStream::run() {
 
 void SimStream::execute(const SimCopy& copy) {
   uint64_t due = std::max(due_ns_, copy.submitted_ns) + latency_ns_;
-  // Without a limit there is nothing to share, and one large copy is the fastest.
+  // If the bus has no limit, there is nothing to share, and one large copy is the fastest.
   const uint64_t slice = copy.bus->limited() ? kSlice : std::max<uint64_t>(copy.size, 1);
   for (uint64_t done = 0; done < copy.size; done += slice) {
     const uint64_t length = std::min(slice, copy.size - done);

@@ -37,7 +37,7 @@ class SimBus {
   std::atomic<uint64_t> free_at_ns_{0};
 };
 
-// How far a stream has come, as the number of copies done. Events share it and outlive the stream.
+// A timeline counts the copies that a stream has done. Events share it and outlive the stream.
 class SimTimeline {
  public:
   bool reached(uint64_t count) const { return done_.load(std::memory_order_acquire) >= count; }
