@@ -47,9 +47,9 @@ Contest make_contest(const Work& work, const std::vector<Implementation>& implem
     if (refusal.empty()) {
       contest.entrants.push_back(i);
     } else if (refusal != "not over this transport") {
-      add_note(
-          fmt::format("{}{}{}: {}", implementation.info.name, kLeftOut, work.plan.test, refusal),
-          report);
+      add_note(fmt::format("{}{}{}: {}", implementation.info.name, kLeftOut, work.workload.test,
+                           refusal),
+               report);
     }
   }
   return contest;
@@ -126,7 +126,7 @@ Pairs pairs_of(const std::vector<Trial>& ours, const std::vector<Trial>& theirs,
   return pairs;
 }
 
-// What has one transport only is measured beside each of hetcomm's; its rows stand once.
+// An implementation with one transport is measured beside each of hetcomm's. Its rows stand once.
 void add_rows(const Implementation& implementation, std::vector<Row> rows, Report* report) {
   if (rows.empty()) return;
   const auto is_same = [&](const Row& row) {
@@ -162,8 +162,9 @@ std::string run_rounds(const std::vector<Implementation>& implementations, int r
                   order.end());
       for (const size_t index : order) {
         const Implementation& implementation = implementations[index];
-        tell(fmt::format("round {}/{}: {} over {}: {}", round + 1, rounds, contest.work->plan.test,
-                         contest.work->transport, implementation.info.name));
+        tell(fmt::format("round {}/{}: {} over {}: {}", round + 1, rounds,
+                         contest.work->workload.test, contest.work->transport,
+                         implementation.info.name));
         const std::string failure = one_trial(implementation, *contest.work, round, silence_seconds,
                                               &contest.trials[index]);
         if (failure.empty()) continue;
@@ -171,7 +172,7 @@ std::string run_rounds(const std::vector<Implementation>& implementations, int r
         std::erase(contest.entrants, index);
         report->notes.push_back(fmt::format(
             "{} failed in {} over {} and is left out from then on: {}", implementation.info.name,
-            contest.work->plan.test, contest.work->transport, one_line(failure)));
+            contest.work->workload.test, contest.work->transport, one_line(failure)));
       }
     }
   }

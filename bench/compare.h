@@ -12,7 +12,7 @@
 
 namespace bench {
 
-// What one launch gave.
+// The result of one launch.
 struct Trial {
   int round = 0;
   std::string placement;  // "mixed" when it changed meanwhile
@@ -34,8 +34,8 @@ void compare_variants(std::vector<Row> rows, int rounds, Report* report);
 // Ratios of |ours| to |theirs|, one for each placement and point that both have. Pure.
 std::vector<Ratio> ratios_of(const std::vector<Trial>& ours, const std::vector<Trial>& theirs);
 
-// For each point the row of |trials| in |placement| with the median figure in avg_us, bandwidth and
-// rate; everything when |placement| has none. Pure.
+// Returns for each point the row of |trials| in |placement| with the median figure in avg_us,
+// bandwidth and rate. Takes all trials if |placement| has none. Pure.
 std::vector<Row> median_rows(const std::vector<Trial>& trials, const std::string& placement);
 
 }  // namespace bench

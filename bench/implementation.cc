@@ -49,10 +49,10 @@ std::string measure_launch(const Implementation& implementation, const Work& wor
         Measurement measurement;
         if (!parser(line, &measurement)) return;
         if (!implementation.is_stream) return report(measurement);
-        for (const Point& point : work.plan.points) report(as_messages(measurement, point));
+        for (const Point& point : work.workload.points) report(as_messages(measurement, point));
       });
   if (!failure.empty()) return failure;
-  if (count < work.plan.points.size()) return "the ranks ended before all sizes were measured";
+  if (count < work.workload.points.size()) return "the ranks ended before all sizes were measured";
   return "";
 }
 
@@ -68,8 +68,8 @@ std::string measure(const Implementation& implementation, const Work& work, doub
     return measure_launch(implementation, work, silence_seconds, on_row);
   }
   Work part = work;
-  for (const Point& point : work.plan.points) {
-    part.plan.points = {point};
+  for (const Point& point : work.workload.points) {
+    part.workload.points = {point};
     std::string failure = measure_launch(implementation, part, silence_seconds, on_row);
     if (!failure.empty()) return failure;
   }

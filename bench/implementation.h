@@ -29,7 +29,7 @@ struct Implementation {
   // Why it cannot do |work|; "" when it can.
   std::function<std::string(const Work& work)> refusal;
   std::function<Launch(const Work& work)> launch;
-  std::function<LineParser(const Work& work)> parser;  // empty: measurement lines (plan.h)
+  std::function<LineParser(const Work& work)> parser;  // empty: measurement lines (workload.h)
 };
 
 using RowFunction = std::function<void(const Row& row)>;

@@ -11,12 +11,12 @@
 
 namespace bench {
 
-// Who started this process as one rank of several.
+// The program that started this process as one rank of several.
 enum class Launcher { kNone, kEnvironment, kMpi, kTwoHosts };
 // Reads the environment. Never kTwoHosts: only the command line of hetcomm_bench says that.
 Launcher detect_launcher();
 
-// Whether the environment variable |name| has a value.
+// Returns whether the environment variable |name| has a value.
 bool is_set(const char* name);
 
 // Makes the bootstrap of the job that |launcher| started. Returns "" or what went wrong.

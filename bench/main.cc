@@ -121,7 +121,7 @@ std::string host_text() {
   return fmt::format("{}, {} usable core{}", name, usable, usable == 1 ? "" : "s");
 }
 
-// Whoever else computes here is measured too.
+// Other programs that compute here change what is measured, so the report notes them.
 void note_load(Report* report) {
   constexpr double kQuiet = 0.5;
   double load = 0;
@@ -156,17 +156,17 @@ int drive_alone(const Options& options, const std::vector<Work>& works, Report r
   const double before = probe_hand_over_us();
   for (const Work& work : works) {
     size_t done = 0;
-    progress.show(fmt::format("{} over {}", work.plan.test, work.transport));
+    progress.show(fmt::format("{} over {}", work.workload.test, work.transport));
     const std::string failure =
         measure(hetcomm, work, options.silence_seconds, [&](const Row& row) {
           report.rows.push_back(row);
-          progress.show(fmt::format("{} over {}: {} of {} sizes ({} bytes: {})", work.plan.test,
-                                    work.transport, ++done, work.plan.points.size(),
+          progress.show(fmt::format("{} over {}: {} of {} sizes ({} bytes: {})", work.workload.test,
+                                    work.transport, ++done, work.workload.points.size(),
                                     size_text(row.measured.point.bytes), number_text(figure(row))));
         });
     if (failure.empty()) continue;
     progress.clear();
-    std::fprintf(stderr, "hetcomm_bench: %s over %s: %s\n", work.plan.test.c_str(),
+    std::fprintf(stderr, "hetcomm_bench: %s over %s: %s\n", work.workload.test.c_str(),
                  work.transport.c_str(), failure.c_str());
     return kFailed;
   }
@@ -222,11 +222,11 @@ int run_words(int argc, char** argv) {
     std::fprintf(stderr, "hetcomm_bench: unknown word '%s'\n", argv[i]);
     return kUsage;
   }
-  return copies > 0 ? run_memcpy(work.plan) : run_as_runner(work);
+  return copies > 0 ? run_memcpy(work.workload) : run_as_runner(work);
 }
 
 int run_between_hosts(const Options& options, Report report) {
-  // To find each other is a time in which nothing is measured. A listener waits for ever.
+  // The time limit covers the time in which the hosts find each other. A listener waits for ever.
   if (options.silence_given) {
     setenv("HETCOMM_BOOTSTRAP_TIMEOUT", fmt::format("{}s", options.silence_seconds).c_str(), 1);
   }

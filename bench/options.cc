@@ -23,9 +23,9 @@ constexpr const char* kTests[] = {
     "overlap",       "put_latency",   "put_bandwidth",        "put_notify_latency",
     "get_latency",   "get_bandwidth", "put_notify_bandwidth", "fetch_add_latency",
     "fetch_add_rate"};
-// Not one of all: it is of devices only.
+// "all" leaves out this test, which needs devices.
 constexpr const char* kStaging = "staging";
-// Nor are these: each is asked for by its name, or all of them as "collectives".
+// "all" leaves out these too. Each is asked for by its name, or all of them as "collectives".
 constexpr const char* kCollectiveTests[] = {"allreduce", "reduce_scatter", "allgather", "alltoall",
                                             "broadcast", "reduce",         "barrier"};
 constexpr const char* kMemories[] = {"host", "sim-handle", "sim-address"};
@@ -397,7 +397,7 @@ std::string check_all(const Texts& texts, Options* options) {
     wrong = fmt::format("--bind is core or none, not '{}'", texts.bind);
   }
   if (wrong.empty()) wrong = check_transports(texts.transports, options);
-  // For the ranks and the peers alike, wherever they are started.
+  // The ranks and the peers inherit the variable, wherever they are started.
   if (!options->nic.empty()) setenv("HETCOMM_RDMA_NIC", options->nic.c_str(), 1);
   if (wrong.empty()) wrong = check_staging(texts.chunks, texts.depths, options);
   if (wrong.empty()) wrong = check_algorithms(texts.algorithms, options);
@@ -417,13 +417,13 @@ Parsed complain(const std::string& wrong) {
 Work make_work(const Options& options, const TestDefaults& defaults) {
   const bool compared = !options.compare.empty();
   Work work;
-  work.plan.test = defaults.test;
-  work.plan.iterations = options.iterations;
-  work.plan.warmup = options.warmup;
-  work.plan.seconds = options.seconds > 0 ? options.seconds
-                      : compared          ? kSecondsInRound
-                                          : kSecondsAlone;
-  work.plan.check = options.check;
+  work.workload.test = defaults.test;
+  work.workload.iterations = options.iterations;
+  work.workload.warmup = options.warmup;
+  work.workload.seconds = options.seconds > 0 ? options.seconds
+                          : compared          ? kSecondsInRound
+                                              : kSecondsAlone;
+  work.workload.check = options.check;
   uint64_t first = options.first_given ? options.first_bytes : defaults.first_bytes;
   uint64_t last = options.last_given ? options.last_bytes
                   : compared         ? defaults.last_bytes_compared
@@ -434,12 +434,12 @@ Work make_work(const Options& options, const TestDefaults& defaults) {
                         : compared         ? defaults.factor_compared
                                            : defaults.factor;
   const int window = options.window > 0 ? options.window : defaults.window;
-  const bool windowed = !smaller_is_better(work.plan.test);
+  const bool windowed = !smaller_is_better(work.workload.test);
   if (defaults.first_bytes == defaults.last_bytes) first = last = defaults.first_bytes;
-  work.plan.points = make_points(first, last, factor, windowed ? window : 1, kMostWindowBytes);
+  work.workload.points = make_points(first, last, factor, windowed ? window : 1, kMostWindowBytes);
   work.first_memory = options.first_memory;
   work.second_memory = options.second_memory;
-  if (work.plan.test == kStaging && work.first_memory == work.second_memory) {
+  if (work.workload.test == kStaging && work.first_memory == work.second_memory) {
     work.first_memory = work.second_memory = "sim-handle";
   }
   work.progress = options.progress;
@@ -451,7 +451,7 @@ Work make_work(const Options& options, const TestDefaults& defaults) {
 
 // |work|, once for each setting in which its test measures it.
 void add_settings(Work work, const Options& options, std::vector<Work>* works) {
-  if (work.plan.test == kStaging) {
+  if (work.workload.test == kStaging) {
     for (const uint64_t chunk : options.chunks) {
       for (const int depth : options.depths) {
         work.staging_chunk = chunk;
@@ -470,7 +470,7 @@ void add_settings(Work work, const Options& options, std::vector<Work>* works) {
     }
     return;
   }
-  if (work.plan.test != "overlap" || !options.progress.empty()) {
+  if (work.workload.test != "overlap" || !options.progress.empty()) {
     works->push_back(work);
     return;
   }

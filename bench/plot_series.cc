@@ -84,7 +84,7 @@ std::string unit_of(const std::string& test, int rounds) {
                      smaller_is_better(test) ? "single messages" : "windows");
 }
 
-// Of rows with one test, implementation, transport and setting.
+// Makes a series of rows with one test, implementation, transport and setting.
 Series make_series(const std::vector<const Row*>& rows, bool of_rounds) {
   const Row& first = *rows.front();
   Series series{

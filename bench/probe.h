@@ -1,6 +1,7 @@
-// How near the first two usable cores lie to each other: the time in which a cache line goes from
-// one to the other. Virtual machines are moved between real cores while they run, and the latency
-// of every library follows; figures from different placements cannot be compared.
+// The probe measures how near the first two usable cores lie to each other: the time in which a
+// cache line goes from one to the other. Virtual machines are moved between real cores while they
+// run, and the latency of every library follows; figures from different placements cannot be
+// compared.
 #pragma once
 
 #include <string>

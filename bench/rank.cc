@@ -20,11 +20,11 @@ void run_work(Session& session, const Work& work, int number,
   if (session.ranks() < 2) fail("this job has one rank; start two or more");
   hetcomm_communicator_t* communicator =
       session.create_communicator(fmt::format("bench-{}", number), work.transport);
-  if (work.plan.test == "staging") {
+  if (work.workload.test == "staging") {
     run_staging(session, communicator, work, report);
   } else {
     HetcommBackend backend(session, communicator, work);
-    run_plan(backend, work.plan, report);
+    run_workload(backend, work.workload, report);
   }
   // Nobody leaves while another still measures, or has memory that this one must let go.
   require(hetcomm_communicator_barrier(communicator, HETCOMM_TIMEOUT_INFINITE), "leaving together");
@@ -40,7 +40,7 @@ std::vector<std::string> kinds_of(const std::vector<Work>& works) {
   return kinds;
 }
 
-// What belongs to the context: works that have it in common share a session.
+// Works that have the settings of the context in common share a session.
 bool share_a_session(const Work& a, const Work& b) {
   return a.progress == b.progress && a.staging_chunk == b.staging_chunk &&
          a.staging_depth == b.staging_depth && a.rails == b.rails;
@@ -144,7 +144,7 @@ std::vector<Row> decode_rows(const std::string& text, const std::vector<Work>& w
   size_t point = 0;
   for (const std::string_view line : split(text, '\n')) {
     Measurement measured;
-    while (work < works.size() && point == works[work].plan.points.size()) {
+    while (work < works.size() && point == works[work].workload.points.size()) {
       ++work;
       point = 0;
     }
@@ -185,7 +185,7 @@ std::vector<Row> run_as_listener(int port) {
   // of HETCOMM_INTERFACE.
   const char* family = std::getenv("HETCOMM_FAMILY");
   set_variables(0, family != nullptr && std::strcmp(family, "ipv6") == 0 ? "::" : "0.0.0.0", port);
-  // Whoever listens has time.
+  // A listener has time.
   Control control(HETCOMM_TIMEOUT_INFINITE);
   std::vector<Row> rows = run_works(Launcher::kTwoHosts, decode_works(control.receive()));
   control.send(encode_rows(rows));

@@ -1,4 +1,4 @@
-// What a process does that is one rank of a job.
+// A process that is one rank of a job does this.
 #pragma once
 
 #include <vector>

@@ -89,7 +89,7 @@ Json comparison_object(const Report& report) {
   return comparison;
 }
 
-// As a field of CSV; none of ours holds a quote or a line break.
+// Returns |value| as a field of CSV. No value here holds a quote or a line break.
 std::string field_text(const Json& value) {
   if (value.is_null()) return "";
   if (value.is_number_float()) return number_text(value.get<double>());

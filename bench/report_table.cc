@@ -180,7 +180,7 @@ bool same_table(const Ratio& a, const Ratio& b) {
          a.progress == b.progress && a.placement == b.placement;
 }
 
-// What a table of ratios comes down to.
+// The summary of a table of ratios.
 struct Summary {
   double mean = kUnknown;
   const Ratio* worst = nullptr;

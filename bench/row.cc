@@ -7,7 +7,7 @@ namespace bench {
 
 Row make_row(const Work& work, const std::string& impl, const Measurement& measured) {
   Row row;
-  row.test = work.plan.test;
+  row.test = work.workload.test;
   row.impl = impl;
   row.transport = work.transport;
   row.memory = memory_text(work);
@@ -45,7 +45,7 @@ double staging_forecast_mbps(const Row& row) {
   const double chunks = std::ceil(bytes / chunk);
   const double slower_us = std::max(measured.copy_us, measured.wire_us);
   const int copies = row.memory.find("host") == std::string::npos ? 2 : 1;
-  // Of one chunk through all stages, then one more chunk for each turn of the slowest.
+  // One chunk goes through all stages, then one more chunk comes with each turn of the slowest.
   const double first_us = (copies * measured.copy_us + measured.wire_us) / chunks;
   const double all = chunks * measured.point.window;
   return bytes * measured.point.window / (first_us + (all - 1) * slower_us / chunks);

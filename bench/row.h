@@ -1,4 +1,4 @@
-// What is reported: one row for each implementation and point, and what it was measured with.
+// A report has one row for each implementation and point, and what it was measured with.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "bench/loops/collectives.h"
-#include "bench/loops/plan.h"
+#include "bench/loops/workload.h"
 #include "bench/work.h"
 
 namespace bench {
@@ -37,10 +37,10 @@ Row make_row(const Work& work, const std::string& impl, const Measurement& measu
 // long as computing alone.
 double overlap_percent(const Measurement& measured);
 
-// What staging makes of chunks that are copied, sent and copied again at the same time, from
-// copying and sending alone: the slower one's rate, but for the first chunk and the last.
+// Forecasts the rate of staging, which copies, sends and copies chunks at the same time, from the
+// rates of copying and sending alone: the slower one's, but for the first chunk and the last.
 double staging_forecast_mbps(const Row& row);
-// Of the slower one's rate, in percent.
+// Returns the rate of staging in percent of the slower one's.
 double staging_percent(const Row& row);
 
 // Better when smaller (a time) or when larger (a rate)?
@@ -80,7 +80,7 @@ struct Ratio {
   double largest = kUnknown;
 };
 
-// How often the cores were found in each placement.
+// The number of launches that found the cores in one placement.
 struct PlacementCount {
   std::string placement;
   int launches = 0;

@@ -5,7 +5,7 @@
 
 #include <functional>
 
-#include "bench/loops/plan.h"
+#include "bench/loops/workload.h"
 #include "bench/session.h"
 #include "bench/work.h"
 

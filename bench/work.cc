@@ -11,8 +11,8 @@ std::string memory_text(const Work& work) {
 
 std::vector<std::string> encode_words(const Work& work) {
   std::vector<std::string> words;
-  const std::string plan = encode(work.plan);
-  for (std::string_view word : split(plan, ' ')) words.emplace_back(word);
+  const std::string workload = encode(work.workload);
+  for (std::string_view word : split(workload, ' ')) words.emplace_back(word);
   words.push_back("transport=" + work.transport);
   words.push_back("first_memory=" + work.first_memory);
   words.push_back("second_memory=" + work.second_memory);
@@ -41,7 +41,7 @@ bool decode_work_word(std::string_view word, Work* work) {
     return take_integer(word, "ranks", &work->ranks) ||
            take_integer(word, "chunk", &work->staging_chunk) ||
            take_integer(word, "depth", &work->staging_depth) ||
-           take_integer(word, "rails", &work->rails) || decode_plan_word(word, &work->plan);
+           take_integer(word, "rails", &work->rails) || decode_workload_word(word, &work->workload);
   }
   return true;
 }

@@ -1,17 +1,17 @@
-// One piece of work: a plan, and the circumstances in which hetcomm or a peer carries it out. It
-// crosses process boundaries as words of the form key=value.
+// One piece of work: a workload, and the circumstances in which hetcomm or a peer carries it out.
+// It crosses process boundaries as words of the form key=value.
 #pragma once
 
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "bench/loops/plan.h"
+#include "bench/loops/workload.h"
 
 namespace bench {
 
 struct Work {
-  Plan plan;
+  Workload workload;
   std::string transport = "auto";      // "shm", "tcp", ...; "auto": what hetcomm chooses
   std::string first_memory = "host";   // rank 0: "host" or the kind of a device
   std::string second_memory = "host";  // all other ranks
@@ -22,7 +22,7 @@ struct Work {
   std::string algorithm;               // of a collective operation; "": chosen
   int ranks = 2;
   bool bind = true;  // one core for each rank, where there are as many
-  // Of works that are measured in turn: what this one is called, and how often it was measured.
+  // Works that are measured in turn have a name, and count how often they were measured.
   std::string variant;
   int round = 0;
 };

@@ -1,5 +1,5 @@
-// What devices/<x> offers to capi: each folder has create_<x>(options, out_device). Options are the
-// text after the name in HETCOMM_DEVICES ("bandwidth=10G:latency=2us").
+// Each folder devices/<x> offers create_<x>(options, out_device) to capi. Options are the text
+// after the name in HETCOMM_DEVICES ("bandwidth=10G:latency=2us").
 #pragma once
 
 #include <string_view>

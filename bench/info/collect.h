@@ -1,4 +1,4 @@
-// What the library says about itself and this machine, as plain data.
+// Collects what the library says about itself and this machine, as plain data.
 #pragma once
 
 #include <cstdint>

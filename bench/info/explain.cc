@@ -182,7 +182,8 @@ bool print_views(hetcomm_communicator_t* communicator, const View& view, bool js
 
 // --- one rank of a job
 
-// Where the tool's MPI module is missing, the variables of mpirun name rank and size all the same.
+// Finds the job of this rank. If the tool's MPI module is missing, the variables of mpirun name
+// rank and size all the same.
 std::string find_job(bench::Launcher launcher, hetcomm_context_t* context,
                      hetcomm_bootstrap_t** out_bootstrap) {
   std::string failure = bench::create_bootstrap(launcher, context, out_bootstrap);
@@ -242,7 +243,7 @@ int launch(std::optional<int32_t> peer, bool json) {
                  *peer);
     return kUsage;
   }
-  // What is wrong with the environment is said once, not by every rank.
+  // This process reports an error in the environment once, instead of every rank.
   if (create_context() == nullptr) return kFailure;
   std::vector<std::string> command = {bench::own_path(), "explain"};
   if (json) command.insert(command.end(), {"--format", "json"});

@@ -84,16 +84,16 @@ class SlotMemory {
   std::unique_ptr<uint8_t, Free> own_;
 };
 
-// Which buffers of a rank its peer reaches by one-sided operations: those that it puts into, or
+// The buffers of a rank that its peer reaches by one-sided operations: those that it puts into, or
 // those that it gets from.
 enum class Exposed { kReceive, kSend };
 
 // Both directions of a rank: what every back end whose messages live in host memory uses.
 class HostBuffers {
  public:
-  // For back ends that have them: see loops/one_sided.h.
+  // A back end that has one-sided operations says so: see loops/one_sided.h.
   static constexpr bool kOneSided = false;
-  // See loops/collectives.h.
+  // A back end that has collective operations says so: see loops/collectives.h.
   static constexpr bool kCollectives = false;
 
   void prepare(uint64_t bytes, int slots) {

@@ -73,10 +73,10 @@ inline double bus_factor(Collective operation, int ranks) {
 template <class Backend>
 class CollectiveLoops : private Measuring<CollectiveLoops<Backend>, Backend> {
  public:
-  CollectiveLoops(Backend& backend, const Plan& plan)
-      : Shared(backend, plan), info_(*find_collective(plan.test)) {}
+  CollectiveLoops(Backend& backend, const Workload& workload)
+      : Shared(backend, workload), info_(*find_collective(workload.test)) {}
 
-  // As Loops::measure. Whole elements in whole parts: the size may be a little smaller.
+  // Does what Loops::measure does. The size may be a little smaller: whole elements in whole parts.
   Measurement measure(const Point& point) {
     point_ = point;
     point_.window = 1;
@@ -104,8 +104,8 @@ class CollectiveLoops : private Measuring<CollectiveLoops<Backend>, Backend> {
   using Shared = Measuring<CollectiveLoops<Backend>, Backend>;
   friend Shared;
   using Shared::backend_;
-  using Shared::plan_;
   using Shared::point_;
+  using Shared::workload_;
 
   template <class Clock>
   void pass(int64_t iterations, Clock& clock) {
@@ -134,7 +134,7 @@ class CollectiveLoops : private Measuring<CollectiveLoops<Backend>, Backend> {
     std::memcpy(&value, bytes + index * sizeof(float), sizeof value);
     return value;
   }
-  // Where the own input lies, of how many elements it is, and the same of the result.
+  // The place of the own input and its number of elements, and the place and number of the result.
   uint8_t* send_side() const {
     if (info_.operation == Collective::kBroadcast) return backend_.receive_slot(0);
     if (in_place_ && info_.operation == Collective::kAllgather) {

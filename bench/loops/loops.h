@@ -29,20 +29,20 @@
 #include "bench/loops/buffers.h"
 #include "bench/loops/measuring.h"
 #include "bench/loops/overlap.h"
-#include "bench/loops/plan.h"
 #include "bench/loops/samples.h"
+#include "bench/loops/workload.h"
 
 namespace bench {
 
 template <class Backend>
 class Loops : private Measuring<Loops<Backend>, Backend> {
  public:
-  Loops(Backend& backend, const Plan& plan) : Shared(backend, plan) {
-    test_ = plan.test == "latency"       ? Test::kLatency
-            : plan.test == "bandwidth"   ? Test::kBandwidth
-            : plan.test == "bibandwidth" ? Test::kBibandwidth
-            : plan.test == "msgrate"     ? Test::kMessageRate
-                                         : Test::kOverlap;
+  Loops(Backend& backend, const Workload& workload) : Shared(backend, workload) {
+    test_ = workload.test == "latency"       ? Test::kLatency
+            : workload.test == "bandwidth"   ? Test::kBandwidth
+            : workload.test == "bibandwidth" ? Test::kBibandwidth
+            : workload.test == "msgrate"     ? Test::kMessageRate
+                                             : Test::kOverlap;
   }
 
   // Called by every rank for the same points in the same order. The result is rank 0's.
@@ -52,7 +52,7 @@ class Loops : private Measuring<Loops<Backend>, Backend> {
     backend_.prepare(point_.bytes, slots());
     Measurement measurement;
     measurement.point = point_;
-    if (plan_.check) write_patterns(0);
+    if (workload_.check) write_patterns(0);
     this->barrier();
     if (test_ == Test::kOverlap) {
       measure_overlap(&measurement);
@@ -60,7 +60,7 @@ class Loops : private Measuring<Loops<Backend>, Backend> {
       measure_pass(&measurement);
     }
     measurement.path = backend_.path();
-    if (plan_.check) measurement.wrong = verify();
+    if (workload_.check) measurement.wrong = verify();
     return measurement;
   }
 
@@ -68,8 +68,8 @@ class Loops : private Measuring<Loops<Backend>, Backend> {
   using Shared = Measuring<Loops<Backend>, Backend>;
   friend Shared;
   using Shared::backend_;
-  using Shared::plan_;
   using Shared::point_;
+  using Shared::workload_;
 
   enum class Test { kLatency, kBandwidth, kBibandwidth, kMessageRate, kOverlap };
 
@@ -209,7 +209,7 @@ class Loops : private Measuring<Loops<Backend>, Backend> {
 
   void measure_overlap(Measurement* measurement) {
     if (backend_.rank() == 1) {
-      Overlap<Backend>(backend_, plan_, point_.bytes).receive(measurement);
+      Overlap<Backend>(backend_, workload_, point_.bytes).receive(measurement);
     } else if (backend_.rank() == 0) {
       // The bytes that the receiver watches for.
       backend_.fill(0, kWatchedSeed);
@@ -260,8 +260,8 @@ class Loops : private Measuring<Loops<Backend>, Backend> {
     return wrong;
   }
 
-  // What the measured pass left behind, then further rounds with patterns of their own, so that
-  // nothing old can pass for new. Bytes that differ, on all ranks together.
+  // Checks what the measured pass left behind, then further rounds with patterns of their own, so
+  // that nothing old can pass for new. Returns the bytes that differ, on all ranks together.
   int64_t verify() {
     double wrong = static_cast<double>(count_received(0));
     for (uint64_t round = 1; round <= kExtraPatterns; ++round) {

@@ -1,4 +1,4 @@
-// What all loops share: ranks that agree, and passes that are long enough to be timed.
+// All loops share this part: ranks that agree, and passes that are long enough to be timed.
 //
 // A |Derived| has
 //   pass(iterations, clock)      one pass; clock.start() and stop() around each step
@@ -9,15 +9,15 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "bench/loops/plan.h"
 #include "bench/loops/samples.h"
+#include "bench/loops/workload.h"
 
 namespace bench {
 
 template <class Derived, class Backend>
 class Measuring {
  protected:
-  Measuring(Backend& backend, const Plan& plan) : backend_(backend), plan_(plan) {}
+  Measuring(Backend& backend, const Workload& workload) : backend_(backend), workload_(workload) {}
   ~Measuring() = default;
 
   // --- agreement between ranks --------------------------------------------------------------
@@ -58,13 +58,13 @@ class Measuring {
     return self().agreed(static_cast<double>(now_ns() - started) * 1e-9);
   }
 
-  // Iterations, total time, and with plan.samples the times of single messages: a step is |parts|
-  // of them, or of directions. |directions|: of an iteration, one after the other.
+  // Measures iterations, total time, and with workload.samples the times of single messages: a step
+  // is |parts| of them, or of directions. An iteration has |directions|, one after the other.
   void measure_passes(int parts, int directions, Measurement* measurement) {
     const int64_t iterations = choose_iterations();
     measurement->iterations = measurement->messages = iterations;
     measurement->total_us = timed(iterations) * 1e6 / directions;
-    if (!plan_.samples) return;
+    if (!workload_.samples) return;
     const int64_t step = self().step();
     const int64_t sampled =
         std::min(iterations, whole_steps(double{kMostSamples} * static_cast<double>(step)));
@@ -75,7 +75,7 @@ class Measuring {
   }
 
   Backend& backend_;
-  const Plan& plan_;
+  const Workload& workload_;
   Point point_;
 
  private:
@@ -97,21 +97,21 @@ class Measuring {
     return share(value);
   }
 
-  // Warms up, and finds how many iterations fill |plan_.seconds|.
+  // Warms up, and finds how many iterations fill |workload_.seconds|.
   int64_t choose_iterations() {
     const int step = self().step();
-    if (plan_.warmup > 0) timed(whole_steps(static_cast<double>(plan_.warmup) + step - 1));
-    if (plan_.iterations > 0) {
-      if (plan_.warmup < 0) timed(whole_steps(static_cast<double>(plan_.iterations) / 10));
-      return whole_steps(static_cast<double>(plan_.iterations) + step - 1);
+    if (workload_.warmup > 0) timed(whole_steps(static_cast<double>(workload_.warmup) + step - 1));
+    if (workload_.iterations > 0) {
+      if (workload_.warmup < 0) timed(whole_steps(static_cast<double>(workload_.iterations) / 10));
+      return whole_steps(static_cast<double>(workload_.iterations) + step - 1);
     }
     for (int64_t iterations = step;;
          iterations = whole_steps(static_cast<double>(iterations) * 4)) {
       double seconds = timed(iterations);
       // Once more: a pass that was interrupted looks like one that was long enough.
-      if (seconds >= plan_.seconds / 8) seconds = std::min(seconds, timed(iterations));
-      if (seconds >= plan_.seconds / 8 || iterations * 4 > kMostIterations) {
-        return whole_steps(plan_.seconds / std::max(seconds, 1e-9) *
+      if (seconds >= workload_.seconds / 8) seconds = std::min(seconds, timed(iterations));
+      if (seconds >= workload_.seconds / 8 || iterations * 4 > kMostIterations) {
+        return whole_steps(workload_.seconds / std::max(seconds, 1e-9) *
                            static_cast<double>(iterations));
       }
     }

@@ -30,17 +30,17 @@ namespace bench {
 template <class Backend>
 class OneSidedLoops : private Measuring<OneSidedLoops<Backend>, Backend> {
  public:
-  OneSidedLoops(Backend& backend, const Plan& plan) : Shared(backend, plan) {
-    if (plan.test.compare(0, 4, "get_") == 0) kind_ = Kind::kGet;
-    if (plan.test.compare(0, 10, "fetch_add_") == 0) kind_ = Kind::kAdd;
-    if (plan.test.compare(0, 11, "put_notify_") == 0) kind_ = Kind::kNotifiedPut;
-    ping_pong_ = is_latency(plan.test) && (kind_ == Kind::kPut || kind_ == Kind::kNotifiedPut);
+  OneSidedLoops(Backend& backend, const Workload& workload) : Shared(backend, workload) {
+    if (workload.test.compare(0, 4, "get_") == 0) kind_ = Kind::kGet;
+    if (workload.test.compare(0, 10, "fetch_add_") == 0) kind_ = Kind::kAdd;
+    if (workload.test.compare(0, 11, "put_notify_") == 0) kind_ = Kind::kNotifiedPut;
+    ping_pong_ = is_latency(workload.test) && (kind_ == Kind::kPut || kind_ == Kind::kNotifiedPut);
   }
 
-  // As Loops::measure.
+  // Does what Loops::measure does.
   Measurement measure(const Point& point) {
     point_ = point;
-    if (is_latency(plan_.test)) point_.window = 1;
+    if (is_latency(workload_.test)) point_.window = 1;
     if (backend_.rank() < 2) {
       backend_.expose(point_.bytes, point_.window,
                       kind_ == Kind::kGet ? Exposed::kSend : Exposed::kReceive);
@@ -52,7 +52,7 @@ class OneSidedLoops : private Measuring<OneSidedLoops<Backend>, Backend> {
     this->barrier();
     this->measure_passes(ping_pong_ ? 2 : step(), ping_pong_ ? 2 : 1, &measurement);
     measurement.path = backend_.path();
-    if (plan_.check) measurement.wrong = verify();
+    if (workload_.check) measurement.wrong = verify();
     // The owner keeps its memory until the other one has used it.
     this->barrier();
     return measurement;
@@ -62,8 +62,8 @@ class OneSidedLoops : private Measuring<OneSidedLoops<Backend>, Backend> {
   using Shared = Measuring<OneSidedLoops<Backend>, Backend>;
   friend Shared;
   using Shared::backend_;
-  using Shared::plan_;
   using Shared::point_;
+  using Shared::workload_;
 
   enum class Kind { kPut, kNotifiedPut, kGet, kAdd };
   // Looks at the memory between two calls that drive communication, some 300 ns: a call that was
@@ -125,7 +125,7 @@ class OneSidedLoops : private Measuring<OneSidedLoops<Backend>, Backend> {
   uint64_t next_stamp() { return (0x80 | (++stamps_ & 0x7f)) * 0x0101010101010101; }
   uint64_t stamped_bytes() const { return std::min<uint64_t>(point_.bytes, sizeof(uint64_t)); }
 
-  // As one store where it can be: the put is about to load it.
+  // Writes the stamp by one store if it can, because the put is about to load it.
   void put_stamped(uint64_t stamp) {
     uint8_t* end = backend_.send_slot(0) + point_.bytes;
     if (point_.bytes >= sizeof stamp) {
@@ -180,7 +180,7 @@ class OneSidedLoops : private Measuring<OneSidedLoops<Backend>, Backend> {
 
   // Words that are added to start at 0, and nothing that was there before passes for new.
   void write_patterns(uint64_t round) {
-    if (backend_.rank() > 1 || (!plan_.check && kind_ != Kind::kAdd)) return;
+    if (backend_.rank() > 1 || (!workload_.check && kind_ != Kind::kAdd)) return;
     for (int slot = 0; slot < point_.window; ++slot) {
       if (kind_ != Kind::kAdd) backend_.fill(slot, seed_of(round, backend_.rank(), slot));
       if (kind_ != Kind::kAdd || round == 0) backend_.clear(slot);
@@ -222,7 +222,8 @@ class OneSidedLoops : private Measuring<OneSidedLoops<Backend>, Backend> {
     return wrong;
   }
 
-  // As Loops::verify. The barriers stand between the owner's own accesses and those of its peer.
+  // Does what Loops::verify does. The barriers stand between the owner's own accesses and those of
+  // its peer.
   int64_t verify() {
     this->barrier();
     double wrong = static_cast<double>(count_received(0));

@@ -10,8 +10,8 @@
 #include <cstring>
 
 #include "bench/loops/buffers.h"
-#include "bench/loops/plan.h"
 #include "bench/loops/samples.h"
+#include "bench/loops/workload.h"
 
 namespace bench {
 
@@ -21,15 +21,15 @@ inline constexpr uint64_t kWatchedSeed = 0;
 template <class Backend>
 class Overlap {
  public:
-  Overlap(Backend& backend, const Plan& plan, uint64_t bytes)
-      : backend_(backend), plan_(plan), bytes_(bytes) {}
+  Overlap(Backend& backend, const Workload& workload, uint64_t bytes)
+      : backend_(backend), workload_(workload), bytes_(bytes) {}
 
   // Rank 0 sends once for every positive word that it gets, and stops at 0.
   void receive(Measurement* measurement) {
     measurement->idle_us = idle_us();
     const double target_us = std::max(kLeastComputeUs, kComputeOverTransfer * measurement->idle_us);
     const int64_t units = units_for(target_us);
-    const int64_t iterations = plan_.iterations > 0 ? plan_.iterations : fitting(target_us);
+    const int64_t iterations = workload_.iterations > 0 ? workload_.iterations : fitting(target_us);
     Samples done(iterations, 1);
     Samples alone(iterations, 1);
     Samples overall(iterations, 1);
@@ -61,7 +61,7 @@ class Overlap {
     double overall_us;
   };
 
-  // Of transfers to a rank that waits.
+  // Returns the time of a transfer to a rank that waits.
   double idle_us() {
     Samples samples(kIdleTransfers, 1);
     for (int i = 0; i < kWarmupTransfers; ++i) receive_while_computing(0);
@@ -86,7 +86,7 @@ class Overlap {
 
   // Repetitions that fill the time: each computes alone, and computes and receives.
   int64_t fitting(double target_us) const {
-    return std::clamp<int64_t>(static_cast<int64_t>(plan_.seconds * 1e6 / (2.3 * target_us)), 5,
+    return std::clamp<int64_t>(static_cast<int64_t>(workload_.seconds * 1e6 / (2.3 * target_us)), 5,
                                1000);
   }
 
@@ -144,7 +144,7 @@ class Overlap {
   }
 
   Backend& backend_;
-  const Plan& plan_;
+  const Workload& workload_;
   uint64_t bytes_;
   uint64_t arithmetic_ = 1;
 };

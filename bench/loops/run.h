@@ -1,4 +1,4 @@
-// A whole plan over one back end.
+// A whole workload over one back end.
 #pragma once
 
 #include <cstdio>
@@ -11,35 +11,36 @@
 namespace bench {
 
 template <class Loops, class Backend, class Report>
-void run_points(Backend& backend, const Plan& plan, Report report) {
-  Loops loops(backend, plan);
-  for (const Point& point : plan.points) {
+void run_points(Backend& backend, const Workload& workload, Report report) {
+  Loops loops(backend, workload);
+  for (const Point& point : workload.points) {
     const Measurement measurement = loops.measure(point);
     if (backend.rank() == 0) report(measurement);
   }
 }
 
-// What every process does: all points of |plan|, the results of rank 0 given to |report|. One-sided
+// Every process measures all points of |workload|; rank 0 gives its results to |report|. One-sided
 // and collective tests only where the back end has such operations.
 template <class Backend, class Report>
-void run_plan(Backend& backend, const Plan& plan, Report report) {
+void run_workload(Backend& backend, const Workload& workload, Report report) {
   if constexpr (Backend::kOneSided) {
-    if (is_one_sided(plan.test)) return run_points<OneSidedLoops<Backend>>(backend, plan, report);
+    if (is_one_sided(workload.test))
+      return run_points<OneSidedLoops<Backend>>(backend, workload, report);
   }
-  if (is_one_sided(plan.test)) {
+  if (is_one_sided(workload.test)) {
     std::fputs("hetcomm_bench: no one-sided operations here\n", stderr);
     std::exit(1);
   }
   if constexpr (Backend::kCollectives) {
-    if (find_collective(plan.test) != nullptr) {
-      return run_points<CollectiveLoops<Backend>>(backend, plan, report);
+    if (find_collective(workload.test) != nullptr) {
+      return run_points<CollectiveLoops<Backend>>(backend, workload, report);
     }
   }
-  if (find_collective(plan.test) != nullptr) {
+  if (find_collective(workload.test) != nullptr) {
     std::fputs("hetcomm_bench: no collective operations here\n", stderr);
     std::exit(1);
   }
-  run_points<Loops<Backend>>(backend, plan, report);
+  run_points<Loops<Backend>>(backend, workload, report);
 }
 
 }  // namespace bench

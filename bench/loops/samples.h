@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "bench/loops/plan.h"
+#include "bench/loops/workload.h"
 
 namespace bench {
 

@@ -26,7 +26,7 @@ void mix(uint64_t* hash, std::string_view text) {
   }
 }
 
-// Of a compiler's many words the line that says what is wrong.
+// Returns the line of a compiler's output that says what is wrong.
 std::string first_error(const std::string& text) {
   const size_t mark = std::min(text.find("error:"), text.find("undefined reference"));
   if (mark == std::string::npos) return text;

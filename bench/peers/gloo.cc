@@ -16,9 +16,9 @@ Launch launch_gloo(const std::string& runner, const Work& work) {
   for (int rank = 0; rank < 2; ++rank) {
     Process process;
     process.command = {runner, "rank=" + std::to_string(rank), "meeting=" + meeting};
-    const std::string plan = encode(work.plan);
-    for (std::string_view word : split(plan, ' ')) process.command.emplace_back(word);
-    // Not bound: each rank has a thread of its own for the network.
+    const std::string workload = encode(work.workload);
+    for (std::string_view word : split(workload, ' ')) process.command.emplace_back(word);
+    // The processes are not bound, because each has a thread of its own for the network.
     launch.processes.push_back(std::move(process));
   }
   return launch;
@@ -56,8 +56,8 @@ std::vector<Implementation> find_gloo(Builder& builder, std::string* complaint) 
   gloo.only_transport = "tcp";
   gloo.refusal = [](const Work& work) -> std::string {
     const std::string refusal = refuse_one_sided(work);
-    if (work.plan.test == "reduce_scatter") return "it has no such reduce_scatter";
-    if (find_collective(work.plan.test) != nullptr && work.ranks != 2) {
+    if (work.workload.test == "reduce_scatter") return "it has no such reduce_scatter";
+    if (find_collective(work.workload.test) != nullptr && work.ranks != 2) {
       return "its runner has two ranks";
     }
     return refusal.empty() ? refuse_beyond_pairs(work) : refusal;

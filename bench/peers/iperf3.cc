@@ -25,7 +25,7 @@ Launch launch_iperf3(const std::string& program, const Work& work) {
 }
 
 std::string refuse(const Work& work) {
-  return work.plan.test == "bandwidth" ? "" : "iperf3 measures bandwidth only";
+  return work.workload.test == "bandwidth" ? "" : "iperf3 measures bandwidth only";
 }
 
 // Collects the client's JSON object, whose first and last line are a brace alone.

@@ -1,5 +1,5 @@
-// How the two processes of a runner find each other: a local socket under an abstract name that
-// hetcomm_bench made up. Rank 0 listens, rank 1 keeps trying.
+// The two processes of a runner meet at a local socket under an abstract name that hetcomm_bench
+// made up. Rank 0 listens, and rank 1 keeps trying.
 #pragma once
 
 #include <sys/socket.h>

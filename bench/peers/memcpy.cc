@@ -20,7 +20,7 @@ namespace {
 
 std::string refuse(const Work& work) {
   for (const char* test : {"bandwidth", "put_bandwidth", "get_bandwidth"}) {
-    if (work.plan.test == test) return "";
+    if (work.workload.test == test) return "";
   }
   return "memcpy measures bandwidth only";
 }
@@ -88,24 +88,24 @@ double timed(const HostBuffers& buffers, int window, int64_t iterations) {
   return static_cast<double>(now_ns() - started) * 1e-9;
 }
 
-int64_t choose_iterations(const HostBuffers& buffers, const Plan& plan, int window) {
-  if (plan.iterations > 0) return (plan.iterations + window - 1) / window * window;
+int64_t choose_iterations(const HostBuffers& buffers, const Workload& workload, int window) {
+  if (workload.iterations > 0) return (workload.iterations + window - 1) / window * window;
   for (int64_t iterations = window;; iterations *= 4) {
     double seconds = timed(buffers, window, iterations);
     // Once more: a pass that was interrupted looks like one that was long enough.
-    if (seconds >= plan.seconds / 8)
+    if (seconds >= workload.seconds / 8)
       seconds = std::min(seconds, timed(buffers, window, iterations));
-    if (seconds < plan.seconds / 8) continue;
-    const double windows = plan.seconds / seconds * static_cast<double>(iterations) / window;
+    if (seconds < workload.seconds / 8) continue;
+    const double windows = workload.seconds / seconds * static_cast<double>(iterations) / window;
     return (static_cast<int64_t>(windows) + 1) * window;
   }
 }
 
-Measurement measure_point(const Plan& plan, const Point& point) {
+Measurement measure_point(const Workload& workload, const Point& point) {
   std::unique_ptr<SharedMemory> shared;
   HostBuffers buffers;
-  if (is_one_sided(plan.test)) {
-    const Exposed exposed = plan.test == "get_bandwidth" ? Exposed::kSend : Exposed::kReceive;
+  if (is_one_sided(workload.test)) {
+    const Exposed exposed = workload.test == "get_bandwidth" ? Exposed::kSend : Exposed::kReceive;
     shared = std::make_unique<SharedMemory>(SlotMemory::size(point.bytes, point.window));
     buffers.prepare(point.bytes, point.window, exposed, shared->address());
   } else {
@@ -113,7 +113,7 @@ Measurement measure_point(const Plan& plan, const Point& point) {
   }
   Measurement measurement;
   measurement.point = point;
-  measurement.iterations = choose_iterations(buffers, plan, point.window);
+  measurement.iterations = choose_iterations(buffers, workload, point.window);
   measurement.messages = measurement.iterations;
   measurement.total_us = timed(buffers, point.window, measurement.iterations) * 1e6;
   return measurement;
@@ -132,9 +132,9 @@ std::vector<Implementation> find_memcpy() {
   return {copy};
 }
 
-int run_memcpy(const Plan& plan) {
-  for (const Point& point : plan.points) {
-    std::puts(encode(measure_point(plan, point)).c_str());
+int run_memcpy(const Workload& workload) {
+  for (const Point& point : workload.points) {
+    std::puts(encode(measure_point(workload, point)).c_str());
     std::fflush(stdout);
   }
   return 0;

@@ -144,8 +144,8 @@ Launch launch_mpi(const Mpi& mpi, const Variant& variant, const Work& work) {
   }
   process.command.insert(process.command.end(), variant.options.begin(), variant.options.end());
   process.command.push_back(mpi.runner);
-  const std::string plan = encode(work.plan);
-  for (std::string_view word : split(plan, ' ')) process.command.emplace_back(word);
+  const std::string workload = encode(work.workload);
+  for (std::string_view word : split(workload, ' ')) process.command.emplace_back(word);
   Launch launch;
   launch.processes.push_back(std::move(process));
   return launch;

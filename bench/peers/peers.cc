@@ -47,21 +47,22 @@ std::string first_nic() {
 }
 
 std::string refuse_one_sided(const Work& work) {
-  if (is_one_sided(work.plan.test)) return "its runner has no one-sided operations";
+  if (is_one_sided(work.workload.test)) return "its runner has no one-sided operations";
   return refuse_devices(work);
 }
 
 std::string refuse_devices(const Work& work) {
-  return work.plan.test == "staging" ? "its runner has host memory only" : "";
+  return work.workload.test == "staging" ? "its runner has host memory only" : "";
 }
 
 std::string refuse_collectives(const Work& work) {
-  return find_collective(work.plan.test) != nullptr ? "it has no collective operations" : "";
+  return find_collective(work.workload.test) != nullptr ? "it has no collective operations" : "";
 }
 
 std::string refuse_beyond_pairs(const Work& work) {
-  if (work.plan.test == "msgrate") return "its runner has two ranks; msgrate is compared with mpi";
-  if (work.plan.test == "overlap") return "overlap is compared with mpi";
+  if (work.workload.test == "msgrate")
+    return "its runner has two ranks; msgrate is compared with mpi";
+  if (work.workload.test == "overlap") return "overlap is compared with mpi";
   return refuse_devices(work);
 }
 

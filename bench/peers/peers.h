@@ -38,8 +38,8 @@ std::vector<Implementation> find_iperf3(const PeerOptions& options, std::string*
 std::vector<Implementation> find_memcpy();
 std::vector<Implementation> find_perftest(std::string* complaint);
 
-// What the memcpy peer's process does: copies, and prints measurement lines.
-int run_memcpy(const Plan& plan);
+// The memcpy peer's process does this: it copies, and prints measurement lines.
+int run_memcpy(const Workload& workload);
 
 // The path that was given for |name|, "" if none.
 std::string given_path(const PeerOptions& options, const std::string& name);

@@ -35,7 +35,7 @@ constexpr Tool kTools[] = {
 
 constexpr int64_t kLatencyIterations = 1000;
 constexpr int64_t kFewestIterations = 5;
-// Of a bandwidth: a moment for an adapter, seconds in emulation.
+// A bandwidth is measured over these bytes: a moment for an adapter, seconds in emulation.
 constexpr int64_t kBandwidthBytes = 256 << 20;
 constexpr int64_t kMostIterations = 5000;
 
@@ -48,23 +48,24 @@ void add_device(std::vector<std::string>* command) {
   if (!index.empty() && index != "auto") command->insert(command->end(), {"-x", index});
 }
 
-std::vector<std::string> command_for(const Plan& plan, const std::string& port) {
-  const Point& point = plan.points[0];
+std::vector<std::string> command_for(const Workload& workload, const std::string& port) {
+  const Point& point = workload.points[0];
   std::vector<std::string> command;
-  const std::string tool = perftest_tool(plan.test);
+  const std::string tool = perftest_tool(workload.test);
   for (const std::string_view word : split(tool, ' ')) command.emplace_back(word);
   add_device(&command);
   command.insert(command.end(), {"-F", "-p", port});
   // Atomics have words.
-  if (plan.test.compare(0, 10, "fetch_add_") != 0) {
+  if (workload.test.compare(0, 10, "fetch_add_") != 0) {
     command.insert(command.end(), {"-s", std::to_string(point.bytes)});
   }
-  if (!is_latency(plan.test)) {
+  if (!is_latency(workload.test)) {
     command.insert(command.end(), {"-t", std::to_string(point.window)});
   }
-  // Not by time: it counts what has completed by then, and of long messages nothing may have.
-  int64_t count = plan.iterations;
-  if (count == 0 && is_latency(plan.test)) count = kLatencyIterations;
+  // The tool runs by count and not by time. By time it counts what has completed by then, and no
+  // long message may have.
+  int64_t count = workload.iterations;
+  if (count == 0 && is_latency(workload.test)) count = kLatencyIterations;
   if (count == 0) {
     const auto in_all = kBandwidthBytes / static_cast<int64_t>(std::max<uint64_t>(point.bytes, 1));
     count = std::min(std::max<int64_t>(in_all, 2 * point.window), kMostIterations);
@@ -76,7 +77,7 @@ std::vector<std::string> command_for(const Plan& plan, const std::string& port) 
 Launch launch_perftest(const Work& work) {
   const int port = free_port();
   Process server;
-  server.command = command_for(work.plan, std::to_string(port));
+  server.command = command_for(work.workload, std::to_string(port));
   server.quiet = true;
   server.cpu = cpu_of_rank(work, 1);
   Process client;
@@ -90,11 +91,11 @@ Launch launch_perftest(const Work& work) {
 }
 
 std::string refuse(const Work& work) {
-  const std::string tool = perftest_tool(work.plan.test);
+  const std::string tool = perftest_tool(work.workload.test);
   if (tool.empty()) return "it has nothing like it";
   const std::string program = tool.substr(0, tool.find(' '));
   if (find_program(program).empty()) return fmt::format("there is no {} in PATH", program);
-  const std::vector<Point>& points = work.plan.points;
+  const std::vector<Point>& points = work.workload.points;
   const bool empty = std::any_of(points.begin(), points.end(),
                                  [](const Point& point) { return point.bytes == 0; });
   return empty ? "it has no empty messages" : "";
@@ -120,8 +121,8 @@ std::string perftest_tool(const std::string& test) {
   return "";
 }
 
-bool parse_perftest(const Plan& plan, std::string_view line, Measurement* out_measurement) {
-  const Point& point = plan.points[0];
+bool parse_perftest(const Workload& workload, std::string_view line, Measurement* out_measurement) {
+  const Point& point = workload.points[0];
   std::string text(line);
   std::replace(text.begin(), text.end(), '\t', ' ');
   std::vector<double> numbers;
@@ -131,12 +132,12 @@ bool parse_perftest(const Plan& plan, std::string_view line, Measurement* out_me
     numbers.push_back(std::strtod(number.c_str(), &end));
     if (*end != '\0') return false;
   }
-  const size_t columns = is_latency(plan.test) ? 9 : 5;
+  const size_t columns = is_latency(workload.test) ? 9 : 5;
   if (numbers.size() != columns || numbers[0] != static_cast<double>(point.bytes)) return false;
   Measurement measurement;
   measurement.point = point;
   measurement.iterations = measurement.messages = static_cast<int64_t>(numbers[1]);
-  if (is_latency(plan.test)) {
+  if (is_latency(workload.test)) {
     measurement.min_us = numbers[2];
     measurement.max_us = numbers[3];
     measurement.p50_us = numbers[4];
@@ -145,7 +146,7 @@ bool parse_perftest(const Plan& plan, std::string_view line, Measurement* out_me
     measurement.p99_us = numbers[7];
     measurement.p999_us = numbers[8];
   } else {
-    if (plan.test == "bibandwidth") measurement.messages *= 2;
+    if (workload.test == "bibandwidth") measurement.messages *= 2;
     // Printed are 2^20 bytes per second to a hundredth and messages per us to a millionth: which
     // has more digits depends on the size.
     const bool by_bytes = numbers[3] / 1e-2 > numbers[4] / 1e-6;
@@ -175,8 +176,8 @@ std::vector<Implementation> find_perftest(std::string* complaint) {
   perftest.refusal = refuse;
   perftest.launch = launch_perftest;
   perftest.parser = [](const Work& work) -> LineParser {
-    return [plan = work.plan](std::string_view line, Measurement* out_measurement) {
-      return parse_perftest(plan, line, out_measurement);
+    return [workload = work.workload](std::string_view line, Measurement* out_measurement) {
+      return parse_perftest(workload, line, out_measurement);
     };
   };
   return {perftest};

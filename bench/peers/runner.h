@@ -23,17 +23,17 @@ namespace bench {
   std::_Exit(1);
 }
 
-// Words that belong to no plan are the back end's: Backend::take_word.
+// Words that belong to no workload are the back end's: Backend::take_word.
 template <class Backend>
 int run_backend(Backend& backend, int count, char** words) {
-  Plan plan;
+  Workload workload;
   for (int i = 1; i < count; ++i) {
-    if (!decode_plan_word(words[i], &plan) && !backend.take_word(words[i])) {
+    if (!decode_workload_word(words[i], &workload) && !backend.take_word(words[i])) {
       die("unknown word '%s'", words[i]);
     }
   }
-  backend.start(plan);
-  run_plan(backend, plan, [](const Measurement& measurement) {
+  backend.start(workload);
+  run_workload(backend, workload, [](const Measurement& measurement) {
     std::puts(encode(measurement).c_str());
     std::fflush(stdout);
   });

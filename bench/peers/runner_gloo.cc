@@ -56,7 +56,7 @@ class GlooBackend : public HostBuffers {
     return !text.empty() || take_integer(word, "rank", &rank_);
   }
 
-  void start(const Plan&) {
+  void start(const Workload&) {
     gloo::transport::tcp::attr attributes;
     attributes.iface = "lo";
     std::shared_ptr<gloo::transport::Device> device =
@@ -68,7 +68,8 @@ class GlooBackend : public HostBuffers {
     word_in_ = context_->createUnboundBuffer(&word_received_, sizeof word_received_);
   }
   void stop() {
-    // Whoever leaves first must not cut off the other's last message. A send waits for its receive.
+    // The rank that leaves first must not cut off the other's last message. A send waits for its
+    // receive.
     if (rank_ == 0) send_word(1, 0);
     receive_word(1 - rank_);
     if (rank_ == 1) send_word(0, 0);

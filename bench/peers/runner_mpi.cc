@@ -16,7 +16,7 @@ class MpiBackend : public HostBuffers {
  public:
   bool take_word(const char*) { return false; }
 
-  void start(const Plan&) {
+  void start(const Workload&) {
     MPI_Init(nullptr, nullptr);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks_);

@@ -22,11 +22,11 @@ class UcxBackend : public HostBuffers {
     return !name.empty() || take_integer(word, "rank", &rank_);
   }
 
-  void start(const Plan& plan) {
+  void start(const Workload& workload) {
     ucp_params_t parameters{};
     parameters.field_mask = UCP_PARAM_FIELD_FEATURES;
     parameters.features = UCP_FEATURE_TAG;
-    if (is_one_sided(plan.test)) parameters.features |= UCP_FEATURE_RMA | UCP_FEATURE_AMO64;
+    if (is_one_sided(workload.test)) parameters.features |= UCP_FEATURE_RMA | UCP_FEATURE_AMO64;
     ucp_config_t* config = nullptr;
     check(ucp_config_read(nullptr, nullptr, &config), "ucp_config_read");
     check(ucp_init(&parameters, config, &context_), "ucp_init");

@@ -37,7 +37,7 @@ std::string_view comparable(std::string_view transport) {
   return transport == "tcp" || transport == "rdma" ? transport : "shm";
 }
 
-// Where the Python package puts it, below a virtual environment.
+// Returns the place of UCX below a virtual environment, where the Python package puts it.
 std::string in_environment(const fs::path& environment) {
   std::error_code error;
   for (const fs::directory_entry& python : fs::directory_iterator(environment / "lib", error)) {
@@ -81,8 +81,8 @@ Launch launch_ucx(const Ucx& ucx, const Variant& variant, const Work& work) {
   for (int rank = 0; rank < 2; ++rank) {
     Process process;
     process.command = {ucx.runner, "rank=" + std::to_string(rank), "meeting=" + meeting};
-    const std::string plan = encode(work.plan);
-    for (std::string_view word : split(plan, ' ')) process.command.emplace_back(word);
+    const std::string workload = encode(work.workload);
+    for (std::string_view word : split(workload, ' ')) process.command.emplace_back(word);
     process.environment = ucx.environment;
     process.environment.emplace_back("UCX_TLS", variant.transports);
     if (variant.over == "tcp") process.environment.emplace_back("UCX_NET_DEVICES", "lo");
@@ -136,7 +136,8 @@ std::vector<Implementation> find_ucx(const PeerOptions& options, Builder& builde
                            ucx.prefix};
     implementation.refusal = [over = variant.over](const Work& work) -> std::string {
       if (over != comparable(work.transport)) return "not over this transport";
-      if (work.plan.test.compare(0, 11, "put_notify_") == 0) return "it has no put that notifies";
+      if (work.workload.test.compare(0, 11, "put_notify_") == 0)
+        return "it has no put that notifies";
       const std::string refusal = refuse_collectives(work);
       return refusal.empty() ? refuse_beyond_pairs(work) : refusal;
     };

@@ -64,7 +64,7 @@ Code SimDevice::copy_to_host(void* stream, void* host, const void* address, uint
   static_cast<SimStream*>(stream)->submit({.to = static_cast<std::byte*>(host),
                                            .from = bytes,
                                            .size = size,
-                                           .link = &to_host_,
+                                           .bus = &to_host_,
                                            .submitted_ns = now_ns()});
   return Code::kOk;
 }
@@ -78,7 +78,7 @@ Code SimDevice::copy_from_host(void* stream, void* address, uint64_t offset, con
   static_cast<SimStream*>(stream)->submit({.to = bytes,
                                            .from = static_cast<const std::byte*>(host),
                                            .size = size,
-                                           .link = &to_device_,
+                                           .bus = &to_device_,
                                            .submitted_ns = now_ns()});
   return Code::kOk;
 }

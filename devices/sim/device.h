@@ -19,7 +19,7 @@
 
 namespace hetcomm {
 
-// What an event handle points to; recycled by its device.
+// An event handle points to a SimEvent, which its device recycles.
 struct SimEvent {
   std::shared_ptr<SimTimeline> timeline;  // null while the event is free
   uint64_t count = 0;                     // copies that must be done
@@ -59,8 +59,8 @@ class SimDevice final {
   const std::string name_;
   const uint64_t latency_ns_;
   const std::unique_ptr<SimMemory> memory_;
-  SimLink to_device_;
-  SimLink to_host_;
+  SimBus to_device_;
+  SimBus to_host_;
 
   std::mutex mutex_;
   std::deque<SimEvent> events_;  // stable addresses

@@ -28,7 +28,7 @@ class Mapping {
 
   // |protection| as for mmap(2). Takes address space only; pages come with the first touch.
   static Result<Mapping> create(uint64_t size, int protection);
-  // Of a file in memory, for reading and writing.
+  // Maps a new file in memory, for reading and writing.
   static Result<Mapping> create_file(uint64_t size);
   std::byte* base() const { return base_; }
   uint64_t size() const { return size_; }
@@ -67,7 +67,7 @@ class Arena {
   std::map<uint64_t, uint64_t> free_;  // offset -> size; neighbours are merged
 };
 
-// How a vendor names its memory.
+// Memory whose names are like a vendor's.
 class SimMemory {
  public:
   virtual ~SimMemory() = default;
@@ -77,7 +77,7 @@ class SimMemory {
   virtual void free(void* name) = 0;
   // kNotFound when |name| lies in no allocation of this device.
   virtual Code find(const void* name, void** out_base, uint64_t* out_size) = 0;
-  // Where the real bytes of [name + offset, + size) are. kInvalidArgument: no name of this device;
+  // Finds the real bytes of [name + offset, + size). kInvalidArgument: no name of this device;
   // kStaleHandle: freed before; kOutOfRange: not inside one allocation.
   virtual Code resolve(const void* name, uint64_t offset, uint64_t size, std::byte** out_bytes) = 0;
   // The file that |bytes|, given by resolve(), are a mapping of; -1: there is none.

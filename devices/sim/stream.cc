@@ -16,7 +16,7 @@
 namespace hetcomm {
 namespace {
 
-// The unit in which streams share a link; small enough that two of them look simultaneous.
+// The unit in which streams share a bus; small enough that two of them look simultaneous.
 constexpr uint64_t kSlice = 128u << 10;
 // A stream books no slice further ahead than this, so that a large copy does not shut out the
 // others.
@@ -43,7 +43,7 @@ void wait_until(uint64_t deadline_ns) {
 
 }  // namespace
 
-uint64_t SimLink::book(uint64_t earliest_ns, uint64_t size) {
+uint64_t SimBus::book(uint64_t earliest_ns, uint64_t size) {
   if (!limited()) return earliest_ns;
   const auto duration =
       static_cast<uint64_t>(static_cast<double>(size) * 1e9 / static_cast<double>(bandwidth_));
@@ -135,12 +135,12 @@ void SimStream::run() {
 
 void SimStream::execute(const SimCopy& copy) {
   uint64_t due = std::max(due_ns_, copy.submitted_ns) + latency_ns_;
-  // Without a limit there is nothing to share, and one large copy is the fastest.
-  const uint64_t slice = copy.link->limited() ? kSlice : std::max<uint64_t>(copy.size, 1);
+  // If the bus has no limit, there is nothing to share, and one large copy is the fastest.
+  const uint64_t slice = copy.bus->limited() ? kSlice : std::max<uint64_t>(copy.size, 1);
   for (uint64_t done = 0; done < copy.size; done += slice) {
     const uint64_t length = std::min(slice, copy.size - done);
     if (due > now_ns() + kBookAheadNs) sleep_until(due - kBookAheadNs);
-    due = copy.link->book(due, length);
+    due = copy.bus->book(due, length);
     std::memcpy(copy.to + done, copy.from + done, length);
   }
   wait_until(due);

@@ -1,7 +1,7 @@
 // Streams of a simulated device: one worker thread each, which copies in order at the speed of the
-// simulated link and sleeps while there is nothing to do.
+// simulated bus and sleeps while there is nothing to do.
 //
-//   submit --> queue --> worker: latency, then slices: book the link, copy --> wait for the link
+//   submit --> queue --> worker: latency, then slices: book the bus, copy --> wait for the bus
 //   --> done
 //
 // Time is counted in absolute deadlines: a copy begins when it was submitted or when the one before
@@ -22,10 +22,10 @@
 
 namespace hetcomm {
 
-// One direction between host and device. All streams of a device share its two links.
-class SimLink {
+// One direction between host and device. All streams of a device share its two buses.
+class SimBus {
  public:
-  explicit SimLink(uint64_t bandwidth_bytes_per_s) : bandwidth_(bandwidth_bytes_per_s) {}
+  explicit SimBus(uint64_t bandwidth_bytes_per_s) : bandwidth_(bandwidth_bytes_per_s) {}
 
   // Books the next free time for |size| bytes, not before |earliest_ns|; returns when they are
   // over.
@@ -37,7 +37,7 @@ class SimLink {
   std::atomic<uint64_t> free_at_ns_{0};
 };
 
-// How far a stream has come, as the number of copies done. Events share it and outlive the stream.
+// A timeline counts the copies that a stream has done. Events share it and outlive the stream.
 class SimTimeline {
  public:
   bool reached(uint64_t count) const { return done_.load(std::memory_order_acquire) >= count; }
@@ -55,7 +55,7 @@ struct SimCopy {
   std::byte* to;
   const std::byte* from;
   uint64_t size;
-  SimLink* link;
+  SimBus* bus;
   uint64_t submitted_ns;
 };
 

@@ -93,13 +93,13 @@ class HostArray {
 using Input = HostArray<nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>>;
 using Output = HostArray<nb::ndarray<nb::c_contig, nb::device::cpu>>;
 
-// What says whether memory is read-only; older nanobind does not take it.
+// A versioned capsule says whether memory is read-only. Older nanobind does not take it.
 constexpr bool kVersionedCapsules = NB_VERSION_MAJOR >= 3;
 
-// For ever.
+// Makes a name that lives for ever.
 nb::handle interned(const char* name) { return PyUnicode_InternFromString(name); }
 
-// Nothing where there is no such attribute.
+// Returns nothing if there is no such attribute.
 nb::object find_attribute(nb::handle object, nb::handle name) {
   nb::object found = nb::steal(PyObject_GetAttr(object.ptr(), name.ptr()));
   if (!found.is_valid()) PyErr_Clear();
@@ -115,8 +115,8 @@ nb::object call_dlpack(nb::handle dlpack, bool versioned) {
   return nb::steal(PyObject_Vectorcall(dlpack.ptr(), arguments, 0, kNames.ptr()));
 }
 
-// As above, of an object's method __dlpack__. Who does not know versions is asked without, and who
-// has read-only memory may export it only with one.
+// Calls an object's method __dlpack__. An object that does not know versions is asked without one.
+// An object with read-only memory may export it only with one.
 nb::object export_capsule(nb::handle dlpack, bool writable) {
   const bool versioned = kVersionedCapsules && writable;
   nb::object capsule = call_dlpack(dlpack, versioned);
@@ -190,7 +190,7 @@ struct nanobind::detail::type_caster<HostArray<Array>> {
 
 namespace {
 
-// Of functions that give a request: the communicator outlives it.
+// A function that returns a request has this policy: the communicator outlives the request.
 constexpr nb::keep_alive<0, 1> kKeepsCommunicator;
 
 constexpr uint32_t kMonitored = HETCOMM_COLLECTIVE_MONITORED;
@@ -237,7 +237,7 @@ std::vector<hetcomm_buffer_t> buffers_of(const std::vector<Array>& arrays) {
 
 hetcomm_datatype_t datatype_of(nb::dlpack::dtype type) {
   using Code = nb::dlpack::dtype_code;
-  // Of DLPack 1.1; the header of nanobind may be older.
+  // DLPack 1.1 defines these; the header of nanobind may be older.
   constexpr uint8_t kFloat8E4m3fn = 10;
   constexpr uint8_t kFloat8E5m2 = 12;
   const auto by_size = [&](hetcomm_datatype_t one, hetcomm_datatype_t two, hetcomm_datatype_t four,
@@ -463,7 +463,7 @@ class StoreCallbacks {
                                    uint64_t timeout_ns) {
     auto& own = *static_cast<StoreCallbacks*>(self);
     const nb::gil_scoped_acquire locked;
-    // Who is to stop tells the others by put, and waits for nobody.
+    // A rank that is to stop tells the others by put, and waits for no rank.
     if (own.interrupted()) return HETCOMM_BOOTSTRAP_FAILED;
     try {
       const nb::object found = own.get_(nb::str(key), static_cast<double>(timeout_ns) * 1e-9);
@@ -484,7 +484,7 @@ class StoreCallbacks {
     }
   }
 
-  // As they left it, whether or not the communicator was made.
+  // Raises what the callbacks raised, whether or not the communicator was made.
   void raise_interruption() const {
     if (interrupted()) raise(raised_);
   }
@@ -586,7 +586,7 @@ class Communicator {
   nb::object parent_;
 };
 
-// What collective operations have in common, as Python's keywords.
+// The arguments that collective operations have in common, as Python's keywords.
 struct CollectiveArguments {
   CollectiveArguments(std::optional<double> timeout, std::optional<std::string> algorithm_name,
                       double factor, uint32_t flags)

@@ -1,6 +1,6 @@
 // A lock that costs its sole user no locked instruction.
 //
-// As long as one thread alone makes calls "as a user" it takes the lock by two plain stores and a
+// While one thread alone makes calls "as a user", it takes the lock by two plain stores and a
 // few loads. The first call of any other thread ends that for good, at the price of one
 // membarrier(), and from then on it is an ordinary try-lock.
 //
@@ -32,8 +32,8 @@ class BiasedLock {
   bool try_lock() {
     return (sole_.load(std::memory_order_relaxed) == self() && enter()) || try_lock_shared();
   }
-  // The same; the first thread that calls it becomes the sole user, if none called anything else
-  // beside it. [any-thread]
+  // Tries like try_lock(). The first thread that calls it becomes the sole user, if no other thread
+  // has called anything. [any-thread]
   bool try_lock_as_user() {
     return (sole_.load(std::memory_order_relaxed) == self() && enter()) || try_lock_new_user();
   }

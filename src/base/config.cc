@@ -295,7 +295,8 @@ const VariableInfo* find_variable(std::string_view name) {
   return nullptr;
 }
 
-// Whether |name| may be a variable's. What is not may be a piece of a secret, and is not printed.
+// Returns whether |name| may be a variable's name. Other text may be a piece of a secret, and is
+// not printed.
 bool is_name(std::string_view name) {
   return !name.empty() && std::all_of(name.begin(), name.end(), [](char c) {
     return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_';

@@ -78,7 +78,7 @@ enum class Variable : uint8_t {
 
 enum class VariableType : uint8_t { kText, kSecretText, kDuration, kSize, kInteger, kChoice };
 
-// What the number 0 means where it is not one like the others.
+// The meaning of the number 0, if it is not a number like the others.
 enum class Zero : uint8_t { kNumber, kAllowed, kDefault };
 
 // The values that a number, a size or a duration may have, both ends included.
@@ -99,8 +99,8 @@ struct VariableInfo {
 };
 
 std::span<const VariableInfo> variable_table();
-// What can be written, for people: "64K to 1G (a size in bytes, such as 4096, 64K or 1M)"; "" for
-// texts.
+// Describes the allowed values for people: "64K to 1G (a size in bytes, such as 4096, 64K or 1M)";
+// "" for texts.
 std::string allowed_values(const VariableInfo& info);
 // A list's elements, without the blanks around them and without empty ones.
 std::vector<std::string_view> split_list(std::string_view list);
@@ -120,11 +120,11 @@ class Config {
 
   std::string_view text(Variable variable) const { return value(variable).text; }
   bool is_set(Variable variable) const { return value(variable).set; }
-  // For a choice that can be on.
+  // Returns whether a choice that can be on is on.
   bool is_on(Variable variable) const { return text(variable) == "on"; }
   // Duration in ns, size in bytes, or integer.
   uint64_t number(Variable variable) const { return value(variable).number; }
-  // As `hetcomm_info` shows it: secrets only as "(set)" or "".
+  // Returns the value as `hetcomm_info` shows it: secrets only as "(set)" or "".
   const char* shown(Variable variable) const { return value(variable).shown.c_str(); }
 
  private:

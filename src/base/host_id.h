@@ -1,5 +1,5 @@
-// Which host this process runs on: one number for each start of a kernel. Containers and network
-// namespaces of one machine share it.
+// A host id tells on which host this process runs. It is one number for each start of a kernel,
+// which containers and network namespaces of one machine share.
 #pragma once
 
 #include <array>

@@ -65,7 +65,7 @@ void Log::warn_once(const std::string& text) {
 void Log::write(LogLevel level, std::string_view text) {
   const int rank = rank_.load(std::memory_order_relaxed);
   const std::string_view name = kLevelNames[static_cast<size_t>(level)];
-  // What peers and files say may be in it.
+  // The text may contain what peers and files say.
   const std::string clean = printable_lines(text);
   const std::string line = rank >= 0
                                ? fmt::format("hetcomm[{}:{}] {}: {}", host_, rank, name, clean)

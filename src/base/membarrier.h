@@ -7,7 +7,8 @@
 
 namespace hetcomm {
 
-// For threads of this process. One per protocol; all members [any-thread] after set_up().
+// A fence between threads of this process, one per protocol. All members are [any-thread] after
+// set_up().
 class AsymmetricFence {
  public:
   // Registers the process. Without the kernel's support both sides fence in full.
@@ -29,8 +30,8 @@ class AsymmetricFence {
   bool asymmetric_ = false;
 };
 
-// The same between processes. Registers this process, so that others' barriers reach it, and tries
-// one. False: not available here.
+// Registers this process, so that the barriers of other processes reach it, and tries one. Returns
+// false if they are not available here.
 bool register_global_membarrier();
 // A full fence on all processors that run a registered process, this one included. False: refused
 // by the kernel.

@@ -17,8 +17,8 @@ struct SmallFile {
 // A regular file of at most |max_bytes|, read without blocking (a pipe that nobody writes is an
 // error). Refuses one that everybody can write. |what| starts every text.
 Result<SmallFile> read_small_file(const std::string& path, size_t max_bytes, std::string_view what);
-// The same for secrets. Refuses a file that others may have written too: one that belongs neither
-// to the effective user nor to root, or that its group can write.
+// Reads a file with secrets. Refuses a file that others may have written too: one that belongs
+// neither to the effective user nor to root, or that its group can write.
 Result<SmallFile> read_private_file(const std::string& path, size_t max_bytes,
                                     std::string_view what);
 

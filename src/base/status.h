@@ -63,7 +63,7 @@ class [[nodiscard]] Status {
   Code code() const { return code_; }
   // The text, or the code's own when none was given.
   std::string_view text() const { return text_ ? std::string_view(*text_) : code_text(code_); }
-  // The same failure with "what: " before its text. No effect on success.
+  // Returns the failure with "what: " before its text. No effect on success.
   Status annotate(std::string_view what) const;
 
  private:

@@ -11,7 +11,7 @@
 
 namespace hetcomm {
 
-// What |make| returns; empty when memory runs out.
+// Returns what |make| returns, or an empty text if memory runs out.
 template <typename Make>
 std::string text_or_none(Make&& make) noexcept {
   try {
@@ -37,7 +37,7 @@ std::string duration_text(uint64_t ns);
 // |text| for terminals and logs, whoever it comes from: control characters and bytes that are no
 // UTF-8 are written as \xNN, so that none of them acts on a terminal or fakes a line of its own.
 std::string printable(std::string_view text);
-// The same, but line ends stay.
+// Does what printable() does, but keeps line ends.
 std::string printable_lines(std::string_view text);
 
 }  // namespace hetcomm

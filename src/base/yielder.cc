@@ -19,7 +19,7 @@ bool Yielder::yield() {
   return true;
 }
 
-// Of two threads that are here at once one's count may be lost: the verdict is an estimate.
+// If two threads are here at once, one's count may be lost. The verdict is an estimate.
 void Yielder::yielded(uint64_t from, uint64_t until) {
   if (until - from >= kLateUs * ticks_per_us()) {
     came_late(until);

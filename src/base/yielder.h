@@ -21,7 +21,8 @@ class Yielder {
 
  private:
   static constexpr uint64_t kLateUs = 500;
-  // How long it does without yields: from the first late one, and at most.
+  // It does without yields for the first of these times after one late yield, and at most for the
+  // second.
   static constexpr uint64_t kFirstPauseUs = 100'000;
   static constexpr uint64_t kLongestPauseUs = 800'000;
   // That many in a row came back at once: the stranger has gone.

@@ -1,5 +1,6 @@
-// How ranks find each other: rank, size, secret, and an exchange of bytes. Used only while a
-// communicator is created, on the calling thread; may block up to the deadline.
+// By a bootstrap ranks find each other: it has rank, size, secret, and an exchange of bytes. It is
+// used only while a communicator is created, on the calling thread, and may block up to the
+// deadline.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +39,7 @@ class Bootstrap {
   // job's store (or rank 0, through the exchange) handed out. Where the ranks were not given the
   // same, this call or the next allgather fails on all of them with kPermissionDenied.
   virtual Result<Secret> secret(uint64_t deadline_ns) = 0;
-  // The same, at once, where a secret is configured here; nothing where it is handed out.
+  // Returns that secret at once if it is configured here, and nothing if it is handed out.
   virtual std::optional<Secret> configured_key() const = 0;
   // Rank 0's |mine|, for all; what the others say does not count. |scope| as for allgather().
   virtual Result<std::vector<std::byte>> broadcast(const std::string& scope, ConstByteSpan mine,
@@ -56,7 +57,7 @@ class Bootstrap {
 // A bootstrap that can find out which of its ranks are left.
 class SurvivorFinder {
  public:
-  // Which ranks of the bootstrap are known to be lost, now.
+  // Returns the ranks of the bootstrap that are now known to be lost.
   using FindLost = std::function<std::vector<bool>()>;
 
   // A bootstrap of the ranks that are left, in their order: those that call this, as soon as all

@@ -34,7 +34,7 @@ constexpr size_t kSecretBytes = 1 + std::tuple_size_v<Digest>;  // what rank 0 b
 constexpr size_t kMarkBytes = 2 * kSecretBytes - 1;             // with a digest of the job's name
 constexpr size_t kMaxValue = kMaxStoreValue + kMarkBytes;
 constexpr size_t kFirstRoom = 16 * 1024;
-// What is fetched of many ranks at once; a larger value is asked for again, alone.
+// Room for each value when many ranks are asked at once. A larger value is asked for again, alone.
 constexpr size_t kManyRoom = 1024;
 
 Status callback_failed(std::string_view what, hetcomm_status_t status) {
@@ -43,7 +43,7 @@ Status callback_failed(std::string_view what, hetcomm_status_t status) {
                 fmt::format("{} returned {} ({})", what, code_name(code), code_text(code)));
 }
 
-// How values get from rank to rank.
+// An exchange brings values from rank to rank.
 class Exchange {
  public:
   virtual ~Exchange() = default;
@@ -169,7 +169,8 @@ class PutGetExchange final : public Exchange {
  private:
   static std::string broadcast_key(const std::string& scope) { return "hetcomm/" + scope + "/0"; }
 
-  // What rank 0 hands out: a reply as of the store, with all values or with the reason why not.
+  // Returns what rank 0 hands out: a reply like the store's, with all values or the reason for
+  // which there are none.
   std::vector<std::byte> collect(const std::string& prefix, std::vector<std::byte> mine,
                                  uint64_t deadline_ns) {
     // Rank 0 gives up a little earlier, so that its reason reaches the others in time.
@@ -205,7 +206,7 @@ class PutGetExchange final : public Exchange {
                            format_ranks(missing, options_.size))));
   }
 
-  // What came of the ranks from 1 on in one call.
+  // The values that one call fetched of the ranks from 1 on.
   struct Fetched {
     std::vector<std::byte> values;
     std::vector<size_t> sizes;  // empty: nothing came
@@ -394,8 +395,8 @@ class CallbackBootstrap final : public Bootstrap {
   SurvivorFinder* survivor_finder() override { return nullptr; }
 
  private:
-  // Whether a secret was configured, what tells it from others, and which job this is. Random keys
-  // cannot be guessed.
+  // Makes the mark: it says whether a secret was configured, what tells it from others, and which
+  // job this is. Random keys cannot be guessed, so a quick digest will do for them.
   Status make_mark(const Secret& secret, ConstByteSpan salt) {
     Result<Digest> check =
         configured_ ? slow_digest(secret, salt) : Result<Digest>(hmac_sha256(secret, salt));

@@ -27,12 +27,12 @@ namespace {
 constexpr int kExtraPorts = 16;
 // Sessions beside one for each rank, for processes that were restarted and for strangers.
 constexpr size_t kExtraSessions = 64;
-// How long a request may wait in a store without a secret, unless the job's own limit is longer.
+// A request may wait this long in a store without a secret, unless the job's own limit is longer.
 constexpr uint64_t kLongestWaitNs = 3'600'000'000'000;
 // Between two questions of survivors; doubles.
 constexpr uint64_t kFirstPauseNs = 1'000'000;
 constexpr uint64_t kLastPauseNs = 100'000'000;
-// How long the store may take for an answer that it need not wait for.
+// The store may take this long for an answer that it need not wait for.
 constexpr uint64_t kAnswerNs = 10'000'000'000;
 constexpr uint64_t kLastQuestionNs = 500'000'000;  // before the deadline
 constexpr std::string_view kAdvice =
@@ -86,16 +86,16 @@ bool is_any(const Address& address) {
   return text == "0.0.0.0:0" || text == "[::]:0";
 }
 
-// Whether |name| means loopback on every host. A host's own name may lead to loopback on that host
-// and to a network address on all others.
+// Returns whether |name| means loopback on every host. A host's own name may lead to loopback on
+// that host and to a network address on all others.
 bool names_loopback(const std::string& name) {
   Result<Address> numeric = Address::parse_numeric(name, 0);
   return name == "localhost" || (numeric.ok() && numeric->is_loopback());
 }
 
-// Where the other ranks look for the store, and nothing beyond it: the addresses of MASTER_ADDR
-// that this host has. Where it has none (address translation; a host name that means loopback here;
-// 0.0.0.0) those of HETCOMM_INTERFACE, and without one all.
+// Returns the addresses at which the other ranks look for the store, and no others: those of
+// MASTER_ADDR that this host has. If it has none (address translation; a host name that means
+// loopback here; 0.0.0.0), they are those of HETCOMM_INTERFACE, and without that variable all.
 Result<std::vector<Address>> listening_hosts(const Config& config, Log& log, const Launch& launch,
                                              const std::vector<Address>& masters) {
   const bool loopback = names_loopback(launch.master_address);
@@ -135,14 +135,15 @@ Result<std::vector<Address>> listening_hosts(const Config& config, Log& log, con
   return hosts;
 }
 
-// For errors of ranks that did not find their store: perhaps it was there and of another job.
+// Describes the job in errors of ranks that did not find their store. A store may have been there
+// that belongs to another job.
 std::string describe(const JobName& job) {
   if (job.name.empty()) return "this job has no name (HETCOMM_JOB)";
   return fmt::format("this is job '{}' by {}, and all its ranks have to agree (HETCOMM_JOB)",
                      printable(job.name), job.source);
 }
 
-// What one launch of this process is part of: its ranks, its store and its key.
+// The job that one launch of this process belongs to: its ranks, its store and its key.
 class LaunchedJob {
  public:
   LaunchedJob(const Launch& launch, std::optional<Secret> configured)
@@ -150,7 +151,7 @@ class LaunchedJob {
 
   Status start(const Config& config, Log& log);
 
-  // As the launcher said.
+  // The launcher gave these two.
   int rank() const { return launch_.rank; }
   int size() const { return launch_.size; }
   Address local_address() const { return client_ ? client_->local_address() : Address(); }
@@ -165,8 +166,8 @@ class LaunchedJob {
   // Among |size| ranks of the job, of which this is |rank|.
   Result<std::vector<std::vector<std::byte>>> gather(const std::string& scope, int rank, int size,
                                                      ConstByteSpan mine, uint64_t deadline_ns);
-  // Which ranks of the job are left; |find_lost| speaks of all of them. |*round|: a name for what
-  // was found, the same on all who found it.
+  // Returns which ranks of the job are left. |find_lost| speaks of all of them. |*round| gets a
+  // name for the result, the same on all ranks that got it.
   Result<std::vector<bool>> survivors(const std::string& scope,
                                       const SurvivorFinder::FindLost& find_lost,
                                       uint64_t deadline_ns, std::string* round);
@@ -307,7 +308,8 @@ Result<std::unique_ptr<Bootstrap>> EnvironmentBootstrap::survivors(const std::st
       std::make_unique<EnvironmentBootstrap>(job_, std::move(members), round + "/"));
 }
 
-// Without a secret a key that everybody knows: no protection, but strays fail at once.
+// A job without a secret uses a key that everybody knows. It protects nothing, but strays fail at
+// once.
 Credentials LaunchedJob::store_credentials() const {
   constexpr std::string_view kKnownKey = "hetcomm store of a job without a secret";
   const std::string job = fmt::format("{}/{}", launch_.master_port, launch_.job.name);

@@ -79,7 +79,7 @@ JobName read_job(const Config& config, Names::Launcher launcher) {
   if (const std::string_view job = config.text(Variable::kJob); !job.empty()) {
     return {std::string(job), "HETCOMM_JOB"};
   }
-  // What torchrun calls a run that nobody has named.
+  // torchrun gives this name to a run that nobody has named.
   constexpr std::string_view kUnnamed = "none";
   const std::string_view run = variable("TORCHELASTIC_RUN_ID");
   if (!run.empty() && run != kUnnamed) return {std::string(run), "TORCHELASTIC_RUN_ID"};

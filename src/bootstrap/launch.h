@@ -1,5 +1,5 @@
-// What the launcher said: rank, number of ranks, where rank 0 is, and which job this is. From
-// torchrun's variables, else from those of Open MPI, PMI, PMIx or Slurm.
+// A launch is what the launcher said: rank, number of ranks, where rank 0 is, and which job this
+// is. It comes from torchrun's variables, else from those of Open MPI, PMI, PMIx or Slurm.
 #pragma once
 
 #include <cstdint>

@@ -16,12 +16,12 @@ namespace hetcomm {
 // or everybody can write, and warns of one that everybody can read.
 Result<std::optional<Secret>> configured_secret(const Config& config, Log& log);
 
-// Where the random key of a job without a secret goes from rank 0 to the others.
+// The channel through which rank 0 gives the random key of a job without a secret to the others.
 enum class KeyChannel : uint8_t {
   kStore,     // the library's own store, protected by TLS where that is on
   kCallbacks  // the caller's functions, whose channel the library cannot protect
 };
-// Whether a job of |size| ranks may go on without a configured secret: PERMISSION_DENIED where
+// Says whether a job of |size| ranks may go on without a configured secret: PERMISSION_DENIED if
 // HETCOMM_REQUIRE_SECRET or HETCOMM_REQUIRE_TLS forbids it. Rank 0 warns of such a job, once in a
 // process, unless TLS protects the key.
 Status allow_without_secret(const Config& config, Log& log, int rank, int size, KeyChannel channel);

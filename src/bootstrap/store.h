@@ -7,8 +7,9 @@
 // around all of this, and the certificates say who may connect. An allgather
 // over n ranks is n requests and n replies that share one buffer.
 //
-// Who proved a key that everybody knows may be a stranger. Such sessions are bounded in number, and
-// in time while no reply is owed to them (Bounds). Honest clients connect again when they need to.
+// A client that proved a key that everybody knows may be a stranger. Such sessions are bounded in
+// number, and in time while no reply is owed to them (Bounds). Honest clients connect again when
+// they need to.
 #pragma once
 
 #include <cstdint>
@@ -28,14 +29,14 @@
 
 namespace hetcomm {
 
-// How long clients of a store without a secret keep a connection that they do not use.
+// Clients of a store without a secret keep a connection that they do not use for this time.
 inline constexpr uint64_t kQuietNs = 10'000'000'000;
 
 // Serves from a thread of its own until it is destroyed; then it tells those who wait that it
 // closes, and lets replies that are under way leave, for a few seconds at most. |log| outlives it.
 class StoreServer {
  public:
-  // What holds for sessions whose proof says nothing, since everybody knows the key.
+  // Bounds hold for sessions whose proof says nothing, because everybody knows the key.
   struct Bounds {
     size_t sessions = 0;               // at a time; beyond, the longest quiet one has to go
     uint64_t quiet_ns = 3 * kQuietNs;  // a session to which no reply is owed ends after this time
@@ -91,7 +92,7 @@ class StoreClient {
                                                      ConstByteSpan mine, uint64_t deadline_ns) {
     return gather(scope, options_.rank, size, mine, deadline_ns);
   }
-  // The same as |rank|, which counts those that take part.
+  // Gathers as |rank|, one of the |size| ranks that take part.
   Result<std::vector<std::vector<std::byte>>> gather(const std::string& scope, int rank, int size,
                                                      ConstByteSpan mine, uint64_t deadline_ns);
   // One question of a round (SurvivorRounds), by a rank to which |lost| of all ranks are lost. The

@@ -20,11 +20,11 @@ namespace {
 
 constexpr size_t kReplyOverhead = 64 + kMaxReplyText;
 constexpr size_t kReceiveChunk = 1 << 20;
-// How long a store that was found before is looked for.
+// A store that was found before is looked for during this time.
 constexpr uint64_t kReconnectNs = 3'000'000'000;
 
-// What the store is told: a little less than there is, so that its reply, which says what is
-// missing, arrives in time.
+// Returns the time limit that the store is told. It is a little less than the time that is left, so
+// that the store's reply, which says what is missing, arrives in time.
 uint64_t time_for_store(uint64_t deadline_ns) {
   if (deadline_ns == kForever) return kForever;
   const uint64_t now = now_ns();

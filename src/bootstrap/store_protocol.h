@@ -1,6 +1,5 @@
-// What store and clients say to each other after the handshake: frames of a 32-bit length and a
-// body, little endian. One request at a time; each gets one reply. The decoders treat input as
-// hostile.
+// Store and clients exchange frames after the handshake: a 32-bit length and a body, little endian.
+// A client has one request at a time, and each gets one reply. The decoders treat input as hostile.
 #pragma once
 
 #include <cstdint>
@@ -42,7 +41,7 @@ struct StoreRequest {
 
 // A set of ranks, a bit for each.
 std::vector<std::byte> encode_ranks(const std::vector<bool>& ranks);
-// Of |size| ranks. Empty when |bytes| are no such set.
+// Returns a set of |size| ranks, or an empty vector if |bytes| are no such set.
 std::vector<bool> decode_ranks(ConstByteSpan bytes, int32_t size);
 
 // A whole frame, shared by all who get the same reply.

@@ -56,14 +56,15 @@ class Session final : public Watcher {
   ~Session() { poller_.remove(socket_.get(), *this); }
 
   Status watch() {
-    // What came with the end of a TLS handshake is announced by nothing: writable it is at once.
+    // No event announces data that came with the end of a TLS handshake, but the socket is writable
+    // at once.
     writing_ = !socket_.flushed() || socket_.buffered();
     return poller_.add(socket_.get(), wanted_events(), *this);
   }
   const std::string& name() const { return name_; }
   bool closed() const { return closed_; }
   bool flushed() const { return out_.empty() && socket_.flushed(); }
-  // Since when nothing of it has moved on; kForever while the store owes it a reply.
+  // Returns the time since which the session is quiet; kForever while the store owes it a reply.
   uint64_t quiet_since_ns() const { return waits_ ? kForever : quiet_since_ns_; }
 
   // In between two rounds of events.
@@ -339,7 +340,8 @@ void StoreServer::Loop::end_quiet(uint64_t now) {
   }
 }
 
-// Whether one more client is taken. The one that has to go instead is gone after this round.
+// Returns whether the store takes one more client. If an old one must go instead, it is gone after
+// this round.
 bool StoreServer::Loop::make_room() {
   const size_t limit = bounds_ ? bounds_->sessions : kMaxClients;
   if (sessions_.size() - closed_.size() < limit) return true;

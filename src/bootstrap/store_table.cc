@@ -12,7 +12,7 @@
 namespace hetcomm {
 namespace {
 
-// How long somebody has waited, in whole seconds.
+// Returns a time of waiting in whole seconds, as text.
 std::string seconds(uint64_t ns) {
   return fmt::format("{} s", std::max<uint64_t>(1, (ns + 999'999'999) / 1'000'000'000));
 }

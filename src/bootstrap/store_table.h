@@ -1,5 +1,5 @@
-// What the store knows, without any I/O: values, waiting readers and running gathers. The server
-// feeds it decoded requests; replies leave through a sink.
+// The store's table has its values, waiting readers and running gathers, and does no I/O. The
+// server feeds it decoded requests, and replies leave through a sink.
 //
 // A gather's entries belong to the connections that wait in it: an entry leaves with its
 // connection, so that a process that was restarted can take its place. The first member whose time

@@ -1,4 +1,4 @@
-// Which ranks of a job are left: the store decides it with those that ask.
+// The store decides in rounds which ranks of a job are left, together with those that ask.
 //
 // A round has a name. Every rank that lives asks, again and again, and says which others it knows
 // to be lost. Once each rank has asked or is lost to one that asked, the round is decided: the

@@ -29,7 +29,7 @@ Status check_options(const hetcomm_collective_options_t& options, const Communic
   return as_status(capi::check_group(options.group, &own));
 }
 
-// Which of the buffers of |arguments| this rank's arguments are.
+// The buffers of |arguments| that belong to this rank's arguments.
 struct Used {
   bool sends = true;
   bool receives = true;
@@ -110,7 +110,7 @@ Status check_apart(const Arguments& arguments) {
   return {};
 }
 
-// How many buffers there are follows from the kind.
+// The kind of the operation determines how many buffers there are.
 Status try_post(hetcomm_communicator_t* communicator, Arguments& arguments,
                 const hetcomm_collective_options_t* options, hetcomm_request_t** out_request) {
   HETCOMM_REQUIRE_HANDLE(communicator);

@@ -63,7 +63,7 @@ Status make(hetcomm::Context& context, Bootstrap& bootstrap,
   return {};
 }
 
-// Whether the losses that |old| knows tell which ranks of |bootstrap| are left.
+// Checks that the losses that |old| knows tell which ranks of |bootstrap| are left.
 Status check_shrink(const Communicator& old, Bootstrap& bootstrap) {
   if (bootstrap.survivor_finder() == nullptr) {
     return Status(

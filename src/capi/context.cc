@@ -119,7 +119,8 @@ Status check_plain(const hetcomm::DeviceSet& devices, const void* address) {
   return Status(Code::kInvalidArgument, std::string(capi::kForbiddenText));
 }
 
-// Whether |size| bytes from |address| on can be memory of device |index|, as far as it can tell.
+// Checks that |size| bytes from |address| on can be memory of device |index|, as far as it can
+// tell.
 Status check_wrapped(const hetcomm::DeviceSet& devices, size_t index, const void* address,
                      uint64_t size) {
   const Device& device = devices.device(index);

@@ -1,4 +1,4 @@
-// What every entry point of the C ABI shares: the wall that no exception passes, the calling
+// Every entry point of the C ABI shares this: the wall that no exception passes, the calling
 // thread's error text, the reading of option structs, and the handle types.
 #pragma once
 

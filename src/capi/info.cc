@@ -14,7 +14,8 @@ void copy_text(std::string_view from, char* to, size_t capacity) {
   to[size] = '\0';
 }
 
-// What each variable means, and what can be written. Lives as long as the process.
+// Returns the meaning and the allowed values of each variable. The texts live as long as the
+// process.
 const std::vector<std::string>& meanings() {
   static const auto* const texts = [] {
     auto* made = new std::vector<std::string>();

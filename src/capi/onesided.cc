@@ -57,7 +57,7 @@ bool is_plain_host(const hetcomm_buffer_t& buffer) {
   return buffer.memory == nullptr && buffer.offset != 0;
 }
 
-// The same for an atomic on one word.
+// Posts an atomic on one word, if nothing stands in the way.
 template <OperationKind kKind, typename Act>
 [[gnu::always_inline]] inline bool post_plain_atomic(hetcomm_remote_memory_t* remote,
                                                      uint64_t offset, uint64_t* out_previous,

@@ -112,7 +112,7 @@ hetcomm_status_t stale() {
   return capi::fail(Code::kStaleHandle, hetcomm::code_text(Code::kStaleHandle));
 }
 
-// The same as find() for a request whose end is asked for.
+// Does what find() does, for a caller that asks for the request's end.
 OperationRef find_started(hetcomm_request_t* request, hetcomm_status_t* status) {
   const OperationRef found = find(request, status);
   if (found.operation == nullptr || !found.is(OperationState::kPrepared)) return found;
@@ -128,7 +128,7 @@ uint64_t wait_deadline(uint64_t timeout_ns) {
   return hetcomm::deadline_after(hetcomm::now_ns(), timeout_ns);
 }
 
-// For a request that is not complete yet, or cannot be used.
+// Waits for a request that is not complete yet, or reports one that cannot be used.
 [[gnu::noinline]] hetcomm_status_t wait_slowly(hetcomm_request_t* request, uint64_t timeout_ns,
                                                hetcomm_completion_t* out_completion) noexcept {
   hetcomm_status_t status = HETCOMM_OK;

@@ -47,7 +47,7 @@ inline Refusal check_group(const hetcomm_group_t* group, const Communicator* com
 // Checks |arguments|, reads their options, and posts (or only prepares) the operation.
 hetcomm_status_t post(Communicator* communicator, PostArguments arguments, bool prepared,
                       hetcomm_request_t** out_request) noexcept;
-// The same for a handle that may be anything.
+// Posts on a handle that may be anything.
 inline hetcomm_status_t post(hetcomm_communicator_t* communicator, const PostArguments& arguments,
                              bool prepared, hetcomm_request_t** out_request) noexcept {
   if (communicator == nullptr) return fail(Code::kInvalidArgument, "communicator is null");

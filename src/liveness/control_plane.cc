@@ -1,5 +1,7 @@
 #include "src/liveness/control_plane.h"
 
+#include <fmt/format.h>
+
 #include "src/base/clock.h"
 #include "src/liveness/plane.h"
 
@@ -50,7 +52,12 @@ void ControlPlane::encode_addresses(ByteWriter& writer) const {
 
 Result<std::vector<Address>> ControlPlane::decode_addresses(ByteReader& reader) {
   const auto count = reader.read<uint8_t>();
-  if (count > kMaxAddresses) return Status(Code::kBootstrapFailed, "too many control addresses");
+  if (count > kMaxAddresses) {
+    return Status(Code::kBootstrapFailed,
+                  fmt::format("it has {} addresses for control connections, and at most {} are "
+                              "allowed: use the same release of hetcomm on all ranks",
+                              count, kMaxAddresses));
+  }
   std::vector<Address> addresses;
   for (uint8_t i = 0; i < count; ++i) {
     Result<Address> address = Address::decode(reader);

@@ -1,9 +1,9 @@
 // The control plane of a mesh, as the mesh sees it: who is alive, who left, what was aborted, and
-// letters between ranks. It carries no user data. The work is done on the context's control thread;
-// what comes of it waits in the mailbox.
+// letters between ranks. It carries no user data. The context's control thread does the work and
+// puts the results into the mailbox.
 //
-// Every call returns at once, unless it says otherwise, and may be made by any thread, but by one
-// at a time.
+// Every call returns at once, unless its comment says otherwise. Any thread may call it, but only
+// one at a time.
 #pragma once
 
 #include <cstdint>
@@ -27,43 +27,46 @@ class Plane;
 
 class ControlPlane {
  public:
-  // Listens. Waits for the control thread.
+  // Makes a control plane that listens. Waits for the control thread.
   static Result<std::unique_ptr<ControlPlane>> create(ControlThread& thread, Log& log,
                                                       const Config& config, Setup setup);
-  // Says goodbye, which goes on in the background.
+  // The destructor says goodbye, which goes on in the background.
   ~ControlPlane();
   ControlPlane(const ControlPlane&) = delete;
   ControlPlane& operator=(const ControlPlane&) = delete;
 
-  // Where the outcome of all this is put.
+  // Results and letters arrive here.
   Mailbox& mailbox() { return *mailbox_; }
 
-  // Where peers find this rank.
+  // Writes the addresses at which peers find this rank.
   void encode_addresses(ByteWriter& writer) const;
   static Result<std::vector<Address>> decode_addresses(ByteReader& reader);
   // Takes connections of ranks that fit |credentials|, and connects to the neighbours. |addresses|
-  // and |hosts| by rank. Waits for the control thread.
+  // and |hosts| are indexed by rank. Waits for the control thread.
   Status start(Credentials credentials, std::vector<std::vector<Address>> addresses,
                std::vector<HostId> hosts);
-  // Neighbours that are not connected, and why a connection to this rank was dropped last. Waits
-  // for the control thread.
+  // Returns the neighbours that are not connected. |*last_rejection| gets the reason for which this
+  // rank last dropped an incoming connection. Waits for the control thread.
   std::vector<int> missing_neighbours(Status* last_rejection);
 
-  // |rank|, the lower one, shall connect: it has no connection left, having lost those up to
-  // |lost|.
+  // Asks |rank|, the lower one, to connect, because this rank has lost all connections with it, up
+  // to number |lost|.
   void knock(int rank, uint64_t lost);
-  // It has connected.
+  // Takes the knock back: |rank| has connected.
   void forget_knock(int rank);
+  // Tells |rank|, the higher one, that this rank cannot connect to it.
   void refuse(int rank, std::string_view why);
+  // Tells |rank| that this rank exchanges no more messages with it.
   void give_up(int rank, std::string_view why);
+  // Tells |rank| that this rank has called a collective operation of |communicator|.
   void tell_call(int rank, uint32_t communicator, ConstByteSpan note);
-  // The peer's control thread answers with what its witness says, as kAnswer with |value|. Asking
-  // the same again replaces what has not left.
+  // Asks the witness of |rank|. Its control thread answers, and the answer comes as kAnswer with
+  // |value|. An equal question replaces one that waits to be sent.
   void ask(int rank, ConstByteSpan question, uint64_t value);
-  // Told to all ranks.
+  // These two tell all ranks.
   void publish_abort(uint32_t communicator, std::string_view reason);
   void publish_collectives_failed(uint32_t communicator, const Status& why);
-  // Data of |rank| has come.
+  // Notes that data of |rank| has come, which is a sign of life.
   void note_data(int rank);
   // Asks the others about |rank|, to which this one cannot connect.
   void inquire(int rank);
@@ -76,7 +79,7 @@ class ControlPlane {
 
   ControlThread& thread_;
   std::shared_ptr<Mailbox> mailbox_;
-  Plane* plane_ = nullptr;  // the thread's
+  Plane* plane_ = nullptr;  // the thread owns it
   std::vector<Address> addresses_;
 };
 

@@ -24,7 +24,7 @@ void ControlThread::Wake::ring() const {
 void ControlThread::Wake::on_events(uint32_t /*events*/) {
   uint64_t count = 0;
   const ssize_t got = ::read(fd_.get(), &count, sizeof(count));
-  static_cast<void>(got);  // level-triggered: it would come again
+  static_cast<void>(got);  // the event is level-triggered and would come again
 }
 
 Result<std::unique_ptr<ControlThread>> ControlThread::create() {
@@ -68,7 +68,7 @@ void ControlThread::call(const std::function<void()>& command) {
     try {
       command();
     } catch (const std::bad_alloc&) {
-      // The caller finds that nothing was made.
+      // The caller sees that |command| set none of its results.
     }
     const std::lock_guard<std::mutex> lock(mutex_);
     done = true;
@@ -88,12 +88,12 @@ void ControlThread::run_commands() {
     try {
       command();
     } catch (const std::bad_alloc&) {
-      // A letter or a piece of news is lost, as it would be had its author had no memory for it.
+      // A letter or a piece of news is lost, as if its author had had no memory for it.
     }
   }
 }
 
-// Reads everything before the clock is looked at: what has come counts before any verdict.
+// Reads everything before it looks at the clock, so that what has come counts before any verdict.
 void ControlThread::drive() {
   run_commands();
   constexpr int kMostRounds = 16;
@@ -112,8 +112,7 @@ void ControlThread::run() {
     try {
       drive();
     } catch (const std::bad_alloc&) {
-      // The work that was dropped comes again: news and letters are kept, silence is looked at in
-      // each tick.
+      // The dropped work comes again: news and letters are kept, and each tick looks for silence.
     }
     uint64_t next = kForever;
     for (const auto& resident : residents_) next = std::min(next, resident->next_timer_ns());

@@ -1,6 +1,6 @@
-// The one thread of a context that keeps its control planes alive, in both progress modes: it
-// sleeps in epoll, reads and writes control connections, and runs timers. It never takes the baton,
-// so that a rank whose threads compute, or wait for each other, still answers for its process.
+// The control thread is the one thread of a context on which its control planes live, in both
+// progress modes. It sleeps in epoll, reads and writes control connections, and runs timers. It
+// never takes the baton. A rank whose threads compute, or wait for each other, still answers.
 #pragma once
 
 #include <condition_variable>
@@ -16,30 +16,30 @@
 
 namespace hetcomm::liveness {
 
-// Something that the thread drives. All calls on it.
+// A resident is driven by the control thread, which makes all calls.
 class Resident {
  public:
   virtual ~Resident() = default;
   virtual void tick(uint64_t now_ns) = 0;
   virtual uint64_t next_timer_ns() const = 0;
-  // It has nothing more to do, and is destroyed.
+  // Returns whether it has nothing more to do; the thread then destroys it.
   virtual bool finished(uint64_t now_ns) const = 0;
 };
 
 class ControlThread {
  public:
   static Result<std::unique_ptr<ControlThread>> create();
-  // Waits until all residents have finished.
+  // The destructor waits until all residents have finished.
   ~ControlThread();
   ControlThread(const ControlThread&) = delete;
   ControlThread& operator=(const ControlThread&) = delete;
 
-  // On the control thread, soon, in order. [any-thread]
+  // Runs |command| on the control thread, soon and in order. [any-thread]
   void post(std::function<void()> command);
-  // The same, and waits for it. Not from the control thread. [any-thread]
+  // Runs |command| on the control thread and waits for its end. Other threads only. [any-thread]
   void call(const std::function<void()>& command);
 
-  // On the control thread only.
+  // The control thread alone calls these two.
   Poller& poller() { return poller_; }
   void add(std::unique_ptr<Resident> resident) { residents_.push_back(std::move(resident)); }
 

@@ -9,20 +9,20 @@
 
 namespace hetcomm::liveness {
 
-// A rank's fate. A later value wins over an earlier one, and only kAlive can change.
+// A rank's fate. A larger value wins: kAlive can become kDead or kLeft, and kDead can become kLeft.
 enum class Fate : uint8_t { kAlive = 0, kDead = 1, kLeft = 2 };
 
 enum class FrameType : uint8_t {
   kBeat = 1,      // the sender's control thread runs
-  kFate,          // |subject| of incarnation |value| is dead or has left (|code|: Fate)
+  kFate,          // |subject| of incarnation |value| is dead or has left (|code| is a Fate)
   kAborted,       // |subject| has aborted communicator |number|
-  kFailed,        // the collective operations of |number| have failed on |subject|, with |code|
+  kFailed,        // collective operations of communicator |number| failed on |subject|: |code|
   kSuspect,       // who has heard of |subject|? |number| counts the questions about it
-  kVouch,         // an answer: it was there |value| nanoseconds ago
-  kLetter,        // for the receiver alone; |number| counts, |code|: LetterType
-  kLetterTaken,   // letters up to |number| have come
-  kGoodbyeTaken,  // the receiver's leave is known
-  kRelease,       // the sender has no use for the connection; with |code| 1 it agrees and closes
+  kVouch,         // an answer: |subject| gave a sign of life |value| nanoseconds ago
+  kLetter,        // a message for the receiver alone; |number| counts, |code| is a LetterType
+  kLetterTaken,   // the sender has taken letters up to |number|
+  kGoodbyeTaken,  // the sender knows that the receiver leaves
+  kRelease,       // the sender needs the connection no more; with |code| 1 it agrees and closes
 };
 inline constexpr auto kLastFrameType = FrameType::kRelease;
 
@@ -31,8 +31,8 @@ enum class LetterType : uint8_t {
   kRefused,    // the sender, the lower rank, cannot connect to the receiver
   kGivenUp,    // the sender will not exchange messages with the receiver any more
   kCall,       // the sender has called a collective operation
-  kQuestion,   // what has arrived there of a data connection? |text| names it
-  kAnswer,     // by the control thread; |value| is the question's. Not kept: it ages
+  kQuestion,   // asks what has arrived of the data connection that |text| names
+  kAnswer,     // the control thread's answer with the question's |value|; not kept, since it ages
 };
 inline constexpr auto kLastLetterType = LetterType::kAnswer;
 
@@ -54,9 +54,9 @@ inline constexpr size_t kMaxFrameText = 400;
 // Appends |frame|; its text is cut at kMaxFrameText.
 void encode(const Frame& frame, std::vector<std::byte>& out);
 
-// kMore: not all of it has come yet. kGarbage: no frame begins there.
+// kMore: not all of the frame has come yet. kGarbage: the bytes are no frame.
 enum class Decoded : uint8_t { kFrame, kMore, kGarbage };
-// Takes a frame from the front of |bytes|; |*used| bytes belong to it. |size| is the number of
+// Takes a frame from the front of |bytes| and sets |*used| to its length. |size| is the number of
 // ranks.
 Decoded decode(ConstByteSpan bytes, int size, Frame* frame, size_t* used);
 

@@ -10,6 +10,14 @@ namespace {
 
 double seconds(uint64_t ns) { return static_cast<double>(ns) / 1e9; }
 
+// The peer's operations end with this text.
+std::string given_up_text(int rank, int peer) {
+  return fmt::format(
+      "rank {} gave up rank {} after a network cut longer than HETCOMM_DETECTION_TIME; rebuild the "
+      "communicator",
+      rank, peer);
+}
+
 }  // namespace
 
 Judge::Judge(Setup setup, Network& network, Observer& observer)
@@ -19,7 +27,7 @@ Judge::Judge(Setup setup, Network& network, Observer& observer)
       fates_(static_cast<size_t>(setup_.ring->size()), Fate::kAlive),
       concluded_(fates_.size(), false) {}
 
-// --- peers and links ----------------------------------------------------------
+// --- peers and connections ----------------------------------------------------------
 
 Judge::Peer& Judge::peer(int rank, uint64_t now) {
   const auto [found, added] = peers_.try_emplace(rank);
@@ -38,7 +46,7 @@ void Judge::connect(int rank, Peer& peer, uint64_t now) {
   ++peer.connecting;
 }
 
-void Judge::on_link_up(LinkId id, int rank, bool initiated, uint64_t now) {
+void Judge::on_connection_up(ConnectionId id, int rank, bool initiated, uint64_t now) {
   Peer* known = find(rank);
   if (initiated && known != nullptr) --known->connecting;
   if (declared_dead_ || rank == setup_.rank || fate(rank) == Fate::kLeft) {
@@ -46,7 +54,8 @@ void Judge::on_link_up(LinkId id, int rank, bool initiated, uint64_t now) {
     return;
   }
   if (fate(rank) == Fate::kDead) {
-    // It learns what it is held for, unless only this rank holds it for that.
+    // The rank is told that it was declared dead, or that this rank gave it up if the verdict holds
+    // here only.
     if (dead_here_.count(rank) == 0) {
       (void)network_.send(id, fate_frame(rank, Fate::kDead, verdict(rank)));
     } else {
@@ -54,50 +63,50 @@ void Judge::on_link_up(LinkId id, int rank, bool initiated, uint64_t now) {
                                     .code = static_cast<uint8_t>(LetterType::kGivenUp),
                                     .subject = setup_.rank,
                                     .number = kUncounted,
-                                    .text = "it was cut off from this rank for too long"});
+                                    .text = given_up_text(setup_.rank, rank)});
     }
     network_.close(id);
     return;
   }
   Peer& one = peer(rank, now);
-  // The new link replaces silent ones: news and letters go again over it.
+  // The new connection replaces silent ones, and news and letters go again over it.
   if (one.suspect_ns != kNever) {
-    for (const LinkId old : std::vector<LinkId>(one.links)) {
+    for (const ConnectionId old : std::vector<ConnectionId>(one.connections)) {
       detach(old);
       network_.close(old);
     }
   }
-  one.links.reserve(one.links.size() + 1);
-  Link& link = links_[id];  // nothing is half known when memory runs out
-  link.rank = rank;
-  link.initiated = initiated;
-  one.links.push_back(id);
+  one.connections.reserve(one.connections.size() + 1);
+  Connection& connection = connections_[id];  // the last allocation: it fails before any change
+  connection.rank = rank;
+  connection.initiated = initiated;
+  one.connections.push_back(id);
   one.proved = true;
   one.reached = one.reached || initiated;
   one.heard_ns = one.used_ns = now;
   note_life(one, now);
-  pump(id, link);
+  pump(id, connection);
   send_letters(rank, one, now);
   check_ready();
 }
 
-// Takes the link out of all lists.
-void Judge::detach(LinkId id) {
-  const auto found = links_.find(id);
-  if (found == links_.end()) return;
-  std::erase(peers_[found->second.rank].links, id);
-  links_.erase(found);
+// Removes the connection from all lists.
+void Judge::detach(ConnectionId id) {
+  const auto found = connections_.find(id);
+  if (found == connections_.end()) return;
+  std::erase(peers_[found->second.rank].connections, id);
+  connections_.erase(found);
 }
 
-void Judge::on_link_down(LinkId id, std::string_view why, uint64_t now) {
-  const auto found = links_.find(id);
-  if (found == links_.end()) return;
+void Judge::on_connection_down(ConnectionId id, std::string_view why, uint64_t now) {
+  const auto found = connections_.find(id);
+  if (found == connections_.end()) return;
   const int rank = found->second.rank;
   detach(id);
   Peer& one = peer(rank, now);
   one.why = why;
   if (over()) return;
-  if (!one.links.empty()) {
+  if (!one.connections.empty()) {
     send_letters(rank, one, now);
     return;
   }
@@ -113,18 +122,24 @@ void Judge::on_connect_failed(int rank, ConnectFailure failure, std::string_view
   --one.connecting;
   one.why = why;
   if (failure == ConnectFailure::kOtherIncarnation) {
-    die(rank, fmt::format("another process has taken its place: {}", why), true, now);
-  } else if (failure == ConnectFailure::kRefused && one.proved && one.links.empty()) {
-    die(rank, "its process is gone: its connection broke, and its address refuses a new one", true,
-        now);
+    die(rank,
+        fmt::format("another process has taken its place ({}); if it was restarted, rebuild the "
+                    "communicator",
+                    why),
+        true, now);
+  } else if (failure == ConnectFailure::kRefused && one.proved && one.connections.empty()) {
+    die(rank,
+        "its process is gone: its connection broke, and its address refuses a new one; read its "
+        "log",
+        true, now);
   }
 }
 
-// No sign of life, and no silence either: something listens where the rank was proved.
+// Something listens where the rank was proved. This is no sign of life and no silence either.
 void Judge::on_reached(int rank, uint64_t now) {
   Peer* one = find(rank);
   if (one == nullptr || !one->proved) return;
-  // Whatever listens there for ever without an answer is no process that was stopped for a while.
+  // A process that was stopped for a while answers in the end. After this time it counts as silent.
   constexpr uint64_t kLongest = 20;
   if (one->suspect_ns != kNever && now > one->suspect_ns + kLongest * setup_.timing.detection_ns) {
     return;
@@ -138,12 +153,13 @@ void Judge::on_data(int rank, uint64_t now) {
   if (one == nullptr || over()) return;
   one->own_life_ns = one->life_ns = now;
   last_heard_ns_ = now;
-  // A connection that broke is made again.
-  if (!one->links.empty()) one->suspect_ns = kNever;
+  // Without a connection the suspicion stays, so that one is made again.
+  if (!one->connections.empty()) one->suspect_ns = kNever;
 }
 
 void Judge::on_exit(int rank, uint64_t now) {
-  if (!over() && alive(rank)) die(rank, "its process has exited", true, now);
+  if (!over() && alive(rank))
+    die(rank, "its process has exited; read its log and exit status", true, now);
 }
 
 void Judge::note_life(Peer& one, uint64_t at) {
@@ -154,35 +170,35 @@ void Judge::note_life(Peer& one, uint64_t at) {
 
 // --- frames -------------------------------------------------------------------
 
-void Judge::send_all(const Frame& frame, LinkId except) {
+void Judge::send_all(const Frame& frame, ConnectionId except) {
   for (auto& [rank, one] : peers_) {
-    // Over the newest of each.
-    if (!one.links.empty() && one.links.back() != except) {
-      (void)network_.send(one.links.back(), frame);
+    // The newest connection of each rank is used.
+    if (!one.connections.empty() && one.connections.back() != except) {
+      (void)network_.send(one.connections.back(), frame);
     }
   }
 }
 
-void Judge::pump(LinkId id, Link& link) {
-  for (; link.news < news_.end(); ++link.news) {
-    const News::Item& item = news_.at(link.news);
-    if (item.from == link.rank || item.frame.type == FrameType::kBeat) continue;
+void Judge::pump(ConnectionId id, Connection& connection) {
+  for (; connection.news < news_.end(); ++connection.news) {
+    const News::Item& item = news_.at(connection.news);
+    if (item.from == connection.rank || item.frame.type == FrameType::kBeat) continue;
     if (!network_.send(id, item.frame)) return;
   }
 }
 
 void Judge::pump_all() {
-  for (auto& [id, link] : links_) pump(id, link);
+  for (auto& [id, connection] : connections_) pump(id, connection);
 }
 
-void Judge::on_writable(LinkId id) {
-  const auto found = links_.find(id);
-  if (found != links_.end()) pump(id, found->second);
+void Judge::on_writable(ConnectionId id) {
+  const auto found = connections_.find(id);
+  if (found != connections_.end()) pump(id, found->second);
 }
 
-void Judge::on_frame(LinkId id, const Frame& frame, uint64_t now) {
-  const auto found = links_.find(id);
-  if (found == links_.end() || declared_dead_) return;
+void Judge::on_frame(ConnectionId id, const Frame& frame, uint64_t now) {
+  const auto found = connections_.find(id);
+  if (found == connections_.end() || declared_dead_) return;
   const int from = found->second.rank;
   Peer& one = peer(from, now);
   one.heard_ns = last_heard_ns_ = now;
@@ -198,7 +214,8 @@ void Judge::on_frame(LinkId id, const Frame& frame, uint64_t now) {
       break;
     case FrameType::kAborted:
     case FrameType::kFailed:
-      // First what may fail: the sender says it again over its next connection.
+      // The upcall comes first, because it may fail: the sender repeats the notice over its next
+      // connection.
       if (news_.knows(frame)) break;
       if (!leaving_) observer_.on_notice(frame);
       if (news_.add(frame, from)) pump_all();
@@ -235,7 +252,7 @@ Frame Judge::fate_frame(int rank, Fate fate, const std::string& why) const {
           .text = why};
 }
 
-// |publish|: on the word of this rank all others hold it for dead.
+// Declares |rank| dead. With |publish| this holds for all ranks, otherwise for this rank only.
 void Judge::die(int rank, const std::string& why, bool publish, uint64_t now) {
   std::string text = fmt::format("rank {} lost (detected by rank {}): {}", rank, setup_.rank, why);
   if (publish) {
@@ -247,7 +264,7 @@ void Judge::die(int rank, const std::string& why, bool publish, uint64_t now) {
   conclude(rank, now);
 }
 
-// Acts upon the fate of |rank|. Without memory for it tick() does so later.
+// Acts upon the fate of |rank|. If memory runs out, tick() does so later.
 void Judge::conclude(int rank, uint64_t now) {
   const bool others = std::exchange(behind_, true);
   settle(rank, now);
@@ -272,7 +289,7 @@ void Judge::catch_up(uint64_t now) {
   behind_ = false;
 }
 
-// Why |rank| is dead, as this one knows.
+// Returns why |rank| is dead, as far as this rank knows.
 std::string Judge::verdict(int rank) const {
   const auto here = dead_here_.find(rank);
   if (here != dead_here_.end()) return here->second;
@@ -302,10 +319,10 @@ void Judge::learn_fate(const Frame& frame, int from, uint64_t now) {
   }
 }
 
-// |rank| is dead or has left: nothing more is sent to it.
+// Ends everything with |rank|, which is dead or has left.
 void Judge::settle(int rank, uint64_t now) {
   if (Peer* one = find(rank); one != nullptr) {
-    for (const LinkId id : std::vector<LinkId>(one->links)) {
+    for (const ConnectionId id : std::vector<ConnectionId>(one->connections)) {
       detach(id);
       network_.close(id);
     }
@@ -319,8 +336,8 @@ void Judge::settle(int rank, uint64_t now) {
 void Judge::die_here(const std::string& why) {
   observer_.on_declared_dead(why);
   declared_dead_ = true;
-  for (const auto& [id, link] : links_) network_.close(id);
-  links_.clear();
+  for (const auto& [id, connection] : connections_) network_.close(id);
+  connections_.clear();
   peers_.clear();
 }
 
@@ -337,9 +354,9 @@ void Judge::ask(int rank, Peer& one, uint64_t now) {
   send_all({.type = FrameType::kSuspect, .subject = rank, .number = ++rounds_[rank].asked});
 }
 
-void Judge::question(const Frame& frame, LinkId from, uint64_t now) {
+void Judge::question(const Frame& frame, ConnectionId from, uint64_t now) {
   const int rank = frame.subject;
-  if (!alive(rank) || leaving_) return;  // the news on this link say so
+  if (!alive(rank) || leaving_) return;  // the asker learns it from the news
   Round& round = rounds_[rank];
   const auto newer = static_cast<int32_t>(frame.number - round.asked);
   if (newer == 0) return;
@@ -354,20 +371,20 @@ void Judge::question(const Frame& frame, LinkId from, uint64_t now) {
   if (rank == setup_.rank) {
     age = 0;
   } else if (Peer* one = find(rank); one != nullptr) {
-    for (const LinkId id : one->links) {
+    for (const ConnectionId id : one->connections) {
       one->own_life_ns = std::max(one->own_life_ns, network_.last_acknowledged_ns(id));
     }
     if (one->proved) age = now - std::min(now, std::max(one->own_life_ns, one->reached_ns));
-    // The question itself asks for a sign of life.
-    if (!one->links.empty() && one->links.back() != from) {
-      (void)network_.send(one->links.back(), Frame{});
+    // A frame to |rank| makes its kernel acknowledge, which is a sign of life.
+    if (!one->connections.empty() && one->connections.back() != from) {
+      (void)network_.send(one->connections.back(), Frame{});
     }
   }
   const bool vouches = age < setup_.timing.suspicion_ns();
   const Frame vouch{
       .type = FrameType::kVouch, .subject = rank, .number = round.asked, .value = age};
   if (newer < 0) {
-    // The sender has missed questions of others: it learns how far they are.
+    // The sender has missed questions of others, so it is told the newest number.
     const Frame question{.type = FrameType::kSuspect, .subject = rank, .number = round.asked};
     (void)network_.send(from, vouches ? vouch : question);
   } else if (vouches) {
@@ -377,7 +394,7 @@ void Judge::question(const Frame& frame, LinkId from, uint64_t now) {
   }
 }
 
-void Judge::answer(const Frame& frame, LinkId from, uint64_t now) {
+void Judge::answer(const Frame& frame, ConnectionId from, uint64_t now) {
   const int rank = frame.subject;
   if (!alive(rank) || rank == setup_.rank) return;
   Round& round = rounds_[rank];
@@ -396,7 +413,7 @@ void Judge::inquire(int rank, uint64_t now) {
   if (over() || !alive(rank) || rank == setup_.rank) return;
   Peer& one = peer(rank, now);
   one.inquiry_end_ns = now + setup_.timing.detection_ns;
-  if (!one.links.empty() && one.suspect_ns == kNever) {
+  if (!one.connections.empty() && one.suspect_ns == kNever) {
     observer_.on_vouch(rank);
   } else {
     ask(rank, one, now);
@@ -420,22 +437,22 @@ void Judge::forget_knock(int rank) {
 
 void Judge::send_letters(int rank, Peer& one, uint64_t now) {
   if (one.letters.waiting().empty()) return;
-  if (!one.links.empty()) {
+  if (!one.connections.empty()) {
     one.next_letters_ns = now + setup_.timing.detection_ns / 4;
     for (const Frame& letter : one.letters.waiting()) {
-      if (network_.send(one.links.back(), letter)) continue;
+      if (network_.send(one.connections.back(), letter)) continue;
       one.next_letters_ns = now;
       return;
     }
   } else if (one.connecting == 0 && now >= one.next_connect_ns) {
     int under_way = 0;
     for (const auto& [other, other_peer] : peers_) under_way += other_peer.connecting;
-    if (under_way < kMostLetterLinks) connect(rank, one, now);
+    if (under_way < kMostLetterConnections) connect(rank, one, now);
   }
 }
 
-void Judge::take_letter(const Frame& frame, LinkId from, Peer& one, uint64_t now) {
-  const int rank = links_[from].rank;
+void Judge::take_letter(const Frame& frame, ConnectionId from, Peer& one, uint64_t now) {
+  const int rank = connections_[from].rank;
   one.used_ns = now;
   const bool answers = frame.code == static_cast<uint8_t>(LetterType::kAnswer);
   if (answers && one.answers_due-- <= 0) {
@@ -465,8 +482,9 @@ void Judge::leave() {
 }
 
 size_t Judge::owed_goodbyes() const {
-  return static_cast<size_t>(std::count_if(
-      links_.begin(), links_.end(), [](const auto& entry) { return !entry.second.goodbye_taken; }));
+  return static_cast<size_t>(
+      std::count_if(connections_.begin(), connections_.end(),
+                    [](const auto& entry) { return !entry.second.goodbye_taken; }));
 }
 
 // --- the graph ------------------------------------------------------------------
@@ -489,23 +507,23 @@ void Judge::choose_neighbours(uint64_t now) {
     Peer& one = peer(rank, now);
     one.wanted = true;
     const bool known = std::find(before.begin(), before.end(), rank) != before.end();
-    if (known || !one.links.empty() || one.suspect_ns != kNever) continue;
-    // A watch that is taken over from others begins now.
+    if (known || !one.connections.empty() || one.suspect_ns != kNever) continue;
+    // This rank takes the watch over from others, so all times begin now.
     one.wanted_ns = one.own_life_ns = one.life_ns = now;
   }
 }
 
-// Of two ranks that want each other the lower one connects first, then the other too: only of one
-// that has taken a connection before is a refusal evidence.
+// If two ranks want each other, the lower one connects first. Then the higher one connects too,
+// because a refusal is evidence only at an address that has taken a connection before.
 void Judge::connect_neighbours(uint64_t now) {
   for (const int rank : wants_) {
     if (!alive(rank)) continue;
     Peer& one = peer(rank, now);
     if (one.connecting > 0 || now < one.next_connect_ns) continue;
     const bool settled = now >= one.wanted_ns + setup_.timing.repair_ns();
-    if (!one.links.empty()) {
+    if (!one.connections.empty()) {
       if (one.reached || !ready_ || now < one.next_try_ns) continue;
-      one.next_try_ns = now + setup_.timing.detection_ns;  // a firewall may be in between
+      one.next_try_ns = now + setup_.timing.detection_ns;  // a firewall may stand between them
       connect(rank, one, now);
       continue;
     }
@@ -523,7 +541,7 @@ std::vector<int> Judge::missing() const {
   std::vector<int> result;
   for (const int rank : wants_) {
     const auto found = peers_.find(rank);
-    if (alive(rank) && (found == peers_.end() || found->second.links.empty())) {
+    if (alive(rank) && (found == peers_.end() || found->second.connections.empty())) {
       result.push_back(rank);
     }
   }
@@ -536,8 +554,8 @@ void Judge::check_ready() {
   observer_.on_ready();
 }
 
-// Neighbours may be stopped, or gone with their host: every rank has two others that answer, as
-// long as there are any.
+// Connects to further ranks until two answer, or all are tried. Neighbours may be stopped, or gone
+// with their host.
 void Judge::seek_others(uint64_t now) {
   if (!ready_ || now < next_extra_ns_) return;
   const auto others = static_cast<int>(std::count(fates_.begin(), fates_.end(), Fate::kAlive)) - 1;
@@ -551,70 +569,71 @@ void Judge::seek_others(uint64_t now) {
     const int rank = setup_.ring->after(setup_.rank, last_extra_);
     if (!alive(rank)) continue;
     Peer& one = peer(rank, now);
-    if (!one.links.empty() || one.connecting > 0 || one.suspect_ns != kNever || one.wanted)
+    if (!one.connections.empty() || one.connecting > 0 || one.suspect_ns != kNever || one.wanted)
       continue;
     connect(rank, one, now);
     ++begun;
   }
 }
 
-// Whether a connection with it is of use.
+// Returns whether a connection with the rank is of use.
 bool Judge::needs(const Peer& one, uint64_t now) const {
   const bool spare = responsive(now) > 2 && !mostly_silent(2);
   const bool rests = now >= one.used_ns + setup_.timing.detection_ns / 2;
   return one.wanted || !spare || !rests || !one.letters.waiting().empty();
 }
 
-// Each end has made a connection: that of the higher rank is one too many.
+// Returns whether each end has made a connection. That of the higher rank is then one too many.
 bool Judge::joined_by_both(const Peer& one) const {
-  const auto initiated = [this](LinkId id) {
-    const auto found = links_.find(id);
-    return found != links_.end() && found->second.initiated;
+  const auto initiated = [this](ConnectionId id) {
+    const auto found = connections_.find(id);
+    return found != connections_.end() && found->second.initiated;
   };
-  return std::any_of(one.links.begin(), one.links.end(), initiated) &&
-         !std::all_of(one.links.begin(), one.links.end(), initiated);
+  return std::any_of(one.connections.begin(), one.connections.end(), initiated) &&
+         !std::all_of(one.connections.begin(), one.connections.end(), initiated);
 }
 
-// Connections that were made for a letter, for want of others, or to see whether they can be, end
-// when neither end needs them.
+// Offers to end connections that this rank made and does not need: those for a letter, those to
+// further ranks, and those that only showed that the peer can be reached.
 void Judge::release_idle(uint64_t now) {
-  for (auto& [id, link] : links_) {
-    if (!link.initiated || now < link.next_release_ns) continue;
-    const bool spare = setup_.rank > link.rank && joined_by_both(peers_[link.rank]);
-    if (!spare && needs(peers_[link.rank], now)) continue;
-    link.next_release_ns = now + setup_.timing.detection_ns / 2;
+  for (auto& [id, connection] : connections_) {
+    if (!connection.initiated || now < connection.next_release_ns) continue;
+    const bool spare = setup_.rank > connection.rank && joined_by_both(peers_[connection.rank]);
+    if (!spare && needs(peers_[connection.rank], now)) continue;
+    connection.next_release_ns = now + setup_.timing.detection_ns / 2;
     (void)network_.send(id, Frame{.type = FrameType::kRelease});
   }
 }
 
-void Judge::released(LinkId id, const Frame& frame, uint64_t now) {
+void Judge::released(ConnectionId id, const Frame& frame, uint64_t now) {
   const bool agreed = frame.code != 0;
   if (!agreed) {
-    const int rank = links_[id].rank;
-    const bool spare = !links_[id].initiated && setup_.rank < rank && joined_by_both(peers_[rank]);
+    const int rank = connections_[id].rank;
+    const bool spare =
+        !connections_[id].initiated && setup_.rank < rank && joined_by_both(peers_[rank]);
     if (!spare && needs(peers_[rank], now)) return;
     (void)network_.send(id, Frame{.type = FrameType::kRelease, .code = 1});
   }
-  const int rank = links_[id].rank;
+  const int rank = connections_[id].rank;
   detach(id);
   network_.close(id);
-  send_letters(rank, peers_[rank], now);  // what waited for an answer over this one
+  send_letters(rank, peers_[rank], now);  // their answers were to come over this connection
 }
 
 int Judge::responsive(uint64_t now) const {
   return static_cast<int>(std::count_if(peers_.begin(), peers_.end(), [&](const auto& entry) {
     const Peer& one = entry.second;
-    return !one.links.empty() && now < one.heard_ns + setup_.timing.suspicion_ns();
+    return !one.connections.empty() && now < one.heard_ns + setup_.timing.suspicion_ns();
   }));
 }
 
-// More of those that this rank was connected to are silent than not, or would be with |more|: it
-// may be the one cut off.
+// Returns whether most ranks that this one was connected to are silent, or would be with |more|
+// silent ones. This rank may then be the one that is cut off.
 bool Judge::mostly_silent(int more) const {
   auto silent = static_cast<int>(dead_here_.size());
   int all = silent;
   for (const auto& [rank, one] : peers_) {
-    if (!one.proved || (one.links.empty() && one.suspect_ns == kNever)) continue;
+    if (!one.proved || (one.connections.empty() && one.suspect_ns == kNever)) continue;
     ++all;
     if (one.suspect_ns != kNever) ++silent;
   }
@@ -639,7 +658,7 @@ void Judge::tick(uint64_t now) {
   }
   if (paused) start_anew(now);
   if (behind_) catch_up(now);
-  pump_all();  // what memory was missing for before
+  pump_all();  // sends news for which memory was missing before
   beat(now);
   if (now >= repair_at_ns_) choose_neighbours(now);
   connect_neighbours(now);
@@ -660,10 +679,10 @@ void Judge::tick(uint64_t now) {
   release_idle(now);
 }
 
-// Others ask about ranks that this one is not connected to, and nobody vouches for them. Who asks
-// may be too much cut off to publish a death.
+// Declares ranks dead about which others ask for long without an answer, and with which this rank
+// has no connection. The ranks that ask may be too much cut off to publish a death.
 void Judge::believe_silence(uint64_t now) {
-  // Who asks does so with every beat, after T/3 of silence.
+  // A watcher begins to ask after T/3 of silence, and asks with every beat.
   const uint64_t patience = setup_.timing.detection_ns / 4 * 3;
   std::vector<int> silent;
   for (const auto& [rank, round] : rounds_) {
@@ -671,30 +690,36 @@ void Judge::believe_silence(uint64_t now) {
                        now < round.asked_ns + 2 * setup_.timing.beat_ns();
     if (!asked || !alive(rank) || rank == setup_.rank) continue;
     const Peer* one = find(rank);
-    if (one == nullptr || (one->links.empty() && one->suspect_ns == kNever)) silent.push_back(rank);
+    if (one == nullptr || (one->connections.empty() && one->suspect_ns == kNever))
+      silent.push_back(rank);
   }
   for (const int rank : silent) {
-    die(rank, "others have not heard of it for long; they, and so this rank, are cut off from it",
-        false, now);
+    const std::string why = fmt::format(
+        "silent for over {:.1f} s to the ranks that watch it, so rank {} is cut off from it with "
+        "them; check the network between the hosts",
+        seconds(setup_.timing.detection_ns), setup_.rank);
+    die(rank, why, false, now);
   }
 }
 
-// This process did not run (SIGSTOP, a pause of its machine): silence meanwhile says nothing.
+// This process did not run (SIGSTOP, a pause of its machine). The silence of others says nothing
+// then.
 void Judge::start_anew(uint64_t now) {
   last_heard_ns_ = now;
   for (auto& [rank, round] : rounds_) round.unanswered_ns = kNever;
   for (auto& [rank, one] : peers_) {
     one.own_life_ns = one.life_ns = one.wanted_ns = now;
-    if (one.suspect_ns != kNever) one.suspect_ns = one.links.empty() ? now : kNever;
+    if (one.suspect_ns != kNever) one.suspect_ns = one.connections.empty() ? now : kNever;
   }
 }
 
 void Judge::beat(uint64_t now) {
-  for (auto& [id, link] : links_) {
-    if (now < link.next_beat_ns) continue;
-    const bool answers = now < peers_[link.rank].heard_ns + setup_.timing.detection_ns;
-    // A stopped process reads nothing; its buffer shall last.
-    link.next_beat_ns = now + (answers ? setup_.timing.beat_ns() : setup_.timing.detection_ns / 4);
+  for (auto& [id, connection] : connections_) {
+    if (now < connection.next_beat_ns) continue;
+    const bool answers = now < peers_[connection.rank].heard_ns + setup_.timing.detection_ns;
+    // A stopped process reads nothing, so fewer beats keep its buffer from filling up.
+    connection.next_beat_ns =
+        now + (answers ? setup_.timing.beat_ns() : setup_.timing.detection_ns / 4);
     (void)network_.send(id, Frame{});
   }
 }
@@ -702,12 +727,12 @@ void Judge::beat(uint64_t now) {
 void Judge::look_at(int rank, Peer& one, uint64_t now) {
   const Timing& timing = setup_.timing;
   if (now >= one.own_life_ns + 2 * timing.beat_ns()) {
-    for (const LinkId id : one.links) {
+    for (const ConnectionId id : one.connections) {
       const uint64_t at = network_.last_acknowledged_ns(id);
       if (at > one.own_life_ns) note_life(one, at);
     }
   }
-  const bool watched = !one.links.empty() || (one.wanted && ready_);
+  const bool watched = !one.connections.empty() || (one.wanted && ready_);
   if (one.suspect_ns == kNever && watched && now >= one.own_life_ns + timing.suspicion_ns()) {
     suspect(one, now);
   }
@@ -716,58 +741,66 @@ void Judge::look_at(int rank, Peer& one, uint64_t now) {
   } else if (now < one.inquiry_end_ns && now >= one.next_question_ns) {
     ask(rank, one, now);
   }
-  if (one.links.empty() || now >= one.next_letters_ns) send_letters(rank, one, now);
+  if (one.connections.empty() || now >= one.next_letters_ns) send_letters(rank, one, now);
 }
 
 void Judge::suspect(Peer& one, uint64_t now) {
   if (one.suspect_ns == kNever) one.suspect_ns = now;
 }
 
-// Tries to reach a suspected rank anew, and asks the others about it.
+// Connects anew to a suspected rank, and asks the others about it.
 void Judge::pursue(int rank, Peer& one, uint64_t now) {
   const Timing& timing = setup_.timing;
   if (now >= one.next_connect_ns && one.connecting < kMostAttempts) {
     connect(rank, one, now);
     observer_.on_suspect(rank);
-    // The others reach it: the path is missing, for longer perhaps.
+    // The others reach the rank, so only the path is missing, perhaps for long.
     if (now >= one.suspect_ns + timing.detection_ns) {
       one.next_connect_ns = now + timing.detection_ns / 2;
     }
   }
-  const bool broken = one.links.empty();
+  const bool broken = one.connections.empty();
   const bool silent = now >= one.life_ns + timing.suspicion_ns();
   if ((silent || (broken && one.next_question_ns == 0)) && now >= one.next_question_ns) {
     ask(rank, one, now);
   }
 }
 
-// Nobody has heard of |rank| for a detection time, and those that answer were asked.
+// Declares |rank| dead when no rank has heard of it for a detection time, and all that answer were
+// asked.
 void Judge::judge(int rank, Peer& one, bool publish, uint64_t now) {
   const Timing& timing = setup_.timing;
   const bool asked = now >= one.suspect_ns + timing.detection_ns / 2;
   if (now < one.life_ns + timing.detection_ns || !asked) return;
-  const std::string why =
-      fmt::format("nobody has heard of it for {:.1f} s{}{}", seconds(now - one.life_ns),
-                  one.why.empty() ? "" : ": ", one.why);
+  // All ranks pass this text on, so it is short.
+  const std::string cause = one.why.empty() ? "" : fmt::format(" ({})", one.why);
+  const std::string why = fmt::format("silent for {:.1f} s{}", seconds(now - one.life_ns), cause);
   if (publish) {
-    die(rank, why, true, now);
+    die(rank, why + "; check its host and network", true, now);
     return;
   }
-  // Others that are sought meanwhile may answer.
+  // Ranks that seek_others() connects to may still answer.
   const bool others = setup_.ring->size() > 2;
   if (others && now < one.life_ns + timing.detection_ns + 2 * timing.repair_ns()) return;
-  // This rank is the one that is cut off, or one of two: what it says shall kill nobody elsewhere.
-  die(rank, why + "; this rank is cut off from most that it was connected to", false, now);
+  // This rank may be the one that is cut off, so its verdict holds for itself only.
+  const std::string doubt = fmt::format(
+      "; rank {} has lost most of its connections and may itself be cut off: check the "
+      "network of both hosts",
+      setup_.rank);
+  die(rank, why + doubt, false, now);
   if (now >= last_heard_ns_ + 2 * timing.suspicion_ns()) cut_off(now);
 }
 
-// Nobody can be reached any more.
+// Declares dead, for this rank only, all ranks without a recent sign of life.
 void Judge::cut_off(uint64_t now) {
   for (int rank = 0; rank < setup_.ring->size(); ++rank) {
     if (rank == setup_.rank || !alive(rank)) continue;
     const Peer* one = find(rank);
     if (one != nullptr && now < one->life_ns + setup_.timing.suspicion_ns()) continue;
-    die(rank, "this rank is cut off from all others", false, now);
+    die(rank,
+        fmt::format("rank {} is cut off from all other ranks; check the network of its host",
+                    setup_.rank),
+        false, now);
   }
 }
 

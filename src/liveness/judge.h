@@ -1,8 +1,8 @@
-// Judge: what one rank knows of the life of all others, and how it comes to know it.
+// The judge of a rank knows which other ranks live, and decides which are dead.
 //
-// A state machine without clock, threads or sockets: time comes as an argument, connections are the
-// Network's, what was decided goes to the Observer. docs/liveness.md has the rules and their
-// reasons. In short, for each rank:
+// It is a state machine without clock, threads or sockets. Time comes as an argument, the Network
+// has the connections, and the Observer hears of decisions. docs/liveness.md has the rules and the
+// reasons for them. Each other rank goes through these states:
 //
 //             no sign of life for T/3, or its connection broke
 //     +-------+ --------------------------------------------> +-----------+
@@ -36,45 +36,46 @@
 namespace hetcomm::liveness {
 
 // Names a proved connection; never used twice.
-using LinkId = uint64_t;
+using ConnectionId = uint64_t;
 
 enum class ConnectFailure : uint8_t {
-  kOther,             // it says nothing about the peer
-  kRefused,           // an address at which the peer took a connection once refuses now
-  kOtherIncarnation,  // another process proved itself there
+  kOther,             // the failure says nothing about the peer
+  kRefused,           // an address at which the peer once took a connection refuses now
+  kOtherIncarnation,  // another process proved itself at such an address
 };
 
-// The connections of one rank. No call of it calls the judge.
+// The network makes the control connections of one rank. Its functions never call the judge.
 class Network {
  public:
-  // Ends in on_link_up() or on_connect_failed() of the judge.
+  // Connects to |rank|, which ends in the judge's on_connection_up() or on_connect_failed().
   virtual void connect(int rank) = 0;
-  // False: there is no room, on_writable() will be called. Frames of a connection keep their order.
-  virtual bool send(LinkId link, const Frame& frame) = 0;
-  // Frames that were sent still leave. No upcall comes for |link| any more.
-  virtual void close(LinkId link) = 0;
-  // When the peer's kernel acknowledged something on |link| last, or was seen to run its process.
-  virtual uint64_t last_acknowledged_ns(LinkId link) = 0;
+  // Sends |frame| after all earlier ones. Returns false if there is no room; on_writable() follows.
+  virtual bool send(ConnectionId connection, const Frame& frame) = 0;
+  // Closes |connection|. Frames that were sent still leave, and no further upcall comes for it.
+  virtual void close(ConnectionId connection) = 0;
+  // Returns the time at which the peer's kernel last acknowledged something on |connection|, or was
+  // last seen to run its process.
+  virtual uint64_t last_acknowledged_ns(ConnectionId connection) = 0;
 
  protected:
   ~Network() = default;
 };
 
-// Hears of decisions, news and letters. Never calls the judge.
+// An observer hears of decisions, news and letters. It never calls the judge.
 class Observer {
  public:
   // All neighbours are connected.
   virtual void on_ready() = 0;
   virtual void on_dead(int rank, const std::string& why) = 0;
   virtual void on_left(int rank) = 0;
-  // The others hold this rank for dead: it cannot go on.
+  // The others hold this rank for dead, so it cannot go on.
   virtual void on_declared_dead(const std::string& why) = 0;
-  // kAborted or kFailed, of |notice.subject|.
+  // |notice| is kAborted or kFailed and comes from |notice.subject|.
   virtual void on_notice(const Frame& notice) = 0;
   virtual void on_letter(int from, const Frame& letter) = 0;
-  // After inquire(): others have heard of |rank| lately.
+  // Follows inquire(): others have lately heard of |rank|.
   virtual void on_vouch(int rank) = 0;
-  // Comes again and again while |rank| is suspected: whoever has data of it says so by on_data().
+  // Comes repeatedly while |rank| is suspected, so that data of it can be reported by on_data().
   virtual void on_suspect(int rank) = 0;
 
  protected:
@@ -85,11 +86,11 @@ class Observer {
 struct Timing {
   uint64_t detection_ns = 0;
   uint64_t suspicion_ns() const { return detection_ns / 3; }
-  // Between signs of life, questions, and attempts to connect.
+  // The time between signs of life, between questions, and between attempts to connect.
   uint64_t beat_ns() const { return detection_ns / 10; }
   uint64_t repair_ns() const { return detection_ns / 8; }
   uint64_t tick_ns() const { return detection_ns / 20; }
-  // A tick that comes this late was missed: this process did not run.
+  // A tick that is late by this much shows that this process did not run.
   uint64_t pause_ns() const { return detection_ns / 6; }
 };
 
@@ -99,38 +100,38 @@ class Judge {
     int rank = 0;
     Timing timing;
     std::shared_ptr<const Ring> ring;
-    // Of each rank; facts of another incarnation are ignored.
+    // One incarnation for each rank; the judge ignores facts of another incarnation.
     std::shared_ptr<const std::vector<uint64_t>> incarnations;
   };
   Judge(Setup setup, Network& network, Observer& observer);
 
-  // --- from the owner ---------------------------------------------------------
+  // --- calls of the owner ---------------------------------------------------------
   // Connects to the neighbours.
   void start(uint64_t now);
-  // Neighbours that are not connected yet.
+  // Returns the neighbours that are not connected yet.
   std::vector<int> missing() const;
   Fate fate(int rank) const { return fates_[static_cast<size_t>(rank)]; }
   void post(int rank, LetterType type, uint64_t value, std::string text, uint64_t now);
-  // A knock that nobody needs any more.
+  // Drops a knock that is no longer needed.
   void forget_knock(int rank);
-  // Spreads kAborted or kFailed of this rank.
+  // Spreads a kAborted or kFailed of this rank.
   void publish(Frame notice);
-  // Asks the others about |rank|, to which this one cannot connect, for a detection time.
+  // Asks the others about |rank| for a detection time, because this rank cannot connect to it.
   void inquire(int rank, uint64_t now);
-  // Says goodbye to all. Upcalls end. The owner destroys the judge when has_left(), or later.
+  // Says goodbye to all and ends the upcalls. The owner destroys the judge once has_left() is true.
   void leave();
   bool has_left() const { return leaving_ && owed_goodbyes() == 0; }
 
-  // --- from the network -------------------------------------------------------
-  void on_link_up(LinkId link, int rank, bool initiated, uint64_t now);
-  void on_link_down(LinkId link, std::string_view why, uint64_t now);
+  // --- calls of the network -------------------------------------------------------
+  void on_connection_up(ConnectionId connection, int rank, bool initiated, uint64_t now);
+  void on_connection_down(ConnectionId connection, std::string_view why, uint64_t now);
   void on_connect_failed(int rank, ConnectFailure failure, std::string_view why, uint64_t now);
-  // The kernel of |rank| took a connection, its process has not answered yet: it may be stopped.
+  // The kernel of |rank| took a connection, but its process has not answered: it may be stopped.
   void on_reached(int rank, uint64_t now);
-  // Data of |rank| came over some other connection.
+  // Data of |rank| came over a data connection.
   void on_data(int rank, uint64_t now);
-  void on_frame(LinkId link, const Frame& frame, uint64_t now);
-  void on_writable(LinkId link);
+  void on_frame(ConnectionId connection, const Frame& frame, uint64_t now);
+  void on_writable(ConnectionId connection);
   // The process of |rank| has exited, and all that its connections held was read.
   void on_exit(int rank, uint64_t now);
 
@@ -139,48 +140,49 @@ class Judge {
 
  private:
   static constexpr uint64_t kNever = UINT64_MAX;
-  // Connections under way to one suspected rank, and for letters to all.
+  // Limits of connections under way: to one suspected rank, and to all ranks for letters.
   static constexpr int kMostAttempts = 3;
-  static constexpr int kMostLetterLinks = 16;
-  // Answers to questions that a rank may have to come.
+  static constexpr int kMostLetterConnections = 16;
+  // At most this many answers of one rank are awaited.
   static constexpr int kMostAnswers = 64;
 
-  struct Link {
+  struct Connection {
     int rank = 0;
     bool initiated = false;
     bool goodbye_taken = false;
-    uint64_t news = 0;  // items sent
+    uint64_t news = 0;  // items of the news that were sent
     uint64_t next_beat_ns = 0;
     uint64_t next_release_ns = 0;
   };
-  // A rank that this one has to do with.
+  // A rank with which this one has a connection, wants one or had one.
   struct Peer {
-    std::vector<LinkId> links;  // up; the newest last
-    bool proved = false;        // a link stood once
-    bool wanted = false;        // a neighbour
-    bool reached = false;       // a link that this rank made stood once
+    std::vector<ConnectionId> connections;  // those that are up, the newest last
+    bool proved = false;                    // a connection was up once
+    bool wanted = false;                    // it is a neighbour
+    bool reached = false;                   // a connection that this rank made was up once
     int connecting = 0;
-    int answers_due = 0;           // to questions
-    uint64_t heard_ns = 0;         // last frame
-    uint64_t own_life_ns = 0;      // last sign of life to this rank
-    uint64_t reached_ns = 0;       // its kernel took a connection, and nobody proved anything
-    uint64_t life_ns = 0;          // any of this, or a vouch of others
-    uint64_t suspect_ns = kNever;  // since when
+    int answers_due = 0;           // answers to questions of this rank
+    uint64_t heard_ns = 0;         // time of its last frame
+    uint64_t own_life_ns = 0;      // its last sign of life to this rank
+    uint64_t reached_ns = 0;       // time at which its kernel took a connection without a proof
+    uint64_t life_ns = 0;          // the newest of these, and of what others vouched for
+    uint64_t suspect_ns = kNever;  // start of the suspicion
     uint64_t wanted_ns = 0;
     uint64_t next_connect_ns = 0;
-    uint64_t next_try_ns = 0;  // to connect to one that is connected, but was not reached yet
+    uint64_t next_try_ns = 0;  // next attempt to reach a rank that is connected, but not |reached|
     uint64_t next_question_ns = 0;
     uint64_t inquiry_end_ns = 0;
-    uint64_t used_ns = 0;          // last letter
-    uint64_t next_letters_ns = 0;  // when those that nobody took go again
-    std::string why;               // the last connection ended or failed
+    uint64_t used_ns = 0;          // time of the last letter
+    uint64_t next_letters_ns = 0;  // time at which letters that were not taken go again
+    std::string why;               // reason for which the last connection ended or failed
     Letters letters;
   };
-  struct Round {  // of questions about one rank
+  // The questions of all ranks about one rank, and the vouches that answer them.
+  struct Round {
     uint32_t asked = 0;
     uint32_t vouched = 0;
-    uint64_t asked_ns = 0;            // last question of others
-    uint64_t unanswered_ns = kNever;  // the first of them that nobody has answered
+    uint64_t asked_ns = 0;            // time of the last question of others
+    uint64_t unanswered_ns = kNever;  // time of the first question without an answer
   };
 
   bool alive(int rank) const { return fate(rank) == Fate::kAlive; }
@@ -188,10 +190,10 @@ class Judge {
   Peer& peer(int rank, uint64_t now);
   Peer* find(int rank);
   void connect(int rank, Peer& peer, uint64_t now);
-  void send_all(const Frame& frame, LinkId except = 0);
-  void pump(LinkId id, Link& link);
+  void send_all(const Frame& frame, ConnectionId except = 0);
+  void pump(ConnectionId id, Connection& connection);
   void pump_all();
-  void detach(LinkId id);
+  void detach(ConnectionId id);
   void note_life(Peer& peer, uint64_t at);
   Frame fate_frame(int rank, Fate fate, const std::string& why) const;
   void die(int rank, const std::string& why, bool publish, uint64_t now);
@@ -201,10 +203,10 @@ class Judge {
   void die_here(const std::string& why);
   void learn_fate(const Frame& frame, int from, uint64_t now);
   void settle(int rank, uint64_t now);
-  void question(const Frame& frame, LinkId from, uint64_t now);
-  void answer(const Frame& frame, LinkId from, uint64_t now);
+  void question(const Frame& frame, ConnectionId from, uint64_t now);
+  void answer(const Frame& frame, ConnectionId from, uint64_t now);
   void ask(int rank, Peer& peer, uint64_t now);
-  void take_letter(const Frame& frame, LinkId from, Peer& peer, uint64_t now);
+  void take_letter(const Frame& frame, ConnectionId from, Peer& peer, uint64_t now);
   void send_letters(int rank, Peer& peer, uint64_t now);
   size_t owed_goodbyes() const;
 
@@ -222,7 +224,7 @@ class Judge {
   bool needs(const Peer& peer, uint64_t now) const;
   bool joined_by_both(const Peer& peer) const;
   void release_idle(uint64_t now);
-  void released(LinkId link, const Frame& frame, uint64_t now);
+  void released(ConnectionId connection, const Frame& frame, uint64_t now);
   void check_ready();
   bool mostly_silent(int more = 0) const;
   int responsive(uint64_t now) const;
@@ -232,19 +234,19 @@ class Judge {
   Observer& observer_;
   std::vector<Fate> fates_;
   std::map<int, Peer> peers_;
-  std::map<LinkId, Link> links_;
+  std::map<ConnectionId, Connection> connections_;
   std::map<int, Round> rounds_;
-  std::vector<bool> concluded_;           // what follows from a fate was done
-  std::map<int, std::string> dead_here_;  // dead for this rank, not for the others; why
+  std::vector<bool> concluded_;           // by rank: conclude() has run
+  std::map<int, std::string> dead_here_;  // reasons of deaths that hold for this rank only
   News news_;
   std::vector<int> wants_;
   uint64_t last_tick_ns_ = kNever;
-  uint64_t repair_at_ns_ = kNever;  // the graph has changed
+  uint64_t repair_at_ns_ = kNever;  // the graph has changed and is repaired then
   uint64_t next_extra_ns_ = 0;
-  int last_extra_ = 0;          // how far on the ring
-  uint64_t last_heard_ns_ = 0;  // of anybody
+  int last_extra_ = 0;          // distance on the ring of the rank that was last sought
+  uint64_t last_heard_ns_ = 0;  // time of the last sign of life of any rank
   bool ready_ = false;
-  bool behind_ = false;  // some fate is not concluded
+  bool behind_ = false;  // some fate may not be concluded
   bool leaving_ = false;
   bool declared_dead_ = false;
 };

@@ -1,5 +1,5 @@
-// Messages for one rank that have to come: numbered, kept until the receiver has taken them, sent
-// again over every new connection, dropped by the receiver when they come twice.
+// Letters are messages for one rank that must arrive. They are numbered, kept until the receiver
+// has taken them and sent again over every new connection. The receiver drops those that it has.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +13,11 @@ namespace hetcomm::liveness {
 
 class Letters {
  public:
-  // Beyond it the oldest is dropped: the sender says the same again as long as it matters.
+  // A letter beyond this number drops the oldest one. Its sender repeats it as long as it matters.
   static constexpr size_t kMostWaiting = 64;
 
   const Frame& add(int sender, LetterType type, uint64_t value, std::string text) {
-    // A later one says all that an earlier one did.
+    // A later knock says all that an earlier one did.
     if (type == LetterType::kKnock) drop(LetterType::kKnock);
     if (type == LetterType::kQuestion) {
       std::erase_if(waiting_, [&](const Frame& letter) {
@@ -45,7 +45,7 @@ class Letters {
   }
   const std::deque<Frame>& waiting() const { return waiting_; }
 
-  // It has not come before.
+  // Returns whether the letter has not come before.
   bool is_new(uint32_t number) const { return static_cast<int32_t>(number - received_) > 0; }
   void received(uint32_t number) { received_ = number; }
 

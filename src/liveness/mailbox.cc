@@ -14,7 +14,7 @@ void Mailbox::push(std::unique_ptr<Mail> mail) {
   Mail* const added = mail.release();
   Mail* before = newest_.load(std::memory_order_relaxed);
   do {
-    added->next.release();  // not owned before the exchange has succeeded
+    added->next.release();  // |before| is owned only once the exchange has succeeded
     added->next.reset(before);
   } while (!newest_.compare_exchange_weak(before, added, std::memory_order_release,
                                           std::memory_order_relaxed));

@@ -1,6 +1,6 @@
-// Mail from the control thread to the thread that works on a mesh: a list that one side pushes to
-// and the other empties, without a lock. Looking whether something waits is a relaxed load; a
-// sleeper is woken by a descriptor.
+// The mailbox brings mail from the control thread to the thread that works on a mesh. One side
+// pushes to a list and the other empties it, without a lock. A look whether something waits is a
+// relaxed load. A descriptor wakes a sleeper.
 #pragma once
 
 #include <atomic>
@@ -15,18 +15,18 @@ namespace hetcomm::liveness {
 struct Mail {
   enum class Type : uint8_t {
     kReady,         // all neighbours are connected
-    kDead,          // |rank|, |text|
-    kLeft,          // |rank|
-    kDeclaredDead,  // this rank, by the others; |text|
-    kAborted,       // |rank| has aborted |communicator|; |text|
-    kFailed,        // the collective operations of |communicator| on |rank|; |code|, |text|
-    kKnock,         // from |rank|: |value|
-    kRefused,       // from |rank|; |text|
-    kGivenUp,       // from |rank|; |text|
-    kCall,          // from |rank|, on |communicator|; |text| holds the note
-    kAnswer,        // from |rank|, to the question of |value|; |text|
-    kVouched,       // others have heard of |rank|, about which was asked
-    kSuspected,     // nothing was heard of |rank|: has data come from it?
+    kDead,          // |rank| is dead; |text| says why
+    kLeft,          // |rank| has left
+    kDeclaredDead,  // the others hold this rank for dead; |text| says why
+    kAborted,       // |rank| has aborted |communicator|; |text| says why
+    kFailed,        // collective operations of |communicator| failed on |rank|: |code|, |text|
+    kKnock,         // |rank| asks this one to connect; it has lost connections up to |value|
+    kRefused,       // |rank| cannot connect to this one; |text| says why
+    kGivenUp,       // |rank| exchanges no more messages with this one; |text| says why
+    kCall,          // |rank| called a collective operation on |communicator|; |text|: the note
+    kAnswer,        // |rank| answers the question of |value| by |text|
+    kVouched,       // others have heard of |rank|, about which this rank asked
+    kSuspected,     // |rank| is silent; the mesh is to say whether data has come from it
   };
   Type type = Type::kReady;
   int rank = 0;
@@ -39,7 +39,7 @@ struct Mail {
 
 class Mailbox {
  public:
-  // |doorbell|: an eventfd that wakes who shall look; it outlives the mailbox.
+  // |doorbell| is an eventfd that wakes the reader. It outlives the mailbox.
   explicit Mailbox(int doorbell) : doorbell_(doorbell) {}
   ~Mailbox();
   Mailbox(const Mailbox&) = delete;
@@ -48,7 +48,7 @@ class Mailbox {
   bool waiting() const { return newest_.load(std::memory_order_relaxed) != nullptr; }
   // [control thread]
   void push(std::unique_ptr<Mail> mail);
-  // Everything that waits, the oldest first. [the mesh's thread]
+  // Takes everything that waits, the oldest first. [the mesh's thread]
   std::unique_ptr<Mail> take();
 
  private:

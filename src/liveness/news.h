@@ -16,16 +16,16 @@ namespace hetcomm::liveness {
 
 class News {
  public:
-  // Aborts and failures that are kept. The oldest go first; fates stay.
+  // At most this many aborts and failures are kept, the newest ones. Fates are always kept.
   static constexpr size_t kMostNotices = 4096;
 
   struct Item {
     Frame frame;
-    int from;  // rank that told it; -1: this one
+    int from;  // rank that told it; -1: this rank
   };
 
   bool knows(const Frame& frame) const { return known_.count(key(frame)) != 0; }
-  // False when it is known already.
+  // Returns false if the fact is known already.
   bool add(Frame frame, int from) {
     const Key name = key(frame);
     if (known_.count(name) != 0) return false;
@@ -34,7 +34,7 @@ class News {
     try {
       known_.insert(name);
     } catch (const std::bad_alloc&) {
-      items_.pop_back();  // nothing has changed
+      items_.pop_back();  // the list is as it was
       throw;
     }
     if (notice && ++notices_ > kMostNotices) drop_oldest_notice();
@@ -48,7 +48,7 @@ class News {
  private:
   using Key = std::tuple<uint8_t, uint8_t, int32_t, uint32_t>;
   static Key key(const Frame& frame) {
-    // A rank can be told dead first and left later; of the rest the first word counts.
+    // A rank can be told dead first and left later. Of other facts the first telling counts.
     const bool fate = frame.type == FrameType::kFate;
     return {static_cast<uint8_t>(frame.type), fate ? frame.code : uint8_t{0}, frame.subject,
             fate ? 0 : frame.number};

@@ -22,7 +22,7 @@
 namespace hetcomm::liveness {
 namespace {
 
-// Where a connection leads to, whichever port it uses.
+// Returns the place to which a connection leads, without its port.
 std::string place_of(const Address& address) {
   return address.family() == AF_UNIX ? "local" : address.with_port(0).to_string();
 }
@@ -33,7 +33,7 @@ bool holds_note(const Frame& frame) {
   return type == LetterType::kCall || type == LetterType::kQuestion || type == LetterType::kAnswer;
 }
 
-// Anybody in this network namespace could take it, and only by chance.
+// The name is random: another process of this network namespace could take it only by chance.
 Result<Address> local_address() {
   std::array<std::byte, 16> random{};
   HETCOMM_RETURN_IF_ERROR(fill_random(random));
@@ -42,7 +42,7 @@ Result<Address> local_address() {
   return Address::local(name);
 }
 
-// Invalid where the kernel has none.
+// Returns a pidfd of this process, invalid if the kernel has none.
 UniqueFd own_process() {
 #ifdef SYS_pidfd_open
   return UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0)));
@@ -51,8 +51,8 @@ UniqueFd own_process() {
 #endif
 }
 
-// The number of the process that |fd| stands for, as seen from here; 0: it has another PID
-// namespace or has exited; -1: no process.
+// Returns the number of the process that |fd| stands for. 0: the process has exited or belongs to
+// another PID namespace. -1: |fd| stands for no process.
 int process_of(int fd) {
   std::ifstream info(fmt::format("/proc/self/fdinfo/{}", fd));
   constexpr std::string_view kPid = "Pid:";
@@ -64,16 +64,16 @@ int process_of(int fd) {
 
 }  // namespace
 
-// A connection that is being made.
-class Plane::Attempt final : private ConnectHandler {
+// One control connection that is being made.
+class Plane::ConnectAttempt final : private ConnectHandler {
  public:
-  Attempt(Plane& plane, int rank, std::vector<Address> candidates, uint64_t deadline_ns)
+  ConnectAttempt(Plane& plane, int rank, std::vector<Address> candidates, uint64_t deadline_ns)
       : plane_(plane), rank_(rank) {
     connector_ = Connector::create(
         plane.thread_.poller(), std::move(candidates), plane.setup_.credentials.secret,
         make_hello(plane.setup_.credentials, Role::kControl, plane.setup_.rank, rank), deadline_ns,
         *this, plane.tls_);
-    // It concerns local listeners alone.
+    // This check concerns local listeners alone.
     if (plane.same_user_) connector_->require_same_user();
   }
   int rank() const { return rank_; }
@@ -89,7 +89,7 @@ class Plane::Attempt final : private ConnectHandler {
   std::unique_ptr<Connector> connector_;
 };
 
-// Waits for the exit of a process.
+// Waits for the exit of one process.
 class Plane::ExitWatch final : public Watcher {
  public:
   ExitWatch(Plane& plane, int rank, UniqueFd process)
@@ -130,7 +130,7 @@ Result<std::unique_ptr<Plane>> Plane::create(ControlThread& thread, Log& log, co
   return plane;
 }
 
-// On every interface that may be used, so that the control plane lives as long as any rail does,
+// Listens on every interface that may be used, so that the control plane lives as long as any rail,
 // and on a local socket.
 Status Plane::listen(const Config& config) {
   Result<std::vector<InterfaceAddress>> interfaces = choose_interfaces(config, setup_.route);
@@ -141,11 +141,11 @@ Status Plane::listen(const Config& config) {
   std::set<std::string> used;
   for (const InterfaceAddress& candidate : interfaces.value()) {
     if (acceptors_.size() == kMostInterfaces) break;
-    if (used.count(candidate.interface) != 0) continue;  // by its best address
+    if (used.count(candidate.interface) != 0) continue;  // its best address was first
     if (Status status = listen_at(candidate.address); !status.ok()) {
       // One interface is enough; an address may just have gone.
       if (&candidate == &interfaces.value().back() && acceptors_.empty()) return status;
-      log_.info("control plane does not listen on {}: {}", candidate.interface, status.text());
+      log_.info("control plane cannot listen on {}: {}", candidate.interface, status.text());
       continue;
     }
     used.insert(candidate.interface);
@@ -174,13 +174,13 @@ Status Plane::listen_at(const Address& address) {
   return {};
 }
 
-// Sockets first: their handlers are here.
+// Sockets go first, because this object handles their events.
 Plane::~Plane() {
   processes_.clear();
   exited_.clear();
   attempts_.clear();
   done_.clear();
-  links_.clear();
+  connections_.clear();
   closing_.clear();
   garbage_.clear();
   acceptors_.clear();
@@ -232,9 +232,9 @@ void Plane::tick(uint64_t now) {
   done_.clear();
   exited_.clear();
   for (const auto& acceptor : acceptors_) acceptor->expire(now);
-  std::vector<Attempt*> attempts;
+  std::vector<ConnectAttempt*> attempts;
   for (const auto& attempt : attempts_) attempts.push_back(attempt.get());
-  for (Attempt* attempt : attempts) {
+  for (ConnectAttempt* attempt : attempts) {
     const Address* reached = attempt->connector().reached();
     if (reached != nullptr && was_proved_at(attempt->rank(), *reached)) {
       judge_->on_reached(attempt->rank(), now);
@@ -258,13 +258,13 @@ uint64_t Plane::next_timer_ns() const {
 
 // --- connections ----------------------------------------------------------------
 
-// Each attempt begins with another address: the path to the first one may be gone.
+// Each attempt begins with another address, because the path to the first one may be gone.
 std::vector<Address> Plane::candidates(int rank) {
   const bool near = hosts_[static_cast<size_t>(rank)] == hosts_[static_cast<size_t>(setup_.rank)];
   std::vector<Address> result;
   const std::vector<Address>& all = addresses_[static_cast<size_t>(rank)];
   for (const Address& address : all) {
-    // The loopback of another host is this one's own.
+    // A loopback address of another host would lead to this host.
     const bool leads_there = near || !address.is_loopback();
     if (address.family() != AF_UNIX && leads_there) result.push_back(address);
   }
@@ -284,24 +284,24 @@ std::vector<Address> Plane::candidates(int rank) {
 
 void Plane::connect(int rank) {
   const uint64_t deadline = now_ns() + setup_.detection_ns / 3;
-  done_.reserve(done_.size() + attempts_.size() + 1);  // an end needs no memory
-  attempts_.push_back(std::make_unique<Attempt>(*this, rank, candidates(rank), deadline));
+  done_.reserve(done_.size() + attempts_.size() + 1);  // attempt_ended() needs no memory
+  attempts_.push_back(std::make_unique<ConnectAttempt>(*this, rank, candidates(rank), deadline));
 }
 
-void Plane::attempt_ended(Attempt& attempt, Result<StreamSocket> socket) {
+void Plane::attempt_ended(ConnectAttempt& attempt, Result<StreamSocket> socket) {
   const auto found = std::find_if(attempts_.begin(), attempts_.end(),
                                   [&](const auto& one) { return one.get() == &attempt; });
   done_.push_back(std::move(*found));
   attempts_.erase(found);
   const int rank = attempt.rank();
-  LinkId id = 0;
+  ConnectionId id = 0;
   Status status(Code::kOutOfMemory);
   ConnectFailure failure = ConnectFailure::kOther;
   try {
     status = socket.ok() ? adopt(std::move(socket).value(), rank, true, &id) : socket.status();
     if (!status.ok()) failure = judge_failure(rank, attempt.connector());
   } catch (const std::bad_alloc&) {
-    // It has failed, and that tells nothing.
+    // The attempt has failed, which says nothing about the peer.
     status = Code::kOutOfMemory;
   }
   if (status.ok()) {
@@ -311,8 +311,8 @@ void Plane::attempt_ended(Attempt& attempt, Result<StreamSocket> socket) {
   }
 }
 
-// Loopback proves nothing: each container has one of its own. Nor do other addresses that several
-// hosts may have, those of bridges for instance, before the rank was reached there.
+// A loopback address proves nothing, because each container has its own. An address that several
+// hosts may have, such as a bridge's, proves something only after the rank was reached there.
 bool Plane::was_proved_at(int rank, const Address& address) const {
   if (address.is_loopback() && address.family() != AF_UNIX) return false;
   const auto [begin, end] = proved_at_.equal_range(rank);
@@ -332,113 +332,121 @@ ConnectFailure Plane::judge_failure(int rank, const Connector& connector) const 
 
 void Plane::on_accept(StreamSocket socket, const Hello& peer) {
   if (peer.source < 0 || peer.source >= setup_.size || peer.source == setup_.rank) return;
-  LinkId id = 0;
+  ConnectionId id = 0;
   if (Status status = adopt(std::move(socket), peer.source, false, &id); status.ok()) {
     introduce(id, peer.source, false);
   } else {
-    log_.warn("control connection of rank {} refused: {}", peer.source, status.text());
+    log_.warn("a control connection from rank {} was dropped: {}; rank {} connects again",
+              peer.source, status.text(), peer.source);
   }
 }
 
-void Plane::introduce(LinkId id, int rank, bool initiated) {
+void Plane::introduce(ConnectionId id, int rank, bool initiated) {
   try {
-    judge_->on_link_up(id, rank, initiated, now_ns());
+    judge_->on_connection_up(id, rank, initiated, now_ns());
   } catch (const std::bad_alloc&) {
-    links_.erase(id);
-    judge_->on_link_down(id, "no memory", now_ns());  // it may know half of it
+    connections_.erase(id);
+    // The judge may know half of the connection.
+    judge_->on_connection_down(id, "this rank had no memory for the connection", now_ns());
   }
 }
 
-Status Plane::adopt(StreamSocket socket, int rank, bool initiated, LinkId* id) {
-  *id = next_link_++;
-  auto link = std::make_unique<Link>(thread_.poller(), static_cast<LinkHandler&>(*this), *id, rank,
-                                     setup_.size);
-  HETCOMM_RETURN_IF_ERROR(link->start(std::move(socket), own_process().get()));
-  // That it connects says nothing of whether it can be connected to: a firewall may refuse.
-  const std::string place = place_of(link->peer_address());
-  if ((initiated || link->is_local()) && !was_proved_at(rank, link->peer_address())) {
+Status Plane::adopt(StreamSocket socket, int rank, bool initiated, ConnectionId* id) {
+  *id = next_connection_id_++;
+  auto connection = std::make_unique<ControlConnection>(
+      thread_.poller(), static_cast<ControlConnectionHandler&>(*this), *id, rank, setup_.size);
+  HETCOMM_RETURN_IF_ERROR(connection->start(std::move(socket), own_process().get()));
+  // A rank that connects may still refuse connections itself: a firewall may stand before it.
+  const std::string place = place_of(connection->peer_address());
+  if ((initiated || connection->is_local()) && !was_proved_at(rank, connection->peer_address())) {
     proved_at_.emplace(rank, place);
   }
   log_.debug("control connection with rank {} is up ({})", rank, place);
-  links_.emplace(*id, std::move(link));
+  connections_.emplace(*id, std::move(connection));
   return {};
 }
 
-std::unique_ptr<Link> Plane::take(LinkId id) {
-  const auto found = links_.find(id);
-  if (found == links_.end()) return nullptr;
-  std::unique_ptr<Link> link = std::move(found->second);
-  links_.erase(found);
-  return link;
+std::unique_ptr<ControlConnection> Plane::take(ConnectionId id) {
+  const auto found = connections_.find(id);
+  if (found == connections_.end()) return nullptr;
+  std::unique_ptr<ControlConnection> connection = std::move(found->second);
+  connections_.erase(found);
+  return connection;
 }
 
-bool Plane::send(LinkId id, const Frame& frame) {
-  const auto found = links_.find(id);
-  return found == links_.end() || found->second->send(frame);
+bool Plane::send(ConnectionId id, const Frame& frame) {
+  const auto found = connections_.find(id);
+  return found == connections_.end() || found->second->send(frame);
 }
 
-void Plane::close(LinkId id) {
-  std::unique_ptr<Link> link = take(id);
-  if (link == nullptr) return;
-  const int rank = link->rank();
-  if (std::none_of(links_.begin(), links_.end(),
+void Plane::close(ConnectionId id) {
+  std::unique_ptr<ControlConnection> connection = take(id);
+  if (connection == nullptr) return;
+  const int rank = connection->rank();
+  if (std::none_of(connections_.begin(), connections_.end(),
                    [rank](const auto& other) { return other.second->rank() == rank; })) {
     forget_process(rank);
   }
-  link->close();
-  closing_.push_back({std::move(link), now_ns() + kMostClosingNs});
+  connection->close();
+  closing_.push_back({std::move(connection), now_ns() + kMostClosingNs});
 }
 
-uint64_t Plane::last_acknowledged_ns(LinkId id) {
-  const auto found = links_.find(id);
-  return found != links_.end() ? found->second->last_acknowledged_ns(now_ns()) : 0;
+uint64_t Plane::last_acknowledged_ns(ConnectionId id) {
+  const auto found = connections_.find(id);
+  return found != connections_.end() ? found->second->last_acknowledged_ns(now_ns()) : 0;
 }
 
-void Plane::on_frame(Link& link, Frame& frame) {
-  // Logs and errors show the texts that are no notes.
+void Plane::on_frame(ControlConnection& connection, Frame& frame) {
+  // Logs and errors show all texts except notes.
   if (!holds_note(frame) && !frame.text.empty()) frame.text = printable(frame.text);
-  judge_->on_frame(link.id(), frame, now_ns());
+  judge_->on_frame(connection.id(), frame, now_ns());
 }
 
-void Plane::on_room(Link& link) { judge_->on_writable(link.id()); }
+void Plane::on_room(ControlConnection& connection) { judge_->on_writable(connection.id()); }
 
-void Plane::on_ended(Link& link, const std::string& why) {
-  log_.debug("control connection with rank {} broke: {}", link.rank(), why);
-  garbage_.push_back(take(link.id()));
-  judge_->on_link_down(link.id(), why, now_ns());
+void Plane::on_ended(ControlConnection& connection, const std::string& why) {
+  log_.debug("control connection with rank {} broke: {}", connection.rank(), why);
+  garbage_.push_back(take(connection.id()));
+  judge_->on_connection_down(connection.id(), why, now_ns());
 }
 
-void Plane::on_closed(Link& link) {
-  const auto found = std::find_if(closing_.begin(), closing_.end(),
-                                  [&](const Closing& one) { return one.link.get() == &link; });
+void Plane::on_closed(ControlConnection& connection) {
+  const auto found = std::find_if(closing_.begin(), closing_.end(), [&](const Closing& one) {
+    return one.connection.get() == &connection;
+  });
   if (found == closing_.end()) return;
-  garbage_.push_back(std::move(found->link));
+  garbage_.push_back(std::move(found->connection));
   closing_.erase(found);
 }
 
-// Without a watch (an older kernel, no room) the end of the connection has to do. A peer that hands
-// over another process harms itself alone; a descriptor of no running process is refused.
-void Plane::on_process(Link& link, UniqueFd process) {
+// If the exit cannot be watched (an older kernel, no room), the end of the connection must do. A
+// peer that hands over another process harms itself alone. This rank refuses a descriptor that
+// stands for no running process.
+void Plane::on_process(ControlConnection& connection, UniqueFd process) {
   const int pid = process_of(process.get());
   if (pid == getpid()) return;  // a rank of this process ends with it
   pollfd exit{.fd = process.get(), .events = POLLIN, .revents = 0};
   if (pid < 0 || ::poll(&exit, 1, 0) != 0) {
-    log_.warn("rank {} has handed over a descriptor that is not that of its process", link.rank());
+    log_.warn(
+        "rank {} handed over a descriptor that is no running process; its exit is noticed by "
+        "its connections instead",
+        connection.rank());
     return;
   }
-  auto watch = std::make_unique<ExitWatch>(*this, link.rank(), std::move(process));
+  auto watch = std::make_unique<ExitWatch>(*this, connection.rank(), std::move(process));
   if (!watch->start().ok()) return;
-  forget_process(link.rank());
-  processes_.emplace(link.rank(), std::move(watch));
+  forget_process(connection.rank());
+  processes_.emplace(connection.rank(), std::move(watch));
 }
 
-// The kernel closes what a process had open before it tells of its exit: what it sent is here.
+// The kernel closes the files of a process before it tells of the exit. So all that the process has
+// sent is here.
 void Plane::process_exited(int rank) {
-  std::vector<Link*> links;
-  for (const auto& [id, link] : links_) {
-    if (link->rank() == rank) links.push_back(link.get());
+  std::vector<ControlConnection*> connections;
+  for (const auto& [id, connection] : connections_) {
+    if (connection->rank() == rank) connections.push_back(connection.get());
   }
-  for (Link* link : links) link->read_out();
+  for (ControlConnection* connection : connections) connection->read_out();
   forget_process(rank);
   judge_->on_exit(rank, now_ns());
 }
@@ -470,7 +478,10 @@ void Plane::on_left(int rank) {
 }
 
 void Plane::on_declared_dead(const std::string& why) {
-  log_.error("the other ranks hold this one for lost: {}", why);
+  log_.error(
+      "the other ranks have declared this rank lost: {}; end this process, or rebuild the "
+      "communicator",
+      why);
   tell({.type = Mail::Type::kDeclaredDead, .text = why});
 }
 
@@ -519,10 +530,10 @@ void Plane::answer(int from, const Frame& question) {
                     .number = kUncounted,
                     .value = question.value,
                     .text = std::move(text)};
-  // The newest connection is the one that works, if any does.
-  const auto newest = std::find_if(links_.rbegin(), links_.rend(),
+  // The newest connection is the most likely to work.
+  const auto newest = std::find_if(connections_.rbegin(), connections_.rend(),
                                    [from](const auto& one) { return one.second->rank() == from; });
-  if (newest != links_.rend()) (void)newest->second->send(frame);
+  if (newest != connections_.rend()) (void)newest->second->send(frame);
 }
 
 void Plane::on_suspect(int rank) { tell({.type = Mail::Type::kSuspected, .rank = rank}); }

@@ -7,14 +7,14 @@
 namespace hetcomm::liveness {
 namespace {
 
-// How many live ranks are passed over in search of one on another host.
+// The search for a rank on another host passes over this many live ranks at most.
 constexpr int kMostPassed = 4;
 
 }  // namespace
 
 Ring::Ring(const std::vector<HostId>& hosts) : position_(hosts.size()), host_(hosts.size()) {
   std::map<HostId, int> numbers;
-  std::vector<int> index(hosts.size());  // of a rank on its host
+  std::vector<int> index(hosts.size());  // number of a rank on its host
   std::vector<int> count;
   for (size_t rank = 0; rank < hosts.size(); ++rank) {
     const auto [found, added] = numbers.emplace(hosts[rank], static_cast<int>(numbers.size()));
@@ -23,7 +23,7 @@ Ring::Ring(const std::vector<HostId>& hosts) : position_(hosts.size()), host_(ho
     index[rank] = count[static_cast<size_t>(found->second)]++;
     order_.push_back(static_cast<int>(rank));
   }
-  // The first rank of each host, then the second of each, and so on.
+  // The order is the first rank of each host, then the second of each, and so on.
   std::stable_sort(order_.begin(), order_.end(), [&](int a, int b) {
     return index[static_cast<size_t>(a)] < index[static_cast<size_t>(b)];
   });

@@ -1,4 +1,4 @@
-// A rank's place in its job, as its control plane has to know it.
+// A control plane is made from a rank's place in its job and from what it needs of this process.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +11,12 @@
 
 namespace hetcomm::liveness {
 
-// Answers other ranks at once, whatever the threads of this one are doing.
+// A witness answers questions of other ranks at once, whatever the threads of this rank do.
 class Witness {
  public:
   virtual ~Witness() = default;
-  // What is known here of what |question|, by rank |from|, names; at most kMaxFrameText bytes.
-  // Empty: nothing. [control thread]
+  // Returns the answer to |question| of rank |from|, in at most kMaxFrameText bytes. The control
+  // thread, which calls this, does not send an empty answer.
   virtual std::string testify(int from, ConstByteSpan question) = 0;
 };
 
@@ -24,10 +24,10 @@ struct Setup {
   int rank = 0;
   int size = 0;
   uint64_t detection_ns = 0;
-  Credentials credentials;  // complete in start() only
-  int doorbell = -1;        // an eventfd; rung when something is in the mailbox
-  Address route{};          // of this host, leads to the other ranks; none where that is not known
-  std::shared_ptr<Witness> witness{};  // null: questions are not answered
+  Credentials credentials;  // complete from start() on
+  int doorbell = -1;        // an eventfd that rings when the mailbox has something
+  Address route{};          // this host's address that leads to the other ranks; may be unknown
+  std::shared_ptr<Witness> witness{};  // null: this rank answers no questions
 };
 
 }  // namespace hetcomm::liveness

@@ -204,8 +204,8 @@ void Acceptor::finish(Pending& pending, const Status& outcome) {
   handler_.on_accept(owned->take_socket(), owned->handshake().peer());
 }
 
-// Who connects and says nothing (a port scan, a health check, a peer that gave up) is worth no
-// warning.
+// A stranger that connects and says nothing (a port scan, a health check, a peer that gave up) is
+// worth no warning.
 void Acceptor::reject(const Pending& pending, const Status& why) {
   report_rejection(pending.name(), why, pending.handshake().peer_spoke());
 }

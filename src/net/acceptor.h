@@ -25,7 +25,7 @@ inline constexpr size_t kMaxPending = 128;
 // Beyond kMaxPending the oldest is dropped, but not before it had this time: a burst of honest
 // peers waits in the listen queue instead of pushing each other out.
 inline constexpr uint64_t kMinPendingNs = 250'000'000;
-// How long an acceptor that found no free descriptor stops listening.
+// An acceptor that found no free descriptor stops listening for this time.
 inline constexpr uint64_t kExhaustedPauseNs = 100'000'000;
 
 class AcceptHandler {
@@ -61,7 +61,7 @@ class Acceptor final : public Watcher {
   // Drops handshakes that took too long and resumes listening after a pause; |now_ns| of the
   // monotonic clock.
   void expire(uint64_t now_ns);
-  // When expire() has to run, kForever if nothing is pending.
+  // Returns the time at which expire() must run, kForever if nothing is pending.
   uint64_t next_timer_ns() const;
   // Why a connection was dropped last; ok if none was.
   const Status& last_rejection() const { return last_rejection_; }

@@ -17,7 +17,7 @@ namespace {
 
 constexpr uint64_t kRetryNs = 5'000'000;
 
-// Which of two failures says more about why there is no connection.
+// Weighs failures: the heavier of two says more about why there is no connection.
 int weight(Code code) {
   switch (code) {
     case Code::kPermissionDenied:

@@ -28,7 +28,7 @@ class ConnectHandler {
   ~ConnectHandler() = default;
 };
 
-// With |tls| a connection is made by TLS or not at all.
+// If |tls| is given, a connection is made by TLS or not at all.
 //
 // Tries |candidates| in order, each with its share of the time that is left. on_connect comes once,
 // from the poller or expire(), never from create(). Destroying it first cancels. It may be

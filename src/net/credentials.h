@@ -1,4 +1,4 @@
-// Who a job is, who its processes are, and the secret that they prove to each other.
+// Credentials name a job and its processes, and have the secret that these prove to each other.
 #pragma once
 
 #include <array>

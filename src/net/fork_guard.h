@@ -12,9 +12,9 @@ void close_in_forked_children(int fd);
 // No longer. [any-thread]
 void forget_in_forked_children(int fd);
 
-// As long as it lives no other thread forks (by the C library), so that no child has a descriptor
-// that has been opened and not been named yet, or is about to be closed and not named any more.
-// Whoever has one neither forks nor calls the functions above.
+// While a NoFork lives, no other thread forks (by the C library). So no child has a descriptor that
+// has been opened and not been named yet, or is about to be closed and not named any more. A thread
+// that has a NoFork neither forks nor calls the functions above.
 class NoFork {
  public:
   NoFork();

@@ -62,7 +62,7 @@ void write_prefix(ByteWriter& writer, std::string_view magic, uint8_t kind, uint
   writer.write(extra_size);
 }
 
-// As many bytes as have come so far have to agree with |magic|.
+// Returns whether the bytes that have come so far agree with |magic|.
 bool starts_like(ConstByteSpan bytes, std::string_view magic) {
   return std::memcmp(bytes.data(), magic.data(), std::min(bytes.size(), magic.size())) == 0;
 }
@@ -85,7 +85,7 @@ Prefix read_prefix(ConstByteSpan bytes) {
   return prefix;
 }
 
-// Whether this side and one with |prefix| can talk; the text says why not.
+// Checks whether this side and one with |prefix| can talk. The text says why not.
 Status check_protocol(const Prefix& prefix) {
   if (prefix.lowest > kProtocolVersion || prefix.highest < kLowestVersion) {
     return Status(Code::kUnsupported,

@@ -21,7 +21,7 @@
 //
 // Reads exactly its own bytes, so that what follows on the stream is left for the user.
 //
-// With a TLS session the handshake of TLS comes first, and all of this goes through it.
+// If there is a TLS session, its handshake comes first, and all of this goes through it.
 #pragma once
 
 #include <sys/types.h>
@@ -45,7 +45,7 @@ inline constexpr uint64_t kHandshakeTimeoutNs = 10'000'000'000;
 inline constexpr uint16_t kProtocolVersion = 2;
 inline constexpr size_t kMaxHelloExtra = 512;
 
-// What a connection is for; bound into the proof, so that one kind cannot be passed off as another.
+// The purpose of a connection. The proof covers it, so that one kind cannot pass for another.
 enum class Role : uint8_t { kStore = 1, kControl = 2, kTcp = 3, kShm = 4, kRdma = 5 };
 
 struct Hello {
@@ -85,7 +85,7 @@ class Handshake {
   // Initiator, also after kFailed: the incarnation that the acceptor has proved; empty before its
   // proof was checked.
   std::optional<uint64_t> acceptor_incarnation() const { return acceptor_incarnation_; }
-  // Whether the peer has sent anything; tells a port scan from a failed proof.
+  // Returns whether the peer has sent anything, which tells a port scan from a failed proof.
   bool peer_spoke() const;
 
  private:

@@ -1,5 +1,5 @@
-// Which addresses of this host a context uses: the interfaces that are up, filtered by
-// HETCOMM_INTERFACE and HETCOMM_FAMILY, in an order that does not depend on the kernel's.
+// A context uses the addresses of the interfaces that are up, filtered by HETCOMM_INTERFACE and
+// HETCOMM_FAMILY, in an order that does not depend on the kernel's.
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
@@ -221,7 +221,7 @@ Result<std::vector<InterfaceAddress>> choose_interfaces(const Config& config,
 
 void warn_of_unknown_interfaces(const Config& config, Log& log) {
   Result<std::vector<Pattern>> patterns = parse_patterns(config.text(Variable::kInterface));
-  // What is no pattern at all is an error where the interfaces are chosen.
+  // The choice of interfaces reports an entry that is no pattern at all.
   if (!patterns.ok() || patterns->empty()) return;
   Result<std::vector<InterfaceAddress>> all = list_addresses(Address());
   if (!all.ok()) return;

@@ -1,5 +1,5 @@
-// Where a process listens: what a transport that connects by IP tells its peers, and which of a
-// peer's addresses can be tried from here.
+// A listening place has the addresses at which a process listens. A transport that connects by IP
+// tells it to its peers, which learn from it the addresses that they can try.
 #pragma once
 
 #include <optional>

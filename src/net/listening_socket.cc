@@ -37,7 +37,7 @@ Result<UniqueFd> listen_at(const Address& address, int backlog) {
 
 }  // namespace
 
-// Where the search starts depends on the process, so that ranks that start together seldom meet.
+// The start of the search depends on the process, so that ranks that start together seldom meet.
 Result<UniqueFd> listen_on(const Address& address, int backlog, const PortRange& ports) {
   if (ports.first == 0 || address.port() != 0 || address.family() == AF_UNIX) {
     return listen_at(address, backlog);

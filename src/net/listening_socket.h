@@ -12,7 +12,7 @@ namespace hetcomm {
 // connections as well.
 Result<UniqueFd> listen_on(const Address& address, int backlog, const PortRange& ports = {});
 Result<Address> bound_address(int fd);
-// Whether this host (its network namespace) has |address|: only then can it be bound.
+// Returns whether this host (its network namespace) has |address|. Only then can it be bound.
 bool is_local(const Address& address);
 
 }  // namespace hetcomm

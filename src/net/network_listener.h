@@ -28,7 +28,7 @@ class NetworkListener final {
                                                          Acceptor::Options options,
                                                          AcceptHandler& handler);
 
-  // What peers are told.
+  // Returns what peers are told.
   const ListeningPlace& place() const { return place_; }
   // The interface of each address of place().
   const std::vector<std::string>& interfaces() const { return interfaces_; }

@@ -47,8 +47,8 @@ void Poller::remove(int fd, Watcher& watcher) {
   forget_in_forked_children(fd);
   epoll_event unused{};
   epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, &unused);
-  // What the kernel reported already and poll() has not delivered yet. If the watcher has other
-  // descriptors, their events come again: they are level-triggered.
+  // Drops events that the kernel has reported and poll() has not delivered. If the watcher has
+  // other descriptors, their events come again, because they are level-triggered.
   for (int i = batch_next_; i < batch_size_; ++i) {
     epoll_event& event = batch_[static_cast<size_t>(i)];
     if (event.data.ptr == &watcher) event.data.ptr = nullptr;

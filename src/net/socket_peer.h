@@ -1,4 +1,4 @@
-// Who is at the other end of a connected socket, as far as the kernel knows.
+// The kernel knows who is at the other end of a connected local socket: its process and user.
 #pragma once
 
 #include <sys/types.h>

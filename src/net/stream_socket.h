@@ -74,7 +74,7 @@ class StreamSocket {
   void say_goodbye() {
     if (tls_ != nullptr) tls_->say_goodbye();
   }
-  // What |error| of receive() or send() was about; the text of TLS says more than the number.
+  // Describes |error| of receive() or send(). The text of TLS says more than the number.
   std::string describe(int error) const;
 
  private:

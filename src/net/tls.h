@@ -44,7 +44,7 @@ namespace hetcomm {
 
 class TlsSession;
 
-// Whether HETCOMM_TLS and HETCOMM_REQUIRE_TLS are on.
+// Return whether HETCOMM_TLS and HETCOMM_REQUIRE_TLS are on.
 bool tls_wanted(const Config& config);
 bool tls_required(const Config& config);
 
@@ -88,7 +88,7 @@ class TlsSession {
   // still refuse this side's, which then shows at the first receive().)
   Step shake_hands();
   bool established() const { return established_; }
-  // What has failed; ok as long as nothing has.
+  // Returns the failure, ok as long as there is none.
   const Status& error() const { return error_; }
   bool peer_spoke() const { return peer_spoke_; }
 
@@ -105,7 +105,7 @@ class TlsSession {
   // "TLSv1.3, TLS_AES_128_GCM_SHA256"
   std::string describe() const;
 
-  // For the callbacks of OpenSSL: the socket's side.
+  // OpenSSL's callbacks move bytes on the socket's side by these two.
   int put(const char* data, int size);
   int take(char* data, int size);
 

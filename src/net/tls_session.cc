@@ -23,7 +23,8 @@ constexpr size_t kRecordBytes = SSL3_RT_MAX_PLAIN_LENGTH;
 constexpr size_t kBatchBytes = 128u << 10;
 // Far more than what one call can leave: the records of a handshake, or one of data.
 constexpr size_t kMostKept = 1u << 20;
-// What every message of the plain protocol starts with (handshake.cc); no TLS record does.
+// Every message of the plain protocol starts with these bytes (handshake.cc), and no TLS record
+// does.
 constexpr char kPlainMagic[] = "\x89hetcom\x02";
 constexpr size_t kPlainMagicBytes = 8;
 

@@ -6,9 +6,9 @@
 
 namespace hetcomm_test {
 
+using live::ConnectionId;
 using live::Fate;
 using live::Frame;
-using live::LinkId;
 
 // A connection: two directions, each an ordered stream.
 struct Simulation::Wire {
@@ -32,8 +32,8 @@ struct Simulation::Node final : live::Network, live::Observer {
 
   // Network.
   void connect(int to) override { simulation.connect(rank, to); }
-  bool send(LinkId link, const Frame& frame) override {
-    const auto found = simulation.wires_.find(link);
+  bool send(ConnectionId connection, const Frame& frame) override {
+    const auto found = simulation.wires_.find(connection);
     if (found == simulation.wires_.end()) return true;
     Wire& wire = found->second;
     const int side = wire.rank[0] == rank ? 0 : 1;
@@ -42,12 +42,12 @@ struct Simulation::Node final : live::Network, live::Observer {
     wire.direction[side].sent.push_back(frame);
     if (!wire.direction[side].under_way) {
       wire.direction[side].under_way = true;
-      simulation.transmit(link, side, 0);
+      simulation.transmit(connection, side, 0);
     }
     return true;
   }
-  void close(LinkId link) override {
-    const auto found = simulation.wires_.find(link);
+  void close(ConnectionId connection) override {
+    const auto found = simulation.wires_.find(connection);
     if (found == simulation.wires_.end()) return;
     Wire& wire = found->second;
     const int side = wire.rank[0] == rank ? 0 : 1;
@@ -55,12 +55,12 @@ struct Simulation::Node final : live::Network, live::Observer {
     wire.direction[side].closed = true;
     if (!wire.direction[side].under_way) {
       wire.direction[side].under_way = true;
-      simulation.transmit(link, side, 0);
+      simulation.transmit(connection, side, 0);
     }
-    links.erase(link);
+    connections.erase(connection);
   }
-  uint64_t last_acknowledged_ns(LinkId link) override {
-    const auto found = simulation.wires_.find(link);
+  uint64_t last_acknowledged_ns(ConnectionId connection) override {
+    const auto found = simulation.wires_.find(connection);
     if (found == simulation.wires_.end()) return 0;
     Wire& wire = found->second;
     const int side = wire.rank[0] == rank ? 0 : 1;
@@ -88,7 +88,7 @@ struct Simulation::Node final : live::Network, live::Observer {
   int rank;
   std::unique_ptr<live::Judge> judge;
   State state = State::kRuns;
-  std::set<LinkId> links;
+  std::set<ConnectionId> connections;
   std::deque<std::function<void(Node&)>> inbox;  // while it is stopped
   bool ready = false;
   bool declared_dead = false;
@@ -142,7 +142,7 @@ void Simulation::arm(Node& of) {
     of.timer_armed = false;
     if (of.state != State::kRuns) return;
     of.judge->tick(now_);
-    most_links_ = std::max(most_links_, of.links.size());
+    most_connections_ = std::max(most_connections_, of.connections.size());
     arm(of);
   });
 }
@@ -241,18 +241,18 @@ void Simulation::answer_connect(int from, int to, uint64_t deadline_ns) {
   wire.rank[0] = from;
   wire.rank[1] = to;
   wire.direction[0].acknowledged_ns = wire.direction[1].acknowledged_ns = now_;
-  target.links.insert(id);
-  target.judge->on_link_up(id, from, false, now_);
+  target.connections.insert(id);
+  target.judge->on_connection_up(id, from, false, now_);
   schedule(now_ + latency(), [this, id, from, to] {
     Node& initiator = node(from);
     if (initiator.state == State::kDead || initiator.state == State::kGone) return;
-    initiator.links.insert(id);
+    initiator.connections.insert(id);
     reached_.insert({from, to});
     give(initiator, [this, id, to](Node& one) {
       const auto found = wires_.find(id);
       if (found == wires_.end()) return;
       found->second.up = true;
-      one.judge->on_link_up(id, to, true, now_);
+      one.judge->on_connection_up(id, to, true, now_);
     });
   });
 }
@@ -291,12 +291,12 @@ void Simulation::deliver(uint64_t id, int side) {
   if (path(to, from)) direction.acknowledged_ns = now_ + 50'000;
   for (const Frame& frame : frames) {
     give(node(to), [this, id, frame](Node& one) {
-      if (one.links.count(id) != 0) one.judge->on_frame(id, frame, now_);
+      if (one.connections.count(id) != 0) one.judge->on_frame(id, frame, now_);
     });
   }
   if (ends) {
     give(node(to), [this, id](Node& one) {
-      if (one.links.erase(id) != 0) one.judge->on_link_down(id, "it exited", now_);
+      if (one.connections.erase(id) != 0) one.judge->on_connection_down(id, "it exited", now_);
     });
     wires_.erase(id);
   }
@@ -304,8 +304,8 @@ void Simulation::deliver(uint64_t id, int side) {
 
 // The kernel of a process that is gone closes its connections.
 void Simulation::end_wires(int rank) {
-  const std::set<LinkId> links = std::exchange(node(rank).links, {});
-  for (const LinkId id : links) {
+  const std::set<ConnectionId> connections = std::exchange(node(rank).connections, {});
+  for (const ConnectionId id : connections) {
     const auto found = wires_.find(id);
     if (found == wires_.end()) continue;
     const int side = found->second.rank[0] == rank ? 0 : 1;
@@ -324,7 +324,7 @@ void Simulation::kill(int rank) {
   Node& one = node(rank);
   if (one.state == State::kDead || one.state == State::kGone) return;
   std::set<int> watchers;
-  for (const LinkId id : one.links) {
+  for (const ConnectionId id : one.connections) {
     const auto found = wires_.find(id);
     if (found == wires_.end()) continue;
     const int other = found->second.rank[0] == rank ? found->second.rank[1] : found->second.rank[0];
@@ -400,9 +400,9 @@ void Simulation::partition(const std::vector<int>& groups) {
 
 void Simulation::heal() { partition(std::vector<int>(nodes_.size(), 0)); }
 
-void Simulation::reset_links(int one, int other) {
+void Simulation::reset_connections(int one, int other) {
   std::vector<uint64_t> ids;
-  for (const LinkId id : node(one).links) {
+  for (const ConnectionId id : node(one).connections) {
     const auto found = wires_.find(id);
     if (found == wires_.end()) continue;
     if (found->second.rank[0] == other || found->second.rank[1] == other) ids.push_back(id);
@@ -411,7 +411,8 @@ void Simulation::reset_links(int one, int other) {
     wires_.erase(id);
     for (const int rank : {one, other}) {
       give(node(rank), [this, id](Node& each) {
-        if (each.links.erase(id) != 0) each.judge->on_link_down(id, "connection reset", now_);
+        if (each.connections.erase(id) != 0)
+          each.judge->on_connection_down(id, "connection reset", now_);
       });
     }
   }
@@ -462,12 +463,13 @@ void Simulation::judge_death(int declared, int by, bool /*published*/) {
     if (fate(by, watcher->rank) != Fate::kAlive || fate(watcher->rank, by) != Fate::kAlive)
       continue;
     if (fate(declared, watcher->rank) != Fate::kAlive) continue;
-    const bool linked = std::any_of(watcher->links.begin(), watcher->links.end(), [&](LinkId id) {
-      const auto found = wires_.find(id);
-      return found != wires_.end() &&
-             (found->second.rank[0] == declared || found->second.rank[1] == declared);
-    });
-    if (!linked) continue;
+    const bool connected =
+        std::any_of(watcher->connections.begin(), watcher->connections.end(), [&](ConnectionId id) {
+          const auto found = wires_.find(id);
+          return found != wires_.end() &&
+                 (found->second.rank[0] == declared || found->second.rank[1] == declared);
+        });
+    if (!connected) continue;
     violation_ = fmt::format(
         "at {:.3f} s rank {} held rank {} for dead, which lives and which rank {} reaches",
         static_cast<double>(now_) / 1e9, by, declared, watcher->rank);

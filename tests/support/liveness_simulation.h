@@ -62,7 +62,7 @@ class Simulation {
   void partition(const std::vector<int>& groups);
   void heal();
   // A reset of all connections between two live ranks.
-  void reset_links(int one, int other);
+  void reset_connections(int one, int other);
   void first_contact(int from, int to);
   void abort(int rank, uint32_t communicator);
 
@@ -77,7 +77,7 @@ class Simulation {
   uint64_t known_ns(int rank) const { return known_ns_[static_cast<size_t>(rank)]; }
   uint64_t frames() const { return frames_; }
   uint64_t bytes() const { return bytes_; }
-  size_t most_links() const { return most_links_; }
+  size_t most_connections() const { return most_connections_; }
 
  private:
   struct Node;
@@ -129,7 +129,7 @@ class Simulation {
   std::string violation_;
   uint64_t frames_ = 0;
   uint64_t bytes_ = 0;
-  size_t most_links_ = 0;
+  size_t most_connections_ = 0;
 };
 
 }  // namespace hetcomm_test

@@ -119,17 +119,18 @@ class Backend : public HostBuffers {
 };
 
 std::vector<Measurement> measure(const std::string& test, bool loses) {
-  Plan plan;
-  plan.test = test;
-  plan.iterations = 8;
-  plan.check = true;
-  plan.points = {{test.compare(0, 10, "fetch_add_") == 0 ? 8U : 100U, 4}, {8, 2}};
+  Workload workload;
+  workload.test = test;
+  workload.iterations = 8;
+  workload.check = true;
+  workload.points = {{test.compare(0, 10, "fetch_add_") == 0 ? 8U : 100U, 4}, {8, 2}};
   Between between;
   between.loses = loses;
   std::vector<Measurement> measurements;
   const auto run = [&](int rank) {
     Backend backend(between, rank);
-    run_plan(backend, plan, [&](const Measurement& measured) { measurements.push_back(measured); });
+    run_workload(backend, workload,
+                 [&](const Measurement& measured) { measurements.push_back(measured); });
     // The other one may still look at this one's memory.
     backend.send_word(1 - rank, 0);
     backend.receive_word(1 - rank);

@@ -17,7 +17,7 @@ using ::testing::HasSubstr;
 
 Row plotted_row(const std::string& test, const std::string& impl, const std::string& transport) {
   Work work;
-  work.plan.test = test;
+  work.workload.test = test;
   work.transport = transport;
   Measurement measured;
   measured.point = {1000, 4};

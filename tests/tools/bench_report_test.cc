@@ -1,5 +1,5 @@
-// What hetcomm_bench computes and prints, without running it: plans and measurements survive their
-// way between processes; percentiles, medians and geometric means are right; only figures of one
+// What hetcomm_bench computes and prints, without running it: workloads and measurements survive
+// their way between processes; percentiles, medians and geometric means are right; only figures of one
 // round and one placement make a ratio; CSV has the numbers of the table; CSV, JSON and SVG are well formed and complete; patterns
 // find every wrong byte.
 #include <algorithm>
@@ -29,7 +29,7 @@ using ::testing::Not;
 
 Row row_of(const std::string& test, const std::string& impl, uint64_t bytes, double value) {
   Work work;
-  work.plan.test = test;
+  work.workload.test = test;
   work.transport = "shm";
   Measurement measured;
   measured.point = {bytes, 4};
@@ -45,15 +45,15 @@ Trial trial_of(int round, const std::string& placement, std::vector<Row> rows) {
   return {round, placement, 0.05, std::move(rows)};
 }
 
-TEST(Plan, SurvivesItsWords) {
+TEST(Workload, SurvivesItsWords) {
   Work work;
-  work.plan.test = "bandwidth";
-  work.plan.iterations = 12345678901;
-  work.plan.warmup = 7;
-  work.plan.seconds = 0.125;
-  work.plan.check = true;
-  work.plan.samples = false;
-  work.plan.points = {{8, 64}, {67108864, 2}};
+  work.workload.test = "bandwidth";
+  work.workload.iterations = 12345678901;
+  work.workload.warmup = 7;
+  work.workload.seconds = 0.125;
+  work.workload.check = true;
+  work.workload.samples = false;
+  work.workload.points = {{8, 64}, {67108864, 2}};
   work.transport = "tcp";
   work.first_memory = "sim-handle";
   work.progress = "thread";
@@ -63,11 +63,11 @@ TEST(Plan, SurvivesItsWords) {
     EXPECT_TRUE(decode_work_word(word, &decoded)) << word;
   }
   EXPECT_EQ(encode_words(decoded), encode_words(work));
-  EXPECT_EQ(decoded.plan.iterations, 12345678901);
-  EXPECT_EQ(decoded.plan.points[1].window, 2);
+  EXPECT_EQ(decoded.workload.iterations, 12345678901);
+  EXPECT_EQ(decoded.workload.points[1].window, 2);
 }
 
-TEST(Plan, RefusesOtherWords) {
+TEST(Workload, RefusesOtherWords) {
   Work work;
   for (const char* word : {"", "=", "tests=latency", "--help", "test", "rank=1"}) {
     EXPECT_FALSE(decode_work_word(word, &work)) << word;
@@ -99,12 +99,12 @@ TEST(Measurement, IgnoresWhatElseIsPrinted) {
 }
 
 TEST(Perftest, TableBecomesAMeasurement) {
-  Plan plan;
-  plan.test = "put_latency";
-  plan.points = {{8, 1}};
+  Workload workload;
+  workload.test = "put_latency";
+  workload.points = {{8, 1}};
   Measurement measured;
   ASSERT_TRUE(parse_perftest(
-      plan,
+      workload,
       " 8       1000   8.23   8213.71   8.43     \t       9.50      \t1609.67\t\t26.48 \t\t13.71 ",
       &measured));
   EXPECT_EQ(measured.iterations, 1000);
@@ -112,28 +112,28 @@ TEST(Perftest, TableBecomesAMeasurement) {
   EXPECT_EQ(measured.p50_us, 8.43);
   EXPECT_EQ(measured.p999_us, 13.71);
   Work work;
-  work.plan = plan;
+  work.workload = workload;
   EXPECT_THAT(make_row(work, "perftest", measured).avg_us, DoubleNear(9.5, 1e-9));
   for (const char* other :
        {"", "-----", " #bytes #iterations    t_min[usec]", " 16 1000 1 2 3 4 5 6 7", " 8 1000 1 2",
         " GID: 00:00:00:00:00:00:00:00:00:00:255:255:192:00:02:01"}) {
-    EXPECT_FALSE(parse_perftest(plan, other, &measured)) << other;
+    EXPECT_FALSE(parse_perftest(workload, other, &measured)) << other;
   }
 }
 
 TEST(Perftest, RatesComeFromTheColumnWithMoreDigits) {
   Work work;
-  work.plan.test = "put_bandwidth";
-  work.plan.points = {{65536, 64}};
+  work.workload.test = "put_bandwidth";
+  work.workload.points = {{65536, 64}};
   Measurement measured;
-  ASSERT_TRUE(parse_perftest(work.plan, " 65536  1248  0.00  75.12   \t\t   0.001", &measured));
+  ASSERT_TRUE(parse_perftest(work.workload, " 65536  1248  0.00  75.12   \t\t   0.001", &measured));
   EXPECT_THAT(make_row(work, "perftest", measured).bandwidth_mbps, DoubleNear(78.769, 0.001));
-  work.plan.points = {{8, 1}};
-  ASSERT_TRUE(parse_perftest(work.plan, " 8  500  0.00  0.01  0.001234", &measured));
+  work.workload.points = {{8, 1}};
+  ASSERT_TRUE(parse_perftest(work.workload, " 8  500  0.00  0.01  0.001234", &measured));
   EXPECT_THAT(make_row(work, "perftest", measured).messages_per_s, DoubleNear(1234, 1e-6));
-  work.plan.test = "bibandwidth";
-  work.plan.points = {{1000, 4}};
-  ASSERT_TRUE(parse_perftest(work.plan, " 1000  500  0.00  1907.35  2.0", &measured));
+  work.workload.test = "bibandwidth";
+  work.workload.points = {{1000, 4}};
+  ASSERT_TRUE(parse_perftest(work.workload, " 1000  500  0.00  1907.35  2.0", &measured));
   EXPECT_THAT(make_row(work, "perftest", measured).bandwidth_mbps, DoubleNear(2000, 1e-6));
 }
 
@@ -189,7 +189,7 @@ TEST(Pattern, FindsEveryWrongByte) {
 
 TEST(Row, CountsAverageAndBandwidthFromTheTotal) {
   Work work;
-  work.plan.test = "bibandwidth";
+  work.workload.test = "bibandwidth";
   Measurement measured;
   measured.point = {1000, 1};
   measured.iterations = 10;
@@ -218,7 +218,7 @@ TEST(Row, OverlapIsTheHiddenShare) {
 
 TEST(Row, StagingIsForecastByItsSlowestStage) {
   Work work;
-  work.plan.test = "staging";
+  work.workload.test = "staging";
   work.first_memory = work.second_memory = "sim-handle";
   work.staging_chunk = 250;
   Measurement measured;

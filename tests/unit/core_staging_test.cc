@@ -27,27 +27,29 @@ TEST(StagingPlanTest, ChunksGrowWithLengthAndRate) {
   for (const double rate : {0.0, 1e6, 250e6, 2e9, 10e9, 100e9}) {
     uint64_t before = 0;
     for (uint64_t length = 1; length <= 4096 * kMi; length *= 2) {
-      const StagingPlan plan = plan_staging({}, length, rate);
-      EXPECT_GE(plan.chunk_bytes, std::max(before, 32 * kKi)) << length << " at " << rate;
-      EXPECT_LE(plan.chunk_bytes, Staging::kLargestChunk) << length << " at " << rate;
-      EXPECT_GE(plan.depth, 4U);
-      EXPECT_LE(plan.depth, Staging::kMaxDepth);
-      before = plan.chunk_bytes;
+      const StagingShape shape = choose_staging_shape({}, length, rate);
+      EXPECT_GE(shape.chunk_bytes, std::max(before, 32 * kKi)) << length << " at " << rate;
+      EXPECT_LE(shape.chunk_bytes, Staging::kLargestChunk) << length << " at " << rate;
+      EXPECT_GE(shape.depth, 4U);
+      EXPECT_LE(shape.depth, Staging::kMaxDepth);
+      before = shape.chunk_bytes;
     }
   }
   // A slow device: the first and the last chunk would cost 5 % if it were a twentieth of the
   // message.
-  EXPECT_EQ(plan_staging({}, kMi, 250e6).chunk_bytes, 32 * kKi);
+  EXPECT_EQ(choose_staging_shape({}, kMi, 250e6).chunk_bytes, 32 * kKi);
   // A fast one: beside its bytes a chunk costs about as much as 50 KiB.
-  EXPECT_GE(plan_staging({}, 64 * kMi, 10e9).chunk_bytes, 512 * kKi);
-  EXPECT_GT(plan_staging({}, kMi, 10e9).chunk_bytes, plan_staging({}, kMi, 250e6).chunk_bytes);
+  EXPECT_GE(choose_staging_shape({}, 64 * kMi, 10e9).chunk_bytes, 512 * kKi);
+  EXPECT_GT(choose_staging_shape({}, kMi, 10e9).chunk_bytes,
+            choose_staging_shape({}, kMi, 250e6).chunk_bytes);
 }
 
 TEST(StagingPlanTest, WhatWasAskedForIsTaken) {
-  const StagingPlan plan = plan_staging({.chunk_bytes = 3 * kMi, .depth = 2}, kMi, 1e9);
-  EXPECT_EQ(plan.chunk_bytes, 3 * kMi);
-  EXPECT_EQ(plan.depth, 2U);
-  EXPECT_EQ(plan_staging({.chunk_bytes = 0, .depth = 1000}, kMi, 1e9).depth, Staging::kMaxDepth);
+  const StagingShape shape = choose_staging_shape({.chunk_bytes = 3 * kMi, .depth = 2}, kMi, 1e9);
+  EXPECT_EQ(shape.chunk_bytes, 3 * kMi);
+  EXPECT_EQ(shape.depth, 2U);
+  EXPECT_EQ(choose_staging_shape({.chunk_bytes = 0, .depth = 1000}, kMi, 1e9).depth,
+            Staging::kMaxDepth);
 }
 
 class StagingShareTest : public ::testing::Test {
@@ -57,12 +59,12 @@ class StagingShareTest : public ::testing::Test {
     std::byte* chunk = share.take(has_one, &exhausted);
     EXPECT_FALSE(exhausted);
     if (chunk == nullptr) return nullptr;
-    std::memset(chunk, 1, share.plan().chunk_bytes);
+    std::memset(chunk, 1, share.shape().chunk_bytes);
     const auto next = taken_.lower_bound(chunk);
-    EXPECT_TRUE(next == taken_.end() || chunk + share.plan().chunk_bytes <= next->first);
+    EXPECT_TRUE(next == taken_.end() || chunk + share.shape().chunk_bytes <= next->first);
     EXPECT_TRUE(next == taken_.begin() ||
                 std::prev(next)->first + std::prev(next)->second <= chunk);
-    taken_[chunk] = share.plan().chunk_bytes;
+    taken_[chunk] = share.shape().chunk_bytes;
     return chunk;
   }
   void give(Staging::Share& share, std::byte* chunk) {
@@ -79,9 +81,9 @@ TEST_F(StagingShareTest, ChunksOfSeveralSizesNeverOverlapAndComeBack) {
   for (int round = 0; round < 3; ++round) {
     Staging::Share small(staging_, Staging::Pool::kSend);
     Staging::Share large(staging_, Staging::Pool::kSend);
-    small.plan_for(kMi, 1e6);
-    large.plan_for(64 * kMi, 100e9);
-    ASSERT_LT(small.plan().chunk_bytes, large.plan().chunk_bytes);
+    small.choose_shape(kMi, 1e6);
+    large.choose_shape(64 * kMi, 100e9);
+    ASSERT_LT(small.shape().chunk_bytes, large.shape().chunk_bytes);
     std::vector<std::byte*> of_small;
     std::vector<std::byte*> of_large;
     for (int i = 0; i < 10; ++i) {
@@ -100,7 +102,7 @@ TEST_F(StagingShareTest, ChunksOfSeveralSizesNeverOverlapAndComeBack) {
 
 TEST_F(StagingShareTest, PoolIsBoundedButNobodyIsLeftWithNothing) {
   Staging::Share greedy(staging_, Staging::Pool::kReceive);
-  greedy.plan_for(64 * kMi, 100e9);
+  greedy.choose_shape(64 * kMi, 100e9);
   std::vector<std::byte*> chunks;
   while (std::byte* chunk = take(greedy)) {
     chunks.push_back(chunk);
@@ -108,13 +110,13 @@ TEST_F(StagingShareTest, PoolIsBoundedButNobodyIsLeftWithNothing) {
   }
   EXPECT_EQ(chunks.size() * Staging::kLargestChunk, 16 * kMi);
   Staging::Share poor(staging_, Staging::Pool::kReceive);
-  poor.plan_for(64 * kMi, 100e9);
+  poor.choose_shape(64 * kMi, 100e9);
   std::byte* first = take(poor, false);
   ASSERT_NE(first, nullptr);
   EXPECT_EQ(take(poor), nullptr);
   // The other direction is not touched by all this.
   Staging::Share other(staging_, Staging::Pool::kSend);
-  other.plan_for(64 * kMi, 100e9);
+  other.choose_shape(64 * kMi, 100e9);
   std::byte* elsewhere = take(other);
   ASSERT_NE(elsewhere, nullptr);
   give(other, elsewhere);

@@ -3,8 +3,8 @@ hetcomm_test(liveness_parts_test
   DEPENDS base net liveness fmt::fmt
   LABELS asan tsan
   TIMEOUT 60)
-hetcomm_test(liveness_link_test
-  SOURCES liveness_link_test.cc
+hetcomm_test(liveness_control_connection_test
+  SOURCES liveness_control_connection_test.cc
   DEPENDS base net liveness fmt::fmt
   LABELS asan
   TIMEOUT 60)

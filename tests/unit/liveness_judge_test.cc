@@ -35,7 +35,7 @@ constexpr Timing kTiming{kT};
 constexpr uint64_t kOwnIncarnation = 1000;
 
 struct Sent {
-  LinkId link;
+  ConnectionId connection;
   Frame frame;
 };
 
@@ -45,15 +45,15 @@ class Stage final : private Network, private Observer {
   Stage(int rank, int size) : judge(setup_of(rank, size), *this, *this), own_rank(rank) {}
 
   // A new connection with |rank|.
-  LinkId up(int rank, bool initiated = false) {
-    const LinkId link = ++last_link;
-    links[rank] = link;
-    acknowledged[link] = 0;
-    judge.on_link_up(link, rank, initiated, now);
-    return link;
+  ConnectionId up(int rank, bool initiated = false) {
+    const ConnectionId connection = ++last_connection;
+    connections[rank] = connection;
+    acknowledged[connection] = 0;
+    judge.on_connection_up(connection, rank, initiated, now);
+    return connection;
   }
-  void down(int rank) { judge.on_link_down(links[rank], "it broke", now); }
-  void frame(int from, const Frame& what) { judge.on_frame(links[from], what, now); }
+  void down(int rank) { judge.on_connection_down(connections[rank], "it broke", now); }
+  void frame(int from, const Frame& what) { judge.on_frame(connections[from], what, now); }
   // Starts, and connects all |ranks|.
   void start(const std::vector<int>& ranks) {
     judge.start(now);
@@ -73,15 +73,15 @@ class Stage final : private Network, private Observer {
     std::vector<int> ranks;
     for (const Sent& one : sent) {
       if (one.frame.type != type) continue;
-      ranks.push_back(rank_of(one.link));
+      ranks.push_back(rank_of(one.connection));
       if (frames != nullptr) frames->push_back(one.frame);
     }
     std::erase_if(sent, [type](const Sent& one) { return one.frame.type == type; });
     return ranks;
   }
-  int rank_of(LinkId link) const {
-    for (const auto& [rank, id] : links) {
-      if (id == link) return rank;
+  int rank_of(ConnectionId connection) const {
+    for (const auto& [rank, id] : connections) {
+      if (id == connection) return rank;
     }
     return -1;
   }
@@ -89,13 +89,13 @@ class Stage final : private Network, private Observer {
   uint64_t now = 1'000'000 * kMs;
   Judge judge;
   const int own_rank;
-  std::map<int, LinkId> links;  // the newest of each rank
-  LinkId last_link = 0;
-  std::map<LinkId, uint64_t> acknowledged;
-  std::set<LinkId> full;  // take nothing
+  std::map<int, ConnectionId> connections;  // the newest of each rank
+  ConnectionId last_connection = 0;
+  std::map<ConnectionId, uint64_t> acknowledged;
+  std::set<ConnectionId> full;  // take nothing
   std::vector<Sent> sent;
   std::vector<int> connects;
-  std::vector<LinkId> closed;
+  std::vector<ConnectionId> closed;
   int ready = 0;
   std::vector<std::pair<int, std::string>> dead;
   std::vector<int> left;
@@ -120,13 +120,15 @@ class Stage final : private Network, private Observer {
   }
 
   void connect(int rank) override { connects.push_back(rank); }
-  bool send(LinkId link, const Frame& frame) override {
-    if (full.count(link) != 0) return false;
-    sent.push_back({link, frame});
+  bool send(ConnectionId connection, const Frame& frame) override {
+    if (full.count(connection) != 0) return false;
+    sent.push_back({connection, frame});
     return true;
   }
-  void close(LinkId link) override { closed.push_back(link); }
-  uint64_t last_acknowledged_ns(LinkId link) override { return acknowledged[link]; }
+  void close(ConnectionId connection) override { closed.push_back(connection); }
+  uint64_t last_acknowledged_ns(ConnectionId connection) override {
+    return acknowledged[connection];
+  }
   void on_ready() override { ++ready; }
   void on_dead(int rank, const std::string& why) override { dead.emplace_back(rank, why); }
   void on_left(int rank) override { left.push_back(rank); }
@@ -209,7 +211,7 @@ TEST(LivenessJudge, WhoIsSilentDiesAfterTheDetectionTimeAndAllAreTold) {
     EXPECT_EQ(frame.value, kOwnIncarnation + 4);
     EXPECT_EQ(frame.text, stage.dead[0].second);
   }
-  EXPECT_THAT(stage.closed, ElementsAre(stage.links[4]));
+  EXPECT_THAT(stage.closed, ElementsAre(stage.connections[4]));
   stage.live(2 * kT, {1, 2, 3});
   EXPECT_EQ(stage.dead.size(), 1u);
 }
@@ -218,7 +220,7 @@ TEST(LivenessJudge, WhatItsKernelAcknowledgesIsASignOfLife) {
   Stage stage(0, 5);
   stage.start(kOthers);
   for (int i = 0; i < 60; ++i) {
-    stage.acknowledged[stage.links[4]] = stage.now;
+    stage.acknowledged[stage.connections[4]] = stage.now;
     stage.live(kTiming.tick_ns(), {1, 2, 3});
   }
   EXPECT_THAT(stage.dead, IsEmpty());
@@ -312,7 +314,7 @@ TEST(LivenessJudge, WhoIsDeadHereOnlyIsToldThatItWasGivenUp) {
   EXPECT_THAT(stage.take(FrameType::kLetter, &letters), ElementsAre(3));
   EXPECT_EQ(letters.at(0).code, static_cast<uint8_t>(LetterType::kGivenUp));
   EXPECT_THAT(stage.take(FrameType::kFate), IsEmpty());
-  EXPECT_EQ(stage.closed.back(), stage.links[3]);
+  EXPECT_EQ(stage.closed.back(), stage.connections[3]);
 }
 
 TEST(LivenessJudge, WhoIsDeadForAllIsToldSo) {
@@ -325,7 +327,7 @@ TEST(LivenessJudge, WhoIsDeadForAllIsToldSo) {
   std::vector<Frame> fates;
   EXPECT_THAT(stage.take(FrameType::kFate, &fates), ElementsAre(4));
   EXPECT_EQ(fates.at(0).subject, 4);
-  EXPECT_EQ(stage.closed.back(), stage.links[4]);
+  EXPECT_EQ(stage.closed.back(), stage.connections[4]);
   EXPECT_EQ(stage.judge.fate(4), Fate::kDead);
 }
 
@@ -437,8 +439,8 @@ TEST(LivenessJudge, WhoIsDeclaredDeadEndsEverything) {
   stage.start(kOthers);
   stage.frame(3, fate_of(0, Fate::kDead));
   EXPECT_THAT(stage.declared_dead, ElementsAre("told"));
-  EXPECT_THAT(stage.closed,
-              UnorderedElementsAre(stage.links[1], stage.links[2], stage.links[3], stage.links[4]));
+  EXPECT_THAT(stage.closed, UnorderedElementsAre(stage.connections[1], stage.connections[2],
+                                                 stage.connections[3], stage.connections[4]));
   EXPECT_EQ(stage.judge.next_timer_ns(), UINT64_MAX);
   stage.sent.clear();
   stage.frame(2, fate_of(0, Fate::kDead));
@@ -446,7 +448,7 @@ TEST(LivenessJudge, WhoIsDeclaredDeadEndsEverything) {
   stage.up(2);
   EXPECT_EQ(stage.declared_dead.size(), 1u);
   EXPECT_TRUE(stage.sent.empty());
-  EXPECT_EQ(stage.closed.back(), stage.links[2]);
+  EXPECT_EQ(stage.closed.back(), stage.connections[2]);
 }
 
 TEST(LivenessJudge, NoticesGoOnceToAllButTheirTeller) {
@@ -504,11 +506,11 @@ TEST(LivenessJudge, AFullConnectionGetsTheRestWhenThereIsRoom) {
   Stage stage(0, 5);
   stage.start(kOthers);
   stage.judge.publish(abort_of(0, 1));
-  stage.full.insert(stage.links[3]);
+  stage.full.insert(stage.connections[3]);
   for (uint32_t i = 2; i < 5; ++i) stage.judge.publish(abort_of(0, i));
   stage.sent.clear();
   stage.full.clear();
-  stage.judge.on_writable(stage.links[3]);
+  stage.judge.on_writable(stage.connections[3]);
   std::vector<Frame> frames;
   EXPECT_THAT(stage.take(FrameType::kAborted, &frames), ElementsAre(3, 3, 3));
   for (uint32_t i = 0; i < frames.size(); ++i) EXPECT_EQ(frames[i].number, i + 2);
@@ -694,13 +696,13 @@ TEST(LivenessJudge, AGoodbyeIsAcknowledgedToWhoSaysIt) {
   EXPECT_THAT(stage.take(FrameType::kGoodbyeTaken), ElementsAre(2));
   EXPECT_THAT(stage.left, ElementsAre(3, 2));
   EXPECT_THAT(stage.dead, IsEmpty());
-  EXPECT_EQ(stage.closed.back(), stage.links[2]);
+  EXPECT_EQ(stage.closed.back(), stage.connections[2]);
   // Its connection breaks afterwards, and it does not come back.
   stage.down(2);
   stage.live(2 * kT, {1, 4});
   EXPECT_THAT(stage.dead, IsEmpty());
   stage.up(2);
-  EXPECT_EQ(stage.closed.back(), stage.links[2]);
+  EXPECT_EQ(stage.closed.back(), stage.connections[2]);
 }
 
 TEST(LivenessJudge, WhoLeavesWaitsForAllGoodbyesToBeTaken) {
@@ -741,7 +743,7 @@ TEST(LivenessJudge, AnIdleConnectionEndsWhenBothAgree) {
   EXPECT_EQ(frames.at(0).code, 0);
   EXPECT_THAT(stage.closed, IsEmpty());
   stage.frame(8, {.type = FrameType::kRelease, .code = 1});
-  EXPECT_THAT(stage.closed, ElementsAre(stage.links[8]));
+  EXPECT_THAT(stage.closed, ElementsAre(stage.connections[8]));
   stage.live(2 * kT, {1, 15, 4, 12});
   EXPECT_THAT(stage.dead, IsEmpty());  // nobody watches it here
 }
@@ -762,7 +764,7 @@ TEST(LivenessJudge, AReleaseIsAgreedToUnlessTheConnectionIsNeeded) {
   std::vector<Frame> frames;
   EXPECT_THAT(stage.take(FrameType::kRelease, &frames), ElementsAre(8));
   EXPECT_EQ(frames.at(0).code, 1);
-  EXPECT_THAT(stage.closed, ElementsAre(stage.links[8]));
+  EXPECT_THAT(stage.closed, ElementsAre(stage.connections[8]));
 }
 
 // --- beats --------------------------------------------------------------------------------------
@@ -773,7 +775,7 @@ TEST(LivenessJudge, ASignOfLifeGoesToEachConnectionEveryTenthOfTheDetectionTime)
   stage.live(kT, kOthers);
   for (const int rank : kOthers) {
     const auto beats = std::count_if(stage.sent.begin(), stage.sent.end(), [&](const Sent& one) {
-      return one.frame.type == FrameType::kBeat && one.link == stage.links[rank];
+      return one.frame.type == FrameType::kBeat && one.connection == stage.connections[rank];
     });
     EXPECT_EQ(beats, 10) << rank;
   }

@@ -150,7 +150,7 @@ void chaos(uint64_t seed) {
         break;
       }
       case 5:
-        if (one != other) job.at(when, [&job, one, other] { job.reset_links(one, other); });
+        if (one != other) job.at(when, [&job, one, other] { job.reset_connections(one, other); });
         break;
       case 6:
         // One path, one way, for a while or for ever; the others reach both ends.
@@ -360,7 +360,7 @@ void large_job(int size) {
   job.run(kT);
   const auto ranks = static_cast<uint64_t>(size);
   EXPECT_LT(job.frames() - ready, 60 * ranks) << "frames of a detection time";
-  EXPECT_LE(job.most_links(), 16U);
+  EXPECT_LE(job.most_connections(), 16U);
   for (int host = 0; host < size / 32; ++host) job.kill_host(3 * host);
   const uint64_t before = job.bytes();
   job.run(4 * kT);
@@ -370,7 +370,7 @@ void large_job(int size) {
   EXPECT_LT((job.bytes() - before) / ranks, 20'000 + dead * 2'400) << "bytes of a rank";
   for (int rank = 1; rank < size; rank += 16) job.first_contact(rank, (rank * 7 + 3) % size);
   job.run(kT);
-  EXPECT_LE(job.most_links(), 64U);
+  EXPECT_LE(job.most_connections(), 64U);
 }
 
 TEST(LivenessSimulation, ALargeJobIsBounded) {

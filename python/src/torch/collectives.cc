@@ -12,7 +12,7 @@ using c10d::OpType;
 using Buffers = std::vector<hetcomm_buffer_t>;
 using Tensors = ProcessGroup::Tensors;
 
-// Of one collective operation, on its way through start_collective.
+// Short names for what start_collective passes to a collective operation.
 using Communicator = hetcomm_communicator_t*;
 using CollectiveOptions = hetcomm_collective_options_t;
 

@@ -21,7 +21,7 @@ constexpr uint64_t kWakeTag = uint64_t{1} << 63;
 // Works that may be dropped and unfinished before they are looked at.
 constexpr size_t kSweepAbove = 8;
 constexpr std::chrono::seconds kCloseTime(10);
-// How long the leader may miss that there is more to watch when no message can wake it.
+// If no message can wake the leader, it may miss for this time that there is more to watch.
 constexpr uint64_t kDeafPauseNs = 10'000'000;
 
 uint64_t nanoseconds(std::chrono::milliseconds time) {
@@ -188,7 +188,7 @@ void Group::close(const std::string& reason) {
   {
     std::unique_lock lock(mutex_);
     if (closed_) {
-      // Whoever closes waits for the callbacks that watchers run: they do not wait for it.
+      // The thread that closes waits for the callbacks that watchers run. These do not wait for it.
       if (inside_ != this) close_over_.wait(lock, [this] { return closed_wholly_; });
       return;
     }
@@ -344,7 +344,7 @@ Group::Report Group::lead(std::unique_lock<std::mutex>& lock) {
   while (true) {
     requests.assign(1, nullptr);
     for (WorkRef& work : watched_) {
-      // Whoever has got the last report completes the work.
+      // The thread that got the last report completes the work.
       hetcomm_request_t* const request = work->next_request();
       if (request != nullptr) requests.push_back(request);
       (request != nullptr ? works : over).push_back(std::move(work));

@@ -1,5 +1,6 @@
-// What a process group and its works share: the communicator, the works that are not done, and the
-// threads that complete futures nobody waits for. Lives as long as any of them.
+// A group is shared by a process group and its works. It has the communicator, the works that are
+// not done, and the threads that complete futures for which nobody waits. It lives as long as any
+// of them.
 //
 // Works are kept here until they are done, so that tensors outlive the operations on them even when
 // the caller drops the work. close() ends everything; after it no call reaches the communicator.

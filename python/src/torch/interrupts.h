@@ -25,8 +25,8 @@ class WaitingThread {
   WaitingThread& operator=(const WaitingThread&) = delete;
 
   static bool any() { return count_.load(std::memory_order_relaxed) > 0; }
-  // Without the interpreter's lock: gives threads whose operations were ended the time to come
-  // back.
+  // Gives threads whose operations were ended the time to come back. The caller does not hold the
+  // interpreter's lock.
   static void let_all_return();
 
  private:

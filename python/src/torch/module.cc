@@ -67,7 +67,7 @@ PYBIND11_MODULE(HETCOMM_TORCH_MODULE, module) {
 #if HETCOMM_TORCH_HAS_HOOKS
   process_group.def("_set_hooks", &ProcessGroup::set_hooks, py::arg("attach"));
 #endif
-  // What the base class binds where it has it.
+  // Some versions of the base class bind these themselves.
 #if !HETCOMM_TORCH_HAS_SPLIT
   process_group.def("set_timeout", &ProcessGroup::setTimeout, py::arg("timeout"));
 #endif

@@ -14,12 +14,12 @@ namespace {
 // Beside users' tags, which have 32 bits, and those of sparse operations.
 constexpr uint64_t kArrivalTag = uint64_t{1} << 61;
 constexpr uint64_t kVerdictTag = uint64_t{1} << 60;
-// Of a verdict: nothing if all have come, otherwise who has not.
+// A verdict is empty if all have come, and otherwise names the ranks that have not.
 constexpr int64_t kVerdictBytes = 1024;
-// What other ranks wait longer than rank 0, which is to be the first to give up: it knows who is
-// missing.
+// Other ranks wait longer than rank 0 by this time. Rank 0 is to give up first, because it knows
+// who is missing.
 constexpr std::chrono::milliseconds kGrace(2000);
-// As good as for ever, and can be added to.
+// A time that is as good as for ever, to which others can be added.
 constexpr std::chrono::milliseconds kLongest = std::chrono::hours(24 * 365 * 100);
 
 at::Tensor verdict_of(const std::string& text) {
@@ -29,7 +29,7 @@ at::Tensor verdict_of(const std::string& text) {
   return verdict;
 }
 
-// What torch's users know from Gloo, and the reason that the first one's absence has.
+// Makes the text that torch's users know from Gloo, with the reason why the first rank is missing.
 std::string describe_missing(const std::vector<int>& missing, std::chrono::milliseconds limit,
                              const std::string& why) {
   std::string text = missing.size() == 1 ? "Rank " : "Ranks ";

@@ -77,7 +77,7 @@ class JointWork final : public c10d::Work {
   const std::vector<WorkRef> works_;
 };
 
-// Of all process groups, what has to be closed at the end.
+// The parts of all process groups that must be closed at the end.
 struct Living {
   std::mutex mutex;
   std::vector<std::pair<std::weak_ptr<Group>, std::weak_ptr<Worker>>> groups;
@@ -96,7 +96,7 @@ GroupSettings settings_of(const ProcessGroup::Options& options) {
           .share = !options.global_ranks_in_group.empty()};
 }
 
-// Of this process group in this process only.
+// Makes a handle that names this process group in this process only.
 std::string random_handle() {
   std::random_device device;
   std::string text = "hetcomm";

@@ -61,8 +61,9 @@ class ProcessGroup final : public c10d::Backend {
   static void close_all();
 
   const std::string getBackendName() const override { return "hetcomm"; }
-  // Not claimed by supportsCoalescing(): torch would keep a state of its own, which an exception in
-  // a batch leaves behind, so that later collectives do nothing. Messages in any order need none.
+  // supportsCoalescing() does not claim these. torch would then keep a state of its own, which an
+  // exception in a batch leaves behind, so that later collectives do nothing. Messages in any order
+  // need no such state.
   void startCoalescing() override;
   Ref endCoalescing() override;
 
@@ -170,10 +171,10 @@ class ProcessGroup final : public c10d::Backend {
   // Posts by |post(communicator, group or null)| and returns the work.
   template <typename Post>
   Ref start(const WorkRef& work, Post&& post);
-  // The same for a collective operation: post(communicator, options).
+  // Starts a collective operation: post(communicator, options).
   template <typename Post>
   Ref start_collective(const WorkRef& work, std::chrono::milliseconds timeout, Post&& post);
-  // The same for several, which start together: post(communicator, options, index, out request).
+  // Starts several, which start together: post(communicator, options, index, out request).
   template <typename Post>
   Ref start_many(const WorkRef& work, std::chrono::milliseconds timeout, size_t count, Post&& post);
   WorkRef make_work(WorkDescription description);

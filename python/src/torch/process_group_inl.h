@@ -1,4 +1,4 @@
-// How operations of a ProcessGroup are posted.
+// A ProcessGroup posts its operations by these templates.
 #pragma once
 
 #include <utility>
@@ -25,7 +25,7 @@ ProcessGroup::Ref ProcessGroup::start(const WorkRef& work, Post&& post) {
   if (coalescing != nullptr) coalescing->works.push_back(work);
   work->posted();
   group_->sweep();
-  // Whether or not anybody waits for it, the hook learns of its end.
+  // The hook learns of the work's end, whether or not a thread waits for it.
   if (work->has_hook()) group_->watch(work);
   return work;
 }

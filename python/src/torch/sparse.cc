@@ -15,7 +15,7 @@ namespace {
 // Beside users' tags, which have 32 bits; the numbers of operations are the rest.
 constexpr uint64_t kSparseTag = uint64_t{1} << 62;
 
-// What the ranks tell each other: how many elements there are, and what has to be alike.
+// The ranks tell each other how many elements they have, and what must be alike.
 enum Field : int64_t { kCount, kType, kSparseDimensions, kDenseDimensions, kShape, kFields };
 
 at::Tensor description_of(const at::Tensor& own) {
@@ -94,7 +94,7 @@ ProcessGroup::Ref ProcessGroup::allreduce_sparse(Tensors& tensors,
   c10d::AllgatherOptions gather;
   gather.timeout = options.timeout;
   Ref described = _allgather_base(operation->descriptions_, operation->description_, gather);
-  // Without requests of its own: the worker completes it.
+  // The work has no requests of its own. The worker completes it.
   const WorkRef work = make_work({.type = c10d::OpType::_ALLREDUCE_SPARSE,
                                   .name = kName,
                                   .profiling = nullptr,

@@ -16,7 +16,8 @@ inline void check(const char* what, hetcomm_status_t status) {
     fail(what, status);
 }
 
-// How |operation| ended, as an exception. The record's text is still the thread's last one.
+// Returns how |operation| ended, as an exception. The record's text must still be the thread's last
+// one.
 std::exception_ptr make_exception(const char* operation, const hetcomm_completion_t& completion);
 
 }  // namespace hetcomm::torch_backend

@@ -21,7 +21,7 @@ constexpr int kRanksPerPause = 256;
 // A key that takes longer may never come, and a rank may have left the reason.
 constexpr std::chrono::milliseconds kSoon(50);
 constexpr char kReasonKey[] = "refused";
-// What the store's own clients can count.
+// The store's own clients cannot count longer times.
 constexpr uint64_t kLongestWaitMs = 24ULL * 3600 * 1000;
 
 std::chrono::milliseconds wait_time(uint64_t timeout_ns) {
@@ -29,7 +29,7 @@ std::chrono::milliseconds wait_time(uint64_t timeout_ns) {
       std::clamp<uint64_t>(timeout_ns / kNanosecondsPerMillisecond, 1, kLongestWaitMs));
 }
 
-// As stores keep what they add.
+// Stores keep numbers that they add in this form.
 std::vector<uint8_t> digits_of(int64_t value) {
   const std::string digits = std::to_string(value);
   return {digits.begin(), digits.end()};

@@ -37,7 +37,7 @@ class StoreBootstrap {
   uint32_t generation() const { return generation_; }
   // The group was not made; store_error() may say more than before. Throws nothing.
   void give_up();
-  // What the store said when it last failed, "" if it did not.
+  // Returns what the store said when it last failed, "" if it did not.
   const std::string& store_error() const { return store_error_; }
 
  private:

@@ -20,7 +20,7 @@ void check_same(const char* operation, const at::Tensor& tensor, const at::Tenso
 // Throws unless there is one.
 at::Tensor& single(const char* operation, std::vector<at::Tensor>& tensors);
 
-// To move: types that the library does not know go as bytes. Reductions throw for them.
+// Types that the library does not know are moved as bytes. Reductions throw for them.
 hetcomm_datatype_t datatype_to_move(const at::Tensor& tensor);
 hetcomm_datatype_t datatype_to_reduce(const char* operation, const at::Tensor& tensor);
 
@@ -30,7 +30,8 @@ at::Tensor packed_input(OperationWork& work, const at::Tensor& tensor);
 // there while others read would be read as well.
 at::Tensor apart_from(OperationWork& work, const at::Tensor& packed,
                       const std::vector<hetcomm_buffer_t>& results);
-// Where to put the elements of |tensor|: itself, or a stand-in that |work| copies back.
+// Returns the tensor that takes the elements of |tensor|: itself, or a stand-in that |work| copies
+// back.
 // |with_contents|: it is read as well.
 at::Tensor packed_output(OperationWork& work, const at::Tensor& tensor, bool with_contents);
 

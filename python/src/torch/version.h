@@ -1,4 +1,4 @@
-// What differs between versions of torch, from 2.6 to 2.14.
+// Versions of torch from 2.6 to 2.14 differ in the following.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>

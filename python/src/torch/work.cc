@@ -15,7 +15,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Of a wait up to |deadline|, at least one nanosecond more than a poll.
+// Returns the timeout of a wait up to |deadline|, at least one nanosecond more than a poll.
 uint64_t nanoseconds_left(std::optional<Clock::time_point> deadline) {
   if (!deadline) return HETCOMM_TIMEOUT_INFINITE;
   const auto left = std::chrono::duration_cast<std::chrono::nanoseconds>(*deadline - Clock::now());
@@ -97,7 +97,7 @@ void OperationWork::complete() {
     const std::chrono::duration<float, std::milli> took = HookClock::now() - *timed_from_;
     duration_ms_.store(took.count(), std::memory_order_relaxed);
   }
-  // What was refused has not ended.
+  // A work that was refused has not ended.
   if (began_ && !parts_.empty()) {
     const auto now = HookClock::now();
     group_->call_hook(

@@ -22,10 +22,10 @@ namespace hetcomm::torch_backend {
 
 class Group;
 
-// Of completion hooks: it differs between versions of torch.
+// The clock of completion hooks, which differs between versions of torch.
 using HookClock = decltype(c10d::WorkInfo::timeStarted)::clock;
 
-// Where to copy what came into a contiguous stand-in.
+// A copy to be made of the data that came into a contiguous stand-in.
 struct CopyBack {
   at::Tensor from;
   at::Tensor to;
@@ -53,7 +53,7 @@ class OperationWork final : public c10d::Work {
   void add_request(hetcomm_request_t* request);
   // No further request will come.
   void posted();
-  // The same when a part was not accepted.
+  // Ends the posting when a part was not accepted.
   void reject(std::exception_ptr why);
 
   bool isCompleted() override;

@@ -57,8 +57,8 @@ bool DeviceAccess::reaches(Memory& memory, size_t index) {
         paths_[index].attacher->attach({memory.device(), memory.address(), memory.size(), window});
     state = status.ok() ? State::kAttached : State::kRefused;
     if (!status.ok()) {
-      log_.info("{} bytes of {} are staged over {}: {}", memory.size(), memory.device().table->kind,
-                paths_[index].name, status.text());
+      log_.info("memory of {} ({} bytes) is staged over {}: {}", memory.device().table->kind,
+                memory.size(), paths_[index].name, status.text());
     }
   }
   return state == State::kAttached;
@@ -72,13 +72,14 @@ bool DeviceAccess::reaches(const Operation& operation, size_t index) {
   return true;
 }
 
-// What uses it goes on until it ends; nothing new does.
+// Operations that use the memory go on until they end. New ones are staged.
 void DeviceAccess::give_up(const Operation& operation, size_t index, const Status& why) {
   for (const BufferPiece& piece : operation.pieces) {
     if (!is_on_device(piece)) continue;
     state_of(*piece.memory, index) = State::kRefused;
-    log_.info("{} bytes of {} are staged over {} from now on: {}", piece.memory->size(),
-              piece.memory->device().table->kind, paths_[index].name, why.text());
+    log_.info("memory of {} ({} bytes) is staged over {} from now on: {}",
+              piece.memory->device().table->kind, piece.memory->size(), paths_[index].name,
+              why.text());
   }
 }
 
@@ -96,11 +97,14 @@ std::string DeviceAccess::refusal(const Operation& operation, size_t index) cons
     const auto known = memories_.find(piece.memory);
     const bool refused = known != memories_.end() && known->second[index] == State::kRefused;
     if (verdict.ok() && !refused) continue;
-    return fmt::format("HETCOMM_DEVICE_PATH=direct, and {} does not reach memory of {}: {}",
-                       paths_[index].name, piece.memory->device().table->kind,
-                       verdict.ok() ? "this memory was refused" : verdict.text());
+    return fmt::format(
+        "HETCOMM_DEVICE_PATH=direct, and {} does not reach memory of {}: {}; "
+        "HETCOMM_DEVICE_PATH=auto stages it",
+        paths_[index].name, piece.memory->device().table->kind,
+        verdict.ok() ? "it refused this memory (HETCOMM_LOG=info says why)" : verdict.text());
   }
-  return "HETCOMM_DEVICE_PATH=direct, and device memory of the operation has no address";
+  return "HETCOMM_DEVICE_PATH=direct, and no addresses could be reserved that stand for the "
+         "operation's device memory; HETCOMM_DEVICE_PATH=auto stages it";
 }
 
 std::string DeviceAccess::explain() const {

@@ -1,9 +1,9 @@
-// Which transports of a mesh reach memory of devices by themselves, without staging, and what they
-// were told of it.
+// Device access knows which transports of a mesh reach memory of devices without staging, and
+// attaches memory to them.
 //
-// Whether a transport reaches a device is tried once, when the mesh is created; each memory is
-// attached on its first use. Where it is not reached, or was refused, core stages: with
-// HETCOMM_DEVICE_PATH=direct the operation fails instead. All under the baton.
+// It tries once, when the mesh is created, whether a transport reaches a device. It attaches each
+// memory on its first use. If a transport does not reach a memory, or refuses it, core stages. With
+// HETCOMM_DEVICE_PATH=direct the operation fails instead. All calls are made under the baton.
 #pragma once
 
 #include <cstddef>
@@ -27,32 +27,32 @@ class DeviceAccess final : public MemoryUser {
   DeviceAccess(const DeviceAccess&) = delete;
   DeviceAccess& operator=(const DeviceAccess&) = delete;
 
-  // Transports in the order of their numbers, each tried with every device. |attacher| is null for
-  // one that moves host memory only. Blocks.
+  // Adds the next transport, in the order of their numbers, and tries it with every device.
+  // |attacher| is null for a transport that moves host memory only. Blocks.
   void add(DeviceAttacher* attacher, const std::string& name);
-  // Before the transports go. Nothing is attached any more.
+  // Forgets all transports, before they go. No memory is attached afterwards.
   void close();
 
-  // Whether transport |index| moves all of |operation|'s memory by its segments().
+  // Returns whether transport |index| moves all of |operation|'s memory by its segments().
   bool reaches(const Operation& operation, size_t index);
   bool reaches(Memory& memory, size_t index);
-  // The transport has refused to work with |operation|'s memory after all.
+  // Notes that transport |index| has refused to work with |operation|'s memory after all.
   void give_up(const Operation& operation, size_t index, const Status& why);
-  // What network interfaces have written to |operation|'s memory is seen by its devices.
+  // Lets the devices of |operation|'s memory see what network interfaces have written to it.
   static Status flush_remote_writes(const Operation& operation);
 
-  // Nothing may be staged.
+  // Returns whether HETCOMM_DEVICE_PATH=direct forbids staging.
   bool insists() const { return insists_; }
-  // Why |operation| cannot go over transport |index| as it is wanted.
+  // Says why |operation| cannot go over transport |index| without staging.
   std::string refusal(const Operation& operation, size_t index) const;
-  // A line for each device and transport; empty without devices.
+  // Returns a line for each device and transport, and nothing if there are no devices.
   std::string explain() const;
 
   void forget(const Memory& memory) override;
 
  private:
   struct Path {
-    DeviceAttacher* attacher;  // null: no verdict is good
+    DeviceAttacher* attacher;  // null if no verdict is good
     std::string name;
     std::vector<Status> verdicts;  // by device
   };

@@ -5,19 +5,24 @@
 #include <cstring>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "src/core/memory/registration.h"
 
 namespace hetcomm {
 namespace {
 
+// |what| names the action that ended with |status|.
 Status device_status(const Device& device, hetcomm_status_t status, std::string_view what) {
   if (status == HETCOMM_OK) return {};
-  std::string text(device.table->kind);
-  text += ": ";
-  text += what;
-  text += ": ";
-  text += code_text(static_cast<Code>(status));
-  return Status(static_cast<Code>(status), std::move(text));
+  const auto code = static_cast<Code>(status);
+  return Status(code, fmt::format("{}: {} failed: {}", device.table->kind, what, code_text(code)));
+}
+
+Status out_of_range(uint64_t offset, uint64_t length, uint64_t size) {
+  return Status(
+      Code::kOutOfRange,
+      fmt::format("offset {} and length {} end past the memory's {} bytes", offset, length, size));
 }
 
 }  // namespace
@@ -34,10 +39,15 @@ DeviceSet::~DeviceSet() {
 Status DeviceSet::add(Device device) {
   if (device.table == nullptr || device.table->version != kDeviceTableVersion ||
       device.table->struct_size < sizeof(DeviceTable)) {
-    return Status(Code::kUnsupported, "device table of another version");
+    return Status(
+        Code::kUnsupported,
+        "the device's table belongs to another version of hetcomm: build the device with this "
+        "version's headers");
   }
   if (!device.table->host_accessible && device.table->find == nullptr) {
-    return Status(Code::kUnsupported, "device that cannot find its memory");
+    return Status(Code::kUnsupported,
+                  "the CPU cannot touch the device's memory, and the device's table has no find(): "
+                  "provide one");
   }
   entries_.push_back({device, {nullptr, nullptr}});
   return {};
@@ -49,7 +59,7 @@ Result<void*> DeviceSet::stream(size_t index, StreamDirection direction) {
   if (stream == nullptr) {
     const Status status = device_status(
         entry.device, entry.device.table->stream_create(entry.device.instance, &stream),
-        "stream_create");
+        "creating a stream");
     if (!status.ok()) return status;
   }
   return stream;
@@ -74,7 +84,7 @@ void DeviceSet::note_memory(size_t index, const void* address, uint64_t size) {
   }
 }
 
-// The devices know: an address may be a handle, beside which other memory of the host can lie.
+// The devices must be asked: an address may be a handle, and host memory can lie beside it.
 bool DeviceSet::find_forbidden(uint64_t address) const {
   if (address > highest_forbidden_.load(std::memory_order_relaxed)) return false;
   for (const Entry& entry : entries_) {
@@ -119,7 +129,7 @@ Status Memory::flush_remote_writes() const {
 }
 
 Status Memory::write(uint64_t offset, const void* source, uint64_t length) {
-  if (!contains(offset, length)) return Status(Code::kOutOfRange, "range ends past the memory");
+  if (!contains(offset, length)) return out_of_range(offset, length, size_);
   if (length == 0) return {};
   if (host_accessible()) {
     std::memcpy(static_cast<std::byte*>(address_) + offset, source, length);
@@ -129,7 +139,7 @@ Status Memory::write(uint64_t offset, const void* source, uint64_t length) {
 }
 
 Status Memory::read(uint64_t offset, void* destination, uint64_t length) {
-  if (!contains(offset, length)) return Status(Code::kOutOfRange, "range ends past the memory");
+  if (!contains(offset, length)) return out_of_range(offset, length, size_);
   if (length == 0) return {};
   if (host_accessible()) {
     std::memcpy(destination, static_cast<std::byte*>(address_) + offset, length);
@@ -144,7 +154,7 @@ Status Memory::copy_and_wait(StreamDirection direction, uint64_t offset, void* h
   const DeviceTable& table = *target.table;
   void* stream = nullptr;
   HETCOMM_RETURN_IF_ERROR(
-      device_status(target, table.stream_create(target.instance, &stream), "stream_create"));
+      device_status(target, table.stream_create(target.instance, &stream), "creating a stream"));
   hetcomm_status_t status =
       direction == StreamDirection::kToHost
           ? table.copy_to_host(target.instance, stream, host, address_, offset, length)
@@ -156,7 +166,7 @@ Status Memory::copy_and_wait(StreamDirection direction, uint64_t offset, void* h
     table.event_release(target.instance, event);
   }
   table.stream_destroy(target.instance, stream);
-  return device_status(target, status, "copy");
+  return device_status(target, status, "copying");
 }
 
 }  // namespace hetcomm

@@ -17,10 +17,10 @@ class Registration;
 
 enum class StreamDirection : uint8_t { kToHost, kFromHost };
 
-// Somebody who has told others of memories.
+// A user of memories has told others of them, and hears when one goes.
 class MemoryUser {
  public:
-  // |memory|, of which nothing is in use, is about to go.
+  // |memory| is about to go. No operation uses it.
   virtual void forget(const Memory& memory) = 0;
 
  protected:
@@ -36,14 +36,14 @@ class DeviceSet {
   DeviceSet(const DeviceSet&) = delete;
   DeviceSet& operator=(const DeviceSet&) = delete;
 
-  // Takes ownership. A device of another table version is refused, and one that cannot find its
+  // Takes ownership of |device|. Fails if its table has another version, or if it cannot find its
   // memory although the CPU may not touch it.
   Status add(Device device);
   size_t size() const { return entries_.size(); }
   const Device& device(size_t index) const { return entries_[index].device; }
-  // Under the baton.
+  // Returns the stream of one direction, which the first call makes. Under the baton.
   Result<void*> stream(size_t index, StreamDirection direction);
-  // Waits for what was put into it; the next one is new.
+  // Waits for all work in the stream and destroys it; the next stream() makes a new one.
   void end_stream(size_t index, StreamDirection direction);
 
   // Under the baton.
@@ -52,17 +52,17 @@ class DeviceSet {
   void forget(const Memory& memory) {
     for (MemoryUser* user : users_) user->forget(memory);
   }
-  // Some transport reaches the device's memory by itself. [any-thread]
+  // Notes that some transport reaches the device's memory without staging. [any-thread]
   void set_reached(size_t index) {
     if (index < kMostReached) reached_.fetch_or(uint64_t{1} << index, std::memory_order_release);
   }
   bool is_reached(size_t index) const {
     return index < kMostReached && (reached_.load(std::memory_order_acquire) >> index & 1) != 0;
   }
-  // Device |index| has a memory of |size| bytes at |address|. [any-thread]
+  // Notes that device |index| has a memory of |size| bytes at |address|. [any-thread]
   void note_memory(size_t index, const void* address, uint64_t size);
-  // Whether |address|, which somebody takes for host memory, lies in memory that the CPU may not
-  // touch. Costs one comparison until there was such a memory in this context. [any-thread]
+  // Returns whether |address|, which a caller takes for host memory, lies in memory that the CPU
+  // may not touch. Costs one comparison until this context has had such a memory. [any-thread]
   bool forbids(uint64_t address) const {
     return address >= lowest_forbidden_.load(std::memory_order_relaxed) && find_forbidden(address);
   }
@@ -77,12 +77,12 @@ class DeviceSet {
   std::vector<Entry> entries_;
   std::vector<MemoryUser*> users_;
   std::atomic<uint64_t> reached_{0};
-  // All memories that the CPU may not touch lie, or have lain, between these.
+  // All memories that the CPU may not touch, now or earlier, lie between these.
   std::atomic<uint64_t> highest_forbidden_{0};
   std::atomic<uint64_t> lowest_forbidden_{~uint64_t{0}};
 };
 
-// A region of one device. |uses| counts pending operations on it.
+// A region of one device. It counts the pending operations that use it.
 class Memory {
  public:
   Memory(DeviceSet& devices, size_t device, void* address, uint64_t size, bool owned);
@@ -94,22 +94,22 @@ class Memory {
   size_t device_index() const { return device_; }
   void* address() const { return address_; }
   uint64_t size() const { return size_; }
-  bool owned() const { return owned_; }  // came from the device's allocator
+  bool owned() const { return owned_; }  // the device's allocator made it
   bool host_accessible() const { return device().table->host_accessible; }
-  // True when [offset, offset + length) lies inside.
+  // Returns whether [offset, offset + length) lies inside.
   bool contains(uint64_t offset, uint64_t length) const {
     return offset <= size_ && length <= size_ - offset;
   }
 
-  // Addresses that stand for it in segments (DeviceRange), made on first use. Null while no
-  // transport reaches the device, and where there is no room. [any-thread]
+  // Returns addresses that stand for this memory in segments (DeviceRange). The first call makes
+  // them. Null if no transport reaches the device, or there is no room. [any-thread]
   std::byte* window();
   std::byte* known_window() const { return window_.load(std::memory_order_acquire); }
-  // What network interfaces have written is seen by what the device does from now on.
+  // flush_remote_writes() lets the device see all that network interfaces have written before.
   bool needs_flush() const { return device().table->flush_remote_writes != nullptr; }
   Status flush_remote_writes() const;
 
-  // Blocking copies for set-up and tests; own stream each.
+  // Blocking copies for set-up and tests, each on a stream of its own.
   Status write(uint64_t offset, const void* source, uint64_t length);
   Status read(uint64_t offset, void* destination, uint64_t length);
 
@@ -117,7 +117,7 @@ class Memory {
   void drop_use() { uses_.fetch_sub(1, std::memory_order_release); }
   bool in_use() const { return uses_.load(std::memory_order_acquire) != 0; }
 
-  // Null while it is not registered.
+  // Null while this memory is not registered.
   std::unique_ptr<Registration> registration;
 
  private:

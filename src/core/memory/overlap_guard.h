@@ -1,5 +1,5 @@
-// Debug builds: finds receives whose buffers overlap those of other pending receives of the
-// context. What would end up in such memory is anybody's guess.
+// In debug builds the overlap guard finds receives whose buffers overlap those of other pending
+// receives of the context. The content of such memory would be undefined.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,8 @@ class OverlapGuard {
   static constexpr bool kActive = true;
 #endif
 
-  // False, with nothing noted, when a piece of |receive| overlaps another or one of a pending
-  // receive.
+  // Notes the pieces of |receive|. Returns false and notes nothing if one of them overlaps another,
+  // or one of a pending receive.
   bool add(const Operation& receive) {
     const std::lock_guard lock(mutex_);
     size_t added = 0;
@@ -52,8 +52,9 @@ class OverlapGuard {
   }
 
  private:
-  using Start = std::pair<const Memory*, uint64_t>;  // null: host memory, by address
-  using Range = std::pair<const Start, uint64_t>;    // and the end
+  // Memory and offset; for host memory null and the address.
+  using Start = std::pair<const Memory*, uint64_t>;
+  using Range = std::pair<const Start, uint64_t>;  // start and end
 
   template <typename Use>
   static bool for_each_range(const Operation& receive, Use&& use) {

@@ -36,8 +36,10 @@ std::vector<std::byte> ExportedMemory::encode() const {
 }
 
 Result<ExportedMemory> ExportedMemory::decode(ConstByteSpan bytes) {
-  const Status unreadable(Code::kInvalidArgument,
-                          "these bytes were not made by hetcomm_memory_export of this version");
+  const Status unreadable(
+      Code::kInvalidArgument,
+      "these bytes were not made by hetcomm_memory_export of this version: pass them on "
+      "unchanged, and use one release of hetcomm on all ranks");
   ByteReader reader(bytes);
   if (reader.read<uint32_t>() != kMagic) return unreadable;
   ExportedMemory result;

@@ -1,9 +1,9 @@
 // Registered memory, at its owner and as others see it.
 //
-// A Registration stands in the mesh's table under an id that is never used twice, which every
-// request of a peer names. It ends in two steps: closing (no new use; what is under way is ended),
-// then gone. Exported bytes are plain data and prove nothing: each use is checked by the owner, or
-// by the network hardware that holds the key.
+// A Registration stands in the mesh's table under an id that is never used twice. Every request of
+// a peer names this id. A registration ends in two steps: first it is closing (no new use begins,
+// and operations under way are ended), then it goes. Exported bytes are plain data and prove
+// nothing: the owner, or the network hardware that holds the key, checks each use.
 #pragma once
 
 #include <atomic>
@@ -37,16 +37,17 @@ class Registration {
   Memory& memory() const { return memory_; }
   uint32_t rights() const { return rights_; }
 
-  // Under the baton:
+  // All members up to drop_running() are touched under the baton.
   uint64_t id = 0;
-  // What transports made of it, by their number in the mesh; all-zero: nothing.
+  // One key for each transport, by its number in the mesh; all-zero if the transport has none.
   std::vector<std::pair<std::string, RemoteKey>> keys;
 
   void notify(Association& source, const hetcomm_notification_t& notification) {
     waiting_.push_back({&source, notification});
     arrived_.store(arrived_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
   }
-  // False when there is none. |*source| gets its credit back from the caller.
+  // Takes the oldest notification. Returns false if there is none. The caller gives |*source| its
+  // credit back.
   bool take(hetcomm_notification_t* out, Association** source) {
     if (waiting_.empty()) return false;
     *source = waiting_.front().source;
@@ -55,19 +56,20 @@ class Registration {
     taken_.store(taken_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
     return true;
   }
-  // Operations of this process on behalf of peers.
+  // Count the operations that this process carries out for peers.
   void add_running() { running_.store(running() + 1, std::memory_order_relaxed); }
-  // True when it was the last.
+  // Returns true if it was the last.
   bool drop_running() {
     const uint32_t left = running() - 1;
     running_.store(left, std::memory_order_release);
     return left == 0;
   }
 
-  // [any-thread], once it was found under the baton:
-  // Nothing new begins; set under the baton.
+  // Any thread may touch the following members once it has found this object under the baton.
+
+  // No new use begins. It is set under the baton.
   std::atomic<bool> closing{false};
-  // Threads that wait for a notification; begun under the baton.
+  // Threads that wait for a notification. Each begins under the baton.
   std::atomic<uint32_t> waiters{0};
   uint32_t running() const { return running_.load(std::memory_order_acquire); }
   bool has_notification() const {
@@ -89,7 +91,7 @@ class Registration {
   std::atomic<uint32_t> running_{0};
 };
 
-// What exported bytes say.
+// The content of exported bytes.
 struct ExportedMemory {
   Identity job;
   int32_t rank = 0;  // of the mesh
@@ -97,15 +99,15 @@ struct ExportedMemory {
   uint64_t length = 0;
   uint32_t rights = 0;
   bool host_accessible = false;
-  bool needs_flush = false;  // the device has to be told of what network interfaces have written
+  bool needs_flush = false;  // the device must be told before it reads what peers have put
   std::vector<std::pair<std::string, RemoteKey>> keys;
 
   std::vector<std::byte> encode() const;
-  // The bytes are believed for nothing but their form.
+  // Checks the form of |bytes|, and nothing else.
   static Result<ExportedMemory> decode(ConstByteSpan bytes);
 };
 
-// Registered memory of a rank, imported.
+// Imported memory, which a rank has registered.
 class RemoteMemory {
  public:
   RemoteMemory(CommunicatorBase& communicator, const ExportedMemory& exported,
@@ -121,17 +123,18 @@ class RemoteMemory {
   uint32_t rights() const { return rights_; }
   bool host_accessible() const { return host_accessible_; }
   bool needs_flush() const { return needs_flush_; }
-  // For connections of the mesh's transport |index|; all-zero: none.
+  // Returns the key for connections of the mesh's transport |index|, all-zero if it has none.
   const RemoteKey& key(size_t index) const { return keys_[index]; }
   bool contains(uint64_t offset, uint64_t length) const {
     return offset <= length_ && length <= length_ - offset;
   }
 
-  // Under the baton: where the connection maps it, null while it does not, and what counts its use.
+  // The connection's mapping of this memory, null if it maps none, and the counters of its use.
+  // Both are touched under the baton.
   std::byte* mapped = nullptr;
   hetcomm_counters_t* counters = nullptr;
 
-  // Pending operations on it.
+  // Count the pending operations on this memory.
   void add_use() { uses_.fetch_add(1, std::memory_order_relaxed); }
   void drop_use() { uses_.fetch_sub(1, std::memory_order_release); }
   bool in_use() const { return uses_.load(std::memory_order_acquire) != 0; }

@@ -7,6 +7,8 @@
 #include <cstring>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "src/base/clock.h"
 
 namespace hetcomm {
@@ -14,31 +16,39 @@ namespace {
 
 constexpr size_t kPage = 4096;
 
+Status copy_failed(const Device& device, hetcomm_status_t status) {
+  const auto code = static_cast<Code>(status);
+  return Status(code, fmt::format("{}: a copy between host and device failed: {}",
+                                  device.table->kind, code_text(code)));
+}
+
 }  // namespace
 
-// Every stage but one waits for a chunk at the beginning and for one at the end, which asks for
-// small ones; each chunk costs about kChunkCostS beside its bytes, which asks for few. The sum is
-// least at the root of both; measured from 250 MB/s to 14 GB/s, with 256 KiB to 64 MiB, it is that.
-StagingPlan plan_staging(const StagingOptions& options, uint64_t length, double bytes_per_s) {
+// Every stage but one waits for a chunk at the beginning and for one at the end, so chunks should
+// be small. Each chunk costs about kChunkCostS beside its bytes, so chunks should be few. The sum
+// of both costs is least at the root below. Measurements from 250 MB/s to 14 GB/s, with 256 KiB to
+// 64 MiB, agree with it.
+StagingShape choose_staging_shape(const StagingOptions& options, uint64_t length,
+                                  double bytes_per_s) {
   constexpr double kChunkCostS = 5e-6;
   constexpr double kUsualRate = 10e9;
   constexpr uint64_t kSmallestChunk = 32u << 10;
-  // Under way at once: enough for each stage and for asking the peer for the next.
+  // Bytes under way at once. They suffice for each stage and for the request of the next chunk.
   constexpr uint64_t kDepthBytes = 1u << 20;
   constexpr uint64_t kLeastDepth = 4;
-  StagingPlan plan;
-  plan.chunk_bytes = options.chunk_bytes;
-  if (plan.chunk_bytes == 0) {
+  StagingShape shape;
+  shape.chunk_bytes = options.chunk_bytes;
+  if (shape.chunk_bytes == 0) {
     const double rate = bytes_per_s > 0 ? bytes_per_s : kUsualRate;
     const double best = std::sqrt(static_cast<double>(length) * rate * kChunkCostS / 2);
     const double within = std::clamp(best, static_cast<double>(kSmallestChunk),
                                      static_cast<double>(Staging::kLargestChunk));
-    plan.chunk_bytes = uint64_t{1} << std::lround(std::log2(within));
+    shape.chunk_bytes = uint64_t{1} << std::lround(std::log2(within));
   }
-  plan.depth = static_cast<size_t>(std::clamp<uint64_t>(
-      options.depth != 0 ? options.depth : std::max(kDepthBytes / plan.chunk_bytes, kLeastDepth), 1,
-      Staging::kMaxDepth));
-  return plan;
+  shape.depth = static_cast<size_t>(std::clamp<uint64_t>(
+      options.depth != 0 ? options.depth : std::max(kDepthBytes / shape.chunk_bytes, kLeastDepth),
+      1, Staging::kMaxDepth));
+  return shape;
 }
 
 Staging::Staging(DeviceSet& devices, const StagingOptions& options)
@@ -64,7 +74,7 @@ Staging::Block* Staging::make_block() {
   blocks_.reserve(blocks_.size() + 1);
   block->bytes = static_cast<std::byte*>(std::aligned_alloc(kPage, block_bytes_));
   if (block->bytes == nullptr) return nullptr;
-  // Pinning makes copies faster where a device has it; they work without.
+  // Pinning makes copies faster if the device has it. Copies work without it too.
   for (size_t i = 0; i < devices_.size(); ++i) {
     const Device& device = devices_.device(i);
     if (device.table->pin_host == nullptr) continue;
@@ -93,7 +103,7 @@ void Staging::release(Pool pool, Block* block) {
 }
 
 std::byte* Staging::Share::take(bool has_one, bool* exhausted) {
-  const uint64_t count = std::min<uint64_t>(staging_.block_bytes_ / plan_.chunk_bytes, 32);
+  const uint64_t count = std::min<uint64_t>(staging_.block_bytes_ / shape_.chunk_bytes, 32);
   const auto full = static_cast<uint32_t>((uint64_t{1} << count) - 1);
   *exhausted = false;
   Block* block = blocks_;
@@ -105,7 +115,7 @@ std::byte* Staging::Share::take(bool has_one, bool* exhausted) {
   }
   const int index = std::countr_one(block->used);
   block->used |= 1u << index;
-  return block->bytes + static_cast<uint64_t>(index) * plan_.chunk_bytes;
+  return block->bytes + static_cast<uint64_t>(index) * shape_.chunk_bytes;
 }
 
 void Staging::Share::give(std::byte* chunk) {
@@ -114,7 +124,7 @@ void Staging::Share::give(std::byte* chunk) {
     link = &(*link)->next;
   }
   Block* block = *link;
-  block->used &= ~(1u << (static_cast<uint64_t>(chunk - block->bytes) / plan_.chunk_bytes));
+  block->used &= ~(1u << (static_cast<uint64_t>(chunk - block->bytes) / shape_.chunk_bytes));
   if (block->used != 0) return;
   *link = block->next;
   staging_.release(pool_, block);
@@ -158,9 +168,9 @@ Status Staging::start_piece(CopyJob& job, StreamDirection direction, const Buffe
     status = device.table->event_record(device.instance, stream.value(), &event);
   }
   if (status != HETCOMM_OK) {
-    // It may run, and nobody would know when it has ended.
+    // The copy may run, and nothing would tell of its end.
     devices_.end_stream(piece.memory->device_index(), direction);
-    return Status(static_cast<Code>(status), std::string(device.table->kind) + ": copy failed");
+    return copy_failed(device, status);
   }
   const size_t load = load_of(piece.memory->device_index(), direction);
   loads_[load].start(length, now_ns());
@@ -198,7 +208,7 @@ void Staging::start(CopyJob& job, StreamDirection direction, const std::vector<B
 int Staging::progress() {
   int done = 0;
   const uint64_t now = now_ns();
-  // Upcalls may start more, at the end; nobody else takes one out.
+  // Upcalls may add jobs at the end. Only this function removes one.
   for (CopyJob** link = &running_; *link != nullptr;) {
     CopyJob& job = **link;
     while (job.has_events()) {
@@ -207,8 +217,7 @@ int Staging::progress() {
           last.device->table->event_query(last.device->instance, last.event);
       if (status == HETCOMM_PENDING) break;
       if (status != HETCOMM_OK && job.status_.ok()) {
-        job.status_ = Status(static_cast<Code>(status),
-                             std::string(last.device->table->kind) + ": device copy failed");
+        job.status_ = copy_failed(*last.device, status);
       }
       last.device->table->event_release(last.device->instance, last.event);
       loads_[last.load].finish(last.bytes, now);

@@ -1,11 +1,11 @@
-// Staging: copies between device memory and pinned chunks of host memory, for transports that
-// cannot reach the device.
+// Staging copies between device memory and pinned chunks of host memory, for transports that cannot
+// reach the device.
 //
-// Two pools of memory, one for sending and one for receiving, so that one direction cannot starve
-// the other. Each pool is bounded, but whoever holds no chunk always gets one: a transfer can
-// always go on, so staging cannot deadlock. A pool is made of blocks; a transfer cuts those that it
-// holds into chunks of the size that suits it. Copies run on the devices' streams; progress() asks
-// their events. All calls under the baton.
+// It has two pools of memory, one for sending and one for receiving, so that one direction cannot
+// starve the other. Each pool is bounded, but a transfer without a chunk always gets one. So every
+// transfer can go on, and staging cannot deadlock. A pool is made of blocks. A transfer cuts the
+// blocks that it holds into chunks of the size that suits it. Copies run on the devices' streams,
+// and progress() asks their events. All calls are made under the baton.
 #pragma once
 
 #include <array>
@@ -23,7 +23,7 @@ namespace hetcomm {
 
 class CopyHandler {
  public:
-  // The copy is over; neither side's memory is touched by it any more.
+  // The copy is over, and touches the memory of neither side any more.
   virtual void on_copied(const Status& status) = 0;
 
  protected:
@@ -40,7 +40,7 @@ class CopyJob {
   struct Event {
     const Device* device;
     void* event;
-    size_t load;  // in which it was counted
+    size_t load;  // index of the load that counts it
     uint64_t bytes;
   };
   static constexpr size_t kFewEvents = 2;
@@ -49,7 +49,7 @@ class CopyJob {
   void make_room() {
     if (few_ == kFewEvents) more_events_.reserve(more_events_.size() + 1);
   }
-  // After make_room().
+  // Needs make_room() before it.
   void push(const Event& event) {
     if (few_ < kFewEvents) {
       first_events_[few_++] = event;
@@ -78,27 +78,28 @@ class CopyJob {
 };
 
 struct StagingOptions {
-  uint64_t chunk_bytes = 0;  // 0: what suits each transfer
-  uint64_t depth = 0;        // chunks of a transfer under way in one direction; 0: what suits it
+  uint64_t chunk_bytes = 0;  // 0: chosen for each transfer
+  uint64_t depth = 0;        // chunks of a transfer under way in one direction; 0: chosen for it
 };
 
-// How a transfer goes through the host.
-struct StagingPlan {
-  uint64_t chunk_bytes = 0;  // 0: not made yet
+// The shape of a transfer through the host: the size of its chunks, and how many are under way.
+struct StagingShape {
+  uint64_t chunk_bytes = 0;  // 0: not chosen yet
   size_t depth = 0;
 };
 
-// For |length| bytes of a device that is copied at |bytes_per_s|, 0 while nobody knows. Pure.
-StagingPlan plan_staging(const StagingOptions& options, uint64_t length, double bytes_per_s);
+// Chooses the shape for |length| bytes of a device that copies |bytes_per_s|, 0 if it is unknown.
+StagingShape choose_staging_shape(const StagingOptions& options, uint64_t length,
+                                  double bytes_per_s);
 
 class Staging {
  public:
   enum class Pool : uint8_t { kSend, kReceive };
   static constexpr size_t kMaxDepth = 16;
-  static constexpr uint64_t kLargestChunk = 512u << 10;  // that is chosen, not that is asked for
+  static constexpr uint64_t kLargestChunk = 512u << 10;  // options may ask for larger ones
 
  private:
-  // Memory that chunks of one transfer lie in.
+  // Memory in which chunks of one transfer lie.
   struct Block {
     std::byte* bytes = nullptr;
     uint32_t used = 0;  // a bit for each chunk
@@ -106,46 +107,45 @@ class Staging {
   };
 
  public:
-  // The chunks of one transfer. All are given back before it goes.
+  // A share has the chunks of one transfer. All are given back before it is destroyed.
   class Share {
    public:
     Share(Staging& staging, Pool pool) : staging_(staging), pool_(pool) {}
     Share(const Share&) = delete;
     Share& operator=(const Share&) = delete;
 
-    const StagingPlan& plan() const { return plan_; }
-    bool planned() const { return plan_.chunk_bytes != 0; }
-    // The first call decides.
-    void plan_for(uint64_t length, double bytes_per_s) {
-      if (!planned()) plan_ = plan_staging(staging_.options_, length, bytes_per_s);
+    const StagingShape& shape() const { return shape_; }
+    // The first call decides; later ones change nothing.
+    void choose_shape(uint64_t length, double bytes_per_s) {
+      if (shape_.chunk_bytes != 0) return;
+      shape_ = choose_staging_shape(staging_.options_, length, bytes_per_s);
     }
-    // A pinned chunk, null when the pool is used up and the transfer |has_one|, or when memory is
-    // exhausted (|*exhausted|).
+    // Returns a pinned chunk. Null if the pool is used up and the transfer |has_one|, or if memory
+    // is exhausted (|*exhausted|).
     std::byte* take(bool has_one, bool* exhausted);
     void give(std::byte* chunk);
 
    private:
     Staging& staging_;
     const Pool pool_;
-    StagingPlan plan_;
+    StagingShape shape_;
     Block* blocks_ = nullptr;
   };
 
   Staging(DeviceSet& devices, const StagingOptions& options);
   ~Staging();
 
-  // Starts copying [offset, offset + length) of |pieces| to or from |host|. on_copied follows from
-  // progress(), always; a failure to start is reported the same way. |job| stays until then. Fails
-  // for nothing.
+  // Starts copying [offset, offset + length) of |pieces| to or from |host|. on_copied() always
+  // follows from progress(), also after a failure to start. |job| stays until then.
   void start(CopyJob& job, StreamDirection direction, const std::vector<BufferPiece>& pieces,
              uint64_t offset, std::byte* host, uint64_t length, CopyHandler& handler);
   int progress();
   bool idle() const { return running_ == nullptr; }
-  // Bytes per second that the device of |pieces| was lately copied from or to; 0 while not known.
+  // Returns the rate of the latest copies of |pieces|' device, in bytes per second; 0 if unknown.
   double copy_rate(StreamDirection direction, const std::vector<BufferPiece>& pieces) const;
 
  private:
-  static constexpr size_t kMaxBlocks = 32;  // of each pool, before the guaranteed ones
+  static constexpr size_t kMaxBlocks = 32;  // for each pool, without the guaranteed ones
   struct PoolState {
     Block* free = nullptr;
     size_t made = 0;
@@ -164,9 +164,9 @@ class Staging {
   const uint64_t block_bytes_;
   PoolState pools_[2];
   std::vector<std::unique_ptr<Block>> blocks_;
-  CopyJob* running_ = nullptr;  // in the order in which they began
+  CopyJob* running_ = nullptr;  // list of jobs, the oldest first
   CopyJob** running_end_ = &running_;
-  std::vector<Throughput> loads_;  // of each device, a direction each
+  std::vector<Throughput> loads_;  // two for each device, one for each direction
 };
 
 }  // namespace hetcomm

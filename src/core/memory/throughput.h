@@ -12,7 +12,7 @@ class Throughput {
     outstanding_ += bytes;
   }
   void finish(uint64_t bytes, uint64_t now_ns) {
-    // Over less, being late once would count for much.
+    // Over a shorter time one late call would count for much.
     constexpr uint64_t kShortestNs = 1'000'000;
     outstanding_ -= bytes;
     done_ += bytes;
@@ -32,8 +32,8 @@ class Throughput {
  private:
   uint64_t outstanding_ = 0;
   uint64_t since_ns_ = 0;
-  uint64_t busy_ns_ = 0;  // not yet measured: time with something under way
-  uint64_t done_ = 0;     // in that time
+  uint64_t busy_ns_ = 0;  // time with bytes under way since the last measurement
+  uint64_t done_ = 0;     // bytes that ended in that time
   double rate_ = 0;
 };
 

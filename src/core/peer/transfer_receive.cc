@@ -257,7 +257,7 @@ bool ReceiveTransfer::want_get() {
 
 // Length of the next chunk, which begins with |rest|.
 uint64_t ReceiveTransfer::next_length(const Range& rest, bool staged) const {
-  if (staged) return std::min(rest.length, staging_.plan().chunk_bytes);
+  if (staged) return std::min(rest.length, staging_.shape().chunk_bytes);
   const Capabilities& capabilities = association_.rail()->capabilities();
   uint64_t length = capabilities.lossless ? rest.length : std::min(rest.length, kRegrantBytes);
   if (const size_t rails = association_.count_bulk_rails(); rails > 1) {
@@ -337,9 +337,9 @@ bool ReceiveTransfer::add_chunk() {
       chunk_failed(Code::kUnsupported, access.refusal(*receive_, rail->transport));
       return false;
     }
-    staging_.plan_for(accepted_, association_.common().staging.copy_rate(StreamDirection::kFromHost,
-                                                                         receive_->pieces));
-    if (chunks_.size() >= staging_.plan().depth) return false;
+    staging_.choose_shape(accepted_, association_.common().staging.copy_rate(
+                                         StreamDirection::kFromHost, receive_->pieces));
+    if (chunks_.size() >= staging_.shape().depth) return false;
     bool exhausted = false;
     staging_chunk = staging_.take(!chunks_.empty(), &exhausted);
     if (staging_chunk == nullptr) {

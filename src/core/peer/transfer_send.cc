@@ -195,10 +195,10 @@ bool SendTransfer::start_staged(Grant& grant, Rail& rail) {
                                         access.refusal(*send_, rail.transport)));
     return false;
   }
-  chunks_.plan_for(
+  chunks_.choose_shape(
       accepted_, association_.common().staging.copy_rate(StreamDirection::kToHost, send_->pieces));
   while (grant.started < grant.body.length) {
-    if (pieces_.size() >= chunks_.plan().depth) return false;
+    if (pieces_.size() >= chunks_.shape().depth) return false;
     bool exhausted = false;
     std::byte* chunk = chunks_.take(!pieces_.empty(), &exhausted);
     if (chunk == nullptr) {
@@ -208,7 +208,7 @@ bool SendTransfer::start_staged(Grant& grant, Rail& rail) {
       }
       return false;
     }
-    const uint64_t part = std::min(chunks_.plan().chunk_bytes, grant.body.length - grant.started);
+    const uint64_t part = std::min(chunks_.shape().chunk_bytes, grant.body.length - grant.started);
     try {
       pieces_.push(make_pooled<Piece>(association_.common().blocks, *this, rail,
                                       grant.body.offset + grant.started, part, grant.body.target,

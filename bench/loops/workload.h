@@ -1,9 +1,10 @@
-// What a benchmark process is asked to do and what it answers, as text: the words of a plan stand
-// on its command line, and every measured point is one line of its standard output. hetcomm's own
-// ranks and the runners of the other libraries speak it alike, so that one driver can interleave
-// them. Standard library only: the runners are compiled where the other library is found.
+// A workload tells a benchmark process what to measure, and measurement lines are its answer. The
+// words of a workload stand on the command line, and every measured point is one line of standard
+// output. hetcomm's own ranks and the runners of the other libraries speak it alike, so that one
+// driver can interleave them. Standard library only: the runners are compiled where the other
+// library is found.
 //
-//   plan   test=latency iterations=0 warmup=-1 seconds=0.05 check=1 samples=1 points=8:1,64:1
+//   words  test=latency iterations=0 warmup=-1 seconds=0.05 check=1 samples=1 points=8:1,64:1
 //   line   R bytes=8 window=1 iterations=200000 messages=400000 total_us=13600.5 wrong=0 ...
 #pragma once
 
@@ -25,7 +26,7 @@ struct Point {
   int window = 1;  // messages in flight
 };
 
-struct Plan {
+struct Workload {
   std::string test;        // latency, bandwidth, put_latency, ...
   int64_t iterations = 0;  // 0: as many as fill |seconds|
   int64_t warmup = -1;     // -1: what choosing the number of iterations takes, no more
@@ -112,42 +113,42 @@ bool take_integer(std::string_view word, std::string_view key, Integer* number) 
   return true;
 }
 
-// --- plan ---------------------------------------------------------------------------------------
+// --- workload -----------------------------------------------------------------------------------
 
-inline std::string encode(const Plan& plan) {
+inline std::string encode(const Workload& workload) {
   char numbers[160];
-  std::snprintf(numbers, sizeof numbers,
-                " iterations=%lld warmup=%lld seconds=%g check=%d samples=%d",
-                static_cast<long long>(plan.iterations), static_cast<long long>(plan.warmup),
-                plan.seconds, plan.check ? 1 : 0, plan.samples ? 1 : 0);
-  std::string text = "test=" + plan.test + numbers + " points=";
-  for (const Point& point : plan.points) {
-    if (&point != plan.points.data()) text += ',';
+  std::snprintf(
+      numbers, sizeof numbers, " iterations=%lld warmup=%lld seconds=%g check=%d samples=%d",
+      static_cast<long long>(workload.iterations), static_cast<long long>(workload.warmup),
+      workload.seconds, workload.check ? 1 : 0, workload.samples ? 1 : 0);
+  std::string text = "test=" + workload.test + numbers + " points=";
+  for (const Point& point : workload.points) {
+    if (&point != workload.points.data()) text += ',';
     text += std::to_string(point.bytes) + ":" + std::to_string(point.window);
   }
   return text;
 }
 
-// False when the word does not belong to a plan.
-inline bool decode_plan_word(std::string_view word, Plan* plan) {
+// False when the word does not belong to a workload.
+inline bool decode_workload_word(std::string_view word, Workload* workload) {
   std::string_view text;
   int flag = 0;
   if (take_word(word, "test", &text)) {
-    plan->test = text;
-  } else if (take_integer(word, "iterations", &plan->iterations) ||
-             take_integer(word, "warmup", &plan->warmup) ||
-             take_number(word, "seconds", &plan->seconds)) {
+    workload->test = text;
+  } else if (take_integer(word, "iterations", &workload->iterations) ||
+             take_integer(word, "warmup", &workload->warmup) ||
+             take_number(word, "seconds", &workload->seconds)) {
     return true;
   } else if (take_integer(word, "check", &flag)) {
-    plan->check = flag != 0;
+    workload->check = flag != 0;
   } else if (take_integer(word, "samples", &flag)) {
-    plan->samples = flag != 0;
+    workload->samples = flag != 0;
   } else if (take_word(word, "points", &text)) {
     for (std::string_view entry : split(text, ',')) {
       const std::string point(entry);
       char* end = nullptr;
       const uint64_t bytes = std::strtoull(point.c_str(), &end, 10);
-      plan->points.push_back({bytes, *end == ':' ? std::atoi(end + 1) : 1});
+      workload->points.push_back({bytes, *end == ':' ? std::atoi(end + 1) : 1});
     }
   } else {
     return false;

@@ -23,7 +23,7 @@
 #include <gtest/gtest.h>
 
 #include "src/base/clock.h"
-#include "src/liveness/link.h"
+#include "src/liveness/control_connection.h"
 #include "src/net/listening_socket.h"
 
 namespace hetcomm::liveness {
@@ -31,12 +31,16 @@ namespace {
 
 using testing::HasSubstr;
 
-struct Recorder final : LinkHandler {
-  void on_frame(Link& /*link*/, Frame& frame) override { frames.push_back(frame); }
-  void on_room(Link& /*link*/) override { ++rooms; }
-  void on_ended(Link& /*link*/, const std::string& why) override { ends.push_back(why); }
-  void on_closed(Link& /*link*/) override { ++closed; }
-  void on_process(Link& /*link*/, UniqueFd process) override {
+struct Recorder final : ControlConnectionHandler {
+  void on_frame(ControlConnection& /*connection*/, Frame& frame) override {
+    frames.push_back(frame);
+  }
+  void on_room(ControlConnection& /*connection*/) override { ++rooms; }
+  void on_ended(ControlConnection& /*connection*/, const std::string& why) override {
+    ends.push_back(why);
+  }
+  void on_closed(ControlConnection& /*connection*/) override { ++closed; }
+  void on_process(ControlConnection& /*connection*/, UniqueFd process) override {
     frames_before_process = frames.size();
     processes.push_back(std::move(process));
   }
@@ -77,12 +81,12 @@ Frame frame_of(uint32_t number, size_t length = 30) {
           .text = std::string(length, 'x')};
 }
 
-class LivenessLink : public testing::Test {
+class LivenessControlConnection : public testing::Test {
  protected:
-  // A link on one end; the other is the test's.
+  // A connection on one end; the other is the test's.
   void start(Sockets sockets, int own_process = -1) {
     far_ = std::move(sockets.far);
-    ASSERT_TRUE(link_.start(StreamSocket(std::move(sockets.near)), own_process).ok());
+    ASSERT_TRUE(connection_.start(StreamSocket(std::move(sockets.near)), own_process).ok());
   }
   bool until(const std::function<bool()>& done) {
     const uint64_t end = now_ns() + 20'000'000'000;
@@ -136,21 +140,21 @@ class LivenessLink : public testing::Test {
 
   Poller poller_ = Poller::create().value();
   Recorder upcalls_;
-  Link link_{poller_, upcalls_, 17, 3, 8};
+  ControlConnection connection_{poller_, upcalls_, 17, 3, 8};
   UniqueFd far_;
   std::vector<std::byte> came_;
 };
 
-TEST_F(LivenessLink, TheProcessIsHandedOverBeforeTheFirstFrame) {
+TEST_F(LivenessControlConnection, TheProcessIsHandedOverBeforeTheFirstFrame) {
   const UniqueFd process(static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0)));
   if (!process.valid()) GTEST_SKIP() << "this kernel has no pidfd_open";
   Sockets sockets = local_sockets();
   Recorder other;
-  Link peer(poller_, other, 18, 4, 8);
+  ControlConnection peer(poller_, other, 18, 4, 8);
   ASSERT_TRUE(peer.start(StreamSocket(std::move(sockets.far)), -1).ok());
-  ASSERT_TRUE(link_.start(StreamSocket(std::move(sockets.near)), process.get()).ok());
-  EXPECT_TRUE(link_.is_local());
-  EXPECT_TRUE(link_.send(frame_of(1)));
+  ASSERT_TRUE(connection_.start(StreamSocket(std::move(sockets.near)), process.get()).ok());
+  EXPECT_TRUE(connection_.is_local());
+  EXPECT_TRUE(connection_.send(frame_of(1)));
   EXPECT_TRUE(peer.send(frame_of(2)));
   ASSERT_TRUE(until([&] { return other.frames.size() == 1 && upcalls_.frames.size() == 1; }));
   EXPECT_EQ(other.frames[0].number, 1u);
@@ -164,7 +168,7 @@ TEST_F(LivenessLink, TheProcessIsHandedOverBeforeTheFirstFrame) {
   EXPECT_NE(fcntl(other.processes[0].get(), F_GETFD) & FD_CLOEXEC, 0);
 }
 
-TEST_F(LivenessLink, FramesThatComeByteByByteAreWhole) {
+TEST_F(LivenessControlConnection, FramesThatComeByteByByteAreWhole) {
   start(local_sockets());
   greet();
   std::vector<std::byte> bytes;
@@ -181,7 +185,7 @@ TEST_F(LivenessLink, FramesThatComeByteByByteAreWhole) {
 }
 
 // More than is read in one round, and all of it before the end.
-TEST_F(LivenessLink, AllThatCameBeforeTheEndIsHandedOver) {
+TEST_F(LivenessControlConnection, AllThatCameBeforeTheEndIsHandedOver) {
   start(local_sockets());
   greet();
   constexpr uint32_t kCount = 1000;  // some 100 KB
@@ -200,18 +204,18 @@ TEST_F(LivenessLink, AllThatCameBeforeTheEndIsHandedOver) {
   EXPECT_EQ(upcalls_.closed, 0);
 }
 
-TEST_F(LivenessLink, WhatHasComeCanBeReadOutAtOnce) {
+TEST_F(LivenessControlConnection, WhatHasComeCanBeReadOutAtOnce) {
   start(local_sockets());
   greet();
   std::vector<std::byte> bytes;
   for (uint32_t i = 0; i < 1000; ++i) encode(frame_of(i, 80), bytes);
   write_far(bytes);
-  link_.read_out();
+  connection_.read_out();
   EXPECT_EQ(upcalls_.frames.size(), 1000u);
   EXPECT_TRUE(upcalls_.ends.empty());
 }
 
-TEST_F(LivenessLink, GarbageEndsItAfterWhatCameBefore) {
+TEST_F(LivenessControlConnection, GarbageEndsItAfterWhatCameBefore) {
   start(local_sockets());
   greet();
   write_far(frame_of(1));
@@ -222,43 +226,43 @@ TEST_F(LivenessLink, GarbageEndsItAfterWhatCameBefore) {
   deliver();
   ASSERT_EQ(upcalls_.frames.size(), 1u);
   ASSERT_EQ(upcalls_.ends.size(), 1u);
-  EXPECT_THAT(upcalls_.ends[0], HasSubstr("garbage"));
-  EXPECT_FALSE(read_far());              // the peer sees the end
-  EXPECT_TRUE(link_.send(frame_of(4)));  // leads nowhere, and waits for nothing
-  EXPECT_EQ(link_.last_acknowledged_ns(100), 0u);
+  EXPECT_THAT(upcalls_.ends[0], HasSubstr("no frame"));
+  EXPECT_FALSE(read_far());                    // the peer sees the end
+  EXPECT_TRUE(connection_.send(frame_of(4)));  // leads nowhere, and waits for nothing
+  EXPECT_EQ(connection_.last_acknowledged_ns(100), 0u);
 }
 
-TEST_F(LivenessLink, APeerThatDoesNotReadBoundsWhatWaits) {
+TEST_F(LivenessControlConnection, APeerThatDoesNotReadBoundsWhatWaits) {
   start(local_sockets());
   int socket_bytes = 0;
   socklen_t length = sizeof(socket_bytes);
   ASSERT_EQ(getsockopt(far_.get(), SOL_SOCKET, SO_SNDBUF, &socket_bytes, &length), 0);
   uint32_t accepted = 0;
-  while (accepted < 100'000 && link_.send(frame_of(accepted, kMaxFrameText))) ++accepted;
+  while (accepted < 100'000 && connection_.send(frame_of(accepted, kMaxFrameText))) ++accepted;
   ASSERT_LT(accepted, 100'000u);
   const size_t frame_bytes = kFrameHeaderBytes + kMaxFrameText;
   EXPECT_LE(accepted * frame_bytes, static_cast<size_t>(socket_bytes) + 16 * 1024 + frame_bytes);
   EXPECT_GE(accepted * frame_bytes, 16 * 1024u);
-  EXPECT_FALSE(link_.send(frame_of(0)));
+  EXPECT_FALSE(connection_.send(frame_of(0)));
   deliver();
   EXPECT_EQ(upcalls_.rooms, 0);
   ASSERT_TRUE(until([&] { return read_far() && numbers_far().size() == accepted; }));
   EXPECT_EQ(numbers_far(), up_to(accepted));
   EXPECT_EQ(upcalls_.rooms, 1);
-  EXPECT_TRUE(link_.send(frame_of(accepted)));
+  EXPECT_TRUE(connection_.send(frame_of(accepted)));
   ASSERT_TRUE(until([&] { return read_far() && numbers_far().size() == accepted + 1; }));
   EXPECT_EQ(numbers_far(), up_to(accepted + 1));
   EXPECT_EQ(upcalls_.rooms, 1);
 }
 
-TEST_F(LivenessLink, ClosingLetsEverythingLeaveFirst) {
+TEST_F(LivenessControlConnection, ClosingLetsEverythingLeaveFirst) {
   start(local_sockets());
   greet();
   uint32_t accepted = 0;
-  while (link_.send(frame_of(accepted, kMaxFrameText))) ++accepted;
-  link_.close();
-  EXPECT_TRUE(link_.send(frame_of(accepted)));  // too late
-  write_far(frame_of(1));                       // so is this
+  while (connection_.send(frame_of(accepted, kMaxFrameText))) ++accepted;
+  connection_.close();
+  EXPECT_TRUE(connection_.send(frame_of(accepted)));  // too late
+  write_far(frame_of(1));                             // so is this
   ASSERT_TRUE(until([&] { return !read_far(); }));
   EXPECT_EQ(numbers_far(), up_to(accepted));
   EXPECT_EQ(upcalls_.closed, 0);  // the peer may still send
@@ -271,20 +275,20 @@ TEST_F(LivenessLink, ClosingLetsEverythingLeaveFirst) {
 }
 
 // A reset tells that, and not that the peer has ended.
-TEST_F(LivenessLink, ATcpConnectionTellsOfAcknowledgementsAndOfAReset) {
+TEST_F(LivenessControlConnection, ATcpConnectionTellsOfAcknowledgementsAndOfAReset) {
   start(tcp_sockets());
-  EXPECT_FALSE(link_.is_local());
-  EXPECT_EQ(link_.peer_address().to_string(), bound_address(far_.get())->to_string());
-  EXPECT_TRUE(link_.send(frame_of(5)));
+  EXPECT_FALSE(connection_.is_local());
+  EXPECT_EQ(connection_.peer_address().to_string(), bound_address(far_.get())->to_string());
+  EXPECT_TRUE(connection_.send(frame_of(5)));
   write_far(frame_of(6));  // no byte comes before it
   ASSERT_TRUE(until([&] { return upcalls_.frames.size() == 1; }));
   EXPECT_EQ(upcalls_.frames[0].number, 6u);
   const uint64_t now = now_ns();
-  EXPECT_LE(link_.last_acknowledged_ns(now), now);
-  EXPECT_GE(link_.last_acknowledged_ns(now), now - 20'000'000'000);
+  EXPECT_LE(connection_.last_acknowledged_ns(now), now);
+  EXPECT_GE(connection_.last_acknowledged_ns(now), now - 20'000'000'000);
   usleep(50'000);
   const uint64_t later = now_ns();
-  EXPECT_LE(link_.last_acknowledged_ns(later), later - 30'000'000);
+  EXPECT_LE(connection_.last_acknowledged_ns(later), later - 30'000'000);
   const linger at_once{.l_onoff = 1, .l_linger = 0};
   ASSERT_EQ(setsockopt(far_.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once)), 0);
   far_.reset();
@@ -292,12 +296,12 @@ TEST_F(LivenessLink, ATcpConnectionTellsOfAcknowledgementsAndOfAReset) {
   EXPECT_THAT(upcalls_.ends[0], HasSubstr("reset"));
 }
 
-TEST_F(LivenessLink, ALocalPeerCountsAsAcknowledgingUntilTheEnd) {
+TEST_F(LivenessControlConnection, ALocalPeerCountsAsAcknowledgingUntilTheEnd) {
   start(local_sockets());
-  EXPECT_EQ(link_.last_acknowledged_ns(12345), 12345u);
+  EXPECT_EQ(connection_.last_acknowledged_ns(12345), 12345u);
   far_.reset();
   ASSERT_TRUE(until([&] { return !upcalls_.ends.empty(); }));
-  EXPECT_EQ(link_.last_acknowledged_ns(12345), 0u);
+  EXPECT_EQ(connection_.last_acknowledged_ns(12345), 0u);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "src/liveness/link.h"
+#include "src/liveness/control_connection.h"
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -27,22 +27,23 @@ Address address_of_peer(int fd) {
 
 }  // namespace
 
-Link::~Link() { shut_down(); }
+ControlConnection::~ControlConnection() { shut_down(); }
 
-Status Link::start(StreamSocket socket, int own_process) {
+Status ControlConnection::start(StreamSocket socket, int own_process) {
   socket_ = std::move(socket);
   set_no_delay(socket_.get());
   peer_address_ = address_of_peer(socket_.get());
   local_ = peer_address_.family() == AF_UNIX;
   awaits_process_ = local_ && socket_.tls() == nullptr;
   if (awaits_process_) HETCOMM_RETURN_IF_ERROR(hand_over(own_process));
-  // No event announces what came with the end of a TLS handshake; writable it is at once.
+  // No event announces data that came with the end of a TLS handshake, but the socket is writable
+  // at once.
   wants_write_ = !socket_.flushed() || socket_.buffered();
   return poller_.add(socket_.get(), wants_write_ ? EPOLLIN | EPOLLOUT : EPOLLIN, *this);
 }
 
-// The first byte of a new local socket always finds room.
-Status Link::hand_over(int own_process) {
+// Sends the descriptor with the first byte, for which a new local socket always has room.
+Status ControlConnection::hand_over(int own_process) {
   char byte = own_process >= 0 ? 'p' : '-';
   iovec piece{&byte, 1};
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
@@ -59,15 +60,15 @@ Status Link::hand_over(int own_process) {
     std::memcpy(CMSG_DATA(header), &own_process, sizeof(int));
   }
   if (::sendmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL) != 1) {
-    // Too many descriptors may be under way between the processes of this host.
+    // The kernel refuses when too many descriptors are under way on this host.
     if (own_process >= 0 && errno == ETOOMANYREFS) return hand_over(-1);
-    return status_from_errno(errno, "control connection");
+    return status_from_errno(errno, "control connection: handing over the process");
   }
   return {};
 }
 
 // Reads bytes; takes the peer's descriptor with the first of them.
-ssize_t Link::receive(void* data, size_t size) {
+ssize_t ControlConnection::receive(void* data, size_t size) {
   if (!awaits_process_) return socket_.receive(data, size);
   char byte = 0;
   iovec piece{&byte, 1};
@@ -93,8 +94,8 @@ ssize_t Link::receive(void* data, size_t size) {
   return socket_.receive(data, size);
 }
 
-bool Link::send(const Frame& frame) {
-  if (ended_ || closing_) return true;  // it leads nowhere
+bool ControlConnection::send(const Frame& frame) {
+  if (ended_ || closing_) return true;  // nobody reads it any more
   if (out_.size() > kMostWaiting) {
     wants_room_ = true;
     return false;
@@ -104,7 +105,7 @@ bool Link::send(const Frame& frame) {
   return true;
 }
 
-void Link::write_out() {
+void ControlConnection::write_out() {
   while (!out_.empty() && broken_.empty()) {
     const ssize_t put = socket_.send(out_.data(), out_.size());
     if (put < 0 && errno == EINTR) continue;
@@ -115,7 +116,7 @@ void Link::write_out() {
     out_.erase(out_.begin(), out_.begin() + put);
   }
   (void)socket_.flush();
-  // A break is reported from the poller.
+  // The poller reports a break.
   const bool want = !out_.empty() || !socket_.flushed() || !broken_.empty();
   if (want == wants_write_) return;
   wants_write_ = want;
@@ -123,7 +124,7 @@ void Link::write_out() {
   if (!status.ok()) broken_ = status.text();
 }
 
-void Link::on_events(uint32_t events) {
+void ControlConnection::on_events(uint32_t events) {
   if ((events & EPOLLOUT) != 0) {
     write_out();
     if (wants_room_ && out_.size() <= kMostWaiting / 2) {
@@ -132,7 +133,7 @@ void Link::on_events(uint32_t events) {
     }
   }
   if (!ended_ && ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0 || socket_.buffered())) {
-    // The poller comes back for more; other connections have their turn meanwhile.
+    // The poller comes back for more, after other connections had their turn.
     constexpr size_t kMostPasses = 16;
     read_in(kMostPasses);
   }
@@ -140,18 +141,18 @@ void Link::on_events(uint32_t events) {
   if (closing_ && !ended_) finish_closing();
 }
 
-void Link::read_out() {
+void ControlConnection::read_out() {
   if (!ended_) read_in(SIZE_MAX);
 }
 
-void Link::read_in(size_t most) {
+void ControlConnection::read_in(size_t most) {
   std::array<std::byte, 4096> buffer;
   for (size_t pass = 0; !ended_ && (pass < most || socket_.buffered()); ++pass) {
     const ssize_t got = receive(buffer.data(), buffer.size());
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && errno == EAGAIN) return;
     if (got <= 0) {
-      end(got == 0 ? "it exited or crashed without closing its communicator; see its log"
+      end(got == 0 ? "it exited or crashed without closing its communicator; read its log"
                    : fmt::format("control connection: {}", socket_.describe(errno)));
       return;
     }
@@ -161,7 +162,7 @@ void Link::read_in(size_t most) {
   }
 }
 
-void Link::parse() {
+void ControlConnection::parse() {
   size_t begin = 0;
   while (!ended_ && !closing_) {
     Frame frame;
@@ -169,7 +170,8 @@ void Link::parse() {
     const Decoded decoded = decode(ConstByteSpan(in_).subspan(begin), size_, &frame, &used);
     if (decoded == Decoded::kMore) break;
     if (decoded == Decoded::kGarbage) {
-      end("its control connection carries garbage");
+      end("its control connection sent something that is no frame: use the same release of hetcomm "
+          "on all ranks");
       return;
     }
     begin += used;
@@ -178,31 +180,30 @@ void Link::parse() {
   in_.erase(in_.begin(), in_.begin() + static_cast<std::ptrdiff_t>(begin));
 }
 
-// A socket that is closed while something unread has come resets the connection, and what was sent
-// may be lost. So the end of this side is told first, and the peer's is waited for.
-void Link::close() {
+// If a socket is closed with unread data, the kernel resets the connection, and sent frames may be
+// lost. So this side first tells its end, and waits for the peer's.
+void ControlConnection::close() {
   if (ended_ || closing_) return;
   closing_ = true;
   finish_closing();
 }
 
-void Link::finish_closing() {
+void ControlConnection::finish_closing() {
   if (!out_.empty() || !socket_.flushed()) return;
   if (!socket_.valid()) return;
   socket_.say_goodbye();
   ::shutdown(socket_.get(), SHUT_WR);
 }
 
-// Shuts down first: a forked child may hold the descriptor too, and the peer shall see the end all
-// the same.
-void Link::shut_down() {
+// A forked child may hold the descriptor too. The shutdown shows the peer the end all the same.
+void ControlConnection::shut_down() {
   if (!socket_.valid()) return;
   poller_.remove(socket_.get(), *this);
   ::shutdown(socket_.get(), SHUT_RDWR);
   socket_.reset();
 }
 
-void Link::end(std::string why) {
+void ControlConnection::end(std::string why) {
   ended_ = true;
   shut_down();
   if (closing_) {
@@ -212,9 +213,9 @@ void Link::end(std::string why) {
   }
 }
 
-uint64_t Link::last_acknowledged_ns(uint64_t now) const {
+uint64_t ControlConnection::last_acknowledged_ns(uint64_t now) const {
   if (ended_ || !socket_.valid()) return 0;
-  // The end of a local socket is the end of its process.
+  // A local socket ends with its process, so the process lives.
   if (local_) return now;
   tcp_info info{};
   socklen_t length = sizeof(info);

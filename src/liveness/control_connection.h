@@ -1,0 +1,100 @@
+// A control connection carries frames both ways over a stream socket, after both sides have proved
+// the secret.
+//
+// Over a local socket each side first hands over a descriptor of its own process (a pidfd), which
+// becomes readable when the process exits, in any PID namespace. TLS carries no descriptors. With
+// TLS the end of the connection and the refusal of a new one are the only evidence of an exit.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "src/base/status.h"
+#include "src/base/unique_fd.h"
+#include "src/liveness/frame.h"
+#include "src/liveness/judge.h"
+#include "src/net/address.h"
+#include "src/net/poller.h"
+#include "src/net/stream_socket.h"
+
+namespace hetcomm::liveness {
+
+class ControlConnection;
+
+// Upcalls come from the poller or from read_out(), never from inside send() or close(). A handler
+// that is told of the end destroys the connection only after the upcall has returned.
+class ControlConnectionHandler {
+ public:
+  virtual void on_frame(ControlConnection& connection, Frame& frame) = 0;
+  virtual void on_room(ControlConnection& connection) = 0;
+  // The connection broke, and |why| says how.
+  virtual void on_ended(ControlConnection& connection, const std::string& why) = 0;
+  // Follows close(): all that was sent has left.
+  virtual void on_closed(ControlConnection& connection) = 0;
+  // The peer has handed over a descriptor of its process.
+  virtual void on_process(ControlConnection& connection, UniqueFd process) = 0;
+
+ protected:
+  ~ControlConnectionHandler() = default;
+};
+
+class ControlConnection final : private Watcher {
+ public:
+  ControlConnection(Poller& poller, ControlConnectionHandler& handler, ConnectionId id, int rank,
+                    int size)
+      : poller_(poller), handler_(handler), id_(id), rank_(rank), size_(size) {}
+  ~ControlConnection();
+  ControlConnection(const ControlConnection&) = delete;
+  ControlConnection& operator=(const ControlConnection&) = delete;
+
+  // Takes |socket| over. |own_process| is the pidfd to hand over on a local socket, -1 for none.
+  Status start(StreamSocket socket, int own_process);
+  ConnectionId id() const { return id_; }
+  int rank() const { return rank_; }
+  bool is_local() const { return local_; }
+  const Address& peer_address() const { return peer_address_; }
+
+  // Returns false if too much waits already.
+  bool send(const Frame& frame);
+  // Lets the frames that were sent leave, then closes the socket. on_closed() follows, unless the
+  // owner destroys the connection first.
+  void close();
+  // Reads all that has come and hands it over.
+  void read_out();
+  uint64_t last_acknowledged_ns(uint64_t now) const;
+
+ private:
+  // At most this many bytes wait for a slow peer. News and letters wait in lists of their own.
+  static constexpr size_t kMostWaiting = 16 * 1024;
+
+  void on_events(uint32_t events) override;
+  void write_out();
+  void read_in(size_t most);
+  void parse();
+  ssize_t receive(void* data, size_t size);
+  Status hand_over(int own_process);
+  void shut_down();
+  void end(std::string why);
+  void finish_closing();
+
+  Poller& poller_;
+  ControlConnectionHandler& handler_;
+  const ConnectionId id_;
+  const int rank_;
+  const int size_;
+  StreamSocket socket_;
+  Address peer_address_;
+  std::vector<std::byte> out_;
+  std::vector<std::byte> in_;
+  std::string broken_;  // a failed write, which the next event reports
+  bool local_ = false;
+  bool awaits_process_ = false;  // the first byte brings the peer's descriptor
+  bool wants_write_ = false;
+  bool wants_room_ = false;
+  bool closing_ = false;
+  bool ended_ = false;
+};
+
+}  // namespace hetcomm::liveness
