@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kMostSegments = 8;  // of a put that goes as one message
 
-// Whether its bytes may travel in one message, which the owner copies from.
+// True if the bytes of |put| may travel in one message, out of which the owner copies them.
 bool fits_message(const Operation& put, const Rail& rail) {
   const Capabilities& capabilities = rail.capabilities();
   return put.on_host && put.access.remote->host_accessible() &&
@@ -41,7 +41,7 @@ bool AccessInitiator::start(Operation& operation) {
 }
 
 bool AccessInitiator::start_put(Operation& put, Rail& rail) {
-  // What remains of one may notify of more than its own range.
+  // The rest of a put may notify of more than its own range.
   const bool fits = fits_message(put, rail) && put.access.ahead == 0;
   // A small put that notifies is one message, which its notification would be anyway; written by
   // the network it would be waited for first.
@@ -53,7 +53,7 @@ bool AccessInitiator::start_put(Operation& put, Rail& rail) {
   return fits || put.access.placed ? start_put_message(put) : start_put_request(put);
 }
 
-// Without credit it waits, and nothing waits for it.
+// False: there is no credit, and |put| waits for some. Nothing waits behind it.
 bool AccessInitiator::pay_for_notification(Operation& put) {
   if (association_.send_credit().available() >= kMessageCost) return true;
   put.stage = OperationStage::kAwaiting;
@@ -170,7 +170,7 @@ void AccessInitiator::finish_direct(Operation& operation, Code code) {
   if (code == Code::kOk && !operation.on_host && operation.kind == OperationKind::kGet) {
     code = DeviceAccess::flush_remote_writes(operation).code();
   }
-  // Who may use the bytes is told by the owner's notification, or by this rank when it sees the
+  // The owner's notification says that the bytes may be used, or this rank does when it sees the
   // end.
   const bool owner_has_to_know =
       operation.access.notify ||
@@ -202,7 +202,7 @@ void AccessInitiator::start_waiting() {
                      [this](Operation& operation) { return start(operation); });
 }
 
-// What waits for it starts at the end of the pass.
+// The operations that wait for a place start at the end of the pass.
 void AccessInitiator::free_place() {
   places_.give_back();
   if (!waiting_.empty()) association_.common().schedule.update_due(association_.pair());
@@ -272,7 +272,7 @@ void AccessInitiator::receive_get_request(const WireHeader& header, ConstByteSpa
     association_.violated("data of a get of a wrong length");
     return;
   }
-  // Where it ended meanwhile the owner hears of that before this rank asks for more.
+  // The get has ended meanwhile: the owner hears of that before this rank asks for more.
   if (known == nullptr) {
     association_.send_protocol(MessageKind::kStop, body.sender_id, Code::kCancelled);
   }

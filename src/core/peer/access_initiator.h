@@ -65,8 +65,9 @@ class AccessInitiator final : public DirectPathUser {
   MappedAccess& mapped() { return mapped_; }
   DirectAccesses& direct() { return direct_; }
   const DirectAccesses& direct() const { return direct_; }
-  // What was under way on |rail| itself is quiet, and starts again with start_again(), which comes
-  // after the peer was told: the cause may be the operation itself, which the owner then says.
+  // Nothing is under way on |rail| any more. The operations start again with start_again(), which
+  // is called after the peer was told: an operation may itself be the cause, and the owner says so
+  // then.
   void rail_failed(const Rail& rail, bool peer_has_to_know);
   void start_again();
   // The pair is lost, for |why|: all end, but for those that are in the outbox afterwards.

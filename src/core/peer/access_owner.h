@@ -1,5 +1,5 @@
-// AccessOwner: what one peer asks of the memory of this rank. Everything read here is checked against
-// this rank's table of registrations. Under the baton.
+// AccessOwner: does what one peer asks of the memory of this rank. Everything read here is checked
+// against this rank's table of registrations. Under the baton.
 #pragma once
 
 #include <cstdint>

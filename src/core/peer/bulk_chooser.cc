@@ -56,7 +56,7 @@ size_t BulkChooser::class_of(uint64_t bytes) {
   return c;
 }
 
-// What is known of the next smaller sizes is a first guess, which the next trials correct.
+// The figures of the next smaller sizes are a first guess, which the next trials correct.
 BulkChooser::Class& BulkChooser::class_for(uint64_t bytes) {
   const size_t index = class_of(bytes);
   Class& c = classes_[index];

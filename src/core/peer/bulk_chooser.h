@@ -1,4 +1,4 @@
-// Which of put and get moves bulk data faster to this rank from one peer.
+// BulkChooser: finds out whether put or get moves bulk data faster to this rank from one peer.
 //
 // What is faster depends on the machine, on where the two processes run at the moment, on the size
 // and on the load. So every size class keeps what both cost; the transfers themselves go by the
@@ -15,7 +15,7 @@ namespace hetcomm {
 
 class BulkChooser {
  public:
-  // For the next transfer of |bytes| where both are possible.
+  // Chooses for the next transfer of |bytes|; both ways are possible.
   bool prefer_get(uint64_t bytes);
   // A transfer took |elapsed_ns| of the pair's time.
   void measured(uint64_t bytes, bool by_get, uint64_t elapsed_ns);

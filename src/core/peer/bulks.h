@@ -90,8 +90,8 @@ class Bulks {
   // |bulk|'s endpoint is done with it.
   void ended(OwnedBulk& bulk, Code code);
   void report_refused();
-  // On return the memory of |bulk| is quiet, and its owner hears no more of it. True: the rail fails
-  // for that, as Endpoint::cancel says.
+  // Cancels |bulk|. On return its memory is quiet, and its owner hears no more of it. True: the
+  // rail fails for that, as Endpoint::cancel says.
   bool cancel(OwnedBulk& bulk);
   // Forgets those of |rail|, whose owners know.
   void forget(const Rail& rail);

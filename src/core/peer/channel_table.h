@@ -38,7 +38,7 @@ class ChannelTable {
     Channel* found = slots_[id & mask()].get();
     return found != nullptr && found->id == id ? found : nullptr;
   }
-  // Where a message is matched; null when its channel is closed or gone.
+  // Returns the table in which a message is matched; null if its channel is closed or gone.
   MatchTable* match_table(uint32_t id, bool collective) const {
     Channel* found = find(id);
     if (found == nullptr || found->closed) return nullptr;

@@ -1,6 +1,5 @@
-// How operations end: the outcome is written, what they hold is given back, and whoever waits is told.
-//
-// Under the baton.
+// Completer: ends operations. It writes the outcome, gives back what they hold, and tells the
+// waiters. Under the baton.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +29,7 @@ class Completer {
  public:
   Completer(Engine& engine, OverlapGuard& overlaps) : engine_(engine), overlaps_(overlaps) {}
 
-  // With the operation's own code, which is kOk if none was set.
+  // Completes |operation| with its own code, which is kOk if none was set.
   void complete(Operation& operation) {
     if (operation.kind > OperationKind::kReceive) [[unlikely]] {
       complete_other(operation);
@@ -38,11 +37,11 @@ class Completer {
     }
     finish(operation);
   }
-  // Without a text that there is no memory for.
+  // Completes |operation| in |code|. The text is left out if there is no memory for it.
   void complete(Operation& operation, Code code, std::string text = {});
   // Ends a one-sided operation in |code|, because the owner or the connection said so.
   void complete_access(Operation& operation, Code code);
-  // For people: |operation|, one-sided, ended in |code| because the owner said so.
+  // Says for people that |operation|, one-sided, ended in |code| because the owner said so.
   static std::string access_failure_text(const Operation& operation, Code code);
   // The last step, for all kinds: nothing of the operation is counted anywhere else.
   void finish(Operation& operation) {
@@ -63,8 +62,8 @@ class Completer {
     }
     engine_.operation_completed(&operation);
   }
-  // The memories of |operation| are not used any more. Those of a prepared one stay in use until it is
-  // released.
+  // The memories of |operation| are not used any more. Those of a prepared one stay in use until it
+  // is released.
   static void drop_uses(Operation& operation);
 
  private:

@@ -19,7 +19,7 @@ class CoolDowns {
     if (index >= transports_.size() || transports_[index].failures == 0) return false;
     return transports_[index].not_before_ns + kDoubtNs > now_ns;
   }
-  // When it may be tried again beside others.
+  // Returns when the transport may be tried again beside others.
   uint64_t not_before_ns(size_t index) { return at(index).not_before_ns; }
   void came_up(size_t index, uint64_t now_ns) { at(index).up_since_ns = now_ns; }
   void failed(size_t index, uint64_t now_ns) {
@@ -40,8 +40,8 @@ class CoolDowns {
   bool stop_connecting(size_t index) { return std::exchange(at(index).connecting, false); }
 
  private:
-  // For so long after it has cooled down a transport is taken after all others: without a connection
-  // there is no time to find out that it fails again.
+  // A transport is taken after all others for so long after it has cooled down: a pair without a
+  // connection has no time to find out that it fails again.
   static constexpr uint64_t kDoubtNs = 1'000'000'000;
   static constexpr uint32_t kMostDoublings = 6;
 

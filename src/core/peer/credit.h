@@ -6,7 +6,7 @@
 
 namespace hetcomm {
 
-// What the peer lets this rank send.
+// SendCredit counts what the peer lets this rank send.
 class SendCredit {
  public:
   // |limit| bytes may be sent; all counts begin at |first|.
@@ -28,7 +28,7 @@ class SendCredit {
   uint32_t returned_;  // by the peer, so far
 };
 
-// What this rank lets the peer send.
+// ReceiveCredit counts what this rank lets the peer send.
 class ReceiveCredit {
  public:
   ReceiveCredit(uint32_t granted, uint32_t first)

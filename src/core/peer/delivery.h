@@ -1,5 +1,4 @@
-// How the bytes of a message that has arrived get into its receive, which then completes.
-//
+// Delivery: puts the bytes of a message that has arrived into its receive, which then completes.
 // Under the baton.
 #pragma once
 

@@ -109,7 +109,7 @@ void DirectAccess::feed() {
   }
 }
 
-// For one of |rails| connections, whose share of their rates is |share|.
+// Takes the next range, for one of |rails| connections. |share| is its share of their rates.
 DirectAccess::Range DirectAccess::take(size_t rails, double share) {
   if (missing_count_ > 0) return missing_[--missing_count_];
   const uint64_t rest = operation_.length - next_;

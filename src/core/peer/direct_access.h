@@ -36,7 +36,8 @@ class DirectAccess final : public BulkOwner, public Mortal {
   bool cancel(Code code, std::string* text);
   // The pair is lost: nobody waits for the barrier any more. Cancelled before, it keeps that end.
   void lose(Code* code, std::string* text);
-  // What was under way on |rail| is missing now, and goes on with go_on().
+  // The pieces that were under way on |rail| are missing now. go_on() gives them to other
+  // connections.
   void rail_failed(const Rail& rail);
   // There are other connections than before, or no barrier any more. May end it.
   void go_on();
@@ -115,8 +116,8 @@ class DirectAccesses {
   bool cancel(Operation& operation, Code code, std::string* text);
   // The pair is lost, for |why|: all of them end.
   void lose_all(const Status& why);
-  // What was under way on |rail| goes on with go_on(). The failure of a connection that the peer may
-  // not know of has to be told, and awaits told_of_failure().
+  // The pieces that were under way on |rail| go on with go_on(). |peer_has_to_know|: the failure
+  // counts as untold until told_of_failure().
   void rail_failed(const Rail& rail, bool peer_has_to_know);
   // A message that tells of a failed connection has left, with the sequence |sent|.
   void told_of_failure(uint32_t sent);
@@ -133,7 +134,7 @@ class DirectAccesses {
     untold_failures_ = 0;
   }
 
-  // For DirectAccess.
+  // DirectAccess calls these.
   void forget(Operation& operation);
   DirectPathUser& user() { return user_; }
 

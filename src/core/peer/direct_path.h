@@ -1,5 +1,5 @@
-// What the two ways to remote memory that need no help of its owner, mapped_access.h and
-// direct_access.h, have in common. Under the baton.
+// Two ways to remote memory need no help of its owner: mapped_access.h and direct_access.h. Both
+// use this. Under the baton.
 #pragma once
 
 #include <cstdint>

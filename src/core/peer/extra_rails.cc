@@ -41,7 +41,7 @@ bool ExtraRails::is_replaced(const Rail& rail) const {
   return association_.is_ready() && association_.rails().is_replaced(rail);
 }
 
-// For a while it may be needed again.
+// A replaced rail stays for a while: it may be needed again.
 void ExtraRails::plan_to_close() {
   constexpr uint64_t kCoolDowns = 10;
   bool some = false;

@@ -36,7 +36,7 @@ uint32_t IdleCloser::count_idle() {
   return idle_;
 }
 
-// Where both ask, the higher rank drops its own question, and the lower one does not answer it.
+// If both ask, the higher rank drops its own question, and the lower one does not answer it.
 bool IdleCloser::receive_question() {
   const bool is_higher = association_.common().rank > association_.rank();
   if (asked_ && !is_higher) return false;

@@ -30,7 +30,7 @@ class IdleCloser {
   bool may_ask(uint64_t now_ns) const;
   // Asks it; may_ask() is true.
   void ask();
-  // How often in a row this was called while no message had come or gone since the call before.
+  // Counts how often in a row it was called without a message since the call before.
   uint32_t count_idle();
   // There is no connection any more.
   void connection_gone() { asked_ = false; }

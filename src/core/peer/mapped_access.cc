@@ -54,7 +54,7 @@ void MappedAccess::unmap(const Rail& rail, const RemoteKey& key) {
   for (RemoteMemory* remote : remotes_) {
     if (remote->key(rail.transport) == key) remote->mapped = nullptr;
   }
-  // Not asked for again: the owner is about to forget it.
+  // It is not asked for again: the owner is about to forget it.
   for (KnownRegion& each : regions_) {
     if (each.key == key) each.mapped = {};
   }

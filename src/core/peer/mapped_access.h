@@ -12,7 +12,7 @@
 
 namespace hetcomm {
 
-// What one call copies to or from mapped memory; the rest is for progress.
+// One call copies so many bytes to or from mapped memory; progress does the rest.
 inline constexpr uint64_t kMostCopiedAtOnce = 4 << 20;
 
 class MappedAccess {
@@ -30,8 +30,8 @@ class MappedAccess {
   void mapped(Rail& rail, const RemoteKey& key, const Result<MappedRegion>& mapped);
   void unmap(const Rail& rail, const RemoteKey& key);
 
-  // Does |operation|, or begins to copy, if |rail|, the current one, maps its memory. False: nothing
-  // was done, or its bytes are in place and only the notification is missing.
+  // Does |operation|, or begins to copy, if |rail|, the current one, maps its memory. False:
+  // nothing was done, or its bytes are in place and only the notification is missing.
   bool start(Operation& operation, Rail& rail) {
     if (operation.access.remote == nullptr || operation.access.placed || !operation.on_host ||
         operation.access.direct_failed) {
@@ -46,7 +46,7 @@ class MappedAccess {
   // The first operation that copies. Null: none.
   Operation* first_copying() const { return copies_.empty() ? nullptr : copies_[0].operation; }
 
-  // What copied to memory that |rail| maps starts again with enqueue_again().
+  // Stops the copies to memory that |rail| maps. They start again with enqueue_again().
   void rail_failed(const Rail& rail);
   bool has_again() const { return !again_.empty(); }
   // Puts it into the outbox, to go by message. Fails for nothing.

@@ -295,7 +295,7 @@ void MessageReceiver::attach_new(Incoming& message, Operation& receive) {
 
 void MessageReceiver::attach(Incoming& message, Operation& receive) {
   if (message.rendezvous) {
-    // Without memory the message stays where it is.
+    // The message stays where it is if there is no memory.
     auto transfer = make_pooled<ReceiveTransfer>(common().blocks, transfers_, receive, message);
     if (message.queued) message.table->remove_unexpected(&message);
     receive.pair = &association_.pair();
@@ -312,7 +312,7 @@ void MessageReceiver::attach(Incoming& message, Operation& receive) {
     receive.pair = &association_.pair();
     receive.stage = OperationStage::kArriving;
     if (message.bytes != nullptr && receive.on_host) {
-      // What is here moves now, the rest goes straight to the receiver.
+      // The bytes that are here move now. The rest goes straight to the receive.
       const uint64_t part = std::min(message.received, receive.length);
       scatter(receive.segments(), 0, message.payload().first(part));
       message.drop_bytes(common().blocks);

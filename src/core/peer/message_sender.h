@@ -46,7 +46,7 @@ class MessageSender {
   void push(SendTransfer& transfer);
   // Pushes what was not pulled in time, or cannot be any more.
   void push_overdue(uint64_t now_ns);
-  // When push_overdue() is wanted next; kForever: not at all.
+  // Returns when push_overdue() is wanted next; kForever: not at all.
   uint64_t push_at_ns() const { return push_at_ns_; }
   // Nothing is pushed any more.
   void stop_pushing() { push_at_ns_ = kForever; }

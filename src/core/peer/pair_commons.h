@@ -83,7 +83,7 @@ struct PairCommons {
         schedule(progress) {}
 
   uint64_t now_ns() const { return engine.coarse_now(); }
-  // Whether a connection over transport |index| moves all of |operation|'s memory by itself, as its
+  // True if a connection over transport |index| moves all of |operation|'s memory by itself, as its
   // segments() say.
   bool reaches(const Operation& operation, size_t index) {
     return operation.on_host || device_access.reaches(operation, index);

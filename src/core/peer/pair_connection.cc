@@ -1,4 +1,4 @@
-// How a pair gets its connections, loses them, and goes on over the next one.
+// A pair gets its connections, loses them, and goes on over the next one.
 #include <algorithm>
 #include <new>
 #include <utility>
@@ -71,7 +71,7 @@ void Pair::ensure_connected() {
   if (state() != PairState::kIdle) return;
   association_.set_state(PairState::kConnecting);
   try {
-    // Where nothing joins them both know it: nobody waits for the other's word.
+    // If nothing joins them both know it, and nobody waits for the other's word.
     if (!is_higher() || !common().connector.has_common_transport(rank())) {
       common().connector.connect(rank());
     } else {
@@ -150,7 +150,7 @@ void Pair::opened(Rail& rail, const WireHeader& header) {
     return;
   }
   sequencer.acknowledge(peer_received);
-  // What went over a rail that loses nothing was not kept.
+  // Messages that went over a rail that loses nothing were not kept.
   if (!sequencer.has_unkept(peer_received)) {
     give_up(Status(Code::kPeerLost,
                    fmt::format("rank {}: messages were lost with the last connection", rank())));
@@ -165,8 +165,8 @@ void Pair::opened(Rail& rail, const WireHeader& header) {
 void Pair::connect_failed(const Status& why, bool may_change) {
   if (association_.is_lost()) return;
   const uint64_t now = common().engine.refresh_now();
-  // No transport could connect. That says nothing about the peer's life: the control plane is asked,
-  // and the attempts go on for a detection time.
+  // This says nothing about the peer's life: the control plane is asked, and the attempts go on for
+  // a detection time.
   if (reachability_.connect_failed(now)) common().control->inquire(rank());
   if (may_change && !reachability_.is_hopeless(now)) {
     retry_at(now + reachability_.pause_after_failure_ns(now));
@@ -187,7 +187,7 @@ void Pair::connect_failed(const Status& why, bool may_change) {
 }
 
 void Pair::refused_by_peer(const Status& why) {
-  // Once they were connected the lower rank tries again, or says that it has given up.
+  // After a first connection the lower rank tries again, or says that it has given up.
   if (rails().made() == 0) lose(why);
 }
 
@@ -277,7 +277,7 @@ void Pair::rail_failed(Rail& rail, const Status& why, bool tell) {
     return;
   }
   const bool lossless = rail.capabilities().lossless;
-  // What such a rail carried was not kept: no other can make good for it.
+  // The messages of such a rail were not kept: no other can make good for it.
   const bool irreplaceable = lossless && &rail == rails().current();
   const uint64_t id = rail.id;
   const size_t transport = rail.transport;
@@ -317,7 +317,7 @@ void Pair::go_on_without(const Status& why) {
   } else if (Rail* next = rails().best_open(); next != nullptr) {
     rail_switch_.go_over_to(*next);
   } else if (rails().empty() && !replaced_) {
-    // Where another is being opened, or replaces this one, nothing is to be done; a knock now would
+    // Nothing is to be done while another is being opened, or replaces this one: a knock now would
     // end it.
     reconnect(why);
   }

@@ -1,6 +1,5 @@
-// Which pairs have something to do at the end of a pass, and when they want to be called again.
-//
-// Under the baton.
+// PairSchedule: knows which pairs have something to do at the end of a pass, and when they want to
+// be called again. Under the baton.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +18,7 @@ class ScheduledPair {
   // Copies to and from mapped memory that are too long for one call go on. False: none is left.
   virtual bool copy_some() = 0;
   virtual void tick(uint64_t now_ns) = 0;
-  // When tick() is wanted next; kForever: not at all.
+  // Returns when tick() is wanted next; kForever: not at all.
   virtual uint64_t next_timer_ns() const = 0;
   // Memory ran out in the middle of something: nothing can be promised to the peer any more.
   virtual void out_of_memory() = 0;
@@ -41,7 +40,7 @@ class PairSchedule {
   PairSchedule(const PairSchedule&) = delete;
   PairSchedule& operator=(const PairSchedule&) = delete;
 
-  // To note |pair| anywhere below never fails afterwards.
+  // Adds |pair|. Noting it below never fails afterwards.
   void add(ScheduledPair& pair);
   // Forgets all pairs, before they go.
   void clear();
@@ -52,7 +51,7 @@ class PairSchedule {
     pair.listed.update = true;
     updates_.push_back(&pair);
   }
-  // send_update() is called in the next pass where a background thread is there to make it: a message
+  // send_update() is called in the next pass if a background thread is there to make it: a message
   // that this rank's user sends until then takes the acknowledgement along.
   void acknowledgement_due(ScheduledPair& pair);
   // copy_some() is called in every pass until it returns false.

@@ -1,5 +1,6 @@
-// Which eager messages a rank pulls. To pull a message means to read it out of the sender's memory
-// while it is handled, instead of taking it out of what the sender has copied.
+// PullChooser and PullRule: decide which eager messages a rank pulls. To pull a message means to
+// read it out of the sender's memory while it is handled, instead of taking it out of what the
+// sender has copied.
 //
 // The receiver decides, for each size class: it measures what taking a message out costs and what
 // reading one does, hears from the sender what copying one in costs there, and tries the other way
@@ -96,7 +97,7 @@ class PullChooser {
 class PullRule {
  public:
   void told(size_t pull_class, uint64_t pause);
-  // Whether a message of |bytes| that begins now goes by pulling. |now| is called where time
+  // True if a message of |bytes| that begins now goes by pulling. |now| is called where time
   // matters.
   template <typename Now>
   bool pulls(uint64_t bytes, Now&& now) {

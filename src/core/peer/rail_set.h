@@ -47,7 +47,8 @@ class RailSet {
   // One that should take over the messages from the current one.
   Rail* better_one() const;
   bool is_better(const Rail& rail) const;
-  // Neither messages nor bulk data are begun on it, since another is in use. There is a current one.
+  // Neither messages nor bulk data are begun on |rail|, since another one is in use: current() is
+  // not null.
   bool is_replaced(const Rail& rail) const;
   // The lower rank has numbered the connection of that |id|, and the number is still on its way.
   bool is_early(uint64_t id) const;
@@ -66,7 +67,7 @@ class RailSet {
   std::unique_ptr<Rail> remove(Rail& rail);
   // The peer has told the number of |rail|.
   void learn(Rail& rail, uint64_t id);
-  // How many there have been, as far as is known.
+  // Returns how many there have been, as far as this rank knows.
   uint64_t made() const { return made_; }
 
   // Counters of |transport|, made on first use; the address stays.

@@ -14,8 +14,9 @@ void RailSwitch::use(Rail& rail) {
   }
 }
 
-// What the peer may not have goes over |rail| before anything new, and is no larger than it can
-// carry. Where the ranks are set up differently it waits for what is larger to be acknowledged.
+// Messages that the peer may not have go over |rail| before anything new, so they have to be no
+// larger than it can carry. If ranks are set up differently, it waits until the larger ones are
+// acknowledged.
 void RailSwitch::take_over(Rail& rail) {
   constexpr uint64_t kPauseNs = 1'000'000;
   const uint32_t most = rail.capabilities().max_payload_bytes;

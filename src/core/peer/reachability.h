@@ -25,7 +25,7 @@ class Reachability {
     begin(now_ns);
     return ++breaks_ <= kMostBreaks || !is_long(now_ns);
   }
-  // How long to wait before the next attempt.
+  // Returns the pause before the next attempt.
   uint64_t pause_after_break_ns() const {
     return std::min(kMostPauseNs, kLeastPauseNs << std::min<uint64_t>(breaks_, 7));
   }

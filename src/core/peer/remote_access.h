@@ -43,8 +43,8 @@ class RemoteAccess final : public AccessLedger {
   RemoteAccess(const RemoteAccess&) = delete;
   RemoteAccess& operator=(const RemoteAccess&) = delete;
 
-  // Counts a one-sided operation of this rank's user, which is pending and has to be started. True: it
-  // is a flush, which needs no start. May throw std::bad_alloc.
+  // Counts a one-sided operation of this rank's user, which is pending. True: it is a flush, which
+  // needs no start. May throw std::bad_alloc.
   bool accept(Operation& operation);
   // Starts one that has its turn. False: to be tried again. May throw std::bad_alloc.
   bool start(Operation& operation) {

@@ -16,7 +16,7 @@ namespace hetcomm {
 
 class Retention {
  public:
-  // For a message with |length| bytes of payload.
+  // Makes room for a message with |length| bytes of payload.
   void make_room(uint64_t length) {
     const uint64_t used = end_ - begin_;
     const uint64_t more = sizeof(Record) + length;

@@ -6,7 +6,7 @@ Code Sequencer::replay(Rail& rail, const ReceiveCredit& credit) {
   Code code = Code::kOk;
   retention_.replay(replayed_, [&](WireHeader header, ConstByteSpan payload) {
     const uint32_t sequence = header.sequence;
-    // What it acknowledged then is kept: what this side refused may come behind it.
+    // It acknowledges no more than it did then: what this side refused may come behind it.
     header.credit = credit.returned();
     iovec storage{const_cast<std::byte*>(payload.data()), payload.size()};
     code = rail.endpoint().send(encode_header(header),

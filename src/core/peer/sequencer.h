@@ -85,7 +85,8 @@ class Sequencer {
     check_unkept_ = true;
     last_unkept_ = sent_;
   }
-  // Once after that. False: the peer, which has received those up to |sequence|, lacks some of them.
+  // The peer has received the messages up to |sequence|. False: it lacks some that were not kept.
+  // Asks only once after lose_unkept().
   bool has_unkept(uint32_t sequence) {
     return !std::exchange(check_unkept_, false) ||
            static_cast<int32_t>(last_unkept_ - sequence) <= 0;

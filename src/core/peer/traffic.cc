@@ -257,7 +257,7 @@ bool Traffic::flushed() const {
       !access_.has_all_started()) {
     return false;
   }
-  // What may be lost is still here until the peer has said that it has it.
+  // Messages that may be lost are kept until the peer has said that it has them.
   const Sequencer& sequencer = association_.sequencer();
   return !sequencer.owes() && sequencer.kept().empty() && association_.rails().all_flushed();
 }

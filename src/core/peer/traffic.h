@@ -42,7 +42,7 @@ class Traffic {
   }
   // Sends what waits, as far as there is room.
   void pump();
-  // As PairBase::end().
+  // Does what PairBase::end() says.
   void end(Operation& operation, Code code, std::string text);
 
   // --- what arrives ---
@@ -73,7 +73,7 @@ class Traffic {
   bool is_idle() const;
   // Nothing of the peer's is half here.
   bool has_all_received() const { return receiver_.is_whole() && early_grants_.empty(); }
-  // Ends every operation that is queued or under way. Receives that wait in match tables are others'.
+  // Ends every operation that is queued or under way, but for receives that wait in match tables.
   void fail_everything(const Status& why);
 
  private:

@@ -6,7 +6,7 @@
 namespace hetcomm {
 namespace {
 
-// How much of |length| bytes from |offset| on lies in the first |most| segments there.
+// Returns how many of |length| bytes from |offset| on lie in the first |most| segments there.
 uint64_t length_of_segments(Segments segments, uint64_t offset, uint64_t length, uint32_t most) {
   uint64_t covered = 0;
   uint32_t count = 0;

@@ -100,7 +100,7 @@ RequestBody SendTransfer::make_request() {
   }
   Result<RemoteKey> key =
       rail->abilities().exposer->expose(send_->segments(), Access::kGetSource, id_);
-  // Without a key the receiver asks for puts.
+  // If there is no key the receiver asks for puts.
   if (key.ok()) {
     source_key_ = key.value();
     source_rail_ = rail;
@@ -246,8 +246,8 @@ void SendTransfer::done() {
   source_rail_ = nullptr;
   source_key_ = {};
   received_ = true;
-  // What the receiver has may still be under way for the connection here, which learns of it later:
-  // taking it back would cost the connection.
+  // Bytes that the receiver has may still be under way for the connection here, which learns of it
+  // later: taking it back would cost the connection.
   if (pieces_.empty()) finish_as(Code::kOk, {});
 }
 

@@ -12,8 +12,8 @@
 
 namespace hetcomm {
 
-// Who moves the bytes: the sender puts them where the receiver takes them from, or the receiver
-// reads them out of the sender's memory.
+// A way says who moves the bytes: the sender puts them where the receiver takes them from, or the
+// receiver reads them out of the sender's memory.
 enum class Way : uint8_t { kPush, kPull };
 inline Way other_way(Way way) { return way == Way::kPush ? Way::kPull : Way::kPush; }
 

@@ -1,5 +1,5 @@
-// What core puts on the wire: the 32-byte header in front of every message, and the fixed payloads
-// of the rendezvous protocol. Little endian (the handshake refuses peers of another byte order).
+// The wire format of core: the 32-byte header in front of every message, and the fixed payloads of
+// the rendezvous protocol. Little endian (the handshake refuses peers of another byte order).
 // Everything read here is checked by its user against local tables; nothing is believed because it
 // arrived.
 #pragma once
@@ -52,7 +52,7 @@ enum class MessageKind : uint8_t {
   kPastLast,  // not a message; the fuzzer tries all kinds before it
 };
 
-// What a message costs its receiver beside its bytes while it is unmatched; both sides count alike.
+// An unmatched message costs its receiver so much beside its bytes. Both sides count alike.
 inline constexpr uint64_t kMessageCost = 272;
 // Requests for messages that a pair may have unanswered. A further send waits at the sender. A
 // request costs the receiver a record and no credit, so that messages which are received out of
