@@ -7,7 +7,7 @@
 #include <span>
 #include <string>
 
-#include "src/core/collectives/plan.h"
+#include "src/core/collectives/problem.h"
 #include "src/reduce/reduce.h"
 
 namespace hetcomm::collectives {
@@ -30,8 +30,8 @@ struct Call {
   uint32_t root = 0;
   int32_t datatype = 0;
   int32_t reduction = -1;  // -1: none
-  uint64_t bytes = 0;      // of the buffer, or of a part; 0 where ranks need not know it
-  uint64_t parts = 0;      // hash of the lengths of all parts, where all ranks know them
+  uint64_t bytes = 0;      // of the buffer, or of a block; 0 where ranks need not know it
+  uint64_t blocks = 0;     // hash of the lengths of all blocks, where all ranks know them
   double factor = 0;
 
   uint64_t hash() const {
@@ -44,9 +44,9 @@ struct Call {
 };
 static_assert(sizeof(Call) == 40);
 
-inline uint64_t hash_parts(std::span<const uint64_t> parts) {
-  uint64_t hash = parts.size();
-  for (const uint64_t part : parts) hash = mix(hash, part);
+inline uint64_t hash_blocks(std::span<const uint64_t> blocks) {
+  uint64_t hash = blocks.size();
+  for (const uint64_t block : blocks) hash = mix(hash, block);
   return hash;
 }
 

@@ -120,7 +120,7 @@ void Collective::begin_moving() {
     return;
   }
   task_.choose_algorithm(team_->placement());
-  runner_.start(owner_->communicator(), commons().blocks, *this, count_lanes(task_.problem()),
+  runner_.start(owner_->communicator(), commons().blocks, *this, count_pipelines(task_.problem()),
                 team_->tag(task_.sequence(), task_.call()));
   advance();
 }
@@ -255,16 +255,16 @@ void Collective::advance() {
   if (stage_ == Stage::kMoving && runner_.done()) store();
 }
 
-void Collective::make_plan(uint64_t lane, Plan* plan) {
-  collectives::make_plan(task_.problem(), lane, plan);
+void Collective::make_plan(uint64_t pipeline, Plan* plan) {
+  collectives::make_plan(task_.problem(), pipeline, plan);
 }
 
 int Collective::job_rank(uint32_t peer) const { return team_->mesh_rank(peer); }
 
 std::byte* Collective::user_address(const Range& range) const {
-  std::byte* const part = range.place == Place::kSend ? task_.send_address(range.part)
-                                                      : task_.receive_address(range.part);
-  return part + range.offset;
+  std::byte* const block = range.buffer == BufferKind::kSend ? task_.send_address(range.block)
+                                                             : task_.receive_address(range.block);
+  return block + range.offset;
 }
 
 void Collective::runner_ready() {
@@ -307,7 +307,7 @@ void Collective::reduce(const Plan& plan, const Step& step, const plan::Addresse
     inputs_.push_back(addresses.of(plan.inputs[step.inputs_at + i]));
   }
   reduce::Reduction all = task_.reduction();
-  // The rest is combined with what comes from elsewhere, and divided at the end of the lane.
+  // The rest is combined with what comes from elsewhere, and divided at the end of the pipeline.
   if (!problem.rounds) all.ranks = 1;
   std::byte* const to = addresses.of(step.to);
   std::byte* const first = step.first.length > 0 ? addresses.of(step.first) : nullptr;
@@ -321,7 +321,7 @@ void Collective::reduce(const Plan& plan, const Step& step, const plan::Addresse
   }
 }
 
-void Collective::finish_lane(const Plan& plan, const plan::Addresses& addresses) {
+void Collective::finish_pipeline(const Plan& plan, const plan::Addresses& addresses) {
   const Problem& problem = task_.problem();
   if (task_.call().reduction != HETCOMM_REDUCE_AVERAGE || plan.result.length == 0) return;
   std::byte* const at = addresses.of(plan.result);

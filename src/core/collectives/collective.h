@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "src/core/collectives/plan.h"
 #include "src/core/collectives/task.h"
 #include "src/core/memory/staging.h"
 #include "src/core/plan/runner.h"
@@ -78,11 +79,11 @@ class Collective final : public CompositeOperation,
   static constexpr uint64_t kReasonNs = 1'000'000'000;
 
   // plan::RunnerClient
-  void make_plan(uint64_t lane, Plan* plan) override;
+  void make_plan(uint64_t pipeline, Plan* plan) override;
   int job_rank(uint32_t peer) const override;
   std::byte* user_address(const Range& range) const override;
   void run_local(const Plan& plan, const Step& step, const plan::Addresses& addresses) override;
-  void finish_lane(const Plan& plan, const plan::Addresses& addresses) override;
+  void finish_pipeline(const Plan& plan, const plan::Addresses& addresses) override;
   void runner_ready() override;
   void message_failed(const Operation& message) override;
 

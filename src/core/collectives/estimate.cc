@@ -1,29 +1,30 @@
-// What algorithms take, by the links' latency and rate. A message between groups shares its host's
-// way out with those that the other ranks of the group send at the same time.
+#include "src/core/collectives/estimate.h"
+
 #include <algorithm>
 #include <bit>
-
-#include "src/core/collectives/plan.h"
+#include <span>
 
 namespace hetcomm::collectives {
 namespace {
 
 // Reducing one more input.
 constexpr Link kCombining{.latency_ns = 0, .bytes_per_s = 20'000'000'000};
-// Into or out of a message that has the parts of several ranks.
+// Into or out of a message that has the blocks of several ranks.
 constexpr Link kPacking{.latency_ns = 0, .bytes_per_s = 5'000'000'000};
 
 uint32_t rounds_for(uint32_t count) {
   return static_cast<uint32_t>(std::bit_width(count > 0 ? count - 1 : 0));
 }
 
+// What algorithms take. A message between groups shares its host's way out with those that the other
+// ranks of the group send at the same time.
 class Estimate {
  public:
   explicit Estimate(const Problem& problem)
       : placement_(*problem.placement),
         kind_(problem.kind),
         n_(problem.ranks),
-        bytes_(longest_part(problem)),
+        bytes_(longest_block(problem)),
         wide_bytes_(bytes_ / problem.element_bytes * problem.wide_bytes) {}
 
   // The same for what rounds, whose plans are others.
@@ -77,9 +78,9 @@ class Estimate {
     return across(far_ranks() * piece, placement_.largest) + posting(far_ranks()) +
            combining((n_ - 1) * piece) + collecting;
   }
-  // Lane by lane over |hops| links, over the busiest of them |bytes|.
+  // Pipeline by pipeline over |hops| links, over the busiest of them |bytes|.
   uint64_t along(uint64_t hops, uint64_t bytes) const {
-    return (hops - 1) * across(std::min(bytes, kLaneBytes), 1) + across(bytes, 1);
+    return (hops - 1) * across(std::min(bytes, kPipelineBytes), 1) + across(bytes, 1);
   }
   uint64_t wide_ring() const { return along(n_ - 1, wide_bytes_) + 2 * combining(wide_bytes_); }
   // Sums go wide from group to group up to the last one, and the result goes back as it is.
@@ -126,8 +127,8 @@ class Estimate {
       case Kind::kBroadcast:
       case Kind::kReduce:
       case Kind::kScan: {
-        const uint64_t lane = std::min(bytes_, kLaneBytes);
-        return (steps - 1) * (across(lane, 1) + combining(lane)) + across(bytes_, 1) +
+        const uint64_t pipeline = std::min(bytes_, kPipelineBytes);
+        return (steps - 1) * (across(pipeline, 1) + combining(pipeline)) + across(bytes_, 1) +
                combining(bytes_);
       }
       default:
@@ -192,6 +193,32 @@ class Estimate {
 };
 
 }  // namespace
+
+Algorithm choose(const Problem& problem) {
+  if (problem.algorithm != Algorithm::kChosen) return problem.algorithm;
+  const std::span<const Algorithm> algorithms = algorithms_of(problem.kind);
+  // Not all ranks know how long the blocks of an alltoallv are, so they cannot choose alike.
+  if (problem.kind == Kind::kAlltoallv) return Algorithm::kLinear;
+  const RankPlacement& placement = *problem.placement;
+  const bool has_levels =
+      placement.has_levels() && (problem.kind != Kind::kScan || placement.contiguous);
+  Algorithm best = algorithms[0];
+  uint64_t least = UINT64_MAX;
+  for (const Algorithm algorithm : algorithms) {
+    if (algorithm == Algorithm::kTwoLevel && !has_levels) continue;
+    // Long messages of many ranks at once are in each other's way, which no estimate tells.
+    const bool at_once = problem.bytes <= kShortBytes;
+    if (problem.kind == Kind::kAlltoall &&
+        algorithm == (at_once ? Algorithm::kPairwise : Algorithm::kLinear)) {
+      continue;
+    }
+    const uint64_t time = algorithms.size() == 1 ? 0 : estimate_ns(problem, algorithm);
+    if (time >= least) continue;
+    best = algorithm;
+    least = time;
+  }
+  return best;
+}
 
 uint64_t estimate_ns(const Problem& problem, Algorithm algorithm) {
   if (problem.ranks < 2) return 0;

@@ -35,8 +35,8 @@ constexpr uint64_t kOnePhaseBytes = 4096;
 constexpr uint64_t kOnePhaseBytesOfTwo = 128u << 10;
 // Up to here it is the latency of a line that counts, and the cache that it is in.
 constexpr uint64_t kLeastShift = 4096;
-// Ranks that send each other parts whose lengths not all of them know.
-constexpr uint32_t kMostOfUnknownParts = 16;
+// Ranks that send each other blocks whose lengths not all of them know.
+constexpr uint32_t kMaxRanksOfUnknownBlocks = 16;
 // Chunks of one call: whoever drives it has other things to look at.
 constexpr int kStepsAtOnce = 24;
 // To whole lines.
@@ -197,9 +197,10 @@ void Segment::look_for_sleepers() {
 bool Segment::carries(const Call& call, uint32_t ranks) {
   // An algorithm that was asked for is one of messages.
   if (call.algorithm != Algorithm::kChosen || call.monitored != 0) return false;
-  // The longest part says how many chunks all ranks go through: where one pair has all there is,
+  // The longest block says how many chunks all ranks go through: where one pair has all there is,
   // the more ranks the longer, since each has its share of a slot.
-  return parts_are_known(call.kind) || !sends_parts(call.kind) || ranks <= kMostOfUnknownParts;
+  return blocks_are_known(call.kind) || !sends_blocks(call.kind) ||
+         ranks <= kMaxRanksOfUnknownBlocks;
 }
 
 Segment::Slot& Segment::slot(uint32_t rank, uint64_t chunk) const {
@@ -214,25 +215,25 @@ std::byte* Segment::bytes_of(uint32_t rank, uint64_t chunk) const {
 uint64_t Segment::longest_through_slots(const Problem& problem) const {
   if (!sends_many(problem.kind) && !receives_many(problem.kind)) return problem.bytes;
   if (problem.kind == Kind::kGatherv) return index_ == problem.root ? 0 : problem.bytes;
-  const std::span<const uint64_t> parts =
-      problem.kind == Kind::kAllgatherv ? problem.receive_parts : problem.send_parts;
+  const std::span<const uint64_t> blocks =
+      problem.kind == Kind::kAllgatherv ? problem.receive_blocks : problem.send_blocks;
   uint64_t longest = 0;
-  for (uint32_t part = 0; part < parts.size(); ++part) {
+  for (uint32_t block = 0; block < blocks.size(); ++block) {
     // The own one stays here; of those that all know all ranks reckon alike.
-    if (!tells_lengths_ || part != index_) longest = std::max(longest, parts[part]);
+    if (!tells_lengths_ || block != index_) longest = std::max(longest, blocks[block]);
   }
   return longest;
 }
 
 // What all ranks send and receive, as if the others had what this one has.
 uint64_t Segment::moved_bytes(const Problem& problem) const {
-  const auto total = [this, &problem](bool has_parts, std::span<const uint64_t> parts) {
-    if (!has_parts) return problem.bytes;
-    return parts.empty() ? problem.bytes * ranks_
-                         : std::accumulate(parts.begin(), parts.end(), uint64_t{0});
+  const auto total = [this, &problem](bool has_blocks, std::span<const uint64_t> blocks) {
+    if (!has_blocks) return problem.bytes;
+    return blocks.empty() ? problem.bytes * ranks_
+                          : std::accumulate(blocks.begin(), blocks.end(), uint64_t{0});
   };
-  const uint64_t sent = total(sends_parts(problem.kind), problem.send_parts);
-  const uint64_t received = total(receives_parts(problem.kind), problem.receive_parts);
+  const uint64_t sent = total(sends_blocks(problem.kind), problem.send_blocks);
+  const uint64_t received = total(receives_blocks(problem.kind), problem.receive_blocks);
   switch (problem.kind) {
     case Kind::kBroadcast:
       return ranks_ * received;
@@ -260,15 +261,15 @@ void Segment::start(const Task& task, bool checks) {
   // Of two ranks each reads as much of the other either way, but every rank sums half.
   two_phases_ = kind == Kind::kAllreduce &&
                 problem.bytes > (ranks_ > 2 ? kOnePhaseBytes : kOnePhaseBytesOfTwo);
-  tells_lengths_ = !parts_are_known(kind);
+  tells_lengths_ = !blocks_are_known(kind);
   longest_ = longest_through_slots(problem);
   region_head_ = tells_lengths_ ? kLine : 0;
-  // A slot has a region for each part that is sent.
-  const uint64_t regions = sends_parts(kind) ? ranks_ : 1;
+  // A slot has a region for each block that is sent.
+  const uint64_t regions = sends_blocks(kind) ? ranks_ : 1;
   const uint64_t most = kSlotBytes / regions / kLine * kLine - region_head_;
   chunk_bytes_ = tells_lengths_ ? most : std::clamp(round_up(longest_), kLine, most);
   chunks_ = chunks_for(longest_);
-  // Those that all know to be shorter use all of the slots' memory too, each time another part.
+  // Those that all know to be shorter use all of the slots' memory too, each time another block.
   const uint64_t used = std::bit_ceil(regions * (region_head_ + chunk_bytes_));
   measures_ = std::min(chunk_bytes_, longest_) >= kLeastMeasured;
   shift_ = used < kLeastShift ? 0 : done_ / slots_ * used % kSlotBytes;
@@ -348,13 +349,13 @@ bool Segment::agrees(uint32_t rank) {
   std::memcpy(&longest, theirs.few, sizeof(longest));
   chunks_ = std::max(chunks_, chunks_for(longest));
   const Problem& problem = task_->problem();
-  const bool gathers = receives_parts(problem.kind);
-  const bool scatters = sends_parts(problem.kind);
+  const bool gathers = receives_blocks(problem.kind);
+  const bool scatters = sends_blocks(problem.kind);
   if (rank == index_ || (!gathers && rank != problem.root) ||
       (!scatters && index_ != problem.root)) {
     return true;
   }
-  const uint64_t expected = gathers ? problem.receive_part(rank) : problem.bytes;
+  const uint64_t expected = gathers ? problem.receive_block(rank) : problem.bytes;
   uint64_t sent;
   std::memcpy(&sent, length_at(rank, scatters ? index_ : 0), sizeof(sent));
   if (sent == expected) return true;
@@ -391,19 +392,19 @@ std::vector<uint32_t> Segment::missing() const {
 // Whether the whole of an allreduce fits beside the ticket; not the rest of a long one.
 bool Segment::in_few(uint64_t length) const { return chunks_ == 1 && length <= kInline; }
 
-uint64_t Segment::chunks_for(uint64_t part_bytes) const {
-  return std::max<uint64_t>(1, (part_bytes + chunk_bytes_ - 1) / chunk_bytes_);
+uint64_t Segment::chunks_for(uint64_t block_bytes) const {
+  return std::max<uint64_t>(1, (block_bytes + chunk_bytes_ - 1) / chunk_bytes_);
 }
 
-// Where |rank| writes how long one of its parts is.
-std::byte* Segment::length_at(uint32_t rank, uint32_t part) const {
-  return bytes_of(rank, 0) + region(part) - kLine;
+// Where |rank| writes how long one of its blocks is.
+std::byte* Segment::length_at(uint32_t rank, uint32_t block) const {
+  return bytes_of(rank, 0) + region(block) - kLine;
 }
 
-// Bytes of chunk |chunk| of a part of |part_bytes|.
-uint64_t Segment::length_of(uint64_t part_bytes, uint64_t chunk) const {
-  const uint64_t from = std::min(chunk * chunk_bytes_, part_bytes);
-  return std::min(chunk_bytes_, part_bytes - from);
+// Bytes of chunk |chunk| of a block of |block_bytes|.
+uint64_t Segment::length_of(uint64_t block_bytes, uint64_t chunk) const {
+  const uint64_t from = std::min(chunk * chunk_bytes_, block_bytes);
+  return std::min(chunk_bytes_, block_bytes - from);
 }
 
 // First byte of one of the pieces, one for each rank, that a chunk's sum is made in: whole lines.
@@ -483,16 +484,16 @@ void Segment::measure_reading(Read&& read) {
 
 // --- chunks -----------------------------------------------------------------
 
-void Segment::publish_bytes(uint64_t at, uint32_t part, uint64_t chunk, uint64_t length) {
+void Segment::publish_bytes(uint64_t at, uint32_t block, uint64_t chunk, uint64_t length) {
   if (length == 0) return;
   const bool broadcast = task_->problem().kind == Kind::kBroadcast;
-  const std::byte* from = broadcast ? task_->receive_address(part) : task_->send_address(part);
+  const std::byte* from = broadcast ? task_->receive_address(block) : task_->send_address(block);
   write(bytes_of(index_, chunk) + at, from + chunk * chunk_bytes_, length);
 }
 
-void Segment::publish_part(uint32_t part, uint64_t chunk, uint64_t bytes) {
-  if (tells_lengths_ && chunk == 0) std::memcpy(length_at(index_, part), &bytes, sizeof(bytes));
-  publish_bytes(region(part), part, chunk, length_of(bytes, chunk));
+void Segment::publish_block(uint32_t block, uint64_t chunk, uint64_t bytes) {
+  if (tells_lengths_ && chunk == 0) std::memcpy(length_at(index_, block), &bytes, sizeof(bytes));
+  publish_bytes(region(block), block, chunk, length_of(bytes, chunk));
 }
 
 void Segment::publish_all_but_own_piece(uint64_t chunk, uint64_t length) {
@@ -537,15 +538,15 @@ void Segment::publish(uint64_t chunk) {
       break;
     case Kind::kGather:
     case Kind::kGatherv:
-      if (!at_root) publish_part(0, chunk, problem.bytes);
+      if (!at_root) publish_block(0, chunk, problem.bytes);
       break;
     case Kind::kScatter:
     case Kind::kScatterv:
       if (!at_root) break;
       [[fallthrough]];
     default:
-      for (uint32_t part = 0; part < ranks_; ++part) {
-        if (part != index_) publish_part(part, chunk, problem.send_part(part));
+      for (uint32_t block = 0; block < ranks_; ++block) {
+        if (block != index_) publish_block(block, chunk, problem.send_block(block));
       }
   }
   if (chunk == 0 && checks_) {
@@ -585,38 +586,39 @@ void Segment::reduce_piece(uint64_t chunk) {
 }
 
 // From what |writer| has written.
-void Segment::copy_out(uint32_t part, uint64_t chunk, uint32_t writer) {
+void Segment::copy_out(uint32_t block, uint64_t chunk, uint32_t writer) {
   const Problem& problem = task_->problem();
-  const uint64_t bytes = receives_parts(problem.kind) ? problem.receive_part(part) : problem.bytes;
+  const uint64_t bytes =
+      receives_blocks(problem.kind) ? problem.receive_block(block) : problem.bytes;
   const uint64_t length = length_of(bytes, chunk);
   if (length == 0) return;
-  const std::byte* from = bytes_of(writer, chunk) + region(sends_parts(problem.kind) ? index_ : 0);
-  deliver(task_->receive_address(part) + chunk * chunk_bytes_, from, length);
+  const std::byte* from = bytes_of(writer, chunk) + region(sends_blocks(problem.kind) ? index_ : 0);
+  deliver(task_->receive_address(block) + chunk * chunk_bytes_, from, length);
   note_read(writer, chunk, length);
 }
 
-// This rank's own part, which goes through no slot and may be longer than those that do: with the
+// This rank's own block, which goes through no slot and may be longer than those that do: with the
 // last chunk goes all that is left.
-void Segment::keep_own_part(uint64_t chunk) {
+void Segment::keep_own_block(uint64_t chunk) {
   const Problem& problem = task_->problem();
-  const bool scatters = sends_parts(problem.kind);
-  const uint64_t bytes = scatters ? problem.send_part(index_) : problem.bytes;
+  const bool scatters = sends_blocks(problem.kind);
+  const uint64_t bytes = scatters ? problem.send_block(index_) : problem.bytes;
   const uint64_t offset = std::min(chunk * chunk_bytes_, bytes);
   const uint64_t length = chunk + 1 == chunks_ ? bytes - offset : length_of(bytes, chunk);
   if (length == 0) return;
   const std::byte* from = task_->send_address(scatters ? index_ : 0) + offset;
-  std::byte* to = task_->receive_address(receives_parts(problem.kind) ? index_ : 0) + offset;
+  std::byte* to = task_->receive_address(receives_blocks(problem.kind) ? index_ : 0) + offset;
   if (to != from) deliver(to, from, length);
 }
 
-// A part from each rank, or this rank's from the one of the root.
-void Segment::consume_parts(uint64_t chunk) {
+// A block from each rank, or this rank's from the one of the root.
+void Segment::consume_blocks(uint64_t chunk) {
   const Problem& problem = task_->problem();
-  const bool gathers = receives_parts(problem.kind);
+  const bool gathers = receives_blocks(problem.kind);
   for (uint32_t rank = 0; rank < ranks_; ++rank) {
     if (!gathers && rank != problem.root) continue;
     if (rank == index_) {
-      keep_own_part(chunk);
+      keep_own_block(chunk);
     } else {
       copy_out(gathers ? rank : 0, chunk, rank);
     }
@@ -650,8 +652,8 @@ void Segment::consume_sum(uint64_t chunk) {
   const uint64_t length = length_of(problem.bytes, chunk);
   if (length == 0) return;
   std::byte* to = task_->receive_address(0) + offset;
-  const bool parts = sends_parts(problem.kind);
-  const std::byte* own = task_->send_address(parts ? index_ : 0) + offset;
+  const bool blocks = sends_blocks(problem.kind);
+  const std::byte* own = task_->send_address(blocks ? index_ : 0) + offset;
   if (problem.kind == Kind::kAllreduce && in_few(length)) {
     consume_few(to, length, chunk);
     return;
@@ -662,7 +664,7 @@ void Segment::consume_sum(uint64_t chunk) {
     sum(to, length, exclusive ? index_ : index_ + 1, own, 0, chunk);
     return;
   }
-  sum(to, length, ranks_, own, parts ? region(index_) : 0, chunk);
+  sum(to, length, ranks_, own, blocks ? region(index_) : 0, chunk);
 }
 
 void Segment::consume(uint64_t chunk) {
@@ -685,10 +687,10 @@ void Segment::consume(uint64_t chunk) {
       return consume_sum(chunk);
     case Kind::kGather:
     case Kind::kGatherv:
-      if (at_root) consume_parts(chunk);
+      if (at_root) consume_blocks(chunk);
       return;
     default:
-      return consume_parts(chunk);
+      return consume_blocks(chunk);
   }
 }
 

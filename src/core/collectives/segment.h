@@ -2,15 +2,15 @@
 //
 // Data goes in chunks. Every rank has 2 n slots, and chunk number g of the team uses slot g % 2 n
 // of each: a rank writes its input there and its ticket g + 1 behind it, waits for the tickets of
-// all others, and takes its result from their slots. Of large sums each rank makes one part, writes
-// it to its own slot with a second ticket, and takes the other parts from theirs.
+// all others, and takes its result from their slots. Of large sums each rank makes one block, writes
+// it to its own slot with a second ticket, and takes the other blocks from theirs.
 //
 // A rank writes chunk g only when it is done with chunk g - n, for which it has seen all tickets;
 // so all others are done with chunk g - 2 n, and nobody reads what is overwritten. Nothing is
 // locked: a rank that dies leaves no more than a ticket that does not come.
 //
-// Where no rank knows the lengths of all parts, chunks are as long as they may be; with its first
-// one a rank tells how long each of its parts is, and the longest of them says how many chunks
+// Where no rank knows the lengths of all blocks, chunks are as long as they may be; with its first
+// one a rank tells how long each of its blocks is, and the longest of them says how many chunks
 // there are.
 //
 // A rank's slots together are as large as a core's cache. A line that is still in the writer's own
@@ -141,24 +141,24 @@ class Segment {
     return index_ / 64 == word ? uint64_t{1} << (index_ % 64) : 0;
   }
   void publish(uint64_t chunk);
-  void publish_bytes(uint64_t at, uint32_t part, uint64_t chunk, uint64_t length);
-  void publish_part(uint32_t part, uint64_t chunk, uint64_t bytes);
+  void publish_bytes(uint64_t at, uint32_t block, uint64_t chunk, uint64_t length);
+  void publish_block(uint32_t block, uint64_t chunk, uint64_t bytes);
   void publish_all_but_own_piece(uint64_t chunk, uint64_t length);
   void reduce_piece(uint64_t chunk);
   void consume(uint64_t chunk);
-  void consume_parts(uint64_t chunk);
+  void consume_blocks(uint64_t chunk);
   void consume_pieces(uint64_t chunk);
   void consume_sum(uint64_t chunk);
   void consume_few(std::byte* to, uint64_t length, uint64_t chunk);
-  void keep_own_part(uint64_t chunk);
-  void copy_out(uint32_t part, uint64_t chunk, uint32_t writer);
+  void keep_own_block(uint64_t chunk);
+  void copy_out(uint32_t block, uint64_t chunk, uint32_t writer);
   bool in_few(uint64_t length) const;
-  uint64_t length_of(uint64_t part_bytes, uint64_t chunk) const;
-  uint64_t region(uint32_t part) const {
-    return part * (region_head_ + chunk_bytes_) + region_head_;
+  uint64_t length_of(uint64_t block_bytes, uint64_t chunk) const;
+  uint64_t region(uint32_t block) const {
+    return block * (region_head_ + chunk_bytes_) + region_head_;
   }
-  std::byte* length_at(uint32_t rank, uint32_t part) const;
-  uint64_t chunks_for(uint64_t part_bytes) const;
+  std::byte* length_at(uint32_t rank, uint32_t block) const;
+  uint64_t chunks_for(uint64_t block_bytes) const;
   uint64_t longest_through_slots(const Problem& problem) const;
   uint64_t moved_bytes(const Problem& problem) const;
   void sum(std::byte* out, uint64_t bytes, uint32_t ranks, const std::byte* own, uint64_t at,
@@ -188,13 +188,13 @@ class Segment {
   bool measures_ = false;       // long enough to be worth a look at the clock
   uint64_t hash_ = 0;
   uint64_t element_ = 1;
-  uint64_t chunk_bytes_ = 0;          // of a part, or of the buffer
-  bool tells_lengths_ = false;        // the ranks do not know how long the parts of others are
-  uint64_t region_head_ = 0;          // bytes in front of a part
-  uint64_t longest_ = 0;              // part that goes through the slots, as far as this rank knows
-  uint64_t chunks_ = 0;               // with |tells_lengths_|: as far as this rank knows by now
-  uint64_t shift_ = 0;                // where in the slots
-  WriteWay way_ = WriteWay::kCached;  // of the chunk that is written
+  uint64_t chunk_bytes_ = 0;    // of a block, or of the buffer
+  bool tells_lengths_ = false;  // the ranks do not know how long the blocks of others are
+  uint64_t region_head_ = 0;    // bytes in front of a block
+  uint64_t longest_ = 0;        // block that goes through the slots, as far as this rank knows
+  uint64_t chunks_ = 0;         // with |tells_lengths_|: as far as this rank knows by now
+  uint64_t shift_ = 0;          // where in the slots
+  WriteWay way_ = WriteWay::kCached;      // of the chunk that is written
   std::array<uint64_t, 2> bytes_read_{};  // by way, since the clock was looked at
   uint64_t published_ = 0;
   uint64_t reduced_ = 0;

@@ -18,19 +18,19 @@ namespace hetcomm::collectives {
 
 class Side {
  public:
-  // Takes over |count| buffers of the caller, a buffer for each rank where there are |parts|. The side
+  // Takes over |count| buffers of the caller, a buffer for each rank where there are |blocks|. The side
   // is a fresh one. |*text| says what is wrong with them.
-  Code fill(const hetcomm_buffer_t* buffers, size_t count, bool parts, std::string* text);
+  Code fill(const hetcomm_buffer_t* buffers, size_t count, bool blocks, std::string* text);
   void reset();
 
-  // In all, and of each part; no parts where there is one buffer.
+  // In all, and of each block; no blocks where there is one buffer.
   uint64_t length() const { return length_; }
   const std::vector<uint64_t>& lengths() const { return lengths_; }
-  // The length where there is one buffer, else that of the part.
-  uint64_t length_of(uint32_t part) const { return many_.empty() ? length_ : lengths_[part]; }
-  // Bytes from one part to the next in a buffer that holds all of them.
+  // The length where there is one buffer, else that of the block.
+  uint64_t length_of(uint32_t block) const { return many_.empty() ? length_ : lengths_[block]; }
+  // Bytes from one block to the next in a buffer that holds all of them.
   void set_stride(uint64_t bytes) { stride_ = bytes; }
-  // Whether every part is a whole number of elements.
+  // Whether every block is a whole number of elements.
   bool is_multiple_of(uint64_t element_bytes) const;
   // Some of it is memory that the CPU cannot touch: it is staged.
   bool is_staged() const { return on_device_ && length_ > 0; }
@@ -45,16 +45,16 @@ class Side {
   // memory.
   bool scale(BlockPool& blocks, reduce::Type type, uint64_t element_bytes, double factor);
 
-  std::byte* address(uint32_t part) const {
-    if (stands_in_) return stands_in_.get() + (many_.empty() ? part * stride_ : starts_[part]);
-    const BufferPiece& piece = many_.empty() ? one_ : many_[part];
-    return host_address(piece) + (many_.empty() ? part * stride_ : 0);
+  std::byte* address(uint32_t block) const {
+    if (stands_in_) return stands_in_.get() + (many_.empty() ? block * stride_ : starts_[block]);
+    const BufferPiece& piece = many_.empty() ? one_ : many_[block];
+    return host_address(piece) + (many_.empty() ? block * stride_ : 0);
   }
 
  private:
   static std::byte* host_address(const BufferPiece& piece);
 
-  BufferPiece one_{};              // without parts, or with all parts in a row
+  BufferPiece one_{};              // without blocks, or with all blocks in a row
   std::vector<BufferPiece> many_;  // a buffer for each rank
   std::vector<uint64_t> lengths_;  // of |many_|
   std::vector<uint64_t> starts_;   // of |many_| in |stands_in_|

@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include "src/core/collectives/estimate.h"
+
 namespace hetcomm::collectives {
 
 using reduce::Operator;
@@ -216,18 +218,18 @@ Code Task::check_sizes(std::string* text) {
   }
   send_.set_stride(problem_.bytes);
   receive_.set_stride(problem_.bytes);
-  problem_.send_parts = send_.lengths();
-  problem_.receive_parts = receive_.lengths();
+  problem_.send_blocks = send_.lengths();
+  problem_.receive_blocks = receive_.lengths();
   switch (problem_.kind) {
     case Kind::kAlltoallv:
     case Kind::kGatherv:
     case Kind::kScatterv:
       break;
     case Kind::kAllgatherv:
-      call_.parts = hash_parts(receive_.lengths());
+      call_.blocks = hash_blocks(receive_.lengths());
       break;
     case Kind::kReduceScatterv:
-      call_.parts = hash_parts(send_.lengths());
+      call_.blocks = hash_blocks(send_.lengths());
       break;
     default:
       call_.bytes = problem_.bytes;

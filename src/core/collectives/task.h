@@ -9,7 +9,7 @@
 
 #include "src/base/status.h"
 #include "src/core/collectives/call.h"
-#include "src/core/collectives/plan.h"
+#include "src/core/collectives/problem.h"
 #include "src/core/collectives/side.h"
 #include "src/reduce/reduce.h"
 
@@ -54,8 +54,8 @@ class Task {
 
   Side& send() { return send_; }
   Side& receive() { return receive_; }
-  std::byte* send_address(uint32_t part) const { return send_.address(part); }
-  std::byte* receive_address(uint32_t part) const { return receive_.address(part); }
+  std::byte* send_address(uint32_t block) const { return send_.address(block); }
+  std::byte* receive_address(uint32_t block) const { return receive_.address(block); }
 
  private:
   Code set_up_list(int32_t rank, int32_t size, const Arguments& arguments, std::string* text);

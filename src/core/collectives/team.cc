@@ -11,7 +11,7 @@ namespace hetcomm::collectives {
 namespace {
 
 // A tag: a bit of an agreement, 22 bits of the list, 16 of the number, 16 of the arguments, 8 of
-// the lane.
+// the pipeline.
 constexpr uint64_t kAgreementBit = uint64_t{1} << 62;
 constexpr unsigned kListBits = 22;
 constexpr unsigned kListShift = 40;

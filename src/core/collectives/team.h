@@ -37,7 +37,7 @@ class Team final : public MeshTask {
   const RankPlacement& placement() const { return placement_; }
   // For people: the rank in the communicator.
   int32_t shown_rank(uint32_t index) const;
-  // Tag of the messages of an operation; without the lane.
+  // Tag of the messages of an operation; without the pipeline.
   uint64_t tag(uint64_t sequence, const Call& call) const;
   uint64_t agreement_tag() const;
   // Another team's messages could be taken for those of this one.
