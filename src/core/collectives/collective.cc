@@ -18,7 +18,7 @@ void Collective::reset() {
   team_ = nullptr;
   operation_ = nullptr;
   task_.reset();
-  in_segment_ = ready_ = false;
+  in_arena_ = ready_ = false;
   stage_ = Stage::kQueued;
   copies_ = 0;
   started_ns_ = forsaken_ns_ = 0;
@@ -50,8 +50,8 @@ void Collective::place(Team& team, uint64_t sequence, uint64_t now_ns) {
   operation_->stage = OperationStage::kCollective;
 }
 
-void Collective::start(bool in_segment) {
-  in_segment_ = in_segment;
+void Collective::start(bool in_arena) {
+  in_arena_ = in_arena;
   try {
     load();
   } catch (const std::bad_alloc&) {
@@ -115,8 +115,8 @@ void Collective::begin_moving() {
     give_up(Code::kOutOfMemory, "out of memory");
     return;
   }
-  if (in_segment_) {
-    team_->begin_in_segment();
+  if (in_arena_) {
+    team_->begin_in_arena();
     return;
   }
   task_.choose_algorithm(team_->placement());
@@ -223,8 +223,8 @@ std::string Collective::describe() const {
 std::string Collective::missing() const {
   if (team_ == nullptr) return {};
   std::vector<int> peers;
-  if (in_segment_ && stage_ == Stage::kMoving) {
-    peers = team_->missing_in_segment();
+  if (in_arena_ && stage_ == Stage::kMoving) {
+    peers = team_->missing_in_arena();
   } else if (stage_ == Stage::kQueued) {
     peers = team_->missing_in_agreement();
   } else {
@@ -245,7 +245,7 @@ void Collective::advance() {
     begin_moving();
     return;
   }
-  if (stage_ != Stage::kMoving || in_segment_) return;
+  if (stage_ != Stage::kMoving || in_arena_) return;
   try {
     runner_.advance();
   } catch (const std::bad_alloc&) {

@@ -4,7 +4,7 @@
 //                 (any of them) --fail--> ending, until its messages and copies have ended --> over
 //
 // Loading and storing copy buffers of devices to and from host memory. Moving follows plans by messages
-// (plan/runner.h), or goes through the segment that the ranks of a host share (segment.h). Objects are
+// (plan/runner.h), or goes through the arena that the ranks of a host share (arena_runner.h). Objects are
 // used again, so that an operation allocates nothing once there are enough. All under the baton, but
 // for set_up().
 #pragma once
@@ -49,16 +49,16 @@ class Collective final : public CompositeOperation,
   const Call& call() const { return task_.call(); }
   uint64_t sequence() const { return task_.sequence(); }
   uint64_t started_ns() const { return started_ns_; }
-  // In the segment: its turn has come.
+  // In the arena: its turn has come.
   bool moving() const { return stage_ == Stage::kMoving; }
 
   // Called by its team: when it has come, and in its turn.
   void place(Team& team, uint64_t sequence, uint64_t now_ns);
-  void start(bool in_segment);
+  void start(bool in_arena);
   // Goes on with what is ready.
   void advance();
   bool ready() const { return ready_; }
-  // The shared segment has done its part.
+  // Its data has moved through the arena.
   void moved() { store(); }
   // What another rank has for this one is not as long as it has to be.
   void refuse_length(int32_t shown_rank, uint64_t sent, uint64_t expected);
@@ -108,7 +108,7 @@ class Collective final : public CompositeOperation,
   Operation* operation_ = nullptr;
   Task task_;
   plan::Runner runner_;
-  bool in_segment_ = false;
+  bool in_arena_ = false;
   bool ready_ = false;
   Stage stage_ = Stage::kQueued;
   uint32_t copies_ = 0;  // under way

@@ -1,8 +1,8 @@
 // Team: the ranks of one list on one communicator, and their collective operations in order.
 //
 // Every operation has a number, the same on all ranks. Messages carry it in their tag, so several
-// operations may be under way; those through the segment run one after the other. The first one
-// that may go through it waits until the ranks have found out whether they have one; a barrier or a
+// operations may be under way. Operations in the arena run one after the other. The first operation
+// that may go there waits until the ranks have found out whether they share an arena. A barrier or a
 // split that is the very first operation goes by messages. All under the baton.
 #pragma once
 
@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "src/core/collectives/agreement.h"
+#include "src/core/collectives/arena_runner.h"
 #include "src/core/collectives/call_note.h"
 #include "src/core/collectives/collective.h"
 #include "src/core/job/mesh_member.h"
@@ -45,8 +46,8 @@ class Team final : public MeshTask {
 
   // Takes the operation over, unless it throws.
   void submit(std::unique_ptr<Collective>& collective);
-  // The operation in the segment has its memory on the host.
-  void begin_in_segment();
+  // The operation in the arena has its memory on the host.
+  void begin_in_arena();
   // Something of a collective is ready to go on.
   void note_ready() { ready_ = true; }
   bool ready() const override { return ready_; }
@@ -60,8 +61,8 @@ class Team final : public MeshTask {
   void finish_sleep() override;
   // A sleep that was prepared before need not end.
   bool may_sleep_on() const override;
-  // Ranks of the communicator that the operation in the segment waits for.
-  std::vector<int> missing_in_segment() const;
+  // Ranks of the communicator that the operation in the arena waits for.
+  std::vector<int> missing_in_arena() const;
   // The same, while the ranks find out whether they have one.
   std::vector<int> missing_in_agreement() const;
   void note_unexpected_part(int mesh_rank, uint64_t tag);
@@ -74,7 +75,7 @@ class Team final : public MeshTask {
   void fail_all(Code code, std::string_view text);
 
  private:
-  enum class Way : uint8_t { kUnknown, kAgreeing, kMessages, kSegment };
+  enum class Way : uint8_t { kUnknown, kAgreeing, kMessages, kArena };
   static constexpr size_t kAtOnce = 8;
   static constexpr size_t kRemembered = 128;
   static constexpr size_t kMostDisputed = 16;
@@ -92,17 +93,17 @@ class Team final : public MeshTask {
   };
 
   bool idle() const {
-    return active_.empty() && queue_.empty() && in_segment_ == nullptr && agreement_ == nullptr;
+    return active_.empty() && queue_.empty() && in_arena_ == nullptr && agreement_ == nullptr;
   }
   void set_busy(bool busy);
   void choose_way(const Call& next);
   void go_on_agreeing();
-  bool goes_through_segment(const Collective& collective) const {
-    return way_ == Way::kSegment && Segment::carries(collective.call(), size());
+  bool goes_through_arena(const Collective& collective) const {
+    return way_ == Way::kArena && ArenaRunner::carries(collective.call(), size());
   }
   void remember(Collective& collective);
   void activate();
-  bool advance_segment();
+  bool advance_arena();
   void look_for_lost();
   void tell_call(int mesh_rank, const CallNote& note) const;
   void tell(const Collective& collective, uint64_t now_ns);
@@ -124,19 +125,19 @@ class Team final : public MeshTask {
   bool lost_ = false;  // one of the ranks is
   Way way_ = Way::kUnknown;
   std::unique_ptr<Agreement> agreement_;
-  std::unique_ptr<Segment> segment_;
-  std::unique_ptr<Collective> in_segment_;
+  std::unique_ptr<ArenaRunner> arena_;
+  std::unique_ptr<Collective> in_arena_;
   uint64_t sequence_ = 0;  // of the last one that was submitted
   std::deque<std::unique_ptr<Collective>> queue_;
   std::vector<std::unique_ptr<Collective>> active_;
   std::array<Remembered, kRemembered> remembered_;
-  std::vector<Remembered> disputed_;  // a part of another rank did not fit; kept for its word
+  std::vector<Remembered> disputed_;  // a message of another rank did not fit them
   // Mesh ranks and tags of messages that came before the call was made here.
-  std::vector<std::pair<int, uint64_t>> early_parts_;
-  std::vector<std::pair<int, uint64_t>> seen_parts_;  // empty between calls
-  std::vector<std::pair<uint32_t, CallNote>> early_;  // told before the call was made here
-  uint32_t refusals_ = 0;                             // of the next call, by this rank
-  std::vector<EarlyRefusal> early_refusals_;          // of calls that are not made here yet
+  std::vector<std::pair<int, uint64_t>> early_messages_;
+  std::vector<std::pair<int, uint64_t>> seen_messages_;  // empty between calls
+  std::vector<std::pair<uint32_t, CallNote>> early_;     // told before the call was made here
+  uint32_t refusals_ = 0;                                // of the next call, by this rank
+  std::vector<EarlyRefusal> early_refusals_;             // of calls that are not made here yet
 };
 
 }  // namespace hetcomm::collectives
