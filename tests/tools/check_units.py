@@ -234,7 +234,6 @@ KNOWN = {
     },
     # unit:class -> members and methods that it has.
     "classes": {
-        "src/core/communicator/communicator:Communicator": (14, 73),
         "src/core/job/mesh:Mesh": (32, 111),
         "src/core/peer/pair:Pair": (72, 158),
         "src/core/peer/remote_access:RemoteAccess": (18, 84),

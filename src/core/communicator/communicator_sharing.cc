@@ -58,7 +58,7 @@ Result<std::unique_ptr<Communicator>> Communicator::create_over_known_mesh(
   if (chosen.value()->members[rank] != own[chosen.value()->own].offer) {
     return Status(Code::kBootstrapFailed, "another offer than this rank's was handed out for it");
   }
-  std::vector<Member> members;
+  std::vector<MemberChannel> members;
   for (const MeshOffer& offer : chosen.value()->members) {
     if (offer.rank < 0 || offer.rank >= pending.mesh()->size()) {
       return Status(Code::kBootstrapFailed, fmt::format("a rank {} was offered", offer.rank));
