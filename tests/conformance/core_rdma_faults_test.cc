@@ -64,7 +64,7 @@ struct Exposed {
   explicit Exposed(CoreMember& me)
       : bytes(kBytes), memory(me.context().devices(), 0, bytes.data(), kBytes, false) {
     Communicator& own = me.communicator();
-    EXPECT_TRUE(own.register_memory(memory, HETCOMM_ACCESS_ALL, true).ok());
+    EXPECT_TRUE(own.memories().register_memory(memory, HETCOMM_ACCESS_ALL, true).ok());
     Bytes mine = RegisteredMemories::export_memory(memory).value();
     Bytes theirs(mine.size());
     const int peer = 1 - me.rank();
@@ -74,7 +74,7 @@ struct Exposed {
     EXPECT_TRUE(me.finish(send).ok());
     ExportedMemory exported;
     std::vector<RemoteKey> keys;
-    EXPECT_TRUE(own.import_memory(theirs, &exported, &keys).ok());
+    EXPECT_TRUE(own.memories().import_memory(theirs, &exported, &keys).ok());
     remote = std::make_unique<RemoteMemory>(own, exported, std::move(keys));
   }
 
