@@ -175,26 +175,26 @@ class Model {
     ranks_.push_back(std::move(rank));
   }
 
-  static uint64_t start(const Rank& rank, BufferKind place, uint32_t block) {
+  static uint64_t start(const Rank& rank, BufferKind buffer, uint32_t block) {
     uint64_t at = 0;
     for (uint32_t i = 0; i < block; ++i) {
-      at += place == BufferKind::kSend ? rank.problem.send_block(i) : rank.problem.receive_block(i);
+      at += buffer == BufferKind::kSend ? rank.problem.send_block(i) : rank.problem.receive_block(i);
     }
     return at / kElement;
   }
 
   // In place, both buffers are one; |send| is left alone and nothing reads it.
-  Words& memory(Rank& rank, BufferKind place, uint64_t* shift) const {
+  Words& memory(Rank& rank, BufferKind buffer, uint64_t* shift) const {
     *shift = 0;
-    if (place == BufferKind::kScratch) return rank.scratch;
-    if (!test_.in_place) return place == BufferKind::kSend ? rank.send : rank.receive;
+    if (buffer == BufferKind::kScratch) return rank.scratch;
+    if (!test_.in_place) return buffer == BufferKind::kSend ? rank.send : rank.receive;
     const uint32_t me = rank.problem.rank;
     if (sends_blocks(test_.kind)) {
-      if (place == BufferKind::kReceive) *shift = start(rank, BufferKind::kSend, me);
+      if (buffer == BufferKind::kReceive) *shift = start(rank, BufferKind::kSend, me);
       return rank.send;
     }
     if (receives_blocks(test_.kind)) {
-      if (place == BufferKind::kSend) *shift = start(rank, BufferKind::kReceive, me);
+      if (buffer == BufferKind::kSend) *shift = start(rank, BufferKind::kReceive, me);
       return rank.receive;
     }
     return rank.receive;

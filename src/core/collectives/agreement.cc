@@ -48,7 +48,7 @@ void Agreement::cancel() {
   for (size_t i = messages_.size(); i-- > 0;) {
     if (i >= messages_.size()) continue;
     ranks_.communicator.end(*messages_[i], Code::kCancelled,
-                            "the agreement that it is part of has failed");
+                            "the ranks could not find out whether they share memory");
   }
 }
 

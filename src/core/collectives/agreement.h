@@ -38,14 +38,14 @@ class Agreement final : public EndHandler {
 
   // May throw std::bad_alloc. |wanted|: this rank's configuration allows it.
   void start(bool wanted);
-  // Its messages are cancelled; over() follows.
+  // Cancels its messages; over() follows.
   void cancel();
   void on_end(Operation& message) override;
   // Goes on when its messages have ended. May throw std::bad_alloc.
   void advance();
   // Ranks of the communicator that it waits for.
   std::vector<int> missing() const;
-  // No messages are under way, and none follow.
+  // Whether no message is under way and none follows.
   bool over() const { return messages_.empty() && step_ == Step::kOver; }
   // When over: the arena, where all ranks have mapped it.
   std::optional<SharedArena> take_arena() {

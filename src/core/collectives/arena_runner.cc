@@ -30,8 +30,8 @@ ArenaRunner::ArenaRunner(SharedArena arena, uint32_t index, bool fences)
 bool ArenaRunner::carries(const Call& call, uint32_t ranks) {
   // An algorithm that was asked for is one of messages.
   if (call.algorithm != Algorithm::kChosen || call.monitored != 0) return false;
-  // The longest block says how many chunks all ranks go through. Where one pair of ranks has all the
-  // data, that takes the longer the more ranks there are, since each has its share of a slot.
+  // The longest block says how many chunks all ranks go through. Where one pair of ranks has all
+  // the data, that takes the longer the more ranks there are, since each has its share of a slot.
   return blocks_are_known(call.kind) || !sends_blocks(call.kind) ||
          ranks <= kMaxRanksOfUnknownBlocks;
 }
@@ -209,8 +209,8 @@ void ArenaRunner::publish(uint64_t chunk) {
   tickets_.give_input(chunk, way);
 }
 
-// Sums |bytes| at |at| of the first |ranks| ranks' slots, in the order of ranks. |own| stands for this
-// rank's slot.
+// Sums |bytes| at |at| of the first |ranks| ranks' slots, in the order of ranks. |own| stands for
+// this rank's slot.
 void ArenaRunner::sum(std::byte* out, uint64_t bytes, uint32_t ranks, const std::byte* own,
                       uint64_t at, uint64_t chunk) {
   if (bytes == 0) return;
@@ -249,8 +249,8 @@ void ArenaRunner::copy_out(uint32_t block, uint64_t chunk, uint32_t writer) {
   note_read(writer, chunk, length);
 }
 
-// Copies this rank's own block. It goes through no slot and may be longer than the blocks that do, so
-// all that is left of it goes with the last chunk.
+// Copies this rank's own block. It goes through no slot and may be longer than the blocks that do,
+// so all that is left of it goes with the last chunk.
 void ArenaRunner::keep_own_block(uint64_t chunk) {
   const Problem& problem = task_->problem();
   const bool scatters = sends_blocks(problem.kind);

@@ -1,9 +1,9 @@
 // Carries out the operations of a team in the arena that its ranks share, one after the other.
 //
 // Data goes in chunks. A rank writes its input into its slot and gives out a ticket, waits for the
-// tickets of all others, and takes its result from their slots (chunk_tickets.h). Where no rank knows
-// the lengths of all blocks, a rank tells with its first chunk how long each of its blocks is, and the
-// longest block of all ranks says how many chunks there are. Under the baton.
+// tickets of all others, and takes its result from their slots (chunk_tickets.h). Where no rank
+// knows the lengths of all blocks, a rank tells with its first chunk how long each of its blocks
+// is, and the longest block of all ranks says how many chunks there are. Under the baton.
 #pragma once
 
 #include <cstddef>
@@ -34,8 +34,8 @@ class ArenaRunner {
 
   // |task| stays as it is until the operation is over or dropped.
   void start(const Task& task, bool checks);
-  // Goes on for some chunks. kDone: the operation is over. kMismatch: it cannot go on, and mismatch()
-  // says why.
+  // Goes on for some chunks. kDone: the operation is over. kMismatch: it cannot go on, and
+  // mismatch() says why.
   Outcome advance();
   // The operation under way has failed; no other one follows.
   void drop() { task_ = nullptr; }

@@ -1,8 +1,8 @@
 // Ranks that sleep until a ticket comes in their team's arena, and how they are woken.
 //
-// A rank that goes to sleep sets its bit among the sleepers, fences and looks once more. A rank that
-// gives out a ticket looks at the bits. The sleeper fences for both where the kernels of all ranks'
-// processes can do that, as in transports/shm.
+// A rank that goes to sleep sets its bit among the sleepers, fences and looks once more. A rank
+// that gives out a ticket looks at the bits. The sleeper fences for both where the kernels of all
+// ranks' processes can do that, as in transports/shm.
 #pragma once
 
 #include <atomic>

@@ -1,5 +1,5 @@
-// Whether the ranks of a team make the same call: each rank writes its own call beside its first chunk,
-// and compares those of the others with it.
+// Checks in the arena that the ranks of a team make the same call. Each rank writes its own call
+// beside its first chunk, and compares the calls of the others with it.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +25,7 @@ class CallCheck {
     uint64_t expected = 0;
   };
 
-  // |checks|: calls are compared at all.
+  // |checks| says whether calls are compared at all.
   void start(const Task& task, bool checks) {
     checks_ = checks;
     // Another order of calls is a difference too.

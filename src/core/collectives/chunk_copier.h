@@ -1,8 +1,9 @@
-// Copies data into a rank's slots and out of those of others, in the way that costs the ranks least.
+// Copies data into a rank's slots and out of those of others, in the way that costs the ranks
+// least.
 //
-// Where the cores share no cache, chunks go past the caches (write_way.h), and a bit of the ticket says
-// so. Results go past them too where an operation has more data than the last cache holds. Costs are
-// measured in passing, on chunks that are worth a look at the clock.
+// Where the cores share no cache, chunks go past the caches (write_way.h), and a bit of the ticket
+// says so. Results go past them too where an operation has more data than the last cache holds.
+// Costs are measured in passing, on chunks that are worth a look at the clock.
 #pragma once
 
 #include <algorithm>
@@ -51,7 +52,8 @@ class ChunkCopier {
   // Goes on with a chunk that was begun in this way.
   void set_way(WriteWay way) { way_ = way; }
 
-  // Writes to this rank's slot. What is short goes in its chunk's way, and says nothing of the cost.
+  // Writes to this rank's slot. What is short goes in its chunk's way, and says nothing of the
+  // cost.
   void write(std::byte* to, const std::byte* from, uint64_t length) {
     if (!measures_) {
       std::memcpy(to, from, length);

@@ -15,8 +15,8 @@ namespace {
 // reads as much of the other either way, but with shares a rank sums half as much.
 constexpr uint64_t kOnePhaseBytes = 4096;
 constexpr uint64_t kOnePhaseBytesOfTwo = 128u << 10;
-// Data that is shorter stays where it is in the slots: what counts is the latency of a line, and the
-// cache that it is in.
+// Data that is shorter stays where it is in the slots: what counts is the latency of a line, and
+// the cache that it is in.
 constexpr uint64_t kLeastShift = 4096;
 
 // Bytes of the cache that all cores share.
@@ -64,8 +64,8 @@ uint64_t ChunkLayout::longest_through_slots(const Problem& problem) const {
       problem.kind == Kind::kAllgatherv ? problem.receive_blocks : problem.send_blocks;
   uint64_t longest = 0;
   for (uint32_t block = 0; block < blocks.size(); ++block) {
-    // A rank's own block passes through no slot. It counts where all ranks know the lengths, so that
-    // they all reckon alike.
+    // A rank's own block passes through no slot. It counts where all ranks know the lengths, so
+    // that they all reckon alike.
     if (!tells_lengths_ || block != index_) longest = std::max(longest, blocks[block]);
   }
   return longest;

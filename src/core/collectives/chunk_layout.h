@@ -1,9 +1,9 @@
 // How the data of one operation is cut into chunks, and where its parts lie in the slots.
 //
 // A slot has a region for each block that its rank sends. Where no rank knows the lengths of all
-// blocks, chunks are as long as they may be, and the length of each block stands in front of its region
-// in the first chunk. Data that is shorter than a slot uses all of the slots' memory too, each time
-// another part of it.
+// blocks, chunks are as long as they may be, and the length of each block stands in front of its
+// region in the first chunk. Data that is shorter than a slot uses all of the slots' memory too,
+// each time another part of it.
 #pragma once
 
 #include <algorithm>
@@ -33,8 +33,8 @@ class ChunkLayout {
   uint64_t longest() const { return longest_; }
   // Chunks are long enough to be worth a look at the clock.
   bool measures() const { return std::min(chunk_bytes_, longest_) >= kLeastMeasured; }
-  // The data of all ranks is more than the last cache holds, and its chunks are long enough to go past
-  // the caches.
+  // The data of all ranks is more than the last cache holds, and its chunks are long enough to go
+  // past the caches.
   bool exceeds_cache() const { return exceeds_cache_; }
 
   uint64_t chunks_for(uint64_t block_bytes) const {

@@ -1,14 +1,14 @@
-// The tickets of chunks: how a rank says that a chunk of its own is there, and sees that those of all
-// ranks are.
+// The tickets of chunks: how a rank says that a chunk of its own is there, and sees that those of
+// all ranks are.
 //
 // Every rank has 2 n slots, and chunk number g of the team uses slot g % 2 n of each rank. A rank
-// writes its input there and the ticket g + 1 behind it, waits for the tickets of all others, and takes
-// its result from their slots. In a large sum each rank makes one share, writes it to its own slot with
-// a second ticket, and takes the other shares from the other slots.
+// writes its input there and the ticket g + 1 behind it, waits for the tickets of all others, and
+// takes its result from their slots. In a large sum each rank makes one share, writes it to its own
+// slot with a second ticket, and takes the other shares from the other slots.
 //
-// A rank writes chunk g only when it is done with chunk g - n, for which it has seen all tickets. So all
-// others are done with chunk g - 2 n, and nobody reads what is overwritten. Nothing is locked: a rank
-// that dies leaves no more than a ticket that does not come.
+// A rank writes chunk g only when it is done with chunk g - n, for which it has seen all tickets.
+// So all others are done with chunk g - 2 n, and nobody reads what is overwritten. Nothing is
+// locked: a rank that dies leaves no more than a ticket that does not come.
 #pragma once
 
 #include <atomic>
@@ -63,8 +63,9 @@ class ChunkTickets {
     return (ticket & kStreamedBit) != 0 ? WriteWay::kStreamed : WriteWay::kCached;
   }
 
-  // Whether the tickets of all ranks are there. A caller asks for one chunk after the other, and for
-  // each until it hears true. |accept(rank)| is called once for each input; false ends the search.
+  // Whether the tickets of all ranks are there. A caller asks for one chunk after the other, and
+  // for each until it hears true. |accept(rank)| is called once for each input; false ends the
+  // search.
   template <typename Accept>
   bool all_inputs(uint64_t chunk, Accept&& accept) {
     for (; inputs_seen_ < ranks_; ++inputs_seen_) {

@@ -43,7 +43,7 @@ void Collective::attach(Operation& operation) {
 
 PairCommons& Collective::commons() const { return owner_->mesh().commons(); }
 
-void Collective::place(Team& team, uint64_t sequence, uint64_t now_ns) {
+void Collective::join(Team& team, uint64_t sequence, uint64_t now_ns) {
   team_ = &team;
   task_.set_sequence(sequence);
   started_ns_ = now_ns;
@@ -125,8 +125,7 @@ void Collective::begin_moving() {
   advance();
 }
 
-// PREMUL_SUM: the rest works on elements that were multiplied. What rounds is multiplied where it
-// is summed.
+// Multiplies what PREMUL_SUM sends. A reduction that rounds multiplies where it sums.
 bool Collective::scale() {
   const Problem& problem = task_.problem();
   if (task_.call().reduction != HETCOMM_REDUCE_PREMUL_SUM || problem.rounds) return true;
@@ -181,12 +180,12 @@ void Collective::try_to_end() {
   try {
     operation_->text = std::make_unique<std::string>(std::move(text_));
   } catch (const std::bad_alloc&) {
-    operation_->text.reset();  // the code has to do
+    operation_->text.reset();  // the code tells enough
   }
   complete();
 }
 
-// Others may wait for what this rank does not do any more.
+// The other ranks are told, since they may wait for this one.
 void Collective::end(Code code, const std::string& text) {
   const std::string full = text_or_none([&] { return text + missing(); });
   const Code shown = code;
@@ -278,13 +277,13 @@ void Collective::runner_ready() {
 void Collective::message_failed(const Operation& message) {
   const Code code = message.code;
   if (code == Code::kCancelled || code == Code::kAborted) {
-    // The other rank has ended it, and says why over the control plane.
+    // The other rank has ended the operation, and says why over the control plane.
     if (forsaken_ns_ == 0) forsaken_ns_ = commons().now_ns();
   } else if (code == Code::kOk) {
     refuse_length(owner_->communicator().rank_of(message.peer), message.run.bytes_sent,
                   message.length);
   } else {
-    // One that is truncated is longer than this rank's arguments ask for.
+    // A truncated message is longer than this rank's arguments ask for.
     give_up(code == Code::kTruncated ? Code::kMismatch : code,
             message.text ? *message.text : code_text(code));
   }
@@ -307,7 +306,7 @@ void Collective::reduce(const Plan& plan, const Step& step, const plan::Addresse
     inputs_.push_back(addresses.of(plan.inputs[step.inputs_at + i]));
   }
   reduce::Reduction all = task_.reduction();
-  // The rest is combined with what comes from elsewhere, and divided at the end of the pipeline.
+  // Without rounding, the sum is combined with others, and divided at the end of the pipeline.
   if (!problem.rounds) all.ranks = 1;
   std::byte* const to = addresses.of(step.to);
   std::byte* const first = step.first.length > 0 ? addresses.of(step.first) : nullptr;

@@ -7,17 +7,17 @@
 namespace hetcomm::collectives {
 namespace {
 
-// Reducing one more input.
+// The rate at which one more input is reduced.
 constexpr Link kCombining{.latency_ns = 0, .bytes_per_s = 20'000'000'000};
-// Into or out of a message that has the blocks of several ranks.
+// The rate of copies into and out of a message that has the blocks of several ranks.
 constexpr Link kPacking{.latency_ns = 0, .bytes_per_s = 5'000'000'000};
 
 uint32_t rounds_for(uint32_t count) {
   return static_cast<uint32_t>(std::bit_width(count > 0 ? count - 1 : 0));
 }
 
-// What algorithms take. A message between groups shares its host's way out with those that the other
-// ranks of the group send at the same time.
+// Estimates the time that algorithms take. A message between groups shares its host's way out with
+// those that the other ranks of the group send at the same time.
 class Estimate {
  public:
   explicit Estimate(const Problem& problem)
@@ -27,7 +27,7 @@ class Estimate {
         bytes_(longest_block(problem)),
         wide_bytes_(bytes_ / problem.element_bytes * problem.wide_bytes) {}
 
-  // The same for what rounds, whose plans are others.
+  // The time of a reduction that rounds, which has plans of its own.
   uint64_t rounding(Algorithm algorithm) const {
     const bool scatters = kind_ == Kind::kReduceScatter || kind_ == Kind::kReduceScatterv;
     switch (algorithm) {
@@ -57,7 +57,7 @@ class Estimate {
   }
 
  private:
-  // Ranks that a rank's messages go to over the slowest links.
+  // The number of ranks that a rank reaches over the slowest links.
   uint64_t far_ranks() const { return groups() > 1 ? n_ - placement_.smallest : n_ - 1; }
   uint64_t posting(uint64_t messages) const { return messages * placement_.across.latency_ns / 4; }
   // All inputs come to each rank, or to the root.
@@ -70,15 +70,15 @@ class Estimate {
     return across(placement_.largest * bytes_, 1) + posting(groups()) + inside(n_ * bytes_) +
            combining((n_ - 1) * bytes_);
   }
-  // Each rank combines a piece, and all pieces go to all ranks or to the root.
+  // Each rank combines a share, and all shares go to all ranks or to the root.
   uint64_t by_owners() const {
-    const uint64_t piece = bytes_ / n_;
+    const uint64_t share = bytes_ / n_;
     const uint64_t collecting =
-        kind_ == Kind::kReduce ? across(far_ranks() * piece, 1) : (n_ - 1) * across(piece, 1);
-    return across(far_ranks() * piece, placement_.largest) + posting(far_ranks()) +
-           combining((n_ - 1) * piece) + collecting;
+        kind_ == Kind::kReduce ? across(far_ranks() * share, 1) : (n_ - 1) * across(share, 1);
+    return across(far_ranks() * share, placement_.largest) + posting(far_ranks()) +
+           combining((n_ - 1) * share) + collecting;
   }
-  // Pipeline by pipeline over |hops| links, over the busiest of them |bytes|.
+  // Pipelines go over |hops| links; |bytes| go over the busiest link.
   uint64_t along(uint64_t hops, uint64_t bytes) const {
     return (hops - 1) * across(std::min(bytes, kPipelineBytes), 1) + across(bytes, 1);
   }
@@ -98,15 +98,15 @@ class Estimate {
   }
   uint32_t groups() const { return placement_.group_count(); }
   uint64_t inside(uint64_t bytes) const { return placement_.inside.time_ns(bytes); }
-  // Of each of |senders| ranks of a group at once.
+  // Each of |senders| ranks of a group sends |bytes| at once.
   uint64_t across(uint64_t bytes, uint64_t senders) const {
-    // Within a host everyone has its own way.
+    // Within a host each rank has its own way.
     return placement_.across.time_ns(groups() > 1 ? bytes * senders : bytes);
   }
   uint64_t combining(uint64_t bytes) const {
     return reduces(kind_) ? kCombining.time_ns(bytes) : 0;
   }
-  // Ranks of a group that send to others at once, in one step of an algorithm that does not look.
+  // Ranks of a group that send to other groups at once, where the algorithm ignores groups.
   uint64_t senders() const { return has_root(kind_) ? 1 : placement_.largest; }
 
   // Every round moves everything.
@@ -135,7 +135,7 @@ class Estimate {
         return steps * (across(bytes_, 1) + combining(bytes_));
     }
   }
-  // A message to each other rank; one more is not quite as much as the first one.
+  // Each other rank gets a message; a further message costs less than the first one.
   uint64_t at_once() const {
     const uint64_t far = groups() > 1 ? n_ - placement_.smallest : n_ - 1;
     return across(far * bytes_, senders()) + far * placement_.across.latency_ns / 4 +
@@ -148,11 +148,11 @@ class Estimate {
       case Kind::kBarrier:
         return 2 * inside(0) + far_rounds * across(0, 1);
       case Kind::kAllreduce: {
-        const uint64_t pieces = placement_.smallest;
-        const uint64_t piece = bytes_ / pieces;
-        const uint64_t by_doubling = far_rounds * across(piece, pieces);
-        const uint64_t by_ring = uint64_t{2} * (groups() - 1) * across(piece / groups(), pieces);
-        return 2 * inside(piece * (largest - 1)) + combining(piece * largest) +
+        const uint64_t shares = placement_.smallest;
+        const uint64_t share = bytes_ / shares;
+        const uint64_t by_doubling = far_rounds * across(share, shares);
+        const uint64_t by_ring = uint64_t{2} * (groups() - 1) * across(share / groups(), shares);
+        return 2 * inside(share * (largest - 1)) + combining(share * largest) +
                std::min(by_doubling, by_ring);
       }
       case Kind::kBroadcast:

@@ -7,7 +7,7 @@
 
 namespace hetcomm::collectives {
 
-// Up to this many bytes a round costs more than the bytes do, where nothing else decides.
+// Up to this length the number of rounds counts, and not the bytes, where nothing else decides.
 inline constexpr uint64_t kShortBytes = 16u << 10;
 // Length of a pipeline: large enough for a link, small enough that several of them overlap and that
 // their scratch memory stays small.

@@ -1,4 +1,5 @@
-// Ranks that do something among themselves, each known by a number from 0; this rank is one of them.
+// Ranks that do something among themselves, each known by a number from 0; this rank is one of
+// them.
 #pragma once
 
 #include <cstdint>

@@ -6,8 +6,8 @@ namespace hetcomm::collectives {
 namespace {
 
 constexpr uint64_t kLeastShare = 64u << 10;
-// A ring's pipeline may be longer for such shares, up to twice as long: each share costs a few short
-// messages besides.
+// A ring's pipeline may be longer for such shares, up to twice as long: each share costs a few
+// short messages besides.
 constexpr uint64_t kGoodShare = 512u << 10;
 // A pipeline takes at least this much of a packed block: it has memory for several times the blocks
 // of all ranks.

@@ -22,7 +22,8 @@ class PipelineBuffers {
   PipelineBuffers(const Problem& problem, uint64_t pipeline);
 
   const Problem& problem() const { return problem_; }
-  // Range of the block that is sent to, or received from, a rank; block 0 where there is one buffer.
+  // Range of the block that is sent to, or received from, a rank; block 0 where there is one
+  // buffer.
   Range sent(uint32_t block) const {
     return slice(BufferKind::kSend, block, problem_.send_block(block));
   }

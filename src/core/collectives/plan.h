@@ -1,8 +1,8 @@
-// Plans of collective operations: the steps that a rank takes. Pure: the same problem gives plans that
-// fit together on every rank.
+// Plans of collective operations: the steps that a rank takes. Pure: the same problem gives plans
+// that fit together on every rank.
 //
-// Large data is cut into pipelines, slices of it with a plan each, of which several are under way at
-// once: one pipeline reduces while another one moves.
+// Large data is cut into pipelines, slices of it with a plan each, of which several are under way
+// at once: one pipeline reduces while another one moves.
 #pragma once
 
 #include <cstdint>

@@ -59,7 +59,8 @@ class PlanBuilder {
  private:
   void add(StepKind kind, uint32_t peer, const Range& to, const Range& first = {},
            const Range& second = {}) {
-    // Both ends leave out a message that both know to be empty; a barrier consists of such messages.
+    // Both ends leave out a message that both know to be empty; a barrier consists of such
+    // messages.
     if (to.length == 0 && problem_.kind != Kind::kBarrier && blocks_are_known(problem_.kind)) {
       return;
     }

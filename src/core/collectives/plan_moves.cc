@@ -116,8 +116,8 @@ void alltoall_direct(const PipelineBuffers& buffers, bool at_once, PlanBuilder& 
   if (at_once) plan.copy(buffers.received(rank), buffers.sent(rank));
 }
 
-// Receives one message from every other group, with a block of each of its ranks. |sender_of(group)|
-// sends it.
+// Receives one message from every other group, with a block of each of its ranks.
+// |sender_of(group)| sends it.
 template <typename SenderOf>
 void receive_of_groups(const PipelineBuffers& buffers, const TwoLevels& levels, uint64_t length,
                        SenderOf&& sender_of, PlanBuilder& plan) {

@@ -1,4 +1,5 @@
-// Plans of operations that only move data: barriers, broadcast, allgather, alltoall, gather, scatter.
+// Plans of operations that only move data: barriers, broadcast, allgather, alltoall, gather,
+// scatter.
 #pragma once
 
 #include <cstdint>

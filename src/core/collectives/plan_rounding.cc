@@ -59,7 +59,8 @@ void chain(const Members& among, std::span<const Range> inputs, const Range& out
   plan.send(among.after(1), sum);
 }
 
-// Each share of |own| goes to its owner. Returns, by rank, what all ranks have for this rank's share.
+// Each share of |own| goes to its owner. Returns, by rank, what all ranks have for this rank's
+// share.
 std::vector<Range> exchange_shares(const PipelineBuffers& buffers, const Members& all,
                                    const Range& own, PlanBuilder& plan) {
   const Range mine = buffers.share(own, all.me, all.count);

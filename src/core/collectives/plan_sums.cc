@@ -11,8 +11,8 @@ namespace {
 
 // --- reduce -----------------------------------------------------------------
 
-// Combines |mine| with those of the members that stand behind this one in the tree. Returns where the
-// sum is: at the member of number |root| in |out|.
+// Combines |mine| with those of the members that stand behind this one in the tree. Returns where
+// the sum is: at the member of number |root| in |out|.
 Range reduce_tree(const Members& among, uint32_t root, Range mine, const Range& out,
                   PlanBuilder& plan) {
   const uint32_t distance = among.distance_from(root);
@@ -123,8 +123,9 @@ void allreduce_ring(const PipelineBuffers& buffers, const Members& among, const 
   gather_ring(buffers, among, all, plan);
 }
 
-// There are as many shares as the smallest group has ranks. In each group the rank of that index sums
-// a share, exchanges it with those of its index in the other groups, and hands it to its mates.
+// There are as many shares as the smallest group has ranks. In each group the rank of that index
+// sums a share, exchanges it with those of its index in the other groups, and hands it to its
+// mates.
 void allreduce_two_level(const PipelineBuffers& buffers, PlanBuilder& plan) {
   const TwoLevels levels(buffers.problem());
   const uint32_t shares = levels.smallest();

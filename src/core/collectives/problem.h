@@ -65,8 +65,7 @@ struct Problem {
   bool exclusive = false;
   bool monitored = false;
   // Whether a step of the reduction rounds. Then inputs are combined in the order of ranks, and the
-  // result is rounded once. What one rank hands on to be combined with more has elements of
-  // |wide_bytes|.
+  // result is rounded once. A sum that a rank hands on has elements of |wide_bytes|.
   bool rounds = false;
   uint32_t ranks = 1;
   uint32_t rank = 0;

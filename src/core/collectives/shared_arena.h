@@ -1,7 +1,8 @@
 // Memory that all ranks of a team on one host have mapped: how it is made, found and laid out.
 //
-// Each rank has a ring of slots, and every slot holds one chunk of what its rank has to say. In front of
-// the slots lie the bits of the ranks that sleep, and what reading costs each rank (write_way.h).
+// Each rank has a ring of slots, and every slot holds one chunk of what its rank has to say. In
+// front of the slots lie the bits of the ranks that sleep, and what reading costs each rank
+// (write_way.h).
 //
 //   nonce | sleepers | read costs of each rank | slots of rank 0 | slots of rank 1 | ...
 //
@@ -29,8 +30,8 @@ struct ArenaOffer {
   int64_t file = -1;
 };
 
-// One chunk of one rank. The input's ticket, what is compared and short data share one line; what is
-// seldom read is on others.
+// One chunk of one rank. The input's ticket, what is compared and short data share one line; what
+// is seldom read is on others.
 struct ChunkSlot {
   static constexpr size_t kInlineBytes = 48;  // fit beside the ticket
   static constexpr uint64_t kBytes = 64u << 10;

@@ -11,8 +11,8 @@
 namespace hetcomm::collectives {
 namespace {
 
-// A tag: a bit of an agreement, 22 bits of the list, 16 of the number, 16 of the arguments, 8 of
-// the pipeline.
+// A tag has a bit for agreements, 22 bits of the list, 16 of the number, 16 of the arguments, and 8
+// of the pipeline.
 constexpr uint64_t kAgreementBit = uint64_t{1} << 62;
 constexpr unsigned kListBits = 22;
 constexpr unsigned kListShift = 40;
@@ -77,7 +77,7 @@ void Team::choose_way(const Call& next) {
   const Mesh& mesh = owner_.mesh();
   if (sequence_ == 0) placement_ = mesh.placement(ranks_);
   if (!ArenaRunner::carries(next, size())) return;
-  // Many communicators see no more than one of these.
+  // Many communicators never see another operation than a barrier or a split.
   const bool brief = next.kind == Kind::kBarrier || next.variant == Variant::kSplit;
   if (sequence_ == 0 && brief) return;
   const bool together = std::all_of(ranks_.begin(), ranks_.end(),
@@ -93,7 +93,7 @@ void Team::choose_way(const Call& next) {
                                                           .tag = agreement_tag(),
                                                           .log = owner_.mesh().log(),
                                                           .ready = ready_});
-  // Who may not use shared memory for messages does not want it here.
+  // A rank that may not use shared memory for messages does not want it here.
   agreement_->start(owner_.may_share() && mesh.shares_memory());
 }
 
@@ -107,9 +107,10 @@ void Team::go_on_agreeing() {
   agreement_.reset();
   way_ = arena_ != nullptr ? Way::kArena : Way::kMessages;
   if (failure.ok()) return;
-  owner_.fail(failure.code(), fmt::format("the ranks could not agree on a way for their collective "
-                                          "operations: {}",
-                                          failure.text()));
+  owner_.fail(failure.code(),
+              fmt::format("the ranks could not find out whether they share memory for "
+                          "collective operations: {}",
+                          failure.text()));
 }
 
 void Team::begin_in_arena() { arena_->start(in_arena_->task(), checks_); }
@@ -146,7 +147,7 @@ bool Team::advance_arena() {
   return true;
 }
 
-// What a rank has published before it was lost counts.
+// Only ranks whose tickets are missing matter: what a lost rank has published counts.
 void Team::look_for_lost() {
   const Mesh& mesh = owner_.mesh();
   for (const uint32_t index : arena_->missing()) {
@@ -192,7 +193,7 @@ bool Team::may_sleep_on() const {
 void Team::submit(std::unique_ptr<Collective>& collective) {
   Collective& own = *collective;
   if (way_ == Way::kUnknown) choose_way(own.call());
-  own.place(*this, sequence_ + 1, owner_.mesh().commons().now_ns());
+  own.join(*this, sequence_ + 1, owner_.mesh().commons().now_ns());
   if (goes_through_arena(own) && in_arena_ == nullptr && queue_.empty()) {
     in_arena_ = std::move(collective);
     remember(own);
@@ -207,7 +208,7 @@ void Team::submit(std::unique_ptr<Collective>& collective) {
   set_busy(!idle());
 }
 
-// What others have said of it already is looked at now.
+// Looks at what others have said of the operation already.
 void Team::remember(Collective& collective) {
   const uint64_t sequence = ++sequence_;
   Remembered& own = remembered_[sequence % kRemembered];
@@ -221,7 +222,7 @@ void Team::remember(Collective& collective) {
     }
   }
   if (!early_messages_.empty()) [[unlikely]] {
-    // Those that are still early go back into the other list, which has its memory.
+    // Messages that are still early go back into the other list, which has its memory.
     early_messages_.swap(seen_messages_);
     for (const auto& [rank, tag] : seen_messages_) note_unexpected_part(rank, tag);
     seen_messages_.clear();
@@ -243,7 +244,7 @@ void Team::activate() {
     Collective& next = *queue_.front();
     const bool in_arena = goes_through_arena(next);
     if (!next.over()) {
-      if (in_arena ? in_arena_ != nullptr : active_.size() >= kAtOnce) return;
+      if (in_arena ? in_arena_ != nullptr : active_.size() >= kMaxActive) return;
       if (in_arena) {
         in_arena_ = std::move(queue_.front());
       } else {
@@ -269,7 +270,7 @@ int Team::progress() {
   ready_ = false;
   if (agreement_ != nullptr) go_on_agreeing();
   if (in_arena_ != nullptr && in_arena_->ready()) in_arena_->advance();
-  // What is started or fails meanwhile may change the list.
+  // Operations that start or fail here may change the list.
   for (size_t i = 0; i < active_.size(); ++i) {
     if (active_[i]->ready()) active_[i]->advance();
   }
@@ -302,8 +303,8 @@ uint64_t Team::next_timer_ns() const {
   return next;
 }
 
-// Slow ones: the next rank is told what was called here, so that a rank that waits for what the
-// others do not do is found out.
+// Tells the next rank of slow operations, so that the ranks find out if one of them waits for a
+// call that the others do not make.
 void Team::tick(uint64_t now_ns) {
   for (size_t i = 0; i < active_.size(); ++i) active_[i]->tick(now_ns);
   if (!checks_ || size() == 1) return;
@@ -323,13 +324,13 @@ void Team::tell(const Collective& collective, uint64_t now_ns) {
   tell_call(ranks_[(index_ + 1) % size()], {hash_, own.sequence, 0, own.call, {}});
 }
 
-// A tag says enough to see that arguments differ; in what, the other rank says when it has heard
-// what was called here.
+// A tag shows that arguments differ. The other rank says in what, when it has heard what was called
+// here.
 void Team::note_unexpected_part(int mesh_rank, uint64_t tag) {
   if (!checks_ || (tag & kAgreementBit) != 0) return;
   constexpr uint64_t kListMask = ((uint64_t{1} << kListBits) - 1) << kListShift;
   if ((tag & kListMask) != (agreement_tag() & kListMask)) return;
-  // Numbers are near each other: the low bits tell which one it is.
+  // Numbers are near each other, so the low bits tell which one is meant.
   const auto ahead =
       static_cast<int16_t>(static_cast<uint16_t>((tag >> kSequenceShift) - sequence_));
   if (ahead > 0) {
@@ -343,7 +344,7 @@ void Team::note_unexpected_part(int mesh_rank, uint64_t tag) {
       (this->tag(sequence, own.call) & kCallMask) == (tag & kCallMask)) {
     return;
   }
-  if (disputed_.size() < kMostDisputed) disputed_.push_back(own);
+  if (disputed_.size() < kMaxDisputed) disputed_.push_back(own);
   tell_call(mesh_rank, {hash_, sequence, 0, own.call, {}});
 }
 
@@ -359,7 +360,7 @@ void Team::peer_says(int mesh_rank, const CallNote& note) {
     if (early_.size() < kRemembered) early_.emplace_back(peer, note);
     return;
   }
-  // One that has been under way for long is not remembered any more.
+  // An operation that has been under way for long is not remembered any more.
   for (const auto& collective : active_) {
     if (collective->sequence() != note.sequence) continue;
     compare(peer, note.call, note.sequence, collective->call());
@@ -370,7 +371,7 @@ void Team::peer_says(int mesh_rank, const CallNote& note) {
     compare(peer, note.call, note.sequence, own.call);
     return;
   }
-  // Many others were called since.
+  // Many other operations were called since.
   const auto found = std::find_if(disputed_.begin(), disputed_.end(), [&](const Remembered& one) {
     return one.sequence == note.sequence;
   });
@@ -379,7 +380,7 @@ void Team::peer_says(int mesh_rank, const CallNote& note) {
 
 void Team::refuse(std::string_view why) {
   ++refusals_;
-  // Those who refused the same did so together with this rank.
+  // Ranks that refused the same call did so together with this rank.
   std::erase_if(early_refusals_, [this](const EarlyRefusal& early) {
     return early.note.sequence == sequence_ + 1 && early.note.refusals <= refusals_;
   });
@@ -387,7 +388,7 @@ void Team::refuse(std::string_view why) {
                       .sequence = sequence_ + 1,
                       .refusals = refusals_,
                       .call = {},
-                      .why = std::string(why.substr(0, kMostWhy))};
+                      .why = std::string(why.substr(0, kMaxWhyBytes))};
   for (uint32_t index = 0; index < size(); ++index) {
     if (index != index_) tell_call(ranks_[index], note);
   }

@@ -1,5 +1,5 @@
-// The ranks of a problem in two levels: groups of ranks that are near each other, and one leader for
-// each group.
+// The ranks of a problem in two levels: groups of ranks that are near each other, and one leader
+// for each group.
 #pragma once
 
 #include <cstdint>
@@ -38,8 +38,8 @@ class TwoLevels {
   uint32_t leader() const { return leader_of(group()); }
   bool leads() const { return leader() == problem_.rank; }
 
-  // One rank of each group: the leaders, the last ones, or those with this rank's index, which every
-  // group must have.
+  // One rank of each group: the leaders, the last ones, or those with this rank's index, which
+  // every group must have.
   std::vector<uint32_t> leaders() const {
     return one_of_each([this](uint32_t group) { return leader_of(group); });
   }

@@ -94,7 +94,7 @@ Status run_collective(Communicator& communicator, const Arguments& arguments) {
         code, text_or_none([&] { return fmt::format("rank {}: {}", communicator.rank(), text); }));
     return Status(code, std::move(text));
   }
-  // It ends by itself at its deadline; its memory is quiet only then.
+  // The operation ends at its deadline at the latest. Its memory is quiet only when it has ended.
   engine.wait(kForever, [operation] { return operation->state() == OperationState::kComplete; });
   Status status;
   if (operation->code != Code::kOk) {

@@ -1,4 +1,5 @@
-// Collective calls on a communicator. They become operations, which the communicator's teams carry out.
+// Collective calls on a communicator. They become operations, which the communicator's teams carry
+// out.
 //
 // Any thread.
 #pragma once
@@ -17,11 +18,12 @@ namespace hetcomm {
 // Starts an operation; |*text| says why it was rejected.
 Code post_collective(Communicator& communicator, const collectives::Arguments& arguments,
                      Operation** out, std::string* text);
-// Starts a collective operation of all ranks and waits for its end. The other ranks wait for this one,
-// so what keeps it from taking part ends the operation on them too.
+// Starts a collective operation of all ranks and waits for its end. The other ranks wait for this
+// one, so what keeps it from taking part ends the operation on them too.
 Status run_collective(Communicator& communicator, const collectives::Arguments& arguments);
 Status barrier(Communicator& communicator, uint64_t timeout_ns);
-// This rank does not make the next collective call of all ranks, for the reason |why|: theirs fails.
+// This rank does not make the next collective call of all ranks, for the reason |why|: theirs
+// fails.
 void refuse_collective(Communicator& communicator, std::string_view why);
 
 }  // namespace hetcomm

@@ -43,7 +43,7 @@ Communicator::~Communicator() {
   collectives_.reset();
   mesh_->remove(this);
   mesh_->close_channel(channel());
-  // Requests that nobody has asked about yet outlive it.
+  // A request that its owner has not asked about yet outlives the communicator.
   engine_.pool().for_each([this](Operation& operation) {
     const OperationState state = operation.state();
     if (state != OperationState::kComplete && state != OperationState::kPrepared) return;
@@ -58,7 +58,7 @@ Result<std::unique_ptr<Communicator>> Communicator::create(Context& context, Boo
     auto shared = create_over_known_mesh(context, bootstrap, options);
     if (!shared.ok() || shared.value() != nullptr) return shared;
   }
-  // The rank by which a process is known is that of its first job.
+  // Log lines show the rank that the process has in its first job.
   if (context.meshes().empty()) context.log().set_rank(bootstrap.rank());
   liveness::ControlThread* control = nullptr;
   if (bootstrap.size() > 1) {
@@ -211,11 +211,12 @@ void Communicator::flush(uint64_t timeout_ns) {
       if (!asked || round % 128 == 0) mesh_->ask_for_acknowledgements();
       asked = true;
     }
-    // Polls, then sleeps until something arrives or it is time to look again.
+    // The first rounds poll; later ones sleep until something arrives or it is time to look again.
     engine_.wait(now_ns() + (round > 64 ? 1'000'000 : 20'000), [] { return false; });
   }
-  context_.log().info("some messages had not left after {:.1f} s",
-                      static_cast<double>(timeout_ns) / 1e9);
+  context_.log().info(
+      "communicator '{}': some messages had not left after {:.1f} s; they may be lost",
+      options_.name, static_cast<double>(timeout_ns) / 1e9);
 }
 
 }  // namespace hetcomm

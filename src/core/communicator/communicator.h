@@ -1,8 +1,8 @@
 // Communicator: a numbered set of ranks of a mesh, with match tables of its own.
 //
-// It knows its ranks, and answers for them to the mesh and to the rooms below. What is called on it is
-// the work of its parts: data calls of its Poster, memories of its RegisteredMemories, and collective
-// operations of its teams.
+// It knows its ranks, and answers for them to the mesh and to the rooms below. Its Poster starts
+// data calls, its RegisteredMemories have the memories, and its teams carry out collective
+// operations.
 #pragma once
 
 #include <atomic>
@@ -42,8 +42,7 @@ class Communicator final : public MeshMember {
     return static_cast<Communicator&>(registration.communicator());
   }
 
-  // The data calls of this communicator; its memories; its collective operations, which the calls in
-  // collective_calls.h and split.h start.
+  // The parts that calls go to. Collective calls are in collective_calls.h and split.h.
   Poster& poster() { return poster_; }
   const Poster& poster() const { return poster_; }
   RegisteredMemories& memories() { return memories_; }
@@ -59,25 +58,26 @@ class Communicator final : public MeshMember {
   Status peer_status(int32_t rank);
   size_t counters(int32_t rank, size_t capacity, hetcomm_counters_t* out);
   std::string explain(int32_t rank);
-  // Groups of it that exist; what they collected refers to it.
+  // Counts the groups that exist: the operations that they have collected refer to it.
   void add_group() { groups_.fetch_add(1, std::memory_order_relaxed); }
   void drop_group() { groups_.fetch_sub(1, std::memory_order_release); }
-  // kBusy text while it cannot be destroyed.
+  // kBusy while it cannot be destroyed; the text says why.
   Status check_idle();
   // Why no message of |source| (-1: of anybody) can come any more; ok as long as one can.
   Status check_source(int32_t source);
-  // The last one of its mesh waits until accepted messages have left, at most |timeout_ns|.
+  // Waits until accepted messages have left, at most |timeout_ns|; only the last communicator of a
+  // mesh waits.
   void flush(uint64_t timeout_ns);
 
   int32_t rank() const { return rank_; }
   int32_t size() const { return static_cast<int32_t>(ranks().size()); }
-  // Number of this rank's channel of it.
+  // Number of this rank's channel.
   uint32_t id() const { return id_; }
   const MeshMember* split_from() const override { return parent_; }
   // The communicator that was not split from another one, but made from a bootstrap.
   Communicator& root() { return parent_ == nullptr ? *this : parent_->root(); }
-  // Says for each of its ranks whether it died, left or cannot be reached; for this one, whether
-  // the others have declared it lost. Does not communicate. [any-thread]
+  // Says for each rank whether it died, left or cannot be reached, and for this rank whether the
+  // others have declared it lost. Does not communicate. [any-thread]
   std::vector<bool> lost_ranks();
   Mesh& mesh() { return *mesh_; }
   const std::shared_ptr<Mesh>& shared_mesh() { return mesh_; }
@@ -86,7 +86,7 @@ class Communicator final : public MeshMember {
   const MeshOptions& options() const { return options_; }
 
   // Under the baton.
-  // Number of the channel of a rank of the mesh, which it contains.
+  // Number of the channel of |mesh_rank|, which is a rank of this communicator.
   uint32_t channel_at(int mesh_rank) const override {
     return members_[static_cast<size_t>(rank_of(mesh_rank))].channel;
   }
@@ -94,7 +94,7 @@ class Communicator final : public MeshMember {
   void end(Operation& operation, Code code, std::string_view why) override;
   // Ends a pending operation with kCancelled.
   void cancel(Operation& operation);
-  // The caller gives the handle of a pending operation back: it ends unseen.
+  // The caller gives the handle of a pending operation back, and will not see its end.
   void release(Operation& operation);
   Operation* begin_for_peer(OperationKind kind, int peer, Registration& registration,
                             uint64_t offset, uint64_t length) override {

@@ -35,10 +35,13 @@ Code fill_access(const PostArguments& arguments, Operation& operation, std::stri
                         given.offset, operation.length, remote.length());
     code = Code::kOutOfRange;
   } else if ((remote.rights() & right) == 0) {
-    *text = "the owner of the memory did not grant this right";
+    const char* const use = right == HETCOMM_ACCESS_PUT   ? "puts"
+                            : right == HETCOMM_ACCESS_GET ? "gets"
+                                                          : "atomic operations";
+    *text = fmt::format("the owner of the memory did not register it for {}", use);
     code = Code::kPermissionDenied;
   } else if (right == HETCOMM_ACCESS_ATOMIC && given.offset % sizeof(uint64_t) != 0) {
-    *text = "the offset of an atomic is not a multiple of 8";
+    *text = fmt::format("offset {} of an atomic operation is not a multiple of 8", given.offset);
     code = Code::kInvalidArgument;
   }
   if (code != Code::kOk) {

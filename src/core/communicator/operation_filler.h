@@ -14,7 +14,7 @@
 
 namespace hetcomm {
 
-// A rank of a communicator, as messages reach it.
+// Where messages reach a rank of a communicator.
 struct MemberChannel {
   int rank;          // in the mesh
   uint32_t channel;  // number of the rank's channel
@@ -22,7 +22,8 @@ struct MemberChannel {
 
 class OperationFiller {
  public:
-  // |members|: of the communicator, by rank; they outlive this. |own|: this rank, in the mesh.
+  // |members| are those of the communicator, by rank, and outlive this. |own| is this rank in the
+  // mesh.
   OperationFiller(CommunicatorBase& communicator, std::span<const MemberChannel> members, int own,
                   uint64_t default_timeout_ns)
       : communicator_(communicator),
@@ -32,9 +33,10 @@ class OperationFiller {
 
   const MemberChannel& member(int32_t rank) const { return members_[static_cast<size_t>(rank)]; }
 
-  // Any data call. Uses the memories that its buffers lie in; |*text| says why it was rejected.
+  // Fills the operation of any data call, which then uses the memories of its buffers. |*text| says
+  // why the call was rejected.
   Code fill(const PostArguments& arguments, Operation& operation, std::string* text) const;
-  // All that does not depend on buffers and options.
+  // Fills all that does not depend on buffers and options.
   void fill_common(OperationKind kind, int32_t peer, uint64_t tag, uint64_t ignore,
                    Operation& operation) const {
     operation.kind = kind;
@@ -59,18 +61,18 @@ class OperationFiller {
     operation.matched_tag = tag;
     operation.timeout_ns = default_timeout_ns_;
   }
-  // One buffer, in host memory.
+  // Fills in one buffer in host memory.
   static void fill_host(const hetcomm_buffer_t& buffer, Operation& operation) {
     operation.segment = {reinterpret_cast<void*>(buffer.offset), buffer.length};
     operation.length = buffer.length;
     if (!operation.pieces.empty()) [[unlikely]]
       operation.clear_pieces();
   }
-  // Any buffers.
+  // Fills in any buffers.
   static Code fill_buffers(const PostArguments& arguments, Operation& operation, std::string* text);
-  // A prepared operation is to run once more.
+  // Makes a prepared operation ready to run once more.
   void fill_again(Operation& operation) const;
-  // An operation that was over before anything was noted in it: only what a completion shows.
+  // Fills in only what a completion shows: the operation was over before anything was noted in it.
   void show_outcome(OperationKind kind, int32_t source, uint64_t tag, uint64_t length,
                     Operation& operation) const {
     operation.kind = kind;

@@ -24,7 +24,7 @@ struct AccessArguments {
 // The arguments of a data call, checked for nothing yet.
 struct PostArguments {
   OperationKind kind;
-  int32_t peer;  // in the communicator; -1: any source
+  int32_t peer;  // rank in the communicator; -1: any source
   uint64_t tag;
   uint64_t ignore;
   const hetcomm_buffer_t* buffers;

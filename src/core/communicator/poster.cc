@@ -9,7 +9,8 @@
 namespace hetcomm {
 namespace {
 
-constexpr const char* kOverlapText = "the buffer overlaps that of another pending receive";
+constexpr const char* kOverlapText =
+    "the buffer overlaps that of another pending receive; wait for that one first";
 
 bool in_group(const PostArguments& arguments) {
   return arguments.options != nullptr && arguments.options->group != nullptr;
@@ -126,7 +127,7 @@ Code Poster::restart(const OperationRef& prepared, std::string* text) {
   Operation& operation = *prepared.operation;
   if (!operation.claim_prepared(prepared.generation)) {
     // It is running, or it has ended and was not reported yet.
-    *text = "the request is running";
+    *text = "the request is running; wait for its end before it is started again";
     return Code::kBusy;
   }
   if (!note_receive(operation)) {
@@ -166,22 +167,22 @@ void Poster::start(Operation& operation) {
       mesh_.pair(operation.peer).access().submit(operation);
     }
   } catch (const std::bad_alloc&) {
-    // A collective operation that its team has taken over tells the other ranks by itself.
+    // A team tells the other ranks of the failure of an operation that it has taken over.
     const bool told = operation.kind != OperationKind::kCollective ||
                       operation.stage != OperationStage::kSubmitted;
     mesh_.end_out_of_memory(operation);
-    if (!told) collectives_.fail(Code::kOutOfMemory, "an operation could not be started");
+    if (!told) collectives_.fail(Code::kOutOfMemory, "there was no memory to start an operation");
   }
   if (operation.state() != OperationState::kPending) return;
   operation.group->has_new = true;
   if (operation.run.deadline_ns == kForever) {
     engine_.timer_changed(kForever);
   } else if (operation.run.deadline_ns != 0) {
-    // It may stall long before its own deadline.
+    // The operation may stall long before its own deadline.
     engine_.timer_changed(context_.note_times(operation, now_ns()));
   } else if (engine_.sleeper_is_armed()) {
-    // Nobody may sweep soon: the times are noted here, and the sleeper is woken if it sleeps
-    // longer.
+    // Perhaps nobody sweeps soon. The times are noted here, and the sleeper is woken if it would
+    // sleep longer.
     engine_.timer_changed(context_.note_times(operation, now_ns()));
   } else {
     engine_.sweep_soon();

@@ -27,7 +27,7 @@ class Collectives;
 
 class Poster {
  public:
-  // All of them outlive this. |members|: of the communicator, by rank.
+  // All arguments outlive this. |members| are those of the communicator, by rank.
   Poster(Context& context, CommunicatorBase& communicator, Mesh& mesh,
          collectives::Collectives& collectives, std::span<const MemberChannel> members);
   Poster(const Poster&) = delete;
@@ -66,9 +66,9 @@ class Poster {
     if (engine_.threaded()) engine_.note_pending();
     return operation;
   }
-  // A one-sided operation without options on |length| bytes of the peer's memory. Where that is
-  // mapped act(there) does it, and it is over when this returns; false: it cannot. Else a put or
-  // get with |buffer|, in host memory, is started. Null when it is not that simple; then post()
+  // Does or starts a one-sided operation without options on |length| bytes of the peer's memory.
+  // Where that is mapped, act(there) does the operation, unless it returns false. Elsewhere a put
+  // or get with |buffer|, in host memory, is started. Null when it is not that simple; then post()
   // does it or says why not.
   template <OperationKind kKind, typename Act>
   [[gnu::always_inline]] Operation* access_plain(RemoteMemory& remote, uint64_t offset,
@@ -105,15 +105,15 @@ class Poster {
   // Makes a prepared operation.
   Code prepare(const PostArguments& arguments, Operation** out, std::string* text);
   Code restart(const OperationRef& prepared, std::string* text);
-  // An operation of any thread, for fill(); null when memory is exhausted.
+  // Returns an operation to be filled; null when memory is exhausted.
   Operation* allocate();
   const OperationFiller& filler() const { return filler_; }
 
   // Under the baton.
   // Starts |operation|, which is pending; it may complete at once.
   void start(Operation& operation);
-  // Starts the operation of a call that has just taken the baton. Operations that were submitted before
-  // come first.
+  // Starts the operation of a call that has just taken the baton. Operations that were submitted
+  // before come first.
   void start_now(Operation& operation) {
     engine_.drain_queued();
     engine_.operation_started();
@@ -150,7 +150,7 @@ class Poster {
   Context& context_;
   CommunicatorBase& communicator_;
   collectives::Collectives& collectives_;
-  const int32_t own_rank_;  // in the communicator
+  const int32_t own_rank_;  // this rank in the communicator
   const OperationFiller filler_;
 };
 

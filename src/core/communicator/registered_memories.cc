@@ -56,7 +56,7 @@ Status RegisteredMemories::register_memory(Memory& memory, uint32_t rights, bool
   try {
     mesh_.publish(*memory.registration);
   } catch (const std::bad_alloc&) {
-    // Nobody knows of it: no peer holds it.
+    // No peer knows of the memory, so none holds it.
     (void)mesh_.withdraw(*memory.registration);
     mesh_.commons().registrations.erase(memory.registration->id);
     memory.registration.reset();
@@ -77,7 +77,7 @@ Status RegisteredMemories::unregister_memory(Memory& memory, uint64_t timeout_ns
   {
     const Engine::Baton baton(own.engine_);
     registration->closing = true;
-    own.engine_.note_arrival();  // who waits for a notification has to look again
+    own.engine_.note_arrival();  // threads that wait for a notification look again
     own.engine_.pool().for_each([&](Operation& operation) {
       if (operation.state() != OperationState::kPending ||
           operation.kind < OperationKind::kAccept ||
@@ -98,7 +98,8 @@ Status RegisteredMemories::unregister_memory(Memory& memory, uint64_t timeout_ns
     if (withdrawn && quiet) break;
     if (now_ns() >= deadline) {
       return Status(Code::kTimedOut,
-                    withdrawn ? "copies of it are still running" : "a peer has not let go of it");
+                    withdrawn ? "operations on the memory still run; unregister it again later"
+                              : "a peer still uses the memory; unregister it again later");
     }
     const uint64_t next = now_ns() + kLetGoInterval;
     own.engine_.wait(std::min(next, deadline),
@@ -132,7 +133,7 @@ Status RegisteredMemories::import_memory(ConstByteSpan bytes, ExportedMemory* ex
   const Engine::Baton baton(engine_);
   HETCOMM_RETURN_IF_ERROR(mesh_.find_keys(decoded.value(), keys));
   if (!communicator_.contains(decoded.value().rank)) {
-    return Status(Code::kOutOfRange, "the memory's owner is not in the communicator");
+    return Status(Code::kOutOfRange, "the memory's owner is not a rank of the communicator");
   }
   *exported = std::move(decoded.value());
   return {};
@@ -162,7 +163,7 @@ Status RegisteredMemories::wait_notification(Memory& memory, Engine& engine, uin
     polled = true;
     const bool came = engine.wait(
         deadline, [&] { return registration->has_notification() || registration->closing; });
-    registration->waiters.fetch_sub(1);  // it may be gone from here on
+    registration->waiters.fetch_sub(1);  // from here on another thread may delete it
     if (!came) return Status(Code::kTimedOut, "no notification");
   }
 }

@@ -1,5 +1,5 @@
-// Memories that are registered on a communicator, so that its ranks may use them, and memories of other
-// ranks that were imported through it.
+// Memories that are registered on a communicator, so that its ranks may use them, and memories of
+// other ranks that were imported through it.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ namespace hetcomm {
 
 class RegisteredMemories {
  public:
-  // Both outlive this.
+  // |communicator| and |mesh| outlive this.
   RegisteredMemories(CommunicatorBase& communicator, Mesh& mesh, uint64_t default_timeout_ns)
       : communicator_(communicator),
         mesh_(mesh),
@@ -34,14 +34,14 @@ class RegisteredMemories {
   static Status unregister_memory(Memory& memory, uint64_t timeout_ns);
   static Result<std::vector<std::byte>> export_memory(const Memory& memory);
   Status import_memory(ConstByteSpan bytes, ExportedMemory* exported, std::vector<RemoteKey>* keys);
-  // |engine| is that of the memory's context.
+  // |engine| is the engine of the memory's context.
   static Status wait_notification(Memory& memory, Engine& engine, uint64_t timeout_ns,
                                   hetcomm_notification_t* out);
   // See CommunicatorBase.
   void add_remote(RemoteMemory& remote);
   void drop_remote(RemoteMemory& remote);
 
-  // kBusy while there are any. Under the baton.
+  // kBusy while there are registered or remote memories. Under the baton.
   Status check_idle() const;
 
  private:
@@ -49,7 +49,7 @@ class RegisteredMemories {
   Mesh& mesh_;
   Engine& engine_;
   const uint64_t default_timeout_ns_;
-  // Under the baton.
+  // Memories that exist. Under the baton.
   int32_t remotes_ = 0;
   int32_t registrations_ = 0;
 };

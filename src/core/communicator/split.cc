@@ -16,7 +16,7 @@
 namespace hetcomm {
 namespace {
 
-// Each rank tells this to the others.
+// The entry that each rank sends to the others.
 struct SplitEntry {
   int32_t color;
   int32_t key;
@@ -38,7 +38,8 @@ Status exchange_entries(Communicator& parent, const SplitEntry& mine,
   } catch (const std::bad_alloc&) {
     const Engine::Baton baton(parent.engine());
     parent.collectives().fail(Code::kOutOfMemory, text_or_none([&] {
-                                return fmt::format("split: rank {} has no memory", parent.rank());
+                                return fmt::format("split: rank {} is out of memory",
+                                                   parent.rank());
                               }));
     return Code::kOutOfMemory;
   }

@@ -1,5 +1,5 @@
-// Split: makes communicators of some of a communicator's ranks. It is a collective operation that the
-// caller waits for.
+// Split: makes communicators of some of a communicator's ranks. It is a collective operation that
+// the caller waits for.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,8 @@
 namespace hetcomm {
 
 // Makes the communicator of the ranks of |color|, in the order of |key|. Null for a rank without a
-// color. A rank whose arguments are |refused| takes part all the same, so that the others learn of it.
+// color. A rank whose arguments are |refused| takes part all the same, so that the others learn of
+// it.
 Result<std::unique_ptr<Communicator>> split(Communicator& parent, int32_t color, int32_t key,
                                             const Status& refused);
 

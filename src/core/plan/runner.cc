@@ -7,7 +7,7 @@
 namespace hetcomm::plan {
 namespace {
 
-// Tags tell so many pipelines apart.
+// The part of a tag that tells pipelines apart.
 constexpr uint64_t kPipelineMask = 0xff;
 
 }  // namespace
@@ -65,7 +65,7 @@ void Runner::open_pipeline(Pipeline& pipeline) {
   pipeline.active = true;
 }
 
-// The first pipeline that is under way. Tags tell no more pipelines apart than kPipelineMask that follow it.
+// The oldest pipeline under way. Tags tell apart only it and the kPipelineMask pipelines after it.
 uint64_t Runner::oldest_pipeline() const {
   uint64_t oldest = next_pipeline_;
   for (const Pipeline& pipeline : slots_) {
@@ -86,7 +86,7 @@ void Runner::advance(Pipeline& pipeline, size_t slot) {
     if (!pipeline.posted) {
       post_round(pipeline, slot);
       if (pipeline.pending > 0) return;
-      continue;  // looks again whether one of them has failed
+      continue;  // stops if one of them has failed
     }
     const size_t end = end_of_round(pipeline);
     for (size_t i = pipeline.next; i < end; ++i) run_step(pipeline, steps[i]);
@@ -102,12 +102,12 @@ size_t Runner::end_of_round(const Pipeline& pipeline) {
   return end;
 }
 
-// Receives first: what comes finds its place.
+// Posts receives first, so that messages which come at once find them.
 void Runner::post_round(Pipeline& pipeline, size_t slot) {
   pipeline.posted = true;
   const size_t end = end_of_round(pipeline);
   const PipelineAddresses addresses(*this, pipeline);
-  ++pipeline.pending;  // until all are posted
+  ++pipeline.pending;  // keeps the round open until all are posted
   for (const StepKind kind : {StepKind::kReceive, StepKind::kSend}) {
     for (size_t i = pipeline.next; i < end && running_; ++i) {
       const Step& step = pipeline.plan.steps[i];
@@ -157,11 +157,11 @@ void Runner::on_end(Operation& message) {
 
 void Runner::stop() {
   running_ = false;
-  // Ended messages take themselves out of the list, some at once.
+  // A message that ends takes itself out of the list; some end at once.
   for (size_t i = messages_.size(); i-- > 0;) {
     if (i >= messages_.size()) continue;
     communicator_->end(*messages_[i], Code::kCancelled,
-                       "the operation that it is part of has failed");
+                       "the collective operation that it belongs to has failed");
   }
 }
 

@@ -1,8 +1,8 @@
 // Runner: carries out the plans of one transfer on this rank.
 //
-// The client makes the plan of each pipeline and does the local steps. The runner sends and receives,
-// keeps rounds in order and has up to kPipelinesAtOnce pipelines under way. Objects are used again, so
-// that a transfer allocates nothing once there are enough. Under the baton.
+// The client makes the plan of each pipeline and does the local steps. The runner sends and
+// receives, keeps rounds in order and has up to kPipelinesAtOnce pipelines under way. Objects are
+// used again, so that a transfer allocates nothing once there are enough. Under the baton.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@
 
 namespace hetcomm::plan {
 
-// Where the ranges of one pipeline lie.
+// Gives the addresses of one pipeline's ranges.
 class Addresses {
  public:
   virtual std::byte* of(const Range& range) const = 0;
@@ -27,17 +27,17 @@ class Addresses {
 
 class RunnerClient {
  public:
-  // Overwrites |plan| with that of |pipeline|. May throw std::bad_alloc.
+  // Overwrites |plan| with the plan of |pipeline|. May throw std::bad_alloc.
   virtual void make_plan(uint64_t pipeline, Plan* plan) = 0;
-  // Rank of the job of a plan's |peer|.
+  // Returns the rank in the job of a plan's |peer|.
   virtual int job_rank(uint32_t peer) const = 0;
-  // Address of a range of the user's buffers, which is not empty.
+  // Returns the address of a range of the user's buffers, which is not empty.
   virtual std::byte* user_address(const Range& range) const = 0;
-  // Combines or reduces.
+  // Does a step that combines or reduces.
   virtual void run_local(const Plan& plan, const Step& step, const Addresses& addresses) = 0;
   // All steps of a pipeline are done.
   virtual void finish_pipeline(const Plan& plan, const Addresses& addresses) = 0;
-  // advance() is worth a call.
+  // Runner::advance() has something to do.
   virtual void runner_ready() = 0;
   // |message| has ended in another code than kOk, or it is a receive that got another length than
   // asked for. Its pipeline goes no further.
@@ -59,16 +59,15 @@ class Runner final : public EndHandler {
   // Nothing of an earlier transfer is under way. May throw std::bad_alloc.
   void start(CommunicatorBase& communicator, BlockPool& blocks, RunnerClient& client,
              uint64_t pipelines, uint64_t tag);
-  // Goes on with what is ready. Throws std::bad_alloc: the client stops the runner.
+  // Goes on with what is ready. May throw std::bad_alloc; then the client stops the runner.
   void advance();
   // All pipelines are done.
   bool done() const { return running_ && pipelines_done_ == pipelines_; }
-  // Nothing more is begun, and messages under way are cancelled; quiet() follows. Works without
-  // memory.
+  // Begins nothing more and cancels the messages under way; quiet() follows. Works without memory.
   void stop();
   // No message is under way.
   bool quiet() const { return messages_.empty(); }
-  // Ranks of the job whose messages are waited for; some may stand there twice.
+  // Ranks of the job whose messages this rank waits for; a rank may be there twice.
   std::vector<int> awaited() const;
 
   void on_end(Operation& message) override;
@@ -80,7 +79,7 @@ class Runner final : public EndHandler {
     uint64_t index = 0;
     size_t next = 0;       // first step of the round
     uint32_t pending = 0;  // messages of the round
-    bool posted = false;   // those of the round are
+    bool posted = false;   // the round's messages are
     bool active = false;
     void reset() {
       scratch.reset();
@@ -105,7 +104,7 @@ class Runner final : public EndHandler {
   uint64_t pipelines_ = 0;
   uint64_t next_pipeline_ = 0;
   uint64_t pipelines_done_ = 0;
-  std::vector<Pipeline> slots_;  // those under way, and room
+  std::vector<Pipeline> slots_;  // pipelines under way, and unused ones
   std::vector<Operation*> messages_;
 };
 
