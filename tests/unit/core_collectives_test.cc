@@ -178,7 +178,8 @@ class Model {
   static uint64_t start(const Rank& rank, BufferKind buffer, uint32_t block) {
     uint64_t at = 0;
     for (uint32_t i = 0; i < block; ++i) {
-      at += buffer == BufferKind::kSend ? rank.problem.send_block(i) : rank.problem.receive_block(i);
+      at +=
+          buffer == BufferKind::kSend ? rank.problem.send_block(i) : rank.problem.receive_block(i);
     }
     return at / kElement;
   }

@@ -65,11 +65,11 @@ class ChunkCopier {
     } else {
       std::memcpy(to, from, length);
     }
-    if (length >= ChunkLayout::kLeastMeasured) ways_.wrote(way_, length, ticks() - start);
+    if (length >= ChunkLayout::kMinMeasuredBytes) ways_.wrote(way_, length, ticks() - start);
   }
   // Copies to where the result goes.
   void deliver(std::byte* to, const std::byte* from, uint64_t length) const {
-    if (passes_caches_ && length >= ChunkLayout::kLeastStreamed) {
+    if (passes_caches_ && length >= ChunkLayout::kMinStreamedBytes) {
       copy_streaming(to, from, length);
     } else {
       std::memcpy(to, from, length);
@@ -93,7 +93,7 @@ class ChunkCopier {
     for (const WriteWay way : {WriteWay::kCached, WriteWay::kStreamed}) {
       const uint64_t bytes = bytes_read_[static_cast<size_t>(way)];
       const uint64_t other = bytes_read_[1 - static_cast<size_t>(way)];
-      if (bytes >= ChunkLayout::kLeastMeasured && other == 0) ways_.read(way, bytes, took);
+      if (bytes >= ChunkLayout::kMinMeasuredBytes && other == 0) ways_.read(way, bytes, took);
     }
   }
 

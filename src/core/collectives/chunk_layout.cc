@@ -17,7 +17,7 @@ constexpr uint64_t kOnePhaseBytes = 4096;
 constexpr uint64_t kOnePhaseBytesOfTwo = 128u << 10;
 // Data that is shorter stays where it is in the slots: what counts is the latency of a line, and
 // the cache that it is in.
-constexpr uint64_t kLeastShift = 4096;
+constexpr uint64_t kMinShiftedBytes = 4096;
 
 // Bytes of the cache that all cores share.
 uint64_t last_cache_bytes() {
@@ -85,8 +85,8 @@ void ChunkLayout::start(const Problem& problem, uint64_t turn) {
   const uint64_t most = ChunkSlot::kBytes / regions / kLine * kLine - region_head_;
   chunk_bytes_ = tells_lengths_ ? most : std::clamp(round_up(longest_), kLine, most);
   const uint64_t used = std::bit_ceil(regions * (region_head_ + chunk_bytes_));
-  shift_ = used < kLeastShift ? 0 : turn * used % ChunkSlot::kBytes;
-  exceeds_cache_ = chunk_bytes_ >= kLeastStreamed && moved_bytes(problem) >= last_cache_bytes();
+  shift_ = used < kMinShiftedBytes ? 0 : turn * used % ChunkSlot::kBytes;
+  exceeds_cache_ = chunk_bytes_ >= kMinStreamedBytes && moved_bytes(problem) >= last_cache_bytes();
 }
 
 }  // namespace hetcomm::collectives

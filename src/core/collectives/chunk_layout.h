@@ -16,9 +16,9 @@ namespace hetcomm::collectives {
 class ChunkLayout {
  public:
   // Chunks of at least this length are measured, and may go past the caches.
-  static constexpr uint64_t kLeastMeasured = 8u << 10;
+  static constexpr uint64_t kMinMeasuredBytes = 8u << 10;
   // What is shorter has more edges than going past the caches is worth.
-  static constexpr uint64_t kLeastStreamed = 2u << 10;
+  static constexpr uint64_t kMinStreamedBytes = 2u << 10;
 
   ChunkLayout(uint32_t ranks, uint32_t index) : ranks_(ranks), index_(index) {}
 
@@ -32,7 +32,7 @@ class ChunkLayout {
   // The longest block that goes through the slots, as far as this rank knows.
   uint64_t longest() const { return longest_; }
   // Chunks are long enough to be worth a look at the clock.
-  bool measures() const { return std::min(chunk_bytes_, longest_) >= kLeastMeasured; }
+  bool measures() const { return std::min(chunk_bytes_, longest_) >= kMinMeasuredBytes; }
   // The data of all ranks is more than the last cache holds, and its chunks are long enough to go
   // past the caches.
   bool exceeds_cache() const { return exceeds_cache_; }

@@ -5,13 +5,14 @@
 namespace hetcomm::collectives {
 namespace {
 
-constexpr uint64_t kLeastShare = 64u << 10;
+// A pipeline is long enough for shares of this length.
+constexpr uint64_t kMinShareBytes = 64u << 10;
 // A ring's pipeline may be longer for such shares, up to twice as long: each share costs a few
 // short messages besides.
-constexpr uint64_t kGoodShare = 512u << 10;
+constexpr uint64_t kGoodShareBytes = 512u << 10;
 // A pipeline takes at least this much of a packed block: it has memory for several times the blocks
 // of all ranks.
-constexpr uint64_t kLeastPacked = 4u << 10;
+constexpr uint64_t kMinPackedBytes = 4u << 10;
 
 // Whether two levels put blocks of several ranks into one message.
 bool packs_blocks(Kind kind) {
@@ -31,18 +32,18 @@ uint64_t bytes_per_pipeline(const Problem& problem) {
   if (!cuts || (moves && !packs)) return UINT64_MAX;
   uint64_t slice = kPipelineBytes;
   if (packs) {
-    slice = std::max(kPipelineBytes / problem.ranks, kLeastPacked);
+    slice = std::max(kPipelineBytes / problem.ranks, kMinPackedBytes);
   } else if (problem.kind == Kind::kAllreduce && (algorithm == Algorithm::kRing || two_level)) {
     const uint64_t shares = two_level ? problem.placement->smallest : problem.ranks;
     // A pipeline of a reduction that rounds has memory for a share of each rank.
     const uint64_t most = problem.rounds ? kPipelineBytes : 2 * kPipelineBytes;
-    if (!two_level) slice = std::clamp(shares * kGoodShare, kPipelineBytes, most);
-    slice = std::max(slice, shares * kLeastShare);
+    if (!two_level) slice = std::clamp(shares * kGoodShareBytes, kPipelineBytes, most);
+    slice = std::max(slice, shares * kMinShareBytes);
   } else if (problem.kind == Kind::kReduce && problem.rounds && two_level) {
     // The leader of a group has the inputs of all its ranks.
-    slice = std::max(kPipelineBytes / problem.placement->largest, kLeastShare);
+    slice = std::max(kPipelineBytes / problem.placement->largest, kMinShareBytes);
   } else if (sends_blocks(problem.kind)) {
-    slice = std::max(kPipelineBytes / problem.ranks, kLeastShare);
+    slice = std::max(kPipelineBytes / problem.ranks, kMinShareBytes);
   }
   return slice / problem.element_bytes * problem.element_bytes;
 }

@@ -15,11 +15,11 @@ namespace hetcomm::collectives {
 namespace {
 
 // One rank keeps the inputs of all ranks up to this many bytes together.
-constexpr uint64_t kMostGathered = kPipelineBytes;
+constexpr uint64_t kMaxGatheredBytes = kPipelineBytes;
 
 // Whether it is better to bring all inputs of |length| bytes to one rank than to share them out.
 bool gathers(const Problem& problem, uint64_t length) {
-  if (length * problem.ranks > kMostGathered) return false;
+  if (length * problem.ranks > kMaxGatheredBytes) return false;
   switch (problem.algorithm) {
     case Algorithm::kRing:
       return false;

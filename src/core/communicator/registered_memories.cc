@@ -13,7 +13,7 @@ namespace hetcomm {
 namespace {
 
 // Time between two looks whether peers have let go of mapped memory.
-constexpr uint64_t kLetGoInterval = 200'000;
+constexpr uint64_t kLetGoIntervalNs = 200'000;
 
 }  // namespace
 
@@ -101,7 +101,7 @@ Status RegisteredMemories::unregister_memory(Memory& memory, uint64_t timeout_ns
                     withdrawn ? "operations on the memory still run; unregister it again later"
                               : "a peer still uses the memory; unregister it again later");
     }
-    const uint64_t next = now_ns() + kLetGoInterval;
+    const uint64_t next = now_ns() + kLetGoIntervalNs;
     own.engine_.wait(std::min(next, deadline),
                      [&] { return !quiet && registration->running() == 0; });
   }
