@@ -28,7 +28,7 @@ ArenaRunner::ArenaRunner(SharedArena arena, uint32_t index, bool fences)
       inputs_(ranks_) {}
 
 bool ArenaRunner::carries(const Call& call, uint32_t ranks) {
-  // An algorithm that was asked for is one of messages.
+  // Algorithms that a caller can ask for send messages.
   if (call.algorithm != Algorithm::kChosen || call.monitored != 0) return false;
   // The longest block says how many chunks all ranks go through. Where one pair of ranks has all
   // the data, that takes the longer the more ranks there are, since each has its share of a slot.

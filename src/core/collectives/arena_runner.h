@@ -40,7 +40,7 @@ class ArenaRunner {
   // The operation under way has failed; no other one follows.
   void drop() { task_ = nullptr; }
   const CallCheck::Mismatch& mismatch() const { return check_.mismatch(); }
-  // Ranks whose tickets are missing.
+  // The ranks whose tickets are missing.
   std::vector<uint32_t> missing() const;
   ArenaSleepers& sleepers() { return sleepers_; }
   const ArenaSleepers& sleepers() const { return sleepers_; }
@@ -82,9 +82,9 @@ class ArenaRunner {
   ChunkCopier copier_;
   ChunkLayout layout_;
   CallCheck check_;
-  std::vector<const std::byte*> inputs_;  // of a sum, by rank
-  const Task* task_ = nullptr;            // of the operation under way
-  uint64_t chunks_ = 0;                   // as far as this rank knows by now
+  std::vector<const std::byte*> inputs_;  // inputs of a sum, by rank
+  const Task* task_ = nullptr;            // task of the operation under way; null: none
+  uint64_t chunks_ = 0;                   // number of chunks, as far as this rank knows by now
   uint64_t published_ = 0;
   uint64_t reduced_ = 0;
   uint64_t consumed_ = 0;

@@ -29,7 +29,7 @@ class ArenaSleepers {
   [[nodiscard]] bool announce(bool short_sleep) {
     announced_ = true;
     sleepers_[index_ / 64].fetch_or(own_bit(index_ / 64), std::memory_order_seq_cst);
-    // A short sleep may miss a ticket: it is short.
+    // A short sleep may miss a ticket, which then waits only briefly.
     return fences_ || short_sleep || global_membarrier();
   }
   bool announced() const { return announced_; }

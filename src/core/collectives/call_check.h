@@ -14,7 +14,7 @@ namespace hetcomm::collectives {
 
 class CallCheck {
  public:
-  // What another rank has called, as far as it says.
+  // The call of another rank that does not fit this rank's call, as far as it says.
   struct Mismatch {
     uint32_t peer = 0;
     uint64_t sequence = 0;

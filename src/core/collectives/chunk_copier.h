@@ -28,7 +28,7 @@ class ChunkCopier {
         index_(index),
         ways_(arena.read_costs()[index]) {}
 
-  // An operation of this layout begins.
+  // Begins an operation of this layout.
   void start(const ChunkLayout& layout) {
     measures_ = layout.measures();
     passes_caches_ = layout.exceeds_cache();
@@ -98,14 +98,14 @@ class ChunkCopier {
   }
 
  private:
-  const ReadCosts* const costs_;  // by rank
+  const ReadCosts* const costs_;  // costs of all ranks, by rank
   const uint32_t ranks_;
   const uint32_t index_;
   WayChooser ways_;
   bool measures_ = false;
-  bool passes_caches_ = false;            // results do
-  WriteWay way_ = WriteWay::kCached;      // of the chunk that is written
-  std::array<uint64_t, 2> bytes_read_{};  // by way, since measure() began
+  bool passes_caches_ = false;            // results go past the caches
+  WriteWay way_ = WriteWay::kCached;      // way of the chunk that is written
+  std::array<uint64_t, 2> bytes_read_{};  // bytes by way, since measure() began
 };
 
 }  // namespace hetcomm::collectives

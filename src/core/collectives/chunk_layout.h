@@ -17,12 +17,12 @@ class ChunkLayout {
  public:
   // Chunks of at least this length are measured, and may go past the caches.
   static constexpr uint64_t kMinMeasuredBytes = 8u << 10;
-  // What is shorter has more edges than going past the caches is worth.
+  // Shorter copies have more edges than going past the caches is worth.
   static constexpr uint64_t kMinStreamedBytes = 2u << 10;
 
   ChunkLayout(uint32_t ranks, uint32_t index) : ranks_(ranks), index_(index) {}
 
-  // |turn|: how often the slots have been used up.
+  // |turn| is how often the slots have been used up.
   void start(const Problem& problem, uint64_t turn);
 
   // An allreduce whose ranks each sum a share, and take the other shares after a second ticket.
@@ -31,7 +31,7 @@ class ChunkLayout {
   bool tells_lengths() const { return tells_lengths_; }
   // The longest block that goes through the slots, as far as this rank knows.
   uint64_t longest() const { return longest_; }
-  // Chunks are long enough to be worth a look at the clock.
+  // Whether chunks are long enough to be worth a look at the clock.
   bool measures() const { return std::min(chunk_bytes_, longest_) >= kMinMeasuredBytes; }
   // The data of all ranks is more than the last cache holds, and its chunks are long enough to go
   // past the caches.
@@ -74,7 +74,7 @@ class ChunkLayout {
   bool exceeds_cache_ = false;
   uint64_t longest_ = 0;
   uint64_t region_head_ = 0;  // bytes in front of a block
-  uint64_t chunk_bytes_ = 0;  // of a block, or of the buffer
+  uint64_t chunk_bytes_ = 0;  // longest chunk of a block, or of the buffer
   uint64_t shift_ = 0;
 };
 

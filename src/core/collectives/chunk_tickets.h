@@ -27,20 +27,20 @@ class ChunkTickets {
         ranks_(arena.ranks()),
         index_(index) {}
 
-  // An operation begins, whose chunks are counted from 0.
+  // Begins an operation, whose chunks are counted from 0.
   void start() { inputs_seen_ = sums_seen_ = 0; }
-  // The operation had |chunks| chunks.
+  // Ends the operation, which had |chunks| chunks.
   void finish(uint64_t chunks) { done_ += chunks; }
 
   // Chunks that this rank may give out before it is done with the first of them.
   uint64_t window() const { return slots_per_rank_ / 2; }
-  // How often the slots have been used up.
+  // The number of times that the slots have been used up.
   uint64_t turn() const { return done_ / slots_per_rank_; }
   ChunkSlot& slot(uint32_t rank, uint64_t chunk) const {
     return slots_[rank * slots_per_rank_ + ((done_ + chunk) & (slots_per_rank_ - 1))];
   }
 
-  // This rank's input, or its share of the sum, is there.
+  // Says that this rank's input, or its share of the sum, is there.
   void give_input(uint64_t chunk, WriteWay way) {
     slot(index_, chunk)
         .input_ticket.store(ticket(chunk) | (way == WriteWay::kStreamed ? kStreamedBit : 0),
@@ -57,7 +57,7 @@ class ChunkTickets {
   bool has_sum(uint32_t rank, uint64_t chunk) const {
     return slot(rank, chunk).sum_ticket.load(std::memory_order_acquire) == ticket(chunk);
   }
-  // How the input of |rank|, which is there, was written.
+  // The way in which the input of |rank|, which is there, was written.
   WriteWay way_of(uint32_t rank, uint64_t chunk) const {
     const uint64_t ticket = slot(rank, chunk).input_ticket.load(std::memory_order_relaxed);
     return (ticket & kStreamedBit) != 0 ? WriteWay::kStreamed : WriteWay::kCached;

@@ -47,7 +47,7 @@ class Collectives {
   void note_unexpected_part(int mesh_rank, uint64_t tag);
   void peer_lost(int mesh_rank);
 
-  // These are for teams.
+  // Teams use the functions below.
   MeshMember& communicator() { return communicator_; }
   Mesh& mesh() { return mesh_; }
   // Whether the arguments of the ranks are compared.

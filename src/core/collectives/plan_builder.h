@@ -25,7 +25,7 @@ class PlanBuilder {
     plan_.result = {};
   }
 
-  // What the reduction leaves for this rank, and is not final.
+  // Sets the sum that the reduction leaves for this rank, and that is not final.
   void set_result(const Range& result) { plan_.result = result; }
   void send(uint32_t peer, const Range& what) { add(StepKind::kSend, peer, what); }
   void receive(uint32_t peer, const Range& where) { add(StepKind::kReceive, peer, where); }

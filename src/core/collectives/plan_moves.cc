@@ -141,13 +141,13 @@ void alltoall_two_level(const PipelineBuffers& buffers, PlanBuilder& plan) {
   const std::vector<uint32_t>& mates = levels.mates();
   const uint32_t index = levels.index();
   const uint64_t length = buffers.sent(0).length;
-  // For each rank of this group: the ranks of other groups that it collects data for.
+  // The ranks of other groups that each rank of this group collects data for.
   std::vector<std::vector<uint32_t>> targets(mates.size());
   for (uint32_t rank = 0; rank < problem.ranks; ++rank) {
     if (levels.group_of(rank) == levels.group()) continue;
     targets[levels.index_of(levels.counterpart(rank, levels.group()))].push_back(rank);
   }
-  std::vector<Range> leaving(mates.size());  // for each mate, what it is to hand on
+  std::vector<Range> leaving(mates.size());  // data that each mate is to hand on
   for (size_t mate = 0; mate < mates.size(); ++mate) {
     if (mate == index) continue;
     leaving[mate] = plan.scratch(targets[mate].size() * length);
@@ -159,7 +159,7 @@ void alltoall_two_level(const PipelineBuffers& buffers, PlanBuilder& plan) {
   plan.next_round();
 
   const std::vector<uint32_t>& mine = targets[index];
-  std::vector<Range> handed(mates.size());  // by each mate
+  std::vector<Range> handed(mates.size());  // data that each mate hands to this rank
   for (size_t mate = 0; mate < mates.size(); ++mate) {
     if (mate == index) continue;
     plan.send(mates[mate], buffers.sent(mates[mate]));

@@ -226,7 +226,7 @@ void reduce_scatter_chained(const PipelineBuffers& buffers, PlanBuilder& plan) {
   const TwoLevels levels(problem);
   const uint32_t group = levels.group();
   const bool last = group + 1 == levels.count();
-  // What this rank adds to, by the rank that it goes to.
+  // The sums that this rank adds to, by the rank that they go to.
   std::vector<Range> sums(problem.ranks);
   std::vector<std::vector<Range>> inputs(problem.ranks);
   std::vector<Range> before(problem.ranks);

@@ -154,7 +154,7 @@ void reduce_scatter_two_level(const PipelineBuffers& buffers, PlanBuilder& plan)
   const Problem& problem = buffers.problem();
   const TwoLevels levels(problem);
   const auto collector = [&](uint32_t rank) { return levels.collector(rank, levels.group()); };
-  // What this rank sums, by the rank that it goes to.
+  // The inputs that this rank sums, by the rank that the sum goes to.
   std::vector<std::vector<Range>> inputs(problem.ranks);
   for (uint32_t to = 0; to < problem.ranks; ++to) {
     if (collector(to) != problem.rank) {

@@ -33,7 +33,7 @@ struct ArenaOffer {
 // One chunk of one rank. The input's ticket, what is compared and short data share one line; what
 // is seldom read is on others.
 struct ChunkSlot {
-  static constexpr size_t kInlineBytes = 48;  // fit beside the ticket
+  static constexpr size_t kInlineBytes = 48;  // bytes that fit beside the ticket
   static constexpr uint64_t kBytes = 64u << 10;
 
   std::atomic<uint64_t> input_ticket;
@@ -67,7 +67,7 @@ class SharedArena {
   ReadCosts* read_costs() const;
   // slots_per_rank() slots of each rank, rank by rank.
   ChunkSlot* slots() const;
-  // A power of two.
+  // Slots of each rank; a power of two.
   uint32_t slots_per_rank() const { return slots_for(ranks_); }
 
  private:
@@ -81,7 +81,7 @@ class SharedArena {
 
   uint32_t ranks_;
   UniqueFd file_;
-  std::byte* base_;  // null: moved away
+  std::byte* base_;  // null: another object has the memory
 };
 
 }  // namespace hetcomm::collectives
