@@ -8,6 +8,7 @@
 
 #include "src/capi/post.h"
 #include "src/core/collectives/task.h"
+#include "src/core/communicator/collective_calls.h"
 
 namespace {
 
@@ -159,7 +160,7 @@ Status try_post(hetcomm_communicator_t* communicator, Arguments& arguments,
   }
   Operation* operation = nullptr;
   std::string text;
-  const Code code = own.post_collective(arguments, &operation, &text);
+  const Code code = post_collective(own, arguments, &operation, &text);
   if (code != Code::kOk) {
     return text.empty() ? Status(code) : Status(code, std::move(text));
   }
@@ -293,7 +294,7 @@ hetcomm_status_t hetcomm_collective_refuse(hetcomm_communicator_t* communicator,
   return capi::guard([&]() -> Status {
     HETCOMM_REQUIRE_HANDLE(communicator);
     HETCOMM_RETURN_IF_ERROR(capi::check_alive(communicator->impl->context()));
-    communicator->impl->refuse_collective(reason != nullptr ? reason : "no reason given");
+    refuse_collective(*communicator->impl, reason != nullptr ? reason : "no reason given");
     return {};
   });
 }

@@ -3,6 +3,8 @@
 
 #include "src/capi/guard.h"
 #include "src/capi/output.h"
+#include "src/core/communicator/collective_calls.h"
+#include "src/core/communicator/split.h"
 
 namespace {
 
@@ -178,7 +180,7 @@ hetcomm_status_t hetcomm_communicator_barrier(hetcomm_communicator_t* communicat
                                               uint64_t timeout_ns) noexcept {
   return capi::guard([&]() -> Status {
     HETCOMM_RETURN_IF_ERROR(check(communicator));
-    return communicator->impl->barrier(timeout_ns);
+    return hetcomm::barrier(*communicator->impl, timeout_ns);
   });
 }
 
@@ -195,7 +197,7 @@ hetcomm_status_t hetcomm_communicator_split(hetcomm_communicator_t* communicator
     // Before the others hear that this rank takes part.
     std::unique_ptr<hetcomm_communicator> handle(new (std::nothrow) hetcomm_communicator{});
     if (handle == nullptr && refused.ok()) refused = Code::kOutOfMemory;
-    auto made = communicator->impl->split(color, key, refused);
+    auto made = hetcomm::split(*communicator->impl, color, key, refused);
     if (!made.ok()) return made.status();
     if (made.value() == nullptr) {
       *out_communicator = nullptr;

@@ -14,6 +14,7 @@ using hetcomm::Communicator;
 using hetcomm::ConstByteSpan;
 using hetcomm::OperationKind;
 using hetcomm::PostArguments;
+using hetcomm::RegisteredMemories;
 using hetcomm::Result;
 using hetcomm::Status;
 namespace capi = hetcomm::capi;
@@ -43,7 +44,7 @@ template <OperationKind kKind, typename Act>
   if (!own.context().alive() || own.context().devices().forbids(plain)) [[unlikely]]
     return false;
   hetcomm::Operation* operation =
-      own.access_plain<kKind>(*remote, offset, length, buffer, std::forward<Act>(act));
+      own.poster().access_plain<kKind>(*remote, offset, length, buffer, std::forward<Act>(act));
   if (operation == nullptr) return false;
   hetcomm::Engine& engine = own.context().engine();
   if (engine.threaded() && operation->state() == hetcomm::OperationState::kPending) {
@@ -114,8 +115,8 @@ hetcomm_status_t hetcomm_memory_register(hetcomm_memory_t* memory,
     if ((flags & ~uint32_t{HETCOMM_REGISTER_CALLER_PROGRESS}) != 0) {
       return Status(Code::kInvalidArgument, "flags has unknown bits");
     }
-    return communicator->impl->register_memory(*memory, access,
-                                               (flags & HETCOMM_REGISTER_CALLER_PROGRESS) != 0);
+    return communicator->impl->memories().register_memory(
+        *memory, access, (flags & HETCOMM_REGISTER_CALLER_PROGRESS) != 0);
   });
 }
 
@@ -123,7 +124,7 @@ hetcomm_status_t hetcomm_memory_unregister(hetcomm_memory_t* memory, uint64_t ti
   return capi::guard([&]() -> Status {
     HETCOMM_REQUIRE_HANDLE(memory);
     HETCOMM_RETURN_IF_ERROR(capi::check_alive(memory->context));
-    return Communicator::unregister_memory(*memory, timeout_ns);
+    return RegisteredMemories::unregister_memory(*memory, timeout_ns);
   });
 }
 
@@ -134,7 +135,7 @@ hetcomm_status_t hetcomm_memory_export(const hetcomm_memory_t* memory, size_t ca
     HETCOMM_REQUIRE(out_size);
     if (capacity > 0) HETCOMM_REQUIRE(out_bytes);
     HETCOMM_RETURN_IF_ERROR(capi::check_alive(memory->context));
-    const auto bytes = Communicator::export_memory(*memory);
+    const auto bytes = RegisteredMemories::export_memory(*memory);
     if (!bytes.ok()) return bytes.status();
     if (bytes.value().size() > capacity) {
       return Status(Code::kOutOfRange, fmt::format("the buffer is too small: {} bytes are needed",
@@ -156,7 +157,7 @@ hetcomm_status_t hetcomm_memory_import(hetcomm_communicator_t* communicator, con
     HETCOMM_RETURN_IF_ERROR(capi::check_alive(own.context()));
     hetcomm::ExportedMemory exported;
     std::vector<hetcomm::RemoteKey> keys;
-    HETCOMM_RETURN_IF_ERROR(own.import_memory(
+    HETCOMM_RETURN_IF_ERROR(own.memories().import_memory(
         ConstByteSpan(static_cast<const std::byte*>(bytes), size), &exported, &keys));
     *out_remote = new hetcomm_remote_memory(own, exported, std::move(keys));
     return {};
@@ -289,7 +290,8 @@ hetcomm_status_t hetcomm_memory_wait_notification(
     const uint64_t timeout = timeout_ns == HETCOMM_TIMEOUT_DEFAULT
                                  ? context.config().number(hetcomm::Variable::kTimeout)
                                  : timeout_ns;
-    return Communicator::wait_notification(*memory, context.engine(), timeout, out_notification);
+    return RegisteredMemories::wait_notification(*memory, context.engine(), timeout,
+                                                 out_notification);
   });
 }
 

@@ -40,7 +40,7 @@ template <OperationKind kKind>
       own.context().devices().forbids(buffer.offset)) [[unlikely]] {
     return nullptr;
   }
-  return own.post_plain<kKind>(peer, tag, ignore, buffer);
+  return own.poster().post_plain<kKind>(peer, tag, ignore, buffer);
 }
 
 // Calls |use| for the entries that are still waiting for their group.
@@ -78,10 +78,19 @@ OperationRef find(hetcomm_request_t* request, hetcomm_status_t* status) {
   out->text = capi::keep_text(*operation.text);
 }
 
+inline void fill_completion(const Operation& operation, hetcomm_completion_t* out) {
+  out->status = static_cast<hetcomm_status_t>(operation.code);
+  out->source = operation.source;
+  out->tag = operation.matched_tag;
+  out->bytes_sent = operation.run.bytes_sent;
+  out->bytes_received = operation.run.bytes_received;
+  out->text = "";
+}
+
 // True when the caller has to give the slot back: it is not that of a prepared operation.
 [[gnu::always_inline]] inline bool report(Operation& operation, hetcomm_completion_t* out) {
   if (out != nullptr) {
-    Communicator::fill_completion(operation, out);
+    fill_completion(operation, out);
     if (operation.text) [[unlikely]]
       keep_text_of(operation, out);
   }
@@ -434,7 +443,7 @@ hetcomm_status_t hetcomm_request_start(hetcomm_request_t* request) noexcept {
       return Status(Code::kInvalidArgument, "the request's communicator was destroyed");
     }
     std::string text;
-    const Code code = Communicator::of(operation).restart(ref, &text);
+    const Code code = Communicator::of(operation).poster().restart(ref, &text);
     return code == Code::kOk ? Status() : Status(code, std::move(text));
   });
 }

@@ -78,8 +78,8 @@ hetcomm_status_t post(Communicator* communicator, PostArguments arguments, bool 
     }
     Operation* operation = nullptr;
     std::string text;
-    code = prepared ? communicator->prepare(arguments, &operation, &text)
-                    : communicator->post(arguments, &operation, &text);
+    code = prepared ? communicator->poster().prepare(arguments, &operation, &text)
+                    : communicator->poster().post(arguments, &operation, &text);
     if (code != Code::kOk) [[unlikely]]
       return fail(code, text.empty() ? hetcomm::code_text(code) : text);
     if (arguments.options != nullptr && known.group != nullptr) {

@@ -119,12 +119,12 @@ void expect_nothing_left(CoreMember& me) {
   const uint64_t deadline = now_ns() + 20'000'000'000;
   while (asked(me) > 0 && now_ns() < deadline) me.context().engine().poke();
   EXPECT_EQ(asked(me), 0u) << "rank " << me.rank();
-  expect_ok(me.communicator().barrier(20'000'000'000));
+  expect_ok(barrier(me.communicator(), 20'000'000'000));
   // What this rank has answered the other acknowledges with its next message: the barrier's.
   while (held(me) > 0 && now_ns() < deadline) me.context().engine().poke();
   EXPECT_EQ(held(me), 0u) << "rank " << me.rank();
   EXPECT_EQ(count_records(me), 0u) << "rank " << me.rank();
-  expect_ok(me.communicator().barrier(20'000'000'000));
+  expect_ok(barrier(me.communicator(), 20'000'000'000));
 }
 
 struct AskedCase {
@@ -194,7 +194,7 @@ TEST_P(Asked, CancelledOnesGiveTheirPlacesBack) {
   std::atomic<bool> asleep{true};
   run([&](CoreMember& me) {
     Window window(me, kBytes);
-    expect_ok(me.communicator().barrier(20'000'000'000));
+    expect_ok(barrier(me.communicator(), 20'000'000'000));
     if (me.rank() == 0) {
       Asker asker(me, window);
       for (int round = 0; round < 3; ++round) {

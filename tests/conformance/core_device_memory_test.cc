@@ -223,7 +223,7 @@ TEST_F(CoreDeviceMemory, WhatIsRefusedInTheMiddleIsStaged) {
             me.finish(me.post(me.rank() == 0 ? OperationKind::kSend : OperationKind::kReceive,
                               1 - me.rank(), 1, little))
                 .ok());
-        EXPECT_TRUE(me.communicator().barrier(20'000'000'000).ok());
+        EXPECT_TRUE(barrier(me.communicator(), 20'000'000'000).ok());
         FakeFabric::accept_dmabufs(ENOMEM);
         const Moved before = moved(me);
         const Status status = move(3);
@@ -248,9 +248,10 @@ TEST_F(CoreDeviceMemory, PutsAndGetsWithoutTheOwner) {
           OnDevice local(me, kSize);
           mine.fill(static_cast<uint64_t>(10 + me.rank()));
           EXPECT_TRUE(me.communicator()
+                          .memories()
                           .register_memory(*mine, HETCOMM_ACCESS_PUT | HETCOMM_ACCESS_GET, true)
                           .ok());
-          std::vector<std::byte> exported = Communicator::export_memory(*mine).value();
+          std::vector<std::byte> exported = RegisteredMemories::export_memory(*mine).value();
           std::vector<std::byte> theirs(exported.size());
           const int peer = 1 - me.rank();
           Operation* receive =
@@ -261,7 +262,7 @@ TEST_F(CoreDeviceMemory, PutsAndGetsWithoutTheOwner) {
           EXPECT_TRUE(me.finish(receive).ok());
           ExportedMemory named;
           std::vector<RemoteKey> keys;
-          EXPECT_TRUE(me.communicator().import_memory(theirs, &named, &keys).ok());
+          EXPECT_TRUE(me.communicator().memories().import_memory(theirs, &named, &keys).ok());
           {
             RemoteMemory remote(me.communicator(), named, std::move(keys));
             EXPECT_TRUE(me.finish(me.access(OperationKind::kGet, {.remote = &remote, .offset = 7},
@@ -270,32 +271,31 @@ TEST_F(CoreDeviceMemory, PutsAndGetsWithoutTheOwner) {
             const std::vector<std::byte> whole = pattern(kSize, static_cast<uint64_t>(10 + peer));
             EXPECT_EQ(local.contents(100, 300'000),
                       std::vector<std::byte>(whole.begin() + 7, whole.begin() + 300'007));
-            EXPECT_TRUE(me.communicator().barrier(20'000'000'000).ok());
+            EXPECT_TRUE(barrier(me.communicator(), 20'000'000'000).ok());
             local.fill(static_cast<uint64_t>(20 + me.rank()));
             EXPECT_TRUE(me.finish(me.access(OperationKind::kPut, {.remote = &remote, .offset = 0},
                                             local.part(0, kSize), true))
                             .ok());
             hetcomm_notification_t notification{};
             const uint64_t before = flushes;
-            EXPECT_TRUE(
-                me.communicator()
-                    .wait_notification(*mine, me.context().engine(), 20'000'000'000, &notification)
-                    .ok());
+            EXPECT_TRUE(RegisteredMemories::wait_notification(*mine, me.context().engine(),
+                                                              20'000'000'000, &notification)
+                            .ok());
             EXPECT_LE(before, flushes);
             EXPECT_EQ(mine.contents(0, kSize), pattern(kSize, static_cast<uint64_t>(20 + peer)));
             EXPECT_EQ(moved(me).direct, 800'000u);
             EXPECT_EQ(moved(me).staged, 0u);
-            EXPECT_TRUE(me.communicator().barrier(20'000'000'000).ok());
+            EXPECT_TRUE(barrier(me.communicator(), 20'000'000'000).ok());
             const uint64_t between = flushes;
-            EXPECT_TRUE(me.communicator().barrier(20'000'000'000).ok());
+            EXPECT_TRUE(barrier(me.communicator(), 20'000'000'000).ok());
             // Seen by the owner's device, too, though nobody notifies.
             EXPECT_TRUE(me.finish(me.access(OperationKind::kPut, {.remote = &remote, .offset = 0},
                                             local.part(0, kSize)))
                             .ok());
             EXPECT_LT(between, flushes);
-            EXPECT_TRUE(me.communicator().barrier(20'000'000'000).ok());
+            EXPECT_TRUE(barrier(me.communicator(), 20'000'000'000).ok());
           }
-          EXPECT_TRUE(me.communicator().unregister_memory(*mine, 20'000'000'000).ok());
+          EXPECT_TRUE(RegisteredMemories::unregister_memory(*mine, 20'000'000'000).ok());
         },
         make_devices);
     // Each rank: its trial, what its get wrote, what the peer's puts did.

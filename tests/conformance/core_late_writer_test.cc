@@ -149,18 +149,20 @@ class PutsOverFailingRails : public ::testing::Test {
     ASSERT_TRUE(putter_ && owner_);
     memory_ = std::make_unique<Memory>(owner_->context().devices(), 0, bytes_.data(), bytes_.size(),
                                        false);
-    ASSERT_TRUE(owner_->communicator().register_memory(*memory_, HETCOMM_ACCESS_ALL, true).ok());
-    const auto exported = Communicator::export_memory(*memory_);
+    ASSERT_TRUE(
+        owner_->communicator().memories().register_memory(*memory_, HETCOMM_ACCESS_ALL, true).ok());
+    const auto exported = RegisteredMemories::export_memory(*memory_);
     ASSERT_TRUE(exported.ok());
     ExportedMemory named;
     std::vector<RemoteKey> keys;
-    ASSERT_TRUE(putter_->communicator().import_memory(exported.value(), &named, &keys).ok());
+    ASSERT_TRUE(
+        putter_->communicator().memories().import_memory(exported.value(), &named, &keys).ok());
     remote_ = std::make_unique<RemoteMemory>(putter_->communicator(), named, std::move(keys));
   }
   void TearDown() override {
     remote_.reset();
     if (memory_) {
-      EXPECT_TRUE(Communicator::unregister_memory(*memory_, 20'000'000'000).ok());
+      EXPECT_TRUE(RegisteredMemories::unregister_memory(*memory_, 20'000'000'000).ok());
     }
     // Gone together, as neither waits for the other here.
     std::thread leaving([this] { putter_.reset(); });

@@ -12,7 +12,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "src/core/collectives/plan.h"
+#include "src/core/collectives/estimate.h"
 #include "tests/support/core_job.h"
 #include "transports/self/factory.h"
 #include "transports/shm/factory.h"

@@ -135,8 +135,8 @@ void exchange(CoreMember& me, uint64_t seed, uint64_t count) {
       }
     }
     hetcomm_notification_t notification{};
-    const Status status = Communicator::wait_notification(window.memory(), me.context().engine(),
-                                                          HETCOMM_TIMEOUT_POLL, &notification);
+    const Status status = RegisteredMemories::wait_notification(
+        window.memory(), me.context().engine(), HETCOMM_TIMEOUT_POLL, &notification);
     if (!status.ok()) {
       ASSERT_EQ(status.code(), Code::kTimedOut) << status.text();
       continue;
@@ -167,9 +167,9 @@ void exchange(CoreMember& me, uint64_t seed, uint64_t count) {
   for (uint64_t i = 1; i <= count; ++i) EXPECT_LT(results[i], count);
   std::sort(results.begin() + 1, results.end());
   for (uint64_t i = 1; i <= count; ++i) EXPECT_EQ(results[i], i - 1) << "an atomic happened twice";
-  expect_ok(me.communicator().barrier(20'000'000'000));
+  expect_ok(barrier(me.communicator(), 20'000'000'000));
   EXPECT_EQ(window.word(0), count);
-  expect_ok(me.communicator().barrier(20'000'000'000));
+  expect_ok(barrier(me.communicator(), 20'000'000'000));
 }
 
 TEST_P(AccessFaults, NotificationsAndAtomicsHappenOnce) {
@@ -224,12 +224,12 @@ TEST_P(AccessFaults, EachEndsByItself) {
       },
       [&](CoreMember& me) {
         Window window(me, kWindow);
-        expect_ok(me.communicator().barrier(20'000'000'000));
+        expect_ok(barrier(me.communicator(), 20'000'000'000));
         if (me.rank() == 1) {
           while (!done.load()) {
             hetcomm_notification_t notification{};
-            (void)Communicator::wait_notification(window.memory(), me.context().engine(),
-                                                  HETCOMM_TIMEOUT_POLL, &notification);
+            (void)RegisteredMemories::wait_notification(window.memory(), me.context().engine(),
+                                                        HETCOMM_TIMEOUT_POLL, &notification);
           }
         } else {
           constexpr uint64_t kLargest = kSlots * kSlot;
@@ -261,7 +261,7 @@ TEST_P(AccessFaults, EachEndsByItself) {
           }
           done.store(true);
         }
-        expect_ok(me.communicator().barrier(20'000'000'000));
+        expect_ok(barrier(me.communicator(), 20'000'000'000));
         hetcomm_counters_t counters[4];
         const size_t count = me.communicator().counters(1 - me.rank(), 4, counters);
         for (size_t i = 0; i < count; ++i) broken += counters[i].failures;
@@ -294,13 +294,13 @@ TEST(AccessRegions, NotificationsNameAllOfAPutWhoseConnectionsBroke) {
       },
       [&](CoreMember& me) {
         Window window(me, kCounters + kAtOnce * kEach);
-        expect_ok(me.communicator().barrier(20'000'000'000));
+        expect_ok(barrier(me.communicator(), 20'000'000'000));
         const auto length_of = [&](uint64_t put) { return kEach - put * 1000; };
         if (me.rank() == 1) {
           std::vector<bool> seen(kRounds * kAtOnce);
           while (taken.load() < seen.size()) {
             hetcomm_notification_t notification{};
-            const Status status = Communicator::wait_notification(
+            const Status status = RegisteredMemories::wait_notification(
                 window.memory(), me.context().engine(), 20'000'000'000, &notification);
             ASSERT_TRUE(status.ok()) << status.text();
             const uint64_t put = notification.value;
@@ -334,7 +334,7 @@ TEST(AccessRegions, NotificationsNameAllOfAPutWhoseConnectionsBroke) {
             });
           }
         }
-        expect_ok(me.communicator().barrier(20'000'000'000));
+        expect_ok(barrier(me.communicator(), 20'000'000'000));
         hetcomm_counters_t counters[4];
         const size_t count = me.communicator().counters(1 - me.rank(), 4, counters);
         for (size_t i = 0; i < count; ++i) broken += counters[i].failures;
@@ -362,7 +362,7 @@ TEST(AccessRegions, WhatFollowsTheNewsOfABreakHoldsUpNothing) {
       },
       [&](CoreMember& me) {
         Window window(me, kWindow);
-        expect_ok(me.communicator().barrier(20'000'000'000));
+        expect_ok(barrier(me.communicator(), 20'000'000'000));
         std::vector<std::byte> bytes(4096);
         for (int round = 0; round < 400 && !failed.load(); ++round) {
           std::array<uint64_t, 3> before{};
@@ -408,7 +408,7 @@ TEST(AccessRegions, WithdrawnRegionsAreNotWritten) {
           std::vector<Operation*> operations;
           {
             std::unique_ptr<Window> window = std::make_unique<Window>(me, kWindow);
-            expect_ok(me.communicator().barrier(20'000'000'000));
+            expect_ok(barrier(me.communicator(), 20'000'000'000));
             if (me.rank() == 0) {
               for (uint64_t i = 0; i < kSlots; ++i) {
                 const AccessArguments to{.remote = &window->remote(),
@@ -422,17 +422,17 @@ TEST(AccessRegions, WithdrawnRegionsAreNotWritten) {
               }
             } else {
               for (uint64_t i = 0; i < seed * 10; ++i) me.context().engine().poke();
-              expect_ok(Communicator::unregister_memory(window->memory(), 20'000'000'000));
+              expect_ok(RegisteredMemories::unregister_memory(window->memory(), 20'000'000'000));
               const std::vector<std::byte> before(window->at(0, kSlots * kSlot).begin(),
                                                   window->at(0, kSlots * kSlot).end());
-              expect_ok(me.communicator().barrier(20'000'000'000));
+              expect_ok(barrier(me.communicator(), 20'000'000'000));
               EXPECT_TRUE(
                   std::equal(before.begin(), before.end(), window->at(0, kSlots * kSlot).begin()));
-              expect_ok(
-                  me.communicator().register_memory(window->memory(), HETCOMM_ACCESS_GET, true));
+              expect_ok(me.communicator().memories().register_memory(window->memory(),
+                                                                     HETCOMM_ACCESS_GET, true));
               return;
             }
-            expect_ok(me.communicator().barrier(20'000'000'000));
+            expect_ok(barrier(me.communicator(), 20'000'000'000));
           }
         });
     if (HasFailure()) return;

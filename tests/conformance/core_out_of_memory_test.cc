@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "src/base/clock.h"
+#include "src/core/communicator/split.h"
 #include "src/core/job/mesh.h"
 #include "src/core/peer/pair.h"
 #include "src/core/progress/graveyard.h"
@@ -48,16 +49,18 @@ class TwoRanks {
     other.join();
     memory_ = std::make_unique<Memory>(owner_->context().devices(), 0, bytes_.data(), bytes_.size(),
                                        false);
-    EXPECT_TRUE(owner_->communicator().register_memory(*memory_, HETCOMM_ACCESS_ALL, true).ok());
-    const auto exported = Communicator::export_memory(*memory_);
+    EXPECT_TRUE(
+        owner_->communicator().memories().register_memory(*memory_, HETCOMM_ACCESS_ALL, true).ok());
+    const auto exported = RegisteredMemories::export_memory(*memory_);
     ExportedMemory named;
     std::vector<RemoteKey> keys;
-    EXPECT_TRUE(putter_->communicator().import_memory(exported.value(), &named, &keys).ok());
+    EXPECT_TRUE(
+        putter_->communicator().memories().import_memory(exported.value(), &named, &keys).ok());
     remote_ = std::make_unique<RemoteMemory>(putter_->communicator(), named, std::move(keys));
   }
   ~TwoRanks() {
     remote_.reset();
-    (void)Communicator::unregister_memory(*memory_, 20'000'000'000);
+    (void)RegisteredMemories::unregister_memory(*memory_, 20'000'000'000);
     // Gone together, as neither waits for the other here.
     std::thread leaving([this] { putter_.reset(); });
     owner_.reset();
@@ -75,8 +78,8 @@ class TwoRanks {
   }
   bool take_notification() {
     hetcomm_notification_t notification{};
-    return Communicator::wait_notification(*memory_, owner_->context().engine(),
-                                           HETCOMM_TIMEOUT_POLL, &notification)
+    return RegisteredMemories::wait_notification(*memory_, owner_->context().engine(),
+                                                 HETCOMM_TIMEOUT_POLL, &notification)
         .ok();
   }
 
@@ -103,7 +106,7 @@ SplitOutcome split_and_talk(CoreMember& me, int64_t failing, std::atomic<int>& d
   std::unique_ptr<Communicator> made;
   fail_allocation_after(failing);
   try {
-    auto split = me.communicator().split(0, 0, {});
+    auto split = hetcomm::split(me.communicator(), 0, 0, {});
     outcome.split = split.status().code();
     if (split.ok()) made = std::move(split).value();
   } catch (const std::bad_alloc&) {
@@ -123,10 +126,12 @@ SplitOutcome split_and_talk(CoreMember& me, int64_t failing, std::atomic<int>& d
     Operation* send = nullptr;
     Operation* receive = nullptr;
     const int peer = 1 - me.rank();
-    EXPECT_EQ(made->post({OperationKind::kReceive, peer, 1, 0, &to, 1, &options}, &receive, &text),
+    EXPECT_EQ(made->poster().post({OperationKind::kReceive, peer, 1, 0, &to, 1, &options}, &receive,
+                                  &text),
               Code::kOk);
-    EXPECT_EQ(made->post({OperationKind::kSend, peer, 1, 0, &from, 1, &options}, &send, &text),
-              Code::kOk);
+    EXPECT_EQ(
+        made->poster().post({OperationKind::kSend, peer, 1, 0, &from, 1, &options}, &send, &text),
+        Code::kOk);
     (void)me.finish(send);
     outcome.receive = me.finish(receive).code();
   }

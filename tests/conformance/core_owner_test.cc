@@ -46,11 +46,11 @@ class Owner : public WithPlayedPeer {
   void grant(uint32_t rights) {
     window_ =
         std::make_unique<Memory>(me_.context().devices(), 0, around_.data() + kGuard, kSize, false);
-    expect_ok(me_.communicator().register_memory(*window_, rights, true));
+    expect_ok(me_.communicator().memories().register_memory(*window_, rights, true));
     id_ = window_->registration->id;
   }
   void unregister() {
-    expect_ok(Communicator::unregister_memory(*window_, 20'000'000'000));
+    expect_ok(RegisteredMemories::unregister_memory(*window_, 20'000'000'000));
     window_.reset();
   }
   // The peer asks, and gets this answer. kOk: it was done.
@@ -188,8 +188,8 @@ TEST_F(Owner, NotifiesOfAllOfAPutWhoseRestItWasAskedFor) {
         PutRequestBody{{id_, offset, length}, ahead, {tags_, 1, {}}});
     drive(5);
     hetcomm_notification_t notification{};
-    expect_ok(Communicator::wait_notification(*window_, me_.context().engine(),
-                                              HETCOMM_TIMEOUT_POLL, &notification));
+    expect_ok(RegisteredMemories::wait_notification(*window_, me_.context().engine(),
+                                                    HETCOMM_TIMEOUT_POLL, &notification));
     EXPECT_EQ(notification.value, ahead);
     EXPECT_EQ(notification.source, 1);
     EXPECT_EQ(notification.offset, offset - ahead);
@@ -211,8 +211,8 @@ TEST_F(Owner, NotifiesOfWhatIsInside) {
         AccessBody{id_, offset, length});
     drive(3);
     hetcomm_notification_t notification{};
-    const Status status = Communicator::wait_notification(*window_, me_.context().engine(),
-                                                          HETCOMM_TIMEOUT_POLL, &notification);
+    const Status status = RegisteredMemories::wait_notification(
+        *window_, me_.context().engine(), HETCOMM_TIMEOUT_POLL, &notification);
     if (!status.ok()) return false;
     EXPECT_EQ(notification.value, 99U);
     EXPECT_EQ(notification.source, 1);
@@ -270,8 +270,8 @@ class NotificationCredit : public Owner {
   }
   bool take() {
     hetcomm_notification_t notification{};
-    return Communicator::wait_notification(*window_, me_.context().engine(), HETCOMM_TIMEOUT_POLL,
-                                           &notification)
+    return RegisteredMemories::wait_notification(*window_, me_.context().engine(),
+                                                 HETCOMM_TIMEOUT_POLL, &notification)
         .ok();
   }
 };
@@ -378,11 +378,11 @@ class Initiator : public WithPlayedPeer {
     peer_->records = true;
     // The peer's memory: only the exported bytes are real.
     ExportedMemory exported =
-        ExportedMemory::decode(Communicator::export_memory(memory_).value()).value();
+        ExportedMemory::decode(RegisteredMemories::export_memory(memory_).value()).value();
     exported.rank = 1;
     ExportedMemory imported;
     std::vector<RemoteKey> keys;
-    expect_ok(me_.communicator().import_memory(exported.encode(), &imported, &keys));
+    expect_ok(me_.communicator().memories().import_memory(exported.encode(), &imported, &keys));
     remote_ = std::make_unique<RemoteMemory>(me_.communicator(), imported, std::move(keys));
     drive();
   }
@@ -402,7 +402,7 @@ class Initiator : public WithPlayedPeer {
     const AccessArguments nothing{};
     std::string text;
     Operation* operation = nullptr;
-    const Code code = me_.communicator().post(
+    const Code code = me_.communicator().poster().post(
         {.kind = OperationKind::kFlush, .peer = 1, .tag = 0, .ignore = 0, .access = &nothing},
         &operation, &text);
     EXPECT_EQ(code, Code::kOk) << text;

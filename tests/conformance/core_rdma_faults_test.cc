@@ -64,8 +64,8 @@ struct Exposed {
   explicit Exposed(CoreMember& me)
       : bytes(kBytes), memory(me.context().devices(), 0, bytes.data(), kBytes, false) {
     Communicator& own = me.communicator();
-    EXPECT_TRUE(own.register_memory(memory, HETCOMM_ACCESS_ALL, true).ok());
-    Bytes mine = Communicator::export_memory(memory).value();
+    EXPECT_TRUE(own.memories().register_memory(memory, HETCOMM_ACCESS_ALL, true).ok());
+    Bytes mine = RegisteredMemories::export_memory(memory).value();
     Bytes theirs(mine.size());
     const int peer = 1 - me.rank();
     Operation* receive = me.post(OperationKind::kReceive, peer, 7, theirs.data(), theirs.size());
@@ -74,7 +74,7 @@ struct Exposed {
     EXPECT_TRUE(me.finish(send).ok());
     ExportedMemory exported;
     std::vector<RemoteKey> keys;
-    EXPECT_TRUE(own.import_memory(theirs, &exported, &keys).ok());
+    EXPECT_TRUE(own.memories().import_memory(theirs, &exported, &keys).ok());
     remote = std::make_unique<RemoteMemory>(own, exported, std::move(keys));
   }
 
@@ -93,7 +93,7 @@ Operation* start_held_put(CoreMember& me, const Exposed& to, Bytes& bytes, uint6
   FakeFabric::hold_write(bytes.size());
   std::string text;
   Operation* operation = nullptr;
-  EXPECT_EQ(me.communicator().post(
+  EXPECT_EQ(me.communicator().poster().post(
                 {OperationKind::kPut, 1 - me.rank(), 0, 0, &buffer, 1, &options, false, &access},
                 &operation, &text),
             Code::kOk)
@@ -123,7 +123,7 @@ TEST(LatePut, EndsWhenNothingOfItCanArrive) {
       2, "TIMEOUT=20s;LOG=error;INTERFACE=lo;COOL_DOWN=60s;", [](int) { return rdma_and_tcp(); },
       [&](CoreMember& me) {
         Exposed exposed(me);
-        ASSERT_TRUE(me.communicator().barrier(10 * kSecond).ok());
+        ASSERT_TRUE(barrier(me.communicator(), 10 * kSecond).ok());
         Bytes first(kBytes, std::byte{0x11});
         Bytes second(kBytes, std::byte{0x22});
         if (me.rank() == 1) {
@@ -147,12 +147,12 @@ TEST(LatePut, EndsWhenNothingOfItCanArrive) {
                                        second.data(), kBytes);
           EXPECT_TRUE(me.finish(again).ok());
         }
-        ASSERT_TRUE(me.communicator().barrier(10 * kSecond).ok());
+        ASSERT_TRUE(barrier(me.communicator(), 10 * kSecond).ok());
         if (me.rank() == 1) {
           EXPECT_EQ(exposed.bytes, second);
         }
         exposed.remote.reset();
-        EXPECT_TRUE(Communicator::unregister_memory(exposed.memory, 20 * kSecond).ok());
+        EXPECT_TRUE(RegisteredMemories::unregister_memory(exposed.memory, 20 * kSecond).ok());
       });
 }
 
@@ -164,7 +164,7 @@ void end_two(const std::function<void(CoreMember&, Operation*, Operation*)>& can
       2, "TIMEOUT=20s;LOG=error;INTERFACE=lo;COOL_DOWN=60s;", [](int) { return rdma_and_tcp(); },
       [&](CoreMember& me) {
         Exposed exposed(me);
-        ASSERT_TRUE(me.communicator().barrier(10 * kSecond).ok());
+        ASSERT_TRUE(barrier(me.communicator(), 10 * kSecond).ok());
         Bytes first(kBytes, std::byte{0x11});
         Bytes second(kBytes / 2, std::byte{0x22});
         if (me.rank() == 1) {
@@ -189,9 +189,9 @@ void end_two(const std::function<void(CoreMember&, Operation*, Operation*)>& can
           EXPECT_EQ(me.finish(two).code(), Code::kCancelled);
           EXPECT_EQ(FakeFabric::release_writes(), 0U) << "it arrived after its end";
         }
-        ASSERT_TRUE(me.communicator().barrier(10 * kSecond).ok());
+        ASSERT_TRUE(barrier(me.communicator(), 10 * kSecond).ok());
         exposed.remote.reset();
-        EXPECT_TRUE(Communicator::unregister_memory(exposed.memory, 20 * kSecond).ok());
+        EXPECT_TRUE(RegisteredMemories::unregister_memory(exposed.memory, 20 * kSecond).ok());
       });
 }
 
@@ -221,7 +221,7 @@ TEST(LatePut, LeavesTheOwnersStoresAlone) {
       2, "TIMEOUT=20s;LOG=error;INTERFACE=lo;COOL_DOWN=60s;", [](int) { return rdma_and_tcp(); },
       [&](CoreMember& me) {
         Exposed exposed(me);
-        ASSERT_TRUE(me.communicator().barrier(10 * kSecond).ok());
+        ASSERT_TRUE(barrier(me.communicator(), 10 * kSecond).ok());
         Bytes first(kBytes, std::byte{0x11});
         if (me.rank() == 0) {
           Operation* put = start_held_put(me, exposed, first, kSecond / 10);
@@ -234,9 +234,9 @@ TEST(LatePut, LeavesTheOwnersStoresAlone) {
           EXPECT_TRUE(until(me, [&] { return over.load(); }));
           EXPECT_EQ(exposed.bytes, Bytes(kBytes));
         }
-        ASSERT_TRUE(me.communicator().barrier(10 * kSecond).ok());
+        ASSERT_TRUE(barrier(me.communicator(), 10 * kSecond).ok());
         exposed.remote.reset();
-        EXPECT_TRUE(Communicator::unregister_memory(exposed.memory, 20 * kSecond).ok());
+        EXPECT_TRUE(RegisteredMemories::unregister_memory(exposed.memory, 20 * kSecond).ok());
       });
 }
 
@@ -277,9 +277,9 @@ TEST(LockedMemory, RunsOut) {
       2, "TIMEOUT=10s;LOG=error;INTERFACE=lo;", [](int) { return rdma_and_tcp(); },
       [](CoreMember& me) {
         Exposed exposed(me);
-        ASSERT_TRUE(me.communicator().barrier(10 * kSecond).ok());
+        ASSERT_TRUE(barrier(me.communicator(), 10 * kSecond).ok());
         if (me.rank() == 0) FakeFabric::fail_registrations(ENOMEM, 0);
-        ASSERT_TRUE(me.communicator().barrier(10 * kSecond).ok());
+        ASSERT_TRUE(barrier(me.communicator(), 10 * kSecond).ok());
         Bytes bytes(8 << 20);
         Bytes right(bytes.size());
         fill_pattern(right, 3);
@@ -298,13 +298,13 @@ TEST(LockedMemory, RunsOut) {
               me.finish(me.access(kind, {.remote = exposed.remote.get()}, mine.data(), kBytes));
           EXPECT_TRUE(status.ok()) << status.text();
           EXPECT_EQ(mine, Bytes(kBytes, std::byte{0x33}));
-          ASSERT_TRUE(me.communicator().barrier(10 * kSecond).ok());
+          ASSERT_TRUE(barrier(me.communicator(), 10 * kSecond).ok());
           EXPECT_EQ(exposed.bytes, Bytes(kBytes, std::byte{0x33}));
         }
-        ASSERT_TRUE(me.communicator().barrier(10 * kSecond).ok());
+        ASSERT_TRUE(barrier(me.communicator(), 10 * kSecond).ok());
         FakeFabric::fail_registrations(0);
         exposed.remote.reset();
-        EXPECT_TRUE(Communicator::unregister_memory(exposed.memory, 20 * kSecond).ok());
+        EXPECT_TRUE(RegisteredMemories::unregister_memory(exposed.memory, 20 * kSecond).ok());
       });
 }
 

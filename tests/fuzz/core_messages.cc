@@ -693,12 +693,13 @@ class Job {
   };
 
   void register_memory(size_t index) {
-    require_ok(me_->communicator().register_memory(memories_[index], Arena::kRights[index], true),
+    require_ok(me_->communicator().memories().register_memory(memories_[index],
+                                                              Arena::kRights[index], true),
                "register");
     transport_->regions[index] = memories_[index].registration->id;
   }
   static void unregister(Memory& memory) {
-    require_ok(Communicator::unregister_memory(memory, 20'000'000'000), "unregister");
+    require_ok(RegisteredMemories::unregister_memory(memory, 20'000'000'000), "unregister");
   }
   void register_anew(size_t index) {
     transport_->script = nullptr;
@@ -708,12 +709,13 @@ class Job {
   // Memory of the peer's, of which only the exported bytes are real.
   void import_memory() {
     ExportedMemory exported =
-        ExportedMemory::decode(Communicator::export_memory(memories_[3]).value()).value();
+        ExportedMemory::decode(RegisteredMemories::export_memory(memories_[3]).value()).value();
     exported.rank = 1;
     exported.length = 300'000;
     ExportedMemory imported;
     std::vector<RemoteKey> keys;
-    require_ok(me_->communicator().import_memory(exported.encode(), &imported, &keys), "import");
+    require_ok(me_->communicator().memories().import_memory(exported.encode(), &imported, &keys),
+               "import");
     remote_ = std::make_unique<RemoteMemory>(me_->communicator(), imported, std::move(keys));
   }
 
@@ -768,7 +770,7 @@ class Job {
     const AccessArguments nothing{};
     std::string text;
     Operation* operation = nullptr;
-    const Code code = me_->communicator().post(
+    const Code code = me_->communicator().poster().post(
         {.kind = OperationKind::kFlush, .peer = 1, .tag = 0, .ignore = 0, .access = &nothing},
         &operation, &text);
     require(code == Code::kOk, "a flush is not taken");
@@ -815,8 +817,8 @@ class Job {
     for (size_t i = 0; i < memories_.size(); ++i) {
       if (!memories_[i].registration->has_notification()) continue;
       hetcomm_notification_t notification{};
-      require_ok(Communicator::wait_notification(memories_[i], me_->context().engine(),
-                                                 HETCOMM_TIMEOUT_POLL, &notification),
+      require_ok(RegisteredMemories::wait_notification(memories_[i], me_->context().engine(),
+                                                       HETCOMM_TIMEOUT_POLL, &notification),
                  "notification");
       require((Arena::kRights[i] & HETCOMM_ACCESS_PUT) != 0,
               "a notification in memory that nobody may put to");

@@ -17,6 +17,7 @@
 
 #include "devices/registry.h"
 #include "src/bootstrap/bootstrap.h"
+#include "src/core/communicator/collective_calls.h"
 #include "src/core/communicator/communicator.h"
 #include "src/core/job/context.h"
 #include "tests/support/local_bootstrap.h"
@@ -79,7 +80,7 @@ class CoreMember {
     std::string text;
     Operation* operation = nullptr;
     const int peer = access.remote->rank();
-    const Code code = communicator_->post(
+    const Code code = communicator_->poster().post(
         {kind, peer, 0, 0, &buffer, some ? size_t{1} : 0, &options, false, &access}, &operation,
         &text);
     if (code != Code::kOk) throw std::runtime_error(text);
@@ -104,7 +105,7 @@ class CoreMember {
     std::string text;
     Operation* operation = nullptr;
     const Code code =
-        communicator_->post({kind, peer, tag, 0, &buffer, 1, &options}, &operation, &text);
+        communicator_->poster().post({kind, peer, tag, 0, &buffer, 1, &options}, &operation, &text);
     if (code != Code::kOk) throw std::runtime_error(text);
     return operation;
   }
@@ -145,7 +146,7 @@ inline void run_core_job(int size, const std::string& settings,
                           own_settings ? settings + own_settings(rank) : settings, factories(rank),
                           devices ? devices() : std::vector<Device>(), first_sequence);
         body(member);
-        const Status met = member.communicator().barrier(20'000'000'000);
+        const Status met = barrier(member.communicator(), 20'000'000'000);
         EXPECT_TRUE(met.ok()) << "rank " << rank << ": " << met.text();
         member.communicator().flush(5'000'000'000);
       } catch (const std::exception& exception) {

@@ -21,9 +21,10 @@ class Window {
   // |size| bytes; both ranks call it.
   Window(CoreMember& me, size_t size)
       : bytes_(size), memory_(me.context().devices(), 0, bytes_.data(), bytes_.size(), false) {
-    const Status status = me.communicator().register_memory(memory_, HETCOMM_ACCESS_ALL, true);
+    const Status status =
+        me.communicator().memories().register_memory(memory_, HETCOMM_ACCESS_ALL, true);
     if (!status.ok()) throw std::runtime_error(std::string(status.text()));
-    std::vector<std::byte> mine = Communicator::export_memory(memory_).value();
+    std::vector<std::byte> mine = RegisteredMemories::export_memory(memory_).value();
     std::vector<std::byte> theirs(mine.size());
     Operation* receive =
         me.post(OperationKind::kReceive, 1 - me.rank(), 7, theirs.data(), theirs.size());
@@ -32,10 +33,10 @@ class Window {
     expect_ok(me.finish(send));
     ExportedMemory exported;
     std::vector<RemoteKey> keys;
-    expect_ok(me.communicator().import_memory(theirs, &exported, &keys));
+    expect_ok(me.communicator().memories().import_memory(theirs, &exported, &keys));
     remote_ = std::make_unique<RemoteMemory>(me.communicator(), exported, std::move(keys));
   }
-  ~Window() { expect_ok(Communicator::unregister_memory(memory_, 20'000'000'000)); }
+  ~Window() { expect_ok(RegisteredMemories::unregister_memory(memory_, 20'000'000'000)); }
   Window(const Window&) = delete;
   Window& operator=(const Window&) = delete;
 

@@ -214,7 +214,7 @@ class WithPlayedPeer : public ::testing::Test {
             first_sequence),
         bytes_(bytes),
         memory_(me_.context().devices(), 0, bytes_.data(), bytes_.size(), false) {
-    expect_ok(me_.communicator().register_memory(memory_, HETCOMM_ACCESS_ALL, true));
+    expect_ok(me_.communicator().memories().register_memory(memory_, HETCOMM_ACCESS_ALL, true));
     peer_->sequence = peer_->last_taken = peer_->acknowledged = peer_->credit = first_sequence;
     const Engine::Baton baton(me_.context().engine());
     me_.communicator().mesh().pair(1).ensure_connected();
@@ -224,7 +224,7 @@ class WithPlayedPeer : public ::testing::Test {
     stop_.notify_one();
     other_.join();
     me_.communicator().abort("the end");
-    expect_ok(Communicator::unregister_memory(memory_, 20'000'000'000));
+    expect_ok(RegisteredMemories::unregister_memory(memory_, 20'000'000'000));
   }
 
   static Factories factories(PlayedTransport** made) {

@@ -234,9 +234,6 @@ KNOWN = {
     },
     # unit:class -> members and methods that it has.
     "classes": {
-        "src/core/collectives/plan_builder:Builder": (7, 88),
-        "src/core/collectives/segment:Segment": (34, 58),
-        "src/core/communicator/communicator:Communicator": (14, 73),
         "src/core/job/mesh:Mesh": (32, 111),
         "src/core/progress/engine:Engine": (44, 85),
         "src/core/progress/operation:Operation": (38, 14),

@@ -8,8 +8,8 @@ hetcomm_test(core_collectives_test FULLY_CHECKED
   DEPENDS core reduce base fmt::fmt
   LABELS asan
   TIMEOUT 60)
-hetcomm_test(core_segment_test
-  SOURCES core_segment_test.cc
+hetcomm_test(core_shared_arena_test
+  SOURCES core_shared_arena_test.cc
   DEPENDS core base
   LABELS asan
   TIMEOUT 30)

@@ -12,7 +12,7 @@
 //   and
 //     groups; more bytes go only where what is wide goes from group to group
 //   * the same among groups of ranks: even and uneven ones, and such that lie between each other
-//   * by an algorithm of two levels, a part goes no more than once to another group
+//   * by an algorithm of two levels, a block goes no more than once to another group
 //   * the algorithm that is chosen for links and sizes is the one that is expected there
 //   * what others read is written in the way that costs writer and readers least, also after that
 //   has
@@ -33,6 +33,7 @@
 #include <gtest/gtest.h>
 
 #include "src/core/collectives/call.h"
+#include "src/core/collectives/estimate.h"
 #include "src/core/collectives/plan.h"
 #include "src/core/collectives/write_way.h"
 
@@ -50,7 +51,7 @@ struct Case {
   Algorithm algorithm = Algorithm::kChosen;
   uint32_t ranks = 1;
   uint32_t root = 0;
-  uint64_t elements = 0;  // of the buffer, or of a part
+  uint64_t elements = 0;  // of the buffer, or of a block
   bool exclusive = false;
   bool monitored = false;
   bool in_place = false;
@@ -63,8 +64,8 @@ bool has_v(Kind kind) {
          kind == Kind::kGatherv || kind == Kind::kScatterv;
 }
 
-// Elements of a part of the forms with v, as |from| sends them to |to|.
-uint64_t part_elements(const Case& test, uint32_t from, uint32_t to) {
+// Elements of a block of the forms with v, as |from| sends them to |to|.
+uint64_t block_elements(const Case& test, uint32_t from, uint32_t to) {
   if (!has_v(test.kind)) return test.elements;
   const bool by_sender = test.kind == Kind::kAllgatherv || test.kind == Kind::kGatherv;
   const bool by_receiver = test.kind == Kind::kReduceScatterv || test.kind == Kind::kScatterv;
@@ -78,9 +79,9 @@ uint64_t value(uint32_t rank, uint64_t index) {
 
 struct Rank {
   Problem problem;
-  std::vector<uint64_t> send_parts;
-  std::vector<uint64_t> receive_parts;
-  Words send;  // all parts in a row
+  std::vector<uint64_t> send_blocks;
+  std::vector<uint64_t> receive_blocks;
+  Words send;  // all blocks in a row
   Words receive;
   Words scratch;
   Plan plan;
@@ -109,16 +110,16 @@ class Model {
   }
 
   void run() {
-    const uint64_t lanes = count_lanes(ranks_[0]->problem);
-    for (const auto& rank : ranks_) ASSERT_EQ(count_lanes(rank->problem), lanes);
-    for (uint64_t lane = 0; lane < lanes; ++lane) {
+    const uint64_t pipelines = count_pipelines(ranks_[0]->problem);
+    for (const auto& rank : ranks_) ASSERT_EQ(count_pipelines(rank->problem), pipelines);
+    for (uint64_t pipeline = 0; pipeline < pipelines; ++pipeline) {
       for (const auto& rank : ranks_) {
-        make_plan(rank->problem, lane, &rank->plan);
+        make_plan(rank->problem, pipeline, &rank->plan);
         rank->scratch.assign((rank->plan.scratch_bytes + 7) / 8, 0xdead);
         rank->next = 0;
         rank->posted = false;
       }
-      ASSERT_NO_FATAL_FAILURE(run_lane());
+      ASSERT_NO_FATAL_FAILURE(run_pipeline());
     }
   }
 
@@ -150,49 +151,51 @@ class Model {
       const bool receives = test_.kind == Kind::kAllgatherv || test_.kind == Kind::kAlltoallv ||
                             (test_.kind == Kind::kGatherv && at_root);
       for (uint32_t peer = 0; peer < test_.ranks; ++peer) {
-        if (sends) rank->send_parts.push_back(part_elements(test_, index, peer) * kElement);
-        if (receives) rank->receive_parts.push_back(part_elements(test_, peer, index) * kElement);
+        if (sends) rank->send_blocks.push_back(block_elements(test_, index, peer) * kElement);
+        if (receives) rank->receive_blocks.push_back(block_elements(test_, peer, index) * kElement);
       }
-      problem.bytes = part_elements(test_, index, index) * kElement;
-      problem.send_parts = rank->send_parts;
-      problem.receive_parts = rank->receive_parts;
+      problem.bytes = block_elements(test_, index, index) * kElement;
+      problem.send_blocks = rank->send_blocks;
+      problem.receive_blocks = rank->receive_blocks;
     }
-    const uint64_t sent = sends_parts(test_.kind) ? start(*rank, Place::kSend, test_.ranks)
-                                                  : problem.bytes / kElement;
-    const uint64_t received = receives_parts(test_.kind)
-                                  ? start(*rank, Place::kReceive, test_.ranks)
+    const uint64_t sent = sends_blocks(test_.kind) ? start(*rank, BufferKind::kSend, test_.ranks)
+                                                   : problem.bytes / kElement;
+    const uint64_t received = receives_blocks(test_.kind)
+                                  ? start(*rank, BufferKind::kReceive, test_.ranks)
                                   : problem.bytes / kElement;
     for (uint64_t i = 0; i < sent; ++i) rank->send.push_back(value(index, i));
     rank->receive.assign(received, kUntouched);
     if (test_.kind == Kind::kBroadcast && at_root) rank->receive = rank->send;
-    if (test_.in_place && !sends_parts(test_.kind)) {
-      const uint64_t from = receives_parts(test_.kind) ? start(*rank, Place::kReceive, index) : 0;
+    if (test_.in_place && !sends_blocks(test_.kind)) {
+      const uint64_t from =
+          receives_blocks(test_.kind) ? start(*rank, BufferKind::kReceive, index) : 0;
       std::copy(rank->send.begin(), rank->send.end(),
                 rank->receive.begin() + static_cast<std::ptrdiff_t>(from));
     }
     ranks_.push_back(std::move(rank));
   }
 
-  static uint64_t start(const Rank& rank, Place place, uint32_t part) {
+  static uint64_t start(const Rank& rank, BufferKind buffer, uint32_t block) {
     uint64_t at = 0;
-    for (uint32_t i = 0; i < part; ++i) {
-      at += place == Place::kSend ? rank.problem.send_part(i) : rank.problem.receive_part(i);
+    for (uint32_t i = 0; i < block; ++i) {
+      at +=
+          buffer == BufferKind::kSend ? rank.problem.send_block(i) : rank.problem.receive_block(i);
     }
     return at / kElement;
   }
 
   // In place, both buffers are one; |send| is left alone and nothing reads it.
-  Words& memory(Rank& rank, Place place, uint64_t* shift) const {
+  Words& memory(Rank& rank, BufferKind buffer, uint64_t* shift) const {
     *shift = 0;
-    if (place == Place::kScratch) return rank.scratch;
-    if (!test_.in_place) return place == Place::kSend ? rank.send : rank.receive;
+    if (buffer == BufferKind::kScratch) return rank.scratch;
+    if (!test_.in_place) return buffer == BufferKind::kSend ? rank.send : rank.receive;
     const uint32_t me = rank.problem.rank;
-    if (sends_parts(test_.kind)) {
-      if (place == Place::kReceive) *shift = start(rank, Place::kSend, me);
+    if (sends_blocks(test_.kind)) {
+      if (buffer == BufferKind::kReceive) *shift = start(rank, BufferKind::kSend, me);
       return rank.send;
     }
-    if (receives_parts(test_.kind)) {
-      if (place == Place::kSend) *shift = start(rank, Place::kReceive, me);
+    if (receives_blocks(test_.kind)) {
+      if (buffer == BufferKind::kSend) *shift = start(rank, BufferKind::kReceive, me);
       return rank.receive;
     }
     return rank.receive;
@@ -200,16 +203,16 @@ class Model {
 
   uint64_t* at(Rank& rank, const Range& range) const {
     uint64_t shift = 0;
-    Words& words = memory(rank, range.place, &shift);
+    Words& words = memory(rank, range.buffer, &shift);
     const uint64_t from =
         shift + range.offset / kElement +
-        (range.place == Place::kScratch ? 0 : start(rank, range.place, range.part));
+        (range.buffer == BufferKind::kScratch ? 0 : start(rank, range.buffer, range.block));
     EXPECT_EQ(range.offset % kElement, 0U);
     EXPECT_LE(from + range.length / kElement, words.size());
     return words.data() + from;
   }
 
-  void run_lane() {
+  void run_pipeline() {
     std::map<std::pair<uint32_t, uint32_t>, std::deque<Message>> sends;
     std::map<std::pair<uint32_t, uint32_t>, std::deque<Message>> receives;
     bool moved = true;
@@ -374,7 +377,7 @@ uint64_t moved_bytes(const Model& model) { return model.moved_; }
 Words result_of(const Model& model, uint32_t rank) {
   uint64_t shift = 0;
   Rank& own = *model.ranks_[rank];
-  const Words& words = model.memory(own, Place::kReceive, &shift);
+  const Words& words = model.memory(own, BufferKind::kReceive, &shift);
   const uint64_t length = own.receive.size();
   return {words.begin() + static_cast<std::ptrdiff_t>(shift),
           words.begin() + static_cast<std::ptrdiff_t>(shift + length)};
@@ -396,7 +399,7 @@ std::optional<Words> expected(const Case& test, uint32_t rank) {
   };
   const auto sent_start = [&](uint32_t from, uint32_t to) {
     uint64_t at = 0;
-    for (uint32_t part = 0; part < to; ++part) at += part_elements(test, from, part);
+    for (uint32_t block = 0; block < to; ++block) at += block_elements(test, from, block);
     return at;
   };
   const bool at_root = rank == test.root;
@@ -429,27 +432,27 @@ std::optional<Words> expected(const Case& test, uint32_t rank) {
     case Kind::kAllgather:
     case Kind::kAllgatherv:
       for (uint32_t from = 0; from < test.ranks; ++from) {
-        for (uint64_t i = 0; i < part_elements(test, from, from); ++i) {
+        for (uint64_t i = 0; i < block_elements(test, from, from); ++i) {
           words.push_back(value(from, i));
         }
       }
       return words;
     case Kind::kReduceScatter:
     case Kind::kReduceScatterv:
-      for (uint64_t i = 0; i < part_elements(test, rank, rank); ++i) {
+      for (uint64_t i = 0; i < block_elements(test, rank, rank); ++i) {
         words.push_back(sum(0, test.ranks, sent_start(rank, rank) + i));
       }
       return words;
     case Kind::kScatter:
     case Kind::kScatterv:
-      for (uint64_t i = 0; i < part_elements(test, test.root, rank); ++i) {
+      for (uint64_t i = 0; i < block_elements(test, test.root, rank); ++i) {
         words.push_back(value(test.root, sent_start(test.root, rank) + i));
       }
       return words;
     case Kind::kAlltoall:
     case Kind::kAlltoallv:
       for (uint32_t from = 0; from < test.ranks; ++from) {
-        for (uint64_t i = 0; i < part_elements(test, from, rank); ++i) {
+        for (uint64_t i = 0; i < block_elements(test, from, rank); ++i) {
           words.push_back(value(from, sent_start(from, rank) + i));
         }
       }
@@ -475,7 +478,7 @@ std::string name(const Case& test) {
 
 void run_once(const Case& test) {
   SCOPED_TRACE(name(test));
-  // In place the model has one buffer: the sender's where that has all parts, else the receiver's.
+  // In place the model has one buffer: the sender's where that has all blocks, else the receiver's.
   Model model(test, test.rounds ? mingle : add);
   model.run();
   if (::testing::Test::HasFatalFailure()) return;
@@ -579,11 +582,11 @@ TEST_P(CollectivePlan, KnowsGroupsOfRanks) {
     }
     for (const std::vector<uint32_t>& groups : kGroups) {
       const auto ranks = static_cast<uint32_t>(groups.size());
-      const bool parts = sends_parts(kind) || receives_parts(kind);
-      const uint32_t several_lanes = parts ? 20'001 : 160'001;
-      for (const uint64_t elements : {0u, 1u, 2u, 7u, 64u, 3001u, several_lanes}) {
-        // What is different about several lanes shows with few ranks.
-        if (elements == several_lanes && ranks > 5) continue;
+      const bool blocks = sends_blocks(kind) || receives_blocks(kind);
+      const uint32_t several_pipelines = blocks ? 20'001 : 160'001;
+      for (const uint64_t elements : {0u, 1u, 2u, 7u, 64u, 3001u, several_pipelines}) {
+        // What is different about several pipelines shows with few ranks.
+        if (elements == several_pipelines && ranks > 5) continue;
         for (uint32_t root = 0; root < (has_root(kind) ? ranks : 1); ++root) {
           Case test{.kind = kind,
                     .algorithm = algorithm,
@@ -599,15 +602,15 @@ TEST_P(CollectivePlan, KnowsGroupsOfRanks) {
             run_case(test);
           }
           if (HasFatalFailure()) return;
-          if (elements == several_lanes) break;
+          if (elements == several_pipelines) break;
         }
       }
     }
   }
 }
 
-// Several lanes, with a rest.
-TEST_P(CollectivePlan, CutsLargeDataIntoLanes) {
+// Several pipelines, with a rest.
+TEST_P(CollectivePlan, CutsLargeDataIntoPipelines) {
   const Kind kind = static_cast<Kind>(GetParam());
   for (const uint32_t ranks : {2u, 3u, 8u}) {
     for (const uint64_t elements : {131'072u, 300'001u}) {

@@ -37,11 +37,11 @@ class RegistrationTest : public ::testing::Test {
     return memories_.emplace_back(me_.context().devices(), 0, bytes_.data(), size, false);
   }
   void register_memory(Memory& memory, uint32_t rights = HETCOMM_ACCESS_ALL) {
-    const Status status = me_.communicator().register_memory(memory, rights, true);
+    const Status status = me_.communicator().memories().register_memory(memory, rights, true);
     ASSERT_TRUE(status.ok()) << status.text();
   }
   static void unregister(Memory& memory) {
-    const Status status = Communicator::unregister_memory(memory, 5'000'000'000);
+    const Status status = RegisteredMemories::unregister_memory(memory, 5'000'000'000);
     EXPECT_TRUE(status.ok()) << status.text();
   }
   Registration* find(uint64_t id) {
@@ -52,7 +52,7 @@ class RegistrationTest : public ::testing::Test {
   Code import(ConstByteSpan bytes) {
     ExportedMemory out;
     std::vector<RemoteKey> keys;
-    return me_.communicator().import_memory(bytes, &out, &keys).code();
+    return me_.communicator().memories().import_memory(bytes, &out, &keys).code();
   }
 
   hetcomm_test::LocalStore store_;
@@ -191,9 +191,9 @@ TEST_F(RegistrationTest, NoIdComesTwice) {
 
 TEST_F(RegistrationTest, OnlyItsMeshTakesExportedMemory) {
   Memory& mine = memory(256);
-  EXPECT_FALSE(Communicator::export_memory(mine).ok()) << "it is not registered";
+  EXPECT_FALSE(RegisteredMemories::export_memory(mine).ok()) << "it is not registered";
   register_memory(mine);
-  const std::vector<std::byte> bytes = Communicator::export_memory(mine).value();
+  const std::vector<std::byte> bytes = RegisteredMemories::export_memory(mine).value();
   EXPECT_EQ(import(bytes), Code::kOk);
   const ExportedMemory right = ExportedMemory::decode(bytes).value();
   EXPECT_EQ(right.length, 256U);

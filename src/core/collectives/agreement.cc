@@ -16,11 +16,12 @@ void Agreement::start(bool wanted) {
   }
   answers_.resize(size());
   if (wanted) {
-    Result<std::unique_ptr<Segment>> made = Segment::create(size(), &offer_);
+    Result<SharedArena> made = SharedArena::create(size(), &offer_);
     if (made.ok()) {
-      segment_ = std::move(made).value();
+      arena_.emplace(std::move(made).value());
     } else {
-      ranks_.log.info("no segment for collective operations: {}", made.status().text());
+      ranks_.log.info("collective operations go by messages: shared memory could not be made: {}",
+                      made.status().text());
     }
   }
   for (uint32_t peer = 1; peer < size(); ++peer) post(true, peer, offer);
@@ -30,41 +31,41 @@ void Agreement::start(bool wanted) {
 }
 
 void Agreement::post(bool sends, uint32_t peer, ByteSpan bytes) {
-  parts_.reserve(parts_.size() + 1);
-  Operation* part = ranks_.communicator.make_internal(
+  messages_.reserve(messages_.size() + 1);
+  Operation* message = ranks_.communicator.make_internal(
       {.kind = sends ? OperationKind::kSend : OperationKind::kReceive,
        .peer = ranks_.ranks[peer],
        .tag = ranks_.tag,
        .bytes = bytes,
        .handler = this});
-  if (part == nullptr) throw std::bad_alloc();
-  parts_.push_back(part);
-  ranks_.communicator.start_internal(*part);
+  if (message == nullptr) throw std::bad_alloc();
+  messages_.push_back(message);
+  ranks_.communicator.start_internal(*message);
 }
 
 void Agreement::cancel() {
   step_ = Step::kOver;
-  for (size_t i = parts_.size(); i-- > 0;) {
-    if (i >= parts_.size()) continue;
-    ranks_.communicator.end(*parts_[i], Code::kCancelled,
-                            "the agreement that it is part of has failed");
+  for (size_t i = messages_.size(); i-- > 0;) {
+    if (i >= messages_.size()) continue;
+    ranks_.communicator.end(*messages_[i], Code::kCancelled,
+                            "the ranks could not find out whether they share memory");
   }
 }
 
-void Agreement::on_end(Operation& part) {
-  std::erase(parts_, &part);
-  if (part.code != Code::kOk && step_ != Step::kOver) {
-    failure_ = Status(part.code, part.text ? *part.text : code_text(part.code));
+void Agreement::on_end(Operation& message) {
+  std::erase(messages_, &message);
+  if (message.code != Code::kOk && step_ != Step::kOver) {
+    failure_ = Status(message.code, message.text ? *message.text : code_text(message.code));
     cancel();
   }
-  if (parts_.empty()) ranks_.ready = true;
+  if (messages_.empty()) ranks_.ready = true;
 }
 
 std::vector<int> Agreement::missing() const {
   std::vector<int> ranks;
-  for (const Operation* part : parts_) {
-    if (part->kind == OperationKind::kReceive) {
-      ranks.push_back(ranks_.communicator.rank_of(part->peer));
+  for (const Operation* message : messages_) {
+    if (message->kind == OperationKind::kReceive) {
+      ranks.push_back(ranks_.communicator.rank_of(message->peer));
     }
   }
   return ranks;
@@ -72,7 +73,7 @@ std::vector<int> Agreement::missing() const {
 
 // Called when nothing is under way.
 void Agreement::advance() {
-  if (!parts_.empty()) return;
+  if (!messages_.empty()) return;
   const bool first = ranks_.index == 0;
   switch (step_) {
     case Step::kOffer:
@@ -95,12 +96,12 @@ void Agreement::advance() {
 void Agreement::answer() {
   answer_ = {};
   if (wanted_ && offer_.usable != 0) {
-    Result<std::unique_ptr<Segment>> found = Segment::open(size(), ranks_.index, offer_);
+    Result<SharedArena> found = SharedArena::open(size(), offer_);
     if (found.ok()) {
-      segment_ = std::move(found).value();
+      arena_.emplace(std::move(found).value());
       answer_ = {1, register_global_membarrier() ? uint64_t{1} : 0};
     } else {
-      ranks_.log.info("no segment for collective operations with rank {}: {}",
+      ranks_.log.info("collective operations go by messages: no access to rank {}'s memory: {}",
                       ranks_.communicator.rank_of(ranks_.ranks[0]), found.status().text());
     }
   }
@@ -108,7 +109,7 @@ void Agreement::answer() {
 }
 
 void Agreement::decide() {
-  answers_[0] = {segment_ != nullptr ? uint64_t{1} : 0,
+  answers_[0] = {arena_.has_value() ? uint64_t{1} : 0,
                  register_global_membarrier() ? uint64_t{1} : 0};
   answer_ = {1, 1};
   for (const Answer& each : answers_) {
@@ -123,9 +124,9 @@ void Agreement::decide() {
 void Agreement::conclude() {
   concluded_ = true;
   if (answer_.mapped == 0) {
-    segment_.reset();
+    arena_.reset();
   } else {
-    segment_->complete(answer_.barrier == 0);
+    arena_->close_file();
   }
 }
 

@@ -1,21 +1,20 @@
-// How the ranks of a team find out, once, whether they share a segment: the first rank makes one
-// and tells the others where it lies; they try to map it and say whether they could; the first rank
-// says whether all could. Ranks that do not claim to run on one host do not try.
+// How the ranks of a team find out, once, whether they share an arena. The first rank makes one and
+// tells the others where it is. They try to map it, and answer whether they could. The first rank
+// decides: all could, or none keeps it. Ranks that do not claim to run on one host do not try.
 //
 //   first rank   offer -->  ... <-- answers   decision -->
 //
 // Under the baton.
 #pragma once
 
-#include <array>
 #include <cstdint>
-#include <memory>
-#include <string>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "src/base/log.h"
 #include "src/base/span.h"
-#include "src/core/collectives/segment.h"
+#include "src/core/collectives/shared_arena.h"
 #include "src/core/progress/communicator_base.h"
 #include "src/core/progress/operation.h"
 
@@ -24,9 +23,9 @@ namespace hetcomm::collectives {
 // The ranks that agree, and how they reach each other.
 struct AgreementRanks {
   CommunicatorBase& communicator;
-  const std::vector<int>& ranks;  // of the job
+  const std::vector<int>& ranks;  // their numbers in the job
   uint32_t index;                 // this rank's place among them
-  uint64_t tag;                   // of the agreement's messages
+  uint64_t tag;                   // tag of the agreement's messages
   Log& log;
   bool& ready;  // set when advance() is worth a call
 };
@@ -39,22 +38,26 @@ class Agreement final : public EndHandler {
 
   // May throw std::bad_alloc. |wanted|: this rank's configuration allows it.
   void start(bool wanted);
-  // Its messages are cancelled; over() follows.
+  // Cancels its messages; over() follows.
   void cancel();
-  void on_end(Operation& part) override;
+  void on_end(Operation& message) override;
   // Goes on when its messages have ended. May throw std::bad_alloc.
   void advance();
   // Ranks of the communicator that it waits for.
   std::vector<int> missing() const;
-  // No messages are under way, and none follow.
-  bool over() const { return parts_.empty() && step_ == Step::kOver; }
-  // When over: null where there is none that all ranks have.
-  std::unique_ptr<Segment> take_segment() { return concluded_ ? std::move(segment_) : nullptr; }
+  // Whether no message is under way and none follows.
+  bool over() const { return messages_.empty() && step_ == Step::kOver; }
+  // When over: the arena, where all ranks have mapped it.
+  std::optional<SharedArena> take_arena() {
+    return concluded_ ? std::exchange(arena_, std::nullopt) : std::nullopt;
+  }
+  // When over: some rank's kernel lacks the barrier that spares others a fence.
+  bool needs_fences() const { return answer_.barrier == 0; }
   // When over: messages to another rank have failed.
   const Status& failure() const { return failure_; }
 
  private:
-  // What is under way. On the first rank kOffer is the answers too.
+  // The messages that are under way. On the first rank kOffer stands for the answers too.
   enum class Step : uint8_t { kOffer, kAnswer, kDecision, kOver };
   struct Answer {
     uint64_t mapped = 0;
@@ -72,11 +75,11 @@ class Agreement final : public EndHandler {
   Step step_ = Step::kOffer;
   bool wanted_ = false;
   bool concluded_ = false;
-  SegmentOffer offer_;
+  ArenaOffer offer_;
   Answer answer_;
   std::vector<Answer> answers_;
-  std::unique_ptr<Segment> segment_;
-  std::vector<Operation*> parts_;
+  std::optional<SharedArena> arena_;
+  std::vector<Operation*> messages_;  // under way
   Status failure_;
 };
 

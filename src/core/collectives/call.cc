@@ -63,7 +63,7 @@ std::string difference(const Call& one, const Call& other) {
                        reduction_name(other.reduction));
   }
   if (one.root != other.root) return fmt::format("root ({}, {})", one.root, other.root);
-  if (one.parts != other.parts) return "lengths of the parts";
+  if (one.blocks != other.blocks) return "lengths of the parts";
   if (one.algorithm != other.algorithm) {
     return fmt::format("algorithm ({}, {})", name_of(one.algorithm), name_of(other.algorithm));
   }

@@ -7,7 +7,7 @@
 #include <span>
 #include <string>
 
-#include "src/core/collectives/plan.h"
+#include "src/core/collectives/problem.h"
 #include "src/reduce/reduce.h"
 
 namespace hetcomm::collectives {
@@ -17,11 +17,12 @@ inline uint64_t mix(uint64_t hash, uint64_t value) {
   return hash ^ hash >> 29;
 }
 
-// Tells calls apart that have one kind and size and are not meant for each other: an exclusive scan
-// from an inclusive one, a communicator's split from the allgather that carries it out.
+// A variant tells apart calls that have one kind and size and are not meant for each other: an
+// exclusive scan from an inclusive one, a communicator's split from the allgather that carries it
+// out.
 enum class Variant : uint8_t { kPlain, kExclusive, kSplit };
 
-// Goes to other ranks as it is; both sides have one byte order.
+// A call goes to other ranks as it is: both sides have one byte order.
 struct Call {
   Kind kind = Kind::kBarrier;
   Algorithm algorithm = Algorithm::kChosen;
@@ -30,8 +31,8 @@ struct Call {
   uint32_t root = 0;
   int32_t datatype = 0;
   int32_t reduction = -1;  // -1: none
-  uint64_t bytes = 0;      // of the buffer, or of a part; 0 where ranks need not know it
-  uint64_t parts = 0;      // hash of the lengths of all parts, where all ranks know them
+  uint64_t bytes = 0;      // length of the buffer, or of a block; 0 where ranks need not know it
+  uint64_t blocks = 0;     // hash of the lengths of all blocks, where all ranks know them
   double factor = 0;
 
   uint64_t hash() const {
@@ -44,15 +45,15 @@ struct Call {
 };
 static_assert(sizeof(Call) == 40);
 
-inline uint64_t hash_parts(std::span<const uint64_t> parts) {
-  uint64_t hash = parts.size();
-  for (const uint64_t part : parts) hash = mix(hash, part);
+inline uint64_t hash_blocks(std::span<const uint64_t> blocks) {
+  uint64_t hash = blocks.size();
+  for (const uint64_t block : blocks) hash = mix(hash, block);
   return hash;
 }
 
-// "allreduce of 64 bytes float32, SUM"
+// Returns a text like "allreduce of 64 bytes, float32, SUM".
 std::string describe(const Call& call);
-// In what they differ, and how: "size (64 bytes, 128 bytes)".
+// Says in what two calls differ, and how: "size (64 bytes, 128 bytes)".
 std::string difference(const Call& one, const Call& other);
 
 }  // namespace hetcomm::collectives

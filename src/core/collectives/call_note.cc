@@ -10,7 +10,7 @@
 namespace hetcomm::collectives {
 namespace {
 
-// A note as it travels; |why| follows.
+// The head of a note as it travels; |why| follows.
 struct Head {
   uint64_t team;
   uint64_t sequence;
@@ -32,7 +32,8 @@ std::vector<std::byte> CallNote::encode() const {
 
 std::optional<CallNote> CallNote::decode(ConstByteSpan bytes) {
   Head head;
-  if (bytes.size() < sizeof(head) || bytes.size() > sizeof(head) + kMostWhy) return std::nullopt;
+  if (bytes.size() < sizeof(head) || bytes.size() > sizeof(head) + kMaxWhyBytes)
+    return std::nullopt;
   std::memcpy(&head, bytes.data(), sizeof(head));
   if (static_cast<size_t>(head.call.kind) >= kKinds) return std::nullopt;
   if (head.refusals == 0 && bytes.size() != sizeof(head)) return std::nullopt;

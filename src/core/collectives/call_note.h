@@ -1,5 +1,5 @@
-// A rank sends another one a note of its collective call when that takes long, or when it refuses
-// to make the call. The note goes over the control plane.
+// A rank sends another rank a note of its collective call when the call takes long, or when it
+// refuses to make the call. The note goes over the control plane.
 #pragma once
 
 #include <cstddef>
@@ -16,15 +16,15 @@ namespace hetcomm::collectives {
 struct CallNote {
   uint64_t team = 0;
   uint64_t sequence = 0;
-  // 0: it has made the call. Else it refuses this one, so many times by now.
+  // 0: the rank has made the call. Otherwise the number of times that it has refused it.
   uint32_t refusals = 0;
   Call call;
-  std::string why;  // it refuses
+  std::string why;  // reason of the refusal
 
   std::vector<std::byte> encode() const;
-  // The bytes of a peer are believed for nothing; none where they are no note.
+  // Decodes the bytes of a peer, which may be anything; none where they are no note.
   static std::optional<CallNote> decode(ConstByteSpan bytes);
 };
-inline constexpr size_t kMostWhy = 400;  // bytes of |why|
+inline constexpr size_t kMaxWhyBytes = 400;  // longest CallNote::why
 
 }  // namespace hetcomm::collectives

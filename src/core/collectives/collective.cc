@@ -18,7 +18,7 @@ void Collective::reset() {
   team_ = nullptr;
   operation_ = nullptr;
   task_.reset();
-  in_segment_ = ready_ = false;
+  in_arena_ = ready_ = false;
   stage_ = Stage::kQueued;
   copies_ = 0;
   started_ns_ = forsaken_ns_ = 0;
@@ -43,15 +43,15 @@ void Collective::attach(Operation& operation) {
 
 PairCommons& Collective::commons() const { return owner_->mesh().commons(); }
 
-void Collective::place(Team& team, uint64_t sequence, uint64_t now_ns) {
+void Collective::join(Team& team, uint64_t sequence, uint64_t now_ns) {
   team_ = &team;
   task_.set_sequence(sequence);
   started_ns_ = now_ns;
   operation_->stage = OperationStage::kCollective;
 }
 
-void Collective::start(bool in_segment) {
-  in_segment_ = in_segment;
+void Collective::start(bool in_arena) {
+  in_arena_ = in_arena;
   try {
     load();
   } catch (const std::bad_alloc&) {
@@ -115,18 +115,17 @@ void Collective::begin_moving() {
     give_up(Code::kOutOfMemory, "out of memory");
     return;
   }
-  if (in_segment_) {
-    team_->begin_in_segment();
+  if (in_arena_) {
+    team_->begin_in_arena();
     return;
   }
   task_.choose_algorithm(team_->placement());
-  runner_.start(owner_->communicator(), commons().blocks, *this, count_lanes(task_.problem()),
+  runner_.start(owner_->communicator(), commons().blocks, *this, count_pipelines(task_.problem()),
                 team_->tag(task_.sequence(), task_.call()));
   advance();
 }
 
-// PREMUL_SUM: the rest works on elements that were multiplied. What rounds is multiplied where it
-// is summed.
+// Multiplies what PREMUL_SUM sends. A reduction that rounds multiplies where it sums.
 bool Collective::scale() {
   const Problem& problem = task_.problem();
   if (task_.call().reduction != HETCOMM_REDUCE_PREMUL_SUM || problem.rounds) return true;
@@ -181,12 +180,12 @@ void Collective::try_to_end() {
   try {
     operation_->text = std::make_unique<std::string>(std::move(text_));
   } catch (const std::bad_alloc&) {
-    operation_->text.reset();  // the code has to do
+    operation_->text.reset();  // the code tells enough
   }
   complete();
 }
 
-// Others may wait for what this rank does not do any more.
+// The other ranks are told, since they may wait for this one.
 void Collective::end(Code code, const std::string& text) {
   const std::string full = text_or_none([&] { return text + missing(); });
   const Code shown = code;
@@ -223,8 +222,8 @@ std::string Collective::describe() const {
 std::string Collective::missing() const {
   if (team_ == nullptr) return {};
   std::vector<int> peers;
-  if (in_segment_ && stage_ == Stage::kMoving) {
-    peers = team_->missing_in_segment();
+  if (in_arena_ && stage_ == Stage::kMoving) {
+    peers = team_->missing_in_arena();
   } else if (stage_ == Stage::kQueued) {
     peers = team_->missing_in_agreement();
   } else {
@@ -245,7 +244,7 @@ void Collective::advance() {
     begin_moving();
     return;
   }
-  if (stage_ != Stage::kMoving || in_segment_) return;
+  if (stage_ != Stage::kMoving || in_arena_) return;
   try {
     runner_.advance();
   } catch (const std::bad_alloc&) {
@@ -255,16 +254,16 @@ void Collective::advance() {
   if (stage_ == Stage::kMoving && runner_.done()) store();
 }
 
-void Collective::make_plan(uint64_t lane, Plan* plan) {
-  collectives::make_plan(task_.problem(), lane, plan);
+void Collective::make_plan(uint64_t pipeline, Plan* plan) {
+  collectives::make_plan(task_.problem(), pipeline, plan);
 }
 
 int Collective::job_rank(uint32_t peer) const { return team_->mesh_rank(peer); }
 
 std::byte* Collective::user_address(const Range& range) const {
-  std::byte* const part = range.place == Place::kSend ? task_.send_address(range.part)
-                                                      : task_.receive_address(range.part);
-  return part + range.offset;
+  std::byte* const block = range.buffer == BufferKind::kSend ? task_.send_address(range.block)
+                                                             : task_.receive_address(range.block);
+  return block + range.offset;
 }
 
 void Collective::runner_ready() {
@@ -278,13 +277,13 @@ void Collective::runner_ready() {
 void Collective::message_failed(const Operation& message) {
   const Code code = message.code;
   if (code == Code::kCancelled || code == Code::kAborted) {
-    // The other rank has ended it, and says why over the control plane.
+    // The other rank has ended the operation, and says why over the control plane.
     if (forsaken_ns_ == 0) forsaken_ns_ = commons().now_ns();
   } else if (code == Code::kOk) {
     refuse_length(owner_->communicator().rank_of(message.peer), message.run.bytes_sent,
                   message.length);
   } else {
-    // One that is truncated is longer than this rank's arguments ask for.
+    // A truncated message is longer than this rank's arguments ask for.
     give_up(code == Code::kTruncated ? Code::kMismatch : code,
             message.text ? *message.text : code_text(code));
   }
@@ -307,7 +306,7 @@ void Collective::reduce(const Plan& plan, const Step& step, const plan::Addresse
     inputs_.push_back(addresses.of(plan.inputs[step.inputs_at + i]));
   }
   reduce::Reduction all = task_.reduction();
-  // The rest is combined with what comes from elsewhere, and divided at the end of the lane.
+  // Without rounding, the sum is combined with others, and divided at the end of the pipeline.
   if (!problem.rounds) all.ranks = 1;
   std::byte* const to = addresses.of(step.to);
   std::byte* const first = step.first.length > 0 ? addresses.of(step.first) : nullptr;
@@ -321,7 +320,7 @@ void Collective::reduce(const Plan& plan, const Step& step, const plan::Addresse
   }
 }
 
-void Collective::finish_lane(const Plan& plan, const plan::Addresses& addresses) {
+void Collective::finish_pipeline(const Plan& plan, const plan::Addresses& addresses) {
   const Problem& problem = task_.problem();
   if (task_.call().reduction != HETCOMM_REDUCE_AVERAGE || plan.result.length == 0) return;
   std::byte* const at = addresses.of(plan.result);

@@ -3,10 +3,10 @@
 //   fresh --> queued --> loading --> moving --> storing --> over --> fresh
 //                 (any of them) --fail--> ending, until its messages and copies have ended --> over
 //
-// Loading and storing copy buffers of devices to and from host memory. Moving follows plans by messages
-// (plan/runner.h), or goes through the segment that the ranks of a host share (segment.h). Objects are
-// used again, so that an operation allocates nothing once there are enough. All under the baton, but
-// for set_up().
+// Loading and storing copy buffers of devices to and from host memory. Moving follows plans by
+// messages (plan/runner.h), or goes through the arena that the ranks of a host share
+// (arena_runner.h). Objects are used again, so that an operation allocates nothing once there are
+// enough. All under the baton, but for set_up().
 #pragma once
 
 #include <cstdint>
@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "src/core/collectives/plan.h"
 #include "src/core/collectives/task.h"
 #include "src/core/memory/staging.h"
 #include "src/core/plan/runner.h"
@@ -37,52 +38,52 @@ class Collective final : public CompositeOperation,
   Collective(const Collective&) = delete;
   Collective& operator=(const Collective&) = delete;
 
-  // As Task::set_up(), for a fresh one. |owner| outlives it. [any-thread]
+  // Sets the task of a fresh object up, like Task::set_up(). |owner| outlives it. [any-thread]
   Code set_up(Collectives& owner, const Arguments& arguments, std::string* text);
   void reset();
 
-  // Takes its place behind |operation|, whose pieces hold the memories.
+  // |operation| stands for it from now on, and its pieces hold the memories.
   void attach(Operation& operation);
   const Task& task() const { return task_; }
   const std::vector<int32_t>& list() const { return task_.list(); }
   const Call& call() const { return task_.call(); }
   uint64_t sequence() const { return task_.sequence(); }
   uint64_t started_ns() const { return started_ns_; }
-  // In the segment: its turn has come.
+  // Whether its data moves: in the arena, whether its turn has come.
   bool moving() const { return stage_ == Stage::kMoving; }
 
-  // Called by its team: when it has come, and in its turn.
-  void place(Team& team, uint64_t sequence, uint64_t now_ns);
-  void start(bool in_segment);
+  // Its team calls join() when the operation has come, and start() in its turn.
+  void join(Team& team, uint64_t sequence, uint64_t now_ns);
+  void start(bool in_arena);
   // Goes on with what is ready.
   void advance();
   bool ready() const { return ready_; }
-  // The shared segment has done its part.
+  // Its data has moved through the arena.
   void moved() { store(); }
-  // What another rank has for this one is not as long as it has to be.
+  // Another rank has sent |sent| bytes, where |expected| bytes were to come.
   void refuse_length(int32_t shown_rank, uint64_t sent, uint64_t expected);
-  // Ends it; its memory is quiet when the operation completes.
+  // Ends the operation; its memory is quiet when it completes.
   void fail(Code code, const std::string& text);
   bool over() const { return stage_ == Stage::kOver; }
-  // The deadline, or somebody who cancels.
+  // Ends the operation on all ranks, for its deadline or a caller that cancels.
   void end(Code code, const std::string& text) override;
   uint64_t next_timer_ns() const;
   void tick(uint64_t now_ns);
   std::string describe() const override;
-  // "; still waits for rank 2, rank 3", or "".
+  // Returns "; still waits for rank 2, rank 3", or "".
   std::string missing() const;
 
  private:
   enum class Stage : uint8_t { kQueued, kLoading, kMoving, kStoring, kEnding, kOver };
-  // How long the reason of another rank may take.
+  // Time in which the reason of another rank comes.
   static constexpr uint64_t kReasonNs = 1'000'000'000;
 
   // plan::RunnerClient
-  void make_plan(uint64_t lane, Plan* plan) override;
+  void make_plan(uint64_t pipeline, Plan* plan) override;
   int job_rank(uint32_t peer) const override;
   std::byte* user_address(const Range& range) const override;
   void run_local(const Plan& plan, const Step& step, const plan::Addresses& addresses) override;
-  void finish_lane(const Plan& plan, const plan::Addresses& addresses) override;
+  void finish_pipeline(const Plan& plan, const plan::Addresses& addresses) override;
   void runner_ready() override;
   void message_failed(const Operation& message) override;
 
@@ -107,13 +108,13 @@ class Collective final : public CompositeOperation,
   Operation* operation_ = nullptr;
   Task task_;
   plan::Runner runner_;
-  bool in_segment_ = false;
+  bool in_arena_ = false;
   bool ready_ = false;
   Stage stage_ = Stage::kQueued;
-  uint32_t copies_ = 0;  // under way
+  uint32_t copies_ = 0;  // copies under way
   uint64_t started_ns_ = 0;
-  uint64_t forsaken_ns_ = 0;              // another rank has ended it; 0: none
-  std::vector<const std::byte*> inputs_;  // of a step
+  uint64_t forsaken_ns_ = 0;              // when another rank ended it; 0: none did
+  std::vector<const std::byte*> inputs_;  // inputs of a step
   Code code_ = Code::kOk;
   std::string text_;
 };

@@ -27,13 +27,13 @@ std::unique_ptr<Collective> Collectives::take() {
 }
 
 void Collectives::recycle(std::unique_ptr<Collective> collective) {
-  constexpr size_t kMostSpare = 32;
-  if (spare_.size() == kMostSpare) return;
+  constexpr size_t kMaxSpare = 32;
+  if (spare_.size() == kMaxSpare) return;
   collective->reset();
   try {
     spare_.push_back(std::move(collective));
   } catch (const std::bad_alloc&) {
-    // It goes, which those who hand it over need not know.
+    // The object is deleted instead of kept.
   }
 }
 
@@ -43,7 +43,7 @@ Team* Collectives::team_of(const std::vector<int32_t>& list) {
   }
   auto made = std::make_unique<Team>(*this, list);
   for (const auto& team : teams_) {
-    // So seldom that no more is done about it.
+    // Two such lists are so rare that the call is refused.
     if (made->collides_with(*team)) return nullptr;
   }
   teams_.push_back(std::move(made));
@@ -73,20 +73,23 @@ Status Collectives::start(Operation& operation) {
   Team* team = team_of(composite.list());
   if (team == nullptr) {
     return Status(Code::kUnsupported,
-                  "messages of this list of ranks cannot be told from those of another one");
+                  "this list of ranks has the same hash as an earlier one; list the ranks in "
+                  "another order, or "
+                  "split the communicator");
   }
   std::unique_ptr<Collective> collective(&composite);
   try {
     team->submit(collective);
   } catch (const std::bad_alloc&) {
-    if (collective != nullptr) static_cast<void>(collective.release());  // still the operation's
+    if (collective != nullptr)
+      static_cast<void>(collective.release());  // the operation still owns it
     throw;
   }
   return {};
 }
 
 void Collectives::fail(Code code, std::string_view text) {
-  // Only what all ranks may hear of is told on.
+  // Other codes concern this rank alone, so the others only hear that it gave up.
   const bool told = code == Code::kMismatch || code == Code::kPeerLost;
   mesh_.fail_collectives(
       communicator_,
@@ -108,7 +111,7 @@ void Collectives::peer_lost(int mesh_rank) {
 }
 
 void Collectives::peer_calls(int mesh_rank, ConstByteSpan bytes) {
-  constexpr size_t kMostEarly = 256;
+  constexpr size_t kMaxEarlyCalls = 256;
   const std::optional<CallNote> note = CallNote::decode(bytes);
   if (!note) return;
   for (const auto& team : teams_) {
@@ -116,7 +119,7 @@ void Collectives::peer_calls(int mesh_rank, ConstByteSpan bytes) {
     team->peer_says(mesh_rank, *note);
     return;
   }
-  if (early_calls_.size() < kMostEarly) {
+  if (early_calls_.size() < kMaxEarlyCalls) {
     early_calls_.emplace_back(mesh_rank, std::vector<std::byte>(bytes.begin(), bytes.end()));
   }
 }

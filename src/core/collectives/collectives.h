@@ -24,49 +24,49 @@ class Team;
 class Collectives {
  public:
   Collectives(MeshMember& communicator, Mesh& mesh, const Config& config);
-  // Nothing is under way any more.
+  // No operation is under way any more.
   ~Collectives();
   Collectives(const Collectives&) = delete;
   Collectives& operator=(const Collectives&) = delete;
 
-  // A fresh one. May throw std::bad_alloc.
+  // Returns a fresh object. May throw std::bad_alloc.
   std::unique_ptr<Collective> take();
-  // Takes back one that is over, or was never started.
+  // Takes back an object that is over, or was never started.
   void recycle(std::unique_ptr<Collective> collective);
-  // Starts |operation|, which stands for one and is pending. After a failure it stays as it is. May
-  // throw std::bad_alloc.
+  // Starts |operation|, which is pending. After a failure it stays as it is. May throw
+  // std::bad_alloc.
   Status start(Operation& operation);
   // This rank does not make the next call of all ranks; see Team::refuse().
   void refuse(std::string_view why);
-  // They cannot go on: those under way end, on all ranks.
+  // Ends the operations under way on all ranks: they cannot go on.
   void fail(Code code, std::string_view text);
-  // Those under way on this rank end. Works without memory.
+  // Ends the operations under way on this rank. Works without memory.
   void end(const Status& why);
   // See MeshMember.
   void peer_calls(int mesh_rank, ConstByteSpan note);
   void note_unexpected_part(int mesh_rank, uint64_t tag);
   void peer_lost(int mesh_rank);
 
-  // For teams.
+  // Teams use the functions below.
   MeshMember& communicator() { return communicator_; }
   Mesh& mesh() { return mesh_; }
-  // Arguments of the ranks are compared.
+  // Whether the arguments of the ranks are compared.
   bool checks() const { return checks_; }
-  // Memory that ranks of a host share may be used.
+  // Whether memory that ranks of a host share may be used.
   bool may_share() const { return may_share_; }
 
  private:
-  // Null when it cannot be told from another one.
+  // Null when the team's messages cannot be told from those of another team.
   Team* team_of(const std::vector<int32_t>& list);
 
   MeshMember& communicator_;
   Mesh& mesh_;
   const bool checks_;
   const bool may_share_;
-  // One for each list of ranks that was used.
+  // There is a team for each list of ranks that was used.
   std::vector<std::unique_ptr<Team>> teams_;
   std::vector<std::unique_ptr<Collective>> spare_;
-  // Notes of peers' calls on lists of ranks that were not used here yet.
+  // Mesh ranks and notes of peers' calls on lists of ranks that were not used here yet.
   std::vector<std::pair<int, std::vector<std::byte>>> early_calls_;
 };
 

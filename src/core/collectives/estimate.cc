@@ -1,32 +1,33 @@
-// What algorithms take, by the links' latency and rate. A message between groups shares its host's
-// way out with those that the other ranks of the group send at the same time.
+#include "src/core/collectives/estimate.h"
+
 #include <algorithm>
 #include <bit>
-
-#include "src/core/collectives/plan.h"
+#include <span>
 
 namespace hetcomm::collectives {
 namespace {
 
-// Reducing one more input.
+// The rate at which one more input is reduced.
 constexpr Link kCombining{.latency_ns = 0, .bytes_per_s = 20'000'000'000};
-// Into or out of a message that has the parts of several ranks.
+// The rate of copies into and out of a message that has the blocks of several ranks.
 constexpr Link kPacking{.latency_ns = 0, .bytes_per_s = 5'000'000'000};
 
 uint32_t rounds_for(uint32_t count) {
   return static_cast<uint32_t>(std::bit_width(count > 0 ? count - 1 : 0));
 }
 
+// Estimates the time that algorithms take. A message between groups shares its host's way out with
+// those that the other ranks of the group send at the same time.
 class Estimate {
  public:
   explicit Estimate(const Problem& problem)
       : placement_(*problem.placement),
         kind_(problem.kind),
         n_(problem.ranks),
-        bytes_(longest_part(problem)),
+        bytes_(longest_block(problem)),
         wide_bytes_(bytes_ / problem.element_bytes * problem.wide_bytes) {}
 
-  // The same for what rounds, whose plans are others.
+  // The time of a reduction that rounds, which has plans of its own.
   uint64_t rounding(Algorithm algorithm) const {
     const bool scatters = kind_ == Kind::kReduceScatter || kind_ == Kind::kReduceScatterv;
     switch (algorithm) {
@@ -56,7 +57,7 @@ class Estimate {
   }
 
  private:
-  // Ranks that a rank's messages go to over the slowest links.
+  // The number of ranks that a rank reaches over the slowest links.
   uint64_t far_ranks() const { return groups() > 1 ? n_ - placement_.smallest : n_ - 1; }
   uint64_t posting(uint64_t messages) const { return messages * placement_.across.latency_ns / 4; }
   // All inputs come to each rank, or to the root.
@@ -69,17 +70,17 @@ class Estimate {
     return across(placement_.largest * bytes_, 1) + posting(groups()) + inside(n_ * bytes_) +
            combining((n_ - 1) * bytes_);
   }
-  // Each rank combines a piece, and all pieces go to all ranks or to the root.
+  // Each rank combines a share, and all shares go to all ranks or to the root.
   uint64_t by_owners() const {
-    const uint64_t piece = bytes_ / n_;
+    const uint64_t share = bytes_ / n_;
     const uint64_t collecting =
-        kind_ == Kind::kReduce ? across(far_ranks() * piece, 1) : (n_ - 1) * across(piece, 1);
-    return across(far_ranks() * piece, placement_.largest) + posting(far_ranks()) +
-           combining((n_ - 1) * piece) + collecting;
+        kind_ == Kind::kReduce ? across(far_ranks() * share, 1) : (n_ - 1) * across(share, 1);
+    return across(far_ranks() * share, placement_.largest) + posting(far_ranks()) +
+           combining((n_ - 1) * share) + collecting;
   }
-  // Lane by lane over |hops| links, over the busiest of them |bytes|.
+  // Pipelines go over |hops| links; |bytes| go over the busiest link.
   uint64_t along(uint64_t hops, uint64_t bytes) const {
-    return (hops - 1) * across(std::min(bytes, kLaneBytes), 1) + across(bytes, 1);
+    return (hops - 1) * across(std::min(bytes, kPipelineBytes), 1) + across(bytes, 1);
   }
   uint64_t wide_ring() const { return along(n_ - 1, wide_bytes_) + 2 * combining(wide_bytes_); }
   // Sums go wide from group to group up to the last one, and the result goes back as it is.
@@ -97,15 +98,15 @@ class Estimate {
   }
   uint32_t groups() const { return placement_.group_count(); }
   uint64_t inside(uint64_t bytes) const { return placement_.inside.time_ns(bytes); }
-  // Of each of |senders| ranks of a group at once.
+  // Each of |senders| ranks of a group sends |bytes| at once.
   uint64_t across(uint64_t bytes, uint64_t senders) const {
-    // Within a host everyone has its own way.
+    // Within a host each rank has its own way.
     return placement_.across.time_ns(groups() > 1 ? bytes * senders : bytes);
   }
   uint64_t combining(uint64_t bytes) const {
     return reduces(kind_) ? kCombining.time_ns(bytes) : 0;
   }
-  // Ranks of a group that send to others at once, in one step of an algorithm that does not look.
+  // Ranks of a group that send to other groups at once, where the algorithm ignores groups.
   uint64_t senders() const { return has_root(kind_) ? 1 : placement_.largest; }
 
   // Every round moves everything.
@@ -126,15 +127,15 @@ class Estimate {
       case Kind::kBroadcast:
       case Kind::kReduce:
       case Kind::kScan: {
-        const uint64_t lane = std::min(bytes_, kLaneBytes);
-        return (steps - 1) * (across(lane, 1) + combining(lane)) + across(bytes_, 1) +
+        const uint64_t pipeline = std::min(bytes_, kPipelineBytes);
+        return (steps - 1) * (across(pipeline, 1) + combining(pipeline)) + across(bytes_, 1) +
                combining(bytes_);
       }
       default:
         return steps * (across(bytes_, 1) + combining(bytes_));
     }
   }
-  // A message to each other rank; one more is not quite as much as the first one.
+  // Each other rank gets a message; a further message costs less than the first one.
   uint64_t at_once() const {
     const uint64_t far = groups() > 1 ? n_ - placement_.smallest : n_ - 1;
     return across(far * bytes_, senders()) + far * placement_.across.latency_ns / 4 +
@@ -147,11 +148,11 @@ class Estimate {
       case Kind::kBarrier:
         return 2 * inside(0) + far_rounds * across(0, 1);
       case Kind::kAllreduce: {
-        const uint64_t pieces = placement_.smallest;
-        const uint64_t piece = bytes_ / pieces;
-        const uint64_t by_doubling = far_rounds * across(piece, pieces);
-        const uint64_t by_ring = uint64_t{2} * (groups() - 1) * across(piece / groups(), pieces);
-        return 2 * inside(piece * (largest - 1)) + combining(piece * largest) +
+        const uint64_t shares = placement_.smallest;
+        const uint64_t share = bytes_ / shares;
+        const uint64_t by_doubling = far_rounds * across(share, shares);
+        const uint64_t by_ring = uint64_t{2} * (groups() - 1) * across(share / groups(), shares);
+        return 2 * inside(share * (largest - 1)) + combining(share * largest) +
                std::min(by_doubling, by_ring);
       }
       case Kind::kBroadcast:
@@ -192,6 +193,32 @@ class Estimate {
 };
 
 }  // namespace
+
+Algorithm choose(const Problem& problem) {
+  if (problem.algorithm != Algorithm::kChosen) return problem.algorithm;
+  const std::span<const Algorithm> algorithms = algorithms_of(problem.kind);
+  // Not all ranks know how long the blocks of an alltoallv are, so they cannot choose alike.
+  if (problem.kind == Kind::kAlltoallv) return Algorithm::kLinear;
+  const RankPlacement& placement = *problem.placement;
+  const bool has_levels =
+      placement.has_levels() && (problem.kind != Kind::kScan || placement.contiguous);
+  Algorithm best = algorithms[0];
+  uint64_t least = UINT64_MAX;
+  for (const Algorithm algorithm : algorithms) {
+    if (algorithm == Algorithm::kTwoLevel && !has_levels) continue;
+    // Long messages of many ranks at once are in each other's way, which no estimate tells.
+    const bool at_once = problem.bytes <= kShortBytes;
+    if (problem.kind == Kind::kAlltoall &&
+        algorithm == (at_once ? Algorithm::kPairwise : Algorithm::kLinear)) {
+      continue;
+    }
+    const uint64_t time = algorithms.size() == 1 ? 0 : estimate_ns(problem, algorithm);
+    if (time >= least) continue;
+    best = algorithm;
+    least = time;
+  }
+  return best;
+}
 
 uint64_t estimate_ns(const Problem& problem, Algorithm algorithm) {
   if (problem.ranks < 2) return 0;

@@ -1,276 +1,372 @@
-#include "src/core/collectives/plan_builder.h"
+#include "src/core/collectives/plan_moves.h"
+
+#include <vector>
+
+#include "src/core/collectives/two_levels.h"
 
 namespace hetcomm::collectives {
+namespace {
 
-// In round k every one tells the one 2^k after it that all 2^k before it have entered.
-void Builder::disseminate(const Members& among) {
+// --- barrier ----------------------------------------------------------------
+
+// In round k each member tells the one 2^k after it that all 2^k before it have entered.
+void disseminate(const Members& among, PlanBuilder& plan) {
   const Range nothing;
   for (uint32_t distance = 1; distance < among.count; distance *= 2) {
-    send(among.after(distance), nothing);
-    receive(among.before(distance), nothing);
-    next_round();
+    plan.send(among.after(distance), nothing);
+    plan.receive(among.before(distance), nothing);
+    plan.next_round();
   }
 }
 
-// All tell the first, and it tells all.
-void Builder::monitored_barrier() {
+// All tell rank 0, and it tells all.
+void barrier_monitored(const Problem& problem, PlanBuilder& plan) {
   const Range nothing;
-  for (uint32_t peer = 1; peer < n() && me() == 0; ++peer) receive(peer, nothing);
-  if (me() != 0) send(0, nothing);
-  next_round();
-  for (uint32_t peer = 1; peer < n() && me() == 0; ++peer) send(peer, nothing);
-  if (me() != 0) receive(0, nothing);
+  const bool first = problem.rank == 0;
+  for (uint32_t peer = 1; peer < problem.ranks && first; ++peer) plan.receive(peer, nothing);
+  if (!first) plan.send(0, nothing);
+  plan.next_round();
+  for (uint32_t peer = 1; peer < problem.ranks && first; ++peer) plan.send(peer, nothing);
+  if (!first) plan.receive(0, nothing);
 }
 
-void Builder::barrier_two_level() {
+void barrier_two_level(const Problem& problem, PlanBuilder& plan) {
+  const TwoLevels levels(problem);
   const Range nothing;
-  if (!leads()) {
-    send(leader_of(group()), nothing);
-    next_round();
-    receive(leader_of(group()), nothing);
+  if (!levels.leads()) {
+    plan.send(levels.leader(), nothing);
+    plan.next_round();
+    plan.receive(levels.leader(), nothing);
     return;
   }
-  for (const uint32_t mate : mates()) {
-    if (mate != me()) receive(mate, nothing);
+  for (const uint32_t mate : levels.mates()) {
+    if (mate != problem.rank) plan.receive(mate, nothing);
   }
-  next_round();
-  disseminate(leaders());
-  for (const uint32_t mate : mates()) {
-    if (mate != me()) send(mate, nothing);
+  plan.next_round();
+  const std::vector<uint32_t> leaders = levels.leaders();
+  disseminate(levels.between_groups(leaders), plan);
+  for (const uint32_t mate : levels.mates()) {
+    if (mate != problem.rank) plan.send(mate, nothing);
   }
 }
 
-// A tree over the distance from the root: its lowest bit leads to the parent.
-void Builder::broadcast_tree(const Members& among, uint32_t root, const Range& all) {
-  const uint32_t distance = (among.me + among.count - root) % among.count;
-  uint32_t bit = 1;
-  while (bit < among.count && (distance & bit) == 0) bit *= 2;
+// --- broadcast --------------------------------------------------------------
+
+// The data goes from the root to a rank of each group, and from there to the others of the group.
+void broadcast_two_level(const PipelineBuffers& buffers, PlanBuilder& plan) {
+  const TwoLevels levels(buffers.problem());
+  const Range all = buffers.received(0);
+  if (levels.leads()) {
+    const std::vector<uint32_t> leaders = levels.leaders();
+    broadcast_tree(levels.between_groups(leaders), levels.group_of(buffers.problem().root), all,
+                   plan);
+    plan.next_round();
+  }
+  broadcast_tree(levels.own_group(), levels.index_of(levels.leader()), all, plan);
+}
+
+// Each pipeline goes from one rank to the next.
+void broadcast_ring(const PipelineBuffers& buffers, PlanBuilder& plan) {
+  const Problem& problem = buffers.problem();
+  const Members all = all_ranks(problem);
+  const uint32_t distance = all.distance_from(problem.placement->place_of[problem.root]);
   if (distance != 0) {
-    receive(among.before(bit), all);
-    next_round();
+    plan.receive(all.before(1), buffers.received(0));
+    plan.next_round();
   }
-  for (bit /= 2; bit > 0; bit /= 2) {
-    if (distance + bit < among.count) send(among.after(bit), all);
+  if (distance + 1 < all.count) plan.send(all.after(1), buffers.received(0));
+}
+
+// --- allgather --------------------------------------------------------------
+
+void allgather_at_once(const PipelineBuffers& buffers, PlanBuilder& plan) {
+  const Members all = all_ranks(buffers.problem());
+  for (uint32_t distance = 1; distance < all.count; ++distance) {
+    plan.send(all.after(distance), buffers.sent(0));
+    plan.receive(all.before(distance), buffers.received(all.before(distance)));
+  }
+  plan.copy(buffers.received(buffers.problem().rank), buffers.sent(0));
+}
+
+void allgather_ring(const PipelineBuffers& buffers, PlanBuilder& plan) {
+  const Members all = all_ranks(buffers.problem());
+  for (uint32_t step = 0; step + 1 < all.count; ++step) {
+    plan.send(all.after(1), step == 0 ? buffers.sent(0) : buffers.received(all.before(step)));
+    plan.receive(all.before(1), buffers.received(all.before(step + 1)));
+    if (step == 0) plan.copy(buffers.received(buffers.problem().rank), buffers.sent(0));
+    plan.next_round();
   }
 }
 
-// From the root to a rank of each group, and from there to the others of it.
-void Builder::broadcast_two_level() {
-  if (leads()) {
-    broadcast_tree(leaders(), placement_.group_of[problem_.root], received(0));
-    next_round();
+// --- alltoall ---------------------------------------------------------------
+
+// |at_once|: with all ranks in one round, else with one rank in each round.
+void alltoall_direct(const PipelineBuffers& buffers, bool at_once, PlanBuilder& plan) {
+  const uint32_t rank = buffers.problem().rank;
+  const Members all = all_ranks(buffers.problem());
+  if (!at_once) {
+    plan.copy(buffers.received(rank), buffers.sent(rank));
+    plan.next_round();
   }
-  broadcast_tree(own_group(), placement_.index_of[leader_of(group())], received(0));
+  for (uint32_t distance = 1; distance < all.count; ++distance) {
+    plan.send(all.after(distance), buffers.sent(all.after(distance)));
+    plan.receive(all.before(distance), buffers.received(all.before(distance)));
+    if (!at_once) plan.next_round();
+  }
+  if (at_once) plan.copy(buffers.received(rank), buffers.sent(rank));
 }
 
-// Lane by lane from one rank to the next.
-void Builder::broadcast_ring() {
-  const uint32_t distance = places_behind(problem_.root);
-  if (distance != 0) {
-    receive(before(1), received(0));
-    next_round();
-  }
-  if (distance + 1 < n()) send(after(1), received(0));
-}
-
-// |places|: where the part of each rank goes.
-void Builder::allgather(std::span<const Range> places) {
-  for (uint32_t distance = 1; distance < n(); ++distance) {
-    send(after(distance), sent(0));
-    receive(before(distance), places[before(distance)]);
-  }
-  if (places[me()].place != Place::kSend) copy(places[me()], sent(0));
-}
-
-// Every part goes to one rank of each other group, which hands it to its mates.
-void Builder::allgather_two_level(std::span<const Range> places) {
-  for (const uint32_t mate : mates()) {
-    if (mate == me()) continue;
-    send(mate, sent(0));
-    receive(mate, places[mate]);
-  }
-  for (uint32_t other = 0; other < placement_.group_count(); ++other) {
-    if (other == group()) continue;
-    send(counterpart(me(), other), sent(0));
-    for (const uint32_t from : placement_.groups[other]) {
-      if (counterpart(from, group()) == me()) receive(from, places[from]);
-    }
-  }
-  if (places[me()].place != Place::kSend) copy(places[me()], sent(0));
-  next_round();
-  for (uint32_t from = 0; from < n(); ++from) {
-    if (placement_.group_of[from] == group()) continue;
-    const uint32_t has = counterpart(from, group());
-    if (has != me()) {
-      receive(has, places[from]);
-      continue;
-    }
-    for (const uint32_t mate : mates()) {
-      if (mate != me()) send(mate, places[from]);
-    }
-  }
-}
-
-void Builder::allgather_ring() {
-  for (uint32_t step = 0; step + 1 < n(); ++step) {
-    send(after(1), step == 0 ? sent(0) : received(before(step)));
-    receive(before(1), received(before(step + 1)));
-    if (step == 0) copy(received(me()), sent(0));
-    next_round();
-  }
-}
-
-void Builder::alltoall(bool at_once) {
-  copy(received(me()), sent(me()));
-  if (!at_once) next_round();
-  std::vector<Step> own;
-  if (at_once) own.swap(plan_.steps);
-  for (uint32_t distance = 1; distance < n(); ++distance) {
-    send(after(distance), sent(after(distance)));
-    receive(before(distance), received(before(distance)));
-    if (!at_once) next_round();
-  }
-  plan_.steps.insert(plan_.steps.end(), own.begin(), own.end());
-}
-
-// A message with a part of each of its ranks from every other group; |sender_of| says from whom.
+// Receives one message from every other group, with a block of each of its ranks.
+// |sender_of(group)| sends it.
 template <typename SenderOf>
-void Builder::receive_of_groups(uint64_t length, SenderOf&& sender_of) {
-  std::vector<Range> packed(placement_.group_count());
-  for (uint32_t other = 0; other < placement_.group_count(); ++other) {
-    if (other == group()) continue;
-    packed[other] = scratch(placement_.groups[other].size() * length);
-    receive(sender_of(other), packed[other]);
+void receive_of_groups(const PipelineBuffers& buffers, const TwoLevels& levels, uint64_t length,
+                       SenderOf&& sender_of, PlanBuilder& plan) {
+  std::vector<Range> packed(levels.count());
+  for (uint32_t other = 0; other < levels.count(); ++other) {
+    if (other == levels.group()) continue;
+    packed[other] = plan.scratch(levels.ranks_of(other).size() * length);
+    plan.receive(sender_of(other), packed[other]);
   }
-  for (uint32_t from = 0; from < n(); ++from) {
-    const uint32_t other = placement_.group_of[from];
-    if (other == group()) continue;
-    copy(received(from), unpacked(packed[other], placement_.index_of[from], length));
+  for (uint32_t from = 0; from < buffers.problem().ranks; ++from) {
+    const uint32_t other = levels.group_of(from);
+    if (other == levels.group()) continue;
+    plan.copy(buffers.received(from), packed_block(packed[other], levels.index_of(from), length));
   }
 }
 
-// What a group has for a rank of another one goes there from one of its ranks, in one message.
-void Builder::alltoall_two_level() {
-  const uint64_t length = sent(0).length;
-  // Who in this rank's group has what goes to |rank|; the ranks of other groups, by that.
-  std::vector<std::vector<uint32_t>> targets(mates().size());
-  for (uint32_t rank = 0; rank < n(); ++rank) {
-    if (placement_.group_of[rank] == group()) continue;
-    targets[placement_.index_of[counterpart(rank, group())]].push_back(rank);
+// One rank of this group sends what the group has for a rank of another group, in one message.
+void alltoall_two_level(const PipelineBuffers& buffers, PlanBuilder& plan) {
+  const Problem& problem = buffers.problem();
+  const TwoLevels levels(problem);
+  const std::vector<uint32_t>& mates = levels.mates();
+  const uint32_t index = levels.index();
+  const uint64_t length = buffers.sent(0).length;
+  // The ranks of other groups that each rank of this group collects data for.
+  std::vector<std::vector<uint32_t>> targets(mates.size());
+  for (uint32_t rank = 0; rank < problem.ranks; ++rank) {
+    if (levels.group_of(rank) == levels.group()) continue;
+    targets[levels.index_of(levels.counterpart(rank, levels.group()))].push_back(rank);
   }
-  std::vector<Range> leaving(mates().size());  // for each mate, what it is to hand on
-  for (size_t mate = 0; mate < mates().size(); ++mate) {
-    if (mate == index()) continue;
-    leaving[mate] = scratch(targets[mate].size() * length);
+  std::vector<Range> leaving(mates.size());  // data that each mate is to hand on
+  for (size_t mate = 0; mate < mates.size(); ++mate) {
+    if (mate == index) continue;
+    leaving[mate] = plan.scratch(targets[mate].size() * length);
     for (size_t i = 0; i < targets[mate].size(); ++i) {
-      copy(unpacked(leaving[mate], i, length), sent(targets[mate][i]));
+      plan.copy(packed_block(leaving[mate], i, length), buffers.sent(targets[mate][i]));
     }
   }
-  copy(received(me()), sent(me()));
-  next_round();
+  plan.copy(buffers.received(problem.rank), buffers.sent(problem.rank));
+  plan.next_round();
 
-  const std::vector<uint32_t>& mine = targets[index()];
-  std::vector<Range> handed(mates().size());  // by each mate
-  for (size_t mate = 0; mate < mates().size(); ++mate) {
-    if (mate == index()) continue;
-    send(mates()[mate], sent(mates()[mate]));
-    receive(mates()[mate], received(mates()[mate]));
-    send(mates()[mate], leaving[mate]);
-    handed[mate] = scratch(mine.size() * length);
-    receive(mates()[mate], handed[mate]);
+  const std::vector<uint32_t>& mine = targets[index];
+  std::vector<Range> handed(mates.size());  // data that each mate hands to this rank
+  for (size_t mate = 0; mate < mates.size(); ++mate) {
+    if (mate == index) continue;
+    plan.send(mates[mate], buffers.sent(mates[mate]));
+    plan.receive(mates[mate], buffers.received(mates[mate]));
+    plan.send(mates[mate], leaving[mate]);
+    handed[mate] = plan.scratch(mine.size() * length);
+    plan.receive(mates[mate], handed[mate]);
   }
   std::vector<Range> out(mine.size());
   for (size_t i = 0; i < mine.size(); ++i) {
-    out[i] = scratch(mates().size() * length);
-    for (size_t mate = 0; mate < mates().size(); ++mate) {
-      copy(unpacked(out[i], mate, length),
-           mate == index() ? sent(mine[i]) : unpacked(handed[mate], i, length));
+    out[i] = plan.scratch(mates.size() * length);
+    for (size_t mate = 0; mate < mates.size(); ++mate) {
+      plan.copy(packed_block(out[i], mate, length),
+                mate == index ? buffers.sent(mine[i]) : packed_block(handed[mate], i, length));
     }
   }
-  next_round();
+  plan.next_round();
 
-  for (size_t i = 0; i < mine.size(); ++i) send(mine[i], out[i]);
-  receive_of_groups(length, [this](uint32_t other) { return counterpart(me(), other); });
+  for (size_t i = 0; i < mine.size(); ++i) plan.send(mine[i], out[i]);
+  receive_of_groups(
+      buffers, levels, length,
+      [&](uint32_t other) { return levels.counterpart(problem.rank, other); }, plan);
 }
 
-void Builder::gather() {
-  if (me() != problem_.root) {
-    send(problem_.root, sent(0));
+// --- gather and scatter -----------------------------------------------------
+
+void gather_linear(const PipelineBuffers& buffers, PlanBuilder& plan) {
+  const Problem& problem = buffers.problem();
+  if (problem.rank != problem.root) {
+    plan.send(problem.root, buffers.sent(0));
     return;
   }
-  for (uint32_t distance = 1; distance < n(); ++distance) {
-    receive(after(distance), received(after(distance)));
+  const Members all = all_ranks(problem);
+  for (uint32_t distance = 1; distance < all.count; ++distance) {
+    plan.receive(all.after(distance), buffers.received(all.after(distance)));
   }
-  copy(received(me()), sent(0));
+  plan.copy(buffers.received(problem.rank), buffers.sent(0));
 }
 
-// The parts of another group come in one message.
-void Builder::gather_two_level() {
-  const uint64_t length = sent(0).length;
-  if (!leads()) {
-    send(leader_of(group()), sent(0));
+// The blocks of another group come in one message.
+void gather_two_level(const PipelineBuffers& buffers, PlanBuilder& plan) {
+  const Problem& problem = buffers.problem();
+  const TwoLevels levels(problem);
+  const std::vector<uint32_t>& mates = levels.mates();
+  const uint64_t length = buffers.sent(0).length;
+  if (!levels.leads()) {
+    plan.send(levels.leader(), buffers.sent(0));
     return;
   }
-  if (me() != problem_.root) {
-    const Range packed = scratch(mates().size() * length);
-    for (size_t mate = 0; mate < mates().size(); ++mate) {
-      if (mate != index()) receive(mates()[mate], unpacked(packed, mate, length));
+  if (problem.rank != problem.root) {
+    const Range packed = plan.scratch(mates.size() * length);
+    for (size_t mate = 0; mate < mates.size(); ++mate) {
+      if (mate != levels.index()) plan.receive(mates[mate], packed_block(packed, mate, length));
     }
-    copy(unpacked(packed, index(), length), sent(0));
-    next_round();
-    send(problem_.root, packed);
+    plan.copy(packed_block(packed, levels.index(), length), buffers.sent(0));
+    plan.next_round();
+    plan.send(problem.root, packed);
     return;
   }
-  for (const uint32_t mate : mates()) {
-    if (mate != me()) receive(mate, received(mate));
+  for (const uint32_t mate : mates) {
+    if (mate != problem.rank) plan.receive(mate, buffers.received(mate));
   }
-  receive_of_groups(length, [this](uint32_t other) { return leader_of(other); });
-  copy(received(me()), sent(0));
+  receive_of_groups(
+      buffers, levels, length, [&](uint32_t other) { return levels.leader_of(other); }, plan);
+  plan.copy(buffers.received(problem.rank), buffers.sent(0));
 }
 
-void Builder::scatter() {
-  if (me() != problem_.root) {
-    receive(problem_.root, received(0));
+void scatter_linear(const PipelineBuffers& buffers, PlanBuilder& plan) {
+  const Problem& problem = buffers.problem();
+  if (problem.rank != problem.root) {
+    plan.receive(problem.root, buffers.received(0));
     return;
   }
-  for (uint32_t distance = 1; distance < n(); ++distance) {
-    send(after(distance), sent(after(distance)));
+  const Members all = all_ranks(problem);
+  for (uint32_t distance = 1; distance < all.count; ++distance) {
+    plan.send(all.after(distance), buffers.sent(all.after(distance)));
   }
-  copy(received(0), sent(me()));
+  plan.copy(buffers.received(0), buffers.sent(problem.rank));
 }
 
-// The parts for another group leave in one message.
-void Builder::scatter_two_level() {
-  const uint64_t length = received(0).length;
-  if (!leads()) {
-    receive(leader_of(group()), received(0));
+// The blocks for another group leave in one message.
+void scatter_two_level(const PipelineBuffers& buffers, PlanBuilder& plan) {
+  const Problem& problem = buffers.problem();
+  const TwoLevels levels(problem);
+  const std::vector<uint32_t>& mates = levels.mates();
+  const uint64_t length = buffers.received(0).length;
+  if (!levels.leads()) {
+    plan.receive(levels.leader(), buffers.received(0));
     return;
   }
-  if (me() != problem_.root) {
-    const Range packed = scratch(mates().size() * length);
-    receive(problem_.root, packed);
-    copy(received(0), unpacked(packed, index(), length));
-    next_round();
-    for (size_t mate = 0; mate < mates().size(); ++mate) {
-      if (mate != index()) send(mates()[mate], unpacked(packed, mate, length));
+  if (problem.rank != problem.root) {
+    const Range packed = plan.scratch(mates.size() * length);
+    plan.receive(problem.root, packed);
+    plan.copy(buffers.received(0), packed_block(packed, levels.index(), length));
+    plan.next_round();
+    for (size_t mate = 0; mate < mates.size(); ++mate) {
+      if (mate != levels.index()) plan.send(mates[mate], packed_block(packed, mate, length));
     }
     return;
   }
-  std::vector<Range> out(placement_.group_count());
-  for (uint32_t other = 0; other < placement_.group_count(); ++other) {
-    if (other == group()) continue;
-    const std::vector<uint32_t>& ranks = placement_.groups[other];
-    out[other] = scratch(ranks.size() * length);
-    for (size_t i = 0; i < ranks.size(); ++i) copy(unpacked(out[other], i, length), sent(ranks[i]));
+  std::vector<Range> out(levels.count());
+  for (uint32_t other = 0; other < levels.count(); ++other) {
+    if (other == levels.group()) continue;
+    const std::vector<uint32_t>& ranks = levels.ranks_of(other);
+    out[other] = plan.scratch(ranks.size() * length);
+    for (size_t i = 0; i < ranks.size(); ++i) {
+      plan.copy(packed_block(out[other], i, length), buffers.sent(ranks[i]));
+    }
   }
-  next_round();
-  for (uint32_t other = 0; other < placement_.group_count(); ++other) {
-    if (other != group()) send(leader_of(other), out[other]);
+  plan.next_round();
+  for (uint32_t other = 0; other < levels.count(); ++other) {
+    if (other != levels.group()) plan.send(levels.leader_of(other), out[other]);
   }
-  for (const uint32_t mate : mates()) {
-    if (mate != me()) send(mate, sent(mate));
+  for (const uint32_t mate : mates) {
+    if (mate != problem.rank) plan.send(mate, buffers.sent(mate));
   }
-  copy(received(0), sent(me()));
+  plan.copy(buffers.received(0), buffers.sent(problem.rank));
+}
+
+}  // namespace
+
+// A tree over the distance from the root: its lowest bit leads to the parent.
+void broadcast_tree(const Members& among, uint32_t root, const Range& all, PlanBuilder& plan) {
+  const uint32_t distance = among.distance_from(root);
+  uint32_t bit = 1;
+  while (bit < among.count && (distance & bit) == 0) bit *= 2;
+  if (distance != 0) {
+    plan.receive(among.before(bit), all);
+    plan.next_round();
+  }
+  for (bit /= 2; bit > 0; bit /= 2) {
+    if (distance + bit < among.count) plan.send(among.after(bit), all);
+  }
+}
+
+// Every block goes to one rank of each other group, which hands it to its mates.
+void allgather_two_level(const PipelineBuffers& buffers, std::span<const Range> targets,
+                         PlanBuilder& plan) {
+  const Problem& problem = buffers.problem();
+  const TwoLevels levels(problem);
+  const uint32_t group = levels.group();
+  for (const uint32_t mate : levels.mates()) {
+    if (mate == problem.rank) continue;
+    plan.send(mate, buffers.sent(0));
+    plan.receive(mate, targets[mate]);
+  }
+  for (uint32_t other = 0; other < levels.count(); ++other) {
+    if (other == group) continue;
+    plan.send(levels.counterpart(problem.rank, other), buffers.sent(0));
+    for (const uint32_t from : levels.ranks_of(other)) {
+      if (levels.counterpart(from, group) == problem.rank) plan.receive(from, targets[from]);
+    }
+  }
+  if (targets[problem.rank].buffer != BufferKind::kSend) {
+    plan.copy(targets[problem.rank], buffers.sent(0));
+  }
+  plan.next_round();
+  for (uint32_t from = 0; from < problem.ranks; ++from) {
+    if (levels.group_of(from) == group) continue;
+    const uint32_t has = levels.counterpart(from, group);
+    if (has != problem.rank) {
+      plan.receive(has, targets[from]);
+      continue;
+    }
+    for (const uint32_t mate : levels.mates()) {
+      if (mate != problem.rank) plan.send(mate, targets[from]);
+    }
+  }
+}
+
+void plan_barrier(const PipelineBuffers& buffers, PlanBuilder& plan) {
+  const Problem& problem = buffers.problem();
+  if (problem.monitored) return barrier_monitored(problem, plan);
+  if (problem.algorithm == Algorithm::kTwoLevel) return barrier_two_level(problem, plan);
+  disseminate(all_ranks(problem), plan);
+}
+
+void plan_broadcast(const PipelineBuffers& buffers, PlanBuilder& plan) {
+  const Problem& problem = buffers.problem();
+  if (problem.algorithm == Algorithm::kTwoLevel) return broadcast_two_level(buffers, plan);
+  if (problem.algorithm == Algorithm::kRing) return broadcast_ring(buffers, plan);
+  broadcast_tree(all_ranks(problem), problem.root, buffers.received(0), plan);
+}
+
+void plan_allgather(const PipelineBuffers& buffers, PlanBuilder& plan) {
+  const Algorithm algorithm = buffers.problem().algorithm;
+  if (algorithm == Algorithm::kRing) return allgather_ring(buffers, plan);
+  if (algorithm == Algorithm::kTwoLevel) {
+    return allgather_two_level(buffers, buffers.received_blocks(), plan);
+  }
+  allgather_at_once(buffers, plan);
+}
+
+void plan_alltoall(const PipelineBuffers& buffers, PlanBuilder& plan) {
+  const Algorithm algorithm = buffers.problem().algorithm;
+  if (algorithm == Algorithm::kTwoLevel) return alltoall_two_level(buffers, plan);
+  alltoall_direct(buffers, algorithm == Algorithm::kLinear, plan);
+}
+
+void plan_gather(const PipelineBuffers& buffers, PlanBuilder& plan) {
+  const bool two_level = buffers.problem().algorithm == Algorithm::kTwoLevel;
+  return two_level ? gather_two_level(buffers, plan) : gather_linear(buffers, plan);
+}
+
+void plan_scatter(const PipelineBuffers& buffers, PlanBuilder& plan) {
+  const bool two_level = buffers.problem().algorithm == Algorithm::kTwoLevel;
+  return two_level ? scatter_two_level(buffers, plan) : scatter_linear(buffers, plan);
 }
 
 }  // namespace hetcomm::collectives

@@ -1,280 +1,322 @@
-// Reductions whose steps would round: every input comes as it is to where it is combined, in the
-// order of ranks, and the result is rounded there. What has been combined so far goes on wide: from
-// group to group, where these come one after the other, and in long scans from rank to rank.
+#include "src/core/collectives/plan_rounding.h"
+
 #include <algorithm>
 #include <bit>
+#include <span>
+#include <vector>
 
-#include "src/core/collectives/plan_builder.h"
+#include "src/core/collectives/estimate.h"
+#include "src/core/collectives/members.h"
+#include "src/core/collectives/plan_moves.h"
+#include "src/core/collectives/plan_sums.h"
+#include "src/core/collectives/two_levels.h"
 
 namespace hetcomm::collectives {
 namespace {
 
 // One rank keeps the inputs of all ranks up to this many bytes together.
-constexpr uint64_t kMostGathered = kLaneBytes;
-
-}  // namespace
+constexpr uint64_t kMaxGatheredBytes = kPipelineBytes;
 
 // Whether it is better to bring all inputs of |length| bytes to one rank than to share them out.
-bool Builder::gathers(uint64_t length) const {
-  if (length * n() > kMostGathered) return false;
-  switch (algorithm_) {
+bool gathers(const Problem& problem, uint64_t length) {
+  if (length * problem.ranks > kMaxGatheredBytes) return false;
+  switch (problem.algorithm) {
     case Algorithm::kRing:
       return false;
     case Algorithm::kTwoLevel: {
-      const Link& link = placement_.across;
-      const uint64_t wide = length / problem_.element_bytes * problem_.wide_bytes;
-      return !placement_.contiguous ||
-             link.time_ns(length * placement_.largest) <= link.time_ns(wide) + link.time_ns(length);
+      const RankPlacement& placement = *problem.placement;
+      const Link& link = placement.across;
+      const uint64_t wide = length / problem.element_bytes * problem.wide_bytes;
+      return !placement.contiguous ||
+             link.time_ns(length * placement.largest) <= link.time_ns(wide) + link.time_ns(length);
     }
     default:
       return true;
   }
 }
 
-// |out| is what all of |among| have as |inputs|, the first of them first: the last one has it.
-// Part of a round, which it ends.
-void Builder::chain(const Members& among, std::span<const Range> inputs, const Range& out) {
-  const bool first = among.me == 0;
-  const bool last = among.me + 1 == among.count;
-  const Range before = first ? Range{} : wide(out);
-  if (!first) receive(among.before(1), before);
-  if (last) {
-    reduce(out, inputs, before);
-    next_round();
-    return;
-  }
-  const Range sum = first ? wide(out) : before;
-  reduce_wide(sum, inputs, before);
-  next_round();
-  send(among.after(1), sum);
+// Whether sums go from group to group.
+bool chains(const Problem& problem) {
+  return problem.algorithm == Algorithm::kTwoLevel && problem.placement->contiguous;
 }
 
-// Each piece of |own| to the one that it belongs to; what came for this one's, by rank.
-std::vector<Range> Builder::exchange_pieces(const Members& among, const Range& own) {
-  const Range mine = piece(own, among.me, among.count);
-  std::vector<Range> inputs(n());
-  for (uint32_t distance = 1; distance < among.count; ++distance) {
-    const uint32_t to = (among.me + distance) % among.count;
-    send(among.rank_of(to), piece(own, to, among.count));
-    Range& input = inputs[among.before(distance)];
-    input = scratch(mine.length);
-    receive(among.before(distance), input);
+// Combines the |inputs| of all members, those of the first member first. The last member has the
+// result in |out|. The function begins within a round, which it ends.
+void chain(const Members& among, std::span<const Range> inputs, const Range& out,
+           PlanBuilder& plan) {
+  const bool first = among.me == 0;
+  const bool last = among.me + 1 == among.count;
+  const Range before = first ? Range{} : plan.wide_scratch(out);
+  if (!first) plan.receive(among.before(1), before);
+  if (last) {
+    plan.reduce(out, inputs, before);
+    plan.next_round();
+    return;
   }
-  inputs[me()] = mine;
+  const Range sum = first ? plan.wide_scratch(out) : before;
+  plan.reduce_wide(sum, inputs, before);
+  plan.next_round();
+  plan.send(among.after(1), sum);
+}
+
+// Each share of |own| goes to its owner. Returns, by rank, what all ranks have for this rank's
+// share.
+std::vector<Range> exchange_shares(const PipelineBuffers& buffers, const Members& all,
+                                   const Range& own, PlanBuilder& plan) {
+  const Range mine = buffers.share(own, all.me, all.count);
+  std::vector<Range> inputs(all.count);
+  for (uint32_t distance = 1; distance < all.count; ++distance) {
+    const uint32_t to = (all.me + distance) % all.count;
+    plan.send(all.rank_of(to), buffers.share(own, to, all.count));
+    Range& input = inputs[all.before(distance)];
+    input = plan.scratch(mine.length);
+    plan.receive(all.before(distance), input);
+  }
+  inputs[buffers.problem().rank] = mine;
   return inputs;
 }
 
-// --- allreduce ----------------------------------------------------------------
-
-void Builder::allreduce_rounding() {
-  if (gathers(sent(0).length)) return allreduce_gathered();
-  return chains() ? allreduce_chained() : allreduce_by_owners();
-}
-
-// Every rank combines everything.
-void Builder::allreduce_gathered() {
-  if (algorithm_ != Algorithm::kTwoLevel) return allreduce_rows();
-  const std::vector<Range> inputs = places_for_all(sent(0));
-  allgather_two_level(inputs);
-  next_round();
-  reduce(received(0), inputs);
-}
-
-// As allreduce_doubling, but what pairs exchange are rows of inputs, by rank.
-void Builder::allreduce_rows() {
-  const Range own = sent(0);
-  const Range all = received(0);
-  const uint32_t power = std::bit_floor(n());
-  const uint32_t beyond = n() - power;
-  const bool folded = me() < 2 * beyond;
-  if (folded && me() % 2 == 0) {
-    send(me() + 1, own);
-    next_round();
-    receive(me() + 1, all);
-    return;
-  }
-  const Range inputs = scratch(own.length * n());
-  // What |count| of those that exchange have between them, from number |from| on.
-  const auto row = [&](uint32_t from, uint32_t count) {
-    const auto rank_at = [&](uint32_t index) { return index + std::min(index, beyond); };
-    Range part = unpacked(inputs, rank_at(from), own.length);
-    part.length = (rank_at(from + count) - rank_at(from)) * own.length;
-    return part;
-  };
-  if (folded) receive(me() - 1, unpacked(inputs, me() - 1, own.length));
-  copy(unpacked(inputs, me(), own.length), own);
-  next_round();
-  const uint32_t index = folded ? me() / 2 : me() - beyond;
-  for (uint32_t bit = 1; bit < power; bit *= 2) {
-    const uint32_t partner = index ^ bit;
-    const uint32_t peer = partner < beyond ? 2 * partner + 1 : partner + beyond;
-    send(peer, row(index & ~(bit - 1), bit));
-    receive(peer, row(partner & ~(bit - 1), bit));
-    next_round();
-  }
-  std::vector<Range> list(n());
-  for (uint32_t rank = 0; rank < n(); ++rank) list[rank] = unpacked(inputs, rank, own.length);
-  reduce(all, list);
-  next_round();
-  if (folded) send(me() - 1, all);
-}
-
-// Each rank combines a piece.
-void Builder::allreduce_by_owners() {
-  const Members among = all_ranks();
-  const Range all = received(0);
-  reduce(piece(all, among.me, n()), exchange_pieces(among, sent(0)));
-  next_round();
-  gather_ring(among, all);
-}
-
-// There are as many pieces as the smallest group has ranks; each goes from group to group.
-void Builder::allreduce_chained() {
-  const uint32_t pieces = placement_.smallest;
-  const std::vector<Range> inputs = collect_of_mates(pieces);
-  if (index() < pieces) {
-    const Range sum = piece(received(0), index(), pieces);
-    const Members among = peers();
-    chain(among, inputs, sum);
-    broadcast_tree(among, among.count - 1, sum);
-  }
-  next_round();
-  hand_to_mates(pieces);
-}
-
-// --- reduce -------------------------------------------------------------------
-
-void Builder::reduce_rounding() {
-  if (chains()) return reduce_chained();
-  if (n() > 3 && !gathers(sent(0).length)) return reduce_by_owners();
-  const std::vector<Range> inputs = collect({n(), me()}, problem_.root, sent(0));
-  if (me() == problem_.root) reduce(received(0), inputs);
-}
-
-// What all of |among| have, by number, at the one of number |root|.
-std::vector<Range> Builder::collect(const Members& among, uint32_t root, const Range& own) {
+// Brings what all members have to the one of number |root|. Returns it there, by number.
+std::vector<Range> collect(const Members& among, uint32_t root, const Range& own,
+                           PlanBuilder& plan) {
   std::vector<Range> inputs;
   if (among.me != root) {
-    send(among.rank_of(root), own);
+    plan.send(among.rank_of(root), own);
     return inputs;
   }
   for (uint32_t i = 0; i < among.count; ++i) {
-    inputs.push_back(i == root ? own : scratch(own.length));
-    if (i != root) receive(among.rank_of(i), inputs.back());
+    inputs.push_back(i == root ? own : plan.scratch(own.length));
+    if (i != root) plan.receive(among.rank_of(i), inputs.back());
   }
   return inputs;
 }
 
-// Each rank combines a piece, and sends it to the root.
-void Builder::reduce_by_owners() {
-  const Members among = all_ranks();
-  const bool at_root = me() == problem_.root;
-  const Range own = sent(0);
-  const Range mine = piece(at_root ? received(0) : own, among.me, n());
-  const Range sum = at_root ? mine : scratch(mine.length);
-  reduce(sum, exchange_pieces(among, own));
-  next_round();
-  if (!at_root) {
-    send(problem_.root, sum);
+// --- allreduce --------------------------------------------------------------
+
+// Works like a doubling allreduce of sums, but pairs exchange rows of inputs, by rank.
+void allreduce_rows(const PipelineBuffers& buffers, PlanBuilder& plan) {
+  const Problem& problem = buffers.problem();
+  const Range own = buffers.sent(0);
+  const Range all = buffers.received(0);
+  const uint32_t power = std::bit_floor(problem.ranks);
+  const uint32_t beyond = problem.ranks - power;
+  const bool folded = problem.rank < 2 * beyond;
+  if (folded && problem.rank % 2 == 0) {
+    plan.send(problem.rank + 1, own);
+    plan.next_round();
+    plan.receive(problem.rank + 1, all);
     return;
   }
-  for (uint32_t distance = 1; distance < n(); ++distance) {
-    const uint32_t from = (among.me + distance) % n();
-    receive(among.rank_of(from), piece(received(0), from, n()));
+  const Range inputs = plan.scratch(own.length * problem.ranks);
+  // The inputs that |count| of the exchanging ranks have between them, from number |from| on.
+  const auto row = [&](uint32_t from, uint32_t count) {
+    const auto rank_at = [&](uint32_t index) { return index + std::min(index, beyond); };
+    Range blocks = packed_block(inputs, rank_at(from), own.length);
+    blocks.length = (rank_at(from + count) - rank_at(from)) * own.length;
+    return blocks;
+  };
+  if (folded) plan.receive(problem.rank - 1, packed_block(inputs, problem.rank - 1, own.length));
+  plan.copy(packed_block(inputs, problem.rank, own.length), own);
+  plan.next_round();
+  const uint32_t index = folded ? problem.rank / 2 : problem.rank - beyond;
+  for (uint32_t bit = 1; bit < power; bit *= 2) {
+    const uint32_t partner = index ^ bit;
+    const uint32_t peer = partner < beyond ? 2 * partner + 1 : partner + beyond;
+    plan.send(peer, row(index & ~(bit - 1), bit));
+    plan.receive(peer, row(partner & ~(bit - 1), bit));
+    plan.next_round();
+  }
+  std::vector<Range> list(problem.ranks);
+  for (uint32_t rank = 0; rank < problem.ranks; ++rank) {
+    list[rank] = packed_block(inputs, rank, own.length);
+  }
+  plan.reduce(all, list);
+  plan.next_round();
+  if (folded) plan.send(problem.rank - 1, all);
+}
+
+// Every rank combines everything.
+void allreduce_gathered(const PipelineBuffers& buffers, PlanBuilder& plan) {
+  const Problem& problem = buffers.problem();
+  if (problem.algorithm != Algorithm::kTwoLevel) return allreduce_rows(buffers, plan);
+  const Range own = buffers.sent(0);
+  std::vector<Range> inputs(problem.ranks);
+  for (uint32_t rank = 0; rank < problem.ranks; ++rank) {
+    inputs[rank] = rank == problem.rank ? own : plan.scratch(own.length);
+  }
+  allgather_two_level(buffers, inputs, plan);
+  plan.next_round();
+  plan.reduce(buffers.received(0), inputs);
+}
+
+// Each rank combines a share.
+void allreduce_by_owners(const PipelineBuffers& buffers, PlanBuilder& plan) {
+  const Members all = all_ranks(buffers.problem());
+  const Range out = buffers.received(0);
+  plan.reduce(buffers.share(out, all.me, all.count),
+              exchange_shares(buffers, all, buffers.sent(0), plan));
+  plan.next_round();
+  gather_ring(buffers, all, out, plan);
+}
+
+// There are as many shares as the smallest group has ranks; each goes from group to group.
+void allreduce_chained(const PipelineBuffers& buffers, PlanBuilder& plan) {
+  const TwoLevels levels(buffers.problem());
+  const uint32_t shares = levels.smallest();
+  const std::vector<Range> inputs = collect_of_mates(buffers, shares, plan);
+  if (levels.index() < shares) {
+    const Range sum = buffers.share(buffers.received(0), levels.index(), shares);
+    const std::vector<uint32_t> peers = levels.peers();
+    const Members among = levels.between_groups(peers);
+    chain(among, inputs, sum, plan);
+    broadcast_tree(among, among.count - 1, sum, plan);
+  }
+  plan.next_round();
+  hand_to_mates(buffers, shares, plan);
+}
+
+// --- reduce -----------------------------------------------------------------
+
+// Each rank combines a share, and sends it to the root.
+void reduce_by_owners(const PipelineBuffers& buffers, PlanBuilder& plan) {
+  const Problem& problem = buffers.problem();
+  const Members all = all_ranks(problem);
+  const bool at_root = problem.rank == problem.root;
+  const Range own = buffers.sent(0);
+  const Range mine = buffers.share(at_root ? buffers.received(0) : own, all.me, all.count);
+  const Range sum = at_root ? mine : plan.scratch(mine.length);
+  plan.reduce(sum, exchange_shares(buffers, all, own, plan));
+  plan.next_round();
+  if (!at_root) {
+    plan.send(problem.root, sum);
+    return;
+  }
+  for (uint32_t distance = 1; distance < all.count; ++distance) {
+    const uint32_t from = (all.me + distance) % all.count;
+    plan.receive(all.rank_of(from), buffers.share(buffers.received(0), from, all.count));
   }
 }
 
 // The sum goes from leader to leader, and from the last of them to the root.
-void Builder::reduce_chained() {
-  const Members among = own_group();
+void reduce_chained(const PipelineBuffers& buffers, PlanBuilder& plan) {
+  const Problem& problem = buffers.problem();
+  const TwoLevels levels(problem);
+  const Range own = buffers.sent(0);
   const std::vector<Range> inputs =
-      collect(among, placement_.index_of[leader_of(group())], sent(0));
-  if (!leads()) return;
-  const uint32_t last = leader_of(placement_.group_count() - 1);
-  const bool at_root = me() == problem_.root;
-  // The other leaders need no place for the result, but its length.
-  const Range out = at_root        ? received(0)
-                    : me() == last ? scratch(sent(0).length)
-                                   : Range{.length = sent(0).length};
-  chain(leaders(), inputs, out);
-  if (last == problem_.root) return;
-  if (me() == last) send(problem_.root, out);
-  if (at_root) receive(last, out);
+      collect(levels.own_group(), levels.index_of(levels.leader()), own, plan);
+  if (!levels.leads()) return;
+  const uint32_t last = levels.leader_of(levels.count() - 1);
+  const bool at_root = problem.rank == problem.root;
+  // The other leaders need the length of the result, and no memory for it.
+  const Range out = at_root                ? buffers.received(0)
+                    : problem.rank == last ? plan.scratch(own.length)
+                                           : Range{.length = own.length};
+  const std::vector<uint32_t> leaders = levels.leaders();
+  chain(levels.between_groups(leaders), inputs, out, plan);
+  if (last == problem.root) return;
+  if (problem.rank == last) plan.send(problem.root, out);
+  if (at_root) plan.receive(last, out);
 }
 
-// --- reduce_scatter -----------------------------------------------------------
+// --- reduce_scatter ---------------------------------------------------------
 
-// What there is for each rank goes from group to group, at last to the rank.
-void Builder::reduce_scatter_chained() {
-  const uint32_t groups = placement_.group_count();
-  // Who in |group| adds to what goes to |rank|.
-  const auto collector = [this](uint32_t rank, uint32_t in) {
-    return placement_.group_of[rank] == in ? rank : counterpart(rank, in);
-  };
-  const bool last = group() + 1 == groups;
-  std::vector<Range> sums(n());  // of what this rank adds to, by where it goes
-  std::vector<std::vector<Range>> inputs(n());
-  std::vector<Range> before(n());
-  for (uint32_t to = 0; to < n(); ++to) {
-    if (collector(to, group()) != me()) {
-      send(collector(to, group()), sent(to));
+// The sum for each rank goes from group to group, and from the last group to the rank.
+void reduce_scatter_chained(const PipelineBuffers& buffers, PlanBuilder& plan) {
+  const Problem& problem = buffers.problem();
+  const TwoLevels levels(problem);
+  const uint32_t group = levels.group();
+  const bool last = group + 1 == levels.count();
+  // The sums that this rank adds to, by the rank that they go to.
+  std::vector<Range> sums(problem.ranks);
+  std::vector<std::vector<Range>> inputs(problem.ranks);
+  std::vector<Range> before(problem.ranks);
+  for (uint32_t to = 0; to < problem.ranks; ++to) {
+    if (levels.collector(to, group) != problem.rank) {
+      plan.send(levels.collector(to, group), buffers.sent(to));
       continue;
     }
-    for (const uint32_t mate : mates()) {
-      inputs[to].push_back(mate == me() ? sent(to) : scratch(sent(to).length));
-      if (mate != me()) receive(mate, inputs[to].back());
+    const uint64_t length = buffers.sent(to).length;
+    for (const uint32_t mate : levels.mates()) {
+      inputs[to].push_back(mate == problem.rank ? buffers.sent(to) : plan.scratch(length));
+      if (mate != problem.rank) plan.receive(mate, inputs[to].back());
     }
-    if (group() > 0) {
-      before[to] = wide(sent(to));
-      receive(collector(to, group() - 1), before[to]);
+    if (group > 0) {
+      before[to] = plan.wide_scratch(buffers.sent(to));
+      plan.receive(levels.collector(to, group - 1), before[to]);
     }
   }
-  for (uint32_t to = 0; to < n(); ++to) {
+  for (uint32_t to = 0; to < problem.ranks; ++to) {
     if (inputs[to].empty()) continue;
+    const Range own = buffers.sent(to);
     if (last) {
-      sums[to] = to == me() ? received(0) : scratch(sent(to).length);
-      reduce(sums[to], inputs[to], before[to]);
+      sums[to] = to == problem.rank ? buffers.received(0) : plan.scratch(own.length);
+      plan.reduce(sums[to], inputs[to], before[to]);
     } else {
-      sums[to] = group() > 0 ? before[to] : wide(sent(to));
-      reduce_wide(sums[to], inputs[to], before[to]);
+      sums[to] = group > 0 ? before[to] : plan.wide_scratch(own);
+      plan.reduce_wide(sums[to], inputs[to], before[to]);
     }
   }
-  next_round();
-  for (uint32_t to = 0; to < n(); ++to) {
-    if (inputs[to].empty() || (last && to == me())) continue;
-    send(last ? to : collector(to, group() + 1), sums[to]);
+  plan.next_round();
+  for (uint32_t to = 0; to < problem.ranks; ++to) {
+    if (inputs[to].empty() || (last && to == problem.rank)) continue;
+    plan.send(last ? to : levels.collector(to, group + 1), sums[to]);
   }
-  if (!last) receive(collector(me(), groups - 1), received(0));
+  if (!last) {
+    plan.receive(levels.collector(problem.rank, levels.count() - 1), buffers.received(0));
+  }
 }
 
-// --- scan ---------------------------------------------------------------------
+}  // namespace
 
-void Builder::scan_rounding() {
-  const Range own = sent(0);
-  const Range all = received(0);
-  const bool gets = !problem_.exclusive || me() > 0;
-  if (gathers(own.length)) {
+void plan_rounding_reduce(const PipelineBuffers& buffers, PlanBuilder& plan) {
+  const Problem& problem = buffers.problem();
+  const Range own = buffers.sent(0);
+  if (chains(problem)) return reduce_chained(buffers, plan);
+  if (problem.ranks > 3 && !gathers(problem, own.length)) return reduce_by_owners(buffers, plan);
+  const Members by_rank{problem.ranks, problem.rank};
+  const std::vector<Range> inputs = collect(by_rank, problem.root, own, plan);
+  if (problem.rank == problem.root) plan.reduce(buffers.received(0), inputs);
+}
+
+void plan_rounding_allreduce(const PipelineBuffers& buffers, PlanBuilder& plan) {
+  const Problem& problem = buffers.problem();
+  if (gathers(problem, buffers.sent(0).length)) return allreduce_gathered(buffers, plan);
+  if (chains(problem)) return allreduce_chained(buffers, plan);
+  allreduce_by_owners(buffers, plan);
+}
+
+void plan_rounding_reduce_scatter(const PipelineBuffers& buffers, PlanBuilder& plan) {
+  if (chains(buffers.problem())) return reduce_scatter_chained(buffers, plan);
+  reduce_scatter_at_once(buffers, plan);
+}
+
+void plan_rounding_scan(const PipelineBuffers& buffers, PlanBuilder& plan) {
+  const Problem& problem = buffers.problem();
+  const Range own = buffers.sent(0);
+  const Range all = buffers.received(0);
+  const bool gets = !problem.exclusive || problem.rank > 0;
+  if (gathers(problem, own.length)) {
     std::vector<Range> inputs;
-    for (uint32_t rank = 0; rank < me(); ++rank) {
-      inputs.push_back(scratch(own.length));
-      receive(rank, inputs.back());
+    for (uint32_t rank = 0; rank < problem.rank; ++rank) {
+      inputs.push_back(plan.scratch(own.length));
+      plan.receive(rank, inputs.back());
     }
-    for (uint32_t rank = me() + 1; rank < n(); ++rank) send(rank, own);
-    if (!problem_.exclusive) inputs.push_back(own);
-    if (gets) reduce(all, inputs);
+    for (uint32_t rank = problem.rank + 1; rank < problem.ranks; ++rank) plan.send(rank, own);
+    if (!problem.exclusive) inputs.push_back(own);
+    if (gets) plan.reduce(all, inputs);
     return;
   }
   const std::vector<Range> mine{own};
   Range before;
-  if (me() > 0) {
-    before = wide(own);
-    receive(me() - 1, before);
+  if (problem.rank > 0) {
+    before = plan.wide_scratch(own);
+    plan.receive(problem.rank - 1, before);
   }
-  const Range sum = wide(own);
-  if (me() + 1 < n()) reduce_wide(sum, mine, before);
-  if (gets) reduce(all, problem_.exclusive ? std::vector<Range>() : mine, before);
-  next_round();
-  if (me() + 1 < n()) send(me() + 1, sum);
+  const Range sum = plan.wide_scratch(own);
+  if (problem.rank + 1 < problem.ranks) plan.reduce_wide(sum, mine, before);
+  if (gets) plan.reduce(all, problem.exclusive ? std::vector<Range>() : mine, before);
+  plan.next_round();
+  if (problem.rank + 1 < problem.ranks) plan.send(problem.rank + 1, sum);
 }
 
 }  // namespace hetcomm::collectives

@@ -1,325 +1,397 @@
+#include "src/core/collectives/plan_sums.h"
+
+#include <algorithm>
 #include <bit>
 
-#include "src/core/collectives/plan_builder.h"
+#include "src/core/collectives/estimate.h"
+#include "src/core/collectives/two_levels.h"
 
 namespace hetcomm::collectives {
+namespace {
 
-// What |mine| is in the end, on the root in |out|: the sum over those that this one stands for.
-Range Builder::reduce_tree(const Members& among, uint32_t root, Range mine, const Range& out) {
-  const uint32_t distance = (among.me + among.count - root) % among.count;
+// --- reduce -----------------------------------------------------------------
+
+// Combines |mine| with those of the members that stand behind this one in the tree. Returns where
+// the sum is: at the member of number |root| in |out|.
+Range reduce_tree(const Members& among, uint32_t root, Range mine, const Range& out,
+                  PlanBuilder& plan) {
+  const uint32_t distance = among.distance_from(root);
   const bool leaf = (distance & 1) != 0 || distance + 1 >= among.count;
-  const Range sum = distance == 0 || leaf ? out : scratch(mine.length);
-  const Range other = leaf ? Range{} : scratch(mine.length);
+  const Range sum = distance == 0 || leaf ? out : plan.scratch(mine.length);
+  const Range other = leaf ? Range{} : plan.scratch(mine.length);
   for (uint32_t bit = 1; bit < among.count; bit *= 2) {
     if ((distance & bit) != 0) {
-      send(among.before(bit), mine);
+      plan.send(among.before(bit), mine);
       return mine;
     }
     if (distance + bit >= among.count) continue;
-    receive(among.after(bit), other);
-    combine(sum, mine, other);
+    plan.receive(among.after(bit), other);
+    plan.combine(sum, mine, other);
     mine = sum;
-    next_round();
+    plan.next_round();
   }
   return mine;
 }
 
-// In each group to the rank that leads it, and of those to the root.
-void Builder::reduce_two_level() {
-  const Range out = me() == problem_.root ? received(0)
-                    : leads()             ? scratch(sent(0).length)
-                                          : Range{};
+// Each group's leader gets the sum of its group, and the root that of the leaders.
+void reduce_two_level(const PipelineBuffers& buffers, PlanBuilder& plan) {
+  const Problem& problem = buffers.problem();
+  const TwoLevels levels(problem);
+  const Range own = buffers.sent(0);
+  const Range out = problem.rank == problem.root ? buffers.received(0)
+                    : levels.leads()             ? plan.scratch(own.length)
+                                                 : Range{};
   const Range mine =
-      reduce_tree(own_group(), placement_.index_of[leader_of(group())], sent(0), out);
-  if (leads()) reduce_tree(leaders(), placement_.group_of[problem_.root], mine, out);
+      reduce_tree(levels.own_group(), levels.index_of(levels.leader()), own, out, plan);
+  if (!levels.leads()) return;
+  const std::vector<uint32_t> leaders = levels.leaders();
+  reduce_tree(levels.between_groups(leaders), levels.group_of(problem.root), mine, out, plan);
 }
 
-void Builder::reduce_ring() {
-  const uint32_t distance = places_behind(problem_.root);
-  Range mine = sent(0);
-  if (distance + 1 < n()) {
-    const Range other = scratch(mine.length);
-    const Range out = distance == 0 ? received(0) : scratch(mine.length);
-    receive(after(1), other);
-    combine(out, mine, other);
+void reduce_ring(const PipelineBuffers& buffers, PlanBuilder& plan) {
+  const Problem& problem = buffers.problem();
+  const Members all = all_ranks(problem);
+  const uint32_t distance = all.distance_from(problem.placement->place_of[problem.root]);
+  Range mine = buffers.sent(0);
+  if (distance + 1 < all.count) {
+    const Range other = plan.scratch(mine.length);
+    const Range out = distance == 0 ? buffers.received(0) : plan.scratch(mine.length);
+    plan.receive(all.after(1), other);
+    plan.combine(out, mine, other);
     mine = out;
-    next_round();
+    plan.next_round();
   }
-  if (distance != 0) send(before(1), mine);
+  if (distance != 0) plan.send(all.before(1), mine);
 }
 
-// Pairs exchange all that they have, at distances 1, 2, 4, ... Those beyond a power of two hand
+// --- allreduce --------------------------------------------------------------
+
+// Pairs exchange all that they have, at distances 1, 2, 4, ... Members beyond a power of two hand
 // theirs to a neighbour first. The lower side comes first, so that both get the same bits.
-void Builder::allreduce_doubling(const Members& among, const Range& own, const Range& all) {
+void allreduce_doubling(const Members& among, const Range& own, const Range& all,
+                        PlanBuilder& plan) {
   const uint32_t power = std::bit_floor(among.count);
   const uint32_t beyond = among.count - power;
   const bool folded = among.me < 2 * beyond;
   if (folded && among.me % 2 == 0) {
-    send(among.rank_of(among.me + 1), own);
-    next_round();
-    receive(among.rank_of(among.me + 1), all);
+    plan.send(among.rank_of(among.me + 1), own);
+    plan.next_round();
+    plan.receive(among.rank_of(among.me + 1), all);
     return;
   }
-  const Range other = scratch(own.length);
+  const Range other = plan.scratch(own.length);
   Range mine = own;
   uint32_t index = among.me - beyond;
   if (folded) {
     index = among.me / 2;
-    receive(among.rank_of(among.me - 1), other);
-    combine(all, other, own);
+    plan.receive(among.rank_of(among.me - 1), other);
+    plan.combine(all, other, own);
     mine = all;
-    next_round();
+    plan.next_round();
   }
   for (uint32_t bit = 1; bit < power; bit *= 2) {
     const uint32_t partner = index ^ bit;
     const uint32_t peer = among.rank_of(partner < beyond ? 2 * partner + 1 : partner + beyond);
-    send(peer, mine);
-    receive(peer, other);
+    plan.send(peer, mine);
+    plan.receive(peer, other);
     if (partner < index) {
-      combine(all, other, mine);
+      plan.combine(all, other, mine);
     } else {
-      combine(all, mine, other);
+      plan.combine(all, mine, other);
     }
     mine = all;
-    next_round();
+    plan.next_round();
   }
-  if (folded) send(among.rank_of(among.me - 1), all);
+  if (folded) plan.send(among.rank_of(among.me - 1), all);
 }
 
-// Every piece goes round once and is combined on its way, then round once more.
-void Builder::allreduce_ring(const Members& among, const Range& own, const Range& all) {
+// Every share goes round once and is combined on its way, then round once more.
+void allreduce_ring(const PipelineBuffers& buffers, const Members& among, const Range& own,
+                    const Range& all, PlanBuilder& plan) {
   const uint32_t count = among.count;
-  const auto index_before = [&](uint32_t distance) {
-    return (among.me + count - distance % count) % count;
-  };
-  const Range other = scratch(piece(own, 0, count).length);
+  const Range other = plan.scratch(buffers.share(own, 0, count).length);
   for (uint32_t step = 0; step + 1 < count; ++step) {
-    const uint32_t out = index_before(step + 1);
-    const uint32_t in = index_before(step + 2);
-    const Range target = piece(all, in, count);
-    const Range arrives = {other.place, 0, other.offset, target.length};
-    send(among.after(1), piece(step == 0 ? own : all, out, count));
-    receive(among.before(1), arrives);
-    combine(target, arrives, piece(own, in, count));
-    next_round();
+    const uint32_t out = among.number_before(step + 1);
+    const uint32_t in = among.number_before(step + 2);
+    const Range target = buffers.share(all, in, count);
+    const Range arrives = {other.buffer, 0, other.offset, target.length};
+    plan.send(among.after(1), buffers.share(step == 0 ? own : all, out, count));
+    plan.receive(among.before(1), arrives);
+    plan.combine(target, arrives, buffers.share(own, in, count));
+    plan.next_round();
   }
-  gather_ring(among, all);
+  gather_ring(buffers, among, all, plan);
 }
 
-// Every one has its own piece, which goes round once.
-void Builder::gather_ring(const Members& among, const Range& all) {
-  const uint32_t count = among.count;
-  const auto piece_before = [&](uint32_t distance) {
-    return piece(all, (among.me + count - distance % count) % count, count);
-  };
-  for (uint32_t step = 0; step + 1 < count; ++step) {
-    send(among.after(1), piece_before(step));
-    receive(among.before(1), piece_before(step + 1));
-    next_round();
+// There are as many shares as the smallest group has ranks. In each group the rank of that index
+// sums a share, exchanges it with those of its index in the other groups, and hands it to its
+// mates.
+void allreduce_two_level(const PipelineBuffers& buffers, PlanBuilder& plan) {
+  const TwoLevels levels(buffers.problem());
+  const uint32_t shares = levels.smallest();
+  const std::vector<Range> inputs = collect_of_mates(buffers, shares, plan);
+  if (levels.index() < shares) {
+    const Range sum = buffers.share(buffers.received(0), levels.index(), shares);
+    if (inputs.size() > 1) plan.reduce(sum, inputs);
+    plan.next_round();
+    const Range mine = inputs.size() == 1 ? inputs[0] : sum;
+    const std::vector<uint32_t> peers = levels.peers();
+    const Members among = levels.between_groups(peers);
+    if (levels.count() == 2 || buffers.sent(0).length / shares <= kShortBytes) {
+      allreduce_doubling(among, mine, sum, plan);
+    } else {
+      allreduce_ring(buffers, among, mine, sum, plan);
+    }
   }
+  plan.next_round();
+  hand_to_mates(buffers, shares, plan);
 }
 
-// What the group has for the piece of this rank's index, if there is one, in the order of ranks.
-std::vector<Range> Builder::collect_of_mates(uint32_t pieces) {
-  const Range own = sent(0);
-  const bool owns = index() < pieces;
-  std::vector<Range> inputs;
-  for (uint32_t i = 0; i < mates().size(); ++i) {
-    if (i == index()) {
-      if (owns) inputs.push_back(piece(own, i, pieces));
+// --- reduce_scatter ---------------------------------------------------------
+
+// One rank of this group sums what the group has for a rank of another group, and sends it there.
+void reduce_scatter_two_level(const PipelineBuffers& buffers, PlanBuilder& plan) {
+  const Problem& problem = buffers.problem();
+  const TwoLevels levels(problem);
+  const auto collector = [&](uint32_t rank) { return levels.collector(rank, levels.group()); };
+  // The inputs that this rank sums, by the rank that the sum goes to.
+  std::vector<std::vector<Range>> inputs(problem.ranks);
+  for (uint32_t to = 0; to < problem.ranks; ++to) {
+    if (collector(to) != problem.rank) {
+      plan.send(collector(to), buffers.sent(to));
       continue;
     }
-    if (i < pieces) send(mates()[i], piece(own, i, pieces));
+    for (const uint32_t mate : levels.mates()) {
+      if (mate == problem.rank) {
+        inputs[to].push_back(buffers.sent(to));
+      } else {
+        inputs[to].push_back(plan.scratch(buffers.sent(to).length));
+        plan.receive(mate, inputs[to].back());
+      }
+    }
+  }
+  const bool alone = levels.count() == 1;
+  std::vector<Range> sums(problem.ranks);
+  for (uint32_t to = 0; to < problem.ranks; ++to) {
+    if (inputs[to].empty()) continue;
+    sums[to] = inputs[to][0];
+    if (inputs[to].size() == 1) continue;
+    sums[to] = alone ? buffers.received(0) : plan.scratch(buffers.sent(to).length);
+    plan.reduce(sums[to], inputs[to]);
+  }
+  if (alone) return;
+  plan.next_round();
+  for (uint32_t to = 0; to < problem.ranks; ++to) {
+    if (to != problem.rank && !inputs[to].empty()) plan.send(to, sums[to]);
+  }
+  std::vector<Range> of_groups;
+  for (uint32_t from = 0; from < levels.count(); ++from) {
+    if (from == levels.group()) {
+      of_groups.push_back(sums[problem.rank]);
+      continue;
+    }
+    of_groups.push_back(plan.scratch(buffers.sent(problem.rank).length));
+    plan.receive(levels.counterpart(problem.rank, from), of_groups.back());
+  }
+  plan.reduce(buffers.received(0), of_groups);
+}
+
+void reduce_scatter_ring(const PipelineBuffers& buffers, PlanBuilder& plan) {
+  const Problem& problem = buffers.problem();
+  const Members all = all_ranks(problem);
+  uint64_t longest = 0;
+  for (uint32_t block = 0; block < problem.ranks; ++block) {
+    longest = std::max(longest, buffers.sent(block).length);
+  }
+  Range sums[2] = {plan.scratch(longest), plan.scratch(longest)};
+  for (uint32_t step = 0; step + 1 < problem.ranks; ++step) {
+    const uint32_t out = all.before(step + 1);
+    const uint32_t in = all.before(step + 2);
+    Range& arrives = sums[step % 2];
+    Range leaves = sums[(step + 1) % 2];
+    arrives.length = buffers.sent(in).length;
+    leaves.length = buffers.sent(out).length;
+    plan.send(all.after(1), step == 0 ? buffers.sent(out) : leaves);
+    plan.receive(all.before(1), arrives);
+    plan.combine(step + 2 == problem.ranks ? buffers.received(0) : arrives, arrives,
+                 buffers.sent(in));
+    plan.next_round();
+  }
+}
+
+// --- scan -------------------------------------------------------------------
+
+// After distance d a member has the elements of the 2d members up to it. |*exclusive|, unless it is
+// null, leaves out the member's own elements and is not written for the first member.
+void scan_doubling(const Members& among, const Range& own, const Range& inclusive,
+                   const Range* exclusive, PlanBuilder& plan) {
+  const Range other = plan.scratch(own.length);
+  Range mine = own;
+  bool first = true;
+  for (uint32_t distance = 1; distance < among.count; distance *= 2) {
+    if (among.me + distance < among.count) plan.send(among.rank_of(among.me + distance), mine);
+    if (among.me >= distance) {
+      plan.receive(among.rank_of(among.me - distance), other);
+      plan.combine(inclusive, other, mine);
+      mine = inclusive;
+      if (exclusive != nullptr && first) plan.copy(*exclusive, other);
+      if (exclusive != nullptr && !first) plan.combine(*exclusive, other, *exclusive);
+      first = false;
+    }
+    plan.next_round();
+  }
+  if (among.me == 0) plan.copy(inclusive, own);
+}
+
+void scan_of_all(const PipelineBuffers& buffers, PlanBuilder& plan) {
+  const Problem& problem = buffers.problem();
+  const Range all = buffers.received(0);
+  const Range inclusive = problem.exclusive ? plan.scratch(all.length) : all;
+  scan_doubling(all_ranks(problem), buffers.sent(0), inclusive, problem.exclusive ? &all : nullptr,
+                plan);
+}
+
+// The last rank of this group gets the sum of the groups before it, and hands it to its mates.
+void scan_two_level(const PipelineBuffers& buffers, PlanBuilder& plan) {
+  const Problem& problem = buffers.problem();
+  const TwoLevels levels(problem);
+  const Range all = buffers.received(0);
+  const Range inclusive = problem.exclusive ? plan.scratch(all.length) : all;
+  scan_doubling(levels.own_group(), buffers.sent(0), inclusive, problem.exclusive ? &all : nullptr,
+                plan);
+  plan.next_round();
+  const Range before = plan.scratch(all.length);
+  const uint32_t last = levels.mates().back();
+  if (problem.rank == last) {
+    const std::vector<uint32_t> last_ranks = levels.last_ranks();
+    scan_doubling(levels.between_groups(last_ranks), inclusive, plan.scratch(all.length), &before,
+                  plan);
+    plan.next_round();
+  }
+  if (levels.group() == 0) return;
+  for (const uint32_t mate : levels.mates()) {
+    if (mate != last && problem.rank == last) plan.send(mate, before);
+  }
+  if (problem.rank != last) plan.receive(last, before);
+  if (problem.exclusive && levels.index() == 0) {
+    plan.copy(all, before);
+  } else {
+    plan.combine(all, before, all);
+  }
+}
+
+void scan_ring(const PipelineBuffers& buffers, PlanBuilder& plan) {
+  const Problem& problem = buffers.problem();
+  const Range own = buffers.sent(0);
+  const Range all = buffers.received(0);
+  if (problem.rank == 0) {
+    plan.send(1, own);
+    if (!problem.exclusive) plan.copy(all, own);
+    return;
+  }
+  const Range other = plan.scratch(own.length);
+  const Range sum = problem.exclusive ? plan.scratch(own.length) : all;
+  plan.receive(problem.rank - 1, other);
+  plan.combine(sum, other, own);
+  if (problem.exclusive) plan.copy(all, other);
+  plan.next_round();
+  if (problem.rank + 1 < problem.ranks) plan.send(problem.rank + 1, sum);
+}
+
+}  // namespace
+
+void gather_ring(const PipelineBuffers& buffers, const Members& among, const Range& all,
+                 PlanBuilder& plan) {
+  const auto share_before = [&](uint32_t distance) {
+    return buffers.share(all, among.number_before(distance), among.count);
+  };
+  for (uint32_t step = 0; step + 1 < among.count; ++step) {
+    plan.send(among.after(1), share_before(step));
+    plan.receive(among.before(1), share_before(step + 1));
+    plan.next_round();
+  }
+}
+
+std::vector<Range> collect_of_mates(const PipelineBuffers& buffers, uint32_t shares,
+                                    PlanBuilder& plan) {
+  const TwoLevels levels(buffers.problem());
+  const std::vector<uint32_t>& mates = levels.mates();
+  const Range own = buffers.sent(0);
+  const uint32_t index = levels.index();
+  const bool owns = index < shares;
+  std::vector<Range> inputs;
+  for (uint32_t i = 0; i < mates.size(); ++i) {
+    if (i == index) {
+      if (owns) inputs.push_back(buffers.share(own, i, shares));
+      continue;
+    }
+    if (i < shares) plan.send(mates[i], buffers.share(own, i, shares));
     if (!owns) continue;
-    inputs.push_back(scratch(piece(own, index(), pieces).length));
-    receive(mates()[i], inputs.back());
+    inputs.push_back(plan.scratch(buffers.share(own, index, shares).length));
+    plan.receive(mates[i], inputs.back());
   }
   return inputs;
 }
 
-void Builder::hand_to_mates(uint32_t pieces) {
-  const Range all = received(0);
-  for (uint32_t i = 0; i < mates().size(); ++i) {
-    if (i == index()) continue;
-    if (index() < pieces) send(mates()[i], piece(all, index(), pieces));
-    if (i < pieces) receive(mates()[i], piece(all, i, pieces));
+void hand_to_mates(const PipelineBuffers& buffers, uint32_t shares, PlanBuilder& plan) {
+  const TwoLevels levels(buffers.problem());
+  const std::vector<uint32_t>& mates = levels.mates();
+  const Range all = buffers.received(0);
+  const uint32_t index = levels.index();
+  for (uint32_t i = 0; i < mates.size(); ++i) {
+    if (i == index) continue;
+    if (index < shares) plan.send(mates[i], buffers.share(all, index, shares));
+    if (i < shares) plan.receive(mates[i], buffers.share(all, i, shares));
   }
 }
 
-// As many pieces as the smallest group has ranks. In each group the rank of that index sums a
-// piece, exchanges it with those of the same index in the other groups, and hands it to its mates.
-void Builder::allreduce_two_level() {
-  const uint32_t pieces = placement_.smallest;
-  const std::vector<Range> inputs = collect_of_mates(pieces);
-  if (index() < pieces) {
-    const Range sum = piece(received(0), index(), pieces);
-    if (inputs.size() > 1) reduce(sum, inputs);
-    next_round();
-    const Range mine = inputs.size() == 1 ? inputs[0] : sum;
-    const bool few_rounds = placement_.group_count() == 2 || sent(0).length / pieces <= kShortBytes;
-    if (few_rounds) {
-      allreduce_doubling(peers(), mine, sum);
-    } else {
-      allreduce_ring(peers(), mine, sum);
-    }
+void reduce_scatter_at_once(const PipelineBuffers& buffers, PlanBuilder& plan) {
+  const Problem& problem = buffers.problem();
+  const Members all = all_ranks(problem);
+  const Range own = buffers.sent(problem.rank);
+  std::vector<Range> inputs(problem.ranks);
+  for (uint32_t distance = 1; distance < problem.ranks; ++distance) {
+    const uint32_t from = all.before(distance);
+    inputs[from] = plan.scratch(own.length);
+    plan.receive(from, inputs[from]);
+    plan.send(all.after(distance), buffers.sent(all.after(distance)));
   }
-  next_round();
-  hand_to_mates(pieces);
+  inputs[problem.rank] = own;
+  plan.reduce(buffers.received(0), inputs);
 }
 
-// Every rank gets its part of all others at once.
-void Builder::reduce_scatter() {
-  const Range own = sent(me());
-  std::vector<Range> inputs(n());
-  for (uint32_t distance = 1; distance < n(); ++distance) {
-    const uint32_t from = before(distance);
-    inputs[from] = scratch(own.length);
-    receive(from, inputs[from]);
-    send(after(distance), sent(after(distance)));
-  }
-  inputs[me()] = own;
-  reduce(received(0), inputs);
+void plan_reduce(const PipelineBuffers& buffers, PlanBuilder& plan) {
+  const Problem& problem = buffers.problem();
+  if (problem.algorithm == Algorithm::kTwoLevel) return reduce_two_level(buffers, plan);
+  if (problem.algorithm == Algorithm::kRing) return reduce_ring(buffers, plan);
+  reduce_tree(all_ranks(problem), problem.root, buffers.sent(0), buffers.received(0), plan);
 }
 
-// What a group has for a rank of another one is summed by one of its ranks, which sends it there.
-void Builder::reduce_scatter_two_level() {
-  // Who in this rank's group sums what goes to |rank|.
-  const auto collector = [this](uint32_t rank) {
-    return placement_.group_of[rank] == group() ? rank : counterpart(rank, group());
-  };
-  std::vector<std::vector<Range>> inputs(n());  // of what this rank sums, by where it goes
-  for (uint32_t to = 0; to < n(); ++to) {
-    if (collector(to) != me()) {
-      send(collector(to), sent(to));
-      continue;
-    }
-    for (const uint32_t mate : mates()) {
-      if (mate == me()) {
-        inputs[to].push_back(sent(to));
-      } else {
-        inputs[to].push_back(scratch(sent(to).length));
-        receive(mate, inputs[to].back());
-      }
-    }
+void plan_allreduce(const PipelineBuffers& buffers, PlanBuilder& plan) {
+  const Problem& problem = buffers.problem();
+  if (problem.algorithm == Algorithm::kTwoLevel) return allreduce_two_level(buffers, plan);
+  const Members all = all_ranks(problem);
+  if (problem.algorithm == Algorithm::kRing) {
+    return allreduce_ring(buffers, all, buffers.sent(0), buffers.received(0), plan);
   }
-  const bool alone = placement_.group_count() == 1;
-  std::vector<Range> sums(n());
-  for (uint32_t to = 0; to < n(); ++to) {
-    if (inputs[to].empty()) continue;
-    sums[to] = inputs[to][0];
-    if (inputs[to].size() == 1) continue;
-    sums[to] = alone ? received(0) : scratch(sent(to).length);
-    reduce(sums[to], inputs[to]);
-  }
-  if (alone) return;
-  next_round();
-  std::vector<Range> of_groups;
-  for (uint32_t to = 0; to < n(); ++to) {
-    if (to != me() && !inputs[to].empty()) send(to, sums[to]);
-  }
-  for (uint32_t from = 0; from < placement_.group_count(); ++from) {
-    if (from == group()) {
-      of_groups.push_back(sums[me()]);
-      continue;
-    }
-    of_groups.push_back(scratch(sent(me()).length));
-    receive(counterpart(me(), from), of_groups.back());
-  }
-  reduce(received(0), of_groups);
+  allreduce_doubling(all, buffers.sent(0), buffers.received(0), plan);
 }
 
-void Builder::reduce_scatter_ring() {
-  const auto length = [this](uint32_t part) { return sent(part).length; };
-  uint64_t longest = 0;
-  for (uint32_t part = 0; part < n(); ++part) longest = std::max(longest, length(part));
-  Range buffers[2] = {scratch(longest), scratch(longest)};
-  for (uint32_t step = 0; step + 1 < n(); ++step) {
-    const uint32_t out = before(step + 1);
-    const uint32_t in = before(step + 2);
-    Range& arrives = buffers[step % 2];
-    Range leaves = buffers[(step + 1) % 2];
-    arrives.length = length(in);
-    leaves.length = length(out);
-    send(after(1), step == 0 ? sent(out) : leaves);
-    receive(before(1), arrives);
-    combine(step + 2 == n() ? received(0) : arrives, arrives, sent(in));
-    next_round();
-  }
+void plan_reduce_scatter(const PipelineBuffers& buffers, PlanBuilder& plan) {
+  const Algorithm algorithm = buffers.problem().algorithm;
+  if (algorithm == Algorithm::kTwoLevel) return reduce_scatter_two_level(buffers, plan);
+  if (algorithm == Algorithm::kRing) return reduce_scatter_ring(buffers, plan);
+  reduce_scatter_at_once(buffers, plan);
 }
 
-// After distance d a rank has the elements of the 2d ranks up to it. |*exclusive|, if it is asked
-// for, leaves out the rank's own and is not written for the first one.
-void Builder::scan_doubling(const Members& among, const Range& own, const Range& inclusive,
-                            const Range* exclusive) {
-  const uint32_t own_place = among.me;
-  const Range other = scratch(own.length);
-  Range mine = own;
-  bool first = true;
-  for (uint32_t distance = 1; distance < among.count; distance *= 2) {
-    if (own_place + distance < among.count) send(among.rank_of(own_place + distance), mine);
-    if (own_place >= distance) {
-      receive(among.rank_of(own_place - distance), other);
-      combine(inclusive, other, mine);
-      mine = inclusive;
-      if (exclusive != nullptr && first) copy(*exclusive, other);
-      if (exclusive != nullptr && !first) combine(*exclusive, other, *exclusive);
-      first = false;
-    }
-    next_round();
+void plan_scan(const PipelineBuffers& buffers, PlanBuilder& plan) {
+  const Problem& problem = buffers.problem();
+  // Groups are of use only where the ranks before one are whole groups and some of its own.
+  if (problem.algorithm == Algorithm::kTwoLevel && problem.placement->contiguous) {
+    return scan_two_level(buffers, plan);
   }
-  if (own_place == 0) copy(inclusive, own);
-}
-
-void Builder::scan_doubling() {
-  const Range all = received(0);
-  if (problem_.exclusive) {
-    scan_doubling(all_ranks(), sent(0), scratch(all.length), &all);
-  } else {
-    scan_doubling(all_ranks(), sent(0), all, nullptr);
-  }
-}
-
-// What the groups before this one have comes to its last rank, which hands it to its mates.
-void Builder::scan_two_level() {
-  const Range all = received(0);
-  const Range inclusive = problem_.exclusive ? scratch(all.length) : all;
-  scan_doubling(own_group(), sent(0), inclusive, problem_.exclusive ? &all : nullptr);
-  next_round();
-  const Range before = scratch(all.length);
-  const uint32_t last = mates().back();
-  if (me() == last) {
-    const Members lasts =
-        one_of_each([this](uint32_t group) { return placement_.groups[group].back(); });
-    scan_doubling(lasts, inclusive, scratch(all.length), &before);
-    next_round();
-  }
-  if (group() == 0) return;
-  for (const uint32_t mate : mates()) {
-    if (mate != last && me() == last) send(mate, before);
-  }
-  if (me() != last) receive(last, before);
-  if (problem_.exclusive && index() == 0) {
-    copy(all, before);
-  } else {
-    combine(all, before, all);
-  }
-}
-
-void Builder::scan_ring() {
-  const Range own = sent(0);
-  const Range all = received(0);
-  if (me() == 0) {
-    send(1, own);
-    if (!problem_.exclusive) copy(all, own);
-    return;
-  }
-  const Range other = scratch(own.length);
-  const Range sum = problem_.exclusive ? scratch(own.length) : all;
-  receive(me() - 1, other);
-  combine(sum, other, own);
-  if (problem_.exclusive) copy(all, other);
-  next_round();
-  if (me() + 1 < n()) send(me() + 1, sum);
+  if (problem.algorithm == Algorithm::kRing) return scan_ring(buffers, plan);
+  scan_of_all(buffers, plan);
 }
 
 }  // namespace hetcomm::collectives

@@ -21,8 +21,8 @@ std::byte* Side::host_address(const BufferPiece& piece) {
   return static_cast<std::byte*>(piece.memory->address()) + piece.offset;
 }
 
-Code Side::fill(const hetcomm_buffer_t* buffers, size_t count, bool parts, std::string* text) {
-  if (parts) {
+Code Side::fill(const hetcomm_buffer_t* buffers, size_t count, bool blocks, std::string* text) {
+  if (blocks) {
     many_.reserve(count);
     lengths_.reserve(count);
   }
@@ -39,7 +39,7 @@ Code Side::fill(const hetcomm_buffer_t* buffers, size_t count, bool parts, std::
       *text = "the buffers together are longer than 2^64 bytes";
       return Code::kOutOfRange;
     }
-    if (parts) {
+    if (blocks) {
       starts_.push_back(length_);
       lengths_.push_back(buffer.length);
       many_.push_back(piece);
@@ -92,10 +92,10 @@ bool Side::scale(BlockPool& blocks, reduce::Type type, uint64_t element_bytes, d
   if (many_.empty()) {
     reduce::scale(type, scaled.get(), address(0), length_ / element_bytes, factor);
   }
-  for (uint32_t part = 0; part < many_.size(); ++part) {
-    if (lengths_[part] == 0) continue;
-    reduce::scale(type, scaled.get() + starts_[part], address(part), lengths_[part] / element_bytes,
-                  factor);
+  for (uint32_t block = 0; block < many_.size(); ++block) {
+    if (lengths_[block] == 0) continue;
+    reduce::scale(type, scaled.get() + starts_[block], address(block),
+                  lengths_[block] / element_bytes, factor);
   }
   stands_in_ = std::move(scaled);
   return true;

@@ -18,46 +18,46 @@ namespace hetcomm::collectives {
 
 class Side {
  public:
-  // Takes over |count| buffers of the caller, a buffer for each rank where there are |parts|. The side
-  // is a fresh one. |*text| says what is wrong with them.
-  Code fill(const hetcomm_buffer_t* buffers, size_t count, bool parts, std::string* text);
+  // Takes over |count| buffers of the caller, into a fresh side. With |blocks| there is a buffer
+  // for each rank. |*text| says what is wrong with them.
+  Code fill(const hetcomm_buffer_t* buffers, size_t count, bool blocks, std::string* text);
   void reset();
 
-  // In all, and of each part; no parts where there is one buffer.
+  // Bytes in all, and of each buffer where there is one for each rank.
   uint64_t length() const { return length_; }
   const std::vector<uint64_t>& lengths() const { return lengths_; }
-  // The length where there is one buffer, else that of the part.
-  uint64_t length_of(uint32_t part) const { return many_.empty() ? length_ : lengths_[part]; }
-  // Bytes from one part to the next in a buffer that holds all of them.
+  // Bytes of the block where there is a buffer for each rank, else bytes in all.
+  uint64_t length_of(uint32_t block) const { return many_.empty() ? length_ : lengths_[block]; }
+  // Bytes from one block to the next in a buffer that holds all of them.
   void set_stride(uint64_t bytes) { stride_ = bytes; }
-  // Whether every part is a whole number of elements.
+  // Whether every block is a whole number of elements.
   bool is_multiple_of(uint64_t element_bytes) const;
-  // Some of it is memory that the CPU cannot touch: it is staged.
+  // Whether some of it is memory that the CPU cannot touch, so that it is staged.
   bool is_staged() const { return on_device_ && length_ > 0; }
 
-  // The memories that it lies in, behind those of |pieces|.
+  // Appends the memories that it lies in.
   void append_pieces(std::vector<BufferPiece>* pieces) const;
-  // Host memory that stands for the buffers; false without memory.
+  // Takes host memory that stands for the buffers; false when there is none.
   bool make_room(BlockPool& blocks);
   // Copies between the buffers and what stands for them. May throw std::bad_alloc.
   void start_copy(Staging& staging, StreamDirection direction, CopyHandler& handler);
-  // What is sent from now on is a copy whose elements are multiplied by |factor|; false without
-  // memory.
+  // Replaces what is sent by a copy whose elements are multiplied by |factor|; false when there is
+  // no memory for it.
   bool scale(BlockPool& blocks, reduce::Type type, uint64_t element_bytes, double factor);
 
-  std::byte* address(uint32_t part) const {
-    if (stands_in_) return stands_in_.get() + (many_.empty() ? part * stride_ : starts_[part]);
-    const BufferPiece& piece = many_.empty() ? one_ : many_[part];
-    return host_address(piece) + (many_.empty() ? part * stride_ : 0);
+  std::byte* address(uint32_t block) const {
+    if (stands_in_) return stands_in_.get() + (many_.empty() ? block * stride_ : starts_[block]);
+    const BufferPiece& piece = many_.empty() ? one_ : many_[block];
+    return host_address(piece) + (many_.empty() ? block * stride_ : 0);
   }
 
  private:
   static std::byte* host_address(const BufferPiece& piece);
 
-  BufferPiece one_{};              // without parts, or with all parts in a row
+  BufferPiece one_{};              // the buffer where there is one; blocks are in a row
   std::vector<BufferPiece> many_;  // a buffer for each rank
-  std::vector<uint64_t> lengths_;  // of |many_|
-  std::vector<uint64_t> starts_;   // of |many_| in |stands_in_|
+  std::vector<uint64_t> lengths_;  // lengths of |many_|
+  std::vector<uint64_t> starts_;   // where |many_| begin in |stands_in_|
   uint64_t length_ = 0;
   uint64_t stride_ = 0;
   bool on_device_ = false;

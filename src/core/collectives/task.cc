@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include "src/core/collectives/estimate.h"
+
 namespace hetcomm::collectives {
 
 using reduce::Operator;
@@ -22,7 +24,7 @@ Code Task::set_up_list(int32_t rank, int32_t size, const Arguments& arguments, s
   if (arguments.options != nullptr && arguments.options->ranks != nullptr) {
     const size_t count = arguments.options->rank_count;
     if (count == 0 || count > problem_.ranks) {
-      *text = fmt::format("a list of {} ranks among {}", count, size);
+      *text = fmt::format("the list has {} ranks; it takes 1 to {}", count, size);
       return Code::kInvalidArgument;
     }
     list_.assign(arguments.options->ranks, arguments.options->ranks + count);
@@ -31,18 +33,19 @@ Code Task::set_up_list(int32_t rank, int32_t size, const Arguments& arguments, s
     for (size_t i = 0; i < count; ++i) {
       const int32_t each = list_[i];
       if (each < 0 || each >= size) {
-        *text = fmt::format("there is no rank {} among {}", each, size);
+        *text =
+            fmt::format("the list has rank {}; the communicator has ranks 0 to {}", each, size - 1);
         return Code::kOutOfRange;
       }
       if (seen[static_cast<size_t>(each)]) {
-        *text = fmt::format("rank {} stands twice in the list", each);
+        *text = fmt::format("the list has rank {} twice", each);
         return Code::kInvalidArgument;
       }
       seen[static_cast<size_t>(each)] = true;
       if (each == rank) own = i;
     }
     if (own == count) {
-      *text = fmt::format("rank {}, which calls, is not in the list", rank);
+      *text = fmt::format("the list does not have this rank, {}", rank);
       return Code::kInvalidArgument;
     }
     problem_.ranks = static_cast<uint32_t>(count);
@@ -53,7 +56,7 @@ Code Task::set_up_list(int32_t rank, int32_t size, const Arguments& arguments, s
     if (in_order) list_.clear();
   }
   if (arguments.root < 0 || static_cast<uint32_t>(arguments.root) >= problem_.ranks) {
-    *text = fmt::format("root: there is no rank {} among {}", arguments.root, problem_.ranks);
+    *text = fmt::format("root is {}; ranks 0 to {} take part", arguments.root, problem_.ranks - 1);
     return Code::kOutOfRange;
   }
   problem_.root = static_cast<uint32_t>(arguments.root);
@@ -63,7 +66,7 @@ Code Task::set_up_list(int32_t rank, int32_t size, const Arguments& arguments, s
 Code Task::set_up_options(const Arguments& arguments, std::string* text) {
   const Kind kind = problem_.kind;
   if (arguments.datatype < 0 || arguments.datatype > HETCOMM_COMPLEX128) {
-    *text = fmt::format("there is no type {}", arguments.datatype);
+    *text = fmt::format("datatype {} is not one of hetcomm_datatype_t", arguments.datatype);
     return Code::kInvalidArgument;
   }
   call_.kind = kind;
@@ -73,12 +76,12 @@ Code Task::set_up_options(const Arguments& arguments, std::string* text) {
   problem_.element_bytes = reduce::size_of(static_cast<Type>(arguments.datatype));
   if (reduces(kind)) {
     if (arguments.reduction < 0 || arguments.reduction > HETCOMM_REDUCE_PREMUL_SUM) {
-      *text = fmt::format("there is no operator {}", arguments.reduction);
+      *text = fmt::format("reduction {} is not one of hetcomm_reduction_t", arguments.reduction);
       return Code::kInvalidArgument;
     }
     if (!reduce::is_defined(static_cast<Type>(arguments.datatype),
                             static_cast<Operator>(arguments.reduction))) {
-      *text = "the operator is not defined for this type";
+      *text = "the reduction is not defined for this datatype";
       return Code::kUnsupported;
     }
     call_.reduction = arguments.reduction;
@@ -93,14 +96,14 @@ Code Task::set_up_options(const Arguments& arguments, std::string* text) {
                          : kind == Kind::kScan  ? HETCOMM_COLLECTIVE_EXCLUSIVE
                                                 : 0;
   if ((options->flags & ~known) != 0) {
-    *text = fmt::format("flags has bits that a {} does not know", name_of(kind));
+    *text = fmt::format("flags has bits that are not defined for a {}", name_of(kind));
     return Code::kInvalidArgument;
   }
   problem_.exclusive = (options->flags & HETCOMM_COLLECTIVE_EXCLUSIVE) != 0;
   problem_.monitored = (options->flags & HETCOMM_COLLECTIVE_MONITORED) != 0;
   wait_all_ = (options->flags & HETCOMM_COLLECTIVE_WAIT_ALL) != 0;
   if (wait_all_ && !problem_.monitored) {
-    *text = "WAIT_ALL needs MONITORED";
+    *text = "HETCOMM_COLLECTIVE_WAIT_ALL needs HETCOMM_COLLECTIVE_MONITORED";
     return Code::kInvalidArgument;
   }
   if (problem_.exclusive) call_.variant = Variant::kExclusive;
@@ -216,18 +219,18 @@ Code Task::check_sizes(std::string* text) {
   }
   send_.set_stride(problem_.bytes);
   receive_.set_stride(problem_.bytes);
-  problem_.send_parts = send_.lengths();
-  problem_.receive_parts = receive_.lengths();
+  problem_.send_blocks = send_.lengths();
+  problem_.receive_blocks = receive_.lengths();
   switch (problem_.kind) {
     case Kind::kAlltoallv:
     case Kind::kGatherv:
     case Kind::kScatterv:
       break;
     case Kind::kAllgatherv:
-      call_.parts = hash_parts(receive_.lengths());
+      call_.blocks = hash_blocks(receive_.lengths());
       break;
     case Kind::kReduceScatterv:
-      call_.parts = hash_parts(send_.lengths());
+      call_.blocks = hash_blocks(send_.lengths());
       break;
     default:
       call_.bytes = problem_.bytes;

@@ -1,4 +1,5 @@
-// Task: what one collective operation is to do on this rank: its arguments, checked, and its memory.
+// Task: what one collective operation is to do on this rank: its arguments, checked, and its
+// memory.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +10,7 @@
 
 #include "src/base/status.h"
 #include "src/core/collectives/call.h"
-#include "src/core/collectives/plan.h"
+#include "src/core/collectives/problem.h"
 #include "src/core/collectives/side.h"
 #include "src/reduce/reduce.h"
 
@@ -26,22 +27,23 @@ struct Arguments {
   const hetcomm_buffer_t* receives = nullptr;
   size_t receive_count = 0;
   const hetcomm_collective_options_t* options = nullptr;  // null: defaults
-  bool splits = false;                                    // the communicator's own: an allgather
+  bool splits = false;                                    // a split, which is an allgather
 };
 
-// Filled once by set_up(), which any thread may call; then under the baton.
+// Any thread may call set_up(), which fills the task once. All else is under the baton.
 class Task {
  public:
-  // For a fresh task of rank |rank| in a communicator of |size| ranks. Checks everything that this
-  // rank can check by itself; |*text| says what is wrong. After a failure the task has to be reset.
+  // Fills a fresh task of rank |rank| in a communicator of |size| ranks. Checks everything that
+  // this rank can check by itself; |*text| says what is wrong. After a failure the task has to be
+  // reset.
   Code set_up(int32_t rank, int32_t size, const Arguments& arguments, std::string* text);
   void reset();
 
-  // Ranks of the communicator that take part; empty: all.
+  // The ranks of the communicator that take part; empty: all.
   const std::vector<int32_t>& list() const { return list_; }
   const Problem& problem() const { return problem_; }
   const Call& call() const { return call_; }
-  // A monitored barrier reports all missing ranks.
+  // Whether a monitored barrier reports all missing ranks.
   bool waits_for_all() const { return wait_all_; }
   reduce::Type type() const { return static_cast<reduce::Type>(call_.datatype); }
   // How the inputs of all ranks become the result.
@@ -54,8 +56,8 @@ class Task {
 
   Side& send() { return send_; }
   Side& receive() { return receive_; }
-  std::byte* send_address(uint32_t part) const { return send_.address(part); }
-  std::byte* receive_address(uint32_t part) const { return receive_.address(part); }
+  std::byte* send_address(uint32_t block) const { return send_.address(block); }
+  std::byte* receive_address(uint32_t block) const { return receive_.address(block); }
 
  private:
   Code set_up_list(int32_t rank, int32_t size, const Arguments& arguments, std::string* text);

@@ -1,6 +1,7 @@
 #include "src/core/collectives/team.h"
 
 #include <algorithm>
+#include <optional>
 
 #include <fmt/format.h>
 
@@ -10,8 +11,8 @@
 namespace hetcomm::collectives {
 namespace {
 
-// A tag: a bit of an agreement, 22 bits of the list, 16 of the number, 16 of the arguments, 8 of
-// the lane.
+// A tag has a bit for agreements, 22 bits of the list, 16 of the number, 16 of the arguments, and 8
+// of the pipeline.
 constexpr uint64_t kAgreementBit = uint64_t{1} << 62;
 constexpr unsigned kListBits = 22;
 constexpr unsigned kListShift = 40;
@@ -69,19 +70,19 @@ void Team::set_busy(bool busy) {
   busy_ = busy;
 }
 
-// --- the segment ------------------------------------------------------------
+// --- the arena --------------------------------------------------------------
 
 // All ranks know the same of each other, so all choose alike.
 void Team::choose_way(const Call& next) {
   const Mesh& mesh = owner_.mesh();
   if (sequence_ == 0) placement_ = mesh.placement(ranks_);
-  if (!Segment::carries(next, size())) return;
-  // Many communicators see no more than one of these.
+  if (!ArenaRunner::carries(next, size())) return;
+  // Many communicators never see another operation than a barrier or a split.
   const bool brief = next.kind == Kind::kBarrier || next.variant == Variant::kSplit;
   if (sequence_ == 0 && brief) return;
   const bool together = std::all_of(ranks_.begin(), ranks_.end(),
                                     [&](int rank) { return mesh.are_near(mesh.rank(), rank); });
-  if (size() == 1 || size() > Segment::kMostRanks || !together) {
+  if (size() == 1 || size() > SharedArena::kMaxRanks || !together) {
     way_ = Way::kMessages;
     return;
   }
@@ -92,7 +93,7 @@ void Team::choose_way(const Call& next) {
                                                           .tag = agreement_tag(),
                                                           .log = owner_.mesh().log(),
                                                           .ready = ready_});
-  // Who may not use shared memory for messages does not want it here.
+  // A rank that may not use shared memory for messages does not want it here.
   agreement_->start(owner_.may_share() && mesh.shares_memory());
 }
 
@@ -100,53 +101,56 @@ void Team::go_on_agreeing() {
   agreement_->advance();
   if (!agreement_->over()) return;
   const Status failure = agreement_->failure();
-  segment_ = agreement_->take_segment();
+  if (std::optional<SharedArena> arena = agreement_->take_arena()) {
+    arena_ = std::make_unique<ArenaRunner>(*std::move(arena), index_, agreement_->needs_fences());
+  }
   agreement_.reset();
-  way_ = segment_ != nullptr ? Way::kSegment : Way::kMessages;
+  way_ = arena_ != nullptr ? Way::kArena : Way::kMessages;
   if (failure.ok()) return;
-  owner_.fail(failure.code(), fmt::format("the ranks could not agree on a way for their collective "
-                                          "operations: {}",
-                                          failure.text()));
+  owner_.fail(failure.code(),
+              fmt::format("the ranks could not find out whether they share memory for "
+                          "collective operations: {}",
+                          failure.text()));
 }
 
-void Team::begin_in_segment() { segment_->start(in_segment_->task(), checks_); }
+void Team::begin_in_arena() { arena_->start(in_arena_->task(), checks_); }
 
 // True when something has moved.
-bool Team::advance_segment() {
-  if (in_segment_ == nullptr || !in_segment_->moving()) return false;
-  const Segment::Outcome outcome = segment_->advance();
-  segment_->wake_sleepers([this](uint32_t index) { owner_.mesh().wake(ranks_[index]); });
+bool Team::advance_arena() {
+  if (in_arena_ == nullptr || !in_arena_->moving()) return false;
+  const ArenaRunner::Outcome outcome = arena_->advance();
+  arena_->sleepers().wake([this](uint32_t index) { owner_.mesh().wake(ranks_[index]); });
   switch (outcome) {
-    case Segment::Outcome::kWaits:
+    case ArenaRunner::Outcome::kWaits:
       if (lost_) look_for_lost();
       return false;
-    case Segment::Outcome::kMoved:
+    case ArenaRunner::Outcome::kMoved:
       return true;
-    case Segment::Outcome::kDone:
-      in_segment_->moved();
+    case ArenaRunner::Outcome::kDone:
+      in_arena_->moved();
       return true;
-    case Segment::Outcome::kMismatch:
+    case ArenaRunner::Outcome::kMismatch:
       break;
   }
-  const Segment::Mismatch& found = segment_->mismatch();
+  const CallCheck::Mismatch& found = arena_->mismatch();
   if (found.in_length) {
-    in_segment_->refuse_length(shown_rank(found.peer), found.sent, found.expected);
+    in_arena_->refuse_length(shown_rank(found.peer), found.sent, found.expected);
     return true;
   }
   owner_.fail(
       Code::kMismatch,
-      found.sequence == in_segment_->sequence()
-          ? disagreement(found.peer, found.call, found.sequence, in_segment_->call())
+      found.sequence == in_arena_->sequence()
+          ? disagreement(found.peer, found.call, found.sequence, in_arena_->call())
           : fmt::format("ranks {} and {} differ in the order: {} is operation #{}, and {} is #{}",
-                        shown_rank(index_), shown_rank(found.peer), describe(in_segment_->call()),
-                        in_segment_->sequence(), describe(found.call), found.sequence));
+                        shown_rank(index_), shown_rank(found.peer), describe(in_arena_->call()),
+                        in_arena_->sequence(), describe(found.call), found.sequence));
   return true;
 }
 
-// What a rank has published before it was lost counts.
+// Only ranks whose tickets are missing matter: what a lost rank has published counts.
 void Team::look_for_lost() {
   const Mesh& mesh = owner_.mesh();
-  for (const uint32_t index : segment_->missing()) {
+  for (const uint32_t index : arena_->missing()) {
     const Status& status = mesh.peer_status(ranks_[index]);
     if (status.ok()) continue;
     owner_.fail(Code::kPeerLost,
@@ -155,9 +159,9 @@ void Team::look_for_lost() {
   }
 }
 
-std::vector<int> Team::missing_in_segment() const {
+std::vector<int> Team::missing_in_arena() const {
   std::vector<int> ranks;
-  for (const uint32_t index : segment_->missing()) ranks.push_back(shown_rank(index));
+  for (const uint32_t index : arena_->missing()) ranks.push_back(shown_rank(index));
   return ranks;
 }
 
@@ -172,16 +176,16 @@ void Team::peer_lost(int mesh_rank) {
 }
 
 bool Team::prepare_sleep(bool short_sleep) {
-  if (in_segment_ == nullptr || !in_segment_->moving()) return true;
-  return segment_->announce_sleep(short_sleep) && progress() == 0;
+  if (in_arena_ == nullptr || !in_arena_->moving()) return true;
+  return arena_->sleepers().announce(short_sleep) && progress() == 0;
 }
 
 void Team::finish_sleep() {
-  if (segment_ != nullptr && segment_->sleep_announced()) segment_->end_sleep();
+  if (arena_ != nullptr && arena_->sleepers().announced()) arena_->sleepers().end();
 }
 
 bool Team::may_sleep_on() const {
-  return in_segment_ == nullptr || !in_segment_->moving() || segment_->sleep_announced();
+  return in_arena_ == nullptr || !in_arena_->moving() || arena_->sleepers().announced();
 }
 
 // --- operations -------------------------------------------------------------
@@ -189,12 +193,12 @@ bool Team::may_sleep_on() const {
 void Team::submit(std::unique_ptr<Collective>& collective) {
   Collective& own = *collective;
   if (way_ == Way::kUnknown) choose_way(own.call());
-  own.place(*this, sequence_ + 1, owner_.mesh().commons().now_ns());
-  if (goes_through_segment(own) && in_segment_ == nullptr && queue_.empty()) {
-    in_segment_ = std::move(collective);
+  own.join(*this, sequence_ + 1, owner_.mesh().commons().now_ns());
+  if (goes_through_arena(own) && in_arena_ == nullptr && queue_.empty()) {
+    in_arena_ = std::move(collective);
     remember(own);
     own.start(true);
-    if (advance_segment() || own.over()) sweep_over();
+    if (advance_arena() || own.over()) sweep_over();
   } else {
     queue_.emplace_back();
     queue_.back() = std::move(collective);
@@ -204,7 +208,7 @@ void Team::submit(std::unique_ptr<Collective>& collective) {
   set_busy(!idle());
 }
 
-// What others have said of it already is looked at now.
+// Looks at what others have said of the operation already.
 void Team::remember(Collective& collective) {
   const uint64_t sequence = ++sequence_;
   Remembered& own = remembered_[sequence % kRemembered];
@@ -217,11 +221,11 @@ void Team::remember(Collective& collective) {
       peer_refuses(early.peer, early.note);
     }
   }
-  if (!early_parts_.empty()) [[unlikely]] {
-    // Those that are still early go back into the other list, which has its memory.
-    early_parts_.swap(seen_parts_);
-    for (const auto& [rank, tag] : seen_parts_) note_unexpected_part(rank, tag);
-    seen_parts_.clear();
+  if (!early_messages_.empty()) [[unlikely]] {
+    // Messages that are still early go back into the other list, which has its memory.
+    early_messages_.swap(seen_messages_);
+    for (const auto& [rank, tag] : seen_messages_) note_unexpected_part(rank, tag);
+    seen_messages_.clear();
   }
   if (early_.empty()) [[likely]]
     return;
@@ -238,18 +242,18 @@ void Team::activate() {
   if (way_ == Way::kAgreeing) return;
   while (!queue_.empty()) {
     Collective& next = *queue_.front();
-    const bool in_segment = goes_through_segment(next);
+    const bool in_arena = goes_through_arena(next);
     if (!next.over()) {
-      if (in_segment ? in_segment_ != nullptr : active_.size() >= kAtOnce) return;
-      if (in_segment) {
-        in_segment_ = std::move(queue_.front());
+      if (in_arena ? in_arena_ != nullptr : active_.size() >= kMaxActive) return;
+      if (in_arena) {
+        in_arena_ = std::move(queue_.front());
       } else {
         active_.emplace_back();
         active_.back() = std::move(queue_.front());
       }
       queue_.pop_front();
-      next.start(in_segment);
-      ready_ = ready_ || in_segment;
+      next.start(in_arena);
+      ready_ = ready_ || in_arena;
     } else {
       owner_.recycle(std::move(queue_.front()));
       queue_.pop_front();
@@ -258,15 +262,15 @@ void Team::activate() {
 }
 
 int Team::progress() {
-  int moved = advance_segment() ? 1 : 0;
+  int moved = advance_arena() ? 1 : 0;
   if (!ready_) [[likely]] {
     if (moved != 0) set_busy(!idle());
     return moved;
   }
   ready_ = false;
   if (agreement_ != nullptr) go_on_agreeing();
-  if (in_segment_ != nullptr && in_segment_->ready()) in_segment_->advance();
-  // What is started or fails meanwhile may change the list.
+  if (in_arena_ != nullptr && in_arena_->ready()) in_arena_->advance();
+  // Operations that start or fail here may change the list.
   for (size_t i = 0; i < active_.size(); ++i) {
     if (active_[i]->ready()) active_[i]->advance();
   }
@@ -277,7 +281,7 @@ int Team::progress() {
 }
 
 void Team::sweep_over() {
-  if (in_segment_ != nullptr && in_segment_->over()) owner_.recycle(std::move(in_segment_));
+  if (in_arena_ != nullptr && in_arena_->over()) owner_.recycle(std::move(in_arena_));
   if (active_.empty()) return;
   for (auto& collective : active_) {
     if (collective->over()) owner_.recycle(std::move(collective));
@@ -295,17 +299,17 @@ uint64_t Team::next_timer_ns() const {
     next = std::min(next, collective.started_ns() + kTellAfterNs);
   };
   for (const auto& collective : active_) consider(*collective);
-  if (in_segment_ != nullptr) consider(*in_segment_);
+  if (in_arena_ != nullptr) consider(*in_arena_);
   return next;
 }
 
-// Slow ones: the next rank is told what was called here, so that a rank that waits for what the
-// others do not do is found out.
+// Tells the next rank of slow operations, so that the ranks find out if one of them waits for a
+// call that the others do not make.
 void Team::tick(uint64_t now_ns) {
   for (size_t i = 0; i < active_.size(); ++i) active_[i]->tick(now_ns);
   if (!checks_ || size() == 1) return;
   for (const auto& collective : active_) tell(*collective, now_ns);
-  if (in_segment_ != nullptr) tell(*in_segment_, now_ns);
+  if (in_arena_ != nullptr) tell(*in_arena_, now_ns);
 }
 
 void Team::tell_call(int mesh_rank, const CallNote& note) const {
@@ -320,17 +324,17 @@ void Team::tell(const Collective& collective, uint64_t now_ns) {
   tell_call(ranks_[(index_ + 1) % size()], {hash_, own.sequence, 0, own.call, {}});
 }
 
-// A tag says enough to see that arguments differ; in what, the other rank says when it has heard
-// what was called here.
+// A tag shows that arguments differ. The other rank says in what, when it has heard what was called
+// here.
 void Team::note_unexpected_part(int mesh_rank, uint64_t tag) {
   if (!checks_ || (tag & kAgreementBit) != 0) return;
   constexpr uint64_t kListMask = ((uint64_t{1} << kListBits) - 1) << kListShift;
   if ((tag & kListMask) != (agreement_tag() & kListMask)) return;
-  // Numbers are near each other: the low bits tell which one it is.
+  // Numbers are near each other, so the low bits tell which one is meant.
   const auto ahead =
       static_cast<int16_t>(static_cast<uint16_t>((tag >> kSequenceShift) - sequence_));
   if (ahead > 0) {
-    if (early_parts_.size() < kRemembered) early_parts_.emplace_back(mesh_rank, tag);
+    if (early_messages_.size() < kRemembered) early_messages_.emplace_back(mesh_rank, tag);
     return;
   }
   const uint64_t sequence = sequence_ - static_cast<uint64_t>(-int64_t{ahead});
@@ -340,7 +344,7 @@ void Team::note_unexpected_part(int mesh_rank, uint64_t tag) {
       (this->tag(sequence, own.call) & kCallMask) == (tag & kCallMask)) {
     return;
   }
-  if (disputed_.size() < kMostDisputed) disputed_.push_back(own);
+  if (disputed_.size() < kMaxDisputed) disputed_.push_back(own);
   tell_call(mesh_rank, {hash_, sequence, 0, own.call, {}});
 }
 
@@ -356,7 +360,7 @@ void Team::peer_says(int mesh_rank, const CallNote& note) {
     if (early_.size() < kRemembered) early_.emplace_back(peer, note);
     return;
   }
-  // One that has been under way for long is not remembered any more.
+  // An operation that has been under way for long is not remembered any more.
   for (const auto& collective : active_) {
     if (collective->sequence() != note.sequence) continue;
     compare(peer, note.call, note.sequence, collective->call());
@@ -367,7 +371,7 @@ void Team::peer_says(int mesh_rank, const CallNote& note) {
     compare(peer, note.call, note.sequence, own.call);
     return;
   }
-  // Many others were called since.
+  // Many other operations were called since.
   const auto found = std::find_if(disputed_.begin(), disputed_.end(), [&](const Remembered& one) {
     return one.sequence == note.sequence;
   });
@@ -376,7 +380,7 @@ void Team::peer_says(int mesh_rank, const CallNote& note) {
 
 void Team::refuse(std::string_view why) {
   ++refusals_;
-  // Those who refused the same did so together with this rank.
+  // Ranks that refused the same call did so together with this rank.
   std::erase_if(early_refusals_, [this](const EarlyRefusal& early) {
     return early.note.sequence == sequence_ + 1 && early.note.refusals <= refusals_;
   });
@@ -384,7 +388,7 @@ void Team::refuse(std::string_view why) {
                       .sequence = sequence_ + 1,
                       .refusals = refusals_,
                       .call = {},
-                      .why = std::string(why.substr(0, kMostWhy))};
+                      .why = std::string(why.substr(0, kMaxWhyBytes))};
   for (uint32_t index = 0; index < size(); ++index) {
     if (index != index_) tell_call(ranks_[index], note);
   }
@@ -423,9 +427,9 @@ void Team::fail_all(Code code, std::string_view text) {
         code, text_or_none([&] { return fmt::format("{}: {}", collective.describe(), text); }));
   };
   if (agreement_ != nullptr) agreement_->cancel();
-  if (in_segment_ != nullptr) {
-    segment_->drop();
-    end(*in_segment_);
+  if (in_arena_ != nullptr) {
+    arena_->drop();
+    end(*in_arena_);
   }
   for (size_t i = 0; i < active_.size(); ++i) end(*active_[i]);
   for (size_t i = 0; i < queue_.size(); ++i) end(*queue_[i]);

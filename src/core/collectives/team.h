@@ -1,9 +1,9 @@
 // Team: the ranks of one list on one communicator, and their collective operations in order.
 //
 // Every operation has a number, the same on all ranks. Messages carry it in their tag, so several
-// operations may be under way; those through the segment run one after the other. The first one
-// that may go through it waits until the ranks have found out whether they have one; a barrier or a
-// split that is the very first operation goes by messages. All under the baton.
+// operations may be under way. Operations in the arena run one after the other. The first operation
+// that may go there waits until the ranks have found out whether they share an arena. A barrier or
+// a split that is the very first operation goes by messages. All under the baton.
 #pragma once
 
 #include <array>
@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "src/core/collectives/agreement.h"
+#include "src/core/collectives/arena_runner.h"
 #include "src/core/collectives/call_note.h"
 #include "src/core/collectives/collective.h"
 #include "src/core/job/mesh_member.h"
@@ -35,34 +36,34 @@ class Team final : public MeshTask {
   uint32_t index() const { return index_; }
   int mesh_rank(uint32_t index) const { return ranks_[index]; }
   const RankPlacement& placement() const { return placement_; }
-  // For people: the rank in the communicator.
+  // The rank in the communicator, which texts for users show.
   int32_t shown_rank(uint32_t index) const;
-  // Tag of the messages of an operation; without the lane.
+  // Tag of the messages of an operation, without the number of a pipeline.
   uint64_t tag(uint64_t sequence, const Call& call) const;
   uint64_t agreement_tag() const;
-  // Another team's messages could be taken for those of this one.
+  // Whether another team's messages could be taken for those of this team.
   bool collides_with(const Team& other) const;
 
   // Takes the operation over, unless it throws.
   void submit(std::unique_ptr<Collective>& collective);
-  // The operation in the segment has its memory on the host.
-  void begin_in_segment();
-  // Something of a collective is ready to go on.
+  // The operation in the arena has its memory on the host.
+  void begin_in_arena();
+  // An operation is ready to go on.
   void note_ready() { ready_ = true; }
   bool ready() const override { return ready_; }
   int progress() override;
-  // When progress() is worth a call although nothing has come; kForever: never.
+  // The time at which tick() has something to do; kForever: never.
   uint64_t next_timer_ns() const override;
   void tick(uint64_t now_ns) override;
-  // Before a sleep: the ranks whose tickets are waited for will wake this one. False: there may be
+  // Arranges that the ranks whose tickets this rank waits for wake it. False: there may be
   // something to do.
   [[nodiscard]] bool prepare_sleep(bool short_sleep) override;
   void finish_sleep() override;
   // A sleep that was prepared before need not end.
   bool may_sleep_on() const override;
-  // Ranks of the communicator that the operation in the segment waits for.
-  std::vector<int> missing_in_segment() const;
-  // The same, while the ranks find out whether they have one.
+  // Ranks of the communicator that the operation in the arena waits for.
+  std::vector<int> missing_in_arena() const;
+  // Ranks of the communicator that the agreement waits for.
   std::vector<int> missing_in_agreement() const;
   void note_unexpected_part(int mesh_rank, uint64_t tag);
   void peer_says(int mesh_rank, const CallNote& note);
@@ -70,20 +71,20 @@ class Team final : public MeshTask {
   // they are told, and theirs fails. Where all refuse, nobody's does.
   void refuse(std::string_view why);
   void peer_lost(int mesh_rank);
-  // Ends everything.
+  // Ends all operations of this rank.
   void fail_all(Code code, std::string_view text);
 
  private:
-  enum class Way : uint8_t { kUnknown, kAgreeing, kMessages, kSegment };
-  static constexpr size_t kAtOnce = 8;
+  enum class Way : uint8_t { kUnknown, kAgreeing, kMessages, kArena };
+  static constexpr size_t kMaxActive = 8;
   static constexpr size_t kRemembered = 128;
-  static constexpr size_t kMostDisputed = 16;
-  // After this long the next rank is told what was called here.
+  static constexpr size_t kMaxDisputed = 16;
+  // Time after which the next rank is told what was called here.
   static constexpr uint64_t kTellAfterNs = 20'000'000;
   struct Remembered {
     uint64_t sequence = 0;  // 0: none
     Call call;
-    uint32_t refusals = 0;  // of this rank, before it made the call
+    uint32_t refusals = 0;  // times that this rank refused before it made the call
     bool told = false;
   };
   struct EarlyRefusal {
@@ -92,17 +93,17 @@ class Team final : public MeshTask {
   };
 
   bool idle() const {
-    return active_.empty() && queue_.empty() && in_segment_ == nullptr && agreement_ == nullptr;
+    return active_.empty() && queue_.empty() && in_arena_ == nullptr && agreement_ == nullptr;
   }
   void set_busy(bool busy);
   void choose_way(const Call& next);
   void go_on_agreeing();
-  bool goes_through_segment(const Collective& collective) const {
-    return way_ == Way::kSegment && Segment::carries(collective.call(), size());
+  bool goes_through_arena(const Collective& collective) const {
+    return way_ == Way::kArena && ArenaRunner::carries(collective.call(), size());
   }
   void remember(Collective& collective);
   void activate();
-  bool advance_segment();
+  bool advance_arena();
   void look_for_lost();
   void tell_call(int mesh_rank, const CallNote& note) const;
   void tell(const Collective& collective, uint64_t now_ns);
@@ -114,29 +115,29 @@ class Team final : public MeshTask {
 
   Collectives& owner_;
   std::vector<int32_t> list_;
-  std::vector<int> ranks_;  // of the mesh
+  std::vector<int> ranks_;  // numbers in the mesh
   uint32_t index_ = 0;
-  RankPlacement placement_;  // from the first operation on
+  RankPlacement placement_;  // known from the first operation on
   uint64_t hash_ = 0;
   const bool checks_;
   bool ready_ = false;
   bool busy_ = false;
-  bool lost_ = false;  // one of the ranks is
+  bool lost_ = false;  // one of the ranks is lost
   Way way_ = Way::kUnknown;
   std::unique_ptr<Agreement> agreement_;
-  std::unique_ptr<Segment> segment_;
-  std::unique_ptr<Collective> in_segment_;
-  uint64_t sequence_ = 0;  // of the last one that was submitted
+  std::unique_ptr<ArenaRunner> arena_;
+  std::unique_ptr<Collective> in_arena_;
+  uint64_t sequence_ = 0;  // number of the last operation that was submitted
   std::deque<std::unique_ptr<Collective>> queue_;
   std::vector<std::unique_ptr<Collective>> active_;
   std::array<Remembered, kRemembered> remembered_;
-  std::vector<Remembered> disputed_;  // a part of another rank did not fit; kept for its word
+  std::vector<Remembered> disputed_;  // calls that a message of another rank did not fit
   // Mesh ranks and tags of messages that came before the call was made here.
-  std::vector<std::pair<int, uint64_t>> early_parts_;
-  std::vector<std::pair<int, uint64_t>> seen_parts_;  // empty between calls
-  std::vector<std::pair<uint32_t, CallNote>> early_;  // told before the call was made here
-  uint32_t refusals_ = 0;                             // of the next call, by this rank
-  std::vector<EarlyRefusal> early_refusals_;          // of calls that are not made here yet
+  std::vector<std::pair<int, uint64_t>> early_messages_;
+  std::vector<std::pair<int, uint64_t>> seen_messages_;  // empty between calls
+  std::vector<std::pair<uint32_t, CallNote>> early_;  // notes of calls that were not made here yet
+  uint32_t refusals_ = 0;                             // times that this rank refused the next call
+  std::vector<EarlyRefusal> early_refusals_;  // refusals of calls that were not made here yet
 };
 
 }  // namespace hetcomm::collectives

@@ -1,10 +1,10 @@
 // How a rank writes what others will read: through its cache, or past it to memory.
 //
-// Where the cores share a cache the first is quicker: the readers find the lines near. Where they
-// do not, fetching a line that another core's cache owns takes several times as long as from
-// memory. Nobody can be asked which it is, so both ways are measured in passing: a rank knows what
-// writing costs it, and publishes what reading costs it. Each rank chooses for itself; no result
-// depends on it.
+// Where the cores share a cache, the first way is quicker: the readers find the lines near.
+// Elsewhere a line that another core's cache owns takes several times as long to fetch as one in
+// memory. The machine does not say which is the case, so both ways are measured in passing. A rank
+// knows what writing costs it, and publishes what reading costs it. Each rank chooses for itself,
+// and no result depends on it.
 #pragma once
 
 #include <algorithm>
@@ -16,17 +16,19 @@ namespace hetcomm::collectives {
 
 enum class WriteWay : uint8_t { kCached, kStreamed };
 
-// What reading costs a rank, by how it was written: ticks for 64 KiB, 0 where it is not known.
+// The cost of reading for a rank, by how the data was written: ticks for 64 KiB, 0 where it is not
+// known.
 struct alignas(64) ReadCosts {
   std::array<std::atomic<uint32_t>, 2> by_way;
 };
 
 class WayChooser {
  public:
-  // |published|: this rank's, which others read.
+  // |published| are this rank's costs, which others read.
   explicit WayChooser(ReadCosts& published) : published_(published) {}
 
-  // For one more chunk. |of_readers(way)|: the most that reading costs another rank.
+  // Chooses the way of one more chunk. |of_readers(way)| is the most that reading costs another
+  // rank.
   template <typename OfReaders>
   WriteWay next(OfReaders&& of_readers) {
     ++count_;
@@ -53,7 +55,7 @@ class WayChooser {
   static constexpr uint32_t kTryOther = 32;
 
   static size_t index(WriteWay way) { return static_cast<size_t>(way); }
-  // A rank that is put off the processor meanwhile says little: no sample counts for more than
+  // A sample says little if the kernel suspended the rank in between, so none counts for more than
   // twice of what was known.
   static void note(uint32_t& known, uint64_t bytes, uint64_t ticks) {
     constexpr uint64_t kUnit = 64u << 10;

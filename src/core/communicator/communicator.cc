@@ -9,19 +9,18 @@
 namespace hetcomm {
 namespace {
 
-constexpr const char* kOverlapText = "the buffer overlaps that of another pending receive";
-
-}  // namespace
-
-std::vector<int> Communicator::ranks_of(const std::vector<Member>& members) {
+std::vector<int> ranks_of(const std::vector<MemberChannel>& members) {
   std::vector<int> ranks;
   ranks.reserve(members.size());
-  for (const Member& member : members) ranks.push_back(member.rank);
+  for (const MemberChannel& member : members) ranks.push_back(member.rank);
   return ranks;
 }
 
+}  // namespace
+
 Communicator::Communicator(Context& context, std::shared_ptr<Mesh> mesh, Channel& channel,
-                           std::vector<Member> members, Communicator* parent, MeshOptions options)
+                           std::vector<MemberChannel> members, Communicator* parent,
+                           MeshOptions options)
     : MeshMember(channel, ranks_of(members), mesh->size()),
       context_(context),
       mesh_(std::move(mesh)),
@@ -31,8 +30,9 @@ Communicator::Communicator(Context& context, std::shared_ptr<Mesh> mesh, Channel
       options_(std::move(options)),
       members_(std::move(members)),
       rank_(rank_of(mesh_->rank())),
-      default_timeout_ns_(context.config().number(Variable::kTimeout)),
-      collectives_(std::make_unique<collectives::Collectives>(*this, *mesh_, context.config())) {
+      collectives_(std::make_unique<collectives::Collectives>(*this, *mesh_, context.config())),
+      poster_(context, *this, *mesh_, *collectives_, members_),
+      memories_(*this, *mesh_, context.config().number(Variable::kTimeout)) {
   const Engine::Baton baton(engine_);
   mesh_->add(this);
   if (parent_ != nullptr) parent_->children_.fetch_add(1, std::memory_order_relaxed);
@@ -43,7 +43,7 @@ Communicator::~Communicator() {
   collectives_.reset();
   mesh_->remove(this);
   mesh_->close_channel(channel());
-  // Requests that nobody has asked about yet outlive it.
+  // A request that its owner has not asked about yet outlives the communicator.
   engine_.pool().for_each([this](Operation& operation) {
     const OperationState state = operation.state();
     if (state != OperationState::kComplete && state != OperationState::kPrepared) return;
@@ -58,7 +58,7 @@ Result<std::unique_ptr<Communicator>> Communicator::create(Context& context, Boo
     auto shared = create_over_known_mesh(context, bootstrap, options);
     if (!shared.ok() || shared.value() != nullptr) return shared;
   }
-  // The rank by which a process is known is that of its first job.
+  // Log lines show the rank that the process has in its first job.
   if (context.meshes().empty()) context.log().set_rank(bootstrap.rank());
   liveness::ControlThread* control = nullptr;
   if (bootstrap.size() > 1) {
@@ -73,246 +73,20 @@ Result<std::unique_ptr<Communicator>> Communicator::create(Context& context, Boo
   if (!made.ok()) return made.status();
   std::shared_ptr<Mesh> mesh = std::move(made).value();
   context.add_mesh(mesh);
-  std::vector<Member> members;
+  std::vector<MemberChannel> members;
   Channel& channel = mesh->first_channel();
   for (int rank = 0; rank < bootstrap.size(); ++rank) members.push_back({rank, channel.id});
   return std::unique_ptr<Communicator>(
       new Communicator(context, std::move(mesh), channel, std::move(members), nullptr, options));
 }
 
-// --- posting ----------------------------------------------------------------
-
-Code Communicator::fill(const PostArguments& arguments, Operation& operation, std::string* text) {
-  fill_common(arguments.kind, arguments.peer, arguments.tag, arguments.ignore, operation);
-  operation.collective = arguments.collective;
-  if (const hetcomm_operation_options_t* options = arguments.options; options != nullptr) {
-    operation.high_priority = options->priority == HETCOMM_PRIORITY_HIGH;
-    operation.fail_on_any_loss = (options->flags & HETCOMM_OPERATION_FAIL_ON_ANY_LOSS) != 0;
-    if (options->timeout_ns != 0) {
-      operation.timeout_ns = options->timeout_ns;
-      operation.run.deadline_ns = deadline_after(now_ns(), operation.timeout_ns);
-    }
-  }
-  if (arguments.count == 1 && arguments.buffers->memory == nullptr) {
-    fill_host(*arguments.buffers, operation);
-  } else if (const Code code = fill_buffers(arguments, operation, text); code != Code::kOk) {
-    return code;
-  }
-  return arguments.access == nullptr ? Code::kOk : fill_access(arguments, operation, text);
+std::unique_ptr<Communicator> Communicator::make_child(Channel& channel,
+                                                       std::vector<MemberChannel> members) {
+  return std::unique_ptr<Communicator>(
+      new Communicator(context_, mesh_, channel, std::move(members), this, options_));
 }
 
-bool Communicator::note_receive(const Operation& operation) {
-  return !OverlapGuard::kActive || operation.kind != OperationKind::kReceive ||
-         context_.overlaps().add(operation);
-}
-
-// fill() for an operation that starts at once.
-Code Communicator::fill_to_start(const PostArguments& arguments, Operation& operation,
-                                 std::string* text) {
-  const Code code = fill(arguments, operation, text);
-  if (code != Code::kOk || note_receive(operation)) return code;
-  Completer::drop_uses(operation);
-  *text = kOverlapText;
-  return Code::kInvalidArgument;
-}
-
-// The general case: several buffers, or memory objects.
-Code Communicator::fill_buffers(const PostArguments& arguments, Operation& operation,
-                                std::string* text) {
-  operation.clear_pieces();
-  operation.segment = {};
-  operation.length = 0;
-  operation.on_host = true;
-  operation.has_windows = true;
-  for (size_t i = 0; i < arguments.count; ++i) {
-    const hetcomm_buffer_t& buffer = arguments.buffers[i];
-    auto* memory = reinterpret_cast<Memory*>(buffer.memory);
-    if (memory != nullptr && !memory->contains(buffer.offset, buffer.length)) {
-      *text = fmt::format("buffer {}: offset {} and length {} end past the memory's {} bytes", i,
-                          buffer.offset, buffer.length, memory->size());
-      return Code::kOutOfRange;
-    }
-    if (buffer.length > UINT64_MAX - operation.length) {
-      *text = "the buffers together are longer than 2^64 bytes";
-      return Code::kOutOfRange;
-    }
-    operation.pieces.push_back({memory, buffer.offset, buffer.length});
-    operation.length += buffer.length;
-    const bool on_host = memory == nullptr || memory->host_accessible();
-    operation.on_host = operation.on_host && (on_host || buffer.length == 0);
-    if (on_host) {
-      std::byte* base = memory != nullptr ? static_cast<std::byte*>(memory->address()) : nullptr;
-      operation.segment_list.push_back({base + buffer.offset, buffer.length});
-    } else if (buffer.length > 0) {
-      std::byte* const window = memory->window();
-      operation.has_windows = operation.has_windows && window != nullptr;
-      if (window != nullptr) {
-        operation.segment_list.push_back({window + buffer.offset, buffer.length});
-      }
-    }
-  }
-  for (const BufferPiece& piece : operation.pieces) {
-    if (piece.memory != nullptr) piece.memory->add_use();
-  }
-  return Code::kOk;
-}
-
-bool Communicator::in_group(const PostArguments& arguments) {
-  return arguments.options != nullptr && arguments.options->group != nullptr;
-}
-
-Operation* Communicator::allocate() {
-  Operation* operation = engine_.pool().allocate_shared();
-  if (operation != nullptr) return operation;
-  const Engine::Baton baton(engine_);
-  engine_.pool().add_shared();
-  return engine_.pool().allocate();
-}
-
-Code Communicator::post(const PostArguments& arguments, Operation** out, std::string* text) {
-  if (!engine_.try_lock_as_user()) [[unlikely]]
-    return post_beside(arguments, out, text);
-  {
-    const Engine::Held held(engine_);
-    Operation* operation = engine_.pool().allocate();
-    if (operation == nullptr) [[unlikely]]
-      return Code::kOutOfMemory;
-    if (const Code code = fill_to_start(arguments, *operation, text); code != Code::kOk)
-        [[unlikely]] {
-      engine_.pool().recycle_locked(operation);
-      return code;
-    }
-    *out = operation;
-    if (in_group(arguments)) [[unlikely]] {
-      collect(*operation);
-      return Code::kOk;
-    }
-    operation->set_state(OperationState::kPending);
-    start_now(*operation);
-  }
-  if (engine_.threaded()) engine_.note_pending();
-  return Code::kOk;
-}
-
-// While another thread holds the baton, which starts the operation then.
-Code Communicator::post_beside(const PostArguments& arguments, Operation** out, std::string* text) {
-  Operation* operation = allocate();
-  if (operation == nullptr) return Code::kOutOfMemory;
-  if (const Code code = fill_to_start(arguments, *operation, text); code != Code::kOk) {
-    engine_.pool().recycle(operation);
-    return code;
-  }
-  *out = operation;
-  if (in_group(arguments)) {
-    const Engine::Baton baton(engine_);
-    collect(*operation);
-    return Code::kOk;
-  }
-  operation->set_state(OperationState::kPending);
-  engine_.submit_queued(operation);
-  if (engine_.threaded()) engine_.note_pending();
-  return Code::kOk;
-}
-
-// Its group will start it. Its deadline counts already.
-void Communicator::collect(Operation& operation) {
-  operation.stage = OperationStage::kCollected;
-  operation.group->has_new = true;
-  const uint64_t at = context_.note_times(operation, now_ns());
-  operation.set_state(OperationState::kPending);
-  engine_.timer_changed(at);
-}
-
-Code Communicator::prepare(const PostArguments& arguments, Operation** out, std::string* text) {
-  Operation* operation = nullptr;
-  {
-    const Engine::Baton baton(engine_);
-    operation = engine_.pool().allocate();
-  }
-  if (operation == nullptr) return Code::kOutOfMemory;
-  const Code code = fill(arguments, *operation, text);
-  if (code != Code::kOk) {
-    engine_.pool().recycle(operation);
-    return code;
-  }
-  operation->prepared = true;
-  operation->set_state(OperationState::kPrepared);
-  *out = operation;
-  return Code::kOk;
-}
-
-Code Communicator::restart(const OperationRef& prepared, std::string* text) {
-  Operation& operation = *prepared.operation;
-  if (!operation.claim_prepared(prepared.generation)) {
-    // Running, or ended and not reported yet.
-    *text = "the request is running";
-    return Code::kBusy;
-  }
-  if (!note_receive(operation)) {
-    operation.set_state(OperationState::kPrepared);
-    *text = kOverlapText;
-    return Code::kInvalidArgument;
-  }
-  operation.stage = OperationStage::kSubmitted;
-  operation.run = {};
-  operation.any_place.store(0, std::memory_order_relaxed);
-  if (operation.timeout_ns != default_timeout_ns_) {
-    operation.run.deadline_ns = deadline_after(now_ns(), operation.timeout_ns);
-  }
-  operation.source = operation.kind != OperationKind::kReceive ? mesh_->rank() : -1;
-  operation.matched_tag = operation.tag;
-  operation.code = Code::kOk;
-  operation.text.reset();
-  {
-    // Pending only under the baton: until then nobody may cancel it.
-    const Engine::Baton baton(engine_);
-    operation.set_state(OperationState::kPending);
-    start_now(operation);
-  }
-  if (engine_.threaded()) engine_.note_pending();
-  return Code::kOk;
-}
-
-void Communicator::start(Operation& operation) {
-  operation_begun();
-  if (channel().closed) [[unlikely]] {
-    mesh_->commons().completer.complete(operation, Code::kAborted, text_or_none([&] {
-                                          return std::string(channel().aborted.text());
-                                        }));
-    return;
-  }
-  try {
-    if (operation.kind == OperationKind::kCollective) {
-      if (Status status = collectives_->start(operation); !status.ok()) {
-        mesh_->commons().completer.complete(operation, status.code(), std::string(status.text()));
-      }
-    } else if (operation.kind == OperationKind::kReceive) {
-      mesh_->start_receive(channel(), operation);
-    } else {
-      mesh_->pair(operation.peer).submit(operation);
-    }
-  } catch (const std::bad_alloc&) {
-    // A collective operation that its team has taken over tells the other ranks by itself.
-    const bool told = operation.kind != OperationKind::kCollective ||
-                      operation.stage != OperationStage::kSubmitted;
-    mesh_->end_out_of_memory(operation);
-    if (!told) collectives_->fail(Code::kOutOfMemory, "an operation could not be started");
-  }
-  if (operation.state() != OperationState::kPending) return;
-  operation.group->has_new = true;
-  if (operation.run.deadline_ns == kForever) {
-    engine_.timer_changed(kForever);
-  } else if (operation.run.deadline_ns != 0) {
-    // It may stall long before its own deadline.
-    engine_.timer_changed(context_.note_times(operation, now_ns()));
-  } else if (engine_.sleeper_is_armed()) {
-    // Nobody may sweep soon: the times are noted here, and the sleeper is woken if it sleeps
-    // longer.
-    engine_.timer_changed(context_.note_times(operation, now_ns()));
-  } else {
-    engine_.sweep_soon();
-  }
-}
+// --- operations -------------------------------------------------------------
 
 void Communicator::cancel(Operation& operation) {
   const bool collected = operation.stage == OperationStage::kCollected;
@@ -330,6 +104,18 @@ void Communicator::release(Operation& operation) {
   engine_.request_released();
   if (operation.stage == OperationStage::kCollected) cancel(operation);
 }
+
+void Communicator::end_collectives(const Status& why) { collectives_->end(why); }
+
+void Communicator::peer_calls(int mesh_rank, ConstByteSpan note) {
+  collectives_->peer_calls(mesh_rank, note);
+}
+
+void Communicator::note_unexpected_part(int mesh_rank, uint64_t tag) {
+  collectives_->note_unexpected_part(mesh_rank, tag);
+}
+
+void Communicator::peer_lost(int mesh_rank) { collectives_->peer_lost(mesh_rank); }
 
 bool Communicator::probe(int32_t source, uint64_t tag, uint64_t ignore, hetcomm_completion_t* out) {
   const Engine::Baton baton(engine_);
@@ -395,12 +181,7 @@ Status Communicator::check_idle() {
   if (groups_.load(std::memory_order_acquire) != 0) {
     return Status(Code::kBusy, "groups of it still exist");
   }
-  if (registrations_ != 0) {
-    return Status(Code::kBusy, fmt::format("{} memories are registered on it", registrations_));
-  }
-  if (remotes_ != 0) {
-    return Status(Code::kBusy, "remote memories of it still exist");
-  }
+  if (Status status = memories_.check_idle(); !status.ok()) return status;
   if (pending() != 0) {
     return Status(Code::kBusy, fmt::format("{} operations are pending on it", pending()));
   }
@@ -430,11 +211,12 @@ void Communicator::flush(uint64_t timeout_ns) {
       if (!asked || round % 128 == 0) mesh_->ask_for_acknowledgements();
       asked = true;
     }
-    // Polls, then sleeps until something arrives or it is time to look again.
+    // The first rounds poll; later ones sleep until something arrives or it is time to look again.
     engine_.wait(now_ns() + (round > 64 ? 1'000'000 : 20'000), [] { return false; });
   }
-  context_.log().info("some messages had not left after {:.1f} s",
-                      static_cast<double>(timeout_ns) / 1e9);
+  context_.log().info(
+      "communicator '{}': some messages had not left after {:.1f} s; they may be lost",
+      options_.name, static_cast<double>(timeout_ns) / 1e9);
 }
 
 }  // namespace hetcomm

@@ -1,4 +1,8 @@
 // Communicator: a numbered set of ranks of a mesh, with match tables of its own.
+//
+// It knows its ranks, and answers for them to the mesh and to the rooms below. Its Poster starts
+// data calls, its RegisteredMemories have the memories, and its teams carry out collective
+// operations.
 #pragma once
 
 #include <atomic>
@@ -9,9 +13,12 @@
 
 #include <hetcomm/p2p.h>
 
+#include "src/core/communicator/operation_filler.h"
+#include "src/core/communicator/poster.h"
+#include "src/core/communicator/registered_memories.h"
 #include "src/core/job/mesh.h"
 #include "src/core/job/mesh_member.h"
-#include "src/core/memory/overlap_guard.h"
+#include "src/core/memory/registration.h"
 #include "src/core/progress/engine.h"
 #include "src/core/progress/operation.h"
 
@@ -19,306 +26,117 @@ namespace hetcomm {
 
 class Context;
 namespace collectives {
-class Collective;
 class Collectives;
-struct Arguments;
 }  // namespace collectives
-
-// What one-sided operations have beside them.
-struct AccessArguments {
-  RemoteMemory* remote = nullptr;  // null: a flush
-  uint64_t offset = 0;
-  uint64_t operand = 0;
-  uint64_t compare = 0;
-  uint64_t* result = nullptr;
-};
-
-// The arguments of a data call, checked for nothing yet.
-struct PostArguments {
-  OperationKind kind;
-  int32_t peer;  // in the communicator; -1: any source
-  uint64_t tag;
-  uint64_t ignore;
-  const hetcomm_buffer_t* buffers;
-  size_t count;
-  const hetcomm_operation_options_t* options;  // null: defaults
-  bool collective = false;
-  const AccessArguments* access = nullptr;
-};
 
 class Communicator final : public MeshMember {
  public:
   static Result<std::unique_ptr<Communicator>> create(Context& context, Bootstrap& bootstrap,
                                                       const MeshOptions& options);
   ~Communicator();
-  // The one that |operation| was posted on.
+  // The communicator that |operation| was posted on, or that a memory is registered on.
   static Communicator& of(const Operation& operation) {
     return static_cast<Communicator&>(*operation.communicator);
   }
+  static Communicator& of(const Registration& registration) {
+    return static_cast<Communicator&>(registration.communicator());
+  }
+
+  // The parts that calls go to. Collective calls are in collective_calls.h and split.h.
+  Poster& poster() { return poster_; }
+  const Poster& poster() const { return poster_; }
+  RegisteredMemories& memories() { return memories_; }
+  collectives::Collectives& collectives() { return *collectives_; }
 
   // Any thread.
-  // Starts an operation; |*text| says why it was rejected.
-  Code post(const PostArguments& arguments, Operation** out, std::string* text);
-  // The same for the common operation: one buffer, in host memory, and no options. Null when it
-  // cannot be started at once; then post() does it or says why not.
-  template <OperationKind kKind>
-  [[gnu::always_inline]] Operation* post_plain(int32_t peer, uint64_t tag, uint64_t ignore,
-                                               const hetcomm_buffer_t& buffer) {
-    if (!engine_.try_lock_as_user()) [[unlikely]]
-      return nullptr;
-    Operation* operation = nullptr;
-    {
-      const Engine::Held held(engine_);
-      operation = engine_.pool().allocate();
-      if (operation == nullptr) [[unlikely]]
-        return nullptr;
-      if (kKind == OperationKind::kSend && send_at_once(peer, tag, buffer)) {
-        show_outcome(kKind, rank_, tag, buffer.length, *operation);
-        engine_.operation_was_started();
-        return operation;
-      }
-      fill_common(kKind, peer, tag, ignore, *operation);
-      fill_host(buffer, *operation);
-      if (OverlapGuard::kActive && !note_receive(*operation)) {
-        engine_.pool().recycle_locked(operation);
-        return nullptr;
-      }
-      operation->set_state(OperationState::kPending);
-      start_now(*operation);
-    }
-    if (engine_.threaded()) engine_.note_pending();
-    return operation;
-  }
-  // A one-sided operation without options on |length| bytes of the peer's memory. Where that is
-  // mapped act(there) does it, and it is over when this returns; false: it cannot. Else a put or
-  // get with |buffer|, in host memory, is started. Null when it is not that simple; then post()
-  // does it or says why not.
-  template <OperationKind kKind, typename Act>
-  [[gnu::always_inline]] Operation* access_plain(RemoteMemory& remote, uint64_t offset,
-                                                 uint64_t length, const hetcomm_buffer_t* buffer,
-                                                 Act&& act) {
-    if (!engine_.try_lock_as_user()) [[unlikely]]
-      return nullptr;
-    const Engine::Held held(engine_);
-    constexpr bool kPuts = kKind == OperationKind::kPut;
-    constexpr bool kGets = kKind == OperationKind::kGet;
-    constexpr uint32_t kRight = kPuts   ? HETCOMM_ACCESS_PUT
-                                : kGets ? HETCOMM_ACCESS_GET
-                                        : HETCOMM_ACCESS_ATOMIC;
-    if ((remote.rights() & kRight) == 0 || channel().closed || !remote.contains(offset, length))
-        [[unlikely]] {
-      return nullptr;
-    }
-    if (remote.mapped == nullptr || length > kMostCopiedAtOnce) {
-      return kPuts || kGets ? start_access(kKind, remote, offset, *buffer) : nullptr;
-    }
-    Operation* operation = engine_.pool().allocate();
-    if (operation == nullptr) [[unlikely]]
-      return nullptr;
-    if (!act(remote.mapped + offset)) [[unlikely]] {
-      engine_.pool().recycle_locked(operation);
-      return nullptr;
-    }
-    ++(kPuts ? remote.counters->puts : kGets ? remote.counters->gets : remote.counters->atomics);
-    ++remote.counters->direct;
-    show_outcome(kKind, kPuts ? rank_ : rank_of(remote.rank()), 0, length, *operation);
-    return operation;
-  }
-  // The same for a collective operation.
-  Code post_collective(const collectives::Arguments& arguments, Operation** out, std::string* text);
-  // Makes a prepared operation.
-  Code prepare(const PostArguments& arguments, Operation** out, std::string* text);
-  Code restart(const OperationRef& prepared, std::string* text);
   // Looks for an unexpected message; false when there is none.
   bool probe(int32_t source, uint64_t tag, uint64_t ignore, hetcomm_completion_t* out);
-  Status barrier(uint64_t timeout_ns);
-  // communicator_memory.cc: registered memory.
-  Status register_memory(Memory& memory, uint32_t rights, bool caller_progress);
-  static Status unregister_memory(Memory& memory, uint64_t timeout_ns);
-  static Result<std::vector<std::byte>> export_memory(const Memory& memory);
-  Status import_memory(ConstByteSpan bytes, ExportedMemory* exported, std::vector<RemoteKey>* keys);
-  // |engine| is that of the memory's context.
-  static Status wait_notification(Memory& memory, Engine& engine, uint64_t timeout_ns,
-                                  hetcomm_notification_t* out);
-  void add_remote(RemoteMemory& remote) override;
-  void drop_remote(RemoteMemory& remote) override;
-  // Null for a rank without a color. A rank whose arguments are |refused| takes part all the same,
-  // so that the others learn of it.
-  Result<std::unique_ptr<Communicator>> split(int32_t color, int32_t key, const Status& refused);
+  // Makes a communicator of some of this one's ranks over |channel|, which it takes over. May throw
+  // std::bad_alloc.
+  std::unique_ptr<Communicator> make_child(Channel& channel, std::vector<MemberChannel> members);
   void abort(const std::string& reason);
   Status peer_status(int32_t rank);
   size_t counters(int32_t rank, size_t capacity, hetcomm_counters_t* out);
   std::string explain(int32_t rank);
-  // Groups of it that exist; what they collected refers to it.
+  // Counts the groups that exist: the operations that they have collected refer to it.
   void add_group() { groups_.fetch_add(1, std::memory_order_relaxed); }
   void drop_group() { groups_.fetch_sub(1, std::memory_order_release); }
-  // kBusy text while it cannot be destroyed.
+  // kBusy while it cannot be destroyed; the text says why.
   Status check_idle();
   // Why no message of |source| (-1: of anybody) can come any more; ok as long as one can.
   Status check_source(int32_t source);
-  // The last one of its mesh waits until accepted messages have left, at most |timeout_ns|.
+  // Waits until accepted messages have left, at most |timeout_ns|; only the last communicator of a
+  // mesh waits.
   void flush(uint64_t timeout_ns);
 
   int32_t rank() const { return rank_; }
   int32_t size() const { return static_cast<int32_t>(ranks().size()); }
-  // Number of this rank's channel of it.
+  // Number of this rank's channel.
   uint32_t id() const { return id_; }
   const MeshMember* split_from() const override { return parent_; }
   // The communicator that was not split from another one, but made from a bootstrap.
   Communicator& root() { return parent_ == nullptr ? *this : parent_->root(); }
-  // Says for each of its ranks whether it died, left or cannot be reached; for this one, whether
-  // the others have declared it lost. Does not communicate. [any-thread]
+  // Says for each rank whether it died, left or cannot be reached, and for this rank whether the
+  // others have declared it lost. Does not communicate. [any-thread]
   std::vector<bool> lost_ranks();
   Mesh& mesh() { return *mesh_; }
+  const std::shared_ptr<Mesh>& shared_mesh() { return mesh_; }
+  Engine& engine() { return engine_; }
   Context& context() { return context_; }
   const MeshOptions& options() const { return options_; }
 
   // Under the baton.
-  // Number of the channel of a rank of the mesh, which it contains.
+  // Number of the channel of |mesh_rank|, which is a rank of this communicator.
   uint32_t channel_at(int mesh_rank) const override {
     return members_[static_cast<size_t>(rank_of(mesh_rank))].channel;
   }
-  void start(Operation& operation) override;
+  void start(Operation& operation) override { poster_.start(operation); }
   void end(Operation& operation, Code code, std::string_view why) override;
   // Ends a pending operation with kCancelled.
   void cancel(Operation& operation);
-  // The caller gives the handle of a pending operation back: it ends unseen.
+  // The caller gives the handle of a pending operation back, and will not see its end.
   void release(Operation& operation);
   Operation* begin_for_peer(OperationKind kind, int peer, Registration& registration,
-                            uint64_t offset, uint64_t length) override;
-  Operation* make_internal(const InternalMessage& message) override;
+                            uint64_t offset, uint64_t length) override {
+    return poster_.begin_for_peer(kind, peer, registration, offset, length);
+  }
+  Operation* make_internal(const InternalMessage& message) override {
+    return poster_.make_internal(message);
+  }
   void start_internal(Operation& message) override {
     engine_.operation_started();
-    start(message);
+    poster_.start(message);
   }
-  // This rank does not make the next collective call of all ranks, for the reason |why|: theirs fails.
-  void refuse_collective(std::string_view why);
+  void add_remote(RemoteMemory& remote) override { memories_.add_remote(remote); }
+  void drop_remote(RemoteMemory& remote) override { memories_.drop_remote(remote); }
   void end_collectives(const Status& why) override;
   void peer_calls(int mesh_rank, ConstByteSpan note) override;
   void note_unexpected_part(int mesh_rank, uint64_t tag) override;
   void peer_lost(int mesh_rank) override;
-  static void fill_completion(const Operation& operation, hetcomm_completion_t* out) {
-    out->status = static_cast<hetcomm_status_t>(operation.code);
-    out->source = operation.source;
-    out->tag = operation.matched_tag;
-    out->bytes_sent = operation.run.bytes_sent;
-    out->bytes_received = operation.run.bytes_received;
-    out->text = "";
-  }
 
  private:
-  struct Member {
-    int rank;          // in the mesh
-    uint32_t channel;  // the number by which it is reached
-  };
-  static std::vector<int> ranks_of(const std::vector<Member>& members);
   // Takes |channel| over.
   Communicator(Context& context, std::shared_ptr<Mesh> mesh, Channel& channel,
-               std::vector<Member> members, Communicator* parent, MeshOptions options);
-  void fill_common(OperationKind kind, int32_t peer, uint64_t tag, uint64_t ignore,
-                   Operation& operation) {
-    operation.kind = kind;
-    operation.stage = OperationStage::kSubmitted;
-    operation.prepared = false;
-    operation.detached = false;
-    operation.on_host = true;
-    operation.collective = false;
-    operation.high_priority = false;
-    operation.fail_on_any_loss = false;
-    const Member to = peer < 0 ? Member{-1, 0} : members_[static_cast<size_t>(peer)];
-    operation.peer = to.rank;
-    operation.channel = to.channel;
-    operation.code = Code::kOk;
-    operation.tag = tag;
-    operation.ignore = ignore;
-    operation.communicator = this;
-    operation.pair = nullptr;
-    operation.run = {};
-    operation.any_place.store(0, std::memory_order_relaxed);
-    operation.source = kind != OperationKind::kReceive ? mesh_->rank() : -1;
-    operation.matched_tag = tag;
-    operation.timeout_ns = default_timeout_ns_;
-  }
-  static void fill_host(const hetcomm_buffer_t& buffer, Operation& operation) {
-    operation.segment = {reinterpret_cast<void*>(buffer.offset), buffer.length};
-    operation.length = buffer.length;
-    if (!operation.pieces.empty()) [[unlikely]]
-      operation.clear_pieces();
-  }
-  // An operation that was over before anything was noted in it: what a completion shows.
-  void show_outcome(OperationKind kind, int32_t source, uint64_t tag, uint64_t length,
-                    Operation& operation) {
-    operation.kind = kind;
-    operation.prepared = false;
-    operation.detached = false;
-    operation.code = Code::kOk;
-    operation.communicator = this;
-    operation.source = source;
-    operation.matched_tag = tag;
-    operation.run.bytes_sent = operation.run.bytes_received = length;
-    operation.any_place.store(0, std::memory_order_relaxed);
-    if (!operation.pieces.empty()) [[unlikely]]
-      operation.clear_pieces();
-    operation.set_state(OperationState::kComplete);
-  }
-  // Under the baton, just taken. The peer has a short message before anything is noted of it here.
-  // False: it has not left.
-  bool send_at_once(int32_t peer, uint64_t tag, const hetcomm_buffer_t& buffer) {
-    engine_.drain_queued();
-    const Member& to = members_[static_cast<size_t>(peer)];
-    Pair* pair = mesh_->find_pair(to.rank);
-    return pair != nullptr && !channel().closed &&
-           pair->traffic().sender().send_at_once(
-               to.channel, tag, {reinterpret_cast<void*>(buffer.offset), buffer.length});
-  }
-  // Under the baton, just taken: what was submitted before comes first.
-  void start_now(Operation& operation) {
-    engine_.drain_queued();
-    engine_.operation_started();
-    start(operation);
-    engine_.operation_was_started();
-  }
-  Operation* start_access(OperationKind kind, RemoteMemory& remote, uint64_t offset,
-                          const hetcomm_buffer_t& buffer);
-  Code fill(const PostArguments& arguments, Operation& operation, std::string* text);
-  Code fill_to_start(const PostArguments& arguments, Operation& operation, std::string* text);
-  Code fill_access(const PostArguments& arguments, Operation& operation, std::string* text) const;
-  bool note_receive(const Operation& operation);
-  Code fill_buffers(const PostArguments& arguments, Operation& operation, std::string* text);
-  const Status& peer_status_locked(int mesh_rank) const { return mesh_->peer_status(mesh_rank); }
-  Code post_beside(const PostArguments& arguments, Operation** out, std::string* text);
-  static bool in_group(const PostArguments& arguments);
-  void collect(Operation& operation);
-  Operation* allocate();
-  void fill_call(const collectives::Arguments& arguments,
-                 std::unique_ptr<collectives::Collective> call, Operation& operation);
-  // Starts a collective operation of all ranks and waits for its end.
-  Status run_collective(const collectives::Arguments& arguments);
+               std::vector<MemberChannel> members, Communicator* parent, MeshOptions options);
+  // Null where the ranks have no mesh in common yet.
   static Result<std::unique_ptr<Communicator>> create_over_known_mesh(Context& context,
                                                                       Bootstrap& bootstrap,
                                                                       const MeshOptions& options);
-  struct SplitEntry;
-  Status exchange_split(const SplitEntry& mine, std::vector<SplitEntry>* all);
-  Result<std::unique_ptr<Communicator>> join_split(const std::vector<SplitEntry>& all,
-                                                   int32_t color, Channel& channel);
-  // Why there are no collective operations any more; ok while there are.
-  Status check_collectives();
+  const Status& peer_status_locked(int mesh_rank) const { return mesh_->peer_status(mesh_rank); }
 
   Context& context_;
   std::shared_ptr<Mesh> mesh_;
   Engine& engine_;
-  const uint32_t id_;  // of the channel
+  const uint32_t id_;  // number of the channel
   Communicator* parent_;
   MeshOptions options_;
-  std::vector<Member> members_;
-  int32_t rank_;
-  uint64_t default_timeout_ns_;
+  const std::vector<MemberChannel> members_;  // by rank
+  const int32_t rank_;
   std::atomic<int32_t> children_{0};
   std::atomic<int32_t> groups_{0};
-  // Under the baton: remote memories made for it, and memories registered on it.
-  int32_t remotes_ = 0;
-  int32_t registrations_ = 0;
   std::unique_ptr<collectives::Collectives> collectives_;
+  Poster poster_;
+  RegisteredMemories memories_;
 };
 
 }  // namespace hetcomm

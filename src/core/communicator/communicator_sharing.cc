@@ -1,4 +1,4 @@
-// Communicator: made over a mesh that all its ranks are in already.
+// Creation of a communicator over a mesh that all its ranks are in already.
 #include <array>
 #include <memory>
 
@@ -10,8 +10,7 @@
 
 namespace hetcomm {
 
-// Null where there is no such mesh. Whoever hears of all ranks and then fails takes the
-// communicator from the others, too.
+// A rank that has heard of all ranks and then fails takes the communicator from the others, too.
 Result<std::unique_ptr<Communicator>> Communicator::create_over_known_mesh(
     Context& context, Bootstrap& bootstrap, const MeshOptions& options) {
   std::vector<std::unique_ptr<PendingChannel>> channels;
@@ -29,8 +28,9 @@ Result<std::unique_ptr<Communicator>> Communicator::create_over_known_mesh(
     own.push_back({std::move(*offer), offered.secret()});
     channels.push_back(std::move(pending));
   }
-  // In the first communicator of a process rank 0 has none: then nobody is waited for. Else what it
-  // draws makes the marks of offers good for this exchange only.
+  // Rank 0 has no offer while its process makes its first communicator; then nobody waits for
+  // others. Otherwise the bytes that rank 0 draws make the marks of offers good for this exchange
+  // only.
   const std::string scope = fmt::format("{}/epoch {}/known meshes", options.name, options.epoch);
   std::array<std::byte, 16> drawn{};
   HETCOMM_RETURN_IF_ERROR(fill_random(drawn));
@@ -53,22 +53,28 @@ Result<std::unique_ptr<Communicator>> Communicator::create_over_known_mesh(
   }
   if (!chosen.value()) return std::unique_ptr<Communicator>();
   PendingChannel& pending = *channels[chosen.value()->own];
-  // A store may hold values of an earlier run.
+  // The store may hold values of an earlier run.
   const auto rank = static_cast<size_t>(bootstrap.rank());
   if (chosen.value()->members[rank] != own[chosen.value()->own].offer) {
-    return Status(Code::kBootstrapFailed, "another offer than this rank's was handed out for it");
+    return Status(
+        Code::kBootstrapFailed,
+        "the bootstrap returned another offer than this rank made, perhaps one of an earlier run; "
+        "give the communicator another name or epoch");
   }
-  std::vector<Member> members;
+  std::vector<MemberChannel> members;
   for (const MeshOffer& offer : chosen.value()->members) {
     if (offer.rank < 0 || offer.rank >= pending.mesh()->size()) {
-      return Status(Code::kBootstrapFailed, fmt::format("a rank {} was offered", offer.rank));
+      return Status(
+          Code::kBootstrapFailed,
+          fmt::format("the bootstrap returned an offer of rank {}; the job has ranks 0 to {}",
+                      offer.rank, pending.mesh()->size() - 1));
     }
     members.push_back({offer.rank, offer.channel});
   }
   std::unique_ptr<Communicator> made(new Communicator(context, pending.mesh(), *pending.channel(),
                                                       std::move(members), nullptr, options));
   pending.keep();
-  context.log().debug("communicator '{}' uses connections that are there", options.name);
+  context.log().debug("communicator '{}' uses the connections of an earlier one", options.name);
   return made;
 }
 

@@ -1,8 +1,8 @@
 // Runner: carries out the plans of one transfer on this rank.
 //
-// The client makes the plans, lane by lane, and does the local steps; the runner sends and receives,
-// keeps rounds in order and has up to kLanesAtOnce lanes under way. Objects are used again, so that a
-// transfer allocates nothing once there are enough. Under the baton.
+// The client makes the plan of each pipeline and does the local steps. The runner sends and
+// receives, keeps rounds in order and has up to kPipelinesAtOnce pipelines under way. Objects are
+// used again, so that a transfer allocates nothing once there are enough. Under the baton.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@
 
 namespace hetcomm::plan {
 
-// Where the ranges of one lane lie.
+// Gives the addresses of one pipeline's ranges.
 class Addresses {
  public:
   virtual std::byte* of(const Range& range) const = 0;
@@ -27,20 +27,20 @@ class Addresses {
 
 class RunnerClient {
  public:
-  // Overwrites |plan| with that of |lane|. May throw std::bad_alloc.
-  virtual void make_plan(uint64_t lane, Plan* plan) = 0;
-  // Rank of the job of a plan's |peer|.
+  // Overwrites |plan| with the plan of |pipeline|. May throw std::bad_alloc.
+  virtual void make_plan(uint64_t pipeline, Plan* plan) = 0;
+  // Returns the rank in the job of a plan's |peer|.
   virtual int job_rank(uint32_t peer) const = 0;
-  // Address of a range of the user's buffers, which is not empty.
+  // Returns the address of a range of the user's buffers, which is not empty.
   virtual std::byte* user_address(const Range& range) const = 0;
-  // Combines or reduces.
+  // Does a step that combines or reduces.
   virtual void run_local(const Plan& plan, const Step& step, const Addresses& addresses) = 0;
-  // All steps of a lane are done.
-  virtual void finish_lane(const Plan& plan, const Addresses& addresses) = 0;
-  // advance() is worth a call.
+  // All steps of a pipeline are done.
+  virtual void finish_pipeline(const Plan& plan, const Addresses& addresses) = 0;
+  // Runner::advance() has something to do.
   virtual void runner_ready() = 0;
-  // |message| has ended in another code than kOk, or a receive in another length than asked for. Its
-  // lane goes no further.
+  // |message| has ended in another code than kOk, or it is a receive that got another length than
+  // asked for. Its pipeline goes no further.
   virtual void message_failed(const Operation& message) = 0;
 
  protected:
@@ -49,38 +49,37 @@ class RunnerClient {
 
 class Runner final : public EndHandler {
  public:
-  static constexpr size_t kLanesAtOnce = 4;
+  static constexpr size_t kPipelinesAtOnce = 4;
 
   Runner() = default;
   Runner(const Runner&) = delete;
   Runner& operator=(const Runner&) = delete;
 
-  // Begins a transfer of |lanes| lanes; advance() follows. The low byte of |tag| is zero. Nothing of
-  // an earlier transfer is under way. May throw std::bad_alloc.
+  // Begins a transfer of |pipelines| pipelines; advance() follows. The low byte of |tag| is zero.
+  // Nothing of an earlier transfer is under way. May throw std::bad_alloc.
   void start(CommunicatorBase& communicator, BlockPool& blocks, RunnerClient& client,
-             uint64_t lanes, uint64_t tag);
-  // Goes on with what is ready. Throws std::bad_alloc: the client stops the runner.
+             uint64_t pipelines, uint64_t tag);
+  // Goes on with what is ready. May throw std::bad_alloc; then the client stops the runner.
   void advance();
-  // All lanes are done.
-  bool done() const { return running_ && lanes_done_ == lanes_; }
-  // Nothing more is begun, and messages under way are cancelled; quiet() follows. Works without
-  // memory.
+  // All pipelines are done.
+  bool done() const { return running_ && pipelines_done_ == pipelines_; }
+  // Begins nothing more and cancels the messages under way; quiet() follows. Works without memory.
   void stop();
   // No message is under way.
   bool quiet() const { return messages_.empty(); }
-  // Ranks of the job whose messages are waited for; some may stand there twice.
+  // Ranks of the job whose messages this rank waits for; a rank may be there twice.
   std::vector<int> awaited() const;
 
   void on_end(Operation& message) override;
 
  private:
-  struct Lane {
+  struct Pipeline {
     Plan plan;
     PoolBytes scratch;
     uint64_t index = 0;
     size_t next = 0;       // first step of the round
     uint32_t pending = 0;  // messages of the round
-    bool posted = false;   // those of the round are
+    bool posted = false;   // the round's messages are
     bool active = false;
     void reset() {
       scratch.reset();
@@ -88,24 +87,24 @@ class Runner final : public EndHandler {
       posted = active = false;
     }
   };
-  class LaneAddresses;
+  class PipelineAddresses;
 
-  uint64_t oldest_lane() const;
-  void open_lane(Lane& lane);
-  void advance(Lane& lane, size_t slot);
-  void post_round(Lane& lane, size_t slot);
-  static size_t end_of_round(const Lane& lane);
-  void run_step(const Lane& lane, const Step& step);
+  uint64_t oldest_pipeline() const;
+  void open_pipeline(Pipeline& pipeline);
+  void advance(Pipeline& pipeline, size_t slot);
+  void post_round(Pipeline& pipeline, size_t slot);
+  static size_t end_of_round(const Pipeline& pipeline);
+  void run_step(const Pipeline& pipeline, const Step& step);
 
   CommunicatorBase* communicator_ = nullptr;
   BlockPool* blocks_ = nullptr;
   RunnerClient* client_ = nullptr;
   bool running_ = false;
   uint64_t tag_ = 0;
-  uint64_t lanes_ = 0;
-  uint64_t next_lane_ = 0;
-  uint64_t lanes_done_ = 0;
-  std::vector<Lane> lane_list_;  // those under way, and room
+  uint64_t pipelines_ = 0;
+  uint64_t next_pipeline_ = 0;
+  uint64_t pipelines_done_ = 0;
+  std::vector<Pipeline> slots_;  // pipelines under way, and unused ones
   std::vector<Operation*> messages_;
 };
 

@@ -1,8 +1,8 @@
 // The steps of a plan: what one rank sends, receives, copies and combines, in rounds.
 //
-// A round's sends and receives are all under way at once; when they are over its local steps are done
-// in order, then the next round begins. A large transfer is cut into lanes, each with a plan of its
-// own, so that one lane reduces while another one moves.
+// A round's sends and receives are all under way at once. When they are over, the round's local
+// steps are done in order, and the next round begins. A large transfer is cut into pipelines, each
+// with a plan of its own, so that one pipeline reduces while another one moves.
 #pragma once
 
 #include <cstdint>
@@ -10,13 +10,13 @@
 
 namespace hetcomm::plan {
 
-// Which memory: the two sides of the user's buffers (kReceive alone where there is one), or scratch
-// memory of the lane.
-enum class Place : uint8_t { kSend, kReceive, kScratch };
+// The memory that a range lies in: one of the two sides of the user's buffers (kReceive where there
+// is only one side), or the pipeline's scratch memory.
+enum class BufferKind : uint8_t { kSend, kReceive, kScratch };
 
 struct Range {
-  Place place = Place::kScratch;
-  uint32_t part = 0;
+  BufferKind buffer = BufferKind::kScratch;
+  uint32_t block = 0;  // the rank whose data it is, where the buffer has a block for each rank
   uint64_t offset = 0;
   uint64_t length = 0;
 };
@@ -27,25 +27,25 @@ enum class StepKind : uint8_t {
   kCopy,        // to = first
   kCombine,     // to = first op second
   kReduce,      // to = first op inputs[0] op inputs[1] ..., without first where that is empty
-  kReduceWide,  // as kReduce, and |to| keeps the precision of |first|
+  kReduceWide,  // kReduce, and |to| keeps the precision of |first|
 };
 
 struct Step {
   StepKind kind;
   uint32_t round;
-  uint32_t peer;  // of sends and receives
-  Range to;       // what is sent, received into, or written
+  uint32_t peer;  // other end of a send or receive
+  Range to;       // range that is sent, received into, or written
   Range first;
   Range second;
-  uint32_t inputs_at = 0;  // in the plan's inputs
+  uint32_t inputs_at = 0;  // first of its inputs in the plan's
   uint32_t inputs = 0;
 };
 
 struct Plan {
-  std::vector<Step> steps;  // by round; sends and receives of a round before its local steps
+  std::vector<Step> steps;  // in order of rounds
   std::vector<Range> inputs;
   uint64_t scratch_bytes = 0;
-  Range result;  // what has been reduced for this rank and is not final; empty where nothing is
+  Range result;  // sum for this rank that is not final yet; empty where there is none
 };
 
 }  // namespace hetcomm::plan

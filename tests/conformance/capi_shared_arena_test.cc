@@ -26,7 +26,7 @@ constexpr int32_t kRanks = 4;
 thread_local bool refuses = false;
 thread_local int refused = 0;
 
-// Mappings of the segment in this process, in which all ranks are.
+// Mappings of the arena in this process, in which all ranks are.
 int mappings() {
   std::ifstream maps("/proc/self/maps");
   int count = 0;
@@ -36,7 +36,7 @@ int mappings() {
   return count;
 }
 
-// All of them in turn, in the segment or not.
+// All of them in turn, in the arena or not.
 void check_operations(Member& me) {
   hetcomm_communicator_t* const c = me.communicator();
   hetcomm_request_t* request = nullptr;
@@ -72,10 +72,10 @@ void share(int32_t odd) {
   EXPECT_EQ(mappings(), 0);
 }
 
-TEST(CollectiveSegment, IsUsedWhereAllHaveIt) { share(-1); }
-TEST(CollectiveSegment, IsNotUsedWhereTheFirstRankCannotMakeIt) { share(0); }
-TEST(CollectiveSegment, IsNotUsedWhereOneRankCannotMapIt) { share(1); }
-TEST(CollectiveSegment, IsNotUsedWhereTheLastRankCannotMapIt) { share(kRanks - 1); }
+TEST(CollectiveArena, IsUsedWhereAllHaveIt) { share(-1); }
+TEST(CollectiveArena, IsNotUsedWhereTheFirstRankCannotMakeIt) { share(0); }
+TEST(CollectiveArena, IsNotUsedWhereOneRankCannotMapIt) { share(1); }
+TEST(CollectiveArena, IsNotUsedWhereTheLastRankCannotMapIt) { share(kRanks - 1); }
 
 }  // namespace
 

@@ -8,13 +8,15 @@
 
 #include <climits>
 #include <fstream>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include "src/base/unique_fd.h"
-#include "src/core/collectives/segment.h"
+#include "src/core/collectives/shared_arena.h"
 
 namespace hetcomm::collectives {
 namespace {
@@ -31,60 +33,63 @@ int mappings(const std::string& name) {
   return count;
 }
 
-class CollectiveSegment : public ::testing::Test {
+class SharedArenaTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    auto made = Segment::create(kRanks, &offer_);
+    auto made = SharedArena::create(kRanks, &offer_);
     ASSERT_TRUE(made.ok()) << made.status().text();
-    segment_ = std::move(made).value();
+    arena_.emplace(std::move(made).value());
     ASSERT_EQ(offer_.usable, 1u);
     ASSERT_EQ(mappings(kName), 1);
   }
 
-  static Code open(const SegmentOffer& offer, uint32_t ranks = kRanks) {
-    return Segment::open(ranks, 1, offer).status().code();
+  static Code open(const ArenaOffer& offer, uint32_t ranks = kRanks) {
+    return SharedArena::open(ranks, offer).status().code();
   }
   // The offered file's length.
   uint64_t size() const { return static_cast<uint64_t>(lseek(file(), 0, SEEK_END)); }
   int file() const { return static_cast<int>(offer_.file); }
   // An offer of another file, which begins with the nonce.
-  SegmentOffer offer_of(const char* name, uint64_t size, int seals) {
+  ArenaOffer offer_of(const char* name, uint64_t size, int seals) {
     const UniqueFd& made = files_.emplace_back(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
     EXPECT_TRUE(made.valid());
     EXPECT_EQ(ftruncate(made.get(), static_cast<off_t>(size)), 0);
     EXPECT_EQ(pwrite(made.get(), offer_.nonce, sizeof(offer_.nonce), 0),
               static_cast<ssize_t>(sizeof(offer_.nonce)));
     EXPECT_EQ(fcntl(made.get(), F_ADD_SEALS, seals), 0);
-    SegmentOffer other = offer_;
+    ArenaOffer other = offer_;
     other.file = made.get();
     return other;
   }
 
   static constexpr const char* kName = "hetcomm-collective";
   static constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
-  SegmentOffer offer_;
-  std::unique_ptr<Segment> segment_;
+  ArenaOffer offer_;
+  std::optional<SharedArena> arena_;
   std::vector<UniqueFd> files_;
 };
 
-TEST_F(CollectiveSegment, IsFoundByItsOffer) {
-  auto found = Segment::open(kRanks, 2, offer_);
-  ASSERT_TRUE(found.ok()) << found.status().text();
-  EXPECT_EQ(mappings(kName), 2);
-  found->reset();
+TEST_F(SharedArenaTest, IsFoundByItsOffer) {
+  {
+    auto found = SharedArena::open(kRanks, offer_);
+    ASSERT_TRUE(found.ok()) << found.status().text();
+    EXPECT_EQ(mappings(kName), 2);
+    const SharedArena moved(std::move(found).value());
+    EXPECT_EQ(mappings(kName), 2);
+  }
   EXPECT_EQ(mappings(kName), 1);
 }
 
-TEST_F(CollectiveSegment, OfAnotherNonceIsLeftAlone) {
+TEST_F(SharedArenaTest, OfAnotherNonceIsLeftAlone) {
   for (size_t bit = 0; bit < sizeof(offer_.nonce) * CHAR_BIT; ++bit) {
-    SegmentOffer wrong = offer_;
+    ArenaOffer wrong = offer_;
     wrong.nonce[bit / 64] ^= uint64_t{1} << bit % 64;
     EXPECT_EQ(open(wrong), Code::kNotFound) << "bit " << bit;
   }
   EXPECT_EQ(mappings(kName), 1) << "what was refused stays mapped";
 }
 
-TEST_F(CollectiveSegment, OfAnotherShapeIsLeftAlone) {
+TEST_F(SharedArenaTest, OfAnotherShapeIsLeftAlone) {
   EXPECT_EQ(open(offer_of(kName, size(), kSeals)), Code::kOk) << "what the next ones differ from";
   EXPECT_NE(open(offer_, kRanks - 1), Code::kOk);
   EXPECT_NE(open(offer_, kRanks + 1), Code::kOk);
@@ -93,7 +98,7 @@ TEST_F(CollectiveSegment, OfAnotherShapeIsLeftAlone) {
   EXPECT_NE(open(offer_of(kName, size() + 1, kSeals)), Code::kOk);
   EXPECT_NE(open(offer_of(kName, size(), F_SEAL_GROW)), Code::kOk)
       << "its owner could make it shorter";
-  SegmentOffer gone = offer_;
+  ArenaOffer gone = offer_;
   gone.file = 987'654;
   EXPECT_NE(open(gone), Code::kOk);
 }

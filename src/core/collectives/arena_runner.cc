@@ -1,0 +1,351 @@
+#include "src/core/collectives/arena_runner.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <utility>
+
+#include "src/reduce/reduce.h"
+
+namespace hetcomm::collectives {
+namespace {
+
+// Most ranks that send each other blocks whose lengths not all of them know.
+constexpr uint32_t kMaxRanksOfUnknownBlocks = 16;
+// Chunks of one call to advance(): its caller has other things to look at.
+constexpr int kStepsAtOnce = 24;
+
+}  // namespace
+
+ArenaRunner::ArenaRunner(SharedArena arena, uint32_t index, bool fences)
+    : arena_(std::move(arena)),
+      ranks_(arena_.ranks()),
+      index_(index),
+      tickets_(arena_, index),
+      sleepers_(arena_, index, fences),
+      copier_(arena_, index),
+      layout_(ranks_, index),
+      inputs_(ranks_) {}
+
+bool ArenaRunner::carries(const Call& call, uint32_t ranks) {
+  // Algorithms that a caller can ask for send messages.
+  if (call.algorithm != Algorithm::kChosen || call.monitored != 0) return false;
+  // The longest block says how many chunks all ranks go through. Where one pair of ranks has all
+  // the data, that takes the longer the more ranks there are, since each has its share of a slot.
+  return blocks_are_known(call.kind) || !sends_blocks(call.kind) ||
+         ranks <= kMaxRanksOfUnknownBlocks;
+}
+
+// --- one operation ----------------------------------------------------------
+
+void ArenaRunner::start(const Task& task, bool checks) {
+  // Nobody has arranged to be woken for this operation.
+  if (sleepers_.announced()) sleepers_.end();
+  task_ = &task;
+  check_.start(task, checks);
+  layout_.start(task.problem(), tickets_.turn());
+  copier_.start(layout_);
+  tickets_.start();
+  chunks_ = layout_.chunks_for(layout_.longest());
+  published_ = reduced_ = consumed_ = 0;
+}
+
+ArenaRunner::Outcome ArenaRunner::advance() {
+  bool moved = false;
+  for (int steps = 0; consumed_ < chunks_; ++steps) {
+    if (steps == kStepsAtOnce) return Outcome::kMoved;
+    if (!step()) {
+      if (task_ == nullptr) return Outcome::kMismatch;
+      return moved ? Outcome::kMoved : Outcome::kWaits;
+    }
+    moved = true;
+  }
+  tickets_.finish(chunks_);
+  task_ = nullptr;
+  return Outcome::kDone;
+}
+
+bool ArenaRunner::step() {
+  if (published_ < chunks_ && published_ < consumed_ + tickets_.window()) {
+    publish(published_++);
+    sleepers_.look();
+    return true;
+  }
+  if (layout_.two_phases()) {
+    if (reduced_ < published_ && all_inputs(reduced_)) {
+      sum_own_share(reduced_++);
+      sleepers_.look();
+      return true;
+    }
+    if (consumed_ == reduced_ || !tickets_.all_sums(consumed_)) return false;
+  } else if (!all_inputs(consumed_)) {
+    return false;
+  }
+  copier_.measure([this] { consume(consumed_); });
+  ++consumed_;
+  return true;
+}
+
+bool ArenaRunner::all_inputs(uint64_t chunk) {
+  return tickets_.all_inputs(chunk, [this, chunk](uint32_t rank) {
+    if (chunk != 0 || agrees(rank)) return true;
+    drop();
+    return false;
+  });
+}
+
+// Whether the first chunk of another rank fits this rank's call.
+bool ArenaRunner::agrees(uint32_t rank) {
+  const ChunkSlot& theirs = tickets_.slot(rank, 0);
+  if (!check_.is_same_call(rank, theirs)) return false;
+  if (!layout_.tells_lengths()) return true;
+  uint64_t longest;
+  std::memcpy(&longest, theirs.inline_bytes, sizeof(longest));
+  chunks_ = std::max(chunks_, layout_.chunks_for(longest));
+  const Problem& problem = task_->problem();
+  const bool gathers = receives_blocks(problem.kind);
+  const bool scatters = sends_blocks(problem.kind);
+  if (rank == index_ || (!gathers && rank != problem.root) ||
+      (!scatters && index_ != problem.root)) {
+    return true;
+  }
+  uint64_t sent;
+  std::memcpy(&sent, bytes_of(rank, 0) + layout_.length_word(scatters ? index_ : 0), sizeof(sent));
+  return check_.is_same_length(rank, sent, gathers ? problem.receive_block(rank) : problem.bytes);
+}
+
+std::vector<uint32_t> ArenaRunner::missing() const {
+  std::vector<uint32_t> ranks;
+  if (task_ == nullptr) return ranks;
+  const bool two_phases = layout_.two_phases();
+  const uint64_t input = two_phases && reduced_ < published_ ? reduced_ : consumed_;
+  for (uint32_t rank = 0; rank < ranks_; ++rank) {
+    const bool late_sum = two_phases && consumed_ < reduced_ && !tickets_.has_sum(rank, consumed_);
+    if (late_sum || !tickets_.has_input(rank, input)) ranks.push_back(rank);
+  }
+  return ranks;
+}
+
+// Whether the whole of an allreduce fits beside the ticket; never the rest of a long one.
+bool ArenaRunner::fits_inline(uint64_t length) const {
+  return chunks_ == 1 && length <= ChunkSlot::kInlineBytes;
+}
+
+// --- chunks -----------------------------------------------------------------
+
+void ArenaRunner::publish_bytes(uint64_t at, uint32_t block, uint64_t chunk, uint64_t length) {
+  if (length == 0) return;
+  const bool broadcast = task_->problem().kind == Kind::kBroadcast;
+  const std::byte* from = broadcast ? task_->receive_address(block) : task_->send_address(block);
+  copier_.write(bytes_of(index_, chunk) + at, from + layout_.offset(chunk), length);
+}
+
+void ArenaRunner::publish_block(uint32_t block, uint64_t chunk, uint64_t bytes) {
+  if (layout_.tells_lengths() && chunk == 0)
+    std::memcpy(bytes_of(index_, 0) + layout_.length_word(block), &bytes, sizeof(bytes));
+  publish_bytes(layout_.region(block), block, chunk, layout_.length_of(bytes, chunk));
+}
+
+void ArenaRunner::publish_all_but_own_share(uint64_t chunk, uint64_t length) {
+  std::byte* const out = bytes_of(index_, chunk);
+  const std::byte* from = task_->send_address(0) + layout_.offset(chunk);
+  const uint64_t begin = layout_.share_begin(length, index_);
+  const uint64_t end = layout_.share_begin(length, index_ + 1);
+  if (begin > 0) copier_.write(out, from, begin);
+  if (end < length) copier_.write(out + end, from + end, length - end);
+}
+
+void ArenaRunner::publish(uint64_t chunk) {
+  const Problem& problem = task_->problem();
+  ChunkSlot& own = tickets_.slot(index_, chunk);
+  const bool at_root = problem.rank == problem.root;
+  const uint64_t length = layout_.length_of(problem.bytes, chunk);
+  const WriteWay way = copier_.choose_way();
+  switch (problem.kind) {
+    case Kind::kBarrier:
+      break;
+    case Kind::kBroadcast:
+      if (at_root) publish_bytes(0, 0, chunk, length);
+      break;
+    case Kind::kAllreduce:
+      if (!layout_.two_phases()) {
+        if (fits_inline(length)) {
+          if (length > 0) std::memcpy(own.inline_bytes, task_->send_address(0), length);
+        } else {
+          publish_bytes(0, 0, chunk, length);
+        }
+      } else {
+        publish_all_but_own_share(chunk, length);
+      }
+      break;
+    case Kind::kReduce:
+      if (!at_root) publish_bytes(0, 0, chunk, length);
+      break;
+    case Kind::kAllgather:
+    case Kind::kAllgatherv:
+    case Kind::kScan:
+      publish_bytes(0, 0, chunk, length);
+      break;
+    case Kind::kGather:
+    case Kind::kGatherv:
+      if (!at_root) publish_block(0, chunk, problem.bytes);
+      break;
+    case Kind::kScatter:
+    case Kind::kScatterv:
+      if (!at_root) break;
+      [[fallthrough]];
+    default:
+      for (uint32_t block = 0; block < ranks_; ++block) {
+        if (block != index_) publish_block(block, chunk, problem.send_block(block));
+      }
+  }
+  if (chunk == 0) {
+    check_.write(*task_, own);
+    if (layout_.tells_lengths()) {
+      const uint64_t longest = layout_.longest();
+      std::memcpy(own.inline_bytes, &longest, sizeof(longest));
+    }
+  }
+  tickets_.give_input(chunk, way);
+}
+
+// Sums |bytes| at |at| of the first |ranks| ranks' slots, in the order of ranks. |own| stands for
+// this rank's slot.
+void ArenaRunner::sum(std::byte* out, uint64_t bytes, uint32_t ranks, const std::byte* own,
+                      uint64_t at, uint64_t chunk) {
+  if (bytes == 0) return;
+  for (uint32_t rank = 0; rank < ranks; ++rank) {
+    inputs_[rank] = rank == index_ ? own : bytes_of(rank, chunk) + at;
+    note_read(rank, chunk, bytes);
+  }
+  reduce::reduce(task_->reduction(), out, inputs_.data(), ranks,
+                 bytes / task_->problem().element_bytes);
+}
+
+void ArenaRunner::sum_own_share(uint64_t chunk) {
+  const uint64_t length = layout_.length_of(task_->problem().bytes, chunk);
+  const uint64_t begin = layout_.share_begin(length, index_);
+  const uint64_t end = layout_.share_begin(length, index_ + 1);
+  const std::byte* from = task_->send_address(0) + layout_.offset(chunk) + begin;
+  std::byte* to = task_->receive_address(0) + layout_.offset(chunk) + begin;
+  if (end > begin) {
+    copier_.measure([&] { sum(to, end - begin, ranks_, from, begin, chunk); });
+    copier_.set_way(tickets_.way_of(index_, chunk));
+    copier_.write(bytes_of(index_, chunk) + begin, to, end - begin);
+  }
+  tickets_.give_sum(chunk);
+}
+
+// Copies a block of the result from what |writer| has written.
+void ArenaRunner::copy_out(uint32_t block, uint64_t chunk, uint32_t writer) {
+  const Problem& problem = task_->problem();
+  const uint64_t bytes =
+      receives_blocks(problem.kind) ? problem.receive_block(block) : problem.bytes;
+  const uint64_t length = layout_.length_of(bytes, chunk);
+  if (length == 0) return;
+  const std::byte* from =
+      bytes_of(writer, chunk) + layout_.region(sends_blocks(problem.kind) ? index_ : 0);
+  copier_.deliver(task_->receive_address(block) + layout_.offset(chunk), from, length);
+  note_read(writer, chunk, length);
+}
+
+// Copies this rank's own block. It goes through no slot and may be longer than the blocks that do,
+// so all that is left of it goes with the last chunk.
+void ArenaRunner::keep_own_block(uint64_t chunk) {
+  const Problem& problem = task_->problem();
+  const bool scatters = sends_blocks(problem.kind);
+  const uint64_t bytes = scatters ? problem.send_block(index_) : problem.bytes;
+  const uint64_t offset = std::min(layout_.offset(chunk), bytes);
+  const uint64_t length = chunk + 1 == chunks_ ? bytes - offset : layout_.length_of(bytes, chunk);
+  if (length == 0) return;
+  const std::byte* from = task_->send_address(scatters ? index_ : 0) + offset;
+  std::byte* to = task_->receive_address(receives_blocks(problem.kind) ? index_ : 0) + offset;
+  if (to != from) copier_.deliver(to, from, length);
+}
+
+// Takes a block from each rank, or this rank's block from the root.
+void ArenaRunner::consume_blocks(uint64_t chunk) {
+  const Problem& problem = task_->problem();
+  const bool gathers = receives_blocks(problem.kind);
+  for (uint32_t rank = 0; rank < ranks_; ++rank) {
+    if (!gathers && rank != problem.root) continue;
+    if (rank == index_) {
+      keep_own_block(chunk);
+    } else {
+      copy_out(gathers ? rank : 0, chunk, rank);
+    }
+  }
+}
+
+// Takes the shares that the other ranks have summed; this rank's own share is there.
+void ArenaRunner::consume_shares(uint64_t chunk) {
+  const uint64_t length = layout_.length_of(task_->problem().bytes, chunk);
+  std::byte* to = task_->receive_address(0) + layout_.offset(chunk);
+  for (uint32_t distance = 1; distance < ranks_; ++distance) {
+    const uint32_t rank = (index_ + distance) % ranks_;
+    const uint64_t begin = layout_.share_begin(length, rank);
+    const uint64_t bytes = layout_.share_begin(length, rank + 1) - begin;
+    if (bytes == 0) continue;
+    copier_.deliver(to + begin, bytes_of(rank, chunk) + begin, bytes);
+    note_read(rank, chunk, bytes);
+  }
+}
+
+void ArenaRunner::sum_inline(std::byte* to, uint64_t length, uint64_t chunk) {
+  std::array<std::byte, ChunkSlot::kInlineBytes> total;
+  for (uint32_t rank = 0; rank < ranks_; ++rank)
+    inputs_[rank] = tickets_.slot(rank, chunk).inline_bytes;
+  reduce::reduce(task_->reduction(), total.data(), inputs_.data(), ranks_,
+                 length / task_->problem().element_bytes);
+  std::memcpy(to, total.data(), length);
+}
+
+void ArenaRunner::consume_sum(uint64_t chunk) {
+  const Problem& problem = task_->problem();
+  const uint64_t offset = layout_.offset(chunk);
+  const uint64_t length = layout_.length_of(problem.bytes, chunk);
+  if (length == 0) return;
+  std::byte* to = task_->receive_address(0) + offset;
+  const bool blocks = sends_blocks(problem.kind);
+  const std::byte* own = task_->send_address(blocks ? index_ : 0) + offset;
+  if (problem.kind == Kind::kAllreduce && fits_inline(length)) {
+    sum_inline(to, length, chunk);
+    return;
+  }
+  if (problem.kind == Kind::kScan) {
+    const bool exclusive = problem.exclusive;
+    if (exclusive && index_ == 0) return;
+    sum(to, length, exclusive ? index_ : index_ + 1, own, 0, chunk);
+    return;
+  }
+  sum(to, length, ranks_, own, blocks ? layout_.region(index_) : 0, chunk);
+}
+
+void ArenaRunner::consume(uint64_t chunk) {
+  const Problem& problem = task_->problem();
+  const bool at_root = problem.rank == problem.root;
+  switch (problem.kind) {
+    case Kind::kBarrier:
+      return;
+    case Kind::kBroadcast:
+      if (!at_root) copy_out(0, chunk, problem.root);
+      return;
+    case Kind::kAllreduce:
+      return layout_.two_phases() ? consume_shares(chunk) : consume_sum(chunk);
+    case Kind::kReduce:
+      if (at_root) consume_sum(chunk);
+      return;
+    case Kind::kReduceScatter:
+    case Kind::kReduceScatterv:
+    case Kind::kScan:
+      return consume_sum(chunk);
+    case Kind::kGather:
+    case Kind::kGatherv:
+      if (at_root) consume_blocks(chunk);
+      return;
+    default:
+      return consume_blocks(chunk);
+  }
+}
+
+}  // namespace hetcomm::collectives

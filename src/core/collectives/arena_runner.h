@@ -1,0 +1,93 @@
+// Carries out the operations of a team in the arena that its ranks share, one after the other.
+//
+// Data goes in chunks. A rank writes its input into its slot and gives out a ticket, waits for the
+// tickets of all others, and takes its result from their slots (chunk_tickets.h). Where no rank
+// knows the lengths of all blocks, a rank tells with its first chunk how long each of its blocks
+// is, and the longest block of all ranks says how many chunks there are. Under the baton.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "src/core/collectives/arena_sleepers.h"
+#include "src/core/collectives/call_check.h"
+#include "src/core/collectives/chunk_copier.h"
+#include "src/core/collectives/chunk_layout.h"
+#include "src/core/collectives/chunk_tickets.h"
+#include "src/core/collectives/shared_arena.h"
+#include "src/core/collectives/task.h"
+
+namespace hetcomm::collectives {
+
+class ArenaRunner {
+ public:
+  enum class Outcome : uint8_t { kWaits, kMoved, kDone, kMismatch };
+
+  // All ranks have mapped |arena|. |fences|: some rank's kernel lacks the barrier.
+  ArenaRunner(SharedArena arena, uint32_t index, bool fences);
+  ArenaRunner(const ArenaRunner&) = delete;
+  ArenaRunner& operator=(const ArenaRunner&) = delete;
+
+  // Whether an operation can go through an arena: all ranks can tell the same.
+  static bool carries(const Call& call, uint32_t ranks);
+
+  // |task| stays as it is until the operation is over or dropped.
+  void start(const Task& task, bool checks);
+  // Goes on for some chunks. kDone: the operation is over. kMismatch: it cannot go on, and
+  // mismatch() says why.
+  Outcome advance();
+  // The operation under way has failed; no other one follows.
+  void drop() { task_ = nullptr; }
+  const CallCheck::Mismatch& mismatch() const { return check_.mismatch(); }
+  // The ranks whose tickets are missing.
+  std::vector<uint32_t> missing() const;
+  ArenaSleepers& sleepers() { return sleepers_; }
+  const ArenaSleepers& sleepers() const { return sleepers_; }
+
+ private:
+  bool step();
+  bool all_inputs(uint64_t chunk);
+  bool agrees(uint32_t rank);
+  std::byte* bytes_of(uint32_t rank, uint64_t chunk) const {
+    return tickets_.slot(rank, chunk).bytes + layout_.shift();
+  }
+  bool fits_inline(uint64_t length) const;
+
+  void publish(uint64_t chunk);
+  void publish_bytes(uint64_t at, uint32_t block, uint64_t chunk, uint64_t length);
+  void publish_block(uint32_t block, uint64_t chunk, uint64_t bytes);
+  void publish_all_but_own_share(uint64_t chunk, uint64_t length);
+  void sum_own_share(uint64_t chunk);
+
+  void consume(uint64_t chunk);
+  void consume_blocks(uint64_t chunk);
+  void consume_shares(uint64_t chunk);
+  void consume_sum(uint64_t chunk);
+  void sum_inline(std::byte* to, uint64_t length, uint64_t chunk);
+  void sum(std::byte* out, uint64_t bytes, uint32_t ranks, const std::byte* own, uint64_t at,
+           uint64_t chunk);
+  void keep_own_block(uint64_t chunk);
+  void copy_out(uint32_t block, uint64_t chunk, uint32_t writer);
+  void note_read(uint32_t rank, uint64_t chunk, uint64_t bytes) {
+    if (!copier_.measures() || rank == index_) return;
+    copier_.note_read(tickets_.way_of(rank, chunk), bytes);
+  }
+
+  SharedArena arena_;
+  const uint32_t ranks_;
+  const uint32_t index_;
+  ChunkTickets tickets_;
+  ArenaSleepers sleepers_;
+  ChunkCopier copier_;
+  ChunkLayout layout_;
+  CallCheck check_;
+  std::vector<const std::byte*> inputs_;  // inputs of a sum, by rank
+  const Task* task_ = nullptr;            // task of the operation under way; null: none
+  uint64_t chunks_ = 0;                   // number of chunks, as far as this rank knows by now
+  uint64_t published_ = 0;
+  uint64_t reduced_ = 0;
+  uint64_t consumed_ = 0;
+};
+
+}  // namespace hetcomm::collectives

@@ -1,0 +1,85 @@
+// Ranks that sleep until a ticket comes in their team's arena, and how they are woken.
+//
+// A rank that goes to sleep sets its bit among the sleepers, fences and looks once more. A rank
+// that gives out a ticket looks at the bits. The sleeper fences for both where the kernels of all
+// ranks' processes can do that, as in transports/shm.
+#pragma once
+
+#include <atomic>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+#include "src/base/membarrier.h"
+#include "src/core/collectives/shared_arena.h"
+
+namespace hetcomm::collectives {
+
+class ArenaSleepers {
+ public:
+  // |fences|: some rank's kernel lacks the barrier, so that every ticket needs a fence.
+  ArenaSleepers(const SharedArena& arena, uint32_t index, bool fences)
+      : sleepers_(arena.sleepers()),
+        words_((arena.ranks() + 63) / 64),
+        index_(index),
+        fences_(fences) {}
+
+  // Tickets wake this rank from now on, once. False: the caller has to look again at what has come,
+  // or there is no way to be sure.
+  [[nodiscard]] bool announce(bool short_sleep) {
+    announced_ = true;
+    sleepers_[index_ / 64].fetch_or(own_bit(index_ / 64), std::memory_order_seq_cst);
+    // A short sleep may miss a ticket, which then waits only briefly.
+    return fences_ || short_sleep || global_membarrier();
+  }
+  bool announced() const { return announced_; }
+  void end() {
+    announced_ = false;
+    sleepers_[index_ / 64].fetch_and(~own_bit(index_ / 64), std::memory_order_relaxed);
+  }
+
+  // This rank has given out a ticket.
+  void look() {
+    if (fences_) {
+      std::atomic_thread_fence(std::memory_order_seq_cst);
+    } else {
+      std::atomic_signal_fence(std::memory_order_seq_cst);
+    }
+    uint64_t bits = 0;
+    for (size_t word = 0; word < words_; ++word) {
+      bits |= sleepers_[word].load(std::memory_order_relaxed) & ~own_bit(word);
+    }
+    if (bits != 0) [[unlikely]]
+      found_ = true;
+  }
+  // Calls |wake(index)| for the sleepers that look() has found.
+  template <typename Wake>
+  void wake(Wake&& wake) {
+    if (!found_) return;
+    found_ = false;
+    for (size_t word = 0; word < words_; ++word) take(word, wake);
+  }
+
+ private:
+  template <typename Wake>
+  void take(size_t word, Wake&& wake) {
+    uint64_t bits = sleepers_[word].load(std::memory_order_relaxed) & ~own_bit(word);
+    if (bits == 0) return;
+    bits &= sleepers_[word].fetch_and(~bits, std::memory_order_seq_cst);
+    for (; bits != 0; bits &= bits - 1) {
+      wake(static_cast<uint32_t>(word * 64) + static_cast<uint32_t>(std::countr_zero(bits)));
+    }
+  }
+  uint64_t own_bit(size_t word) const {
+    return index_ / 64 == word ? uint64_t{1} << (index_ % 64) : 0;
+  }
+
+  std::atomic<uint64_t>* const sleepers_;
+  const size_t words_;
+  const uint32_t index_;
+  const bool fences_;
+  bool announced_ = false;
+  bool found_ = false;  // a rank sleeps that may wait for a ticket of this one
+};
+
+}  // namespace hetcomm::collectives

@@ -1,0 +1,61 @@
+// Checks in the arena that the ranks of a team make the same call. Each rank writes its own call
+// beside its first chunk, and compares the calls of the others with it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "src/core/collectives/call.h"
+#include "src/core/collectives/shared_arena.h"
+#include "src/core/collectives/task.h"
+
+namespace hetcomm::collectives {
+
+class CallCheck {
+ public:
+  // The call of another rank that does not fit this rank's call, as far as it says.
+  struct Mismatch {
+    uint32_t peer = 0;
+    uint64_t sequence = 0;
+    Call call;
+    // The calls are alike, but the peer has |sent| bytes for this rank, which expects others.
+    bool in_length = false;
+    uint64_t sent = 0;
+    uint64_t expected = 0;
+  };
+
+  // |checks| says whether calls are compared at all.
+  void start(const Task& task, bool checks) {
+    checks_ = checks;
+    // Another order of calls is a difference too.
+    hash_ = checks ? mix(task.call().hash(), task.sequence()) : 0;
+  }
+  void write(const Task& task, ChunkSlot& own) const {
+    if (!checks_) return;
+    own.hash = hash_;
+    own.sequence = task.sequence();
+    std::memcpy(&own.call, &task.call(), sizeof(Call));
+  }
+  // False: mismatch() says what is different.
+  bool is_same_call(uint32_t peer, const ChunkSlot& theirs) {
+    if (!checks_ || theirs.hash == hash_) return true;
+    mismatch_ = {.peer = peer, .sequence = theirs.sequence};
+    std::memcpy(&mismatch_.call, &theirs.call, sizeof(Call));
+    if (static_cast<size_t>(mismatch_.call.kind) >= kKinds) mismatch_.call = Call();
+    return false;
+  }
+  bool is_same_length(uint32_t peer, uint64_t sent, uint64_t expected) {
+    if (sent == expected) return true;
+    mismatch_ = {.peer = peer, .in_length = true, .sent = sent, .expected = expected};
+    return false;
+  }
+  const Mismatch& mismatch() const { return mismatch_; }
+
+ private:
+  bool checks_ = true;
+  uint64_t hash_ = 0;
+  Mismatch mismatch_;
+};
+
+}  // namespace hetcomm::collectives

@@ -1,0 +1,111 @@
+// Copies data into a rank's slots and out of those of others, in the way that costs the ranks
+// least.
+//
+// Where the cores share no cache, chunks go past the caches (write_way.h), and a bit of the ticket
+// says so. Results go past them too where an operation has more data than the last cache holds.
+// Costs are measured in passing, on chunks that are worth a look at the clock.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "src/base/clock.h"
+#include "src/base/copy.h"
+#include "src/core/collectives/chunk_layout.h"
+#include "src/core/collectives/shared_arena.h"
+#include "src/core/collectives/write_way.h"
+
+namespace hetcomm::collectives {
+
+class ChunkCopier {
+ public:
+  ChunkCopier(const SharedArena& arena, uint32_t index)
+      : costs_(arena.read_costs()),
+        ranks_(arena.ranks()),
+        index_(index),
+        ways_(arena.read_costs()[index]) {}
+
+  // Begins an operation of this layout.
+  void start(const ChunkLayout& layout) {
+    measures_ = layout.measures();
+    passes_caches_ = layout.exceeds_cache();
+  }
+
+  // Chooses how the next chunk is written.
+  WriteWay choose_way() {
+    way_ = WriteWay::kCached;
+    if (!measures_) return way_;
+    way_ = ways_.next([this](WriteWay way) {
+      uint32_t most = 0;
+      for (uint32_t rank = 0; rank < ranks_; ++rank) {
+        if (rank == index_) continue;
+        const auto& costs = costs_[rank].by_way;
+        most = std::max(most, costs[static_cast<size_t>(way)].load(std::memory_order_relaxed));
+      }
+      return most;
+    });
+    return way_;
+  }
+  // Goes on with a chunk that was begun in this way.
+  void set_way(WriteWay way) { way_ = way; }
+
+  // Writes to this rank's slot. What is short goes in its chunk's way, and says nothing of the
+  // cost.
+  void write(std::byte* to, const std::byte* from, uint64_t length) {
+    if (!measures_) {
+      std::memcpy(to, from, length);
+      return;
+    }
+    const uint64_t start = ticks();
+    if (way_ == WriteWay::kStreamed) {
+      copy_streaming(to, from, length);
+    } else {
+      std::memcpy(to, from, length);
+    }
+    if (length >= ChunkLayout::kMinMeasuredBytes) ways_.wrote(way_, length, ticks() - start);
+  }
+  // Copies to where the result goes.
+  void deliver(std::byte* to, const std::byte* from, uint64_t length) const {
+    if (passes_caches_ && length >= ChunkLayout::kMinStreamedBytes) {
+      copy_streaming(to, from, length);
+    } else {
+      std::memcpy(to, from, length);
+    }
+  }
+
+  bool measures() const { return measures_; }
+  // Within |read| of measure(): |bytes| of another rank were read, which it wrote in this way.
+  void note_read(WriteWay way, uint64_t bytes) { bytes_read_[static_cast<size_t>(way)] += bytes; }
+  // Calls |read|, and notes what it costs where all that it reads was written in one way.
+  template <typename Read>
+  void measure(Read&& read) {
+    if (!measures_) {
+      read();
+      return;
+    }
+    bytes_read_ = {};
+    const uint64_t start = ticks();
+    read();
+    const uint64_t took = ticks() - start;
+    for (const WriteWay way : {WriteWay::kCached, WriteWay::kStreamed}) {
+      const uint64_t bytes = bytes_read_[static_cast<size_t>(way)];
+      const uint64_t other = bytes_read_[1 - static_cast<size_t>(way)];
+      if (bytes >= ChunkLayout::kMinMeasuredBytes && other == 0) ways_.read(way, bytes, took);
+    }
+  }
+
+ private:
+  const ReadCosts* const costs_;  // costs of all ranks, by rank
+  const uint32_t ranks_;
+  const uint32_t index_;
+  WayChooser ways_;
+  bool measures_ = false;
+  bool passes_caches_ = false;            // results go past the caches
+  WriteWay way_ = WriteWay::kCached;      // way of the chunk that is written
+  std::array<uint64_t, 2> bytes_read_{};  // bytes by way, since measure() began
+};
+
+}  // namespace hetcomm::collectives

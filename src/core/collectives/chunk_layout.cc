@@ -1,0 +1,92 @@
+#include "src/core/collectives/chunk_layout.h"
+
+#include <unistd.h>
+
+#include <bit>
+#include <numeric>
+#include <span>
+
+#include "src/core/collectives/shared_arena.h"
+
+namespace hetcomm::collectives {
+namespace {
+
+// Up to this length every rank reduces everything, after one round of tickets. With two ranks each
+// reads as much of the other either way, but with shares a rank sums half as much.
+constexpr uint64_t kOnePhaseBytes = 4096;
+constexpr uint64_t kOnePhaseBytesOfTwo = 128u << 10;
+// Data that is shorter stays where it is in the slots: what counts is the latency of a line, and
+// the cache that it is in.
+constexpr uint64_t kMinShiftedBytes = 4096;
+
+// Bytes of the cache that all cores share.
+uint64_t last_cache_bytes() {
+  static const uint64_t bytes = [] {
+    constexpr uint64_t kUsual = 32u << 20;
+#ifdef _SC_LEVEL3_CACHE_SIZE
+    const long found = sysconf(_SC_LEVEL3_CACHE_SIZE);
+    if (found > 0) return static_cast<uint64_t>(found);
+#endif
+    return kUsual;
+  }();
+  return bytes;
+}
+
+// Bytes that all ranks send and receive, as if the others had what this one has.
+uint64_t moved_bytes(const Problem& problem) {
+  const auto total = [&problem](bool has_blocks, std::span<const uint64_t> blocks) {
+    if (!has_blocks) return problem.bytes;
+    return blocks.empty() ? problem.bytes * problem.ranks
+                          : std::accumulate(blocks.begin(), blocks.end(), uint64_t{0});
+  };
+  const uint64_t sent = total(sends_blocks(problem.kind), problem.send_blocks);
+  const uint64_t received = total(receives_blocks(problem.kind), problem.receive_blocks);
+  switch (problem.kind) {
+    case Kind::kBroadcast:
+      return problem.ranks * received;
+    case Kind::kGather:
+    case Kind::kGatherv:
+    case Kind::kScatter:
+    case Kind::kScatterv:
+      // The others together have as much as the root.
+      return 2 * std::max(sent, received);
+    default:
+      return problem.ranks * (sent + received);
+  }
+}
+
+}  // namespace
+
+uint64_t ChunkLayout::longest_through_slots(const Problem& problem) const {
+  if (!sends_many(problem.kind) && !receives_many(problem.kind)) return problem.bytes;
+  if (problem.kind == Kind::kGatherv) return index_ == problem.root ? 0 : problem.bytes;
+  const std::span<const uint64_t> blocks =
+      problem.kind == Kind::kAllgatherv ? problem.receive_blocks : problem.send_blocks;
+  uint64_t longest = 0;
+  for (uint32_t block = 0; block < blocks.size(); ++block) {
+    // A rank's own block passes through no slot. It counts where all ranks know the lengths, so
+    // that they all reckon alike.
+    if (!tells_lengths_ || block != index_) longest = std::max(longest, blocks[block]);
+  }
+  return longest;
+}
+
+void ChunkLayout::start(const Problem& problem, uint64_t turn) {
+  const auto round_up = [](uint64_t bytes) {
+    return bytes > UINT64_MAX - kLine ? UINT64_MAX : (bytes + kLine - 1) / kLine * kLine;
+  };
+  const Kind kind = problem.kind;
+  two_phases_ = kind == Kind::kAllreduce &&
+                problem.bytes > (ranks_ > 2 ? kOnePhaseBytes : kOnePhaseBytesOfTwo);
+  tells_lengths_ = !blocks_are_known(kind);
+  longest_ = longest_through_slots(problem);
+  region_head_ = tells_lengths_ ? kLine : 0;
+  const uint64_t regions = sends_blocks(kind) ? ranks_ : 1;
+  const uint64_t most = ChunkSlot::kBytes / regions / kLine * kLine - region_head_;
+  chunk_bytes_ = tells_lengths_ ? most : std::clamp(round_up(longest_), kLine, most);
+  const uint64_t used = std::bit_ceil(regions * (region_head_ + chunk_bytes_));
+  shift_ = used < kMinShiftedBytes ? 0 : turn * used % ChunkSlot::kBytes;
+  exceeds_cache_ = chunk_bytes_ >= kMinStreamedBytes && moved_bytes(problem) >= last_cache_bytes();
+}
+
+}  // namespace hetcomm::collectives

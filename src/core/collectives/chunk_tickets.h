@@ -1,0 +1,100 @@
+// The tickets of chunks: how a rank says that a chunk of its own is there, and sees that those of
+// all ranks are.
+//
+// Every rank has 2 n slots, and chunk number g of the team uses slot g % 2 n of each rank. A rank
+// writes its input there and the ticket g + 1 behind it, waits for the tickets of all others, and
+// takes its result from their slots. In a large sum each rank makes one share, writes it to its own
+// slot with a second ticket, and takes the other shares from the other slots.
+//
+// A rank writes chunk g only when it is done with chunk g - n, for which it has seen all tickets.
+// So all others are done with chunk g - 2 n, and nobody reads what is overwritten. Nothing is
+// locked: a rank that dies leaves no more than a ticket that does not come.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "src/core/collectives/shared_arena.h"
+#include "src/core/collectives/write_way.h"
+
+namespace hetcomm::collectives {
+
+class ChunkTickets {
+ public:
+  explicit ChunkTickets(const SharedArena& arena, uint32_t index)
+      : slots_(arena.slots()),
+        slots_per_rank_(arena.slots_per_rank()),
+        ranks_(arena.ranks()),
+        index_(index) {}
+
+  // Begins an operation, whose chunks are counted from 0.
+  void start() { inputs_seen_ = sums_seen_ = 0; }
+  // Ends the operation, which had |chunks| chunks.
+  void finish(uint64_t chunks) { done_ += chunks; }
+
+  // Chunks that this rank may give out before it is done with the first of them.
+  uint64_t window() const { return slots_per_rank_ / 2; }
+  // The number of times that the slots have been used up.
+  uint64_t turn() const { return done_ / slots_per_rank_; }
+  ChunkSlot& slot(uint32_t rank, uint64_t chunk) const {
+    return slots_[rank * slots_per_rank_ + ((done_ + chunk) & (slots_per_rank_ - 1))];
+  }
+
+  // Says that this rank's input, or its share of the sum, is there.
+  void give_input(uint64_t chunk, WriteWay way) {
+    slot(index_, chunk)
+        .input_ticket.store(ticket(chunk) | (way == WriteWay::kStreamed ? kStreamedBit : 0),
+                            std::memory_order_release);
+  }
+  void give_sum(uint64_t chunk) {
+    slot(index_, chunk).sum_ticket.store(ticket(chunk), std::memory_order_release);
+  }
+
+  bool has_input(uint32_t rank, uint64_t chunk) const {
+    return (slot(rank, chunk).input_ticket.load(std::memory_order_acquire) & ~kStreamedBit) ==
+           ticket(chunk);
+  }
+  bool has_sum(uint32_t rank, uint64_t chunk) const {
+    return slot(rank, chunk).sum_ticket.load(std::memory_order_acquire) == ticket(chunk);
+  }
+  // The way in which the input of |rank|, which is there, was written.
+  WriteWay way_of(uint32_t rank, uint64_t chunk) const {
+    const uint64_t ticket = slot(rank, chunk).input_ticket.load(std::memory_order_relaxed);
+    return (ticket & kStreamedBit) != 0 ? WriteWay::kStreamed : WriteWay::kCached;
+  }
+
+  // Whether the tickets of all ranks are there. A caller asks for one chunk after the other, and
+  // for each until it hears true. |accept(rank)| is called once for each input; false ends the
+  // search.
+  template <typename Accept>
+  bool all_inputs(uint64_t chunk, Accept&& accept) {
+    for (; inputs_seen_ < ranks_; ++inputs_seen_) {
+      if (!has_input(inputs_seen_, chunk) || !accept(inputs_seen_)) return false;
+    }
+    inputs_seen_ = 0;
+    return true;
+  }
+  bool all_sums(uint64_t chunk) {
+    for (; sums_seen_ < ranks_; ++sums_seen_) {
+      if (!has_sum(sums_seen_, chunk)) return false;
+    }
+    sums_seen_ = 0;
+    return true;
+  }
+
+ private:
+  // A ticket has this bit where the data behind it was written past the caches.
+  static constexpr uint64_t kStreamedBit = uint64_t{1} << 63;
+
+  uint64_t ticket(uint64_t chunk) const { return done_ + chunk + 1; }
+
+  ChunkSlot* const slots_;
+  const uint32_t slots_per_rank_;  // a power of two
+  const uint32_t ranks_;
+  const uint32_t index_;
+  uint64_t done_ = 0;         // chunks of earlier operations
+  uint32_t inputs_seen_ = 0;  // ranks, from the first on, whose ticket of the next chunk is there
+  uint32_t sums_seen_ = 0;
+};
+
+}  // namespace hetcomm::collectives

@@ -1,0 +1,36 @@
+// Ranks that do something among themselves, each known by a number from 0; this rank is one of
+// them.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "src/core/collectives/problem.h"
+
+namespace hetcomm::collectives {
+
+struct Members {
+  uint32_t count;
+  uint32_t me;                        // number of this rank
+  std::span<const uint32_t> ranks{};  // by number; empty: a rank is its number
+
+  uint32_t rank_of(uint32_t number) const { return ranks.empty() ? number : ranks[number]; }
+  // The rank that comes |distance| after this one, in a circle.
+  uint32_t after(uint32_t distance) const { return rank_of((me + distance) % count); }
+  uint32_t before(uint32_t distance) const { return rank_of(number_before(distance)); }
+  uint32_t number_before(uint32_t distance) const {
+    return (me + count - distance % count) % count;
+  }
+  // How far this rank comes after the one of |number|.
+  uint32_t distance_from(uint32_t number) const { return (me + count - number) % count; }
+};
+
+// Every rank of |problem|. A ring passes through one group after the other; anything else goes by
+// rank.
+inline Members all_ranks(const Problem& problem) {
+  if (problem.algorithm != Algorithm::kRing) return {problem.ranks, problem.rank};
+  const RankPlacement& placement = *problem.placement;
+  return {problem.ranks, placement.place_of[problem.rank], placement.ring};
+}
+
+}  // namespace hetcomm::collectives

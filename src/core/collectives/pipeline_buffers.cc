@@ -1,0 +1,71 @@
+#include "src/core/collectives/pipeline_buffers.h"
+
+#include "src/core/collectives/estimate.h"
+
+namespace hetcomm::collectives {
+namespace {
+
+// A pipeline is long enough for shares of this length.
+constexpr uint64_t kMinShareBytes = 64u << 10;
+// A ring's pipeline may be longer for such shares, up to twice as long: each share costs a few
+// short messages besides.
+constexpr uint64_t kGoodShareBytes = 512u << 10;
+// A pipeline takes at least this much of a packed block: it has memory for several times the blocks
+// of all ranks.
+constexpr uint64_t kMinPackedBytes = 4u << 10;
+
+// Whether two levels put blocks of several ranks into one message.
+bool packs_blocks(Kind kind) {
+  return kind == Kind::kAlltoall || kind == Kind::kGather || kind == Kind::kScatter;
+}
+
+}  // namespace
+
+uint64_t bytes_per_pipeline(const Problem& problem) {
+  const Algorithm algorithm = choose(problem);
+  const bool two_level = algorithm == Algorithm::kTwoLevel;
+  const bool cuts =
+      algorithm == Algorithm::kRing || two_level || (reduces(problem.kind) && problem.ranks > 1);
+  // The connections cut data that is only moved, unless it is packed on its way.
+  const bool packs = two_level && packs_blocks(problem.kind);
+  const bool moves = !reduces(problem.kind) && problem.kind != Kind::kBroadcast;
+  if (!cuts || (moves && !packs)) return UINT64_MAX;
+  uint64_t slice = kPipelineBytes;
+  if (packs) {
+    slice = std::max(kPipelineBytes / problem.ranks, kMinPackedBytes);
+  } else if (problem.kind == Kind::kAllreduce && (algorithm == Algorithm::kRing || two_level)) {
+    const uint64_t shares = two_level ? problem.placement->smallest : problem.ranks;
+    // A pipeline of a reduction that rounds has memory for a share of each rank.
+    const uint64_t most = problem.rounds ? kPipelineBytes : 2 * kPipelineBytes;
+    if (!two_level) slice = std::clamp(shares * kGoodShareBytes, kPipelineBytes, most);
+    slice = std::max(slice, shares * kMinShareBytes);
+  } else if (problem.kind == Kind::kReduce && problem.rounds && two_level) {
+    // The leader of a group has the inputs of all its ranks.
+    slice = std::max(kPipelineBytes / problem.placement->largest, kMinShareBytes);
+  } else if (sends_blocks(problem.kind)) {
+    slice = std::max(kPipelineBytes / problem.ranks, kMinShareBytes);
+  }
+  return slice / problem.element_bytes * problem.element_bytes;
+}
+
+PipelineBuffers::PipelineBuffers(const Problem& problem, uint64_t pipeline) : problem_(problem) {
+  const uint64_t slice = bytes_per_pipeline(problem);
+  begin_ = slice == UINT64_MAX ? 0 : pipeline * slice;
+  end_ = slice == UINT64_MAX ? UINT64_MAX : begin_ + slice;
+}
+
+std::vector<Range> PipelineBuffers::received_blocks() const {
+  std::vector<Range> blocks(problem_.ranks);
+  for (uint32_t rank = 0; rank < problem_.ranks; ++rank) blocks[rank] = received(rank);
+  return blocks;
+}
+
+Range PipelineBuffers::share(const Range& range, uint32_t index, uint32_t count) const {
+  const uint64_t elements = range.length / problem_.element_bytes;
+  const uint64_t from = elements / count * index + std::min<uint64_t>(index, elements % count);
+  const uint64_t own = elements / count + (index < elements % count ? 1 : 0);
+  return {range.buffer, range.block, range.offset + from * problem_.element_bytes,
+          own * problem_.element_bytes};
+}
+
+}  // namespace hetcomm::collectives

@@ -1,0 +1,53 @@
+// The ranges of a rank's buffers that belong to one pipeline of a collective operation.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "src/core/collectives/problem.h"
+#include "src/core/plan/steps.h"
+
+namespace hetcomm::collectives {
+
+using plan::BufferKind;
+using plan::Range;
+
+// Bytes of each block that one pipeline moves; UINT64_MAX: a single pipeline moves everything.
+uint64_t bytes_per_pipeline(const Problem& problem);
+
+class PipelineBuffers {
+ public:
+  // The algorithm of |problem|, which stays as it is, has been chosen.
+  PipelineBuffers(const Problem& problem, uint64_t pipeline);
+
+  const Problem& problem() const { return problem_; }
+  // Range of the block that is sent to, or received from, a rank; block 0 where there is one
+  // buffer.
+  Range sent(uint32_t block) const {
+    return slice(BufferKind::kSend, block, problem_.send_block(block));
+  }
+  Range received(uint32_t block) const {
+    return slice(BufferKind::kReceive, block, problem_.receive_block(block));
+  }
+  std::vector<Range> received_blocks() const;
+  // A reduction's |range|, cut into |count| shares of whole elements: the one of number |index|.
+  Range share(const Range& range, uint32_t index, uint32_t count) const;
+
+ private:
+  Range slice(BufferKind buffer, uint32_t block, uint64_t length) const {
+    const uint64_t from = std::min(begin_, length);
+    return {buffer, block, from, std::min(end_, length) - from};
+  }
+
+  const Problem& problem_;
+  uint64_t begin_;
+  uint64_t end_;
+};
+
+// |packed| holds blocks of |length| bytes, one behind the other: the one of number |index|.
+inline Range packed_block(const Range& packed, size_t index, uint64_t length) {
+  return {packed.buffer, packed.block, packed.offset + index * length, length};
+}
+
+}  // namespace hetcomm::collectives

@@ -1,0 +1,92 @@
+// The problem that a collective operation poses to one rank: its kind, its ranks and its lengths.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "src/core/job/rank_placement.h"
+
+namespace hetcomm::collectives {
+
+enum class Kind : uint8_t {
+  kBarrier,
+  kBroadcast,
+  kReduce,
+  kAllreduce,
+  kAllgather,
+  kAllgatherv,
+  kReduceScatter,
+  kReduceScatterv,
+  kAlltoall,
+  kAlltoallv,
+  kGather,
+  kGatherv,
+  kScatter,
+  kScatterv,
+  kScan,
+};
+inline constexpr size_t kKinds = 15;
+
+enum class Algorithm : uint8_t {
+  kChosen,
+  kBinomial,
+  kDissemination,
+  kLinear,
+  kPairwise,
+  kRecursiveDoubling,
+  kRing,
+  kTwoLevel,
+};
+
+const char* name_of(Kind kind);
+const char* name_of(Algorithm algorithm);
+// The algorithms that |kind| has; at least one.
+std::span<const Algorithm> algorithms_of(Kind kind);
+// False when |kind| has no algorithm of this name; |*known| are those that it has, with commas.
+bool find_algorithm(Kind kind, std::string_view name, Algorithm* algorithm, std::string* known);
+// Whether the elements are combined.
+bool reduces(Kind kind);
+bool has_root(Kind kind);
+// Whether the side has a block for each rank: in one buffer, or in a buffer for each.
+bool sends_blocks(Kind kind);
+bool receives_blocks(Kind kind);
+// Whether every rank knows how long all blocks are.
+bool blocks_are_known(Kind kind);
+// Whether there is a buffer for each rank.
+bool sends_many(Kind kind);
+bool receives_many(Kind kind);
+
+struct Problem {
+  Kind kind = Kind::kBarrier;
+  Algorithm algorithm = Algorithm::kChosen;
+  bool exclusive = false;
+  bool monitored = false;
+  // Whether a step of the reduction rounds. Then inputs are combined in the order of ranks, and the
+  // result is rounded once. A sum that a rank hands on has elements of |wide_bytes|.
+  bool rounds = false;
+  uint32_t ranks = 1;
+  uint32_t rank = 0;
+  uint32_t root = 0;
+  uint64_t element_bytes = 1;
+  uint64_t wide_bytes = 0;
+  uint64_t bytes = 0;  // length of the buffer, or of one block where there are blocks
+  const RankPlacement* placement = nullptr;  // where the ranks are
+  // The forms with v: bytes of each block, as far as this rank knows them.
+  std::span<const uint64_t> send_blocks;
+  std::span<const uint64_t> receive_blocks;
+
+  uint64_t send_block(uint32_t block) const {
+    return send_blocks.empty() ? bytes : send_blocks[block];
+  }
+  uint64_t receive_block(uint32_t block) const {
+    return receive_blocks.empty() ? bytes : receive_blocks[block];
+  }
+};
+
+// Bytes of the longest of the blocks that all ranks know.
+uint64_t longest_block(const Problem& problem);
+
+}  // namespace hetcomm::collectives

@@ -1,0 +1,87 @@
+// Memory that all ranks of a team on one host have mapped: how it is made, found and laid out.
+//
+// Each rank has a ring of slots, and every slot holds one chunk of what its rank has to say. In
+// front of the slots lie the bits of the ranks that sleep, and what reading costs each rank
+// (write_way.h).
+//
+//   nonce | sleepers | read costs of each rank | slots of rank 0 | slots of rank 1 | ...
+//
+// A rank's slots together are as large as a core's cache. A line that is still in the writer's own
+// cache when it is read, and in the reader's when it is written again, is slower than one that has
+// gone to the cache that they share.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "src/base/status.h"
+#include "src/base/unique_fd.h"
+#include "src/core/collectives/call.h"
+#include "src/core/collectives/write_way.h"
+
+namespace hetcomm::collectives {
+
+// Tells ranks of one host where the first rank's arena is, and how to know it.
+struct ArenaOffer {
+  uint64_t usable = 0;  // 0: there is none
+  uint64_t nonce[2] = {0, 0};
+  int64_t process = 0;
+  int64_t file = -1;
+};
+
+// One chunk of one rank. The input's ticket, what is compared and short data share one line; what
+// is seldom read is on others.
+struct ChunkSlot {
+  static constexpr size_t kInlineBytes = 48;  // bytes that fit beside the ticket
+  static constexpr uint64_t kBytes = 64u << 10;
+
+  std::atomic<uint64_t> input_ticket;
+  uint64_t hash;
+  std::byte inline_bytes[kInlineBytes];
+  alignas(64) uint64_t sequence;
+  Call call;
+  alignas(64) std::atomic<uint64_t> sum_ticket;
+  alignas(64) std::byte bytes[kBytes];
+};
+
+class SharedArena {
+ public:
+  static constexpr uint32_t kMaxRanks = 512;
+
+  // Makes the arena of |ranks| ranks; called by the first rank.
+  static Result<SharedArena> create(uint32_t ranks, ArenaOffer* offer);
+  // Finds the arena of |offer|, or fails, and proves that it is that one; called by the others.
+  static Result<SharedArena> open(uint32_t ranks, const ArenaOffer& offer);
+  SharedArena(SharedArena&& other) noexcept;
+  SharedArena& operator=(SharedArena&&) = delete;
+  ~SharedArena();
+
+  // Every rank has mapped it, or never will: the file is not needed any more.
+  void close_file() { file_.reset(); }
+
+  uint32_t ranks() const { return ranks_; }
+  // A bit for each rank, in words.
+  std::atomic<uint64_t>* sleepers() const;
+  // The costs of all ranks, by rank.
+  ReadCosts* read_costs() const;
+  // slots_per_rank() slots of each rank, rank by rank.
+  ChunkSlot* slots() const;
+  // Slots of each rank; a power of two.
+  uint32_t slots_per_rank() const { return slots_for(ranks_); }
+
+ private:
+  struct Header;
+
+  SharedArena(uint32_t ranks, UniqueFd file, std::byte* base);
+  static uint64_t slots_at(uint32_t ranks);
+  static uint64_t size_for(uint32_t ranks);
+  // The slots of all ranks together stay within bounds; pages that are not used take no memory.
+  static uint32_t slots_for(uint32_t ranks) { return ranks <= 32 ? 16 : ranks <= 64 ? 8 : 4; }
+
+  uint32_t ranks_;
+  UniqueFd file_;
+  std::byte* base_;  // null: another object has the memory
+};
+
+}  // namespace hetcomm::collectives

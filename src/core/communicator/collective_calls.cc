@@ -1,0 +1,122 @@
+#include "src/core/communicator/collective_calls.h"
+
+#include <memory>
+#include <new>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "src/base/clock.h"
+#include "src/base/text.h"
+#include "src/core/collectives/collective.h"
+#include "src/core/collectives/collectives.h"
+
+namespace hetcomm {
+
+using collectives::Arguments;
+using collectives::Collective;
+
+namespace {
+
+// Makes |operation| stand for |call|.
+void fill_call(const Communicator& communicator, const Arguments& arguments,
+               std::unique_ptr<Collective> call, Operation& operation) {
+  communicator.poster().filler().fill_common(OperationKind::kCollective, communicator.rank(), 0, 0,
+                                             operation);
+  if (arguments.options != nullptr && arguments.options->timeout_ns != 0) {
+    operation.timeout_ns = arguments.options->timeout_ns;
+    operation.run.deadline_ns = deadline_after(now_ns(), operation.timeout_ns);
+  }
+  operation.segment = {};
+  operation.length = 0;
+  operation.clear_pieces();
+  call->attach(operation);
+  operation.composite = call.release();
+}
+
+}  // namespace
+
+Code post_collective(Communicator& communicator, const Arguments& arguments, Operation** out,
+                     std::string* text) {
+  Engine& engine = communicator.engine();
+  Poster& poster = communicator.poster();
+  collectives::Collectives& teams = communicator.collectives();
+  const bool in_group = arguments.options != nullptr && arguments.options->group != nullptr;
+  if (engine.try_lock_as_user()) [[likely]] {
+    const Engine::Held held(engine);
+    std::unique_ptr<Collective> call = teams.take();
+    if (const Code code = call->set_up(teams, arguments, text); code != Code::kOk) {
+      teams.recycle(std::move(call));
+      return code;
+    }
+    Operation* operation = engine.pool().allocate();
+    if (operation == nullptr) return Code::kOutOfMemory;
+    fill_call(communicator, arguments, std::move(call), *operation);
+    if (in_group) {
+      poster.collect(*operation);
+    } else {
+      operation->set_state(OperationState::kPending);
+      poster.start_now(*operation);
+    }
+    *out = operation;
+  } else {
+    auto call = std::make_unique<Collective>();
+    if (const Code code = call->set_up(teams, arguments, text); code != Code::kOk) return code;
+    Operation* operation = poster.allocate();
+    if (operation == nullptr) return Code::kOutOfMemory;
+    fill_call(communicator, arguments, std::move(call), *operation);
+    if (in_group) {
+      const Engine::Baton baton(engine);
+      poster.collect(*operation);
+    } else {
+      operation->set_state(OperationState::kPending);
+      engine.submit_queued(operation);
+    }
+    *out = operation;
+  }
+  if (!in_group && engine.threaded()) engine.note_pending();
+  return Code::kOk;
+}
+
+Status run_collective(Communicator& communicator, const Arguments& arguments) {
+  Engine& engine = communicator.engine();
+  Operation* operation = nullptr;
+  std::string text;
+  Code code = Code::kOutOfMemory;
+  try {
+    code = post_collective(communicator, arguments, &operation, &text);
+  } catch (const std::bad_alloc&) {
+  }
+  if (code != Code::kOk) {
+    if (text.empty()) text = code_text(code);
+    const Engine::Baton baton(engine);
+    communicator.collectives().fail(
+        code, text_or_none([&] { return fmt::format("rank {}: {}", communicator.rank(), text); }));
+    return Status(code, std::move(text));
+  }
+  // The operation ends at its deadline at the latest. Its memory is quiet only when it has ended.
+  engine.wait(kForever, [operation] { return operation->state() == OperationState::kComplete; });
+  Status status;
+  if (operation->code != Code::kOk) {
+    status = Status(operation->code,
+                    operation->text ? *operation->text : std::string(code_text(operation->code)));
+  }
+  engine.pool().recycle(operation);
+  return status;
+}
+
+Status barrier(Communicator& communicator, uint64_t timeout_ns) {
+  hetcomm_collective_options_t options{};
+  options.struct_size = sizeof(options);
+  options.timeout_ns = timeout_ns;
+  return run_collective(communicator, {.kind = collectives::Kind::kBarrier, .options = &options})
+      .annotate("barrier");
+}
+
+void refuse_collective(Communicator& communicator, std::string_view why) {
+  const Engine::Baton baton(communicator.engine());
+  communicator.engine().drain_queued();
+  communicator.collectives().refuse(why);
+}
+
+}  // namespace hetcomm

@@ -1,0 +1,130 @@
+#include "src/core/communicator/operation_filler.h"
+
+#include <fmt/format.h>
+
+#include "src/base/clock.h"
+#include "src/core/memory/memory.h"
+#include "src/core/memory/registration.h"
+#include "src/core/peer/completer.h"
+
+namespace hetcomm {
+namespace {
+
+Code fill_access(const PostArguments& arguments, Operation& operation, std::string* text) {
+  const AccessArguments& given = *arguments.access;
+  operation.access = {.remote = given.remote,
+                      .offset = given.offset,
+                      .operand = given.operand,
+                      .compare = given.compare,
+                      .result = given.result};
+  if (given.remote == nullptr) return Code::kOk;
+  operation.access.notify =
+      arguments.options != nullptr && (arguments.options->flags & HETCOMM_OPERATION_NOTIFY) != 0;
+  const RemoteMemory& remote = *given.remote;
+  uint32_t right = HETCOMM_ACCESS_ATOMIC;
+  if (arguments.kind == OperationKind::kPut) {
+    right = HETCOMM_ACCESS_PUT;
+  } else if (arguments.kind == OperationKind::kGet) {
+    right = HETCOMM_ACCESS_GET;
+  } else {
+    operation.length = sizeof(uint64_t);
+  }
+  Code code = Code::kOk;
+  if (!remote.contains(given.offset, operation.length)) {
+    *text = fmt::format("offset {} and length {} end past the remote memory's {} bytes",
+                        given.offset, operation.length, remote.length());
+    code = Code::kOutOfRange;
+  } else if ((remote.rights() & right) == 0) {
+    const char* const use = right == HETCOMM_ACCESS_PUT   ? "puts"
+                            : right == HETCOMM_ACCESS_GET ? "gets"
+                                                          : "atomic operations";
+    *text = fmt::format("the owner of the memory did not register it for {}", use);
+    code = Code::kPermissionDenied;
+  } else if (right == HETCOMM_ACCESS_ATOMIC && given.offset % sizeof(uint64_t) != 0) {
+    *text = fmt::format("offset {} of an atomic operation is not a multiple of 8", given.offset);
+    code = Code::kInvalidArgument;
+  }
+  if (code != Code::kOk) {
+    Completer::drop_uses(operation);
+    return code;
+  }
+  given.remote->add_use();
+  return Code::kOk;
+}
+
+}  // namespace
+
+Code OperationFiller::fill(const PostArguments& arguments, Operation& operation,
+                           std::string* text) const {
+  fill_common(arguments.kind, arguments.peer, arguments.tag, arguments.ignore, operation);
+  operation.collective = arguments.collective;
+  if (const hetcomm_operation_options_t* options = arguments.options; options != nullptr) {
+    operation.high_priority = options->priority == HETCOMM_PRIORITY_HIGH;
+    operation.fail_on_any_loss = (options->flags & HETCOMM_OPERATION_FAIL_ON_ANY_LOSS) != 0;
+    if (options->timeout_ns != 0) {
+      operation.timeout_ns = options->timeout_ns;
+      operation.run.deadline_ns = deadline_after(now_ns(), operation.timeout_ns);
+    }
+  }
+  if (arguments.count == 1 && arguments.buffers->memory == nullptr) {
+    fill_host(*arguments.buffers, operation);
+  } else if (const Code code = fill_buffers(arguments, operation, text); code != Code::kOk) {
+    return code;
+  }
+  return arguments.access == nullptr ? Code::kOk : fill_access(arguments, operation, text);
+}
+
+Code OperationFiller::fill_buffers(const PostArguments& arguments, Operation& operation,
+                                   std::string* text) {
+  operation.clear_pieces();
+  operation.segment = {};
+  operation.length = 0;
+  operation.on_host = true;
+  operation.has_windows = true;
+  for (size_t i = 0; i < arguments.count; ++i) {
+    const hetcomm_buffer_t& buffer = arguments.buffers[i];
+    auto* memory = reinterpret_cast<Memory*>(buffer.memory);
+    if (memory != nullptr && !memory->contains(buffer.offset, buffer.length)) {
+      *text = fmt::format("buffer {}: offset {} and length {} end past the memory's {} bytes", i,
+                          buffer.offset, buffer.length, memory->size());
+      return Code::kOutOfRange;
+    }
+    if (buffer.length > UINT64_MAX - operation.length) {
+      *text = "the buffers together are longer than 2^64 bytes";
+      return Code::kOutOfRange;
+    }
+    operation.pieces.push_back({memory, buffer.offset, buffer.length});
+    operation.length += buffer.length;
+    const bool on_host = memory == nullptr || memory->host_accessible();
+    operation.on_host = operation.on_host && (on_host || buffer.length == 0);
+    if (on_host) {
+      std::byte* base = memory != nullptr ? static_cast<std::byte*>(memory->address()) : nullptr;
+      operation.segment_list.push_back({base + buffer.offset, buffer.length});
+    } else if (buffer.length > 0) {
+      std::byte* const window = memory->window();
+      operation.has_windows = operation.has_windows && window != nullptr;
+      if (window != nullptr) {
+        operation.segment_list.push_back({window + buffer.offset, buffer.length});
+      }
+    }
+  }
+  for (const BufferPiece& piece : operation.pieces) {
+    if (piece.memory != nullptr) piece.memory->add_use();
+  }
+  return Code::kOk;
+}
+
+void OperationFiller::fill_again(Operation& operation) const {
+  operation.stage = OperationStage::kSubmitted;
+  operation.run = {};
+  operation.any_place.store(0, std::memory_order_relaxed);
+  if (operation.timeout_ns != default_timeout_ns_) {
+    operation.run.deadline_ns = deadline_after(now_ns(), operation.timeout_ns);
+  }
+  operation.source = operation.kind != OperationKind::kReceive ? own_ : -1;
+  operation.matched_tag = operation.tag;
+  operation.code = Code::kOk;
+  operation.text.reset();
+}
+
+}  // namespace hetcomm

@@ -1,0 +1,99 @@
+// Writes what a call asks for into an operation, and checks the arguments that only core can check.
+//
+// May be used from any thread: it reads nothing that changes while its communicator exists.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "src/base/status.h"
+#include "src/core/communicator/post_arguments.h"
+#include "src/core/progress/communicator_base.h"
+#include "src/core/progress/operation.h"
+
+namespace hetcomm {
+
+// Where messages reach a rank of a communicator.
+struct MemberChannel {
+  int rank;          // in the mesh
+  uint32_t channel;  // number of the rank's channel
+};
+
+class OperationFiller {
+ public:
+  // |members| are those of the communicator, by rank, and outlive this. |own| is this rank in the
+  // mesh.
+  OperationFiller(CommunicatorBase& communicator, std::span<const MemberChannel> members, int own,
+                  uint64_t default_timeout_ns)
+      : communicator_(communicator),
+        members_(members),
+        own_(own),
+        default_timeout_ns_(default_timeout_ns) {}
+
+  const MemberChannel& member(int32_t rank) const { return members_[static_cast<size_t>(rank)]; }
+
+  // Fills the operation of any data call, which then uses the memories of its buffers. |*text| says
+  // why the call was rejected.
+  Code fill(const PostArguments& arguments, Operation& operation, std::string* text) const;
+  // Fills all that does not depend on buffers and options.
+  void fill_common(OperationKind kind, int32_t peer, uint64_t tag, uint64_t ignore,
+                   Operation& operation) const {
+    operation.kind = kind;
+    operation.stage = OperationStage::kSubmitted;
+    operation.prepared = false;
+    operation.detached = false;
+    operation.on_host = true;
+    operation.collective = false;
+    operation.high_priority = false;
+    operation.fail_on_any_loss = false;
+    const MemberChannel to = peer < 0 ? MemberChannel{-1, 0} : member(peer);
+    operation.peer = to.rank;
+    operation.channel = to.channel;
+    operation.code = Code::kOk;
+    operation.tag = tag;
+    operation.ignore = ignore;
+    operation.communicator = &communicator_;
+    operation.pair = nullptr;
+    operation.run = {};
+    operation.any_place.store(0, std::memory_order_relaxed);
+    operation.source = kind != OperationKind::kReceive ? own_ : -1;
+    operation.matched_tag = tag;
+    operation.timeout_ns = default_timeout_ns_;
+  }
+  // Fills in one buffer in host memory.
+  static void fill_host(const hetcomm_buffer_t& buffer, Operation& operation) {
+    operation.segment = {reinterpret_cast<void*>(buffer.offset), buffer.length};
+    operation.length = buffer.length;
+    if (!operation.pieces.empty()) [[unlikely]]
+      operation.clear_pieces();
+  }
+  // Fills in any buffers.
+  static Code fill_buffers(const PostArguments& arguments, Operation& operation, std::string* text);
+  // Makes a prepared operation ready to run once more.
+  void fill_again(Operation& operation) const;
+  // Fills in only what a completion shows: the operation was over before anything was noted in it.
+  void show_outcome(OperationKind kind, int32_t source, uint64_t tag, uint64_t length,
+                    Operation& operation) const {
+    operation.kind = kind;
+    operation.prepared = false;
+    operation.detached = false;
+    operation.code = Code::kOk;
+    operation.communicator = &communicator_;
+    operation.source = source;
+    operation.matched_tag = tag;
+    operation.run.bytes_sent = operation.run.bytes_received = length;
+    operation.any_place.store(0, std::memory_order_relaxed);
+    if (!operation.pieces.empty()) [[unlikely]]
+      operation.clear_pieces();
+    operation.set_state(OperationState::kComplete);
+  }
+
+ private:
+  CommunicatorBase& communicator_;
+  const std::span<const MemberChannel> members_;
+  const int own_;
+  const uint64_t default_timeout_ns_;
+};
+
+}  // namespace hetcomm

@@ -1,0 +1,37 @@
+// The arguments of data calls, as src/capi hands them over.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <hetcomm/p2p.h>
+
+#include "src/core/progress/operation.h"
+
+namespace hetcomm {
+
+class RemoteMemory;
+
+// Further arguments of one-sided operations.
+struct AccessArguments {
+  RemoteMemory* remote = nullptr;  // null: a flush
+  uint64_t offset = 0;
+  uint64_t operand = 0;
+  uint64_t compare = 0;
+  uint64_t* result = nullptr;
+};
+
+// The arguments of a data call, checked for nothing yet.
+struct PostArguments {
+  OperationKind kind;
+  int32_t peer;  // rank in the communicator; -1: any source
+  uint64_t tag;
+  uint64_t ignore;
+  const hetcomm_buffer_t* buffers;
+  size_t count;
+  const hetcomm_operation_options_t* options;  // null: defaults
+  bool collective = false;
+  const AccessArguments* access = nullptr;
+};
+
+}  // namespace hetcomm

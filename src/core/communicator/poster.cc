@@ -1,0 +1,251 @@
+#include "src/core/communicator/poster.h"
+
+#include <new>
+
+#include "src/base/text.h"
+#include "src/core/collectives/collectives.h"
+#include "src/core/job/context.h"
+
+namespace hetcomm {
+namespace {
+
+constexpr const char* kOverlapText =
+    "the buffer overlaps that of another pending receive; wait for that one first";
+
+bool in_group(const PostArguments& arguments) {
+  return arguments.options != nullptr && arguments.options->group != nullptr;
+}
+
+}  // namespace
+
+Poster::Poster(Context& context, CommunicatorBase& communicator, Mesh& mesh,
+               collectives::Collectives& collectives, std::span<const MemberChannel> members)
+    : engine_(mesh.engine()),
+      mesh_(mesh),
+      channel_(communicator.channel()),
+      context_(context),
+      communicator_(communicator),
+      collectives_(collectives),
+      own_rank_(communicator.rank_of(mesh.rank())),
+      filler_(communicator, members, mesh.rank(), context.config().number(Variable::kTimeout)) {}
+
+bool Poster::note_receive(const Operation& operation) {
+  return !OverlapGuard::kActive || operation.kind != OperationKind::kReceive ||
+         context_.overlaps().add(operation);
+}
+
+// Fills an operation that is to start at once.
+Code Poster::fill_to_start(const PostArguments& arguments, Operation& operation,
+                           std::string* text) {
+  const Code code = filler_.fill(arguments, operation, text);
+  if (code != Code::kOk || note_receive(operation)) return code;
+  Completer::drop_uses(operation);
+  *text = kOverlapText;
+  return Code::kInvalidArgument;
+}
+
+Operation* Poster::allocate() {
+  Operation* operation = engine_.pool().allocate_shared();
+  if (operation != nullptr) return operation;
+  const Engine::Baton baton(engine_);
+  engine_.pool().add_shared();
+  return engine_.pool().allocate();
+}
+
+Code Poster::post(const PostArguments& arguments, Operation** out, std::string* text) {
+  if (!engine_.try_lock_as_user()) [[unlikely]]
+    return post_beside(arguments, out, text);
+  {
+    const Engine::Held held(engine_);
+    Operation* operation = engine_.pool().allocate();
+    if (operation == nullptr) [[unlikely]]
+      return Code::kOutOfMemory;
+    if (const Code code = fill_to_start(arguments, *operation, text); code != Code::kOk)
+        [[unlikely]] {
+      engine_.pool().recycle_locked(operation);
+      return code;
+    }
+    *out = operation;
+    if (in_group(arguments)) [[unlikely]] {
+      collect(*operation);
+      return Code::kOk;
+    }
+    operation->set_state(OperationState::kPending);
+    start_now(*operation);
+  }
+  if (engine_.threaded()) engine_.note_pending();
+  return Code::kOk;
+}
+
+// Another thread holds the baton, and starts the operation.
+Code Poster::post_beside(const PostArguments& arguments, Operation** out, std::string* text) {
+  Operation* operation = allocate();
+  if (operation == nullptr) return Code::kOutOfMemory;
+  if (const Code code = fill_to_start(arguments, *operation, text); code != Code::kOk) {
+    engine_.pool().recycle(operation);
+    return code;
+  }
+  *out = operation;
+  if (in_group(arguments)) {
+    const Engine::Baton baton(engine_);
+    collect(*operation);
+    return Code::kOk;
+  }
+  operation->set_state(OperationState::kPending);
+  engine_.submit_queued(operation);
+  if (engine_.threaded()) engine_.note_pending();
+  return Code::kOk;
+}
+
+void Poster::collect(Operation& operation) {
+  operation.stage = OperationStage::kCollected;
+  operation.group->has_new = true;
+  const uint64_t at = context_.note_times(operation, now_ns());
+  operation.set_state(OperationState::kPending);
+  engine_.timer_changed(at);
+}
+
+Code Poster::prepare(const PostArguments& arguments, Operation** out, std::string* text) {
+  Operation* operation = nullptr;
+  {
+    const Engine::Baton baton(engine_);
+    operation = engine_.pool().allocate();
+  }
+  if (operation == nullptr) return Code::kOutOfMemory;
+  const Code code = filler_.fill(arguments, *operation, text);
+  if (code != Code::kOk) {
+    engine_.pool().recycle(operation);
+    return code;
+  }
+  operation->prepared = true;
+  operation->set_state(OperationState::kPrepared);
+  *out = operation;
+  return Code::kOk;
+}
+
+Code Poster::restart(const OperationRef& prepared, std::string* text) {
+  Operation& operation = *prepared.operation;
+  if (!operation.claim_prepared(prepared.generation)) {
+    // It is running, or it has ended and was not reported yet.
+    *text = "the request is running; wait for its end before it is started again";
+    return Code::kBusy;
+  }
+  if (!note_receive(operation)) {
+    operation.set_state(OperationState::kPrepared);
+    *text = kOverlapText;
+    return Code::kInvalidArgument;
+  }
+  filler_.fill_again(operation);
+  {
+    // It becomes pending under the baton: until then nobody may cancel it.
+    const Engine::Baton baton(engine_);
+    operation.set_state(OperationState::kPending);
+    start_now(operation);
+  }
+  if (engine_.threaded()) engine_.note_pending();
+  return Code::kOk;
+}
+
+void Poster::start(Operation& operation) {
+  communicator_.operation_begun();
+  if (channel_.closed) [[unlikely]] {
+    mesh_.commons().completer.complete(operation, Code::kAborted, text_or_none([&] {
+                                         return std::string(channel_.aborted.text());
+                                       }));
+    return;
+  }
+  try {
+    if (operation.kind == OperationKind::kCollective) {
+      if (Status status = collectives_.start(operation); !status.ok()) {
+        mesh_.commons().completer.complete(operation, status.code(), std::string(status.text()));
+      }
+    } else if (operation.kind == OperationKind::kReceive) {
+      mesh_.start_receive(channel_, operation);
+    } else {
+      mesh_.pair(operation.peer).submit(operation);
+    }
+  } catch (const std::bad_alloc&) {
+    // A team tells the other ranks of the failure of an operation that it has taken over.
+    const bool told = operation.kind != OperationKind::kCollective ||
+                      operation.stage != OperationStage::kSubmitted;
+    mesh_.end_out_of_memory(operation);
+    if (!told) collectives_.fail(Code::kOutOfMemory, "there was no memory to start an operation");
+  }
+  if (operation.state() != OperationState::kPending) return;
+  operation.group->has_new = true;
+  if (operation.run.deadline_ns == kForever) {
+    engine_.timer_changed(kForever);
+  } else if (operation.run.deadline_ns != 0) {
+    // The operation may stall long before its own deadline.
+    engine_.timer_changed(context_.note_times(operation, now_ns()));
+  } else if (engine_.sleeper_is_armed()) {
+    // Perhaps nobody sweeps soon. The times are noted here, and the sleeper is woken if it would
+    // sleep longer.
+    engine_.timer_changed(context_.note_times(operation, now_ns()));
+  } else {
+    engine_.sweep_soon();
+  }
+}
+
+// Starts a put or get that was checked, under the baton.
+Operation* Poster::start_access(OperationKind kind, RemoteMemory& remote, uint64_t offset,
+                                const hetcomm_buffer_t& buffer) {
+  Operation* operation = engine_.pool().allocate();
+  if (operation == nullptr) return nullptr;
+  filler_.fill_common(kind, communicator_.rank_of(remote.rank()), 0, 0, *operation);
+  OperationFiller::fill_host(buffer, *operation);
+  operation->access = {.remote = &remote, .offset = offset};
+  remote.add_use();
+  operation->set_state(OperationState::kPending);
+  start_now(*operation);
+  return operation;
+}
+
+Operation* Poster::begin_for_peer(OperationKind kind, int peer, Registration& registration,
+                                  uint64_t offset, uint64_t length) {
+  Operation* operation = engine_.pool().allocate();
+  if (operation == nullptr) return nullptr;
+  filler_.fill_common(kind, -1, 0, 0, *operation);
+  operation->peer = peer;
+  operation->detached = true;
+  operation->timeout_ns = kForever;
+  operation->run.deadline_ns = kForever;
+  Memory& memory = registration.memory();
+  const hetcomm_buffer_t buffer{reinterpret_cast<hetcomm_memory_t*>(&memory), offset, length};
+  try {
+    std::string text;  // the range has been checked
+    if (OperationFiller::fill_buffers({kind, -1, 0, 0, &buffer, 1, nullptr}, *operation, &text) !=
+        Code::kOk) {
+      engine_.pool().recycle_locked(operation);
+      return nullptr;
+    }
+  } catch (const std::bad_alloc&) {
+    engine_.pool().recycle_locked(operation);
+    return nullptr;
+  }
+  operation->access = {.registration = &registration, .offset = offset};
+  operation->set_state(OperationState::kPending);
+  operation->group->has_new = true;
+  registration.add_running();
+  communicator_.operation_begun();
+  engine_.operation_started();
+  return operation;
+}
+
+Operation* Poster::make_internal(const InternalMessage& message) {
+  Operation* operation = engine_.pool().allocate();
+  if (operation == nullptr) return nullptr;
+  filler_.fill_common(message.kind, communicator_.rank_of(message.peer), message.tag, 0,
+                      *operation);
+  operation->collective = true;
+  operation->detached = true;
+  operation->high_priority = message.high_priority;
+  operation->run.deadline_ns = message.deadline_ns;
+  operation->end_handler = message.handler;
+  OperationFiller::fill_host(hetcomm_buffer_host(message.bytes.data(), message.bytes.size()),
+                             *operation);
+  operation->set_state(OperationState::kPending);
+  return operation;
+}
+
+}  // namespace hetcomm

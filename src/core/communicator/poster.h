@@ -1,0 +1,157 @@
+// Makes operations of the data calls of a communicator, and starts them.
+//
+//   post() --> operation --> start() --> pair, match table or team
+//
+// A call that takes the baton at once starts its operation itself. While another thread holds the
+// baton, the call queues its operation, and that thread starts it.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "src/core/communicator/operation_filler.h"
+#include "src/core/communicator/post_arguments.h"
+#include "src/core/job/mesh.h"
+#include "src/core/memory/overlap_guard.h"
+#include "src/core/progress/communicator_base.h"
+#include "src/core/progress/engine.h"
+#include "src/core/progress/operation.h"
+
+namespace hetcomm {
+
+class Context;
+namespace collectives {
+class Collectives;
+}  // namespace collectives
+
+class Poster {
+ public:
+  // All arguments outlive this. |members| are those of the communicator, by rank.
+  Poster(Context& context, CommunicatorBase& communicator, Mesh& mesh,
+         collectives::Collectives& collectives, std::span<const MemberChannel> members);
+  Poster(const Poster&) = delete;
+  Poster& operator=(const Poster&) = delete;
+
+  // Any thread.
+  // Starts an operation; |*text| says why it was rejected.
+  Code post(const PostArguments& arguments, Operation** out, std::string* text);
+  // Starts the common operation: one buffer, in host memory, and no options. Null when it cannot be
+  // started at once; then post() does it or says why not.
+  template <OperationKind kKind>
+  [[gnu::always_inline]] Operation* post_plain(int32_t peer, uint64_t tag, uint64_t ignore,
+                                               const hetcomm_buffer_t& buffer) {
+    if (!engine_.try_lock_as_user()) [[unlikely]]
+      return nullptr;
+    Operation* operation = nullptr;
+    {
+      const Engine::Held held(engine_);
+      operation = engine_.pool().allocate();
+      if (operation == nullptr) [[unlikely]]
+        return nullptr;
+      if (kKind == OperationKind::kSend && send_at_once(peer, tag, buffer)) {
+        filler_.show_outcome(kKind, own_rank_, tag, buffer.length, *operation);
+        engine_.operation_was_started();
+        return operation;
+      }
+      filler_.fill_common(kKind, peer, tag, ignore, *operation);
+      OperationFiller::fill_host(buffer, *operation);
+      if (OverlapGuard::kActive && !note_receive(*operation)) {
+        engine_.pool().recycle_locked(operation);
+        return nullptr;
+      }
+      operation->set_state(OperationState::kPending);
+      start_now(*operation);
+    }
+    if (engine_.threaded()) engine_.note_pending();
+    return operation;
+  }
+  // Does or starts a one-sided operation without options on |length| bytes of the peer's memory.
+  // Where that is mapped, act(there) does the operation, unless it returns false. Elsewhere a put
+  // or get with |buffer|, in host memory, is started. Null when it is not that simple; then post()
+  // does it or says why not.
+  template <OperationKind kKind, typename Act>
+  [[gnu::always_inline]] Operation* access_plain(RemoteMemory& remote, uint64_t offset,
+                                                 uint64_t length, const hetcomm_buffer_t* buffer,
+                                                 Act&& act) {
+    if (!engine_.try_lock_as_user()) [[unlikely]]
+      return nullptr;
+    const Engine::Held held(engine_);
+    constexpr bool kPuts = kKind == OperationKind::kPut;
+    constexpr bool kGets = kKind == OperationKind::kGet;
+    constexpr uint32_t kRight = kPuts   ? HETCOMM_ACCESS_PUT
+                                : kGets ? HETCOMM_ACCESS_GET
+                                        : HETCOMM_ACCESS_ATOMIC;
+    if ((remote.rights() & kRight) == 0 || channel_.closed || !remote.contains(offset, length))
+        [[unlikely]] {
+      return nullptr;
+    }
+    if (remote.mapped == nullptr || length > kMostCopiedAtOnce) {
+      return kPuts || kGets ? start_access(kKind, remote, offset, *buffer) : nullptr;
+    }
+    Operation* operation = engine_.pool().allocate();
+    if (operation == nullptr) [[unlikely]]
+      return nullptr;
+    if (!act(remote.mapped + offset)) [[unlikely]] {
+      engine_.pool().recycle_locked(operation);
+      return nullptr;
+    }
+    ++(kPuts ? remote.counters->puts : kGets ? remote.counters->gets : remote.counters->atomics);
+    ++remote.counters->direct;
+    filler_.show_outcome(kKind, kPuts ? own_rank_ : communicator_.rank_of(remote.rank()), 0, length,
+                         *operation);
+    return operation;
+  }
+  // Makes a prepared operation.
+  Code prepare(const PostArguments& arguments, Operation** out, std::string* text);
+  Code restart(const OperationRef& prepared, std::string* text);
+  // Returns an operation to be filled; null when memory is exhausted.
+  Operation* allocate();
+  const OperationFiller& filler() const { return filler_; }
+
+  // Under the baton.
+  // Starts |operation|, which is pending; it may complete at once.
+  void start(Operation& operation);
+  // Starts the operation of a call that has just taken the baton. Operations that were submitted
+  // before come first.
+  void start_now(Operation& operation) {
+    engine_.drain_queued();
+    engine_.operation_started();
+    start(operation);
+    engine_.operation_was_started();
+  }
+  // Leaves |operation| to its group, which will start it. Its deadline counts already.
+  void collect(Operation& operation);
+  // See CommunicatorBase.
+  Operation* begin_for_peer(OperationKind kind, int peer, Registration& registration,
+                            uint64_t offset, uint64_t length);
+  Operation* make_internal(const InternalMessage& message);
+
+ private:
+  // Sends a short message before anything is noted of it here. The call has just taken the baton.
+  // False: the message has not left.
+  bool send_at_once(int32_t peer, uint64_t tag, const hetcomm_buffer_t& buffer) {
+    engine_.drain_queued();
+    const MemberChannel& to = filler_.member(peer);
+    Pair* pair = mesh_.find_pair(to.rank);
+    return pair != nullptr && !channel_.closed &&
+           pair->traffic().sender().send_at_once(
+               to.channel, tag, {reinterpret_cast<void*>(buffer.offset), buffer.length});
+  }
+  Operation* start_access(OperationKind kind, RemoteMemory& remote, uint64_t offset,
+                          const hetcomm_buffer_t& buffer);
+  Code fill_to_start(const PostArguments& arguments, Operation& operation, std::string* text);
+  bool note_receive(const Operation& operation);
+  Code post_beside(const PostArguments& arguments, Operation** out, std::string* text);
+
+  Engine& engine_;
+  Mesh& mesh_;
+  Channel& channel_;
+  Context& context_;
+  CommunicatorBase& communicator_;
+  collectives::Collectives& collectives_;
+  const int32_t own_rank_;  // this rank in the communicator
+  const OperationFiller filler_;
+};
+
+}  // namespace hetcomm

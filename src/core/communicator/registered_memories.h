@@ -1,0 +1,57 @@
+// Memories that are registered on a communicator, so that its ranks may use them, and memories of
+// other ranks that were imported through it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include <hetcomm/onesided.h>
+
+#include "src/base/span.h"
+#include "src/base/status.h"
+#include "src/core/job/mesh.h"
+#include "src/core/memory/memory.h"
+#include "src/core/memory/registration.h"
+#include "src/core/progress/communicator_base.h"
+#include "src/core/progress/engine.h"
+
+namespace hetcomm {
+
+class RegisteredMemories {
+ public:
+  // |communicator| and |mesh| outlive this.
+  RegisteredMemories(CommunicatorBase& communicator, Mesh& mesh, uint64_t default_timeout_ns)
+      : communicator_(communicator),
+        mesh_(mesh),
+        engine_(mesh.engine()),
+        default_timeout_ns_(default_timeout_ns) {}
+  RegisteredMemories(const RegisteredMemories&) = delete;
+  RegisteredMemories& operator=(const RegisteredMemories&) = delete;
+
+  // Any thread.
+  Status register_memory(Memory& memory, uint32_t rights, bool caller_progress);
+  static Status unregister_memory(Memory& memory, uint64_t timeout_ns);
+  static Result<std::vector<std::byte>> export_memory(const Memory& memory);
+  Status import_memory(ConstByteSpan bytes, ExportedMemory* exported, std::vector<RemoteKey>* keys);
+  // |engine| is the engine of the memory's context.
+  static Status wait_notification(Memory& memory, Engine& engine, uint64_t timeout_ns,
+                                  hetcomm_notification_t* out);
+  // See CommunicatorBase.
+  void add_remote(RemoteMemory& remote);
+  void drop_remote(RemoteMemory& remote);
+
+  // kBusy while there are registered or remote memories. Under the baton.
+  Status check_idle() const;
+
+ private:
+  CommunicatorBase& communicator_;
+  Mesh& mesh_;
+  Engine& engine_;
+  const uint64_t default_timeout_ns_;
+  // Memories that exist. Under the baton.
+  int32_t remotes_ = 0;
+  int32_t registrations_ = 0;
+};
+
+}  // namespace hetcomm

@@ -1,0 +1,19 @@
+// Split: makes communicators of some of a communicator's ranks. It is a collective operation that
+// the caller waits for.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "src/base/status.h"
+#include "src/core/communicator/communicator.h"
+
+namespace hetcomm {
+
+// Makes the communicator of the ranks of |color|, in the order of |key|. Null for a rank without a
+// color. A rank whose arguments are |refused| takes part all the same, so that the others learn of
+// it.
+Result<std::unique_ptr<Communicator>> split(Communicator& parent, int32_t color, int32_t key,
+                                            const Status& refused);
+
+}  // namespace hetcomm
