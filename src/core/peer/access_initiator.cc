@@ -97,7 +97,7 @@ bool AccessInitiator::start_put_request(Operation& put) {
   const Code code = SendTransfer::announce(transfer, header, body);
   if (code != Code::kOk) return association_.refused(put, code);
   put.access.holds_place = true;
-  has_left(put);
+  note_asked(put);
   return true;
 }
 
@@ -149,16 +149,16 @@ bool AccessInitiator::ask(Operation& operation, WireHeader header, Segments payl
   operation.access.holds_place = !is_put;  // that of a put stays with |sent_puts_|
   operation.access.id = header.tag;
   operation.stage = OperationStage::kAwaiting;
-  has_left(operation);
+  note_asked(operation);
   return true;
 }
 
 // The message that asks for |operation| has just left.
-void AccessInitiator::has_left(Operation& operation) {
+void AccessInitiator::note_asked(Operation& operation) {
   if (operation.kind == OperationKind::kPut && operation.access.notify) {
     association_.send_credit().use(kMessageCost);
   }
-  count_access(operation, association_.rail()->counters());
+  count_access(operation, association_.rails().current()->counters());
   places_.take();
   operation.access.asked = true;
 }
@@ -235,6 +235,15 @@ void AccessInitiator::acknowledged(uint32_t sequence) {
     if (put != nullptr) completer().complete_access(*put, Code::kOk);  // or else it ended before
   }
   direct_.acknowledged(sequence);
+}
+
+void AccessInitiator::protocol_message_left(MessageKind kind) {
+  const uint32_t sent = association_.sequencer().sent();
+  if (kind == MessageKind::kRailDown) {
+    direct_.told_of_failure(sent);
+  } else {
+    sent_puts_.push_back({sent, 0});
+  }
 }
 
 void AccessInitiator::receive_atomic_done(const WireHeader& header) {
@@ -320,8 +329,8 @@ void AccessInitiator::rail_failed(const Rail& rail, bool peer_has_to_know) {
 }
 
 void AccessInitiator::start_again() {
-  if (!mapped_.has_again()) return;
-  mapped_.enqueue_again();
+  if (!mapped_.has_interrupted()) return;
+  mapped_.enqueue_interrupted();
   association_.common().schedule.update_due(association_.pair());
 }
 
@@ -337,7 +346,7 @@ void AccessInitiator::fail_everything(const Status& why) {
   while (!waiting_.empty()) fail(waiting_.front());
   direct_.lose_all(why);
   while (Operation* copying = mapped_.first_copying()) fail(*copying);
-  mapped_.enqueue_again();  // into the outbox, which is failed next
+  mapped_.enqueue_interrupted();  // into the outbox, which is failed next
 }
 
 }  // namespace hetcomm

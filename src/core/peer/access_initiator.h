@@ -19,12 +19,11 @@ namespace hetcomm {
 
 class AccessInitiator final : public DirectPathUser {
  public:
-  AccessInitiator(Association& association, TransferTable& transfers, MessageReceiver& receiver,
-                  Places& places)
+  AccessInitiator(Association& association, TransferTable& transfers, MessageReceiver& receiver)
       : association_(association),
         transfers_(transfers),
         receiver_(receiver),
-        places_(places),
+        places_(association.places()),
         mapped_(association, *this),
         direct_(association, *this),
         waiting_(association) {}
@@ -48,8 +47,9 @@ class AccessInitiator final : public DirectPathUser {
   bool awaits_acknowledgement() const {
     return !sent_puts_.empty() || direct_.awaits_acknowledgement();
   }
-  // The withdrawal of a put, which keeps its place, has just left.
-  void withdrawal_left() { sent_puts_.push_back({association_.sequencer().sent(), 0}); }
+  // As PairBase::protocol_message_left(): the news of a failed connection, or the withdrawal of a
+  // put.
+  void protocol_message_left(MessageKind kind);
 
   // --- what waits ---
   void credit_came();
@@ -64,7 +64,6 @@ class AccessInitiator final : public DirectPathUser {
   // --- connections ---
   MappedAccess& mapped() { return mapped_; }
   DirectAccesses& direct() { return direct_; }
-  const DirectAccesses& direct() const { return direct_; }
   // Nothing is under way on |rail| any more. The operations start again with start_again(), which
   // is called after the peer was told: an operation may itself be the cause, and the owner says so
   // then.
@@ -91,7 +90,7 @@ class AccessInitiator final : public DirectPathUser {
   bool start_atomic(Operation& atomic);
   bool may_ask(Operation& operation);
   bool ask(Operation& operation, WireHeader header, Segments payload, uint64_t length);
-  void has_left(Operation& operation);
+  void note_asked(Operation& operation);
   void send_soon(Operation& operation);
   Operation* take_asked(uint64_t id);
   void withdraw_question(Operation& operation);

@@ -18,11 +18,11 @@ class AccessOwner {
  public:
   // Operations that this rank begins for the peer have |ledger|.
   AccessOwner(Association& association, TransferTable& transfers, MessageReceiver& receiver,
-              Places& places, AccessLedger& ledger)
+              AccessLedger& ledger)
       : association_(association),
         transfers_(transfers),
         receiver_(receiver),
-        places_(places),
+        places_(association.places()),
         ledger_(ledger),
         waiting_(association) {}
   AccessOwner(const AccessOwner&) = delete;

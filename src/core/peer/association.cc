@@ -1,6 +1,5 @@
 #include "src/core/peer/association.h"
 
-#include <cstring>
 #include <new>
 
 #include "src/base/text.h"
@@ -28,29 +27,26 @@ size_t Association::count_bulk_rails() {
 void Association::send_protocol(MessageKind kind, uint64_t tag, uint64_t value, const void* body,
                                 size_t size, Place place) {
   if (is_lost() || starved_) return;
-  ProtocolMessage message{kind, tag, value, static_cast<uint32_t>(size), {}, sequencer_.received(),
-                          place};
-  if (size > 0) std::memcpy(message.body.data(), body, size);
+  const WireHeader header{.kind = kind, .tag = tag, .value = value};
   try {
-    send_or_queue(message);
+    if (may_send() && try_send(header, body, size, sequencer_.received(), place)) return;
+    protocol_.push(header, body, size, sequencer_.received(), place);
   } catch (const std::bad_alloc&) {
     starve();
   }
 }
 
-void Association::send_or_queue(const ProtocolMessage& message) {
-  if (!may_send() || !send_protocol(message, sequencer_.received())) protocol_.push(message);
-}
-
-bool Association::send_protocol(const ProtocolMessage& message, uint32_t acknowledged) {
-  const WireHeader header{.kind = message.kind, .tag = message.tag, .value = message.value};
-  iovec body{const_cast<std::byte*>(message.body.data()), message.size};
+bool Association::try_send(const WireHeader& header, const void* body, size_t size,
+                           uint32_t acknowledged, Place place) {
+  iovec storage{const_cast<void*>(body), size};
   const Code code =
-      sequencer_.send(*rails_.current(), header, SegmentView{Segments(&body, 1), 0, message.size},
+      sequencer_.send(*rails_.current(), header, SegmentView{Segments(&storage, 1), 0, size},
                       acknowledged, receive_credit_);
   if (code != Code::kOk) return false;
-  if (message.place != Place::kNone || message.kind == MessageKind::kRailDown) {
-    pair_.protocol_message_left(message.kind, message.place);
+  if (place == Place::kOwner) {
+    places_.answered(sequencer_.sent());
+  } else if (place == Place::kInitiator || header.kind == MessageKind::kRailDown) [[unlikely]] {
+    pair_.protocol_message_left(header.kind);
   }
   return true;
 }
@@ -58,8 +54,10 @@ bool Association::send_protocol(const ProtocolMessage& message, uint32_t acknowl
 bool Association::send_waiting_protocol() {
   if (protocol_.empty()) return true;
   // Each acknowledges no more than what it may: what this side refused meanwhile comes behind it.
-  const bool all = protocol_.send_all(
-      [this](const ProtocolMessage& message) { return send_protocol(message, message.received); });
+  const bool all = protocol_.send_all([this](const ProtocolMessage& message) {
+    return try_send(message.header, message.body.data(), message.size, message.received,
+                    message.place);
+  });
   if (all && !sequencer_.is_reported()) common_.schedule.update_due(pair_);
   return all;
 }
@@ -107,17 +105,6 @@ void Association::end_out_of_memory(Operation& operation) {
   if (operation.state() != OperationState::kPending) return;
   pair_.end(operation, Code::kOutOfMemory,
             text_or_none([&] { return fmt::format("{}: out of memory", describe(operation)); }));
-}
-
-// --- bulk data --------------------------------------------------------------
-
-void Association::submit_bulk(OwnedBulk& bulk) {
-  is_ready() ? bulks_.submit(bulk) : bulks_.wait(bulk);
-}
-
-void Association::submit_waiting_bulks() {
-  // Each once: it may come back to the end of the list.
-  for (size_t left = bulks_.count_waiting(); left > 0; --left) submit_bulk(bulks_.take_waiting());
 }
 
 }  // namespace hetcomm

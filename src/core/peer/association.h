@@ -31,8 +31,9 @@ class PairBase : public ScheduledPair {
   virtual void violated(Rail& rail, std::string_view what) = 0;
   // Sends what waits. Called when there may be room, credit, or a connection.
   virtual void pump() = 0;
-  // The protocol message, which says more than the protocol that sent it knows, has just left.
-  virtual void protocol_message_left(MessageKind kind, Place place) = 0;
+  // A message has just left, as Sequencer::sent(): of kind kRailDown, or one that keeps the place
+  // of an operation of this rank until the peer has acknowledged it.
+  virtual void protocol_message_left(MessageKind kind) = 0;
   // Ends an operation that this pair has, in whatever stage it is. Its memory is quiet when it has
   // completed. Works without memory.
   virtual void end(Operation& operation, Code code, std::string text) = 0;
@@ -74,7 +75,6 @@ class Association {
 
   // --- messages ---
   Sequencer& sequencer() { return sequencer_; }
-  const Sequencer& sequencer() const { return sequencer_; }
   SendCredit& send_credit() { return send_credit_; }
   ReceiveCredit& receive_credit() { return receive_credit_; }
   // A message of the user may leave now: no protocol message is overtaken.
@@ -86,7 +86,7 @@ class Association {
   }
   // Sends a small protocol message, or queues it if there is no room. Fails for nothing: without
   // memory nothing more leaves, and the pair is lost at the end of the pass.
-  // |place|: what RemoteAccess counts until the peer has acknowledged the message.
+  // |place|: whose place it keeps until the peer has acknowledged it.
   void send_protocol(MessageKind kind, uint64_t tag, uint64_t value, const void* body = nullptr,
                      size_t size = 0, Place place = Place::kNone);
   void send_protocol(MessageKind kind, uint64_t tag, Code code, Place place = Place::kNone) {
@@ -95,7 +95,8 @@ class Association {
   // Sends the protocol messages that wait. True: none is left.
   bool send_waiting_protocol();
   ProtocolQueue& protocol() { return protocol_; }
-  const ProtocolQueue& protocol() const { return protocol_; }
+  // Counts the one-sided operations between the two ranks.
+  Places& places() { return places_; }
   // Sends acknowledgement and credit by themselves. False: there was no room.
   bool send_update(uint8_t flags);
 
@@ -122,7 +123,6 @@ class Association {
 
   // --- operations ---
   OperationQueue& outbox() { return outbox_; }
-  const OperationQueue& outbox() const { return outbox_; }
   void enqueue(Operation& operation) {
     operation.stage = OperationStage::kQueued;
     outbox_.push_back(operation);
@@ -148,10 +148,8 @@ class Association {
 
   // --- bulk data ---
   Bulks& bulks() { return bulks_; }
-  const Bulks& bulks() const { return bulks_; }
   // Starts |bulk| on |bulk.rail|, now or when there is room.
-  void submit_bulk(OwnedBulk& bulk);
-  void submit_waiting_bulks();
+  void submit_bulk(OwnedBulk& bulk) { is_ready() ? bulks_.submit(bulk) : bulks_.wait(bulk); }
 
   // --- memory ---
   // Memory ran out in the middle of something that cannot bear the end of everything now: nothing
@@ -160,8 +158,8 @@ class Association {
   bool is_starved() const { return starved_; }
 
  private:
-  void send_or_queue(const ProtocolMessage& message);
-  bool send_protocol(const ProtocolMessage& message, uint32_t acknowledged);
+  bool try_send(const WireHeader& header, const void* body, size_t size, uint32_t acknowledged,
+                Place place);
   void end_started(Operation& operation);
 
   PairCommons& common_;
@@ -174,6 +172,7 @@ class Association {
   Sequencer sequencer_;
   SendCredit send_credit_;
   ReceiveCredit receive_credit_;
+  Places places_;
   ProtocolQueue protocol_;
   OperationQueue outbox_;
   Bulks bulks_;

@@ -33,6 +33,14 @@ void Bulks::submit(OwnedBulk& bulk) {
   }
 }
 
+void Bulks::submit_waiting() {
+  for (size_t left = waiting_.size(); left > 0 && !waiting_.empty(); --left) {
+    OwnedBulk& bulk = waiting_.pop();
+    bulk.waiting = false;
+    submit(bulk);
+  }
+}
+
 void Bulks::ended(OwnedBulk& bulk, Code code) {
   if (bulk.started) bulk.rail->sending.finish(bulk.local.length, engine_.coarse_now());
   if (code == Code::kOk) bulk.rail->counters().bulk_bytes += bulk.local.length;

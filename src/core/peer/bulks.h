@@ -76,22 +76,18 @@ class Bulks {
   // Starts |bulk| on |bulk.rail|, or lets it wait there if there is no room. A refusal for good is
   // reported at the end of the pass.
   void submit(OwnedBulk& bulk);
-  // Lets |bulk| wait until submit() is called for what take_waiting() returns.
+  // Lets |bulk| wait for submit_waiting().
   void wait(OwnedBulk& bulk) {
     bulk.waiting = true;
     waiting_.push(bulk);
   }
-  size_t count_waiting() const { return waiting_.size(); }
-  OwnedBulk& take_waiting() {
-    OwnedBulk& bulk = waiting_.pop();
-    bulk.waiting = false;
-    return bulk;
-  }
+  // Submits those that wait, each once: it may come back to the end of the list.
+  void submit_waiting();
   // |bulk|'s endpoint is done with it.
   void ended(OwnedBulk& bulk, Code code);
   void report_refused();
   // Cancels |bulk|. On return its memory is quiet, and its owner hears no more of it. True: the
-  // rail fails for that, as Endpoint::cancel says.
+  // rail fails for that, as PutStarter::cancel says.
   bool cancel(OwnedBulk& bulk);
   // Forgets those of |rail|, whose owners know.
   void forget(const Rail& rail);

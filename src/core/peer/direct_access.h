@@ -98,8 +98,8 @@ class DirectAccess final : public BulkOwner, public Mortal {
   std::string text_;
 };
 
-// Those of one pair that are under way, and the barrier that follows a failed connection: the peer
-// may still hold it, so that what was written to it may arrive.
+// DirectAccesses has those of one pair that are under way, and the barrier that follows a failed
+// connection: the peer may still hold it, so that bytes that were written to it may arrive.
 class DirectAccesses {
  public:
   DirectAccesses(Association& association, DirectPathUser& user)

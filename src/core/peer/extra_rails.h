@@ -27,7 +27,6 @@ class ExtraRails {
   ExtraRails& operator=(const ExtraRails&) = delete;
 
   CoolDowns& cool_downs() { return cool_downs_; }
-  const CoolDowns& cool_downs() const { return cool_downs_; }
 
   // Connects to what is useful and has cooled down.
   void connect();

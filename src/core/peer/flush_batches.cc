@@ -7,30 +7,15 @@
 
 namespace hetcomm {
 
-uint64_t FlushBatches::add() {
-  ++open_batch().running;
-  return first_ + batches_.size() - 1;
-}
-
-FlushBatches::Batch& FlushBatches::open_batch() {
-  if (batches_.empty() || batches_.back().closed) batches_.emplace_back();
-  Batch& batch = batches_.back();
-  if (batches_.size() == 1 && batch.first_failure == Code::kOk) {
-    batch.first_failure = std::exchange(unreported_failure_, Code::kOk);
-  }
-  return batch;
-}
-
-void FlushBatches::ended(uint64_t batch, Code code) {
-  Batch& own = batches_[batch - first_];
-  --own.running;
-  if (code != Code::kOk && own.first_failure == Code::kOk) own.first_failure = code;
-  if (own.running == 0) finish_batches();
+void FlushBatches::open_batch() {
+  Batch& batch = batches_.emplace_back();
+  if (batches_.size() == 1) batch.first_failure = std::exchange(unreported_failure_, Code::kOk);
 }
 
 void FlushBatches::submit(Operation& flush) {
   flush.stage = OperationStage::kAwaiting;
-  Batch& batch = open_batch();
+  if (batches_.empty() || batches_.back().closed) open_batch();
+  Batch& batch = batches_.back();
   batch.closed = true;
   batch.flush = &flush;
   finish_batches();

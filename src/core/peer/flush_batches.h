@@ -19,9 +19,19 @@ class FlushBatches {
   FlushBatches& operator=(const FlushBatches&) = delete;
 
   // Counts one more operation, and returns the number of its batch. May throw std::bad_alloc.
-  uint64_t add();
+  uint64_t add() {
+    if (batches_.empty() || batches_.back().closed) [[unlikely]]
+      open_batch();
+    ++batches_.back().running;
+    return first_ + batches_.size() - 1;
+  }
   // An operation of |batch| has completed in |code|.
-  void ended(uint64_t batch, Code code);
+  void ended(uint64_t batch, Code code) {
+    Batch& own = batches_[batch - first_];
+    --own.running;
+    if (code != Code::kOk && own.first_failure == Code::kOk) own.first_failure = code;
+    if (own.running == 0 && own.closed) finish_batches();
+  }
   // Takes |flush|, which is pending. May throw std::bad_alloc.
   void submit(Operation& flush);
   // |flush| ends before its time. What failed in its batch is left for the next flush to say.
@@ -35,7 +45,7 @@ class FlushBatches {
     Operation* flush = nullptr;  // null in a closed one: it ended before
   };
 
-  Batch& open_batch();
+  void open_batch();
   void finish_batches();
   void complete(Operation& flush, Code first_failure);
 

@@ -117,17 +117,18 @@ void MappedAccess::rail_failed(const Rail& rail) {
   if (!rail.capabilities().map) return;
   for (RemoteMemory* remote : remotes_) remote->mapped = nullptr;
   regions_.clear();
-  again_.reserve(again_.size() + copies_.size());  // in one of the two lists, whatever happens
-  for (const Copy& copy : copies_) again_.push_back(copy.operation);
+  interrupted_.reserve(interrupted_.size() +
+                       copies_.size());  // in one of the two lists, whatever happens
+  for (const Copy& copy : copies_) interrupted_.push_back(copy.operation);
   copies_.clear();
 }
 
-void MappedAccess::enqueue_again() {
-  for (Operation* operation : again_) {
+void MappedAccess::enqueue_interrupted() {
+  for (Operation* operation : interrupted_) {
     operation->access.direct_failed = true;
     association_.enqueue(*operation);
   }
-  again_.clear();
+  interrupted_.clear();
 }
 
 }  // namespace hetcomm

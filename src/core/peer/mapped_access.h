@@ -46,13 +46,13 @@ class MappedAccess {
   // The first operation that copies. Null: none.
   Operation* first_copying() const { return copies_.empty() ? nullptr : copies_[0].operation; }
 
-  // Stops the copies to memory that |rail| maps. They start again with enqueue_again().
+  // Stops the copies to memory that |rail| maps. They start again with enqueue_interrupted().
   void rail_failed(const Rail& rail);
-  bool has_again() const { return !again_.empty(); }
+  bool has_interrupted() const { return !interrupted_.empty(); }
   // Puts it into the outbox, to go by message. Fails for nothing.
-  void enqueue_again();
+  void enqueue_interrupted();
   // No memory of the peer is held that a connection may have mapped, and nothing is copied.
-  bool is_idle() const { return remotes_.empty() && copies_.empty() && again_.empty(); }
+  bool is_idle() const { return remotes_.empty() && copies_.empty() && interrupted_.empty(); }
 
  private:
   struct Copy {
@@ -75,7 +75,7 @@ class MappedAccess {
   std::vector<RemoteMemory*> remotes_;
   std::vector<KnownRegion> regions_;  // of the connection
   std::vector<Copy> copies_;
-  std::vector<Operation*> again_;
+  std::vector<Operation*> interrupted_;
 };
 
 }  // namespace hetcomm

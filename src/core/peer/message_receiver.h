@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "src/base/clock.h"
 #include "src/core/peer/association.h"
 #include "src/core/peer/match.h"
 #include "src/core/peer/pull_chooser.h"

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 
+#include "src/base/clock.h"
 #include "src/core/peer/association.h"
 #include "src/core/peer/pull_chooser.h"
 #include "src/core/peer/transfer.h"

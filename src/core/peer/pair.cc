@@ -1,5 +1,9 @@
 #include "src/core/peer/pair.h"
 
+#include <algorithm>
+#include <new>
+#include <utility>
+
 #include "src/base/text.h"
 
 namespace hetcomm {

@@ -95,8 +95,8 @@ class Pair final : public PairBase {
   // PairBase
   void violated(Rail& rail, std::string_view what) override;
   void pump() override { traffic_.pump(); }
-  void protocol_message_left(MessageKind kind, Place place) override {
-    traffic_.access().protocol_message_left(kind, place);
+  void protocol_message_left(MessageKind kind) override {
+    traffic_.access().initiator().protocol_message_left(kind);
   }
   void receive_connection_message(const WireHeader& header) override;
   void close_unused(Rail& rail) override;

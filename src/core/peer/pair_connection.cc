@@ -85,16 +85,15 @@ void Pair::ensure_connected() {
 }
 
 void Pair::knocked(uint32_t lost) {
-  if (!is_higher()) {
-    while (!association_.is_lost()) {
-      Rail* gone = rails().find_up_to(lost);
-      if (gone == nullptr) break;
-      // One of which it does not know the number may be younger than the knock, and still be held.
-      rail_failed(*gone, Status(Code::kPeerLost, "the peer has no connection left"),
-                  lost == UINT32_MAX);
-    }
-    ensure_connected();
+  if (common().rank >= rank()) return;
+  while (!association_.is_lost()) {
+    Rail* gone = rails().find_up_to(lost);
+    if (gone == nullptr) break;
+    // One of which it does not know the number may be younger than the knock, and still be held.
+    rail_failed(*gone, Status(Code::kPeerLost, "the peer has no connection left"),
+                lost == UINT32_MAX);
   }
+  ensure_connected();
 }
 
 void Pair::adopt(std::unique_ptr<Endpoint> endpoint, std::string_view transport, size_t index) {
@@ -151,7 +150,7 @@ void Pair::opened(Rail& rail, const WireHeader& header) {
   }
   sequencer.acknowledge(peer_received);
   // Messages that went over a rail that loses nothing were not kept.
-  if (!sequencer.has_unkept(peer_received)) {
+  if (!sequencer.check_unkept(peer_received)) {
     give_up(Status(Code::kPeerLost,
                    fmt::format("rank {}: messages were lost with the last connection", rank())));
     return;
@@ -167,7 +166,8 @@ void Pair::connect_failed(const Status& why, bool may_change) {
   const uint64_t now = common().engine.refresh_now();
   // This says nothing about the peer's life: the control plane is asked, and the attempts go on for
   // a detection time.
-  if (reachability_.connect_failed(now)) common().control->inquire(rank());
+  reachability_.connect_failed(now);
+  if (reachability_.is_first_failure()) common().control->inquire(rank());
   if (may_change && !reachability_.is_hopeless(now)) {
     retry_at(now + reachability_.pause_after_failure_ns(now));
     return;
@@ -332,10 +332,11 @@ void Pair::reconnect(const Status& why) {
     return;
   }
   const uint64_t now = common().engine.refresh_now();
-  if (reachability_.connection_broke(now)) {
-    retry_at(now + reachability_.pause_after_break_ns());
-  } else {
+  reachability_.connection_broke(now);
+  if (reachability_.keeps_breaking(now)) {
     give_up(why.annotate(fmt::format("rank {}: connections keep breaking", rank())));
+  } else {
+    retry_at(now + reachability_.pause_after_break_ns());
   }
 }
 

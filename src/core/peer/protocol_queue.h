@@ -15,22 +15,30 @@
 namespace hetcomm {
 
 struct ProtocolMessage {
-  MessageKind kind;
-  uint64_t tag;
-  uint64_t value;
+  WireHeader header;
   uint32_t size;
-  std::array<std::byte, 64> body;
   uint32_t received;  // last message received when it was queued: what it may acknowledge
-  Place place;        // what RemoteAccess counts until the peer has acknowledged the message
+  Place place;        // kept until the peer has acknowledged the message
+  std::array<std::byte, 64> body;
 };
 
 class ProtocolQueue {
  public:
   bool empty() const { return messages_.empty(); }
-  void push(const ProtocolMessage& message) { messages_.push_back(message); }
+  // May throw std::bad_alloc.
+  void push(const WireHeader& header, const void* body, size_t size, uint32_t received,
+            Place place) {
+    ProtocolMessage& message = messages_.emplace_back();
+    message.header = header;
+    message.size = static_cast<uint32_t>(size);
+    message.received = received;
+    message.place = place;
+    if (size > 0) std::memcpy(message.body.data(), body, size);
+  }
   bool holds(MessageKind kind) const {
-    return std::any_of(messages_.begin(), messages_.end(),
-                       [kind](const ProtocolMessage& message) { return message.kind == kind; });
+    return std::any_of(messages_.begin(), messages_.end(), [kind](const ProtocolMessage& message) {
+      return message.header.kind == kind;
+    });
   }
   // Calls |send(const ProtocolMessage&)| for each, until it returns false. True: none is left.
   template <typename Send>

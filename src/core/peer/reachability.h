@@ -20,21 +20,23 @@ class Reachability {
   void vouched() { vouched_ = true; }
   bool is_vouched() const { return vouched_; }
 
-  // The last connection has broken, |now_ns|. False: too often.
-  [[nodiscard]] bool connection_broke(uint64_t now_ns) {
+  // The last connection has broken.
+  void connection_broke(uint64_t now_ns) {
     begin(now_ns);
-    return ++breaks_ <= kMostBreaks || !is_long(now_ns);
+    ++breaks_;
   }
+  bool keeps_breaking(uint64_t now_ns) const { return breaks_ > kMostBreaks && is_long(now_ns); }
   // Returns the pause before the next attempt.
   uint64_t pause_after_break_ns() const {
     return std::min(kMostPauseNs, kLeastPauseNs << std::min<uint64_t>(breaks_, 7));
   }
 
-  // No transport could connect. True: for the first time.
-  bool connect_failed(uint64_t now_ns) {
+  // No transport could connect.
+  void connect_failed(uint64_t now_ns) {
     begin(now_ns);
-    return failures_++ == 0;
+    ++failures_;
   }
+  bool is_first_failure() const { return failures_ == 1; }
   bool is_hopeless(uint64_t now_ns) const { return is_long(now_ns) && failures_ >= kLeastFailures; }
   uint64_t pause_after_failure_ns(uint64_t now_ns) const {
     return std::clamp((now_ns - since_ns_) / 4, kLeastPauseNs, kMostPauseNs);

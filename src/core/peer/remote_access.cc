@@ -5,18 +5,6 @@
 
 namespace hetcomm {
 
-bool RemoteAccess::accept(Operation& operation) {
-  operation.pair = &association_.pair();
-  operation.access.ledger = this;
-  if (operation.kind == OperationKind::kFlush) {
-    batches_.submit(operation);
-    return true;
-  }
-  operation.access.batch = batches_.add();
-  operation.access.started = true;
-  return false;
-}
-
 void RemoteAccess::end(Operation& operation, Code code, std::string text) {
   if (operation.kind == OperationKind::kFlush) {
     batches_.forget(operation);
@@ -46,13 +34,6 @@ void RemoteAccess::ending(Operation& operation) {
   } else {
     initiator_.free_place();
   }
-}
-
-void RemoteAccess::protocol_message_left(MessageKind kind, Place place) {
-  const uint32_t sent = association_.sequencer().sent();
-  if (kind == MessageKind::kRailDown) initiator_.direct().told_of_failure(sent);
-  if (place == Place::kOwner) places_.answered(sent);
-  if (place == Place::kInitiator) initiator_.withdrawal_left();
 }
 
 void RemoteAccess::receive(const WireHeader& header, ConstByteSpan payload) {

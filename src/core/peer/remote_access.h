@@ -37,15 +37,25 @@ class RemoteAccess final : public AccessLedger {
  public:
   RemoteAccess(Association& association, TransferTable& transfers, MessageReceiver& receiver)
       : association_(association),
+        places_(association.places()),
         batches_(association.common().completer, association.rank()),
-        initiator_(association, transfers, receiver, places_),
-        owner_(association, transfers, receiver, places_, *this) {}
+        initiator_(association, transfers, receiver),
+        owner_(association, transfers, receiver, *this) {}
   RemoteAccess(const RemoteAccess&) = delete;
   RemoteAccess& operator=(const RemoteAccess&) = delete;
 
   // Counts a one-sided operation of this rank's user, which is pending. True: it is a flush, which
   // needs no start. May throw std::bad_alloc.
-  bool accept(Operation& operation);
+  bool accept(Operation& operation) {
+    operation.access.ledger = this;
+    if (operation.kind == OperationKind::kFlush) [[unlikely]] {
+      batches_.submit(operation);
+      return true;
+    }
+    operation.access.batch = batches_.add();
+    operation.access.started = true;
+    return false;
+  }
   // Starts one that has its turn. False: to be tried again. May throw std::bad_alloc.
   bool start(Operation& operation) {
     return operation.kind == OperationKind::kAnswer ? owner_.start(operation)
@@ -67,8 +77,6 @@ class RemoteAccess final : public AccessLedger {
   // acknowledges them is dealt with, which may ask for something; the second after it.
   void answers_acknowledged(uint32_t sequence) { places_.acknowledged(sequence); }
   void acknowledged(uint32_t sequence) { initiator_.acknowledged(sequence); }
-  // A protocol message has just left.
-  void protocol_message_left(MessageKind kind, Place place);
 
   // --- what waits ---
   // An answer or an operation that waits can start now, if the connection has room.
@@ -78,18 +86,17 @@ class RemoteAccess final : public AccessLedger {
   // Nothing is under way, and no memory of the peer is held that a connection may have mapped.
   bool is_idle() const { return !owner_.has_to_start() && initiator_.is_idle(); }
   void fail_everything(const Status& why) {
-    initiator_.fail_everything(why);
     owner_.fail_everything(why);
+    initiator_.fail_everything(why);
   }
 
   AccessInitiator& initiator() { return initiator_; }
-  const AccessInitiator& initiator() const { return initiator_; }
   AccessOwner& owner() { return owner_; }
   const Places& places() const { return places_; }
 
  private:
   Association& association_;
-  Places places_;
+  Places& places_;
   FlushBatches batches_;
   AccessInitiator initiator_;
   AccessOwner owner_;

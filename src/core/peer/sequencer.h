@@ -87,7 +87,7 @@ class Sequencer {
   }
   // The peer has received the messages up to |sequence|. False: it lacks some that were not kept.
   // Asks only once after lose_unkept().
-  bool has_unkept(uint32_t sequence) {
+  [[nodiscard]] bool check_unkept(uint32_t sequence) {
     return !std::exchange(check_unkept_, false) ||
            static_cast<int32_t>(last_unkept_ - sequence) <= 0;
   }

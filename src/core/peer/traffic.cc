@@ -28,7 +28,7 @@ void Traffic::pump() {
     }
   }
   access_.initiator().start_waiting();
-  association_.submit_waiting_bulks();
+  if (association_.is_ready()) association_.bulks().submit_waiting();
 }
 
 void Traffic::end(Operation& operation, Code code, std::string text) {
@@ -88,7 +88,8 @@ void Traffic::receive(Rail& rail, const MessageHeader& raw, ConstByteSpan payloa
     access_.acknowledged(header.acknowledged);
   if (!more_credit) return;
   if (!association_.outbox().empty() || !association_.protocol().empty()) pump();
-  access_.initiator().credit_came();
+  if (access_.initiator().waits_for_credit()) [[unlikely]]
+    access_.initiator().credit_came();
 }
 
 // False: it was dropped, and means nothing.

@@ -42,7 +42,7 @@ class Traffic {
   }
   // Sends what waits, as far as there is room.
   void pump();
-  // Does what PairBase::end() says.
+  // Ends an operation that this pair has, in whatever stage it is. Works without memory.
   void end(Operation& operation, Code code, std::string text);
 
   // --- what arrives ---
@@ -59,7 +59,7 @@ class Traffic {
   // --- connections ---
   // A connection is open, whose number some grants that came before it name.
   void take_early_grants();
-  // There are other connections than before, or room on one.
+  // There are other connections than before: transfers and direct accesses go on.
   void restart();
   // Everything of |rail| is made quiet.
   void rail_failed(const Rail& rail, bool peer_has_to_know);
@@ -78,8 +78,9 @@ class Traffic {
 
  private:
   bool start(Operation& operation) {
-    return operation.kind == OperationKind::kSend ? sender_.start(operation)
-                                                  : access_.start(operation);
+    if (operation.kind != OperationKind::kSend) [[unlikely]]
+      return access_.start(operation);
+    return sender_.start(operation);
   }
   bool start_or_end(Operation& operation) {
     return association_.start_or_end(operation, [this](Operation& each) { return start(each); });

@@ -36,8 +36,9 @@ class SendTransfer final : public Mortal {
 
   // The body of the request; exposes the source if the rail can be read from.
   RequestBody make_request();
-  // Sends |header| and |body|, which announce |transfer|'s operation and begin with make_request().
-  // kOk: the transfer is under way. Another code: nothing has left, and it is the caller's.
+  // Sends |header| and |body|, which holds what make_request() has returned. They announce
+  // |transfer|'s operation. kOk: the transfer is under way. Another code: nothing has left, and it
+  // is the caller's.
   template <typename Body>
   static Code announce(PoolPtr<SendTransfer>& transfer, const WireHeader& header,
                        const Body& body) {

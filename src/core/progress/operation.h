@@ -228,9 +228,9 @@ struct alignas(kOperationAlign) Operation {
     bool placed = false;  // all bytes are, the owner does not know yet
     bool counted = false;
     bool direct_failed = false;  // the owner shall look at it
-    bool waiting = false;        // in one of RemoteAccess's queues
+    bool waiting = false;        // in a TurnQueue
     bool had_turn = false;       // has waited for its turn to be asked
-    bool holds_place = false;    // RemoteAccess counts it
+    bool holds_place = false;    // counted in Places
   };
   Access access;
 
