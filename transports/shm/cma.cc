@@ -86,7 +86,7 @@ uint64_t left_to_read(const Bulk& bulk) {
   return bulk.local.offset + bulk.local.length - load_cursor(bulk).position;
 }
 
-int64_t read_slice(pid_t pid, const SourceKey& source, Bulk& bulk, uint64_t most) {
+int64_t read_fragment(pid_t pid, const SourceKey& source, Bulk& bulk, uint64_t most) {
   SegmentCursor cursor = load_cursor(bulk);
   most = std::min(most, left_to_read(bulk));
   std::array<iovec, kWindow> local;

@@ -27,7 +27,7 @@ Status prove_reading(pid_t pid, uint64_t address, const Nonce& expected);
 void begin_read(Bulk& bulk);
 // Reads at most |most| bytes more. Returns the bytes read, or a negative errno. Call while bytes
 // are left.
-int64_t read_slice(pid_t pid, const SourceKey& source, Bulk& bulk, uint64_t most);
+int64_t read_fragment(pid_t pid, const SourceKey& source, Bulk& bulk, uint64_t most);
 // Bytes of |bulk| not read yet.
 uint64_t left_to_read(const Bulk& bulk);
 

@@ -36,20 +36,23 @@ Capabilities shm_capabilities(const Config& config, const Geometry& geometry) {
   return can;
 }
 
-ShmEndpoint::ShmEndpoint(ShmTransport& transport, int peer, Link link)
-    : consumer_(link.segment.side(1 - link.side), link.segment.side(link.side),
-                link.segment.ring(1 - link.side), link.segment.geometry().ring_bytes),
-      producer_(link.segment.side(link.side), link.segment.side(1 - link.side),
-                link.segment.ring(link.side), link.segment.geometry().ring_bytes),
-      bell_(link.segment.side(1 - link.side), link.socket.get(), link.fence),
-      sources_(link.segment.side(link.side)),
-      mine_(link.segment.side(link.side)),
-      link_(std::move(link)),
-      port_(link_.socket.get()),
-      capabilities_(shm_capabilities(transport.environment().config, link_.segment.geometry())),
+ShmEndpoint::ShmEndpoint(ShmTransport& transport, int peer, Connection connection)
+    : consumer_(
+          connection.memory.side(1 - connection.side), connection.memory.side(connection.side),
+          connection.memory.ring(1 - connection.side), connection.memory.geometry().ring_bytes),
+      producer_(connection.memory.side(connection.side),
+                connection.memory.side(1 - connection.side),
+                connection.memory.ring(connection.side), connection.memory.geometry().ring_bytes),
+      bell_(connection.memory.side(1 - connection.side), connection.socket.get(), connection.fence),
+      sources_(connection.memory.side(connection.side)),
+      mine_(connection.memory.side(connection.side)),
+      connection_(std::move(connection)),
+      port_(connection_.socket.get()),
+      capabilities_(
+          shm_capabilities(transport.environment().config, connection_.memory.geometry())),
       transport_(transport),
       peer_(peer) {
-  capabilities_.get = link_.reading.ok();
+  capabilities_.get = connection_.reading.ok();
   capabilities_.gets_now = capabilities_.get;
 }
 
@@ -62,11 +65,11 @@ EndpointAbilities ShmEndpoint::abilities() {
 }
 
 Result<std::unique_ptr<ShmEndpoint>> ShmEndpoint::create(ShmTransport& transport, int peer,
-                                                         Link link) {
-  std::unique_ptr<ShmEndpoint> endpoint(new ShmEndpoint(transport, peer, std::move(link)));
+                                                         Connection connection) {
+  std::unique_ptr<ShmEndpoint> endpoint(new ShmEndpoint(transport, peer, std::move(connection)));
   Poller& poller = transport.environment().poller;
   HETCOMM_RETURN_IF_ERROR(
-      poller.add(endpoint->link_.socket.get(), EPOLLIN | EPOLLRDHUP, *endpoint));
+      poller.add(endpoint->connection_.socket.get(), EPOLLIN | EPOLLRDHUP, *endpoint));
   transport.add(*endpoint);
   return endpoint;
 }
@@ -79,12 +82,13 @@ ShmEndpoint::~ShmEndpoint() {
 }
 
 std::string ShmEndpoint::describe() const {
-  const Geometry& geometry = link_.segment.geometry();
+  const Geometry& geometry = connection_.memory.geometry();
   return fmt::format(
       "shm to rank {} (process {} of user {}), ring {} KiB, chunk {} KiB, wake by {}, get {}",
-      peer_, link_.pid, link_.user, geometry.ring_bytes >> 10, geometry.chunk_bytes >> 10,
-      bell_.fences() ? "fence" : "membarrier",
-      link_.reading.ok() ? "by process_vm_readv" : "off: " + std::string(link_.reading.text()));
+      peer_, connection_.pid, connection_.user, geometry.ring_bytes >> 10,
+      geometry.chunk_bytes >> 10, bell_.fences() ? "fence" : "membarrier",
+      connection_.reading.ok() ? "by process_vm_readv"
+                               : "off: " + std::string(connection_.reading.text()));
 }
 
 // --- sending ---------------------------------------------------------------------------------
@@ -93,9 +97,9 @@ std::string ShmEndpoint::describe() const {
 Code ShmEndpoint::grow_ring(uint64_t bytes) {
   const uint64_t used = producer_.used_ring_bytes();
   const uint64_t wanted = std::min(std::max(std::bit_ceil(bytes), kFirstRingBytes),
-                                   link_.segment.geometry().ring_bytes);
+                                   connection_.memory.geometry().ring_bytes);
   if (wanted <= used) return Code::kOk;
-  const Code code = link_.segment.allocate_ring(link_.side, used, wanted);
+  const Code code = connection_.memory.allocate_ring(connection_.side, used, wanted);
   if (code == Code::kOk) producer_.grow(wanted);
   return code;
 }
@@ -111,7 +115,7 @@ Code ShmEndpoint::send(const MessageHeader& header, const SegmentView& payload) 
   if (failed_) return Code::kPeerLost;
   if (payload.length > kInlineBytes) return send_by_ring(header, payload);
   if (!producer_.has_slot()) return refuse(0);
-  Slot& slot = producer_.slot();
+  FifoSlot& slot = producer_.slot();
   slot.header = header;
   const Segments segments = payload.segments;
   if (segments.size() == 1 && payload.length > 0) {
@@ -131,16 +135,16 @@ Code ShmEndpoint::send_by_ring(const MessageHeader& header, const SegmentView& p
   if (!producer_.has_room(payload.length)) return refuse(payload.length);
   if (ring_messages_ < kFewMessages && ++ring_messages_ == kFewMessages) [[unlikely]] {
     // Where memory is short, the ring goes on with the part that it has.
-    (void)grow_ring(link_.segment.geometry().ring_bytes);
+    (void)grow_ring(connection_.memory.geometry().ring_bytes);
   }
   while (!producer_.fits(payload.length)) {
     const bool first = producer_.used_ring_bytes() == 0;
-    const Code code = grow_ring(first ? payload.length : link_.segment.geometry().ring_bytes);
+    const Code code = grow_ring(first ? payload.length : connection_.memory.geometry().ring_bytes);
     if (code != Code::kOk) return code;
   }
   const RingPosition position = producer_.position_for(payload.length);
   gather(payload.segments, payload.offset, ByteSpan(producer_.at(position), payload.length));
-  Slot& slot = producer_.slot();
+  FifoSlot& slot = producer_.slot();
   slot.header = header;
   std::memcpy(slot.body.data(), &position, sizeof(position));
   producer_.publish_bytes(SlotKind::kRing, position, payload.length);
@@ -174,7 +178,7 @@ int ShmEndpoint::receive() {
 
 // False when the entry cannot be true.
 bool ShmEndpoint::deliver(uint32_t kind_and_length) {
-  const Slot& slot = consumer_.slot();
+  const FifoSlot& slot = consumer_.slot();
   const uint32_t length = kind_and_length & 0xffffff;
   const auto kind = static_cast<SlotKind>(kind_and_length >> 24);
   switch (kind) {
@@ -188,7 +192,7 @@ bool ShmEndpoint::deliver(uint32_t kind_and_length) {
   return false;
 }
 
-bool ShmEndpoint::deliver_message(const Slot& slot, SlotKind kind, uint32_t length) {
+bool ShmEndpoint::deliver_message(const FifoSlot& slot, SlotKind kind, uint32_t length) {
   const std::byte* payload = slot.body.data();
   if (kind == SlotKind::kInline) {
     if (length > kInlineBytes) return false;
@@ -282,7 +286,8 @@ void ShmEndpoint::peer_went() {
 }
 
 void ShmEndpoint::stop_watching() {
-  if (link_.socket.valid()) transport_.environment().poller.remove(link_.socket.get(), *this);
+  if (connection_.socket.valid())
+    transport_.environment().poller.remove(connection_.socket.get(), *this);
 }
 
 // The peer is told by the end of the socket, although a forked child of this process may hold it
@@ -290,14 +295,14 @@ void ShmEndpoint::stop_watching() {
 void ShmEndpoint::hang_up() {
   stop_watching();
   bell_.mute();
-  if (link_.socket.valid() && !shared_.empty()) {
+  if (connection_.socket.valid() && !shared_.empty()) {
     // The peer still maps memory of this side: its own end of the socket will tell when it does
     // not.
-    shutdown(link_.socket.get(), SHUT_WR);
-    transport_.add_orphans(std::move(link_.socket), std::exchange(shared_, {}));
+    shutdown(connection_.socket.get(), SHUT_WR);
+    transport_.add_orphans(std::move(connection_.socket), std::exchange(shared_, {}));
   }
-  if (link_.socket.valid()) shutdown(link_.socket.get(), SHUT_RDWR);
-  link_.socket.reset();
+  if (connection_.socket.valid()) shutdown(connection_.socket.get(), SHUT_RDWR);
+  connection_.socket.reset();
 }
 
 // --- regions ---------------------------------------------------------------------------------
@@ -406,7 +411,8 @@ void ShmEndpoint::note_refusal(Refusal refusal) {
     return;
   }
   transport_.environment().log.warn(
-      "shm: rank {} (process {} of user {}) is refused memory: {}", peer_, link_.pid, link_.user,
+      "shm: rank {} (process {} of user {}) is refused memory: {}", peer_, connection_.pid,
+      connection_.user,
       refusal == Refusal::kForeign
           ? "it is registered on a communicator that this rank does not belong to"
           : "none can be mapped under the key that it named");
@@ -428,8 +434,8 @@ void ShmEndpoint::unmap_all() {
 // Who keeps to the protocol does not get here.
 void ShmEndpoint::violated(std::string_view what) {
   const std::string text =
-      fmt::format("shm: connection to rank {} (process {} of user {}) ended: {}", peer_, link_.pid,
-                  link_.user, what);
+      fmt::format("shm: connection to rank {} (process {} of user {}) ended: {}", peer_,
+                  connection_.pid, connection_.user, what);
   transport_.environment().log.warn("{}", text);
   fail(Status(Code::kPeerLost, text));
 }

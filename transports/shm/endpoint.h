@@ -38,7 +38,8 @@ Capabilities shm_capabilities(const Config& config, const Geometry& geometry);
 class ShmEndpoint final : public Endpoint, private Watcher {
  public:
   // |transport| outlives the endpoint.
-  static Result<std::unique_ptr<ShmEndpoint>> create(ShmTransport& transport, int peer, Link link);
+  static Result<std::unique_ptr<ShmEndpoint>> create(ShmTransport& transport, int peer,
+                                                     Connection connection);
   ~ShmEndpoint() override;
 
   void set_handler(EndpointHandler* handler) override { handler_ = handler; }
@@ -106,7 +107,7 @@ class ShmEndpoint final : public Endpoint, private Watcher {
     ShmEndpoint& endpoint_;
   };
 
-  ShmEndpoint(ShmTransport& transport, int peer, Link link);
+  ShmEndpoint(ShmTransport& transport, int peer, Connection connection);
   Code put(Bulk& bulk);
   Code get(Bulk& bulk);
   Code get_now(Bulk& bulk);
@@ -130,8 +131,8 @@ class ShmEndpoint final : public Endpoint, private Watcher {
   Code send_by_ring(const MessageHeader& header, const SegmentView& payload);
   int receive();
   bool deliver(uint32_t kind_and_length);
-  bool deliver_message(const Slot& slot, SlotKind kind, uint32_t length);
-  bool deliver_put(const Slot& slot, bool last, uint32_t length);
+  bool deliver_message(const FifoSlot& slot, SlotKind kind, uint32_t length);
+  bool deliver_put(const FifoSlot& slot, bool last, uint32_t length);
   uint64_t next_piece_bytes() const;
   int pump_puts();
   bool publish_piece(Bulk& bulk, uint64_t length);
@@ -163,7 +164,7 @@ class ShmEndpoint final : public Endpoint, private Watcher {
   TargetTable targets_;
   SourceTable sources_;
   Side& mine_;
-  Link link_;
+  Connection connection_;
   ParcelPort port_;
   std::unordered_map<uint64_t, Mapping> mappings_;    // of the peer's regions
   std::unordered_map<uint64_t, uint64_t> wanted_;     // asked for, not here yet, with its length

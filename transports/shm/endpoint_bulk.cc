@@ -51,7 +51,7 @@ Code ShmEndpoint::put(Bulk& bulk) {
     return Code::kInvalidArgument;
   }
   // Its pieces never wait for memory.
-  if (const Code code = grow_ring(link_.segment.geometry().ring_bytes); code != Code::kOk) {
+  if (const Code code = grow_ring(connection_.memory.geometry().ring_bytes); code != Code::kOk) {
     return code;
   }
   SegmentCursor cursor;
@@ -65,7 +65,7 @@ Code ShmEndpoint::put(Bulk& bulk) {
 uint64_t ShmEndpoint::next_piece_bytes() const {
   const Bulk& bulk = puts_.front();
   const uint64_t left = bulk.local.offset + bulk.local.length - load_cursor(bulk).position;
-  return std::min<uint64_t>(left, link_.segment.geometry().chunk_bytes);
+  return std::min<uint64_t>(left, connection_.memory.geometry().chunk_bytes);
 }
 
 int ShmEndpoint::pump_puts() {
@@ -107,7 +107,7 @@ bool ShmEndpoint::publish_piece(Bulk& bulk, uint64_t length) {
   return last;
 }
 
-bool ShmEndpoint::deliver_put(const Slot& slot, bool last, uint32_t length) {
+bool ShmEndpoint::deliver_put(const FifoSlot& slot, bool last, uint32_t length) {
   PutPiece piece{};
   copy_once(&piece, slot.header.data(), sizeof(piece));
   const std::byte* from = consumer_.take_bytes(piece.position, length);
@@ -159,7 +159,7 @@ Code ShmEndpoint::get_now(Bulk& bulk) {
   if (const Code code = begin_get(bulk); code != Code::kOk) return code;
   int64_t outcome = 0;
   while (outcome >= 0 && left_to_read(bulk) > 0) {
-    outcome = read_slice(link_.pid, source_of(bulk), bulk, left_to_read(bulk));
+    outcome = read_fragment(connection_.pid, source_of(bulk), bulk, left_to_read(bulk));
   }
   read_now_ += bulk.local.length;
   return outcome_of_get(bulk, outcome);
@@ -171,7 +171,8 @@ int ShmEndpoint::pump_gets() {
   while (budget > 0 && !gets_.empty() && !draining_) {
     Bulk& bulk = gets_.front();
     int64_t outcome = 0;
-    if (left_to_read(bulk) > 0) outcome = read_slice(link_.pid, source_of(bulk), bulk, budget);
+    if (left_to_read(bulk) > 0)
+      outcome = read_fragment(connection_.pid, source_of(bulk), bulk, budget);
     ++done;
     if (outcome > 0) budget -= std::min<uint64_t>(budget, static_cast<uint64_t>(outcome));
     if (outcome >= 0 && left_to_read(bulk) > 0) continue;
@@ -189,7 +190,7 @@ Code ShmEndpoint::outcome_of_get(const Bulk& bulk, int64_t outcome) {
   const SourceKey source = source_of(bulk);
   // The word is read after the data: see SourceTable::remove.
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  const Side& peer = link_.segment.side(1 - link_.side);
+  const Side& peer = connection_.memory.side(1 - connection_.side);
   const bool exposed =
       peer.sources[source.index].load(std::memory_order_acquire) == source.generation;
   // The process that was read must still be the peer: its number may have been given to another.
@@ -203,7 +204,7 @@ Code ShmEndpoint::outcome_of_get(const Bulk& bulk, int64_t outcome) {
 }
 
 bool ShmEndpoint::peer_is_gone() const {
-  pollfd watched{link_.socket.get(), POLLRDHUP, 0};
+  pollfd watched{connection_.socket.get(), POLLRDHUP, 0};
   return poll(&watched, 1, 0) > 0;
 }
 

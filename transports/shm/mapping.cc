@@ -7,7 +7,7 @@
 #include <span>
 #include <utility>
 
-#include "transports/shm/segment.h"
+#include "transports/shm/connection_memory.h"
 
 namespace hetcomm::shm {
 namespace {

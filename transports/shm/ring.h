@@ -42,14 +42,14 @@ class Producer {
   uint64_t used_ring_bytes() const { return used_; }
 
   // The slot that the next publish() hands over.
-  Slot& slot() const { return slots_[head_ % kSlotCount]; }
+  FifoSlot& slot() const { return slots_[head_ % kSlotCount]; }
   // Where |length| bytes go; fits(length) was true. publish_bytes() takes them.
   RingPosition position_for(uint64_t length) const { return position_for(length, used_); }
   std::byte* at(RingPosition position) const { return ring_ + (position & (ring_bytes_ - 1)); }
 
   // |next| is slot(). The caller passes it, as the compiler cannot know that a write to the slot
   // leaves |head_| as it is.
-  void publish(Slot& next, SlotKind kind, uint64_t length) {
+  void publish(FifoSlot& next, SlotKind kind, uint64_t length) {
     next.kind_and_length = static_cast<uint32_t>(kind) << 24 | static_cast<uint32_t>(length);
     ++head_;
     next.sequence.store(static_cast<uint32_t>(head_), std::memory_order_release);
@@ -84,7 +84,7 @@ class Producer {
     consumed_bytes_ = bytes;
   }
 
-  Slot* slots_;
+  FifoSlot* slots_;
   const Side& peer_;
   std::byte* ring_;
   uint64_t ring_bytes_;
@@ -109,7 +109,7 @@ class Consumer {
     return next_->sequence.load(std::memory_order_acquire) == static_cast<uint32_t>(tail_ + 1);
   }
   // The next entry, while ready().
-  const Slot& slot() const { return *next_; }
+  const FifoSlot& slot() const { return *next_; }
   // Fetches the entry after it while this one is worked on: in a stream it is there already.
   void prefetch_following() const {
     const auto* line = reinterpret_cast<const std::byte*>(slots_ + (tail_ + 1) % kSlotCount);
@@ -147,8 +147,8 @@ class Consumer {
   }
 
  private:
-  const Slot* next_;
-  const Slot* slots_;
+  const FifoSlot* next_;
+  const FifoSlot* slots_;
   Side& mine_;
   const std::byte* ring_;
   uint64_t ring_bytes_;

@@ -100,7 +100,7 @@ class ShmTransport::Pending final : public ConnectHandler, public SetupHandler {
       begin_setup(std::move(socket).value().take_fd());
     }
   }
-  void on_setup(Setup&, Result<Link> link) override { finish(std::move(link)); }
+  void on_setup(Setup&, Result<Connection> connection) override { finish(std::move(connection)); }
 
  private:
   void begin_setup(UniqueFd socket) {
@@ -116,9 +116,10 @@ class ShmTransport::Pending final : public ConnectHandler, public SetupHandler {
     }
   }
 
-  void finish(Result<Link> link) {
+  void finish(Result<Connection> connection) {
     cancel();
-    Result<std::unique_ptr<Endpoint>> endpoint = transport_.make_endpoint(peer_, std::move(link));
+    Result<std::unique_ptr<Endpoint>> endpoint =
+        transport_.make_endpoint(peer_, std::move(connection));
     const TransportEnvironment& environment = transport_.environment_;
     if (!endpoint.ok() && (!initiator_ || endpoint.status().code() == Code::kInvalidArgument)) {
       environment.log.warn("shm: connection with rank {} ({}) refused: {}", peer_, peer_name_,
@@ -160,7 +161,7 @@ ShmTransport::~ShmTransport() = default;
 
 Result<std::unique_ptr<ShmTransport>> ShmTransport::create(
     const TransportEnvironment& environment) {
-  HETCOMM_RETURN_IF_ERROR(Segment::check_support());
+  HETCOMM_RETURN_IF_ERROR(ConnectionMemory::check_support());
   std::unique_ptr<ShmTransport> transport(new ShmTransport(environment));
   HETCOMM_RETURN_IF_ERROR(fill_random(transport->context_.nonce));
   Result<std::string> name = random_socket_name();
@@ -223,10 +224,11 @@ void ShmTransport::on_accept(StreamSocket socket, const Hello& hello) {
   pending.accept(std::move(socket).take_fd());
 }
 
-Result<std::unique_ptr<Endpoint>> ShmTransport::make_endpoint(int peer, Result<Link> link) {
-  if (!link.ok()) return link.status();
+Result<std::unique_ptr<Endpoint>> ShmTransport::make_endpoint(int peer,
+                                                              Result<Connection> connection) {
+  if (!connection.ok()) return connection.status();
   Result<std::unique_ptr<ShmEndpoint>> endpoint =
-      ShmEndpoint::create(*this, peer, std::move(link).value());
+      ShmEndpoint::create(*this, peer, std::move(connection).value());
   if (!endpoint.ok()) return endpoint.status();
   environment_.log.debug("{}", (*endpoint)->describe());
   return std::unique_ptr<Endpoint>(std::move(endpoint).value());

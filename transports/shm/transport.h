@@ -53,7 +53,7 @@ class ShmTransport final : public Transport, public RegionPublisher, private Acc
   explicit ShmTransport(const TransportEnvironment& environment);
 
   void on_accept(StreamSocket socket, const Hello& peer) override;
-  Result<std::unique_ptr<Endpoint>> make_endpoint(int peer, Result<Link> link);
+  Result<std::unique_ptr<Endpoint>> make_endpoint(int peer, Result<Connection> connection);
   bool same_user_only() const { return environment_.config.text(Variable::kShmUsers) == "same"; }
   int run_timers();
 

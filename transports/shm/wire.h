@@ -44,13 +44,13 @@ enum class SlotKind : uint8_t {
 };
 
 // One entry of a FIFO. The first cache line carries everything of a message of up to 24 bytes.
-struct alignas(kLineBytes) Slot {
+struct alignas(kLineBytes) FifoSlot {
   std::atomic<uint32_t> sequence;  // number of the entry + 1, written last
   uint32_t kind_and_length;        // kind << 24 | bytes of payload
   std::array<std::byte, kSlotHeaderBytes> header;
   std::array<std::byte, kInlineBytes> body;
 };
-static_assert(sizeof(Slot) == 128 && offsetof(Slot, body) == 40);
+static_assert(sizeof(FifoSlot) == 128 && offsetof(FifoSlot, body) == 40);
 
 // Bytes of a ring are numbered without end; byte n lies at n modulo the ring's size.
 using RingPosition = uint64_t;
@@ -73,7 +73,7 @@ struct Side {
   alignas(kLineBytes) std::atomic<uint64_t> consumed_slots;
   std::atomic<uint64_t> consumed_bytes;
   alignas(kLineBytes) std::atomic<uint32_t> asleep;
-  alignas(kLineBytes) std::array<Slot, kSlotCount> slots;
+  alignas(kLineBytes) std::array<FifoSlot, kSlotCount> slots;
   // Generation of each exposed get source; 0: withdrawn.
   alignas(kLineBytes) std::array<std::atomic<uint32_t>, kSourceCount> sources;
 };

@@ -16,19 +16,19 @@ namespace hetcomm::shm {
 // plain memory, which the peer has sealed with |seals| and so cannot shrink.
 Result<uint64_t> sealed_size(const UniqueFd& file, int seals);
 
-class Segment {
+class ConnectionMemory {
  public:
   // Whether this kernel makes sealed files; costs little.
   static Status check_support();
   // Makes the file; its control part has memory, its rings do not yet.
-  static Result<Segment> create(const Geometry& geometry);
+  static Result<ConnectionMemory> create(const Geometry& geometry);
   // Maps a peer's file after checking that nobody can shrink it under us.
-  static Result<Segment> adopt(UniqueFd file, const Geometry& geometry);
+  static Result<ConnectionMemory> adopt(UniqueFd file, const Geometry& geometry);
 
-  Segment() = default;
-  Segment(Segment&& other) noexcept;
-  Segment& operator=(Segment&& other) noexcept;
-  ~Segment();
+  ConnectionMemory() = default;
+  ConnectionMemory(ConnectionMemory&& other) noexcept;
+  ConnectionMemory& operator=(ConnectionMemory&& other) noexcept;
+  ~ConnectionMemory();
 
   const Geometry& geometry() const { return geometry_; }
   // The memory's descriptor; -1 after let_go_of_file().
@@ -49,7 +49,7 @@ class Segment {
   Code allocate_ring(int side, uint64_t from, uint64_t to);
 
  private:
-  Segment(UniqueFd file, const Geometry& geometry);
+  ConnectionMemory(UniqueFd file, const Geometry& geometry);
   Status map();
 
   UniqueFd file_;
