@@ -268,7 +268,7 @@ int TcpEndpoint::write_streams() {
   if (any_bulk_stream()) {
     done += write_bulk();
   } else if (bulk_unavailable_ && !want_writable_ && !queue_.empty()) {
-    done += messages_.write(queue_, true, std::min(kMaxSliceBytes, transport_.settings().chunk));
+    done += messages_.write(queue_, true, std::min(kMaxFragmentBytes, transport_.settings().chunk));
   }
   if (done > 0) note_sent();
   return done;

@@ -10,7 +10,7 @@
 //
 // Bulk streams are opened at the first put of either side. Only the lower rank connects; the higher
 // one asks it to, on stream 0. Until the first bulk stream is up puts wait; if none can be opened,
-// they go over stream 0 in slices of kMaxSliceBytes, between messages.
+// they go over stream 0 in fragments of kMaxFragmentBytes, between messages.
 #pragma once
 
 #include <array>

@@ -6,7 +6,7 @@
 
 namespace hetcomm::tcp {
 
-Pieces FrameReader::plan(ByteSpan ahead, std::span<iovec> out) {
+Pieces FrameReader::next_io(ByteSpan ahead, std::span<iovec> out) {
   Pieces pieces;
   bool more_may_follow = true;
   switch (state_) {

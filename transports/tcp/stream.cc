@@ -115,7 +115,7 @@ int Stream::receive() {
   size_t budget = kReadBudget;
   int done = 0;
   while (watched_) {
-    const Pieces pieces = reader_.plan(ahead, iov);
+    const Pieces pieces = reader_.next_io(ahead, iov);
     const ssize_t received = socket_.receive(iov.data(), pieces.count);
     if (received <= 0) {
       if (received < 0 && (errno == EAGAIN || errno == EINTR)) return done;
@@ -197,10 +197,10 @@ int Stream::write(BulkQueue& queue, bool new_frames, uint32_t max_frame) {
     done = flush();
     if (!socket_.flushed()) return done;
   }
-  FrameWriter::Plan plan;
+  FrameWriter::NextIo io;
   while (!writer_.idle() || (new_frames && !queue.empty())) {
-    writer_.plan(new_frames ? &queue : nullptr, max_frame, kSendBytes, plan);
-    const ssize_t result = socket_.send(plan.iov.data(), plan.pieces.count);
+    writer_.next_io(new_frames ? &queue : nullptr, max_frame, kSendBytes, io);
+    const ssize_t result = socket_.send(io.iov.data(), io.pieces.count);
     if (result < 0) {
       if (means_full(errno)) {
         note_full();
@@ -210,10 +210,10 @@ int Stream::write(BulkQueue& queue, bool new_frames, uint32_t max_frame) {
       return done + 1;
     }
     const size_t sent = static_cast<size_t>(result);
-    writer_.commit(plan, sent, queue);
+    writer_.commit(io, sent, queue);
     full_count_ = 0;
     ++done;
-    if (sent < plan.pieces.bytes || !socket_.flushed()) {
+    if (sent < io.pieces.bytes || !socket_.flushed()) {
       full_ = true;
       return done;
     }

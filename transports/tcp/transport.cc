@@ -12,7 +12,7 @@
 #include "src/base/random.h"
 #include "src/net/handshake.h"
 #include "src/net/socket_options.h"
-#include "transports/tcp/attempt.h"
+#include "transports/tcp/connect_attempt.h"
 
 namespace hetcomm::tcp {
 namespace {
@@ -124,7 +124,7 @@ void TcpTransport::connect(int peer, ConstByteSpan descriptor) {
   if (status.ok()) status = fill_random(name.connection);
   std::vector<Address> addresses;
   if (status.ok()) addresses = std::move(target).value();
-  begin(std::make_unique<Attempt>(*this, peer, name, std::move(addresses), status));
+  begin(std::make_unique<ConnectAttempt>(*this, peer, name, std::move(addresses), status));
 }
 
 void TcpTransport::open_stream(TcpEndpoint& endpoint, size_t index) {
@@ -132,14 +132,14 @@ void TcpTransport::open_stream(TcpEndpoint& endpoint, size_t index) {
     if (attempt->endpoint() == &endpoint && attempt->name().index == index) return;
   }
   const StreamName name{.connection = endpoint.name().id, .index = static_cast<uint8_t>(index)};
-  auto attempt = std::make_unique<Attempt>(*this, endpoint.name().peer, name,
-                                           std::vector{endpoint.peer_address()}, Status());
+  auto attempt = std::make_unique<ConnectAttempt>(*this, endpoint.name().peer, name,
+                                                  std::vector{endpoint.peer_address()}, Status());
   attempt->set_endpoint(endpoint);
   begin(std::move(attempt));
 }
 
-void TcpTransport::begin(std::unique_ptr<Attempt> attempt) {
-  Attempt& started = *attempt;
+void TcpTransport::begin(std::unique_ptr<ConnectAttempt> attempt) {
+  ConnectAttempt& started = *attempt;
   attempts_.push_back(std::move(attempt));
   timers_checked_ns_ = 0;
   try {
@@ -165,10 +165,10 @@ bool TcpTransport::is_opening_stream(const TcpEndpoint& endpoint) const {
                      [&](const auto& attempt) { return attempt->endpoint() == &endpoint; });
 }
 
-void TcpTransport::finish(Attempt& attempt, Result<StreamSocket> socket) {
+void TcpTransport::finish(ConnectAttempt& attempt, Result<StreamSocket> socket) {
   const auto position = std::find_if(attempts_.begin(), attempts_.end(),
                                      [&](const auto& entry) { return entry.get() == &attempt; });
-  const std::unique_ptr<Attempt> owned = std::move(*position);
+  const std::unique_ptr<ConnectAttempt> owned = std::move(*position);
   attempts_.erase(position);
   if (TcpEndpoint* endpoint = owned->endpoint(); endpoint != nullptr) {
     if (socket.ok()) {

@@ -82,7 +82,7 @@ class TcpTransport final : public Transport, public ReceiptSource, public Accept
   void cancel_streams(const TcpEndpoint& endpoint);
 
  private:
-  class Attempt;
+  class ConnectAttempt;
   // A bulk stream whose connection is not there yet: the last packet of a proof may be late.
   struct EarlyStream {
     StreamName name;
@@ -97,9 +97,9 @@ class TcpTransport final : public Transport, public ReceiptSource, public Accept
   Status listen();
   // The addresses in |descriptor| that make sense from here.
   Result<std::vector<Address>> reachable(ConstByteSpan descriptor) const;
-  void begin(std::unique_ptr<Attempt> attempt);
-  std::unique_ptr<Attempt> take(const Attempt& attempt);
-  void finish(Attempt& attempt, Result<StreamSocket> socket);
+  void begin(std::unique_ptr<ConnectAttempt> attempt);
+  std::unique_ptr<ConnectAttempt> take(const ConnectAttempt& attempt);
+  void finish(ConnectAttempt& attempt, Result<StreamSocket> socket);
   TcpEndpoint* find(const ConnectionId& id, int peer);
   void accept_messages(int peer, const ConnectionId& id, StreamSocket socket);
   void accept_bulk(int peer, const StreamName& name, StreamSocket socket);
@@ -116,7 +116,7 @@ class TcpTransport final : public Transport, public ReceiptSource, public Accept
   OpenStreams open_streams_;
   std::unique_ptr<std::byte[]> scratch_;
   std::unique_ptr<NetworkListener> listener_;
-  std::vector<std::unique_ptr<Attempt>> attempts_;
+  std::vector<std::unique_ptr<ConnectAttempt>> attempts_;
   std::vector<EarlyStream> early_;  // oldest first
   std::vector<TcpEndpoint*> endpoints_;
   std::vector<TcpEndpoint*> active_;  // nullptr: has left; closed up by run_active

@@ -30,7 +30,7 @@ inline constexpr size_t kHeadBytes = kHeadPrefix + kHeaderBytes;
 inline constexpr uint32_t kMaxMessageBytes = 64u << 10;
 // Largest put frame on a bulk stream, and on stream 0, where it would keep messages waiting.
 inline constexpr uint32_t kMaxPutBytes = 64u << 20;
-inline constexpr uint32_t kMaxSliceBytes = 64u << 10;
+inline constexpr uint32_t kMaxFragmentBytes = 64u << 10;
 // Stream 0 carries messages; 1 to kMaxBulkStreams carry puts.
 inline constexpr size_t kMaxBulkStreams = 8;
 

@@ -17,11 +17,11 @@
 
 namespace hetcomm::tcp {
 
-class TcpTransport::Attempt final : public ConnectHandler {
+class TcpTransport::ConnectAttempt final : public ConnectHandler {
  public:
   // |refused|: a failure that is known already and is to be reported later.
-  Attempt(TcpTransport& transport, int peer, const StreamName& name, std::vector<Address> addresses,
-          Status refused);
+  ConnectAttempt(TcpTransport& transport, int peer, const StreamName& name,
+                 std::vector<Address> addresses, Status refused);
 
   void set_endpoint(TcpEndpoint& endpoint) { endpoint_ = &endpoint; }
   // Nullptr: the first stream of a new connection.

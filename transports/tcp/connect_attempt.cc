@@ -1,4 +1,4 @@
-#include "transports/tcp/attempt.h"
+#include "transports/tcp/connect_attempt.h"
 
 #include <algorithm>
 
@@ -12,15 +12,16 @@ constexpr uint32_t kMostDoublings = 10;
 
 }  // namespace
 
-TcpTransport::Attempt::Attempt(TcpTransport& transport, int peer, const StreamName& name,
-                               std::vector<Address> addresses, Status refused)
+TcpTransport::ConnectAttempt::ConnectAttempt(TcpTransport& transport, int peer,
+                                             const StreamName& name, std::vector<Address> addresses,
+                                             Status refused)
     : transport_(transport),
       peer_(peer),
       name_(name),
       addresses_(std::move(addresses)),
       refused_(std::move(refused)) {}
 
-void TcpTransport::Attempt::start(const TransportEnvironment& environment) {
+void TcpTransport::ConnectAttempt::start(const TransportEnvironment& environment) {
   if (!refused_.ok()) return;
   // The real clock: the coarse one is that of the last progress(), which may be long ago.
   last_reached_ns_ = now_ns();
@@ -29,7 +30,7 @@ void TcpTransport::Attempt::start(const TransportEnvironment& environment) {
   start_round();
 }
 
-void TcpTransport::Attempt::start_round() {
+void TcpTransport::ConnectAttempt::start_round() {
   const TransportEnvironment& environment = transport_.environment_;
   const uint64_t limit_ns = (addresses_.size() * kShortLimitNs) << doublings_;
   round_ends_ns_ = std::min(deadline_after(now_ns(), limit_ns), deadline_ns_);
@@ -40,7 +41,7 @@ void TcpTransport::Attempt::start_round() {
                                  std::move(hello), round_ends_ns_, *this, transport_.tls_);
 }
 
-void TcpTransport::Attempt::on_connect(Result<StreamSocket> socket) {
+void TcpTransport::ConnectAttempt::on_connect(Result<StreamSocket> socket) {
   const uint64_t now = now_ns();
   const bool silent = now >= last_reached_ns_ + transport_.detection_ns();
   if (!socket.ok() && now >= round_ends_ns_ && now < deadline_ns_ && !silent) {
@@ -51,7 +52,7 @@ void TcpTransport::Attempt::on_connect(Result<StreamSocket> socket) {
   transport_.finish(*this, std::move(socket));
 }
 
-void TcpTransport::Attempt::expire(const TransportEnvironment& environment) {
+void TcpTransport::ConnectAttempt::expire(const TransportEnvironment& environment) {
   if (!refused_.ok()) {
     transport_.finish(*this, refused_);
     return;
@@ -63,7 +64,7 @@ void TcpTransport::Attempt::expire(const TransportEnvironment& environment) {
   connector_->expire(environment.now_ns);
 }
 
-uint64_t TcpTransport::Attempt::next_timer_ns() const {
+uint64_t TcpTransport::ConnectAttempt::next_timer_ns() const {
   return refused_.ok() ? connector_->next_timer_ns() : 0;
 }
 
