@@ -27,8 +27,8 @@ if(HETCOMM_HAVE_VERBS_H)
     LABELS asan tsan
     TIMEOUT 120)
   # What needs events of memory skips where the kernel does not allow them.
-  hetcomm_test(rdma_registration_test
-    SOURCES rdma_registration_test.cc ../support/fake_verbs.cc
+  hetcomm_test(rdma_memory_region_test
+    SOURCES rdma_memory_region_test.cc ../support/fake_verbs.cc
     DEPENDS transport_rdma net base fmt::fmt
     LABELS asan)
 endif()

@@ -42,8 +42,8 @@ RdmaEndpoint::RdmaEndpoint(RdmaTransport& transport, int peer, Connected connect
       peer_credits_(connected.peer.credits),
       path_(fmt::format("{} to {}", transport.nic().name(), gid_text(connected.peer.gid))),
       credits_(connected.peer.credits),
-      exposures_(transport.registrations()),
-      queue_(transport.registrations()),
+      exposures_(transport.memory_regions()),
+      queue_(transport.memory_regions()),
       socket_(std::move(connected.socket)),
       cm_(std::move(connected.cm)),
       pair_(std::move(connected.pair)) {
@@ -124,7 +124,7 @@ Code RdmaEndpoint::start(Bulk& bulk, bool get) {
   // The head of a message is a piece of its own.
   const bool one_piece = key->kind == KeyKind::kCopiedTarget && pair_->max_pieces() == 1;
   const bool copied =
-      (small || one_piece) && !transport_.registrations().has_device(bulk.local.segments);
+      (small || one_piece) && !transport_.memory_regions().has_device(bulk.local.segments);
   if (!copied || get || key->kind == KeyKind::kCopiedTarget || !put_at_once(bulk, *key)) {
     queue_.push(bulk, *key, get, copied);
     pump();
@@ -133,13 +133,13 @@ Code RdmaEndpoint::start(Bulk& bulk, bool get) {
   return Code::kOk;
 }
 
-// A put of one slice that nothing stands before. What travels in the work request itself is read
+// A put of one fragment that nothing stands before. What travels in the work request itself is read
 // from where it lies.
 bool RdmaEndpoint::put_at_once(Bulk& bulk, const Key& key) {
   const SegmentView& local = bulk.local;
   const bool is_inline = local.length <= pair_->max_inline();
   if (queue_.front() != nullptr || local.length == 0 ||
-      local.length > transport_.settings().slot_bytes || !can_slice(key.kind, !is_inline)) {
+      local.length > transport_.settings().slot_bytes || !can_post(key.kind, !is_inline)) {
     return false;
   }
   const std::byte* place =
@@ -171,7 +171,7 @@ void RdmaEndpoint::revoke(const RemoteKey& key) {
   Exposure* exposure = exposures_.find(key);
   if (exposure == nullptr) return;
   if (exposure->access == Access::kGetSource) {
-    // Without its registration the memory cannot be read; a peer that reads loses the connection.
+    // Without its memory region the memory cannot be read; a peer that reads loses the connection.
     // Soft-RoCE then puts this side's queue pair into the error state and tells neither side.
     if (exposures_.revoke(*exposure)) {
       suspect_until_ns_ = deadline_after(now_ns(), kSuspectNs);
@@ -183,7 +183,7 @@ void RdmaEndpoint::revoke(const RemoteKey& key) {
     return;
   }
   // A write may be under way: the end of the queue pair ends it on any device. (Soft-RoCE keeps
-  // hold of a registration from a write's first packet to its last.)
+  // hold of a memory region from a write's first packet to its last.)
   break_off("memory that the peer could still reach was revoked");
 }
 
@@ -212,50 +212,51 @@ std::string RdmaEndpoint::describe() const {
 // --- bulk ------------------------------------------------------------------------------------
 
 // |copied|: through a send slot.
-bool RdmaEndpoint::can_slice(KeyKind kind, bool copied) const {
-  if (pair_->room() <= kReservedRequests || bulk_bytes_ >= transport_.settings().window_bytes) {
+bool RdmaEndpoint::can_post(KeyKind kind, bool copied) const {
+  if (pair_->room() <= kReservedRequests ||
+      bulk_bytes_ >= transport_.settings().max_in_flight_bytes) {
     return false;
   }
   const bool in_message = kind == KeyKind::kCopiedTarget;
-  const bool takes_credit = in_message || kind == KeyKind::kPutTarget;
+  const bool takes_credit = in_message || kind == KeyKind::kWriteTarget;
   if (takes_credit && credits_ <= peer_credits_ / 4) return false;
   return !(copied || in_message) || pair_->free_slots() > kReservedSlots;
 }
 
-// Posts slices of what is queued, as far as there is room.
+// Posts fragments of what is queued, as far as there is room.
 void RdmaEndpoint::pump() {
   if (state_ != State::kOpen || queue_.front() == nullptr) return;
   while (Transfer* transfer = queue_.front()) {
-    if (!can_slice(transfer->key.kind, transfer->copied)) break;
-    if (!post_slice(*transfer)) break;
+    if (!can_post(transfer->key.kind, transfer->copied)) break;
+    if (!post_fragment(*transfer)) break;
   }
   flush_posts();
 }
 
-bool RdmaEndpoint::post_slice(Transfer& transfer) {
+bool RdmaEndpoint::post_fragment(Transfer& transfer) {
   const Settings& settings = transport_.settings();
   const uint64_t left = transfer.bulk->local.length - transfer.begun;
-  uint64_t most = transfer.copied ? settings.slot_bytes : settings.slice_bytes;
+  uint64_t most = transfer.copied ? settings.slot_bytes : settings.fragment_bytes;
   if (transfer.key.kind == KeyKind::kCopiedTarget) {
-    most = std::min(settings.slot_bytes, peer_slot_bytes_) - kSliceHeadBytes;
+    most = std::min(settings.slot_bytes, peer_slot_bytes_) - kFragmentHeadBytes;
   }
   const uint64_t length = std::min(left, most);
   return transfer.copied ? post_copied(transfer, length) : post_direct(transfer, length);
 }
 
 // Into the next send slot, where the target wants messages. Returns its size, or 0.
-size_t RdmaEndpoint::add_slice_head(const Transfer& transfer) {
+size_t RdmaEndpoint::add_fragment_head(const Transfer& transfer) {
   if (transfer.key.kind != KeyKind::kCopiedTarget) return 0;
-  encode_slice_head(pair_->slot(), static_cast<uint16_t>(std::exchange(owed_, 0)),
-                    {.immediate = transfer.key.immediate,
-                     .offset = transfer.bulk->remote_offset + transfer.begun});
-  return kSliceHeadBytes;
+  encode_fragment_head(pair_->slot(), static_cast<uint16_t>(std::exchange(owed_, 0)),
+                       {.immediate = transfer.key.immediate,
+                        .offset = transfer.bulk->remote_offset + transfer.begun});
+  return kFragmentHeadBytes;
 }
 
 bool RdmaEndpoint::post_copied(Transfer& transfer, uint64_t length) {
   std::byte* const place = pair_->slot();
   const SegmentView& local = transfer.bulk->local;
-  const size_t head = add_slice_head(transfer);
+  const size_t head = add_fragment_head(transfer);
   unsigned flags = 0;
   if (!transfer.get) {
     gather(local.segments, local.offset + transfer.begun, {place + head, length});
@@ -278,20 +279,20 @@ bool RdmaEndpoint::post_direct(Transfer& transfer, uint64_t length) {
   const Segments segments = transfer.bulk->local.segments;
   while (taken < length && count < pair_->max_pieces()) {
     transfer.cursor.advance(segments, 0);  // past empty segments
-    Result<Registration*> registration = queue_.registration(transfer, transfer.cursor.index);
-    if (!registration.ok()) {
-      if (transport_.registrations().may_copy(registration.status(), segments)) {
+    Result<MemoryRegion*> region = queue_.memory_region(transfer, transfer.cursor.index);
+    if (!region.ok()) {
+      if (transport_.memory_regions().may_copy(region.status(), segments)) {
         transfer.copied = true;
         break;
       }
-      transport_.log().warn("{}", registration.status().text());
-      transfer.code = registration.status().code();
+      transport_.log().warn("{}", region.status().text());
+      transfer.code = region.status().code();
       break;
     }
     const iovec piece = transfer.cursor.next(segments, length - taken);
-    pieces[count++] = {.addr = registration.value()->address_of(piece.iov_base),
+    pieces[count++] = {.addr = region.value()->address_of(piece.iov_base),
                        .length = static_cast<uint32_t>(piece.iov_len),
-                       .lkey = registration.value()->lkey()};
+                       .lkey = region.value()->lkey()};
     taken += piece.iov_len;
   }
   if (taken == 0) {
@@ -301,7 +302,7 @@ bool RdmaEndpoint::post_direct(Transfer& transfer, uint64_t length) {
   }
   if (in_message) {
     pieces[0] = {.addr = reinterpret_cast<uint64_t>(pair_->slot()),
-                 .length = static_cast<uint32_t>(add_slice_head(transfer)),
+                 .length = static_cast<uint32_t>(add_fragment_head(transfer)),
                  .lkey = pair_->slot_key()};
   }
   transfer.direct = true;
@@ -318,7 +319,7 @@ bool RdmaEndpoint::post_direct(Transfer& transfer, uint64_t length) {
                    .flags = flags,
                    .rkey = key.rkey,
                    .address = key.address + transfer.bulk->remote_offset + transfer.begun};
-  if (key.kind == KeyKind::kPutTarget) {
+  if (key.kind == KeyKind::kWriteTarget) {
     work.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
     work.immediate = htonl(key.immediate);
     --credits_;
@@ -335,9 +336,9 @@ bool RdmaEndpoint::post_direct(Transfer& transfer, uint64_t length) {
   bulk_bytes_ += length;
   const bool last = transfer.begun == transfer.bulk->local.length || transfer.code != Code::kOk;
   // Before the window is full something must have been asked for.
-  const bool fills = length * QueuePair::kSignalEvery > transport_.settings().window_bytes;
+  const bool fills = length * QueuePair::kSignalEvery > transport_.settings().max_in_flight_bytes;
   pair_->add(work, pieces, record, last || fills);
-  if (last && transfer.place == Transfer::Place::kQueued) queue_.all_posted(transfer);
+  if (last && transfer.state == BulkState::kQueued) queue_.all_posted(transfer);
 }
 
 void RdmaEndpoint::flush_posts() {
@@ -357,7 +358,7 @@ void RdmaEndpoint::on_sent(uint64_t id) {
     if (record.transfer == nullptr) return;
     bulk_bytes_ -= record.length;
     copy_out(record);
-    queue_.slice_completed(*record.transfer);
+    queue_.fragment_completed(*record.transfer);
   });
   transport_.activate(*this);
 }
@@ -369,7 +370,7 @@ void RdmaEndpoint::on_received(const ibv_wc& completion, const std::byte* slot) 
   transport_.activate(*this);
   if (state_ == State::kFailed || handler_ == nullptr) return;
   if (completion.opcode == IBV_WC_RECV_RDMA_WITH_IMM) {
-    on_slice(completion);
+    on_fragment(completion);
   } else if (completion.opcode == IBV_WC_RECV) {
     on_message(completion, slot);
   } else {
@@ -391,8 +392,9 @@ void RdmaEndpoint::on_message(const ibv_wc& completion, const std::byte* slot) {
     return;
   }
   credits_ += head->credits;
-  if (head->type == HeadType::kSlice) {
-    on_copied_slice(decode_slice_head(slot), {slot + head->size, completion.byte_len - head->size});
+  if (head->type == HeadType::kFragment) {
+    on_copied_fragment(decode_fragment_head(slot),
+                       {slot + head->size, completion.byte_len - head->size});
     return;
   }
   if (head->type != HeadType::kMessage) return;
@@ -400,7 +402,7 @@ void RdmaEndpoint::on_message(const ibv_wc& completion, const std::byte* slot) {
   handler_->on_message(header, {slot + head->size, completion.byte_len - head->size});
 }
 
-void RdmaEndpoint::on_slice(const ibv_wc& completion) {
+void RdmaEndpoint::on_fragment(const ibv_wc& completion) {
   const bool has_immediate = (completion.wc_flags & IBV_WC_WITH_IMM) != 0;
   Exposure* exposure = has_immediate ? exposures_.find(ntohl(completion.imm_data)) : nullptr;
   if (exposure == nullptr || exposure->access != Access::kPutTarget ||
@@ -412,15 +414,15 @@ void RdmaEndpoint::on_slice(const ibv_wc& completion) {
   handler_->on_put(exposure->cookie, completion.byte_len);
 }
 
-void RdmaEndpoint::on_copied_slice(const SliceHead& slice, ConstByteSpan bytes) {
-  Exposure* exposure = exposures_.find(slice.immediate);
+void RdmaEndpoint::on_copied_fragment(const FragmentHead& fragment, ConstByteSpan bytes) {
+  Exposure* exposure = exposures_.find(fragment.immediate);
   if (exposure == nullptr) return;  // revoked while it was on its way
-  if (exposure->copied_to == nullptr || slice.offset > exposure->length ||
-      bytes.size() > exposure->length - slice.offset) {
+  if (exposure->copied_to == nullptr || fragment.offset > exposure->length ||
+      bytes.size() > exposure->length - fragment.offset) {
     break_off("protocol error: a put to memory that is not exposed");
     return;
   }
-  std::memcpy(exposure->copied_to + slice.offset, bytes.data(), bytes.size());
+  std::memcpy(exposure->copied_to + fragment.offset, bytes.data(), bytes.size());
   exposure->arrived += bytes.size();
   handler_->on_put(exposure->cookie, bytes.size());
 }
@@ -512,7 +514,7 @@ bool RdmaEndpoint::has_urgent_work() const {
   if (state_ == State::kClosing || queue_.has_completed() || consumed_ > 0) return true;
   if (is_credit_due()) return true;
   const Transfer* transfer = queue_.front();
-  if (transfer != nullptr && can_slice(transfer->key.kind, transfer->copied)) return true;
+  if (transfer != nullptr && can_post(transfer->key.kind, transfer->copied)) return true;
   return want_writable_ && can_send(capabilities().max_payload_bytes);
 }
 

@@ -9,7 +9,7 @@
 // no memory for this connection any more.
 //
 // Credits. Each side has as many receives posted for this peer as it has told, and a message, or a
-// put's slice, uses one up. They are given back in the head of each message; when half of them are
+// put's fragment, uses one up. They are given back in the head of each message; when half of them are
 // due and there is nothing to say, in a message of their own. The last credit is kept for that one,
 // which brings the peer at least half of its credits: so two sides cannot run dry against each
 // other. Puts leave a quarter to messages.
@@ -76,7 +76,7 @@ class RdmaEndpoint final : public Endpoint,
   QueuePair* pair() { return pair_.get(); }
 
   // --- for RdmaTransport
-  // A message, or a slice of a put, has arrived. Upcalls.
+  // A message, or a fragment of a put, has arrived. Upcalls.
   void on_received(const ibv_wc& completion, const std::byte* slot);
   // What was posted up to here has completed. No upcalls.
   void on_sent(uint64_t id);
@@ -113,12 +113,12 @@ class RdmaEndpoint final : public Endpoint,
   enum class State : uint8_t { kOpen, kClosing, kFailed };
 
   bool can_send(uint64_t payload_bytes) const;
-  bool can_slice(KeyKind kind, bool copied) const;
+  bool can_post(KeyKind kind, bool copied) const;
   bool is_credit_due() const;
   Code start(Bulk& bulk, bool get);
   void pump();
-  bool post_slice(Transfer& transfer);
-  size_t add_slice_head(const Transfer& transfer);
+  bool post_fragment(Transfer& transfer);
+  size_t add_fragment_head(const Transfer& transfer);
   bool post_copied(Transfer& transfer, uint64_t length);
   bool post_direct(Transfer& transfer, uint64_t length);
   void post(Transfer& transfer, uint64_t length, unsigned flags, std::span<const ibv_sge> pieces,
@@ -127,8 +127,8 @@ class RdmaEndpoint final : public Endpoint,
   void send_credits();
   void flush_posts();
   void on_message(const ibv_wc& completion, const std::byte* slot);
-  void on_slice(const ibv_wc& completion);
-  void on_copied_slice(const SliceHead& slice, ConstByteSpan bytes);
+  void on_fragment(const ibv_wc& completion);
+  void on_copied_fragment(const FragmentHead& fragment, ConstByteSpan bytes);
   void copy_out(const SendRecord& record);
   void close(Status why, uint64_t linger_ns);
   int report();

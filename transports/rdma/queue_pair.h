@@ -1,7 +1,7 @@
 // One RC queue pair with its send queue: the ring of records of what was posted, the send slots,
 // and which work requests ask for a completion.
 //
-// Signalled are what the caller asks for (large slices, the end of a bulk), and every
+// Signalled are what the caller asks for (large fragments, the end of a bulk), and every
 // kSignalEvery-th. There are more send slots and work requests than that, so whoever waits for
 // either waits for something that will complete. What is left unsignalled when nothing more is sent
 // is confirmed by nudge(), an empty write.
@@ -24,7 +24,7 @@ struct Transfer;
 // What one work request was for.
 struct SendRecord {
   Transfer* transfer = nullptr;
-  uint64_t offset = 0;  // of the slice in its bulk
+  uint64_t offset = 0;  // of the fragment in its bulk
   uint32_t length = 0;
   bool slot = false;       // the oldest send slot is given back with it
   bool signalled = false;  // the queue pair's

@@ -4,7 +4,7 @@
 #include <cerrno>
 #include <utility>
 
-#include "transports/rdma/registration_cache.h"
+#include "transports/rdma/memory_region_cache.h"
 
 namespace hetcomm::rdma {
 namespace {

@@ -11,7 +11,7 @@
 
 #include "src/base/clock.h"
 #include "src/base/text.h"
-#include "transports/rdma/attempt.h"
+#include "transports/rdma/connect_attempt.h"
 
 namespace hetcomm::rdma {
 namespace {
@@ -19,9 +19,9 @@ namespace {
 constexpr uint32_t kMinConnections = 16;
 constexpr uint32_t kCredits = 32;
 constexpr uint32_t kPayloadBytes = 8192;
-constexpr uint64_t kMinSlice = 4096;
-constexpr uint64_t kMaxSlice = 16u << 20;
-constexpr uint64_t kSlicesUnderWay = 4;
+constexpr uint64_t kMinFragment = 4096;
+constexpr uint64_t kMaxFragment = 16u << 20;
+constexpr uint64_t kFragmentsInFlight = 4;
 constexpr uint64_t kChunkBytes = 1u << 20;
 constexpr uint32_t kLatencyNs = 3'000;
 constexpr uint64_t kBandwidth = 8'000'000'000;
@@ -70,7 +70,8 @@ Settings read_settings(const Config& config) {
       static_cast<uint8_t>(std::min<uint64_t>(config.number(Variable::kRdmaRetries), 7));
   settings.credits = kCredits;
   settings.slot_bytes = kPayloadBytes + 64;
-  settings.slice_bytes = std::clamp(config.number(Variable::kRdmaSlice), kMinSlice, kMaxSlice);
+  settings.fragment_bytes =
+      std::clamp(config.number(Variable::kRdmaSlice), kMinFragment, kMaxFragment);
   settings.cache_bytes = config.number(Variable::kRdmaCacheBytes);
   settings.strict_keys = config.is_on(Variable::kRdmaStrictKeys);
   settings.connections = static_cast<uint32_t>(
@@ -107,7 +108,7 @@ RdmaTransport::~RdmaTransport() {
     poller().remove(device_->context()->async_fd, async_watcher_);
     for (const Published& each : published_) (void)device_->verbs().dereg_mr(each.mr);
   }
-  registrations_.reset();
+  memory_regions_.reset();
   receives_.reset();
 }
 
@@ -127,14 +128,15 @@ Status RdmaTransport::set_up(const Verbs& verbs, const Cm* cm) {
   if (!device.ok()) return device.status();
   device_ = std::move(device).value();
   if (nic().max_message_bytes > 0) {
-    settings_.slice_bytes = std::min<uint64_t>(settings_.slice_bytes, nic().max_message_bytes);
+    settings_.fragment_bytes =
+        std::min<uint64_t>(settings_.fragment_bytes, nic().max_message_bytes);
   }
-  settings_.window_bytes = kSlicesUnderWay * settings_.slice_bytes;
+  settings_.max_in_flight_bytes = kFragmentsInFlight * settings_.fragment_bytes;
   if (nic().is_soft_roce()) forbid_retries(settings_.connection);
   inbox_.reserve(2 * kBatch);
   receives_ = std::make_unique<ReceivePool>(*device_, settings_.slot_bytes);
-  registrations_ = std::make_unique<RegistrationCache>(verbs, device_->pd(), settings_.cache_bytes,
-                                                       settings_.strict_keys, environment_.log);
+  memory_regions_ = std::make_unique<MemoryRegionCache>(verbs, device_->pd(), settings_.cache_bytes,
+                                                        settings_.strict_keys, environment_.log);
   HETCOMM_RETURN_IF_ERROR(watch_events());
   environment_.log.info("rdma: using {}", nic().describe());
   if (by_cm(environment_.config)) {
@@ -230,7 +232,7 @@ Status RdmaTransport::reach(ConstByteSpan descriptor) const {
 
 void RdmaTransport::connect(int peer, ConstByteSpan descriptor) {
   Result<Target> target = target_of(descriptor);
-  attempts_.push_back(std::make_unique<Attempt>(*this, peer, target.status()));
+  attempts_.push_back(std::make_unique<ConnectAttempt>(*this, peer, target.status()));
   timers_checked_ns_ = 0;
   if (target.ok()) {
     attempts_.back()->start(std::move(target->addresses), target->mine, target->peer);
@@ -279,10 +281,11 @@ Parameters RdmaTransport::parameters_of(const QueuePair& pair, const Gid& mine,
           .peer_gid = peer};
 }
 
-void RdmaTransport::finish(Attempt& attempt, Result<std::unique_ptr<Endpoint>> endpoint) noexcept {
+void RdmaTransport::finish(ConnectAttempt& attempt,
+                           Result<std::unique_ptr<Endpoint>> endpoint) noexcept {
   const auto at = std::find_if(attempts_.begin(), attempts_.end(),
                                [&](const auto& each) { return each.get() == &attempt; });
-  const std::unique_ptr<Attempt> owned = std::move(*at);
+  const std::unique_ptr<ConnectAttempt> owned = std::move(*at);
   attempts_.erase(at);
   environment_.handler.on_connected(owned->peer(), std::move(endpoint));
 }
@@ -379,7 +382,7 @@ Result<RemoteKey> RdmaTransport::publish(const Region& region) {
                      (region.readable ? IBV_ACCESS_REMOTE_READ : 0);
   // Room first: nothing is published and then forgotten.
   if (published_.size() == published_.capacity()) published_.reserve(2 * published_.size() + 4);
-  Result<Registered> made = registrations_->register_alone(region.address, region.length, access);
+  Result<Registered> made = memory_regions_->register_alone(region.address, region.length, access);
   if (!made.ok()) return made.status();
   const RemoteKey key = encode_key({.address = made->address,
                                     .length = region.length,
@@ -419,10 +422,10 @@ Status RdmaTransport::attach(const DeviceRange& range) {
     return known.first == range.device.instance;
   });
   if (at == device_ways_.end()) return Code::kUnsupported;
-  return registrations_->attach(range, at->second);
+  return memory_regions_->attach(range, at->second);
 }
 
-void RdmaTransport::detach(const std::byte* window) { registrations_->detach(window); }
+void RdmaTransport::detach(const std::byte* window) { memory_regions_->detach(window); }
 
 // --- progress --------------------------------------------------------------------------------
 

@@ -14,8 +14,8 @@
 #include "transports/rdma/device.h"
 #include "transports/rdma/device_memory.h"
 #include "transports/rdma/endpoint.h"
+#include "transports/rdma/memory_region_cache.h"
 #include "transports/rdma/receive_pool.h"
-#include "transports/rdma/registration_cache.h"
 #include "transports/rdma/wire.h"
 #include "transports/transport.h"
 
@@ -24,12 +24,12 @@ namespace hetcomm::rdma {
 // Configuration as this transport uses it: checked and clamped.
 struct Settings {
   ConnectionSettings connection;
-  uint32_t credits = 0;       // receives for each peer
-  uint32_t slot_bytes = 0;    // of each
-  uint64_t slice_bytes = 0;   // largest work request of a bulk
-  uint64_t window_bytes = 0;  // of bulks under way on one connection
+  uint32_t credits = 0;              // receives for each peer
+  uint32_t slot_bytes = 0;           // of each
+  uint64_t fragment_bytes = 0;       // largest work request of a bulk
+  uint64_t max_in_flight_bytes = 0;  // of bulks under way on one connection
   uint64_t cache_bytes = 0;
-  bool strict_keys = false;  // registrations that peers have keys of are not kept
+  bool strict_keys = false;  // memory regions that peers have keys of are not kept
   uint32_t connections = 0;
   Capabilities capabilities;
 };
@@ -37,7 +37,7 @@ Settings read_settings(const Config& config);
 // Whether connections are to be made by rdma_cm.
 bool by_cm(const Config& config);
 
-class Attempt;
+class ConnectAttempt;
 class Arrival;
 
 class RdmaTransport final : public Transport,
@@ -81,7 +81,7 @@ class RdmaTransport final : public Transport,
   const Nic& nic() const { return device_->nic(); }
   // At this moment, whatever events have said.
   bool has_address(const Gid& gid) const { return device_->gid_at(gid.index) == gid.bytes; }
-  RegistrationCache& registrations() { return *registrations_; }
+  MemoryRegionCache& memory_regions() { return *memory_regions_; }
   // Nullptr: connections are made by exchange.
   ConnectionManager* manager() { return manager_.get(); }
   void add_endpoint(RdmaEndpoint& endpoint);
@@ -99,7 +99,7 @@ class RdmaTransport final : public Transport,
   Result<std::unique_ptr<QueuePair>> make_queue_pair();
   Parameters parameters_of(const QueuePair& pair, const Gid& mine, const GidBytes& peer) const;
   // The outcome of an attempt, which ends with it. Who is told fails for nothing.
-  void finish(Attempt& attempt, Result<std::unique_ptr<Endpoint>> endpoint) noexcept;
+  void finish(ConnectAttempt& attempt, Result<std::unique_ptr<Endpoint>> endpoint) noexcept;
   // The same for an arrival; nullptr: nothing came of it.
   void finish(Arrival& arrival, std::unique_ptr<Endpoint> endpoint) noexcept;
 
@@ -158,7 +158,7 @@ class RdmaTransport final : public Transport,
   Status broken_;  // the device or its queues have failed
   std::unique_ptr<Device> device_;
   std::unique_ptr<ReceivePool> receives_;
-  std::unique_ptr<RegistrationCache> registrations_;
+  std::unique_ptr<MemoryRegionCache> memory_regions_;
   std::unique_ptr<ConnectionManager> manager_;
   Descriptor descriptor_;
   std::unique_ptr<NetworkListener> listener_;
@@ -183,7 +183,7 @@ class RdmaTransport final : public Transport,
   std::vector<RdmaEndpoint*> active_;  // nullptr: has left; closed up by run_active
   bool urgent_ = false;                // one of them has more than a silent tail
   uint64_t passes_ = 0;
-  std::vector<std::unique_ptr<Attempt>> attempts_;
+  std::vector<std::unique_ptr<ConnectAttempt>> attempts_;
   std::vector<std::unique_ptr<Arrival>> arrivals_;
 };
 

@@ -1,6 +1,6 @@
 // A connection being made.
 //
-//   lower rank (Attempt)                      higher rank (Arrival)
+//   lower rank (ConnectAttempt)                      higher rank (Arrival)
 //     makes a queue pair
 //     TCP, proof of the secret; its
 //     parameters stand in the hello    -->    makes a queue pair, connects it
@@ -28,11 +28,11 @@ namespace hetcomm::rdma {
 
 class RdmaTransport;
 
-class Attempt final : public ConnectHandler, public Watcher, public CmHandler {
+class ConnectAttempt final : public ConnectHandler, public Watcher, public CmHandler {
  public:
   // |refused|: a failure that is known already and is to be reported later.
-  Attempt(RdmaTransport& transport, int peer, Status refused);
-  ~Attempt();
+  ConnectAttempt(RdmaTransport& transport, int peer, Status refused);
+  ~ConnectAttempt();
 
   int peer() const { return peer_; }
   bool has_queue_pair() const { return pair_ != nullptr; }

@@ -1,4 +1,4 @@
-#include "transports/rdma/attempt.h"
+#include "transports/rdma/connect_attempt.h"
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -72,16 +72,16 @@ bool would_block(ssize_t got) { return got < 0 && (errno == EAGAIN || errno == E
 
 // --- the lower rank ----------------------------------------------------------------------------
 
-Attempt::Attempt(RdmaTransport& transport, int peer, Status refused)
+ConnectAttempt::ConnectAttempt(RdmaTransport& transport, int peer, Status refused)
     : transport_(transport), peer_(peer), refused_(std::move(refused)) {}
 
-Attempt::~Attempt() {
+ConnectAttempt::~ConnectAttempt() {
   if (socket_.valid()) transport_.poller().remove(socket_.get(), *this);
 }
 
 // What follows finish() in |upcall| is nothing that fails.
 template <typename Upcall>
-void Attempt::guarded(Upcall&& upcall) {
+void ConnectAttempt::guarded(Upcall&& upcall) {
   try {
     upcall();
   } catch (const std::bad_alloc&) {
@@ -89,7 +89,7 @@ void Attempt::guarded(Upcall&& upcall) {
   }
 }
 
-void Attempt::start(std::vector<Address> addresses, const Gid& mine, const GidBytes& peer) {
+void ConnectAttempt::start(std::vector<Address> addresses, const Gid& mine, const GidBytes& peer) {
   if (!refused_.ok()) return;
   addresses_ = std::move(addresses);
   mine_ = mine;
@@ -101,7 +101,7 @@ void Attempt::start(std::vector<Address> addresses, const Gid& mine, const GidBy
   }
 }
 
-void Attempt::begin() {
+void ConnectAttempt::begin() {
   Result<std::unique_ptr<QueuePair>> pair = transport_.make_queue_pair();
   if (!pair.ok()) {
     refused_ = pair.status();
@@ -115,7 +115,7 @@ void Attempt::begin() {
   start_round();
 }
 
-void Attempt::start_round() {
+void ConnectAttempt::start_round() {
   const TransportEnvironment& environment = transport_.environment();
   const uint64_t limit_ns = (addresses_.size() * kShortLimitNs) << doublings_;
   round_ends_ns_ = std::min(deadline_after(now_ns(), limit_ns), deadline_ns_);
@@ -126,11 +126,11 @@ void Attempt::start_round() {
                                  std::move(hello), round_ends_ns_, *this);
 }
 
-void Attempt::on_connect(Result<StreamSocket> socket) {
+void ConnectAttempt::on_connect(Result<StreamSocket> socket) {
   guarded([&] { take(std::move(socket)); });
 }
 
-void Attempt::take(Result<StreamSocket> socket) {
+void ConnectAttempt::take(Result<StreamSocket> socket) {
   if (!socket.ok()) {
     const uint64_t now = now_ns();
     const bool silent = now >= last_reached_ns_ + detection_ns(transport_.environment());
@@ -148,11 +148,11 @@ void Attempt::take(Result<StreamSocket> socket) {
   if (!status.ok()) fail(status);
 }
 
-void Attempt::on_events(uint32_t /*events*/) {
+void ConnectAttempt::on_events(uint32_t /*events*/) {
   guarded([&] { read_answer(); });
 }
 
-void Attempt::read_answer() {
+void ConnectAttempt::read_answer() {
   const ssize_t got =
       recv(socket_.get(), answer_.data() + received_, answer_.size() - received_, MSG_DONTWAIT);
   if (would_block(got)) return;
@@ -165,7 +165,7 @@ void Attempt::read_answer() {
   if (received_ == answer_.size()) answered();
 }
 
-void Attempt::answered() {
+void ConnectAttempt::answered() {
   Result<Answer> answer = decode_answer(answer_);
   Status status = answer.status();
   const bool by_cm = transport_.manager() != nullptr;
@@ -186,14 +186,14 @@ void Attempt::answered() {
   }
 }
 
-Status Attempt::ask(const CmInvitation& invitation) {
+Status ConnectAttempt::ask(const CmInvitation& invitation) {
   Result<std::unique_ptr<CmConnection>> connection =
       transport_.manager()->connect(mine_, invitation.address, invitation.token, *pair_, *this);
   if (connection.ok()) cm_ = std::move(connection).value();
   return connection.status();
 }
 
-void Attempt::on_answer() {
+void ConnectAttempt::on_answer() {
   guarded([&] {
     Status status = connect_pair(*pair_, *cm_, peer_parameters_, transport_.settings().connection);
     if (status.ok()) status = cm_->confirm();
@@ -205,11 +205,11 @@ void Attempt::on_answer() {
   });
 }
 
-void Attempt::on_ended(const Status& why) {
+void ConnectAttempt::on_ended(const Status& why) {
   guarded([&] { fail(why); });
 }
 
-void Attempt::complete() {
+void ConnectAttempt::complete() {
   // From now on events find the connection.
   if (!pair_->has_address() || !transport_.has_address(mine_)) {
     fail({Code::kPeerLost, kAddressGone});
@@ -227,12 +227,12 @@ void Attempt::complete() {
   transport_.finish(*this, std::move(endpoint));
 }
 
-void Attempt::fail(Status why) {
+void ConnectAttempt::fail(Status why) {
   if (!why.text().starts_with("rdma")) why = why.annotate("rdma");
   transport_.finish(*this, std::move(why));
 }
 
-void Attempt::expire(uint64_t now) {
+void ConnectAttempt::expire(uint64_t now) {
   guarded([&] {
     if (!refused_.ok()) {
       fail(refused_);
@@ -248,7 +248,7 @@ void Attempt::expire(uint64_t now) {
   });
 }
 
-uint64_t Attempt::next_timer_ns() const {
+uint64_t ConnectAttempt::next_timer_ns() const {
   if (!refused_.ok()) return 0;
   return socket_.valid() ? deadline_ns_ : connector_->next_timer_ns();
 }
