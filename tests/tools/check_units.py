@@ -230,7 +230,7 @@ def check(root, known):
 KNOWN = {
     # A unit of the component -> units that the component may have.
     "cycles": {
-        "transports/tcp/attempt": 5,
+        "transports/tcp/connect_attempt": 5,
     },
     # unit:class -> members and methods that it has.
     "classes": {
@@ -242,8 +242,6 @@ KNOWN = {
         "src/core/peer/remote_access:RemoteAccess": (18, 84),
         "src/core/progress/engine:Engine": (44, 85),
         "src/core/progress/operation:Operation": (38, 14),
-        "transports/rdma/endpoint:RdmaEndpoint": (29, 54),
-        "transports/rdma/transport:RdmaTransport": (29, 65),
         "transports/shm/endpoint:ShmEndpoint": (27, 52),
         "transports/tcp/path:TcpInfo": (47, 0),
     },

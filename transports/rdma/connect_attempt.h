@@ -1,6 +1,6 @@
-// A connection being made.
+// A connection being made, on either side.
 //
-//   lower rank (ConnectAttempt)                      higher rank (Arrival)
+//   lower rank (ConnectAttempt)               higher rank (Arrival)
 //     makes a queue pair
 //     TCP, proof of the secret; its
 //     parameters stand in the hello    -->    makes a queue pair, connects it
@@ -26,12 +26,13 @@
 
 namespace hetcomm::rdma {
 
-class RdmaTransport;
+class PendingConnections;
+class Port;
 
 class ConnectAttempt final : public ConnectHandler, public Watcher, public CmHandler {
  public:
   // |refused|: a failure that is known already and is to be reported later.
-  ConnectAttempt(RdmaTransport& transport, int peer, Status refused);
+  ConnectAttempt(PendingConnections& owner, Port& port, int peer, Status refused);
   ~ConnectAttempt();
 
   int peer() const { return peer_; }
@@ -59,7 +60,8 @@ class ConnectAttempt final : public ConnectHandler, public Watcher, public CmHan
   void complete();
   void fail(Status why);
 
-  RdmaTransport& transport_;
+  PendingConnections& owner_;
+  Port& port_;
   const int peer_;
   Status refused_;
   std::vector<Address> addresses_;
@@ -82,12 +84,13 @@ class ConnectAttempt final : public ConnectHandler, public Watcher, public CmHan
 
 class Arrival final : public Watcher, public CmHandler {
  public:
-  Arrival(RdmaTransport& transport, int peer, UniqueFd socket);
+  Arrival(PendingConnections& owner, Port& port, int peer, UniqueFd socket);
   ~Arrival();
 
   // False: refused, and the peer was told why.
   bool start(ConstByteSpan hello);
-  bool owns(uint32_t number) const { return number_ == number; }
+  // The number of its queue pair; 0: it has none.
+  uint32_t number() const { return number_; }
   // Its queue pair, if it has one still, receives nothing more.
   void stop() {
     if (pair_) pair_->stop();
@@ -109,7 +112,8 @@ class Arrival final : public Watcher, public CmHandler {
   Status prepare(ConstByteSpan hello, AnswerBytes& answer);
   Status connect_and_accept();
 
-  RdmaTransport& transport_;
+  PendingConnections& owner_;
+  Port& port_;
   const int peer_;
   UniqueFd socket_;
   Parameters peer_parameters_;

@@ -10,7 +10,7 @@
 //     confirm()                        -->
 //
 // rdma_cm finds the path and nothing else: both have proved who they are, and told each other their
-// queue pairs and the token, on the TCP connection (attempt.h). Whoever does not know an open token
+// queue pairs and the token, on the TCP connection (connect_attempt.h). Whoever does not know an open token
 // is refused, and a path to another queue pair or address than those told is not used.
 //
 // Queue pairs are made outside of librdmacm, which opens the device for itself: they belong to the
