@@ -11,27 +11,21 @@
 #include "src/net/network_listener.h"
 #include "src/net/tls.h"
 #include "transports/tcp/buffer_pool.h"
+#include "transports/tcp/connect_attempt.h"
 #include "transports/tcp/endpoint.h"
 #include "transports/tcp/exposure.h"
 #include "transports/tcp/hot_set.h"
 #include "transports/tcp/open_streams.h"
+#include "transports/tcp/settings.h"
 #include "transports/tcp/wire.h"
 #include "transports/transport.h"
 
 namespace hetcomm::tcp {
 
-// Configuration as this transport uses it: checked and clamped.
-struct Settings {
-  size_t streams = 1;         // bulk streams opened at first
-  bool auto_streams = false;  // and more by measurement
-  uint32_t chunk = 0;
-  int socket_buffer = 0;  // 0: the kernel's choice
-  uint64_t detection_ns = 0;
-  Capabilities capabilities;
-};
-Settings read_settings(const Config& config, bool tls);
-
-class TcpTransport final : public Transport, public ReceiptSource, public AcceptHandler {
+class TcpTransport final : public Transport,
+                           public ReceiptSource,
+                           public AcceptHandler,
+                           public ConnectAttemptHandler {
  public:
   static Result<std::unique_ptr<TcpTransport>> create(const TransportEnvironment& environment);
   ~TcpTransport() override;
@@ -53,6 +47,7 @@ class TcpTransport final : public Transport, public ReceiptSource, public Accept
     return open_streams_.receipt(peer, stream, out);
   }
   void on_accept(StreamSocket socket, const Hello& hello) override;
+  void on_attempt_ended(ConnectAttempt& attempt, Result<StreamSocket> socket) override;
 
   // Shared by the endpoints and streams of this transport.
   Poller& poller() { return environment_.poller; }
@@ -82,7 +77,11 @@ class TcpTransport final : public Transport, public ReceiptSource, public Accept
   void cancel_streams(const TcpEndpoint& endpoint);
 
  private:
-  class ConnectAttempt;
+  // An attempt, and the endpoint whose further stream it connects; nullptr: a new connection.
+  struct Connecting {
+    std::unique_ptr<ConnectAttempt> attempt;
+    TcpEndpoint* endpoint = nullptr;
+  };
   // A bulk stream whose connection is not there yet: the last packet of a proof may be late.
   struct EarlyStream {
     StreamName name;
@@ -97,9 +96,8 @@ class TcpTransport final : public Transport, public ReceiptSource, public Accept
   Status listen();
   // The addresses in |descriptor| that make sense from here.
   Result<std::vector<Address>> reachable(ConstByteSpan descriptor) const;
-  void begin(std::unique_ptr<ConnectAttempt> attempt);
-  std::unique_ptr<ConnectAttempt> take(const ConnectAttempt& attempt);
-  void finish(ConnectAttempt& attempt, Result<StreamSocket> socket);
+  void begin(int peer, const StreamName& name, std::vector<Address> addresses, Status refused,
+             TcpEndpoint* endpoint);
   TcpEndpoint* find(const ConnectionId& id, int peer);
   void accept_messages(int peer, const ConnectionId& id, StreamSocket socket);
   void accept_bulk(int peer, const StreamName& name, StreamSocket socket);
@@ -116,7 +114,7 @@ class TcpTransport final : public Transport, public ReceiptSource, public Accept
   OpenStreams open_streams_;
   std::unique_ptr<std::byte[]> scratch_;
   std::unique_ptr<NetworkListener> listener_;
-  std::vector<std::unique_ptr<ConnectAttempt>> attempts_;
+  std::vector<Connecting> connecting_;
   std::vector<EarlyStream> early_;  // oldest first
   std::vector<TcpEndpoint*> endpoints_;
   std::vector<TcpEndpoint*> active_;  // nullptr: has left; closed up by run_active
