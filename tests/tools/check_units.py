@@ -240,7 +240,6 @@ KNOWN = {
         "src/core/peer/remote_access:RemoteAccess": (18, 84),
         "src/core/progress/engine:Engine": (44, 85),
         "src/core/progress/operation:Operation": (38, 14),
-        "transports/shm/endpoint:ShmEndpoint": (27, 52),
     },
     # "unit:class friend"
     "friends": {

@@ -47,7 +47,8 @@ ShmEndpoint::ShmEndpoint(ShmTransport& transport, int peer, Connection connectio
       sources_(connection.memory.side(connection.side)),
       mine_(connection.memory.side(connection.side)),
       connection_(std::move(connection)),
-      port_(connection_.socket.get()),
+      reader_(connection_),
+      regions_(transport.regions(), connection_, peer, transport.environment().log),
       capabilities_(
           shm_capabilities(transport.environment().config, connection_.memory.geometry())),
       transport_(transport),
@@ -77,7 +78,7 @@ Result<std::unique_ptr<ShmEndpoint>> ShmEndpoint::create(ShmTransport& transport
 ShmEndpoint::~ShmEndpoint() {
   transport_.remove(*this);
   sources_.clear();
-  mappings_.clear();
+  regions_.drop_mappings();
   hang_up();
 }
 
@@ -237,12 +238,13 @@ int ShmEndpoint::progress() {
     violated("it wrote invalid counts");
     return done;
   }
-  if (port_.waiting()) {
-    // A socket that fails tells it by its end; until then the peer may still map memory of this
+  if (regions_.waiting()) {
+    // After a failure the socket's end tells the rest. Until then the peer may map memory of this
     // side.
-    if (const Status sent = port_.flush(); !sent.ok()) draining_ = true;
+    regions_.flush();
+    draining_ = draining_ || regions_.socket_failed();
   }
-  busy_ = draining_ || want_room_ || !puts_.empty() || !gets_.empty() || port_.waiting();
+  busy_ = draining_ || want_room_ || !puts_.empty() || !reader_.empty() || regions_.waiting();
   return done;
 }
 
@@ -254,7 +256,7 @@ void ShmEndpoint::announce_sleep() {
 
 bool ShmEndpoint::has_work() {
   if (failed_) return false;
-  if (consumer_.ready() || draining_ || !gets_.empty() || port_.waiting()) return true;
+  if (consumer_.ready() || draining_ || !reader_.empty() || regions_.waiting()) return true;
   if (want_room_) return producer_.has_room(wanted_room_) || producer_.broken();
   return !puts_.empty() && (producer_.has_room(next_piece_bytes()) || producer_.broken());
 }
@@ -277,9 +279,9 @@ void ShmEndpoint::on_events(uint32_t events) {
 }
 
 void ShmEndpoint::peer_went() {
-  // It unmaps before it closes the socket.
-  shared_.clear();
-  if (handler_ != nullptr) unmap_all();
+  // A peer unmaps before it closes the socket.
+  regions_.take_shared();
+  if (handler_ != nullptr) regions_.unmap_all(*handler_);
   stop_watching();
   draining_ = true;
   busy_ = true;
@@ -295,11 +297,11 @@ void ShmEndpoint::stop_watching() {
 void ShmEndpoint::hang_up() {
   stop_watching();
   bell_.mute();
-  if (connection_.socket.valid() && !shared_.empty()) {
+  if (connection_.socket.valid() && regions_.shares_any()) {
     // The peer still maps memory of this side: its own end of the socket will tell when it does
     // not.
     shutdown(connection_.socket.get(), SHUT_WR);
-    transport_.add_orphans(std::move(connection_.socket), std::exchange(shared_, {}));
+    transport_.add_orphans(std::move(connection_.socket), regions_.take_shared());
   }
   if (connection_.socket.valid()) shutdown(connection_.socket.get(), SHUT_RDWR);
   connection_.socket.reset();
@@ -309,127 +311,33 @@ void ShmEndpoint::hang_up() {
 
 void ShmEndpoint::map(const RemoteKey& key, uint64_t length) {
   if (failed_ || draining_) return;
-  to_ask_.emplace_back(PublishedRegions::id_of(key), length);
-  ask();
-}
-
-void ShmEndpoint::ask() {
-  while (!to_ask_.empty() && wanted_.size() < kMostWanted) {
-    const auto [id, length] = to_ask_.front();
-    to_ask_.pop_front();
-    wanted_.emplace(id, length);
-    send_parcel({ParcelKind::kWant, 0, id, 0, 0});
-  }
-}
-
-void ShmEndpoint::send_parcel(const Parcel& parcel) {
-  // A socket that fails tells it by its end.
-  if (const Status sent = port_.send(parcel); !sent.ok()) draining_ = true;
-  busy_ = busy_ || draining_ || port_.waiting();
+  regions_.map(key, length);
+  note_exchange();
 }
 
 void ShmEndpoint::receive_parcels() {
-  for (int i = 0; i < kMostParcels && !failed_ && !draining_; ++i) {
-    Parcel parcel{};
-    UniqueFd file;
-    Status status = port_.receive(!wanted_.empty(), &parcel, &file);
-    if (status.code() == Code::kPending) return;
-    if (status.code() == Code::kPeerLost) return peer_went();
-    // Nothing comes behind most rings; what does is announced again.
-    if (status.ok() && parcel.kind == ParcelKind::kRing) return;
-    if (status.ok()) status = take(parcel, file);
-    if (!status.ok()) violated(status.text());
+  if (failed_ || draining_) return;
+  const Status status = regions_.receive(*handler_);
+  note_exchange();
+  if (status.code() == Code::kPeerLost) {
+    peer_went();
+  } else if (!status.ok()) {
+    violated(status.text());
   }
-}
-
-Status ShmEndpoint::take(const Parcel& parcel, const UniqueFd& file) {
-  const uint64_t id = parcel.region;
-  const RemoteKey key = PublishedRegions::key_of(id);
-  switch (parcel.kind) {
-    case ParcelKind::kWant:
-      return answer_want(id);
-    case ParcelKind::kHere: {
-      const auto wanted = wanted_.find(id);
-      if (wanted == wanted_.end() || !file.valid()) break;
-      Result<Mapping> mapping = Mapping::create(file, parcel, wanted->second);
-      wanted_.erase(wanted);
-      ask();
-      if (!mapping.ok()) {
-        send_parcel({ParcelKind::kGone, 0, id, 0, 0});
-        handler_->on_mapped(key, mapping.status());
-        return {};
-      }
-      const MappedRegion mapped{mapping->address(), parcel.length};
-      mappings_[id] = std::move(mapping).value();
-      handler_->on_mapped(key, mapped);
-      return {};
-    }
-    case ParcelKind::kNone:
-      if (wanted_.erase(id) == 0) break;
-      ask();
-      handler_->on_mapped(key, Status(Code::kUnsupported, "shm: the owner does not share it"));
-      return {};
-    case ParcelKind::kLetGo:
-      // The owner has been told of a region that could not be mapped.
-      if (!mappings_.contains(id)) return {};
-      handler_->on_unmap(key);
-      mappings_.erase(id);
-      send_parcel({ParcelKind::kGone, 0, id, 0, 0});
-      return {};
-    case ParcelKind::kGone:
-      shared_.erase(id);
-      return {};
-    case ParcelKind::kRing:
-      return {};
-  }
-  return Status(Code::kInvalidArgument, "shm: peer sent a parcel that cannot be");
-}
-
-Status ShmEndpoint::answer_want(uint64_t id) {
-  if (port_.answers_waiting() >= kMostWanted) {
-    return Status(Code::kInvalidArgument, "shm: peer asks for more regions at once than it may");
-  }
-  Refusal refusal{};
-  const Region* const region = transport_.regions().find(id, peer_, &refusal);
-  if (region == nullptr) note_refusal(refusal);
-  if (region != nullptr && !shared_.contains(id)) {
-    const Parcel here{ParcelKind::kHere, 0, id, region->length, region->file_offset};
-    if (const Status sent = port_.send(here, region->file); sent.ok()) {
-      shared_.emplace(id, false);
-      busy_ = busy_ || port_.waiting();
-      return {};
-    }
-  }
-  send_parcel({ParcelKind::kNone, 0, id, 0, 0});
-  return {};
-}
-
-// Each reason once per connection: a peer that goes on asking does not fill the log.
-void ShmEndpoint::note_refusal(Refusal refusal) {
-  if (refusal == Refusal::kWithdrawn ||
-      std::exchange(refusals_noted_[static_cast<size_t>(refusal)], true)) {
-    return;
-  }
-  transport_.environment().log.warn(
-      "shm: rank {} (process {} of user {}) is refused memory: {}", peer_, connection_.pid,
-      connection_.user,
-      refusal == Refusal::kForeign
-          ? "it is registered on a communicator that this rank does not belong to"
-          : "none can be mapped under the key that it named");
 }
 
 bool ShmEndpoint::ask_to_let_go(uint64_t id) {
-  const auto found = shared_.find(id);
-  if (found == shared_.end()) return false;
-  if (!std::exchange(found->second, true)) send_parcel({ParcelKind::kLetGo, 0, id, 0, 0});
-  return true;
+  const bool shared = regions_.ask_to_let_go(id);
+  note_exchange();
+  return shared;
 }
 
-// The socket may close only when nothing of the peer's is mapped any more.
-void ShmEndpoint::unmap_all() {
-  for (const auto& [id, mapping] : mappings_) handler_->on_unmap(PublishedRegions::key_of(id));
-  mappings_.clear();
+void ShmEndpoint::note_exchange() {
+  draining_ = draining_ || regions_.socket_failed();
+  busy_ = busy_ || draining_ || regions_.waiting();
 }
+
+// --- end -------------------------------------------------------------------------------------
 
 // Who keeps to the protocol does not get here.
 void ShmEndpoint::violated(std::string_view what) {
@@ -446,8 +354,9 @@ void ShmEndpoint::fail(const Status& why) {
   sources_.clear();
   targets_.clear();
   puts_.clear();
-  gets_.clear();
-  unmap_all();
+  reader_.clear();
+  // The socket may close only when nothing of the peer's is mapped any more.
+  regions_.unmap_all(*handler_);
   hang_up();
   transport_.environment().log.debug("{}", why.text());
   handler_->on_failed(why);
