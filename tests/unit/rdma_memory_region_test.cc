@@ -1,8 +1,8 @@
 // The memory region cache, over a fake device and the real kernel's memory events:
 //  - the same range is registered once, another range or right anew;
-//  - after free, munmap, mremap, mapping over it, madvise or a shrinking heap, the old memory region
-//  is not used again, whoever did it and from whichever thread, as soon as the call has returned,
-//  and before that as soon as another thread has mapped the same addresses;
+//  - after free, munmap, mremap, mapping over it, madvise or a shrinking heap, the old memory
+//  region is not used again, whoever did it and from whichever thread, as soon as the call has
+//  returned, and before that as soon as another thread has mapped the same addresses;
 //  - one in use when its memory goes stays until it is released, then goes, too;
 //  - after fork() the parent's memory regions are still right, and the child's memory is its own;
 //  the child has no descriptor of the monitor, whenever it is forked, and touches none of its

@@ -430,7 +430,7 @@ TEST_F(ShmHostile, ARegionIsHandedToMembersOnly) {
   }
   EXPECT_EQ(peer.rail().failed, 0);
   EXPECT_TRUE(node_.has_warned({"rank 0", own_name(), "does not belong to"}));
-  EXPECT_TRUE(node_.has_warned({"rank 0", own_name(), "under the key"}));
+  EXPECT_TRUE(node_.has_warned({"rank 0", own_name(), "names no memory"}));
   EXPECT_EQ(node_.warnings(), 2u) << "each reason once";
 }
 

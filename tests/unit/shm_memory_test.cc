@@ -1,7 +1,7 @@
 // The parts below an endpoint:
 //
-//   * a connection's memory takes no more than 32 KiB until a ring is used, and then no more than is
-//     used of it, with its file and without; it is sealed, and leaves nothing behind;
+//   * a connection's memory takes no more than 32 KiB until a ring is used, and then no more than
+//     is used of it, with its file and without; it is sealed, and leaves nothing behind;
 //   * entries and bytes cross the ring whole and in order at every size, between two threads, while
 //     the part of it in use grows, and the producer never waits for what the consumer has not said
 //     although it has room;
@@ -104,7 +104,7 @@ TEST(ShmMapping, OnlyWhatWasAskedForIsMapped) {
   constexpr uint64_t kHuge = 2 << 20;
   if (const UniqueFd huge = make(MFD_HUGETLB, F_SEAL_SHRINK, kHuge); huge.valid()) {
     const Status status = map(huge, 0, kHuge, kHuge);
-    EXPECT_NE(status.text().find("another kind"), std::string_view::npos) << status.text();
+    EXPECT_NE(status.text().find("no memory file"), std::string_view::npos) << status.text();
   }
   UniqueFd file(open("/proc/self/exe", O_RDONLY | O_CLOEXEC));
   EXPECT_FALSE(map(file, 0, 4096, 4096).ok());

@@ -469,13 +469,13 @@ TEST(TcpHostile, PutsThatWereNotAllowed) {
   };
   const auto keep = [](tcp::PutTarget&) {};
   expect_failure(
-      "never issued", [](tcp::PutTarget& t) { t.nonce ^= 1; }, 10);
+      "never exposed", [](tcp::PutTarget& t) { t.nonce ^= 1; }, 10);
   expect_failure(
-      "never issued", [](tcp::PutTarget& t) { t.slot += 1; }, 10);
+      "never exposed", [](tcp::PutTarget& t) { t.slot += 1; }, 10);
   expect_failure(
-      "never issued", [](tcp::PutTarget& t) { t.generation += 1; }, 10);
+      "never exposed", [](tcp::PutTarget& t) { t.generation += 1; }, 10);
   expect_failure(
-      "never issued", [](tcp::PutTarget& t) { t.generation = 0; }, 10);
+      "never exposed", [](tcp::PutTarget& t) { t.generation = 0; }, 10);
   expect_failure(
       "outside", [](tcp::PutTarget& t) { t.offset = 991; }, 10);
   expect_failure(

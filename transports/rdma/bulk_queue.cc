@@ -120,8 +120,8 @@ bool BulkQueue::cancel(Bulk& bulk) {
   Transfer* transfer = of(bulk);
   if (transfer == nullptr || transfer->bulk != &bulk) return true;
   // A copied put has left the memory. A copied get writes it only in fragment_completed's caller.
-  // But nobody at the other end fences a region: what is under way there could land after later puts
-  // over another connection.
+  // But nobody at the other end fences a region: what is under way there could land after later
+  // puts over another connection.
   const bool into_region = transfer->key.kind == KeyKind::kRegion && !transfer->get;
   if (transfer->under_way > 0 && (transfer->direct || into_region)) return false;
   bulk.scratch[0] = 0;

@@ -32,7 +32,7 @@ struct Transfer {
   bool high_priority = false;
   BulkState state = BulkState::kFree;
   Transfer* next = nullptr;
-  // Of the pieces that were posted, by index in the segment list.
+  // The memory regions of pieces that were posted, by index in the segment list.
   std::vector<std::pair<size_t, MemoryRegion*>> memory_regions;
 };
 
@@ -44,12 +44,12 @@ class BulkQueue {
   BulkQueue& operator=(const BulkQueue&) = delete;
 
   Transfer& push(Bulk& bulk, const Key& key, bool get, bool copied);
-  // The same for a copied put that is about to be posted as one fragment.
+  // Notes a copied put that is about to be posted as one fragment.
   Transfer& push_posted(Bulk& bulk, const Key& key);
-  // What fragments are to be cut from; nullptr if there is nothing.
+  // The transfer that the next fragment is cut from; nullptr if there is none.
   Transfer* front() const { return high_.first != nullptr ? high_.first : normal_.first; }
-  // The memory_region of the piece that |transfer| has come to; its text is the caller's to report.
-  // Want of memory is a failure as any other.
+  // The memory region of the piece that |transfer| has come to. The caller reports a failure, want
+  // of memory included.
   Result<MemoryRegion*> memory_region(Transfer& transfer, size_t index) noexcept;
   // Nothing of it is left to be posted; completes it when nothing is under way.
   void all_posted(Transfer& transfer);

@@ -36,7 +36,7 @@ class BulkSender {
     const Transfer* transfer = queue_.front();
     return transfer != nullptr && can_post(transfer->key.kind, transfer->copied);
   }
-  // What was posted up to |id| has completed.
+  // Everything that was posted up to |id| has completed.
   void retire(uint64_t id) {
     pair_.retire(id, [this](const SendRecord& record) {
       if (record.transfer == nullptr) return;

@@ -21,7 +21,7 @@
 namespace hetcomm::rdma {
 namespace {
 
-constexpr const char* kAddressGone = "its address has gone";
+constexpr const char* kAddressGone = "the address of this side's port has gone";
 constexpr uint64_t kShortLimitNs = 3'000'000'000;
 constexpr uint32_t kMostDoublings = 10;
 
@@ -31,7 +31,7 @@ bool send_all(int fd, ConstByteSpan bytes) {
   return sent == static_cast<ssize_t>(bytes.size());
 }
 
-// What rdma_cm has found has to be what the peer has named.
+// The queue pair and address that rdma_cm has found have to be those that the peer has named.
 Status check_path(const Path& path, const Parameters& peer) {
   const bool same_address =
       path.address.is_global != 0
@@ -54,7 +54,8 @@ uint64_t detection_ns(const TransportEnvironment& environment) {
   return std::max(environment.config.number(Variable::kDetectionTime), kMinDetectionNs);
 }
 
-// While the two sides make a connection. The peer may compute; its kernel is asked.
+// Notices a cut while the two sides make a connection. The peer may compute, so its kernel is
+// asked.
 Status notice_cuts(int fd, const TransportEnvironment& environment) {
   return set_keepalive(fd, detection_ns(environment));
 }
@@ -81,7 +82,7 @@ ConnectAttempt::~ConnectAttempt() {
   if (socket_.valid()) port_.poller().remove(socket_.get(), *this);
 }
 
-// What follows finish() in |upcall| is nothing that fails.
+// Nothing that follows finish() in |upcall| fails.
 template <typename Upcall>
 void ConnectAttempt::guarded(Upcall&& upcall) {
   try {
@@ -160,7 +161,8 @@ void ConnectAttempt::read_answer() {
   if (would_block(got)) return;
   if (got <= 0) {
     fail({Code::kPeerLost,
-          got == 0 ? std::string("closed by the peer while it was made") : std::strerror(errno)});
+          got == 0 ? std::string("the peer closed the connection while it was being made")
+                   : std::strerror(errno)});
     return;
   }
   received_ += static_cast<size_t>(got);
@@ -218,7 +220,7 @@ void ConnectAttempt::complete() {
     return;
   }
   if (!send_all(socket_.get(), {&kReadyByte, 1})) {
-    fail({Code::kPeerLost, "closed by the peer while it was made"});
+    fail({Code::kPeerLost, "the peer closed the connection while it was being made"});
     return;
   }
   port_.poller().remove(socket_.get(), *this);
@@ -244,7 +246,8 @@ void ConnectAttempt::expire(uint64_t now) {
       }
       connector_->expire(now);
     } else if (now >= deadline_ns_) {
-      fail({Code::kPeerLost, cm_ ? "no answer by rdma_cm in time" : "no answer in time"});
+      fail({Code::kPeerLost, cm_ ? "the peer did not answer by rdma_cm in time"
+                                 : "the peer did not answer in time"});
     }
   });
 }
@@ -280,7 +283,7 @@ bool Arrival::start(ConstByteSpan hello) {
 
 Status Arrival::prepare(ConstByteSpan hello, AnswerBytes& answer) {
   const std::optional<Parameters> parameters = decode_parameters(hello);
-  if (!parameters) return {Code::kPeerLost, "malformed parameters"};
+  if (!parameters) return {Code::kPeerLost, "the peer sent malformed parameters"};
   peer_parameters_ = *parameters;
   const std::vector<Gid>& gids = port_.nic().gids;
   const auto mine = std::find_if(gids.begin(), gids.end(), [&](const Gid& gid) {
@@ -303,7 +306,8 @@ Status Arrival::prepare(ConstByteSpan hello, AnswerBytes& answer) {
     ready_ = true;
   } else {
     const std::optional<Address> address = owner_.manager()->address_of(*mine);
-    if (!address) return {Code::kPeerLost, "rdma_cm does not listen there"};
+    if (!address)
+      return {Code::kPeerLost, "rdma_cm does not listen on the address that the peer has named"};
     HETCOMM_RETURN_IF_ERROR(fill_random(token_.emplace()));
     told.invitation = {*address, *token_};
   }
@@ -323,7 +327,7 @@ void Arrival::take(std::unique_ptr<CmConnection> connection) {
   try {
     status = connect_and_accept();
   } catch (const std::bad_alloc&) {
-    // As any other failure.
+    // It is treated as any other failure.
   }
   ready_ = status.ok();
   if (ready_) return;
@@ -354,7 +358,7 @@ void Arrival::on_events(uint32_t /*events*/) {
   }
   // From now on events find the connection.
   if (!pair_->has_address() || !port_.has_address(mine_)) {
-    port_.log().info("rdma: a connection of rank {}: {}", peer_, kAddressGone);
+    port_.log().info("rdma: a connection of rank {} was given up: {}", peer_, kAddressGone);
     owner_.finish(*this, nullptr);
     return;
   }
@@ -365,7 +369,7 @@ void Arrival::on_events(uint32_t /*events*/) {
     endpoint = owner_.make_endpoint(
         peer_, {std::move(pair_), peer_parameters_, std::move(socket_), std::move(cm_)});
   } catch (const std::bad_alloc&) {
-    port_.log().error("rdma: no memory for a connection of rank {}", peer_);
+    port_.log().error("rdma: out of memory: a connection of rank {} was given up", peer_);
   }
   owner_.finish(*this, std::move(endpoint));
 }

@@ -9,9 +9,9 @@
 //
 // The ready byte keeps the higher rank from sending to a queue pair that cannot receive yet.
 //
-// With HETCOMM_RDMA_CONNECT=cm neither connects its queue pair by what the other has said. The
-// answer has a token; the lower rank asks by rdma_cm with it (connection_manager.h), and both
-// connect their queue pairs by the path that rdma_cm then knows, before the ready byte.
+// HETCOMM_RDMA_CONNECT=cm: neither connects its queue pair by the other's parameters. The answer
+// has a token, with which the lower rank asks by rdma_cm (connection_manager.h). Both then connect
+// their queue pairs by the path that rdma_cm knows, before the ready byte.
 #pragma once
 
 #include <cstdint>
@@ -39,8 +39,7 @@ class ConnectAttempt final : public ConnectHandler, public Watcher, public CmHan
   bool has_queue_pair() const { return pair_ != nullptr; }
 
   void start(std::vector<Address> addresses, const Gid& mine, const GidBytes& peer);
-  // These may destroy it.
-  // Without memory the attempt has failed, as for any other reason.
+  // These may destroy it. An attempt without memory fails as for any other reason.
   void expire(uint64_t now);
   void on_connect(Result<StreamSocket> socket) override;
   void on_events(uint32_t events) override;

@@ -105,7 +105,7 @@ void RdmaEndpoint::revoke(const RemoteKey& key) {
   Exposure* exposure = exposures_.find(key);
   if (exposure == nullptr) return;
   if (exposure->access == Access::kGetSource) {
-    // Without its memory region the memory cannot be read; a peer that reads loses the connection.
+    // Memory cannot be read without its memory region: a peer that reads loses the connection.
     // Soft-RoCE then puts this side's queue pair into the error state and tells neither side.
     if (exposures_.revoke(*exposure)) {
       suspect_until_ns_ = deadline_after(now_ns(), kSuspectNs);
@@ -303,7 +303,7 @@ void RdmaEndpoint::on_events(uint32_t /*events*/) {
   watched_ = false;
   if (state_ == State::kFailed) return;
   if (got > 0) {
-    break_off("protocol error: data on the connection that has none");
+    break_off("protocol error: the peer sent data on the TCP connection");
     return;
   }
   close(status_or_code(Code::kPeerLost,
@@ -318,7 +318,7 @@ void RdmaEndpoint::on_ended(const Status& why) {
   if (state_ != State::kFailed) close(why, kCmLingerNs);
 }
 
-// What had arrived is taken first.
+// Data that had arrived is taken first.
 void RdmaEndpoint::close(Status why, uint64_t linger_ns) {
   // The real clock: the coarse one may be old.
   const uint64_t deadline = deadline_after(now_ns(), linger_ns);

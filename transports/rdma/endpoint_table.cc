@@ -120,7 +120,8 @@ void EndpointTable::probe_idle() {
 void EndpointTable::check_addresses() {
   for (RdmaEndpoint* endpoint : endpoints_) {
     const QueuePair* pair = endpoint->pair();
-    if (pair != nullptr && !pair->has_address()) endpoint->break_off("its address has gone");
+    if (pair != nullptr && !pair->has_address())
+      endpoint->break_off("the address of this side's port has gone");
   }
 }
 

@@ -38,7 +38,8 @@ class ExposureTable {
   Exposure* find(const RemoteKey& key);
   Exposure* find(uint32_t immediate);
   void remove(Exposure& exposure);
-  // The same, and on return the peer has no access. False: that takes more than this table can do.
+  // Removes it, and on return the peer has no access. False: that takes more than this table can
+  // do.
   bool revoke(Exposure& exposure);
   void clear();
 
@@ -49,8 +50,8 @@ class ExposureTable {
 
   MemoryRegionCache& cache_;
   std::vector<Exposure> slots_;
-  // Of unused slots; the longest unused is taken first. Through the slots themselves, so that none
-  // is forgotten for want of memory.
+  // The list of unused slots: the longest unused is taken first. It runs through the slots, so that
+  // none is forgotten for want of memory.
   uint32_t first_free_ = kNone;
   uint32_t last_free_ = kNone;
 };

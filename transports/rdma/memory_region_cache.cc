@@ -13,7 +13,7 @@
 namespace hetcomm::rdma {
 namespace {
 
-// Of kept memory regions; each may split a mapping of the process in three.
+// At most so many memory regions are kept: each may split a mapping of the process in three.
 constexpr size_t kMostKept = 1024;
 constexpr int kRemote = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
 
@@ -57,7 +57,9 @@ MemoryRegionCache::MemoryRegionCache(const Verbs& verbs, ibv_pd* pd, uint64_t li
   if (monitor.ok()) {
     monitor_ = std::move(monitor).value();
   } else {
-    log_.info("rdma: registrations are not kept: {}", monitor.status().text());
+    log_.info(
+        "rdma: memory is registered anew for each operation, since its end would go unnoticed: {}",
+        monitor.status().text());
   }
 }
 
@@ -134,7 +136,7 @@ Result<MemoryRegion*> MemoryRegionCache::add(const MemoryRegion::Id& id, const A
   }
 }
 
-// What begin_keeping() has begun, and nothing came of it.
+// Undoes begin_keeping() when no memory region was made.
 void MemoryRegionCache::stop_keeping(const MemoryRegion::Id& id, const Attached* device) {
   known_.erase(id);
   if (device == nullptr) monitor_->unwatch(pages_of(id));
@@ -150,7 +152,7 @@ Result<MemoryRegion*> MemoryRegionCache::try_add(const MemoryRegion::Id& id, con
   if (keep) known_.emplace(id, &region);
   Result<Registered> made = make(id, device);
   if (!made.ok() && !idle_.empty()) {
-    // What is kept for nobody may be what the limit is full of.
+    // Idle memory regions may have used up the limit.
     while (!idle_.empty()) forget(idle_.back());
     made = make(id, device);
   }
@@ -223,7 +225,7 @@ void MemoryRegionCache::drop(MemoryRegion& region, List& list) {
 void MemoryRegionCache::forget_lost() {
   MemoryMonitor::Lost lost;
   monitor_->take(lost);
-  // What was taken comes no second time: nothing here may fail.
+  // Losses that were taken come no second time: nothing here may fail.
   for (auto at = known_.begin(); at != known_.end();) {
     MemoryRegion& region = *at->second;
     const MemoryRange pages = pages_of((at++)->first);

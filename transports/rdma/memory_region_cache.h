@@ -78,25 +78,25 @@ class MemoryRegionCache {
 
   // Valid until release(), which comes as often as acquire() succeeded.
   Result<MemoryRegion*> acquire(const void* address, uint64_t length, int access);
-  // The same for |part| of |whole|: all of it where that can be kept, since the other parts follow;
-  // else no more than is asked for, since each part is pinned and let go anew.
+  // Acquires |part| of |whole|: all of it if that can be kept, since the other parts follow. If
+  // not, no more than is asked for, since each part is pinned and let go anew.
   Result<MemoryRegion*> acquire_part(const iovec& whole, const iovec& part, int access);
   void release(MemoryRegion* region);
-  // As release(), and on return no peer reaches the memory by it. False: others use it too, or the
-  // device does not let go of it; nothing was done.
+  // Releases it, and on return no peer reaches the memory by it. False: nothing was done, since
+  // others use it too, or the device does not let go of it.
   bool revoke(MemoryRegion* region);
 
-  // Whether bytes of |segments|, which cannot be registered for the reason |why|, may be copied by
-  // the processor instead. The first time is told in the log.
+  // True: the processor may copy bytes of |segments|, which cannot be registered for the reason
+  // |why|. The log tells the first time.
   bool may_copy(const Status& why, Segments segments);
 
-  // Not kept: ended by whoever asked.
+  // Makes a memory region that is not kept. The caller ends it.
   Result<Registered> register_alone(const void* address, uint64_t length, int access);
 
   Status attach(const DeviceRange& range, DeviceWay way);
   // Nothing of it is acquired.
   void detach(const std::byte* window);
-  // Whether any of |segments| is memory of a device.
+  // True: one of |segments| is memory of a device.
   bool has_device(Segments segments) const;
 
   size_t kept() const { return known_.size(); }

@@ -68,7 +68,7 @@ Result<OpenNic> open_nic(const Verbs& verbs, const Config& config, size_t instan
 void refresh_addresses(const Verbs& verbs, ibv_context* context, const Config& config, Nic& nic);
 // Warns once about every name in HETCOMM_RDMA_NIC that is no device of this host.
 void warn_of_unknown_devices(const Verbs& verbs, const Config& config, Log& log);
-// How many there are.
+// Returns how many usable ports there are, at most |most|.
 size_t count_nics(const Verbs& verbs, const Config& config, size_t most);
 
 }  // namespace hetcomm::rdma

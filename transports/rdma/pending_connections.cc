@@ -139,7 +139,7 @@ void PendingConnections::on_accept(StreamSocket socket, const Hello& hello) {
         std::make_unique<Arrival>(*this, port_, hello.source, std::move(socket).take_fd()));
     started = arrivals_.back()->start(hello.extra);
   } catch (const std::bad_alloc&) {
-    port_.log().error("rdma: no memory for a connection of rank {}", hello.source);
+    port_.log().error("rdma: out of memory: a connection of rank {} was given up", hello.source);
   }
   if (!started && arrivals_.size() > before) arrivals_.pop_back();
 }
@@ -149,7 +149,7 @@ void PendingConnections::on_request(const CmToken& token,
   for (const auto& arrival : arrivals_) {
     if (arrival->awaits(token)) return arrival->take(std::move(connection));
   }
-  port_.log().debug("rdma: a connection by rdma_cm was refused: nobody waits for it");
+  port_.log().debug("rdma: refused a connection by rdma_cm: no rank is expected with its token");
   connection->refuse({});
 }
 

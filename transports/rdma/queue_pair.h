@@ -21,7 +21,7 @@ namespace hetcomm::rdma {
 
 struct Transfer;
 
-// What one work request was for.
+// The purpose of one work request.
 struct SendRecord {
   Transfer* transfer = nullptr;
   uint64_t offset = 0;  // of the fragment in its bulk
@@ -40,7 +40,7 @@ struct WorkRequest {
   uint64_t address = 0;  // the peer's
 };
 
-// How connections are made; from the configuration.
+// The part of the configuration that queue pairs use.
 struct ConnectionSettings {
   uint8_t traffic_class = 0;
   uint8_t timeout = 14;  // 4.096 us * 2^timeout
@@ -86,7 +86,7 @@ class QueuePair {
   Status connect(const Path& path, const Parameters& peer, const ConnectionSettings& settings);
   // To the error state: nothing new begins, all that was posted is flushed.
   void stop();
-  // Whether the device has put it there.
+  // True: the device has put it into the error state.
   bool is_in_error() const;
 
   // --- posting

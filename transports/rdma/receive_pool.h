@@ -43,7 +43,7 @@ class ReceivePool {
   // The device ran low although enough were posted: a queue pair that breaks may take one with it.
   // False: there is no room for more.
   bool replace_lost();
-  // With |used| under way at most, the device cannot have run low unless some were lost.
+  // True: the device can have run low with |used| under way only if some were lost.
   bool has_lost(uint32_t used) const { return total_ > used + kFew; }
   uint32_t total() const { return total_; }
 

@@ -75,7 +75,7 @@ class RdmaTransport final : public Transport,
   EndpointTable endpoints_;
   PublishedRegions published_{port_};
   PendingConnections pending_{port_, endpoints_};
-  // How each device that was checked is reached, by its instance.
+  // The way to each device that was checked, by its instance.
   std::vector<std::pair<const void*, DeviceWay>> device_ways_;
   EventWatcher completion_watcher_{*this, Events::kCompletions};
   EventWatcher async_watcher_{*this, Events::kAsync};

@@ -21,7 +21,7 @@ void* remote_pointer(uint64_t address) {
       static_cast<uintptr_t>(address));  // NOLINT(performance-no-int-to-ptr)
 }
 
-// Where a get stands in the peer's memory: bytes to skip from the start of piece |index| of its
+// The position of a get in the peer's memory: bytes to skip from the start of piece |index| of its
 // list on.
 struct RemotePlace {
   uint64_t index;

@@ -20,7 +20,7 @@ namespace hetcomm::shm {
 
 using Nonce = std::array<std::byte, 16>;
 
-// Whether |expected| can be read at |address| of process |pid|; the text says why not.
+// kOk if |expected| can be read at |address| of process |pid|. The text says why not.
 Status prove_reading(pid_t pid, uint64_t address, const Nonce& expected);
 
 // State of a get; lives in Bulk::scratch. begin_read sets it up.

@@ -57,7 +57,7 @@ Result<uint64_t> sealed_size(const UniqueFd& file, int seals) {
   }
   // Huge pages can run out, which a process learns by a signal.
   if (system.f_type != TMPFS_MAGIC || info.st_size < 0) {
-    return Status(Code::kInvalidArgument, "shm: peer's memory is of another kind");
+    return Status(Code::kInvalidArgument, "shm: peer's memory is no memory file");
   }
   return static_cast<uint64_t>(info.st_size);
 }

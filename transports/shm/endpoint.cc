@@ -135,7 +135,7 @@ Code ShmEndpoint::send_by_ring(const MessageHeader& header, const SegmentView& p
   if (payload.length > capabilities_.max_payload_bytes) return Code::kInvalidArgument;
   if (!producer_.has_room(payload.length)) return refuse(payload.length);
   if (ring_messages_ < kFewMessages && ++ring_messages_ == kFewMessages) [[unlikely]] {
-    // Where memory is short, the ring goes on with the part that it has.
+    // The ring goes on with the part that it has if memory is short.
     (void)grow_ring(connection_.memory.geometry().ring_bytes);
   }
   while (!producer_.fits(payload.length)) {
@@ -165,7 +165,7 @@ int ShmEndpoint::receive() {
     const bool valid = deliver(kind_and_length);
     budget -= static_cast<int64_t>(length + read_now_) + kEntryCost;
     if (!valid) {
-      violated("it wrote an invalid entry to the ring");
+      violated("the peer wrote an invalid entry to the ring");
       return done;
     }
     consumer_.pop();
@@ -230,12 +230,13 @@ int ShmEndpoint::progress() {
     handler_->on_writable();
     ++done;
   } else {
-    // Not after on_writable: whoever tries again a little later must not find the room taken.
+    // A put does not follow on_writable at once: core may try again a little later, and must not
+    // find the room taken.
     done += pump_puts();
   }
   done += pump_gets();
   if (producer_.broken()) {
-    violated("it wrote invalid counts");
+    violated("the peer wrote invalid counts");
     return done;
   }
   if (regions_.waiting()) {

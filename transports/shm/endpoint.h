@@ -26,7 +26,7 @@ namespace hetcomm::shm {
 
 class ShmTransport;
 
-// What a connection with |geometry| can do at best.
+// The capabilities that a connection with |geometry| has at best.
 Capabilities shm_capabilities(const Config& config, const Geometry& geometry);
 
 class ShmEndpoint final : public Endpoint, private Watcher {
@@ -44,7 +44,7 @@ class ShmEndpoint final : public Endpoint, private Watcher {
   bool flushed() const override { return puts_.empty(); }
   std::string describe() const override;
 
-  // For ShmTransport.
+  // --- for ShmTransport
 
   // Nothing to do: one load of a word that the peer writes when it sends.
   bool idle() const { return !busy_ && !consumer_.ready(); }
@@ -60,15 +60,15 @@ class ShmEndpoint final : public Endpoint, private Watcher {
   bool ask_to_let_go(uint64_t id);
 
  private:
-  // What one progress() copies at most in each direction, so that others get their turn. A message
-  // or piece counts as a few bytes more.
+  // One progress() copies at most so much in each direction, so that others get their turn. A
+  // message or piece counts as kEntryCost more.
   static constexpr int64_t kCopyBudget = 256 << 10;
   static constexpr int64_t kEntryCost = 4 << 10;
   // A message from this size on is the last of its progress(): its receiver can then post the next
   // receive, before what follows is copied aside.
   static constexpr uint32_t kLongMessage = 16 << 10;
-  // What a side uses of its ring at first. When that is not enough, or more than a
-  // few messages go through it, it uses the whole: a stream is slower in a part.
+  // A side uses so much of its ring at first. It uses the whole when that is not enough, or more
+  // than a few messages go through it: a stream is slower in a part.
   static constexpr uint32_t kFewMessages = 32;
   static constexpr uint64_t kFirstRingBytes = 16 << 10;
 
@@ -128,7 +128,7 @@ class ShmEndpoint final : public Endpoint, private Watcher {
   void violated(std::string_view what);
   void fail(const Status& why);
 
-  // What idle() and a short message touch comes first.
+  // The members that idle() and a short message touch come first.
   Consumer consumer_;
   bool busy_ = false;  // progress() has something to do without a new slot
   bool failed_ = false;

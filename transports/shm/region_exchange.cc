@@ -64,7 +64,8 @@ Status RegionExchange::take(const Parcel& parcel, const UniqueFd& file, Endpoint
     case ParcelKind::kNone:
       if (wanted_.erase(id) == 0) break;
       ask();
-      handler.on_mapped(key, Status(Code::kUnsupported, "shm: the owner does not share it"));
+      handler.on_mapped(key,
+                        Status(Code::kUnsupported, "shm: the owner does not share the memory"));
       return {};
     case ParcelKind::kLetGo:
       // The owner has been told of a region that could not be mapped.
@@ -79,7 +80,7 @@ Status RegionExchange::take(const Parcel& parcel, const UniqueFd& file, Endpoint
     case ParcelKind::kRing:
       return {};
   }
-  return Status(Code::kInvalidArgument, "shm: peer sent a parcel that cannot be");
+  return Status(Code::kInvalidArgument, "shm: peer sent an invalid message about a region");
 }
 
 Status RegionExchange::answer_want(uint64_t id) {
@@ -110,7 +111,7 @@ void RegionExchange::note_refusal(Refusal refusal) {
             connection_.user,
             refusal == Refusal::kForeign
                 ? "it is registered on a communicator that this rank does not belong to"
-                : "none can be mapped under the key that it named");
+                : "the key that it sent names no memory that can be mapped");
 }
 
 bool RegionExchange::ask_to_let_go(uint64_t id) {

@@ -34,8 +34,8 @@ class RegionExchange {
 
   // Asks for a region of the peer. EndpointHandler::on_mapped follows from receive().
   void map(const RemoteKey& key, uint64_t length);
-  // Takes parcels that have come, a bounded number. kPeerLost: the peer has closed the socket. Other
-  // failures: the peer has broken the protocol.
+  // Takes parcels that have come, a bounded number. kPeerLost: the peer has closed the socket.
+  // Other failures: the peer has broken the protocol.
   Status receive(EndpointHandler& handler);
   // Sends parcels that wait for room in the socket.
   void flush();

@@ -35,7 +35,7 @@ class Producer {
     refresh();
     return fits(length) || has_bytes_now(length, ring_bytes_);
   }
-  // Whether the part of the ring that is in use has room for |length| contiguous bytes.
+  // True: the part of the ring that is in use has room for |length| contiguous bytes.
   bool fits(uint64_t length) const { return length <= used_ && has_bytes_now(length, used_); }
   // The first |bytes| of the ring, more than until now, have memory.
   void grow(uint64_t bytes) { used_ = bytes; }
@@ -43,7 +43,7 @@ class Producer {
 
   // The slot that the next publish() hands over.
   FifoSlot& slot() const { return slots_[head_ % kSlotCount]; }
-  // Where |length| bytes go; fits(length) was true. publish_bytes() takes them.
+  // The position for |length| bytes, after fits(length) was true. publish_bytes() takes them.
   RingPosition position_for(uint64_t length) const { return position_for(length, used_); }
   std::byte* at(RingPosition position) const { return ring_ + (position & (ring_bytes_ - 1)); }
 

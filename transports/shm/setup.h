@@ -33,7 +33,7 @@ struct Connection {
   Status reading;      // kOk: proved
 };
 
-// What all setups of a transport have in common; outlives them.
+// All setups of a transport share this. It outlives them.
 struct SetupContext {
   Poller& poller;
   Geometry geometry;  // rings of this size are offered and accepted, and smaller ones

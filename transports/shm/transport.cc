@@ -80,7 +80,7 @@ class ShmTransport::Pending final : public ConnectHandler, public SetupHandler {
     } else if (connector_ != nullptr) {
       connector_->expire(now);
     } else if (now >= deadline_ns_) {
-      finish(Status(Code::kTimedOut, "shm: peer does not answer"));
+      finish(Status(Code::kTimedOut, "shm: peer did not answer in time"));
     }
     return finished_ ? 1 : 0;
   }

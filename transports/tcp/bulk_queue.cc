@@ -5,7 +5,7 @@
 namespace hetcomm::tcp {
 namespace {
 
-// What Bulk::scratch holds while the bulk is here.
+// The words of Bulk::scratch while the bulk is here.
 enum ScratchWord : size_t { kFramedBytes, kSegment, kWithin, kStateAndFrames };
 
 enum class BulkState : uint64_t { kNowhere, kQueued, kFramed, kCompleted };

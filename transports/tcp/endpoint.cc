@@ -11,7 +11,7 @@
 namespace hetcomm::tcp {
 namespace {
 
-// How long what the peer sent before its end is waited for, when one of several streams has ended.
+// When one of several streams has ended, data that the peer sent before is waited for so long.
 constexpr uint64_t kLingerNs = 1'000'000'000;
 
 using NameOf = int (*)(int, sockaddr*, socklen_t*);
@@ -206,7 +206,8 @@ void TcpEndpoint::attach(size_t index, StreamSocket socket) {
 }
 
 void TcpEndpoint::stream_unavailable(const Status& why) {
-  transport_.log().warn("tcp to {}: no bulk stream: {}", peer_address_.to_string(), why.text());
+  transport_.log().warn("tcp to {}: a bulk stream cannot be opened: {}", peer_address_.to_string(),
+                        why.text());
   enough_streams_ = true;
   if (any_bulk_stream() || transport_.is_opening_stream(*this)) return;
   bulk_unavailable_ = true;
@@ -238,7 +239,7 @@ int TcpEndpoint::progress() {
   return done + report();
 }
 
-// What TLS has taken from the kernel and no event announces.
+// Receives bytes that TLS has taken from the kernel: no event announces them.
 int TcpEndpoint::receive_buffered() {
   if (!transport_.has_tls()) return 0;
   int done = 0;
@@ -357,7 +358,7 @@ void TcpEndpoint::resolve(const StreamId& which, const PathReceipt& receipt) {
   });
 }
 
-// What came before the cut is taken, and nothing is waited for.
+// Data that came before the cut is taken, and nothing is waited for.
 void TcpEndpoint::path_gone(const Stream& stream) {
   break_off(text_or_none([&] {
     return fmt::format("the path is gone: the peer's kernel has answered nothing for {:.1f} s",

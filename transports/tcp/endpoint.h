@@ -32,7 +32,7 @@ namespace hetcomm::tcp {
 
 class TcpTransport;
 
-// What a connection is called, by both sides.
+// The name of a connection, for both sides.
 struct ConnectionName {
   int peer = 0;
   ConnectionId id{};
@@ -71,12 +71,12 @@ class TcpEndpoint final : public Endpoint,
   const Address& peer_address() const { return peer_address_; }
   ExposureTable& exposures() { return exposures_; }
 
-  // For TcpTransport: a bulk stream has been connected, or cannot be.
+  // TcpTransport says that a bulk stream has been connected, or cannot be.
   void attach(size_t index, StreamSocket socket);
   void stream_unavailable(const Status& why);
   bool has_stream(size_t index) const;
 
-  // For Stream. No upcalls.
+  // --- for Stream. No upcalls.
   void activate();
   // |why|: what broke; empty when the peer has closed it.
   void stream_ended(std::string_view why, bool cut);
@@ -85,11 +85,11 @@ class TcpEndpoint final : public Endpoint,
 
   // Sends and reports what can be. Returns the number of things done.
   int progress();
-  // Whether progress() has to be called again without an event.
+  // True: progress() has to be called again without an event.
   bool has_work() const;
   // Leaves all waiting to the poller; false when there is something to do at once.
   bool prepare_sleep();
-  // When a closing endpoint gives up, kForever otherwise.
+  // The time when a closing endpoint gives up, kForever otherwise.
   uint64_t deadline_ns() const { return state_ == State::kClosing ? deadline_ns_ : kForever; }
 
   // Looks whether the peer's kernel has what was sent. Upcalls. False when nothing is on its way.

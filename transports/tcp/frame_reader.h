@@ -39,10 +39,10 @@ class FrameReader {
   FrameReader(const FrameReader&) = delete;
   FrameReader& operator=(const FrameReader&) = delete;
 
-  // Where the next bytes go: at least one piece. |ahead| holds kHeadBytes or more.
+  // Says where the next bytes go: at least one piece. |ahead| holds kHeadBytes or more.
   Pieces next_io(ByteSpan ahead, std::span<iovec> out);
-  // |received| bytes have arrived: at least 1, at most what the last next_io() had room for. Returns
-  // nullptr, or what is wrong with them; then the reader must not be used again.
+  // |received| bytes have arrived: at least 1, at most what the last next_io() had room for.
+  // Returns nullptr, or what is wrong with them; then the reader must not be used again.
   const char* accept(ConstByteSpan ahead, size_t received);
   // The slot's memory must not be written any more: the rest of a frame for it is dropped.
   void revoke(uint32_t slot);

@@ -24,7 +24,7 @@ class FrameWriter {
   static constexpr size_t kMaxPieces = 64;
   static constexpr size_t kMaxFrames = 16;
 
-  // What one sendmsg takes.
+  // The pieces of one sendmsg, and the frames that they belong to.
   struct NextIo {
     Pieces pieces;
     size_t frames = 0;

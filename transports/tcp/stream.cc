@@ -14,10 +14,10 @@
 namespace hetcomm::tcp {
 namespace {
 
-// What one call of progress moves on one stream at most, so that others get their turn.
+// One call of progress moves at most so much on one stream, so that others get their turn.
 constexpr size_t kReadBudget = 2u << 20;
 constexpr uint64_t kWriteBudget = 2u << 20;
-// What one sendmsg is given; more makes the sender's turn longer, not faster.
+// One sendmsg gets at most so much: more makes the sender's turn longer, not faster.
 constexpr uint64_t kSendBytes = 1u << 20;
 constexpr size_t kReadPieces = 64;
 // A message up to this size is copied beside its head: cheaper than a second piece for the kernel.
@@ -161,7 +161,7 @@ Code Stream::send_pieces(const MessageHeader& header, const SegmentView& payload
   SegmentCursor cursor;
   cursor.seek(payload.segments, payload.offset);
   const Pieces data = collect(payload.segments, cursor, payload.length, std::span(iov).subspan(1));
-  // Of a message with more pieces than that the rest is kept and follows.
+  // The rest of a message with more pieces is kept and follows.
   return finish_send(socket_.send(iov.data(), 1 + data.count), head, payload);
 }
 

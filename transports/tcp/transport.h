@@ -58,12 +58,13 @@ class TcpTransport final : public Transport,
   NonceSource& nonces() { return nonces_; }
   HotSet& hot() { return hot_; }
   OpenStreams& open_streams() { return open_streams_; }
-  // How long a path may be silent.
+  // A path may be silent for so long.
   uint64_t detection_ns() const { return settings_.detection_ns; }
   // Something left that the peer's kernel has to acknowledge.
   void note_sent() { watch_paths_ = true; }
   bool has_tls() const { return tls_ != nullptr; }
-  // Where received bytes go that have no place of their own; used up before a receive returns.
+  // Received bytes that have no place of their own go here. They are used up before a receive
+  // returns.
   ByteSpan scratch() { return {scratch_.get(), kScratchBytes}; }
   void set_socket_buffers(int fd) const;
 

@@ -1,4 +1,4 @@
-// What tcp puts on the wire: frames on a stream, the descriptor, and the hello's extra bytes.
+// The wire format of tcp: frames on a stream, the descriptor, and the hello's extra bytes.
 //
 // Every frame starts with a head of kHeadBytes. All numbers are little endian; bytes without a
 // meaning are zero and are checked to be. Decoding treats its input as hostile; failures are static
@@ -36,7 +36,7 @@ inline constexpr size_t kMaxBulkStreams = 8;
 
 using HeadBytes = std::array<std::byte, kHeadBytes>;
 
-// Where a put goes: an exposure's token and the place in it.
+// The target of a put: an exposure's token and the offset in it.
 struct PutTarget {
   uint32_t slot = 0;
   uint32_t generation = 0;
@@ -70,7 +70,7 @@ FrameHead decode_head(const std::byte* head, bool bulk_stream);
 std::optional<PutTarget> decode_put(const std::byte* head);
 std::optional<StreamsNote> decode_streams(const std::byte* head);
 
-// Where a process listens.
+// The descriptor says where a process listens.
 std::vector<std::byte> encode_descriptor(const ListeningPlace& place);
 Result<ListeningPlace> decode_descriptor(ConstByteSpan bytes);
 
