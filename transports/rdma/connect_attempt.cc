@@ -41,7 +41,7 @@ Status check_path(const Path& path, const Parameters& peer) {
   return {Code::kPeerLost, "rdma_cm leads to another queue pair than the peer's"};
 }
 
-// By the path that rdma_cm has found.
+// Connects the queue pair by the path that rdma_cm has found.
 Status connect_pair(QueuePair& pair, CmConnection& cm, const Parameters& peer,
                     const ConnectionSettings& settings) {
   Result<Path> path = cm.path();

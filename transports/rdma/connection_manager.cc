@@ -286,7 +286,7 @@ class Manager final : public ConnectionManager, public Watcher {
 
   std::vector<std::pair<GidBytes, Address>> candidates(const Config& config) const;
   Status listen(const GidBytes& gid, const Address& address);
-  // On InfiniBand a GID is no address of IP, and one stands for all.
+  // A GID is no IP address on InfiniBand, where one listener stands for all.
   const Listener* find(const Gid& gid) const {
     const auto at = std::find_if(listeners_.begin(), listeners_.end(), [&](const Listener& each) {
       return each.gid == gid.bytes || gid.kind == GidKind::kInfiniBand;

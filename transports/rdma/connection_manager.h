@@ -72,7 +72,7 @@ class CmListener {
 
 class ConnectionManager {
  public:
-  // Over the installed library, or |cm|. Listens on the addresses of the device's port.
+  // Uses the installed library, or |cm|. Listens on the addresses of the device's port.
   static Result<std::unique_ptr<ConnectionManager>> create(const Cm* cm, const Device& device,
                                                            const Config& config, Poller& poller,
                                                            Log& log, CmListener& listener);

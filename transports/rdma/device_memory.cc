@@ -102,12 +102,12 @@ class Loopback {
   std::byte* pattern() const { return host_.data(); }
   std::byte* result() const { return host_.data() + kTrialBytes; }
 
-  // From the pattern to |target|.
+  // The NIC writes the pattern to |target|.
   Status write_to(const Registered& target) {
     return write(reinterpret_cast<uint64_t>(pattern()), host_.lkey(), target.address,
                  target.mr->rkey);
   }
-  // From |source| to the result, which the peer's right to write to host memory is lent for.
+  // The NIC writes |source| to the result, for which the peer may write to host memory.
   Status write_from(const Registered& source) {
     ibv_mr* mr = verbs().reg_mr(pd(), result(), kTrialBytes,
                                 IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);

@@ -5,8 +5,8 @@
 //   kOpen --(TCP ends)--> kClosing --(what had arrived was taken)--> kFailed --> on_failed
 //     \------(completion with an error, revoke, cancel, protocol error)----^
 //
-// On the way into kFailed the queue pair is stopped, drained and destroyed: the device then touches
-// no memory for this connection any more.
+// An endpoint that fails stops, drains and destroys its queue pair: the device then touches no
+// memory for this connection any more.
 #pragma once
 
 #include <cstdint>
@@ -94,7 +94,7 @@ class RdmaEndpoint final : public Endpoint,
   void look_at_tail();
   // Before sleeping: every change will be announced. False when there is something to do at once.
   bool prepare_sleep();
-  // Until then its queue pair may be in the error state without a word; see revoke().
+  // Its queue pair may be in the error state without a word until suspect_until_ns(); see revoke().
   bool is_suspect() const { return pair_ != nullptr && suspect_until_ns_ != 0; }
   uint64_t suspect_until_ns() const { return suspect_until_ns_; }
   bool has_broken_in_silence() const { return pair_->is_in_error(); }

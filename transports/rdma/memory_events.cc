@@ -184,7 +184,7 @@ bool MemoryEvents::watch(const MemoryRange& range) {
   uffdio_register request{};
   request.range = {range.begin, range.end - range.begin};
   request.mode = UFFDIO_REGISTER_MODE_WP;
-  // Also where it is watched already: the pages may be others by now.
+  // A range that is watched already is watched again: its pages may be others by now.
   if (ioctl(events_.get(), UFFDIO_REGISTER, &request) == 0) return true;
   watched_.pop_back();
   return false;

@@ -36,7 +36,7 @@ class MemoryRegion {
  public:
   uint32_t lkey() const { return mr_->lkey; }
   uint32_t rkey() const { return mr_->rkey; }
-  // By which work requests and keys name |byte| of it.
+  // The address by which work requests and keys name |byte| of it.
   uint64_t address_of(const void* byte) const { return reinterpret_cast<uint64_t>(byte) + shift_; }
 
  private:

@@ -65,7 +65,7 @@ class QueuePair {
   static constexpr size_t kMaxPieces = 8;
   static constexpr uint8_t kMaxReads = 16;
 
-  // In the state INIT. |slot_bytes| of each send slot.
+  // Makes it, in the state INIT. Each send slot has |slot_bytes|.
   static Result<std::unique_ptr<QueuePair>> create(Device& device, uint32_t slot_bytes);
   // The device touches no memory on its behalf any more.
   ~QueuePair();
@@ -84,7 +84,7 @@ class QueuePair {
   Path path_to(const Parameters& peer, const Gid& mine) const;
   // Ready to send to |peer| and to receive, by |path|.
   Status connect(const Path& path, const Parameters& peer, const ConnectionSettings& settings);
-  // To the error state: nothing new begins, all that was posted is flushed.
+  // Puts it into the error state: nothing new begins, all that was posted is flushed.
   void stop();
   // True: the device has put it into the error state.
   bool is_in_error() const;

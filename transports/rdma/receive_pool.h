@@ -71,7 +71,7 @@ class ReceivePool {
   std::vector<uint32_t> recycled_;
 };
 
-// Marks the ids of receives, beside the slot.
+// This bit marks the ids of receives, beside the slot.
 inline constexpr uint64_t kReceiveBit = uint64_t{1} << 63;
 
 }  // namespace hetcomm::rdma

@@ -13,7 +13,7 @@ namespace {
 
 // Timers are a matter of seconds; looking at them in every progress() would be a waste.
 constexpr uint64_t kTimerIntervalNs = 10'000'000;
-// So often in the detection time silent connections are looked at.
+// Silent connections are looked at so often in the detection time.
 constexpr uint64_t kProbes = 4;
 constexpr int kMaxRounds = 4;
 // So many used receives are posted again together, or fewer when nothing comes: nobody who waits

@@ -23,7 +23,7 @@ using Nonce = std::array<std::byte, 16>;
 // kOk if |expected| can be read at |address| of process |pid|. The text says why not.
 Status prove_reading(pid_t pid, uint64_t address, const Nonce& expected);
 
-// State of a get; lives in Bulk::scratch. begin_read sets it up.
+// Sets up the state of a get, which lives in Bulk::scratch.
 void begin_read(Bulk& bulk);
 // Reads at most |most| bytes more. Returns the bytes read, or a negative errno. Call while bytes
 // are left.

@@ -94,7 +94,7 @@ std::string ShmEndpoint::describe() const {
 
 // --- sending ---------------------------------------------------------------------------------
 
-// To |bytes| at least.
+// Gives the ring |bytes| at least.
 Code ShmEndpoint::grow_ring(uint64_t bytes) {
   const uint64_t used = producer_.used_ring_bytes();
   const uint64_t wanted = std::min(std::max(std::bit_ceil(bytes), kFirstRingBytes),
@@ -340,7 +340,7 @@ void ShmEndpoint::note_exchange() {
 
 // --- end -------------------------------------------------------------------------------------
 
-// Who keeps to the protocol does not get here.
+// The peer has broken the protocol.
 void ShmEndpoint::violated(std::string_view what) {
   const std::string text =
       fmt::format("shm: connection to rank {} (process {} of user {}) ended: {}", peer_,

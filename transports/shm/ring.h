@@ -27,7 +27,7 @@ class Producer {
       : slots_(mine.slots.data()), peer_(peer), ring_(ring), ring_bytes_(ring_bytes) {}
 
   bool has_slot() { return head_ - consumed_slots_ < kSlotCount || (refresh(), has_slot_now()); }
-  // Room for |length| contiguous bytes of the whole ring, and for a slot. The part in use has it
+  // True: the whole ring has room for |length| contiguous bytes and a slot. The part in use has it
   // too unless fits() says otherwise.
   bool has_room(uint64_t length) {
     if (!has_slot()) return false;
@@ -63,7 +63,7 @@ class Producer {
 
  private:
   bool has_slot_now() const { return head_ - consumed_slots_ < kSlotCount; }
-  // In the first |used| bytes of each lap.
+  // The position is in the first |used| bytes of a lap.
   RingPosition position_for(uint64_t length, uint64_t used) const {
     const uint64_t at = head_bytes_ & (ring_bytes_ - 1);
     return at + length > used ? head_bytes_ + ring_bytes_ - at : head_bytes_;

@@ -238,7 +238,8 @@ int ShmTransport::run_timers() {
   const uint64_t now = environment_.now_ns;
   int done = 0;
   acceptor_->expire(now);
-  // By index: upcalls may start further connections. NOLINTNEXTLINE(modernize-loop-convert)
+  // The loop goes by index: upcalls may start further connections.
+  // NOLINTNEXTLINE(modernize-loop-convert)
   for (size_t i = 0; i < pending_.size(); ++i) done += pending_[i]->expire(now);
   std::erase_if(pending_, [](const auto& pending) { return pending->finished(); });
   return done;
@@ -294,7 +295,8 @@ int ShmTransport::progress() {
     std::erase(endpoints_, nullptr);
     has_gaps_ = false;
   }
-  // By index: upcalls may add and remove endpoints. NOLINTNEXTLINE(modernize-loop-convert)
+  // The loop goes by index: upcalls may add and remove endpoints.
+  // NOLINTNEXTLINE(modernize-loop-convert)
   for (size_t i = 0; i < endpoints_.size(); ++i) {
     if (endpoints_[i] != nullptr && !endpoints_[i]->idle()) done += endpoints_[i]->progress();
   }

@@ -163,7 +163,7 @@ bool TcpEndpoint::has_stream(size_t index) const {
   return index == 0 || index > kMaxBulkStreams || bulk_[index - 1] != nullptr;
 }
 
-// On the side that connects: opens what is missing of the first |count|. On the other: asks for
+// The side that connects opens those of the first |count| that are missing. The other side asks for
 // them.
 void TcpEndpoint::request_streams(size_t count) {
   streams_requested_ = true;

@@ -4,9 +4,9 @@
 //   open or closing --(protocol error)--> failed
 //   open --(the path is gone, path.h)--> closing --(nothing is left to be taken)--> failed
 //
-// In closing nothing is sent any more and what the peer sent before its end is still taken; then
-// every socket is closed, and on_failed is the last upcall. Bulks that have not completed by then
-// are dropped without one.
+// A closing endpoint sends nothing and takes what the peer sent before its end. It then closes
+// every socket, and on_failed is the last upcall. Bulks that have not completed by then are dropped
+// without one.
 //
 // Bulk streams are opened at the first put of either side. Only the lower rank connects; the higher
 // one asks it to, on stream 0. Until the first bulk stream is up puts wait; if none can be opened,
@@ -80,7 +80,7 @@ class TcpEndpoint final : public Endpoint,
   void activate();
   // |why|: what broke; empty when the peer has closed it.
   void stream_ended(std::string_view why, bool cut);
-  // From inside progress or the poller only.
+  // Comes from inside progress or the poller only.
   void fail_protocol(const char* error);
 
   // Sends and reports what can be. Returns the number of things done.
@@ -95,7 +95,7 @@ class TcpEndpoint final : public Endpoint,
   // Looks whether the peer's kernel has what was sent. Upcalls. False when nothing is on its way.
   bool watch_path();
 
-  // Place in the transport's list of active endpoints.
+  // Index in the transport's list of active endpoints.
   size_t active_index = kInactive;
   static constexpr size_t kInactive = SIZE_MAX;
 

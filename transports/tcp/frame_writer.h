@@ -38,7 +38,7 @@ class FrameWriter {
   FrameWriter(const FrameWriter&) = delete;
   FrameWriter& operator=(const FrameWriter&) = delete;
 
-  // Between frames.
+  // True between frames.
   bool idle() const { return rest_size_ == 0 && put_.bulk == nullptr; }
 
   // The unfinished frame, then frames of |queue| (null: none) of at most |max_frame| bytes, about

@@ -208,8 +208,8 @@ TcpEndpoint* TcpTransport::find(const ConnectionId& id, int peer) {
 }
 
 void TcpTransport::add_endpoint(TcpEndpoint& endpoint) {
-  // Room first, so that activate() does not fail: in a pass each endpoint may become active again
-  // after it has left the list.
+  // Room is made first, so that activate() does not fail: in a pass each endpoint may become active
+  // again after it has left the list.
   active_.reserve(active_.size() + 2 * (endpoints_.size() + 1));
   endpoints_.push_back(&endpoint);
 }
@@ -284,7 +284,7 @@ void TcpTransport::watch_paths(uint64_t now) {
   } else if (now >= watch_at_ns_) {
     watch_at_ns_ = now + PathWatch::interval_ns(detection_ns());
     watch_paths_ = false;
-    // By index: an upcall may make endpoints. NOLINTNEXTLINE(modernize-loop-convert)
+    // The loop goes by index: an upcall may make endpoints. NOLINTNEXTLINE(modernize-loop-convert)
     for (size_t i = 0; i < endpoints_.size(); ++i) {
       if (endpoints_[i]->watch_path()) watch_paths_ = true;
     }
