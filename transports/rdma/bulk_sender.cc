@@ -117,7 +117,7 @@ Code BulkSender::start(Bulk& bulk, bool get) {
   return Code::kOk;
 }
 
-void BulkSender::pump() {
+void BulkSender::post_queued() {
   while (Transfer* transfer = queue_.front()) {
     if (!can_post(transfer->key.kind, transfer->copied)) break;
     post_fragment(*transfer);

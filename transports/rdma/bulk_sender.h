@@ -30,7 +30,9 @@ class BulkSender {
   Code start(Bulk& bulk, bool get);
   // Adds fragments of what is queued to the queue pair, as far as there is room. The caller flushes
   // it.
-  void pump();
+  void pump() {
+    if (queue_.front() != nullptr) post_queued();
+  }
   // pump() would post something.
   bool can_pump() const {
     const Transfer* transfer = queue_.front();
@@ -58,6 +60,7 @@ class BulkSender {
   // |copied|: through a send slot.
   bool can_post(KeyKind kind, bool copied) const;
   bool put_at_once(Bulk& bulk, const Key& key);
+  void post_queued();
   void post_fragment(Transfer& transfer);
   size_t add_fragment_head(const Transfer& transfer);
   void post_copied(Transfer& transfer, uint64_t length);
