@@ -130,7 +130,7 @@ Code ShmEndpoint::get_now(Bulk& bulk) {
 }
 
 int ShmEndpoint::pump_gets() {
-  if (draining_) return 0;
+  if (draining_ || reader_.empty()) return 0;
   const int done = reader_.pump(*handler_);
   draining_ = draining_ || reader_.peer_is_gone();
   return done;

@@ -29,7 +29,7 @@ Status RegionExchange::receive(EndpointHandler& handler) {
   for (int i = 0; i < kMostParcels && !socket_failed_; ++i) {
     Parcel parcel{};
     UniqueFd file;
-    const Status status = port_.receive(!wanted_.empty(), &parcel, &file);
+    Status status = port_.receive(!wanted_.empty(), &parcel, &file);
     if (status.code() == Code::kPending) return {};
     if (!status.ok()) return status;
     // Nothing comes behind most rings; what does is announced again.
