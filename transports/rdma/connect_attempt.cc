@@ -226,7 +226,7 @@ void ConnectAttempt::complete() {
   port_.poller().remove(socket_.get(), *this);
   ignore_cuts(socket_.get());
   std::unique_ptr<Endpoint> endpoint = owner_.make_endpoint(
-      peer_, {std::move(pair_), peer_parameters_, std::move(socket_), std::move(cm_)});
+      {std::move(pair_), peer_parameters_, std::move(socket_), std::move(cm_)});
   owner_.finish(*this, std::move(endpoint));
 }
 
@@ -367,7 +367,7 @@ void Arrival::on_events(uint32_t /*events*/) {
   std::unique_ptr<Endpoint> endpoint;
   try {
     endpoint = owner_.make_endpoint(
-        peer_, {std::move(pair_), peer_parameters_, std::move(socket_), std::move(cm_)});
+        {std::move(pair_), peer_parameters_, std::move(socket_), std::move(cm_)});
   } catch (const std::bad_alloc&) {
     port_.log().error("rdma: out of memory: a connection of rank {} was given up", peer_);
   }

@@ -26,10 +26,9 @@ constexpr const char* kRefuses = "the device refuses work requests";
 
 }  // namespace
 
-RdmaEndpoint::RdmaEndpoint(Port& port, EndpointTable& table, int peer, Connected connected)
+RdmaEndpoint::RdmaEndpoint(Port& port, EndpointTable& table, Connected connected)
     : port_(port),
       table_(table),
-      peer_(peer),
       number_(connected.pair->number()),
       peer_number_(connected.peer.queue_pair),
       path_(fmt::format("{} to {}", port.nic().name(), gid_text(connected.peer.gid))),

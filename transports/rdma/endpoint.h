@@ -46,7 +46,7 @@ class RdmaEndpoint final : public Endpoint,
                            public CmHandler {
  public:
   // |port| and |table| outlive it.
-  RdmaEndpoint(Port& port, EndpointTable& table, int peer, Connected connected);
+  RdmaEndpoint(Port& port, EndpointTable& table, Connected connected);
   ~RdmaEndpoint() override;
 
   void set_handler(EndpointHandler* handler) override;
@@ -68,7 +68,6 @@ class RdmaEndpoint final : public Endpoint,
   void on_answer() override {}
   void on_ended(const Status& why) override;
 
-  int peer() const { return peer_; }
   uint32_t number() const { return number_; }
   // Nullptr once it has failed.
   QueuePair* pair() { return pair_.get(); }
@@ -123,7 +122,6 @@ class RdmaEndpoint final : public Endpoint,
 
   Port& port_;
   EndpointTable& table_;
-  const int peer_;
   const uint32_t number_;
   const uint32_t peer_number_;
   std::string path_;  // for texts

@@ -21,8 +21,8 @@ namespace hetcomm::rdma {
 
 class MessagePort {
  public:
-  // The peer's receives have |peer_slot_bytes|, this side's |slot_bytes|. |pair| is used by calls
-  // that send.
+  // The peer's receives have |peer_slot_bytes|, this side's |slot_bytes|. |pair| may end before
+  // this, after which nothing is called.
   MessagePort(QueuePair& pair, Credits& credits, uint32_t peer_slot_bytes, uint32_t slot_bytes)
       : pair_(pair),
         credits_(credits),

@@ -112,8 +112,8 @@ void PendingConnections::cancel(int peer) {
   std::erase_if(attempts_, [&](const auto& attempt) { return attempt->peer() == peer; });
 }
 
-std::unique_ptr<Endpoint> PendingConnections::make_endpoint(int peer, Connected connected) {
-  return std::make_unique<RdmaEndpoint>(port_, endpoints_, peer, std::move(connected));
+std::unique_ptr<Endpoint> PendingConnections::make_endpoint(Connected connected) {
+  return std::make_unique<RdmaEndpoint>(port_, endpoints_, std::move(connected));
 }
 
 void PendingConnections::finish(ConnectAttempt& attempt,

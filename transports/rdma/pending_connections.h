@@ -55,7 +55,7 @@ class PendingConnections final : public AcceptHandler, public CmListener {
   Result<std::unique_ptr<QueuePair>> make_queue_pair() {
     return port_.make_queue_pair(queue_pairs());
   }
-  std::unique_ptr<Endpoint> make_endpoint(int peer, Connected connected);
+  std::unique_ptr<Endpoint> make_endpoint(Connected connected);
   // The outcome of an attempt, which ends with it. Core is told, which fails for nothing.
   void finish(ConnectAttempt& attempt, Result<std::unique_ptr<Endpoint>> endpoint) noexcept;
   // The outcome of an arrival, which ends with it. Nullptr: the connection has failed.

@@ -45,7 +45,6 @@ class ReceivePool {
   bool replace_lost();
   // True: the device can have run low with |used| under way only if some were lost.
   bool has_lost(uint32_t used) const { return total_ > used + kFew; }
-  uint32_t total() const { return total_; }
 
   const std::byte* slot(uint32_t index) const {
     return slabs_[index / kSlabSlots].data() + size_t{index % kSlabSlots} * slot_bytes_;
