@@ -83,7 +83,7 @@ class RegionMapper {
   ~RegionMapper() = default;
 };
 
-// For endpoints that ask by on_doubt.
+// Endpoints that ask by on_doubt have this.
 class DoubtResolver {
  public:
   // Tells the peer's receipt() of |stream|. If it proves the connection to be cut, the connection
@@ -139,7 +139,7 @@ class DeviceAttacher {
   ~DeviceAttacher() = default;
 };
 
-// For transports whose endpoints ask by on_doubt.
+// Transports whose endpoints ask by on_doubt have this.
 class ReceiptSource {
  public:
   // Gives what has arrived here on |stream| of a connection to |peer|. False: there is no such

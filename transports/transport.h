@@ -9,8 +9,8 @@
 //   Transport         descriptor, start, reach, connect, progress, sleep
 //   Endpoint          one connection to one peer (a "rail"): messages
 //
-// What not every transport can do (put, get, regions, devices) stands in abilities.h, in interfaces
-// that a Transport and an Endpoint hand out as pointers. README.md says how to add a transport.
+// abilities.h has the interfaces of what not every transport can do (put, get, regions, devices). A
+// Transport and an Endpoint hand them out as pointers. README.md says how to add a transport.
 //
 // Life of a transport: a peer may know its descriptor, and connect, before this rank knows the id
 // and the members of the mesh. Such a connection waits until start(), and is judged then.
@@ -132,9 +132,9 @@ struct TransportEnvironment {
   Address route{};
 };
 
-// How long the context is about to sleep. kShort is a small fraction of a millisecond. A transport
-// may then leave out a costly fence, since a wake-up that is lost in a race with a peer's message
-// costs no more than that.
+// The length of the sleep that the context begins. kShort is a small fraction of a millisecond. A
+// transport may then leave out a costly fence, since a wake-up that is lost in a race with a peer's
+// message costs no more than that.
 enum class Sleep : uint8_t { kShort, kLong };
 
 class Transport {

@@ -347,7 +347,7 @@ TEST_F(Trust, MemoryIsHandedToMembersAndWholeOnly) {
     EXPECT_EQ(hetcomm_communicator_destroy(sub), HETCOMM_OK);
   });
   const std::string user = "of user " + std::to_string(geteuid());
-  EXPECT_TRUE(has_logged(0, {"shm: rank 2", "process", user, "under the key"}));
+  EXPECT_TRUE(has_logged(0, {"shm: rank 2", "process", user, "names no memory"}));
   EXPECT_TRUE(has_logged(0, {"shm: rank 2", "process", user, "does not belong to"}));
   EXPECT_TRUE(has_logged(0, {"rank 2 is refused memory", "that access was not granted"}));
   EXPECT_TRUE(has_logged(0, {"rank 2 is refused memory", "does not belong to"}));

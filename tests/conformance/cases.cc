@@ -66,7 +66,7 @@ std::vector<TransportCase> base_cases() {
       {.name = "rdma_fake_cm", .transport = "rdma", .settings = "RDMA_CONNECT=cm"},
 #endif
       {.name = "rdma_cm", .transport = "rdma", .settings = "RDMA_CONNECT=cm"},
-      {.name = "rdma_small_slices",
+      {.name = "rdma_small_fragments",
        .transport = "rdma",
        .settings = "RDMA_SLICE=16K;RDMA_CACHE_BYTES=0;RDMA_MTU=256"},
       {.name = "rdma_faulty", .transport = "rdma", .faulty = true, .faults = refusing()},

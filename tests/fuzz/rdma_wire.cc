@@ -72,10 +72,10 @@ void read_heads(ConstByteSpan input) {
       continue;
     }
     require(head->size <= message.size() && head->size <= kMostHeadBytes);
-    if (head->type == HeadType::kSlice) {
+    if (head->type == HeadType::kFragment) {
       require(head->size < message.size() && header == before);
-      std::array<std::byte, kSliceHeadBytes> same;
-      encode_slice_head(same.data(), head->credits, decode_slice_head(message.data()));
+      std::array<std::byte, kFragmentHeadBytes> same;
+      encode_fragment_head(same.data(), head->credits, decode_fragment_head(message.data()));
       require(std::equal(same.begin(), same.end(), message.begin()));
       continue;
     }

@@ -126,7 +126,7 @@ class Feeder {
   // False after the decoder has refused something.
   bool feed(const std::byte* data, size_t size) {
     while (size > 0) {
-      const Pieces pieces = target_.reader.plan(ahead_, iov_);
+      const Pieces pieces = target_.reader.next_io(ahead_, iov_);
       require(pieces.count >= 1 && pieces.bytes >= 1);
       cuts_ = cuts_ * 1103515245u + 12345u;
       const size_t received = std::min<size_t>({size, pieces.bytes, 1 + (cuts_ >> 16) % 97});

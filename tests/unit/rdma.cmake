@@ -26,9 +26,13 @@ if(HETCOMM_HAVE_VERBS_H)
     DEPENDS transport_rdma device_api device_host device_sim net base fmt::fmt
     LABELS asan tsan
     TIMEOUT 120)
+  hetcomm_test(rdma_flow_test
+    SOURCES rdma_flow_test.cc
+    DEPENDS transport_rdma net base
+    LABELS asan)
   # What needs events of memory skips where the kernel does not allow them.
-  hetcomm_test(rdma_registration_test
-    SOURCES rdma_registration_test.cc ../support/fake_verbs.cc
+  hetcomm_test(rdma_memory_region_test
+    SOURCES rdma_memory_region_test.cc ../support/fake_verbs.cc
     DEPENDS transport_rdma net base fmt::fmt
     LABELS asan)
 endif()

@@ -170,7 +170,7 @@ TEST_F(RdmaCm, SilenceEndsTheAttemptInTime) {
       b.step();
       return a.connect_outcomes > before;
     });
-    EXPECT_THAT(text(a.connect_failed.at(1)), HasSubstr("no answer by rdma_cm in time"));
+    EXPECT_THAT(text(a.connect_failed.at(1)), HasSubstr("did not answer by rdma_cm in time"));
   }
 }
 

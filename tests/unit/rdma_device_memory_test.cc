@@ -203,7 +203,7 @@ TEST_F(RdmaDeviceMemory, ALibraryWithoutDmaBufs) {
   EXPECT_THAT(text(status), HasSubstr("dma-buf: libibverbs has no ibv_reg_dmabuf_mr; plain"));
 }
 
-// Registration succeeds, and the NIC reaches something else.
+// MemoryRegion succeeds, and the NIC reaches something else.
 TEST_F(RdmaDeviceMemory, WhatIsNotReadBackIsRefused) {
   for (const auto misplaced : {FakeFabric::Misplaced::kWrites, FakeFabric::Misplaced::kReads}) {
     const char* const why = misplaced == FakeFabric::Misplaced::kWrites

@@ -457,7 +457,7 @@ TEST_F(RdmaFaults, ADeviceThatRefusesWorkHoldsNobodyUp) {
   }
 }
 
-TEST_F(RdmaFaults, SlicesAreWhatThePortAllows) {
+TEST_F(RdmaFaults, FragmentsAreWhatThePortAllows) {
   FakeDeviceSpec device;
   device.ports.push_back({.gids = {ipv4_gid(1)}, .max_message_bytes = 16384});
   FakeFabric::reset({device});
@@ -850,7 +850,7 @@ TEST_F(RdmaFaults, LockedMemoryRunsOutInTheMiddle) {
   pair.b.transport().abilities().regions->withdraw(region.value());
 }
 
-// Nothing but messages is under way, so the connection stays, and late slices find nothing.
+// Nothing but messages is under way, so the connection stays, and late fragments find nothing.
 TEST_F(RdmaFaults, ACopiedTargetIsRevokedWithoutAFence) {
   FakePair pair;
   ASSERT_TRUE(pair.connect());
@@ -871,7 +871,7 @@ TEST_F(RdmaFaults, ACopiedTargetIsRevokedWithoutAFence) {
   EXPECT_TRUE(pair.to_a().put_bytes.empty());
 }
 
-TEST_F(RdmaFaults, HostileSlicesFailTheConnection) {
+TEST_F(RdmaFaults, HostileFragmentsFailTheConnection) {
   std::vector<std::byte> memory(1000);
   const iovec piece{memory.data(), memory.size()};
   std::vector<std::byte> other(1000);
@@ -889,19 +889,19 @@ TEST_F(RdmaFaults, HostileSlicesFailTheConnection) {
     FakeFabric::fail_registrations(0);
     ASSERT_TRUE(target.ok() && source.ok() && copied.ok());
     ASSERT_EQ(rdma::decode_key(copied.value())->kind, rdma::KeyKind::kCopiedTarget);
-    rdma::SliceHead slice{.immediate = rdma::decode_key(copied.value())->immediate};
+    rdma::FragmentHead fragment{.immediate = rdma::decode_key(copied.value())->immediate};
     size_t length = 10;
-    if (each == Case::kTarget) slice.immediate = rdma::decode_key(target.value())->immediate;
-    if (each == Case::kSource) slice.immediate = rdma::decode_key(source.value())->immediate;
-    if (each == Case::kTooFar) slice.offset = 1001;
+    if (each == Case::kTarget) fragment.immediate = rdma::decode_key(target.value())->immediate;
+    if (each == Case::kSource) fragment.immediate = rdma::decode_key(source.value())->immediate;
+    if (each == Case::kTooFar) fragment.offset = 1001;
     if (each == Case::kTooLong) length = 1001;
-    if (each == Case::kWraps) slice.offset = UINT64_MAX - 4;
+    if (each == Case::kWraps) fragment.offset = UINT64_MAX - 4;
     if (each == Case::kEmpty) length = 0;
     if (each == Case::kWritten) {
-      FakeFabric::inject_immediate(FakePair::pair_of_b(), htonl(slice.immediate), 10, true);
+      FakeFabric::inject_immediate(FakePair::pair_of_b(), htonl(fragment.immediate), 10, true);
     } else {
-      std::vector<std::byte> bytes(rdma::kSliceHeadBytes + length);
-      rdma::encode_slice_head(bytes.data(), 0, slice);
+      std::vector<std::byte> bytes(rdma::kFragmentHeadBytes + length);
+      rdma::encode_fragment_head(bytes.data(), 0, fragment);
       FakeFabric::inject_message(FakePair::pair_of_b(), bytes);
     }
     expect_failed(pair, rail, "protocol error");

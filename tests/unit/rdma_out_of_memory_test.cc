@@ -15,7 +15,7 @@
 
 #include "tests/support/counting_allocator.h"
 #include "tests/unit/rdma_fixture.h"
-#include "transports/rdma/registration_cache.h"
+#include "transports/rdma/memory_region_cache.h"
 
 namespace hetcomm::test {
 namespace {
@@ -246,8 +246,8 @@ TEST_F(RdmaOutOfMemory, AConnectionEndsWithoutMemory) {
 
 class Caches : public RdmaOutOfMemory {
  protected:
-  std::unique_ptr<rdma::RegistrationCache> make() {
-    return std::make_unique<rdma::RegistrationCache>(verbs(), &pd_, uint64_t{64} << 20, false,
+  std::unique_ptr<rdma::MemoryRegionCache> make() {
+    return std::make_unique<rdma::MemoryRegionCache>(verbs(), &pd_, uint64_t{64} << 20, false,
                                                      log_);
   }
   static std::byte* map(void* where = nullptr) {
@@ -261,11 +261,11 @@ class Caches : public RdmaOutOfMemory {
 
 TEST_F(Caches, KeepNothingThatIsNotThere) {
   each_failing([&](int64_t count) {
-    const std::unique_ptr<rdma::RegistrationCache> cache = make();
+    const std::unique_ptr<rdma::MemoryRegionCache> cache = make();
     std::byte* memory = map();
-    rdma::Registration* made = nullptr;
+    rdma::MemoryRegion* made = nullptr;
     const bool failed = with_failing(count, [&] {
-      Result<rdma::Registration*> result = cache->acquire(memory, kSize, IBV_ACCESS_LOCAL_WRITE);
+      Result<rdma::MemoryRegion*> result = cache->acquire(memory, kSize, IBV_ACCESS_LOCAL_WRITE);
       if (result.ok()) made = result.value();
     });
     EXPECT_EQ(FakeFabric::registrations(), made != nullptr ? 1u : 0u);
@@ -290,10 +290,10 @@ TEST_F(Caches, AreMadeWithoutEventsOrNotAtAll) {
 }
 
 TEST_F(Caches, GiveUpNothingOfOthers) {
-  const std::unique_ptr<rdma::RegistrationCache> mine = make();
+  const std::unique_ptr<rdma::MemoryRegionCache> mine = make();
   if (!mine->watching()) GTEST_SKIP() << "no memory events here: userfaultfd is not allowed";
   std::byte* memory = map();
-  const auto use = [&](rdma::RegistrationCache& cache) {
+  const auto use = [&](rdma::MemoryRegionCache& cache) {
     auto made = cache.acquire(memory, kSize, IBV_ACCESS_LOCAL_WRITE);
     if (!made.ok()) return 0u;
     const uint32_t key = made.value()->lkey();
@@ -304,7 +304,7 @@ TEST_F(Caches, GiveUpNothingOfOthers) {
     const uint32_t first = use(*mine);
     bool failed = false;
     {
-      const std::unique_ptr<rdma::RegistrationCache> other = make();
+      const std::unique_ptr<rdma::MemoryRegionCache> other = make();
       failed = with_failing(count, [&] { (void)use(*other); });
     }
     EXPECT_EQ(use(*mine), first);

@@ -439,7 +439,7 @@ TEST_F(RdmaQueuePair, ANameOfAnEndedExposureFindsNothingWhenItsPlaceIsUsedAgain)
   EXPECT_EQ(pair.to_a().put_bytes[2], 10u);
 }
 
-TEST_F(RdmaQueuePair, ASliceInAMessageEndsWhereItsTargetDoes) {
+TEST_F(RdmaQueuePair, AFragmentInAMessageEndsWhereItsTargetDoes) {
   for (const uint64_t offset : {900u, 901u, 1000u}) {
     FakePair pair;
     ASSERT_TRUE(pair.connect());
@@ -449,8 +449,8 @@ TEST_F(RdmaQueuePair, ASliceInAMessageEndsWhereItsTargetDoes) {
     const auto key = pair.to_a().expose({&piece, 1}, Access::kPutTarget, 7);
     FakeFabric::fail_registrations(0);
     ASSERT_TRUE(key.ok());
-    std::vector<std::byte> bytes(rdma::kSliceHeadBytes + 100, std::byte{2});
-    rdma::encode_slice_head(
+    std::vector<std::byte> bytes(rdma::kFragmentHeadBytes + 100, std::byte{2});
+    rdma::encode_fragment_head(
         bytes.data(), 0, {.immediate = rdma::decode_key(key.value())->immediate, .offset = offset});
     FakeFabric::inject_message(FakePair::pair_of_b(), bytes);
     ASSERT_TRUE(pair.run([&] { return pair.to_a().failed > 0 || pair.to_a().put_bytes[7] > 0; }));

@@ -259,7 +259,7 @@ TEST(ShmGetAlone, OfAPeerThatHasGoneIsNotBelieved) {
   Bulk bulk{.local = {Segments(&piece, 1), 0, local.size()}, .key = source.encode()};
   EXPECT_EQ(rail.endpoint().abilities().immediate_gets->get_now(bulk), Code::kOk);
   EXPECT_EQ(local, memory);
-  peer.link.socket.reset();
+  peer.connection.socket.reset();
   EXPECT_EQ(rail.endpoint().abilities().immediate_gets->get_now(bulk), Code::kPeerLost);
   node.node.until("on_failed", [&] { return rail.failed > 0; });
 }

@@ -375,7 +375,7 @@ TEST(ShmConnect, EndpointsMayGoInsideAnUpcallOfAnother) {
     hub.node.accepted.clear();
   }
   for (size_t i = 0; i < rails.size(); ++i) {
-    shm::Slot& slot = peers[i]->mine().slots[0];
+    shm::FifoSlot& slot = peers[i]->mine().slots[0];
     slot.kind_and_length = static_cast<uint32_t>(shm::SlotKind::kInline) << 24;
     slot.sequence.store(1, std::memory_order_release);
     rails[i]->listen([&, i](const MessageHeader&, ConstByteSpan) {

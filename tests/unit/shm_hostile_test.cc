@@ -31,11 +31,11 @@
 namespace hetcomm::test {
 namespace {
 
+using shm::FifoSlot;
 using shm::PutPiece;
-using shm::Slot;
 using shm::SlotKind;
 
-void publish(Slot& slot, uint64_t number, uint32_t kind_and_length) {
+void publish(FifoSlot& slot, uint64_t number, uint32_t kind_and_length) {
   slot.kind_and_length = kind_and_length;
   slot.sequence.store(static_cast<uint32_t>(number + 1), std::memory_order_release);
 }
@@ -82,7 +82,7 @@ TEST_F(ShmHostile, ImpossibleEntriesFailTheConnection) {
   };
   for (const Case& each : cases) {
     RawPeer peer(node_.node, node_.credentials);
-    Slot& slot = peer.mine().slots[0];
+    FifoSlot& slot = peer.mine().slots[0];
     const PutPiece piece{1, 0, 0, each.position};
     std::memcpy(slot.header.data(), &piece, sizeof(piece));
     std::memcpy(slot.body.data(), &each.position, sizeof(each.position));
@@ -125,10 +125,10 @@ TEST_F(ShmHostile, PiecesBeyondTheTargetFailAndPiecesForNothingAreDropped) {
       Rail& rail = peer.rail();
       const RemoteKey key = rail.expose(Segments(&exposed, 1), Access::kPutTarget, 7).value();
       if (revoked) rail.revoke(key);
-      ASSERT_EQ(peer.link.segment.allocate_ring(0, 0, 4096), Code::kOk);
-      std::memset(peer.link.segment.ring(0), 0x11, 100);
+      ASSERT_EQ(peer.connection.memory.allocate_ring(0, 0, 4096), Code::kOk);
+      std::memset(peer.connection.memory.ring(0), 0x11, 100);
       const PutPiece piece{key.words[0], offset, 100, 0};
-      Slot& slot = peer.mine().slots[0];
+      FifoSlot& slot = peer.mine().slots[0];
       std::memcpy(slot.header.data(), &piece, sizeof(piece));
       publish(slot, 0, entry(SlotKind::kPutLast, 100));
       if (revoked || offset == 0) {
@@ -155,7 +155,7 @@ TEST_F(ShmHostile, ALastPieceCannotReportMoreThanCame) {
   RawPeer peer(node_.node, node_.credentials);
   const RemoteKey key = peer.rail().expose(Segments(&exposed, 1), Access::kPutTarget, 7).value();
   const PutPiece piece{key.words[0], 0, 1000, 0};
-  Slot& slot = peer.mine().slots[0];
+  FifoSlot& slot = peer.mine().slots[0];
   std::memcpy(slot.header.data(), &piece, sizeof(piece));
   publish(slot, 0, entry(SlotKind::kPutLast, 64));
   expect_failure(peer);
@@ -171,7 +171,7 @@ TEST_F(ShmHostile, RandomMemoryNeverDoesHarm) {
     Rail& rail = peer.rail();
     const RemoteKey key = rail.expose(Segments(&exposed, 1), Access::kPutTarget, 1).value();
     for (uint64_t number = 0; number < 40 && rail.failed == 0; ++number) {
-      Slot& slot = peer.mine().slots[number % shm::kSlotCount];
+      FifoSlot& slot = peer.mine().slots[number % shm::kSlotCount];
       for (std::byte& byte : slot.header) byte = static_cast<std::byte>(random.next());
       for (std::byte& byte : slot.body) byte = static_cast<std::byte>(random.next());
       PutPiece piece{key.words[0], random.below(70 << 10), random.below(200),
@@ -324,7 +324,7 @@ TEST_F(ShmHostile, DescriptorsOfParcelsAreCountedAsTheyCome) {
     RawPeer peer(node_.node, node_.credentials);
     (void)peer.rail();
     const std::vector<std::byte> parcels(3 * sizeof(shm::Parcel), std::byte{1});
-    drip(node_, peer.link.socket.get(), parcels, std::vector<int>(each, event.get()));
+    drip(node_, peer.connection.socket.get(), parcels, std::vector<int>(each, event.get()));
     expect_failure(peer);
     node_.node.accepted.clear();
   }
@@ -335,7 +335,7 @@ TEST_F(ShmHostile, DescriptorsOfParcelsAreCountedAsTheyCome) {
 TEST_F(ShmHostile, RingingAPeerThatDoesNotListenReturnsAtOnce) {
   RawPeer peer(node_.node, node_.credentials);
   Rail& rail = peer.rail();
-  const int socket = peer.link.socket.get();
+  const int socket = peer.connection.socket.get();
   ASSERT_EQ(fcntl(socket, F_SETFL, fcntl(socket, F_GETFL) & ~O_NONBLOCK), 0);
   for (uint64_t number = 0; number < 20'000; ++number) {
     peer.mine().asleep = ~0u;
@@ -346,7 +346,7 @@ TEST_F(ShmHostile, RingingAPeerThatDoesNotListenReturnsAtOnce) {
     EXPECT_EQ(peer.mine().asleep.load(), 0u) << "rung";
   }
   EXPECT_EQ(rail.failed, 0);
-  peer.link.socket.reset();
+  peer.connection.socket.reset();
   expect_failure(peer);
 }
 
@@ -354,7 +354,7 @@ TEST_F(ShmHostile, APeerThatRingsWithoutEndGetsItsTurnOnly) {
   for (const auto kind : {shm::ParcelKind::kRing, shm::ParcelKind::kGone}) {
     RawPeer peer(node_.node, node_.credentials);
     Rail& rail = peer.rail();
-    const int socket = peer.link.socket.get();
+    const int socket = peer.connection.socket.get();
     const shm::Parcel parcel{kind, 0, 0, 0, 0};
     int sent = 0;
     while (send(socket, &parcel, sizeof(parcel), MSG_DONTWAIT) > 0) ++sent;
@@ -389,7 +389,7 @@ struct FileRegion {
 // Asks for region |id| by a parcel, and lets go of it at once; the kind of the answer. A descriptor
 // goes to |*file|.
 shm::ParcelKind ask(ShmNode& node, RawPeer& peer, uint64_t id, UniqueFd* file) {
-  const int socket = peer.link.socket.get();
+  const int socket = peer.connection.socket.get();
   for (const auto kind : {shm::ParcelKind::kWant, shm::ParcelKind::kGone}) {
     const shm::Parcel parcel{kind, 0, id, 0, 0};
     EXPECT_TRUE(shm::send_with(socket, std::as_bytes(std::span(&parcel, 1))).ok());
@@ -430,7 +430,7 @@ TEST_F(ShmHostile, ARegionIsHandedToMembersOnly) {
   }
   EXPECT_EQ(peer.rail().failed, 0);
   EXPECT_TRUE(node_.has_warned({"rank 0", own_name(), "does not belong to"}));
-  EXPECT_TRUE(node_.has_warned({"rank 0", own_name(), "under the key"}));
+  EXPECT_TRUE(node_.has_warned({"rank 0", own_name(), "names no memory"}));
   EXPECT_EQ(node_.warnings(), 2u) << "each reason once";
 }
 
@@ -444,7 +444,7 @@ TEST_F(ShmHostile, ARegionThatIsBeingWithdrawnGetsNoNewMappers) {
   const shm::Parcel want{shm::ParcelKind::kWant, 0, key.words[0], 0, 0};
   const auto send = [](RawPeer& peer, const shm::Parcel& parcel) {
     const auto bytes = std::as_bytes(std::span(&parcel, 1));
-    EXPECT_TRUE(shm::send_with(peer.link.socket.get(), bytes).ok());
+    EXPECT_TRUE(shm::send_with(peer.connection.socket.get(), bytes).ok());
   };
   send(mapper, want);
   for (int i = 0; i < 10; ++i) node_.node.step();
@@ -470,7 +470,7 @@ TEST_F(ShmHostile, AMapperWhoseConnectionHasEndedIsWaitedFor) {
   (void)mapper.rail();
   const shm::Parcel want{shm::ParcelKind::kWant, 0, key.words[0], 0, 0};
   const auto bytes = std::as_bytes(std::span(&want, 1));
-  ASSERT_TRUE(shm::send_with(mapper.link.socket.get(), bytes).ok());
+  ASSERT_TRUE(shm::send_with(mapper.connection.socket.get(), bytes).ok());
   for (int i = 0; i < 10; ++i) node_.node.step();
   node_.node.accepted.clear();
   // Another connection, which maps nothing, does not make it forget.
@@ -479,7 +479,7 @@ TEST_F(ShmHostile, AMapperWhoseConnectionHasEndedIsWaitedFor) {
   for (int i = 0; i < 10; ++i) node_.node.step();
   EXPECT_FALSE(transport.abilities().regions->withdraw(key));
   EXPECT_FALSE(transport.abilities().regions->withdraw(key));
-  mapper.link.socket.reset();
+  mapper.connection.socket.reset();
   EXPECT_TRUE(transport.abilities().regions->withdraw(key));
 }
 
@@ -494,7 +494,8 @@ TEST_F(ShmHostile, AsksForSomeRegionsAtATime) {
   const auto wants = [&] {
     int count = 0;
     shm::Parcel parcel{};
-    while (recv(peer.link.socket.get(), &parcel, sizeof(parcel), MSG_DONTWAIT) == sizeof(parcel)) {
+    while (recv(peer.connection.socket.get(), &parcel, sizeof(parcel), MSG_DONTWAIT) ==
+           sizeof(parcel)) {
       if (parcel.kind == shm::ParcelKind::kWant) ++count;
     }
     return count;
@@ -503,7 +504,7 @@ TEST_F(ShmHostile, AsksForSomeRegionsAtATime) {
   for (uint64_t id = 1; id <= 10; ++id) {
     const shm::Parcel none{shm::ParcelKind::kNone, 0, id, 0, 0};
     const auto bytes = std::as_bytes(std::span(&none, 1));
-    ASSERT_TRUE(shm::send_with(peer.link.socket.get(), bytes).ok());
+    ASSERT_TRUE(shm::send_with(peer.connection.socket.get(), bytes).ok());
   }
   for (int i = 0; i < 10; ++i) node_.node.step();
   EXPECT_EQ(wants(), 10);
@@ -520,7 +521,8 @@ TEST_F(ShmHostile, ARegionThatNobodyAskedForFailsTheConnection) {
     const shm::Parcel parcel{kind, 0, 6, some.region.length, 0};
     const int file = kind == shm::ParcelKind::kHere ? some.file.get() : -1;
     ASSERT_TRUE(
-        shm::send_with(peer.link.socket.get(), std::as_bytes(std::span(&parcel, 1)), file).ok());
+        shm::send_with(peer.connection.socket.get(), std::as_bytes(std::span(&parcel, 1)), file)
+            .ok());
     expect_failure(peer);
     node_.node.accepted.clear();
   }
@@ -550,7 +552,7 @@ TEST_F(ShmHostile, APeerThatAsksWithoutEndIsBounded) {
   for (int i = 0; i < 10'000 && rail.failed == 0; ++i) {
     for (const auto kind : {shm::ParcelKind::kWant, shm::ParcelKind::kGone}) {
       const shm::Parcel parcel{kind, 0, id, 0, 0};
-      (void)shm::send_with(peer.link.socket.get(), std::as_bytes(std::span(&parcel, 1)));
+      (void)shm::send_with(peer.connection.socket.get(), std::as_bytes(std::span(&parcel, 1)));
     }
     node_.node.step();
     most = std::max(most, open_descriptors());

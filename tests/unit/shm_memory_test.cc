@@ -1,8 +1,7 @@
 // The parts below an endpoint:
 //
-//   * a segment takes no more than 32 KiB until a ring is used, and then no more than is used of
-//   it,
-//     with its file and without; it is sealed, and leaves nothing behind;
+//   * a connection's memory takes no more than 32 KiB until a ring is used, and then no more than
+//     is used of it, with its file and without; it is sealed, and leaves nothing behind;
 //   * entries and bytes cross the ring whole and in order at every size, between two threads, while
 //     the part of it in use grows, and the producer never waits for what the consumer has not said
 //     although it has room;
@@ -27,16 +26,16 @@
 #include "tests/support/pattern.h"
 #include "transports/shm/bulk_queue.h"
 #include "transports/shm/cma.h"
+#include "transports/shm/connection_memory.h"
 #include "transports/shm/exposure.h"
 #include "transports/shm/mapping.h"
 #include "transports/shm/ring.h"
-#include "transports/shm/segment.h"
 
 namespace hetcomm::test {
 namespace {
 
+using shm::ConnectionMemory;
 using shm::Geometry;
-using shm::Segment;
 
 uint64_t allocated_bytes(int file) {
   struct stat info {};
@@ -46,22 +45,22 @@ uint64_t allocated_bytes(int file) {
 
 TEST(ShmSegment, TakesMemoryForARingWhenItIsUsed) {
   const Geometry geometry;
-  auto segment = Segment::create(geometry);
-  ASSERT_TRUE(segment.ok()) << segment.status().text();
-  EXPECT_LE(allocated_bytes(segment->file()), 32u << 10);
-  const UniqueFd file(dup(segment->file()));
+  auto memory = ConnectionMemory::create(geometry);
+  ASSERT_TRUE(memory.ok()) << memory.status().text();
+  EXPECT_LE(allocated_bytes(memory->file()), 32u << 10);
+  const UniqueFd file(dup(memory->file()));
   constexpr uint64_t kPart = 16 << 10;
   for (const uint64_t from : {uint64_t{0}, kPart}) {
     if (from > 0) {
-      segment->let_go_of_file();
-      EXPECT_LT(segment->file(), 0) << "an old kernel: not tested here";
+      memory->let_go_of_file();
+      EXPECT_LT(memory->file(), 0) << "an old kernel: not tested here";
     }
-    EXPECT_EQ(segment->allocate_ring(1, from, from + kPart), Code::kOk);
+    EXPECT_EQ(memory->allocate_ring(1, from, from + kPart), Code::kOk);
     EXPECT_EQ(allocated_bytes(file.get()), shm::kControlBytes + from + kPart);
-    std::memset(segment->ring(1) + from, 1, kPart);
+    std::memset(memory->ring(1) + from, 1, kPart);
     EXPECT_EQ(allocated_bytes(file.get()), shm::kControlBytes + from + kPart);
   }
-  EXPECT_EQ(segment->allocate_ring(1, 2 * kPart, geometry.ring_bytes), Code::kOk);
+  EXPECT_EQ(memory->allocate_ring(1, 2 * kPart, geometry.ring_bytes), Code::kOk);
   EXPECT_EQ(allocated_bytes(file.get()), shm::kControlBytes + geometry.ring_bytes);
   EXPECT_NE(ftruncate(file.get(), 4096), 0) << "sealed against shrinking";
 }
@@ -73,11 +72,11 @@ TEST(ShmSegment, ThatCannotBeMadeSaysWhy) {
   little.rlim_cur = 64 << 10;
   auto* const handler = std::signal(SIGXFSZ, SIG_IGN);
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &little), 0);
-  const auto segment = Segment::create({});
+  const auto memory = ConnectionMemory::create({});
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
   std::signal(SIGXFSZ, handler);
-  ASSERT_FALSE(segment.ok());
-  EXPECT_NE(segment.status().text().find("shm"), std::string_view::npos) << segment.status().text();
+  ASSERT_FALSE(memory.ok());
+  EXPECT_NE(memory.status().text().find("shm"), std::string_view::npos) << memory.status().text();
 }
 
 TEST(ShmMapping, OnlyWhatWasAskedForIsMapped) {
@@ -105,18 +104,18 @@ TEST(ShmMapping, OnlyWhatWasAskedForIsMapped) {
   constexpr uint64_t kHuge = 2 << 20;
   if (const UniqueFd huge = make(MFD_HUGETLB, F_SEAL_SHRINK, kHuge); huge.valid()) {
     const Status status = map(huge, 0, kHuge, kHuge);
-    EXPECT_NE(status.text().find("another kind"), std::string_view::npos) << status.text();
+    EXPECT_NE(status.text().find("no memory file"), std::string_view::npos) << status.text();
   }
   UniqueFd file(open("/proc/self/exe", O_RDONLY | O_CLOEXEC));
   EXPECT_FALSE(map(file, 0, 4096, 4096).ok());
 }
 
 struct RingEnds {
-  explicit RingEnds(const Geometry& geometry) : segment(Segment::create(geometry).value()) {
-    if (segment.allocate_ring(0, 0, geometry.ring_bytes) != Code::kOk) std::abort();
+  explicit RingEnds(const Geometry& geometry) : memory(ConnectionMemory::create(geometry).value()) {
+    if (memory.allocate_ring(0, 0, geometry.ring_bytes) != Code::kOk) std::abort();
   }
   shm::Producer producer() {
-    return {segment.side(0), segment.side(1), segment.ring(0), segment.geometry().ring_bytes};
+    return {memory.side(0), memory.side(1), memory.ring(0), memory.geometry().ring_bytes};
   }
   // Has |producer|, which has room for |length| bytes, use as much of the ring as that takes.
   static void make_fit(shm::Producer& producer, uint64_t length) {
@@ -125,9 +124,9 @@ struct RingEnds {
     }
   }
   shm::Consumer consumer() {
-    return {segment.side(0), segment.side(1), segment.ring(0), segment.geometry().ring_bytes};
+    return {memory.side(0), memory.side(1), memory.ring(0), memory.geometry().ring_bytes};
   }
-  Segment segment;
+  ConnectionMemory memory;
 };
 
 TEST(ShmRing, BytesOfAllSizesCrossInOrder) {
@@ -283,8 +282,8 @@ TEST(ShmExposure, StaleKeysNameNothing) {
   ASSERT_NE(targets.find(second.words[0]), nullptr);
   EXPECT_EQ(targets.find(second.words[0])->cookie, 2u);
 
-  auto segment = Segment::create({}).value();
-  shm::SourceTable sources(segment.side(0));
+  auto shared = ConnectionMemory::create({}).value();
+  shm::SourceTable sources(shared.side(0));
   std::vector<RemoteKey> keys;
   for (uint32_t i = 0; i < shm::kSourceCount; ++i) {
     auto key = sources.add(Segments(&piece, 1));
@@ -294,7 +293,7 @@ TEST(ShmExposure, StaleKeysNameNothing) {
   EXPECT_EQ(sources.add(Segments(&piece, 1)).status().code(), Code::kOutOfResources);
   shm::SourceKey decoded{};
   ASSERT_TRUE(shm::SourceKey::decode(keys[7], decoded));
-  const auto& word = segment.side(0).sources[decoded.index];
+  const auto& word = shared.side(0).sources[decoded.index];
   EXPECT_EQ(word.load(), decoded.generation);
   sources.remove(keys[7]);
   EXPECT_EQ(word.load(), 0u);
@@ -302,7 +301,7 @@ TEST(ShmExposure, StaleKeysNameNothing) {
   sources.remove(keys[7]);
   EXPECT_NE(word.load(), 0u) << "a stale key must not withdraw its successor";
   sources.clear();
-  for (const auto& each : segment.side(0).sources) EXPECT_EQ(each.load(), 0u);
+  for (const auto& each : shared.side(0).sources) EXPECT_EQ(each.load(), 0u);
 }
 
 // Its number may have been given to another process, or name one in another namespace.

@@ -89,9 +89,9 @@ class RawPeer final : public shm::SetupHandler {
       return !setup_;
     });
   }
-  void on_setup(shm::Setup&, Result<shm::Link> result) override {
+  void on_setup(shm::Setup&, Result<shm::Connection> result) override {
     outcome = result.status();
-    if (result.ok()) link = std::move(result).value();
+    if (result.ok()) connection = std::move(result).value();
     setup_.reset();
   }
 
@@ -100,11 +100,11 @@ class RawPeer final : public shm::SetupHandler {
     node_.until("on_accepted", [&] { return node_.accepted.contains(0); });
     return *node_.accepted.at(0);
   }
-  shm::Side& mine() { return link.segment.side(0); }
-  shm::Side& theirs() { return link.segment.side(1); }
+  shm::Side& mine() { return connection.memory.side(0); }
+  shm::Side& theirs() { return connection.memory.side(1); }
 
   Status outcome;
-  shm::Link link;
+  shm::Connection connection;
 
  private:
   Node& node_;

@@ -19,14 +19,14 @@ namespace {
 
 constexpr uint64_t kLimit = 3 * kSecond;
 
-// One end of a segment: a ring each way, with a bell.
+// One end of a connection memory: a ring each way, with a bell.
 class End {
  public:
-  End(const shm::Segment& segment, int side, int socket, bool fence)
-      : mine_(segment.side(side)),
-        producer_(mine_, segment.side(1 - side), segment.ring(side), 64 << 10),
-        consumer_(segment.side(1 - side), mine_, segment.ring(1 - side), 64 << 10),
-        bell_(segment.side(1 - side), socket, fence),
+  End(const shm::ConnectionMemory& memory, int side, int socket, bool fence)
+      : mine_(memory.side(side)),
+        producer_(mine_, memory.side(1 - side), memory.ring(side), 64 << 10),
+        consumer_(memory.side(1 - side), mine_, memory.ring(1 - side), 64 << 10),
+        bell_(memory.side(1 - side), socket, fence),
         socket_(socket),
         fence_(fence) {}
 
@@ -81,13 +81,13 @@ class ShmBell : public ::testing::TestWithParam<bool> {};
 TEST_P(ShmBell, NoWakeUpIsLost) {
   const bool fence = GetParam();
   if (!register_global_membarrier() && !fence) GTEST_SKIP() << "no membarrier";
-  auto segment = shm::Segment::create({64 << 10, 16 << 10}).value();
+  auto memory = shm::ConnectionMemory::create({64 << 10, 16 << 10}).value();
   std::array<int, 2> sockets{};
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets.data()), 0);
   const UniqueFd near_socket(sockets[0]);
   const UniqueFd far_socket(sockets[1]);
-  End near(segment, 0, near_socket.get(), fence);
-  End far(segment, 1, far_socket.get(), fence);
+  End near(memory, 0, near_socket.get(), fence);
+  End far(memory, 1, far_socket.get(), fence);
   constexpr int kMessages = 100'000;
   std::thread thread([&] {
     Random random(2);
@@ -184,7 +184,7 @@ TEST(ShmSleepAlone, AFencingPeerIsBelieved) {
   RawPeer::Options options;
   options.membarrier = false;
   RawPeer peer(node.node, node.credentials, options);
-  EXPECT_TRUE(peer.link.fence);
+  EXPECT_TRUE(peer.connection.fence);
   EXPECT_NE(peer.rail().endpoint().describe().find("wake by fence"), std::string::npos);
   EXPECT_TRUE(node.node.sleep(kMillisecond));
   EXPECT_EQ(peer.theirs().asleep.load(), 0u);

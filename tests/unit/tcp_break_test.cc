@@ -433,12 +433,12 @@ TEST(TcpHostile, StreamsFramesFromTheWrongSide) {
   EXPECT_EQ(asks.on_streams_frame({.kind = Kind::kUnavailable}), nullptr);
 }
 
-// Puts over the message stream come in slices, between which messages go; nothing else is there
+// Puts over the message stream come in fragments, between which messages go; nothing else is there
 // than has a meaning.
 TEST(TcpHostile, PutsThatNoPeerSends) {
   {
     Victim victim;
-    victim.put_head(*victim.messages, victim.target(0), tcp::kMaxSliceBytes + 1);
+    victim.put_head(*victim.messages, victim.target(0), tcp::kMaxFragmentBytes + 1);
     ASSERT_TRUE(victim.fails());
     EXPECT_THAT(victim.text(), HasSubstr("too long"));
   }
@@ -469,13 +469,13 @@ TEST(TcpHostile, PutsThatWereNotAllowed) {
   };
   const auto keep = [](tcp::PutTarget&) {};
   expect_failure(
-      "never issued", [](tcp::PutTarget& t) { t.nonce ^= 1; }, 10);
+      "never exposed", [](tcp::PutTarget& t) { t.nonce ^= 1; }, 10);
   expect_failure(
-      "never issued", [](tcp::PutTarget& t) { t.slot += 1; }, 10);
+      "never exposed", [](tcp::PutTarget& t) { t.slot += 1; }, 10);
   expect_failure(
-      "never issued", [](tcp::PutTarget& t) { t.generation += 1; }, 10);
+      "never exposed", [](tcp::PutTarget& t) { t.generation += 1; }, 10);
   expect_failure(
-      "never issued", [](tcp::PutTarget& t) { t.generation = 0; }, 10);
+      "never exposed", [](tcp::PutTarget& t) { t.generation = 0; }, 10);
   expect_failure(
       "outside", [](tcp::PutTarget& t) { t.offset = 991; }, 10);
   expect_failure(

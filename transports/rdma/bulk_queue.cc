@@ -42,7 +42,7 @@ inline Transfer& BulkQueue::take_spare(Bulk& bulk, const Key& key, bool get, boo
 
 Transfer& BulkQueue::push_posted(Bulk& bulk, const Key& key) {
   Transfer& transfer = take_spare(bulk, key, false, true);
-  transfer.place = Transfer::Place::kPosted;
+  transfer.state = BulkState::kPosted;
   return transfer;
 }
 
@@ -53,15 +53,15 @@ Transfer& BulkQueue::push(Bulk& bulk, const Key& key, bool get, bool copied) {
   if (bulk.local.length == 0) {
     complete(transfer);
   } else {
-    transfer.place = Transfer::Place::kQueued;
+    transfer.state = BulkState::kQueued;
     list_of(transfer).push(transfer);
   }
   return transfer;
 }
 
-Result<Registration*> BulkQueue::registration(Transfer& transfer, size_t index) noexcept {
-  if (!transfer.registrations.empty() && transfer.registrations.back().first == index) {
-    return transfer.registrations.back().second;
+Result<MemoryRegion*> BulkQueue::memory_region(Transfer& transfer, size_t index) noexcept {
+  if (!transfer.memory_regions.empty() && transfer.memory_regions.back().first == index) {
+    return transfer.memory_regions.back().second;
   }
   try {
     return acquire(transfer, index);
@@ -70,19 +70,19 @@ Result<Registration*> BulkQueue::registration(Transfer& transfer, size_t index) 
   }
 }
 
-Result<Registration*> BulkQueue::acquire(Transfer& transfer, size_t index) {
+Result<MemoryRegion*> BulkQueue::acquire(Transfer& transfer, size_t index) {
   // Nothing fails any more once it is acquired.
-  auto& registrations = transfer.registrations;
-  if (registrations.size() == registrations.capacity()) {
-    registrations.reserve(std::max<size_t>(4, 2 * registrations.size()));
+  auto& memory_regions = transfer.memory_regions;
+  if (memory_regions.size() == memory_regions.capacity()) {
+    memory_regions.reserve(std::max<size_t>(4, 2 * memory_regions.size()));
   }
   // The bulk may be one chunk of many: of the pieces that it begins and ends in it needs a part.
   const SegmentView& local = transfer.bulk->local;
   SegmentCursor cursor = transfer.cursor;
   const iovec part = cursor.next(local.segments, local.offset + local.length - cursor.position);
-  Result<Registration*> made =
+  Result<MemoryRegion*> made =
       cache_.acquire_part(local.segments[index], part, transfer.get ? IBV_ACCESS_LOCAL_WRITE : 0);
-  if (made.ok()) registrations.emplace_back(index, made.value());
+  if (made.ok()) memory_regions.emplace_back(index, made.value());
   return made;
 }
 
@@ -92,19 +92,19 @@ void BulkQueue::complete(Transfer& transfer) {
     free(transfer);
     return;
   }
-  transfer.place = Transfer::Place::kCompleted;
+  transfer.state = BulkState::kCompleted;
   completed_.push(transfer);
 }
 
 void BulkQueue::all_posted(Transfer& transfer) {
   list_of(transfer).remove(transfer);
-  transfer.place = Transfer::Place::kPosted;
+  transfer.state = BulkState::kPosted;
   if (transfer.under_way == 0) complete(transfer);
 }
 
-void BulkQueue::slice_completed(Transfer& transfer) {
+void BulkQueue::fragment_completed(Transfer& transfer) {
   --transfer.under_way;
-  if (transfer.under_way == 0 && transfer.place == Transfer::Place::kPosted) complete(transfer);
+  if (transfer.under_way == 0 && transfer.state == BulkState::kPosted) complete(transfer);
 }
 
 std::pair<Bulk*, Code> BulkQueue::pop_completed() {
@@ -119,20 +119,20 @@ std::pair<Bulk*, Code> BulkQueue::pop_completed() {
 bool BulkQueue::cancel(Bulk& bulk) {
   Transfer* transfer = of(bulk);
   if (transfer == nullptr || transfer->bulk != &bulk) return true;
-  // A copied put has left the memory; a copied get writes it only in slice_completed's caller. But
-  // nobody at the other end fences a region: what is under way there could land after later puts
-  // over another connection.
+  // A copied put has left the memory. A copied get writes it only in fragment_completed's caller.
+  // But nobody at the other end fences a region: what is under way there could land after later
+  // puts over another connection.
   const bool into_region = transfer->key.kind == KeyKind::kRegion && !transfer->get;
   if (transfer->under_way > 0 && (transfer->direct || into_region)) return false;
   bulk.scratch[0] = 0;
   transfer->bulk = nullptr;
-  switch (transfer->place) {
-    case Transfer::Place::kQueued:
+  switch (transfer->state) {
+    case BulkState::kQueued:
       list_of(*transfer).remove(*transfer);
-      transfer->place = Transfer::Place::kPosted;
+      transfer->state = BulkState::kPosted;
       if (transfer->under_way == 0) complete(*transfer);
       break;
-    case Transfer::Place::kCompleted:
+    case BulkState::kCompleted:
       completed_.remove(*transfer);
       free(*transfer);
       break;
@@ -143,15 +143,15 @@ bool BulkQueue::cancel(Bulk& bulk) {
 }
 
 void BulkQueue::release(Transfer& transfer) {
-  for (const auto& [index, registration] : transfer.registrations) cache_.release(registration);
-  transfer.registrations.clear();
+  for (const auto& [index, memory_region] : transfer.memory_regions) cache_.release(memory_region);
+  transfer.memory_regions.clear();
 }
 
 void BulkQueue::free(Transfer& transfer) {
   release(transfer);
   if (transfer.bulk != nullptr) transfer.bulk->scratch[0] = 0;
   transfer.bulk = nullptr;
-  transfer.place = Transfer::Place::kFree;
+  transfer.state = BulkState::kFree;
   transfer.next = spare_;
   spare_ = &transfer;
   --in_use_;
@@ -160,7 +160,7 @@ void BulkQueue::free(Transfer& transfer) {
 void BulkQueue::drop_all() {
   high_ = normal_ = completed_ = {};
   for (const auto& transfer : all_) {
-    if (transfer->place != Transfer::Place::kFree) free(*transfer);
+    if (transfer->state != BulkState::kFree) free(*transfer);
   }
 }
 

@@ -1,8 +1,8 @@
 // The puts and gets of one endpoint, and what is known of each:
 //
-//   push -> queued -(last slice posted)-> posted -(last slice completed)-> completed -> pop
+//   push -> queued -(last fragment posted)-> posted -(last fragment completed)-> completed -> pop
 //
-// High priority comes first. A slice is a work request; the endpoint cuts them.
+// High priority comes first. A fragment is a work request; the endpoint cuts them.
 #pragma once
 
 #include <cstdint>
@@ -11,50 +11,50 @@
 #include <vector>
 
 #include "src/base/segment_cursor.h"
-#include "transports/rdma/registration_cache.h"
+#include "transports/rdma/memory_region_cache.h"
 #include "transports/rdma/wire.h"
 #include "transports/transport.h"
 
 namespace hetcomm::rdma {
 
-struct Transfer {
-  enum class Place : uint8_t { kFree, kQueued, kPosted, kCompleted };
+enum class BulkState : uint8_t { kFree, kQueued, kPosted, kCompleted };
 
+struct Transfer {
   Bulk* bulk = nullptr;  // nullptr: cancelled; what is under way uses send slots only
   Key key;
   SegmentCursor cursor;    // the next byte to be posted
   uint64_t begun = 0;      // bytes posted
-  uint32_t under_way = 0;  // slices posted and not completed
+  uint32_t under_way = 0;  // fragments posted and not completed
   Code code = Code::kOk;
   bool get = false;
-  bool copied = false;  // slices from here on go through send slots
+  bool copied = false;  // fragments from here on go through send slots
   bool direct = false;  // the device was given the bulk's own memory
   bool high_priority = false;
-  Place place = Place::kFree;
+  BulkState state = BulkState::kFree;
   Transfer* next = nullptr;
-  // Of the pieces that were posted, by index in the segment list.
-  std::vector<std::pair<size_t, Registration*>> registrations;
+  // The memory regions of pieces that were posted, by index in the segment list.
+  std::vector<std::pair<size_t, MemoryRegion*>> memory_regions;
 };
 
 class BulkQueue {
  public:
-  explicit BulkQueue(RegistrationCache& cache) : cache_(cache) {}
+  explicit BulkQueue(MemoryRegionCache& cache) : cache_(cache) {}
   ~BulkQueue() { drop_all(); }
   BulkQueue(const BulkQueue&) = delete;
   BulkQueue& operator=(const BulkQueue&) = delete;
 
   Transfer& push(Bulk& bulk, const Key& key, bool get, bool copied);
-  // The same for a copied put that is about to be posted as one slice.
+  // Notes a copied put that is about to be posted as one fragment.
   Transfer& push_posted(Bulk& bulk, const Key& key);
-  // What slices are to be cut from; nullptr if there is nothing.
+  // The transfer that the next fragment is cut from; nullptr if there is none.
   Transfer* front() const { return high_.first != nullptr ? high_.first : normal_.first; }
-  // The registration of the piece that |transfer| has come to; its text is the caller's to report.
-  // Want of memory is a failure as any other.
-  Result<Registration*> registration(Transfer& transfer, size_t index) noexcept;
+  // The memory region of the piece that |transfer| has come to. The caller reports a failure, want
+  // of memory included.
+  Result<MemoryRegion*> memory_region(Transfer& transfer, size_t index) noexcept;
   // Nothing of it is left to be posted; completes it when nothing is under way.
   void all_posted(Transfer& transfer);
-  // One slice of it has completed.
-  void slice_completed(Transfer& transfer);
+  // One fragment of it has completed.
+  void fragment_completed(Transfer& transfer);
   bool has_completed() const { return completed_.first != nullptr; }
   // Nullptr if there is none.
   std::pair<Bulk*, Code> pop_completed();
@@ -62,8 +62,7 @@ class BulkQueue {
   static Transfer* of(const Bulk& bulk) {
     return reinterpret_cast<Transfer*>(static_cast<uintptr_t>(bulk.scratch[0]));
   }
-  // Takes the bulk out. False: its memory, or a region of the peer, is still in use by slices under
-  // way.
+  // Takes the bulk out. False: fragments under way still use its memory, or a region of the peer.
   bool cancel(Bulk& bulk);
   // After the queue pair is gone.
   void drop_all();
@@ -78,12 +77,12 @@ class BulkQueue {
   };
   Transfer& take_spare(Bulk& bulk, const Key& key, bool get, bool copied);
   List& list_of(const Transfer& transfer) { return transfer.high_priority ? high_ : normal_; }
-  Result<Registration*> acquire(Transfer& transfer, size_t index);
+  Result<MemoryRegion*> acquire(Transfer& transfer, size_t index);
   void complete(Transfer& transfer);
   void release(Transfer& transfer);
   void free(Transfer& transfer);
 
-  RegistrationCache& cache_;
+  MemoryRegionCache& cache_;
   List high_;
   List normal_;
   List completed_;

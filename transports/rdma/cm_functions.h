@@ -27,7 +27,7 @@ struct Cm {
   int (*accept)(rdma_cm_id* id, rdma_conn_param* parameters);
   int (*reject)(rdma_cm_id* id, const void* data, uint8_t data_bytes);
 
-  // For queue pairs that are made outside of librdmacm.
+  // These serve queue pairs that are made outside of librdmacm.
   int (*init_qp_attr)(rdma_cm_id* id, ibv_qp_attr* out, int* mask);
   int (*establish)(rdma_cm_id* id);
 };

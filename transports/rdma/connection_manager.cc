@@ -21,7 +21,7 @@ constexpr int kResolveMs = 4000;
 constexpr int kNobodyListens = 8;
 constexpr int kStale = 10;
 constexpr int kRefused = 28;
-// What fits beside a refusal.
+// A refusal carries at most so much text.
 constexpr size_t kMaxRefusal = 120;
 constexpr uint8_t kRnrForever = 7;
 
@@ -45,7 +45,7 @@ std::string host_of(const Address& address) {
   return text.substr(0, text.rfind(':'));
 }
 
-// What both kinds of identifiers are made with.
+// Both kinds of identifiers are made with this.
 struct Surroundings {
   const Cm& cm;
   const Device& device;
@@ -54,7 +54,7 @@ struct Surroundings {
   Result<Id> make_id(void* context) const {
     rdma_cm_id* id = nullptr;
     if (cm.create_id(channel, &id, context, RDMA_PS_TCP) != 0) {
-      return status_from_errno(errno, "rdma_cm: no further identifier");
+      return status_from_errno(errno, "rdma_cm: an identifier cannot be made");
     }
     return Id(id, {&cm});
   }
@@ -76,7 +76,7 @@ sockaddr* writable(sockaddr_storage& copy, const Address& address) {
   return reinterpret_cast<sockaddr*>(&copy);
 }
 
-// Of a refusal; what comes from outside is not printed as it is.
+// The text of a refusal. It comes from outside, so it is not printed as it is.
 std::string text_of(const std::vector<std::byte>& data) {
   std::string text;
   for (const std::byte byte : data) {
@@ -136,8 +136,8 @@ class Connection final : public CmConnection {
     for (const ibv_qp_state state : {IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS}) {
       attributes.qp_state = state;
       int mask = 0;
-      HETCOMM_RETURN_IF_ERROR(
-          check(surroundings_.cm.init_qp_attr(id_.get(), &attributes, &mask), "it has no path"));
+      HETCOMM_RETURN_IF_ERROR(check(surroundings_.cm.init_qp_attr(id_.get(), &attributes, &mask),
+                                    "the path cannot be read"));
       if (state == IBV_QPS_INIT) path.partition = attributes.pkey_index;
       if (state != IBV_QPS_RTR) continue;
       path.address = attributes.ah_attr;
@@ -151,14 +151,15 @@ class Connection final : public CmConnection {
 
   Status accept(const QueuePair& pair) override {
     rdma_conn_param parameters = parameters_of(pair);
-    return check(surroundings_.cm.accept(id_.get(), &parameters), "it cannot be accepted");
+    return check(surroundings_.cm.accept(id_.get(), &parameters),
+                 "the connection cannot be accepted");
   }
   void refuse(std::string_view why) override {
     why = why.substr(0, kMaxRefusal);
     (void)surroundings_.cm.reject(id_.get(), why.data(), static_cast<uint8_t>(why.size()));
   }
   Status confirm() override {
-    return check(surroundings_.cm.establish(id_.get()), "it cannot be confirmed");
+    return check(surroundings_.cm.establish(id_.get()), "the connection cannot be confirmed");
   }
 
   // May destroy it.
@@ -192,7 +193,8 @@ class Connection final : public CmConnection {
   Status connect() {
     parameters_.private_data = token_.data();
     parameters_.private_data_len = static_cast<uint8_t>(token_.size());
-    return check(surroundings_.cm.connect(id_.get(), &parameters_), "it cannot be asked for");
+    return check(surroundings_.cm.connect(id_.get(), &parameters_),
+                 "the connection cannot be asked for");
   }
   // These are the last thing that an upcall does.
   void end(std::string_view why) { end(failure(why)); }
@@ -284,7 +286,7 @@ class Manager final : public ConnectionManager, public Watcher {
 
   std::vector<std::pair<GidBytes, Address>> candidates(const Config& config) const;
   Status listen(const GidBytes& gid, const Address& address);
-  // On InfiniBand a GID is no address of IP, and one stands for all.
+  // A GID is no IP address on InfiniBand, where one listener stands for all.
   const Listener* find(const Gid& gid) const {
     const auto at = std::find_if(listeners_.begin(), listeners_.end(), [&](const Listener& each) {
       return each.gid == gid.bytes || gid.kind == GidKind::kInfiniBand;
@@ -327,7 +329,7 @@ Status Manager::set_up(const Config& config) {
     if (status.ok()) continue;
     tried += fmt::format("{}{}", tried.empty() ? "" : "; ", status.text());
   }
-  if (!tried.empty()) log_.info("rdma: rdma_cm: not listened on: {}", tried);
+  if (!tried.empty()) log_.info("rdma: rdma_cm cannot listen on: {}", tried);
   for (const Listener& each : listeners_) {
     log_.info("rdma: rdma_cm listens on {}", each.address.to_string());
   }

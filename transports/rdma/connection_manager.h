@@ -10,8 +10,8 @@
 //     confirm()                        -->
 //
 // rdma_cm finds the path and nothing else: both have proved who they are, and told each other their
-// queue pairs and the token, on the TCP connection (attempt.h). Whoever does not know an open token
-// is refused, and a path to another queue pair or address than those told is not used.
+// queue pairs and the token, on the TCP connection (connect_attempt.h). Whoever does not know an
+// open token is refused, and a path to another queue pair or address than those told is not used.
 //
 // Queue pairs are made outside of librdmacm, which opens the device for itself: they belong to the
 // context of ours, with everything else.
@@ -72,16 +72,16 @@ class CmListener {
 
 class ConnectionManager {
  public:
-  // Over the installed library, or |cm|. Listens on the addresses of the device's port.
+  // Uses the installed library, or |cm|. Listens on the addresses of the device's port.
   static Result<std::unique_ptr<ConnectionManager>> create(const Cm* cm, const Device& device,
                                                            const Config& config, Poller& poller,
                                                            Log& log, CmListener& listener);
-  // Whether the library can be had.
+  // kOk if the library can be had.
   static Status probe();
 
   // All connections have been destroyed.
   virtual ~ConnectionManager() = default;
-  // Where it listens for those who connect to |gid|, if it does.
+  // The address at which it listens for connections to |gid|, if it does.
   virtual std::optional<Address> address_of(const Gid& gid) const = 0;
   // Asks at |to| from the address of |gid|, which is listened on.
   virtual Result<std::unique_ptr<CmConnection>> connect(const Gid& gid, const Address& to,

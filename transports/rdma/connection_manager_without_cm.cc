@@ -1,4 +1,4 @@
-// In place of connection_manager.cc where the build found no headers of librdmacm.
+// This stands in place of connection_manager.cc where the build found no headers of librdmacm.
 #include "transports/rdma/connection_manager.h"
 
 namespace hetcomm::rdma {

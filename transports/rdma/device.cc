@@ -15,7 +15,7 @@ namespace {
 constexpr uint32_t kSpareReceives = 64;
 // Connections that are ending while their successors begin.
 constexpr uint32_t kSpareConnections = 8;
-// Where the device can wait before it wakes a sleeper.
+// A device that can wait does so before it wakes a sleeper: for so many completions, or so long.
 constexpr uint16_t kModerationCount = 8;
 constexpr uint16_t kModerationUs = 4;
 
@@ -50,11 +50,12 @@ Device::~Device() {
 Result<std::unique_ptr<Device>> Device::create(const Verbs& verbs, const Config& config, Log& log,
                                                size_t instance, uint32_t connections,
                                                uint32_t credits) {
-  // Of use before Linux 5.12 only, and there too late once something was registered: best effort.
+  // It helps before Linux 5.12 only, and is too late there once something was registered.
   (void)verbs.fork_init();
   Result<OpenNic> nic = open_nic(verbs, config, instance);
   if (!nic.ok()) return nic.status();
-  if (instance == 0 && !nic->others.empty()) log.info("rdma: not used: {}", nic->others);
+  if (instance == 0 && !nic->others.empty())
+    log.info("rdma: ports that are not used: {}", nic->others);
   std::unique_ptr<Device> device(new Device(verbs, std::move(nic).value()));
   HETCOMM_RETURN_IF_ERROR(device->set_up(connections, credits));
   return device;
@@ -91,8 +92,9 @@ Status Device::set_up(uint32_t connections, uint32_t credits) {
        (max_receives_ - std::min(max_receives_, kSpareReceives)) / credits,
        static_cast<uint32_t>(limits.max_qp)});
   if (max_connections_ == 0) {
-    return {Code::kUnsupported, fmt::format("rdma: {} is too small: {} completions, {} receives",
-                                            nic_.name(), limits.max_cqe, limits.max_srq_wr)};
+    return {Code::kUnsupported,
+            fmt::format("rdma: {} has too short queues: {} completions, {} receives", nic_.name(),
+                        limits.max_cqe, limits.max_srq_wr)};
   }
   pd_ = verbs_.alloc_pd(context_);
   if (pd_ == nullptr) return failed(nic_, "a protection domain");

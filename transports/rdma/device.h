@@ -18,7 +18,8 @@ inline constexpr uint32_t kSendDepth = 128;
 
 class Device {
  public:
-  // For |connections| at a time, as far as the device allows; each with |credits| receives.
+  // Makes room for |connections| at a time, each with |credits| receives, as far as the device
+  // allows.
   static Result<std::unique_ptr<Device>> create(const Verbs& verbs, const Config& config, Log& log,
                                                 size_t instance, uint32_t connections,
                                                 uint32_t credits);
@@ -38,7 +39,7 @@ class Device {
 
   // The port's addresses may have changed: afterwards nic() has the present ones, perhaps none.
   void refresh_addresses(const Config& config);
-  // What the port has at |index| now; all-zero for nothing.
+  // The GID that the port has at |index| now; all-zero for none.
   GidBytes gid_at(uint32_t index) const;
   // The port's LID now; 0 when it cannot be asked.
   uint16_t lid_now() const;

@@ -20,7 +20,7 @@ namespace {
 
 // A few pages, so that more than the first translation is proved.
 constexpr uint64_t kTrialBytes = 16 << 10;
-// As long as this the NIC may take for one write to itself.
+// The NIC may take so long for one write to itself.
 constexpr uint64_t kTrialNs = 2'000'000'000;
 
 Status device_refuses(const hetcomm::Device& device, hetcomm_status_t status, const char* what) {
@@ -102,12 +102,12 @@ class Loopback {
   std::byte* pattern() const { return host_.data(); }
   std::byte* result() const { return host_.data() + kTrialBytes; }
 
-  // From the pattern to |target|.
+  // The NIC writes the pattern to |target|.
   Status write_to(const Registered& target) {
     return write(reinterpret_cast<uint64_t>(pattern()), host_.lkey(), target.address,
                  target.mr->rkey);
   }
-  // From |source| to the result, which the peer's right to write to host memory is lent for.
+  // The NIC writes |source| to the result, for which the peer may write to host memory.
   Status write_from(const Registered& source) {
     ibv_mr* mr = verbs().reg_mr(pd(), result(), kTrialBytes,
                                 IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
@@ -176,7 +176,8 @@ void fill(std::byte* bytes, uint8_t seed) {
   }
 }
 
-// What comes back is what the NIC moved, and nothing that was there before.
+// Proves that the bytes that come back are those that the NIC moved, and none that were there
+// before.
 Status prove(Loopback& loopback, const hetcomm::Device& device, Scratch& scratch,
              const Registered& registered) {
   std::array<std::byte, kTrialBytes> copy;

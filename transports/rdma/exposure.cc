@@ -12,15 +12,15 @@ Result<RemoteKey> ExposureTable::add(const iovec& piece, Access access, uint64_t
   const bool put = access == Access::kPutTarget;
   // First: what is registered is noted, whatever happens.
   const uint32_t slot = reserve();
-  Registration* registration = nullptr;
+  MemoryRegion* memory_region = nullptr;
   std::byte* copied_to = nullptr;
   if (piece.iov_len > 0) {
     // A target is written by the device: that needs the local right, too.
     const int rights =
         put ? IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE : IBV_ACCESS_REMOTE_READ;
-    Result<Registration*> made = cache_.acquire(piece.iov_base, piece.iov_len, rights);
+    Result<MemoryRegion*> made = cache_.acquire(piece.iov_base, piece.iov_len, rights);
     if (made.ok()) {
-      registration = made.value();
+      memory_region = made.value();
     } else if (put && cache_.may_copy(made.status(), Segments(&piece, 1))) {
       copied_to = static_cast<std::byte*>(piece.iov_base);
     } else {
@@ -30,7 +30,7 @@ Result<RemoteKey> ExposureTable::add(const iovec& piece, Access access, uint64_t
   Exposure& exposure = slots_[slot];
   first_free_ = exposure.next_free;
   if (first_free_ == kNone) last_free_ = kNone;
-  exposure = {.registration = registration,
+  exposure = {.memory_region = memory_region,
               .copied_to = copied_to,
               .cookie = cookie,
               .length = piece.iov_len,
@@ -40,11 +40,12 @@ Result<RemoteKey> ExposureTable::add(const iovec& piece, Access access, uint64_t
               .next_free = kNone};
   const KeyKind kind = !put                   ? KeyKind::kGetSource
                        : copied_to != nullptr ? KeyKind::kCopiedTarget
-                                              : KeyKind::kPutTarget;
-  return encode_key({.address = registration == nullptr ? reinterpret_cast<uint64_t>(piece.iov_base)
-                                                        : registration->address_of(piece.iov_base),
+                                              : KeyKind::kWriteTarget;
+  return encode_key({.address = memory_region == nullptr
+                                    ? reinterpret_cast<uint64_t>(piece.iov_base)
+                                    : memory_region->address_of(piece.iov_base),
                      .length = piece.iov_len,
-                     .rkey = registration == nullptr ? 0 : registration->rkey(),
+                     .rkey = memory_region == nullptr ? 0 : memory_region->rkey(),
                      .immediate = make_immediate(slot, exposure.generation),
                      .kind = kind});
 }
@@ -80,18 +81,18 @@ Exposure* ExposureTable::find(uint32_t immediate) {
 }
 
 void ExposureTable::remove(Exposure& exposure) {
-  if (exposure.registration != nullptr) cache_.release(exposure.registration);
+  if (exposure.memory_region != nullptr) cache_.release(exposure.memory_region);
   free(exposure);
 }
 
 bool ExposureTable::revoke(Exposure& exposure) {
-  if (exposure.registration != nullptr && !cache_.revoke(exposure.registration)) return false;
+  if (exposure.memory_region != nullptr && !cache_.revoke(exposure.memory_region)) return false;
   free(exposure);
   return true;
 }
 
 void ExposureTable::free(Exposure& exposure) {
-  exposure.registration = nullptr;
+  exposure.memory_region = nullptr;
   exposure.copied_to = nullptr;
   exposure.live = false;
   const auto slot = static_cast<uint32_t>(&exposure - slots_.data());

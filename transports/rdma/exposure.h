@@ -6,15 +6,15 @@
 #include <cstdint>
 #include <vector>
 
-#include "transports/rdma/registration_cache.h"
+#include "transports/rdma/memory_region_cache.h"
 #include "transports/rdma/wire.h"
 #include "transports/transport.h"
 
 namespace hetcomm::rdma {
 
 struct Exposure {
-  Registration* registration = nullptr;  // none for empty memory, and for what is copied to
-  // A target that could not be registered: slices are copied to it. Null: the device writes.
+  MemoryRegion* memory_region = nullptr;  // none for empty memory, and for what is copied to
+  // A target that could not be registered: fragments are copied to it. Null: the device writes.
   std::byte* copied_to = nullptr;
   uint64_t cookie = 0;
   uint64_t length = 0;
@@ -27,7 +27,7 @@ struct Exposure {
 
 class ExposureTable {
  public:
-  explicit ExposureTable(RegistrationCache& cache) : cache_(cache) {}
+  explicit ExposureTable(MemoryRegionCache& cache) : cache_(cache) {}
   ~ExposureTable() { clear(); }
   ExposureTable(const ExposureTable&) = delete;
   ExposureTable& operator=(const ExposureTable&) = delete;
@@ -38,7 +38,8 @@ class ExposureTable {
   Exposure* find(const RemoteKey& key);
   Exposure* find(uint32_t immediate);
   void remove(Exposure& exposure);
-  // The same, and on return the peer has no access. False: that takes more than this table can do.
+  // Removes it, and on return the peer has no access. False: that takes more than this table can
+  // do.
   bool revoke(Exposure& exposure);
   void clear();
 
@@ -47,10 +48,10 @@ class ExposureTable {
   uint32_t reserve();
   void free(Exposure& exposure);
 
-  RegistrationCache& cache_;
+  MemoryRegionCache& cache_;
   std::vector<Exposure> slots_;
-  // Of unused slots; the longest unused is taken first. Through the slots themselves, so that none
-  // is forgotten for want of memory.
+  // The list of unused slots: the longest unused is taken first. It runs through the slots, so that
+  // none is forgotten for want of memory.
   uint32_t first_free_ = kNone;
   uint32_t last_free_ = kNone;
 };

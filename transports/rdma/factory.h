@@ -14,8 +14,8 @@ namespace rdma {
 struct Verbs;
 struct Cm;
 
-// Over other tables than those of libibverbs and librdmacm, which stay for as long as the factory
-// and what it made. Without |cm|, that of the installed librdmacm.
+// Makes a factory over other tables than those of libibverbs and librdmacm. They outlive the
+// factory and its transports. Null |cm|: the installed librdmacm.
 std::unique_ptr<TransportFactory> make_factory(const Verbs& verbs, const Cm* cm = nullptr);
 
 }  // namespace rdma

@@ -1,4 +1,4 @@
-// In place of the transport where the build found no headers of libibverbs.
+// This stands in place of the transport where the build found no headers of libibverbs.
 #include "transports/rdma/factory.h"
 
 namespace hetcomm {

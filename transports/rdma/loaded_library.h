@@ -21,7 +21,7 @@ class Library {
   void find(const char* name, Function& out) const {
     out = reinterpret_cast<Function>(dlsym(handle_, name));
   }
-  // The same; one that it has not is noted as missing.
+  // Finds a function as find() does, and notes it as missing if the library has none.
   template <typename Function>
   void need(const char* name, Function& out) {
     find(name, out);

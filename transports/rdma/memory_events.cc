@@ -80,8 +80,8 @@ struct Taker {
       (void)!mmap(begin, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
     });
   }
-  // Whether it comes so far that the memory has gone: it cannot be read, say by write() to an
-  // eventfd, which nothing is added to.
+  // True: the memory has gone. It cannot be read then, say by write() to an eventfd, to which
+  // nothing is added.
   bool has_taken(int fd) const {
     const uint64_t deadline = deadline_after(now_ns(), uint64_t{kTryMs} * 1'000'000);
     while (write(fd, page, sizeof(uint64_t)) >= 0) {
@@ -94,8 +94,8 @@ struct Taker {
   std::thread thread;
 };
 
-// Where the process keeps its own. A forked child makes another place: the lock of its copy may be
-// held by a thread that it does not have.
+// The process keeps its own object here. A forked child makes another place: the lock of its copy
+// may be held by a thread that it does not have.
 struct Place {
   const pid_t process = getpid();
   Place* const before;
@@ -184,7 +184,7 @@ bool MemoryEvents::watch(const MemoryRange& range) {
   uffdio_register request{};
   request.range = {range.begin, range.end - range.begin};
   request.mode = UFFDIO_REGISTER_MODE_WP;
-  // Also where it is watched already: the pages may be others by now.
+  // A range that is watched already is watched again: its pages may be others by now.
   if (ioctl(events_.get(), UFFDIO_REGISTER, &request) == 0) return true;
   watched_.pop_back();
   return false;
@@ -200,7 +200,7 @@ void MemoryEvents::unwatch(const MemoryRange& range) {
   let_go(range, 0);
 }
 
-// What of |range| is in none of the ranges from number |from| on.
+// Stops watching the parts of |range| that are in none of the ranges from number |from| on.
 void MemoryEvents::let_go(const MemoryRange& range, size_t from) {
   for (size_t i = from; i < watched_.size(); ++i) {
     const MemoryRange& other = watched_[i];
@@ -221,14 +221,14 @@ bool MemoryEvents::changing() const {
   return again;
 }
 
-// Whether changing() can be believed: that is the kernel's business, and before 5.15 it forgot one
-// call when another ended. Two threads take one page away each. No reader runs yet.
+// Finds out whether changing() can be believed. Linux before 5.15 forgot one call when another
+// ended. Two threads take one page away each. No reader runs yet.
 Status MemoryEvents::try_out() {
   const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   Pages pages(2 * page);
   if (pages.begin == nullptr) return Code::kOutOfResources;
   const auto first = reinterpret_cast<uint64_t>(pages.begin);
-  const Status failed(Code::kUnsupported, "userfaultfd does not tell what is under way");
+  const Status failed(Code::kUnsupported, "userfaultfd does not report changes that are under way");
   std::array<Taker, 2> takers;
   const auto try_it = [&]() -> Status {
     if (!watch({first, first + 2 * page})) return failed;
@@ -250,7 +250,7 @@ Status MemoryEvents::try_out() {
   try {
     status = try_it();
   } catch (const std::bad_alloc&) {
-    // As any other failure: threads that were started are not left behind.
+    // It is treated as any other failure: threads that were started are not left behind.
   }
   // Nobody waits for the events of a closed one.
   if (!status.ok()) close_events();
@@ -281,7 +281,7 @@ void MemoryEvents::run() {
   while (true) {
     std::array<pollfd, 2> waiting = {{{events_.get(), POLLIN, 0}, {stop_.get(), POLLIN, 0}}};
     if (poll(waiting.data(), waiting.size(), -1) < 0 && errno != EINTR) {
-      // Whoever unmaps memory waits for this thread: it goes on whatever happens.
+      // A thread that unmaps memory waits for this one, which goes on whatever happens.
       const timespec pause = {.tv_sec = 0, .tv_nsec = 1'000'000};
       nanosleep(&pause, nullptr);
       waiting[0].revents = POLLIN;

@@ -1,5 +1,5 @@
-// What all memory monitors of the process share: the descriptor, the thread that reads it, the
-// ranges that are watched, and the last that were lost.
+// All memory monitors of the process share this: the descriptor, the thread that reads it, the
+// ranges that are watched, and the last ranges that were lost.
 #pragma once
 
 #include <sys/types.h>
@@ -30,13 +30,13 @@ class MemoryEvents {
   bool watch(const MemoryRange& range);
   void unwatch(const MemoryRange& range);
 
-  // Whether watched memory goes, or has gone, by a call that has not returned. After false,
+  // True: watched memory goes, or has gone, by a call that has not returned. After false,
   // sequence() tells of all that went before.
   bool changing() const;
 
   // Moves with every event. Odd while one may have been read that take() does not know yet.
   uint64_t sequence() const { return sequence_.load(std::memory_order_acquire); }
-  // What was lost since it had counted |taken|, which becomes the present count.
+  // Gives the ranges that were lost since the count was |taken|, which becomes the present count.
   void take(uint64_t& taken, MemoryMonitor::Lost& out);
   uint64_t count();
 

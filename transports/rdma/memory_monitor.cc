@@ -13,7 +13,7 @@ namespace {
 // Usually whoever unmaps goes on after some microseconds; longer than this, registering anew is not
 // dearer than waiting.
 constexpr uint64_t kSettleNs = 100'000;
-// As long as this the thread that reads events is waited for, between reading one and noting it.
+// The thread that reads events is waited for so long, between reading one and noting it.
 constexpr uint64_t kReadNs = 20'000'000;
 
 }  // namespace
@@ -36,7 +36,7 @@ bool MemoryMonitor::watch(const MemoryRange& range) {
   try {
     if (events_->watch(range)) return true;
   } catch (...) {
-    // What is not this monitor's shall not be given up by it.
+    // A monitor gives up only its own ranges.
     watched_.pop_back();
     throw;
   }

@@ -64,7 +64,8 @@ class MemoryMonitor {
   };
   // False: nothing was lost since the last take(). Costs one load.
   bool anything_lost() const;
-  // What was lost by calls that have returned, or before settle(); also of other monitors' memory.
+  // Gives memory that was lost by calls that have returned, or before settle(). Some may be other
+  // monitors' memory.
   void take(Lost& out);
 
  private:

@@ -387,7 +387,7 @@ void refresh_addresses(const Verbs& verbs, ibv_context* context, const Config& c
 
 void warn_of_unknown_devices(const Verbs& verbs, const Config& config, Log& log) {
   Result<std::vector<Wanted>> wanted = parse_names(config.text(Variable::kRdmaNic));
-  // What is no name at all is an error where the devices are opened.
+  // A malformed name is an error where the devices are opened.
   if (!wanted.ok() || wanted->empty()) return;
   const DeviceList devices(verbs);
   std::vector<std::string> names;

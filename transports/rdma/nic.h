@@ -1,4 +1,4 @@
-// Which port of which device is used, and the addresses (GIDs) that it has.
+// Chooses the port of a device, and reads its addresses (GIDs).
 //
 // The first that is usable is taken: in the order of HETCOMM_RDMA_NIC, or, where that is empty, the
 // fastest active port. What was not taken is named with its reason.
@@ -44,7 +44,7 @@ struct Nic {
   uint64_t rate_mbit = 0;
   uint32_t max_message_bytes = 0;
   ibv_device_attr limits{};
-  // By its vendor. It is wrong after it has sent something again.
+  // The vendor's number tells. Soft-RoCE is wrong after it has sent something again.
   bool is_soft_roce() const { return limits.vendor_id == kSoftRoceVendor; }
   static constexpr uint32_t kSoftRoceVendor = 0xffffff;
   std::vector<Gid> gids;  // best first; none once all have gone
@@ -68,7 +68,7 @@ Result<OpenNic> open_nic(const Verbs& verbs, const Config& config, size_t instan
 void refresh_addresses(const Verbs& verbs, ibv_context* context, const Config& config, Nic& nic);
 // Warns once about every name in HETCOMM_RDMA_NIC that is no device of this host.
 void warn_of_unknown_devices(const Verbs& verbs, const Config& config, Log& log);
-// How many there are.
+// Returns how many usable ports there are, at most |most|.
 size_t count_nics(const Verbs& verbs, const Config& config, size_t most);
 
 }  // namespace hetcomm::rdma

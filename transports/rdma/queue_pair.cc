@@ -73,7 +73,7 @@ Status QueuePair::create_qp() {
     return {};
   }
   return {Code::kOutOfResources,
-          fmt::format("rdma: {}: no further queue pair: {}{}", device_.nic().name(),
+          fmt::format("rdma: {}: a queue pair cannot be made: {}{}", device_.nic().name(),
                       std::strerror(error),
                       error == ENOMEM ? "; check RLIMIT_MEMLOCK ('ulimit -l')" : "")};
 }
@@ -87,7 +87,7 @@ Status QueuePair::initialize() {
   const int error = device_.verbs().modify_qp(
       qp_, &attributes, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
   if (error == 0) return {};
-  return {Code::kOutOfResources, fmt::format("rdma: {}: queue pair cannot be set up: {}",
+  return {Code::kOutOfResources, fmt::format("rdma: {}: a queue pair cannot be set up: {}",
                                              device_.nic().name(), std::strerror(error))};
 }
 
@@ -168,7 +168,7 @@ bool QueuePair::post_chain() {
   const size_t count = std::exchange(chained_, 0);
   ibv_send_wr* bad = nullptr;
   if (device_.verbs().post_send(qp_, chain_.data(), &bad) == 0) return true;
-  // What was not posted gives no completion.
+  // Requests that were not posted give no completion.
   for (size_t i = count; i > 0; --i) {
     const size_t place = --posted_ % kSendDepth;
     if (records_[place].signalled) --signalled_;

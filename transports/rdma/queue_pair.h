@@ -1,7 +1,7 @@
 // One RC queue pair with its send queue: the ring of records of what was posted, the send slots,
 // and which work requests ask for a completion.
 //
-// Signalled are what the caller asks for (large slices, the end of a bulk), and every
+// Signalled are what the caller asks for (large fragments, the end of a bulk), and every
 // kSignalEvery-th. There are more send slots and work requests than that, so whoever waits for
 // either waits for something that will complete. What is left unsignalled when nothing more is sent
 // is confirmed by nudge(), an empty write.
@@ -21,10 +21,10 @@ namespace hetcomm::rdma {
 
 struct Transfer;
 
-// What one work request was for.
+// The purpose of one work request.
 struct SendRecord {
   Transfer* transfer = nullptr;
-  uint64_t offset = 0;  // of the slice in its bulk
+  uint64_t offset = 0;  // of the fragment in its bulk
   uint32_t length = 0;
   bool slot = false;       // the oldest send slot is given back with it
   bool signalled = false;  // the queue pair's
@@ -40,7 +40,7 @@ struct WorkRequest {
   uint64_t address = 0;  // the peer's
 };
 
-// How connections are made; from the configuration.
+// The part of the configuration that queue pairs use.
 struct ConnectionSettings {
   uint8_t traffic_class = 0;
   uint8_t timeout = 14;  // 4.096 us * 2^timeout
@@ -65,7 +65,7 @@ class QueuePair {
   static constexpr size_t kMaxPieces = 8;
   static constexpr uint8_t kMaxReads = 16;
 
-  // In the state INIT. |slot_bytes| of each send slot.
+  // Makes it, in the state INIT. Each send slot has |slot_bytes|.
   static Result<std::unique_ptr<QueuePair>> create(Device& device, uint32_t slot_bytes);
   // The device touches no memory on its behalf any more.
   ~QueuePair();
@@ -84,9 +84,9 @@ class QueuePair {
   Path path_to(const Parameters& peer, const Gid& mine) const;
   // Ready to send to |peer| and to receive, by |path|.
   Status connect(const Path& path, const Parameters& peer, const ConnectionSettings& settings);
-  // To the error state: nothing new begins, all that was posted is flushed.
+  // Puts it into the error state: nothing new begins, all that was posted is flushed.
   void stop();
-  // Whether the device has put it there.
+  // True: the device has put it into the error state.
   bool is_in_error() const;
 
   // --- posting

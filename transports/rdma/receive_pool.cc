@@ -4,7 +4,7 @@
 #include <cerrno>
 #include <utility>
 
-#include "transports/rdma/registration_cache.h"
+#include "transports/rdma/memory_region_cache.h"
 
 namespace hetcomm::rdma {
 namespace {
@@ -19,7 +19,7 @@ Result<Slab> Slab::create(Device& device, size_t bytes) {
   Slab slab;
   slab.verbs_ = &device.verbs();
   slab.memory_.reset(static_cast<std::byte*>(std::aligned_alloc(kPage, bytes)));
-  if (!slab.memory_) return Status(Code::kOutOfMemory, "rdma: no memory for messages");
+  if (!slab.memory_) return Status(Code::kOutOfMemory, "rdma: out of memory for message buffers");
   Result<ibv_mr*> mr = register_memory(device.verbs(), device.pd(), slab.memory_.get(), bytes,
                                        IBV_ACCESS_LOCAL_WRITE);
   if (!mr.ok()) return mr.status();
@@ -54,7 +54,7 @@ Status ReceivePool::add_slab() {
   }
   Result<Slab> slab = Slab::create(device_, size_t{kSlabSlots} * slot_bytes_);
   if (!slab.ok()) return slab.status();
-  // What was used is noted for the next post whatever happens: recycle() never grows the list.
+  // Room for all slots is made here, so that recycle() never grows the list.
   recycled_.reserve(total_ + kSlabSlots);
   slabs_.push_back(std::move(slab).value());
   for (uint32_t i = 0; i < kSlabSlots; ++i) recycled_.push_back(total_ + i);

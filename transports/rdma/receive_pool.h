@@ -43,9 +43,8 @@ class ReceivePool {
   // The device ran low although enough were posted: a queue pair that breaks may take one with it.
   // False: there is no room for more.
   bool replace_lost();
-  // With |used| under way at most, the device cannot have run low unless some were lost.
+  // True: the device can have run low with |used| under way only if some were lost.
   bool has_lost(uint32_t used) const { return total_ > used + kFew; }
-  uint32_t total() const { return total_; }
 
   const std::byte* slot(uint32_t index) const {
     return slabs_[index / kSlabSlots].data() + size_t{index % kSlabSlots} * slot_bytes_;
@@ -71,7 +70,7 @@ class ReceivePool {
   std::vector<uint32_t> recycled_;
 };
 
-// Marks the ids of receives, beside the slot.
+// This bit marks the ids of receives, beside the slot.
 inline constexpr uint64_t kReceiveBit = uint64_t{1} << 63;
 
 }  // namespace hetcomm::rdma

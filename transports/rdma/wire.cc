@@ -201,18 +201,18 @@ void encode_credits(std::byte* out, uint16_t credits) {
   write_le(out + 1, credits);
 }
 
-void encode_slice_head(std::byte* out, uint16_t credits, const SliceHead& slice) {
-  out[0] = static_cast<std::byte>(HeadType::kSlice);
+void encode_fragment_head(std::byte* out, uint16_t credits, const FragmentHead& fragment) {
+  out[0] = static_cast<std::byte>(HeadType::kFragment);
   write_le(out + 1, credits);
-  write_le(out + kCreditsHeadBytes, slice.immediate);
-  write_le(out + kCreditsHeadBytes + sizeof(slice.immediate), slice.offset);
+  write_le(out + kCreditsHeadBytes, fragment.immediate);
+  write_le(out + kCreditsHeadBytes + sizeof(fragment.immediate), fragment.offset);
 }
 
-SliceHead decode_slice_head(const std::byte* bytes) {
-  SliceHead slice;
-  slice.immediate = read_le<uint32_t>(bytes + kCreditsHeadBytes);
-  slice.offset = read_le<uint64_t>(bytes + kCreditsHeadBytes + sizeof(slice.immediate));
-  return slice;
+FragmentHead decode_fragment_head(const std::byte* bytes) {
+  FragmentHead fragment;
+  fragment.immediate = read_le<uint32_t>(bytes + kCreditsHeadBytes);
+  fragment.offset = read_le<uint64_t>(bytes + kCreditsHeadBytes + sizeof(fragment.immediate));
+  return fragment;
 }
 
 size_t encode_head(std::byte* out, uint16_t credits, const MessageHeader& header,
@@ -243,9 +243,9 @@ std::optional<Head> decode_head(const std::byte* bytes, size_t size, MessageHead
     head.size = kCreditsHeadBytes;
     return size == kCreditsHeadBytes ? std::optional(head) : std::nullopt;
   }
-  if (head.type == HeadType::kSlice) {
-    head.size = kSliceHeadBytes;
-    return size > kSliceHeadBytes ? std::optional(head) : std::nullopt;
+  if (head.type == HeadType::kFragment) {
+    head.size = kFragmentHeadBytes;
+    return size > kFragmentHeadBytes ? std::optional(head) : std::nullopt;
   }
   if (head.type != HeadType::kMessage || size < kFixedHeadBytes) return std::nullopt;
   uint32_t mask = read_le<uint32_t>(bytes + kMaskAt);
@@ -268,7 +268,7 @@ RemoteKey encode_key(const Key& key) {
 std::optional<Key> decode_key(const RemoteKey& key) {
   const uint64_t kind = key.words[2] >> 56;
   const uint64_t length = key.words[2] & ((uint64_t{1} << 56) - 1);
-  if (kind < static_cast<uint64_t>(KeyKind::kPutTarget) ||
+  if (kind < static_cast<uint64_t>(KeyKind::kWriteTarget) ||
       kind > static_cast<uint64_t>(KeyKind::kCopiedTarget) || length >= kMaxKeyBytes) {
     return std::nullopt;
   }

@@ -1,6 +1,6 @@
-// What rdma puts on the wire: the descriptor, what two queue pairs tell each other before they are
-// connected, the head of a message, keys, and the immediate of a put. All numbers are little endian
-// unless the hardware says otherwise. Decoding treats its input as hostile.
+// The wire format of rdma: the descriptor, the parameters that two queue pairs exchange before they
+// are connected, the head of a message, keys, and the immediate of a put. All numbers are little
+// endian unless the hardware says otherwise. Decoding treats its input as hostile.
 #pragma once
 
 #include <array>
@@ -22,7 +22,7 @@ namespace hetcomm::rdma {
 
 inline constexpr size_t kMaxGids = 8;
 
-// Where a process can be reached.
+// The descriptor says where a process can be reached.
 struct Descriptor {
   ListeningPlace place;  // of the TCP listener
   bool ethernet = true;
@@ -50,7 +50,7 @@ inline constexpr size_t kParametersBytes = 52;
 std::vector<std::byte> encode_parameters(const Parameters& parameters);
 std::optional<Parameters> decode_parameters(ConstByteSpan bytes);
 
-// Where a connection by rdma_cm is waited for, and what the one that is meant carries.
+// An invitation to connect by rdma_cm: the address to ask at, and the token to bring.
 inline constexpr size_t kCmTokenBytes = 32;
 using CmToken = std::array<std::byte, kCmTokenBytes>;
 struct CmInvitation {
@@ -75,10 +75,10 @@ inline constexpr std::byte kReadyByte{0x52};
 
 //   byte 0 type   1-2 credits   [3-6 mask   bytes of core's header   payload]
 //
-// Of core's header only the bytes travel that differ from those of the message before on this
-// connection (bit i of the mask: byte i), which is why both ends keep that. Most do not differ, and
+// Only those bytes of core's header travel that differ from the message before on this connection
+// (bit i of the mask: byte i), which is why both ends keep that header. Most do not differ, and
 // a short message is a shorter packet: 64 B of payload with a head of 12 instead of 40.
-enum class HeadType : uint8_t { kMessage = 1, kCredits = 2, kSlice = 3 };
+enum class HeadType : uint8_t { kMessage = 1, kCredits = 2, kFragment = 3 };
 inline constexpr size_t kCreditsHeadBytes = 3;
 inline constexpr size_t kMostHeadBytes = kCreditsHeadBytes + 4 + kHeaderBytes;
 void encode_credits(std::byte* out, uint16_t credits);
@@ -87,37 +87,37 @@ size_t encode_head(std::byte* out, uint16_t credits, const MessageHeader& header
                    MessageHeader& before);
 //   byte 0 type   1-2 credits   3-6 immediate   7-14 offset   bytes of a put
 //
-// A slice of a put to memory that the device cannot write (KeyKind::kCopiedTarget).
-inline constexpr size_t kSliceHeadBytes = kCreditsHeadBytes + 4 + 8;
-struct SliceHead {
+// A fragment of a put to memory that the device cannot write (KeyKind::kCopiedTarget).
+inline constexpr size_t kFragmentHeadBytes = kCreditsHeadBytes + 4 + 8;
+struct FragmentHead {
   uint32_t immediate = 0;  // of the key
   uint64_t offset = 0;     // in what was exposed
 };
-void encode_slice_head(std::byte* out, uint16_t credits, const SliceHead& slice);
-// Of a message that decode_head() has called a slice.
-SliceHead decode_slice_head(const std::byte* bytes);
+void encode_fragment_head(std::byte* out, uint16_t credits, const FragmentHead& fragment);
+// Reads the head of a message that decode_head() has called a fragment.
+FragmentHead decode_fragment_head(const std::byte* bytes);
 struct Head {
   HeadType type = HeadType::kMessage;
   uint16_t credits = 0;
   size_t size = 0;
 };
-// Of a message of |size| bytes; nullopt when it is malformed. |header| is that of the message
-// before and becomes this one's, where it is one of core's.
+// Reads the head of a message of |size| bytes; nullopt when it is malformed. |header| is that of
+// the message before, and becomes this one's if this is one of core's.
 std::optional<Head> decode_head(const std::byte* bytes, size_t size, MessageHeader& header);
 
 // --- one-sided -------------------------------------------------------------------------------
 
 // kCopiedTarget: memory that could not be registered. A put to it travels in messages, and the
 // target's processor copies.
-enum class KeyKind : uint8_t { kPutTarget = 1, kGetSource = 2, kRegion = 3, kCopiedTarget = 4 };
+enum class KeyKind : uint8_t { kWriteTarget = 1, kGetSource = 2, kRegion = 3, kCopiedTarget = 4 };
 
-// What a RemoteKey of this transport says.
+// The content of a RemoteKey of this transport.
 struct Key {
   uint64_t address = 0;
   uint64_t length = 0;  // below 2^48
   uint32_t rkey = 0;
   uint32_t immediate = 0;  // of targets; kRegion: kRegionReadable and kRegionWritable
-  KeyKind kind = KeyKind::kPutTarget;
+  KeyKind kind = KeyKind::kWriteTarget;
 };
 inline constexpr uint32_t kRegionReadable = 1;
 inline constexpr uint32_t kRegionWritable = 2;

@@ -10,7 +10,7 @@
 namespace hetcomm::self {
 namespace {
 
-// What one progress() copies at most.
+// One progress() copies at most so much.
 constexpr uint64_t kCopyBudget = 512 << 10;
 
 // Bulk::scratch: bytes done, and whether it is a put.
@@ -182,7 +182,7 @@ void SelfEndpoint::copy_step(Bulk& bulk, uint64_t most) {
 
 int SelfEndpoint::deliver_messages() {
   int done = 0;
-  // What a handler sends meanwhile waits for the next call.
+  // Messages that a handler sends here wait for the next call.
   for (const uint64_t end = head_; tail_ != end; ++done) {
     Slot& slot = slots_[tail_ % kSlots];
     const MessageHeader header = slot.header;

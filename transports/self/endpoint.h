@@ -41,7 +41,7 @@ class SelfEndpoint final : public Endpoint,
   void release(const RemoteKey& key) override { revoke(key); }
   bool cancel(Bulk& bulk) override;
 
-  // For SelfTransport.
+  // --- for SelfTransport
   int progress();
   bool has_work() const { return head_ != tail_ || has_bulks() || want_room_; }
 

@@ -39,7 +39,8 @@ int SelfTransport::progress() {
     std::erase(endpoints_, nullptr);
     has_gaps_ = false;
   }
-  // By index: upcalls may add and remove endpoints. NOLINTNEXTLINE(modernize-loop-convert)
+  // The loop goes by index: upcalls may add and remove endpoints.
+  // NOLINTNEXTLINE(modernize-loop-convert)
   for (size_t i = 0; i < endpoints_.size(); ++i) {
     if (endpoints_[i] != nullptr && endpoints_[i]->has_work()) done += endpoints_[i]->progress();
   }

@@ -27,7 +27,7 @@ class SelfTransport final : public Transport {
   void finish_sleep() override {}
   uint64_t next_timer_ns() const override { return connecting_.empty() ? kForever : 0; }
 
-  // For SelfEndpoint.
+  // --- for SelfEndpoint
   void add(SelfEndpoint& endpoint) { endpoints_.push_back(&endpoint); }
   void remove(SelfEndpoint& endpoint);
 

@@ -21,7 +21,7 @@ void* remote_pointer(uint64_t address) {
       static_cast<uintptr_t>(address));  // NOLINT(performance-no-int-to-ptr)
 }
 
-// Where a get stands in the peer's memory: bytes to skip from the start of piece |index| of its
+// The position of a get in the peer's memory: bytes to skip from the start of piece |index| of its
 // list on.
 struct RemotePlace {
   uint64_t index;
@@ -86,7 +86,7 @@ uint64_t left_to_read(const Bulk& bulk) {
   return bulk.local.offset + bulk.local.length - load_cursor(bulk).position;
 }
 
-int64_t read_slice(pid_t pid, const SourceKey& source, Bulk& bulk, uint64_t most) {
+int64_t read_fragment(pid_t pid, const SourceKey& source, Bulk& bulk, uint64_t most) {
   SegmentCursor cursor = load_cursor(bulk);
   most = std::min(most, left_to_read(bulk));
   std::array<iovec, kWindow> local;

@@ -20,14 +20,14 @@ namespace hetcomm::shm {
 
 using Nonce = std::array<std::byte, 16>;
 
-// Whether |expected| can be read at |address| of process |pid|; the text says why not.
+// kOk if |expected| can be read at |address| of process |pid|. The text says why not.
 Status prove_reading(pid_t pid, uint64_t address, const Nonce& expected);
 
-// State of a get; lives in Bulk::scratch. begin_read sets it up.
+// Sets up the state of a get, which lives in Bulk::scratch.
 void begin_read(Bulk& bulk);
 // Reads at most |most| bytes more. Returns the bytes read, or a negative errno. Call while bytes
 // are left.
-int64_t read_slice(pid_t pid, const SourceKey& source, Bulk& bulk, uint64_t most);
+int64_t read_fragment(pid_t pid, const SourceKey& source, Bulk& bulk, uint64_t most);
 // Bytes of |bulk| not read yet.
 uint64_t left_to_read(const Bulk& bulk);
 

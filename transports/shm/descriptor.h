@@ -1,5 +1,5 @@
-// What a peer is told of this process: the name of its local socket, how much memory it takes part
-// in, and hints that make a failure to reach it plain.
+// A process tells its peers this: the name of its local socket, the size of rings that it accepts,
+// and hints that explain a failure to reach it.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +23,8 @@ struct Descriptor {
   static Result<Descriptor> decode(ConstByteSpan bytes);
 };
 
-// Whether |peer|'s socket can be reached from where |own| is. Where the hints agree it is believed;
-// where they differ, trying decides, and they say why it failed.
+// kOk if |peer|'s socket can be reached from where |own| is. Hints that agree are believed. If they
+// differ, trying decides, and they say why it failed.
 Status try_reach(const Descriptor& own, const Descriptor& peer);
 
 }  // namespace hetcomm::shm

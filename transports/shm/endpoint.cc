@@ -36,20 +36,24 @@ Capabilities shm_capabilities(const Config& config, const Geometry& geometry) {
   return can;
 }
 
-ShmEndpoint::ShmEndpoint(ShmTransport& transport, int peer, Link link)
-    : consumer_(link.segment.side(1 - link.side), link.segment.side(link.side),
-                link.segment.ring(1 - link.side), link.segment.geometry().ring_bytes),
-      producer_(link.segment.side(link.side), link.segment.side(1 - link.side),
-                link.segment.ring(link.side), link.segment.geometry().ring_bytes),
-      bell_(link.segment.side(1 - link.side), link.socket.get(), link.fence),
-      sources_(link.segment.side(link.side)),
-      mine_(link.segment.side(link.side)),
-      link_(std::move(link)),
-      port_(link_.socket.get()),
-      capabilities_(shm_capabilities(transport.environment().config, link_.segment.geometry())),
+ShmEndpoint::ShmEndpoint(ShmTransport& transport, int peer, Connection connection)
+    : consumer_(
+          connection.memory.side(1 - connection.side), connection.memory.side(connection.side),
+          connection.memory.ring(1 - connection.side), connection.memory.geometry().ring_bytes),
+      producer_(connection.memory.side(connection.side),
+                connection.memory.side(1 - connection.side),
+                connection.memory.ring(connection.side), connection.memory.geometry().ring_bytes),
+      bell_(connection.memory.side(1 - connection.side), connection.socket.get(), connection.fence),
+      sources_(connection.memory.side(connection.side)),
+      mine_(connection.memory.side(connection.side)),
+      connection_(std::move(connection)),
+      reader_(connection_),
+      regions_(transport.regions(), connection_, peer, transport.environment().log),
+      capabilities_(
+          shm_capabilities(transport.environment().config, connection_.memory.geometry())),
       transport_(transport),
       peer_(peer) {
-  capabilities_.get = link_.reading.ok();
+  capabilities_.get = connection_.reading.ok();
   capabilities_.gets_now = capabilities_.get;
 }
 
@@ -62,11 +66,11 @@ EndpointAbilities ShmEndpoint::abilities() {
 }
 
 Result<std::unique_ptr<ShmEndpoint>> ShmEndpoint::create(ShmTransport& transport, int peer,
-                                                         Link link) {
-  std::unique_ptr<ShmEndpoint> endpoint(new ShmEndpoint(transport, peer, std::move(link)));
+                                                         Connection connection) {
+  std::unique_ptr<ShmEndpoint> endpoint(new ShmEndpoint(transport, peer, std::move(connection)));
   Poller& poller = transport.environment().poller;
   HETCOMM_RETURN_IF_ERROR(
-      poller.add(endpoint->link_.socket.get(), EPOLLIN | EPOLLRDHUP, *endpoint));
+      poller.add(endpoint->connection_.socket.get(), EPOLLIN | EPOLLRDHUP, *endpoint));
   transport.add(*endpoint);
   return endpoint;
 }
@@ -74,28 +78,29 @@ Result<std::unique_ptr<ShmEndpoint>> ShmEndpoint::create(ShmTransport& transport
 ShmEndpoint::~ShmEndpoint() {
   transport_.remove(*this);
   sources_.clear();
-  mappings_.clear();
+  regions_.drop_mappings();
   hang_up();
 }
 
 std::string ShmEndpoint::describe() const {
-  const Geometry& geometry = link_.segment.geometry();
+  const Geometry& geometry = connection_.memory.geometry();
   return fmt::format(
       "shm to rank {} (process {} of user {}), ring {} KiB, chunk {} KiB, wake by {}, get {}",
-      peer_, link_.pid, link_.user, geometry.ring_bytes >> 10, geometry.chunk_bytes >> 10,
-      bell_.fences() ? "fence" : "membarrier",
-      link_.reading.ok() ? "by process_vm_readv" : "off: " + std::string(link_.reading.text()));
+      peer_, connection_.pid, connection_.user, geometry.ring_bytes >> 10,
+      geometry.chunk_bytes >> 10, bell_.fences() ? "fence" : "membarrier",
+      connection_.reading.ok() ? "by process_vm_readv"
+                               : "off: " + std::string(connection_.reading.text()));
 }
 
 // --- sending ---------------------------------------------------------------------------------
 
-// To |bytes| at least.
+// Gives the ring |bytes| at least.
 Code ShmEndpoint::grow_ring(uint64_t bytes) {
   const uint64_t used = producer_.used_ring_bytes();
   const uint64_t wanted = std::min(std::max(std::bit_ceil(bytes), kFirstRingBytes),
-                                   link_.segment.geometry().ring_bytes);
+                                   connection_.memory.geometry().ring_bytes);
   if (wanted <= used) return Code::kOk;
-  const Code code = link_.segment.allocate_ring(link_.side, used, wanted);
+  const Code code = connection_.memory.allocate_ring(connection_.side, used, wanted);
   if (code == Code::kOk) producer_.grow(wanted);
   return code;
 }
@@ -111,7 +116,7 @@ Code ShmEndpoint::send(const MessageHeader& header, const SegmentView& payload) 
   if (failed_) return Code::kPeerLost;
   if (payload.length > kInlineBytes) return send_by_ring(header, payload);
   if (!producer_.has_slot()) return refuse(0);
-  Slot& slot = producer_.slot();
+  FifoSlot& slot = producer_.slot();
   slot.header = header;
   const Segments segments = payload.segments;
   if (segments.size() == 1 && payload.length > 0) {
@@ -130,17 +135,17 @@ Code ShmEndpoint::send_by_ring(const MessageHeader& header, const SegmentView& p
   if (payload.length > capabilities_.max_payload_bytes) return Code::kInvalidArgument;
   if (!producer_.has_room(payload.length)) return refuse(payload.length);
   if (ring_messages_ < kFewMessages && ++ring_messages_ == kFewMessages) [[unlikely]] {
-    // Where memory is short, the ring goes on with the part that it has.
-    (void)grow_ring(link_.segment.geometry().ring_bytes);
+    // The ring goes on with the part that it has if memory is short.
+    (void)grow_ring(connection_.memory.geometry().ring_bytes);
   }
   while (!producer_.fits(payload.length)) {
     const bool first = producer_.used_ring_bytes() == 0;
-    const Code code = grow_ring(first ? payload.length : link_.segment.geometry().ring_bytes);
+    const Code code = grow_ring(first ? payload.length : connection_.memory.geometry().ring_bytes);
     if (code != Code::kOk) return code;
   }
   const RingPosition position = producer_.position_for(payload.length);
   gather(payload.segments, payload.offset, ByteSpan(producer_.at(position), payload.length));
-  Slot& slot = producer_.slot();
+  FifoSlot& slot = producer_.slot();
   slot.header = header;
   std::memcpy(slot.body.data(), &position, sizeof(position));
   producer_.publish_bytes(SlotKind::kRing, position, payload.length);
@@ -160,7 +165,7 @@ int ShmEndpoint::receive() {
     const bool valid = deliver(kind_and_length);
     budget -= static_cast<int64_t>(length + read_now_) + kEntryCost;
     if (!valid) {
-      violated("it wrote an invalid entry to the ring");
+      violated("the peer wrote an invalid entry to the ring");
       return done;
     }
     consumer_.pop();
@@ -174,7 +179,7 @@ int ShmEndpoint::receive() {
 
 // False when the entry cannot be true.
 bool ShmEndpoint::deliver(uint32_t kind_and_length) {
-  const Slot& slot = consumer_.slot();
+  const FifoSlot& slot = consumer_.slot();
   const uint32_t length = kind_and_length & 0xffffff;
   const auto kind = static_cast<SlotKind>(kind_and_length >> 24);
   switch (kind) {
@@ -188,7 +193,7 @@ bool ShmEndpoint::deliver(uint32_t kind_and_length) {
   return false;
 }
 
-bool ShmEndpoint::deliver_message(const Slot& slot, SlotKind kind, uint32_t length) {
+bool ShmEndpoint::deliver_message(const FifoSlot& slot, SlotKind kind, uint32_t length) {
   const std::byte* payload = slot.body.data();
   if (kind == SlotKind::kInline) {
     if (length > kInlineBytes) return false;
@@ -225,20 +230,22 @@ int ShmEndpoint::progress() {
     handler_->on_writable();
     ++done;
   } else {
-    // Not after on_writable: whoever tries again a little later must not find the room taken.
+    // A put does not follow on_writable at once: core may try again a little later, and must not
+    // find the room taken.
     done += pump_puts();
   }
   done += pump_gets();
   if (producer_.broken()) {
-    violated("it wrote invalid counts");
+    violated("the peer wrote invalid counts");
     return done;
   }
-  if (port_.waiting()) {
-    // A socket that fails tells it by its end; until then the peer may still map memory of this
+  if (regions_.waiting()) {
+    // After a failure the socket's end tells the rest. Until then the peer may map memory of this
     // side.
-    if (const Status sent = port_.flush(); !sent.ok()) draining_ = true;
+    regions_.flush();
+    draining_ = draining_ || regions_.socket_failed();
   }
-  busy_ = draining_ || want_room_ || !puts_.empty() || !gets_.empty() || port_.waiting();
+  busy_ = draining_ || want_room_ || !puts_.empty() || !reader_.empty() || regions_.waiting();
   return done;
 }
 
@@ -250,7 +257,7 @@ void ShmEndpoint::announce_sleep() {
 
 bool ShmEndpoint::has_work() {
   if (failed_) return false;
-  if (consumer_.ready() || draining_ || !gets_.empty() || port_.waiting()) return true;
+  if (consumer_.ready() || draining_ || !reader_.empty() || regions_.waiting()) return true;
   if (want_room_) return producer_.has_room(wanted_room_) || producer_.broken();
   return !puts_.empty() && (producer_.has_room(next_piece_bytes()) || producer_.broken());
 }
@@ -273,16 +280,17 @@ void ShmEndpoint::on_events(uint32_t events) {
 }
 
 void ShmEndpoint::peer_went() {
-  // It unmaps before it closes the socket.
-  shared_.clear();
-  if (handler_ != nullptr) unmap_all();
+  // A peer unmaps before it closes the socket.
+  regions_.take_shared();
+  if (handler_ != nullptr) regions_.unmap_all(*handler_);
   stop_watching();
   draining_ = true;
   busy_ = true;
 }
 
 void ShmEndpoint::stop_watching() {
-  if (link_.socket.valid()) transport_.environment().poller.remove(link_.socket.get(), *this);
+  if (connection_.socket.valid())
+    transport_.environment().poller.remove(connection_.socket.get(), *this);
 }
 
 // The peer is told by the end of the socket, although a forked child of this process may hold it
@@ -290,146 +298,53 @@ void ShmEndpoint::stop_watching() {
 void ShmEndpoint::hang_up() {
   stop_watching();
   bell_.mute();
-  if (link_.socket.valid() && !shared_.empty()) {
+  if (connection_.socket.valid() && regions_.shares_any()) {
     // The peer still maps memory of this side: its own end of the socket will tell when it does
     // not.
-    shutdown(link_.socket.get(), SHUT_WR);
-    transport_.add_orphans(std::move(link_.socket), std::exchange(shared_, {}));
+    shutdown(connection_.socket.get(), SHUT_WR);
+    transport_.add_orphans(std::move(connection_.socket), regions_.take_shared());
   }
-  if (link_.socket.valid()) shutdown(link_.socket.get(), SHUT_RDWR);
-  link_.socket.reset();
+  if (connection_.socket.valid()) shutdown(connection_.socket.get(), SHUT_RDWR);
+  connection_.socket.reset();
 }
 
 // --- regions ---------------------------------------------------------------------------------
 
 void ShmEndpoint::map(const RemoteKey& key, uint64_t length) {
   if (failed_ || draining_) return;
-  to_ask_.emplace_back(PublishedRegions::id_of(key), length);
-  ask();
-}
-
-void ShmEndpoint::ask() {
-  while (!to_ask_.empty() && wanted_.size() < kMostWanted) {
-    const auto [id, length] = to_ask_.front();
-    to_ask_.pop_front();
-    wanted_.emplace(id, length);
-    send_parcel({ParcelKind::kWant, 0, id, 0, 0});
-  }
-}
-
-void ShmEndpoint::send_parcel(const Parcel& parcel) {
-  // A socket that fails tells it by its end.
-  if (const Status sent = port_.send(parcel); !sent.ok()) draining_ = true;
-  busy_ = busy_ || draining_ || port_.waiting();
+  regions_.map(key, length);
+  note_exchange();
 }
 
 void ShmEndpoint::receive_parcels() {
-  for (int i = 0; i < kMostParcels && !failed_ && !draining_; ++i) {
-    Parcel parcel{};
-    UniqueFd file;
-    Status status = port_.receive(!wanted_.empty(), &parcel, &file);
-    if (status.code() == Code::kPending) return;
-    if (status.code() == Code::kPeerLost) return peer_went();
-    // Nothing comes behind most rings; what does is announced again.
-    if (status.ok() && parcel.kind == ParcelKind::kRing) return;
-    if (status.ok()) status = take(parcel, file);
-    if (!status.ok()) violated(status.text());
+  if (failed_ || draining_) return;
+  const Status status = regions_.receive(*handler_);
+  note_exchange();
+  if (status.code() == Code::kPeerLost) {
+    peer_went();
+  } else if (!status.ok()) {
+    violated(status.text());
   }
-}
-
-Status ShmEndpoint::take(const Parcel& parcel, const UniqueFd& file) {
-  const uint64_t id = parcel.region;
-  const RemoteKey key = PublishedRegions::key_of(id);
-  switch (parcel.kind) {
-    case ParcelKind::kWant:
-      return answer_want(id);
-    case ParcelKind::kHere: {
-      const auto wanted = wanted_.find(id);
-      if (wanted == wanted_.end() || !file.valid()) break;
-      Result<Mapping> mapping = Mapping::create(file, parcel, wanted->second);
-      wanted_.erase(wanted);
-      ask();
-      if (!mapping.ok()) {
-        send_parcel({ParcelKind::kGone, 0, id, 0, 0});
-        handler_->on_mapped(key, mapping.status());
-        return {};
-      }
-      const MappedRegion mapped{mapping->address(), parcel.length};
-      mappings_[id] = std::move(mapping).value();
-      handler_->on_mapped(key, mapped);
-      return {};
-    }
-    case ParcelKind::kNone:
-      if (wanted_.erase(id) == 0) break;
-      ask();
-      handler_->on_mapped(key, Status(Code::kUnsupported, "shm: the owner does not share it"));
-      return {};
-    case ParcelKind::kLetGo:
-      // The owner has been told of a region that could not be mapped.
-      if (!mappings_.contains(id)) return {};
-      handler_->on_unmap(key);
-      mappings_.erase(id);
-      send_parcel({ParcelKind::kGone, 0, id, 0, 0});
-      return {};
-    case ParcelKind::kGone:
-      shared_.erase(id);
-      return {};
-    case ParcelKind::kRing:
-      return {};
-  }
-  return Status(Code::kInvalidArgument, "shm: peer sent a parcel that cannot be");
-}
-
-Status ShmEndpoint::answer_want(uint64_t id) {
-  if (port_.answers_waiting() >= kMostWanted) {
-    return Status(Code::kInvalidArgument, "shm: peer asks for more regions at once than it may");
-  }
-  Refusal refusal{};
-  const Region* const region = transport_.regions().find(id, peer_, &refusal);
-  if (region == nullptr) note_refusal(refusal);
-  if (region != nullptr && !shared_.contains(id)) {
-    const Parcel here{ParcelKind::kHere, 0, id, region->length, region->file_offset};
-    if (const Status sent = port_.send(here, region->file); sent.ok()) {
-      shared_.emplace(id, false);
-      busy_ = busy_ || port_.waiting();
-      return {};
-    }
-  }
-  send_parcel({ParcelKind::kNone, 0, id, 0, 0});
-  return {};
-}
-
-// Each reason once per connection: a peer that goes on asking does not fill the log.
-void ShmEndpoint::note_refusal(Refusal refusal) {
-  if (refusal == Refusal::kWithdrawn ||
-      std::exchange(refusals_noted_[static_cast<size_t>(refusal)], true)) {
-    return;
-  }
-  transport_.environment().log.warn(
-      "shm: rank {} (process {} of user {}) is refused memory: {}", peer_, link_.pid, link_.user,
-      refusal == Refusal::kForeign
-          ? "it is registered on a communicator that this rank does not belong to"
-          : "none can be mapped under the key that it named");
 }
 
 bool ShmEndpoint::ask_to_let_go(uint64_t id) {
-  const auto found = shared_.find(id);
-  if (found == shared_.end()) return false;
-  if (!std::exchange(found->second, true)) send_parcel({ParcelKind::kLetGo, 0, id, 0, 0});
-  return true;
+  const bool shared = regions_.ask_to_let_go(id);
+  note_exchange();
+  return shared;
 }
 
-// The socket may close only when nothing of the peer's is mapped any more.
-void ShmEndpoint::unmap_all() {
-  for (const auto& [id, mapping] : mappings_) handler_->on_unmap(PublishedRegions::key_of(id));
-  mappings_.clear();
+void ShmEndpoint::note_exchange() {
+  draining_ = draining_ || regions_.socket_failed();
+  busy_ = busy_ || draining_ || regions_.waiting();
 }
 
-// Who keeps to the protocol does not get here.
+// --- end -------------------------------------------------------------------------------------
+
+// The peer has broken the protocol.
 void ShmEndpoint::violated(std::string_view what) {
   const std::string text =
-      fmt::format("shm: connection to rank {} (process {} of user {}) ended: {}", peer_, link_.pid,
-                  link_.user, what);
+      fmt::format("shm: connection to rank {} (process {} of user {}) ended: {}", peer_,
+                  connection_.pid, connection_.user, what);
   transport_.environment().log.warn("{}", text);
   fail(Status(Code::kPeerLost, text));
 }
@@ -440,8 +355,9 @@ void ShmEndpoint::fail(const Status& why) {
   sources_.clear();
   targets_.clear();
   puts_.clear();
-  gets_.clear();
-  unmap_all();
+  reader_.clear();
+  // The socket may close only when nothing of the peer's is mapped any more.
+  regions_.unmap_all(*handler_);
   hang_up();
   transport_.environment().log.debug("{}", why.text());
   handler_->on_failed(why);

@@ -10,16 +10,13 @@
 // bulks forgotten, then on_failed.
 #pragma once
 
-#include <array>
-#include <deque>
 #include <string>
 #include <string_view>
-#include <unordered_map>
-#include <utility>
 
 #include "transports/shm/bulk_queue.h"
 #include "transports/shm/exposure.h"
-#include "transports/shm/mapping.h"
+#include "transports/shm/peer_reader.h"
+#include "transports/shm/region_exchange.h"
 #include "transports/shm/ring.h"
 #include "transports/shm/setup.h"
 #include "transports/shm/wake.h"
@@ -29,16 +26,14 @@ namespace hetcomm::shm {
 
 class ShmTransport;
 
-// Own regions that a peer maps, each with whether it has been asked to let go.
-using SharedRegions = std::unordered_map<uint64_t, bool>;
-
-// What a connection with |geometry| can do at best.
+// The capabilities that a connection with |geometry| has at best.
 Capabilities shm_capabilities(const Config& config, const Geometry& geometry);
 
 class ShmEndpoint final : public Endpoint, private Watcher {
  public:
   // |transport| outlives the endpoint.
-  static Result<std::unique_ptr<ShmEndpoint>> create(ShmTransport& transport, int peer, Link link);
+  static Result<std::unique_ptr<ShmEndpoint>> create(ShmTransport& transport, int peer,
+                                                     Connection connection);
   ~ShmEndpoint() override;
 
   void set_handler(EndpointHandler* handler) override { handler_ = handler; }
@@ -49,7 +44,7 @@ class ShmEndpoint final : public Endpoint, private Watcher {
   bool flushed() const override { return puts_.empty(); }
   std::string describe() const override;
 
-  // For ShmTransport.
+  // --- for ShmTransport
 
   // Nothing to do: one load of a word that the peer writes when it sends.
   bool idle() const { return !busy_ && !consumer_.ready(); }
@@ -65,22 +60,17 @@ class ShmEndpoint final : public Endpoint, private Watcher {
   bool ask_to_let_go(uint64_t id);
 
  private:
-  // What one progress() copies at most in each direction, so that others get their turn. A message
-  // or piece counts as a few bytes more.
+  // One progress() copies at most so much in each direction, so that others get their turn. A
+  // message or piece counts as kEntryCost more.
   static constexpr int64_t kCopyBudget = 256 << 10;
   static constexpr int64_t kEntryCost = 4 << 10;
   // A message from this size on is the last of its progress(): its receiver can then post the next
   // receive, before what follows is copied aside.
   static constexpr uint32_t kLongMessage = 16 << 10;
-  // Parcels that are taken at a time: a peer that sends without end gets its turn and no more.
-  static constexpr int kMostParcels = 64;
-  // What a side uses of its ring at first. When that is not enough, or more than a
-  // few messages go through it, it uses the whole: a stream is slower in a part.
+  // A side uses so much of its ring at first. It uses the whole when that is not enough, or more
+  // than a few messages go through it: a stream is slower in a part.
   static constexpr uint32_t kFewMessages = 32;
   static constexpr uint64_t kFirstRingBytes = 16 << 10;
-  // Regions that a side may have asked for and not been answered. The owner holds a descriptor for
-  // each answer that the peer does not read.
-  static constexpr size_t kMostWanted = 64;
 
   // The abilities, in an object of their own: their table pointers would push what a short message
   // touches into further cache lines.
@@ -106,7 +96,7 @@ class ShmEndpoint final : public Endpoint, private Watcher {
     ShmEndpoint& endpoint_;
   };
 
-  ShmEndpoint(ShmTransport& transport, int peer, Link link);
+  ShmEndpoint(ShmTransport& transport, int peer, Connection connection);
   Code put(Bulk& bulk);
   Code get(Bulk& bulk);
   Code get_now(Bulk& bulk);
@@ -117,12 +107,8 @@ class ShmEndpoint final : public Endpoint, private Watcher {
   void on_events(uint32_t events) override;
   void peer_went();
   void receive_parcels();
-  Status take(const Parcel& parcel, const UniqueFd& file);
-  Status answer_want(uint64_t id);
-  void note_refusal(Refusal refusal);
-  void ask();
-  void send_parcel(const Parcel& parcel);
-  void unmap_all();
+  // Notes what an exchange of parcels has left to do.
+  void note_exchange();
 
   Code grow_ring(uint64_t bytes);
   Code refuse(uint64_t room);
@@ -130,22 +116,19 @@ class ShmEndpoint final : public Endpoint, private Watcher {
   Code send_by_ring(const MessageHeader& header, const SegmentView& payload);
   int receive();
   bool deliver(uint32_t kind_and_length);
-  bool deliver_message(const Slot& slot, SlotKind kind, uint32_t length);
-  bool deliver_put(const Slot& slot, bool last, uint32_t length);
+  bool deliver_message(const FifoSlot& slot, SlotKind kind, uint32_t length);
+  bool deliver_put(const FifoSlot& slot, bool last, uint32_t length);
   uint64_t next_piece_bytes() const;
   int pump_puts();
   bool publish_piece(Bulk& bulk, uint64_t length);
   int pump_gets();
-  Code begin_get(Bulk& bulk);
-  Code outcome_of_get(const Bulk& bulk, int64_t outcome);
-  bool peer_is_gone() const;
   void publish_consumed();
   void stop_watching();
   void hang_up();
   void violated(std::string_view what);
   void fail(const Status& why);
 
-  // What idle() and a short message touch comes first.
+  // The members that idle() and a short message touch come first.
   Consumer consumer_;
   bool busy_ = false;  // progress() has something to do without a new slot
   bool failed_ = false;
@@ -158,18 +141,13 @@ class ShmEndpoint final : public Endpoint, private Watcher {
   uint64_t wanted_room_ = 0;
   uint32_t ring_messages_ = 0;  // up to kFewMessages
   BulkQueue puts_;
-  BulkQueue gets_;
 
   TargetTable targets_;
   SourceTable sources_;
   Side& mine_;
-  Link link_;
-  ParcelPort port_;
-  std::unordered_map<uint64_t, Mapping> mappings_;    // of the peer's regions
-  std::unordered_map<uint64_t, uint64_t> wanted_;     // asked for, not here yet, with its length
-  std::deque<std::pair<uint64_t, uint64_t>> to_ask_;  // for when fewer are asked for
-  SharedRegions shared_;
-  std::array<bool, 3> refusals_noted_{};  // by Refusal
+  Connection connection_;
+  PeerReader reader_;
+  RegionExchange regions_;
   Capabilities capabilities_;
   ShmTransport& transport_;
   int peer_;

@@ -1,43 +1,18 @@
 // The bulk half of ShmEndpoint: puts, gets, and the memory that they name.
-#include <poll.h>
-
 #include <algorithm>
-#include <atomic>
-#include <cerrno>
 #include <cstring>
 
 #include "src/base/copy.h"
-#include "transports/shm/cma.h"
 #include "transports/shm/endpoint.h"
 
 namespace hetcomm::shm {
 namespace {
 
-// Bytes that the gets of one progress() of one endpoint read at most.
-constexpr uint64_t kReadBudget = 1 << 20;
 // From this size of the exposed memory on, a transfer will not stay in the caches, and fetching
 // its target only to overwrite it would cost a third of the memory's bandwidth: copy_streaming()
 // then. A small put into large memory may well be read soon.
 constexpr uint64_t kStreamingTarget = 8 << 20;
 constexpr uint64_t kStreamingPut = 1 << 20;
-
-// The key of a bulk that begin_get() has checked.
-SourceKey source_of(const Bulk& bulk) {
-  SourceKey source{};
-  [[maybe_unused]] const bool valid = SourceKey::decode(bulk.key, source);
-  return source;
-}
-
-Code code_of_read_error(int error) {
-  switch (error) {
-    case EPERM:
-      return Code::kPermissionDenied;
-    case ENOMEM:
-      return Code::kOutOfMemory;
-    default:
-      return Code::kInternal;
-  }
-}
 
 }  // namespace
 
@@ -51,7 +26,7 @@ Code ShmEndpoint::put(Bulk& bulk) {
     return Code::kInvalidArgument;
   }
   // Its pieces never wait for memory.
-  if (const Code code = grow_ring(link_.segment.geometry().ring_bytes); code != Code::kOk) {
+  if (const Code code = grow_ring(connection_.memory.geometry().ring_bytes); code != Code::kOk) {
     return code;
   }
   SegmentCursor cursor;
@@ -65,7 +40,7 @@ Code ShmEndpoint::put(Bulk& bulk) {
 uint64_t ShmEndpoint::next_piece_bytes() const {
   const Bulk& bulk = puts_.front();
   const uint64_t left = bulk.local.offset + bulk.local.length - load_cursor(bulk).position;
-  return std::min<uint64_t>(left, link_.segment.geometry().chunk_bytes);
+  return std::min<uint64_t>(left, connection_.memory.geometry().chunk_bytes);
 }
 
 int ShmEndpoint::pump_puts() {
@@ -107,7 +82,7 @@ bool ShmEndpoint::publish_piece(Bulk& bulk, uint64_t length) {
   return last;
 }
 
-bool ShmEndpoint::deliver_put(const Slot& slot, bool last, uint32_t length) {
+bool ShmEndpoint::deliver_put(const FifoSlot& slot, bool last, uint32_t length) {
   PutPiece piece{};
   copy_once(&piece, slot.header.data(), sizeof(piece));
   const std::byte* from = consumer_.take_bytes(piece.position, length);
@@ -136,75 +111,29 @@ bool ShmEndpoint::deliver_put(const Slot& slot, bool last, uint32_t length) {
 
 // --- gets ------------------------------------------------------------------------------------
 
-Code ShmEndpoint::begin_get(Bulk& bulk) {
-  if (failed_) return Code::kPeerLost;
-  SourceKey source{};
-  if (!SourceKey::decode(bulk.key, source) || bulk.remote_offset > source.length ||
-      bulk.local.length > source.length - bulk.remote_offset) {
-    return Code::kInvalidArgument;
-  }
-  begin_read(bulk);
-  return Code::kOk;
-}
-
 Code ShmEndpoint::get(Bulk& bulk) {
-  if (const Code code = begin_get(bulk); code != Code::kOk) return code;
-  gets_.push(bulk);
-  busy_ = true;
-  return Code::kOk;
+  if (failed_) return Code::kPeerLost;
+  const Code code = reader_.push(bulk);
+  if (code == Code::kOk) busy_ = true;
+  return code;
 }
 
 Code ShmEndpoint::get_now(Bulk& bulk) {
-  if (draining_) return Code::kPeerLost;  // another process may have its number
-  if (const Code code = begin_get(bulk); code != Code::kOk) return code;
-  int64_t outcome = 0;
-  while (outcome >= 0 && left_to_read(bulk) > 0) {
-    outcome = read_slice(link_.pid, source_of(bulk), bulk, left_to_read(bulk));
+  if (failed_ || draining_) return Code::kPeerLost;  // another process may have its number
+  const Code code = reader_.read_now(bulk);
+  if (code != Code::kInvalidArgument) read_now_ += bulk.local.length;
+  if (reader_.peer_is_gone()) {
+    draining_ = true;
+    busy_ = true;
   }
-  read_now_ += bulk.local.length;
-  return outcome_of_get(bulk, outcome);
+  return code;
 }
 
 int ShmEndpoint::pump_gets() {
-  uint64_t budget = kReadBudget;
-  int done = 0;
-  while (budget > 0 && !gets_.empty() && !draining_) {
-    Bulk& bulk = gets_.front();
-    int64_t outcome = 0;
-    if (left_to_read(bulk) > 0) outcome = read_slice(link_.pid, source_of(bulk), bulk, budget);
-    ++done;
-    if (outcome > 0) budget -= std::min<uint64_t>(budget, static_cast<uint64_t>(outcome));
-    if (outcome >= 0 && left_to_read(bulk) > 0) continue;
-    const Code code = outcome_of_get(bulk, outcome);
-    if (draining_) break;
-    gets_.remove(bulk);
-    handler_->on_bulk_complete(bulk, code);
-  }
+  if (draining_ || reader_.empty()) return 0;
+  const int done = reader_.pump(*handler_);
+  draining_ = draining_ || reader_.peer_is_gone();
   return done;
-}
-
-// The last byte was read, or reading failed with the negative errno |outcome|. The connection
-// drains where the peer is gone.
-Code ShmEndpoint::outcome_of_get(const Bulk& bulk, int64_t outcome) {
-  const SourceKey source = source_of(bulk);
-  // The word is read after the data: see SourceTable::remove.
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  const Side& peer = link_.segment.side(1 - link_.side);
-  const bool exposed =
-      peer.sources[source.index].load(std::memory_order_acquire) == source.generation;
-  // The process that was read must still be the peer: its number may have been given to another.
-  if (peer_is_gone()) {
-    draining_ = true;
-    busy_ = true;
-    return Code::kPeerLost;
-  }
-  if (!exposed) return Code::kCancelled;
-  return outcome < 0 ? code_of_read_error(static_cast<int>(-outcome)) : Code::kOk;
-}
-
-bool ShmEndpoint::peer_is_gone() const {
-  pollfd watched{link_.socket.get(), POLLRDHUP, 0};
-  return poll(&watched, 1, 0) > 0;
 }
 
 // --- exposure --------------------------------------------------------------------------------
@@ -224,7 +153,7 @@ void ShmEndpoint::revoke(const RemoteKey& key) {
 }
 
 bool ShmEndpoint::cancel(Bulk& bulk) {
-  if (!puts_.remove(bulk)) gets_.remove(bulk);
+  if (!puts_.remove(bulk)) reader_.remove(bulk);
   return false;
 }
 

@@ -1,7 +1,7 @@
 #include "transports/shm/factory.h"
 
 #include "src/base/membarrier.h"
-#include "transports/shm/segment.h"
+#include "transports/shm/connection_memory.h"
 #include "transports/shm/transport.h"
 
 namespace hetcomm {
@@ -12,8 +12,8 @@ class ShmFactory final : public TransportFactory {
   std::string_view name() const override { return "shm"; }
 
   Status probe(const Config&) const override {
-    const Result<shm::Segment> segment = shm::Segment::create({});
-    if (!segment.ok()) return segment.status();
+    const Result<shm::ConnectionMemory> memory = shm::ConnectionMemory::create({});
+    if (!memory.ok()) return memory.status();
     return Status(Code::kOk, register_global_membarrier() ? "sealed memfd, membarrier"
                                                           : "sealed memfd, no membarrier");
   }

@@ -12,7 +12,7 @@ namespace hetcomm::shm {
 // Sends |bytes|, with |descriptor| unless it is negative, all or nothing. kWouldBlock: no room.
 Status send_with(int socket, ConstByteSpan bytes, int descriptor = -1);
 
-// What comes in, until it is whole. It takes |wanted| bytes and at most one descriptor.
+// A message that is coming in, until it is whole: |wanted| bytes and at most one descriptor.
 struct Incoming {
   std::vector<std::byte> bytes;
   UniqueFd descriptor;

@@ -7,7 +7,7 @@
 #include <span>
 #include <utility>
 
-#include "transports/shm/segment.h"
+#include "transports/shm/connection_memory.h"
 
 namespace hetcomm::shm {
 namespace {
@@ -20,11 +20,12 @@ bool is_answer(const Parcel& parcel) {
 
 Result<RemoteKey> PublishedRegions::add(const Region& region) {
   if (region.file < 0) {
-    return Status(Code::kUnsupported, "shm: not of hetcomm_memory_allocate: it has no file to map");
+    return Status(Code::kUnsupported, "shm: only memory of hetcomm_memory_allocate can be mapped");
   }
   if (!region.writable || !region.readable || !region.atomic) {
-    return Status(Code::kUnsupported,
-                  "shm: it does not grant every access, which a mapping cannot refuse");
+    return Status(
+        Code::kUnsupported,
+        "shm: only memory with every access right can be mapped, as a mapping refuses none");
   }
   regions_[++last_] = Entry{region, false};
   return key_of(last_);

@@ -27,7 +27,7 @@ class Producer {
       : slots_(mine.slots.data()), peer_(peer), ring_(ring), ring_bytes_(ring_bytes) {}
 
   bool has_slot() { return head_ - consumed_slots_ < kSlotCount || (refresh(), has_slot_now()); }
-  // Room for |length| contiguous bytes of the whole ring, and for a slot. The part in use has it
+  // True: the whole ring has room for |length| contiguous bytes and a slot. The part in use has it
   // too unless fits() says otherwise.
   bool has_room(uint64_t length) {
     if (!has_slot()) return false;
@@ -35,21 +35,21 @@ class Producer {
     refresh();
     return fits(length) || has_bytes_now(length, ring_bytes_);
   }
-  // Whether the part of the ring that is in use has room for |length| contiguous bytes.
+  // True: the part of the ring that is in use has room for |length| contiguous bytes.
   bool fits(uint64_t length) const { return length <= used_ && has_bytes_now(length, used_); }
   // The first |bytes| of the ring, more than until now, have memory.
   void grow(uint64_t bytes) { used_ = bytes; }
   uint64_t used_ring_bytes() const { return used_; }
 
   // The slot that the next publish() hands over.
-  Slot& slot() const { return slots_[head_ % kSlotCount]; }
-  // Where |length| bytes go; fits(length) was true. publish_bytes() takes them.
+  FifoSlot& slot() const { return slots_[head_ % kSlotCount]; }
+  // The position for |length| bytes, after fits(length) was true. publish_bytes() takes them.
   RingPosition position_for(uint64_t length) const { return position_for(length, used_); }
   std::byte* at(RingPosition position) const { return ring_ + (position & (ring_bytes_ - 1)); }
 
   // |next| is slot(). The caller passes it, as the compiler cannot know that a write to the slot
   // leaves |head_| as it is.
-  void publish(Slot& next, SlotKind kind, uint64_t length) {
+  void publish(FifoSlot& next, SlotKind kind, uint64_t length) {
     next.kind_and_length = static_cast<uint32_t>(kind) << 24 | static_cast<uint32_t>(length);
     ++head_;
     next.sequence.store(static_cast<uint32_t>(head_), std::memory_order_release);
@@ -63,7 +63,7 @@ class Producer {
 
  private:
   bool has_slot_now() const { return head_ - consumed_slots_ < kSlotCount; }
-  // In the first |used| bytes of each lap.
+  // The position is in the first |used| bytes of a lap.
   RingPosition position_for(uint64_t length, uint64_t used) const {
     const uint64_t at = head_bytes_ & (ring_bytes_ - 1);
     return at + length > used ? head_bytes_ + ring_bytes_ - at : head_bytes_;
@@ -84,7 +84,7 @@ class Producer {
     consumed_bytes_ = bytes;
   }
 
-  Slot* slots_;
+  FifoSlot* slots_;
   const Side& peer_;
   std::byte* ring_;
   uint64_t ring_bytes_;
@@ -109,7 +109,7 @@ class Consumer {
     return next_->sequence.load(std::memory_order_acquire) == static_cast<uint32_t>(tail_ + 1);
   }
   // The next entry, while ready().
-  const Slot& slot() const { return *next_; }
+  const FifoSlot& slot() const { return *next_; }
   // Fetches the entry after it while this one is worked on: in a stream it is there already.
   void prefetch_following() const {
     const auto* line = reinterpret_cast<const std::byte*>(slots_ + (tail_ + 1) % kSlotCount);
@@ -147,8 +147,8 @@ class Consumer {
   }
 
  private:
-  const Slot* next_;
-  const Slot* slots_;
+  const FifoSlot* next_;
+  const FifoSlot* slots_;
   Side& mine_;
   const std::byte* ring_;
   uint64_t ring_bytes_;

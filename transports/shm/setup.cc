@@ -65,24 +65,25 @@ struct Setup::Message {
 
 Setup::Setup(UniqueFd socket, int side, const SetupContext& context, SetupHandler& handler)
     : context_(context), handler_(handler) {
-  link_.side = side;
-  link_.socket = std::move(socket);
+  connection_.side = side;
+  connection_.socket = std::move(socket);
   incoming_.bytes.reserve(kMessageBytes);
 }
 
 Setup::~Setup() {
-  if (link_.socket.valid()) context_.poller.remove(link_.socket.get(), *this);
+  if (connection_.socket.valid()) context_.poller.remove(connection_.socket.get(), *this);
 }
 
 Result<std::unique_ptr<Setup>> Setup::offer(UniqueFd socket, const SetupContext& context,
                                             uint64_t peer_ring_bytes, SetupHandler& handler) {
   std::unique_ptr<Setup> setup(new Setup(std::move(socket), 0, context, handler));
-  Result<Segment> segment = Segment::create(context.geometry.within(peer_ring_bytes));
-  if (!segment.ok()) return segment.status();
-  setup->link_.segment = std::move(segment).value();
+  Result<ConnectionMemory> memory =
+      ConnectionMemory::create(context.geometry.within(peer_ring_bytes));
+  if (!memory.ok()) return memory.status();
+  setup->connection_.memory = std::move(memory).value();
   HETCOMM_RETURN_IF_ERROR(setup->start());
   HETCOMM_RETURN_IF_ERROR(setup->send({}));
-  setup->link_.segment.let_go_of_file();
+  setup->connection_.memory.let_go_of_file();
   return setup;
 }
 
@@ -96,40 +97,40 @@ Result<std::unique_ptr<Setup>> Setup::await_offer(UniqueFd socket, const SetupCo
 // The process is named before the peer's message comes, which proves that it was alive meanwhile:
 // the number cannot have been given to another.
 Status Setup::start() {
-  Result<LocalPeer> peer = local_peer(link_.socket.get());
+  Result<LocalPeer> peer = local_peer(connection_.socket.get());
   if (!peer.ok()) return peer.status();
-  link_.pid = peer->process;
-  link_.user = peer->user;
-  return context_.poller.add(link_.socket.get(), EPOLLIN | EPOLLRDHUP, *this);
+  connection_.pid = peer->process;
+  connection_.user = peer->user;
+  return context_.poller.add(connection_.socket.get(), EPOLLIN | EPOLLRDHUP, *this);
 }
 
 Status Setup::send(const Status& outcome) {
   Message message;
   message.outcome = outcome;
   message.membarrier = context_.membarrier;
-  message.geometry = link_.segment.geometry();
+  message.geometry = connection_.memory.geometry();
   message.nonce_address = reinterpret_cast<uint64_t>(&context_.nonce);
   message.nonce = context_.nonce;
-  const int memory = link_.side == 0 ? link_.segment.file() : -1;
-  const Status sent = send_with(link_.socket.get(), message.encode(), memory);
+  const int memory = connection_.side == 0 ? connection_.memory.file() : -1;
+  const Status sent = send_with(connection_.socket.get(), message.encode(), memory);
   // The socket is fresh: its buffer takes all.
   if (sent.code() != Code::kWouldBlock) return sent;
   return Status(Code::kOutOfResources, "shm: the local socket's buffer is too small");
 }
 
 Status Setup::receive() {
-  return receive_with(link_.socket.get(), kMessageBytes, link_.side == 1, incoming_);
+  return receive_with(connection_.socket.get(), kMessageBytes, connection_.side == 1, incoming_);
 }
 
 Status Setup::accept_message() {
   Result<Message> message = Message::decode(incoming_.bytes);
   if (!message.ok()) return message.status();
   HETCOMM_RETURN_IF_ERROR(message->outcome);
-  if (link_.side == 1) HETCOMM_RETURN_IF_ERROR(accept_offer(*message));
-  link_.fence = !message->membarrier || !context_.membarrier;
-  link_.reading = context_.reading;
-  if (link_.reading.ok()) {
-    link_.reading = prove_reading(link_.pid, message->nonce_address, message->nonce);
+  if (connection_.side == 1) HETCOMM_RETURN_IF_ERROR(accept_offer(*message));
+  connection_.fence = !message->membarrier || !context_.membarrier;
+  connection_.reading = context_.reading;
+  if (connection_.reading.ok()) {
+    connection_.reading = prove_reading(connection_.pid, message->nonce_address, message->nonce);
   }
   return {};
 }
@@ -140,10 +141,11 @@ Status Setup::accept_offer(const Message& message) {
   if (message.geometry.ring_bytes > context_.geometry.ring_bytes) {
     return invalid("wants rings that are larger than this side accepts (HETCOMM_SHM_RING_BYTES)");
   }
-  Result<Segment> segment = Segment::adopt(std::move(incoming_.descriptor), message.geometry);
-  if (!segment.ok()) return segment.status();
-  link_.segment = std::move(segment).value();
-  link_.segment.let_go_of_file();
+  Result<ConnectionMemory> memory =
+      ConnectionMemory::adopt(std::move(incoming_.descriptor), message.geometry);
+  if (!memory.ok()) return memory.status();
+  connection_.memory = std::move(memory).value();
+  connection_.memory.let_go_of_file();
   return {};
 }
 
@@ -151,7 +153,7 @@ void Setup::on_events(uint32_t) {
   Status outcome = receive();
   if (outcome.code() == Code::kPending) return;
   if (outcome.ok()) outcome = accept_message();
-  if (link_.side == 1 && outcome.code() != Code::kPeerLost) {
+  if (connection_.side == 1 && outcome.code() != Code::kPeerLost) {
     // The peer is told why, if it still listens; this side's own reason comes first.
     const Status sent = send(outcome);
     if (outcome.ok()) outcome = sent;
@@ -160,13 +162,13 @@ void Setup::on_events(uint32_t) {
 }
 
 void Setup::report(const Status& outcome) {
-  context_.poller.remove(link_.socket.get(), *this);
+  context_.poller.remove(connection_.socket.get(), *this);
   if (!outcome.ok()) {
-    link_.socket.reset();
+    connection_.socket.reset();
     handler_.on_setup(*this, outcome);
     return;
   }
-  handler_.on_setup(*this, std::move(link_));
+  handler_.on_setup(*this, std::move(connection_));
 }
 
 }  // namespace hetcomm::shm

@@ -1,4 +1,4 @@
-// The exchange that turns a proved local socket into a link:
+// The exchange that turns a proved local socket into a connection:
 //
 //   initiator                                        acceptor
 //     offer (geometry, nonce, memory)            -->   maps the memory, tries to read the nonce
@@ -17,23 +17,23 @@
 #include "src/base/unique_fd.h"
 #include "src/net/poller.h"
 #include "transports/shm/cma.h"
+#include "transports/shm/connection_memory.h"
 #include "transports/shm/file_passing.h"
-#include "transports/shm/segment.h"
 
 namespace hetcomm::shm {
 
 // A ready connection, before it is an endpoint.
-struct Link {
+struct Connection {
   int side = 0;     // of the mapped memory: 0 initiator, 1 acceptor
   UniqueFd socket;  // its end tells that the peer has gone: forked children do not keep it
   pid_t pid = 0;    // as seen from here; 0: not visible
   uid_t user = 0;   // the peer's effective one
-  Segment segment;
+  ConnectionMemory memory;
   bool fence = false;  // see Bell
   Status reading;      // kOk: proved
 };
 
-// What all setups of a transport have in common; outlives them.
+// All setups of a transport share this. It outlives them.
 struct SetupContext {
   Poller& poller;
   Geometry geometry;  // rings of this size are offered and accepted, and smaller ones
@@ -47,7 +47,7 @@ class Setup;
 class SetupHandler {
  public:
   // The outcome, once, from the poller. |setup| may be destroyed here.
-  virtual void on_setup(Setup& setup, Result<Link> link) = 0;
+  virtual void on_setup(Setup& setup, Result<Connection> connection) = 0;
 
  protected:
   ~SetupHandler() = default;
@@ -79,7 +79,7 @@ class Setup final : public Watcher {
 
   const SetupContext& context_;
   SetupHandler& handler_;
-  Link link_;
+  Connection connection_;
   Incoming incoming_;
 };
 

@@ -80,7 +80,7 @@ class ShmTransport::Pending final : public ConnectHandler, public SetupHandler {
     } else if (connector_ != nullptr) {
       connector_->expire(now);
     } else if (now >= deadline_ns_) {
-      finish(Status(Code::kTimedOut, "shm: peer does not answer"));
+      finish(Status(Code::kTimedOut, "shm: peer did not answer in time"));
     }
     return finished_ ? 1 : 0;
   }
@@ -100,7 +100,7 @@ class ShmTransport::Pending final : public ConnectHandler, public SetupHandler {
       begin_setup(std::move(socket).value().take_fd());
     }
   }
-  void on_setup(Setup&, Result<Link> link) override { finish(std::move(link)); }
+  void on_setup(Setup&, Result<Connection> connection) override { finish(std::move(connection)); }
 
  private:
   void begin_setup(UniqueFd socket) {
@@ -116,9 +116,10 @@ class ShmTransport::Pending final : public ConnectHandler, public SetupHandler {
     }
   }
 
-  void finish(Result<Link> link) {
+  void finish(Result<Connection> connection) {
     cancel();
-    Result<std::unique_ptr<Endpoint>> endpoint = transport_.make_endpoint(peer_, std::move(link));
+    Result<std::unique_ptr<Endpoint>> endpoint =
+        transport_.make_endpoint(peer_, std::move(connection));
     const TransportEnvironment& environment = transport_.environment_;
     if (!endpoint.ok() && (!initiator_ || endpoint.status().code() == Code::kInvalidArgument)) {
       environment.log.warn("shm: connection with rank {} ({}) refused: {}", peer_, peer_name_,
@@ -160,7 +161,7 @@ ShmTransport::~ShmTransport() = default;
 
 Result<std::unique_ptr<ShmTransport>> ShmTransport::create(
     const TransportEnvironment& environment) {
-  HETCOMM_RETURN_IF_ERROR(Segment::check_support());
+  HETCOMM_RETURN_IF_ERROR(ConnectionMemory::check_support());
   std::unique_ptr<ShmTransport> transport(new ShmTransport(environment));
   HETCOMM_RETURN_IF_ERROR(fill_random(transport->context_.nonce));
   Result<std::string> name = random_socket_name();
@@ -223,10 +224,11 @@ void ShmTransport::on_accept(StreamSocket socket, const Hello& hello) {
   pending.accept(std::move(socket).take_fd());
 }
 
-Result<std::unique_ptr<Endpoint>> ShmTransport::make_endpoint(int peer, Result<Link> link) {
-  if (!link.ok()) return link.status();
+Result<std::unique_ptr<Endpoint>> ShmTransport::make_endpoint(int peer,
+                                                              Result<Connection> connection) {
+  if (!connection.ok()) return connection.status();
   Result<std::unique_ptr<ShmEndpoint>> endpoint =
-      ShmEndpoint::create(*this, peer, std::move(link).value());
+      ShmEndpoint::create(*this, peer, std::move(connection).value());
   if (!endpoint.ok()) return endpoint.status();
   environment_.log.debug("{}", (*endpoint)->describe());
   return std::unique_ptr<Endpoint>(std::move(endpoint).value());
@@ -236,7 +238,8 @@ int ShmTransport::run_timers() {
   const uint64_t now = environment_.now_ns;
   int done = 0;
   acceptor_->expire(now);
-  // By index: upcalls may start further connections. NOLINTNEXTLINE(modernize-loop-convert)
+  // The loop goes by index: upcalls may start further connections.
+  // NOLINTNEXTLINE(modernize-loop-convert)
   for (size_t i = 0; i < pending_.size(); ++i) done += pending_[i]->expire(now);
   std::erase_if(pending_, [](const auto& pending) { return pending->finished(); });
   return done;
@@ -292,7 +295,8 @@ int ShmTransport::progress() {
     std::erase(endpoints_, nullptr);
     has_gaps_ = false;
   }
-  // By index: upcalls may add and remove endpoints. NOLINTNEXTLINE(modernize-loop-convert)
+  // The loop goes by index: upcalls may add and remove endpoints.
+  // NOLINTNEXTLINE(modernize-loop-convert)
   for (size_t i = 0; i < endpoints_.size(); ++i) {
     if (endpoints_[i] != nullptr && !endpoints_[i]->idle()) done += endpoints_[i]->progress();
   }

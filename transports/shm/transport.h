@@ -36,11 +36,10 @@ class ShmTransport final : public Transport, public RegionPublisher, private Acc
   Result<RemoteKey> publish(const Region& region) override { return regions_.add(region); }
   bool withdraw(const RemoteKey& key) override;
 
-  // For ShmEndpoint.
+  // --- for ShmEndpoint
   PublishedRegions& regions() { return regions_; }
-  // Regions that are mapped by a peer whose connection this side has ended; the other end of
-  // |socket| closes when they are not any more.
-  // Room for them is there.
+  // Keeps regions that a peer still maps although this side has ended the connection. The other
+  // end of |socket| closes when the peer has unmapped them. Room for them is there.
   void add_orphans(UniqueFd socket, SharedRegions regions) {
     orphans_.push_back({std::move(socket), std::move(regions)});
   }
@@ -53,7 +52,7 @@ class ShmTransport final : public Transport, public RegionPublisher, private Acc
   explicit ShmTransport(const TransportEnvironment& environment);
 
   void on_accept(StreamSocket socket, const Hello& peer) override;
-  Result<std::unique_ptr<Endpoint>> make_endpoint(int peer, Result<Link> link);
+  Result<std::unique_ptr<Endpoint>> make_endpoint(int peer, Result<Connection> connection);
   bool same_user_only() const { return environment_.config.text(Variable::kShmUsers) == "same"; }
   int run_timers();
 

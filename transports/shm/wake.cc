@@ -7,7 +7,7 @@
 namespace hetcomm::shm {
 
 void Bell::ring() {
-  // Whoever takes the word rings, so that a burst costs one system call. A later sleep that it
+  // The producer that takes the word rings, so a burst costs one system call. A later sleep that it
   // takes by mistake is rung too.
   const uint32_t taken = asleep_.exchange(0, std::memory_order_seq_cst);
   if (taken == 0 || socket_ < 0) return;

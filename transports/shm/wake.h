@@ -4,7 +4,7 @@
 // the word. Each must see the other's store, which takes a full fence between store and load on
 // both sides. The producer runs once per message, the sleeper rarely, so the sleeper pays for
 // both: membarrier() runs a fence on every processor that executes a process which registered.
-// Where the kernel lacks it for either process, the producer fences (Bell::fence).
+// The producer fences where the kernel lacks it for either process (Bell::fence).
 //
 // Ringing never blocks, whatever the peer does. A ring is a parcel over this side's own end of the
 // local socket, sent with MSG_DONTWAIT: no flag that the peer can change has a say in it, and no

@@ -1,4 +1,4 @@
-// What two processes share: the layout of the mapped file, and the parcels of the local socket.
+// Two processes share this: the layout of the mapped file, and the parcels of the local socket.
 //
 //   control    Side of the initiator, Side of the acceptor: allocated at connect
 //   ring 0     bulk bytes from the initiator to the acceptor: allocated at first use
@@ -44,13 +44,13 @@ enum class SlotKind : uint8_t {
 };
 
 // One entry of a FIFO. The first cache line carries everything of a message of up to 24 bytes.
-struct alignas(kLineBytes) Slot {
+struct alignas(kLineBytes) FifoSlot {
   std::atomic<uint32_t> sequence;  // number of the entry + 1, written last
   uint32_t kind_and_length;        // kind << 24 | bytes of payload
   std::array<std::byte, kSlotHeaderBytes> header;
   std::array<std::byte, kInlineBytes> body;
 };
-static_assert(sizeof(Slot) == 128 && offsetof(Slot, body) == 40);
+static_assert(sizeof(FifoSlot) == 128 && offsetof(FifoSlot, body) == 40);
 
 // Bytes of a ring are numbered without end; byte n lies at n modulo the ring's size.
 using RingPosition = uint64_t;
@@ -67,13 +67,14 @@ static_assert(sizeof(PutPiece) == kSlotHeaderBytes);
 inline constexpr uint32_t kWakeOnSlot = 1;
 inline constexpr uint32_t kWakeOnRoom = 2;
 
-// What one side writes.
+// Only one side writes these.
 struct Side {
-  // As consumer of the other side's slots and ring; the producer reads them only when out of room.
+  // This side writes them as consumer of the other's slots and ring. The producer reads them only
+  // when it is out of room.
   alignas(kLineBytes) std::atomic<uint64_t> consumed_slots;
   std::atomic<uint64_t> consumed_bytes;
   alignas(kLineBytes) std::atomic<uint32_t> asleep;
-  alignas(kLineBytes) std::array<Slot, kSlotCount> slots;
+  alignas(kLineBytes) std::array<FifoSlot, kSlotCount> slots;
   // Generation of each exposed get source; 0: withdrawn.
   alignas(kLineBytes) std::array<std::atomic<uint32_t>, kSourceCount> sources;
 };
@@ -86,8 +87,8 @@ inline constexpr uint64_t kControlBytes =
 static_assert(kControlBytes <= 32 << 10);
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 
-// What goes over a connection's local socket once it is set up. A ring wakes a sleeper; the others
-// hand regions over (mapping.h).
+// The parcels that go over a connection's local socket once it is set up. A ring wakes a sleeper.
+// The others hand regions over (mapping.h).
 enum class ParcelKind : uint32_t { kWant = 1, kHere, kNone, kLetGo, kGone, kRing };
 
 struct Parcel {
@@ -114,7 +115,7 @@ struct Geometry {
            chunk_bytes <= kMaxChunkBytes && chunk_bytes % kRingAlign == 0 &&
            chunk_bytes <= ring_bytes / 4;
   }
-  // The same with rings of at most |most| bytes, which is a valid size.
+  // This geometry, but with rings of at most |most| bytes, which is a valid size.
   Geometry within(uint64_t most) const {
     const uint64_t ring = ring_bytes < most ? ring_bytes : most;
     return {ring, chunk_bytes < ring / 4 ? chunk_bytes : static_cast<uint32_t>(ring / 4)};
@@ -127,7 +128,7 @@ T load_once(const T& shared) {
   return __atomic_load_n(&shared, __ATOMIC_RELAXED);
 }
 
-// The same for more bytes: the copy is what counts from here on.
+// Copies bytes that the peer may be changing, once. Only the copy counts from here on.
 inline void copy_once(void* target, const void* shared, size_t length) {
   std::memcpy(target, shared, length);
   std::atomic_signal_fence(std::memory_order_seq_cst);

@@ -5,22 +5,22 @@
 namespace hetcomm::tcp {
 namespace {
 
-// What Bulk::scratch holds while the bulk is here.
-enum Slot : size_t { kFramedBytes, kSegment, kWithin, kPlaceAndFrames };
+// The words of Bulk::scratch while the bulk is here.
+enum ScratchWord : size_t { kFramedBytes, kSegment, kWithin, kStateAndFrames };
 
-enum class Place : uint64_t { kNowhere, kQueued, kFramed, kCompleted };
+enum class BulkState : uint64_t { kNowhere, kQueued, kFramed, kCompleted };
 
-constexpr uint64_t kPlaceMask = 7;
+constexpr uint64_t kStateMask = 7;
 constexpr uint64_t kOneFrame = 8;
 
-Place place(const Bulk& bulk) {
-  return static_cast<Place>(bulk.scratch[kPlaceAndFrames] & kPlaceMask);
+BulkState state(const Bulk& bulk) {
+  return static_cast<BulkState>(bulk.scratch[kStateAndFrames] & kStateMask);
 }
-void set_place(Bulk& bulk, Place place) {
-  uint64_t& word = bulk.scratch[kPlaceAndFrames];
-  word = (word & ~kPlaceMask) | static_cast<uint64_t>(place);
+void set_state(Bulk& bulk, BulkState state) {
+  uint64_t& word = bulk.scratch[kStateAndFrames];
+  word = (word & ~kStateMask) | static_cast<uint64_t>(state);
 }
-bool has_frames_under_way(const Bulk& bulk) { return bulk.scratch[kPlaceAndFrames] >= kOneFrame; }
+bool has_frames_under_way(const Bulk& bulk) { return bulk.scratch[kStateAndFrames] >= kOneFrame; }
 
 SegmentCursor load_cursor(const Bulk& bulk) {
   return {.position = bulk.local.offset + bulk.scratch[kFramedBytes],
@@ -63,14 +63,14 @@ void BulkQueue::List::remove(Bulk& bulk) {
 void BulkQueue::push(Bulk& bulk) {
   bulk.scratch = {};
   if (bulk.local.length == 0) {
-    set_place(bulk, Place::kCompleted);
+    set_state(bulk, BulkState::kCompleted);
     completed_.push(bulk);
     return;
   }
   SegmentCursor cursor;
   cursor.seek(bulk.local.segments, bulk.local.offset);
   store_cursor(bulk, cursor);
-  set_place(bulk, Place::kQueued);
+  set_state(bulk, BulkState::kQueued);
   list_of(bulk).push(bulk);
 }
 
@@ -103,28 +103,28 @@ bool BulkQueue::Preview::next(uint32_t max_length, PutFrame& out) {
 void BulkQueue::commit(const PutFrame& frame) {
   Bulk& bulk = *frame.bulk;
   store_cursor(bulk, frame.end);
-  bulk.scratch[kPlaceAndFrames] += kOneFrame;
+  bulk.scratch[kStateAndFrames] += kOneFrame;
   if (bulk.scratch[kFramedBytes] < bulk.local.length) return;
   list_of(bulk).pop();
-  set_place(bulk, Place::kFramed);
+  set_state(bulk, BulkState::kFramed);
 }
 
 void BulkQueue::frame_sent(Bulk& bulk) {
-  bulk.scratch[kPlaceAndFrames] -= kOneFrame;
-  if (has_frames_under_way(bulk) || place(bulk) != Place::kFramed) return;
-  set_place(bulk, Place::kCompleted);
+  bulk.scratch[kStateAndFrames] -= kOneFrame;
+  if (has_frames_under_way(bulk) || state(bulk) != BulkState::kFramed) return;
+  set_state(bulk, BulkState::kCompleted);
   completed_.push(bulk);
 }
 
 Bulk* BulkQueue::pop_completed() {
   Bulk* bulk = completed_.pop();
-  if (bulk != nullptr) set_place(*bulk, Place::kNowhere);
+  if (bulk != nullptr) set_state(*bulk, BulkState::kNowhere);
   return bulk;
 }
 
 void BulkQueue::remove(Bulk& bulk) {
-  if (place(bulk) == Place::kQueued) list_of(bulk).remove(bulk);
-  if (place(bulk) == Place::kCompleted) completed_.remove(bulk);
+  if (state(bulk) == BulkState::kQueued) list_of(bulk).remove(bulk);
+  if (state(bulk) == BulkState::kCompleted) completed_.remove(bulk);
   bulk.scratch = {};
 }
 

@@ -11,7 +11,7 @@
 namespace hetcomm::tcp {
 namespace {
 
-// How long what the peer sent before its end is waited for, when one of several streams has ended.
+// When one of several streams has ended, data that the peer sent before is waited for so long.
 constexpr uint64_t kLingerNs = 1'000'000'000;
 
 using NameOf = int (*)(int, sockaddr*, socklen_t*);
@@ -163,7 +163,7 @@ bool TcpEndpoint::has_stream(size_t index) const {
   return index == 0 || index > kMaxBulkStreams || bulk_[index - 1] != nullptr;
 }
 
-// On the side that connects: opens what is missing of the first |count|. On the other: asks for
+// The side that connects opens those of the first |count| that are missing. The other side asks for
 // them.
 void TcpEndpoint::request_streams(size_t count) {
   streams_requested_ = true;
@@ -206,7 +206,8 @@ void TcpEndpoint::attach(size_t index, StreamSocket socket) {
 }
 
 void TcpEndpoint::stream_unavailable(const Status& why) {
-  transport_.log().warn("tcp to {}: no bulk stream: {}", peer_address_.to_string(), why.text());
+  transport_.log().warn("tcp to {}: a bulk stream cannot be opened: {}", peer_address_.to_string(),
+                        why.text());
   enough_streams_ = true;
   if (any_bulk_stream() || transport_.is_opening_stream(*this)) return;
   bulk_unavailable_ = true;
@@ -238,7 +239,7 @@ int TcpEndpoint::progress() {
   return done + report();
 }
 
-// What TLS has taken from the kernel and no event announces.
+// Receives bytes that TLS has taken from the kernel: no event announces them.
 int TcpEndpoint::receive_buffered() {
   if (!transport_.has_tls()) return 0;
   int done = 0;
@@ -268,7 +269,7 @@ int TcpEndpoint::write_streams() {
   if (any_bulk_stream()) {
     done += write_bulk();
   } else if (bulk_unavailable_ && !want_writable_ && !queue_.empty()) {
-    done += messages_.write(queue_, true, std::min(kMaxSliceBytes, transport_.settings().chunk));
+    done += messages_.write(queue_, true, std::min(kMaxFragmentBytes, transport_.settings().chunk));
   }
   if (done > 0) note_sent();
   return done;
@@ -357,7 +358,7 @@ void TcpEndpoint::resolve(const StreamId& which, const PathReceipt& receipt) {
   });
 }
 
-// What came before the cut is taken, and nothing is waited for.
+// Data that came before the cut is taken, and nothing is waited for.
 void TcpEndpoint::path_gone(const Stream& stream) {
   break_off(text_or_none([&] {
     return fmt::format("the path is gone: the peer's kernel has answered nothing for {:.1f} s",

@@ -4,13 +4,13 @@
 //   open or closing --(protocol error)--> failed
 //   open --(the path is gone, path.h)--> closing --(nothing is left to be taken)--> failed
 //
-// In closing nothing is sent any more and what the peer sent before its end is still taken; then
-// every socket is closed, and on_failed is the last upcall. Bulks that have not completed by then
-// are dropped without one.
+// A closing endpoint sends nothing and takes what the peer sent before its end. It then closes
+// every socket, and on_failed is the last upcall. Bulks that have not completed by then are dropped
+// without one.
 //
 // Bulk streams are opened at the first put of either side. Only the lower rank connects; the higher
 // one asks it to, on stream 0. Until the first bulk stream is up puts wait; if none can be opened,
-// they go over stream 0 in slices of kMaxSliceBytes, between messages.
+// they go over stream 0 in fragments of kMaxFragmentBytes, between messages.
 #pragma once
 
 #include <array>
@@ -32,7 +32,7 @@ namespace hetcomm::tcp {
 
 class TcpTransport;
 
-// What a connection is called, by both sides.
+// The name of a connection, for both sides.
 struct ConnectionName {
   int peer = 0;
   ConnectionId id{};
@@ -71,31 +71,31 @@ class TcpEndpoint final : public Endpoint,
   const Address& peer_address() const { return peer_address_; }
   ExposureTable& exposures() { return exposures_; }
 
-  // For TcpTransport: a bulk stream has been connected, or cannot be.
+  // TcpTransport says that a bulk stream has been connected, or cannot be.
   void attach(size_t index, StreamSocket socket);
   void stream_unavailable(const Status& why);
   bool has_stream(size_t index) const;
 
-  // For Stream. No upcalls.
+  // --- for Stream. No upcalls.
   void activate();
   // |why|: what broke; empty when the peer has closed it.
   void stream_ended(std::string_view why, bool cut);
-  // From inside progress or the poller only.
+  // Comes from inside progress or the poller only.
   void fail_protocol(const char* error);
 
   // Sends and reports what can be. Returns the number of things done.
   int progress();
-  // Whether progress() has to be called again without an event.
+  // True: progress() has to be called again without an event.
   bool has_work() const;
   // Leaves all waiting to the poller; false when there is something to do at once.
   bool prepare_sleep();
-  // When a closing endpoint gives up, kForever otherwise.
+  // The time when a closing endpoint gives up, kForever otherwise.
   uint64_t deadline_ns() const { return state_ == State::kClosing ? deadline_ns_ : kForever; }
 
   // Looks whether the peer's kernel has what was sent. Upcalls. False when nothing is on its way.
   bool watch_path();
 
-  // Place in the transport's list of active endpoints.
+  // Index in the transport's list of active endpoints.
   size_t active_index = kInactive;
   static constexpr size_t kInactive = SIZE_MAX;
 

@@ -49,7 +49,7 @@ class ExposureTable {
     kNeverIssued,  // the peer made it up
     kOutOfRange,
   };
-  // What a put frame of |length| bytes with these untrusted fields may do.
+  // Judges a put frame of |length| bytes with these untrusted fields.
   Verdict check(const PutTarget& target, uint32_t length) const;
   // A live slot, as found by check().
   Exposure& at(uint32_t slot) { return slots_[slot]; }

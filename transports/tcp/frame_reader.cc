@@ -6,7 +6,7 @@
 
 namespace hetcomm::tcp {
 
-Pieces FrameReader::plan(ByteSpan ahead, std::span<iovec> out) {
+Pieces FrameReader::next_io(ByteSpan ahead, std::span<iovec> out) {
   Pieces pieces;
   bool more_may_follow = true;
   switch (state_) {
@@ -158,7 +158,7 @@ const char* FrameReader::begin_put(const std::byte* head) {
   if (!target) return "malformed put frame";
   switch (exposures_.check(*target, length_)) {
     case ExposureTable::Verdict::kNeverIssued:
-      return "put with a token that was never issued";
+      return "put to memory that was never exposed";
     case ExposureTable::Verdict::kOutOfRange:
       return "put outside of the exposed memory";
     case ExposureTable::Verdict::kRevoked:

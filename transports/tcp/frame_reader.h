@@ -1,5 +1,5 @@
 // Turns the bytes of one stream into messages and puts. Knows no socket: the caller asks where the
-// next bytes should go (plan), receives into those places, and says how many came (accept).
+// next bytes should go (next_io), receives into those places, and says how many came (accept).
 //
 // Bytes of a put go straight into exposed memory, and bytes of a cut message into a borrowed
 // buffer; only what may start a new frame goes through |ahead|, which is shared by all streams of a
@@ -39,10 +39,10 @@ class FrameReader {
   FrameReader(const FrameReader&) = delete;
   FrameReader& operator=(const FrameReader&) = delete;
 
-  // Where the next bytes go: at least one piece. |ahead| holds kHeadBytes or more.
-  Pieces plan(ByteSpan ahead, std::span<iovec> out);
-  // |received| bytes (at least 1, at most what the last plan had room for) have arrived. Returns
-  // nullptr, or what is wrong with them; then the reader must not be used again.
+  // Says where the next bytes go: at least one piece. |ahead| holds kHeadBytes or more.
+  Pieces next_io(ByteSpan ahead, std::span<iovec> out);
+  // |received| bytes have arrived: at least 1, at most what the last next_io() had room for.
+  // Returns nullptr, or what is wrong with them; then the reader must not be used again.
   const char* accept(ConstByteSpan ahead, size_t received);
   // The slot's memory must not be written any more: the rest of a frame for it is dropped.
   void revoke(uint32_t slot);
@@ -76,7 +76,7 @@ class FrameReader {
   uint32_t length_ = 0;  // of the frame under way
   uint32_t left_ = 0;
   uint32_t slot_ = 0;  // kPut
-  size_t direct_ = 0;  // bytes of the last plan that go to their place without |ahead|
+  size_t direct_ = 0;  // bytes of the last next_io() that go to their place without |ahead|
   SegmentCursor cursor_;
   Buffer message_;
   HeadBytes head_{};

@@ -6,8 +6,8 @@
 
 namespace hetcomm::tcp {
 
-void FrameWriter::plan(const BulkQueue* queue, uint32_t max_frame, uint64_t max_bytes,
-                       Plan& out) const {
+void FrameWriter::next_io(const BulkQueue* queue, uint32_t max_frame, uint64_t max_bytes,
+                          NextIo& out) const {
   Pieces& pieces = out.pieces;
   pieces = {};
   out.frames = 0;
@@ -44,10 +44,10 @@ void FrameWriter::plan(const BulkQueue* queue, uint32_t max_frame, uint64_t max_
   }
 }
 
-void FrameWriter::commit(const Plan& plan, size_t sent, BulkQueue& queue) {
+void FrameWriter::commit(const NextIo& io, size_t sent, BulkQueue& queue) {
   sent = commit_unfinished(sent, queue);
-  for (size_t i = 0; i < plan.frames && sent > 0; ++i) {
-    const PutFrame& frame = plan.frame[i];
+  for (size_t i = 0; i < io.frames && sent > 0; ++i) {
+    const PutFrame& frame = io.frame[i];
     queue.commit(frame);
     const size_t size = kHeadBytes + frame.length;
     if (sent >= size) {
@@ -61,7 +61,7 @@ void FrameWriter::commit(const Plan& plan, size_t sent, BulkQueue& queue) {
             .head_sent = static_cast<uint32_t>(head_sent),
             .left = frame.length - data_sent,
             .cursor = frame.start,
-            .head = plan.head[i]};
+            .head = io.head[i]};
     put_.cursor.advance(frame.bulk->local.segments, data_sent);
     return;
   }

@@ -1,5 +1,5 @@
 // Turns messages and puts into the bytes of one stream. Knows no socket: the caller asks what comes
-// next (plan), sends it straight from user memory, and says how much was taken (commit).
+// next (next_io), sends it straight from user memory, and says how much was taken (commit).
 //
 // A frame that has begun is always finished. At most one is unfinished, in one of two forms:
 // |rest_|, bytes in a private buffer (the rest of a message, or of a put that was cancelled), or
@@ -24,8 +24,8 @@ class FrameWriter {
   static constexpr size_t kMaxPieces = 64;
   static constexpr size_t kMaxFrames = 16;
 
-  // What one sendmsg takes.
-  struct Plan {
+  // The pieces of one sendmsg, and the frames that they belong to.
+  struct NextIo {
     Pieces pieces;
     size_t frames = 0;
     std::array<iovec, kMaxPieces> iov;
@@ -38,14 +38,14 @@ class FrameWriter {
   FrameWriter(const FrameWriter&) = delete;
   FrameWriter& operator=(const FrameWriter&) = delete;
 
-  // Between frames.
+  // True between frames.
   bool idle() const { return rest_size_ == 0 && put_.bulk == nullptr; }
 
   // The unfinished frame, then frames of |queue| (null: none) of at most |max_frame| bytes, about
   // |max_bytes| in all.
-  void plan(const BulkQueue* queue, uint32_t max_frame, uint64_t max_bytes, Plan& out) const;
-  // The first |sent| bytes of |plan| are in the kernel. |queue| gets what that completes.
-  void commit(const Plan& plan, size_t sent, BulkQueue& queue);
+  void next_io(const BulkQueue* queue, uint32_t max_frame, uint64_t max_bytes, NextIo& out) const;
+  // The first |sent| bytes of |io| are in the kernel. |queue| gets what that completes.
+  void commit(const NextIo& io, size_t sent, BulkQueue& queue);
 
   // Keeps all but the first |sent| bytes of a message; only between frames.
   void keep_rest(const HeadBytes& head, const SegmentView& payload, size_t sent);

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <cstring>
 
 namespace hetcomm::tcp {
 namespace {
@@ -21,42 +22,50 @@ constexpr uint64_t kClockTickNs = 20 * kNsPerMs;
 // second.
 constexpr uint32_t kEnoughTries = 2;
 
-// struct tcp_info as it has grown to Linux 6.2; headers of the build machine may be older. The
-// kernel returns what it knows.
-struct TcpInfo {
-  uint8_t state, congestion, retransmits, probes, backoff, options, scales, flags;
-  uint32_t rto_us, ato, send_mss, receive_mss;
-  uint32_t unacknowledged, sacked, lost, retransmitted, fackets;
-  uint32_t last_data_sent_ms, last_ack_sent_ms, last_data_received_ms, last_ack_received_ms;
-  std::array<uint32_t, 10> path;
-  uint32_t total_retransmitted;
-  uint64_t pacing_rate, max_pacing_rate, bytes_acknowledged, bytes_received;
-  uint32_t segments_out, segments_in, bytes_not_sent, min_rtt, data_segments_in, data_segments_out;
-  uint64_t delivery_rate, busy_time, receive_window_limited, send_buffer_limited;
-  uint32_t delivered, delivered_marked;
-  uint64_t bytes_sent, bytes_retransmitted;
-  uint32_t duplicates, reordered, out_of_order, send_window, receive_window, rehash;
+// A field of the kernel's struct tcp_info, by its place. The kernel only appends fields and returns
+// those that it knows; headers of the build machine may know fewer.
+template <typename T>
+struct TcpField {
+  size_t offset;
 };
-static_assert(offsetof(TcpInfo, bytes_acknowledged) == 120);
-static_assert(offsetof(TcpInfo, bytes_not_sent) == 144);
-static_assert(offsetof(TcpInfo, bytes_sent) == 200);
-static_assert(offsetof(TcpInfo, send_window) == 228);
+constexpr TcpField<uint8_t> kRetransmits{2};
+constexpr TcpField<uint8_t> kProbes{3};
+constexpr TcpField<uint32_t> kUnacknowledged{24};
+constexpr TcpField<uint32_t> kLastDataReceivedMs{52};
+constexpr TcpField<uint32_t> kLastAckReceivedMs{56};
+constexpr TcpField<uint32_t> kTotalRetransmitted{100};
+constexpr TcpField<uint64_t> kBytesReceived{128};
+constexpr TcpField<uint32_t> kBytesNotSent{144};
+constexpr TcpField<uint32_t> kSendWindow{228};     // since Linux 5.4
+constexpr TcpField<uint32_t> kReceiveWindow{232};  // since Linux 6.2
+static_assert(offsetof(tcp_info, tcpi_probes) == kProbes.offset);
+static_assert(offsetof(tcp_info, tcpi_unacked) == kUnacknowledged.offset);
+static_assert(offsetof(tcp_info, tcpi_last_ack_recv) == kLastAckReceivedMs.offset);
+static_assert(offsetof(tcp_info, tcpi_total_retrans) == kTotalRetransmitted.offset);
 
-constexpr size_t end_of(size_t offset, size_t size) { return offset + size; }
-constexpr size_t kHasSendWindow =
-    end_of(offsetof(TcpInfo, send_window), sizeof(TcpInfo::send_window));
-constexpr size_t kHasReceiveWindow =
-    end_of(offsetof(TcpInfo, receive_window), sizeof(TcpInfo::receive_window));
-constexpr size_t kHasUnsent =
-    end_of(offsetof(TcpInfo, bytes_not_sent), sizeof(TcpInfo::bytes_not_sent));
+// The kernel's account of a socket (TCP_INFO).
+class TcpInfo {
+ public:
+  explicit TcpInfo(int fd) {
+    socklen_t length = sizeof(bytes_);
+    if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, bytes_.data(), &length) == 0) size_ = length;
+  }
+  template <typename T>
+  bool has(TcpField<T> field) const {
+    return field.offset + sizeof(T) <= size_;
+  }
+  // 0 if the kernel has not told it.
+  template <typename T>
+  T operator[](TcpField<T> field) const {
+    T value{};
+    std::memcpy(&value, bytes_.data() + field.offset, sizeof(T));
+    return value;
+  }
 
-// 0: there is none.
-size_t read_info(int fd, TcpInfo& info) {
-  info = {};
-  socklen_t length = sizeof(info);
-  if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return 0;
-  return length;
-}
+ private:
+  std::array<std::byte, 240> bytes_{};
+  size_t size_ = 0;
+};
 
 void set_option(int fd, int level, int name, int value) {
   // An older kernel does without.
@@ -87,28 +96,26 @@ PathVerdict judge(const PathSample& sample, uint64_t detection_ns) {
 }
 
 bool read_path(int fd, PathAccount& out) {
-  TcpInfo info;
-  const size_t size = read_info(fd, info);
-  if (size < kHasUnsent) return false;
-  const bool in_flight = info.unacknowledged > 0;
-  const bool held_back = info.bytes_not_sent > 0;
-  // Where the kernel does not tell the window: it holds everything back for no other reason.
-  const bool closed = size >= kHasSendWindow ? info.send_window == 0 : !in_flight && held_back;
-  const uint32_t heard_ms = std::min(info.last_ack_received_ms, info.last_data_received_ms);
+  const TcpInfo info(fd);
+  if (!info.has(kBytesNotSent)) return false;
+  const bool in_flight = info[kUnacknowledged] > 0;
+  const bool held_back = info[kBytesNotSent] > 0;
+  // A kernel that does not tell the window holds everything back for no other reason.
+  const bool closed = info.has(kSendWindow) ? info[kSendWindow] == 0 : !in_flight && held_back;
+  const uint32_t heard_ms = std::min(info[kLastAckReceivedMs], info[kLastDataReceivedMs]);
   out = {.in_flight = in_flight,
          .held_back = held_back,
          .window_closed = closed || (!in_flight && held_back),
-         .timeouts = info.retransmits,
-         .probes = info.probes,
-         .retransmitted = info.total_retransmitted,
+         .timeouts = info[kRetransmits],
+         .probes = info[kProbes],
+         .retransmitted = info[kTotalRetransmitted],
          .heard_ns = heard_ms * kNsPerMs};
   return true;
 }
 
 bool read_receipt(int fd, PathReceipt& out) {
-  TcpInfo info;
-  const size_t size = read_info(fd, info);
-  if (size < kHasUnsent) return false;
+  const TcpInfo info(fd);
+  if (!info.has(kBytesNotSent)) return false;
   int unread = 0;
   if (ioctl(fd, SIOCINQ, &unread) != 0) return false;
   // SO_MEMINFO: bytes held for receiving come first, their bound second.
@@ -117,8 +124,8 @@ bool read_receipt(int fd, PathReceipt& out) {
   socklen_t length = sizeof(memory);
   const bool overfull = getsockopt(fd, SOL_SOCKET, kMemoryInfo, memory.data(), &length) == 0 &&
                         length >= 2 * sizeof(uint32_t) && memory[0] >= memory[1];
-  const bool closed = size >= kHasReceiveWindow ? info.receive_window == 0 : unread > 0;
-  out = {.received_bytes = info.bytes_received, .full = unread > 0 && (closed || overfull)};
+  const bool closed = info.has(kReceiveWindow) ? info[kReceiveWindow] == 0 : unread > 0;
+  out = {.received_bytes = info[kBytesReceived], .full = unread > 0 && (closed || overfull)};
   return true;
 }
 
@@ -130,10 +137,10 @@ void bound_probes(int fd, uint64_t limit_ns) {
 }
 
 void probe_when_idle(int fd, uint64_t detection_ns) {
-  constexpr int kProbes = 3;
+  constexpr int kLostProbes = 3;
   set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, in_seconds(3 * detection_ns));
-  set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, in_seconds(detection_ns / (kProbes + 1)));
-  set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, kProbes);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, in_seconds(detection_ns / (kLostProbes + 1)));
+  set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, kLostProbes);
   set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
 }
 

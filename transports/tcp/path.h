@@ -1,4 +1,4 @@
-// Whether the path of a stream still works, from what the kernel says of the socket.
+// Finds out from the kernel's account of a socket whether the path of a stream still works.
 //
 // The peer's kernel acknowledges what arrives, whether its process reads or not. Once its buffer is
 // full it closes the window; from then on it answers window probes only, which the sending kernel
@@ -81,7 +81,7 @@ class PathWatch {
   // for half of that; that it has room, which it has told by this path too, until something
   // arrives.
   bool in_doubt() const { return in_doubt_; }
-  // What the peer's control plane says.
+  // Takes the answer of the peer's control plane.
   void answered(const PathReceipt& receipt) {
     asked_ns_ = receipt.asked_ns;
     full_ = receipt.full;

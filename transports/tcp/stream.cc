@@ -14,10 +14,10 @@
 namespace hetcomm::tcp {
 namespace {
 
-// What one call of progress moves on one stream at most, so that others get their turn.
+// One call of progress moves at most so much on one stream, so that others get their turn.
 constexpr size_t kReadBudget = 2u << 20;
 constexpr uint64_t kWriteBudget = 2u << 20;
-// What one sendmsg is given; more makes the sender's turn longer, not faster.
+// One sendmsg gets at most so much: more makes the sender's turn longer, not faster.
 constexpr uint64_t kSendBytes = 1u << 20;
 constexpr size_t kReadPieces = 64;
 // A message up to this size is copied beside its head: cheaper than a second piece for the kernel.
@@ -115,7 +115,7 @@ int Stream::receive() {
   size_t budget = kReadBudget;
   int done = 0;
   while (watched_) {
-    const Pieces pieces = reader_.plan(ahead, iov);
+    const Pieces pieces = reader_.next_io(ahead, iov);
     const ssize_t received = socket_.receive(iov.data(), pieces.count);
     if (received <= 0) {
       if (received < 0 && (errno == EAGAIN || errno == EINTR)) return done;
@@ -161,7 +161,7 @@ Code Stream::send_pieces(const MessageHeader& header, const SegmentView& payload
   SegmentCursor cursor;
   cursor.seek(payload.segments, payload.offset);
   const Pieces data = collect(payload.segments, cursor, payload.length, std::span(iov).subspan(1));
-  // Of a message with more pieces than that the rest is kept and follows.
+  // The rest of a message with more pieces is kept and follows.
   return finish_send(socket_.send(iov.data(), 1 + data.count), head, payload);
 }
 
@@ -197,10 +197,10 @@ int Stream::write(BulkQueue& queue, bool new_frames, uint32_t max_frame) {
     done = flush();
     if (!socket_.flushed()) return done;
   }
-  FrameWriter::Plan plan;
+  FrameWriter::NextIo io;
   while (!writer_.idle() || (new_frames && !queue.empty())) {
-    writer_.plan(new_frames ? &queue : nullptr, max_frame, kSendBytes, plan);
-    const ssize_t result = socket_.send(plan.iov.data(), plan.pieces.count);
+    writer_.next_io(new_frames ? &queue : nullptr, max_frame, kSendBytes, io);
+    const ssize_t result = socket_.send(io.iov.data(), io.pieces.count);
     if (result < 0) {
       if (means_full(errno)) {
         note_full();
@@ -210,10 +210,10 @@ int Stream::write(BulkQueue& queue, bool new_frames, uint32_t max_frame) {
       return done + 1;
     }
     const size_t sent = static_cast<size_t>(result);
-    writer_.commit(plan, sent, queue);
+    writer_.commit(io, sent, queue);
     full_count_ = 0;
     ++done;
-    if (sent < plan.pieces.bytes || !socket_.flushed()) {
+    if (sent < io.pieces.bytes || !socket_.flushed()) {
       full_ = true;
       return done;
     }

@@ -32,7 +32,7 @@ class Stream final : public Watcher {
   void unwatch();
   // Nothing is read or written any more.
   void close();
-  // The same, and the kernel forgets what it has not sent.
+  // As close(), and the kernel forgets what it has not sent.
   void abort();
   bool is_bulk() const { return index_ > 0; }
   void on_events(uint32_t events) override;
@@ -63,7 +63,7 @@ class Stream final : public Watcher {
   void detach(const Bulk& bulk) { writer_.detach(bulk); }
   void drop_output();
 
-  // Whether the path still works, by what the kernel says; see path.h.
+  // Judges by the kernel's account whether the path still works; see path.h.
   PathVerdict look(uint64_t now_ns, uint64_t detection_ns);
   bool awaits_acknowledgement() const { return path_.waiting(); }
   // The peer should be asked.

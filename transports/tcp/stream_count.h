@@ -1,4 +1,4 @@
-// How many bulk streams a connection should have when HETCOMM_TCP_STREAMS leaves it open.
+// Chooses the number of bulk streams of a connection when HETCOMM_TCP_STREAMS leaves it open.
 //
 // One, until the kernel's own account of the first stream says that neither the sender's memory
 // copy nor the link was what it waited for, but the windows of a single connection: over
@@ -31,7 +31,7 @@ class StreamCount {
 
   // True when one more stream is worth it, given what has happened since the last review.
   bool review(const StreamAccount& account);
-  // Whether enough was sent since the last review. |bytes| are added to the count.
+  // Adds |bytes| to the count. True: enough was sent since the last review.
   bool due(uint64_t bytes) {
     bytes_ += bytes;
     if (bytes_ < kReviewBytes) return false;

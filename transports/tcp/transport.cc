@@ -12,41 +12,14 @@
 #include "src/base/random.h"
 #include "src/net/handshake.h"
 #include "src/net/socket_options.h"
-#include "transports/tcp/attempt.h"
 
 namespace hetcomm::tcp {
 namespace {
 
-constexpr uint32_t kMinChunk = 512;
-constexpr uint64_t kMaxSocketBuffer = 1u << 30;
 // Timers are a matter of seconds; looking at them in every progress() would be a waste.
 constexpr uint64_t kTimerIntervalNs = 10'000'000;
-constexpr uint32_t kLatencyNs = 10'000;
-constexpr uint64_t kBandwidth = 4'000'000'000;
 
 }  // namespace
-
-Settings read_settings(const Config& config, bool tls) {
-  Settings settings;
-  const uint64_t streams = config.number(Variable::kTcpStreams);
-  settings.auto_streams = streams == 0;
-  settings.streams = std::clamp<size_t>(streams, 1, kMaxBulkStreams);
-  settings.chunk = static_cast<uint32_t>(
-      std::clamp<uint64_t>(config.number(Variable::kTcpChunk), kMinChunk, kMaxPutBytes));
-  settings.socket_buffer =
-      static_cast<int>(std::min(config.number(Variable::kTcpSocketBuffer), kMaxSocketBuffer));
-  settings.detection_ns = std::max(config.number(Variable::kDetectionTime), kMinDetectionNs);
-  Capabilities& capabilities = settings.capabilities;
-  capabilities.put = true;
-  capabilities.target_sees_put = true;
-  capabilities.protected_in_transit = tls;
-  capabilities.max_payload_bytes = kMaxMessageBytes;
-  capabilities.eager_limit_bytes = config.number(Variable::kTcpEager);
-  capabilities.chunk_bytes = settings.chunk;
-  capabilities.latency_ns = kLatencyNs;
-  capabilities.bandwidth_bytes_per_s = kBandwidth;
-  return settings;
-}
 
 // --- set-up ----------------------------------------------------------------------------------
 
@@ -124,69 +97,70 @@ void TcpTransport::connect(int peer, ConstByteSpan descriptor) {
   if (status.ok()) status = fill_random(name.connection);
   std::vector<Address> addresses;
   if (status.ok()) addresses = std::move(target).value();
-  begin(std::make_unique<Attempt>(*this, peer, name, std::move(addresses), status));
+  begin(peer, name, std::move(addresses), status, nullptr);
 }
 
 void TcpTransport::open_stream(TcpEndpoint& endpoint, size_t index) {
-  for (const auto& attempt : attempts_) {
-    if (attempt->endpoint() == &endpoint && attempt->name().index == index) return;
+  for (const Connecting& each : connecting_) {
+    if (each.endpoint == &endpoint && each.attempt->name().index == index) return;
   }
   const StreamName name{.connection = endpoint.name().id, .index = static_cast<uint8_t>(index)};
-  auto attempt = std::make_unique<Attempt>(*this, endpoint.name().peer, name,
-                                           std::vector{endpoint.peer_address()}, Status());
-  attempt->set_endpoint(endpoint);
-  begin(std::move(attempt));
+  begin(endpoint.name().peer, name, {endpoint.peer_address()}, {}, &endpoint);
 }
 
-void TcpTransport::begin(std::unique_ptr<Attempt> attempt) {
-  Attempt& started = *attempt;
-  attempts_.push_back(std::move(attempt));
+void TcpTransport::begin(int peer, const StreamName& name, std::vector<Address> addresses,
+                         Status refused, TcpEndpoint* endpoint) {
+  connecting_.push_back({std::make_unique<ConnectAttempt>(
+                             ConnectAttempt::Context{environment_, tls_, settings_.detection_ns},
+                             *this, peer, name, std::move(addresses), std::move(refused)),
+                         endpoint});
   timers_checked_ns_ = 0;
   try {
-    started.start(environment_);
+    connecting_.back().attempt->start();
   } catch (const std::bad_alloc&) {
-    attempts_.pop_back();  // one that never began never ends
+    connecting_.pop_back();  // one that never began never ends
     throw;
   }
 }
 
 void TcpTransport::cancel_connect(int peer) {
-  std::erase_if(attempts_, [&](const auto& attempt) {
-    return attempt->endpoint() == nullptr && attempt->peer() == peer;
+  std::erase_if(connecting_, [&](const Connecting& each) {
+    return each.endpoint == nullptr && each.attempt->peer() == peer;
   });
 }
 
 void TcpTransport::cancel_streams(const TcpEndpoint& endpoint) {
-  std::erase_if(attempts_, [&](const auto& attempt) { return attempt->endpoint() == &endpoint; });
+  std::erase_if(connecting_, [&](const Connecting& each) { return each.endpoint == &endpoint; });
 }
 
 bool TcpTransport::is_opening_stream(const TcpEndpoint& endpoint) const {
-  return std::any_of(attempts_.begin(), attempts_.end(),
-                     [&](const auto& attempt) { return attempt->endpoint() == &endpoint; });
+  return std::any_of(connecting_.begin(), connecting_.end(),
+                     [&](const Connecting& each) { return each.endpoint == &endpoint; });
 }
 
-void TcpTransport::finish(Attempt& attempt, Result<StreamSocket> socket) {
-  const auto position = std::find_if(attempts_.begin(), attempts_.end(),
-                                     [&](const auto& entry) { return entry.get() == &attempt; });
-  const std::unique_ptr<Attempt> owned = std::move(*position);
-  attempts_.erase(position);
-  if (TcpEndpoint* endpoint = owned->endpoint(); endpoint != nullptr) {
+void TcpTransport::on_attempt_ended(ConnectAttempt& attempt, Result<StreamSocket> socket) {
+  const auto position =
+      std::find_if(connecting_.begin(), connecting_.end(),
+                   [&](const Connecting& each) { return each.attempt.get() == &attempt; });
+  const Connecting ended = std::move(*position);
+  connecting_.erase(position);
+  if (ended.endpoint != nullptr) {
     if (socket.ok()) {
-      endpoint->attach(owned->name().index, std::move(socket).value());
+      ended.endpoint->attach(attempt.name().index, std::move(socket).value());
     } else {
-      endpoint->stream_unavailable(socket.status());
+      ended.endpoint->stream_unavailable(socket.status());
     }
     return;
   }
+  const int peer = attempt.peer();
   if (!socket.ok()) {
-    environment_.handler.on_connected(owned->peer(), socket.status().annotate("tcp"));
+    environment_.handler.on_connected(peer, socket.status().annotate("tcp"));
     return;
   }
-  const ConnectionName name{
-      .peer = owned->peer(), .id = owned->name().connection, .initiator = true};
+  const ConnectionName name{.peer = peer, .id = attempt.name().connection, .initiator = true};
   std::unique_ptr<Endpoint> endpoint =
       std::make_unique<TcpEndpoint>(*this, name, std::move(socket).value());
-  environment_.handler.on_connected(name.peer, std::move(endpoint));
+  environment_.handler.on_connected(peer, std::move(endpoint));
 }
 
 void TcpTransport::on_accept(StreamSocket socket, const Hello& hello) {
@@ -234,8 +208,8 @@ TcpEndpoint* TcpTransport::find(const ConnectionId& id, int peer) {
 }
 
 void TcpTransport::add_endpoint(TcpEndpoint& endpoint) {
-  // Room first, so that activate() does not fail: in a pass each endpoint may become active again
-  // after it has left the list.
+  // Room is made first, so that activate() does not fail: in a pass each endpoint may become active
+  // again after it has left the list.
   active_.reserve(active_.size() + 2 * (endpoints_.size() + 1));
   endpoints_.push_back(&endpoint);
 }
@@ -290,12 +264,12 @@ int TcpTransport::run_timers() {
   watch_paths(now);
   // An upcall may start and cancel attempts: ask for the next due one until there is none.
   int done = 0;
-  for (size_t left = attempts_.size(); left > 0; --left) {
-    const auto due = std::find_if(attempts_.begin(), attempts_.end(), [&](const auto& attempt) {
-      return attempt->next_timer_ns() <= now;
-    });
-    if (due == attempts_.end()) break;
-    (*due)->expire(environment_);
+  for (size_t left = connecting_.size(); left > 0; --left) {
+    const auto due =
+        std::find_if(connecting_.begin(), connecting_.end(),
+                     [&](const Connecting& each) { return each.attempt->next_timer_ns() <= now; });
+    if (due == connecting_.end()) break;
+    due->attempt->expire(now);
     ++done;
   }
   return done;
@@ -310,7 +284,7 @@ void TcpTransport::watch_paths(uint64_t now) {
   } else if (now >= watch_at_ns_) {
     watch_at_ns_ = now + PathWatch::interval_ns(detection_ns());
     watch_paths_ = false;
-    // By index: an upcall may make endpoints. NOLINTNEXTLINE(modernize-loop-convert)
+    // The loop goes by index: an upcall may make endpoints. NOLINTNEXTLINE(modernize-loop-convert)
     for (size_t i = 0; i < endpoints_.size(); ++i) {
       if (endpoints_[i]->watch_path()) watch_paths_ = true;
     }
@@ -334,7 +308,7 @@ bool TcpTransport::may_sleep_on() const {
 
 uint64_t TcpTransport::next_timer_ns() const {
   uint64_t next = listener_->next_timer_ns();
-  for (const auto& attempt : attempts_) next = std::min(next, attempt->next_timer_ns());
+  for (const Connecting& each : connecting_) next = std::min(next, each.attempt->next_timer_ns());
   if (watch_paths_) {
     const uint64_t in_an_interval = now() + PathWatch::interval_ns(detection_ns());
     next = std::min({next, watch_at_ns_, in_an_interval});

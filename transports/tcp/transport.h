@@ -11,27 +11,21 @@
 #include "src/net/network_listener.h"
 #include "src/net/tls.h"
 #include "transports/tcp/buffer_pool.h"
+#include "transports/tcp/connect_attempt.h"
 #include "transports/tcp/endpoint.h"
 #include "transports/tcp/exposure.h"
 #include "transports/tcp/hot_set.h"
 #include "transports/tcp/open_streams.h"
+#include "transports/tcp/settings.h"
 #include "transports/tcp/wire.h"
 #include "transports/transport.h"
 
 namespace hetcomm::tcp {
 
-// Configuration as this transport uses it: checked and clamped.
-struct Settings {
-  size_t streams = 1;         // bulk streams opened at first
-  bool auto_streams = false;  // and more by measurement
-  uint32_t chunk = 0;
-  int socket_buffer = 0;  // 0: the kernel's choice
-  uint64_t detection_ns = 0;
-  Capabilities capabilities;
-};
-Settings read_settings(const Config& config, bool tls);
-
-class TcpTransport final : public Transport, public ReceiptSource, public AcceptHandler {
+class TcpTransport final : public Transport,
+                           public ReceiptSource,
+                           public AcceptHandler,
+                           public ConnectAttemptHandler {
  public:
   static Result<std::unique_ptr<TcpTransport>> create(const TransportEnvironment& environment);
   ~TcpTransport() override;
@@ -53,6 +47,7 @@ class TcpTransport final : public Transport, public ReceiptSource, public Accept
     return open_streams_.receipt(peer, stream, out);
   }
   void on_accept(StreamSocket socket, const Hello& hello) override;
+  void on_attempt_ended(ConnectAttempt& attempt, Result<StreamSocket> socket) override;
 
   // Shared by the endpoints and streams of this transport.
   Poller& poller() { return environment_.poller; }
@@ -63,12 +58,13 @@ class TcpTransport final : public Transport, public ReceiptSource, public Accept
   NonceSource& nonces() { return nonces_; }
   HotSet& hot() { return hot_; }
   OpenStreams& open_streams() { return open_streams_; }
-  // How long a path may be silent.
+  // A path may be silent for so long.
   uint64_t detection_ns() const { return settings_.detection_ns; }
   // Something left that the peer's kernel has to acknowledge.
   void note_sent() { watch_paths_ = true; }
   bool has_tls() const { return tls_ != nullptr; }
-  // Where received bytes go that have no place of their own; used up before a receive returns.
+  // Received bytes that have no place of their own go here. They are used up before a receive
+  // returns.
   ByteSpan scratch() { return {scratch_.get(), kScratchBytes}; }
   void set_socket_buffers(int fd) const;
 
@@ -82,7 +78,11 @@ class TcpTransport final : public Transport, public ReceiptSource, public Accept
   void cancel_streams(const TcpEndpoint& endpoint);
 
  private:
-  class Attempt;
+  // An attempt, and the endpoint whose further stream it connects; nullptr: a new connection.
+  struct Connecting {
+    std::unique_ptr<ConnectAttempt> attempt;
+    TcpEndpoint* endpoint = nullptr;
+  };
   // A bulk stream whose connection is not there yet: the last packet of a proof may be late.
   struct EarlyStream {
     StreamName name;
@@ -97,9 +97,8 @@ class TcpTransport final : public Transport, public ReceiptSource, public Accept
   Status listen();
   // The addresses in |descriptor| that make sense from here.
   Result<std::vector<Address>> reachable(ConstByteSpan descriptor) const;
-  void begin(std::unique_ptr<Attempt> attempt);
-  std::unique_ptr<Attempt> take(const Attempt& attempt);
-  void finish(Attempt& attempt, Result<StreamSocket> socket);
+  void begin(int peer, const StreamName& name, std::vector<Address> addresses, Status refused,
+             TcpEndpoint* endpoint);
   TcpEndpoint* find(const ConnectionId& id, int peer);
   void accept_messages(int peer, const ConnectionId& id, StreamSocket socket);
   void accept_bulk(int peer, const StreamName& name, StreamSocket socket);
@@ -116,7 +115,7 @@ class TcpTransport final : public Transport, public ReceiptSource, public Accept
   OpenStreams open_streams_;
   std::unique_ptr<std::byte[]> scratch_;
   std::unique_ptr<NetworkListener> listener_;
-  std::vector<std::unique_ptr<Attempt>> attempts_;
+  std::vector<Connecting> connecting_;
   std::vector<EarlyStream> early_;  // oldest first
   std::vector<TcpEndpoint*> endpoints_;
   std::vector<TcpEndpoint*> active_;  // nullptr: has left; closed up by run_active

@@ -91,7 +91,7 @@ FrameHead decode_head(const std::byte* head, bool bulk_stream) {
       break;
     case static_cast<uint32_t>(FrameType::kPut):
       if (length == 0) result.error = "empty put frame";
-      if (length > (bulk_stream ? kMaxPutBytes : kMaxSliceBytes)) {
+      if (length > (bulk_stream ? kMaxPutBytes : kMaxFragmentBytes)) {
         result.error = "put frame is too long";
       }
       break;

@@ -1,4 +1,4 @@
-// What tcp puts on the wire: frames on a stream, the descriptor, and the hello's extra bytes.
+// The wire format of tcp: frames on a stream, the descriptor, and the hello's extra bytes.
 //
 // Every frame starts with a head of kHeadBytes. All numbers are little endian; bytes without a
 // meaning are zero and are checked to be. Decoding treats its input as hostile; failures are static
@@ -30,13 +30,13 @@ inline constexpr size_t kHeadBytes = kHeadPrefix + kHeaderBytes;
 inline constexpr uint32_t kMaxMessageBytes = 64u << 10;
 // Largest put frame on a bulk stream, and on stream 0, where it would keep messages waiting.
 inline constexpr uint32_t kMaxPutBytes = 64u << 20;
-inline constexpr uint32_t kMaxSliceBytes = 64u << 10;
+inline constexpr uint32_t kMaxFragmentBytes = 64u << 10;
 // Stream 0 carries messages; 1 to kMaxBulkStreams carry puts.
 inline constexpr size_t kMaxBulkStreams = 8;
 
 using HeadBytes = std::array<std::byte, kHeadBytes>;
 
-// Where a put goes: an exposure's token and the place in it.
+// The target of a put: an exposure's token and the offset in it.
 struct PutTarget {
   uint32_t slot = 0;
   uint32_t generation = 0;
@@ -70,7 +70,7 @@ FrameHead decode_head(const std::byte* head, bool bulk_stream);
 std::optional<PutTarget> decode_put(const std::byte* head);
 std::optional<StreamsNote> decode_streams(const std::byte* head);
 
-// Where a process listens.
+// The descriptor says where a process listens.
 std::vector<std::byte> encode_descriptor(const ListeningPlace& place);
 Result<ListeningPlace> decode_descriptor(ConstByteSpan bytes);
 

@@ -1,10 +1,10 @@
-// The registration cache, over a fake device and the real kernel's memory events:
+// The memory region cache, over a fake device and the real kernel's memory events:
 //  - the same range is registered once, another range or right anew;
-//  - after free, munmap, mremap, mapping over it, madvise or a shrinking heap, the old registration
-//  is not used again, whoever did it and from whichever thread, as soon as the call has returned,
-//  and before that as soon as another thread has mapped the same addresses;
+//  - after free, munmap, mremap, mapping over it, madvise or a shrinking heap, the old memory
+//  region is not used again, whoever did it and from whichever thread, as soon as the call has
+//  returned, and before that as soon as another thread has mapped the same addresses;
 //  - one in use when its memory goes stays until it is released, then goes, too;
-//  - after fork() the parent's registrations are still right, and the child's memory is its own;
+//  - after fork() the parent's memory regions are still right, and the child's memory is its own;
 //  the child has no descriptor of the monitor, whenever it is forked, and touches none of its
 //  threads;
 //  - of a large range of which parts are used in turn all is registered if it can be kept, else the
@@ -42,13 +42,13 @@
 
 #include "src/base/log.h"
 #include "tests/support/fake_verbs.h"
-#include "transports/rdma/registration_cache.h"
+#include "transports/rdma/memory_region_cache.h"
 
 namespace hetcomm::test {
 namespace {
 
-using rdma::Registration;
-using rdma::RegistrationCache;
+using rdma::MemoryRegion;
+using rdma::MemoryRegionCache;
 
 constexpr int kRights = IBV_ACCESS_LOCAL_WRITE;
 constexpr size_t kSize = 1u << 20;
@@ -72,7 +72,7 @@ class RdmaRegistration : public ::testing::Test {
   }
   void make(uint64_t limit, bool strict = false) {
     cache_.reset();
-    cache_ = std::make_unique<RegistrationCache>(FakeFabric::verbs(), &pd_, limit, strict, log_);
+    cache_ = std::make_unique<MemoryRegionCache>(FakeFabric::verbs(), &pd_, limit, strict, log_);
   }
   // Registers and lets go; the key tells whether it was the one of before.
   uint32_t use(const void* address, size_t length = kSize, int rights = kRights) {
@@ -85,7 +85,7 @@ class RdmaRegistration : public ::testing::Test {
 
   Log log_;
   ibv_pd pd_{};
-  std::unique_ptr<RegistrationCache> cache_;
+  std::unique_ptr<MemoryRegionCache> cache_;
 };
 
 #define NEEDS_EVENTS() \
@@ -220,7 +220,7 @@ TEST_F(RdmaRegistration, FromAnotherThread) {
 }
 
 // Whether a page is the one that was seen before is told by what stands in it: each mapping has
-// its own number, and so has each registration what stood there when it was made.
+// its own number, and so has each memory region what stood there when it was made.
 TEST_F(RdmaRegistration, AddressesThatAnotherThreadHasJustGivenUp) {
   NEEDS_EVENTS();
   constexpr size_t kLarge = 256u << 10;
@@ -458,7 +458,7 @@ TEST_F(RdmaRegistration, StacksOfEndedThreads) {
 TEST_F(RdmaRegistration, SeveralCachesKeepTheSame) {
   NEEDS_EVENTS();
   std::byte* memory = map(2 * kSize);
-  auto other = std::make_unique<RegistrationCache>(FakeFabric::verbs(), &pd_, kSize, false, log_);
+  auto other = std::make_unique<MemoryRegionCache>(FakeFabric::verbs(), &pd_, kSize, false, log_);
   const auto use_other = [&] {
     auto made = other->acquire(memory, kSize, kRights);
     const uint32_t key = made.value()->lkey();

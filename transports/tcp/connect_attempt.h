@@ -13,37 +13,53 @@
 #include <vector>
 
 #include "src/net/connector.h"
-#include "transports/tcp/transport.h"
+#include "src/net/tls.h"
+#include "transports/tcp/wire.h"
+#include "transports/transport.h"
 
 namespace hetcomm::tcp {
 
-class TcpTransport::Attempt final : public ConnectHandler {
- public:
-  // |refused|: a failure that is known already and is to be reported later.
-  Attempt(TcpTransport& transport, int peer, const StreamName& name, std::vector<Address> addresses,
-          Status refused);
+class ConnectAttempt;
 
-  void set_endpoint(TcpEndpoint& endpoint) { endpoint_ = &endpoint; }
-  // Nullptr: the first stream of a new connection.
-  TcpEndpoint* endpoint() const { return endpoint_; }
+class ConnectAttemptHandler {
+ public:
+  // The outcome, once: |attempt| has ended, and may be destroyed here.
+  virtual void on_attempt_ended(ConnectAttempt& attempt, Result<StreamSocket> socket) = 0;
+
+ protected:
+  ~ConnectAttemptHandler() = default;
+};
+
+class ConnectAttempt final : public ConnectHandler {
+ public:
+  // The settings that all attempts of a transport share.
+  struct Context {
+    const TransportEnvironment& environment;
+    std::shared_ptr<const TlsContext> tls;  // null: off
+    uint64_t detection_ns;
+  };
+  // |refused|: a failure that is known already and is to be reported later.
+  ConnectAttempt(Context context, ConnectAttemptHandler& handler, int peer, const StreamName& name,
+                 std::vector<Address> addresses, Status refused);
+
   int peer() const { return peer_; }
   const StreamName& name() const { return name_; }
 
-  void start(const TransportEnvironment& environment);
-  // These two may destroy it.
-  void expire(const TransportEnvironment& environment);
+  void start();
+  // These two may end it.
+  void expire(uint64_t now);
   void on_connect(Result<StreamSocket> socket) override;
   uint64_t next_timer_ns() const;
 
  private:
   void start_round();
 
-  TcpTransport& transport_;
+  const Context context_;
+  ConnectAttemptHandler& handler_;
   const int peer_;
   const StreamName name_;
   const std::vector<Address> addresses_;
   const Status refused_;
-  TcpEndpoint* endpoint_ = nullptr;
   uint64_t round_ends_ns_ = 0;
   uint64_t deadline_ns_ = 0;
   uint32_t doublings_ = 0;        // of the round's time

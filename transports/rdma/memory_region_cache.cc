@@ -1,4 +1,4 @@
-#include "transports/rdma/registration_cache.h"
+#include "transports/rdma/memory_region_cache.h"
 
 #include <sys/resource.h>
 #include <unistd.h>
@@ -13,7 +13,7 @@
 namespace hetcomm::rdma {
 namespace {
 
-// Of kept registrations; each may split a mapping of the process in three.
+// At most so many memory regions are kept: each may split a mapping of the process in three.
 constexpr size_t kMostKept = 1024;
 constexpr int kRemote = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
 
@@ -49,7 +49,7 @@ Result<ibv_mr*> register_memory(const Verbs& verbs, ibv_pd* pd, void* address, u
       fmt::format("rdma: {} bytes cannot be registered: {}", length, std::strerror(error)));
 }
 
-RegistrationCache::RegistrationCache(const Verbs& verbs, ibv_pd* pd, uint64_t limit_bytes,
+MemoryRegionCache::MemoryRegionCache(const Verbs& verbs, ibv_pd* pd, uint64_t limit_bytes,
                                      bool strict, Log& log)
     : verbs_(verbs), pd_(pd), log_(log), limit_bytes_(limit_bytes), strict_(strict) {
   if (limit_bytes == 0) return;
@@ -57,52 +57,54 @@ RegistrationCache::RegistrationCache(const Verbs& verbs, ibv_pd* pd, uint64_t li
   if (monitor.ok()) {
     monitor_ = std::move(monitor).value();
   } else {
-    log_.info("rdma: registrations are not kept: {}", monitor.status().text());
+    log_.info(
+        "rdma: memory is registered anew for each operation, since its end would go unnoticed: {}",
+        monitor.status().text());
   }
 }
 
-RegistrationCache::~RegistrationCache() {
+MemoryRegionCache::~MemoryRegionCache() {
   for (List* list : {&all_, &idle_}) {
-    for (Registration& registration : *list) (void)verbs_.dereg_mr(registration.mr_);
+    for (MemoryRegion& region : *list) (void)verbs_.dereg_mr(region.mr_);
   }
   for (auto& [begin, device] : devices_) (void)verbs_.dereg_mr(device->whole.mr_);
 }
 
-MemoryRange RegistrationCache::pages_of(const Registration::Id& id) {
+MemoryRange MemoryRegionCache::pages_of(const MemoryRegion::Id& id) {
   const uint64_t page = page_bytes();
   return {id.address / page * page, (id.address + id.length + page - 1) / page * page};
 }
 
-Result<Registration*> RegistrationCache::acquire(const void* address, uint64_t length, int access) {
-  const Registration::Id id{reinterpret_cast<uint64_t>(address), length, access};
+Result<MemoryRegion*> MemoryRegionCache::acquire(const void* address, uint64_t length, int access) {
+  const MemoryRegion::Id id{reinterpret_cast<uint64_t>(address), length, access};
   Attached* const device = devices_.empty() ? nullptr : find_device(address, length);
   if (device != nullptr && (access & kRemote) == 0) {
     ++device->whole.users_;
     return &device->whole;
   }
   if (strict_ && (access & kRemote) != 0) return add(id, device, false);
-  if (Registration* known = use(id); known != nullptr) return known;
+  if (MemoryRegion* known = use(id); known != nullptr) return known;
   return add(id, device, begin_keeping(id, device));
 }
 
-Result<Registration*> RegistrationCache::acquire_part(const iovec& whole, const iovec& part,
+Result<MemoryRegion*> MemoryRegionCache::acquire_part(const iovec& whole, const iovec& part,
                                                       int access) {
   const bool all = part.iov_len == whole.iov_len;
   if (all || (!devices_.empty() && find_device(whole.iov_base, whole.iov_len) != nullptr)) {
     return acquire(whole.iov_base, whole.iov_len, access);
   }
-  const Registration::Id id{reinterpret_cast<uint64_t>(whole.iov_base), whole.iov_len, access};
-  if (Registration* known = use(id); known != nullptr) return known;
+  const MemoryRegion::Id id{reinterpret_cast<uint64_t>(whole.iov_base), whole.iov_len, access};
+  if (MemoryRegion* known = use(id); known != nullptr) return known;
   if (whole.iov_len <= most_bytes_ && begin_keeping(id, nullptr)) {
-    Result<Registration*> made = add(id, nullptr, true);
+    Result<MemoryRegion*> made = add(id, nullptr, true);
     if (made.ok()) return made;
     if (made.status().code() == Code::kOutOfResources) most_bytes_ = whole.iov_len - 1;
   }
   return add({reinterpret_cast<uint64_t>(part.iov_base), part.iov_len, access}, nullptr, false);
 }
 
-Registration* RegistrationCache::use(const Registration::Id& id) {
-  Registration* known = find(id);
+MemoryRegion* MemoryRegionCache::use(const MemoryRegion::Id& id) {
+  MemoryRegion* known = find(id);
   if (known != nullptr && known->users_++ == 0) {
     all_.splice(all_.begin(), idle_, known->self_);
   }
@@ -111,7 +113,7 @@ Registration* RegistrationCache::use(const Registration::Id& id) {
 
 // True: one that is made now is to be kept, and its memory is watched already, so that what is lost
 // from now on is noticed. Want of memory is no reason to fail: it is not kept then.
-bool RegistrationCache::begin_keeping(const Registration::Id& id, const Attached* device) {
+bool MemoryRegionCache::begin_keeping(const MemoryRegion::Id& id, const Attached* device) {
   if (id.length > limit_bytes_ || (device == nullptr && monitor_ == nullptr)) return false;
   try {
     if (device == nullptr && !monitor_->watch(pages_of(id))) return false;
@@ -124,7 +126,7 @@ bool RegistrationCache::begin_keeping(const Registration::Id& id, const Attached
   return false;
 }
 
-Result<Registration*> RegistrationCache::add(const Registration::Id& id, const Attached* device,
+Result<MemoryRegion*> MemoryRegionCache::add(const MemoryRegion::Id& id, const Attached* device,
                                              bool keep) {
   try {
     return try_add(id, device, keep);
@@ -134,23 +136,23 @@ Result<Registration*> RegistrationCache::add(const Registration::Id& id, const A
   }
 }
 
-// What begin_keeping() has begun, and nothing came of it.
-void RegistrationCache::stop_keeping(const Registration::Id& id, const Attached* device) {
+// Undoes begin_keeping() when no memory region was made.
+void MemoryRegionCache::stop_keeping(const MemoryRegion::Id& id, const Attached* device) {
   known_.erase(id);
   if (device == nullptr) monitor_->unwatch(pages_of(id));
 }
 
-Result<Registration*> RegistrationCache::try_add(const Registration::Id& id, const Attached* device,
+Result<MemoryRegion*> MemoryRegionCache::try_add(const MemoryRegion::Id& id, const Attached* device,
                                                  bool keep) {
   // Nothing fails any more when the device has it.
   List own(1);
-  Registration& registration = own.front();
-  registration.self_ = own.begin();
-  registration.id_ = id;
-  if (keep) known_.emplace(id, &registration);
+  MemoryRegion& region = own.front();
+  region.self_ = own.begin();
+  region.id_ = id;
+  if (keep) known_.emplace(id, &region);
   Result<Registered> made = make(id, device);
   if (!made.ok() && !idle_.empty()) {
-    // What is kept for nobody may be what the limit is full of.
+    // Idle memory regions may have used up the limit.
     while (!idle_.empty()) forget(idle_.back());
     made = make(id, device);
   }
@@ -158,18 +160,18 @@ Result<Registration*> RegistrationCache::try_add(const Registration::Id& id, con
     if (keep) stop_keeping(id, device);
     return made.status();
   }
-  registration.mr_ = made->mr;
-  registration.shift_ = made->address - id.address;
-  registration.users_ = 1;
-  registration.cached_ = keep;
-  registration.watched_ = keep && device == nullptr;
+  region.mr_ = made->mr;
+  region.shift_ = made->address - id.address;
+  region.users_ = 1;
+  region.cached_ = keep;
+  region.watched_ = keep && device == nullptr;
   if (keep) cached_bytes_ += id.length;
   all_.splice(all_.begin(), own);
-  return &registration;
+  return &region;
 }
 
 // One that is kept for the memory that is there now.
-Registration* RegistrationCache::find(const Registration::Id& id) {
+MemoryRegion* MemoryRegionCache::find(const MemoryRegion::Id& id) {
   auto found = known_.find(id);
   const bool settled = found == known_.end() || !found->second->watched_ || monitor_->settle();
   if (monitor_ && monitor_->anything_lost()) {
@@ -182,61 +184,61 @@ Registration* RegistrationCache::find(const Registration::Id& id) {
   return nullptr;
 }
 
-void RegistrationCache::release(Registration* registration) {
-  if (--registration->users_ > 0) return;
-  if (registration->cached_) {
-    idle_.splice(idle_.begin(), all_, registration->self_);
+void MemoryRegionCache::release(MemoryRegion* region) {
+  if (--region->users_ > 0) return;
+  if (region->cached_) {
+    idle_.splice(idle_.begin(), all_, region->self_);
     return;
   }
-  end(*registration, all_);
+  end(*region, all_);
 }
 
-bool RegistrationCache::revoke(Registration* registration) {
-  if (registration->users_ > 1 || verbs_.dereg_mr(registration->mr_) != 0) return false;
-  if (registration->cached_) {
-    known_.erase(registration->id_);
-    cached_bytes_ -= registration->id_.length;
+bool MemoryRegionCache::revoke(MemoryRegion* region) {
+  if (region->users_ > 1 || verbs_.dereg_mr(region->mr_) != 0) return false;
+  if (region->cached_) {
+    known_.erase(region->id_);
+    cached_bytes_ -= region->id_.length;
   }
-  drop(*registration, all_);
+  drop(*region, all_);
   return true;
 }
 
 // The next acquire() of the same range makes a new one; this one lives as long as it is used.
-void RegistrationCache::forget(Registration& registration) {
-  known_.erase(registration.id_);
-  cached_bytes_ -= registration.id_.length;
-  registration.cached_ = false;
-  if (registration.users_ == 0) end(registration, idle_);
+void MemoryRegionCache::forget(MemoryRegion& region) {
+  known_.erase(region.id_);
+  cached_bytes_ -= region.id_.length;
+  region.cached_ = false;
+  if (region.users_ == 0) end(region, idle_);
 }
 
-void RegistrationCache::end(Registration& registration, List& list) {
-  (void)verbs_.dereg_mr(registration.mr_);
-  drop(registration, list);
+void MemoryRegionCache::end(MemoryRegion& region, List& list) {
+  (void)verbs_.dereg_mr(region.mr_);
+  drop(region, list);
 }
 
 // The device has it no more.
-void RegistrationCache::drop(Registration& registration, List& list) {
-  if (registration.watched_) monitor_->unwatch(pages_of(registration.id_));
-  list.erase(registration.self_);
+void MemoryRegionCache::drop(MemoryRegion& region, List& list) {
+  if (region.watched_) monitor_->unwatch(pages_of(region.id_));
+  list.erase(region.self_);
 }
 
-void RegistrationCache::forget_lost() {
+void MemoryRegionCache::forget_lost() {
   MemoryMonitor::Lost lost;
   monitor_->take(lost);
-  // What was taken comes no second time: nothing here may fail.
+  // Losses that were taken come no second time: nothing here may fail.
   for (auto at = known_.begin(); at != known_.end();) {
-    Registration& registration = *at->second;
+    MemoryRegion& region = *at->second;
     const MemoryRange pages = pages_of((at++)->first);
     const bool hit =
         lost.all || std::any_of(lost.ranges.begin(), lost.ranges.begin() + lost.count,
                                 [&](const MemoryRange& range) {
                                   return range.begin < pages.end && pages.begin < range.end;
                                 });
-    if (hit) forget(registration);
+    if (hit) forget(region);
   }
 }
 
-void RegistrationCache::trim(uint64_t room_bytes) {
+void MemoryRegionCache::trim(uint64_t room_bytes) {
   while (!idle_.empty() &&
          (known_.size() >= kMostKept || cached_bytes_ + room_bytes > limit_bytes_)) {
     forget(idle_.back());
@@ -245,7 +247,7 @@ void RegistrationCache::trim(uint64_t room_bytes) {
 
 // --- memory of devices -----------------------------------------------------------------------
 
-Result<Registered> RegistrationCache::make(const Registration::Id& id, const Attached* device) {
+Result<Registered> MemoryRegionCache::make(const MemoryRegion::Id& id, const Attached* device) {
   if (device != nullptr) {
     const DeviceRange& range = device->range;
     Result<Registered> made = register_device_memory(
@@ -260,7 +262,7 @@ Result<Registered> RegistrationCache::make(const Registration::Id& id, const Att
   return Registered{mr.value(), id.address};
 }
 
-bool RegistrationCache::may_copy(const Status& why, Segments segments) {
+bool MemoryRegionCache::may_copy(const Status& why, Segments segments) {
   if (why.code() != Code::kOutOfResources || has_device(segments)) return false;
   if (!std::exchange(told_of_copying_, true)) {
     log_.warn("{}; such memory goes through message buffers, which takes longer", why.text());
@@ -268,12 +270,12 @@ bool RegistrationCache::may_copy(const Status& why, Segments segments) {
   return true;
 }
 
-Result<Registered> RegistrationCache::register_alone(const void* address, uint64_t length,
+Result<Registered> MemoryRegionCache::register_alone(const void* address, uint64_t length,
                                                      int access) {
   return make({reinterpret_cast<uint64_t>(address), length, access}, find_device(address, length));
 }
 
-RegistrationCache::Attached* RegistrationCache::find_device(const void* address,
+MemoryRegionCache::Attached* MemoryRegionCache::find_device(const void* address,
                                                             uint64_t length) const {
   const auto begin = reinterpret_cast<uint64_t>(address);
   auto at = devices_.upper_bound(begin);
@@ -284,17 +286,17 @@ RegistrationCache::Attached* RegistrationCache::find_device(const void* address,
   return inside <= size && length <= size - inside ? at->second.get() : nullptr;
 }
 
-bool RegistrationCache::has_device(Segments segments) const {
+bool MemoryRegionCache::has_device(Segments segments) const {
   return !devices_.empty() && std::any_of(segments.begin(), segments.end(), [&](const iovec& each) {
     return find_device(each.iov_base, each.iov_len) != nullptr;
   });
 }
 
-Status RegistrationCache::attach(const DeviceRange& range, DeviceWay way) {
+Status MemoryRegionCache::attach(const DeviceRange& range, DeviceWay way) {
   auto device = std::make_unique<Attached>();
   device->range = range;
   device->way = way;
-  Registration& whole = device->whole;
+  MemoryRegion& whole = device->whole;
   whole.id_ = {reinterpret_cast<uint64_t>(range.window), range.length, IBV_ACCESS_LOCAL_WRITE};
   // Noted first: what the device has is let go of again, whatever happens.
   const auto at = devices_.emplace(whole.id_.address, std::move(device)).first;
@@ -314,15 +316,15 @@ Status RegistrationCache::attach(const DeviceRange& range, DeviceWay way) {
   return {};
 }
 
-void RegistrationCache::detach(const std::byte* window) {
+void MemoryRegionCache::detach(const std::byte* window) {
   const auto at = devices_.find(reinterpret_cast<uint64_t>(window));
   if (at == devices_.end()) return;
   for (auto each = known_.begin(); each != known_.end();) {
-    const Registration::Id& id = each->first;
-    Registration& registration = *each->second;
+    const MemoryRegion::Id& id = each->first;
+    MemoryRegion& region = *each->second;
     ++each;
     if (find_device(reinterpret_cast<void*>(id.address), id.length) == at->second.get()) {
-      forget(registration);
+      forget(region);
     }
   }
   (void)verbs_.dereg_mr(at->second->whole.mr_);

@@ -1,18 +1,18 @@
-// Registrations of user memory, kept for the next time where that is safe.
+// Memory regions over user memory, kept for the next time where that is safe.
 //
-// Safe means: it is noticed when the memory goes away, since a registration pins pages, and memory
+// Safe means: it is noticed when the memory goes away, since a memory region pins pages, and memory
 // that is unmapped and mapped again has others: the device would write to pages that nobody sees.
 // The mechanism is MemoryMonitor (userfaultfd events). Memory that it cannot watch, or all where
 // the kernel does not allow it, is registered for each operation and let go with it: slower, never
 // wrong. Hooks on malloc and munmap are not used: they miss what does not go through them.
 //
-// A registration covers exactly the range that was asked for, so a peer that has its key reaches
+// A memory region covers exactly the range that was asked for, so a peer that has its key reaches
 // nothing beside it. Idle ones are dropped, the least recently used first, beyond |limit_bytes|.
-// After fork() the child must not use the context; the parent's registrations stay right, since the
-// kernel copies pinned pages for the child at once (before Linux 5.12: ibv_fork_init).
+// After fork() the child must not use the context. The parent's memory regions stay right, since
+// the kernel copies pinned pages for the child at once (before Linux 5.12: ibv_fork_init).
 //
 // Memory of devices is named by its window (DeviceRange). For this side's own use there is one
-// registration of all of it, as long as it is attached; what peers get keys of is registered
+// memory region for all of it, as long as it is attached; what peers get keys of is registered
 // exactly, and kept until detach(), before which it does not go away.
 #pragma once
 
@@ -32,15 +32,15 @@
 
 namespace hetcomm::rdma {
 
-class Registration {
+class MemoryRegion {
  public:
   uint32_t lkey() const { return mr_->lkey; }
   uint32_t rkey() const { return mr_->rkey; }
-  // By which work requests and keys name |byte| of it.
+  // The address by which work requests and keys name |byte| of it.
   uint64_t address_of(const void* byte) const { return reinterpret_cast<uint64_t>(byte) + shift_; }
 
  private:
-  friend class RegistrationCache;
+  friend class MemoryRegionCache;
   struct Id {
     uint64_t address = 0;
     uint64_t length = 0;
@@ -60,69 +60,69 @@ class Registration {
   uint32_t users_ = 0;
   bool cached_ = false;
   bool watched_ = false;
-  std::list<Registration>::iterator self_;
+  std::list<MemoryRegion>::iterator self_;
 };
 
 // ibv_reg_mr with a text that helps: RLIMIT_MEMLOCK and so on.
 Result<ibv_mr*> register_memory(const Verbs& verbs, ibv_pd* pd, void* address, uint64_t length,
                                 int access);
 
-class RegistrationCache {
+class MemoryRegionCache {
  public:
   // |limit_bytes| 0: nothing is kept. |strict|: nothing that a peer may have a key of is kept, nor
   // shared between users.
-  RegistrationCache(const Verbs& verbs, ibv_pd* pd, uint64_t limit_bytes, bool strict, Log& log);
-  ~RegistrationCache();
-  RegistrationCache(const RegistrationCache&) = delete;
-  RegistrationCache& operator=(const RegistrationCache&) = delete;
+  MemoryRegionCache(const Verbs& verbs, ibv_pd* pd, uint64_t limit_bytes, bool strict, Log& log);
+  ~MemoryRegionCache();
+  MemoryRegionCache(const MemoryRegionCache&) = delete;
+  MemoryRegionCache& operator=(const MemoryRegionCache&) = delete;
 
   // Valid until release(), which comes as often as acquire() succeeded.
-  Result<Registration*> acquire(const void* address, uint64_t length, int access);
-  // The same for |part| of |whole|: all of it where that can be kept, since the other parts follow;
-  // else no more than is asked for, since each part is pinned and let go anew.
-  Result<Registration*> acquire_part(const iovec& whole, const iovec& part, int access);
-  void release(Registration* registration);
-  // As release(), and on return no peer reaches the memory by it. False: others use it too, or the
-  // device does not let go of it; nothing was done.
-  bool revoke(Registration* registration);
+  Result<MemoryRegion*> acquire(const void* address, uint64_t length, int access);
+  // Acquires |part| of |whole|: all of it if that can be kept, since the other parts follow. If
+  // not, no more than is asked for, since each part is pinned and let go anew.
+  Result<MemoryRegion*> acquire_part(const iovec& whole, const iovec& part, int access);
+  void release(MemoryRegion* region);
+  // Releases it, and on return no peer reaches the memory by it. False: nothing was done, since
+  // others use it too, or the device does not let go of it.
+  bool revoke(MemoryRegion* region);
 
-  // Whether bytes of |segments|, which cannot be registered for the reason |why|, may be copied by
-  // the processor instead. The first time is told in the log.
+  // True: the processor may copy bytes of |segments|, which cannot be registered for the reason
+  // |why|. The log tells the first time.
   bool may_copy(const Status& why, Segments segments);
 
-  // Not kept: ended by whoever asked.
+  // Makes a memory region that is not kept. The caller ends it.
   Result<Registered> register_alone(const void* address, uint64_t length, int access);
 
   Status attach(const DeviceRange& range, DeviceWay way);
   // Nothing of it is acquired.
   void detach(const std::byte* window);
-  // Whether any of |segments| is memory of a device.
+  // True: one of |segments| is memory of a device.
   bool has_device(Segments segments) const;
 
   size_t kept() const { return known_.size(); }
   bool watching() const { return monitor_ != nullptr; }
 
  private:
-  using List = std::list<Registration>;
+  using List = std::list<MemoryRegion>;
   struct Attached {
     DeviceRange range;
     DeviceWay way = DeviceWay::kPlain;
-    Registration whole;
+    MemoryRegion whole;
   };
-  static MemoryRange pages_of(const Registration::Id& id);
-  Registration* find(const Registration::Id& id);
-  Registration* use(const Registration::Id& id);
-  bool begin_keeping(const Registration::Id& id, const Attached* device);
-  Result<Registration*> add(const Registration::Id& id, const Attached* device, bool keep);
-  Result<Registration*> try_add(const Registration::Id& id, const Attached* device, bool keep);
-  void stop_keeping(const Registration::Id& id, const Attached* device);
+  static MemoryRange pages_of(const MemoryRegion::Id& id);
+  MemoryRegion* find(const MemoryRegion::Id& id);
+  MemoryRegion* use(const MemoryRegion::Id& id);
+  bool begin_keeping(const MemoryRegion::Id& id, const Attached* device);
+  Result<MemoryRegion*> add(const MemoryRegion::Id& id, const Attached* device, bool keep);
+  Result<MemoryRegion*> try_add(const MemoryRegion::Id& id, const Attached* device, bool keep);
+  void stop_keeping(const MemoryRegion::Id& id, const Attached* device);
   void forget_lost();
-  void forget(Registration& registration);
-  void end(Registration& registration, List& list);
-  void drop(Registration& registration, List& list);
+  void forget(MemoryRegion& region);
+  void end(MemoryRegion& region, List& list);
+  void drop(MemoryRegion& region, List& list);
   void trim(uint64_t room_bytes);
   Attached* find_device(const void* address, uint64_t length) const;
-  Result<Registered> make(const Registration::Id& id, const Attached* device);
+  Result<Registered> make(const MemoryRegion::Id& id, const Attached* device);
 
   const Verbs& verbs_;
   ibv_pd* pd_;
@@ -135,7 +135,7 @@ class RegistrationCache {
   uint64_t cached_bytes_ = 0;
   List all_;   // in use, or not kept
   List idle_;  // cached and unused; most recently used first
-  std::unordered_map<Registration::Id, Registration*, Registration::Hash> known_;
+  std::unordered_map<MemoryRegion::Id, MemoryRegion*, MemoryRegion::Hash> known_;
   std::unique_ptr<MemoryMonitor> monitor_;
   std::map<uint64_t, std::unique_ptr<Attached>> devices_;  // by the window's begin
 };

@@ -1,6 +1,6 @@
-// A connection being made.
+// A connection being made, on either side.
 //
-//   lower rank (Attempt)                      higher rank (Arrival)
+//   lower rank (ConnectAttempt)               higher rank (Arrival)
 //     makes a queue pair
 //     TCP, proof of the secret; its
 //     parameters stand in the hello    -->    makes a queue pair, connects it
@@ -9,9 +9,9 @@
 //
 // The ready byte keeps the higher rank from sending to a queue pair that cannot receive yet.
 //
-// With HETCOMM_RDMA_CONNECT=cm neither connects its queue pair by what the other has said. The
-// answer has a token; the lower rank asks by rdma_cm with it (connection_manager.h), and both
-// connect their queue pairs by the path that rdma_cm then knows, before the ready byte.
+// HETCOMM_RDMA_CONNECT=cm: neither connects its queue pair by the other's parameters. The answer
+// has a token, with which the lower rank asks by rdma_cm (connection_manager.h). Both then connect
+// their queue pairs by the path that rdma_cm knows, before the ready byte.
 #pragma once
 
 #include <cstdint>
@@ -26,20 +26,20 @@
 
 namespace hetcomm::rdma {
 
-class RdmaTransport;
+class PendingConnections;
+class Port;
 
-class Attempt final : public ConnectHandler, public Watcher, public CmHandler {
+class ConnectAttempt final : public ConnectHandler, public Watcher, public CmHandler {
  public:
   // |refused|: a failure that is known already and is to be reported later.
-  Attempt(RdmaTransport& transport, int peer, Status refused);
-  ~Attempt();
+  ConnectAttempt(PendingConnections& owner, Port& port, int peer, Status refused);
+  ~ConnectAttempt();
 
   int peer() const { return peer_; }
   bool has_queue_pair() const { return pair_ != nullptr; }
 
   void start(std::vector<Address> addresses, const Gid& mine, const GidBytes& peer);
-  // These may destroy it.
-  // Without memory the attempt has failed, as for any other reason.
+  // These may destroy it. An attempt without memory fails as for any other reason.
   void expire(uint64_t now);
   void on_connect(Result<StreamSocket> socket) override;
   void on_events(uint32_t events) override;
@@ -59,7 +59,8 @@ class Attempt final : public ConnectHandler, public Watcher, public CmHandler {
   void complete();
   void fail(Status why);
 
-  RdmaTransport& transport_;
+  PendingConnections& owner_;
+  Port& port_;
   const int peer_;
   Status refused_;
   std::vector<Address> addresses_;
@@ -82,12 +83,13 @@ class Attempt final : public ConnectHandler, public Watcher, public CmHandler {
 
 class Arrival final : public Watcher, public CmHandler {
  public:
-  Arrival(RdmaTransport& transport, int peer, UniqueFd socket);
+  Arrival(PendingConnections& owner, Port& port, int peer, UniqueFd socket);
   ~Arrival();
 
   // False: refused, and the peer was told why.
   bool start(ConstByteSpan hello);
-  bool owns(uint32_t number) const { return number_ == number; }
+  // The number of its queue pair; 0: it has none.
+  uint32_t number() const { return number_; }
   // Its queue pair, if it has one still, receives nothing more.
   void stop() {
     if (pair_) pair_->stop();
@@ -109,7 +111,8 @@ class Arrival final : public Watcher, public CmHandler {
   Status prepare(ConstByteSpan hello, AnswerBytes& answer);
   Status connect_and_accept();
 
-  RdmaTransport& transport_;
+  PendingConnections& owner_;
+  Port& port_;
   const int peer_;
   UniqueFd socket_;
   Parameters peer_parameters_;

@@ -1,4 +1,4 @@
-#include "transports/shm/segment.h"
+#include "transports/shm/connection_memory.h"
 
 #include <fcntl.h>
 #include <linux/magic.h>
@@ -57,31 +57,31 @@ Result<uint64_t> sealed_size(const UniqueFd& file, int seals) {
   }
   // Huge pages can run out, which a process learns by a signal.
   if (system.f_type != TMPFS_MAGIC || info.st_size < 0) {
-    return Status(Code::kInvalidArgument, "shm: peer's memory is of another kind");
+    return Status(Code::kInvalidArgument, "shm: peer's memory is no memory file");
   }
   return static_cast<uint64_t>(info.st_size);
 }
 
-Segment::Segment(UniqueFd file, const Geometry& geometry)
+ConnectionMemory::ConnectionMemory(UniqueFd file, const Geometry& geometry)
     : file_(std::move(file)), geometry_(geometry) {}
 
-Segment::Segment(Segment&& other) noexcept
+ConnectionMemory::ConnectionMemory(ConnectionMemory&& other) noexcept
     : file_(std::move(other.file_)),
       geometry_(other.geometry_),
       base_(std::exchange(other.base_, nullptr)) {}
 
-Segment& Segment::operator=(Segment&& other) noexcept {
+ConnectionMemory& ConnectionMemory::operator=(ConnectionMemory&& other) noexcept {
   std::swap(file_, other.file_);
   std::swap(geometry_, other.geometry_);
   std::swap(base_, other.base_);
   return *this;
 }
 
-Segment::~Segment() {
+ConnectionMemory::~ConnectionMemory() {
   if (base_ != nullptr) munmap(base_, size_bytes());
 }
 
-Status Segment::map() {
+Status ConnectionMemory::map() {
   void* const base =
       mmap(nullptr, size_bytes(), PROT_READ | PROT_WRITE, MAP_SHARED, file_.get(), 0);
   if (base == MAP_FAILED) return status_from_errno(errno, "shm: mmap");
@@ -93,14 +93,14 @@ Status Segment::map() {
   return {};
 }
 
-Status Segment::check_support() {
+Status ConnectionMemory::check_support() {
   const UniqueFd file(memfd_create("hetcomm", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!file.valid()) return status_from_errno(errno, "shm: memfd_create");
   if (fcntl(file.get(), F_ADD_SEALS, kSeals) != 0) return status_from_errno(errno, "shm: sealing");
   return {};
 }
 
-Result<Segment> Segment::create(const Geometry& geometry) {
+Result<ConnectionMemory> ConnectionMemory::create(const Geometry& geometry) {
   UniqueFd file(memfd_create("hetcomm", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!file.valid()) return status_from_errno(errno, "shm: memfd_create");
   if (ftruncate(file.get(), static_cast<off_t>(geometry.file_bytes())) != 0) {
@@ -111,12 +111,12 @@ Result<Segment> Segment::create(const Geometry& geometry) {
                   std::string(status_from_errno(error, "shm: no shared memory").text()));
   }
   if (fcntl(file.get(), F_ADD_SEALS, kSeals) != 0) return status_from_errno(errno, "shm: sealing");
-  Segment segment(std::move(file), geometry);
-  HETCOMM_RETURN_IF_ERROR(segment.map());
-  return segment;
+  ConnectionMemory memory(std::move(file), geometry);
+  HETCOMM_RETURN_IF_ERROR(memory.map());
+  return memory;
 }
 
-Result<Segment> Segment::adopt(UniqueFd file, const Geometry& geometry) {
+Result<ConnectionMemory> ConnectionMemory::adopt(UniqueFd file, const Geometry& geometry) {
   if (!geometry.valid())
     return Status(Code::kInvalidArgument, "shm: peer's ring sizes are invalid");
   Result<uint64_t> size = sealed_size(file, kSeals);
@@ -124,16 +124,16 @@ Result<Segment> Segment::adopt(UniqueFd file, const Geometry& geometry) {
   if (*size != geometry.file_bytes()) {
     return Status(Code::kInvalidArgument, "shm: peer's memory has another size than announced");
   }
-  Segment segment(std::move(file), geometry);
-  HETCOMM_RETURN_IF_ERROR(segment.map());
-  return segment;
+  ConnectionMemory memory(std::move(file), geometry);
+  HETCOMM_RETURN_IF_ERROR(memory.map());
+  return memory;
 }
 
-void Segment::let_go_of_file() {
+void ConnectionMemory::let_go_of_file() {
   if (can_populate()) file_.reset();
 }
 
-Code Segment::allocate_ring(int side, uint64_t from, uint64_t to) {
+Code ConnectionMemory::allocate_ring(int side, uint64_t from, uint64_t to) {
   std::byte* const begin = ring(side) + from;
   const auto offset = static_cast<uint64_t>(begin - base_);
   const int error = file_.valid() ? allocate(file_.get(), offset, to - from)  //

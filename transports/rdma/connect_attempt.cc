@@ -1,4 +1,4 @@
-#include "transports/rdma/attempt.h"
+#include "transports/rdma/connect_attempt.h"
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -14,12 +14,14 @@
 #include "src/base/random.h"
 #include "src/net/hash.h"
 #include "src/net/socket_options.h"
-#include "transports/rdma/transport.h"
+#include "transports/rdma/endpoint.h"
+#include "transports/rdma/pending_connections.h"
+#include "transports/rdma/port.h"
 
 namespace hetcomm::rdma {
 namespace {
 
-constexpr const char* kAddressGone = "its address has gone";
+constexpr const char* kAddressGone = "the address of this side's port has gone";
 constexpr uint64_t kShortLimitNs = 3'000'000'000;
 constexpr uint32_t kMostDoublings = 10;
 
@@ -29,7 +31,7 @@ bool send_all(int fd, ConstByteSpan bytes) {
   return sent == static_cast<ssize_t>(bytes.size());
 }
 
-// What rdma_cm has found has to be what the peer has named.
+// The queue pair and address that rdma_cm has found have to be those that the peer has named.
 Status check_path(const Path& path, const Parameters& peer) {
   const bool same_address =
       path.address.is_global != 0
@@ -39,7 +41,7 @@ Status check_path(const Path& path, const Parameters& peer) {
   return {Code::kPeerLost, "rdma_cm leads to another queue pair than the peer's"};
 }
 
-// By the path that rdma_cm has found.
+// Connects the queue pair by the path that rdma_cm has found.
 Status connect_pair(QueuePair& pair, CmConnection& cm, const Parameters& peer,
                     const ConnectionSettings& settings) {
   Result<Path> path = cm.path();
@@ -52,7 +54,8 @@ uint64_t detection_ns(const TransportEnvironment& environment) {
   return std::max(environment.config.number(Variable::kDetectionTime), kMinDetectionNs);
 }
 
-// While the two sides make a connection. The peer may compute; its kernel is asked.
+// Notices a cut while the two sides make a connection. The peer may compute, so its kernel is
+// asked.
 Status notice_cuts(int fd, const TransportEnvironment& environment) {
   return set_keepalive(fd, detection_ns(environment));
 }
@@ -72,24 +75,24 @@ bool would_block(ssize_t got) { return got < 0 && (errno == EAGAIN || errno == E
 
 // --- the lower rank ----------------------------------------------------------------------------
 
-Attempt::Attempt(RdmaTransport& transport, int peer, Status refused)
-    : transport_(transport), peer_(peer), refused_(std::move(refused)) {}
+ConnectAttempt::ConnectAttempt(PendingConnections& owner, Port& port, int peer, Status refused)
+    : owner_(owner), port_(port), peer_(peer), refused_(std::move(refused)) {}
 
-Attempt::~Attempt() {
-  if (socket_.valid()) transport_.poller().remove(socket_.get(), *this);
+ConnectAttempt::~ConnectAttempt() {
+  if (socket_.valid()) port_.poller().remove(socket_.get(), *this);
 }
 
-// What follows finish() in |upcall| is nothing that fails.
+// Nothing that follows finish() in |upcall| fails.
 template <typename Upcall>
-void Attempt::guarded(Upcall&& upcall) {
+void ConnectAttempt::guarded(Upcall&& upcall) {
   try {
     upcall();
   } catch (const std::bad_alloc&) {
-    transport_.finish(*this, Code::kOutOfMemory);
+    owner_.finish(*this, Code::kOutOfMemory);
   }
 }
 
-void Attempt::start(std::vector<Address> addresses, const Gid& mine, const GidBytes& peer) {
+void ConnectAttempt::start(std::vector<Address> addresses, const Gid& mine, const GidBytes& peer) {
   if (!refused_.ok()) return;
   addresses_ = std::move(addresses);
   mine_ = mine;
@@ -101,8 +104,8 @@ void Attempt::start(std::vector<Address> addresses, const Gid& mine, const GidBy
   }
 }
 
-void Attempt::begin() {
-  Result<std::unique_ptr<QueuePair>> pair = transport_.make_queue_pair();
+void ConnectAttempt::begin() {
+  Result<std::unique_ptr<QueuePair>> pair = owner_.make_queue_pair();
   if (!pair.ok()) {
     refused_ = pair.status();
     return;
@@ -110,30 +113,30 @@ void Attempt::begin() {
   pair_ = std::move(pair).value();
   // The real clock: the coarse one is that of the last progress(), which may be long ago.
   last_reached_ns_ = now_ns();
-  deadline_ns_ = deadline_after(
-      last_reached_ns_, transport_.environment().config.number(Variable::kBootstrapTimeout));
+  deadline_ns_ = deadline_after(last_reached_ns_,
+                                port_.environment().config.number(Variable::kBootstrapTimeout));
   start_round();
 }
 
-void Attempt::start_round() {
-  const TransportEnvironment& environment = transport_.environment();
+void ConnectAttempt::start_round() {
+  const TransportEnvironment& environment = port_.environment();
   const uint64_t limit_ns = (addresses_.size() * kShortLimitNs) << doublings_;
   round_ends_ns_ = std::min(deadline_after(now_ns(), limit_ns), deadline_ns_);
   reached_ = false;
   Hello hello = make_hello(environment.credentials, Role::kRdma, environment.rank, peer_);
-  hello.extra = encode_parameters(transport_.parameters_of(*pair_, mine_, peer_gid_));
+  hello.extra = encode_parameters(port_.parameters_of(*pair_, mine_, peer_gid_));
   connector_ = Connector::create(environment.poller, addresses_, environment.credentials.secret,
                                  std::move(hello), round_ends_ns_, *this);
 }
 
-void Attempt::on_connect(Result<StreamSocket> socket) {
+void ConnectAttempt::on_connect(Result<StreamSocket> socket) {
   guarded([&] { take(std::move(socket)); });
 }
 
-void Attempt::take(Result<StreamSocket> socket) {
+void ConnectAttempt::take(Result<StreamSocket> socket) {
   if (!socket.ok()) {
     const uint64_t now = now_ns();
-    const bool silent = now >= last_reached_ns_ + detection_ns(transport_.environment());
+    const bool silent = now >= last_reached_ns_ + detection_ns(port_.environment());
     if (now >= round_ends_ns_ && now < deadline_ns_ && !silent) {
       if (reached_) doublings_ = std::min(doublings_ + 1, kMostDoublings);
       start_round();
@@ -143,32 +146,33 @@ void Attempt::take(Result<StreamSocket> socket) {
     return;
   }
   socket_ = std::move(socket).value().take_fd();
-  Status status = notice_cuts(socket_.get(), transport_.environment());
-  if (status.ok()) status = transport_.poller().add(socket_.get(), EPOLLIN, *this);
+  Status status = notice_cuts(socket_.get(), port_.environment());
+  if (status.ok()) status = port_.poller().add(socket_.get(), EPOLLIN, *this);
   if (!status.ok()) fail(status);
 }
 
-void Attempt::on_events(uint32_t /*events*/) {
+void ConnectAttempt::on_events(uint32_t /*events*/) {
   guarded([&] { read_answer(); });
 }
 
-void Attempt::read_answer() {
+void ConnectAttempt::read_answer() {
   const ssize_t got =
       recv(socket_.get(), answer_.data() + received_, answer_.size() - received_, MSG_DONTWAIT);
   if (would_block(got)) return;
   if (got <= 0) {
     fail({Code::kPeerLost,
-          got == 0 ? std::string("closed by the peer while it was made") : std::strerror(errno)});
+          got == 0 ? std::string("the peer closed the connection while it was being made")
+                   : std::strerror(errno)});
     return;
   }
   received_ += static_cast<size_t>(got);
   if (received_ == answer_.size()) answered();
 }
 
-void Attempt::answered() {
+void ConnectAttempt::answered() {
   Result<Answer> answer = decode_answer(answer_);
   Status status = answer.status();
-  const bool by_cm = transport_.manager() != nullptr;
+  const bool by_cm = owner_.manager() != nullptr;
   if (status.ok() && answer->invitation.has_value() != by_cm) {
     status = Status(Code::kPeerLost, by_cm ? "the peer does not connect by rdma_cm"
                                            : "the peer connects by rdma_cm only");
@@ -177,7 +181,7 @@ void Attempt::answered() {
     peer_parameters_ = answer->parameters;
     status = by_cm ? ask(*answer->invitation)
                    : pair_->connect(pair_->path_to(peer_parameters_, mine_), peer_parameters_,
-                                    transport_.settings().connection);
+                                    port_.settings().connection);
   }
   if (!status.ok()) {
     fail(status);
@@ -186,16 +190,16 @@ void Attempt::answered() {
   }
 }
 
-Status Attempt::ask(const CmInvitation& invitation) {
+Status ConnectAttempt::ask(const CmInvitation& invitation) {
   Result<std::unique_ptr<CmConnection>> connection =
-      transport_.manager()->connect(mine_, invitation.address, invitation.token, *pair_, *this);
+      owner_.manager()->connect(mine_, invitation.address, invitation.token, *pair_, *this);
   if (connection.ok()) cm_ = std::move(connection).value();
   return connection.status();
 }
 
-void Attempt::on_answer() {
+void ConnectAttempt::on_answer() {
   guarded([&] {
-    Status status = connect_pair(*pair_, *cm_, peer_parameters_, transport_.settings().connection);
+    Status status = connect_pair(*pair_, *cm_, peer_parameters_, port_.settings().connection);
     if (status.ok()) status = cm_->confirm();
     if (status.ok()) {
       complete();
@@ -205,34 +209,33 @@ void Attempt::on_answer() {
   });
 }
 
-void Attempt::on_ended(const Status& why) {
+void ConnectAttempt::on_ended(const Status& why) {
   guarded([&] { fail(why); });
 }
 
-void Attempt::complete() {
+void ConnectAttempt::complete() {
   // From now on events find the connection.
-  if (!pair_->has_address() || !transport_.has_address(mine_)) {
+  if (!pair_->has_address() || !port_.has_address(mine_)) {
     fail({Code::kPeerLost, kAddressGone});
     return;
   }
   if (!send_all(socket_.get(), {&kReadyByte, 1})) {
-    fail({Code::kPeerLost, "closed by the peer while it was made"});
+    fail({Code::kPeerLost, "the peer closed the connection while it was being made"});
     return;
   }
-  transport_.poller().remove(socket_.get(), *this);
+  port_.poller().remove(socket_.get(), *this);
   ignore_cuts(socket_.get());
-  std::unique_ptr<Endpoint> endpoint = std::make_unique<RdmaEndpoint>(
-      transport_, peer_,
-      Connected{std::move(pair_), peer_parameters_, std::move(socket_), std::move(cm_)});
-  transport_.finish(*this, std::move(endpoint));
+  std::unique_ptr<Endpoint> endpoint = owner_.make_endpoint(
+      {std::move(pair_), peer_parameters_, std::move(socket_), std::move(cm_)});
+  owner_.finish(*this, std::move(endpoint));
 }
 
-void Attempt::fail(Status why) {
+void ConnectAttempt::fail(Status why) {
   if (!why.text().starts_with("rdma")) why = why.annotate("rdma");
-  transport_.finish(*this, std::move(why));
+  owner_.finish(*this, std::move(why));
 }
 
-void Attempt::expire(uint64_t now) {
+void ConnectAttempt::expire(uint64_t now) {
   guarded([&] {
     if (!refused_.ok()) {
       fail(refused_);
@@ -243,66 +246,68 @@ void Attempt::expire(uint64_t now) {
       }
       connector_->expire(now);
     } else if (now >= deadline_ns_) {
-      fail({Code::kPeerLost, cm_ ? "no answer by rdma_cm in time" : "no answer in time"});
+      fail({Code::kPeerLost, cm_ ? "the peer did not answer by rdma_cm in time"
+                                 : "the peer did not answer in time"});
     }
   });
 }
 
-uint64_t Attempt::next_timer_ns() const {
+uint64_t ConnectAttempt::next_timer_ns() const {
   if (!refused_.ok()) return 0;
   return socket_.valid() ? deadline_ns_ : connector_->next_timer_ns();
 }
 
 // --- the higher rank ---------------------------------------------------------------------------
 
-Arrival::Arrival(RdmaTransport& transport, int peer, UniqueFd socket)
-    : transport_(transport), peer_(peer), socket_(std::move(socket)) {}
+Arrival::Arrival(PendingConnections& owner, Port& port, int peer, UniqueFd socket)
+    : owner_(owner), port_(port), peer_(peer), socket_(std::move(socket)) {}
 
 Arrival::~Arrival() {
-  if (socket_.valid()) transport_.poller().remove(socket_.get(), *this);
+  if (socket_.valid()) port_.poller().remove(socket_.get(), *this);
 }
 
 bool Arrival::start(ConstByteSpan hello) {
   AnswerBytes answer{};
   const Status status = prepare(hello, answer);
   if (!status.ok()) {
-    transport_.log().warn("rdma: a connection of rank {} was refused: {}", peer_, status.text());
+    port_.log().warn("rdma: a connection of rank {} was refused: {}", peer_, status.text());
     answer = encode_refusal(status.text());
   }
   const bool sent = send_all(socket_.get(), answer);
   if (!status.ok() || !sent) return false;
-  if (!notice_cuts(socket_.get(), transport_.environment()).ok()) return false;
+  if (!notice_cuts(socket_.get(), port_.environment()).ok()) return false;
   deadline_ns_ =
-      deadline_after(now_ns(), transport_.environment().config.number(Variable::kBootstrapTimeout));
-  return transport_.poller().add(socket_.get(), EPOLLIN, *this).ok();
+      deadline_after(now_ns(), port_.environment().config.number(Variable::kBootstrapTimeout));
+  return port_.poller().add(socket_.get(), EPOLLIN, *this).ok();
 }
 
 Status Arrival::prepare(ConstByteSpan hello, AnswerBytes& answer) {
   const std::optional<Parameters> parameters = decode_parameters(hello);
-  if (!parameters) return {Code::kPeerLost, "malformed parameters"};
+  if (!parameters) return {Code::kPeerLost, "the peer sent malformed parameters"};
   peer_parameters_ = *parameters;
-  const std::vector<Gid>& gids = transport_.nic().gids;
+  const std::vector<Gid>& gids = port_.nic().gids;
   const auto mine = std::find_if(gids.begin(), gids.end(), [&](const Gid& gid) {
     return gid.bytes == parameters->peer_gid && gid.kind == parameters->kind;
   });
   if (mine == gids.end()) {
-    return {Code::kPeerLost, fmt::format("{} has no address {} any more", transport_.nic().name(),
+    return {Code::kPeerLost, fmt::format("{} has no address {} any more", port_.nic().name(),
                                          gid_text(parameters->peer_gid))};
   }
   mine_ = *mine;
-  Result<std::unique_ptr<QueuePair>> pair = transport_.make_queue_pair();
+  Result<std::unique_ptr<QueuePair>> pair = owner_.make_queue_pair();
   if (!pair.ok()) return pair.status();
   pair_ = std::move(pair).value();
   number_ = pair_->number();
-  Answer told{.parameters = transport_.parameters_of(*pair_, *mine, peer_parameters_.gid),
+  Answer told{.parameters = port_.parameters_of(*pair_, *mine, peer_parameters_.gid),
               .invitation = {}};
-  if (transport_.manager() == nullptr) {
+  if (owner_.manager() == nullptr) {
     HETCOMM_RETURN_IF_ERROR(pair_->connect(pair_->path_to(peer_parameters_, *mine),
-                                           peer_parameters_, transport_.settings().connection));
+                                           peer_parameters_, port_.settings().connection));
     ready_ = true;
   } else {
-    const std::optional<Address> address = transport_.manager()->address_of(*mine);
-    if (!address) return {Code::kPeerLost, "rdma_cm does not listen there"};
+    const std::optional<Address> address = owner_.manager()->address_of(*mine);
+    if (!address)
+      return {Code::kPeerLost, "rdma_cm does not listen on the address that the peer has named"};
     HETCOMM_RETURN_IF_ERROR(fill_random(token_.emplace()));
     told.invitation = {*address, *token_};
   }
@@ -322,11 +327,11 @@ void Arrival::take(std::unique_ptr<CmConnection> connection) {
   try {
     status = connect_and_accept();
   } catch (const std::bad_alloc&) {
-    // As any other failure.
+    // It is treated as any other failure.
   }
   ready_ = status.ok();
   if (ready_) return;
-  transport_.log().warn("rdma: a connection of rank {} was refused: {}", peer_, status.text());
+  port_.log().warn("rdma: a connection of rank {} was refused: {}", peer_, status.text());
   // The peer then ends the TCP connection, and this with it.
   cm_->refuse(status.text());
   cm_.reset();
@@ -334,13 +339,13 @@ void Arrival::take(std::unique_ptr<CmConnection> connection) {
 
 Status Arrival::connect_and_accept() {
   HETCOMM_RETURN_IF_ERROR(
-      connect_pair(*pair_, *cm_, peer_parameters_, transport_.settings().connection));
+      connect_pair(*pair_, *cm_, peer_parameters_, port_.settings().connection));
   return cm_->accept(*pair_);
 }
 
 void Arrival::on_ended(const Status& why) {
-  transport_.log().info("rdma: a connection of rank {} has ended: {}", peer_, why.text());
-  transport_.finish(*this, nullptr);
+  port_.log().info("rdma: a connection of rank {} has ended: {}", peer_, why.text());
+  owner_.finish(*this, nullptr);
 }
 
 void Arrival::on_events(uint32_t /*events*/) {
@@ -348,30 +353,29 @@ void Arrival::on_events(uint32_t /*events*/) {
   const ssize_t got = recv(socket_.get(), &byte, 1, MSG_DONTWAIT);
   if (would_block(got)) return;
   if (got != 1 || byte != kReadyByte || !ready_) {
-    transport_.finish(*this, nullptr);
+    owner_.finish(*this, nullptr);
     return;
   }
   // From now on events find the connection.
-  if (!pair_->has_address() || !transport_.has_address(mine_)) {
-    transport_.log().info("rdma: a connection of rank {}: {}", peer_, kAddressGone);
-    transport_.finish(*this, nullptr);
+  if (!pair_->has_address() || !port_.has_address(mine_)) {
+    port_.log().info("rdma: a connection of rank {} was given up: {}", peer_, kAddressGone);
+    owner_.finish(*this, nullptr);
     return;
   }
-  transport_.poller().remove(socket_.get(), *this);
+  port_.poller().remove(socket_.get(), *this);
   ignore_cuts(socket_.get());
   std::unique_ptr<Endpoint> endpoint;
   try {
-    endpoint = std::make_unique<RdmaEndpoint>(
-        transport_, peer_,
-        Connected{std::move(pair_), peer_parameters_, std::move(socket_), std::move(cm_)});
+    endpoint = owner_.make_endpoint(
+        {std::move(pair_), peer_parameters_, std::move(socket_), std::move(cm_)});
   } catch (const std::bad_alloc&) {
-    transport_.log().error("rdma: no memory for a connection of rank {}", peer_);
+    port_.log().error("rdma: out of memory: a connection of rank {} was given up", peer_);
   }
-  transport_.finish(*this, std::move(endpoint));
+  owner_.finish(*this, std::move(endpoint));
 }
 
 void Arrival::expire(uint64_t now) {
-  if (now >= deadline_ns_) transport_.finish(*this, nullptr);
+  if (now >= deadline_ns_) owner_.finish(*this, nullptr);
 }
 
 }  // namespace hetcomm::rdma

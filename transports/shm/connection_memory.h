@@ -16,25 +16,25 @@ namespace hetcomm::shm {
 // plain memory, which the peer has sealed with |seals| and so cannot shrink.
 Result<uint64_t> sealed_size(const UniqueFd& file, int seals);
 
-class Segment {
+class ConnectionMemory {
  public:
-  // Whether this kernel makes sealed files; costs little.
+  // kOk if this kernel makes sealed files. It costs little.
   static Status check_support();
   // Makes the file; its control part has memory, its rings do not yet.
-  static Result<Segment> create(const Geometry& geometry);
+  static Result<ConnectionMemory> create(const Geometry& geometry);
   // Maps a peer's file after checking that nobody can shrink it under us.
-  static Result<Segment> adopt(UniqueFd file, const Geometry& geometry);
+  static Result<ConnectionMemory> adopt(UniqueFd file, const Geometry& geometry);
 
-  Segment() = default;
-  Segment(Segment&& other) noexcept;
-  Segment& operator=(Segment&& other) noexcept;
-  ~Segment();
+  ConnectionMemory() = default;
+  ConnectionMemory(ConnectionMemory&& other) noexcept;
+  ConnectionMemory& operator=(ConnectionMemory&& other) noexcept;
+  ~ConnectionMemory();
 
   const Geometry& geometry() const { return geometry_; }
   // The memory's descriptor; -1 after let_go_of_file().
   int file() const { return file_.get(); }
   uint64_t size_bytes() const { return geometry_.file_bytes(); }
-  // What side |side| (0 or 1) writes, and the ring that it fills.
+  // The memory that side |side| (0 or 1) writes, and the ring that it fills.
   Side& side(int side) const {
     return reinterpret_cast<Control*>(base_)->sides[static_cast<size_t>(side)];
   }
@@ -44,12 +44,12 @@ class Segment {
   // Closes the file, one descriptor less, where the kernel allocates memory by the mapping as well
   // (Linux 5.14). The peer has it by now.
   void let_go_of_file();
-  // Gives the bytes |from| to |to| of ring |side| their memory; kOutOfMemory if there is none.
-  // Without it the first touch would be a SIGBUS.
+  // Gives the bytes |from| to |to| of ring |side| their memory, so that the first touch is no
+  // SIGBUS. kOutOfMemory if there is none.
   Code allocate_ring(int side, uint64_t from, uint64_t to);
 
  private:
-  Segment(UniqueFd file, const Geometry& geometry);
+  ConnectionMemory(UniqueFd file, const Geometry& geometry);
   Status map();
 
   UniqueFd file_;

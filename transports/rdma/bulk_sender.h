@@ -1,0 +1,81 @@
+// The puts and gets of one connection on their way to the device: checks them, cuts them into
+// fragments, and posts these as far as the queue pair, the peer's credits and the limit of bytes in
+// flight allow.
+//
+// Small bulks are copied through send slots, since copying is cheaper than registering. All others
+// move between the user's memory and the device. Where memory cannot be registered, the rest of the
+// bulk is copied.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <utility>
+
+#include "transports/rdma/bulk_queue.h"
+#include "transports/rdma/credits.h"
+#include "transports/rdma/port.h"
+#include "transports/rdma/queue_pair.h"
+#include "transports/rdma/wire.h"
+#include "transports/transport.h"
+
+namespace hetcomm::rdma {
+
+class BulkSender {
+ public:
+  // The peer's receives have |peer_slot_bytes|. |pair| may end before this, after which only
+  // drop_all() may be called, and what only looks at the queue.
+  BulkSender(Port& port, QueuePair& pair, Credits& credits, uint32_t peer_slot_bytes);
+
+  // Accepts a put or get, and posts what there is room for. The caller flushes the queue pair.
+  Code start(Bulk& bulk, bool get);
+  // Adds fragments of what is queued to the queue pair, as far as there is room. The caller flushes
+  // it.
+  void pump() {
+    if (queue_.front() != nullptr) post_queued();
+  }
+  // pump() would post something.
+  bool can_pump() const {
+    const Transfer* transfer = queue_.front();
+    return transfer != nullptr && can_post(transfer->key.kind, transfer->copied);
+  }
+  // Everything that was posted up to |id| has completed.
+  void retire(uint64_t id) {
+    pair_.retire(id, [this](const SendRecord& record) {
+      if (record.transfer == nullptr) return;
+      in_flight_bytes_ -= record.length;
+      copy_out(record);
+      queue_.fragment_completed(*record.transfer);
+    });
+  }
+
+  bool has_completed() const { return queue_.has_completed(); }
+  std::pair<Bulk*, Code> pop_completed() { return queue_.pop_completed(); }
+  // Forgets |bulk|. False: fragments under way still use its memory, or a region of the peer.
+  bool cancel(Bulk& bulk) { return queue_.cancel(bulk); }
+  // The queue pair is gone.
+  void drop_all() { queue_.drop_all(); }
+  bool idle() const { return queue_.idle(); }
+
+ private:
+  // |copied|: through a send slot.
+  bool can_post(KeyKind kind, bool copied) const;
+  bool put_at_once(Bulk& bulk, const Key& key);
+  void post_queued();
+  void post_fragment(Transfer& transfer);
+  size_t add_fragment_head(const Transfer& transfer);
+  void post_copied(Transfer& transfer, uint64_t length);
+  void post_direct(Transfer& transfer, uint64_t length);
+  void post(Transfer& transfer, uint64_t length, unsigned flags, std::span<const ibv_sge> pieces,
+            bool slot);
+  void copy_out(const SendRecord& record);
+
+  Port& port_;
+  const Settings& settings_;
+  QueuePair& pair_;
+  Credits& credits_;
+  const uint32_t peer_slot_bytes_;
+  uint64_t in_flight_bytes_ = 0;
+  BulkQueue queue_;
+};
+
+}  // namespace hetcomm::rdma

@@ -1,0 +1,95 @@
+// Completions that were fetched from the device and not handled yet, in the order of their arrival.
+//
+// Two kinds leave this order. take_all_of() takes the completions of a queue pair that ends at
+// once. put_aside() keeps completions of a peer that sends before this side's connection is
+// complete, until bring_back() or drop_aside().
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "transports/rdma/verbs.h"
+
+namespace hetcomm::rdma {
+
+class CompletionInbox {
+ public:
+  // A fetch() that brings fewer has emptied the device's queue.
+  static constexpr size_t kBatch = 32;
+
+  CompletionInbox() { inbox_.reserve(2 * kBatch); }
+
+  // Asks the device once. Returns how many completions came; negative: the queue cannot be read.
+  int fetch(const Verbs& verbs, ibv_cq* queue) {
+    std::array<ibv_wc, kBatch> fresh;      // not initialised, since most polls find nothing
+    if (!make_room_for_batch()) return 0;  // they stay with the device
+    const int got = verbs.poll_cq(queue, kBatch, fresh.data());
+    if (got > 0) inbox_.insert(inbox_.end(), fresh.begin(), fresh.begin() + got);
+    return got;
+  }
+  bool empty() const { return next_ == inbox_.size(); }
+  size_t size() const { return inbox_.size() - next_; }
+  // Takes the oldest one. It is a copy, since its handler may cause a fetch().
+  ibv_wc pop() { return inbox_[next_++]; }
+  // Only when empty(): gives the room of handled completions back.
+  void clear() {
+    inbox_.clear();
+    next_ = 0;
+  }
+  // True: take_all_of() has taken it already.
+  static bool is_taken(const ibv_wc& completion) { return completion.wr_id == kTaken; }
+
+  // The position of the oldest completion. It holds until pop() or clear().
+  size_t begin() const { return next_; }
+  // Passes the completions of queue pair |number|, from position |from| on, to |use|. Returns the
+  // position behind the last completion, for the next call.
+  template <typename Use>
+  size_t take_all_of(uint32_t number, size_t from, Use&& use) {
+    for (; from < inbox_.size(); ++from) {
+      ibv_wc& completion = inbox_[from];
+      if (completion.qp_num != number || is_taken(completion)) continue;
+      use(std::as_const(completion));
+      completion.wr_id = kTaken;
+    }
+    return from;
+  }
+
+  // Makes room for |count| completions that are put aside.
+  void reserve_aside(size_t count) { aside_.reserve(count); }
+  // The connection of this completion's queue pair is still being made.
+  void put_aside(const ibv_wc& completion) { aside_.push_back(completion); }
+  // Makes room for bring_back(number), which then cannot fail.
+  void make_room_for(uint32_t number);
+  // Completions of |number| that were put aside come before all that is still to be handled.
+  void bring_back(uint32_t number);
+  // Passes completions of |number| that were put aside to |use|, and forgets them.
+  template <typename Use>
+  void drop_aside(uint32_t number, Use&& use) {
+    std::erase_if(aside_, [&](const ibv_wc& completion) {
+      if (completion.qp_num != number) return false;
+      use(completion);
+      return true;
+    });
+  }
+
+ private:
+  // Stands in place of the id of a completion that was taken.
+  static constexpr uint64_t kTaken = uint64_t{1} << 62;
+
+  bool make_room_for_batch() {
+    if (inbox_.capacity() - inbox_.size() >= kBatch) [[likely]]
+      return true;
+    return grow();
+  }
+  bool grow();
+
+  std::vector<ibv_wc> inbox_;  // from next_ on not handled
+  size_t next_ = 0;
+  std::vector<ibv_wc> aside_;
+};
+
+}  // namespace hetcomm::rdma

@@ -1,0 +1,86 @@
+// The messages of one connection, both ways: their heads, which are short because each repeats the
+// one before (decode_head), and the credits that they carry.
+//
+// It posts without asking for room: the caller asks first. What is posted leaves at once, with all
+// that was added to the queue pair before. Sending is inlined by force: short messages pay for
+// every call.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+
+#include "src/base/span.h"
+#include "transports/rdma/credits.h"
+#include "transports/rdma/queue_pair.h"
+#include "transports/rdma/wire.h"
+#include "transports/transport.h"
+
+namespace hetcomm::rdma {
+
+class MessagePort {
+ public:
+  // The peer's receives have |peer_slot_bytes|, this side's |slot_bytes|. |pair| may end before
+  // this, after which nothing is called.
+  MessagePort(QueuePair& pair, Credits& credits, uint32_t peer_slot_bytes, uint32_t slot_bytes)
+      : pair_(pair),
+        credits_(credits),
+        peer_slot_bytes_(peer_slot_bytes),
+        slot_bytes_(slot_bytes) {}
+
+  // False: no message of this connection is so long.
+  bool fits(uint64_t payload_bytes) const {
+    return payload_bytes + kMostHeadBytes <= peer_slot_bytes_;
+  }
+  // There is room for a message now.
+  bool can_send(uint64_t payload_bytes) const {
+    if (!credits_.allow_message() || pair_.room() < 4) return false;
+    return payload_bytes + kMostHeadBytes <= pair_.max_inline() || pair_.free_slots() > 0;
+  }
+  // False: the device refuses.
+  [[nodiscard, gnu::always_inline]] bool send(const MessageHeader& header,
+                                              const SegmentView& payload) {
+    std::array<std::byte, QueuePair::kMaxInline> small;
+    const size_t head = encode_head(small.data(), credits_.take_owed(), header, last_sent_);
+    const uint64_t size = head + payload.length;
+    const bool is_inline = size <= pair_.max_inline();
+    std::byte* const place = is_inline ? small.data() : pair_.slot();
+    if (!is_inline) std::memcpy(place, small.data(), head);
+    gather(payload.segments, payload.offset, {place + head, payload.length});
+    return post(place, size, is_inline);
+  }
+  // A message that only pays credits back is due, and room() for its request is there.
+  bool is_payment_due() const { return credits_.is_payment_due() && pair_.room() >= 2; }
+  bool can_pay() const { return pair_.max_inline() > 0 || pair_.free_slots() > 0; }
+  // False: the device refuses.
+  [[nodiscard]] bool pay_credits();
+
+  // Reads the head of |size| bytes that have arrived, and takes the credits in it. Returns nullopt
+  // and |*error| where the peer breaks the protocol.
+  std::optional<Head> receive(const std::byte* bytes, size_t size, const char** error);
+  // The header of the last message that receive() has read.
+  const MessageHeader& last_received() const { return last_received_; }
+
+ private:
+  [[gnu::always_inline]] bool post(std::byte* place, size_t size, bool is_inline) {
+    const WorkRequest work{.opcode = IBV_WR_SEND,
+                           .flags = is_inline ? unsigned{IBV_SEND_INLINE} : 0u};
+    const ibv_sge piece{.addr = reinterpret_cast<uint64_t>(place),
+                        .length = static_cast<uint32_t>(size),
+                        .lkey = pair_.slot_key()};
+    credits_.spend();
+    pair_.add(work, {&piece, 1}, {.slot = !is_inline}, false);
+    // Now, since the device copies inline data only when it takes the request.
+    return pair_.flush();
+  }
+
+  QueuePair& pair_;
+  Credits& credits_;
+  const uint32_t peer_slot_bytes_;
+  const uint32_t slot_bytes_;
+  MessageHeader last_sent_{};
+  MessageHeader last_received_{};
+};
+
+}  // namespace hetcomm::rdma

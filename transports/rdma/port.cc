@@ -1,0 +1,131 @@
+#include "transports/rdma/port.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "src/base/clock.h"
+#include "src/base/text.h"
+
+namespace hetcomm::rdma {
+namespace {
+
+constexpr uint32_t kMinConnections = 16;
+// A stopped queue pair's flushed work is waited for so long. Destroying the queue pair is the end
+// in any case.
+constexpr uint64_t kDrainNs = 200'000'000;
+
+}  // namespace
+
+Status Port::open(const Verbs& verbs) {
+  const auto peers = static_cast<uint32_t>(std::max(environment_.size - 1, 1));
+  const uint32_t connections = std::min(settings_.connections, std::max(peers, kMinConnections));
+  Result<std::unique_ptr<Device>> device =
+      Device::create(verbs, environment_.config, environment_.log, environment_.instance,
+                     connections, settings_.credits);
+  if (!device.ok()) return device.status();
+  device_ = std::move(device).value();
+  fit_to(nic(), settings_);
+  receives_ = std::make_unique<ReceivePool>(*device_, settings_.slot_bytes);
+  memory_regions_ = std::make_unique<MemoryRegionCache>(verbs, device_->pd(), settings_.cache_bytes,
+                                                        settings_.strict_keys, environment_.log);
+  return {};
+}
+
+void Port::break_down(std::string_view reason) noexcept {
+  if (broken_.ok()) {
+    broken_ = status_or_code(Code::kDeviceLost,
+                             [&] { return fmt::format("rdma: {}: {}", nic().name(), reason); });
+    environment_.log.error("{}", broken_.text());
+  }
+  handler_.on_port_broken(reason);
+}
+
+Result<std::unique_ptr<QueuePair>> Port::make_queue_pair(size_t count) {
+  if (!broken_.ok()) return broken_;
+  if (count > device_->max_connections()) {
+    return Status(Code::kOutOfResources,
+                  fmt::format("rdma: {}: all {} queue pairs are in use (HETCOMM_RDMA_QUEUE_PAIRS, "
+                              "and what the device allows)",
+                              nic().name(), device_->max_connections()));
+  }
+  HETCOMM_RETURN_IF_ERROR(receives_->ensure(static_cast<uint32_t>(count) * settings_.credits));
+  return QueuePair::create(*device_, settings_.slot_bytes);
+}
+
+Parameters Port::parameters_of(const QueuePair& pair, const Gid& mine, const GidBytes& peer) const {
+  return {.queue_pair = pair.number(),
+          .packet_sequence = pair.packet_sequence(),
+          .lid = nic().lid,
+          .mtu = nic().mtu,
+          .read_depth = pair.read_depth(),
+          .credits = static_cast<uint16_t>(settings_.credits),
+          .slot_bytes = settings_.slot_bytes,
+          .kind = mine.kind,
+          .gid = mine.bytes,
+          .peer_gid = peer};
+}
+
+void Port::recycle(const ibv_wc& receive) {
+  receives_->recycle(static_cast<uint32_t>(receive.wr_id & ~kReceiveBit));
+}
+
+void Port::quiesce(QueuePair& pair) {
+  pair.stop();
+  // Requests without IBV_SEND_SIGNALED give no completion, so a last request tells when all are
+  // over. A device that takes none tells no more than it has told.
+  bool tells = true;
+  if (!pair.idle()) {
+    pair.nudge();
+    tells = pair.flush_last();
+  }
+  const uint64_t deadline = now_ns() + kDrainNs;
+  size_t position = completions_.begin();
+  while (true) {
+    position = completions_.take_all_of(pair.number(), position, [&](const ibv_wc& completion) {
+      if ((completion.wr_id & kReceiveBit) != 0) {
+        recycle(completion);
+      } else {
+        pair.retire(completion.wr_id, [](const SendRecord&) {});
+      }
+    });
+    if (!broken_.ok() || now_ns() >= deadline) break;
+    // The queue is emptied in any case: many devices forget what a destroyed queue pair has left
+    // there, with the receives that it stands for.
+    if (fetch() > 0) continue;
+    if (pair.idle() || !tells) break;
+    sched_yield();
+  }
+}
+
+void Port::discard_arrived(uint32_t number) {
+  while (fetch() > 0) {
+  }
+  const auto give_back = [this](const ibv_wc& completion) { recycle(completion); };
+  completions_.take_all_of(number, completions_.begin(), give_back);
+  completions_.drop_aside(number, give_back);
+}
+
+bool Port::arm() {
+  if (armed_ || !broken_.ok()) return true;
+  if (device_->verbs().req_notify_cq(device_->cq(), 0) != 0) {
+    break_down("completions cannot be waited for");
+    return false;
+  }
+  armed_ = true;
+  return true;
+}
+
+void Port::take_completion_events() {
+  ibv_cq* cq = nullptr;
+  void* user = nullptr;
+  while (device_->verbs().get_cq_event(device_->channel(), &cq, &user) == 0) {
+    device_->count_event();
+    armed_ = false;
+  }
+}
+
+}  // namespace hetcomm::rdma

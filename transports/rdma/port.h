@@ -1,0 +1,102 @@
+// The port of a transport, opened, with everything that all its connections share: queues,
+// receives, memory regions, settings.
+//
+// Members are destroyed in reverse order: whatever the device made goes before the device.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+
+#include "src/base/status.h"
+#include "transports/rdma/completion_inbox.h"
+#include "transports/rdma/device.h"
+#include "transports/rdma/memory_region_cache.h"
+#include "transports/rdma/queue_pair.h"
+#include "transports/rdma/receive_pool.h"
+#include "transports/rdma/settings.h"
+#include "transports/rdma/wire.h"
+#include "transports/transport.h"
+
+namespace hetcomm::rdma {
+
+class PortHandler {
+ public:
+  // The device or its queues have failed: no connection can go on. It may come more than once, and
+  // from inside any call of the port.
+  virtual void on_port_broken(std::string_view reason) noexcept = 0;
+
+ protected:
+  ~PortHandler() = default;
+};
+
+class Port {
+ public:
+  Port(const TransportEnvironment& environment, PortHandler& handler)
+      : environment_(environment),
+        settings_(read_settings(environment.config)),
+        handler_(handler) {}
+  Port(const Port&) = delete;
+  Port& operator=(const Port&) = delete;
+
+  // Opens the device and makes its queues. The other calls come after it has succeeded.
+  Status open(const Verbs& verbs);
+
+  const TransportEnvironment& environment() const { return environment_; }
+  Poller& poller() { return environment_.poller; }
+  Log& log() { return environment_.log; }
+  const Settings& settings() const { return settings_; }
+  Device& device() { return *device_; }
+  const Verbs& verbs() const { return device_->verbs(); }
+  const Nic& nic() const { return device_->nic(); }
+  // Asks the device, whatever events have said.
+  bool has_address(const Gid& gid) const { return device_->gid_at(gid.index) == gid.bytes; }
+  MemoryRegionCache& memory_regions() { return *memory_regions_; }
+  ReceivePool& receives() { return *receives_; }
+  CompletionInbox& completions() { return completions_; }
+  const CompletionInbox& completions() const { return completions_; }
+
+  // Why the port is of no more use, or kOk.
+  const Status& broken() const { return broken_; }
+  // Notes the first reason, and tells the handler.
+  void break_down(std::string_view reason) noexcept;
+
+  // A queue pair with receives behind it, where |count| queue pairs exist with this one.
+  Result<std::unique_ptr<QueuePair>> make_queue_pair(size_t count);
+  Parameters parameters_of(const QueuePair& pair, const Gid& mine, const GidBytes& peer) const;
+  // Stops |pair| and takes all its completions. Bounded in time; no upcalls.
+  void quiesce(QueuePair& pair);
+  // Takes what has arrived for queue pair |number|, which is stopped and has sent nothing.
+  void discard_arrived(uint32_t number);
+
+  // Asks the device for completions once. Returns how many came.
+  size_t fetch() {
+    const int got = completions_.fetch(device_->verbs(), device_->cq());
+    if (got >= 0) [[likely]]
+      return static_cast<size_t>(got);
+    if (broken_.ok()) break_down("the completion queue cannot be read");
+    return 0;
+  }
+  void post_receives() {
+    if (!receives_->flush()) break_down("receives cannot be posted");
+  }
+  // Lets the next completion make an event. False: the port is broken.
+  bool arm();
+  // An event has come: takes all there are.
+  void take_completion_events();
+
+ private:
+  void recycle(const ibv_wc& receive);
+
+  const TransportEnvironment environment_;
+  Settings settings_;
+  PortHandler& handler_;
+  Status broken_;
+  bool armed_ = false;  // the next completion makes an event
+  CompletionInbox completions_;
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<ReceivePool> receives_;
+  std::unique_ptr<MemoryRegionCache> memory_regions_;
+};
+
+}  // namespace hetcomm::rdma

@@ -1,0 +1,33 @@
+// Regions that this process has published on one transport. Each has a memory region of its own at
+// the NIC, which ends with it.
+#pragma once
+
+#include <vector>
+
+#include "transports/rdma/port.h"
+#include "transports/transport.h"
+
+namespace hetcomm::rdma {
+
+class PublishedRegions {
+ public:
+  explicit PublishedRegions(Port& port) : port_(port) {}
+  ~PublishedRegions();
+  PublishedRegions(const PublishedRegions&) = delete;
+  PublishedRegions& operator=(const PublishedRegions&) = delete;
+
+  Result<RemoteKey> add(const Region& region);
+  // On return no peer reaches the region. If the device does not let go of it, the port is broken.
+  void remove(const RemoteKey& key);
+
+ private:
+  struct Published {
+    RemoteKey key;
+    ibv_mr* mr = nullptr;
+  };
+
+  Port& port_;
+  std::vector<Published> published_;
+};
+
+}  // namespace hetcomm::rdma

@@ -1,0 +1,83 @@
+// The regions of both sides on one connection: asks for the peer's, maps them, lets go of them, and
+// hands own ones over. mapping.h has the protocol.
+//
+// A socket that fails ends the exchange: its other end tells the endpoint what has happened.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <unordered_map>
+#include <utility>
+
+#include "src/base/log.h"
+#include "src/base/status.h"
+#include "transports/shm/mapping.h"
+#include "transports/shm/setup.h"
+#include "transports/transport.h"
+
+namespace hetcomm::shm {
+
+// Own regions that a peer maps, each with whether it has been asked to let go.
+using SharedRegions = std::unordered_map<uint64_t, bool>;
+
+class RegionExchange {
+ public:
+  // |own| and |connection| outlive it. |peer| is the rank at the other end.
+  RegionExchange(const PublishedRegions& own, const Connection& connection, int peer, Log& log)
+      : own_(own),
+        connection_(connection),
+        peer_(peer),
+        log_(log),
+        port_(connection.socket.get()) {}
+
+  // Asks for a region of the peer. EndpointHandler::on_mapped follows from receive().
+  void map(const RemoteKey& key, uint64_t length);
+  // Takes parcels that have come, a bounded number. kPeerLost: the peer has closed the socket.
+  // Other failures: the peer has broken the protocol.
+  Status receive(EndpointHandler& handler);
+  // Sends parcels that wait for room in the socket.
+  void flush();
+  bool waiting() const { return port_.waiting(); }
+  bool socket_failed() const { return socket_failed_; }
+
+  // The peer has, or is about to have, a mapping of own region |id|; it is told to let go. False:
+  // it has none.
+  bool ask_to_let_go(uint64_t id);
+  bool shares_any() const { return !shared_.empty(); }
+  // The own regions that the peer maps; this side forgets them.
+  SharedRegions take_shared() { return std::exchange(shared_, {}); }
+
+  // Nothing of the peer's is mapped any more, and |handler| is told.
+  void unmap_all(EndpointHandler& handler);
+  // Unmaps without an upcall.
+  void drop_mappings() { mappings_.clear(); }
+
+ private:
+  // Parcels that are taken at a time: a peer that sends without end gets its turn and no more.
+  static constexpr int kMostParcels = 64;
+  // Regions that a side may have asked for and not been answered. The owner holds a descriptor for
+  // each answer that the peer does not read.
+  static constexpr size_t kMostWanted = 64;
+
+  void ask();
+  void send(const Parcel& parcel);
+  Status take(const Parcel& parcel, const UniqueFd& file, EndpointHandler& handler);
+  Status answer_want(uint64_t id);
+  void note_refusal(Refusal refusal);
+
+  const PublishedRegions& own_;
+  const Connection& connection_;
+  const int peer_;
+  Log& log_;
+  ParcelPort port_;
+  bool socket_failed_ = false;
+  std::unordered_map<uint64_t, Mapping> mappings_;    // of the peer's regions
+  std::unordered_map<uint64_t, uint64_t> wanted_;     // asked for, not here yet, with its length
+  std::deque<std::pair<uint64_t, uint64_t>> to_ask_;  // for when fewer are asked for
+  SharedRegions shared_;
+  std::array<bool, 3> refusals_noted_{};  // by Refusal
+};
+
+}  // namespace hetcomm::shm

@@ -1,0 +1,22 @@
+// Configuration as this transport uses it: checked and clamped.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "src/base/config.h"
+#include "transports/transport.h"
+
+namespace hetcomm::tcp {
+
+struct Settings {
+  size_t streams = 1;         // bulk streams opened at first
+  bool auto_streams = false;  // and more by measurement
+  uint32_t chunk = 0;
+  int socket_buffer = 0;  // 0: the kernel's choice
+  uint64_t detection_ns = 0;
+  Capabilities capabilities;
+};
+Settings read_settings(const Config& config, bool tls);
+
+}  // namespace hetcomm::tcp
