@@ -240,7 +240,6 @@ KNOWN = {
         "src/core/job/mesh:Mesh": (32, 111),
         "src/core/peer/pair:Pair": (72, 158),
         "src/core/peer/remote_access:RemoteAccess": (18, 84),
-        "src/core/progress/engine:Engine": (44, 85),
         "src/core/progress/operation:Operation": (38, 14),
         "transports/rdma/endpoint:RdmaEndpoint": (29, 54),
         "transports/rdma/transport:RdmaTransport": (29, 65),

@@ -36,12 +36,12 @@ Status Context::start(const std::vector<Device>& devices, bool thread) {
   if (memory == MAP_FAILED) return status_from_errno(errno, "mmap");
   alive_ = static_cast<uint32_t*>(memory);
   *alive_ = 1;
-  engine_.set_alive_word(alive_);
   if (madvise(memory, page, MADV_WIPEONFORK) != 0) {
     log_->debug(
         "forked children cannot be told from their parent: the kernel lacks MADV_WIPEONFORK");
   }
   EngineOptions options;
+  options.alive_word = alive_;
   options.thread = thread;
   options.spin_ns = config_.number(Variable::kSpinTime);
   options.adapts_spin = !config_.is_set(Variable::kSpinTime);

@@ -122,7 +122,7 @@ Status Mesh::prepare(const MeshOptions& options) {
   HETCOMM_RETURN_IF_ERROR(make_transports(options.transports));
   HETCOMM_RETURN_IF_ERROR(read_link_model());
   HETCOMM_RETURN_IF_ERROR(draw_identity());
-  engine().add(this);
+  engine().passes().add(this);
   return {};
 }
 
@@ -340,9 +340,9 @@ void Mesh::count_ranks_of_host() {
                                    [&](const PeerInfo& peer) { return peer.host == own; });
   const std::string_view yield = environment_.config.text(Variable::kYield);
   const bool crowded = ranks > sysconf(_SC_NPROCESSORS_ONLN);
-  if (yield == "on" || (yield == "auto" && crowded)) engine().set_yield(true);
+  if (yield == "on" || (yield == "auto" && crowded)) engine().spin().set_yields(true);
   if (crowded && !environment_.config.is_set(Variable::kSpinTime)) {
-    engine().set_spin(kCrowdedSpinNs);
+    engine().spin().set_spin(kCrowdedSpinNs);
   }
   if (crowded) log().info("{} ranks share this host: polling yields the core", ranks);
 }
@@ -416,7 +416,7 @@ Status Mesh::wait_for_control(uint64_t deadline_ns) {
 
 Mesh::~Mesh() {
   const Engine::Baton baton(engine());
-  engine().remove(this);
+  engine().passes().remove(this);
   commons_.control = nullptr;
   control_.reset();  // says goodbye
   commons_.channels.for_each_table([](MatchTable& table) {
