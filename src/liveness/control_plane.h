@@ -1,4 +1,4 @@
-// The control plane of a mesh, as the mesh sees it: who is alive, who left, what was aborted, and
+// The control plane of a job, as the job sees it: who is alive, who left, what was aborted, and
 // letters between ranks. It carries no user data. The work is done on the context's control thread;
 // what comes of it waits in the mailbox.
 //

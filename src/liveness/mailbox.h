@@ -1,4 +1,4 @@
-// Mail from the control thread to the thread that works on a mesh: a list that one side pushes to
+// Mail from the control thread to the thread that works on a job: a list that one side pushes to
 // and the other empties, without a lock. Looking whether something waits is a relaxed load; a
 // sleeper is woken by a descriptor.
 #pragma once
@@ -48,7 +48,7 @@ class Mailbox {
   bool waiting() const { return newest_.load(std::memory_order_relaxed) != nullptr; }
   // [control thread]
   void push(std::unique_ptr<Mail> mail);
-  // Everything that waits, the oldest first. [the mesh's thread]
+  // Everything that waits, the oldest first. [the job's thread]
   std::unique_ptr<Mail> take();
 
  private:

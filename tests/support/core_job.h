@@ -54,7 +54,7 @@ class CoreMember {
         bootstrap_from_callbacks(context_->config(), context_->log(),
                                  hetcomm_test::local_bootstrap_options(store, rank, size));
     if (!bootstrap.ok()) throw std::runtime_error(std::string(bootstrap.status().text()));
-    MeshOptions options;
+    JobOptions options;
     options.name = "test";
     options.deadline_ns = now_ns() + 30'000'000'000;
     options.first_sequence = first_sequence;

@@ -28,8 +28,8 @@ void Collective::reset() {
 
 Code Collective::set_up(Collectives& owner, const Arguments& arguments, std::string* text) {
   owner_ = &owner;
-  const MeshMember& communicator = owner.communicator();
-  return task_.set_up(communicator.rank_of(owner.mesh().rank()),
+  const JobMember& communicator = owner.communicator();
+  return task_.set_up(communicator.rank_of(owner.job().rank()),
                       static_cast<int32_t>(communicator.ranks().size()), arguments, text);
 }
 
@@ -41,7 +41,7 @@ void Collective::attach(Operation& operation) {
 
 // --- life -------------------------------------------------------------------
 
-PairCommons& Collective::commons() const { return owner_->mesh().commons(); }
+PairCommons& Collective::commons() const { return owner_->job().commons(); }
 
 void Collective::place(Team& team, uint64_t sequence, uint64_t now_ns) {
   team_ = &team;
@@ -217,7 +217,7 @@ void Collective::refuse_length(int32_t shown_rank, uint64_t sent, uint64_t expec
 
 std::string Collective::describe() const {
   return fmt::format("{} #{} of rank {}", collectives::describe(task_.call()), task_.sequence(),
-                     owner_->communicator().rank_of(owner_->mesh().rank()));
+                     owner_->communicator().rank_of(owner_->job().rank()));
 }
 
 std::string Collective::missing() const {
@@ -259,7 +259,7 @@ void Collective::make_plan(uint64_t lane, Plan* plan) {
   collectives::make_plan(task_.problem(), lane, plan);
 }
 
-int Collective::job_rank(uint32_t peer) const { return team_->mesh_rank(peer); }
+int Collective::job_rank(uint32_t peer) const { return team_->job_rank(peer); }
 
 std::byte* Collective::user_address(const Range& range) const {
   std::byte* const part = range.place == Place::kSend ? task_.send_address(range.part)

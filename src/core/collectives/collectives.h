@@ -13,8 +13,8 @@
 #include "src/base/config.h"
 #include "src/base/span.h"
 #include "src/base/status.h"
-#include "src/core/job/mesh.h"
-#include "src/core/job/mesh_member.h"
+#include "src/core/job/job.h"
+#include "src/core/job/job_member.h"
 
 namespace hetcomm::collectives {
 
@@ -23,7 +23,7 @@ class Team;
 
 class Collectives {
  public:
-  Collectives(MeshMember& communicator, Mesh& mesh, const Config& config);
+  Collectives(JobMember& communicator, Job& job, const Config& config);
   // Nothing is under way any more.
   ~Collectives();
   Collectives(const Collectives&) = delete;
@@ -42,14 +42,14 @@ class Collectives {
   void fail(Code code, std::string_view text);
   // Those under way on this rank end. Works without memory.
   void end(const Status& why);
-  // See MeshMember.
-  void peer_calls(int mesh_rank, ConstByteSpan note);
-  void note_unexpected_part(int mesh_rank, uint64_t tag);
-  void peer_lost(int mesh_rank);
+  // See JobMember.
+  void peer_calls(int job_rank, ConstByteSpan note);
+  void note_unexpected_part(int job_rank, uint64_t tag);
+  void peer_lost(int job_rank);
 
   // For teams.
-  MeshMember& communicator() { return communicator_; }
-  Mesh& mesh() { return mesh_; }
+  JobMember& communicator() { return communicator_; }
+  Job& job() { return job_; }
   // Arguments of the ranks are compared.
   bool checks() const { return checks_; }
   // Memory that ranks of a host share may be used.
@@ -59,8 +59,8 @@ class Collectives {
   // Null when it cannot be told from another one.
   Team* team_of(const std::vector<int32_t>& list);
 
-  MeshMember& communicator_;
-  Mesh& mesh_;
+  JobMember& communicator_;
+  Job& job_;
   const bool checks_;
   const bool may_share_;
   // One for each list of ranks that was used.

@@ -20,29 +20,29 @@ std::vector<int> Communicator::ranks_of(const std::vector<Member>& members) {
   return ranks;
 }
 
-Communicator::Communicator(Context& context, std::shared_ptr<Mesh> mesh, Channel& channel,
-                           std::vector<Member> members, Communicator* parent, MeshOptions options)
-    : MeshMember(channel, ranks_of(members), mesh->size()),
+Communicator::Communicator(Context& context, std::shared_ptr<Job> job, Channel& channel,
+                           std::vector<Member> members, Communicator* parent, JobOptions options)
+    : JobMember(channel, ranks_of(members), job->size()),
       context_(context),
-      mesh_(std::move(mesh)),
-      engine_(mesh_->engine()),
+      job_(std::move(job)),
+      engine_(job_->engine()),
       id_(channel.id),
       parent_(parent),
       options_(std::move(options)),
       members_(std::move(members)),
-      rank_(rank_of(mesh_->rank())),
+      rank_(rank_of(job_->rank())),
       default_timeout_ns_(context.config().number(Variable::kTimeout)),
-      collectives_(std::make_unique<collectives::Collectives>(*this, *mesh_, context.config())) {
+      collectives_(std::make_unique<collectives::Collectives>(*this, *job_, context.config())) {
   const Engine::Baton baton(engine_);
-  mesh_->add(this);
+  job_->add(this);
   if (parent_ != nullptr) parent_->children_.fetch_add(1, std::memory_order_relaxed);
 }
 
 Communicator::~Communicator() {
   const Engine::Baton baton(engine_);
   collectives_.reset();
-  mesh_->remove(this);
-  mesh_->close_channel(channel());
+  job_->remove(this);
+  job_->close_channel(channel());
   // Requests that nobody has asked about yet outlive it.
   engine_.pool().for_each([this](Operation& operation) {
     const OperationState state = operation.state();
@@ -53,31 +53,31 @@ Communicator::~Communicator() {
 }
 
 Result<std::unique_ptr<Communicator>> Communicator::create(Context& context, Bootstrap& bootstrap,
-                                                           const MeshOptions& options) {
+                                                           const JobOptions& options) {
   if (options.share) {
-    auto shared = create_over_known_mesh(context, bootstrap, options);
+    auto shared = create_over_known_job(context, bootstrap, options);
     if (!shared.ok() || shared.value() != nullptr) return shared;
   }
   // The rank by which a process is known is that of its first job.
-  if (context.meshes().empty()) context.log().set_rank(bootstrap.rank());
+  if (context.jobs().empty()) context.log().set_rank(bootstrap.rank());
   liveness::ControlThread* control = nullptr;
   if (bootstrap.size() > 1) {
     Result<liveness::ControlThread*> thread = context.control_thread();
     if (!thread.ok()) return thread.status();
     control = thread.value();
   }
-  const MeshEnvironment environment{context.engine(), context.devices(),  context.config(),
-                                    context.log(),    context.overlaps(), context.factories(),
-                                    control};
-  Result<std::unique_ptr<Mesh>> made = Mesh::create(environment, bootstrap, options);
+  const JobEnvironment environment{context.engine(), context.devices(),  context.config(),
+                                   context.log(),    context.overlaps(), context.factories(),
+                                   control};
+  Result<std::unique_ptr<Job>> made = Job::create(environment, bootstrap, options);
   if (!made.ok()) return made.status();
-  std::shared_ptr<Mesh> mesh = std::move(made).value();
-  context.add_mesh(mesh);
+  std::shared_ptr<Job> job = std::move(made).value();
+  context.add_job(job);
   std::vector<Member> members;
-  Channel& channel = mesh->first_channel();
+  Channel& channel = job->first_channel();
   for (int rank = 0; rank < bootstrap.size(); ++rank) members.push_back({rank, channel.id});
   return std::unique_ptr<Communicator>(
-      new Communicator(context, std::move(mesh), channel, std::move(members), nullptr, options));
+      new Communicator(context, std::move(job), channel, std::move(members), nullptr, options));
 }
 
 // --- posting ----------------------------------------------------------------
@@ -259,7 +259,7 @@ Code Communicator::restart(const OperationRef& prepared, std::string* text) {
   if (operation.timeout_ns != default_timeout_ns_) {
     operation.run.deadline_ns = deadline_after(now_ns(), operation.timeout_ns);
   }
-  operation.source = operation.kind != OperationKind::kReceive ? mesh_->rank() : -1;
+  operation.source = operation.kind != OperationKind::kReceive ? job_->rank() : -1;
   operation.matched_tag = operation.tag;
   operation.code = Code::kOk;
   operation.text.reset();
@@ -276,28 +276,28 @@ Code Communicator::restart(const OperationRef& prepared, std::string* text) {
 void Communicator::start(Operation& operation) {
   operation_begun();
   if (channel().closed) [[unlikely]] {
-    mesh_->commons().completer.complete(operation, Code::kAborted, text_or_none([&] {
-                                          return std::string(channel().aborted.text());
-                                        }));
+    job_->commons().completer.complete(operation, Code::kAborted, text_or_none([&] {
+                                         return std::string(channel().aborted.text());
+                                       }));
     return;
   }
   try {
     if (operation.kind == OperationKind::kCollective) {
       if (Status status = collectives_->start(operation); !status.ok()) {
-        mesh_->commons().completer.complete(operation, status.code(), std::string(status.text()));
+        job_->commons().completer.complete(operation, status.code(), std::string(status.text()));
       }
     } else if (operation.kind == OperationKind::kSend) {
-      mesh_->pair(operation.peer).submit_send(operation);
+      job_->pair(operation.peer).submit_send(operation);
     } else if (operation.kind == OperationKind::kReceive) {
-      mesh_->start_receive(channel(), operation);
+      job_->start_receive(channel(), operation);
     } else {
-      mesh_->pair(operation.peer).access().submit(operation);
+      job_->pair(operation.peer).access().submit(operation);
     }
   } catch (const std::bad_alloc&) {
     // A collective operation that its team has taken over tells the other ranks by itself.
     const bool told = operation.kind != OperationKind::kCollective ||
                       operation.stage != OperationStage::kSubmitted;
-    mesh_->end_out_of_memory(operation);
+    job_->end_out_of_memory(operation);
     if (!told) collectives_->fail(Code::kOutOfMemory, "an operation could not be started");
   }
   if (operation.state() != OperationState::kPending) return;
@@ -318,12 +318,12 @@ void Communicator::start(Operation& operation) {
 
 void Communicator::cancel(Operation& operation) {
   const bool collected = operation.stage == OperationStage::kCollected;
-  mesh_->end_operation(operation, Code::kCancelled,
-                       collected ? "cancelled before it was started" : "cancelled by the caller");
+  job_->end_operation(operation, Code::kCancelled,
+                      collected ? "cancelled before it was started" : "cancelled by the caller");
 }
 
 void Communicator::end(Operation& operation, Code code, std::string_view why) {
-  mesh_->end_operation(operation, code, why);
+  job_->end_operation(operation, code, why);
 }
 
 void Communicator::release(Operation& operation) {
@@ -336,7 +336,7 @@ void Communicator::release(Operation& operation) {
 bool Communicator::probe(int32_t source, uint64_t tag, uint64_t ignore, hetcomm_completion_t* out) {
   const Engine::Baton baton(engine_);
   const int32_t peer = source < 0 ? -1 : ranks()[static_cast<size_t>(source)];
-  if (peer >= 0 && peer_status_locked(peer).ok()) mesh_->pair(peer).ensure_connected();
+  if (peer >= 0 && peer_status_locked(peer).ok()) job_->pair(peer).ensure_connected();
   const MatchTable& table = channel().point_to_point;
   const Incoming* message = table.find_unexpected(peer, tag, ignore);
   if (message == nullptr) return false;
@@ -349,25 +349,25 @@ bool Communicator::probe(int32_t source, uint64_t tag, uint64_t ignore, hetcomm_
 
 Status Communicator::peer_status(int32_t rank) {
   const Engine::Baton baton(engine_);
-  mesh_->read_mail();
+  job_->read_mail();
   return peer_status_locked(ranks()[static_cast<size_t>(rank)]);
 }
 
 std::vector<bool> Communicator::lost_ranks() {
   const Engine::Baton baton(engine_);
-  mesh_->read_mail();
+  job_->read_mail();
   std::vector<bool> lost;
   for (const int rank : ranks()) {
     const Code code = peer_status_locked(rank).code();
     lost.push_back(code == Code::kPeerLost || code == Code::kUnreachable ||
-                   (rank == mesh_->rank() && mesh_->was_declared_lost()));
+                   (rank == job_->rank() && job_->was_declared_lost()));
   }
   return lost;
 }
 
 size_t Communicator::counters(int32_t rank, size_t capacity, hetcomm_counters_t* out) {
   const Engine::Baton baton(engine_);
-  const Pair* pair = mesh_->find_pair(ranks()[static_cast<size_t>(rank)]);
+  const Pair* pair = job_->find_pair(ranks()[static_cast<size_t>(rank)]);
   if (pair == nullptr) return 0;
   size_t index = 0;
   for (const hetcomm_counters_t& counters : pair->counters()) {
@@ -379,13 +379,13 @@ size_t Communicator::counters(int32_t rank, size_t capacity, hetcomm_counters_t*
 
 std::string Communicator::explain(int32_t rank) {
   const Engine::Baton baton(engine_);
-  return mesh_->explain(ranks()[static_cast<size_t>(rank)]);
+  return job_->explain(ranks()[static_cast<size_t>(rank)]);
 }
 
 void Communicator::abort(const std::string& reason) {
   const Engine::Baton baton(engine_);
-  mesh_->abort(*this, Status(Code::kAborted, fmt::format("rank {} aborted: {}", rank_, reason)),
-               true);
+  job_->abort(*this, Status(Code::kAborted, fmt::format("rank {} aborted: {}", rank_, reason)),
+              true);
 }
 
 Status Communicator::check_idle() {
@@ -413,14 +413,14 @@ Status Communicator::check_source(int32_t source) {
   const Engine::Baton baton(engine_);
   if (channel().closed) return channel().aborted;
   if (source >= 0) return peer_status_locked(ranks()[static_cast<size_t>(source)]);
-  if (mesh_->any_live_sender(*this)) return {};
-  return peer_status_locked(ranks().back() == mesh_->rank() ? ranks().front() : ranks().back());
+  if (job_->any_live_sender(*this)) return {};
+  return peer_status_locked(ranks().back() == job_->rank() ? ranks().front() : ranks().back());
 }
 
 void Communicator::flush(uint64_t timeout_ns) {
   {
     const Engine::Baton baton(engine_);
-    if (mesh_->others_stay(*this)) return;
+    if (job_->others_stay(*this)) return;
   }
   const uint64_t end = deadline_after(now_ns(), timeout_ns);
   bool asked = false;
@@ -428,8 +428,8 @@ void Communicator::flush(uint64_t timeout_ns) {
     {
       const Engine::Baton baton(engine_);
       engine_.progress();
-      if (mesh_->flushed()) return;
-      if (!asked || round % 128 == 0) mesh_->ask_for_acknowledgements();
+      if (job_->flushed()) return;
+      if (!asked || round % 128 == 0) job_->ask_for_acknowledgements();
       asked = true;
     }
     // Polls, then sleeps until something arrives or it is time to look again.

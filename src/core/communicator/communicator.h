@@ -1,4 +1,4 @@
-// Communicator: a numbered set of ranks of a mesh, with match tables of its own.
+// Communicator: a numbered set of ranks of a job, with match tables of its own.
 #pragma once
 
 #include <atomic>
@@ -9,8 +9,8 @@
 
 #include <hetcomm/p2p.h>
 
-#include "src/core/job/mesh.h"
-#include "src/core/job/mesh_member.h"
+#include "src/core/job/job.h"
+#include "src/core/job/job_member.h"
 #include "src/core/memory/overlap_guard.h"
 #include "src/core/progress/engine.h"
 #include "src/core/progress/operation.h"
@@ -46,10 +46,10 @@ struct PostArguments {
   const AccessArguments* access = nullptr;
 };
 
-class Communicator final : public MeshMember {
+class Communicator final : public JobMember {
  public:
   static Result<std::unique_ptr<Communicator>> create(Context& context, Bootstrap& bootstrap,
-                                                      const MeshOptions& options);
+                                                      const JobOptions& options);
   ~Communicator();
   // The one that |operation| was posted on.
   static Communicator& of(const Operation& operation) {
@@ -156,27 +156,27 @@ class Communicator final : public MeshMember {
   Status check_idle();
   // Why no message of |source| (-1: of anybody) can come any more; ok as long as one can.
   Status check_source(int32_t source);
-  // The last one of its mesh waits until accepted messages have left, at most |timeout_ns|.
+  // The last one of its job waits until accepted messages have left, at most |timeout_ns|.
   void flush(uint64_t timeout_ns);
 
   int32_t rank() const { return rank_; }
   int32_t size() const { return static_cast<int32_t>(ranks().size()); }
   // Number of this rank's channel of it.
   uint32_t id() const { return id_; }
-  const MeshMember* split_from() const override { return parent_; }
+  const JobMember* split_from() const override { return parent_; }
   // The communicator that was not split from another one, but made from a bootstrap.
   Communicator& root() { return parent_ == nullptr ? *this : parent_->root(); }
   // Says for each of its ranks whether it died, left or cannot be reached; for this one, whether
   // the others have declared it lost. Does not communicate. [any-thread]
   std::vector<bool> lost_ranks();
-  Mesh& mesh() { return *mesh_; }
+  Job& job() { return *job_; }
   Context& context() { return context_; }
-  const MeshOptions& options() const { return options_; }
+  const JobOptions& options() const { return options_; }
 
   // Under the baton.
-  // Number of the channel of a rank of the mesh, which it contains.
-  uint32_t channel_at(int mesh_rank) const override {
-    return members_[static_cast<size_t>(rank_of(mesh_rank))].channel;
+  // Number of the channel of a rank of the job, which it contains.
+  uint32_t channel_at(int job_rank) const override {
+    return members_[static_cast<size_t>(rank_of(job_rank))].channel;
   }
   void start(Operation& operation) override;
   void end(Operation& operation, Code code, std::string_view why) override;
@@ -194,9 +194,9 @@ class Communicator final : public MeshMember {
   // This rank does not make the next collective call of all ranks, for the reason |why|: theirs fails.
   void refuse_collective(std::string_view why);
   void end_collectives(const Status& why) override;
-  void peer_calls(int mesh_rank, ConstByteSpan note) override;
-  void note_unexpected_part(int mesh_rank, uint64_t tag) override;
-  void peer_lost(int mesh_rank) override;
+  void peer_calls(int job_rank, ConstByteSpan note) override;
+  void note_unexpected_part(int job_rank, uint64_t tag) override;
+  void peer_lost(int job_rank) override;
   static void fill_completion(const Operation& operation, hetcomm_completion_t* out) {
     out->status = static_cast<hetcomm_status_t>(operation.code);
     out->source = operation.source;
@@ -208,13 +208,13 @@ class Communicator final : public MeshMember {
 
  private:
   struct Member {
-    int rank;          // in the mesh
+    int rank;          // in the job
     uint32_t channel;  // the number by which it is reached
   };
   static std::vector<int> ranks_of(const std::vector<Member>& members);
   // Takes |channel| over.
-  Communicator(Context& context, std::shared_ptr<Mesh> mesh, Channel& channel,
-               std::vector<Member> members, Communicator* parent, MeshOptions options);
+  Communicator(Context& context, std::shared_ptr<Job> job, Channel& channel,
+               std::vector<Member> members, Communicator* parent, JobOptions options);
   void fill_common(OperationKind kind, int32_t peer, uint64_t tag, uint64_t ignore,
                    Operation& operation) {
     operation.kind = kind;
@@ -235,7 +235,7 @@ class Communicator final : public MeshMember {
     operation.pair = nullptr;
     operation.run = {};
     operation.any_place.store(0, std::memory_order_relaxed);
-    operation.source = kind != OperationKind::kReceive ? mesh_->rank() : -1;
+    operation.source = kind != OperationKind::kReceive ? job_->rank() : -1;
     operation.matched_tag = tag;
     operation.timeout_ns = default_timeout_ns_;
   }
@@ -266,7 +266,7 @@ class Communicator final : public MeshMember {
   bool send_at_once(int32_t peer, uint64_t tag, const hetcomm_buffer_t& buffer) {
     engine_.drain_queued();
     const Member& to = members_[static_cast<size_t>(peer)];
-    Pair* pair = mesh_->find_pair(to.rank);
+    Pair* pair = job_->find_pair(to.rank);
     return pair != nullptr && !channel().closed &&
            pair->send_at_once(to.channel, tag,
                               {reinterpret_cast<void*>(buffer.offset), buffer.length});
@@ -285,7 +285,7 @@ class Communicator final : public MeshMember {
   Code fill_access(const PostArguments& arguments, Operation& operation, std::string* text) const;
   bool note_receive(const Operation& operation);
   Code fill_buffers(const PostArguments& arguments, Operation& operation, std::string* text);
-  const Status& peer_status_locked(int mesh_rank) const { return mesh_->peer_status(mesh_rank); }
+  const Status& peer_status_locked(int job_rank) const { return job_->peer_status(job_rank); }
   Code post_beside(const PostArguments& arguments, Operation** out, std::string* text);
   static bool in_group(const PostArguments& arguments);
   void collect(Operation& operation);
@@ -294,9 +294,9 @@ class Communicator final : public MeshMember {
                  std::unique_ptr<collectives::Collective> call, Operation& operation);
   // Starts a collective operation of all ranks and waits for its end.
   Status run_collective(const collectives::Arguments& arguments);
-  static Result<std::unique_ptr<Communicator>> create_over_known_mesh(Context& context,
-                                                                      Bootstrap& bootstrap,
-                                                                      const MeshOptions& options);
+  static Result<std::unique_ptr<Communicator>> create_over_known_job(Context& context,
+                                                                     Bootstrap& bootstrap,
+                                                                     const JobOptions& options);
   struct SplitEntry;
   Status exchange_split(const SplitEntry& mine, std::vector<SplitEntry>* all);
   Result<std::unique_ptr<Communicator>> join_split(const std::vector<SplitEntry>& all,
@@ -305,11 +305,11 @@ class Communicator final : public MeshMember {
   Status check_collectives();
 
   Context& context_;
-  std::shared_ptr<Mesh> mesh_;
+  std::shared_ptr<Job> job_;
   Engine& engine_;
   const uint32_t id_;  // of the channel
   Communicator* parent_;
-  MeshOptions options_;
+  JobOptions options_;
   std::vector<Member> members_;
   int32_t rank_;
   uint64_t default_timeout_ns_;

@@ -87,14 +87,14 @@ void Communicator::refuse_collective(std::string_view why) {
 
 void Communicator::end_collectives(const Status& why) { collectives_->end(why); }
 
-void Communicator::peer_calls(int mesh_rank, ConstByteSpan note) {
-  collectives_->peer_calls(mesh_rank, note);
+void Communicator::peer_calls(int job_rank, ConstByteSpan note) {
+  collectives_->peer_calls(job_rank, note);
 }
 
-void Communicator::note_unexpected_part(int mesh_rank, uint64_t tag) {
-  collectives_->note_unexpected_part(mesh_rank, tag);
+void Communicator::note_unexpected_part(int job_rank, uint64_t tag) {
+  collectives_->note_unexpected_part(job_rank, tag);
 }
 
-void Communicator::peer_lost(int mesh_rank) { collectives_->peer_lost(mesh_rank); }
+void Communicator::peer_lost(int job_rank) { collectives_->peer_lost(job_rank); }
 
 }  // namespace hetcomm

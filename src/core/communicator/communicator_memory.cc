@@ -12,13 +12,13 @@ constexpr uint64_t kLetGoInterval = 200'000;
 
 void Communicator::add_remote(RemoteMemory& remote) {
   const Engine::Baton baton(engine_);
-  mesh_->pair(remote.rank()).access().add(remote);
+  job_->pair(remote.rank()).access().add(remote);
   ++remotes_;
 }
 
 void Communicator::drop_remote(RemoteMemory& remote) {
   const Engine::Baton baton(engine_);
-  mesh_->pair(remote.rank()).access().remove(remote);
+  job_->pair(remote.rank()).access().remove(remote);
   --remotes_;
 }
 
@@ -37,11 +37,11 @@ Status Communicator::register_memory(Memory& memory, uint32_t rights, bool calle
   if (channel().closed) return channel().aborted;
   memory.registration = std::make_unique<Registration>(*this, memory, rights);
   try {
-    mesh_->publish(*memory.registration);
+    job_->publish(*memory.registration);
   } catch (const std::bad_alloc&) {
     // Nobody knows of it: no peer holds it.
-    (void)mesh_->withdraw(*memory.registration);
-    mesh_->commons().registrations.erase(memory.registration->id);
+    (void)job_->withdraw(*memory.registration);
+    job_->commons().registrations.erase(memory.registration->id);
     memory.registration.reset();
     return Code::kOutOfMemory;
   }
@@ -67,7 +67,7 @@ Status Communicator::unregister_memory(Memory& memory, uint64_t timeout_ns) {
           operation.access.registration != registration) {
         return;
       }
-      own.mesh_->end_operation(operation, Code::kStaleHandle, "the memory was unregistered");
+      own.job_->end_operation(operation, Code::kStaleHandle, "the memory was unregistered");
     });
   }
   const uint64_t deadline = deadline_after(now_ns(), timeout);
@@ -75,7 +75,7 @@ Status Communicator::unregister_memory(Memory& memory, uint64_t timeout_ns) {
   while (true) {
     {
       const Engine::Baton baton(own.engine_);
-      withdrawn = own.mesh_->withdraw(*registration);
+      withdrawn = own.job_->withdraw(*registration);
     }
     const bool quiet = registration->running() == 0 && registration->waiters == 0;
     if (withdrawn && quiet) break;
@@ -88,7 +88,7 @@ Status Communicator::unregister_memory(Memory& memory, uint64_t timeout_ns) {
                      [&] { return !quiet && registration->running() == 0; });
   }
   const Engine::Baton baton(own.engine_);
-  own.mesh_->commons().registrations.erase(registration->id);
+  own.job_->commons().registrations.erase(registration->id);
   hetcomm_notification_t dropped;
   Pair* source = nullptr;
   while (registration->take(&dropped, &source)) source->return_credit(kMessageCost);
@@ -105,7 +105,7 @@ Result<std::vector<std::byte>> Communicator::export_memory(const Memory& memory)
   }
   const auto& own = static_cast<Communicator&>(registration->communicator());
   const Engine::Baton baton(own.engine_);
-  return own.mesh_->export_memory(*registration).encode();
+  return own.job_->export_memory(*registration).encode();
 }
 
 Status Communicator::import_memory(ConstByteSpan bytes, ExportedMemory* exported,
@@ -113,7 +113,7 @@ Status Communicator::import_memory(ConstByteSpan bytes, ExportedMemory* exported
   Result<ExportedMemory> decoded = ExportedMemory::decode(bytes);
   if (!decoded.ok()) return decoded.status();
   const Engine::Baton baton(engine_);
-  HETCOMM_RETURN_IF_ERROR(mesh_->find_keys(decoded.value(), keys));
+  HETCOMM_RETURN_IF_ERROR(job_->find_keys(decoded.value(), keys));
   if (!contains(decoded.value().rank)) {
     return Status(Code::kOutOfRange, "the memory's owner is not in the communicator");
   }

@@ -55,7 +55,7 @@ Status Communicator::barrier(uint64_t timeout_ns) {
 Result<std::unique_ptr<Communicator>> Communicator::split(int32_t color, int32_t key,
                                                           const Status& refused) {
   if (Status status = check_collectives(); !status.ok()) return status.annotate("split");
-  PendingChannel pending(mesh_);
+  PendingChannel pending(job_);
   SplitEntry mine{color, key, 0, static_cast<int32_t>(refused.code())};
   if (refused.ok() && color != HETCOMM_NO_COLOR) {
     try {
@@ -123,7 +123,7 @@ Result<std::unique_ptr<Communicator>> Communicator::join_split(const std::vector
     std::vector<Member> members;
     for (const size_t rank : chosen) members.push_back({ranks()[rank], all[rank].channel});
     return std::unique_ptr<Communicator>(
-        new Communicator(context_, mesh_, channel, std::move(members), this, options_));
+        new Communicator(context_, job_, channel, std::move(members), this, options_));
   } catch (const std::bad_alloc&) {
     return Status(Code::kOutOfMemory);
   }

@@ -59,17 +59,17 @@ Result<liveness::ControlThread*> Context::control_thread() {
   return control_thread_.get();
 }
 
-void Context::add_mesh(const std::shared_ptr<Mesh>& mesh) {
-  const std::lock_guard<std::mutex> lock(mesh_mutex_);
-  std::erase_if(meshes_, [](const std::weak_ptr<Mesh>& each) { return each.expired(); });
-  meshes_.push_back(mesh);
+void Context::add_job(const std::shared_ptr<Job>& job) {
+  const std::lock_guard<std::mutex> lock(job_mutex_);
+  std::erase_if(jobs_, [](const std::weak_ptr<Job>& each) { return each.expired(); });
+  jobs_.push_back(job);
 }
 
-std::vector<std::shared_ptr<Mesh>> Context::meshes() {
-  const std::lock_guard<std::mutex> lock(mesh_mutex_);
-  std::vector<std::shared_ptr<Mesh>> found;
-  for (const std::weak_ptr<Mesh>& each : meshes_) {
-    if (std::shared_ptr<Mesh> mesh = each.lock()) found.push_back(std::move(mesh));
+std::vector<std::shared_ptr<Job>> Context::jobs() {
+  const std::lock_guard<std::mutex> lock(job_mutex_);
+  std::vector<std::shared_ptr<Job>> found;
+  for (const std::weak_ptr<Job>& each : jobs_) {
+    if (std::shared_ptr<Job> job = each.lock()) found.push_back(std::move(job));
   }
   return found;
 }

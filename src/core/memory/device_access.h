@@ -1,7 +1,7 @@
-// Which transports of a mesh reach memory of devices by themselves, without staging, and what they
+// Which transports of a job reach memory of devices by themselves, without staging, and what they
 // were told of it.
 //
-// Whether a transport reaches a device is tried once, when the mesh is created; each memory is
+// Whether a transport reaches a device is tried once, when the job is created; each memory is
 // attached on its first use. Where it is not reached, or was refused, core stages: with
 // HETCOMM_DEVICE_PATH=direct the operation fails instead. All under the baton.
 #pragma once

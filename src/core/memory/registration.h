@@ -1,6 +1,6 @@
 // Registered memory, at its owner and as others see it.
 //
-// A Registration stands in the mesh's table under an id that is never used twice, which every
+// A Registration stands in the job's table under an id that is never used twice, which every
 // request of a peer names. It ends in two steps: closing (no new use; what is under way is ended),
 // then gone. Exported bytes are plain data and prove nothing: each use is checked by the owner, or
 // by the network hardware that holds the key.
@@ -39,7 +39,7 @@ class Registration {
 
   // Under the baton:
   uint64_t id = 0;
-  // What transports made of it, by their number in the mesh; all-zero: nothing.
+  // What transports made of it, by their number in the job; all-zero: nothing.
   std::vector<std::pair<std::string, RemoteKey>> keys;
 
   void notify(Pair& source, const hetcomm_notification_t& notification) {
@@ -92,7 +92,7 @@ class Registration {
 // What exported bytes say.
 struct ExportedMemory {
   Identity job;
-  int32_t rank = 0;  // of the mesh
+  int32_t rank = 0;  // of the job
   uint64_t id = 0;
   uint64_t length = 0;
   uint32_t rights = 0;
@@ -115,13 +115,13 @@ class RemoteMemory {
   RemoteMemory& operator=(const RemoteMemory&) = delete;
 
   CommunicatorBase& communicator() const { return communicator_; }
-  int32_t rank() const { return rank_; }  // of the mesh
+  int32_t rank() const { return rank_; }  // of the job
   uint64_t id() const { return id_; }
   uint64_t length() const { return length_; }
   uint32_t rights() const { return rights_; }
   bool host_accessible() const { return host_accessible_; }
   bool needs_flush() const { return needs_flush_; }
-  // For connections of the mesh's transport |index|; all-zero: none.
+  // For connections of the job's transport |index|; all-zero: none.
   const RemoteKey& key(size_t index) const { return keys_[index]; }
   bool contains(uint64_t offset, uint64_t length) const {
     return offset <= length_ && length <= length_ - offset;

@@ -85,7 +85,7 @@ class Rail final : public EndpointHandler, public Mortal {
   const Capabilities& capabilities() const { return capabilities_; }
   hetcomm_counters_t& counters() { return *counters_; }
   uint64_t id = 0;         // agreed number of the connection: the lower rank counts
-  size_t transport;        // its number in the mesh
+  size_t transport;        // its number in the job
   std::string_view kind;   // of the transport: rails of one kind share bulk data
   bool known = false;      // both sides know it by |id|
   bool dropped = false;    // given up: it only waits to be destroyed

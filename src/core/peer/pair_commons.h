@@ -104,7 +104,7 @@ struct PairCommons {
   const uint64_t detection_ns;
   const uint64_t cool_down_ns;
   uint32_t credit_granted = 0;                // to each peer
-  uint32_t first_sequence = 0;                // see MeshOptions
+  uint32_t first_sequence = 0;                // see JobOptions
   liveness::ControlPlane* control = nullptr;  // null in a job of one rank
 
   BlockPool blocks;  // for what lives as long as an operation

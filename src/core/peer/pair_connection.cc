@@ -585,7 +585,7 @@ void Pair::lose(const Status& why) {
   common_.listener.on_rank_lost(rank_, why);
 }
 
-// Ends every operation of this pair that is queued or under way. Posted receives are the mesh's.
+// Ends every operation of this pair that is queued or under way. Posted receives are the job's.
 void Pair::fail_everything(const Status& why) {
   const auto text = [&] { return text_or_none([&] { return std::string(why.text()); }); };
   control_.clear();

@@ -28,7 +28,7 @@
 
 namespace hetcomm {
 
-// Owned by itself from the request on; retires itself into the mesh when its operation has
+// Owned by itself from the request on; retires itself into the job when its operation has
 // completed.
 class SendTransfer final : public Mortal {
  public:

@@ -168,7 +168,7 @@ struct alignas(kOperationAlign) Operation {
   // If not |on_host|: segments() is all pieces, for transports that reach their devices.
   bool has_windows = false;
   uint32_t channel = 0;   // send: number of the receiver's channel
-  int32_t peer = -1;      // rank in the mesh, -1: any
+  int32_t peer = -1;      // rank in the job, -1: any
   Code code = Code::kOk;  // outcome; written before the state becomes kComplete, as all of it
   uint64_t tag = 0;
   uint64_t ignore = 0;
@@ -200,7 +200,7 @@ struct alignas(kOperationAlign) Operation {
   // A thread waits for any of several operations; this one has that place in its list, from 1 on.
   // 0: no thread does. A hint, which any thread may write.
   std::atomic<uint32_t> any_place{0};
-  int32_t source = -1;       // outcome: mesh rank
+  int32_t source = -1;       // outcome: job rank
   uint64_t matched_tag = 0;  // outcome
   uint64_t timeout_ns = 0;
   CompositeOperation* composite = nullptr;  // kCollective: owned until it is started

@@ -1,13 +1,13 @@
-// Mesh: posting, delivering, completing and ending operations.
+// Job: posting, delivering, completing and ending operations.
 #include <algorithm>
 
 #include "src/base/text.h"
-#include "src/core/job/mesh.h"
+#include "src/core/job/job.h"
 #include "src/core/peer/transfer.h"
 
 namespace hetcomm {
 
-void Mesh::start_receive(Channel& own, Operation& receive) {
+void Job::start_receive(Channel& own, Operation& receive) {
   MatchTable& table = receive.collective ? own.collective : own.point_to_point;
   Incoming* message = table.find_unexpected(receive.peer, receive.tag, receive.ignore);
   if (message != nullptr) {
@@ -43,12 +43,12 @@ void Mesh::start_receive(Channel& own, Operation& receive) {
 }
 
 // Where an operation could not be started for want of memory.
-void Mesh::end_out_of_memory(Operation& operation) {
+void Job::end_out_of_memory(Operation& operation) {
   if (operation.state() != OperationState::kPending) return;
   end_operation(operation, Code::kOutOfMemory, "out of memory");
 }
 
-void Mesh::end_operation(Operation& operation, Code code, std::string_view why) {
+void Job::end_operation(Operation& operation, Code code, std::string_view why) {
   std::string text = text_or_none([&] { return fmt::format("{}: {}", describe(operation), why); });
   switch (operation.stage) {
     case OperationStage::kCollected:
@@ -81,25 +81,25 @@ void Mesh::end_operation(Operation& operation, Code code, std::string_view why) 
   }
 }
 
-bool Mesh::owns(const CommunicatorBase& communicator) const {
+bool Job::owns(const CommunicatorBase& communicator) const {
   return std::find(communicators_.begin(), communicators_.end(), &communicator) !=
          communicators_.end();
 }
 
-bool Mesh::any_live_sender(const CommunicatorBase& communicator) const {
+bool Job::any_live_sender(const CommunicatorBase& communicator) const {
   const std::vector<int>& ranks = communicator.ranks();
   return std::any_of(ranks.begin(), ranks.end(), [&](int rank) {
     return (rank != rank_ || ranks.size() == 1) && peer_status(rank).ok();
   });
 }
 
-bool Mesh::all_senders_live(const Operation& receive) const {
+bool Job::all_senders_live(const Operation& receive) const {
   const std::vector<int>& ranks = receive.communicator->ranks();
   return std::all_of(ranks.begin(), ranks.end(), [&](int rank) { return peer_status(rank).ok(); });
 }
 
 // Ends the receives that wait for |rank|, and those from any rank for which nobody is left.
-void Mesh::fail_receives(int rank, const Status& why) {
+void Job::fail_receives(int rank, const Status& why) {
   commons_.channels.for_each_table([&](MatchTable& table) {
     // A request of a lost sender can never be granted; eager messages that are here stay.
     Incoming* next = nullptr;
@@ -123,7 +123,7 @@ void Mesh::fail_receives(int rank, const Status& why) {
   });
 }
 
-void Mesh::abort(MeshMember& communicator, const Status& why, bool publish) {
+void Job::abort(JobMember& communicator, const Status& why, bool publish) {
   Channel& own = communicator.channel();
   if (own.closed) return;
   own.aborted = why;
@@ -141,28 +141,28 @@ void Mesh::abort(MeshMember& communicator, const Status& why, bool publish) {
     }
     end_operation(operation, Code::kAborted, why.text());
   });
-  for (MeshMember* child : communicators_) {
+  for (JobMember* child : communicators_) {
     if (child->split_from() == &communicator) abort(*child, why, publish);
   }
 }
 
-MeshMember* Mesh::find_communicator(int origin, uint32_t channel) const {
-  for (MeshMember* own : communicators_) {
+JobMember* Job::find_communicator(int origin, uint32_t channel) const {
+  for (JobMember* own : communicators_) {
     if (own->contains(origin) && own->channel_at(origin) == channel) return own;
   }
   return nullptr;
 }
 
-void Mesh::on_abort(int origin, uint32_t channel, const std::string& reason) {
+void Job::on_abort(int origin, uint32_t channel, const std::string& reason) {
   const Status why(Code::kAborted, reason);
-  if (MeshMember* own = find_communicator(origin, channel); own != nullptr) {
+  if (JobMember* own = find_communicator(origin, channel); own != nullptr) {
     abort(*own, why, false);
   } else {
     keep_early({origin, channel, true, why});
   }
 }
 
-void Mesh::fail_collectives(MeshMember& communicator, const Status& why, bool publish) {
+void Job::fail_collectives(JobMember& communicator, const Status& why, bool publish) {
   Channel& own = communicator.channel();
   if (own.closed || !own.collectives_failed.ok()) return;
   own.collectives_failed = why;
@@ -188,34 +188,34 @@ void Mesh::fail_collectives(MeshMember& communicator, const Status& why, bool pu
   }
 }
 
-void Mesh::on_collectives_failed(int origin, uint32_t channel, const Status& why) {
-  if (MeshMember* own = find_communicator(origin, channel); own != nullptr) {
+void Job::on_collectives_failed(int origin, uint32_t channel, const Status& why) {
+  if (JobMember* own = find_communicator(origin, channel); own != nullptr) {
     fail_collectives(*own, why, false);
   } else {
     keep_early({origin, channel, false, why});
   }
 }
 
-void Mesh::wake(int rank) {
+void Job::wake(int rank) {
   Pair& peer = pair(rank);
   peer.ensure_connected();
   peer.send_control(MessageKind::kWake, 0, 0, nullptr, 0);
 }
 
-void Mesh::tell_call(int rank, uint32_t channel, ConstByteSpan note) {
+void Job::tell_call(int rank, uint32_t channel, ConstByteSpan note) {
   control_->tell_call(rank, channel, note);
 }
 
-void Mesh::on_unexpected_part(int rank, const WireHeader& header) {
+void Job::on_unexpected_part(int rank, const WireHeader& header) {
   const uint32_t channel = channel_of(header);
-  for (MeshMember* own : communicators_) {
+  for (JobMember* own : communicators_) {
     if (own->channel().id == channel) own->note_unexpected_part(rank, header.tag);
   }
 }
 
-void Mesh::on_call(int origin, uint32_t channel, ConstByteSpan note) {
+void Job::on_call(int origin, uint32_t channel, ConstByteSpan note) {
   if (note.size() > kMostNote) return;
-  if (MeshMember* own = find_communicator(origin, channel); own != nullptr) {
+  if (JobMember* own = find_communicator(origin, channel); own != nullptr) {
     own->peer_calls(origin, note);
     return;
   }
@@ -223,7 +223,7 @@ void Mesh::on_call(int origin, uint32_t channel, ConstByteSpan note) {
   early_calls_.push_back({origin, channel, {note.begin(), note.end()}});
 }
 
-void Mesh::add(MeshMember* communicator) {
+void Job::add(JobMember* communicator) {
   going_.reserve(communicators_.size() + 1);
   communicators_.push_back(communicator);
   try {
@@ -234,19 +234,19 @@ void Mesh::add(MeshMember* communicator) {
   }
 }
 
-bool Mesh::others_stay(MeshMember& communicator) {
+bool Job::others_stay(JobMember& communicator) {
   if (std::find(going_.begin(), going_.end(), &communicator) == going_.end()) {
     going_.push_back(&communicator);
   }
   return going_.size() < communicators_.size();
 }
 
-void Mesh::keep_early(EarlyFact fact) {
+void Job::keep_early(EarlyFact fact) {
   if (early_facts_.size() == kMostEarlyFacts) early_facts_.pop_front();
   early_facts_.push_back(std::move(fact));
 }
 
-void Mesh::take_early_facts(MeshMember& communicator) {
+void Job::take_early_facts(JobMember& communicator) {
   const auto is_of_it = [&](const auto& each) {
     return find_communicator(each.origin, each.channel) == &communicator;
   };
@@ -265,12 +265,12 @@ void Mesh::take_early_facts(MeshMember& communicator) {
   std::erase_if(early_calls_, is_of_it);
 }
 
-void Mesh::close_channel(Channel& channel) {
+void Job::close_channel(Channel& channel) {
   drop_queued(channel);
   commons_.channels.close(channel.id);
 }
 
-void Mesh::give_up_channel(Channel& channel) {
+void Job::give_up_channel(Channel& channel) {
   const uint32_t id = channel.id;
   close_channel(channel);
   if (control_ == nullptr) return;
@@ -282,7 +282,7 @@ void Mesh::give_up_channel(Channel& channel) {
   }
 }
 
-void Mesh::drop_queued(Channel& channel) {
+void Job::drop_queued(Channel& channel) {
   for (MatchTable* table : {&channel.point_to_point, &channel.collective}) {
     while (Incoming* message = table->first_unexpected()) {
       table->remove_unexpected(message);

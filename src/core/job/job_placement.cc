@@ -1,25 +1,25 @@
-// Mesh: how ranks lie to each other, and what their links cost.
+// Job: how ranks lie to each other, and what their links cost.
 #include <algorithm>
 
-#include "src/core/job/mesh.h"
+#include "src/core/job/job.h"
 #include "src/core/job/rank_placement.h"
 
 namespace hetcomm {
 
-bool Mesh::are_near(int one, int other) const {
+bool Job::are_near(int one, int other) const {
   const PeerInfo& here = peers_[static_cast<size_t>(one)];
   const PeerInfo& there = peers_[static_cast<size_t>(other)];
   return here.host == there.host && here.cluster == there.cluster;
 }
 
-bool Mesh::shares_memory() const {
+bool Job::shares_memory() const {
   return std::any_of(transports_.begin(), transports_.end(), [](const auto& entry) {
     return entry->transport->capabilities().within_host;
   });
 }
 
 // Of each transport, what the first rank that has it says.
-void Mesh::gather_links() {
+void Job::gather_links() {
   links_ = LinkModel();
   for (const PeerInfo& peer : peers_) {
     for (const PeerInfo::Offer& offer : peer.offers) {
@@ -29,7 +29,7 @@ void Mesh::gather_links() {
 }
 
 // The quickest one, for a message that is neither short nor long, of those that both ranks have.
-Link Mesh::link_between(int one, int other) const {
+Link Job::link_between(int one, int other) const {
   constexpr uint64_t kTypicalMessage = 64u << 10;
   const PeerInfo& here = peers_[static_cast<size_t>(one)];
   const PeerInfo& there = peers_[static_cast<size_t>(other)];
@@ -49,7 +49,7 @@ Link Mesh::link_between(int one, int other) const {
   return best != nullptr ? *best : Link{};
 }
 
-RankPlacement Mesh::placement(const std::vector<int>& ranks) const {
+RankPlacement Job::placement(const std::vector<int>& ranks) const {
   const auto info = [this](int rank) -> const PeerInfo& {
     return peers_[static_cast<size_t>(rank)];
   };

@@ -1,4 +1,4 @@
-// Mesh: what a communicator and those split from it stand on: the ranks of one job and epoch, a
+// Job: what a communicator and those split from it stand on: the ranks of one job and epoch, a
 // transport instance each, a pair per peer that was talked to, the control plane, and the match
 // tables of all communicators.
 //
@@ -19,9 +19,9 @@
 #include "src/base/config.h"
 #include "src/base/log.h"
 #include "src/bootstrap/bootstrap.h"
+#include "src/core/job/job_member.h"
+#include "src/core/job/job_offer.h"
 #include "src/core/job/link_model.h"
-#include "src/core/job/mesh_member.h"
-#include "src/core/job/mesh_offer.h"
 #include "src/core/job/path_inquiry.h"
 #include "src/core/job/rank_placement.h"
 #include "src/core/memory/overlap_guard.h"
@@ -33,8 +33,8 @@
 
 namespace hetcomm {
 
-// The parts of the context that a mesh works with.
-struct MeshEnvironment {
+// The parts of the context that a job works with.
+struct JobEnvironment {
   Engine& engine;
   DeviceSet& devices;
   const Config& config;
@@ -44,25 +44,25 @@ struct MeshEnvironment {
   liveness::ControlThread* control;  // null: for jobs of one rank only
 };
 
-struct MeshOptions {
+struct JobOptions {
   std::string name;
   uint32_t epoch = 0;
   std::string transports;  // empty: HETCOMM_TRANSPORTS
-  bool share = false;      // a mesh that all ranks are in already, where there is one
+  bool share = false;      // a job that all ranks are in already, where there is one
   uint64_t deadline_ns = 0;
   // For tests, the same on all ranks: the number before that of the first message of every pair,
   // and where its counters of credit begin.
   uint32_t first_sequence = 0;
 };
 
-class Mesh final : public Driven, private PairConnector, private PairListener {
+class Job final : public Driven, private PairConnector, private PairListener {
  public:
   // Exchanges descriptors and makes the control plane. Collective; blocks until
   // |options.deadline_ns|.
-  static Result<std::unique_ptr<Mesh>> create(const MeshEnvironment& environment,
-                                              Bootstrap& bootstrap, const MeshOptions& options);
+  static Result<std::unique_ptr<Job>> create(const JobEnvironment& environment,
+                                             Bootstrap& bootstrap, const JobOptions& options);
   // Says goodbye and closes everything; nothing is pending any more.
-  ~Mesh();
+  ~Job();
 
   int rank() const { return rank_; }
   int size() const { return size_; }
@@ -72,7 +72,7 @@ class Mesh final : public Driven, private PairConnector, private PairListener {
   bool may_be_shared(const std::string& transports,
                      const std::optional<Secret>& configured_key) const;
   // Of this rank, by |channel|; none where too many others are lost.
-  std::optional<MeshOffer> offer(const Channel& channel);
+  std::optional<JobOffer> offer(const Channel& channel);
   Engine& engine() { return environment_.engine; }
   Log& log() { return environment_.log; }
   // Its pairs share these objects, and its communicators use them.
@@ -102,12 +102,12 @@ class Mesh final : public Driven, private PairConnector, private PairListener {
   // Closes it and tells all ranks: theirs are aborted.
   void give_up_channel(Channel& channel);
   // Ends every operation on the communicator with |why|, here and (|publish|) on all ranks.
-  void abort(MeshMember& communicator, const Status& why, bool publish);
+  void abort(JobMember& communicator, const Status& why, bool publish);
 
   // Collective operations.
   // Work that is under way.
-  void add_task(MeshTask& task) { tasks_.push_back(&task); }
-  void remove_task(MeshTask& task) { std::erase(tasks_, &task); }
+  void add_task(JobTask& task) { tasks_.push_back(&task); }
+  void remove_task(JobTask& task) { std::erase(tasks_, &task); }
   // Whether two ranks claim to run on one host, in one cluster.
   bool are_near(int one, int other) const;
   // A transport within the host is in use.
@@ -117,19 +117,19 @@ class Mesh final : public Driven, private PairConnector, private PairListener {
   // Ends the sleep of a peer, which will look at everything.
   void wake(int rank);
   // Ends the collective operations of a communicator, here and (|publish|) on all ranks.
-  void fail_collectives(MeshMember& communicator, const Status& why, bool publish);
+  void fail_collectives(JobMember& communicator, const Status& why, bool publish);
   // Tells |rank| which collective operation was called here on the communicator with this rank's
   // |channel|.
   void tell_call(int rank, uint32_t channel, ConstByteSpan note);
 
-  void add(MeshMember* communicator);
-  void remove(MeshMember* communicator) {
+  void add(JobMember* communicator);
+  void remove(JobMember* communicator) {
     std::erase(communicators_, communicator);
     std::erase(going_, communicator);
   }
   // |communicator| is about to go. Whether there are some that are not, which keep the connections
   // open.
-  bool others_stay(MeshMember& communicator);
+  bool others_stay(JobMember& communicator);
 
   // Posting.
   void start_receive(Channel& own, Operation& receive);
@@ -175,16 +175,16 @@ class Mesh final : public Driven, private PairConnector, private PairListener {
   void on_doubt(int rank, const StreamId& stream) override;
   void on_unexpected_part(int rank, const WireHeader& header) override;
 
-  // One transport, and its way to tell the mesh of connections.
+  // One transport, and its way to tell the job of connections.
   struct TransportEntry final : public TransportHandler {
-    explicit TransportEntry(Mesh& owner) : mesh(owner) {}
+    explicit TransportEntry(Job& owner) : job(owner) {}
     void on_connected(int peer, Result<std::unique_ptr<Endpoint>> endpoint) override;
     void on_accepted(int peer, std::unique_ptr<Endpoint> endpoint) override;
     void connected(int peer, Result<std::unique_ptr<Endpoint>> endpoint);
     void adopt(int peer, std::unique_ptr<Endpoint> endpoint);
     template <typename Upcall>
     void guarded(int peer, Upcall&& upcall);
-    Mesh& mesh;
+    Job& job;
     size_t index = 0;       // in |transports_|
     std::string_view kind;  // of the factory, which may make several
     std::string name;
@@ -198,7 +198,7 @@ class Mesh final : public Driven, private PairConnector, private PairListener {
       Link link;
       std::vector<std::byte> descriptor;
     };
-    uint64_t incarnation = 0;          // drawn by its process for this mesh
+    uint64_t incarnation = 0;          // drawn by its process for this job
     std::array<std::byte, 16> host{};  // where it runs, as it says
     std::string cluster;
     uint32_t credit = 0;
@@ -219,15 +219,15 @@ class Mesh final : public Driven, private PairConnector, private PairListener {
     std::string failures;
   };
 
-  Mesh(const MeshEnvironment& environment, int rank, int size);
-  Status set_up(Bootstrap& bootstrap, const MeshOptions& options);
+  Job(const JobEnvironment& environment, int rank, int size);
+  Status set_up(Bootstrap& bootstrap, const JobOptions& options);
   Status make_transports(std::string_view wanted);
   Status make_transport(const TransportFactory& factory, size_t instance, TransportEntry& entry);
   Status read_link_model();
   Status make_control();
   Status draw_identity();
   // What this rank has to have before the others are asked.
-  Status prepare(const MeshOptions& options);
+  Status prepare(const JobOptions& options);
   std::vector<std::byte> describe_self() const;
   static std::vector<std::byte> describe_refusal(const Status& why);
   Status parse_peer(int rank, ConstByteSpan bytes, std::vector<Address>* control);
@@ -260,7 +260,7 @@ class Mesh final : public Driven, private PairConnector, private PairListener {
   void on_collectives_failed(int origin, uint32_t channel, const Status& why);
   void on_call(int origin, uint32_t channel, ConstByteSpan note);
   // The communicator that |origin| knows by its own |channel|; null if there is none here.
-  MeshMember* find_communicator(int origin, uint32_t channel) const;
+  JobMember* find_communicator(int origin, uint32_t channel) const;
   void drop_queued(Channel& channel);
   void on_knock(int rank, uint32_t lost);
   void on_refused(int rank, const std::string& why);
@@ -269,7 +269,7 @@ class Mesh final : public Driven, private PairConnector, private PairListener {
   void on_suspected(int rank);
   void on_path_answer(int rank, uint64_t asked_ns, ConstByteSpan bytes);
 
-  MeshEnvironment environment_;
+  JobEnvironment environment_;
   int rank_;
   int size_;
   Credentials credentials_;
@@ -294,8 +294,8 @@ class Mesh final : public Driven, private PairConnector, private PairListener {
   uint64_t passes_ = 0;
   std::vector<Transport*>
       connected_;  // with connections: polled in every pass, the others now and then
-  std::vector<MeshMember*> communicators_;
-  std::vector<MeshMember*> going_;  // those that are about to go
+  std::vector<JobMember*> communicators_;
+  std::vector<JobMember*> going_;  // those that are about to go
   // What others have said of a communicator that is not here, yet or any more: this rank may make
   // it long after they have. The last of them are kept; numbers of channels do not come again.
   struct EarlyFact {
@@ -313,10 +313,10 @@ class Mesh final : public Driven, private PairConnector, private PairListener {
   static constexpr size_t kMostEarlyCalls = 256;
   static constexpr size_t kMostNote = 1024;  // bytes of one
   void keep_early(EarlyFact fact);
-  void take_early_facts(MeshMember& communicator);
+  void take_early_facts(JobMember& communicator);
   std::deque<EarlyFact> early_facts_;
   std::deque<EarlyCall> early_calls_;
-  std::vector<MeshTask*> tasks_;
+  std::vector<JobTask*> tasks_;
   bool tasks_ready() const;
   int progress_tasks();
   bool has_work() const {

@@ -1,5 +1,5 @@
-// Mesh: life, connections and peers. Messages and operations are in mesh_operations.cc.
-#include "src/core/job/mesh.h"
+// Job: life, connections and peers. Messages and operations are in job_operations.cc.
+#include "src/core/job/job.h"
 
 #include <sched.h>
 #include <unistd.h>
@@ -39,7 +39,7 @@ std::string_view without_name(std::string_view name, std::string_view why) {
 
 }  // namespace
 
-Mesh::Mesh(const MeshEnvironment& environment, int rank, int size)
+Job::Job(const JobEnvironment& environment, int rank, int size)
     : environment_(environment),
       rank_(rank),
       size_(size),
@@ -56,14 +56,14 @@ Mesh::Mesh(const MeshEnvironment& environment, int rank, int size)
   commons_.credit_granted = static_cast<uint32_t>(std::clamp<uint64_t>(credit, 4096, 1u << 30));
 }
 
-Result<std::unique_ptr<Mesh>> Mesh::create(const MeshEnvironment& environment, Bootstrap& bootstrap,
-                                           const MeshOptions& options) {
-  std::unique_ptr<Mesh> mesh(new Mesh(environment, bootstrap.rank(), bootstrap.size()));
-  HETCOMM_RETURN_IF_ERROR(mesh->set_up(bootstrap, options));
-  return mesh;
+Result<std::unique_ptr<Job>> Job::create(const JobEnvironment& environment, Bootstrap& bootstrap,
+                                         const JobOptions& options) {
+  std::unique_ptr<Job> job(new Job(environment, bootstrap.rank(), bootstrap.size()));
+  HETCOMM_RETURN_IF_ERROR(job->set_up(bootstrap, options));
+  return job;
 }
 
-Status Mesh::set_up(Bootstrap& bootstrap, const MeshOptions& options) {
+Status Job::set_up(Bootstrap& bootstrap, const JobOptions& options) {
   Result<Secret> secret = bootstrap.secret(options.deadline_ns);
   if (!secret.ok()) return secret.status();
   credentials_.secret = secret.value();
@@ -98,16 +98,16 @@ Status Mesh::set_up(Bootstrap& bootstrap, const MeshOptions& options) {
   return wait_for_control(options.deadline_ns);
 }
 
-bool Mesh::may_be_shared(const std::string& transports,
-                         const std::optional<Secret>& configured_key) const {
+bool Job::may_be_shared(const std::string& transports,
+                        const std::optional<Secret>& configured_key) const {
   if (transports != wanted_transports_) return false;
   return configured_key ? !drew_key_ && *configured_key == credentials_.secret : drew_key_;
 }
 
-std::optional<MeshOffer> Mesh::offer(const Channel& channel) {
+std::optional<JobOffer> Job::offer(const Channel& channel) {
   const Engine::Baton baton(engine());
   read_mail();
-  MeshOffer offer{.mesh = credentials_.identity, .rank = rank_, .channel = channel.id, .lost = {}};
+  JobOffer offer{.job = credentials_.identity, .rank = rank_, .channel = channel.id, .lost = {}};
   for (int rank = 0; rank < size_; ++rank) {
     if (!peer_status(rank).ok()) offer.lost.push_back(rank);
   }
@@ -115,7 +115,7 @@ std::optional<MeshOffer> Mesh::offer(const Channel& channel) {
   return offer;
 }
 
-Status Mesh::prepare(const MeshOptions& options) {
+Status Job::prepare(const JobOptions& options) {
   const Engine::Baton baton(engine());
   engine().refresh_now();
   HETCOMM_RETURN_IF_ERROR(make_control());
@@ -126,7 +126,7 @@ Status Mesh::prepare(const MeshOptions& options) {
   return {};
 }
 
-Status Mesh::make_control() {
+Status Job::make_control() {
   if (size_ == 1) return {};
   Result<std::unique_ptr<liveness::ControlPlane>> control =
       liveness::ControlPlane::create(*environment_.control, log(), environment_.config,
@@ -143,16 +143,16 @@ Status Mesh::make_control() {
   return {};
 }
 
-// What makes this mesh another one than all before: its id, which rank 0's descriptor tells, and
+// What makes this job another one than all before: its id, which rank 0's descriptor tells, and
 // the incarnation of each process.
-Status Mesh::draw_identity() {
+Status Job::draw_identity() {
   uint64_t& incarnation = peers_[static_cast<size_t>(rank_)].incarnation;
   HETCOMM_RETURN_IF_ERROR(fill_random(std::as_writable_bytes(std::span(&incarnation, 1))));
   return rank_ == 0 ? fill_random(credentials_.identity.mesh) : Status();
 }
 
 // Descriptors are complete: who connects can be judged from now on.
-Status Mesh::start_connections(std::vector<std::vector<Address>> control) {
+Status Job::start_connections(std::vector<std::vector<Address>> control) {
   auto incarnations = std::make_shared<std::vector<uint64_t>>();
   for (const PeerInfo& peer : peers_) incarnations->push_back(peer.incarnation);
   credentials_.incarnations = std::move(incarnations);
@@ -166,8 +166,8 @@ Status Mesh::start_connections(std::vector<std::vector<Address>> control) {
   return control_->start(credentials_, std::move(control), std::move(hosts));
 }
 
-Status Mesh::make_transport(const TransportFactory& factory, size_t instance,
-                            TransportEntry& entry) {
+Status Job::make_transport(const TransportFactory& factory, size_t instance,
+                           TransportEntry& entry) {
   const TransportEnvironment environment{.rank = rank_,
                                          .size = size_,
                                          .credentials = credentials_,
@@ -193,7 +193,7 @@ Status Mesh::make_transport(const TransportFactory& factory, size_t instance,
   return {};
 }
 
-Status Mesh::make_transports(std::string_view wanted) {
+Status Job::make_transports(std::string_view wanted) {
   if (wanted.empty()) wanted = environment_.config.text(Variable::kTransports);
   Result<TransportChoice> choice = TransportChoice::parse(wanted, environment_.factories);
   if (!choice.ok()) return choice.status();
@@ -236,7 +236,7 @@ Status Mesh::make_transports(std::string_view wanted) {
   return {};
 }
 
-Status Mesh::read_link_model() {
+Status Job::read_link_model() {
   const std::string_view cluster = environment_.config.text(Variable::kCluster);
   if (cluster.size() > kMaxCluster) {
     return Status(Code::kInvalidArgument,
@@ -250,7 +250,7 @@ Status Mesh::read_link_model() {
   return {};
 }
 
-std::vector<std::byte> Mesh::describe_refusal(const Status& why) {
+std::vector<std::byte> Job::describe_refusal(const Status& why) {
   ByteWriter writer;
   writer.write(kDescriptorVersion);
   writer.write(kRefusal);
@@ -258,7 +258,7 @@ std::vector<std::byte> Mesh::describe_refusal(const Status& why) {
   return writer.take();
 }
 
-std::vector<std::byte> Mesh::describe_self() const {
+std::vector<std::byte> Job::describe_self() const {
   ByteWriter writer;
   writer.write(kDescriptorVersion);
   writer.write(static_cast<uint8_t>(tls_wanted(environment_.config) ? 1 : 0));
@@ -286,7 +286,7 @@ std::vector<std::byte> Mesh::describe_self() const {
   return writer.take();
 }
 
-Status Mesh::parse_peer(int rank, ConstByteSpan bytes, std::vector<Address>* control) {
+Status Job::parse_peer(int rank, ConstByteSpan bytes, std::vector<Address>* control) {
   PeerInfo& peer = peers_[static_cast<size_t>(rank)];
   ByteReader reader(bytes);
   if (reader.read<uint16_t>() != kDescriptorVersion) {
@@ -310,8 +310,8 @@ Status Mesh::parse_peer(int rank, ConstByteSpan bytes, std::vector<Address>* con
     return Status(Code::kBootstrapFailed, "comes from another process: two have the same rank");
   }
   peer.incarnation = incarnation;
-  const ConstByteSpan mesh = reader.read_raw(credentials_.identity.mesh.size());
-  if (rank == 0) std::copy(mesh.begin(), mesh.end(), credentials_.identity.mesh.begin());
+  const ConstByteSpan id = reader.read_raw(credentials_.identity.mesh.size());
+  if (rank == 0) std::copy(id.begin(), id.end(), credentials_.identity.mesh.begin());
   const ConstByteSpan host = reader.read_raw(peer.host.size());
   std::copy(host.begin(), host.end(), peer.host.begin());
   peer.cluster = reader.read_string(kMaxCluster);
@@ -334,7 +334,7 @@ Status Mesh::parse_peer(int rank, ConstByteSpan bytes, std::vector<Address>* con
   return {};
 }
 
-void Mesh::count_ranks_of_host() {
+void Job::count_ranks_of_host() {
   const auto own = peers_[static_cast<size_t>(rank_)].host;
   const auto ranks = std::count_if(peers_.begin(), peers_.end(),
                                    [&](const PeerInfo& peer) { return peer.host == own; });
@@ -349,7 +349,7 @@ void Mesh::count_ranks_of_host() {
 
 // Ranks of other hosts that are offered loopback only would look for this rank on themselves. Those
 // hosts may be namespaces of one machine, so what tells them apart is whose addresses they have.
-void Mesh::warn_of_loopback(const std::vector<std::vector<Address>>& control) {
+void Job::warn_of_loopback(const std::vector<std::vector<Address>>& control) {
   Result<std::vector<InterfaceAddress>> chosen = choose_interfaces(environment_.config, route_);
   const auto offers_loopback = [](const InterfaceAddress& entry) {
     return entry.address.is_loopback();
@@ -369,7 +369,7 @@ void Mesh::warn_of_loopback(const std::vector<std::vector<Address>>& control) {
 }
 
 // Operations with such a rank fail, each with the reason; one line tells before them.
-void Mesh::warn_of_unreachable() {
+void Job::warn_of_unreachable() {
   std::vector<int> unreachable;
   std::string why;  // for the first of them
   for (int rank = 0; rank < size_; ++rank) {
@@ -400,7 +400,7 @@ void Mesh::warn_of_unreachable() {
              fmt::join(mine, ", "), unreachable.front(), fmt::join(theirs, ", "), more, why);
 }
 
-Status Mesh::wait_for_control(uint64_t deadline_ns) {
+Status Job::wait_for_control(uint64_t deadline_ns) {
   // Polling would take the processors from ranks that are not as far.
   engine().wait_asleep(deadline_ns, [this] { return ready_.load(std::memory_order_acquire); });
   const Engine::Baton baton(engine());
@@ -414,7 +414,7 @@ Status Mesh::wait_for_control(uint64_t deadline_ns) {
                             dropped.ok() ? std::string_view() : dropped.text()));
 }
 
-Mesh::~Mesh() {
+Job::~Job() {
   const Engine::Baton baton(engine());
   engine().passes().remove(this);
   commons_.control = nullptr;
@@ -439,7 +439,7 @@ Mesh::~Mesh() {
 
 // --- pairs and connections --------------------------------------------------
 
-Pair& Mesh::make_pair(int rank) {
+Pair& Job::make_pair(int rank) {
   std::unique_ptr<Pair>& made = pairs_[static_cast<size_t>(rank)];
   if (active_pairs_.capacity() == active_pairs_.size()) {
     active_pairs_.reserve(2 * active_pairs_.size() + 1);
@@ -453,7 +453,7 @@ Pair& Mesh::make_pair(int rank) {
   return *made;
 }
 
-std::vector<Mesh::Candidate> Mesh::candidates(int rank) {
+std::vector<Job::Candidate> Job::candidates(int rank) {
   std::vector<Candidate> result;
   for (const auto& owned : transports_) {
     TransportEntry& entry = *owned;
@@ -482,7 +482,7 @@ std::vector<Mesh::Candidate> Mesh::candidates(int rank) {
   return result;
 }
 
-void Mesh::connect_over(Pair& pair, size_t index) {
+void Job::connect_over(Pair& pair, size_t index) {
   TransportEntry& entry = *transports_[index];
   for (const PeerInfo::Offer& offer : peers_[static_cast<size_t>(pair.rank())].offers) {
     if (offer.name != entry.name) continue;
@@ -492,7 +492,7 @@ void Mesh::connect_over(Pair& pair, size_t index) {
   }
 }
 
-std::vector<size_t> Mesh::useful_beside(int rank, size_t index) {
+std::vector<size_t> Job::useful_beside(int rank, size_t index) {
   std::vector<size_t> result;
   if (transports_.size() < 2 || transports_[index]->transport->capabilities().lossless) {
     return result;
@@ -509,7 +509,7 @@ std::vector<size_t> Mesh::useful_beside(int rank, size_t index) {
 }
 
 // Transports that lose nothing count where they reach |rank|: they may take over.
-uint32_t Mesh::kept_payload_bytes(int rank) {
+uint32_t Job::kept_payload_bytes(int rank) {
   uint32_t least = kept_payload_bytes_;
   for (const Candidate& candidate : candidates(rank)) {
     const Capabilities& can = candidate.entry->transport->capabilities();
@@ -518,7 +518,7 @@ uint32_t Mesh::kept_payload_bytes(int rank) {
   return least;
 }
 
-bool Mesh::has_common_transport(int rank) const {
+bool Job::has_common_transport(int rank) const {
   const auto& offers = peers_[static_cast<size_t>(rank)].offers;
   return std::any_of(transports_.begin(), transports_.end(), [&](const auto& entry) {
     return entry->name != "self" &&
@@ -527,14 +527,14 @@ bool Mesh::has_common_transport(int rank) const {
   });
 }
 
-void Mesh::connect(Pair& pair) {
+void Job::connect(Pair& pair) {
   auto& attempt = attempts_[static_cast<size_t>(pair.rank())];
   attempt = std::make_unique<Attempt>();
   attempt->candidates = candidates(pair.rank());
   try_next(pair);
 }
 
-void Mesh::try_next(Pair& pair) {
+void Job::try_next(Pair& pair) {
   auto& attempt = attempts_[static_cast<size_t>(pair.rank())];
   attempt->since_ns = engine().refresh_now();
   while (attempt->next < attempt->candidates.size()) {
@@ -566,7 +566,7 @@ void Mesh::try_next(Pair& pair) {
 
 // Whether a connection within the host failed because this rank computed for longer than the peer
 // waits for a proof. It is tried once more then: nothing is wrong with it.
-bool Mesh::was_late(Attempt& attempt) {
+bool Job::was_late(Attempt& attempt) {
   const TransportEntry& entry = *attempt.candidates[attempt.next].entry;
   if (attempt.late || !entry.transport->capabilities().within_host) return false;
   attempt.late = engine().refresh_now() - attempt.since_ns >= kHandshakeTimeoutNs;
@@ -575,28 +575,28 @@ bool Mesh::was_late(Attempt& attempt) {
 
 // Nobody else knows of the connection, or of its failure: it is not left half made.
 template <typename Upcall>
-void Mesh::TransportEntry::guarded(int peer, Upcall&& upcall) {
+void Job::TransportEntry::guarded(int peer, Upcall&& upcall) {
   try {
     upcall();
   } catch (const std::bad_alloc&) {
-    if (Pair* found = mesh.find_pair(peer); found != nullptr) found->out_of_memory();
+    if (Pair* found = job.find_pair(peer); found != nullptr) found->out_of_memory();
   }
 }
 
-void Mesh::TransportEntry::on_connected(int peer, Result<std::unique_ptr<Endpoint>> endpoint) {
+void Job::TransportEntry::on_connected(int peer, Result<std::unique_ptr<Endpoint>> endpoint) {
   const bool short_of_descriptors = endpoint.status().code() == Code::kOutOfResources;
   guarded(peer, [&] { connected(peer, std::move(endpoint)); });
-  if (short_of_descriptors) mesh.close_idle_connections();
+  if (short_of_descriptors) job.close_idle_connections();
 }
 
-void Mesh::TransportEntry::connected(int peer, Result<std::unique_ptr<Endpoint>> endpoint) {
-  auto& attempt = mesh.attempts_[static_cast<size_t>(peer)];
+void Job::TransportEntry::connected(int peer, Result<std::unique_ptr<Endpoint>> endpoint) {
+  auto& attempt = job.attempts_[static_cast<size_t>(peer)];
   if (attempt == nullptr || attempt->next >= attempt->candidates.size() ||
       attempt->candidates[attempt->next].entry != this) {
     if (endpoint.ok()) {
       adopt(peer, std::move(endpoint.value()));
     } else {
-      mesh.pair(peer).connect_failed(index, endpoint.status());
+      job.pair(peer).connect_failed(index, endpoint.status());
     }
     return;
   }
@@ -605,35 +605,35 @@ void Mesh::TransportEntry::connected(int peer, Result<std::unique_ptr<Endpoint>>
     adopt(peer, std::move(endpoint.value()));
     return;
   }
-  mesh.log().info("rank {}: {} failed: {}", peer, name, endpoint.status().text());
-  if (mesh.was_late(*attempt)) {
-    mesh.try_next(mesh.pair(peer));
+  job.log().info("rank {}: {} failed: {}", peer, name, endpoint.status().text());
+  if (job.was_late(*attempt)) {
+    job.try_next(job.pair(peer));
     return;
   }
   attempt->failures += fmt::format("; {}: {}", name, endpoint.status().text());
   ++attempt->next;
-  mesh.try_next(mesh.pair(peer));
+  job.try_next(job.pair(peer));
 }
 
-void Mesh::TransportEntry::on_accepted(int peer, std::unique_ptr<Endpoint> endpoint) {
+void Job::TransportEntry::on_accepted(int peer, std::unique_ptr<Endpoint> endpoint) {
   // Only the lower rank of a pair connects.
-  if (peer < 0 || peer >= mesh.rank_) return;
+  if (peer < 0 || peer >= job.rank_) return;
   guarded(peer, [&] { adopt(peer, std::move(endpoint)); });
 }
 
-void Mesh::TransportEntry::adopt(int peer, std::unique_ptr<Endpoint> endpoint) {
-  mesh.note_connected(*transport);
-  mesh.pair(peer).adopt(std::move(endpoint), name, index);
-  mesh.close_idle_connections();
+void Job::TransportEntry::adopt(int peer, std::unique_ptr<Endpoint> endpoint) {
+  job.note_connected(*transport);
+  job.pair(peer).adopt(std::move(endpoint), name, index);
+  job.close_idle_connections();
 }
 
-void Mesh::note_connected(Transport& transport) {
+void Job::note_connected(Transport& transport) {
   if (std::find(connected_.begin(), connected_.end(), &transport) == connected_.end()) {
     connected_.push_back(&transport);
   }
 }
 
-void Mesh::close_idle_connections() {
+void Job::close_idle_connections() {
   constexpr uint64_t kFirstPauseNs = 10'000'000;
   constexpr uint64_t kLongestPauseNs = 1'000'000'000;
   close_idle_at_ns_ = kForever;
@@ -679,7 +679,7 @@ Result<RemoteKey> publish_over(RegionPublisher& publisher, const Region& region)
 
 }  // namespace
 
-void Mesh::publish(Registration& registration) {
+void Job::publish(Registration& registration) {
   registration.id = commons_.registrations.insert(&registration);
   Memory& memory = registration.memory();
   const bool on_host = memory.host_accessible();
@@ -724,7 +724,7 @@ void Mesh::publish(Registration& registration) {
   }
 }
 
-bool Mesh::withdraw(Registration& registration) {
+bool Job::withdraw(Registration& registration) {
   std::erase_if(registration.keys, [&](const auto& named) {
     return std::all_of(transports_.begin(), transports_.end(), [&](const auto& entry) {
       return entry->name != named.first || entry->abilities.regions->withdraw(named.second);
@@ -733,7 +733,7 @@ bool Mesh::withdraw(Registration& registration) {
   return registration.keys.empty();
 }
 
-ExportedMemory Mesh::export_memory(const Registration& registration) const {
+ExportedMemory Job::export_memory(const Registration& registration) const {
   return {.job = credentials_.identity,
           .rank = rank_,
           .id = registration.id,
@@ -744,7 +744,7 @@ ExportedMemory Mesh::export_memory(const Registration& registration) const {
           .keys = registration.keys};
 }
 
-Status Mesh::find_keys(const ExportedMemory& exported, std::vector<RemoteKey>* keys) const {
+Status Job::find_keys(const ExportedMemory& exported, std::vector<RemoteKey>* keys) const {
   if (exported.job != credentials_.identity) {
     return Status(Code::kPermissionDenied,
                   "the memory belongs to another job or epoch, or to a communicator that is gone");
@@ -761,7 +761,7 @@ Status Mesh::find_keys(const ExportedMemory& exported, std::vector<RemoteKey>* k
   return {};
 }
 
-std::string Mesh::explain(int rank) {
+std::string Job::explain(int rank) {
   std::string text = fmt::format("path to rank {}:\n", rank);
   const Pair* found = find_pair(rank);
   for (const Candidate& candidate : candidates(rank)) {
@@ -806,18 +806,18 @@ std::string Mesh::explain(int rank) {
   return text;
 }
 
-bool Mesh::flushed() const {
+bool Job::flushed() const {
   return std::all_of(active_pairs_.begin(), active_pairs_.end(),
                      [](const Pair* pair) { return pair->flushed(); });
 }
 
-void Mesh::ask_for_acknowledgements() {
+void Job::ask_for_acknowledgements() {
   for (Pair* pair : active_pairs_) pair->ask_for_acknowledgement();
 }
 
 // --- what the control plane says --------------------------------------------
 
-void Mesh::read_mail() {
+void Job::read_mail() {
   // A death makes progress(), which would come back to here.
   if (control_ == nullptr || reading_mail_) return;
   reading_mail_ = true;
@@ -832,7 +832,7 @@ void Mesh::read_mail() {
   reading_mail_ = false;
 }
 
-void Mesh::handle(const liveness::Mail& mail) {
+void Job::handle(const liveness::Mail& mail) {
   using Type = liveness::Mail::Type;
   switch (mail.type) {
     case Type::kReady:
@@ -882,14 +882,14 @@ void Mesh::handle(const liveness::Mail& mail) {
 }
 
 // The control plane hears nothing of |rank|; its own connection may be the cause.
-void Mesh::on_suspected(int rank) {
+void Job::on_suspected(int rank) {
   Pair* found = find_pair(rank);
   if (found != nullptr &&
       found->has_received_since_asked(engine().refresh_now(), commons_.detection_ns / 3))
     control_->note_data(rank);
 }
 
-void Mesh::on_doubt(int rank, const StreamId& stream) {
+void Job::on_doubt(int rank, const StreamId& stream) {
   try {
     control_->ask(rank, encode_question(stream), engine().refresh_now());
   } catch (const std::bad_alloc&) {
@@ -897,7 +897,7 @@ void Mesh::on_doubt(int rank, const StreamId& stream) {
   }
 }
 
-void Mesh::on_path_answer(int rank, uint64_t asked_ns, ConstByteSpan bytes) {
+void Job::on_path_answer(int rank, uint64_t asked_ns, ConstByteSpan bytes) {
   PathAnswer answer;
   Pair* found = find_pair(rank);
   if (found == nullptr || !decode_answer(bytes, &answer)) return;
@@ -911,11 +911,11 @@ void Mesh::on_path_answer(int rank, uint64_t asked_ns, ConstByteSpan bytes) {
   });
 }
 
-void Mesh::on_vouched(int rank) {
+void Job::on_vouched(int rank) {
   if (Pair* found = find_pair(rank); found != nullptr) found->vouched();
 }
 
-void Mesh::on_rank_lost(int rank, const Status& why) {
+void Job::on_rank_lost(int rank, const Status& why) {
   if (auto& attempt = attempts_[static_cast<size_t>(rank)]; attempt != nullptr) {
     if (attempt->next < attempt->candidates.size()) {
       attempt->candidates[attempt->next].entry->transport->cancel_connect(rank);
@@ -925,10 +925,10 @@ void Mesh::on_rank_lost(int rank, const Status& why) {
   peer_status_[static_cast<size_t>(rank)] = why;
   engine().note_arrival();  // who probes for a message of it has to look again
   fail_receives(rank, why);
-  for (MeshMember* communicator : communicators_) communicator->peer_lost(rank);
+  for (JobMember* communicator : communicators_) communicator->peer_lost(rank);
 }
 
-void Mesh::on_peer_lost(int rank, const Status& why) {
+void Job::on_peer_lost(int rank, const Status& why) {
   if (!ready_.load(std::memory_order_relaxed)) {
     failed_ = why;
     set_ready();
@@ -941,7 +941,7 @@ void Mesh::on_peer_lost(int rank, const Status& why) {
   lose(rank, why);
 }
 
-void Mesh::lose(int rank, const Status& why) {
+void Job::lose(int rank, const Status& why) {
   if (Pair* found = find_pair(rank); found != nullptr) {
     found->lose(why);  // everything of it is quiet before any operation ends
   } else {
@@ -949,7 +949,7 @@ void Mesh::lose(int rank, const Status& why) {
   }
 }
 
-void Mesh::on_peer_left(int rank) {
+void Job::on_peer_left(int rank) {
   if (Pair* found = find_pair(rank); found != nullptr && found->state() != Pair::State::kIdle) {
     found->peer_left();
     return;
@@ -957,7 +957,7 @@ void Mesh::on_peer_left(int rank) {
   lose(rank, status_or_code(Code::kPeerLost, [&] { return fmt::format("rank {} left", rank); }));
 }
 
-void Mesh::on_declared_lost(const Status& why) {
+void Job::on_declared_lost(const Status& why) {
   const Status declared = status_or_code(
       why.code(), [&] { return fmt::format("this rank was declared lost: {}", why.text()); });
   declared_lost_ = true;
@@ -966,21 +966,21 @@ void Mesh::on_declared_lost(const Status& why) {
   }
 }
 
-void Mesh::on_knock(int rank, uint32_t lost) { pair(rank).knocked(lost); }
+void Job::on_knock(int rank, uint32_t lost) { pair(rank).knocked(lost); }
 
-void Mesh::on_refused(int rank, const std::string& why) {
+void Job::on_refused(int rank, const std::string& why) {
   if (Pair* found = find_pair(rank); found != nullptr && found->rail() == nullptr) {
     found->refused_by_peer(Status(Code::kUnreachable, why));
   }
 }
 
-void Mesh::on_given_up(int rank, const std::string& why) {
+void Job::on_given_up(int rank, const std::string& why) {
   if (Pair* found = find_pair(rank); found != nullptr) found->lose(Status(Code::kPeerLost, why));
 }
 
 // --- progress ---------------------------------------------------------------
 
-int Mesh::progress() {
+int Job::progress() {
   try {
     return make_progress();
   } catch (const std::bad_alloc&) {
@@ -990,11 +990,11 @@ int Mesh::progress() {
 }
 
 // In the middle of something of nobody knows whom: nothing can be promised to anybody any more.
-void Mesh::out_of_memory() {
+void Job::out_of_memory() {
   for (size_t i = 0; i < active_pairs_.size(); ++i) active_pairs_[i]->out_of_memory();
 }
 
-int Mesh::make_progress() {
+int Job::make_progress() {
   int moved = 0;
   if (control_ != nullptr && control_->mailbox().waiting()) read_mail();
   commons_.schedule.begin_pass();
@@ -1010,13 +1010,13 @@ int Mesh::make_progress() {
   return moved;
 }
 
-bool Mesh::tasks_ready() const {
+bool Job::tasks_ready() const {
   return std::any_of(tasks_.begin(), tasks_.end(),
-                     [](const MeshTask* task) { return task->ready(); });
+                     [](const JobTask* task) { return task->ready(); });
 }
 
 // A task takes itself out of the list when it has nothing left.
-int Mesh::progress_tasks() {
+int Job::progress_tasks() {
   int moved = 0;
   for (size_t i = tasks_.size(); i-- > 0;) {
     if (i < tasks_.size()) moved += tasks_[i]->progress();
@@ -1024,12 +1024,12 @@ int Mesh::progress_tasks() {
   return moved;
 }
 
-void Mesh::set_ready() {
+void Job::set_ready() {
   ready_.store(true, std::memory_order_release);
-  engine().note_arrival();  // wakes the thread that creates the mesh
+  engine().note_arrival();  // wakes the thread that creates the job
 }
 
-void Mesh::tick(uint64_t now_ns) {
+void Job::tick(uint64_t now_ns) {
   try {
     run_timers(now_ns);
   } catch (const std::bad_alloc&) {
@@ -1037,22 +1037,22 @@ void Mesh::tick(uint64_t now_ns) {
   }
 }
 
-void Mesh::run_timers(uint64_t now_ns) {
+void Job::run_timers(uint64_t now_ns) {
   for (size_t i = 0; i < tasks_.size(); ++i) tasks_[i]->tick(now_ns);
   if (now_ns >= close_idle_at_ns_) close_idle_connections();
   commons_.schedule.tick(now_ns);
 }
 
-uint64_t Mesh::next_timer_ns() const {
+uint64_t Job::next_timer_ns() const {
   uint64_t next = std::min(commons_.schedule.next_timer_ns(), close_idle_at_ns_);
   for (const auto& entry : transports_) {
     next = std::min(next, entry->transport->next_timer_ns());
   }
-  for (const MeshTask* task : tasks_) next = std::min(next, task->next_timer_ns());
+  for (const JobTask* task : tasks_) next = std::min(next, task->next_timer_ns());
   return next;
 }
 
-bool Mesh::prepare_sleep(Sleep sleep) {
+bool Job::prepare_sleep(Sleep sleep) {
   bool quiet = true;
   for (size_t i = tasks_.size(); i-- > 0;) {
     if (i < tasks_.size()) {
@@ -1066,16 +1066,16 @@ bool Mesh::prepare_sleep(Sleep sleep) {
   return quiet;
 }
 
-bool Mesh::may_sleep_on() const {
+bool Job::may_sleep_on() const {
   const bool tasks = std::all_of(tasks_.begin(), tasks_.end(),
-                                 [](const MeshTask* task) { return task->may_sleep_on(); });
+                                 [](const JobTask* task) { return task->may_sleep_on(); });
   return tasks && !has_work() &&
          std::all_of(transports_.begin(), transports_.end(),
                      [](const auto& entry) { return entry->transport->may_sleep_on(); });
 }
 
-void Mesh::finish_sleep() {
-  for (MeshTask* task : tasks_) task->finish_sleep();
+void Job::finish_sleep() {
+  for (JobTask* task : tasks_) task->finish_sleep();
   for (const auto& entry : transports_) entry->transport->finish_sleep();
 }
 
