@@ -116,8 +116,8 @@ class TransportHandler {
 struct TransportEnvironment {
   int rank = 0;
   int size = 1;
-  // Secret and identity of the job. The job and the incarnations are known from Transport::start()
-  // on.
+  // Secret and identity of the job. Its random id and the incarnations are known from
+  // Transport::start() on.
   const Credentials& credentials;
   const Config& config;
   Log& log;

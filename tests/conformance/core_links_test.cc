@@ -95,7 +95,8 @@ std::vector<RankPlacement> placements_of(const std::vector<std::string>& setting
   run_core_job(
       static_cast<int>(settings.size()), "LOG=error;", factories,
       [&](CoreMember& me) {
-        placements[static_cast<size_t>(me.rank())] = me.communicator().job().placement(ranks);
+        placements[static_cast<size_t>(me.rank())] =
+            me.communicator().job().peers().placement(ranks);
       },
       {}, [&](int rank) { return settings[static_cast<size_t>(rank)]; });
   return placements;

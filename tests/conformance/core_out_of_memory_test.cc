@@ -254,7 +254,7 @@ TEST(OutOfMemory, ACancelledOperationEnds) {
   {
     const Engine::Baton baton(me.context().engine());
     fail_all_allocations(true);
-    EXPECT_NO_THROW(me.communicator().job().end_operation(*send, Code::kCancelled, "because"));
+    EXPECT_NO_THROW(me.communicator().job().ender().end(*send, Code::kCancelled, "because"));
     fail_all_allocations(false);
   }
   ASSERT_EQ(send->state(), OperationState::kComplete);

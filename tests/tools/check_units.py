@@ -237,7 +237,6 @@ KNOWN = {
         "src/core/collectives/plan_builder:Builder": (7, 88),
         "src/core/collectives/segment:Segment": (34, 58),
         "src/core/communicator/communicator:Communicator": (14, 73),
-        "src/core/job/job:Job": (32, 111),
         "src/core/peer/pair:Pair": (72, 158),
         "src/core/peer/remote_access:RemoteAccess": (18, 84),
         "src/core/progress/operation:Operation": (38, 14),

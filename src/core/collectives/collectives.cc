@@ -88,7 +88,7 @@ Status Collectives::start(Operation& operation) {
 void Collectives::fail(Code code, std::string_view text) {
   // Only what all ranks may hear of is told on.
   const bool told = code == Code::kMismatch || code == Code::kPeerLost;
-  job_.fail_collectives(
+  job_.members().fail_collectives(
       communicator_,
       status_or_code(told ? code : Code::kAborted, [&] { return std::string(text); }), true);
 }

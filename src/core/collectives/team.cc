@@ -62,9 +62,9 @@ void Team::set_busy(bool busy) {
   if (busy_ == busy) return;
   Job& job = owner_.job();
   if (busy) {
-    job.add_task(*this);
+    job.tasks().add(*this);
   } else {
-    job.remove_task(*this);
+    job.tasks().remove(*this);
   }
   busy_ = busy;
 }
@@ -74,13 +74,14 @@ void Team::set_busy(bool busy) {
 // All ranks know the same of each other, so all choose alike.
 void Team::choose_way(const Call& next) {
   const Job& job = owner_.job();
-  if (sequence_ == 0) placement_ = job.placement(ranks_);
+  if (sequence_ == 0) placement_ = job.peers().placement(ranks_);
   if (!Segment::carries(next, size())) return;
   // Many communicators see no more than one of these.
   const bool brief = next.kind == Kind::kBarrier || next.variant == Variant::kSplit;
   if (sequence_ == 0 && brief) return;
-  const bool together = std::all_of(ranks_.begin(), ranks_.end(),
-                                    [&](int rank) { return job.are_near(job.rank(), rank); });
+  const bool together = std::all_of(ranks_.begin(), ranks_.end(), [&](int rank) {
+    return job.peers().are_near(job.rank(), rank);
+  });
   if (size() == 1 || size() > Segment::kMostRanks || !together) {
     way_ = Way::kMessages;
     return;
@@ -93,7 +94,7 @@ void Team::choose_way(const Call& next) {
                                                           .log = owner_.job().log(),
                                                           .ready = ready_});
   // Who may not use shared memory for messages does not want it here.
-  agreement_->start(owner_.may_share() && job.shares_memory());
+  agreement_->start(owner_.may_share() && job.transports().shares_memory());
 }
 
 void Team::go_on_agreeing() {
@@ -309,7 +310,7 @@ void Team::tick(uint64_t now_ns) {
 }
 
 void Team::tell_call(int job_rank, const CallNote& note) const {
-  owner_.job().tell_call(job_rank, owner_.communicator().channel().id, note.encode());
+  owner_.job().control().tell_call(job_rank, owner_.communicator().channel().id, note.encode());
 }
 
 void Team::tell(const Collective& collective, uint64_t now_ns) {

@@ -34,15 +34,15 @@ Communicator::Communicator(Context& context, std::shared_ptr<Job> job, Channel& 
       default_timeout_ns_(context.config().number(Variable::kTimeout)),
       collectives_(std::make_unique<collectives::Collectives>(*this, *job_, context.config())) {
   const Engine::Baton baton(engine_);
-  job_->add(this);
+  job_->members().add(this);
   if (parent_ != nullptr) parent_->children_.fetch_add(1, std::memory_order_relaxed);
 }
 
 Communicator::~Communicator() {
   const Engine::Baton baton(engine_);
   collectives_.reset();
-  job_->remove(this);
-  job_->close_channel(channel());
+  job_->members().remove(this);
+  job_->members().close_channel(channel());
   // Requests that nobody has asked about yet outlive it.
   engine_.pool().for_each([this](Operation& operation) {
     const OperationState state = operation.state();
@@ -297,7 +297,7 @@ void Communicator::start(Operation& operation) {
     // A collective operation that its team has taken over tells the other ranks by itself.
     const bool told = operation.kind != OperationKind::kCollective ||
                       operation.stage != OperationStage::kSubmitted;
-    job_->end_out_of_memory(operation);
+    job_->ender().end_out_of_memory(operation);
     if (!told) collectives_->fail(Code::kOutOfMemory, "an operation could not be started");
   }
   if (operation.state() != OperationState::kPending) return;
@@ -318,12 +318,12 @@ void Communicator::start(Operation& operation) {
 
 void Communicator::cancel(Operation& operation) {
   const bool collected = operation.stage == OperationStage::kCollected;
-  job_->end_operation(operation, Code::kCancelled,
-                      collected ? "cancelled before it was started" : "cancelled by the caller");
+  job_->ender().end(operation, Code::kCancelled,
+                    collected ? "cancelled before it was started" : "cancelled by the caller");
 }
 
 void Communicator::end(Operation& operation, Code code, std::string_view why) {
-  job_->end_operation(operation, code, why);
+  job_->ender().end(operation, code, why);
 }
 
 void Communicator::release(Operation& operation) {
@@ -349,18 +349,18 @@ bool Communicator::probe(int32_t source, uint64_t tag, uint64_t ignore, hetcomm_
 
 Status Communicator::peer_status(int32_t rank) {
   const Engine::Baton baton(engine_);
-  job_->read_mail();
+  job_->events().read_mail();
   return peer_status_locked(ranks()[static_cast<size_t>(rank)]);
 }
 
 std::vector<bool> Communicator::lost_ranks() {
   const Engine::Baton baton(engine_);
-  job_->read_mail();
+  job_->events().read_mail();
   std::vector<bool> lost;
   for (const int rank : ranks()) {
     const Code code = peer_status_locked(rank).code();
     lost.push_back(code == Code::kPeerLost || code == Code::kUnreachable ||
-                   (rank == job_->rank() && job_->was_declared_lost()));
+                   (rank == job_->rank() && job_->events().was_declared_lost()));
   }
   return lost;
 }
@@ -379,13 +379,13 @@ size_t Communicator::counters(int32_t rank, size_t capacity, hetcomm_counters_t*
 
 std::string Communicator::explain(int32_t rank) {
   const Engine::Baton baton(engine_);
-  return job_->explain(ranks()[static_cast<size_t>(rank)]);
+  return job_->paths().explain(ranks()[static_cast<size_t>(rank)]);
 }
 
 void Communicator::abort(const std::string& reason) {
   const Engine::Baton baton(engine_);
-  job_->abort(*this, Status(Code::kAborted, fmt::format("rank {} aborted: {}", rank_, reason)),
-              true);
+  job_->members().abort(
+      *this, Status(Code::kAborted, fmt::format("rank {} aborted: {}", rank_, reason)), true);
 }
 
 Status Communicator::check_idle() {
@@ -413,14 +413,14 @@ Status Communicator::check_source(int32_t source) {
   const Engine::Baton baton(engine_);
   if (channel().closed) return channel().aborted;
   if (source >= 0) return peer_status_locked(ranks()[static_cast<size_t>(source)]);
-  if (job_->any_live_sender(*this)) return {};
+  if (job_->pairs().any_live_sender(*this)) return {};
   return peer_status_locked(ranks().back() == job_->rank() ? ranks().front() : ranks().back());
 }
 
 void Communicator::flush(uint64_t timeout_ns) {
   {
     const Engine::Baton baton(engine_);
-    if (job_->others_stay(*this)) return;
+    if (job_->members().others_stay(*this)) return;
   }
   const uint64_t end = deadline_after(now_ns(), timeout_ns);
   bool asked = false;
@@ -428,8 +428,8 @@ void Communicator::flush(uint64_t timeout_ns) {
     {
       const Engine::Baton baton(engine_);
       engine_.progress();
-      if (job_->flushed()) return;
-      if (!asked || round % 128 == 0) job_->ask_for_acknowledgements();
+      if (job_->pairs().flushed()) return;
+      if (!asked || round % 128 == 0) job_->pairs().ask_for_acknowledgements();
       asked = true;
     }
     // Polls, then sleeps until something arrives or it is time to look again.

@@ -37,10 +37,10 @@ Status Communicator::register_memory(Memory& memory, uint32_t rights, bool calle
   if (channel().closed) return channel().aborted;
   memory.registration = std::make_unique<Registration>(*this, memory, rights);
   try {
-    job_->publish(*memory.registration);
+    job_->memories().publish(*memory.registration);
   } catch (const std::bad_alloc&) {
     // Nobody knows of it: no peer holds it.
-    (void)job_->withdraw(*memory.registration);
+    (void)job_->memories().withdraw(*memory.registration);
     job_->commons().registrations.erase(memory.registration->id);
     memory.registration.reset();
     return Code::kOutOfMemory;
@@ -67,7 +67,7 @@ Status Communicator::unregister_memory(Memory& memory, uint64_t timeout_ns) {
           operation.access.registration != registration) {
         return;
       }
-      own.job_->end_operation(operation, Code::kStaleHandle, "the memory was unregistered");
+      own.job_->ender().end(operation, Code::kStaleHandle, "the memory was unregistered");
     });
   }
   const uint64_t deadline = deadline_after(now_ns(), timeout);
@@ -75,7 +75,7 @@ Status Communicator::unregister_memory(Memory& memory, uint64_t timeout_ns) {
   while (true) {
     {
       const Engine::Baton baton(own.engine_);
-      withdrawn = own.job_->withdraw(*registration);
+      withdrawn = own.job_->memories().withdraw(*registration);
     }
     const bool quiet = registration->running() == 0 && registration->waiters == 0;
     if (withdrawn && quiet) break;
@@ -105,7 +105,7 @@ Result<std::vector<std::byte>> Communicator::export_memory(const Memory& memory)
   }
   const auto& own = static_cast<Communicator&>(registration->communicator());
   const Engine::Baton baton(own.engine_);
-  return own.job_->export_memory(*registration).encode();
+  return own.job_->memories().describe(*registration).encode();
 }
 
 Status Communicator::import_memory(ConstByteSpan bytes, ExportedMemory* exported,
@@ -113,7 +113,7 @@ Status Communicator::import_memory(ConstByteSpan bytes, ExportedMemory* exported
   Result<ExportedMemory> decoded = ExportedMemory::decode(bytes);
   if (!decoded.ok()) return decoded.status();
   const Engine::Baton baton(engine_);
-  HETCOMM_RETURN_IF_ERROR(job_->find_keys(decoded.value(), keys));
+  HETCOMM_RETURN_IF_ERROR(job_->memories().find_keys(decoded.value(), keys));
   if (!contains(decoded.value().rank)) {
     return Status(Code::kOutOfRange, "the memory's owner is not in the communicator");
   }

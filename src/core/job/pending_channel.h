@@ -18,7 +18,7 @@ class PendingChannel {
   // The other ranks learn that this one has no communicator.
   ~PendingChannel() {
     const Engine::Baton baton(job_->engine());
-    if (channel_ != nullptr) job_->give_up_channel(*channel_);
+    if (channel_ != nullptr) job_->members().give_up_channel(*channel_);
   }
 
   const std::shared_ptr<Job>& job() const { return job_; }
@@ -34,7 +34,7 @@ class PendingChannel {
   // Nobody makes a communicator.
   void close() {
     const Engine::Baton baton(job_->engine());
-    if (channel_ != nullptr) job_->close_channel(*std::exchange(channel_, nullptr));
+    if (channel_ != nullptr) job_->members().close_channel(*std::exchange(channel_, nullptr));
   }
 
  private:
