@@ -781,7 +781,7 @@ class Job {
     }
   }
   static void note_end(const Running& running) {
-    if (running.operation->code != Code::kOk) return;
+    if (running.operation->outcome.code != Code::kOk) return;
     switch (running.kind) {
       case OperationKind::kPut:
         ++g_happened[kOwnPut];

@@ -118,9 +118,10 @@ class CoreMember {
         now_ns() + limit_ns, [&] { return operation->is(generation, OperationState::kComplete); });
     if (!done) return Status(Code::kInternal, "the operation never ended");
     if (!operation->claim(generation)) return Status(Code::kInternal, "somebody else has it");
-    Status status = operation->code == Code::kOk
+    Status status = operation->outcome.code == Code::kOk
                         ? Status()
-                        : Status(operation->code, operation->text ? *operation->text : "");
+                        : Status(operation->outcome.code,
+                                 operation->outcome.text ? *operation->outcome.text : "");
     context_->engine().pool().recycle(operation);
     return status;
   }

@@ -239,7 +239,6 @@ KNOWN = {
         "src/core/communicator/communicator:Communicator": (14, 73),
         "src/core/peer/pair:Pair": (72, 158),
         "src/core/peer/remote_access:RemoteAccess": (18, 84),
-        "src/core/progress/operation:Operation": (38, 14),
         "transports/rdma/endpoint:RdmaEndpoint": (29, 54),
         "transports/rdma/transport:RdmaTransport": (29, 65),
         "transports/shm/endpoint:ShmEndpoint": (27, 52),

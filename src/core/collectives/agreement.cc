@@ -53,8 +53,9 @@ void Agreement::cancel() {
 
 void Agreement::on_end(Operation& part) {
   std::erase(parts_, &part);
-  if (part.code != Code::kOk && step_ != Step::kOver) {
-    failure_ = Status(part.code, part.text ? *part.text : code_text(part.code));
+  if (part.outcome.code != Code::kOk && step_ != Step::kOver) {
+    failure_ = Status(part.outcome.code,
+                      part.outcome.text ? *part.outcome.text : code_text(part.outcome.code));
     cancel();
   }
   if (parts_.empty()) ranks_.ready = true;

@@ -35,8 +35,9 @@ Code Collective::set_up(Collectives& owner, const Arguments& arguments, std::str
 
 void Collective::attach(Operation& operation) {
   operation_ = &operation;
-  for (const Side* side : {&task_.send(), &task_.receive()}) side->append_pieces(&operation.pieces);
-  for (const BufferPiece& piece : operation.pieces) piece.memory->add_use();
+  for (const Side* side : {&task_.send(), &task_.receive()})
+    side->append_pieces(&operation.buffers.pieces);
+  for (const BufferPiece& piece : operation.buffers.pieces) piece.memory->add_use();
 }
 
 // --- life -------------------------------------------------------------------
@@ -150,10 +151,10 @@ void Collective::note_ready() {
 
 void Collective::finish() {
   const Problem& problem = task_.problem();
-  operation_->run.bytes_sent = task_.send().length();
-  operation_->run.bytes_received = task_.receive().length();
+  operation_->outcome.bytes_sent = task_.send().length();
+  operation_->outcome.bytes_received = task_.receive().length();
   if (problem.kind == Kind::kBroadcast && problem.rank == problem.root) {
-    std::swap(operation_->run.bytes_sent, operation_->run.bytes_received);
+    std::swap(operation_->outcome.bytes_sent, operation_->outcome.bytes_received);
   }
   complete();
 }
@@ -177,11 +178,11 @@ void Collective::fail(Code code, const std::string& text) {
 
 void Collective::try_to_end() {
   if (stage_ != Stage::kEnding || !runner_.quiet() || copies_ > 0) return;
-  operation_->code = code_;
+  operation_->outcome.code = code_;
   try {
-    operation_->text = std::make_unique<std::string>(std::move(text_));
+    operation_->outcome.text = std::make_unique<std::string>(std::move(text_));
   } catch (const std::bad_alloc&) {
-    operation_->text.reset();  // the code has to do
+    operation_->outcome.text.reset();  // the code has to do
   }
   complete();
 }
@@ -276,17 +277,17 @@ void Collective::runner_ready() {
 }
 
 void Collective::message_failed(const Operation& message) {
-  const Code code = message.code;
+  const Code code = message.outcome.code;
   if (code == Code::kCancelled || code == Code::kAborted) {
     // The other rank has ended it, and says why over the control plane.
     if (forsaken_ns_ == 0) forsaken_ns_ = commons().now_ns();
   } else if (code == Code::kOk) {
-    refuse_length(owner_->communicator().rank_of(message.peer), message.run.bytes_sent,
+    refuse_length(owner_->communicator().rank_of(message.peer), message.outcome.bytes_sent,
                   message.length);
   } else {
     // One that is truncated is longer than this rank's arguments ask for.
     give_up(code == Code::kTruncated ? Code::kMismatch : code,
-            message.text ? *message.text : code_text(code));
+            message.outcome.text ? *message.outcome.text : code_text(code));
   }
 }
 

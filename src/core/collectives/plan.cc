@@ -83,7 +83,7 @@ uint64_t Builder::slice_bytes(const Problem& problem) {
     if (!two_level) slice = std::clamp(pieces * kGoodPiece, kLaneBytes, most);
     slice = std::max(slice, pieces * kLeastPiece);
   } else if (problem.kind == Kind::kReduce && problem.rounds && two_level) {
-    // Whoever speaks for a group has the inputs of all its ranks.
+    // Whoever speaks for a cluster has the inputs of all its ranks.
     slice = std::max(kLaneBytes / problem.placement->largest, kLeastPiece);
   } else if (traits(problem.kind).send_parts) {
     slice = std::max(kLaneBytes / problem.ranks, kLeastPiece);
@@ -137,7 +137,7 @@ void Builder::build() {
       return two_level ? scatter_two_level() : scatter();
     case Kind::kScan:
       if (problem_.rounds) return scan_rounding();
-      // The ranks before one are whole groups and some of its own, or there is no use in groups.
+      // The ranks before one are whole clusters and some of its own, or there is no use in clusters.
       if (two_level && placement_.contiguous) return scan_two_level();
       return ring ? scan_ring() : scan_doubling();
   }

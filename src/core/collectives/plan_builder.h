@@ -54,7 +54,7 @@ class Builder {
  private:
   uint32_t n() const { return problem_.ranks; }
   uint32_t me() const { return problem_.rank; }
-  // Rings go from group to group, everything else by rank.
+  // Rings go from cluster to cluster, everything else by rank.
   uint32_t rank_at(uint32_t place) const {
     return algorithm_ == Algorithm::kRing ? placement_.ring[place] : place;
   }
@@ -74,33 +74,33 @@ class Builder {
     return (place_of(me()) + n() - place_of(rank)) % n();
   }
 
-  // Of two levels: the groups, this rank's, and the one of each group that speaks for it.
-  uint32_t group() const { return placement_.group_of[me()]; }
+  // Of two levels: the clusters, this rank's, and the one of each cluster that speaks for it.
+  uint32_t cluster() const { return placement_.cluster_of[me()]; }
   uint32_t index() const { return placement_.index_of[me()]; }
-  const std::vector<uint32_t>& mates() const { return placement_.groups[group()]; }
-  uint32_t leader_of(uint32_t group) const {
-    const bool of_root = has_root(problem_.kind) && placement_.group_of[problem_.root] == group;
-    return of_root ? problem_.root : placement_.groups[group][0];
+  const std::vector<uint32_t>& mates() const { return placement_.clusters[cluster()]; }
+  uint32_t leader_of(uint32_t cluster) const {
+    const bool of_root = has_root(problem_.kind) && placement_.cluster_of[problem_.root] == cluster;
+    return of_root ? problem_.root : placement_.clusters[cluster][0];
   }
-  bool leads() const { return leader_of(group()) == me(); }
-  // One rank of each group, as |rank_of| says.
+  bool leads() const { return leader_of(cluster()) == me(); }
+  // One rank of each cluster, as |rank_of| says.
   template <typename RankOf>
   Members one_of_each(RankOf&& rank_of) const {
-    Members members{placement_.group_count(), group()};
+    Members members{placement_.cluster_count(), cluster()};
     for (uint32_t i = 0; i < members.count; ++i) members.ranks.push_back(rank_of(i));
     return members;
   }
   Members leaders() const {
-    return one_of_each([this](uint32_t group) { return leader_of(group); });
+    return one_of_each([this](uint32_t cluster) { return leader_of(cluster); });
   }
-  Members own_group() const { return {static_cast<uint32_t>(mates().size()), index(), mates()}; }
-  // The ranks of the same index in all groups; there has to be one in each.
+  Members own_cluster() const { return {static_cast<uint32_t>(mates().size()), index(), mates()}; }
+  // The ranks of the same index in all clusters; there has to be one in each.
   Members peers() const {
-    return one_of_each([this](uint32_t group) { return placement_.groups[group][index()]; });
+    return one_of_each([this](uint32_t cluster) { return placement_.clusters[cluster][index()]; });
   }
-  // Who in |group| is the other end of |rank|'s traffic with it.
-  uint32_t counterpart(uint32_t rank, uint32_t group) const {
-    const std::vector<uint32_t>& members = placement_.groups[group];
+  // Who in |cluster| is the other end of |rank|'s traffic with it.
+  uint32_t counterpart(uint32_t rank, uint32_t cluster) const {
+    const std::vector<uint32_t>& members = placement_.clusters[cluster];
     return members[placement_.index_of[rank] % members.size()];
   }
   Range slice(Place place, uint32_t part, uint64_t length) const {
@@ -196,7 +196,7 @@ class Builder {
   void reduce_scatter_ring();
   void alltoall(bool at_once);
   template <typename SenderOf>
-  void receive_of_groups(uint64_t length, SenderOf&& sender_of);
+  void receive_of_clusters(uint64_t length, SenderOf&& sender_of);
   void alltoall_two_level();
   void gather();
   void gather_two_level();

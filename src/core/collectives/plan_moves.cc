@@ -25,9 +25,9 @@ void Builder::monitored_barrier() {
 void Builder::barrier_two_level() {
   const Range nothing;
   if (!leads()) {
-    send(leader_of(group()), nothing);
+    send(leader_of(cluster()), nothing);
     next_round();
-    receive(leader_of(group()), nothing);
+    receive(leader_of(cluster()), nothing);
     return;
   }
   for (const uint32_t mate : mates()) {
@@ -54,13 +54,13 @@ void Builder::broadcast_tree(const Members& among, uint32_t root, const Range& a
   }
 }
 
-// From the root to a rank of each group, and from there to the others of it.
+// From the root to a rank of each cluster, and from there to the others of it.
 void Builder::broadcast_two_level() {
   if (leads()) {
-    broadcast_tree(leaders(), placement_.group_of[problem_.root], received(0));
+    broadcast_tree(leaders(), placement_.cluster_of[problem_.root], received(0));
     next_round();
   }
-  broadcast_tree(own_group(), placement_.index_of[leader_of(group())], received(0));
+  broadcast_tree(own_cluster(), placement_.index_of[leader_of(cluster())], received(0));
 }
 
 // Lane by lane from one rank to the next.
@@ -82,25 +82,25 @@ void Builder::allgather(std::span<const Range> places) {
   if (places[me()].place != Place::kSend) copy(places[me()], sent(0));
 }
 
-// Every part goes to one rank of each other group, which hands it to its mates.
+// Every part goes to one rank of each other cluster, which hands it to its mates.
 void Builder::allgather_two_level(std::span<const Range> places) {
   for (const uint32_t mate : mates()) {
     if (mate == me()) continue;
     send(mate, sent(0));
     receive(mate, places[mate]);
   }
-  for (uint32_t other = 0; other < placement_.group_count(); ++other) {
-    if (other == group()) continue;
+  for (uint32_t other = 0; other < placement_.cluster_count(); ++other) {
+    if (other == cluster()) continue;
     send(counterpart(me(), other), sent(0));
-    for (const uint32_t from : placement_.groups[other]) {
-      if (counterpart(from, group()) == me()) receive(from, places[from]);
+    for (const uint32_t from : placement_.clusters[other]) {
+      if (counterpart(from, cluster()) == me()) receive(from, places[from]);
     }
   }
   if (places[me()].place != Place::kSend) copy(places[me()], sent(0));
   next_round();
   for (uint32_t from = 0; from < n(); ++from) {
-    if (placement_.group_of[from] == group()) continue;
-    const uint32_t has = counterpart(from, group());
+    if (placement_.cluster_of[from] == cluster()) continue;
+    const uint32_t has = counterpart(from, cluster());
     if (has != me()) {
       receive(has, places[from]);
       continue;
@@ -133,30 +133,30 @@ void Builder::alltoall(bool at_once) {
   plan_.steps.insert(plan_.steps.end(), own.begin(), own.end());
 }
 
-// A message with a part of each of its ranks from every other group; |sender_of| says from whom.
+// A message with a part of each of its ranks from every other cluster; |sender_of| says from whom.
 template <typename SenderOf>
-void Builder::receive_of_groups(uint64_t length, SenderOf&& sender_of) {
-  std::vector<Range> packed(placement_.group_count());
-  for (uint32_t other = 0; other < placement_.group_count(); ++other) {
-    if (other == group()) continue;
-    packed[other] = scratch(placement_.groups[other].size() * length);
+void Builder::receive_of_clusters(uint64_t length, SenderOf&& sender_of) {
+  std::vector<Range> packed(placement_.cluster_count());
+  for (uint32_t other = 0; other < placement_.cluster_count(); ++other) {
+    if (other == cluster()) continue;
+    packed[other] = scratch(placement_.clusters[other].size() * length);
     receive(sender_of(other), packed[other]);
   }
   for (uint32_t from = 0; from < n(); ++from) {
-    const uint32_t other = placement_.group_of[from];
-    if (other == group()) continue;
+    const uint32_t other = placement_.cluster_of[from];
+    if (other == cluster()) continue;
     copy(received(from), unpacked(packed[other], placement_.index_of[from], length));
   }
 }
 
-// What a group has for a rank of another one goes there from one of its ranks, in one message.
+// What a cluster has for a rank of another one goes there from one of its ranks, in one message.
 void Builder::alltoall_two_level() {
   const uint64_t length = sent(0).length;
-  // Who in this rank's group has what goes to |rank|; the ranks of other groups, by that.
+  // Who in this rank's cluster has what goes to |rank|; the ranks of other clusters, by that.
   std::vector<std::vector<uint32_t>> targets(mates().size());
   for (uint32_t rank = 0; rank < n(); ++rank) {
-    if (placement_.group_of[rank] == group()) continue;
-    targets[placement_.index_of[counterpart(rank, group())]].push_back(rank);
+    if (placement_.cluster_of[rank] == cluster()) continue;
+    targets[placement_.index_of[counterpart(rank, cluster())]].push_back(rank);
   }
   std::vector<Range> leaving(mates().size());  // for each mate, what it is to hand on
   for (size_t mate = 0; mate < mates().size(); ++mate) {
@@ -190,7 +190,7 @@ void Builder::alltoall_two_level() {
   next_round();
 
   for (size_t i = 0; i < mine.size(); ++i) send(mine[i], out[i]);
-  receive_of_groups(length, [this](uint32_t other) { return counterpart(me(), other); });
+  receive_of_clusters(length, [this](uint32_t other) { return counterpart(me(), other); });
 }
 
 void Builder::gather() {
@@ -204,11 +204,11 @@ void Builder::gather() {
   copy(received(me()), sent(0));
 }
 
-// The parts of another group come in one message.
+// The parts of another cluster come in one message.
 void Builder::gather_two_level() {
   const uint64_t length = sent(0).length;
   if (!leads()) {
-    send(leader_of(group()), sent(0));
+    send(leader_of(cluster()), sent(0));
     return;
   }
   if (me() != problem_.root) {
@@ -224,7 +224,7 @@ void Builder::gather_two_level() {
   for (const uint32_t mate : mates()) {
     if (mate != me()) receive(mate, received(mate));
   }
-  receive_of_groups(length, [this](uint32_t other) { return leader_of(other); });
+  receive_of_clusters(length, [this](uint32_t other) { return leader_of(other); });
   copy(received(me()), sent(0));
 }
 
@@ -239,11 +239,11 @@ void Builder::scatter() {
   copy(received(0), sent(me()));
 }
 
-// The parts for another group leave in one message.
+// The parts for another cluster leave in one message.
 void Builder::scatter_two_level() {
   const uint64_t length = received(0).length;
   if (!leads()) {
-    receive(leader_of(group()), received(0));
+    receive(leader_of(cluster()), received(0));
     return;
   }
   if (me() != problem_.root) {
@@ -256,16 +256,16 @@ void Builder::scatter_two_level() {
     }
     return;
   }
-  std::vector<Range> out(placement_.group_count());
-  for (uint32_t other = 0; other < placement_.group_count(); ++other) {
-    if (other == group()) continue;
-    const std::vector<uint32_t>& ranks = placement_.groups[other];
+  std::vector<Range> out(placement_.cluster_count());
+  for (uint32_t other = 0; other < placement_.cluster_count(); ++other) {
+    if (other == cluster()) continue;
+    const std::vector<uint32_t>& ranks = placement_.clusters[other];
     out[other] = scratch(ranks.size() * length);
     for (size_t i = 0; i < ranks.size(); ++i) copy(unpacked(out[other], i, length), sent(ranks[i]));
   }
   next_round();
-  for (uint32_t other = 0; other < placement_.group_count(); ++other) {
-    if (other != group()) send(leader_of(other), out[other]);
+  for (uint32_t other = 0; other < placement_.cluster_count(); ++other) {
+    if (other != cluster()) send(leader_of(other), out[other]);
   }
   for (const uint32_t mate : mates()) {
     if (mate != me()) send(mate, sent(mate));

@@ -1,6 +1,6 @@
 // Reductions whose steps would round: every input comes as it is to where it is combined, in the
 // order of ranks, and the result is rounded there. What has been combined so far goes on wide: from
-// group to group, where these come one after the other, and in long scans from rank to rank.
+// cluster to cluster, where these come one after the other, and in long scans from rank to rank.
 #include <algorithm>
 #include <bit>
 
@@ -21,7 +21,7 @@ bool Builder::gathers(uint64_t length) const {
     case Algorithm::kRing:
       return false;
     case Algorithm::kTwoLevel: {
-      const Link& link = placement_.across;
+      const LinkCost& link = placement_.across;
       const uint64_t wide = length / problem_.element_bytes * problem_.wide_bytes;
       return !placement_.contiguous ||
              link.time_ns(length * placement_.largest) <= link.time_ns(wide) + link.time_ns(length);
@@ -128,7 +128,7 @@ void Builder::allreduce_by_owners() {
   gather_ring(among, all);
 }
 
-// There are as many pieces as the smallest group has ranks; each goes from group to group.
+// There are as many pieces as the smallest cluster has ranks; each goes from cluster to cluster.
 void Builder::allreduce_chained() {
   const uint32_t pieces = placement_.smallest;
   const std::vector<Range> inputs = collect_of_mates(pieces);
@@ -186,11 +186,11 @@ void Builder::reduce_by_owners() {
 
 // The sum goes from leader to leader, and from the last of them to the root.
 void Builder::reduce_chained() {
-  const Members among = own_group();
+  const Members among = own_cluster();
   const std::vector<Range> inputs =
-      collect(among, placement_.index_of[leader_of(group())], sent(0));
+      collect(among, placement_.index_of[leader_of(cluster())], sent(0));
   if (!leads()) return;
-  const uint32_t last = leader_of(placement_.group_count() - 1);
+  const uint32_t last = leader_of(placement_.cluster_count() - 1);
   const bool at_root = me() == problem_.root;
   // The other leaders need no place for the result, but its length.
   const Range out = at_root        ? received(0)
@@ -204,29 +204,29 @@ void Builder::reduce_chained() {
 
 // --- reduce_scatter -----------------------------------------------------------
 
-// What there is for each rank goes from group to group, at last to the rank.
+// What there is for each rank goes from cluster to cluster, at last to the rank.
 void Builder::reduce_scatter_chained() {
-  const uint32_t groups = placement_.group_count();
-  // Who in |group| adds to what goes to |rank|.
+  const uint32_t clusters = placement_.cluster_count();
+  // Who in |cluster| adds to what goes to |rank|.
   const auto collector = [this](uint32_t rank, uint32_t in) {
-    return placement_.group_of[rank] == in ? rank : counterpart(rank, in);
+    return placement_.cluster_of[rank] == in ? rank : counterpart(rank, in);
   };
-  const bool last = group() + 1 == groups;
+  const bool last = cluster() + 1 == clusters;
   std::vector<Range> sums(n());  // of what this rank adds to, by where it goes
   std::vector<std::vector<Range>> inputs(n());
   std::vector<Range> before(n());
   for (uint32_t to = 0; to < n(); ++to) {
-    if (collector(to, group()) != me()) {
-      send(collector(to, group()), sent(to));
+    if (collector(to, cluster()) != me()) {
+      send(collector(to, cluster()), sent(to));
       continue;
     }
     for (const uint32_t mate : mates()) {
       inputs[to].push_back(mate == me() ? sent(to) : scratch(sent(to).length));
       if (mate != me()) receive(mate, inputs[to].back());
     }
-    if (group() > 0) {
+    if (cluster() > 0) {
       before[to] = wide(sent(to));
-      receive(collector(to, group() - 1), before[to]);
+      receive(collector(to, cluster() - 1), before[to]);
     }
   }
   for (uint32_t to = 0; to < n(); ++to) {
@@ -235,16 +235,16 @@ void Builder::reduce_scatter_chained() {
       sums[to] = to == me() ? received(0) : scratch(sent(to).length);
       reduce(sums[to], inputs[to], before[to]);
     } else {
-      sums[to] = group() > 0 ? before[to] : wide(sent(to));
+      sums[to] = cluster() > 0 ? before[to] : wide(sent(to));
       reduce_wide(sums[to], inputs[to], before[to]);
     }
   }
   next_round();
   for (uint32_t to = 0; to < n(); ++to) {
     if (inputs[to].empty() || (last && to == me())) continue;
-    send(last ? to : collector(to, group() + 1), sums[to]);
+    send(last ? to : collector(to, cluster() + 1), sums[to]);
   }
-  if (!last) receive(collector(me(), groups - 1), received(0));
+  if (!last) receive(collector(me(), clusters - 1), received(0));
 }
 
 // --- scan ---------------------------------------------------------------------

@@ -24,14 +24,14 @@ Range Builder::reduce_tree(const Members& among, uint32_t root, Range mine, cons
   return mine;
 }
 
-// In each group to the rank that leads it, and of those to the root.
+// In each cluster to the rank that leads it, and of those to the root.
 void Builder::reduce_two_level() {
   const Range out = me() == problem_.root ? received(0)
                     : leads()             ? scratch(sent(0).length)
                                           : Range{};
   const Range mine =
-      reduce_tree(own_group(), placement_.index_of[leader_of(group())], sent(0), out);
-  if (leads()) reduce_tree(leaders(), placement_.group_of[problem_.root], mine, out);
+      reduce_tree(own_cluster(), placement_.index_of[leader_of(cluster())], sent(0), out);
+  if (leads()) reduce_tree(leaders(), placement_.cluster_of[problem_.root], mine, out);
 }
 
 void Builder::reduce_ring() {
@@ -119,7 +119,7 @@ void Builder::gather_ring(const Members& among, const Range& all) {
   }
 }
 
-// What the group has for the piece of this rank's index, if there is one, in the order of ranks.
+// What the cluster has for the piece of this rank's index, if there is one, in the order of ranks.
 std::vector<Range> Builder::collect_of_mates(uint32_t pieces) {
   const Range own = sent(0);
   const bool owns = index() < pieces;
@@ -146,8 +146,8 @@ void Builder::hand_to_mates(uint32_t pieces) {
   }
 }
 
-// As many pieces as the smallest group has ranks. In each group the rank of that index sums a
-// piece, exchanges it with those of the same index in the other groups, and hands it to its mates.
+// As many pieces as the smallest cluster has ranks. In each cluster the rank of that index sums a
+// piece, exchanges it with those of the same index in the other clusters, and hands it to its mates.
 void Builder::allreduce_two_level() {
   const uint32_t pieces = placement_.smallest;
   const std::vector<Range> inputs = collect_of_mates(pieces);
@@ -156,7 +156,8 @@ void Builder::allreduce_two_level() {
     if (inputs.size() > 1) reduce(sum, inputs);
     next_round();
     const Range mine = inputs.size() == 1 ? inputs[0] : sum;
-    const bool few_rounds = placement_.group_count() == 2 || sent(0).length / pieces <= kShortBytes;
+    const bool few_rounds =
+        placement_.cluster_count() == 2 || sent(0).length / pieces <= kShortBytes;
     if (few_rounds) {
       allreduce_doubling(peers(), mine, sum);
     } else {
@@ -181,11 +182,11 @@ void Builder::reduce_scatter() {
   reduce(received(0), inputs);
 }
 
-// What a group has for a rank of another one is summed by one of its ranks, which sends it there.
+// What a cluster has for a rank of another one is summed by one of its ranks, which sends it there.
 void Builder::reduce_scatter_two_level() {
-  // Who in this rank's group sums what goes to |rank|.
+  // Who in this rank's cluster sums what goes to |rank|.
   const auto collector = [this](uint32_t rank) {
-    return placement_.group_of[rank] == group() ? rank : counterpart(rank, group());
+    return placement_.cluster_of[rank] == cluster() ? rank : counterpart(rank, cluster());
   };
   std::vector<std::vector<Range>> inputs(n());  // of what this rank sums, by where it goes
   for (uint32_t to = 0; to < n(); ++to) {
@@ -202,7 +203,7 @@ void Builder::reduce_scatter_two_level() {
       }
     }
   }
-  const bool alone = placement_.group_count() == 1;
+  const bool alone = placement_.cluster_count() == 1;
   std::vector<Range> sums(n());
   for (uint32_t to = 0; to < n(); ++to) {
     if (inputs[to].empty()) continue;
@@ -213,19 +214,19 @@ void Builder::reduce_scatter_two_level() {
   }
   if (alone) return;
   next_round();
-  std::vector<Range> of_groups;
+  std::vector<Range> of_clusters;
   for (uint32_t to = 0; to < n(); ++to) {
     if (to != me() && !inputs[to].empty()) send(to, sums[to]);
   }
-  for (uint32_t from = 0; from < placement_.group_count(); ++from) {
-    if (from == group()) {
-      of_groups.push_back(sums[me()]);
+  for (uint32_t from = 0; from < placement_.cluster_count(); ++from) {
+    if (from == cluster()) {
+      of_clusters.push_back(sums[me()]);
       continue;
     }
-    of_groups.push_back(scratch(sent(me()).length));
-    receive(counterpart(me(), from), of_groups.back());
+    of_clusters.push_back(scratch(sent(me()).length));
+    receive(counterpart(me(), from), of_clusters.back());
   }
-  reduce(received(0), of_groups);
+  reduce(received(0), of_clusters);
 }
 
 void Builder::reduce_scatter_ring() {
@@ -279,21 +280,21 @@ void Builder::scan_doubling() {
   }
 }
 
-// What the groups before this one have comes to its last rank, which hands it to its mates.
+// What the clusters before this one have comes to its last rank, which hands it to its mates.
 void Builder::scan_two_level() {
   const Range all = received(0);
   const Range inclusive = problem_.exclusive ? scratch(all.length) : all;
-  scan_doubling(own_group(), sent(0), inclusive, problem_.exclusive ? &all : nullptr);
+  scan_doubling(own_cluster(), sent(0), inclusive, problem_.exclusive ? &all : nullptr);
   next_round();
   const Range before = scratch(all.length);
   const uint32_t last = mates().back();
   if (me() == last) {
     const Members lasts =
-        one_of_each([this](uint32_t group) { return placement_.groups[group].back(); });
+        one_of_each([this](uint32_t cluster) { return placement_.clusters[cluster].back(); });
     scan_doubling(lasts, inclusive, scratch(all.length), &before);
     next_round();
   }
-  if (group() == 0) return;
+  if (cluster() == 0) return;
   for (const uint32_t mate : mates()) {
     if (mate != last && me() == last) send(mate, before);
   }

@@ -86,8 +86,8 @@ Code Communicator::fill(const PostArguments& arguments, Operation& operation, st
   fill_common(arguments.kind, arguments.peer, arguments.tag, arguments.ignore, operation);
   operation.collective = arguments.collective;
   if (const hetcomm_operation_options_t* options = arguments.options; options != nullptr) {
-    operation.high_priority = options->priority == HETCOMM_PRIORITY_HIGH;
-    operation.fail_on_any_loss = (options->flags & HETCOMM_OPERATION_FAIL_ON_ANY_LOSS) != 0;
+    operation.options.high_priority = options->priority == HETCOMM_PRIORITY_HIGH;
+    operation.options.fail_on_any_loss = (options->flags & HETCOMM_OPERATION_FAIL_ON_ANY_LOSS) != 0;
     if (options->timeout_ns != 0) {
       operation.timeout_ns = options->timeout_ns;
       operation.run.deadline_ns = deadline_after(now_ns(), operation.timeout_ns);
@@ -120,10 +120,10 @@ Code Communicator::fill_to_start(const PostArguments& arguments, Operation& oper
 Code Communicator::fill_buffers(const PostArguments& arguments, Operation& operation,
                                 std::string* text) {
   operation.clear_pieces();
-  operation.segment = {};
+  operation.buffers.segment = {};
   operation.length = 0;
-  operation.on_host = true;
-  operation.has_windows = true;
+  operation.buffers.on_host = true;
+  operation.buffers.has_windows = true;
   for (size_t i = 0; i < arguments.count; ++i) {
     const hetcomm_buffer_t& buffer = arguments.buffers[i];
     auto* memory = reinterpret_cast<Memory*>(buffer.memory);
@@ -136,22 +136,22 @@ Code Communicator::fill_buffers(const PostArguments& arguments, Operation& opera
       *text = "the buffers together are longer than 2^64 bytes";
       return Code::kOutOfRange;
     }
-    operation.pieces.push_back({memory, buffer.offset, buffer.length});
+    operation.buffers.pieces.push_back({memory, buffer.offset, buffer.length});
     operation.length += buffer.length;
     const bool on_host = memory == nullptr || memory->host_accessible();
-    operation.on_host = operation.on_host && (on_host || buffer.length == 0);
+    operation.buffers.on_host = operation.buffers.on_host && (on_host || buffer.length == 0);
     if (on_host) {
       std::byte* base = memory != nullptr ? static_cast<std::byte*>(memory->address()) : nullptr;
-      operation.segment_list.push_back({base + buffer.offset, buffer.length});
+      operation.buffers.segment_list.push_back({base + buffer.offset, buffer.length});
     } else if (buffer.length > 0) {
       std::byte* const window = memory->window();
-      operation.has_windows = operation.has_windows && window != nullptr;
+      operation.buffers.has_windows = operation.buffers.has_windows && window != nullptr;
       if (window != nullptr) {
-        operation.segment_list.push_back({window + buffer.offset, buffer.length});
+        operation.buffers.segment_list.push_back({window + buffer.offset, buffer.length});
       }
     }
   }
-  for (const BufferPiece& piece : operation.pieces) {
+  for (const BufferPiece& piece : operation.buffers.pieces) {
     if (piece.memory != nullptr) piece.memory->add_use();
   }
   return Code::kOk;
@@ -217,7 +217,7 @@ Code Communicator::post_beside(const PostArguments& arguments, Operation** out, 
 // Its group will start it. Its deadline counts already.
 void Communicator::collect(Operation& operation) {
   operation.stage = OperationStage::kCollected;
-  operation.group->has_new = true;
+  operation.slot.block->has_new = true;
   const uint64_t at = context_.note_times(operation, now_ns());
   operation.set_state(OperationState::kPending);
   engine_.timer_changed(at);
@@ -255,14 +255,13 @@ Code Communicator::restart(const OperationRef& prepared, std::string* text) {
   }
   operation.stage = OperationStage::kSubmitted;
   operation.run = {};
-  operation.any_place.store(0, std::memory_order_relaxed);
+  operation.wait_index.store(0, std::memory_order_relaxed);
   if (operation.timeout_ns != default_timeout_ns_) {
     operation.run.deadline_ns = deadline_after(now_ns(), operation.timeout_ns);
   }
-  operation.source = operation.kind != OperationKind::kReceive ? job_->rank() : -1;
-  operation.matched_tag = operation.tag;
-  operation.code = Code::kOk;
-  operation.text.reset();
+  operation.outcome.begin(operation.kind != OperationKind::kReceive ? job_->rank() : -1,
+                          operation.tag);
+  operation.outcome.text.reset();
   {
     // Pending only under the baton: until then nobody may cancel it.
     const Engine::Baton baton(engine_);
@@ -301,7 +300,7 @@ void Communicator::start(Operation& operation) {
     if (!told) collectives_->fail(Code::kOutOfMemory, "an operation could not be started");
   }
   if (operation.state() != OperationState::kPending) return;
-  operation.group->has_new = true;
+  operation.slot.block->has_new = true;
   if (operation.run.deadline_ns == kForever) {
     engine_.timer_changed(kForever);
   } else if (operation.run.deadline_ns != 0) {

@@ -198,11 +198,11 @@ class Communicator final : public JobMember {
   void note_unexpected_part(int job_rank, uint64_t tag) override;
   void peer_lost(int job_rank) override;
   static void fill_completion(const Operation& operation, hetcomm_completion_t* out) {
-    out->status = static_cast<hetcomm_status_t>(operation.code);
-    out->source = operation.source;
-    out->tag = operation.matched_tag;
-    out->bytes_sent = operation.run.bytes_sent;
-    out->bytes_received = operation.run.bytes_received;
+    out->status = static_cast<hetcomm_status_t>(operation.outcome.code);
+    out->source = operation.outcome.source;
+    out->tag = operation.outcome.matched_tag;
+    out->bytes_sent = operation.outcome.bytes_sent;
+    out->bytes_received = operation.outcome.bytes_received;
     out->text = "";
   }
 
@@ -221,28 +221,25 @@ class Communicator final : public JobMember {
     operation.stage = OperationStage::kSubmitted;
     operation.prepared = false;
     operation.detached = false;
-    operation.on_host = true;
+    operation.buffers.on_host = true;
     operation.collective = false;
-    operation.high_priority = false;
-    operation.fail_on_any_loss = false;
+    operation.options = {};
     const Member to = peer < 0 ? Member{-1, 0} : members_[static_cast<size_t>(peer)];
     operation.peer = to.rank;
     operation.channel = to.channel;
-    operation.code = Code::kOk;
     operation.tag = tag;
     operation.ignore = ignore;
     operation.communicator = this;
     operation.pair = nullptr;
     operation.run = {};
-    operation.any_place.store(0, std::memory_order_relaxed);
-    operation.source = kind != OperationKind::kReceive ? job_->rank() : -1;
-    operation.matched_tag = tag;
+    operation.wait_index.store(0, std::memory_order_relaxed);
+    operation.outcome.begin(kind != OperationKind::kReceive ? job_->rank() : -1, tag);
     operation.timeout_ns = default_timeout_ns_;
   }
   static void fill_host(const hetcomm_buffer_t& buffer, Operation& operation) {
-    operation.segment = {reinterpret_cast<void*>(buffer.offset), buffer.length};
+    operation.buffers.segment = {reinterpret_cast<void*>(buffer.offset), buffer.length};
     operation.length = buffer.length;
-    if (!operation.pieces.empty()) [[unlikely]]
+    if (!operation.buffers.pieces.empty()) [[unlikely]]
       operation.clear_pieces();
   }
   // An operation that was over before anything was noted in it: what a completion shows.
@@ -251,13 +248,13 @@ class Communicator final : public JobMember {
     operation.kind = kind;
     operation.prepared = false;
     operation.detached = false;
-    operation.code = Code::kOk;
+    operation.outcome.code = Code::kOk;
     operation.communicator = this;
-    operation.source = source;
-    operation.matched_tag = tag;
-    operation.run.bytes_sent = operation.run.bytes_received = length;
-    operation.any_place.store(0, std::memory_order_relaxed);
-    if (!operation.pieces.empty()) [[unlikely]]
+    operation.outcome.source = source;
+    operation.outcome.matched_tag = tag;
+    operation.outcome.bytes_sent = operation.outcome.bytes_received = length;
+    operation.wait_index.store(0, std::memory_order_relaxed);
+    if (!operation.buffers.pieces.empty()) [[unlikely]]
       operation.clear_pieces();
     operation.set_state(OperationState::kComplete);
   }

@@ -58,7 +58,7 @@ void Communicator::fill_call(const Arguments& arguments, std::unique_ptr<Collect
     operation.timeout_ns = arguments.options->timeout_ns;
     operation.run.deadline_ns = deadline_after(now_ns(), operation.timeout_ns);
   }
-  operation.segment = {};
+  operation.buffers.segment = {};
   operation.length = 0;
   operation.clear_pieces();
   call->attach(operation);
@@ -71,7 +71,7 @@ Operation* Communicator::make_internal(const InternalMessage& message) {
   fill_common(message.kind, rank_of(message.peer), message.tag, 0, *operation);
   operation->collective = true;
   operation->detached = true;
-  operation->high_priority = message.high_priority;
+  operation->options.high_priority = message.high_priority;
   operation->run.deadline_ns = message.deadline_ns;
   operation->end_handler = message.handler;
   fill_host(hetcomm_buffer_host(message.bytes.data(), message.bytes.size()), *operation);

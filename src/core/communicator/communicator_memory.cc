@@ -227,7 +227,7 @@ Operation* Communicator::begin_for_peer(OperationKind kind, int peer, Registrati
   }
   operation->access = {.registration = &registration, .offset = offset};
   operation->set_state(OperationState::kPending);
-  operation->group->has_new = true;
+  operation->slot.block->has_new = true;
   registration.add_running();
   operation_begun();
   engine_.operation_started();

@@ -36,9 +36,10 @@ Status Communicator::run_collective(const collectives::Arguments& arguments) {
   // It ends by itself at its deadline; its memory is quiet only then.
   engine_.wait(kForever, [operation] { return operation->state() == OperationState::kComplete; });
   Status status;
-  if (operation->code != Code::kOk) {
-    status = Status(operation->code,
-                    operation->text ? *operation->text : std::string(code_text(operation->code)));
+  if (operation->outcome.code != Code::kOk) {
+    status = Status(operation->outcome.code, operation->outcome.text
+                                                 ? *operation->outcome.text
+                                                 : std::string(code_text(operation->outcome.code)));
   }
   engine_.pool().recycle(operation);
   return status;

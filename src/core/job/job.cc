@@ -183,8 +183,8 @@ Status Job::describe_self(RankDescriptor* own) const {
   info.credit = commons_.credit_granted;
   for (const auto& each : transports_.all()) {
     const Capabilities& can = each->capabilities();
-    const Link* known = links->find(each->kind);
-    const Link measured{can.latency_ns, can.bandwidth_bytes_per_s};
+    const LinkCost* known = links->find(each->kind);
+    const LinkCost measured{can.latency_ns, can.bandwidth_bytes_per_s};
     info.offers.push_back({.name = each->name,
                            .within_host = can.within_host,
                            .link = known != nullptr ? *known : measured,
@@ -301,11 +301,13 @@ void Job::start_receive(Channel& own, Operation& receive) {
       }
     }
   } else if (!pairs_.any_live_sender(*receive.communicator) ||
-             (receive.fail_on_any_loss && !pairs_.all_senders_live(*receive.communicator))) {
+             (receive.options.fail_on_any_loss &&
+              !pairs_.all_senders_live(*receive.communicator))) {
     commons_.completer.complete(
         receive, Code::kPeerLost,
-        fmt::format("{}: {}", describe(receive),
-                    receive.fail_on_any_loss ? "a sender was lost" : "no live sender is left"));
+        fmt::format(
+            "{}: {}", describe(receive),
+            receive.options.fail_on_any_loss ? "a sender was lost" : "no live sender is left"));
     return;
   }
   table.post(&receive);

@@ -160,7 +160,7 @@ void JobMembers::peer_lost(int rank, const Status& why) {
     const bool named = operation.peer == rank;
     const bool any =
         operation.peer < 0 && operation.communicator->contains(rank) &&
-        (operation.fail_on_any_loss || !pairs_.any_live_sender(*operation.communicator));
+        (operation.options.fail_on_any_loss || !pairs_.any_live_sender(*operation.communicator));
     if (named || any) ender_.end(operation, why.code(), why.text());
   });
   for (JobMember* communicator : members_) communicator->peer_lost(rank);

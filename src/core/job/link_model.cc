@@ -91,9 +91,9 @@ Result<LinkModel> LinkModel::parse(std::string_view json) {
   LinkModel model;
   for (const auto& [kind, seen] : by_kind) {
     if (!seen.shortest || seen.megabytes_per_s <= 0) continue;
-    const double latency = std::min(seen.latency_us * 1e3, double{Link::kMostLatencyNs});
-    const double rate = std::min(seen.megabytes_per_s * 1e6, double{Link::kMostBytesPerS});
-    model.set(kind, Link::bounded(static_cast<uint64_t>(latency), static_cast<uint64_t>(rate)));
+    const double latency = std::min(seen.latency_us * 1e3, double{LinkCost::kMostLatencyNs});
+    const double rate = std::min(seen.megabytes_per_s * 1e6, double{LinkCost::kMostBytesPerS});
+    model.set(kind, LinkCost::bounded(static_cast<uint64_t>(latency), static_cast<uint64_t>(rate)));
   }
   if (model.entries_.empty()) {
     return Status(Code::kInvalidArgument,
@@ -112,14 +112,14 @@ Result<LinkModel> LinkModel::read(const std::string& path) {
   return Status(model.status().code(), fmt::format("{} {}", what, model.status().text()));
 }
 
-const Link* LinkModel::find(std::string_view kind) const {
+const LinkCost* LinkModel::find(std::string_view kind) const {
   for (const Entry& entry : entries_) {
     if (entry.kind == kind) return &entry.link;
   }
   return nullptr;
 }
 
-void LinkModel::set(std::string_view kind, const Link& link) {
+void LinkModel::set(std::string_view kind, const LinkCost& link) {
   for (Entry& entry : entries_) {
     if (entry.kind != kind) continue;
     entry.link = link;

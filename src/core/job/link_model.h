@@ -12,7 +12,7 @@
 
 namespace hetcomm {
 
-struct Link {
+struct LinkCost {
   // What is beyond is no link, and would not be reckoned with rightly.
   static constexpr uint64_t kMostLatencyNs = 3'600'000'000'000;
   static constexpr uint64_t kMostBytesPerS = 1'000'000'000'000'000;
@@ -20,7 +20,7 @@ struct Link {
   uint64_t latency_ns = 0;
   uint64_t bytes_per_s = 1;
 
-  static Link bounded(uint64_t latency_ns, uint64_t bytes_per_s) {
+  static LinkCost bounded(uint64_t latency_ns, uint64_t bytes_per_s) {
     return {std::min(latency_ns, kMostLatencyNs),
             std::clamp<uint64_t>(bytes_per_s, 1000, kMostBytesPerS)};
   }
@@ -32,7 +32,7 @@ struct Link {
     return bytes <= kMost ? bytes * kSecond / rate : bytes / rate * kSecond;
   }
   uint64_t time_ns(uint64_t bytes) const { return latency_ns + moving_ns(bytes); }
-  friend bool operator==(const Link&, const Link&) = default;
+  friend bool operator==(const LinkCost&, const LinkCost&) = default;
 };
 
 // By kind of transport.
@@ -46,13 +46,13 @@ class LinkModel {
   static Result<LinkModel> parse(std::string_view json);
 
   // Null where nothing is known.
-  const Link* find(std::string_view kind) const;
-  void set(std::string_view kind, const Link& link);
+  const LinkCost* find(std::string_view kind) const;
+  void set(std::string_view kind, const LinkCost& link);
 
  private:
   struct Entry {
     std::string kind;
-    Link link;
+    LinkCost link;
   };
   std::vector<Entry> entries_;
 };

@@ -41,20 +41,20 @@ void PeerDirectory::gather_links() {
 }
 
 // Of the links that both ranks have, the quickest for a message that is neither short nor long.
-Link PeerDirectory::link_between(int one, int other) const {
+LinkCost PeerDirectory::link_between(int one, int other) const {
   constexpr uint64_t kTypicalMessage = 64u << 10;
-  const Link* best = nullptr;
+  const LinkCost* best = nullptr;
   for (const PeerInfo::Offer& offer : at(one).offers) {
     // Declared clusters of one host are taken as if they were not.
     if (offer.name == "self" || (offer.within_host && !are_near(one, other))) continue;
     const bool both = at(other).find_offer(offer.name) != nullptr;
-    const Link* const link = both ? links_.find(offer.name) : nullptr;
+    const LinkCost* const link = both ? links_.find(offer.name) : nullptr;
     if (link == nullptr) continue;
     if (best == nullptr || link->time_ns(kTypicalMessage) < best->time_ns(kTypicalMessage)) {
       best = link;
     }
   }
-  return best != nullptr ? *best : Link{};
+  return best != nullptr ? *best : LinkCost{};
 }
 
 RankPlacement PeerDirectory::placement(const std::vector<int>& ranks) const {
@@ -62,12 +62,12 @@ RankPlacement PeerDirectory::placement(const std::vector<int>& ranks) const {
       std::any_of(ranks.begin(), ranks.end(), [&](int rank) { return !at(rank).cluster.empty(); });
   std::vector<int> firsts;  // of the clusters
   std::vector<uint32_t> labels;
-  const auto slower = [](const Link& a, const Link& b) {
-    return Link{std::max(a.latency_ns, b.latency_ns), std::min(a.bytes_per_s, b.bytes_per_s)};
+  const auto slower = [](const LinkCost& a, const LinkCost& b) {
+    return LinkCost{std::max(a.latency_ns, b.latency_ns), std::min(a.bytes_per_s, b.bytes_per_s)};
   };
-  const Link nothing{.latency_ns = 0, .bytes_per_s = UINT64_MAX};
-  Link inside = nothing;
-  Link across = nothing;
+  const LinkCost nothing{.latency_ns = 0, .bytes_per_s = UINT64_MAX};
+  LinkCost inside = nothing;
+  LinkCost across = nothing;
   for (const int rank : ranks) {
     const auto same = [&](int first) {
       return declared ? at(first).cluster == at(rank).cluster : at(first).host == at(rank).host;

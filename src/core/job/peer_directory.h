@@ -18,7 +18,7 @@ struct PeerInfo {
   struct Offer {  // of one transport
     std::string name;
     bool within_host = false;
-    Link link;
+    LinkCost link;
     std::vector<std::byte> descriptor;
   };
   uint64_t incarnation = 0;  // drawn by its process for this job
@@ -51,7 +51,7 @@ class PeerDirectory {
   RankPlacement placement(const std::vector<int>& ranks) const;
 
  private:
-  Link link_between(int one, int other) const;
+  LinkCost link_between(int one, int other) const;
 
   std::vector<PeerInfo> peers_;
   LinkModel links_;

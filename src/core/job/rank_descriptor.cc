@@ -28,7 +28,7 @@ PeerInfo::Offer read_offer(ByteReader& reader) {
   offer.name = reader.read_string(kMaxTransportName);
   offer.within_host = reader.read<uint8_t>() != 0;
   const auto latency_ns = reader.read<uint64_t>();
-  offer.link = Link::bounded(latency_ns, reader.read<uint64_t>());
+  offer.link = LinkCost::bounded(latency_ns, reader.read<uint64_t>());
   const ConstByteSpan descriptor = reader.read_bytes(kMaxTransportDescriptor);
   offer.descriptor.assign(descriptor.begin(), descriptor.end());
   return offer;

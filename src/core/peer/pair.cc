@@ -167,7 +167,7 @@ bool Pair::start_send(Operation& send) {
     return access_.start(send);
   if ((send.run.sent | send.run.pull_id) != 0) return send_fragments(send);
   const uint64_t cost = send.length + kMessageCost;
-  if (send.on_host && send.length <= rail_->capabilities().eager_limit_bytes &&
+  if (send.buffers.on_host && send.length <= rail_->capabilities().eager_limit_bytes &&
       cost <= credit_available()) [[likely]] {
     return send.length < PullClass::kLeastBytes ? start_copied(send) : start_long(send);
   }
@@ -212,7 +212,7 @@ bool Pair::start_pulled(Operation& send, PoolPtr<SendTransfer> transfer,
   }
   note_sent(send.length, true);
   send.stage = OperationStage::kTransfer;
-  send.send_transfer = transfer.release();
+  send.transfer.send = transfer.release();
   return true;
 }
 
@@ -305,15 +305,15 @@ bool Pair::start_rendezvous(Operation& send) {
   ++unanswered_;
   send.stage = OperationStage::kTransfer;
   transfer->request_sent();
-  send.send_transfer = transfer.release();
+  send.transfer.send = transfer.release();
   note_sent(send.length, false);
   return true;
 }
 
 void Pair::finish_send(Operation& send) {
   if (send.run.pull_id == 0) note_sent(send.length, true);
-  send.run.bytes_sent = send.length;
-  send.run.bytes_received = send.length;
+  send.outcome.bytes_sent = send.length;
+  send.outcome.bytes_received = send.length;
   common_.completer.complete(send);
 }
 
@@ -336,10 +336,10 @@ void Pair::end(Operation& operation, Code code, std::string text) {
       common_.completer.complete(operation, code, std::move(text));
       break;
     case OperationStage::kTransfer:
-      if (operation.send_transfer != nullptr) {
-        operation.send_transfer->end(code, std::move(text));
+      if (operation.transfer.send != nullptr) {
+        operation.transfer.send->end(code, std::move(text));
       } else {
-        operation.receive_transfer->end(code, std::move(text));
+        operation.transfer.receive->end(code, std::move(text));
       }
       break;
     case OperationStage::kAwaiting:
@@ -364,8 +364,8 @@ void Pair::end_out_of_memory(Operation& operation) {
 }
 
 void Pair::end_send(Operation& send, Code code, std::string text) {
-  if (send.send_transfer != nullptr) {
-    send.send_transfer->end(code, std::move(text));
+  if (send.transfer.send != nullptr) {
+    send.transfer.send->end(code, std::move(text));
     return;
   }
   outbox_.remove(send);

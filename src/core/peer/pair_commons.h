@@ -88,7 +88,7 @@ struct PairCommons {
   // Whether a connection over transport |index| moves all of |operation|'s memory by itself, as its
   // segments() say.
   bool reaches(const Operation& operation, size_t index) {
-    return operation.on_host || device_access.reaches(operation, index);
+    return operation.buffers.on_host || device_access.reaches(operation, index);
   }
   // Frees |object| when no upcall of it can be on the stack.
   template <typename T, typename Delete>

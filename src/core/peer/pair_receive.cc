@@ -287,7 +287,7 @@ inline bool Pair::take_eager(const WireHeader& header, ConstByteSpan payload) {
     return false;
   }
   if (Operation* receive = table->match_message(rank_, header.tag); receive != nullptr) [[likely]] {
-    const bool copied = receive->on_host && payload.size() <= receive->length;
+    const bool copied = receive->buffers.on_host && payload.size() <= receive->length;
     common_.delivery.deliver(*receive, rank_, header.tag, payload, payload.size());
     return_credit(credit);
     return copied;
@@ -336,7 +336,7 @@ void Pair::receive_first(const WireHeader& header, ConstByteSpan payload) {
       common_.channels.match_table(channel_of(header), (header.flags & kFlagCollective) != 0);
   Operation* receive = match(table, header.tag);
   // Matched to host memory the fragments go straight there.
-  const bool direct = receive != nullptr && receive->on_host;
+  const bool direct = receive != nullptr && receive->buffers.on_host;
   Incoming* message = new_incoming(header.tag, length, length + kMessageCost,
                                    direct ? Keeps::kNothing : Keeps::kBytes);
   if (message == nullptr) {
@@ -400,7 +400,7 @@ void Pair::finish_arriving(Incoming& message) {
   arriving_.remove(message);
   Operation* receive = message.operation;
   if (arriving_sampled_ && message.sender_id == 0) {
-    const bool copied = message.queued || (receive != nullptr && receive->on_host &&
+    const bool copied = message.queued || (receive != nullptr && receive->buffers.on_host &&
                                            message.length <= receive->length);
     if (copied) took(message.length, arriving_ns_, arriving_pieces_);
   }
@@ -484,7 +484,7 @@ void Pair::receive_pull(const WireHeader& header, ConstByteSpan payload) {
     return;
   }
   Operation* receive = match(table, header.tag);
-  const bool direct = receive != nullptr && receive->on_host;
+  const bool direct = receive != nullptr && receive->buffers.on_host;
   Incoming* message =
       new_incoming(header.tag, length, credit, direct ? Keeps::kNothing : Keeps::kBytes);
   if (message == nullptr) {
@@ -589,10 +589,10 @@ void Pair::attach(Incoming& message, Operation& receive) {
     if (message.queued) message.table->remove_unexpected(&message);
     receive.pair = this;
     receive.stage = OperationStage::kTransfer;
-    receive.receive_transfer = transfer.release();
+    receive.transfer.receive = transfer.release();
     return_credit(message.credit);
     free_incoming(&message);
-    receive.receive_transfer->start();
+    receive.transfer.receive->start();
     return;
   }
   if (message.queued) message.table->remove_unexpected(&message);
@@ -600,7 +600,7 @@ void Pair::attach(Incoming& message, Operation& receive) {
     message.operation = &receive;
     receive.pair = this;
     receive.stage = OperationStage::kArriving;
-    if (message.bytes != nullptr && receive.on_host) {
+    if (message.bytes != nullptr && receive.buffers.on_host) {
       // What is here moves now, the rest goes straight to the receiver.
       const uint64_t part = std::min(message.received, receive.length);
       scatter(receive.segments(), 0, message.payload().first(part));

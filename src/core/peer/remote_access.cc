@@ -80,7 +80,7 @@ void RemoteAccess::ending(Operation& operation) {
       pair_.starve();  // its notification is lost; the operation is not
     }
   }
-  if (operation.kind == OperationKind::kAnswer && operation.code != Code::kOk &&
+  if (operation.kind == OperationKind::kAnswer && operation.outcome.code != Code::kOk &&
       !operation.access.asked) {
     refuse(operation);
   }
@@ -125,7 +125,7 @@ std::string RemoteAccess::failure_text(const Operation& operation, Code code) {
 
 void RemoteAccess::complete(Operation& operation, Code code) {
   if (code == Code::kOk) {
-    operation.run.bytes_sent = operation.run.bytes_received = operation.length;
+    operation.outcome.bytes_sent = operation.outcome.bytes_received = operation.length;
     pair_.common().completer.complete(operation);
     return;
   }
@@ -135,7 +135,7 @@ void RemoteAccess::complete(Operation& operation, Code code) {
 
 bool RemoteAccess::start(Operation& operation) {
   Rail& rail = *pair_.rail();
-  if (operation.access.remote != nullptr && !operation.access.placed && operation.on_host &&
+  if (operation.access.remote != nullptr && !operation.access.placed && operation.buffers.on_host &&
       !operation.access.direct_failed && is_mapped(*operation.access.remote, rail) &&
       start_mapped(operation)) {
     return true;
@@ -286,7 +286,7 @@ bool RemoteAccess::copy_some() {
 
 // What needed nobody's help is over; the owner is told where it wants to know.
 void RemoteAccess::finish_direct(Operation& operation, Code code) {
-  if (code == Code::kOk && !operation.on_host && operation.kind == OperationKind::kGet) {
+  if (code == Code::kOk && !operation.buffers.on_host && operation.kind == OperationKind::kGet) {
     code = DeviceAccess::flush_remote_writes(operation).code();
   }
   // Who may use the bytes is told by the owner's notification, or by this rank when it sees the
@@ -333,7 +333,7 @@ void RemoteAccess::forget_direct(Operation& operation) {
 // Whether its bytes may travel in one message, which the owner copies from.
 bool RemoteAccess::fits_message(const Operation& put, const Rail& rail) {
   const Capabilities& capabilities = rail.capabilities();
-  return put.on_host && put.access.remote->host_accessible() &&
+  return put.buffers.on_host && put.access.remote->host_accessible() &&
          put.length <= capabilities.eager_limit_bytes &&
          put.length + sizeof(AccessBody) <= capabilities.max_payload_bytes &&
          put.segments().size() <= kMostSegments;
@@ -440,7 +440,7 @@ bool RemoteAccess::start_transfer(Operation& send, MessageKind kind, uint64_t va
   count_once(send);
   send.access.asked = true;
   send.stage = OperationStage::kTransfer;
-  send.send_transfer = transfer.release();
+  send.transfer.send = transfer.release();
   return true;
 }
 
@@ -756,7 +756,7 @@ void RemoteAccess::refuse(uint64_t id, Code code) {
 
 void RemoteAccess::refuse(Operation& answer) {
   answer.access.holds_place = false;  // it goes over to the message
-  refuse(answer.access.id, answer.code);
+  refuse(answer.access.id, answer.outcome.code);
 }
 
 Registration* RemoteAccess::find(const AccessBody& body, uint32_t right, Code* code) const {
@@ -822,7 +822,7 @@ void RemoteAccess::receive(const WireHeader& header, ConstByteSpan payload) {
 }
 
 void RemoteAccess::accepted(const Operation& accept) {
-  if (accept.code != Code::kOk) {
+  if (accept.outcome.code != Code::kOk) {
     if (accept.access.notify) pair_.return_credit(kMessageCost);
     return;
   }
@@ -949,7 +949,7 @@ bool RemoteAccess::start_answer(Operation& send, const Rail& rail) {
   const Capabilities& capabilities = rail.capabilities();
   const bool may_keep =
       capabilities.lossless || pair_.retention_.bytes() + send.length <= kMaxKeptAnswers;
-  if (!send.on_host || send.length > capabilities.eager_limit_bytes ||
+  if (!send.buffers.on_host || send.length > capabilities.eager_limit_bytes ||
       send.length > capabilities.max_payload_bytes || !may_keep) {
     return start_transfer(send, MessageKind::kGetRequest, send.length);
   }

@@ -143,8 +143,8 @@ void Runner::on_end(Operation& message) {
   std::erase(messages_, &message);
   Lane& lane = lane_list_[message.access.id];
   const bool whole =
-      message.kind == OperationKind::kSend || message.run.bytes_sent == message.length;
-  const bool failed = running_ && (message.code != Code::kOk || !whole);
+      message.kind == OperationKind::kSend || message.outcome.bytes_sent == message.length;
+  const bool failed = running_ && (message.outcome.code != Code::kOk || !whole);
   if (!failed) --lane.pending;
   if (failed) {
     client_->message_failed(message);

@@ -75,8 +75,8 @@ void BatonLock::drain() {
   Operation* ordered = submitted_.take();
   while (ordered != nullptr) {
     Operation* const operation = ordered;
-    ordered = ordered->next;
-    operation->next = nullptr;
+    ordered = ordered->links.next;
+    operation->links.next = nullptr;
     tally_.add_pending(1);
     submitter_.start(*operation);
   }

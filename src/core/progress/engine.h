@@ -126,7 +126,7 @@ class Engine {
   // Work that belongs to no operation here has to be done in a later pass, or was.
   void work_left(int64_t change) { baton_.tally().add_pending(change); }
   void operation_completed(Operation* operation) {
-    const bool marked = operation->any_place.load(std::memory_order_relaxed) != 0;
+    const bool marked = operation->wait_index.load(std::memory_order_relaxed) != 0;
     operation->set_state(OperationState::kComplete);
     if (marked) [[unlikely]]
       completions_.keep(*operation);

@@ -16,7 +16,7 @@ class SubmissionQueue {
   void push(Operation& operation) {
     Operation* head = newest_.load(std::memory_order_relaxed);
     do {
-      operation.next = head;
+      operation.links.next = head;
     } while (!newest_.compare_exchange_weak(head, &operation, std::memory_order_seq_cst,
                                             std::memory_order_relaxed));
   }
@@ -26,8 +26,8 @@ class SubmissionQueue {
     Operation* stack = newest_.exchange(nullptr, std::memory_order_acquire);
     Operation* ordered = nullptr;
     while (stack != nullptr) {
-      Operation* const next = stack->next;
-      stack->next = ordered;
+      Operation* const next = stack->links.next;
+      stack->links.next = ordered;
       ordered = stack;
       stack = next;
     }
