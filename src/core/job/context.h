@@ -20,7 +20,7 @@ namespace hetcomm {
 
 class Job;
 
-// What capi puts together: core names no transport and no device.
+// src/capi puts these parts together, since core names no transport and no device.
 struct ContextParts {
   Config config;
   std::unique_ptr<Log> log;

@@ -1,5 +1,6 @@
-// What other ranks have said of a communicator that is not here, yet or any more: this rank may make
-// it long after they have. The last notices are kept; numbers of channels do not come again.
+// Notices from other ranks about a communicator that this rank does not have, yet or any more: it
+// may make the communicator long after they have. The last notices are kept; numbers of channels do
+// not come again.
 #pragma once
 
 #include <cstddef>

@@ -34,13 +34,15 @@ Result<LinkModel> read_link_model(const Config& config) {
   return path.empty() ? LinkModel() : LinkModel::read(std::string(path));
 }
 
-// Where more ranks than processors share this host, waiting threads yield and sleep sooner.
+// Makes waiting threads yield and sleep sooner if more ranks than processors share this host.
 void adapt_to_crowd(int64_t ranks_here, const Config& config, Log& log, SpinPolicy& spin) {
   const std::string_view yield = config.text(Variable::kYield);
   const bool crowded = ranks_here > sysconf(_SC_NPROCESSORS_ONLN);
   if (yield == "on" || (yield == "auto" && crowded)) spin.set_yields(true);
   if (crowded && !config.is_set(Variable::kSpinTime)) spin.set_spin(kCrowdedSpinNs);
-  if (crowded) log.info("{} ranks share this host: polling yields the core", ranks_here);
+  if (crowded)
+    log.info("{} ranks share this host and have fewer processors: waiting threads yield",
+             ranks_here);
 }
 
 // Ranks of other hosts that are offered loopback only would look for this rank on themselves. Those

@@ -1,6 +1,6 @@
-// Job: what a communicator and those split from it stand on: the ranks of one job and epoch, a
-// transport instance each, a pair per peer that was talked to, the control plane, and the match
-// tables of all communicators.
+// A Job is the ground that a communicator and those split from it stand on: the ranks of one job
+// and epoch, this rank's transports, a pair per peer that was talked to, the control plane, and the
+// match tables of all communicators.
 //
 // It creates these parts, drives them, and ends them in the right order:
 //
@@ -15,7 +15,7 @@
 //   OperationEnder  ends operations before their time
 //   TaskList        collective operations that are under way
 //
-// All under the baton of the context's engine, but for create(), which blocks.
+// Everything is under the baton of the context's engine, except create(), which blocks.
 #pragma once
 
 #include <cstdint>
@@ -51,8 +51,8 @@ struct JobOptions {
   std::string transports;  // empty: HETCOMM_TRANSPORTS
   bool share = false;      // a job that all ranks are in already, where there is one
   uint64_t deadline_ns = 0;
-  // For tests, the same on all ranks: the number before that of the first message of every pair,
-  // and where its counters of credit begin.
+  // Tests set this, to the same value on all ranks: the number before that of the first message of
+  // every pair. The counters of credit begin there too.
   uint32_t first_sequence = 0;
 };
 
@@ -68,8 +68,8 @@ class Job final : public Driven {
   int rank() const { return commons_.rank; }
   int size() const { return peers_.size(); }
   const Secret& secret() const { return credentials_.secret; }
-  // Whether a communicator that asks for |transports|, in a job with |configured_key|, may be made
-  // over it.
+  // True if a communicator that asks for |transports| may be made over this job. |configured_key|
+  // is the caller's.
   bool may_be_shared(const std::string& transports,
                      const std::optional<Secret>& configured_key) const;
   // This rank's offer of the job to others, reached by |channel|; none where too many are lost.

@@ -1,6 +1,6 @@
 // A job knows those that stand on it by these interfaces: communicators, and work to be driven.
 //
-// All calls under the baton.
+// All calls are under the baton.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace hetcomm {
 
-// A communicator.
+// A communicator, as its job sees it.
 class JobMember : public CommunicatorBase {
  public:
   // Number of the channel by which |job_rank|, a rank of it, is reached.

@@ -67,7 +67,7 @@ void JobMembers::abort(JobMember& communicator, const Status& why, bool publish)
   drop_queued(own);
   commons_.engine.drain();
   commons_.engine.pool().for_each([&](Operation& operation) {
-    // What was not started yet ends when it is.
+    // An operation that was not started yet ends when it is.
     if (operation.state() != OperationState::kPending ||
         operation.stage == OperationStage::kSubmitted || operation.communicator != &communicator) {
       return;

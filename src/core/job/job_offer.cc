@@ -88,7 +88,7 @@ std::vector<JobOffer> offers_in(const Identity& job, const Secret& secret, const
   return members;
 }
 
-// Whether they are different ranks, none of which another one takes for lost.
+// True if they are different ranks, and none takes another one for lost.
 bool are_together(const std::vector<JobOffer>& members) {
   std::set<int32_t> ranks;
   for (const JobOffer& member : members) {
@@ -122,7 +122,7 @@ Result<std::optional<ChosenJob>> choose_job(std::span<const OwnJobOffer> own,
     std::optional<std::vector<Told>> offers = decode_offers(all[rank]);
     if (!offers) {
       return Status(Code::kBootstrapFailed,
-                    fmt::format("the jobs that rank {} offers cannot be read: it comes from "
+                    fmt::format("the list of jobs that rank {} is in cannot be read: it comes from "
                                 "another version of hetcomm, or its options differ",
                                 rank));
     }

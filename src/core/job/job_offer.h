@@ -1,7 +1,7 @@
-// JobOffer: how ranks that are in one job already find that out, to make a communicator over it
-// instead of a job of their own. Each tells the others in which jobs it is, as which rank, and
-// by which channel it is reached there. From what all have told every rank chooses the same job,
-// or none. Pure.
+// Ranks that are in one job already find that out by offers, to make a communicator over it instead
+// of a new job. Each rank tells the others in which jobs it is, as which rank, and by which channel
+// it is reached there. From what all have told, every rank chooses the same job, or none. The
+// functions are pure.
 //
 // The exchange may go through a store that others write to: each offer carries a mark that only
 // ranks of its job can make, for this exchange and this rank only.
@@ -20,8 +20,8 @@ namespace hetcomm {
 
 struct JobOffer {
   Identity job;
-  int32_t rank = 0;           // of whoever offers, in that job
-  uint32_t channel = 0;       // by which it is reached there
+  int32_t rank = 0;           // job rank of the process that offers
+  uint32_t channel = 0;       // reaches it there
   std::vector<int32_t> lost;  // ranks of the job that it takes for dead or gone
   bool operator==(const JobOffer&) const = default;
 };
@@ -35,7 +35,7 @@ struct OwnJobOffer {
   Secret secret;
 };
 
-// What rank |rank| of the communicator tells in |exchange|.
+// Encodes the offers that rank |rank| of the communicator tells in |exchange|.
 std::vector<std::byte> encode_offers(std::span<const OwnJobOffer> own, std::string_view exchange,
                                      int32_t rank);
 
@@ -43,9 +43,9 @@ struct ChosenJob {
   size_t own = 0;                 // which of this rank's offers
   std::vector<JobOffer> members;  // by rank of the communicator
 };
-// |all|: what each rank has told. The first of rank 0's jobs that all ranks offer, each as
-// another one of its ranks, and in which nobody takes one of them for lost; none where there is no
-// such. Fails with kBootstrapFailed where something cannot be read.
+// |all|: the bytes that each rank has told. Chooses the first of rank 0's jobs that all ranks
+// offer, each as another one of its ranks, and in which nobody takes one of them for lost; none
+// where there is no such job. Fails with kBootstrapFailed where something cannot be read.
 Result<std::optional<ChosenJob>> choose_job(std::span<const OwnJobOffer> own,
                                             const std::vector<std::vector<std::byte>>& all,
                                             std::string_view exchange);

@@ -40,8 +40,9 @@ Status JobTransports::make(std::string_view wanted, const Address& route) {
       return Status(code, fmt::format("transport {}: {}", factory->name(), why));
     }
     if (!some) unused_.push_back(fmt::format("{:<6} no: {}", factory->name(), why));
-    environment_.log.info("transport {} is not {}used: {}", factory->name(), some ? "wholly " : "",
-                          why);
+    environment_.log.info(
+        "transport {} {}: {}", factory->name(),
+        some ? "does not use all network interfaces that it could" : "is not used", why);
   }
   return {};
 }

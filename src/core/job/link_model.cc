@@ -32,7 +32,7 @@ bool says(const nlohmann::json& row, const char* name, std::string_view wanted) 
   return found != row.end() && found->is_string() && found->get<std::string>() == wanted;
 }
 
-// Of messages between two ranks, in host memory, by this library.
+// True for a row about messages between two ranks, in host memory, by this library.
 bool counts(const nlohmann::json& row) {
   const auto impl = row.find("impl");
   return row.is_object() && impl != row.end() && impl->is_string() &&
@@ -53,8 +53,8 @@ void note(const nlohmann::json& row, Seen& seen) {
   }
 }
 
-// Whether brackets are nested more deeply than in what a benchmark prints. Parsed, each would take
-// some 70 times its own byte.
+// True if brackets are nested more deeply than a benchmark prints them. The parser would take some
+// 70 bytes for each.
 bool is_too_deep(std::string_view json) {
   int depth = 0;
   bool in_string = false;
@@ -77,8 +77,11 @@ bool is_too_deep(std::string_view json) {
 
 Result<LinkModel> LinkModel::parse(std::string_view json) {
   if (is_too_deep(json)) {
-    return Status(Code::kInvalidArgument,
-                  fmt::format("has more than {} brackets within each other", kMostNesting));
+    return Status(
+        Code::kInvalidArgument,
+        fmt::format(
+            "nests brackets more than {} deep: use what `hetcomm_bench --format json` prints",
+            kMostNesting));
   }
   const nlohmann::json document = nlohmann::json::parse(json, nullptr, /*allow_exceptions=*/false);
   if (!document.is_object() || !document.contains("rows") || !document["rows"].is_array()) {

@@ -57,8 +57,8 @@ void MemoryExports::publish(Registration& registration) {
       registration.keys.back().second = key.value();
     } else {
       registration.keys.pop_back();
-      commons_.log.info("memory of {} bytes is not reached by {} directly: {}", memory.size(),
-                        each->name, key.status().text());
+      commons_.log.info("{} does not reach a registered memory of {} bytes directly: {}",
+                        each->name, memory.size(), key.status().text());
     }
   }
 }

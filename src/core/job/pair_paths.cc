@@ -96,9 +96,9 @@ void PairPaths::warn_of_unreachable() {
   for (const PeerInfo::Offer& offer : peers_.at(unreachable.front()).offers) {
     theirs.push_back(printable(offer.name));
   }
-  const std::string more = unreachable.size() > 1
-                               ? fmt::format(", nor this one and {} more", unreachable.size() - 1)
-                               : "";
+  const std::string more =
+      unreachable.size() > 1 ? fmt::format(" (nor this rank and {} others)", unreachable.size() - 1)
+                             : "";
   commons_.log.warn("rank {} offers {}, rank {} offers {}: no transport joins them{}{}",
                     commons_.rank, fmt::join(mine, ", "), unreachable.front(),
                     fmt::join(theirs, ", "), more, why);
@@ -153,7 +153,7 @@ void PairPaths::connect_over(Pair& pair, size_t index) {
   const JobTransport& transport = transports_.at(index);
   const PeerInfo::Offer* const offer = peers_.at(pair.rank()).find_offer(transport.name);
   if (offer == nullptr) return;
-  commons_.log.info("rank {}: trying {} beside", pair.rank(), offer->name);
+  commons_.log.info("rank {}: also connecting over {}", pair.rank(), offer->name);
   transport.transport->connect(pair.rank(), offer->descriptor);
 }
 
@@ -171,7 +171,7 @@ void PairPaths::try_next(Pair& pair) {
     const Candidate& candidate = connect->candidates[connect->next];
     const JobTransport& chosen = *candidate.transport;
     if (candidate.reach.ok()) {
-      commons_.log.info("rank {}: trying {} (estimate {:.1f} us for 64 KiB)", pair.rank(),
+      commons_.log.info("rank {}: connecting over {} (estimate {:.1f} us for 64 KiB)", pair.rank(),
                         chosen.name, candidate.score_us);
       if (pair.stop_connecting(chosen.index)) chosen.transport->cancel_connect(pair.rank());
       chosen.transport->connect(pair.rank(), *candidate.descriptor);
@@ -179,7 +179,8 @@ void PairPaths::try_next(Pair& pair) {
     }
     ++connect->next;
     connect->failures += fmt::format("; {}: {}", chosen.name, candidate.reach.text());
-    commons_.log.info("rank {}: not over {}: {}", pair.rank(), chosen.name, candidate.reach.text());
+    commons_.log.info("rank {}: {} cannot be used: {}", pair.rank(), chosen.name,
+                      candidate.reach.text());
   }
   const bool may_change = std::any_of(
       connect->candidates.begin(), connect->candidates.end(), [](const Candidate& candidate) {
@@ -201,7 +202,7 @@ void PairPaths::give_up(int rank) {
   connect.reset();
 }
 
-// Whether a connection within the host failed because this rank computed for longer than the peer
+// True if a connection within the host failed because this rank computed for longer than the peer
 // waits for a proof. It is tried once more then: nothing is wrong with it.
 bool PairPaths::was_late(PairConnect& connect) const {
   const JobTransport& tried = *connect.candidates[connect.next].transport;
@@ -244,7 +245,8 @@ void PairPaths::connected(JobTransport& transport, int peer,
     adopt(transport, peer, std::move(endpoint.value()));
     return;
   }
-  commons_.log.info("rank {}: {} failed: {}", peer, transport.name, endpoint.status().text());
+  commons_.log.info("rank {}: connecting over {} failed: {}", peer, transport.name,
+                    endpoint.status().text());
   if (was_late(*connect)) {
     try_next(pairs_.at(peer));
     return;

@@ -35,7 +35,7 @@ class PairPaths final : public PairConnector, public ConnectionHandler {
   void warn_of_unreachable();
   // Gives up connecting to |rank|, which is lost.
   void give_up(int rank);
-  // For people: which transports reach |rank|, which are in use, what was measured.
+  // A text for people: which transports reach |rank|, which are in use, what was measured.
   std::string explain(int rank);
 
   // PairConnector

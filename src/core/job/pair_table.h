@@ -39,7 +39,7 @@ class PairTable {
   // OK, or why |rank| is lost.
   const Status& status(int rank) const { return status_[static_cast<size_t>(rank)]; }
   void set_lost(int rank, const Status& why) { status_[static_cast<size_t>(rank)] = why; }
-  // Somebody else in |communicator| can still send, or it has one rank only.
+  // Another rank of |communicator| can still send, or it has one rank only.
   bool any_live_sender(const CommunicatorBase& communicator) const;
   bool all_senders_live(const CommunicatorBase& communicator) const;
 

@@ -40,7 +40,7 @@ void PeerDirectory::gather_links() {
   }
 }
 
-// Of the links that both ranks have, the quickest for a message that is neither short nor long.
+// Returns the quickest link that both ranks have, for a message that is neither short nor long.
 LinkCost PeerDirectory::link_between(int one, int other) const {
   constexpr uint64_t kTypicalMessage = 64u << 10;
   const LinkCost* best = nullptr;
@@ -81,7 +81,7 @@ RankPlacement PeerDirectory::placement(const std::vector<int>& ranks) const {
       firsts.push_back(rank);
     }
   }
-  // Where no cluster has two ranks, all links are those between clusters.
+  // If no cluster has two ranks, all links are those between clusters.
   if (inside == nothing) inside = across;
   return RankPlacement(labels, inside, across);
 }

@@ -1,10 +1,11 @@
-// What each rank of a job has published about itself, and what all ranks alike conclude from it:
-// which ranks are near each other, and what the links between them cost.
+// The directory holds what each rank of a job has published about itself. All ranks alike conclude
+// from it which ranks are near each other, and what the links between them cost.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "src/core/job/link_model.h"
@@ -45,7 +46,7 @@ class PeerDirectory {
   std::vector<HostId> hosts() const;
   // How many ranks say that they run where |rank| does.
   int64_t ranks_beside(int rank) const;
-  // Whether two ranks claim to run on one host, in one cluster.
+  // True if two ranks claim to run on one host, in one cluster.
   bool are_near(int one, int other) const;
   // Which of |ranks| are near each other, and what their links cost: the same on all ranks.
   RankPlacement placement(const std::vector<int>& ranks) const;

@@ -107,7 +107,7 @@ void PeerEvents::on_path_answer(int rank, uint64_t asked_ns, ConstByteSpan bytes
   Pair* found = pairs_.find(rank);
   if (found == nullptr || !decode_answer(bytes, &answer)) return;
   answer.receipt.asked_ns = asked_ns;
-  commons_.log.debug("a connection is silent; {} bytes of it have arrived at rank {}, which {}",
+  commons_.log.debug("a connection is silent: {} bytes of it have arrived at rank {}, which {}",
                      answer.receipt.received_bytes, rank,
                      answer.receipt.full ? "does not read" : "has room");
   found->for_each_rail([&](Rail& rail) {
@@ -131,7 +131,7 @@ void PeerEvents::on_peer_lost(int rank, const Status& why) {
     set_ready();
   }
   if (!pairs_.status(rank).ok()) return;
-  // What it sent before is taken as far as it is here.
+  // Messages that it sent before are taken as far as they are here.
   constexpr int kMaxPasses = 256;
   for (int pass = 0; pass < kMaxPasses && job_.progress() > 0; ++pass) {
   }

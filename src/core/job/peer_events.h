@@ -1,5 +1,6 @@
-// What becomes of the peers of a job: reads the mail of the control plane, hears what pairs find
-// out, and tells everybody whom it concerns. Under the baton, but for ready().
+// PeerEvents follows what becomes of the peers of a job: it reads the mail of the control plane,
+// hears what pairs find out, and tells everybody whom it concerns. All calls are under the baton,
+// except ready().
 #pragma once
 
 #include <atomic>

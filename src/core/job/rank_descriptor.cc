@@ -100,7 +100,9 @@ Status decode_descriptor(ConstByteSpan bytes, int own_rank, bool own_tls, RankDe
   result->control = std::move(addresses.value());
   const auto count = reader.read<uint8_t>();
   for (size_t i = 0; i < count; ++i) info.offers.push_back(read_offer(reader));
-  if (!reader.finished()) return Status(Code::kBootstrapFailed, "cannot be read");
+  if (!reader.finished())
+    return Status(Code::kBootstrapFailed,
+                  "it cannot be read: install the same version of hetcomm on all ranks");
   return {};
 }
 

@@ -126,7 +126,8 @@ void Background::drive() {
   park();
 }
 
-// Until work is left behind and nobody comes back to it for a moment, or nothing happens for long.
+// Returns when work is left behind and nobody comes back to it for a moment, or when nobody has
+// waited for long.
 void Background::park() {
   while (!stopping()) {
     const uint64_t uses = uses_.load(std::memory_order_relaxed);
@@ -140,7 +141,7 @@ void Background::park() {
   }
 }
 
-// Whoever leaves work behind ends it, unless that was for nothing the last times.
+// A thread that leaves work behind ends the nap, unless that was for nothing the last times.
 void Background::nap_long() {
   const Sleepers& sleepers = baton_.sleepers();
   const uint32_t word = park_word_.load(std::memory_order_acquire);
@@ -163,8 +164,8 @@ void Background::nap_long() {
   long_nap_.store(0, std::memory_order_relaxed);
 }
 
-// True when whoever left the work has not come back: then it computes, and will do so the next
-// times.
+// True when the thread that left the work has not come back: then it computes, and will do so the
+// next times.
 bool Background::nap_short() {
   const uint64_t uses = uses_.load(std::memory_order_relaxed);
   futex_wait(park_word_, park_word_.load(std::memory_order_acquire), kShortNapNs);

@@ -22,7 +22,7 @@ class Background {
   Background(const Background&) = delete;
   Background& operator=(const Background&) = delete;
 
-  // Thread mode was chosen. Before the first use.
+  // Thread mode was chosen. Call this before anything else.
   void enable() { enabled_ = true; }
   bool enabled() const { return enabled_; }
   // Starts the thread in thread mode, if it does not run yet. Until then whoever waits drives.
@@ -35,7 +35,7 @@ class Background {
   void note_use() {
     uses_.store(uses_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }
-  // After something was left pending: a thread that naps long looks sooner.
+  // Work was left pending: if the thread takes a long nap, it looks sooner.
   void note_pending() {
     if (long_nap_.load(std::memory_order_relaxed) != 0 &&
         patience_.load(std::memory_order_relaxed) != 0) {

@@ -83,7 +83,7 @@ void BatonLock::drain() {
 }
 
 void BatonLock::drain_after_unlock() {
-  // Whoever holds the baton now will find the queue in its unlock.
+  // If another thread holds the baton by now, it finds the queue in its unlock.
   while (!submitted_.empty() && try_lock()) {
     drain();
     give_up();

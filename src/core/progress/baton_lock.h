@@ -26,7 +26,7 @@ class BatonLock {
   BatonLock(const BatonLock&) = delete;
   BatonLock& operator=(const BatonLock&) = delete;
 
-  // Before the first use.
+  // Call this before anything else.
   Status start(BiasedLock::Bias bias);
 
   // Gives up a baton that was taken.
@@ -41,7 +41,7 @@ class BatonLock {
     BatonLock& baton_;
   };
 
-  // Taking and giving up. [any-thread]
+  // These functions take the baton and give it up. [any-thread]
   bool try_lock() { return lock_.try_lock(); }
   // try_lock() for calls of the data path: a thread that alone makes them pays least.
   bool try_lock_as_user() { return lock_.try_lock_as_user(); }
@@ -64,7 +64,7 @@ class BatonLock {
     give_up();
     drain_if_queued();
   }
-  // After try_enter_as_user(), when nothing was started and nothing completed.
+  // Gives the baton up after try_enter_as_user(), if nothing was started and nothing completed.
   void leave_as_user() {
     lock_.unlock();
     fence_.light();
@@ -75,12 +75,11 @@ class BatonLock {
   // [any-thread]
   void submit(Operation& operation);
 
-  // Other threads and the holder. [any-thread]
-  // A thread spins for the baton.
+  // A thread spins for the baton. [any-thread]
   bool is_wanted() const { return contenders_.load(std::memory_order_relaxed) != 0; }
-  // After unlock(): lets those who spin for the baton take it.
+  // Lets threads that spin for the baton take it, after unlock().
   void give_way() const;
-  bool looks_free() const { return lock_.looks_free(); }
+  bool looks_free() const { return lock_.looks_free(); }  // [any-thread]
   // Sleeps until the baton is given up, or for a short while. The caller tries again, and calls
   // stop_awaiting() when it does so no more.
   void await();
@@ -90,13 +89,13 @@ class BatonLock {
   void fence() const { fence_.heavy(); }
 
   // Under the baton:
-  // Before anything that may leave work which no descriptor announces, beside a thread that sleeps
-  // in the poller.
+  // Call this before anything that may leave work which no descriptor announces: it wakes a thread
+  // that sleeps in the poller.
   void begin_work() {
     if (passes_.sleep_is_prepared()) [[unlikely]]
       passes_.interrupt_sleep();
   }
-  // Starts what is in the submission queue.
+  // Starts the operations in the submission queue.
   void drain();
   void drain_queued() {
     if (!submitted_.empty()) [[unlikely]]
@@ -110,9 +109,9 @@ class BatonLock {
   const Tally& tally() const { return tally_; }
 
  private:
-  // What was completed is visible before the sleepers are counted, and the baton before the queue
-  // is looked at again; those who go to sleep, and those who leave something in the queue, pay for
-  // the fence.
+  // Other threads see completions before this one counts the sleepers, and see the free baton
+  // before this one looks at the queue again. A thread that goes to sleep, or leaves something in
+  // the queue, pays for the fence.
   void give_up() {
     const bool wake = tally_.take_changed();
     lock_.unlock();

@@ -18,7 +18,7 @@ class Doorbell final : public Watcher {
   // |poller| watches it from now on.
   Status open(Poller& poller);
 
-  // Whoever writes to it rings. [any-thread]
+  // A thread that writes to this descriptor rings. [any-thread]
   int fd() const { return fd_.get(); }
   void ring() const;     // [any-thread]
   void silence() const;  // [any-thread]

@@ -1,4 +1,4 @@
-// What the engine calls: things that it drives, and core, which starts operations.
+// The engine calls these interfaces: things that it drives, and core, which starts operations.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@ namespace hetcomm {
 
 struct Operation;
 
-// Something that the engine drives. All calls under the baton.
+// A thing that the engine drives. All calls are under the baton.
 class Driven {
  public:
   // Moves things; returns how much was done.
@@ -28,7 +28,7 @@ class Driven {
   ~Driven() = default;
 };
 
-// What the engine asks of core. Under the baton.
+// The engine asks this of core. All calls are under the baton.
 class Submitter {
  public:
   // Starts |operation|, which is pending; it may complete at once.

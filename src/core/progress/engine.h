@@ -53,7 +53,7 @@ class Engine {
    private:
     Engine& engine_;
   };
-  // Gives it up after try_enter_as_user(), in a thread that started and completed nothing.
+  // Gives up a baton that try_enter_as_user() took, if nothing was started or completed.
   class Visit {
    public:
     explicit Visit(Engine& engine) : engine_(engine) {}
@@ -64,7 +64,7 @@ class Engine {
    private:
     Engine& engine_;
   };
-  // The baton for set-up calls and queries.
+  // Takes the baton for set-up calls and queries.
   class Baton {
    public:
     explicit Baton(Engine& engine) : held_((engine.lock(), engine)) { engine.begin_work(); }
@@ -104,7 +104,7 @@ class Engine {
   bool wait_asleep(uint64_t deadline_ns, Done&& done) {
     return done() || make_waiter(deadline_ns, 0, done).wait();
   }
-  // Without the baton, after something was left pending: the background thread looks at it soon.
+  // Something was left pending, and the baton is given up: the background thread looks at it soon.
   // [any-thread]
   void note_pending() { background_.note_pending(); }
   bool threaded() const { return background_.enabled(); }
@@ -117,7 +117,8 @@ class Engine {
   int doorbell() { return baton_.sleepers().doorbell().fd(); }
 
   // Under the baton:
-  // In thread mode: the background thread, if it does not run yet. Until then whoever waits drives.
+  // Starts the background thread in thread mode, if it does not run yet. Until then only threads
+  // that wait drive.
   Status start_background() { return background_.start(); }
   OperationPool& pool() { return pool_; }
   Passes& passes() { return baton_.passes(); }
@@ -141,22 +142,22 @@ class Engine {
   void note_arrival() { baton_.tally().note_arrival(); }
   // A request was given back while its operation runs: who waits for it has to look.
   void request_released() { baton_.tally().note_end(); }
-  // Before anything that may leave work which no descriptor announces, beside a thread that sleeps
-  // in the poller: takes back the wake-ups that were arranged for it and wakes it, so that it looks
-  // at everything again.
+  // Call this before anything that may leave work which no descriptor announces. If a thread sleeps
+  // in the poller, it takes back the wake-ups that were arranged for it and wakes it, so that it
+  // looks at everything again.
   void begin_work() { baton_.begin_work(); }
   // Does so after an operation was started, if that has left such work.
   void operation_was_started() {
     if (sleeper_is_armed()) [[unlikely]]
       baton_.passes().check_sleep();
   }
-  // Somebody sleeps in the poller, until a time that was chosen without what is started now.
+  // A thread sleeps in the poller, until a time that was chosen without what is started now.
   bool sleeper_is_armed() { return baton_.passes().sleep_is_prepared(); }
   // There is something to do at |at_ns|, perhaps earlier than known.
   void timer_changed(uint64_t at_ns) { baton_.passes().timer_changed(at_ns); }
   // An operation with the default deadline became pending: the next sweep notes it. Wakes nobody.
   void sweep_soon() { baton_.passes().sweep_soon(); }
-  // Starts what is in the submission queue.
+  // Starts the operations in the submission queue.
   void drain() { baton_.drain(); }
   void drain_queued() { baton_.drain_queued(); }
   // Data was asked of a peer; it has come, or was given up. In between the background thread polls

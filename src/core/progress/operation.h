@@ -63,7 +63,7 @@ enum class OperationKind : uint8_t {
   kCollective
 };
 
-// Where a pending operation stands, so that it can be ended from anywhere.
+// The stage of a pending operation tells how to end it.
 enum class OperationStage : uint8_t {
   kSubmitted,  // in the submission queue
   kCollected,  // waits for its group to be started
@@ -83,11 +83,11 @@ class CompositeOperation {
   virtual ~CompositeOperation() = default;
   // Ends it before its time. The operation completes when its memory is quiet.
   virtual void end(Code code, const std::string& text) = 0;
-  // For people: "allreduce #5 of 64 bytes, FLOAT32, SUM".
+  // A line for people: "allreduce #5 of 64 bytes, FLOAT32, SUM".
   virtual std::string describe() const = 0;
 };
 
-// Told of the end of an internal operation, which no request handle stands for.
+// An EndHandler hears of the end of an internal operation, which no request handle stands for.
 class EndHandler {
  public:
   // |operation| has ended, well or not; it is given back afterwards. Under the baton.
@@ -206,7 +206,7 @@ struct alignas(kOperationAlign) Operation {
     SendTransfer* send = nullptr;
     ReceiveTransfer* receive = nullptr;
   };
-  // Where the operation lives in the pool: stays the same for all operations that use the slot.
+  // The operation's slot in the pool. All operations that use the slot share these members.
   struct Slot {
     Engine* engine = nullptr;
     SlotBlock* block = nullptr;
@@ -298,7 +298,7 @@ class OperationPool {
 
   // Null when memory is exhausted.
   Operation* allocate() {
-    // What was given back last is still in the cache.
+    // The slot that was given back last is still in the cache.
     Operation* operation = has_hints() ? take_hint() : nullptr;
     if (operation != nullptr) return operation;
     if (free_ == nullptr) refill();
@@ -308,7 +308,7 @@ class OperationPool {
     operation->links.next = nullptr;
     return operation;
   }
-  // The same without the baton, null when this pool has none left: then add_shared() under the
+  // Allocates without the baton. Null when no shared slot is left: then call add_shared() under the
   // baton. [any-thread]
   Operation* allocate_shared();
   void add_shared();
@@ -328,7 +328,7 @@ class OperationPool {
     hints_[at % kHints].store(operation, std::memory_order_relaxed);
     hints_in_.store(at + 1, std::memory_order_release);
   }
-  // The same for whoever holds the baton.
+  // Does so for a thread that holds the baton.
   void recycle_locked(Operation* operation) {
     if (operation->outcome.text) operation->outcome.text.reset();
     operation->expire(OperationState::kIdle);
@@ -372,7 +372,7 @@ class OperationPool {
 
   template <typename Use>
   static void look_at(SlotBlock& block, Operation* slots, Use&& use) {
-    // What |use| begins or ends is noted for the next time.
+    // Operations that |use| begins or ends are noted for the next sweep.
     block = {};
     uint64_t next = ~uint64_t{0};
     for (size_t i = 0; i < SlotBlock::kSlots; ++i) next = std::min<uint64_t>(next, use(slots[i]));
@@ -411,8 +411,8 @@ class OperationPool {
       0};  // address of the first, and a tag against reuse between look and swap
 };
 
-// What a request handle says: the address of a slot, with 24 bits of generation in the bits that an
-// aligned user-space address leaves free.
+// A request handle, taken apart: it holds the address of a slot, with 24 bits of generation in the
+// bits that an aligned user-space address leaves free.
 struct OperationRef {
   Operation* operation = nullptr;
   uint32_t generation = 0;

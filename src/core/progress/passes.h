@@ -21,7 +21,7 @@ class Passes {
   Passes(const Passes&) = delete;
   Passes& operator=(const Passes&) = delete;
 
-  // Before the first pass.
+  // Call this before the first pass.
   void begin();
   void add(Driven* driven) { driven_.push_back(driven); }
   void remove(Driven* driven);
@@ -42,11 +42,11 @@ class Passes {
   uint64_t prepare_sleep(Sleep sleep);
   // Takes the arrangements back, if there are any.
   void finish_sleep();
-  // Somebody sleeps in the poller, until a time that was chosen without what is started now.
+  // A thread sleeps in the poller, until a time that was chosen without what is started now.
   bool sleep_is_prepared() const { return armed_; }
   // Takes the arrangements back and wakes the sleeper, so that it looks at everything again.
   void interrupt_sleep();
-  // After an operation was started: interrupts the sleep if that has left work which no arrangement
+  // An operation was started: interrupts the sleep if that has left work which no arrangement
   // covers.
   void check_sleep();
 

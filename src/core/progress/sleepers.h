@@ -80,7 +80,7 @@ class Sleepers {
     futex_wait(wake_word_, wake_ups, timeout_ns);
   }
 
-  // What the sleeper sleeps on.
+  // The sleeper sleeps on these two.
   Poller& poller() { return *poller_; }
   Doorbell& doorbell() { return doorbell_; }
 

@@ -20,7 +20,7 @@ class SpinPolicy {
   void set_spin(uint64_t spin_ns) {
     spin_ticks_.store(spin_ns * ticks_per_us_ / 1000, std::memory_order_relaxed);
   }
-  // Whoever polls yields the processor in every round. [any-thread]
+  // A thread that polls yields the processor in every round. [any-thread]
   void set_yields(bool yields) { yields_.store(yields, std::memory_order_relaxed); }
 
   uint64_t spin_ticks() const { return spin_ticks_.load(std::memory_order_relaxed); }
@@ -35,7 +35,7 @@ class SpinPolicy {
     sched_yield();
     return true;
   }
-  // For a thread that looks again at once.
+  // A thread that looks again at once pauses so long.
   void pause_once() const {
     if (yields()) {
       sched_yield();

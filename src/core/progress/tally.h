@@ -34,7 +34,7 @@ class Tally {
 
   // Under the baton:
   bool data_is_expected() const { return expected_ > 0; }
-  // Something has changed since the last take_changed(): waiters have to be woken.
+  // The counts have changed since the last take_changed(): waiters have to be woken.
   bool changed() const { return changed_; }
   bool take_changed() { return std::exchange(changed_, false); }
 

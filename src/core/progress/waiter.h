@@ -115,8 +115,8 @@ bool Waiter<Done>::poll() {
       const uint64_t at = ticks();
       if (spin_end_ == 0) spin_end_ = at + spin_ticks_;
       if (at >= spin_end_) return false;
-      // What comes soon is found sooner without a pause. What takes longer may wait for a thread
-      // that needs this processor.
+      // Without a pause, a message that comes soon is found sooner. One that takes longer may wait
+      // for a thread that needs this processor.
       yields = yields || at + spin_ticks_ - policy_.ticks_in_us(kEagerUs) >= spin_end_;
       if (deadline_ns_ != kForever && now_ns() >= deadline_ns_) return false;
     }
@@ -154,7 +154,7 @@ void Waiter<Done>::sleep_beside_watcher() {
   const Sleepers::Asleep asleep(sleepers);
   baton_.fence();
   const uint64_t at = now_ns();
-  // Whoever watches may have left between the two looks; then this thread has to take the place.
+  // The watcher may have left between the two looks; then this thread has to take its place.
   if (!done_() && at < deadline_ns_ && sleepers.somebody_watches()) {
     sleepers.sleep(wake_ups, deadline_ns_ == kForever ? kForever : deadline_ns_ - at);
   }
@@ -189,7 +189,7 @@ void Waiter<Done>::sleep_in_poller() {
   background_.end_deep_nap();
 }
 
-// After polling: if others sleep and nobody watches for them, wakes them to find a new sleeper.
+// Polling has ended: if others sleep and nobody watches for them, wakes them to find a new sleeper.
 template <typename Done>
 void Waiter<Done>::hand_over() {
   if (background_.enabled() && baton_.tally().some_pending()) background_.note_pending();
