@@ -5,7 +5,7 @@
 // every upcall happens under the context's progress baton, unless its comment says otherwise, so a
 // transport needs no lock of its own. No call may block unless its comment allows it.
 //
-//   TransportFactory  probe: says whether it can be used here; create: makes a Transport for a mesh
+//   TransportFactory  probe: says whether it can be used here; create: makes a Transport for a job
 //   Transport         descriptor, start, reach, connect, progress, sleep
 //   Endpoint          one connection to one peer (a "rail"): messages
 //
@@ -13,7 +13,7 @@
 // Transport and an Endpoint hand them out as pointers. README.md says how to add a transport.
 //
 // Life of a transport: a peer may know its descriptor, and connect, before this rank knows the id
-// and the members of the mesh. Such a connection waits until start(), and is judged then.
+// and the members of the job. Such a connection waits until start(), and is judged then.
 //
 // Life of a connection: only the lower rank of a pair connects. on_connected (lower rank) and
 // on_accepted (other side) hand the endpoint to core, which sets its handler before anything is
@@ -116,8 +116,8 @@ class TransportHandler {
 struct TransportEnvironment {
   int rank = 0;
   int size = 1;
-  // Secret and identity of the job. The mesh and the incarnations are known from Transport::start()
-  // on.
+  // Secret and identity of the job. Its random id and the incarnations are known from
+  // Transport::start() on.
   const Credentials& credentials;
   const Config& config;
   Log& log;
@@ -185,7 +185,7 @@ class TransportFactory {
   // Says whether the transport can be used on this machine. The text says why not, or, with kOk,
   // what was found.
   virtual Status probe(const Config& config) const = 0;
-  // Gives the number of transports for one mesh, one for each network interface that shall share
+  // Gives the number of transports for one job, one for each network interface that shall share
   // the load. Instance i connects to instance i of the peer.
   virtual size_t instances(const Config& /*config*/) const { return 1; }
   // Makes a transport, with or without a probe() before. Where that fails this fails for the same

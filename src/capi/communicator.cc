@@ -11,7 +11,7 @@ namespace {
 using hetcomm::Bootstrap;
 using hetcomm::Code;
 using hetcomm::Communicator;
-using hetcomm::MeshOptions;
+using hetcomm::JobOptions;
 using hetcomm::Result;
 using hetcomm::Status;
 using hetcomm::Variable;
@@ -52,13 +52,13 @@ uint64_t deadline_of(const hetcomm::Context& context, Bootstrap& bootstrap,
 Status make(hetcomm::Context& context, Bootstrap& bootstrap,
             const hetcomm_communicator_options_t& options, uint32_t epoch, uint64_t deadline_ns,
             hetcomm_communicator_t** out) {
-  MeshOptions mesh;
-  mesh.name = options.name != nullptr ? options.name : "world";
-  mesh.epoch = epoch;
-  mesh.transports = options.transports != nullptr ? options.transports : "";
-  mesh.share = options.share != 0;
-  mesh.deadline_ns = deadline_ns;
-  auto made = Communicator::create(context, bootstrap, mesh);
+  JobOptions wanted;
+  wanted.name = options.name != nullptr ? options.name : "world";
+  wanted.epoch = epoch;
+  wanted.transports = options.transports != nullptr ? options.transports : "";
+  wanted.share = options.share != 0;
+  wanted.deadline_ns = deadline_ns;
+  auto made = Communicator::create(context, bootstrap, wanted);
   if (!made.ok()) return made.status();
   *out = new hetcomm_communicator{.impl = std::move(made.value())};
   context.add_object();
@@ -234,7 +234,7 @@ hetcomm_status_t hetcomm_communicator_rebuild(hetcomm_communicator_t* communicat
     Communicator& root = old.root();
     if (known.shrink != 0) HETCOMM_RETURN_IF_ERROR(check_shrink(root, *bootstrap->impl));
     old.abort("rebuilt");
-    const MeshOptions before = old.options();
+    const JobOptions before = old.options();
     if (known.name == nullptr) known.name = before.name.c_str();
     if (known.transports == nullptr) known.transports = before.transports.c_str();
     const uint32_t epoch = std::max(known.epoch, before.epoch) + 1;

@@ -66,7 +66,7 @@ OperationRef find(hetcomm_request_t* request, hetcomm_status_t* status) {
     *status = capi::fail(Code::kStaleHandle, hetcomm::code_text(Code::kStaleHandle));
     return {};
   }
-  if (!found.operation->engine->alive()) [[unlikely]] {
+  if (!found.operation->slot.engine->alive()) [[unlikely]] {
     *status = capi::fail(Code::kForked, hetcomm::code_text(Code::kForked));
     return {};
   }
@@ -75,15 +75,15 @@ OperationRef find(hetcomm_request_t* request, hetcomm_status_t* status) {
 
 [[gnu::noinline, gnu::cold]] void keep_text_of(const Operation& operation,
                                                hetcomm_completion_t* out) {
-  out->text = capi::keep_text(*operation.text);
+  out->text = capi::keep_text(*operation.outcome.text);
 }
 
 inline void fill_completion(const Operation& operation, hetcomm_completion_t* out) {
-  out->status = static_cast<hetcomm_status_t>(operation.code);
-  out->source = operation.source;
-  out->tag = operation.matched_tag;
-  out->bytes_sent = operation.run.bytes_sent;
-  out->bytes_received = operation.run.bytes_received;
+  out->status = static_cast<hetcomm_status_t>(operation.outcome.code);
+  out->source = operation.outcome.source;
+  out->tag = operation.outcome.matched_tag;
+  out->bytes_sent = operation.outcome.bytes_sent;
+  out->bytes_received = operation.outcome.bytes_received;
   out->text = "";
 }
 
@@ -91,7 +91,7 @@ inline void fill_completion(const Operation& operation, hetcomm_completion_t* ou
 [[gnu::always_inline]] inline bool report(Operation& operation, hetcomm_completion_t* out) {
   if (out != nullptr) {
     fill_completion(operation, out);
-    if (operation.text) [[unlikely]]
+    if (operation.outcome.text) [[unlikely]]
       keep_text_of(operation, out);
   }
   if (!operation.prepared) [[likely]]
@@ -103,7 +103,7 @@ inline void fill_completion(const Operation& operation, hetcomm_completion_t* ou
 // Reports a complete operation and gives the slot back. False when another thread was first.
 [[gnu::always_inline]] inline bool consume(const OperationRef& ref, hetcomm_completion_t* out) {
   Operation& operation = *ref.operation;
-  Engine& engine = *operation.engine;
+  Engine& engine = *operation.slot.engine;
   if (engine.try_enter_as_user()) [[likely]] {
     const Engine::Visit visit(engine);
     if (!ref.is(OperationState::kComplete)) [[unlikely]]
@@ -146,7 +146,7 @@ uint64_t wait_deadline(uint64_t timeout_ns) {
   if (!ref.is(OperationState::kComplete)) {
     bool done = false;
     status = capi::guard([&]() -> Status {
-      done = ref.operation->engine->wait(wait_deadline(timeout_ns),
+      done = ref.operation->slot.engine->wait(wait_deadline(timeout_ns),
                                          [&ref] { return !ref.is(OperationState::kPending); });
       return {};
     });
@@ -175,9 +175,9 @@ Found find_recent(Requests all) {
   const OperationRef any = find(*first, &status);
   if (any.operation == nullptr) return {};
   Found found;
-  any.operation->engine->completions().find([&](Operation& operation) {
+  any.operation->slot.engine->completions().find([&](Operation& operation) {
     constexpr size_t kNear = 16;  // lists that are filled up from behind have moved it
-    size_t place = operation.any_place.load(std::memory_order_relaxed);
+    size_t place = operation.wait_index.load(std::memory_order_relaxed);
     const size_t first_place = place > kNear ? place - kNear : 0;
     for (place = std::min(place, all.size()); place > first_place; --place) {
       const OperationRef ref = hetcomm::decode_handle(all[place - 1]);
@@ -205,11 +205,11 @@ Status mark_all(Requests all, Engine** engine) {
       return Status(Code::kInvalidArgument,
                     fmt::format("request {} is prepared, but was not started", i));
     }
-    if (*engine != nullptr && *engine != ref.operation->engine) {
+    if (*engine != nullptr && *engine != ref.operation->slot.engine) {
       return Status(Code::kInvalidArgument, "the requests belong to several contexts");
     }
-    *engine = ref.operation->engine;
-    ref.operation->any_place.store(static_cast<uint32_t>(i + 1), std::memory_order_relaxed);
+    *engine = ref.operation->slot.engine;
+    ref.operation->wait_index.store(static_cast<uint32_t>(i + 1), std::memory_order_relaxed);
   }
   return *engine != nullptr
              ? Status()
@@ -369,7 +369,7 @@ hetcomm_status_t hetcomm_request_test(hetcomm_request_t* request,
   if (ref.operation == nullptr) return status;
   if (!ref.is(OperationState::kComplete)) {
     status = capi::guard([&]() -> Status {
-      ref.operation->engine->poke();
+      ref.operation->slot.engine->poke();
       return {};
     });
     if (status != HETCOMM_OK) return status;
@@ -382,7 +382,7 @@ hetcomm_status_t hetcomm_request_wait(hetcomm_request_t* request, uint64_t timeo
                                       hetcomm_completion_t* out_completion) noexcept {
   const OperationRef ref = hetcomm::decode_handle(request);
   if (ref.operation != nullptr && ref.is(OperationState::kComplete) &&
-      ref.operation->engine->alive()) [[likely]] {
+      ref.operation->slot.engine->alive()) [[likely]] {
     return consume(ref, out_completion) ? HETCOMM_OK : stale();
   }
   return wait_slowly(request, timeout_ns, out_completion);
@@ -421,8 +421,8 @@ hetcomm_status_t hetcomm_request_cancel(hetcomm_request_t* request) noexcept {
   if (ref.operation == nullptr) return status;
   if (!ref.is(OperationState::kPending)) return HETCOMM_OK;  // nothing is left to be cancelled
   return capi::guard([&]() -> Status {
-    const Engine::Baton baton(*ref.operation->engine);
-    ref.operation->engine->drain();
+    const Engine::Baton baton(*ref.operation->slot.engine);
+    ref.operation->slot.engine->drain();
     if (ref.stale()) return Status(Code::kStaleHandle);
     if (ref.is(OperationState::kPending)) Communicator::of(*ref.operation).cancel(*ref.operation);
     return {};
@@ -455,8 +455,8 @@ hetcomm_status_t hetcomm_request_release(hetcomm_request_t* request) noexcept {
   if (ref.operation == nullptr) return status;
   return capi::guard([&]() -> Status {
     Operation& operation = *ref.operation;
-    const Engine::Baton baton(*operation.engine);
-    operation.engine->drain();
+    const Engine::Baton baton(*operation.slot.engine);
+    operation.slot.engine->drain();
     if (ref.is(OperationState::kPending)) {
       Communicator::of(operation).release(operation);
       return {};
@@ -466,7 +466,7 @@ hetcomm_status_t hetcomm_request_release(hetcomm_request_t* request) noexcept {
                       (ref.is(OperationState::kPrepared) && operation.prepared);
     if (!ours) return Status(Code::kStaleHandle);
     if (operation.prepared) hetcomm::Completer::drop_uses(operation);
-    operation.engine->pool().recycle_locked(&operation);
+    operation.slot.engine->pool().recycle_locked(&operation);
     return {};
   });
 }

@@ -1,4 +1,4 @@
-// The control plane of a mesh, as the mesh sees it: who is alive, who left, what was aborted, and
+// The control plane of a job, as the job sees it: who is alive, who left, what was aborted, and
 // letters between ranks. It carries no user data. The context's control thread does the work and
 // puts the results into the mailbox.
 //

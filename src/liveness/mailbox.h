@@ -1,4 +1,4 @@
-// The mailbox brings mail from the control thread to the thread that works on a mesh. One side
+// The mailbox brings mail from the control thread to the thread that works on a job. One side
 // pushes to a list and the other empties it, without a lock. A look whether something waits is a
 // relaxed load. A descriptor wakes a sleeper.
 #pragma once
@@ -26,7 +26,7 @@ struct Mail {
     kCall,          // |rank| called a collective operation on |communicator|; |text|: the note
     kAnswer,        // |rank| answers the question of |value| by |text|
     kVouched,       // others have heard of |rank|, about which this rank asked
-    kSuspected,     // |rank| is silent; the mesh is to say whether data has come from it
+    kSuspected,     // |rank| is silent; the job is to say whether data has come from it
   };
   Type type = Type::kReady;
   int rank = 0;
@@ -48,7 +48,7 @@ class Mailbox {
   bool waiting() const { return newest_.load(std::memory_order_relaxed) != nullptr; }
   // [control thread]
   void push(std::unique_ptr<Mail> mail);
-  // Takes everything that waits, the oldest first. [the mesh's thread]
+  // Takes everything that waits, the oldest first. [the job's thread]
   std::unique_ptr<Mail> take();
 
  private:

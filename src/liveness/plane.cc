@@ -459,7 +459,7 @@ void Plane::forget_process(int rank) {
   processes_.erase(found);
 }
 
-// --- what the mesh is told --------------------------------------------------------
+// --- what the job is told --------------------------------------------------------
 
 void Plane::tell(Mail mail) { mailbox_->push(std::make_unique<Mail>(std::move(mail))); }
 

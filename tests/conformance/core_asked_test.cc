@@ -22,7 +22,7 @@
 #include <utility>
 #include <vector>
 
-#include "src/core/job/mesh.h"
+#include "src/core/job/job.h"
 #include "src/core/peer/pair.h"
 #include "tests/support/core_job.h"
 #include "tests/support/core_window.h"
@@ -53,11 +53,11 @@ uint64_t count_records(CoreMember& me) {
 
 uint64_t asked(CoreMember& me) {
   const Engine::Baton baton(me.context().engine());
-  return me.communicator().mesh().pair(1 - me.rank()).access().places().asked();
+  return me.communicator().job().pair(1 - me.rank()).access().places().asked();
 }
 uint64_t held(CoreMember& me) {
   const Engine::Baton baton(me.context().engine());
-  return me.communicator().mesh().pair(1 - me.rank()).access().places().held();
+  return me.communicator().job().pair(1 - me.rank()).access().places().held();
 }
 
 // What a rank asks for: small and large gets, puts that ask first, atomics.

@@ -39,7 +39,7 @@ std::vector<LateCase> late_cases() {
 
 class LateWriter : public ::testing::TestWithParam<LateCase> {};
 
-void step(CoreMember& member) { member.communicator().mesh().engine().poke(); }
+void step(CoreMember& member) { member.communicator().job().engine().poke(); }
 
 TEST_P(LateWriter, NeverTouchesWhatWasGivenBack) {
   const LateCase& test_case = GetParam();

@@ -26,7 +26,7 @@ using collectives::Algorithm;
 struct Figures {
   double latency_us;
   double megabytes_per_s;
-  Link link() const {
+  LinkCost link() const {
     return {.latency_ns = static_cast<uint64_t>(latency_us * 1000),
             .bytes_per_s = static_cast<uint64_t>(megabytes_per_s * 1e6)};
   }
@@ -80,7 +80,7 @@ std::vector<Algorithm> choices(const RankPlacement& placement) {
     problem.kind = collectives::Kind::kAllreduce;
     problem.element_bytes = problem.wide_bytes = 4;
     problem.placement = &placement;
-    problem.ranks = static_cast<uint32_t>(placement.group_of.size());
+    problem.ranks = static_cast<uint32_t>(placement.cluster_of.size());
     problem.bytes = bytes;
     chosen.push_back(collectives::choose(problem));
   }
@@ -95,7 +95,8 @@ std::vector<RankPlacement> placements_of(const std::vector<std::string>& setting
   run_core_job(
       static_cast<int>(settings.size()), "LOG=error;", factories,
       [&](CoreMember& me) {
-        placements[static_cast<size_t>(me.rank())] = me.communicator().mesh().placement(ranks);
+        placements[static_cast<size_t>(me.rank())] =
+            me.communicator().job().peers().placement(ranks);
       },
       {}, [&](int rank) { return settings[static_cast<size_t>(rank)]; });
   return placements;
@@ -105,7 +106,7 @@ void expect_alike(const std::vector<RankPlacement>& placements) {
   for (const RankPlacement& each : placements) {
     EXPECT_EQ(each.inside, placements[0].inside);
     EXPECT_EQ(each.across, placements[0].across);
-    EXPECT_EQ(each.groups, placements[0].groups);
+    EXPECT_EQ(each.clusters, placements[0].clusters);
     EXPECT_EQ(choices(each), choices(placements[0]));
   }
 }
@@ -118,16 +119,16 @@ TEST(AgreedLinks, RanksWithDifferentFiguresChooseAlike) {
   const ModelFile slow(kSlowStart, kSlowStart);
   const ModelFile quick(kQuickStart, kQuickStart);
   // Each alone would choose otherwise.
-  const std::vector<uint32_t> one_group(4, 0);
-  EXPECT_NE(choices(RankPlacement(one_group, kSlowStart.link(), kSlowStart.link())),
-            choices(RankPlacement(one_group, kQuickStart.link(), kQuickStart.link())));
+  const std::vector<uint32_t> one_cluster(4, 0);
+  EXPECT_NE(choices(RankPlacement(one_cluster, kSlowStart.link(), kSlowStart.link())),
+            choices(RankPlacement(one_cluster, kQuickStart.link(), kQuickStart.link())));
   for (const bool slow_first : {true, false}) {
     const std::string first = slow_first ? slow.setting() : quick.setting();
     const std::string other = slow_first ? quick.setting() : slow.setting();
     const auto placements = placements_of({first, other, other, other}, {0, 1, 2, 3},
                                           [](int) { return all_transports(); });
     expect_alike(placements);
-    const Link expected = (slow_first ? kSlowStart : kQuickStart).link();
+    const LinkCost expected = (slow_first ? kSlowStart : kQuickStart).link();
     EXPECT_EQ(placements[3].inside, expected);
     EXPECT_EQ(placements[3].across, expected);
   }

@@ -20,7 +20,7 @@
 
 #include "src/base/clock.h"
 #include "src/core/communicator/split.h"
-#include "src/core/job/mesh.h"
+#include "src/core/job/job.h"
 #include "src/core/peer/pair.h"
 #include "src/core/progress/graveyard.h"
 #include "tests/support/core_job.h"
@@ -36,7 +36,7 @@ Factories tcp() {
   return factories;
 }
 
-void step(CoreMember& member) { member.communicator().mesh().engine().poke(); }
+void step(CoreMember& member) { member.communicator().job().engine().poke(); }
 
 // A putter and the owner of the memory, both driven by this thread.
 class TwoRanks {
@@ -74,7 +74,7 @@ class TwoRanks {
   RemoteMemory& remote() { return *remote_; }
   Memory& memory() { return *memory_; }
   bool waits_for_credit() {
-    return putter_->communicator().mesh().pair(1).access().initiator().waits_for_credit();
+    return putter_->communicator().job().pair(1).access().initiator().waits_for_credit();
   }
   bool take_notification() {
     hetcomm_notification_t notification{};
@@ -214,7 +214,7 @@ TEST(OutOfMemory, APairThatIsLostEndsEverything) {
       allocation < 0 ? fail_all_allocations(true) : fail_allocation_after(allocation);
       bool thrown = false;
       try {
-        me.communicator().mesh().pair(1).lose(why);
+        me.communicator().job().pair(1).lose(why);
       } catch (const std::bad_alloc&) {
         thrown = true;
       }
@@ -233,11 +233,11 @@ TEST(OutOfMemory, APairThatIsLostEndsEverything) {
       EXPECT_TRUE(status.ok() || status.code() == Code::kPeerLost) << status.text();
     }
     EXPECT_EQ(left, 0u) << "allocation " << allocation;
-    EXPECT_FALSE(me.communicator().mesh().peer_status(1).ok());
+    EXPECT_FALSE(me.communicator().job().peer_status(1).ok());
     if (left > 0) std::abort();  // their memory is about to go
     {
       const Engine::Baton baton(other.context().engine());
-      other.communicator().mesh().pair(0).lose(why);  // nobody else tells it
+      other.communicator().job().pair(0).lose(why);  // nobody else tells it
     }
     for (Operation* operation : theirs) (void)other.finish(operation);
     if (allocation >= 0 && !failed) return;
@@ -259,7 +259,7 @@ TEST(OutOfMemory, ACancelledOperationEnds) {
   {
     const Engine::Baton baton(me.context().engine());
     fail_all_allocations(true);
-    EXPECT_NO_THROW(me.communicator().mesh().end_operation(*send, Code::kCancelled, "because"));
+    EXPECT_NO_THROW(me.communicator().job().ender().end(*send, Code::kCancelled, "because"));
     fail_all_allocations(false);
   }
   ASSERT_EQ(send->state(), OperationState::kComplete);
@@ -299,7 +299,7 @@ TEST(OutOfMemory, ThePeerOfALostPairIsTold) {
   {
     const Engine::Baton baton(me.context().engine());
     fail_all_allocations(true);
-    EXPECT_NO_THROW(me.communicator().mesh().pair(1).out_of_memory());
+    EXPECT_NO_THROW(me.communicator().job().pair(1).out_of_memory());
     fail_all_allocations(false);
   }
   ASSERT_TRUE(run_until_complete(second)) << "nobody has told it";

@@ -255,7 +255,7 @@ class NotificationCredit : public Owner {
  protected:
   static constexpr int kMany = 100;
   void SetUp() override {
-    ASSERT_LT(me_.communicator().mesh().commons().credit_granted, 20 * kMessageCost);
+    ASSERT_LT(me_.communicator().job().commons().credit_granted, 20 * kMessageCost);
   }
   void put(uint64_t offset, uint64_t length) {
     say({.kind = MessageKind::kPut, .flags = kFlagNotify, .tag = ++tags_},
@@ -700,7 +700,7 @@ TEST_P(Counters, EagerMessagesFillWhatWasGranted) {
 TEST_P(Counters, SendsStopWithoutCreditAndGoOnWithIt) {
   constexpr uint64_t kEach = 1000;
   constexpr uint64_t kCost = kEach + kMessageCost;
-  const uint64_t granted = me_.communicator().mesh().credit_granted_by(1);
+  const uint64_t granted = me_.communicator().job().peers().at(1).credit;
   const uint64_t count = granted / kCost;
   std::vector<Operation*> sends;
   for (uint64_t i = 0; i < count + 20; ++i) sends.push_back(send(kEach));
@@ -773,7 +773,7 @@ TEST_P(Counters, PutsEndWithTheirAcknowledgement) {
 TEST_P(Counters, AnswersAreForgottenWhenTheyAreAcknowledged) {
   const auto held = [&] {
     const Engine::Baton baton(me_.context().engine());
-    return me_.communicator().mesh().pair(1).access().places().held();
+    return me_.communicator().job().pair(1).access().places().held();
   };
   const auto ask = [&](uint64_t tag) {
     say({.kind = MessageKind::kAtomic, .tag = tag},

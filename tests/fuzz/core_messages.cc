@@ -28,7 +28,7 @@
 #include <thread>
 #include <vector>
 
-#include "src/core/job/mesh.h"
+#include "src/core/job/job.h"
 #include "src/net/key.h"
 #include "tests/support/core_job.h"
 
@@ -617,7 +617,7 @@ class Job {
     import_memory();
     // Whatever the input does first, there is a connection to do it over.
     const Engine::Baton baton(me_->context().engine());
-    me_->communicator().mesh().pair(1).ensure_connected();
+    me_->communicator().job().pair(1).ensure_connected();
   }
   ~Job() {
     me_->communicator().abort("the end");
@@ -634,7 +634,7 @@ class Job {
   bool usable() {
     constexpr uint64_t kMostInputs = 64;
     if (inputs_ > kMostInputs) return false;
-    const Pair* pair = me_->communicator().mesh().find_pair(1);
+    const Pair* pair = me_->communicator().job().find_pair(1);
     return pair == nullptr || pair->state() != PairState::kLost;
   }
 
@@ -777,13 +777,13 @@ class Job {
     return operation;
   }
   void cancel(Running& each) {
-    const Engine::Baton baton(me_->communicator().mesh().engine());
+    const Engine::Baton baton(me_->communicator().job().engine());
     if (each.operation->is(each.generation, OperationState::kPending)) {
       me_->communicator().cancel(*each.operation);
     }
   }
   static void note_end(const Running& running) {
-    if (running.operation->code != Code::kOk) return;
+    if (running.operation->outcome.code != Code::kOk) return;
     switch (running.kind) {
       case OperationKind::kPut:
         ++g_happened[kOwnPut];
@@ -803,12 +803,12 @@ class Job {
     }
   }
   void drive() {
-    me_->communicator().mesh().engine().poke();
+    me_->communicator().job().engine().poke();
     std::erase_if(running_, [&](Running& each) {
       if (!each.operation->claim(each.generation)) return false;
       note_end(each);
       require(each.guards_intact(), "an operation wrote outside of its buffer");
-      me_->communicator().mesh().engine().pool().recycle(each.operation);
+      me_->communicator().job().engine().pool().recycle(each.operation);
       return true;
     });
     take_notifications();

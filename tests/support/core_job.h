@@ -55,7 +55,7 @@ class CoreMember {
         bootstrap_from_callbacks(context_->config(), context_->log(),
                                  hetcomm_test::local_bootstrap_options(store, rank, size));
     if (!bootstrap.ok()) throw std::runtime_error(std::string(bootstrap.status().text()));
-    MeshOptions options;
+    JobOptions options;
     options.name = "test";
     options.deadline_ns = now_ns() + 30'000'000'000;
     options.first_sequence = first_sequence;
@@ -119,9 +119,10 @@ class CoreMember {
         now_ns() + limit_ns, [&] { return operation->is(generation, OperationState::kComplete); });
     if (!done) return Status(Code::kInternal, "the operation never ended");
     if (!operation->claim(generation)) return Status(Code::kInternal, "somebody else has it");
-    Status status = operation->code == Code::kOk
+    Status status = operation->outcome.code == Code::kOk
                         ? Status()
-                        : Status(operation->code, operation->text ? *operation->text : "");
+                        : Status(operation->outcome.code,
+                                 operation->outcome.text ? *operation->outcome.text : "");
     context_->engine().pool().recycle(operation);
     return status;
   }

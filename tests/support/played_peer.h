@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-#include "src/core/job/mesh.h"
+#include "src/core/job/job.h"
 #include "src/core/peer/pair.h"
 #include "tests/support/core_job.h"
 #include "tests/support/core_window.h"
@@ -217,7 +217,7 @@ class WithPlayedPeer : public ::testing::Test {
     expect_ok(me_.communicator().memories().register_memory(memory_, HETCOMM_ACCESS_ALL, true));
     peer_->sequence = peer_->last_taken = peer_->acknowledged = peer_->credit = first_sequence;
     const Engine::Baton baton(me_.context().engine());
-    me_.communicator().mesh().pair(1).ensure_connected();
+    me_.communicator().job().pair(1).ensure_connected();
   }
   ~WithPlayedPeer() override {
     stop_ = true;

@@ -232,9 +232,6 @@ KNOWN = {
     "cycles": {},
     # unit:class -> members and methods that it has.
     "classes": {
-        "src/core/job/mesh:Mesh": (32, 111),
-        "src/core/progress/engine:Engine": (44, 85),
-        "src/core/progress/operation:Operation": (38, 14),
     },
     # "unit:class friend"
     "friends": set(),

@@ -18,8 +18,8 @@ hetcomm_test(core_channel_table_test
   DEPENDS core base
   LABELS asan
   TIMEOUT 30)
-hetcomm_test(core_mesh_offer_test
-  SOURCES core_mesh_offer_test.cc
+hetcomm_test(core_job_offer_test
+  SOURCES core_job_offer_test.cc
   DEPENDS core net base fmt::fmt
   LABELS asan
   TIMEOUT 30)

@@ -10,9 +10,9 @@
 //     associative
 //   * what rounds is combined in the order of ranks and rounded once, whatever the algorithm, size
 //   and
-//     groups; more bytes go only where what is wide goes from group to group
-//   * the same among groups of ranks: even and uneven ones, and such that lie between each other
-//   * by an algorithm of two levels, a block goes no more than once to another group
+//     clusters; more bytes go only where what is wide goes from cluster to cluster
+//   * the same among clusters of ranks: even and uneven ones, and such that lie between each other
+//   * by an algorithm of two levels, a block goes no more than once to another cluster
 //   * the algorithm that is chosen for links and sizes is the one that is expected there
 //   * what others read is written in the way that costs writer and readers least, also after that
 //   has
@@ -43,8 +43,8 @@ namespace {
 constexpr uint64_t kElement = 8;
 constexpr uint64_t kWide = 16;  // of what rounds, before it is rounded: two words
 using Words = std::vector<uint64_t>;
-constexpr Link kNear{.latency_ns = 300, .bytes_per_s = 20'000'000'000};
-constexpr Link kFar{.latency_ns = 20'000, .bytes_per_s = 1'000'000'000};
+constexpr LinkCost kNear{.latency_ns = 300, .bytes_per_s = 20'000'000'000};
+constexpr LinkCost kFar{.latency_ns = 20'000, .bytes_per_s = 1'000'000'000};
 
 struct Case {
   Kind kind;
@@ -56,7 +56,7 @@ struct Case {
   bool monitored = false;
   bool in_place = false;
   bool rounds = false;
-  std::vector<uint32_t> groups{};  // of each rank; empty: there is one
+  std::vector<uint32_t> clusters{};  // of each rank; empty: there is one
 };
 
 bool has_v(Kind kind) {
@@ -103,7 +103,7 @@ class Model {
  public:
   using Combine = uint64_t (*)(uint64_t, uint64_t);
   Model(const Case& test, Combine combine) : test_(test), combine_(combine) {
-    std::vector<uint32_t> labels = test.groups;
+    std::vector<uint32_t> labels = test.clusters;
     labels.resize(test.ranks);
     placement_ = RankPlacement(labels, kNear, kFar);
     for (uint32_t rank = 0; rank < test.ranks; ++rank) add_rank(rank);
@@ -241,8 +241,8 @@ class Model {
     EXPECT_EQ(send.step->to.length, receive.step->to.length);
     const uint64_t bytes = std::min(send.step->to.length, receive.step->to.length);
     moved_ += bytes;
-    const uint32_t from = placement_.group_of[send.rank->problem.rank];
-    if (placement_.group_of[receive.rank->problem.rank] != from) {
+    const uint32_t from = placement_.cluster_of[send.rank->problem.rank];
+    if (placement_.cluster_of[receive.rank->problem.rank] != from) {
       left_[from].bytes += bytes;
       ++left_[from].messages;
     }
@@ -355,7 +355,7 @@ class Model {
   Combine combine_;
   RankPlacement placement_;
   std::vector<std::unique_ptr<Rank>> ranks_;
-  mutable std::map<uint32_t, Traffic> left_;  // what a group has sent to others
+  mutable std::map<uint32_t, Traffic> left_;  // what a cluster has sent to others
   mutable uint64_t moved_ = 0;                // bytes of all messages
 
   friend Traffic most_left(const Model& model);
@@ -365,7 +365,7 @@ class Model {
 
 Traffic most_left(const Model& model) {
   Traffic most;
-  for (const auto& [group, each] : model.left_) {
+  for (const auto& [cluster, each] : model.left_) {
     most.bytes = std::max(most.bytes, each.bytes);
     most.messages = std::max(most.messages, each.messages);
   }
@@ -473,7 +473,7 @@ std::string name(const Case& test) {
          std::to_string(test.elements) + " elements" + (test.exclusive ? ", exclusive" : "") +
          (test.monitored ? ", monitored" : "") + (test.in_place ? ", in place" : "") +
          (test.rounds ? ", rounding" : "") +
-         (test.groups.empty() ? "" : ", groups" + list_of(test.groups));
+         (test.clusters.empty() ? "" : ", clusters" + list_of(test.clusters));
 }
 
 void run_once(const Case& test) {
@@ -555,7 +555,7 @@ TEST_P(CollectivePlan, GivesWhatTheOperationSays) {
   }
 }
 
-const std::vector<uint32_t> kGroups[] = {
+const std::vector<uint32_t> kClusters[] = {
     {0, 1, 0},
     {0, 0, 1, 1},
     {0, 1, 0, 1},
@@ -571,7 +571,7 @@ const std::vector<uint32_t> kGroups[] = {
     {0, 0, 0, 0, 0, 1, 2, 3, 4},
 };
 
-TEST_P(CollectivePlan, KnowsGroupsOfRanks) {
+TEST_P(CollectivePlan, KnowsClustersOfRanks) {
   const Kind kind = static_cast<Kind>(GetParam());
   for (const Algorithm algorithm : {Algorithm::kChosen, Algorithm::kRing, Algorithm::kTwoLevel}) {
     Algorithm found = Algorithm::kChosen;
@@ -580,8 +580,8 @@ TEST_P(CollectivePlan, KnowsGroupsOfRanks) {
         !find_algorithm(kind, name_of(algorithm), &found, &known)) {
       continue;
     }
-    for (const std::vector<uint32_t>& groups : kGroups) {
-      const auto ranks = static_cast<uint32_t>(groups.size());
+    for (const std::vector<uint32_t>& clusters : kClusters) {
+      const auto ranks = static_cast<uint32_t>(clusters.size());
       const bool blocks = sends_blocks(kind) || receives_blocks(kind);
       const uint32_t several_pipelines = blocks ? 20'001 : 160'001;
       for (const uint64_t elements : {0u, 1u, 2u, 7u, 64u, 3001u, several_pipelines}) {
@@ -593,7 +593,7 @@ TEST_P(CollectivePlan, KnowsGroupsOfRanks) {
                     .ranks = ranks,
                     .root = root,
                     .elements = elements,
-                    .groups = groups};
+                    .clusters = clusters};
           run_case(test);
           test.in_place = works_in_place(kind);
           if (test.in_place) run_case(test);
@@ -626,13 +626,13 @@ std::string kind_name(const ::testing::TestParamInfo<int>& info) {
 INSTANTIATE_TEST_SUITE_P(All, CollectivePlan, ::testing::Range(0, static_cast<int>(kKinds)),
                          kind_name);
 
-// Two groups of four: what a group's link to the other one carries.
-TEST(CollectiveGroups, LittleGoesBetweenThem) {
-  const std::vector<uint32_t> groups = {0, 1, 0, 1, 0, 1, 0, 1};
+// Two clusters of four: what a cluster's link to the other one carries.
+TEST(CollectiveClusters, LittleGoesBetweenThem) {
+  const std::vector<uint32_t> clusters = {0, 1, 0, 1, 0, 1, 0, 1};
   const uint64_t elements = 4096;
   const auto traffic_of = [&](Kind kind, Algorithm algorithm) {
     const Case test{
-        .kind = kind, .algorithm = algorithm, .ranks = 8, .elements = elements, .groups = groups};
+        .kind = kind, .algorithm = algorithm, .ranks = 8, .elements = elements, .clusters = clusters};
     Model model(test, [](uint64_t a, uint64_t b) { return a + b; });
     model.run();
     return most_left(model);
@@ -650,7 +650,7 @@ TEST(CollectiveGroups, LittleGoesBetweenThem) {
   EXPECT_EQ(bytes_of(Kind::kReduce, Algorithm::kTwoLevel), bytes);
   EXPECT_EQ(bytes_of(Kind::kAllgather, Algorithm::kTwoLevel), 4 * bytes);
   EXPECT_EQ(bytes_of(Kind::kReduceScatter, Algorithm::kTwoLevel), 4 * bytes);
-  // By rank, half of what all send goes to the other group.
+  // By rank, half of what all send goes to the other cluster.
   EXPECT_EQ(bytes_of(Kind::kAllgather, Algorithm::kPairwise), 16 * bytes);
   EXPECT_EQ(bytes_of(Kind::kAllreduce, Algorithm::kRecursiveDoubling), 4 * bytes);
   // As many bytes, in fewer messages.
@@ -695,7 +695,7 @@ Algorithm chosen(Kind kind, const RankPlacement& placement, uint64_t bytes, bool
   problem.element_bytes = 2;
   problem.wide_bytes = 4;
   problem.placement = &placement;
-  problem.ranks = static_cast<uint32_t>(placement.group_of.size());
+  problem.ranks = static_cast<uint32_t>(placement.cluster_of.size());
   problem.bytes = bytes;
   return choose(problem);
 }
@@ -725,7 +725,7 @@ TEST(CollectiveAlgorithms, AreChosenByLinksAndSize) {
   EXPECT_EQ(chosen(Kind::kAllreduce, hosts, 16 << 20), Algorithm::kTwoLevel);
   EXPECT_EQ(chosen(Kind::kAlltoall, hosts, 16 << 20), Algorithm::kPairwise);
   EXPECT_EQ(chosen(Kind::kGather, hosts, 16 << 20), Algorithm::kLinear);
-  // What rounds goes from group to group where they come one after the other.
+  // What rounds goes from cluster to cluster where they come one after the other.
   const RankPlacement row(std::vector<uint32_t>{0, 0, 0, 0, 1, 1, 1, 1}, kNear, kFar);
   EXPECT_EQ(chosen(Kind::kAllreduce, host, 64, true), Algorithm::kRecursiveDoubling);
   EXPECT_EQ(chosen(Kind::kAllreduce, host, 16 << 20, true), Algorithm::kRing);
@@ -739,7 +739,7 @@ TEST(CollectiveAlgorithms, AreChosenByLinksAndSize) {
   EXPECT_EQ(chosen(Kind::kReduceScatter, large, 16 << 20, true), Algorithm::kTwoLevel);
   EXPECT_EQ(chosen(Kind::kReduce, large, 16 << 20, true), Algorithm::kTwoLevel);
   EXPECT_EQ(chosen(Kind::kScan, host, 16 << 20, true), Algorithm::kRing);
-  // A scan is by rank: groups help where they come one after the other.
+  // A scan is by rank: clusters help where they come one after the other.
   const RankPlacement in_a_row(std::vector<uint32_t>{0, 0, 0, 0, 1, 1, 1, 1}, kNear, kFar);
   EXPECT_EQ(chosen(Kind::kScan, hosts, 64), Algorithm::kRecursiveDoubling);
   EXPECT_EQ(chosen(Kind::kScan, in_a_row, 64 << 10), Algorithm::kTwoLevel);
@@ -838,14 +838,14 @@ constexpr const char* kBench = R"({"meta": {}, "rows": [
 TEST(LinkModel, IsReadFromWhatTheBenchmarkPrints) {
   const Result<LinkModel> model = LinkModel::parse(kBench);
   ASSERT_TRUE(model.ok()) << model.status().text();
-  const Link* const tcp = model.value().find("tcp");
+  const LinkCost* const tcp = model.value().find("tcp");
   ASSERT_NE(tcp, nullptr);
   EXPECT_EQ(tcp->latency_ns, 12'500U);
   EXPECT_EQ(tcp->bytes_per_s, 3'000'000'000U);
-  const Link* const odd = model.value().find("odd");
+  const LinkCost* const odd = model.value().find("odd");
   ASSERT_NE(odd, nullptr);
-  EXPECT_EQ(odd->latency_ns, Link::kMostLatencyNs);
-  EXPECT_EQ(odd->bytes_per_s, Link::kMostBytesPerS);
+  EXPECT_EQ(odd->latency_ns, LinkCost::kMostLatencyNs);
+  EXPECT_EQ(odd->bytes_per_s, LinkCost::kMostBytesPerS);
   // Nothing is made up where half is missing.
   EXPECT_EQ(model.value().find("shm"), nullptr);
   for (const char* const text : {"", "{", "[]", "{\"rows\": 3}", "{\"rows\": [{}]}"}) {
@@ -878,10 +878,10 @@ TEST(LinkModel, SaysWhichFileIsWrong) {
 }
 
 TEST(LinkModel, TimesDoNotOverflow) {
-  const Link link{.latency_ns = 5, .bytes_per_s = 1'000'000'000};
+  const LinkCost link{.latency_ns = 5, .bytes_per_s = 1'000'000'000};
   EXPECT_EQ(link.time_ns(1000), 1005U);
   EXPECT_GT(link.time_ns(UINT64_MAX), link.time_ns(UINT64_MAX / 2));
-  EXPECT_EQ((Link{.latency_ns = 1, .bytes_per_s = 0}.time_ns(0)), 1U);
+  EXPECT_EQ((LinkCost{.latency_ns = 1, .bytes_per_s = 0}.time_ns(0)), 1U);
 }
 
 TEST(CollectiveAlgorithms, AreFoundByNameAndListed) {

@@ -93,11 +93,11 @@ class EngineTest : public ::testing::TestWithParam<bool> {
   ~EngineTest() override {
     engine_.stop();
     const Engine::Baton baton(engine_);
-    engine_.remove(&core_);
+    engine_.passes().remove(&core_);
   }
   void SetUp() override {
     const Engine::Baton baton(engine_);
-    engine_.add(&core_);
+    engine_.passes().add(&core_);
     ASSERT_TRUE(engine_.start_background().ok());
   }
   bool threaded() const { return GetParam(); }
@@ -142,6 +142,12 @@ class EngineTest : public ::testing::TestWithParam<bool> {
     const uint64_t deadline = now_ns() + kLong;
     while (core_.sleeps.load() <= before && now_ns() < deadline) std::this_thread::yield();
     EXPECT_GT(core_.sleeps.load(), before);
+  }
+
+  // Before variables of the test's go that |on_progress| refers to: the background thread goes on.
+  void forget_progress() {
+    const Engine::Baton baton(engine_);
+    core_.on_progress = nullptr;
   }
 
   FakeCore core_;
@@ -366,6 +372,7 @@ TEST_P(EngineTest, TheDoorbellMakesASleeperDrive) {
   const uint64_t from = now_ns();
   waiter.join();
   EXPECT_LT(now_ns() - from, kLong / 2);
+  forget_progress();
 }
 
 class Arrival final : public Watcher {
@@ -431,6 +438,7 @@ TEST_P(EngineTest, WhatIsBegunBesideASleeperIsLookedAt) {
   const uint64_t from = now_ns();
   waiter.join();
   EXPECT_LT(now_ns() - from, kLong / 2);
+  forget_progress();
 }
 
 TEST_P(EngineTest, EndsAndArrivalsAreCounted) {

@@ -21,7 +21,7 @@ class OperationPoolTest : public ::testing::Test {
   }
   void begin(Operation* operation, uint64_t look_at_ns) {
     look_at_[operation] = look_at_ns;
-    operation->group->has_new = true;
+    operation->slot.block->has_new = true;
   }
   // How many slots are looked at.
   size_t sweep(uint64_t now_ns, uint64_t* next = nullptr) {
@@ -51,14 +51,14 @@ TEST_F(OperationPoolTest, LooksWhereSomethingBeganOrIsDue) {
   EXPECT_EQ(next, kNever);
   begin(all_[10], 500);
   begin(all_[700], 300);
-  EXPECT_EQ(sweep(2, &next), 2 * SlotGroup::kSlots);
+  EXPECT_EQ(sweep(2, &next), 2 * SlotBlock::kSlots);
   EXPECT_EQ(next, 300U);
   EXPECT_EQ(sweep(3, &next), 0U);
   EXPECT_EQ(next, 300U);
-  EXPECT_EQ(sweep(300, &next), SlotGroup::kSlots);
+  EXPECT_EQ(sweep(300, &next), SlotBlock::kSlots);
   EXPECT_EQ(ended_, std::set<Operation*>{all_[700]});
   EXPECT_EQ(next, 500U);
-  EXPECT_EQ(sweep(501, &next), SlotGroup::kSlots);
+  EXPECT_EQ(sweep(501, &next), SlotBlock::kSlots);
   EXPECT_EQ(ended_.size(), 2U);
   EXPECT_EQ(next, kNever);
 }
@@ -69,8 +69,8 @@ TEST_F(OperationPoolTest, CostsNothingForWhatWaits) {
   for (uint64_t now = 2; now < 1000; ++now) EXPECT_EQ(sweep(now), 0U);
   // One beside them that comes and goes costs its neighbours.
   begin(all_[0], 2000);
-  EXPECT_EQ(sweep(1000), SlotGroup::kSlots);
-  EXPECT_EQ(sweep(2000), SlotGroup::kSlots);
+  EXPECT_EQ(sweep(1000), SlotBlock::kSlots);
+  EXPECT_EQ(sweep(2000), SlotBlock::kSlots);
   EXPECT_GE(sweep(1'000'000), all_.size() - 1);
   EXPECT_EQ(ended_.size(), all_.size());
 }
@@ -78,7 +78,7 @@ TEST_F(OperationPoolTest, CostsNothingForWhatWaits) {
 TEST_F(OperationPoolTest, WhatBeginsMeanwhileIsLookedAtNext) {
   begin(all_[0], 10);
   Operation* const neighbour = all_[1];
-  ASSERT_EQ(neighbour->group, all_[0]->group);
+  ASSERT_EQ(neighbour->slot.block, all_[0]->slot.block);
   bool begun = false;
   EXPECT_EQ(pool_.sweep(10,
                         [&](Operation& operation) {
@@ -90,7 +90,7 @@ TEST_F(OperationPoolTest, WhatBeginsMeanwhileIsLookedAtNext) {
             kNever);
   EXPECT_TRUE(begun);
   uint64_t next = 0;
-  EXPECT_EQ(sweep(11, &next), SlotGroup::kSlots);
+  EXPECT_EQ(sweep(11, &next), SlotBlock::kSlots);
   EXPECT_EQ(next, 20U);
 }
 

@@ -5,8 +5,8 @@
 //    another version are refused;
 //  * a range is inside of a memory or it is not, also where offset and length together leave 64
 //    bits;
-//  * in a mesh, each registration has an id that no other has or had;
-//  * exported memory is taken by its mesh only: not by another job, mesh or epoch, and not for a rank
+//  * in a job, each registration has an id that no other has or had;
+//  * exported memory is taken by its job only: not by another job, job or epoch, and not for a rank
 //    that there is not.
 #include <deque>
 #include <set>
@@ -14,7 +14,7 @@
 
 #include <gtest/gtest.h>
 
-#include "src/core/job/mesh.h"
+#include "src/core/job/job.h"
 #include "src/core/memory/memory.h"
 #include "src/core/memory/registration.h"
 #include "tests/support/core_job.h"
@@ -46,7 +46,7 @@ class RegistrationTest : public ::testing::Test {
   }
   Registration* find(uint64_t id) {
     const Engine::Baton baton(me_.context().engine());
-    return me_.communicator().mesh().commons().registrations.find(id);
+    return me_.communicator().job().commons().registrations.find(id);
   }
   Code import(const ExportedMemory& exported) { return import(exported.encode()); }
   Code import(ConstByteSpan bytes) {
@@ -73,7 +73,7 @@ TEST_F(RegistrationTest, NotificationsComeInOrderOnce) {
     Association* source = nullptr;
     EXPECT_FALSE(registration.has_notification());
     EXPECT_FALSE(registration.take(&out, &source));
-    Association& self = me_.communicator().mesh().pair(0).association();
+    Association& self = me_.communicator().job().pair(0).association();
     for (uint64_t i = 0; i < 3; ++i) registration.notify(self, {i, 0, 0, 10 * i, i});
     for (uint64_t i = 0; i < 3; ++i) {
       EXPECT_TRUE(registration.has_notification());
@@ -189,7 +189,7 @@ TEST_F(RegistrationTest, NoIdComesTwice) {
   }
 }
 
-TEST_F(RegistrationTest, OnlyItsMeshTakesExportedMemory) {
+TEST_F(RegistrationTest, OnlyItsJobTakesExportedMemory) {
   Memory& mine = memory(256);
   EXPECT_FALSE(RegisteredMemories::export_memory(mine).ok()) << "it is not registered";
   register_memory(mine);
@@ -207,7 +207,7 @@ TEST_F(RegistrationTest, OnlyItsMeshTakesExportedMemory) {
   for (size_t i = 0; i < right.job.mesh.size(); ++i) {
     ExportedMemory wrong = right;
     wrong.job.mesh[i] ^= std::byte{0x80};
-    EXPECT_NE(import(wrong), Code::kOk) << "byte " << i << " of the mesh";
+    EXPECT_NE(import(wrong), Code::kOk) << "byte " << i << " of the job";
   }
   ExportedMemory wrong = right;
   ++wrong.job.epoch;

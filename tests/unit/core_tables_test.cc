@@ -222,8 +222,8 @@ TEST(OperationQueue, IsAList) {
   for (size_t gone = 0; gone < 5; ++gone) {
     fill();
     queue.remove(*all[gone]);
-    EXPECT_EQ(all[gone]->next, nullptr);
-    EXPECT_EQ(all[gone]->previous, nullptr);
+    EXPECT_EQ(all[gone]->links.next, nullptr);
+    EXPECT_EQ(all[gone]->links.previous, nullptr);
     queue.push_back(*all[5]);
     std::vector<size_t> left;
     for (size_t i = 0; i < 6; ++i) {
@@ -310,13 +310,13 @@ class OverlapGuardTest : public ::testing::Test {
     operation->length = 0;
     if (pieces.size() == 1) {
       const auto [begin, end] = pieces[0];
-      operation->segment = {bytes_.data() + begin, end - begin};
+      operation->buffers.segment = {bytes_.data() + begin, end - begin};
       operation->length = end - begin;
       return operation;
     }
     Memory& memory = memories_.emplace_back(devices_, 0, bytes_.data(), bytes_.size(), false);
     for (const auto& [begin, end] : pieces) {
-      operation->pieces.push_back({&memory, begin, end - begin});
+      operation->buffers.pieces.push_back({&memory, begin, end - begin});
       operation->length += end - begin;
     }
     return operation;

@@ -54,8 +54,9 @@ void Agreement::cancel() {
 
 void Agreement::on_end(Operation& message) {
   std::erase(messages_, &message);
-  if (message.code != Code::kOk && step_ != Step::kOver) {
-    failure_ = Status(message.code, message.text ? *message.text : code_text(message.code));
+  if (message.outcome.code != Code::kOk && step_ != Step::kOver) {
+    failure_ = Status(message.outcome.code, message.outcome.text ? *message.outcome.text
+                                                                 : code_text(message.outcome.code));
     cancel();
   }
   if (messages_.empty()) ranks_.ready = true;

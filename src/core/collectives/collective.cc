@@ -28,20 +28,21 @@ void Collective::reset() {
 
 Code Collective::set_up(Collectives& owner, const Arguments& arguments, std::string* text) {
   owner_ = &owner;
-  const MeshMember& communicator = owner.communicator();
-  return task_.set_up(communicator.rank_of(owner.mesh().rank()),
+  const JobMember& communicator = owner.communicator();
+  return task_.set_up(communicator.rank_of(owner.job().rank()),
                       static_cast<int32_t>(communicator.ranks().size()), arguments, text);
 }
 
 void Collective::attach(Operation& operation) {
   operation_ = &operation;
-  for (const Side* side : {&task_.send(), &task_.receive()}) side->append_pieces(&operation.pieces);
-  for (const BufferPiece& piece : operation.pieces) piece.memory->add_use();
+  for (const Side* side : {&task_.send(), &task_.receive()})
+    side->append_pieces(&operation.buffers.pieces);
+  for (const BufferPiece& piece : operation.buffers.pieces) piece.memory->add_use();
 }
 
 // --- life -------------------------------------------------------------------
 
-PairCommons& Collective::commons() const { return owner_->mesh().commons(); }
+PairCommons& Collective::commons() const { return owner_->job().commons(); }
 
 void Collective::join(Team& team, uint64_t sequence, uint64_t now_ns) {
   team_ = &team;
@@ -149,10 +150,10 @@ void Collective::note_ready() {
 
 void Collective::finish() {
   const Problem& problem = task_.problem();
-  operation_->run.bytes_sent = task_.send().length();
-  operation_->run.bytes_received = task_.receive().length();
+  operation_->outcome.bytes_sent = task_.send().length();
+  operation_->outcome.bytes_received = task_.receive().length();
   if (problem.kind == Kind::kBroadcast && problem.rank == problem.root) {
-    std::swap(operation_->run.bytes_sent, operation_->run.bytes_received);
+    std::swap(operation_->outcome.bytes_sent, operation_->outcome.bytes_received);
   }
   complete();
 }
@@ -176,11 +177,11 @@ void Collective::fail(Code code, const std::string& text) {
 
 void Collective::try_to_end() {
   if (stage_ != Stage::kEnding || !runner_.quiet() || copies_ > 0) return;
-  operation_->code = code_;
+  operation_->outcome.code = code_;
   try {
-    operation_->text = std::make_unique<std::string>(std::move(text_));
+    operation_->outcome.text = std::make_unique<std::string>(std::move(text_));
   } catch (const std::bad_alloc&) {
-    operation_->text.reset();  // the code tells enough
+    operation_->outcome.text.reset();  // the code tells enough
   }
   complete();
 }
@@ -216,7 +217,7 @@ void Collective::refuse_length(int32_t shown_rank, uint64_t sent, uint64_t expec
 
 std::string Collective::describe() const {
   return fmt::format("{} #{} of rank {}", collectives::describe(task_.call()), task_.sequence(),
-                     owner_->communicator().rank_of(owner_->mesh().rank()));
+                     owner_->communicator().rank_of(owner_->job().rank()));
 }
 
 std::string Collective::missing() const {
@@ -258,7 +259,7 @@ void Collective::make_plan(uint64_t pipeline, Plan* plan) {
   collectives::make_plan(task_.problem(), pipeline, plan);
 }
 
-int Collective::job_rank(uint32_t peer) const { return team_->mesh_rank(peer); }
+int Collective::job_rank(uint32_t peer) const { return team_->job_rank(peer); }
 
 std::byte* Collective::user_address(const Range& range) const {
   std::byte* const block = range.buffer == BufferKind::kSend ? task_.send_address(range.block)
@@ -275,17 +276,17 @@ void Collective::runner_ready() {
 }
 
 void Collective::message_failed(const Operation& message) {
-  const Code code = message.code;
+  const Code code = message.outcome.code;
   if (code == Code::kCancelled || code == Code::kAborted) {
     // The other rank has ended the operation, and says why over the control plane.
     if (forsaken_ns_ == 0) forsaken_ns_ = commons().now_ns();
   } else if (code == Code::kOk) {
-    refuse_length(owner_->communicator().rank_of(message.peer), message.run.bytes_sent,
+    refuse_length(owner_->communicator().rank_of(message.peer), message.outcome.bytes_sent,
                   message.length);
   } else {
     // A truncated message is longer than this rank's arguments ask for.
     give_up(code == Code::kTruncated ? Code::kMismatch : code,
-            message.text ? *message.text : code_text(code));
+            message.outcome.text ? *message.outcome.text : code_text(code));
   }
 }
 

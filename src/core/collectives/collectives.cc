@@ -11,9 +11,9 @@
 
 namespace hetcomm::collectives {
 
-Collectives::Collectives(MeshMember& communicator, Mesh& mesh, const Config& config)
+Collectives::Collectives(JobMember& communicator, Job& job, const Config& config)
     : communicator_(communicator),
-      mesh_(mesh),
+      job_(job),
       checks_(config.number(Variable::kCollectiveCheck) != 0),
       may_share_(config.number(Variable::kCollectiveShared) != 0) {}
 
@@ -91,7 +91,7 @@ Status Collectives::start(Operation& operation) {
 void Collectives::fail(Code code, std::string_view text) {
   // Other codes concern this rank alone, so the others only hear that it gave up.
   const bool told = code == Code::kMismatch || code == Code::kPeerLost;
-  mesh_.fail_collectives(
+  job_.members().fail_collectives(
       communicator_,
       status_or_code(told ? code : Code::kAborted, [&] { return std::string(text); }), true);
 }
@@ -102,25 +102,25 @@ void Collectives::end(const Status& why) {
   }
 }
 
-void Collectives::note_unexpected_part(int mesh_rank, uint64_t tag) {
-  for (const auto& team : teams_) team->note_unexpected_part(mesh_rank, tag);
+void Collectives::note_unexpected_part(int job_rank, uint64_t tag) {
+  for (const auto& team : teams_) team->note_unexpected_part(job_rank, tag);
 }
 
-void Collectives::peer_lost(int mesh_rank) {
-  for (const auto& team : teams_) team->peer_lost(mesh_rank);
+void Collectives::peer_lost(int job_rank) {
+  for (const auto& team : teams_) team->peer_lost(job_rank);
 }
 
-void Collectives::peer_calls(int mesh_rank, ConstByteSpan bytes) {
+void Collectives::peer_calls(int job_rank, ConstByteSpan bytes) {
   constexpr size_t kMaxEarlyCalls = 256;
   const std::optional<CallNote> note = CallNote::decode(bytes);
   if (!note) return;
   for (const auto& team : teams_) {
     if (team->hash() != note->team) continue;
-    team->peer_says(mesh_rank, *note);
+    team->peer_says(job_rank, *note);
     return;
   }
   if (early_calls_.size() < kMaxEarlyCalls) {
-    early_calls_.emplace_back(mesh_rank, std::vector<std::byte>(bytes.begin(), bytes.end()));
+    early_calls_.emplace_back(job_rank, std::vector<std::byte>(bytes.begin(), bytes.end()));
   }
 }
 

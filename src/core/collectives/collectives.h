@@ -13,8 +13,8 @@
 #include "src/base/config.h"
 #include "src/base/span.h"
 #include "src/base/status.h"
-#include "src/core/job/mesh.h"
-#include "src/core/job/mesh_member.h"
+#include "src/core/job/job.h"
+#include "src/core/job/job_member.h"
 
 namespace hetcomm::collectives {
 
@@ -23,7 +23,7 @@ class Team;
 
 class Collectives {
  public:
-  Collectives(MeshMember& communicator, Mesh& mesh, const Config& config);
+  Collectives(JobMember& communicator, Job& job, const Config& config);
   // No operation is under way any more.
   ~Collectives();
   Collectives(const Collectives&) = delete;
@@ -42,14 +42,14 @@ class Collectives {
   void fail(Code code, std::string_view text);
   // Ends the operations under way on this rank. Works without memory.
   void end(const Status& why);
-  // See MeshMember.
-  void peer_calls(int mesh_rank, ConstByteSpan note);
-  void note_unexpected_part(int mesh_rank, uint64_t tag);
-  void peer_lost(int mesh_rank);
+  // See JobMember.
+  void peer_calls(int job_rank, ConstByteSpan note);
+  void note_unexpected_part(int job_rank, uint64_t tag);
+  void peer_lost(int job_rank);
 
   // Teams use the functions below.
-  MeshMember& communicator() { return communicator_; }
-  Mesh& mesh() { return mesh_; }
+  JobMember& communicator() { return communicator_; }
+  Job& job() { return job_; }
   // Whether the arguments of the ranks are compared.
   bool checks() const { return checks_; }
   // Whether memory that ranks of a host share may be used.
@@ -59,14 +59,14 @@ class Collectives {
   // Null when the team's messages cannot be told from those of another team.
   Team* team_of(const std::vector<int32_t>& list);
 
-  MeshMember& communicator_;
-  Mesh& mesh_;
+  JobMember& communicator_;
+  Job& job_;
   const bool checks_;
   const bool may_share_;
   // There is a team for each list of ranks that was used.
   std::vector<std::unique_ptr<Team>> teams_;
   std::vector<std::unique_ptr<Collective>> spare_;
-  // Mesh ranks and notes of peers' calls on lists of ranks that were not used here yet.
+  // Job ranks and notes of peers' calls on lists of ranks that were not used here yet.
   std::vector<std::pair<int, std::vector<std::byte>>> early_calls_;
 };
 

@@ -8,16 +8,16 @@ namespace hetcomm::collectives {
 namespace {
 
 // The rate at which one more input is reduced.
-constexpr Link kCombining{.latency_ns = 0, .bytes_per_s = 20'000'000'000};
+constexpr LinkCost kCombining{.latency_ns = 0, .bytes_per_s = 20'000'000'000};
 // The rate of copies into and out of a message that has the blocks of several ranks.
-constexpr Link kPacking{.latency_ns = 0, .bytes_per_s = 5'000'000'000};
+constexpr LinkCost kPacking{.latency_ns = 0, .bytes_per_s = 5'000'000'000};
 
 uint32_t rounds_for(uint32_t count) {
   return static_cast<uint32_t>(std::bit_width(count > 0 ? count - 1 : 0));
 }
 
-// Estimates the time that algorithms take. A message between groups shares its host's way out with
-// those that the other ranks of the group send at the same time.
+// Estimates the time that algorithms take. A message between clusters shares its host's way out with
+// those that the other ranks of the cluster send at the same time.
 class Estimate {
  public:
   explicit Estimate(const Problem& problem)
@@ -35,7 +35,7 @@ class Estimate {
         return scatters ? at_once() : kind_ == Kind::kScan ? wide_ring() : by_owners();
       case Algorithm::kTwoLevel:
         if (scatters) return scatter_chained();
-        return kind_ == Kind::kAllreduce ? std::min(gathered_by_group(), chained()) : chained();
+        return kind_ == Kind::kAllreduce ? std::min(gathered_by_cluster(), chained()) : chained();
       default:
         return scatters ? at_once() : gathered();
     }
@@ -58,7 +58,7 @@ class Estimate {
 
  private:
   // The number of ranks that a rank reaches over the slowest links.
-  uint64_t far_ranks() const { return groups() > 1 ? n_ - placement_.smallest : n_ - 1; }
+  uint64_t far_ranks() const { return clusters() > 1 ? n_ - placement_.smallest : n_ - 1; }
   uint64_t posting(uint64_t messages) const { return messages * placement_.across.latency_ns / 4; }
   // All inputs come to each rank, or to the root.
   uint64_t gathered() const {
@@ -66,8 +66,8 @@ class Estimate {
         kind_ == Kind::kAllreduce ? (rounds_for(n_) - 1) * across(0, 1) : posting(far_ranks());
     return across(far_ranks() * bytes_, senders()) + messages + combining((n_ - 1) * bytes_);
   }
-  uint64_t gathered_by_group() const {
-    return across(placement_.largest * bytes_, 1) + posting(groups()) + inside(n_ * bytes_) +
+  uint64_t gathered_by_cluster() const {
+    return across(placement_.largest * bytes_, 1) + posting(clusters()) + inside(n_ * bytes_) +
            combining((n_ - 1) * bytes_);
   }
   // Each rank combines a share, and all shares go to all ranks or to the root.
@@ -83,30 +83,30 @@ class Estimate {
     return (hops - 1) * across(std::min(bytes, kPipelineBytes), 1) + across(bytes, 1);
   }
   uint64_t wide_ring() const { return along(n_ - 1, wide_bytes_) + 2 * combining(wide_bytes_); }
-  // Sums go wide from group to group up to the last one, and the result goes back as it is.
+  // Sums go wide from cluster to cluster up to the last one, and the result goes back as it is.
   uint64_t chained() const {
     if (!placement_.contiguous) return by_owners();
     if (kind_ == Kind::kScan) return wide_ring();
     const bool all = kind_ == Kind::kAllreduce;
     const uint64_t near = all ? 2 * bytes_ : placement_.largest * bytes_;
-    const uint64_t back = all ? rounds_for(groups()) : 1;
-    return inside(near) + combining(near) + along(groups() - 1 + back, wide_bytes_);
+    const uint64_t back = all ? rounds_for(clusters()) : 1;
+    return inside(near) + combining(near) + along(clusters() - 1 + back, wide_bytes_);
   }
   uint64_t scatter_chained() const {
     if (!placement_.contiguous) return at_once();
-    return inside(n_ * bytes_) + combining(n_ * bytes_) + along(groups(), n_ * wide_bytes_);
+    return inside(n_ * bytes_) + combining(n_ * bytes_) + along(clusters(), n_ * wide_bytes_);
   }
-  uint32_t groups() const { return placement_.group_count(); }
+  uint32_t clusters() const { return placement_.cluster_count(); }
   uint64_t inside(uint64_t bytes) const { return placement_.inside.time_ns(bytes); }
-  // Each of |senders| ranks of a group sends |bytes| at once.
+  // Each of |senders| ranks of a cluster sends |bytes| at once.
   uint64_t across(uint64_t bytes, uint64_t senders) const {
     // Within a host each rank has its own way.
-    return placement_.across.time_ns(groups() > 1 ? bytes * senders : bytes);
+    return placement_.across.time_ns(clusters() > 1 ? bytes * senders : bytes);
   }
   uint64_t combining(uint64_t bytes) const {
     return reduces(kind_) ? kCombining.time_ns(bytes) : 0;
   }
-  // Ranks of a group that send to other groups at once, where the algorithm ignores groups.
+  // Ranks of a cluster that send to other clusters at once, where the algorithm ignores clusters.
   uint64_t senders() const { return has_root(kind_) ? 1 : placement_.largest; }
 
   // Every round moves everything.
@@ -114,8 +114,8 @@ class Estimate {
     uint64_t rounds = rounds_for(n_);
     if (kind_ == Kind::kAllreduce && !std::has_single_bit(n_)) ++rounds;
     uint64_t far =
-        std::min<uint64_t>(rounds, placement_.contiguous ? rounds_for(groups()) : rounds);
-    if (groups() == 1) far = rounds;
+        std::min<uint64_t>(rounds, placement_.contiguous ? rounds_for(clusters()) : rounds);
+    if (clusters() == 1) far = rounds;
     return far * across(bytes_, senders()) + (rounds - far) * inside(bytes_) +
            rounds * combining(bytes_);
   }
@@ -137,13 +137,13 @@ class Estimate {
   }
   // Each other rank gets a message; a further message costs less than the first one.
   uint64_t at_once() const {
-    const uint64_t far = groups() > 1 ? n_ - placement_.smallest : n_ - 1;
+    const uint64_t far = clusters() > 1 ? n_ - placement_.smallest : n_ - 1;
     return across(far * bytes_, senders()) + far * placement_.across.latency_ns / 4 +
            (n_ - 1) * combining(bytes_);
   }
   uint64_t two_level() const {
     const uint64_t largest = placement_.largest;
-    const uint64_t far_rounds = rounds_for(groups());
+    const uint64_t far_rounds = rounds_for(clusters());
     switch (kind_) {
       case Kind::kBarrier:
         return 2 * inside(0) + far_rounds * across(0, 1);
@@ -151,7 +151,8 @@ class Estimate {
         const uint64_t shares = placement_.smallest;
         const uint64_t share = bytes_ / shares;
         const uint64_t by_doubling = far_rounds * across(share, shares);
-        const uint64_t by_ring = uint64_t{2} * (groups() - 1) * across(share / groups(), shares);
+        const uint64_t by_ring =
+            uint64_t{2} * (clusters() - 1) * across(share / clusters(), shares);
         return 2 * inside(share * (largest - 1)) + combining(share * largest) +
                std::min(by_doubling, by_ring);
       }
@@ -163,13 +164,13 @@ class Estimate {
       case Kind::kScatter: {
         const uint64_t far = n_ - placement_.smallest;
         return inside(largest * bytes_) + across(far * bytes_, 1) +
-               groups() * placement_.across.latency_ns / 4 +
+               clusters() * placement_.across.latency_ns / 4 +
                largest * placement_.inside.latency_ns / 4 + 2 * kPacking.time_ns(far * bytes_);
       }
       case Kind::kAlltoall: {
         const uint64_t far = n_ - placement_.smallest;
         return inside(far * bytes_) + across(far * bytes_, largest) +
-               groups() * placement_.across.latency_ns / 4 +
+               clusters() * placement_.across.latency_ns / 4 +
                largest * placement_.inside.latency_ns / 2 + 3 * kPacking.time_ns(far * bytes_);
       }
       case Kind::kScan:
@@ -178,9 +179,9 @@ class Estimate {
                combining(bytes_);
       default: {
         const uint64_t far = n_ - placement_.smallest;
-        return inside(far * bytes_) + across((groups() - 1) * bytes_, largest) +
-               groups() * placement_.across.latency_ns / 4 +
-               far * placement_.inside.latency_ns / 4 + (largest + groups()) * combining(bytes_);
+        return inside(far * bytes_) + across((clusters() - 1) * bytes_, largest) +
+               clusters() * placement_.across.latency_ns / 4 +
+               far * placement_.inside.latency_ns / 4 + (largest + clusters()) * combining(bytes_);
       }
     }
   }

@@ -25,7 +25,7 @@ struct Members {
   uint32_t distance_from(uint32_t number) const { return (me + count - number) % count; }
 };
 
-// Every rank of |problem|. A ring passes through one group after the other; anything else goes by
+// Every rank of |problem|. A ring passes through one cluster after the other; anything else goes by
 // rank.
 inline Members all_ranks(const Problem& problem) {
   if (problem.algorithm != Algorithm::kRing) return {problem.ranks, problem.rank};

@@ -40,7 +40,7 @@ uint64_t bytes_per_pipeline(const Problem& problem) {
     if (!two_level) slice = std::clamp(shares * kGoodShareBytes, kPipelineBytes, most);
     slice = std::max(slice, shares * kMinShareBytes);
   } else if (problem.kind == Kind::kReduce && problem.rounds && two_level) {
-    // The leader of a group has the inputs of all its ranks.
+    // The leader of a cluster has the inputs of all its ranks.
     slice = std::max(kPipelineBytes / problem.placement->largest, kMinShareBytes);
   } else if (sends_blocks(problem.kind)) {
     slice = std::max(kPipelineBytes / problem.ranks, kMinShareBytes);

@@ -52,17 +52,17 @@ void barrier_two_level(const Problem& problem, PlanBuilder& plan) {
 
 // --- broadcast --------------------------------------------------------------
 
-// The data goes from the root to a rank of each group, and from there to the others of the group.
+// The data goes from the root to a rank of each cluster, and from there to the others of the cluster.
 void broadcast_two_level(const PipelineBuffers& buffers, PlanBuilder& plan) {
   const TwoLevels levels(buffers.problem());
   const Range all = buffers.received(0);
   if (levels.leads()) {
     const std::vector<uint32_t> leaders = levels.leaders();
-    broadcast_tree(levels.between_groups(leaders), levels.group_of(buffers.problem().root), all,
+    broadcast_tree(levels.between_groups(leaders), levels.cluster_of(buffers.problem().root), all,
                    plan);
     plan.next_round();
   }
-  broadcast_tree(levels.own_group(), levels.index_of(levels.leader()), all, plan);
+  broadcast_tree(levels.own_cluster(), levels.index_of(levels.leader()), all, plan);
 }
 
 // Each pipeline goes from one rank to the next.
@@ -116,36 +116,36 @@ void alltoall_direct(const PipelineBuffers& buffers, bool at_once, PlanBuilder& 
   if (at_once) plan.copy(buffers.received(rank), buffers.sent(rank));
 }
 
-// Receives one message from every other group, with a block of each of its ranks.
-// |sender_of(group)| sends it.
+// Receives one message from every other cluster, with a block of each of its ranks.
+// |sender_of(cluster)| sends it.
 template <typename SenderOf>
-void receive_of_groups(const PipelineBuffers& buffers, const TwoLevels& levels, uint64_t length,
-                       SenderOf&& sender_of, PlanBuilder& plan) {
+void receive_of_clusters(const PipelineBuffers& buffers, const TwoLevels& levels, uint64_t length,
+                         SenderOf&& sender_of, PlanBuilder& plan) {
   std::vector<Range> packed(levels.count());
   for (uint32_t other = 0; other < levels.count(); ++other) {
-    if (other == levels.group()) continue;
+    if (other == levels.cluster()) continue;
     packed[other] = plan.scratch(levels.ranks_of(other).size() * length);
     plan.receive(sender_of(other), packed[other]);
   }
   for (uint32_t from = 0; from < buffers.problem().ranks; ++from) {
-    const uint32_t other = levels.group_of(from);
-    if (other == levels.group()) continue;
+    const uint32_t other = levels.cluster_of(from);
+    if (other == levels.cluster()) continue;
     plan.copy(buffers.received(from), packed_block(packed[other], levels.index_of(from), length));
   }
 }
 
-// One rank of this group sends what the group has for a rank of another group, in one message.
+// One rank of this cluster sends what the cluster has for a rank of another cluster, in one message.
 void alltoall_two_level(const PipelineBuffers& buffers, PlanBuilder& plan) {
   const Problem& problem = buffers.problem();
   const TwoLevels levels(problem);
   const std::vector<uint32_t>& mates = levels.mates();
   const uint32_t index = levels.index();
   const uint64_t length = buffers.sent(0).length;
-  // The ranks of other groups that each rank of this group collects data for.
+  // The ranks of other clusters that each rank of this cluster collects data for.
   std::vector<std::vector<uint32_t>> targets(mates.size());
   for (uint32_t rank = 0; rank < problem.ranks; ++rank) {
-    if (levels.group_of(rank) == levels.group()) continue;
-    targets[levels.index_of(levels.counterpart(rank, levels.group()))].push_back(rank);
+    if (levels.cluster_of(rank) == levels.cluster()) continue;
+    targets[levels.index_of(levels.counterpart(rank, levels.cluster()))].push_back(rank);
   }
   std::vector<Range> leaving(mates.size());  // data that each mate is to hand on
   for (size_t mate = 0; mate < mates.size(); ++mate) {
@@ -179,7 +179,7 @@ void alltoall_two_level(const PipelineBuffers& buffers, PlanBuilder& plan) {
   plan.next_round();
 
   for (size_t i = 0; i < mine.size(); ++i) plan.send(mine[i], out[i]);
-  receive_of_groups(
+  receive_of_clusters(
       buffers, levels, length,
       [&](uint32_t other) { return levels.counterpart(problem.rank, other); }, plan);
 }
@@ -199,7 +199,7 @@ void gather_linear(const PipelineBuffers& buffers, PlanBuilder& plan) {
   plan.copy(buffers.received(problem.rank), buffers.sent(0));
 }
 
-// The blocks of another group come in one message.
+// The blocks of another cluster come in one message.
 void gather_two_level(const PipelineBuffers& buffers, PlanBuilder& plan) {
   const Problem& problem = buffers.problem();
   const TwoLevels levels(problem);
@@ -222,7 +222,7 @@ void gather_two_level(const PipelineBuffers& buffers, PlanBuilder& plan) {
   for (const uint32_t mate : mates) {
     if (mate != problem.rank) plan.receive(mate, buffers.received(mate));
   }
-  receive_of_groups(
+  receive_of_clusters(
       buffers, levels, length, [&](uint32_t other) { return levels.leader_of(other); }, plan);
   plan.copy(buffers.received(problem.rank), buffers.sent(0));
 }
@@ -240,7 +240,7 @@ void scatter_linear(const PipelineBuffers& buffers, PlanBuilder& plan) {
   plan.copy(buffers.received(0), buffers.sent(problem.rank));
 }
 
-// The blocks for another group leave in one message.
+// The blocks for another cluster leave in one message.
 void scatter_two_level(const PipelineBuffers& buffers, PlanBuilder& plan) {
   const Problem& problem = buffers.problem();
   const TwoLevels levels(problem);
@@ -262,7 +262,7 @@ void scatter_two_level(const PipelineBuffers& buffers, PlanBuilder& plan) {
   }
   std::vector<Range> out(levels.count());
   for (uint32_t other = 0; other < levels.count(); ++other) {
-    if (other == levels.group()) continue;
+    if (other == levels.cluster()) continue;
     const std::vector<uint32_t>& ranks = levels.ranks_of(other);
     out[other] = plan.scratch(ranks.size() * length);
     for (size_t i = 0; i < ranks.size(); ++i) {
@@ -271,7 +271,7 @@ void scatter_two_level(const PipelineBuffers& buffers, PlanBuilder& plan) {
   }
   plan.next_round();
   for (uint32_t other = 0; other < levels.count(); ++other) {
-    if (other != levels.group()) plan.send(levels.leader_of(other), out[other]);
+    if (other != levels.cluster()) plan.send(levels.leader_of(other), out[other]);
   }
   for (const uint32_t mate : mates) {
     if (mate != problem.rank) plan.send(mate, buffers.sent(mate));
@@ -295,22 +295,22 @@ void broadcast_tree(const Members& among, uint32_t root, const Range& all, PlanB
   }
 }
 
-// Every block goes to one rank of each other group, which hands it to its mates.
+// Every block goes to one rank of each other cluster, which hands it to its mates.
 void allgather_two_level(const PipelineBuffers& buffers, std::span<const Range> targets,
                          PlanBuilder& plan) {
   const Problem& problem = buffers.problem();
   const TwoLevels levels(problem);
-  const uint32_t group = levels.group();
+  const uint32_t cluster = levels.cluster();
   for (const uint32_t mate : levels.mates()) {
     if (mate == problem.rank) continue;
     plan.send(mate, buffers.sent(0));
     plan.receive(mate, targets[mate]);
   }
   for (uint32_t other = 0; other < levels.count(); ++other) {
-    if (other == group) continue;
+    if (other == cluster) continue;
     plan.send(levels.counterpart(problem.rank, other), buffers.sent(0));
     for (const uint32_t from : levels.ranks_of(other)) {
-      if (levels.counterpart(from, group) == problem.rank) plan.receive(from, targets[from]);
+      if (levels.counterpart(from, cluster) == problem.rank) plan.receive(from, targets[from]);
     }
   }
   if (targets[problem.rank].buffer != BufferKind::kSend) {
@@ -318,8 +318,8 @@ void allgather_two_level(const PipelineBuffers& buffers, std::span<const Range> 
   }
   plan.next_round();
   for (uint32_t from = 0; from < problem.ranks; ++from) {
-    if (levels.group_of(from) == group) continue;
-    const uint32_t has = levels.counterpart(from, group);
+    if (levels.cluster_of(from) == cluster) continue;
+    const uint32_t has = levels.counterpart(from, cluster);
     if (has != problem.rank) {
       plan.receive(has, targets[from]);
       continue;

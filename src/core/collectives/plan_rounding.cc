@@ -25,7 +25,7 @@ bool gathers(const Problem& problem, uint64_t length) {
       return false;
     case Algorithm::kTwoLevel: {
       const RankPlacement& placement = *problem.placement;
-      const Link& link = placement.across;
+      const LinkCost& link = placement.across;
       const uint64_t wide = length / problem.element_bytes * problem.wide_bytes;
       return !placement.contiguous ||
              link.time_ns(length * placement.largest) <= link.time_ns(wide) + link.time_ns(length);
@@ -35,7 +35,7 @@ bool gathers(const Problem& problem, uint64_t length) {
   }
 }
 
-// Whether sums go from group to group.
+// Whether sums go from cluster to cluster.
 bool chains(const Problem& problem) {
   return problem.algorithm == Algorithm::kTwoLevel && problem.placement->contiguous;
 }
@@ -159,7 +159,7 @@ void allreduce_by_owners(const PipelineBuffers& buffers, PlanBuilder& plan) {
   gather_ring(buffers, all, out, plan);
 }
 
-// There are as many shares as the smallest group has ranks; each goes from group to group.
+// There are as many shares as the smallest cluster has ranks; each goes from cluster to cluster.
 void allreduce_chained(const PipelineBuffers& buffers, PlanBuilder& plan) {
   const TwoLevels levels(buffers.problem());
   const uint32_t shares = levels.smallest();
@@ -203,7 +203,7 @@ void reduce_chained(const PipelineBuffers& buffers, PlanBuilder& plan) {
   const TwoLevels levels(problem);
   const Range own = buffers.sent(0);
   const std::vector<Range> inputs =
-      collect(levels.own_group(), levels.index_of(levels.leader()), own, plan);
+      collect(levels.own_cluster(), levels.index_of(levels.leader()), own, plan);
   if (!levels.leads()) return;
   const uint32_t last = levels.leader_of(levels.count() - 1);
   const bool at_root = problem.rank == problem.root;
@@ -220,19 +220,19 @@ void reduce_chained(const PipelineBuffers& buffers, PlanBuilder& plan) {
 
 // --- reduce_scatter ---------------------------------------------------------
 
-// The sum for each rank goes from group to group, and from the last group to the rank.
+// The sum for each rank goes from cluster to cluster, and from the last cluster to the rank.
 void reduce_scatter_chained(const PipelineBuffers& buffers, PlanBuilder& plan) {
   const Problem& problem = buffers.problem();
   const TwoLevels levels(problem);
-  const uint32_t group = levels.group();
-  const bool last = group + 1 == levels.count();
+  const uint32_t cluster = levels.cluster();
+  const bool last = cluster + 1 == levels.count();
   // The sums that this rank adds to, by the rank that they go to.
   std::vector<Range> sums(problem.ranks);
   std::vector<std::vector<Range>> inputs(problem.ranks);
   std::vector<Range> before(problem.ranks);
   for (uint32_t to = 0; to < problem.ranks; ++to) {
-    if (levels.collector(to, group) != problem.rank) {
-      plan.send(levels.collector(to, group), buffers.sent(to));
+    if (levels.collector(to, cluster) != problem.rank) {
+      plan.send(levels.collector(to, cluster), buffers.sent(to));
       continue;
     }
     const uint64_t length = buffers.sent(to).length;
@@ -240,9 +240,9 @@ void reduce_scatter_chained(const PipelineBuffers& buffers, PlanBuilder& plan) {
       inputs[to].push_back(mate == problem.rank ? buffers.sent(to) : plan.scratch(length));
       if (mate != problem.rank) plan.receive(mate, inputs[to].back());
     }
-    if (group > 0) {
+    if (cluster > 0) {
       before[to] = plan.wide_scratch(buffers.sent(to));
-      plan.receive(levels.collector(to, group - 1), before[to]);
+      plan.receive(levels.collector(to, cluster - 1), before[to]);
     }
   }
   for (uint32_t to = 0; to < problem.ranks; ++to) {
@@ -252,14 +252,14 @@ void reduce_scatter_chained(const PipelineBuffers& buffers, PlanBuilder& plan) {
       sums[to] = to == problem.rank ? buffers.received(0) : plan.scratch(own.length);
       plan.reduce(sums[to], inputs[to], before[to]);
     } else {
-      sums[to] = group > 0 ? before[to] : plan.wide_scratch(own);
+      sums[to] = cluster > 0 ? before[to] : plan.wide_scratch(own);
       plan.reduce_wide(sums[to], inputs[to], before[to]);
     }
   }
   plan.next_round();
   for (uint32_t to = 0; to < problem.ranks; ++to) {
     if (inputs[to].empty() || (last && to == problem.rank)) continue;
-    plan.send(last ? to : levels.collector(to, group + 1), sums[to]);
+    plan.send(last ? to : levels.collector(to, cluster + 1), sums[to]);
   }
   if (!last) {
     plan.receive(levels.collector(problem.rank, levels.count() - 1), buffers.received(0));

@@ -33,7 +33,7 @@ Range reduce_tree(const Members& among, uint32_t root, Range mine, const Range& 
   return mine;
 }
 
-// Each group's leader gets the sum of its group, and the root that of the leaders.
+// Each cluster's leader gets the sum of its cluster, and the root that of the leaders.
 void reduce_two_level(const PipelineBuffers& buffers, PlanBuilder& plan) {
   const Problem& problem = buffers.problem();
   const TwoLevels levels(problem);
@@ -42,10 +42,10 @@ void reduce_two_level(const PipelineBuffers& buffers, PlanBuilder& plan) {
                     : levels.leads()             ? plan.scratch(own.length)
                                                  : Range{};
   const Range mine =
-      reduce_tree(levels.own_group(), levels.index_of(levels.leader()), own, out, plan);
+      reduce_tree(levels.own_cluster(), levels.index_of(levels.leader()), own, out, plan);
   if (!levels.leads()) return;
   const std::vector<uint32_t> leaders = levels.leaders();
-  reduce_tree(levels.between_groups(leaders), levels.group_of(problem.root), mine, out, plan);
+  reduce_tree(levels.between_groups(leaders), levels.cluster_of(problem.root), mine, out, plan);
 }
 
 void reduce_ring(const PipelineBuffers& buffers, PlanBuilder& plan) {
@@ -123,8 +123,8 @@ void allreduce_ring(const PipelineBuffers& buffers, const Members& among, const 
   gather_ring(buffers, among, all, plan);
 }
 
-// There are as many shares as the smallest group has ranks. In each group the rank of that index
-// sums a share, exchanges it with those of its index in the other groups, and hands it to its
+// There are as many shares as the smallest cluster has ranks. In each cluster the rank of that index
+// sums a share, exchanges it with those of its index in the other clusters, and hands it to its
 // mates.
 void allreduce_two_level(const PipelineBuffers& buffers, PlanBuilder& plan) {
   const TwoLevels levels(buffers.problem());
@@ -149,11 +149,11 @@ void allreduce_two_level(const PipelineBuffers& buffers, PlanBuilder& plan) {
 
 // --- reduce_scatter ---------------------------------------------------------
 
-// One rank of this group sums what the group has for a rank of another group, and sends it there.
+// One rank of this cluster sums what the cluster has for a rank of another cluster, and sends it there.
 void reduce_scatter_two_level(const PipelineBuffers& buffers, PlanBuilder& plan) {
   const Problem& problem = buffers.problem();
   const TwoLevels levels(problem);
-  const auto collector = [&](uint32_t rank) { return levels.collector(rank, levels.group()); };
+  const auto collector = [&](uint32_t rank) { return levels.collector(rank, levels.cluster()); };
   // The inputs that this rank sums, by the rank that the sum goes to.
   std::vector<std::vector<Range>> inputs(problem.ranks);
   for (uint32_t to = 0; to < problem.ranks; ++to) {
@@ -184,16 +184,16 @@ void reduce_scatter_two_level(const PipelineBuffers& buffers, PlanBuilder& plan)
   for (uint32_t to = 0; to < problem.ranks; ++to) {
     if (to != problem.rank && !inputs[to].empty()) plan.send(to, sums[to]);
   }
-  std::vector<Range> of_groups;
+  std::vector<Range> of_clusters;
   for (uint32_t from = 0; from < levels.count(); ++from) {
-    if (from == levels.group()) {
-      of_groups.push_back(sums[problem.rank]);
+    if (from == levels.cluster()) {
+      of_clusters.push_back(sums[problem.rank]);
       continue;
     }
-    of_groups.push_back(plan.scratch(buffers.sent(problem.rank).length));
-    plan.receive(levels.counterpart(problem.rank, from), of_groups.back());
+    of_clusters.push_back(plan.scratch(buffers.sent(problem.rank).length));
+    plan.receive(levels.counterpart(problem.rank, from), of_clusters.back());
   }
-  plan.reduce(buffers.received(0), of_groups);
+  plan.reduce(buffers.received(0), of_clusters);
 }
 
 void reduce_scatter_ring(const PipelineBuffers& buffers, PlanBuilder& plan) {
@@ -251,14 +251,14 @@ void scan_of_all(const PipelineBuffers& buffers, PlanBuilder& plan) {
                 plan);
 }
 
-// The last rank of this group gets the sum of the groups before it, and hands it to its mates.
+// The last rank of this cluster gets the sum of the clusters before it, and hands it to its mates.
 void scan_two_level(const PipelineBuffers& buffers, PlanBuilder& plan) {
   const Problem& problem = buffers.problem();
   const TwoLevels levels(problem);
   const Range all = buffers.received(0);
   const Range inclusive = problem.exclusive ? plan.scratch(all.length) : all;
-  scan_doubling(levels.own_group(), buffers.sent(0), inclusive, problem.exclusive ? &all : nullptr,
-                plan);
+  scan_doubling(levels.own_cluster(), buffers.sent(0), inclusive,
+                problem.exclusive ? &all : nullptr, plan);
   plan.next_round();
   const Range before = plan.scratch(all.length);
   const uint32_t last = levels.mates().back();
@@ -268,7 +268,7 @@ void scan_two_level(const PipelineBuffers& buffers, PlanBuilder& plan) {
                   plan);
     plan.next_round();
   }
-  if (levels.group() == 0) return;
+  if (levels.cluster() == 0) return;
   for (const uint32_t mate : levels.mates()) {
     if (mate != last && problem.rank == last) plan.send(mate, before);
   }
@@ -386,7 +386,7 @@ void plan_reduce_scatter(const PipelineBuffers& buffers, PlanBuilder& plan) {
 
 void plan_scan(const PipelineBuffers& buffers, PlanBuilder& plan) {
   const Problem& problem = buffers.problem();
-  // Groups are of use only where the ranks before one are whole groups and some of its own.
+  // Groups are of use only where the ranks before one are whole clusters and some of its own.
   if (problem.algorithm == Algorithm::kTwoLevel && problem.placement->contiguous) {
     return scan_two_level(buffers, plan);
   }

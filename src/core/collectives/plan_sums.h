@@ -18,11 +18,11 @@ void plan_scan(const PipelineBuffers& buffers, PlanBuilder& plan);
 // Every member has its own share of |all|, which goes round once.
 void gather_ring(const PipelineBuffers& buffers, const Members& among, const Range& all,
                  PlanBuilder& plan);
-// Exchanges the |shares| shares of this rank's group. Returns the group's inputs for the share of
+// Exchanges the |shares| shares of this rank's cluster. Returns the cluster's inputs for the share of
 // this rank's index, in the order of ranks; nothing where there is no such share.
 std::vector<Range> collect_of_mates(const PipelineBuffers& buffers, uint32_t shares,
                                     PlanBuilder& plan);
-// Exchanges the results of the |shares| shares within this rank's group.
+// Exchanges the results of the |shares| shares within this rank's cluster.
 void hand_to_mates(const PipelineBuffers& buffers, uint32_t shares, PlanBuilder& plan);
 // Every rank gets its block from all others at once, and combines them in the order of ranks.
 void reduce_scatter_at_once(const PipelineBuffers& buffers, PlanBuilder& plan);

@@ -29,11 +29,11 @@ Team::Team(Collectives& owner, std::vector<int32_t> list)
   } else {
     for (const int32_t rank : list_) ranks_.push_back(all[static_cast<size_t>(rank)]);
   }
-  const auto own = std::find(ranks_.begin(), ranks_.end(), owner.mesh().rank());
+  const auto own = std::find(ranks_.begin(), ranks_.end(), owner.job().rank());
   index_ = static_cast<uint32_t>(own - ranks_.begin());
   for (const int rank : ranks_) hash_ = mix(hash_, static_cast<uint64_t>(rank) + 1);
   lost_ = std::any_of(ranks_.begin(), ranks_.end(),
-                      [&](int rank) { return !owner.mesh().peer_status(rank).ok(); });
+                      [&](int rank) { return !owner.job().peer_status(rank).ok(); });
 }
 
 Team::~Team() {
@@ -61,11 +61,11 @@ bool Team::collides_with(const Team& other) const {
 
 void Team::set_busy(bool busy) {
   if (busy_ == busy) return;
-  Mesh& mesh = owner_.mesh();
+  Job& job = owner_.job();
   if (busy) {
-    mesh.add_task(*this);
+    job.tasks().add(*this);
   } else {
-    mesh.remove_task(*this);
+    job.tasks().remove(*this);
   }
   busy_ = busy;
 }
@@ -74,14 +74,15 @@ void Team::set_busy(bool busy) {
 
 // All ranks know the same of each other, so all choose alike.
 void Team::choose_way(const Call& next) {
-  const Mesh& mesh = owner_.mesh();
-  if (sequence_ == 0) placement_ = mesh.placement(ranks_);
+  const Job& job = owner_.job();
+  if (sequence_ == 0) placement_ = job.peers().placement(ranks_);
   if (!ArenaRunner::carries(next, size())) return;
   // Many communicators never see another operation than a barrier or a split.
   const bool brief = next.kind == Kind::kBarrier || next.variant == Variant::kSplit;
   if (sequence_ == 0 && brief) return;
-  const bool together = std::all_of(ranks_.begin(), ranks_.end(),
-                                    [&](int rank) { return mesh.are_near(mesh.rank(), rank); });
+  const bool together = std::all_of(ranks_.begin(), ranks_.end(), [&](int rank) {
+    return job.peers().are_near(job.rank(), rank);
+  });
   if (size() == 1 || size() > SharedArena::kMaxRanks || !together) {
     way_ = Way::kMessages;
     return;
@@ -91,10 +92,10 @@ void Team::choose_way(const Call& next) {
                                                           .ranks = ranks_,
                                                           .index = index_,
                                                           .tag = agreement_tag(),
-                                                          .log = owner_.mesh().log(),
+                                                          .log = owner_.job().log(),
                                                           .ready = ready_});
   // A rank that may not use shared memory for messages does not want it here.
-  agreement_->start(owner_.may_share() && mesh.shares_memory());
+  agreement_->start(owner_.may_share() && job.transports().shares_memory());
 }
 
 void Team::go_on_agreeing() {
@@ -119,7 +120,7 @@ void Team::begin_in_arena() { arena_->start(in_arena_->task(), checks_); }
 bool Team::advance_arena() {
   if (in_arena_ == nullptr || !in_arena_->moving()) return false;
   const ArenaRunner::Outcome outcome = arena_->advance();
-  arena_->sleepers().wake([this](uint32_t index) { owner_.mesh().wake(ranks_[index]); });
+  arena_->sleepers().wake([this](uint32_t index) { owner_.job().wake(ranks_[index]); });
   switch (outcome) {
     case ArenaRunner::Outcome::kWaits:
       if (lost_) look_for_lost();
@@ -149,9 +150,9 @@ bool Team::advance_arena() {
 
 // Only ranks whose tickets are missing matter: what a lost rank has published counts.
 void Team::look_for_lost() {
-  const Mesh& mesh = owner_.mesh();
+  const Job& job = owner_.job();
   for (const uint32_t index : arena_->missing()) {
-    const Status& status = mesh.peer_status(ranks_[index]);
+    const Status& status = job.peer_status(ranks_[index]);
     if (status.ok()) continue;
     owner_.fail(Code::kPeerLost,
                 fmt::format("rank {} is missing: {}", shown_rank(index), status.text()));
@@ -169,8 +170,8 @@ std::vector<int> Team::missing_in_agreement() const {
   return agreement_ != nullptr ? agreement_->missing() : std::vector<int>();
 }
 
-void Team::peer_lost(int mesh_rank) {
-  if (std::find(ranks_.begin(), ranks_.end(), mesh_rank) == ranks_.end()) return;
+void Team::peer_lost(int job_rank) {
+  if (std::find(ranks_.begin(), ranks_.end(), job_rank) == ranks_.end()) return;
   lost_ = true;
   ready_ = true;
 }
@@ -193,7 +194,7 @@ bool Team::may_sleep_on() const {
 void Team::submit(std::unique_ptr<Collective>& collective) {
   Collective& own = *collective;
   if (way_ == Way::kUnknown) choose_way(own.call());
-  own.join(*this, sequence_ + 1, owner_.mesh().commons().now_ns());
+  own.join(*this, sequence_ + 1, owner_.job().commons().now_ns());
   if (goes_through_arena(own) && in_arena_ == nullptr && queue_.empty()) {
     in_arena_ = std::move(collective);
     remember(own);
@@ -312,8 +313,8 @@ void Team::tick(uint64_t now_ns) {
   if (in_arena_ != nullptr) tell(*in_arena_, now_ns);
 }
 
-void Team::tell_call(int mesh_rank, const CallNote& note) const {
-  owner_.mesh().tell_call(mesh_rank, owner_.communicator().channel().id, note.encode());
+void Team::tell_call(int job_rank, const CallNote& note) const {
+  owner_.job().control().tell_call(job_rank, owner_.communicator().channel().id, note.encode());
 }
 
 void Team::tell(const Collective& collective, uint64_t now_ns) {
@@ -326,7 +327,7 @@ void Team::tell(const Collective& collective, uint64_t now_ns) {
 
 // A tag shows that arguments differ. The other rank says in what, when it has heard what was called
 // here.
-void Team::note_unexpected_part(int mesh_rank, uint64_t tag) {
+void Team::note_unexpected_part(int job_rank, uint64_t tag) {
   if (!checks_ || (tag & kAgreementBit) != 0) return;
   constexpr uint64_t kListMask = ((uint64_t{1} << kListBits) - 1) << kListShift;
   if ((tag & kListMask) != (agreement_tag() & kListMask)) return;
@@ -334,7 +335,7 @@ void Team::note_unexpected_part(int mesh_rank, uint64_t tag) {
   const auto ahead =
       static_cast<int16_t>(static_cast<uint16_t>((tag >> kSequenceShift) - sequence_));
   if (ahead > 0) {
-    if (early_messages_.size() < kRemembered) early_messages_.emplace_back(mesh_rank, tag);
+    if (early_messages_.size() < kRemembered) early_messages_.emplace_back(job_rank, tag);
     return;
   }
   const uint64_t sequence = sequence_ - static_cast<uint64_t>(-int64_t{ahead});
@@ -345,11 +346,11 @@ void Team::note_unexpected_part(int mesh_rank, uint64_t tag) {
     return;
   }
   if (disputed_.size() < kMaxDisputed) disputed_.push_back(own);
-  tell_call(mesh_rank, {hash_, sequence, 0, own.call, {}});
+  tell_call(job_rank, {hash_, sequence, 0, own.call, {}});
 }
 
-void Team::peer_says(int mesh_rank, const CallNote& note) {
-  const auto at = std::find(ranks_.begin(), ranks_.end(), mesh_rank);
+void Team::peer_says(int job_rank, const CallNote& note) {
+  const auto at = std::find(ranks_.begin(), ranks_.end(), job_rank);
   if (at == ranks_.end()) return;
   const auto peer = static_cast<uint32_t>(at - ranks_.begin());
   if (note.refusals > 0) {

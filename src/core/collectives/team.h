@@ -17,13 +17,13 @@
 #include "src/core/collectives/arena_runner.h"
 #include "src/core/collectives/call_note.h"
 #include "src/core/collectives/collective.h"
-#include "src/core/job/mesh_member.h"
+#include "src/core/job/job_member.h"
 
 namespace hetcomm::collectives {
 
 class Collectives;
 
-class Team final : public MeshTask {
+class Team final : public JobTask {
  public:
   Team(Collectives& owner, std::vector<int32_t> list);
   ~Team();
@@ -34,7 +34,7 @@ class Team final : public MeshTask {
   uint64_t hash() const { return hash_; }
   uint32_t size() const { return static_cast<uint32_t>(ranks_.size()); }
   uint32_t index() const { return index_; }
-  int mesh_rank(uint32_t index) const { return ranks_[index]; }
+  int job_rank(uint32_t index) const { return ranks_[index]; }
   const RankPlacement& placement() const { return placement_; }
   // The rank in the communicator, which texts for users show.
   int32_t shown_rank(uint32_t index) const;
@@ -65,12 +65,12 @@ class Team final : public MeshTask {
   std::vector<int> missing_in_arena() const;
   // Ranks of the communicator that the agreement waits for.
   std::vector<int> missing_in_agreement() const;
-  void note_unexpected_part(int mesh_rank, uint64_t tag);
-  void peer_says(int mesh_rank, const CallNote& note);
+  void note_unexpected_part(int job_rank, uint64_t tag);
+  void peer_says(int job_rank, const CallNote& note);
   // This rank does not make the next call that the others make, or have made, for the reason |why|:
   // they are told, and theirs fails. Where all refuse, nobody's does.
   void refuse(std::string_view why);
-  void peer_lost(int mesh_rank);
+  void peer_lost(int job_rank);
   // Ends all operations of this rank.
   void fail_all(Code code, std::string_view text);
 
@@ -105,7 +105,7 @@ class Team final : public MeshTask {
   void activate();
   bool advance_arena();
   void look_for_lost();
-  void tell_call(int mesh_rank, const CallNote& note) const;
+  void tell_call(int job_rank, const CallNote& note) const;
   void tell(const Collective& collective, uint64_t now_ns);
   void compare(uint32_t peer, const Call& theirs, uint64_t sequence, const Call& own);
   void peer_refuses(uint32_t peer, const CallNote& note);
@@ -115,7 +115,7 @@ class Team final : public MeshTask {
 
   Collectives& owner_;
   std::vector<int32_t> list_;
-  std::vector<int> ranks_;  // numbers in the mesh
+  std::vector<int> ranks_;  // numbers in the job
   uint32_t index_ = 0;
   RankPlacement placement_;  // known from the first operation on
   uint64_t hash_ = 0;
@@ -132,7 +132,7 @@ class Team final : public MeshTask {
   std::vector<std::unique_ptr<Collective>> active_;
   std::array<Remembered, kRemembered> remembered_;
   std::vector<Remembered> disputed_;  // calls that a message of another rank did not fit
-  // Mesh ranks and tags of messages that came before the call was made here.
+  // Job ranks and tags of messages that came before the call was made here.
   std::vector<std::pair<int, uint64_t>> early_messages_;
   std::vector<std::pair<int, uint64_t>> seen_messages_;  // empty between calls
   std::vector<std::pair<uint32_t, CallNote>> early_;  // notes of calls that were not made here yet

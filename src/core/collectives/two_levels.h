@@ -1,5 +1,5 @@
-// The ranks of a problem in two levels: groups of ranks that are near each other, and one leader
-// for each group.
+// The ranks of a problem in two levels: clusters of ranks that are near each other, and one leader
+// for each cluster.
 #pragma once
 
 #include <cstdint>
@@ -15,60 +15,62 @@ class TwoLevels {
  public:
   explicit TwoLevels(const Problem& problem) : problem_(problem), placement_(*problem.placement) {}
 
-  // The groups, in the order of their first ranks.
-  uint32_t count() const { return placement_.group_count(); }
-  const std::vector<uint32_t>& ranks_of(uint32_t group) const { return placement_.groups[group]; }
-  uint32_t group_of(uint32_t rank) const { return placement_.group_of[rank]; }
-  // Place of |rank| in its group.
+  // The clusters, in the order of their first ranks.
+  uint32_t count() const { return placement_.cluster_count(); }
+  const std::vector<uint32_t>& ranks_of(uint32_t cluster) const {
+    return placement_.clusters[cluster];
+  }
+  uint32_t cluster_of(uint32_t rank) const { return placement_.cluster_of[rank]; }
+  // Place of |rank| in its cluster.
   uint32_t index_of(uint32_t rank) const { return placement_.index_of[rank]; }
-  // Ranks of the smallest group.
+  // Ranks of the smallest cluster.
   uint32_t smallest() const { return placement_.smallest; }
 
-  // This rank's group, this rank's place in it, and the group's ranks.
-  uint32_t group() const { return group_of(problem_.rank); }
+  // This rank's cluster, this rank's place in it, and the cluster's ranks.
+  uint32_t cluster() const { return cluster_of(problem_.rank); }
   uint32_t index() const { return index_of(problem_.rank); }
-  const std::vector<uint32_t>& mates() const { return ranks_of(group()); }
-  Members own_group() const { return {static_cast<uint32_t>(mates().size()), index(), mates()}; }
+  const std::vector<uint32_t>& mates() const { return ranks_of(cluster()); }
+  Members own_cluster() const { return {static_cast<uint32_t>(mates().size()), index(), mates()}; }
 
-  // The rank that speaks for |group|.
-  uint32_t leader_of(uint32_t group) const {
-    const bool of_root = has_root(problem_.kind) && group_of(problem_.root) == group;
-    return of_root ? problem_.root : ranks_of(group)[0];
+  // The rank that speaks for |cluster|.
+  uint32_t leader_of(uint32_t cluster) const {
+    const bool of_root = has_root(problem_.kind) && cluster_of(problem_.root) == cluster;
+    return of_root ? problem_.root : ranks_of(cluster)[0];
   }
-  uint32_t leader() const { return leader_of(group()); }
+  uint32_t leader() const { return leader_of(cluster()); }
   bool leads() const { return leader() == problem_.rank; }
 
-  // One rank of each group: the leaders, the last ones, or those with this rank's index, which
-  // every group must have.
+  // One rank of each cluster: the leaders, the last ones, or those with this rank's index, which
+  // every cluster must have.
   std::vector<uint32_t> leaders() const {
-    return one_of_each([this](uint32_t group) { return leader_of(group); });
+    return one_of_each([this](uint32_t cluster) { return leader_of(cluster); });
   }
   std::vector<uint32_t> last_ranks() const {
-    return one_of_each([this](uint32_t group) { return ranks_of(group).back(); });
+    return one_of_each([this](uint32_t cluster) { return ranks_of(cluster).back(); });
   }
   std::vector<uint32_t> peers() const {
-    return one_of_each([this](uint32_t group) { return ranks_of(group)[index()]; });
+    return one_of_each([this](uint32_t cluster) { return ranks_of(cluster)[index()]; });
   }
-  // |ranks|, one of each group and this rank among them, as members.
+  // |ranks|, one of each cluster and this rank among them, as members.
   Members between_groups(std::span<const uint32_t> ranks) const {
-    return {count(), group(), ranks};
+    return {count(), cluster(), ranks};
   }
 
-  // The rank of |group| that is the other end of |rank|'s traffic with it.
-  uint32_t counterpart(uint32_t rank, uint32_t group) const {
-    const std::vector<uint32_t>& ranks = ranks_of(group);
+  // The rank of |cluster| that is the other end of |rank|'s traffic with it.
+  uint32_t counterpart(uint32_t rank, uint32_t cluster) const {
+    const std::vector<uint32_t>& ranks = ranks_of(cluster);
     return ranks[index_of(rank) % ranks.size()];
   }
-  // The rank of |group| that gathers what the group has for |rank|.
-  uint32_t collector(uint32_t rank, uint32_t group) const {
-    return group_of(rank) == group ? rank : counterpart(rank, group);
+  // The rank of |cluster| that gathers what the cluster has for |rank|.
+  uint32_t collector(uint32_t rank, uint32_t cluster) const {
+    return cluster_of(rank) == cluster ? rank : counterpart(rank, cluster);
   }
 
  private:
   template <typename RankOf>
   std::vector<uint32_t> one_of_each(RankOf&& rank_of) const {
     std::vector<uint32_t> ranks;
-    for (uint32_t group = 0; group < count(); ++group) ranks.push_back(rank_of(group));
+    for (uint32_t cluster = 0; cluster < count(); ++cluster) ranks.push_back(rank_of(cluster));
     return ranks;
   }
 

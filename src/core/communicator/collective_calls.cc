@@ -27,7 +27,7 @@ void fill_call(const Communicator& communicator, const Arguments& arguments,
     operation.timeout_ns = arguments.options->timeout_ns;
     operation.run.deadline_ns = deadline_after(now_ns(), operation.timeout_ns);
   }
-  operation.segment = {};
+  operation.buffers.segment = {};
   operation.length = 0;
   operation.clear_pieces();
   call->attach(operation);
@@ -97,9 +97,10 @@ Status run_collective(Communicator& communicator, const Arguments& arguments) {
   // The operation ends at its deadline at the latest. Its memory is quiet only when it has ended.
   engine.wait(kForever, [operation] { return operation->state() == OperationState::kComplete; });
   Status status;
-  if (operation->code != Code::kOk) {
-    status = Status(operation->code,
-                    operation->text ? *operation->text : std::string(code_text(operation->code)));
+  if (operation->outcome.code != Code::kOk) {
+    status = Status(operation->outcome.code, operation->outcome.text
+                                                 ? *operation->outcome.text
+                                                 : std::string(code_text(operation->outcome.code)));
   }
   engine.pool().recycle(operation);
   return status;

@@ -18,31 +18,31 @@ std::vector<int> ranks_of(const std::vector<MemberChannel>& members) {
 
 }  // namespace
 
-Communicator::Communicator(Context& context, std::shared_ptr<Mesh> mesh, Channel& channel,
+Communicator::Communicator(Context& context, std::shared_ptr<Job> job, Channel& channel,
                            std::vector<MemberChannel> members, Communicator* parent,
-                           MeshOptions options)
-    : MeshMember(channel, ranks_of(members), mesh->size()),
+                           JobOptions options)
+    : JobMember(channel, ranks_of(members), job->size()),
       context_(context),
-      mesh_(std::move(mesh)),
-      engine_(mesh_->engine()),
+      job_(std::move(job)),
+      engine_(job_->engine()),
       id_(channel.id),
       parent_(parent),
       options_(std::move(options)),
       members_(std::move(members)),
-      rank_(rank_of(mesh_->rank())),
-      collectives_(std::make_unique<collectives::Collectives>(*this, *mesh_, context.config())),
-      poster_(context, *this, *mesh_, *collectives_, members_),
-      memories_(*this, *mesh_, context.config().number(Variable::kTimeout)) {
+      rank_(rank_of(job_->rank())),
+      collectives_(std::make_unique<collectives::Collectives>(*this, *job_, context.config())),
+      poster_(context, *this, *job_, *collectives_, members_),
+      memories_(*this, *job_, context.config().number(Variable::kTimeout)) {
   const Engine::Baton baton(engine_);
-  mesh_->add(this);
+  job_->members().add(this);
   if (parent_ != nullptr) parent_->children_.fetch_add(1, std::memory_order_relaxed);
 }
 
 Communicator::~Communicator() {
   const Engine::Baton baton(engine_);
   collectives_.reset();
-  mesh_->remove(this);
-  mesh_->close_channel(channel());
+  job_->members().remove(this);
+  job_->members().close_channel(channel());
   // A request that its owner has not asked about yet outlives the communicator.
   engine_.pool().for_each([this](Operation& operation) {
     const OperationState state = operation.state();
@@ -53,49 +53,49 @@ Communicator::~Communicator() {
 }
 
 Result<std::unique_ptr<Communicator>> Communicator::create(Context& context, Bootstrap& bootstrap,
-                                                           const MeshOptions& options) {
+                                                           const JobOptions& options) {
   if (options.share) {
-    auto shared = create_over_known_mesh(context, bootstrap, options);
+    auto shared = create_over_known_job(context, bootstrap, options);
     if (!shared.ok() || shared.value() != nullptr) return shared;
   }
   // Log lines show the rank that the process has in its first job.
-  if (context.meshes().empty()) context.log().set_rank(bootstrap.rank());
+  if (context.jobs().empty()) context.log().set_rank(bootstrap.rank());
   liveness::ControlThread* control = nullptr;
   if (bootstrap.size() > 1) {
     Result<liveness::ControlThread*> thread = context.control_thread();
     if (!thread.ok()) return thread.status();
     control = thread.value();
   }
-  const MeshEnvironment environment{context.engine(), context.devices(),  context.config(),
-                                    context.log(),    context.overlaps(), context.factories(),
-                                    control};
-  Result<std::unique_ptr<Mesh>> made = Mesh::create(environment, bootstrap, options);
+  const JobEnvironment environment{context.engine(), context.devices(),  context.config(),
+                                   context.log(),    context.overlaps(), context.factories(),
+                                   control};
+  Result<std::unique_ptr<Job>> made = Job::create(environment, bootstrap, options);
   if (!made.ok()) return made.status();
-  std::shared_ptr<Mesh> mesh = std::move(made).value();
-  context.add_mesh(mesh);
+  std::shared_ptr<Job> job = std::move(made).value();
+  context.add_job(job);
   std::vector<MemberChannel> members;
-  Channel& channel = mesh->first_channel();
+  Channel& channel = job->first_channel();
   for (int rank = 0; rank < bootstrap.size(); ++rank) members.push_back({rank, channel.id});
   return std::unique_ptr<Communicator>(
-      new Communicator(context, std::move(mesh), channel, std::move(members), nullptr, options));
+      new Communicator(context, std::move(job), channel, std::move(members), nullptr, options));
 }
 
 std::unique_ptr<Communicator> Communicator::make_child(Channel& channel,
                                                        std::vector<MemberChannel> members) {
   return std::unique_ptr<Communicator>(
-      new Communicator(context_, mesh_, channel, std::move(members), this, options_));
+      new Communicator(context_, job_, channel, std::move(members), this, options_));
 }
 
 // --- operations -------------------------------------------------------------
 
 void Communicator::cancel(Operation& operation) {
   const bool collected = operation.stage == OperationStage::kCollected;
-  mesh_->end_operation(operation, Code::kCancelled,
-                       collected ? "cancelled before it was started" : "cancelled by the caller");
+  job_->ender().end(operation, Code::kCancelled,
+                    collected ? "cancelled before it was started" : "cancelled by the caller");
 }
 
 void Communicator::end(Operation& operation, Code code, std::string_view why) {
-  mesh_->end_operation(operation, code, why);
+  job_->ender().end(operation, code, why);
 }
 
 void Communicator::release(Operation& operation) {
@@ -107,20 +107,20 @@ void Communicator::release(Operation& operation) {
 
 void Communicator::end_collectives(const Status& why) { collectives_->end(why); }
 
-void Communicator::peer_calls(int mesh_rank, ConstByteSpan note) {
-  collectives_->peer_calls(mesh_rank, note);
+void Communicator::peer_calls(int job_rank, ConstByteSpan note) {
+  collectives_->peer_calls(job_rank, note);
 }
 
-void Communicator::note_unexpected_part(int mesh_rank, uint64_t tag) {
-  collectives_->note_unexpected_part(mesh_rank, tag);
+void Communicator::note_unexpected_part(int job_rank, uint64_t tag) {
+  collectives_->note_unexpected_part(job_rank, tag);
 }
 
-void Communicator::peer_lost(int mesh_rank) { collectives_->peer_lost(mesh_rank); }
+void Communicator::peer_lost(int job_rank) { collectives_->peer_lost(job_rank); }
 
 bool Communicator::probe(int32_t source, uint64_t tag, uint64_t ignore, hetcomm_completion_t* out) {
   const Engine::Baton baton(engine_);
   const int32_t peer = source < 0 ? -1 : ranks()[static_cast<size_t>(source)];
-  if (peer >= 0 && peer_status_locked(peer).ok()) mesh_->pair(peer).ensure_connected();
+  if (peer >= 0 && peer_status_locked(peer).ok()) job_->pair(peer).ensure_connected();
   const MatchTable& table = channel().point_to_point;
   const Incoming* message = table.find_unexpected(peer, tag, ignore);
   if (message == nullptr) return false;
@@ -133,25 +133,25 @@ bool Communicator::probe(int32_t source, uint64_t tag, uint64_t ignore, hetcomm_
 
 Status Communicator::peer_status(int32_t rank) {
   const Engine::Baton baton(engine_);
-  mesh_->read_mail();
+  job_->events().read_mail();
   return peer_status_locked(ranks()[static_cast<size_t>(rank)]);
 }
 
 std::vector<bool> Communicator::lost_ranks() {
   const Engine::Baton baton(engine_);
-  mesh_->read_mail();
+  job_->events().read_mail();
   std::vector<bool> lost;
   for (const int rank : ranks()) {
     const Code code = peer_status_locked(rank).code();
     lost.push_back(code == Code::kPeerLost || code == Code::kUnreachable ||
-                   (rank == mesh_->rank() && mesh_->was_declared_lost()));
+                   (rank == job_->rank() && job_->events().was_declared_lost()));
   }
   return lost;
 }
 
 size_t Communicator::counters(int32_t rank, size_t capacity, hetcomm_counters_t* out) {
   const Engine::Baton baton(engine_);
-  const Pair* pair = mesh_->find_pair(ranks()[static_cast<size_t>(rank)]);
+  const Pair* pair = job_->find_pair(ranks()[static_cast<size_t>(rank)]);
   if (pair == nullptr) return 0;
   size_t index = 0;
   for (const hetcomm_counters_t& counters : pair->association().rails().counters()) {
@@ -163,13 +163,13 @@ size_t Communicator::counters(int32_t rank, size_t capacity, hetcomm_counters_t*
 
 std::string Communicator::explain(int32_t rank) {
   const Engine::Baton baton(engine_);
-  return mesh_->explain(ranks()[static_cast<size_t>(rank)]);
+  return job_->paths().explain(ranks()[static_cast<size_t>(rank)]);
 }
 
 void Communicator::abort(const std::string& reason) {
   const Engine::Baton baton(engine_);
-  mesh_->abort(*this, Status(Code::kAborted, fmt::format("rank {} aborted: {}", rank_, reason)),
-               true);
+  job_->members().abort(
+      *this, Status(Code::kAborted, fmt::format("rank {} aborted: {}", rank_, reason)), true);
 }
 
 Status Communicator::check_idle() {
@@ -192,14 +192,14 @@ Status Communicator::check_source(int32_t source) {
   const Engine::Baton baton(engine_);
   if (channel().closed) return channel().aborted;
   if (source >= 0) return peer_status_locked(ranks()[static_cast<size_t>(source)]);
-  if (mesh_->any_live_sender(*this)) return {};
-  return peer_status_locked(ranks().back() == mesh_->rank() ? ranks().front() : ranks().back());
+  if (job_->pairs().any_live_sender(*this)) return {};
+  return peer_status_locked(ranks().back() == job_->rank() ? ranks().front() : ranks().back());
 }
 
 void Communicator::flush(uint64_t timeout_ns) {
   {
     const Engine::Baton baton(engine_);
-    if (mesh_->others_stay(*this)) return;
+    if (job_->members().others_stay(*this)) return;
   }
   const uint64_t end = deadline_after(now_ns(), timeout_ns);
   bool asked = false;
@@ -207,8 +207,8 @@ void Communicator::flush(uint64_t timeout_ns) {
     {
       const Engine::Baton baton(engine_);
       engine_.progress();
-      if (mesh_->flushed()) return;
-      if (!asked || round % 128 == 0) mesh_->ask_for_acknowledgements();
+      if (job_->pairs().flushed()) return;
+      if (!asked || round % 128 == 0) job_->pairs().ask_for_acknowledgements();
       asked = true;
     }
     // The first rounds poll; later ones sleep until something arrives or it is time to look again.

@@ -1,6 +1,6 @@
-// Communicator: a numbered set of ranks of a mesh, with match tables of its own.
+// Communicator: a numbered set of ranks of a job, with match tables of its own.
 //
-// It knows its ranks, and answers for them to the mesh and to the rooms below. Its Poster starts
+// It knows its ranks, and answers for them to the job and to the rooms below. Its Poster starts
 // data calls, its RegisteredMemories have the memories, and its teams carry out collective
 // operations.
 #pragma once
@@ -16,8 +16,8 @@
 #include "src/core/communicator/operation_filler.h"
 #include "src/core/communicator/poster.h"
 #include "src/core/communicator/registered_memories.h"
-#include "src/core/job/mesh.h"
-#include "src/core/job/mesh_member.h"
+#include "src/core/job/job.h"
+#include "src/core/job/job_member.h"
 #include "src/core/memory/registration.h"
 #include "src/core/progress/engine.h"
 #include "src/core/progress/operation.h"
@@ -29,10 +29,10 @@ namespace collectives {
 class Collectives;
 }  // namespace collectives
 
-class Communicator final : public MeshMember {
+class Communicator final : public JobMember {
  public:
   static Result<std::unique_ptr<Communicator>> create(Context& context, Bootstrap& bootstrap,
-                                                      const MeshOptions& options);
+                                                      const JobOptions& options);
   ~Communicator();
   // The communicator that |operation| was posted on, or that a memory is registered on.
   static Communicator& of(const Operation& operation) {
@@ -66,29 +66,29 @@ class Communicator final : public MeshMember {
   // Why no message of |source| (-1: of anybody) can come any more; ok as long as one can.
   Status check_source(int32_t source);
   // Waits until accepted messages have left, at most |timeout_ns|; only the last communicator of a
-  // mesh waits.
+  // job waits.
   void flush(uint64_t timeout_ns);
 
   int32_t rank() const { return rank_; }
   int32_t size() const { return static_cast<int32_t>(ranks().size()); }
   // Number of this rank's channel.
   uint32_t id() const { return id_; }
-  const MeshMember* split_from() const override { return parent_; }
+  const JobMember* split_from() const override { return parent_; }
   // The communicator that was not split from another one, but made from a bootstrap.
   Communicator& root() { return parent_ == nullptr ? *this : parent_->root(); }
   // Says for each rank whether it died, left or cannot be reached, and for this rank whether the
   // others have declared it lost. Does not communicate. [any-thread]
   std::vector<bool> lost_ranks();
-  Mesh& mesh() { return *mesh_; }
-  const std::shared_ptr<Mesh>& shared_mesh() { return mesh_; }
+  Job& job() { return *job_; }
+  const std::shared_ptr<Job>& shared_mesh() { return job_; }
   Engine& engine() { return engine_; }
   Context& context() { return context_; }
-  const MeshOptions& options() const { return options_; }
+  const JobOptions& options() const { return options_; }
 
   // Under the baton.
-  // Number of the channel of |mesh_rank|, which is a rank of this communicator.
-  uint32_t channel_at(int mesh_rank) const override {
-    return members_[static_cast<size_t>(rank_of(mesh_rank))].channel;
+  // Number of the channel of |job_rank|, which is a rank of this communicator.
+  uint32_t channel_at(int job_rank) const override {
+    return members_[static_cast<size_t>(rank_of(job_rank))].channel;
   }
   void start(Operation& operation) override { poster_.start(operation); }
   void end(Operation& operation, Code code, std::string_view why) override;
@@ -110,26 +110,26 @@ class Communicator final : public MeshMember {
   void add_remote(RemoteMemory& remote) override { memories_.add_remote(remote); }
   void drop_remote(RemoteMemory& remote) override { memories_.drop_remote(remote); }
   void end_collectives(const Status& why) override;
-  void peer_calls(int mesh_rank, ConstByteSpan note) override;
-  void note_unexpected_part(int mesh_rank, uint64_t tag) override;
-  void peer_lost(int mesh_rank) override;
+  void peer_calls(int job_rank, ConstByteSpan note) override;
+  void note_unexpected_part(int job_rank, uint64_t tag) override;
+  void peer_lost(int job_rank) override;
 
  private:
   // Takes |channel| over.
-  Communicator(Context& context, std::shared_ptr<Mesh> mesh, Channel& channel,
-               std::vector<MemberChannel> members, Communicator* parent, MeshOptions options);
-  // Null where the ranks have no mesh in common yet.
-  static Result<std::unique_ptr<Communicator>> create_over_known_mesh(Context& context,
-                                                                      Bootstrap& bootstrap,
-                                                                      const MeshOptions& options);
-  const Status& peer_status_locked(int mesh_rank) const { return mesh_->peer_status(mesh_rank); }
+  Communicator(Context& context, std::shared_ptr<Job> job, Channel& channel,
+               std::vector<MemberChannel> members, Communicator* parent, JobOptions options);
+  // Null where the ranks have no job in common yet.
+  static Result<std::unique_ptr<Communicator>> create_over_known_job(Context& context,
+                                                                     Bootstrap& bootstrap,
+                                                                     const JobOptions& options);
+  const Status& peer_status_locked(int job_rank) const { return job_->peer_status(job_rank); }
 
   Context& context_;
-  std::shared_ptr<Mesh> mesh_;
+  std::shared_ptr<Job> job_;
   Engine& engine_;
   const uint32_t id_;  // number of the channel
   Communicator* parent_;
-  MeshOptions options_;
+  JobOptions options_;
   const std::vector<MemberChannel> members_;  // by rank
   const int32_t rank_;
   std::atomic<int32_t> children_{0};

@@ -1,26 +1,26 @@
-// Creation of a communicator over a mesh that all its ranks are in already.
+// Creation of a communicator over a job that all its ranks are in already.
 #include <array>
 #include <memory>
 
 #include "src/base/random.h"
 #include "src/core/communicator/communicator.h"
 #include "src/core/job/context.h"
-#include "src/core/job/mesh_offer.h"
+#include "src/core/job/job_offer.h"
 #include "src/core/job/pending_channel.h"
 
 namespace hetcomm {
 
 // A rank that has heard of all ranks and then fails takes the communicator from the others, too.
-Result<std::unique_ptr<Communicator>> Communicator::create_over_known_mesh(
-    Context& context, Bootstrap& bootstrap, const MeshOptions& options) {
+Result<std::unique_ptr<Communicator>> Communicator::create_over_known_job(
+    Context& context, Bootstrap& bootstrap, const JobOptions& options) {
   std::vector<std::unique_ptr<PendingChannel>> channels;
-  std::vector<OwnMeshOffer> own;
-  for (std::shared_ptr<Mesh>& mesh : context.meshes()) {
-    if (own.size() == kMostMeshOffers) break;
-    if (!mesh->may_be_shared(options.transports, bootstrap.configured_key())) continue;
-    auto pending = std::make_unique<PendingChannel>(std::move(mesh));
-    Mesh& offered = *pending->mesh();
-    std::optional<MeshOffer> offer = offered.offer(pending->open());
+  std::vector<OwnJobOffer> own;
+  for (std::shared_ptr<Job>& job : context.jobs()) {
+    if (own.size() == kMostJobOffers) break;
+    if (!job->may_be_shared(options.transports, bootstrap.configured_key())) continue;
+    auto pending = std::make_unique<PendingChannel>(std::move(job));
+    Job& offered = *pending->job();
+    std::optional<JobOffer> offer = offered.offer(pending->open());
     if (!offer) {
       pending->close();
       continue;
@@ -31,7 +31,7 @@ Result<std::unique_ptr<Communicator>> Communicator::create_over_known_mesh(
   // Rank 0 has no offer while its process makes its first communicator; then nobody waits for
   // others. Otherwise the bytes that rank 0 draws make the marks of offers good for this exchange
   // only.
-  const std::string scope = fmt::format("{}/epoch {}/known meshes", options.name, options.epoch);
+  const std::string scope = fmt::format("{}/epoch {}/known jobs", options.name, options.epoch);
   std::array<std::byte, 16> drawn{};
   HETCOMM_RETURN_IF_ERROR(fill_random(drawn));
   const ConstByteSpan mine = own.empty() ? ConstByteSpan() : ConstByteSpan(drawn);
@@ -46,7 +46,7 @@ Result<std::unique_ptr<Communicator>> Communicator::create_over_known_mesh(
   auto all = bootstrap.allgather(scope, encode_offers(own, exchange, bootstrap.rank()),
                                  options.deadline_ns);
   if (!all.ok()) return all.status();
-  Result<std::optional<ChosenMesh>> chosen = choose_mesh(own, all.value(), exchange);
+  Result<std::optional<ChosenJob>> chosen = choose_job(own, all.value(), exchange);
   if (!chosen.ok()) return chosen.status();
   for (size_t i = 0; i < channels.size(); ++i) {
     if (!chosen.value() || i != chosen.value()->own) channels[i]->close();
@@ -62,16 +62,16 @@ Result<std::unique_ptr<Communicator>> Communicator::create_over_known_mesh(
         "give the communicator another name or epoch");
   }
   std::vector<MemberChannel> members;
-  for (const MeshOffer& offer : chosen.value()->members) {
-    if (offer.rank < 0 || offer.rank >= pending.mesh()->size()) {
+  for (const JobOffer& offer : chosen.value()->members) {
+    if (offer.rank < 0 || offer.rank >= pending.job()->size()) {
       return Status(
           Code::kBootstrapFailed,
           fmt::format("the bootstrap returned an offer of rank {}; the job has ranks 0 to {}",
-                      offer.rank, pending.mesh()->size() - 1));
+                      offer.rank, pending.job()->size() - 1));
     }
     members.push_back({offer.rank, offer.channel});
   }
-  std::unique_ptr<Communicator> made(new Communicator(context, pending.mesh(), *pending.channel(),
+  std::unique_ptr<Communicator> made(new Communicator(context, pending.job(), *pending.channel(),
                                                       std::move(members), nullptr, options));
   pending.keep();
   context.log().debug("communicator '{}' uses the connections of an earlier one", options.name);

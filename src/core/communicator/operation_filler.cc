@@ -59,8 +59,8 @@ Code OperationFiller::fill(const PostArguments& arguments, Operation& operation,
   fill_common(arguments.kind, arguments.peer, arguments.tag, arguments.ignore, operation);
   operation.collective = arguments.collective;
   if (const hetcomm_operation_options_t* options = arguments.options; options != nullptr) {
-    operation.high_priority = options->priority == HETCOMM_PRIORITY_HIGH;
-    operation.fail_on_any_loss = (options->flags & HETCOMM_OPERATION_FAIL_ON_ANY_LOSS) != 0;
+    operation.options.high_priority = options->priority == HETCOMM_PRIORITY_HIGH;
+    operation.options.fail_on_any_loss = (options->flags & HETCOMM_OPERATION_FAIL_ON_ANY_LOSS) != 0;
     if (options->timeout_ns != 0) {
       operation.timeout_ns = options->timeout_ns;
       operation.run.deadline_ns = deadline_after(now_ns(), operation.timeout_ns);
@@ -77,10 +77,10 @@ Code OperationFiller::fill(const PostArguments& arguments, Operation& operation,
 Code OperationFiller::fill_buffers(const PostArguments& arguments, Operation& operation,
                                    std::string* text) {
   operation.clear_pieces();
-  operation.segment = {};
+  operation.buffers.segment = {};
   operation.length = 0;
-  operation.on_host = true;
-  operation.has_windows = true;
+  operation.buffers.on_host = true;
+  operation.buffers.has_windows = true;
   for (size_t i = 0; i < arguments.count; ++i) {
     const hetcomm_buffer_t& buffer = arguments.buffers[i];
     auto* memory = reinterpret_cast<Memory*>(buffer.memory);
@@ -93,22 +93,22 @@ Code OperationFiller::fill_buffers(const PostArguments& arguments, Operation& op
       *text = "the buffers together are longer than 2^64 bytes";
       return Code::kOutOfRange;
     }
-    operation.pieces.push_back({memory, buffer.offset, buffer.length});
+    operation.buffers.pieces.push_back({memory, buffer.offset, buffer.length});
     operation.length += buffer.length;
     const bool on_host = memory == nullptr || memory->host_accessible();
-    operation.on_host = operation.on_host && (on_host || buffer.length == 0);
+    operation.buffers.on_host = operation.buffers.on_host && (on_host || buffer.length == 0);
     if (on_host) {
       std::byte* base = memory != nullptr ? static_cast<std::byte*>(memory->address()) : nullptr;
-      operation.segment_list.push_back({base + buffer.offset, buffer.length});
+      operation.buffers.segment_list.push_back({base + buffer.offset, buffer.length});
     } else if (buffer.length > 0) {
       std::byte* const window = memory->window();
-      operation.has_windows = operation.has_windows && window != nullptr;
+      operation.buffers.has_windows = operation.buffers.has_windows && window != nullptr;
       if (window != nullptr) {
-        operation.segment_list.push_back({window + buffer.offset, buffer.length});
+        operation.buffers.segment_list.push_back({window + buffer.offset, buffer.length});
       }
     }
   }
-  for (const BufferPiece& piece : operation.pieces) {
+  for (const BufferPiece& piece : operation.buffers.pieces) {
     if (piece.memory != nullptr) piece.memory->add_use();
   }
   return Code::kOk;
@@ -117,14 +117,14 @@ Code OperationFiller::fill_buffers(const PostArguments& arguments, Operation& op
 void OperationFiller::fill_again(Operation& operation) const {
   operation.stage = OperationStage::kSubmitted;
   operation.run = {};
-  operation.any_place.store(0, std::memory_order_relaxed);
+  operation.wait_index.store(0, std::memory_order_relaxed);
   if (operation.timeout_ns != default_timeout_ns_) {
     operation.run.deadline_ns = deadline_after(now_ns(), operation.timeout_ns);
   }
-  operation.source = operation.kind != OperationKind::kReceive ? own_ : -1;
-  operation.matched_tag = operation.tag;
-  operation.code = Code::kOk;
-  operation.text.reset();
+  operation.outcome.source = operation.kind != OperationKind::kReceive ? own_ : -1;
+  operation.outcome.matched_tag = operation.tag;
+  operation.outcome.code = Code::kOk;
+  operation.outcome.text.reset();
 }
 
 }  // namespace hetcomm

@@ -16,14 +16,14 @@ namespace hetcomm {
 
 // Where messages reach a rank of a communicator.
 struct MemberChannel {
-  int rank;          // in the mesh
+  int rank;          // in the job
   uint32_t channel;  // number of the rank's channel
 };
 
 class OperationFiller {
  public:
   // |members| are those of the communicator, by rank, and outlive this. |own| is this rank in the
-  // mesh.
+  // job.
   OperationFiller(CommunicatorBase& communicator, std::span<const MemberChannel> members, int own,
                   uint64_t default_timeout_ns)
       : communicator_(communicator),
@@ -43,29 +43,29 @@ class OperationFiller {
     operation.stage = OperationStage::kSubmitted;
     operation.prepared = false;
     operation.detached = false;
-    operation.on_host = true;
+    operation.buffers.on_host = true;
     operation.collective = false;
-    operation.high_priority = false;
-    operation.fail_on_any_loss = false;
+    operation.options.high_priority = false;
+    operation.options.fail_on_any_loss = false;
     const MemberChannel to = peer < 0 ? MemberChannel{-1, 0} : member(peer);
     operation.peer = to.rank;
     operation.channel = to.channel;
-    operation.code = Code::kOk;
+    operation.outcome.code = Code::kOk;
     operation.tag = tag;
     operation.ignore = ignore;
     operation.communicator = &communicator_;
     operation.pair = nullptr;
     operation.run = {};
-    operation.any_place.store(0, std::memory_order_relaxed);
-    operation.source = kind != OperationKind::kReceive ? own_ : -1;
-    operation.matched_tag = tag;
+    operation.wait_index.store(0, std::memory_order_relaxed);
+    operation.outcome.source = kind != OperationKind::kReceive ? own_ : -1;
+    operation.outcome.matched_tag = tag;
     operation.timeout_ns = default_timeout_ns_;
   }
   // Fills in one buffer in host memory.
   static void fill_host(const hetcomm_buffer_t& buffer, Operation& operation) {
-    operation.segment = {reinterpret_cast<void*>(buffer.offset), buffer.length};
+    operation.buffers.segment = {reinterpret_cast<void*>(buffer.offset), buffer.length};
     operation.length = buffer.length;
-    if (!operation.pieces.empty()) [[unlikely]]
+    if (!operation.buffers.pieces.empty()) [[unlikely]]
       operation.clear_pieces();
   }
   // Fills in any buffers.
@@ -78,13 +78,13 @@ class OperationFiller {
     operation.kind = kind;
     operation.prepared = false;
     operation.detached = false;
-    operation.code = Code::kOk;
+    operation.outcome.code = Code::kOk;
     operation.communicator = &communicator_;
-    operation.source = source;
-    operation.matched_tag = tag;
-    operation.run.bytes_sent = operation.run.bytes_received = length;
-    operation.any_place.store(0, std::memory_order_relaxed);
-    if (!operation.pieces.empty()) [[unlikely]]
+    operation.outcome.source = source;
+    operation.outcome.matched_tag = tag;
+    operation.outcome.bytes_sent = operation.outcome.bytes_received = length;
+    operation.wait_index.store(0, std::memory_order_relaxed);
+    if (!operation.buffers.pieces.empty()) [[unlikely]]
       operation.clear_pieces();
     operation.set_state(OperationState::kComplete);
   }

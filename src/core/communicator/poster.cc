@@ -18,16 +18,16 @@ bool in_group(const PostArguments& arguments) {
 
 }  // namespace
 
-Poster::Poster(Context& context, CommunicatorBase& communicator, Mesh& mesh,
+Poster::Poster(Context& context, CommunicatorBase& communicator, Job& job,
                collectives::Collectives& collectives, std::span<const MemberChannel> members)
-    : engine_(mesh.engine()),
-      mesh_(mesh),
+    : engine_(job.engine()),
+      job_(job),
       channel_(communicator.channel()),
       context_(context),
       communicator_(communicator),
       collectives_(collectives),
-      own_rank_(communicator.rank_of(mesh.rank())),
-      filler_(communicator, members, mesh.rank(), context.config().number(Variable::kTimeout)) {}
+      own_rank_(communicator.rank_of(job.rank())),
+      filler_(communicator, members, job.rank(), context.config().number(Variable::kTimeout)) {}
 
 bool Poster::note_receive(const Operation& operation) {
   return !OverlapGuard::kActive || operation.kind != OperationKind::kReceive ||
@@ -99,7 +99,7 @@ Code Poster::post_beside(const PostArguments& arguments, Operation** out, std::s
 
 void Poster::collect(Operation& operation) {
   operation.stage = OperationStage::kCollected;
-  operation.group->has_new = true;
+  operation.slot.block->has_new = true;
   const uint64_t at = context_.note_times(operation, now_ns());
   operation.set_state(OperationState::kPending);
   engine_.timer_changed(at);
@@ -149,30 +149,30 @@ Code Poster::restart(const OperationRef& prepared, std::string* text) {
 void Poster::start(Operation& operation) {
   communicator_.operation_begun();
   if (channel_.closed) [[unlikely]] {
-    mesh_.commons().completer.complete(operation, Code::kAborted, text_or_none([&] {
-                                         return std::string(channel_.aborted.text());
-                                       }));
+    job_.commons().completer.complete(operation, Code::kAborted, text_or_none([&] {
+                                        return std::string(channel_.aborted.text());
+                                      }));
     return;
   }
   try {
     if (operation.kind == OperationKind::kCollective) {
       if (Status status = collectives_.start(operation); !status.ok()) {
-        mesh_.commons().completer.complete(operation, status.code(), std::string(status.text()));
+        job_.commons().completer.complete(operation, status.code(), std::string(status.text()));
       }
     } else if (operation.kind == OperationKind::kReceive) {
-      mesh_.start_receive(channel_, operation);
+      job_.start_receive(channel_, operation);
     } else {
-      mesh_.pair(operation.peer).submit(operation);
+      job_.pair(operation.peer).submit(operation);
     }
   } catch (const std::bad_alloc&) {
     // A team tells the other ranks of the failure of an operation that it has taken over.
     const bool told = operation.kind != OperationKind::kCollective ||
                       operation.stage != OperationStage::kSubmitted;
-    mesh_.end_out_of_memory(operation);
+    job_.ender().end_out_of_memory(operation);
     if (!told) collectives_.fail(Code::kOutOfMemory, "there was no memory to start an operation");
   }
   if (operation.state() != OperationState::kPending) return;
-  operation.group->has_new = true;
+  operation.slot.block->has_new = true;
   if (operation.run.deadline_ns == kForever) {
     engine_.timer_changed(kForever);
   } else if (operation.run.deadline_ns != 0) {
@@ -225,7 +225,7 @@ Operation* Poster::begin_for_peer(OperationKind kind, int peer, Registration& re
   }
   operation->access = {.registration = &registration, .offset = offset};
   operation->set_state(OperationState::kPending);
-  operation->group->has_new = true;
+  operation->slot.block->has_new = true;
   registration.add_running();
   communicator_.operation_begun();
   engine_.operation_started();
@@ -239,7 +239,7 @@ Operation* Poster::make_internal(const InternalMessage& message) {
                       *operation);
   operation->collective = true;
   operation->detached = true;
-  operation->high_priority = message.high_priority;
+  operation->options.high_priority = message.high_priority;
   operation->run.deadline_ns = message.deadline_ns;
   operation->end_handler = message.handler;
   OperationFiller::fill_host(hetcomm_buffer_host(message.bytes.data(), message.bytes.size()),

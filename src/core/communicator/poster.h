@@ -12,7 +12,7 @@
 
 #include "src/core/communicator/operation_filler.h"
 #include "src/core/communicator/post_arguments.h"
-#include "src/core/job/mesh.h"
+#include "src/core/job/job.h"
 #include "src/core/memory/overlap_guard.h"
 #include "src/core/progress/communicator_base.h"
 #include "src/core/progress/engine.h"
@@ -28,7 +28,7 @@ class Collectives;
 class Poster {
  public:
   // All arguments outlive this. |members| are those of the communicator, by rank.
-  Poster(Context& context, CommunicatorBase& communicator, Mesh& mesh,
+  Poster(Context& context, CommunicatorBase& communicator, Job& job,
          collectives::Collectives& collectives, std::span<const MemberChannel> members);
   Poster(const Poster&) = delete;
   Poster& operator=(const Poster&) = delete;
@@ -133,7 +133,7 @@ class Poster {
   bool send_at_once(int32_t peer, uint64_t tag, const hetcomm_buffer_t& buffer) {
     engine_.drain_queued();
     const MemberChannel& to = filler_.member(peer);
-    Pair* pair = mesh_.find_pair(to.rank);
+    Pair* pair = job_.find_pair(to.rank);
     return pair != nullptr && !channel_.closed &&
            pair->traffic().sender().send_at_once(
                to.channel, tag, {reinterpret_cast<void*>(buffer.offset), buffer.length});
@@ -145,7 +145,7 @@ class Poster {
   Code post_beside(const PostArguments& arguments, Operation** out, std::string* text);
 
   Engine& engine_;
-  Mesh& mesh_;
+  Job& job_;
   Channel& channel_;
   Context& context_;
   CommunicatorBase& communicator_;

@@ -29,13 +29,13 @@ Status RegisteredMemories::check_idle() const {
 
 void RegisteredMemories::add_remote(RemoteMemory& remote) {
   const Engine::Baton baton(engine_);
-  mesh_.pair(remote.rank()).access().initiator().mapped().add(remote);
+  job_.pair(remote.rank()).access().initiator().mapped().add(remote);
   ++remotes_;
 }
 
 void RegisteredMemories::drop_remote(RemoteMemory& remote) {
   const Engine::Baton baton(engine_);
-  mesh_.pair(remote.rank()).access().initiator().mapped().remove(remote);
+  job_.pair(remote.rank()).access().initiator().mapped().remove(remote);
   --remotes_;
 }
 
@@ -54,11 +54,11 @@ Status RegisteredMemories::register_memory(Memory& memory, uint32_t rights, bool
   if (communicator_.channel().closed) return communicator_.channel().aborted;
   memory.registration = std::make_unique<Registration>(communicator_, memory, rights);
   try {
-    mesh_.publish(*memory.registration);
+    job_.memories().publish(*memory.registration);
   } catch (const std::bad_alloc&) {
     // No peer knows of the memory, so none holds it.
-    (void)mesh_.withdraw(*memory.registration);
-    mesh_.commons().registrations.erase(memory.registration->id);
+    (void)job_.memories().withdraw(*memory.registration);
+    job_.commons().registrations.erase(memory.registration->id);
     memory.registration.reset();
     return Code::kOutOfMemory;
   }
@@ -84,7 +84,7 @@ Status RegisteredMemories::unregister_memory(Memory& memory, uint64_t timeout_ns
           operation.access.registration != registration) {
         return;
       }
-      own.mesh_.end_operation(operation, Code::kStaleHandle, "the memory was unregistered");
+      own.job_.ender().end(operation, Code::kStaleHandle, "the memory was unregistered");
     });
   }
   const uint64_t deadline = deadline_after(now_ns(), timeout);
@@ -92,7 +92,7 @@ Status RegisteredMemories::unregister_memory(Memory& memory, uint64_t timeout_ns
   while (true) {
     {
       const Engine::Baton baton(own.engine_);
-      withdrawn = own.mesh_.withdraw(*registration);
+      withdrawn = own.job_.memories().withdraw(*registration);
     }
     const bool quiet = registration->running() == 0 && registration->waiters == 0;
     if (withdrawn && quiet) break;
@@ -106,7 +106,7 @@ Status RegisteredMemories::unregister_memory(Memory& memory, uint64_t timeout_ns
                      [&] { return !quiet && registration->running() == 0; });
   }
   const Engine::Baton baton(own.engine_);
-  own.mesh_.commons().registrations.erase(registration->id);
+  own.job_.commons().registrations.erase(registration->id);
   hetcomm_notification_t dropped;
   Association* source = nullptr;
   while (registration->take(&dropped, &source)) source->give_back_credit(kMessageCost);
@@ -123,7 +123,7 @@ Result<std::vector<std::byte>> RegisteredMemories::export_memory(const Memory& m
   }
   RegisteredMemories& own = Communicator::of(*registration).memories();
   const Engine::Baton baton(own.engine_);
-  return own.mesh_.export_memory(*registration).encode();
+  return own.job_.memories().describe(*registration).encode();
 }
 
 Status RegisteredMemories::import_memory(ConstByteSpan bytes, ExportedMemory* exported,
@@ -131,7 +131,7 @@ Status RegisteredMemories::import_memory(ConstByteSpan bytes, ExportedMemory* ex
   Result<ExportedMemory> decoded = ExportedMemory::decode(bytes);
   if (!decoded.ok()) return decoded.status();
   const Engine::Baton baton(engine_);
-  HETCOMM_RETURN_IF_ERROR(mesh_.find_keys(decoded.value(), keys));
+  HETCOMM_RETURN_IF_ERROR(job_.memories().find_keys(decoded.value(), keys));
   if (!communicator_.contains(decoded.value().rank)) {
     return Status(Code::kOutOfRange, "the memory's owner is not a rank of the communicator");
   }

@@ -10,7 +10,7 @@
 
 #include "src/base/span.h"
 #include "src/base/status.h"
-#include "src/core/job/mesh.h"
+#include "src/core/job/job.h"
 #include "src/core/memory/memory.h"
 #include "src/core/memory/registration.h"
 #include "src/core/progress/communicator_base.h"
@@ -20,11 +20,11 @@ namespace hetcomm {
 
 class RegisteredMemories {
  public:
-  // |communicator| and |mesh| outlive this.
-  RegisteredMemories(CommunicatorBase& communicator, Mesh& mesh, uint64_t default_timeout_ns)
+  // |communicator| and |job| outlive this.
+  RegisteredMemories(CommunicatorBase& communicator, Job& job, uint64_t default_timeout_ns)
       : communicator_(communicator),
-        mesh_(mesh),
-        engine_(mesh.engine()),
+        job_(job),
+        engine_(job.engine()),
         default_timeout_ns_(default_timeout_ns) {}
   RegisteredMemories(const RegisteredMemories&) = delete;
   RegisteredMemories& operator=(const RegisteredMemories&) = delete;
@@ -46,7 +46,7 @@ class RegisteredMemories {
 
  private:
   CommunicatorBase& communicator_;
-  Mesh& mesh_;
+  Job& job_;
   Engine& engine_;
   const uint64_t default_timeout_ns_;
   // Memories that exist. Under the baton.

@@ -36,12 +36,12 @@ Status Context::start(const std::vector<Device>& devices, bool thread) {
   if (memory == MAP_FAILED) return status_from_errno(errno, "mmap");
   alive_ = static_cast<uint32_t*>(memory);
   *alive_ = 1;
-  engine_.set_alive_word(alive_);
   if (madvise(memory, page, MADV_WIPEONFORK) != 0) {
     log_->debug(
         "forked children cannot be told from their parent: the kernel lacks MADV_WIPEONFORK");
   }
   EngineOptions options;
+  options.alive_word = alive_;
   options.thread = thread;
   options.spin_ns = config_.number(Variable::kSpinTime);
   options.adapts_spin = !config_.is_set(Variable::kSpinTime);
@@ -59,17 +59,17 @@ Result<liveness::ControlThread*> Context::control_thread() {
   return control_thread_.get();
 }
 
-void Context::add_mesh(const std::shared_ptr<Mesh>& mesh) {
-  const std::lock_guard<std::mutex> lock(mesh_mutex_);
-  std::erase_if(meshes_, [](const std::weak_ptr<Mesh>& each) { return each.expired(); });
-  meshes_.push_back(mesh);
+void Context::add_job(const std::shared_ptr<Job>& job) {
+  const std::lock_guard<std::mutex> lock(job_mutex_);
+  std::erase_if(jobs_, [](const std::weak_ptr<Job>& each) { return each.expired(); });
+  jobs_.push_back(job);
 }
 
-std::vector<std::shared_ptr<Mesh>> Context::meshes() {
-  const std::lock_guard<std::mutex> lock(mesh_mutex_);
-  std::vector<std::shared_ptr<Mesh>> found;
-  for (const std::weak_ptr<Mesh>& each : meshes_) {
-    if (std::shared_ptr<Mesh> mesh = each.lock()) found.push_back(std::move(mesh));
+std::vector<std::shared_ptr<Job>> Context::jobs() {
+  const std::lock_guard<std::mutex> lock(job_mutex_);
+  std::vector<std::shared_ptr<Job>> found;
+  for (const std::weak_ptr<Job>& each : jobs_) {
+    if (std::shared_ptr<Job> job = each.lock()) found.push_back(std::move(job));
   }
   return found;
 }

@@ -18,9 +18,9 @@
 
 namespace hetcomm {
 
-class Mesh;
+class Job;
 
-// What capi puts together: core names no transport and no device.
+// src/capi puts these parts together, since core names no transport and no device.
 struct ContextParts {
   Config config;
   std::unique_ptr<Log> log;
@@ -44,9 +44,9 @@ class Context final : private Submitter {
 
   // The thread of the control planes, started by the first job of several ranks. [any-thread]
   Result<liveness::ControlThread*> control_thread();
-  // The meshes of its communicators, the oldest first.
-  void add_mesh(const std::shared_ptr<Mesh>& mesh);
-  std::vector<std::shared_ptr<Mesh>> meshes();
+  // The jobs of its communicators, the oldest first.
+  void add_job(const std::shared_ptr<Job>& job);
+  std::vector<std::shared_ptr<Job>> jobs();
   OverlapGuard& overlaps() { return overlaps_; }
   // Objects of this context that still exist.
   void add_object() { objects_.fetch_add(1, std::memory_order_relaxed); }
@@ -71,8 +71,8 @@ class Context final : private Submitter {
   uint64_t stall_ns_;
   std::atomic<int64_t> objects_{0};
   OverlapGuard overlaps_;
-  std::mutex mesh_mutex_;
-  std::vector<std::weak_ptr<Mesh>> meshes_;  // under |mesh_mutex_|
+  std::mutex job_mutex_;
+  std::vector<std::weak_ptr<Job>> jobs_;  // under |job_mutex_|
   std::mutex control_mutex_;
   std::unique_ptr<liveness::ControlThread> control_thread_;  // under |control_mutex_|
   Engine engine_;

@@ -32,7 +32,7 @@ bool says(const nlohmann::json& row, const char* name, std::string_view wanted) 
   return found != row.end() && found->is_string() && found->get<std::string>() == wanted;
 }
 
-// Of messages between two ranks, in host memory, by this library.
+// True for a row about messages between two ranks, in host memory, by this library.
 bool counts(const nlohmann::json& row) {
   const auto impl = row.find("impl");
   return row.is_object() && impl != row.end() && impl->is_string() &&
@@ -53,8 +53,8 @@ void note(const nlohmann::json& row, Seen& seen) {
   }
 }
 
-// Whether brackets are nested more deeply than in what a benchmark prints. Parsed, each would take
-// some 70 times its own byte.
+// True if brackets are nested more deeply than a benchmark prints them. The parser would take some
+// 70 bytes for each.
 bool is_too_deep(std::string_view json) {
   int depth = 0;
   bool in_string = false;
@@ -77,8 +77,11 @@ bool is_too_deep(std::string_view json) {
 
 Result<LinkModel> LinkModel::parse(std::string_view json) {
   if (is_too_deep(json)) {
-    return Status(Code::kInvalidArgument,
-                  fmt::format("has more than {} brackets within each other", kMostNesting));
+    return Status(
+        Code::kInvalidArgument,
+        fmt::format(
+            "nests brackets more than {} deep: use what `hetcomm_bench --format json` prints",
+            kMostNesting));
   }
   const nlohmann::json document = nlohmann::json::parse(json, nullptr, /*allow_exceptions=*/false);
   if (!document.is_object() || !document.contains("rows") || !document["rows"].is_array()) {
@@ -91,9 +94,9 @@ Result<LinkModel> LinkModel::parse(std::string_view json) {
   LinkModel model;
   for (const auto& [kind, seen] : by_kind) {
     if (!seen.shortest || seen.megabytes_per_s <= 0) continue;
-    const double latency = std::min(seen.latency_us * 1e3, double{Link::kMostLatencyNs});
-    const double rate = std::min(seen.megabytes_per_s * 1e6, double{Link::kMostBytesPerS});
-    model.set(kind, Link::bounded(static_cast<uint64_t>(latency), static_cast<uint64_t>(rate)));
+    const double latency = std::min(seen.latency_us * 1e3, double{LinkCost::kMostLatencyNs});
+    const double rate = std::min(seen.megabytes_per_s * 1e6, double{LinkCost::kMostBytesPerS});
+    model.set(kind, LinkCost::bounded(static_cast<uint64_t>(latency), static_cast<uint64_t>(rate)));
   }
   if (model.entries_.empty()) {
     return Status(Code::kInvalidArgument,
@@ -112,14 +115,14 @@ Result<LinkModel> LinkModel::read(const std::string& path) {
   return Status(model.status().code(), fmt::format("{} {}", what, model.status().text()));
 }
 
-const Link* LinkModel::find(std::string_view kind) const {
+const LinkCost* LinkModel::find(std::string_view kind) const {
   for (const Entry& entry : entries_) {
     if (entry.kind == kind) return &entry.link;
   }
   return nullptr;
 }
 
-void LinkModel::set(std::string_view kind, const Link& link) {
+void LinkModel::set(std::string_view kind, const LinkCost& link) {
   for (Entry& entry : entries_) {
     if (entry.kind != kind) continue;
     entry.link = link;

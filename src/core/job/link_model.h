@@ -1,5 +1,5 @@
-// What a message costs over a link, for choices that all ranks have to make alike: never by a
-// local measurement. Integers, so that processors of different makers agree.
+// The cost of a message over a link, for choices that all ranks have to make alike. No rank
+// measures it on its own. Integers make sure that processors of different makers agree.
 #pragma once
 
 #include <algorithm>
@@ -12,19 +12,19 @@
 
 namespace hetcomm {
 
-struct Link {
-  // What is beyond is no link, and would not be reckoned with rightly.
+struct LinkCost {
+  // Larger figures belong to no link, and sums of them would overflow.
   static constexpr uint64_t kMostLatencyNs = 3'600'000'000'000;
   static constexpr uint64_t kMostBytesPerS = 1'000'000'000'000'000;
 
   uint64_t latency_ns = 0;
   uint64_t bytes_per_s = 1;
 
-  static Link bounded(uint64_t latency_ns, uint64_t bytes_per_s) {
+  static LinkCost bounded(uint64_t latency_ns, uint64_t bytes_per_s) {
     return {std::min(latency_ns, kMostLatencyNs),
             std::clamp<uint64_t>(bytes_per_s, 1000, kMostBytesPerS)};
   }
-  // Of |bytes| without the latency.
+  // The time of |bytes| without the latency.
   uint64_t moving_ns(uint64_t bytes) const {
     constexpr uint64_t kSecond = 1'000'000'000;
     constexpr uint64_t kMost = UINT64_MAX / kSecond;
@@ -32,27 +32,27 @@ struct Link {
     return bytes <= kMost ? bytes * kSecond / rate : bytes / rate * kSecond;
   }
   uint64_t time_ns(uint64_t bytes) const { return latency_ns + moving_ns(bytes); }
-  friend bool operator==(const Link&, const Link&) = default;
+  friend bool operator==(const LinkCost&, const LinkCost&) = default;
 };
 
-// By kind of transport.
+// LinkCost costs by kind of transport.
 class LinkModel {
  public:
-  // What `hetcomm_bench --format json` has printed: of each transport, the latency of the shortest
-  // message and the best bandwidth. Fails, with a text that names the file, if it is no such file
-  // or says nothing of any link.
+  // Reads a file that `hetcomm_bench --format json` has printed. It takes the latency of the
+  // shortest message and the best bandwidth of each transport. Fails, with a text that names the
+  // file, if it is no such file or says nothing of any link.
   static Result<LinkModel> read(const std::string& path);
-  // The same from the text of such a file.
+  // Reads the text of such a file.
   static Result<LinkModel> parse(std::string_view json);
 
   // Null where nothing is known.
-  const Link* find(std::string_view kind) const;
-  void set(std::string_view kind, const Link& link);
+  const LinkCost* find(std::string_view kind) const;
+  void set(std::string_view kind, const LinkCost& link);
 
  private:
   struct Entry {
     std::string kind;
-    Link link;
+    LinkCost link;
   };
   std::vector<Entry> entries_;
 };

@@ -21,7 +21,7 @@ std::vector<std::byte> encode_question(const StreamId& stream);
 // False: it is none.
 bool decode_answer(ConstByteSpan bytes, PathAnswer* answer);
 
-// Answers for the transports of one mesh. [any-thread]
+// Answers for the transports of one job. [any-thread]
 class PathWitness final : public liveness::Witness {
  public:
   // |source| is asked until close().

@@ -6,25 +6,25 @@
 #include <memory>
 #include <utility>
 
-#include "src/core/job/mesh.h"
+#include "src/core/job/job.h"
 
 namespace hetcomm {
 
 class PendingChannel {
  public:
-  explicit PendingChannel(std::shared_ptr<Mesh> mesh) : mesh_(std::move(mesh)) {}
+  explicit PendingChannel(std::shared_ptr<Job> job) : job_(std::move(job)) {}
   PendingChannel(const PendingChannel&) = delete;
   PendingChannel& operator=(const PendingChannel&) = delete;
   // The other ranks learn that this one has no communicator.
   ~PendingChannel() {
-    const Engine::Baton baton(mesh_->engine());
-    if (channel_ != nullptr) mesh_->give_up_channel(*channel_);
+    const Engine::Baton baton(job_->engine());
+    if (channel_ != nullptr) job_->members().give_up_channel(*channel_);
   }
 
-  const std::shared_ptr<Mesh>& mesh() const { return mesh_; }
+  const std::shared_ptr<Job>& job() const { return job_; }
   Channel& open() {
-    const Engine::Baton baton(mesh_->engine());
-    channel_ = &mesh_->open_channel();
+    const Engine::Baton baton(job_->engine());
+    channel_ = &job_->open_channel();
     return *channel_;
   }
   // Null before open(), and after it was kept or closed.
@@ -33,12 +33,12 @@ class PendingChannel {
   void keep() { channel_ = nullptr; }
   // Nobody makes a communicator.
   void close() {
-    const Engine::Baton baton(mesh_->engine());
-    if (channel_ != nullptr) mesh_->close_channel(*std::exchange(channel_, nullptr));
+    const Engine::Baton baton(job_->engine());
+    if (channel_ != nullptr) job_->members().close_channel(*std::exchange(channel_, nullptr));
   }
 
  private:
-  std::shared_ptr<Mesh> mesh_;
+  std::shared_ptr<Job> job_;
   Channel* channel_ = nullptr;
 };
 

@@ -1,5 +1,5 @@
-// Who is near whom in a team, and what it costs to send a message: what algorithms are chosen by.
-// The same on all ranks, since it is made of what all have published.
+// Which ranks of a team are near each other, and what it costs to send a message. Algorithms are
+// chosen by it. All ranks have the same placement, since it is made of what all have published.
 #pragma once
 
 #include <cstdint>
@@ -11,25 +11,25 @@ namespace hetcomm {
 
 struct RankPlacement {
   RankPlacement() = default;
-  // |labels|: of the ranks, in their order; those that have the same one are a group.
-  RankPlacement(const std::vector<uint32_t>& labels, Link inside, Link across);
+  // |labels|: one for each rank. The ranks with the same label are a cluster.
+  RankPlacement(const std::vector<uint32_t>& labels, LinkCost inside, LinkCost across);
 
-  uint32_t group_count() const { return static_cast<uint32_t>(groups.size()); }
+  uint32_t cluster_count() const { return static_cast<uint32_t>(clusters.size()); }
   // There is something to gain by telling near ranks from far ones.
-  bool has_levels() const { return groups.size() > 1 && largest > 1; }
+  bool has_levels() const { return clusters.size() > 1 && largest > 1; }
 
-  // In the order of their first ranks; the ranks of each in order.
-  std::vector<std::vector<uint32_t>> groups;
-  std::vector<uint32_t> group_of;  // by rank
-  std::vector<uint32_t> index_of;  // by rank: its place in its group
-  // All ranks, group by group, and where each of them stands there: rings cross few links so.
+  // The ranks of each cluster, in order; clusters are in the order of their first ranks.
+  std::vector<std::vector<uint32_t>> clusters;
+  std::vector<uint32_t> cluster_of;  // by rank
+  std::vector<uint32_t> index_of;    // by rank: its place in its cluster
+  // All ranks, cluster by cluster, so that rings cross few links; and where each rank stands there.
   std::vector<uint32_t> ring;
   std::vector<uint32_t> place_of;
-  uint32_t largest = 0;  // ranks of a group
+  uint32_t largest = 0;  // ranks of the largest cluster
   uint32_t smallest = 0;
-  bool contiguous = true;  // no group has ranks of another one between its own
-  Link inside;             // between ranks of one group
-  Link across;             // between groups; |inside| where there is one group
+  bool contiguous = true;  // no cluster has ranks of another one between its own
+  LinkCost inside;         // between ranks of one cluster
+  LinkCost across;         // between clusters; |inside| where there is one cluster
 };
 
 }  // namespace hetcomm

@@ -65,8 +65,8 @@ bool DeviceAccess::reaches(Memory& memory, size_t index) {
 }
 
 bool DeviceAccess::reaches(const Operation& operation, size_t index) {
-  if (!operation.has_windows) return false;
-  for (const BufferPiece& piece : operation.pieces) {
+  if (!operation.buffers.has_windows) return false;
+  for (const BufferPiece& piece : operation.buffers.pieces) {
     if (is_on_device(piece) && !reaches(*piece.memory, index)) return false;
   }
   return true;
@@ -74,7 +74,7 @@ bool DeviceAccess::reaches(const Operation& operation, size_t index) {
 
 // Operations that use the memory go on until they end. New ones are staged.
 void DeviceAccess::give_up(const Operation& operation, size_t index, const Status& why) {
-  for (const BufferPiece& piece : operation.pieces) {
+  for (const BufferPiece& piece : operation.buffers.pieces) {
     if (!is_on_device(piece)) continue;
     state_of(*piece.memory, index) = State::kRefused;
     log_.info("memory of {} ({} bytes) is staged over {} from now on: {}",
@@ -84,14 +84,14 @@ void DeviceAccess::give_up(const Operation& operation, size_t index, const Statu
 }
 
 Status DeviceAccess::flush_remote_writes(const Operation& operation) {
-  for (const BufferPiece& piece : operation.pieces) {
+  for (const BufferPiece& piece : operation.buffers.pieces) {
     if (is_on_device(piece)) HETCOMM_RETURN_IF_ERROR(piece.memory->flush_remote_writes());
   }
   return {};
 }
 
 std::string DeviceAccess::refusal(const Operation& operation, size_t index) const {
-  for (const BufferPiece& piece : operation.pieces) {
+  for (const BufferPiece& piece : operation.buffers.pieces) {
     if (!is_on_device(piece)) continue;
     const Status& verdict = paths_[index].verdicts[piece.memory->device_index()];
     const auto known = memories_.find(piece.memory);

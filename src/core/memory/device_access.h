@@ -1,7 +1,7 @@
-// Device access knows which transports of a mesh reach memory of devices without staging, and
+// Device access knows which transports of a job reach memory of devices without staging, and
 // attaches memory to them.
 //
-// It tries once, when the mesh is created, whether a transport reaches a device. It attaches each
+// It tries once, when the job is created, whether a transport reaches a device. It attaches each
 // memory on its first use. If a transport does not reach a memory, or refuses it, core stages. With
 // HETCOMM_DEVICE_PATH=direct the operation fails instead. All calls are made under the baton.
 #pragma once

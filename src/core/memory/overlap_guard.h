@@ -58,11 +58,11 @@ class OverlapGuard {
 
   template <typename Use>
   static bool for_each_range(const Operation& receive, Use&& use) {
-    if (receive.pieces.empty()) {
-      const auto address = reinterpret_cast<uint64_t>(receive.segment.iov_base);
+    if (receive.buffers.pieces.empty()) {
+      const auto address = reinterpret_cast<uint64_t>(receive.buffers.segment.iov_base);
       return receive.length == 0 || use(Range{{nullptr, address}, address + receive.length});
     }
-    for (const BufferPiece& piece : receive.pieces) {
+    for (const BufferPiece& piece : receive.buffers.pieces) {
       if (piece.length == 0) continue;
       const bool on_host = piece.memory != nullptr && piece.memory->host_accessible();
       const uint64_t base = on_host ? reinterpret_cast<uint64_t>(piece.memory->address()) : 0;

@@ -1,6 +1,6 @@
 // Registered memory, at its owner and as others see it.
 //
-// A Registration stands in the mesh's table under an id that is never used twice. Every request of
+// A Registration stands in the job's table under an id that is never used twice. Every request of
 // a peer names this id. A registration ends in two steps: first it is closing (no new use begins,
 // and operations under way are ended), then it goes. Exported bytes are plain data and prove
 // nothing: the owner, or the network hardware that holds the key, checks each use.
@@ -39,7 +39,7 @@ class Registration {
 
   // All members up to drop_running() are touched under the baton.
   uint64_t id = 0;
-  // One key for each transport, by its number in the mesh; all-zero if the transport has none.
+  // One key for each transport, by its number in the job; all-zero if the transport has none.
   std::vector<std::pair<std::string, RemoteKey>> keys;
 
   void notify(Association& source, const hetcomm_notification_t& notification) {
@@ -94,7 +94,7 @@ class Registration {
 // The content of exported bytes.
 struct ExportedMemory {
   Identity job;
-  int32_t rank = 0;  // of the mesh
+  int32_t rank = 0;  // of the job
   uint64_t id = 0;
   uint64_t length = 0;
   uint32_t rights = 0;
@@ -117,13 +117,13 @@ class RemoteMemory {
   RemoteMemory& operator=(const RemoteMemory&) = delete;
 
   CommunicatorBase& communicator() const { return communicator_; }
-  int32_t rank() const { return rank_; }  // of the mesh
+  int32_t rank() const { return rank_; }  // of the job
   uint64_t id() const { return id_; }
   uint64_t length() const { return length_; }
   uint32_t rights() const { return rights_; }
   bool host_accessible() const { return host_accessible_; }
   bool needs_flush() const { return needs_flush_; }
-  // Returns the key for connections of the mesh's transport |index|, all-zero if it has none.
+  // Returns the key for connections of the job's transport |index|, all-zero if it has none.
   const RemoteKey& key(size_t index) const { return keys_[index]; }
   bool contains(uint64_t offset, uint64_t length) const {
     return offset <= length_ && length <= length_ - offset;

@@ -17,7 +17,7 @@ constexpr size_t kMostSegments = 8;  // of a put that goes as one message
 // True if the bytes of |put| may travel in one message, out of which the owner copies them.
 bool fits_message(const Operation& put, const Rail& rail) {
   const Capabilities& capabilities = rail.capabilities();
-  return put.on_host && put.access.remote->host_accessible() &&
+  return put.buffers.on_host && put.access.remote->host_accessible() &&
          put.length <= capabilities.eager_limit_bytes &&
          put.length + sizeof(AccessBody) <= capabilities.max_payload_bytes &&
          put.segments().size() <= kMostSegments;
@@ -167,7 +167,7 @@ void AccessInitiator::note_asked(Operation& operation) {
 
 // The owner is told where it wants to know.
 void AccessInitiator::finish_direct(Operation& operation, Code code) {
-  if (code == Code::kOk && !operation.on_host && operation.kind == OperationKind::kGet) {
+  if (code == Code::kOk && !operation.buffers.on_host && operation.kind == OperationKind::kGet) {
     code = DeviceAccess::flush_remote_writes(operation).code();
   }
   // The owner's notification says that the bytes may be used, or this rank does when it sees the

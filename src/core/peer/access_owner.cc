@@ -23,7 +23,7 @@ void AccessOwner::refuse(uint64_t id, Code code) {
 
 void AccessOwner::refuse(Operation& answer) {
   answer.access.holds_place = false;
-  refuse(answer.access.id, answer.code);
+  refuse(answer.access.id, answer.outcome.code);
 }
 
 Registration* AccessOwner::find(const AccessBody& range, uint32_t right, Code* code) {
@@ -68,7 +68,7 @@ Operation* AccessOwner::begin(OperationKind kind, Registration& registration,
 // --- puts ---------------------------------------------------------------------
 
 void AccessOwner::accepted(const Operation& accept) {
-  if (accept.code != Code::kOk) {
+  if (accept.outcome.code != Code::kOk) {
     if (accept.access.notify) association_.give_back_credit(kMessageCost);
     return;
   }
@@ -199,7 +199,7 @@ bool AccessOwner::start(Operation& answer) {
   const Capabilities& capabilities = association_.rail()->capabilities();
   const bool may_keep = capabilities.lossless ||
                         association_.sequencer().kept().bytes() + answer.length <= kMaxKeptAnswers;
-  if (!answer.on_host || answer.length > capabilities.eager_limit_bytes ||
+  if (!answer.buffers.on_host || answer.length > capabilities.eager_limit_bytes ||
       answer.length > capabilities.max_payload_bytes || !may_keep) {
     auto transfer = make_pooled<SendTransfer>(common().blocks, transfers_, answer);
     const RequestBody body = transfer->make_request();

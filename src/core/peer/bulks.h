@@ -68,7 +68,7 @@ class BulkList {
 
 class Bulks {
  public:
-  Bulks(const Engine& engine, PairSchedule& schedule, ScheduledPair& pair)
+  Bulks(Engine& engine, PairSchedule& schedule, ScheduledPair& pair)
       : engine_(engine), schedule_(schedule), pair_(pair) {}
   Bulks(const Bulks&) = delete;
   Bulks& operator=(const Bulks&) = delete;
@@ -94,7 +94,7 @@ class Bulks {
   bool empty() const { return waiting_.empty() && refused_.empty(); }
 
  private:
-  const Engine& engine_;
+  Engine& engine_;
   PairSchedule& schedule_;
   ScheduledPair& pair_;
   BulkList waiting_;

@@ -10,11 +10,11 @@
 namespace hetcomm {
 
 void Completer::complete(Operation& operation, Code code, std::string text) {
-  operation.code = code;
+  operation.outcome.code = code;
   try {
-    if (!text.empty()) operation.text = std::make_unique<std::string>(std::move(text));
+    if (!text.empty()) operation.outcome.text = std::make_unique<std::string>(std::move(text));
   } catch (const std::bad_alloc&) {
-    operation.text.reset();  // the code has to do
+    operation.outcome.text.reset();  // the code has to do
   }
   complete(operation);
 }
@@ -27,7 +27,7 @@ std::string Completer::access_failure_text(const Operation& operation, Code code
 
 void Completer::complete_access(Operation& operation, Code code) {
   if (code == Code::kOk) {
-    operation.run.bytes_sent = operation.run.bytes_received = operation.length;
+    operation.outcome.bytes_sent = operation.outcome.bytes_received = operation.length;
     complete(operation);
     return;
   }
@@ -42,10 +42,10 @@ void Completer::complete_other(Operation& operation) {
     return;
   }
   const Operation::Access access = operation.access;
-  const Code code = operation.code;
+  const Code code = operation.outcome.code;
   if (code == Code::kOk) {
-    operation.run.bytes_sent += access.ahead;
-    operation.run.bytes_received += access.ahead;
+    operation.outcome.bytes_sent += access.ahead;
+    operation.outcome.bytes_received += access.ahead;
   }
   if (access.ledger != nullptr) access.ledger->ending(operation);
   // A thread that sees the end may let go of the remote memory at once.
@@ -58,7 +58,7 @@ void Completer::complete_other(Operation& operation) {
 }
 
 void Completer::drop_uses(Operation& operation) {
-  for (const BufferPiece& piece : operation.pieces) {
+  for (const BufferPiece& piece : operation.buffers.pieces) {
     if (piece.memory != nullptr) piece.memory->drop_use();
   }
   operation.clear_pieces();

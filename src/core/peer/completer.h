@@ -46,11 +46,12 @@ class Completer {
   // The last step, for all kinds: nothing of the operation is counted anywhere else.
   void finish(Operation& operation) {
     CommunicatorBase& communicator = *operation.communicator;
-    operation.source = communicator.rank_of(operation.source);
+    operation.outcome.source = communicator.rank_of(operation.outcome.source);
     if (OverlapGuard::kActive && operation.kind == OperationKind::kReceive) {
       overlaps_.remove(operation);
     }
-    if (!operation.pieces.empty() && (!operation.prepared || operation.detached)) [[unlikely]]
+    if (!operation.buffers.pieces.empty() && (!operation.prepared || operation.detached))
+        [[unlikely]]
       drop_uses(operation);
     communicator.operation_ended();
     if (operation.detached) [[unlikely]] {

@@ -22,8 +22,8 @@ class Delivery::ToDevice final : public CopyHandler, public Mortal {
     std::memcpy(bytes_.get(), bytes.data(), bytes.size());
   }
   void start() {
-    delivery_.staging_.start(copy_, StreamDirection::kFromHost, receive_.pieces, 0, bytes_.get(),
-                             length_, *this);
+    delivery_.staging_.start(copy_, StreamDirection::kFromHost, receive_.buffers.pieces, 0,
+                             bytes_.get(), length_, *this);
   }
 
  private:
@@ -48,7 +48,7 @@ class Delivery::ToDevice final : public CopyHandler, public Mortal {
 void Delivery::deliver_rest(Operation& receive, ConstByteSpan bytes) {
   const uint64_t part = std::min<uint64_t>(bytes.size(), receive.length);
   if (part > 0) {
-    if (!receive.on_host) {
+    if (!receive.buffers.on_host) {
       try {
         PoolPtr<ToDevice> copy = make_pooled<ToDevice>(blocks_, *this, receive, bytes.first(part));
         receive.stage = OperationStage::kCopying;
@@ -69,7 +69,7 @@ void Delivery::delivered(Operation& receive, int source, uint64_t tag, uint64_t 
 }
 
 void Delivery::complete_delivered(Operation& receive) {
-  if (receive.run.bytes_sent > receive.length) {
+  if (receive.outcome.bytes_sent > receive.length) {
     complete_truncated(receive);
   } else {
     completer_.complete(receive);
@@ -79,7 +79,7 @@ void Delivery::complete_delivered(Operation& receive) {
 void Delivery::complete_truncated(Operation& receive) {
   completer_.complete(receive, Code::kTruncated, text_or_none([&] {
                         return fmt::format("{}: the message has {} bytes", describe(receive),
-                                           receive.run.bytes_sent);
+                                           receive.outcome.bytes_sent);
                       }));
 }
 

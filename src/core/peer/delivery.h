@@ -22,19 +22,20 @@ class Delivery {
 
   // |receive| gets a message of |length| bytes from rank |source| of the job.
   static void note_message(Operation& receive, int source, uint64_t tag, uint64_t length) {
-    receive.source = source;
-    receive.matched_tag = tag;
-    receive.run.bytes_sent = length;
-    receive.run.bytes_received = std::min(length, receive.length);
+    receive.outcome.source = source;
+    receive.outcome.matched_tag = tag;
+    receive.outcome.bytes_sent = length;
+    receive.outcome.bytes_received = std::min(length, receive.length);
   }
   // Copies |bytes|, the whole message, into |receive| and completes it.
   void deliver(Operation& receive, int source, uint64_t tag, ConstByteSpan bytes, uint64_t length) {
     note_message(receive, source, tag, length);
-    if (!receive.on_host || !receive.segment_list.empty() || length > receive.length) [[unlikely]] {
+    if (!receive.buffers.on_host || !receive.buffers.segment_list.empty() ||
+        length > receive.length) [[unlikely]] {
       deliver_rest(receive, bytes);
       return;
     }
-    if (!bytes.empty()) copy_bytes(receive.segment.iov_base, bytes.data(), bytes.size());
+    if (!bytes.empty()) copy_bytes(receive.buffers.segment.iov_base, bytes.data(), bytes.size());
     completer_.complete(receive);
   }
   // A message of |length| bytes is in |receive|, which is in host memory, as far as it fits.

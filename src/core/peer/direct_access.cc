@@ -136,8 +136,8 @@ void DirectAccess::issue(Rail& rail, Range range) {
   part.local = SegmentView{operation_.segments(), range.offset, range.length};
   part.key = operation_.access.remote->key(rail.transport);
   part.remote_offset = operation_.access.offset + range.offset;
-  part.high_priority = operation_.high_priority;
-  if (!operation_.on_host) rail.counters().device_bytes_direct += range.length;
+  part.high_priority = operation_.options.high_priority;
+  if (!operation_.buffers.on_host) rail.counters().device_bytes_direct += range.length;
   ++running_;
   association_.submit_bulk(part);
 }

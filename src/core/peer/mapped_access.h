@@ -33,8 +33,8 @@ class MappedAccess {
   // Does |operation|, or begins to copy, if |rail|, the current one, maps its memory. False:
   // nothing was done, or its bytes are in place and only the notification is missing.
   bool start(Operation& operation, Rail& rail) {
-    if (operation.access.remote == nullptr || operation.access.placed || !operation.on_host ||
-        operation.access.direct_failed) {
+    if (operation.access.remote == nullptr || operation.access.placed ||
+        !operation.buffers.on_host || operation.access.direct_failed) {
       return false;
     }
     return is_mapped(*operation.access.remote, rail) && start_mapped(operation, rail);

@@ -29,9 +29,9 @@ void MatchTable::remove(Operation* receive) {
 // |exact| is the first exact receive that matches.
 Operation* MatchTable::match_wildcards(Operation* exact, int32_t source, uint64_t tag) {
   Operation* wild = wildcards_.first;
-  while (wild != nullptr && !accepts(*wild, source, tag)) wild = wild->next;
+  while (wild != nullptr && !accepts(*wild, source, tag)) wild = wild->links.next;
   Operation* found = exact;
-  if (exact == nullptr || (wild != nullptr && wild->stamp < exact->stamp)) found = wild;
+  if (exact == nullptr || (wild != nullptr && wild->links.stamp < exact->links.stamp)) found = wild;
   if (found != nullptr) remove(found);
   return found;
 }

@@ -63,7 +63,7 @@ class MatchTable {
   void post(Operation* receive) {
     if (posted_count_ >= 4 * posted_.size()) [[unlikely]]
       grow_posted();
-    receive->stamp = ++next_stamp_;
+    receive->links.stamp = ++next_stamp_;
     append(list_of(*receive), receive);
     ++posted_count_;
   }
@@ -74,7 +74,8 @@ class MatchTable {
     if (posted_count_ == 0) return nullptr;
     PostedList& list = posted_[bucket(source, tag)];
     Operation* exact = list.first;
-    while (exact != nullptr && (exact->peer != source || exact->tag != tag)) exact = exact->next;
+    while (exact != nullptr && (exact->peer != source || exact->tag != tag))
+      exact = exact->links.next;
     if (wildcards_.first != nullptr) [[unlikely]]
       return match_wildcards(exact, source, tag);
     if (exact == nullptr) [[unlikely]]
@@ -116,16 +117,18 @@ class MatchTable {
     return is_exact(receive) ? posted_[bucket(receive.peer, receive.tag)] : wildcards_;
   }
   static void append(PostedList& list, Operation* receive) {
-    receive->next = nullptr;
-    receive->previous = list.last;
-    (list.last != nullptr ? list.last->next : list.first) = receive;
+    receive->links.next = nullptr;
+    receive->links.previous = list.last;
+    (list.last != nullptr ? list.last->links.next : list.first) = receive;
     list.last = receive;
   }
   static void unlink(PostedList& list, Operation* receive) {
-    (receive->previous != nullptr ? receive->previous->next : list.first) = receive->next;
-    (receive->next != nullptr ? receive->next->previous : list.last) = receive->previous;
-    receive->next = nullptr;
-    receive->previous = nullptr;
+    (receive->links.previous != nullptr ? receive->links.previous->links.next : list.first) =
+        receive->links.next;
+    (receive->links.next != nullptr ? receive->links.next->links.previous : list.last) =
+        receive->links.previous;
+    receive->links.next = nullptr;
+    receive->links.previous = nullptr;
   }
   Operation* match_wildcards(Operation* exact, int32_t source, uint64_t tag);
   Incoming* search_unexpected(int32_t source, uint64_t tag, uint64_t ignore) const;

@@ -64,7 +64,7 @@ void MessageReceiver::receive_first(const WireHeader& header, ConstByteSpan payl
   MatchTable* table = table_for(header);
   Operation* receive = match(table, header.tag);
   // Matched to host memory the fragments go straight there.
-  const bool direct = receive != nullptr && receive->on_host;
+  const bool direct = receive != nullptr && receive->buffers.on_host;
   Incoming* message = new_message(header.tag, length, length + kMessageCost,
                                   direct ? Keeps::kNothing : Keeps::kBytes);
   if (message == nullptr) {
@@ -128,7 +128,7 @@ void MessageReceiver::finish_arriving(Incoming& message) {
   arriving_.remove(message);
   Operation* receive = message.operation;
   if (arriving_sampled_ && message.sender_id == 0) {
-    const bool copied = message.queued || (receive != nullptr && receive->on_host &&
+    const bool copied = message.queued || (receive != nullptr && receive->buffers.on_host &&
                                            message.length <= receive->length);
     if (copied) took(message.length, arriving_ns_, arriving_fragments_);
   }
@@ -210,7 +210,7 @@ void MessageReceiver::receive_pull(const WireHeader& header, ConstByteSpan paylo
     return;
   }
   Operation* receive = match(table, header.tag);
-  const bool direct = receive != nullptr && receive->on_host;
+  const bool direct = receive != nullptr && receive->buffers.on_host;
   Incoming* message =
       new_message(header.tag, length, credit, direct ? Keeps::kNothing : Keeps::kBytes);
   if (message == nullptr) {
@@ -300,10 +300,10 @@ void MessageReceiver::attach(Incoming& message, Operation& receive) {
     if (message.queued) message.table->remove_unexpected(&message);
     receive.pair = &association_.pair();
     receive.stage = OperationStage::kTransfer;
-    receive.receive_transfer = transfer.release();
+    receive.transfer.receive = transfer.release();
     association_.give_back_credit(message.credit);
     free(message);
-    receive.receive_transfer->start();
+    receive.transfer.receive->start();
     return;
   }
   if (message.queued) message.table->remove_unexpected(&message);
@@ -311,7 +311,7 @@ void MessageReceiver::attach(Incoming& message, Operation& receive) {
     message.operation = &receive;
     receive.pair = &association_.pair();
     receive.stage = OperationStage::kArriving;
-    if (message.bytes != nullptr && receive.on_host) {
+    if (message.bytes != nullptr && receive.buffers.on_host) {
       // The bytes that are here move now. The rest goes straight to the receive.
       const uint64_t part = std::min(message.received, receive.length);
       scatter(receive.segments(), 0, message.payload().first(part));

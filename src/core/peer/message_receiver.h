@@ -126,7 +126,7 @@ class MessageReceiver {
     Operation* receive = table->match_message(rank(), header.tag);
     if (receive == nullptr) [[unlikely]]
       return keep_eager(header, payload, *table);
-    const bool copied = receive->on_host && payload.size() <= receive->length;
+    const bool copied = receive->buffers.on_host && payload.size() <= receive->length;
     common().delivery.deliver(*receive, rank(), header.tag, payload, payload.size());
     association_.give_back_credit(credit);
     return copied;

@@ -62,7 +62,7 @@ bool MessageSender::start_pulled(Operation& send, PoolPtr<SendTransfer> transfer
   if (code != Code::kOk) return association_.refused(send, code);
   association_.send_credit().use(send.length + kMessageCost);
   const uint64_t now = now_ns();
-  send.send_transfer->pull_sent(now);
+  send.transfer.send->pull_sent(now);
   if (push_at_ns_ == kForever) {
     push_at_ns_ = now + kPushAfterNs;
     association_.common().schedule.note_timer(push_at_ns_);
@@ -139,7 +139,7 @@ bool MessageSender::start_rendezvous(Operation& send) {
   const Code code = SendTransfer::announce(transfer, header_of(MessageKind::kRequest, send), body);
   if (code != Code::kOk) return association_.refused(send, code);
   transfers_.request_left();
-  send.send_transfer->request_sent();
+  send.transfer.send->request_sent();
   note_sent(send.length, false);
   return true;
 }

@@ -31,7 +31,7 @@ class MessageSender {
   bool start(Operation& send) {
     if ((send.run.sent | send.run.pull_id) != 0) return send_fragments(send);
     const uint64_t cost = send.length + kMessageCost;
-    if (send.on_host && send.length <= current().capabilities().eager_limit_bytes &&
+    if (send.buffers.on_host && send.length <= current().capabilities().eager_limit_bytes &&
         cost <= association_.send_credit().available()) [[likely]] {
       return send.length < PullClass::kLeastBytes ? start_copied(send) : start_long(send);
     }
@@ -77,8 +77,8 @@ class MessageSender {
   }
   void finish(Operation& send) {
     if (send.run.pull_id == 0) note_sent(send.length, true);
-    send.run.bytes_sent = send.length;
-    send.run.bytes_received = send.length;
+    send.outcome.bytes_sent = send.length;
+    send.outcome.bytes_received = send.length;
     association_.common().completer.complete(send);
   }
   void note_sent(uint64_t length, bool eager) {

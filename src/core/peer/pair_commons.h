@@ -86,7 +86,7 @@ struct PairCommons {
   // True if a connection over transport |index| moves all of |operation|'s memory by itself, as its
   // segments() say.
   bool reaches(const Operation& operation, size_t index) {
-    return operation.on_host || device_access.reaches(operation, index);
+    return operation.buffers.on_host || device_access.reaches(operation, index);
   }
   // Frees |object| when no upcall of it can be on the stack.
   template <typename T, typename Delete>
@@ -102,7 +102,7 @@ struct PairCommons {
   const uint64_t detection_ns;
   const uint64_t cool_down_ns;
   uint32_t credit_granted = 0;                // to each peer
-  uint32_t first_sequence = 0;                // see MeshOptions
+  uint32_t first_sequence = 0;                // see JobOptions
   liveness::ControlPlane* control = nullptr;  // null in a job of one rank
 
   BlockPool blocks;  // for what lives as long as an operation

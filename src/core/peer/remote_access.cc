@@ -24,7 +24,7 @@ void RemoteAccess::ending(Operation& operation) {
       association_.starve();  // its notification is lost; the operation is not
     }
   }
-  if (operation.kind == OperationKind::kAnswer && operation.code != Code::kOk &&
+  if (operation.kind == OperationKind::kAnswer && operation.outcome.code != Code::kOk &&
       !operation.access.asked) {
     owner_.refuse(operation);
   }

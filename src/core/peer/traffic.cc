@@ -42,10 +42,10 @@ void Traffic::end(Operation& operation, Code code, std::string text) {
       association_.common().completer.complete(operation, code, std::move(text));
       break;
     case OperationStage::kTransfer:
-      if (operation.send_transfer != nullptr) {
-        operation.send_transfer->end(code, std::move(text));
+      if (operation.transfer.send != nullptr) {
+        operation.transfer.send->end(code, std::move(text));
       } else {
-        operation.receive_transfer->end(code, std::move(text));
+        operation.transfer.receive->end(code, std::move(text));
       }
       break;
     case OperationStage::kAwaiting:

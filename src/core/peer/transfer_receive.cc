@@ -30,7 +30,7 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
         offset_(offset),
         length_(length),
         staging_chunk_(staging_chunk),
-        into_device_(staging_chunk == nullptr && !transfer.receive_->on_host) {
+        into_device_(staging_chunk == nullptr && !transfer.receive_->buffers.on_host) {
     bulk_.owner = this;
     bulk_.is_get = true;
     if (staging_chunk_ != nullptr) {
@@ -78,7 +78,7 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
       bulk_.local = SegmentView{segments(), 0, length_};
       bulk_.key = transfer_.source_key_;
       bulk_.remote_offset = offset_;
-      bulk_.high_priority = transfer_.receive_->high_priority;
+      bulk_.high_priority = transfer_.receive_->options.high_priority;
       set_state(State::kReading);
       count(rail);
       association().submit_bulk(bulk_);
@@ -185,7 +185,7 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
       return;
     }
     set_state(State::kCopying);
-    staging().start(copy_, StreamDirection::kFromHost, transfer_.receive_->pieces, offset_,
+    staging().start(copy_, StreamDirection::kFromHost, transfer_.receive_->buffers.pieces, offset_,
                     staging_chunk_, length_, *this);
   }
   void on_copied(const Status& status) override {
@@ -228,7 +228,7 @@ ReceiveTransfer::ReceiveTransfer(TransferTable& table, Operation& receive, const
       length_(message.length),
       accepted_(std::min(message.length, receive.length)),
       wrote_to_device_(receive.kind != OperationKind::kReceive && receive.access.ahead > 0 &&
-                       !receive.on_host),
+                       !receive.buffers.on_host),
       sender_knows_(receive.kind == OperationKind::kReceive),
       started_ns_(now_ns()),
       staging_(association_.common().staging, Staging::Pool::kReceive) {}
@@ -251,7 +251,7 @@ bool ReceiveTransfer::want_get() {
   // A get goes over one connection, puts over all.
   if (accepted_ > kLeastShare && association_.count_bulk_rails() > 1) return false;
   if (rail->capabilities().prefers_get) return true;
-  chosen_ = receive_->on_host;
+  chosen_ = receive_->buffers.on_host;
   return table_.chooser().prefer_get(accepted_);
 }
 
@@ -338,7 +338,7 @@ bool ReceiveTransfer::add_chunk() {
       return false;
     }
     staging_.choose_shape(accepted_, association_.common().staging.copy_rate(
-                                         StreamDirection::kFromHost, receive_->pieces));
+                                         StreamDirection::kFromHost, receive_->buffers.pieces));
     if (chunks_.size() >= staging_.shape().depth) return false;
     bool exhausted = false;
     staging_chunk = staging_.take(!chunks_.empty(), &exhausted);
@@ -481,12 +481,12 @@ void ReceiveTransfer::maybe_finish() {
     }
   }
   Operation& receive = *std::exchange(receive_, nullptr);
-  receive.receive_transfer = nullptr;
+  receive.transfer.receive = nullptr;
   table_.receives().erase(id_);
-  receive.source = association_.rank();
-  receive.matched_tag = tag_;
-  receive.run.bytes_sent = length_;
-  receive.run.bytes_received = finished_;
+  receive.outcome.source = association_.rank();
+  receive.outcome.matched_tag = tag_;
+  receive.outcome.bytes_sent = length_;
+  receive.outcome.bytes_received = finished_;
   if (code_ == Code::kOk && length_ > receive.length) {
     association_.common().delivery.complete_truncated(receive);
   } else {

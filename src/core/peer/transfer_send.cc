@@ -14,7 +14,7 @@ class SendTransfer::Piece final : public BulkOwner, public CopyHandler, public M
     bulk_.owner = this;
     bulk_.key = key;
     bulk_.remote_offset = remote_offset;
-    bulk_.high_priority = transfer.send_->high_priority;
+    bulk_.high_priority = transfer.send_->options.high_priority;
     bulk_.local.length = length;
   }
   ~Piece() { let_go(); }
@@ -37,8 +37,8 @@ class SendTransfer::Piece final : public BulkOwner, public CopyHandler, public M
   void stage_through(std::byte* chunk) {
     chunk_ = chunk;
     segment_ = {chunk, length()};
-    staging().start(copy_, StreamDirection::kToHost, transfer_.send_->pieces, offset_, chunk,
-                    length(), *this);
+    staging().start(copy_, StreamDirection::kToHost, transfer_.send_->buffers.pieces, offset_,
+                    chunk, length(), *this);
   }
   // Ends the put. On return the connection does not touch the memory; a device copy may still run.
   void stop() {
@@ -118,7 +118,7 @@ Code SendTransfer::announce(PoolPtr<SendTransfer>& transfer, const WireHeader& h
   if (code != Code::kOk) return code;
   Operation& send = *transfer->send_;
   send.stage = OperationStage::kTransfer;
-  send.send_transfer = transfer.release();
+  send.transfer.send = transfer.release();
   return Code::kOk;
 }
 
@@ -126,7 +126,7 @@ Operation& SendTransfer::take_back() {
   revoke_source();
   ending_ = true;
   Operation& send = *std::exchange(send_, nullptr);
-  send.send_transfer = nullptr;
+  send.transfer.send = nullptr;
   table_.sends().erase(id_);
   BlockPool& blocks = association_.common().blocks;
   association_.common().retire(PoolPtr<SendTransfer>(this, {&blocks}));
@@ -181,7 +181,7 @@ void SendTransfer::start_pieces() {
 
 bool SendTransfer::start_direct(const Grant& grant, Rail& rail) {
   if (pieces_.full()) return false;
-  if (!send_->on_host) rail.counters().device_bytes_direct += grant.body.length;
+  if (!send_->buffers.on_host) rail.counters().device_bytes_direct += grant.body.length;
   pieces_.push(make_pooled<Piece>(association_.common().blocks, *this, rail, grant.body.offset,
                                   grant.body.length, grant.body.target, uint64_t{0}));
   pieces_.back().put_from(send_->segments(), grant.body.offset);
@@ -195,8 +195,8 @@ bool SendTransfer::start_staged(Grant& grant, Rail& rail) {
                                         access.refusal(*send_, rail.transport)));
     return false;
   }
-  chunks_.choose_shape(
-      accepted_, association_.common().staging.copy_rate(StreamDirection::kToHost, send_->pieces));
+  chunks_.choose_shape(accepted_, association_.common().staging.copy_rate(StreamDirection::kToHost,
+                                                                          send_->buffers.pieces));
   while (grant.started < grant.body.length) {
     if (pieces_.size() >= chunks_.shape().depth) return false;
     bool exhausted = false;
@@ -239,7 +239,8 @@ void SendTransfer::piece_finished(Piece& piece, Code code) {
 }
 
 void SendTransfer::done() {
-  if (source_rail_ != nullptr && accepted_ == UINT64_MAX && send_ != nullptr && !send_->on_host) {
+  if (source_rail_ != nullptr && accepted_ == UINT64_MAX && send_ != nullptr &&
+      !send_->buffers.on_host) {
     source_rail_->counters().device_bytes_direct += send_->length;  // the receiver has read it
   }
   if (source_rail_ != nullptr) source_rail_->abilities().exposer->release(source_key_);
@@ -335,9 +336,9 @@ void SendTransfer::maybe_finish() {
     quiesce();
   }
   Operation& send = *std::exchange(send_, nullptr);
-  send.send_transfer = nullptr;
+  send.transfer.send = nullptr;
   table_.sends().erase(id_);
-  if (code_ == Code::kOk) send.run.bytes_sent = send.run.bytes_received = send.length;
+  if (code_ == Code::kOk) send.outcome.bytes_sent = send.outcome.bytes_received = send.length;
   association_.common().completer.complete(send, code_, std::move(text_));
   BlockPool& blocks = association_.common().blocks;
   association_.common().retire(PoolPtr<SendTransfer>(this, {&blocks}));

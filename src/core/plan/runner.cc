@@ -145,8 +145,8 @@ void Runner::on_end(Operation& message) {
   std::erase(messages_, &message);
   Pipeline& pipeline = slots_[message.access.id];
   const bool whole =
-      message.kind == OperationKind::kSend || message.run.bytes_sent == message.length;
-  const bool failed = running_ && (message.code != Code::kOk || !whole);
+      message.kind == OperationKind::kSend || message.outcome.bytes_sent == message.length;
+  const bool failed = running_ && (message.outcome.code != Code::kOk || !whole);
   if (!failed) --pipeline.pending;
   if (failed) {
     client_->message_failed(message);

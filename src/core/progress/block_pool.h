@@ -1,5 +1,5 @@
-// Memory for what lives as long as an operation: blocks by power-of-two size, kept for reuse, so
-// that the data path does not allocate once it has warmed up.
+// A pool of memory for objects that live as long as an operation. It keeps blocks by power-of-two
+// size for reuse, so that the data path does not allocate once it has warmed up.
 //
 //   PoolPtr<Piece> piece = make_pooled<Piece>(pool, arguments...);   // as make_unique
 //

@@ -1,7 +1,7 @@
 // The rooms below a communicator know this of it: its ranks in the job, its channel, and how
 // operations on it begin and end.
 //
-// Under the baton, but for what does not change: ranks and their numbers.
+// Everything is under the baton, except ranks and their numbers, which do not change.
 #pragma once
 
 #include <cstdint>
@@ -61,7 +61,7 @@ class CommunicatorBase {
   int32_t rank_of(int32_t job_rank) const {
     return job_rank < 0 ? -1 : inverse_[static_cast<size_t>(job_rank)];
   }
-  // Where messages for it are matched.
+  // Messages for the communicator are matched here.
   Channel& channel() { return *channel_; }
 
   void operation_begun() { ++pending_; }

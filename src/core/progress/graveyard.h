@@ -1,7 +1,8 @@
-// What has ended and may still be on the stack of an upcall: freed later, in the order in which it
-// came. The list runs through the objects themselves, so that to retire one never fails.
+// The graveyard takes objects that have ended and may still be on the stack of an upcall. It frees
+// them later, in the order in which they came. The list runs through the objects themselves, so
+// that to retire one never fails.
 //
-// Under the baton.
+// All of it is under the baton.
 #pragma once
 
 #include <memory>
@@ -11,7 +12,7 @@
 
 namespace hetcomm {
 
-// What can be retired.
+// An object that can be retired.
 class Mortal {
  protected:
   Mortal() = default;

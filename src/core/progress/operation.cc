@@ -60,7 +60,7 @@ void Operation::drop_front(uint64_t bytes) {
   access.ahead += bytes;
   // Pieces stay, however short: their memory is in use.
   uint64_t rest = bytes;
-  for (BufferPiece& piece : pieces) {
+  for (BufferPiece& piece : buffers.pieces) {
     const uint64_t part = std::min(rest, piece.length);
     piece.offset += part;
     piece.length -= part;
@@ -72,19 +72,19 @@ void Operation::drop_front(uint64_t bytes) {
     view = {static_cast<std::byte*>(view.iov_base) + part, view.iov_len - part};
     rest -= part;
   };
-  if (segment_list.empty()) {
-    shorten(segment);
+  if (buffers.segment_list.empty()) {
+    shorten(buffers.segment);
     return;
   }
-  for (iovec& view : segment_list) shorten(view);
-  std::erase_if(segment_list, [](const iovec& view) { return view.iov_len == 0; });
+  for (iovec& view : buffers.segment_list) shorten(view);
+  std::erase_if(buffers.segment_list, [](const iovec& view) { return view.iov_len == 0; });
 }
 
 void OperationPool::push_returned(Operation* operation) {
   operation->expire(OperationState::kIdle);
   Operation* head = returned_.load(std::memory_order_relaxed);
   do {
-    operation->next = head;
+    operation->links.next = head;
   } while (!returned_.compare_exchange_weak(head, operation, std::memory_order_release,
                                             std::memory_order_relaxed));
 }
@@ -96,7 +96,7 @@ Operation* OperationPool::allocate_shared() {
     if (operation == nullptr) return nullptr;
     // Stale when another thread took the slot meanwhile; the tag makes the swap fail then.
     const auto next =
-        reinterpret_cast<uint64_t>(operation->shared_next.load(std::memory_order_relaxed));
+        reinterpret_cast<uint64_t>(operation->slot.shared_next.load(std::memory_order_relaxed));
     const uint64_t tagged = next | ((head >> kHandleAddressBits) + 1) << kHandleAddressBits;
     if (shared_.compare_exchange_weak(head, tagged, std::memory_order_acq_rel,
                                       std::memory_order_acquire)) {
@@ -112,8 +112,8 @@ void OperationPool::add_shared() {
     uint64_t head = shared_.load(std::memory_order_relaxed);
     uint64_t tagged = 0;
     do {
-      operation->shared_next.store(reinterpret_cast<Operation*>(head & kHandleAddressMask),
-                                   std::memory_order_relaxed);
+      operation->slot.shared_next.store(reinterpret_cast<Operation*>(head & kHandleAddressMask),
+                                        std::memory_order_relaxed);
       tagged = reinterpret_cast<uint64_t>(operation) | ((head >> kHandleAddressBits) + 1)
                                                            << kHandleAddressBits;
     } while (!shared_.compare_exchange_weak(head, tagged, std::memory_order_acq_rel,
@@ -132,26 +132,25 @@ void OperationPool::collect_free() {
   for_each([this](Operation& operation) {
     if (operation.state() != OperationState::kFree) return;
     operation.set_state(OperationState::kIdle);
-    operation.next = free_;
+    operation.links.next = free_;
     free_ = &operation;
   });
 }
 
 // Doubles, so that looking at every slot before costs little for each.
 void OperationPool::grow() {
-  if (block_count_ == blocks_.size()) return;
-  const size_t count = kFirstBlock << (block_count_ == 0 ? 0 : block_count_ - 1);
+  if (slab_count_ == slabs_.size()) return;
+  const size_t count = kFirstSlab << (slab_count_ == 0 ? 0 : slab_count_ - 1);
   std::unique_ptr<Operation[]> slots(new (std::nothrow) Operation[count]);
-  std::unique_ptr<SlotGroup[]> groups(new (std::nothrow) SlotGroup[count / SlotGroup::kSlots]);
-  if (!slots || !groups) return;
-  Operation* block = slots.get();
-  SlotGroup* block_groups = groups.get();
-  blocks_[block_count_++] = {std::move(slots), std::move(groups), count};
+  std::unique_ptr<SlotBlock[]> blocks(new (std::nothrow) SlotBlock[count / SlotBlock::kSlots]);
+  if (!slots || !blocks) return;
+  const Slab& slab = slabs_[slab_count_++] = {std::move(slots), std::move(blocks), count};
   for (size_t i = count; i-- > 0;) {
-    block[i].engine = engine_;
-    block[i].group = &block_groups[i / SlotGroup::kSlots];
-    block[i].next = free_;
-    free_ = &block[i];
+    Operation& operation = slab.slots[i];
+    operation.slot.engine = engine_;
+    operation.slot.block = &slab.blocks[i / SlotBlock::kSlots];
+    operation.links.next = free_;
+    free_ = &operation;
   }
 }
 

@@ -63,7 +63,7 @@ enum class OperationKind : uint8_t {
   kCollective
 };
 
-// Where a pending operation stands, so that it can be ended from anywhere.
+// The stage of a pending operation tells how to end it.
 enum class OperationStage : uint8_t {
   kSubmitted,  // in the submission queue
   kCollected,  // waits for its group to be started
@@ -83,11 +83,11 @@ class CompositeOperation {
   virtual ~CompositeOperation() = default;
   // Ends it before its time. The operation completes when its memory is quiet.
   virtual void end(Code code, const std::string& text) = 0;
-  // For people: "allreduce #5 of 64 bytes, FLOAT32, SUM".
+  // A line for people: "allreduce #5 of 64 bytes, FLOAT32, SUM".
   virtual std::string describe() const = 0;
 };
 
-// Told of the end of an internal operation, which no request handle stands for.
+// An EndHandler hears of the end of an internal operation, which no request handle stands for.
 class EndHandler {
  public:
   // |operation| has ended, well or not; it is given back afterwards. Under the baton.
@@ -104,9 +104,8 @@ struct BufferPiece {
   uint64_t length;
 };
 
-// What the sweep knows of some neighbouring slots, so that it looks only where something may be
-// due.
-struct SlotGroup {
+// Notes about neighbouring slots, so that the sweep looks only where something may be due.
+struct SlotBlock {
   static constexpr size_t kSlots = 64;
   uint64_t look_at_ns = ~uint64_t{0};
   bool has_new = false;  // an operation began since the last look
@@ -128,11 +127,11 @@ struct alignas(kOperationAlign) Operation {
   // Takes a complete operation for reporting; false when it is not the one that |generation| names,
   // or another was first.
   bool claim(uint32_t generation) { return exchange(generation, OperationState::kComplete); }
-  // For the owner.
+  // Only the operation's owner calls these two.
   void set_state(OperationState state) {
     word.store(make_word(generation(), state), std::memory_order_release);
   }
-  // The same, and all handles become stale.
+  // Does so, and makes all handles stale.
   void expire(OperationState state) {
     const uint32_t following = (generation() + 1) & kGenerationMask;
     word.store(make_word(following == 0 ? 1 : following, state), std::memory_order_release);
@@ -155,61 +154,65 @@ struct alignas(kOperationAlign) Operation {
                                         std::memory_order_acquire, std::memory_order_relaxed);
   }
 
-  // First line: what every post writes and every match reads.
-  std::atomic<uint64_t> word{make_word(1, OperationState::kIdle)};
-  OperationKind kind = OperationKind::kSend;
-  OperationStage stage = OperationStage::kSubmitted;
-  bool prepared = false;
-  bool detached = false;    // released while running: nobody claims it
-  bool on_host = true;      // all pieces can be touched by the CPU: segments() is all of them
-  bool collective = false;  // on the collective channel
-  bool high_priority = false;
-  bool fail_on_any_loss = false;
-  // If not |on_host|: segments() is all pieces, for transports that reach their devices.
-  bool has_windows = false;
-  uint32_t channel = 0;   // send: number of the receiver's channel
-  int32_t peer = -1;      // rank in the mesh, -1: any
-  Code code = Code::kOk;  // outcome; written before the state becomes kComplete, as all of it
-  uint64_t tag = 0;
-  uint64_t ignore = 0;
-  uint64_t length = 0;  // bytes in the pieces
-  CommunicatorBase* communicator = nullptr;
-
-  // Second line: the memory of the common message, the links, and what is cleared for every
-  // operation.
-  iovec segment{};            // host view of the pieces when there is one, or none
-  Operation* next = nullptr;  // match table or outbox, submission queue, free list; one at a time
-  Operation* previous = nullptr;
-  std::atomic<Operation*> shared_next{nullptr};  // list of slots for threads without the baton
-  uint64_t stamp = 0;                            // posting order
-  PairBase* pair = nullptr;                      // send, or matched receive
-  Engine* engine = nullptr;
-  SlotGroup* group = nullptr;  // of this slot
-
-  // Belongs to one run of the operation.
+  // The memory that the operation sends or receives.
+  struct Buffers {
+    iovec segment{};                  // host view of the pieces when there is one, or none
+    std::vector<BufferPiece> pieces;  // empty when the one host segment says all
+    // The CPU can touch all pieces: segments() is all of them.
+    bool on_host = true;
+    // If not |on_host|: segments() is all pieces, for transports that reach their devices.
+    bool has_windows = false;
+    std::vector<iovec> segment_list;  // host view of |pieces|; empty when |segment| is
+  };
+  // The operation's place in one list at a time: match table, outbox, submission queue, free list.
+  struct Links {
+    Operation* next = nullptr;
+    Operation* previous = nullptr;
+    uint64_t stamp = 0;  // posting order, in a match table
+  };
+  // The caller chose these.
+  struct Options {
+    bool high_priority = false;
+    bool fail_on_any_loss = false;
+  };
+  // State of one run of the operation.
   struct Run {
-    uint64_t sent = 0;            // send: bytes of an eager message that have left
-    uint64_t pull_id = 0;         // send: its kPull has left, and the bytes follow
-    uint64_t deadline_ns = 0;     // 0: not counted from yet
-    uint64_t submitted_ns = 0;    // 0: not noted yet
-    uint64_t bytes_sent = 0;      // outcome
-    uint64_t bytes_received = 0;  // outcome
+    uint64_t sent = 0;          // send: bytes of an eager message that have left
+    uint64_t pull_id = 0;       // send: its kPull has left, and the bytes follow
+    uint64_t deadline_ns = 0;   // 0: not counted from yet
+    uint64_t submitted_ns = 0;  // 0: not noted yet
     bool stall_reported = false;
   };
-  Run run;
-  // A thread waits for any of several operations; this one has that place in its list, from 1 on.
-  // 0: no thread does. A hint, which any thread may write.
-  std::atomic<uint32_t> any_place{0};
-  int32_t source = -1;       // outcome: mesh rank
-  uint64_t matched_tag = 0;  // outcome
-  uint64_t timeout_ns = 0;
-  CompositeOperation* composite = nullptr;  // kCollective: owned until it is started
-  EndHandler* end_handler = nullptr;        // of an internal operation, which is detached
-  SendTransfer* send_transfer = nullptr;
-  ReceiveTransfer* receive_transfer = nullptr;
-  std::unique_ptr<std::string> text;  // outcome
+  // How the operation ended, as its completion tells. All of it is written before the state becomes
+  // kComplete.
+  struct Outcome {
+    Code code = Code::kOk;
+    int32_t source = -1;  // job rank, then rank in the communicator
+    uint64_t matched_tag = 0;
+    uint64_t bytes_sent = 0;
+    uint64_t bytes_received = 0;
+    std::unique_ptr<std::string> text;
 
-  // Of one-sided operations; not looked at in others.
+    // A run begins. There is no text from an earlier one.
+    void begin(int32_t from, uint64_t tag) {
+      code = Code::kOk;
+      source = from;
+      matched_tag = tag;
+      bytes_sent = bytes_received = 0;
+    }
+  };
+  // This rank's side of a rendezvous.
+  struct Transfer {
+    SendTransfer* send = nullptr;
+    ReceiveTransfer* receive = nullptr;
+  };
+  // The operation's slot in the pool. All operations that use the slot share these members.
+  struct Slot {
+    Engine* engine = nullptr;
+    SlotBlock* block = nullptr;
+    std::atomic<Operation*> shared_next{nullptr};  // list of slots for threads without the baton
+  };
+  // State of a one-sided operation; nobody looks at it in others.
   struct Access {
     RemoteMemory* remote = nullptr;
     AccessLedger* ledger = nullptr;        // of the pair, once it has the operation
@@ -232,28 +235,59 @@ struct alignas(kOperationAlign) Operation {
     bool had_turn = false;       // has waited for its turn to be asked
     bool holds_place = false;    // counted in Places
   };
-  Access access;
+
+  // First line: what every match reads, and every post writes.
+  std::atomic<uint64_t> word{make_word(1, OperationState::kIdle)};
+  OperationKind kind = OperationKind::kSend;
+  OperationStage stage = OperationStage::kSubmitted;
+  bool prepared = false;
+  bool detached = false;    // released while running: nobody claims it
+  bool collective = false;  // on the collective channel
+  Options options;
+  uint32_t channel = 0;  // send: number of the receiver's channel
+  int32_t peer = -1;     // job rank, -1: any
+  uint64_t tag = 0;
+  uint64_t ignore = 0;
+  uint64_t length = 0;  // bytes in the pieces
+  CommunicatorBase* communicator = nullptr;
+  PairBase* pair = nullptr;  // send, or matched receive
+
+  // Second to fourth line: what the common message uses besides.
+  Buffers buffers;
+  Links links;
+  // A thread waits for any of several operations; this one has that index in its list, from 1 on.
+  // 0: no thread does. A hint, which any thread may write.
+  std::atomic<uint32_t> wait_index{0};
+  Run run;
+  Outcome outcome;
+  uint64_t timeout_ns = 0;
 
   // Seldom used.
-  std::vector<BufferPiece> pieces;  // empty when the one host segment says all
-  std::vector<iovec> segment_list;  // host view of |pieces|; empty when they are
+  Transfer transfer;
+  CompositeOperation* composite = nullptr;  // kCollective: owned until it is started
+  EndHandler* end_handler = nullptr;        // of an internal operation, which is detached
+  Slot slot;
+  Access access;
 
   Segments segments() const {
-    return segment_list.empty() ? Segments(&segment, 1) : Segments(segment_list);
+    return buffers.segment_list.empty() ? Segments(&buffers.segment, 1)
+                                        : Segments(buffers.segment_list);
   }
-  // What one-sided operations have moved already: the rest is an operation of its own.
+  // One-sided operations have moved |bytes| already: the rest is an operation of its own.
   void drop_front(uint64_t bytes);
   void clear_pieces() {
-    pieces.clear();
-    segment_list.clear();
+    buffers.pieces.clear();
+    buffers.segment_list.clear();
   }
 };
-static_assert(sizeof(Operation) == kOperationAlign * 2 && offsetof(Operation, segment) == 64);
+// Posting and completing a common message touches four lines.
+static_assert(sizeof(Operation) == kOperationAlign * 2 && offsetof(Operation, buffers) == 64 &&
+              offsetof(Operation, transfer) == 256);
 
 // One line for people: what it is, with whom, how long.
 std::string describe(const Operation& operation);
 
-// Slab of operations. Most calls need the baton; recycle() and allocate_shared() do not.
+// Operations in slabs of slots. Most calls need the baton; recycle() and allocate_shared() do not.
 //
 // A slot that is given back without the baton is only marked kFree, which costs no locked
 // instruction; a small ring of hints says where to look. Two threads that give back at once may
@@ -264,24 +298,24 @@ class OperationPool {
 
   // Null when memory is exhausted.
   Operation* allocate() {
-    // What was given back last is still in the cache.
+    // The slot that was given back last is still in the cache.
     Operation* operation = has_hints() ? take_hint() : nullptr;
     if (operation != nullptr) return operation;
     if (free_ == nullptr) refill();
     operation = free_;
     if (operation == nullptr) return nullptr;
-    free_ = operation->next;
-    operation->next = nullptr;
+    free_ = operation->links.next;
+    operation->links.next = nullptr;
     return operation;
   }
-  // The same without the baton, null when this pool has none left: then add_shared() under the
+  // Allocates without the baton. Null when no shared slot is left: then call add_shared() under the
   // baton. [any-thread]
   Operation* allocate_shared();
   void add_shared();
   // Makes all handles of |operation| stale and gives the slot back. [any-thread]
   void recycle(Operation* operation) {
-    if (operation->text) [[unlikely]]
-      operation->text.reset();
+    if (operation->outcome.text) [[unlikely]]
+      operation->outcome.text.reset();
     const uint32_t out = hints_out_.load(std::memory_order_relaxed);
     uint32_t at = hints_in_.load(std::memory_order_relaxed);
     if (static_cast<int32_t>(at - out) < 0) [[unlikely]]
@@ -294,25 +328,25 @@ class OperationPool {
     hints_[at % kHints].store(operation, std::memory_order_relaxed);
     hints_in_.store(at + 1, std::memory_order_release);
   }
-  // The same for whoever holds the baton.
+  // Does so for a thread that holds the baton.
   void recycle_locked(Operation* operation) {
-    if (operation->text) operation->text.reset();
+    if (operation->outcome.text) operation->outcome.text.reset();
     operation->expire(OperationState::kIdle);
-    operation->next = free_;
+    operation->links.next = free_;
     free_ = operation;
   }
 
-  // Calls use(slot), which says when to look at it next, for the slots of groups in which something
+  // Calls use(slot), which says when to look at it next, for the slots of blocks in which something
   // has begun or is due. Returns when to come back. Under the baton.
   template <typename Use>
   uint64_t sweep(uint64_t now_ns, Use&& use) {
     uint64_t next = ~uint64_t{0};
-    for (size_t block = 0; block < block_count_; ++block) {
-      const Block& slots = blocks_[block];
-      for (size_t i = 0; i < slots.count; i += SlotGroup::kSlots) {
-        SlotGroup& group = slots.groups[i / SlotGroup::kSlots];
-        if (group.has_new || group.look_at_ns <= now_ns) look_at(group, &slots.slots[i], use);
-        next = std::min(next, group.look_at_ns);
+    for (size_t index = 0; index < slab_count_; ++index) {
+      const Slab& slab = slabs_[index];
+      for (size_t i = 0; i < slab.count; i += SlotBlock::kSlots) {
+        SlotBlock& block = slab.blocks[i / SlotBlock::kSlots];
+        if (block.has_new || block.look_at_ns <= now_ns) look_at(block, &slab.slots[i], use);
+        next = std::min(next, block.look_at_ns);
       }
     }
     return next;
@@ -320,28 +354,29 @@ class OperationPool {
   // Every slot, for rare walks over what is pending. Under the baton.
   template <typename Use>
   void for_each(Use&& use) {
-    for (size_t block = 0; block < block_count_; ++block) {
-      for (size_t i = 0; i < blocks_[block].count; ++i) use(blocks_[block].slots[i]);
+    for (size_t index = 0; index < slab_count_; ++index) {
+      const Slab& slab = slabs_[index];
+      for (size_t i = 0; i < slab.count; ++i) use(slab.slots[i]);
     }
   }
 
  private:
-  static constexpr size_t kFirstBlock = 64;
+  static constexpr size_t kFirstSlab = 64;
   static constexpr size_t kShared = 64;  // slots moved to |shared_| at a time
   static constexpr uint32_t kHints = 256;
-  struct Block {
+  struct Slab {
     std::unique_ptr<Operation[]> slots;
-    std::unique_ptr<SlotGroup[]> groups;
+    std::unique_ptr<SlotBlock[]> blocks;
     size_t count;
   };
 
   template <typename Use>
-  static void look_at(SlotGroup& group, Operation* slots, Use&& use) {
-    // What |use| begins or ends is noted for the next time.
-    group = {};
+  static void look_at(SlotBlock& block, Operation* slots, Use&& use) {
+    // Operations that |use| begins or ends are noted for the next sweep.
+    block = {};
     uint64_t next = ~uint64_t{0};
-    for (size_t i = 0; i < SlotGroup::kSlots; ++i) next = std::min<uint64_t>(next, use(slots[i]));
-    group.look_at_ns = std::min(group.look_at_ns, next);
+    for (size_t i = 0; i < SlotBlock::kSlots; ++i) next = std::min<uint64_t>(next, use(slots[i]));
+    block.look_at_ns = std::min(block.look_at_ns, next);
   }
 
   bool has_hints() const {
@@ -366,8 +401,8 @@ class OperationPool {
 
   Engine* engine_;
   Operation* free_ = nullptr;
-  std::array<Block, 48> blocks_{};  // each as large as all before it
-  size_t block_count_ = 0;
+  std::array<Slab, 48> slabs_{};  // each as large as all before it
+  size_t slab_count_ = 0;
   std::atomic<uint32_t> hints_out_{0};  // written under the baton
   std::atomic<uint32_t> hints_in_{0};   // written by all, and races are lost
   std::array<std::atomic<Operation*>, kHints> hints_{};
@@ -376,8 +411,8 @@ class OperationPool {
       0};  // address of the first, and a tag against reuse between look and swap
 };
 
-// What a request handle says: the address of a slot, with 24 bits of generation in the bits that an
-// aligned user-space address leaves free.
+// A request handle, taken apart: it holds the address of a slot, with 24 bits of generation in the
+// bits that an aligned user-space address leaves free.
 struct OperationRef {
   Operation* operation = nullptr;
   uint32_t generation = 0;

@@ -1,5 +1,5 @@
-// Operations in order of arrival. The list runs through Operation::next and Operation::previous, so
-// that adding one allocates nothing; an operation is in one such list at a time.
+// A queue of operations in order of arrival. The list runs through Operation::links, so that adding
+// one allocates nothing; an operation is in one such list at a time.
 #pragma once
 
 #include "src/core/progress/operation.h"
@@ -13,23 +13,25 @@ class OperationQueue {
   Operation& front() const { return *first_; }
 
   void push_back(Operation& operation) {
-    operation.next = nullptr;
-    operation.previous = last_;
-    (last_ != nullptr ? last_->next : first_) = &operation;
+    operation.links.next = nullptr;
+    operation.links.previous = last_;
+    (last_ != nullptr ? last_->links.next : first_) = &operation;
     last_ = &operation;
   }
   void push_front(Operation& operation) {
-    operation.next = first_;
-    operation.previous = nullptr;
-    (first_ != nullptr ? first_->previous : last_) = &operation;
+    operation.links.next = first_;
+    operation.links.previous = nullptr;
+    (first_ != nullptr ? first_->links.previous : last_) = &operation;
     first_ = &operation;
   }
   // |operation| is in this queue.
   void remove(Operation& operation) {
-    (operation.previous != nullptr ? operation.previous->next : first_) = operation.next;
-    (operation.next != nullptr ? operation.next->previous : last_) = operation.previous;
-    operation.next = nullptr;
-    operation.previous = nullptr;
+    (operation.links.previous != nullptr ? operation.links.previous->links.next : first_) =
+        operation.links.next;
+    (operation.links.next != nullptr ? operation.links.next->links.previous : last_) =
+        operation.links.previous;
+    operation.links.next = nullptr;
+    operation.links.previous = nullptr;
   }
 
  private:

@@ -1,8 +1,8 @@
-// Operations that have completed lately and that somebody waits for among many, so that who waits
-// for any of them need not look at all.
+// Operations that have completed lately. A thread that waits for any of many operations looks here
+// first, and need not look at all of them.
 //
-// A hint: what was overwritten, or completed while it was being marked, is found by looking at all
-// whenever an operation has ended.
+// This is a hint: an entry may be overwritten, or an operation may complete while it is being
+// marked. The waiter finds such an operation by looking at all whenever one has ended.
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@ namespace hetcomm {
 
 class RecentCompletions {
  public:
-  // |operation|, which had a place in a list, is complete. Under the baton.
+  // |operation|, which had a |wait_index|, is complete. Under the baton.
   void keep(Operation& operation) {
     const uint32_t in = in_.load(std::memory_order_relaxed);
     kept_[in % kKept].store(&operation, std::memory_order_relaxed);

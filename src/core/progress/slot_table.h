@@ -1,5 +1,5 @@
-// Objects that the wire refers to: an id is a slot number and a generation, so that an id of
-// something that has ended, or one that was made up, finds nothing.
+// A table of objects that the wire refers to. An id is a slot number and a generation, so that the
+// id of an object that has ended, or one that was made up, finds nothing.
 #pragma once
 
 #include <algorithm>

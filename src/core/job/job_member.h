@@ -1,6 +1,6 @@
-// A mesh knows those that stand on it by these interfaces: communicators, and work to be driven.
+// A job knows those that stand on it by these interfaces: communicators, and work to be driven.
 //
-// All calls under the baton.
+// All calls are under the baton.
 #pragma once
 
 #include <cstdint>
@@ -11,29 +11,29 @@
 
 namespace hetcomm {
 
-// A communicator.
-class MeshMember : public CommunicatorBase {
+// A communicator, as its job sees it.
+class JobMember : public CommunicatorBase {
  public:
-  // Number of the channel by which |mesh_rank|, a rank of it, is reached.
-  virtual uint32_t channel_at(int mesh_rank) const = 0;
+  // Number of the channel by which |job_rank|, a rank of it, is reached.
+  virtual uint32_t channel_at(int job_rank) const = 0;
   // Null for one that was not split from another.
-  virtual const MeshMember* split_from() const = 0;
+  virtual const JobMember* split_from() const = 0;
   // Its collective operations on this rank end. Works without memory.
   virtual void end_collectives(const Status& why) = 0;
-  // |mesh_rank| says which collective operation it has called; the bytes are believed for nothing.
-  virtual void peer_calls(int mesh_rank, ConstByteSpan note) = 0;
+  // |job_rank| says which collective operation it has called; the bytes are believed for nothing.
+  virtual void peer_calls(int job_rank, ConstByteSpan note) = 0;
   // A message of a collective operation that this rank does not wait for, yet or ever.
-  virtual void note_unexpected_part(int mesh_rank, uint64_t tag) = 0;
-  // |mesh_rank| is gone. Works without memory.
-  virtual void peer_lost(int mesh_rank) = 0;
+  virtual void note_unexpected_part(int job_rank, uint64_t tag) = 0;
+  // |job_rank| is gone. Works without memory.
+  virtual void peer_lost(int job_rank) = 0;
 
  protected:
   using CommunicatorBase::CommunicatorBase;
-  ~MeshMember() = default;
+  ~JobMember() = default;
 };
 
 // Work that is under way and needs a call in every pass.
-class MeshTask {
+class JobTask {
  public:
   // A pass would find something to do.
   virtual bool ready() const = 0;
@@ -48,7 +48,7 @@ class MeshTask {
   virtual void finish_sleep() = 0;
 
  protected:
-  ~MeshTask() = default;
+  ~JobTask() = default;
 };
 
 }  // namespace hetcomm

@@ -1,0 +1,64 @@
+// Notices from other ranks about a communicator that this rank does not have, yet or any more: it
+// may make the communicator long after they have. The last notices are kept; numbers of channels do
+// not come again.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <utility>
+#include <vector>
+
+#include "src/base/span.h"
+#include "src/base/status.h"
+
+namespace hetcomm {
+
+class EarlyNotices {
+ public:
+  // |origin| knows the communicator by |channel|, a number of its own.
+  struct Failure {
+    int origin;
+    uint32_t channel;
+    bool aborted;  // else its collective operations have failed
+    Status why;
+  };
+  struct Call {
+    int origin;
+    uint32_t channel;
+    std::vector<std::byte> note;
+  };
+
+  void keep(Failure failure) {
+    if (failures_.size() == kMaxFailures) failures_.pop_front();
+    failures_.push_back(std::move(failure));
+  }
+  void keep(Call call) {
+    if (calls_.size() == kMaxCalls) calls_.pop_front();
+    calls_.push_back(std::move(call));
+  }
+
+  // Tells, and then forgets, the notices of which concerns(origin, channel): all failures by
+  // on_failure(failure), then all calls by on_call(call).
+  template <typename Concerns, typename OnFailure, typename OnCall>
+  void take(Concerns&& concerns, OnFailure&& on_failure, OnCall&& on_call) {
+    const auto is_taken = [&](const auto& each) { return concerns(each.origin, each.channel); };
+    for (const Failure& failure : failures_) {
+      if (is_taken(failure)) on_failure(failure);
+    }
+    std::erase_if(failures_, is_taken);
+    for (const Call& call : calls_) {
+      if (is_taken(call)) on_call(call);
+    }
+    std::erase_if(calls_, is_taken);
+  }
+
+ private:
+  static constexpr size_t kMaxFailures = 1024;
+  static constexpr size_t kMaxCalls = 256;
+
+  std::deque<Failure> failures_;
+  std::deque<Call> calls_;
+};
+
+}  // namespace hetcomm

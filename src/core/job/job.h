@@ -1,0 +1,156 @@
+// A Job is the ground that a communicator and those split from it stand on: the ranks of one job
+// and epoch, this rank's transports, a pair per peer that was talked to, the control plane, and the
+// match tables of all communicators.
+//
+// It creates these parts, drives them, and ends them in the right order:
+//
+//   PeerDirectory   what each rank has published about itself
+//   JobTransports   this rank's transports
+//   PairTable       the pairs, and which peers are lost
+//   PairPaths       choice of transports and connections
+//   IdleConnections      connections to close when descriptors run short
+//   JobMembers      the communicators, and how failures reach them
+//   PeerEvents      mail of the control plane, lost peers
+//   MemoryExports   registered memories, for transports and other ranks
+//   OperationEnder  ends operations before their time
+//   TaskList        collective operations that are under way
+//
+// Everything is under the baton of the context's engine, except create(), which blocks.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "src/bootstrap/bootstrap.h"
+#include "src/core/job/idle_connections.h"
+#include "src/core/job/job_environment.h"
+#include "src/core/job/job_members.h"
+#include "src/core/job/job_offer.h"
+#include "src/core/job/job_transports.h"
+#include "src/core/job/link_model.h"
+#include "src/core/job/memory_exports.h"
+#include "src/core/job/operation_ender.h"
+#include "src/core/job/pair_paths.h"
+#include "src/core/job/pair_table.h"
+#include "src/core/job/path_inquiry.h"
+#include "src/core/job/peer_directory.h"
+#include "src/core/job/peer_events.h"
+#include "src/core/job/rank_descriptor.h"
+#include "src/core/job/task_list.h"
+#include "src/core/peer/pair_commons.h"
+#include "src/core/progress/driven.h"
+#include "src/liveness/control_plane.h"
+
+namespace hetcomm {
+
+struct JobOptions {
+  std::string name;
+  uint32_t epoch = 0;
+  std::string transports;  // empty: HETCOMM_TRANSPORTS
+  bool share = false;      // a job that all ranks are in already, where there is one
+  uint64_t deadline_ns = 0;
+  // Tests set this, to the same value on all ranks: the number before that of the first message of
+  // every pair. The counters of credit begin there too.
+  uint32_t first_sequence = 0;
+};
+
+class Job final : public Driven {
+ public:
+  // Exchanges descriptors and makes the control plane. Collective; blocks until
+  // |options.deadline_ns|.
+  static Result<std::unique_ptr<Job>> create(const JobEnvironment& environment,
+                                             Bootstrap& bootstrap, const JobOptions& options);
+  // Says goodbye and closes everything; nothing is pending any more.
+  ~Job();
+
+  int rank() const { return commons_.rank; }
+  int size() const { return peers_.size(); }
+  const Secret& secret() const { return credentials_.secret; }
+  // True if a communicator that asks for |transports| may be made over this job. |configured_key|
+  // is the caller's.
+  bool may_be_shared(const std::string& transports,
+                     const std::optional<Secret>& configured_key) const;
+  // This rank's offer of the job to others, reached by |channel|; none where too many are lost.
+  std::optional<JobOffer> offer(const Channel& channel);
+
+  Engine& engine() { return environment_.engine; }
+  Log& log() { return environment_.log; }
+  // Its pairs share these objects, and its communicators use them.
+  PairCommons& commons() { return commons_; }
+  const PairCommons& commons() const { return commons_; }
+  const PeerDirectory& peers() const { return peers_; }
+  const JobTransports& transports() const { return transports_; }
+  PairTable& pairs() { return pairs_; }
+  PairPaths& paths() { return paths_; }
+  JobMembers& members() { return members_; }
+  PeerEvents& events() { return events_; }
+  MemoryExports& memories() { return memories_; }
+  OperationEnder& ender() { return ender_; }
+  TaskList& tasks() { return tasks_; }
+  // Not in a job of one rank.
+  liveness::ControlPlane& control() { return *control_; }
+
+  Pair& pair(int rank) { return pairs_.at(rank); }
+  // Null when the pair was never used.
+  Pair* find_pair(int rank) { return pairs_.find(rank); }
+  const Status& peer_status(int rank) const { return pairs_.status(rank); }
+
+  // The communicator of all ranks has this channel, which has the same number everywhere.
+  Channel& first_channel() { return *commons_.channels.find(0); }
+  // A channel for a communicator that this rank is about to make.
+  Channel& open_channel() { return commons_.channels.open(); }
+  // Posts |receive|, or gives it a message that is here already.
+  void start_receive(Channel& own, Operation& receive);
+  // Ends the sleep of a peer, which will look at everything.
+  void wake(int rank);
+
+  // Driven
+  int progress() override;
+  void tick(uint64_t now_ns) override;
+  void out_of_memory() override { pairs_.out_of_memory(); }
+  uint64_t next_timer_ns() const override;
+  bool prepare_sleep(Sleep sleep) override;
+  bool may_sleep_on() const override;
+  void finish_sleep() override;
+
+ private:
+  Job(const JobEnvironment& environment, int rank, int size);
+  Status set_up(Bootstrap& bootstrap, const JobOptions& options);
+  // Makes what this rank has to have before the others are asked, and says what it tells them.
+  Status prepare(const JobOptions& options, const Address& route, RankDescriptor* own);
+  Status make_control(const Address& route);
+  Status describe_self(RankDescriptor* own) const;
+  Status add_peer(int rank, ConstByteSpan bytes, const RankDescriptor& own,
+                  std::vector<Address>* control);
+  Status start_connections(std::vector<std::vector<Address>> control);
+  Status wait_for_control(uint64_t deadline_ns);
+  int make_progress();
+  void run_timers(uint64_t now_ns);
+  bool has_work() const {
+    return (!tasks_.empty() && tasks_.ready()) || !commons_.staging.idle() ||
+           !commons_.graveyard.empty() || commons_.schedule.has_work() || events_.mail_waits();
+  }
+
+  const JobEnvironment environment_;
+  Credentials credentials_;
+  bool drew_key_ = false;          // no secret is configured
+  std::string wanted_transports_;  // as the communicator's options name them
+  const std::shared_ptr<PathWitness> witness_ = std::make_shared<PathWitness>();
+  PeerDirectory peers_;
+  PairCommons commons_;
+  std::unique_ptr<liveness::ControlPlane> control_;  // null in a job of one rank
+  PairTable pairs_;
+  IdleConnections idle_;
+  PairPaths paths_;
+  OperationEnder ender_;
+  JobMembers members_;
+  PeerEvents events_;
+  TaskList tasks_;
+  MemoryExports memories_;
+  // Last: endpoints and transports go before what their upcalls touch.
+  JobTransports transports_;
+};
+
+}  // namespace hetcomm

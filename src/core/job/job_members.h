@@ -1,0 +1,71 @@
+// The communicators of a job: who they are, and how failures reach them. A communicator can be
+// aborted, its collective operations can fail, and its ranks can be lost. Under the baton.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "src/base/span.h"
+#include "src/base/status.h"
+#include "src/core/job/early_notices.h"
+#include "src/core/job/job_member.h"
+#include "src/core/job/operation_ender.h"
+#include "src/core/job/pair_table.h"
+#include "src/core/peer/pair_commons.h"
+#include "src/core/peer/wire.h"
+
+namespace hetcomm {
+
+class JobMembers {
+ public:
+  JobMembers(PairCommons& commons, const PairTable& pairs, OperationEnder& ender)
+      : commons_(commons), pairs_(pairs), ender_(ender) {}
+  JobMembers(const JobMembers&) = delete;
+  JobMembers& operator=(const JobMembers&) = delete;
+
+  void add(JobMember* communicator);
+  void remove(JobMember* communicator) {
+    std::erase(members_, communicator);
+    std::erase(going_, communicator);
+  }
+  // |communicator| is about to go. Whether there are some that are not, which keep the connections
+  // open.
+  bool others_stay(JobMember& communicator);
+
+  // Drops what is queued in it; later messages are dropped on arrival.
+  void close_channel(Channel& channel);
+  // Closes it and tells all ranks: theirs are aborted.
+  void give_up_channel(Channel& channel);
+  // Ends every operation on the communicator with |why|, here and (|publish|) on all ranks.
+  void abort(JobMember& communicator, const Status& why, bool publish);
+  // Ends the collective operations of a communicator, here and (|publish|) on all ranks.
+  void fail_collectives(JobMember& communicator, const Status& why, bool publish);
+
+  // |rank| is lost: ends the receives that wait for it, and those from any rank for which nobody is
+  // left. Works without memory.
+  void peer_lost(int rank, const Status& why);
+  // Another rank says so of the communicator that it knows by |channel|.
+  void on_abort(int origin, uint32_t channel, const std::string& reason);
+  void on_collectives_failed(int origin, uint32_t channel, const Status& why);
+  void on_call(int origin, uint32_t channel, ConstByteSpan note);
+  // A message of a collective operation that no receive waits for has come from |rank|.
+  void on_unexpected_part(int rank, const WireHeader& header);
+
+ private:
+  // The communicator that |origin| knows by its own |channel|; null if there is none here.
+  JobMember* find(int origin, uint32_t channel) const;
+  bool contains(const CommunicatorBase& communicator) const;
+  void take_early_notices(JobMember& communicator);
+  void drop_requests_of(int rank);
+  void drop_queued(Channel& channel);
+
+  PairCommons& commons_;
+  const PairTable& pairs_;
+  OperationEnder& ender_;
+  std::vector<JobMember*> members_;
+  std::vector<JobMember*> going_;  // those that are about to go
+  EarlyNotices early_;
+};
+
+}  // namespace hetcomm

@@ -1,0 +1,136 @@
+#include "src/core/job/job_transports.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "src/core/job/transport_choice.h"
+#include "src/net/tls.h"
+
+namespace hetcomm {
+namespace {
+
+// A transport's own text without its name in front: whoever shows it says the name.
+std::string_view without_name(std::string_view name, std::string_view why) {
+  constexpr std::string_view kAfter = ": ";
+  const bool named = why.starts_with(name) && why.substr(name.size()).starts_with(kAfter);
+  return named ? why.substr(name.size() + kAfter.size()) : why;
+}
+
+}  // namespace
+
+Status JobTransports::make(std::string_view wanted, const Address& route) {
+  if (wanted.empty()) wanted = environment_.config.text(Variable::kTransports);
+  Result<TransportChoice> choice = TransportChoice::parse(wanted, environment_.factories);
+  if (!choice.ok()) return choice.status();
+  for (const auto& factory : environment_.factories) {
+    // A rank talks to itself by "self" whatever is chosen for the others.
+    if (!choice->allows(factory->name()) && factory->name() != "self") {
+      unused_.push_back(fmt::format("{:<6} no: {}", factory->name(), choice->refusal()));
+      continue;
+    }
+    const Status usable = make_all_of(*factory, route);
+    if (usable.ok()) continue;
+    const std::string_view why = without_name(factory->name(), usable.text());
+    const bool some = !owned_.empty() && owned_.back()->kind == factory->name();
+    if (choice->demands(factory->name()) && !some) {
+      const Code code =
+          usable.code() == Code::kPermissionDenied ? Code::kPermissionDenied : Code::kUnsupported;
+      return Status(code, fmt::format("transport {}: {}", factory->name(), why));
+    }
+    if (!some) unused_.push_back(fmt::format("{:<6} no: {}", factory->name(), why));
+    environment_.log.info(
+        "transport {} {}: {}", factory->name(),
+        some ? "does not use all network interfaces that it could" : "is not used", why);
+  }
+  return {};
+}
+
+// Makes a transport for each network interface that shall share the load. Fails with the reason of
+// the first that cannot be made.
+Status JobTransports::make_all_of(const TransportFactory& factory, const Address& route) {
+  HETCOMM_RETURN_IF_ERROR(make_one(factory, 0, route));
+  const size_t instances = std::min<size_t>(factory.instances(environment_.config),
+                                            environment_.config.number(Variable::kRails));
+  for (size_t instance = 1; instance < instances; ++instance) {
+    HETCOMM_RETURN_IF_ERROR(make_one(factory, instance, route));
+  }
+  return {};
+}
+
+Status JobTransports::make_one(const TransportFactory& factory, size_t instance,
+                               const Address& route) {
+  auto made = std::make_unique<JobTransport>(handler_, owned_.size());
+  const TransportEnvironment environment{.rank = rank_,
+                                         .size = size_,
+                                         .credentials = credentials_,
+                                         .config = environment_.config,
+                                         .log = environment_.log,
+                                         .poller = environment_.engine.poller(),
+                                         .now_ns = environment_.engine.coarse_now(),
+                                         .handler = *made,
+                                         .instance = instance,
+                                         .route = route};
+  Result<std::unique_ptr<Transport>> transport = factory.create(environment);
+  if (!transport.ok()) return transport.status();
+  if (tls_required(environment_.config) && !(*transport)->capabilities().protected_in_transit) {
+    return Status(Code::kPermissionDenied,
+                  "HETCOMM_REQUIRE_TLS refuses it, as nothing protects what it sends: use shm, or "
+                  "tcp with HETCOMM_TLS=on, or unset HETCOMM_REQUIRE_TLS");
+  }
+  made->kind = factory.name();
+  made->name =
+      instance == 0 ? std::string(factory.name()) : fmt::format("{}#{}", factory.name(), instance);
+  made->transport = std::move(transport.value());
+  made->abilities = made->transport->abilities();
+  if (const Capabilities& can = made->capabilities(); !can.lossless) {
+    lossy_payload_bytes_ = std::min(lossy_payload_bytes_, can.max_payload_bytes);
+  }
+  owned_.push_back(std::move(made));
+  return {};
+}
+
+Status JobTransports::start() {
+  for (const auto& each : owned_) HETCOMM_RETURN_IF_ERROR(each->transport->start());
+  return {};
+}
+
+void JobTransports::close() {
+  connected_.clear();
+  owned_.clear();
+}
+
+bool JobTransports::shares_memory() const {
+  return std::any_of(owned_.begin(), owned_.end(),
+                     [](const auto& each) { return each->capabilities().within_host; });
+}
+
+void JobTransports::note_connected(Transport& transport) {
+  if (std::find(connected_.begin(), connected_.end(), &transport) == connected_.end()) {
+    connected_.push_back(&transport);
+  }
+}
+
+uint64_t JobTransports::next_timer_ns() const {
+  uint64_t next = kForever;
+  for (const auto& each : owned_) next = std::min(next, each->transport->next_timer_ns());
+  return next;
+}
+
+bool JobTransports::prepare_sleep(Sleep sleep) {
+  bool quiet = true;
+  for (const auto& each : owned_) quiet = each->transport->prepare_sleep(sleep) && quiet;
+  return quiet;
+}
+
+bool JobTransports::may_sleep_on() const {
+  return std::all_of(owned_.begin(), owned_.end(),
+                     [](const auto& each) { return each->transport->may_sleep_on(); });
+}
+
+void JobTransports::finish_sleep() {
+  for (const auto& each : owned_) each->transport->finish_sleep();
+}
+
+}  // namespace hetcomm

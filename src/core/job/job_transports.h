@@ -1,0 +1,116 @@
+// The transports of one rank in a job: made once, in the order of their factories, and driven until
+// the job ends. All under the baton.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "src/core/job/job_environment.h"
+#include "src/net/address.h"
+#include "src/net/credentials.h"
+#include "transports/transport.h"
+
+namespace hetcomm {
+
+struct JobTransport;
+
+// Hears of connections over the transports of a job.
+class ConnectionHandler {
+ public:
+  // These two tell what TransportHandler's functions of the same names tell.
+  virtual void on_connected(JobTransport& transport, int peer,
+                            Result<std::unique_ptr<Endpoint>> endpoint) = 0;
+  virtual void on_accepted(JobTransport& transport, int peer,
+                           std::unique_ptr<Endpoint> endpoint) = 0;
+
+ protected:
+  ~ConnectionHandler() = default;
+};
+
+struct JobTransport final : public TransportHandler {
+  JobTransport(ConnectionHandler& connections, size_t number)
+      : handler(connections), index(number) {}
+  void on_connected(int peer, Result<std::unique_ptr<Endpoint>> endpoint) override {
+    handler.on_connected(*this, peer, std::move(endpoint));
+  }
+  void on_accepted(int peer, std::unique_ptr<Endpoint> endpoint) override {
+    handler.on_accepted(*this, peer, std::move(endpoint));
+  }
+  const Capabilities& capabilities() const { return transport->capabilities(); }
+
+  ConnectionHandler& handler;
+  const size_t index;     // among the transports of the job
+  std::string_view kind;  // of the factory, which may make several
+  std::string name;
+  std::unique_ptr<Transport> transport;
+  TransportAbilities abilities;
+};
+
+class JobTransports {
+ public:
+  // |credentials| may become complete later, until start().
+  JobTransports(const JobEnvironment& environment, int rank, int size,
+                const Credentials& credentials, ConnectionHandler& handler)
+      : environment_(environment),
+        rank_(rank),
+        size_(size),
+        credentials_(credentials),
+        handler_(handler) {}
+  JobTransports(const JobTransports&) = delete;
+  JobTransports& operator=(const JobTransports&) = delete;
+
+  // Makes those that |wanted| allows; an empty text stands for HETCOMM_TRANSPORTS. Fails where one
+  // that the user has named cannot be used. |route|: of this host, leads to the other ranks.
+  Status make(std::string_view wanted, const Address& route);
+  // Descriptors of all ranks are known: connections can be judged from now on.
+  Status start();
+  // Ends all of them. No upcall follows.
+  void close();
+
+  size_t size() const { return owned_.size(); }
+  JobTransport& at(size_t index) const { return *owned_[index]; }
+  const std::vector<std::unique_ptr<JobTransport>>& all() const { return owned_; }
+  // Factories whose transports are not used, one line each, with the reason.
+  const std::vector<std::string>& unused() const { return unused_; }
+  // A transport within the host is in use.
+  bool shares_memory() const;
+  // The largest message that every transport can carry which may lose it.
+  uint32_t lossy_payload_bytes() const { return lossy_payload_bytes_; }
+  // |transport| has a connection: it is polled in every pass, the others now and then.
+  void note_connected(Transport& transport);
+
+  int progress() {
+    int moved = 0;
+    if ((++passes_ & 15) == 0) {
+      for (const auto& each : owned_) moved += each->transport->progress();
+    } else {
+      for (Transport* transport : connected_) moved += transport->progress();
+    }
+    return moved;
+  }
+  uint64_t next_timer_ns() const;
+  bool prepare_sleep(Sleep sleep);
+  bool may_sleep_on() const;
+  void finish_sleep();
+
+ private:
+  Status make_all_of(const TransportFactory& factory, const Address& route);
+  Status make_one(const TransportFactory& factory, size_t instance, const Address& route);
+
+  const JobEnvironment& environment_;
+  const int rank_;
+  const int size_;
+  const Credentials& credentials_;
+  ConnectionHandler& handler_;
+  uint32_t lossy_payload_bytes_ = UINT32_MAX;
+  uint64_t passes_ = 0;
+  std::vector<Transport*> connected_;
+  std::vector<std::string> unused_;
+  std::vector<std::unique_ptr<JobTransport>> owned_;
+};
+
+}  // namespace hetcomm

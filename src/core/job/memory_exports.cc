@@ -1,0 +1,105 @@
+#include "src/core/job/memory_exports.h"
+
+#include <algorithm>
+#include <new>
+
+#include <fmt/format.h>
+
+namespace hetcomm {
+namespace {
+
+Result<RemoteKey> publish_over(RegionPublisher& publisher, const Region& region) {
+  try {
+    return publisher.publish(region);
+  } catch (const std::bad_alloc&) {
+    return Code::kOutOfMemory;
+  }
+}
+
+}  // namespace
+
+void MemoryExports::publish(Registration& registration) {
+  registration.id = commons_.registrations.insert(&registration);
+  Memory& memory = registration.memory();
+  const bool on_host = memory.host_accessible();
+  int file = -1;
+  uint64_t file_offset = 0;
+  const DeviceTable& table = *memory.device().table;
+  if (table.shared_file != nullptr && memory.owned() &&
+      table.shared_file(memory.device().instance, memory.address(), &file, &file_offset) !=
+          HETCOMM_OK) {
+    file = -1;
+  }
+  for (const auto& each : transports_.all()) {
+    const Capabilities& capabilities = each->capabilities();
+    if (!capabilities.regions && !(capabilities.map && file >= 0)) continue;
+    if (!commons_.device_access.reaches(memory, each->index)) continue;
+    const uint32_t rights = registration.rights();
+    Region region{
+        .address = on_host ? static_cast<std::byte*>(memory.address()) : memory.known_window(),
+        .length = memory.size(),
+        .writable = (rights & HETCOMM_ACCESS_PUT) != 0,
+        .readable = (rights & HETCOMM_ACCESS_GET) != 0,
+        .atomic = (rights & HETCOMM_ACCESS_ATOMIC) != 0,
+        .file = file,
+        .file_offset = file_offset,
+        .members = {}};
+    if (capabilities.map) {
+      region.members.resize(static_cast<size_t>(size_));
+      for (const int rank : registration.communicator().ranks()) {
+        region.members[static_cast<size_t>(rank)] = true;
+      }
+    }
+    // Nothing is published that is not noted here, to be withdrawn.
+    registration.keys.emplace_back(each->name, RemoteKey{});
+    Result<RemoteKey> key = publish_over(*each->abilities.regions, region);
+    if (key.ok()) {
+      registration.keys.back().second = key.value();
+    } else {
+      registration.keys.pop_back();
+      commons_.log.info("{} does not reach a registered memory of {} bytes directly: {}",
+                        each->name, memory.size(), key.status().text());
+    }
+  }
+}
+
+bool MemoryExports::withdraw(Registration& registration) {
+  const auto& all = transports_.all();
+  std::erase_if(registration.keys, [&](const auto& named) {
+    return std::all_of(all.begin(), all.end(), [&](const auto& each) {
+      return each->name != named.first || each->abilities.regions->withdraw(named.second);
+    });
+  });
+  return registration.keys.empty();
+}
+
+ExportedMemory MemoryExports::describe(const Registration& registration) const {
+  return {.job = identity_,
+          .rank = commons_.rank,
+          .id = registration.id,
+          .length = registration.memory().size(),
+          .rights = registration.rights(),
+          .host_accessible = registration.memory().host_accessible(),
+          .needs_flush = registration.memory().needs_flush(),
+          .keys = registration.keys};
+}
+
+Status MemoryExports::find_keys(const ExportedMemory& exported,
+                                std::vector<RemoteKey>* keys) const {
+  if (exported.job != identity_) {
+    return Status(Code::kPermissionDenied,
+                  "the memory belongs to another job or epoch, or to a communicator that is gone");
+  }
+  if (exported.rank < 0 || exported.rank >= size_) {
+    return Status(Code::kOutOfRange, fmt::format("the job has no rank {}", exported.rank));
+  }
+  keys->assign(transports_.size(), {});
+  for (const auto& [name, key] : exported.keys) {
+    for (const auto& each : transports_.all()) {
+      if (each->name == name) (*keys)[each->index] = key;
+    }
+  }
+  return {};
+}
+
+}  // namespace hetcomm

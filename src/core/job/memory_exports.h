@@ -1,0 +1,38 @@
+// Registered memories of a job: lets transports reach them, and says what other ranks need to know
+// to use them. Under the baton.
+#pragma once
+
+#include <vector>
+
+#include "src/base/status.h"
+#include "src/core/job/job_transports.h"
+#include "src/core/memory/registration.h"
+#include "src/core/peer/pair_commons.h"
+#include "src/net/credentials.h"
+
+namespace hetcomm {
+
+class MemoryExports {
+ public:
+  MemoryExports(PairCommons& commons, const JobTransports& transports, const Identity& identity,
+                int size)
+      : commons_(commons), transports_(transports), identity_(identity), size_(size) {}
+  MemoryExports(const MemoryExports&) = delete;
+  MemoryExports& operator=(const MemoryExports&) = delete;
+
+  // Gives |registration| its id, and lets those transports reach the memory that can.
+  void publish(Registration& registration);
+  // Takes it back from the transports. True when no peer reaches it by a transport any more.
+  bool withdraw(Registration& registration);
+  ExportedMemory describe(const Registration& registration) const;
+  // Checks that |exported| is of this job, and finds the keys for this rank's transports.
+  Status find_keys(const ExportedMemory& exported, std::vector<RemoteKey>* keys) const;
+
+ private:
+  PairCommons& commons_;
+  const JobTransports& transports_;
+  const Identity& identity_;
+  const int size_;
+};
+
+}  // namespace hetcomm

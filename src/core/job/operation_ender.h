@@ -1,0 +1,25 @@
+// Ends operations before their time, wherever they stand. Under the baton.
+#pragma once
+
+#include <string_view>
+
+#include "src/core/peer/pair_commons.h"
+#include "src/core/progress/operation.h"
+
+namespace hetcomm {
+
+class OperationEnder {
+ public:
+  explicit OperationEnder(PairCommons& commons) : commons_(commons) {}
+
+  // Ends |operation|, which is pending. |why| follows the description of the operation in its text.
+  // Works without memory.
+  void end(Operation& operation, Code code, std::string_view why);
+  // Ends one that could not be started for want of memory, unless it has ended.
+  void end_out_of_memory(Operation& operation);
+
+ private:
+  PairCommons& commons_;
+};
+
+}  // namespace hetcomm

@@ -1,0 +1,95 @@
+// Ways from this rank to its peers: chooses transports, connects pairs over them, and explains the
+// choice. Under the baton.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "src/core/job/idle_connections.h"
+#include "src/core/job/job_transports.h"
+#include "src/core/job/pair_table.h"
+#include "src/core/job/peer_directory.h"
+#include "src/core/peer/pair_commons.h"
+
+namespace hetcomm {
+
+class PairPaths final : public PairConnector, public ConnectionHandler {
+ public:
+  PairPaths(PairCommons& commons, const PeerDirectory& peers, PairTable& pairs,
+            JobTransports& transports, IdleConnections& idle)
+      : commons_(commons),
+        peers_(peers),
+        pairs_(pairs),
+        transports_(transports),
+        idle_(idle),
+        connects_(static_cast<size_t>(peers.size())) {}
+  PairPaths(const PairPaths&) = delete;
+  PairPaths& operator=(const PairPaths&) = delete;
+
+  // Logs one line if no transport reaches some ranks. Operations with such a rank fail later, each
+  // with the reason.
+  void warn_of_unreachable();
+  // Gives up connecting to |rank|, which is lost.
+  void give_up(int rank);
+  // A text for people: which transports reach |rank|, which are in use, what was measured.
+  std::string explain(int rank);
+
+  // PairConnector
+  void connect(int rank) override;
+  void connect_over(int rank, size_t index) override;
+  std::vector<size_t> useful_beside(int rank, size_t index) override;
+  bool has_common_transport(int rank) const override;
+  uint32_t kept_payload_bytes(int rank) override;
+  std::string_view transport_kind(size_t index) const override {
+    return transports_.at(index).kind;
+  }
+  std::string_view transport_name(size_t index) const override {
+    return transports_.at(index).name;
+  }
+
+ private:
+  struct Candidate {
+    JobTransport* transport;
+    const std::vector<std::byte>* descriptor;  // null where the peer does not offer it
+    double score_us = 0;                       // estimated time of a 64 KiB message
+    bool cooling = false;                      // it failed lately
+    Status reach;
+  };
+  // The state of one pair while it connects.
+  struct PairConnect {
+    std::vector<Candidate> candidates;
+    size_t next = 0;
+    uint64_t since_ns = 0;  // when |next| was begun
+    bool late = false;      // this rank has computed for longer than a peer of the host waits
+    std::string failures;
+  };
+
+  // ConnectionHandler
+  void on_connected(JobTransport& transport, int peer,
+                    Result<std::unique_ptr<Endpoint>> endpoint) override;
+  void on_accepted(JobTransport& transport, int peer, std::unique_ptr<Endpoint> endpoint) override;
+
+  std::vector<Candidate> candidates(int rank) const;
+  std::unique_ptr<PairConnect>& connect_of(int rank) {
+    return connects_[static_cast<size_t>(rank)];
+  }
+  void try_next(Pair& pair);
+  bool was_late(PairConnect& connect) const;
+  void connected(JobTransport& transport, int peer, Result<std::unique_ptr<Endpoint>> endpoint);
+  void adopt(JobTransport& transport, int peer, std::unique_ptr<Endpoint> endpoint);
+  template <typename Upcall>
+  void guarded(int peer, Upcall&& upcall);
+
+  PairCommons& commons_;
+  const PeerDirectory& peers_;
+  PairTable& pairs_;
+  JobTransports& transports_;
+  IdleConnections& idle_;
+  std::vector<std::unique_ptr<PairConnect>> connects_;  // by rank; null: not under way
+};
+
+}  // namespace hetcomm

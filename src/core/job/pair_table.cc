@@ -1,0 +1,49 @@
+#include "src/core/job/pair_table.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace hetcomm {
+
+Pair& PairTable::make(int rank) {
+  std::unique_ptr<Pair>& made = pairs_[static_cast<size_t>(rank)];
+  if (active_.capacity() == active_.size()) active_.reserve(2 * active_.size() + 1);
+  auto pair = std::make_unique<Pair>(commons_, rank, peers_.at(rank).credit);
+  commons_.schedule.add(*pair);
+  active_.push_back(pair.get());
+  made = std::move(pair);
+  if (!status(rank).ok()) made->lose(status(rank));
+  return *made;
+}
+
+void PairTable::clear() {
+  pairs_.clear();
+  active_.clear();
+}
+
+bool PairTable::any_live_sender(const CommunicatorBase& communicator) const {
+  const std::vector<int>& ranks = communicator.ranks();
+  return std::any_of(ranks.begin(), ranks.end(), [&](int rank) {
+    return (rank != commons_.rank || ranks.size() == 1) && status(rank).ok();
+  });
+}
+
+bool PairTable::all_senders_live(const CommunicatorBase& communicator) const {
+  const std::vector<int>& ranks = communicator.ranks();
+  return std::all_of(ranks.begin(), ranks.end(), [&](int rank) { return status(rank).ok(); });
+}
+
+bool PairTable::flushed() const {
+  return std::all_of(active_.begin(), active_.end(),
+                     [](const Pair* pair) { return pair->flushed(); });
+}
+
+void PairTable::ask_for_acknowledgements() {
+  for (Pair* pair : active_) pair->traffic().ask_for_acknowledgement();
+}
+
+void PairTable::out_of_memory() {
+  for (size_t i = 0; i < active_.size(); ++i) active_[i]->out_of_memory();
+}
+
+}  // namespace hetcomm

@@ -1,0 +1,62 @@
+// The pairs of a job, one for each peer that was talked to, and which peers are lost. Under the
+// baton.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "src/base/status.h"
+#include "src/core/job/peer_directory.h"
+#include "src/core/peer/pair.h"
+#include "src/core/peer/pair_commons.h"
+#include "src/core/progress/communicator_base.h"
+
+namespace hetcomm {
+
+class PairTable {
+ public:
+  PairTable(PairCommons& commons, const PeerDirectory& peers)
+      : commons_(commons),
+        peers_(peers),
+        pairs_(static_cast<size_t>(peers.size())),
+        status_(static_cast<size_t>(peers.size())) {}
+  PairTable(const PairTable&) = delete;
+  PairTable& operator=(const PairTable&) = delete;
+
+  Pair& at(int rank) {
+    Pair* found = pairs_[static_cast<size_t>(rank)].get();
+    return found != nullptr ? *found : make(rank);
+  }
+  // Null when the pair was never used.
+  Pair* find(int rank) const { return pairs_[static_cast<size_t>(rank)].get(); }
+  // All pairs that exist.
+  const std::vector<Pair*>& active() const { return active_; }
+  // Frees all of them.
+  void clear();
+
+  int size() const { return peers_.size(); }
+  // OK, or why |rank| is lost.
+  const Status& status(int rank) const { return status_[static_cast<size_t>(rank)]; }
+  void set_lost(int rank, const Status& why) { status_[static_cast<size_t>(rank)] = why; }
+  // Another rank of |communicator| can still send, or it has one rank only.
+  bool any_live_sender(const CommunicatorBase& communicator) const;
+  bool all_senders_live(const CommunicatorBase& communicator) const;
+
+  // The peers have acknowledged everything.
+  bool flushed() const;
+  void ask_for_acknowledgements();
+  // The operation that ran out of memory is unknown, so every pair fails.
+  void out_of_memory();
+
+ private:
+  Pair& make(int rank);
+
+  PairCommons& commons_;
+  const PeerDirectory& peers_;
+  std::vector<std::unique_ptr<Pair>> pairs_;
+  std::vector<Pair*> active_;
+  std::vector<Status> status_;
+};
+
+}  // namespace hetcomm

@@ -1,0 +1,61 @@
+// The directory holds what each rank of a job has published about itself. All ranks alike conclude
+// from it which ranks are near each other, and what the links between them cost.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "src/core/job/link_model.h"
+#include "src/core/job/rank_placement.h"
+#include "src/net/listening_place.h"
+
+namespace hetcomm {
+
+// One rank's own word about itself.
+struct PeerInfo {
+  struct Offer {  // of one transport
+    std::string name;
+    bool within_host = false;
+    LinkCost link;
+    std::vector<std::byte> descriptor;
+  };
+  uint64_t incarnation = 0;  // drawn by its process for this job
+  HostId host{};             // where it runs, as it says
+  std::string cluster;
+  uint32_t credit = 0;  // bytes that it lets each other rank send unasked
+  std::vector<Offer> offers;
+
+  // Null where it does not offer transport |name|.
+  const Offer* find_offer(std::string_view name) const;
+};
+
+class PeerDirectory {
+ public:
+  explicit PeerDirectory(int size) : peers_(static_cast<size_t>(size)) {}
+
+  void set(int rank, PeerInfo info) { peers_[static_cast<size_t>(rank)] = std::move(info); }
+  // Once all ranks are known: agrees on what each transport's links cost.
+  void gather_links();
+
+  int size() const { return static_cast<int>(peers_.size()); }
+  const PeerInfo& at(int rank) const { return peers_[static_cast<size_t>(rank)]; }
+  std::vector<uint64_t> incarnations() const;
+  std::vector<HostId> hosts() const;
+  // How many ranks say that they run where |rank| does.
+  int64_t ranks_beside(int rank) const;
+  // True if two ranks claim to run on one host, in one cluster.
+  bool are_near(int one, int other) const;
+  // Which of |ranks| are near each other, and what their links cost: the same on all ranks.
+  RankPlacement placement(const std::vector<int>& ranks) const;
+
+ private:
+  LinkCost link_between(int one, int other) const;
+
+  std::vector<PeerInfo> peers_;
+  LinkModel links_;
+};
+
+}  // namespace hetcomm

@@ -1,0 +1,172 @@
+#include "src/core/job/peer_events.h"
+
+#include <memory>
+#include <new>
+#include <span>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "src/base/text.h"
+#include "src/core/job/path_inquiry.h"
+#include "src/core/peer/pair.h"
+
+namespace hetcomm {
+
+void PeerEvents::set_ready() {
+  ready_.store(true, std::memory_order_release);
+  commons_.engine.note_arrival();  // wakes the thread that creates the job
+}
+
+void PeerEvents::read_mail() {
+  // A death makes passes, which would come back to here.
+  if (commons_.control == nullptr || reading_mail_) return;
+  reading_mail_ = true;
+  std::unique_ptr<liveness::Mail> mail = commons_.control->mailbox().take();
+  for (; mail != nullptr; mail = std::move(mail->next)) {
+    try {
+      handle(*mail);
+    } catch (const std::bad_alloc&) {
+      pairs_.out_of_memory();
+    }
+  }
+  reading_mail_ = false;
+}
+
+void PeerEvents::handle(const liveness::Mail& mail) {
+  using Type = liveness::Mail::Type;
+  Pair* const pair = mail.rank >= 0 ? pairs_.find(mail.rank) : nullptr;
+  switch (mail.type) {
+    case Type::kReady:
+      set_ready();
+      break;
+    case Type::kDead:
+      on_peer_lost(mail.rank, Status(Code::kPeerLost, mail.text));
+      break;
+    case Type::kLeft:
+      on_peer_left(mail.rank);
+      break;
+    case Type::kDeclaredDead:
+      on_declared_lost(Status(Code::kPeerLost, mail.text));
+      break;
+    case Type::kAborted:
+      members_.on_abort(mail.rank, mail.communicator, mail.text);
+      break;
+    case Type::kFailed: {
+      const bool told = mail.code == Code::kMismatch || mail.code == Code::kPeerLost ||
+                        mail.code == Code::kUnreachable;
+      members_.on_collectives_failed(mail.rank, mail.communicator,
+                                     Status(told ? mail.code : Code::kAborted, mail.text));
+      break;
+    }
+    case Type::kKnock:
+      pairs_.at(mail.rank).knocked(static_cast<uint32_t>(mail.value));
+      break;
+    case Type::kRefused:
+      on_refused(mail.rank, mail.text);
+      break;
+    case Type::kGivenUp:
+      if (pair != nullptr) pair->lose(Status(Code::kPeerLost, mail.text));
+      break;
+    case Type::kCall:
+      members_.on_call(mail.rank, mail.communicator, std::as_bytes(std::span(mail.text)));
+      break;
+    case Type::kAnswer:
+      on_path_answer(mail.rank, mail.value, std::as_bytes(std::span(mail.text)));
+      break;
+    case Type::kVouched:
+      if (pair != nullptr) pair->vouched();
+      break;
+    case Type::kSuspected:
+      on_suspected(mail.rank);
+      break;
+  }
+}
+
+// --- silent connections -----------------------------------------------------
+
+// The control plane hears nothing of |rank|; its own connection may be the cause.
+void PeerEvents::on_suspected(int rank) {
+  Pair* found = pairs_.find(rank);
+  if (found != nullptr &&
+      found->has_received_since_asked(commons_.engine.refresh_now(), commons_.detection_ns / 3)) {
+    commons_.control->note_data(rank);
+  }
+}
+
+void PeerEvents::on_doubt(int rank, const StreamId& stream) {
+  try {
+    commons_.control->ask(rank, encode_question(stream), commons_.engine.refresh_now());
+  } catch (const std::bad_alloc&) {
+    // The transport asks again.
+  }
+}
+
+void PeerEvents::on_path_answer(int rank, uint64_t asked_ns, ConstByteSpan bytes) {
+  PathAnswer answer;
+  Pair* found = pairs_.find(rank);
+  if (found == nullptr || !decode_answer(bytes, &answer)) return;
+  answer.receipt.asked_ns = asked_ns;
+  commons_.log.debug("a connection is silent: {} bytes of it have arrived at rank {}, which {}",
+                     answer.receipt.received_bytes, rank,
+                     answer.receipt.full ? "does not read" : "has room");
+  found->association().rails().for_each([&](Rail& rail) {
+    DoubtResolver* const doubts = rail.abilities().doubts;
+    if (doubts != nullptr) doubts->resolve(answer.stream, answer.receipt);
+  });
+}
+
+// --- lost ranks -------------------------------------------------------------
+
+void PeerEvents::on_rank_lost(int rank, const Status& why) {
+  paths_.give_up(rank);
+  pairs_.set_lost(rank, why);
+  commons_.engine.note_arrival();  // who probes for a message of it has to look again
+  members_.peer_lost(rank, why);
+}
+
+void PeerEvents::on_peer_lost(int rank, const Status& why) {
+  if (!ready_.load(std::memory_order_relaxed)) {
+    failure_ = why;
+    set_ready();
+  }
+  if (!pairs_.status(rank).ok()) return;
+  // Messages that it sent before are taken as far as they are here.
+  constexpr int kMaxPasses = 256;
+  for (int pass = 0; pass < kMaxPasses && job_.progress() > 0; ++pass) {
+  }
+  lose(rank, why);
+}
+
+void PeerEvents::lose(int rank, const Status& why) {
+  if (Pair* found = pairs_.find(rank); found != nullptr) {
+    found->lose(why);  // everything of it is quiet before any operation ends
+  } else {
+    on_rank_lost(rank, why);
+  }
+}
+
+void PeerEvents::on_peer_left(int rank) {
+  if (Pair* found = pairs_.find(rank); found != nullptr && found->state() != PairState::kIdle) {
+    found->peer_left();
+    return;
+  }
+  lose(rank, status_or_code(Code::kPeerLost, [&] { return fmt::format("rank {} left", rank); }));
+}
+
+void PeerEvents::on_declared_lost(const Status& why) {
+  const Status declared = status_or_code(
+      why.code(), [&] { return fmt::format("this rank was declared lost: {}", why.text()); });
+  declared_lost_ = true;
+  for (int rank = 0; rank < pairs_.size(); ++rank) {
+    if (rank != commons_.rank) on_peer_lost(rank, declared);
+  }
+}
+
+void PeerEvents::on_refused(int rank, const std::string& why) {
+  if (Pair* found = pairs_.find(rank); found != nullptr && found->association().rail() == nullptr) {
+    found->refused_by_peer(Status(Code::kUnreachable, why));
+  }
+}
+
+}  // namespace hetcomm

@@ -1,0 +1,72 @@
+// PeerEvents follows what becomes of the peers of a job: it reads the mail of the control plane,
+// hears what pairs find out, and tells everybody whom it concerns. All calls are under the baton,
+// except ready().
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+
+#include "src/base/span.h"
+#include "src/base/status.h"
+#include "src/core/job/job_members.h"
+#include "src/core/job/pair_paths.h"
+#include "src/core/job/pair_table.h"
+#include "src/core/peer/pair_commons.h"
+#include "src/core/progress/driven.h"
+#include "src/liveness/mailbox.h"
+
+namespace hetcomm {
+
+class PeerEvents final : public PairListener {
+ public:
+  // |job| is driven to take what a peer has sent before it was lost.
+  PeerEvents(PairCommons& commons, PairTable& pairs, PairPaths& paths, JobMembers& members,
+             Driven& job)
+      : commons_(commons), pairs_(pairs), paths_(paths), members_(members), job_(job) {}
+  PeerEvents(const PeerEvents&) = delete;
+  PeerEvents& operator=(const PeerEvents&) = delete;
+
+  // All control connections are there, or creation has failed. [any-thread]
+  bool ready() const { return ready_.load(std::memory_order_acquire); }
+  void set_ready();
+  // OK, or why the creation cannot succeed.
+  const Status& failure() const { return failure_; }
+  // The others have declared this rank lost.
+  bool was_declared_lost() const { return declared_lost_; }
+
+  // The control thread has left something for this one.
+  bool mail_waits() const {
+    return commons_.control != nullptr && commons_.control->mailbox().waiting();
+  }
+  void read_mail();
+
+  // PairListener
+  void on_rank_lost(int rank, const Status& why) override;
+  void on_doubt(int rank, const StreamId& stream) override;
+  void on_unexpected_part(int rank, const WireHeader& header) override {
+    members_.on_unexpected_part(rank, header);
+  }
+
+ private:
+  void handle(const liveness::Mail& mail);
+  void lose(int rank, const Status& why);
+  void on_peer_lost(int rank, const Status& why);
+  void on_peer_left(int rank);
+  void on_declared_lost(const Status& why);
+  void on_refused(int rank, const std::string& why);
+  void on_suspected(int rank);
+  void on_path_answer(int rank, uint64_t asked_ns, ConstByteSpan bytes);
+
+  PairCommons& commons_;
+  PairTable& pairs_;
+  PairPaths& paths_;
+  JobMembers& members_;
+  Driven& job_;
+  std::atomic<bool> ready_{false};
+  Status failure_;
+  bool declared_lost_ = false;
+  bool reading_mail_ = false;
+};
+
+}  // namespace hetcomm

@@ -1,0 +1,109 @@
+#include "src/core/job/rank_descriptor.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "src/base/bytes.h"
+#include "src/base/text.h"
+
+namespace hetcomm {
+namespace {
+
+constexpr uint16_t kVersion = 8;
+constexpr uint8_t kRefusal = 2;  // in place of whether TLS is wanted
+constexpr size_t kMaxRefusal = 1000;
+constexpr size_t kMaxTransportName = 15;
+constexpr size_t kMaxTransportDescriptor = 1024;
+
+template <size_t kSize>
+void read_into(ByteReader& reader, std::array<std::byte, kSize>& out) {
+  const ConstByteSpan bytes = reader.read_raw(kSize);
+  std::copy(bytes.begin(), bytes.end(), out.begin());
+}
+
+PeerInfo::Offer read_offer(ByteReader& reader) {
+  PeerInfo::Offer offer;
+  offer.name = reader.read_string(kMaxTransportName);
+  offer.within_host = reader.read<uint8_t>() != 0;
+  const auto latency_ns = reader.read<uint64_t>();
+  offer.link = LinkCost::bounded(latency_ns, reader.read<uint64_t>());
+  const ConstByteSpan descriptor = reader.read_bytes(kMaxTransportDescriptor);
+  offer.descriptor.assign(descriptor.begin(), descriptor.end());
+  return offer;
+}
+
+}  // namespace
+
+std::vector<std::byte> encode_refusal(const Status& why) {
+  ByteWriter writer;
+  writer.write(kVersion);
+  writer.write(kRefusal);
+  writer.write_string(why.text().substr(0, kMaxRefusal));
+  return writer.take();
+}
+
+std::vector<std::byte> encode_descriptor(const RankDescriptor& own,
+                                         const liveness::ControlPlane* control) {
+  ByteWriter writer;
+  writer.write(kVersion);
+  writer.write(static_cast<uint8_t>(own.tls ? 1 : 0));
+  writer.write(own.info.incarnation);
+  writer.write_raw(own.job_id);
+  writer.write_raw(own.info.host);
+  writer.write_string(own.info.cluster);
+  writer.write(own.info.credit);
+  if (control != nullptr) {
+    control->encode_addresses(writer);
+  } else {
+    writer.write(uint8_t{0});
+  }
+  writer.write(static_cast<uint8_t>(own.info.offers.size()));
+  for (const PeerInfo::Offer& offer : own.info.offers) {
+    writer.write_string(offer.name);
+    writer.write(static_cast<uint8_t>(offer.within_host ? 1 : 0));
+    writer.write(offer.link.latency_ns);
+    writer.write(offer.link.bytes_per_s);
+    writer.write_bytes(offer.descriptor);
+  }
+  return writer.take();
+}
+
+Status decode_descriptor(ConstByteSpan bytes, int own_rank, bool own_tls, RankDescriptor* result) {
+  ByteReader reader(bytes);
+  if (reader.read<uint16_t>() != kVersion) {
+    return Status(
+        Code::kBootstrapFailed,
+        "it comes from another version of hetcomm: install the same version on all ranks");
+  }
+  const auto tells = reader.read<uint8_t>();
+  if (tells == kRefusal) {
+    return Status(Code::kBootstrapFailed,
+                  "it cannot take part: " + printable(reader.read_string(kMaxRefusal)));
+  }
+  result->tls = tells != 0;
+  if (result->tls != own_tls) {
+    return Status(Code::kBootstrapFailed,
+                  fmt::format("it has HETCOMM_TLS={}, rank {} has HETCOMM_TLS={}: set it alike on "
+                              "all ranks",
+                              own_tls ? "off" : "on", own_rank, own_tls ? "on" : "off"));
+  }
+  PeerInfo& info = result->info;
+  info.incarnation = reader.read<uint64_t>();
+  read_into(reader, result->job_id);
+  read_into(reader, info.host);
+  info.cluster = reader.read_string(kMaxClusterName);
+  info.credit = reader.read<uint32_t>();
+  Result<std::vector<Address>> addresses = liveness::ControlPlane::decode_addresses(reader);
+  if (!addresses.ok()) return addresses.status();
+  result->control = std::move(addresses.value());
+  const auto count = reader.read<uint8_t>();
+  for (size_t i = 0; i < count; ++i) info.offers.push_back(read_offer(reader));
+  if (!reader.finished())
+    return Status(Code::kBootstrapFailed,
+                  "it cannot be read: install the same version of hetcomm on all ranks");
+  return {};
+}
+
+}  // namespace hetcomm

@@ -1,0 +1,197 @@
+#include "src/core/progress/background.h"
+
+#include <sys/prctl.h>
+
+#include <system_error>
+
+#include "src/base/clock.h"
+#include "src/base/futex.h"
+#include "src/base/short_slices.h"
+#include "src/base/signals_blocked.h"
+
+namespace hetcomm {
+namespace {
+
+// The parked thread takes over when nobody has waited for this long, while operations are pending
+// or not.
+constexpr uint64_t kShortNapNs = 15'000;
+constexpr uint64_t kLongNapNs = 1'000'000;
+// How many times it is woken for nothing before it is left alone.
+constexpr uint32_t kMostPatience = 3;
+// While a waiter sleeps in the poller there is nothing to do: naps are longer, and after a few of
+// them long enough that the waiter has to end them when it leaves.
+constexpr uint64_t kNapBesideSleeperNs = 2'000'000;
+constexpr uint64_t kDeepNapNs = 100'000'000;
+constexpr uint32_t kNapsBeforeDeep = 16;
+// How long the thread goes on polling after it has found something.
+constexpr uint64_t kSpinUs = 5;
+// How long it does so while a peer is about to send what it was asked for: a wake-up beside
+// computing threads costs more.
+constexpr uint64_t kExpectUs = 40;
+// How long, in pauses, it waits for the baton before it sleeps.
+constexpr int kLockPauses = 32;
+
+}  // namespace
+
+Status Background::start() {
+  if (!enabled_ || thread_.joinable()) return {};
+  try {
+    const SignalsBlocked blocked;
+    thread_ = std::thread([this] { run(); });
+  } catch (const std::system_error& error) {
+    return status_of_no_thread("progress thread", error);
+  }
+  return {};
+}
+
+void Background::stop() {
+  if (!thread_.joinable()) return;
+  stopping_.store(true, std::memory_order_seq_cst);
+  park_word_.fetch_add(1, std::memory_order_seq_cst);
+  futex_wake_all(park_word_);
+  baton_.sleepers().doorbell().ring();
+  thread_.join();
+}
+
+void Background::run() {
+  ask_for_short_slices();
+  prctl(PR_SET_NAME, "hetcomm");
+  while (!stopping()) {
+    if (baton_.sleepers().become(Sleepers::Role::kBackground)) {
+      drive();
+    } else {
+      park();
+    }
+  }
+}
+
+// False when a waiter polls, which then does all that there is to do. The thread sleeps for the
+// baton and does not spin: it may have displaced the very thread that holds it.
+bool Background::lock_beside_waiters() {
+  for (int round = 0; !baton_.try_lock(); ++round) {
+    if (evicted_.load(std::memory_order_relaxed) != 0 || baton_.sleepers().somebody_polls() ||
+        stopping()) {
+      baton_.stop_awaiting();
+      return false;
+    }
+    if (round < kLockPauses) {
+      cpu_relax();
+      continue;
+    }
+    baton_.await();
+  }
+  baton_.stop_awaiting();
+  return true;
+}
+
+uint64_t Background::spin_end() const {
+  return ticks() + spin_.ticks_in_us(baton_.tally().data_is_expected() ? kExpectUs : kSpinUs);
+}
+
+// Holds the sleeper's role until evicted or stopped.
+void Background::drive() {
+  Sleepers& sleepers = baton_.sleepers();
+  Passes& passes = baton_.passes();
+  Sleep next = Sleep::kShort;  // until nothing has happened for the time of a short one
+  while (!stopping() && evicted_.load(std::memory_order_acquire) == 0) {
+    if (!lock_beside_waiters()) break;
+    uint64_t end = spin_end();
+    do {
+      if (passes.run() > 0) {
+        end = spin_end();
+        next = Sleep::kShort;
+      }
+      baton_.drain_queued();
+      if (baton_.tally().changed()) break;
+      spin_.pause_once();
+    } while (ticks() < end && !baton_.is_wanted());
+    const bool wanted = baton_.is_wanted();
+    const uint64_t until = baton_.tally().changed() || wanted ? 0 : passes.prepare_sleep(next);
+    baton_.unlock();
+    if (wanted) baton_.give_way();
+    if (until == 0) continue;
+    const uint64_t at = now_ns();
+    if (at < until && !stopping()) sleepers.poller().wait(until - at);
+    next = now_ns() < until ? Sleep::kShort : Sleep::kLong;
+    sleepers.doorbell().silence();
+    if (!lock_beside_waiters()) break;
+    passes.finish_sleep();
+    passes.run_slow();
+    baton_.unlock();
+  }
+  evicted_.store(0, std::memory_order_relaxed);
+  sleepers.leave();
+  // Waiters that rely on a sleeper have to look for another.
+  if (sleepers.some_are_asleep(std::memory_order_seq_cst)) sleepers.wake();
+  park();
+}
+
+// Returns when work is left behind and nobody comes back to it for a moment, or when nobody has
+// waited for long.
+void Background::park() {
+  while (!stopping()) {
+    const uint64_t uses = uses_.load(std::memory_order_relaxed);
+    nap_long();
+    const bool idle = uses == uses_.load(std::memory_order_relaxed);
+    if (work_is_left()) {
+      if (nap_short()) break;
+    } else if (idle && nobody_is_there()) {
+      break;
+    }
+  }
+}
+
+// A thread that leaves work behind ends the nap, unless that was for nothing the last times.
+void Background::nap_long() {
+  const Sleepers& sleepers = baton_.sleepers();
+  const uint32_t word = park_word_.load(std::memory_order_acquire);
+  long_nap_.store(1, std::memory_order_seq_cst);
+  // A wake-up that is lost to a race costs no more than the long nap.
+  if (!work_is_left() || patience_ == 0) {
+    if (sleepers.sleeper(std::memory_order_seq_cst) == Sleepers::Role::kNobody) {
+      naps_beside_sleeper_ = 0;
+      futex_wait(park_word_, word, kLongNapNs);
+    } else if (++naps_beside_sleeper_ <= kNapsBeforeDeep) {
+      futex_wait(park_word_, word, kNapBesideSleeperNs);
+    } else {
+      deep_nap_.store(1, std::memory_order_seq_cst);
+      if (sleepers.sleeper(std::memory_order_seq_cst) != Sleepers::Role::kNobody) {
+        futex_wait(park_word_, word, kDeepNapNs);
+      }
+      deep_nap_.store(0, std::memory_order_relaxed);
+    }
+  }
+  long_nap_.store(0, std::memory_order_relaxed);
+}
+
+// True when the thread that left the work has not come back: then it computes, and will do so the
+// next times.
+bool Background::nap_short() {
+  const uint64_t uses = uses_.load(std::memory_order_relaxed);
+  futex_wait(park_word_, park_word_.load(std::memory_order_acquire), kShortNapNs);
+  if (uses == uses_.load(std::memory_order_relaxed) && nobody_is_there()) {
+    patience_.store(kMostPatience, std::memory_order_relaxed);
+    return true;
+  }
+  const uint32_t patience = patience_.load(std::memory_order_relaxed);
+  if (patience > 0) patience_.store(patience - 1, std::memory_order_relaxed);
+  return false;
+}
+
+void Background::wake() {
+  park_word_.fetch_add(1, std::memory_order_release);
+  futex_wake_all(park_word_);
+}
+
+// Operations (or other work) are pending and nobody drives them.
+bool Background::work_is_left() const {
+  return baton_.tally().some_pending() && !baton_.sleepers().somebody_watches();
+}
+
+bool Background::nobody_is_there() const {
+  const Sleepers& sleepers = baton_.sleepers();
+  return sleepers.sleeper() == Sleepers::Role::kNobody && !sleepers.somebody_polls() &&
+         baton_.looks_free();
+}
+
+}  // namespace hetcomm

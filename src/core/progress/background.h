@@ -1,0 +1,81 @@
+// The background thread of thread mode, which makes progress while no thread of the caller's does.
+//
+// It drives and sleeps in the poller until a waiter begins to poll. Then it parks, so that a
+// blocking wait costs no switch, and comes back when nobody has waited for a moment.
+//
+//   drive + sleep in poller  --evicted-->  parked  --unused for a moment-->  drive ...
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <thread>
+
+#include "src/base/status.h"
+#include "src/core/progress/baton_lock.h"
+#include "src/core/progress/spin_policy.h"
+
+namespace hetcomm {
+
+class Background {
+ public:
+  Background(BatonLock& baton, const SpinPolicy& spin) : baton_(baton), spin_(spin) {}
+  Background(const Background&) = delete;
+  Background& operator=(const Background&) = delete;
+
+  // Thread mode was chosen. Call this before anything else.
+  void enable() { enabled_ = true; }
+  bool enabled() const { return enabled_; }
+  // Starts the thread in thread mode, if it does not run yet. Until then whoever waits drives.
+  Status start();
+  // Joins it. Nothing is pending any more.
+  void stop();
+
+  // All of the following are [any-thread].
+  // A thread of the caller's has begun to wait, or has just ended a sleep.
+  void note_use() {
+    uses_.store(uses_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  }
+  // Work was left pending: if the thread takes a long nap, it looks sooner.
+  void note_pending() {
+    if (long_nap_.load(std::memory_order_relaxed) != 0 &&
+        patience_.load(std::memory_order_relaxed) != 0) {
+      wake();
+    }
+  }
+  // It shall leave the sleeper's role and the poller.
+  void evict() { evicted_.store(1, std::memory_order_release); }
+  // A waiter that was the sleeper has left: a thread that relied on it watches again.
+  void end_deep_nap() {
+    if (deep_nap_.load(std::memory_order_seq_cst) == 0) return;
+    note_use();  // not at once: this waiter was here just now
+    wake();
+  }
+
+ private:
+  void run();
+  void drive();
+  void park();
+  void nap_long();
+  bool nap_short();
+  void wake();
+  bool lock_beside_waiters();
+  uint64_t spin_end() const;
+  bool work_is_left() const;
+  bool nobody_is_there() const;
+  bool stopping() const { return stopping_.load(std::memory_order_relaxed); }
+
+  BatonLock& baton_;
+  const SpinPolicy& spin_;
+  bool enabled_ = false;
+  std::thread thread_;
+  uint32_t naps_beside_sleeper_ = 0;  // of this thread only
+  std::atomic<uint64_t> uses_{0};
+  std::atomic<bool> stopping_{false};
+  std::atomic<uint32_t> evicted_{0};   // the thread shall leave the poller
+  std::atomic<uint32_t> long_nap_{0};  // parked, it sleeps until it is woken, or for long
+  std::atomic<uint32_t> deep_nap_{0};  // parked beside a waiter that sleeps long
+  std::atomic<uint32_t> patience_{1};  // times that it may still be woken for nothing
+  std::atomic<uint32_t> park_word_{0};
+};
+
+}  // namespace hetcomm

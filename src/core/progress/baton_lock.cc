@@ -1,0 +1,93 @@
+#include "src/core/progress/baton_lock.h"
+
+#include <sched.h>
+
+#include "src/base/clock.h"
+#include "src/base/futex.h"
+
+namespace hetcomm {
+namespace {
+
+// How long, in pauses, a submission beside a busy baton waits to be seen.
+constexpr int kSubmitPauses = 64;
+
+}  // namespace
+
+Status BatonLock::start(BiasedLock::Bias bias) {
+  HETCOMM_RETURN_IF_ERROR(sleepers_.open());
+  fence_.set_up();
+  lock_.set_up(bias);
+  passes_.begin();
+  return {};
+}
+
+void BatonLock::lock_contended() {
+  contenders_.fetch_add(1, std::memory_order_relaxed);
+  for (uint32_t round = 1; !try_lock(); ++round) {
+    if ((round & 63) == 0) {
+      sched_yield();
+    } else {
+      cpu_relax();
+    }
+  }
+  contenders_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+void BatonLock::await_sole_user() {
+  lock();
+  unlock();
+}
+
+void BatonLock::give_way() const {
+  constexpr int kMostYields = 64;
+  for (int i = 0; i < kMostYields && is_wanted(); ++i) sched_yield();
+}
+
+void BatonLock::await() {
+  // A wake-up lost to a race costs no more than the time limit.
+  awaited_.store(1, std::memory_order_seq_cst);
+  futex_wait(lock_.word(), 1, Passes::kShortSleepNs);
+}
+
+void BatonLock::pass_on() {
+  stop_awaiting();
+  futex_wake_all(lock_.word());
+}
+
+void BatonLock::submit(Operation& operation) {
+  submitted_.push(operation);
+  // The holder looks at the queue often; wait a moment for that, since to make sure of it costs a
+  // system call.
+  for (int round = 0; round < kSubmitPauses; ++round) {
+    if (try_lock()) {
+      unlock();
+      return;
+    }
+    cpu_relax();
+    if (submitted_.empty()) return;
+  }
+  fence();
+  if (try_lock()) unlock();
+}
+
+void BatonLock::drain() {
+  begin_work();
+  Operation* ordered = submitted_.take();
+  while (ordered != nullptr) {
+    Operation* const operation = ordered;
+    ordered = ordered->links.next;
+    operation->links.next = nullptr;
+    tally_.add_pending(1);
+    submitter_.start(*operation);
+  }
+}
+
+void BatonLock::drain_after_unlock() {
+  // If another thread holds the baton by now, it finds the queue in its unlock.
+  while (!submitted_.empty() && try_lock()) {
+    drain();
+    give_up();
+  }
+}
+
+}  // namespace hetcomm

@@ -1,0 +1,144 @@
+// The lock that passes the baton from thread to thread, with what the holder works on and what it
+// owes to others when it gives the baton up.
+//
+// The holder alone touches the state of core and transports. A call that finds the baton free works
+// in place; a submission that finds it taken goes to a lock-free queue, which the holder drains
+// before it is done. Whoever gives the baton up wakes the waiters whose operations have completed.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "src/base/biased_lock.h"
+#include "src/base/membarrier.h"
+#include "src/base/status.h"
+#include "src/core/progress/operation.h"
+#include "src/core/progress/passes.h"
+#include "src/core/progress/sleepers.h"
+#include "src/core/progress/submission_queue.h"
+#include "src/core/progress/tally.h"
+
+namespace hetcomm {
+
+class BatonLock {
+ public:
+  explicit BatonLock(Submitter& submitter) : passes_(submitter, sleepers_), submitter_(submitter) {}
+  BatonLock(const BatonLock&) = delete;
+  BatonLock& operator=(const BatonLock&) = delete;
+
+  // Call this before anything else.
+  Status start(BiasedLock::Bias bias);
+
+  // Gives up a baton that was taken.
+  class Held {
+   public:
+    explicit Held(BatonLock& baton) : baton_(baton) {}
+    ~Held() { baton_.unlock(); }
+    Held(const Held&) = delete;
+    Held& operator=(const Held&) = delete;
+
+   private:
+    BatonLock& baton_;
+  };
+
+  // These functions take the baton and give it up. [any-thread]
+  bool try_lock() { return lock_.try_lock(); }
+  // try_lock() for calls of the data path: a thread that alone makes them pays least.
+  bool try_lock_as_user() { return lock_.try_lock_as_user(); }
+  // Takes the baton, to report a completion under it, if that costs nothing. Otherwise nobody
+  // reports under it any more, and whoever wants to report has to claim the operation.
+  bool try_enter_as_user() {
+    if (lock_.try_enter_as_user()) [[likely]]
+      return true;
+    if (lock_.sole_user_inside()) [[unlikely]]
+      await_sole_user();
+    drain_if_queued();
+    return false;
+  }
+  void lock() {
+    if (!try_lock()) lock_contended();
+  }
+  // Inlined by force: most calls of the data path end with it.
+  [[gnu::always_inline]] void unlock() {
+    if (!submitted_.empty()) drain();
+    give_up();
+    drain_if_queued();
+  }
+  // Gives the baton up after try_enter_as_user(), if nothing was started and nothing completed.
+  void leave_as_user() {
+    lock_.unlock();
+    fence_.light();
+    drain_if_queued();
+  }
+
+  // Leaves |operation| (pending) to the holder, or starts it if nobody holds the baton any more.
+  // [any-thread]
+  void submit(Operation& operation);
+
+  // A thread spins for the baton. [any-thread]
+  bool is_wanted() const { return contenders_.load(std::memory_order_relaxed) != 0; }
+  // Lets threads that spin for the baton take it, after unlock().
+  void give_way() const;
+  bool looks_free() const { return lock_.looks_free(); }  // [any-thread]
+  // Sleeps until the baton is given up, or for a short while. The caller tries again, and calls
+  // stop_awaiting() when it does so no more.
+  void await();
+  void stop_awaiting() { awaited_.store(0, std::memory_order_relaxed); }
+  // Makes sure that a thread which gives up the baton sees what this thread has stored, or this
+  // thread sees what that one has: the rare side pays for the fence of both.
+  void fence() const { fence_.heavy(); }
+
+  // Under the baton:
+  // Call this before anything that may leave work which no descriptor announces: it wakes a thread
+  // that sleeps in the poller.
+  void begin_work() {
+    if (passes_.sleep_is_prepared()) [[unlikely]]
+      passes_.interrupt_sleep();
+  }
+  // Starts the operations in the submission queue.
+  void drain();
+  void drain_queued() {
+    if (!submitted_.empty()) [[unlikely]]
+      drain();
+  }
+  Passes& passes() { return passes_; }
+
+  // These have functions for any thread too.
+  Sleepers& sleepers() { return sleepers_; }
+  Tally& tally() { return tally_; }
+  const Tally& tally() const { return tally_; }
+
+ private:
+  // Other threads see completions before this one counts the sleepers, and see the free baton
+  // before this one looks at the queue again. A thread that goes to sleep, or leaves something in
+  // the queue, pays for the fence.
+  void give_up() {
+    const bool wake = tally_.take_changed();
+    lock_.unlock();
+    fence_.light();
+    if (awaited_.load(std::memory_order_relaxed) != 0) [[unlikely]]
+      pass_on();
+    if (wake && sleepers_.some_are_asleep()) sleepers_.wake();
+  }
+  // Without the baton.
+  void drain_if_queued() {
+    if (!submitted_.empty()) [[unlikely]]
+      drain_after_unlock();
+  }
+  void drain_after_unlock();
+  void lock_contended();
+  void await_sole_user();
+  void pass_on();
+
+  AsymmetricFence fence_;
+  BiasedLock lock_;
+  alignas(64) SubmissionQueue submitted_;
+  std::atomic<uint32_t> contenders_{0};
+  std::atomic<uint32_t> awaited_{0};  // a thread sleeps in await()
+  Sleepers sleepers_;
+  Tally tally_;
+  Passes passes_;
+  Submitter& submitter_;
+};
+
+}  // namespace hetcomm

@@ -1,0 +1,36 @@
+// An eventfd by which any thread wakes the thread that sleeps in the poller.
+//
+// Only the sleeper, once awake, silences the doorbell: a thread that polls beside it would take its
+// wake-up away.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+
+#include "src/base/status.h"
+#include "src/base/unique_fd.h"
+#include "src/net/poller.h"
+
+namespace hetcomm {
+
+class Doorbell final : public Watcher {
+ public:
+  // |poller| watches it from now on.
+  Status open(Poller& poller);
+
+  // A thread that writes to this descriptor rings. [any-thread]
+  int fd() const { return fd_.get(); }
+  void ring() const;     // [any-thread]
+  void silence() const;  // [any-thread]
+
+  // The poller has reported it since the last call. Under the baton.
+  bool take_rung() { return std::exchange(rung_, false); }
+
+ private:
+  void on_events(uint32_t /*events*/) override { rung_ = true; }
+
+  UniqueFd fd_;
+  bool rung_ = false;
+};
+
+}  // namespace hetcomm

@@ -1,0 +1,88 @@
+// Passes over everything that is driven: what is polled, descriptors, timers and the sweep; and the
+// wake-ups that are arranged before a thread sleeps in the poller. All under the baton.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "src/base/clock.h"
+#include "src/core/progress/driven.h"
+#include "src/core/progress/sleepers.h"
+
+namespace hetcomm {
+
+class Passes {
+ public:
+  // A short sleep lasts at most so long.
+  static constexpr uint64_t kShortSleepNs = 100'000;
+
+  Passes(Submitter& submitter, Sleepers& sleepers) : submitter_(submitter), sleepers_(sleepers) {}
+  Passes(const Passes&) = delete;
+  Passes& operator=(const Passes&) = delete;
+
+  // Call this before the first pass.
+  void begin();
+  void add(Driven* driven) { driven_.push_back(driven); }
+  void remove(Driven* driven);
+
+  // One pass; every now and then it looks at descriptors and timers too.
+  int run() {
+    int moved = 0;
+    for (size_t i = 0; i < driven_.size(); ++i) moved += driven_[i]->progress();
+    if ((++count_ & 15) == 0 && slow_is_due(moved)) moved += run_slow();
+    return moved;
+  }
+  // One pass for a thread that does not poll: looks at descriptors and timers if that is due.
+  void run_once();
+  // Looks at descriptors that are not polled directly, and at timers.
+  int run_slow();
+
+  // Arranges to be woken; returns when to wake up at the latest, 0 when there is work already.
+  uint64_t prepare_sleep(Sleep sleep);
+  // Takes the arrangements back, if there are any.
+  void finish_sleep();
+  // A thread sleeps in the poller, until a time that was chosen without what is started now.
+  bool sleep_is_prepared() const { return armed_; }
+  // Takes the arrangements back and wakes the sleeper, so that it looks at everything again.
+  void interrupt_sleep();
+  // An operation was started: interrupts the sleep if that has left work which no arrangement
+  // covers.
+  void check_sleep();
+
+  // There is something to do at |at_ns|, perhaps earlier than known.
+  void timer_changed(uint64_t at_ns);
+  // An operation with the default deadline became pending: the next sweep notes it. Wakes nobody.
+  void sweep_soon() {
+    const uint64_t at = last_sweep_ns_ + kSweepIntervalNs;
+    if (at < next_sweep_ns_) next_sweep_ns_ = at;
+  }
+  uint64_t refresh_now() { return now_ns_ = hetcomm::now_ns(); }
+  const uint64_t& coarse_now() const { return now_ns_; }
+
+ private:
+  static constexpr uint64_t kSweepIntervalNs = 20'000'000;
+  static constexpr uint64_t kSlowGraceUs = 150;
+
+  // A pass that has |moved| something leaves descriptors to one that has not, for a while: nobody
+  // who waits for what came waits for a system call first.
+  bool slow_is_due(int moved) const {
+    const uint64_t at = next_slow_ticks_ + (moved > 0 ? kSlowGraceUs * ticks_per_us_ : 0);
+    return ticks() >= at;
+  }
+  void sweep();
+
+  Submitter& submitter_;
+  Sleepers& sleepers_;
+  std::vector<Driven*> driven_;
+  uint64_t ticks_per_us_ = 1;
+  uint64_t count_ = 0;
+  uint64_t next_slow_ticks_ = 0;
+  uint64_t now_ns_ = 0;
+  uint64_t next_sweep_ns_ = 0;
+  uint64_t last_sweep_ns_ = 0;
+  bool armed_ = false;       // transports ring the doorbell
+  uint64_t wake_at_ns_ = 0;  // when the sleeper looks again, while armed
+};
+
+}  // namespace hetcomm

@@ -1,0 +1,55 @@
+// How long a thread that waits polls before it sleeps, and how it lets other threads run.
+#pragma once
+
+#include <sched.h>
+
+#include <atomic>
+#include <cstdint>
+
+#include "src/base/clock.h"
+#include "src/base/yielder.h"
+
+namespace hetcomm {
+
+class SpinPolicy {
+ public:
+  // |adapts|: a waiter beside strangers may poll for a shorter time. Before the first use.
+  void set_up(uint64_t spin_ns, bool adapts, bool yields);
+
+  // A waiter polls for |spin_ns| before it sleeps. [any-thread]
+  void set_spin(uint64_t spin_ns) {
+    spin_ticks_.store(spin_ns * ticks_per_us_ / 1000, std::memory_order_relaxed);
+  }
+  // A thread that polls yields the processor in every round. [any-thread]
+  void set_yields(bool yields) { yields_.store(yields, std::memory_order_relaxed); }
+
+  uint64_t spin_ticks() const { return spin_ticks_.load(std::memory_order_relaxed); }
+  bool adapts() const { return adapts_; }
+  bool yields() const { return yields_.load(std::memory_order_relaxed); }
+  uint64_t ticks_in_us(uint64_t us) const { return us * ticks_per_us_; }
+
+  // False when yields took long lately; then it has only paused. Where ranks share cores, what runs
+  // instead is most likely what is waited for.
+  bool let_others_run() {
+    if (!yields()) return yielder_.yield();
+    sched_yield();
+    return true;
+  }
+  // A thread that looks again at once pauses so long.
+  void pause_once() const {
+    if (yields()) {
+      sched_yield();
+    } else {
+      cpu_relax();
+    }
+  }
+
+ private:
+  uint64_t ticks_per_us_ = 1;
+  std::atomic<uint64_t> spin_ticks_{0};
+  std::atomic<bool> yields_{false};
+  bool adapts_ = true;
+  Yielder yielder_;
+};
+
+}  // namespace hetcomm

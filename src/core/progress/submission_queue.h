@@ -1,0 +1,41 @@
+// Operations that threads without the baton leave to its holder. Lock-free: many push, the holder
+// takes all at once.
+#pragma once
+
+#include <atomic>
+
+#include "src/core/progress/operation.h"
+
+namespace hetcomm {
+
+class SubmissionQueue {
+ public:
+  bool empty() const { return newest_.load(std::memory_order_relaxed) == nullptr; }
+
+  // [any-thread]
+  void push(Operation& operation) {
+    Operation* head = newest_.load(std::memory_order_relaxed);
+    do {
+      operation.links.next = head;
+    } while (!newest_.compare_exchange_weak(head, &operation, std::memory_order_seq_cst,
+                                            std::memory_order_relaxed));
+  }
+
+  // Empties the queue: returns a list through Operation::next in the order in which they came.
+  Operation* take() {
+    Operation* stack = newest_.exchange(nullptr, std::memory_order_acquire);
+    Operation* ordered = nullptr;
+    while (stack != nullptr) {
+      Operation* const next = stack->links.next;
+      stack->links.next = ordered;
+      ordered = stack;
+      stack = next;
+    }
+    return ordered;
+  }
+
+ private:
+  std::atomic<Operation*> newest_{nullptr};  // a stack
+};
+
+}  // namespace hetcomm
