@@ -121,9 +121,7 @@ void OperationFiller::fill_again(Operation& operation) const {
   if (operation.timeout_ns != default_timeout_ns_) {
     operation.run.deadline_ns = deadline_after(now_ns(), operation.timeout_ns);
   }
-  operation.outcome.source = operation.kind != OperationKind::kReceive ? own_ : -1;
-  operation.outcome.matched_tag = operation.tag;
-  operation.outcome.code = Code::kOk;
+  operation.outcome.begin(operation.kind != OperationKind::kReceive ? own_ : -1, operation.tag);
   operation.outcome.text.reset();
 }
 

@@ -45,20 +45,17 @@ class OperationFiller {
     operation.detached = false;
     operation.buffers.on_host = true;
     operation.collective = false;
-    operation.options.high_priority = false;
-    operation.options.fail_on_any_loss = false;
+    operation.options = {};
     const MemberChannel to = peer < 0 ? MemberChannel{-1, 0} : member(peer);
     operation.peer = to.rank;
     operation.channel = to.channel;
-    operation.outcome.code = Code::kOk;
     operation.tag = tag;
     operation.ignore = ignore;
     operation.communicator = &communicator_;
     operation.pair = nullptr;
     operation.run = {};
     operation.wait_index.store(0, std::memory_order_relaxed);
-    operation.outcome.source = kind != OperationKind::kReceive ? own_ : -1;
-    operation.outcome.matched_tag = tag;
+    operation.outcome.begin(kind != OperationKind::kReceive ? own_ : -1, tag);
     operation.timeout_ns = default_timeout_ns_;
   }
   // Fills in one buffer in host memory.
