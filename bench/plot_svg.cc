@@ -1,6 +1,6 @@
 // Draws a report: one panel for each test, both axes logarithmic, one line for each implementation,
-// transport and setting. The colour says which implementation, the dashes which transport, the shape
-// of the spots which setting. hetcomm's lines are heavy.
+// transport and setting. The colour says which implementation, the dashes which transport, the
+// shape of the spots which setting. hetcomm's lines are heavy.
 #include <algorithm>
 #include <cmath>
 #include <map>

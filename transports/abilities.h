@@ -56,9 +56,9 @@ class ImmediateReader {
 class MemoryExposer {
  public:
   // Lets the peer write (kPutTarget, with Capabilities::put) or read (kGetSource, with
-  // Capabilities::get) |segments|, which stay valid until revoke or release. The list of segments
+  // Capabilities::get) |extents|, which stay valid until revoke or release. The list of extents
   // is valid during the call only. on_put tells |cookie|.
-  virtual Result<RemoteKey> expose(Segments segments, Access access, uint64_t cookie) = 0;
+  virtual Result<RemoteKey> expose(Extents extents, Access access, uint64_t cookie) = 0;
   // Ends the peer's access before it returns: the transport drops the bytes that the peer still
   // sends, and the peer discards those that it still reads. A transport that can end the access
   // only together with the connection does that, and on_failed follows.
@@ -129,11 +129,11 @@ class DeviceAttacher {
   // text says of each way how it works or why not. The call may block for a few seconds, and core
   // makes it before the first connection.
   virtual Status check_device(const Device& device) = 0;
-  // From now on segments and regions inside of the range's window mean its memory, which stays
+  // From now on extents and regions inside of the range's placeholder mean its memory, which stays
   // until detach(). Only for devices that check_device() has found reachable.
   virtual Status attach(const DeviceRange& range) = 0;
   // Core uses nothing of the range any more. On return the memory is not reached.
-  virtual void detach(const std::byte* window) = 0;
+  virtual void detach(const std::byte* placeholder) = 0;
 
  protected:
   ~DeviceAttacher() = default;

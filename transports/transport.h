@@ -6,13 +6,13 @@
 // transport needs no lock of its own. No call may block unless its comment allows it.
 //
 //   TransportFactory  probe: says whether it can be used here; create: makes a Transport for a job
-//   Transport         descriptor, start, reach, connect, progress, sleep
+//   Transport         contact, start, reach, connect, progress, sleep
 //   Endpoint          one connection to one peer (a "rail"): messages
 //
 // abilities.h has the interfaces of what not every transport can do (put, get, regions, devices). A
 // Transport and an Endpoint hand them out as pointers. README.md says how to add a transport.
 //
-// Life of a transport: a peer may know its descriptor, and connect, before this rank knows the id
+// Life of a transport: a peer may know its contact, and connect, before this rank knows the id
 // and the members of the job. Such a connection waits until start(), and is judged then.
 //
 // Life of a connection: only the lower rank of a pair connects. on_connected (lower rank) and
@@ -92,7 +92,7 @@ class Endpoint {
   // Sends header and payload (at most max_payload_bytes) as one message, in order with the others.
   // Both are copied before it returns. kWouldBlock: there is no room, nothing was sent, and
   // on_writable will follow.
-  virtual Code send(const MessageHeader& header, const SegmentView& payload) = 0;
+  virtual Code send(const MessageHeader& header, const ExtentView& payload) = 0;
   // Says whether everything that was accepted has left.
   virtual bool flushed() const = 0;
   // Describes the connection in one line for people: addresses, mode, streams.
@@ -147,16 +147,16 @@ class Transport {
   virtual TransportAbilities abilities() = 0;
   // Gives the bytes that a peer needs to connect to this process, at most 1 KiB. Ranks exchange
   // them when the communicator is created.
-  virtual std::vector<std::byte> descriptor() const = 0;
+  virtual std::vector<std::byte> contact() const = 0;
   // Tells that the environment's credentials are complete. From now on the transport judges by them
   // the peers that connect. Core calls it once, before connect() and RegionPublisher::publish().
   virtual Status start() = 0;
-  // Says whether the owner of |descriptor| (untrusted bytes) could be reached at all. The text says
+  // Says whether the owner of |contact| (untrusted bytes) could be reached at all. The text says
   // why not. kOutOfResources: it may be reached later.
-  virtual Status reach(ConstByteSpan descriptor) const = 0;
+  virtual Status reach(ConstByteSpan contact) const = 0;
   // Starts to connect. on_connected follows exactly once, after the call has returned, unless
   // cancel_connect comes first. The transport has its own time limit for it.
-  virtual void connect(int peer, ConstByteSpan descriptor) = 0;
+  virtual void connect(int peer, ConstByteSpan contact) = 0;
   // Ends connect(|peer|). on_connected will not come.
   virtual void cancel_connect(int peer) = 0;
   // Moves data and handles expired timers. Returns the number of things done; 0: there was nothing

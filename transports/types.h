@@ -1,4 +1,4 @@
-// The types that the interfaces of transports use: segments, keys, regions, capabilities, bulks.
+// The types that the interfaces of transports use: extents, keys, regions, capabilities, bulks.
 #pragma once
 
 #include <array>
@@ -15,10 +15,10 @@ namespace hetcomm {
 inline constexpr size_t kHeaderBytes = 32;
 using MessageHeader = std::array<std::byte, kHeaderBytes>;
 
-// A view of |length| bytes from |offset| on of a list of segments. They are host memory, or windows
-// of attached device memory (DeviceRange). The list outlives the view.
-struct SegmentView {
-  Segments segments;
+// A view of |length| bytes from |offset| on of a list of extents. They are host memory, or
+// placeholders of attached device memory (DeviceRange). The list outlives the view.
+struct ExtentView {
+  Extents extents;
   uint64_t offset = 0;
   uint64_t length = 0;
 };
@@ -62,14 +62,14 @@ struct Region {
   }
 };
 
-// Memory of a device that connections shall reach by themselves. In segments and regions |window|
-// stands for it. Nothing lies at these addresses of the process, so code that touches them by
-// mistake faults.
+// Memory of a device that connections shall reach by themselves. In extents and regions
+// |placeholder| stands for it. Nothing lies at these addresses of the process, so code that touches
+// them by mistake faults.
 struct DeviceRange {
   Device device;
   const void* address = nullptr;
   uint64_t length = 0;
-  std::byte* window = nullptr;
+  std::byte* placeholder = nullptr;
 };
 
 // A region of the peer that is mapped into this process, to be read and written. Only regions that
@@ -109,8 +109,8 @@ struct Capabilities {
   bool protected_in_transit = false;
   // The transport connects ranks of one host only.
   bool within_host = false;
-  // Largest number of segments of one expose().
-  uint32_t max_exposed_segments = UINT32_MAX;
+  // Largest number of extents of one expose().
+  uint32_t max_exposed_extents = UINT32_MAX;
   // Longest payload of one message.
   uint32_t max_payload_bytes = 0;
   // Messages up to this size are better sent at once than after a request.
@@ -127,7 +127,7 @@ struct Capabilities {
 // or until cancel() or the endpoint's destruction has returned. Until then the transport owns
 // |next| and |scratch|.
 struct Bulk {
-  SegmentView local;
+  ExtentView local;
   RemoteKey key;
   uint64_t remote_offset = 0;
   bool high_priority = false;

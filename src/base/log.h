@@ -37,8 +37,8 @@ class Log {
   Log();
   void set_level(LogLevel level) { level_.store(level, std::memory_order_relaxed); }
   void set_sink(hetcomm_log_function_t function, void* user_data);
-  // Opens the file |name| (log_file.h). Lines of before, and lines before the rank is known where the
-  // name needs it and |rank| is none, go to standard error.
+  // Opens the file |name| (log_file.h). Lines of before, and lines before the rank is known where
+  // the name needs it and |rank| is none, go to standard error.
   Status set_file(std::string_view name, std::optional<int> rank);
   void set_rank(int rank);
 

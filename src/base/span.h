@@ -1,4 +1,4 @@
-// Views of bytes, and of a list of host memory pieces ("segments") read as one run of bytes.
+// Views of bytes, and of a list of host memory pieces ("extents") read as one run of bytes.
 #pragma once
 
 #include <sys/uio.h>
@@ -13,7 +13,7 @@ namespace hetcomm {
 
 using ByteSpan = std::span<std::byte>;
 using ConstByteSpan = std::span<const std::byte>;
-using Segments = std::span<const iovec>;
+using Extents = std::span<const iovec>;
 
 // Copies |length| bytes, one to two words, as the first word and the last.
 template <typename Word>
@@ -49,54 +49,54 @@ inline void store_two_words(void* target, uint64_t first, uint64_t second) {
   std::memcpy(target, &words, sizeof(words));
 }
 
-inline uint64_t total_bytes(Segments segments) {
+inline uint64_t total_bytes(Extents extents) {
   uint64_t sum = 0;
-  for (const iovec& segment : segments) sum += segment.iov_len;
+  for (const iovec& extent : extents) sum += extent.iov_len;
   return sum;
 }
 
 // Calls |use(std::byte* piece, size_t length)| for the pieces that make up [offset, offset +
 // length).
 template <typename Use>
-void for_each_piece(Segments segments, uint64_t offset, uint64_t length, Use&& use) {
-  for (const iovec& segment : segments) {
+void for_each_piece(Extents extents, uint64_t offset, uint64_t length, Use&& use) {
+  for (const iovec& extent : extents) {
     if (length == 0) return;
-    if (offset >= segment.iov_len) {
-      offset -= segment.iov_len;
+    if (offset >= extent.iov_len) {
+      offset -= extent.iov_len;
       continue;
     }
-    const size_t piece = static_cast<size_t>(std::min<uint64_t>(segment.iov_len - offset, length));
-    use(static_cast<std::byte*>(segment.iov_base) + offset, piece);
+    const size_t piece = static_cast<size_t>(std::min<uint64_t>(extent.iov_len - offset, length));
+    use(static_cast<std::byte*>(extent.iov_base) + offset, piece);
     length -= piece;
     offset = 0;
   }
 }
 
-// Copies |source| into the segments from |offset| on. The caller has checked that it fits.
-inline void scatter(Segments segments, uint64_t offset, ConstByteSpan source) {
+// Copies |source| into the extents from |offset| on. The caller has checked that it fits.
+inline void scatter(Extents extents, uint64_t offset, ConstByteSpan source) {
   const std::byte* from = source.data();
-  for_each_piece(segments, offset, source.size(), [&](std::byte* piece, size_t length) {
+  for_each_piece(extents, offset, source.size(), [&](std::byte* piece, size_t length) {
     std::memcpy(piece, from, length);
     from += length;
   });
 }
 
 // [offset, offset + length) if it lies in the first piece, as it does in most lists; else null.
-inline std::byte* single_piece(Segments segments, uint64_t offset, uint64_t length) {
-  if (segments.empty() || offset > segments[0].iov_len || length > segments[0].iov_len - offset) {
+inline std::byte* single_piece(Extents extents, uint64_t offset, uint64_t length) {
+  if (extents.empty() || offset > extents[0].iov_len || length > extents[0].iov_len - offset) {
     return nullptr;
   }
-  return static_cast<std::byte*>(segments[0].iov_base) + offset;
+  return static_cast<std::byte*>(extents[0].iov_base) + offset;
 }
 
-// Copies the segments from |offset| on into |target|. The caller has checked that there is enough.
-inline void gather(Segments segments, uint64_t offset, ByteSpan target) {
+// Copies the extents from |offset| on into |target|. The caller has checked that there is enough.
+inline void gather(Extents extents, uint64_t offset, ByteSpan target) {
   std::byte* to = target.data();
-  if (const std::byte* from = single_piece(segments, offset, target.size()); from != nullptr) {
+  if (const std::byte* from = single_piece(extents, offset, target.size()); from != nullptr) {
     copy_bytes(to, from, target.size());
     return;
   }
-  for_each_piece(segments, offset, target.size(), [&](const std::byte* piece, size_t length) {
+  for_each_piece(extents, offset, target.size(), [&](const std::byte* piece, size_t length) {
     std::memcpy(to, piece, length);
     to += length;
   });

@@ -269,7 +269,7 @@ hetcomm_status_t hetcomm_memory_free(hetcomm_memory_t* memory) noexcept {
       return Status(Code::kBusy,
                     "a pending operation or a prepared request uses the memory; wait for it or "
                     "free it first");
-    if (memory->known_window() != nullptr) {
+    if (memory->known_placeholder() != nullptr) {
       const hetcomm::Engine::Baton baton(context.engine());
       context.devices().forget(*memory);
     }

@@ -12,12 +12,12 @@
 namespace hetcomm {
 
 // One generation of one job. |job| is a hash of the job's and the communicator's name, so that it
-// comes again when the job does. |mesh| never does: rank 0 draws it at random each time that the
-// ranks come together. It is zero where there is no mesh, as on connections to the store.
+// comes again when the job does. |instance| never does: rank 0 draws it at random each time that the
+// ranks come together. It is zero where there is no control plane, as on connections to the store.
 struct Identity {
   std::array<std::byte, 16> job{};
   uint32_t epoch = 0;
-  std::array<std::byte, 16> mesh{};
+  std::array<std::byte, 16> instance{};
   bool operator==(const Identity&) const = default;
 };
 
@@ -44,7 +44,7 @@ class Secret {
 struct Credentials {
   Identity identity;
   Secret secret;
-  // By rank, the number that each process draws at random for each mesh: one that was started anew
+  // By rank, the number that each process draws at random for each job: one that was started anew
   // has another one. Null where ranks have none.
   std::shared_ptr<const std::vector<uint64_t>> incarnations{};
 

@@ -27,7 +27,7 @@ constexpr std::string_view kChallengeMagic = "\x89hetcom\x02";
 constexpr size_t kPrefixBytes = 20;
 constexpr size_t kNonceBytes = 32;
 constexpr size_t kProofBytes = 32;
-// Job, epoch, mesh, source and destination with their incarnations, nonce.
+// Job, epoch, instance, source and destination with their incarnations, nonce.
 constexpr size_t kClaimBytes = 16 + 4 + 16 + 4 + 4 + 8 + 8 + kNonceBytes;
 // The acceptor's incarnation, nonce.
 constexpr size_t kAnswerBytes = 8 + kNonceBytes;
@@ -145,7 +145,7 @@ Handshake Handshake::initiator(int fd, const Secret& secret, Hello mine, TlsSess
                static_cast<uint16_t>(hello.extra.size()));
   writer.write_raw(hello.identity.job);
   writer.write(hello.identity.epoch);
-  writer.write_raw(hello.identity.mesh);
+  writer.write_raw(hello.identity.instance);
   writer.write(hello.source);
   writer.write(hello.destination);
   writer.write(hello.source_incarnation);
@@ -356,7 +356,7 @@ bool Handshake::read_claim() {
   ByteReader reader(ConstByteSpan(in_).subspan(kPrefixBytes));
   read_into(reader, hello_.identity.job);
   hello_.identity.epoch = reader.read<uint32_t>();
-  read_into(reader, hello_.identity.mesh);
+  read_into(reader, hello_.identity.instance);
   hello_.source = reader.read<int32_t>();
   hello_.destination = reader.read<int32_t>();
   hello_.source_incarnation = reader.read<uint64_t>();

@@ -1,7 +1,7 @@
 // The proof that stands before every connection (TCP and local sockets alike).
 //
 // Both sides prove knowledge of the job secret by HMAC-SHA256 over the whole transcript: magic,
-// protocol range, feature bits, byte order, role, job, epoch, mesh, both ranks and incarnations,
+// protocol range, feature bits, byte order, role, job, epoch, instance, both ranks and incarnations,
 // both nonces and the initiator's extra bytes. A replayed hello fails, because the other nonce is
 // fresh; a reflected proof fails, because each direction has a label of its own. Until the proof
 // holds, nothing of the peer's is believed and no memory beyond a fixed buffer is used.
@@ -13,7 +13,7 @@
 //     proof                      -->                                acceptor checks, then believes
 //
 // An initiator that is not convinced sends no proof. An acceptor that does not fit the hello
-// (another version, role, job, epoch, mesh, rank or incarnation) says so inside its challenge.
+// (another version, role, job, epoch, instance, rank or incarnation) says so inside its challenge.
 // After a failure the socket is shut down, so that the other side fails too instead of waiting.
 //
 // A challenge proves the acceptor's incarnation even when it refuses. An initiator that reads
@@ -58,7 +58,7 @@ struct Hello {
   std::vector<std::byte> extra;
 };
 
-// The hello of |source| to |destination|, both of the mesh that |credentials| name.
+// The hello of |source| to |destination|, both of the instance that |credentials| name.
 Hello make_hello(const Credentials& credentials, Role role, int32_t source, int32_t destination);
 
 class TlsSession;

@@ -227,7 +227,7 @@ TEST_P(BulkTransfers, AMessageDoesNotWaitForALongPut) {
     std::vector<std::byte> source(kSize);
     const iovec piece{source.data(), source.size()};
     Bulk put;
-    put.local = {Segments(&piece, 1), 0, kSize};
+    put.local = {Extents(&piece, 1), 0, kSize};
     put.key = key;
     until_accepted(rail, [&] { return rail.put(put); });
     for (int i = 0; i < 3; ++i) side.node().step();
@@ -239,7 +239,7 @@ TEST_P(BulkTransfers, AMessageDoesNotWaitForALongPut) {
     Rail& rail = side.connect();
     std::vector<std::byte> memory(kSize);
     const iovec piece{memory.data(), memory.size()};
-    auto key = rail.expose(Segments(&piece, 1), Access::kPutTarget, 1);
+    auto key = rail.expose(Extents(&piece, 1), Access::kPutTarget, 1);
     ASSERT_TRUE(key.ok());
     uint64_t arrived = 0;
     bool got = false;
@@ -262,7 +262,7 @@ TEST_P(BulkTransfers, AMessageDoesNotWaitForALongPut) {
 constexpr int kPutByte = 0x77;
 
 void fill_byte(const GuardedMemory& memory) {
-  for_each_piece(memory.segments(), 0, memory.size(),
+  for_each_piece(memory.extents(), 0, memory.size(),
                  [](std::byte* piece, size_t length) { std::memset(piece, kPutByte, length); });
 }
 
@@ -272,7 +272,7 @@ uint64_t foreign_bytes(const GuardedMemory& memory, uint64_t seed) {
   fill_pattern(expected, seed);
   uint64_t foreign = 0;
   uint64_t at = 0;
-  for_each_piece(memory.segments(), 0, memory.size(), [&](const std::byte* piece, size_t length) {
+  for_each_piece(memory.extents(), 0, memory.size(), [&](const std::byte* piece, size_t length) {
     for (size_t i = 0; i < length; ++i, ++at) {
       foreign += piece[i] != expected[at] && piece[i] != std::byte{kPutByte} ? 1u : 0u;
     }

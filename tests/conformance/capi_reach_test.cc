@@ -68,7 +68,7 @@ TEST_P(Reach, TheFailureOfACollectiveOperationEndsItForStrangers) {
     int64_t word = me.rank();
     hetcomm_collective_options_t options{};
     options.struct_size = sizeof(options);
-    options.algorithm = "binomial";  // by messages, and not in a segment
+    options.algorithm = "binomial";  // by messages, and not in an arena
     const auto broadcast = [&](uint64_t timeout_ns) {
       options.timeout_ns = timeout_ns;
       hetcomm_request_t* request = nullptr;

@@ -58,11 +58,11 @@ TEST_P(Connecting, DescriptorsAreSmallAndReach) {
     EXPECT_LE(descriptor.size(), 1024u);
     const Status reach = side.node().transport().reach(descriptor);
     EXPECT_TRUE(reach.ok()) << reach.text();
-    EXPECT_EQ(side.node().transport().descriptor().size() > 1024, false);
+    EXPECT_EQ(side.node().transport().contact().size() > 1024, false);
     side.post('d');
   };
   const auto far = [&](Side& side) {
-    side.post_bytes(side.node().transport().descriptor());
+    side.post_bytes(side.node().transport().contact());
     (void)side.take<char>(kConnectLimit);
   };
   run_pair(options(), near, far);
@@ -117,7 +117,7 @@ TEST_P(Connecting, AbilitiesAreThoseOfTheCapabilities) {
 
 TEST_P(Connecting, ReachSurvivesHostileDescriptors) {
   const auto alone = [&](Side& side) {
-    const std::vector<std::byte> good = side.node().transport().descriptor();
+    const std::vector<std::byte> good = side.node().transport().contact();
     Random random(seed());
     for (int i = 0; i < 3000; ++i) {
       const std::vector<std::byte> bytes = hostile(good, random);
@@ -147,7 +147,7 @@ TEST_P(Connecting, ToCutAndRandomDescriptorsFails) {
     side.post('d');
   };
   const auto far = [&](Side& side) {
-    side.post_bytes(side.node().transport().descriptor());
+    side.post_bytes(side.node().transport().contact());
     (void)side.take<char>(kConnectLimit);
     // The other side may know of the connection first.
     side.node().until("the connection", [&] { return side.node().accepts > 0; });
@@ -166,7 +166,7 @@ TEST_P(ConnectingProcesses, ToADeadProcessFails) {
     EXPECT_FALSE(outcome.text().empty());
   };
   const auto far = [&](Side& side) {
-    side.post_bytes(side.node().transport().descriptor());
+    side.post_bytes(side.node().transport().contact());
     side.node().linger(kPatience);
   };
   run_pair(options(), near, far);
@@ -184,11 +184,11 @@ TEST_P(Connecting, ToADestroyedTransportFails) {
     side.post('d');
   };
   const auto far = [&](Side& side) {
-    side.post_bytes(side.node().transport().descriptor());
+    side.post_bytes(side.node().transport().contact());
     side.reset_node();
     side.post('g');
     (void)side.take<char>(kConnectLimit);
-    side.post_bytes(side.node().transport().descriptor());
+    side.post_bytes(side.node().transport().contact());
     (void)side.take<char>(kConnectLimit);
   };
   run_pair(options(), near, far);
@@ -202,7 +202,7 @@ void expect_refused(const PairOptions& pair, const char* what) {
     side.post('d');
   };
   const auto far = [&](Side& side) {
-    side.post_bytes(side.node().transport().descriptor());
+    side.post_bytes(side.node().transport().contact());
     (void)side.take<char>(kConnectLimit);
     EXPECT_EQ(side.node().accepts, 0) << what;
   };
@@ -218,7 +218,7 @@ Credentials with_incarnations(Credentials credentials, uint64_t near, uint64_t f
 TEST_P(Connecting, NeedsTheMeshAndTheIncarnations) {
   PairOptions wrong_mesh = options();
   wrong_mesh.far_credentials = wrong_mesh.credentials;
-  wrong_mesh.far_credentials.identity.mesh[15] ^= std::byte{1};
+  wrong_mesh.far_credentials.identity.instance[15] ^= std::byte{1};
   expect_refused(wrong_mesh, "another mesh");
   PairOptions restarted = options();
   restarted.far_credentials = with_incarnations(restarted.credentials, 1, 3);
@@ -268,7 +268,7 @@ TEST_P(Connecting, CanBeCancelledAtAnyPoint) {
     (void)side.take<char>(kConnectLimit);
   };
   const auto far = [&](Side& side) {
-    side.post_bytes(side.node().transport().descriptor());
+    side.post_bytes(side.node().transport().contact());
     side.node().until("a message on the last connection", [&] {
       const auto found = side.node().accepted.find(0);
       return found != side.node().accepted.end() && !found->second->messages.empty();
@@ -321,7 +321,7 @@ TEST_P(Connecting, AnEndpointThatNobodyKeepsFails) {
   };
   const auto far = [&](Side& side) {
     side.node().refuse = true;
-    side.post_bytes(side.node().transport().descriptor());
+    side.post_bytes(side.node().transport().contact());
     (void)side.take<char>(kConnectLimit);
     EXPECT_EQ(side.node().accepts, 1);
   };
@@ -367,7 +367,7 @@ TEST_P(Connecting, ManyStandSideBySide) {
       Node::Options mine = base;
       mine.rank = i;
       nodes.emplace_back(mine);
-      side.post_bytes(nodes.back().transport().descriptor());
+      side.post_bytes(nodes.back().transport().contact());
     }
     std::vector<std::byte> note;
     const uint64_t deadline = now_ns() + 3 * kPatience;
@@ -428,7 +428,7 @@ TEST_P(ConnectingProcesses, WithoutDescriptorsFailsAndWorksLater) {
     (void)side.take<char>(kConnectLimit);
   };
   const auto far = [&](Side& side) {
-    side.post_bytes(side.node().transport().descriptor());
+    side.post_bytes(side.node().transport().contact());
     side.node().until(
         "a message on the last connection",
         [&] {
@@ -463,7 +463,7 @@ TEST_P(ConnectingProcesses, ToAPeerWithoutDescriptorsEnds) {
     (void)side.take<char>(kConnectLimit);
   };
   const auto far = [&](Side& side) {
-    side.post_bytes(side.node().transport().descriptor());
+    side.post_bytes(side.node().transport().contact());
     for (unsigned spare = 0; spare < 4; ++spare) {
       const FewDescriptors few(spare);
       side.post('g');

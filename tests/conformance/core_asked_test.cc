@@ -220,7 +220,7 @@ TEST_P(Asked, CancelledOnesGiveTheirPlacesBack) {
 TEST_P(Asked, GetsAreAnsweredBesideSendsThatWait) {
   run([](CoreMember& me) {
     Window window(me, kBytes);
-    constexpr uint64_t kSends = kMaxRequests + 100;
+    constexpr uint64_t kSends = kMaxAnnounced + 100;
     std::vector<std::byte> bytes(kLarge);
     std::vector<Operation*> sends;
     if (me.rank() == 1) {
@@ -308,8 +308,8 @@ class PlayedPeer : public WithPlayedPeer {
       say({.kind = kind, .tag = tag}, tag % 2 == 0 ? small : large);
     } else if (kind == MessageKind::kAtomic) {
       say({.kind = kind, .tag = tag}, AtomicBody{small, AtomicAction::kAdd, 1, 0});
-    } else if (kind == MessageKind::kPutRequest) {
-      say({.kind = kind, .tag = tag}, PutRequestBody{large, 0, {tag, 1, {}}});
+    } else if (kind == MessageKind::kAnnouncePut) {
+      say({.kind = kind, .tag = tag}, AnnouncePutBody{large, 0, {tag, 1, {}}});
     } else {
       struct {
         AccessBody range;
@@ -341,7 +341,7 @@ TEST_F(PlayedPeer, WhoAcknowledgesNoDataIsCutOff) {
   expect_cut_off(MessageKind::kGet, false);
 }
 
-TEST_F(PlayedPeer, WhoPutsNothingIsCutOff) { expect_cut_off(MessageKind::kPutRequest, false); }
+TEST_F(PlayedPeer, WhoPutsNothingIsCutOff) { expect_cut_off(MessageKind::kAnnouncePut, false); }
 
 TEST_F(PlayedPeer, WhoTakesNoResultsIsCutOff) {
   peer_->takes = false;
@@ -350,7 +350,7 @@ TEST_F(PlayedPeer, WhoTakesNoResultsIsCutOff) {
 
 TEST_F(PlayedPeer, WhoTakesNoRefusalsIsCutOff) {
   peer_->takes = false;
-  const MessageKind kinds[] = {MessageKind::kGet, MessageKind::kAtomic, MessageKind::kPutRequest,
+  const MessageKind kinds[] = {MessageKind::kGet, MessageKind::kAtomic, MessageKind::kAnnouncePut,
                                MessageKind::kPut};
   for (uint64_t i = 0; i < kMaxHeld + 100; ++i) ask(kinds[i % std::size(kinds)], true);
   drive();
@@ -360,7 +360,7 @@ TEST_F(PlayedPeer, WhoTakesNoRefusalsIsCutOff) {
 
 TEST_F(PlayedPeer, WhoAcknowledgesMayGoOn) {
   const MessageKind kinds[] = {MessageKind::kAtomic, MessageKind::kPut, MessageKind::kGet,
-                               MessageKind::kPutRequest};
+                               MessageKind::kAnnouncePut};
   for (uint64_t i = 0; i < 3 * kMaxHeld; ++i) ask(kinds[i % std::size(kinds)], true);
   for (uint64_t i = 0; i < 3 * kMaxHeld; ++i) ask(MessageKind::kAtomic, false);
   drive();
@@ -371,13 +371,13 @@ TEST_F(PlayedPeer, WhoAcknowledgesMayGoOn) {
 }
 
 TEST_F(PlayedPeer, TooManyRequestsAreCutOff) {
-  EXPECT_LE(kMaxRequests * sizeof(Incoming), uint64_t{2} << 20);
-  for (uint64_t i = 0; i < kMaxRequests + 100; ++i) {
-    say({.kind = MessageKind::kRequest, .tag = i, .value = addressee_value(0, kLarge)},
-        RequestBody{i + 1, 1, {}});
+  EXPECT_LE(kMaxAnnounced * sizeof(Incoming), uint64_t{2} << 20);
+  for (uint64_t i = 0; i < kMaxAnnounced + 100; ++i) {
+    say({.kind = MessageKind::kAnnounce, .tag = i, .value = addressee_value(0, kLarge)},
+        AnnounceBody{i + 1, 1, {}});
   }
   drive();
-  EXPECT_EQ(peer_->delivered, kMaxRequests + 1);
+  EXPECT_EQ(peer_->delivered, kMaxAnnounced + 1);
   EXPECT_EQ(failures(), 1u);
 }
 
@@ -386,7 +386,7 @@ TEST_F(PlayedPeer, TooManyGrantsEndTheSend) {
   std::vector<std::byte> bytes(kLarge);
   Operation* send = me_.post(OperationKind::kSend, 1, 0, bytes.data(), kLarge);
   drive();
-  ASSERT_EQ(peer_->taken[MessageKind::kRequest], 1u);
+  ASSERT_EQ(peer_->taken[MessageKind::kAnnounce], 1u);
   const auto grant = [&](int count) {
     for (int i = 0; i < count; ++i) {
       say({.kind = MessageKind::kGrant},
@@ -408,7 +408,7 @@ TEST_F(PlayedPeer, HearsOfSendsThatAnAbortEnds) {
     sends.push_back(me_.post(OperationKind::kSend, 1, i, bytes.data(), kLarge));
   }
   drive();
-  EXPECT_EQ(peer_->taken[MessageKind::kRequest], 5u);
+  EXPECT_EQ(peer_->taken[MessageKind::kAnnounce], 5u);
   me_.communicator().abort("the test says so");
   for (Operation* send : sends) EXPECT_EQ(me_.finish(send).code(), Code::kAborted);
   drive();

@@ -7,8 +7,8 @@
 //   * it refuses what the rights do not grant, and an id that is gone;
 //   * a flush reports the operation that failed first, failures of before and after it are not its
 //     own, and those of a flush that was cancelled are reported by the next one;
-//   * an initiator asks for kMaxAsked operations at a time and kMaxRequests messages, and for the
-//     next when one is over; a receiver takes kMaxRequests requests and one more for each matched;
+//   * an initiator asks for kMaxAsked operations at a time and kMaxAnnounced messages, and for the
+//     next when one is over; a receiver takes kMaxAnnounced requests and one more for each matched;
 //   * eager messages fill what was granted to the byte;
 //   * the credit of a notification comes back whatever becomes of it, and so does that of messages
 //     which nobody takes or which their sender ends half-way;
@@ -63,8 +63,8 @@ class Owner : public WithPlayedPeer {
       case MessageKind::kPut:
         say(header, body, std::vector<std::byte>(length, std::byte{0x77}));
         break;
-      case MessageKind::kPutRequest:
-        say(header, PutRequestBody{body, ahead, {tag, 1, {}}});
+      case MessageKind::kAnnouncePut:
+        say(header, AnnouncePutBody{body, ahead, {tag, 1, {}}});
         break;
       case MessageKind::kGet:
         say(header, body);
@@ -86,12 +86,12 @@ class Owner : public WithPlayedPeer {
     };
     const bool done = code == Code::kOk;
     if (kind == MessageKind::kGet) {
-      EXPECT_EQ(heard(MessageKind::kGetData) || heard(MessageKind::kGetRequest), done);
+      EXPECT_EQ(heard(MessageKind::kGetData) || heard(MessageKind::kAnnounceGet), done);
     }
     if (kind == MessageKind::kAtomic) {
       EXPECT_EQ(heard(MessageKind::kAtomicDone), done);
     }
-    if (kind == MessageKind::kPutRequest && length > 0) {
+    if (kind == MessageKind::kAnnouncePut && length > 0) {
       EXPECT_EQ(heard(MessageKind::kGrant), done);
       // Not to be waited for by whoever unregisters.
       if (done) say({.kind = MessageKind::kWithdraw, .tag = tag, .value = 0});
@@ -135,7 +135,7 @@ constexpr std::array<Range, 9> kFarOutside = {{{0, kSize + 1},
 
 TEST_F(Owner, TakesWhatEndsWithTheMemoryAndNothingBeyond) {
   grant(HETCOMM_ACCESS_ALL);
-  for (const MessageKind kind : {MessageKind::kPut, MessageKind::kGet, MessageKind::kPutRequest}) {
+  for (const MessageKind kind : {MessageKind::kPut, MessageKind::kGet, MessageKind::kAnnouncePut}) {
     SCOPED_TRACE(static_cast<int>(kind));
     for (const auto& [offset, length] : kInside) {
       EXPECT_EQ(ask(kind, offset, length), Code::kOk) << offset << ", " << length;
@@ -166,15 +166,15 @@ TEST_F(Owner, TakesWhatEndsWithTheMemoryAndNothingBeyond) {
 // What remains of a put whose beginning is in place already notifies of all of it.
 TEST_F(Owner, ChecksWhatIsInPlaceAlready) {
   grant(HETCOMM_ACCESS_PUT);
-  EXPECT_EQ(ask(MessageKind::kPutRequest, 100, 10, 100), Code::kOk);
-  EXPECT_EQ(ask(MessageKind::kPutRequest, kSize - 10, 10, kSize - 10), Code::kOk);
-  EXPECT_EQ(ask(MessageKind::kPutRequest, 100, 10, 101), Code::kOutOfRange);
-  EXPECT_EQ(ask(MessageKind::kPutRequest, 100, 10, kTop), Code::kOutOfRange);
-  EXPECT_EQ(ask(MessageKind::kPutRequest, 100, kTop, 2), Code::kOutOfRange);
-  EXPECT_EQ(ask(MessageKind::kPutRequest, kSize, kTop - 99, 100), Code::kOutOfRange);
+  EXPECT_EQ(ask(MessageKind::kAnnouncePut, 100, 10, 100), Code::kOk);
+  EXPECT_EQ(ask(MessageKind::kAnnouncePut, kSize - 10, 10, kSize - 10), Code::kOk);
+  EXPECT_EQ(ask(MessageKind::kAnnouncePut, 100, 10, 101), Code::kOutOfRange);
+  EXPECT_EQ(ask(MessageKind::kAnnouncePut, 100, 10, kTop), Code::kOutOfRange);
+  EXPECT_EQ(ask(MessageKind::kAnnouncePut, 100, kTop, 2), Code::kOutOfRange);
+  EXPECT_EQ(ask(MessageKind::kAnnouncePut, kSize, kTop - 99, 100), Code::kOutOfRange);
   // Together they are 5 bytes at 10, modulo 2^64.
   constexpr uint64_t kHalf = uint64_t{1} << 63;
-  EXPECT_EQ(ask(MessageKind::kPutRequest, kHalf + 10, kHalf + 5, kHalf), Code::kOutOfRange);
+  EXPECT_EQ(ask(MessageKind::kAnnouncePut, kHalf + 10, kHalf + 5, kHalf), Code::kOutOfRange);
   expect_changed(0, 0);
 }
 
@@ -184,8 +184,8 @@ TEST_F(Owner, NotifiesOfAllOfAPutWhoseRestItWasAskedFor) {
   for (const auto& [offset, length, ahead] :
        {std::array<uint64_t, 3>{1000, 24, 1000}, {1000, 24, 0}, {1000, 24, 1}, {kSize, 0, kSize}}) {
     ++tags_;
-    say({.kind = MessageKind::kPutRequest, .flags = kFlagNotify, .tag = tags_, .value = ahead},
-        PutRequestBody{{id_, offset, length}, ahead, {tags_, 1, {}}});
+    say({.kind = MessageKind::kAnnouncePut, .flags = kFlagNotify, .tag = tags_, .value = ahead},
+        AnnouncePutBody{{id_, offset, length}, ahead, {tags_, 1, {}}});
     drive(5);
     hetcomm_notification_t notification{};
     expect_ok(RegisteredMemories::wait_notification(*window_, me_.context().engine(),
@@ -230,7 +230,7 @@ TEST_F(Owner, NotifiesOfWhatIsInside) {
 TEST_F(Owner, RefusesWhatWasNotGranted) {
   const std::array<std::pair<MessageKind, uint32_t>, 4> kinds = {
       {{MessageKind::kPut, HETCOMM_ACCESS_PUT},
-       {MessageKind::kPutRequest, HETCOMM_ACCESS_PUT},
+       {MessageKind::kAnnouncePut, HETCOMM_ACCESS_PUT},
        {MessageKind::kGet, HETCOMM_ACCESS_GET},
        {MessageKind::kAtomic, HETCOMM_ACCESS_ATOMIC}}};
   for (uint32_t rights = 1; rights <= HETCOMM_ACCESS_ALL; ++rights) {
@@ -264,8 +264,8 @@ class NotificationCredit : public Owner {
   }
   void put_request(uint64_t offset, uint64_t length) {
     ++tags_;
-    say({.kind = MessageKind::kPutRequest, .flags = kFlagNotify, .tag = tags_},
-        PutRequestBody{{id_, offset, length}, 0, {tags_, 1, {}}});
+    say({.kind = MessageKind::kAnnouncePut, .flags = kFlagNotify, .tag = tags_},
+        AnnouncePutBody{{id_, offset, length}, 0, {tags_, 1, {}}});
     drive(3);
   }
   bool take() {
@@ -335,11 +335,11 @@ TEST_F(Owner, MessagesForNobodyAreDroppedAndCostNothing) {
                                  std::vector<std::byte>(length)});
     peer_->heard.clear();
     const uint64_t id = ++tags_;
-    say({.kind = MessageKind::kRequest,
+    say({.kind = MessageKind::kAnnounce,
          .channel = kNobody,
          .tag = 1,
          .value = addressee_value(kNobody, kLarge)},
-        RequestBody{id, 1, {}});
+        AnnounceBody{id, 1, {}});
     drive(3);
     const bool stopped =
         std::any_of(peer_->heard.begin(), peer_->heard.end(), [&](const PlayedMessage& each) {
@@ -517,14 +517,14 @@ TEST_F(Initiator, AsksForSoManyAtATime) {
 
 TEST_F(Initiator, SendsSoManyRequestsAtATime) {
   std::vector<Operation*> sends;
-  for (uint64_t i = 0; i < kMaxRequests + 3; ++i) sends.push_back(send(kLarge, i));
+  for (uint64_t i = 0; i < kMaxAnnounced + 3; ++i) sends.push_back(send(kLarge, i));
   drive();
-  EXPECT_EQ(heard(MessageKind::kRequest).size(), kMaxRequests);
+  EXPECT_EQ(heard(MessageKind::kAnnounce).size(), kMaxAnnounced);
   const auto id_of = [&](size_t index) {
     size_t at = 0;
     for (const PlayedMessage& each : peer_->heard) {
-      if (each.header.kind != MessageKind::kRequest || at++ != index) continue;
-      RequestBody body{};
+      if (each.header.kind != MessageKind::kAnnounce || at++ != index) continue;
+      AnnounceBody body{};
       EXPECT_TRUE(decode_body(each.payload, &body));
       return body.sender_id;
     }
@@ -532,18 +532,18 @@ TEST_F(Initiator, SendsSoManyRequestsAtATime) {
   };
   say({.kind = MessageKind::kDone, .tag = id_of(0)});
   drive();
-  EXPECT_EQ(heard(MessageKind::kRequest).size(), kMaxRequests + 1);
+  EXPECT_EQ(heard(MessageKind::kAnnounce).size(), kMaxAnnounced + 1);
   say({.kind = MessageKind::kStop,
        .tag = id_of(1),
        .value = static_cast<uint64_t>(Code::kCancelled)});
   drive();
-  EXPECT_EQ(heard(MessageKind::kRequest).size(), kMaxRequests + 2);
+  EXPECT_EQ(heard(MessageKind::kAnnounce).size(), kMaxAnnounced + 2);
   // A grant is an answer as well, and counts once.
   for (int i = 0; i < 3; ++i) {
     say({.kind = MessageKind::kGrant}, GrantBody{id_of(2), 1, 0, 1, kLarge, {{1, 0, 0}}});
   }
   drive();
-  EXPECT_EQ(heard(MessageKind::kRequest).size(), kMaxRequests + 3);
+  EXPECT_EQ(heard(MessageKind::kAnnounce).size(), kMaxAnnounced + 3);
   EXPECT_EQ(finish(sends[0]), Code::kOk);
   EXPECT_EQ(finish(sends[1]), Code::kCancelled);
   me_.communicator().abort("the test has seen enough");
@@ -552,16 +552,16 @@ TEST_F(Initiator, SendsSoManyRequestsAtATime) {
 
 TEST_F(Initiator, ReceivesOneMoreRequestForEachThatIsMatched) {
   const auto request = [&](uint64_t tag) {
-    say({.kind = MessageKind::kRequest, .tag = tag, .value = addressee_value(0, kLarge)},
-        RequestBody{tag + 1, 1, {}});
+    say({.kind = MessageKind::kAnnounce, .tag = tag, .value = addressee_value(0, kLarge)},
+        AnnounceBody{tag + 1, 1, {}});
   };
-  for (uint64_t i = 0; i < kMaxRequests; ++i) request(i);
+  for (uint64_t i = 0; i < kMaxAnnounced; ++i) request(i);
   drive();
   EXPECT_EQ(failures(), 0U);
   std::vector<std::byte> into(kLarge);
   std::vector<Operation*> receives;
   // From the middle and the end, and one that the peer withdraws.
-  for (const uint64_t tag : {uint64_t{100}, kMaxRequests - 1}) {
+  for (const uint64_t tag : {uint64_t{100}, kMaxAnnounced - 1}) {
     receives.push_back(me_.post(OperationKind::kReceive, 1, tag, &into[tag], 64));
   }
   say({.kind = MessageKind::kWithdraw,
@@ -569,11 +569,11 @@ TEST_F(Initiator, ReceivesOneMoreRequestForEachThatIsMatched) {
        .value = static_cast<uint64_t>(Code::kCancelled)});
   drive();
   EXPECT_EQ(heard(MessageKind::kGrant).size(), 2U);
-  for (uint64_t i = 0; i < 3; ++i) request(kMaxRequests + i);
+  for (uint64_t i = 0; i < 3; ++i) request(kMaxAnnounced + i);
   drive();
   EXPECT_EQ(failures(), 0U);
-  EXPECT_EQ(peer_->delivered, kMaxRequests + 4);
-  request(kMaxRequests + 3);
+  EXPECT_EQ(peer_->delivered, kMaxAnnounced + 4);
+  request(kMaxAnnounced + 3);
   drive();
   EXPECT_EQ(failures(), 1U);
   for (Operation* receive : receives) cancel(receive);
@@ -707,7 +707,7 @@ TEST_P(Counters, SendsStopWithoutCreditAndGoOnWithIt) {
   drive();
   EXPECT_EQ(heard(MessageKind::kEager).size(), count);
   // The others ask first.
-  EXPECT_EQ(heard(MessageKind::kRequest).size(), 20U);
+  EXPECT_EQ(heard(MessageKind::kAnnounce).size(), 20U);
   for (uint64_t back = 1; back <= 5; ++back) {
     peer_->credit += static_cast<uint32_t>(kCost);
     say({.kind = MessageKind::kUpdate});
@@ -716,7 +716,7 @@ TEST_P(Counters, SendsStopWithoutCreditAndGoOnWithIt) {
     sends.push_back(send(kEach));
     drive();
     EXPECT_EQ(heard(MessageKind::kEager).size(), count + back);
-    EXPECT_EQ(heard(MessageKind::kRequest).size(), 20U + back);
+    EXPECT_EQ(heard(MessageKind::kAnnounce).size(), 20U + back);
   }
   // An update that comes late knows less, and takes nothing away.
   peer_->credit += static_cast<uint32_t>(10 * kCost);

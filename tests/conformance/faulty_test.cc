@@ -96,7 +96,7 @@ TEST_P(Faults, FirstConnectsFail) {
     side.post('d');
   };
   const auto far = [&](Side& side) {
-    side.post_bytes(side.node().transport().descriptor());
+    side.post_bytes(side.node().transport().contact());
     (void)side.take<char>();
   };
   run_pair(over(*factory), near, far);

@@ -75,7 +75,7 @@ TEST_P(Messages, PayloadIsCopiedBeforeSendReturns) {
       fill_pattern(bytes, i);
       const iovec piece{bytes.data(), size};
       until_accepted(rail, [&] {
-        return rail.send(encode({i, size, i, 0}), {Segments(&piece, 1), 0, size});
+        return rail.send(encode({i, size, i, 0}), {Extents(&piece, 1), 0, size});
       });
       fill_bytes(bytes, std::byte{0xee});
     }
@@ -102,7 +102,7 @@ TEST_P(Messages, OffsetAndLengthOfTheViewCount) {
       const uint64_t offset = random.between(0, memory.size() - length);
       memory.fill(i, offset, length, 0);
       until_accepted(rail, [&] {
-        return rail.send(encode({i, length, i, 0}), {memory.segments(), offset, length});
+        return rail.send(encode({i, length, i, 0}), {memory.extents(), offset, length});
       });
       EXPECT_TRUE(memory.guards_intact());
     }
@@ -126,7 +126,7 @@ uint64_t send_until_refused(Rail& rail, uint64_t& sequence, uint64_t size, uint6
     fill_pattern(bytes, sequence);
     const iovec piece{bytes.data(), size};
     const Code code =
-        rail.send(encode({sequence, size, sequence, 0}), {Segments(&piece, 1), 0, size});
+        rail.send(encode({sequence, size, sequence, 0}), {Extents(&piece, 1), 0, size});
     if (code == Code::kWouldBlock) break;
     if (code != Code::kOk) throw Abandoned(std::string("send: ") + code_name(code));
     ++sequence;
@@ -194,7 +194,7 @@ TEST_P(Messages, MayBeSentFromInsideAnUpcall) {
     std::deque<Rail::Message> refused;
     const auto echo = [&](const MessageHeader& header, ConstByteSpan payload) {
       const iovec piece{const_cast<std::byte*>(payload.data()), payload.size()};
-      return rail.send(header, {Segments(&piece, 1), 0, payload.size()});
+      return rail.send(header, {Extents(&piece, 1), 0, payload.size()});
     };
     rail.listen([&](const MessageHeader& header, ConstByteSpan payload) {
       if (!refused.empty() || echo(header, payload) != Code::kOk) {

@@ -23,7 +23,7 @@ class Self : public ::testing::Test {
   void SetUp() override { connect(); }
   void connect() {
     const int before = node_.connect_outcomes;
-    const std::vector<std::byte> descriptor = node_.transport().descriptor();
+    const std::vector<std::byte> descriptor = node_.transport().contact();
     ASSERT_TRUE(node_.transport().reach(descriptor).ok());
     node_.connect(0, descriptor);
     ASSERT_EQ(node_.connect_outcomes, before);

@@ -133,7 +133,7 @@ TEST_P(Sleeping, RoomAfterARefusalWakes) {
     const uint64_t size = std::min<uint64_t>(rail.capabilities().max_payload_bytes, 30'000);
     std::vector<std::byte> bytes(size);
     const iovec piece{bytes.data(), size};
-    const SegmentView view{Segments(&piece, 1), 0, size};
+    const ExtentView view{Extents(&piece, 1), 0, size};
     int missed = 0;
     for (int i = 0; i < 8; ++i) {
       uint64_t accepted = 0;
@@ -187,7 +187,7 @@ TEST_P(Sleeping, WorkBegunMeanwhileIsAnnouncedOrReported) {
     const uint64_t size = std::min<uint64_t>(rail.capabilities().max_payload_bytes, 30'000);
     std::vector<std::byte> bytes(size);
     const iovec piece{bytes.data(), size};
-    const SegmentView view{Segments(&piece, 1), 0, size};
+    const ExtentView view{Extents(&piece, 1), 0, size};
     int missed = 0;
     int asleep = 0;
     int asked = 0;
@@ -210,7 +210,7 @@ TEST_P(Sleeping, WorkBegunMeanwhileIsAnnouncedOrReported) {
         for (int k = 0; i % 3 == 1 && k < 400 && !refused; ++k) {
           refused = rail.send(encode({0, size, 0, kUnanswered}), view) == Code::kWouldBlock;
         }
-        if (!refused && rail.send(encode({}), SegmentView{}) == Code::kOk) ++asked;
+        if (!refused && rail.send(encode({}), ExtentView{}) == Code::kOk) ++asked;
       });
       if (now_ns() - start >= kLongSleep) ++missed;
       missed += sleep_until(side.node(), [&] {
@@ -256,7 +256,7 @@ TEST_P(Sleeping, ConnectionsAndTheirEndsWake) {
   };
   const auto far = [&](Side& side) {
     for (int i = 0; i < 20; ++i) {
-      side.post_bytes(side.node().transport().descriptor());
+      side.post_bytes(side.node().transport().contact());
       EXPECT_EQ(sleep_until(side.node(), [&] { return side.node().accepts > i; }), 0);
       Rail& rail = *side.node().accepted.at(0);
       side.post('c');

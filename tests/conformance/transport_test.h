@@ -153,7 +153,7 @@ inline void send_pattern(Rail& rail, uint64_t sequence, uint64_t size, uint64_t 
   const uint64_t b = size / 2;
   const std::array<iovec, 3> pieces = {
       {{bytes.data(), a}, {bytes.data() + a, b - a}, {bytes.data() + b, size - b}}};
-  const SegmentView view{pieces, 0, size};
+  const ExtentView view{pieces, 0, size};
   until_accepted(rail, [&] { return rail.send(encode({sequence, size, seed, kind}), view); });
 }
 inline void send_empty(Rail& rail, uint64_t sequence = 0, uint64_t kind = 0) {
@@ -209,7 +209,7 @@ inline void settle(Side& side, const TransportCase& test_case) {
 inline Bulk make_bulk(const GuardedMemory& memory, uint64_t offset, uint64_t length,
                       const RemoteKey& key, uint64_t remote_offset) {
   Bulk bulk;
-  bulk.local = {memory.segments(), offset, length};
+  bulk.local = {memory.extents(), offset, length};
   bulk.key = key;
   bulk.remote_offset = remote_offset;
   return bulk;
@@ -217,14 +217,14 @@ inline Bulk make_bulk(const GuardedMemory& memory, uint64_t offset, uint64_t len
 
 // Pieces of memory that is to be exposed: up to |most|, as far as the transport takes them.
 inline size_t some_pieces(const Rail& rail, uint64_t most, Random& random) {
-  return std::min<size_t>(random.between(1, most), rail.capabilities().max_exposed_segments);
+  return std::min<size_t>(random.between(1, most), rail.capabilities().max_exposed_extents);
 }
 
 // A source is offered where the peer can get only; else the key says none.
 inline RemoteKey expose_or_abandon(Rail& rail, const GuardedMemory& memory, Access access,
                                    uint64_t cookie) {
   if (access == Access::kGetSource && !rail.capabilities().get) return {};
-  auto key = rail.expose(memory.segments(), access, cookie);
+  auto key = rail.expose(memory.extents(), access, cookie);
   if (!key.ok()) throw Abandoned("expose: " + std::string(key.status().text()));
   EXPECT_NE(key.value(), RemoteKey{}) << "all-zero means none";
   return key.value();

@@ -130,8 +130,8 @@ class Arena {
     }
     require(false, "registered memory is left");
   }
-  void require_right(Segments segments, uint64_t offset, uint64_t length, uint32_t right) const {
-    for_each_piece(segments, offset, length,
+  void require_right(Extents extents, uint64_t offset, uint64_t length, uint32_t right) const {
+    for_each_piece(extents, offset, length,
                    [&](const std::byte* piece, size_t size) { require_right(piece, size, right); });
   }
   // Nothing has changed since the last call but bytes of [offset, offset + length) in memory
@@ -177,12 +177,12 @@ class FuzzEndpoint final : public Endpoint,
   EndpointAbilities abilities() override {
     return {.puts = this, .gets = this, .immediate_gets = this, .exposer = this};
   }
-  Code send(const MessageHeader& header, const SegmentView& payload) override;
+  Code send(const MessageHeader& header, const ExtentView& payload) override;
   Code put(Bulk& bulk) override { return accept(bulk, HETCOMM_ACCESS_GET); }
   Code get(Bulk& bulk) override { return accept(bulk, HETCOMM_ACCESS_PUT); }
   Code get_now(Bulk& bulk) override;
   void close() override { broken_ = true; }
-  Result<RemoteKey> expose(Segments segments, Access access, uint64_t cookie) override;
+  Result<RemoteKey> expose(Extents extents, Access access, uint64_t cookie) override;
   void revoke(const RemoteKey& key) override {
     std::erase_if(exposed_, [&](const Exposed& each) { return each.id == key.words[0]; });
   }
@@ -205,7 +205,7 @@ class FuzzEndpoint final : public Endpoint,
  private:
   struct Exposed {
     uint64_t id;
-    std::vector<iovec> segments;
+    std::vector<iovec> extents;
     Access access;
     uint64_t cookie;
   };
@@ -237,7 +237,7 @@ class FuzzTransport final : public Transport {
   }
   const Capabilities& capabilities() const override { return can_; }
   TransportAbilities abilities() override { return {}; }
-  std::vector<std::byte> descriptor() const override { return std::vector<std::byte>(4); }
+  std::vector<std::byte> contact() const override { return std::vector<std::byte>(4); }
   Status start() override { return {}; }
   Status reach(ConstByteSpan) const override { return {}; }
   void connect(int peer, ConstByteSpan) override { peer_ = peer; }
@@ -304,10 +304,10 @@ FuzzEndpoint::~FuzzEndpoint() {
 
 Code FuzzEndpoint::accept(Bulk& bulk, uint32_t right) {
   if (broken_) return Code::kPeerLost;
-  transport_.arena.require_right(bulk.local.segments, bulk.local.offset, bulk.local.length, right);
+  transport_.arena.require_right(bulk.local.extents, bulk.local.offset, bulk.local.length, right);
   // Reads all of it, as a transport would.
   uint64_t sum = 0;
-  for_each_piece(bulk.local.segments, bulk.local.offset, bulk.local.length,
+  for_each_piece(bulk.local.extents, bulk.local.offset, bulk.local.length,
                  [&](const std::byte* piece, size_t length) {
                    sum +=
                        static_cast<uint64_t>(piece[0]) + static_cast<uint64_t>(piece[length - 1]);
@@ -319,32 +319,32 @@ Code FuzzEndpoint::accept(Bulk& bulk, uint32_t right) {
 
 Code FuzzEndpoint::get_now(Bulk& bulk) {
   if (broken_) return Code::kPeerLost;
-  const SegmentView& local = bulk.local;
-  transport_.arena.require_right(local.segments, local.offset, local.length, HETCOMM_ACCESS_PUT);
+  const ExtentView& local = bulk.local;
+  transport_.arena.require_right(local.extents, local.offset, local.length, HETCOMM_ACCESS_PUT);
   // Writes all of it, as a transport would.
-  for_each_piece(local.segments, local.offset, local.length,
+  for_each_piece(local.extents, local.offset, local.length,
                  [](std::byte* piece, size_t length) { std::memset(piece, 0x5a, length); });
   constexpr Code kOutcomes[] = {Code::kOk, Code::kOk, Code::kOk, Code::kCancelled,
                                 Code::kPermissionDenied};
   return kOutcomes[bulk.key.words[1] % std::size(kOutcomes)];
 }
 
-Result<RemoteKey> FuzzEndpoint::expose(Segments segments, Access access, uint64_t cookie) {
+Result<RemoteKey> FuzzEndpoint::expose(Extents extents, Access access, uint64_t cookie) {
   require(!broken_, "exposed on a broken connection");
   transport_.arena.require_right(
-      segments, 0, total_bytes(segments),
+      extents, 0, total_bytes(extents),
       access == Access::kGetSource ? HETCOMM_ACCESS_GET : HETCOMM_ACCESS_PUT);
-  exposed_.push_back({++keys_, {segments.begin(), segments.end()}, access, cookie});
+  exposed_.push_back({++keys_, {extents.begin(), extents.end()}, access, cookie});
   return RemoteKey{{keys_, 0, 0}};
 }
 
-Code FuzzEndpoint::send(const MessageHeader& bytes, const SegmentView& payload) {
+Code FuzzEndpoint::send(const MessageHeader& bytes, const ExtentView& payload) {
   if (broken_) return Code::kPeerLost;
   const WireHeader header = decode_header(bytes);
-  transport_.arena.require_right(payload.segments, payload.offset, payload.length,
+  transport_.arena.require_right(payload.extents, payload.offset, payload.length,
                                  HETCOMM_ACCESS_GET);
   std::vector<std::byte> body(payload.length);
-  gather(payload.segments, payload.offset, body);
+  gather(payload.extents, payload.offset, body);
   if (header.kind == MessageKind::kOpen) {
     next_sequence_ = static_cast<uint32_t>(header.value) + 1;
     rail_ = header.tag;
@@ -358,8 +358,8 @@ Code FuzzEndpoint::send(const MessageHeader& bytes, const SegmentView& payload) 
   };
   if (body.size() >= 8) {
     // A put request names its transfer behind the range.
-    const bool is_put_request = header.kind == MessageKind::kPutRequest;
-    transport_.seen.push_back(word(is_put_request ? offsetof(PutRequestBody, request) : 0));
+    const bool is_put_request = header.kind == MessageKind::kAnnouncePut;
+    transport_.seen.push_back(word(is_put_request ? offsetof(AnnouncePutBody, request) : 0));
     if (transport_.seen.size() > 32) transport_.seen.pop_front();
   }
   if (header.kind == MessageKind::kPut || header.kind == MessageKind::kGet ||
@@ -368,7 +368,7 @@ Code FuzzEndpoint::send(const MessageHeader& bytes, const SegmentView& payload) 
     if (transport_.asked.size() > 32) transport_.asked.pop_front();
   }
   if (header.kind == MessageKind::kGetData) ++g_happened[kGetAnswered];
-  if (header.kind == MessageKind::kGetRequest) ++g_happened[kGetAnsweredByTransfer];
+  if (header.kind == MessageKind::kAnnounceGet) ++g_happened[kGetAnsweredByTransfer];
   if (header.kind == MessageKind::kRefused) ++g_happened[kRefusal];
   return Code::kOk;
 }
@@ -446,8 +446,8 @@ std::vector<std::byte> FuzzEndpoint::body_of(MessageKind kind, Script& script, W
       }
       return bytes_of(grant);
     }
-    case MessageKind::kRequest:
-      return bytes_of(RequestBody{script.number(), rail_, {{uint64_t{shape} % 2, 1, 1}}});
+    case MessageKind::kAnnounce:
+      return bytes_of(AnnounceBody{script.number(), rail_, {{uint64_t{shape} % 2, 1, 1}}});
     case MessageKind::kPull: {
       header.value = script.number();
       return bytes_of(PullBody{script.number(),
@@ -461,11 +461,11 @@ std::vector<std::byte> FuzzEndpoint::body_of(MessageKind kind, Script& script, W
       const uint64_t bytes = placed ? 0 : body.length;
       return bytes_of(body, std::min<uint64_t>(bytes, capabilities_.max_payload_bytes));
     }
-    case MessageKind::kPutRequest: {
-      PutRequestBody body{};
+    case MessageKind::kAnnouncePut: {
+      AnnouncePutBody body{};
       body.range = access_body(script);
       if (shape < 60) body.ahead = shape < 30 ? script.byte() : script.number();
-      body.request = {script.number() + 1, rail_, {{uint64_t{shape} % 2, 1, 1}}};
+      body.announcement = {script.number() + 1, rail_, {{uint64_t{shape} % 2, 1, 1}}};
       return bytes_of(body);
     }
     case MessageKind::kGet:
@@ -481,9 +481,9 @@ std::vector<std::byte> FuzzEndpoint::body_of(MessageKind kind, Script& script, W
       const uint64_t length = answered != nullptr ? answered->length : script.number();
       return std::vector<std::byte>(std::min<uint64_t>(length, capabilities_.max_payload_bytes));
     }
-    case MessageKind::kGetRequest:
+    case MessageKind::kAnnounceGet:
       if (answered != nullptr && shape < 220) header.value = answered->length;
-      return bytes_of(RequestBody{script.number() + 1, rail_, {{uint64_t{shape} % 2, 1, 1}}});
+      return bytes_of(AnnounceBody{script.number() + 1, rail_, {{uint64_t{shape} % 2, 1, 1}}});
     case MessageKind::kRefused:
       header.value = static_cast<uint64_t>(-int64_t{script.byte()});
       return {};
@@ -536,13 +536,13 @@ void FuzzEndpoint::deliver(Script& script) {
 void FuzzEndpoint::land(Script& script) {
   if (exposed_.empty()) return;
   const Exposed& target = exposed_[script.byte() % exposed_.size()];
-  const uint64_t total = total_bytes(target.segments);
+  const uint64_t total = total_bytes(target.extents);
   // All of it mostly, so that transfers end.
   const uint64_t length = script.byte() < 160 ? total : std::min(script.number(), total);
   if (target.access == Access::kGetSource || length == 0) return;
   const std::vector<std::byte> data(length, static_cast<std::byte>(script.byte()));
-  scatter(target.segments, total - length, data);
-  for_each_piece(target.segments, total - length, length, [&](std::byte* piece, size_t size) {
+  scatter(target.extents, total - length, data);
+  for_each_piece(target.extents, total - length, length, [&](std::byte* piece, size_t size) {
     transport_.arena.require_right(piece, size, HETCOMM_ACCESS_PUT);
     if (transport_.arena.accept_change(piece, size)) ++g_happened[kPutLanded];
   });

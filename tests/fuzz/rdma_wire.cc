@@ -1,4 +1,4 @@
-// What rdma reads from peers: descriptors, parameters and answers before there is a connection, the
+// What rdma reads from peers: contacts, parameters and answers before there is a connection, the
 // heads of messages, each of which refers to the one before, and keys. Properties: no read past the
 // end, what is decoded is within its limits and encodes to the same bytes, a head that is refused
 // is no longer than what was there, and both ends of a stream of heads keep the same header.
@@ -19,13 +19,13 @@ bool same(ConstByteSpan a, ConstByteSpan b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end());
 }
 
-void read_descriptor(ConstByteSpan input) {
-  Result<Descriptor> descriptor = decode_descriptor(input);
-  if (!descriptor.ok()) return;
-  require(!descriptor->place.addresses.empty() &&
-          descriptor->place.addresses.size() <= kMaxPlaceAddresses);
-  require(!descriptor->gids.empty() && descriptor->gids.size() <= kMaxGids);
-  require(same(encode_descriptor(descriptor.value()), input));
+void read_contact(ConstByteSpan input) {
+  Result<Contact> contact = decode_contact(input);
+  if (!contact.ok()) return;
+  require(!contact->place.addresses.empty() &&
+          contact->place.addresses.size() <= kMaxPlaceAddresses);
+  require(!contact->gids.empty() && contact->gids.size() <= kMaxGids);
+  require(same(encode_contact(contact.value()), input));
 }
 
 void read_parameters(ConstByteSpan input) {
@@ -123,20 +123,20 @@ std::vector<std::byte> behind(std::initializer_list<unsigned> first, ConstByteSp
 
 void read_changed(ConstByteSpan input) {
   Parameters parameters{.queue_pair = 1, .credits = 32, .slot_bytes = 8256};
-  Descriptor descriptor;
-  descriptor.place.addresses.push_back(Address::parse_numeric("192.0.2.1", 4000).value());
-  descriptor.gids.push_back({});
-  descriptor.nic = "nic0:1";
-  std::vector<std::byte> described = encode_descriptor(descriptor);
+  Contact contact;
+  contact.place.addresses.push_back(Address::parse_numeric("192.0.2.1", 4000).value());
+  contact.gids.push_back({});
+  contact.nic = "nic0:1";
+  std::vector<std::byte> described = encode_contact(contact);
   std::vector<std::byte> told = encode_parameters(parameters);
   AnswerBytes answer =
-      encode_answer({parameters, CmInvitation{descriptor.place.addresses.front(), CmToken{}}});
+      encode_answer({parameters, CmInvitation{contact.place.addresses.front(), CmToken{}}});
   for (size_t i = 0; i + 1 < input.size(); i += 2) {
     const auto at = std::to_integer<size_t>(input[i]);
     described[at % described.size()] ^= input[i + 1];
     told[at % told.size()] ^= input[i + 1];
     answer[at % answer.size()] ^= input[i + 1];
-    read_descriptor(described);
+    read_contact(described);
     read_parameters(told);
     read_answer(answer);
   }
@@ -148,8 +148,8 @@ void read_changed(ConstByteSpan input) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace hetcomm;
   const auto input = std::as_bytes(std::span(data, size));
-  rdma::read_descriptor(input);
-  rdma::read_descriptor(rdma::behind({2}, input));
+  rdma::read_contact(input);
+  rdma::read_contact(rdma::behind({2}, input));
   rdma::read_parameters(rdma::behind({2}, input));
   rdma::read_answer(input);
   rdma::read_answer(rdma::behind({1, 52, 2}, input));

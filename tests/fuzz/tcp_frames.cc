@@ -32,8 +32,7 @@ class Target final : public tcp::FrameSink {
   explicit Target(bool bulk_stream)
       : memory_(600, kGuard), reader(*this, exposures_, buffers_, bulk_stream) {
     // Three pieces with guards between them, and one exposure that is revoked at once.
-    segments_ = {
-        {memory_.data() + 50, 100}, {memory_.data() + 200, 0}, {memory_.data() + 250, 300}};
+    extents_ = {{memory_.data() + 50, 100}, {memory_.data() + 200, 0}, {memory_.data() + 250, 300}};
     old_ = expose();
     revoke(old_);
     live_ = expose();
@@ -74,7 +73,7 @@ class Target final : public tcp::FrameSink {
  private:
   RemoteKey expose() {
     frozen_ = false;
-    Result<RemoteKey> key = exposures_.add(segments_, 1, nonces_);
+    Result<RemoteKey> key = exposures_.add(extents_, 1, nonces_);
     require(key.ok());
     return *key;
   }
@@ -88,7 +87,7 @@ class Target final : public tcp::FrameSink {
   }
 
   std::vector<std::byte> memory_;
-  std::vector<iovec> segments_;
+  std::vector<iovec> extents_;
   tcp::ExposureTable exposures_;
   tcp::BufferPool buffers_;
   tcp::NonceSource nonces_;

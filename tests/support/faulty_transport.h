@@ -116,7 +116,7 @@ class FaultyRegions {
   // |bulk| is on its way over |connection|, from that one of its two ends.
   void write_late(uint64_t connection, bool from_connector, const Bulk& bulk) {
     LateWrite write{connection, from_connector, bulk.key, bulk.remote_offset, {}};
-    for_each_piece(bulk.local.segments, bulk.local.offset, bulk.local.length,
+    for_each_piece(bulk.local.extents, bulk.local.offset, bulk.local.length,
                    [&](const std::byte* piece, size_t size) {
                      write.bytes.insert(write.bytes.end(), piece, piece + size);
                    });
@@ -156,7 +156,7 @@ class FaultyRegions {
       return false;
     }
     std::byte* at = region.address + bulk.remote_offset;
-    for_each_piece(bulk.local.segments, bulk.local.offset, length,
+    for_each_piece(bulk.local.extents, bulk.local.offset, length,
                    [&](std::byte* piece, size_t size) {
                      is_get ? std::memcpy(piece, at, size) : std::memcpy(at, piece, size);
                      at += size;
@@ -249,7 +249,7 @@ class FaultyEndpoint final : public Endpoint,
             .exposer = capabilities_.put || capabilities_.get ? this : nullptr,
             .doubts = inner_abilities_.doubts != nullptr ? this : nullptr};
   }
-  Code send(const MessageHeader& header, const SegmentView& payload) override {
+  Code send(const MessageHeader& header, const ExtentView& payload) override {
     if (broken()) return Code::kPeerLost;
     if (state_.refuses()) return refuse();
     const bool breaks = payload.length == 0 && state_.breaks_now(state_.plan.fail_empty);
@@ -286,9 +286,9 @@ class FaultyEndpoint final : public Endpoint,
     if (state_.random.chance(state_.plan.fail_get_now)) return Code::kPermissionDenied;
     return code;
   }
-  Result<RemoteKey> expose(Segments segments, Access access, uint64_t cookie) override {
+  Result<RemoteKey> expose(Extents extents, Access access, uint64_t cookie) override {
     if (broken()) return Status(Code::kPeerLost, "faulty: injected failure");
-    auto key = inner_abilities_.exposer->expose(segments, access, cookie);
+    auto key = inner_abilities_.exposer->expose(extents, access, cookie);
     // Cookies of sources are numbered on their own.
     if (key.ok() && access == Access::kPutTarget) cookies_[key.value()] = cookie;
     return key;
@@ -443,7 +443,7 @@ class FaultyEndpoint final : public Endpoint,
     MessageHeader header{};
     std::memcpy(header.data(), &kNaming, sizeof(kNaming));
     std::memcpy(header.data() + sizeof(kNaming), &number, sizeof(number));
-    if (inner_->send(header, SegmentView{}) == Code::kOk) connection_ = number;
+    if (inner_->send(header, ExtentView{}) == Code::kOk) connection_ = number;
   }
   bool names_connection(const MessageHeader& header) {
     if (!state_.plan.late_writes || connector_ || connection_ != 0) return false;
@@ -572,14 +572,14 @@ class FaultyTransport final : public Transport, public RegionPublisher, private 
     inner.regions = capabilities_.regions ? this : nullptr;
     return inner;
   }
-  std::vector<std::byte> descriptor() const override { return inner_->descriptor(); }
+  std::vector<std::byte> contact() const override { return inner_->contact(); }
   Status start() override { return inner_->start(); }
-  Status reach(ConstByteSpan descriptor) const override { return inner_->reach(descriptor); }
-  void connect(int peer, ConstByteSpan descriptor) override {
+  Status reach(ConstByteSpan contact) const override { return inner_->reach(contact); }
+  void connect(int peer, ConstByteSpan contact) override {
     if (state_.connects++ < state_.plan.connect_failures) {
       failing_connects_.push_back(peer);
     } else {
-      inner_->connect(peer, descriptor);
+      inner_->connect(peer, contact);
     }
   }
   void cancel_connect(int peer) override {

@@ -70,7 +70,7 @@ class GuardedMemory {
     for (size_t i = 0; i + 1 < cuts.size(); ++i) {
       next += kGuard + random.below(8);
       const size_t length = cuts[i + 1] - cuts[i];
-      segments_.push_back({next, length});
+      extents_.push_back({next, length});
       next += length;
     }
     std::memset(storage_.data(), kGuardByte, storage_.size());
@@ -78,12 +78,12 @@ class GuardedMemory {
   GuardedMemory(const GuardedMemory&) = delete;
   GuardedMemory& operator=(const GuardedMemory&) = delete;
 
-  Segments segments() const { return segments_; }
+  Extents extents() const { return extents_; }
   uint64_t size() const { return size_; }
 
   // Pattern |seed| over the part from |offset| on, its first byte being the pattern's |position|.
   void fill(uint64_t seed, uint64_t offset, uint64_t length, uint64_t position) {
-    for_each_piece(segments_, offset, length, [&](std::byte* piece, size_t bytes) {
+    for_each_piece(extents_, offset, length, [&](std::byte* piece, size_t bytes) {
       fill_pattern({piece, bytes}, seed, position);
       position += bytes;
     });
@@ -95,7 +95,7 @@ class GuardedMemory {
                                    uint64_t position) const {
     std::optional<uint64_t> found;
     uint64_t at = offset;
-    for_each_piece(segments_, offset, length, [&](const std::byte* piece, size_t bytes) {
+    for_each_piece(extents_, offset, length, [&](const std::byte* piece, size_t bytes) {
       if (found) return;
       if (const auto bad = find_mismatch({piece, bytes}, seed, position)) found = at + *bad;
       at += bytes;
@@ -108,17 +108,17 @@ class GuardedMemory {
   // Offset of the first byte that is neither pattern |a| nor pattern |b|, both from position 0 on.
   std::optional<uint64_t> neither(uint64_t a, uint64_t b) const {
     std::vector<std::byte> flat(size_);
-    gather(segments_, 0, flat);
+    gather(extents_, 0, flat);
     return find_neither(flat, a, b);
   }
 
   // All bytes between, before and after the pieces are as they were made.
   bool guards_intact() const {
     const std::byte* next = storage_.data();
-    for (const iovec& segment : segments_) {
-      const auto* start = static_cast<const std::byte*>(segment.iov_base);
+    for (const iovec& extent : extents_) {
+      const auto* start = static_cast<const std::byte*>(extent.iov_base);
       if (!all_guard(next, start)) return false;
-      next = start + segment.iov_len;
+      next = start + extent.iov_len;
     }
     return all_guard(next, storage_.data() + storage_.size());
   }
@@ -132,7 +132,7 @@ class GuardedMemory {
 
   uint64_t size_;
   std::vector<std::byte> storage_;
-  std::vector<iovec> segments_;
+  std::vector<iovec> extents_;
 };
 
 }  // namespace hetcomm::test

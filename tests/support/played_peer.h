@@ -39,11 +39,11 @@ class PlayedEndpoint final : public Endpoint, public PutStarter, public MemoryEx
   void set_handler(EndpointHandler* handler) override { handler_ = handler; }
   const Capabilities& capabilities() const override;
   EndpointAbilities abilities() override { return {.puts = this, .exposer = this}; }
-  Code send(const MessageHeader& header, const SegmentView& payload) override;
+  Code send(const MessageHeader& header, const ExtentView& payload) override;
   Code put(Bulk&) override { return Code::kWouldBlock; }
-  Result<RemoteKey> expose(Segments segments, Access access, uint64_t cookie) override {
+  Result<RemoteKey> expose(Extents extents, Access access, uint64_t cookie) override {
     if (access == Access::kPutTarget) {
-      targets_.push_back({keys_ + 1, {segments.begin(), segments.end()}, cookie});
+      targets_.push_back({keys_ + 1, {extents.begin(), extents.end()}, cookie});
     }
     return RemoteKey{{++keys_, 0, 0}};
   }
@@ -65,7 +65,7 @@ class PlayedEndpoint final : public Endpoint, public PutStarter, public MemoryEx
   uint64_t keys_ = 0;
   struct Target {
     uint64_t key;
-    std::vector<iovec> segments;
+    std::vector<iovec> extents;
     uint64_t cookie;
   };
   std::vector<Target> targets_;
@@ -81,7 +81,7 @@ class PlayedTransport final : public Transport {
   }
   const Capabilities& capabilities() const override { return can_; }
   TransportAbilities abilities() override { return {}; }
-  std::vector<std::byte> descriptor() const override { return std::vector<std::byte>(4); }
+  std::vector<std::byte> contact() const override { return std::vector<std::byte>(4); }
   Status start() override { return {}; }
   Status reach(ConstByteSpan) const override { return {}; }
   void connect(int peer, ConstByteSpan) override {
@@ -118,7 +118,7 @@ class PlayedTransport final : public Transport {
   uint64_t delivered = 0;
   uint64_t connects = 0;
   std::map<MessageKind, uint64_t> taken;
-  RequestBody last_request{};
+  AnnounceBody last_request{};
 
  private:
   TransportHandler& handler_;
@@ -136,18 +136,18 @@ inline const Capabilities& PlayedEndpoint::capabilities() const {
   return transport_.capabilities();
 }
 
-inline Code PlayedEndpoint::send(const MessageHeader& bytes, const SegmentView& payload) {
+inline Code PlayedEndpoint::send(const MessageHeader& bytes, const ExtentView& payload) {
   const WireHeader header = decode_header(bytes);
   if (header.kind == MessageKind::kOpen) return Code::kOk;
   if (!transport_.takes) return Code::kWouldBlock;
   ++transport_.taken[header.kind];
-  if (header.kind == MessageKind::kRequest) {
-    gather(payload.segments, payload.offset,
+  if (header.kind == MessageKind::kAnnounce) {
+    gather(payload.extents, payload.offset,
            std::as_writable_bytes(std::span(&transport_.last_request, 1)));
   }
   if (transport_.records) {
     PlayedMessage message{header, std::vector<std::byte>(payload.length)};
-    gather(payload.segments, payload.offset, message.payload);
+    gather(payload.extents, payload.offset, message.payload);
     transport_.heard.push_back(std::move(message));
   }
   if (header.kind != MessageKind::kUpdate) transport_.last_taken = header.sequence;
@@ -163,9 +163,9 @@ inline void PlayedEndpoint::deliver() {
   while (transport_.puts && !targets_.empty()) {
     const Target target = std::move(targets_.back());
     targets_.pop_back();
-    const uint64_t length = total_bytes(target.segments);
+    const uint64_t length = total_bytes(target.extents);
     const std::vector<std::byte> bytes(length, std::byte{0x77});
-    scatter(target.segments, 0, bytes);
+    scatter(target.extents, 0, bytes);
     handler_->on_put(target.cookie, length);
   }
   // Each acknowledges what came before it.

@@ -62,7 +62,7 @@ class Rail final : public EndpointHandler {
   ~Rail() { close(); }
 
   // The calls of the endpoint, watched.
-  Code send(const MessageHeader& header, const SegmentView& payload) {
+  Code send(const MessageHeader& header, const ExtentView& payload) {
     const Inside inside(*this);
     return endpoint_->send(header, payload);
   }
@@ -75,9 +75,9 @@ class Rail final : public EndpointHandler {
     gets_.insert(&bulk);
     return start(bulk, [&] { return abilities_.gets->get(bulk); });
   }
-  Result<RemoteKey> expose(Segments segments, Access access, uint64_t cookie) {
+  Result<RemoteKey> expose(Extents extents, Access access, uint64_t cookie) {
     const Inside inside(*this);
-    return abilities_.exposer->expose(segments, access, cookie);
+    return abilities_.exposer->expose(extents, access, cookie);
   }
   void revoke(const RemoteKey& key) {
     const Inside inside(*this);
@@ -201,7 +201,7 @@ class Node final : public TransportHandler {
   }
 
   // Starts connecting to |peer|; no upcall may come from inside.
-  void connect(int peer, ConstByteSpan descriptor) { transport_->connect(peer, descriptor); }
+  void connect(int peer, ConstByteSpan contact) { transport_->connect(peer, contact); }
 
   // Drives everything once. Returns the number of things done.
   int step() {

@@ -142,11 +142,11 @@ class Side {
   // Connects the two: both sides call it. The rail lives in the node.
   Rail& connect() {
     if (rank_ == 0) {
-      const std::vector<std::byte> descriptor = take_bytes();
-      return connect_to(descriptor);
+      const std::vector<std::byte> contact = take_bytes();
+      return connect_to(contact);
     }
     const int before = node_->accepts;
-    post_bytes(node_->transport().descriptor());
+    post_bytes(node_->transport().contact());
     node_->until("an accepted connection", [&] { return node_->accepts > before; });
     (void)take<char>();
     return *node_->accepted.at(0);
@@ -166,10 +166,10 @@ class Side {
   bool killed() const { return killed_; }
 
  private:
-  Rail& connect_to(ConstByteSpan descriptor) {
+  Rail& connect_to(ConstByteSpan contact) {
     const int before = node_->connect_outcomes;
     node_->connected.erase(1);
-    node_->connect(1, descriptor);
+    node_->connect(1, contact);
     node_->until("the connection", [&] { return node_->connect_outcomes > before; });
     if (!node_->connected.contains(1)) {
       throw Abandoned("connect: " + std::string(node_->connect_failed[1].text()));

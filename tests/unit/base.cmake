@@ -6,7 +6,7 @@ hetcomm_test(base_test FULLY_CHECKED
     base_config_test.cc
     base_free_index_test.cc
     base_log_test.cc
-    base_segment_cursor_test.cc
+    base_extent_cursor_test.cc
     base_small_file_test.cc
     base_span_test.cc
     base_status_test.cc

@@ -1,6 +1,7 @@
 // Log: a line is "hetcomm[host:rank] level: text"; levels filter; the caller's function gets one
-// line at a time, from any thread. A file gets whole lines, appended; its name has host, process and
-// rank; lines wait for no file: what is written before the rank is known goes to standard error.
+// line at a time, from any thread. A file gets whole lines, appended; its name has host, process
+// and rank; lines wait for no file: what is written before the rank is known goes to standard
+// error.
 #include <unistd.h>
 
 #include <array>

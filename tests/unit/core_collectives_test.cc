@@ -631,8 +631,11 @@ TEST(CollectiveClusters, LittleGoesBetweenThem) {
   const std::vector<uint32_t> clusters = {0, 1, 0, 1, 0, 1, 0, 1};
   const uint64_t elements = 4096;
   const auto traffic_of = [&](Kind kind, Algorithm algorithm) {
-    const Case test{
-        .kind = kind, .algorithm = algorithm, .ranks = 8, .elements = elements, .clusters = clusters};
+    const Case test{.kind = kind,
+                    .algorithm = algorithm,
+                    .ranks = 8,
+                    .elements = elements,
+                    .clusters = clusters};
     Model model(test, [](uint64_t a, uint64_t b) { return a + b; });
     model.run();
     return most_left(model);

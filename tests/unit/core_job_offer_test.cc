@@ -20,7 +20,7 @@ Secret secret_of(uint8_t seed) { return Secret(Secret::Bytes{std::byte{seed}, st
 OwnJobOffer offer(uint8_t job, int32_t rank, std::vector<int32_t> lost = {}) {
   Identity identity{};
   identity.epoch = job;
-  identity.mesh[0] = std::byte{job};
+  identity.instance[0] = std::byte{job};
   return {{identity, rank, static_cast<uint32_t>(100 * job + rank), std::move(lost)},
           secret_of(job)};
 }

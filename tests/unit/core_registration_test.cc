@@ -107,8 +107,8 @@ TEST_F(RegistrationTest, KnowsTheLastThatRuns) {
 TEST_F(RegistrationTest, ExportedBytesSayAll) {
   ExportedMemory given;
   for (size_t i = 0; i < given.job.job.size(); ++i) given.job.job[i] = static_cast<std::byte>(i);
-  for (size_t i = 0; i < given.job.mesh.size(); ++i) {
-    given.job.mesh[i] = static_cast<std::byte>(200 - i);
+  for (size_t i = 0; i < given.job.instance.size(); ++i) {
+    given.job.instance[i] = static_cast<std::byte>(200 - i);
   }
   given.job.epoch = 0x80000001;
   given.rank = 77;
@@ -123,7 +123,7 @@ TEST_F(RegistrationTest, ExportedBytesSayAll) {
       const std::vector<std::byte> bytes = given.encode();
       const ExportedMemory got = ExportedMemory::decode(bytes).value();
       EXPECT_EQ(got.job.job, given.job.job);
-      EXPECT_EQ(got.job.mesh, given.job.mesh);
+      EXPECT_EQ(got.job.instance, given.job.instance);
       EXPECT_EQ(got.job.epoch, given.job.epoch);
       EXPECT_EQ(got.rank, given.rank);
       EXPECT_EQ(got.id, given.id);
@@ -204,9 +204,9 @@ TEST_F(RegistrationTest, OnlyItsJobTakesExportedMemory) {
     wrong.job.job[i] ^= std::byte{1};
     EXPECT_NE(import(wrong), Code::kOk) << "byte " << i << " of the job";
   }
-  for (size_t i = 0; i < right.job.mesh.size(); ++i) {
+  for (size_t i = 0; i < right.job.instance.size(); ++i) {
     ExportedMemory wrong = right;
-    wrong.job.mesh[i] ^= std::byte{0x80};
+    wrong.job.instance[i] ^= std::byte{0x80};
     EXPECT_NE(import(wrong), Code::kOk) << "byte " << i << " of the job";
   }
   ExportedMemory wrong = right;

@@ -22,7 +22,7 @@ struct Kept {
 
 class RetentionTest : public ::testing::Test {
  protected:
-  // A message of |size| bytes, in two segments.
+  // A message of |size| bytes, in two extents.
   void push(uint32_t sequence, size_t size) {
     std::vector<std::byte> bytes(size);
     for (size_t i = 0; i < size; ++i) {
@@ -32,7 +32,7 @@ class RetentionTest : public ::testing::Test {
         {{bytes.data(), size / 3}, {bytes.data() + size / 3, size - size / 3}}};
     retention_.make_room(size);
     retention_.push({.kind = MessageKind::kEager, .sequence = sequence, .tag = sequence ^ 77u},
-                    SegmentView{pieces, 0, size});
+                    ExtentView{pieces, 0, size});
     kept_.push_back({sequence, std::move(bytes)});
   }
   // What is left of |kept_| after |sequence| is what replay gives, up to |most| of them.

@@ -310,7 +310,7 @@ class OverlapGuardTest : public ::testing::Test {
     operation->length = 0;
     if (pieces.size() == 1) {
       const auto [begin, end] = pieces[0];
-      operation->buffers.segment = {bytes_.data() + begin, end - begin};
+      operation->buffers.extent = {bytes_.data() + begin, end - begin};
       operation->length = end - begin;
       return operation;
     }

@@ -1,5 +1,5 @@
 // The handshake proves, over any stream socket and however its bytes are cut:
-//  * both sides reach kDone exactly when they agree on secret, role, job, epoch, mesh, ranks and
+//  * both sides reach kDone exactly when they agree on secret, role, job, epoch, instance, ranks and
 //    incarnations, and the acceptor then knows what the initiator claimed;
 //  * an initiator that meets another process than the one it looks for learns its incarnation,
 //    proved, and nobody who lacks the secret can make it believe one;
@@ -66,7 +66,7 @@ Pair tcp_pair() {
 Credentials example_credentials() {
   Credentials credentials;
   credentials.identity = identity_of("job", "world", 7);
-  credentials.identity.mesh.fill(std::byte{0x4d});
+  credentials.identity.instance.fill(std::byte{0x4d});
   credentials.secret = secret_of("s3cret");
   credentials.incarnations =
       std::make_shared<const std::vector<uint64_t>>(std::vector<uint64_t>{10, 11, 12, 13, 14, 15});
@@ -180,7 +180,7 @@ TEST_P(HandshakeTest, WhatDoesNotFitIsRefusedWithTheReason) {
       {"another job", "another job", [](Hello& hello) { hello.identity.epoch = 8; }},
       {"another job", "another job",
        [](Hello& hello) { hello.identity = identity_of("job 2", "world", 7); }},
-      {"another job", "another job", [](Hello& hello) { hello.identity.mesh[15] ^= std::byte{1}; }},
+      {"another job", "another job", [](Hello& hello) { hello.identity.instance[15] ^= std::byte{1}; }},
       {"not rank 6", "looks for rank 6", [](Hello& hello) { hello.destination = 6; }},
       {"another process", "was rank 5 before",
        [](Hello& hello) { hello.destination_incarnation = 16; }},
@@ -206,7 +206,7 @@ TEST_P(HandshakeTest, WhatDoesNotFitIsRefusedWithTheReason) {
 // Whoever listens at a rank's address now, its refusal says by proof that it is another process.
 TEST_P(HandshakeTest, TheProcessThatAnswersInsteadProvesItsIncarnation) {
   Credentials later = example_credentials();
-  later.identity.mesh.fill(std::byte{0x4e});
+  later.identity.instance.fill(std::byte{0x4e});
   later.incarnations = std::make_shared<const std::vector<uint64_t>>(6, 99);
   Handshake a = initiator(example_hello());
   Handshake b = Handshake::acceptor(sockets_.right.get(), later, Role::kTcp, 5);
@@ -525,7 +525,7 @@ TEST(HandshakeProofTest, NoClaimCanBeChangedOnTheWay) {
       {"role", [](Hello& hello) { hello.role = Role::kShm; }},
       {"job", [](Hello& hello) { hello.identity.job[15] ^= std::byte{1}; }},
       {"epoch", [](Hello& hello) { ++hello.identity.epoch; }},
-      {"mesh", [](Hello& hello) { hello.identity.mesh[0] ^= std::byte{0x80}; }},
+      {"instance", [](Hello& hello) { hello.identity.instance[0] ^= std::byte{0x80}; }},
       {"source", [](Hello& hello) { hello.source = 2; }},
       {"destination", [](Hello& hello) { hello.destination = 4; }},
       {"source's incarnation", [](Hello& hello) { hello.source_incarnation ^= uint64_t{1} << 63; }},

@@ -199,7 +199,7 @@ TEST_F(SocketTest, ConnectsOverEveryFamily) {
 
 Credentials in_mesh(std::byte mesh, std::vector<uint64_t> incarnations) {
   Credentials credentials{.identity = identity_of("job", "world", 0), .secret = secret_of("s")};
-  credentials.identity.mesh.fill(mesh);
+  credentials.identity.instance.fill(mesh);
   credentials.incarnations = std::make_shared<const std::vector<uint64_t>>(std::move(incarnations));
   return credentials;
 }

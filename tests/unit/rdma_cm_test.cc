@@ -49,7 +49,7 @@ struct CmPair : FakePair {
   Status outcome() {
     const int before = a.connect_outcomes;
     a.connected.erase(1);
-    a.connect(1, b.transport().descriptor());
+    a.connect(1, b.transport().contact());
     EXPECT_TRUE(run([&] { return a.connect_outcomes > before; }));
     for (int i = 0; i < 20; ++i) {
       a.step();
@@ -165,7 +165,7 @@ TEST_F(RdmaCm, SilenceEndsTheAttemptInTime) {
                           RDMA_CM_EVENT_CONNECT_REQUEST, RDMA_CM_EVENT_CONNECT_RESPONSE}) {
     FakeCm::swallow_next(step);
     const int before = a.connect_outcomes;
-    a.connect(1, b.transport().descriptor());
+    a.connect(1, b.transport().contact());
     a.until("the outcome", [&] {
       b.step();
       return a.connect_outcomes > before;
@@ -177,7 +177,7 @@ TEST_F(RdmaCm, SilenceEndsTheAttemptInTime) {
 TEST_F(RdmaCm, CancelledAnywhere) {
   for (int steps = 0; steps < 40; ++steps) {
     CmPair pair;
-    pair.a.connect(1, pair.b.transport().descriptor());
+    pair.a.connect(1, pair.b.transport().contact());
     for (int i = 0; i < steps; ++i) (i % 2 == 0 ? pair.b : pair.a).step();
     const bool made = pair.a.connect_outcomes > 0;
     pair.a.transport().cancel_connect(1);
@@ -354,7 +354,7 @@ TEST_F(RdmaCm, StrangersAreRefused) {
   EXPECT_TRUE(refused(zeros));
   // While somebody is waited for.
   FakeCm::swallow_next(RDMA_CM_EVENT_CONNECT_REQUEST);
-  pair.a.connect(1, pair.b.transport().descriptor());
+  pair.a.connect(1, pair.b.transport().contact());
   EXPECT_TRUE(pair.run([&] { return last_token() != zeros; }));
   std::vector<std::byte> token = last_token();
   std::vector<std::byte> close = token;
@@ -389,14 +389,14 @@ TEST_F(RdmaCm, SidesThatAreSetDifferentlyAreTold) {
   const Credentials credentials = make_credentials();
   Node exchange({*factory, "", credentials, 0, 2});
   Node cm({*factory, kByCm, credentials, 1, 2});
-  const Status there = exchange.transport().reach(cm.transport().descriptor());
+  const Status there = exchange.transport().reach(cm.transport().contact());
   EXPECT_EQ(there.code(), Code::kUnsupported);
   EXPECT_THAT(text(there), AllOf(HasSubstr("HETCOMM_RDMA_CONNECT is exchange here and cm at"),
                                  HasSubstr("alike on all ranks")));
-  EXPECT_THAT(text(cm.transport().reach(exchange.transport().descriptor())),
+  EXPECT_THAT(text(cm.transport().reach(exchange.transport().contact())),
               HasSubstr("HETCOMM_RDMA_CONNECT is cm here and exchange at"));
   // One that connects all the same.
-  exchange.connect(1, cm.transport().descriptor());
+  exchange.connect(1, cm.transport().contact());
   exchange.until("the outcome", [&] { return exchange.connect_outcomes == 1; });
   EXPECT_THAT(text(exchange.connect_failed.at(1)), HasSubstr("set it alike"));
 }
@@ -466,7 +466,7 @@ TEST_F(RdmaCmDevice, AStrangerIsRefusedAndAPeerConnects) {
   EXPECT_EQ(b.accepts, 0);
   for (int round = 0; round < 5; ++round) {
     a.connected.clear();
-    a.connect(1, b.transport().descriptor());
+    a.connect(1, b.transport().contact());
     a.until("the connection", [&] {
       b.step();
       return a.connected.contains(1) && b.accepts == round + 1;

@@ -5,7 +5,7 @@
 //  - a registration that succeeds is no proof: where the NIC's write is not what the device reads
 //  back, or the contrary, or does not end, or ends with an error, the way is refused;
 //  - nothing is left behind by trials;
-//  - windows stand for attached memory in puts, gets, exposures and regions, of any size, mixed
+//  - placeholders stand for attached memory in puts, gets, exposures and regions, of any size, mixed
 //  with host memory; keys reach exactly the range that they were made for;
 //  - after detach() nothing is registered any more.
 #include <sys/mman.h>
@@ -52,30 +52,31 @@ class Accelerator {
   DeviceTable table_;
 };
 
-// Memory on it, with a window.
+// Memory on it, with a placeholder.
 class Attached {
  public:
   Attached(Transport& transport, Accelerator& accelerator, uint64_t size, unsigned seed)
       : transport_(transport), device_(accelerator.device()), size_(size) {
     address_ = device_.allocate(size);
     stream_ = device_.stream();
-    window_ = static_cast<std::byte*>(
+    placeholder_ = static_cast<std::byte*>(
         mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
     const std::vector<std::byte> bytes = random_bytes(size, seed);
     EXPECT_EQ(device_.write(stream_, address_, 0, bytes.data(), size), HETCOMM_OK);
     device_.finish(stream_);
-    status = transport_.abilities().devices->attach({accelerator.get(), address_, size, window_});
+    status =
+        transport_.abilities().devices->attach({accelerator.get(), address_, size, placeholder_});
   }
   Attached(const Attached&) = delete;
   Attached& operator=(const Attached&) = delete;
   ~Attached() {
-    transport_.abilities().devices->detach(window_);
+    transport_.abilities().devices->detach(placeholder_);
     device_.destroy_stream(stream_);
     device_.free(address_);
-    munmap(window_, size_);
+    munmap(placeholder_, size_);
   }
-  iovec piece(uint64_t offset, uint64_t length) { return {window_ + offset, length}; }
-  std::byte* window() { return window_; }
+  iovec piece(uint64_t offset, uint64_t length) { return {placeholder_ + offset, length}; }
+  std::byte* placeholder() { return placeholder_; }
   std::vector<std::byte> contents() {
     std::vector<std::byte> bytes(size_);
     EXPECT_EQ(device_.read(stream_, bytes.data(), address_, 0, size_), HETCOMM_OK);
@@ -90,7 +91,7 @@ class Attached {
   uint64_t size_;
   void* address_ = nullptr;
   void* stream_ = nullptr;
-  std::byte* window_ = nullptr;
+  std::byte* placeholder_ = nullptr;
 };
 
 class RdmaDeviceMemory : public ::testing::Test {
@@ -348,7 +349,7 @@ TEST_P(RdmaDeviceMemoryUse, RegionsAreReachedAndEndedByWithdrawal) {
   std::vector<std::byte> host = random_bytes(60'000, 4);
   const iovec piece{host.data(), host.size()};
   const auto key = pair.b.transport().abilities().regions->publish(
-      {.address = far.window() + 1000, .length = 100'000, .writable = true, .readable = true});
+      {.address = far.placeholder() + 1000, .length = 100'000, .writable = true, .readable = true});
   ASSERT_TRUE(key.ok());
   Bulk put{.local = {{&piece, 1}, 0, host.size()}, .key = key.value(), .remote_offset = 11};
   ASSERT_EQ(pair.to_b().put(put), Code::kOk);

@@ -186,7 +186,7 @@ TEST_F(RdmaFaults, EveryEventEndsWhatItConcerns) {
           << "event " << number;
     }
     const bool usable = ends != Ends::kTransport;
-    EXPECT_EQ(pair.a.transport().reach(pair.b.transport().descriptor()).ok(), usable) << number;
+    EXPECT_EQ(pair.a.transport().reach(pair.b.transport().contact()).ok(), usable) << number;
     if (ends == Ends::kNothing || ends == Ends::kQueuePair) {
       EXPECT_TRUE(send_and_see(other, other.to_b(), other.to_a())) << "event " << number;
     }
@@ -295,7 +295,7 @@ TEST_F(RdmaFaults, EventsOfTheDeviceEndTheTransport) {
     ASSERT_TRUE(pair.connect());
     FakeFabric::raise(type);
     EXPECT_TRUE(pair.run([&] { return pair.to_b().failed > 0; }));
-    const Status reach = pair.a.transport().reach(pair.b.transport().descriptor());
+    const Status reach = pair.a.transport().reach(pair.b.transport().contact());
     EXPECT_EQ(reach.code(), Code::kDeviceLost);
     EXPECT_FALSE(pair.connect());
     EXPECT_FALSE(pair.a.connect_failed[1].ok());
@@ -325,7 +325,7 @@ TEST_F(RdmaFaults, AnAddressThatGoesEndsWhatStandsOnIt) {
   FakeFabric::set_gid(0, 0, 0, {});
   FakeFabric::raise(IBV_EVENT_GID_CHANGE);
   expect_failed(pair, pair.to_b(), "address");
-  const Status reach = pair.a.transport().reach(pair.b.transport().descriptor());
+  const Status reach = pair.a.transport().reach(pair.b.transport().contact());
   EXPECT_THAT(std::string(reach.text()), HasSubstr("no address"));
   EXPECT_FALSE(pair.connect());
   FakeFabric::set_gid(0, 0, 0, ipv4_gid(1));
@@ -342,7 +342,7 @@ TEST_F(RdmaFaults, AnAddressThatGoesEndsWhatStandsOnIt) {
 TEST_F(RdmaFaults, AnAddressThatGoesWhileAConnectionIsMade) {
   {
     FakePair pair;
-    pair.a.connect(1, pair.b.transport().descriptor());
+    pair.a.connect(1, pair.b.transport().contact());
     ASSERT_TRUE(pair.run([] { return FakeFabric::queue_pairs().size() == 2; }));
     ASSERT_EQ(pair.a.connect_outcomes, 0);
     FakeFabric::set_gid(0, 0, 0, ipv4_gid(9));
@@ -353,7 +353,7 @@ TEST_F(RdmaFaults, AnAddressThatGoesWhileAConnectionIsMade) {
     FakeFabric::raise(IBV_EVENT_GID_CHANGE);
   }
   FakePair pair;
-  pair.a.connect(1, pair.b.transport().descriptor());
+  pair.a.connect(1, pair.b.transport().contact());
   ASSERT_TRUE(pair.run([] { return FakeFabric::queue_pairs().size() == 2; }));
   const uint64_t deadline = now_ns() + kSecond;
   while (!pair.a.connected.contains(1) && now_ns() < deadline) pair.a.step();
@@ -368,7 +368,7 @@ TEST_F(RdmaFaults, AnAddressThatGoesWhileAConnectionIsMade) {
 // back, and is gone when the connection is complete: what is there then is not what was named.
 TEST_F(RdmaFaults, TheSideThatAcceptsNoticesThatItsAddressIsNotTheOneNamed) {
   FakePair pair;
-  pair.a.connect(1, pair.b.transport().descriptor());
+  pair.a.connect(1, pair.b.transport().contact());
   FakeFabric::set_gid(0, 0, 0, ipv4_gid(9));
   ASSERT_TRUE(pair.run([] { return FakeFabric::queue_pairs().size() == 2; }));
   FakeFabric::set_gid(0, 0, 0, ipv4_gid(1));
@@ -389,7 +389,7 @@ TEST_F(RdmaFaults, ALidThatChangesWhileAConnectionIsMade) {
                                     .type = IBV_GID_TYPE_IB}}});
   FakeFabric::reset({device});
   FakePair pair;
-  pair.a.connect(1, pair.b.transport().descriptor());
+  pair.a.connect(1, pair.b.transport().contact());
   ASSERT_TRUE(pair.run([] { return FakeFabric::queue_pairs().size() == 2; }));
   ASSERT_EQ(pair.a.connect_outcomes, 0);
   FakeFabric::set_lid(0, 0, 5);
@@ -411,7 +411,7 @@ TEST_F(RdmaFaults, ACutWhileAConnectionIsMade) {
   for (size_t steps = 0; steps < kSteps; ++steps) {
     pairs.push_back(std::make_unique<FakePair>("DETECTION_TIME=2s;INTERFACE=lo;FAMILY=ipv4"));
     FakePair& pair = *pairs.back();
-    pair.a.connect(1, pair.b.transport().descriptor());
+    pair.a.connect(1, pair.b.transport().contact());
     for (size_t i = 0; i < steps; ++i) i % 2 == 0 ? pair.a.step() : pair.b.step();
   }
   EXPECT_GT(cut_sockets([](const SocketEnds&) { return true; }), 4);
@@ -610,7 +610,7 @@ TEST_F(RdmaFaults, CreditsNeverRunOutOfReceives) {
   ASSERT_TRUE(pair.connect());
   std::vector<std::byte> payload(3000);
   const iovec piece{payload.data(), payload.size()};
-  const SegmentView view{{&piece, 1}, 0, payload.size()};
+  const ExtentView view{{&piece, 1}, 0, payload.size()};
   uint64_t sent = 0;
   int writable = 0;
   for (int round = 0; round < 200; ++round) {

@@ -38,7 +38,7 @@ class FakePair {
     const int before = a.connect_outcomes;
     const int accepted = b.accepts;
     a.connected.erase(1);
-    a.connect(1, b.transport().descriptor());
+    a.connect(1, b.transport().contact());
     return run([&] { return a.connect_outcomes > before; }) && a.connected.contains(1) &&
            run([&] { return b.accepts > accepted; });
   }

@@ -177,12 +177,12 @@ TEST_F(RdmaNic, PeersWithoutACommonAddress) {
   Node modern({*factory, "RDMA_NIC=new", credentials, 0, 3});
   Node old({*factory, "RDMA_NIC=old", credentials, 1, 3});
   Node infiniband({*factory, "RDMA_NIC=ib", credentials, 2, 3});
-  const Status kinds = modern.transport().reach(old.transport().descriptor());
+  const Status kinds = modern.transport().reach(old.transport().contact());
   EXPECT_EQ(kinds.code(), Code::kUnsupported);
   EXPECT_THAT(text(kinds), HasSubstr("RoCE v1"));
-  const Status links = modern.transport().reach(infiniband.transport().descriptor());
+  const Status links = modern.transport().reach(infiniband.transport().contact());
   EXPECT_THAT(text(links), HasSubstr("InfiniBand"));
-  EXPECT_TRUE(modern.transport().reach(modern.transport().descriptor()).ok());
+  EXPECT_TRUE(modern.transport().reach(modern.transport().contact()).ok());
 }
 
 TEST_F(RdmaNic, WireSurvivesAndRefuses) {

@@ -188,10 +188,10 @@ TEST_F(RdmaOutOfMemory, APutOrGetLeavesNothingBehind) {
 TEST_F(RdmaOutOfMemory, AnAttemptEndsWithAReason) {
   each_failing([&](int64_t count) {
     FakePair pair("", nullptr, &verbs());
-    const auto descriptor = pair.b.transport().descriptor();
+    const auto contact = pair.b.transport().contact();
     bool begun = false;
     const bool failed = with_failing(count, [&] {
-      pair.a.connect(1, descriptor);
+      pair.a.connect(1, contact);
       begun = true;
     });
     if (begun) {

@@ -104,7 +104,7 @@ TEST_F(RdmaQueuePair, CompletionsOfAGoneOneAreNobodyElses) {
       FakePair pair;
       ASSERT_TRUE(pair.connect());
       const uint32_t number = FakePair::pair_of_b();
-      pair.a.connect(1, pair.b.transport().descriptor());
+      pair.a.connect(1, pair.b.transport().contact());
       for (int i = 0; i < steps; ++i) i % 2 == 0 ? pair.a.step() : pair.b.step();
       if (pair.a.connect_outcomes > 1) break;
       Rail* const first = pair.a.connected.at(1).get();
@@ -143,8 +143,8 @@ TEST_F(RdmaQueuePair, WhatIsOthersStaysTheirs) {
       }
       return done();
     };
-    near.connect(2, far.transport().descriptor());
-    other.connect(2, far.transport().descriptor());
+    near.connect(2, far.transport().contact());
+    other.connect(2, far.transport().contact());
     ASSERT_TRUE(until([&] { return far.accepted.contains(0) && far.accepted.contains(1); }));
     ASSERT_TRUE(until([&] { return near.connected.contains(2) && other.connected.contains(2); }));
     for (uint64_t i = 0; i < 10; ++i) {
@@ -175,7 +175,7 @@ TEST_F(RdmaQueuePair, WhatIsOthersStaysTheirs) {
 // The peer sends as soon as it can, which may be before this side knows that it can.
 TEST_F(RdmaQueuePair, WhatComesEarlyComesFirst) {
   FakePair pair;
-  pair.a.connect(1, pair.b.transport().descriptor());
+  pair.a.connect(1, pair.b.transport().contact());
   ASSERT_TRUE(pair.run([] { return FakeFabric::queue_pairs().size() == 2; }));
   MessageHeader before{};
   for (uint64_t i = 0; i < 3; ++i) {
@@ -201,7 +201,7 @@ TEST_F(RdmaQueuePair, WhatCameEarlyForNothingIsGivenBack) {
     for (int round = 0; round < 20; ++round) {
       // Another connection of the same ranks; the address goes before it is complete.
       const int outcomes = pair.a.connect_outcomes;
-      pair.a.connect(1, pair.b.transport().descriptor());
+      pair.a.connect(1, pair.b.transport().contact());
       ASSERT_TRUE(pair.run([&] { return FakeFabric::queue_pairs().size() == before + 2; }));
       for (int i = 0; i < 3; ++i) {
         FakeFabric::inject_message(FakePair::pair_of_b(), std::array<std::byte, 3>{});
@@ -249,7 +249,7 @@ class TwoDevices {
   }
   // Bytes go both ways, as messages, puts and gets.
   void expect_to_work() {
-    a->connect(1, b->transport().descriptor());
+    a->connect(1, b->transport().contact());
     ASSERT_TRUE(run([&] { return a->connect_outcomes > 0 && b->accepts > 0; }));
     ASSERT_TRUE(a->connected.contains(1)) << a->connect_failed[1].text();
     Rail& to_b = *a->connected.at(1);

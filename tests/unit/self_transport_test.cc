@@ -28,7 +28,7 @@ class SelfTransport : public ::testing::Test {
   static Bulk make_bulk(const GuardedMemory& memory, uint64_t offset, uint64_t length,
                         const RemoteKey& key, uint64_t remote_offset) {
     Bulk bulk;
-    bulk.local = {memory.segments(), offset, length};
+    bulk.local = {memory.extents(), offset, length};
     bulk.key = key;
     bulk.remote_offset = remote_offset;
     return bulk;
@@ -55,7 +55,7 @@ TEST_F(SelfTransport, MessagesArriveInOrderAndRefusalsEnd) {
     memory.fill(number, offset, size, 0);
     MessageHeader header{};
     std::memcpy(header.data(), &number, sizeof(number));
-    while (rail().send(header, {memory.segments(), offset, size}) != Code::kOk) {
+    while (rail().send(header, {memory.extents(), offset, size}) != Code::kOk) {
       const int writable = rail().writable;
       node_.until("on_writable", [&] { return rail().writable > writable; });
     }
@@ -89,7 +89,7 @@ TEST_F(SelfTransport, PutsAndGetsMoveListsOfAnyShape) {
     const bool put = random.chance(0.5);
     (put ? here : there).fill(9);
     const auto key =
-        rail().expose(there.segments(), put ? Access::kPutTarget : Access::kGetSource, 4).value();
+        rail().expose(there.extents(), put ? Access::kPutTarget : Access::kGetSource, 4).value();
     const uint64_t from = random.below(size);
     const uint64_t length = random.below(size - from + 1);
     const uint64_t to = random.below(size - length + 1);
@@ -113,7 +113,7 @@ TEST_F(SelfTransport, RevokeAndCancelAreQuietAtOnce) {
   here.fill(1);
   for (const Access access : {Access::kPutTarget, Access::kGetSource}) {
     const bool put = access == Access::kPutTarget;
-    const auto key = rail().expose(there.segments(), access, 6).value();
+    const auto key = rail().expose(there.extents(), access, 6).value();
     Bulk bulk = make_bulk(here, 0, size, key, 0);
     ASSERT_EQ(put ? rail().put(bulk) : rail().get(bulk), Code::kOk);
     node_.step();
@@ -122,7 +122,7 @@ TEST_F(SelfTransport, RevokeAndCancelAreQuietAtOnce) {
     EXPECT_EQ(finish(bulk), put ? Code::kOk : Code::kCancelled);
     EXPECT_FALSE(there.mismatch(2));
     EXPECT_EQ(rail().put_bytes.count(6), 0u);
-    const auto again = rail().expose(there.segments(), access, 7).value();
+    const auto again = rail().expose(there.extents(), access, 7).value();
     EXPECT_NE(again, key);
     bulk = make_bulk(here, 0, size, again, 0);
     ASSERT_EQ(put ? rail().put(bulk) : rail().get(bulk), Code::kOk);
@@ -147,9 +147,9 @@ TEST_F(SelfTransport, AStaleKeyNamesNothingWhenItsPlaceIsUsedAgain) {
   target.fill(2);
   for (const Access access : {Access::kPutTarget, Access::kGetSource}) {
     const bool put = access == Access::kPutTarget;
-    const auto stale = rail().expose(target.segments(), access, 7).value();
+    const auto stale = rail().expose(target.extents(), access, 7).value();
     rail().revoke(stale);
-    const auto key = rail().expose(target.segments(), access, 8).value();
+    const auto key = rail().expose(target.extents(), access, 8).value();
     ASSERT_EQ(static_cast<uint32_t>(stale.words[0]), static_cast<uint32_t>(key.words[0]));
     ASSERT_NE(stale, key);
     rail().revoke(stale);
@@ -174,7 +174,7 @@ TEST_F(SelfTransport, HighPriorityFirstAndForgedKeysRefused) {
   Random random(4);
   GuardedMemory here(2 << 20, 1, random);
   GuardedMemory there(2 << 20, 1, random);
-  const auto key = rail().expose(there.segments(), Access::kPutTarget, 1).value();
+  const auto key = rail().expose(there.extents(), Access::kPutTarget, 1).value();
   Bulk normal = make_bulk(here, 0, 2 << 20, key, 0);
   Bulk urgent = make_bulk(here, 0, 10, key, 0);
   urgent.high_priority = true;

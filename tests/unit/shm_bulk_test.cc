@@ -17,7 +17,7 @@ namespace {
 Bulk make_bulk(const GuardedMemory& memory, uint64_t offset, uint64_t length, const RemoteKey& key,
                uint64_t remote_offset) {
   Bulk bulk;
-  bulk.local = {memory.segments(), offset, length};
+  bulk.local = {memory.extents(), offset, length};
   bulk.key = key;
   bulk.remote_offset = remote_offset;
   return bulk;
@@ -32,7 +32,7 @@ TEST(ShmBulk, PutsOfAnyShapeArriveWholeAndReportOnce) {
       GuardedMemory source(size, random.between(1, 30), random);
       GuardedMemory target(size, random.between(1, 30), random);
       source.fill(17);
-      const auto key = pair.far().expose(target.segments(), Access::kPutTarget, 3).value();
+      const auto key = pair.far().expose(target.extents(), Access::kPutTarget, 3).value();
       const uint64_t at = random.below(size);
       const uint64_t length = random.below(size - at + 1);
       Bulk bulk = make_bulk(source, at, length, key, at);
@@ -59,7 +59,7 @@ TEST(ShmBulk, NothingIsWrittenAfterRevokeNorReportedAfterCancel) {
     GuardedMemory target(size, 3, random);
     source.fill(1);
     target.fill(2);
-    const auto key = pair.far().expose(target.segments(), Access::kPutTarget, 5).value();
+    const auto key = pair.far().expose(target.extents(), Access::kPutTarget, 5).value();
     Bulk bulk = make_bulk(source, 0, size, key, 0);
     pair.far().put_bytes.clear();
     ASSERT_EQ(pair.near().put(bulk), Code::kOk);
@@ -90,8 +90,8 @@ TEST(ShmBulk, HighPriorityOvertakesAndMessagesPassBetweenPieces) {
   const uint64_t size = 16 << 20;
   GuardedMemory source(size, 1, random);
   GuardedMemory target(size, 1, random);
-  const auto key = pair.far().expose(target.segments(), Access::kPutTarget, 1).value();
-  const auto urgent_key = pair.far().expose(target.segments(), Access::kPutTarget, 2).value();
+  const auto key = pair.far().expose(target.extents(), Access::kPutTarget, 1).value();
+  const auto urgent_key = pair.far().expose(target.extents(), Access::kPutTarget, 2).value();
   Bulk bulk = make_bulk(source, 0, size, key, 0);
   Bulk urgent = make_bulk(source, 0, 100'000, urgent_key, 0);
   urgent.high_priority = true;
@@ -113,7 +113,7 @@ TEST(ShmBulk, ARefusedMessageIsNotStarvedByPuts) {
   const uint64_t size = 8 << 20;
   GuardedMemory source(size, 1, random);
   GuardedMemory target(size, 1, random);
-  const auto key = pair.far().expose(target.segments(), Access::kPutTarget, 1).value();
+  const auto key = pair.far().expose(target.extents(), Access::kPutTarget, 1).value();
   Bulk bulk = make_bulk(source, 0, size, key, 0);
   ASSERT_EQ(pair.near().put(bulk), Code::kOk);
   const uint32_t largest = pair.near().capabilities().max_payload_bytes;
@@ -122,7 +122,7 @@ TEST(ShmBulk, ARefusedMessageIsNotStarvedByPuts) {
   int sent = 0;
   for (int i = 0; i < 200 && pair.near().completions.empty(); ++i) {
     pair.near_node().step();
-    const bool accepted = pair.near().send({}, {source.segments(), 0, largest}) == Code::kOk;
+    const bool accepted = pair.near().send({}, {source.extents(), 0, largest}) == Code::kOk;
     ++(accepted ? sent : refused);
     if (!accepted) pair.far_node().step();
   }
@@ -135,10 +135,10 @@ TEST(ShmBulk, APutWaitsBehindARefusedMessage) {
   ShmPair pair("SHM_RING_BYTES=64K");
   Random random(4);
   GuardedMemory memory(64 << 10, 1, random);
-  const auto key = pair.far().expose(memory.segments(), Access::kPutTarget, 1).value();
+  const auto key = pair.far().expose(memory.extents(), Access::kPutTarget, 1).value();
   const uint32_t largest = pair.near().capabilities().max_payload_bytes;
   const auto send = [&](uint64_t length) {
-    return pair.near().send({}, {memory.segments(), 0, length});
+    return pair.near().send({}, {memory.extents(), 0, length});
   };
   // Of the ring 128 bytes are left.
   ASSERT_EQ(send(1024 - 128), Code::kOk);
@@ -187,7 +187,7 @@ TEST_F(ShmGet, ReadsListsOfAnyShape) {
     GuardedMemory source(size, random.between(1, 300), random);
     GuardedMemory target(size, random.between(1, 300), random);
     source.fill(21);
-    const auto key = pair_.far().expose(source.segments(), Access::kGetSource, 0).value();
+    const auto key = pair_.far().expose(source.extents(), Access::kGetSource, 0).value();
     const uint64_t from = random.below(size);
     const uint64_t length = random.below(size - from + 1);
     const uint64_t to = random.below(size - length + 1);
@@ -206,7 +206,7 @@ TEST_F(ShmGet, OfAWithdrawnSourceIsCancelled) {
   GuardedMemory source(size, 2, random);
   GuardedMemory target(size, 1, random);
   for (int steps = 0; steps < 4; ++steps) {
-    const auto key = pair_.far().expose(source.segments(), Access::kGetSource, 0).value();
+    const auto key = pair_.far().expose(source.extents(), Access::kGetSource, 0).value();
     Bulk bulk = make_bulk(target, 0, size, key, 0);
     ASSERT_EQ(pair_.near().get(bulk), Code::kOk);
     for (int i = 0; i < steps; ++i) pair_.near_node().step();
@@ -218,7 +218,7 @@ TEST_F(ShmGet, OfAWithdrawnSourceIsCancelled) {
   void* const page =
       mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   const iovec piece{page, size};
-  const auto key = pair_.far().expose(Segments(&piece, 1), Access::kGetSource, 0).value();
+  const auto key = pair_.far().expose(Extents(&piece, 1), Access::kGetSource, 0).value();
   Bulk bulk = make_bulk(target, 0, size, key, 0);
   ASSERT_EQ(pair_.near().get(bulk), Code::kOk);
   pair_.near_node().step();
@@ -232,9 +232,9 @@ TEST_F(ShmGet, OfASourceThatWasExposedAnewIsCancelled) {
   Random random(6);
   GuardedMemory source(1000, 1, random);
   GuardedMemory target(1000, 1, random);
-  const auto first = pair_.far().expose(source.segments(), Access::kGetSource, 0).value();
+  const auto first = pair_.far().expose(source.extents(), Access::kGetSource, 0).value();
   pair_.far().revoke(first);
-  const auto second = pair_.far().expose(source.segments(), Access::kGetSource, 0).value();
+  const auto second = pair_.far().expose(source.extents(), Access::kGetSource, 0).value();
   ASSERT_EQ(first.words[0] & 0xffffffff, second.words[0] & 0xffffffff);
   for (const bool now : {false, true}) {
     Bulk stale = make_bulk(target, 0, 1000, first, 0);
@@ -256,7 +256,7 @@ TEST(ShmGetAlone, OfAPeerThatHasGoneIsNotBelieved) {
   const iovec piece{local.data(), local.size()};
   peer.mine().sources[3] = 9;
   const shm::SourceKey source{3, 9, reinterpret_cast<uint64_t>(memory.data()), 0, memory.size()};
-  Bulk bulk{.local = {Segments(&piece, 1), 0, local.size()}, .key = source.encode()};
+  Bulk bulk{.local = {Extents(&piece, 1), 0, local.size()}, .key = source.encode()};
   EXPECT_EQ(rail.endpoint().abilities().immediate_gets->get_now(bulk), Code::kOk);
   EXPECT_EQ(local, memory);
   peer.connection.socket.reset();
@@ -269,7 +269,7 @@ TEST_F(ShmGet, OfForgedKeysFailsAndLeavesTheConnection) {
   GuardedMemory target(10'000, 1, random);
   std::vector<std::byte> memory(10'000);
   const iovec piece{memory.data(), memory.size()};
-  const auto key = pair_.far().expose(Segments(&piece, 1), Access::kGetSource, 0).value();
+  const auto key = pair_.far().expose(Extents(&piece, 1), Access::kGetSource, 0).value();
   Bulk bulk = make_bulk(target, 0, 10'000, key, 1);
   for (const bool now : {false, true}) {
     EXPECT_EQ(read(bulk, now), Code::kInvalidArgument) << "beyond the end";
@@ -293,7 +293,7 @@ TEST_F(ShmGet, CancelledIsQuiet) {
   GuardedMemory source(size, 1, random);
   GuardedMemory target(size, 1, random);
   source.fill(1);
-  const auto key = pair_.far().expose(source.segments(), Access::kGetSource, 0).value();
+  const auto key = pair_.far().expose(source.extents(), Access::kGetSource, 0).value();
   Bulk bulk = make_bulk(target, 0, size, key, 0);
   ASSERT_EQ(pair_.near().get(bulk), Code::kOk);
   pair_.near_node().step();

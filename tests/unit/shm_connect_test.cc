@@ -4,12 +4,12 @@
 //     published is delivered first;
 //   * connecting without descriptors to spare fails with a reason on both ends, and works
 //     afterwards;
-//   * a cancelled attempt reports nothing, one to nowhere or with a malformed descriptor reports
+//   * a cancelled attempt reports nothing, one to nowhere or with a malformed contact reports
 //     once;
 //   * processes of another user are refused by both sides before anything is said, with a line in
 //     the log that names process and user, unless HETCOMM_SHM_USERS=any;
 //   * rings are as large as both sides accept;
-//   * a connection is one descriptor on each side, used or not;
+//   * a connection is one contact on each side, used or not;
 //   * an endpoint may be destroyed inside an upcall of another; many idle ones cost little.
 #include <fcntl.h>
 #include <grp.h>
@@ -41,7 +41,7 @@ TEST(ShmConnect, DeathIsSeenAlthoughAChildHoldsTheSocket) {
     Rail& rail = side.connect();
     const pid_t child = fork();
     if (child == 0) {
-      // Holds every descriptor of its parent, and outlives it.
+      // Holds every contact of its parent, and outlives it.
       alarm(60);
       while (true) pause();
     }
@@ -76,7 +76,7 @@ TEST(ShmConnect, AllThatWasSentBeforeTheEndIsDelivered) {
     std::vector<std::byte> memory(length);
     const iovec piece{memory.data(), memory.size()};
     size_t sent = 0;
-    while (pair.near().send({}, {Segments(&piece, 1), 0, length}) == Code::kOk) ++sent;
+    while (pair.near().send({}, {Extents(&piece, 1), 0, length}) == Code::kOk) ++sent;
     EXPECT_GT(sent, 3u);
     pair.near().close();
     pair.far_node().until("on_failed", [&] { return pair.far().failed > 0; });
@@ -91,10 +91,10 @@ TEST(ShmConnect, DeathInTheMiddleOfATransferEndsIt) {
       Rail& rail = side.connect();
       std::vector<std::byte> memory(64 << 20);
       const iovec piece{memory.data(), memory.size()};
-      side.post(rail.expose(Segments(&piece, 1), Access::kPutTarget, 1).value());
+      side.post(rail.expose(Extents(&piece, 1), Access::kPutTarget, 1).value());
       const auto source = side.take<RemoteKey>();
       Bulk bulk;
-      bulk.local = {Segments(&piece, 1), 0, memory.size()};
+      bulk.local = {Extents(&piece, 1), 0, memory.size()};
       bulk.key = source;
       if (rail.capabilities().get) {
         ASSERT_EQ(rail.get(bulk), Code::kOk);
@@ -108,9 +108,9 @@ TEST(ShmConnect, DeathInTheMiddleOfATransferEndsIt) {
       Rail& rail = side.connect();
       std::vector<std::byte> memory(64 << 20);
       const iovec piece{memory.data(), memory.size()};
-      side.post(rail.expose(Segments(&piece, 1), Access::kGetSource, 1).value());
+      side.post(rail.expose(Extents(&piece, 1), Access::kGetSource, 1).value());
       Bulk bulk;
-      bulk.local = {Segments(&piece, 1), 0, memory.size()};
+      bulk.local = {Extents(&piece, 1), 0, memory.size()};
       bulk.key = side.take<RemoteKey>();
       ASSERT_EQ(rail.put(bulk), Code::kOk);
       side.node().linger(60 * kSecond);
@@ -142,9 +142,9 @@ class FewDescriptors {
 TEST(ShmConnect, WithoutDescriptorsItFailsWithAReason) {
   ShmNode near("TIMEOUT=1s", 0);
   ShmNode far(near.credentials, "TIMEOUT=1s", 1);
-  const std::vector<std::byte> descriptor = far.node.transport().descriptor();
+  const std::vector<std::byte> contact = far.node.transport().contact();
   const auto connect_for_good = [&] {
-    near.node.connect(1, descriptor);
+    near.node.connect(1, contact);
     near.node.until("a connection", [&] {
       far.node.step();
       return near.node.connected.contains(1) && far.node.accepted.contains(0);
@@ -160,7 +160,7 @@ TEST(ShmConnect, WithoutDescriptorsItFailsWithAReason) {
     {
       const FewDescriptors few(spare);
       const int before = near.node.connect_outcomes;
-      near.node.connect(1, descriptor);
+      near.node.connect(1, contact);
       near.node.until("an outcome", [&] {
         far.node.step();
         return near.node.connect_outcomes > before;
@@ -182,7 +182,7 @@ TEST(ShmConnect, AConnectionIsOneDescriptorOnEachSide) {
   ShmNode near("", 0);
   ShmNode far(near.credentials, "", 1);
   const size_t before = open_descriptors();
-  near.node.connect(1, far.node.transport().descriptor());
+  near.node.connect(1, far.node.transport().contact());
   near.node.until("a connection", [&] {
     far.node.step();
     return near.node.connected.contains(1) && far.node.accepted.contains(0);
@@ -191,7 +191,7 @@ TEST(ShmConnect, AConnectionIsOneDescriptorOnEachSide) {
   const std::vector<std::byte> large(20'000);
   iovec piece{const_cast<std::byte*>(large.data()), large.size()};
   Rail& rail = *near.node.connected[1];
-  ASSERT_EQ(rail.send({}, {Segments(&piece, 1), 0, large.size()}), Code::kOk);
+  ASSERT_EQ(rail.send({}, {Extents(&piece, 1), 0, large.size()}), Code::kOk);
   EXPECT_EQ(open_descriptors(), before + 2);
 }
 
@@ -200,7 +200,7 @@ TEST(ShmConnect, ToNowhereReportsOnceAndCancelledNever) {
   std::vector<std::byte> gone;
   {
     ShmNode far(near.credentials, "", 1);
-    gone = far.node.transport().descriptor();
+    gone = far.node.transport().contact();
   }
   near.node.connect(1, gone);
   near.node.until("the failure", [&] { return near.node.connect_outcomes > 0; });
@@ -211,7 +211,7 @@ TEST(ShmConnect, ToNowhereReportsOnceAndCancelledNever) {
   near.node.connect(1, gone);
   near.node.transport().cancel_connect(1);
   ShmNode far(near.credentials, "", 1);
-  near.node.connect(1, far.node.transport().descriptor());
+  near.node.connect(1, far.node.transport().contact());
   far.node.step();
   near.node.transport().cancel_connect(1);
   for (int i = 0; i < 50; ++i) {
@@ -224,18 +224,18 @@ TEST(ShmConnect, ToNowhereReportsOnceAndCancelledNever) {
 
 TEST(ShmConnect, APeerElsewhereIsNamedAsSuch) {
   ShmNode near("", 0);
-  auto descriptor = shm::Descriptor::decode(near.node.transport().descriptor()).value();
-  descriptor.socket = "hetcomm-nobody";
-  ++descriptor.network_namespace;
-  Status status = near.node.transport().reach(descriptor.encode());
+  auto contact = shm::Contact::decode(near.node.transport().contact()).value();
+  contact.socket = "hetcomm-nobody";
+  ++contact.network_namespace;
+  Status status = near.node.transport().reach(contact.encode());
   EXPECT_NE(status.text().find("network namespace"), std::string_view::npos) << status.text();
-  descriptor.host[0] ^= std::byte{1};
-  status = near.node.transport().reach(descriptor.encode());
+  contact.host[0] ^= std::byte{1};
+  status = near.node.transport().reach(contact.encode());
   EXPECT_NE(status.text().find("another host"), std::string_view::npos) << status.text();
   // Hints that differ are no proof: the socket is.
   ShmNode far(near.credentials, "", 1);
-  descriptor.socket = shm::Descriptor::decode(far.node.transport().descriptor()).value().socket;
-  EXPECT_TRUE(near.node.transport().reach(descriptor.encode()).ok());
+  contact.socket = shm::Contact::decode(far.node.transport().contact()).value().socket;
+  EXPECT_TRUE(near.node.transport().reach(contact.encode()).ok());
 }
 
 TEST(ShmConnect, RingsAreAsLargeAsBothSidesAccept) {
@@ -244,7 +244,7 @@ TEST(ShmConnect, RingsAreAsLargeAsBothSidesAccept) {
     const char* const large = "SHM_RING_BYTES=1M;SHM_CHUNK=256K";
     ShmNode near(near_is_small ? small : large, 0);
     ShmNode far(near.credentials, near_is_small ? large : small, 1);
-    near.node.connect(1, far.node.transport().descriptor());
+    near.node.connect(1, far.node.transport().contact());
     near.node.until("the connection", [&] {
       far.node.step();
       return near.node.connected.contains(1) && far.node.accepted.contains(0);
@@ -311,8 +311,7 @@ TEST(ShmConnect, AnotherUserIsRefusedAlthoughHeHasTheSecret) {
   for (const char* settings : {"", "SHM_USERS=any"}) {
     ShmNode hub(settings, 1);
     hub.watch_log();
-    const std::string name =
-        shm::Descriptor::decode(hub.node.transport().descriptor()).value().socket;
+    const std::string name = shm::Contact::decode(hub.node.transport().contact()).value().socket;
     const pid_t child =
         start_as_other_user([&] { return Stranger::gets_in(name, hub.credentials) ? 7 : 8; });
     int status = 0;
@@ -336,18 +335,18 @@ TEST(ShmConnect, AListenerOfAnotherUserIsToldNothing) {
     ASSERT_EQ(pipe2(pipe.data(), O_CLOEXEC), 0);
     const pid_t child = start_as_other_user([&]() -> int {
       ShmNode far(near.credentials, "SHM_USERS=any", 1);
-      const std::vector<std::byte> descriptor = far.node.transport().descriptor();
-      if (write(pipe[1], descriptor.data(), descriptor.size()) < 0) return 1;
+      const std::vector<std::byte> contact = far.node.transport().contact();
+      if (write(pipe[1], contact.data(), contact.size()) < 0) return 1;
       far.node.linger(60 * kSecond);
       return 2;
     });
     const UniqueFd in(pipe[0]);
     UniqueFd(pipe[1]).reset();
-    std::vector<std::byte> descriptor(1024);
-    const ssize_t got = read(in.get(), descriptor.data(), descriptor.size());
+    std::vector<std::byte> contact(1024);
+    const ssize_t got = read(in.get(), contact.data(), contact.size());
     ASSERT_GT(got, 0);
-    descriptor.resize(static_cast<size_t>(got));
-    near.node.connect(1, descriptor);
+    contact.resize(static_cast<size_t>(got));
+    near.node.connect(1, contact);
     near.node.until("an outcome", [&] { return near.node.connect_outcomes > 0; });
     if (*settings != '\0') {
       ASSERT_TRUE(near.node.connected.contains(1)) << near.node.connect_failed[1].text();

@@ -109,7 +109,7 @@ TEST_F(ShmHostile, ImpossibleCountsOfBytesFailTheConnection) {
     std::vector<std::byte> memory(rail.capabilities().max_payload_bytes);
     const iovec piece{memory.data(), memory.size()};
     peer.mine().consumed_bytes = consumed;
-    while (rail.send({}, {Segments(&piece, 1), 0, memory.size()}) == Code::kOk) {
+    while (rail.send({}, {Extents(&piece, 1), 0, memory.size()}) == Code::kOk) {
     }
     expect_failure(peer);
     node_.node.accepted.clear();
@@ -123,7 +123,7 @@ TEST_F(ShmHostile, PiecesBeyondTheTargetFailAndPiecesForNothingAreDropped) {
     for (const bool revoked : {false, true}) {
       RawPeer peer(node_.node, node_.credentials);
       Rail& rail = peer.rail();
-      const RemoteKey key = rail.expose(Segments(&exposed, 1), Access::kPutTarget, 7).value();
+      const RemoteKey key = rail.expose(Extents(&exposed, 1), Access::kPutTarget, 7).value();
       if (revoked) rail.revoke(key);
       ASSERT_EQ(peer.connection.memory.allocate_ring(0, 0, 4096), Code::kOk);
       std::memset(peer.connection.memory.ring(0), 0x11, 100);
@@ -153,7 +153,7 @@ TEST_F(ShmHostile, ALastPieceCannotReportMoreThanCame) {
   std::vector<std::byte> memory(1000);
   const iovec exposed{memory.data(), memory.size()};
   RawPeer peer(node_.node, node_.credentials);
-  const RemoteKey key = peer.rail().expose(Segments(&exposed, 1), Access::kPutTarget, 7).value();
+  const RemoteKey key = peer.rail().expose(Extents(&exposed, 1), Access::kPutTarget, 7).value();
   const PutPiece piece{key.words[0], 0, 1000, 0};
   FifoSlot& slot = peer.mine().slots[0];
   std::memcpy(slot.header.data(), &piece, sizeof(piece));
@@ -169,7 +169,7 @@ TEST_F(ShmHostile, RandomMemoryNeverDoesHarm) {
   for (int round = 0; round < 150; ++round) {
     RawPeer peer(node_.node, node_.credentials);
     Rail& rail = peer.rail();
-    const RemoteKey key = rail.expose(Segments(&exposed, 1), Access::kPutTarget, 1).value();
+    const RemoteKey key = rail.expose(Extents(&exposed, 1), Access::kPutTarget, 1).value();
     for (uint64_t number = 0; number < 40 && rail.failed == 0; ++number) {
       FifoSlot& slot = peer.mine().slots[number % shm::kSlotCount];
       for (std::byte& byte : slot.header) byte = static_cast<std::byte>(random.next());
@@ -577,7 +577,7 @@ TEST_F(ShmHostile, LargerRingsAreRefused) {
 
 TEST_F(ShmHostile, RandomDescriptorsAreRejected) {
   Random random(5);
-  const std::vector<std::byte> good = node_.node.transport().descriptor();
+  const std::vector<std::byte> good = node_.node.transport().contact();
   ASSERT_LE(good.size(), 1024u);
   EXPECT_TRUE(node_.node.transport().reach(good).ok());
   for (size_t length = 0; length < good.size(); ++length) {

@@ -43,7 +43,7 @@ uint64_t allocated_bytes(int file) {
   return static_cast<uint64_t>(info.st_blocks) * 512;
 }
 
-TEST(ShmSegment, TakesMemoryForARingWhenItIsUsed) {
+TEST(ShmConnectionMemory, TakesMemoryForARingWhenItIsUsed) {
   const Geometry geometry;
   auto memory = ConnectionMemory::create(geometry);
   ASSERT_TRUE(memory.ok()) << memory.status().text();
@@ -65,7 +65,7 @@ TEST(ShmSegment, TakesMemoryForARingWhenItIsUsed) {
   EXPECT_NE(ftruncate(file.get(), 4096), 0) << "sealed against shrinking";
 }
 
-TEST(ShmSegment, ThatCannotBeMadeSaysWhy) {
+TEST(ShmConnectionMemory, ThatCannotBeMadeSaysWhy) {
   rlimit before{};
   ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
   rlimit little = before;
@@ -273,10 +273,10 @@ TEST(ShmExposure, StaleKeysNameNothing) {
   std::array<std::byte, 64> memory{};
   const iovec piece{memory.data(), memory.size()};
   shm::TargetTable targets;
-  const RemoteKey first = targets.add(Segments(&piece, 1), 1);
+  const RemoteKey first = targets.add(Extents(&piece, 1), 1);
   EXPECT_NE(targets.find(first.words[0]), nullptr);
   targets.remove(first);
-  const RemoteKey second = targets.add(Segments(&piece, 1), 2);
+  const RemoteKey second = targets.add(Extents(&piece, 1), 2);
   EXPECT_EQ(targets.find(first.words[0]), nullptr);
   targets.remove(first);
   ASSERT_NE(targets.find(second.words[0]), nullptr);
@@ -286,18 +286,18 @@ TEST(ShmExposure, StaleKeysNameNothing) {
   shm::SourceTable sources(shared.side(0));
   std::vector<RemoteKey> keys;
   for (uint32_t i = 0; i < shm::kSourceCount; ++i) {
-    auto key = sources.add(Segments(&piece, 1));
+    auto key = sources.add(Extents(&piece, 1));
     ASSERT_TRUE(key.ok());
     keys.push_back(key.value());
   }
-  EXPECT_EQ(sources.add(Segments(&piece, 1)).status().code(), Code::kOutOfResources);
+  EXPECT_EQ(sources.add(Extents(&piece, 1)).status().code(), Code::kOutOfResources);
   shm::SourceKey decoded{};
   ASSERT_TRUE(shm::SourceKey::decode(keys[7], decoded));
   const auto& word = shared.side(0).sources[decoded.index];
   EXPECT_EQ(word.load(), decoded.generation);
   sources.remove(keys[7]);
   EXPECT_EQ(word.load(), 0u);
-  ASSERT_TRUE(sources.add(Segments(&piece, 1)).ok());
+  ASSERT_TRUE(sources.add(Extents(&piece, 1)).ok());
   sources.remove(keys[7]);
   EXPECT_NE(word.load(), 0u) << "a stale key must not withdraw its successor";
   sources.clear();

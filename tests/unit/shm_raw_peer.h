@@ -14,7 +14,7 @@
 #include "src/net/connector.h"
 #include "src/net/key.h"
 #include "tests/support/transport_node.h"
-#include "transports/shm/descriptor.h"
+#include "transports/shm/contact.h"
 #include "transports/shm/factory.h"
 #include "transports/shm/setup.h"
 #include "transports/shm/wake.h"
@@ -35,8 +35,8 @@ inline Credentials fresh_credentials() {
 class ProvedSocket final : public ConnectHandler {
  public:
   ProvedSocket(Node& node, const Credentials& credentials) : poller_(make_poller()) {
-    auto target = shm::Descriptor::decode(node.transport().descriptor());
-    if (!target.ok()) throw Abandoned("descriptor");
+    auto target = shm::Contact::decode(node.transport().contact());
+    if (!target.ok()) throw Abandoned("contact");
     Hello hello;
     hello.role = Role::kShm;
     hello.identity = credentials.identity;
@@ -157,7 +157,7 @@ class ShmPair {
  public:
   explicit ShmPair(const std::string& settings = "")
       : near_node_(settings, 0), far_node_(near_node_.credentials, settings, 1) {
-    near_node_.node.connect(1, far_node_.node.transport().descriptor());
+    near_node_.node.connect(1, far_node_.node.transport().contact());
     until("the connection",
           [&] { return near_node_.node.connect_outcomes > 0 && far_node_.node.accepts > 0; });
   }

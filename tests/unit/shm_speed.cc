@@ -108,7 +108,7 @@ class Bench {
   void exchange_keys() {
     for (const size_t size : kSizes) {
       const iovec piece{buffer_.data(), size};
-      auto key = rail_.expose(Segments(&piece, 1), Access::kPutTarget, 1);
+      auto key = rail_.expose(Extents(&piece, 1), Access::kPutTarget, 1);
       if (!key.ok()) throw Abandoned("expose");
       side_.post(key.value());
       peer_keys_[size] = side_.take<RemoteKey>();
@@ -131,7 +131,7 @@ class Bench {
     return seconds_since(start) * 1e6 / kHandOvers / 2;
   }
 
-  void send(const SegmentView& payload) {
+  void send(const ExtentView& payload) {
     static const MessageHeader kHeader{};
     while (rail_.endpoint().send(kHeader, payload) == Code::kWouldBlock) {
       side_.node().transport().progress();
@@ -144,7 +144,7 @@ class Bench {
 
   double ping_pong(size_t size) {
     const iovec piece{buffer_.data(), size};
-    const SegmentView payload{Segments(&piece, 1), 0, size};
+    const ExtentView payload{Extents(&piece, 1), 0, size};
     std::byte* const target = buffer_.data() + (1 << 20);
     set_counter(target);
     meet();
@@ -173,7 +173,7 @@ class Bench {
     meet();
     const uint64_t start = now_ns();
     if (near()) {
-      for (size_t i = 0; i < count; ++i) send({Segments(&piece, 1), 0, size});
+      for (size_t i = 0; i < count; ++i) send({Extents(&piece, 1), 0, size});
       receive(1);
     } else {
       receive(count);
@@ -193,7 +193,7 @@ class Bench {
     if (near()) {
       for (size_t i = 0; i < count; ++i) {
         Bulk bulk;
-        bulk.local = {Segments(&piece, 1), 0, size};
+        bulk.local = {Extents(&piece, 1), 0, size};
         bulk.key = peer_keys_.at(size);
         completed_ = 0;
         if (rail_.endpoint().abilities().puts->put(bulk) != Code::kOk) throw Abandoned("put");

@@ -138,7 +138,7 @@ TEST_P(ShmSleep, MessagesAndPutsWakeWhoeverSleeps) {
     rail.listen([&](const MessageHeader&, ConstByteSpan) { ++received; });
     std::vector<std::byte> memory(200'000);
     const iovec piece{memory.data(), memory.size()};
-    side.post(rail.expose(Segments(&piece, 1), Access::kPutTarget, 1).value());
+    side.post(rail.expose(Extents(&piece, 1), Access::kPutTarget, 1).value());
     const auto key = side.take<RemoteKey>();
     Random random(static_cast<uint64_t>(side.rank()));
     constexpr uint64_t kRounds = 20'000;
@@ -152,14 +152,14 @@ TEST_P(ShmSleep, MessagesAndPutsWakeWhoeverSleeps) {
             sleep_until(node, [&] { return received >= 4 * (round + (side.rank() == 1 ? 1 : 0)); });
       }
       for (int i = 0; i < 4 && !late; ++i) {
-        const SegmentView payload{Segments(&piece, 1), 0, random.below(4) == 0 ? 4000u : 8u};
+        const ExtentView payload{Extents(&piece, 1), 0, random.below(4) == 0 ? 4000u : 8u};
         while (!late && rail.send({}, payload) == Code::kWouldBlock) {
           const int writable = rail.writable;
           late |= sleep_until(node, [&] { return rail.writable > writable; });
         }
       }
       if (round % 64 != 0) continue;
-      bulk.local = {Segments(&piece, 1), 0, piece.iov_len};
+      bulk.local = {Extents(&piece, 1), 0, piece.iov_len};
       bulk.key = key;
       rail.completions.clear();
       ASSERT_EQ(rail.put(bulk), Code::kOk);
@@ -202,7 +202,7 @@ TEST(ShmSleepAlone, AsksToBeRungForRoomWhereItWaitsForThat) {
     ASSERT_TRUE(transport.prepare_sleep(Sleep::kLong));
     EXPECT_EQ(peer.theirs().asleep.load(), shm::kWakeOnSlot);
     transport.finish_sleep();
-    Bulk bulk{.local = {Segments(&piece, 1), 0, memory.size()},
+    Bulk bulk{.local = {Extents(&piece, 1), 0, memory.size()},
               .key = {{uint64_t{1} << 32, memory.size(), shm::kPutKey}}};
     if (put) {
       ASSERT_EQ(rail.put(bulk), Code::kOk);

@@ -218,7 +218,7 @@ class Node final : public TransportHandler {
 struct Pair {
   explicit Pair(const std::string& more = "", const std::string& base = "INTERFACE=lo;FAMILY=ipv4")
       : a(0, 2, base + ";" + more), b(1, 2, base + ";" + more) {
-    a.transport->connect(1, b.transport->descriptor());
+    a.transport->connect(1, b.transport->contact());
     if (!run([&] { return !a.endpoints.empty() && !b.endpoints.empty(); })) std::abort();
   }
 

@@ -438,13 +438,13 @@ TEST(TcpPath, SocketsAskWhenTheyAreIdleAndHaveNoTimeLimit) {
 TEST(TcpPath, ConnectingWaitsForAPeerThatComputesOnly) {
   const std::string settings = "INTERFACE=lo;FAMILY=ipv4;DETECTION_TIME=2s;BOOTSTRAP_TIMEOUT=60s";
   Node gone(1, 2, settings);
-  const std::vector<std::byte> nowhere = gone.transport->descriptor();
+  const std::vector<std::byte> nowhere = gone.transport->contact();
   EXPECT_EQ(cut_listeners(), 1);
   Node computing(1, 2, settings);
   Node a(0, 2, settings);
   Node b(0, 2, settings);
   a.transport->connect(1, nowhere);
-  b.transport->connect(1, computing.transport->descriptor());
+  b.transport->connect(1, computing.transport->contact());
   const uint64_t start = now_ns();
   ASSERT_TRUE(Pair::run_nodes(
       {&a, &b}, [&] { return a.outcomes == 1; }, 6 * kSecondNs));
@@ -484,7 +484,7 @@ TEST(TcpPath, ReceiptsAreReadByAnyThread) {
     EXPECT_TRUE(pair.run([&] { return found > before; }));
     pair.a.endpoints.clear();
     pair.b.endpoints.clear();
-    pair.a.transport->connect(1, pair.b.transport->descriptor());
+    pair.a.transport->connect(1, pair.b.transport->contact());
     if (!pair.run([&] { return !pair.a.endpoints.empty() && !pair.b.endpoints.empty(); })) break;
   }
   EXPECT_EQ(pair.b.endpoints.size(), 1u);
@@ -500,15 +500,15 @@ TEST(TcpPath, AStoppedProcessKeepsItsConnection) {
   ASSERT_GE(child, 0);
   if (child == 0) {
     Node b(1, 2, "INTERFACE=lo;FAMILY=ipv4;DETECTION_TIME=2s");
-    const std::vector<std::byte> descriptor = b.transport->descriptor();
-    if (write(pipes[1], descriptor.data(), descriptor.size()) < 0) _exit(1);
+    const std::vector<std::byte> contact = b.transport->contact();
+    if (write(pipes[1], contact.data(), contact.size()) < 0) _exit(1);
     while (true) b.step_or_sleep();
   }
-  std::array<std::byte, 1024> descriptor{};
-  const ssize_t size = read(pipes[0], descriptor.data(), descriptor.size());
+  std::array<std::byte, 1024> contact{};
+  const ssize_t size = read(pipes[0], contact.data(), contact.size());
   ASSERT_GT(size, 0);
   Node a(0, 2, "INTERFACE=lo;FAMILY=ipv4;DETECTION_TIME=2s");
-  a.transport->connect(1, {descriptor.data(), static_cast<size_t>(size)});
+  a.transport->connect(1, {contact.data(), static_cast<size_t>(size)});
   ASSERT_TRUE(Pair::run_nodes({&a}, [&] { return !a.endpoints.empty(); }));
   const auto idle = [&](uint64_t time_ns) {
     const uint64_t end = now_ns() + time_ns;

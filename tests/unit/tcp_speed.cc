@@ -88,7 +88,7 @@ class Side final : public EndpointHandler {
   }
 
   void connect() {
-    const std::vector<std::byte> mine = node_.transport->descriptor();
+    const std::vector<std::byte> mine = node_.transport->contact();
     std::vector<std::byte> theirs(mine.size());
     write_all(sync_, mine.data(), mine.size());
     read_all(sync_, theirs.data(), theirs.size());
@@ -212,11 +212,11 @@ class Side final : public EndpointHandler {
 
   void send_ping() {
     const iovec payload{data_.data(), kPingBytes};
-    const SegmentView view{{&payload, 1}, 0, kPingBytes};
+    const ExtentView view{{&payload, 1}, 0, kPingBytes};
     if (endpoint_->send(make_header(1), view) != Code::kOk) die("send");
   }
 
-  void run_puts(Segments local, const RemoteKey& key, size_t size, size_t count, size_t window) {
+  void run_puts(Extents local, const RemoteKey& key, size_t size, size_t count, size_t window) {
     std::vector<Bulk> bulks(window);
     free_.clear();
     for (Bulk& bulk : bulks) free_.push_back(&bulk);

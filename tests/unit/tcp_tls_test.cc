@@ -34,7 +34,7 @@ const std::string& settings() {
   return text;
 }
 
-SegmentView whole(const iovec& piece) { return {{&piece, 1}, 0, piece.iov_len}; }
+ExtentView whole(const iovec& piece) { return {{&piece, 1}, 0, piece.iov_len}; }
 
 // A put of |data| into |memory| of the other rank.
 struct Put {
@@ -213,14 +213,14 @@ TEST(TcpTls, CancelAndRevokeAreQuietAtAnyPoint) {
 // Sits between two ranks and does with their bytes what it likes.
 class Interceptor {
  public:
-  explicit Interceptor(const std::vector<std::byte>& descriptor)
-      : target_(tcp::decode_descriptor(descriptor).value()) {
+  explicit Interceptor(const std::vector<std::byte>& contact)
+      : target_(tcp::decode_contact(contact).value()) {
     listener_ = listen_on(Address::parse_numeric("127.0.0.1", 0).value(), 16).value();
     ListeningPlace mine = target_;
     mine.addresses = {bound_address(listener_.get()).value()};
-    descriptor_ = tcp::encode_descriptor(mine);
+    contact_ = tcp::encode_contact(mine);
   }
-  const std::vector<std::byte>& descriptor() const { return descriptor_; }
+  const std::vector<std::byte>& contact() const { return contact_; }
 
   void step() {
     UniqueFd near(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
@@ -255,7 +255,7 @@ class Interceptor {
 
   ListeningPlace target_;
   UniqueFd listener_;
-  std::vector<std::byte> descriptor_;
+  std::vector<std::byte> contact_;
   std::vector<std::pair<UniqueFd, UniqueFd>> links_;
   std::string seen_;
   bool change_ = false;
@@ -266,8 +266,8 @@ struct Intercepted {
   explicit Intercepted(const std::string& more)
       : a(0, 2, "INTERFACE=lo;FAMILY=ipv4;" + more),
         b(1, 2, "INTERFACE=lo;FAMILY=ipv4;" + more),
-        between(b.transport->descriptor()) {
-    a.transport->connect(1, between.descriptor());
+        between(b.transport->contact()) {
+    a.transport->connect(1, between.contact());
     if (!run([&] { return !a.endpoints.empty() && !b.endpoints.empty(); })) std::abort();
   }
   template <typename Done>
@@ -327,7 +327,7 @@ TEST(TcpTls, ARankWithoutItDoesNotConnect) {
     const std::string base = "INTERFACE=lo;FAMILY=ipv4;";
     Node a(0, 2, base + (first ? settings() : ""));
     Node b(1, 2, base + (first ? "" : settings()));
-    a.transport->connect(1, b.transport->descriptor());
+    a.transport->connect(1, b.transport->contact());
     ASSERT_TRUE(Pair::run_nodes(
         {&a, &b}, [&] { return a.outcomes == 1; }, 5'000'000'000));
     EXPECT_TRUE(a.endpoints.empty() && b.endpoints.empty());

@@ -49,7 +49,7 @@ TEST(TcpProbe, SaysWhatItFound) {
 
 TEST(TcpDescriptor, RoundTripAndHostileBytes) {
   Node node(0, 2);
-  const std::vector<std::byte> good = node.transport->descriptor();
+  const std::vector<std::byte> good = node.transport->contact();
   EXPECT_LE(good.size(), 1024u);
   EXPECT_TRUE(node.transport->reach(good).ok());
   for (size_t size = 0; size < good.size(); ++size) {
@@ -66,20 +66,20 @@ TEST(TcpDescriptor, RoundTripAndHostileBytes) {
 
 TEST(TcpDescriptor, LoopbackOfAnotherHostIsOutOfReach) {
   Node node(0, 2);
-  Result<ListeningPlace> descriptor = tcp::decode_descriptor(node.transport->descriptor());
-  ASSERT_TRUE(descriptor.ok());
-  descriptor->host[0] ^= std::byte{1};
-  const Status status = node.transport->reach(tcp::encode_descriptor(*descriptor));
+  Result<ListeningPlace> contact = tcp::decode_contact(node.transport->contact());
+  ASSERT_TRUE(contact.ok());
+  contact->host[0] ^= std::byte{1};
+  const Status status = node.transport->reach(tcp::encode_contact(*contact));
   EXPECT_EQ(status.code(), Code::kUnsupported);
   EXPECT_THAT(std::string(status.text()), HasSubstr("loopback of another host"));
-  descriptor->addresses.push_back(Address::parse_numeric("192.0.2.77", 99).value());
-  EXPECT_TRUE(node.transport->reach(tcp::encode_descriptor(*descriptor)).ok());
+  contact->addresses.push_back(Address::parse_numeric("192.0.2.77", 99).value());
+  EXPECT_TRUE(node.transport->reach(tcp::encode_contact(*contact)).ok());
 }
 
 TEST(TcpDescriptor, NoCommonFamily) {
   Node four(0, 2, "INTERFACE=lo;FAMILY=ipv4");
   Node six(1, 2, "INTERFACE=lo;FAMILY=ipv6");
-  const Status status = four.transport->reach(six.transport->descriptor());
+  const Status status = four.transport->reach(six.transport->contact());
   EXPECT_EQ(status.code(), Code::kUnsupported);
   EXPECT_THAT(std::string(status.text()), HasSubstr("family not in use"));
 }
@@ -100,7 +100,7 @@ TEST(TcpConnect, FailuresComeLaterAndOnce) {
   std::vector<std::byte> gone;
   {
     Node other(1, 2);
-    gone = other.transport->descriptor();
+    gone = other.transport->contact();
   }
   node.transport->connect(1, gone);
   EXPECT_EQ(node.outcomes, 0);
@@ -118,7 +118,7 @@ TEST(TcpConnect, FailuresComeLaterAndOnce) {
 TEST(TcpConnect, CancelIsFinal) {
   Node a(0, 2);
   Node b(1, 2);
-  a.transport->connect(1, b.transport->descriptor());
+  a.transport->connect(1, b.transport->contact());
   a.transport->cancel_connect(1);
   for (int i = 0; i < 1000; ++i) {
     a.step();
@@ -133,7 +133,7 @@ TEST(TcpConnect, WrongSecretAndWrongDirection) {
   Node a(0, 2, "INTERFACE=lo;FAMILY=ipv4", wrong);
   Node b(1, 2);
   b.log.set_sink([](void*, int32_t, const char*) {}, nullptr);
-  a.transport->connect(1, b.transport->descriptor());
+  a.transport->connect(1, b.transport->contact());
   EXPECT_TRUE(Pair::run_nodes({&a, &b}, [&] { return a.outcomes == 1; }));
   EXPECT_EQ(a.connect_error.code(), Code::kPermissionDenied);
   EXPECT_TRUE(b.endpoints.empty());
@@ -141,7 +141,7 @@ TEST(TcpConnect, WrongSecretAndWrongDirection) {
   // The higher rank must not connect: its connection is closed at once.
   Node low(0, 2);
   Node high(1, 2);
-  high.transport->connect(0, low.transport->descriptor());
+  high.transport->connect(0, low.transport->contact());
   EXPECT_TRUE(Pair::run_nodes({&low, &high}, [&] {
     return high.outcomes == 1 && (!high.connect_error.ok() || high.from(0).failures == 1);
   }));
@@ -152,7 +152,7 @@ TEST(TcpConnect, RefusedEndpointIsClosed) {
   Node a(0, 2);
   Node b(1, 2);
   b.accepting = false;
-  a.transport->connect(1, b.transport->descriptor());
+  a.transport->connect(1, b.transport->contact());
   EXPECT_TRUE(
       Pair::run_nodes({&a, &b}, [&] { return !a.endpoints.empty() && a.from(1).failures == 1; }));
   EXPECT_THAT(std::string(a.from(1).failure.text()), HasSubstr("connection closed by peer"));
@@ -420,7 +420,7 @@ TEST(TcpMany, TwoHundredEndpoints) {
   std::vector<std::unique_ptr<Node>> nodes;
   for (int i = 0; i < kPeers; ++i) {
     nodes.push_back(std::make_unique<Node>(i, kPeers + 1));
-    nodes.back()->transport->connect(kHub, hub.transport->descriptor());
+    nodes.back()->transport->connect(kHub, hub.transport->contact());
   }
   const auto step_all = [&](auto&& done) {
     const uint64_t deadline = now_ns() + 30'000'000'000;
@@ -475,14 +475,14 @@ TEST(TcpMany, TwoHundredEndpoints) {
 TEST(TcpSleep, TwoThreads) {
   Node a(0, 2, "INTERFACE=lo;FAMILY=ipv4;TCP_SOCKET_BUFFER=64K");
   Node b(1, 2, "INTERFACE=lo;FAMILY=ipv4;TCP_SOCKET_BUFFER=64K");
-  const std::vector<std::byte> descriptor = b.transport->descriptor();
+  const std::vector<std::byte> contact = b.transport->contact();
   constexpr size_t kMessages = 3000;
   constexpr size_t kSize = 16u << 20;
   std::atomic<int> finished{0};
   std::vector<std::byte> memory[2] = {std::vector<std::byte>(kSize), std::vector<std::byte>(kSize)};
   const auto work = [&](Node& node, size_t side) {
     const int peer = node.environment.rank == 0 ? 1 : 0;
-    if (peer == 1) node.transport->connect(1, descriptor);
+    if (peer == 1) node.transport->connect(1, contact);
     while (node.endpoints.empty()) node.step_or_sleep(kForever / 4);
     Endpoint& endpoint = node.to(peer);
     Recorder& recorder = node.from(peer);

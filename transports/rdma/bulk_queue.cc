@@ -49,7 +49,7 @@ Transfer& BulkQueue::push_posted(Bulk& bulk, const Key& key) {
 Transfer& BulkQueue::push(Bulk& bulk, const Key& key, bool get, bool copied) {
   Transfer& transfer = take_spare(bulk, key, get, copied);
   transfer.cursor = {};
-  transfer.cursor.seek(bulk.local.segments, bulk.local.offset);
+  transfer.cursor.seek(bulk.local.extents, bulk.local.offset);
   if (bulk.local.length == 0) {
     complete(transfer);
   } else {
@@ -77,11 +77,11 @@ Result<MemoryRegion*> BulkQueue::acquire(Transfer& transfer, size_t index) {
     memory_regions.reserve(std::max<size_t>(4, 2 * memory_regions.size()));
   }
   // The bulk may be one chunk of many: of the pieces that it begins and ends in it needs a part.
-  const SegmentView& local = transfer.bulk->local;
-  SegmentCursor cursor = transfer.cursor;
-  const iovec part = cursor.next(local.segments, local.offset + local.length - cursor.position);
+  const ExtentView& local = transfer.bulk->local;
+  ExtentCursor cursor = transfer.cursor;
+  const iovec part = cursor.next(local.extents, local.offset + local.length - cursor.position);
   Result<MemoryRegion*> made =
-      cache_.acquire_part(local.segments[index], part, transfer.get ? IBV_ACCESS_LOCAL_WRITE : 0);
+      cache_.acquire_part(local.extents[index], part, transfer.get ? IBV_ACCESS_LOCAL_WRITE : 0);
   if (made.ok()) memory_regions.emplace_back(index, made.value());
   return made;
 }

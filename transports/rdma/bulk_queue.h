@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "src/base/segment_cursor.h"
+#include "src/base/extent_cursor.h"
 #include "transports/rdma/memory_region_cache.h"
 #include "transports/rdma/wire.h"
 #include "transports/transport.h"
@@ -22,7 +22,7 @@ enum class BulkState : uint8_t { kFree, kQueued, kPosted, kCompleted };
 struct Transfer {
   Bulk* bulk = nullptr;  // nullptr: cancelled; what is under way uses send slots only
   Key key;
-  SegmentCursor cursor;    // the next byte to be posted
+  ExtentCursor cursor;     // the next byte to be posted
   uint64_t begun = 0;      // bytes posted
   uint32_t under_way = 0;  // fragments posted and not completed
   Code code = Code::kOk;
@@ -32,7 +32,7 @@ struct Transfer {
   bool high_priority = false;
   BulkState state = BulkState::kFree;
   Transfer* next = nullptr;
-  // The memory regions of pieces that were posted, by index in the segment list.
+  // The memory regions of pieces that were posted, by index in the extent list.
   std::vector<std::pair<size_t, MemoryRegion*>> memory_regions;
 };
 

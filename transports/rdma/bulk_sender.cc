@@ -72,18 +72,18 @@ bool BulkSender::can_post(KeyKind kind, bool copied) const {
 // A put of one fragment that nothing stands before. What travels in the work request itself is read
 // from where it lies.
 bool BulkSender::put_at_once(Bulk& bulk, const Key& key) {
-  const SegmentView& local = bulk.local;
+  const ExtentView& local = bulk.local;
   const bool is_inline = local.length <= pair_.max_inline();
   if (queue_.front() != nullptr || local.length == 0 || local.length > settings_.slot_bytes ||
       !can_post(key.kind, !is_inline)) {
     return false;
   }
   const std::byte* place =
-      is_inline ? single_piece(local.segments, local.offset, local.length) : nullptr;
+      is_inline ? single_piece(local.extents, local.offset, local.length) : nullptr;
   const bool slot = place == nullptr;
   if (slot && is_inline && pair_.free_slots() <= kReservedSlots) return false;
   if (slot) {
-    gather(local.segments, local.offset, {pair_.slot(), local.length});
+    gather(local.extents, local.offset, {pair_.slot(), local.length});
     place = pair_.slot();
   }
   const ibv_sge piece{.addr = reinterpret_cast<uint64_t>(place),
@@ -105,11 +105,11 @@ Code BulkSender::start(Bulk& bulk, bool get) {
                            : (key->kind == KeyKind::kGetSource) == get;
   if (!allowed) return Code::kPermissionDenied;
   const bool small = length <= kCopiedBytes ||
-                     length / std::max<size_t>(bulk.local.segments.size(), 1) < kSmallPiece;
+                     length / std::max<size_t>(bulk.local.extents.size(), 1) < kSmallPiece;
   // The head of a message is a piece of its own.
   const bool one_piece = key->kind == KeyKind::kCopiedTarget && pair_.max_pieces() == 1;
   const bool copied =
-      (small || one_piece) && !port_.memory_regions().has_device(bulk.local.segments);
+      (small || one_piece) && !port_.memory_regions().has_device(bulk.local.extents);
   if (!copied || get || key->kind == KeyKind::kCopiedTarget || !put_at_once(bulk, *key)) {
     queue_.push(bulk, *key, get, copied);
     pump();
@@ -149,14 +149,14 @@ size_t BulkSender::add_fragment_head(const Transfer& transfer) {
 
 void BulkSender::post_copied(Transfer& transfer, uint64_t length) {
   std::byte* const place = pair_.slot();
-  const SegmentView& local = transfer.bulk->local;
+  const ExtentView& local = transfer.bulk->local;
   const size_t head = add_fragment_head(transfer);
   unsigned flags = 0;
   if (!transfer.get) {
-    gather(local.segments, local.offset + transfer.begun, {place + head, length});
+    gather(local.extents, local.offset + transfer.begun, {place + head, length});
     if (head + length <= pair_.max_inline()) flags = kInline;
   }
-  transfer.cursor.advance(local.segments, length);
+  transfer.cursor.advance(local.extents, length);
   const ibv_sge piece{.addr = reinterpret_cast<uint64_t>(place),
                       .length = static_cast<uint32_t>(head + length),
                       .lkey = pair_.slot_key()};
@@ -169,12 +169,12 @@ void BulkSender::post_direct(Transfer& transfer, uint64_t length) {
   size_t count = in_message ? 1 : 0;
   if (count == pair_.max_pieces()) transfer.code = Code::kUnsupported;
   uint64_t taken = 0;
-  const Segments segments = transfer.bulk->local.segments;
+  const Extents extents = transfer.bulk->local.extents;
   while (taken < length && count < pair_.max_pieces()) {
-    transfer.cursor.advance(segments, 0);  // past empty segments
+    transfer.cursor.advance(extents, 0);  // past empty extents
     Result<MemoryRegion*> region = queue_.memory_region(transfer, transfer.cursor.index);
     if (!region.ok()) {
-      if (port_.memory_regions().may_copy(region.status(), segments)) {
+      if (port_.memory_regions().may_copy(region.status(), extents)) {
         transfer.copied = true;
         break;
       }
@@ -182,7 +182,7 @@ void BulkSender::post_direct(Transfer& transfer, uint64_t length) {
       transfer.code = region.status().code();
       break;
     }
-    const iovec piece = transfer.cursor.next(segments, length - taken);
+    const iovec piece = transfer.cursor.next(extents, length - taken);
     pieces[count++] = {.addr = region.value()->address_of(piece.iov_base),
                        .length = static_cast<uint32_t>(piece.iov_len),
                        .lkey = region.value()->lkey()};
@@ -206,8 +206,8 @@ void BulkSender::post_direct(Transfer& transfer, uint64_t length) {
 void BulkSender::copy_out(const SendRecord& record) {
   const Transfer& transfer = *record.transfer;
   if (!transfer.get || !record.slot || transfer.bulk == nullptr) return;
-  const SegmentView& local = transfer.bulk->local;
-  scatter(local.segments, local.offset + record.offset,
+  const ExtentView& local = transfer.bulk->local;
+  scatter(local.extents, local.offset + record.offset,
           {pair_.slot_at(record.slot_index), record.length});
 }
 

@@ -64,7 +64,7 @@ void RdmaEndpoint::set_handler(EndpointHandler* handler) {
 
 void RdmaEndpoint::activate() { table_.activate(*this); }
 
-Code RdmaEndpoint::send(const MessageHeader& header, const SegmentView& payload) {
+Code RdmaEndpoint::send(const MessageHeader& header, const ExtentView& payload) {
   if (state_ != State::kOpen) return Code::kPeerLost;
   if (payload.length > capabilities().max_payload_bytes || !messages_.fits(payload.length)) {
     return Code::kInvalidArgument;
@@ -91,12 +91,12 @@ Code RdmaEndpoint::start(Bulk& bulk, bool get) {
   return Code::kOk;
 }
 
-Result<RemoteKey> RdmaEndpoint::expose(Segments segments, Access access, uint64_t cookie) {
+Result<RemoteKey> RdmaEndpoint::expose(Extents extents, Access access, uint64_t cookie) {
   if (state_ != State::kOpen) return Code::kPeerLost;
-  if (segments.size() > 1) {
+  if (extents.size() > 1) {
     return Status(Code::kUnsupported, "rdma: memory in several pieces cannot be exposed at once");
   }
-  const iovec piece = segments.empty() ? iovec{} : segments[0];
+  const iovec piece = extents.empty() ? iovec{} : extents[0];
   return exposures_.add(piece, access, cookie);
 }
 

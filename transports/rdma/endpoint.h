@@ -52,14 +52,14 @@ class RdmaEndpoint final : public Endpoint,
   void set_handler(EndpointHandler* handler) override;
   const Capabilities& capabilities() const override { return port_.settings().capabilities; }
   EndpointAbilities abilities() override { return {.puts = this, .gets = this, .exposer = this}; }
-  Code send(const MessageHeader& header, const SegmentView& payload) override;
+  Code send(const MessageHeader& header, const ExtentView& payload) override;
   void close() override { break_off("closed"); }
   bool flushed() const override;
   std::string describe() const override;
 
   Code put(Bulk& bulk) override;
   Code get(Bulk& bulk) override;
-  Result<RemoteKey> expose(Segments segments, Access access, uint64_t cookie) override;
+  Result<RemoteKey> expose(Extents extents, Access access, uint64_t cookie) override;
   void revoke(const RemoteKey& key) override;
   void release(const RemoteKey& key) override;
   bool cancel(Bulk& bulk) override;

@@ -21,7 +21,7 @@ Result<RemoteKey> ExposureTable::add(const iovec& piece, Access access, uint64_t
     Result<MemoryRegion*> made = cache_.acquire(piece.iov_base, piece.iov_len, rights);
     if (made.ok()) {
       memory_region = made.value();
-    } else if (put && cache_.may_copy(made.status(), Segments(&piece, 1))) {
+    } else if (put && cache_.may_copy(made.status(), Extents(&piece, 1))) {
       copied_to = static_cast<std::byte*>(piece.iov_base);
     } else {
       return made.status();

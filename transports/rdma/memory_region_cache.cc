@@ -252,7 +252,7 @@ Result<Registered> MemoryRegionCache::make(const MemoryRegion::Id& id, const Att
     const DeviceRange& range = device->range;
     Result<Registered> made = register_device_memory(
         verbs_, pd_, device->way, range.device, range.address,
-        id.address - reinterpret_cast<uint64_t>(range.window), id.length, id.access);
+        id.address - reinterpret_cast<uint64_t>(range.placeholder), id.length, id.access);
     if (!made.ok()) return made.status().annotate("rdma");
     return made;
   }
@@ -262,8 +262,8 @@ Result<Registered> MemoryRegionCache::make(const MemoryRegion::Id& id, const Att
   return Registered{mr.value(), id.address};
 }
 
-bool MemoryRegionCache::may_copy(const Status& why, Segments segments) {
-  if (why.code() != Code::kOutOfResources || has_device(segments)) return false;
+bool MemoryRegionCache::may_copy(const Status& why, Extents extents) {
+  if (why.code() != Code::kOutOfResources || has_device(extents)) return false;
   if (!std::exchange(told_of_copying_, true)) {
     log_.warn("{}; such memory goes through message buffers, which takes longer", why.text());
   }
@@ -286,8 +286,8 @@ MemoryRegionCache::Attached* MemoryRegionCache::find_device(const void* address,
   return inside <= size && length <= size - inside ? at->second.get() : nullptr;
 }
 
-bool MemoryRegionCache::has_device(Segments segments) const {
-  return !devices_.empty() && std::any_of(segments.begin(), segments.end(), [&](const iovec& each) {
+bool MemoryRegionCache::has_device(Extents extents) const {
+  return !devices_.empty() && std::any_of(extents.begin(), extents.end(), [&](const iovec& each) {
     return find_device(each.iov_base, each.iov_len) != nullptr;
   });
 }
@@ -297,7 +297,7 @@ Status MemoryRegionCache::attach(const DeviceRange& range, DeviceWay way) {
   device->range = range;
   device->way = way;
   MemoryRegion& whole = device->whole;
-  whole.id_ = {reinterpret_cast<uint64_t>(range.window), range.length, IBV_ACCESS_LOCAL_WRITE};
+  whole.id_ = {reinterpret_cast<uint64_t>(range.placeholder), range.length, IBV_ACCESS_LOCAL_WRITE};
   // Noted first: what the device has is let go of again, whatever happens.
   const auto at = devices_.emplace(whole.id_.address, std::move(device)).first;
   const auto taken_back = [&](Status why) {
@@ -316,8 +316,8 @@ Status MemoryRegionCache::attach(const DeviceRange& range, DeviceWay way) {
   return {};
 }
 
-void MemoryRegionCache::detach(const std::byte* window) {
-  const auto at = devices_.find(reinterpret_cast<uint64_t>(window));
+void MemoryRegionCache::detach(const std::byte* placeholder) {
+  const auto at = devices_.find(reinterpret_cast<uint64_t>(placeholder));
   if (at == devices_.end()) return;
   for (auto each = known_.begin(); each != known_.end();) {
     const MemoryRegion::Id& id = each->first;

@@ -11,7 +11,7 @@
 // After fork() the child must not use the context. The parent's memory regions stay right, since
 // the kernel copies pinned pages for the child at once (before Linux 5.12: ibv_fork_init).
 //
-// Memory of devices is named by its window (DeviceRange). For this side's own use there is one
+// Memory of devices is named by its placeholder (DeviceRange). For this side's own use there is one
 // memory region for all of it, as long as it is attached; what peers get keys of is registered
 // exactly, and kept until detach(), before which it does not go away.
 #pragma once
@@ -86,18 +86,18 @@ class MemoryRegionCache {
   // others use it too, or the device does not let go of it.
   bool revoke(MemoryRegion* region);
 
-  // True: the processor may copy bytes of |segments|, which cannot be registered for the reason
+  // True: the processor may copy bytes of |extents|, which cannot be registered for the reason
   // |why|. The log tells the first time.
-  bool may_copy(const Status& why, Segments segments);
+  bool may_copy(const Status& why, Extents extents);
 
   // Makes a memory region that is not kept. The caller ends it.
   Result<Registered> register_alone(const void* address, uint64_t length, int access);
 
   Status attach(const DeviceRange& range, DeviceWay way);
   // Nothing of it is acquired.
-  void detach(const std::byte* window);
-  // True: one of |segments| is memory of a device.
-  bool has_device(Segments segments) const;
+  void detach(const std::byte* placeholder);
+  // True: one of |extents| is memory of a device.
+  bool has_device(Extents extents) const;
 
   size_t kept() const { return known_.size(); }
   bool watching() const { return monitor_ != nullptr; }
@@ -137,7 +137,7 @@ class MemoryRegionCache {
   List idle_;  // cached and unused; most recently used first
   std::unordered_map<MemoryRegion::Id, MemoryRegion*, MemoryRegion::Hash> known_;
   std::unique_ptr<MemoryMonitor> monitor_;
-  std::map<uint64_t, std::unique_ptr<Attached>> devices_;  // by the window's begin
+  std::map<uint64_t, std::unique_ptr<Attached>> devices_;  // by the placeholder's begin
 };
 
 }  // namespace hetcomm::rdma

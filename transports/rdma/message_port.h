@@ -40,14 +40,14 @@ class MessagePort {
   }
   // False: the device refuses.
   [[nodiscard, gnu::always_inline]] bool send(const MessageHeader& header,
-                                              const SegmentView& payload) {
+                                              const ExtentView& payload) {
     std::array<std::byte, QueuePair::kMaxInline> small;
     const size_t head = encode_head(small.data(), credits_.take_owed(), header, last_sent_);
     const uint64_t size = head + payload.length;
     const bool is_inline = size <= pair_.max_inline();
     std::byte* const place = is_inline ? small.data() : pair_.slot();
     if (!is_inline) std::memcpy(place, small.data(), head);
-    gather(payload.segments, payload.offset, {place + head, payload.length});
+    gather(payload.extents, payload.offset, {place + head, payload.length});
     return post(place, size, is_inline);
   }
   // A message that only pays credits back is due, and room() for its request is there.

@@ -29,19 +29,19 @@ Status PendingConnections::open(bool use_cm, const Cm* cm) {
     if (!manager.ok()) return manager.status();
     manager_ = std::move(manager).value();
   }
-  descriptor_.ethernet = port_.nic().ethernet;
-  descriptor_.by_cm = manager_ != nullptr;
+  contact_.ethernet = port_.nic().ethernet;
+  contact_.by_cm = manager_ != nullptr;
   for (const Gid& gid : port_.nic().gids) {
-    if (is_usable(gid)) descriptor_.gids.push_back(gid);
+    if (is_usable(gid)) contact_.gids.push_back(gid);
   }
-  descriptor_.nic = port_.nic().name();
+  contact_.nic = port_.nic().name();
   Result<std::unique_ptr<NetworkListener>> listener = NetworkListener::create(
       environment.poller, environment.log, environment.config, environment.route, "rdma",
       {.credentials = environment.credentials, .role = Role::kRdma, .rank = environment.rank},
       *this);
   if (!listener.ok()) return listener.status();
   listener_ = std::move(listener).value();
-  descriptor_.place = listener_->place();
+  contact_.place = listener_->place();
   return {};
 }
 
@@ -55,7 +55,7 @@ bool PendingConnections::is_usable(const Gid& gid) const {
 
 Result<PendingConnections::Way> PendingConnections::way_to(ConstByteSpan bytes) const {
   if (!port_.broken().ok()) return port_.broken();
-  Result<Descriptor> decoded = decode_descriptor(bytes);
+  Result<Contact> decoded = decode_contact(bytes);
   if (!decoded.ok()) return decoded.status();
   const Nic& nic = port_.nic();
   if (decoded->ethernet != nic.ethernet) {
@@ -64,11 +64,11 @@ Result<PendingConnections::Way> PendingConnections::way_to(ConstByteSpan bytes) 
                               nic.ethernet ? "Ethernet" : "InfiniBand", decoded->nic,
                               decoded->ethernet ? "Ethernet" : "InfiniBand"));
   }
-  if (decoded->by_cm != descriptor_.by_cm) {
+  if (decoded->by_cm != contact_.by_cm) {
     Status differs(Code::kUnsupported,
                    fmt::format("rdma: HETCOMM_RDMA_CONNECT is {} here and {} at the peer's {}: set "
                                "it alike on all ranks",
-                               descriptor_.by_cm ? "cm" : "exchange",
+                               contact_.by_cm ? "cm" : "exchange",
                                decoded->by_cm ? "cm" : "exchange", decoded->nic));
     // Another transport may hide it.
     if (!std::exchange(warned_, true)) port_.environment().log.warn("{}", differs.text());
@@ -96,14 +96,14 @@ Result<PendingConnections::Way> PendingConnections::way_to(ConstByteSpan bytes) 
                               gid_kind_name(nic.gids.front().kind), nic.name(),
                               gid_kind_name(decoded->gids.front().kind), decoded->nic));
   }
-  Result<std::vector<Address>> usable = usable_addresses(descriptor_.place, decoded->place);
+  Result<std::vector<Address>> usable = usable_addresses(contact_.place, decoded->place);
   if (!usable.ok()) return usable.status().annotate("rdma");
   way.addresses = std::move(usable).value();
   return way;
 }
 
-void PendingConnections::connect(int peer, ConstByteSpan descriptor) {
-  Result<Way> way = way_to(descriptor);
+void PendingConnections::connect(int peer, ConstByteSpan contact) {
+  Result<Way> way = way_to(contact);
   attempts_.push_back(std::make_unique<ConnectAttempt>(*this, port_, peer, way.status()));
   if (way.ok()) attempts_.back()->start(std::move(way->addresses), way->mine, way->peer);
 }

@@ -30,11 +30,11 @@ class PendingConnections final : public AcceptHandler, public CmListener {
   Status open(bool use_cm, const Cm* cm);
   // Peers can connect from here on.
   Status start();
-  std::vector<std::byte> descriptor() const { return encode_descriptor(descriptor_); }
-  // kOk if the peer with this descriptor can be reached from here.
-  Status reach(ConstByteSpan descriptor) const { return way_to(descriptor).status(); }
+  std::vector<std::byte> contact() const { return encode_contact(contact_); }
+  // kOk if the peer with this contact can be reached from here.
+  Status reach(ConstByteSpan contact) const { return way_to(contact).status(); }
   // TransportHandler::on_connected follows from run_timers() or the poller.
-  void connect(int peer, ConstByteSpan descriptor);
+  void connect(int peer, ConstByteSpan contact);
   void cancel(int peer);
   // Queue pair |number| is that of a peer whose connection is not complete.
   bool owns(uint32_t number) const;
@@ -69,14 +69,14 @@ class PendingConnections final : public AcceptHandler, public CmListener {
     GidBytes peer{};
   };
 
-  Result<Way> way_to(ConstByteSpan descriptor) const;
+  Result<Way> way_to(ConstByteSpan contact) const;
   // Connections can be made by this address of the port.
   bool is_usable(const Gid& gid) const;
 
   Port& port_;
   EndpointTable& endpoints_;
   std::unique_ptr<ConnectionManager> manager_;
-  Descriptor descriptor_;
+  Contact contact_;
   std::unique_ptr<NetworkListener> listener_;
   std::vector<std::unique_ptr<ConnectAttempt>> attempts_;
   std::vector<std::unique_ptr<Arrival>> arrivals_;

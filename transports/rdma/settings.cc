@@ -55,7 +55,7 @@ Settings read_settings(const Config& config) {
   capabilities.target_sees_put = true;
   capabilities.regions = true;
   capabilities.device_memory = true;
-  capabilities.max_exposed_segments = 1;
+  capabilities.max_exposed_extents = 1;
   capabilities.max_payload_bytes = kPayloadBytes;
   capabilities.eager_limit_bytes = config.number(Variable::kRdmaEager);
   capabilities.chunk_bytes = kChunkBytes;

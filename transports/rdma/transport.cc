@@ -54,8 +54,8 @@ Status RdmaTransport::set_up(const Verbs& verbs, const Cm* cm) {
   return pending_.open(by_cm(port_.environment().config), cm);
 }
 
-void RdmaTransport::connect(int peer, ConstByteSpan descriptor) {
-  pending_.connect(peer, descriptor);
+void RdmaTransport::connect(int peer, ConstByteSpan contact) {
+  pending_.connect(peer, contact);
   timers_checked_ns_ = 0;
 }
 

@@ -29,16 +29,16 @@ class RdmaTransport final : public Transport,
 
   const Capabilities& capabilities() const override { return port_.settings().capabilities; }
   TransportAbilities abilities() override { return {.regions = this, .devices = this}; }
-  std::vector<std::byte> descriptor() const override { return pending_.descriptor(); }
+  std::vector<std::byte> contact() const override { return pending_.contact(); }
   Status start() override { return pending_.start(); }
-  Status reach(ConstByteSpan descriptor) const override { return pending_.reach(descriptor); }
-  void connect(int peer, ConstByteSpan descriptor) override;
+  Status reach(ConstByteSpan contact) const override { return pending_.reach(contact); }
+  void connect(int peer, ConstByteSpan contact) override;
   void cancel_connect(int peer) override { pending_.cancel(peer); }
   Result<RemoteKey> publish(const Region& region) override;
   bool withdraw(const RemoteKey& key) override;
   Status check_device(const hetcomm::Device& device) override;
   Status attach(const DeviceRange& range) override;
-  void detach(const std::byte* window) override { port_.memory_regions().detach(window); }
+  void detach(const std::byte* placeholder) override { port_.memory_regions().detach(placeholder); }
   int progress() override;
   bool prepare_sleep(Sleep sleep) override;
   bool may_sleep_on() const override;

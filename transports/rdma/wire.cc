@@ -52,51 +52,51 @@ GidBytes read_gid(ByteReader& reader) {
 
 }  // namespace
 
-std::vector<std::byte> encode_descriptor(const Descriptor& descriptor) {
+std::vector<std::byte> encode_contact(const Contact& contact) {
   ByteWriter writer;
   writer.write(kDescriptorVersion);
-  descriptor.place.encode(writer);
-  writer.write(static_cast<uint8_t>(descriptor.ethernet ? 1 : 2));
-  writer.write(static_cast<uint8_t>(descriptor.by_cm ? 2 : 1));
-  const size_t gids = std::min(descriptor.gids.size(), kMaxGids);
+  contact.place.encode(writer);
+  writer.write(static_cast<uint8_t>(contact.ethernet ? 1 : 2));
+  writer.write(static_cast<uint8_t>(contact.by_cm ? 2 : 1));
+  const size_t gids = std::min(contact.gids.size(), kMaxGids);
   writer.write(static_cast<uint8_t>(gids));
   for (size_t i = 0; i < gids; ++i) {
-    writer.write(static_cast<uint8_t>(descriptor.gids[i].kind));
-    writer.write_raw(descriptor.gids[i].bytes);
+    writer.write(static_cast<uint8_t>(contact.gids[i].kind));
+    writer.write_raw(contact.gids[i].bytes);
   }
-  writer.write_string(std::string_view(descriptor.nic).substr(0, kMaxNameBytes));
+  writer.write_string(std::string_view(contact.nic).substr(0, kMaxNameBytes));
   return writer.take();
 }
 
-Result<Descriptor> decode_descriptor(ConstByteSpan bytes) {
-  const Status malformed(Code::kInvalidArgument, "malformed rdma descriptor");
+Result<Contact> decode_contact(ConstByteSpan bytes) {
+  const Status malformed(Code::kInvalidArgument, "malformed rdma contact");
   ByteReader reader(bytes);
   if (reader.read<uint8_t>() != kDescriptorVersion) return malformed;
-  Descriptor descriptor;
+  Contact contact;
   std::optional<ListeningPlace> place = ListeningPlace::decode(reader);
   if (!place) return malformed;
-  descriptor.place = std::move(*place);
+  contact.place = std::move(*place);
   const uint8_t link = reader.read<uint8_t>();
   const uint8_t way = reader.read<uint8_t>();
   const uint8_t gids = reader.read<uint8_t>();
   if (reader.failed() || link < 1 || link > 2 || way < 1 || way > 2) return malformed;
   if (gids == 0 || gids > kMaxGids) return malformed;
-  descriptor.ethernet = link == 1;
-  descriptor.by_cm = way == 2;
+  contact.ethernet = link == 1;
+  contact.by_cm = way == 2;
   for (uint8_t i = 0; i < gids; ++i) {
     const uint8_t kind = reader.read<uint8_t>();
     Gid gid{.bytes = read_gid(reader)};
     if (!is_kind(kind)) return malformed;
     gid.kind = static_cast<GidKind>(kind);
-    if ((gid.kind == GidKind::kInfiniBand) == descriptor.ethernet) return malformed;
-    descriptor.gids.push_back(gid);
+    if ((gid.kind == GidKind::kInfiniBand) == contact.ethernet) return malformed;
+    contact.gids.push_back(gid);
   }
-  descriptor.nic = reader.read_string(kMaxNameBytes);
+  contact.nic = reader.read_string(kMaxNameBytes);
   if (!reader.finished()) return malformed;
-  const bool printable = std::all_of(descriptor.nic.begin(), descriptor.nic.end(),
+  const bool printable = std::all_of(contact.nic.begin(), contact.nic.end(),
                                      [](char c) { return c > 0x20 && c < 0x7f; });
   if (!printable) return malformed;
-  return descriptor;
+  return contact;
 }
 
 std::vector<std::byte> encode_parameters(const Parameters& parameters) {

@@ -1,4 +1,4 @@
-// The wire format of rdma: the descriptor, the parameters that two queue pairs exchange before they
+// The wire format of rdma: the contact, the parameters that two queue pairs exchange before they
 // are connected, the head of a message, keys, and the immediate of a put. All numbers are little
 // endian unless the hardware says otherwise. Decoding treats its input as hostile.
 #pragma once
@@ -22,16 +22,16 @@ namespace hetcomm::rdma {
 
 inline constexpr size_t kMaxGids = 8;
 
-// The descriptor says where a process can be reached.
-struct Descriptor {
+// The contact says where a process can be reached.
+struct Contact {
   ListeningPlace place;  // of the TCP listener
   bool ethernet = true;
   bool by_cm = false;     // how it makes connections
   std::vector<Gid> gids;  // best first; without indices
   std::string nic;        // for texts
 };
-std::vector<std::byte> encode_descriptor(const Descriptor& descriptor);
-Result<Descriptor> decode_descriptor(ConstByteSpan bytes);
+std::vector<std::byte> encode_contact(const Contact& contact);
+Result<Contact> decode_contact(ConstByteSpan bytes);
 
 // A queue pair as its peer has to know it.
 struct Parameters {

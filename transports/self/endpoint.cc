@@ -20,9 +20,9 @@ constexpr size_t kIsPut = 1;
 // One list, read or written from |offset| on, piece by piece.
 class Walker {
  public:
-  Walker(Segments segments, uint64_t offset) : segments_(segments), within_(offset) { skip(); }
-  std::byte* place() const { return static_cast<std::byte*>(segments_[index_].iov_base) + within_; }
-  uint64_t left_here() const { return segments_[index_].iov_len - within_; }
+  Walker(Extents extents, uint64_t offset) : extents_(extents), within_(offset) { skip(); }
+  std::byte* place() const { return static_cast<std::byte*>(extents_[index_].iov_base) + within_; }
+  uint64_t left_here() const { return extents_[index_].iov_len - within_; }
   void advance(uint64_t length) {
     within_ += length;
     skip();
@@ -30,17 +30,17 @@ class Walker {
 
  private:
   void skip() {
-    for (; index_ < segments_.size() && within_ >= segments_[index_].iov_len; ++index_) {
-      within_ -= segments_[index_].iov_len;
+    for (; index_ < extents_.size() && within_ >= extents_[index_].iov_len; ++index_) {
+      within_ -= extents_[index_].iov_len;
     }
   }
-  Segments segments_;
+  Extents extents_;
   size_t index_ = 0;
   uint64_t within_;
 };
 
 // Copies |length| bytes, which both lists have, between two places.
-void copy(Segments to, uint64_t to_offset, Segments from, uint64_t from_offset, uint64_t length) {
+void copy(Extents to, uint64_t to_offset, Extents from, uint64_t from_offset, uint64_t length) {
   Walker target(to, to_offset);
   Walker source(from, from_offset);
   while (length > 0) {
@@ -62,7 +62,7 @@ SelfEndpoint::~SelfEndpoint() { transport_.remove(*this); }
 
 const Capabilities& SelfEndpoint::capabilities() const { return transport_.capabilities(); }
 
-Code SelfEndpoint::send(const MessageHeader& header, const SegmentView& payload) {
+Code SelfEndpoint::send(const MessageHeader& header, const ExtentView& payload) {
   const uint32_t most = capabilities().max_payload_bytes;
   if (payload.length > most) return Code::kInvalidArgument;
   if (head_ - tail_ == kSlots) {
@@ -73,7 +73,7 @@ Code SelfEndpoint::send(const MessageHeader& header, const SegmentView& payload)
   if (payload.length > 0) {
     if (!slot.payload) slot.payload.reset(new (std::nothrow) std::byte[most]);
     if (!slot.payload) return Code::kOutOfMemory;
-    gather(payload.segments, payload.offset, ByteSpan(slot.payload.get(), payload.length));
+    gather(payload.extents, payload.offset, ByteSpan(slot.payload.get(), payload.length));
   }
   slot.header = header;
   slot.length = static_cast<uint32_t>(payload.length);
@@ -83,12 +83,12 @@ Code SelfEndpoint::send(const MessageHeader& header, const SegmentView& payload)
 
 // --- exposure --------------------------------------------------------------------------------
 
-Result<RemoteKey> SelfEndpoint::expose(Segments segments, Access access, uint64_t cookie) {
+Result<RemoteKey> SelfEndpoint::expose(Extents extents, Access access, uint64_t cookie) {
   const uint32_t index = next_free_index(exposures_, free_);
   Exposure& exposure = exposures_[index];
-  exposure.segments.assign(segments.begin(), segments.end());
+  exposure.extents.assign(extents.begin(), extents.end());
   free_.pop_back();  // nothing fails any more
-  exposure.total = total_bytes(segments);
+  exposure.total = total_bytes(extents);
   exposure.cookie = cookie;
   exposure.access = access;
   ++exposure.generation;
@@ -163,9 +163,9 @@ void SelfEndpoint::copy_step(Bulk& bulk, uint64_t most) {
   const uint64_t there = bulk.remote_offset + done;
   const uint64_t here = bulk.local.offset + done;
   if (is_put) {
-    copy(exposure->segments, there, bulk.local.segments, here, length);
+    copy(exposure->extents, there, bulk.local.extents, here, length);
   } else {
-    copy(bulk.local.segments, here, exposure->segments, there, length);
+    copy(bulk.local.extents, here, exposure->extents, there, length);
   }
   bulk.scratch[kDone] = done + length;
   if (done + length < bulk.local.length) return;

@@ -1,6 +1,6 @@
 // A rank's connection to itself: both ends in one object.
 //
-// Messages wait in a bounded queue of fixed slots; puts and gets are copies between two segment
+// Messages wait in a bounded queue of fixed slots; puts and gets are copies between two extent
 // lists. Both are carried out by progress(), in bounded steps, so that a handler is never called
 // from inside its own call. It cannot fail.
 #pragma once
@@ -29,14 +29,14 @@ class SelfEndpoint final : public Endpoint,
   void set_handler(EndpointHandler* handler) override { handler_ = handler; }
   const Capabilities& capabilities() const override;
   EndpointAbilities abilities() override { return {.puts = this, .gets = this, .exposer = this}; }
-  Code send(const MessageHeader& header, const SegmentView& payload) override;
+  Code send(const MessageHeader& header, const ExtentView& payload) override;
   void close() override {}
   bool flushed() const override { return head_ == tail_ && !has_bulks(); }
   std::string describe() const override { return "self, queue of 32 messages"; }
 
   Code put(Bulk& bulk) override;
   Code get(Bulk& bulk) override;
-  Result<RemoteKey> expose(Segments segments, Access access, uint64_t cookie) override;
+  Result<RemoteKey> expose(Extents extents, Access access, uint64_t cookie) override;
   void revoke(const RemoteKey& key) override;
   void release(const RemoteKey& key) override { revoke(key); }
   bool cancel(Bulk& bulk) override;
@@ -55,7 +55,7 @@ class SelfEndpoint final : public Endpoint,
   };
   // Exposed memory; a key is {generation << 32 | index + 1, access}.
   struct Exposure {
-    std::vector<iovec> segments;
+    std::vector<iovec> extents;
     uint64_t total = 0;
     uint64_t cookie = 0;
     uint32_t generation = 0;

@@ -15,11 +15,11 @@ class SelfTransport final : public Transport {
 
   const Capabilities& capabilities() const override { return capabilities_; }
   TransportAbilities abilities() override { return {}; }
-  std::vector<std::byte> descriptor() const override { return {}; }
+  std::vector<std::byte> contact() const override { return {}; }
   Status start() override { return {}; }
   Status reach(ConstByteSpan) const override { return {}; }
   // |peer| is the own rank; the endpoint is both ends, so on_accepted does not follow.
-  void connect(int peer, ConstByteSpan descriptor) override;
+  void connect(int peer, ConstByteSpan contact) override;
   void cancel_connect(int peer) override;
   int progress() override;
   bool prepare_sleep(Sleep sleep) override;

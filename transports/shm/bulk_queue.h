@@ -8,18 +8,18 @@
 #include <bit>
 #include <cstdint>
 
-#include "src/base/segment_cursor.h"
+#include "src/base/extent_cursor.h"
 #include "transports/transport.h"
 
 namespace hetcomm::shm {
 
 // The first three words of Bulk::scratch: how far the local memory has been worked through. The
 // fourth is the user's.
-inline SegmentCursor load_cursor(const Bulk& bulk) {
-  return std::bit_cast<SegmentCursor>(
+inline ExtentCursor load_cursor(const Bulk& bulk) {
+  return std::bit_cast<ExtentCursor>(
       std::array<uint64_t, 3>{bulk.scratch[0], bulk.scratch[1], bulk.scratch[2]});
 }
-inline void store_cursor(Bulk& bulk, const SegmentCursor& cursor) {
+inline void store_cursor(Bulk& bulk, const ExtentCursor& cursor) {
   const auto words = std::bit_cast<std::array<uint64_t, 3>>(cursor);
   std::copy(words.begin(), words.end(), bulk.scratch.begin());
 }

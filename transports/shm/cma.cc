@@ -39,8 +39,8 @@ void store_place(Bulk& bulk, const RemotePlace& place) {
 // negative errno.
 int64_t fetch_pieces(pid_t pid, const SourceKey& source, RemotePlace& place,
                      std::array<iovec, kWindow>& pieces) {
-  while (place.index < source.segments) {
-    const uint64_t count = std::min<uint64_t>(kWindow, source.segments - place.index);
+  while (place.index < source.extents) {
+    const uint64_t count = std::min<uint64_t>(kWindow, source.extents - place.index);
     const iovec into{pieces.data(), count * sizeof(iovec)};
     const iovec from{remote_pointer(source.address + place.index * sizeof(iovec)), into.iov_len};
     const ssize_t got = process_vm_readv(pid, &into, 1, &from, 1, 0);
@@ -76,8 +76,8 @@ Status prove_reading(pid_t pid, uint64_t address, const Nonce& expected) {
 }
 
 void begin_read(Bulk& bulk) {
-  SegmentCursor cursor;
-  cursor.seek(bulk.local.segments, bulk.local.offset);
+  ExtentCursor cursor;
+  cursor.seek(bulk.local.extents, bulk.local.offset);
   store_cursor(bulk, cursor);
   store_place(bulk, {0, bulk.remote_offset});
 }
@@ -87,19 +87,19 @@ uint64_t left_to_read(const Bulk& bulk) {
 }
 
 int64_t read_fragment(pid_t pid, const SourceKey& source, Bulk& bulk, uint64_t most) {
-  SegmentCursor cursor = load_cursor(bulk);
+  ExtentCursor cursor = load_cursor(bulk);
   most = std::min(most, left_to_read(bulk));
   std::array<iovec, kWindow> local;
   size_t local_count = 0;
-  SegmentCursor ahead = cursor;
+  ExtentCursor ahead = cursor;
   for (uint64_t planned = 0; planned < most && local_count < kWindow; ++local_count) {
-    local[local_count] = ahead.next(bulk.local.segments, most - planned);
+    local[local_count] = ahead.next(bulk.local.extents, most - planned);
     planned += local[local_count].iov_len;
   }
   RemotePlace place = load_place(bulk);
   std::array<iovec, kWindow> remote;
   int64_t remote_count = 1;
-  if (source.segments == 0) {
+  if (source.extents == 0) {
     remote[0] = {remote_pointer(source.address + place.skip), most};
   } else {
     remote_count = fetch_pieces(pid, source, place, remote);
@@ -110,7 +110,7 @@ int64_t read_fragment(pid_t pid, const SourceKey& source, Bulk& bulk, uint64_t m
                                        static_cast<unsigned long>(remote_count), 0);
   if (got < 0) return -errno;
   if (got == 0) return -EFAULT;
-  cursor.seek(bulk.local.segments, cursor.position + static_cast<uint64_t>(got));
+  cursor.seek(bulk.local.extents, cursor.position + static_cast<uint64_t>(got));
   store_cursor(bulk, cursor);
   place.skip += static_cast<uint64_t>(got);
   store_place(bulk, place);

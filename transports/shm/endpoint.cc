@@ -112,26 +112,25 @@ Code ShmEndpoint::refuse(uint64_t room) {
   return Code::kWouldBlock;
 }
 
-Code ShmEndpoint::send(const MessageHeader& header, const SegmentView& payload) {
+Code ShmEndpoint::send(const MessageHeader& header, const ExtentView& payload) {
   if (failed_) return Code::kPeerLost;
   if (payload.length > kInlineBytes) return send_by_ring(header, payload);
   if (!producer_.has_slot()) return refuse(0);
   FifoSlot& slot = producer_.slot();
   slot.header = header;
-  const Segments segments = payload.segments;
-  if (segments.size() == 1 && payload.length > 0) {
+  const Extents extents = payload.extents;
+  if (extents.size() == 1 && payload.length > 0) {
     copy_bytes(slot.body.data(),
-               static_cast<const std::byte*>(segments[0].iov_base) + payload.offset,
-               payload.length);
+               static_cast<const std::byte*>(extents[0].iov_base) + payload.offset, payload.length);
   } else {
-    gather(segments, payload.offset, ByteSpan(slot.body).first(payload.length));
+    gather(extents, payload.offset, ByteSpan(slot.body).first(payload.length));
   }
   producer_.publish(slot, SlotKind::kInline, payload.length);
   bell_.ring_if_asleep(kWakeOnSlot);
   return Code::kOk;
 }
 
-Code ShmEndpoint::send_by_ring(const MessageHeader& header, const SegmentView& payload) {
+Code ShmEndpoint::send_by_ring(const MessageHeader& header, const ExtentView& payload) {
   if (payload.length > capabilities_.max_payload_bytes) return Code::kInvalidArgument;
   if (!producer_.has_room(payload.length)) return refuse(payload.length);
   if (ring_messages_ < kFewMessages && ++ring_messages_ == kFewMessages) [[unlikely]] {
@@ -144,7 +143,7 @@ Code ShmEndpoint::send_by_ring(const MessageHeader& header, const SegmentView& p
     if (code != Code::kOk) return code;
   }
   const RingPosition position = producer_.position_for(payload.length);
-  gather(payload.segments, payload.offset, ByteSpan(producer_.at(position), payload.length));
+  gather(payload.extents, payload.offset, ByteSpan(producer_.at(position), payload.length));
   FifoSlot& slot = producer_.slot();
   slot.header = header;
   std::memcpy(slot.body.data(), &position, sizeof(position));

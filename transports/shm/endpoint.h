@@ -39,7 +39,7 @@ class ShmEndpoint final : public Endpoint, private Watcher {
   void set_handler(EndpointHandler* handler) override { handler_ = handler; }
   const Capabilities& capabilities() const override { return capabilities_; }
   EndpointAbilities abilities() override;
-  Code send(const MessageHeader& header, const SegmentView& payload) override;
+  Code send(const MessageHeader& header, const ExtentView& payload) override;
   void close() override {}
   bool flushed() const override { return puts_.empty(); }
   std::string describe() const override;
@@ -85,8 +85,8 @@ class ShmEndpoint final : public Endpoint, private Watcher {
     Code get(Bulk& bulk) override { return endpoint_.get(bulk); }
     Code get_now(Bulk& bulk) override { return endpoint_.get_now(bulk); }
     bool cancel(Bulk& bulk) override { return endpoint_.cancel(bulk); }
-    Result<RemoteKey> expose(Segments segments, Access access, uint64_t cookie) override {
-      return endpoint_.expose(segments, access, cookie);
+    Result<RemoteKey> expose(Extents extents, Access access, uint64_t cookie) override {
+      return endpoint_.expose(extents, access, cookie);
     }
     void revoke(const RemoteKey& key) override { endpoint_.revoke(key); }
     void release(const RemoteKey& key) override { endpoint_.revoke(key); }
@@ -100,7 +100,7 @@ class ShmEndpoint final : public Endpoint, private Watcher {
   Code put(Bulk& bulk);
   Code get(Bulk& bulk);
   Code get_now(Bulk& bulk);
-  Result<RemoteKey> expose(Segments segments, Access access, uint64_t cookie);
+  Result<RemoteKey> expose(Extents extents, Access access, uint64_t cookie);
   void revoke(const RemoteKey& key);
   void map(const RemoteKey& key, uint64_t length);
   bool cancel(Bulk& bulk);
@@ -113,7 +113,7 @@ class ShmEndpoint final : public Endpoint, private Watcher {
   Code grow_ring(uint64_t bytes);
   Code refuse(uint64_t room);
   bool waits_for_room() const { return want_room_ || !puts_.empty(); }
-  Code send_by_ring(const MessageHeader& header, const SegmentView& payload);
+  Code send_by_ring(const MessageHeader& header, const ExtentView& payload);
   int receive();
   bool deliver(uint32_t kind_and_length);
   bool deliver_message(const FifoSlot& slot, SlotKind kind, uint32_t length);

@@ -29,8 +29,8 @@ Code ShmEndpoint::put(Bulk& bulk) {
   if (const Code code = grow_ring(connection_.memory.geometry().ring_bytes); code != Code::kOk) {
     return code;
   }
-  SegmentCursor cursor;
-  cursor.seek(bulk.local.segments, bulk.local.offset);
+  ExtentCursor cursor;
+  cursor.seek(bulk.local.extents, bulk.local.offset);
   store_cursor(bulk, cursor);
   puts_.push(bulk);
   busy_ = true;
@@ -66,12 +66,12 @@ int ShmEndpoint::pump_puts() {
 
 // True when it was the last.
 bool ShmEndpoint::publish_piece(Bulk& bulk, uint64_t length) {
-  SegmentCursor cursor = load_cursor(bulk);
+  ExtentCursor cursor = load_cursor(bulk);
   const uint64_t at = cursor.position - bulk.local.offset;
   const bool last = at + length == bulk.local.length;
   const RingPosition position = producer_.position_for(length);
   std::byte* to = producer_.at(position);
-  cursor.take(bulk.local.segments, length, [&](const std::byte* piece, size_t size) {
+  cursor.take(bulk.local.extents, length, [&](const std::byte* piece, size_t size) {
     std::memcpy(to, piece, size);
     to += size;
   });
@@ -92,8 +92,8 @@ bool ShmEndpoint::deliver_put(const FifoSlot& slot, bool last, uint32_t length) 
   consumer_.prefetch_following();
   if (piece.offset > target->total || length > target->total - piece.offset) return false;
   const bool streaming = target->total >= kStreamingTarget && piece.total >= kStreamingPut;
-  target->cursor.seek(target->segments, piece.offset);
-  target->cursor.take(target->segments, length, [&](std::byte* to, size_t size) {
+  target->cursor.seek(target->extents, piece.offset);
+  target->cursor.take(target->extents, length, [&](std::byte* to, size_t size) {
     if (streaming) {
       copy_streaming(to, from, size);
     } else {
@@ -138,10 +138,10 @@ int ShmEndpoint::pump_gets() {
 
 // --- exposure --------------------------------------------------------------------------------
 
-Result<RemoteKey> ShmEndpoint::expose(Segments segments, Access access, uint64_t cookie) {
+Result<RemoteKey> ShmEndpoint::expose(Extents extents, Access access, uint64_t cookie) {
   if (failed_) return Code::kPeerLost;
-  if (access == Access::kGetSource) return sources_.add(segments);
-  return targets_.add(segments, cookie);
+  if (access == Access::kGetSource) return sources_.add(extents);
+  return targets_.add(extents, cookie);
 }
 
 void ShmEndpoint::revoke(const RemoteKey& key) {

@@ -20,7 +20,7 @@ void next_generation(uint32_t& generation) {
 }  // namespace
 
 RemoteKey SourceKey::encode() const {
-  return {{make_token(index, generation), address, segments << 48 | length}};
+  return {{make_token(index, generation), address, extents << 48 | length}};
 }
 
 bool SourceKey::decode(const RemoteKey& key, SourceKey& out) {
@@ -29,13 +29,13 @@ bool SourceKey::decode(const RemoteKey& key, SourceKey& out) {
   return (key.words[2] & kPutKey) == 0 && out.index < kSourceCount && out.generation != 0;
 }
 
-RemoteKey TargetTable::add(Segments segments, uint64_t cookie) {
+RemoteKey TargetTable::add(Extents extents, uint64_t cookie) {
   const uint32_t index = next_free_index(targets_, free_);
   Target& target = targets_[index];
-  target.segments.assign(segments.begin(), segments.end());
+  target.extents.assign(extents.begin(), extents.end());
   free_.pop_back();  // nothing fails any more
   target.cursor = {};
-  target.total = total_bytes(segments);
+  target.total = total_bytes(extents);
   target.cookie = cookie;
   target.received = 0;
   next_generation(target.generation);
@@ -62,24 +62,24 @@ void TargetTable::clear() {
   free_.clear();
 }
 
-Result<RemoteKey> SourceTable::add(Segments segments) {
-  const uint64_t total = total_bytes(segments);
-  if (total > kMaxSourceBytes || segments.size() > kMaxSourceSegments) {
+Result<RemoteKey> SourceTable::add(Extents extents) {
+  const uint64_t total = total_bytes(extents);
+  if (total > kMaxSourceBytes || extents.size() > kMaxSourceExtents) {
     return Status(Code::kInvalidArgument, "shm: too much, or too many pieces, for one exposure");
   }
   if (free_.empty() && sources_.size() == kSourceCount) return Code::kOutOfResources;
   const uint32_t index = next_free_index(sources_, free_);
   Source& source = sources_[index];
-  source.segments.assign(segments.begin(), segments.end());
+  source.extents.assign(extents.begin(), extents.end());
   free_.pop_back();  // nothing fails any more
   next_generation(source.generation);
   source.live = true;
   words_[index].store(source.generation, std::memory_order_release);
-  const bool single = segments.size() == 1;
+  const bool single = extents.size() == 1;
   const void* const address =
-      single ? segments[0].iov_base : static_cast<const void*>(source.segments.data());
+      single ? extents[0].iov_base : static_cast<const void*>(source.extents.data());
   return SourceKey{index, source.generation, reinterpret_cast<uint64_t>(address),
-                   single ? 0 : segments.size(), total}
+                   single ? 0 : extents.size(), total}
       .encode();
 }
 

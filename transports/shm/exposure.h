@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "src/base/segment_cursor.h"
+#include "src/base/extent_cursor.h"
 #include "src/base/span.h"
 #include "src/base/status.h"
 #include "transports/shm/wire.h"
@@ -21,13 +21,13 @@ namespace hetcomm::shm {
 // {the same, address of the memory or of its iovec list, list length << 48 | total bytes}.
 inline constexpr uint64_t kPutKey = 1ull << 63;
 inline constexpr uint64_t kMaxSourceBytes = (1ull << 48) - 1;
-inline constexpr size_t kMaxSourceSegments = (1u << 15) - 1;
+inline constexpr size_t kMaxSourceExtents = (1u << 15) - 1;
 
 struct SourceKey {
   uint32_t index;
   uint32_t generation;
   uint64_t address;
-  uint64_t segments;  // 0: |address| is the memory itself
+  uint64_t extents;  // 0: |address| is the memory itself
   uint64_t length;
 
   RemoteKey encode() const;
@@ -36,8 +36,8 @@ struct SourceKey {
 };
 
 struct Target {
-  std::vector<iovec> segments;
-  SegmentCursor cursor;
+  std::vector<iovec> extents;
+  ExtentCursor cursor;
   uint64_t total = 0;
   uint64_t cookie = 0;
   uint64_t received = 0;  // bytes written and not yet reported
@@ -47,7 +47,7 @@ struct Target {
 
 class TargetTable {
  public:
-  RemoteKey add(Segments segments, uint64_t cookie);
+  RemoteKey add(Extents extents, uint64_t cookie);
   void remove(const RemoteKey& key);
   // Null when |token| names nothing that is exposed now.
   Target* find(uint64_t token);
@@ -62,13 +62,13 @@ class SourceTable {
  public:
   explicit SourceTable(Side& mine) : words_(mine.sources.data()) {}
   // kOutOfResources when all words are in use.
-  Result<RemoteKey> add(Segments segments);
+  Result<RemoteKey> add(Extents extents);
   void remove(const RemoteKey& key);
   void clear();
 
  private:
   struct Source {
-    std::vector<iovec> segments;
+    std::vector<iovec> extents;
     uint32_t generation = 0;
     bool live = false;
   };

@@ -12,7 +12,7 @@
 #include "src/base/random.h"
 #include "src/net/connector.h"
 #include "src/net/socket_peer.h"
-#include "transports/shm/descriptor.h"
+#include "transports/shm/contact.h"
 #include "transports/shm/wake.h"
 
 namespace hetcomm::shm {
@@ -51,7 +51,7 @@ class ShmTransport::Pending final : public ConnectHandler, public SetupHandler {
                                   transport.environment_.config.number(Variable::kTimeout));
   }
 
-  void connect(const Descriptor& target) {
+  void connect(const Contact& target) {
     peer_ring_bytes_ = target.ring_bytes;
     const TransportEnvironment& environment = transport_.environment_;
     Hello hello = make_hello(environment.credentials, Role::kShm, environment.rank, peer_);
@@ -167,7 +167,7 @@ Result<std::unique_ptr<ShmTransport>> ShmTransport::create(
   Result<std::string> name = random_socket_name();
   if (!name.ok()) return name.status();
   transport->own_ =
-      Descriptor::of_this_process(std::move(name).value(), transport->context_.geometry.ring_bytes);
+      Contact::of_this_process(std::move(name).value(), transport->context_.geometry.ring_bytes);
   Acceptor::Options options;
   options.credentials = environment.credentials;
   options.role = Role::kShm;
@@ -182,19 +182,19 @@ Result<std::unique_ptr<ShmTransport>> ShmTransport::create(
   return transport;
 }
 
-std::vector<std::byte> ShmTransport::descriptor() const { return own_.encode(); }
+std::vector<std::byte> ShmTransport::contact() const { return own_.encode(); }
 
-Status ShmTransport::reach(ConstByteSpan descriptor) const {
-  Result<Descriptor> peer = Descriptor::decode(descriptor);
+Status ShmTransport::reach(ConstByteSpan contact) const {
+  Result<Contact> peer = Contact::decode(contact);
   if (!peer.ok()) return peer.status();
   return try_reach(own_, *peer);
 }
 
 // --- connections -----------------------------------------------------------------------------
 
-void ShmTransport::connect(int peer, ConstByteSpan descriptor) {
+void ShmTransport::connect(int peer, ConstByteSpan contact) {
   auto pending = std::make_unique<Pending>(*this, peer, true);
-  Result<Descriptor> target = Descriptor::decode(descriptor);
+  Result<Contact> target = Contact::decode(contact);
   if (target.ok()) {
     pending->connect(*target);
   } else {

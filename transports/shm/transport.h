@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "src/net/acceptor.h"
-#include "transports/shm/descriptor.h"
+#include "transports/shm/contact.h"
 #include "transports/shm/endpoint.h"
 #include "transports/shm/setup.h"
 #include "transports/transport.h"
@@ -22,10 +22,10 @@ class ShmTransport final : public Transport, public RegionPublisher, private Acc
   TransportAbilities abilities() override {
     return {.regions = capabilities_.map ? this : nullptr};
   }
-  std::vector<std::byte> descriptor() const override;
+  std::vector<std::byte> contact() const override;
   Status start() override { return acceptor_->open(environment_.credentials).annotate("shm"); }
-  Status reach(ConstByteSpan descriptor) const override;
-  void connect(int peer, ConstByteSpan descriptor) override;
+  Status reach(ConstByteSpan contact) const override;
+  void connect(int peer, ConstByteSpan contact) override;
   void cancel_connect(int peer) override;
   int progress() override;
   bool prepare_sleep(Sleep sleep) override;
@@ -66,7 +66,7 @@ class ShmTransport final : public Transport, public RegionPublisher, private Acc
   std::vector<Orphans> orphans_;
   Capabilities capabilities_;
   SetupContext context_;
-  Descriptor own_;
+  Contact own_;
   std::unique_ptr<Acceptor> acceptor_;
   // Connections being made, in both directions; finished ones are dropped by run_timers().
   std::vector<std::unique_ptr<Pending>> pending_;

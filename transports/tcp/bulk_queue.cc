@@ -6,7 +6,7 @@ namespace hetcomm::tcp {
 namespace {
 
 // The words of Bulk::scratch while the bulk is here.
-enum ScratchWord : size_t { kFramedBytes, kSegment, kWithin, kStateAndFrames };
+enum ScratchWord : size_t { kFramedBytes, kExtent, kWithin, kStateAndFrames };
 
 enum class BulkState : uint64_t { kNowhere, kQueued, kFramed, kCompleted };
 
@@ -22,14 +22,14 @@ void set_state(Bulk& bulk, BulkState state) {
 }
 bool has_frames_under_way(const Bulk& bulk) { return bulk.scratch[kStateAndFrames] >= kOneFrame; }
 
-SegmentCursor load_cursor(const Bulk& bulk) {
+ExtentCursor load_cursor(const Bulk& bulk) {
   return {.position = bulk.local.offset + bulk.scratch[kFramedBytes],
           .within = bulk.scratch[kWithin],
-          .index = static_cast<size_t>(bulk.scratch[kSegment])};
+          .index = static_cast<size_t>(bulk.scratch[kExtent])};
 }
-void store_cursor(Bulk& bulk, const SegmentCursor& cursor) {
+void store_cursor(Bulk& bulk, const ExtentCursor& cursor) {
   bulk.scratch[kFramedBytes] = cursor.position - bulk.local.offset;
-  bulk.scratch[kSegment] = cursor.index;
+  bulk.scratch[kExtent] = cursor.index;
   bulk.scratch[kWithin] = cursor.within;
 }
 
@@ -67,8 +67,8 @@ void BulkQueue::push(Bulk& bulk) {
     completed_.push(bulk);
     return;
   }
-  SegmentCursor cursor;
-  cursor.seek(bulk.local.segments, bulk.local.offset);
+  ExtentCursor cursor;
+  cursor.seek(bulk.local.extents, bulk.local.offset);
   store_cursor(bulk, cursor);
   set_state(bulk, BulkState::kQueued);
   list_of(bulk).push(bulk);
@@ -93,7 +93,7 @@ bool BulkQueue::Preview::next(uint32_t max_length, PutFrame& out) {
   out.offset = offset_;
   out.length = static_cast<uint32_t>(std::min<uint64_t>(max_length, left));
   out.start = cursor_;
-  cursor_.advance(bulk_->local.segments, out.length);
+  cursor_.advance(bulk_->local.extents, out.length);
   out.end = cursor_;
   offset_ += out.length;
   if (out.length == left) start(bulk_->next);

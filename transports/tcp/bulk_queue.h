@@ -9,7 +9,7 @@
 
 #include <cstdint>
 
-#include "src/base/segment_cursor.h"
+#include "src/base/extent_cursor.h"
 #include "transports/transport.h"
 
 namespace hetcomm::tcp {
@@ -19,8 +19,8 @@ struct PutFrame {
   Bulk* bulk = nullptr;
   uint64_t offset = 0;  // in the bulk
   uint32_t length = 0;
-  SegmentCursor start;
-  SegmentCursor end;
+  ExtentCursor start;
+  ExtentCursor end;
 };
 
 class BulkQueue {
@@ -42,7 +42,7 @@ class BulkQueue {
     Bulk* normal_;
     Bulk* bulk_ = nullptr;
     uint64_t offset_ = 0;
-    SegmentCursor cursor_;
+    ExtentCursor cursor_;
   };
   // Takes the frame that a preview gave; frames are committed in the order of the preview.
   void commit(const PutFrame& frame);

@@ -60,7 +60,7 @@ void TcpEndpoint::set_handler(EndpointHandler* handler) {
   handler_ = handler;
   if (state_ != State::kOpen) return;
   Status status;
-  for_each_stream([&](Stream& stream) {
+  for_each_stream([&](TcpStream& stream) {
     if (handler == nullptr) {
       stream.unwatch();
     } else if (status.ok()) {
@@ -73,7 +73,7 @@ void TcpEndpoint::set_handler(EndpointHandler* handler) {
 
 const Capabilities& TcpEndpoint::capabilities() const { return transport_.capabilities(); }
 
-Code TcpEndpoint::send(const MessageHeader& header, const SegmentView& payload) {
+Code TcpEndpoint::send(const MessageHeader& header, const ExtentView& payload) {
   if (state_ != State::kOpen) return Code::kPeerLost;
   if (payload.length > kMaxMessageBytes) return Code::kInvalidArgument;
   const Code code = messages_.send_message(header, payload);
@@ -100,22 +100,22 @@ Code TcpEndpoint::put(Bulk& bulk) {
   return Code::kOk;
 }
 
-Result<RemoteKey> TcpEndpoint::expose(Segments segments, Access access, uint64_t cookie) {
+Result<RemoteKey> TcpEndpoint::expose(Extents extents, Access access, uint64_t cookie) {
   if (access != Access::kPutTarget) return Code::kUnsupported;
   if (state_ != State::kOpen) return Code::kPeerLost;
-  return exposures_.add(segments, cookie, transport_.nonces());
+  return exposures_.add(extents, cookie, transport_.nonces());
 }
 
 void TcpEndpoint::revoke(const RemoteKey& key) {
   const uint32_t slot = exposures_.remove(key);
   if (slot == ExposureTable::kNone) return;
-  for_each_stream([&](Stream& stream) { stream.reader().revoke(slot); });
+  for_each_stream([&](TcpStream& stream) { stream.reader().revoke(slot); });
 }
 
 bool TcpEndpoint::cancel(Bulk& bulk) {
   queue_.remove(bulk);
   try {
-    for_each_stream([&](Stream& stream) { stream.detach(bulk); });
+    for_each_stream([&](TcpStream& stream) { stream.detach(bulk); });
   } catch (const std::bad_alloc&) {
     // The rest of a frame that is half sent cannot be kept: the peer gets no more.
     break_off("out of memory");
@@ -193,7 +193,7 @@ void TcpEndpoint::request_streams(size_t count) {
 void TcpEndpoint::attach(size_t index, StreamSocket socket) {
   if (state_ != State::kOpen || has_stream(index)) return;
   transport_.set_socket_buffers(socket.get());
-  auto stream = std::make_unique<Stream>(transport_, *this, std::move(socket), index);
+  auto stream = std::make_unique<TcpStream>(transport_, *this, std::move(socket), index);
   if (handler_ != nullptr) {
     if (const Status status = stream->watch(); !status.ok()) {
       stream_unavailable(status);
@@ -243,7 +243,7 @@ int TcpEndpoint::progress() {
 int TcpEndpoint::receive_buffered() {
   if (!transport_.has_tls()) return 0;
   int done = 0;
-  for_each_stream([&](Stream& stream) {
+  for_each_stream([&](TcpStream& stream) {
     if (stream.buffered()) done += stream.receive();
   });
   return done;
@@ -318,10 +318,10 @@ bool TcpEndpoint::prepare_sleep() {
   if (handler_ == nullptr) return true;
   if (state_ == State::kClosing) {
     bool ended = true;
-    for_each_stream([&](Stream& stream) { ended = ended && stream.read_ended(); });
+    for_each_stream([&](TcpStream& stream) { ended = ended && stream.read_ended(); });
     return !ended && !gone_ && !has_buffered();
   }
-  for_each_stream([](Stream& stream) {
+  for_each_stream([](TcpStream& stream) {
     if (stream.full()) stream.park();
   });
   return !has_work();
@@ -339,7 +339,7 @@ bool TcpEndpoint::watch_path() {
   sent_ = false;
   unsettled_ = false;
   const uint64_t detection_ns = transport_.detection_ns();
-  for_each_stream([&](Stream& stream) {
+  for_each_stream([&](TcpStream& stream) {
     if (state_ != State::kOpen) return;
     if (stream.look(transport_.now(), detection_ns) == PathVerdict::kGone) {
       path_gone(stream);
@@ -353,13 +353,13 @@ bool TcpEndpoint::watch_path() {
 
 void TcpEndpoint::resolve(const StreamId& which, const PathReceipt& receipt) {
   if (state_ != State::kOpen || which.connection != name_.id) return;
-  for_each_stream([&](Stream& stream) {
+  for_each_stream([&](TcpStream& stream) {
     if (stream.id() == which) stream.resolve(receipt);
   });
 }
 
 // Data that came before the cut is taken, and nothing is waited for.
-void TcpEndpoint::path_gone(const Stream& stream) {
+void TcpEndpoint::path_gone(const TcpStream& stream) {
   break_off(text_or_none([&] {
     return fmt::format("the path is gone: the peer's kernel has answered nothing for {:.1f} s",
                        static_cast<double>(stream.silent_ns()) / 1e9);
@@ -387,7 +387,7 @@ void TcpEndpoint::break_off(std::string_view reason) {
   });
   deadline_ns_ = deadline_after(transport_.now(), kLingerNs);
   queue_.drop_unsent();
-  for_each_stream([](Stream& stream) { stream.drop_output(); });
+  for_each_stream([](TcpStream& stream) { stream.drop_output(); });
   activate();
 }
 
@@ -403,7 +403,7 @@ int TcpEndpoint::progress_closing() {
   int done = report();
   int received = 0;
   bool ended = true;
-  for_each_stream([&](Stream& stream) {
+  for_each_stream([&](TcpStream& stream) {
     received += stream.receive();
     ended = ended && stream.read_ended();
   });
@@ -420,7 +420,7 @@ void TcpEndpoint::fail() {
   state_ = State::kFailed;
   queue_.drop_unsent();
   // Bytes that a path lets through after it was given up would be of no use.
-  for_each_stream([&](Stream& stream) { gone_ ? stream.abort() : stream.close(); });
+  for_each_stream([&](TcpStream& stream) { gone_ ? stream.abort() : stream.close(); });
   transport_.cancel_streams(*this);
   report();
   handler_->on_failed(why_);

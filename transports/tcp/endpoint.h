@@ -51,13 +51,13 @@ class TcpEndpoint final : public Endpoint,
   void set_handler(EndpointHandler* handler) override;
   const Capabilities& capabilities() const override;
   EndpointAbilities abilities() override { return {.puts = this, .exposer = this, .doubts = this}; }
-  Code send(const MessageHeader& header, const SegmentView& payload) override;
+  Code send(const MessageHeader& header, const ExtentView& payload) override;
   void close() override {}
   bool flushed() const override;
   std::string describe() const override;
 
   Code put(Bulk& bulk) override;
-  Result<RemoteKey> expose(Segments segments, Access access, uint64_t cookie) override;
+  Result<RemoteKey> expose(Extents extents, Access access, uint64_t cookie) override;
   void revoke(const RemoteKey& key) override;
   void release(const RemoteKey& key) override { revoke(key); }
   bool cancel(Bulk& bulk) override;
@@ -76,7 +76,7 @@ class TcpEndpoint final : public Endpoint,
   void stream_unavailable(const Status& why);
   bool has_stream(size_t index) const;
 
-  // --- for Stream. No upcalls.
+  // --- for TcpStream. No upcalls.
   void activate();
   // |why|: what broke; empty when the peer has closed it.
   void stream_ended(std::string_view why, bool cut);
@@ -116,7 +116,7 @@ class TcpEndpoint final : public Endpoint,
   int report();
   void review_stream_count();
   void note_sent();
-  void path_gone(const Stream& stream);
+  void path_gone(const TcpStream& stream);
   void break_off(std::string_view reason);
   int progress_closing();
   void fail();
@@ -143,8 +143,8 @@ class TcpEndpoint final : public Endpoint,
   ExposureTable exposures_;
   BulkQueue queue_;
   StreamCount stream_count_;
-  Stream messages_;
-  std::array<std::unique_ptr<Stream>, kMaxBulkStreams> bulk_;
+  TcpStream messages_;
+  std::array<std::unique_ptr<TcpStream>, kMaxBulkStreams> bulk_;
 };
 
 }  // namespace hetcomm::tcp

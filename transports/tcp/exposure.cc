@@ -7,8 +7,8 @@ namespace hetcomm::tcp {
 namespace {
 
 constexpr uint32_t kMaxSlots = 1u << 20;
-// A segment list longer than this is not kept in a free slot.
-constexpr size_t kKeptSegments = 64;
+// A extent list longer than this is not kept in a free slot.
+constexpr size_t kMaxKeptExtents = 64;
 
 }  // namespace
 
@@ -20,15 +20,15 @@ Result<uint64_t> NonceSource::next() {
   return pool_[--left_];
 }
 
-Result<RemoteKey> ExposureTable::add(Segments segments, uint64_t cookie, NonceSource& nonces) {
+Result<RemoteKey> ExposureTable::add(Extents extents, uint64_t cookie, NonceSource& nonces) {
   const Result<uint64_t> nonce = nonces.next();
   if (!nonce.ok()) return nonce.status();
   if (free_.empty() && slots_.size() == kMaxSlots) return Code::kOutOfResources;
   const uint32_t slot = next_free_index(slots_, free_);
   Exposure& exposure = slots_[slot];
-  exposure.segments.assign(segments.begin(), segments.end());
+  exposure.extents.assign(extents.begin(), extents.end());
   free_.pop_back();  // nothing fails any more
-  exposure.size_bytes = total_bytes(segments);
+  exposure.size_bytes = total_bytes(extents);
   exposure.cookie = cookie;
   exposure.nonce = nonce.value();
   ++exposure.generation;
@@ -42,10 +42,10 @@ uint32_t ExposureTable::remove(const RemoteKey& key) {
   if (check(token, 0) != Verdict::kLive) return kNone;
   Exposure& exposure = slots_[token.slot];
   exposure.live = false;
-  if (exposure.segments.capacity() > kKeptSegments) {
-    std::vector<iovec>().swap(exposure.segments);
+  if (exposure.extents.capacity() > kMaxKeptExtents) {
+    std::vector<iovec>().swap(exposure.extents);
   } else {
-    exposure.segments.clear();
+    exposure.extents.clear();
   }
   if (exposure.generation != UINT32_MAX) free_.push_back(token.slot);
   return token.slot;

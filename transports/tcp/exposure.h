@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "src/base/segment_cursor.h"
+#include "src/base/extent_cursor.h"
 #include "src/base/span.h"
 #include "src/base/status.h"
 #include "transports/tcp/wire.h"
@@ -27,19 +27,19 @@ class NonceSource {
 };
 
 struct Exposure {
-  std::vector<iovec> segments;  // keeps its capacity, so that re-use of a slot does not allocate
+  std::vector<iovec> extents;  // keeps its capacity, so that re-use of a slot does not allocate
   uint64_t size_bytes = 0;
   uint64_t cookie = 0;
   uint64_t nonce = 0;
   uint32_t generation = 0;
   bool live = false;
-  SegmentCursor cursor;  // where the last put ended: most come in order
+  ExtentCursor cursor;  // where the last put ended: most come in order
 };
 
 class ExposureTable {
  public:
-  // Copies |segments|.
-  Result<RemoteKey> add(Segments segments, uint64_t cookie, NonceSource& nonces);
+  // Copies |extents|.
+  Result<RemoteKey> add(Extents extents, uint64_t cookie, NonceSource& nonces);
   // The slot that was freed; kNone when |key| names nothing live.
   uint32_t remove(const RemoteKey& key);
 

@@ -22,7 +22,7 @@ Pieces FrameReader::next_io(ByteSpan ahead, std::span<iovec> out) {
       pieces = {1, left_};
       break;
     case State::kPut:
-      pieces = collect(exposures_.at(slot_).segments, cursor_, left_, out.first(out.size() - 1));
+      pieces = collect(exposures_.at(slot_).extents, cursor_, left_, out.first(out.size() - 1));
       more_may_follow = pieces.bytes == left_;
       break;
     case State::kDrop:
@@ -63,7 +63,7 @@ void FrameReader::take_direct(size_t bytes) {
   if (state_ == State::kMessage) {
     if (left_ == 0) finish_message();
   } else {
-    cursor_.advance(exposures_.at(slot_).segments, bytes);
+    cursor_.advance(exposures_.at(slot_).extents, bytes);
     if (left_ == 0) finish_put();
   }
 }
@@ -96,10 +96,10 @@ const char* FrameReader::parse(ConstByteSpan bytes) {
         break;
       case State::kPut: {
         used = std::min<size_t>(bytes.size(), left_);
-        const Segments segments = exposures_.at(slot_).segments;
-        // From the cursor's segment on, so that a long list is not walked from its start.
-        scatter(segments.subspan(cursor_.index), cursor_.within, bytes.first(used));
-        cursor_.advance(segments, used);
+        const Extents extents = exposures_.at(slot_).extents;
+        // From the cursor's extent on, so that a long list is not walked from its start.
+        scatter(extents.subspan(cursor_.index), cursor_.within, bytes.first(used));
+        cursor_.advance(extents, used);
         left_ -= static_cast<uint32_t>(used);
         if (left_ == 0) finish_put();
         break;
@@ -168,7 +168,7 @@ const char* FrameReader::begin_put(const std::byte* head) {
       break;
   }
   Exposure& exposure = exposures_.at(target->slot);
-  exposure.cursor.seek(exposure.segments, target->offset);
+  exposure.cursor.seek(exposure.extents, target->offset);
   cursor_ = exposure.cursor;
   slot_ = target->slot;
   state_ = State::kPut;

@@ -11,7 +11,7 @@
 #include <cstdint>
 #include <span>
 
-#include "src/base/segment_cursor.h"
+#include "src/base/extent_cursor.h"
 #include "src/base/span.h"
 #include "transports/tcp/buffer_pool.h"
 #include "transports/tcp/exposure.h"
@@ -77,7 +77,7 @@ class FrameReader {
   uint32_t left_ = 0;
   uint32_t slot_ = 0;  // kPut
   size_t direct_ = 0;  // bytes of the last next_io() that go to their place without |ahead|
-  SegmentCursor cursor_;
+  ExtentCursor cursor_;
   Buffer message_;
   HeadBytes head_{};
 };

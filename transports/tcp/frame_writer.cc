@@ -15,9 +15,9 @@ void FrameWriter::next_io(const BulkQueue* queue, uint32_t max_frame, uint64_t m
     out.iov[pieces.count++] = {const_cast<std::byte*>(data), size};
     pieces.bytes += size;
   };
-  const auto add_data = [&](const Bulk& bulk, const SegmentCursor& from, uint32_t length) {
+  const auto add_data = [&](const Bulk& bulk, const ExtentCursor& from, uint32_t length) {
     const Pieces data =
-        collect(bulk.local.segments, from, length, std::span(out.iov).subspan(pieces.count));
+        collect(bulk.local.extents, from, length, std::span(out.iov).subspan(pieces.count));
     pieces.count += data.count;
     pieces.bytes += data.bytes;
     return data.bytes == length;
@@ -62,7 +62,7 @@ void FrameWriter::commit(const NextIo& io, size_t sent, BulkQueue& queue) {
             .left = frame.length - data_sent,
             .cursor = frame.start,
             .head = io.head[i]};
-    put_.cursor.advance(frame.bulk->local.segments, data_sent);
+    put_.cursor.advance(frame.bulk->local.extents, data_sent);
     return;
   }
 }
@@ -80,18 +80,18 @@ size_t FrameWriter::commit_unfinished(size_t sent, BulkQueue& queue) {
   put_.head_sent += static_cast<uint32_t>(head);
   const uint32_t data = static_cast<uint32_t>(std::min<size_t>(sent - head, put_.left));
   put_.left -= data;
-  put_.cursor.advance(put_.bulk->local.segments, data);
+  put_.cursor.advance(put_.bulk->local.extents, data);
   if (put_.left == 0) queue.frame_sent(*std::exchange(put_.bulk, nullptr));
   return sent - head - data;
 }
 
-void FrameWriter::keep_rest(const HeadBytes& head, const SegmentView& payload, size_t sent) {
+void FrameWriter::keep_rest(const HeadBytes& head, const ExtentView& payload, size_t sent) {
   const size_t head_sent = std::min(sent, kHeadBytes);
   const uint64_t data_sent = sent - head_sent;
   std::byte* to = start_rest(kHeadBytes + static_cast<size_t>(payload.length) - sent);
   std::memcpy(to, head.data() + head_sent, kHeadBytes - head_sent);
   to += kHeadBytes - head_sent;
-  gather(payload.segments, payload.offset + data_sent,
+  gather(payload.extents, payload.offset + data_sent,
          {to, static_cast<size_t>(payload.length - data_sent)});
 }
 
@@ -100,7 +100,7 @@ void FrameWriter::detach(const Bulk& bulk) {
   const size_t head_left = kHeadBytes - put_.head_sent;
   std::byte* to = start_rest(head_left + put_.left);
   std::memcpy(to, put_.head.data() + put_.head_sent, head_left);
-  gather(bulk.local.segments.subspan(put_.cursor.index), put_.cursor.within,
+  gather(bulk.local.extents.subspan(put_.cursor.index), put_.cursor.within,
          {to + head_left, put_.left});
   put_.bulk = nullptr;
 }

@@ -10,7 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "src/base/segment_cursor.h"
+#include "src/base/extent_cursor.h"
 #include "src/base/span.h"
 #include "transports/tcp/buffer_pool.h"
 #include "transports/tcp/bulk_queue.h"
@@ -48,7 +48,7 @@ class FrameWriter {
   void commit(const NextIo& io, size_t sent, BulkQueue& queue);
 
   // Keeps all but the first |sent| bytes of a message; only between frames.
-  void keep_rest(const HeadBytes& head, const SegmentView& payload, size_t sent);
+  void keep_rest(const HeadBytes& head, const ExtentView& payload, size_t sent);
   // Memory of |bulk| is not read any more: the rest of a frame of it is copied.
   void detach(const Bulk& bulk);
   // Forgets the unfinished frame: the stream has ended.
@@ -59,7 +59,7 @@ class FrameWriter {
     Bulk* bulk = nullptr;
     uint32_t head_sent = 0;
     uint32_t left = 0;  // of the data
-    SegmentCursor cursor;
+    ExtentCursor cursor;
     HeadBytes head{};
   };
 

@@ -13,7 +13,7 @@ constexpr uint32_t kMaxMisses = 1000;
 
 }  // namespace
 
-void HotSet::move_to_front(Stream& stream) {
+void HotSet::move_to_front(TcpStream& stream) {
   const auto end = streams_.begin() + size_;
   auto at = std::find(streams_.begin(), end, &stream);
   if (at == end) {
@@ -25,7 +25,7 @@ void HotSet::move_to_front(Stream& stream) {
   std::rotate(streams_.begin(), at, at + 1);
 }
 
-void HotSet::remove(const Stream& stream) {
+void HotSet::remove(const TcpStream& stream) {
   const auto end = streams_.begin() + size_;
   const auto at = std::find(streams_.begin(), end, &stream);
   if (at == end) return;
@@ -33,11 +33,11 @@ void HotSet::remove(const Stream& stream) {
   --size_;
 }
 
-bool HotSet::contains(const Stream* stream) const {
+bool HotSet::contains(const TcpStream* stream) const {
   return std::find(streams_.begin(), streams_.begin() + size_, stream) != streams_.begin() + size_;
 }
 
-int HotSet::ask(Stream& stream) {
+int HotSet::ask(TcpStream& stream) {
   const int done = stream.receive();
   // It may be gone by now; the pointer is only compared.
   if (!contains(&stream)) return done;
@@ -53,13 +53,13 @@ int HotSet::ask(Stream& stream) {
 int HotSet::poll() {
   if (size_ == 0) return 0;
   if (size_ == 1) return ask(*streams_[0]);
-  const std::array<Stream*, kSize> now = streams_;
+  const std::array<TcpStream*, kSize> now = streams_;
   const size_t count = size_;
   turn_ = (turn_ + 1) % kSize;
   int done = 0;
   bool first = true;
   for (size_t i = 0; i < count; ++i) {
-    Stream* stream = now[i];
+    TcpStream* stream = now[i];
     if (i > 0 && !contains(stream)) continue;
     const bool asked = stream->is_bulk() || std::exchange(first, false) || i == turn_;
     if (asked) done += ask(*stream);

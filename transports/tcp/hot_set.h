@@ -13,25 +13,25 @@
 
 namespace hetcomm::tcp {
 
-class Stream;
+class TcpStream;
 
 class HotSet {
  public:
   // Makes |stream| the most recent.
-  void touch(Stream& stream) {
+  void touch(TcpStream& stream) {
     if (size_ == 0 || streams_[0] != &stream) move_to_front(stream);
   }
-  void remove(const Stream& stream);
+  void remove(const TcpStream& stream);
   // Receives. Streams may come and go meanwhile. Returns the number of things done.
   int poll();
 
  private:
   static constexpr size_t kSize = 8;
-  void move_to_front(Stream& stream);
-  bool contains(const Stream* stream) const;
-  int ask(Stream& stream);
+  void move_to_front(TcpStream& stream);
+  bool contains(const TcpStream* stream) const;
+  int ask(TcpStream& stream);
 
-  std::array<Stream*, kSize> streams_{};  // most recent first
+  std::array<TcpStream*, kSize> streams_{};  // most recent first
   size_t size_ = 0;
   size_t turn_ = 0;
 };

@@ -29,7 +29,8 @@ bool means_full(int error) { return error == EAGAIN || error == ENOBUFS || error
 
 }  // namespace
 
-Stream::Stream(TcpTransport& transport, TcpEndpoint& endpoint, StreamSocket socket, size_t index)
+TcpStream::TcpStream(TcpTransport& transport, TcpEndpoint& endpoint, StreamSocket socket,
+                     size_t index)
     : transport_(transport),
       endpoint_(endpoint),
       socket_(std::move(socket)),
@@ -42,16 +43,16 @@ Stream::Stream(TcpTransport& transport, TcpEndpoint& endpoint, StreamSocket sock
   transport.open_streams().add(endpoint.name().peer, id(), socket_.get());
 }
 
-Stream::~Stream() { close(); }
+TcpStream::~TcpStream() { close(); }
 
-Status Stream::watch() {
+Status TcpStream::watch() {
   if (watched_ || !socket_.valid()) return {};
   HETCOMM_RETURN_IF_ERROR(transport_.poller().add(socket_.get(), EPOLLIN, *this));
   watched_ = true;
   return {};
 }
 
-void Stream::unwatch() {
+void TcpStream::unwatch() {
   transport_.hot().remove(*this);
   if (!watched_) return;
   transport_.poller().remove(socket_.get(), *this);
@@ -59,7 +60,7 @@ void Stream::unwatch() {
   parked_ = false;
 }
 
-void Stream::close() {
+void TcpStream::close() {
   unwatch();
   // A forked child may hold the descriptor too; the peer shall see the end all the same.
   if (socket_.valid()) {
@@ -73,7 +74,7 @@ void Stream::close() {
   writer_.drop();
 }
 
-void Stream::abort() {
+void TcpStream::abort() {
   const linger at_once{.l_onoff = 1, .l_linger = 0};
   // It fails for no open socket; what is left then leaves in the kernel's time.
   if (socket_.valid() &&
@@ -83,9 +84,9 @@ void Stream::abort() {
   close();
 }
 
-StreamId Stream::id() const { return {endpoint_.name().id, index_}; }
+StreamId TcpStream::id() const { return {endpoint_.name().id, index_}; }
 
-PathVerdict Stream::look(uint64_t now_ns, uint64_t detection_ns) {
+PathVerdict TcpStream::look(uint64_t now_ns, uint64_t detection_ns) {
   PathAccount account;
   if (!watched_ || !read_path(socket_.get(), account)) {
     path_.reset();
@@ -99,7 +100,7 @@ PathVerdict Stream::look(uint64_t now_ns, uint64_t detection_ns) {
   return verdict;
 }
 
-void Stream::on_events(uint32_t events) {
+void TcpStream::on_events(uint32_t events) {
   if ((events & EPOLLOUT) != 0 && parked_) {
     unpark();
     endpoint_.activate();
@@ -109,7 +110,7 @@ void Stream::on_events(uint32_t events) {
   }
 }
 
-int Stream::receive() {
+int TcpStream::receive() {
   const ByteSpan ahead = transport_.scratch();
   std::array<iovec, kReadPieces> iov;
   size_t budget = kReadBudget;
@@ -136,36 +137,36 @@ int Stream::receive() {
   return done;
 }
 
-Code Stream::send_message(const MessageHeader& header, const SegmentView& payload) {
+Code TcpStream::send_message(const MessageHeader& header, const ExtentView& payload) {
   if (!output_idle()) return Code::kWouldBlock;
   if (payload.length <= kSmallBytes) return send_small(header, payload);
   return send_pieces(header, payload);
 }
 
-Code Stream::send_small(const MessageHeader& header, const SegmentView& payload) {
+Code TcpStream::send_small(const MessageHeader& header, const ExtentView& payload) {
   struct {
     HeadBytes head;
     std::array<std::byte, kSmallBytes> data;
   } frame;
   const size_t length = static_cast<size_t>(payload.length);
   encode_message_head(frame.head, header, static_cast<uint32_t>(length));
-  gather(payload.segments, payload.offset, std::span(frame.data).first(length));
+  gather(payload.extents, payload.offset, std::span(frame.data).first(length));
   return finish_send(socket_.send(&frame, kHeadBytes + length), frame.head, payload);
 }
 
-Code Stream::send_pieces(const MessageHeader& header, const SegmentView& payload) {
+Code TcpStream::send_pieces(const MessageHeader& header, const ExtentView& payload) {
   HeadBytes head;
   encode_message_head(head, header, static_cast<uint32_t>(payload.length));
   std::array<iovec, FrameWriter::kMaxPieces> iov;
   iov[0] = {head.data(), kHeadBytes};
-  SegmentCursor cursor;
-  cursor.seek(payload.segments, payload.offset);
-  const Pieces data = collect(payload.segments, cursor, payload.length, std::span(iov).subspan(1));
+  ExtentCursor cursor;
+  cursor.seek(payload.extents, payload.offset);
+  const Pieces data = collect(payload.extents, cursor, payload.length, std::span(iov).subspan(1));
   // The rest of a message with more pieces is kept and follows.
   return finish_send(socket_.send(iov.data(), 1 + data.count), head, payload);
 }
 
-Code Stream::finish_send(ssize_t sent, const HeadBytes& head, const SegmentView& payload) {
+Code TcpStream::finish_send(ssize_t sent, const HeadBytes& head, const ExtentView& payload) {
   if (sent < 0) {
     if (!means_full(errno)) {
       end_writing(errno);
@@ -183,13 +184,13 @@ Code Stream::finish_send(ssize_t sent, const HeadBytes& head, const SegmentView&
   return Code::kOk;
 }
 
-void Stream::send_head(const HeadBytes& head) {
+void TcpStream::send_head(const HeadBytes& head) {
   if (finish_send(socket_.send(head.data(), kHeadBytes), head, {}) != Code::kOk) {
     return;  // its end is noted
   }
 }
 
-int Stream::write(BulkQueue& queue, bool new_frames, uint32_t max_frame) {
+int TcpStream::write(BulkQueue& queue, bool new_frames, uint32_t max_frame) {
   if (parked_ || write_ended_) return 0;
   uint64_t budget = kWriteBudget;
   int done = 0;
@@ -225,7 +226,7 @@ int Stream::write(BulkQueue& queue, bool new_frames, uint32_t max_frame) {
 }
 
 // Sends what TLS has kept. Returns the number of things done.
-int Stream::flush() {
+int TcpStream::flush() {
   if (socket_.flush()) {
     full_ = false;
     full_count_ = 0;
@@ -235,17 +236,17 @@ int Stream::flush() {
   return 0;
 }
 
-void Stream::note_full() {
+void TcpStream::note_full() {
   full_ = true;
   if (++full_count_ >= kMaxFull) park();
 }
 
-void Stream::park() {
+void TcpStream::park() {
   if (parked_ || !watched_) return;
   parked_ = transport_.poller().modify(socket_.get(), EPOLLIN | EPOLLOUT, *this).ok();
 }
 
-void Stream::unpark() {
+void TcpStream::unpark() {
   parked_ = false;
   full_ = false;
   full_count_ = 0;
@@ -253,20 +254,20 @@ void Stream::unpark() {
   if (!transport_.poller().modify(socket_.get(), EPOLLIN, *this).ok()) return;
 }
 
-void Stream::drop_output() {
+void TcpStream::drop_output() {
   writer_.drop();
   full_ = false;
   if (parked_) unpark();
 }
 
-void Stream::end_reading(int error) {
+void TcpStream::end_reading(int error) {
   const bool cut = !reader_.between_frames();
   read_ended_ = true;
   unwatch();
   endpoint_.stream_ended(error == 0 ? std::string() : socket_.describe(error), cut);
 }
 
-void Stream::end_writing(int error) {
+void TcpStream::end_writing(int error) {
   write_ended_ = true;
   endpoint_.stream_ended(socket_.describe(error), false);
 }

@@ -20,13 +20,13 @@ namespace hetcomm::tcp {
 class TcpEndpoint;
 class TcpTransport;
 
-class Stream final : public Watcher {
+class TcpStream final : public Watcher {
  public:
   // |index| 0 carries messages, others puts.
-  Stream(TcpTransport& transport, TcpEndpoint& endpoint, StreamSocket socket, size_t index);
-  ~Stream();
-  Stream(const Stream&) = delete;
-  Stream& operator=(const Stream&) = delete;
+  TcpStream(TcpTransport& transport, TcpEndpoint& endpoint, StreamSocket socket, size_t index);
+  ~TcpStream();
+  TcpStream(const TcpStream&) = delete;
+  TcpStream& operator=(const TcpStream&) = delete;
 
   Status watch();
   void unwatch();
@@ -47,7 +47,7 @@ class Stream final : public Watcher {
 
   // Sends one message, or keeps it when the socket is full. kWouldBlock between the parts of a
   // frame.
-  Code send_message(const MessageHeader& header, const SegmentView& payload);
+  Code send_message(const MessageHeader& header, const ExtentView& payload);
   // A frame without payload; only when output_idle().
   void send_head(const HeadBytes& head);
   // Sends the unfinished frame, then frames of |queue| if |new_frames|, as far as the socket takes
@@ -78,9 +78,9 @@ class Stream final : public Watcher {
   uint32_t misses = 0;
 
  private:
-  Code send_small(const MessageHeader& header, const SegmentView& payload);
-  Code send_pieces(const MessageHeader& header, const SegmentView& payload);
-  Code finish_send(ssize_t sent, const HeadBytes& head, const SegmentView& payload);
+  Code send_small(const MessageHeader& header, const ExtentView& payload);
+  Code send_pieces(const MessageHeader& header, const ExtentView& payload);
+  Code finish_send(ssize_t sent, const HeadBytes& head, const ExtentView& payload);
   void note_full();
   void unpark();
   void end_reading(int error);

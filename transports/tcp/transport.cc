@@ -72,27 +72,23 @@ void TcpTransport::set_socket_buffers(int fd) const {
 
 // --- making connections ----------------------------------------------------------------------
 
-std::vector<std::byte> TcpTransport::descriptor() const {
-  return encode_descriptor(listener_->place());
-}
+std::vector<std::byte> TcpTransport::contact() const { return encode_contact(listener_->place()); }
 
 Status TcpTransport::start() { return listener_->open(environment_.credentials).annotate("tcp"); }
 
-Result<std::vector<Address>> TcpTransport::reachable(ConstByteSpan descriptor) const {
-  Result<ListeningPlace> decoded = decode_descriptor(descriptor);
+Result<std::vector<Address>> TcpTransport::reachable(ConstByteSpan contact) const {
+  Result<ListeningPlace> decoded = decode_contact(contact);
   if (!decoded.ok()) return decoded.status();
   Result<std::vector<Address>> usable = usable_addresses(listener_->place(), *decoded);
   if (!usable.ok()) return usable.status().annotate("tcp");
   return usable;
 }
 
-Status TcpTransport::reach(ConstByteSpan descriptor) const {
-  return reachable(descriptor).status();
-}
+Status TcpTransport::reach(ConstByteSpan contact) const { return reachable(contact).status(); }
 
-void TcpTransport::connect(int peer, ConstByteSpan descriptor) {
+void TcpTransport::connect(int peer, ConstByteSpan contact) {
   StreamName name;
-  Result<std::vector<Address>> target = reachable(descriptor);
+  Result<std::vector<Address>> target = reachable(contact);
   Status status = target.status();
   if (status.ok()) status = fill_random(name.connection);
   std::vector<Address> addresses;

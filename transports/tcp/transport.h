@@ -32,10 +32,10 @@ class TcpTransport final : public Transport,
 
   const Capabilities& capabilities() const override { return settings_.capabilities; }
   TransportAbilities abilities() override { return {.receipts = this}; }
-  std::vector<std::byte> descriptor() const override;
+  std::vector<std::byte> contact() const override;
   Status start() override;
-  Status reach(ConstByteSpan descriptor) const override;
-  void connect(int peer, ConstByteSpan descriptor) override;
+  Status reach(ConstByteSpan contact) const override;
+  void connect(int peer, ConstByteSpan contact) override;
   void cancel_connect(int peer) override;
   int progress() override;
   bool prepare_sleep(Sleep sleep) override;
@@ -95,8 +95,8 @@ class TcpTransport final : public Transport,
 
   TcpTransport(const TransportEnvironment& environment, std::shared_ptr<const TlsContext> tls);
   Status listen();
-  // The addresses in |descriptor| that make sense from here.
-  Result<std::vector<Address>> reachable(ConstByteSpan descriptor) const;
+  // The addresses in |contact| that make sense from here.
+  Result<std::vector<Address>> reachable(ConstByteSpan contact) const;
   void begin(int peer, const StreamName& name, std::vector<Address> addresses, Status refused,
              TcpEndpoint* endpoint);
   TcpEndpoint* find(const ConnectionId& id, int peer);

@@ -123,19 +123,19 @@ std::optional<StreamsNote> decode_streams(const std::byte* head) {
   return StreamsNote{.kind = static_cast<StreamsNote::Kind>(kind), .count = count};
 }
 
-std::vector<std::byte> encode_descriptor(const ListeningPlace& place) {
+std::vector<std::byte> encode_contact(const ListeningPlace& place) {
   ByteWriter writer;
   writer.write(kDescriptorVersion);
   place.encode(writer);
   return writer.take();
 }
 
-Result<ListeningPlace> decode_descriptor(ConstByteSpan bytes) {
+Result<ListeningPlace> decode_contact(ConstByteSpan bytes) {
   ByteReader reader(bytes);
   const bool known = reader.read<uint8_t>() == kDescriptorVersion;
   std::optional<ListeningPlace> place = ListeningPlace::decode(reader);
   if (!known || !place || !reader.finished()) {
-    return Status(Code::kInvalidArgument, "malformed tcp descriptor");
+    return Status(Code::kInvalidArgument, "malformed tcp contact");
   }
   return std::move(*place);
 }

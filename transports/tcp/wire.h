@@ -1,4 +1,4 @@
-// The wire format of tcp: frames on a stream, the descriptor, and the hello's extra bytes.
+// The wire format of tcp: frames on a stream, the contact, and the hello's extra bytes.
 //
 // Every frame starts with a head of kHeadBytes. All numbers are little endian; bytes without a
 // meaning are zero and are checked to be. Decoding treats its input as hostile; failures are static
@@ -31,7 +31,7 @@ inline constexpr uint32_t kMaxMessageBytes = 64u << 10;
 // Largest put frame on a bulk stream, and on stream 0, where it would keep messages waiting.
 inline constexpr uint32_t kMaxPutBytes = 64u << 20;
 inline constexpr uint32_t kMaxFragmentBytes = 64u << 10;
-// Stream 0 carries messages; 1 to kMaxBulkStreams carry puts.
+// TcpStream 0 carries messages; 1 to kMaxBulkStreams carry puts.
 inline constexpr size_t kMaxBulkStreams = 8;
 
 using HeadBytes = std::array<std::byte, kHeadBytes>;
@@ -70,9 +70,9 @@ FrameHead decode_head(const std::byte* head, bool bulk_stream);
 std::optional<PutTarget> decode_put(const std::byte* head);
 std::optional<StreamsNote> decode_streams(const std::byte* head);
 
-// The descriptor says where a process listens.
-std::vector<std::byte> encode_descriptor(const ListeningPlace& place);
-Result<ListeningPlace> decode_descriptor(ConstByteSpan bytes);
+// The contact says where a process listens.
+std::vector<std::byte> encode_contact(const ListeningPlace& place);
+Result<ListeningPlace> decode_contact(ConstByteSpan bytes);
 
 // Binds the streams of a connection to each other.
 using ConnectionId = std::array<std::byte, 16>;

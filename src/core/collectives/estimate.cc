@@ -16,8 +16,8 @@ uint32_t rounds_for(uint32_t count) {
   return static_cast<uint32_t>(std::bit_width(count > 0 ? count - 1 : 0));
 }
 
-// Estimates the time that algorithms take. A message between clusters shares its host's way out with
-// those that the other ranks of the cluster send at the same time.
+// Estimates the time that algorithms take. A message between clusters shares its host's way out
+// with those that the other ranks of the cluster send at the same time.
 class Estimate {
  public:
   explicit Estimate(const Problem& problem)

@@ -52,7 +52,8 @@ void barrier_two_level(const Problem& problem, PlanBuilder& plan) {
 
 // --- broadcast --------------------------------------------------------------
 
-// The data goes from the root to a rank of each cluster, and from there to the others of the cluster.
+// The data goes from the root to a rank of each cluster, and from there to the others of the
+// cluster.
 void broadcast_two_level(const PipelineBuffers& buffers, PlanBuilder& plan) {
   const TwoLevels levels(buffers.problem());
   const Range all = buffers.received(0);
@@ -134,7 +135,8 @@ void receive_of_clusters(const PipelineBuffers& buffers, const TwoLevels& levels
   }
 }
 
-// One rank of this cluster sends what the cluster has for a rank of another cluster, in one message.
+// One rank of this cluster sends what the cluster has for a rank of another cluster, in one
+// message.
 void alltoall_two_level(const PipelineBuffers& buffers, PlanBuilder& plan) {
   const Problem& problem = buffers.problem();
   const TwoLevels levels(problem);

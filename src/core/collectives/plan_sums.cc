@@ -123,9 +123,9 @@ void allreduce_ring(const PipelineBuffers& buffers, const Members& among, const 
   gather_ring(buffers, among, all, plan);
 }
 
-// There are as many shares as the smallest cluster has ranks. In each cluster the rank of that index
-// sums a share, exchanges it with those of its index in the other clusters, and hands it to its
-// mates.
+// There are as many shares as the smallest cluster has ranks. In each cluster the rank of that
+// index sums a share, exchanges it with those of its index in the other clusters, and hands it to
+// its mates.
 void allreduce_two_level(const PipelineBuffers& buffers, PlanBuilder& plan) {
   const TwoLevels levels(buffers.problem());
   const uint32_t shares = levels.smallest();
@@ -149,7 +149,8 @@ void allreduce_two_level(const PipelineBuffers& buffers, PlanBuilder& plan) {
 
 // --- reduce_scatter ---------------------------------------------------------
 
-// One rank of this cluster sums what the cluster has for a rank of another cluster, and sends it there.
+// One rank of this cluster sums what the cluster has for a rank of another cluster, and sends it
+// there.
 void reduce_scatter_two_level(const PipelineBuffers& buffers, PlanBuilder& plan) {
   const Problem& problem = buffers.problem();
   const TwoLevels levels(problem);

@@ -18,8 +18,8 @@ void plan_scan(const PipelineBuffers& buffers, PlanBuilder& plan);
 // Every member has its own share of |all|, which goes round once.
 void gather_ring(const PipelineBuffers& buffers, const Members& among, const Range& all,
                  PlanBuilder& plan);
-// Exchanges the |shares| shares of this rank's cluster. Returns the cluster's inputs for the share of
-// this rank's index, in the order of ranks; nothing where there is no such share.
+// Exchanges the |shares| shares of this rank's cluster. Returns the cluster's inputs for the share
+// of this rank's index, in the order of ranks; nothing where there is no such share.
 std::vector<Range> collect_of_mates(const PipelineBuffers& buffers, uint32_t shares,
                                     PlanBuilder& plan);
 // Exchanges the results of the |shares| shares within this rank's cluster.

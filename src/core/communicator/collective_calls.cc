@@ -27,7 +27,7 @@ void fill_call(const Communicator& communicator, const Arguments& arguments,
     operation.timeout_ns = arguments.options->timeout_ns;
     operation.run.deadline_ns = deadline_after(now_ns(), operation.timeout_ns);
   }
-  operation.buffers.segment = {};
+  operation.buffers.extent = {};
   operation.length = 0;
   operation.clear_pieces();
   call->attach(operation);

@@ -77,10 +77,10 @@ Code OperationFiller::fill(const PostArguments& arguments, Operation& operation,
 Code OperationFiller::fill_buffers(const PostArguments& arguments, Operation& operation,
                                    std::string* text) {
   operation.clear_pieces();
-  operation.buffers.segment = {};
+  operation.buffers.extent = {};
   operation.length = 0;
   operation.buffers.on_host = true;
-  operation.buffers.has_windows = true;
+  operation.buffers.has_placeholders = true;
   for (size_t i = 0; i < arguments.count; ++i) {
     const hetcomm_buffer_t& buffer = arguments.buffers[i];
     auto* memory = reinterpret_cast<Memory*>(buffer.memory);
@@ -99,12 +99,13 @@ Code OperationFiller::fill_buffers(const PostArguments& arguments, Operation& op
     operation.buffers.on_host = operation.buffers.on_host && (on_host || buffer.length == 0);
     if (on_host) {
       std::byte* base = memory != nullptr ? static_cast<std::byte*>(memory->address()) : nullptr;
-      operation.buffers.segment_list.push_back({base + buffer.offset, buffer.length});
+      operation.buffers.extent_list.push_back({base + buffer.offset, buffer.length});
     } else if (buffer.length > 0) {
-      std::byte* const window = memory->window();
-      operation.buffers.has_windows = operation.buffers.has_windows && window != nullptr;
-      if (window != nullptr) {
-        operation.buffers.segment_list.push_back({window + buffer.offset, buffer.length});
+      std::byte* const placeholder = memory->placeholder();
+      operation.buffers.has_placeholders =
+          operation.buffers.has_placeholders && placeholder != nullptr;
+      if (placeholder != nullptr) {
+        operation.buffers.extent_list.push_back({placeholder + buffer.offset, buffer.length});
       }
     }
   }

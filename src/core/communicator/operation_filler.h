@@ -60,7 +60,7 @@ class OperationFiller {
   }
   // Fills in one buffer in host memory.
   static void fill_host(const hetcomm_buffer_t& buffer, Operation& operation) {
-    operation.buffers.segment = {reinterpret_cast<void*>(buffer.offset), buffer.length};
+    operation.buffers.extent = {reinterpret_cast<void*>(buffer.offset), buffer.length};
     operation.length = buffer.length;
     if (!operation.buffers.pieces.empty()) [[unlikely]]
       operation.clear_pieces();

@@ -104,13 +104,13 @@ Status Job::set_up(Bootstrap& bootstrap, const JobOptions& options) {
   commons_.first_sequence = options.first_sequence;
   const Address route = bootstrap.local_address();
   // A rank that cannot go on comes all the same, and tells the others why: they would wait for it.
-  RankDescriptor own;
+  RankProfile own;
   const Status prepared = prepare(options, route, &own);
   if (!prepared.ok()) {
     log().warn("communicator '{}' cannot be made: {}", options.name, prepared.text());
   }
   const std::vector<std::byte> mine =
-      prepared.ok() ? encode_descriptor(own, control_.get()) : encode_refusal(prepared);
+      prepared.ok() ? encode_profile(own, control_.get()) : encode_refusal(prepared);
   const std::string scope = fmt::format("{}/epoch {}", options.name, options.epoch);
   auto all = bootstrap.allgather(scope, mine, options.deadline_ns);
   HETCOMM_RETURN_IF_ERROR(prepared);
@@ -121,7 +121,7 @@ Status Job::set_up(Bootstrap& bootstrap, const JobOptions& options) {
     for (int rank = 0; rank < size(); ++rank) {
       const auto index = static_cast<size_t>(rank);
       HETCOMM_RETURN_IF_ERROR(add_peer(rank, all.value()[index], own, &control[index])
-                                  .annotate(fmt::format("descriptor of rank {}", rank)));
+                                  .annotate(fmt::format("what rank {} says of itself", rank)));
     }
     peers_.gather_links();
     adapt_to_crowd(peers_.ranks_beside(rank()), environment_.config, log(), engine().spin());
@@ -133,7 +133,7 @@ Status Job::set_up(Bootstrap& bootstrap, const JobOptions& options) {
   return wait_for_control(options.deadline_ns);
 }
 
-Status Job::prepare(const JobOptions& options, const Address& route, RankDescriptor* own) {
+Status Job::prepare(const JobOptions& options, const Address& route, RankProfile* own) {
   const Engine::Baton baton(engine());
   engine().refresh_now();
   HETCOMM_RETURN_IF_ERROR(make_control(route));
@@ -166,7 +166,7 @@ Status Job::make_control(const Address& route) {
 
 // Draws what makes this job another one than all before: its id, which counts if this is rank 0,
 // and the incarnation of this process.
-Status Job::describe_self(RankDescriptor* own) const {
+Status Job::describe_self(RankProfile* own) const {
   const Config& config = environment_.config;
   const std::string_view cluster = config.text(Variable::kCluster);
   if (cluster.size() > kMaxClusterName) {
@@ -178,7 +178,7 @@ Status Job::describe_self(RankDescriptor* own) const {
   if (!links.ok()) return links.status();
   PeerInfo& info = own->info;
   HETCOMM_RETURN_IF_ERROR(fill_random(std::as_writable_bytes(std::span(&info.incarnation, 1))));
-  if (rank() == 0) HETCOMM_RETURN_IF_ERROR(fill_random(own->job_id));
+  if (rank() == 0) HETCOMM_RETURN_IF_ERROR(fill_random(own->instance));
   own->tls = tls_wanted(config);
   info.host = read_host_id();
   info.cluster = cluster;
@@ -190,20 +190,20 @@ Status Job::describe_self(RankDescriptor* own) const {
     info.offers.push_back({.name = each->name,
                            .within_host = can.within_host,
                            .link = known != nullptr ? *known : measured,
-                           .descriptor = each->transport->descriptor()});
+                           .contact = each->transport->contact()});
   }
   return {};
 }
 
-Status Job::add_peer(int rank, ConstByteSpan bytes, const RankDescriptor& own,
+Status Job::add_peer(int rank, ConstByteSpan bytes, const RankProfile& own,
                      std::vector<Address>* control) {
-  RankDescriptor told;
-  HETCOMM_RETURN_IF_ERROR(decode_descriptor(bytes, this->rank(), own.tls, &told));
+  RankProfile told;
+  HETCOMM_RETURN_IF_ERROR(decode_profile(bytes, this->rank(), own.tls, &told));
   if (rank == this->rank() && told.info.incarnation != own.info.incarnation) {
     return Status(Code::kBootstrapFailed,
                   "it comes from another process: two processes have the same rank");
   }
-  if (rank == 0) credentials_.identity.mesh = told.job_id;
+  if (rank == 0) credentials_.identity.instance = told.instance;
   *control = std::move(told.control);
   peers_.set(rank, std::move(told.info));
   return {};

@@ -37,7 +37,7 @@
 #include "src/core/job/path_inquiry.h"
 #include "src/core/job/peer_directory.h"
 #include "src/core/job/peer_events.h"
-#include "src/core/job/rank_descriptor.h"
+#include "src/core/job/rank_profile.h"
 #include "src/core/job/task_list.h"
 #include "src/core/peer/pair_commons.h"
 #include "src/core/progress/driven.h"
@@ -58,7 +58,7 @@ struct JobOptions {
 
 class Job final : public Driven {
  public:
-  // Exchanges descriptors and makes the control plane. Collective; blocks until
+  // Exchanges profiles and makes the control plane. Collective; blocks until
   // |options.deadline_ns|.
   static Result<std::unique_ptr<Job>> create(const JobEnvironment& environment,
                                              Bootstrap& bootstrap, const JobOptions& options);
@@ -119,10 +119,10 @@ class Job final : public Driven {
   Job(const JobEnvironment& environment, int rank, int size);
   Status set_up(Bootstrap& bootstrap, const JobOptions& options);
   // Makes what this rank has to have before the others are asked, and says what it tells them.
-  Status prepare(const JobOptions& options, const Address& route, RankDescriptor* own);
+  Status prepare(const JobOptions& options, const Address& route, RankProfile* own);
   Status make_control(const Address& route);
-  Status describe_self(RankDescriptor* own) const;
-  Status add_peer(int rank, ConstByteSpan bytes, const RankDescriptor& own,
+  Status describe_self(RankProfile* own) const;
+  Status add_peer(int rank, ConstByteSpan bytes, const RankProfile& own,
                   std::vector<Address>* control);
   Status start_connections(std::vector<std::vector<Address>> control);
   Status wait_for_control(uint64_t deadline_ns);

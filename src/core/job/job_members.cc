@@ -147,7 +147,7 @@ void JobMembers::on_unexpected_part(int rank, const WireHeader& header) {
 }
 
 void JobMembers::peer_lost(int rank, const Status& why) {
-  drop_requests_of(rank);
+  drop_announced_by(rank);
   commons_.engine.pool().for_each([&](Operation& operation) {
     if (operation.state() != OperationState::kPending ||
         operation.kind != OperationKind::kReceive || operation.stage != OperationStage::kPosted ||
@@ -164,7 +164,7 @@ void JobMembers::peer_lost(int rank, const Status& why) {
 }
 
 // A request of a lost sender can never be granted; eager messages that are here stay.
-void JobMembers::drop_requests_of(int rank) {
+void JobMembers::drop_announced_by(int rank) {
   commons_.channels.for_each_table([&](MatchTable& table) {
     for_each_unexpected(table, [&](Incoming& message) {
       if (message.source != rank || !message.rendezvous) return;

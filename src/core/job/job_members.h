@@ -57,7 +57,7 @@ class JobMembers {
   JobMember* find(int origin, uint32_t channel) const;
   bool contains(const CommunicatorBase& communicator) const;
   void take_early_notices(JobMember& communicator);
-  void drop_requests_of(int rank);
+  void drop_announced_by(int rank);
   void drop_queued(Channel& channel);
 
   PairCommons& commons_;

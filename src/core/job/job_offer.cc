@@ -22,7 +22,7 @@ using ToldByRank = std::vector<std::vector<Told>>;
 void write_offer(ByteWriter& writer, const JobOffer& offer) {
   writer.write_raw(offer.job.job);
   writer.write(offer.job.epoch);
-  writer.write_raw(offer.job.mesh);
+  writer.write_raw(offer.job.instance);
   writer.write(offer.rank);
   writer.write(offer.channel);
   writer.write(static_cast<uint32_t>(offer.lost.size()));
@@ -37,7 +37,7 @@ JobOffer read_offer(ByteReader& reader) {
   };
   read_id(offer.job.job);
   offer.job.epoch = reader.read<uint32_t>();
-  read_id(offer.job.mesh);
+  read_id(offer.job.instance);
   offer.rank = reader.read<int32_t>();
   offer.channel = reader.read<uint32_t>();
   const auto lost = reader.read<uint32_t>();

@@ -36,7 +36,7 @@ void MemoryExports::publish(Registration& registration) {
     if (!commons_.device_access.reaches(memory, each->index)) continue;
     const uint32_t rights = registration.rights();
     Region region{
-        .address = on_host ? static_cast<std::byte*>(memory.address()) : memory.known_window(),
+        .address = on_host ? static_cast<std::byte*>(memory.address()) : memory.known_placeholder(),
         .length = memory.size(),
         .writable = (rights & HETCOMM_ACCESS_PUT) != 0,
         .readable = (rights & HETCOMM_ACCESS_GET) != 0,

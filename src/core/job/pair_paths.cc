@@ -21,7 +21,7 @@ std::vector<PairPaths::Candidate> PairPaths::candidates(int rank) const {
   for (const auto& each : transports_.all()) {
     if ((each->name == "self") != (rank == commons_.rank)) continue;
     Candidate candidate{.transport = each.get(),
-                        .descriptor = nullptr,
+                        .contact = nullptr,
                         .reach = Status(Code::kUnsupported,
                                         "the peer does not offer it: its HETCOMM_TRANSPORTS leaves "
                                         "it out, or it cannot use it")};
@@ -29,8 +29,8 @@ std::vector<PairPaths::Candidate> PairPaths::candidates(int rank) const {
     candidate.cooling = pair != nullptr && pair->extra_rails().cool_downs().is_cooling(
                                                each->index, commons_.engine.coarse_now());
     if (const PeerInfo::Offer* offer = peers_.at(rank).find_offer(each->name); offer != nullptr) {
-      candidate.descriptor = &offer->descriptor;
-      candidate.reach = each->transport->reach(offer->descriptor);
+      candidate.contact = &offer->contact;
+      candidate.reach = each->transport->reach(offer->contact);
     }
     result.push_back(std::move(candidate));
   }
@@ -155,7 +155,7 @@ void PairPaths::connect_over(int rank, size_t index) {
   const PeerInfo::Offer* const offer = peers_.at(rank).find_offer(transport.name);
   if (offer == nullptr) return;
   commons_.log.info("rank {}: also connecting over {}", rank, offer->name);
-  transport.transport->connect(rank, offer->descriptor);
+  transport.transport->connect(rank, offer->contact);
 }
 
 void PairPaths::connect(int rank) {
@@ -176,7 +176,7 @@ void PairPaths::try_next(Pair& pair) {
                         chosen.name, candidate.score_us);
       if (pair.extra_rails().cool_downs().stop_connecting(chosen.index))
         chosen.transport->cancel_connect(pair.rank());
-      chosen.transport->connect(pair.rank(), *candidate.descriptor);
+      chosen.transport->connect(pair.rank(), *candidate.contact);
       return;
     }
     ++connect->next;

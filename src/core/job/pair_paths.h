@@ -54,9 +54,9 @@ class PairPaths final : public PairConnector, public ConnectionHandler {
  private:
   struct Candidate {
     JobTransport* transport;
-    const std::vector<std::byte>* descriptor;  // null where the peer does not offer it
-    double score_us = 0;                       // estimated time of a 64 KiB message
-    bool cooling = false;                      // it failed lately
+    const std::vector<std::byte>* contact;  // null where the peer does not offer it
+    double score_us = 0;                    // estimated time of a 64 KiB message
+    bool cooling = false;                   // it failed lately
     Status reach;
   };
   // The state of one pair while it connects.

@@ -20,7 +20,7 @@ struct PeerInfo {
     std::string name;
     bool within_host = false;
     LinkCost link;
-    std::vector<std::byte> descriptor;
+    std::vector<std::byte> contact;
   };
   uint64_t incarnation = 0;  // drawn by its process for this job
   HostId host{};             // where it runs, as it says

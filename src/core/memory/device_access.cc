@@ -49,12 +49,12 @@ DeviceAccess::State& DeviceAccess::state_of(const Memory& memory, size_t index) 
 bool DeviceAccess::reaches(Memory& memory, size_t index) {
   if (memory.host_accessible()) return true;
   if (!paths_[index].verdicts[memory.device_index()].ok()) return false;
-  std::byte* const window = memory.window();
-  if (window == nullptr) return false;
+  std::byte* const placeholder = memory.placeholder();
+  if (placeholder == nullptr) return false;
   State& state = state_of(memory, index);
   if (state == State::kUnknown) {
-    const Status status =
-        paths_[index].attacher->attach({memory.device(), memory.address(), memory.size(), window});
+    const Status status = paths_[index].attacher->attach(
+        {memory.device(), memory.address(), memory.size(), placeholder});
     state = status.ok() ? State::kAttached : State::kRefused;
     if (!status.ok()) {
       log_.info("memory of {} ({} bytes) is staged over {}: {}", memory.device().table->kind,
@@ -65,7 +65,7 @@ bool DeviceAccess::reaches(Memory& memory, size_t index) {
 }
 
 bool DeviceAccess::reaches(const Operation& operation, size_t index) {
-  if (!operation.buffers.has_windows) return false;
+  if (!operation.buffers.has_placeholders) return false;
   for (const BufferPiece& piece : operation.buffers.pieces) {
     if (is_on_device(piece) && !reaches(*piece.memory, index)) return false;
   }
@@ -126,7 +126,7 @@ void DeviceAccess::forget(const Memory& memory) {
   const auto known = memories_.find(&memory);
   if (known == memories_.end()) return;
   for (Path& path : paths_) {
-    if (path.attacher != nullptr) path.attacher->detach(memory.known_window());
+    if (path.attacher != nullptr) path.attacher->detach(memory.known_placeholder());
   }
   memories_.erase(known);
 }

@@ -33,7 +33,7 @@ class DeviceAccess final : public MemoryUser {
   // Forgets all transports, before they go. No memory is attached afterwards.
   void close();
 
-  // Returns whether transport |index| moves all of |operation|'s memory by its segments().
+  // Returns whether transport |index| moves all of |operation|'s memory by its extents().
   bool reaches(const Operation& operation, size_t index);
   bool reaches(Memory& memory, size_t index);
   // Notes that transport |index| has refused to work with |operation|'s memory after all.

@@ -104,17 +104,17 @@ Memory::Memory(DeviceSet& devices, size_t device, void* address, uint64_t size, 
 }
 
 Memory::~Memory() {
-  if (known_window() != nullptr) munmap(known_window(), size_);
+  if (known_placeholder() != nullptr) munmap(known_placeholder(), size_);
   if (owned_) device().table->free(device().instance, address_);
 }
 
-std::byte* Memory::window() {
-  std::byte* known = known_window();
+std::byte* Memory::placeholder() {
+  std::byte* known = known_placeholder();
   if (known != nullptr || !devices_.is_reached(device_)) return known;
   void* const made =
       mmap(nullptr, size_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (made == MAP_FAILED) return nullptr;
-  if (window_.compare_exchange_strong(known, static_cast<std::byte*>(made))) {
+  if (placeholder_.compare_exchange_strong(known, static_cast<std::byte*>(made))) {
     return static_cast<std::byte*>(made);
   }
   munmap(made, size_);

@@ -101,10 +101,10 @@ class Memory {
     return offset <= size_ && length <= size_ - offset;
   }
 
-  // Returns addresses that stand for this memory in segments (DeviceRange). The first call makes
+  // Returns addresses that stand for this memory in extents (DeviceRange). The first call makes
   // them. Null if no transport reaches the device, or there is no room. [any-thread]
-  std::byte* window();
-  std::byte* known_window() const { return window_.load(std::memory_order_acquire); }
+  std::byte* placeholder();
+  std::byte* known_placeholder() const { return placeholder_.load(std::memory_order_acquire); }
   // flush_remote_writes() lets the device see all that network interfaces have written before.
   bool needs_flush() const { return device().table->flush_remote_writes != nullptr; }
   Status flush_remote_writes() const;
@@ -128,7 +128,7 @@ class Memory {
   void* address_;
   uint64_t size_;
   bool owned_;
-  std::atomic<std::byte*> window_{nullptr};
+  std::atomic<std::byte*> placeholder_{nullptr};
   std::atomic<uint32_t> uses_{0};
 };
 

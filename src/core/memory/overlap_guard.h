@@ -59,7 +59,7 @@ class OverlapGuard {
   template <typename Use>
   static bool for_each_range(const Operation& receive, Use&& use) {
     if (receive.buffers.pieces.empty()) {
-      const auto address = reinterpret_cast<uint64_t>(receive.buffers.segment.iov_base);
+      const auto address = reinterpret_cast<uint64_t>(receive.buffers.extent.iov_base);
       return receive.length == 0 || use(Range{{nullptr, address}, address + receive.length});
     }
     for (const BufferPiece& piece : receive.buffers.pieces) {

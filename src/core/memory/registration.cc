@@ -20,7 +20,7 @@ std::vector<std::byte> ExportedMemory::encode() const {
   writer.write(kMagic);
   writer.write_raw(job.job);
   writer.write(job.epoch);
-  writer.write_raw(job.mesh);
+  writer.write_raw(job.instance);
   writer.write(rank);
   writer.write(id);
   writer.write(length);
@@ -46,8 +46,8 @@ Result<ExportedMemory> ExportedMemory::decode(ConstByteSpan bytes) {
   const ConstByteSpan job = reader.read_raw(result.job.job.size());
   std::copy(job.begin(), job.end(), result.job.job.begin());
   result.job.epoch = reader.read<uint32_t>();
-  const ConstByteSpan mesh = reader.read_raw(result.job.mesh.size());
-  std::copy(mesh.begin(), mesh.end(), result.job.mesh.begin());
+  const ConstByteSpan instance = reader.read_raw(result.job.instance.size());
+  std::copy(instance.begin(), instance.end(), result.job.instance.begin());
   result.rank = reader.read<int32_t>();
   result.id = reader.read<uint64_t>();
   result.length = reader.read<uint64_t>();

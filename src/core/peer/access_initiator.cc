@@ -12,7 +12,7 @@
 namespace hetcomm {
 namespace {
 
-constexpr size_t kMostSegments = 8;  // of a put that goes as one message
+constexpr size_t kMaxExtents = 8;  // of a put that goes as one message
 
 // True if the bytes of |put| may travel in one message, out of which the owner copies them.
 bool fits_message(const Operation& put, const Rail& rail) {
@@ -20,7 +20,7 @@ bool fits_message(const Operation& put, const Rail& rail) {
   return put.buffers.on_host && put.access.remote->host_accessible() &&
          put.length <= capabilities.eager_limit_bytes &&
          put.length + sizeof(AccessBody) <= capabilities.max_payload_bytes &&
-         put.segments().size() <= kMostSegments;
+         put.extents().size() <= kMaxExtents;
 }
 
 }  // namespace
@@ -50,7 +50,7 @@ bool AccessInitiator::start_put(Operation& put, Rail& rail) {
     return true;
   }
   if (put.access.notify && !pay_for_notification(put)) return true;
-  return fits || put.access.placed ? start_put_message(put) : start_put_request(put);
+  return fits || put.access.placed ? start_put_message(put) : announce_put(put);
 }
 
 // False: there is no credit, and |put| waits for some. Nothing waits behind it.
@@ -71,7 +71,7 @@ void AccessInitiator::credit_came() {
 
 bool AccessInitiator::start_put_message(Operation& put) {
   const AccessBody body = access_body_of(put);
-  std::array<iovec, 1 + kMostSegments> pieces;
+  std::array<iovec, 1 + kMaxExtents> pieces;
   pieces[0] = {const_cast<AccessBody*>(&body), sizeof(body)};
   size_t count = 1;
   uint64_t length = sizeof(body);
@@ -79,18 +79,18 @@ bool AccessInitiator::start_put_message(Operation& put) {
   if (put.access.placed) {
     flags |= kFlagPlaced;
   } else {
-    for (const iovec& segment : put.segments()) pieces[count++] = segment;
+    for (const iovec& extent : put.extents()) pieces[count++] = extent;
     length += put.length;
   }
   const WireHeader header{.kind = MessageKind::kPut, .flags = flags, .value = put.access.operand};
-  return ask(put, header, Segments(pieces.data(), count), length);
+  return ask(put, header, Extents(pieces.data(), count), length);
 }
 
-bool AccessInitiator::start_put_request(Operation& put) {
+bool AccessInitiator::announce_put(Operation& put) {
   if (!may_ask(put)) return true;
   auto transfer = make_pooled<SendTransfer>(association_.common().blocks, transfers_, put);
-  const PutRequestBody body{access_body_of(put), put.access.ahead, transfer->make_request()};
-  const WireHeader header{.kind = MessageKind::kPutRequest,
+  const AnnouncePutBody body{access_body_of(put), put.access.ahead, transfer->make_announcement()};
+  const WireHeader header{.kind = MessageKind::kAnnouncePut,
                           .flags = put.access.notify ? kFlagNotify : uint8_t{0},
                           .tag = put.access.id,
                           .value = put.access.operand};
@@ -109,14 +109,14 @@ bool AccessInitiator::start_get(Operation& get, Rail& rail) {
   const AccessBody body = access_body_of(get);
   iovec piece{const_cast<AccessBody*>(&body), sizeof(body)};
   const WireHeader header{.kind = MessageKind::kGet};
-  return ask(get, header, Segments(&piece, 1), sizeof(body));
+  return ask(get, header, Extents(&piece, 1), sizeof(body));
 }
 
 bool AccessInitiator::start_atomic(Operation& atomic) {
   AtomicBody body = atomic_body_of(atomic);
   iovec piece{&body, sizeof(body)};
   const WireHeader header{.kind = MessageKind::kAtomic};
-  return ask(atomic, header, Segments(&piece, 1), sizeof(body));
+  return ask(atomic, header, Extents(&piece, 1), sizeof(body));
 }
 
 // False: |operation| waits for its turn now, and nothing waits for it.
@@ -129,7 +129,7 @@ bool AccessInitiator::may_ask(Operation& operation) {
 
 // Sends a message that the owner answers or acknowledges; |operation| waits for that. False: to be
 // tried again.
-bool AccessInitiator::ask(Operation& operation, WireHeader header, Segments payload,
+bool AccessInitiator::ask(Operation& operation, WireHeader header, Extents payload,
                           uint64_t length) {
   if (!may_ask(operation)) return true;
   const bool is_put = header.kind == MessageKind::kPut;
@@ -137,7 +137,7 @@ bool AccessInitiator::ask(Operation& operation, WireHeader header, Segments payl
   Code code;
   try {
     if (is_put) sent_puts_.push_back({association_.sequencer().sent() + 1, header.tag});
-    code = association_.send(header, SegmentView{payload, 0, length});
+    code = association_.send(header, ExtentView{payload, 0, length});
   } catch (const std::bad_alloc&) {
     code = Code::kOutOfMemory;
   }
@@ -270,10 +270,10 @@ void AccessInitiator::receive_get_data(const WireHeader& header, ConstByteSpan p
                                          payload.size());
 }
 
-void AccessInitiator::receive_get_request(const WireHeader& header, ConstByteSpan payload) {
-  RequestBody body;
+void AccessInitiator::receive_announced_get(const WireHeader& header, ConstByteSpan payload) {
+  AnnounceBody body;
   if (!decode_body(payload, &body)) {
-    association_.violated("request of a wrong size");
+    association_.violated("announcement of a wrong size");
     return;
   }
   const Operation* known = asked_.find(header.tag);
@@ -286,7 +286,7 @@ void AccessInitiator::receive_get_request(const WireHeader& header, ConstByteSpa
     association_.send_protocol(MessageKind::kStop, body.sender_id, Code::kCancelled);
   }
   Operation* get = take_asked(header.tag);
-  if (get != nullptr) receiver_.attach_request(*get, body, header.value);
+  if (get != nullptr) receiver_.attach_announced(*get, body, header.value);
 }
 
 // --- ending -------------------------------------------------------------------

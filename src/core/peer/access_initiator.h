@@ -39,7 +39,7 @@ class AccessInitiator final : public DirectPathUser {
 
   // --- what the owner has answered ---
   void receive_get_data(const WireHeader& header, ConstByteSpan payload);
-  void receive_get_request(const WireHeader& header, ConstByteSpan payload);
+  void receive_announced_get(const WireHeader& header, ConstByteSpan payload);
   void receive_atomic_done(const WireHeader& header);
   void receive_refused(const WireHeader& header);
   // The owner has dealt with all messages up to |sequence|.
@@ -85,11 +85,11 @@ class AccessInitiator final : public DirectPathUser {
   bool start_put(Operation& put, Rail& rail);
   bool pay_for_notification(Operation& put);
   bool start_put_message(Operation& put);
-  bool start_put_request(Operation& put);
+  bool announce_put(Operation& put);
   bool start_get(Operation& get, Rail& rail);
   bool start_atomic(Operation& atomic);
   bool may_ask(Operation& operation);
-  bool ask(Operation& operation, WireHeader header, Segments payload, uint64_t length);
+  bool ask(Operation& operation, WireHeader header, Extents payload, uint64_t length);
   void note_asked(Operation& operation);
   void send_soon(Operation& operation);
   Operation* take_asked(uint64_t id);

@@ -76,7 +76,7 @@ void AccessOwner::accepted(const Operation& accept) {
   const AccessBody range{accept.access.registration->id, accept.access.offset - ahead,
                          accept.length + ahead};
   finish_put(*accept.access.registration, range,
-             {.kind = MessageKind::kPutRequest,
+             {.kind = MessageKind::kAnnouncePut,
               .flags = accept.access.notify ? kFlagNotify : uint8_t{0},
               .value = accept.access.operand});
 }
@@ -123,10 +123,10 @@ void AccessOwner::receive_put(const WireHeader& header, ConstByteSpan payload) {
   association_.acknowledgement_due();
 }
 
-void AccessOwner::receive_put_request(const WireHeader& header, ConstByteSpan payload) {
-  PutRequestBody body;
+void AccessOwner::receive_announced_put(const WireHeader& header, ConstByteSpan payload) {
+  AnnouncePutBody body;
   if (!decode_body(payload, &body)) {
-    association_.violated("put request of a wrong size");
+    association_.violated("put announcement of a wrong size");
     return;
   }
   const bool notify = (header.flags & kFlagNotify) != 0;
@@ -146,14 +146,15 @@ void AccessOwner::receive_put_request(const WireHeader& header, ConstByteSpan pa
   }
   if (accept == nullptr) {
     if (notify) association_.give_back_credit(kMessageCost);
-    association_.send_protocol(MessageKind::kStop, body.request.sender_id, code, Place::kOwner);
+    association_.send_protocol(MessageKind::kStop, body.announcement.sender_id, code,
+                               Place::kOwner);
     return;
   }
   accept->access.holds_place = true;
   accept->access.ahead = body.ahead;
   accept->access.notify = notify;
   accept->access.operand = header.value;
-  receiver_.attach_request(*accept, body.request, body.range.length);
+  receiver_.attach_announced(*accept, body.announcement, body.range.length);
 }
 
 // --- gets ---------------------------------------------------------------------
@@ -202,9 +203,9 @@ bool AccessOwner::start(Operation& answer) {
   if (!answer.buffers.on_host || answer.length > capabilities.eager_limit_bytes ||
       answer.length > capabilities.max_payload_bytes || !may_keep) {
     auto transfer = make_pooled<SendTransfer>(common().blocks, transfers_, answer);
-    const RequestBody body = transfer->make_request();
+    const AnnounceBody body = transfer->make_announcement();
     const WireHeader header{
-        .kind = MessageKind::kGetRequest, .tag = answer.access.id, .value = answer.length};
+        .kind = MessageKind::kAnnounceGet, .tag = answer.access.id, .value = answer.length};
     const Code code = SendTransfer::announce(transfer, header, body);
     if (code != Code::kOk) return association_.refused(answer, code);
     answer.access.asked = true;
@@ -212,7 +213,7 @@ bool AccessOwner::start(Operation& answer) {
   }
   const WireHeader header{
       .kind = MessageKind::kGetData, .tag = answer.access.id, .value = answer.length};
-  const Code code = association_.send(header, SegmentView{answer.segments(), 0, answer.length});
+  const Code code = association_.send(header, ExtentView{answer.extents(), 0, answer.length});
   if (code != Code::kOk) return association_.refused(answer, code);
   answer.access.asked = true;
   places_.answered(association_.sequencer().sent());

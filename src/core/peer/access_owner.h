@@ -30,7 +30,7 @@ class AccessOwner {
 
   // --- what the initiator asks for ---
   void receive_put(const WireHeader& header, ConstByteSpan payload);
-  void receive_put_request(const WireHeader& header, ConstByteSpan payload);
+  void receive_announced_put(const WireHeader& header, ConstByteSpan payload);
   void receive_get(const WireHeader& header, ConstByteSpan payload);
   void receive_atomic(const WireHeader& header, ConstByteSpan payload);
 

@@ -40,7 +40,7 @@ bool Association::try_send(const WireHeader& header, const void* body, size_t si
                            uint32_t acknowledged, Place place) {
   iovec storage{const_cast<void*>(body), size};
   const Code code =
-      sequencer_.send(*rails_.current(), header, SegmentView{Segments(&storage, 1), 0, size},
+      sequencer_.send(*rails_.current(), header, ExtentView{Extents(&storage, 1), 0, size},
                       acknowledged, receive_credit_);
   if (code != Code::kOk) return false;
   if (place == Place::kOwner) {
@@ -67,7 +67,7 @@ bool Association::send_update(uint8_t flags) {
                           .flags = flags,
                           .acknowledged = sequencer_.received(),
                           .credit = receive_credit_.returned()};
-  return rails_.current()->endpoint().send(encode_header(header), SegmentView{}) == Code::kOk;
+  return rails_.current()->endpoint().send(encode_header(header), ExtentView{}) == Code::kOk;
 }
 
 void Association::starve() {

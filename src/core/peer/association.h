@@ -80,7 +80,7 @@ class Association {
   // A message of the user may leave now: no protocol message is overtaken.
   bool may_send() const { return is_ready() && protocol_.empty(); }
   // Sends the next message, over the current rail. As Sequencer::send().
-  [[gnu::always_inline]] inline Code send(const WireHeader& header, const SegmentView& payload) {
+  [[gnu::always_inline]] inline Code send(const WireHeader& header, const ExtentView& payload) {
     return sequencer_.send(*rails_.current(), header, payload, sequencer_.received(),
                            receive_credit_);
   }

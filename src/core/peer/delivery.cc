@@ -58,7 +58,7 @@ void Delivery::deliver_rest(Operation& receive, ConstByteSpan bytes) {
       }
       return;
     }
-    scatter(receive.segments(), 0, bytes.first(part));
+    scatter(receive.extents(), 0, bytes.first(part));
   }
   complete_delivered(receive);
 }

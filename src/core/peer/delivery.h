@@ -30,12 +30,12 @@ class Delivery {
   // Copies |bytes|, the whole message, into |receive| and completes it.
   void deliver(Operation& receive, int source, uint64_t tag, ConstByteSpan bytes, uint64_t length) {
     note_message(receive, source, tag, length);
-    if (!receive.buffers.on_host || !receive.buffers.segment_list.empty() ||
-        length > receive.length) [[unlikely]] {
+    if (!receive.buffers.on_host || !receive.buffers.extent_list.empty() || length > receive.length)
+        [[unlikely]] {
       deliver_rest(receive, bytes);
       return;
     }
-    if (!bytes.empty()) copy_bytes(receive.buffers.segment.iov_base, bytes.data(), bytes.size());
+    if (!bytes.empty()) copy_bytes(receive.buffers.extent.iov_base, bytes.data(), bytes.size());
     completer_.complete(receive);
   }
   // A message of |length| bytes is in |receive|, which is in host memory, as far as it fits.

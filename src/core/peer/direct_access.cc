@@ -133,7 +133,7 @@ void DirectAccess::issue(Rail& rail, Range range) {
   part.owner = this;
   part.rail = &rail;
   part.is_get = operation_.kind == OperationKind::kGet;
-  part.local = SegmentView{operation_.segments(), range.offset, range.length};
+  part.local = ExtentView{operation_.extents(), range.offset, range.length};
   part.key = operation_.access.remote->key(rail.transport);
   part.remote_offset = operation_.access.offset + range.offset;
   part.high_priority = operation_.options.high_priority;

@@ -48,7 +48,7 @@ bool IdleCloser::receive_question() {
   const uint64_t rail = association_.receiving_on().id;
   const WireHeader yes{.kind = MessageKind::kMayClose, .tag = rail, .value = 1};
   // An answer that waited would be held back with the rest.
-  if (may_lose_connection() && association_.send(yes, SegmentView{}) == Code::kOk) return true;
+  if (may_lose_connection() && association_.send(yes, ExtentView{}) == Code::kOk) return true;
   association_.send_protocol(MessageKind::kMayClose, rail, 0);
   return false;
 }

@@ -10,7 +10,7 @@ namespace {
 void copy_range(const Operation& operation, uint64_t from, uint64_t length) {
   std::byte* at = operation.access.remote->mapped + operation.access.offset + from;
   const bool put = operation.kind == OperationKind::kPut;
-  for_each_piece(operation.segments(), from, length, [&](std::byte* piece, size_t size) {
+  for_each_piece(operation.extents(), from, length, [&](std::byte* piece, size_t size) {
     put ? copy_bytes(at, piece, size) : copy_bytes(piece, at, size);
     at += size;
   });

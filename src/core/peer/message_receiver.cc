@@ -37,7 +37,7 @@ Incoming* MessageReceiver::new_message(uint64_t tag, uint64_t length, uint64_t c
     return nullptr;
   }
   static_assert(std::is_trivially_destructible_v<Incoming>);
-  static_assert(sizeof(Incoming) <= 256, "kMaxRequests says what they cost");
+  static_assert(sizeof(Incoming) <= 256, "kMaxAnnounced says what they cost");
   auto* message = new (memory) Incoming;
   message->receiver = this;
   message->source = rank();
@@ -113,7 +113,7 @@ void MessageReceiver::receive_more(const WireHeader& header, ConstByteSpan paylo
     const uint64_t room = message->operation->length;
     if (message->received < room) {
       const uint64_t part = std::min<uint64_t>(payload.size(), room - message->received);
-      scatter(message->operation->segments(), message->received, payload.first(part));
+      scatter(message->operation->extents(), message->received, payload.first(part));
     }
   }
   message->received += payload.size();
@@ -141,20 +141,20 @@ void MessageReceiver::finish_arriving(Incoming& message) {
   free(message);
 }
 
-void MessageReceiver::receive_request(const WireHeader& header, ConstByteSpan payload) {
-  RequestBody body;
+void MessageReceiver::receive_announced(const WireHeader& header, ConstByteSpan payload) {
+  AnnounceBody body;
   if (!decode_body(payload, &body)) {
-    association_.violated("request of a wrong size");
+    association_.violated("announcement of a wrong size");
     return;
   }
   count_received(length_of(header));
   MatchTable* table = table_for(header);
   if (table == nullptr) {
-    refuse_request(channel_of(header), body.sender_id);
+    refuse_announced(channel_of(header), body.sender_id);
     return;
   }
-  if (requests_held_ >= kMaxRequests) {
-    association_.violated("too many requests");
+  if (announced_ >= kMaxAnnounced) {
+    association_.violated("too many announcements");
     return;
   }
   Incoming* message = new_message(header.tag, length_of(header), 0, Keeps::kNothing);
@@ -164,19 +164,19 @@ void MessageReceiver::receive_request(const WireHeader& header, ConstByteSpan pa
 }
 
 // It names a channel that is not there.
-void MessageReceiver::refuse_request(uint32_t channel, uint64_t sender_id) {
+void MessageReceiver::refuse_announced(uint32_t channel, uint64_t sender_id) {
   // An abort reaches the sender by itself.
   if (common().channels.is_aborted(channel)) return;
   association_.send_protocol(MessageKind::kStop, sender_id, Code::kAborted);
 }
 
-// |request| says where the data of |message| is.
-void MessageReceiver::announce(Incoming& message, const RequestBody& request) {
-  ++requests_held_;
+// |announcement| says where the data of |message| is.
+void MessageReceiver::announce(Incoming& message, const AnnounceBody& announcement) {
+  ++announced_;
   message.rendezvous = true;
-  message.sender_id = request.sender_id;
-  message.rail = request.rail;
-  message.source_key = request.source;
+  message.sender_id = announcement.sender_id;
+  message.rail = announcement.rail;
+  message.source_key = announcement.source;
 }
 
 // |message| goes to |receive|, which was matched with it, or without one to the queue.
@@ -219,8 +219,8 @@ void MessageReceiver::receive_pull(const WireHeader& header, ConstByteSpan paylo
   }
   iovec own{message->bytes, length};
   const uint64_t started_ns = now_ns();
-  const Code code = direct ? pull(body, receive->segments(), std::min(length, receive->length))
-                           : pull(body, Segments(&own, 1), length);
+  const Code code = direct ? pull(body, receive->extents(), std::min(length, receive->length))
+                           : pull(body, Extents(&own, 1), length);
   if (code != Code::kOk) {
     // The sender copies it after all, or is about to say why not.
     const bool works = code == Code::kCancelled || code == Code::kPeerLost;
@@ -246,11 +246,11 @@ void MessageReceiver::receive_pull(const WireHeader& header, ConstByteSpan paylo
 }
 
 // kCancelled: not over this connection, or not any more.
-Code MessageReceiver::pull(const PullBody& from, Segments into, uint64_t length) {
+Code MessageReceiver::pull(const PullBody& from, Extents into, uint64_t length) {
   Rail& rail = association_.receiving_on();
   if (!rail.capabilities().gets_now || from.rail != rail.id || !rail.known) return Code::kCancelled;
   Bulk bulk;
-  bulk.local = SegmentView{into, 0, length};
+  bulk.local = ExtentView{into, 0, length};
   bulk.key = from.source;
   const Code code = rail.abilities().immediate_gets->get_now(bulk);
   if (code == Code::kOk) {
@@ -314,7 +314,7 @@ void MessageReceiver::attach(Incoming& message, Operation& receive) {
     if (message.bytes != nullptr && receive.buffers.on_host) {
       // The bytes that are here move now. The rest goes straight to the receive.
       const uint64_t part = std::min(message.received, receive.length);
-      scatter(receive.segments(), 0, message.payload().first(part));
+      scatter(receive.extents(), 0, message.payload().first(part));
       message.drop_bytes(common().blocks);
     }
     return;
@@ -324,7 +324,8 @@ void MessageReceiver::attach(Incoming& message, Operation& receive) {
   free(message);
 }
 
-void MessageReceiver::attach_request(Operation& receive, const RequestBody& body, uint64_t length) {
+void MessageReceiver::attach_announced(Operation& receive, const AnnounceBody& body,
+                                       uint64_t length) {
   receive.stage = OperationStage::kSubmitted;  // in no list
   Incoming* message = new_message(0, length, 0, Keeps::kNothing);
   if (message == nullptr) {
@@ -348,7 +349,7 @@ void MessageReceiver::queue_unexpected(MatchTable& table, Incoming& message,
 }
 
 void MessageReceiver::free(Incoming& message) {
-  if (message.rendezvous) --requests_held_;
+  if (message.rendezvous) --announced_;
   message.drop_bytes(common().blocks);
   common().blocks.give(&message, sizeof(message));
 }

@@ -75,14 +75,14 @@ class MessageReceiver {
   void receive_first(const WireHeader& header, ConstByteSpan payload);
   void receive_more(const WireHeader& header, ConstByteSpan payload);
   void receive_pull(const WireHeader& header, ConstByteSpan payload);
-  void receive_request(const WireHeader& header, ConstByteSpan payload);
+  void receive_announced(const WireHeader& header, ConstByteSpan payload);
   void receive_withdraw(const WireHeader& header);
 
   // --- messages that are matched later ---
   // Gives |message|, which was queued as unexpected, to |receive|.
   void attach(Incoming& message, Operation& receive);
   // Gives |receive| the message that |body| announces.
-  void attach_request(Operation& receive, const RequestBody& body, uint64_t length);
+  void attach_announced(Operation& receive, const AnnounceBody& body, uint64_t length);
   // Detaches a receive whose eager fragments are still coming; the rest is dropped.
   void detach(Operation& receive);
   enum class Tell : uint8_t { kSender, kNobody };
@@ -97,7 +97,7 @@ class MessageReceiver {
   // No bytes of an eager message are missing.
   bool is_whole() const { return arriving_.empty(); }
   // Messages wait in match tables whose data is with the sender.
-  bool holds_requests() const { return requests_held_ > 0; }
+  bool holds_announced() const { return announced_ > 0; }
 
  private:
   enum class Keeps : uint8_t { kNothing, kBytes };
@@ -134,7 +134,7 @@ class MessageReceiver {
   bool keep_eager(const WireHeader& header, ConstByteSpan payload, MatchTable& table);
   Operation* match(MatchTable* table, uint64_t tag);
   Incoming* new_message(uint64_t tag, uint64_t length, uint64_t credit, Keeps keeps);
-  void announce(Incoming& message, const RequestBody& request);
+  void announce(Incoming& message, const AnnounceBody& announcement);
   void hand_over(Incoming& message, MatchTable& table, Operation* receive,
                  const WireHeader& header);
   void attach_new(Incoming& message, Operation& receive);
@@ -142,9 +142,9 @@ class MessageReceiver {
                    const WireHeader& header);
   void finish_arriving(Incoming& message);
   void queue_unexpected(MatchTable& table, Incoming& message, const WireHeader& header);
-  void refuse_request(uint32_t channel, uint64_t sender_id);
+  void refuse_announced(uint32_t channel, uint64_t sender_id);
   void drop_withdrawn(uint64_t sender_id);
-  Code pull(const PullBody& from, Segments into, uint64_t length);
+  Code pull(const PullBody& from, Extents into, uint64_t length);
   bool samples(uint64_t bytes);
   void took(uint64_t bytes, uint64_t elapsed_ns, uint64_t fragments);
   void tell_pull_pause(uint64_t bytes);
@@ -152,7 +152,7 @@ class MessageReceiver {
   Association& association_;
   TransferTable& transfers_;
   ArrivingList arriving_;
-  uint32_t requests_held_ = 0;       // announced by the peer and not matched
+  uint32_t announced_ = 0;           // announced by the peer and not matched
   bool arriving_sampled_ = false;    // the message that comes in fragments
   uint64_t arriving_fragments_ = 0;  // of a sampled one, that are here
   uint64_t arriving_ns_ = 0;         // that taking them out has cost

@@ -27,7 +27,7 @@ bool MessageSender::send_at_once(uint32_t channel, uint64_t tag, iovec bytes) {
                           .channel = static_cast<uint16_t>(channel),
                           .tag = tag,
                           .value = addressee_value(channel, length)};
-  if (association_.send(header, SegmentView{Segments(&bytes, 1), 0, length}) != Code::kOk)
+  if (association_.send(header, ExtentView{Extents(&bytes, 1), 0, length}) != Code::kOk)
       [[unlikely]] {
     return false;
   }
@@ -44,8 +44,9 @@ bool MessageSender::start_long(Operation& send) {
   }
   if (rule_.pulls(length, &now_ns)) {
     auto transfer = make_pooled<SendTransfer>(association_.common().blocks, transfers_, send);
-    const RequestBody request = transfer->make_request();
-    if (request.source != RemoteKey{}) return start_pulled(send, std::move(transfer), request);
+    const AnnounceBody announcement = transfer->make_announcement();
+    if (announcement.source != RemoteKey{})
+      return start_pulled(send, std::move(transfer), announcement);
   }
   if (!rule_.samples_next(length)) return start_copied(send);
   const uint64_t started_ns = now_ns();
@@ -55,8 +56,8 @@ bool MessageSender::start_long(Operation& send) {
 }
 
 bool MessageSender::start_pulled(Operation& send, PoolPtr<SendTransfer> transfer,
-                                 const RequestBody& request) {
-  const PullBody body{request.sender_id, request.rail, request.source,
+                                 const AnnounceBody& announcement) {
+  const PullBody body{announcement.sender_id, announcement.rail, announcement.source,
                       rule_.copy_ns_per_mib(send.length)};
   const Code code = SendTransfer::announce(transfer, header_of(MessageKind::kPull, send), body);
   if (code != Code::kOk) return association_.refused(send, code);
@@ -117,8 +118,7 @@ bool MessageSender::send_fragments(Operation& send) {
       header.value = send.run.sent;
     }
     const uint64_t length = std::min(limit, send.length - send.run.sent);
-    const Code code =
-        association_.send(header, SegmentView{send.segments(), send.run.sent, length});
+    const Code code = association_.send(header, ExtentView{send.extents(), send.run.sent, length});
     if (code != Code::kOk) return association_.refused(send, code);
     if (first) association_.send_credit().use(send.length + kMessageCost);
     send.run.sent += length;
@@ -128,18 +128,18 @@ bool MessageSender::send_fragments(Operation& send) {
 }
 
 bool MessageSender::start_rendezvous(Operation& send) {
-  if (!transfers_.may_request()) return false;
+  if (!transfers_.may_announce()) return false;
   if (send.length > kMaxMessageBytes) [[unlikely]] {
     association_.common().completer.complete(send, Code::kOutOfRange,
                                              "a message has less than 2^48 bytes");
     return true;
   }
   auto transfer = make_pooled<SendTransfer>(association_.common().blocks, transfers_, send);
-  const RequestBody body = transfer->make_request();
-  const Code code = SendTransfer::announce(transfer, header_of(MessageKind::kRequest, send), body);
+  const AnnounceBody body = transfer->make_announcement();
+  const Code code = SendTransfer::announce(transfer, header_of(MessageKind::kAnnounce, send), body);
   if (code != Code::kOk) return association_.refused(send, code);
-  transfers_.request_left();
-  send.transfer.send->request_sent();
+  transfers_.announcement_left();
+  send.transfer.send->announcement_sent();
   note_sent(send.length, false);
   return true;
 }

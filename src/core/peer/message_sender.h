@@ -3,7 +3,7 @@
 // A short message is copied onto the connection (eager), in fragments if it is longer than one
 // transport message. The receiver may read a longer eager one instead (pulled); what it does not
 // read soon is copied after all (pushed). Eager messages cost credit; without credit, and where a
-// message is large or on a device, a request asks first (rendezvous). Under the baton.
+// message is large or on a device, an announcement asks first (rendezvous). Under the baton.
 #pragma once
 
 #include <cstdint>
@@ -68,7 +68,7 @@ class MessageSender {
   }
   bool start_eager(Operation& send) {
     const Code code = association_.send(header_of(MessageKind::kEager, send),
-                                        SegmentView{send.segments(), 0, send.length});
+                                        ExtentView{send.extents(), 0, send.length});
     if (code != Code::kOk) [[unlikely]]
       return association_.refused(send, code);
     association_.send_credit().use(send.length + kMessageCost);
@@ -88,7 +88,8 @@ class MessageSender {
     ++(eager ? counters.eager_sent : counters.rendezvous_sent);
   }
   bool start_long(Operation& send);
-  bool start_pulled(Operation& send, PoolPtr<SendTransfer> transfer, const RequestBody& request);
+  bool start_pulled(Operation& send, PoolPtr<SendTransfer> transfer,
+                    const AnnounceBody& announcement);
   bool send_fragments(Operation& send);
   bool start_rendezvous(Operation& send);
 

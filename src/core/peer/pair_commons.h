@@ -84,7 +84,7 @@ struct PairCommons {
 
   uint64_t now_ns() const { return engine.coarse_now(); }
   // True if a connection over transport |index| moves all of |operation|'s memory by itself, as its
-  // segments() say.
+  // extents() say.
   bool reaches(const Operation& operation, size_t index) {
     return operation.buffers.on_host || device_access.reaches(operation, index);
   }

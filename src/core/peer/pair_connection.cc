@@ -122,7 +122,7 @@ void Pair::adopt(std::unique_ptr<Endpoint> endpoint, std::string_view transport,
 void Pair::send_open(Rail& rail) {
   const WireHeader header{
       .kind = MessageKind::kOpen, .tag = rail.id, .value = association_.sequencer().received()};
-  const Code code = rail.endpoint().send(encode_header(header), SegmentView{});
+  const Code code = rail.endpoint().send(encode_header(header), ExtentView{});
   if (code == Code::kOk) {
     rail.open_sent = true;
   } else if (code != Code::kWouldBlock) {

@@ -40,14 +40,14 @@ void RemoteAccess::receive(const WireHeader& header, ConstByteSpan payload) {
   switch (header.kind) {
     case MessageKind::kPut:
       return owner_.receive_put(header, payload);
-    case MessageKind::kPutRequest:
-      return owner_.receive_put_request(header, payload);
+    case MessageKind::kAnnouncePut:
+      return owner_.receive_announced_put(header, payload);
     case MessageKind::kGet:
       return owner_.receive_get(header, payload);
     case MessageKind::kGetData:
       return initiator_.receive_get_data(header, payload);
-    case MessageKind::kGetRequest:
-      return initiator_.receive_get_request(header, payload);
+    case MessageKind::kAnnounceGet:
+      return initiator_.receive_announced_get(header, payload);
     case MessageKind::kAtomic:
       return owner_.receive_atomic(header, payload);
     case MessageKind::kAtomicDone:

@@ -4,9 +4,9 @@
 //   initiator                                         owner
 //     kPut (range, bytes)                        -->    writes them; acknowledged with whatever
 //                                                       goes back next
-//     kPutRequest (range, source), a rendezvous  -->    a receive of its own, with chunks as any
+//     kAnnouncePut (range, source), a rendezvous  -->    a receive of its own, with chunks as any
 //     kGet (range)                               -->    a send of its own:
-//                                                <--    kGetData (bytes) or kGetRequest (source)
+//                                                <--    kGetData (bytes) or kAnnounceGet (source)
 //     kAtomic                                    -->    does it
 //                                                <--    kAtomicDone (value before)
 //                                                <--    kRefused (why not), for each of them

@@ -31,10 +31,10 @@ class Retention {
   }
 
   // After make_room().
-  void push(const WireHeader& header, const SegmentView& payload) {
+  void push(const WireHeader& header, const ExtentView& payload) {
     const Record record{header, payload.length};
     append(&record, sizeof(record));
-    for_each_piece(payload.segments, payload.offset, payload.length,
+    for_each_piece(payload.extents, payload.offset, payload.length,
                    [this](const std::byte* piece, size_t length) { append(piece, length); });
     ++count_;
   }

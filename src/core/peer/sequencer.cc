@@ -10,7 +10,7 @@ Code Sequencer::replay(Rail& rail, const ReceiveCredit& credit) {
     header.credit = credit.returned();
     iovec storage{const_cast<std::byte*>(payload.data()), payload.size()};
     code = rail.endpoint().send(encode_header(header),
-                                SegmentView{Segments(&storage, 1), 0, payload.size()});
+                                ExtentView{Extents(&storage, 1), 0, payload.size()});
     if (code == Code::kOk) replayed_ = sequence;
     return code == Code::kOk;
   });

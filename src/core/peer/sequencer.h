@@ -30,7 +30,7 @@ class Sequencer {
   //
   // Inlined by force, so that |header| stays in registers: read back from memory it would wait for
   // the bytes of the message before it.
-  [[gnu::always_inline]] inline Code send(Rail& rail, WireHeader header, const SegmentView& payload,
+  [[gnu::always_inline]] inline Code send(Rail& rail, WireHeader header, const ExtentView& payload,
                                           uint32_t acknowledged, ReceiveCredit& credit) {
     header.sequence = sent_ + 1;
     header.acknowledged = acknowledged;
@@ -106,7 +106,7 @@ class Sequencer {
   static constexpr uint32_t kAcknowledgeEvery = 32;
   static constexpr uint64_t kAcknowledgeBytes = 64 * 1024;
 
-  [[gnu::noinline]] void retain(const MessageHeader& header, const SegmentView& payload) {
+  [[gnu::noinline]] void retain(const MessageHeader& header, const ExtentView& payload) {
     retention_.push(decode_header(header), payload);
   }
 

@@ -126,8 +126,8 @@ void Traffic::dispatch(const WireHeader& header, ConstByteSpan payload) {
       return receiver_.receive_more(header, payload);
     case MessageKind::kPull:
       return receiver_.receive_pull(header, payload);
-    case MessageKind::kRequest:
-      return receiver_.receive_request(header, payload);
+    case MessageKind::kAnnounce:
+      return receiver_.receive_announced(header, payload);
     case MessageKind::kWithdraw:
       return receiver_.receive_withdraw(header);
     case MessageKind::kPush:
@@ -265,7 +265,7 @@ bool Traffic::flushed() const {
 
 bool Traffic::is_idle() const {
   return association_.outbox().empty() && association_.protocol().empty() &&
-         association_.bulks().empty() && transfers_.empty() && !receiver_.holds_requests() &&
+         association_.bulks().empty() && transfers_.empty() && !receiver_.holds_announced() &&
          access_.is_idle();
 }
 

@@ -2,7 +2,7 @@
 // that is pulled (kPull): it waits for kDone, or gives the operation back to be pushed.
 //
 //   sender                                 receiver
-//     kRequest (length, readable key) -->    matched with a receive
+//     kAnnounce (length, readable key) -->    matched with a receive
 //       either                        <--  kGrant (chunk, key), one for each of several chunks
 //     put into the chunk              -->    counts what arrives
 //       or                                   get by itself, chunk by chunk
@@ -28,15 +28,15 @@
 
 namespace hetcomm {
 
-// Owned by itself from the request on; retires itself when its operation has completed.
+// Owned by itself from the announcement on; retires itself when its operation has completed.
 class SendTransfer final : public Mortal {
  public:
   SendTransfer(TransferTable& table, Operation& send);
   ~SendTransfer();
 
-  // The body of the request; exposes the source if the rail can be read from.
-  RequestBody make_request();
-  // Sends |header| and |body|, which holds what make_request() has returned. They announce
+  // The body of the announcement; exposes the source if the rail can be read from.
+  AnnounceBody make_announcement();
+  // Sends |header| and |body|, which holds what make_announcement() has returned. They announce
   // |transfer|'s operation. kOk: the transfer is under way. Another code: nothing has left, and it
   // is the caller's.
   template <typename Body>
@@ -44,7 +44,7 @@ class SendTransfer final : public Mortal {
                        const Body& body) {
     return announce(transfer, header, &body, sizeof(body));
   }
-  void request_sent() { requested_ = true; }
+  void announcement_sent() { announced_ = true; }
   // Instead: the receiver has been told to read it, since |now_ns|.
   void pull_sent(uint64_t now_ns) { pulled_since_ns_ = now_ns; }
   // The receiver has not read it, as far as is known.
@@ -103,7 +103,7 @@ class SendTransfer final : public Mortal {
   uint64_t accepted_ = UINT64_MAX;  // known from the first grant on
   uint64_t put_bytes_ = 0;
   bool may_lose_ = false;   // some piece went over a rail that may lose it
-  bool requested_ = false;  // the request has left
+  bool announced_ = false;  // the announcement has left
   uint64_t pulled_since_ns_ = 0;
   bool answered_ = false;
   bool received_ = false;  // by the peer, all of it

@@ -6,11 +6,11 @@
 namespace hetcomm {
 namespace {
 
-// Returns how many of |length| bytes from |offset| on lie in the first |most| segments there.
-uint64_t length_of_segments(Segments segments, uint64_t offset, uint64_t length, uint32_t most) {
+// Returns how many of |length| bytes from |offset| on lie in the first |most| extents there.
+uint64_t length_of_extents(Extents extents, uint64_t offset, uint64_t length, uint32_t most) {
   uint64_t covered = 0;
   uint32_t count = 0;
-  for_each_piece(segments, offset, length, [&](const std::byte*, size_t size) {
+  for_each_piece(extents, offset, length, [&](const std::byte*, size_t size) {
     if (count++ < most) covered += size;
   });
   return covered;
@@ -34,17 +34,17 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
     bulk_.owner = this;
     bulk_.is_get = true;
     if (staging_chunk_ != nullptr) {
-      one_segment_ = {staging_chunk_, length};
+      one_extent_ = {staging_chunk_, length};
       return;
     }
-    for_each_piece(transfer.receive_->segments(), offset, length,
+    for_each_piece(transfer.receive_->extents(), offset, length,
                    [this](std::byte* piece, size_t size) {
-                     if (one_segment_.iov_len == 0) {
-                       one_segment_ = {piece, size};
+                     if (one_extent_.iov_len == 0) {
+                       one_extent_ = {piece, size};
                        return;
                      }
-                     if (segments_.empty()) segments_.push_back(one_segment_);
-                     segments_.push_back({piece, size});
+                     if (extents_.empty()) extents_.push_back(one_extent_);
+                     extents_.push_back({piece, size});
                    });
   }
   ~Chunk() {
@@ -75,7 +75,7 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
     }
     if (transfer_.by_get_) {
       bulk_.rail = &rail;
-      bulk_.local = SegmentView{segments(), 0, length_};
+      bulk_.local = ExtentView{extents(), 0, length_};
       bulk_.key = transfer_.source_key_;
       bulk_.remote_offset = offset_;
       bulk_.high_priority = transfer_.receive_->options.high_priority;
@@ -136,7 +136,7 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
     MemoryExposer* const exposer = rail.abilities().exposer;
     if (exposer == nullptr) return Code::kUnsupported;
     try {
-      return exposer->expose(segments(), Access::kPutTarget, cookie_);
+      return exposer->expose(extents(), Access::kPutTarget, cookie_);
     } catch (const std::bad_alloc&) {
       return Code::kOutOfMemory;
     }
@@ -150,8 +150,8 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
       rail.counters().device_bytes_staged += length_;
     }
   }
-  Segments segments() const {
-    return segments_.empty() ? Segments(&one_segment_, 1) : Segments(segments_);
+  Extents extents() const {
+    return extents_.empty() ? Extents(&one_extent_, 1) : Extents(extents_);
   }
 
   void on_arrived(uint64_t length) override {
@@ -206,8 +206,8 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
   std::byte* staging_chunk_;
   const bool into_device_;  // the connection itself writes there
   State state_ = State::kWaiting;
-  iovec one_segment_{};
-  std::vector<iovec> segments_;  // when there are several
+  iovec one_extent_{};
+  std::vector<iovec> extents_;  // when there are several
   OwnedBulk bulk_;
   CopyJob copy_;
   RemoteKey key_;
@@ -265,10 +265,10 @@ uint64_t ReceiveTransfer::next_length(const Range& rest, bool staged) const {
     const uint64_t fair = rest.length / (2 * kChunksPerRail * rails);
     length = std::min(length, (fair + kLeastShare - 1) / kLeastShare * kLeastShare);
   }
-  return capabilities.max_exposed_segments == UINT32_MAX
+  return capabilities.max_exposed_extents == UINT32_MAX
              ? length
-             : length_of_segments(receive_->segments(), rest.offset, length,
-                                  capabilities.max_exposed_segments);
+             : length_of_extents(receive_->extents(), rest.offset, length,
+                                 capabilities.max_exposed_extents);
 }
 
 void ReceiveTransfer::start_chunks() {

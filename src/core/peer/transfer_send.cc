@@ -27,8 +27,8 @@ class SendTransfer::Piece final : public BulkOwner, public CopyHandler, public M
   bool copying() const { return copy_.running(); }
   bool is_on(const Rail& rail) const { return rail_ == &rail; }
 
-  void put_from(Segments segments, uint64_t offset) {
-    bulk_.local.segments = segments;
+  void put_from(Extents extents, uint64_t offset) {
+    bulk_.local.extents = extents;
     bulk_.local.offset = offset;
     putting_ = true;
     bulk_.rail = rail_;
@@ -36,7 +36,7 @@ class SendTransfer::Piece final : public BulkOwner, public CopyHandler, public M
   }
   void stage_through(std::byte* chunk) {
     chunk_ = chunk;
-    segment_ = {chunk, length()};
+    extent_ = {chunk, length()};
     staging().start(copy_, StreamDirection::kToHost, transfer_.send_->buffers.pieces, offset_,
                     chunk, length(), *this);
   }
@@ -53,7 +53,7 @@ class SendTransfer::Piece final : public BulkOwner, public CopyHandler, public M
       transfer_.piece_finished(*this, status.ok() ? Code::kCancelled : status.code());
       return;
     }
-    put_from(Segments(&segment_, 1), 0);
+    put_from(Extents(&extent_, 1), 0);
   }
   void on_bulk(Bulk& /*bulk*/, Code code) override {
     putting_ = false;
@@ -66,7 +66,7 @@ class SendTransfer::Piece final : public BulkOwner, public CopyHandler, public M
   uint64_t offset_;
   OwnedBulk bulk_;
   CopyJob copy_;
-  iovec segment_{};
+  iovec extent_{};
   std::byte* chunk_ = nullptr;
   bool putting_ = false;
   bool stopped_ = false;
@@ -90,16 +90,16 @@ void SendTransfer::revoke_source() {
   source_key_ = {};
 }
 
-RequestBody SendTransfer::make_request() {
-  RequestBody body{id_, 0, {}};
+AnnounceBody SendTransfer::make_announcement() {
+  AnnounceBody body{id_, 0, {}};
   Rail* rail = association_.rail();
   if (rail == nullptr || !rail->capabilities().get ||
       !association_.common().reaches(*send_, rail->transport) ||
-      send_->segments().size() > rail->capabilities().max_exposed_segments) {
+      send_->extents().size() > rail->capabilities().max_exposed_extents) {
     return body;
   }
   Result<RemoteKey> key =
-      rail->abilities().exposer->expose(send_->segments(), Access::kGetSource, id_);
+      rail->abilities().exposer->expose(send_->extents(), Access::kGetSource, id_);
   // If there is no key the receiver asks for puts.
   if (key.ok()) {
     source_key_ = key.value();
@@ -113,8 +113,7 @@ RequestBody SendTransfer::make_request() {
 Code SendTransfer::announce(PoolPtr<SendTransfer>& transfer, const WireHeader& header,
                             const void* body, size_t size) {
   iovec storage{const_cast<void*>(body), size};
-  const Code code =
-      transfer->association_.send(header, SegmentView{Segments(&storage, 1), 0, size});
+  const Code code = transfer->association_.send(header, ExtentView{Extents(&storage, 1), 0, size});
   if (code != Code::kOk) return code;
   Operation& send = *transfer->send_;
   send.stage = OperationStage::kTransfer;
@@ -134,7 +133,7 @@ Operation& SendTransfer::take_back() {
 }
 
 void SendTransfer::note_answer() {
-  if (requested_ && !answered_) table_.request_answered();
+  if (announced_ && !answered_) table_.announcement_answered();
   answered_ = true;
 }
 
@@ -184,7 +183,7 @@ bool SendTransfer::start_direct(const Grant& grant, Rail& rail) {
   if (!send_->buffers.on_host) rail.counters().device_bytes_direct += grant.body.length;
   pieces_.push(make_pooled<Piece>(association_.common().blocks, *this, rail, grant.body.offset,
                                   grant.body.length, grant.body.target, uint64_t{0}));
-  pieces_.back().put_from(send_->segments(), grant.body.offset);
+  pieces_.back().put_from(send_->extents(), grant.body.offset);
   return true;
 }
 
@@ -265,8 +264,8 @@ void SendTransfer::stopped(Code code) {
 
 void SendTransfer::end(Code code, std::string text) {
   if (ending_) return;
-  // The receiver is also told of an abort, which reaches it by itself: so that it holds the request
-  // no longer than this side counts it.
+  // The receiver is also told of an abort, which reaches it by itself: so that it holds the
+  // announcement no longer than this side counts it.
   const Place place = send_ != nullptr ? hand_over_place(*send_) : Place::kNone;
   association_.send_protocol(MessageKind::kWithdraw, id_, code, place);
   finish_as(code, std::move(text));

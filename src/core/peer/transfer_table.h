@@ -40,12 +40,12 @@ class TransferTable {
     return unanswered_ == 0 && sends_.empty() && receives_.empty() && targets_.empty();
   }
 
-  // A request may leave: the peer does not hold too many.
-  bool may_request() const { return unanswered_ < kMaxRequests; }
-  void request_left() { ++unanswered_; }
+  // An announcement may leave: the peer does not hold too many.
+  bool may_announce() const { return unanswered_ < kMaxAnnounced; }
+  void announcement_left() { ++unanswered_; }
   // The peer has matched one. What waits for that starts at the end of the pass.
-  void request_answered() {
-    if (unanswered_-- == kMaxRequests) {
+  void announcement_answered() {
+    if (unanswered_-- == kMaxAnnounced) {
       association_.common().schedule.update_due(association_.pair());
     }
   }
@@ -64,7 +64,7 @@ class TransferTable {
   SlotTable<PutTarget> targets_;
   SlotTable<SendTransfer> sends_;
   SlotTable<ReceiveTransfer> receives_;
-  uint64_t unanswered_ = 0;  // requests that the peer has not matched yet
+  uint64_t unanswered_ = 0;  // announcements that the peer has not matched yet
   BulkChooser chooser_;
   uint64_t last_end_ns_ = 0;
 };

@@ -24,7 +24,7 @@ enum class MessageKind : uint8_t {
   kPush,       // the receiver cannot read a kPull; tag = sender's transfer id
   kPullPause,  // tag = class of messages, value = pause between those that the sender of this wants
                // to pull (pull_chooser.h)
-  kRequest,    // rendezvous asked for; value: addressee_value(), payload RequestBody
+  kAnnounce,   // rendezvous asked for; value: addressee_value(), payload AnnounceBody
   kGrant,      // receiver lets the sender put a chunk; payload GrantBody
   kDone,       // receiver has all of a transfer; tag = sender's transfer id
   kStop,       // receiver ends a transfer early; tag = sender's transfer id, value = code
@@ -34,14 +34,14 @@ enum class MessageKind : uint8_t {
   kWake,       // nothing: who sleeps looks at what it shares with the sender
   kRailDown,   // tag = rail that the sender has given up: it is fenced before what follows
   // One-sided; tag = the initiator's id.
-  kPut,         // payload AccessBody and the bytes; value = what to notify with
-  kPutRequest,  // payload PutRequestBody; value as kPut
-  kGet,         // payload AccessBody
-  kGetData,     // all of a get; value = its length
-  kGetRequest,  // as kRequest, for a get
-  kAtomic,      // payload AtomicBody
-  kAtomicDone,  // value = the word before
-  kRefused,     // the owner has not done what was asked: value = code
+  kPut,          // payload AccessBody and the bytes; value = what to notify with
+  kAnnouncePut,  // payload AnnouncePutBody; value as kPut
+  kGet,          // payload AccessBody
+  kGetData,      // all of a get; value = its length
+  kAnnounceGet,  // as kAnnounce, for a get
+  kAtomic,       // payload AtomicBody
+  kAtomicDone,   // value = the word before
+  kRefused,      // the owner has not done what was asked: value = code
   // Closing a rail that a better one has replaced; tag = rail.
   kRailUnused,  // the sender uses it no more, and asks the peer to close it
   kRailClosed,  // the answer: nothing is under way on it, and the sender has closed it
@@ -54,11 +54,11 @@ enum class MessageKind : uint8_t {
 
 // An unmatched message costs its receiver so much beside its bytes. Both sides count alike.
 inline constexpr uint64_t kMessageCost = 272;
-// Requests for messages that a pair may have unanswered. A further send waits at the sender. A
-// request costs the receiver a record and no credit, so that messages which are received out of
-// order cannot wait for each other. A record is an Incoming of at most 256 bytes: a peer makes the
-// receiver hold at most 2 MiB of them.
-inline constexpr uint64_t kMaxRequests = 8192;
+// Announcements for messages that a pair may have unanswered. A further send waits at the sender. A
+// announcement costs the receiver a record and no credit, so that messages which are received out
+// of order cannot wait for each other. A record is an Incoming of at most 256 bytes: a peer makes
+// the receiver hold at most 2 MiB of them.
+inline constexpr uint64_t kMaxAnnounced = 8192;
 
 // One-sided operations that this rank may have asked of one owner and not know to be over. A
 // further one waits at the initiator.
@@ -129,14 +129,14 @@ inline MessageHeader encode_header(const WireHeader& header) {
   return bytes;
 }
 
-struct RequestBody {
+struct AnnounceBody {
   uint64_t sender_id;  // the sender's transfer
   uint64_t rail;       // rail on which |source| was exposed; meaningless without it
   RemoteKey source;    // all-zero: the receiver cannot read by itself
 };
 
 struct PullBody {
-  uint64_t sender_id;  // as in a request, as the next two
+  uint64_t sender_id;  // as in an announcement, as the next two
   uint64_t rail;
   RemoteKey source;
   uint64_t copy_ns_per_mib;  // what copying messages of the class costs the sender; 0: unknown
@@ -158,10 +158,10 @@ struct AccessBody {
   uint64_t length;
 };
 
-struct PutRequestBody {
+struct AnnouncePutBody {
   AccessBody range;
   uint64_t ahead;  // bytes in front of the range that are part of the put and in place already
-  RequestBody request;
+  AnnounceBody announcement;
 };
 
 enum class AtomicAction : uint64_t { kAdd = 1, kCompareSwap };

@@ -72,12 +72,12 @@ void Operation::drop_front(uint64_t bytes) {
     view = {static_cast<std::byte*>(view.iov_base) + part, view.iov_len - part};
     rest -= part;
   };
-  if (buffers.segment_list.empty()) {
-    shorten(buffers.segment);
+  if (buffers.extent_list.empty()) {
+    shorten(buffers.extent);
     return;
   }
-  for (iovec& view : buffers.segment_list) shorten(view);
-  std::erase_if(buffers.segment_list, [](const iovec& view) { return view.iov_len == 0; });
+  for (iovec& view : buffers.extent_list) shorten(view);
+  std::erase_if(buffers.extent_list, [](const iovec& view) { return view.iov_len == 0; });
 }
 
 void OperationPool::push_returned(Operation* operation) {

@@ -156,13 +156,13 @@ struct alignas(kOperationAlign) Operation {
 
   // The memory that the operation sends or receives.
   struct Buffers {
-    iovec segment{};                  // host view of the pieces when there is one, or none
-    std::vector<BufferPiece> pieces;  // empty when the one host segment says all
-    // The CPU can touch all pieces: segments() is all of them.
+    iovec extent{};                   // host view of the pieces when there is one, or none
+    std::vector<BufferPiece> pieces;  // empty when the one host extent says all
+    // The CPU can touch all pieces: extents() is all of them.
     bool on_host = true;
-    // If not |on_host|: segments() is all pieces, for transports that reach their devices.
-    bool has_windows = false;
-    std::vector<iovec> segment_list;  // host view of |pieces|; empty when |segment| is
+    // If not |on_host|: extents() is all pieces, for transports that reach their devices.
+    bool has_placeholders = false;
+    std::vector<iovec> extent_list;  // host view of |pieces|; empty when |extent| is
   };
   // The operation's place in one list at a time: match table, outbox, submission queue, free list.
   struct Links {
@@ -269,15 +269,14 @@ struct alignas(kOperationAlign) Operation {
   Slot slot;
   Access access;
 
-  Segments segments() const {
-    return buffers.segment_list.empty() ? Segments(&buffers.segment, 1)
-                                        : Segments(buffers.segment_list);
+  Extents extents() const {
+    return buffers.extent_list.empty() ? Extents(&buffers.extent, 1) : Extents(buffers.extent_list);
   }
   // One-sided operations have moved |bytes| already: the rest is an operation of its own.
   void drop_front(uint64_t bytes);
   void clear_pieces() {
     buffers.pieces.clear();
-    buffers.segment_list.clear();
+    buffers.extent_list.clear();
   }
 };
 // Posting and completing a common message touches four lines.

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "src/base/segment_cursor.h"
+#include "src/base/extent_cursor.h"
 #include "tests/support/pattern.h"
 
 namespace hetcomm::test {
@@ -15,14 +15,14 @@ struct Place {
       : memory(random.between(1, 3000), random.between(1, 20), random),
         position(random.below(memory.size())) {
     memory.fill(5);
-    cursor.seek(memory.segments(), position);
+    cursor.seek(memory.extents(), position);
   }
   GuardedMemory memory;
   uint64_t position;
-  SegmentCursor cursor;
+  ExtentCursor cursor;
 };
 
-TEST(SegmentCursor, VisitsEveryByteOnceFromAnyPlace) {
+TEST(ExtentCursor, VisitsEveryByteOnceFromAnyPlace) {
   Random random(3);
   for (int round = 0; round < 300; ++round) {
     Place place(random);
@@ -30,11 +30,11 @@ TEST(SegmentCursor, VisitsEveryByteOnceFromAnyPlace) {
     while (position < memory.size()) {
       if (random.chance(0.1)) {
         position = random.below(memory.size());
-        cursor.seek(memory.segments(), position);
+        cursor.seek(memory.extents(), position);
       }
       ASSERT_EQ(cursor.position, position);
       const uint64_t length = random.between(1, std::min<uint64_t>(500, memory.size() - position));
-      cursor.take(memory.segments(), length,
+      cursor.take(memory.extents(), length,
                   [&, &at = position](const std::byte* piece, size_t bytes) {
                     ASSERT_FALSE(find_mismatch({piece, bytes}, 5, at));
                     at += bytes;
@@ -44,14 +44,14 @@ TEST(SegmentCursor, VisitsEveryByteOnceFromAnyPlace) {
 }
 
 // What collect() lists is what take() visits.
-TEST(SegmentCursor, CollectsWhatFollows) {
+TEST(ExtentCursor, CollectsWhatFollows) {
   Random random(4);
   for (int round = 0; round < 300; ++round) {
     Place place(random);
     auto& [memory, position, cursor] = place;
     std::array<iovec, 4> out;
     const uint64_t most = random.between(1, memory.size() - position);
-    const Pieces pieces = collect(memory.segments(), cursor, most, out);
+    const Pieces pieces = collect(memory.extents(), cursor, most, out);
     ASSERT_GE(pieces.count, 1u);
     ASSERT_LE(pieces.bytes, most);
     ASSERT_TRUE(pieces.count == out.size() || pieces.bytes == most);
@@ -61,7 +61,7 @@ TEST(SegmentCursor, CollectsWhatFollows) {
       ASSERT_FALSE(find_mismatch({piece, out[i].iov_len}, 5, position));
       position += out[i].iov_len;
     }
-    cursor.advance(memory.segments(), pieces.bytes);
+    cursor.advance(memory.extents(), pieces.bytes);
     ASSERT_EQ(cursor.position, position);
   }
 }

@@ -12,19 +12,19 @@
 
 namespace hetcomm::shm {
 
-struct Descriptor {
+struct Contact {
   std::string socket;       // abstract name
   uint64_t ring_bytes = 0;  // the largest ring that it accepts
   HostId host{};
   uint64_t network_namespace = 0;  // inode; 0 if unknown
 
-  static Descriptor of_this_process(std::string socket, uint64_t ring_bytes);
+  static Contact of_this_process(std::string socket, uint64_t ring_bytes);
   std::vector<std::byte> encode() const;
-  static Result<Descriptor> decode(ConstByteSpan bytes);
+  static Result<Contact> decode(ConstByteSpan bytes);
 };
 
 // kOk if |peer|'s socket can be reached from where |own| is. Hints that agree are believed. If they
 // differ, trying decides, and they say why it failed.
-Status try_reach(const Descriptor& own, const Descriptor& peer);
+Status try_reach(const Contact& own, const Contact& peer);
 
 }  // namespace hetcomm::shm

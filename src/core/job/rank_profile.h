@@ -15,20 +15,20 @@ namespace hetcomm {
 
 inline constexpr size_t kMaxClusterName = 63;
 
-struct RankDescriptor {
+struct RankProfile {
   bool tls = false;                    // HETCOMM_TLS
-  std::array<std::byte, 16> job_id{};  // counts if it is rank 0's
+  std::array<std::byte, 16> instance{};  // counts if it is rank 0's
   PeerInfo info;
   std::vector<Address> control;  // where its control plane listens
 };
 
 // |control|: of this rank, tells its own addresses; null in a job of one rank.
-std::vector<std::byte> encode_descriptor(const RankDescriptor& own,
-                                         const liveness::ControlPlane* control);
-// Stands in place of the descriptor of a rank that cannot take part.
+std::vector<std::byte> encode_profile(const RankProfile& own,
+                                      const liveness::ControlPlane* control);
+// Stands in place of the profile of a rank that cannot take part.
 std::vector<std::byte> encode_refusal(const Status& why);
 // Fails with the text of a refusal, and where HETCOMM_TLS is not as on |own_rank|, where it is
 // |own_tls|: both sides learn of that here at once.
-Status decode_descriptor(ConstByteSpan bytes, int own_rank, bool own_tls, RankDescriptor* result);
+Status decode_profile(ConstByteSpan bytes, int own_rank, bool own_tls, RankProfile* result);
 
 }  // namespace hetcomm

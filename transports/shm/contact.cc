@@ -1,4 +1,4 @@
-#include "transports/shm/descriptor.h"
+#include "transports/shm/contact.h"
 
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -19,17 +19,17 @@ constexpr size_t kMaxName = 100;
 
 }  // namespace
 
-Descriptor Descriptor::of_this_process(std::string socket, uint64_t ring_bytes) {
-  Descriptor descriptor;
-  descriptor.socket = std::move(socket);
-  descriptor.ring_bytes = ring_bytes;
-  descriptor.host = read_host_id();
+Contact Contact::of_this_process(std::string socket, uint64_t ring_bytes) {
+  Contact contact;
+  contact.socket = std::move(socket);
+  contact.ring_bytes = ring_bytes;
+  contact.host = read_host_id();
   struct stat info {};
-  if (stat("/proc/self/ns/net", &info) == 0) descriptor.network_namespace = info.st_ino;
-  return descriptor;
+  if (stat("/proc/self/ns/net", &info) == 0) contact.network_namespace = info.st_ino;
+  return contact;
 }
 
-std::vector<std::byte> Descriptor::encode() const {
+std::vector<std::byte> Contact::encode() const {
   ByteWriter writer;
   writer.write(kVersion);
   writer.write_string(socket);
@@ -39,24 +39,24 @@ std::vector<std::byte> Descriptor::encode() const {
   return writer.take();
 }
 
-Result<Descriptor> Descriptor::decode(ConstByteSpan bytes) {
+Result<Contact> Contact::decode(ConstByteSpan bytes) {
   ByteReader reader(bytes);
   if (reader.read<uint8_t>() != kVersion) {
     return Status(Code::kUnsupported, "shm: peer speaks another version");
   }
-  Descriptor descriptor;
-  descriptor.socket = reader.read_string(kMaxName);
-  descriptor.ring_bytes = reader.read<uint64_t>();
-  const ConstByteSpan host = reader.read_raw(descriptor.host.size());
-  std::copy(host.begin(), host.end(), descriptor.host.begin());
-  descriptor.network_namespace = reader.read<uint64_t>();
-  if (!reader.finished() || descriptor.socket.empty() || !valid_ring(descriptor.ring_bytes)) {
-    return Status(Code::kInvalidArgument, "shm: malformed descriptor");
+  Contact contact;
+  contact.socket = reader.read_string(kMaxName);
+  contact.ring_bytes = reader.read<uint64_t>();
+  const ConstByteSpan host = reader.read_raw(contact.host.size());
+  std::copy(host.begin(), host.end(), contact.host.begin());
+  contact.network_namespace = reader.read<uint64_t>();
+  if (!reader.finished() || contact.socket.empty() || !valid_ring(contact.ring_bytes)) {
+    return Status(Code::kInvalidArgument, "shm: malformed contact");
   }
-  return descriptor;
+  return contact;
 }
 
-Status try_reach(const Descriptor& own, const Descriptor& peer) {
+Status try_reach(const Contact& own, const Contact& peer) {
   const bool same_host = own.host == peer.host;
   if (same_host && own.network_namespace == peer.network_namespace) return {};
   const UniqueFd probe(socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));

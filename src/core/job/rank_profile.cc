@@ -1,4 +1,4 @@
-#include "src/core/job/rank_descriptor.h"
+#include "src/core/job/rank_profile.h"
 
 #include <algorithm>
 #include <utility>
@@ -15,7 +15,7 @@ constexpr uint16_t kVersion = 8;
 constexpr uint8_t kRefusal = 2;  // in place of whether TLS is wanted
 constexpr size_t kMaxRefusal = 1000;
 constexpr size_t kMaxTransportName = 15;
-constexpr size_t kMaxTransportDescriptor = 1024;
+constexpr size_t kMaxContact = 1024;
 
 template <size_t kSize>
 void read_into(ByteReader& reader, std::array<std::byte, kSize>& out) {
@@ -29,8 +29,8 @@ PeerInfo::Offer read_offer(ByteReader& reader) {
   offer.within_host = reader.read<uint8_t>() != 0;
   const auto latency_ns = reader.read<uint64_t>();
   offer.link = LinkCost::bounded(latency_ns, reader.read<uint64_t>());
-  const ConstByteSpan descriptor = reader.read_bytes(kMaxTransportDescriptor);
-  offer.descriptor.assign(descriptor.begin(), descriptor.end());
+  const ConstByteSpan contact = reader.read_bytes(kMaxContact);
+  offer.contact.assign(contact.begin(), contact.end());
   return offer;
 }
 
@@ -44,13 +44,13 @@ std::vector<std::byte> encode_refusal(const Status& why) {
   return writer.take();
 }
 
-std::vector<std::byte> encode_descriptor(const RankDescriptor& own,
-                                         const liveness::ControlPlane* control) {
+std::vector<std::byte> encode_profile(const RankProfile& own,
+                                      const liveness::ControlPlane* control) {
   ByteWriter writer;
   writer.write(kVersion);
   writer.write(static_cast<uint8_t>(own.tls ? 1 : 0));
   writer.write(own.info.incarnation);
-  writer.write_raw(own.job_id);
+  writer.write_raw(own.instance);
   writer.write_raw(own.info.host);
   writer.write_string(own.info.cluster);
   writer.write(own.info.credit);
@@ -65,12 +65,12 @@ std::vector<std::byte> encode_descriptor(const RankDescriptor& own,
     writer.write(static_cast<uint8_t>(offer.within_host ? 1 : 0));
     writer.write(offer.link.latency_ns);
     writer.write(offer.link.bytes_per_s);
-    writer.write_bytes(offer.descriptor);
+    writer.write_bytes(offer.contact);
   }
   return writer.take();
 }
 
-Status decode_descriptor(ConstByteSpan bytes, int own_rank, bool own_tls, RankDescriptor* result) {
+Status decode_profile(ConstByteSpan bytes, int own_rank, bool own_tls, RankProfile* result) {
   ByteReader reader(bytes);
   if (reader.read<uint16_t>() != kVersion) {
     return Status(
@@ -91,7 +91,7 @@ Status decode_descriptor(ConstByteSpan bytes, int own_rank, bool own_tls, RankDe
   }
   PeerInfo& info = result->info;
   info.incarnation = reader.read<uint64_t>();
-  read_into(reader, result->job_id);
+  read_into(reader, result->instance);
   read_into(reader, info.host);
   info.cluster = reader.read_string(kMaxClusterName);
   info.credit = reader.read<uint32_t>();

@@ -1,4 +1,4 @@
-// A position in a segment list. Kept between calls, so that walking a list in many pieces costs one
+// A position in a extent list. Kept between calls, so that walking a list in many pieces costs one
 // pass over it, however long it is.
 #pragma once
 
@@ -11,39 +11,39 @@
 
 namespace hetcomm {
 
-struct SegmentCursor {
+struct ExtentCursor {
   uint64_t position = 0;  // bytes from the start of the list
-  uint64_t within = 0;    // bytes into segments[index]
+  uint64_t within = 0;    // bytes into extents[index]
   size_t index = 0;
 
-  void advance(Segments segments, uint64_t bytes) {
+  void advance(Extents extents, uint64_t bytes) {
     position += bytes;
     within += bytes;
-    while (index < segments.size() && within >= segments[index].iov_len) {
-      within -= segments[index].iov_len;
+    while (index < extents.size() && within >= extents[index].iov_len) {
+      within -= extents[index].iov_len;
       ++index;
     }
   }
   // Backwards starts again from the front.
-  void seek(Segments segments, uint64_t target) {
+  void seek(Extents extents, uint64_t target) {
     if (target < position) *this = {};
-    advance(segments, target - position);
+    advance(extents, target - position);
   }
   // The next piece, of 1 to |most| bytes, and moves past it. There are bytes left.
-  iovec next(Segments segments, uint64_t most) {
-    advance(segments, 0);  // past empty segments
-    const iovec& segment = segments[index];
-    const size_t length = static_cast<size_t>(std::min<uint64_t>(segment.iov_len - within, most));
-    const iovec piece{static_cast<std::byte*>(segment.iov_base) + within, length};
-    advance(segments, length);
+  iovec next(Extents extents, uint64_t most) {
+    advance(extents, 0);  // past empty extents
+    const iovec& extent = extents[index];
+    const size_t length = static_cast<size_t>(std::min<uint64_t>(extent.iov_len - within, most));
+    const iovec piece{static_cast<std::byte*>(extent.iov_base) + within, length};
+    advance(extents, length);
     return piece;
   }
   // Calls |use(std::byte* piece, size_t length)| for the next |length| bytes, which exist, and
   // moves past them.
   template <typename Use>
-  void take(Segments segments, uint64_t length, Use&& use) {
+  void take(Extents extents, uint64_t length, Use&& use) {
     while (length > 0) {
-      const iovec piece = next(segments, length);
+      const iovec piece = next(extents, length);
       use(static_cast<std::byte*>(piece.iov_base), piece.iov_len);
       length -= piece.iov_len;
     }
@@ -57,15 +57,15 @@ struct Pieces {
 };
 
 // Fills |out| with pieces for at most |length| bytes from |cursor| on.
-inline Pieces collect(Segments segments, const SegmentCursor& cursor, uint64_t length,
+inline Pieces collect(Extents extents, const ExtentCursor& cursor, uint64_t length,
                       std::span<iovec> out) {
   Pieces pieces;
   uint64_t within = cursor.within;
-  for (size_t i = cursor.index; i < segments.size() && pieces.bytes < length; ++i) {
-    const uint64_t size = std::min<uint64_t>(segments[i].iov_len - within, length - pieces.bytes);
+  for (size_t i = cursor.index; i < extents.size() && pieces.bytes < length; ++i) {
+    const uint64_t size = std::min<uint64_t>(extents[i].iov_len - within, length - pieces.bytes);
     if (size > 0) {
       if (pieces.count == out.size()) break;
-      out[pieces.count++] = {static_cast<std::byte*>(segments[i].iov_base) + within,
+      out[pieces.count++] = {static_cast<std::byte*>(extents[i].iov_base) + within,
                              static_cast<size_t>(size)};
       pieces.bytes += size;
     }
