@@ -359,7 +359,7 @@ Code FuzzEndpoint::send(const MessageHeader& bytes, const ExtentView& payload) {
   if (body.size() >= 8) {
     // A put request names its transfer behind the range.
     const bool is_put_request = header.kind == MessageKind::kAnnouncePut;
-    transport_.seen.push_back(word(is_put_request ? offsetof(AnnouncePutBody, request) : 0));
+    transport_.seen.push_back(word(is_put_request ? offsetof(AnnouncePutBody, announcement) : 0));
     if (transport_.seen.size() > 32) transport_.seen.pop_front();
   }
   if (header.kind == MessageKind::kPut || header.kind == MessageKind::kGet ||
