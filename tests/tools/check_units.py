@@ -9,9 +9,6 @@ x.h. Units depend on each other by #include. The rules:
     its nested classes not counted;
   * no class names a class of another unit its friend.
 
-KNOWN lists what is larger today, with the size that it may have at most: a list that only shrinks. The
-check fails where an entry is no longer needed or too generous.
-
 Usage: check_units.py [root]. Prints every violation and a summary with the largest classes; exits with
 1 if there is a violation.
 """
@@ -190,57 +187,31 @@ def classes_of(root, units):
             yield (units[name], match.group(1), *sizes(body), FRIEND.findall(body))
 
 
-def check(root, known):
+def check(root):
     problems = []
     units = units_of(root)
     found = components(graph_of(root, units))
     for component in found:
-        allowed = max([known["cycles"].get(unit, 0) for unit in component] + [MAX_CYCLE])
-        if len(component) > allowed:
-            problems.append(f"a cycle of {len(component)} units (at most {allowed}): {' '.join(component)}")
-    for unit, allowed in known["cycles"].items():
-        largest = max([len(component) for component in found if unit in component] + [0])
-        if largest < allowed:
-            problems.append(f"KNOWN allows {unit} a cycle of {allowed} units; it has {largest} now")
+        if len(component) > MAX_CYCLE:
+            problems.append(f"a cycle of {len(component)} units (at most {MAX_CYCLE}): {' '.join(component)}")
 
     classes = list(classes_of(root, units))
     at_home = {}
     for unit, name, *_ in classes:
         at_home.setdefault(name.rsplit("::", 1)[-1], set()).add(unit)
-    friends = set()
     for unit, name, members, methods, befriended in classes:
         label = f"{unit}:{name}"
-        if unit.startswith(SIZED):
-            limit = known["classes"].get(label, (MAX_MEMBERS, MAX_METHODS))
-            if members > limit[0] or methods > limit[1]:
-                problems.append(f"{label} has {members} members and {methods} methods (at most {limit[0]} and {limit[1]})")
-            elif label in known["classes"] and (members, methods) != limit:
-                problems.append(f"KNOWN allows {label} {limit[0]} members and {limit[1]} methods; it has {members} and {methods} now")
+        if unit.startswith(SIZED) and (members > MAX_MEMBERS or methods > MAX_METHODS):
+            problems.append(f"{label} has {members} members and {methods} methods (at most {MAX_MEMBERS} and {MAX_METHODS})")
         for friend in befriended:
             if unit not in at_home.get(friend.rsplit("::", 1)[-1], {unit}):
-                friends.add(f"{label} {friend}")
-    for friend in sorted(friends - known["friends"]):
-        problems.append(f"a friend from another unit: {friend}")
-    for friend in sorted(known["friends"] - friends):
-        problems.append(f"KNOWN allows a friend that is gone: {friend}")
+                problems.append(f"a friend from another unit: {label} {friend}")
     return problems, found, classes
-
-
-# What is larger than the rules say.
-KNOWN = {
-    # A unit of the component -> units that the component may have.
-    "cycles": {},
-    # unit:class -> members and methods that it has.
-    "classes": {
-    },
-    # "unit:class friend"
-    "friends": set(),
-}
 
 
 def main():
     root = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parents[2])
-    problems, found, classes = check(root, KNOWN)
+    problems, found, classes = check(root)
     for problem in problems:
         print(problem)
     print("largest classes of src/core and transports (members, methods):")
