@@ -29,7 +29,7 @@ struct Kernels {
   std::array<Narrow, kTypes> narrow{};
 };
 
-// Of the target that Highway has chosen.
+// The kernels are those of the SIMD target that Highway has chosen.
 Kernels make_kernels();
 
 // The parts of it, each in the file of its name.

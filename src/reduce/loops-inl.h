@@ -145,7 +145,7 @@ HWY_INLINE void for_each_block(size_t bytes, const Body& body) {
   if (offset < bytes) body.rest(offset, bytes - offset);
 }
 
-// What becomes of a sum before it is stored: nothing, or a quotient.
+// A sum is stored as it is, or divided first.
 struct Undivided {
   template <class D>
   HWY_INLINE hn::Vec<D> operator()(D, hn::Vec<D> sum) const {
@@ -289,7 +289,7 @@ struct Quotient {
     return hn::Div(a, b);
   }
 };
-// Of floats: |a| where it is a NaN, |b| where that is one or both are zeros.
+// FloatMin and FloatMax return |a| where it is a NaN, and |b| where |b| is one or both are zeros.
 struct FloatMin {
   template <class D>
   static HWY_INLINE hn::Vec<D> apply(D, hn::Vec<D> a, hn::Vec<D> b) {

@@ -176,7 +176,7 @@ struct Half {
 using Half = Interleaved<Format<5, 10, true>>;
 #endif
 
-// Of as many values as a vector of float32 holds; the others are not touched.
+// A Conversion takes as many values as a vector of float32 holds; it touches no others.
 template <class F>
 class Conversion {
  public:

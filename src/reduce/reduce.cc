@@ -14,7 +14,7 @@ constexpr std::array<size_t, kTypes> kSizes = {1, 1, 1, 2, 2, 4, 4, 8, 8, 2, 2, 
 constexpr size_t at(Type type) { return static_cast<size_t>(type); }
 constexpr size_t at(Operator op) { return static_cast<size_t>(op); }
 
-// What is between two steps stays in the first cache.
+// A block is small enough to stay in the first cache between two steps.
 constexpr size_t kBlockBytes = 4096;
 constexpr size_t kBlockElements = kBlockBytes / sizeof(float);
 

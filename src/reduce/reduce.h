@@ -62,15 +62,15 @@ bool is_defined(Type type, Operator op);
 void combine(Type type, Operator op, std::byte* out, const std::byte* const* in, size_t inputs,
              size_t elements);
 
-// What comes before the sum of PREMUL_SUM: out = in * factor. float32 and narrower are multiplied
-// by the float32 next to |factor|. Integers are multiplied by a whole factor exactly and wrap
-// around; the product with another factor is rounded to float64, then towards zero, and saturates.
+// PREMUL_SUM scales before it sums: out = in * factor. float32 and narrower are multiplied by the
+// float32 next to |factor|. Integers are multiplied by a whole factor exactly and wrap around; the
+// product with another factor is rounded to float64, then towards zero, and saturates.
 void scale(Type type, std::byte* out, const std::byte* in, size_t elements, double factor);
 
-// What comes after the sum of AVERAGE: out = in / ranks, of integers towards zero.
+// AVERAGE divides after it sums: out = in / ranks, of integers towards zero.
 void divide(Type type, std::byte* out, const std::byte* in, size_t elements, uint32_t ranks);
 
-// What the inputs of several ranks are made into.
+// A Reduction says how the inputs of several ranks become one result.
 struct Reduction {
   Type type = Type::kUint8;
   Operator op = Operator::kSum;
@@ -89,13 +89,13 @@ bool rounds(Type type, Operator op);
 // inputs before these came to (reduce_wide); only of what rounds.
 void reduce(const Reduction& reduction, std::byte* out, const std::byte* const* in, size_t inputs,
             size_t elements, const float* before = nullptr);
-// The same, of what rounds only, neither divided nor rounded. |out| may be |before|.
+// This neither divides nor rounds, and is only for what rounds. |out| may be |before|.
 void reduce_wide(const Reduction& reduction, float* out, const std::byte* const* in, size_t inputs,
                  size_t elements, const float* before = nullptr);
 
-// For results that are rounded once after several steps: float16, bfloat16 and float8 as float32,
-// and back: to nearest, ties to even. What is too large becomes infinity, of float8_e4m3fn, which
-// has none, NaN.
+// These two serve results that are rounded once after several steps. They convert float16, bfloat16
+// and float8 to float32 and back; narrow() rounds to nearest, ties to even. A number that is too
+// large becomes infinity, or NaN in float8_e4m3fn, which has no infinity.
 void widen(Type type, float* out, const std::byte* in, size_t elements);
 void narrow(Type type, std::byte* out, const float* in, size_t elements);
 

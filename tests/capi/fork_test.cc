@@ -20,7 +20,7 @@
 #include "tests/support/local_bootstrap.h"
 
 #if defined(__SANITIZE_ADDRESS__)
-// What only a thread of the parent pointed to looks leaked to a child that calls exit().
+// Memory to which only a thread of the parent pointed looks leaked to a child that calls exit().
 extern "C" const char* __asan_default_options() { return "detect_leaks=0"; }
 #endif
 
@@ -199,7 +199,7 @@ TEST_P(Fork, ChildsCallsAreRefusedAndItsEndDisturbsNothing) {
   EXPECT_EQ(hetcomm_memory_free(memory), HETCOMM_OK);
 }
 
-// As a data loader does: children that never call, several, and killed.
+// A data loader does this: its children never call, are several, and are killed.
 TEST_P(Fork, ChildrenThatNeverCall) {
   exchange(100);
   for (int round = 0; round < 5; ++round) {

@@ -21,7 +21,7 @@ class BulkTransfers : public TransportTest {
   }
 };
 
-// What the far side tells about one exposed memory.
+// The far side tells this about one exposed memory.
 struct Offer {
   RemoteKey key;
   uint64_t size;

@@ -59,7 +59,7 @@ bool exchange(Member& me, hetcomm_buffer_t out, hetcomm_buffer_t in, uint64_t by
   return well;
 }
 
-// What one exchange on all ranks allocates, as rank 0 counts it; -1 on the others.
+// The result is what one exchange on all ranks allocates, as rank 0 counts it; -1 on the others.
 int64_t allocations_of_exchange(Member& me, hetcomm_buffer_t out, hetcomm_buffer_t in,
                                 uint64_t bytes, int rounds) {
   EXPECT_TRUE(me.meet());

@@ -1,4 +1,4 @@
-// What the suites of collective operations share: buffers of elements, the elements that each rank
+// The suites of collective operations share this: buffers of elements, the elements that each rank
 // has, and how an operation ends.
 #pragma once
 

@@ -233,7 +233,7 @@ uint16_t rounded(float value) {
   const auto bits = std::bit_cast<uint32_t>(value);
   return static_cast<uint16_t>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
 }
-// What |rank| has: numbers of which a float32 sum loses digits, and a bfloat16 sum many.
+// A float32 sum of these numbers of |rank| loses digits, and a bfloat16 sum loses many.
 std::vector<uint16_t> narrow_values(int32_t rank, size_t count) {
   std::mt19937 random(static_cast<uint32_t>(rank) + 1);
   std::vector<uint16_t> all(count);
@@ -244,7 +244,7 @@ std::vector<uint16_t> narrow_values(int32_t rank, size_t count) {
   return all;
 }
 
-// What the elements |first|, |first| + 1, ... of the first |ranks| of |size| come to.
+// The sums are of the elements |first|, |first| + 1, ... of the first |ranks| of |size|.
 std::vector<uint16_t> narrow_sums(hetcomm_reduction_t op, double factor, int32_t ranks,
                                   int32_t size, size_t first, size_t count) {
   std::vector<float> sums(count);
@@ -375,7 +375,7 @@ TEST_P(Collectives, MovePartsOfAnyLengths) {
     const auto expect = [&data, &right](std::vector<int64_t> elements) {
       right.emplace_back(data.size() - 1, std::move(elements));
     };
-    // Of the |index|-th element that goes from one rank to another.
+    // It is the |index|-th element that goes from one rank to another.
     const auto element = [](size_t from, size_t to, size_t index) {
       return value(static_cast<int32_t>(from * 16 + to), index);
     };
@@ -427,7 +427,7 @@ TEST_P(Collectives, MovePartsOfAnyLengths) {
   });
 }
 
-// Of parts whose length only their two ranks know.
+// Only their two ranks know the length of these parts.
 TEST_P(Collectives, FindPartsThatAreNotAsLongAsExpected) {
   using Lengths = std::pair<size_t, size_t>;  // that are sent, and expected
   for (const Lengths& lengths : {Lengths{4, 7}, {7, 4}, {0, 4}, {4, 0}}) {
@@ -552,7 +552,7 @@ TEST_P(Collectives, RunManyAtOnceAndInGroups) {
   });
 }
 
-// What the ranks have called differs in one thing each.
+// The calls of the ranks differ in one thing each time.
 TEST_P(Collectives, FindRanksThatDisagree) {
   if (GetParam().settings.find("CHECK=0") != std::string::npos) GTEST_SKIP() << "they do not look";
   for (int which = 0; which < 6; ++which) {
@@ -604,7 +604,7 @@ TEST_P(Collectives, FindRanksThatDisagree) {
         EXPECT_NE(outcome.text.find(expected), std::string::npos) << outcome.text;
         EXPECT_NE(outcome.text.find("ank"), std::string::npos) << outcome.text;
       }
-      // What all ranks have called may end well until it is found out, by messages.
+      // The barrier that all have called may end well, by messages, until this is found out.
       Outcome next = finish(behind);
       if (next.status == HETCOMM_OK) next = first_failure(c);
       EXPECT_EQ(next.status, HETCOMM_MISMATCH) << next.text;
@@ -817,7 +817,7 @@ TEST_P(Collectives, ARefusalEndsTheCallOfTheOthers) {
         return finish(request);
       };
       EXPECT_EQ(sum().status, HETCOMM_OK);
-      // What ends an operation ends those before it on ranks that are not done with them.
+      // A refusal ends earlier operations, too, on ranks that are not done with them.
       me.meet();
       if (late == (me.rank() == 1)) usleep(50'000);
       if (me.rank() == 1) {

@@ -354,7 +354,7 @@ TEST_P(Communicators, ASplitIsNoOtherCollectiveOperation) {
       } else if (barrier) {
         status = hetcomm_communicator_barrier(me.communicator(), kPatienceNs);
       } else {
-        // As many bytes as a rank says of its split.
+        // A split exchanges as many bytes of each rank.
         std::byte send[16] = {};
         std::byte receive[3 * sizeof(send)] = {};
         hetcomm_request_t* request = nullptr;
@@ -388,7 +388,7 @@ TEST_P(Communicators, SeveralDoNotMix) {
       communicators.push_back(communicator);
     }
     hetcomm_bootstrap_destroy(bootstrap);
-    // The same tag on all; received in another order than sent.
+    // All messages have the same tag; they are received in another order than sent.
     std::vector<hetcomm_request_t*> sends;
     uint64_t values[3] = {10, 11, 12};
     for (size_t i = 0; i < 3; ++i) {

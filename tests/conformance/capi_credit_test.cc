@@ -1,4 +1,4 @@
-// What is sent and not received:
+// These tests check what is sent and not received:
 //
 //   * a receiver that receives nothing holds no more than HETCOMM_CREDIT_BYTES of one peer, and of
 //     all together no more than HETCOMM_UNEXPECTED_BYTES; what is above waits at the senders, and
@@ -45,7 +45,7 @@ void flood(Member& me, uint64_t most_bytes_of_one) {
       out.push_back(pattern(kBytes, i * 100 + static_cast<uint64_t>(me.rank())));
       requests.push_back(me.send(0, i, out.back().data(), kBytes));
     }
-    // As much as will leave without a receive has left.
+    // All that can leave without a receive has left after this wait.
     (void)me.until([] { return false; }, 50 * kMs);
     const Sent sent = sent_to(me, 0);
     EXPECT_LE(sent.eager * (kBytes + kCost), most_bytes_of_one);

@@ -1,4 +1,4 @@
-// What connections cost in descriptors, and what happens when there are fewer than peers:
+// Connections cost descriptors, and there may be fewer descriptors than peers:
 //
 //   * talking to nine peers of its host takes a rank fewer than twenty descriptors;
 //   * a rank that may open fewer files than it has peers talks to all of them in turn, again and
@@ -82,7 +82,7 @@ TEST_P(Descriptors, NinePeersTakeFewerThanTwenty) {
     me.meet();
     const size_t before = open_descriptors();
     for (int32_t step = 1; step < me.size(); ++step) {
-      // With the peer whose rank makes the sum |step|, modulo the size.
+      // The ranks of the two make the sum |step|, modulo the size.
       const int32_t peer = (step - me.rank() + me.size()) % me.size();
       if (peer != me.rank()) exchange(me, peer, 3'000, static_cast<uint64_t>(step));
     }
@@ -162,7 +162,7 @@ TEST_P(Descriptors, AllRanksThatAreShortOfThemTalkToAll) {
   });
 }
 
-// As many as a large host's ranks, with the limit that most systems set. Minutes on two cores.
+// A large host has as many ranks, and most systems set this limit. It takes minutes on two cores.
 TEST_P(Descriptors, FiveHundredPeersAtTheUsualLimit) {
   if (std::getenv("HETCOMM_TEST_LONG") == nullptr) GTEST_SKIP() << "HETCOMM_TEST_LONG=1 runs it";
   if (GetParam().name != "shm") GTEST_SKIP() << "one transport will do";
@@ -180,7 +180,7 @@ TEST_P(Descriptors, FiveHundredPeersAtTheUsualLimit) {
       turn.store(static_cast<uint64_t>(me.size()));
       std::fprintf(stderr, "descriptors: %zu\n", open_descriptors());
     } else {
-      // Without polling, which would take the cores from who talks.
+      // It does not poll, which would take the cores from those that talk.
       const auto wait_for = [&](int32_t peer) {
         while (turn.load() < static_cast<uint64_t>(peer)) usleep(20'000);
       };

@@ -178,7 +178,7 @@ TEST_P(DevicePath, OneMessageOfSeveralKinds) {
     DeviceMemory by_address(me, kByAddress, kPart);
     DeviceMemory by_handle(me, kByHandle, kPart);
     std::vector<std::byte> host(kPart);
-    // With and without what has to be staged.
+    // Only the first message has a part that has to be staged.
     for (const size_t count : {size_t{3}, size_t{2}}) {
       const hetcomm_buffer_t buffers[] = {hetcomm_buffer_host(host.data(), kPart),
                                           by_address.part(0, kPart), by_handle.part(0, kPart)};

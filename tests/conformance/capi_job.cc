@@ -17,7 +17,7 @@
 namespace hetcomm_test {
 namespace {
 
-// Of this process; forked ranks read the same files.
+// The files belong to this process; forked ranks read the same ones.
 std::string tls() {
   static const hetcomm::test::Certificates files;
   return files.settings();

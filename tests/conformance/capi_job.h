@@ -1,4 +1,4 @@
-// What the C API suites share: the cases they run over, and a job, which is some ranks that all run
+// The C API suites share this: the cases they run over, and a job, which is some ranks that all run
 // one function, as threads of this process (a context each) or as processes.
 //
 //   run_job(4, [](Member& me) { ... hetcomm_send(me.communicator(), ...) ... });
@@ -89,7 +89,7 @@ class Member {
   // All ranks have come here; says nothing over hetcomm, but drives it. False when some rank never
   // comes.
   bool meet();
-  // The same without driving hetcomm: what arrives meanwhile waits, unless a thread takes it.
+  // It does not drive hetcomm: what arrives meanwhile waits, unless a thread takes it.
   bool meet_quietly();
   // Waits for a condition that another rank brings about outside of hetcomm.
   bool until(const std::function<bool()>& done, uint64_t limit_ns = kPatienceNs);
@@ -128,7 +128,7 @@ class Member {
 
 // Waits for the end; a failure of the test, and an attempt to cancel, when it does not come.
 Outcome finish(hetcomm_request_t* request, uint64_t limit_ns = 2 * kPatienceNs);
-// The same for a whole list, each of which has to end with OK.
+// It waits for a whole list, each of which has to end with OK.
 void finish_all(std::vector<hetcomm_request_t*>& requests);
 
 // Receives and sends on |communicator| to and from |peer| are rejected with |status|.

@@ -370,7 +370,7 @@ TEST_P(Matching, ProbeShowsAndTakesNothing) {
         EXPECT_EQ(seen.bytes_sent, mixed_size(i));
       }
     }
-    // Of several, the one that a receive would take.
+    // A probe for any tag finds the message that a receive would take.
     EXPECT_EQ(
         hetcomm_probe(me.communicator(), me.partner(), 0, HETCOMM_ANY_TAG, kPatienceNs, &seen),
         HETCOMM_OK);
@@ -404,7 +404,7 @@ TEST_P(Matching, RandomTrafficFollowsTheModel) {
     const auto draw = [](Random& from) {
       return Sent{from.below(kTags), from.size_up_to(150'000) - 1, from.next()};
     };
-    // What the other side will send, by tag, in order.
+    // The other side will send these, by tag, in order.
     std::map<uint64_t, std::vector<Sent>> expected;
     for (uint64_t i = 0; i < kCount; ++i) {
       const Sent each = draw(theirs);

@@ -13,7 +13,7 @@ namespace {
 constexpr int32_t kRanks = 3;
 constexpr size_t kCount = 12;  // elements of a buffer; all ranks' parts together
 
-// What a call is made with.
+// A Call holds the arguments of one call.
 struct Call {
   explicit Call(hetcomm_communicator_t* made_on) : communicator(made_on), data(kCount, 1) {}
 
@@ -28,7 +28,7 @@ struct Call {
   hetcomm_collective_options_t options = no_options();
   hetcomm_request_t* request = nullptr;
 
-  // Of the caller's part.
+  // It is the length of the caller's part.
   size_t own_length() const {
     int32_t rank = 0;
     int32_t size = 0;
@@ -37,7 +37,7 @@ struct Call {
   }
   hetcomm_buffer_t sent() const { return part(data, 0, elements); }
   hetcomm_buffer_t received() const { return part(result, 0, elements); }
-  // Of |lengths|.
+  // The parts have the lengths |lengths|.
   std::vector<hetcomm_buffer_t> parts(const std::vector<int64_t>& whole) const {
     std::vector<hetcomm_buffer_t> all;
     size_t at = 0;
@@ -65,7 +65,7 @@ hetcomm_status_t scan(Call& call) {
   return hetcomm_scan(call.communicator, call.sent(), call.received(), call.type, call.reduction,
                       &call.options, &call.request);
 }
-// Of the same buffers, type and operator; scan where the root is another than usual.
+// Both take the same buffers, type and operator; it is a scan where the root is not the usual one.
 hetcomm_status_t scan_or_allreduce(Call& call) {
   return call.root == 0 ? allreduce(call) : scan(call);
 }

@@ -95,7 +95,7 @@ void use_memory(Member& me, hetcomm_communicator_t* c, int32_t own) {
   EXPECT_EQ(hetcomm_remote_memory_release(remote), HETCOMM_OK);
 }
 
-// Of the last two ranks, the last one first; roots and parts are counted in the list.
+// The list has the last two ranks, the last one first; roots and parts are counted in the list.
 void use_list(hetcomm_communicator_t* c, int32_t own) {
   if (own == 0) return;
   const int32_t list[] = {2, 1};

@@ -67,7 +67,7 @@ TEST_P(Prepared, BeginAnewWithEachStart) {
       ASSERT_EQ(hetcomm_recv_prepare(me.communicator(), HETCOMM_ANY_SOURCE, 0, HETCOMM_ANY_TAG, &to,
                                      1, &options, &receive),
                 HETCOMM_OK);
-      // As long as its deadline, which has not begun.
+      // This wait is as long as the deadline of the receive, which has not begun.
       (void)me.until([] { return false; }, kLimit);
     }
     receive_one(7, 60);

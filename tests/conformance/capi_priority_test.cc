@@ -1,4 +1,4 @@
-// What HETCOMM_PRIORITY_HIGH does:
+// HETCOMM_PRIORITY_HIGH does this:
 //
 //   * bulk data of a message, and of a put, that was started with it arrives before that of normal
 //     ones to the same peer that were started earlier and are still waiting
@@ -32,7 +32,7 @@ std::vector<size_t> order_of_ends(std::vector<hetcomm_request_t*> requests) {
   return order;
 }
 
-// Of the messages or puts |first| and those behind it.
+// The result is the place of the last end among the messages or puts from |first| on.
 size_t last_end(const std::vector<size_t>& order, size_t first) {
   size_t last = 0;
   for (size_t i = 0; i < order.size(); ++i) {

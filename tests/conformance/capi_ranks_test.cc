@@ -22,7 +22,7 @@ uint64_t count_barrier() {
   return ++count;
 }
 
-// What one rank calls, with parts of about |count| elements each, and what comes of it.
+// It calls the operations on one rank, with parts of about |count| elements each, and checks them.
 template <typename T>
 class Operations {
  public:
@@ -118,7 +118,7 @@ class Operations {
     return all;
   }
   static Elements blank(size_t count) { return Elements(count, kBlank); }
-  // Of the elements of the first |ranks| ranks.
+  // The sums are of the elements of the first |ranks| ranks.
   static Elements sums(size_t ranks, size_t first, size_t count) {
     Elements all(count);
     for (size_t r = 0; r < ranks; ++r) {

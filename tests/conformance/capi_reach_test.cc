@@ -1,11 +1,11 @@
-// What one rank tells all, in jobs whose ranks have neither talked to it nor are its neighbours in
-// the control plane: news go from rank to rank.
+// The news of one rank reach all, in jobs whose ranks have neither talked to it nor are its
+// neighbours in the control plane: news go from rank to rank.
 //
 //   * an abort ends what ranks wait for that have no connection to the one that aborts;
 //   * so does the failure of a collective operation;
 //   * all learn the reason and whose it is, and late callers too.
 //
-// Of eight ranks of one host, a rank watches, and is watched by, those at distance 1 and 3
+// There are eight ranks on one host. A rank watches, and is watched by, those at distance 1 and 3
 // (src/liveness/ring.h). So ranks 2, 4 and 6 have no control connection with rank 0.
 #include "tests/conformance/capi_job.h"
 

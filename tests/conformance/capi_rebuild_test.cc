@@ -11,7 +11,7 @@
 //   * where the store died with rank 0 every rank learns that at once and is told what to do, and
 //   that works.
 //
-// With a job secret, and without one, where connections to the store are bounded.
+// The jobs run with a secret, and without one, where connections to the store are bounded.
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -86,7 +86,7 @@ class Launched {
   Board& board() { return board_; }
   hetcomm_communicator_t* communicator() { return communicator_; }
 
-  // What a launcher would say.
+  // A launcher would set these.
   static void set_place(int rank, int size) {
     setenv("RANK", std::to_string(rank).c_str(), 1);
     setenv("WORLD_SIZE", std::to_string(size).c_str(), 1);

@@ -149,7 +149,7 @@ void receive_by_one_list(Member& me, uint64_t first, size_t count) {
   }
 }
 
-// The same numbers, later ones first among each thousand.
+// It sends the same numbers, later ones first among each thousand.
 void send_numbers(Member& me, uint64_t first, size_t count) {
   std::vector<uint64_t> memory(count);
   std::vector<hetcomm_request_t*> sends;
@@ -212,7 +212,7 @@ TEST_P(Requests, WaitAnyNoticesARelease) {
     EXPECT_EQ(hetcomm_request_cancel(own[0]), HETCOMM_OK);
     EXPECT_EQ(finish(own[0]).status, HETCOMM_CANCELLED);
     me.meet();
-    // What was released takes its message.
+    // The released receive takes its message.
     uint64_t word = 3;
     EXPECT_EQ(finish(me.send(me.partner(), 2, &word, 8)).status, HETCOMM_OK);
     EXPECT_TRUE(me.until([&] {
@@ -694,7 +694,7 @@ TEST_P(Requests, AnOperationInAGroupEndsAtItsDeadline) {
     EXPECT_EQ(hetcomm_group_start(group), HETCOMM_OK) << "nothing is left to be started";
     hetcomm_group_destroy(group);
     me.meet();
-    // What was in the group does not count among the collective operations.
+    // The operations of the group do not count among the collective operations.
     hetcomm_request_t* later = nullptr;
     ASSERT_EQ(hetcomm_barrier(me.communicator(), nullptr, &later), HETCOMM_OK);
     EXPECT_EQ(finish(later).status, HETCOMM_OK);
@@ -716,7 +716,7 @@ TEST_P(Requests, AReleasedRunningOperationGoesOn) {
       EXPECT_EQ(finish(me.recv(me.partner(), i, in.data(), in.size())).status, HETCOMM_OK);
       EXPECT_TRUE(holds(in, i, i * 30'000));
     }
-    // Whoever has passed it knows that the other has received everything.
+    // A rank that has passed the barrier knows that the other has received everything.
     EXPECT_EQ(hetcomm_communicator_barrier(me.communicator(), kPatienceNs), HETCOMM_OK);
     // To itself that says nothing: the sends end in the next passes.
     for (int i = 0; i < 10 && me.partner() == me.rank(); ++i) {

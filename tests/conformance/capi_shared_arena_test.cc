@@ -22,7 +22,7 @@ namespace {
 constexpr const char* kName = "hetcomm-collective";
 constexpr int32_t kRanks = 4;
 
-// Of a rank's thread, which makes its progress itself.
+// Each rank's thread has its own, and makes the rank's progress itself.
 thread_local bool refuses = false;
 thread_local int refused = 0;
 
@@ -81,11 +81,11 @@ TEST(CollectiveArena, IsNotUsedWhereTheLastRankCannotMapIt) { share(kRanks - 1);
 
 }  // namespace hetcomm_test
 
-// What the library calls in place of the C library's.
+// The library calls these in place of the C library's.
 
 using namespace hetcomm_test;
 
-// As where the rank is in another namespace of processes.
+// It fails as it does where the rank is in another namespace of processes.
 extern "C" ssize_t readlink(const char* path, char* to, size_t size) noexcept {
   const ssize_t length = syscall(SYS_readlink, path, to, size);
   if (!refuses || length < 0 ||

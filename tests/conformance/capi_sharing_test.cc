@@ -303,7 +303,7 @@ TEST_P(Sharing, TheLossOfARankEndsWhatItIsIn) {
   });
 }
 
-// What rank 1 has told is there for the others, and then its store fails.
+// The others can read what rank 1 has told, and then its store fails.
 TEST_P(Sharing, ARankThatFailsTakesItFromTheOthers) {
   HETCOMM_NEEDS_RANKS();
   run(3, [](Member& me) {
@@ -316,7 +316,7 @@ TEST_P(Sharing, ARankThatFailsTakesItFromTheOthers) {
       hetcomm_bootstrap_options_t failing = real;
       failing.get = [](void* self, const char* key, void* value, size_t* size, uint64_t limit) {
         const hetcomm_status_t status = real.get(self, key, value, size, limit);
-        // What all have told is handed out under this name.
+        // The store hands out what all have told under this name.
         const bool last = std::string_view(key).ends_with("/all");
         return status == HETCOMM_OK && last ? HETCOMM_INTERNAL : status;
       };

@@ -17,7 +17,7 @@ namespace {
 
 using hetcomm::test::Certificates;
 
-// What creating a communicator of two came to on each rank.
+// Each rank notes here how creating a communicator of two ended.
 struct Ends {
   hetcomm_status_t status[2] = {HETCOMM_INTERNAL, HETCOMM_INTERNAL};
   std::string text[2];

@@ -34,7 +34,7 @@
 namespace hetcomm_test {
 namespace {
 
-// What this process does to the library's local sockets.
+// This process does one of these to the library's local sockets.
 enum class Evil { kNone, kKeep, kReplace, kAdd, kDrip };
 Evil evil = Evil::kNone;
 std::vector<int> kept;  // kKeep: copies of all descriptors that came
@@ -554,7 +554,7 @@ TEST_F(TwoUsers, TalkOverShmWhereItIsAllowed) {
 }  // namespace
 }  // namespace hetcomm_test
 
-// What the library calls in place of the C library's.
+// The library calls these in place of the C library's.
 
 using hetcomm_test::evil;
 using hetcomm_test::Evil;

@@ -30,7 +30,7 @@ constexpr bool kSanitized = false;
 #endif
 
 class Connecting : public TransportTest {};
-// What threads cannot do: die, and have a limit of descriptors of their own.
+// Only processes can die, and have a limit of descriptors of their own.
 class ConnectingProcesses : public TransportTest {};
 
 std::vector<TransportCase> plain_process_cases() {

@@ -60,7 +60,7 @@ uint64_t held(CoreMember& me) {
   return me.communicator().job().pair(1 - me.rank()).access().places().held();
 }
 
-// What a rank asks for: small and large gets, puts that ask first, atomics.
+// An Asker asks for small and large gets, puts that ask first, and atomics.
 class Asker {
  public:
   Asker(CoreMember& me, Window& window) : me_(me), window_(window), buffer_(kLarge) {}
@@ -120,7 +120,7 @@ void expect_nothing_left(CoreMember& me) {
   while (asked(me) > 0 && now_ns() < deadline) me.context().engine().poke();
   EXPECT_EQ(asked(me), 0u) << "rank " << me.rank();
   expect_ok(barrier(me.communicator(), 20'000'000'000));
-  // What this rank has answered the other acknowledges with its next message: the barrier's.
+  // The other acknowledges the answers of this rank with its next message, the barrier's.
   while (held(me) > 0 && now_ns() < deadline) me.context().engine().poke();
   EXPECT_EQ(held(me), 0u) << "rank " << me.rank();
   EXPECT_EQ(count_records(me), 0u) << "rank " << me.rank();

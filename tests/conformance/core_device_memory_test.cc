@@ -169,7 +169,7 @@ TEST_F(CoreDeviceMemory, BothWaysOfRegistration) {
 }
 
 TEST_F(CoreDeviceMemory, ABrokenConnectionIsReplacedByStaging) {
-  // Of all runs: how soon rdma is back in one of them is a matter of timing.
+  // The counts are of all runs: how soon rdma is back in one of them is a matter of timing.
   std::atomic<uint64_t> direct{0};
   std::atomic<uint64_t> staged{0};
   std::atomic<uint64_t> failures{0};

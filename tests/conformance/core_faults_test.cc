@@ -129,7 +129,7 @@ uint64_t any_size(Random& random) {
   }
 }
 
-// What a rank sends to another, known to both.
+// A rank sends this to another; both know it.
 struct Message {
   uint64_t tag;
   uint64_t size;
@@ -295,7 +295,7 @@ TEST(CoreRails, LostCreditIsReturnedAgain) {
   EXPECT_GT(broken.load(), 4u);
 }
 
-// As many as a host with many NICs has.
+// A host with many NICs has as many rails.
 TEST(CoreRails, TwentyOfOneKind) {
   FaultPlan plan;
   plan.instances = 20;

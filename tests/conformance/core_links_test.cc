@@ -72,7 +72,7 @@ Factories without_shm() {
   return factories;
 }
 
-// What is chosen for an allreduce of each size.
+// The result is the algorithm that is chosen for an allreduce of each size.
 std::vector<Algorithm> choices(const RankPlacement& placement) {
   std::vector<Algorithm> chosen;
   for (uint64_t bytes = 64; bytes <= 64u << 20; bytes *= 4) {

@@ -94,7 +94,7 @@ class TwoRanks {
 
 Status why_lost() { return {Code::kPeerLost, std::string(200, 'x')}; }
 
-// What became of a communicator that was split: of the split, or of a message over it.
+// The codes are those of a split, and of a message over the communicator that it made.
 struct SplitOutcome {
   Code split = Code::kOk;
   Code receive = Code::kOk;
@@ -360,7 +360,7 @@ bool puts_end_though_one_fails(int64_t allocation) {
       return put->state() == OperationState::kComplete;
     });
   };
-  // Of the putter's passes only, as long as any of them waits.
+  // An allocation fails only in the putter's passes, and only while any put waits for credit.
   bool failed = false;
   int64_t left = allocation;
   const uint64_t deadline = now_ns() + 20'000'000'000;

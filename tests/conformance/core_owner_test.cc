@@ -1,4 +1,4 @@
-// What a rank of core does with single messages of a peer that the test plays:
+// A rank of core gets single messages of a peer that the test plays:
 //
 //   * an owner of memory takes an access that ends with the memory and refuses one that goes one
 //     byte beyond, also where offset and length together leave 64 bits; nothing around the memory
@@ -163,7 +163,7 @@ TEST_F(Owner, TakesWhatEndsWithTheMemoryAndNothingBeyond) {
   expect_changed(0, 0);
 }
 
-// What remains of a put whose beginning is in place already notifies of all of it.
+// The rest of a put whose beginning is in place already notifies of all of the put.
 TEST_F(Owner, ChecksWhatIsInPlaceAlready) {
   grant(HETCOMM_ACCESS_PUT);
   EXPECT_EQ(ask(MessageKind::kAnnouncePut, 100, 10, 100), Code::kOk);
@@ -649,7 +649,7 @@ TEST_F(Initiator, ARefusalIsNoSuccess) {
 
 // --- credit and numbers -----------------------------------------------------
 
-// With counters that pass 2^32 after so many messages, or so many bytes of credit.
+// The counters pass 2^32 after so many messages, or so many bytes of credit.
 class Counters : public Initiator, public ::testing::WithParamInterface<uint32_t> {
  protected:
   Counters() : Initiator(0 - GetParam()) {}
@@ -760,7 +760,7 @@ TEST_P(Counters, PutsEndWithTheirAcknowledgement) {
   }
   for (Operation* put : puts) EXPECT_EQ(finish(put), Code::kOk);
   EXPECT_EQ(failures(), 0U);
-  // What was not sent cannot be acknowledged.
+  // A message that was not sent cannot be acknowledged.
   start(OperationKind::kPut, 8)->detached = true;
   drive();
   peer_->last_taken += 2;

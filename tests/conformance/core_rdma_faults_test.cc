@@ -213,7 +213,7 @@ TEST(LatePut, OneWhoseConnectionHadBrokenWaits) {
   });
 }
 
-// What is in the network when the cancelled put has completed never arrives.
+// A write that is in the network when the cancelled put has completed never arrives.
 TEST(LatePut, LeavesTheOwnersStoresAlone) {
   use_two_devices();
   std::atomic<bool> over{false};

@@ -116,7 +116,7 @@ TEST_P(Quiet, RevokedTargetIsWrittenNoMore) {
       Bulk put = make_bulk(source, 0, size(), side.take<RemoteKey>(), 0);
       until_begun(rail, GetParam(), [&] { return rail.put(put); });
       side.post('s');
-      // What still travels is dropped; the operation ends all the same.
+      // Bytes that still travel are dropped; the operation ends all the same.
       (void)await_bulk(rail, put);
       settle(side, GetParam());
     }
@@ -241,7 +241,7 @@ TEST_P(Quiet, EndpointsMayEndAtAnyPoint) {
   run_pair(options(), near, far);
 }
 
-// With a peer that can be stopped.
+// The peer is a process that can be stopped.
 class QuietThoughStopped : public Quiet {};
 
 // Stops the far process at a random point, runs |event| and checks that it did not wait, lets the

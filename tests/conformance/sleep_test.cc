@@ -191,7 +191,7 @@ TEST_P(Sleeping, WorkBegunMeanwhileIsAnnouncedOrReported) {
     int missed = 0;
     int asleep = 0;
     int asked = 0;
-    // What is left of the last round keeps a transport from sleeping; such a round does not count.
+    // Work left of the last round keeps a transport from sleeping; such a round does not count.
     const uint64_t deadline = now_ns() + kPatience;
     while (asleep < count && missed == 0 && now_ns() < deadline) {
       Bulk put = make_bulk(source, 0, kSize, key, 0);

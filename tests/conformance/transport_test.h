@@ -1,4 +1,4 @@
-// What the transport-level suites share: the cases they run over, and the steps that most tests
+// The transport-level suites share this: the cases they run over, and the steps that most tests
 // take.
 //
 // A case is a transport, settings that may cripple it, perhaps injected faults, and whether the
@@ -134,7 +134,7 @@ void until_accepted(Rail& rail, Attempt&& attempt) {
   }
 }
 
-// The same for a put or get to a peer that may have ended it, with the connection, before it began;
+// It allows that the peer of a put or get has ended it, with the connection, before it began;
 // await_bulk() then sees the end.
 template <typename Attempt>
 void until_begun(Rail& rail, const TransportCase& test_case, Attempt&& attempt) {

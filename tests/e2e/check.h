@@ -1,4 +1,4 @@
-// For programs that play a rank: a call that fails is told on standard output, and ends the
+// Programs that play a rank use check(): a call that fails is told on standard output, and ends the
 // process.
 #pragma once
 

@@ -80,7 +80,7 @@ class Script {
   size_t size_;
 };
 
-// What the driver asks for at the end: whether all of these have happened.
+// The driver asks at the end whether all of these have happened.
 enum Event : size_t {
   kPutDone,
   kPutLanded,
@@ -844,7 +844,7 @@ class Job {
 }  // namespace
 }  // namespace hetcomm::test
 
-// For the driver: what has not happened yet, or null.
+// The result tells the driver what has not happened yet; null means that all has.
 extern "C" const char* fuzz_incomplete() {
   using namespace hetcomm::test;
   static std::string missing;

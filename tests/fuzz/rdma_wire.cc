@@ -1,4 +1,4 @@
-// What rdma reads from peers: contacts, parameters and answers before there is a connection, the
+// This reads what peers send to rdma: contacts, parameters and answers before a connection, the
 // heads of messages, each of which refers to the one before, and keys. Properties: no read past the
 // end, what is decoded is within its limits and encodes to the same bytes, a head that is refused
 // is no longer than what was there, and both ends of a stream of heads keep the same header.
@@ -61,7 +61,7 @@ void read_heads(ConstByteSpan input) {
   MessageHeader header{};
   while (!input.empty()) {
     const size_t size = std::min(std::to_integer<size_t>(input[0]) % 64, input.size() - 1);
-    // Of its own, so that a read past its end is seen.
+    // The message has memory of its own, so that a read past its end is seen.
     const std::vector<std::byte> message(input.begin() + 1,
                                          input.begin() + 1 + static_cast<ptrdiff_t>(size));
     input = input.subspan(1 + size);

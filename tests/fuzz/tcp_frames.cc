@@ -41,7 +41,7 @@ class Target final : public tcp::FrameSink {
   void on_message_frame(const MessageHeader& /*header*/, ConstByteSpan payload) override {
     require(payload.size() <= tcp::kMaxMessageBytes);
     received_ += payload.size();
-    // As core may from any upcall.
+    // Core may do this from any upcall.
     if (payload.size() % 7 == 3) renew();
   }
   void on_put_frame(uint64_t /*cookie*/, uint64_t length) override {

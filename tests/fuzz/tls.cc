@@ -53,7 +53,7 @@ struct Pair {
   UniqueFd near, far;
 };
 
-// What a side that connects says first, or what it is answered.
+// The result is the first message of a side that connects, or the answer to it.
 std::vector<std::byte> genuine(bool answer) {
   const Pair client;
   const auto connecting = context().connect(client.near.get());

@@ -70,7 +70,7 @@ class CoreMember {
                     bool notify = false) {
     return this->access(kind, access, hetcomm_buffer_host(data, size), notify);
   }
-  // Without a buffer where its address is null.
+  // There is no buffer where its address is null.
   Operation* access(OperationKind kind, const AccessArguments& access,
                     const hetcomm_buffer_t& buffer, bool notify = false) {
     const bool some = buffer.memory != nullptr || buffer.offset != 0;

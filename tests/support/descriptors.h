@@ -7,7 +7,7 @@
 
 namespace hetcomm::test {
 
-// With the one that counting takes: for differences.
+// The result includes the descriptor that counting takes, so use it for differences.
 inline size_t open_descriptors() {
   const std::filesystem::directory_iterator all("/proc/self/fd");
   return static_cast<size_t>(std::distance(begin(all), end(all)));

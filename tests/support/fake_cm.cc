@@ -150,7 +150,7 @@ int ack_cm_event(rdma_cm_event* event) {
   const Lock lock(state().mutex);
   auto* happening = static_cast<Happening*>(event);
   --happening->owner->in_use;
-  // What was in it is gone, as in the real one.
+  // The data of an event is gone with it, as in the real one.
   std::fill(happening->data.begin(), happening->data.end(), std::byte{0xdd});
   delete happening;
   return 0;
@@ -285,7 +285,7 @@ std::vector<std::byte> padded(const void* data, size_t bytes, size_t size) {
   if (bytes > 0) std::memcpy(result.data(), data, std::min(bytes, size));
   return result;
 }
-// What is told of |queue_pair|.
+// A side is told this number for |queue_pair|.
 uint32_t told(uint32_t queue_pair, bool& misdirect) {
   return std::exchange(misdirect, false) ? queue_pair + 1 : queue_pair;
 }

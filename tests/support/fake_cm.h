@@ -1,8 +1,8 @@
 // A table of librdmacm over the devices of fake_verbs.h: identifiers, events and listeners of this
 // process. What is asked for happens at once; its event waits in the channel.
 //
-// As the real one does, destroying an identifier of which an event is not acknowledged would wait
-// for ever; here that is counted.
+// Destroying an identifier of which an event is not acknowledged would wait for ever in the real
+// one; here that is counted.
 #pragma once
 
 #include <cstdint>

@@ -64,7 +64,7 @@ struct Pair : ibv_qp {
   uint64_t posted = 0;  // requests
   uint64_t freed = 0;   // of them, whose completion, or a later one, was taken
   FakeFabric::Patience patience{};
-  // As they were when the queue pair became ready to receive.
+  // These are as they were when the queue pair became ready to receive.
   ibv_ah_attr address{};
   ibv_gid_entry gid{};
   uint16_t lid = 0;
@@ -248,7 +248,7 @@ bool same_gid(const ibv_gid& a, const ibv_gid& b) {
   return std::memcmp(a.raw, b.raw, sizeof(a.raw)) == 0;
 }
 
-// What |pair| sends arrives at |target|, which takes it for its peer's.
+// The result says whether |target| takes a message of |pair| for its peer's.
 bool reaches(const Pair& pair, const Pair& target) {
   if (target.destination != pair.qp_num || pair.send_sequence != target.receive_sequence ||
       pair.mtu > target.mtu) {

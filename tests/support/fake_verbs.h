@@ -67,8 +67,8 @@ class FakeFabric {
   // 0: files of memory that can be mapped go for dma-bufs; else registering one fails with |error|,
   // as it does after reset() with EOPNOTSUPP.
   static void accept_dmabufs(int error = 0);
-  // What devices read from, or write to, registered memory misses it: of dma-bufs, and of plain
-  // registrations that begin in [begin, + bytes).
+  // Devices miss registered memory when they read it, or write to it. This applies to dma-bufs, and
+  // to plain registrations that begin in [begin, + bytes).
   enum class Misplaced : uint8_t { kNothing, kReads, kWrites };
   static void misplace(Misplaced what, const void* begin = nullptr, size_t bytes = 0);
   // Work requests are not taken, |times| times.
@@ -95,7 +95,7 @@ class FakeFabric {
   static void lose_receives(uint32_t queue_pair);
   static void set_gid(size_t device, size_t port, size_t index, const FakeGid& gid);
   static void set_lid(size_t device, size_t port, uint16_t lid);
-  // As if the peer of |queue_pair| had sent this, or written |length| bytes with this immediate.
+  // The peer of |queue_pair| seems to send this, or to write |length| bytes with this immediate.
   static void inject_message(uint32_t queue_pair, ConstByteSpan bytes);
   static void inject_immediate(uint32_t queue_pair, uint32_t immediate, uint32_t length,
                                bool with_flag = true);

@@ -123,7 +123,7 @@ class FaultyRegions {
     const std::lock_guard lock(mutex_);
     late_.push_back(std::move(write));
   }
-  // What is on its way to the other end arrives there, or gets lost.
+  // The late writes of that end of the connection arrive at the other end, or get lost.
   void end_late(uint64_t connection, bool from_connector, bool lands) {
     std::vector<LateWrite> now;
     {
@@ -181,7 +181,7 @@ class FaultyRegions {
   std::unordered_map<uint64_t, Region> regions_;
 };
 
-// What the endpoints of one faulty transport share.
+// The endpoints of one faulty transport share this.
 struct FaultState {
   FaultPlan plan;
   Random random{1};
@@ -228,7 +228,7 @@ class FaultyEndpoint final : public Endpoint,
     drop_late();
     if (inner_ != nullptr) inner_->close();
   }
-  // What the peer's end had under way when it broke may arrive now.
+  // The writes that the peer's end had under way when it broke may arrive now.
   void land_late() {
     if (connection_ == 0 || !state_.random.chance(0.5)) return;
     FaultyRegions::all().end_late(connection_, !connector_, true);

@@ -8,8 +8,8 @@
 //   * each accepted bulk operation completes at most once, and a cancelled one never;
 //   * on_failed comes at most once per endpoint, and nothing after it.
 //
-// Whoever waits too long is given up by throwing Abandoned, which run_pair() (transport_pair.h)
-// turns into a failed test: a defect shows as a failure, not as a hang.
+// A wait that takes too long throws Abandoned, which run_pair() (transport_pair.h) turns into a
+// failed test: a defect shows as a failure, not as a hang.
 #pragma once
 
 #include <deque>
@@ -117,7 +117,7 @@ class Rail final : public EndpointHandler {
     }
   }
 
-  // What was reported so far.
+  // These were reported so far.
   std::deque<Message> messages;
   std::map<uint64_t, uint64_t> put_bytes;  // by cookie
   std::vector<Completion> completions;
@@ -193,7 +193,7 @@ class Node final : public TransportHandler {
   }
 
   Transport& transport() { return *transport_; }
-  // As a process that ends without taking its connections down one by one.
+  // It acts as a process that ends without taking its connections down one by one.
   void destroy_transport() {
     accepted.clear();
     connected.clear();
@@ -220,9 +220,9 @@ class Node final : public TransportHandler {
     transport_->finish_sleep();
     return may_sleep;
   }
-  // The same, while another thread of the context begins something: |work()|. Only then is the
-  // transport asked whether the sleep may go on: what it finds by looking again is not to hide that
-  // prepare_sleep() has missed something.
+  // It sleeps while another thread of the context begins something: |work()|. Only then is the
+  // transport asked whether the sleep may go on: its second look must not hide that prepare_sleep()
+  // has missed something.
   template <typename Work>
   bool sleep(uint64_t limit_ns, Work&& work) {
     bool may_sleep = transport_->prepare_sleep(Sleep::kLong);

@@ -85,7 +85,7 @@ struct PairOptions {
   Credentials far_credentials = credentials;  // differs in tests of the proof only
 };
 
-// What a side's function works with.
+// A Side is what the function of one side works with.
 class Side {
  public:
   Side(const PairOptions& options, int rank, Channel& channel)

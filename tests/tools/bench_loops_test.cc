@@ -17,7 +17,7 @@ namespace {
 
 class Backend;
 
-// What the two threads share.
+// The two threads share this.
 struct Between {
   std::mutex mutex;
   std::condition_variable changed;

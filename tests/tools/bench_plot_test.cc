@@ -1,5 +1,5 @@
-// What --plot draws: medians, which the axis says, and averages only where they are called so; one
-// colour for each implementation in all pictures; one line for each setting.
+// These tests check what --plot draws: medians, which the axis says, and averages only where they
+// are called so; one colour for each implementation in all pictures; one line for each setting.
 #include <map>
 #include <string>
 #include <vector>

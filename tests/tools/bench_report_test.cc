@@ -1,7 +1,7 @@
-// What hetcomm_bench computes and prints, without running it: workloads and measurements survive
-// their way between processes; percentiles, medians and geometric means are right; only figures of
-// one round and one placement make a ratio; CSV has the numbers of the table; CSV, JSON and SVG are
-// well formed and complete; patterns find every wrong byte.
+// These tests check what hetcomm_bench computes and prints, without running it: workloads and
+// measurements survive their way between processes; percentiles, medians and geometric means are
+// right; only figures of one round and one placement make a ratio; CSV has the numbers of the
+// table; CSV, JSON and SVG are well formed and complete; patterns find every wrong byte.
 #include <algorithm>
 #include <cmath>
 #include <map>

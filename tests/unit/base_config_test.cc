@@ -176,7 +176,7 @@ TEST_F(ConfigTest, EndsOfTheRangesAreAllowed) {
   EXPECT_EQ(loaded({"HETCOMM_STAGING_CHUNK=0"}).number(Variable::kStagingChunk), 0u);
 }
 
-// As an operation's timeout of 0 does.
+// An operation's timeout of 0 means the default, too.
 TEST_F(ConfigTest, TimeoutOfZeroIsTheDefault) {
   const Config config = loaded({"HETCOMM_TIMEOUT=0", "HETCOMM_BOOTSTRAP_TIMEOUT=0ms"});
   EXPECT_EQ(config.number(Variable::kTimeout), 1'800'000'000'000u);

@@ -43,7 +43,7 @@ TEST(ExtentCursor, VisitsEveryByteOnceFromAnyPlace) {
   }
 }
 
-// What collect() lists is what take() visits.
+// The pieces that collect() lists are those that take() visits.
 TEST(ExtentCursor, CollectsWhatFollows) {
   Random random(4);
   for (int round = 0; round < 300; ++round) {

@@ -77,7 +77,7 @@ TEST(Yielder, BeginsAnewWhenTheStrangerHasGone) {
   EXPECT_GT(waiter.run(10 * kMs, 1), 1'000);
 }
 
-// What the scheduler takes by itself does not count.
+// The time that the scheduler takes by itself does not count.
 TEST(Yielder, LosesLittleBesideARealStranger) {
   cpu_set_t before;
   ASSERT_EQ(sched_getaffinity(0, sizeof(before), &before), 0);

@@ -247,7 +247,7 @@ class LaunchTest : public EnvironmentTest {
     unsetenv("MASTER_ADDR");
     unsetenv("MASTER_PORT");
   }
-  // What is read while |variables| are set.
+  // The launch is read while |variables| are set.
   Launch launch(const Variables& variables, const std::string& settings = "") {
     for (const auto& [name, value] : variables) setenv(name, value, 1);
     Result<Launch> read = read_launch(Config::load(nullptr, settings, log_).value());
@@ -605,7 +605,7 @@ struct Region {
   uintptr_t end = 0;
 };
 
-// What a core dump of this process would hold of memory that it can write.
+// A core dump of this process would hold these regions of the memory that it can write.
 std::vector<Region> dumped_regions() {
   std::vector<Region> regions;
   std::ifstream lines("/proc/self/smaps");

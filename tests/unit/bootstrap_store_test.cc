@@ -615,7 +615,7 @@ TEST_F(StoreTest, AFullStoreRefusesAnOverwriteAndKeepsTheValue) {
     EXPECT_TRUE(client.connected());
     EXPECT_EQ(client.get("key", in(30)).value(), first);
   }
-  // What needs no more room is taken, and seen by others.
+  // A value that needs no more room is taken, and seen by others.
   const std::vector<std::byte> second = bytes_of("the other value");
   EXPECT_TRUE(client.put("key", second, in(30)).ok());
   StoreClient other(log_, options(1));
@@ -832,7 +832,7 @@ TEST(StoreTableTest, WhoIsMissingIsReportedAgainAndAgainAndAtTheEndWithTheTime) 
   EXPECT_TRUE(table.take_reports(kForever).empty());
 }
 
-// What rank |rank| of four is told that asks in |scope| and has lost |lost|.
+// The result is what rank |rank| of four is told; it asks in |scope| and has lost |lost|.
 Result<std::vector<bool>> ask(SurvivorRounds& rounds, int rank, const std::vector<int>& lost,
                               bool last = false, const std::string& scope = "s") {
   std::vector<bool> ranks(4);
@@ -859,7 +859,7 @@ TEST(SurvivorRoundsTest, AllGetTheSameAnswerWhoeverKnowsOfALoss) {
   EXPECT_EQ(ask(rounds, 3, {}, false, "t").value(), open);
   EXPECT_EQ(ask(rounds, 2, {1, 3}, false, "t").value(), open);
   EXPECT_EQ(ask(rounds, 0, {}, false, "t").value(), left);
-  // What is known later changes nothing.
+  // A loss that becomes known later changes nothing.
   EXPECT_EQ(ask(rounds, 2, {0, 1, 3}, true, "t").value(), left);
 }
 

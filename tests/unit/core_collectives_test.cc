@@ -296,7 +296,7 @@ class Model {
     }
   }
 
-  // What is wide has a word that says so. Rounding changes the value.
+  // A wide element has a second word that marks it. Rounding changes the value.
   void reduce(Rank& rank, const Step& step) const {
     const bool wide = step.kind == StepKind::kReduceWide;
     EXPECT_TRUE(!wide || test_.rounds);
@@ -387,7 +387,7 @@ uint64_t add(uint64_t a, uint64_t b) { return a + b; }
 // Neither associative nor commutative.
 uint64_t mingle(uint64_t a, uint64_t b) { return a * 31 + (b ^ a >> 7); }
 
-// What rank |rank| has to have in the end; nothing where it may have anything.
+// The result is what rank |rank| has to have in the end; nothing where it may have anything.
 std::optional<Words> expected(const Case& test, uint32_t rank) {
   Words words;
   const auto sum = [&](uint32_t first, uint32_t last, uint64_t index) {
@@ -585,7 +585,7 @@ TEST_P(CollectivePlan, KnowsClustersOfRanks) {
       const bool blocks = sends_blocks(kind) || receives_blocks(kind);
       const uint32_t several_pipelines = blocks ? 20'001 : 160'001;
       for (const uint64_t elements : {0u, 1u, 2u, 7u, 64u, 3001u, several_pipelines}) {
-        // What is different about several pipelines shows with few ranks.
+        // Few ranks are enough to show what is different about several pipelines.
         if (elements == several_pipelines && ranks > 5) continue;
         for (uint32_t root = 0; root < (has_root(kind) ? ranks : 1); ++root) {
           Case test{.kind = kind,
@@ -656,7 +656,7 @@ TEST(CollectiveClusters, LittleGoesBetweenThem) {
   // By rank, half of what all send goes to the other cluster.
   EXPECT_EQ(bytes_of(Kind::kAllgather, Algorithm::kPairwise), 16 * bytes);
   EXPECT_EQ(bytes_of(Kind::kAllreduce, Algorithm::kRecursiveDoubling), 4 * bytes);
-  // As many bytes, in fewer messages.
+  // An alltoall moves as many bytes on two levels, in fewer messages.
   EXPECT_EQ(bytes_of(Kind::kAlltoall, Algorithm::kTwoLevel), 16 * bytes);
   EXPECT_EQ(messages_of(Kind::kAlltoall, Algorithm::kTwoLevel), 4u);
   EXPECT_EQ(messages_of(Kind::kAlltoall, Algorithm::kLinear), 16u);
@@ -685,7 +685,7 @@ TEST(CollectiveRounding, NoMoreBytesGoForIt) {
     const uint64_t reduced = moved(Kind::kReduce, Algorithm::kRing, ranks, false);
     const uint64_t most = ranks > 3 ? reduced + reduced / ranks : reduced;
     EXPECT_EQ(moved(Kind::kReduce, Algorithm::kRing, ranks, true), most);
-    // What comes before a rank is wide.
+    // The sum of the ranks before a rank is wide.
     EXPECT_EQ(moved(Kind::kScan, Algorithm::kRing, ranks, true),
               moved(Kind::kScan, Algorithm::kRing, ranks, false) * kWide / kElement);
   }
@@ -728,13 +728,13 @@ TEST(CollectiveAlgorithms, AreChosenByLinksAndSize) {
   EXPECT_EQ(chosen(Kind::kAllreduce, hosts, 16 << 20), Algorithm::kTwoLevel);
   EXPECT_EQ(chosen(Kind::kAlltoall, hosts, 16 << 20), Algorithm::kPairwise);
   EXPECT_EQ(chosen(Kind::kGather, hosts, 16 << 20), Algorithm::kLinear);
-  // What rounds goes from cluster to cluster where they come one after the other.
+  // A sum that rounds goes from cluster to cluster where they come one after the other.
   const RankPlacement row(std::vector<uint32_t>{0, 0, 0, 0, 1, 1, 1, 1}, kNear, kFar);
   EXPECT_EQ(chosen(Kind::kAllreduce, host, 64, true), Algorithm::kRecursiveDoubling);
   EXPECT_EQ(chosen(Kind::kAllreduce, host, 16 << 20, true), Algorithm::kRing);
   EXPECT_EQ(chosen(Kind::kAllreduce, row, 64, true), Algorithm::kTwoLevel);
   EXPECT_EQ(chosen(Kind::kAllreduce, row, 16 << 20, true), Algorithm::kTwoLevel);
-  // Of few ranks what each has is less than their sum, which is wide.
+  // Each of few ranks has fewer bytes than their sum, which is wide.
   EXPECT_EQ(chosen(Kind::kReduceScatter, row, 16 << 20, true), Algorithm::kPairwise);
   std::vector<uint32_t> many(32, 0);
   std::fill(many.begin() + 16, many.end(), 1);
@@ -810,7 +810,7 @@ TEST(WriteWays, TheOneThatCostsLeastIsTaken) {
   const Writers::Cost far{.writing = 30'000, .reading = 60'000};
   const Writers::Cost memory{.writing = 9'000, .reading = 9'000};
   constexpr int kChunks = 2'000;
-  // Of 2 x 2000 chunks one in 32 tries the other way.
+  // One in 32 of the 2 x 2000 chunks tries the other way.
   EXPECT_LT(writers.run(kChunks, near, memory), kChunks / 8);
   writers.run(500, far, memory);
   EXPECT_GT(writers.run(kChunks, far, memory), 2 * kChunks - kChunks / 8);

@@ -115,7 +115,7 @@ class EngineTest : public ::testing::TestWithParam<bool> {
     operation->set_state(OperationState::kPending);
     return operation;
   }
-  // As a call of the data path does.
+  // It submits as a call of the data path does.
   void submit(Operation* operation) {
     if (engine_.try_lock()) {
       const Engine::Held held(engine_);
@@ -426,7 +426,7 @@ TEST_P(EngineTest, WhatIsBegunBesideASleeperIsLookedAt) {
   if (!threaded()) await_sleep(sleeps);
   sleep_ms(5);
   {
-    // As the calls that start without begin_work().
+    // These calls start the operation without begin_work().
     engine_.lock();
     const Engine::Held held(engine_);
     core_.sleeps_on = false;

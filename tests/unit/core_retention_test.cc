@@ -35,7 +35,7 @@ class RetentionTest : public ::testing::Test {
                     ExtentView{pieces, 0, size});
     kept_.push_back({sequence, std::move(bytes)});
   }
-  // What is left of |kept_| after |sequence| is what replay gives, up to |most| of them.
+  // Replay gives what is left of |kept_| after |sequence|, up to |most| of them.
   void expect_replay(uint32_t sequence, size_t most = SIZE_MAX) {
     size_t index = 0;
     while (index < kept_.size() && static_cast<int32_t>(kept_[index].sequence - sequence) <= 0) {

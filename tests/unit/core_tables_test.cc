@@ -302,7 +302,7 @@ class OverlapGuardTest : public ::testing::Test {
   OverlapGuardTest() : bytes_(1000) {
     EXPECT_TRUE(devices_.add(create_host_device().value()).ok());
   }
-  // Of pieces [begin, end) of |bytes_|.
+  // The receive has the pieces [begin, end) of |bytes_|.
   Operation* receive(std::vector<std::pair<size_t, size_t>> pieces) {
     Operation* operation = pool_.allocate();
     operation->kind = OperationKind::kReceive;

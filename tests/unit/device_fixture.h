@@ -1,4 +1,4 @@
-// What the tests of devices share: owners of devices and of what they give out.
+// The tests of devices share this: owners of devices and of what they give out.
 #pragma once
 
 #include <cstdint>

@@ -70,7 +70,7 @@ TEST(HostDevice, TakesAQuarterOfTheDescriptors) {
     files += shared_file_of(host, memories.back()) >= 0 ? 1 : 0;
   }
   EXPECT_EQ(files, 32);
-  // As with a file: large memory has its pages to itself.
+  // Large memory has its pages to itself, as it has with a file.
   for (const uint64_t size : {uint64_t{1}, uint64_t{1000}, uint64_t{1} << 20, uint64_t{3} << 20}) {
     std::array<void*, 3> more{};
     for (void*& memory : more) {
@@ -81,7 +81,7 @@ TEST(HostDevice, TakesAQuarterOfTheDescriptors) {
     }
     for (void* const memory : more) host.free(memory);
   }
-  // What is freed may be a file again.
+  // Freed memory may be a file again.
   host.free(memories[0]);
   memories[0] = host.allocate(100);
   EXPECT_GE(shared_file_of(host, memories[0]), 0);

@@ -202,7 +202,7 @@ TEST(SimReach, OneKindIsReachableAndTheOtherIsNot) {
   EXPECT_NE(by_address.table().registrable_address, nullptr);
 }
 
-// What is written by the address, or through the file, is what the device copies.
+// The device copies the bytes that are written by the address, or through the file.
 TEST(SimReach, AddressAndFileAreTheBytes) {
   TestDevice device("sim-address", "memory=1M");
   constexpr uint64_t kSize = 10'000;

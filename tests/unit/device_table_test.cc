@@ -1,4 +1,4 @@
-// What every device promises through the table, whatever its kind: data arrives where it was sent,
+// Every device promises this through the table, whatever its kind: data arrives where it was sent,
 // in order; wrong arguments are refused and leave outputs alone; empty things are allowed; all of
 // it from several threads.
 #include <cstdint>

@@ -525,7 +525,7 @@ Frame question_of(int rank, uint32_t number) {
 TEST(LivenessJudge, AQuestionIsPassedOnOnceAndAnsweredByWhoHasHeardOfTheRank) {
   Stage stage(0, 5);
   stage.start({1, 2, 3});
-  // Of rank 4 nothing was ever heard here.
+  // This rank has never heard of rank 4.
   stage.frame(1, question_of(4, 1));
   std::vector<Frame> frames;
   EXPECT_THAT(stage.take(FrameType::kSuspect, &frames), UnorderedElementsAre(2, 3));
@@ -534,7 +534,7 @@ TEST(LivenessJudge, AQuestionIsPassedOnOnceAndAnsweredByWhoHasHeardOfTheRank) {
   EXPECT_THAT(stage.take(FrameType::kVouch), IsEmpty());
   stage.frame(2, question_of(4, 1));
   EXPECT_THAT(stage.take(FrameType::kSuspect), IsEmpty());
-  // Of rank 3 something was, this long ago.
+  // It heard of rank 3 this long ago.
   stage.now += kTiming.suspicion_ns() - 1;
   stage.frame(1, question_of(3, 1));
   frames.clear();

@@ -203,7 +203,7 @@ TEST_P(HandshakeTest, WhatDoesNotFitIsRefusedWithTheReason) {
   }
 }
 
-// Whoever listens at a rank's address now, its refusal says by proof that it is another process.
+// The refusal of a process that listens at a rank's address now proves that it is another process.
 TEST_P(HandshakeTest, TheProcessThatAnswersInsteadProvesItsIncarnation) {
   Credentials later = example_credentials();
   later.identity.instance.fill(std::byte{0x4e});

@@ -332,7 +332,7 @@ TEST_F(SocketTest, AConnectorKnowsWhichAddressesHaveRefused) {
   EXPECT_EQ(failure_.code(), Code::kPeerLost);
 }
 
-// Whoever says that this process may not come in says more than an address where nobody is.
+// A refusal to let this process in says more than an address where nobody is.
 TEST_F(SocketTest, OfSeveralFailuresTheOneThatSaysMostCounts) {
   listen_on_loopback();
   const Address nobody = Address::local("hetcomm-test-nobody");
@@ -344,7 +344,7 @@ TEST_F(SocketTest, OfSeveralFailuresTheOneThatSaysMostCounts) {
   }
 }
 
-// What has just come is not pushed out, so that a burst of peers waits and does not fight.
+// A young connection is not pushed out, so that a burst of peers waits and does not fight.
 TEST_F(SocketTest, YoungConnectionsAreNotPushedOutAndRoomIsUsedAtOnce) {
   listen_on_loopback();
   std::vector<UniqueFd> strangers;

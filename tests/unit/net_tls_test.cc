@@ -96,7 +96,7 @@ struct Linked {
     }
   }
   bool good() const { return left_step == Step::kDone && right_step == Step::kDone; }
-  // What the side that connects has learned after a handshake that only the other one refused.
+  // The side that connects learns this after a handshake that only the other one refused.
   std::string left_text() {
     std::array<char, 16> bytes;
     const iovec piece{bytes.data(), bytes.size()};
@@ -717,7 +717,7 @@ TEST_F(TlsSocketTest, GarbageAndSilenceDoNoHarm) {
   }
   expect_good_pair(tls);
   EXPECT_EQ(accepts_, 1);
-  // Whoever is still silent is dropped when its time is over.
+  // A stranger that is still silent is dropped when its time is over.
   acceptor_->expire(now_ns() + 2 * kHandshakeTimeoutNs);
   for (const UniqueFd& fd : strangers) {
     pollfd gone{.fd = fd.get(), .events = POLLIN, .revents = 0};

@@ -332,7 +332,7 @@ Address parse(const std::string& text) {
       .value();
 }
 
-// Of the last request.
+// The result is the token of the last request.
 std::vector<std::byte> last_token() {
   std::vector<std::byte> token = FakeCm::last_token();
   token.resize(rdma::kCmTokenBytes);
@@ -362,12 +362,12 @@ TEST_F(RdmaCm, StrangersAreRefused) {
   EXPECT_TRUE(refused({}));
   EXPECT_TRUE(refused(zeros));
   EXPECT_TRUE(refused(close));
-  // With the token, but not with the queue pair that its owner has named.
+  // The token is right, but the queue pair is not the one that its owner has named.
   EXPECT_TRUE(refused(token));
   pair.a.transport().cancel_connect(1);
   EXPECT_EQ(pair.b.accepts, 0);
   expect_connects(pair);
-  // With a token that was used.
+  // A used token is refused.
   token = last_token();
   EXPECT_TRUE(refused(token));
   EXPECT_EQ(pair.b.accepts, 1);
@@ -435,7 +435,7 @@ class RdmaCmDevice : public ::testing::Test {
   std::unique_ptr<TransportFactory> factory_;
 };
 
-// Of the last listener.
+// The last listener listens at this address.
 Address listening;
 int listen_and_tell(rdma_cm_id* id, int backlog) {
   const int result = rdma::load_cm().value()->listen(id, backlog);

@@ -361,7 +361,7 @@ TEST_P(RdmaDeviceMemoryUse, RegionsAreReachedAndEndedByWithdrawal) {
   EXPECT_TRUE(pair.run([&] { return pair.to_b().failed > 0; })) << "the key has ended";
 }
 
-// What a peer makes of a key by itself reaches nothing beside the range.
+// A key that a peer forges reaches nothing beside the range.
 TEST_P(RdmaDeviceMemoryUse, KeysReachTheirRangeOnly) {
   FakePair pair;
   Accelerator accelerator;

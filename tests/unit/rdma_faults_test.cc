@@ -123,7 +123,7 @@ TEST_F(RdmaFaults, EveryErrorOfAReceiveFailsTheConnection) {
   }
 }
 
-// What an event ends.
+// An event ends one of these.
 enum class Ends : uint8_t { kNothing, kQueuePair, kPort, kChangedAddress, kTransport };
 
 // No default: an event that the headers add has to be thought of here.
@@ -261,7 +261,7 @@ TEST_F(RdmaFaults, EventsThatEndNothing) {
 TEST_F(RdmaFaults, LostReceivesAreReplaced) {
   FakePair pair;
   ASSERT_TRUE(pair.connect());
-  // As often as there is room; then the connection ends, and nobody waits for ever.
+  // They are replaced while there is room; then the connection ends, and nobody waits for ever.
   int replaced = 0;
   while (replaced < 1000) {
     FakeFabric::lose_receives(FakePair::pair_of_b());
@@ -525,7 +525,7 @@ TEST_F(RdmaFaults, ACancelledPutIntoARegionIsFenced) {
       pair.b.transport().abilities().regions->publish({far.data(), far.size(), true, true});
   const auto target = pair.to_a().expose({&far_piece, 1}, Access::kPutTarget, 3);
   ASSERT_TRUE(region.ok() && target.ok());
-  // Of these the other side sees what arrives, and core knows what to do with it.
+  // The connection survives when a put to an exposed target, or a get, is cancelled.
   Bulk copied{.local = {{&near_piece, 1}, 0, near.size()}, .key = target.value()};
   ASSERT_EQ(pair.to_b().put(copied), Code::kOk);
   pair.to_b().cancel(copied);
@@ -915,7 +915,7 @@ TEST_F(RdmaFaults, MemoryThatCannotBeLocked) {
   std::vector<std::byte> memory(1u << 20);
   const iovec piece{memory.data(), memory.size()};
   FakeFabric::fail_registrations(ENOMEM);
-  // What nobody can copy for the reader is refused with a text that helps.
+  // A source that nobody can copy for the reader is refused with a text that helps.
   const auto key = pair.to_a().expose({&piece, 1}, Access::kGetSource, 3);
   ASSERT_FALSE(key.ok());
   EXPECT_EQ(key.status().code(), Code::kOutOfResources);

@@ -1,4 +1,4 @@
-// What flows between an endpoint and its device, without either:
+// These tests check what flows between an endpoint and its device, without either:
 //  - completions are handed out in their order, those of a queue pair that ends are taken from it,
 //  and those that were put aside come back before all others;
 //  - credits never let a side send more than the peer has receives, a peer cannot give more back

@@ -243,7 +243,7 @@ TEST_F(RdmaRegistration, AddressesThatAnotherThreadHasJustGivenUp) {
   };
   // Longer where others have the processor, so that enough happens.
   while (!passed(1) || ((number <= 100 || hits <= 100) && !passed(30))) {
-    // As malloc() would find the hole; fails where the mapping of the last round is still there.
+    // It finds the hole as malloc() would; it fails where the last round's mapping is still there.
     void* mapped = mmap(place, kLarge, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
     if (mapped == place) ++number;
@@ -253,7 +253,7 @@ TEST_F(RdmaRegistration, AddressesThatAnotherThreadHasJustGivenUp) {
     ASSERT_TRUE(made.ok());
     const uint32_t key = made.value()->lkey();
     const auto [known, fresh] = made_for.emplace(key, before);
-    // What was registered for an earlier mapping pins pages that nobody sees any more.
+    // A registration of an earlier mapping pins pages that nobody sees any more.
     if (known->second != before) ++stale;
     if (!fresh) ++hits;
     cache_->release(made.value());
@@ -570,7 +570,7 @@ TEST_F(RdmaRegistration, IdleOnesAreBounded) {
   munmap(memory, 40 * kSize);
 }
 
-// Whoever makes room gives up ranges that lie under the new one, or beside it.
+// The cache makes room by giving up ranges that lie under the new one, or beside it.
 TEST_F(RdmaRegistration, WhatIsKeptIsWatchedWhateverGoesBesideIt) {
   NEEDS_EVENTS();
   std::byte* memory = map(kSize);

@@ -1,4 +1,4 @@
-// What the rdma transport owes to devices that are stricter than most; over a fake: not run on
+// The rdma transport owes this to devices that are stricter than most; over a fake: not run on
 // hardware.
 //  - receives that a gone queue pair had taken are posted again, however it went;
 //  - what a gone queue pair has left in the completion queue is taken for nobody else's, and what
@@ -301,7 +301,7 @@ FakeGid older(FakeGid gid) {
   return gid;
 }
 
-// As real tables are: every address twice, by type, in the order in which they were given.
+// Real tables have every address twice, by type, in the order in which they were given.
 TEST_F(RdmaQueuePair, EachSideUsesItsOwnTableOfGids) {
   const FakeGid near_local = gid_of({0xfe, 0x80}, 1);
   const FakeGid far_local = gid_of({0xfe, 0x80}, 2);
@@ -323,7 +323,7 @@ TEST_F(RdmaQueuePair, EachSideUsesItsOwnTableOfGids) {
       .expect_to_work();
   TwoDevices(device({near_local, older(ipv4_gid(1))}), device(far)).expect_to_work();
   TwoDevices(device(far), device({near_local, {}, older(ipv4_gid(1))})).expect_to_work();
-  // The same bytes by another type first: a peer that has named the newer type means that.
+  // Another type has the same bytes first: a peer that has named the newer type means that.
   TwoDevices(device({older(ipv4_gid(1)), ipv4_gid(1)}), device({older(ipv4_gid(2)), ipv4_gid(2)}))
       .expect_to_work();
 }
@@ -412,7 +412,7 @@ TEST_F(RdmaQueuePair, WhatAKeyMayBeUsedForIsTheDevicesToRefuse) {
   }
 }
 
-// As of a put whose end this side has not heard of.
+// A put whose end this side has not heard of may still use such a name.
 TEST_F(RdmaQueuePair, ANameOfAnEndedExposureFindsNothingWhenItsPlaceIsUsedAgain) {
   FakePair pair;
   ASSERT_TRUE(pair.connect());
@@ -479,7 +479,7 @@ TEST_F(RdmaQueuePair, ATargetOfWhichSomeHasArrivedIsRevokedByTheEnd) {
   ASSERT_TRUE(pair.run([&] { return pair.to_a().failed > 0 && pair.to_b().failed > 0; }));
 }
 
-// As in a broadcast: the others still read.
+// A broadcast exposes twice like this: the others still read.
 TEST_F(RdmaQueuePair, ARevokedSourceThatIsExposedTwiceStaysReadableByTheOtherKey) {
   FakePair pair("RDMA_CACHE_BYTES=1G");
   ASSERT_TRUE(pair.connect());
@@ -531,7 +531,7 @@ TEST_F(RdmaQueuePair, PlainDevicesDoWhatOthersDo) {
         }
         ASSERT_TRUE(pair.run([&] { return pair.to_a().messages.size() == 200; }));
         for (uint64_t i = 0; i < 200; ++i) ASSERT_EQ(number_of(pair.to_a().messages[i]), i);
-        // Of pieces of uneven size, some of them empty.
+        // The put has pieces of uneven size, some of them empty.
         std::vector<std::byte> right(300'000);
         fill_pattern(right, 9);
         std::vector<std::byte> far(right.size());

@@ -78,7 +78,7 @@ void with(Type type, const Body& body) {
   }
 }
 
-// What an element is calculated with, and the way there and back.
+// An element is calculated as a Value; read() and write() are the way there and back.
 template <class T>
 struct Element {
   using Value = T;

@@ -140,7 +140,7 @@ TEST(ShmBulk, APutWaitsBehindARefusedMessage) {
   const auto send = [&](uint64_t length) {
     return pair.near().send({}, {memory.extents(), 0, length});
   };
-  // Of the ring 128 bytes are left.
+  // The ring has 128 bytes left.
   ASSERT_EQ(send(1024 - 128), Code::kOk);
   uint64_t length = largest;
   while (length >= 1024) {

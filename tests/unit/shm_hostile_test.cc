@@ -101,7 +101,7 @@ TEST_F(ShmHostile, ImpossibleCountsFailTheConnection) {
   expect_failure(peer);
 }
 
-// With them the ring would have room that it has not.
+// These counts would give the ring room that it has not.
 TEST_F(ShmHostile, ImpossibleCountsOfBytesFailTheConnection) {
   for (const uint64_t consumed : {uint64_t{1} << 20, uint64_t{1} << 62}) {
     RawPeer peer(node_.node, node_.credentials);
@@ -190,10 +190,10 @@ TEST_F(ShmHostile, RandomMemoryNeverDoesHarm) {
 
 // --- the exchange ----------------------------------------------------------------------------
 
-// As many as the kernel takes with one message.
+// The kernel takes as many with one message.
 constexpr size_t kMostPassed = 253;
 
-// As sendmsg().
+// The result is that of sendmsg().
 ssize_t send_with_all(int socket, ConstByteSpan bytes, const std::vector<int>& descriptors) {
   iovec data{const_cast<std::byte*>(bytes.data()), bytes.size()};
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * kMostPassed)> control{};

@@ -190,7 +190,7 @@ TEST(ShmSleepAlone, AFencingPeerIsBelieved) {
   EXPECT_EQ(peer.theirs().asleep.load(), 0u);
 }
 
-// Whoever has been refused, or has a put to go on with, asks to be rung for room; nobody else does.
+// A side that was refused, or has a put to go on with, asks to be rung for room; others do not.
 TEST(ShmSleepAlone, AsksToBeRungForRoomWhereItWaitsForThat) {
   std::vector<std::byte> memory(1 << 20);
   const iovec piece{memory.data(), memory.size()};

@@ -560,7 +560,7 @@ TEST(TcpHostile, StreamsThatDoNotBelong) {
   RawPeer again(victim.node, 0, victim.id);
   RawPeer bulk(victim.node, 2, victim.id);
   RawPeer twice(victim.node, 2, victim.id);
-  // Of streams whose connection is not there (yet), only so many are kept.
+  // Streams whose connection is not there (yet) are kept up to a limit.
   tcp::ConnectionId unknown{};
   RawPeer stranger(victim.node, 1, unknown);
   for (int i = 0; i < 100; ++i) victim.node.step();
@@ -666,7 +666,7 @@ TEST(TcpHostile, HalfDeadConnection) {
   EXPECT_LT(now_ns() - start, 3'000'000'000u);
 }
 
-// What comes on the other streams after one has ended is still taken.
+// Messages that come on the other streams after one has ended are still taken.
 TEST(TcpHostile, MessageAfterTheEndOfABulkStream) {
   Victim victim;
   RawPeer bulk(victim.node, 1, victim.id);

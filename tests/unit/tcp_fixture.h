@@ -1,4 +1,4 @@
-// What the tcp tests share: a rank with everything a transport needs, and handlers that write down
+// The tcp tests share this: a rank with everything a transport needs, and handlers that write down
 // what they are told.
 #pragma once
 
@@ -179,7 +179,7 @@ class Node final : public TransportHandler {
     const int events = poller.poll();
     return events + transport->progress();
   }
-  // As step(), and waits for an event where core would.
+  // It does a step(), and waits for an event where core would.
   void step_or_sleep(uint64_t limit_ns = 10'000'000) {
     if (step() > 0) return;
     if (transport->prepare_sleep(Sleep::kLong)) {

@@ -235,7 +235,7 @@ TEST(TcpPath, AnswersOfThePeer) {
 
 // --- real sockets ----------------------------------------------------------------------------
 
-// What may happen to one connection from a to b.
+// A Scenario is what may happen to one connection from a to b.
 struct Scenario {
   explicit Scenario(std::string label, const std::string& settings = "")
       : name(std::move(label)),
@@ -310,7 +310,7 @@ struct Scenario {
   Bulk bulk;
 };
 
-// What the kernel can be told at all: TCP_RTO_MAX_MS, of Linux 6.15.
+// The kernel can be told a limit since Linux 6.15: TCP_RTO_MAX_MS.
 bool probes_can_be_bounded() {
   int limit_ms = 0;
   socklen_t length = sizeof(limit_ms);
@@ -365,7 +365,7 @@ TEST(TcpPath, CutConnectionsFailInTimeAndSilentPeersDoNot) {
   for (Scenario* each : {&not_reading, &not_reading_secret, &quiet, &busy}) each->expect_whole();
   EXPECT_TRUE(put.pair.ra().completed.empty());
   EXPECT_GT(busy.pair.rb().messages.size(), 50u);
-  // What was held back arrives when it reads again.
+  // The messages that were held back arrive when it reads again.
   for (Scenario* each : {&not_reading, &not_reading_secret}) {
     each->b_reads = true;
     ASSERT_TRUE(each->pair.run([&] { return each->pair.ea().flushed(); }));

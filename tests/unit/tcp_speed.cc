@@ -201,7 +201,7 @@ class Side final : public EndpointHandler {
   void mark_received() { last_received_ = received_; }
 
  private:
-  // As core does it: the transport in every round, the poller now and then.
+  // Core does it so: the transport in every round, the poller now and then.
   void progress() {
     if (node_.transport->progress() > 0) return;
     if (++idle_ % 32 == 0) {

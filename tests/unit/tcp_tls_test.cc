@@ -142,7 +142,7 @@ TEST(TcpTls, WhatATurnLeavesBehindIsNotSleptUpon) {
       pair.a.step();
       while (sent < total && pair.ea().send(make_header(sent), whole(part)) == Code::kOk) ++sent;
     };
-    // As fast as the other side takes it, so that its turn lasts.
+    // The sender sends as fast as the other side takes it, so that its turn lasts.
     pair.rb().message_hook = [&] {
       if (++received % 32 == 0) fill();
     };
@@ -198,7 +198,7 @@ TEST(TcpTls, CancelAndRevokeAreQuietAtAnyPoint) {
       EXPECT_TRUE(std::all_of(put.memory.begin(), put.memory.end(),
                               [](std::byte b) { return b == std::byte{0x55}; }));
     } else {
-      // What came is the original, not what the memory held later.
+      // The bytes that came are the original ones, not those that the memory held later.
       for (size_t at = 0; at < put.memory.size(); ++at) {
         ASSERT_TRUE(put.memory[at] == original[at] || put.memory[at] == std::byte{0}) << at;
       }

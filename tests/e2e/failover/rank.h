@@ -31,7 +31,7 @@ uint64_t mix(uint64_t value);
 void fill(std::byte* bytes, uint64_t length, uint64_t seed);
 // The first byte that is wrong, or |length|.
 uint64_t mismatch(const std::byte* bytes, uint64_t length, uint64_t seed);
-// For people: where it is wrong, how much, what is there, and whether it comes right in a moment.
+// It tells where it is wrong, how much, what is there, and whether it comes right in a moment.
 std::string explain_mismatch(const std::byte* bytes, uint64_t length, uint64_t seed);
 
 class Random {
@@ -46,7 +46,7 @@ class Random {
 // Mostly small, now and then as large as |most|.
 uint64_t random_size(Random& random, uint64_t least, uint64_t most);
 
-// What the test tells this rank while it runs.
+// The test tells this rank these while it runs.
 struct Orders {
   std::atomic<bool> stop{false};
   std::atomic<bool> ended{false};  // the test has gone

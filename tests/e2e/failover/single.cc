@@ -126,7 +126,7 @@ void play_bulk(Rank& rank, const std::string& how, uint64_t size) {
   rank.close_window(window);
 }
 
-// Of everything something is under way when the test takes the network away; all of it has to end.
+// One operation of each kind is under way when the test takes the network away; all have to end.
 void play_cut_off(Rank& rank) {
   Rank::Window window = rank.open_window(64 << 20);
   rank.barrier();
