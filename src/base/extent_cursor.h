@@ -1,4 +1,4 @@
-// A position in a extent list. Kept between calls, so that walking a list in many pieces costs one
+// A position in an extent list. Kept between calls, so that walking a list in many pieces costs one
 // pass over it, however long it is.
 #pragma once
 

@@ -2,7 +2,7 @@
 //
 //   push -> queued -(last fragment posted)-> posted -(last fragment completed)-> completed -> pop
 //
-// High priority comes first. A fragment is a work request; the endpoint cuts them.
+// High priority comes first. A fragment is a work request; BulkSender cuts them.
 #pragma once
 
 #include <cstdint>

@@ -280,7 +280,7 @@ void ShmEndpoint::on_events(uint32_t events) {
 
 void ShmEndpoint::peer_went() {
   // A peer unmaps before it closes the socket.
-  regions_.take_shared();
+  regions_.forget_shared();
   if (handler_ != nullptr) regions_.unmap_all(*handler_);
   stop_watching();
   draining_ = true;

@@ -30,7 +30,7 @@ class PeerReader {
   // Forgets |bulk|, if it is here.
   void remove(Bulk& bulk) { gets_.remove(bulk); }
   void clear() { gets_.clear(); }
-  // The peer was gone at the end of a get. Nothing is read any more.
+  // The peer was gone at the end of a get. pump() reads nothing any more.
   bool peer_is_gone() const { return peer_is_gone_; }
 
  private:

@@ -48,6 +48,7 @@ class RegionExchange {
   bool shares_any() const { return !shared_.empty(); }
   // The own regions that the peer maps; this side forgets them.
   SharedRegions take_shared() { return std::exchange(shared_, {}); }
+  void forget_shared() { shared_ = {}; }
 
   // Nothing of the peer's is mapped any more, and |handler| is told.
   void unmap_all(EndpointHandler& handler);

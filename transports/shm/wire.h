@@ -67,7 +67,7 @@ static_assert(sizeof(PutPiece) == kSlotHeaderBytes);
 inline constexpr uint32_t kWakeOnSlot = 1;
 inline constexpr uint32_t kWakeOnRoom = 2;
 
-// Only one side writes these.
+// This side writes these, but for |asleep|, which the other one clears.
 struct Side {
   // This side writes them as consumer of the other's slots and ring. The producer reads them only
   // when it is out of room.

@@ -7,7 +7,7 @@ namespace hetcomm::tcp {
 namespace {
 
 constexpr uint32_t kMaxSlots = 1u << 20;
-// A extent list longer than this is not kept in a free slot.
+// An extent list longer than this is not kept in a free slot.
 constexpr size_t kMaxKeptExtents = 64;
 
 }  // namespace

@@ -38,7 +38,9 @@ constexpr TcpField<uint64_t> kBytesReceived{128};
 constexpr TcpField<uint32_t> kBytesNotSent{144};
 constexpr TcpField<uint32_t> kSendWindow{228};     // since Linux 5.4
 constexpr TcpField<uint32_t> kReceiveWindow{232};  // since Linux 6.2
+static_assert(offsetof(tcp_info, tcpi_retransmits) == kRetransmits.offset);
 static_assert(offsetof(tcp_info, tcpi_probes) == kProbes.offset);
+static_assert(offsetof(tcp_info, tcpi_last_data_recv) == kLastDataReceivedMs.offset);
 static_assert(offsetof(tcp_info, tcpi_unacked) == kUnacknowledged.offset);
 static_assert(offsetof(tcp_info, tcpi_last_ack_recv) == kLastAckReceivedMs.offset);
 static_assert(offsetof(tcp_info, tcpi_total_retrans) == kTotalRetransmitted.offset);
@@ -100,7 +102,7 @@ bool read_path(int fd, PathAccount& out) {
   if (!info.has(kBytesNotSent)) return false;
   const bool in_flight = info[kUnacknowledged] > 0;
   const bool held_back = info[kBytesNotSent] > 0;
-  // A kernel that does not tell the window holds everything back for no other reason.
+  // Where the kernel does not tell the window: it holds everything back only if that is closed.
   const bool closed = info.has(kSendWindow) ? info[kSendWindow] == 0 : !in_flight && held_back;
   const uint32_t heard_ms = std::min(info[kLastAckReceivedMs], info[kLastDataReceivedMs]);
   out = {.in_flight = in_flight,

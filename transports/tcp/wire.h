@@ -31,7 +31,7 @@ inline constexpr uint32_t kMaxMessageBytes = 64u << 10;
 // Largest put frame on a bulk stream, and on stream 0, where it would keep messages waiting.
 inline constexpr uint32_t kMaxPutBytes = 64u << 20;
 inline constexpr uint32_t kMaxFragmentBytes = 64u << 10;
-// TcpStream 0 carries messages; 1 to kMaxBulkStreams carry puts.
+// Stream 0 carries messages; 1 to kMaxBulkStreams carry puts.
 inline constexpr size_t kMaxBulkStreams = 8;
 
 using HeadBytes = std::array<std::byte, kHeadBytes>;

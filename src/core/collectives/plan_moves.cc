@@ -44,7 +44,7 @@ void barrier_two_level(const Problem& problem, PlanBuilder& plan) {
   }
   plan.next_round();
   const std::vector<uint32_t> leaders = levels.leaders();
-  disseminate(levels.between_groups(leaders), plan);
+  disseminate(levels.between_clusters(leaders), plan);
   for (const uint32_t mate : levels.mates()) {
     if (mate != problem.rank) plan.send(mate, nothing);
   }
@@ -59,7 +59,7 @@ void broadcast_two_level(const PipelineBuffers& buffers, PlanBuilder& plan) {
   const Range all = buffers.received(0);
   if (levels.leads()) {
     const std::vector<uint32_t> leaders = levels.leaders();
-    broadcast_tree(levels.between_groups(leaders), levels.cluster_of(buffers.problem().root), all,
+    broadcast_tree(levels.between_clusters(leaders), levels.cluster_of(buffers.problem().root), all,
                    plan);
     plan.next_round();
   }

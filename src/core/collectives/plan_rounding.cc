@@ -167,7 +167,7 @@ void allreduce_chained(const PipelineBuffers& buffers, PlanBuilder& plan) {
   if (levels.index() < shares) {
     const Range sum = buffers.share(buffers.received(0), levels.index(), shares);
     const std::vector<uint32_t> peers = levels.peers();
-    const Members among = levels.between_groups(peers);
+    const Members among = levels.between_clusters(peers);
     chain(among, inputs, sum, plan);
     broadcast_tree(among, among.count - 1, sum, plan);
   }
@@ -212,7 +212,7 @@ void reduce_chained(const PipelineBuffers& buffers, PlanBuilder& plan) {
                     : problem.rank == last ? plan.scratch(own.length)
                                            : Range{.length = own.length};
   const std::vector<uint32_t> leaders = levels.leaders();
-  chain(levels.between_groups(leaders), inputs, out, plan);
+  chain(levels.between_clusters(leaders), inputs, out, plan);
   if (last == problem.root) return;
   if (problem.rank == last) plan.send(problem.root, out);
   if (at_root) plan.receive(last, out);

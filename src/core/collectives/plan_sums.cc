@@ -45,7 +45,7 @@ void reduce_two_level(const PipelineBuffers& buffers, PlanBuilder& plan) {
       reduce_tree(levels.own_cluster(), levels.index_of(levels.leader()), own, out, plan);
   if (!levels.leads()) return;
   const std::vector<uint32_t> leaders = levels.leaders();
-  reduce_tree(levels.between_groups(leaders), levels.cluster_of(problem.root), mine, out, plan);
+  reduce_tree(levels.between_clusters(leaders), levels.cluster_of(problem.root), mine, out, plan);
 }
 
 void reduce_ring(const PipelineBuffers& buffers, PlanBuilder& plan) {
@@ -136,7 +136,7 @@ void allreduce_two_level(const PipelineBuffers& buffers, PlanBuilder& plan) {
     plan.next_round();
     const Range mine = inputs.size() == 1 ? inputs[0] : sum;
     const std::vector<uint32_t> peers = levels.peers();
-    const Members among = levels.between_groups(peers);
+    const Members among = levels.between_clusters(peers);
     if (levels.count() == 2 || buffers.sent(0).length / shares <= kShortBytes) {
       allreduce_doubling(among, mine, sum, plan);
     } else {
@@ -265,7 +265,7 @@ void scan_two_level(const PipelineBuffers& buffers, PlanBuilder& plan) {
   const uint32_t last = levels.mates().back();
   if (problem.rank == last) {
     const std::vector<uint32_t> last_ranks = levels.last_ranks();
-    scan_doubling(levels.between_groups(last_ranks), inclusive, plan.scratch(all.length), &before,
+    scan_doubling(levels.between_clusters(last_ranks), inclusive, plan.scratch(all.length), &before,
                   plan);
     plan.next_round();
   }
@@ -387,7 +387,7 @@ void plan_reduce_scatter(const PipelineBuffers& buffers, PlanBuilder& plan) {
 
 void plan_scan(const PipelineBuffers& buffers, PlanBuilder& plan) {
   const Problem& problem = buffers.problem();
-  // Groups are of use only where the ranks before one are whole clusters and some of its own.
+  // Clusters are of use only where the ranks before one are whole clusters and some of its own.
   if (problem.algorithm == Algorithm::kTwoLevel && problem.placement->contiguous) {
     return scan_two_level(buffers, plan);
   }

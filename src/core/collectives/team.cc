@@ -1,6 +1,7 @@
 #include "src/core/collectives/team.h"
 
 #include <algorithm>
+#include <new>
 #include <optional>
 
 #include <fmt/format.h>
@@ -101,9 +102,14 @@ void Team::choose_way(const Call& next) {
 void Team::go_on_agreeing() {
   agreement_->advance();
   if (!agreement_->over()) return;
-  const Status failure = agreement_->failure();
-  if (std::optional<SharedArena> arena = agreement_->take_arena()) {
-    arena_ = std::make_unique<ArenaRunner>(*std::move(arena), index_, agreement_->needs_fences());
+  Status failure = agreement_->failure();
+  try {
+    if (std::optional<SharedArena> arena = agreement_->take_arena()) {
+      arena_ = std::make_unique<ArenaRunner>(*std::move(arena), index_, agreement_->needs_fences());
+    }
+  } catch (const std::bad_alloc&) {
+    // The other ranks use the arena: this one cannot go by messages instead.
+    failure = Status(Code::kOutOfMemory, "out of memory");
   }
   agreement_.reset();
   way_ = arena_ != nullptr ? Way::kArena : Way::kMessages;

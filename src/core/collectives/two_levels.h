@@ -51,10 +51,11 @@ class TwoLevels {
   std::vector<uint32_t> peers() const {
     return one_of_each([this](uint32_t cluster) { return ranks_of(cluster)[index()]; });
   }
-  // |ranks|, one of each cluster and this rank among them, as members.
-  Members between_groups(std::span<const uint32_t> ranks) const {
+  // |ranks|, one of each cluster and this rank among them, as members. They have to stay.
+  Members between_clusters(const std::vector<uint32_t>& ranks) const {
     return {count(), cluster(), ranks};
   }
+  Members between_clusters(std::vector<uint32_t>&&) const = delete;
 
   // The rank of |cluster| that is the other end of |rank|'s traffic with it.
   uint32_t counterpart(uint32_t rank, uint32_t cluster) const {
