@@ -147,7 +147,7 @@ uint64_t wait_deadline(uint64_t timeout_ns) {
     bool done = false;
     status = capi::guard([&]() -> Status {
       done = ref.operation->slot.engine->wait(wait_deadline(timeout_ns),
-                                         [&ref] { return !ref.is(OperationState::kPending); });
+                                              [&ref] { return !ref.is(OperationState::kPending); });
       return {};
     });
     if (status != HETCOMM_OK) return status;

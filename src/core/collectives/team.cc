@@ -114,10 +114,12 @@ void Team::go_on_agreeing() {
   agreement_.reset();
   way_ = arena_ != nullptr ? Way::kArena : Way::kMessages;
   if (failure.ok()) return;
-  owner_.fail(failure.code(),
-              fmt::format("the ranks could not find out whether they share memory for "
-                          "collective operations: {}",
-                          failure.text()));
+  owner_.fail(failure.code(), text_or_none([&] {
+                return fmt::format(
+                    "the ranks could not find out whether they share memory for collective "
+                    "operations: {}",
+                    failure.text());
+              }));
 }
 
 void Team::begin_in_arena() { arena_->start(in_arena_->task(), checks_); }

@@ -80,7 +80,7 @@ class Communicator final : public JobMember {
   // others have declared it lost. Does not communicate. [any-thread]
   std::vector<bool> lost_ranks();
   Job& job() { return *job_; }
-  const std::shared_ptr<Job>& shared_mesh() { return job_; }
+  const std::shared_ptr<Job>& shared_job() { return job_; }
   Engine& engine() { return engine_; }
   Context& context() { return context_; }
   const JobOptions& options() const { return options_; }

@@ -31,7 +31,8 @@ Result<std::unique_ptr<Communicator>> Communicator::create_over_known_job(
   // Rank 0 has no offer while its process makes its first communicator; then nobody waits for
   // others. Otherwise the bytes that rank 0 draws make the marks of offers good for this exchange
   // only.
-  const std::string scope = fmt::format("{}/epoch {}/known jobs", options.name, options.epoch);
+  // The words of the scope are part of the protocol between ranks.
+  const std::string scope = fmt::format("{}/epoch {}/known meshes", options.name, options.epoch);
   std::array<std::byte, 16> drawn{};
   HETCOMM_RETURN_IF_ERROR(fill_random(drawn));
   const ConstByteSpan mine = own.empty() ? ConstByteSpan() : ConstByteSpan(drawn);

@@ -81,7 +81,7 @@ Result<std::unique_ptr<Communicator>> join(Communicator& parent, const std::vect
 Result<std::unique_ptr<Communicator>> split(Communicator& parent, int32_t color, int32_t key,
                                             const Status& refused) {
   if (Status status = check_collectives(parent); !status.ok()) return status.annotate("split");
-  PendingChannel pending(parent.shared_mesh());
+  PendingChannel pending(parent.shared_job());
   SplitEntry mine{color, key, 0, static_cast<int32_t>(refused.code())};
   if (refused.ok() && color != HETCOMM_NO_COLOR) {
     try {

@@ -209,7 +209,7 @@ Status Job::add_peer(int rank, ConstByteSpan bytes, const RankProfile& own,
   return {};
 }
 
-// Descriptors are complete: who connects can be judged from now on.
+// The profiles are complete: this rank can judge from now on who connects.
 Status Job::start_connections(std::vector<std::vector<Address>> control) {
   credentials_.incarnations = std::make_shared<std::vector<uint64_t>>(peers_.incarnations());
   HETCOMM_RETURN_IF_ERROR(transports_.start());

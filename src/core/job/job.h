@@ -8,7 +8,7 @@
 //   JobTransports   this rank's transports
 //   PairTable       the pairs, and which peers are lost
 //   PairPaths       choice of transports and connections
-//   IdleConnections      connections to close when descriptors run short
+//   IdleConnections connections to close when descriptors run short
 //   JobMembers      the communicators, and how failures reach them
 //   PeerEvents      mail of the control plane, lost peers
 //   MemoryExports   registered memories, for transports and other ranks

@@ -50,7 +50,7 @@ JobOffer read_offer(ByteReader& reader) {
 Digest mark_of(const JobOffer& offer, const Secret& secret, std::string_view exchange,
                int32_t rank) {
   ByteWriter writer;
-  writer.write_string("hetcomm job offer");
+  writer.write_string("hetcomm mesh offer");  // part of the protocol between ranks
   writer.write_string(exchange);
   writer.write(rank);
   write_offer(writer, offer);

@@ -66,7 +66,7 @@ class JobTransports {
   // Makes those that |wanted| allows; an empty text stands for HETCOMM_TRANSPORTS. Fails where one
   // that the user has named cannot be used. |route|: of this host, leads to the other ranks.
   Status make(std::string_view wanted, const Address& route);
-  // Descriptors of all ranks are known: connections can be judged from now on.
+  // The profiles of all ranks are known: connections can be judged from now on.
   Status start();
   // Ends all of them. No upcall follows.
   void close();

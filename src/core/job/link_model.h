@@ -35,7 +35,7 @@ struct LinkCost {
   friend bool operator==(const LinkCost&, const LinkCost&) = default;
 };
 
-// LinkCost costs by kind of transport.
+// LinkModel has the link costs of each kind of transport.
 class LinkModel {
  public:
   // Reads a file that `hetcomm_bench --format json` has printed. It takes the latency of the

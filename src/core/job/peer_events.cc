@@ -41,13 +41,13 @@ void PeerEvents::handle(const liveness::Mail& mail) {
       set_ready();
       break;
     case Type::kDead:
-      on_peer_lost(mail.rank, Status(Code::kPeerLost, mail.text));
+      on_peer_lost(mail.rank, status_or_code(Code::kPeerLost, [&] { return mail.text; }));
       break;
     case Type::kLeft:
       on_peer_left(mail.rank);
       break;
     case Type::kDeclaredDead:
-      on_declared_lost(Status(Code::kPeerLost, mail.text));
+      on_declared_lost(status_or_code(Code::kPeerLost, [&] { return mail.text; }));
       break;
     case Type::kAborted:
       members_.on_abort(mail.rank, mail.communicator, mail.text);
@@ -66,7 +66,7 @@ void PeerEvents::handle(const liveness::Mail& mail) {
       on_refused(mail.rank, mail.text);
       break;
     case Type::kGivenUp:
-      if (pair != nullptr) pair->lose(Status(Code::kPeerLost, mail.text));
+      if (pair != nullptr) pair->lose(status_or_code(Code::kPeerLost, [&] { return mail.text; }));
       break;
     case Type::kCall:
       members_.on_call(mail.rank, mail.communicator, std::as_bytes(std::span(mail.text)));

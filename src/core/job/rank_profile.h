@@ -16,7 +16,7 @@ namespace hetcomm {
 inline constexpr size_t kMaxClusterName = 63;
 
 struct RankProfile {
-  bool tls = false;                    // HETCOMM_TLS
+  bool tls = false;                      // HETCOMM_TLS
   std::array<std::byte, 16> instance{};  // counts if it is rank 0's
   PeerInfo info;
   std::vector<Address> control;  // where its control plane listens

@@ -6,10 +6,10 @@
 //
 //   for kPut          when the owner has acknowledged the message
 //   for kGet, kAtomic when the owner has answered, and the operation has ended
-//   for kAnnouncePut   when the transfer has ended; if the initiator withdrew it, when the owner has
-//                     acknowledged the withdrawal
+//   for kAnnouncePut  when the transfer has ended; if the initiator withdrew it, when the owner
+//                     has acknowledged the withdrawal
 //
-// The owner holds a get, an atomic and a put announcement until the initiator has acknowledged the
+// The owner holds a get, an atomic and an announced put until the initiator has acknowledged the
 // answer, or has ended the transfer by itself; and a put that it has refused until the initiator
 // has acknowledged the refusal. An initiator that makes it hold more than kMaxHeld is hostile.
 //

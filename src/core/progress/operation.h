@@ -279,7 +279,7 @@ struct alignas(kOperationAlign) Operation {
     buffers.extent_list.clear();
   }
 };
-// Posting and completing a common message touches four lines.
+// Matching touches the first line; posting and completing a common message touches five.
 static_assert(sizeof(Operation) == kOperationAlign * 2 && offsetof(Operation, buffers) == 64 &&
               offsetof(Operation, transfer) == 256);
 
