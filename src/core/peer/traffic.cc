@@ -160,11 +160,17 @@ void Traffic::receive_grant(ConstByteSpan payload) {
   GrantBody grant;
   if (!decode_body(payload, &grant)) {
     association_.violated("grant of a wrong size");
-  } else if (association_.rails().is_early(grant.rail)) {
-    if (early_grants_.size() >= kMostEarlyGrants) {
-      association_.violated("too many grants for a connection that is not open");
-      return;
-    }
+  } else if (early_grants_.size() >= kMostEarlyGrants &&
+             association_.rails().is_early(grant.rail)) {
+    association_.violated("too many grants for a connection that is not open");
+  } else {
+    take(grant);
+  }
+}
+
+// Keeps a grant whose connection has no number yet.
+void Traffic::take(const GrantBody& grant) {
+  if (association_.rails().is_early(grant.rail)) {
     early_grants_.push_back(grant);
   } else if (SendTransfer* transfer = transfers_.sends().find(grant.sender_id);
              transfer != nullptr) {
@@ -176,14 +182,7 @@ void Traffic::take_early_grants() {
   if (early_grants_.empty()) return;
   std::vector<GrantBody> grants;
   grants.swap(early_grants_);
-  for (const GrantBody& grant : grants) {
-    if (association_.rails().is_early(grant.rail)) {
-      early_grants_.push_back(grant);
-    } else if (SendTransfer* transfer = transfers_.sends().find(grant.sender_id);
-               transfer != nullptr) {
-      transfer->granted(grant);
-    }
-  }
+  for (const GrantBody& grant : grants) take(grant);
 }
 
 void Traffic::receive_done(uint64_t id) {

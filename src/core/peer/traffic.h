@@ -88,6 +88,7 @@ class Traffic {
   bool deal_with(const Rail& rail, const WireHeader& header, ConstByteSpan payload);
   void dispatch(const WireHeader& header, ConstByteSpan payload);
   void receive_grant(ConstByteSpan payload);
+  void take(const GrantBody& grant);
   void receive_done(uint64_t id);
   void receive_push(uint64_t id);
   void receive_pull_pause(const WireHeader& header);
