@@ -114,5 +114,5 @@ endif()
 add_library(hetcomm_test_flags INTERFACE)
 if(HETCOMM_SANITIZE MATCHES "address")
   target_compile_options(hetcomm_test_flags INTERFACE
-    -O0 -fno-sanitize=undefined -Wno-maybe-uninitialized)
+    -O0 -fno-sanitize=undefined $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
 endif()

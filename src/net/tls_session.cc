@@ -23,10 +23,8 @@ constexpr size_t kRecordBytes = SSL3_RT_MAX_PLAIN_LENGTH;
 constexpr size_t kBatchBytes = 128u << 10;
 // Far more than what one call can leave: the records of a handshake, or one of data.
 constexpr size_t kMostKept = 1u << 20;
-// Every message of the plain protocol starts with these bytes (handshake.cc), and no TLS record
-// does.
-constexpr char kPlainMagic[] = "\x89hetcom\x02";
-constexpr size_t kPlainMagicBytes = 8;
+// Every message of the plain protocol starts with this byte (handshake.cc), and no TLS record does.
+constexpr char kFirstOfPlain = '\x89';
 
 // A fatal alert "protocol version", as the plain protocol's side recognizes it: what a process
 // without TLS gets to read.
@@ -92,7 +90,7 @@ int TlsSession::take(char* data, int size) {
   } while (got < 0 && errno == EINTR);
   if (got > 0) {
     took_all_ = got == size;
-    if (!peer_spoke_ && data[0] == kPlainMagic[0]) plain_peer_ = true;
+    if (!peer_spoke_ && data[0] == kFirstOfPlain) plain_peer_ = true;
     peer_spoke_ = true;
     if (!plain_peer_) return static_cast<int>(got);
     errno = EPROTO;

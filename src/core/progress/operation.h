@@ -194,10 +194,10 @@ struct alignas(kOperationAlign) Operation {
     std::unique_ptr<std::string> text;
 
     // A run begins. There is no text from an earlier one.
-    void begin(int32_t from, uint64_t tag) {
+    void begin(int32_t from, uint64_t with_tag) {
       code = Code::kOk;
       source = from;
-      matched_tag = tag;
+      matched_tag = with_tag;
       bytes_sent = bytes_received = 0;
     }
   };
