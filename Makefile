@@ -5,7 +5,8 @@ MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := build
 
 JOBS ?= $(shell nproc)
-TEST_JOBS ?= $(JOBS)
+# Tests wait more than they compute.
+TEST_JOBS ?= $(shell echo $$((2 * $(JOBS))))
 BENCH_ARGS ?=
 
 # tools/install-deps puts a newer CMake there where the system's own is too old.
@@ -59,7 +60,7 @@ endif
 .PHONY: test
 test: torch ## every quick test, those of memory with memory checks (TEST_JOBS=n)
 	@$(call run_tests,asan,tests-asan,--label-regex '^asan$$')
-	@$(call run_tests,dev,tests-plain,--label-regex '^plain$$')
+	@$(call run_tests,test,tests-plain,--label-regex '^plain$$')
 
 .PHONY: test-all
 test-all: torch ## every test, the long ones too, under the sanitizers and without
@@ -92,4 +93,4 @@ tidy: ## run clang-tidy over every source
 
 .PHONY: clean
 clean: ## remove what was built; keep installed tools and peers
-	@rm -rf build/release build/dev build/clang build/asan build/tsan build/mutants build/*.configure.log
+	@rm -rf build/release build/dev build/test build/clang build/asan build/tsan build/mutants build/*.configure.log

@@ -101,12 +101,24 @@ if(HETCOMM_LTO AND CMAKE_BUILD_TYPE STREQUAL "Release" AND CMAKE_CXX_COMPILER_ID
   set(CMAKE_INTERPROCEDURAL_OPTIMIZATION ${ipo_works})
 endif()
 
+# Most of the time to compile goes into headers. Builds that nobody edits in read them once for several
+# sources of a module; names without linkage then have to differ within a module.
+option(HETCOMM_UNITY "Compile the sources of a module together" OFF)
+
 # --- sanitizers ------------------------------------------------------------------------------
 
 if(HETCOMM_SANITIZE)
   set(sanitizer_flags -fsanitize=${HETCOMM_SANITIZE})
   target_compile_options(hetcomm_flags INTERFACE ${sanitizer_flags} -fno-sanitize-recover=all)
   target_link_options(hetcomm_flags INTERFACE ${sanitizer_flags})
+  # clang looks at an object's type through a pipe, and errs where a test uses up all descriptors.
+  target_compile_options(hetcomm_flags INTERFACE $<$<CXX_COMPILER_ID:Clang>:-fno-sanitize=vptr>)
+  # Compilers name their sanitizers differently.
+  if(HETCOMM_SANITIZE MATCHES "address")
+    target_compile_definitions(hetcomm_flags INTERFACE HETCOMM_ASAN)
+  elseif(HETCOMM_SANITIZE MATCHES "thread")
+    target_compile_definitions(hetcomm_flags INTERFACE HETCOMM_TSAN)
+  endif()
 endif()
 
 # What comes after hetcomm_flags for tests' own sources. Most of the time to build with memory checks

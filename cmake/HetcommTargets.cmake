@@ -31,6 +31,7 @@ endfunction()
 # The code of one folder, as target hetcomm_<name>. With SOURCES: a static, position independent
 # library with hidden visibility, which becomes part of libhetcomm. Without: a header-only interface.
 # Dependencies are private: who uses a second module's headers names that module itself.
+# With HETCOMM_UNITY the compiler reads several files at once.
 function(hetcomm_module name)
   _hetcomm_parse(hetcomm_module "" "" "SOURCES;DEPENDS" ${ARGN})
   _hetcomm_targets(name ${name})
@@ -43,6 +44,7 @@ function(hetcomm_module name)
   add_library(${name} STATIC ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE hetcomm_flags ${arg_DEPENDS})
   set_target_properties(${name} PROPERTIES
+    UNITY_BUILD ${HETCOMM_UNITY}
     POSITION_INDEPENDENT_CODE ON
     C_VISIBILITY_PRESET hidden
     CXX_VISIBILITY_PRESET hidden
@@ -149,6 +151,18 @@ function(hetcomm_ctest name)
       add_dependencies(tests-${label} ${arg_TARGET})
     endif()
   endforeach()
+endfunction()
+
+# hetcomm_test_part(<name> SOURCES <file>... [DEPENDS <target>...])
+#
+# Sources that several tests are linked with, compiled once: tests name them among their DEPENDS. Its
+# objects are linked whether a test needs them or not, so that they may replace functions.
+function(hetcomm_test_part name)
+  _hetcomm_parse(hetcomm_test_part "" "" "SOURCES;DEPENDS" ${ARGN})
+  _hetcomm_targets(name ${name})
+  _hetcomm_targets(arg_DEPENDS ${arg_DEPENDS})
+  add_library(${name} OBJECT ${arg_SOURCES})
+  target_link_libraries(${name} PRIVATE hetcomm_flags ${arg_DEPENDS} GTest::gtest hetcomm_test_flags)
 endfunction()
 
 # hetcomm_test(<name> SOURCES <file>... [DEPENDS <target>...] [LABELS <label>...] [TIMEOUT <seconds>]

@@ -60,19 +60,19 @@ Result<std::optional<Secret>> configured_secret(const Config& config, Log& log) 
 Status allow_without_secret(const Config& config, Log& log, int rank, int size,
                             KeyChannel channel) {
   if (size == 1) return {};
-  constexpr std::string_view kAdvice =
+  constexpr std::string_view kHowToSetIt =
       "set HETCOMM_SECRET_FILE or HETCOMM_SECRET, alike on all ranks";
   if (config.is_on(Variable::kRequireSecret)) {
     return Status(
         Code::kPermissionDenied,
-        fmt::format("HETCOMM_REQUIRE_SECRET is set and there is no job secret: {}", kAdvice));
+        fmt::format("HETCOMM_REQUIRE_SECRET is set and there is no job secret: {}", kHowToSetIt));
   }
   if (tls_required(config) && channel == KeyChannel::kCallbacks) {
     return Status(Code::kPermissionDenied,
                   fmt::format("HETCOMM_REQUIRE_TLS is set and there is no job secret: without one "
                               "the ranks' key would go in clear through the caller's exchange "
                               "(PyTorch's store, MPI): {}",
-                              kAdvice));
+                              kHowToSetIt));
   }
   if (rank != 0 || (tls_wanted(config) && channel == KeyChannel::kStore)) return {};
   // A line for each communicator would bury the log of a process that makes many.
@@ -81,7 +81,7 @@ Status allow_without_secret(const Config& config, Log& log, int rank, int size,
     log.warn(
         "this job has no secret: anyone who reaches its ports can join it and use the memory "
         "that its ranks expose; {} (see docs/security.md)",
-        kAdvice);
+        kHowToSetIt);
   }
   return {};
 }

@@ -17,8 +17,8 @@ namespace {
 constexpr uint64_t kSecond = 1'000'000'000;
 constexpr uint64_t kFirstLimitNs = kSecond;  // of one attempt; doubles when it was too short
 constexpr uint64_t kLastLimitNs = 10 * kSecond;
-constexpr uint64_t kFirstPauseNs = kSecond / 20;  // after a refusal; doubles
-constexpr uint64_t kLastPauseNs = kSecond / 2;
+constexpr uint64_t kFirstRetryNs = kSecond / 20;  // after a refusal; doubles
+constexpr uint64_t kLastRetryNs = kSecond / 2;
 constexpr uint64_t kForeignPauseNs = 3 * kSecond;
 constexpr uint64_t kReportNs = 10 * kSecond;
 
@@ -55,12 +55,12 @@ class Target final : public ConnectHandler {
     remember(std::string(socket.status().text()));
     if (now >= attempt_end_ns_) {
       limit_ns_ = std::min(2 * limit_ns_, kLastLimitNs);
-      next_attempt_ns_ = now + kFirstPauseNs;
+      next_attempt_ns_ = now + kFirstRetryNs;
     } else if (denied_) {
       next_attempt_ns_ = now + kForeignPauseNs;
     } else {
       next_attempt_ns_ = now + pause_ns_;
-      pause_ns_ = std::min(2 * pause_ns_, kLastPauseNs);
+      pause_ns_ = std::min(2 * pause_ns_, kLastRetryNs);
     }
   }
 
@@ -89,7 +89,7 @@ class Target final : public ConnectHandler {
   std::string error_;
   bool denied_ = false;
   uint64_t limit_ns_ = kFirstLimitNs;
-  uint64_t pause_ns_ = kFirstPauseNs;
+  uint64_t pause_ns_ = kFirstRetryNs;
   uint64_t attempt_end_ns_ = 0;
   uint64_t next_attempt_ns_ = 0;
 };

@@ -56,10 +56,10 @@ const char* hetcomm_build_string(void) noexcept {
 #else
          ", debug checks"
 #endif
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(HETCOMM_ASAN)
          ", address sanitizer"
 #endif
-#if defined(__SANITIZE_THREAD__)
+#if defined(HETCOMM_TSAN)
          ", thread sanitizer"
 #endif
       ;

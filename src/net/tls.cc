@@ -199,7 +199,7 @@ Status TlsContext::load_authority(const std::string& path, Log& /*log*/) {
 }
 
 std::unique_ptr<TlsSession> TlsContext::open(int fd, bool accepts) const {
-  std::unique_ptr<TlsSession> session(new TlsSession(shared_from_this(), fd, accepts));
+  std::unique_ptr<TlsSession> session(new TlsSession(shared_from_this(), fd));
   session->ssl_ = SSL_new(context_);
   BioPtr bio(BIO_new(method_));
   if (session->ssl_ == nullptr || !bio) return nullptr;

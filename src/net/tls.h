@@ -112,8 +112,8 @@ class TlsSession {
  private:
   friend class TlsContext;
   enum class End : uint8_t { kNone, kClosed, kFailed };
-  TlsSession(std::shared_ptr<const TlsContext> context, int fd, bool accepts)
-      : context_(std::move(context)), fd_(fd), accepts_(accepts) {}
+  TlsSession(std::shared_ptr<const TlsContext> context, int fd)
+      : context_(std::move(context)), fd_(fd) {}
 
   ssize_t write_pieces(const iovec* pieces, size_t count);
   bool write_record(const void* data, size_t size);
@@ -125,7 +125,6 @@ class TlsSession {
 
   const std::shared_ptr<const TlsContext> context_;  // its method is in use
   const int fd_;
-  const bool accepts_;
   ssl_st* ssl_ = nullptr;
   bool established_ = false;
   bool received_ = false;  // data

@@ -19,7 +19,7 @@
 
 #include "tests/support/local_bootstrap.h"
 
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(HETCOMM_ASAN)
 // Memory to which only a thread of the parent pointed looks leaked to a child that calls exit().
 extern "C" const char* __asan_default_options() { return "detect_leaks=0"; }
 #endif

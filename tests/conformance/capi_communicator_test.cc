@@ -197,7 +197,7 @@ TEST_P(Communicators, SplitTakesNoColorAndNests) {
   });
 }
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(HETCOMM_ASAN) || defined(HETCOMM_TSAN)
 constexpr bool kSanitized = true;
 #else
 constexpr bool kSanitized = false;

@@ -732,7 +732,6 @@ TEST_P(OneSided, AnOwnerThatComputesIsServed) {
     Shared mine(me, kSize);
     const Remote theirs(me, exchange(me, me.partner(), mine.exported()));
     me.meet();
-    std::atomic<bool> stop{false};
     if (me.rank() == 0) {
       // No call of the library until the other has said so, by a plain store into the memory.
       auto* word = static_cast<uint64_t*>(mine.address());

@@ -23,7 +23,7 @@ namespace {
 
 constexpr uint64_t kConnectLimit = 40 * kSecond;
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(HETCOMM_ASAN) || defined(HETCOMM_TSAN)
 constexpr bool kSanitized = true;
 #else
 constexpr bool kSanitized = false;

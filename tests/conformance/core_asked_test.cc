@@ -36,7 +36,6 @@ namespace {
 
 constexpr uint64_t kBytes = 256 << 10;
 constexpr uint64_t kLarge = 200'000;  // not in one message over any transport
-constexpr uint64_t kTimeoutNs = 60'000'000'000;
 
 // Operations of the peer that this rank works at.
 uint64_t count_records(CoreMember& me) {

@@ -200,7 +200,7 @@ TEST_P(CoreFaults, EveryMessageArrivesOnceInOrderWhole) {
   std::atomic<uint64_t> broken{0};
   // A quick run takes the one of three ranks, and under a sanitizer the one of two.
   const bool long_run = std::getenv("HETCOMM_TEST_LONG") != nullptr;
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(HETCOMM_ASAN) || defined(HETCOMM_TSAN)
   constexpr uint64_t kQuickSeed = 1;
 #else
   constexpr uint64_t kQuickSeed = 2;

@@ -670,7 +670,7 @@ class Job {
   }
 
  private:
-#ifdef __SANITIZE_ADDRESS__
+#ifdef HETCOMM_ASAN
   static constexpr size_t kAround = 0;  // exactly as long as the message: the sanitizer looks
 #else
   static constexpr size_t kAround = 64;  // guard bytes

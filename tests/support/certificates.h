@@ -41,7 +41,7 @@ class Certificates {
     std::string pattern = std::filesystem::temp_directory_path() / "hetcomm-test-tls-XXXXXX";
     require(mkdtemp(pattern.data()) != nullptr);
     folder_ = pattern;
-    authority_key_ = EVP_EC_gen("P-256");
+    authority_key_ = make_key();
     require(authority_key_ != nullptr);
     authority_ = make(authority_key_, {.name = authority}, nullptr);
     write(authority_file(), [&](std::FILE* file) { return PEM_write_X509(file, authority_); });
@@ -53,6 +53,12 @@ class Certificates {
     X509_free(authority_);
     EVP_PKEY_free(authority_key_);
     if (getpid() == owner_) std::filesystem::remove_all(folder_);
+  }
+
+  // The macro EVP_EC_gen() casts a constant away.
+  static EVP_PKEY* make_key() {
+    char curve[] = "P-256";
+    return EVP_PKEY_Q_keygen(nullptr, nullptr, "EC", curve);
   }
 
   std::string authority_file() const { return folder_ + "/ca.pem"; }
@@ -68,7 +74,7 @@ class Certificates {
 
   Issued issue(const Wanted& wanted) {
     const std::string base = folder_ + "/" + std::to_string(++count_);
-    EVP_PKEY* key = EVP_EC_gen("P-256");
+    EVP_PKEY* key = make_key();
     require(key != nullptr);
     X509* certificate = make(key, wanted, authority_);
     const Issued issued{base + ".pem", base + ".key"};

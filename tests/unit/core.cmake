@@ -7,7 +7,7 @@ hetcomm_test(core_collectives_test FULLY_CHECKED
   SOURCES core_collectives_test.cc
   DEPENDS core reduce base fmt::fmt
   LABELS asan
-  TIMEOUT 60)
+  TIMEOUT 150)
 hetcomm_test(core_shared_arena_test
   SOURCES core_shared_arena_test.cc
   DEPENDS core base

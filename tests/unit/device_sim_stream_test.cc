@@ -22,7 +22,7 @@ namespace hetcomm {
 namespace {
 
 constexpr double kLow = 0.98;
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+#if defined(HETCOMM_TSAN) || defined(HETCOMM_ASAN)
 constexpr double kHigh = 10;  // the copies themselves are slow
 #else
 constexpr double kHigh = 1.05;

@@ -17,7 +17,7 @@ hetcomm_test(liveness_simulation_test
   SOURCES liveness_simulation_test.cc ${PROJECT_SOURCE_DIR}/tests/support/liveness_simulation.cc
   DEPENDS base net liveness fmt::fmt
   LABELS asan
-  TIMEOUT 120)
+  TIMEOUT 300)
 # Once, in the build without sanitizers.
 if(NOT HETCOMM_SANITIZE)
   hetcomm_ctest(liveness_simulation_long TARGET liveness_simulation_test

@@ -373,7 +373,7 @@ TEST_F(RdmaRegistration, AForkedChildHasNotTheEvents) {
 // The descriptor is opened, tried out and closed all the time while children are made.
 TEST_F(RdmaRegistration, NoChildHasEventsThatAreOpenedOrClosedMeanwhile) {
   NEEDS_EVENTS();
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(HETCOMM_ASAN) || defined(HETCOMM_TSAN)
   GTEST_SKIP() << "a sanitizer's heap may be locked in a child of several threads";
 #endif
   cache_.reset();
@@ -399,7 +399,7 @@ TEST_F(RdmaRegistration, NoChildHasEventsThatAreOpenedOrClosedMeanwhile) {
 // Threads of a child get the stacks, and with them the names, of those that the parent has.
 TEST_F(RdmaRegistration, AChildThatDropsTheCacheTouchesNoThread) {
   NEEDS_EVENTS();
-#if defined(__SANITIZE_THREAD__)
+#if defined(HETCOMM_TSAN)
   GTEST_SKIP() << "the thread sanitizer allows no threads in a child of several threads";
 #else
   (void)use(map(kSize));

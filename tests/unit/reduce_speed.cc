@@ -65,8 +65,8 @@ void run(int rounds) {
       add("copy", 2, [&] { std::memcpy(out, in[0], size); });
       for (const auto& [name, type] : kTypes) {
         for (const size_t inputs : {size_t{2}, kInputs}) {
-          add(std::string(name) + " sum of " + std::to_string(inputs), inputs + 1, [&] {
-            reduce::combine(type, Operator::kSum, out, in, inputs, size / reduce::size_of(type));
+          add(std::string(name) + " sum of " + std::to_string(inputs), inputs + 1, [&, of = type] {
+            reduce::combine(of, Operator::kSum, out, in, inputs, size / reduce::size_of(of));
           });
         }
       }

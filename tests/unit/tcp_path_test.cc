@@ -61,7 +61,7 @@ struct Row {
 };
 
 const std::vector<Row>& rows() {
-  using enum Waiting;
+  using enum PathSample::Waiting;
   using enum Silence;
   using enum PathVerdict;
   static const std::vector<Row> all = {

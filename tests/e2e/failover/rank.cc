@@ -17,7 +17,8 @@ namespace hetcomm::test {
 
 namespace {
 
-void say_line(const char* prefix, const char* format, va_list arguments) {
+[[gnu::format(printf, 2, 0)]] void say_line(const char* prefix, const char* format,
+                                            va_list arguments) {
   char text[2000];
   std::vsnprintf(text, sizeof(text), format, arguments);
   for (char* at = text; *at != 0; ++at) {
